@@ -1,0 +1,133 @@
+#pragma once
+// Who may use one card now. The arbiter is the pure core of a card actor: events go in with the
+// time at which they are handled, orders come out; it has no clock, no I/O and no randomness, so
+// the same inputs always give the same orders (A13).
+//
+// The words: a *slice* is the time in which one non-online task's gate is open. A slice ends with
+// a hold; until the holder has *settled* nobody else is granted. *Used* runs from gate open to
+// settled and is charged to the holder. An online task's gate is never shut.
+//
+// Kept here: A1 (one open non-online gate), A3 (online first, in the same turn), A4 to A9
+// (policies, fallback, work conservation, starvation, accounts), A10 (epochs fence), A11
+// (quarantine), A12 (one terminal event per hold), A13 (purity).
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "actors/share_meter.h"
+#include "runtime/units.h"
+
+namespace qgpu {
+
+enum class TaskId : std::uint64_t { kNone = 0 };
+enum class TaskClass : std::uint8_t { Online, Offline, Ordinary };
+enum class Policy : std::uint8_t { BestEffort, FixedShare, BurstShare };
+
+struct ArbiterConfig {
+  Policy policy = Policy::BestEffort;
+  Nanos onlineIdle = millis(100);   // the card is released this long after online's last work
+  Nanos sliceMin = millis(2);       // also the least time before a wake-up preempts the holder
+  Nanos sliceMax = millis(30);
+  Nanos lingerMax = micros(500);    // an idle holder keeps its slice min(this, 2 x its usual gap)
+  Nanos settleMax = millis(100);    // after it the card goes on and the overrun is charged ...
+  std::int64_t settleFactor = 4;    // ... or after this many of its longest measured settlings
+};
+
+struct ArbiterTask {
+  TaskId id = TaskId::kNone;
+  TaskClass taskClass = TaskClass::Ordinary;
+  Permille share{0};        // of the card; 0 for online
+  bool exclusive = false;   // whole cards: its gate is always open, nobody else is on the card
+};
+
+// One order for a task's gate. Every order has an epoch of its own, growing on this card.
+struct GateDecision {
+  enum class Kind : std::uint8_t { Open, Hold };
+  Kind kind = Kind::Hold;
+  TaskId task = TaskId::kNone;
+  std::uint32_t epoch = 0;
+  bool notify = false;      // Open: nobody uses the card, tell at the first submit
+  bool contended = false;   // Open: somebody else wants it, or an online task is attached
+  bool operator==(const GateDecision&) const = default;
+};
+
+// Something worth a trace line, a counter or a task's state table.
+struct ArbiterNote {
+  enum class Kind : std::uint8_t {
+    Ready, Running, Idle, Suspending, Suspended,  // moves of a task (A12: each hold ends once)
+    Overrun,        // did not settle in time: quarantined until its next retirement
+    QuarantineOver, OnlineActive, OnlineIdle,
+  };
+  Kind kind = Kind::Idle;
+  TaskId task = TaskId::kNone;
+  Nanos amount{0};
+  bool operator==(const ArbiterNote&) const = default;
+};
+
+struct Decisions {
+  std::vector<GateDecision> gates;   // in the order in which they must be carried out
+  std::vector<ArbiterNote> notes;
+  void clear() { gates.clear(); notes.clear(); }
+};
+
+class Arbiter {
+ public:
+  explicit Arbiter(ArbiterConfig config, Nanos now, std::uint32_t firstEpoch = 1);
+
+  // --- who is here. A task joins quiet, its gate as the returned orders say. ---
+  void join(const ArbiterTask& task, Nanos now, Decisions& out);
+  void leave(TaskId task, Nanos now, Decisions& out);
+  void setPolicy(Policy policy, Nanos now, Decisions& out);   // at the end of the running slice
+
+  // --- what gates report. Unknown tasks and old epochs change nothing (A10). ---
+  // Has work in flight or a launch waiting, since `since` (<= now).
+  void busy(TaskId task, Nanos since, Nanos now, Decisions& out);
+  // Nothing in flight and nothing waiting, since `since`: its last retired work (<= now).
+  void quiet(TaskId task, Nanos since, Nanos now, Decisions& out);
+  // The hold with this epoch took effect at `at`: nothing of the task runs any more.
+  void settled(TaskId task, std::uint32_t epoch, Nanos at, Nanos now, Decisions& out);
+  // The task's only process died: its slice is over, and it wants nothing.
+  void died(TaskId task, Nanos now, Decisions& out);
+  // A quarantined task retired work.
+  void retired(TaskId task, Nanos now, Decisions& out);
+
+  // --- time ---
+  void expire(Nanos now, Decisions& out);   // does what is due; harmless when nothing is
+  Nanos nextDeadline() const;               // kNever when nothing waits for time
+
+  // --- status ---
+  struct TaskView {
+    ArbiterTask task;
+    bool wants = false;
+    bool gateOpen = false;
+    bool quarantined = false;
+    Nanos used{0};       // closed slices and the running one up to the last event
+    Nanos held{0};       // wanted the card and had no open gate
+    Nanos overrun{0};
+    std::uint64_t turns = 0;
+  };
+  struct CardView {
+    TaskId holder = TaskId::kNone;   // whose non-online gate is open or settling
+    bool settling = false;
+    bool onlineActive = false;
+    Nanos used{0};                   // the three labels of A9; they add up to the time elapsed
+    Nanos idle{0};
+    Nanos online{0};
+    std::uint64_t holds = 0;
+    std::uint64_t overruns = 0;
+    Policy policy = Policy::BestEffort;
+  };
+  std::optional<TaskView> task(TaskId id, Nanos now) const;
+  CardView card(Nanos now) const;
+  const ArbiterConfig& config() const { return config_; }
+  // A digest of all that decides: two arbiters with equal digests behave alike (state hashing).
+  std::uint64_t digest() const;
+
+ private:
+  ArbiterConfig config_;
+  // The owner of this file adds what the states need.
+};
+
+}  // namespace qgpu

@@ -1,0 +1,178 @@
+@0xb1a0c7d25e934f03;
+# Every message between actors, in one union. capnpc-actor generates typed dispatch and the send
+# helpers from it. Messages are nouns or participles and say what is or was, not what to do, but
+# for the few that are orders.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("qgpu::schema");
+using T = import "types.capnp";
+
+struct Envelope {
+  union {
+    # --- time and lifecycle ---
+    tick @0 :Tick;                      # a timer of the actor's own
+    stop @1 :Stop;                      # clean shutdown
+
+    # --- node -> card, task -> card: who is here ---
+    joined @2 :Joined;                  # a task was bound to this card
+    left @3 :Left;                      # its binding is over
+    policyChosen @4 :PolicyChosen;
+
+    # --- gate port -> card (control lane) ---
+    busy @5 :Busy;                      # has work in flight or a launch that waits
+    quiet @6 :Quiet;                    # nothing in flight, nothing waits
+    settled @7 :Settled;                # after a hold: nothing of it runs any more
+    ownerDied @8 :OwnerDied;            # the slice passes on; bytes come back at the pidfd
+    retiredLate @9 :RetiredLate;       # a quarantined task retired work
+
+    # --- card -> gate port (control lane) ---
+    gateOrder @10 :GateOrder;
+
+    # --- attach server -> task, gate port ---
+    processAttached @11 :ProcessAttached;
+    processGone @12 :ProcessGone;
+    gateOpened @13 :GateRegistered;     # a task's pages exist and can be driven
+    used @14 :Used;                     # gate port -> task: counters read from the report page
+
+    # --- card -> task: moves of the state table ---
+    moved @15 :Moved;
+
+    # --- asking and telling ---
+    reportAsked @16 :ReportAsked;       # node -> card, node -> task
+    cardReport @17 :CardReport;
+    taskReport @18 :TaskReport;
+
+    # --- doors (admin, rpc, ctl, metrics) <-> node ---
+    request @19 :Request;
+    reply @20 :Reply;
+    eventTold @21 :T.Event;             # node -> doors that watch
+
+    # --- node <-> attach server ---
+    taskKnown @22 :TaskKnown;           # token and page data of a bound task
+    taskClosed @23 :TaskClosed;
+    taskFact @24 :TaskFact;             # task -> node: exited, lost, attached
+
+    storageHealth @25 :StorageHealth;
+    ownerGone @26 :Left;                # the process that `run` the task is dead
+    onlineChanged @27 :OnlineChanged;
+  }
+}
+
+struct Tick { kind @0 :UInt32; value @1 :UInt64; }
+struct Stop {}
+
+struct Joined {
+  task @0 :UInt64;
+  class @1 :T.TaskClass;
+  sharePermille @2 :UInt32;
+  exclusive @3 :Bool;                   # whole cards: the gate is always open
+  quotaBytes @4 :UInt64;
+}
+struct Left { task @0 :UInt64; reason @1 :Text; }
+struct PolicyChosen { policy @0 :T.Policy; }
+
+struct Busy { task @0 :UInt64; sinceNs @1 :UInt64; inFlight @2 :UInt32; waiting @3 :UInt32; }
+struct Quiet { task @0 :UInt64; sinceNs @1 :UInt64; }
+struct Settled {
+  task @0 :UInt64;
+  epoch @1 :UInt32;
+  atNs @2 :UInt64;                      # when it settled, bounded by the port to [hold, now]
+  how @3 :How;
+  enum How { retired @0; frozen @1; parked @2; dead @3; }
+}
+struct OwnerDied { task @0 :UInt64; atNs @1 :UInt64; }
+struct RetiredLate { task @0 :UInt64; atNs @1 :UInt64; }
+
+struct GateOrder {
+  task @0 :UInt64;
+  epoch @1 :UInt32;                     # counter of this order; the answer repeats it
+  order @2 :Order;
+  notify @3 :Bool;                      # open, but tell at the first submit: nobody uses the card
+  contended @4 :Bool;                   # the window applies, look often
+  causeNs @5 :UInt64;                   # the submit that led to a hold, for the latency record; 0: none
+  enum Order { open @0; hold @1; close @2; }   # close: unbound or evicted
+}
+
+struct ProcessAttached { task @0 :UInt64; pid @1 :UInt32; slot @2 :UInt32; }
+struct ProcessGone { task @0 :UInt64; pid @1 :UInt32; slot @2 :UInt32; last @3 :Bool; }
+struct GateRegistered { task @0 :UInt64; }
+struct Used {
+  task @0 :UInt64;
+  memBytes @1 :UInt64;
+  memPeak @2 :UInt64;
+  launches @3 :UInt64;
+  gpuNs @4 :UInt64;
+  fault @5 :Text;                       # what was nonsense in its page, empty: nothing
+}
+
+struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }
+
+struct ReportAsked { corr @0 :UInt64; }
+struct CardReport {
+  corr @0 :UInt64;
+  status @1 :T.CardStatus;              # what the card actor knows of it
+  shares @2 :List(TaskShare);
+}
+struct TaskShare {
+  task @0 :UInt64;
+  usedNs @1 :UInt64;
+  heldNs @2 :UInt64;
+  turns @3 :UInt64;
+  overrunNs @4 :UInt64;
+  quarantined @5 :Bool;
+  note @6 :Text;
+}
+struct TaskReport { corr @0 :UInt64; task @1 :UInt64; state @2 :T.TaskState; use @3 :T.TaskUse; }
+
+struct Request {                        # one question or order from a door
+  corr @0 :UInt64;
+  peerUid @1 :UInt32;
+  peerPid @2 :UInt32;
+  mayChange @3 :Bool;                   # root, the daemon's own user, or group qgpu
+  union {
+    info @4 :Void;
+    cards @5 :Void;
+    tasks @6 :Void;
+    events @7 :UInt64;                  # since
+    bind @8 :T.TaskSpec;
+    unbind @9 :UInt64;
+    policy @10 :PolicyRequest;
+    cordon @11 :Text;
+    uncordon @12 :Text;
+    drain @13 :Text;
+    evict @14 :UInt64;
+    snapshot @15 :Void;
+    logLevel @16 :Text;
+    watch @17 :Bool;                    # events from now on, or no longer
+  }
+}
+struct PolicyRequest { card @0 :Text; policy @1 :T.Policy; }   # card: id, index or "all"
+
+struct Reply {
+  corr @0 :UInt64;
+  union {
+    failed @1 :T.Failure;
+    info @2 :T.NodeInfo;
+    cards @3 :List(T.CardStatus);
+    tasks @4 :List(T.TaskInfo);
+    events @5 :List(T.Event);
+    bound @6 :Bound;
+    done @7 :Text;                      # what was done, for a person
+  }
+}
+struct Bound { task @0 :UInt64; token @1 :Text; cards @2 :List(Text); attachSocket @3 :Text; }
+
+struct TaskKnown {
+  task @0 :UInt64;
+  token @1 :Text;
+  class @2 :T.TaskClass;
+  quotaBytes @3 :UInt64;
+  cards @4 :List(UInt32);               # indices of its cards
+  ownerUid @5 :UInt32;
+  ownerPid @6 :UInt32;
+  ownerStart @7 :UInt64;
+}
+struct TaskClosed { task @0 :UInt64; kill @1 :Bool; reason @2 :Text; }
+struct TaskFact { task @0 :UInt64; state @1 :T.TaskState; processes @2 :UInt32; text @3 :Text; }
+struct StorageHealth { ok @0 :Bool; text @1 :Text; }
+struct OnlineChanged { active @0 :Bool; }

@@ -1,0 +1,37 @@
+@0xb1a0c7d25e934f02;
+# What is stored. A row is one actor's durable state under (kind, id); the journal holds rows in
+# commit order, the snapshot holds the newest of each. Format changes only add fields.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("qgpu::schema");
+using T = import "types.capnp";
+
+struct Row {
+  union {
+    erased @0 :Void;           # the row of this key is gone
+    node @1 :NodeRow;          # key: (node, 0)
+    card @2 :CardRow;          # key: (card, index)
+    task @3 :TaskRow;          # key: (task, id)
+    audit @4 :T.Event;         # key: (audit, seq): who changed what
+  }
+}
+
+struct NodeRow {
+  incarnation @0 :UInt32;      # committed before the first grant of a new manager
+  nextTask @1 :UInt64;
+  nextEvent @2 :UInt64;
+}
+
+struct CardRow {
+  id @0 :Text;
+  policy @1 :T.Policy;
+  cordoned @2 :Bool;
+}
+
+struct TaskRow {
+  id @0 :UInt64;
+  spec @1 :T.TaskSpec;
+  token @2 :Text;
+  cards @3 :List(Text);        # ids of the cards it holds
+  boundUnixMs @4 :UInt64;
+}

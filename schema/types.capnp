@@ -1,0 +1,120 @@
+@0xb1a0c7d25e934f01;
+# Words that messages, rows, RPC and config share. Times are ns of CLOCK_MONOTONIC unless a name
+# says otherwise, memory is bytes, shares are permille of one card. Schemas only grow.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("qgpu::schema");
+
+annotation actorMessage(field) :Void;
+
+enum TaskClass { online @0; offline @1; ordinary @2; }
+enum Policy { bestEffort @0; fixedShare @1; burstShare @2; }
+enum Tenancy { free @0; ordinary @1; hybrid @2; }
+enum Suspend { gate @0; freeze @1; rm @2; }
+
+enum TaskState {
+  pending @0; bound @1; attached @2; idle @3; ready @4; running @5; suspending @6; suspended @7;
+  exited @8; lost @9;
+}
+
+enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; }
+
+struct CardInfo {              # what a backend found; does not change while the manager lives
+  id @0 :Text;                 # stable over restarts: "opencl-<platform>-<index>", "sim-<index>"
+  index @1 :UInt32;            # position on this node
+  model @2 :Text;
+  backend @3 :Text;            # "opencl", "sim", "nvidia"
+  memBytes @4 :UInt64;
+  suspend @5 :Suspend;
+  platform @6 :Text;           # OpenCL: CL_PLATFORM_NAME
+  device @7 :UInt32;           # OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
+}
+
+struct TaskSpec {              # what a person or program asks for
+  name @0 :Text;
+  class @1 :TaskClass;
+  memBytes @2 :UInt64;         # per card, a whole number of GiB, at least one
+  sharePermille @3 :UInt32;    # 0 for online
+  cards @4 :UInt32 = 1;        # more than 1, or a share of 1000: whole cards, exclusive
+  card @5 :Text;               # id wanted; empty: the node chooses
+  ownerPid @6 :UInt32;         # the process whose death ends the task; 0: ended by hand
+  ownerStart @7 :UInt64;       # its start time in clock ticks (/proc/PID/stat field 22)
+  ownerUid @8 :UInt32;         # who may end it
+  requestId @9 :Text;          # a repeated one gets the remembered answer; empty: none
+}
+
+struct TaskUse {               # what a task did since it was bound
+  usedNs @0 :UInt64;           # gate open to settled: what it is charged
+  gpuNs @1 :UInt64;            # measured by profiling, 0 where the device has none
+  heldNs @2 :UInt64;           # wanted the card and was held
+  turns @3 :UInt64;            # slices it had
+  launches @4 :UInt64;
+  memBytes @5 :UInt64;         # allocated now, over all its processes
+  memPeak @6 :UInt64;
+  processes @7 :UInt32;        # attached now
+  overrunNs @8 :UInt64;        # ran on after a hold, beyond the settle bound
+}
+
+struct TaskInfo {
+  id @0 :UInt64;
+  spec @1 :TaskSpec;
+  card @2 :Text;               # ids joined by commas where a task holds several
+  state @3 :TaskState;
+  use @4 :TaskUse;
+  quarantined @5 :Bool;
+  note @6 :Text;               # e.g. "share 0 under burst-share: lives on idle time only"
+  evicting @7 :Bool;
+}
+
+struct CardStatus {
+  info @0 :CardInfo;
+  state @1 :CardState;
+  policy @2 :Policy;
+  tenancy @3 :Tenancy;
+  tasks @4 :UInt32;
+  memBound @5 :UInt64;
+  shareBound @6 :UInt32;       # qgpu-core of ordinary tasks
+  greedyBound @7 :UInt32;      # of offline tasks, a pool of its own
+  holder @8 :UInt64;           # task whose gate is open, 0: none
+  onlineActive @9 :Bool;
+  usedNs @10 :UInt64;          # labels of A9: they add up to the time since the start
+  idleNs @11 :UInt64;
+  onlineNs @12 :UInt64;
+  holds @13 :UInt64;
+  overruns @14 :UInt64;
+  settleP50Ns @15 :UInt64;     # from hold to settled, over the recent ones
+  settleP99Ns @16 :UInt64;
+  preemptP50Ns @17 :UInt64;    # online submit to last other gate shut
+  preemptP99Ns @18 :UInt64;
+  preemptCount @19 :UInt64;
+}
+
+struct NodeInfo {
+  name @0 :Text;
+  version @1 :Text;
+  incarnation @2 :UInt32;
+  pid @3 :UInt32;
+  uptimeNs @4 :UInt64;
+  cards @5 :UInt32;
+  tasks @6 :UInt32;
+  policy @7 :Policy;
+  mixed @8 :Bool;
+  maxTasksPerCard @9 :UInt32;  # 0: from each card's memory
+  realtime @10 :Text;          # "fifo", "slice", "nice" or "none": what the card loop got
+  storage @11 :Text;           # "ok", or why binds are refused
+  onlineIdleNs @12 :UInt64;
+  sliceMinNs @13 :UInt64;
+  sliceMaxNs @14 :UInt64;
+}
+
+struct Event {                 # one line of the node's story
+  seq @0 :UInt64;
+  unixMs @1 :UInt64;
+  kind @2 :Text;               # "task-bound", "task-exited", "policy-changed", ...
+  task @3 :UInt64;
+  card @4 :Text;
+  text @5 :Text;
+  actor @6 :Text;              # who asked: "uid 0 pid 12", or "node"
+}
+
+struct Failure { code @0 :Text; message @1 :Text; }   # code: errorName() of runtime/result.h
