@@ -1,0 +1,179 @@
+// The manager as an operator meets it: flags, sockets, garbage, a full disk, idle cost.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "tests/e2e/harness.h"
+
+namespace qgpu::e2e {
+namespace {
+
+TEST(Daemon, ServesStatusAndStopsCleanlyOnSigterm) {
+  Manager manager({"--cards=sim:2x16"});
+  const Json status = manager.ask("status");
+  EXPECT_TRUE(status["ok"]);
+  EXPECT_EQ(manager.cards().size(), 2u);
+  EXPECT_EQ(manager.stop(), 0) << manager.log();
+  EXPECT_FALSE(std::filesystem::exists(manager.socket()));
+}
+
+TEST(Daemon, RefusesWhatItDoesNotUnderstandWithOneLineAndExit2) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--policy=fastest"},    {"--cards=sim:0x0"},    {"--slice=30ms..2ms"}, {"--online-idle=soon"},
+      {"--max-tasks-per-card=-1"}, {"--no-such-flag"}, {"--config=/nonexistent/qgpu.conf"},
+  };
+  for (const auto& flags : wrong) {
+    TempDir dir;
+    std::vector<std::string> argv = {binary("qgpu-manager"), "--run-dir=" + dir.path() + "/run",
+                                     "--dbfile=" + dir.path() + "/meta.db"};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    const Finished result = run(argv);
+    EXPECT_EQ(result.status, 2) << flags[0] << ": " << result.output;
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << flags[0] << " left files behind";
+  }
+}
+
+TEST(Daemon, RefusesASecondOneOnTheSameFolderAndTheFirstLivesOn) {
+  Manager manager({"--cards=sim:1x16"});
+  const Finished second = run({binary("qgpu-manager"), "--cards=sim:1x16",
+                               "--run-dir=" + manager.runDir(), "--dbfile=" + manager.database()});
+  EXPECT_EQ(second.status, 2) << second.output;
+  EXPECT_EQ(std::count(second.output.begin(), second.output.end(), '\n'), 1) << second.output;
+  EXPECT_TRUE(manager.ask("status")["ok"]);
+}
+
+TEST(Daemon, QgpuctlSaysHowToStartADaemonThatIsNotThere) {
+  TempDir dir;
+  const Finished result =
+      run({binary("qgpuctl"), "--socket", dir.path() + "/manager.sock", "status"});
+  EXPECT_EQ(result.status, 4);
+  EXPECT_NE(result.output.find("qgpu-manager"), std::string::npos) << result.output;
+}
+
+TEST(Daemon, QgpuctlAnswersWrongUseWithExit2AndRefusalsWithExit3) {
+  Manager manager({"--cards=sim:1x16"});
+  EXPECT_EQ(run({binary("qgpuctl"), "--socket", manager.socket(), "frobnicate"}).status, 2);
+  EXPECT_EQ(run({binary("qgpuctl"), "--socket", manager.socket(), "status", "--bogus"}).status, 2);
+  EXPECT_EQ(run({binary("qgpuctl"), "--socket", manager.socket(), "evict", "999"}).status, 3);
+}
+
+// Connects, writes `bytes`, and reads whatever comes until the peer closes or a moment passed.
+void scribble(const std::string& path, int type, const std::string& bytes) {
+  const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  timeval limit{1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << path;
+  std::size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t n = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) break;
+    sent += static_cast<std::size_t>(n);
+  }
+  ::shutdown(fd, SHUT_WR);
+  char answer[4096];
+  while (::recv(fd, answer, sizeof answer, 0) > 0) {
+  }
+  ::close(fd);
+}
+
+TEST(Daemon, C7_GarbageOnEverySocketHarmsNothing) {
+  Manager manager({"--cards=sim:1x16"});
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    std::string bytes(1 + random() % 4096, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    scribble(manager.socket(), SOCK_STREAM, bytes);
+    scribble(manager.runDir() + "/manager.rpc", SOCK_STREAM, bytes);
+    scribble(manager.runDir() + "/attach.sock", SOCK_SEQPACKET, bytes);
+  }
+  scribble(manager.socket(), SOCK_STREAM, std::string(1 << 20, 'x'));
+  scribble(manager.socket(), SOCK_STREAM, std::string(1 << 20, 'x') + "\nstatus\n");
+  EXPECT_TRUE(manager.ask("status")["ok"]);
+  const Json unknown = manager.ask("frobnicate");
+  EXPECT_FALSE(unknown["ok"]);
+  EXPECT_FALSE(unknown["error"].get<std::string>().empty());
+  EXPECT_EQ(manager.tasks().size(), 0u);
+}
+
+struct Cost {
+  double cpuSeconds = 0;
+  long rssKb = 0;
+};
+
+Cost costOf(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string word;
+  long long ticks = 0;
+  for (int field = 3; field <= 15 && fields >> word; ++field) {
+    if (field >= 14) ticks += std::stoll(word);
+  }
+  Cost cost;
+  cost.cpuSeconds = static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) cost.rssKb = std::stol(line.substr(6));
+  }
+  return cost;
+}
+
+TEST(Daemon, AnIdleManagerOf8CardsCostsUnderOnePercentOfACoreAnd30MiB) {
+  Manager manager({"--cards=sim:8x32"});
+  const Cost before = costOf(manager.pid());
+  const std::int64_t start = monotonicNs();
+  eventually([] { return false; }, std::chrono::seconds(5));
+  const Cost after = costOf(manager.pid());
+  const double wall = static_cast<double>(monotonicNs() - start) / 1e9;
+  EXPECT_LE(after.cpuSeconds - before.cpuSeconds, 0.01 * wall + 0.01);
+  EXPECT_LE(after.rssKb, 30 * 1024);
+  RecordProperty("rss_kb", static_cast<int>(after.rssKb));
+}
+
+TEST(Daemon, D4_AFullDiskRefusesNewBindsAndServiceResumesWithoutARestart) {
+  TempDir dir;
+  if (::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=2m") != 0) {
+    GTEST_SKIP() << "mounting a small tmpfs needs root";
+  }
+  {
+    Manager manager({"--cards=sim:1x64", "--max-tasks-per-card=100",
+                     "--dbfile=" + dir.path() + "/meta.db"});
+    const std::string spec =
+        R"(run {"name":"a","class":"ordinary","memory_gib":1,"core_percent":1,"owner":"none"})";
+    EXPECT_TRUE(manager.ask(spec)["ok"]);
+    const std::string filler = dir.path() + "/filler";
+    {
+      std::ofstream out(filler, std::ios::binary);
+      const std::string block(4096, 'x');
+      while (out.write(block.data(), 4096).flush()) {
+      }
+    }
+    bool refused = false;
+    for (int i = 0; i < 40 && !refused; ++i) refused = !manager.ask(spec)["ok"].get<bool>();
+    EXPECT_TRUE(refused) << "a full disk was taken for success";
+    EXPECT_TRUE(manager.ask("status")["ok"]);
+    const std::size_t bound = manager.tasks().size();
+    std::filesystem::remove(filler);
+    EXPECT_TRUE(eventually([&] { return manager.ask(spec)["ok"].get<bool>(); }));
+    EXPECT_EQ(manager.tasks().size(), bound + 1);
+    EXPECT_EQ(manager.stop(), 0);
+  }
+  ::umount(dir.path().c_str());
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
