@@ -2,6 +2,27 @@
 # Every message between actors, in one union. capnpc-actor generates typed dispatch and the send
 # helpers from it. Messages are nouns or participles and say what is or was, not what to do, but
 # for the few that are orders.
+#
+# The life of a binding, each step caused by the one before, so that no order between different
+# senders is assumed:
+#   door -> node       request.bind
+#   node: the row is committed
+#   node -> task       taskKnown          the task actor takes the slot
+#   task -> node       taskFact(bound)
+#   node -> attach     taskKnown          token, quota, actor to tell of processes
+#   attach -> node     gateOpened         pages exist, the token is good; its gate is still shut
+#   node -> card(s)    joined
+#   node -> door       reply.bound
+#   card -> gate port  gateOrder          the first order; only from now on the port says busy of it
+# and its end:
+#   node -> attach     taskClosed(kill = false)  only when processes are attached: launches fail now
+#   node -> attach     taskClosed(kill = true)   after a grace: the processes are killed
+#   attach -> task     processGone; task -> node taskFact(processes = 0)
+#   node: the row is erased
+#   node -> card left, node -> task and attach taskClosed(kill = true): nothing of it remains
+# After a restart the node tells every stored task in the same way. The attach server withholds
+# gateOpened of a non-online task until each process that its run dir lists has re-attached, is
+# dead, or 500 ms have passed (HAZARDS 8).
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -28,10 +49,10 @@ struct Envelope {
     # --- card -> gate port (control lane) ---
     gateOrder @10 :GateOrder;
 
-    # --- attach server -> task, gate port ---
+    # --- attach server -> task (to the actor that taskKnown named) ---
     processAttached @11 :ProcessAttached;
     processGone @12 :ProcessGone;
-    gateOpened @13 :GateRegistered;     # a task's pages exist and can be driven
+    gateOpened @13 :GateRegistered;     # -> node: a task's pages exist and can be driven
     used @14 :Used;                     # gate port -> task: counters read from the report page
 
     # --- card -> task: moves of the state table ---
@@ -45,7 +66,7 @@ struct Envelope {
     # --- doors (admin, rpc, ctl, metrics) <-> node ---
     request @19 :Request;
     reply @20 :Reply;
-    eventTold @21 :T.Event;             # node -> doors that watch
+    eventTold @21 :T.Event;             # node -> doors that watch; a gap in seq: ask `events`
 
     # --- node <-> attach server ---
     taskKnown @22 :TaskKnown;           # token and page data of a bound task
@@ -53,8 +74,10 @@ struct Envelope {
     taskFact @24 :TaskFact;             # task -> node: exited, lost, attached
 
     storageHealth @25 :StorageHealth;
-    ownerGone @26 :Left;                # the process that `run` the task is dead
-    onlineChanged @27 :OnlineChanged;
+    ownerGone @26 :Left;                # attach -> node: the process ownerPid is dead
+    gateDone @27 :GateDone;             # gate port -> card (control lane): a caused hold is stored
+    start @28 :Start;                   # composition -> node, once, when every actor is registered
+    committed @29 :Committed;           # node -> node: the change of that turn is durable
   }
 }
 
@@ -67,6 +90,7 @@ struct Joined {
   sharePermille @2 :UInt32;
   exclusive @3 :Bool;                   # whole cards: the gate is always open
   quotaBytes @4 :UInt64;
+  actor @5 :UInt32;                     # ActorId of its task actor, which is told of moves
 }
 struct Left { task @0 :UInt64; reason @1 :Text; }
 struct PolicyChosen { policy @0 :T.Policy; }
@@ -90,12 +114,15 @@ struct GateOrder {
   notify @3 :Bool;                      # open, but tell at the first submit: nobody uses the card
   contended @4 :Bool;                   # the window applies, look often
   causeNs @5 :UInt64;                   # the submit that led to a hold, for the latency record; 0: none
-  enum Order { open @0; hold @1; close @2; }   # close: unbound or evicted
+  enum Order { open @0; hold @1; close @2; }   # close: left this card, no more orders for it
 }
 
 struct ProcessAttached { task @0 :UInt64; pid @1 :UInt32; slot @2 :UInt32; }
 struct ProcessGone { task @0 :UInt64; pid @1 :UInt32; slot @2 :UInt32; last @3 :Bool; }
-struct GateRegistered { task @0 :UInt64; }
+struct GateRegistered {
+  task @0 :UInt64;
+  failed @1 :Text;                      # not empty: no pages, and why; the binding is undone
+}
 struct Used {
   task @0 :UInt64;
   memBytes @1 :UInt64;
@@ -128,7 +155,8 @@ struct Request {                        # one question or order from a door
   corr @0 :UInt64;
   peerUid @1 :UInt32;
   peerPid @2 :UInt32;
-  mayChange @3 :Bool;                   # root, the daemon's own user, or group qgpu
+  mayChange @3 :Bool;                   # root, the daemon's own user, or group qgpu; others may
+                                        # read, and bind and end tasks of their own uid
   union {
     info @4 :Void;
     cards @5 :Void;
@@ -141,9 +169,9 @@ struct Request {                        # one question or order from a door
     uncordon @12 :Text;
     drain @13 :Text;
     evict @14 :UInt64;
-    snapshot @15 :Void;
-    logLevel @16 :Text;
-    watch @17 :Bool;                    # events from now on, or no longer
+    snapshot @15 :Void;                 # the node permits and audits it; on `done` the door acts
+    logLevel @16 :Text;                 # likewise
+    watch @17 :Bool;                    # eventTold to the sending door from now on, or no longer
   }
 }
 struct PolicyRequest { card @0 :Text; policy @1 :T.Policy; }   # card: id, index or "all"
@@ -166,13 +194,30 @@ struct TaskKnown {
   task @0 :UInt64;
   token @1 :Text;
   class @2 :T.TaskClass;
-  quotaBytes @3 :UInt64;
+  quotaBytes @3 :UInt64;                # over all its processes and all its cards
   cards @4 :List(UInt32);               # indices of its cards
   ownerUid @5 :UInt32;
   ownerPid @6 :UInt32;
   ownerStart @7 :UInt64;
+  actor @8 :UInt32;                     # ActorId of its task actor: processAttached, Gone, used
 }
-struct TaskClosed { task @0 :UInt64; kill @1 :Bool; reason @2 :Text; }
-struct TaskFact { task @0 :UInt64; state @1 :T.TaskState; processes @2 :UInt32; text @3 :Text; }
+struct TaskClosed {
+  task @0 :UInt64;
+  kill @1 :Bool;                        # false: launches fail from now on; true: end its processes
+  reason @2 :Text;
+}
+struct TaskFact {
+  task @0 :UInt64;
+  state @1 :T.TaskState;
+  processes @2 :UInt32;                 # attached now
+  text @3 :Text;                        # a fault of its report page, once for each
+}
 struct StorageHealth { ok @0 :Bool; text @1 :Text; }
-struct OnlineChanged { active @0 :Bool; }
+struct GateDone {                       # for orders with causeNs: when the gate word was stored
+  task @0 :UInt64;
+  epoch @1 :UInt32;
+  storedNs @2 :UInt64;
+  causeNs @3 :UInt64;                   # as the order had it
+}
+struct Start {}
+struct Committed { change @0 :UInt64; }

@@ -19,13 +19,15 @@ struct Row {
 struct NodeRow {
   incarnation @0 :UInt32;      # committed before the first grant of a new manager
   nextTask @1 :UInt64;
-  nextEvent @2 :UInt64;
+  nextEvent @2 :UInt64;        # a ceiling: no event has had this number yet
 }
 
 struct CardRow {
   id @0 :Text;
   policy @1 :T.Policy;
   cordoned @2 :Bool;
+  policyChosen @3 :Bool;       # false: the policy of the daemon's flag applies, not the stored one
+  draining @4 :Bool;           # cordoned, and whoever is on it is being evicted
 }
 
 struct TaskRow {
@@ -34,4 +36,5 @@ struct TaskRow {
   token @2 :Text;
   cards @3 :List(Text);        # ids of the cards it holds
   boundUnixMs @4 :UInt64;
+  evicting @5 :Bool;           # it ends as soon as its processes are gone, also after a restart
 }

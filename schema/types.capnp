@@ -87,6 +87,10 @@ struct CardStatus {
   preemptP50Ns @17 :UInt64;    # online submit to last other gate shut
   preemptP99Ns @18 :UInt64;
   preemptCount @19 :UInt64;
+  releaseP50Ns @20 :UInt64;    # last retired work of online to the others' resume
+  releaseP99Ns @21 :UInt64;
+  releaseCount @22 :UInt64;
+  settleCount @23 :UInt64;
 }
 
 struct NodeInfo {
