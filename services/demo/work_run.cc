@@ -1,0 +1,217 @@
+#include "services/demo/work_run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+
+namespace qgpu::demo {
+namespace {
+
+constexpr double kNsPerMs = 1e6;
+constexpr std::uint32_t kLoopsMax = 1U << 30;
+constexpr std::size_t kDepth = 2;  // kernels in the queue of a steady run: it never runs dry
+
+class Runner {
+ public:
+  Runner(WorkDevice& device, const WorkOptions& options, double loopsPerMs, WorkControl& control)
+      : device_(device), options_(options), control_(control), draw_(options.seed) {
+    report_.device = device.name();
+    report_.loopsPerMs = loopsPerMs;
+    report_.clock = device.clockName();
+  }
+
+  Result<WorkReport> run() {
+    std::optional<ProgressWatch> watch;
+    if (options_.watchProgress) watch.emplace(device_.progress());
+    const std::int64_t start = monotonicNs();
+    const Status status = options_.mode == WorkOptions::Mode::Steady ? steady() : bursts();
+    if (!status) return status.error();
+    report_.wallNs = monotonicNs() - start;
+    if (watch) {
+      watch->stop();
+      report_.progressSeen = watch->seen();
+      report_.standstills = watch->standstills();
+    }
+    const Result<std::size_t> wrong = device_.verifyAll();
+    if (!wrong) return wrong.error();
+    report_.wrong += *wrong;
+    return std::move(report_);
+  }
+
+ private:
+  Status steady() {
+    while (control_.awaitGo()) {
+      if (Status status = phase(); !status) return status;
+    }
+    return ok();
+  }
+
+  // From here to the next pause or the end.
+  Status phase() {
+    Phase phase;
+    phase.startNs = monotonicNs();
+    const std::size_t depth = options_.gapMs > 0 ? 1 : kDepth;
+    const auto gapNs = static_cast<std::int64_t>(options_.gapMs * kNsPerMs);
+    std::deque<InFlight> queue;
+    for (;;) {
+      while (queue.size() < depth && !control_.ended() && !control_.paused()) {
+        queue.emplace_back();
+        if (Status status = submit(queue.back()); !status) return status;
+      }
+      if (queue.empty()) break;
+      if (Status status = await(queue.front()); !status) return status;
+      phase.kernels++;
+      phase.loops += queue.front().loops;
+      phase.endNs = queue.front().endNs;
+      queue.pop_front();
+      if (gapNs > 0) control_.sleep(gapNs);
+    }
+    if (phase.kernels > 0) report_.phases.push_back(phase);
+    return ok();
+  }
+
+  Status bursts() {
+    while (control_.sleep(static_cast<std::int64_t>(draw_.from(options_.idleMs) * kNsPerMs))) {
+      const Range half{options_.burstKernels.low, options_.burstKernels.high + 1};
+      const auto count = std::clamp(static_cast<std::size_t>(draw_.from(half)), std::size_t{1},
+                                    static_cast<std::size_t>(half.high));
+      std::deque<InFlight> queue(count);
+      for (InFlight& work : queue) {
+        if (Status status = submit(work); !status) return status;
+      }
+      for (InFlight& work : queue) {
+        if (Status status = await(work); !status) return status;
+      }
+      report_.bursts.push_back({queue.front().submitNs, queue.front().startNs, queue.back().endNs,
+                                static_cast<std::uint32_t>(count)});
+    }
+    return ok();
+  }
+
+  Status submit(InFlight& work) {
+    const double loops = draw_.from(options_.kernelMs) * report_.loopsPerMs;
+    return device_.submit(static_cast<std::uint32_t>(std::clamp(loops, 1.0, double{kLoopsMax})),
+                          work);
+  }
+
+  Status await(InFlight& work) {
+    if (Status status = device_.await(work); !status) return status;
+    report_.kernels++;
+    report_.loops += work.loops;
+    report_.kernelNs += work.endNs - work.startNs;
+    report_.itemsChecked += work.items.size();
+    report_.wrong += work.wrong;
+    return ok();
+  }
+
+  WorkDevice& device_;
+  const WorkOptions& options_;
+  WorkControl& control_;
+  Draw draw_;
+  WorkReport report_;
+};
+
+void append(std::string& out, const char* format, auto... values) {
+  char text[512];
+  const int length = std::snprintf(text, sizeof text, format, values...);
+  out.append(text, static_cast<std::size_t>(std::clamp(length, 0, int{sizeof text} - 1)));
+}
+
+long long wide(std::int64_t value) {
+  return value;
+}
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+}  // namespace
+
+double Draw::from(Range range) {
+  state_ += 0x9e3779b97f4a7c15;  // splitmix64
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  const double unit = static_cast<double>(z >> 11) / static_cast<double>(std::uint64_t{1} << 53);
+  return range.low + unit * (range.high - range.low);
+}
+
+Result<double> calibrate(WorkDevice& device) {
+  constexpr double kTargetMs = 20;
+  constexpr int kRounds = 8;
+  double loops = 256;
+  double best = 0;
+  for (int good = 0; good < kRounds;) {
+    InFlight work;
+    if (Status status = device.submit(static_cast<std::uint32_t>(loops), work); !status) {
+      return status.error();
+    }
+    if (Status status = device.await(work); !status) return status.error();
+    if (work.wrong != 0) {
+      return fail(ErrorCode::Corrupt, "the device gave " + std::to_string(work.wrong) +
+                                          " wrong results while it was measured");
+    }
+    const double ms = std::max(0.001, static_cast<double>(work.endNs - work.startNs) / kNsPerMs);
+    if (ms < kTargetMs / 2 && loops < kLoopsMax / 64.0) {
+      loops *= std::min(8.0, kTargetMs / ms);
+      continue;
+    }
+    best = std::max(best, loops / ms);
+    good++;
+  }
+  return best;
+}
+
+Result<WorkReport> runWork(WorkDevice& device, const WorkOptions& options, double loopsPerMs,
+                           WorkControl& control) {
+  return Runner(device, options, loopsPerMs, control).run();
+}
+
+std::string WorkReport::json() const {
+  std::string out = "{\"device\":\"";
+  for (const char c : device) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  append(out,
+         "\",\"loops_per_ms\":%.3f,\"kernels\":%llu,\"loops\":%llu,\"items_checked\":%llu,"
+         "\"wrong_items\":%llu,\"checksum_ok\":%s,\"kernel_ms\":%.3f,\"wall_ms\":%.3f,"
+         "\"clock\":\"%s\"",
+         loopsPerMs, wide(kernels), wide(loops), wide(itemsChecked), wide(wrong),
+         wrong == 0 && kernels > 0 ? "true" : "false", static_cast<double>(kernelNs) / kNsPerMs,
+         static_cast<double>(wallNs) / kNsPerMs, clock.c_str());
+  out += ",\"phases\":[";
+  const char* comma = "";
+  for (const Phase& p : phases) {
+    append(out, "%s{\"start_ns\":%lld,\"end_ns\":%lld,\"kernels\":%llu,\"loops\":%llu}", comma,
+           wide(p.startNs), wide(p.endNs), wide(p.kernels), wide(p.loops));
+    comma = ",";
+  }
+  out += "],\"bursts\":[";
+  comma = "";
+  for (const Burst& b : bursts) {
+    append(out, "%s{\"submit_ns\":%lld,\"start_ns\":%lld,\"end_ns\":%lld,\"kernels\":%u}", comma,
+           wide(b.submitNs), wide(b.startNs), wide(b.endNs), b.kernels);
+    comma = ",";
+  }
+  out += "],\"progress_seen\":";
+  out += !progressSeen ? "null" : *progressSeen ? "true" : "false";
+  out += ",\"standstills\":[";
+  comma = "";
+  for (const Standstill& s : standstills) {
+    append(out, "%s{\"last_ns\":%lld,\"resumed_ns\":%lld}", comma, wide(s.lastNs),
+           wide(s.resumedNs));
+    comma = ",";
+  }
+  return out + "]}";
+}
+
+std::string WorkReport::text() const {
+  std::string out = device + ": ";
+  append(out, "%llu kernels, %.1f ms of %.1f ms busy, %llu items checked, %llu wrong",
+         wide(kernels), static_cast<double>(kernelNs) / kNsPerMs,
+         static_cast<double>(wallNs) / kNsPerMs, wide(itemsChecked), wide(wrong));
+  return out;
+}
+
+}  // namespace qgpu::demo
