@@ -1,0 +1,64 @@
+#pragma once
+// Rows between memory and disk: their checksum, their validation, and redo. Pure but for memory;
+// no SQLite here, so it is tested by itself.
+//
+// Kept here: D3 (redo of any suffix, any number of times, gives the same state) and D5 (bytes from
+// disk are checked in full before anyone reads them without checks).
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "runtime/journal.h"
+#include "runtime/result.h"
+
+namespace qgpu {
+
+// Position in the journal, one per row, counted from 1; it never goes back.
+using Lsn = std::int64_t;
+
+inline constexpr std::size_t kRowBytesMax = 64 * 1024;  // of one row
+inline constexpr int kRowNestingMax = 16;               // pointers deep
+
+std::span<const std::byte> bytesOf(const StoredRow& row);
+
+// Text of a key for messages: "task 12".
+std::string describe(RowKey key);
+
+// The checksum stored beside a row: over its key, its position and its bytes, so that a row that
+// lands under another key or position is noticed as well. 32 bits, never negative.
+std::int64_t checksum(RowKey key, Lsn lsn, std::span<const std::byte> bytes);
+
+// True for a row that says "this key is gone". `row` was built by this process.
+bool isErased(const StoredRow& row);
+
+// InvalidArgument for a row that could not be read back: empty, too long, or not of its key's kind.
+Status checkOwnRow(const StoredRow& row);
+
+// Bytes from disk as a row: a flat single-segment message, read in full with limits and copied, so
+// that capnp::readMessageUnchecked of the result is safe. Corrupt for anything else.
+Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes);
+
+// The newest row of every key: what snapshot and journal add up to.
+class RowTable {
+ public:
+  // Applies one stored row; no words means that the key is gone. A position at or before the
+  // newest one seen for the key changes nothing.
+  void redo(Lsn lsn, StoredRow row);
+
+  // Rows that exist, by key.
+  std::vector<StoredRow> rows() const;
+  // Checksum of rows(), for comparing two states.
+  std::uint64_t digest() const;
+
+ private:
+  struct Entry {
+    Lsn lsn = 0;
+    std::vector<capnp::word> words;
+  };
+  std::map<RowKey, Entry> newest_;
+};
+
+}  // namespace qgpu

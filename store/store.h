@@ -1,0 +1,87 @@
+#pragma once
+// The durable facts of a daemon in one SQLite file: a journal of rows in commit order, and a
+// snapshot that holds the newest row of each key up to some position. The newest state is the
+// snapshot with the journal redone over it. Everything here is synchronous; SqliteJournal puts it
+// on a thread of its own.
+//
+// Kept here: D1 (a transaction is whole or absent), D3 (redo is idempotent; a torn tail is cut by
+// the checksums of SQLite's log), D5 (integrity check, a checksum per row, no holes in the
+// journal), D6 (an older format is migrated, a newer one is refused and left as it was), and one
+// owner per file: the file stays locked as long as the Store lives, without a shared-memory file.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/journal.h"
+#include "runtime/result.h"
+#include "store/format.h"
+#include "store/rows.h"
+#include "store/sqlite.h"
+
+namespace qgpu {
+
+// Audit rows tell a story and are not state: a snapshot keeps only this many of the newest.
+inline constexpr std::int64_t kAuditRowsMax = 10'000;
+
+class Store {
+ public:
+  struct Options {
+    const char* vfs = nullptr;  // SQLite's name of an operating-system layer; for tests
+    const Formats* formats = &kFormats;
+  };
+
+  // Opens or creates the database at `path` (folders on the way included, file mode 0600: rows
+  // hold tokens) and reads it once in full. Errors, each naming the path and the fix, the file
+  // left as it was: Conflict (somebody else has it open), Unsupported (a newer format, or a
+  // database of another program), Corrupt, Unavailable (no permission, no space, I/O).
+  static Result<Store> open(const std::string& path);
+  static Result<Store> open(const std::string& path, Options options);
+
+  Store(Store&&) = default;
+  Store& operator=(Store&&) = delete;
+
+  // The newest row of each key, validated; keys whose newest row is `erased` are left out.
+  Result<std::vector<StoredRow>> load();
+
+  // Adds one row to the open transaction, beginning one where there is none. A failure undoes
+  // everything since the last commit().
+  Status add(const StoredRow& row);
+  // Makes what was added durable: on disk when it returns ok. A failure undoes all of it.
+  Status commit();
+
+  // Moves the journal into the snapshot, in a transaction of its own. Not between add and commit.
+  Status snapshot();
+  // Copies SQLite's log into its main file, so that the log can be used anew.
+  Status checkpoint();
+  // Tells whether a commit would succeed now, by committing some bytes that mean nothing.
+  Status probe();
+
+  // Rows in the journal, committed ones.
+  std::size_t journalRows() const { return journalRows_; }
+  Lsn lastLsn() const { return committedLsn_; }
+
+ private:
+  Store(Sqlite db, std::string path) : db_(std::move(db)), path_(std::move(path)) {}
+
+  Status claim(const Formats& formats);
+  Status prepareStatements();
+  Result<RowTable> readAll();
+  Status readSnapshot(RowTable& table, Lsn upTo);
+  Status readJournal(RowTable& table, Lsn from);
+  Status undo(Error why);
+  Error damaged(const std::string& what) const;
+
+  Sqlite db_;
+  std::string path_;
+  Statement insert_;
+  Statement begin_;
+  Statement commit_;
+  Lsn committedLsn_ = 0;
+  Lsn addedLsn_ = 0;
+  std::size_t journalRows_ = 0;
+};
+
+}  // namespace qgpu

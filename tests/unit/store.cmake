@@ -1,0 +1,6 @@
+# store/: real SQLite on real files, and on a disk in memory that crashes and fills up on demand.
+qgpu_test(store_test
+  SOURCES store_test.cc
+  LIBS qgpu_store LABELS unit)
+target_compile_definitions(store_test PRIVATE
+  QGPU_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures")
