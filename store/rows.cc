@@ -2,9 +2,8 @@
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>
-#include <kj/exception.h>
-
 #include <cstring>
+#include <kj/exception.h>
 #include <string>
 #include <utility>
 
@@ -16,10 +15,14 @@ namespace {
 
 const char* kindName(RowKind kind) {
   switch (kind) {
-    case RowKind::Node: return "node";
-    case RowKind::Card: return "card";
-    case RowKind::Task: return "task";
-    case RowKind::Audit: return "audit";
+    case RowKind::Node:
+      return "node";
+    case RowKind::Card:
+      return "card";
+    case RowKind::Task:
+      return "task";
+    case RowKind::Audit:
+      return "audit";
   }
   return nullptr;
 }
@@ -27,11 +30,16 @@ const char* kindName(RowKind kind) {
 // The union member that a row under `kind` must hold.
 bool holdsKind(schema::Row::Which which, RowKind kind) {
   switch (which) {
-    case schema::Row::ERASED: return true;
-    case schema::Row::NODE: return kind == RowKind::Node;
-    case schema::Row::CARD: return kind == RowKind::Card;
-    case schema::Row::TASK: return kind == RowKind::Task;
-    case schema::Row::AUDIT: return kind == RowKind::Audit;
+    case schema::Row::ERASED:
+      return true;
+    case schema::Row::NODE:
+      return kind == RowKind::Node;
+    case schema::Row::CARD:
+      return kind == RowKind::Card;
+    case schema::Row::TASK:
+      return kind == RowKind::Task;
+    case schema::Row::AUDIT:
+      return kind == RowKind::Audit;
   }
   return false;
 }
@@ -63,7 +71,9 @@ std::int64_t checksum(RowKey key, Lsn lsn, std::span<const std::byte> bytes) {
   return crc32c(crc32c(0, head, sizeof head), bytes.data(), bytes.size());
 }
 
-bool isErased(const StoredRow& row) { return whichOf(row) == schema::Row::ERASED; }
+bool isErased(const StoredRow& row) {
+  return whichOf(row) == schema::Row::ERASED;
+}
 
 Status checkOwnRow(const StoredRow& row) {
   const std::size_t size = row.words.size() * sizeof(capnp::word);

@@ -68,7 +68,9 @@ Statement::Step Statement::step() {
   }
 }
 
-void Statement::reset() { sqlite3_reset(handle_.get()); }
+void Statement::reset() {
+  sqlite3_reset(handle_.get());
+}
 
 std::int64_t Statement::integer(int column) const {
   return sqlite3_column_int64(handle_.get(), column);

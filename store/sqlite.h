@@ -5,12 +5,11 @@
 // Kept here: D4. A failed fsync ends the process (fatal), because what the kernel then holds in
 // memory and what is on disk can no longer be told apart; everything else becomes an Error.
 
-#include <sqlite3.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <sqlite3.h>
 #include <string>
 
 #include "runtime/result.h"

@@ -21,8 +21,8 @@ Status checkRows(const std::vector<StoredRow>& rows) {
 }
 
 Error storageError(const Error& why) {
-  return fail(ErrorCode::Unavailable, "storage fails (" + why.message +
-                                          "): free space or mend the disk, then try again");
+  return fail(ErrorCode::Unavailable,
+              "storage fails (" + why.message + "): free space or mend the disk, then try again");
 }
 
 }  // namespace
@@ -70,9 +70,9 @@ void SqliteJournal::enqueue(Batch batch) {
     const bool bytesFit = queuedBytes_ + batch.bytes <= limits_.queuedBytes;
     if (batch.status.ok() && !(rowsFit && bytesFit)) {
       counters_.refused++;
-      batch.status = fail(ErrorCode::Overloaded,
-                          "the storage queue is full (" + std::to_string(counters_.queuedRows) +
-                              " rows): try again later");
+      batch.status = fail(ErrorCode::Overloaded, "the storage queue is full (" +
+                                                     std::to_string(counters_.queuedRows) +
+                                                     " rows): try again later");
     }
     // A refused batch keeps its place, so that answers stay in append order, but not its rows.
     if (!batch.status.ok()) {

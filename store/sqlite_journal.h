@@ -31,12 +31,12 @@ class SqliteJournal final : public Journal {
   using Health = std::function<void(Status)>;
 
   struct Limits {
-    std::size_t groupRows = 256;        // rows of one transaction, once a batch has begun it
-    std::size_t queuedRows = 16'384;    // not yet committed; more are refused
+    std::size_t groupRows = 256;      // rows of one transaction, once a batch has begun it
+    std::size_t queuedRows = 16'384;  // not yet committed; more are refused
     std::size_t queuedBytes = 32 << 20;
-    std::size_t snapshotRows = 4'096;   // journal length that starts a snapshot
-    Nanos idle = millis(200);           // without work, before a checkpoint
-    Nanos probe = millis(200);          // between looks at a storage that failed
+    std::size_t snapshotRows = 4'096;  // journal length that starts a snapshot
+    Nanos idle = millis(200);          // without work, before a checkpoint
+    Nanos probe = millis(200);         // between looks at a storage that failed
   };
 
   struct Counters {
@@ -93,8 +93,8 @@ class SqliteJournal final : public Journal {
   const Post post_;
   const Health health_;
   const Limits limits_;
-  bool logDirty_ = false;     // of the store thread: something to checkpoint
-  std::size_t snapshotAt_;    // of the store thread: journal length of the next snapshot
+  bool logDirty_ = false;   // of the store thread: something to checkpoint
+  std::size_t snapshotAt_;  // of the store thread: journal length of the next snapshot
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

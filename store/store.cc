@@ -1,12 +1,11 @@
 #include "store/store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace qgpu {
@@ -21,7 +20,9 @@ constexpr const char* kMoveInto = R"sql(
   DELETE FROM journal;
 )sql";
 
-std::int64_t asStored(std::uint64_t id) { return static_cast<std::int64_t>(id); }
+std::int64_t asStored(std::uint64_t id) {
+  return static_cast<std::int64_t>(id);
+}
 RowKey keyOf(std::int64_t kind, std::int64_t id) {
   // A kind beyond 16 bits is as unknown as 0 and fails in decodeRow.
   const bool fits = kind > 0 && kind <= UINT16_MAX;
@@ -64,7 +65,9 @@ Error Store::damaged(const std::string& what) const {
                                       "-wal away, or restore a copy, and start again");
 }
 
-Result<Store> Store::open(const std::string& path) { return open(path, Options()); }
+Result<Store> Store::open(const std::string& path) {
+  return open(path, Options());
+}
 
 Result<Store> Store::open(const std::string& path, Options options) {
   if (options.vfs == nullptr) {
@@ -104,8 +107,9 @@ Status Store::claim(const Formats& formats) {
   auto mode = db_.queryText("PRAGMA journal_mode = WAL");
   if (!mode) return mode.error();
   if (*mode != "wal") {
-    return fail(ErrorCode::Unavailable, "SQLite can't use write-ahead logging here; put the "
-                                        "database on a local disk");
+    return fail(ErrorCode::Unavailable,
+                "SQLite can't use write-ahead logging here; put the "
+                "database on a local disk");
   }
   for (const char* setting : {"PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 0",
                               "PRAGMA journal_size_limit = 4194304", "BEGIN EXCLUSIVE", "COMMIT"}) {
@@ -116,8 +120,8 @@ Status Store::claim(const Formats& formats) {
 }
 
 Status Store::prepareStatements() {
-  insert_ = db_.prepare(
-      "INSERT INTO journal (lsn, kind, id, row, sum) VALUES (?1, ?2, ?3, ?4, ?5)");
+  insert_ =
+      db_.prepare("INSERT INTO journal (lsn, kind, id, row, sum) VALUES (?1, ?2, ?3, ?4, ?5)");
   begin_ = db_.prepare("BEGIN IMMEDIATE");
   commit_ = db_.prepare("COMMIT");
   if (!insert_.prepared() || !begin_.prepared() || !commit_.prepared()) {
@@ -214,8 +218,8 @@ Status Store::snapshot() {
   const std::string forget = "DELETE FROM snapshot WHERE kind = " + audit + " AND id <= (" +
                              "SELECT max(id) FROM snapshot WHERE kind = " + audit + ") - " +
                              std::to_string(kAuditRowsMax);
-  const std::string position = "UPDATE meta SET v = " + std::to_string(committedLsn_) +
-                               " WHERE k = 'snapshotLsn'";
+  const std::string position =
+      "UPDATE meta SET v = " + std::to_string(committedLsn_) + " WHERE k = 'snapshotLsn'";
   for (const char* part :
        {"BEGIN IMMEDIATE", kMoveInto, forget.c_str(), position.c_str(), "COMMIT"}) {
     if (Status done = db_.exec(part); !done) return undo(done.error());

@@ -3,12 +3,11 @@
 // at the file through a plain SQLite connection.
 
 #include <capnp/message.h>
+#include <cstdint>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <stdlib.h>
-
-#include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -52,9 +51,8 @@ inline StoredRow taskRow(std::uint64_t id, const std::string& name) {
   });
 }
 inline StoredRow nodeRow(std::uint32_t incarnation) {
-  return makeRow({RowKind::Node, 0}, [&](schema::Row::Builder row) {
-    row.initNode().setIncarnation(incarnation);
-  });
+  return makeRow({RowKind::Node, 0},
+                 [&](schema::Row::Builder row) { row.initNode().setIncarnation(incarnation); });
 }
 inline StoredRow auditRow(std::uint64_t seq) {
   return makeRow({RowKind::Audit, seq},

@@ -3,11 +3,10 @@
 
 #include "store/store.h"
 
-#include <sys/stat.h>
-
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sys/stat.h>
 
 #include "store/crc32c.h"
 #include "tests/unit/store_fixture.h"
