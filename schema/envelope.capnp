@@ -212,7 +212,12 @@ struct TaskFact {
   processes @2 :UInt32;                 # attached now
   text @3 :Text;                        # a fault of its report page, once for each
 }
-struct StorageHealth { ok @0 :Bool; text @1 :Text; }
+struct StorageHealth {
+  ok @0 :Bool;
+  text @1 :Text;
+  unsent @2 :List(Unsent);              # replies that the failed commit kept from leaving
+}
+struct Unsent { to @0 :UInt32; corr @1 :UInt64; }
 struct GateDone {                       # for orders with causeNs: when the gate word was stored
   task @0 :UInt64;
   epoch @1 :UInt32;
