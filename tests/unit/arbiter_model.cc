@@ -1,0 +1,120 @@
+#include "tests/unit/arbiter_model.h"
+
+#include <algorithm>
+
+namespace qgpu {
+
+ArbiterModel::ArbiterModel(ArbiterConfig config, std::vector<ModelTask> tasks, std::uint64_t seed,
+                           Nanos jitter)
+    : config_(config), tasks_(std::move(tasks)), states_(tasks_.size()), random_(seed),
+      jitter_(jitter), arbiter_(config, Nanos(0)) {
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    states_[i].submitAt = tasks_[i].startAt;
+    out_.clear();
+    arbiter_.join(tasks_[i].spec, now_, out_);
+    obey();
+  }
+}
+
+Nanos ArbiterModel::charged(std::size_t index) const {
+  const auto view = arbiter_.task(tasks_[index].spec.id, now_);
+  return view->used + view->overrun;
+}
+
+Nanos ArbiterModel::vary(Nanos base) {
+  if (jitter_ == Nanos(0)) return base;
+  random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
+  return base + Nanos(static_cast<std::int64_t>(random_ >> 33) % jitter_.value);
+}
+
+bool ArbiterModel::pausedAt(std::size_t index, Nanos at) const {
+  return at >= tasks_[index].pauseAt && at < tasks_[index].resumeAt;
+}
+
+Nanos ArbiterModel::nextEvent() const {
+  Nanos next = arbiter_.nextDeadline();
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    const State& state = states_[i];
+    next = std::min(next, state.settleAt);
+    if (!state.working) next = std::min(next, state.submitAt);
+    if (state.working && state.open) next = std::min(next, now_ + state.left);
+  }
+  return std::max(next, now_);
+}
+
+void ArbiterModel::runUntil(Nanos end) {
+  for (Nanos next = nextEvent(); next <= end; next = nextEvent()) {
+    advance(next);
+    step();
+  }
+  advance(end);
+}
+
+// Kernels of open gates run; online kernels share the hardware freely, so each runs at full speed.
+void ArbiterModel::advance(Nanos to) {
+  for (State& state : states_) {
+    if (!state.working || !state.open) continue;
+    state.left -= to - now_;
+    state.worked += to - now_;
+  }
+  now_ = to;
+}
+
+// Everything that is due at now_, told to the arbiter one event at a time.
+void ArbiterModel::step() {
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    State& state = states_[i];
+    const TaskId id = tasks_[i].spec.id;
+    if (state.settleAt <= now_) {
+      const Nanos at = state.settleAt;
+      state.settleAt = kNever;
+      out_.clear();
+      arbiter_.settled(id, state.settleEpoch, at, now_, out_);
+      obey();
+    }
+    if (state.working && state.open && state.left <= Nanos(0)) {
+      state.working = false;
+      const Nanos gap = vary(tasks_[i].gap);
+      state.submitAt = now_ + gap;
+      if (pausedAt(i, state.submitAt)) state.submitAt = tasks_[i].resumeAt;
+      if (tasks_[i].gap > Nanos(0) || state.submitAt > now_) {
+        out_.clear();
+        arbiter_.quiet(id, now_, now_, out_);
+        state.wants = false;
+        obey();
+      }
+    }
+    if (!state.working && state.submitAt <= now_) {
+      state.working = true;
+      state.left = std::max(vary(tasks_[i].kernel), Nanos(1));
+      if (!state.wants) {
+        state.wants = true;
+        out_.clear();
+        arbiter_.busy(id, now_, now_, out_);
+        obey();
+      }
+    }
+  }
+  if (arbiter_.nextDeadline() <= now_) {
+    out_.clear();
+    arbiter_.expire(now_, out_);
+    obey();
+  }
+}
+
+void ArbiterModel::obey() {
+  for (const GateDecision& order : out_.gates) {
+    ++orders_;
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      if (tasks_[i].spec.id != order.task) continue;
+      State& state = states_[i];
+      state.open = order.kind == GateDecision::Kind::Open;
+      if (state.open) continue;
+      state.settleAt = now_ + vary(tasks_[i].settle);
+      state.settleEpoch = order.epoch;
+    }
+  }
+  if (observe != nullptr) observe(*this, observer);
+}
+
+}  // namespace qgpu
