@@ -1,0 +1,134 @@
+#include "runtime/log.h"
+
+#include <array>
+#include <mutex>
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <utility>
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kTextMax = 1024;  // bytes of one value; the rest is cut
+constexpr std::array kNames = {"trace", "debug", "info", "warn", "error", "off"};
+
+spdlog::level::level_enum spdlogLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::Trace:
+      return spdlog::level::trace;
+    case LogLevel::Debug:
+      return spdlog::level::debug;
+    case LogLevel::Info:
+      return spdlog::level::info;
+    case LogLevel::Warn:
+      return spdlog::level::warn;
+    case LogLevel::Error:
+      return spdlog::level::err;
+    case LogLevel::Off:
+      return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+bool isPlain(char c) {
+  return c > ' ' && c < 0x7f && c != '"' && c != '\\' && c != '=';
+}
+
+void appendEscaped(std::string& line, char c) {
+  constexpr const char* kHex = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  if (c == '"' || c == '\\') {
+    line += '\\';
+    line += c;
+  } else if (c == '\n') {
+    line += "\\n";
+  } else if (byte < 0x20 || byte == 0x7f) {
+    line += "\\x";
+    line += kHex[byte >> 4];
+    line += kHex[byte & 15];
+  } else {
+    line += c;
+  }
+}
+
+void appendText(std::string& line, std::string_view text) {
+  const bool cut = text.size() > kTextMax;
+  if (cut) text = text.substr(0, kTextMax);
+  bool plain = !text.empty() && !cut;
+  for (const char c : text) plain = plain && isPlain(c);
+  if (plain) {
+    line += text;
+    return;
+  }
+  line += '"';
+  for (const char c : text) appendEscaped(line, c);
+  line += cut ? "...\"" : "\"";
+}
+
+struct Append {
+  std::string& line;
+  void operator()(std::int64_t value) const { line += std::to_string(value); }
+  void operator()(std::uint64_t value) const { line += std::to_string(value); }
+  void operator()(bool value) const { line += value ? "true" : "false"; }
+  void operator()(std::string_view text) const { appendText(line, text); }
+};
+
+}  // namespace
+
+struct Log::Backend {
+  explicit Backend(Sink ownSink) : sink(std::move(ownSink)) {}
+
+  // Where there is no sink of our own.
+  spdlog::logger toStderr{"", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
+  Sink sink;
+  std::mutex mutex;  // of sink
+};
+
+const char* logLevelName(LogLevel level) {
+  return kNames[static_cast<std::size_t>(level)];
+}
+
+Result<LogLevel> parseLogLevel(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (text == kNames[i]) return static_cast<LogLevel>(i);
+  }
+  return fail(ErrorCode::InvalidArgument,
+              "log level '" + std::string(text) +
+                  "' is unknown; use trace, debug, info, warn, error or off");
+}
+
+void LogField::appendTo(std::string& line) const {
+  line += ' ';
+  line += name_;
+  line += '=';
+  std::visit(Append{line}, value_);
+}
+
+Log::Log(LogLevel level) : Log(level, nullptr) {}
+
+Log::Log(LogLevel level, Sink sink)
+    : backend_(std::make_unique<Backend>(std::move(sink))), level_(level) {
+  spdlog::logger& logger = backend_->toStderr;
+  logger.set_level(spdlog::level::trace);
+  logger.flush_on(spdlog::level::trace);
+  logger.set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %v",
+                                                                   spdlog::pattern_time_type::utc));
+}
+
+Log::~Log() = default;
+
+void Log::write(LogLevel level, std::string_view event, Fields fields) {
+  if (level == LogLevel::Error) errors_.fetch_add(1, std::memory_order_relaxed);
+  if (!wants(level)) return;
+  std::string line(event);
+  for (const LogField& field : fields) field.appendTo(line);
+  if (backend_->sink) {
+    const std::lock_guard lock(backend_->mutex);
+    backend_->sink(level, line);
+  } else {
+    backend_->toStderr.log(spdlogLevel(level), "{} {}", logLevelName(level), line);
+  }
+}
+
+}  // namespace qgpu

@@ -1,0 +1,97 @@
+// Texts that are values, texts that are not, and what the refusal says.
+
+#include "runtime/config.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+namespace qgpu {
+namespace {
+
+template <typename T>
+void expectRefused(const Result<T>& result, const std::string& part) {
+  ASSERT_FALSE(result.ok()) << "expected a refusal with " << part;
+  EXPECT_EQ(result.error().code, ErrorCode::InvalidArgument);
+  EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+}
+
+TEST(ParseDuration, TakesWholeAndDecimalNumbersOfEachUnit) {
+  EXPECT_EQ(*parseDuration("100ms"), millis(100));
+  EXPECT_EQ(*parseDuration("2us"), micros(2));
+  EXPECT_EQ(*parseDuration("1.5s"), millis(1500));
+  EXPECT_EQ(*parseDuration("0.25ms"), micros(250));
+  EXPECT_EQ(*parseDuration("7ns"), Nanos(7));
+  EXPECT_EQ(*parseDuration("2m"), seconds(120));
+  EXPECT_EQ(*parseDuration("24h"), kDurationMax);
+  EXPECT_EQ(*parseDuration("0s"), Nanos(0));
+}
+
+TEST(ParseDuration, RefusesTheRestAndSaysWhatItTakes) {
+  for (const char* text : {"", "ms", "5", "-1ms", "+1ms", "1.ms", ".5s", "1 ms", "1msx", "1e3s",
+                           "25h", "0.5ns", "99999999999999999999s", "1.0000000001s", "0x5ms"}) {
+    expectRefused(parseDuration(text), "'" + std::string(text) + "'");
+    expectRefused(parseDuration(text), "as in 100ms");
+  }
+}
+
+TEST(ParseDuration, ShowsAnOddTextHarmlessly) {
+  expectRefused(parseDuration("a\nb"), "'a?b'");
+  const auto huge = parseDuration(std::string(1'000'000, 'x'));
+  ASSERT_FALSE(huge.ok());
+  EXPECT_LT(huge.error().message.size(), 300u);
+}
+
+TEST(ParseRange, TakesALowAndAHighEnd) {
+  EXPECT_EQ(*parseRange("2ms..30ms"), (DurationRange{millis(2), millis(30)}));
+  EXPECT_EQ(*parseRange("1.5ms..1.5ms"), (DurationRange{micros(1500), micros(1500)}));
+}
+
+TEST(ParseRange, RefusesAnythingElse) {
+  for (const char* text :
+       {"", "2ms", "..", "2ms..", "..2ms", "30ms..2ms", "0ms..2ms", "2ms...3ms", "2ms-30ms"}) {
+    expectRefused(parseRange(text), "2ms..30ms");
+  }
+}
+
+TEST(ParseBytes, TakesBinaryUnits) {
+  EXPECT_EQ(*parseBytes("4096"), Bytes(4096));
+  EXPECT_EQ(*parseBytes("64KiB"), Bytes(65536));
+  EXPECT_EQ(*parseBytes("1.5GiB"), mebibytes(1536));
+  EXPECT_EQ(*parseBytes("2TiB"), gibibytes(2048));
+}
+
+TEST(ParseBytes, RefusesAnythingElse) {
+  for (const char* text : {"", "GiB", "1GB", "-1", "0.3B", "9999999999TiB"}) {
+    expectRefused(parseBytes(text), "512MiB");
+  }
+}
+
+TEST(ParseInteger, KeepsToItsBounds) {
+  EXPECT_EQ(*parseInteger("16", 1, 16, "count"), 16);
+  for (const char* text : {"", "0", "17", "1x", " 1", "99999999999999999999"}) {
+    expectRefused(parseInteger(text, 1, 16, "count"), "count '");
+    expectRefused(parseInteger(text, 1, 16, "count"), "from 1 to 16");
+  }
+}
+
+TEST(ParsePolicy, TakesShortAndFullNamesAndBack) {
+  for (const char* name : {"best-effort", "fixed-share", "burst-share"}) {
+    EXPECT_STREQ(policyName(*parsePolicy(name)), name);
+  }
+  EXPECT_EQ(*parsePolicy("be"), schema::Policy::BEST_EFFORT);
+  EXPECT_EQ(*parsePolicy("fs"), schema::Policy::FIXED_SHARE);
+  EXPECT_EQ(*parsePolicy("bs"), schema::Policy::BURST_SHARE);
+  expectRefused(parsePolicy("BE"), "'BE'");
+  expectRefused(parsePolicy(""), "burst-share (bs)");
+}
+
+TEST(ParseSimCards, TakesCountAndGib) {
+  EXPECT_EQ(*parseSimCards("sim:8x32"), (SimCards{8, gibibytes(32)}));
+  for (const char* text : {"sim:", "sim:8", "sim:0x32", "sim:8x0", "sim:8x", "sim:x32", "8x32",
+                           "sim:8x32x", "sim:-1x2", "sim:1025x1", "sim:1x4097"}) {
+    expectRefused(parseSimCards(text), "sim:8x32");
+  }
+}
+
+}  // namespace
+}  // namespace qgpu
