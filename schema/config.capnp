@@ -20,4 +20,5 @@ struct ManagerConfig {
   logLevel @11 :Text;
   suspend @12 :Text;           # auto, gate, freeze
   scheduler @13 :Text;
+  realtime @14 :Text;          # auto, off
 }
