@@ -7,7 +7,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "services/demo/work_device.h"
+#include "services/demo/clock.h"
 
 namespace qgpu::demo {
 namespace {

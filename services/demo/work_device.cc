@@ -55,17 +55,7 @@ constexpr std::array<Clock, 4> kClocks = {{{CLOCK_MONOTONIC, "monotonic"},
                                            {CLOCK_BOOTTIME, "boottime"},
                                            {CLOCK_REALTIME, "realtime"}}};
 
-std::int64_t readClock(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
 }  // namespace
-
-std::int64_t monotonicNs() {
-  return readClock(CLOCK_MONOTONIC);
-}
 
 Result<std::unique_ptr<WorkDevice>> WorkDevice::open(std::uint32_t memoryMib, std::uint32_t seed,
                                                      DeviceTrouble& trouble) {

@@ -15,12 +15,10 @@
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/demo/clock.h"
 #include "services/demo/work_recurrence.h"
 
 namespace qgpu::demo {
-
-// CLOCK_MONOTONIC in ns, the clock of every stamp in a report; the same in all processes.
-std::int64_t monotonicNs();
 
 template <typename Handle, cl_int(CL_API_CALL* release)(Handle)>
 struct ClRelease {

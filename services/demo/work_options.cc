@@ -80,6 +80,7 @@ std::map<std::string, bool*> switches(WorkOptions& options) {
           {"--control", &options.control},
           {"--progress", &options.watchProgress},
           {"--json", &options.json},
+          {"--verify", &options.verify},
           {"--help", &options.help},
           {"-h", &options.help}};
 }
@@ -150,6 +151,7 @@ result on the host. It runs on any OpenCL 1.2 device and knows nothing of qgpu.
   --seed=N               draws lengths and first values
   --control              read "pause", "go" and "end" from stdin, a line each; end of file ends
   --progress             watch finished work-groups from the host and report every standstill
+  --verify               check results, which is always done
   --json                 the report as one JSON document
 
 Exit code: 0 all results right, 1 a result was wrong or a call failed, 2 usage, 3 no memory

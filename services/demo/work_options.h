@@ -30,6 +30,7 @@ struct WorkOptions {
   bool control = false;
   bool watchProgress = false;
   bool json = false;
+  bool verify = true;  // always: the switch is there to say so
   bool help = false;
 };
 

@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#include "services/demo/work_device.h"
+#include "services/demo/clock.h"
 
 namespace qgpu::demo {
 

@@ -9,13 +9,9 @@
 #include <thread>
 #include <vector>
 
-namespace qgpu::demo {
+#include "services/demo/work_report.h"
 
-// Nothing finished between `lastNs` and `resumedNs` (CLOCK_MONOTONIC) although work was queued.
-struct Standstill {
-  std::int64_t lastNs = 0;
-  std::int64_t resumedNs = 0;
-};
+namespace qgpu::demo {
 
 class ProgressWatch {
  public:

@@ -1,8 +1,9 @@
 #include "services/demo/work_run.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
+
+#include "services/demo/work_progress.h"
 
 namespace qgpu::demo {
 namespace {
@@ -111,19 +112,6 @@ class Runner {
   WorkReport report_;
 };
 
-void append(std::string& out, const char* format, auto... values) {
-  char text[512];
-  const int length = std::snprintf(text, sizeof text, format, values...);
-  out.append(text, static_cast<std::size_t>(std::clamp(length, 0, int{sizeof text} - 1)));
-}
-
-long long wide(std::int64_t value) {
-  return value;
-}
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
-
 }  // namespace
 
 double Draw::from(Range range) {
@@ -165,53 +153,6 @@ Result<double> calibrate(WorkDevice& device) {
 Result<WorkReport> runWork(WorkDevice& device, const WorkOptions& options, double loopsPerMs,
                            WorkControl& control) {
   return Runner(device, options, loopsPerMs, control).run();
-}
-
-std::string WorkReport::json() const {
-  std::string out = "{\"device\":\"";
-  for (const char c : device) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  append(out,
-         "\",\"loops_per_ms\":%.3f,\"kernels\":%llu,\"loops\":%llu,\"items_checked\":%llu,"
-         "\"wrong_items\":%llu,\"checksum_ok\":%s,\"kernel_ms\":%.3f,\"wall_ms\":%.3f,"
-         "\"clock\":\"%s\"",
-         loopsPerMs, wide(kernels), wide(loops), wide(itemsChecked), wide(wrong),
-         wrong == 0 && kernels > 0 ? "true" : "false", static_cast<double>(kernelNs) / kNsPerMs,
-         static_cast<double>(wallNs) / kNsPerMs, clock.c_str());
-  out += ",\"phases\":[";
-  const char* comma = "";
-  for (const Phase& p : phases) {
-    append(out, "%s{\"start_ns\":%lld,\"end_ns\":%lld,\"kernels\":%llu,\"loops\":%llu}", comma,
-           wide(p.startNs), wide(p.endNs), wide(p.kernels), wide(p.loops));
-    comma = ",";
-  }
-  out += "],\"bursts\":[";
-  comma = "";
-  for (const Burst& b : bursts) {
-    append(out, "%s{\"submit_ns\":%lld,\"start_ns\":%lld,\"end_ns\":%lld,\"kernels\":%u}", comma,
-           wide(b.submitNs), wide(b.startNs), wide(b.endNs), b.kernels);
-    comma = ",";
-  }
-  out += "],\"progress_seen\":";
-  out += !progressSeen ? "null" : *progressSeen ? "true" : "false";
-  out += ",\"standstills\":[";
-  comma = "";
-  for (const Standstill& s : standstills) {
-    append(out, "%s{\"last_ns\":%lld,\"resumed_ns\":%lld}", comma, wide(s.lastNs),
-           wide(s.resumedNs));
-    comma = ",";
-  }
-  return out + "]}";
-}
-
-std::string WorkReport::text() const {
-  std::string out = device + ": ";
-  append(out, "%llu kernels, %.1f ms of %.1f ms busy, %llu items checked, %llu wrong",
-         wide(kernels), static_cast<double>(kernelNs) / kNsPerMs,
-         static_cast<double>(wallNs) / kNsPerMs, wide(itemsChecked), wide(wrong));
-  return out;
 }
 
 }  // namespace qgpu::demo

@@ -1,0 +1,42 @@
+#pragma once
+// The demo's acts. Each sets the card's policy, starts its tenants, measures, ends them and writes
+// its figures into the sheet. An error means that the act did not run; a figure that is missed is a
+// figure, not an error.
+
+#include <cstdint>
+
+#include "runtime/result.h"
+#include "services/demo/result_sheet.h"
+#include "services/demo/stage.h"
+
+namespace qgpu::demo {
+
+struct ActSetting {
+  Stage& stage;
+  ResultSheet& sheet;
+  std::int64_t ns;  // how long to measure; hybrid takes four times as long
+};
+
+Status bestEffortAct(const ActSetting& setting);  // three busy tasks
+Status fixedShareAct(const ActSetting& setting);  // 30 and 60 percent
+Status burstShareAct(const ActSetting& setting);  // an owner leaves and returns
+Status hybridAct(const ActSetting& setting);      // online bursts over an offline batch
+Status clpeakAct(const ActSetting& setting);      // an unmodified program from Debian
+Status aloneAct(const ActSetting& setting);       // one tenant, with and without qgpu
+
+// What hybridAct makes of the stamps; pure, so that it is tested without a card.
+struct HybridStamps {
+  Interval window;
+  std::vector<Burst> bursts;
+  std::vector<Standstill> standstills;  // of the offline task
+};
+constexpr std::int64_t kOnlineIdleNs = 100'000'000;
+
+// Time in the window outside every [first submit, last end + online idle].
+std::int64_t restOf(const HybridStamps& stamps);
+// From the end of each burst to the offline task's next progress, where no other burst came first.
+std::vector<std::int64_t> releasesOf(const HybridStamps& stamps);
+// From each burst's submit to the offline task's last progress before it stood still; not below 0.
+std::vector<std::int64_t> stopsOf(const HybridStamps& stamps);
+
+}  // namespace qgpu::demo

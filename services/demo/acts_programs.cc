@@ -1,0 +1,114 @@
+// The acts about programs: an unmodified one from Debian that shares the card, and one tenant that
+// has the card alone, with and without qgpu.
+
+#include <cstdio>
+#include <sstream>
+
+#include "services/demo/act_common.h"
+#include "services/demo/acts.h"
+#include "services/demo/clock.h"
+
+namespace qgpu::demo {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+void printIndented(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) std::printf("    %s\n", line.c_str());
+  }
+}
+
+double rateOf(const Phase& phase) {
+  const std::int64_t ns = phase.endNs - phase.startNs;
+  return ns <= 0 ? 0 : static_cast<double>(phase.loops) * 1e9 / static_cast<double>(ns);
+}
+
+// The newest `rounds` phases of both, pair by pair: what the first is of the second, in permille of
+// permille, because a percent is what matters here.
+std::vector<std::int64_t> ratios(const WorkReport& shared, const WorkReport& bare,
+                                 std::size_t rounds) {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 1; i <= rounds; i++) {
+    if (shared.phases.size() < i || bare.phases.size() < i) break;
+    const double below = rateOf(bare.phases[bare.phases.size() - i]);
+    if (below <= 0) continue;
+    const double ratio = rateOf(shared.phases[shared.phases.size() - i]) / below;
+    found.push_back(static_cast<std::int64_t>(ratio * 1e6 + 0.5));
+  }
+  return found;
+}
+
+}  // namespace
+
+Status clpeakAct(const ActSetting& setting) {
+  constexpr std::int64_t kNsMax = 120 * kSecond;
+  const std::string title = "clpeak: Debian's program, not changed, beside a busy task";
+  if (Status status = setScene(setting, title, "best-effort"); !status) return status;
+  TenantSpec clpeak{
+      "clpeak", TenantClass::Ordinary, 10, {"clpeak", "--compute-integer", "--kernel-latency"}, {}};
+  ActResult act{"clpeak", "best-effort", {}};
+  Cast cast(setting.stage, {busyTenant("busy", 10, "2..8"), clpeak});
+  const std::int64_t start = monotonicNs();
+  const Result<int> status = cast.watchUntilEnd("clpeak", kNsMax);
+  if (!status) return status.error();
+  const std::string output = cast.child("clpeak").output();
+  const bool complete = output.find("Kernel launch latency") != std::string::npos;
+  if (*status != 0 || !complete) {
+    return fail(ErrorCode::Unavailable, "clpeak ended with " + std::to_string(*status) + ": " +
+                                            output + cast.child("clpeak").errors());
+  }
+  printIndented(output);
+  setting.sheet.add("clpeak", "ran to its end beside a busy task", "exit 0",
+                    "exit " + std::to_string(*status) + " after " +
+                        tenthsText((monotonicNs() - start) / 100'000'000, "s"),
+                    true);
+  if (!cast.used("busy").empty()) {
+    act.tasks.push_back(figureOf(cast, cast.specs().front(), {start, cast.lastSampleNs()}));
+  }
+  const auto reports = closeAct(setting, cast, std::move(act));
+  return reports ? ok() : Status(reports.error());
+}
+
+Status aloneAct(const ActSetting& setting) {
+  constexpr std::int64_t kPhaseNs = kSecond;
+  constexpr std::int64_t kQuietNs = kSecond / 5;  // the one before finishes what it has in flight
+  const std::string title = "alone: the same program with and without qgpu, by turns";
+  if (Status status = setScene(setting, title, "best-effort"); !status) return status;
+  const TenantSpec spec = busyTenant("alone", 50, "2");
+  ActResult act{"alone", "best-effort", {}};
+  Cast cast(setting.stage, {spec});
+  const std::unique_ptr<Child> bare = setting.stage.startBare(spec);
+  if (Status status = cast.warmUp(); !status) return status;
+  cast.child("alone").say("pause");
+  bare->say("pause");
+  const auto rounds = static_cast<std::size_t>(std::max<std::int64_t>(2, setting.ns / kPhaseNs));
+  for (std::size_t round = 0; round < rounds; round++) {
+    // Which of the two goes first changes, so that a drift of the machine favours neither.
+    Child* order[2] = {&cast.child("alone"), bare.get()};
+    if (round % 2 == 1) std::swap(order[0], order[1]);
+    for (Child* child : order) {
+      if (Status status = cast.watch(kQuietNs); !status) return status;
+      child->say("go");
+      if (Status status = cast.watch(kPhaseNs); !status) return status;
+      child->say("pause");
+    }
+  }
+  const Result<WorkReport> bareReport = finishWork(*bare, "bare");
+  if (!bareReport) return bareReport.error();
+  act.tasks.push_back(figureOf(cast, spec, {cast.used("alone").front().atNs, cast.lastSampleNs()}));
+  const auto reports = closeAct(setting, cast, std::move(act));
+  if (!reports) return reports.error();
+  const std::vector<std::int64_t> found = ratios(reports->at("alone"), *bareReport, rounds);
+  const std::int64_t median = percentile(found, 500);
+  setting.sheet.alonePermille = median / 1000;
+  setting.sheet.add("alone", "of its bare rate, median of " + std::to_string(found.size()),
+                    ">= 99.0 %", percentText((median + 500) / 1000), median >= 990'000);
+  setting.sheet.tell("alone", "of its bare rate, lowest and highest",
+                     percentText(percentile(found, 0) / 1000) + " .. " +
+                         percentText(percentile(found, 1000) / 1000));
+  return ok();
+}
+
+}  // namespace qgpu::demo

@@ -1,0 +1,117 @@
+// qgpu-demo: what `./dev demo` runs.
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/demo/acts.h"
+#include "services/demo/children.h"
+#include "services/demo/demo_options.h"
+#include "services/demo/result_sheet.h"
+#include "services/demo/stage.h"
+
+namespace {
+
+using namespace qgpu;
+using namespace qgpu::demo;
+
+enum Exit { kFine = 0, kFailed = 1, kUsage = 2, kStopped = 130 };
+
+using Act = Status (*)(const ActSetting&);
+
+const std::map<std::string, Act>& acts() {
+  static const std::map<std::string, Act> kActs = {{"be", bestEffortAct}, {"fs", fixedShareAct},
+                                                   {"bs", burstShareAct}, {"hybrid", hybridAct},
+                                                   {"clpeak", clpeakAct}, {"alone", aloneAct}};
+  return kActs;
+}
+
+void complain(const std::string& message) {
+  std::fprintf(stderr, "qgpu-demo: %s\n", message.c_str());
+}
+
+std::string realtimeText(const std::string& got) {
+  if (got == "fifo") return "real-time priority (SCHED_FIFO)";
+  if (got == "slice") return "no real-time priority, but short slices (sched_setattr)";
+  if (got == "nice") return "no real-time priority, only a better nice value";
+  return "no real-time priority (" + got + "); root or CAP_SYS_NICE gives it";
+}
+
+// Whose card this is and what the manager's card loop was allowed to have.
+Status introduce(Stage& stage, ResultSheet& sheet) {
+  const Result<CardCounters> card = stage.node().firstCard();
+  if (!card) return card.error();
+  const Result<std::string> realtime = stage.node().realtime();
+  if (!realtime) return realtime.error();
+  sheet.cardJson = card->raw;
+  sheet.realtime = *realtime;
+  std::printf("card: %s, suspend %s; the card loop has %s\n", card->model.c_str(),
+              card->suspend.c_str(), realtimeText(*realtime).c_str());
+  return ok();
+}
+
+void play(const DemoOptions& options, ResultSheet& sheet) {
+  const std::string binDir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  Stage stage(binDir);
+  Status status = stage.open();
+  if (status) status = introduce(stage, sheet);
+  if (!status) return sheet.failures.push_back(status.error().message);
+  const ActSetting setting{stage, sheet, static_cast<std::int64_t>(options.seconds * 1e9)};
+  for (const std::string& name : options.acts) {
+    if (interrupted()) return;
+    status = acts().at(name)(setting);
+    if (status || interrupted()) continue;
+    complain("act " + name + ": " + status.error().message);
+    sheet.failures.push_back(name + ": " + status.error().message);
+    if (!stage.managerRuns()) return;
+  }
+  // The card's counters at the end say more than those at the start.
+  if (const Result<CardCounters> card = stage.node().firstCard(); card) sheet.cardJson = card->raw;
+}
+
+Status writeJson(const ResultSheet& sheet) {
+  const char* named = std::getenv("DEMO_JSON");
+  const std::string path = named != nullptr && *named != 0 ? named : "demo.json";
+  std::ofstream file(path, std::ios::trunc);
+  file << sheet.json();
+  file.close();
+  if (!file) {
+    return fail(ErrorCode::Unavailable, path + " can't be written; name another with DEMO_JSON");
+  }
+  std::printf("\nwritten: %s\n", path.c_str());
+  return ok();
+}
+
+int run(const DemoOptions& options) {
+  becomeKeeper();
+  ResultSheet sheet;
+  play(options, sheet);
+  if (interrupted()) {
+    complain("stopped; everything that it started is ended");
+    return kStopped;
+  }
+  if (!sheet.figures.empty()) std::printf("\n%s", sheet.table().c_str());
+  for (const std::string& failure : sheet.failures) complain("FAILED " + failure);
+  const Status written = writeJson(sheet);
+  if (!written) complain(written.error().message);
+  return sheet.failures.empty() && written ? kFine : kFailed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = parseDemoOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (!options) {
+    complain(options.error().message);
+    return kUsage;
+  }
+  if (options->help) {
+    std::fputs(demoUsage(), stdout);
+    return kFine;
+  }
+  return run(*options);
+}

@@ -1,0 +1,20 @@
+#pragma once
+// The command line of qgpu-demo.
+
+#include <string>
+#include <vector>
+
+#include "runtime/result.h"
+
+namespace qgpu::demo {
+
+struct DemoOptions {
+  std::vector<std::string> acts = {"be", "fs", "bs", "hybrid", "clpeak", "alone"};
+  double seconds = 10;
+  bool help = false;
+};
+
+Result<DemoOptions> parseDemoOptions(const std::vector<std::string>& arguments);
+const char* demoUsage();
+
+}  // namespace qgpu::demo

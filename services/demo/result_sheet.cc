@@ -1,0 +1,108 @@
+#include "services/demo/result_sheet.h"
+
+#include <algorithm>
+#include <array>
+
+#include "services/demo/json_text.h"
+
+namespace qgpu::demo {
+namespace {
+
+constexpr std::size_t kColumns = 5;
+using Row = std::array<std::string, kColumns>;
+
+const char* verdictText(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Ok:
+      return "ok";
+    case Verdict::Miss:
+      return "MISS";
+    default:
+      return "";
+  }
+}
+
+void writePercentiles(JsonText& out, const char* key, const Percentiles& p) {
+  out.object(key).number("p50", p.p50).number("p99", p.p99);
+  out.number("n", static_cast<std::int64_t>(p.n)).endObject();
+}
+
+void writeAct(JsonText& out, const ActResult& act) {
+  out.object().text("act", act.act).text("policy", act.policy).array("tasks");
+  for (const TaskFigure& task : act.tasks) {
+    out.object().text("name", task.name).text("class", className(task.tenantClass));
+    if (task.wantedPermille) {
+      out.number("share_wanted_permille", *task.wantedPermille);
+      out.number("share_got_permille", task.gotPermille);
+    }
+    out.number("gpu_ms", task.gpuMs).flag("checksum_ok", task.checksumOk).endObject();
+  }
+  out.endArray().endObject();
+}
+
+void writeHybrid(JsonText& out, const HybridFigures& hybrid) {
+  out.object("hybrid");
+  writePercentiles(out, "preempt_us", hybrid.preemptUs);
+  writePercentiles(out, "start_us", hybrid.startUs);
+  out.object("release_ms").decimal("p50", static_cast<double>(hybrid.releaseMs.p50) / 10);
+  out.decimal("p99", static_cast<double>(hybrid.releaseMs.p99) / 10);
+  out.number("n", static_cast<std::int64_t>(hybrid.releaseMs.n)).endObject();
+  out.number("offline_share_of_rest_permille", hybrid.offlineShareOfRestPermille);
+  out.flag("offline_resumed", hybrid.offlineResumed).endObject();
+}
+
+}  // namespace
+
+std::string percentText(std::int64_t permille) {
+  return tenthsText(permille, "%");
+}
+
+std::string tenthsText(std::int64_t tenths, const char* unit) {
+  const std::int64_t size = tenths < 0 ? -tenths : tenths;
+  return (tenths < 0 ? "-" : "") + std::to_string(size / 10) + "." + std::to_string(size % 10) +
+         " " + unit;
+}
+
+std::string ResultSheet::table() const {
+  std::vector<Row> rows = {{"act", "figure", "wanted", "got", ""}};
+  for (const Figure& f : figures) {
+    rows.push_back({f.act, f.what, f.wanted, f.got, verdictText(f.verdict)});
+  }
+  std::array<std::size_t, kColumns> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t c = 0; c < kColumns; c++) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < kColumns; c++) {
+      line += row[c] + std::string(widths[c] - row[c].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+    if (&row != &rows.front()) continue;
+    out += std::string(line.size() + 4, '-') + "\n";
+  }
+  return out;
+}
+
+std::string ResultSheet::json() const {
+  JsonText out;
+  out.object().raw("card", cardJson).text("realtime", realtime).array("acts");
+  for (const ActResult& act : acts) writeAct(out, act);
+  out.endArray();
+  if (hybrid) writeHybrid(out, *hybrid);
+  if (alonePermille) {
+    out.object("alone").number("of_bare_permille", *alonePermille).endObject();
+  }
+  out.array("figures");
+  for (const Figure& f : figures) {
+    out.object().text("act", f.act).text("what", f.what).text("wanted", f.wanted);
+    out.text("got", f.got).text("verdict", verdictText(f.verdict)).endObject();
+  }
+  out.endArray().array("failures");
+  for (const std::string& failure : failures) out.object().text("what", failure).endObject();
+  return out.endArray().endObject().str() + "\n";
+}
+
+}  // namespace qgpu::demo

@@ -1,0 +1,139 @@
+#include "services/demo/stage.h"
+
+#include <charconv>
+#include <filesystem>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "services/demo/clock.h"
+
+namespace qgpu::demo {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kStartNsMax = 30 * kSecond;  // of the manager: it probes OpenCL first
+constexpr std::int64_t kStopNsMax = 10 * kSecond;
+constexpr std::int64_t kCalibrateNsMax = 60 * kSecond;  // the first kernel is compiled in it
+constexpr std::int64_t kFinishNsMax = 60 * kSecond;     // of a tenant that holds a small share
+
+std::string lastLines(const std::string& text, std::size_t bytes) {
+  return text.size() <= bytes ? text : text.substr(text.size() - bytes);
+}
+
+}  // namespace
+
+Stage::Stage(std::string binDir) : binDir_(std::move(binDir)) {}
+
+Stage::~Stage() {
+  node_.reset();
+  if (manager_ != nullptr) {
+    manager_->signal(SIGTERM);
+    manager_->wait(kStopNsMax);
+    manager_.reset();
+  }
+  killDescendants();
+  std::error_code ignored;
+  if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
+}
+
+Status Stage::open() {
+  char path[] = "/tmp/qgpu-demo-XXXXXX";  // short: a socket's path has 107 characters
+  if (mkdtemp(path) == nullptr) {
+    return fail(ErrorCode::Unavailable,
+                "no folder could be made in /tmp: make room or rights there");
+  }
+  dir_ = path;
+  if (Status status = calibrate(); !status) return status;
+  return startManager();
+}
+
+std::string Stage::outputPath(const std::string& name) {
+  return dir_ + "/" + std::to_string(++started_) + "-" + name;
+}
+
+Status Stage::calibrate() {
+  Child work({binDir_ + "/qgpu-work", "--calibrate"}, outputPath("calibrate"));
+  const std::optional<int> status = work.wait(kCalibrateNsMax);
+  const std::string text = work.output();
+  const std::size_t colon = text.find(':');
+  if (status != 0 || colon == std::string::npos) {
+    return fail(ErrorCode::Unavailable, "qgpu-work could not measure the device: " + work.errors());
+  }
+  std::from_chars(text.data() + colon + 1, text.data() + text.size(), loopsPerMs_);
+  if (loopsPerMs_ > 0) return ok();
+  return fail(ErrorCode::Corrupt, "qgpu-work --calibrate printed '" + text + "'");
+}
+
+Status Stage::startManager() {
+  manager_ = std::make_unique<Child>(
+      std::vector<std::string>{binDir_ + "/qgpu-manager", "--cards=opencl", "--mixed",
+                               "--max-tasks-per-card=8", "--run-dir=" + dir_,
+                               "--dbfile=" + dir_ + "/meta.db", "--http=127.0.0.1:0"},
+      outputPath("manager"));
+  node_ = std::make_unique<NodeClient>(dir_ + "/manager.sock");
+  const std::int64_t until = monotonicNs() + kStartNsMax;
+  for (;;) {
+    const Result<CardCounters> card = node_->firstCard();
+    if (card) return ok();
+    if (!manager_->running()) {
+      return fail(ErrorCode::Unavailable, "qgpu-manager ended at its start: " + managerLog());
+    }
+    if (monotonicNs() > until || !pauseFor(kSecond / 50)) {
+      return fail(ErrorCode::Unavailable, card.error().message + ": " + managerLog());
+    }
+  }
+}
+
+std::string Stage::managerLog() const {
+  constexpr std::size_t kShown = 2000;
+  if (manager_ == nullptr) return {};
+  return lastLines(manager_->output() + manager_->errors(), kShown);
+}
+
+std::vector<std::string> Stage::workCommand(const TenantSpec& spec) const {
+  std::vector<std::string> command = {binDir_ + "/qgpu-work", "--seconds=0", "--control", "--json",
+                                      "--loops-per-ms=" + std::to_string(loopsPerMs_)};
+  command.insert(command.end(), spec.work.begin(), spec.work.end());
+  return command;
+}
+
+std::unique_ptr<Child> Stage::start(const TenantSpec& spec) {
+  std::vector<std::string> command = {binDir_ + "/qgpuctl",
+                                      "--socket",
+                                      dir_ + "/manager.sock",
+                                      "run",
+                                      "--name",
+                                      spec.name,
+                                      "--class",
+                                      className(spec.tenantClass),
+                                      "--memory",
+                                      "1"};
+  if (spec.tenantClass != TenantClass::Online) {
+    command.insert(command.end(), {"--core", std::to_string(spec.corePercent)});
+  }
+  command.emplace_back("--");
+  const std::vector<std::string> program = spec.program.empty() ? workCommand(spec) : spec.program;
+  command.insert(command.end(), program.begin(), program.end());
+  return std::make_unique<Child>(command, outputPath(spec.name));
+}
+
+std::unique_ptr<Child> Stage::startBare(const TenantSpec& spec) {
+  return std::make_unique<Child>(workCommand(spec), outputPath(spec.name));
+}
+
+Result<WorkReport> finishWork(Child& child, const std::string& name) {
+  child.say("end");
+  const std::optional<int> status = child.wait(kFinishNsMax);
+  const std::string errors = lastLines(child.errors(), 1000);
+  if (!status) {
+    return fail(ErrorCode::Unavailable, "tenant " + name + " does not end: " + errors);
+  }
+  Result<WorkReport> report = parseWorkReport(child.output());
+  if (!report) {
+    return fail(ErrorCode::Unavailable, "tenant " + name + " ended with " +
+                                            std::to_string(*status) + " and no report: " + errors);
+  }
+  return report;
+}
+
+}  // namespace qgpu::demo
