@@ -1,0 +1,87 @@
+#include "services/admin/peer.h"
+
+#include <grp.h>
+#include <kj/exception.h>
+#include <pwd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kEntryMax = 64 * 1024;  // longest passwd or group entry that we read
+constexpr int kGroupsMax = 1024;
+
+std::optional<gid_t> groupId(const std::string& name) {
+  std::vector<char> buffer(kEntryMax);
+  group entry{};
+  group* found = nullptr;
+  if (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 || !found) {
+    return std::nullopt;
+  }
+  return entry.gr_gid;
+}
+
+std::vector<gid_t> groupsOf(uid_t uid) {
+  std::vector<char> buffer(kEntryMax);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) != 0 || !found) return {};
+  std::vector<gid_t> groups(kGroupsMax);
+  int count = kGroupsMax;
+  if (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) count = kGroupsMax;
+  groups.resize(static_cast<std::size_t>(std::max(count, 0)));
+  return groups;
+}
+
+}  // namespace
+
+bool ChangeRule::mayChange(const PeerIds& peer) const {
+  if (peer.uid == 0 || peer.uid == self_) return true;
+  const std::optional<gid_t> wanted = groupId(group_);
+  if (!wanted) return false;
+  if (peer.gid == *wanted) return true;
+  const std::vector<gid_t> groups = groupsOf(peer.uid);
+  return std::find(groups.begin(), groups.end(), *wanted) != groups.end();
+}
+
+Result<PeerIds> peerIds(kj::AsyncIoStream& stream) {
+  ucred credentials{};
+  kj::uint length = sizeof credentials;
+  const auto failed = kj::runCatchingExceptions(
+      [&] { stream.getsockopt(SOL_SOCKET, SO_PEERCRED, &credentials, &length); });
+  KJ_IF_MAYBE(exception, failed) {
+    return fail(ErrorCode::Unavailable, "the kernel does not tell who is connected: " +
+                                            std::string(view(exception->getDescription())));
+  }
+  return PeerIds{credentials.uid, credentials.gid, credentials.pid};
+}
+
+std::optional<std::uint64_t> processStart(std::uint32_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
+                                                             &std::fclose);
+  if (!file) return std::nullopt;
+  char text[1024];
+  const std::size_t length = std::fread(text, 1, sizeof text, file.get());
+  std::string_view rest(text, length);
+  // The name may hold anything, brackets too; the last one ends it. Field 3 follows.
+  const std::size_t name = rest.rfind(')');
+  if (name == std::string_view::npos || name + 2 > rest.size()) return std::nullopt;
+  rest.remove_prefix(name + 2);
+  for (int field = 3; field < 22; ++field) {
+    const std::size_t space = rest.find(' ');
+    if (space == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(space + 1);
+  }
+  return parseUint(rest.substr(0, rest.find(' ')));
+}
+
+}  // namespace qgpu

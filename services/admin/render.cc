@@ -1,0 +1,176 @@
+#include "services/admin/render.h"
+
+#include "services/admin/commands.h"
+#include "services/admin/json.h"
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::uint64_t kNanosPerMicro = 1000;
+
+void beginOk(JsonWriter& json) { json.beginObject().flag("ok", true); }
+
+// {"p50":..,"p99":..,"n":..} in microseconds.
+void percentiles(JsonWriter& json, std::string_view name, std::uint64_t p50Ns, std::uint64_t p99Ns,
+                 std::uint64_t n) {
+  json.key(name).beginObject();
+  json.count("p50", p50Ns / kNanosPerMicro).count("p99", p99Ns / kNanosPerMicro).count("n", n);
+  json.endObject();
+}
+
+void card(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
+  const auto info = status.getInfo();
+  json.beginObject();
+  json.field("id", view(info.getId())).count("index", info.getIndex()).field("node", nodeName);
+  json.field("model", view(info.getModel())).field("backend", view(info.getBackend()));
+  json.count("mem_bytes", info.getMemBytes()).count("mem_bound_bytes", status.getMemBound());
+  json.count("share_bound_permille", status.getShareBound());
+  json.count("greedy_bound_permille", status.getGreedyBound());
+  json.field("policy", policyName(status.getPolicy()));
+  json.field("kind", tenancyName(status.getTenancy()));
+  json.field("suspend", suspendName(info.getSuspend()));
+  json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
+  json.count("holder", status.getHolder()).flag("online_active", status.getOnlineActive());
+  json.count("used_ns", status.getUsedNs()).count("idle_ns", status.getIdleNs());
+  json.count("online_ns", status.getOnlineNs()).count("holds", status.getHolds());
+  json.count("overruns", status.getOverruns());
+  percentiles(json, "settle_us", status.getSettleP50Ns(), status.getSettleP99Ns(),
+              status.getSettleCount());
+  percentiles(json, "preempt_us", status.getPreemptP50Ns(), status.getPreemptP99Ns(),
+              status.getPreemptCount());
+  percentiles(json, "release_us", status.getReleaseP50Ns(), status.getReleaseP99Ns(),
+              status.getReleaseCount());
+  json.endObject();
+}
+
+void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
+  const auto spec = info.getSpec();
+  const auto use = info.getUse();
+  json.beginObject();
+  json.count("id", info.getId()).field("name", view(spec.getName()));
+  json.field("class", className(spec.getClass())).field("node", nodeName);
+  json.field("card", view(info.getCard())).count("cards", spec.getCards());
+  json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
+  json.count("mem_used_bytes", use.getMemBytes()).count("mem_peak_bytes", use.getMemPeak());
+  json.field("state", taskStateName(info.getState())).count("processes", use.getProcesses());
+  json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());
+  json.count("held_ns", use.getHeldNs()).count("overrun_ns", use.getOverrunNs());
+  json.count("turns", use.getTurns()).count("launches", use.getLaunches());
+  json.flag("quarantined", info.getQuarantined()).flag("evicting", info.getEvicting());
+  json.field("note", view(info.getNote()));
+  json.count("owner_pid", spec.getOwnerPid()).count("owner_uid", spec.getOwnerUid());
+  json.endObject();
+}
+
+void event(JsonWriter& json, schema::Event::Reader event) {
+  json.beginObject();
+  json.count("seq", event.getSeq()).count("unix_ms", event.getUnixMs());
+  json.field("kind", view(event.getKind())).count("task", event.getTask());
+  json.field("card", view(event.getCard())).field("text", view(event.getText()));
+  json.field("actor", view(event.getActor()));
+  json.endObject();
+}
+
+void status(JsonWriter& json, schema::NodeInfo::Reader info) {
+  json.field("node", view(info.getName())).field("version", view(info.getVersion()));
+  json.count("pid", info.getPid()).count("incarnation", info.getIncarnation());
+  json.count("uptime_ns", info.getUptimeNs());
+  json.count("cards", info.getCards()).count("tasks", info.getTasks());
+  json.field("policy", policyName(info.getPolicy())).flag("mixed", info.getMixed());
+  json.count("max_tasks_per_card", info.getMaxTasksPerCard());
+  json.field("realtime", view(info.getRealtime())).field("storage", view(info.getStorage()));
+  json.count("online_idle_ns", info.getOnlineIdleNs());
+  json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
+}
+
+template <typename List, typename Each>
+void array(JsonWriter& json, std::string_view name, List list, Each each) {
+  json.key(name).beginArray();
+  for (const auto item : list) each(item);
+  json.endArray();
+}
+
+}  // namespace
+
+std::string renderError(const Error& error) {
+  JsonWriter json;
+  json.beginObject().flag("ok", false);
+  json.field("error", error.message).field("code", errorName(error.code)).endObject();
+  return json.take();
+}
+
+std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) {
+  JsonWriter json;
+  beginOk(json);
+  switch (reply.which()) {
+    case schema::Reply::INFO: status(json, reply.getInfo()); break;
+    case schema::Reply::CARDS:
+      array(json, "cards", reply.getCards(), [&](auto c) { card(json, c, nodeName); });
+      break;
+    case schema::Reply::TASKS:
+      array(json, "tasks", reply.getTasks(), [&](auto t) { task(json, t, nodeName); });
+      break;
+    case schema::Reply::EVENTS:
+      array(json, "events", reply.getEvents(), [&](auto e) { event(json, e); });
+      break;
+    case schema::Reply::DONE: json.field("done", view(reply.getDone())); break;
+    default:
+      return renderError(fail(ErrorCode::Internal, "the node gave an answer of another kind"));
+  }
+  json.endObject();
+  return json.take();
+}
+
+std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& environment) {
+  JsonWriter json;
+  beginOk(json);
+  json.count("task", bound.getTask()).field("token", view(bound.getToken()));
+  array(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
+  json.key("env").beginObject();
+  json.field("QGPU_SOCKET", view(bound.getAttachSocket()));
+  json.field("QGPU_TOKEN", view(bound.getToken()));
+  if (!environment.library.empty()) {
+    json.field("LD_PRELOAD", environment.library).field("OPENCL_LAYERS", environment.library);
+  }
+  for (const auto& [name, value] : environment.extras) json.field(name, value);
+  json.endObject().endObject();
+  return json.take();
+}
+
+std::string renderDone(std::string_view text) {
+  JsonWriter json;
+  beginOk(json);
+  json.field("done", text).endObject();
+  return json.take();
+}
+
+std::string renderWatching() {
+  JsonWriter json;
+  beginOk(json);
+  json.flag("watching", true).endObject();
+  return json.take();
+}
+
+std::string renderEvent(schema::Event::Reader told) {
+  JsonWriter json;
+  beginOk(json);
+  json.key("event");
+  event(json, told);
+  json.endObject();
+  return json.take();
+}
+
+std::string renderHelp() {
+  JsonWriter json;
+  beginOk(json);
+  array(json, "commands", commandInfos(), [&](const CommandInfo& info) {
+    json.beginObject();
+    json.field("usage", info.usage).field("what", info.what).flag("changes", info.changes);
+    json.endObject();
+  });
+  json.endObject();
+  return json.take();
+}
+
+}  // namespace qgpu

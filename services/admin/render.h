@@ -1,0 +1,38 @@
+#pragma once
+// Replies of the node as the JSON documents of the admin socket, with the field names of the
+// contract. Pure: what it is given is all it knows.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/result.h"
+#include "schema/envelope.capnp.h"
+
+namespace qgpu {
+
+// What a bound task's environment is made of besides socket and token.
+struct TenantEnvironment {
+  std::string library;                                      // path of libqgpu.so; may be empty
+  std::vector<std::pair<std::string, std::string>> extras;  // POCL_* pairs of an OpenCL card
+};
+
+// One line without its newline: {"ok":false,"error":...,"code":...}.
+std::string renderError(const Error& error);
+
+// {"ok":true,...} of any reply but bound. `nodeName` stands in cards and tasks.
+std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName);
+
+// {"ok":true,"task","token","cards","env":{...}}.
+std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& environment);
+
+// {"ok":true,"done":text}, {"ok":true,"watching":true} and {"ok":true,"event":{...}}.
+std::string renderDone(std::string_view text);
+std::string renderWatching();
+std::string renderEvent(schema::Event::Reader event);
+
+// {"ok":true,"commands":[{"usage","what","changes"}]}.
+std::string renderHelp();
+
+}  // namespace qgpu

@@ -1,0 +1,33 @@
+#pragma once
+// The words that people and programs type and read for the enums of schema/types.capnp, and the
+// way back. One place for all doors, so that JSON, tables, metrics and RPC say the same.
+
+#include <kj/string.h>
+
+#include <optional>
+#include <string_view>
+
+#include "runtime/result.h"
+#include "schema/types.capnp.h"
+
+namespace qgpu {
+
+inline std::string_view view(kj::StringPtr text) { return {text.begin(), text.size()}; }
+inline kj::StringPtr ptr(const std::string& text) { return {text.c_str(), text.size()}; }
+
+// A value that this build does not know reads as "unknown": schemas only grow.
+std::string_view className(schema::TaskClass value);
+std::string_view policyName(schema::Policy value);      // the full name, "best-effort"
+std::string_view tenancyName(schema::Tenancy value);
+std::string_view suspendName(schema::Suspend value);
+std::string_view taskStateName(schema::TaskState value);
+std::string_view cardStateName(schema::CardState value);
+
+std::optional<schema::TaskClass> classFromName(std::string_view name);
+std::optional<schema::Policy> policyFromName(std::string_view name);  // also be, fs, bs
+ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
+
+// A whole unsigned decimal number and nothing else.
+std::optional<std::uint64_t> parseUint(std::string_view text);
+
+}  // namespace qgpu

@@ -1,0 +1,70 @@
+#pragma once
+// A node for the tests of the doors: it answers every request as a small node would, without
+// actors behind it, and remembers what it was asked. ScriptedSink carries the messages over KJ's
+// event loop, so that answers come later, as they do in the daemon.
+
+#include <kj/async.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schema/envelope.capnp.h"
+#include "services/admin/node_door.h"
+
+namespace qgpu::testing {
+
+struct Asked {
+  schema::Request::Which which{};
+  std::uint32_t uid = 0;
+  std::uint32_t pid = 0;
+  bool mayChange = false;
+  std::string text;          // card, level, or name of a bound task
+  std::uint64_t number = 0;  // task, since, or watch on and off
+  std::uint32_t ownerPid = 0;
+  std::uint64_t ownerStart = 0;
+  std::uint32_t ownerUid = 0;
+  std::uint32_t sharePermille = 0;
+  std::uint64_t memBytes = 0;
+};
+
+class ScriptedNode {
+ public:
+  std::vector<Asked> asked;
+  std::optional<Error> failNext;  // the answer to the next request
+  std::string storage = "ok";
+  std::string taskName = "train";
+  std::string note;
+  std::vector<std::uint64_t> eventSeqs;  // what `events` tells
+  std::string attachSocket = "/run/qgpu/attach.sock";
+
+  void answer(schema::Request::Reader request, schema::Reply::Builder reply);
+  static void fillEvent(schema::Event::Builder event, std::uint64_t seq);
+
+ private:
+  void remember(schema::Request::Reader request);
+  void fillInfo(schema::NodeInfo::Builder info) const;
+  void fillCards(schema::Reply::Builder reply) const;
+  void fillTasks(schema::Reply::Builder reply) const;
+};
+
+// Delivers requests to a ScriptedNode and its answers to a door, each in a KJ event of its own.
+class ScriptedSink final : public RequestSink, private kj::TaskSet::ErrorHandler {
+ public:
+  explicit ScriptedSink(ScriptedNode& node) : node_(node), tasks_(*this) {}
+
+  NodeDoor* door = nullptr;  // set once it exists
+  bool full = false;         // the mailbox refuses
+  bool silent = false;       // the node never answers
+
+  SendResult send(Build build) override;
+  void tellEvent(std::uint64_t seq);
+
+ private:
+  void taskFailed(kj::Exception&& exception) override { kj::throwFatalException(kj::mv(exception)); }
+  ScriptedNode& node_;
+  kj::TaskSet tasks_;
+};
+
+}  // namespace qgpu::testing
