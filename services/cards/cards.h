@@ -1,0 +1,61 @@
+#pragma once
+// Which cards this node has. Three backends: `opencl` (any OpenCL device; PoCL makes a card of a
+// CPU), `sim` (imaginary cards, for scale), and `auto`, which takes what the machine offers.
+//
+// OpenCL is asked in a short-lived child process, so the daemon never maps a driver and its
+// compiler. A card's id is stable over restarts: platform and index in the platform's list of all
+// devices (HAZARDS 14). What is found does not change while the manager lives.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+#include "schema/types.capnp.h"
+
+namespace qgpu {
+
+inline constexpr std::size_t kCardsMax = 1024;    // of one node
+inline constexpr std::int64_t kSimGibMax = 4096;  // of one simulated card
+
+struct Card {
+  std::string id;              // "opencl-portable-computing-language-0", "sim-3"
+  std::uint32_t index = 0;     // position on this node
+  std::string model;
+  std::string backend;         // "opencl" or "sim"
+  Bytes mem{0};
+  schema::Suspend suspend = schema::Suspend::GATE;
+  std::string platform;        // OpenCL: CL_PLATFORM_NAME
+  std::uint32_t device = 0;    // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
+
+  void write(schema::CardInfo::Builder out) const;
+};
+
+// How a hold is made real: Auto is freeze where the kernels run on the tenant's own threads that
+// can be identified (PoCL's threaded CPU device), else gate.
+enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
+Result<SuspendChoice> parseSuspend(const std::string& text);   // "auto", "gate" or "freeze"
+
+struct CardsOptions {
+  std::string which = "auto";  // the value of --cards: auto, nvidia, opencl or sim:NxM
+  SuspendChoice suspend = SuspendChoice::Auto;
+  Nanos probeTimeout = seconds(60);   // for the child that asks OpenCL
+};
+
+struct CardsFound {
+  std::vector<Card> cards;     // never empty
+  // What a tenant's environment must carry so that it sees the same devices: POCL_* (HAZARDS 14).
+  std::vector<std::pair<std::string, std::string>> tenantEnv;
+};
+
+// Blocks for as long as drivers take to load. It forks, so it belongs at the start of a daemon,
+// before there is a second thread. Errors: InvalidArgument (a wrong --cards), NotFound (no such
+// card on this machine), Unsupported, Unavailable (the child failed); each names the fix.
+Result<CardsFound> findCards(const CardsOptions& options);
+
+// "opencl-<platform in lower case, other characters as '-'>-<index>".
+std::string openclCardId(const std::string& platform, std::uint32_t device);
+
+}  // namespace qgpu

@@ -1,0 +1,123 @@
+#include "services/cards/cards.h"
+
+#include <capnp/message.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+namespace qgpu {
+namespace {
+
+Result<CardsFound> find(const std::string& which, SuspendChoice suspend = SuspendChoice::Auto) {
+  CardsOptions options;
+  options.which = which;
+  options.suspend = suspend;
+  return findCards(options);
+}
+
+bool mapsLlvm() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    if (line.find("libpocl") != line.npos || line.find("LLVM") != line.npos) return true;
+  }
+  return false;
+}
+
+// Sets a variable for one test.
+class Env {
+ public:
+  Env(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Env() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Cards, SimMakesAsManyImaginaryCardsAsAsked) {
+  const auto found = find("sim:8x32");
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->cards.size(), 8u);
+  EXPECT_EQ(found->cards[3].id, "sim-3");
+  EXPECT_EQ(found->cards[3].index, 3u);
+  EXPECT_EQ(found->cards[3].mem, gibibytes(32));
+  EXPECT_EQ(found->cards[3].suspend, schema::Suspend::GATE);
+}
+
+TEST(Cards, AWrongShapeIsRefusedWithTheFix) {
+  for (const char* which : {"sim:", "sim:8", "sim:0x32", "sim:8x0", "sim:8x32x1", "sim:-1x2",
+                            "sim:9999x1", "sim:8x99999", "simm", "", "cuda", "sim:1e1x1"}) {
+    const auto found = find(which);
+    ASSERT_FALSE(found.ok()) << which;
+    EXPECT_EQ(found.error().code, ErrorCode::InvalidArgument) << which;
+    EXPECT_NE(found.error().message.find("sim:NxM"), std::string::npos) << which;
+  }
+}
+
+TEST(Cards, NvidiaIsRefusedClearlyWhereThereIsNoBackend) {
+  EXPECT_EQ(find("nvidia").error().code, ErrorCode::Unsupported);
+}
+
+TEST(Cards, AnIdIsAPlainWordWhateverThePlatformIsCalled) {
+  EXPECT_EQ(openclCardId("Portable Computing Language", 1),
+            "opencl-portable-computing-language-1");
+  EXPECT_EQ(openclCardId("  NVIDIA(R) CUDA\xc3\xa9 ", 0), "opencl-nvidia-r-cuda-0");
+  EXPECT_EQ(openclCardId("***", 2), "opencl-unnamed-2");
+}
+
+TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
+  const auto found = find("auto");
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  const Card& card = found->cards.front();
+  EXPECT_EQ(card.backend, "opencl");
+  EXPECT_GT(card.mem, mebibytes(1));
+  if (card.platform == "Portable Computing Language" && card.model.starts_with("pthread")) {
+    EXPECT_EQ(card.id, "opencl-portable-computing-language-0");
+    EXPECT_EQ(card.suspend, schema::Suspend::FREEZE);
+    EXPECT_EQ(find("opencl", SuspendChoice::Gate)->cards.front().suspend, schema::Suspend::GATE);
+  }
+  EXPECT_FALSE(mapsLlvm());
+}
+
+TEST(Cards, TwoPoclDevicesAreTwoCardsAndTenantsMustSeeTheSame) {
+  Env env("POCL_DEVICES", "pthread pthread");
+  const auto found = find("opencl");
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_GE(found->cards.size(), 2u);
+  EXPECT_EQ(found->cards[1].id, "opencl-portable-computing-language-1");
+  EXPECT_EQ(found->cards[1].device, 1u);
+  const std::pair<std::string, std::string> expected("POCL_DEVICES", "pthread pthread");
+  EXPECT_EQ(std::count(found->tenantEnv.begin(), found->tenantEnv.end(), expected), 1);
+}
+
+TEST(Cards, NoDriverIsAClearError) {
+  Env env("OCL_ICD_VENDORS", "/nonexistent/");
+  const auto found = find("auto");
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::NotFound);
+  EXPECT_NE(found.error().message.find("pocl-opencl-icd"), std::string::npos);
+}
+
+TEST(Cards, ADriverThatNeverAnswersIsGivenUp) {
+  CardsOptions options;
+  options.which = "opencl";
+  options.probeTimeout = Nanos(0);
+  EXPECT_EQ(findCards(options).error().code, ErrorCode::Unavailable);
+}
+
+TEST(Cards, ACardDescribesItselfInTheSchema) {
+  const auto found = find("sim:2x4", SuspendChoice::Freeze);
+  capnp::MallocMessageBuilder message;
+  auto info = message.initRoot<schema::CardInfo>();
+  found->cards[1].write(info);
+  EXPECT_EQ(info.getId(), "sim-1");
+  EXPECT_EQ(info.getIndex(), 1u);
+  EXPECT_EQ(info.getMemBytes(), 4ull << 30);
+  EXPECT_EQ(info.getSuspend(), schema::Suspend::FREEZE);
+}
+
+}  // namespace
+}  // namespace qgpu
