@@ -1,8 +1,8 @@
-#Logging and the reading of values : two small libraries beside the loop.
-add_library(qgpu_log STATIC ${CMAKE_CURRENT_LIST_DIR} / log.cc)
-    target_link_libraries(qgpu_log PRIVATE qgpu_flags spdlog::spdlog)
-        target_include_directories(qgpu_log PUBLIC ${CMAKE_SOURCE_DIR})
+# Logging and the reading of values: two small libraries beside the loop.
+add_library(qgpu_log STATIC ${CMAKE_CURRENT_LIST_DIR}/log.cc)
+target_link_libraries(qgpu_log PRIVATE qgpu_flags spdlog::spdlog)
+target_include_directories(qgpu_log PUBLIC ${CMAKE_SOURCE_DIR})
 
-            add_library(qgpu_config STATIC ${CMAKE_CURRENT_LIST_DIR} / config.cc)
-                target_link_libraries(qgpu_config PUBLIC qgpu_schema PRIVATE qgpu_flags)
-                    target_include_directories(qgpu_config PUBLIC ${CMAKE_SOURCE_DIR})
+add_library(qgpu_config STATIC ${CMAKE_CURRENT_LIST_DIR}/config.cc)
+target_link_libraries(qgpu_config PUBLIC qgpu_schema PRIVATE qgpu_flags)
+target_include_directories(qgpu_config PUBLIC ${CMAKE_SOURCE_DIR})

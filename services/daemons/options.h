@@ -1,0 +1,64 @@
+#pragma once
+// The flags and the config file of qgpu-manager, read and checked in full before anything is
+// touched. It exists so that a bad value is one clear line and exit code 2, wherever it stood:
+// flag, file or default. Flags win over the file, the file wins over the defaults.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "runtime/config.h"
+#include "runtime/log.h"
+#include "runtime/units.h"
+#include "schema/types.capnp.h"
+
+namespace qgpu {
+
+enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
+enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
+enum class RealtimeChoice : std::uint8_t { Auto, Off };
+
+struct ManagerOptions {
+  std::string nodename;
+  std::string dbfile;
+  std::string runDir;
+  std::string http;  // HOST:PORT, port 0: any free one
+  std::string rpc;   // HOST:PORT, empty: only RUN_DIR/manager.rpc
+  schema::Policy policy = schema::Policy::BEST_EFFORT;
+  CardBackend cards = CardBackend::Auto;
+  SimCards sim;  // where cards is Sim
+  bool mixed = false;
+  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
+  Nanos onlineIdle = millis(100);
+  DurationRange slice{millis(2), millis(30)};
+  LogLevel logLevel = LogLevel::Info;
+  SuspendChoice suspend = SuspendChoice::Auto;
+  RealtimeChoice realtime = RealtimeChoice::Auto;
+};
+
+// The program is to print `text` (stdout for code 0, else stderr) and exit with `code`.
+struct ExitNow {
+  int code = 0;
+  std::string text;  // ends with a line end
+};
+
+// What the defaults depend on; a test brings its own.
+struct Surroundings {
+  unsigned uid = 0;
+  std::string hostname;
+  std::string home;        // $HOME, or empty
+  std::string runtimeDir;  // $XDG_RUNTIME_DIR, or empty
+  std::string stateHome;   // $XDG_STATE_HOME, or empty
+
+  static Surroundings ofThisProcess();
+};
+
+// Root: /run/qgpu and /var/lib/qgpu/meta.db. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID;
+// and qgpu/meta.db below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
+std::string defaultRunDir(const Surroundings& around);
+std::string defaultManagerDbfile(const Surroundings& around);
+
+std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
+                                                          const Surroundings& around);
+
+}  // namespace qgpu

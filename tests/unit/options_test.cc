@@ -1,0 +1,200 @@
+// Flags, config file and defaults of qgpu-manager, and the one line that a bad one leads to.
+
+#include "services/daemons/options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+namespace qgpu {
+namespace {
+
+const Surroundings kRoot = {0, "host-1", "/root", "", ""};
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  OptionsTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "qgpu-options-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~OptionsTest() override { std::filesystem::remove_all(folder_); }
+
+  std::variant<ManagerOptions, ExitNow> parse(std::vector<std::string> flags,
+                                              const Surroundings& around = kRoot) {
+    std::vector<const char*> argv = {"qgpu-manager"};
+    for (const std::string& flag : flags) argv.push_back(flag.c_str());
+    return parseManagerOptions(static_cast<int>(argv.size()), argv.data(), around);
+  }
+  ManagerOptions good(std::vector<std::string> flags, const Surroundings& around = kRoot) {
+    auto parsed = parse(std::move(flags), around);
+    const auto* exit = std::get_if<ExitNow>(&parsed);
+    EXPECT_EQ(exit, nullptr) << exit->text;
+    return exit == nullptr ? std::get<ManagerOptions>(parsed) : ManagerOptions{};
+  }
+  // The one line of a refusal.
+  std::string refused(std::vector<std::string> flags, const Surroundings& around = kRoot) {
+    auto parsed = parse(std::move(flags), around);
+    const auto* exit = std::get_if<ExitNow>(&parsed);
+    if (exit == nullptr) return "accepted";
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_EQ(std::count(exit->text.begin(), exit->text.end(), '\n'), 1) << exit->text;
+    EXPECT_TRUE(exit->text.starts_with("qgpu-manager: ")) << exit->text;
+    return exit->text;
+  }
+  std::string file(const std::string& text) {
+    std::ofstream(folder_ + "/config") << text;
+    return "--config=" + folder_ + "/config";
+  }
+
+  std::string folder_;
+};
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
+  const ManagerOptions o = good({});
+  EXPECT_EQ(o.nodename, "host-1");
+  EXPECT_EQ(o.dbfile, "/var/lib/qgpu/meta.db");
+  EXPECT_EQ(o.runDir, "/run/qgpu");
+  EXPECT_EQ(o.http, "127.0.0.1:12347");
+  EXPECT_EQ(o.rpc, "");
+  EXPECT_EQ(o.policy, schema::Policy::BEST_EFFORT);
+  EXPECT_EQ(o.cards, CardBackend::Auto);
+  EXPECT_FALSE(o.mixed);
+  EXPECT_EQ(o.maxTasksPerCard, 0u);
+  EXPECT_EQ(o.onlineIdle, millis(100));
+  EXPECT_EQ(o.slice, (DurationRange{millis(2), millis(30)}));
+  EXPECT_EQ(o.logLevel, LogLevel::Info);
+  EXPECT_EQ(o.suspend, SuspendChoice::Auto);
+  EXPECT_EQ(o.realtime, RealtimeChoice::Auto);
+}
+
+TEST_F(OptionsTest, PutsTheFilesOfAUserWhereAUserMayWrite) {
+  const ManagerOptions xdg = good({}, {7, "h", "/home/u", "/run/user/7", "/home/u/state"});
+  EXPECT_EQ(xdg.runDir, "/run/user/7/qgpu");
+  EXPECT_EQ(xdg.dbfile, "/home/u/state/qgpu/meta.db");
+  const ManagerOptions home = good({}, {7, "h", "/home/u", "", ""});
+  EXPECT_EQ(home.runDir, "/tmp/qgpu-7");
+  EXPECT_EQ(home.dbfile, "/home/u/.local/state/qgpu/meta.db");
+  EXPECT_EQ(good({}, {7, "h", "", "", ""}).dbfile, "/tmp/qgpu-7/meta.db");
+}
+
+TEST_F(OptionsTest, TakesEveryFlag) {
+  const ManagerOptions o =
+      good({"--nodename=n", "--dbfile", "/d/b", "--policy=fs", "--cards=sim:8x32", "--mixed",
+            "--max-tasks-per-card=16", "--online-idle=50ms", "--slice=1ms..5ms", "--run-dir=/r",
+            "--http=0.0.0.0:0", "--rpc=[::1]:9", "--log-level=debug", "--suspend=freeze",
+            "--realtime=off"});
+  EXPECT_EQ(o.nodename, "n");
+  EXPECT_EQ(o.dbfile, "/d/b");
+  EXPECT_EQ(o.policy, schema::Policy::FIXED_SHARE);
+  EXPECT_EQ(o.cards, CardBackend::Sim);
+  EXPECT_EQ(o.sim, (SimCards{8, gibibytes(32)}));
+  EXPECT_TRUE(o.mixed);
+  EXPECT_EQ(o.maxTasksPerCard, 16u);
+  EXPECT_EQ(o.onlineIdle, millis(50));
+  EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(5)}));
+  EXPECT_EQ(o.runDir, "/r");
+  EXPECT_EQ(o.http, "0.0.0.0:0");
+  EXPECT_EQ(o.rpc, "[::1]:9");
+  EXPECT_EQ(o.logLevel, LogLevel::Debug);
+  EXPECT_EQ(o.suspend, SuspendChoice::Freeze);
+  EXPECT_EQ(o.realtime, RealtimeChoice::Off);
+}
+
+TEST_F(OptionsTest, TakesTheLastOfARepeatedFlag) {
+  EXPECT_EQ(good({"--policy=fs", "--policy=bs"}).policy, schema::Policy::BURST_SHARE);
+}
+
+TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
+  const struct {
+    const char* flag;
+    const char* fix;
+  } cases[] = {
+      {"--policy=greedy", "best-effort (be)"},
+      {"--cards=amd", "sim:8x32"},
+      {"--cards=sim:0x1", "sim:8x32"},
+      {"--max-tasks-per-card=0", "auto or a number"},
+      {"--max-tasks-per-card=many", "auto or a number"},
+      {"--online-idle=fast", "100ms"},
+      {"--online-idle=2h", "at most 1h"},
+      {"--slice=5ms", "2ms..30ms"},
+      {"--slice=1us..2us", "100us"},
+      {"--http=12347", "HOST:PORT"},
+      {"--rpc=host:70000", "HOST:PORT"},
+      {"--log-level=loud", "trace, debug"},
+      {"--suspend=rm", "auto, gate or freeze"},
+      {"--realtime=on", "auto or off"},
+      {"--nodename=a b", "letters"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = refused({c.flag});
+    const std::string flag(c.flag);
+    EXPECT_SAYS(text, flag.substr(0, flag.find('=')));
+    EXPECT_SAYS(text, "'" + flag.substr(flag.find('=') + 1) + "'");
+    EXPECT_SAYS(text, c.fix);
+  }
+}
+
+TEST_F(OptionsTest, RefusesARunDirThatNoSocketFitsInto) {
+  EXPECT_SAYS(refused({"--run-dir=/" + std::string(200, 'd')}), "92 bytes");
+}
+
+TEST_F(OptionsTest, SaysThatASchedulerIsNotSupported) {
+  EXPECT_SAYS(refused({"--scheduler=10.0.0.1:12346"}), "can't report to a scheduler");
+}
+
+TEST_F(OptionsTest, RefusesUnknownFlagsAndWords) {
+  EXPECT_SAYS(refused({"--polcy=fs"}), "--polcy=fs");
+  EXPECT_SAYS(refused({"start"}), "start");
+  EXPECT_SAYS(refused({"--dbfile"}), "--dbfile");
+  EXPECT_SAYS(refused({"--polcy=fs"}), "--help");
+}
+
+TEST_F(OptionsTest, PrintsHelpAndVersion) {
+  const auto help = std::get<ExitNow>(parse({"--help"}));
+  EXPECT_EQ(help.code, 0);
+  for (const char* flag : {"--nodename", "--dbfile", "--policy", "--cards", "--mixed", "--slice",
+                           "--max-tasks-per-card", "--online-idle", "--run-dir", "--http", "--rpc",
+                           "--config", "--log-level", "--suspend", "--realtime"}) {
+    EXPECT_SAYS(help.text, flag);
+  }
+  const auto version = std::get<ExitNow>(parse({"--version"}));
+  EXPECT_EQ(version.code, 0);
+  EXPECT_TRUE(version.text.starts_with("qgpu-manager 0.")) << version.text;
+}
+
+TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
+  const std::string config = file(
+      "# a comment\n(nodename = \"n\", policy = \"fs\", mixed = true, slice = \"1ms..2ms\",\n"
+      " maxTasksPerCard = \"3\", realtime = \"off\")");
+  const ManagerOptions o = good({config, "--policy=bs"});
+  EXPECT_EQ(o.nodename, "n");
+  EXPECT_EQ(o.policy, schema::Policy::BURST_SHARE);
+  EXPECT_TRUE(o.mixed);
+  EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(2)}));
+  EXPECT_EQ(o.maxTasksPerCard, 3u);
+  EXPECT_EQ(o.realtime, RealtimeChoice::Off);
+  EXPECT_EQ(o.http, "127.0.0.1:12347");
+}
+
+TEST_F(OptionsTest, SaysWhichFileAndFieldIsWrong) {
+  const std::string value = refused({file("(policy = \"greedy\")")});
+  EXPECT_SAYS(value, folder_ + "/config: policy: ");
+  EXPECT_SAYS(value, "'greedy'");
+  for (const char* text : {"", "(", "(polcy = \"fs\")", "(policy = 3)", "policy: fs", "\x01\xff"}) {
+    const std::string line = refused({file(text)});
+    EXPECT_SAYS(line, folder_ + "/config");
+    EXPECT_SAYS(line, "as in (policy = \"fs\")");
+  }
+  EXPECT_SAYS(refused({file(std::string(70'000, ' '))}), "65536");
+  EXPECT_SAYS(refused({"--config=" + folder_ + "/none"}), "No such file");
+  EXPECT_SAYS(refused({"--config=" + folder_}), "can't read it");
+}
+
+}  // namespace
+}  // namespace qgpu
