@@ -1,0 +1,124 @@
+// What the node finds at its start: rows of the store, taken as they are, since a restart stops
+// nobody. Only a task whose card is not there any more is given up.
+#include <algorithm>
+
+#include "actors/node_actor.h"
+
+namespace qgpu {
+namespace {
+
+schema::Row::Reader readRow(const StoredRow& row) {
+  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
+}
+
+}  // namespace
+
+std::vector<LedgerCard> NodeActor::ledgerCards(const std::vector<CardFacts>& cards) {
+  std::vector<LedgerCard> list;
+  for (const CardFacts& facts : cards) list.push_back({facts.id, facts.index, facts.mem});
+  return list;
+}
+
+NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards,
+                     TokenSource& tokens, const std::vector<StoredRow>& rows)
+    : options_(std::move(options)),
+      peers_(std::move(peers)),
+      tokens_(tokens),
+      ledger_({options_.mixed, options_.maxTasksPerCard}, ledgerCards(cards), options_.policy) {
+  QGPU_CHECK(cards.size() == peers_.cards.size(), "each card has an actor");
+  for (CardFacts& facts : cards) {
+    QGPU_CHECK(facts.mem.value > 0, "a card without memory is not a card");
+    CardNow& card = cards_.emplace_back();
+    card.facts = std::move(facts);
+  }
+  for (std::size_t slot = peers_.tasks.size(); slot > 0; --slot) {
+    freeSlots_.push_back(static_cast<std::uint32_t>(slot - 1));
+  }
+  load(rows);
+}
+
+void NodeActor::load(const std::vector<StoredRow>& rows) {
+  for (const StoredRow& stored : rows) {
+    const schema::Row::Reader row = readRow(stored);
+    if (row.isNode()) {
+      nextTask_ = std::max(nextTask_, row.getNode().getNextTask());
+      nextEvent_ = std::max(nextEvent_, row.getNode().getNextEvent());
+    } else if (row.isCard()) {
+      loadCard(row.getCard());
+    } else if (row.isTask()) {
+      loadTask(stored.key.id, row.getTask());
+    } else if (row.isAudit()) {
+      audits_.push_back(stored.key.id);
+    }
+  }
+  std::sort(audits_.begin(), audits_.end());
+  // The audited events are the story so far; they are read again once they are in order.
+  std::map<std::uint64_t, EventRecord> story;
+  for (const StoredRow& stored : rows) {
+    const schema::Row::Reader row = readRow(stored);
+    if (row.isAudit()) story.emplace(row.getAudit().getSeq(), readEvent(row.getAudit()));
+  }
+  for (auto& [seq, event] : story) {
+    nextEvent_ = std::max(nextEvent_, seq + 1);
+    events_.add(std::move(event));
+  }
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    if (ledger_.mark(card) == CardMark::Draining) queueDrain(card);
+  }
+}
+
+void NodeActor::loadCard(schema::CardRow::Reader row) {
+  const Result<std::size_t> card = ledger_.findCard(text(row.getId()));
+  if (!card) return;
+  if (row.getPolicyChosen()) {
+    cards_[*card].policyChosen = true;
+    ledger_.choosePolicy(*card, readPolicy(row.getPolicy()));
+  }
+  if (row.getCordoned()) ledger_.mark(*card, CardMark::Cordoned);
+  if (row.getDraining()) ledger_.mark(*card, CardMark::Draining);
+}
+
+void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
+  nextTask_ = std::max(nextTask_, id + 1);
+  Placement placement;
+  Binding binding;
+  binding.spec = readSpec(row.getSpec());
+  placement.taskClass = binding.spec.taskClass;
+  placement.share = binding.spec.share;
+  placement.exclusive =
+      placement.taskClass == TaskClass::Ordinary && placement.share >= kWholeCard;
+  for (const auto cardId : row.getCards()) {
+    const Result<std::size_t> card = ledger_.findCard(text(cardId));
+    if (!card) continue;
+    placement.cards.push_back(*card);
+    placement.mem.push_back(placement.exclusive ? cards_[*card].facts.mem : binding.spec.mem);
+  }
+  if (placement.cards.empty() || placement.cards.size() != row.getCards().size() ||
+      freeSlots_.empty()) {
+    lostTasks_.push_back(id);
+    return;
+  }
+  binding.token = text(row.getToken());
+  binding.boundUnixMs = row.getBoundUnixMs();
+  binding.evicting = row.getEvicting();
+  if (binding.evicting) binding.endReason = "evicted";
+  binding.slot = freeSlots_.back();
+  freeSlots_.pop_back();
+  if (!binding.spec.requestId.empty()) {
+    requests_[{binding.spec.ownerUid, binding.spec.requestId}] = id;
+  }
+  ledger_.bind(TaskId{id}, placement);
+  bindings_.emplace(id, std::move(binding));
+}
+
+void NodeActor::introduceAll(Turn& turn) {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    const Policy policy = ledger_.policy(card);
+    outbox_.put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
+      envelope.initPolicyChosen().setPolicy(word(policy));
+    });
+  }
+  for (auto& [task, binding] : bindings_) introduce(task, binding, turn);
+}
+
+}  // namespace qgpu

@@ -1,0 +1,100 @@
+// What doors ask: questions are answered from what the node knows or gathers, everything else
+// becomes a change in the queue. Peers are as the kernel told the doors.
+#include "actors/node_actor.h"
+
+namespace qgpu {
+namespace {
+
+Who whoOf(schema::Request::Reader request) {
+  return {request.getPeerUid(), request.getPeerPid(), request.getMayChange()};
+}
+
+// Requests that every peer may make; whose task it is, is checked when the change is made.
+bool openToAll(schema::Request::Which which) {
+  return which == schema::Request::BIND || which == schema::Request::UNBIND ||
+         which == schema::Request::EVICT;
+}
+
+}  // namespace
+
+void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
+  const Asker asker{turn.sender(), request.getCorr()};
+  if (asker.door == ActorId::kNobody) return;
+  switch (request.which()) {
+    case schema::Request::INFO: return replyInfo(asker, turn);
+    case schema::Request::CARDS: return gather(asker, Gather::About::Cards, turn);
+    case schema::Request::TASKS: return gather(asker, Gather::About::Tasks, turn);
+    case schema::Request::EVENTS: return replyEvents(asker, request.getEvents());
+    case schema::Request::WATCH: return watch(asker, request.getWatch());
+    default: break;
+  }
+  if (!request.getMayChange() && !openToAll(request.which())) {
+    return replyFailed(asker, fail(ErrorCode::Denied,
+                                   "uid " + std::to_string(request.getPeerUid()) +
+                                       " may not change this node: become root, the daemon's "
+                                       "user, or a member of group qgpu"));
+  }
+  Change change;
+  change.asker = asker;
+  change.who = whoOf(request);
+  onChangeRequest(request, std::move(change));
+}
+
+void NodeActor::onChangeRequest(schema::Request::Reader request, Change change) {
+  const auto mark = [&change](CardMark wanted, capnp::Text::Reader card) {
+    change.kind = Change::Kind::Mark;
+    change.mark = wanted;
+    change.cardText = text(card).substr(0, kNameMax + 1);
+  };
+  switch (request.which()) {
+    case schema::Request::BIND:
+      change.kind = Change::Kind::Bind;
+      change.spec = readSpec(request.getBind());
+      break;
+    case schema::Request::UNBIND:
+      change.kind = Change::Kind::End;
+      change.task = request.getUnbind();
+      change.text = "unbound";
+      break;
+    case schema::Request::EVICT:
+      change.kind = Change::Kind::End;
+      change.task = request.getEvict();
+      change.text = "evicted";
+      break;
+    case schema::Request::POLICY:
+      change.kind = Change::Kind::Policy;
+      change.policy = readPolicy(request.getPolicy().getPolicy());
+      change.cardText = text(request.getPolicy().getCard()).substr(0, kNameMax + 1);
+      break;
+    case schema::Request::CORDON: mark(CardMark::Cordoned, request.getCordon()); break;
+    case schema::Request::UNCORDON: mark(CardMark::Ready, request.getUncordon()); break;
+    case schema::Request::DRAIN: mark(CardMark::Draining, request.getDrain()); break;
+    case schema::Request::SNAPSHOT:
+      change.kind = Change::Kind::Permit;
+      change.text = "snapshot";
+      break;
+    case schema::Request::LOG_LEVEL:
+      change.kind = Change::Kind::Permit;
+      change.text = "loglevel " + text(request.getLogLevel()).substr(0, 16);
+      break;
+    default:
+      return replyFailed(change.asker,
+                         fail(ErrorCode::Unsupported, "this manager does not know that request"));
+  }
+  enqueue(std::move(change));
+}
+
+// One entry for each door: a door passes events on to its own watchers.
+void NodeActor::watch(const Asker& asker, bool on) {
+  if (!on) {
+    watchers_.erase(asker.door);
+  } else if (watchers_.size() < kWatchersMax) {
+    watchers_.insert(asker.door);
+  } else if (!watchers_.contains(asker.door)) {
+    return replyFailed(asker, fail(ErrorCode::Overloaded, std::to_string(watchers_.size()) +
+                                                              " doors watch already"));
+  }
+  replyDone(asker, on ? "events from now on" : "no more events");
+}
+
+}  // namespace qgpu
