@@ -2,3 +2,7 @@ qgpu_test(runtime_dispatcher_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/dispatcher_test.cc
   LIBS qgpu_runtime
   LABELS unit)
+qgpu_test(runtime_kj_bridge_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/kj_bridge_test.cc
+  LIBS qgpu_runtime
+  LABELS unit)
