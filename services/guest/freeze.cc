@@ -1,0 +1,120 @@
+#include "services/guest/freeze.h"
+
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+
+#include "services/guest/attach.h"
+
+namespace qgpu::guest {
+namespace {
+
+constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // between two looks at the heartbeat
+constexpr int kBelowMax = 3;                             // SIGRTMAX - 3
+
+bool handlerInstalled = false;
+
+bool mustStop(std::uint32_t gate) {
+  return (gate & QGPU_GATE_FROZEN) && !(gate & QGPU_GATE_OPEN) &&
+         !session.orphan.load(std::memory_order_relaxed) && !managerLost();
+}
+
+// Async-signal-safe: shared words, raw system calls and the vDSO's clock only.
+void onFreeze(int) {
+  if (session.state.load() != State::kAttached) return;
+  const int saved = errno;
+  std::uint32_t gate = loadShared(session.gate->gate);
+  if (mustStop(gate)) {
+    qgpu_slot& slot = *session.slot;
+    std::uint32_t stopped = shared(slot.frozen).fetch_add(1) + 1;
+    storeRelaxed(slot.frozen_ns, nowNs());
+    if (stopped == loadRelaxed(slot.driver_threads)) ringDoorbell();
+    do {
+      futexWait(&session.gate->gate, gate, kFrozenWaitNs);
+      gate = loadShared(session.gate->gate);
+    } while (mustStop(gate));
+    shared(slot.frozen).fetch_sub(1);
+    // The manager woke one of the frozen; each that goes on wakes the next (HAZARDS 15).
+    futexWake(&session.gate->gate, 1);
+  }
+  errno = saved;
+}
+
+bool installHandler() {
+  if (handlerInstalled) return true;
+  const int number = static_cast<int>(freezeSignal());
+  if (number == 0) return false;
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = onFreeze;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);  // the application's handlers don't run on a frozen thread
+  handlerInstalled = sigaction(number, &action, nullptr) == 0;
+  return handlerInstalled;
+}
+
+bool contains(const ThreadList& list, std::uint32_t tid) {
+  for (int i = 0; i < list.count; ++i) {
+    if (list.tid[i] == tid) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::uint32_t freezeSignal() {
+  const int number = SIGRTMAX - kBelowMax;
+  if (handlerInstalled) return static_cast<std::uint32_t>(number);
+  struct sigaction present;
+  if (sigaction(number, nullptr, &present) != 0) return 0;
+  return present.sa_handler == SIG_DFL ? static_cast<std::uint32_t>(number) : 0;
+}
+
+void listThreads(ThreadList& list) {
+  list.count = 0;
+  DIR* folder = opendir("/proc/self/task");
+  if (!folder) {
+    list.count = ThreadList::kMost + 1;
+    return;
+  }
+  while (const dirent* entry = readdir(folder)) {
+    std::uint32_t tid = 0;
+    for (const char* p = entry->d_name; *p >= '0' && *p <= '9'; ++p) {
+      tid = tid * 10 + static_cast<std::uint32_t>(*p - '0');
+    }
+    if (tid == 0) continue;
+    if (list.count < ThreadList::kMost) list.tid[list.count] = tid;
+    ++list.count;
+  }
+  closedir(folder);
+}
+
+std::uint64_t admitFreezeSignal() {
+  std::uint64_t before = 0;
+  const std::uint64_t only = freezeSignal() ? 1ull << (freezeSignal() - 1) : 0;
+  syscall(SYS_rt_sigprocmask, 1 /* SIG_UNBLOCK */, &only, &before, sizeof before);
+  return before;
+}
+
+void restoreMask(std::uint64_t mask) {
+  syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, &mask, nullptr, sizeof mask);
+}
+
+bool publishDriverThreads(const ThreadList& before, const ThreadList& after,
+                          std::uint32_t expected) {
+  if (before.count > ThreadList::kMost || after.count > ThreadList::kMost) return false;
+  std::uint32_t fresh[QGPU_DRIVER_THREADS];
+  std::uint32_t count = 0;
+  for (int i = 0; i < after.count; ++i) {
+    if (contains(before, after.tid[i])) continue;
+    if (count == QGPU_DRIVER_THREADS) return false;
+    fresh[count++] = after.tid[i];
+  }
+  if (count == 0 || count != expected || !installHandler()) return false;
+  qgpu_slot& slot = *session.slot;
+  for (std::uint32_t i = 0; i < count; ++i) storeRelaxed(slot.tids[i], fresh[i]);
+  shared(slot.driver_threads).store(count);
+  return true;
+}
+
+}  // namespace qgpu::guest

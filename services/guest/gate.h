@@ -1,0 +1,71 @@
+#pragma once
+// The gate: admit() before a launch, retire() when it is finished. It keeps the guest's half of A1
+// and A2: a launch raises `admitted` with a locked add and only then loads the gate word, so the
+// manager, which exchanges the word and only then reads admitted - retired, never misses it
+// (HAZARDS 5). The open path is one add, one load and a coarse clock; all else is out of line.
+//
+// No lock of this library may be held while admit() is called: it may wait as long as the gate is
+// shut. Work from inside a driver's callback is counted, never blocked (HAZARDS 3).
+
+#include "services/guest/attach.h"
+
+namespace qgpu::guest {
+
+inline constexpr std::uint32_t kGateFastMask =
+    QGPU_GATE_OPEN | QGPU_GATE_NOTIFY | QGPU_GATE_CONTENDED;
+inline constexpr std::uint64_t kStampEveryNs = 50 * kNsPerUs;
+inline constexpr std::uint64_t kUnknownEstimate = ~0ull;  // fits into an empty window only
+
+enum class MayBlock { kYes, kNo };
+
+// The verdict on one launch; give it back to retire() exactly once if `admitted`.
+struct Pass {
+  bool admitted = false;       // false: the device is gone for this task, the launch must fail
+  std::uint64_t windowNs = 0;  // what it occupies of the window
+};
+
+Pass admitSlow(std::uint32_t gate, std::uint64_t estimateNs, MayBlock mayBlock);
+void retireSlow(std::uint64_t retired, std::uint32_t gate);
+void wakeWindowWaiters();
+extern std::atomic<std::uint32_t> windowWaiters;
+
+// Stores a coarse time at most every 50 us, so that the line is not written by each launch.
+inline void stampCoarse(std::uint64_t& word) {
+  std::uint64_t now = coarseNs();
+  if (now - loadRelaxed(word) >= kStampEveryNs) storeRelaxed(word, now);
+}
+
+// estimateNs: how long the work takes, or kUnknownEstimate. The process must be attached.
+inline Pass admit(std::uint64_t estimateNs, MayBlock mayBlock) {
+  qgpu_slot& slot = *session.slot;
+  shared(slot.admitted).fetch_add(1, std::memory_order_seq_cst);
+  std::uint32_t gate = loadShared(session.gate->gate);
+  if ((gate & kGateFastMask) != QGPU_GATE_OPEN) [[unlikely]] {
+    return admitSlow(gate, estimateNs, mayBlock);
+  }
+  stampCoarse(slot.last_submit_ns);
+  return {true, 0};
+}
+
+// `count` launches are finished; `windowNs` is the sum of what their passes occupied.
+inline void retire(std::uint64_t count, std::uint64_t windowNs) {
+  qgpu_slot& slot = *session.slot;
+  std::uint64_t retired = shared(slot.retired).fetch_add(count, std::memory_order_seq_cst) + count;
+  if (windowNs) shared(slot.window_used_ns).fetch_sub(windowNs);
+  std::uint32_t gate = loadShared(session.gate->gate);
+  if (session.online || (gate & kGateFastMask) != QGPU_GATE_OPEN) [[unlikely]] {
+    retireSlow(retired, gate);
+  } else {
+    stampCoarse(slot.last_retire_ns);
+  }
+  if (windowWaiters.load(std::memory_order_relaxed)) [[unlikely]]
+    wakeWindowWaiters();
+}
+
+// Rings for an idle edge that the rate limit held back. Called now and then by the reaper.
+void ringIfIdleIsUntold();
+
+// How a fork's child starts with gates of its own.
+void forgetGateInChild();
+
+}  // namespace qgpu::guest

@@ -1,0 +1,49 @@
+#pragma once
+// The one way in which a wrapper launches: ask the gate, call the driver, follow the event. What
+// the driver refuses is retired at once; a blocking call is finished when it returns.
+
+#include "services/guest/callbacks.h"
+#include "services/guest/retirement.h"
+
+namespace qgpu::guest {
+
+enum class Blocking { kNo, kYes };
+
+// Transfers aren't learnt: their time follows from their size at this pace, plus a fixed part.
+inline constexpr std::uint64_t kTransferBytesPerUs = 4'000;
+inline constexpr std::uint64_t kTransferFixedNs = 5 * kNsPerUs;
+inline Work transferWork(std::uint64_t bytes) {
+  return {0, nullptr, kTransferFixedNs + bytes / kTransferBytesPerUs * kNsPerUs};
+}
+
+// `enqueue(cl_event*)` is the driver's call; `out` is where the application wants its event.
+template <typename Enqueue>
+cl_int gated(cl_command_queue queue, const Work& work, Blocking blocking, MayBlock mayBlock,
+             cl_event* out, Enqueue enqueue) {
+  if (session.state.load(std::memory_order_relaxed) != State::kAttached && !ensureAttached()) {
+    return CL_OUT_OF_RESOURCES;
+  }
+  Pass pass = admit(work.estimateNs, mayBlock);
+  if (!pass.admitted) return CL_OUT_OF_RESOURCES;
+  if (blocking == Blocking::kYes) {
+    std::uint64_t mark = isInOrder(queue) ? syncMark(queue) : 0;
+    cl_int rc = enqueue(out);
+    retire(1, pass.windowNs);
+    if (rc == CL_SUCCESS) {
+      shared(session.slot->launches).fetch_add(1, std::memory_order_relaxed);
+      synced(queue, mark);
+    }
+    return rc;
+  }
+  cl_event event = nullptr;
+  cl_int rc = enqueue(&event);
+  if (rc != CL_SUCCESS || !event) {
+    retire(1, pass.windowNs);
+    return rc;
+  }
+  if (out) driver->clRetainEvent(*out = event);
+  track(queue, event, pass, work);
+  return rc;
+}
+
+}  // namespace qgpu::guest

@@ -1,0 +1,52 @@
+#include "services/guest/quota.h"
+
+namespace qgpu::guest {
+namespace {
+
+constexpr int kTries = 3;  // racers that all took back may succeed one after the other
+
+// The tenant's own page may hold nonsense; a sum that would wrap counts as full.
+std::uint64_t sumOfBytes() {
+  std::uint64_t sum = 0;
+  for (const qgpu_slot& slot : session.report->slot) {
+    if (__builtin_add_overflow(sum, loadShared(slot.bytes), &sum)) return ~0ull;
+  }
+  return sum;
+}
+
+void raisePeak(std::uint64_t bytes) {
+  auto peak = shared(session.slot->bytes_peak);
+  std::uint64_t seen = peak.load(std::memory_order_relaxed);
+  while (seen < bytes && !peak.compare_exchange_weak(seen, bytes)) {
+  }
+}
+
+}  // namespace
+
+bool reserve(std::uint64_t bytes) {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  if (bytes > quota) return false;
+  auto own = shared(session.slot->bytes);
+  for (int i = 0; i < kTries; ++i) {
+    std::uint64_t mine = own.fetch_add(bytes) + bytes;
+    if (sumOfBytes() <= quota) {
+      raisePeak(mine);
+      return true;
+    }
+    own.fetch_sub(bytes);
+  }
+  return false;
+}
+
+void release(std::uint64_t bytes, std::uint32_t generation) {
+  if (session.state.load() != State::kAttached) return;
+  if (session.generation.load() == generation) shared(session.slot->bytes).fetch_sub(bytes);
+}
+
+std::uint64_t limitToQuota(std::uint64_t bytes) {
+  if (session.state.load() != State::kAttached) return bytes;
+  std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  return bytes < quota ? bytes : quota;
+}
+
+}  // namespace qgpu::guest

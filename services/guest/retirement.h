@@ -1,0 +1,46 @@
+#pragma once
+// Who finishes what: follows the launches of each command queue by their events and retires them at
+// the gate (HAZARDS 19). Synchronising calls retire for free; a thread of this file, the reaper,
+// flushes queues that were left unflushed and looks at what is in flight while there is any. No
+// callback per launch. It also learns estimates, publishes `parked` and counts GPU time where the
+// application's queue has profiling.
+//
+// Locks here are held for a few instructions or one event query, never across an enqueue, a wait
+// or the release of an event, since those may run the application's callbacks.
+
+#include "services/guest/gate.h"
+#include "services/guest/opencl_layer.h"
+
+namespace qgpu::guest {
+
+// A piece of work that is to be launched.
+struct Work {
+  std::uint64_t key = 0;  // for learning; 0: the estimate is a guess by size
+  const void* kernel = nullptr;
+  std::uint64_t estimateNs = 0;
+};
+
+// Queues of the application: created, retained and released. An unknown queue is met at its first
+// launch.
+void queueCreated(cl_command_queue queue);
+void queueRetained(cl_command_queue queue);
+void queueReleased(cl_command_queue queue);  // before the driver releases it
+void queueChanged(cl_command_queue queue);   // its properties are to be read again
+
+// Takes over `event` (released when finished) of a launch that the driver accepted.
+void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work);
+
+// Before and after a call that ends when all that was enqueued on the queue is finished.
+std::uint64_t syncMark(cl_command_queue queue);
+void synced(cl_command_queue queue, std::uint64_t mark);
+
+bool isInOrder(cl_command_queue queue);
+
+// Looks at what is finished now, on one queue or on all.
+void pollQueue(cl_command_queue queue);
+void pollQueues();
+
+void startReaper();
+void forgetQueuesInChild();
+
+}  // namespace qgpu::guest
