@@ -1,0 +1,95 @@
+#pragma once
+// The manager's side of the attach socket for the guest's tests: serves handshakes with real,
+// sealed memfds (HAZARDS 9) on a thread of its own, and lets a test drive gate, quota and death.
+//
+// One task with one report page; a slot per process. The heartbeat is stored by beat() and, unless
+// stopBeating() was called, by the serving thread.
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/guest/gate_abi.h"
+
+namespace qgpu::testing {
+
+std::uint64_t monotonicNs();
+
+class FakeManager {
+ public:
+  struct Options {
+    std::uint32_t taskClass = QGPU_OFFLINE;
+    std::uint32_t suspend = QGPU_SUSPEND_GATE;
+    std::uint64_t quotaBytes = 1ull << 30;
+    std::uint64_t windowNs = 0;
+    std::uint64_t orphanGraceNs = 5'000'000'000;
+    std::uint32_t gate = QGPU_GATE_OPEN;
+    std::vector<std::uint32_t> devices = {0};
+    std::string platform = "Portable Computing Language";
+    std::string refusal;  // not empty: every process is refused with it
+  };
+
+  explicit FakeManager(Options options);
+  ~FakeManager();
+  FakeManager(const FakeManager&) = delete;
+  FakeManager& operator=(const FakeManager&) = delete;
+
+  // QGPU_SOCKET and QGPU_TOKEN of a tenant.
+  const std::string& socketPath() const { return path_; }
+  static std::string token() { return std::string(QGPU_TOKEN_LEN, 'a'); }
+
+  // Exchanges the gate word for `bits` with a new epoch, wakes one waiter, returns the new word.
+  std::uint32_t setGate(std::uint32_t bits);
+  // Shut and FROZEN, and the freeze signal to every driver thread of every slot.
+  void freeze();
+  void close();  // the task is gone
+  void setQuota(std::uint64_t bytes);
+  void setWindow(std::uint64_t ns);
+  void stopBeating() { beating_ = false; }
+
+  // Ends every connection and the socket, and with a new gate page of the next incarnation serves
+  // again. The report page stays, as its guests bring it back.
+  void die();
+  void restart(std::uint32_t gate);
+
+  qgpu_slot& slot(std::uint32_t index) { return report_->slot[index]; }
+  std::uint64_t inFlight() const;  // over all slots, read after the gate was exchanged
+  std::uint32_t waiting() const;
+  std::uint64_t bytes() const;
+  std::uint32_t frozen() const;
+  std::uint32_t driverThreads() const;
+  std::uint32_t attaches() const { return attaches_.load(); }
+  std::uint32_t reattaches() const { return reattaches_.load(); }
+  // Rings so far; the doorbell is read here because no guest of a test is hostile.
+  std::uint64_t rings();
+  qgpu_hello lastHello();
+
+ private:
+  struct Guest {
+    int fd;
+    std::uint32_t slot;
+  };
+  void makeGatePage(std::uint32_t gate);
+  void serve();
+  void welcome(int fd);
+
+  Options options_;
+  std::string folder_, path_;
+  int listener_ = -1, wake_ = -1, doorbell_ = -1, gateFd_ = -1, gateReadFd_ = -1, reportFd_ = -1;
+  qgpu_gate_page* gate_ = nullptr;
+  std::vector<qgpu_gate_page*> oldGates_;
+  qgpu_report_page* report_ = nullptr;
+  std::uint32_t incarnation_ = 0, epoch_ = 0, nextSlot_ = 0;
+  std::uint64_t rings_ = 0;
+  std::atomic<bool> beating_{true}, stop_{false};
+  std::atomic<std::uint32_t> attaches_{0}, reattaches_{0};
+  std::mutex mutex_;
+  std::vector<Guest> guests_;
+  qgpu_hello lastHello_{};
+  std::thread thread_;
+};
+
+}  // namespace qgpu::testing

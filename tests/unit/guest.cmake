@@ -1,0 +1,21 @@
+# libqgpu.so in real programs on a real driver (PoCL), under a manager that a test plays. The
+# library itself is built without sanitizers, so the programs that load it are, too.
+add_executable(guest_program guest_program.cc)
+target_link_libraries(guest_program PRIVATE OpenCL Threads::Threads)
+target_compile_options(guest_program PRIVATE -fno-sanitize=all)
+target_link_options(guest_program PRIVATE -fno-sanitize=all)
+
+add_library(guest_fixture STATIC fake_manager.cc guest_child.cc)
+target_link_libraries(guest_fixture PRIVATE qgpu_flags)
+target_compile_definitions(guest_fixture PUBLIC
+  QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
+  QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest>")
+add_dependencies(guest_fixture guest_program qgpu_guest)
+
+# They compete for this machine's few processors with their own kernels.
+foreach(part gate memory link freeze front)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/guest_${part}_test.cc)
+    qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit)
+    set_tests_properties(guest_${part}_test PROPERTIES RESOURCE_LOCK cpu_card)
+  endif()
+endforeach()

@@ -1,0 +1,296 @@
+// An OpenCL program that knows nothing of qgpu and does what its standard input says, one command
+// and one answer per line, so that a test decides what happens when. argv[1] is a file of 64
+// 32-bit words in which kernels count their progress while they run.
+
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+const char* const kSource = R"(
+kernel void work(global volatile uint* progress, ulong iterations, global float* out) {
+  float x = (float)get_global_id(0);
+  for (ulong i = 0; i < iterations; i++) {
+    x = x * 0.5f + 1.0f;
+    if ((i & 4095) == 0) progress[get_global_id(0) & 63]++;
+  }
+  out[get_global_id(0)] = x;
+}
+kernel void touch(global float* out) { out[0] += 1.0f; }
+)";
+constexpr size_t kItems = 2;  // as many groups as this machine's driver has threads, or more
+
+struct Program {
+  cl_platform_id platform = nullptr;
+  cl_device_id device = nullptr;
+  cl_context context = nullptr;
+  cl_command_queue queue = nullptr;
+  cl_kernel work = nullptr, touch = nullptr;
+  cl_mem progress = nullptr, out = nullptr;
+  double iterationsPerMs = 0;
+  std::map<int, cl_mem> buffers;
+  std::map<int, void*> svm;
+  cl_event user = nullptr;
+  cl_event last = nullptr;
+  std::atomic<int> callbacks{0}, callbackLaunch{1};
+} p;
+
+double nowMs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+cl_int launch(double ms, const cl_event* wait, cl_event* event) {
+  auto iterations = static_cast<cl_ulong>(ms * p.iterationsPerMs) + 1;
+  clSetKernelArg(p.work, 0, sizeof p.progress, &p.progress);
+  clSetKernelArg(p.work, 1, sizeof iterations, &iterations);
+  clSetKernelArg(p.work, 2, sizeof p.out, &p.out);
+  const size_t local = 1;
+  return clEnqueueNDRangeKernel(p.queue, p.work, 1, nullptr, &kItems, &local, wait ? 1 : 0, wait,
+                                event);
+}
+
+cl_int launchTouch() {
+  clSetKernelArg(p.touch, 0, sizeof p.out, &p.out);
+  const size_t one = 1;
+  return clEnqueueNDRangeKernel(p.queue, p.touch, 1, nullptr, &one, nullptr, 0, nullptr, nullptr);
+}
+
+std::string devices() {
+  cl_uint platforms = 0, count = 0;
+  cl_int rc = clGetPlatformIDs(1, &p.platform, &platforms);
+  if (rc != CL_SUCCESS) return "no-platform " + std::to_string(rc);
+  rc = clGetDeviceIDs(p.platform, CL_DEVICE_TYPE_ALL, 1, &p.device, &count);
+  if (rc != CL_SUCCESS) return "no-device " + std::to_string(rc);
+  return std::to_string(platforms) + " " + std::to_string(count);
+}
+
+std::string init(const char* progressFile, bool profiling, bool outOfOrder) {
+  std::string found = devices();
+  if (!p.device) return found;
+  cl_int rc = CL_SUCCESS;
+  p.context = clCreateContext(nullptr, 1, &p.device, nullptr, nullptr, &rc);
+  if (!p.context) return "no-context " + std::to_string(rc);
+  cl_queue_properties bits = (profiling ? CL_QUEUE_PROFILING_ENABLE : 0) |
+                             (outOfOrder ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0);
+  cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES, bits, 0};
+  p.queue = clCreateCommandQueueWithProperties(p.context, p.device, properties, &rc);
+  const char* source = kSource;
+  cl_program program = clCreateProgramWithSource(p.context, 1, &source, nullptr, &rc);
+  clBuildProgram(program, 1, &p.device, "", nullptr, nullptr);
+  p.work = clCreateKernel(program, "work", &rc);
+  p.touch = clCreateKernel(program, "touch", &rc);
+  int fd = open(progressFile, O_RDWR | O_CLOEXEC);
+  void* map = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return "no-progress-file";
+  p.progress = clCreateBuffer(p.context, CL_MEM_USE_HOST_PTR, 256, map, &rc);
+  p.out = clCreateBuffer(p.context, CL_MEM_READ_WRITE, 256, nullptr, &rc);
+  // The shortest of three, so that a busy machine does not make kernels too short.
+  double best = 1e9;
+  for (int i = 0; i < 4; ++i) {
+    p.iterationsPerMs = 1;
+    double start = nowMs();
+    launch(4e6, nullptr, nullptr);
+    clFinish(p.queue);
+    if (i && nowMs() - start < best) best = nowMs() - start;
+  }
+  p.iterationsPerMs = 4e6 / best;
+  return rc == CL_SUCCESS ? "ok" : "rc " + std::to_string(rc);
+}
+
+void CL_CALLBACK onComplete(cl_event, cl_int, void*) {
+  p.callbackLaunch = launchTouch();
+  p.callbacks.fetch_add(1);
+}
+
+// x = x/2 + 1 tends to 2 whatever it began with, if every step was done.
+std::string check() {
+  float values[kItems];
+  cl_int rc =
+      clEnqueueReadBuffer(p.queue, p.out, CL_TRUE, 0, sizeof values, values, 0, nullptr, nullptr);
+  if (rc != CL_SUCCESS) return "rc " + std::to_string(rc);
+  for (float v : values) {
+    if (std::fabs(v - 2.0f) > 1e-4f) return "wrong " + std::to_string(v);
+  }
+  return "ok";
+}
+
+std::string allocate(int name, size_t bytes) {
+  cl_int rc = CL_SUCCESS;
+  cl_mem mem = clCreateBuffer(p.context, CL_MEM_READ_WRITE, bytes, nullptr, &rc);
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+std::string image(int name, size_t side) {
+  cl_int rc = CL_SUCCESS;
+  cl_image_format format{CL_RGBA, CL_FLOAT};
+  cl_image_desc desc{};
+  desc.image_type = CL_MEM_OBJECT_IMAGE2D;
+  desc.image_width = desc.image_height = side;
+  cl_mem mem = clCreateImage(p.context, CL_MEM_READ_WRITE, &format, &desc, nullptr, &rc);
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+// Allocates and frees as fast as it can; the answer says how many succeeded.
+std::string churn(int times, size_t bytes) {
+  int got = 0;
+  for (int i = 0; i < times; ++i) {
+    cl_mem mem = clCreateBuffer(p.context, CL_MEM_READ_WRITE, bytes, nullptr, nullptr);
+    if (!mem) continue;
+    ++got;
+    clReleaseMemObject(mem);
+  }
+  return std::to_string(got);
+}
+
+std::string forkAndUse() {
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    // The driver does not survive a fork; what must survive is the library's own state.
+    cl_platform_id platform = nullptr;
+    _exit(clGetPlatformIDs(1, &platform, nullptr) == CL_SUCCESS && platform ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return std::to_string(WEXITSTATUS(status));
+}
+
+std::string extensions() {
+  char list[4096] = {};
+  clGetDeviceInfo(p.device, CL_DEVICE_EXTENSIONS, sizeof list - 1, list, nullptr);
+  bool command = strstr(list, "cl_khr_command_buffer") != nullptr;
+  bool fp64 = strstr(list, "cl_khr_fp64") != nullptr;
+  void* hidden = clGetExtensionFunctionAddressForPlatform(p.platform, "clCommandNDRangeKernelKHR");
+  return std::string(command ? "listed" : "hidden") + (fp64 ? " fp64" : " -") +
+         (hidden ? " address" : " none");
+}
+
+std::string sizes() {
+  cl_ulong global = 0, most = 0;
+  clGetDeviceInfo(p.device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof global, &global, nullptr);
+  clGetDeviceInfo(p.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, nullptr);
+  return std::to_string(global) + " " + std::to_string(most);
+}
+
+std::string fromType() {
+  cl_context context =
+      clCreateContextFromType(nullptr, CL_DEVICE_TYPE_ALL, nullptr, nullptr, nullptr);
+  cl_uint count = 0;
+  if (!context) return "none";
+  clGetContextInfo(context, CL_CONTEXT_NUM_DEVICES, sizeof count, &count, nullptr);
+  clReleaseContext(context);
+  return std::to_string(count);
+}
+
+// Launches touch kernels from `threads` threads, `times` each, finishing after each `every`.
+std::string hammer(int threads, int times, int every) {
+  std::vector<std::thread> all;
+  std::atomic<int> failed{0};
+  for (int t = 0; t < threads; ++t) {
+    all.emplace_back([&, times, every] {
+      cl_command_queue queue =
+          clCreateCommandQueueWithProperties(p.context, p.device, nullptr, nullptr);
+      for (int i = 0; i < times; ++i) {
+        float zero = 0;
+        if (clEnqueueFillBuffer(queue, p.out, &zero, sizeof zero, 128, 4, 0, nullptr, nullptr)) {
+          ++failed;
+        }
+        if (i % every == every - 1) clFinish(queue);
+      }
+      clFinish(queue);
+      clReleaseCommandQueue(queue);
+    });
+  }
+  for (std::thread& t : all) t.join();
+  return std::to_string(failed.load());
+}
+
+std::string pace(int count, double ms) {
+  double start = nowMs();
+  for (int i = 0; i < count; ++i) {
+    launch(ms, nullptr, nullptr);
+    clFinish(p.queue);
+  }
+  return std::to_string(nowMs() - start);
+}
+
+std::string obey(const std::string& verb, std::istringstream& in, const char* progressFile) {
+  double a = 0, b = 0, c = 0;
+  in >> a >> b >> c;
+  const int name = static_cast<int>(a);
+  if (verb == "init") return init(progressFile, static_cast<int>(a) & 1, static_cast<int>(a) & 2);
+  if (verb == "devices") return devices();
+  if (verb == "launch") return std::to_string(launch(a, nullptr, nullptr));
+  if (verb == "touch") return std::to_string(launchTouch());
+  if (verb == "finish") return std::to_string(clFinish(p.queue));
+  if (verb == "flush") return std::to_string(clFlush(p.queue));
+  if (verb == "check") return check();
+  if (verb == "alloc") return allocate(name, static_cast<size_t>(b));
+  if (verb == "image") return image(name, static_cast<size_t>(b));
+  if (verb == "free") return std::to_string(clReleaseMemObject(p.buffers[name]));
+  if (verb == "svm") {
+    p.svm[name] = clSVMAlloc(p.context, CL_MEM_READ_WRITE, static_cast<size_t>(b), 0);
+    return p.svm[name] ? "ok" : "null";
+  }
+  if (verb == "svmfree") return clSVMFree(p.context, p.svm[name]), "ok";
+  if (verb == "svmqueue") {
+    cl_int rc = clEnqueueSVMFree(p.queue, 1, &p.svm[name], nullptr, nullptr, 0, nullptr, nullptr);
+    return std::to_string(rc);
+  }
+  if (verb == "churn") return churn(name, static_cast<size_t>(b));
+  if (verb == "user") return p.user = clCreateUserEvent(p.context, nullptr), "ok";
+  if (verb == "launchuser") return std::to_string(launch(a, &p.user, nullptr));
+  if (verb == "setuser") return std::to_string(clSetUserEventStatus(p.user, CL_COMPLETE));
+  if (verb == "callback") {
+    cl_int rc = launch(a, nullptr, &p.last);
+    clSetEventCallback(p.last, CL_COMPLETE, onComplete, nullptr);
+    clFlush(p.queue);
+    return std::to_string(rc);
+  }
+  if (verb == "callbacks") {
+    return std::to_string(p.callbacks.load()) + " " + std::to_string(p.callbackLaunch.load());
+  }
+  if (verb == "fork") return forkAndUse();
+  if (verb == "extensions") return extensions();
+  if (verb == "sizes") return sizes();
+  if (verb == "fromtype") return fromType();
+  if (verb == "hammer") return hammer(name, static_cast<int>(b), static_cast<int>(c));
+  if (verb == "pace") return pace(name, b);
+  return "unknown " + verb;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream in(line);
+    std::string verb;
+    in >> verb;
+    std::cout << obey(verb, in, argv[1]) << std::endl;
+  }
+  return 0;
+}
