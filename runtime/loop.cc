@@ -140,6 +140,8 @@ void Loop::run() {
   while (!stopping()) uv_run(uv_.get(), UV_RUN_ONCE);
 }
 
+void Loop::poll() { uv_run(uv_.get(), UV_RUN_NOWAIT); }
+
 void Loop::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   wake();

@@ -103,6 +103,8 @@ class Loop {
   // Until stop(). A stop() before run() counts.
   void run();
   void stop();  // any thread
+  // One iteration without sleeping, outside run(): for tests, and for the last words of a daemon.
+  void poll();
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   // Ends a sleep: guests get a turn. Any thread.
   void wake();
