@@ -1,0 +1,327 @@
+#include "tests/unit/tidy_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "tests/unit/tidy_text.h"
+
+namespace qgpu::tidy {
+namespace {
+
+constexpr std::size_t kColumnsMax = 100;
+constexpr std::size_t kFileLinesMax = 800;
+constexpr std::size_t kCoreLinesMax = 500;
+constexpr std::size_t kSmallHeaderLines = 60;
+constexpr int kFunctionLinesMax = 70;
+
+using Words = std::span<const std::string_view>;
+
+// schema <- runtime <- {actors, store} <- services.
+struct Room {
+  std::string_view name;
+  std::array<std::string_view, 5> mayInclude;
+};
+constexpr Room kRooms[] = {
+    {"schema", {"schema"}},
+    {"runtime", {"runtime", "schema"}},
+    {"actors", {"actors", "runtime", "schema"}},
+    {"store", {"store", "runtime", "schema"}},
+    {"services", {"services", "actors", "store", "runtime", "schema"}},
+};
+
+// Each third-party header has one home; tests and benches may look at anything.
+struct Home {
+  std::string_view header;  // or its beginning
+  std::string_view path;    // beginning of the paths that may include it
+};
+constexpr Home kHomes[] = {
+    {"uv.h", "runtime/"},          {"sqlite3.h", "store/"},      {"kj/async", "runtime/kj_"},
+    {"kj/async", "services/"},     {"kj/compat/", "services/"},  {"kj/timer.h", "runtime/kj_"},
+    {"kj/timer.h", "services/"},   {"capnp/rpc", "runtime/kj_"}, {"capnp/rpc", "services/"},
+    {"capnp/ez-rpc", "services/"}, {"spdlog/", "runtime/log."},  {"CLI/", "services/"},
+    {"simdjson", "services/"},     {"CL/", "services/"},         {"gtest/", "runtime/testing/"},
+};
+
+// Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
+constexpr std::string_view kCores[] = {"actors/arbiter", "actors/run_queue", "actors/share_meter",
+                                       "actors/ledger",  "actors/placement", "actors/membership"};
+constexpr std::string_view kCoreIncludes[] = {"runtime/units.h", "runtime/result.h",
+                                              "runtime/check.h"};
+
+// Failure, ownership and determinism: STYLE 3, 4 and 16.
+constexpr std::string_view kNotInActorsAndStore[] = {"throw", "try", "catch", "shared_ptr", "new"};
+constexpr std::string_view kNotDeterministic[] = {
+    "rand(", "random_device", "time(", "system_clock", "steady_clock", "high_resolution_clock"};
+constexpr std::string_view kUnordered[] = {"unordered_map", "unordered_set"};
+constexpr std::string_view kSleeps[] = {"sleep_for", "sleep_until", "sleep(",
+                                        "usleep(",   "nanosleep(",  "clock_nanosleep("};
+
+// A word that has its reason where it stands.
+struct Allowed {
+  std::string_view path;
+  std::string_view word;
+  std::string_view reason;
+};
+constexpr Allowed kAllowed[] = {
+    {"tests/unit/memory_disk.cc", "new", "places SQLite's file handle in memory of SQLite's own"},
+    {"tests/unit/guest_child.cc", "nanosleep(", "asks a real process again, up to a deadline"},
+};
+
+constexpr std::string_view kTop[] = {".ci",
+                                     ".clang-format",
+                                     ".clang-tidy",
+                                     ".git",
+                                     ".gitattributes",
+                                     ".gitignore",
+                                     "CMakeLists.txt",
+                                     "CMakePresets.json",
+                                     "LICENSE",
+                                     "README.md",
+                                     "DESIGN.md",
+                                     "CONTRACT.md",
+                                     "HAZARDS.md",
+                                     "INVARIANTS.md",
+                                     "STYLE.md",
+                                     "actors",
+                                     "bench",
+                                     "deploy",
+                                     "dev",
+                                     "docs",
+                                     "runtime",
+                                     "schema",
+                                     "services",
+                                     "store",
+                                     "tests"};
+
+// C headers that guests of any age include, with guards instead of the pragma.
+constexpr std::string_view kCHeaders[] = {"services/guest/gate_abi.h"};
+
+bool under(std::string_view path, std::string_view start) {
+  return path.starts_with(start);
+}
+std::string_view roomOf(std::string_view path) {
+  return path.substr(0, path.find('/'));
+}
+bool isHeader(std::string_view path) {
+  return path.ends_with(".h");
+}
+bool isCpp(std::string_view path) {
+  return isHeader(path) || path.ends_with(".cc");
+}
+bool isCode(std::string_view path) {
+  for (const auto ending : {".capnp", ".cmake", ".cl", ".sh", "CMakeLists.txt", "dev"}) {
+    if (path.ends_with(ending)) return true;
+  }
+  return isCpp(path);
+}
+bool isFreeToInclude(std::string_view path) {
+  return under(path, "tests/") || under(path, "bench/");
+}
+
+bool isCore(std::string_view path) {
+  for (const auto core : kCores) {
+    // `actors/arbiter` covers arbiter.h, arbiter.cc and its parts such as arbiter_moves.cc.
+    if (under(path, core) && (path[core.size()] == '.' || path[core.size()] == '_')) return true;
+  }
+  return false;
+}
+
+bool contains(Words words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Collects what one file breaks.
+class Check {
+ public:
+  explicit Check(const SourceFile& file)
+      : file_(file), path_(file.path), code_(codeOf(file.text)), lines_(linesOf(file.text)) {}
+
+  std::vector<Finding> run() {
+    checkPlainText();
+    if (under(path_, "schema/")) checkSchemaFile();
+    if (!isCpp(path_)) return std::move(found_);
+    checkIncludes();
+    checkOwnHeader();
+    if (isHeader(path_)) checkHeaderOpening();
+    checkLengths();
+    checkWords();
+    return std::move(found_);
+  }
+
+ private:
+  void add(std::size_t line, std::string rule, std::string what) {
+    found_.push_back({file_.path, static_cast<int>(line), std::move(rule), std::move(what)});
+  }
+
+  void checkPlainText() {
+    // Written in halves, so that this file passes its own rule.
+    static constexpr std::string_view kPromises[] = {
+        "TO"
+        "DO",
+        "FIX"
+        "ME",
+        "XX"
+        "X",
+        "HA"
+        "CK"};
+    static constexpr std::string_view kMachines[] = {
+        "/wo"
+        "rk/",
+        "/tmp/ba"
+        "sh_"};
+    const bool wrapped = isCode(path_);
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      const std::string_view line = lines_[i];
+      if (line.find('\t') != std::string_view::npos) add(i + 1, "tab", "use blanks");
+      if (line.ends_with(' ') || line.ends_with('\r')) add(i + 1, "trailing", "blank at the end");
+      if (wrapped && columnsOf(line) > kColumnsMax) {
+        add(i + 1, "columns", std::to_string(columnsOf(line)) + " of at most 100");
+      }
+      for (const auto word : kPromises) {
+        if (findWord(line, word) != std::string_view::npos) {
+          add(i + 1, "promise", "do it, or open an issue");
+        }
+      }
+      for (const auto path : kMachines) {
+        if (line.find(path) != std::string_view::npos) add(i + 1, "machine-path", "of one machine");
+      }
+    }
+    if (!file_.text.empty() && !file_.text.ends_with('\n')) {
+      add(lines_.size(), "newline", "the last line has no end");
+    }
+  }
+
+  void checkSchemaFile() {
+    if (path_.ends_with(".capnp") || path_.ends_with("/CMakeLists.txt")) return;
+    add(1, "schema-only", "schema/ holds .capnp files only");
+  }
+
+  void checkIncludes() {
+    for (const Include& include : includesOf(file_.text)) {
+      if (include.quoted) checkRoom(include);
+      if (!isFreeToInclude(path_)) checkHome(include);
+      if (isCore(path_)) checkCoreInclude(include);
+    }
+  }
+
+  void checkRoom(const Include& include) {
+    const auto line = static_cast<std::size_t>(include.line);
+    const std::string target(include.target);
+    if (target.find('/') == std::string::npos) {
+      add(line, "root-include", "write \"" + target + "\" from the root of the repository");
+      return;
+    }
+    for (const Room& room : kRooms) {
+      if (room.name != roomOf(path_)) continue;
+      if (!contains(room.mayInclude, roomOf(include.target))) {
+        add(line, "layering", std::string(room.name) + "/ must not include " + target);
+      }
+    }
+  }
+
+  void checkHome(const Include& include) {
+    bool known = false;
+    bool home = false;
+    for (const Home& h : kHomes) {
+      if (!under(include.target, h.header)) continue;
+      known = true;
+      home = home || under(path_, h.path);
+    }
+    if (known && !home) {
+      add(static_cast<std::size_t>(include.line), "home",
+          "<" + std::string(include.target) + "> has its home elsewhere");
+    }
+  }
+
+  void checkCoreInclude(const Include& include) {
+    const bool ours = contains(kCoreIncludes, include.target) || isCore(include.target);
+    // Headers of std have neither folder nor ending.
+    const bool std = include.target.find_first_of("/.") == std::string_view::npos;
+    if (include.quoted ? ours : std) return;
+    add(static_cast<std::size_t>(include.line), "pure-core",
+        "a pure core must not include " + std::string(include.target));
+  }
+
+  void checkOwnHeader() {
+    if (!file_.hasOwnHeader || isHeader(path_)) return;
+    const auto includes = includesOf(file_.text);
+    const std::string own = file_.path.substr(0, file_.path.size() - 3) + ".h";
+    if (!includes.empty() && includes.front().quoted && includes.front().target == own) return;
+    add(includes.empty() ? 1 : static_cast<std::size_t>(includes.front().line), "own-header",
+        "include \"" + own + "\" first");
+  }
+
+  void checkHeaderOpening() {
+    if (contains(kCHeaders, path_)) return;
+    if (lines_.empty() || lines_[0] != "#pragma once") {
+      add(1, "pragma", "the first line of a header is #pragma once");
+      return;
+    }
+    // A small header says it in one line, a larger one in a paragraph.
+    const std::size_t wanted = lines_.size() <= kSmallHeaderLines ? 1 : 2;
+    for (std::size_t i = 1; i <= wanted; ++i) {
+      if (i < lines_.size() && lines_[i].starts_with(i == 1 ? "// " : "//")) continue;
+      add(i + 1, "paragraph", "after #pragma once, say what this is, why, and what it keeps");
+      return;
+    }
+  }
+
+  void checkLengths() {
+    const std::size_t most = isCore(path_) ? kCoreLinesMax : kFileLinesMax;
+    if (lines_.size() > most) {
+      add(lines_.size(), "file-length",
+          std::to_string(lines_.size()) + " lines of at most " + std::to_string(most));
+    }
+    for (const Function& function : functionsOf(file_.text)) {
+      if (function.length <= kFunctionLinesMax) continue;
+      add(static_cast<std::size_t>(function.line), "function-length",
+          std::to_string(function.length) + " lines of at most 70");
+    }
+  }
+
+  void checkWords() {
+    const bool decides = under(path_, "actors/") || under(path_, "store/");
+    const bool unit = under(path_, "tests/unit/") || under(path_, "tests/sim/");
+    if (decides) banWords(kNotInActorsAndStore, "banned-word");
+    if (decides) banWords(kUnordered, "determinism");
+    if (decides || unit) banWords(kNotDeterministic, "determinism");
+    if (decides || unit) banWords(kSleeps, "sleep");
+  }
+
+  void banWords(Words words, const std::string& rule) {
+    const auto codeLines = linesOf(code_);
+    for (std::size_t i = 0; i < codeLines.size(); ++i) {
+      if (codeLines[i].find("#include") != std::string_view::npos) continue;
+      for (const auto word : words) {
+        const bool allowed =
+            std::any_of(std::begin(kAllowed), std::end(kAllowed),
+                        [&](const Allowed& a) { return a.path == path_ && a.word == word; });
+        if (allowed || findWord(codeLines[i], word) == std::string_view::npos) continue;
+        add(i + 1, rule, "'" + std::string(word) + "' has no place here");
+      }
+    }
+  }
+
+  const SourceFile& file_;
+  const std::string_view path_;
+  const std::string code_;
+  const std::vector<std::string_view> lines_;
+  std::vector<Finding> found_;
+};
+
+}  // namespace
+
+std::vector<Finding> checkFile(const SourceFile& file) {
+  return Check(file).run();
+}
+
+std::vector<Finding> checkTop(const std::vector<std::string>& names) {
+  std::vector<Finding> found;
+  for (const std::string& name : names) {
+    if (!contains(kTop, name)) found.push_back({name, 0, "top-level", "not a room of the house"});
+  }
+  return found;
+}
+
+}  // namespace qgpu::tidy

@@ -1,0 +1,30 @@
+#pragma once
+// The rules of the house as code: who may include whom, how long things may be, which words have
+// no place where. Each rule is a function of a file's path and text, so that a test can show it a
+// bad sample, and the whole tree.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qgpu::tidy {
+
+struct SourceFile {
+  std::string path;  // from the root of the repository
+  std::string text;
+  bool hasOwnHeader = false;  // x.cc beside an x.h
+};
+
+struct Finding {
+  std::string path;
+  int line = 0;
+  std::string rule;
+  std::string what;
+};
+
+std::vector<Finding> checkFile(const SourceFile& file);
+
+// Names of files and folders at the root.
+std::vector<Finding> checkTop(const std::vector<std::string>& names);
+
+}  // namespace qgpu::tidy

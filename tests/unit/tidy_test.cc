@@ -1,0 +1,229 @@
+// The house rules over the real tree, and each rule over a sample that breaks it.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "tests/unit/tidy_rules.h"
+#include "tests/unit/tidy_text.h"
+
+namespace qgpu::tidy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// --- the tree ---
+
+// What builds and programs leave at the root; .gitignore has the same names.
+bool isLeftOver(const std::string& name) {
+  return name.starts_with("build") || name == "demo.json" || name == "compile_commands.json" ||
+         name == ".cache";
+}
+
+bool isSource(const fs::path& path) {
+  static const std::set<std::string> kEndings = {
+      ".h", ".cc", ".capnp", ".cmake", ".cl", ".md", ".sh", ".txt", ".json", ".yaml", ".service"};
+  return kEndings.contains(path.extension().string()) || path.filename() == "dev";
+}
+
+SourceFile readSource(const fs::path& root, const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  SourceFile file;
+  file.path = path.lexically_relative(root).generic_string();
+  file.text.assign(std::istreambuf_iterator<char>(in), {});
+  file.hasOwnHeader = fs::exists(fs::path(path).replace_extension(".h"));
+  return file;
+}
+
+TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  std::vector<std::string> top;
+  std::size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (isLeftOver(name)) continue;
+    top.push_back(name);
+    if (name == ".git") continue;
+    std::vector<fs::path> paths = {entry.path()};
+    if (entry.is_directory()) {
+      paths.assign(fs::recursive_directory_iterator(entry.path()), {});
+    }
+    for (const fs::path& path : paths) {
+      if (!fs::is_regular_file(path) || !isSource(path)) continue;
+      ++files;
+      for (const Finding& f : checkFile(readSource(root, path))) {
+        ADD_FAILURE() << f.path << ":" << f.line << ": " << f.rule << ": " << f.what;
+      }
+    }
+  }
+  for (const Finding& f : checkTop(top)) ADD_FAILURE() << f.path << ": " << f.what;
+  EXPECT_GT(files, 50u) << "the tree was not found at " << root;
+}
+
+// --- the rules ---
+
+std::vector<std::string> rulesBroken(const std::string& path, const std::string& text,
+                                     bool hasOwnHeader = false) {
+  std::vector<std::string> rules;
+  for (const Finding& f : checkFile({path, text, hasOwnHeader})) rules.push_back(f.rule);
+  return rules;
+}
+
+std::string linesOfCode(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "  f();\n";
+  return text;
+}
+
+using Rules = std::vector<std::string>;
+
+TEST(TidyRules, KeepTheLayersApart) {
+  const Rules layering = {"layering"};
+  EXPECT_EQ(rulesBroken("runtime/a.cc", "#include \"actors/card.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("runtime/a.cc", "#include \"services/admin/a.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("actors/a.cc", "#include \"store/store.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("store/a.cc", "#include \"actors/card.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/a.cc", "#include \"tests/unit/a.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("store/a.cc", "#include \"b.h\"\n"), Rules{"root-include"});
+  EXPECT_EQ(rulesBroken("store/a.cc", "// #include \"actors/card.h\"\n"), Rules());
+}
+
+TEST(TidyRules, KeepThirdPartyHeadersAtHome) {
+  const Rules home = {"home"};
+  EXPECT_EQ(rulesBroken("services/a.cc", "#include <uv.h>\n"), home);
+  EXPECT_EQ(rulesBroken("runtime/a.cc", "#include <sqlite3.h>\n"), home);
+  EXPECT_EQ(rulesBroken("runtime/loop.cc", "#include <kj/async-io.h>\n"), home);
+  EXPECT_EQ(rulesBroken("runtime/kj_bridge.cc", "#include <kj/async-io.h>\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/a.cc", "#include <spdlog/spdlog.h>\n"), home);
+  EXPECT_EQ(rulesBroken("runtime/log.cc", "#include <spdlog/spdlog.h>\n"), Rules());
+  EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include <sqlite3.h>\n"), Rules());
+}
+
+TEST(TidyRules, KeepTheCoresPure) {
+  const Rules pure = {"pure-core"};
+  EXPECT_EQ(rulesBroken("actors/arbiter.cc", "#include \"runtime/actor.h\"\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/ledger.cc", "#include \"schema/rows.capnp.h\"\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/arbiter_moves.cc", "#include <sys/time.h>\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/share_meter.cc",
+                        "#include \"actors/arbiter.h\"\n#include \"runtime/units.h\"\n"
+                        "#include <vector>\n"),
+            Rules());
+  EXPECT_EQ(rulesBroken("actors/placement.cc", linesOfCode(501)), Rules{"file-length"});
+}
+
+TEST(TidyRules, LimitFilesFunctionsAndLines) {
+  EXPECT_EQ(rulesBroken("services/a.cc", linesOfCode(800)), Rules());
+  EXPECT_EQ(rulesBroken("services/a.cc", linesOfCode(801)), Rules{"file-length"});
+  EXPECT_EQ(rulesBroken("services/a.cc", "void g() {\n" + linesOfCode(68) + "}\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/a.cc", "void g() {\n" + linesOfCode(69) + "}\n"),
+            Rules{"function-length"});
+  EXPECT_EQ(rulesBroken("services/a.cc", "// " + std::string(98, 'x') + "\n"), Rules{"columns"});
+  EXPECT_EQ(rulesBroken("services/a.cc", "// " + std::string(97, 'x') + "\n"), Rules());
+}
+
+TEST(TidyRules, LookAtFormsOfFunctions) {
+  const std::string body = linesOfCode(70) + "}\n";
+  for (const std::string head :
+       {"namespace {\nint f(\n    int a) {\n", "class A {\n public:\n  A() : a_{1}, b_(2) {\n",
+        "struct stat g() {\n", "TEST(A, B) {\n", "auto operator<=>(const A&) const {\n",
+        "template <typename T>\nvoid h(T t) {\n", "#define X(a) { \\\n a {\nvoid k() {\n"}) {
+    EXPECT_EQ(rulesBroken("services/a.cc", head + body), Rules{"function-length"}) << head;
+  }
+  for (const std::string head : {"namespace a {\n", "class A {\n", "constexpr int k[] = {\n",
+                                 "extern \"C\" {\n", "enum class E {\n"}) {
+    EXPECT_EQ(rulesBroken("services/a.cc", head + body), Rules()) << head;
+  }
+  const auto functions = functionsOf("int a;\n\nint f() {\n  return '{';  // {\n}\nint g() {}\n");
+  ASSERT_EQ(functions.size(), 2u);
+  EXPECT_EQ(functions[0].line, 3);
+  EXPECT_EQ(functions[0].length, 3);
+  EXPECT_EQ(functions[1].line, 6);
+}
+
+TEST(TidyRules, AskHeadersToSayWhatTheyAre) {
+  const std::string good = "#pragma once\n// What this is,\n// and why.\n";
+  EXPECT_EQ(rulesBroken("store/a.h", good), Rules());
+  EXPECT_EQ(rulesBroken("store/a.h", "#pragma once\n#include <vector>\n\n"), Rules{"paragraph"});
+  const std::string small = "#pragma once\n// What this is.\n";
+  EXPECT_EQ(rulesBroken("store/a.h", small), Rules());
+  EXPECT_EQ(rulesBroken("store/a.h", small + linesOfCode(60)), Rules{"paragraph"});
+  EXPECT_EQ(rulesBroken("store/a.h", "#ifndef A_H\n#define A_H\n#endif\n"), Rules{"pragma"});
+  EXPECT_EQ(rulesBroken("services/guest/gate_abi.h", "#ifndef A_H\n#endif\n"), Rules());
+}
+
+TEST(TidyRules, AskSourcesToIncludeTheirHeaderFirst) {
+  const std::string own = "#include \"store/a.h\"\n";
+  EXPECT_EQ(rulesBroken("store/a.cc", own + "#include <vector>\n", true), Rules());
+  EXPECT_EQ(rulesBroken("store/a.cc", "#include <vector>\n" + own, true), Rules{"own-header"});
+  EXPECT_EQ(rulesBroken("store/a.cc", "int a;\n", true), Rules{"own-header"});
+  EXPECT_EQ(rulesBroken("store/a.cc", "#include <vector>\n", false), Rules());
+}
+
+TEST(TidyRules, BanWordsWhereDecisionsAreMade) {
+  for (const char* line :
+       {"throw 1;", "try {", "catch (...) {", "std::shared_ptr<int> p;", "auto* p = new int;"}) {
+    EXPECT_EQ(rulesBroken("actors/a.cc", std::string(line) + "\n"), Rules{"banned-word"}) << line;
+    EXPECT_EQ(rulesBroken("store/a.cc", std::string(line) + "\n"), Rules{"banned-word"}) << line;
+    EXPECT_EQ(rulesBroken("services/a.cc", std::string(line) + "\n"), Rules()) << line;
+  }
+  EXPECT_EQ(rulesBroken("actors/a.cc", "// We try; \"throw\".\nf(\"new\"); newest(); retry();\n"),
+            Rules());
+}
+
+TEST(TidyRules, BanClocksChanceAndSleeps) {
+  for (const char* line :
+       {"rand();", "std::random_device d;", "time(nullptr);", "std::time(0);",
+        "std::chrono::system_clock::now();", "std::chrono::steady_clock::now();"}) {
+    EXPECT_EQ(rulesBroken("actors/a.cc", std::string(line) + "\n"), Rules{"determinism"}) << line;
+    EXPECT_EQ(rulesBroken("tests/unit/a.cc", std::string(line) + "\n"), Rules{"determinism"});
+    EXPECT_EQ(rulesBroken("runtime/a.cc", std::string(line) + "\n"), Rules()) << line;
+    EXPECT_EQ(rulesBroken("bench/a.cc", std::string(line) + "\n"), Rules()) << line;
+  }
+  EXPECT_EQ(rulesBroken("actors/a.cc", "turn.time(); a->time(); lifetime(); runtime();\n"),
+            Rules());
+  const std::string map = "std::unordered_map<int, int> m;";
+  EXPECT_EQ(rulesBroken("actors/a.cc", map + "\n"), Rules{"determinism"});
+  EXPECT_EQ(rulesBroken("actors/a.cc", map + "  // never iterated\n"), Rules());
+  EXPECT_EQ(rulesBroken("tests/unit/a.cc", "std::this_thread::sleep_for(a);\n"), Rules{"sleep"});
+}
+
+TEST(TidyRules, KeepTextClean) {
+  EXPECT_EQ(rulesBroken("dev", "\techo\n"), Rules{"tab"});
+  EXPECT_EQ(rulesBroken("README.md", "word \n"), Rules{"trailing"});
+  EXPECT_EQ(rulesBroken("README.md", "word\r\n"), Rules{"trailing"});
+  EXPECT_EQ(rulesBroken("README.md", "word"), Rules{"newline"});
+  for (const char* word : {"TO"
+                           "DO",
+                           "FIX"
+                           "ME",
+                           "XX"
+                           "X",
+                           "HA"
+                           "CK"}) {
+    EXPECT_EQ(rulesBroken("README.md", std::string("later: ") + word + "\n"), Rules{"promise"});
+  }
+  EXPECT_EQ(rulesBroken("dev", "mktemp -d /tmp/a.XXXXXX\n"), Rules());
+  EXPECT_EQ(rulesBroken("dev", std::string("cd /wo") + "rk/main\n"), Rules{"machine-path"});
+  EXPECT_EQ(rulesBroken("schema/a.py", "x\n"), Rules{"schema-only"});
+}
+
+TEST(TidyRules, KnowTheRoomsOfTheHouse) {
+  EXPECT_TRUE(checkTop({"actors", "README.md", "dev"}).empty());
+  EXPECT_EQ(checkTop({"actors", "misc"}).size(), 1u);
+}
+
+TEST(TidyText, TellsCodeFromCommentsAndLiterals) {
+  EXPECT_EQ(codeOf("a // b\n\"c\" 'd' /* e\nf */ g"), "a     \n            \n     g");
+  EXPECT_EQ(codeOf("R\"(x \" y)\" z"), "R           z");
+  EXPECT_EQ(codeOf("1'000'000 a"), "1'000'000 a");
+  EXPECT_EQ(codeOf("\"a\\\"b\" c"), "       c");
+}
+
+}  // namespace
+}  // namespace qgpu::tidy
