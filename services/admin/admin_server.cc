@@ -260,8 +260,9 @@ kj::Promise<void> AdminServer::watch(Connection& connection, std::uint64_t since
       .then([this, &connection](Result<kj::Own<EventFeed>> feed) -> kj::Promise<void> {
         if (!feed) return write(connection, renderError(feed.error()));
         kj::Own<EventFeed> events = kj::mv(feed.value());
-        auto told = write(connection, renderWatching()).then([this, &connection, &events = *events] {
-          return tell(connection, events);
+        EventFeed& source = *events;
+        auto told = write(connection, renderWatching()).then([this, &connection, &source]() {
+          return tell(connection, source);
         });
         return told.exclusiveJoin(untilGone(connection)).attach(kj::mv(events));
       });

@@ -69,18 +69,19 @@ void appendNumber(std::string& out, Int n) {
 
 void appendJsonString(std::string& out, std::string_view text) {
   out += '"';
+  for (const char c : toUtf8(text)) appendEscaped(out, c);
+  out += '"';
+}
+
+std::string toUtf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
   while (!text.empty()) {
     const std::size_t length = utf8Length(text);
-    if (length == 1) {
-      appendEscaped(out, text[0]);
-    } else if (length == 0) {
-      out += kReplacement;
-    } else {
-      out += text.substr(0, length);
-    }
+    out += length == 0 ? kReplacement : text.substr(0, length);
     text.remove_prefix(length == 0 ? 1 : length);
   }
-  out += '"';
+  return out;
 }
 
 bool isUtf8(std::string_view text) {

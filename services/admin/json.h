@@ -17,6 +17,9 @@ void appendJsonString(std::string& out, std::string_view text);
 // True where `text` is well-formed UTF-8: no overlong form, no surrogate, nothing above U+10FFFF.
 bool isUtf8(std::string_view text);
 
+// `text` with every byte that is no UTF-8 replaced by U+FFFD.
+std::string toUtf8(std::string_view text);
+
 class JsonWriter {
  public:
   JsonWriter& beginObject() { return open('{'); }

@@ -44,7 +44,7 @@ Status removeStale(const std::string& path, const sockaddr_un& address) {
   }
   if (errno != ECONNREFUSED) return fail(ErrorCode::Unavailable, path + ": " + why(errno));
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    return fail(ErrorCode::Unavailable, "can't remove the stale socket " + path + ": " + why(errno));
+    return fail(ErrorCode::Unavailable, "can't remove the stale " + path + ": " + why(errno));
   }
   return ok();
 }

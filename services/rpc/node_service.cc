@@ -151,7 +151,7 @@ class NodeService final : public schema::Node::Server {
     requireKnownPeer();
     const CheckedSpec spec(context.getParams().getSpec(), session_->peer);
     context.releaseParams();
-    return call(context, [&spec](schema::Request::Builder request) { spec.fill(request.initBind()); },
+    return call(context, [&spec](schema::Request::Builder r) { spec.fill(r.initBind()); },
                 [context](schema::Reply::Reader reply) mutable {
                   const auto bound = reply.getBound();
                   auto results = context.getResults();

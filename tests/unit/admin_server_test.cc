@@ -49,7 +49,7 @@ struct Admin : DoorFixture {
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
     server = std::make_unique<AdminServer>(door, house, ChangeRule(::getuid()), options,
-                                           *io.lowLevelProvider, io.provider->getTimer(),
+                                           *io.lowLevelProvider, bridge.timer(),
                                            std::move(*listener));
   }
   std::string ask(const std::string& line) { return LineClient(io, path).ask(line); }

@@ -1,6 +1,6 @@
 #pragma once
-// What tests of the doors share: a folder of their own, KJ's event loop, a scripted node behind a
-// NodeDoor, and a client that speaks lines over a real unix socket.
+// What tests of the doors share: a folder of their own, a real loop with KJ as its guest, a
+// scripted node and a NodeDoor as its actors, and a client that speaks lines over a unix socket.
 
 #include <gtest/gtest.h>
 #include <kj/async-io.h>
@@ -11,7 +11,11 @@
 #include <filesystem>
 #include <string>
 
+#include "runtime/dispatcher.h"
+#include "runtime/kj_bridge.h"
+#include "runtime/loop.h"
 #include "services/admin/node_door.h"
+#include "services/admin/node_link.h"
 #include "tests/unit/scripted_node.h"
 
 namespace qgpu::testing {
@@ -33,34 +37,88 @@ class TempFolder {
   std::string path_;
 };
 
+// The scripted node as an actor of a real loop.
+class ScriptedActor final : public Actor {
+ public:
+  explicit ScriptedActor(ScriptedNode& node) : node_(node) {}
+  bool silent = false;  // never answers
+
+  void handle(schema::Envelope::Reader message, Turn& turn) override {
+    if (!message.isRequest()) return;
+    capnp::MallocMessageBuilder reply;
+    node_.answer(message.getRequest(), reply.initRoot<schema::Reply>());
+    if (silent) return;
+    const SendResult sent = turn.send(turn.sender(), [&](schema::Envelope::Builder envelope) {
+      envelope.setReply(reply.getRoot<schema::Reply>().asReader());
+    });
+    EXPECT_EQ(sent, SendResult::Sent);
+  }
+
+ private:
+  ScriptedNode& node_;
+};
+
+// What the tests say to the loop: the names are those of kj::AsyncIoContext.
+struct LoopIo {
+  explicit LoopIo(KjBridge& kj)
+      : provider(&kj.io()), lowLevelProvider(&kj.lowLevel()), waitScope(kj.waitScope()) {}
+  kj::AsyncIoProvider* provider;
+  kj::LowLevelAsyncIoProvider* lowLevelProvider;
+  kj::WaitScope& waitScope;
+};
+
+// Door and node as in the daemon: two actors of one loop, which KJ shares.
 struct DoorFixture : ::testing::Test {
+  struct Sink final : RequestSink {
+    Sink(DoorFixture& f) : fixture(f), link(f.dispatcher, f.doorId, f.nodeId) {}
+    SendResult send(Build build) override {
+      return full ? SendResult::Refused : link.send(kj::mv(build));
+    }
+    void tellEvent(std::uint64_t seq) {
+      Outlet node(fixture.dispatcher, fixture.nodeId);
+      const SendResult sent = node.send(fixture.doorId, [&](schema::Envelope::Builder envelope) {
+        ScriptedNode::fillEvent(envelope.initEventTold(), seq);
+      });
+      EXPECT_EQ(sent, SendResult::Sent);
+    }
+    bool full = false;  // the mailbox refuses
+    DoorFixture& fixture;
+    NodeLink link;
+  };
+
   explicit DoorFixture(NodeDoor::Limits limits = {})
-      : sink(node), door(sink, io.provider->getTimer(), limits) {
-    sink.door = &door;
+      : nodeId(dispatcher.add(actor)),
+        doorId(dispatcher.reserve()),
+        sink(*this),
+        door(sink, bridge.timer(), limits) {
+    dispatcher.attach(doorId, door);
   }
   ~DoorFixture() noexcept override = default;
 
-  template <typename T>
-  T wait(kj::Promise<T> promise) {
-    return promise.wait(io.waitScope);
-  }
   // Serves until `done`, which the outside brings about.
   template <typename Done>
   void waitUntil(Done done) {
-    while (!done()) io.provider->getTimer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
+    while (!done()) bridge.timer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
   }
 
   TempFolder folder;
-  kj::AsyncIoContext io = kj::setupAsyncIo();
+  Loop loop;
+  ActorSystem system;
+  Dispatcher dispatcher{system, loop};
+  KjBridge bridge{loop};
+  LoopIo io{bridge};
   ScriptedNode node;
-  ScriptedSink sink;
+  ScriptedActor actor{node};
+  ActorId nodeId;
+  ActorId doorId;
+  Sink sink;
   NodeDoor door;
 };
 
 // A connection that reads lines, on the fixture's loop.
 class LineClient {
  public:
-  LineClient(kj::AsyncIoContext& io, const std::string& path)
+  LineClient(LoopIo& io, const std::string& path)
       : io_(io),
         stream_(io.provider->getNetwork()
                     .parseAddress(kj::str("unix:", path.c_str()))
@@ -100,7 +158,7 @@ class LineClient {
   }
 
  private:
-  kj::AsyncIoContext& io_;
+  LoopIo& io_;
   kj::Own<kj::AsyncIoStream> stream_;
   std::string buffer_;
 };

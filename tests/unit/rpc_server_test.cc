@@ -25,7 +25,7 @@ struct EventLog final : schema::EventWatcher::Server {
 
 // A client over a real socket, on the fixture's loop.
 struct RpcClient {
-  RpcClient(kj::AsyncIoContext& io, const std::string& address)
+  RpcClient(testing::LoopIo& io, const std::string& address)
       : stream(io.provider->getNetwork()
                    .parseAddress(kj::StringPtr(address.c_str()))
                    .wait(io.waitScope)
@@ -50,7 +50,7 @@ struct Rpc : DoorFixture {
     limits.callsMax = 3;
     limits.watchesMax = 1;
     server = std::make_unique<RpcServer>(door, std::move(rule), limits, *io.lowLevelProvider,
-                                         io.provider->getTimer());
+                                         bridge.timer());
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
     server->serveUnix(std::move(*listener));
@@ -139,7 +139,7 @@ TEST_F(Rpc, RefusalsAreFailedWithCodeAndMessageAndAFullMailboxIsOverloaded) {
 }
 
 TEST_F(Rpc, C5_CallsOfAConnectionAreLimited) {
-  sink.silent = true;
+  actor.silent = true;
   RpcClient client = connect();
   std::vector<kj::Promise<void>> calls;
   for (int i = 0; i < 3; ++i) {
@@ -149,7 +149,7 @@ TEST_F(Rpc, C5_CallsOfAConnectionAreLimited) {
   EXPECT_EQ(door.outstanding(), 3u);
   calls.clear();
   waitUntil([&] { return door.outstanding() == 0; });
-  sink.silent = false;
+  actor.silent = false;
   client.node.infoRequest().send().wait(io.waitScope);
 }
 

@@ -62,7 +62,9 @@ class ScriptedSink final : public RequestSink, private kj::TaskSet::ErrorHandler
   void tellEvent(std::uint64_t seq);
 
  private:
-  void taskFailed(kj::Exception&& exception) override { kj::throwFatalException(kj::mv(exception)); }
+  void taskFailed(kj::Exception&& exception) override {
+    kj::throwFatalException(kj::mv(exception));
+  }
   ScriptedNode& node_;
   kj::TaskSet tasks_;
 };

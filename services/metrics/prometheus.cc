@@ -1,0 +1,232 @@
+#include "services/metrics/prometheus.h"
+
+#include <cstdio>
+#include <initializer_list>
+#include <utility>
+
+#include "services/admin/json.h"
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
+
+using Card = schema::CardStatus::Reader;
+using Task = schema::TaskInfo::Reader;
+using Cards = capnp::List<schema::CardStatus>::Reader;
+using Tasks = capnp::List<schema::TaskInfo>::Reader;
+using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+
+std::string seconds(std::uint64_t ns) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%llu.%09llu",
+                static_cast<unsigned long long>(ns / kNanosPerSecond),
+                static_cast<unsigned long long>(ns % kNanosPerSecond));
+  return text;
+}
+
+std::string count(std::uint64_t n) { return std::to_string(n); }
+
+class Page {
+ public:
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    line("# HELP ", help);
+    line("# TYPE ", type);
+  }
+
+  void sample(Labels labels, const std::string& value) { sampleNamed(name_, labels, value); }
+
+  // Of the family too, with a suffix to its name.
+  void sampleNamed(std::string_view name, Labels labels, const std::string& value) {
+    text_ += name;
+    char before = '{';
+    for (const auto& [key, label] : labels) {
+      text_ += before;
+      text_.append(key).append("=\"").append(escapeLabel(label)).append("\"");
+      before = ',';
+    }
+    if (labels.size() > 0) text_ += '}';
+    text_.append(" ").append(value).append("\n");
+  }
+
+  void one(std::string_view name, std::string_view type, std::string_view help,
+           const std::string& value) {
+    family(name, type, help);
+    sample({}, value);
+  }
+
+  // A family with one sample a card; `value` gives its text.
+  template <typename Value>
+  void perCard(Cards cards, std::string_view name, std::string_view type, std::string_view help,
+               Value value) {
+    family(name, type, help);
+    for (const Card card : cards) sample({{"card", view(card.getInfo().getId())}}, value(card));
+  }
+
+  template <typename Value>
+  void perTask(Tasks tasks, std::string_view name, std::string_view type, std::string_view help,
+               Value value) {
+    family(name, type, help);
+    for (const Task task : tasks) {
+      const std::string id = count(task.getId());
+      sample({{"task", id}, {"name", view(task.getSpec().getName())},
+              {"class", className(task.getSpec().getClass())}, {"card", view(task.getCard())}},
+             value(task));
+    }
+  }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  void line(std::string_view what, std::string_view rest) {
+    text_.append(what).append(name_).append(" ").append(rest).append("\n");
+  }
+
+  std::string text_;
+  std::string_view name_;
+};
+
+void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& doors) {
+  page.family("qgpu_node_info", "gauge", "The node: always 1, facts are labels.");
+  page.sample({{"node", view(node.getName())}, {"version", view(node.getVersion())},
+               {"realtime", view(node.getRealtime())}}, "1");
+  page.one("qgpu_node_uptime_seconds", "gauge", "Since this manager started.",
+           seconds(node.getUptimeNs()));
+  page.one("qgpu_node_storage_ok", "gauge", "1 where new tasks can be stored.",
+           view(node.getStorage()) == "ok" ? "1" : "0");
+  page.one("qgpu_node_cards", "gauge", "Cards of this node.", count(node.getCards()));
+  page.one("qgpu_node_tasks", "gauge", "Tasks bound on this node.", count(node.getTasks()));
+  page.one("qgpu_door_requests_waiting", "gauge", "Requests that wait for the node actor.",
+           count(doors.outstanding));
+  page.one("qgpu_door_watchers", "gauge", "Watchers of events.", count(doors.watchers));
+  page.one("qgpu_door_requests_refused_total", "counter",
+           "Requests that found a full queue.", count(doors.refused));
+  page.one("qgpu_door_replies_late_total", "counter",
+           "Replies that came after their asker had left.", count(doors.late));
+}
+
+void cardInfo(Page& page, Cards cards) {
+  page.family("qgpu_card_info", "gauge", "The card: always 1, facts are labels.");
+  for (const Card card : cards) {
+    const auto info = card.getInfo();
+    const std::string index = count(info.getIndex());
+    page.sample({{"card", view(info.getId())}, {"index", index}, {"model", view(info.getModel())},
+                 {"backend", view(info.getBackend())}, {"policy", policyName(card.getPolicy())},
+                 {"kind", tenancyName(card.getTenancy())},
+                 {"suspend", suspendName(info.getSuspend())},
+                 {"state", cardStateName(card.getState())}}, "1");
+  }
+}
+
+// A recent latency as a summary without sum: quantiles and how many were counted.
+template <typename P50, typename P99, typename Count>
+void latency(Page& page, Cards cards, std::string_view name, std::string_view help, P50 p50,
+             P99 p99, Count n) {
+  page.family(name, "summary", help);
+  const std::string counted = std::string(name) + "_count";
+  for (const Card card : cards) {
+    const std::string_view id = view(card.getInfo().getId());
+    page.sample({{"card", id}, {"quantile", "0.5"}}, seconds(p50(card)));
+    page.sample({{"card", id}, {"quantile", "0.99"}}, seconds(p99(card)));
+    page.sampleNamed(counted, {{"card", id}}, count(n(card)));
+  }
+}
+
+void cardFamilies(Page& page, Cards cards) {
+  cardInfo(page, cards);
+  page.perCard(cards, "qgpu_card_memory_bytes", "gauge", "Memory of the card.",
+               [](Card c) { return count(c.getInfo().getMemBytes()); });
+  page.perCard(cards, "qgpu_card_memory_bound_bytes", "gauge", "Memory promised to tasks.",
+               [](Card c) { return count(c.getMemBound()); });
+  page.perCard(cards, "qgpu_card_share_bound_permille", "gauge",
+               "Share promised to ordinary tasks.",
+               [](Card c) { return count(c.getShareBound()); });
+  page.perCard(cards, "qgpu_card_greedy_bound_permille", "gauge",
+               "Share promised to offline tasks.",
+               [](Card c) { return count(c.getGreedyBound()); });
+  page.perCard(cards, "qgpu_card_tasks", "gauge", "Tasks bound to the card.",
+               [](Card c) { return count(c.getTasks()); });
+  page.perCard(cards, "qgpu_card_online_active", "gauge", "1 while an online task has the card.",
+               [](Card c) { return count(c.getOnlineActive() ? 1 : 0); });
+  page.perCard(cards, "qgpu_card_used_seconds_total", "counter", "Time in slices.",
+               [](Card c) { return seconds(c.getUsedNs()); });
+  page.perCard(cards, "qgpu_card_online_seconds_total", "counter", "Time kept for online tasks.",
+               [](Card c) { return seconds(c.getOnlineNs()); });
+  page.perCard(cards, "qgpu_card_idle_seconds_total", "counter", "Time that nobody wanted.",
+               [](Card c) { return seconds(c.getIdleNs()); });
+  page.perCard(cards, "qgpu_card_holds_total", "counter", "Slices that were ended by a hold.",
+               [](Card c) { return count(c.getHolds()); });
+  page.perCard(cards, "qgpu_card_overruns_total", "counter",
+               "Holds that did not settle within their bound.",
+               [](Card c) { return count(c.getOverruns()); });
+  latency(page, cards, "qgpu_card_settle_seconds", "From hold to settled, recent.",
+          [](Card c) { return c.getSettleP50Ns(); }, [](Card c) { return c.getSettleP99Ns(); },
+          [](Card c) { return c.getSettleCount(); });
+  latency(page, cards, "qgpu_card_preempt_seconds",
+          "From online submit to the last other gate shut, recent.",
+          [](Card c) { return c.getPreemptP50Ns(); }, [](Card c) { return c.getPreemptP99Ns(); },
+          [](Card c) { return c.getPreemptCount(); });
+  latency(page, cards, "qgpu_card_release_seconds",
+          "From the last retired online work to the others' resume, recent.",
+          [](Card c) { return c.getReleaseP50Ns(); }, [](Card c) { return c.getReleaseP99Ns(); },
+          [](Card c) { return c.getReleaseCount(); });
+}
+
+void taskFamilies(Page& page, Tasks tasks) {
+  page.perTask(tasks, "qgpu_task_memory_quota_bytes", "gauge", "Memory that it may allocate.",
+               [](Task t) { return count(t.getSpec().getMemBytes()); });
+  page.perTask(tasks, "qgpu_task_memory_used_bytes", "gauge", "Memory that it has allocated.",
+               [](Task t) { return count(t.getUse().getMemBytes()); });
+  page.perTask(tasks, "qgpu_task_memory_peak_bytes", "gauge", "The most it had allocated.",
+               [](Task t) { return count(t.getUse().getMemPeak()); });
+  page.perTask(tasks, "qgpu_task_share_permille", "gauge", "Share of its card.",
+               [](Task t) { return count(t.getSpec().getSharePermille()); });
+  page.perTask(tasks, "qgpu_task_processes", "gauge", "Attached processes.",
+               [](Task t) { return count(t.getUse().getProcesses()); });
+  page.perTask(tasks, "qgpu_task_quarantined", "gauge", "1 while it gets no slices.",
+               [](Task t) { return count(t.getQuarantined() ? 1 : 0); });
+  page.perTask(tasks, "qgpu_task_used_seconds_total", "counter",
+               "Card time charged to it: gate open to settled.",
+               [](Task t) { return seconds(t.getUse().getUsedNs()); });
+  page.perTask(tasks, "qgpu_task_gpu_seconds_total", "counter",
+               "Time of its kernels as profiling measured it.",
+               [](Task t) { return seconds(t.getUse().getGpuNs()); });
+  page.perTask(tasks, "qgpu_task_held_seconds_total", "counter",
+               "Time in which it wanted the card and was held.",
+               [](Task t) { return seconds(t.getUse().getHeldNs()); });
+  page.perTask(tasks, "qgpu_task_overrun_seconds_total", "counter",
+               "Time it ran on after a hold, beyond the settle bound.",
+               [](Task t) { return seconds(t.getUse().getOverrunNs()); });
+  page.perTask(tasks, "qgpu_task_slices_total", "counter", "Slices that it had.",
+               [](Task t) { return count(t.getUse().getTurns()); });
+  page.perTask(tasks, "qgpu_task_launches_total", "counter", "Kernels that it launched.",
+               [](Task t) { return count(t.getUse().getLaunches()); });
+}
+
+}  // namespace
+
+std::string escapeLabel(std::string_view text) {
+  std::string out;
+  for (const char c : toUtf8(text)) {
+    switch (c) {
+      case '\\': out += "\\\\"; break;
+      case '"': out += "\\\""; break;
+      case '\n': out += "\\n"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks tasks,
+                          const DoorCounts& doors) {
+  Page page;
+  nodeFamilies(page, node, doors);
+  cardFamilies(page, cards);
+  taskFamilies(page, tasks);
+  return page.take();
+}
+
+}  // namespace qgpu

@@ -1,0 +1,177 @@
+#include <arpa/inet.h>
+
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "services/admin/json.h"
+#include "services/admin/words.h"
+#include "services/metrics/metrics_server.h"
+#include "services/metrics/prometheus.h"
+#include "tests/unit/door_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::DoorFixture;
+
+struct Fetched {
+  int status = 0;
+  std::string headers;
+  std::string body;
+};
+
+struct Metrics : DoorFixture {
+  Metrics() {
+    MetricsLimits limits;
+    limits.connectionsMax = 3;
+    auto listener = TcpListener::open("127.0.0.1:0");
+    server = std::make_unique<MetricsServer>(door, limits, *io.lowLevelProvider,
+                                             bridge.timer(), std::move(*listener));
+  }
+  ~Metrics() noexcept override = default;
+
+  kj::Own<kj::AsyncIoStream> connect() {
+    return io.provider->getNetwork()
+        .parseAddress(kj::StringPtr(server->address().c_str()))
+        .wait(io.waitScope)
+        ->connect()
+        .wait(io.waitScope);
+  }
+  // Everything that comes back for these bytes, until the server closes.
+  std::string exchange(const std::string& bytes) {
+    auto stream = connect();
+    std::string answer;
+    kj::evalNow([&]() { return stream->write(bytes.data(), bytes.size()); })
+        .then([&]() {
+          stream->shutdownWrite();
+          return stream->readAllText();
+        })
+        .then([&](kj::String text) { answer = std::string(view(text)); }, [](kj::Exception&&) {})
+        .wait(io.waitScope);
+    return answer;
+  }
+  Fetched fetch(const std::string& path, const std::string& method = "GET") {
+    const std::string text =
+        exchange(method + " " + path + " HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    Fetched fetched;
+    const std::size_t split = text.find("\r\n\r\n");
+    if (split == std::string::npos) return fetched;
+    fetched.status = std::stoi(text.substr(9, 3));
+    fetched.headers = text.substr(0, split);
+    fetched.body = text.substr(split + 4);
+    return fetched;
+  }
+
+  std::unique_ptr<MetricsServer> server;
+};
+
+TEST_F(Metrics, TellsEveryCardAndTaskInPrometheusText) {
+  const Fetched page = fetch("/metrics");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.headers.find("text/plain; version=0.0.4"), std::string::npos) << page.headers;
+  for (const char* line : {
+           "qgpu_card_memory_bytes{card=\"sim-0\"} 17179869184\n",
+           "qgpu_card_memory_bound_bytes{card=\"sim-1\"} 0\n",
+           "qgpu_card_used_seconds_total{card=\"sim-0\"} 1.500000000\n",
+           "qgpu_card_preempt_seconds{card=\"sim-0\",quantile=\"0.99\"} 0.000090000\n",
+           "qgpu_card_preempt_seconds_count{card=\"sim-0\"} 200\n",
+           "qgpu_task_gpu_seconds_total{task=\"7\",name=\"train\",class=\"ordinary\","
+           "card=\"sim-0\"} 9007199.254740993\n",
+           "qgpu_node_storage_ok 1\n",
+           "model=\"sim \\\"16\\\"\"",
+       }) {
+    EXPECT_NE(page.body.find(line), std::string::npos) << line << "\n" << page.body;
+  }
+}
+
+// Every line is a sample of a family that was described just before, with HELP, then TYPE.
+TEST_F(Metrics, EveryLineIsWellFormed) {
+  node.taskName = "a\"b\\c\nd\xFF";
+  const Fetched page = fetch("/metrics");
+  const std::regex help(R"(# HELP ([a-z_]+) .+\.)");
+  const std::regex type(R"(# TYPE ([a-z_]+) (gauge|counter|summary))");
+  const std::regex sample(
+      R"re(([a-z_]+)(\{[a-z]+="([^"\\]|\\["\\n])*"(,[a-z]+="([^"\\]|\\["\\n])*")*\})? [0-9.]+)re");
+  std::istringstream lines(page.body);
+  std::string family;
+  std::string kind;
+  std::set<std::string> families;
+  std::set<std::string> samples;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_match(line, match, help)) {
+      EXPECT_TRUE(families.insert(match[1]).second) << "described twice: " << line;
+      family = match[1];
+    } else if (std::regex_match(line, match, type)) {
+      EXPECT_EQ(match[1], family);
+      kind = match[2];
+      EXPECT_EQ(kind == "counter", family.ends_with("_total")) << line;
+    } else {
+      ASSERT_TRUE(std::regex_match(line, match, sample)) << line;
+      const std::string name = match[1];
+      EXPECT_TRUE(name == family || (kind == "summary" && name == family + "_count")) << line;
+      EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << "twice: " << line;
+    }
+  }
+  EXPECT_GT(families.size(), 25u);
+  EXPECT_TRUE(isUtf8(page.body));
+  EXPECT_NE(page.body.find(R"(name="a\"b\\c\nd)"), std::string::npos);
+}
+
+TEST_F(Metrics, HealthzSaysOkOrWhyNot) {
+  const Fetched good = fetch("/healthz");
+  EXPECT_EQ(good.status, 200);
+  EXPECT_EQ(good.body, "ok\n");
+  node.storage = "disk full: no new tasks";
+  const Fetched bad = fetch("/healthz");
+  EXPECT_EQ(bad.status, 503);
+  EXPECT_EQ(bad.body, "storage: disk full: no new tasks\n");
+  sink.full = true;
+  EXPECT_EQ(fetch("/healthz").status, 503);
+  EXPECT_EQ(fetch("/metrics").status, 503);
+}
+
+TEST_F(Metrics, OtherPathsAndMethodsAreRefused) {
+  EXPECT_EQ(fetch("/").status, 404);
+  EXPECT_EQ(fetch("/metrics/x").status, 404);
+  EXPECT_EQ(fetch("/metrics?x=1").status, 200);
+  const Fetched posted = fetch("/metrics", "POST");
+  EXPECT_EQ(posted.status, 405);
+  EXPECT_NE(posted.headers.find("Allow: GET, HEAD"), std::string::npos);
+  const Fetched head = fetch("/metrics", "HEAD");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, "");
+}
+
+TEST_F(Metrics, C7_GarbageAndHugeHeadersAreHarmless) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    std::string bytes(1 + random() % 4096, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    exchange(bytes);
+  }
+  exchange("GET /metrics HTTP/1.1\r\nX: " + std::string(1 << 20, 'x') + "\r\n\r\n");
+  EXPECT_TRUE(node.asked.empty());
+  EXPECT_EQ(fetch("/healthz").status, 200);
+}
+
+TEST_F(Metrics, C7_ConnectionsAreLimitedAndSlowClientsHoldUpNobody) {
+  std::vector<kj::Own<kj::AsyncIoStream>> slow;
+  for (int i = 0; i < 2; ++i) {
+    slow.push_back(connect());
+    slow.back()->write("GET /met", 8).wait(io.waitScope);
+  }
+  EXPECT_EQ(fetch("/healthz").status, 200);
+  slow.push_back(connect());
+  waitUntil([&] { return server->connections() == 3; });
+  EXPECT_EQ(fetch("/healthz").status, 0) << "closed: no place";
+  slow.clear();
+  waitUntil([&] { return server->connections() == 0; });
+  EXPECT_EQ(fetch("/healthz").status, 200);
+}
+
+}  // namespace
+}  // namespace qgpu
