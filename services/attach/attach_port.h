@@ -1,0 +1,55 @@
+#pragma once
+// The attach room as one actor of the card loop: attach server and gate port behind one address.
+// Card actors send it gateOrder, the node taskKnown and taskClosed, task actors reportAsked.
+//
+// It is an adapter, not a core: it does I/O, so it lives on the card loop only. What it does per
+// message is bounded: a few system calls, no file but in the run dir at attach and death.
+
+#include <vector>
+
+#include "runtime/actor.h"
+#include "runtime/dispatcher.h"
+#include "services/attach/attach_server.h"
+#include "services/attach/gate_port.h"
+#include "services/cards/cards.h"
+
+namespace qgpu {
+
+struct AttachPortConfig {
+  ActorId node = ActorId::kNobody;
+  std::vector<Card> cards;             // by index
+  std::vector<ActorId> cardActors;     // of the same cards, in the same order
+  AttachServerOptions server;
+  GatePortOptions gate;
+};
+
+class AttachPort final : public Actor {
+ public:
+  // `self` comes from dispatcher.reserve() of the card loop; card and node actors know it.
+  AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig config);
+  AttachPort(const AttachPort&) = delete;
+  AttachPort& operator=(const AttachPort&) = delete;
+  ~AttachPort() override;
+
+  // Opens RUN_DIR/attach.sock; see AttachServer::listen. On the card loop's thread or before it
+  // runs, and best after the node was started, so that guests find their tasks.
+  Status listen() { return server_.listen(); }
+
+  void handle(schema::Envelope::Reader message, Turn& turn) override;
+
+  const AttachServer& server() const { return server_; }
+  const GatePort& gate() const { return port_; }
+
+ private:
+  void tellUseOf(ActorId actor);
+
+  Dispatcher& dispatcher_;
+  const ActorId self_;
+  const std::vector<Card> cards_;
+  Outlet outlet_;
+  TaskTable tasks_;
+  GatePort port_;
+  AttachServer server_;   // last: it ends first, and takes the tasks with it
+};
+
+}  // namespace qgpu

@@ -1,0 +1,153 @@
+#pragma once
+// The door through which tenants' processes come: RUN_DIR/attach.sock (SOCK_SEQPACKET). A process
+// says hello with its task's token and gets the task's pages, its doorbell and a slot.
+//
+// A process is what SO_PEERCRED and its start time say, and it is attached until its pidfd says
+// dead; then its bytes return, once (HAZARDS 7, A14). Whatever else comes through the socket costs
+// a bounded amount and closes the connection (C7). After a restart no gate of a non-online task is
+// driven before each process that the run dir lists has re-attached, is dead, or the recovery time
+// has passed (HAZARDS 8).
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/dispatcher.h"
+#include "runtime/loop.h"
+#include "runtime/result.h"
+#include "services/attach/attached_list.h"
+#include "services/attach/gate_port.h"
+#include "services/attach/guest_task.h"
+#include "services/cards/cards.h"
+
+namespace qgpu {
+
+inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
+inline constexpr int kAcceptsPerTurn = 16;
+inline constexpr std::size_t kTasksMax = 8'192;  // of one node
+
+struct AttachServerOptions {
+  std::string runDir;
+  std::uint32_t incarnation = 1;        // of this manager, committed before it is used
+  Nanos orphanGrace = seconds(5);
+  Nanos window = millis(2);             // of work in flight, on cards that suspend by gate
+  Nanos helloWithin = seconds(2);
+  Nanos recovery = millis(500);
+  Nanos killGrace = seconds(2);         // between SIGTERM and SIGKILL
+};
+
+struct AttachCounters {
+  std::uint64_t attached = 0;
+  std::uint64_t reattached = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t evicted = 0;            // silent connections that made room for others
+};
+
+class AttachServer {
+ public:
+  // `cards` by index; `cardActors` are their actors in the same order.
+  AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port, ActorId node,
+               const std::vector<Card>& cards, std::vector<ActorId> cardActors,
+               AttachServerOptions options);
+  AttachServer(const AttachServer&) = delete;
+  AttachServer& operator=(const AttachServer&) = delete;
+  ~AttachServer();
+
+  // Starts to listen; the time of recovery runs from here. AlreadyExists: another daemon serves
+  // this run dir. Unavailable: the folder or the socket can't be made.
+  Status listen();
+  const std::string& socketPath() const { return path_; }
+
+  void known(schema::TaskKnown::Reader known);
+  void closed(schema::TaskClosed::Reader closed);
+
+  bool recovering() const { return recovering_; }
+  std::size_t pendingHellos() const { return hellos_.size(); }
+  const AttachCounters& counters() const { return counters_; }
+
+ private:
+  // A connection that is not attached yet.
+  struct Hello {
+    std::uint64_t id = 0;
+    Fd connection;
+    FdWatch watch;
+    Loop::TimerKey timer = 0;
+    bool waits = false;      // a good hello that must wait for the end of recovery
+    qgpu_hello said{};
+    Fd page;                 // the descriptor that came along
+  };
+  // A process that an earlier manager had attached and that has not come back yet.
+  struct Expected {
+    AttachedEntry entry;
+    std::uint64_t task = 0;       // whose slot is kept for it, where `slot` says one
+    std::uint32_t slot = QGPU_SLOTS;
+    Fd pidfd;
+    FdWatch death;
+  };
+  // A peer that has proven who it is.
+  struct Peer {
+    AttachedEntry entry;
+    Fd pidfd;
+  };
+
+  Status claimSocket();
+  void readAttachedList();
+  void acceptSome();
+  void acceptWithoutDescriptors();
+  void startHello(Fd connection);
+  void onHello(std::uint64_t id);
+  bool receive(Hello& hello);
+  void decide(std::uint64_t id);
+  Result<Peer> identify(const Hello& hello, const GuestTask& task) const;
+  bool mustWait(const Hello& hello, const GuestTask* task) const;
+  Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task, const Peer& peer);
+  Result<std::uint32_t> giveSlotAgain(Hello& hello, GuestTask& task, const Peer& peer);
+  void keepSlotsOfExpected(GuestTask& task);
+  void attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_t slot);
+  bool welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const;
+  void refuse(std::uint64_t id, const std::string& reason);
+  void dropHello(std::uint64_t id);
+  GuestTask* byToken(const char* token) const;
+  GuestProcess* processOf(GuestTask& task, const AttachedEntry& entry) const;
+
+  void onTalk(std::uint64_t task, std::uint32_t slot);
+  void onDeath(std::uint64_t task, std::uint32_t slot);
+  void forgetProcess(GuestTask& task, std::uint32_t slot);
+  void onExpectedDeath(std::uint64_t key);
+  void dropExpected(const AttachedEntry& entry);
+  bool expects(std::uint64_t task) const;
+  bool cardsAwaited(const GuestTask& task) const;
+  void recoveryMoved();
+  void endRecovery();
+  void announceIfReady(GuestTask& task);
+  void watchOwner(GuestTask& task, std::uint32_t pid, std::uint64_t start);
+  void ownerGone(GuestTask& task);
+  void kill(GuestTask& task);
+  void erase(std::uint64_t task);
+
+  Loop& loop_;
+  Outlet& outlet_;
+  TaskTable& tasks_;
+  GatePort& port_;
+  const ActorId node_;
+  const std::vector<Card>& cards_;
+  const std::vector<ActorId> cardActors_;
+  const AttachServerOptions options_;
+  const std::string path_;
+
+  Fd listen_;
+  Fd spare_;                          // given up to turn a connection away when out of others
+  FdWatch listenWatch_;
+  AttachedList list_;
+  std::map<std::uint64_t, Hello> hellos_;       // by id, so the oldest comes first
+  std::uint64_t lastId_ = 0;
+  std::map<std::uint64_t, Expected> expected_;
+  bool recovering_ = true;
+  Loop::TimerKey recoveryTimer_ = 0;
+  AttachCounters counters_;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,331 @@
+#include "services/attach/gate_port.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace qgpu {
+namespace {
+
+constexpr Nanos kRingWindow = seconds(1);
+
+std::uint64_t unsignedNs(Nanos t) { return static_cast<std::uint64_t>(t.value); }
+
+bool usableSignal(std::uint32_t signal) {
+  return signal >= static_cast<std::uint32_t>(SIGRTMIN) &&
+         signal <= static_cast<std::uint32_t>(SIGRTMAX);
+}
+
+}  // namespace
+
+GatePort::GatePort(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePortOptions options)
+    : loop_(loop), outlet_(outlet), tasks_(tasks), options_(options) {}
+
+GatePort::~GatePort() {
+  loop_.cancel(heartbeat_);
+}
+
+// --- orders ---
+
+void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
+  const auto found = tasks_.find(order.getTask());
+  if (found == tasks_.end() || found->second->pages.closed()) return;
+  GuestTask& task = *found->second;
+  GateState& gate = task.gate;
+  counters_.orders++;
+  gate.card = from;
+  gate.epoch = order.getEpoch();
+  gate.open = order.getOrder() == schema::GateOrder::Order::OPEN;
+  gate.notify = gate.open && order.getNotify();
+  gate.contended = order.getContended();
+  gate.ordered = order.getOrder() != schema::GateOrder::Order::CLOSE;
+  gate.settling = order.getOrder() == schema::GateOrder::Order::HOLD;
+  gate.settleDelay = options_.settleFirst;
+  gate.parked = false;
+  gate.rung = false;
+  const bool freeze = gate.settling && task.freeze;
+  store(task, (gate.open ? QGPU_GATE_OPEN : 0u) | (gate.notify ? QGPU_GATE_NOTIFY : 0u) |
+                  (gate.contended ? QGPU_GATE_CONTENDED : 0u) | (freeze ? QGPU_GATE_FROZEN : 0u));
+  if (order.getCauseNs() != 0) {
+    outlet_.sendUrgent(from, [&](schema::Envelope::Builder message) {
+      auto done = message.initGateDone();
+      done.setTask(task.id);
+      done.setEpoch(gate.epoch);
+      done.setStoredNs(unsignedNs(gate.storedAt));
+      done.setCauseNs(order.getCauseNs());
+    });
+  }
+  if (gate.disarmed) arm(task);
+  look(task);
+  if (freeze && gate.settling) freezeThreads(task);
+}
+
+void GatePort::store(GuestTask& task, std::uint32_t flags) {
+  task.gate.storedAt = task.pages.storeGate(task.gate.epoch, flags);
+  if (task.gate.open) task.pages.wakeOne();
+}
+
+// Stops the driver threads of every process that has work in flight. A process that does not say
+// which threads these are falls back to `gate`: it settles when its work retires.
+void GatePort::freezeThreads(GuestTask& task) {
+  const Nanos now = loop_.now();
+  for (auto& [slot, process] : task.processes) {
+    if (!usableSignal(process->freezeSignal) || task.pages.slotDead(slot)) continue;
+    const std::uint32_t threads = task.pages.driverThreads(slot);
+    // A pid that was given out again belongs to somebody else; a pidfd does not lie.
+    if (threads == 0 || !signalProcess(process->pidfd, 0)) continue;
+    for (std::uint32_t i = 0; i < threads; i++) {
+      const std::uint32_t tid = process->threads.host(task.pages.driverThread(slot, i), now);
+      if (tid == 0 || tid > INT32_MAX) continue;
+      ::syscall(SYS_tgkill, static_cast<pid_t>(process->entry.pid), static_cast<pid_t>(tid),
+                static_cast<int>(process->freezeSignal));
+      counters_.freezeSignals++;
+    }
+  }
+}
+
+// --- who comes and goes ---
+
+void GatePort::added(GuestTask& task) {
+  task.pages.heartbeat(loop_.now());
+  arm(task);
+  if (heartbeat_ == 0) heartbeat_ = loop_.after(options_.heartbeatEvery, [this] { beat(); });
+}
+
+void GatePort::removed(GuestTask& task) {
+  task.gate.bell.reset();
+  schedule(task, kNever, loop_.now());
+}
+
+void GatePort::processAttached(GuestTask& task) {
+  task.gate.life = Life::Alive;
+  look(task);
+}
+
+void GatePort::processGone(GuestTask& task) {
+  tellUseIfChanged(task, loop_.now());
+  look(task);
+}
+
+void GatePort::close(GuestTask& task) {
+  task.pages.close(loop_.now());
+  task.gate.open = false;
+  task.gate.notify = false;
+  look(task);
+}
+
+// --- looking ---
+
+void GatePort::arm(GuestTask& task) {
+  task.gate.disarmed = false;
+  task.gate.rings = 0;
+  task.gate.ringsFrom = loop_.now();
+  task.gate.bell = loop_.fds().watchEdge(task.pages.doorbellFd(), EPOLLIN,
+                                         [this, &task](std::uint32_t) { ring(task); });
+}
+
+void GatePort::ring(GuestTask& task) {
+  GateState& gate = task.gate;
+  const Nanos now = loop_.now();
+  counters_.rings++;
+  gate.rung = true;
+  if (now - gate.ringsFrom >= kRingWindow) {
+    gate.rings = 0;
+    gate.ringsFrom = now;
+  }
+  if (++gate.rings > options_.ringsMax) {
+    counters_.disarmed++;
+    gate.disarmed = true;
+    gate.bell.reset();
+  }
+  look(task);
+}
+
+void GatePort::look(GuestTask& task) {
+  GateState& gate = task.gate;
+  const Nanos now = loop_.now();
+  counters_.samples++;
+  const GateSample sample = task.pages.sample(now);
+  if (!sample.anyAlive) {
+    if (gate.life == Life::Alive) tellDeath(task, now);
+  } else if (gate.ordered) {
+    tellWork(task, sample, now);
+  }
+  if (gate.settling) tellSettled(task, sample, now);
+  gate.admitted = sample.admitted;
+  gate.retired = sample.retired;
+  gate.sampledAt = now;
+  if (now - gate.useToldAt >= options_.useEvery) tellUseIfChanged(task, now);
+  schedule(task, nextLook(task, sample, now), now);
+}
+
+// How long until the task must be looked at again without a ring; kNever: its doorbell tells.
+Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos now) const {
+  const GateState& gate = task.gate;
+  if (gate.life != Life::Alive) return kNever;
+  if (gate.settling) {
+    const Nanos held = now - gate.storedAt;
+    if (held >= seconds(1)) return options_.lateEvery;
+    return held >= options_.lateAfter ? options_.busyEvery : gate.settleDelay;
+  }
+  if (!gate.ordered) return kNever;
+  if (gate.open) {
+    if (gate.notify && !gate.rung && !gate.disarmed) return kNever;
+    return gate.contended ? options_.contendedEvery : options_.busyEvery;
+  }
+  if (gate.disarmed || (gate.parked && sample.inFlight != 0)) return options_.lateEvery;
+  return kNever;
+}
+
+void GatePort::schedule(GuestTask& task, Nanos delay, Nanos now) {
+  GateState& gate = task.gate;
+  loop_.cancel(gate.timer);
+  gate.timer = 0;
+  gate.timerAt = delay == kNever ? kNever : now + delay;
+  if (delay == kNever) return;
+  if (gate.settling) gate.settleDelay = std::min(gate.settleDelay * 2, options_.settleEvery);
+  gate.timer = loop_.at(gate.timerAt, [this, &task] {
+    task.gate.timer = 0;
+    look(task);
+  });
+}
+
+// --- telling ---
+
+void GatePort::tellDeath(GuestTask& task, Nanos now) {
+  GateState& gate = task.gate;
+  gate.life = Life::Dead;
+  gate.toldBusy = false;
+  if (!gate.ordered) return;
+  for (const ActorId card : task.cardActors) {
+    outlet_.sendUrgent(card, [&](schema::Envelope::Builder message) {
+      auto died = message.initOwnerDied();
+      died.setTask(task.id);
+      died.setAtNs(unsignedNs(now));
+    });
+  }
+}
+
+void GatePort::tellWork(GuestTask& task, const GateSample& sample, Nanos now) {
+  GateState& gate = task.gate;
+  const Nanos stamp = std::max(sample.lastSubmit, sample.lastRetire);
+  const bool active = sample.admitted != gate.admitted || sample.retired != gate.retired;
+  const bool news = active && !(sample.admitted < gate.admitted);
+  if (sample.busy()) {
+    if (!gate.toldBusy) busy(task, sample, sample.lastSubmit > gate.toldStamp ? sample.lastSubmit
+                                                                              : now);
+    return;
+  }
+  if (!gate.toldBusy && !news && stamp <= gate.toldStamp) return;
+  // Stamps come from a coarse clock: what was seen to change since the last look is newer.
+  const Nanos since = active ? std::max(stamp, std::min(gate.sampledAt, now)) : stamp;
+  if (!gate.toldBusy) busy(task, sample, since);   // it came and went between two looks
+  quiet(task, since);
+}
+
+void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now) {
+  GateState& gate = task.gate;
+  const bool late = now - gate.storedAt >= options_.lateAfter;
+  if (late && sample.retired != gate.retired) {
+    outlet_.sendUrgent(gate.card, [&](schema::Envelope::Builder message) {
+      auto retired = message.initRetiredLate();
+      retired.setTask(task.id);
+      retired.setAtNs(unsignedNs(now));
+    });
+  }
+  // The look before this one saw it run, so it stopped in between.
+  const Nanos from = std::max(gate.storedAt, gate.sampledAt);
+  if (!sample.anyAlive) {
+    const bool died = gate.life == Life::Dead;
+    settled(task, died ? schema::Settled::How::DEAD : schema::Settled::How::RETIRED, now);
+  } else if (sample.inFlight == 0) {
+    settled(task, schema::Settled::How::RETIRED,
+            std::clamp(sample.lastRetire, std::min(from, now), now));
+  } else if (sample.stopped) {
+    gate.parked = sample.anyParked;
+    settled(task, gate.parked ? schema::Settled::How::PARKED : schema::Settled::How::FROZEN,
+            gate.parked ? now : std::clamp(sample.frozenAt, gate.storedAt, now));
+  }
+}
+
+void GatePort::settled(GuestTask& task, schema::Settled::How how, Nanos at) {
+  GateState& gate = task.gate;
+  gate.settling = false;
+  outlet_.sendUrgent(gate.card, [&](schema::Envelope::Builder message) {
+    auto settled = message.initSettled();
+    settled.setTask(task.id);
+    settled.setEpoch(gate.epoch);
+    settled.setAtNs(unsignedNs(at));
+    settled.setHow(how);
+  });
+}
+
+void GatePort::busy(GuestTask& task, const GateSample& sample, Nanos since) {
+  task.gate.toldBusy = true;
+  task.gate.toldStamp = std::max(task.gate.toldStamp, since);
+  for (const ActorId card : task.cardActors) {
+    outlet_.sendUrgent(card, [&](schema::Envelope::Builder message) {
+      auto busy = message.initBusy();
+      busy.setTask(task.id);
+      busy.setSinceNs(unsignedNs(since));
+      busy.setInFlight(sample.inFlight);
+      busy.setWaiting(sample.waiting);
+    });
+  }
+}
+
+void GatePort::quiet(GuestTask& task, Nanos since) {
+  task.gate.toldBusy = false;
+  task.gate.toldStamp = std::max(task.gate.toldStamp, since);
+  for (const ActorId card : task.cardActors) {
+    outlet_.sendUrgent(card, [&](schema::Envelope::Builder message) {
+      auto quiet = message.initQuiet();
+      quiet.setTask(task.id);
+      quiet.setSinceNs(unsignedNs(since));
+    });
+  }
+}
+
+void GatePort::tellUse(GuestTask& task) { sendUse(task, task.pages.use(), loop_.now()); }
+
+void GatePort::tellUseIfChanged(GuestTask& task, Nanos now) {
+  const UseSample use = task.pages.use();
+  const bool same = task.gate.useTold && use == task.gate.use &&
+                    task.pages.faults() == task.gate.faultsTold;
+  if (!same) sendUse(task, use, now);
+}
+
+void GatePort::sendUse(GuestTask& task, const UseSample& use, Nanos now) {
+  const std::uint32_t faults = task.pages.faults();
+  const SendResult sent = outlet_.send(task.actor, [&](schema::Envelope::Builder message) {
+    auto used = message.initUsed();
+    used.setTask(task.id);
+    used.setMemBytes(use.memBytes);
+    used.setMemPeak(use.memPeak);
+    used.setLaunches(use.launches);
+    used.setGpuNs(use.gpuNs);
+    if (faults != 0) used.setFault(TaskPages::faultText(faults));
+  });
+  task.gate.useToldAt = now;
+  if (sent == SendResult::Refused) return;   // told again with the next change or heartbeat
+  task.gate.useTold = true;
+  task.gate.use = use;
+  task.gate.faultsTold = faults;
+}
+
+void GatePort::beat() {
+  heartbeat_ = 0;
+  if (tasks_.empty()) return;
+  const Nanos now = loop_.now();
+  for (auto& [id, task] : tasks_) {
+    task->pages.heartbeat(now);
+    task->pages.judgeQuota();
+    if (!task->processes.empty()) tellUseIfChanged(*task, now);
+  }
+  heartbeat_ = loop_.after(options_.heartbeatEvery, [this] { beat(); });
+}
+
+}  // namespace qgpu

@@ -1,0 +1,90 @@
+#pragma once
+// Carries out the card actors' orders on gate pages, and tells them what the report pages say.
+//
+// It is an adapter on the card loop: orders come in by order(), news leave on the control lane. It
+// looks at a task when its doorbell rings, after every store of a gate word (HAZARDS 5), and by
+// timer only while there is something to see: an open gate that must not notify, a hold that
+// settles, a doorbell that was disarmed for ringing too often (HAZARDS 1). An idle manager has one
+// timer, the heartbeat, and that only while tasks exist.
+//
+// Kept here: A3 and A11 as far as the outside goes (death is told as OWNER_DIED says it), A10
+// (answers repeat the epoch of the order), C7 (a page harms its owner alone).
+
+#include <cstdint>
+
+#include "runtime/dispatcher.h"
+#include "runtime/loop.h"
+#include "runtime/units.h"
+#include "services/attach/guest_task.h"
+
+namespace qgpu {
+
+struct GatePortOptions {
+  Nanos contendedEvery = micros(500);  // between looks at an open gate that others want
+  Nanos busyEvery = millis(2);         // ... at one that nobody else wants
+  Nanos settleFirst = micros(30);      // after a hold; doubles up to settleEvery
+  Nanos settleEvery = micros(250);
+  Nanos lateAfter = millis(10);        // a hold that takes longer is looked at every busyEvery ...
+  Nanos lateEvery = millis(10);        // ... and after a second every lateEvery
+  Nanos heartbeatEvery = seconds(1);
+  Nanos useEvery = millis(250);        // between two `used` of one task
+  std::uint32_t ringsMax = 1'000;      // of one doorbell in a second
+};
+
+struct GatePortCounters {
+  std::uint64_t orders = 0;
+  std::uint64_t rings = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t freezeSignals = 0;
+  std::uint64_t disarmed = 0;
+};
+
+class GatePort {
+ public:
+  GatePort(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePortOptions options);
+  GatePort(const GatePort&) = delete;
+  GatePort& operator=(const GatePort&) = delete;
+  ~GatePort();
+
+  // --- from card actors; an order for an unknown or closed task changes nothing ---
+  void order(schema::GateOrder::Reader order, ActorId from);
+
+  // --- from the attach server ---
+  void added(GuestTask& task);            // pages exist; its doorbell counts from now on
+  void removed(GuestTask& task);          // before the task is destroyed
+  void processAttached(GuestTask& task);
+  void processGone(GuestTask& task);      // its slot is free already
+  void close(GuestTask& task);            // launches fail from now on
+
+  // Tells the task actor what its processes use, even if nothing changed.
+  void tellUse(GuestTask& task);
+
+  const GatePortCounters& counters() const { return counters_; }
+
+ private:
+  void store(GuestTask& task, std::uint32_t flags);
+  void freezeThreads(GuestTask& task);
+  void ring(GuestTask& task);
+  void arm(GuestTask& task);
+  void look(GuestTask& task);
+  void tellDeath(GuestTask& task, Nanos now);
+  void tellWork(GuestTask& task, const GateSample& sample, Nanos now);
+  void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
+  void tellUseIfChanged(GuestTask& task, Nanos now);
+  void sendUse(GuestTask& task, const UseSample& use, Nanos now);
+  void busy(GuestTask& task, const GateSample& sample, Nanos since);
+  void quiet(GuestTask& task, Nanos since);
+  void settled(GuestTask& task, schema::Settled::How how, Nanos at);
+  Nanos nextLook(const GuestTask& task, const GateSample& sample, Nanos now) const;
+  void schedule(GuestTask& task, Nanos delay, Nanos now);
+  void beat();
+
+  Loop& loop_;
+  Outlet& outlet_;
+  TaskTable& tasks_;
+  const GatePortOptions options_;
+  Loop::TimerKey heartbeat_ = 0;
+  GatePortCounters counters_;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,100 @@
+#pragma once
+// One bound task as the attach room sees it: its pages, its attached processes and the state of
+// its gate. The attach server fills in processes, the gate port drives the gate; both run on the
+// card loop and share this table without locks.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/actor.h"
+#include "runtime/loop.h"
+#include "runtime/units.h"
+#include "services/attach/attached_list.h"
+#include "services/attach/fd.h"
+#include "services/attach/process.h"
+#include "services/attach/task_pages.h"
+
+namespace qgpu {
+
+// One attached process. It stays until its pidfd says dead, whatever its connection does
+// (HAZARDS 7).
+struct GuestProcess {
+  AttachedEntry entry;             // pid and start time as this pid namespace has them
+  std::uint32_t slot = 0;
+  std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
+  ThreadIds threads;
+  Fd pidfd;
+  Fd connection;                   // empty once the guest closed it
+  FdWatch death;                   // watches end before their descriptors close
+  FdWatch talk;
+};
+
+enum class Life : std::uint8_t {
+  Never,   // no process was attached yet
+  Alive,
+  Dead,    // every process that was attached is dead
+};
+
+// What the gate port knows of one gate.
+struct GateState {
+  ActorId card = ActorId::kNobody; // who gave the last order, and hears of its effect
+  bool ordered = false;            // an order came: from now on busy and quiet are told
+  bool open = false;
+  bool notify = false;
+  bool contended = false;
+  std::uint32_t epoch = 0;
+  Nanos storedAt{0};               // when the word of this epoch was stored
+
+  bool settling = false;           // held, and not yet told that nothing runs any more
+  bool parked = false;             // told settled although work is in flight that can't run
+  Nanos settleDelay{0};
+
+  bool toldBusy = false;
+  Nanos toldStamp{0};              // newest submit or retirement that the card knows of
+  std::uint64_t admitted = 0;      // as of the last sample
+  std::uint64_t retired = 0;
+  Nanos sampledAt{0};
+  Life life = Life::Never;         // as the card knows it
+
+  Loop::TimerKey timer = 0;
+  Nanos timerAt = kNever;
+
+  bool rung = false;               // the doorbell rang since the last order
+  bool disarmed = false;           // it rang too often: looked at by timer until the next order
+  std::uint32_t rings = 0;         // since `ringsFrom`
+  Nanos ringsFrom{0};
+  FdWatch bell;                    // after the pages it watches, so it ends first
+
+  bool useTold = false;
+  UseSample use;
+  Nanos useToldAt{0};
+  std::uint32_t faultsTold = 0;
+};
+
+struct GuestTask {
+  explicit GuestTask(TaskPages made) : pages(std::move(made)) {}
+
+  std::uint64_t id = 0;
+  std::string token;
+  qgpu_class taskClass = QGPU_ORDINARY;
+  bool freeze = false;             // a hold stops its driver threads
+  ActorId actor = ActorId::kNobody;
+  std::vector<std::uint32_t> cards;
+  std::vector<ActorId> cardActors;
+  TaskPages pages;
+  GateState gate;
+  std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;   // by slot
+
+  bool announced = false;          // the node was told that its gate can be driven
+  bool killing = false;
+  Loop::TimerKey killTimer = 0;
+  Fd owner;                        // pidfd of the process whose death ends the task
+  FdWatch ownerWatch;
+};
+
+using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
+
+}  // namespace qgpu

@@ -1,0 +1,98 @@
+#include "services/attach/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kThreadsMax = 4096;   // of one process that are looked at
+
+// The beginning of a file of /proc as a string, or an empty one.
+template <std::size_t N>
+const char* readProc(const char* path, char (&text)[N]) {
+  text[0] = 0;
+  Fd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return text;
+  const ssize_t n = ::read(fd.get(), text, N - 1);
+  text[n > 0 ? n : 0] = 0;
+  return text;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> processStart(std::uint32_t pid) {
+  char path[64], text[1024];
+  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  // The name in field 2 may hold anything, so fields are counted from its last parenthesis.
+  const char* at = std::strrchr(readProc(path, text), ')');
+  if (at == nullptr) return std::nullopt;
+  at++;
+  for (int field = 3; field <= 22; field++) {
+    at = std::strchr(at, ' ');
+    if (at == nullptr) return std::nullopt;
+    at++;
+  }
+  return std::strtoull(at, nullptr, 10);
+}
+
+Fd openProcess(std::uint32_t pid, std::uint64_t start, std::uint64_t* startFound) {
+  Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+  if (!pidfd) return Fd();
+  const std::optional<std::uint64_t> found = processStart(pid);
+  // Alive after /proc was read: so what was read belongs to the process of the pidfd.
+  if (!found || processDead(pidfd)) return Fd();
+  if (startFound != nullptr) *startFound = *found;
+  if (start != 0 && start != *found) return Fd();
+  return pidfd;
+}
+
+bool processDead(const Fd& pidfd) {
+  pollfd wait{pidfd.get(), POLLIN, 0};
+  return ::poll(&wait, 1, 0) == 1;
+}
+
+bool signalProcess(const Fd& pidfd, int signal) {
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
+}
+
+std::uint32_t ThreadIds::host(std::uint32_t own, Nanos now) {
+  if (hostPid_ == ownPid_) return own;
+  auto found = known_.find(own);
+  if (found == known_.end() && now - readAt_ >= kRereadEvery) {
+    readAt_ = now;
+    reread();
+    found = known_.find(own);
+  }
+  return found == known_.end() ? 0 : found->second;
+}
+
+void ThreadIds::reread() {
+  known_.clear();
+  char path[64], text[4096];
+  std::snprintf(path, sizeof path, "/proc/%u/task", hostPid_);
+  DIR* tasks = ::opendir(path);
+  if (tasks == nullptr) return;
+  while (const dirent* entry = ::readdir(tasks)) {
+    const auto host = static_cast<std::uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
+    if (host == 0 || known_.size() == kThreadsMax) continue;
+    std::snprintf(path, sizeof path, "/proc/%u/task/%u/status", hostPid_, host);
+    const char* line = std::strstr(readProc(path, text), "\nNSpid:");
+    if (line == nullptr) continue;
+    // One number per namespace; the last one is the thread's own view.
+    std::uint32_t own = 0;
+    char* at = const_cast<char*>(line) + 7;
+    while (*at == '\t' || *at == ' ') own = static_cast<std::uint32_t>(std::strtoul(at, &at, 10));
+    known_[own] = host;
+  }
+  ::closedir(tasks);
+}
+
+}  // namespace qgpu

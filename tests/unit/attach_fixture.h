@@ -1,0 +1,111 @@
+#pragma once
+// The attach room on a real loop in a folder of its own, with recorders in place of the node, card
+// and task actors, and child processes as tenants. Conditions are waited for through the loop.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/dispatcher.h"
+#include "services/attach/attach_port.h"
+#include "services/attach/testing/guest_client.h"
+
+namespace qgpu {
+
+// One message as a recorder kept it.
+struct Heard {
+  schema::Envelope::Which which{};
+  std::uint64_t task = 0;
+  std::uint32_t epoch = 0;
+  Nanos at{0};
+  std::uint32_t pid = 0;
+  std::uint32_t slot = 0;
+  schema::Settled::How how{};
+  bool last = false;
+  std::uint64_t memBytes = 0;
+  std::uint64_t launches = 0;
+  std::string text;
+  Nanos heardAt{0};
+};
+
+class Recorder final : public Actor {
+ public:
+  void handle(schema::Envelope::Reader message, Turn& turn) override;
+  std::size_t count(schema::Envelope::Which which, std::uint64_t task) const;
+  const Heard* last(schema::Envelope::Which which, std::uint64_t task) const;
+  std::vector<Heard> heard;
+};
+
+// A tenant's process: runs `body` after a fork and ends with its return value.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body);
+  Child(const Child&) = delete;
+  ~Child();
+  pid_t pid() const { return pid_; }
+  void kill(int signal = SIGKILL) const { ::kill(pid_, signal); }
+  // Waits for its end; -signal or the exit status.
+  int wait();
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class AttachTest : public ::testing::Test {
+ protected:
+  AttachTest();
+  ~AttachTest() override;
+
+  // Starts (again) a manager; the folder stays.
+  void start(schema::Suspend suspend = schema::Suspend::GATE);
+  void stop();
+  // Binds a task as the node does and waits for its pages. Its token is tokenOf(id).
+  void bind(std::uint64_t id, schema::TaskClass taskClass = schema::TaskClass::ORDINARY,
+            Bytes quota = mebibytes(64));
+  void tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes quota,
+                std::uint32_t ownerPid = 0, std::uint64_t ownerStart = 0);
+  void close(std::uint64_t id, bool kill);
+  static std::string tokenOf(std::uint64_t id);
+
+  std::uint32_t order(std::uint64_t id, schema::GateOrder::Order order, bool notify = false,
+                      bool contended = false, Nanos cause = Nanos(0));
+  std::uint32_t open(std::uint64_t id, bool notify = false, bool contended = false) {
+    return order(id, schema::GateOrder::Order::OPEN, notify, contended);
+  }
+  std::uint32_t hold(std::uint64_t id) {
+    return order(id, schema::GateOrder::Order::HOLD);
+  }
+
+  // Turns the loop until `condition` holds; fails the test after a generous limit.
+  bool until(const std::function<bool()>& condition);
+  void turns(int count);
+  // Attaches this process itself.
+  Result<GuestClient> attachSelf(std::uint64_t id);
+  Result<GuestClient> attachSelf(const qgpu_hello& hello, int page = -1);
+
+  std::string folder() const { return folder_; }
+  std::string socket() const { return folder_ + "/attach.sock"; }
+  AttachPort& room() { return *room_; }
+
+  AttachServerOptions serverOptions;
+  GatePortOptions gateOptions;
+  Recorder node, card, task;
+
+ private:
+  struct Machine;
+  std::string folder_;
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<AttachPort> room_;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,367 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "services/attach/process.h"
+#include "tests/unit/attach_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using Which = schema::Envelope::Which;
+
+class AttachServerTest : public AttachTest {
+ protected:
+  Fd connectRaw() const {
+    Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, socket().data(), socket().size());
+    const int rc = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+    return rc == 0 ? std::move(fd) : Fd();
+  }
+  std::string refusalOf(const qgpu_hello& hello, int page = -1) {
+    const auto client = attachSelf(hello, page);
+    return client.ok() ? "" : client.error().message;
+  }
+  std::size_t listed() const {
+    std::size_t n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder() + "/attached")) {
+      n += entry.exists() ? 1 : 0;
+    }
+    return n;
+  }
+  // A child that attaches, allocates and then waits to be killed.
+  std::unique_ptr<Child> holder(std::uint64_t id, std::uint64_t bytes) {
+    return std::make_unique<Child>([this, id, bytes]() -> int {
+      auto client = GuestClient::attach(socket(), tokenOf(id));
+      if (!client.ok()) return 1;
+      client->holdOwner();
+      client->slot().bytes = bytes;
+      for (;;) ::pause();
+    });
+  }
+  // The bytes that the manager sees in use.
+  std::uint64_t memoryOf(std::uint64_t id) const {
+    const Heard* used = task.last(Which::USED, id);
+    return used == nullptr ? ~0ull : used->memBytes;
+  }
+};
+
+TEST_F(AttachServerTest, AProcessWithItsTokenGetsPagesDoorbellAndASlot) {
+  start();
+  bind(7);
+  const auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  EXPECT_EQ(client->welcome().task, 7u);
+  EXPECT_EQ(client->welcome().slot, 0u);
+  EXPECT_STREQ(client->welcome().platform, "imaginary");
+  EXPECT_EQ(client->gatePage().quota_bytes, 64u << 20);
+  EXPECT_EQ(client->gateWord() & QGPU_GATE_OPEN, 0u);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  EXPECT_EQ(task.last(Which::PROCESS_ATTACHED, 7)->pid, static_cast<std::uint32_t>(::getpid()));
+  EXPECT_EQ(listed(), 1u);
+}
+
+TEST_F(AttachServerTest, ARefusalSaysWhyInWords) {
+  serverOptions.recovery = Nanos(0);
+  start();
+  bind(7);
+  turns(3);
+  qgpu_hello wrong = GuestClient::hello(tokenOf(8));
+  EXPECT_NE(refusalOf(wrong).find("no task has this token"), std::string::npos);
+  wrong = GuestClient::hello(tokenOf(7));
+  wrong.magic = 1;
+  EXPECT_NE(refusalOf(wrong).find("not a hello"), std::string::npos);
+  wrong = GuestClient::hello(tokenOf(7));
+  wrong.start_time++;
+  EXPECT_NE(refusalOf(wrong).find("did not start when"), std::string::npos);
+  wrong.start_time = 0;
+  EXPECT_NE(refusalOf(wrong).find("did not start when"), std::string::npos);
+  wrong = GuestClient::hello(tokenOf(7));
+  wrong.reattach = 1;
+  EXPECT_NE(refusalOf(wrong).find("brings its report page"), std::string::npos);
+  const auto kept = attachSelf(7);
+  EXPECT_TRUE(kept.ok());
+  EXPECT_NE(refusalOf(GuestClient::hello(tokenOf(7))).find("attached already"), std::string::npos);
+  close(7, false);
+  EXPECT_NE(refusalOf(GuestClient::hello(tokenOf(7))).find("unbound or evicted"),
+            std::string::npos);
+}
+
+TEST_F(AttachServerTest, C7_GarbageOnTheSocketHarmsNobody) {
+  serverOptions.helloWithin = millis(50);
+  start();
+  bind(7);
+  Prng prng(42);
+  for (int round = 0; round < 2000; round++) {
+    const Fd fd = connectRaw();
+    if (!fd) {
+      turns(2);
+      continue;
+    }
+    char bytes[600];
+    for (char& byte : bytes) byte = static_cast<char>(prng.next());
+    qgpu_hello almost = GuestClient::hello(tokenOf(7));
+    const std::uint64_t kind = prng.next() % 6;
+    const std::size_t size = prng.next() % sizeof bytes;
+    if (kind == 0) (void)!::send(fd.get(), bytes, size, MSG_NOSIGNAL);
+    if (kind == 1) (void)!::send(fd.get(), bytes, sizeof almost, MSG_NOSIGNAL);
+    if (kind == 2) {
+      std::memcpy(reinterpret_cast<char*>(&almost) + size % sizeof almost, bytes,
+                  sizeof almost - size % sizeof almost);
+      (void)!::send(fd.get(), &almost, sizeof almost, MSG_NOSIGNAL);
+    }
+    if (kind == 3) ::shutdown(fd.get(), SHUT_WR);
+    if (kind == 4) (void)!::send(fd.get(), &almost, sizeof almost / 2, MSG_NOSIGNAL);
+    if (round % 32 == 0) turns(2);
+  }
+  ASSERT_TRUE(until([&] { return room().server().pendingHellos() == 0; }));
+  EXPECT_TRUE(attachSelf(7).ok());
+}
+
+TEST_F(AttachServerTest, SilentConnectionsAreClosedAndTooManyMakeRoomForAnHonestOne) {
+  serverOptions.helloWithin = millis(200);
+  start();
+  bind(7);
+  std::vector<Fd> silent;
+  for (std::size_t i = 0; i < 2 * kHellosMax; i++) {
+    silent.push_back(connectRaw());
+    if (i % 16 == 15) turns(2);
+    ASSERT_LE(room().server().pendingHellos(), kHellosMax);
+  }
+  EXPECT_GE(room().server().counters().evicted, kHellosMax / 2);
+  EXPECT_TRUE(attachSelf(7).ok());
+  ASSERT_TRUE(until([&] { return room().server().pendingHellos() == 0; }));
+}
+
+TEST_F(AttachServerTest, ASecondManagerOnTheSameRunDirIsRefusedAndALeftoverSocketIsNot) {
+  start();
+  ActorSystem system;
+  Loop loop;
+  Dispatcher dispatcher(system, loop);
+  AttachPortConfig config;
+  config.cards.resize(1);
+  config.cardActors.resize(1);
+  config.server = serverOptions;
+  {
+    AttachPort second(dispatcher, dispatcher.reserve(), config);
+    const Status listening = second.listen();
+    ASSERT_FALSE(listening.ok());
+    EXPECT_EQ(listening.error().code, ErrorCode::AlreadyExists);
+  }
+  stop();
+  EXPECT_FALSE(std::filesystem::exists(socket()));
+  Fd dead(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, socket().data(), socket().size());
+  ASSERT_EQ(::bind(dead.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  dead.reset();
+  {
+    AttachPort third(dispatcher, dispatcher.reserve(), config);
+    EXPECT_TRUE(third.listen().ok());
+  }
+  ASSERT_EQ(::mkdir(socket().c_str(), 0700), 0);
+  AttachPort fourth(dispatcher, dispatcher.reserve(), config);
+  EXPECT_EQ(fourth.listen().error().code, ErrorCode::AlreadyExists);
+}
+
+TEST_F(AttachServerTest, A14_KillingAProcessReturnsItsBytesOnceWhenItsPidfdSaysDead) {
+  start();
+  bind(7);
+  const auto first = holder(7, 1000), second = holder(7, 500);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 2; }));
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 1500; }));
+  first->kill();
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 1; }));
+  EXPECT_FALSE(task.last(Which::PROCESS_GONE, 7)->last);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 500; }));
+  second->kill();
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 2; }));
+  EXPECT_TRUE(task.last(Which::PROCESS_GONE, 7)->last);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 0; }));
+  EXPECT_EQ(listed(), 0u);
+}
+
+TEST_F(AttachServerTest, HAZARDS7_AClosedConnectionIsNotADeadProcess) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  client->slot().bytes = 77;
+  client->disconnect();
+  turns(20);
+  EXPECT_EQ(task.count(Which::PROCESS_GONE, 7), 0u);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 77; }));
+}
+
+TEST_F(AttachServerTest, AGuestThatLostItsConnectionComesBackToItsSlot) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  (void)!::send(client->connectionFd(), "noise", 5, MSG_NOSIGNAL);
+  turns(5);
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  hello.slot = client->welcome().slot;
+  const auto again = attachSelf(hello, client->reportFd());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->welcome().slot, 0u);
+  EXPECT_EQ(task.count(Which::PROCESS_ATTACHED, 7), 1u);
+}
+
+TEST_F(AttachServerTest, TheSixtyFifthProcessIsRefusedWithAReason) {
+  start();
+  bind(7);
+  std::vector<std::unique_ptr<Child>> children;
+  for (std::uint32_t i = 0; i < QGPU_SLOTS; i++) {
+    children.push_back(std::make_unique<Child>([this]() -> int {
+      auto client = GuestClient::attach(socket(), tokenOf(7));
+      if (!client.ok()) return 1;
+      for (;;) ::pause();
+    }));
+  }
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == QGPU_SLOTS; }));
+  EXPECT_NE(refusalOf(GuestClient::hello(tokenOf(7))).find("64 processes"), std::string::npos);
+}
+
+TEST_F(AttachServerTest, TheOwnersDeathIsToldAlsoWhenItCameFirst) {
+  start();
+  Child owner([]() -> int {
+    for (;;) ::pause();
+  });
+  const auto pid = static_cast<std::uint32_t>(owner.pid());
+  const std::uint64_t began = *processStart(pid);
+  tellTask(7, schema::TaskClass::ORDINARY, mebibytes(1), pid, began);
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 7) == 1; }));
+  EXPECT_EQ(node.count(Which::OWNER_GONE, 7), 0u);
+  owner.kill();
+  ASSERT_TRUE(until([&] { return node.count(Which::OWNER_GONE, 7) == 1; }));
+  owner.wait();
+  tellTask(8, schema::TaskClass::ORDINARY, mebibytes(1), pid, began);
+  ASSERT_TRUE(until([&] { return node.count(Which::OWNER_GONE, 8) == 1; }));
+}
+
+TEST_F(AttachServerTest, ClosingWithKillEndsTheProcessesAlsoOneThatIgnoresSigterm) {
+  serverOptions.killGrace = millis(30);
+  start();
+  bind(7);
+  Child stubborn([this]() -> int {
+    ::signal(SIGTERM, SIG_IGN);
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    for (;;) ::pause();
+  });
+  Child polite([this]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 2; }));
+  close(7, true);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 2; }));
+  EXPECT_EQ(polite.wait(), -SIGTERM);
+  EXPECT_EQ(stubborn.wait(), -SIGKILL);
+  EXPECT_NE(refusalOf(GuestClient::hello(tokenOf(7))), "");
+}
+
+// --- HAZARDS 8: a new incarnation ---
+
+TEST_F(AttachServerTest, HAZARDS8_NoGateIsAnnouncedBeforeTheListedProcessIsBack) {
+  serverOptions.recovery = seconds(15);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  client->slot().bytes = 4096;
+  start();
+  node.heard.clear();
+  task.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  tellTask(8, schema::TaskClass::OFFLINE, mebibytes(64));
+  tellTask(9, schema::TaskClass::ONLINE, mebibytes(64));
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 9) == 1; }));
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7) + node.count(Which::GATE_OPENED, 8), 0u);
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  const auto again = attachSelf(hello, client->reportFd());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_GT(again->welcome().incarnation, client->welcome().incarnation);
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 8) == 1; }));
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7), 1u);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 4096; }));
+}
+
+TEST_F(AttachServerTest, HAZARDS8_TheDeathOfAListedProcessAlsoFreesTheCardAndItsBytes) {
+  serverOptions.recovery = seconds(15);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  const auto lost = holder(7, 300);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 300; }));
+  start();
+  node.heard.clear();
+  task.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  const auto again = attachSelf(hello, client->reportFd());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7), 0u);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 300; }));
+  lost->kill();
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 7) == 1; }));
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 0; }));
+}
+
+TEST_F(AttachServerTest, HAZARDS8_AfterTheTimeOfRecoveryTheCardGoesOn) {
+  start();
+  bind(7);
+  const auto client = attachSelf(7);
+  serverOptions.recovery = millis(40);
+  start();
+  node.heard.clear();
+  tellTask(8, schema::TaskClass::OFFLINE, mebibytes(64));
+  const Nanos from = monotonicNow();
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 8) == 1; }));
+  EXPECT_GE(node.last(Which::GATE_OPENED, 8)->heardAt - from, millis(30));
+}
+
+TEST_F(AttachServerTest, HAZARDS8_AGuestThatIsFasterThanTheNodeIsNotTurnedAway) {
+  serverOptions.recovery = seconds(15);
+  start();
+  auto client = GuestClient::begin(socket(), GuestClient::hello(tokenOf(7)), -1);
+  ASSERT_TRUE(client.ok());
+  turns(5);
+  EXPECT_EQ(client->finish(0).error().message, "no answer");
+  bind(7);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  EXPECT_TRUE(client->finish(0).ok());
+}
+
+TEST_F(AttachServerTest, HAZARDS9_AWrongPageAtReattachIsRefusedAndTheTaskLivesOn) {
+  start();
+  bind(7);
+  bind(8);
+  const auto seven = attachSelf(7), eight = attachSelf(8);
+  ASSERT_TRUE(seven.ok() && eight.ok());
+  start();
+  node.heard.clear();
+  bind(7);
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  EXPECT_NE(refusalOf(hello, eight->reportFd()).find("another task"), std::string::npos);
+  EXPECT_NE(refusalOf(hello, seven->gateFd()).find("not one that a manager"), std::string::npos);
+  EXPECT_NE(refusalOf(hello, seven->doorbellFd()), "");
+  EXPECT_TRUE(attachSelf(hello, seven->reportFd()).ok());
+}
+
+}  // namespace
+}  // namespace qgpu

@@ -1,0 +1,474 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "tests/unit/attach_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using Which = schema::Envelope::Which;
+using How = schema::Settled::How;
+
+// Words that a test and its children share.
+template <typename T>
+class SharedWords {
+ public:
+  SharedWords()
+      : at_(static_cast<T*>(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    new (at_) T();
+  }
+  ~SharedWords() { ::munmap(at_, sizeof(T)); }
+  T* operator->() { return at_; }
+  T* get() { return at_; }
+
+ private:
+  T* at_;
+};
+
+class GatePortTest : public AttachTest {
+ protected:
+  GatePortTest() { serverOptions.recovery = Nanos(0); }
+  GatePortCounters counters() { return room().gate().counters(); }
+  // The order with this epoch took effect in the page.
+  bool inForce(const GuestClient& client, std::uint32_t epoch) {
+    return until([&] { return client.gateWord() >> QGPU_GATE_SEQ_SHIFT == epoch; });
+  }
+  const Heard* settledOf(std::uint64_t id, std::uint32_t epoch) const {
+    const Heard* last = card.last(Which::SETTLED, id);
+    return last != nullptr && last->epoch == epoch ? last : nullptr;
+  }
+};
+
+TEST_F(GatePortTest, NothingIsToldBeforeTheFirstOrder) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  EXPECT_FALSE(client->admit(0));
+  turns(10);
+  EXPECT_TRUE(card.heard.empty());
+}
+
+TEST_F(GatePortTest, A2_TheFirstSubmitAtANotifyingGateIsToldByTheDoorbellWithItsStamp) {
+  start();
+  bind(7, schema::TaskClass::ONLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  const Nanos before = monotonicNow();
+  ASSERT_TRUE(client->admit(0));
+  const Nanos after = monotonicNow();
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  EXPECT_GE(card.last(Which::BUSY, 7)->at, before);
+  EXPECT_LE(card.last(Which::BUSY, 7)->at, after);
+  client->retire();
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+  EXPECT_GE(card.last(Which::QUIET, 7)->at, after);
+}
+
+TEST_F(GatePortTest, WorkThatCameAndWentBetweenTwoLooksIsToldAsBusyAndQuiet) {
+  start();
+  bind(7, schema::TaskClass::ONLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(client->admit(0));
+  client->retire();
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+  EXPECT_EQ(card.count(Which::BUSY, 7), 1u);
+}
+
+TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  const std::uint64_t samples = counters().samples;
+  turns(50);
+  EXPECT_EQ(counters().samples, samples);
+  ASSERT_TRUE(inForce(*client, hold(7)));
+  ASSERT_TRUE(until([&] { return card.count(Which::SETTLED, 7) == 1; }));
+  const std::uint64_t held = counters().samples;
+  turns(50);
+  EXPECT_EQ(counters().samples, held);
+}
+
+TEST_F(GatePortTest, AHoldSettlesWhenTheLastWorkRetiresAndRepeatsItsEpoch) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(inForce(*client, epoch));
+  turns(10);
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  const Heard& settled = *settledOf(7, epoch);
+  EXPECT_EQ(settled.how, How::RETIRED);
+  EXPECT_GE(settled.at.value, static_cast<std::int64_t>(client->gatePage().gate_stored_ns));
+  EXPECT_LE(settled.at, settled.heardAt);
+  EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
+}
+
+TEST_F(GatePortTest, AWaiterAtAShutGateIsToldBusyAndWokenByTheOpen) {
+  start();
+  bind(7);
+  Child child([this] {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    return client.ok() && client->admit() ? 0 : 1;
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  hold(7);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  open(7);
+  ASSERT_TRUE(until([&] { return card.count(Which::OWNER_DIED, 7) == 1; }));
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_F(GatePortTest, HAZARDS15_OneWakeReachesEveryWaiter) {
+  start();
+  bind(7);
+  SharedWords<std::atomic<int>> passed;
+  Child child([&]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 16; i++) {
+      threads.emplace_back([&] {
+        if (client->admit()) passed->fetch_add(1);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  hold(7);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  open(7);
+  ASSERT_TRUE(until([&] { return passed->load() == 16; }));
+}
+
+TEST_F(GatePortTest, TheStoreOfACausedOrderIsToldWithItsCause) {
+  start();
+  bind(7);
+  const auto client = attachSelf(7);
+  const std::uint32_t epoch =
+      order(7, schema::GateOrder::Order::HOLD, false, false, monotonicNow());
+  ASSERT_TRUE(until([&] { return card.count(Which::GATE_DONE, 7) == 1; }));
+  EXPECT_EQ(card.last(Which::GATE_DONE, 7)->epoch, epoch);
+  EXPECT_EQ(card.last(Which::GATE_DONE, 7)->at.value,
+            static_cast<std::int64_t>(client->gatePage().gate_stored_ns));
+}
+
+struct Hammer {
+  std::atomic<std::uint32_t> inside{0};
+  std::atomic<std::uint64_t> laps{0};
+};
+
+TEST_F(GatePortTest, HAZARDS5_SettledMeansThatNoLaunchSlippedThrough) {
+  start();
+  bind(7);
+  SharedWords<Hammer> shared;
+  Child child([&] {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    while (client.ok() && client->admit()) {
+      shared->inside.fetch_add(1);
+      shared->inside.fetch_sub(1);
+      client->retire();
+      shared->laps.fetch_add(1);
+    }
+    return 1;
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  for (int round = 0; round < 400; round++) {
+    const std::uint64_t laps = shared->laps.load();
+    open(7, false, true);
+    ASSERT_TRUE(until([&] { return shared->laps.load() > laps + 20; }));
+    const std::uint32_t epoch = hold(7);
+    ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+    const std::uint64_t stopped = shared->laps.load();
+    for (int look = 0; look < 200; look++) ASSERT_EQ(shared->inside.load(), 0u);
+    // One lap may be counted late by a child that was preempted after its retirement.
+    ASSERT_LE(shared->laps.load(), stopped + 1);
+    card.heard.clear();
+  }
+}
+
+TEST_F(GatePortTest, HAZARDS1_AFloodOfRingsIsDisarmedAndATenantThatDrainsCannotBlockTheLoop) {
+  start();
+  bind(7);
+  bind(8);
+  auto other = attachSelf(8);
+  Child flood([this]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    const int bell = client->doorbellFd();
+    ::fcntl(bell, F_SETFL, 0);   // shared with the manager's descriptor
+    for (std::uint64_t count = 1;;) {
+      (void)!::write(bell, &count, sizeof count);
+      std::uint64_t drained = 0;
+      (void)!::read(bell, &drained, sizeof drained);
+    }
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  hold(7);
+  ASSERT_TRUE(until([&] { return counters().disarmed == 1; }));
+  ASSERT_TRUE(inForce(*other, open(8, true)));
+  const std::uint64_t rings = counters().rings;
+  ASSERT_TRUE(other->admit(0));
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 8) == 1; }));
+  EXPECT_LE(counters().rings, rings + 1);
+  open(7);
+  ASSERT_TRUE(until([&] { return counters().disarmed == 2; })) << "armed again by the order";
+}
+
+TEST_F(GatePortTest, ADisarmedTaskIsStillSeenToWait) {
+  gateOptions.ringsMax = 2;
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, hold(7)));
+  ASSERT_TRUE(until([&] {
+    client->ring();
+    return counters().disarmed == 1;
+  }));
+  std::atomic_ref<std::uint32_t>(client->slot().waiting).store(1);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+}
+
+TEST_F(GatePortTest, C7_AScribbledPageNeverHarmsAnotherTask) {
+  gateOptions.useEvery = Nanos(0);
+  start(schema::Suspend::FREEZE);
+  bind(7);
+  bind(8);
+  auto mad = attachSelf(7), sane = attachSelf(8);
+  ASSERT_TRUE(mad.ok() && sane.ok());
+  Prng prng(7);
+  auto* words = reinterpret_cast<std::uint64_t*>(&mad->reportPage());
+  for (int round = 0; round < 3000; round++) {
+    for (int i = 0; i < 64; i++) {
+      const std::uint64_t r = prng.next();
+      const std::size_t at = r % ((sizeof(qgpu_report_page) - sizeof(qgpu_slot)) / 8);
+      words[(i & 1) != 0 ? 16 + r % (sizeof(qgpu_slot) / 8) : at] = prng.next();
+    }
+    // Its own thread ids: the manager may signal nobody else's, and this process no real ones.
+    mad->slot().driver_threads = static_cast<std::uint32_t>(prng.next() % 80);
+    if (round % 8 != 0) mad->slot().owner = 0;
+    const std::uint64_t what = prng.next() % 3;
+    if (what == 0) open(7, (round & 1) != 0, (round & 2) != 0);
+    if (what == 1) hold(7);
+    if (what == 2) mad->ring();
+    if (round % 4 == 0) turns(1);
+  }
+  ASSERT_TRUE(inForce(*sane, open(8, true)));
+  ASSERT_TRUE(sane->admit(0));
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 8) == 1; }));
+  sane->retire();
+  const std::uint32_t epoch = hold(8);
+  ASSERT_TRUE(until([&] { return settledOf(8, epoch) != nullptr; }));
+  mad->ring();
+  ASSERT_TRUE(until([&] {
+    const Heard* used = task.last(Which::USED, 7);
+    return used != nullptr && !used->text.empty();
+  }));
+  const Heard* used = task.last(Which::USED, 8);
+  EXPECT_TRUE(used == nullptr || used->text.empty());
+}
+
+TEST_F(GatePortTest, A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown) {
+  start();
+  Nanos best = seconds(100);
+  for (std::uint64_t id = 1; id <= 5; id++) {
+    bind(id);
+    Child child([&]() -> int {
+      auto client = GuestClient::attach(socket(), tokenOf(id));
+      const std::size_t size = 128u << 20;
+      void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      std::memset(memory, 1, size);
+      client->holdOwner();
+      client->admit();
+      for (;;) ::pause();
+    });
+    ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, id) == 1; }));
+    open(id, false, true);
+    ASSERT_TRUE(until([&] { return card.count(Which::BUSY, id) == 1; }));
+    const Nanos killed = monotonicNow();
+    child.kill();
+    ASSERT_TRUE(until([&] { return card.count(Which::OWNER_DIED, id) == 1; }));
+    best = std::min(best, card.last(Which::OWNER_DIED, id)->at - killed);
+    ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, id) == 1; }));
+    EXPECT_LE(card.last(Which::OWNER_DIED, id)->heardAt,
+              task.last(Which::PROCESS_GONE, id)->heardAt);
+    EXPECT_EQ(card.count(Which::OWNER_DIED, id), 1u) << "told once";
+  }
+  EXPECT_LE(best, millis(5));
+  RecordProperty("ownerDiedUs", static_cast<int>(best.value / 1000));
+}
+
+TEST_F(GatePortTest, ADeadHolderSettlesItsHold) {
+  start();
+  bind(7);
+  Child child([this]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    client->admit();
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  const std::uint32_t epoch = hold(7);
+  child.kill();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::DEAD);
+}
+
+TEST_F(GatePortTest, HAZARDS3_ParkedWorkCountsAsSettled) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(inForce(*client, epoch));
+  std::atomic_ref<std::uint32_t>(client->slot().parked).store(1);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::PARKED);
+}
+
+TEST_F(GatePortTest, HAZARDS4_ALateRetirementIsToldThoughTheCardWentOn) {
+  gateOptions.lateAfter = micros(100);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0) && client->admit(0));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(inForce(*client, epoch));
+  turns(5);
+  client->retire();
+  ASSERT_TRUE(until([&] { return card.count(Which::RETIRED_LATE, 7) == 1; }));
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+}
+
+TEST_F(GatePortTest, ClosingWakesTheWaiterAndItsLaunchFails) {
+  start();
+  bind(7);
+  Child child([this] {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    return client.ok() && !client->admit() ? 0 : 1;
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  hold(7);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  close(7, false);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 1; }));
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_F(GatePortTest, HAZARDS20_TheHeartbeatMovesWhileTheManagerLives) {
+  gateOptions.heartbeatEvery = millis(2);
+  start();
+  bind(7);
+  const auto client = attachSelf(7);
+  const std::uint64_t first = client->gatePage().heartbeat_ns;
+  ASSERT_TRUE(until([&] { return client->gatePage().heartbeat_ns > first; }));
+  const std::uint64_t second = client->gatePage().heartbeat_ns;
+  ASSERT_TRUE(until([&] { return client->gatePage().heartbeat_ns > second; }));
+}
+
+// --- freeze, with a real thread that computes ---
+
+struct Spinner {
+  std::atomic<std::uint64_t> turns{0};
+};
+GuestClient* frozenGuest = nullptr;   // of the child; a signal handler has no other way to it
+
+void onFreeze(int) {
+  qgpu_slot& slot = frozenGuest->slot();
+  std::uint32_t word = frozenGuest->gateWord();
+  if ((word & QGPU_GATE_FROZEN) == 0) return;
+  std::atomic_ref<std::uint64_t>(slot.frozen_ns)
+      .store(static_cast<std::uint64_t>(monotonicNow().value));
+  std::atomic_ref<std::uint32_t>(slot.frozen).fetch_add(1);
+  while (((word = frozenGuest->gateWord()) & QGPU_GATE_FROZEN) != 0) {
+    ::syscall(SYS_futex, &frozenGuest->gatePage().gate, FUTEX_WAIT, word, nullptr, nullptr, 0);
+  }
+  std::atomic_ref<std::uint32_t>(slot.frozen).fetch_sub(1);
+  ::syscall(SYS_futex, &frozenGuest->gatePage().gate, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+int runSpinner(const std::string& socket, const std::string& token, Spinner* shared) {
+  qgpu_hello hello = GuestClient::hello(token);
+  hello.freeze_signal = static_cast<std::uint32_t>(SIGRTMAX - 3);
+  auto client = GuestClient::begin(socket, hello, -1);
+  if (!client.ok() || !client->finish(10'000).ok()) return 1;
+  frozenGuest = &*client;
+  struct sigaction action{};
+  action.sa_handler = onFreeze;
+  ::sigaction(SIGRTMAX - 3, &action, nullptr);
+  std::atomic<std::uint32_t> tids[2] = {};
+  std::vector<std::thread> drivers;
+  for (auto& tid : tids) {
+    drivers.emplace_back([&tid, shared] {
+      tid.store(static_cast<std::uint32_t>(::syscall(SYS_gettid)));
+      for (;;) shared->turns.fetch_add(1);
+    });
+  }
+  for (std::size_t i = 0; i < 2; i++) {
+    while (tids[i].load() == 0) std::this_thread::yield();
+    client->slot().tids[i] = tids[i].load();
+  }
+  std::atomic_ref<std::uint32_t>(client->slot().driver_threads).store(2);
+  client->admit();
+  for (;;) ::pause();
+}
+
+TEST_F(GatePortTest, HAZARDS2_AHoldStopsTheDriverThreadsInTheMiddleOfTheirWorkAndTheyGoOn) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  SharedWords<Spinner> shared;
+  Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  for (int round = 0; round < 5; round++) {
+    open(7, false, true);
+    const std::uint64_t before = shared->turns.load();
+    ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+    ASSERT_TRUE(until([&] { return shared->turns.load() > before; }));
+    const std::uint32_t epoch = hold(7);
+    ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+    EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+    const std::uint64_t stopped = shared->turns.load();
+    turns(10);
+    EXPECT_EQ(shared->turns.load(), stopped);
+  }
+  EXPECT_GE(counters().freezeSignals, 10u);
+}
+
+TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackToTheGate) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  client->slot().driver_threads = 1;
+  client->slot().tids[0] = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(inForce(*client, epoch));
+  turns(5);
+  EXPECT_EQ(counters().freezeSignals, 0u);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+}
+
+}  // namespace
+}  // namespace qgpu
