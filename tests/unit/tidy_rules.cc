@@ -294,6 +294,9 @@ class Check {
     for (std::size_t i = 0; i < codeLines.size(); ++i) {
       if (codeLines[i].find("#include") != std::string_view::npos) continue;
       for (const auto word : words) {
+        // Order that nobody looks at harms nobody, where the line says so.
+        const bool promised = lines_[i].find("never iterated") != std::string_view::npos;
+        if (promised && contains(kUnordered, word)) continue;
         const bool allowed =
             std::any_of(std::begin(kAllowed), std::end(kAllowed),
                         [&](const Allowed& a) { return a.path == path_ && a.word == word; });

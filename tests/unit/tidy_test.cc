@@ -220,7 +220,7 @@ TEST(TidyRules, KnowTheRoomsOfTheHouse) {
 
 TEST(TidyText, TellsCodeFromCommentsAndLiterals) {
   EXPECT_EQ(codeOf("a // b\n\"c\" 'd' /* e\nf */ g"), "a     \n            \n     g");
-  EXPECT_EQ(codeOf("R\"(x \" y)\" z"), "R           z");
+  EXPECT_EQ(codeOf("R\"(x \" y)\" z"), "R          z");
   EXPECT_EQ(codeOf("1'000'000 a"), "1'000'000 a");
   EXPECT_EQ(codeOf("\"a\\\"b\" c"), "       c");
 }
