@@ -158,7 +158,7 @@ Status hybridAct(const ActSetting& setting) {
   setting.sheet.tell("hybrid",
                      "offline's last progress after online's submit, p99 (looked for "
                      "every 0.5 ms)",
-                     tenthsText(stops.p99, "ms"));
+                     stops.n > 0 ? tenthsText(stops.p99, "ms") : "not seen");
   if (card->releaseUs.n > 0) {
     setting.sheet.tell("hybrid", "release as the manager tells it, p50, p99",
                        tenthsText(card->releaseUs.p50 / 100, "ms") + ", " +

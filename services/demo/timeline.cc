@@ -93,7 +93,12 @@ std::string Timeline::picture() const {
 std::string Timeline::line(std::size_t columns) const {
   std::string out;
   for (std::size_t row = 0; row < rows_.size(); row++) {
-    out += (row == 0 ? "" : "  ") + rows_[row].name + percent(average(row, columns));
+    out += (row == 0 ? "" : "  ") + rows_[row].name + percent(average(row, columns)) + " [";
+    for (std::size_t i = history_.size() - std::min(columns, history_.size()); i < history_.size();
+         i++) {
+      out += timelineCell(history_[i][row], TimelineStyle::Ascii);
+    }
+    out += "]";
   }
   return out;
 }

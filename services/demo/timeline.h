@@ -31,7 +31,7 @@ class Timeline {
   // As many lines as rows, each ended by a newline: name, class, columns, share of the last column.
   std::string picture() const;
 
-  // One line with the shares of the newest `columns` columns on average, for a log.
+  // One line for a log, in ASCII: the newest `columns` columns of each row and their average.
   std::string line(std::size_t columns) const;
 
   std::size_t rows() const { return rows_.size(); }
