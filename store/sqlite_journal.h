@@ -25,7 +25,8 @@ namespace qgpu {
 
 class SqliteJournal final : public Journal {
  public:
-  // Runs a closure on the loop that appends; called from the store thread, in order.
+  // Runs a closure on the loop that appends; called from the store thread, in order, and until the
+  // destructor returns.
   using Post = std::function<void(std::function<void()>)>;
   // Told through Post when storage turns bad (why) and when it works again (ok).
   using Health = std::function<void(Status)>;

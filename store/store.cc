@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -38,12 +39,22 @@ Status createFile(const std::string& path) {
     return fail(ErrorCode::Unavailable, "can't create the folder " + folder.string() + ": " +
                                             failed.message() + "; choose another --dbfile");
   }
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+  // An existing file is only looked at: to close a descriptor of it would drop the lock that this
+  // process may hold on it through SQLite.
   struct stat facts = {};
-  const bool regular = fd >= 0 && ::fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
-  const std::string why = fd < 0 ? std::strerror(errno) : "not a regular file";
-  if (fd >= 0) ::close(fd);
-  if (regular) return ok();
+  std::string why;
+  if (::stat(path.c_str(), &facts) == 0) {
+    if (S_ISREG(facts.st_mode)) return ok();
+    why = "not a regular file";
+  } else {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+      ::close(fd);
+      return ok();
+    }
+    if (errno == EEXIST) return ok();  // another opener was faster; the lock decides between us
+    why = std::strerror(errno);
+  }
   return fail(ErrorCode::Unavailable,
               "can't open " + path + ": " + why + "; choose another --dbfile");
 }

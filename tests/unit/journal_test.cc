@@ -190,6 +190,22 @@ TEST_F(JournalTest, D4_AnAppendFindsOutThatSpaceIsBack) {
   EXPECT_EQ(storedNames(), (std::vector<std::string>{"kept"}));
 }
 
+TEST_F(JournalTest, D4_ADiskThatFailsRefusesUntilItWorksAgain) {
+  auto journal = start({.probe = seconds(3600)});
+  disk_.crashAt(disk_.ioCount() + 1);
+  append(*journal, {taskRow(1, "lost")});
+  append(*journal, {taskRow(2, "lost")});
+  drain();
+  EXPECT_EQ(status_[0].error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(status_[1].error().code, ErrorCode::Unavailable);
+  disk_.crashAt(UINT64_MAX);
+  append(*journal, {taskRow(3, "kept")});
+  drain();
+  EXPECT_TRUE(status_[2].ok());
+  journal.reset();
+  EXPECT_EQ(storedNames(), (std::vector<std::string>{"kept"}));
+}
+
 TEST_F(JournalTest, D4_ASnapshotThatFindsNoRoomHarmsNobody) {
   auto journal = start();
   for (std::uint64_t id = 0; id < 200; ++id) append(*journal, {taskRow(id, "t")});

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <iterator>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "store/crc32c.h"
 #include "tests/unit/store_fixture.h"
@@ -132,6 +134,19 @@ TEST_F(StoreTest, RefusesASecondOwnerAndLeavesTheFirstAlone) {
   ASSERT_TRUE(store.add(taskRow(2, "b")).ok());
   ASSERT_TRUE(store.commit().ok());
   EXPECT_EQ(taskNames(std::move(store.load()).value()), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(StoreTest, KeepsItsLockAgainstOtherProcesses) {
+  Store store = open();
+  openFails();  // this attempt must not cost us the lock
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto other = Store::open(path_);
+    ::_exit(!other.ok() && other.error().code == ErrorCode::Conflict ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(StoreTest, UsesNoSharedMemoryFileAndNobodyElseMayRead) {
