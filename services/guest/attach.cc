@@ -198,6 +198,9 @@ bool adopt(const qgpu_welcome& welcome, int fds[3], bool again) {
   if (welcome.incarnation > incarnationSeen) incarnationSeen = welcome.incarnation;
   session.attachedNs.store(nowNs());
   session.orphan.store(0);
+  // From here on launches read the new page. The manager counts on holds from now, so it is rung.
+  shared(session.slot->obeys).store(welcome.incarnation);
+  ringDoorbell();
   return true;
 }
 

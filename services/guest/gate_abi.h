@@ -94,6 +94,8 @@ typedef struct qgpu_slot {
   uint32_t driver_threads;  /* entries of tids[]; 0: none identified, so the card falls to `gate` */
   uint64_t frozen_ns;       /* when the last of them stopped */
   uint32_t tids[QGPU_DRIVER_THREADS]; /* as the process sees them */
+  uint32_t obeys;           /* incarnation of the gate page that the process reads now; a re-attach
+                             * is complete, and holds bind again, once it is the manager's own */
 } qgpu_slot;
 
 /* Written by the task's processes. */

@@ -213,6 +213,10 @@ std::uint32_t FakeManager::setGate(std::uint32_t bits) {
 
 void FakeManager::freeze() {
   setGate(QGPU_GATE_FROZEN);
+  sendFreezeSignals();
+}
+
+void FakeManager::sendFreezeSignals() {
   for (qgpu_slot& s : report_->slot) {
     for (std::uint32_t i = 0; i < load(s.driver_threads) && i < QGPU_DRIVER_THREADS; ++i) {
       syscall(SYS_tgkill, s.pid, s.tids[i], lastHello().freeze_signal);

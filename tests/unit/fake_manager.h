@@ -45,10 +45,12 @@ class FakeManager {
   std::uint32_t setGate(std::uint32_t bits);
   // Shut and FROZEN, and the freeze signal to every driver thread of every slot.
   void freeze();
+  void sendFreezeSignals();
   void close();  // the task is gone
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
   void stopBeating() { beating_ = false; }
+  void goOnBeating() { beating_ = true; }
 
   // Ends every connection and the socket, and with a new gate page of the next incarnation serves
   // again. The report page stays, as its guests bring it back.

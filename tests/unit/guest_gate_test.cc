@@ -1,5 +1,6 @@
 // The gate in a real program: what passes, what is held, and what the manager sees of it.
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "tests/unit/guest_child.h"
@@ -36,6 +37,179 @@ TEST(GuestGate, AShutGateHoldsALaunchUntilItOpens) {
   EXPECT_EQ(guest.answer(), "0");
   EXPECT_EQ(guest.ask("finish"), "0");
   EXPECT_EQ(manager.waiting(), 0u);
+}
+
+TEST(GuestGate, NotifyRingsOncePerGateWordAndStampsTheSubmit) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  for (int round = 0; round < 3; ++round) {
+    std::uint64_t rings = manager.rings();
+    std::uint64_t before = monotonicNs();
+    manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_NOTIFY);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(guest.ask("touch"), "0");
+    EXPECT_EQ(guest.ask("finish"), "0");
+    EXPECT_EQ(manager.rings(), rings + 1);
+    EXPECT_GE(manager.slot(0).last_submit_ns, before);
+  }
+}
+
+TEST(GuestGate, AnOnlineTaskIsNeverHeldAndRingsWhenItBegins) {
+  FakeManager::Options options;
+  options.taskClass = QGPU_ONLINE;
+  options.windowNs = 1;
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  std::uint64_t rings = manager.rings();
+  manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_NOTIFY | QGPU_GATE_CONTENDED);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(guest.ask("touch"), "0");
+  EXPECT_EQ(manager.rings(), rings + 1);
+  manager.setGate(0);
+  EXPECT_EQ(guest.ask("touch"), "0");
+  std::uint64_t before = monotonicNs();
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_GE(manager.slot(0).last_retire_ns, before);
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+// The end of the last work in flight under a shut gate is told at once: the slice is settled.
+TEST(GuestGate, TheLastRetirementUnderAShutGateRings) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("launch 30"), "0");
+  EXPECT_EQ(guest.ask("flush"), "0");
+  manager.setGate(0);
+  std::uint64_t rings = manager.rings();
+  EXPECT_EQ(manager.inFlight(), 1u);
+  EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+  EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }));
+}
+
+// HAZARDS 19: nobody synchronises, yet what was launched is flushed, seen and retired.
+TEST(GuestGate, LaunchesThatNobodyWaitsForRetire) {
+  for (int queue : {0, 1, 2, 3}) {  // profiling, out of order
+    FakeManager manager({});
+    GuestChild guest(tenantOf(manager));
+    ASSERT_EQ(guest.ask("init " + std::to_string(queue)), "ok") << guest.errors();
+    std::uint64_t launches = manager.slot(0).launches;
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(guest.ask("touch"), "0");
+    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; })) << "queue " << queue;
+    EXPECT_TRUE(eventually([&] { return manager.slot(0).launches == launches + 100; }));
+    EXPECT_EQ(manager.slot(0).gpu_ns != 0, (queue & 1) != 0);
+  }
+}
+
+// HAZARDS 5, from outside: with the gate shut and nothing in flight, nothing begins.
+TEST(GuestGate, A1_NothingBeginsOnceTheManagerSawAShutGateAndNothingInFlight) {
+  FakeManager manager({});
+  GuestChild one(tenantOf(manager)), two(tenantOf(manager));
+  ASSERT_EQ(one.ask("init"), "ok") << one.errors();
+  ASSERT_EQ(two.ask("init"), "ok") << two.errors();
+  one.send("hammer 2 6000 3");
+  two.send("hammer 2 6000 5");
+  int settled = 0;
+  while (!one.answered() || !two.answered()) {
+    manager.setGate(0);
+    ASSERT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+    std::uint64_t retired = manager.slot(0).retired + manager.slot(1).retired;
+    // A launch that meets the shut gate shows for an instant and takes itself back.
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_EQ(manager.slot(0).retired + manager.slot(1).retired, retired);
+    }
+    ++settled;
+    manager.setGate(QGPU_GATE_OPEN);
+    std::uint64_t goOn = monotonicNs() + 300'000;
+    eventually([&] { return monotonicNs() > goOn; });
+  }
+  EXPECT_EQ(one.answer(), "0");
+  EXPECT_EQ(two.answer(), "0");
+  EXPECT_GT(settled, 20);
+  EXPECT_EQ(manager.waiting(), 0u);
+}
+
+// HAZARDS 15: one wake of the manager's lets all waiters through. A wake that got lost would cost
+// the 100 ms after which a waiter looks by itself, in every round.
+TEST(GuestGate, EachWokenLaunchWakesTheNext) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  std::uint64_t shortest = ~0ull;
+  for (int round = 0; round < 5; ++round) {
+    manager.setGate(0);
+    guest.send("hammer 8 1 1");
+    ASSERT_TRUE(eventually([&] { return manager.waiting() == 8; }));
+    std::uint64_t opened = monotonicNs();
+    manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_TRUE(eventually([&] { return manager.waiting() == 0; }));
+    shortest = std::min(shortest, monotonicNs() - opened);
+    EXPECT_EQ(guest.answer(), "0");
+  }
+  EXPECT_LT(shortest, 50'000'000u);
+}
+
+// HAZARDS 10: what is in flight is bounded in estimated time while somebody else wants the card.
+TEST(GuestGate, TheWindowBoundsWhatIsInFlightOnlyWhileContended) {
+  FakeManager::Options options;
+  options.windowNs = 25'000'000;
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  ASSERT_NE(guest.ask("pace 4 10"), "");  // teaches the estimate
+  EXPECT_EQ(guest.ask("burst 8 10"), "0");
+  EXPECT_GE(manager.inFlight(), 6u);
+  EXPECT_EQ(guest.ask("finish"), "0");
+  manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  guest.send("burst 8 10");
+  std::uint64_t most = 0;
+  while (!guest.answered()) most = std::max(most, manager.inFlight());
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_GE(most, 1u);
+  EXPECT_LE(most, 4u);  // 25 ms of kernels of 10 ms, one more for an estimate that is off
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.slot(0).window_used_ns, 0u);
+}
+
+// HAZARDS 3: the kernel in flight waits for an event that the host sets after a launch which waits
+// at the window, and vice versa at the gate; neither is for ever.
+TEST(GuestGate, AKernelThatWaitsForTheHostBlocksNeitherWindowNorGate) {
+  FakeManager::Options options;
+  options.windowNs = 1'000'000;
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init 2"), "ok") << guest.errors();
+  ASSERT_NE(guest.ask("pace 4 2"), "");
+  manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("launchuser 2"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked != 0; }));
+  EXPECT_EQ(guest.ask("launch 2"), "0");  // the window gives way
+  manager.setGate(0);
+  guest.send("launch 2");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked != 0; }));  // so the card may go on
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_EQ(guest.ask("setuser"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked == 0; }));
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+// HAZARDS 3: a callback runs on the driver's own thread.
+TEST(GuestGate, ALaunchFromACallbackIsCountedAndNotBlocked) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("callback 20"), "0");
+  std::uint64_t before = manager.slot(0).admitted;
+  manager.setGate(0);
+  EXPECT_TRUE(eventually([&] { return guest.ask("callbacks") == "1 0"; }));
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.slot(0).admitted, before + 1);
+  EXPECT_EQ(manager.inFlight(), 0u);
 }
 
 }  // namespace

@@ -164,6 +164,15 @@ std::string churn(int times, size_t bytes) {
   return std::to_string(got);
 }
 
+// Allocates `times` buffers where they fit and keeps them; the answer is how many bytes it got.
+std::string keep(int times, size_t bytes) {
+  size_t got = 0;
+  for (int i = 0; i < times; ++i) {
+    if (clCreateBuffer(p.context, CL_MEM_READ_WRITE, bytes, nullptr, nullptr)) got += bytes;
+  }
+  return std::to_string(got);
+}
+
 std::string forkAndUse() {
   fflush(stdout);
   pid_t child = fork();
@@ -236,6 +245,12 @@ std::string pace(int count, double ms) {
   return std::to_string(nowMs() - start);
 }
 
+std::string burst(int count, double ms) {
+  cl_int rc = CL_SUCCESS;
+  for (int i = 0; i < count && rc == CL_SUCCESS; ++i) rc = launch(ms, nullptr, nullptr);
+  return std::to_string(rc);
+}
+
 std::string obey(const std::string& verb, std::istringstream& in, const char* progressFile) {
   double a = 0, b = 0, c = 0;
   in >> a >> b >> c;
@@ -260,6 +275,8 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
     return std::to_string(rc);
   }
   if (verb == "churn") return churn(name, static_cast<size_t>(b));
+  if (verb == "keep") return keep(name, static_cast<size_t>(b));
+  if (verb == "dropout") return std::to_string(clReleaseMemObject(p.out));
   if (verb == "user") return p.user = clCreateUserEvent(p.context, nullptr), "ok";
   if (verb == "launchuser") return std::to_string(launch(a, &p.user, nullptr));
   if (verb == "setuser") return std::to_string(clSetUserEventStatus(p.user, CL_COMPLETE));
@@ -278,6 +295,7 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "fromtype") return fromType();
   if (verb == "hammer") return hammer(name, static_cast<int>(b), static_cast<int>(c));
   if (verb == "pace") return pace(name, b);
+  if (verb == "burst") return burst(name, b);
   return "unknown " + verb;
 }
 

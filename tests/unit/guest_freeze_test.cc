@@ -1,0 +1,107 @@
+// Freeze: kernels of a real driver are stopped in the middle and go on where they were.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/guest_child.h"
+
+namespace qgpu::testing {
+namespace {
+
+FakeManager::Options freezing() {
+  FakeManager::Options options;
+  options.suspend = QGPU_SUSPEND_FREEZE;
+  return options;
+}
+
+// Whether kernels made no progress over a time in which a running one makes a lot.
+bool standsStill(const GuestChild& guest, std::uint64_t forMs) {
+  const std::uint64_t before = guest.progress();
+  return !eventually([&] { return guest.progress() != before; }, forMs);
+}
+
+TEST(GuestFreeze, DriverThreadsAreKnownExactly) {
+  FakeManager manager(freezing());
+  auto environment = tenantOf(manager);
+  environment.push_back("POCL_MAX_PTHREAD_COUNT=2");
+  GuestChild guest(environment);
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(manager.driverThreads(), 2u);
+  EXPECT_NE(manager.lastHello().freeze_signal, 0u);
+}
+
+TEST(GuestFreeze, ADriverWithoutThreadsOfItsOwnIsNotFrozen) {
+  FakeManager manager(freezing());
+  auto environment = tenantOf(manager);
+  environment.push_back("POCL_DEVICES=basic");
+  GuestChild guest(environment);
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(manager.driverThreads(), 0u);
+}
+
+TEST(GuestFreeze, ALongKernelStopsInTheMiddleAndGoesOnWithRightResults) {
+  FakeManager manager(freezing());
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  ASSERT_GT(manager.driverThreads(), 0u);
+  EXPECT_EQ(guest.ask("launch 200"), "0");
+  EXPECT_EQ(guest.ask("flush"), "0");
+  for (int i = 0; i < 3; ++i) {
+    std::uint64_t seen = guest.progress();
+    ASSERT_TRUE(eventually([&] { return guest.progress() > seen; }));
+    std::uint64_t rings = manager.rings();
+    manager.freeze();
+    ASSERT_TRUE(eventually([&] { return manager.frozen() == manager.driverThreads(); }));
+    EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }));
+    EXPECT_TRUE(standsStill(guest, 60));
+    EXPECT_EQ(manager.inFlight(), 1u);
+    EXPECT_NE(guest.ask("sizes"), "");  // host threads run on
+    manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_TRUE(eventually([&] { return manager.frozen() == 0; }));
+  }
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("check"), "ok");
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+TEST(GuestFreeze, ASignalThatComesAfterTheGateOpenedStopsNothing) {
+  FakeManager manager(freezing());
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.sendFreezeSignals();
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.frozen(), 0u);
+}
+
+// C9: a frozen task whose manager is gone runs on by itself after the grace.
+TEST(GuestFreeze, C9_AFrozenTaskRunsOnWhenTheManagerIsLost) {
+  FakeManager::Options options = freezing();
+  options.orphanGraceNs = 300'000'000;
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("launch 50"), "0");
+  EXPECT_EQ(guest.ask("flush"), "0");
+  manager.freeze();
+  ASSERT_TRUE(eventually([&] { return manager.frozen() == manager.driverThreads(); }));
+  manager.die();
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("check"), "ok");
+}
+
+// A new manager's word counts for threads that were frozen by the old one.
+TEST(GuestFreeze, FrozenThreadsFollowTheGatePageOfANewManager) {
+  FakeManager manager(freezing());
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("launch 50"), "0");
+  manager.freeze();
+  ASSERT_TRUE(eventually([&] { return manager.frozen() == manager.driverThreads(); }));
+  manager.die();
+  manager.restart(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("check"), "ok");
+}
+
+}  // namespace
+}  // namespace qgpu::testing

@@ -1,0 +1,170 @@
+// The tie to the manager: attach, refusal, loss, return, fork. Invariant C9.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/unit/guest_child.h"
+
+namespace qgpu::testing {
+namespace {
+
+FakeManager::Options grace(std::uint64_t ms) {
+  FakeManager::Options options;
+  options.orphanGraceNs = ms * 1'000'000;
+  return options;
+}
+
+TEST(GuestLink, WithoutATokenTheLibraryDoesNothing) {
+  GuestChild guest({"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY});
+  ASSERT_EQ(guest.ask("init"), "ok");
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.errors(), "");
+}
+
+TEST(GuestLink, WithoutAManagerThereIsNoDeviceAndOneClearLine) {
+  GuestChild guest({"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=/nonexistent/attach.sock",
+                    "QGPU_TOKEN=" + FakeManager::token(), "QGPU_ATTACH_TIMEOUT_MS=100"});
+  EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
+  EXPECT_EQ(guest.errors(),
+            "qgpu: no manager at /nonexistent/attach.sock; no device (is qgpu-manager running?)\n");
+  EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
+}
+
+TEST(GuestLink, ARefusalIsSaidInOneLine) {
+  FakeManager::Options options;
+  options.refusal = "no free slot";
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
+  EXPECT_EQ(guest.errors(), "qgpu: the manager refused this process: no free slot; no device\n");
+}
+
+// HAZARDS 18: a program that never calls the device never attaches, and one that waits for its
+// manager gets its device when the manager comes.
+TEST(GuestLink, AttachesAtTheFirstDeviceCallAndWaitsForALateManager) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  EXPECT_EQ(guest.ask("nothing"), "unknown nothing");
+  EXPECT_EQ(manager.attaches(), 0u);
+  manager.die();
+  guest.send("devices");
+  EXPECT_FALSE(eventually([&] { return guest.answered(); }, 100));
+  manager.restart(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "1 1");
+  EXPECT_EQ(manager.attaches(), 1u);
+}
+
+TEST(GuestLink, C9_AnOpenGateStaysOpenWithoutAManager) {
+  FakeManager manager(grace(100));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.die();
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("alloc 1 1048576"), "0");  // and the quota still holds
+  EXPECT_EQ(guest.ask("alloc 2 2000000000"), "-4");
+}
+
+TEST(GuestLink, C9_AHeldTaskRunsOnAfterTheGraceAndObeysTheNextManager) {
+  FakeManager manager(grace(300));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.setGate(0);
+  guest.send("launch 1");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  std::uint64_t lost = monotonicNs();
+  manager.die();
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_GE(monotonicNs() - lost, 200'000'000u);  // not before the grace, less one heartbeat
+  EXPECT_EQ(guest.ask("finish"), "0");
+  std::uint64_t admitted = manager.slot(0).admitted;
+  manager.restart(0);
+  ASSERT_TRUE(eventually([&] { return manager.slot(0).obeys == 2; }));
+  EXPECT_EQ(manager.reattaches(), 1u);
+  EXPECT_EQ(manager.slot(0).admitted, admitted);
+  EXPECT_EQ(manager.lastHello().incarnation_seen, 1u);
+  guest.send("launch 1");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+}
+
+// A waiter of the old page must not sleep on when the new page is open.
+TEST(GuestLink, AHeldLaunchGoesOnWithTheOpenPageOfANewManager) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.setGate(0);
+  guest.send("launch 1");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  manager.die();
+  manager.restart(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_EQ(manager.reattaches(), 1u);
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+// HAZARDS 20: a hung manager closes nothing; its heartbeat grows old, and then it may come back.
+TEST(GuestLink, AHungManagerIsLostAndFoundAgain) {
+  FakeManager manager(grace(200));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.stopBeating();
+  manager.setGate(0);
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  manager.goOnBeating();
+  ASSERT_TRUE(eventually([&] {
+    guest.send("launch 1");
+    bool held = eventually([&] { return manager.waiting() == 1; }, 100);
+    if (!held) guest.answer();
+    return held;
+  }));
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_EQ(manager.reattaches(), 0u);
+}
+
+// HAZARDS 7: the child has the parent's descriptors closed and attaches by itself.
+TEST(GuestLink, AForkedChildIsUnattachedAndAttachesByItself) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("alloc 1 1048576"), "0");
+  std::uint64_t bytes = manager.slot(0).bytes;
+  EXPECT_EQ(guest.ask("fork"), "0") << guest.errors();
+  EXPECT_EQ(manager.attaches(), 2u);
+  EXPECT_EQ(manager.slot(0).bytes, bytes);
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+}
+
+// HAZARDS 7: the slice passes on by the robust futex, whatever the process holds.
+TEST(GuestLink, TheOwnerWordShowsDeathAndTheSlotNamesTheProcess) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(manager.slot(0).pid, static_cast<std::uint32_t>(guest.pid()));
+  EXPECT_NE(manager.slot(0).start_time, 0u);
+  EXPECT_NE(manager.slot(0).owner & 0x3fffffffu, 0u);
+  guest.kill();
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).owner & 0x40000000u; }));
+}
+
+TEST(GuestLink, AClosedTaskFailsItsLaunches) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.setGate(0);
+  guest.send("launch 1");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  manager.close();
+  EXPECT_EQ(guest.answer(), "-5");  // CL_OUT_OF_RESOURCES
+  EXPECT_EQ(guest.ask("launch 1"), "-5");
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+}  // namespace
+}  // namespace qgpu::testing

@@ -1,0 +1,117 @@
+// The memory quota in real programs: over all processes, to the byte, without the manager.
+
+#include <gtest/gtest.h>
+#include <memory>
+
+#include "tests/unit/guest_child.h"
+
+namespace qgpu::testing {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kOwn = 512;  // what guest_program itself allocates in init
+
+FakeManager::Options quota(std::uint64_t mebibytes) {
+  FakeManager::Options options;
+  options.quotaBytes = mebibytes * kMiB;
+  return options;
+}
+
+std::string megabytes(int name, std::uint64_t n) {
+  return "alloc " + std::to_string(name) + " " + std::to_string(n * kMiB);
+}
+
+TEST(GuestMemory, OverTheQuotaAnAllocationFailsAsTheApiSaysAndFreedBytesReturn) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(manager.bytes(), kOwn);
+  EXPECT_EQ(guest.ask(megabytes(1, 40)), "0");
+  EXPECT_EQ(guest.ask(megabytes(2, 40)), "-4");  // CL_MEM_OBJECT_ALLOCATION_FAILURE
+  EXPECT_EQ(manager.bytes(), 40 * kMiB + kOwn);
+  EXPECT_EQ(guest.ask("free 1"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.bytes() == kOwn; }));
+  EXPECT_EQ(guest.ask(megabytes(2, 60)), "0");
+  EXPECT_EQ(manager.slot(0).bytes_peak, 60 * kMiB + kOwn);
+}
+
+TEST(GuestMemory, ImagesAndSharedVirtualMemoryCountToo) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("image 1 1024"), "0");  // 16 bytes a pixel: 16 MiB
+  EXPECT_EQ(manager.bytes(), 16 * kMiB + kOwn);
+  EXPECT_EQ(guest.ask("svm 1 33554432"), "ok");
+  EXPECT_EQ(manager.bytes(), 48 * kMiB + kOwn);
+  EXPECT_EQ(guest.ask("svm 2 33554432"), "null");
+  EXPECT_EQ(guest.ask("image 2 2048"), "-4");
+  EXPECT_EQ(guest.ask("svmfree 1"), "ok");
+  EXPECT_EQ(guest.ask("svm 3 33554432"), "ok");
+  EXPECT_EQ(guest.ask("svmqueue 3"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.bytes() == 16 * kMiB + kOwn; }));
+}
+
+// HAZARDS 22: an object that a kernel still uses lives on after its release.
+TEST(GuestMemory, BytesReturnAtDestructionNotAtRelease) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("launchuser 1"), "0");
+  EXPECT_EQ(guest.ask("dropout"), "0");
+  EXPECT_EQ(manager.bytes(), kOwn);
+  EXPECT_EQ(guest.ask("setuser"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.bytes() == kOwn / 2; }));
+}
+
+TEST(GuestMemory, SizesShowTheQuota) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("sizes"), "67108864 67108864");
+  manager.setQuota(32 * kMiB);
+  EXPECT_EQ(guest.ask("sizes"), "33554432 33554432");
+}
+
+// A14 and HAZARDS 6: the sum is looked at while four processes race, and never overshoots.
+TEST(GuestMemory, A14_FourRacingProcessesNeverOvershoot) {
+  FakeManager manager(quota(64));
+  std::unique_ptr<GuestChild> guests[4];
+  for (auto& guest : guests) {
+    guest = std::make_unique<GuestChild>(tenantOf(manager));
+    ASSERT_EQ(guest->ask("init"), "ok") << guest->errors();
+  }
+  for (auto& guest : guests) guest->send("keep 300 5000000");
+  // A slot's bytes may pass the quota for an instant, before they are taken back: what counts is
+  // what was accepted, and each process reports the most that it held.
+  std::uint64_t accepted = 0;
+  for (auto& guest : guests) accepted += std::stoull(guest->answer());
+  EXPECT_LE(accepted + 4 * kOwn, 64 * kMiB);
+  EXPECT_EQ(accepted + 4 * kOwn, manager.bytes());
+  EXPECT_GE(accepted, 50 * kMiB);
+}
+
+// HAZARDS 6 and 7: what a killed process held is exactly its slot, and its death shows there.
+TEST(GuestMemory, AKilledProcessLeaksNothingThatZeroingItsSlotDoesNotReturn) {
+  FakeManager manager(quota(64));
+  GuestChild other(tenantOf(manager));
+  ASSERT_EQ(other.ask("init"), "ok") << other.errors();
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    GuestChild guest(tenantOf(manager));
+    ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+    EXPECT_EQ(guest.ask(megabytes(1, 40)), "0");
+    EXPECT_EQ(other.ask(megabytes(1, 40)), "-4");
+    guest.kill();
+    qgpu_slot& slot = manager.slot(i);
+    constexpr std::uint32_t kOwnerDied = 0x40000000;  // FUTEX_OWNER_DIED
+    EXPECT_TRUE(eventually([&] { return slot.owner & kOwnerDied; }));
+    slot.bytes = 0;
+    EXPECT_EQ(manager.bytes(), kOwn);
+  }
+  EXPECT_EQ(other.ask(megabytes(1, 40)), "0");
+}
+
+}  // namespace
+}  // namespace qgpu::testing
