@@ -91,6 +91,7 @@ Result<Store> Store::open(const std::string& path, Options options) {
   if (done) done = store.prepareStatements();
   if (done) {
     auto table = store.readAll();
+    if (table) store.recovered_ = std::move(*table);
     if (!table) done = table.error();
   }
   if (done) return store;
@@ -142,7 +143,11 @@ Status Store::prepareStatements() {
 }
 
 Result<std::vector<StoredRow>> Store::load() {
-  auto table = readAll();
+  if (recovered_) {
+    const std::optional<RowTable> table = std::exchange(recovered_, std::nullopt);
+    return table->rows();
+  }
+  const auto table = readAll();
   if (!table) return table.error();
   return table->rows();
 }
@@ -220,6 +225,7 @@ Status Store::commit() {
   if (commit_.step() != Statement::Step::Done) return undo(db_.lastError("commit"));
   journalRows_ += static_cast<std::size_t>(addedLsn_ - committedLsn_);
   committedLsn_ = addedLsn_;
+  recovered_.reset();
   return ok();
 }
 

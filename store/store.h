@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,8 @@ class Store {
   Store(Store&&) = default;
   Store& operator=(Store&&) = delete;
 
-  // The newest row of each key, validated; keys whose newest row is `erased` are left out.
+  // The newest row of each key, validated; keys whose newest row is `erased` are left out. Right
+  // after open() it costs nothing: that has read everything already.
   Result<std::vector<StoredRow>> load();
 
   // Adds one row to the open transaction, beginning one where there is none. A failure undoes
@@ -79,6 +81,7 @@ class Store {
   Statement insert_;
   Statement begin_;
   Statement commit_;
+  std::optional<RowTable> recovered_;  // what open() read, until it is asked for or outdated
   Lsn committedLsn_ = 0;
   Lsn addedLsn_ = 0;
   std::size_t journalRows_ = 0;
