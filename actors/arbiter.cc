@@ -90,7 +90,7 @@ void Arbiter::busy(TaskId id, Nanos since, Nanos now, Decisions& out) {
   const bool woke = !task->wants;
   if (woke) {
     task->wants = true;
-    task->wantSince = now;
+    task->wokeIn = sliceNumber_;
     if (task->quietSince != kNever) {
       task->meter.noteGap(std::max(since - task->quietSince, Nanos(0)));
     }
@@ -284,17 +284,18 @@ std::uint64_t Arbiter::digest() const {
   const auto since = [this](Nanos at) {
     return static_cast<std::uint64_t>(at == kNever ? INT64_MAX : (at - last_).value);
   };
-  std::uint64_t sum = 0;   // over the tasks, in no order
+  std::uint64_t sum = 0;  // over the tasks, in no order
   for (std::uint32_t slot = 0; slot < tasks_.size(); ++slot) {
     const Task& task = tasks_[slot];
     if (!task.present) continue;
     std::uint64_t d = mixDigest(1, static_cast<std::uint64_t>(task.spec.id));
-    const bool flags[] = {task.wants, task.open, task.notify, task.contended, task.quarantined,
-                          task.late, queue_.contains(slot), slot == holder_,
-                          task.wants && task.wantSince >= sliceStart_};
+    const bool flags[] = {task.wants,       task.open, task.notify,     task.contended,
+                          task.quarantined, task.late, slot == holder_, wokeInSlice(task)};
     for (bool flag : flags) d = mixDigest(d, flag ? 1 : 2);
     d = mixDigest(d, static_cast<std::uint64_t>(task.spec.taskClass));
     d = mixDigest(d, task.spec.exclusive ? 1 : 2);
+    const RunQueue::Entry* waits = queue_.find(slot);
+    d = mixDigest(d, waits == nullptr ? 1 : since(std::max(waits->readyAt, last_)));
     d = mixDigest(d, task.late ? since(task.lateSince) : 0);
     d = mixDigest(d, task.wants ? 0 : since(task.quietSince));
     d = mixDigest(d, static_cast<std::uint64_t>(task.longestSettle.value));

@@ -158,8 +158,8 @@ class Arbiter {
     bool quarantined = false;
     bool late = false;  // over its settle bound; lateEpoch has not settled yet
     std::uint32_t lateEpoch = 0;
-    Nanos lateSince{0};  // debt is charged up to here
-    Nanos wantSince{0};
+    Nanos lateSince{0};         // debt is charged up to here
+    std::uint64_t wokeIn = 0;   // the slice in which it last began to want the card
     Nanos quietSince = kNever;  // kNever: never had work
     Nanos longestSettle{0};
     std::uint64_t turns = 0;
@@ -179,6 +179,9 @@ class Arbiter {
   std::uint32_t tier(const Task& task) const { return tierUnder(config_.policy, task); }
   Nanos slice() const;
   bool hasRoom(const Task& task) const;
+  bool wokeInSlice(const Task& task) const {
+    return phase_ == Phase::Running && task.wants && task.wokeIn == sliceNumber_;
+  }
   bool contended() const { return !queue_.empty() || onlineTasks_ > 0; }
   void enqueue(std::uint32_t slot);
   const RunQueue::Entry* contender() { return queue_.first(last_); }
@@ -195,6 +198,7 @@ class Arbiter {
   void finish(Decisions& out);
   void overrun(Decisions& out);
   void drop(std::uint32_t slot, Decisions& out);
+  void chargeLate(std::uint32_t slot);
   void endLate(std::uint32_t slot);
   void release(std::uint32_t slot, Decisions& out);
   // Online, orders, the rest.
@@ -215,7 +219,8 @@ class Arbiter {
   std::int64_t virtualNow_[2] = {0, 0};  // by tier; a task that wakes is placed beside it
 
   Phase phase_ = Phase::Free;
-  std::uint32_t holder_ = kNone;  // slot; not kNone unless Free
+  std::uint32_t holder_ = kNone;   // slot; not kNone unless Free
+  std::uint64_t sliceNumber_ = 0;  // of the running slice, counted anew at each measureSlice()
   Nanos sliceStart_{0};
   Nanos sliceEnd_{0};
   Nanos lingerEnd_ = kNever;  // the holder wants nothing and its slice ends here

@@ -120,20 +120,22 @@ bool Arbiter::yields(const Task& holder, const RunQueue::Entry& other) const {
   if (other.tier != tier(holder)) return other.tier < tier(holder);
   const std::int64_t own = holder.meter.virtualTime();
   if (last_ >= sliceEnd_) return other.virtualTime <= own;
-  const bool woke = tasks_[other.slot].wantSince >= sliceStart_;
-  return woke && last_ >= sliceStart_ + config_.sliceMin && other.virtualTime < own;
+  return wokeInSlice(tasks_[other.slot]) && last_ >= sliceStart_ + config_.sliceMin &&
+         other.virtualTime < own;
 }
 
 void Arbiter::grant(Decisions& out) {
   const RunQueue::Entry* next = contender();
-  while (next != nullptr && tasks_[next->slot].late) {  // who owes is charged before it is chosen
-    endLate(next->slot);
+  // Who still runs beyond its last slice is charged for it before it is chosen.
+  while (next != nullptr && tasks_[next->slot].late && tasks_[next->slot].lateSince < last_) {
+    chargeLate(next->slot);
     next = contender();
   }
   if (next == nullptr) return;
   advanceVirtual(next->tier);
   holder_ = next->slot;
   queue_.erase(holder_);
+  tasks_[holder_].late = false;
   tasks_[holder_].meter.endHeld(last_);
   beginSlice(out);
 }
@@ -150,6 +152,7 @@ void Arbiter::beginSlice(Decisions& out) {
 
 void Arbiter::measureSlice() {
   const Task& task = tasks_[holder_];
+  ++sliceNumber_;
   sliceStart_ = last_;
   sliceEnd_ = last_ + slice();
   capAt_ = kNever;
@@ -173,7 +176,8 @@ void Arbiter::park(Decisions& out) {
 void Arbiter::hold(Decisions& out) {
   Task& task = tasks_[holder_];
   shut(task, out);
-  out.note(NoteKind::Suspending, task.spec.id, last_ - sliceStart_);
+  const Nanos ran = phase_ == Phase::Running ? last_ - sliceStart_ : Nanos(0);
+  out.note(NoteKind::Suspending, task.spec.id, ran);
   if (task.wants) task.meter.beginHeld(last_);
   phase_ = Phase::Settling;
   lingerEnd_ = kNever;
@@ -239,24 +243,27 @@ void Arbiter::drop(std::uint32_t slot, Decisions& out) {
   finish(out);
 }
 
-void Arbiter::endLate(std::uint32_t slot) {
+// Charges what still runs of an overrun, up to now. It goes on until the late hold settles or the
+// task has a slice again.
+void Arbiter::chargeLate(std::uint32_t slot) {
   Task& task = tasks_[slot];
-  if (!task.late) return;
-  task.late = false;
+  if (!task.late || task.lateSince >= last_) return;
   task.meter.chargeDebt(last_ - task.lateSince, last_);
+  task.lateSince = last_;
   if (!queue_.contains(slot)) return;
   queue_.erase(slot);
   enqueue(slot);
 }
 
-// Ends a quarantine; what still runs of the overrun is charged on.
+void Arbiter::endLate(std::uint32_t slot) {
+  chargeLate(slot);
+  tasks_[slot].late = false;
+}
+
 void Arbiter::release(std::uint32_t slot, Decisions& out) {
   Task& task = tasks_[slot];
   if (!task.quarantined) return;
-  if (task.late) {
-    task.meter.chargeDebt(last_ - task.lateSince, last_);
-    task.lateSince = last_;
-  }
+  chargeLate(slot);
   task.quarantined = false;
   out.note(NoteKind::QuarantineOver, task.spec.id);
   if (task.wants) enqueue(slot);
@@ -326,7 +333,7 @@ void Arbiter::refreshDeadline() {
     if (other != nullptr || pendingPolicy_ || lowers) deadline_ = std::min(deadline_, sliceEnd_);
     deadline_ = std::min(deadline_, std::max(queue_.nextReady(), sliceEnd_));
     const Nanos least = sliceStart_ + config_.sliceMin;
-    const bool woke = other != nullptr && tasks_[other->slot].wantSince >= sliceStart_;
+    const bool woke = other != nullptr && wokeInSlice(tasks_[other->slot]);
     if (woke && last_ < least) deadline_ = std::min(deadline_, least);
   }
 }

@@ -13,8 +13,9 @@ bool RunQueue::Entry::before(const Entry& other) const {
   return id < other.id;
 }
 
-bool RunQueue::contains(std::uint32_t slot) const {
-  return slot < position_.size() && position_[slot] != kNone;
+const RunQueue::Entry* RunQueue::find(std::uint32_t slot) const {
+  if (slot >= position_.size() || position_[slot] == kNone) return nullptr;
+  return &entries_[position_[slot]];
 }
 
 void RunQueue::insert(const Entry& entry, Nanos now) {
@@ -30,11 +31,10 @@ void RunQueue::erase(std::uint32_t slot) {
   if (!contains(slot)) return;
   const std::uint32_t index = position_[slot];
   const std::uint32_t tail = static_cast<std::uint32_t>(entries_.size() - 1);
-  if (best_ == index) {
+  if (best_ == index || entries_[index].readyAt == nextReady_) {
     stale_ = true;
-  } else if (best_ == tail) {
-    best_ = index;
   }
+  if (best_ == tail) best_ = index;
   entries_[index] = entries_[tail];
   position_[entries_[index].slot] = index;
   entries_.pop_back();

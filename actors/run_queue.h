@@ -25,7 +25,8 @@ class RunQueue {
   };
 
   bool empty() const { return entries_.empty(); }
-  bool contains(std::uint32_t slot) const;
+  bool contains(std::uint32_t slot) const { return find(slot) != nullptr; }
+  const Entry* find(std::uint32_t slot) const;
   void insert(const Entry& entry, Nanos now);
   void erase(std::uint32_t slot);  // harmless if it is not there
   std::vector<Entry> takeAll();    // leaves the queue empty

@@ -6,8 +6,12 @@ namespace qgpu {
 
 ArbiterModel::ArbiterModel(ArbiterConfig config, std::vector<ModelTask> tasks, std::uint64_t seed,
                            Nanos jitter)
-    : config_(config), tasks_(std::move(tasks)), states_(tasks_.size()), random_(seed),
-      jitter_(jitter), arbiter_(config, Nanos(0)) {
+    : config_(config),
+      tasks_(std::move(tasks)),
+      states_(tasks_.size()),
+      random_(seed),
+      jitter_(jitter),
+      arbiter_(config, Nanos(0)) {
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     states_[i].submitAt = tasks_[i].startAt;
     out_.clear();

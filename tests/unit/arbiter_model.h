@@ -13,11 +13,11 @@ namespace qgpu {
 
 struct ModelTask {
   ArbiterTask spec;
-  Nanos kernel = millis(1);      // card time of one piece of work
-  Nanos gap{0};                  // from its end to the next submit; 0: always busy
-  Nanos settle{0};               // from hold to settled
-  Nanos startAt{0};              // first submit
-  Nanos pauseAt = kNever;        // wants nothing in [pauseAt, resumeAt)
+  Nanos kernel = millis(1);  // card time of one piece of work
+  Nanos gap{0};              // from its end to the next submit; 0: always busy
+  Nanos settle{0};           // from hold to settled
+  Nanos startAt{0};          // first submit
+  Nanos pauseAt = kNever;    // wants nothing in [pauseAt, resumeAt)
   Nanos resumeAt = kNever;
 };
 
@@ -41,11 +41,11 @@ class ArbiterModel {
 
  private:
   struct State {
-    bool open = false;           // the gate word
-    bool wants = false;          // as told to the arbiter
-    bool working = false;        // a kernel is unfinished (it stands still while held)
-    Nanos left{0};               // of the kernel
-    Nanos submitAt{0};           // next submit, if not working
+    bool open = false;     // the gate word
+    bool wants = false;    // as told to the arbiter
+    bool working = false;  // a kernel is unfinished (it stands still while held)
+    Nanos left{0};         // of the kernel
+    Nanos submitAt{0};     // next submit, if not working
     Nanos settleAt = kNever;
     std::uint32_t settleEpoch = 0;
     Nanos worked{0};

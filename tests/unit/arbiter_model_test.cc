@@ -1,8 +1,8 @@
 // Long runs of the closed loop: the shares that tenants really get.
 
-#include <gtest/gtest.h>
-
 #include "tests/unit/arbiter_model.h"
+
+#include <gtest/gtest.h>
 
 namespace qgpu {
 namespace {
@@ -81,8 +81,7 @@ TEST(ArbiterLoop, InteractiveTenantGetsAFifthBesideTwoBatchTenants) {
 }
 
 TEST(ArbiterLoop, OfflineWorkGetsNearlyAllOfTheTimeThatOnlineLeaves) {
-  std::vector<ModelTask> tasks{tenant(1, 0, TaskClass::Online),
-                               tenant(2, 500, TaskClass::Offline)};
+  std::vector<ModelTask> tasks{tenant(1, 0, TaskClass::Online), tenant(2, 500, TaskClass::Offline)};
   tasks[0].kernel = millis(5);
   tasks[0].gap = millis(400);
   ArbiterModel model(ArbiterConfig{}, tasks);

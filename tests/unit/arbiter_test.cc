@@ -3,7 +3,6 @@
 #include "actors/arbiter.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 
 namespace qgpu {
@@ -135,6 +134,374 @@ TEST_F(ArbiterCase, ALoneTaskThatWantsNothingIsParkedAndResumesWithoutAHold) {
   EXPECT_EQ(after(millis(1)), "open 1 notify");
   EXPECT_EQ(view(kA).used, millis(1) + micros(500));
   EXPECT_EQ(busy(kA), "open 1");
+}
+
+TEST_F(ArbiterCase, A1_ParkedGateIsHeldBeforeAnotherOpens) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  quiet(kA);
+  EXPECT_EQ(after(millis(1)), "open 1 notify");
+  EXPECT_EQ(busy(kB), "hold 1");
+  EXPECT_EQ(settle(kA), "open 2");
+}
+
+TEST_F(ArbiterCase, A2_NeverShutsAnOnlineGate) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  EXPECT_EQ(busy(kOn), "hold 1, open 9");
+  settle(kA);
+  now += seconds(60);
+  EXPECT_EQ(after(Nanos(0)), "");
+  EXPECT_TRUE(view(kOn).gateOpen);
+  died(kOn);
+  EXPECT_TRUE(view(kOn).gateOpen);
+}
+
+TEST_F(ArbiterCase, A3_LastRetiredWorkOfAnyOnlineTaskPutsTheOthersOff) {
+  join(kOn, TaskClass::Online);
+  join(kC, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  busy(kOn);
+  EXPECT_EQ(busy(kC), "open 3");
+  busy(kA);
+  quiet(kC);
+  now += millis(300);
+  EXPECT_EQ(after(Nanos(0)), "");
+  quiet(kOn);
+  now += millis(60);
+  quiet(kC);  // seen again: it retired work of which no word had come
+  EXPECT_EQ(after(millis(99)), "");
+  EXPECT_EQ(after(millis(1)), "open 9 notify, open 3 notify, open 1 contended");
+}
+
+TEST_F(ArbiterCase, A3_OnlineWorkThatEndedLongAgoReleasesTheCardAtOnce) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  busy(kOn);
+  busy(kA);
+  now += millis(500);
+  out.clear();
+  arbiter.quiet(kOn, now - millis(200), now, out);
+  EXPECT_EQ(out.gates.size(), 2u);
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Running, kA));
+}
+
+TEST_F(ArbiterCase, A3_NothingIsHeldTwiceWhenOnlineArrivesDuringSettling) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(2)), "hold 1");
+  EXPECT_EQ(busy(kOn), "open 9");
+  EXPECT_EQ(settle(kA), "");
+}
+
+TEST_F(ArbiterCase, A10_AnOldEpochChangesNothing) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(2)), "hold 1");
+  const std::uint64_t before = arbiter.digest();
+  EXPECT_EQ(settleEpoch(kA, lastHold - 1), "");
+  EXPECT_EQ(settleEpoch(kB, lastHold), "");
+  EXPECT_EQ(arbiter.digest(), before);
+  EXPECT_EQ(settle(kA), "open 2 contended");
+  EXPECT_EQ(settle(kA), "");
+}
+
+TEST_F(ArbiterCase, A10_EpochsGoOnFromTheFirstAndSkipZeroWhenTheyWrap) {
+  arbiter = Arbiter(ArbiterConfig{}, now, UINT32_MAX);
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  EXPECT_EQ(out.gates.at(0).epoch, UINT32_MAX);
+  died(kA);
+  EXPECT_EQ(out.gates.at(0).epoch, 1u);
+}
+
+TEST_F(ArbiterCase, A11_AHolderThatDiesPassesTheCardOnInTheSameTurn) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(died(kA), "hold 1, open 2");
+  EXPECT_EQ(settle(kA), "");
+}
+
+TEST_F(ArbiterCase, A11_AHolderThatLeavesWhileItSettlesPassesTheCardOn) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  EXPECT_EQ(leave(kA), "open 2");
+  EXPECT_FALSE(arbiter.task(kA, now).has_value());
+}
+
+TEST_F(ArbiterCase, A11_AHolderThatDoesNotSettleCostsItselfAndNotTheCard) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  EXPECT_EQ(after(millis(100) - Nanos(1)), "");
+  EXPECT_EQ(after(Nanos(1)), "open 2");
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Overrun, kA));
+  EXPECT_TRUE(view(kA).quarantined);
+  quiet(kB);
+  after(millis(10));
+  EXPECT_FALSE(view(kA).gateOpen) << "nobody else wants the card, and still it is not granted";
+  EXPECT_EQ(arbiter.card(now).overruns, 1u);
+}
+
+TEST_F(ArbiterCase, A11_QuarantineEndsAtTheNextRetirementAndTheOverrunIsCharged) {
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  join(kOn, TaskClass::Online);
+  busy(kOn);
+  EXPECT_EQ(after(millis(100)), "");
+  EXPECT_TRUE(view(kA).quarantined);
+  now += millis(400);
+  retired(kA);
+  EXPECT_TRUE(noted(ArbiterNote::Kind::QuarantineOver, kA));
+  EXPECT_FALSE(view(kA).quarantined);
+  EXPECT_EQ(view(kA).overrun, millis(500));
+  now += millis(50);
+  settle(kA);
+  EXPECT_EQ(view(kA).overrun, millis(550)) << "what still ran after the retirement is charged too";
+  now += millis(50);
+  EXPECT_EQ(view(kA).overrun, millis(550));
+}
+
+TEST_F(ArbiterCase, A11_ALongMeasuredSettlingWidensTheBoundButNotForEver) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  now += millis(50);
+  settle(kA);
+  for (int i = 0; i < 8 && !noted(ArbiterNote::Kind::Suspending, kA); ++i) {
+    after(arbiter.nextDeadline() - now);
+    if (noted(ArbiterNote::Kind::Suspending, kB)) settle(kB);
+  }
+  ASSERT_TRUE(noted(ArbiterNote::Kind::Suspending, kA));
+  EXPECT_EQ(arbiter.nextDeadline(), now + millis(200));
+}
+
+TEST_F(ArbiterCase, A12_AHoldIsFollowedByOneTerminalNote) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Suspending, kA));
+  settle(kA);
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Suspended, kA));
+  EXPECT_TRUE(noted(ArbiterNote::Kind::Running, kB));
+}
+
+TEST_F(ArbiterCase, A12_TheHolderIsProtectedForTheLeastSlice) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  now += millis(1);
+  EXPECT_EQ(busy(kB), "open 1 contended");
+  EXPECT_EQ(after(millis(1) - Nanos(1)), "");
+  EXPECT_EQ(after(Nanos(1)), "hold 1");
+}
+
+TEST_F(ArbiterCase, A9_EachNanosecondHasOneLabel) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  now += millis(10);  // idle
+  busy(kA);
+  now += millis(7);  // used
+  busy(kOn);
+  now += millis(3);  // online, and the settling of A is its own debt
+  settle(kA);
+  now += millis(20);
+  quiet(kOn);
+  quiet(kA);
+  after(millis(150));
+  const Arbiter::CardView card = arbiter.card(now);
+  EXPECT_EQ(card.used, millis(7));
+  EXPECT_EQ(card.online, millis(123));
+  EXPECT_EQ(card.idle, millis(60));
+  EXPECT_EQ(view(kA).used, millis(7));
+  EXPECT_EQ(view(kA).overrun, millis(3));
+}
+
+TEST_F(ArbiterCase, A9_ATimerThatFiresLateDoesNotLengthenALinger) {
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  quiet(kA);
+  now += seconds(1);
+  after(Nanos(0));
+  EXPECT_EQ(view(kA).used, micros(500));
+}
+
+TEST_F(ArbiterCase, A9_HeldTimeIsTimeWithoutAnOpenGate) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  after(millis(2));
+  settle(kA);
+  EXPECT_EQ(view(kB).held, millis(2));
+  now += millis(1);
+  EXPECT_EQ(view(kA).held, millis(1));
+  EXPECT_EQ(view(kB).held, millis(2));
+}
+
+TEST_F(ArbiterCase, ATaskThatSynchronisesAfterEachKernelKeepsItsSliceThroughTheLinger) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  quiet(kA);
+  now += micros(100);
+  EXPECT_EQ(busy(kA), "") << "the first gap sets the usual one";
+  quiet(kA);
+  EXPECT_EQ(after(micros(200) - Nanos(1)), "");
+  EXPECT_EQ(after(Nanos(1)), "hold 1");
+  EXPECT_EQ(settle(kA), "open 2");
+}
+
+TEST_F(ArbiterCase, ASliceThatNobodyContestsGoesOnWithoutOrders) {
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  EXPECT_EQ(arbiter.nextDeadline(), kNever);
+  EXPECT_EQ(after(seconds(5)), "");
+}
+
+TEST_F(ArbiterCase, H10_TheHoldersGateSaysWhenSomebodyElseWantsTheCard) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  EXPECT_EQ(busy(kA), "open 1");
+  EXPECT_EQ(busy(kB), "open 1 contended");
+  EXPECT_EQ(quiet(kB), "");
+  EXPECT_EQ(after(millis(2)), "open 1") << "lowered at the end of the slice, not at once";
+}
+
+TEST_F(ArbiterCase, H11_SavedCreditIsAtMostOneSlice) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  now += seconds(30);  // B could have had half of this
+  EXPECT_EQ(busy(kB), "hold 1");
+  settle(kA);
+  Nanos alone{0};
+  while (!view(kA).gateOpen) {
+    after(millis(1));
+    alone += millis(1);
+    if (noted(ArbiterNote::Kind::Suspending, kB)) settle(kB);
+  }
+  EXPECT_LE(alone, ArbiterConfig{}.sliceMax + ArbiterConfig{}.sliceMin);
+}
+
+TEST_F(ArbiterCase, A6_ABorrowerWithoutShareGivesWayAtOnce) {
+  policy(Policy::BurstShare);
+  join(kA, TaskClass::Offline, 0);
+  join(kB, TaskClass::Offline, 500);
+  EXPECT_EQ(busy(kA), "open 1");
+  now += micros(1);
+  EXPECT_EQ(busy(kB), "hold 1");
+  EXPECT_EQ(settle(kA), "open 2 contended");
+  EXPECT_EQ(after(seconds(1)), "") << "without a share it has only idle time";
+}
+
+TEST_F(ArbiterCase, A4_ATaskAloneIsHeldAtItsShareAndGrantedAgainInTime) {
+  policy(Policy::FixedShare);
+  join(kA, TaskClass::Ordinary, 300);
+  busy(kA);
+  const Nanos start = now;
+  EXPECT_EQ(after(Nanos(42'857'142)), "hold 1") << "30 ms of bucket at 0.7 ns per ns";
+  EXPECT_EQ(settle(kA), "");
+  EXPECT_GT(arbiter.nextDeadline(), now);
+  const Nanos again = arbiter.nextDeadline();
+  EXPECT_EQ(after(again - now), "open 1");
+  EXPECT_LE(view(kA).used, scale(now - start, Permille(300)) + ArbiterConfig{}.sliceMax);
+}
+
+TEST_F(ArbiterCase, A4_AShareOfNothingNeverRunsUnderFixedShare) {
+  policy(Policy::FixedShare);
+  join(kA, TaskClass::Offline, 0);
+  EXPECT_EQ(busy(kA), "");
+  EXPECT_EQ(arbiter.nextDeadline(), kNever);
+  EXPECT_EQ(policy(Policy::BestEffort), "open 1");
+}
+
+TEST_F(ArbiterCase, ANewPolicyTakesEffectAtTheEndOfTheRunningSlice) {
+  join(kA, TaskClass::Ordinary, 300);
+  busy(kA);
+  now += millis(1);
+  EXPECT_EQ(policy(Policy::FixedShare), "");
+  EXPECT_EQ(arbiter.card(now).policy, Policy::BestEffort);
+  after(millis(1));
+  EXPECT_EQ(arbiter.card(now).policy, Policy::FixedShare);
+}
+
+TEST_F(ArbiterCase, AWholeCardIsNeverHeld) {
+  ArbiterTask whole;
+  whole.id = kA;
+  whole.exclusive = true;
+  whole.share = kWholeCard;
+  out.clear();
+  arbiter.join(whole, now, out);
+  ASSERT_EQ(out.gates.size(), 1u);
+  EXPECT_TRUE(out.gates[0].notify);
+  EXPECT_EQ(policy(Policy::FixedShare), "");
+  EXPECT_EQ(busy(kA), "open 1");
+  EXPECT_EQ(after(seconds(10)), "");
+  quiet(kA);
+  EXPECT_EQ(after(millis(1)), "open 1 notify");
+  EXPECT_EQ(view(kA).used, seconds(10) + micros(500));
+  busy(kA);
+  EXPECT_EQ(died(kA), "open 1 notify");
+  EXPECT_EQ(leave(kA), "hold 1");
+}
+
+TEST_F(ArbiterCase, WordsAboutUnknownTasksChangeNothing) {
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  const std::uint64_t before = arbiter.digest();
+  EXPECT_EQ(busy(kC) + quiet(kC) + settleEpoch(kC, 1) + died(kC) + leave(kC) + retired(kC), "");
+  EXPECT_EQ(arbiter.digest(), before);
+}
+
+TEST_F(ArbiterCase, TimesFromTheFutureAndThePastAreReadAsNow) {
+  join(kA, TaskClass::Ordinary);
+  out.clear();
+  arbiter.busy(kA, now + seconds(9), now, out);
+  arbiter.quiet(kA, Nanos(INT64_MIN), now - seconds(1), out);
+  arbiter.busy(kA, Nanos(INT64_MAX), now, out);
+  arbiter.settled(kA, 1, Nanos(INT64_MIN), now, out);
+  arbiter.expire(Nanos(INT64_MAX), out);
+  const Arbiter::CardView card = arbiter.card(kNever);
+  EXPECT_EQ(card.used + card.idle + card.online, kNever / 2 - now);
+}
+
+TEST_F(ArbiterCase, ACardHoldsAThousandTasksInTurn) {
+  for (std::uint64_t i = 1; i <= Arbiter::kTasksMax; ++i) {
+    join(TaskId{i}, TaskClass::Ordinary, 1);
+    busy(TaskId{i});
+  }
+  std::uint64_t turns = 0;
+  for (int i = 0; i < 3000; ++i) {
+    after(arbiter.nextDeadline() - now);
+    for (const ArbiterNote& note : std::vector<ArbiterNote>(out.notes)) {
+      if (note.kind == ArbiterNote::Kind::Suspending) settle(note.task);
+    }
+  }
+  for (std::uint64_t i = 1; i <= Arbiter::kTasksMax; ++i) {
+    EXPECT_GE(view(TaskId{i}).turns, 1u);
+    turns += view(TaskId{i}).turns;
+  }
+  EXPECT_GE(turns, 2000u);
 }
 
 }  // namespace
