@@ -162,10 +162,8 @@ Pass admitSlow(std::uint32_t gate, std::uint64_t estimateNs, MayBlock mayBlock) 
   return pass;
 }
 
-void retireSlow(std::uint64_t retired, std::uint32_t gate) {
+void retireSlow(std::uint64_t retired, std::uint32_t gate, std::uint64_t now) {
   qgpu_slot& slot = *session.slot;
-  const std::uint64_t now = nowNs();
-  storeRelaxed(slot.last_retire_ns, now);
   if (session.online || loadShared(slot.admitted) != retired) return;
   if (!(gate & QGPU_GATE_OPEN)) {
     ringDoorbell();  // settled: the manager waits for exactly this

@@ -25,15 +25,9 @@ struct Pass {
 };
 
 Pass admitSlow(std::uint32_t gate, std::uint64_t estimateNs, MayBlock mayBlock);
-void retireSlow(std::uint64_t retired, std::uint32_t gate);
+void retireSlow(std::uint64_t retired, std::uint32_t gate, std::uint64_t nowNs);
 void wakeWindowWaiters();
 extern std::atomic<std::uint32_t> windowWaiters;
-
-// Stores a coarse time at most every 50 us, so that the line is not written by each launch.
-inline void stampCoarse(std::uint64_t& word) {
-  std::uint64_t now = coarseNs();
-  if (now - loadRelaxed(word) >= kStampEveryNs) storeRelaxed(word, now);
-}
 
 // estimateNs: how long the work takes, or kUnknownEstimate. The process must be attached.
 inline Pass admit(std::uint64_t estimateNs, MayBlock mayBlock) {
@@ -43,21 +37,24 @@ inline Pass admit(std::uint64_t estimateNs, MayBlock mayBlock) {
   if ((gate & kGateFastMask) != QGPU_GATE_OPEN) [[unlikely]] {
     return admitSlow(gate, estimateNs, mayBlock);
   }
-  stampCoarse(slot.last_submit_ns);
+  // At most every 50 us, so that not every launch writes the time.
+  std::uint64_t now = coarseNs();
+  if (now - loadRelaxed(slot.last_submit_ns) >= kStampEveryNs) {
+    storeRelaxed(slot.last_submit_ns, now);
+  }
   return {true, 0};
 }
 
-// `count` launches are finished; `windowNs` is the sum of what their passes occupied.
-inline void retire(std::uint64_t count, std::uint64_t windowNs) {
+// `count` launches were found finished at `nowNs`; `windowNs` is the sum of what their passes
+// occupied. The time is handed in because who finds a batch finished has read the clock already.
+inline void retire(std::uint64_t count, std::uint64_t windowNs, std::uint64_t nowNs) {
   qgpu_slot& slot = *session.slot;
   std::uint64_t retired = shared(slot.retired).fetch_add(count, std::memory_order_seq_cst) + count;
+  storeRelaxed(slot.last_retire_ns, nowNs);
   if (windowNs) shared(slot.window_used_ns).fetch_sub(windowNs);
   std::uint32_t gate = loadShared(session.gate->gate);
-  if (session.online || (gate & kGateFastMask) != QGPU_GATE_OPEN) [[unlikely]] {
-    retireSlow(retired, gate);
-  } else {
-    stampCoarse(slot.last_retire_ns);
-  }
+  if ((gate & kGateFastMask) != QGPU_GATE_OPEN) [[unlikely]]
+    retireSlow(retired, gate, nowNs);
   if (windowWaiters.load(std::memory_order_relaxed)) [[unlikely]]
     wakeWindowWaiters();
 }

@@ -28,7 +28,7 @@ cl_int gated(cl_command_queue queue, const Work& work, Blocking blocking, MayBlo
   if (blocking == Blocking::kYes) {
     std::uint64_t mark = isInOrder(queue) ? syncMark(queue) : 0;
     cl_int rc = enqueue(out);
-    retire(1, pass.windowNs);
+    retire(1, pass.windowNs, nowNs());
     if (rc == CL_SUCCESS) {
       shared(session.slot->launches).fetch_add(1, std::memory_order_relaxed);
       synced(queue, mark);
@@ -38,7 +38,7 @@ cl_int gated(cl_command_queue queue, const Work& work, Blocking blocking, MayBlo
   cl_event event = nullptr;
   cl_int rc = enqueue(&event);
   if (rc != CL_SUCCESS || !event) {
-    retire(1, pass.windowNs);
+    retire(1, pass.windowNs, nowNs());
     return rc;
   }
   if (out) driver->clRetainEvent(*out = event);

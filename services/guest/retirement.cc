@@ -146,9 +146,8 @@ void learnFrom(const Batch& batch, std::uint64_t elapsed) {
   }
 }
 
-void account(Batch& batch) {
+void account(Batch& batch, std::uint64_t now) {
   if (batch.count == 0) return;
-  const std::uint64_t now = nowNs();
   std::uint64_t window = 0, gpu = 0;
   for (int i = 0; i < batch.count; ++i) {
     const Launch& l = batch.launch[i];
@@ -164,7 +163,7 @@ void account(Batch& batch) {
     qgpu_slot& slot = *session.slot;
     shared(slot.launches).fetch_add(count, std::memory_order_relaxed);
     if (gpu) shared(slot.gpu_ns).fetch_add(gpu, std::memory_order_relaxed);
-    retire(count, window);
+    retire(count, window, now);
   }
   inFlight.fetch_sub(count);
   for (int i = 0; i < batch.count; ++i) driver->clReleaseEvent(batch.launch[i].event);
@@ -214,10 +213,11 @@ void collect(Queue& q, std::uint64_t until) {
     } else {
       takeOutOfOrder(q, batch, until);
     }
-    if (batch.count) q.lastRetireNs = nowNs();
+    const std::uint64_t now = batch.count ? nowNs() : 0;
+    if (batch.count) q.lastRetireNs = now;
     bool more = batch.full();
     q.lock.unlock();
-    account(batch);
+    account(batch, now);
     if (!more) return;
     q.lock.lock();
   }
@@ -262,7 +262,7 @@ void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work) 
   if (!q || (q->next - q->first == q->capacity && !grow(*q))) {
     // Out of memory: the launch can't be followed, so it is called finished at once.
     if (q) q->lock.unlock();
-    retire(1, pass.windowNs);
+    retire(1, pass.windowNs, nowNs());
     driver->clReleaseEvent(event);
     return;
   }
