@@ -14,7 +14,7 @@ constexpr std::size_t kOrdinaryRingWords = 1 << 16;  // 512 KiB: some thousand m
 constexpr std::size_t kControlRingWords = 1 << 13;   // 64 KiB: some hundred
 constexpr int kTurnsPerPump = 512;                   // then descriptors and timers get their turn
 constexpr Nanos kPumpMax = micros(500);              // likewise
-constexpr int kOrdinaryBatch = 8;                    // between two looks at the control lane
+constexpr int kOrdinaryBatch = 16;                   // between two looks at the control lane
 constexpr std::uint32_t kPublishEvery = 32;          // ordinary messages to other loops
 
 constexpr std::uint32_t indexOf(ActorId id) {
@@ -245,7 +245,7 @@ void Dispatcher::finishSend() {
     commitToRing(ordinary ? channel.ordinary.ring : channel.control.ring);
     if (ordinary && sending_.home != self_) ++unpublished_;
     if (ordinary && sending_.home == self_ && turnOf_ == ActorId::kNobody) {
-      channel.ordinary.ring.publish();
+      channel.ordinary.ring.publishToSelf();
     }
   }
   if (!ordinary) publishControl(sending_.home);
@@ -283,7 +283,12 @@ void Dispatcher::push(Channel& channel, Lane lane, const Record& record, std::ui
 }
 
 void Dispatcher::publishControl(std::uint32_t loop) {
-  if (channelTo(loop).control.ring.publish() && loop != self_) wakeIfAsleep(loop);
+  MailboxRing& ring = channelTo(loop).control.ring;
+  if (loop == self_) {
+    ring.publishToSelf();
+  } else if (ring.publish()) {
+    wakeIfAsleep(loop);
+  }
 }
 
 void Dispatcher::publishOrdinary() {
@@ -360,8 +365,8 @@ void Dispatcher::turn() {
     const int ordinary = drainOrdinary(std::min(budget, kOrdinaryBatch));
     budget -= ordinary;
     if (urgent + ordinary == 0) break;
+    if (unpublished_ > 0) publishOrdinary();
   }
-  publishOrdinary();
   wakeSendersThatWait();
 }
 
@@ -452,7 +457,7 @@ void Dispatcher::endTurn(ActorId self) {
     for (OwnedMessage& message : turnHeld_) gate_.hold(self, std::move(message));
     turnHeld_.clear();
   }
-  channelTo(self_).ordinary.ring.publish();
+  channelTo(self_).ordinary.ring.publishToSelf();
   if (unpublished_ >= kPublishEvery) publishOrdinary();
 }
 

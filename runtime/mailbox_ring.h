@@ -77,12 +77,17 @@ class MailboxRing {
     write_ += even + kRecordWords;
   }
 
-  // True if there was something new.
+  // True if there was something new. The order of its store pairs with a sleeper's empty().
   bool publish() {
     if (published_ == write_) return false;
     published_ = write_;
-    tail_.store(write_, std::memory_order_seq_cst);  // pairs with the sleeper's load
+    tail_.store(write_, std::memory_order_seq_cst);
     return true;
+  }
+  // Where producer and consumer are one thread there is nobody to order with.
+  void publishToSelf() {
+    published_ = write_;
+    tail_.store(write_, std::memory_order_relaxed);
   }
 
   std::uint64_t mark() const { return write_; }

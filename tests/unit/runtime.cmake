@@ -1,6 +1,14 @@
+qgpu_test(runtime_loop_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/loop_test.cc
+  LIBS qgpu_runtime
+  LABELS unit)
 qgpu_test(runtime_dispatcher_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/dispatcher_test.cc
   LIBS qgpu_runtime
+  LABELS unit)
+qgpu_test(runtime_fixture_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/fixture_test.cc
+  LIBS qgpu_testing
   LABELS unit)
 qgpu_test(runtime_kj_bridge_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kj_bridge_test.cc
