@@ -18,6 +18,7 @@ void TaskActor::reset() {
   fault_.clear();
   faultOwed_ = false;
   factOwed_ = false;
+  asks_.clear();
 }
 
 void TaskActor::tellFact(Turn& turn) {
@@ -95,6 +96,7 @@ void TaskActor::onUsed(schema::Used::Reader used, Turn& turn) {
   use_.memPeak = std::max({use_.memPeak, used.getMemPeak(), used.getMemBytes()});
   use_.launches = std::max(use_.launches, used.getLaunches());
   use_.gpuNs = std::max(use_.gpuNs, used.getGpuNs());
+  reportAll(turn);
   const std::string fault = text(used.getFault()).substr(0, kFaultMax);
   if (fault.empty() || fault == fault_) return;
   fault_ = fault;
@@ -102,9 +104,29 @@ void TaskActor::onUsed(schema::Used::Reader used, Turn& turn) {
   tellFact(turn);
 }
 
+// Counters are read from the report page for each question, while there is somebody to count.
 void TaskActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {
   if (task_ == 0) return;
-  const auto corr = asked.getCorr();
+  const auto ask = [](schema::Envelope::Builder envelope) { envelope.initReportAsked(); };
+  if (processes_.empty() || asks_.size() >= kAsksMax ||
+      turn.send(attach_, ask) == SendResult::Refused) {
+    return report(asked.getCorr(), turn);
+  }
+  asks_.push_back(asked.getCorr());
+  if (asks_.size() > 1) return;
+  turn.after(kUseMax, [task = task_](schema::Envelope::Builder envelope) {
+    auto tick = envelope.initTick();
+    tick.setKind(static_cast<std::uint32_t>(TickKind::Report));
+    tick.setValue(task);
+  });
+}
+
+void TaskActor::reportAll(Turn& turn) {
+  for (const std::uint64_t corr : asks_) report(corr, turn);
+  asks_.clear();
+}
+
+void TaskActor::report(std::uint64_t corr, Turn& turn) {
   // A refusal is the node's own full mailbox: it answers with the last report instead.
   static_cast<void>(turn.send(node_, [this, corr](schema::Envelope::Builder envelope) {
     auto report = envelope.initTaskReport();
@@ -121,7 +143,9 @@ void TaskActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {
 }
 
 void TaskActor::onTick(schema::Tick::Reader tick, Turn& turn) {
-  if (!mine(tick.getValue()) || !factOwed_) return;
+  if (!mine(tick.getValue())) return;
+  if (TickKind{tick.getKind()} == TickKind::Report) return reportAll(turn);
+  if (!factOwed_) return;
   factOwed_ = false;
   tellFact(turn);
 }

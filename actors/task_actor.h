@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "actors/task_states.h"
 #include "actors/words.h"
@@ -23,7 +24,11 @@ class TaskActor final : public Actor {
   static constexpr std::size_t kFaultMax = 160;      // characters of a fault that are passed on
   static constexpr Nanos kResend = millis(20);       // of a fact that the node's mailbox refused
 
-  explicit TaskActor(ActorId node) : node_(node) {}
+  static constexpr Nanos kUseMax = millis(200);      // then a report goes with the counters at hand
+  static constexpr std::size_t kAsksMax = 32;        // reports that wait for fresh counters
+
+  // `attach`: the gate port, which reads the counters of a task's report page when asked.
+  TaskActor(ActorId node, ActorId attach) : node_(node), attach_(attach) {}
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -44,9 +49,14 @@ class TaskActor final : public Actor {
  private:
   void reset();
   void tellFact(Turn& turn);
+  void report(std::uint64_t corr, Turn& turn);
+  void reportAll(Turn& turn);
   bool mine(std::uint64_t task) const { return task != 0 && task == task_; }
 
+  enum class TickKind : std::uint32_t { Fact, Report };
+
   const ActorId node_;
+  const ActorId attach_;
   TaskStates states_;
   std::uint64_t task_ = 0;                            // 0: the slot is free
   TaskPhase cardWord_ = TaskPhase::Attached;          // what the card said last; Attached: nothing
@@ -54,6 +64,7 @@ class TaskActor final : public Actor {
   TaskFigures use_;
   std::string fault_;                                 // the last one seen
   bool faultOwed_ = false;                            // the node was not told of it yet
+  std::vector<std::uint64_t> asks_;                   // correlation ids of reports that wait
   bool factOwed_ = false;                             // a fact was refused; a timer runs
 };
 

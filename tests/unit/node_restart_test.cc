@@ -1,0 +1,159 @@
+#include <gtest/gtest.h>
+
+#include "tests/unit/actors_world.h"
+
+namespace qgpu {
+namespace {
+
+using testing::heard;
+using testing::World;
+using testing::WorldOptions;
+using enum TaskClass;
+using Which = schema::Envelope::Which;
+
+// A second manager on the rows that the first one left.
+WorldOptions restarted(World& world) {
+  WorldOptions options;
+  options.incarnation = 2;
+  options.rows = world.rows();
+  return options;
+}
+
+TEST(NodeRestart, FindsTasksQuotasPolicyAndCordonsAsTheyWere) {
+  World world;
+  world.start();
+  const std::uint64_t first = world.bound(World::spec(Online, 2, 0, "sim-0"));
+  const std::uint64_t second = world.bound(World::spec(Offline, 1, 40, "sim-0"));
+  world.bound(World::spec(Ordinary, 0, 100, "sim-1"));
+  world.order([](schema::Request::Builder r) {
+    r.initPolicy().setCard("0");
+    r.getPolicy().setPolicy(schema::Policy::FIXED_SHARE);
+  });
+  world.order([](schema::Request::Builder r) { r.setCordon("1"); });
+
+  World next(restarted(world));
+  EXPECT_EQ(next.node->ledger().digest(), world.node->ledger().digest());
+  EXPECT_EQ(next.attach.heard.size(), 0u) << "nobody hears before the incarnation is committed";
+  next.start();
+  const auto before = heard(world.attach.heard, Which::TASK_KNOWN);
+  const auto after = heard(next.attach.heard, Which::TASK_KNOWN);
+  ASSERT_EQ(after.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(after[i].getTaskKnown().getTask(), before[i].getTaskKnown().getTask());
+    EXPECT_STREQ(after[i].getTaskKnown().getToken().cStr(),
+                 before[i].getTaskKnown().getToken().cStr());
+    EXPECT_EQ(after[i].getTaskKnown().getQuotaBytes(), before[i].getTaskKnown().getQuotaBytes());
+  }
+  const auto chosen = heard(next.cards[0]->heard, Which::POLICY_CHOSEN);
+  ASSERT_EQ(chosen.size(), 1u);
+  EXPECT_EQ(chosen[0].getPolicyChosen().getPolicy(), schema::Policy::FIXED_SHARE);
+  const auto joined = heard(next.cards[0]->heard, Which::JOINED);
+  ASSERT_EQ(joined.size(), 2u);
+  EXPECT_EQ(joined[0].getJoined().getTask(), first);
+  EXPECT_EQ(joined[1].getJoined().getTask(), second);
+  EXPECT_EQ(next.order(World::bind(World::spec(Ordinary, 1, 10, "sim-1"))), "cordoned");
+}
+
+TEST(NodeRestart, A10_GivesNoNumberTwice) {
+  World world;
+  world.start();
+  const std::uint64_t task = world.bound(World::spec(Ordinary, 1, 10));
+  world.order([task](schema::Request::Builder r) { r.setUnbind(task); });
+  World next(restarted(world));
+  next.start();
+  EXPECT_GT(next.bound(World::spec(Ordinary, 1, 10)), task);
+  const auto story = next.reply(next.ask([](schema::Request::Builder r) { r.setEvents(0); }));
+  std::uint64_t seq = 0;
+  bool old = false;
+  for (const auto event : story.getEvents()) {
+    EXPECT_GT(event.getSeq(), seq);
+    seq = event.getSeq();
+    old = old || text(event.getKind()) == "task-ended";
+  }
+  EXPECT_TRUE(old) << "the audited story survives";
+}
+
+TEST(NodeRestart, P6_RemembersTheRequestsOfBoundTasks) {
+  World world;
+  world.start();
+  TaskSpec spec = World::spec(Ordinary, 1, 10);
+  spec.requestId = "again";
+  const std::uint64_t task = world.bound(spec);
+  World next(restarted(world));
+  next.start();
+  EXPECT_EQ(next.bound(spec), task);
+  EXPECT_EQ(next.node->tasks(), 1u);
+}
+
+TEST(NodeRestart, GoesOnWithAnEviction) {
+  World world;
+  world.start();
+  const std::uint64_t task = world.bound(World::spec(Ordinary, 1, 10));
+  world.attached(task);
+  world.order([task](schema::Request::Builder r) { r.setEvict(task); });
+  World next(restarted(world));
+  next.start();
+  EXPECT_EQ(next.attach.heard.count(Which::TASK_CLOSED), 1u);
+  next.fixture.advance(seconds(6));   // no process came back
+  EXPECT_EQ(next.node->tasks(), 0u);
+  EXPECT_EQ(next.taskRows(), 0u);
+}
+
+TEST(NodeRestart, GoesOnWithADrain) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 1, 10, "sim-0"));
+  world.fixture.journal().holdCommits();
+  world.ask([](schema::Request::Builder r) { r.setDrain("sim-0"); });
+  world.fixture.journal().commitNext();   // the mark is durable, the eviction is not
+  world.fixture.dropPending();
+  const WorldOptions options = restarted(world);
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->tasks(), 0u);
+  EXPECT_EQ(next.node->ledger().mark(0), CardMark::Draining);
+}
+
+TEST(NodeRestart, GivesUpATaskWhoseCardIsGoneAndKeepsTheOthers) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 1, 10, "sim-1"));
+  const std::uint64_t kept = world.bound(World::spec(Ordinary, 1, 10, "sim-0"));
+  WorldOptions options = restarted(world);
+  options.cards = 1;
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->tasks(), 1u);
+  EXPECT_NE(next.node->ledger().placement(TaskId{kept}), nullptr);
+  bool told = false;
+  const auto story = next.reply(next.ask([](schema::Request::Builder r) { r.setEvents(0); }));
+  for (const auto event : story.getEvents()) told = told || text(event.getKind()) == "task-lost";
+  EXPECT_TRUE(told);
+}
+
+TEST(NodeRestart, StopsNobodyBecauseTheRulesChanged) {
+  World world;
+  world.start();
+  world.bound(World::spec(Online, 2, 0));
+  world.bound(World::spec(Offline, 2, 40));
+  WorldOptions options = restarted(world);
+  options.mixed = false;
+  options.tasksMax = 1;
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->tasks(), 2u);
+  EXPECT_EQ(next.order(World::bind(World::spec(Online, 1, 0))), "infeasible");
+}
+
+TEST(NodeRestart, StartsOnceStorageTakesItsRow) {
+  World world;
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.start();
+  EXPECT_EQ(world.order(World::bind(World::spec(Ordinary, 1, 10))), "unavailable");
+  world.fixture.journal().commitAutomatically();
+  world.fixture.advance(seconds(1));
+  EXPECT_NE(world.bound(World::spec(Ordinary, 1, 10)), 0u);
+}
+
+}  // namespace
+}  // namespace qgpu
