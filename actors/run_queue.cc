@@ -7,12 +7,6 @@
 
 namespace qgpu {
 
-bool RunQueue::Entry::before(const Entry& other) const {
-  if (tier != other.tier) return tier < other.tier;
-  if (virtualTime != other.virtualTime) return virtualTime < other.virtualTime;
-  return id < other.id;
-}
-
 const RunQueue::Entry* RunQueue::find(std::uint32_t slot) const {
   if (slot >= position_.size() || position_[slot] == kNone) return nullptr;
   return &entries_[position_[slot]];
@@ -59,13 +53,23 @@ void RunQueue::consider(std::uint32_t index, Nanos now) {
 }
 
 const RunQueue::Entry* RunQueue::first(Nanos now) {
-  if (stale_ || nextReady_ <= now) {
-    best_ = kNone;
-    nextReady_ = kNever;
-    stale_ = false;
-    for (std::uint32_t i = 0; i < entries_.size(); ++i) consider(i, now);
-  }
+  if (stale_ || nextReady_ <= now) rescan(now);
   return best_ == kNone ? nullptr : &entries_[best_];
+}
+
+void RunQueue::rescan(Nanos now) {
+  stale_ = false;
+  const Entry* best = nullptr;
+  Nanos next = kNever;
+  for (const Entry& entry : entries_) {
+    if (entry.readyAt > now) {
+      next = std::min(next, entry.readyAt);
+    } else if (best == nullptr || entry.before(*best)) {
+      best = &entry;
+    }
+  }
+  best_ = best == nullptr ? kNone : static_cast<std::uint32_t>(best - entries_.data());
+  nextReady_ = next;
 }
 
 }  // namespace qgpu

@@ -21,7 +21,11 @@ class RunQueue {
     std::int64_t virtualTime = 0;  // ns; then the least of these ...
     std::uint64_t id = 0;          // ... and then of these: whoever runs falls behind anyway
     Nanos readyAt{0};              // not to be granted before; kNever: not at all
-    bool before(const Entry& other) const;
+    bool before(const Entry& other) const {
+      if (tier != other.tier) return tier < other.tier;
+      if (virtualTime != other.virtualTime) return virtualTime < other.virtualTime;
+      return id < other.id;
+    }
   };
 
   bool empty() const { return entries_.empty(); }
@@ -38,6 +42,7 @@ class RunQueue {
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   void consider(std::uint32_t index, Nanos now);
+  void rescan(Nanos now);
 
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> position_;  // by slot: index in entries_, or kNone

@@ -9,15 +9,28 @@ ArbiterModel::ArbiterModel(ArbiterConfig config, std::vector<ModelTask> tasks, s
     : config_(config),
       tasks_(std::move(tasks)),
       states_(tasks_.size()),
-      random_(seed),
+      random_(seed * 0x9e3779b97f4a7c15ull + 1),
       jitter_(jitter),
-      arbiter_(config, Nanos(0)) {
+      arbiter_(config, Nanos(0)),
+      checker_(config, Nanos(0)) {
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     states_[i].submitAt = tasks_[i].startAt;
-    out_.clear();
-    arbiter_.join(tasks_[i].spec, now_, out_);
-    obey();
+    tell(ArbiterEvent::Kind::Join, i, now_);
   }
+}
+
+void ArbiterModel::tell(ArbiterEvent::Kind kind, std::size_t index, Nanos since,
+                        std::uint32_t epoch) {
+  ArbiterEvent event;
+  event.kind = kind;
+  if (index < tasks_.size()) event.task = tasks_[index].spec.id;
+  if (kind == ArbiterEvent::Kind::Join) event.spec = tasks_[index].spec;
+  event.now = now_;
+  event.since = since;
+  event.epoch = epoch;
+  const std::string failure = checker_.run(arbiter_, event, out_);
+  if (failure_.empty() && !failure.empty()) failure_ = failure + " at " + describe(event);
+  obey();
 }
 
 Nanos ArbiterModel::charged(std::size_t index) const {
@@ -68,24 +81,19 @@ void ArbiterModel::advance(Nanos to) {
 void ArbiterModel::step() {
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     State& state = states_[i];
-    const TaskId id = tasks_[i].spec.id;
     if (state.settleAt <= now_) {
       const Nanos at = state.settleAt;
       state.settleAt = kNever;
-      out_.clear();
-      arbiter_.settled(id, state.settleEpoch, at, now_, out_);
-      obey();
+      tell(ArbiterEvent::Kind::Settled, i, at, state.settleEpoch);
     }
     if (state.working && state.open && state.left <= Nanos(0)) {
       state.working = false;
-      const Nanos gap = vary(tasks_[i].gap);
+      const Nanos gap = tasks_[i].gap == Nanos(0) ? Nanos(0) : vary(tasks_[i].gap);
       state.submitAt = now_ + gap;
       if (pausedAt(i, state.submitAt)) state.submitAt = tasks_[i].resumeAt;
       if (tasks_[i].gap > Nanos(0) || state.submitAt > now_) {
-        out_.clear();
-        arbiter_.quiet(id, now_, now_, out_);
         state.wants = false;
-        obey();
+        tell(ArbiterEvent::Kind::Quiet, i, now_);
       }
     }
     if (!state.working && state.submitAt <= now_) {
@@ -93,16 +101,12 @@ void ArbiterModel::step() {
       state.left = std::max(vary(tasks_[i].kernel), Nanos(1));
       if (!state.wants) {
         state.wants = true;
-        out_.clear();
-        arbiter_.busy(id, now_, now_, out_);
-        obey();
+        tell(ArbiterEvent::Kind::Busy, i, now_);
       }
     }
   }
   if (arbiter_.nextDeadline() <= now_) {
-    out_.clear();
-    arbiter_.expire(now_, out_);
-    obey();
+    tell(ArbiterEvent::Kind::Expire, tasks_.size(), now_);
   }
 }
 
@@ -118,7 +122,6 @@ void ArbiterModel::obey() {
       state.settleEpoch = order.epoch;
     }
   }
-  if (observe != nullptr) observe(*this, observer);
 }
 
 }  // namespace qgpu

@@ -2,12 +2,15 @@
 // A card and its tenants in miniature, closed into a loop with the arbiter: each tenant runs a
 // kernel while its gate is open, thinks for a gap, and wants again; a hold settles after a given
 // time. All of it in virtual time and in one thread, so that ten seconds of a card take
-// milliseconds and the same seed gives the same run.
+// milliseconds and the same seed gives the same run. Every answer of the arbiter is judged by the
+// checker on the way; failure() is its first complaint.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "actors/arbiter.h"
+#include "tests/unit/arbiter_checker.h"
 
 namespace qgpu {
 
@@ -35,9 +38,7 @@ class ArbiterModel {
   Nanos charged(std::size_t index) const;
   std::uint64_t orders() const { return orders_; }
 
-  // Called after each event of the arbiter, if set.
-  void (*observe)(ArbiterModel&, void*) = nullptr;
-  void* observer = nullptr;
+  const std::string& failure() const { return failure_; }
 
  private:
   struct State {
@@ -55,6 +56,7 @@ class ArbiterModel {
   Nanos nextEvent() const;
   void advance(Nanos to);
   void step();
+  void tell(ArbiterEvent::Kind kind, std::size_t index, Nanos since, std::uint32_t epoch = 0);
   void obey();
   bool pausedAt(std::size_t index, Nanos at) const;
 
@@ -65,6 +67,8 @@ class ArbiterModel {
   std::uint64_t random_;
   Nanos jitter_;
   Arbiter arbiter_;
+  ArbiterChecker checker_;
+  std::string failure_;
   Decisions out_;
   std::uint64_t orders_ = 0;
 };
