@@ -135,8 +135,9 @@ TEST(TidyRules, LookAtFormsOfFunctions) {
         "template <typename T>\nvoid h(T t) {\n", "#define X(a) { \\\n a {\nvoid k() {\n"}) {
     EXPECT_EQ(rulesBroken("services/a.cc", head + body), Rules{"function-length"}) << head;
   }
-  for (const std::string head : {"namespace a {\n", "class A {\n", "constexpr int k[] = {\n",
-                                 "extern \"C\" {\n", "enum class E {\n"}) {
+  for (const std::string head :
+       {"namespace a {\n", "class A {\n", "constexpr int k[] = {\n", "extern \"C\" {\n",
+        "enum class E {\n", "MACRO(a)\nnamespace b {\n"}) {
     EXPECT_EQ(rulesBroken("services/a.cc", head + body), Rules()) << head;
   }
   const auto functions = functionsOf("int a;\n\nint f() {\n  return '{';  // {\n}\nint g() {}\n");

@@ -72,8 +72,9 @@ bool opensFunction(std::string_view before) {
   if (before.find('(') == std::string_view::npos || before.ends_with('=')) return false;
   for (const char* word : {"namespace", "class", "struct", "union", "enum", "extern"}) {
     const auto at = findWord(before, word);
-    // `struct stat f() {` is a function all the same: its parentheses come after the word.
-    if (at == 0 && before.find('(') == std::string_view::npos) return false;
+    // A macro may stand before it; `struct stat f() {` is a function all the same.
+    const bool startsLine = at == 0 || (at != std::string_view::npos && before[at - 1] == '\n');
+    if (startsLine && before.find('(', at) == std::string_view::npos) return false;
   }
   return true;
 }
