@@ -29,15 +29,14 @@ cl_int gated(cl_command_queue queue, const Work& work, Blocking blocking, MayBlo
     std::uint64_t mark = isInOrder(queue) ? syncMark(queue) : 0;
     cl_int rc = enqueue(out);
     retire(1, pass.windowNs, nowNs());
-    if (rc == CL_SUCCESS) {
-      shared(session.slot->launches).fetch_add(1, std::memory_order_relaxed);
-      synced(queue, mark);
-    }
+    if (rc == CL_SUCCESS) shared(session.slot->launches).fetch_add(1, std::memory_order_relaxed);
+    synced(queue, mark, rc == CL_SUCCESS ? Finished::kAll : Finished::kUnknown);
     return rc;
   }
+  const bool followed = out || needsEvent(queue, pass, work);
   cl_event event = nullptr;
-  cl_int rc = enqueue(&event);
-  if (rc != CL_SUCCESS || !event) {
+  cl_int rc = enqueue(followed ? &event : nullptr);
+  if (rc != CL_SUCCESS) {
     retire(1, pass.windowNs, nowNs());
     return rc;
   }

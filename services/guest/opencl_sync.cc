@@ -44,7 +44,7 @@ cl_int CL_API_CALL setQueueProperty(cl_command_queue queue, cl_command_queue_pro
 cl_int CL_API_CALL finish(cl_command_queue queue) {
   std::uint64_t mark = syncMark(queue);
   cl_int rc = driver->clFinish(queue);
-  if (rc == CL_SUCCESS) synced(queue, mark);
+  synced(queue, mark, rc == CL_SUCCESS ? Finished::kAll : Finished::kUnknown);
   return rc;
 }
 

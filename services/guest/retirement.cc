@@ -12,14 +12,17 @@ constexpr std::size_t kBuckets = 64;
 constexpr std::uint32_t kFirstRing = 64;
 constexpr int kBatch = 64;  // events released per turn of the lock
 
+// One launch, or several of an in-order queue that nothing has asked about yet.
 struct Launch {
-  cl_event event;
+  cl_event event;  // null: finished when a later one is, or when a synchronising call says so
   std::uint64_t key;
   const void* kernel;
   std::uint64_t estimateNs;
   std::uint64_t windowNs;
-  std::uint64_t submitNs;
-  std::uint32_t gate;  // the word at submit: a time that spans a hold teaches nothing
+  std::uint64_t submitNs;  // of the first
+  std::uint32_t gate;      // the word at submit: a time that spans a hold teaches nothing
+  std::uint32_t count;
+  bool sealed;  // a marker is on its way: no further launch joins
 };
 
 // Launches of one queue, oldest first. `first` and `next` only grow.
@@ -30,22 +33,36 @@ struct Queue {
   bool inOrder = true;
   bool profiling = false;
   bool unflushed = false;
+  bool severalThreads = false;  // then the order of launches is not known exactly
+  std::uint32_t thread = 0;     // the first that launched
+  std::uint32_t syncing = 0;    // threads that wait for all of it right now
   std::uint64_t first = 0, next = 0;
   std::uint32_t capacity = 0;
   Launch* ring = nullptr;
   std::uint64_t lastRetireNs = 0;
-  Queue* sibling = nullptr;
+  Queue* sibling = nullptr;  // in its bucket, while it has a handle
+  Queue* older = nullptr;    // in the list of all
 
   Launch& at(std::uint64_t sequence) { return ring[sequence % capacity]; }
 };
 
 Mutex registryLock;  // guards the buckets and the handles
 Queue* buckets[kBuckets] = {};
+Queue* newest = nullptr;
 std::atomic<std::uint64_t> inFlight{0};
+std::atomic<std::uint32_t> pollers{0};  // threads that hold on to queues without their locks
 std::atomic<bool> reaperRuns{false};
 std::uint32_t reaperAsleep = 0;  // futex
 std::atomic<bool> stopping{false};
 std::uint32_t reaperStopped = 0;  // futex
+
+constinit thread_local std::uint32_t knownThread = 0;
+
+// The calling thread's id, asked of the kernel once.
+std::uint32_t ownThread() {
+  if (!knownThread) knownThread = threadId();
+  return knownThread;
+}
 
 std::size_t bucketOf(cl_command_queue queue) {
   auto bits = reinterpret_cast<std::uintptr_t>(queue);
@@ -74,6 +91,8 @@ Queue* addQueue(cl_command_queue handle) {
   q->profiling = properties & CL_QUEUE_PROFILING_ENABLE;
   q->sibling = buckets[bucketOf(handle)];
   buckets[bucketOf(handle)] = q;
+  q->older = newest;
+  newest = q;
   return q;
 }
 
@@ -126,18 +145,20 @@ std::uint64_t gpuTime(cl_event event) {
 
 // The time of a batch is divided by what was known before, evenly where something is new.
 void learnFrom(const Batch& batch, std::uint64_t elapsed) {
-  std::uint64_t known = 0;
+  std::uint64_t known = 0, launches = 0;
   bool allKnown = true;
   for (int i = 0; i < batch.count; ++i) {
-    if (batch.launch[i].estimateNs == kUnknownEstimate) allKnown = false;
-    if (allKnown) known += batch.launch[i].estimateNs;
+    const Launch& l = batch.launch[i];
+    launches += l.count;
+    if (l.estimateNs == kUnknownEstimate) allKnown = false;
+    if (allKnown) known += l.estimateNs * l.count;
   }
   const std::uint32_t gate = loadShared(session.gate->gate);
   for (int i = 0; i < batch.count; ++i) {
     const Launch& l = batch.launch[i];
     bool held = l.gate != gate && l.estimateNs != kUnknownEstimate;
     if (l.key == 0 || held) continue;
-    std::uint64_t each = elapsed / static_cast<std::uint64_t>(batch.count);
+    std::uint64_t each = elapsed / launches;
     if (allKnown && known > 0) {
       __extension__ using Wide = unsigned __int128;
       each = static_cast<std::uint64_t>(static_cast<Wide>(elapsed) * l.estimateNs / known);
@@ -148,25 +169,27 @@ void learnFrom(const Batch& batch, std::uint64_t elapsed) {
 
 void account(Batch& batch, std::uint64_t now) {
   if (batch.count == 0) return;
-  std::uint64_t window = 0, gpu = 0;
+  std::uint64_t window = 0, gpu = 0, launches = 0;
   for (int i = 0; i < batch.count; ++i) {
     const Launch& l = batch.launch[i];
     window += l.windowNs;
-    if (!batch.profiling) continue;
+    launches += l.count;
+    if (!batch.profiling || !l.event) continue;
     std::uint64_t ns = gpuTime(l.event);
     gpu += ns;
     if (ns) learn(l.key, l.kernel, ns);
   }
   if (!batch.profiling && now > batch.startNs) learnFrom(batch, now - batch.startNs);
-  auto count = static_cast<std::uint64_t>(batch.count);
   if (session.slot) {
     qgpu_slot& slot = *session.slot;
-    shared(slot.launches).fetch_add(count, std::memory_order_relaxed);
+    shared(slot.launches).fetch_add(launches, std::memory_order_relaxed);
     if (gpu) shared(slot.gpu_ns).fetch_add(gpu, std::memory_order_relaxed);
-    retire(count, window, now);
+    retire(launches, window, now);
   }
-  inFlight.fetch_sub(count);
-  for (int i = 0; i < batch.count; ++i) driver->clReleaseEvent(batch.launch[i].event);
+  inFlight.fetch_sub(launches);
+  for (int i = 0; i < batch.count; ++i) {
+    if (batch.launch[i].event) driver->clReleaseEvent(batch.launch[i].event);
+  }
   batch.count = 0;
 }
 
@@ -178,11 +201,16 @@ void beginBatch(Queue& q, Batch& batch) {
   }
 }
 
-// Takes finished launches from an in-order queue; all before `until` are known to be finished.
-// Each is asked for: threads that enqueue at once may be tracked in another order than they run.
+// Takes finished launches from an in-order queue; all before `until` are known to be finished. What
+// has no event of its own is finished when the next one that has is.
 void takeInOrder(Queue& q, Batch& batch, std::uint64_t until) {
   while (q.first < q.next && !batch.full()) {
-    if (q.first >= until && !finished(q.at(q.first).event)) return;
+    if (q.first >= until) {
+      std::uint64_t asked = q.first;
+      while (asked < q.next && !q.at(asked).event) ++asked;
+      if (asked == q.next || !finished(q.at(asked).event)) return;
+      until = asked + 1;
+    }
     batch.launch[batch.count++] = q.at(q.first++);
   }
 }
@@ -205,7 +233,8 @@ void takeOutOfOrder(Queue& q, Batch& batch, std::uint64_t until) {
 
 // With the queue locked; unlocks it.
 void collect(Queue& q, std::uint64_t until) {
-  for (;;) {
+  pollers.fetch_add(1);
+  for (bool more = true; more;) {
     Batch batch;
     beginBatch(q, batch);
     if (q.inOrder) {
@@ -215,15 +244,19 @@ void collect(Queue& q, std::uint64_t until) {
     }
     const std::uint64_t now = batch.count ? nowNs() : 0;
     if (batch.count) q.lastRetireNs = now;
-    bool more = batch.full();
+    more = batch.full();
     q.lock.unlock();
     account(batch, now);
-    if (!more) return;
-    q.lock.lock();
+    if (more) q.lock.lock();
   }
+  pollers.fetch_sub(1);
 }
 
+// With the registry locked: the queue leaves its bucket and is only drained from now on.
 void orphanHandle(Queue& q) {
+  Queue** link = &buckets[bucketOf(q.handle)];
+  while (*link != &q) link = &(*link)->sibling;
+  *link = q.sibling;
   q.lock.lock();
   q.handle = nullptr;
   q.lock.unlock();
@@ -257,27 +290,68 @@ void queueChanged(cl_command_queue queue) {
   if (Queue* fresh = addQueue(queue)) fresh->references = references;
 }
 
-void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work) {
+namespace {
+
+void wakeReaper() {
+  if (!reaperRuns.load(std::memory_order_relaxed)) startReaper();
+  if (loadShared(reaperAsleep) && shared(reaperAsleep).exchange(0)) futexWake(&reaperAsleep, 1);
+}
+
+// With the queue locked; false: memory is out.
+bool push(Queue& q, const Launch& launch) {
+  if (q.next - q.first == q.capacity && !grow(q)) return false;
+  q.at(q.next++) = launch;
+  return true;
+}
+
+// A launch without event joins the last entry, if that has none either and means the same kernel.
+bool join(Queue& q, const Launch& launch) {
+  if (launch.event || q.first == q.next) return false;
+  Launch& last = q.at(q.next - 1);
+  if (last.event || last.sealed || last.key != launch.key || last.gate != launch.gate) return false;
+  ++last.count;
+  last.windowNs += launch.windowNs;
+  return true;
+}
+
+}  // namespace
+
+bool needsEvent(cl_command_queue queue, Pass pass, const Work& work) {
+  if (session.online || pass.windowNs || work.estimateNs == kUnknownEstimate) return true;
+  if (!driver->clEnqueueMarkerWithWaitList) return true;
+  if ((loadRelaxed(session.gate->gate) & kGateFastMask) != QGPU_GATE_OPEN) return true;
   Queue* q = lockQueue(queue, true);
-  if (!q || (q->next - q->first == q->capacity && !grow(*q))) {
+  if (!q) return true;
+  const std::uint32_t self = ownThread();
+  if (q->thread == 0) q->thread = self;
+  if (q->thread != self) q->severalThreads = true;
+  bool needed = !q->inOrder || q->profiling || q->severalThreads;
+  q->lock.unlock();
+  return needed;
+}
+
+void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work) {
+  const Launch launch = {event,
+                         work.key,
+                         work.kernel,
+                         work.estimateNs,
+                         pass.windowNs,
+                         nowNs(),
+                         loadRelaxed(session.gate->gate),
+                         1,
+                         false};
+  Queue* q = lockQueue(queue, true);
+  if (!q || (!join(*q, launch) && !push(*q, launch))) {
     // Out of memory: the launch can't be followed, so it is called finished at once.
     if (q) q->lock.unlock();
     retire(1, pass.windowNs, nowNs());
-    driver->clReleaseEvent(event);
+    if (event) driver->clReleaseEvent(event);
     return;
   }
-  q->at(q->next++) = {event,
-                      work.key,
-                      work.kernel,
-                      work.estimateNs,
-                      pass.windowNs,
-                      nowNs(),
-                      loadRelaxed(session.gate->gate)};
   q->unflushed = true;
   inFlight.fetch_add(1);
   q->lock.unlock();
-  if (!reaperRuns.load(std::memory_order_relaxed)) startReaper();
-  if (loadShared(reaperAsleep) && shared(reaperAsleep).exchange(0)) futexWake(&reaperAsleep, 1);
+  wakeReaper();
 }
 
 std::uint64_t syncMark(cl_command_queue queue) {
@@ -285,13 +359,17 @@ std::uint64_t syncMark(cl_command_queue queue) {
   if (!q) return 0;
   std::uint64_t mark = q->next;
   q->unflushed = false;
+  if (mark) ++q->syncing;
   q->lock.unlock();
   return mark;
 }
 
-void synced(cl_command_queue queue, std::uint64_t mark) {
+void synced(cl_command_queue queue, std::uint64_t mark, Finished finished) {
   if (mark == 0) return;
-  if (Queue* q = lockQueue(queue, false)) collect(*q, mark);
+  Queue* q = lockQueue(queue, false);
+  if (!q) return;
+  if (q->syncing) --q->syncing;
+  collect(*q, finished == Finished::kAll ? mark : 0);
 }
 
 bool isInOrder(cl_command_queue queue) {
@@ -308,54 +386,76 @@ void pollQueue(cl_command_queue queue) {
 
 namespace {
 
-// Walks all queues, one at a time, without holding the registry while a queue is looked at: queues
-// are only freed by the reaper itself, and only when nothing of them is left.
+// Walks all queues without holding the registry while one is looked at: a queue is only freed by
+// the reaper between its own walks, and only while nobody else walks.
 template <typename F>
 void forEachQueue(F visit) {
-  for (Queue*& bucket : buckets) {
-    registryLock.lock();
-    Queue* q = bucket;
-    registryLock.unlock();
-    while (q) {
-      visit(*q);
-      registryLock.lock();
-      q = q->sibling;
-      registryLock.unlock();
-    }
-  }
+  registryLock.lock();
+  Queue* q = newest;
+  registryLock.unlock();
+  for (; q; q = q->older) visit(*q);
 }
-
-std::atomic<std::uint32_t> pollers{0};  // threads that walk the queues
 
 void freeReleasedQueues() {
   Lock registry(registryLock);
   if (pollers.load() != 0) return;
-  for (Queue*& bucket : buckets) {
-    for (Queue** link = &bucket; *link;) {
-      Queue* q = *link;
-      q->lock.lock();
-      bool over = !q->handle && q->first == q->next;
-      q->lock.unlock();
-      if (!over) {
-        link = &q->sibling;
-        continue;
-      }
-      *link = q->sibling;
-      free(q->ring);
-      free(q);
+  for (Queue** link = &newest; *link;) {
+    Queue* q = *link;
+    q->lock.lock();
+    bool over = !q->handle && q->first == q->next && pollers.load() == 0;
+    q->lock.unlock();
+    if (!over) {
+      link = &q->older;
+      continue;
     }
+    *link = q->older;
+    free(q->ring);
+    free(q);
   }
 }
 
 // A queue whose launches nobody flushed would stay in flight for ever.
-void flush(Queue& q) {
-  q.lock.lock();
+// Returns the handle, retained, if the queue is to be flushed.
+cl_command_queue toFlush(Queue& q) {
   cl_command_queue handle = q.unflushed && q.first < q.next ? q.handle : nullptr;
   q.unflushed = false;
   if (handle) driver->clRetainCommandQueue(handle);
+  return handle;
+}
+
+void flush(Queue& q) {
+  q.lock.lock();
+  cl_command_queue handle = toFlush(q);
   q.lock.unlock();
   if (!handle) return;
   driver->clFlush(handle);
+  driver->clReleaseCommandQueue(handle);
+}
+
+// Puts a marker behind launches that have no event and that nobody waits for.
+void cover(Queue& q) {
+  q.lock.lock();
+  std::uint64_t last = q.next - 1;
+  bool needed = q.handle && q.first < q.next && !q.at(last).event && q.syncing == 0;
+  cl_command_queue handle = needed ? q.handle : nullptr;
+  if (needed) {
+    q.at(last).sealed = true;
+    driver->clRetainCommandQueue(handle);
+  }
+  q.lock.unlock();
+  if (!needed) return;
+  cl_event marker = nullptr;
+  if (driver->clEnqueueMarkerWithWaitList(handle, 0, nullptr, &marker) != CL_SUCCESS) {
+    marker = nullptr;
+  }
+  driver->clFlush(handle);
+  q.lock.lock();
+  if (marker && last >= q.first) {
+    q.at(last).event = marker;
+    marker = nullptr;
+  }
+  q.lock.unlock();
+  if (marker) driver->clReleaseEvent(marker);
   driver->clReleaseCommandQueue(handle);
 }
 
@@ -368,7 +468,9 @@ void lookAtOldest(Queue& q, Progress& progress) {
   q.lock.lock();
   if (q.first < q.next) {
     progress.any = true;
-    if (statusOf(q.at(q.first).event) <= CL_RUNNING) progress.running = true;
+    // Without an event nothing is known yet, which counts as running.
+    cl_event oldest = q.at(q.first).event;
+    if (!oldest || statusOf(oldest) <= CL_RUNNING) progress.running = true;
   }
   q.lock.unlock();
 }
@@ -380,15 +482,16 @@ bool driverIsFrozen() {
 }
 
 constexpr std::uint64_t kFastTickNs = 350 * kNsPerUs;  // somebody cares when we are idle
-constexpr std::uint64_t kSlowTickNs = kNsPerMs;        // nobody else wants the card
-constexpr std::uint64_t kLazyTickNs = 2 * kNsPerMs;    // and nothing finished for a while
+constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // nobody else wants the card
+constexpr std::uint64_t kLazyTickNs = 5 * kNsPerMs;    // and some thread waits for all there is
 constexpr std::uint64_t kLingerNs = 5 * kNsPerMs;      // awake after the last launch
 constexpr int kParkedLooks = 3;
 
-std::uint64_t tickNs(std::uint64_t sinceChange) {
+std::uint64_t tickNs(bool attended) {
   std::uint32_t gate = loadShared(session.gate->gate);
-  if (session.online || (gate & kGateFastMask) != QGPU_GATE_OPEN) return kFastTickNs;
-  return sinceChange > 10 * kNsPerMs ? kLazyTickNs : kSlowTickNs;
+  bool alone = !session.online && (gate & kGateFastMask) == QGPU_GATE_OPEN;
+  if (alone) return attended ? kLazyTickNs : kSlowTickNs;
+  return attended ? kSlowTickNs : kFastTickNs;
 }
 
 void sleepUntilLaunch() {
@@ -399,38 +502,54 @@ void sleepUntilLaunch() {
   shared(reaperAsleep).store(0);
 }
 
-// One look at everything. Returns whether something is in flight.
-bool reap(int& looksWithoutRun) {
-  pollQueues();
+struct Look {
+  bool any = false;      // something is in flight
+  bool attended = true;  // and some thread waits for all of that
+  int withoutRun = 0;    // looks in a row that met no running launch
+};
+
+// One look at everything.
+void reap(Look& look) {
+  look.any = false;
+  look.attended = true;
   Progress progress;
   forEachQueue([&](Queue& q) {
-    flush(q);
+    q.lock.lock();
+    bool any = q.first < q.next;
+    bool attended = q.syncing != 0;
+    if (!any) {
+      q.lock.unlock();
+      return;
+    }
+    look.any = true;
+    look.attended = look.attended && attended;
+    collect(q, 0);
+    if (!attended) {
+      flush(q);
+      cover(q);
+    }
     lookAtOldest(q, progress);
   });
-  looksWithoutRun = progress.any && !progress.running ? looksWithoutRun + 1 : 0;
-  storeRelaxed(session.slot->parked, looksWithoutRun >= kParkedLooks ? 1u : 0u);
+  look.withoutRun = progress.any && !progress.running ? look.withoutRun + 1 : 0;
+  storeRelaxed(session.slot->parked, look.withoutRun >= kParkedLooks ? 1u : 0u);
   freeReleasedQueues();
-  return progress.any;
 }
 
 void* reaperThread(void*) {
   std::uint64_t busyNs = nowNs();
-  std::uint64_t changedNs = busyNs;
-  std::uint64_t retiredSeen = 0;
-  int looksWithoutRun = 0;
+  Look look;
   while (!stopping.load()) {
-    std::uint64_t now = nowNs();
-    std::uint64_t retired = loadRelaxed(session.slot->retired);
-    if (retired != retiredSeen) changedNs = now;
-    retiredSeen = retired;
     // A frozen driver thread may hold the driver's locks: a query would wait for the thaw.
-    if (driverIsFrozen() || reap(looksWithoutRun)) busyNs = now;
+    bool frozen = driverIsFrozen();
+    if (!frozen) reap(look);
+    std::uint64_t now = nowNs();
+    if (frozen || look.any) busyNs = now;
     ringIfIdleIsUntold();
     if (now - busyNs > kLingerNs && inFlight.load() == 0) {
       sleepUntilLaunch();
       busyNs = nowNs();
     } else {
-      sleepNs(tickNs(now - changedNs));
+      sleepNs(tickNs(look.any && look.attended));
     }
   }
   shared(reaperStopped).store(1);
@@ -474,6 +593,7 @@ void startReaper() {
 void forgetQueuesInChild() {
   registryLock.renewInChild();
   for (Queue*& bucket : buckets) bucket = nullptr;
+  newest = nullptr;
   inFlight.store(0);
   pollers.store(0);
   reaperRuns.store(false);

@@ -27,12 +27,18 @@ void queueRetained(cl_command_queue queue);
 void queueReleased(cl_command_queue queue);  // before the driver releases it
 void queueChanged(cl_command_queue queue);   // its properties are to be read again
 
-// Takes over `event` (released when finished) of a launch that the driver accepted.
+// Whether a launch must be followed by an event of its own. While the task is alone on the card the
+// launches of an in-order queue need none: a synchronising call or a marker of the reaper tells.
+bool needsEvent(cl_command_queue queue, Pass pass, const Work& work);
+
+// Follows a launch that the driver accepted. Takes over `event` (released when finished), which is
+// null where needsEvent() said so.
 void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work);
 
-// Before and after a call that ends when all that was enqueued on the queue is finished.
+// Around a call that ends when all that was enqueued on the queue is finished.
+enum class Finished { kAll, kUnknown };
 std::uint64_t syncMark(cl_command_queue queue);
-void synced(cl_command_queue queue, std::uint64_t mark);
+void synced(cl_command_queue queue, std::uint64_t mark, Finished finished);
 
 bool isInOrder(cl_command_queue queue);
 
