@@ -119,18 +119,6 @@ Result<schema::Policy> parsePolicy(std::string_view text) {
   return refuse("policy", text, "best-effort (be), fixed-share (fs) or burst-share (bs)");
 }
 
-const char* policyName(schema::Policy policy) {
-  switch (policy) {
-    case schema::Policy::BEST_EFFORT:
-      return "best-effort";
-    case schema::Policy::FIXED_SHARE:
-      return "fixed-share";
-    case schema::Policy::BURST_SHARE:
-      return "burst-share";
-  }
-  return "unknown";
-}
-
 Result<SimCards> parseSimCards(std::string_view text) {
   constexpr std::string_view kForm =
       "sim:NxM, N cards (1 to 1024) of M GiB (1 to 4096), as in sim:8x32";

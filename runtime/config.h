@@ -34,7 +34,6 @@ Result<std::int64_t> parseInteger(std::string_view text, std::int64_t low, std::
 
 // "be", "fs", "bs", "best-effort", "fixed-share" or "burst-share".
 Result<schema::Policy> parsePolicy(std::string_view text);
-const char* policyName(schema::Policy policy);  // the full name
 
 // "sim:8x32": eight cards of 32 GiB each.
 struct SimCards {

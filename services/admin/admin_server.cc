@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "services/admin/words.h"
+#include "services/attach/process.h"
 
 namespace qgpu {
 namespace {

@@ -53,8 +53,8 @@ Result<std::uint64_t> taskNumber(std::string_view word) {
 }
 
 Result<std::string> cardWord(std::string_view word) {
-  if (word.size() <= kNameMax) return std::string(word);
-  return wrong("a card's id has at most " + std::to_string(kNameMax) + " characters");
+  if (word.size() <= kWordMax) return std::string(word);
+  return wrong("a card's id has at most " + std::to_string(kWordMax) + " characters");
 }
 
 // Arguments of the commands that take plain words; their number is right already.
@@ -93,7 +93,7 @@ Status parseArguments(Command& command, const std::vector<std::string_view>& wor
       return ok();
     }
     case Verb::LogLevel:
-      command.level = std::string(words[1].substr(0, kNameMax));
+      command.level = std::string(words[1].substr(0, kWordMax));
       return ok();
     default: return ok();
   }
@@ -122,9 +122,9 @@ Error wrongField(std::string_view key, std::string_view expected) {
 
 Result<std::string> textField(std::string_view key, element value) {
   std::string_view text;
-  if (value.get(text) != simdjson::SUCCESS || text.size() > kNameMax ||
+  if (value.get(text) != simdjson::SUCCESS || text.size() > kWordMax ||
       text.find('\0') != std::string_view::npos) {
-    return wrongField(key, "a text of at most " + std::to_string(kNameMax) + " bytes");
+    return wrongField(key, "a text of at most " + std::to_string(kWordMax) + " bytes");
   }
   return std::string(text);
 }

@@ -13,7 +13,7 @@
 namespace qgpu {
 
 inline constexpr std::size_t kLineMax = 64 * 1024;  // bytes of one command
-inline constexpr std::size_t kNameMax = 256;        // bytes of a task's name or a card's id
+inline constexpr std::size_t kWordMax = 256;        // bytes of a task's name or a card's id
 
 enum class Verb : std::uint8_t {
   Help, Info, Cards, Tasks, Events, Watch, Policy, Cordon, Uncordon, Drain, Evict, Snapshot,

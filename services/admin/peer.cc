@@ -64,24 +64,4 @@ Result<PeerIds> peerIds(kj::AsyncIoStream& stream) {
   return PeerIds{credentials.uid, credentials.gid, credentials.pid};
 }
 
-std::optional<std::uint64_t> processStart(std::uint32_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
-                                                             &std::fclose);
-  if (!file) return std::nullopt;
-  char text[1024];
-  const std::size_t length = std::fread(text, 1, sizeof text, file.get());
-  std::string_view rest(text, length);
-  // The name may hold anything, brackets too; the last one ends it. Field 3 follows.
-  const std::size_t name = rest.rfind(')');
-  if (name == std::string_view::npos || name + 2 > rest.size()) return std::nullopt;
-  rest.remove_prefix(name + 2);
-  for (int field = 3; field < 22; ++field) {
-    const std::size_t space = rest.find(' ');
-    if (space == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(space + 1);
-  }
-  return parseUint(rest.substr(0, rest.find(' ')));
-}
-
 }  // namespace qgpu

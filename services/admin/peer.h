@@ -42,8 +42,4 @@ class ChangeRule {
 // Of a connected unix socket. Unavailable where the kernel tells nothing.
 Result<PeerIds> peerIds(kj::AsyncIoStream& stream);
 
-// Start time of a process in clock ticks (/proc/PID/stat field 22), which tells it from a later
-// process with the same pid. Nothing where it is gone.
-std::optional<std::uint64_t> processStart(std::uint32_t pid);
-
 }  // namespace qgpu

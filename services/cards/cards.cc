@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 
@@ -64,31 +63,15 @@ Result<CardsFound> openclCards(const CardsOptions& options) {
   return found;
 }
 
-// A whole positive number up to `max`, or 0.
-std::int64_t parseCount(std::string_view text, std::int64_t max) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value >= 1 && value <= max ? value : 0;
-}
-
-Result<CardsFound> simCards(std::string_view shape, SuspendChoice suspend) {
-  const std::size_t x = shape.find('x');
-  const auto count = parseCount(shape.substr(0, x), static_cast<std::int64_t>(kCardsMax));
-  const auto gib = x == shape.npos ? 0 : parseCount(shape.substr(x + 1), kSimGibMax);
-  if (count == 0 || gib == 0) {
-    return fail(ErrorCode::InvalidArgument,
-                "--cards=sim:" + std::string(shape) +
-                    ": say sim:NxM, N cards (1 to 1024) of M GiB (1 to 4096), e.g. sim:8x32");
-  }
+CardsFound simCards(const SimCards& sim, SuspendChoice suspend) {
   CardsFound found;
-  for (std::int64_t i = 0; i < count; i++) {
+  for (std::uint32_t i = 0; i < sim.count; i++) {
     Card card;
     card.id = "sim-" + std::to_string(i);
-    card.index = static_cast<std::uint32_t>(i);
-    card.model = "simulated " + std::to_string(gib) + " GiB";
+    card.index = i;
+    card.model = "simulated " + std::to_string(sim.memory / gibibytes(1)) + " GiB";
     card.backend = "sim";
-    card.mem = gibibytes(gib);
+    card.mem = sim.memory;
     card.suspend = chooseSuspend(suspend, false);
     found.cards.push_back(std::move(card));
   }
@@ -122,24 +105,18 @@ std::string openclCardId(const std::string& platform, std::uint32_t device) {
   return "opencl-" + (slug.empty() ? std::string("unnamed") : slug) + "-" + std::to_string(device);
 }
 
-Result<SuspendChoice> parseSuspend(const std::string& text) {
-  if (text == "auto") return SuspendChoice::Auto;
-  if (text == "gate") return SuspendChoice::Gate;
-  if (text == "freeze") return SuspendChoice::Freeze;
-  return fail(ErrorCode::InvalidArgument, "suspend " + text + ": say auto, gate or freeze");
-}
-
 Result<CardsFound> findCards(const CardsOptions& options) {
-  if (options.which == "auto" || options.which == "opencl") return openclCards(options);
-  if (options.which.starts_with("sim:")) {
-    return simCards(std::string_view(options.which).substr(4), options.suspend);
+  switch (options.backend) {
+    case CardBackend::Auto:
+    case CardBackend::Opencl:
+      return openclCards(options);
+    case CardBackend::Sim:
+      return simCards(options.sim, options.suspend);
+    case CardBackend::Nvidia:
+      break;
   }
-  if (options.which == "nvidia") {
-    return fail(ErrorCode::Unsupported,
-                "--cards=nvidia: this build has no NVIDIA backend; use opencl, or sim:NxM");
-  }
-  return fail(ErrorCode::InvalidArgument,
-              "--cards=" + options.which + ": say auto, nvidia, opencl or sim:NxM");
+  return fail(ErrorCode::Unsupported,
+              "--cards=nvidia: this build has no NVIDIA backend; use opencl, or sim:NxM");
 }
 
 }  // namespace qgpu

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/config.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 
 namespace qgpu {
 
-inline constexpr std::size_t kCardsMax = 1024;    // of one node
-inline constexpr std::int64_t kSimGibMax = 4096;  // of one simulated card
+inline constexpr std::size_t kCardsMax = kSimCardsMax;   // of one node
 
 struct Card {
   std::string id;              // "opencl-portable-computing-language-0", "sim-3"
@@ -33,13 +33,15 @@ struct Card {
   void write(schema::CardInfo::Builder out) const;
 };
 
+enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
+
 // How a hold is made real: Auto is freeze where the kernels run on the tenant's own threads that
 // can be identified (PoCL's threaded CPU device), else gate.
 enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
-Result<SuspendChoice> parseSuspend(const std::string& text);   // "auto", "gate" or "freeze"
 
 struct CardsOptions {
-  std::string which = "auto";  // the value of --cards: auto, nvidia, opencl or sim:NxM
+  CardBackend backend = CardBackend::Auto;
+  SimCards sim;                       // how many and how large, where backend is Sim
   SuspendChoice suspend = SuspendChoice::Auto;
   Nanos probeTimeout = seconds(60);   // for the child that asks OpenCL
 };
@@ -51,8 +53,7 @@ struct CardsFound {
 };
 
 // Blocks for as long as drivers take to load. It forks, so it belongs at the start of a daemon,
-// before there is a second thread. Errors: InvalidArgument (a wrong --cards), NotFound (no such
-// card on this machine), Unsupported, Unavailable (the child failed); each names the fix.
+// before there is a second thread. Errors: NotFound (no such card on this machine), Unsupported, Unavailable (the child failed); each names the fix.
 Result<CardsFound> findCards(const CardsOptions& options);
 
 // "opencl-<platform in lower case, other characters as '-'>-<index>".

@@ -214,17 +214,17 @@ Status readAddress(const Given& given, std::string& to) {
   return ok();
 }
 
-Status readCards(const Given& given, ManagerOptions& to) {
+Status readCards(const Given& given, CardsOptions& to) {
   if (given.text.rfind("sim:", 0) == 0) {
-    to.cards = CardBackend::Sim;
+    to.backend = CardBackend::Sim;
     return store(parseSimCards(given.text), to.sim);
   }
   if (given.text == "auto")
-    to.cards = CardBackend::Auto;
+    to.backend = CardBackend::Auto;
   else if (given.text == "nvidia")
-    to.cards = CardBackend::Nvidia;
+    to.backend = CardBackend::Nvidia;
   else if (given.text == "opencl")
-    to.cards = CardBackend::Opencl;
+    to.backend = CardBackend::Opencl;
   else
     return badValue(given, "auto, nvidia, opencl or sim:NxM, as in sim:8x32");
   return ok();
@@ -287,7 +287,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "dbfile") return readPath(given, to.dbfile);
   if (name == "scheduler") return readScheduler(given);
   if (name == "policy") return store(parsePolicy(given.text), to.policy);
-  if (name == "cards") return readCards(given, to);
+  if (name == "cards") return readCards(given, to.cards);
   if (name == "max-tasks-per-card") return readMaxTasks(given, to.maxTasksPerCard);
   if (name == "online-idle") return readOnlineIdle(given, to.onlineIdle);
   if (name == "slice") return readSlice(given, to.slice);
@@ -295,7 +295,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "http") return readAddress(given, to.http);
   if (name == "rpc") return readAddress(given, to.rpc);
   if (name == "log-level") return store(parseLogLevel(given.text), to.logLevel);
-  if (name == "suspend") return readSuspend(given, to.suspend);
+  if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   to.mixed = to.mixed || name == "mixed";
   return ok();

@@ -11,11 +11,10 @@
 #include "runtime/log.h"
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
+#include "services/cards/cards.h"
 
 namespace qgpu {
 
-enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
-enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
 enum class RealtimeChoice : std::uint8_t { Auto, Off };
 
 struct ManagerOptions {
@@ -25,14 +24,12 @@ struct ManagerOptions {
   std::string http;  // HOST:PORT, port 0: any free one
   std::string rpc;   // HOST:PORT, empty: only RUN_DIR/manager.rpc
   schema::Policy policy = schema::Policy::BEST_EFFORT;
-  CardBackend cards = CardBackend::Auto;
-  SimCards sim;  // where cards is Sim
+  CardsOptions cards;
   bool mixed = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
   Nanos onlineIdle = millis(100);
   DurationRange slice{millis(2), millis(30)};
   LogLevel logLevel = LogLevel::Info;
-  SuspendChoice suspend = SuspendChoice::Auto;
   RealtimeChoice realtime = RealtimeChoice::Auto;
 };
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "services/admin/words.h"
+#include "services/attach/process.h"
 
 namespace qgpu {
 namespace {

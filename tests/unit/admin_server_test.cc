@@ -1,4 +1,5 @@
 #include "services/admin/admin_server.h"
+#include "services/attach/process.h"
 
 #include <fcntl.h>
 #include <simdjson.h>

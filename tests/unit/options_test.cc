@@ -63,13 +63,13 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.http, "127.0.0.1:12347");
   EXPECT_EQ(o.rpc, "");
   EXPECT_EQ(o.policy, schema::Policy::BEST_EFFORT);
-  EXPECT_EQ(o.cards, CardBackend::Auto);
+  EXPECT_EQ(o.cards.backend, CardBackend::Auto);
   EXPECT_FALSE(o.mixed);
   EXPECT_EQ(o.maxTasksPerCard, 0u);
   EXPECT_EQ(o.onlineIdle, millis(100));
   EXPECT_EQ(o.slice, (DurationRange{millis(2), millis(30)}));
   EXPECT_EQ(o.logLevel, LogLevel::Info);
-  EXPECT_EQ(o.suspend, SuspendChoice::Auto);
+  EXPECT_EQ(o.cards.suspend, SuspendChoice::Auto);
   EXPECT_EQ(o.realtime, RealtimeChoice::Auto);
 }
 
@@ -92,8 +92,8 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.dbfile, "/d/b");
   EXPECT_EQ(o.policy, schema::Policy::FIXED_SHARE);
-  EXPECT_EQ(o.cards, CardBackend::Sim);
-  EXPECT_EQ(o.sim, (SimCards{8, gibibytes(32)}));
+  EXPECT_EQ(o.cards.backend, CardBackend::Sim);
+  EXPECT_EQ(o.cards.sim, (SimCards{8, gibibytes(32)}));
   EXPECT_TRUE(o.mixed);
   EXPECT_EQ(o.maxTasksPerCard, 16u);
   EXPECT_EQ(o.onlineIdle, millis(50));
@@ -102,7 +102,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.http, "0.0.0.0:0");
   EXPECT_EQ(o.rpc, "[::1]:9");
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
-  EXPECT_EQ(o.suspend, SuspendChoice::Freeze);
+  EXPECT_EQ(o.cards.suspend, SuspendChoice::Freeze);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
 }
 

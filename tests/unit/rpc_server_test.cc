@@ -5,6 +5,7 @@
 #include <random>
 
 #include "services/admin/words.h"
+#include "services/attach/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {

@@ -1,0 +1,41 @@
+// qgpu-manager: the daemon of one node.
+
+#include <cstdio>
+#include <string>
+#include <variant>
+
+#include "runtime/log.h"
+#include "services/cards/cards.h"
+#include "services/daemons/manager.h"
+#include "services/daemons/options.h"
+
+namespace qgpu {
+namespace {
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "qgpu-manager: %s\n", error.message.c_str());
+  return static_cast<int>(ExitCode::Usage);
+}
+
+int main(int argc, const char* const* argv) {
+  const auto parsed = parseManagerOptions(argc, argv, Surroundings::ofThisProcess());
+  if (const auto* now = std::get_if<ExitNow>(&parsed)) {
+    std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);
+    return now->code;
+  }
+  const auto& options = std::get<ManagerOptions>(parsed);
+  auto cards = findCards(options.cards);
+  if (!cards) return refuse(cards.error());
+  Log log(options.logLevel);
+  auto manager = Manager::open(options, std::move(*cards), log);
+  if (!manager) return refuse(manager.error());
+  (*manager)->run();
+  return static_cast<int>(ExitCode::Ok);
+}
+
+}  // namespace
+}  // namespace qgpu
+
+int main(int argc, char** argv) {
+  return qgpu::main(argc, argv);
+}

@@ -1,0 +1,43 @@
+#include "services/daemons/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace qgpu {
+
+Result<RunDir> RunDir::claim(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    return fail(ErrorCode::Unavailable, "can't make the run dir " + path + ": " + error.message() +
+                                            "; choose another with --run-dir");
+  }
+  const std::string name = path + "/manager.lock";
+  const int lock = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) {
+    return fail(ErrorCode::Unavailable, "can't write to the run dir " + path + ": " +
+                                            std::strerror(errno) +
+                                            "; choose another with --run-dir");
+  }
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock);
+    return fail(ErrorCode::Conflict, "another qgpu-manager serves the run dir " + path +
+                                         "; stop it, or choose another with --run-dir");
+  }
+  return RunDir(path, lock);
+}
+
+RunDir::RunDir(RunDir&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+
+RunDir::~RunDir() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+}  // namespace qgpu

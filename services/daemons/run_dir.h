@@ -1,0 +1,30 @@
+#pragma once
+// The folder of a daemon's sockets, and the lock that makes it the only one there.
+
+#include <string>
+
+#include "runtime/result.h"
+
+namespace qgpu {
+
+class RunDir {
+ public:
+  // Makes the folder (mode 0755, its parents too) and takes its lock. Conflict: another daemon has
+  // it; Unavailable: it can't be made or written.
+  static Result<RunDir> claim(const std::string& path);
+
+  RunDir(RunDir&& other) noexcept;
+  RunDir& operator=(RunDir&&) = delete;
+  ~RunDir();
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  RunDir(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+
+  std::string path_;
+  int lock_ = -1;
+};
+
+}  // namespace qgpu
