@@ -1,0 +1,146 @@
+#include "services/ctl/client.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <simdjson.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+Nanos now() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return seconds(t.tv_sec) + Nanos(t.tv_nsec);
+}
+
+Error lost(const std::string& socket, const char* why) {
+  return fail(ErrorCode::Unavailable, "the daemon at " + socket + " " + why);
+}
+
+}  // namespace
+
+void Client::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  received_.clear();
+}
+
+Status Client::connect() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) {
+    return fail(ErrorCode::InvalidArgument, "\"" + socket_ + "\" is too long for a socket's path");
+  }
+  socket_.copy(address.sun_path, sizeof address.sun_path - 1);
+  close();
+  fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd_ >= 0 && ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+    return ok();
+  }
+  const int error = errno;
+  close();
+  return fail(ErrorCode::Unavailable,
+              "no daemon answers at " + socket_ + " (" + std::strerror(error) + ")");
+}
+
+// A daemon that refuses us may close before it took the line; what it said is still read.
+void Client::write(const std::string& text) {
+  std::size_t sent = 0;
+  while (sent < text.size()) {
+    const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    sent += static_cast<std::size_t>(n);
+  }
+}
+
+Result<std::string> Client::ask(const std::string& line, Nanos limit) {
+  const bool fresh = fd_ < 0;
+  if (fresh) {
+    if (Status status = connect(); !status) return status.error();
+  }
+  write(line + "\n");
+  Result<std::string> answer = nextLine(limit);
+  if (answer || fresh || fd_ >= 0) return answer;
+  // The connection was from an earlier call and the daemon was restarted since.
+  return ask(line, limit);
+}
+
+Result<std::string> Client::nextLine(Nanos limit) {
+  const Nanos end = limit == kNever ? kNever : now() + limit;
+  while (true) {
+    const std::size_t newline = received_.find('\n');
+    if (newline != std::string::npos) {
+      std::string line = received_.substr(0, newline);
+      received_.erase(0, newline + 1);
+      return line;
+    }
+    if (fd_ < 0) return lost(socket_, "is gone");
+    const Nanos left = end == kNever ? seconds(3600) : end - now();
+    pollfd wanted{fd_, POLLIN, 0};
+    const auto ms = static_cast<int>(std::max<std::int64_t>(left.value / millis(1).value, 0));
+    const int ready = ::poll(&wanted, 1, ms);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && end != kNever && now() >= end) {
+      close();
+      return lost(socket_, "does not answer");
+    }
+    if (ready <= 0) continue;
+    char chunk[64 * 1024];
+    const ssize_t n = ::recv(fd_, chunk, sizeof chunk, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0 || received_.size() > kAnswerMax) {
+      close();
+      return lost(socket_, "closed the connection");
+    }
+    received_.append(chunk, static_cast<std::size_t>(n));
+  }
+}
+
+Status statusOf(const std::string& answer) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  bool good = false;
+  if (parser.parse(answer).get(root) != simdjson::SUCCESS ||
+      root["ok"].get(good) != simdjson::SUCCESS) {
+    return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document of its kind");
+  }
+  if (good) return ok();
+  const std::string message = textOf(root, "error");
+  const std::string code = textOf(root, "code");
+  for (int i = 0; i <= static_cast<int>(ErrorCode::Internal); ++i) {
+    if (code == errorName(static_cast<ErrorCode>(i))) {
+      return fail(static_cast<ErrorCode>(i), message);
+    }
+  }
+  return fail(ErrorCode::Internal, message);
+}
+
+std::string binaryFolder() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  const std::string self(path, length > 0 ? static_cast<std::size_t>(length) : 0);
+  const std::size_t slash = self.rfind('/');
+  return slash == std::string::npos ? "." : self.substr(0, slash);
+}
+
+std::string startLine(const std::string& socket) {
+  std::string manager = binaryFolder() + "/qgpu-manager";
+  if (::access(manager.c_str(), X_OK) != 0) manager = "qgpu-manager";
+  const std::size_t slash = socket.rfind('/');
+  if (socket == "/run/qgpu/manager.sock" || slash == std::string::npos) return manager + " &";
+  const std::string folder = socket.substr(0, slash);
+  return manager + " --run-dir=" + folder + " --dbfile=" + folder + "/meta.db &";
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,52 @@
+#pragma once
+// A blocking connection to a daemon's admin socket: a line out, a line back, with a deadline.
+
+#include <string>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+
+namespace qgpu::ctl {
+
+// Longest answer that we take; a node's largest lists stay far below it.
+inline constexpr std::size_t kAnswerMax = 64U << 20U;
+
+class Client {
+ public:
+  explicit Client(std::string socket) : socket_(std::move(socket)) {}
+  ~Client() { close(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const std::string& socket() const { return socket_; }
+
+  // The daemon's line, whatever it says. Unavailable: no daemon, or it went away; it connects
+  // anew where that helps.
+  Result<std::string> ask(const std::string& line, Nanos limit = seconds(10));
+
+  // The next line of a stream that ask() began. kNever waits as long as it takes.
+  Result<std::string> nextLine(Nanos limit);
+
+  // Ready for reading as poll() understands it; -1 where not connected.
+  int fd() const { return fd_; }
+  void close();
+
+ private:
+  Status connect();
+  void write(const std::string& text);
+
+  std::string socket_;
+  std::string received_;
+  int fd_ = -1;
+};
+
+// The daemon's answer, read: its error where it said no.
+Status statusOf(const std::string& answer);
+
+// A line that starts a daemon which would listen on `socket`.
+std::string startLine(const std::string& socket);
+
+// The folder of this program's binary.
+std::string binaryFolder();
+
+}  // namespace qgpu::ctl

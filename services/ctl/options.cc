@@ -1,0 +1,254 @@
+#include "services/ctl/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+namespace qgpu::ctl {
+namespace {
+
+constexpr const char* kFooter = R"(
+examples:
+  qgpuctl run --memory 2 --core 30 -- ./train.sh    a task with 2 GiB and 30 percent of a card
+  qgpuctl run --class online --memory 4 -- ./serve  gets the card the moment it wants it
+  qgpuctl top                                       who runs now
+  qgpuctl policy all burst-share                    change how the cards are shared
+  qgpuctl -o json tasks                             for programs
+
+exit status: 0 done, 2 wrong use, 3 refused, 4 no daemon; `run`: that of CMD, 125 refused,
+126 CMD can't be executed, 127 CMD not found
+)";
+
+constexpr const char* kRunFooter = R"(
+usage: qgpuctl run [OPTIONS] -- CMD...
+
+Binds a task to a card, starts CMD with libqgpu in it, forwards signals, ends the task when CMD
+ends, and returns CMD's exit status. A restart of the manager does not disturb CMD.
+
+examples:
+  qgpuctl run -- clpeak
+  qgpuctl run --name train --memory 2 --core 30 -- python3 train.py --epochs 3
+  qgpuctl run --class offline --core 50 -- ./batch.sh
+)";
+
+// Options of `run` and of qgpuctl that take their value as the next argument.
+bool takesValue(const std::string& option) {
+  static constexpr const char* kOptions[] = {"--name",  "--class", "--memory", "--core", "--cards",
+                                             "--card", "--socket", "-o",       "--output"};
+  return std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
+}
+
+// The first word that is neither an option nor the value of one.
+const std::string* firstWord(const std::vector<std::string>& argv) {
+  for (std::size_t i = 0; i < argv.size(); ++i) {
+    const bool option = argv[i].size() > 1 && argv[i][0] == '-';
+    if (!option) return &argv[i];
+    if (takesValue(argv[i])) ++i;
+  }
+  return nullptr;
+}
+
+// Takes CMD and its arguments off the end of argv: what follows `--`, or the first word after
+// `run` that is no option. So CMD's own options are never mistaken for ours.
+std::vector<std::string> splitCommand(std::vector<std::string>& argv) {
+  std::size_t i = 0;
+  bool seenRun = false;
+  for (; i < argv.size(); ++i) {
+    const std::string& word = argv[i];
+    if (word == "--") break;
+    if (word.size() > 1 && word[0] == '-') {
+      if (takesValue(word)) ++i;
+    } else if (!seenRun) {
+      if (word != "run") return {};
+      seenRun = true;
+    } else {
+      break;
+    }
+  }
+  if (!seenRun || i >= argv.size()) return {};
+  const std::size_t first = argv[i] == "--" ? i + 1 : i;
+  std::vector<std::string> command(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
+  argv.resize(i);
+  return command;
+}
+
+// The commands that are one line to the daemon, with the name of their argument.
+struct Simple {
+  const char* name;
+  const char* argument;  // nullptr: none
+  const char* what;
+};
+constexpr Simple kSimple[] = {
+    {"status", nullptr, "the node: version, cards, tasks, what real-time priority it got"},
+    {"cards", nullptr, "every card: memory, shares, policy, who is on it"},
+    {"tasks", nullptr, "every task: where it is, what it may use and has used"},
+    {"cordon", "CARD", "no new tasks on a card"},
+    {"uncordon", "CARD", "new tasks on a card again"},
+    {"drain", "CARD", "cordon a card and end the tasks on it"},
+    {"evict", "TASK", "end a task, whoever owns it"},
+    {"end", "TASK", "end a task of your own"},
+    {"snapshot", nullptr, "let the daemon write a snapshot of its store"},
+    {"loglevel", "LEVEL", "trace, debug, info, warn, error or off"},
+};
+
+class Parser {
+ public:
+  Parser() {
+    app_.footer(kFooter);
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
+    app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
+        ->check(CLI::IsMember({"table", "json"}))
+        ->type_name("FORMAT");
+    addRun();
+    for (const Simple& simple : kSimple) addSimple(simple);
+    addPolicy();
+    addTop();
+    addEvents();
+    app_.add_subcommand("version", "of this program")->callback([this] {
+      choose(Action::Version, "version");
+    });
+    app_.add_subcommand("help", "this text")->callback([this] { help_ = true; });
+  }
+
+  std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
+    options_.run.command = splitCommand(argv);
+    const std::string* command = firstWord(argv);
+    const auto named = [&](CLI::App* sub) { return sub->get_name() == *command; };
+    if (command != nullptr && app_.get_subcommands(named).empty()) {
+      return usage("there is no command \"" + *command + "\"");
+    }
+    std::reverse(argv.begin(), argv.end());  // CLI11 takes them from the back
+    try {
+      app_.parse(argv);
+    } catch (const CLI::CallForHelp&) {
+      return ExitNow{0, app_.help()};
+    } catch (const CLI::ParseError& error) {
+      return usage(error.what());
+    }
+    if (help_) return ExitNow{0, app_.help()};
+    if (options_.action == Action::Run && options_.run.command.empty()) {
+      return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
+    }
+    options_.output = output_ == "json" ? Output::Json : Output::Table;
+    if (options_.socket.empty()) options_.socket = defaultSocket();
+    return options_;
+  }
+
+ private:
+  ExitNow usage(const std::string& what) {
+    return {static_cast<int>(Exit::Usage),
+            "qgpuctl: " + what + "\n`qgpuctl help` shows how it is used\n"};
+  }
+  void choose(Action action, const char* command) {
+    options_.action = action;
+    options_.command = command;
+  }
+
+  void addSimple(const Simple& simple) {
+    CLI::App* sub = app_.add_subcommand(simple.name, simple.what);
+    if (simple.argument != nullptr) {
+      sub->add_option(simple.argument, argument_)->required()->check(oneWord());
+    }
+    sub->callback([this, &simple] {
+      choose(Action::Ask, simple.name);
+      options_.line = simple.name;
+      if (simple.argument != nullptr) options_.line += " " + argument_;
+    });
+  }
+
+  void addPolicy() {
+    CLI::App* sub = app_.add_subcommand("policy", "how a card, or all, is shared between tasks");
+    sub->add_option("CARD", argument_, "id or index of a card, or all")
+        ->required()
+        ->check(oneWord());
+    sub->add_option("NAME", policy_, "best-effort, fixed-share or burst-share")
+        ->required()
+        ->check(CLI::IsMember(
+            {"best-effort", "fixed-share", "burst-share", "be", "fs", "bs"}));
+    sub->callback([this] {
+      choose(Action::Ask, "policy");
+      options_.line = "policy " + argument_ + " " + policy_;
+    });
+  }
+
+  void addRun() {
+    RunOptions& run = options_.run;
+    CLI::App* sub = app_.add_subcommand("run", "run a command as a task on a card");
+    sub->footer(kRunFooter);
+    sub->add_option("--name", run.name, "of the task (default: of CMD)");
+    sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
+        ->check(CLI::IsMember({"online", "offline", "ordinary"}));
+    sub->add_option("--memory", run.memoryGib, "GiB of card memory (default 1)")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20U))
+        ->type_name("GIB");
+    sub->add_option("--core", run.corePercent, "percent of a card (default 10; online: none)")
+        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{102'400}))
+        ->type_name("PERCENT");
+    sub->add_option("--cards", run.cards, "more than one: whole cards of its own")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1024}))
+        ->type_name("N");
+    sub->add_option("--card", run.card, "a certain card (default: the node chooses)")
+        ->type_name("ID");
+    sub->callback([this] { choose(Action::Run, "run"); });
+  }
+
+  void addTop() {
+    CLI::App* sub = app_.add_subcommand("top", "a live view of cards and tasks");
+    sub->add_option("-n,--count", options_.top.count, "end after so many pictures")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("COUNT");
+    sub->add_option("--interval", options_.top.intervalSeconds, "between pictures (default 1)")
+        ->check(CLI::Range(0.1, 3600.0))
+        ->type_name("SECONDS");
+    sub->callback([this] { choose(Action::Top, "top"); });
+  }
+
+  void addEvents() {
+    CLI::App* sub = app_.add_subcommand("events", "what happened on the node");
+    sub->add_option("--since", options_.events.since, "only after this sequence number")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("SEQ");
+    sub->add_flag("-f,--follow", options_.events.follow, "and what happens from now on");
+    sub->callback([this] { choose(Action::Events, "events"); });
+  }
+
+  // A blank or a line end would make two arguments, or two commands, of one.
+  static CLI::Validator oneWord() {
+    return CLI::Validator(
+        [](const std::string& text) {
+          return text.empty() || text.find_first_of(" \t\r\n") != std::string::npos
+                     ? std::string("one word without blanks")
+                     : std::string();
+        },
+        "");
+  }
+
+  CLI::App app_{"qgpuctl: run programs on shared GPU cards, and see and change who gets what",
+                "qgpuctl"};
+  Options options_;
+  std::string output_ = "table";
+  std::string argument_;
+  std::string policy_;
+  bool help_ = false;
+};
+
+}  // namespace
+
+std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv) {
+  return Parser().parse(std::move(argv));
+}
+
+std::string defaultSocket() {
+  const std::string machine = "/run/qgpu/manager.sock";
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (::geteuid() == 0 || runtime == nullptr || *runtime == '\0') return machine;
+  const std::string own = std::string(runtime) + "/qgpu/manager.sock";
+  const bool machineOnly = ::access(own.c_str(), F_OK) != 0 && ::access(machine.c_str(), F_OK) == 0;
+  return machineOnly ? machine : own;
+}
+
+}  // namespace qgpu::ctl

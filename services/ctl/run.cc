@@ -1,0 +1,245 @@
+#include "services/ctl/run.h"
+
+#include <errno.h>
+#include <simdjson.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "services/admin/json.h"
+#include "services/ctl/client.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+constexpr Nanos kEndLimit = seconds(2);  // for ending the task while the manager restarts
+constexpr int kEndPauseMs = 100;
+
+int refuse(const std::string& message, const std::string& help) {
+  std::fprintf(stderr, "qgpuctl: %s\n", message.c_str());
+  if (!help.empty()) std::fprintf(stderr, "qgpuctl: %s\n", help.c_str());
+  return static_cast<int>(Exit::RunRefused);
+}
+
+// What would help, for a person, by the reason of a refusal.
+std::string helpFor(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::NoRoom:
+      return "wait for a task to end, or ask for less: --memory, --core; `qgpuctl cards` shows "
+             "what is free";
+    case ErrorCode::Infeasible:
+      return "no card here is big enough: ask for less --memory, --core or --cards";
+    case ErrorCode::Cordoned: return "`qgpuctl uncordon CARD`, or choose another --card";
+    case ErrorCode::Conflict:
+      return "a card holds ordinary tasks, or online and offline ones: choose another --card or "
+             "--class";
+    case ErrorCode::NotFound: return "`qgpuctl cards` lists the cards";
+    case ErrorCode::Overloaded:
+    case ErrorCode::Unavailable: return "try again in a moment; `qgpuctl status` says how it is";
+    default: return "`qgpuctl run --help` shows how it is used";
+  }
+}
+
+std::string baseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string environmentNow(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string joined(const std::string& first, const std::string& rest) {
+  return rest.empty() ? first : first + ":" + rest;
+}
+
+[[noreturn]] void execute(const Options& options, const Environment& environment) {
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<std::string> words = options.run.command;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  const int error = errno;
+  const bool missing = error == ENOENT;
+  std::fprintf(stderr, "qgpuctl: %s: %s\n", argv[0],
+               missing ? "command not found" : std::strerror(error));
+  std::fflush(stderr);
+  ::_exit(static_cast<int>(missing ? Exit::NotFound : Exit::NotExecutable));
+}
+
+// The manager may be restarting; after a while it sees by itself that the owner is gone.
+void endTask(Client& client, std::uint64_t id) {
+  const std::string line = "end " + std::to_string(id);
+  for (Nanos waited{}; waited < kEndLimit; waited += millis(kEndPauseMs)) {
+    if (client.ask(line, seconds(1))) return;
+    ::usleep(kEndPauseMs * 1000);
+  }
+}
+
+}  // namespace
+
+std::string runLine(const RunOptions& options) {
+  JsonWriter json;
+  json.beginObject();
+  json.field("name", options.name.empty() ? baseName(options.command.front()) : options.name);
+  json.field("class", options.taskClass);
+  if (options.memoryGib) json.count("memory_gib", *options.memoryGib);
+  if (options.corePercent) json.count("core_percent", *options.corePercent);
+  if (options.cards) json.count("cards", *options.cards);
+  if (!options.card.empty()) json.field("card", options.card);
+  json.endObject();
+  return "run " + json.take();
+}
+
+Result<BoundTask> parseBound(const std::string& answer) {
+  if (Status status = statusOf(answer); !status) return status.error();
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  simdjson::dom::object environment;
+  BoundTask bound;
+  if (parser.parse(answer).get(root) != simdjson::SUCCESS ||
+      root["env"].get(environment) != simdjson::SUCCESS) {
+    return fail(ErrorCode::Corrupt, "the daemon told no environment for the task");
+  }
+  bound.id = numberOf(root, "task");
+  for (const auto field : environment) {
+    std::string_view value;
+    if (field.value.get(value) != simdjson::SUCCESS) continue;
+    bound.environment.emplace_back(std::string(field.key), std::string(value));
+  }
+  return bound;
+}
+
+Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string& library,
+                                      const std::string& preloadNow,
+                                      const std::string& layersNow) {
+  Environment out;
+  bool found = !library.empty();
+  std::string path = library;
+  for (const auto& [name, value] : bound.environment) {
+    if (name == "LD_PRELOAD" || name == "OPENCL_LAYERS") {
+      if (path.empty()) path = value;
+      found = found || !value.empty();
+    } else {
+      out.emplace_back(name, value);
+    }
+  }
+  if (!found) {
+    return fail(ErrorCode::NotFound,
+                "libqgpu.so is not beside this program (../lib/libqgpu.so): set QGPU_LIB to it");
+  }
+  if (path.find_first_of(" :") != std::string::npos) {
+    return fail(ErrorCode::InvalidArgument,
+                "\"" + path + "\" holds a blank or a colon, which LD_PRELOAD can't carry: set "
+                              "QGPU_LIB to a path without");
+  }
+  out.emplace_back("LD_PRELOAD", joined(path, preloadNow));
+  out.emplace_back("OPENCL_LAYERS", joined(path, layersNow));
+  return out;
+}
+
+std::string findLibrary() {
+  const std::string chosen = environmentNow("QGPU_LIB");
+  if (!chosen.empty()) return chosen;
+  const std::string folder = binaryFolder();
+  const std::string beside = folder.substr(0, folder.rfind('/')) + "/lib/libqgpu.so";
+  return ::access(beside.c_str(), R_OK) == 0 ? beside : "";
+}
+
+int run(const Options& options) {
+  const std::string library = findLibrary();
+  if (!library.empty() && ::access(library.c_str(), R_OK) != 0) {
+    return refuse(library + ": " + std::strerror(errno), "QGPU_LIB names libqgpu.so");
+  }
+  Client client(options.socket);
+  const Result<std::string> answer = client.ask(runLine(options.run));
+  if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
+  const Result<BoundTask> bound = parseBound(*answer);
+  if (!bound) return refuse(bound.error().message, helpFor(bound.error().code));
+  const Result<Environment> environment = tenantEnvironment(
+      *bound, library, environmentNow("LD_PRELOAD"), environmentNow("OPENCL_LAYERS"));
+  if (!environment) {
+    endTask(client, bound->id);
+    return refuse(environment.error().message, "");
+  }
+  client.close();  // a command may run for days; its place is for others
+
+  Shepherd shepherd;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    shepherd.release();
+    execute(options, *environment);
+  }
+  if (child < 0) {
+    const int error = errno;
+    endTask(client, bound->id);
+    return refuse(std::string("can't start a process: ") + std::strerror(error), "");
+  }
+  const int status = shepherd.wait(child);
+  endTask(client, bound->id);
+  return status;
+}
+
+// --- Shepherd ---------------------------------------------------------------------------------
+
+Shepherd::Shepherd() {
+  ::sigemptyset(&caught_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP,
+                           SIGCONT}) {
+    // One that was ignored from the start, as by nohup, stays ignored for us and for CMD.
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) ::sigaddset(&caught_, signal);
+  }
+  ::sigaddset(&caught_, SIGCHLD);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;  // inherited as ignored, it would take the exit status from us
+  ::sigaction(SIGCHLD, &standard, nullptr);
+  ::sigprocmask(SIG_BLOCK, &caught_, &before_);
+}
+
+Shepherd::~Shepherd() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+void Shepherd::release() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+int Shepherd::wait(pid_t child) {
+  int status = 0;
+  while (!reap(child, status)) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&caught_, &info);
+    if (signal > 0 && signal != SIGCHLD) forward(child, signal, info.si_code);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// True once the child has ended. When it stops at the terminal's wish, so do we, or the shell
+// would never see the job stop; its continuation is passed on when we are continued.
+bool Shepherd::reap(pid_t child, int& status) const {
+  while (true) {
+    const pid_t pid = ::waitpid(child, &status, WNOHANG | WUNTRACED);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid < 0) {  // nobody else waits for our child
+      status = 0;
+      return true;
+    }
+    if (pid == 0) return false;
+    if (!WIFSTOPPED(status)) return true;
+    const int by = WSTOPSIG(status);
+    if (by != SIGTSTP && by != SIGTTIN && by != SIGTTOU) continue;
+    ::kill(::getpid(), SIGSTOP);
+    ::kill(child, SIGCONT);
+  }
+}
+
+// What the terminal sends goes to the whole foreground group: a child in ours has it already.
+void Shepherd::forward(pid_t child, int signal, int code) const {
+  const bool fromTerminal = code == SI_KERNEL;
+  if (fromTerminal && ::getpgid(child) == ::getpgrp()) return;
+  ::kill(child, signal);
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,64 @@
+#pragma once
+// `qgpuctl run`: bind a task, start CMD in it, be a good parent, end the task. qgpuctl's own death
+// ends the task too (it is the task's owner); the manager's death or restart disturbs nothing.
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/result.h"
+#include "services/ctl/options.h"
+
+namespace qgpu::ctl {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// What the daemon gave to a task.
+struct BoundTask {
+  std::uint64_t id = 0;
+  Environment environment;
+};
+
+// The command line of the admin socket for these options.
+std::string runLine(const RunOptions& options);
+
+Result<BoundTask> parseBound(const std::string& answer);
+
+// The environment of CMD: what `bound` says, with libqgpu of `library` (where not empty) before
+// whatever was to be preloaded anyway. InvalidArgument where the path of the library can't stand
+// in LD_PRELOAD.
+Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string& library,
+                                      const std::string& preloadNow,
+                                      const std::string& layersNow);
+
+// libqgpu.so: QGPU_LIB, else ../lib beside this program; empty where there is none.
+std::string findLibrary();
+
+// Does it all; the exit status of qgpuctl.
+int run(const Options& options);
+
+// Waits for a child, forwarding signals and following its job control; its status as a shell
+// reports it (128 + signal).
+class Shepherd {
+ public:
+  Shepherd();   // blocks what it forwards
+  ~Shepherd();  // and restores
+  Shepherd(const Shepherd&) = delete;
+  Shepherd& operator=(const Shepherd&) = delete;
+
+  // In the child, before exec: the signals as they were.
+  void release() const;
+  int wait(pid_t child);
+
+ private:
+  bool reap(pid_t child, int& status) const;
+  void forward(pid_t child, int signal, int code) const;
+
+  sigset_t caught_;
+  sigset_t before_;
+};
+
+}  // namespace qgpu::ctl

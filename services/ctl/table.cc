@@ -1,0 +1,118 @@
+#include "services/ctl/table.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/check.h"
+#include "services/admin/json.h"
+
+namespace qgpu::ctl {
+namespace {
+
+// `value`/`unit` with one decimal where that says something.
+std::string scaled(std::uint64_t value, std::uint64_t unit, const char* name) {
+  char text[48];
+  const std::uint64_t whole = value / unit;
+  const std::uint64_t tenth = value % unit * 10 / unit;
+  if (whole < 100 && tenth != 0) {
+    std::snprintf(text, sizeof text, "%llu.%llu%s", static_cast<unsigned long long>(whole),
+                  static_cast<unsigned long long>(tenth), name);
+  } else {
+    std::snprintf(text, sizeof text, "%llu%s", static_cast<unsigned long long>(whole), name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out = toUtf8(text);
+  std::replace_if(
+      out.begin(), out.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
+  // The control characters of C1 (U+0080 to U+009F) are 0xC2 and a byte below 0xA0.
+  for (std::size_t i = 0; i + 1 < out.size(); ++i) {
+    if (out[i] == '\xC2' && static_cast<unsigned char>(out[i + 1]) < 0xA0) {
+      out.replace(i, 2, "?");
+    }
+  }
+  return out;
+}
+
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+void Table::add(std::vector<std::string> cells) {
+  QGPU_CHECK(cells.size() == columns_.size(), "a row has a cell for each column");
+  for (std::string& cell : cells) cell = cell.empty() ? "-" : printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+  std::vector<std::vector<std::string>> lines;
+  lines.emplace_back();
+  for (const Column& column : columns_) lines[0].push_back(column.title);
+  lines.insert(lines.end(), rows_.begin(), rows_.end());
+  std::vector<std::size_t> widths(columns_.size());
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], width(line[i]));
+  }
+  std::string out;
+  for (const auto& line : lines) {
+    std::string text;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const std::string blanks(widths[i] - width(line[i]), ' ');
+      text += i == 0 ? "" : "  ";
+      text += columns_[i].align == Align::Right ? blanks + line[i] : line[i] + blanks;
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    out += text + "\n";
+  }
+  return out;
+}
+
+std::string humanBytes(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+  std::size_t unit = 0;
+  std::uint64_t size = 1;
+  while (unit + 1 < std::size(kUnits) && bytes / size >= 1024) {
+    size *= 1024;
+    ++unit;
+  }
+  return scaled(bytes, size, kUnits[unit]);
+}
+
+std::string humanTime(std::uint64_t ns) {
+  constexpr std::uint64_t kMicro = 1000;
+  constexpr std::uint64_t kMilli = 1000 * kMicro;
+  constexpr std::uint64_t kSecond = 1000 * kMilli;
+  if (ns == 0) return "0";
+  if (ns < kMicro) return scaled(ns, 1, " ns");
+  if (ns < kMilli) return scaled(ns, kMicro, " us");
+  if (ns < kSecond) return scaled(ns, kMilli, " ms");
+  const std::uint64_t s = ns / kSecond;
+  if (s < 100) return scaled(ns, kSecond, " s");
+  char text[48];
+  if (s < 3600) {
+    std::snprintf(text, sizeof text, "%um%02us", static_cast<unsigned>(s / 60),
+                  static_cast<unsigned>(s % 60));
+  } else {
+    std::snprintf(text, sizeof text, "%lluh%02um", static_cast<unsigned long long>(s / 3600),
+                  static_cast<unsigned>(s / 60 % 60));
+  }
+  return text;
+}
+
+std::string humanPermille(std::uint64_t permille) { return scaled(permille, 10, "%"); }
+
+std::string humanCount(std::uint64_t n) {
+  constexpr std::uint64_t kThousand = 1000;
+  if (n < 10 * kThousand) return std::to_string(n);
+  if (n < 10 * kThousand * kThousand) return scaled(n, kThousand, "k");
+  return scaled(n, kThousand * kThousand, "M");
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,41 @@
+#pragma once
+// `qgpuctl top`: who has the cards, now. On a terminal a picture that is renewed in place; into a
+// pipe, one plain picture after the other.
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+#include "services/ctl/options.h"
+
+namespace qgpu::ctl {
+
+// Counters of two pictures become rates. Pure: answers and times in, text out.
+class TopView {
+ public:
+  // The daemon's answers to status, cards and tasks at time `at`.
+  Result<std::string> picture(const std::string& status, const std::string& cardsAnswer,
+                              const std::string& tasksAnswer, Nanos at);
+
+ private:
+  struct Counters {
+    std::uint64_t used = 0;
+    std::uint64_t online = 0;
+    std::uint64_t launches = 0;
+  };
+  std::string cards(simdjson::dom::element root, Nanos elapsed);
+  std::string tasks(simdjson::dom::element root, Nanos elapsed);
+
+  std::map<std::string, Counters> cardsBefore_;
+  std::map<std::uint64_t, Counters> tasksBefore_;
+  Nanos before_{};
+};
+
+// The exit status.
+int top(const Options& options);
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,273 @@
+// qgpuctl as a program, against the admin socket of a scripted node.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <optional>
+
+#include "services/admin/admin_server.h"
+#include "tests/unit/door_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::DoorFixture;
+
+struct NoHouse final : Housekeeping {
+  void snapshot(std::function<void(Status)> done) override { done(ok()); }
+  Status setLogLevel(const std::string&) override { return ok(); }
+};
+
+// A running program whose output goes to an unnamed file.
+class Program {
+ public:
+  Program(const std::vector<std::string>& argv, bool ownGroup) {
+    out_ = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (ownGroup) ::setpgid(0, 0);
+    ::dup2(out_, 1);
+    ::dup2(out_, 2);
+    std::vector<char*> words;
+    for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
+    ::execv(words[0], words.data());
+    ::_exit(99);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() {
+    if (!status_) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(out_);
+  }
+
+  pid_t pid() const { return pid_; }
+  std::optional<int> status() {
+    int raw = 0;
+    if (!status_ && ::waitpid(pid_, &raw, WNOHANG) == pid_) {
+      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    }
+    return status_;
+  }
+  bool stopped() const {
+    int raw = 0;
+    return ::waitpid(pid_, &raw, WNOHANG | WUNTRACED) == pid_ && WIFSTOPPED(raw);
+  }
+  std::string output() const {
+    std::string text(64 * 1024, '\0');
+    const ssize_t n = ::pread(out_, text.data(), text.size(), 0);
+    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return text;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int out_ = -1;
+  std::optional<int> status_;
+};
+
+struct Ctl : DoorFixture {
+  Ctl() : path(folder / "manager.sock") {
+    start();
+    // A library of that name which changes nothing, so that CMD may really be started.
+    ::setenv("QGPU_LIB", "/lib/x86_64-linux-gnu/libc.so.6", 1);
+    if (::access(::getenv("QGPU_LIB"), R_OK) != 0) {
+      ::setenv("QGPU_LIB", "/lib/aarch64-linux-gnu/libc.so.6", 1);
+    }
+    ::unsetenv("OPENCL_LAYERS");
+  }
+  ~Ctl() noexcept override = default;
+
+  void start() {
+    AdminOptions options;
+    options.nodeName = "here";
+    auto listener = UnixListener::open(path, 0666);
+    ASSERT_TRUE(listener.ok()) << listener.error().message;
+    server = std::make_unique<AdminServer>(door, house, ChangeRule(::getuid()), options,
+                                           *io.lowLevelProvider, bridge.timer(),
+                                           std::move(*listener));
+  }
+  std::unique_ptr<Program> begin(std::vector<std::string> arguments, bool ownGroup = false) {
+    std::vector<std::string> argv = {QGPUCTL, "--socket", path};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return std::make_unique<Program>(argv, ownGroup);
+  }
+  int finish(Program& program) {
+    waitUntil([&] { return program.status().has_value(); });
+    return *program.status();
+  }
+  int run(std::vector<std::string> arguments) {
+    const auto program = begin(std::move(arguments));
+    const int status = finish(*program);
+    output = program->output();
+    return status;
+  }
+  bool asked(schema::Request::Which which) const {
+    for (const auto& a : node.asked) {
+      if (a.which == which) return true;
+    }
+    return false;
+  }
+
+  std::string path;
+  NoHouse house;
+  std::unique_ptr<AdminServer> server;
+  std::string output;
+};
+
+TEST_F(Ctl, ShowsTablesAndPassesJsonThrough) {
+  EXPECT_EQ(run({"cards"}), 0);
+  EXPECT_NE(output.find("sim-0"), std::string::npos);
+  EXPECT_NE(output.find("2 GiB / 16 GiB"), std::string::npos) << output;
+  EXPECT_EQ(output.find('\x1b'), std::string::npos) << "no colours outside a terminal";
+  EXPECT_EQ(run({"tasks"}), 0);
+  EXPECT_NE(output.find("train"), std::string::npos) << output;
+  EXPECT_EQ(run({"status"}), 0);
+  EXPECT_NE(output.find("here"), std::string::npos) << output;
+  EXPECT_EQ(run({"-o", "json", "tasks"}), 0);
+  EXPECT_TRUE(output.starts_with(R"({"ok":true,"tasks":[{"id":7,)")) << output;
+  EXPECT_NE(output.find("\"gpu_ns\":9007199254740993"), std::string::npos);
+  EXPECT_EQ(run({"version"}), 0);
+}
+
+TEST_F(Ctl, RefusalsExitWith3) {
+  node.failNext = fail(ErrorCode::NotFound, "no task 999");
+  EXPECT_EQ(run({"evict", "999"}), 3);
+  EXPECT_EQ(output, "qgpuctl: no task 999 (not-found)\n");
+  node.failNext = fail(ErrorCode::NotFound, "no task 999");
+  EXPECT_EQ(run({"-o", "json", "evict", "999"}), 3);
+  EXPECT_EQ(output, R"({"ok":false,"error":"no task 999","code":"not-found"})" "\n");
+}
+
+TEST_F(Ctl, WithoutADaemonItExitsWith4AndSaysHowToStartOne) {
+  server.reset();
+  for (const char* command : {"status", "top", "events"}) {
+    EXPECT_EQ(run({command}), 4) << command;
+    EXPECT_NE(output.find("start one: "), std::string::npos) << output;
+    EXPECT_NE(output.find("qgpu-manager"), std::string::npos) << output;
+  }
+}
+
+TEST_F(Ctl, EventsAreListedAndFollowed) {
+  node.eventSeqs = {1, 2};
+  EXPECT_EQ(run({"events", "--since", "1"}), 0);
+  EXPECT_NE(output.find("task-bound  task 7  sim-0  bound  (uid 0 pid 12)"), std::string::npos)
+      << output;
+  const auto follower = begin({"events", "--follow"});
+  waitUntil([&] { return door.watchers() == 1; });
+  sink.tellEvent(3);
+  waitUntil([&] { return follower->output().find("     3  ") != std::string::npos; });
+  server.reset();
+  EXPECT_EQ(finish(*follower), 4);
+}
+
+TEST_F(Ctl, TopPrintsPlainPicturesIntoAPipe) {
+  EXPECT_EQ(run({"top", "-n", "2", "--interval", "0.1"}), 0);
+  EXPECT_EQ(output.find('\x1b'), std::string::npos);
+  const std::size_t first = output.find("CARD");
+  EXPECT_NE(output.find("CARD", first + 1), std::string::npos) << output;
+}
+
+TEST_F(Ctl, TopEndsCleanlyAtCtrlC) {
+  const auto program = begin({"top", "--interval", "0.1"});
+  waitUntil([&] { return program->output().find("CARD") != std::string::npos; });
+  ::kill(program->pid(), SIGINT);
+  EXPECT_EQ(finish(*program), 0);
+}
+
+// --- run ---------------------------------------------------------------------------------------
+
+TEST_F(Ctl, RunGivesItsCommandTheEnvironmentAndItsExitStatus) {
+  EXPECT_EQ(run({"run", "--name", "a", "--memory", "2", "--core", "30", "--", "sh", "-c",
+                 "echo $QGPU_TOKEN $QGPU_SOCKET $LD_PRELOAD $OPENCL_LAYERS; exit 7"}),
+            7);
+  const std::string library = ::getenv("QGPU_LIB");
+  EXPECT_EQ(output, "0123456789abcdef0123456789abcdef /run/qgpu/attach.sock " + library + " " +
+                        library + "\n");
+  ASSERT_EQ(node.asked.size(), 2u);
+  EXPECT_EQ(node.asked[0].which, schema::Request::BIND);
+  EXPECT_EQ(node.asked[0].text, "a");
+  EXPECT_EQ(node.asked[0].memBytes, 2ULL << 30U);
+  EXPECT_EQ(node.asked[0].sharePermille, 300u);
+  EXPECT_EQ(node.asked[1].which, schema::Request::UNBIND);
+  EXPECT_EQ(node.asked[1].number, 7u);
+}
+
+TEST_F(Ctl, RunReturnsWhatAShellReturns) {
+  EXPECT_EQ(run({"run", "--", "/nonexistent/program"}), 127);
+  EXPECT_NE(output.find("command not found"), std::string::npos) << output;
+  EXPECT_EQ(run({"run", "--", "/tmp"}), 126);
+  EXPECT_EQ(run({"run", "--", "sh", "-c", "kill -KILL $$"}), 128 + SIGKILL);
+  EXPECT_EQ(run({"run", "true"}), 0);
+}
+
+TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
+  node.failNext = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  EXPECT_EQ(run({"run", "--memory", "9", "--", "sh", "-c", "echo started"}), 125);
+  EXPECT_NE(output.find("no card has 9 GiB left"), std::string::npos);
+  EXPECT_NE(output.find("--memory"), std::string::npos);
+  EXPECT_EQ(output.find("started"), std::string::npos);
+
+  ::setenv("QGPU_LIB", "/nonexistent/libqgpu.so", 1);
+  EXPECT_EQ(run({"run", "--", "true"}), 125);
+  server.reset();
+  ::setenv("QGPU_LIB", "/etc/passwd", 1);
+  EXPECT_EQ(run({"run", "--", "true"}), 125);
+  EXPECT_NE(output.find("start one"), std::string::npos) << output;
+}
+
+TEST_F(Ctl, RunForwardsSignals) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    const auto program = begin({"run", "--", "sh", "-c",
+                                "trap 'exit 40' TERM; trap 'exit 41' INT; trap 'exit 42' HUP;"
+                                "trap 'exit 43' QUIT; trap 'exit 44' USR1; trap 'exit 45' USR2;"
+                                "echo ready; while :; do sleep 0.01; done"});
+    waitUntil([&] { return program->output() == "ready\n"; });
+    ::kill(program->pid(), signal);
+    const int status = finish(*program);
+    EXPECT_GE(status, 40) << signal;
+    EXPECT_LE(status, 45) << signal;
+  }
+  EXPECT_TRUE(asked(schema::Request::UNBIND));
+}
+
+TEST_F(Ctl, RunStopsAndContinuesWithItsCommand) {
+  const auto program = begin({"run", "--", "sh", "-c", "echo ready; read -r line < " +
+                              (folder / "fifo") + "; exit 5"}, true);
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  waitUntil([&] { return program->output() == "ready\n"; });
+  ::kill(program->pid(), SIGTSTP);
+  waitUntil([&] { return program->stopped(); });
+  ::kill(program->pid(), SIGCONT);
+  int fifo = -1;
+  waitUntil([&] {
+    fifo = ::open((folder / "fifo").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return fifo >= 0;
+  });
+  ASSERT_EQ(::write(fifo, "go\n", 3), 3);
+  EXPECT_EQ(finish(*program), 5);
+  ::close(fifo);
+}
+
+TEST_F(Ctl, C9_ARestartOfTheManagerDoesNotDisturbACommand) {
+  const auto program =
+      begin({"run", "--", "sh", "-c",
+             "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"});
+  waitUntil([&] { return program->output() == "ready\n"; });
+  server.reset();
+  start();
+  EXPECT_FALSE(program->status().has_value());
+  ::kill(program->pid(), SIGTERM);
+  EXPECT_EQ(finish(*program), 9);
+  EXPECT_TRUE(asked(schema::Request::UNBIND));
+}
+
+}  // namespace
+}  // namespace qgpu

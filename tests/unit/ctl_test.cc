@@ -1,0 +1,188 @@
+// The parts of qgpuctl that need no daemon: arguments, units, tables, views, environment.
+
+#include <gtest/gtest.h>
+
+#include "services/ctl/client.h"
+#include "services/ctl/options.h"
+#include "services/ctl/run.h"
+#include "services/ctl/table.h"
+#include "services/ctl/top.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+Options parsed(std::vector<std::string> argv) {
+  auto result = parseOptions(argv);
+  if (const auto* exit = std::get_if<ExitNow>(&result)) {
+    ADD_FAILURE() << exit->text;
+    return {};
+  }
+  return std::get<Options>(result);
+}
+
+int exitCode(std::vector<std::string> argv) {
+  const auto result = parseOptions(std::move(argv));
+  const auto* exit = std::get_if<ExitNow>(&result);
+  return exit != nullptr ? exit->code : -1;
+}
+
+TEST(CtlOptions, EachCommandBecomesTheLineOfTheAdminSocket) {
+  EXPECT_EQ(parsed({"status"}).line, "status");
+  EXPECT_EQ(parsed({"cards"}).line, "cards");
+  EXPECT_EQ(parsed({"tasks"}).line, "tasks");
+  EXPECT_EQ(parsed({"policy", "all", "bs"}).line, "policy all bs");
+  EXPECT_EQ(parsed({"cordon", "sim-0"}).line, "cordon sim-0");
+  EXPECT_EQ(parsed({"uncordon", "sim-0"}).line, "uncordon sim-0");
+  EXPECT_EQ(parsed({"drain", "0"}).line, "drain 0");
+  EXPECT_EQ(parsed({"evict", "7"}).line, "evict 7");
+  EXPECT_EQ(parsed({"end", "7"}).line, "end 7");
+  EXPECT_EQ(parsed({"snapshot"}).line, "snapshot");
+  EXPECT_EQ(parsed({"loglevel", "debug"}).line, "loglevel debug");
+}
+
+TEST(CtlOptions, TheGeneralOptionsStandBeforeOrAfterTheCommand) {
+  for (const auto& argv : {std::vector<std::string>{"-o", "json", "--socket", "/s", "cards"},
+                           std::vector<std::string>{"cards", "-o", "json", "--socket=/s"}}) {
+    const Options options = parsed(argv);
+    EXPECT_EQ(options.output, Output::Json);
+    EXPECT_EQ(options.socket, "/s");
+  }
+}
+
+TEST(CtlOptions, WrongUseExitsWith2AndHelpWith0) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {}, {"frobnicate"}, {"-o", "json", "frob"}, {"status", "--bogus"},
+      {"status", "extra"}, {"policy", "all"},
+      {"policy", "all", "fastest"}, {"evict"}, {"evict", "7\nsnapshot"}, {"cordon", "a b"},
+      {"-o", "xml", "cards"}, {"run"}, {"run", "--"}, {"run", "--memory", "0", "--", "true"},
+      {"run", "--memory", "x", "--", "true"}, {"run", "--class", "fast", "--", "true"},
+      {"run", "--frob", "--", "true"}, {"top", "--interval", "0"}, {"top", "-n", "-1"},
+  };
+  for (const auto& argv : wrong) {
+    EXPECT_EQ(exitCode(argv), 2) << (argv.empty() ? "" : argv.back());
+  }
+  for (const auto& argv : {std::vector<std::string>{"--help"}, std::vector<std::string>{"help"},
+                           std::vector<std::string>{"run", "--help"}}) {
+    EXPECT_EQ(exitCode(argv), 0);
+  }
+}
+
+TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {
+  const Options dashes = parsed({"run", "--name", "a", "--core=30", "--", "prog", "--name", "-o"});
+  EXPECT_EQ(dashes.run.name, "a");
+  EXPECT_EQ(dashes.run.corePercent, 30u);
+  EXPECT_EQ(dashes.run.command, (std::vector<std::string>{"prog", "--name", "-o"}));
+  const Options bare = parsed({"--socket", "/s", "run", "--memory", "2", "prog", "--memory", "9"});
+  EXPECT_EQ(bare.run.memoryGib, 2u);
+  EXPECT_EQ(bare.run.command, (std::vector<std::string>{"prog", "--memory", "9"}));
+  const Options twice = parsed({"run", "--", "sh", "--", "x"});
+  EXPECT_EQ(twice.run.command, (std::vector<std::string>{"sh", "--", "x"}));
+}
+
+TEST(CtlRun, AsksForWhatWasTypedAndLeavesTheRestToTheDaemon) {
+  EXPECT_EQ(runLine(parsed({"run", "--", "/usr/bin/clpeak"}).run),
+            R"(run {"name":"clpeak","class":"ordinary"})");
+  EXPECT_EQ(runLine(parsed({"run", "--name", "a\"b", "--class", "online", "--memory", "3",
+                            "--core", "0", "--cards", "1", "--card", "sim-1", "--", "x"})
+                        .run),
+            R"(run {"name":"a\"b","class":"online","memory_gib":3,"core_percent":0,)"
+            R"("cards":1,"card":"sim-1"})");
+}
+
+TEST(CtlRun, TheLibraryStandsBeforeWhatWasPreloadedAnyway) {
+  const auto bound = parseBound(
+      R"({"ok":true,"task":7,"token":"t","cards":["c"],"env":{"QGPU_TOKEN":"t",)"
+      R"("LD_PRELOAD":"/d/libqgpu.so","OPENCL_LAYERS":"/d/libqgpu.so","POCL_DEVICES":"p p"}})");
+  ASSERT_TRUE(bound.ok());
+  EXPECT_EQ(bound->id, 7u);
+  const Environment expected = {{"QGPU_TOKEN", "t"},
+                                {"POCL_DEVICES", "p p"},
+                                {"LD_PRELOAD", "/own/libqgpu.so:/other.so"},
+                                {"OPENCL_LAYERS", "/own/libqgpu.so"}};
+  EXPECT_EQ(*tenantEnvironment(*bound, "/own/libqgpu.so", "/other.so", ""), expected);
+  EXPECT_EQ(tenantEnvironment(*bound, "", "", "")->at(2).second, "/d/libqgpu.so");
+  EXPECT_FALSE(tenantEnvironment(*bound, "/a b/libqgpu.so", "", "").ok());
+  EXPECT_FALSE(tenantEnvironment(BoundTask{}, "", "", "").ok());
+}
+
+TEST(CtlRun, ARefusalKeepsItsCode) {
+  const auto bound = parseBound(R"({"ok":false,"error":"no room","code":"no-room"})");
+  ASSERT_FALSE(bound.ok());
+  EXPECT_EQ(bound.error().code, ErrorCode::NoRoom);
+  EXPECT_EQ(bound.error().message, "no room");
+  EXPECT_EQ(parseBound("{}").error().code, ErrorCode::Corrupt);
+  EXPECT_EQ(parseBound("nonsense").error().code, ErrorCode::Corrupt);
+  EXPECT_EQ(parseBound(R"({"ok":true})").error().code, ErrorCode::Corrupt);
+}
+
+TEST(CtlTable, ColumnsAreAlignedByCodePointsAndEmptyCellsShow) {
+  Table table({{"NAME"}, {"N", Align::Right}, {"NOTE"}});
+  table.add({"ä", "1", ""});
+  table.add({"longer", "1000", "x"});
+  EXPECT_EQ(table.text(),
+            "NAME       N  NOTE\n"
+            "ä          1  -\n"
+            "longer  1000  x\n");
+}
+
+TEST(CtlTable, NoTextOfATenantReachesTheTerminalAsACommand) {
+  EXPECT_EQ(printable("a\x1b[2Jb\nc\x7F"), "a?[2Jb?c?");
+  EXPECT_EQ(printable("\xC2\x9B" "31m"), "?31m");
+  EXPECT_EQ(printable("\xFF"), "\xEF\xBF\xBD");
+}
+
+TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
+  EXPECT_EQ(humanBytes(0), "0 B");
+  EXPECT_EQ(humanBytes(1023), "1023 B");
+  EXPECT_EQ(humanBytes(1536ULL << 20U), "1.5 GiB");
+  EXPECT_EQ(humanBytes(16ULL << 30U), "16 GiB");
+  EXPECT_EQ(humanBytes(UINT64_MAX), "16383 PiB");
+  EXPECT_EQ(humanTime(0), "0");
+  EXPECT_EQ(humanTime(999), "999 ns");
+  EXPECT_EQ(humanTime(850'000), "850 us");
+  EXPECT_EQ(humanTime(1'250'000), "1.2 ms");
+  EXPECT_EQ(humanTime(12'300'000'000), "12.3 s");
+  EXPECT_EQ(humanTime(125'000'000'000), "2m05s");
+  EXPECT_EQ(humanTime(7'380'000'000'000), "2h03m");
+  EXPECT_EQ(humanPermille(300), "30%");
+  EXPECT_EQ(humanPermille(25), "2.5%");
+  EXPECT_EQ(humanCount(9'999), "9999");
+  EXPECT_EQ(humanCount(12'300), "12.3k");
+}
+
+TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
+  EXPECT_EQ(*viewOf("cordon", R"({"ok":true,"done":"card sim-0 is cordoned"})"),
+            "card sim-0 is cordoned\n");
+  EXPECT_NE(viewOf("cards", R"({"ok":true,"cards":[{"id":"x","new":{}}]})")->find("x"),
+            std::string::npos);
+  EXPECT_TRUE(viewOf("tasks", R"({"ok":true})").ok());
+  EXPECT_FALSE(viewOf("tasks", "{").ok());
+}
+
+TEST(CtlTop, ShowsRatesFromTheSecondPictureOn) {
+  TopView view;
+  const std::string status = R"({"ok":true,"node":"here","uptime_ns":5000000000})";
+  const auto cards = [](int usedMs) {
+    return R"({"cards":[{"id":"sim-0","used_ns":)" + std::to_string(usedMs) + "000000}]}";
+  };
+  const auto tasks = [](int usedMs, int launches) {
+    return R"({"tasks":[{"id":7,"name":"a","used_ns":)" + std::to_string(usedMs) +
+           R"(000000,"launches":)" + std::to_string(launches) + "}]}";
+  };
+  const auto first = view.picture(status, cards(100), tasks(100, 10), seconds(1));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->find("25%"), std::string::npos);
+  const auto second = view.picture(status, cards(600), tasks(600, 110), seconds(3));
+  EXPECT_NE(second->find("25%"), std::string::npos) << *second;
+  EXPECT_NE(second->find("  50  "), std::string::npos) << *second;
+}
+
+TEST(CtlClient, SaysHowToStartTheDaemonOfASocket) {
+  EXPECT_EQ(startLine("/run/qgpu/manager.sock").find("--run-dir"), std::string::npos);
+  EXPECT_NE(startLine("/tmp/x/manager.sock").find("qgpu-manager --run-dir=/tmp/x"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace qgpu::ctl
