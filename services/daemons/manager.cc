@@ -259,7 +259,6 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   }
   const ActorId attachId = peers.attach;
   attach.emplace(cardActors, attachId, std::move(port));
-  cardActors.attach(attachId, *attach);
   node.emplace(std::move(node_), std::move(peers), std::move(facts), tokens, rows);
   mainActors.attach(nodeId, *node);
 }
