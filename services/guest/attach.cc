@@ -338,6 +338,8 @@ bool attachFirst() {
     backoff = backoff * 2 > kMaxBackoffNs ? kMaxBackoffNs : backoff * 2;
   }
   if (startLink()) return true;
+  close(connection);
+  connection = -1;
   say("cannot start a thread; no device");
   return false;
 }

@@ -17,14 +17,15 @@ extern "C" std::uint32_t qgpu_layer_active;
   X(clGetPlatformIDs)                                                                              \
   X(clGetPlatformInfo)                                                                             \
   X(clGetDeviceIDs)                                                                                \
-  X(clGetDeviceInfo) X(clCreateContext) X(clCreateContextFromType) X(clCreateCommandQueue) X(      \
-      clCreateCommandQueueWithProperties) X(clRetainCommandQueue) X(clReleaseCommandQueue)         \
-      X(clSetCommandQueueProperty) X(clCreateBuffer) X(clCreateBufferWithProperties) X(            \
-          clCreateImage) X(clCreateImageWithProperties) X(clCreateImage2D) X(clCreateImage3D)      \
-          X(clCreatePipe) X(clSVMAlloc) X(clSVMFree) X(clEnqueueSVMFree) X(                        \
-              clSetMemObjectDestructorCallback) X(clSetEventCallback)                              \
-              X(clSetProgramReleaseCallback) X(clSetContextDestructorCallback) X(                  \
-                  clBuildProgram) X(clCompileProgram) X(clLinkProgram) X(clCreateKernel)           \
+  X(clGetDeviceInfo)                                                                               \
+  X(clCreateContext)                                                                               \
+  X(clCreateContextFromType) X(clCreateCommandQueue) X(clCreateCommandQueueWithProperties) X(      \
+      clRetainCommandQueue) X(clReleaseCommandQueue) X(clSetCommandQueueProperty)                  \
+      X(clCreateBuffer) X(clCreateBufferWithProperties) X(clCreateImage) X(                        \
+          clCreateImageWithProperties) X(clCreateImage2D) X(clCreateImage3D) X(clCreatePipe)       \
+          X(clSVMAlloc) X(clSVMFree) X(clEnqueueSVMFree) X(clSetMemObjectDestructorCallback) X(    \
+              clSetEventCallback) X(clSetProgramReleaseCallback) X(clSetContextDestructorCallback) \
+              X(clBuildProgram) X(clCompileProgram) X(clLinkProgram) X(clCreateKernel)             \
                   X(clCreateKernelsInProgram) X(clCloneKernel) X(clWaitForEvents) X(clFinish) X(   \
                       clEnqueueNDRangeKernel) X(clEnqueueTask) X(clEnqueueNativeKernel)            \
                       X(clEnqueueReadBuffer) X(clEnqueueReadBufferRect) X(clEnqueueWriteBuffer) X( \
@@ -39,12 +40,11 @@ extern "C" std::uint32_t qgpu_layer_active;
                                                   X(clEnqueueSVMMigrateMem) X(                     \
                                                       clGetExtensionFunctionAddress)               \
                                                       X(clGetExtensionFunctionAddressForPlatform)
-#define QGPU_CALLED(X)                                                \
-  X(clGetCommandQueueInfo)                                            \
-  X(clGetEventInfo)                                                   \
-  X(clGetEventProfilingInfo)                                          \
-  X(clRetainEvent) X(clReleaseEvent) X(clReleaseMemObject) X(clFlush) \
-      X(clEnqueueMarkerWithWaitList)
+#define QGPU_CALLED(X)       \
+  X(clGetCommandQueueInfo)   \
+  X(clGetEventInfo)          \
+  X(clGetEventProfilingInfo) \
+  X(clRetainEvent) X(clReleaseEvent) X(clReleaseMemObject) X(clFlush) X(clEnqueueMarkerWithWaitList)
 
 namespace qgpu::guest {
 namespace {

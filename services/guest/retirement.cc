@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "services/guest/callbacks.h"
 #include "services/guest/estimates.h"
 
 namespace qgpu::guest {
@@ -50,6 +51,15 @@ Mutex registryLock;  // guards the buckets and the handles
 Queue* buckets[kBuckets] = {};
 Queue* newest = nullptr;
 std::atomic<std::uint64_t> inFlight{0};
+// A launch from inside a driver's callback. The driver may hold locks of its own there, so such a
+// launch takes none of ours: it is put on a list, and whoever looks next takes it from there.
+struct LateLaunch {
+  LateLaunch* next;
+  cl_command_queue queue;
+  Launch launch;
+};
+std::atomic<LateLaunch*> lateLaunches{nullptr};
+
 std::atomic<std::uint32_t> pollers{0};  // threads that hold on to queues without their locks
 std::atomic<bool> reaperRuns{false};
 std::uint32_t reaperAsleep = 0;  // futex
@@ -314,10 +324,73 @@ bool join(Queue& q, const Launch& launch) {
   return true;
 }
 
+// False: memory is out.
+bool follow(cl_command_queue queue, const Launch& launch) {
+  Queue* q = lockQueue(queue, true);
+  if (!q) return false;
+  bool kept = join(*q, launch) || push(*q, launch);
+  q->unflushed = true;
+  q->lock.unlock();
+  return kept;
+}
+
+bool pushLate(cl_command_queue queue, const Launch& launch) {
+  auto* late = static_cast<LateLaunch*>(malloc(sizeof(LateLaunch)));
+  if (!late) return false;
+  driver->clRetainCommandQueue(queue);
+  *late = {lateLaunches.load(), queue, launch};
+  while (!lateLaunches.compare_exchange_weak(late->next, late)) {
+  }
+  return true;
+}
+
+// Memory is out: the launch can't be followed, so it is called finished at once.
+void abandon(const Launch& launch) {
+  retire(1, launch.windowNs, nowNs());
+  inFlight.fetch_sub(1);
+  if (launch.event) driver->clReleaseEvent(launch.event);
+}
+
+// As follow(), for a queue that the application may have released since: then it is only drained.
+bool followLate(const LateLaunch& late) {
+  Lock registry(registryLock);
+  Queue* q = lookUp(late.queue);
+  const bool released = !q;
+  if (released) q = addQueue(late.queue);
+  if (!q) return false;
+  q->lock.lock();
+  bool kept = push(*q, late.launch);
+  q->unflushed = true;
+  q->lock.unlock();
+  if (released) orphanHandle(*q);
+  return kept;
+}
+
+void takeLateLaunches() {
+  if (!lateLaunches.load(std::memory_order_relaxed) || callbackDepth) return;
+  LateLaunch* late = lateLaunches.exchange(nullptr);
+  LateLaunch* oldestFirst = nullptr;
+  while (late) {
+    LateLaunch* next = late->next;
+    late->next = oldestFirst;
+    oldestFirst = late;
+    late = next;
+  }
+  while (oldestFirst) {
+    LateLaunch* next = oldestFirst->next;
+    if (!followLate(*oldestFirst)) abandon(oldestFirst->launch);
+    driver->clFlush(oldestFirst->queue);
+    driver->clReleaseCommandQueue(oldestFirst->queue);
+    free(oldestFirst);
+    oldestFirst = next;
+  }
+}
+
 }  // namespace
 
 bool needsEvent(cl_command_queue queue, Pass pass, const Work& work) {
-  if (session.online || pass.windowNs || work.estimateNs == kUnknownEstimate) return true;
+  if (callbackDepth || session.online || pass.windowNs || work.estimateNs == kUnknownEstimate)
+    return true;
   if (!driver->clEnqueueMarkerWithWaitList) return true;
   if ((loadRelaxed(session.gate->gate) & kGateFastMask) != QGPU_GATE_OPEN) return true;
   Queue* q = lockQueue(queue, true);
@@ -340,17 +413,9 @@ void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work) 
                          loadRelaxed(session.gate->gate),
                          1,
                          false};
-  Queue* q = lockQueue(queue, true);
-  if (!q || (!join(*q, launch) && !push(*q, launch))) {
-    // Out of memory: the launch can't be followed, so it is called finished at once.
-    if (q) q->lock.unlock();
-    retire(1, pass.windowNs, nowNs());
-    if (event) driver->clReleaseEvent(event);
-    return;
-  }
-  q->unflushed = true;
   inFlight.fetch_add(1);
-  q->lock.unlock();
+  bool followed = callbackDepth ? pushLate(queue, launch) : follow(queue, launch);
+  if (!followed) abandon(launch);
   wakeReaper();
 }
 
@@ -366,6 +431,7 @@ std::uint64_t syncMark(cl_command_queue queue) {
 
 void synced(cl_command_queue queue, std::uint64_t mark, Finished finished) {
   if (mark == 0) return;
+  takeLateLaunches();
   Queue* q = lockQueue(queue, false);
   if (!q) return;
   if (q->syncing) --q->syncing;
@@ -381,6 +447,7 @@ bool isInOrder(cl_command_queue queue) {
 }
 
 void pollQueue(cl_command_queue queue) {
+  takeLateLaunches();
   if (Queue* q = lockQueue(queue, false)) collect(*q, 0);
 }
 
@@ -512,6 +579,7 @@ struct Look {
 void reap(Look& look) {
   look.any = false;
   look.attended = true;
+  takeLateLaunches();
   Progress progress;
   forEachQueue([&](Queue& q) {
     q.lock.lock();
@@ -594,6 +662,7 @@ void forgetQueuesInChild() {
   registryLock.renewInChild();
   for (Queue*& bucket : buckets) bucket = nullptr;
   newest = nullptr;
+  lateLaunches.store(nullptr);
   inFlight.store(0);
   pollers.store(0);
   reaperRuns.store(false);
