@@ -295,6 +295,10 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "fromtype") return fromType();
   if (verb == "hammer") return hammer(name, static_cast<int>(b), static_cast<int>(c));
   if (verb == "pace") return pace(name, b);
+  if (verb == "rate") {  // iterations of a kernel's loop per ms; 0 asks only
+    if (a > 0) p.iterationsPerMs = a;
+    return std::to_string(p.iterationsPerMs);
+  }
   if (verb == "burst") return burst(name, b);
   return "unknown " + verb;
 }
