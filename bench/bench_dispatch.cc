@@ -42,9 +42,16 @@ struct World {
   Dispatcher& second() { return onB ? *onB : onA; }
   void run() {
     std::thread thread;
-    if (b) thread = std::thread([this] { b->run(); });
+    if (b) {
+      useCpu(Cpu::First);
+      thread = std::thread([this] {
+        useCpu(Cpu::Second);
+        b->run();
+      });
+    }
     a.run();
     if (b) thread.join();
+    useCpu(Cpu::Any);
   }
   void stop() {
     a.stop();
@@ -159,6 +166,24 @@ std::int64_t nowNs() {
   return monotonicNow().value;
 }
 
+// The CPUs that the process was given, at most two of them in use.
+void useCpu(Cpu cpu) {
+  static const cpu_set_t all = [] {
+    cpu_set_t set;
+    sched_getaffinity(0, sizeof set, &set);
+    return set;
+  }();
+  cpu_set_t wanted = all;
+  int skip = cpu == Cpu::Second ? 1 : 0;
+  for (int i = 0; cpu != Cpu::Any && CPU_COUNT(&all) > 1 && i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &all) || skip-- > 0) continue;
+    CPU_ZERO(&wanted);
+    CPU_SET(i, &wanted);
+    break;
+  }
+  sched_setaffinity(0, sizeof wanted, &wanted);
+}
+
 double QgpuBench::pingPong(Placement placement, std::uint64_t roundTrips) {
   World world(placement);
   Answerer answerer;
@@ -220,16 +245,21 @@ struct Pair {
 };
 
 struct Figures {
-  Pair sameLoop, crossLoop, fanIn, pingPong, p50, p99;
+  Pair sameLoop, crossLoop, fanIn, pooled, pingPong, p50, p99;
 
   void round(std::uint64_t scale) {
     sameLoop.qgpu.push_back(QgpuBench::pingPong(Placement::Together, scale * 1'000));
     sameLoop.caf.push_back(CafBench::pingPong(Placement::Together, scale * 300));
     crossLoop.qgpu.push_back(QgpuBench::fanIn(1, scale * 1'000 / kWindow * kWindow));
-    crossLoop.caf.push_back(bestFanIn(1, scale * 600 / kWindow * kWindow));
+    crossLoop.caf.push_back(CafBench::fanIn(Placement::Apart, 1, scale * 600 / kWindow * kWindow));
     const std::uint64_t unit = kWindow * kFanInSenders;
     fanIn.qgpu.push_back(QgpuBench::fanIn(kFanInSenders, scale * 1'500 / unit * unit));
-    fanIn.caf.push_back(bestFanIn(kFanInSenders, scale * 800 / unit * unit));
+    fanIn.caf.push_back(
+        CafBench::fanIn(Placement::Apart, kFanInSenders, scale * 800 / unit * unit));
+    // The same with CAF's actors on its pool, where they may share a thread.
+    pooled.qgpu.push_back(fanIn.qgpu.back());
+    pooled.caf.push_back(
+        CafBench::fanIn(Placement::Together, kFanInSenders, scale * 800 / unit * unit));
     // Round trips a second: two messages each.
     pingPong.qgpu.push_back(QgpuBench::pingPong(Placement::Apart, scale * 8) / 2);
     pingPong.caf.push_back(CafBench::pingPong(Placement::Apart, scale * 8) / 2);
@@ -239,11 +269,6 @@ struct Figures {
     p50.caf.push_back(microsAt(theirs, 50));
     p99.qgpu.push_back(microsAt(ours, 99));
     p99.caf.push_back(microsAt(theirs, 99));
-  }
-  // CAF is sometimes faster on its pool than with a thread for each actor: the better one counts.
-  static double bestFanIn(int senders, std::uint64_t messages) {
-    return std::max(CafBench::fanIn(Placement::Apart, senders, messages),
-                    CafBench::fanIn(Placement::Together, senders, messages));
   }
 };
 
@@ -264,6 +289,7 @@ int main(int argc, char** argv) {
   figures.sameLoop.print("same_loop_per_s", ",");
   figures.crossLoop.print("cross_loop_per_s", ",");
   figures.fanIn.print("fan_in_per_s", ",");
+  figures.pooled.print("fan_in_caf_pooled_per_s", ",");
   figures.pingPong.print("cross_loop_round_trips_per_s", ",");
   figures.p50.print("one_way_p50_us", ",");
   figures.p99.print("one_way_p99_us", "}\n");

@@ -34,4 +34,10 @@ struct QgpuBench {
 
 std::int64_t nowNs();
 
+// Which CPU a thread (and those that it starts) may use. Waking a thread on another CPU costs ten
+// times as much as on the same one, so both systems get the same placement: receivers of messages
+// from another thread on the first CPU, their senders on the second.
+enum class Cpu : std::uint8_t { Any, First, Second };
+void useCpu(Cpu cpu);
+
 }  // namespace qgpu::bench

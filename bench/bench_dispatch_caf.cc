@@ -27,10 +27,14 @@ namespace {
 // A scheduler of its own for each run.
 struct CafWorld {
   CafWorld() { config.set("logger.verbosity", caf::atom("quiet")); }
+  // A detached actor's thread stays on `cpu`.
   template <typename... Args>
-  caf::actor spawn(Placement placement, Args&&... args) {
-    return placement == Placement::Apart ? system.spawn<caf::detached>(std::forward<Args>(args)...)
-                                         : system.spawn(std::forward<Args>(args)...);
+  caf::actor spawn(Placement placement, Cpu cpu, Args&&... args) {
+    if (placement == Placement::Together) return system.spawn(std::forward<Args>(args)...);
+    useCpu(cpu);
+    caf::actor actor = system.spawn<caf::detached>(std::forward<Args>(args)...);
+    useCpu(Cpu::Any);
+    return actor;
   }
   caf::actor_system_config config;
   caf::actor_system system{config};
@@ -96,8 +100,8 @@ double perSecond(std::uint64_t messages, std::int64_t sinceNs) {
 
 double CafBench::pingPong(Placement placement, std::uint64_t roundTrips) {
   CafWorld world;
-  const caf::actor b = world.spawn(placement, answerer);
-  const caf::actor a = world.spawn(placement, asker, b, roundTrips, &world.done);
+  const caf::actor b = world.spawn(placement, Cpu::Second, answerer);
+  const caf::actor a = world.spawn(placement, Cpu::First, asker, b, roundTrips, &world.done);
   const std::int64_t begin = nowNs();
   caf::anon_send(a, CafQuiet{1, 0});
   world.done.get_future().wait();
@@ -108,10 +112,11 @@ double CafBench::pingPong(Placement placement, std::uint64_t roundTrips) {
 
 double CafBench::fanIn(Placement placement, int senders, std::uint64_t messages) {
   CafWorld world;
-  const caf::actor to = world.spawn(placement, collector, senders, messages, &world.done);
+  const caf::actor to =
+      world.spawn(placement, Cpu::First, collector, senders, messages, &world.done);
   std::vector<caf::actor> from;
   for (int i = 0; i < senders; ++i) {
-    from.push_back(world.spawn(placement, pusher, to, static_cast<std::uint64_t>(i),
+    from.push_back(world.spawn(placement, Cpu::Second, pusher, to, static_cast<std::uint64_t>(i),
                                messages / static_cast<std::uint64_t>(senders)));
   }
   const std::int64_t begin = nowNs();
@@ -126,13 +131,16 @@ double CafBench::fanIn(Placement placement, int senders, std::uint64_t messages)
 std::vector<std::int64_t> CafBench::oneWay(int messages) {
   CafWorld world;
   std::vector<std::int64_t> samples;
-  const caf::actor to = world.spawn(Placement::Apart, clocked, &samples, messages, &world.done);
+  const caf::actor to =
+      world.spawn(Placement::Apart, Cpu::Second, clocked, &samples, messages, &world.done);
+  useCpu(Cpu::First);
   for (int i = 0; i < messages; ++i) {
     const timespec gap{0, kLatencyGapNs};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &gap, nullptr);
     caf::anon_send(to, CafBusy{1, static_cast<std::uint64_t>(nowNs()), 1, 0});
   }
   world.done.get_future().wait();
+  useCpu(Cpu::Any);
   caf::anon_send_exit(to, caf::exit_reason::kill);
   return samples;
 }
