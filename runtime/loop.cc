@@ -1,5 +1,7 @@
 #include "runtime/loop.h"
 
+#include <cstdio>
+#include <cstring>
 #include <errno.h>
 #include <mutex>
 #include <sys/timerfd.h>
@@ -79,8 +81,11 @@ FdWatch EdgeSet::add(int fd, std::uint32_t events, Callback callback) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  require(epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0,
-          "epoll_ctl failed: raise fs.epoll.max_user_watches");
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    char why[128];
+    std::snprintf(why, sizeof why, "cannot watch descriptor %d: %s", fd, std::strerror(errno));
+    fatal(ExitCode::Environment, why);
+  }
   watches_.emplace(id, std::make_unique<Callback>(std::move(callback)));
   return FdWatch(*this, fd, id);
 }
@@ -140,7 +145,9 @@ void Loop::run() {
   while (!stopping()) uv_run(uv_.get(), UV_RUN_ONCE);
 }
 
-void Loop::poll() { uv_run(uv_.get(), UV_RUN_NOWAIT); }
+void Loop::poll() {
+  uv_run(uv_.get(), UV_RUN_NOWAIT);
+}
 
 void Loop::stop() {
   stopping_.store(true, std::memory_order_relaxed);
