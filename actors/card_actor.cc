@@ -55,6 +55,17 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   task.exclusive = joined.getExclusive();
   arbiter_.join(task, turn.now(), decisions_);
   carryOut(turn, Nanos(0));
+  if (here.epoch == 0) introduce(joined.getTask(), turn);
+}
+
+// The gate port speaks of a task only after its first order. The arbiter gives none to a task that
+// starts shut, so it gets a hold here: of epoch 0, so that its settling is nobody's news.
+void CardActor::introduce(std::uint64_t task, Turn& turn) {
+  turn.sendUrgent(peers_.gatePort, [task](schema::Envelope::Builder envelope) {
+    auto gate = envelope.initGateOrder();
+    gate.setTask(task);
+    gate.setOrder(schema::GateOrder::Order::HOLD);
+  });
 }
 
 void CardActor::onLeft(schema::Left::Reader left, Turn& turn) {

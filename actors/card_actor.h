@@ -71,6 +71,7 @@ class CardActor final : public Actor {
   Here* find(std::uint64_t task);
   // A stamp of a gate, not before `from` and not after now.
   static Nanos clamp(std::uint64_t stamp, Nanos from, Nanos now);
+  void introduce(std::uint64_t task, Turn& turn);
   // Carries the arbiter's decisions out. `cause`: the submit behind the holds, or 0.
   void carryOut(Turn& turn, Nanos cause);
   void order(const GateDecision& gate, Turn& turn, Nanos cause);

@@ -34,7 +34,7 @@ void NodeActor::onTick(schema::Tick::Reader tick, Turn& turn) {
       probeArmed_ = false;
       probeDue_ = true;
       break;
-    case TickKind::Introduce: onIntroduceDue(tick.getValue(), turn); break;
+    case TickKind::Introduce: onIntroduceDue(tick.getValue()); break;
     case TickKind::OwnerCheck: onOwnerCheck(tick.getValue(), turn); break;
     case TickKind::Kill: onKillDue(tick.getValue()); break;
     case TickKind::Gather: {

@@ -120,13 +120,14 @@ class NodeActor final : public Actor {
   Binding* find(std::uint64_t task);
   Binding newBinding(const Change& change, Turn& turn) const;
   void introduce(std::uint64_t task, Binding& binding, Turn& turn);
-  void introduceToAttach(std::uint64_t task, Binding& binding, Turn& turn);
+  void introduceToAttach(std::uint64_t task, Binding& binding);
   void becomeLive(std::uint64_t task, Binding& binding, Turn& turn);
   void startEviction(std::uint64_t task, const Binding& binding, Turn& turn);
   void closeLater(std::uint64_t task, Binding& binding, const std::string& reason);
   void tellClosed(ActorId to, std::uint64_t task, bool kill, const std::string& reason);
   void tellKnown(ActorId to, std::uint64_t task, const Binding& binding);
-  void onIntroduceDue(std::uint64_t task, Turn& turn);
+  void answerWaiting(std::uint64_t task, Binding& binding);
+  void onIntroduceDue(std::uint64_t task);
   void onOwnerCheck(std::uint64_t task, Turn& turn);
   void onKillDue(std::uint64_t task);
 

@@ -93,7 +93,7 @@ Result<NodeActor::Need> NodeActor::checkRepeated(const Change& change, std::uint
                                          std::to_string(task) +
                                          " and asked for something else: use a new request id");
   }
-  if (binding->stage == Stage::Live) {
+  if (binding->stage == Stage::Live || binding->late) {
     replyBound(*change.asker, task, *binding);
   } else {
     binding->waiting.push_back(*change.asker);

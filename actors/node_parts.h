@@ -40,7 +40,7 @@ struct NodeOptions {
   Nanos evictGrace = seconds(5);      // from "launches fail" to the end of its processes
   Nanos ownerGrace = millis(800);     // from its owner's death to its release, if none is attached
   Nanos gatherMax = seconds(1);       // for reports of cards and tasks
-  Nanos introduceMax = seconds(1);    // for each answer while a binding is introduced
+  Nanos introduceMax = seconds(1);    // then a bind is answered, introduced or not
   Nanos probeEvery = seconds(1);      // of a storage that failed
 };
 
@@ -72,6 +72,7 @@ struct Binding {
   std::uint64_t boundUnixMs = 0;
   std::uint32_t slot = 0;            // of the pool of task actors
   Stage stage = Stage::TellingTask;
+  bool late = false;                 // its askers were answered before it was live
   bool evicting = false;             // durable: it ends when its processes are gone
   bool ownerGone = false;
   std::string endReason;             // why it is being closed

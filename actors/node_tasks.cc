@@ -24,19 +24,18 @@ void NodeActor::introduce(std::uint64_t task, Binding& binding, Turn& turn) {
   tick(turn, options_.introduceMax, TickKind::Introduce, task);
 }
 
-void NodeActor::introduceToAttach(std::uint64_t task, Binding& binding, Turn& turn) {
+void NodeActor::introduceToAttach(std::uint64_t task, Binding& binding) {
   binding.stage = Stage::TellingAttach;
   tellKnown(peers_.attach, task, binding);
-  tick(turn, options_.introduceMax, TickKind::Introduce, task);
 }
 
-// An answer is late: its loop is busy, and what was sent there is still on its way in order. The
-// introduction goes on, so that the asker is not kept waiting by one slow loop.
-void NodeActor::onIntroduceDue(std::uint64_t task, Turn& turn) {
+// An answer is late, since its loop is busy: what was sent there arrives in order all the same. The
+// asker is not kept waiting; cards hear of the task only when its gate can be driven.
+void NodeActor::onIntroduceDue(std::uint64_t task) {
   Binding* binding = find(task);
-  if (binding == nullptr || toClose_.contains(task)) return;
-  if (binding->stage == Stage::TellingTask) introduceToAttach(task, *binding, turn);
-  else if (binding->stage == Stage::TellingAttach) becomeLive(task, *binding, turn);
+  if (binding == nullptr || binding->stage == Stage::Live || toClose_.contains(task)) return;
+  binding->late = true;
+  answerWaiting(task, *binding);
 }
 
 void NodeActor::onGateOpened(schema::GateRegistered::Reader opened, Turn& turn) {
@@ -46,6 +45,11 @@ void NodeActor::onGateOpened(schema::GateRegistered::Reader opened, Turn& turn) 
   const std::string why = text(opened.getFailed()).substr(0, 160);
   if (why.empty()) becomeLive(task, *binding, turn);
   else closeLater(task, *binding, "its pages could not be made: " + why);
+}
+
+void NodeActor::answerWaiting(std::uint64_t task, Binding& binding) {
+  for (const Asker& asker : binding.waiting) replyBound(asker, task, binding);
+  binding.waiting.clear();
 }
 
 void NodeActor::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
@@ -64,8 +68,7 @@ void NodeActor::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
                   joined.setActor(static_cast<std::uint32_t>(actor));
                 });
   }
-  for (const Asker& asker : binding.waiting) replyBound(asker, task, binding);
-  binding.waiting.clear();
+  answerWaiting(task, binding);
   if (binding.evicting) startEviction(task, binding, turn);
 }
 
@@ -101,7 +104,7 @@ void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
   const std::uint32_t before = binding->processes;
   binding->processes = fact.getProcesses();
   binding->phase = readPhase(fact.getState());
-  if (binding->stage == Stage::TellingTask) introduceToAttach(task, *binding, turn);
+  if (binding->stage == Stage::TellingTask) introduceToAttach(task, *binding);
   if (fact.hasText() && fact.getText().size() != 0) {
     note("task-fault", task, "", text(fact.getText()).substr(0, 160), turn);
   }

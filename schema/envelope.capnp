@@ -59,7 +59,7 @@ struct Envelope {
     moved @15 :Moved;
 
     # --- asking and telling ---
-    reportAsked @16 :ReportAsked;       # node -> card, node -> task
+    reportAsked @16 :ReportAsked;       # node -> card, task; task -> gate port, answered with used
     cardReport @17 :CardReport;
     taskReport @18 :TaskReport;
 

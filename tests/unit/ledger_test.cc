@@ -85,8 +85,9 @@ TEST(Ledger, AcceptsAndRefusesByTheRulesOfTheContract) {
     const Result<Placement> placement = ledger.place(rule.ask);
     EXPECT_EQ(placement.ok(), rule.accepted) << rule.what;
     if (!placement && !rule.accepted) {
-      EXPECT_EQ(placement.error().code, rule.code) << rule.what << ": " << placement.error().message;
-      EXPECT_FALSE(placement.error().message.empty());
+      const Error& error = placement.error();
+      EXPECT_EQ(error.code, rule.code) << rule.what << ": " << error.message;
+      EXPECT_FALSE(error.message.empty());
     }
   }
 }

@@ -170,14 +170,21 @@ TEST(NodeActor, ABindWhosePagesCanNotBeMadeIsUndoneAndSaysWhy) {
   EXPECT_EQ(world.taskRows(), 0u);
 }
 
-TEST(NodeActor, ABindIsAnsweredEvenIfTheAttachServerIsSlow) {
+TEST(NodeActor, ABindIsAnsweredEvenIfTheAttachServerIsSlowButNoCardHearsOfItBefore) {
   World world;
   world.start();
   world.attach.silent = true;
   const std::uint64_t corr = world.ask(World::bind(World::spec(Ordinary, 2, 30)));
   EXPECT_FALSE(world.answered(corr));
   world.fixture.advance(seconds(1));
-  EXPECT_TRUE(world.reply(corr).isBound());
+  ASSERT_TRUE(world.reply(corr).isBound());
+  EXPECT_EQ(world.cards[0]->heard.count(Which::JOINED), 0u);
+  world.fixture.tellUrgent(world.attachId, world.nodeId, [&](schema::Envelope::Builder e) {
+    e.initGateOpened().setTask(world.reply(corr).getBound().getTask());
+  });
+  world.run();
+  EXPECT_EQ(world.cards[0]->heard.count(Which::JOINED), 1u);
+  EXPECT_EQ(world.answers(corr), 1u);
 }
 
 TEST(NodeActor, RefusesWordsThatAreTooLongOrNotPrintable) {
