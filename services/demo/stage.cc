@@ -122,8 +122,11 @@ std::unique_ptr<Child> Stage::startBare(const TenantSpec& spec) {
 }
 
 Result<WorkReport> finishWork(Child& child, const std::string& name) {
+  constexpr std::int64_t kLookNs = kSecond / 10;
   child.say("end");
-  const std::optional<int> status = child.wait(kFinishNsMax);
+  const std::int64_t until = monotonicNs() + kFinishNsMax;
+  std::optional<int> status;
+  while (!status && monotonicNs() < until && !interrupted()) status = child.wait(kLookNs);
   const std::string errors = lastLines(child.errors(), 1000);
   if (!status) {
     return fail(ErrorCode::Unavailable, "tenant " + name + " does not end: " + errors);
