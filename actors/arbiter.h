@@ -98,13 +98,17 @@ class Arbiter {
   void setPolicy(Policy policy, Nanos now, Decisions& out);  // at the end of the running slice
 
   // --- what gates report. Unknown tasks and old epochs change nothing (A10). ---
-  // Has work in flight or a launch waiting, since `since` (<= now).
+  // Has work in flight or a launch waiting, since `since` (<= now). Again and again is harmless.
   void busy(TaskId task, Nanos since, Nanos now, Decisions& out);
-  // Nothing in flight and nothing waiting, since `since`: its last retired work (<= now).
+  // Nothing in flight and nothing waiting, since `since`: its last retired work (<= now). Said
+  // again of an online task with a later `since`, it puts the others off (A3).
   void quiet(TaskId task, Nanos since, Nanos now, Decisions& out);
-  // The hold with this epoch took effect at `at`: nothing of the task runs any more.
+  // The hold with this epoch took effect at `at`: nothing of the task runs any more. Needed once
+  // for every Hold, also one that overran or that found the task quiet, but not for a Hold that
+  // died() or leave() returned for its own task.
   void settled(TaskId task, std::uint32_t epoch, Nanos at, Nanos now, Decisions& out);
-  // The task's only process died: its slice is over, and it wants nothing.
+  // The task's only process died: its slice is over, and it wants nothing. An open gate is shut,
+  // with nothing to settle.
   void died(TaskId task, Nanos now, Decisions& out);
   // A quarantined task retired work.
   void retired(TaskId task, Nanos now, Decisions& out);

@@ -1,9 +1,9 @@
 // What a decision costs in the arbiter, without actors, loops or gates.
 //
 // preempt: one online submit while an offline task holds the card, up to the hold standing in the
-// caller's Decisions; the clock is read around each single call. turns: events handled per second of
-// processor time (a turn is one handled message) while 8, 64 or 512 busy tasks pass the card on:
-// each slice ends in an expire and a settled.
+// caller's Decisions; the clock is read around each single call. turns: events handled per second
+// of processor time (a turn is one handled message) while 8, 64 or 512 busy tasks pass the card
+// on: each slice ends in an expire and a settled.
 
 #include <algorithm>
 #include <chrono>

@@ -219,7 +219,8 @@ class Explore : public testing::TestWithParam<Cast> {
           for (std::size_t i = 0; i < a.gates.size(); ++i) a.gates[i].epoch = b.gates[i].epoch;
           EXPECT_EQ(a.gates, b.gates);
           EXPECT_EQ(a.notes, b.notes);
-          ASSERT_EQ(first.arbiter.digest(), second.arbiter.digest()) << describe(eventNow(kind, id, step));
+          ASSERT_EQ(first.arbiter.digest(), second.arbiter.digest())
+              << describe(eventNow(kind, id, step));
         }
       }
     }
