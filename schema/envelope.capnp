@@ -113,7 +113,7 @@ struct GateOrder {
   order @2 :Order;
   notify @3 :Bool;                      # open, but tell at the first submit: nobody uses the card
   contended @4 :Bool;                   # the window applies, look often
-  causeNs @5 :UInt64;                   # the submit that led to a hold, for the latency record; 0: none
+  causeNs @5 :UInt64;                   # the submit that led to a hold, for the record; 0: none
   enum Order { open @0; hold @1; close @2; }   # close: left this card, no more orders for it
 }
 

@@ -132,7 +132,7 @@ Status AttachServer::claimSocket() {
     return ok();
   }
   return fail(ErrorCode::AlreadyExists,
-              path_ + ": another qgpu-manager serves it; stop that one or choose another --run-dir");
+              path_ + ": another qgpu-manager serves it; stop it or choose another --run-dir");
 }
 
 Status AttachServer::listen() {

@@ -53,7 +53,8 @@ struct CardsFound {
 };
 
 // Blocks for as long as drivers take to load. It forks, so it belongs at the start of a daemon,
-// before there is a second thread. Errors: NotFound (no such card on this machine), Unsupported, Unavailable (the child failed); each names the fix.
+// before there is a second thread. Errors: NotFound (no such card on this machine), Unsupported,
+// Unavailable (the child failed); each names the fix.
 Result<CardsFound> findCards(const CardsOptions& options);
 
 // "opencl-<platform in lower case, other characters as '-'>-<index>".

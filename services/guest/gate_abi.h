@@ -70,7 +70,7 @@ typedef struct qgpu_gate_page {
   uint32_t epoch;           /* full 32-bit counter of the epoch, for the record */
   uint64_t gate_stored_ns;  /* when `gate` was last stored */
   QGPU_ALIGN(128) uint64_t heartbeat_ns; /* stored about once a second while the manager lives */
-  uint64_t closed;          /* not 0: the task was unbound or evicted; launches fail as lost device */
+  uint64_t closed;          /* not 0: unbound or evicted; launches fail as on a lost device */
   uint64_t reserved1[14];
 } qgpu_gate_page;
 
@@ -85,7 +85,7 @@ typedef struct qgpu_slot {
   uint64_t launches;
   uint64_t gpu_ns;          /* from profiling, where the queue has it */
   uint64_t window_used_ns;  /* sum of the estimates of what is in flight */
-  QGPU_ALIGN(128) uint64_t bytes; /* accepted allocations; locked add, sum of all slots, roll-back */
+  QGPU_ALIGN(128) uint64_t bytes; /* accepted allocations; locked add, sum of slots, roll-back */
   uint64_t bytes_peak;
   QGPU_ALIGN(128) uint32_t owner; /* robust futex of the helper thread: FUTEX_OWNER_DIED at death */
   uint32_t pid;             /* as the process sees itself */
@@ -112,7 +112,7 @@ QGPU_STATIC_ASSERT(sizeof(qgpu_gate_page) == 384, "the layout is shared with run
 QGPU_STATIC_ASSERT(sizeof(qgpu_slot) == 640, "the layout is shared with running guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_report_page) == 128 + 64 * 640, "the layout is shared");
 
-/* --- attach: one SOCK_SEQPACKET record each way, then the connection stays as a sign of life --- */
+/* --- attach: one SOCK_SEQPACKET record each way, then the connection stays as a sign of life */
 
 /* Guest to manager. With `reattach`, one descriptor comes along: the task's report page. */
 typedef struct qgpu_hello {

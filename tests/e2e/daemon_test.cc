@@ -28,8 +28,13 @@ TEST(Daemon, ServesStatusAndStopsCleanlyOnSigterm) {
 
 TEST(Daemon, RefusesWhatItDoesNotUnderstandWithOneLineAndExit2) {
   const std::vector<std::vector<std::string>> wrong = {
-      {"--policy=fastest"},    {"--cards=sim:0x0"},    {"--slice=30ms..2ms"}, {"--online-idle=soon"},
-      {"--max-tasks-per-card=-1"}, {"--no-such-flag"}, {"--config=/nonexistent/qgpu.conf"},
+      {"--policy=fastest"},
+      {"--cards=sim:0x0"},
+      {"--slice=30ms..2ms"},
+      {"--online-idle=soon"},
+      {"--max-tasks-per-card=-1"},
+      {"--no-such-flag"},
+      {"--config=/nonexistent/qgpu.conf"},
   };
   for (const auto& flags : wrong) {
     TempDir dir;

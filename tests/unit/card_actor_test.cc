@@ -107,6 +107,18 @@ TEST(CardActor, A3_TheHoldLeavesInTheTurnOfTheFirstOnlineSubmit) {
   EXPECT_EQ(card.lastOrder(kOffline).getCauseNs(), submit);
 }
 
+TEST(CardActor, TheGatePortGetsAFirstOrderForATaskThatStartsShut) {
+  Card card;
+  card.joined(kOffline, schema::TaskClass::OFFLINE, 500);
+  ASSERT_EQ(card.port.size(), 1u);
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::HOLD);
+  EXPECT_EQ(card.lastOrder(kOffline).getEpoch(), 0u);
+  card.settled(kOffline, 0);
+  card.busy(kOffline, card.ns());
+  card.fixture.run();
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::OPEN);
+}
+
 TEST(CardActor, RecordsHowLongPreemptionSettlingAndReleaseTook) {
   Card card;
   card.hybrid();
