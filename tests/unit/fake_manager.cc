@@ -194,13 +194,14 @@ void FakeManager::welcome(int fd) {
     std::lock_guard lock(mutex_);
     lastHello_ = hello;
   }
+  // Counted first: a test may look as soon as its program has the answer.
+  if (!reply.refused) (hello.reattach ? reattaches_ : attaches_).fetch_add(1);
   sendmsg(fd, &send, MSG_NOSIGNAL);
   if (reply.refused) {
     ::close(fd);
-    return;
+  } else {
+    guests_.push_back({fd, reply.slot});
   }
-  guests_.push_back({fd, reply.slot});
-  (hello.reattach ? reattaches_ : attaches_).fetch_add(1);
 }
 
 std::uint32_t FakeManager::setGate(std::uint32_t bits) {

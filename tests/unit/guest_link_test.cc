@@ -141,6 +141,19 @@ TEST(GuestLink, AForkedChildIsUnattachedAndAttachesByItself) {
   EXPECT_EQ(guest.ask("finish"), "0");
 }
 
+// A new program image in the same process: the old slot's owner is dead, the new one has its own.
+TEST(GuestLink, AnExecutedProgramAttachesAnewAndTheOldSlotShowsItsEnd) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  guest.send("exec");
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).owner & 0x40000000u; }));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(manager.attaches(), 2u);
+  EXPECT_EQ(manager.slot(1).pid, manager.slot(0).pid);
+  EXPECT_EQ(manager.slot(1).bytes, 512u);
+}
+
 // HAZARDS 7: the slice passes on by the robust futex, whatever the process holds.
 TEST(GuestLink, TheOwnerWordShowsDeathAndTheSlotNamesTheProcess) {
   FakeManager manager({});
