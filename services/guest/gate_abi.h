@@ -37,7 +37,11 @@
  * FROZEN:  with OPEN clear: driver threads that got the freeze signal wait until it clears.
  * CONTENDED: somebody else wants the card: the launch window applies (`window_ns`), and a process
  *          whose last work in flight retires rings the doorbell once.
- * The rest is the low bits of the epoch's counter, compared for equality only (HAZARDS 23). */
+ * The rest is the low bits of the epoch's counter, compared for equality only (HAZARDS 23).
+ * Every store must be a new value. A store that opens the gate wakes one waiter (FUTEX_WAKE, 1);
+ * launches and frozen threads wake each other on. A store that sets FROZEN is followed by
+ * tgkill(pid, tid, qgpu_hello.freeze_signal) for each of qgpu_slot.tids. `closed` is stored before
+ * a store that clears OPEN, since only the slow path looks at it. */
 #define QGPU_GATE_OPEN 0x1u
 #define QGPU_GATE_NOTIFY 0x2u
 #define QGPU_GATE_FROZEN 0x4u

@@ -51,6 +51,7 @@ class FakeManager {
   void setWindow(std::uint64_t ns);
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
+  std::uint64_t heartbeatNs() const { return gate_->heartbeat_ns; }
 
   // Ends every connection and the socket, and with a new gate page of the next incarnation serves
   // again. The report page stays, as its guests bring it back.

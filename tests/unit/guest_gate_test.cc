@@ -79,11 +79,12 @@ TEST(GuestGate, TheLastRetirementUnderAShutGateRings) {
   FakeManager manager({});
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
-  EXPECT_EQ(guest.ask("launch 30"), "0");
-  EXPECT_EQ(guest.ask("flush"), "0");
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("launchuser 1"), "0");
   manager.setGate(0);
   std::uint64_t rings = manager.rings();
   EXPECT_EQ(manager.inFlight(), 1u);
+  EXPECT_EQ(guest.ask("setuser"), "0");
   EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
   EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }));
 }
@@ -126,7 +127,7 @@ TEST(GuestGate, A1_NothingBeginsOnceTheManagerSawAShutGateAndNothingInFlight) {
   }
   EXPECT_EQ(one.answer(), "0");
   EXPECT_EQ(two.answer(), "0");
-  EXPECT_GT(settled, 20);
+  EXPECT_GT(settled, 5);
   EXPECT_EQ(manager.waiting(), 0u);
 }
 
@@ -147,29 +148,32 @@ TEST(GuestGate, EachWokenLaunchWakesTheNext) {
     shortest = std::min(shortest, monotonicNs() - opened);
     EXPECT_EQ(guest.answer(), "0");
   }
-  EXPECT_LT(shortest, 50'000'000u);
+  EXPECT_LT(shortest, 75'000'000u);
 }
 
 // HAZARDS 10: what is in flight is bounded in estimated time while somebody else wants the card.
 TEST(GuestGate, TheWindowBoundsWhatIsInFlightOnlyWhileContended) {
   FakeManager::Options options;
-  options.windowNs = 25'000'000;
+  options.windowNs = 1;  // whatever is in flight fills it
   FakeManager manager(options);
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
-  ASSERT_NE(guest.ask("pace 4 10"), "");  // teaches the estimate
-  EXPECT_EQ(guest.ask("burst 8 10"), "0");
-  EXPECT_GE(manager.inFlight(), 6u);
+  ASSERT_NE(guest.ask("pace 4 3"), "");  // teaches the estimate
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("launchuser 3"), "0");
+  EXPECT_EQ(guest.ask("burst 7 3"), "0");
+  EXPECT_EQ(manager.inFlight(), 8u);
+  EXPECT_EQ(guest.ask("setuser"), "0");
   EXPECT_EQ(guest.ask("finish"), "0");
   manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
-  guest.send("burst 8 10");
+  guest.send("burst 8 3");
   std::uint64_t most = 0;
   while (!guest.answered()) most = std::max(most, manager.inFlight());
   EXPECT_EQ(guest.answer(), "0");
   EXPECT_GE(most, 1u);
-  EXPECT_LE(most, 4u);  // 25 ms of kernels of 10 ms, one more for an estimate that is off
+  EXPECT_LE(most, 2u);  // the second is the one that asks and takes itself back
   EXPECT_EQ(guest.ask("finish"), "0");
-  EXPECT_EQ(manager.slot(0).window_used_ns, 0u);
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).window_used_ns == 0; }));
 }
 
 // HAZARDS 3: the kernel in flight waits for an event that the host sets after a launch which waits
@@ -203,9 +207,11 @@ TEST(GuestGate, ALaunchFromACallbackIsCountedAndNotBlocked) {
   FakeManager manager({});
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
-  EXPECT_EQ(guest.ask("callback 20"), "0");
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("callback 1"), "0");
   std::uint64_t before = manager.slot(0).admitted;
   manager.setGate(0);
+  EXPECT_EQ(guest.ask("setuser"), "0");
   EXPECT_TRUE(eventually([&] { return guest.ask("callbacks") == "1 0"; }));
   EXPECT_EQ(guest.ask("finish"), "0");
   EXPECT_EQ(manager.slot(0).admitted, before + 1);

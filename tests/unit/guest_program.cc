@@ -281,7 +281,7 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "launchuser") return std::to_string(launch(a, &p.user, nullptr));
   if (verb == "setuser") return std::to_string(clSetUserEventStatus(p.user, CL_COMPLETE));
   if (verb == "callback") {
-    cl_int rc = launch(a, nullptr, &p.last);
+    cl_int rc = launch(a, p.user ? &p.user : nullptr, &p.last);
     clSetEventCallback(p.last, CL_COMPLETE, onComplete, nullptr);
     clFlush(p.queue);
     return std::to_string(rc);
