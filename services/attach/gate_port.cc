@@ -11,6 +11,9 @@ namespace qgpu {
 namespace {
 
 constexpr Nanos kRingWindow = seconds(1);
+// Launches wait on the same word and don't pass a wake on while the gate stays shut; frozen threads
+// that are not among the woken ones look again by themselves.
+constexpr int kThawWakes = 2 * QGPU_DRIVER_THREADS;
 
 std::uint64_t unsignedNs(Nanos t) { return static_cast<std::uint64_t>(t.value); }
 
@@ -46,9 +49,8 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.settleDelay = options_.settleFirst;
   gate.parked = false;
   gate.rung = false;
-  const bool freeze = gate.settling && task.freeze;
-  store(task, (gate.open ? QGPU_GATE_OPEN : 0u) | (gate.notify ? QGPU_GATE_NOTIFY : 0u) |
-                  (gate.contended ? QGPU_GATE_CONTENDED : 0u) | (freeze ? QGPU_GATE_FROZEN : 0u));
+  gate.frozen = gate.settling && task.freeze;
+  store(task);
   if (order.getCauseNs() != 0) {
     outlet_.sendUrgent(from, [&](schema::Envelope::Builder message) {
       auto done = message.initGateDone();
@@ -60,12 +62,24 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   }
   if (gate.disarmed) arm(task);
   look(task);
-  if (freeze && gate.settling) freezeThreads(task);
+  if (gate.frozen && gate.settling) freezeThreads(task);
 }
 
-void GatePort::store(GuestTask& task, std::uint32_t flags) {
-  task.gate.storedAt = task.pages.storeGate(task.gate.epoch, flags);
-  if (task.gate.open) task.pages.wakeOne();
+void GatePort::store(GuestTask& task) {
+  GateState& gate = task.gate;
+  const std::uint32_t flags =
+      (gate.open ? QGPU_GATE_OPEN : 0u) | (gate.notify ? QGPU_GATE_NOTIFY : 0u) |
+      (gate.contended ? QGPU_GATE_CONTENDED : 0u) | (gate.frozen ? QGPU_GATE_FROZEN : 0u);
+  gate.storedAt = task.pages.storeGate(gate.epoch, flags);
+  if (gate.open) task.pages.wake(1);
+}
+
+// Lets driver threads go on behind a shut gate: nothing is in flight that they could run, but one
+// of them may hold a lock of the driver that the task's own threads wait for.
+void GatePort::thaw(GuestTask& task) {
+  task.gate.frozen = false;
+  store(task);
+  task.pages.wake(kThawWakes);
 }
 
 // Stops the driver threads of every process that has work in flight. A process that does not say
@@ -155,6 +169,7 @@ void GatePort::look(GuestTask& task) {
     tellWork(task, sample, now);
   }
   if (gate.settling) tellSettled(task, sample, now);
+  if (gate.frozen && sample.inFlight == 0) thaw(task);
   gate.admitted = sample.admitted;
   gate.retired = sample.retired;
   gate.sampledAt = now;

@@ -62,7 +62,8 @@ class GatePort {
   const GatePortCounters& counters() const { return counters_; }
 
  private:
-  void store(GuestTask& task, std::uint32_t flags);
+  void store(GuestTask& task);
+  void thaw(GuestTask& task);
   void freezeThreads(GuestTask& task);
   void ring(GuestTask& task);
   void arm(GuestTask& task);

@@ -49,6 +49,7 @@ struct GateState {
   Nanos storedAt{0};               // when the word of this epoch was stored
 
   bool settling = false;           // held, and not yet told that nothing runs any more
+  bool frozen = false;             // held by freeze: driver threads wait as well
   bool parked = false;             // told settled although work is in flight that can't run
   Nanos settleDelay{0};
 

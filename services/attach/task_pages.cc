@@ -219,8 +219,9 @@ Nanos TaskPages::storeGate(std::uint32_t epoch, std::uint32_t flags) {
   return now;
 }
 
-void TaskPages::wakeOne() {
-  ::syscall(SYS_futex, &gateMap_.as<qgpu_gate_page>()->gate, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+void TaskPages::wake(int waiters) {
+  ::syscall(SYS_futex, &gateMap_.as<qgpu_gate_page>()->gate, FUTEX_WAKE, waiters, nullptr, nullptr,
+            0);
 }
 
 void TaskPages::heartbeat(Nanos now) {
@@ -233,7 +234,7 @@ void TaskPages::close(Nanos now) {
   auto* page = gateMap_.as<qgpu_gate_page>();
   store(page->closed, static_cast<std::uint64_t>(std::max<std::int64_t>(now.value, 1)));
   storeGate((word_ >> QGPU_GATE_SEQ_SHIFT) + 1, 0);
-  wakeOne();
+  wake(1);
 }
 
 std::uint32_t TaskPages::readInFlight(std::uint32_t i) {

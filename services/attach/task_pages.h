@@ -122,8 +122,9 @@ class TaskPages {
   // --- the gate ---
   // Exchanges the gate word, sequentially consistent, and stamps it. Returns the stamp.
   Nanos storeGate(std::uint32_t epoch, std::uint32_t flags);
-  // Wakes one waiter; each woken guest thread wakes the next (HAZARDS 15).
-  void wakeOne();
+  // Wakes that many waiters. One is enough for an open gate: each woken guest thread wakes the
+  // next (HAZARDS 15).
+  void wake(int waiters);
   void heartbeat(Nanos now);
   // Launches fail from now on; waiters wake, see it and wake the next.
   void close(Nanos now);

@@ -1,5 +1,6 @@
 #pragma once
-// What was typed, read in full before anything is done. A mistake is one usage text and exit 2.
+// What was typed, read in full before anything is done. A mistake is one usage text and exit 2, so
+// that no command is carried out by half.
 
 #include <cstdint>
 #include <optional>

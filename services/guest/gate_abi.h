@@ -36,7 +36,7 @@
  *          does not know yet that this task has work. Set while an open gate is idle.
  * FROZEN:  with OPEN clear: driver threads that got the freeze signal wait until it clears.
  * CONTENDED: somebody else wants the card: the launch window applies (`window_ns`), and a process
- *          whose last work in flight retires rings the doorbell once.
+ *          whose last work in flight retires rings the doorbell once, as behind a shut gate.
  * The rest is the low bits of the epoch's counter, compared for equality only (HAZARDS 23).
  * Every store must be a new value. A store that opens the gate wakes one waiter (FUTEX_WAKE, 1);
  * launches and frozen threads wake each other on. A store that sets FROZEN is followed by

@@ -390,6 +390,7 @@ TEST_F(GatePortTest, HAZARDS20_TheHeartbeatMovesWhileTheManagerLives) {
 
 struct Spinner {
   std::atomic<std::uint64_t> turns{0};
+  std::atomic<bool> retire{false};   // the host finds its work finished
 };
 GuestClient* frozenGuest = nullptr;   // of the child; a signal handler has no other way to it
 
@@ -430,6 +431,8 @@ int runSpinner(const std::string& socket, const std::string& token, Spinner* sha
   }
   std::atomic_ref<std::uint32_t>(client->slot().driver_threads).store(2);
   client->admit();
+  while (!shared->retire.load()) std::this_thread::yield();
+  client->retire();
   for (;;) ::pause();
 }
 
@@ -452,6 +455,25 @@ TEST_F(GatePortTest, HAZARDS2_AHoldStopsTheDriverThreadsInTheMiddleOfTheirWorkAn
     EXPECT_EQ(shared->turns.load(), stopped);
   }
   EXPECT_GE(counters().freezeSignals, 10u);
+}
+
+// A driver thread may be stopped with a lock of the driver in its hand, after its kernel ended. A
+// task with nothing in flight asks for no slice, so nobody else would ever let that thread go on.
+TEST_F(GatePortTest, HAZARDS2_DriverThreadsWithNothingLeftInFlightGoOnBehindTheShutGate) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  SharedWords<Spinner> shared;
+  Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+  const std::uint64_t stopped = shared->turns.load();
+  shared->retire.store(true);
+  ASSERT_TRUE(until([&] { return shared->turns.load() > stopped; }));
+  EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
 }
 
 TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackToTheGate) {

@@ -183,7 +183,9 @@ void GuestClient::retire() {
   shared(slot().last_retire_ns).store(static_cast<std::uint64_t>(monotonicNow().value));
   const std::uint64_t retired = shared(slot().retired).fetch_add(1, std::memory_order_seq_cst) + 1;
   const bool last = shared(slot().admitted).load(std::memory_order_seq_cst) == retired;
-  if (last && (gateWord() & QGPU_GATE_CONTENDED) != 0) ring();
+  const std::uint32_t gate = gateWord();
+  const bool told = (gate & QGPU_GATE_OPEN) == 0 || (gate & QGPU_GATE_CONTENDED) != 0;
+  if (last && told) ring();
 }
 
 void GuestClient::ring() {
