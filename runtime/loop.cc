@@ -4,6 +4,7 @@
 #include <cstring>
 #include <errno.h>
 #include <mutex>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,10 +121,9 @@ Loop::Loop() : uv_(std::make_unique<UvLoop>()), fds_(*uv_) {
   prepare_.data = this;
   uv_prepare_start(&prepare_, [](uv_prepare_t* h) { static_cast<Loop*>(h->data)->beforeSleep(); });
   uv_idle_init(uv_.get(), &idle_);
-  async_.data = this;
-  require(uv_async_init(uv_.get(), &async_,
-                        [](uv_async_t* h) { static_cast<Loop*>(h->data)->runPosted(); }) == 0,
-          "uv_async_init failed: raise the limit of open files");
+  wakeFd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  require(wakeFd_ >= 0, "eventfd failed: raise the limit of open files");
+  wakeWatch_ = fds_.watchEdge(wakeFd_, EPOLLIN, [this](std::uint32_t) { runPosted(); });
   timerFd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   require(timerFd_ >= 0, "timerfd_create failed: raise the limit of open files");
   timerWatch_ = fds_.watchLevel(timerFd_, EPOLLIN, [this](std::uint32_t) { fireTimers(); });
@@ -133,9 +133,10 @@ Loop::~Loop() {
   QGPU_CHECK(guests_.empty(), "guests leave before their loop ends");
   timerWatch_.reset();
   ::close(timerFd_);
+  wakeWatch_.reset();
+  ::close(wakeFd_);
   uv_close(asHandle(prepare_), nullptr);
   uv_close(asHandle(idle_), nullptr);
-  uv_close(asHandle(async_), nullptr);
   fds_.close();
   uv_run(uv_.get(), UV_RUN_DEFAULT);
   QGPU_CHECK(uv_loop_close(uv_.get()) == 0, "every handle on this loop was closed");
@@ -155,7 +156,8 @@ void Loop::stop() {
 }
 
 void Loop::wake() {
-  uv_async_send(&async_);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(wakeFd_, &one, sizeof one);
 }
 
 void Loop::post(std::function<void()> work) {

@@ -140,10 +140,14 @@ class Loop {
   EdgeSet fds_;
   uv_prepare_t prepare_{};
   uv_idle_t idle_{};
-  uv_async_t async_{};
   bool idling_ = false;
   std::vector<LoopGuest*> guests_;
   std::atomic<bool> stopping_{false};
+
+  // Not a uv_async: its receiver spins while the sender is between two stores, and a real-time
+  // receiver that preempted its sender there spins until the sender finds another CPU.
+  int wakeFd_ = -1;
+  FdWatch wakeWatch_;
 
   int timerFd_ = -1;
   FdWatch timerWatch_;

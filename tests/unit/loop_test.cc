@@ -3,11 +3,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 #include <set>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 #include <vector>
 
@@ -133,6 +136,39 @@ TEST(EdgeSet, AMovedWatchStaysAndAnEndedOneIsForgotten) {
   eventfd_write(bell.fd, 1);
   loop.poll();
   EXPECT_EQ(rings, 1);
+}
+
+// A waker that is preempted by the loop it wakes, on the same CPU, must not be needed for anything
+// more. A loop that waits for it there spins until the waker finds another CPU, which here it can't.
+TEST(Loop, HAZARDS24_ARealtimeLoopThatPreemptsItsWakerDoesNotWaitForIt) {
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &first);
+  Loop loop;
+  std::atomic<int> granted{-1};
+  std::atomic<int> ran{0};
+  std::atomic<std::int64_t> cpuNs{0};
+  std::thread realtime([&] {
+    ::pthread_setaffinity_np(::pthread_self(), sizeof first, &first);
+    sched_param priority{};
+    priority.sched_priority = 1;
+    granted = ::pthread_setschedparam(::pthread_self(), SCHED_FIFO, &priority) == 0 ? 1 : 0;
+    loop.run();
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    cpuNs = used.tv_sec * 1'000'000'000LL + used.tv_nsec;
+  });
+  std::thread waker([&] {
+    ::pthread_setaffinity_np(::pthread_self(), sizeof first, &first);
+    while (granted.load() < 0) std::this_thread::yield();
+    for (int i = 0; i < 2'000; ++i) loop.post([&] { ran.fetch_add(1); });
+    loop.post([&] { loop.stop(); });
+  });
+  waker.join();
+  realtime.join();
+  EXPECT_EQ(ran.load(), 2'000);
+  if (granted.load() == 0) GTEST_SKIP() << "SCHED_FIFO is not permitted here";
+  EXPECT_LT(cpuNs.load(), 400'000'000) << "about 20 us a wake are enough";
 }
 
 TEST(Loop, SaysWhatPriorityTheKernelGranted) {
