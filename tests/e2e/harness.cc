@@ -13,6 +13,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 namespace qgpu::e2e {
 
@@ -61,6 +62,13 @@ Child::~Child() {
 
 void Child::signal(int number) const {
   if (!status_) ::kill(pid_, number);
+}
+
+void Child::signalChild(int number) const {
+  const std::string self = std::to_string(pid_);
+  std::ifstream children("/proc/" + self + "/task/" + self + "/children");
+  pid_t first = 0;
+  if (children >> first) ::kill(first, number);
 }
 
 bool Child::alive() {

@@ -40,6 +40,7 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  void signalChild(int number) const;   // to its own first child: what qgpuctl run started
   bool alive();
   // Exit status as a shell has it (128 + signal), or nothing when `limit` passed.
   std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(60));

@@ -83,7 +83,8 @@ TEST(Tenants, A11_KilledInItsSliceTheCardGoesToTheNextAndItsBytesComeBack) {
   ASSERT_TRUE(eventually(
       [&] { return launched(manager, "victim", 2) && launched(manager, "heir", 2); },
       std::chrono::seconds(30)));
-  victim->signal(SIGKILL);   // qgpuctl: its child dies with it, or is ended as the owner is gone
+  victim->signalChild(SIGKILL);
+  EXPECT_EQ(victim->wait().value_or(-1), 128 + SIGKILL);
   EXPECT_TRUE(eventually([&] { return manager.task("victim").is_null(); }));
   const std::int64_t before = usedNs(manager, "heir");
   const std::int64_t from = monotonicNs();

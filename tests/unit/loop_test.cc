@@ -139,7 +139,7 @@ TEST(EdgeSet, AMovedWatchStaysAndAnEndedOneIsForgotten) {
 }
 
 // A waker that is preempted by the loop it wakes, on the same CPU, must not be needed for anything
-// more. A loop that waits for it there spins until the waker finds another CPU, which here it can't.
+// more. A loop that waits for it spins until the waker finds another CPU, which here it can't.
 TEST(Loop, HAZARDS24_ARealtimeLoopThatPreemptsItsWakerDoesNotWaitForIt) {
   cpu_set_t first;
   CPU_ZERO(&first);
