@@ -1,6 +1,6 @@
 // Online bursts over an offline batch: how soon online has the card, when offline has it back, and
 // how much of the rest offline gets. Start and end of each burst are the online program's own
-// stamps; standstill and progress are the offline program's; preempt is the manager's measurement.
+// stamps; standstill and progress are the offline program's; preempt and release are the card's.
 
 #include <algorithm>
 #include <utility>
@@ -65,10 +65,10 @@ void addFigures(ResultSheet& sheet, const HybridFigures& h) {
   const auto releaseFits = [&h](std::int64_t tenths) {
     return h.releaseMs.n > 0 && tenths >= 950 && tenths <= 1050;
   };
-  add("online's last work to offline running, p50", "100 ms +- 5",
+  add("online's last retired work to release, p50", "100 ms +- 5",
       h.releaseMs.n > 0 ? tenthsText(h.releaseMs.p50, "ms") : "not seen",
       releaseFits(h.releaseMs.p50));
-  add("online's last work to offline running, p99", "100 ms +- 5",
+  add("online's last retired work to release, p99", "100 ms +- 5",
       h.releaseMs.n > 0 ? tenthsText(h.releaseMs.p99, "ms") : "not seen",
       releaseFits(h.releaseMs.p99));
   add("offline: share of the rest", ">= 95.0 %", percentText(h.offlineShareOfRestPermille),
@@ -150,7 +150,8 @@ Status hybridAct(const ActSetting& setting) {
   figures.preemptUs = {card->preemptUs.p50, card->preemptUs.p99,
                        static_cast<std::size_t>(card->preemptUs.n)};
   figures.startUs = scaled(starts, 1000);
-  figures.releaseMs = scaled(releasesOf(stamps), 100'000);
+  figures.releaseMs = {card->releaseUs.p50 / 100, card->releaseUs.p99 / 100,
+                       static_cast<std::size_t>(card->releaseUs.n)};
   figures.offlineShareOfRestPermille = rest > 0 ? offlineUsed * 1000 / rest : 0;
   figures.offlineResumed = wentOn && reports->at("batch").checksumOk();
   addFigures(setting.sheet, figures);
@@ -159,10 +160,10 @@ Status hybridAct(const ActSetting& setting) {
                      "offline's last progress after online's submit, p99 (looked for "
                      "every 0.5 ms)",
                      stops.n > 0 ? tenthsText(stops.p99, "ms") : "not seen");
-  if (card->releaseUs.n > 0) {
-    setting.sheet.tell("hybrid", "release as the manager tells it, p50, p99",
-                       tenthsText(card->releaseUs.p50 / 100, "ms") + ", " +
-                           tenthsText(card->releaseUs.p99 / 100, "ms"));
+  const Percentiles seen = scaled(releasesOf(stamps), 100'000);
+  if (seen.n > 0) {
+    setting.sheet.tell("hybrid", "online's last kernel to offline's next progress, p50, p99",
+                       tenthsText(seen.p50, "ms") + ", " + tenthsText(seen.p99, "ms"));
   }
   setting.sheet.hybrid = figures;
   return ok();

@@ -72,7 +72,7 @@ Status clpeakAct(const ActSetting& setting) {
 }
 
 Status aloneAct(const ActSetting& setting) {
-  constexpr std::int64_t kPhaseNs = kSecond;
+  constexpr std::int64_t kPhaseNs = kSecond / 2;
   constexpr std::int64_t kQuietNs = kSecond / 5;  // the one before finishes what it has in flight
   const std::string title = "alone: the same program with and without qgpu, by turns";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
