@@ -70,14 +70,18 @@ void NodeActor::finishTurn(Turn& turn) {
 bool NodeActor::hasChange() const {
   if (!startAsked_) return false;
   if (!storageOk_) return probeDue_;
-  return !started_ || nextEvent_ + kEventBlock / 4 > eventCeiling_ || !toClose_.empty() ||
-         !toEvict_.empty() || !queue_.empty();
+  return nodeRowDue() || !toClose_.empty() || !toEvict_.empty() || !queue_.empty();
+}
+
+bool NodeActor::nodeRowDue() const {
+  return !started_ || nextEvent_ + kEventBlock / 4 > eventCeiling_ ||
+         incarnationSeen_ >= incarnation_;
 }
 
 std::optional<Change> NodeActor::nextChange() {
   if (!hasChange()) return std::nullopt;
   Change change;
-  if (!storageOk_ || !started_ || nextEvent_ + kEventBlock / 4 > eventCeiling_) {
+  if (!storageOk_ || nodeRowDue()) {
     probeDue_ = false;
     change.kind = Change::Kind::Node;
   } else if (!toClose_.empty()) {

@@ -9,8 +9,9 @@
 // the outbox, so that none is lost with a failed commit.
 //
 // Kept here: P1 to P6, P8, P9 (through the ledger), D2, D4 (storage out of order: changes are
-// refused, the rest goes on), C2 (one answer for each request), C5 (all queues bounded), C7 (what
-// doors send is checked, every change is audited).
+// refused, the rest goes on), A10 (no incarnation that a guest has met is used again), C2 (one
+// answer for each request), C5 (all queues bounded), C7 (what doors send is checked, every change
+// is audited).
 
 #include <cstdint>
 #include <deque>
@@ -61,6 +62,7 @@ class NodeActor final : public Actor {
   void onGateOpened(schema::GateRegistered::Reader opened, Turn& turn);
   void onTaskFact(schema::TaskFact::Reader fact, Turn& turn);
   void onOwnerGone(schema::Left::Reader gone, Turn& turn);
+  void onIncarnationSeen(schema::Incarnation::Reader seen, Turn& turn);
   void onCardReport(schema::CardReport::Reader report, Turn& turn);
   void onTaskReport(schema::TaskReport::Reader report, Turn& turn);
   void onUnexpected(schema::Envelope::Which, Turn&) {}
@@ -87,6 +89,7 @@ class NodeActor final : public Actor {
   void finishTurn(Turn& turn);
   void pump(Turn& turn);
   bool hasChange() const;
+  bool nodeRowDue() const;
   std::optional<Change> nextChange();
   bool begin(Change change, Turn& turn);
   void enqueue(Change change);
@@ -101,13 +104,14 @@ class NodeActor final : public Actor {
   Result<Need> checkPolicy(Change& change);
   Result<Need> checkMark(Change& change);
   void persist(const Change& change, Turn& turn);
-  void persistNode(Turn& turn);
+  void persistNode(const Change& change, Turn& turn);
   void persistTask(std::uint64_t id, const Binding& binding, const Placement& placement,
                    Turn& turn);
   void persistCard(std::size_t card, const Change& change, Turn& turn);
   void persistAudit(const Change& change, Turn& turn);
   void apply(Change& change, Turn& turn);
   void applyNode(Turn& turn);
+  void applyIncarnation(const Change& change, Turn& turn);
   void applyBind(Change& change, Turn& turn);
   void applyEvict(Change& change, Turn& turn);
   void applyClose(Change& change, Turn& turn);
@@ -128,6 +132,7 @@ class NodeActor final : public Actor {
   void tellKnown(ActorId to, std::uint64_t task, const Binding& binding);
   void answerWaiting(std::uint64_t task, Binding& binding);
   void onIntroduceDue(std::uint64_t task);
+  void tellIncarnation();
   void onOwnerCheck(std::uint64_t task, Turn& turn);
   void onKillDue(std::uint64_t task);
 
@@ -170,6 +175,8 @@ class NodeActor final : public Actor {
   bool startAsked_ = false;
   bool started_ = false;             // the node's row of this incarnation is committed
   Nanos startedAt_{0};
+  std::uint32_t incarnation_;              // in force; durable once started_
+  std::uint32_t incarnationSeen_ = 0;      // the highest that a guest has met
   std::uint64_t nextTask_ = 1;
   std::uint64_t nextEvent_ = 1;
   std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told

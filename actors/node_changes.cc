@@ -70,6 +70,7 @@ Result<NodeActor::Need> NodeActor::check(Change& change, Turn& turn) {
     case Change::Kind::Mark: need = checkMark(change); break;
   }
   if (!need || *need == Need::Nothing) return need;
+  change.incarnation = std::max(incarnation_, incarnationSeen_ + 1);
   if (change.kind == Change::Kind::Permit) {
     change.event = {0, 0, "permitted", 0, "", change.text, ""};
   }
@@ -192,7 +193,7 @@ Result<NodeActor::Need> NodeActor::checkMark(Change& change) {
 // --- rows ---
 
 void NodeActor::persist(const Change& change, Turn& turn) {
-  persistNode(turn);
+  persistNode(change, turn);
   if (change.event.seq != 0) persistAudit(change, turn);
   switch (change.kind) {
     case Change::Kind::Node:
@@ -221,10 +222,10 @@ void NodeActor::persist(const Change& change, Turn& turn) {
   }
 }
 
-void NodeActor::persistNode(Turn& turn) {
-  turn.persist({RowKind::Node, 0}, [this](schema::Row::Builder row) {
+void NodeActor::persistNode(const Change& change, Turn& turn) {
+  turn.persist({RowKind::Node, 0}, [&](schema::Row::Builder row) {
     auto node = row.initNode();
-    node.setIncarnation(options_.incarnation);
+    node.setIncarnation(change.incarnation);
     node.setNextTask(nextTask_);
     node.setNextEvent(nextEvent_ + kEventBlock);
   });
@@ -279,6 +280,7 @@ void NodeActor::apply(Change& change, Turn& turn) {
     if (audits_.size() >= kAuditKept) audits_.pop_front();
     audits_.push_back(change.event.seq);
   }
+  if (change.incarnation != incarnation_) applyIncarnation(change, turn);
   switch (change.kind) {
     case Change::Kind::Node: return applyNode(turn);
     case Change::Kind::Bind: return applyBind(change, turn);
@@ -294,12 +296,22 @@ void NodeActor::applyNode(Turn& turn) {
   if (started_) return;
   started_ = true;
   note("node-started", 0, "",
-       options_.version + ", incarnation " + std::to_string(options_.incarnation), turn);
+       options_.version + ", incarnation " + std::to_string(incarnation_), turn);
   for (const std::uint64_t task : lostTasks_) {
     note("task-lost", task, "", "its card is not on this node any more", turn);
   }
   lostTasks_.clear();
   introduceAll(turn);
+}
+
+// Every change may carry it, since each writes the node's row.
+void NodeActor::applyIncarnation(const Change& change, Turn& turn) {
+  note("incarnation-raised", 0, "",
+       std::to_string(incarnation_) + " to " + std::to_string(change.incarnation) +
+           ": a guest has met a later one than the store knew",
+       turn);
+  incarnation_ = change.incarnation;
+  tellIncarnation();
 }
 
 void NodeActor::applyBind(Change& change, Turn& turn) {

@@ -24,7 +24,8 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
     : options_(std::move(options)),
       peers_(std::move(peers)),
       tokens_(tokens),
-      ledger_({options_.mixed, options_.maxTasksPerCard}, ledgerCards(cards), options_.policy) {
+      ledger_({options_.mixed, options_.maxTasksPerCard}, ledgerCards(cards), options_.policy),
+      incarnation_(options_.incarnation) {
   QGPU_CHECK(cards.size() == peers_.cards.size(), "each card has an actor");
   for (CardFacts& facts : cards) {
     QGPU_CHECK(facts.mem.value > 0, "a card without memory is not a card");

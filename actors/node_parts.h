@@ -29,7 +29,9 @@ struct NodeOptions {
   std::string name;
   std::string version;
   std::uint32_t pid = 0;
-  std::uint32_t incarnation = 1;      // of this manager; committed before any card hears of a task
+  // Of this manager, committed before any card hears of a task. It only grows: a guest that has met
+  // a later one, because the store is an older copy, raises it (HAZARDS 23).
+  std::uint32_t incarnation = 1;
   Policy policy = Policy::BestEffort; // of cards whose policy nobody chose live
   bool mixed = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
@@ -108,6 +110,7 @@ struct Change {
   Placement placement;
   std::string token;
   EventRecord event;                  // seq 0: none
+  std::uint32_t incarnation = 0;      // as the row of this change has it
 };
 
 // A question that waits for reports of cards and tasks.

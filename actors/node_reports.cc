@@ -56,7 +56,7 @@ void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
     auto info = answer.initInfo();
     info.setName(options_.name);
     info.setVersion(options_.version);
-    info.setIncarnation(options_.incarnation);
+    info.setIncarnation(incarnation_);
     info.setPid(options_.pid);
     info.setUptimeNs(static_cast<std::uint64_t>(uptime.value));
     info.setCards(static_cast<std::uint32_t>(cards_.size()));

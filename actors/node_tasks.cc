@@ -1,4 +1,6 @@
 // The life of a binding after its row is committed, see the head of schema/envelope.capnp.
+#include <algorithm>
+
 #include "actors/node_actor.h"
 
 namespace qgpu {
@@ -130,6 +132,20 @@ void NodeActor::onOwnerCheck(std::uint64_t task, Turn&) {
   Binding* binding = find(task);
   if (binding == nullptr || !binding->ownerGone || binding->processes != 0) return;
   closeLater(task, *binding, "its owner is gone");
+}
+
+// The store was an older copy: what this manager hands out from now on is above all that guests
+// have met. The attach server has refused what no manager can have given out.
+void NodeActor::onIncarnationSeen(schema::Incarnation::Reader seen, Turn&) {
+  const std::uint32_t value = seen.getValue();
+  if (value < incarnation_) return tellIncarnation();
+  if (value != UINT32_MAX) incarnationSeen_ = std::max(incarnationSeen_, value);
+}
+
+void NodeActor::tellIncarnation() {
+  outbox_.put(peers_.attach, [value = incarnation_](schema::Envelope::Builder envelope) {
+    envelope.initIncarnationChosen().setValue(value);
+  });
 }
 
 // --- the end ---

@@ -21,8 +21,8 @@
 #   node: the row is erased
 #   node -> card left, node -> task and attach taskClosed(kill = true): nothing of it remains
 # After a restart the node tells every stored task in the same way. The attach server withholds
-# gateOpened of a non-online task until each process that its run dir lists has re-attached, is
-# dead, or 500 ms have passed (HAZARDS 8).
+# gateOpened of a non-online task until each process that its run dir lists has re-attached and
+# obeys its new gate page, is dead, or 500 ms have passed (HAZARDS 8).
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -78,6 +78,10 @@ struct Envelope {
     gateDone @27 :GateDone;             # gate port -> card (control lane): a caused hold is stored
     start @28 :Start;                   # composition -> node, once, when every actor is registered
     committed @29 :Committed;           # node -> node: the change of that turn is durable
+
+    # --- node <-> attach server: the number of this manager (HAZARDS 23) ---
+    incarnationSeen @30 :Incarnation;   # attach -> node: a guest has met this one or a later one
+    incarnationChosen @31 :Incarnation; # node -> attach: the one in force, committed
   }
 }
 
@@ -226,3 +230,4 @@ struct GateDone {                       # for orders with causeNs: when the gate
 }
 struct Start {}
 struct Committed { change @0 :UInt64; }
+struct Incarnation { value @0 :UInt32; }

@@ -212,6 +212,19 @@ void World::ownerGone(std::uint64_t task) {
   run();
 }
 
+void World::incarnationSeen(std::uint32_t value) {
+  fixture.tellUrgent(attachId, nodeId, [&](schema::Envelope::Builder envelope) {
+    envelope.initIncarnationSeen().setValue(value);
+  });
+  run();
+}
+
+std::uint32_t World::storedIncarnation() {
+  const RowKey key{RowKind::Node, 0};
+  if (!fixture.journal().has(key)) return 0;
+  return fixture.journal().row(key).getNode().getIncarnation();
+}
+
 std::vector<StoredRow> World::rows() {
   std::vector<StoredRow> rows;
   const auto take = [&](RowKey key) {

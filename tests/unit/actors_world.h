@@ -93,10 +93,12 @@ class World {
   void attached(std::uint64_t task, std::uint32_t slot = 0);
   void gone(std::uint64_t task, std::uint32_t slot = 0, bool last = true);
   void ownerGone(std::uint64_t task);
+  void incarnationSeen(std::uint32_t value);
 
   // What the store would load now.
   std::vector<StoredRow> rows();
   std::size_t taskRows();
+  std::uint32_t storedIncarnation();
 
   Fixture fixture;
   Probe door;

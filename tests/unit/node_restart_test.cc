@@ -73,6 +73,56 @@ TEST(NodeRestart, A10_GivesNoNumberTwice) {
   EXPECT_TRUE(old) << "the audited story survives";
 }
 
+// The incarnations that the attach server was told of, in order.
+std::vector<std::uint32_t> chosen(World& world) {
+  std::vector<std::uint32_t> values;
+  for (const auto message : heard(world.attach.heard, Which::INCARNATION_CHOSEN)) {
+    values.push_back(message.getIncarnationChosen().getValue());
+  }
+  return values;
+}
+
+std::uint32_t shown(World& world) {
+  return world.reply(world.ask([](schema::Request::Builder r) { r.setInfo(); }))
+      .getInfo()
+      .getIncarnation();
+}
+
+TEST(NodeRestart, A10_AnIncarnationThatAGuestHasMetIsPassedBeforeItIsAnswered) {
+  World world;
+  world.start();
+  EXPECT_EQ(world.storedIncarnation(), 1u);
+  world.fixture.journal().holdCommits();
+  world.incarnationSeen(6);
+  EXPECT_TRUE(chosen(world).empty()) << "told before it was durable";
+  EXPECT_EQ(world.storedIncarnation(), 1u);
+  world.incarnationSeen(8);   // while the first one is being written
+  world.fixture.journal().commitAutomatically();
+  world.fixture.journal().commitNext();
+  world.run();
+  EXPECT_EQ(world.storedIncarnation(), 9u);
+  ASSERT_EQ(chosen(world), (std::vector<std::uint32_t>{7, 9}));
+  EXPECT_EQ(shown(world), 9u);
+  world.incarnationSeen(5);   // asked again after it was passed
+  EXPECT_EQ(chosen(world).back(), 9u);
+  EXPECT_EQ(world.storedIncarnation(), 9u);
+  world.bound(World::spec(Ordinary, 1, 10));
+  EXPECT_EQ(world.storedIncarnation(), 9u) << "later rows keep it";
+}
+
+TEST(NodeRestart, A10_AFailedCommitGivesOutNoIncarnationUntilStorageTakesIt) {
+  World world;
+  world.start();
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.incarnationSeen(6);
+  EXPECT_TRUE(chosen(world).empty());
+  EXPECT_EQ(shown(world), 1u);
+  world.fixture.journal().commitAutomatically();
+  world.fixture.advance(seconds(2));
+  EXPECT_EQ(chosen(world), std::vector<std::uint32_t>{7});
+  EXPECT_EQ(world.storedIncarnation(), 7u);
+}
+
 TEST(NodeRestart, P6_RemembersTheRequestsOfBoundTasks) {
   World world;
   world.start();
