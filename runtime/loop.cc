@@ -123,7 +123,7 @@ Loop::Loop() : uv_(std::make_unique<UvLoop>()), fds_(*uv_) {
   uv_idle_init(uv_.get(), &idle_);
   wakeFd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   require(wakeFd_ >= 0, "eventfd failed: raise the limit of open files");
-  wakeWatch_ = fds_.watchEdge(wakeFd_, EPOLLIN, [this](std::uint32_t) { runPosted(); });
+  watchWakes();
   timerFd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   require(timerFd_ >= 0, "timerfd_create failed: raise the limit of open files");
   timerWatch_ = fds_.watchLevel(timerFd_, EPOLLIN, [this](std::uint32_t) { fireTimers(); });
@@ -133,13 +133,28 @@ Loop::~Loop() {
   QGPU_CHECK(guests_.empty(), "guests leave before their loop ends");
   timerWatch_.reset();
   ::close(timerFd_);
-  wakeWatch_.reset();
+  uv_close(asHandle(wakePoll_), nullptr);
   ::close(wakeFd_);
   uv_close(asHandle(prepare_), nullptr);
   uv_close(asHandle(idle_), nullptr);
   fds_.close();
   uv_run(uv_.get(), UV_RUN_DEFAULT);
   QGPU_CHECK(uv_loop_close(uv_.get()) == 0, "every handle on this loop was closed");
+}
+
+// The eventfd is never read: each write is an edge of its own. uv_poll_start() registers it for its
+// level, in the loop's next iteration; after that the loop has no reason to register it again.
+void Loop::watchWakes() {
+  wakePoll_.data = this;
+  require(uv_poll_init(uv_.get(), &wakePoll_, wakeFd_) == 0, "uv_poll_init failed");
+  uv_poll_start(&wakePoll_, UV_READABLE,
+                [](uv_poll_t* handle, int, int) { static_cast<Loop*>(handle->data)->runPosted(); });
+  uv_run(uv_.get(), UV_RUN_NOWAIT);
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = wakeFd_;
+  require(epoll_ctl(uv_backend_fd(uv_.get()), EPOLL_CTL_MOD, wakeFd_, &event) == 0,
+          "the loop's own epoll set does not know the eventfd");
 }
 
 void Loop::run() {

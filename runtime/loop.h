@@ -132,6 +132,7 @@ class Loop {
     UvLoop();
   };
   void beforeSleep();
+  void watchWakes();
   void runPosted();
   void fireTimers();
   void armTimerFd();
@@ -147,7 +148,7 @@ class Loop {
   // Not a uv_async: its receiver spins while the sender is between two stores, and a real-time
   // receiver that preempted its sender there spins until the sender finds another CPU.
   int wakeFd_ = -1;
-  FdWatch wakeWatch_;
+  uv_poll_t wakePoll_{};  // not in fds_: a nested epoll costs every wake a microsecond or two
 
   int timerFd_ = -1;
   FdWatch timerWatch_;
