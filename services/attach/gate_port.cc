@@ -48,6 +48,7 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.settling = order.getOrder() == schema::GateOrder::Order::HOLD;
   gate.settleDelay = options_.settleFirst;
   gate.parked = false;
+  gate.worked = false;
   gate.rung = false;
   gate.frozen = gate.settling && task.freeze;
   store(task);
@@ -145,7 +146,6 @@ void GatePort::ring(GuestTask& task) {
   GateState& gate = task.gate;
   const Nanos now = loop_.now();
   counters_.rings++;
-  gate.rung = true;
   if (now - gate.ringsFrom >= kRingWindow) {
     gate.rings = 0;
     gate.ringsFrom = now;
@@ -155,14 +155,20 @@ void GatePort::ring(GuestTask& task) {
     gate.disarmed = true;
     gate.bell.reset();
   }
-  look(task);
+  look(task, true);
+  if (heard_) heard_();
 }
 
-void GatePort::look(GuestTask& task) {
+void GatePort::look(GuestTask& task, bool rang) {
   GateState& gate = task.gate;
   const Nanos now = loop_.now();
   counters_.samples++;
   const GateSample sample = task.pages.sample(now);
+  // A guest also rings when it has just attached. Its one ring for work under this order comes
+  // after that work shows in the page, so a ring before anything showed was not that one.
+  gate.worked = gate.worked || sample.busy() || sample.admitted != gate.admitted ||
+                sample.retired != gate.retired;
+  if (rang && gate.worked) gate.rung = true;
   if (!sample.anyAlive) {
     if (gate.life == Life::Alive) tellDeath(task, now);
   } else if (gate.ordered) {

@@ -11,6 +11,7 @@
 // (answers repeat the epoch of the order), C7 (a page harms its owner alone).
 
 #include <cstdint>
+#include <functional>
 
 #include "runtime/dispatcher.h"
 #include "runtime/loop.h"
@@ -55,6 +56,8 @@ class GatePort {
   void processAttached(GuestTask& task);
   void processGone(GuestTask& task);      // its slot is free already
   void close(GuestTask& task);            // launches fail from now on
+  // Whom a ring is told after the port has looked; nobody: an empty function.
+  void onRing(std::function<void()> heard) { heard_ = std::move(heard); }
 
   // Tells the task actor what its processes use, even if nothing changed.
   void tellUse(GuestTask& task);
@@ -67,7 +70,7 @@ class GatePort {
   void freezeThreads(GuestTask& task);
   void ring(GuestTask& task);
   void arm(GuestTask& task);
-  void look(GuestTask& task);
+  void look(GuestTask& task, bool rang = false);
   void tellDeath(GuestTask& task, Nanos now);
   void tellWork(GuestTask& task, const GateSample& sample, Nanos now);
   void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
@@ -85,6 +88,7 @@ class GatePort {
   TaskTable& tasks_;
   const GatePortOptions options_;
   Loop::TimerKey heartbeat_ = 0;
+  std::function<void()> heard_;
   GatePortCounters counters_;
 };
 

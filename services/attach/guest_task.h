@@ -25,6 +25,8 @@ struct GuestProcess {
   AttachedEntry entry;             // pid and start time as this pid namespace has them
   std::uint32_t slot = 0;
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
+  std::uint32_t incarnation = 0;   // under which it was given its gate page
+  bool returned = false;           // re-attached: it had an earlier gate page before
   ThreadIds threads;
   Fd pidfd;
   Fd connection;                   // empty once the guest closed it
@@ -63,7 +65,8 @@ struct GateState {
   Loop::TimerKey timer = 0;
   Nanos timerAt = kNever;
 
-  bool rung = false;               // the doorbell rang since the last order
+  bool worked = false;             // work showed in the page since the last order
+  bool rung = false;               // and the doorbell rang for it, which it does only once
   bool disarmed = false;           // it rang too often: looked at by timer until the next order
   std::uint32_t rings = 0;         // since `ringsFrom`
   Nanos ringsFrom{0};

@@ -90,6 +90,9 @@ TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
   bind(7);
   auto client = attachSelf(7);
   ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(until([&] { return counters().rings == 1; })) << "it has attached";
+  client->ring();   // and again, with no work behind it
+  ASSERT_TRUE(until([&] { return counters().rings == 2; }));
   const std::uint64_t samples = counters().samples;
   turns(50);
   EXPECT_EQ(counters().samples, samples);

@@ -60,6 +60,7 @@ GuestClient::GuestClient(GuestClient&& other) noexcept
       gate_(std::move(other.gate_)),
       report_(std::move(other.report_)),
       welcome_(other.welcome_),
+      obeysAtOnce_(other.obeysAtOnce_),
       rungFor_(other.rungFor_.load()) {}
 
 Result<GuestClient> GuestClient::begin(const std::string& socket, const qgpu_hello& hello,
@@ -120,7 +121,13 @@ Status GuestClient::finish(int timeoutMs) {
   if (!report) return report.error();
   gate_ = std::move(*gate);
   report_ = std::move(*report);
+  if (obeysAtOnce_) obey();
   return ok();
+}
+
+void GuestClient::obey() {
+  shared(slot().obeys).store(welcome_.incarnation, std::memory_order_seq_cst);
+  ring();
 }
 
 Result<GuestClient> GuestClient::attach(const std::string& socket, const std::string& token) {

@@ -21,6 +21,10 @@ class GuestClient {
   static qgpu_hello hello(const std::string& token);
   // Connects and says hello. `page` (or -1) comes along.
   static Result<GuestClient> begin(const std::string& socket, const qgpu_hello& hello, int page);
+  // From now on finish() leaves `obeys` alone: the process goes on by an earlier page until obey().
+  void obeyLater() { obeysAtOnce_ = false; }
+  // Says that the gate page of the welcome is the one that is read, and rings, as libqgpu.so does.
+  void obey();
   // Waits for the answer (at most `timeoutMs`) and maps the pages. Denied: the refusal's reason.
   Status finish(int timeoutMs);
   // Both at once, for a process other than the manager's.
@@ -61,6 +65,7 @@ class GuestClient {
   Mapping gate_;
   Mapping report_;
   qgpu_welcome welcome_{};
+  bool obeysAtOnce_ = true;
   std::atomic<std::uint32_t> rungFor_{~0u};   // the gate word that was answered with a ring
 };
 
