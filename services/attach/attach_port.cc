@@ -23,6 +23,8 @@ void AttachPort::handle(schema::Envelope::Reader message, Turn& turn) {
       return port_.order(message.getGateOrder(), turn.sender());
     case schema::Envelope::TASK_KNOWN: return server_.known(message.getTaskKnown());
     case schema::Envelope::TASK_CLOSED: return server_.closed(message.getTaskClosed());
+    case schema::Envelope::INCARNATION_CHOSEN:
+      return server_.incarnationChosen(message.getIncarnationChosen());
     case schema::Envelope::REPORT_ASKED: return tellUseOf(turn.sender());
     default: return;   // meant for others; nothing here depends on it
   }

@@ -101,13 +101,19 @@ AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePor
       cards_(cards),
       cardActors_(std::move(cardActors)),
       options_(std::move(options)),
-      path_(options_.runDir + "/attach.sock") {
+      path_(options_.runDir + "/attach.sock"),
+      incarnation_(options_.incarnation) {
   QGPU_CHECK(cards_.size() == cardActors_.size(), "every card has an actor");
+  // A process that has come back rings when it reads its new page.
+  port_.onRing([this] {
+    if (recovering_) recoveryMoved();
+  });
 }
 
 AttachServer::~AttachServer() {
   for (auto& [id, hello] : hellos_) loop_.cancel(hello.timer);
   loop_.cancel(recoveryTimer_);
+  port_.onRing({});
   while (!tasks_.empty()) erase(tasks_.begin()->first);
   if (listen_) ::unlink(path_.c_str());
 }
@@ -263,10 +269,42 @@ void AttachServer::decide(std::uint64_t id) {
   if (task->pages.closed()) return refuse(id, "the task was unbound or evicted");
   Result<Peer> peer = identify(hello, *task);
   if (!peer) return refuse(id, peer.error().message);
+  if (hello.said.incarnation_seen >= incarnation_) {
+    const Status asked = askIncarnationAbove(hello.said.incarnation_seen);
+    if (!asked) return refuse(id, asked.error().message);
+    hello.waits = true;
+    return;
+  }
   const Result<std::uint32_t> slot = giveSlot(hello, *task, *peer);
   if (!slot) return refuse(id, slot.error().message);
   attach(hello, *task, std::move(*peer), *slot);
   dropHello(id);
+  recoveryMoved();
+}
+
+// The store was an older copy, or the guest lies: either way its next page must not look to it
+// like one that it had before.
+Status AttachServer::askIncarnationAbove(std::uint32_t seen) {
+  const std::uint32_t top = std::min(
+      kIncarnationSeenMax, options_.incarnation + std::min(kIncarnationRaise,
+                                                           UINT32_MAX - options_.incarnation));
+  if (seen >= top) {
+    return fail(ErrorCode::Denied,
+                "this process says it met incarnation " + std::to_string(seen) +
+                    " of the manager, beyond " + std::to_string(top) + "; start it anew");
+  }
+  if (seen <= incarnationAsked_) return ok();
+  incarnationAsked_ = seen;
+  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
+    message.initIncarnationSeen().setValue(seen);
+  });
+  return ok();
+}
+
+void AttachServer::incarnationChosen(schema::Incarnation::Reader chosen) {
+  if (chosen.getValue() <= incarnation_) return;
+  incarnation_ = chosen.getValue();
+  for (auto& [id, task] : tasks_) task->pages.setIncarnation(incarnation_);
   recoveryMoved();
 }
 
@@ -356,7 +394,7 @@ bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint3
   record.version = QGPU_ABI_VERSION;
   record.task = task.id;
   record.slot = slot;
-  record.incarnation = options_.incarnation;
+  record.incarnation = incarnation_;
   record.cards = static_cast<std::uint32_t>(std::min(task.cards.size(), std::size(record.device)));
   for (std::uint32_t i = 0; i < record.cards; i++) record.device[i] = cards_[task.cards[i]].device;
   const std::string& platform = cards_[task.cards.front()].platform;
@@ -387,6 +425,8 @@ void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_
     list_.add(process->entry);
   }
   process->freezeSignal = hello.said.freeze_signal;
+  process->incarnation = incarnation_;
+  process->returned = hello.said.reattach != 0;
   process->threads = ThreadIds(peer.entry.pid, hello.said.pid);
   process->talk.reset();
   process->connection = std::move(hello.connection);
@@ -410,7 +450,7 @@ void AttachServer::refuse(std::uint64_t id, const std::string& reason) {
   record.magic = QGPU_ATTACH_MAGIC;
   record.version = QGPU_ABI_VERSION;
   record.refused = 1;
-  record.incarnation = options_.incarnation;
+  record.incarnation = incarnation_;
   std::memcpy(record.reason, reason.data(), std::min(reason.size(), sizeof record.reason - 1));
   sendRecord(hellos_.at(id).connection.get(), record, nullptr, 0);
   dropHello(id);
@@ -445,6 +485,7 @@ void AttachServer::onDeath(std::uint64_t id, std::uint32_t slot) {
   forgetProcess(task, slot);
   port_.processGone(task);
   if (task.killing && task.processes.empty()) erase(id);
+  if (recovering_) recoveryMoved();
 }
 
 // --- after a restart ---
@@ -498,19 +539,32 @@ bool AttachServer::expects(std::uint64_t task) const {
   });
 }
 
-// Does a process that may be using one of the task's cards have to come back first?
-bool AttachServer::cardsAwaited(const GuestTask& task) const {
-  if (!recovering_) return false;
-  for (const auto& [key, expected] : expected_) {
-    for (const std::uint32_t card : expected.entry.cards) {
-      if (std::find(task.cards.begin(), task.cards.end(), card) != task.cards.end()) return true;
+// It has its new page but reads the old one still, so a hold would not stop it.
+bool AttachServer::awaits(const GuestTask& task, const GuestProcess& process) const {
+  return process.returned && task.pages.obeys(process.slot) != process.incarnation;
+}
+
+// Cards that a process may be using which no hold of ours reaches yet; none after the recovery.
+std::vector<bool> AttachServer::awaitedCards() const {
+  std::vector<bool> awaited(cards_.size(), false);
+  if (!recovering_) return awaited;
+  const auto mark = [&](const std::vector<std::uint32_t>& cards) {
+    for (const std::uint32_t card : cards) {
+      if (card < awaited.size()) awaited[card] = true;
+    }
+  };
+  for (const auto& [key, expected] : expected_) mark(expected.entry.cards);
+  for (const auto& [id, task] : tasks_) {
+    for (const auto& [slot, process] : task->processes) {
+      if (awaits(*task, *process)) mark(task->cards);
     }
   }
-  return false;
+  return awaited;
 }
 
 void AttachServer::recoveryMoved() {
-  for (auto& [id, task] : tasks_) announceIfReady(*task);
+  const std::vector<bool> awaited = awaitedCards();
+  for (auto& [id, task] : tasks_) announceIfReady(*task, awaited);
   std::vector<std::uint64_t> waiting;
   for (const auto& [id, hello] : hellos_) {
     if (hello.waits && !mustWait(hello, byToken(hello.said.token))) waiting.push_back(id);
@@ -539,7 +593,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   };
   if (const auto found = tasks_.find(id); found != tasks_.end()) {
     found->second->announced = false;   // said again, answered again
-    return announceIfReady(*found->second);
+    return announceIfReady(*found->second, awaitedCards());
   }
   if (known.getToken().size() != QGPU_TOKEN_LEN) return tellFailure("its token has a wrong length");
   if (tasks_.size() >= kTasksMax) return tellFailure("too many tasks on this node");
@@ -554,7 +608,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   spec.task = id;
   spec.taskClass = classOf(known.getClass());
   spec.suspend = suspendOf(suspend);
-  spec.incarnation = options_.incarnation;
+  spec.incarnation = incarnation_;
   spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
   spec.window = suspend == schema::Suspend::GATE && cards.size() == 1 ? options_.window : Nanos(0);
   spec.orphanGrace = options_.orphanGrace;
@@ -576,9 +630,11 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
 }
 
 // Online tasks never wait (A2). The others wait until who may be using their card is known.
-void AttachServer::announceIfReady(GuestTask& task) {
+void AttachServer::announceIfReady(GuestTask& task, const std::vector<bool>& awaited) {
   if (task.announced) return;
-  if (task.taskClass != QGPU_ONLINE && cardsAwaited(task)) return;
+  const bool waits = std::any_of(task.cards.begin(), task.cards.end(),
+                                 [&](std::uint32_t card) { return awaited[card]; });
+  if (task.taskClass != QGPU_ONLINE && waits) return;
   task.announced = true;
   outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
     message.initGateOpened().setTask(task.id);

@@ -5,8 +5,10 @@
 // A process is what SO_PEERCRED and its start time say, and it is attached until its pidfd says
 // dead; then its bytes return, once (HAZARDS 7, A14). Whatever else comes through the socket costs
 // a bounded amount and closes the connection (C7). After a restart no gate of a non-online task is
-// driven before each process that the run dir lists has re-attached, is dead, or the recovery time
-// has passed (HAZARDS 8).
+// driven before each process that the run dir lists reads its new gate page, is dead, or the
+// recovery time has passed (HAZARDS 8). A guest gets its page under an incarnation above all that
+// it has met: where the store was an older copy, it waits until the node has committed such a one
+// (A10, HAZARDS 23).
 
 #include <cstdint>
 #include <deque>
@@ -28,6 +30,10 @@ namespace qgpu {
 inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
 inline constexpr int kAcceptsPerTurn = 16;
 inline constexpr std::size_t kTasksMax = 8'192;  // of one node
+// How far guests may raise the incarnation while one manager lives, and how much of its range is
+// left to restarts whatever guests say: a lie is too small to use the numbers up.
+inline constexpr std::uint32_t kIncarnationRaise = 1'000'000;
+inline constexpr std::uint32_t kIncarnationSeenMax = UINT32_MAX - 1'000'000;
 
 struct AttachServerOptions {
   std::string runDir;
@@ -63,8 +69,10 @@ class AttachServer {
 
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
+  void incarnationChosen(schema::Incarnation::Reader chosen);
 
   bool recovering() const { return recovering_; }
+  std::uint32_t incarnation() const { return incarnation_; }
   std::size_t pendingHellos() const { return hellos_.size(); }
   const AttachCounters& counters() const { return counters_; }
 
@@ -75,7 +83,7 @@ class AttachServer {
     Fd connection;
     FdWatch watch;
     Loop::TimerKey timer = 0;
-    bool waits = false;      // a good hello that must wait for the end of recovery
+    bool waits = false;      // for the end of recovery, or for an incarnation above all it has met
     qgpu_hello said{};
     Fd page;                 // the descriptor that came along
   };
@@ -103,6 +111,7 @@ class AttachServer {
   void decide(std::uint64_t id);
   Result<Peer> identify(const Hello& hello, const GuestTask& task) const;
   bool mustWait(const Hello& hello, const GuestTask* task) const;
+  Status askIncarnationAbove(std::uint32_t seen);
   Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task, const Peer& peer);
   Result<std::uint32_t> giveSlotAgain(Hello& hello, GuestTask& task, const Peer& peer);
   void keepSlotsOfExpected(GuestTask& task);
@@ -119,10 +128,11 @@ class AttachServer {
   void onExpectedDeath(std::uint64_t key);
   void dropExpected(const AttachedEntry& entry);
   bool expects(std::uint64_t task) const;
-  bool cardsAwaited(const GuestTask& task) const;
+  bool awaits(const GuestTask& task, const GuestProcess& process) const;
+  std::vector<bool> awaitedCards() const;
   void recoveryMoved();
   void endRecovery();
-  void announceIfReady(GuestTask& task);
+  void announceIfReady(GuestTask& task, const std::vector<bool>& awaited);
   void watchOwner(GuestTask& task, std::uint32_t pid, std::uint64_t start);
   void ownerGone(GuestTask& task);
   void kill(GuestTask& task);
@@ -147,6 +157,8 @@ class AttachServer {
   std::map<std::uint64_t, Expected> expected_;
   bool recovering_ = true;
   Loop::TimerKey recoveryTimer_ = 0;
+  std::uint32_t incarnation_;            // in force: what pages are handed out under
+  std::uint32_t incarnationAsked_ = 0;   // the highest that the node was told of
   AttachCounters counters_;
 };
 

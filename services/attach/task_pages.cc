@@ -209,6 +209,12 @@ std::uint64_t TaskPages::markedSlots() const {
 
 std::uint64_t TaskPages::slotStart(std::uint32_t i) const { return load(slot(i).start_time); }
 
+std::uint32_t TaskPages::obeys(std::uint32_t i) const { return load(slot(i).obeys); }
+
+void TaskPages::setIncarnation(std::uint32_t incarnation) {
+  store(gateMap_.as<qgpu_gate_page>()->incarnation, incarnation);
+}
+
 Nanos TaskPages::storeGate(std::uint32_t epoch, std::uint32_t flags) {
   auto* page = gateMap_.as<qgpu_gate_page>();
   word_ = (epoch << QGPU_GATE_SEQ_SHIFT) | flags;

@@ -114,12 +114,16 @@ class TaskPages {
   // Slots of an adopted page that carry a pid, and the start time in one of them.
   std::uint64_t markedSlots() const;
   std::uint64_t slotStart(std::uint32_t slot) const;
+  // Incarnation of the gate page that the slot's process reads now, as it says.
+  std::uint32_t obeys(std::uint32_t slot) const;
   std::uint64_t usedSlots() const { return used_; }
   bool slotUsed(std::uint32_t slot) const { return (used_ & bit(slot)) != 0; }
   // The slot's process can't run any more though its memory is not torn down yet.
   bool slotDead(std::uint32_t slot) const { return (ignored_ & bit(slot)) != 0; }
 
   // --- the gate ---
+  // The number under which the gate page is handed out from now on.
+  void setIncarnation(std::uint32_t incarnation);
   // Exchanges the gate word, sequentially consistent, and stamps it. Returns the stamp.
   Nanos storeGate(std::uint32_t epoch, std::uint32_t flags);
   // Wakes that many waiters. One is enough for an open gate: each woken guest thread wakes the

@@ -59,6 +59,9 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
       stamp(message.getGateOpened(), 0);
       heardNow.text = message.getGateOpened().getFailed();
       break;
+    case Which::INCARNATION_SEEN:
+      heardNow.incarnation = message.getIncarnationSeen().getValue();
+      break;
     case Which::OWNER_GONE: stamp(message.getOwnerGone(), 0); break;
     default: break;
   }
@@ -228,9 +231,10 @@ Result<GuestClient> AttachTest::attachSelf(std::uint64_t id) {
   return attachSelf(GuestClient::hello(tokenOf(id)));
 }
 
-Result<GuestClient> AttachTest::attachSelf(const qgpu_hello& hello, int page) {
+Result<GuestClient> AttachTest::attachSelf(const qgpu_hello& hello, int page, bool obeysAtOnce) {
   Result<GuestClient> client = GuestClient::begin(socket(), hello, page);
   if (!client) return client;
+  if (!obeysAtOnce) client->obeyLater();
   Status finished = fail(ErrorCode::Unavailable, "no answer");
   until([&] {
     finished = client->finish(0);
@@ -238,6 +242,21 @@ Result<GuestClient> AttachTest::attachSelf(const qgpu_hello& hello, int page) {
   });
   if (!finished) return finished.error();
   return client;
+}
+
+Result<GuestClient> AttachTest::returnSelf(std::uint64_t id, const GuestClient& client,
+                                           bool obeysAtOnce) {
+  qgpu_hello hello = GuestClient::hello(tokenOf(id));
+  hello.reattach = 1;
+  hello.slot = client.welcome().slot;
+  hello.incarnation_seen = client.welcome().incarnation;
+  return attachSelf(hello, client.reportFd(), obeysAtOnce);
+}
+
+void AttachTest::tellIncarnation(std::uint32_t value) {
+  machine_->asNode.sendUrgent(machine_->room, [&](schema::Envelope::Builder message) {
+    message.initIncarnationChosen().setValue(value);
+  });
 }
 
 }  // namespace qgpu

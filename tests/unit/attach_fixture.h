@@ -33,6 +33,7 @@ struct Heard {
   bool last = false;
   std::uint64_t memBytes = 0;
   std::uint64_t launches = 0;
+  std::uint32_t incarnation = 0;
   std::string text;
   Nanos heardAt{0};
 };
@@ -90,7 +91,13 @@ class AttachTest : public ::testing::Test {
   void turns(int count);
   // Attaches this process itself.
   Result<GuestClient> attachSelf(std::uint64_t id);
-  Result<GuestClient> attachSelf(const qgpu_hello& hello, int page = -1);
+  Result<GuestClient> attachSelf(const qgpu_hello& hello, int page = -1, bool obeysAtOnce = true);
+  // Says hello again for a process of this test that has `client`'s page and slot; it obeys at once
+  // or when it is told to.
+  Result<GuestClient> returnSelf(std::uint64_t id, const GuestClient& client,
+                                 bool obeysAtOnce = true);
+  // The node's answer to incarnationSeen.
+  void tellIncarnation(std::uint32_t value);
 
   std::string folder() const { return folder_; }
   std::string socket() const { return folder_ + "/attach.sock"; }

@@ -363,5 +363,131 @@ TEST_F(AttachServerTest, HAZARDS9_AWrongPageAtReattachIsRefusedAndTheTaskLivesOn
   EXPECT_TRUE(attachSelf(hello, seven->reportFd()).ok());
 }
 
+TEST_F(AttachServerTest, HAZARDS8_AProcessThatStillReadsItsOldPageIsWaitedFor) {
+  serverOptions.recovery = seconds(15);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  start();
+  node.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  tellTask(8, schema::TaskClass::OFFLINE, mebibytes(64));
+  tellTask(9, schema::TaskClass::ONLINE, mebibytes(64));
+  auto again = returnSelf(7, *client, false);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->slot().obeys, client->welcome().incarnation);
+  again->ring();   // for another reason
+  turns(50);
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 9), 1u);
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7) + node.count(Which::GATE_OPENED, 8), 0u);
+  again->obey();
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 8) == 1; }));
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7), 1u);
+}
+
+TEST_F(AttachServerTest, HAZARDS8_TheDeathOfAProcessThatNeverObeyedEndsTheWait) {
+  serverOptions.recovery = seconds(15);
+  start();
+  bind(7);
+  int go[2];   // a byte: the next manager is there
+  ASSERT_EQ(::pipe(go), 0);
+  const Fd goRead(go[0]), goWrite(go[1]);
+  Child guest([this, &goRead]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    char byte = 0;
+    if (::read(goRead.get(), &byte, 1) != 1) return 1;
+    qgpu_hello hello = GuestClient::hello(tokenOf(7));
+    hello.reattach = 1;
+    auto again = GuestClient::begin(socket(), hello, client->reportFd());
+    if (!again.ok()) return 1;
+    again->obeyLater();
+    if (!again->finish(10'000).ok()) return 1;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  start();
+  node.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  ASSERT_EQ(::write(goWrite.get(), "g", 1), 1);
+  ASSERT_TRUE(until([&] { return room().server().counters().reattached == 1; }));
+  turns(20);
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7), 0u);
+  guest.kill();
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 7) == 1; }));
+}
+
+TEST_F(AttachServerTest, HAZARDS8_AProcessThatNeverObeysIsWaitedForAsLongAsRecoveryLasts) {
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  serverOptions.recovery = millis(40);
+  start();
+  node.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  const Nanos from = monotonicNow();
+  const auto again = returnSelf(7, *client, false);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 7) == 1; }));
+  EXPECT_GE(node.last(Which::GATE_OPENED, 7)->heardAt - from, millis(30));
+}
+
+// --- HAZARDS 23: the store was an older copy ---
+
+TEST_F(AttachServerTest, A10_AGuestThatMetOurIncarnationWaitsForOneAboveIt) {
+  serverOptions.recovery = seconds(15);
+  serverOptions.incarnation = 6;
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  ASSERT_EQ(client->welcome().incarnation, 6u);
+  serverOptions.incarnation = 6;   // as an older copy of the store says
+  start();
+  node.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  hello.incarnation_seen = 6;
+  auto again = GuestClient::begin(socket(), hello, client->reportFd());
+  ASSERT_TRUE(again.ok());
+  ASSERT_TRUE(until([&] { return node.count(Which::INCARNATION_SEEN, 0) == 1; }));
+  EXPECT_EQ(node.last(Which::INCARNATION_SEEN, 0)->incarnation, 6u);
+  turns(20);
+  EXPECT_EQ(again->finish(0).error().message, "no answer");
+  EXPECT_EQ(node.count(Which::GATE_OPENED, 7), 0u) << "its page looks to it like the old one";
+  EXPECT_EQ(node.count(Which::INCARNATION_SEEN, 0), 1u);
+  tellIncarnation(7);
+  Status welcomed = again->finish(0);
+  ASSERT_TRUE(until([&] { return welcomed.ok() || (welcomed = again->finish(0)).ok(); }));
+  EXPECT_EQ(again->welcome().incarnation, 7u);
+  EXPECT_EQ(again->gatePage().incarnation, 7u);
+  ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 7) == 1; }));
+}
+
+TEST_F(AttachServerTest, A10_WithoutATokenNobodyRaisesTheIncarnationAndALieIsTooSmallToUseItUp) {
+  serverOptions.recovery = Nanos(0);
+  start();
+  bind(7);
+  turns(3);
+  qgpu_hello hello = GuestClient::hello(tokenOf(8));
+  hello.incarnation_seen = 5;
+  EXPECT_NE(refusalOf(hello).find("no task has this token"), std::string::npos);
+  hello = GuestClient::hello(tokenOf(7));
+  for (const std::uint32_t seen : {1 + kIncarnationRaise, kIncarnationSeenMax, UINT32_MAX}) {
+    hello.incarnation_seen = seen;
+    EXPECT_NE(refusalOf(hello).find("beyond 1000001"), std::string::npos);
+  }
+  EXPECT_EQ(node.count(Which::INCARNATION_SEEN, 0), 0u);
+  serverOptions.incarnation = UINT32_MAX - 5;
+  start();
+  bind(7);
+  hello.incarnation_seen = UINT32_MAX - 4;
+  EXPECT_NE(refusalOf(hello).find("start it anew"), std::string::npos);
+  hello.incarnation_seen = UINT32_MAX - 6;
+  EXPECT_TRUE(attachSelf(hello).ok());
+}
+
 }  // namespace
 }  // namespace qgpu
