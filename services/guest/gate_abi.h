@@ -27,6 +27,7 @@
 #define QGPU_DRIVER_THREADS 64u /* driver threads of one process that can be frozen */
 #define QGPU_TOKEN_LEN 32u      /* hex characters of a task's token */
 #define QGPU_NAME_LEN 64u       /* longest platform name, with its NUL */
+#define QGPU_MODEL_LEN 64u      /* what is kept of a device's name, with its NUL */
 #define QGPU_REASON_LEN 160u    /* longest refusal, with its NUL */
 #define QGPU_MAX_INFLIGHT (1u << 20) /* per process; more is nonsense and is read as this */
 
@@ -146,7 +147,9 @@ typedef struct qgpu_welcome {
   uint32_t reserved0;
   char platform[QGPU_NAME_LEN]; /* OpenCL: CL_PLATFORM_NAME of the card */
   char reason[QGPU_REASON_LEN];
-  uint64_t reserved[8];
+  char model[QGPU_MODEL_LEN]; /* OpenCL: CL_DEVICE_NAME of the first card, cut to fit with its NUL;
+                               * a guest whose device there has another name gives no device
+                               * (HAZARDS 14). Empty: not checked. */
 } qgpu_welcome;
 
 QGPU_STATIC_ASSERT(sizeof(qgpu_hello) == 136, "the handshake is shared with old guests");
