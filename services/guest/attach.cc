@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "services/guest/freeze.h"
+#include "services/guest/gate.h"
 
 namespace qgpu::guest {
 
@@ -195,6 +196,8 @@ bool adopt(const qgpu_welcome& welcome, int fds[3], bool again) {
   int bell = session.doorbell.exchange(fds[2]);
   fds[2] = -1;
   if (bell >= 0) close(bell);
+  // After the swap of page and doorbell: who answers the old page's word late rings the new bell.
+  forgetRings();
   if (welcome.incarnation > incarnationSeen) incarnationSeen = welcome.incarnation;
   session.attachedNs.store(nowNs());
   session.orphan.store(0);

@@ -189,10 +189,15 @@ void wakeWindowWaiters() {
   futexWake(&windowSeq, INT32_MAX);
 }
 
+void forgetRings() {
+  notifiedFor.store(kNever);
+  idleRungNs.store(0);
+  idleUntold.store(false);
+}
+
 void forgetGateInChild() {
   windowWaiters.store(0);
-  notifiedFor.store(kNever);
-  idleUntold.store(false);
+  forgetRings();
 }
 
 }  // namespace qgpu::guest

@@ -62,6 +62,9 @@ inline void retire(std::uint64_t count, std::uint64_t windowNs, std::uint64_t no
 // Rings for an idle edge that the rate limit held back. Called now and then by the reaper.
 void ringIfIdleIsUntold();
 
+// A new gate page may repeat the words of the old one, so what was rung for those counts no more.
+void forgetRings();
+
 // How a fork's child starts with gates of its own.
 void forgetGateInChild();
 

@@ -95,6 +95,7 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->quota_bytes = options_.quotaBytes;
   gate_->window_ns = options_.windowNs;
   gate_->orphan_grace_ns = options_.orphanGraceNs;
+  epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   gate_->heartbeat_ns = monotonicNs();
   const int seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

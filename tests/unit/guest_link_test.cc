@@ -105,6 +105,30 @@ TEST(GuestLink, AHeldLaunchGoesOnWithTheOpenPageOfANewManager) {
   EXPECT_EQ(manager.inFlight(), 0u);
 }
 
+// HAZARDS 23: a new incarnation counts its epochs from 1, so its page repeats words that the old
+// page had. Whether a word was rung for ends with its page.
+TEST(GuestLink, AGateWordOfANewManagerIsRungForEvenIfTheOldPageHadTheSame) {
+  FakeManager::Options options;
+  options.taskClass = QGPU_ONLINE;
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  const std::uint32_t old = manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_NOTIFY);
+  std::uint64_t rings = manager.rings();
+  EXPECT_EQ(guest.ask("touch"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  ASSERT_EQ(manager.rings(), rings + 1);
+  manager.die();
+  rings = manager.rings();
+  manager.restart(QGPU_GATE_OPEN);
+  ASSERT_TRUE(eventually([&] { return manager.slot(0).obeys == 2; }));
+  ASSERT_TRUE(eventually([&] { return manager.rings() == rings + 1; }));  // of the attach itself
+  ASSERT_EQ(manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_NOTIFY), old);
+  EXPECT_EQ(guest.ask("touch"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.rings(), rings + 2);
+}
+
 // HAZARDS 20: a hung manager closes nothing; its heartbeat grows old, and then it may come back.
 TEST(GuestLink, AHungManagerIsLostAndFoundAgain) {
   FakeManager manager(grace(200));
