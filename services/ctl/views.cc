@@ -23,7 +23,8 @@ std::string statusView(element root) {
   };
   std::string out = line("node", textOf(root, "node"));
   out += line("version", textOf(root, "version"));
-  out += line("manager", "pid " + std::to_string(numberOf(root, "pid")) + ", up " +
+  out += line("manager", "pid " + std::to_string(numberOf(root, "pid")) + ", incarnation " +
+                             std::to_string(numberOf(root, "incarnation")) + ", up " +
                              humanTime(numberOf(root, "uptime_ns")));
   out += line("cards", std::to_string(numberOf(root, "cards")));
   out += line("tasks", std::to_string(numberOf(root, "tasks")));
