@@ -92,7 +92,11 @@ ActorEntry* ActorSystem::newEntry(std::uint32_t& index) {
 // --- registration ---
 
 Dispatcher::Dispatcher(ActorSystem& system, Loop& loop)
-    : system_(system), loop_(loop), self_(system.join(*this)), now_(loop.now()) {
+    : system_(system),
+      loop_(loop),
+      self_(system.join(*this)),
+      now_(loop.now()),
+      cellsToSelf_(channelTo(self_).ordinary.ring.firstBody()) {
   loop_.addGuest(*this);
 }
 
@@ -402,7 +406,9 @@ int Dispatcher::drainOrdinary(int budget) {
       // The entry outlives its actor, so the count stays right for the index's next owner.
       auto& consumed = system_.entryAt(record->to & 0xffff)->consumed[from];
       consumed.store(consumed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      deliver(*record, ring.frontBody());
+      const capnp::word* body = ring.frontBody();
+      if (from == self_) ring.rewindBehindFront();
+      deliver(*record, body);
       ring.pop();
       if (from == self_) ring.rewindIfEmpty();
       ++turns;
@@ -444,7 +450,7 @@ void Dispatcher::runTurn(ActorId to, ActorId from, const capnp::word* words) {
   ++turnSerial_;
   turnOf_ = to;
   Turn turn(*this, to, from, now_, entry->prng);
-  entry->actor->handle(readEnvelope(words), turn);
+  entry->actor->handle(cellsToSelf_.read(words), turn);
   turnOf_ = ActorId::kNobody;
   endTurn(to);
   bump(handled_);

@@ -40,6 +40,7 @@ class MailboxRing {
   // heap and leaves a pointer here.
   static constexpr std::size_t kCellMin = 64;
   static constexpr std::size_t kCellMax = 1024;
+  static constexpr std::size_t kWarmWords = 256;  // see rewindBehindFront()
 
   // `words` is a power of two. The memory is touched only as it is used.
   explicit MailboxRing(std::size_t words)
@@ -55,13 +56,14 @@ class MailboxRing {
   // Zeroed room for a body; empty when the ring is full. Nothing is taken until commit().
   kj::ArrayPtr<capnp::word> reserve() {
     std::size_t offset = write_ & (size_ - 1);
-    std::size_t atEnd = size_ - offset;
+    std::size_t atEnd = (offset < takenBegin_ ? takenBegin_ : size_) - offset;
     if (atEnd < kCellMin + kRecordWords) {
-      if (!hasRoom(atEnd + kCellMin + kRecordWords)) return nullptr;
-      if (atEnd > 0) *recordAt(write_) = Record{0, 0, bodyWords(atEnd), Record::Kind::Skip};
-      write_ += atEnd;
-      offset = 0;
-      atEnd = size_;
+      const std::size_t gap = offset < takenBegin_ ? takenEnd_ - offset : atEnd;
+      if (!hasRoom(gap + kCellMin + kRecordWords)) return nullptr;
+      if (gap > 0) *recordAt(write_) = Record{0, 0, bodyWords(gap), Record::Kind::Skip};
+      write_ += gap;
+      offset = write_ & (size_ - 1);
+      atEnd = size_ - offset;
     } else if (!hasRoom(kCellMin + kRecordWords)) {
       return nullptr;
     }
@@ -121,11 +123,15 @@ class MailboxRing {
     }
   }
   const capnp::word* frontBody() const { return bodyAt(read_); }
+  // Where bodies begin.
+  const capnp::word* firstBody() const { return bodyAt(0); }
 
   void pop() {
+    if (takenEnd_ != 0) return popTaken();
     Record* record = recordAt(read_);
     const std::size_t words = record->words + kRecordWords;
-    std::memset(static_cast<void*>(record), 0, words * sizeof(capnp::word));
+    const std::size_t used = record->kind == Record::Kind::Skip ? kRecordWords : words;
+    std::memset(static_cast<void*>(record), 0, used * sizeof(capnp::word));
     read_ += words;
     head_.store(read_, std::memory_order_release);
   }
@@ -135,13 +141,27 @@ class MailboxRing {
 
   // Where producer and consumer are one thread: an empty ring starts over in warm memory.
   void rewindIfEmpty() {
-    if (read_ != write_) return;
+    if (read_ == write_) rewind();
+  }
+  // Likewise, before its last record is handled: that one stays where it is until pop(), and what
+  // its handler sends starts over, around it.
+  void rewindBehindFront() {
+    const std::size_t offset = read_ & (size_ - 1);
+    if (offset < kWarmWords) return;
+    const std::size_t end = offset + recordAt(read_)->words + kRecordWords;
+    const bool last = write_ - read_ == end - offset;
+    if (!last || end + kCellMin + kRecordWords > size_) return;
+    takenBegin_ = offset;
+    takenEnd_ = end;
+    rewind();
+  }
+
+ private:
+  void rewind() {
     read_ = write_ = published_ = headSeen_ = tailSeen_ = 0;
     head_.store(0, std::memory_order_relaxed);
     tail_.store(0, std::memory_order_relaxed);
   }
-
- private:
   struct Free {
     void operator()(capnp::word* words) const { std::free(words); }
   };
@@ -153,6 +173,11 @@ class MailboxRing {
   }
   const capnp::word* bodyAt(std::uint64_t at) const {
     return words_.get() + (at & (size_ - 1)) + kRecordWords;
+  }
+  void popTaken() {
+    std::memset(static_cast<void*>(recordAt(takenBegin_)), 0,
+                (takenEnd_ - takenBegin_) * sizeof(capnp::word));
+    takenBegin_ = takenEnd_ = 0;
   }
   bool hasRoom(std::size_t need) {
     if (write_ + need - headSeen_ <= size_) return true;
@@ -169,6 +194,8 @@ class MailboxRing {
   alignas(64) std::atomic<std::uint64_t> head_{0};  // written by the consumer
   std::uint64_t read_ = 0;
   std::uint64_t tailSeen_ = 0;
+  std::size_t takenBegin_ = 0;  // of the record that rewindBehindFront() left in place
+  std::size_t takenEnd_ = 0;    // 0: none
 };
 
 }  // namespace qgpu

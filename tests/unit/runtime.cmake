@@ -4,6 +4,7 @@ qgpu_test(runtime_loop_test
   LABELS unit)
 qgpu_test(runtime_dispatcher_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/dispatcher_test.cc
+          ${CMAKE_CURRENT_LIST_DIR}/mailbox_ring_test.cc
   LIBS qgpu_runtime
   LABELS unit)
 qgpu_test(runtime_fixture_test
