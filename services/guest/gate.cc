@@ -104,8 +104,11 @@ void waitAtWindow() {
   windowWaiters.fetch_sub(1);
 }
 
-// One launch that could not pass at once: waits for gate and window, then passes.
-Pass waitAndAdmit(std::uint64_t estimateNs) {
+// One launch that could not pass at once: waits for gate and window, then passes. `waiting` was
+// raised before, and the gate is loaded after that: the manager, which shuts the gate and then
+// reads `waiting`, either meets this launch there or is rung here. `told`: it was rung for the shut
+// gate since `waiting` was raised.
+Pass waitAndAdmit(std::uint64_t estimateNs, bool told) {
   qgpu_slot& slot = *session.slot;
   WindowPatience patience;
   bool waitedAtGate = false;
@@ -115,9 +118,12 @@ Pass waitAndAdmit(std::uint64_t estimateNs) {
     if (loadRelaxed(session.gate->closed)) return {};
     if (!passes(gate)) {
       waitedAtGate = true;
+      if (!told) ringDoorbell();
+      told = true;
       futexWait(&session.gate->gate, gate, kGateWaitNs);
       continue;
     }
+    told = false;
     std::uint64_t cost = windowApplies(gate) ? windowCost(estimateNs) : 0;
     if (cost && force) {
       shared(slot.window_used_ns).fetch_add(cost);
@@ -137,6 +143,7 @@ Pass waitAndAdmit(std::uint64_t estimateNs) {
     takeBack();
     if (cost) shared(slot.window_used_ns).fetch_sub(cost);
     ringDoorbell();  // the manager may have met this launch in flight for a moment
+    told = true;
   }
 }
 
@@ -156,8 +163,9 @@ Pass admitSlow(std::uint32_t gate, std::uint64_t estimateNs, MayBlock mayBlock) 
   takeBack();
   storeRelaxed(slot.last_submit_ns, entry);
   shared(slot.waiting).fetch_add(1);
-  if (!passes(gate)) ringDoorbell();
-  Pass pass = waitAndAdmit(estimateNs);
+  const bool told = !passes(gate);
+  if (told) ringDoorbell();
+  Pass pass = waitAndAdmit(estimateNs, told);
   if (session.slot == &slot) shared(slot.waiting).fetch_sub(1);
   return pass;
 }

@@ -16,6 +16,17 @@ inline Work transferWork(std::uint64_t bytes) {
   return {0, nullptr, kTransferFixedNs + bytes / kTransferBytesPerUs * kNsPerUs};
 }
 
+// A blocking call may wait for an event that the host sets after launches of its other threads.
+// Admitted, it would be in flight all that time and the gate would hold those launches back
+// (HAZARDS 3), so it waits first and is admitted when only its own work is left. Behind an event
+// that failed the call fails as the standard says (PoCL would wait there for ever); a list that is
+// wrong is the driver's to refuse in the call itself.
+inline cl_int waitBeforeAdmission(Blocking blocking, cl_uint waits, const cl_event* wait) {
+  if (blocking == Blocking::kNo || waits == 0 || !wait) return CL_SUCCESS;
+  cl_int rc = driver->clWaitForEvents(waits, wait);
+  return rc == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST ? rc : CL_SUCCESS;
+}
+
 // `enqueue(cl_event*)` is the driver's call; `out` is where the application wants its event.
 template <typename Enqueue>
 cl_int gated(cl_command_queue queue, const Work& work, Blocking blocking, MayBlock mayBlock,

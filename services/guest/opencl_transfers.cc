@@ -49,7 +49,10 @@ struct Wrapper<cl_int(CL_API_CALL*)(cl_command_queue, A...)> {
     if constexpr (blockingAt >= 0) {
       if (pick<blockingAt>(a...)) blocking = Blocking::kYes;
     }
-    cl_event* out = pick<sizeof...(A) - 1>(a...);
+    constexpr int kOutAt = static_cast<int>(sizeof...(A)) - 1;
+    cl_int waited = waitBeforeAdmission(blocking, pick<kOutAt - 2>(a...), pick<kOutAt - 1>(a...));
+    if (waited != CL_SUCCESS) return waited;
+    cl_event* out = pick<kOutAt>(a...);
     return gated(queue, work, blocking, mayBlockHere(), out,
                  [&](cl_event* event) { return (driver->*function)(queue, inPlace(a, event)...); });
   }
@@ -59,13 +62,16 @@ void* CL_API_CALL mapBuffer(cl_command_queue queue, cl_mem mem, cl_bool blocking
                             cl_map_flags flags, size_t offset, size_t size, cl_uint waits,
                             const cl_event* wait, cl_event* out, cl_int* rcOut) {
   void* mapped = nullptr;
-  cl_int rc = gated(queue, transferWork(size), blocking ? Blocking::kYes : Blocking::kNo,
-                    mayBlockHere(), out, [&](cl_event* event) {
-                      cl_int inner = CL_SUCCESS;
-                      mapped = driver->clEnqueueMapBuffer(queue, mem, blocking, flags, offset, size,
-                                                          waits, wait, event, &inner);
-                      return inner;
-                    });
+  const Blocking blocks = blocking ? Blocking::kYes : Blocking::kNo;
+  cl_int rc = waitBeforeAdmission(blocks, waits, wait);
+  if (rc == CL_SUCCESS) {
+    rc = gated(queue, transferWork(size), blocks, mayBlockHere(), out, [&](cl_event* event) {
+      cl_int inner = CL_SUCCESS;
+      mapped = driver->clEnqueueMapBuffer(queue, mem, blocking, flags, offset, size, waits, wait,
+                                          event, &inner);
+      return inner;
+    });
+  }
   if (rcOut) *rcOut = rc;
   return mapped;
 }
@@ -75,14 +81,17 @@ void* CL_API_CALL mapImage(cl_command_queue queue, cl_mem mem, cl_bool blocking,
                            size_t* slicePitch, cl_uint waits, const cl_event* wait, cl_event* out,
                            cl_int* rcOut) {
   void* mapped = nullptr;
-  cl_int rc =
-      gated(queue, transferWork(bytesOf(region)), blocking ? Blocking::kYes : Blocking::kNo,
-            mayBlockHere(), out, [&](cl_event* event) {
-              cl_int inner = CL_SUCCESS;
-              mapped = driver->clEnqueueMapImage(queue, mem, blocking, flags, origin, region,
-                                                 rowPitch, slicePitch, waits, wait, event, &inner);
-              return inner;
-            });
+  const Blocking blocks = blocking ? Blocking::kYes : Blocking::kNo;
+  const Work work = transferWork(bytesOf(region));
+  cl_int rc = waitBeforeAdmission(blocks, waits, wait);
+  if (rc == CL_SUCCESS) {
+    rc = gated(queue, work, blocks, mayBlockHere(), out, [&](cl_event* event) {
+      cl_int inner = CL_SUCCESS;
+      mapped = driver->clEnqueueMapImage(queue, mem, blocking, flags, origin, region, rowPitch,
+                                         slicePitch, waits, wait, event, &inner);
+      return inner;
+    });
+  }
   if (rcOut) *rcOut = rc;
   return mapped;
 }

@@ -202,6 +202,96 @@ TEST(GuestGate, AKernelThatWaitsForTheHostBlocksNeitherWindowNorGate) {
   EXPECT_EQ(manager.inFlight(), 0u);
 }
 
+// HAZARDS 3: a blocking call waits for an event that the host sets after a launch of another thread,
+// which waits at the gate. The call is not in flight while it waits, so the gate is settled.
+TEST(GuestGate, ABlockingCallThatWaitsForTheHostIsNotInFlight) {
+  for (const char* call : {"read", "write", "map"}) {
+    FakeManager manager({});
+    GuestChild guest(tenantOf(manager));
+    ASSERT_EQ(guest.ask("init 2"), "ok") << guest.errors();
+    EXPECT_EQ(guest.ask("user"), "ok");
+    EXPECT_EQ(guest.ask(std::string("behinduser ") + call), "ok");
+    // Long enough for the call to be in flight, if it were.
+    EXPECT_FALSE(eventually([&] { return manager.inFlight() != 0; }, 30)) << call;
+    manager.setGate(0);
+    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }, 1000)) << call;
+    guest.send("touch");
+    ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+    manager.setGate(QGPU_GATE_OPEN);
+    EXPECT_EQ(guest.answer(), "0");
+    std::uint64_t before = manager.slot(0).admitted;
+    EXPECT_EQ(guest.ask("setuser"), "0");
+    EXPECT_EQ(guest.ask("join"), "0") << call;
+    EXPECT_EQ(manager.slot(0).admitted, before + 1) << call;
+    EXPECT_EQ(guest.ask("finish"), "0");
+    EXPECT_EQ(manager.inFlight(), 0u);
+  }
+}
+
+TEST(GuestGate, ABlockingCallBehindAFailedEventFailsAndLeavesNothingInFlight) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init 2"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("behinduser read"), "ok");
+  EXPECT_EQ(guest.ask("failuser"), "0");
+  EXPECT_EQ(guest.ask("join"), "-14");  // CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+// A launch that waits for something else and then meets a shut gate was never told of there.
+TEST(GuestGate, WhoWaitsAtTheWindowRingsWhenTheGateIsShut) {
+  FakeManager::Options options;
+  options.windowNs = 10'000'000'000;  // an unknown kernel fills any window, and waits 4 times it
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("touchuser"), "0");
+  guest.send("touch");
+  ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
+  std::uint64_t rings = manager.rings();
+  manager.setGate(0);
+  EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }, 5000));
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_EQ(guest.ask("setuser"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(manager.inFlight(), 0u);
+}
+
+// HAZARDS 5: the manager shuts the gate, meets nothing in flight and nobody waiting, and looks no
+// more. A launch that saw the gate open a moment before and waits now must ring.
+TEST(GuestGate, WhoWaitsAtAShutGateThatLookedQuietRings) {
+  FakeManager::Options options;
+  options.windowNs = 1;  // every launch goes the slow way
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  guest.send("hammer 1 6000 1");
+  std::uint64_t quiet = 0, round = 0;
+  while (!guest.answered()) {
+    manager.setGate(0);
+    while (manager.inFlight() != 0) {  // closer than eventually() looks
+    }
+    const std::uint64_t rings = manager.rings();
+    if (manager.inFlight() == 0 && manager.waiting() == 0) {
+      ++quiet;
+      ASSERT_TRUE(eventually([&] { return manager.rings() > rings || guest.answered(); }, 5000));
+    }
+    manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+    ASSERT_TRUE(eventually([&] { return manager.waiting() == 0 || guest.answered(); }));
+    // Shut at another point of the launch in every round.
+    const std::uint64_t end = monotonicNs() + ++round * 7919 % 50'000;
+    while (monotonicNs() < end) {
+    }
+  }
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_GT(quiet, 20);
+}
+
 // HAZARDS 3: a callback runs on the driver's own thread.
 TEST(GuestGate, ALaunchFromACallbackIsCountedAndNotBlocked) {
   FakeManager manager({});

@@ -51,6 +51,8 @@ struct Program {
   cl_event user = nullptr;
   cl_event last = nullptr;
   std::atomic<int> callbacks{0}, callbackLaunch{1};
+  std::thread behindUser;  // a blocking call that waits for the user event
+  std::atomic<cl_int> behindUserRc{1};
 } p;
 
 double nowMs() {
@@ -69,10 +71,11 @@ cl_int launch(double ms, const cl_event* wait, cl_event* event) {
                                 event);
 }
 
-cl_int launchTouch() {
+cl_int launchTouch(const cl_event* wait = nullptr) {
   clSetKernelArg(p.touch, 0, sizeof p.out, &p.out);
   const size_t one = 1;
-  return clEnqueueNDRangeKernel(p.queue, p.touch, 1, nullptr, &one, nullptr, 0, nullptr, nullptr);
+  return clEnqueueNDRangeKernel(p.queue, p.touch, 1, nullptr, &one, nullptr, wait ? 1 : 0, wait,
+                                nullptr);
 }
 
 std::string devices() {
@@ -131,6 +134,23 @@ std::string check() {
   for (float v : values) {
     if (std::fabs(v - 2.0f) > 1e-4f) return "wrong " + std::to_string(v);
   }
+  return "ok";
+}
+
+// A blocking call behind the user event, from a thread of its own.
+std::string behindUser(const std::string& call) {
+  p.behindUser = std::thread([call] {
+    float value = 0;
+    cl_int rc = CL_SUCCESS;
+    if (call == "map") {
+      clEnqueueMapBuffer(p.queue, p.out, CL_TRUE, CL_MAP_READ, 0, 4, 1, &p.user, nullptr, &rc);
+    } else if (call == "write") {
+      rc = clEnqueueWriteBuffer(p.queue, p.out, CL_TRUE, 128, 4, &value, 1, &p.user, nullptr);
+    } else {
+      rc = clEnqueueReadBuffer(p.queue, p.out, CL_TRUE, 0, 4, &value, 1, &p.user, nullptr);
+    }
+    p.behindUserRc = rc;
+  });
   return "ok";
 }
 
@@ -253,6 +273,11 @@ std::string burst(int count, double ms) {
 
 std::string obey(const std::string& verb, std::istringstream& in, const char* progressFile) {
   double a = 0, b = 0, c = 0;
+  if (verb == "behinduser") {
+    std::string call;
+    in >> call;
+    return behindUser(call);
+  }
   in >> a >> b >> c;
   const int name = static_cast<int>(a);
   if (verb == "init") return init(progressFile, static_cast<int>(a) & 1, static_cast<int>(a) & 2);
@@ -279,7 +304,10 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "dropout") return std::to_string(clReleaseMemObject(p.out));
   if (verb == "user") return p.user = clCreateUserEvent(p.context, nullptr), "ok";
   if (verb == "launchuser") return std::to_string(launch(a, &p.user, nullptr));
+  if (verb == "touchuser") return std::to_string(launchTouch(&p.user));
   if (verb == "setuser") return std::to_string(clSetUserEventStatus(p.user, CL_COMPLETE));
+  if (verb == "failuser") return std::to_string(clSetUserEventStatus(p.user, -77));
+  if (verb == "join") return p.behindUser.join(), std::to_string(p.behindUserRc.load());
   if (verb == "callback") {
     cl_int rc = launch(a, p.user ? &p.user : nullptr, &p.last);
     clSetEventCallback(p.last, CL_COMPLETE, onComplete, nullptr);
