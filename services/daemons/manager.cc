@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -147,29 +148,43 @@ ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   return config;
 }
 
-// The sockets of the doors, opened before anybody serves.
-struct Listeners {
+// The doors that have an address, opened before anything on disk is touched.
+struct TcpDoors {
+  TcpListener http;
+  std::optional<TcpListener> rpc;
+
+  static Result<TcpDoors> open(const ManagerOptions& options) {
+    auto http = TcpListener::open(options.http);
+    if (!http) return http.error();
+    if (options.rpc.empty()) return TcpDoors{std::move(*http), std::nullopt};
+    auto rpc = TcpListener::open(options.rpc);
+    if (!rpc) return rpc.error();
+    return TcpDoors{std::move(*http), std::move(*rpc)};
+  }
+};
+
+// The doors in the run dir, opened before anybody serves.
+struct UnixDoors {
   UnixListener admin;
   UnixListener rpc;
-  std::optional<TcpListener> rpcTcp;
-  TcpListener http;
 
-  static Result<Listeners> open(const RunDir& dir, const ManagerOptions& options) {
+  static Result<UnixDoors> open(const RunDir& dir) {
     auto admin = UnixListener::open(dir.file("manager.sock"), kOpenToAll);
     if (!admin) return admin.error();
     auto rpc = UnixListener::open(dir.file("manager.rpc"), kOpenToAll);
     if (!rpc) return rpc.error();
-    auto http = TcpListener::open(options.http);
-    if (!http) return http.error();
-    std::optional<TcpListener> rpcTcp;
-    if (!options.rpc.empty()) {
-      auto tcp = TcpListener::open(options.rpc);
-      if (!tcp) return tcp.error();
-      rpcTcp.emplace(std::move(*tcp));
-    }
-    return Listeners{std::move(*admin), std::move(*rpc), std::move(rpcTcp), std::move(*http)};
+    return UnixDoors{std::move(*admin), std::move(*rpc)};
   }
 };
+
+// A task costs three descriptors and each process two: the soft limit is for programs that use
+// select(), which nobody here does.
+void raiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace
 
@@ -204,8 +219,8 @@ struct Manager::Parts {
 
   void addActors(const ManagerOptions& options, const CardsFound& found,
                  const std::vector<StoredRow>& rows, ActorId nodeId);
-  void addDoors(const CardsFound& found, const ManagerOptions& options, Listeners listeners,
-                ActorId nodeId);
+  void addDoors(const CardsFound& found, const ManagerOptions& options, UnixDoors local,
+                TcpDoors remote, ActorId nodeId);
   void openJournal(Store store);
   void close();
 };
@@ -264,7 +279,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
 }
 
 void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& options,
-                              Listeners listeners, ActorId nodeId) {
+                              UnixDoors local, TcpDoors remote, ActorId nodeId) {
   const ActorId doorId = mainActors.reserve();
   kj.emplace(mainLoop);
   link.emplace(mainActors, doorId, nodeId);
@@ -276,14 +291,14 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   adminOptions.nodeName = options.nodename;
   adminOptions.environment = {guestLibrary(), found.tenantEnv};
   admin.emplace(*door, *keeping, rule, adminOptions, kj->lowLevel(), kj->timer(),
-                std::move(listeners.admin));
+                std::move(local.admin));
   rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer());
-  rpc->serveUnix(std::move(listeners.rpc));
-  if (listeners.rpcTcp) rpc->serveTcp(std::move(*listeners.rpcTcp));
+  rpc->serveUnix(std::move(local.rpc));
+  if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
   log.info("serves", {{"run_dir", runDir.path()},
-                      {"http", listeners.http.address()},
+                      {"http", remote.http.address()},
                       {"cards", found.cards.size()}});
-  metrics.emplace(*door, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(listeners.http));
+  metrics.emplace(*door, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
 }
 
@@ -309,21 +324,24 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   sigaddset(&ends, SIGINT);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 
+  raiseDescriptorLimit();
+  auto remote = TcpDoors::open(options);
+  if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir);
   if (!runDir) return runDir.error();
   auto store = Store::open(options.dbfile);
   if (!store) return store.error();
   auto rows = store->load();
   if (!rows) return rows.error();
-  auto listeners = Listeners::open(*runDir, options);
-  if (!listeners) return listeners.error();
+  auto local = UnixDoors::open(*runDir);
+  if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), options, log);
   parts->openJournal(std::move(*store));
   const ActorId nodeId = parts->mainActors.reserve();
   parts->addActors(options, cards, *rows, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
-  parts->addDoors(cards, options, std::move(*listeners), nodeId);
+  parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));
 }
 

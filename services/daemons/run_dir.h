@@ -10,7 +10,7 @@ namespace qgpu {
 class RunDir {
  public:
   // Makes the folder (mode 0755, its parents too) and takes its lock. Conflict: another daemon has
-  // it; Unavailable: it can't be made or written.
+  // it; Denied: it is somebody else's, or others may write to it; Unavailable: it can't be made.
   static Result<RunDir> claim(const std::string& path);
 
   RunDir(RunDir&& other) noexcept;

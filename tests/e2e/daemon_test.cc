@@ -35,6 +35,7 @@ TEST(Daemon, RefusesWhatItDoesNotUnderstandWithOneLineAndExit2) {
       {"--max-tasks-per-card=-1"},
       {"--no-such-flag"},
       {"--config=/nonexistent/qgpu.conf"},
+      {"--cards=sim:1x16", "--http=10.1.2.3:80"},
   };
   for (const auto& flags : wrong) {
     TempDir dir;
@@ -55,6 +56,16 @@ TEST(Daemon, RefusesASecondOneOnTheSameFolderAndTheFirstLivesOn) {
   EXPECT_EQ(second.status, 2) << second.output;
   EXPECT_EQ(std::count(second.output.begin(), second.output.end(), '\n'), 1) << second.output;
   EXPECT_TRUE(manager.ask("status")["ok"]);
+}
+
+TEST(Daemon, RefusesARunDirThatOthersMayWriteTo) {
+  TempDir dir;
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
+  const Finished result = run({binary("qgpu-manager"), "--cards=sim:1x16", "--http=127.0.0.1:0",
+                               "--run-dir=" + dir.path(), "--dbfile=" + dir.path() + "/meta.db"});
+  EXPECT_EQ(result.status, 2) << result.output;
+  EXPECT_NE(result.output.find("--run-dir"), std::string::npos) << result.output;
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
 TEST(Daemon, QgpuctlSaysHowToStartADaemonThatIsNotThere) {
