@@ -16,6 +16,8 @@ namespace {
 constexpr cl_uint kMostPlatforms = 64;
 constexpr cl_uint kMostDevices = 64;
 constexpr cl_uint kMostCards = 16;
+constexpr std::size_t kMostName = 1024;
+constexpr int kMostPartitions = 16;  // a sub-device of a sub-device, and so on
 
 Mutex devicesMutex;
 cl_platform_id ownPlatform = nullptr;
@@ -76,24 +78,40 @@ cl_uint initialiseDevices(cl_device_id* all) {
   return count;
 }
 
+// A machine whose devices are in another order than the manager's must not lend a wrong card.
+bool isTheModel(cl_device_id device) {
+  const qgpu_welcome& welcome = session.welcome;
+  if (!welcome.model[0]) return true;
+  char name[kMostName] = {};
+  driver->clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
+  if (strncmp(name, welcome.model, QGPU_MODEL_LEN - 1) == 0) return true;
+  say("device %u of platform '%s' is '%s' here and '%s' for the manager; no device (is POCL_* as "
+      "the manager has it?)",
+      welcome.device[0], welcome.platform, name, welcome.model);
+  return false;
+}
+
 void findDevices() {
   ownPlatform = findPlatform();
   if (!ownPlatform) {
     say("this machine's OpenCL has no platform '%s'; no device", session.welcome.platform);
     return;
   }
-  cl_device_id all[kMostDevices];
-  cl_uint count = initialiseDevices(all);
-  for (cl_uint i = 0; i < session.welcome.cards && i < kMostCards; ++i) {
-    if (session.welcome.device[i] < count) {
-      ownDevices[ownDeviceCount++] = all[session.welcome.device[i]];
+  cl_device_id all[kMostDevices], mine[kMostCards];
+  const cl_uint count = initialiseDevices(all);
+  const cl_uint cards = session.welcome.cards < kMostCards ? session.welcome.cards : kMostCards;
+  for (cl_uint i = 0; i < cards; ++i) {
+    if (session.welcome.device[i] >= count) {
+      say("platform '%s' has %u devices, not the card of this task; no device (is POCL_* as the "
+          "manager has it?)",
+          session.welcome.platform, count);
+      return;
     }
+    mine[i] = all[session.welcome.device[i]];
   }
-  if (ownDeviceCount == 0) {
-    say("platform '%s' has %u devices, not the card of this task; no device (is POCL_* as the "
-        "manager has it?)",
-        session.welcome.platform, count);
-  }
+  if (cards == 0 || !isTheModel(mine[0])) return;
+  memcpy(ownDevices, mine, cards * sizeof *mine);
+  ownDeviceCount = cards;
 }
 
 void forgetDevicesInChild() {
@@ -157,11 +175,27 @@ cl_int CL_API_CALL getDeviceIds(cl_platform_id platform, cl_device_type type, cl
   return CL_SUCCESS;
 }
 
+// Whether a device is one of the own, or a part of one.
+bool isOwn(cl_device_id device) {
+  for (int i = 0; device && i < kMostPartitions; ++i) {
+    for (cl_uint own = 0; own < ownDeviceCount; ++own) {
+      if (ownDevices[own] == device) return true;
+    }
+    device = deviceInfo<cl_device_id>(device, CL_DEVICE_PARENT_DEVICE);
+  }
+  return false;
+}
+
 cl_context CL_API_CALL createContext(
     const cl_context_properties* properties, cl_uint n, const cl_device_id* devices,
     void(CL_CALLBACK* notify)(const char*, const void*, size_t, void*), void* data, cl_int* rc) {
   if (!ready()) {
     if (rc) *rc = CL_DEVICE_NOT_AVAILABLE;
+    return nullptr;
+  }
+  for (cl_uint i = 0; devices && i < n; ++i) {
+    if (isOwn(devices[i])) continue;
+    if (rc) *rc = CL_INVALID_DEVICE;
     return nullptr;
   }
   return driver->clCreateContext(properties, n, devices, notify, data, rc);

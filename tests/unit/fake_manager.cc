@@ -174,6 +174,7 @@ void FakeManager::welcome(int fd) {
   reply.cards = static_cast<std::uint32_t>(options_.devices.size());
   for (std::size_t i = 0; i < options_.devices.size(); ++i) reply.device[i] = options_.devices[i];
   strncpy(reply.platform, options_.platform.c_str(), QGPU_NAME_LEN - 1);
+  strncpy(reply.model, options_.model.c_str(), QGPU_MODEL_LEN - 1);
   reply.refused = options_.refusal.empty() ? 0 : 1;
   strncpy(reply.reason, options_.refusal.c_str(), QGPU_REASON_LEN - 1);
   int fds[3] = {gateReadFd_, reportFd_, doorbell_};

@@ -29,6 +29,7 @@ class FakeManager {
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";
+    std::string model;    // empty: the guest does not check it
     std::string refusal;  // not empty: every process is refused with it
   };
 

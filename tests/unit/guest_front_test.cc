@@ -56,6 +56,49 @@ TEST(GuestFront, ACardThatThisMachineLacksIsNoDeviceAndSaysWhy) {
   EXPECT_NE(guest.errors().find("not the card of this task"), std::string::npos);
 }
 
+// HAZARDS 14: the same place, another device.
+TEST(GuestFront, ADeviceOfAnotherNameThanTheManagersIsNoDeviceAndSaysWhy) {
+  FakeManager::Options options;
+  options.model = "Another Card 9000";
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
+  std::string said = guest.errors();
+  EXPECT_EQ(said.find("qgpu: device 0 of platform 'Portable Computing Language' is 'pthread"), 0u)
+      << said;
+  EXPECT_NE(said.find("' here and 'Another Card 9000' for the manager; no device"),
+            std::string::npos);
+}
+
+TEST(GuestFront, ADeviceOfTheManagersNameIsGivenAlsoWhenThatIsCut) {
+  GuestChild bare({});
+  std::string name = bare.ask("name");
+  ASSERT_EQ(name.find("pthread"), 0u);
+  FakeManager::Options options;
+  options.model = name.substr(0, QGPU_MODEL_LEN - 1);
+  FakeManager manager(options);
+  GuestChild guest(tenantOf(manager));
+  EXPECT_EQ(guest.ask("devices"), "1 1") << guest.errors();
+}
+
+// HAZARDS 14: a handle of another card, however the program came by it, makes no context.
+TEST(GuestFront, AContextTakesOwnDevicesAndTheirPartsOnly) {
+  const std::string two = "POCL_DEVICES=pthread pthread";
+  GuestChild bare({two});
+  ASSERT_EQ(bare.ask("devices"), "1 2");
+  ASSERT_EQ(bare.ask("foreigncontext 1"), "0");
+  FakeManager manager({});
+  auto environment = tenantOf(manager);
+  environment.push_back(two);
+  GuestChild guest(environment);
+  ASSERT_EQ(guest.ask("devices"), "1 1");
+  EXPECT_EQ(guest.ask("foreigncontext 0"), "0");
+  EXPECT_EQ(guest.ask("foreigncontext 1"), "-33");  // CL_INVALID_DEVICE
+  std::string part = guest.ask("partcontext");
+  if (part.find("no-part") == 0) GTEST_SKIP() << "this driver parts no device: " << part;
+  EXPECT_EQ(part, "0");
+}
+
 std::vector<std::string> preloaded(const FakeManager& manager) {
   return {"LD_PRELOAD=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=" + manager.socketPath(),
           "QGPU_TOKEN=" + FakeManager::token()};

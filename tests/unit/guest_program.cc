@@ -5,13 +5,16 @@
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
+#include <CL/cl_icd.h>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -85,6 +88,13 @@ std::string devices() {
   rc = clGetDeviceIDs(p.platform, CL_DEVICE_TYPE_ALL, 1, &p.device, &count);
   if (rc != CL_SUCCESS) return "no-device " + std::to_string(rc);
   return std::to_string(platforms) + " " + std::to_string(count);
+}
+
+std::string deviceName() {
+  char name[1024] = {};
+  devices();
+  clGetDeviceInfo(p.device, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
+  return name;
 }
 
 std::string init(const char* progressFile, bool profiling, bool outOfOrder) {
@@ -233,6 +243,49 @@ std::string fromType() {
   return std::to_string(count);
 }
 
+// Contexts over lists of devices: a part of the own device, and a device that the driver itself, not
+// the loader, gave out.
+std::string contextOver(cl_device_id device) {
+  cl_int rc = CL_SUCCESS;
+  cl_context context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &rc);
+  if (context) clReleaseContext(context);
+  return std::to_string(rc);
+}
+
+std::string partContext() {
+  cl_device_partition_property parts[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+  cl_uint count = 0;
+  cl_device_id all[64];
+  cl_int rc = clCreateSubDevices(p.device, parts, 64, all, &count);
+  if (rc != CL_SUCCESS || count == 0) return "no-part " + std::to_string(rc);
+  return contextOver(all[0]);
+}
+
+// The driver's file is the first line of what the loader reads.
+std::string driverFile() {
+  std::ifstream in("/etc/OpenCL/vendors/pocl.icd");
+  std::string name;
+  std::getline(in, name);
+  return name;
+}
+
+std::string foreignContext(cl_uint index) {
+  void* driver = dlopen(driverFile().c_str(), RTLD_NOW);
+  if (!driver) return "no-driver";
+  using Find = void* (*)(const char*);
+  auto find = reinterpret_cast<Find>(dlsym(driver, "clGetExtensionFunctionAddress"));
+  if (!find) return "no-find";
+  auto platforms =
+      reinterpret_cast<decltype(&clGetPlatformIDs)>(find("clIcdGetPlatformIDsKHR"));
+  cl_platform_id platform = nullptr;
+  if (!platforms || platforms(1, &platform, nullptr) != CL_SUCCESS) return "no-platform";
+  const cl_icd_dispatch* table = *reinterpret_cast<const cl_icd_dispatch**>(platform);
+  cl_device_id all[8];
+  cl_uint count = 0;
+  table->clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 8, all, &count);
+  return index < count ? contextOver(all[index]) : "no-device";
+}
+
 // Launches touch kernels from `threads` threads, `times` each, finishing after each `every`.
 std::string hammer(int threads, int times, int every) {
   std::vector<std::thread> all;
@@ -321,6 +374,9 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "extensions") return extensions();
   if (verb == "sizes") return sizes();
   if (verb == "fromtype") return fromType();
+  if (verb == "name") return deviceName();
+  if (verb == "partcontext") return partContext();
+  if (verb == "foreigncontext") return foreignContext(static_cast<cl_uint>(a));
   if (verb == "hammer") return hammer(name, static_cast<int>(b), static_cast<int>(c));
   if (verb == "pace") return pace(name, b);
   if (verb == "rate") {  // iterations of a kernel's loop per ms; 0 asks only
