@@ -277,6 +277,7 @@ void* linkThread(void*) {
       }
     }
     watchHeartbeat();
+    withdrawIfSignalWasTaken();
   }
 }
 

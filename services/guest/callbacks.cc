@@ -47,6 +47,16 @@ void CL_CALLBACK onContext(cl_context context, void* data) {
   callOnce(static_cast<Trampoline<ContextCallback>*>(data), context);
 }
 
+// What a context notifies of is told any number of times, until the context is destroyed.
+void CL_CALLBACK onNotice(const char* what, const void* details, size_t bytes, void* data) {
+  const auto copy = *static_cast<Trampoline<ContextNotify>*>(data);
+  InCallback mark;
+  copy.function(what, details, bytes, copy.data);
+}
+void CL_CALLBACK onContextGone(cl_context, void* data) {
+  free(data);
+}
+
 // Registers `entry` with a trampoline; a registration that failed never calls back.
 template <typename F, typename Register>
 cl_int registerOnce(F function, void* data, Register call) {
@@ -120,6 +130,25 @@ cl_program CL_API_CALL linkProgram(cl_context context, cl_uint n, const cl_devic
 }
 
 }  // namespace
+
+// The record lives as long as the context. Where the driver can't tell of its end it is never freed.
+cl_context createContextOver(const cl_context_properties* properties, cl_uint n,
+                             const cl_device_id* devices, ContextNotify notify, void* data,
+                             cl_int* rc) {
+  if (!notify) return driver->clCreateContext(properties, n, devices, nullptr, data, rc);
+  Trampoline<ContextNotify>* t = wrap(notify, data);
+  if (!t) {
+    if (rc) *rc = CL_OUT_OF_HOST_MEMORY;
+    return nullptr;
+  }
+  cl_context context = driver->clCreateContext(properties, n, devices, onNotice, t, rc);
+  if (!context) {
+    free(t);
+  } else if (driver->clSetContextDestructorCallback) {
+    driver->clSetContextDestructorCallback(context, onContextGone, t);
+  }
+  return context;
+}
 
 void wrapCallbacks(cl_icd_dispatch& table) {
   table.clSetEventCallback = setEventCallback;

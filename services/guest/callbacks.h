@@ -4,6 +4,7 @@
 // for (HAZARDS 3), so the thread is marked while the callback runs and its launches only count.
 
 #include "services/guest/gate.h"
+#include "services/guest/opencl_layer.h"
 
 namespace qgpu::guest {
 
@@ -20,6 +21,13 @@ class InCallback {
   InCallback(const InCallback&) = delete;
   InCallback& operator=(const InCallback&) = delete;
 };
+
+using ContextNotify = void(CL_CALLBACK*)(const char*, const void*, size_t, void*);
+
+// The driver's clCreateContext, with `notify` (may be null) marked as a callback.
+cl_context createContextOver(const cl_context_properties* properties, cl_uint n,
+                             const cl_device_id* devices, ContextNotify notify, void* data,
+                             cl_int* rc);
 
 // A callback of the application with its argument, on the heap until it ran.
 template <typename F>

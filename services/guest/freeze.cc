@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // between two looks at the heartbeat
 constexpr int kBelowMax = 3;                             // SIGRTMAX - 3
 
-bool handlerInstalled = false;
+std::atomic<bool> handlerInstalled{false};
 
 bool mustStop(std::uint32_t gate) {
   return (gate & QGPU_GATE_FROZEN) && !(gate & QGPU_GATE_OPEN) &&
@@ -40,8 +40,14 @@ void onFreeze(int) {
   errno = saved;
 }
 
+// Whether the signal still leads to the handler here: the application may have taken it since.
+bool handlerIsOurs() {
+  struct sigaction present;
+  return sigaction(SIGRTMAX - kBelowMax, nullptr, &present) == 0 && present.sa_handler == onFreeze;
+}
+
 bool installHandler() {
-  if (handlerInstalled) return true;
+  if (handlerInstalled.load()) return handlerIsOurs();
   const int number = static_cast<int>(freezeSignal());
   if (number == 0) return false;
   struct sigaction action;
@@ -49,8 +55,8 @@ bool installHandler() {
   action.sa_handler = onFreeze;
   action.sa_flags = SA_RESTART;
   sigfillset(&action.sa_mask);  // the application's handlers don't run on a frozen thread
-  handlerInstalled = sigaction(number, &action, nullptr) == 0;
-  return handlerInstalled;
+  handlerInstalled.store(sigaction(number, &action, nullptr) == 0);
+  return handlerInstalled.load();
 }
 
 bool contains(const ThreadList& list, std::uint32_t tid) {
@@ -64,7 +70,7 @@ bool contains(const ThreadList& list, std::uint32_t tid) {
 
 std::uint32_t freezeSignal() {
   const int number = SIGRTMAX - kBelowMax;
-  if (handlerInstalled) return static_cast<std::uint32_t>(number);
+  if (handlerInstalled.load()) return handlerIsOurs() ? static_cast<std::uint32_t>(number) : 0;
   struct sigaction present;
   if (sigaction(number, nullptr, &present) != 0) return 0;
   return present.sa_handler == SIG_DFL ? static_cast<std::uint32_t>(number) : 0;
@@ -115,6 +121,14 @@ bool publishDriverThreads(const ThreadList& before, const ThreadList& after,
   for (std::uint32_t i = 0; i < count; ++i) storeRelaxed(slot.tids[i], fresh[i]);
   shared(slot.driver_threads).store(count);
   return true;
+}
+
+void withdrawIfSignalWasTaken() {
+  qgpu_slot& slot = *session.slot;
+  if (loadRelaxed(slot.driver_threads) == 0 || handlerIsOurs()) return;
+  shared(slot.driver_threads).store(0);
+  say("the application took signal %d: its kernels are no longer stopped in the middle",
+      SIGRTMAX - kBelowMax);
 }
 
 }  // namespace qgpu::guest

@@ -33,4 +33,8 @@ void restoreMask(std::uint64_t mask);
 bool publishDriverThreads(const ThreadList& before, const ThreadList& after,
                           std::uint32_t expected);
 
+// Takes the published threads back if the application took the signal for itself in the meantime:
+// its handler must not get the manager's signals. Called now and then by the link thread.
+void withdrawIfSignalWasTaken();
+
 }  // namespace qgpu::guest

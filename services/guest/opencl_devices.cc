@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "services/guest/callbacks.h"
 #include "services/guest/freeze.h"
 #include "services/guest/opencl_extensions.h"
 #include "services/guest/opencl_layer.h"
@@ -186,9 +187,9 @@ bool isOwn(cl_device_id device) {
   return false;
 }
 
-cl_context CL_API_CALL createContext(
-    const cl_context_properties* properties, cl_uint n, const cl_device_id* devices,
-    void(CL_CALLBACK* notify)(const char*, const void*, size_t, void*), void* data, cl_int* rc) {
+cl_context CL_API_CALL createContext(const cl_context_properties* properties, cl_uint n,
+                                     const cl_device_id* devices, ContextNotify notify, void* data,
+                                     cl_int* rc) {
   if (!ready()) {
     if (rc) *rc = CL_DEVICE_NOT_AVAILABLE;
     return nullptr;
@@ -198,19 +199,19 @@ cl_context CL_API_CALL createContext(
     if (rc) *rc = CL_INVALID_DEVICE;
     return nullptr;
   }
-  return driver->clCreateContext(properties, n, devices, notify, data, rc);
+  return createContextOver(properties, n, devices, notify, data, rc);
 }
 
-cl_context CL_API_CALL createContextFromType(
-    const cl_context_properties* properties, cl_device_type type,
-    void(CL_CALLBACK* notify)(const char*, const void*, size_t, void*), void* data, cl_int* rc) {
+cl_context CL_API_CALL createContextFromType(const cl_context_properties* properties,
+                                             cl_device_type type, ContextNotify notify, void* data,
+                                             cl_int* rc) {
   cl_device_id mine[kMostCards];
   cl_uint n = ready() ? selectDevices(type, mine) : 0;
   if (n == 0) {
     if (rc) *rc = CL_DEVICE_NOT_FOUND;
     return nullptr;
   }
-  return driver->clCreateContext(properties, n, mine, notify, data, rc);
+  return createContextOver(properties, n, mine, notify, data, rc);
 }
 
 cl_int copyOut(const void* value, size_t bytes, size_t room, void* out, size_t* needed) {

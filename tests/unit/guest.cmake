@@ -5,12 +5,17 @@ target_link_libraries(guest_program PRIVATE OpenCL Threads::Threads)
 target_compile_options(guest_program PRIVATE -fno-sanitize=all)
 target_link_options(guest_program PRIVATE -fno-sanitize=all)
 
+add_library(guest_notify_layer MODULE guest_notify_layer.cc)
+target_compile_options(guest_notify_layer PRIVATE -fno-sanitize=all)
+target_link_options(guest_notify_layer PRIVATE -fno-sanitize=all)
+
 add_library(guest_fixture STATIC fake_manager.cc guest_child.cc)
 target_link_libraries(guest_fixture PRIVATE qgpu_flags)
 target_compile_definitions(guest_fixture PUBLIC
   QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
+  QGPU_GUEST_NOTIFY_LAYER="$<TARGET_FILE:guest_notify_layer>"
   QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest>")
-add_dependencies(guest_fixture guest_program qgpu_guest)
+add_dependencies(guest_fixture guest_program guest_notify_layer qgpu_guest)
 
 # They compete for this machine's few processors with their own kernels.
 foreach(part gate memory link freeze front)

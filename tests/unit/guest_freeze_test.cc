@@ -73,6 +73,18 @@ TEST(GuestFreeze, ASignalThatComesAfterTheGateOpenedStopsNothing) {
   EXPECT_EQ(manager.frozen(), 0u);
 }
 
+// The application's own handler must never get the manager's signals.
+TEST(GuestFreeze, ASignalThatTheApplicationTakesLaterIsNoLongerSent) {
+  FakeManager manager(freezing());
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  ASSERT_GT(manager.driverThreads(), 0u);
+  EXPECT_EQ(guest.ask("takesignal"), "ok");
+  EXPECT_TRUE(eventually([&] { return manager.driverThreads() == 0; }, 5000));
+  EXPECT_TRUE(eventually([&] { return guest.errors().find("took signal") != std::string::npos; },
+                         5000));
+}
+
 // C9: a frozen task whose manager is gone runs on by itself after the grace.
 TEST(GuestFreeze, C9_AFrozenTaskRunsOnWhenTheManagerIsLost) {
   FakeManager::Options options = freezing();

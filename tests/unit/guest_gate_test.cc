@@ -202,8 +202,8 @@ TEST(GuestGate, AKernelThatWaitsForTheHostBlocksNeitherWindowNorGate) {
   EXPECT_EQ(manager.inFlight(), 0u);
 }
 
-// HAZARDS 3: a blocking call waits for an event that the host sets after a launch of another thread,
-// which waits at the gate. The call is not in flight while it waits, so the gate is settled.
+// HAZARDS 3: a blocking call waits for an event that the host sets after a launch of another
+// thread, which waits at the gate. The call is not in flight meanwhile, so the gate is settled.
 TEST(GuestGate, ABlockingCallThatWaitsForTheHostIsNotInFlight) {
   for (const char* call : {"read", "write", "map"}) {
     FakeManager manager({});
@@ -306,6 +306,26 @@ TEST(GuestGate, ALaunchFromACallbackIsCountedAndNotBlocked) {
   EXPECT_EQ(guest.ask("finish"), "0");
   EXPECT_EQ(manager.slot(0).admitted, before + 1);
   EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+}
+
+TEST(GuestGate, ALaunchFromAContextsNotificationIsCountedAndNotBlocked) {
+  FakeManager manager({});
+  auto environment = tenantOf(manager);
+  environment[0] = "OPENCL_LAYERS=" QGPU_GUEST_NOTIFY_LAYER ":" QGPU_GUEST_LIBRARY;
+  GuestChild guest(environment);
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("notify"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+  std::uint64_t before = manager.slot(0).admitted;
+  manager.setGate(0);
+  guest.send("flush");
+  EXPECT_TRUE(eventually([&] { return guest.answered(); }, 5000));
+  EXPECT_GT(manager.slot(0).admitted, before);
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(guest.answer(), "0");
+  EXPECT_NE(guest.ask("callbacks").find(" 0"), std::string::npos);
+  EXPECT_EQ(guest.ask("finish"), "0");
 }
 
 }  // namespace

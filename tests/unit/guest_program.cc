@@ -8,6 +8,7 @@
 #include <CL/cl_icd.h>
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -135,6 +136,17 @@ void CL_CALLBACK onComplete(cl_event, cl_int, void*) {
   p.callbacks.fetch_add(1);
 }
 
+void CL_CALLBACK onNotice(const char*, const void*, size_t, void* data) {
+  static_cast<Program*>(data)->callbackLaunch = launchTouch();
+  p.callbacks.fetch_add(1);
+}
+
+std::string notifyingContext() {
+  cl_int rc = CL_SUCCESS;
+  clCreateContext(nullptr, 1, &p.device, onNotice, &p, &rc);
+  return std::to_string(rc);
+}
+
 // x = x/2 + 1 tends to 2 whatever it began with, if every step was done.
 std::string check() {
   float values[kItems];
@@ -243,8 +255,8 @@ std::string fromType() {
   return std::to_string(count);
 }
 
-// Contexts over lists of devices: a part of the own device, and a device that the driver itself, not
-// the loader, gave out.
+// Contexts over lists of devices: a part of the own device, and a device that the driver itself,
+// not the loader, gave out.
 std::string contextOver(cl_device_id device) {
   cl_int rc = CL_SUCCESS;
   cl_context context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &rc);
@@ -370,6 +382,8 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "callbacks") {
     return std::to_string(p.callbacks.load()) + " " + std::to_string(p.callbackLaunch.load());
   }
+  if (verb == "notify") return notifyingContext();
+  if (verb == "takesignal") return signal(SIGRTMAX - 3, [](int) {}) != SIG_ERR ? "ok" : "failed";
   if (verb == "fork") return forkAndUse();
   if (verb == "extensions") return extensions();
   if (verb == "sizes") return sizes();
