@@ -10,7 +10,6 @@
 namespace qgpu {
 namespace {
 
-constexpr Nanos kRingWindow = seconds(1);
 // Launches wait on the same word and don't pass a wake on while the gate stays shut; frozen threads
 // that are not among the woken ones look again by themselves.
 constexpr int kThawWakes = 2 * QGPU_DRIVER_THREADS;
@@ -61,7 +60,7 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
       done.setCauseNs(order.getCauseNs());
     });
   }
-  if (gate.disarmed) arm(task);
+  gate.rearm = gate.disarmed;
   look(task);
   if (gate.frozen && gate.settling) freezeThreads(task);
 }
@@ -134,10 +133,10 @@ void GatePort::close(GuestTask& task) {
 
 // --- looking ---
 
+// What it rang in this window stays counted, so that no order lets it ring more often.
 void GatePort::arm(GuestTask& task) {
   task.gate.disarmed = false;
-  task.gate.rings = 0;
-  task.gate.ringsFrom = loop_.now();
+  task.gate.rearm = false;
   task.gate.bell = loop_.fds().watchEdge(task.pages.doorbellFd(), EPOLLIN,
                                          [this, &task](std::uint32_t) { ring(task); });
 }
@@ -146,7 +145,7 @@ void GatePort::ring(GuestTask& task) {
   GateState& gate = task.gate;
   const Nanos now = loop_.now();
   counters_.rings++;
-  if (now - gate.ringsFrom >= kRingWindow) {
+  if (now - gate.ringsFrom >= options_.ringWindow) {
     gate.rings = 0;
     gate.ringsFrom = now;
   }
@@ -163,6 +162,8 @@ void GatePort::look(GuestTask& task, bool rang) {
   GateState& gate = task.gate;
   const Nanos now = loop_.now();
   counters_.samples++;
+  // Before the page is read: what comes after that rings.
+  if (gate.rearm && now - gate.ringsFrom >= options_.ringWindow) arm(task);
   const GateSample sample = task.pages.sample(now);
   // A guest also rings when it has just attached. Its one ring for work under this order comes
   // after that work shows in the page, so a ring before anything showed was not that one.

@@ -29,7 +29,8 @@ struct GatePortOptions {
   Nanos lateEvery = millis(10);        // ... and after a second every lateEvery
   Nanos heartbeatEvery = seconds(1);
   Nanos useEvery = millis(250);        // between two `used` of one task
-  std::uint32_t ringsMax = 1'000;      // of one doorbell in a second
+  std::uint32_t ringsMax = 1'000;      // of one doorbell in `ringWindow`
+  Nanos ringWindow = seconds(1);
 };
 
 struct GatePortCounters {

@@ -67,7 +67,8 @@ struct GateState {
 
   bool worked = false;             // work showed in the page since the last order
   bool rung = false;               // and the doorbell rang for it, which it does only once
-  bool disarmed = false;           // it rang too often: looked at by timer until the next order
+  bool disarmed = false;           // it rang too often: looked at by timer until an order came ...
+  bool rearm = false;              // ... which it has, and the window of `ringsFrom` is over
   std::uint32_t rings = 0;         // since `ringsFrom`
   Nanos ringsFrom{0};
   FdWatch bell;                    // after the pages it watches, so it ends first

@@ -228,8 +228,43 @@ TEST_F(GatePortTest, HAZARDS1_AFloodOfRingsIsDisarmedAndATenantThatDrainsCannotB
   ASSERT_TRUE(other->admit(0));
   ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 8) == 1; }));
   EXPECT_LE(counters().rings, rings + 1);
+}
+
+TEST_F(GatePortTest, HAZARDS1_OrdersDoNotLetADoorbellRingMoreOftenThanItsLimit) {
+  gateOptions.ringsMax = 20;
+  gateOptions.ringWindow = seconds(3'600);
+  start();
+  bind(7);
+  Child flood([this]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    for (;;) client->ring();
+  });
+  ASSERT_TRUE(until([&] { return counters().disarmed == 1; }));
+  for (int round = 0; round < 100; round++) {
+    const std::uint64_t orders = counters().orders, samples = counters().samples;
+    (round & 1) != 0 ? open(7) : hold(7);
+    ASSERT_TRUE(until([&] { return counters().orders > orders; }));
+    ASSERT_TRUE(until([&] { return counters().samples > samples + 1; })) << "and on by timer";
+  }
+  EXPECT_EQ(counters().rings, 21u);
+  EXPECT_EQ(counters().disarmed, 1u);
+}
+
+TEST_F(GatePortTest, HAZARDS1_AnOrderArmsTheDoorbellAgainOnceItsWindowIsOver) {
+  gateOptions.ringsMax = 2;
+  gateOptions.ringWindow = millis(100);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(until([&] {
+    client->ring();
+    return counters().disarmed == 1;
+  }));
+  const std::uint64_t rings = counters().rings;
   open(7);
-  ASSERT_TRUE(until([&] { return counters().disarmed == 2; })) << "armed again by the order";
+  ASSERT_TRUE(until([&] { return counters().rings > rings; })) << "what rang meanwhile is heard";
+  client->ring();
+  ASSERT_TRUE(until([&] { return counters().rings > rings + 1; }));
 }
 
 TEST_F(GatePortTest, ADisarmedTaskIsStillSeenToWait) {
