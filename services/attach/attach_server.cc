@@ -28,6 +28,12 @@ Fd makeSocket() {
   return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+// As much as fits; the record is all zeros, so that its NUL is there.
+template <std::size_t N>
+void copyText(char (&to)[N], const std::string& text) {
+  std::memcpy(to, text.data(), std::min(text.size(), N - 1));
+}
+
 // In the same time whatever the difference is.
 bool sameToken(const char* left, const char* right) {
   unsigned difference = 0;
@@ -397,9 +403,10 @@ bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint3
   record.incarnation = incarnation_;
   record.cards = static_cast<std::uint32_t>(std::min(task.cards.size(), std::size(record.device)));
   for (std::uint32_t i = 0; i < record.cards; i++) record.device[i] = cards_[task.cards[i]].device;
-  const std::string& platform = cards_[task.cards.front()].platform;
-  std::memcpy(record.platform, platform.data(),
-              std::min(platform.size(), sizeof record.platform - 1));
+  const Card& first = cards_[task.cards.front()];
+  copyText(record.platform, first.platform);
+  // A simulated card is no device that the driver of the guest could name.
+  if (!first.platform.empty()) copyText(record.model, first.model);
   const int fds[] = {task.pages.gateFd(), task.pages.reportFd(), task.pages.doorbellFd()};
   return sendRecord(hello.connection.get(), record, fds, std::size(fds));
 }
@@ -451,7 +458,7 @@ void AttachServer::refuse(std::uint64_t id, const std::string& reason) {
   record.version = QGPU_ABI_VERSION;
   record.refused = 1;
   record.incarnation = incarnation_;
-  std::memcpy(record.reason, reason.data(), std::min(reason.size(), sizeof record.reason - 1));
+  copyText(record.reason, reason);
   sendRecord(hellos_.at(id).connection.get(), record, nullptr, 0);
   dropHello(id);
 }
@@ -484,7 +491,7 @@ void AttachServer::onDeath(std::uint64_t id, std::uint32_t slot) {
   GuestTask& task = *tasks_.at(id);
   forgetProcess(task, slot);
   port_.processGone(task);
-  if (task.killing && task.processes.empty()) erase(id);
+  eraseIfKilled(id);
   if (recovering_) recoveryMoved();
 }
 
@@ -513,8 +520,10 @@ void AttachServer::onExpectedDeath(std::uint64_t key) {
   if (expected.slot != QGPU_SLOTS && task != tasks_.end()) {
     task->second->pages.freeSlot(expected.slot);
   }
+  const std::uint64_t id = expected.entry.task;
   list_.remove(expected.entry);
   expected_.erase(found);
+  eraseIfKilled(id);
   recoveryMoved();
 }
 
@@ -667,6 +676,13 @@ void AttachServer::kill(GuestTask& task) {
     found->second->killTimer = 0;
     signalAll(*found->second, SIGKILL);
   });
+}
+
+// Once the last of its processes is dead, those included that had not come back.
+void AttachServer::eraseIfKilled(std::uint64_t id) {
+  const auto found = tasks_.find(id);
+  if (found == tasks_.end() || !found->second->killing) return;
+  if (found->second->processes.empty() && !expects(id)) erase(id);
 }
 
 void AttachServer::erase(std::uint64_t id) {

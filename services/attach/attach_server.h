@@ -136,6 +136,7 @@ class AttachServer {
   void watchOwner(GuestTask& task, std::uint32_t pid, std::uint64_t start);
   void ownerGone(GuestTask& task);
   void kill(GuestTask& task);
+  void eraseIfKilled(std::uint64_t task);
   void erase(std::uint64_t task);
 
   Loop& loop_;

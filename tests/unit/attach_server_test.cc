@@ -61,6 +61,7 @@ TEST_F(AttachServerTest, AProcessWithItsTokenGetsPagesDoorbellAndASlot) {
   EXPECT_EQ(client->welcome().task, 7u);
   EXPECT_EQ(client->welcome().slot, 0u);
   EXPECT_STREQ(client->welcome().platform, "imaginary");
+  EXPECT_EQ(client->welcome().model, std::string(QGPU_MODEL_LEN - 1, 'm')) << "cut, with its NUL";
   EXPECT_EQ(client->gatePage().quota_bytes, 64u << 20);
   EXPECT_EQ(client->gateWord() & QGPU_GATE_OPEN, 0u);
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
@@ -270,6 +271,44 @@ TEST_F(AttachServerTest, ClosingWithKillEndsTheProcessesAlsoOneThatIgnoresSigter
   EXPECT_EQ(polite.wait(), -SIGTERM);
   EXPECT_EQ(stubborn.wait(), -SIGKILL);
   EXPECT_NE(refusalOf(GuestClient::hello(tokenOf(7))), "");
+}
+
+TEST_F(AttachServerTest, ATaskThatIsKilledInRecoveryIsGoneWithTheLastProcessThatWasExpected) {
+  start();
+  bind(7);
+  const auto lost = holder(7, 300);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  serverOptions.recovery = Nanos(0);   // so that a hello is answered at once
+  start();
+  bind(7);
+  close(7, true);
+  ASSERT_TRUE(until([&] {
+    return refusalOf(GuestClient::hello(tokenOf(7))).find("no task has this") != std::string::npos;
+  }));
+  EXPECT_EQ(listed(), 0u);
+}
+
+TEST_F(AttachServerTest, AnExpectedProcessThatIgnoresSigtermIsKilledThoughTheAttachedOneDiedFirst) {
+  serverOptions.killGrace = millis(30);
+  start();
+  bind(7);
+  Child stubborn([this]() -> int {
+    ::signal(SIGTERM, SIG_IGN);
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  serverOptions.recovery = Nanos(0);
+  start();
+  task.heard.clear();
+  bind(7);
+  const auto polite = holder(7, 300);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  close(7, true);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 1; }));
+  ASSERT_TRUE(until([&] { return listed() == 0; }));
+  EXPECT_EQ(stubborn.wait(), -SIGKILL);
 }
 
 // --- HAZARDS 8: a new incarnation ---
