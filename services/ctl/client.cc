@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "services/ctl/views.h"
+#include "services/daemons/surroundings.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -138,8 +139,10 @@ std::string startLine(const std::string& socket) {
   std::string manager = binaryFolder() + "/qgpu-manager";
   if (::access(manager.c_str(), X_OK) != 0) manager = "qgpu-manager";
   const std::size_t slash = socket.rfind('/');
-  if (socket == "/run/qgpu/manager.sock" || slash == std::string::npos) return manager + " &";
   const std::string folder = socket.substr(0, slash);
+  const bool standard =
+      folder == kMachineRunDir || folder == defaultRunDir(Surroundings::ofThisProcess());
+  if (standard || slash == std::string::npos) return manager + " &";
   return manager + " --run-dir=" + folder + " --dbfile=" + folder + "/meta.db &";
 }
 

@@ -1,10 +1,10 @@
 #include "services/ctl/options.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 
 namespace qgpu::ctl {
 namespace {
@@ -134,7 +134,7 @@ class Parser {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
     options_.output = output_ == "json" ? Output::Json : Output::Table;
-    if (options_.socket.empty()) options_.socket = defaultSocket();
+    if (options_.socket.empty()) options_.socket = defaultSocket(Surroundings::ofThisProcess());
     return options_;
   }
 
@@ -242,13 +242,15 @@ std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv) {
   return Parser().parse(std::move(argv));
 }
 
-std::string defaultSocket() {
-  const std::string machine = "/run/qgpu/manager.sock";
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (::geteuid() == 0 || runtime == nullptr || *runtime == '\0') return machine;
-  const std::string own = std::string(runtime) + "/qgpu/manager.sock";
-  const bool machineOnly = ::access(own.c_str(), F_OK) != 0 && ::access(machine.c_str(), F_OK) == 0;
-  return machineOnly ? machine : own;
+std::string defaultSocket(const Surroundings& around, const std::string& machine) {
+  const std::string folder = defaultRunDir(around);
+  const std::string own = folder + "/manager.sock";
+  const std::string shared = machine + "/manager.sock";
+  struct stat info {};
+  const bool there = ::lstat(folder.c_str(), &info) == 0;
+  if (there && (!S_ISDIR(info.st_mode) || info.st_uid != around.uid)) return shared;
+  const bool listens = there && ::access(own.c_str(), F_OK) == 0;
+  return !listens && ::access(shared.c_str(), F_OK) == 0 ? shared : own;
 }
 
 }  // namespace qgpu::ctl

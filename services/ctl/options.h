@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "services/daemons/surroundings.h"
+
 namespace qgpu::ctl {
 
 // Exit statuses that scripts may rely on. `run` returns CMD's own, or one of the last three.
@@ -71,7 +73,8 @@ struct ExitNow {
 // argv without the program's name.
 std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv);
 
-// Where a manager of this user, else of the machine, listens.
-std::string defaultSocket();
+// Where a manager of this user, else that of the machine (run dir `machine`), listens. A run dir of
+// somebody else's is passed over: below /tmp anybody may make one, and `run` obeys its manager.
+std::string defaultSocket(const Surroundings& around, const std::string& machine = kMachineRunDir);
 
 }  // namespace qgpu::ctl

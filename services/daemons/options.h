@@ -12,6 +12,7 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/cards/cards.h"
+#include "services/daemons/surroundings.h"
 
 namespace qgpu {
 
@@ -38,22 +39,6 @@ struct ExitNow {
   int code = 0;
   std::string text;  // ends with a line end
 };
-
-// What the defaults depend on; a test brings its own.
-struct Surroundings {
-  unsigned uid = 0;
-  std::string hostname;
-  std::string home;        // $HOME, or empty
-  std::string runtimeDir;  // $XDG_RUNTIME_DIR, or empty
-  std::string stateHome;   // $XDG_STATE_HOME, or empty
-
-  static Surroundings ofThisProcess();
-};
-
-// Root: /run/qgpu and /var/lib/qgpu/meta.db. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID;
-// and qgpu/meta.db below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
-std::string defaultRunDir(const Surroundings& around);
-std::string defaultManagerDbfile(const Surroundings& around);
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
                                                           const Surroundings& around);

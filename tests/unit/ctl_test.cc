@@ -1,6 +1,11 @@
 // The parts of qgpuctl that need no daemon: arguments, units, tables, views, environment.
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "services/ctl/client.h"
 #include "services/ctl/options.h"
@@ -11,6 +16,25 @@
 
 namespace qgpu::ctl {
 namespace {
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/qgpu-ctl-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 Options parsed(std::vector<std::string> argv) {
   auto result = parseOptions(argv);
@@ -78,6 +102,54 @@ TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {
   EXPECT_EQ(bare.run.command, (std::vector<std::string>{"prog", "--memory", "9"}));
   const Options twice = parsed({"run", "--", "sh", "--", "x"});
   EXPECT_EQ(twice.run.command, (std::vector<std::string>{"sh", "--", "x"}));
+}
+
+class CtlSocket : public ::testing::Test {
+ protected:
+  CtlSocket() {
+    // Root's manager is the machine's: the tests are those of somebody else, also under root.
+    around.uid = ::getuid() == 0 ? 12'345 : ::getuid();
+    around.runtimeDir = folder_.path();
+    machine = folder_.path() + "/machine";
+    std::filesystem::create_directory(machine);
+  }
+  void makeOwnFolder() {
+    std::filesystem::create_directory(defaultRunDir(around));
+    if (::getuid() != 0) return;
+    ASSERT_EQ(::chown(defaultRunDir(around).c_str(), around.uid, static_cast<gid_t>(-1)), 0);
+  }
+  static void listen(const std::string& folder) { std::ofstream(folder + "/manager.sock") << ""; }
+
+  Folder folder_;
+  Surroundings around;
+  std::string machine;
+};
+
+TEST_F(CtlSocket, IsWhereTheManagerOfTheSameUserListens) {
+  EXPECT_EQ(defaultSocket(around, machine), defaultRunDir(around) + "/manager.sock");
+  makeOwnFolder();
+  listen(defaultRunDir(around));
+  listen(machine);
+  EXPECT_EQ(defaultSocket(around, machine), defaultRunDir(around) + "/manager.sock");
+  around.runtimeDir.clear();  // no XDG_RUNTIME_DIR, as with su or in a container
+  std::filesystem::remove(machine + "/manager.sock");
+  EXPECT_EQ(defaultSocket(around, machine),
+            "/tmp/qgpu-" + std::to_string(around.uid) + "/manager.sock");
+}
+
+TEST_F(CtlSocket, IsTheMachinesWhereTheUserHasNoManager) {
+  listen(machine);
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
+  makeOwnFolder();
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
+}
+
+TEST_F(CtlSocket, IsNeverInAFolderOfSomebodyElse) {
+  makeOwnFolder();
+  listen(defaultRunDir(around));
+  std::filesystem::rename(defaultRunDir(around), folder_.path() + "/real");
+  std::filesystem::create_directory_symlink(folder_.path() + "/real", defaultRunDir(around));
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
 }
 
 TEST(CtlRun, AsksForWhatWasTypedAndLeavesTheRestToTheDaemon) {

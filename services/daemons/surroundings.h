@@ -1,0 +1,28 @@
+#pragma once
+// Where a program runs, and the folders that follow from it. Daemons and qgpuctl ask the same
+// function, so that qgpuctl looks where a manager of the same user listens.
+
+#include <string>
+
+namespace qgpu {
+
+// What the defaults depend on; a test brings its own.
+struct Surroundings {
+  unsigned uid = 0;
+  std::string hostname;
+  std::string home;        // $HOME, or empty
+  std::string runtimeDir;  // $XDG_RUNTIME_DIR, or empty
+  std::string stateHome;   // $XDG_STATE_HOME, or empty
+
+  static Surroundings ofThisProcess();
+};
+
+// The run dir of the machine's own manager.
+inline constexpr const char* kMachineRunDir = "/run/qgpu";
+
+// Root: /run/qgpu and /var/lib/qgpu/meta.db. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID;
+// and qgpu/meta.db below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
+std::string defaultRunDir(const Surroundings& around);
+std::string defaultManagerDbfile(const Surroundings& around);
+
+}  // namespace qgpu
