@@ -131,7 +131,7 @@ cl_program CL_API_CALL linkProgram(cl_context context, cl_uint n, const cl_devic
 
 }  // namespace
 
-// The record lives as long as the context. Where the driver can't tell of its end it is never freed.
+// The record lives as long as the context; where the driver can't tell of its end, for ever.
 cl_context createContextOver(const cl_context_properties* properties, cl_uint n,
                              const cl_device_id* devices, ContextNotify notify, void* data,
                              cl_int* rc) {

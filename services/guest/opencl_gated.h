@@ -12,8 +12,8 @@ enum class Blocking { kNo, kYes };
 // Transfers aren't learnt: their time follows from their size at this pace, plus a fixed part.
 inline constexpr std::uint64_t kTransferBytesPerUs = 4'000;
 inline constexpr std::uint64_t kTransferFixedNs = 5 * kNsPerUs;
-inline Work transferWork(std::uint64_t bytes) {
-  return {0, nullptr, kTransferFixedNs + bytes / kTransferBytesPerUs * kNsPerUs};
+inline Work transferWork(std::uint64_t bytes, cl_uint waits) {
+  return {0, nullptr, kTransferFixedNs + bytes / kTransferBytesPerUs * kNsPerUs, waits != 0};
 }
 
 // A blocking call may wait for an event that the host sets after launches of its other threads.

@@ -9,15 +9,15 @@
 namespace qgpu::guest {
 namespace {
 
-Work kernelWork(cl_kernel kernel, cl_uint dimensions, const size_t* global) {
+Work kernelWork(cl_kernel kernel, cl_uint dimensions, const size_t* global, cl_uint waits) {
   std::uint64_t key = estimateKey(kernel, dimensions, global);
-  return {key, kernel, estimateOf(key)};
+  return {key, kernel, estimateOf(key), waits != 0};
 }
 
 cl_int CL_API_CALL ndRange(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
                            const size_t* offset, const size_t* global, const size_t* local,
                            cl_uint waits, const cl_event* wait, cl_event* out) {
-  Work work = kernelWork(kernel, dimensions, global);
+  Work work = kernelWork(kernel, dimensions, global, waits);
   return gated(queue, work, Blocking::kNo, mayBlockHere(), out, [&](cl_event* event) {
     return driver->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, waits,
                                           wait, event);
@@ -26,7 +26,7 @@ cl_int CL_API_CALL ndRange(cl_command_queue queue, cl_kernel kernel, cl_uint dim
 
 cl_int CL_API_CALL task(cl_command_queue queue, cl_kernel kernel, cl_uint waits,
                         const cl_event* wait, cl_event* out) {
-  Work work = kernelWork(kernel, 0, nullptr);
+  Work work = kernelWork(kernel, 0, nullptr, waits);
   return gated(queue, work, Blocking::kNo, mayBlockHere(), out, [&](cl_event* event) {
     return driver->clEnqueueTask(queue, kernel, waits, wait, event);
   });
@@ -63,7 +63,7 @@ cl_int CL_API_CALL nativeKernel(cl_command_queue queue, NativeFunction function,
       places[i] = block + sizeof(NativeHeader) + at;
     }
   }
-  Work work{0, nullptr, kUnknownEstimate};
+  Work work{0, nullptr, kUnknownEstimate, waits != 0};
   cl_int rc = gated(queue, work, Blocking::kNo, mayBlockHere(), out, [&](cl_event* event) {
     if (!wrapped) {
       return driver->clEnqueueNativeKernel(queue, function, arguments, bytes, mems, memList,

@@ -43,14 +43,16 @@ template <typename... A>
 struct Wrapper<cl_int(CL_API_CALL*)(cl_command_queue, A...)> {
   template <auto function, int blockingAt, int sizeAt>
   static cl_int CL_API_CALL call(cl_command_queue queue, A... a) {
-    Work work = transferWork(0);
-    if constexpr (sizeAt >= 0) work = transferWork(bytesOf(pick<sizeAt>(a...)));
+    constexpr int kOutAt = static_cast<int>(sizeof...(A)) - 1;
+    const cl_uint waits = pick<kOutAt - 2>(a...);
+    std::uint64_t bytes = 0;
+    if constexpr (sizeAt >= 0) bytes = bytesOf(pick<sizeAt>(a...));
+    const Work work = transferWork(bytes, waits);
     Blocking blocking = Blocking::kNo;
     if constexpr (blockingAt >= 0) {
       if (pick<blockingAt>(a...)) blocking = Blocking::kYes;
     }
-    constexpr int kOutAt = static_cast<int>(sizeof...(A)) - 1;
-    cl_int waited = waitBeforeAdmission(blocking, pick<kOutAt - 2>(a...), pick<kOutAt - 1>(a...));
+    cl_int waited = waitBeforeAdmission(blocking, waits, pick<kOutAt - 1>(a...));
     if (waited != CL_SUCCESS) return waited;
     cl_event* out = pick<kOutAt>(a...);
     return gated(queue, work, blocking, mayBlockHere(), out,
@@ -65,7 +67,7 @@ void* CL_API_CALL mapBuffer(cl_command_queue queue, cl_mem mem, cl_bool blocking
   const Blocking blocks = blocking ? Blocking::kYes : Blocking::kNo;
   cl_int rc = waitBeforeAdmission(blocks, waits, wait);
   if (rc == CL_SUCCESS) {
-    rc = gated(queue, transferWork(size), blocks, mayBlockHere(), out, [&](cl_event* event) {
+    rc = gated(queue, transferWork(size, waits), blocks, mayBlockHere(), out, [&](cl_event* event) {
       cl_int inner = CL_SUCCESS;
       mapped = driver->clEnqueueMapBuffer(queue, mem, blocking, flags, offset, size, waits, wait,
                                           event, &inner);
@@ -82,7 +84,7 @@ void* CL_API_CALL mapImage(cl_command_queue queue, cl_mem mem, cl_bool blocking,
                            cl_int* rcOut) {
   void* mapped = nullptr;
   const Blocking blocks = blocking ? Blocking::kYes : Blocking::kNo;
-  const Work work = transferWork(bytesOf(region));
+  const Work work = transferWork(bytesOf(region), waits);
   cl_int rc = waitBeforeAdmission(blocks, waits, wait);
   if (rc == CL_SUCCESS) {
     rc = gated(queue, work, blocks, mayBlockHere(), out, [&](cl_event* event) {
@@ -98,14 +100,16 @@ void* CL_API_CALL mapImage(cl_command_queue queue, cl_mem mem, cl_bool blocking,
 
 cl_int CL_API_CALL unmap(cl_command_queue queue, cl_mem mem, void* mapped, cl_uint waits,
                          const cl_event* wait, cl_event* out) {
-  return gated(queue, transferWork(0), Blocking::kNo, MayBlock::kNo, out, [&](cl_event* event) {
+  const Work work = transferWork(0, waits);
+  return gated(queue, work, Blocking::kNo, MayBlock::kNo, out, [&](cl_event* event) {
     return driver->clEnqueueUnmapMemObject(queue, mem, mapped, waits, wait, event);
   });
 }
 
 cl_int CL_API_CALL svmUnmap(cl_command_queue queue, void* pointer, cl_uint waits,
                             const cl_event* wait, cl_event* out) {
-  return gated(queue, transferWork(0), Blocking::kNo, MayBlock::kNo, out, [&](cl_event* event) {
+  const Work work = transferWork(0, waits);
+  return gated(queue, work, Blocking::kNo, MayBlock::kNo, out, [&](cl_event* event) {
     return driver->clEnqueueSVMUnmap(queue, pointer, waits, wait, event);
   });
 }

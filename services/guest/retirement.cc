@@ -389,8 +389,8 @@ void takeLateLaunches() {
 }  // namespace
 
 bool needsEvent(cl_command_queue queue, Pass pass, const Work& work) {
-  if (callbackDepth || session.online || pass.windowNs || work.estimateNs == kUnknownEstimate)
-    return true;
+  if (callbackDepth || session.online || pass.windowNs || work.waits) return true;
+  if (work.estimateNs == kUnknownEstimate) return true;
   if (!driver->clEnqueueMarkerWithWaitList) return true;
   if ((loadRelaxed(session.gate->gate) & kGateFastMask) != QGPU_GATE_OPEN) return true;
   Queue* q = lockQueue(queue, true);
@@ -535,9 +535,11 @@ void lookAtOldest(Queue& q, Progress& progress) {
   q.lock.lock();
   if (q.first < q.next) {
     progress.any = true;
-    // Without an event nothing is known yet, which counts as running.
-    cl_event oldest = q.at(q.first).event;
-    if (!oldest || statusOf(oldest) <= CL_RUNNING) progress.running = true;
+    // Without an event of its own nothing is known of it, which counts as running: a marker that is
+    // not finished does not tell whether the work before it runs.
+    const Launch& oldest = q.at(q.first);
+    const bool known = oldest.event && !oldest.sealed;
+    if (!known || statusOf(oldest.event) <= CL_RUNNING) progress.running = true;
   }
   q.lock.unlock();
 }

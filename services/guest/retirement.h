@@ -18,6 +18,7 @@ struct Work {
   std::uint64_t key = 0;  // for learning; 0: the estimate is a guess by size
   const void* kernel = nullptr;
   std::uint64_t estimateNs = 0;
+  bool waits = false;  // for events, maybe of the host: whether it runs must be known (HAZARDS 3)
 };
 
 // Queues of the application: created, retained and released. An unknown queue is met at its first

@@ -202,6 +202,38 @@ TEST(GuestGate, AKernelThatWaitsForTheHostBlocksNeitherWindowNorGate) {
   EXPECT_EQ(manager.inFlight(), 0u);
 }
 
+// Launched while alone on the card a kernel has no event of its own; that it can't run is not known
+// of it then, and a kernel that runs must never count as parked: the card would go on.
+TEST(GuestGate, A1_AKernelThatRunsIsNeverParked) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("launch 300"), "0");
+  manager.setGate(0);
+  bool parked = false;
+  while (manager.inFlight() != 0) parked = parked || manager.slot(0).parked != 0;
+  EXPECT_FALSE(parked);
+  EXPECT_EQ(guest.ask("finish"), "0");
+}
+
+// HAZARDS 3: a kernel without event of its own that waits for the host is known to be parked, also
+// while a thread waits in clFinish.
+TEST(GuestGate, AKernelThatWaitsForTheHostIsParkedAlsoBehindAnOpenGate) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("user"), "ok");
+  EXPECT_EQ(guest.ask("launchuser 1"), "0");
+  EXPECT_EQ(guest.ask("behinduser finish"), "ok");
+  manager.setGate(0);
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked != 0; }, 5000));
+  EXPECT_EQ(guest.ask("setuser"), "0");
+  EXPECT_EQ(guest.ask("join"), "0");
+  EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+}
+
 // HAZARDS 3: a blocking call waits for an event that the host sets after a launch of another
 // thread, which waits at the gate. The call is not in flight meanwhile, so the gate is settled.
 TEST(GuestGate, ABlockingCallThatWaitsForTheHostIsNotInFlight) {

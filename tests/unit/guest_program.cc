@@ -168,6 +168,8 @@ std::string behindUser(const std::string& call) {
       clEnqueueMapBuffer(p.queue, p.out, CL_TRUE, CL_MAP_READ, 0, 4, 1, &p.user, nullptr, &rc);
     } else if (call == "write") {
       rc = clEnqueueWriteBuffer(p.queue, p.out, CL_TRUE, 128, 4, &value, 1, &p.user, nullptr);
+    } else if (call == "finish") {
+      rc = clFinish(p.queue);
     } else {
       rc = clEnqueueReadBuffer(p.queue, p.out, CL_TRUE, 0, 4, &value, 1, &p.user, nullptr);
     }
@@ -190,6 +192,35 @@ std::string image(int name, size_t side) {
   desc.image_type = CL_MEM_OBJECT_IMAGE2D;
   desc.image_width = desc.image_height = side;
   cl_mem mem = clCreateImage(p.context, CL_MEM_READ_WRITE, &format, &desc, nullptr, &rc);
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+// Views of buffer 1: the same bytes under another name.
+std::string subBuffer(int name, size_t bytes) {
+  cl_int rc = CL_SUCCESS;
+  cl_buffer_region region{0, bytes};
+  cl_mem mem = clCreateSubBuffer(p.buffers[1], CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                 &region, &rc);
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+std::string imageOfBuffer(int name, size_t width) {
+  cl_int rc = CL_SUCCESS;
+  cl_image_format format{CL_RGBA, CL_FLOAT};
+  cl_image_desc desc{};
+  desc.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER;
+  desc.image_width = width;
+  desc.mem_object = p.buffers[1];
+  cl_mem mem = clCreateImage(p.context, CL_MEM_READ_WRITE, &format, &desc, nullptr, &rc);
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+std::string pipe(int name, cl_uint packets) {
+  cl_int rc = CL_SUCCESS;
+  cl_mem mem = clCreatePipe(p.context, CL_MEM_READ_WRITE, 16, packets, nullptr, &rc);
   if (mem) p.buffers[name] = mem;
   return std::to_string(rc);
 }
@@ -354,6 +385,9 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "check") return check();
   if (verb == "alloc") return allocate(name, static_cast<size_t>(b));
   if (verb == "image") return image(name, static_cast<size_t>(b));
+  if (verb == "sub") return subBuffer(name, static_cast<size_t>(b));
+  if (verb == "view") return imageOfBuffer(name, static_cast<size_t>(b));
+  if (verb == "pipe") return pipe(name, static_cast<cl_uint>(b));
   if (verb == "free") return std::to_string(clReleaseMemObject(p.buffers[name]));
   if (verb == "svm") {
     p.svm[name] = clSVMAlloc(p.context, CL_MEM_READ_WRITE, static_cast<size_t>(b), 0);
