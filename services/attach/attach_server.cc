@@ -191,12 +191,13 @@ void AttachServer::acceptWithoutDescriptors() {
 }
 
 void AttachServer::startHello(Fd connection) {
-  if (hellos_.size() >= kHellosMax) {
+  if (silent_.size() >= kHellosMax) {
     // An honest guest has said its hello by now; the oldest silence makes room.
     counters_.evicted++;
-    dropHello(hellos_.begin()->first);
+    dropHello(*silent_.begin());
   }
   const std::uint64_t id = ++lastId_;
+  silent_.insert(id);
   Hello& hello = hellos_[id];
   hello.id = id;
   hello.connection = std::move(connection);
@@ -210,6 +211,7 @@ void AttachServer::dropHello(std::uint64_t id) {
   if (found == hellos_.end()) return;
   loop_.cancel(found->second.timer);
   found->second.watch.reset();
+  silent_.erase(id);
   hellos_.erase(found);
 }
 
@@ -264,11 +266,7 @@ bool AttachServer::mustWait(const Hello& hello, const GuestTask* task) const {
 void AttachServer::decide(std::uint64_t id) {
   Hello& hello = hellos_.at(id);
   GuestTask* task = byToken(hello.said.token);
-  if (mustWait(hello, task)) {
-    hello.waits = true;
-    return;
-  }
-  hello.waits = false;
+  if (mustWait(hello, task)) return wait(hello, task, false);
   if (task == nullptr) {
     return refuse(id, "no task has this token: it has ended, or QGPU_TOKEN is wrong");
   }
@@ -278,14 +276,25 @@ void AttachServer::decide(std::uint64_t id) {
   if (hello.said.incarnation_seen >= incarnation_) {
     const Status asked = askIncarnationAbove(hello.said.incarnation_seen);
     if (!asked) return refuse(id, asked.error().message);
-    hello.waits = true;
-    return;
+    return wait(hello, task, true);
   }
   const Result<std::uint32_t> slot = giveSlot(hello, *task, *peer);
   if (!slot) return refuse(id, slot.error().message);
   attach(hello, *task, std::move(*peer), *slot);
   dropHello(id);
   recoveryMoved();
+}
+
+// Its time to wait is bounded by the timer of its connection.
+void AttachServer::wait(Hello& hello, const GuestTask* task, bool raises) {
+  if (!hello.waits && waitingHellos() >= kWaitingMax) {
+    return refuse(hello.id, std::to_string(kWaitingMax) + " processes wait for the manager; "
+                            "try again once it has recovered");
+  }
+  silent_.erase(hello.id);
+  hello.waits = true;
+  hello.raises = raises;
+  hello.task = task == nullptr ? 0 : task->id;
 }
 
 // The store was an older copy, or the guest lies: either way its next page must not look to it
@@ -571,16 +580,36 @@ std::vector<bool> AttachServer::awaitedCards() const {
   return awaited;
 }
 
+// Who gets its answer moves the recovery on in turn; thousands may wait, so that is a loop.
 void AttachServer::recoveryMoved() {
-  const std::vector<bool> awaited = awaitedCards();
-  for (auto& [id, task] : tasks_) announceIfReady(*task, awaited);
-  std::vector<std::uint64_t> waiting;
+  moved_ = true;
+  if (moving_) return;
+  moving_ = true;
+  while (std::exchange(moved_, false)) {
+    const std::vector<bool> awaited = awaitedCards();
+    for (auto& [id, task] : tasks_) announceIfReady(*task, awaited);
+    for (const std::uint64_t id : endedWaits()) {
+      if (hellos_.contains(id)) decide(id);
+    }
+  }
+  moving_ = false;
+}
+
+// As mustWait() says it, but without a look at every task's token for each of them.
+std::vector<std::uint64_t> AttachServer::endedWaits() const {
+  std::vector<std::uint64_t> ended;
+  if (waitingHellos() == 0) return ended;
+  std::set<std::uint64_t> expecting;
+  for (const auto& [key, expected] : expected_) expecting.insert(expected.entry.task);
   for (const auto& [id, hello] : hellos_) {
-    if (hello.waits && !mustWait(hello, byToken(hello.said.token))) waiting.push_back(id);
+    if (!hello.waits) continue;
+    const bool held = hello.task == 0 || (hello.said.reattach == 0 &&
+                                          expecting.contains(hello.task));
+    const bool waits = hello.raises ? hello.said.incarnation_seen >= incarnation_
+                                    : recovering_ && held;
+    if (!waits) ended.push_back(id);
   }
-  for (const std::uint64_t id : waiting) {
-    if (hellos_.contains(id)) decide(id);
-  }
+  return ended;
 }
 
 void AttachServer::endRecovery() {
@@ -633,6 +662,11 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   for (const std::uint32_t card : cards) task->cardActors.push_back(cardActors_[card]);
   task->cards = std::move(cards);
   GuestTask& kept = *tasks_.emplace(id, std::move(task)).first->second;
+  for (auto& [key, hello] : hellos_) {
+    const bool its = hello.waits && hello.task == 0 &&
+                     sameToken(hello.said.token, kept.token.data());
+    if (its) hello.task = id;
+  }
   port_.added(kept);
   watchOwner(kept, known.getOwnerPid(), known.getOwnerStart());
   recoveryMoved();

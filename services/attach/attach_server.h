@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@
 namespace qgpu {
 
 inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
+inline constexpr std::size_t kWaitingMax = 4'096;   // that have, and wait for their answer
 inline constexpr int kAcceptsPerTurn = 16;
 inline constexpr std::size_t kTasksMax = 8'192;  // of one node
 // How far guests may raise the incarnation while one manager lives, and how much of its range is
@@ -74,6 +76,7 @@ class AttachServer {
   bool recovering() const { return recovering_; }
   std::uint32_t incarnation() const { return incarnation_; }
   std::size_t pendingHellos() const { return hellos_.size(); }
+  std::size_t waitingHellos() const { return hellos_.size() - silent_.size(); }
   const AttachCounters& counters() const { return counters_; }
 
  private:
@@ -84,6 +87,8 @@ class AttachServer {
     FdWatch watch;
     Loop::TimerKey timer = 0;
     bool waits = false;      // for the end of recovery, or for an incarnation above all it has met
+    bool raises = false;     // the latter
+    std::uint64_t task = 0;  // whose token it said; 0: of none that is known
     qgpu_hello said{};
     Fd page;                 // the descriptor that came along
   };
@@ -111,6 +116,8 @@ class AttachServer {
   void decide(std::uint64_t id);
   Result<Peer> identify(const Hello& hello, const GuestTask& task) const;
   bool mustWait(const Hello& hello, const GuestTask* task) const;
+  void wait(Hello& hello, const GuestTask* task, bool raises);
+  std::vector<std::uint64_t> endedWaits() const;
   Status askIncarnationAbove(std::uint32_t seen);
   Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task, const Peer& peer);
   Result<std::uint32_t> giveSlotAgain(Hello& hello, GuestTask& task, const Peer& peer);
@@ -153,10 +160,13 @@ class AttachServer {
   Fd spare_;                          // given up to turn a connection away when out of others
   FdWatch listenWatch_;
   AttachedList list_;
-  std::map<std::uint64_t, Hello> hellos_;       // by id, so the oldest comes first
+  std::map<std::uint64_t, Hello> hellos_;
+  std::set<std::uint64_t> silent_;    // of these, the ones that said nothing yet; oldest first
   std::uint64_t lastId_ = 0;
   std::map<std::uint64_t, Expected> expected_;
   bool recovering_ = true;
+  bool moved_ = false;                // recovery moved since it was last looked at who may go on
+  bool moving_ = false;               // which is done now
   Loop::TimerKey recoveryTimer_ = 0;
   std::uint32_t incarnation_;            // in force: what pages are handed out under
   std::uint32_t incarnationAsked_ = 0;   // the highest that the node was told of

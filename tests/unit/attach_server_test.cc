@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -383,6 +384,57 @@ TEST_F(AttachServerTest, HAZARDS8_AGuestThatIsFasterThanTheNodeIsNotTurnedAway) 
   bind(7);
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   EXPECT_TRUE(client->finish(0).ok());
+}
+
+TEST_F(AttachServerTest, HAZARDS8_GuestsThatWaitForTheNodeDoNotEvictEachOther) {
+  serverOptions.recovery = seconds(15);
+  serverOptions.helloWithin = seconds(15);
+  start();
+  constexpr std::size_t kTasks = 3 * kHellosMax;
+  std::vector<GuestClient> guests;
+  for (std::size_t i = 0; i < kTasks; i++) {
+    auto guest = GuestClient::begin(socket(), GuestClient::hello(tokenOf(i + 1)), -1);
+    ASSERT_TRUE(guest.ok());
+    guests.push_back(std::move(*guest));
+    ASSERT_TRUE(until([&] { return room().server().waitingHellos() == i + 1; }));
+  }
+  std::vector<Fd> silent;
+  for (std::size_t i = 0; i < 2 * kHellosMax; i++) {
+    silent.push_back(connectRaw());
+    ASSERT_TRUE(until([&] {
+      const AttachServer& server = room().server();
+      return server.pendingHellos() + server.counters().evicted == kTasks + i + 1;
+    }));
+  }
+  EXPECT_EQ(room().server().counters().evicted, kHellosMax);
+  for (std::size_t i = 0; i < kTasks; i++) bind(i + 1);
+  ASSERT_TRUE(until([&] { return room().server().counters().attached == kTasks; }));
+  for (GuestClient& guest : guests) EXPECT_TRUE(guest.finish(0).ok());
+}
+
+TEST_F(AttachServerTest, C7_ThoseWhoWaitAreBoundedAndTheNextOneIsToldWhy) {
+  serverOptions.recovery = seconds(15);
+  serverOptions.helloWithin = seconds(60);
+  // Each one costs a descriptor on both sides, which are one process here.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit enough{std::max<rlim_t>(before.rlim_cur, 2 * kWaitingMax + 256), before.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &enough) != 0) GTEST_SKIP() << "ulimit -Hn is too low";
+  start();
+  const qgpu_hello hello = GuestClient::hello(tokenOf(9));
+  std::vector<GuestClient> guests;
+  for (std::size_t i = 0; i < kWaitingMax; i++) {
+    auto guest = GuestClient::begin(socket(), hello, -1);
+    ASSERT_TRUE(guest.ok());
+    guests.push_back(std::move(*guest));
+    if (i % 32 == 31) {
+      ASSERT_TRUE(until([&] { return room().server().waitingHellos() == i + 1; }));
+    }
+  }
+  EXPECT_NE(refusalOf(hello).find("4096 processes wait"), std::string::npos);
+  guests.clear();
+  stop();
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(AttachServerTest, HAZARDS9_AWrongPageAtReattachIsRefusedAndTheTaskLivesOn) {
