@@ -189,6 +189,14 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
   // What it did for an earlier manager stays part of what is reported.
   seen_[i] = Seen{};
   seen_[i].retired = load(slot(i).retired);
+  // `retired` and not `admitted`: a launch that is taken back later may be part of the latter.
+  seen_[i].admittedBefore = seen_[i].retired;
+  if (load(slot(i).admitted) == seen_[i].retired) {
+    const auto now = static_cast<std::uint64_t>(monotonicNow().value);
+    const std::uint64_t stamp = std::max(load(slot(i).last_submit_ns),
+                                         load(slot(i).last_retire_ns));
+    seen_[i].stampBefore = Nanos(static_cast<std::int64_t>(std::min(stamp, now)));
+  }
   return ok();
 }
 
@@ -283,11 +291,13 @@ void TaskPages::sampleSlot(std::uint32_t i, Nanos now, GateSample& out) {
   const std::uint32_t waiting = std::min(load(s.waiting), kWaitingMax);
   out.inFlight = std::min(out.inFlight + inFlight, QGPU_MAX_INFLIGHT);
   out.waiting = std::min(out.waiting + waiting, kWaitingMax);
-  out.admitted += load(s.admitted);
-  out.lastSubmit = std::max(out.lastSubmit, readStamp(load(s.last_submit_ns),
-                                                      seen_[i].lastSubmit, now));
-  out.lastRetire = std::max(out.lastRetire, readStamp(load(s.last_retire_ns),
-                                                      seen_[i].lastRetire, now));
+  Seen& seen = seen_[i];
+  const std::uint64_t admitted = load(s.admitted);
+  out.admitted += admitted - std::min(admitted, seen.admittedBefore);
+  const Nanos submit = readStamp(load(s.last_submit_ns), seen.lastSubmit, now);
+  const Nanos retire = readStamp(load(s.last_retire_ns), seen.lastRetire, now);
+  if (submit > seen.stampBefore) out.lastSubmit = std::max(out.lastSubmit, submit);
+  if (retire > seen.stampBefore) out.lastRetire = std::max(out.lastRetire, retire);
   if (inFlight == 0) return;
   const std::uint32_t threads = driverThreads(i);
   if (threads != 0 && load(s.frozen) >= threads) {

@@ -57,7 +57,7 @@ struct TaskPagesSpec {
 struct GateSample {
   std::uint32_t inFlight = 0;    // launches let through and not known to be finished
   std::uint32_t waiting = 0;     // threads at the gate or at the window
-  std::uint64_t admitted = 0;    // raw sum; a change means that work came
+  std::uint64_t admitted = 0;    // raw sum since the slots were taken; a change: work came
   std::uint64_t retired = 0;     // grows by what was retired since the last sample
   Nanos lastSubmit{0};           // 0: never; at most `now`
   Nanos lastRetire{0};
@@ -155,6 +155,8 @@ class TaskPages {
     std::uint64_t gpuNs = 0;
     std::int64_t lastSubmit = 0;
     std::int64_t lastRetire = 0;
+    std::uint64_t admittedBefore = 0;   // for an earlier manager; not work that came since
+    Nanos stampBefore{0};
   };
 
   TaskPages() = default;

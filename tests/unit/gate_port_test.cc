@@ -85,6 +85,48 @@ TEST_F(GatePortTest, WorkThatCameAndWentBetweenTwoLooksIsToldAsBusyAndQuiet) {
   EXPECT_EQ(card.count(Which::BUSY, 7), 1u);
 }
 
+TEST_F(GatePortTest, WhatRanUnderAnEarlierManagerIsNoWorkForTheNextOne) {
+  start();
+  bind(7, schema::TaskClass::ONLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(client->admit(0));
+  client->retire();
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+  start();
+  card.heard.clear();
+  node.heard.clear();
+  bind(7, schema::TaskClass::ONLINE);
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  ASSERT_TRUE(inForce(*again, open(7, true)));
+  again->ring();
+  turns(20);
+  EXPECT_TRUE(card.heard.empty());
+  ASSERT_TRUE(again->admit(0));
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  again->retire();
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+}
+
+TEST_F(GatePortTest, WhatIsInFlightFromUnderAnEarlierManagerIsWorkForTheNextOne) {
+  start();
+  bind(7, schema::TaskClass::ONLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  ASSERT_TRUE(client->admit(0));
+  const Nanos after = monotonicNow();
+  start();
+  card.heard.clear();
+  node.heard.clear();
+  bind(7, schema::TaskClass::ONLINE);
+  auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  open(7, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  EXPECT_LE(card.last(Which::BUSY, 7)->at, after);
+}
+
 TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
   start();
   bind(7);
