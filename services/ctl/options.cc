@@ -33,47 +33,6 @@ examples:
   qgpuctl run --class offline --core 50 -- ./batch.sh
 )";
 
-// Options of `run` and of qgpuctl that take their value as the next argument.
-bool takesValue(const std::string& option) {
-  static constexpr const char* kOptions[] = {"--name",  "--class", "--memory", "--core", "--cards",
-                                             "--card", "--socket", "-o",       "--output"};
-  return std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
-}
-
-// The first word that is neither an option nor the value of one.
-const std::string* firstWord(const std::vector<std::string>& argv) {
-  for (std::size_t i = 0; i < argv.size(); ++i) {
-    const bool option = argv[i].size() > 1 && argv[i][0] == '-';
-    if (!option) return &argv[i];
-    if (takesValue(argv[i])) ++i;
-  }
-  return nullptr;
-}
-
-// Takes CMD and its arguments off the end of argv: what follows `--`, or the first word after
-// `run` that is no option. So CMD's own options are never mistaken for ours.
-std::vector<std::string> splitCommand(std::vector<std::string>& argv) {
-  std::size_t i = 0;
-  bool seenRun = false;
-  for (; i < argv.size(); ++i) {
-    const std::string& word = argv[i];
-    if (word == "--") break;
-    if (word.size() > 1 && word[0] == '-') {
-      if (takesValue(word)) ++i;
-    } else if (!seenRun) {
-      if (word != "run") return {};
-      seenRun = true;
-    } else {
-      break;
-    }
-  }
-  if (!seenRun || i >= argv.size()) return {};
-  const std::size_t first = argv[i] == "--" ? i + 1 : i;
-  std::vector<std::string> command(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
-  argv.resize(i);
-  return command;
-}
-
 // The commands that are one line to the daemon, with the name of their argument.
 struct Simple {
   const char* name;
@@ -111,13 +70,16 @@ class Parser {
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version");
     });
-    app_.add_subcommand("help", "this text")->callback([this] { help_ = true; });
+    addHelp();
   }
 
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
     options_.run.command = splitCommand(argv);
     const std::string* command = firstWord(argv);
     const auto named = [&](CLI::App* sub) { return sub->get_name() == *command; };
+    if (command == nullptr && argv.empty()) {
+      return ExitNow{static_cast<int>(Exit::Usage), app_.help()};
+    }
     if (command != nullptr && app_.get_subcommands(named).empty()) {
       return usage("there is no command \"" + *command + "\"");
     }
@@ -129,7 +91,7 @@ class Parser {
     } catch (const CLI::ParseError& error) {
       return usage(error.what());
     }
-    if (help_) return ExitNow{0, app_.help()};
+    if (helpAsked_) return help();
     if (options_.action == Action::Run && options_.run.command.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
@@ -139,6 +101,47 @@ class Parser {
   }
 
  private:
+  // True for an option of qgpuctl, or of `run`, whose value is the next argument.
+  bool takesValue(const std::string& word) const {
+    const CLI::Option* option = app_.get_option_no_throw(word);
+    if (option == nullptr) option = run_->get_option_no_throw(word);
+    return option != nullptr && option->get_items_expected_max() > 0;
+  }
+
+  // The first word that is neither an option nor the value of one.
+  const std::string* firstWord(const std::vector<std::string>& argv) const {
+    for (std::size_t i = 0; i < argv.size(); ++i) {
+      const bool option = argv[i].size() > 1 && argv[i][0] == '-';
+      if (!option) return &argv[i];
+      if (takesValue(argv[i])) ++i;
+    }
+    return nullptr;
+  }
+
+  // Takes CMD and its arguments off the end of argv: what follows `--`, or the first word after
+  // `run` that is no option. So CMD's own options are never mistaken for ours.
+  std::vector<std::string> splitCommand(std::vector<std::string>& argv) const {
+    std::size_t i = 0;
+    bool seenRun = false;
+    for (; i < argv.size(); ++i) {
+      const std::string& word = argv[i];
+      if (word == "--") break;
+      if (word.size() > 1 && word[0] == '-') {
+        if (takesValue(word)) ++i;
+      } else if (!seenRun) {
+        if (word != "run") return {};
+        seenRun = true;
+      } else {
+        break;
+      }
+    }
+    if (!seenRun || i >= argv.size()) return {};
+    const std::size_t first = argv[i] == "--" ? i + 1 : i;
+    std::vector<std::string> command(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
+    argv.resize(i);
+    return command;
+  }
+
   ExitNow usage(const std::string& what) {
     return {static_cast<int>(Exit::Usage),
             "qgpuctl: " + what + "\n`qgpuctl help` shows how it is used\n"};
@@ -178,6 +181,7 @@ class Parser {
   void addRun() {
     RunOptions& run = options_.run;
     CLI::App* sub = app_.add_subcommand("run", "run a command as a task on a card");
+    run_ = sub;
     sub->footer(kRunFooter);
     sub->add_option("--name", run.name, "of the task (default: of CMD)");
     sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
@@ -196,6 +200,23 @@ class Parser {
     sub->callback([this] { choose(Action::Run, "run"); });
   }
 
+  void addHelp() {
+    CLI::App* sub = app_.add_subcommand("help", "this text, or how COMMAND is used");
+    sub->add_option("COMMAND", argument_, "one of those above");
+    sub->callback([this] { helpAsked_ = true; });
+  }
+
+  ExitNow help() {
+    if (argument_.empty()) {
+      // Not app_.help(): once a subcommand was typed, that is the subcommand's.
+      return {0, app_.get_formatter()->make_help(&app_, "qgpuctl", CLI::AppFormatMode::Normal)};
+    }
+    const auto named = [&](CLI::App* sub) { return sub->get_name() == argument_; };
+    const auto found = app_.get_subcommands(named);
+    if (found.empty()) return usage("there is no command \"" + argument_ + "\"");
+    return {0, found.front()->help("qgpuctl")};
+  }
+
   void addTop() {
     CLI::App* sub = app_.add_subcommand("top", "a live view of cards and tasks");
     sub->add_option("-n,--count", options_.top.count, "end after so many pictures")
@@ -209,8 +230,12 @@ class Parser {
 
   void addEvents() {
     CLI::App* sub = app_.add_subcommand("events", "what happened on the node");
-    sub->add_option("--since", options_.events.since, "only after this sequence number")
+    CLI::Option* since =
+        sub->add_option("SINCE", options_.events.since, "only after this sequence number")
+            ->check(CLI::NonNegativeNumber);
+    sub->add_option("--since", options_.events.since, "the same")
         ->check(CLI::NonNegativeNumber)
+        ->excludes(since)
         ->type_name("SEQ");
     sub->add_flag("-f,--follow", options_.events.follow, "and what happens from now on");
     sub->callback([this] { choose(Action::Events, "events"); });
@@ -229,11 +254,12 @@ class Parser {
 
   CLI::App app_{"qgpuctl: run programs on shared GPU cards, and see and change who gets what",
                 "qgpuctl"};
+  const CLI::App* run_ = nullptr;  // the subcommand, within app_
   Options options_;
   std::string output_ = "table";
   std::string argument_;
   std::string policy_;
-  bool help_ = false;
+  bool helpAsked_ = false;
 };
 
 }  // namespace

@@ -35,37 +35,45 @@ int print(const std::string& text) {
   return exitWith(Exit::Ok);
 }
 
-// One question, one answer. JSON goes out as it came, a refusal too.
-int ask(Client& client, const Options& options, const std::string& line, std::string& answer) {
-  Result<std::string> got = client.ask(line);
-  if (!got) return noDaemon(got.error(), options.socket);
-  answer = std::move(*got);
-  const Status status = statusOf(answer);
+// An answer, shown. JSON goes out as it came, a refusal too.
+int show(const Result<std::string>& answer, const Options& options) {
+  if (!answer) return noDaemon(answer.error(), options.socket);
+  const Status status = statusOf(*answer);
   if (options.output == Output::Json) {
-    print(answer + "\n");
+    print(*answer + "\n");
     return exitWith(status ? Exit::Ok : Exit::Refused);
   }
   if (!status) return refused(status.error());
-  const Result<std::string> view = viewOf(options.command, answer);
+  const Result<std::string> view = viewOf(options.command, *answer);
   if (!view) return refused(view.error());
   return print(*view);
 }
 
-std::uint64_t lastSequence(const std::string& answer, std::uint64_t since) {
-  simdjson::dom::parser parser;
-  simdjson::dom::array events;
-  if (parser.parse(answer)["events"].get(events) != simdjson::SUCCESS) return since;
-  for (const simdjson::dom::element event : events) since = numberOf(event, "seq");
-  return since;
+// What the daemon remembers after `since`, as if it had told all in one answer: it tells the oldest
+// first and a part at a time. `since` becomes the number of the newest.
+Result<std::string> allEvents(Client& client, std::uint64_t& since) {
+  std::string events;
+  while (true) {
+    Result<std::string> answer = client.ask("events " + std::to_string(since));
+    if (!answer || !statusOf(*answer)) return answer;
+    simdjson::dom::parser parser;
+    simdjson::dom::array page;
+    const std::uint64_t before = since;
+    if (parser.parse(*answer)["events"].get(page) != simdjson::SUCCESS) return answer;
+    for (const simdjson::dom::element event : page) {
+      if (numberOf(event, "seq") <= since) continue;
+      since = numberOf(event, "seq");
+      events += (events.empty() ? "" : ",") + simdjson::minify(event);
+    }
+    if (since == before) return R"({"ok":true,"events":[)" + events + "]}";
+  }
 }
 
 int events(const Options& options) {
   Client client(options.socket);
-  std::string answer;
-  const std::string since = std::to_string(options.events.since);
-  const int status = ask(client, options, "events " + since, answer);
+  std::uint64_t last = options.events.since;
+  const int status = show(allEvents(client, last), options);
   if (status != exitWith(Exit::Ok) || !options.events.follow) return status;
-  const std::uint64_t last = lastSequence(answer, options.events.since);
   Result<std::string> line = client.ask("watch " + std::to_string(last));
   for (bool first = true; line; line = client.nextLine(kNever), first = false) {
     if (Status said = statusOf(*line); !said) return refused(said.error());
@@ -83,8 +91,7 @@ int act(const Options& options) {
   switch (options.action) {
     case Action::Ask: {
       Client client(options.socket);
-      std::string answer;
-      return ask(client, options, options.line, answer);
+      return show(client.ask(options.line), options);
     }
     case Action::Events: return events(options);
     case Action::Top: return top(options);

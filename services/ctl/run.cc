@@ -26,25 +26,6 @@ int refuse(const std::string& message, const std::string& help) {
   return static_cast<int>(Exit::RunRefused);
 }
 
-// What would help, for a person, by the reason of a refusal.
-std::string helpFor(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::NoRoom:
-      return "wait for a task to end, or ask for less: --memory, --core; `qgpuctl cards` shows "
-             "what is free";
-    case ErrorCode::Infeasible:
-      return "no card here is big enough: ask for less --memory, --core or --cards";
-    case ErrorCode::Cordoned: return "`qgpuctl uncordon CARD`, or choose another --card";
-    case ErrorCode::Conflict:
-      return "a card holds ordinary tasks, or online and offline ones: choose another --card or "
-             "--class";
-    case ErrorCode::NotFound: return "`qgpuctl cards` lists the cards";
-    case ErrorCode::Overloaded:
-    case ErrorCode::Unavailable: return "try again in a moment; `qgpuctl status` says how it is";
-    default: return "`qgpuctl run --help` shows how it is used";
-  }
-}
-
 std::string baseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 std::string environmentNow(const char* name) {
@@ -57,6 +38,7 @@ std::string joined(const std::string& first, const std::string& rest) {
 }
 
 [[noreturn]] void execute(const Options& options, const Environment& environment) {
+  for (const std::string& name : strangers(environment, ::environ)) ::unsetenv(name.c_str());
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<std::string> words = options.run.command;
   std::vector<char*> argv;
@@ -81,6 +63,26 @@ void endTask(Client& client, std::uint64_t id) {
 }
 
 }  // namespace
+
+// The daemon's sentences put what helps after a colon or a semicolon; ours would contradict it.
+std::string helpFor(const Error& error) {
+  if (error.message.find_first_of(":;") != std::string::npos) return "";
+  switch (error.code) {
+    case ErrorCode::NoRoom:
+      return "wait for a task to end, or ask for less: --memory, --core; `qgpuctl cards` shows "
+             "what is free";
+    case ErrorCode::Infeasible:
+      return "no card here is big enough: ask for less --memory, --core or --cards";
+    case ErrorCode::Cordoned: return "`qgpuctl uncordon CARD`, or choose another --card";
+    case ErrorCode::Conflict:
+      return "a card holds ordinary tasks, or online and offline ones: choose another --card or "
+             "--class";
+    case ErrorCode::NotFound: return "`qgpuctl cards` lists the cards";
+    case ErrorCode::Overloaded:
+    case ErrorCode::Unavailable: return "try again in a moment; `qgpuctl status` says how it is";
+    default: return "`qgpuctl run --help` shows how it is used";
+  }
+}
 
 std::string runLine(const RunOptions& options) {
   JsonWriter json;
@@ -142,6 +144,18 @@ Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string&
   return out;
 }
 
+std::vector<std::string> strangers(const Environment& given, const char* const* now) {
+  std::vector<std::string> names;
+  for (; now != nullptr && *now != nullptr; ++now) {
+    const std::string_view entry(*now);
+    const std::string name(entry.substr(0, entry.find('=')));
+    const auto same = [&](const auto& pair) { return pair.first == name; };
+    if (!name.starts_with("POCL_") || std::any_of(given.begin(), given.end(), same)) continue;
+    names.push_back(name);
+  }
+  return names;
+}
+
 std::string findLibrary() {
   const std::string chosen = environmentNow("QGPU_LIB");
   if (!chosen.empty()) return chosen;
@@ -159,7 +173,7 @@ int run(const Options& options) {
   const Result<std::string> answer = client.ask(runLine(options.run));
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);
-  if (!bound) return refuse(bound.error().message, helpFor(bound.error().code));
+  if (!bound) return refuse(bound.error().message, helpFor(bound.error()));
   const Result<Environment> environment = tenantEnvironment(
       *bound, library, environmentNow("LD_PRELOAD"), environmentNow("OPENCL_LAYERS"));
   if (!environment) {

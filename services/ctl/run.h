@@ -34,6 +34,14 @@ Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string&
                                       const std::string& preloadNow,
                                       const std::string& layersNow);
 
+// What would help with a refusal, by its reason; empty where its message says so itself.
+std::string helpFor(const Error& error);
+
+// The POCL_* names of an environment (`now`, as environ) that the manager did not give. Each of
+// them would make PoCL choose other devices or other kernels than the manager counts on, so CMD
+// must not see them.
+std::vector<std::string> strangers(const Environment& given, const char* const* now);
+
 // libqgpu.so: QGPU_LIB, else ../lib beside this program; empty where there is none.
 std::string findLibrary();
 

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "services/admin/admin_server.h"
@@ -85,8 +86,9 @@ struct Ctl : DoorFixture {
   }
   ~Ctl() noexcept override = default;
 
-  void start() {
+  void start(std::vector<std::pair<std::string, std::string>> extras = {}) {
     AdminOptions options;
+    options.environment.extras = std::move(extras);
     options.nodeName = "here";
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
@@ -168,6 +170,18 @@ TEST_F(Ctl, EventsAreListedAndFollowed) {
   EXPECT_EQ(finish(*follower), 4);
 }
 
+TEST_F(Ctl, EventsAreAskedForUntilTheNewestIsTold) {
+  for (std::uint64_t seq = 1; seq <= 7; ++seq) node.eventSeqs.push_back(seq);
+  node.eventsPerReply = 3;
+  EXPECT_EQ(run({"events", "1"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 6) << output;
+  EXPECT_NE(output.find("\n     7  "), std::string::npos) << output;
+  EXPECT_EQ(run({"-o", "json", "events"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << "one document";
+  EXPECT_TRUE(output.starts_with(R"({"ok":true,"events":[{"seq":1,)")) << output;
+  EXPECT_NE(output.find(R"(,{"seq":7,)"), std::string::npos) << output;
+}
+
 TEST_F(Ctl, TopPrintsPlainPicturesIntoAPipe) {
   EXPECT_EQ(run({"top", "-n", "2", "--interval", "0.1"}), 0);
   EXPECT_EQ(output.find('\x1b'), std::string::npos);
@@ -198,6 +212,17 @@ TEST_F(Ctl, RunGivesItsCommandTheEnvironmentAndItsExitStatus) {
   EXPECT_EQ(node.asked[0].sharePermille, 300u);
   EXPECT_EQ(node.asked[1].which, schema::Request::UNBIND);
   EXPECT_EQ(node.asked[1].number, 7u);
+}
+
+TEST_F(Ctl, RunLeavesNoPoclVariableOfTheCallerToItsCommand) {
+  server.reset();
+  start({{"POCL_DEVICES", "cpu"}});
+  ::setenv("POCL_DEVICES", "basic", 1);
+  ::setenv("POCL_KERNEL_CACHE", "0", 1);
+  EXPECT_EQ(run({"run", "--", "sh", "-c", "env | grep ^POCL_"}), 0);
+  EXPECT_EQ(output, "POCL_DEVICES=cpu\n");
+  ::unsetenv("POCL_DEVICES");
+  ::unsetenv("POCL_KERNEL_CACHE");
 }
 
 TEST_F(Ctl, RunReturnsWhatAShellReturns) {

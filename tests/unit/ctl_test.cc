@@ -178,6 +178,41 @@ TEST(CtlRun, TheLibraryStandsBeforeWhatWasPreloadedAnyway) {
   EXPECT_FALSE(tenantEnvironment(BoundTask{}, "", "", "").ok());
 }
 
+TEST(CtlRun, NoPoclVariableDiffersFromTheManagers) {
+  const char* const now[] = {"POCL_DEVICES=basic", "POCL_DEBUG=all", "PATH=/bin", "XPOCL_A=1",
+                             "POCL_EMPTY=", nullptr};
+  const std::vector<std::string> expected = {"POCL_DEBUG", "POCL_EMPTY"};
+  EXPECT_EQ(strangers({{"QGPU_TOKEN", "t"}, {"POCL_DEVICES", "cpu"}}, now), expected);
+}
+
+TEST(CtlRun, AHintIsAddedOnlyWhereTheDaemonGaveNone) {
+  EXPECT_EQ(helpFor(fail(ErrorCode::Infeasible,
+                         "online and offline tasks run on mixed nodes only: start the manager "
+                         "with --mixed, or ask for an ordinary task")),
+            "");
+  EXPECT_EQ(helpFor(fail(ErrorCode::NoRoom, "no card has room now; wait until a task ends")), "");
+  EXPECT_NE(helpFor(fail(ErrorCode::NoRoom, "no card has 9 GiB left")).find("--memory"),
+            std::string::npos);
+}
+
+TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
+  const auto text = [](std::vector<std::string> argv) {
+    return std::get<ExitNow>(parseOptions(std::move(argv))).text;
+  };
+  EXPECT_NE(text({}).find("uncordon"), std::string::npos) << text({});
+  EXPECT_NE(text({"help"}).find("uncordon"), std::string::npos);
+  EXPECT_NE(text({"help", "run"}).find("--memory"), std::string::npos) << text({"help", "run"});
+  EXPECT_EQ(exitCode({"help", "run"}), 0);
+  EXPECT_EQ(exitCode({"help", "frobnicate"}), 2);
+}
+
+TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
+  EXPECT_EQ(parsed({"events", "17"}).events.since, 17u);
+  EXPECT_EQ(parsed({"events", "--since", "17", "-f"}).events.since, 17u);
+  EXPECT_EQ(exitCode({"events", "x"}), 2);
+  EXPECT_EQ(exitCode({"events", "1", "--since", "2"}), 2);
+}
+
 TEST(CtlRun, ARefusalKeepsItsCode) {
   const auto bound = parseBound(R"({"ok":false,"error":"no room","code":"no-room"})");
   ASSERT_FALSE(bound.ok());

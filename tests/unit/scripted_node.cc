@@ -55,7 +55,7 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
     case schema::Request::EVENTS: {
       std::vector<std::uint64_t> told;
       for (const std::uint64_t seq : eventSeqs) {
-        if (seq > request.getEvents()) told.push_back(seq);
+        if (seq > request.getEvents() && told.size() < eventsPerReply) told.push_back(seq);
       }
       auto events = reply.initEvents(static_cast<kj::uint>(told.size()));
       for (kj::uint i = 0; i < told.size(); ++i) fillEvent(events[i], told[i]);

@@ -37,6 +37,7 @@ class ScriptedNode {
   std::string taskName = "train";
   std::string note;
   std::vector<std::uint64_t> eventSeqs;  // what `events` tells
+  std::size_t eventsPerReply = 256;      // the oldest ones
   std::string attachSocket = "/run/qgpu/attach.sock";
 
   void answer(schema::Request::Reader request, schema::Reply::Builder reply);
