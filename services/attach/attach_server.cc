@@ -161,7 +161,8 @@ Status AttachServer::listen() {
   }
   listen_ = std::move(socket);
   spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  readAttachedList();
+  const Status read = readAttachedList();
+  if (!read) return read;
   listenWatch_ = loop_.fds().watchLevel(listen_.get(), EPOLLIN,
                                         [this](std::uint32_t) { acceptSome(); });
   recoveryTimer_ = loop_.after(options_.recovery, [this] { endRecovery(); });
@@ -337,7 +338,11 @@ Result<AttachServer::Peer> AttachServer::identify(const Hello& hello,
   peer.entry.start = hello.said.start_time;
   peer.entry.task = task.id;
   peer.entry.cards = task.cards;
-  if (hello.said.start_time != 0) peer.pidfd = openProcess(peer.entry.pid, peer.entry.start);
+  if (hello.said.start_time != 0) {
+    Result<Fd> opened = openProcess(peer.entry.pid, peer.entry.start);
+    if (!opened) return opened.error();
+    peer.pidfd = std::move(*opened);
+  }
   if (!peer.pidfd) {
     return fail(ErrorCode::Denied, "process " + std::to_string(credentials.pid) +
                                        " is dead or did not start when its hello says");
@@ -506,20 +511,22 @@ void AttachServer::onDeath(std::uint64_t id, std::uint32_t slot) {
 
 // --- after a restart ---
 
-void AttachServer::readAttachedList() {
+Status AttachServer::readAttachedList() {
   for (AttachedEntry& entry : list_.read()) {
-    Fd pidfd = openProcess(entry.pid, entry.start);
-    if (!pidfd) {
+    Result<Fd> opened = openProcess(entry.pid, entry.start);
+    if (!opened) return opened.error();
+    if (!*opened) {
       list_.remove(entry);
       continue;
     }
     const std::uint64_t key = ++lastId_;
     Expected& expected = expected_[key];
     expected.entry = std::move(entry);
-    expected.pidfd = std::move(pidfd);
+    expected.pidfd = std::move(*opened);
     expected.death = loop_.fds().watchLevel(
         expected.pidfd.get(), EPOLLIN, [this, key](std::uint32_t) { onExpectedDeath(key); });
   }
+  return ok();
 }
 
 void AttachServer::onExpectedDeath(std::uint64_t key) {
@@ -641,6 +648,9 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
     cards.push_back(card);
   }
   if (cards.empty()) return tellFailure("it has no card");
+  Result<Fd> owner = Fd();
+  if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
+  if (!owner) return tellFailure(owner.error().message);
   const schema::Suspend suspend = cards_[cards.front()].suspend;
   TaskPagesSpec spec;
   spec.task = id;
@@ -668,7 +678,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
     if (its) hello.task = id;
   }
   port_.added(kept);
-  watchOwner(kept, known.getOwnerPid(), known.getOwnerStart());
+  if (known.getOwnerPid() != 0) watchOwner(kept, std::move(*owner));
   recoveryMoved();
 }
 
@@ -726,9 +736,8 @@ void AttachServer::erase(std::uint64_t id) {
   tasks_.erase(id);
 }
 
-void AttachServer::watchOwner(GuestTask& task, std::uint32_t pid, std::uint64_t start) {
-  if (pid == 0) return;
-  task.owner = openProcess(pid, start);
+void AttachServer::watchOwner(GuestTask& task, Fd owner) {
+  task.owner = std::move(owner);
   if (!task.owner) return ownerGone(task);
   task.ownerWatch = loop_.fds().watchLevel(task.owner.get(), EPOLLIN, [this, &task](std::uint32_t) {
     task.ownerWatch.reset();

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/arbiter.h"
 #include "runtime/dispatcher.h"
 #include "runtime/loop.h"
 #include "runtime/result.h"
@@ -31,7 +32,9 @@ namespace qgpu {
 inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
 inline constexpr std::size_t kWaitingMax = 4'096;   // that have, and wait for their answer
 inline constexpr int kAcceptsPerTurn = 16;
-inline constexpr std::size_t kTasksMax = 8'192;  // of one node
+// Of one node: what it binds at once, and as much again several times for the closed ones whose
+// processes are not dead yet.
+inline constexpr std::size_t kTasksMax = 8 * Arbiter::kTasksMax;
 // How far guests may raise the incarnation while one manager lives, and how much of its range is
 // left to restarts whatever guests say: a lie is too small to use the numbers up.
 inline constexpr std::uint32_t kIncarnationRaise = 1'000'000;
@@ -107,7 +110,7 @@ class AttachServer {
   };
 
   Status claimSocket();
-  void readAttachedList();
+  Status readAttachedList();
   void acceptSome();
   void acceptWithoutDescriptors();
   void startHello(Fd connection);
@@ -140,7 +143,7 @@ class AttachServer {
   void recoveryMoved();
   void endRecovery();
   void announceIfReady(GuestTask& task, const std::vector<bool>& awaited);
-  void watchOwner(GuestTask& task, std::uint32_t pid, std::uint64_t start);
+  void watchOwner(GuestTask& task, Fd owner);
   void ownerGone(GuestTask& task);
   void kill(GuestTask& task);
   void eraseIfKilled(std::uint64_t task);

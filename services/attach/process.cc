@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,14 +44,19 @@ std::optional<std::uint64_t> processStart(std::uint32_t pid) {
   return std::strtoull(at, nullptr, 10);
 }
 
-Fd openProcess(std::uint32_t pid, std::uint64_t start, std::uint64_t* startFound) {
+Result<Fd> openProcess(std::uint32_t pid, std::uint64_t start) {
+  const auto none = [](int why) -> Result<Fd> {
+    if (why != EMFILE && why != ENFILE) return Fd();
+    return fail(ErrorCode::Unavailable,
+                "the manager is out of descriptors: raise its limit (ulimit -n)");
+  };
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
-  if (!pidfd) return Fd();
+  if (!pidfd) return none(errno);
+  errno = 0;
   const std::optional<std::uint64_t> found = processStart(pid);
+  if (!found) return none(errno);
   // Alive after /proc was read: so what was read belongs to the process of the pidfd.
-  if (!found || processDead(pidfd)) return Fd();
-  if (startFound != nullptr) *startFound = *found;
-  if (start != 0 && start != *found) return Fd();
+  if (processDead(pidfd) || (start != 0 && start != *found)) return Fd();
   return pidfd;
 }
 

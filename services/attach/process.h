@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/attach/fd.h"
 
@@ -16,8 +17,8 @@ namespace qgpu {
 std::optional<std::uint64_t> processStart(std::uint32_t pid);
 
 // A pidfd of exactly the process that had `pid` and started at `start` (0: whoever has the pid).
-// Empty when that one is dead. `startFound` gets what /proc says where it is not null.
-Fd openProcess(std::uint32_t pid, std::uint64_t start, std::uint64_t* startFound = nullptr);
+// Empty when that one is dead. Unavailable when there is no descriptor left to find that out.
+Result<Fd> openProcess(std::uint32_t pid, std::uint64_t start);
 
 bool processDead(const Fd& pidfd);
 

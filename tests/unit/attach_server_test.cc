@@ -251,6 +251,46 @@ TEST_F(AttachServerTest, TheOwnersDeathIsToldAlsoWhenItCameFirst) {
   ASSERT_TRUE(until([&] { return node.count(Which::OWNER_GONE, 8) == 1; }));
 }
 
+// As many descriptors as `left` can be made while it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(std::size_t left) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit tight{256, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    for (Fd fd = another(); fd; fd = another()) taken_.push_back(std::move(fd));
+    taken_.resize(taken_.size() - left);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  static Fd another() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+  rlimit before_{};
+  std::vector<Fd> taken_;
+};
+
+TEST_F(AttachServerTest, OutOfDescriptorsALivingProcessIsNotTakenForDead) {
+  start();
+  bind(7);
+  const auto self = static_cast<std::uint32_t>(::getpid());
+  const std::uint64_t began = *processStart(self);
+  const qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  {
+    // The guest's connection and the manager's end of it; then none for the pidfd, then for /proc.
+    for (const std::size_t left : {2u, 3u}) {
+      const FewDescriptors few(left);
+      EXPECT_NE(refusalOf(hello).find("out of descriptors: raise"), std::string::npos);
+    }
+    const FewDescriptors few(0);
+    tellTask(8, schema::TaskClass::ORDINARY, mebibytes(1), self, began);
+    ASSERT_TRUE(until([&] { return node.count(Which::GATE_OPENED, 8) == 1; }));
+    EXPECT_NE(node.last(Which::GATE_OPENED, 8)->text.find("out of descriptors"), std::string::npos);
+  }
+  EXPECT_EQ(node.count(Which::OWNER_GONE, 8), 0u);
+  EXPECT_EQ(listed(), 0u);
+  EXPECT_TRUE(attachSelf(7).ok());
+}
+
 TEST_F(AttachServerTest, ClosingWithKillEndsTheProcessesAlsoOneThatIgnoresSigterm) {
   serverOptions.killGrace = millis(30);
   start();
