@@ -32,7 +32,8 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kTaskSlots = 1'024;   // tasks bound on this node at once
+// Tasks bound on this node at once: no more than one card may be given.
+constexpr std::size_t kTaskSlots = Arbiter::kTasksMax;
 constexpr mode_t kOpenToAll = 0666;         // the kernel says who is asking
 
 std::uint64_t randomWord() {
