@@ -56,7 +56,7 @@ struct TcpAddress {
 
 Error badAddress(const std::string& address) {
   return fail(ErrorCode::InvalidArgument,
-              "\"" + address + "\" is no address: write 127.0.0.1:PORT, [::1]:PORT or PORT");
+              address + ": no address; write 127.0.0.1:PORT, [::1]:PORT or PORT");
 }
 
 Result<TcpAddress> parseTcp(const std::string& text) {
@@ -136,9 +136,9 @@ kj::Own<kj::ConnectionReceiver> UnixListener::receive(kj::LowLevelAsyncIoProvide
   return io.wrapListenSocketFd(fd_.release(), kFdFlags);
 }
 
-Result<TcpListener> TcpListener::open(const std::string& address) {
+Result<TcpListener> TcpListener::open(const std::string& address, const std::string& flag) {
   Result<TcpAddress> parsed = parseTcp(address);
-  if (!parsed) return parsed.error();
+  if (!parsed) return fail(parsed.error().code, flag + "=" + parsed.error().message);
   auto* name = reinterpret_cast<sockaddr*>(&parsed->storage);
   const int raw = newSocket(name->sa_family);
   if (raw < 0) return fail(ErrorCode::Unavailable, "no socket for " + address + ": " + why(errno));
@@ -148,7 +148,7 @@ Result<TcpListener> TcpListener::open(const std::string& address) {
   if (::bind(fd.get(), name, parsed->length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return fail(errno == EADDRINUSE ? ErrorCode::AlreadyExists : ErrorCode::Unavailable,
                 "can't listen on " + address + ": " + why(errno) +
-                    "; choose another port, or 0 for a free one");
+                    "; choose another port with " + flag + ", or 0 for a free one");
   }
   socklen_t length = parsed->length;
   if (::getsockname(fd.get(), name, &length) != 0) {

@@ -42,8 +42,8 @@ class UnixListener {
 class TcpListener {
  public:
   // `address`: "127.0.0.1:PORT", "[::1]:PORT", "localhost:PORT" or "PORT"; port 0 takes a free one.
-  // Denied where the address is not loopback.
-  static Result<TcpListener> open(const std::string& address);
+  // Denied where the address is not loopback. `flag` chose it, as errors say: "--http".
+  static Result<TcpListener> open(const std::string& address, const std::string& flag);
 
   // The address in use, with the real port.
   const std::string& address() const { return address_; }

@@ -155,10 +155,10 @@ struct TcpDoors {
   std::optional<TcpListener> rpc;
 
   static Result<TcpDoors> open(const ManagerOptions& options) {
-    auto http = TcpListener::open(options.http);
+    auto http = TcpListener::open(options.http, "--http");
     if (!http) return http.error();
     if (options.rpc.empty()) return TcpDoors{std::move(*http), std::nullopt};
-    auto rpc = TcpListener::open(options.rpc);
+    auto rpc = TcpListener::open(options.rpc, "--rpc");
     if (!rpc) return rpc.error();
     return TcpDoors{std::move(*http), std::move(*rpc)};
   }

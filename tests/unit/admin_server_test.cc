@@ -289,15 +289,17 @@ TEST_F(Admin, APathThatIsNoSocketOrTooLongIsRefused) {
 }
 
 TEST(TcpListenerTest, ListensOnLoopbackOnlyAndTellsTheRealPort) {
-  auto any = TcpListener::open("127.0.0.1:0");
+  auto any = TcpListener::open("127.0.0.1:0", "--http");
   ASSERT_TRUE(any.ok()) << any.error().message;
   EXPECT_NE(any->port(), 0);
   EXPECT_EQ(any->address(), "127.0.0.1:" + std::to_string(any->port()));
-  EXPECT_EQ(TcpListener::open(any->address()).error().code, ErrorCode::AlreadyExists);
-  EXPECT_EQ(TcpListener::open("0.0.0.0:0").error().code, ErrorCode::Denied);
-  EXPECT_EQ(TcpListener::open("10.1.2.3:80").error().code, ErrorCode::Denied);
+  EXPECT_EQ(TcpListener::open(any->address(), "--http").error().code, ErrorCode::AlreadyExists);
+  EXPECT_NE(TcpListener::open(any->address(), "--rpc").error().message.find("port with --rpc"),
+            std::string::npos);
+  EXPECT_EQ(TcpListener::open("0.0.0.0:0", "--http").error().code, ErrorCode::Denied);
+  EXPECT_EQ(TcpListener::open("10.1.2.3:80", "--http").error().code, ErrorCode::Denied);
   for (const char* bad : {"", ":", "localhost:", "127.0.0.1:http", "127.0.0.1:65536", "host:1"}) {
-    EXPECT_EQ(TcpListener::open(bad).error().code, ErrorCode::InvalidArgument) << bad;
+    EXPECT_EQ(TcpListener::open(bad, "--http").error().code, ErrorCode::InvalidArgument) << bad;
   }
 }
 

@@ -27,7 +27,7 @@ struct Metrics : DoorFixture {
   Metrics() {
     MetricsLimits limits;
     limits.connectionsMax = 3;
-    auto listener = TcpListener::open("127.0.0.1:0");
+    auto listener = TcpListener::open("127.0.0.1:0", "--http");
     server = std::make_unique<MetricsServer>(door, limits, *io.lowLevelProvider,
                                              bridge.timer(), std::move(*listener));
   }

@@ -55,7 +55,7 @@ struct Rpc : DoorFixture {
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
     server->serveUnix(std::move(*listener));
-    auto tcp = TcpListener::open("127.0.0.1:0");
+    auto tcp = TcpListener::open("127.0.0.1:0", "--rpc");
     ASSERT_TRUE(tcp.ok()) << tcp.error().message;
     tcpAddress = tcp->address();
     server->serveTcp(std::move(*tcp));
