@@ -185,15 +185,23 @@ kj::Promise<Result<kj::Own<EventFeed>>> EventFeed::open(NodeDoor& door, const Pe
       });
 }
 
+// A reply holds the oldest events and only so many: we ask on until one holds no newer.
 kj::Promise<Status> EventFeed::recall(std::uint64_t since) {
   return door_
       .ask(peer_, [since](schema::Request::Builder request) { request.setEvents(since); })
-      .then([this](Result<Answer> answer) -> Status {
-        if (!answer) return answer.error();
+      .then([this, since](Result<Answer> answer) -> kj::Promise<Status> {
+        if (!answer) return Status(answer.error());
         const auto reply = answer->reply();
-        if (!reply.isEvents()) return fail(ErrorCode::Internal, "the node told no events");
-        for (const auto event : reply.getEvents()) recalled_.push_back(copyOf(event));
-        return ok();
+        if (!reply.isEvents()) {
+          return Status(fail(ErrorCode::Internal, "the node told no events"));
+        }
+        std::uint64_t newest = since;
+        for (const auto event : reply.getEvents()) {
+          newest = std::max(newest, event.getSeq());
+          recalled_.push_back(copyOf(event));
+        }
+        if (newest == since) return Status(ok());
+        return recall(newest);
       });
 }
 

@@ -175,6 +175,17 @@ TEST_F(NodeDoorTest, AFeedTellsThePastThenThePresentAndEachEventOnce) {
   }
 }
 
+TEST_F(NodeDoorTest, AFeedTellsAllOfAPastThatFillsSeveralReplies) {
+  node.eventSeqs = {1, 2, 3, 4, 5, 6};
+  node.eventsPerReply = 2;
+  auto feed = EventFeed::open(door, Peer(), 1).wait(scope).value();
+  sink.tellEvent(7);
+  for (std::uint64_t seq : {2, 3, 4, 5, 6, 7}) {
+    auto event = feed->next().wait(scope);
+    EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), seq);
+  }
+}
+
 TEST_F(NodeDoorTest, AFeedAsksForEventsThatWereNotToldToIt) {
   auto feed = EventFeed::open(door, Peer(), 0).wait(scope).value();
   sink.tellEvent(1);
