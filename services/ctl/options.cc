@@ -59,6 +59,8 @@ class Parser {
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
+    app_.add_option("--server", server_, "Cap'n Proto RPC; not supported by this version")
+        ->type_name("ADDR");
     app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
         ->check(CLI::IsMember({"table", "json"}))
         ->type_name("FORMAT");
@@ -92,6 +94,10 @@ class Parser {
       return usage(error.what());
     }
     if (helpAsked_) return help();
+    if (!server_.empty()) {
+      return usage("--server=" + server_ + ": no command of this version speaks RPC; all of them "
+                   "use the admin socket: --socket=RUN_DIR/manager.sock");
+    }
     if (options_.action == Action::Run && options_.run.command.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
@@ -257,6 +263,7 @@ class Parser {
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
   Options options_;
   std::string output_ = "table";
+  std::string server_;
   std::string argument_;
   std::string policy_;
   bool helpAsked_ = false;

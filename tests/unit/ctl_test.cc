@@ -206,6 +206,16 @@ TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
   EXPECT_EQ(exitCode({"help", "frobnicate"}), 2);
 }
 
+TEST(CtlOptions, AServerIsRefusedWithTheDoorToUse) {
+  for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "cards"},
+                           std::vector<std::string>{"run", "--server", "h:1", "--", "true"}}) {
+    const auto result = parseOptions(argv);
+    ASSERT_TRUE(std::holds_alternative<ExitNow>(result));
+    EXPECT_EQ(std::get<ExitNow>(result).code, 2);
+    EXPECT_NE(std::get<ExitNow>(result).text.find("--socket"), std::string::npos);
+  }
+}
+
 TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
   EXPECT_EQ(parsed({"events", "17"}).events.since, 17u);
   EXPECT_EQ(parsed({"events", "--since", "17", "-f"}).events.since, 17u);
