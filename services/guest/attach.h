@@ -28,6 +28,9 @@ struct Session {
   std::atomic<std::uint64_t> attachedNs{
       0};  // the last attach; a page without a heartbeat is as old
   bool online = false;
+  // The driver runs kernels on whatever thread flushes or waits (PoCL's "basic"): only the
+  // application's own threads may do that, and each launch has an event to be known by.
+  bool callerRuns = false;
   const qgpu_gate_page* gate = nullptr;  // read-only map
   qgpu_report_page* report = nullptr;
   qgpu_slot* slot = nullptr;

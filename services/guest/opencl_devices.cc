@@ -46,18 +46,33 @@ cl_platform_id findPlatform() {
   return nullptr;
 }
 
+struct DeviceName {
+  explicit DeviceName(cl_device_id device) {
+    driver->clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof text - 1, text, nullptr);
+  }
+  char text[kMostName] = {};
+};
+
 // PoCL's "pthread" devices run kernels on threads of one pool, as many as one device announces.
 std::uint32_t expectedDriverThreads(const cl_device_id* devices, cl_uint count) {
   std::uint32_t expected = 0;
   for (cl_uint i = 0; i < count; ++i) {
-    char name[64] = {};
-    driver->clGetDeviceInfo(devices[i], CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
-    if (strncmp(name, "pthread", 7) != 0) return 0;
+    if (strncmp(DeviceName(devices[i]).text, "pthread", 7) != 0) return 0;
     auto units = deviceInfo<cl_uint>(devices[i], CL_DEVICE_MAX_COMPUTE_UNITS);
     if (i > 0 && units != expected) return 0;
     expected = units;
   }
   return expected;
+}
+
+bool runsOnCallers(const cl_device_id* devices, cl_uint count) {
+  for (cl_uint i = 0; i < count; ++i) {
+    const DeviceName name(devices[i]);
+    if (strncmp(name.text, "basic", 5) == 0 || strncmp(name.text, "cpu-minimal", 11) == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // The first device call of the process: the driver starts its threads in here.
@@ -70,6 +85,7 @@ cl_uint initialiseDevices(cl_device_id* all) {
   cl_int rc = driver->clGetDeviceIDs(ownPlatform, CL_DEVICE_TYPE_ALL, kMostDevices, all, &count);
   if (rc != CL_SUCCESS) count = 0;
   if (count > kMostDevices) count = kMostDevices;
+  session.callerRuns = runsOnCallers(all, count);
   if (freeze) {
     listThreads(lists[1]);
     restoreMask(mask);
@@ -83,12 +99,11 @@ cl_uint initialiseDevices(cl_device_id* all) {
 bool isTheModel(cl_device_id device) {
   const qgpu_welcome& welcome = session.welcome;
   if (!welcome.model[0]) return true;
-  char name[kMostName] = {};
-  driver->clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
-  if (strncmp(name, welcome.model, QGPU_MODEL_LEN - 1) == 0) return true;
+  const DeviceName name(device);
+  if (strncmp(name.text, welcome.model, QGPU_MODEL_LEN - 1) == 0) return true;
   say("device %u of platform '%s' is '%s' here and '%s' for the manager; no device (is POCL_* as "
       "the manager has it?)",
-      welcome.device[0], welcome.platform, name, welcome.model);
+      welcome.device[0], welcome.platform, name.text, welcome.model);
   return false;
 }
 

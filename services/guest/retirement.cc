@@ -390,6 +390,7 @@ void takeLateLaunches() {
 
 bool needsEvent(cl_command_queue queue, Pass pass, const Work& work) {
   if (callbackDepth || session.online || pass.windowNs || work.waits) return true;
+  if (session.callerRuns) return true;
   if (work.estimateNs == kUnknownEstimate) return true;
   if (!driver->clEnqueueMarkerWithWaitList) return true;
   if ((loadRelaxed(session.gate->gate) & kGateFastMask) != QGPU_GATE_OPEN) return true;
@@ -594,7 +595,7 @@ void reap(Look& look) {
     look.any = true;
     look.attended = look.attended && attended;
     collect(q, 0);
-    if (!attended) {
+    if (!attended && !session.callerRuns) {
       flush(q);
       cover(q);
     }
