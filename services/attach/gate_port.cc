@@ -266,7 +266,8 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
   } else if (sample.inFlight == 0) {
     settled(task, schema::Settled::How::RETIRED,
             std::clamp(sample.lastRetire, std::min(from, now), now));
-  } else if (sample.stopped) {
+  } else if (sample.stopped && (late || !sample.anyParked)) {
+    // Work that waits for the host may start at any moment: it counts only once time is up.
     gate.parked = sample.anyParked;
     settled(task, gate.parked ? schema::Settled::How::PARKED : schema::Settled::How::FROZEN,
             gate.parked ? now : std::clamp(sample.frozenAt, gate.storedAt, now));

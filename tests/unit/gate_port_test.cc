@@ -421,6 +421,8 @@ TEST_F(GatePortTest, HAZARDS3_ParkedWorkCountsAsSettled) {
   std::atomic_ref<std::uint32_t>(client->slot().parked).store(1);
   ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
   EXPECT_EQ(settledOf(7, epoch)->how, How::PARKED);
+  const Nanos held(static_cast<std::int64_t>(client->gatePage().gate_stored_ns));
+  EXPECT_GE(settledOf(7, epoch)->at, held + gateOptions.lateAfter) << "it might still have started";
 }
 
 TEST_F(GatePortTest, HAZARDS4_ALateRetirementIsToldThoughTheCardWentOn) {
