@@ -194,7 +194,8 @@ class MailboxRing {
   alignas(64) std::atomic<std::uint64_t> head_{0};  // written by the consumer
   std::uint64_t read_ = 0;
   std::uint64_t tailSeen_ = 0;
-  std::size_t takenBegin_ = 0;  // of the record that rewindBehindFront() left in place
+  // On a line of their own: the producer reads them, and the consumer writes the line above.
+  alignas(64) std::size_t takenBegin_ = 0;  // of the record that rewindBehindFront() left in place
   std::size_t takenEnd_ = 0;    // 0: none
 };
 
