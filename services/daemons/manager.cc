@@ -111,6 +111,15 @@ class CardThread {
   std::thread thread_;   // last: it uses the promises
 };
 
+// What ends the daemon cleanly: blocked in every thread, taken by the main loop.
+sigset_t endSignals() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  return ends;
+}
+
 std::int64_t unixMsAtZero() {
   timespec wall{};
   ::clock_gettime(CLOCK_REALTIME, &wall);
@@ -319,10 +328,7 @@ void Manager::Parts::close() {
 
 Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, CardsFound cards,
                                                Log& log) {
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGTERM);
-  sigaddset(&ends, SIGINT);
+  const sigset_t ends = endSignals();
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 
   raiseDescriptorLimit();
@@ -353,10 +359,7 @@ Manager::~Manager() {
 }
 
 void Manager::run() {
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGTERM);
-  sigaddset(&ends, SIGINT);
+  const sigset_t ends = endSignals();
   const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals < 0) fatal(ExitCode::Environment, "signalfd() fails");
   {
