@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "runtime/config.h"
 #include "services/admin/json.h"
 #include "services/admin/words.h"
 
@@ -69,7 +70,7 @@ Status parseArguments(Command& command, const std::vector<std::string_view>& wor
       return ok();
     }
     case Verb::Policy: {
-      const auto policy = policyFromName(words[2]);
+      const auto policy = parsePolicy(words[2]);
       if (!policy) {
         return wrong(quoted(words[2]) +
                      " is no policy: best-effort, fixed-share or burst-share (be, fs, bs)");

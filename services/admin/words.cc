@@ -10,7 +10,6 @@ namespace {
 constexpr std::array<std::string_view, 3> kClasses = {"online", "offline", "ordinary"};
 constexpr std::array<std::string_view, 3> kPolicies = {"best-effort", "fixed-share",
                                                        "burst-share"};
-constexpr std::array<std::string_view, 3> kPoliciesShort = {"be", "fs", "bs"};
 constexpr std::array<std::string_view, 3> kTenancies = {"free", "ordinary", "hybrid"};
 constexpr std::array<std::string_view, 3> kSuspends = {"gate", "freeze", "rm"};
 constexpr std::array<std::string_view, 10> kTaskStates = {
@@ -44,11 +43,6 @@ std::string_view cardStateName(schema::CardState value) { return nameOf(kCardSta
 
 std::optional<schema::TaskClass> classFromName(std::string_view name) {
   return valueOf<schema::TaskClass>(kClasses, name);
-}
-
-std::optional<schema::Policy> policyFromName(std::string_view name) {
-  const auto full = valueOf<schema::Policy>(kPolicies, name);
-  return full ? full : valueOf<schema::Policy>(kPoliciesShort, name);
 }
 
 ErrorCode errorFromName(std::string_view name) {

@@ -24,7 +24,6 @@ std::string_view taskStateName(schema::TaskState value);
 std::string_view cardStateName(schema::CardState value);
 
 std::optional<schema::TaskClass> classFromName(std::string_view name);
-std::optional<schema::Policy> policyFromName(std::string_view name);  // also be, fs, bs
 ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
 
 // A whole unsigned decimal number and nothing else.
