@@ -3,14 +3,12 @@
 // Journal as one batch and keeps the turn's ordinary sends until the batch is committed (D2).
 // store/ implements it on SQLite; tests bring one in memory. actors/ and store/ never meet.
 
-#include <capnp/common.h>
-#include <kj/array.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "runtime/message_words.h"
 #include "runtime/result.h"
 
 namespace qgpu {
@@ -27,7 +25,7 @@ struct RowKey {
 // reads what we built ourselves; rows from disk are validated by store/ before they get here).
 struct StoredRow {
   RowKey key;
-  std::vector<capnp::word> words;
+  Words words;
 };
 
 class Journal {

@@ -13,10 +13,9 @@
 #include <vector>
 
 #include "runtime/actor.h"
+#include "runtime/message_words.h"
 
 namespace qgpu {
-
-using Words = std::vector<capnp::word>;
 
 // A message of one actor to another outside a ring: held back, or waiting for room.
 struct OwnedMessage {

@@ -93,7 +93,7 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.size() > kRowBytesMax || bytes.size() % sizeof(capnp::word) != 0) {
     return corrupt(key, "has an impossible length");
   }
-  StoredRow stored{key, std::vector<capnp::word>(bytes.size() / sizeof(capnp::word))};
+  StoredRow stored{key, Words(bytes.size() / sizeof(capnp::word))};
   std::memcpy(stored.words.data(), bytes.data(), bytes.size());
 
   // The deep copy visits every pointer once. A message that points at the same words twice costs
@@ -115,7 +115,7 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
     KJ_REQUIRE(built.size() == 1);
     // The copy has sound pointers, yet each may be of another type than its field says.
     static_cast<void>(message.getRoot<schema::Row>().asReader().toString());
-    copy.words.assign(built[0].begin(), built[0].end());
+    copy.words = Words(built[0].begin(), built[0].end());
   });
   if (failure != nullptr) return corrupt(key, "does not decode");
   if (!rightKind) return corrupt(key, "holds a row of another kind");

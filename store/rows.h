@@ -56,7 +56,7 @@ class RowTable {
  private:
   struct Entry {
     Lsn lsn = 0;
-    std::vector<capnp::word> words;
+    Words words;
   };
   std::map<RowKey, Entry> newest_;
 };
