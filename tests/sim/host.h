@@ -39,7 +39,7 @@ class Dice {
     return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low + 1)));
   }
   Nanos between(Nanos low, Nanos high) { return Nanos(between(low.value, high.value)); }
-  // Spread over magnitudes: as often 10..100 us as 100..1000 us.
+  // Spread over magnitudes: as often 10..20 us as 1..2 ms. `low` is above 0.
   Nanos magnitude(Nanos low, Nanos high);
   bool percent(std::uint64_t p) { return below(100) < p; }
   template <typename T>
@@ -144,6 +144,10 @@ class Host final : public TurnHost {
     ActorId actor{};
     Words words;
   };
+  struct HeldBack {   // sent in the turn that is not over
+    OwnedMessage message;
+    std::uint64_t serial = 0;
+  };
   using Work = std::function<void()>;
 
   Resident& resident(ActorId id);
@@ -155,11 +159,10 @@ class Host final : public TurnHost {
   std::optional<std::uint32_t> choose();
   void deliver(std::uint32_t queue);
   void endTurn(ActorId self);
+  void hold(OwnedMessage message, std::uint64_t serial);
   void commitDone(ActorId self, std::uint64_t batch, const Status& status);
   std::optional<Nanos> nextTimer();
   void fireDue();
-  Words takeWords();
-  void giveWords(Words words);
 
   const HostOptions options_;
   Watch& watch_;
@@ -178,6 +181,7 @@ class Host final : public TurnHost {
   TimerQueue<Work> managerTimers_;
   TimerQueue<Work> worldTimers_;
   OutputGate gate_;
+  std::unordered_map<const capnp::word*, std::uint64_t> heldSerials_;   // of what waits at gate_
   ScratchBuilder scratch_;
 
   ActorId sendFrom_{};
@@ -186,7 +190,7 @@ class Host final : public TurnHost {
   std::uint64_t timerBuilt_ = 0;
   RowKey rowKey_;
   ActorId turnOf_ = ActorId::kNobody;
-  std::vector<OwnedMessage> turnSends_;
+  std::vector<HeldBack> turnSends_;
   std::vector<StoredRow> turnRows_;
   std::uint64_t batches_ = 0;
   std::uint64_t life_ = 0;      // answers of an earlier life's journal are not heard
