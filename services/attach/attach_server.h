@@ -129,6 +129,7 @@ class AttachServer {
   bool welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const;
   void refuse(std::uint64_t id, const std::string& reason);
   void dropHello(std::uint64_t id);
+  static bool sameToken(const char* left, const char* right);
   GuestTask* byToken(const char* token) const;
   GuestProcess* processOf(GuestTask& task, const AttachedEntry& entry) const;
 

@@ -1,6 +1,6 @@
 #pragma once
 // Who finishes what: follows the launches of each command queue by their events and retires them at
-// the gate (HAZARDS 19). Synchronising calls retire for free; a thread of this file, the reaper,
+// the gate (HAZARDS 19). Synchronising calls retire for free; a thread of its own, the reaper,
 // flushes queues that were left unflushed and looks at what is in flight while there is any. No
 // callback per launch. It also learns estimates, publishes `parked` and counts GPU time where the
 // application's queue has profiling.
@@ -47,7 +47,8 @@ bool isInOrder(cl_command_queue queue);
 void pollQueue(cl_command_queue queue);
 void pollQueues();
 
-void startReaper();
-void forgetQueuesInChild();
+// Launches from inside callbacks, which take no lock: puts them into their queues.
+void takeLateLaunches();
+void forgetLateLaunchesInChild();
 
 }  // namespace qgpu::guest

@@ -1,0 +1,326 @@
+// The handshake: what a process says in its hello, who the kernel says it is, and its answer.
+#include "services/attach/attach_server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kDescriptorsMax = 4;   // that one record may bring; more are closed
+
+// As much as fits; the record is all zeros, so that its NUL is there.
+template <std::size_t N>
+void copyText(char (&to)[N], const std::string& text) {
+  std::memcpy(to, text.data(), std::min(text.size(), N - 1));
+}
+
+// Owns every descriptor that a record brought; the first one is kept, the others are closed.
+Fd takeDescriptors(msghdr& message) {
+  Fd first;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; i++) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      Fd owned(fd);
+      if (!first) first = std::move(owned);
+    }
+  }
+  return first;
+}
+
+bool sendRecord(int connection, const qgpu_welcome& welcome, const int* fds, std::size_t count) {
+  iovec part{const_cast<qgpu_welcome*>(&welcome), sizeof welcome};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (count != 0) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+  }
+  const ssize_t sent = ::sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(sizeof welcome);
+}
+
+}  // namespace
+
+// In the same time whatever the difference is.
+bool AttachServer::sameToken(const char* left, const char* right) {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < QGPU_TOKEN_LEN; i++) {
+    difference |= static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]);
+  }
+  return difference == 0;
+}
+
+void AttachServer::onHello(std::uint64_t id) {
+  Hello& hello = hellos_.at(id);
+  if (!receive(hello)) return;
+  hello.watch.reset();
+  decide(id);
+}
+
+// True once a record of the right size and kind is there. Anything else ends the connection.
+bool AttachServer::receive(Hello& hello) {
+  char bytes[sizeof(qgpu_hello) + 1];
+  iovec part{bytes, sizeof bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(hello.connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n > 0) hello.page = takeDescriptors(message);
+  if (n == static_cast<ssize_t>(sizeof(qgpu_hello))) {
+    std::memcpy(&hello.said, bytes, sizeof hello.said);
+    if (hello.said.magic == QGPU_ATTACH_MAGIC && hello.said.version != 0) return true;
+    refuse(hello.id, "this is not a hello of libqgpu");
+  } else if (n > 0) {
+    refuse(hello.id, "a hello has " + std::to_string(sizeof(qgpu_hello)) + " bytes");
+  } else {
+    dropHello(hello.id);
+  }
+  return false;
+}
+
+GuestTask* AttachServer::byToken(const char* token) const {
+  GuestTask* found = nullptr;
+  for (const auto& [id, task] : tasks_) {
+    if (sameToken(task->token.data(), token)) found = task.get();
+  }
+  return found;
+}
+
+// After a restart: for the node to tell of the task, or for the processes that bring its page.
+bool AttachServer::mustWait(const Hello& hello, const GuestTask* task) const {
+  if (!recovering_) return false;
+  return task == nullptr || (hello.said.reattach == 0 && expects(task->id));
+}
+
+void AttachServer::decide(std::uint64_t id) {
+  Hello& hello = hellos_.at(id);
+  GuestTask* task = byToken(hello.said.token);
+  if (mustWait(hello, task)) return wait(hello, task, false);
+  if (task == nullptr) {
+    return refuse(id, "no task has this token: it has ended, or QGPU_TOKEN is wrong");
+  }
+  if (task->pages.closed()) return refuse(id, "the task was unbound or evicted");
+  Result<Peer> peer = identify(hello, *task);
+  if (!peer) return refuse(id, peer.error().message);
+  if (hello.said.incarnation_seen >= incarnation_) {
+    const Status asked = askIncarnationAbove(hello.said.incarnation_seen);
+    if (!asked) return refuse(id, asked.error().message);
+    return wait(hello, task, true);
+  }
+  const Result<std::uint32_t> slot = giveSlot(hello, *task, *peer);
+  if (!slot) return refuse(id, slot.error().message);
+  attach(hello, *task, std::move(*peer), *slot);
+  dropHello(id);
+  recoveryMoved();
+}
+
+// Its time to wait is bounded by the timer of its connection.
+void AttachServer::wait(Hello& hello, const GuestTask* task, bool raises) {
+  if (!hello.waits && waitingHellos() >= kWaitingMax) {
+    return refuse(hello.id, std::to_string(kWaitingMax) + " processes wait for the manager; "
+                            "try again once it has recovered");
+  }
+  silent_.erase(hello.id);
+  hello.waits = true;
+  hello.raises = raises;
+  hello.task = task == nullptr ? 0 : task->id;
+}
+
+// The store was an older copy, or the guest lies: either way its next page must not look to it
+// like one that it had before.
+Status AttachServer::askIncarnationAbove(std::uint32_t seen) {
+  const std::uint32_t top = std::min(
+      kIncarnationSeenMax, options_.incarnation + std::min(kIncarnationRaise,
+                                                           UINT32_MAX - options_.incarnation));
+  if (seen >= top) {
+    return fail(ErrorCode::Denied,
+                "this process says it met incarnation " + std::to_string(seen) +
+                    " of the manager, beyond " + std::to_string(top) + "; start it anew");
+  }
+  if (seen <= incarnationAsked_) return ok();
+  incarnationAsked_ = seen;
+  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
+    message.initIncarnationSeen().setValue(seen);
+  });
+  return ok();
+}
+
+void AttachServer::incarnationChosen(schema::Incarnation::Reader chosen) {
+  if (chosen.getValue() <= incarnation_) return;
+  incarnation_ = chosen.getValue();
+  for (auto& [id, task] : tasks_) task->pages.setIncarnation(incarnation_);
+  recoveryMoved();
+}
+
+Result<AttachServer::Peer> AttachServer::identify(const Hello& hello,
+                                                  const GuestTask& task) const {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(hello.connection.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
+      credentials.pid <= 0) {
+    return fail(ErrorCode::Denied,
+                "the manager can't see this process; it must run in the host's pid namespace");
+  }
+  Peer peer;
+  peer.entry.pid = static_cast<std::uint32_t>(credentials.pid);
+  peer.entry.start = hello.said.start_time;
+  peer.entry.task = task.id;
+  peer.entry.cards = task.cards;
+  if (hello.said.start_time != 0) {
+    Result<Fd> opened = openProcess(peer.entry.pid, peer.entry.start);
+    if (!opened) return opened.error();
+    peer.pidfd = std::move(*opened);
+  }
+  if (!peer.pidfd) {
+    return fail(ErrorCode::Denied, "process " + std::to_string(credentials.pid) +
+                                       " is dead or did not start when its hello says");
+  }
+  return peer;
+}
+
+GuestProcess* AttachServer::processOf(GuestTask& task, const AttachedEntry& entry) const {
+  for (auto& [slot, process] : task.processes) {
+    if (process->entry.pid == entry.pid && process->entry.start == entry.start) {
+      return process.get();
+    }
+  }
+  return nullptr;
+}
+
+Result<std::uint32_t> AttachServer::giveSlot(Hello& hello, GuestTask& task, const Peer& peer) {
+  if (hello.said.reattach != 0) return giveSlotAgain(hello, task, peer);
+  if (const GuestProcess* before = processOf(task, peer.entry)) {
+    if (before->connection && !task.pages.slotDead(before->slot)) {
+      return fail(ErrorCode::Conflict, "this process is attached already");
+    }
+    // It executed another program: the memory of the old one is gone, and so is its slot's claim.
+    forgetProcess(task, before->slot);
+  }
+  return task.pages.takeSlot(hello.said.pid, peer.entry.start);
+}
+
+Result<std::uint32_t> AttachServer::giveSlotAgain(Hello& hello, GuestTask& task,
+                                                  const Peer& peer) {
+  if (!hello.page) return fail(ErrorCode::InvalidArgument, "a re-attach brings its report page");
+  const bool first = task.pages.usedSlots() == 0;
+  const Status adopted = task.pages.adoptReport(std::move(hello.page));
+  if (!adopted) return adopted.error();
+  if (const GuestProcess* before = processOf(task, peer.entry)) {
+    if (before->slot == hello.said.slot) return before->slot;
+    return fail(ErrorCode::Denied, "this process has another slot");
+  }
+  if (first) keepSlotsOfExpected(task);
+  const Status claimed = task.pages.claimSlot(hello.said.slot, hello.said.pid, peer.entry.start);
+  if (!claimed) return claimed.error();
+  return hello.said.slot;
+}
+
+// The page of an earlier manager came back: slots whose process lives are kept for it, the others
+// give their bytes back.
+void AttachServer::keepSlotsOfExpected(GuestTask& task) {
+  const std::uint64_t marked = task.pages.markedSlots();
+  for (std::uint32_t slot = 0; slot < QGPU_SLOTS; slot++) {
+    if ((marked >> slot & 1u) == 0) continue;
+    Expected* owner = nullptr;
+    for (auto& [key, expected] : expected_) {
+      const bool its = expected.entry.task == task.id && expected.slot == QGPU_SLOTS &&
+                       expected.entry.start == task.pages.slotStart(slot);
+      if (its) owner = &expected;
+    }
+    if (owner != nullptr) {
+      owner->slot = slot;
+      task.pages.reserveSlot(slot);
+    } else {
+      task.pages.freeSlot(slot);
+    }
+  }
+}
+
+bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const {
+  qgpu_welcome record{};
+  record.magic = QGPU_ATTACH_MAGIC;
+  record.version = QGPU_ABI_VERSION;
+  record.task = task.id;
+  record.slot = slot;
+  record.incarnation = incarnation_;
+  record.cards = static_cast<std::uint32_t>(std::min(task.cards.size(), std::size(record.device)));
+  for (std::uint32_t i = 0; i < record.cards; i++) record.device[i] = cards_[task.cards[i]].device;
+  const Card& first = cards_[task.cards.front()];
+  copyText(record.platform, first.platform);
+  // A simulated card is no device that the driver of the guest could name.
+  if (!first.platform.empty()) copyText(record.model, first.model);
+  const int fds[] = {task.pages.gateFd(), task.pages.reportFd(), task.pages.doorbellFd()};
+  return sendRecord(hello.connection.get(), record, fds, std::size(fds));
+}
+
+void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_t slot) {
+  const bool known = task.processes.contains(slot);
+  if (!welcome(hello, task, slot)) {
+    // Gone before it had its answer. If it lives and comes again, it starts anew.
+    if (!known) task.pages.freeSlot(slot);
+    return;
+  }
+  (hello.said.reattach != 0 ? counters_.reattached : counters_.attached)++;
+  dropExpected(peer.entry);
+  std::unique_ptr<GuestProcess>& process = task.processes[slot];
+  if (!known) {
+    process = std::make_unique<GuestProcess>();
+    process->entry = peer.entry;
+    process->slot = slot;
+    process->pidfd = std::move(peer.pidfd);
+    process->death = loop_.fds().watchLevel(
+        process->pidfd.get(), EPOLLIN,
+        [this, id = task.id, slot](std::uint32_t) { onDeath(id, slot); });
+    list_.add(process->entry);
+  }
+  process->freezeSignal = hello.said.freeze_signal;
+  process->incarnation = incarnation_;
+  process->returned = hello.said.reattach != 0;
+  process->threads = ThreadIds(peer.entry.pid, hello.said.pid);
+  process->talk.reset();
+  process->connection = std::move(hello.connection);
+  process->talk = loop_.fds().watchLevel(
+      process->connection.get(), EPOLLIN | EPOLLRDHUP,
+      [this, id = task.id, slot](std::uint32_t) { onTalk(id, slot); });
+  if (!known) {
+    outlet_.sendUrgent(task.actor, [&](schema::Envelope::Builder message) {
+      auto attached = message.initProcessAttached();
+      attached.setTask(task.id);
+      attached.setPid(process->entry.pid);
+      attached.setSlot(slot);
+    });
+  }
+  port_.processAttached(task);
+}
+
+void AttachServer::refuse(std::uint64_t id, const std::string& reason) {
+  counters_.refused++;
+  qgpu_welcome record{};
+  record.magic = QGPU_ATTACH_MAGIC;
+  record.version = QGPU_ABI_VERSION;
+  record.refused = 1;
+  record.incarnation = incarnation_;
+  copyText(record.reason, reason);
+  sendRecord(hellos_.at(id).connection.get(), record, nullptr, 0);
+  dropHello(id);
+}
+
+}  // namespace qgpu
