@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "store/sqlite_journal.h"
-#include "tests/unit/memory_disk.h"
+#include "store/testing/memory_disk.h"
 #include "tests/unit/store_fixture.h"
 
 namespace qgpu {
@@ -227,7 +227,7 @@ TEST_F(JournalTest, D4_AFailedFsyncEndsTheProcess) {
   EXPECT_EXIT(
       {
         auto journal = start();
-        disk_.failSync();
+        disk_.fail(MemoryDisk::Op::Sync);
         append(*journal, {taskRow(1, "a")});
         drain();
       },

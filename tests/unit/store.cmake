@@ -5,8 +5,8 @@ qgpu_test(store_test
 target_compile_definitions(store_test PRIVATE
   QGPU_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures")
 qgpu_test(journal_test
-  SOURCES journal_test.cc memory_disk.cc
-  LIBS qgpu_store LABELS unit)
+  SOURCES journal_test.cc
+  LIBS qgpu_store qgpu_store_testing LABELS unit)
 qgpu_test(store_crash_test
-  SOURCES store_crash_test.cc memory_disk.cc
-  LIBS qgpu_store LABELS unit)
+  SOURCES store_crash_test.cc
+  LIBS qgpu_store qgpu_store_testing LABELS unit)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "store/sqlite_journal.h"
-#include "tests/unit/memory_disk.h"
+#include "store/testing/memory_disk.h"
 #include "tests/unit/store_fixture.h"
 
 namespace qgpu {

@@ -64,7 +64,7 @@ struct Allowed {
   std::string_view reason;
 };
 constexpr Allowed kAllowed[] = {
-    {"tests/unit/memory_disk.cc", "new", "places SQLite's file handle in memory of SQLite's own"},
+    {"store/testing/memory_disk.cc", "new", "places SQLite's file handle in memory of its own"},
     {"tests/unit/guest_child.cc", "nanosleep(", "asks a real process again, up to a deadline"},
 };
 
