@@ -238,33 +238,33 @@ class Dispatcher final : public TurnHost, private LoopGuest {
   std::atomic<std::uint64_t> commitsFailed_{0};
 };
 
-// Sends from outside a turn: for an adapter (a socket, a gate port) on the dispatcher's own loop.
+// Sends from outside a turn: for an adapter (a socket, a gate port) on the host's own loop.
 // `self` is the address that the adapter registered as an actor; answers come there.
 class Outlet {
  public:
-  Outlet(Dispatcher& dispatcher, ActorId self) : dispatcher_(dispatcher), self_(self) {}
+  Outlet(TurnHost& host, ActorId self) : host_(host), self_(self) {}
 
   ActorId self() const { return self_; }
 
   // build(schema::Envelope::Builder). Refused when the receiver's mailbox is full.
   template <typename Build>
   [[nodiscard]] SendResult send(ActorId to, Build&& build) {
-    capnp::MessageBuilder* message = dispatcher_.beginSend(self_, to, Lane::Ordinary);
+    capnp::MessageBuilder* message = host_.beginSend(self_, to, Lane::Ordinary);
     if (message == nullptr) return SendResult::Refused;
     build(message->initRoot<schema::Envelope>());
-    dispatcher_.finishSend();
+    host_.finishSend();
     return SendResult::Sent;
   }
 
   // Control lane: never refused, leaves at once.
   template <typename Build>
   void sendUrgent(ActorId to, Build&& build) {
-    build(dispatcher_.beginSend(self_, to, Lane::Control)->initRoot<schema::Envelope>());
-    dispatcher_.finishSend();
+    build(host_.beginSend(self_, to, Lane::Control)->initRoot<schema::Envelope>());
+    host_.finishSend();
   }
 
  private:
-  Dispatcher& dispatcher_;
+  TurnHost& host_;
   ActorId self_;
 };
 

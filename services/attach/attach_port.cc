@@ -7,7 +7,8 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
       self_(self),
       cards_(std::move(config.cards)),
       outlet_(dispatcher, self),
-      port_(dispatcher.loop(), outlet_, tasks_, config.gate),
+      around_(dispatcher.loop()),
+      port_(around_, outlet_, tasks_, config.gate),
       server_(dispatcher.loop(), outlet_, tasks_, port_, config.node, cards_,
               std::move(config.cardActors), std::move(config.server)) {
   dispatcher_.attach(self_, *this);

@@ -11,6 +11,7 @@
 #include "runtime/dispatcher.h"
 #include "services/attach/attach_server.h"
 #include "services/attach/gate_port.h"
+#include "services/attach/loop_surroundings.h"
 #include "services/cards/cards.h"
 
 namespace qgpu {
@@ -47,6 +48,7 @@ class AttachPort final : public Actor {
   const ActorId self_;
   const std::vector<Card> cards_;
   Outlet outlet_;
+  LoopSurroundings around_;
   TaskTable tasks_;
   GatePort port_;
   AttachServer server_;   // last: it ends first, and takes the tasks with it

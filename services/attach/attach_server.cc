@@ -232,7 +232,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
   spec.window = suspend == schema::Suspend::GATE && cards.size() == 1 ? options_.window : Nanos(0);
   spec.orphanGrace = options_.orphanGrace;
-  Result<TaskPages> pages = TaskPages::create(spec);
+  Result<TaskPages> pages = TaskPages::create(spec, port_.surroundings());
   if (!pages) return tellFailure(pages.error().message);
 
   auto task = std::make_unique<GuestTask>(std::move(*pages));

@@ -1,8 +1,6 @@
 #include "services/attach/gate_port.h"
 
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -23,11 +21,12 @@ bool usableSignal(std::uint32_t signal) {
 
 }  // namespace
 
-GatePort::GatePort(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePortOptions options)
-    : loop_(loop), outlet_(outlet), tasks_(tasks), options_(options) {}
+GatePort::GatePort(GateSurroundings& around, Outlet& outlet, TaskTable& tasks,
+                   GatePortOptions options)
+    : around_(around), outlet_(outlet), tasks_(tasks), options_(options) {}
 
 GatePort::~GatePort() {
-  loop_.cancel(heartbeat_);
+  around_.cancel(heartbeat_);
 }
 
 // --- orders ---
@@ -85,17 +84,16 @@ void GatePort::thaw(GuestTask& task) {
 // Stops the driver threads of every process that has work in flight. A process that does not say
 // which threads these are falls back to `gate`: it settles when its work retires.
 void GatePort::freezeThreads(GuestTask& task) {
-  const Nanos now = loop_.now();
+  const Nanos now = around_.now();
   for (auto& [slot, process] : task.processes) {
     if (!usableSignal(process->freezeSignal) || task.pages.slotDead(slot)) continue;
     const std::uint32_t threads = task.pages.driverThreads(slot);
     // A pid that was given out again belongs to somebody else; a pidfd does not lie.
-    if (threads == 0 || !signalProcess(process->pidfd, 0)) continue;
+    if (threads == 0 || !around_.lives(*process)) continue;
     for (std::uint32_t i = 0; i < threads; i++) {
       const std::uint32_t tid = process->threads.host(task.pages.driverThread(slot, i), now);
       if (tid == 0 || tid > INT32_MAX) continue;
-      ::syscall(SYS_tgkill, static_cast<pid_t>(process->entry.pid), static_cast<pid_t>(tid),
-                static_cast<int>(process->freezeSignal));
+      around_.stopThread(*process, tid);
       counters_.freezeSignals++;
     }
   }
@@ -104,14 +102,14 @@ void GatePort::freezeThreads(GuestTask& task) {
 // --- who comes and goes ---
 
 void GatePort::added(GuestTask& task) {
-  task.pages.heartbeat(loop_.now());
+  task.pages.heartbeat(around_.now());
   arm(task);
-  if (heartbeat_ == 0) heartbeat_ = loop_.after(options_.heartbeatEvery, [this] { beat(); });
+  if (heartbeat_ == 0) beatAgain(around_.now());
 }
 
 void GatePort::removed(GuestTask& task) {
-  task.gate.bell.reset();
-  schedule(task, kNever, loop_.now());
+  around_.unwatchBell(task);
+  schedule(task, kNever, around_.now());
 }
 
 void GatePort::processAttached(GuestTask& task) {
@@ -120,12 +118,12 @@ void GatePort::processAttached(GuestTask& task) {
 }
 
 void GatePort::processGone(GuestTask& task) {
-  tellUseIfChanged(task, loop_.now());
+  tellUseIfChanged(task, around_.now());
   look(task);
 }
 
 void GatePort::close(GuestTask& task) {
-  task.pages.close(loop_.now());
+  task.pages.close(around_.now());
   task.gate.open = false;
   task.gate.notify = false;
   look(task);
@@ -137,13 +135,12 @@ void GatePort::close(GuestTask& task) {
 void GatePort::arm(GuestTask& task) {
   task.gate.disarmed = false;
   task.gate.rearm = false;
-  task.gate.bell = loop_.fds().watchEdge(task.pages.doorbellFd(), EPOLLIN,
-                                         [this, &task](std::uint32_t) { ring(task); });
+  around_.watchBell(task, [this, &task] { ring(task); });
 }
 
 void GatePort::ring(GuestTask& task) {
   GateState& gate = task.gate;
-  const Nanos now = loop_.now();
+  const Nanos now = around_.now();
   counters_.rings++;
   if (now - gate.ringsFrom >= options_.ringWindow) {
     gate.rings = 0;
@@ -152,7 +149,7 @@ void GatePort::ring(GuestTask& task) {
   if (++gate.rings > options_.ringsMax) {
     counters_.disarmed++;
     gate.disarmed = true;
-    gate.bell.reset();
+    around_.unwatchBell(task);
   }
   look(task, true);
   if (heard_) heard_();
@@ -160,7 +157,7 @@ void GatePort::ring(GuestTask& task) {
 
 void GatePort::look(GuestTask& task, bool rang) {
   GateState& gate = task.gate;
-  const Nanos now = loop_.now();
+  const Nanos now = around_.now();
   counters_.samples++;
   // Before the page is read: what comes after that rings.
   if (gate.rearm && now - gate.ringsFrom >= options_.ringWindow) arm(task);
@@ -204,12 +201,12 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
 
 void GatePort::schedule(GuestTask& task, Nanos delay, Nanos now) {
   GateState& gate = task.gate;
-  loop_.cancel(gate.timer);
+  around_.cancel(gate.timer);
   gate.timer = 0;
   gate.timerAt = delay == kNever ? kNever : now + delay;
   if (delay == kNever) return;
   if (gate.settling) gate.settleDelay = std::min(gate.settleDelay * 2, options_.settleEvery);
-  gate.timer = loop_.at(gate.timerAt, [this, &task] {
+  gate.timer = around_.at(gate.timerAt, [this, &task] {
     task.gate.timer = 0;
     look(task);
   });
@@ -312,7 +309,7 @@ void GatePort::quiet(GuestTask& task, Nanos since) {
   }
 }
 
-void GatePort::tellUse(GuestTask& task) { sendUse(task, task.pages.use(), loop_.now()); }
+void GatePort::tellUse(GuestTask& task) { sendUse(task, task.pages.use(), around_.now()); }
 
 void GatePort::tellUseIfChanged(GuestTask& task, Nanos now) {
   const UseSample use = task.pages.use();
@@ -342,13 +339,17 @@ void GatePort::sendUse(GuestTask& task, const UseSample& use, Nanos now) {
 void GatePort::beat() {
   heartbeat_ = 0;
   if (tasks_.empty()) return;
-  const Nanos now = loop_.now();
+  const Nanos now = around_.now();
   for (auto& [id, task] : tasks_) {
     task->pages.heartbeat(now);
     task->pages.judgeQuota();
     if (!task->processes.empty()) tellUseIfChanged(*task, now);
   }
-  heartbeat_ = loop_.after(options_.heartbeatEvery, [this] { beat(); });
+  beatAgain(now);
+}
+
+void GatePort::beatAgain(Nanos now) {
+  heartbeat_ = around_.at(now + options_.heartbeatEvery, [this] { beat(); });
 }
 
 }  // namespace qgpu

@@ -14,9 +14,9 @@
 #include <functional>
 
 #include "runtime/dispatcher.h"
-#include "runtime/loop.h"
 #include "runtime/units.h"
 #include "services/attach/guest_task.h"
+#include "services/attach/surroundings.h"
 
 namespace qgpu {
 
@@ -43,7 +43,7 @@ struct GatePortCounters {
 
 class GatePort {
  public:
-  GatePort(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePortOptions options);
+  GatePort(GateSurroundings& around, Outlet& outlet, TaskTable& tasks, GatePortOptions options);
   GatePort(const GatePort&) = delete;
   GatePort& operator=(const GatePort&) = delete;
   ~GatePort();
@@ -63,6 +63,7 @@ class GatePort {
   // Tells the task actor what its processes use, even if nothing changed.
   void tellUse(GuestTask& task);
 
+  GateSurroundings& surroundings() { return around_; }
   const GatePortCounters& counters() const { return counters_; }
 
  private:
@@ -83,12 +84,13 @@ class GatePort {
   Nanos nextLook(const GuestTask& task, const GateSample& sample, Nanos now) const;
   void schedule(GuestTask& task, Nanos delay, Nanos now);
   void beat();
+  void beatAgain(Nanos now);
 
-  Loop& loop_;
+  GateSurroundings& around_;
   Outlet& outlet_;
   TaskTable& tasks_;
   const GatePortOptions options_;
-  Loop::TimerKey heartbeat_ = 0;
+  GateSurroundings::TimerKey heartbeat_ = 0;
   std::function<void()> heard_;
   GatePortCounters counters_;
 };

@@ -71,7 +71,7 @@ struct GateState {
   bool rearm = false;              // ... which it has, and the window of `ringsFrom` is over
   std::uint32_t rings = 0;         // since `ringsFrom`
   Nanos ringsFrom{0};
-  FdWatch bell;                    // after the pages it watches, so it ends first
+  FdWatch bell;                    // in a daemon; after the pages it watches, so it ends first
 
   bool useTold = false;
   UseSample use;

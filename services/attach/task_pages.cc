@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
@@ -15,8 +14,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-
-#include "runtime/loop.h"
 
 namespace qgpu {
 namespace {
@@ -87,14 +84,14 @@ Mapping::~Mapping() {
   if (at_ != nullptr) ::munmap(at_, size_);
 }
 
-Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec) {
+Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings& around) {
   Result<SharedMemory> gate = makeShared("qgpu-gate", kGatePageBytes, kGateSeals);
   if (!gate) return gate.error();
   Result<SharedMemory> report = makeShared("qgpu-report", kReportPageBytes, kReportSeals);
   if (!report) return report.error();
   Result<Fd> readOnly = reopenReadOnly(gate->fd);
   if (!readOnly) return readOnly.error();
-  TaskPages pages;
+  TaskPages pages(around);
   pages.doorbell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!pages.doorbell_) return osFailure("eventfd");
   pages.gateRead_ = std::move(*readOnly);
@@ -113,7 +110,7 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec) {
   page->quota_bytes = static_cast<std::uint64_t>(spec.quota.value);
   page->window_ns = static_cast<std::uint64_t>(spec.window.value);
   page->orphan_grace_ns = static_cast<std::uint64_t>(spec.orphanGrace.value);
-  pages.heartbeat(monotonicNow());
+  pages.heartbeat(around.now());
   auto* header = pages.reportMap_.as<qgpu_report_page>();
   header->magic = QGPU_REPORT_MAGIC;
   header->version = QGPU_ABI_VERSION;
@@ -192,7 +189,7 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
   // `retired` and not `admitted`: a launch that is taken back later may be part of the latter.
   seen_[i].admittedBefore = seen_[i].retired;
   if (load(slot(i).admitted) == seen_[i].retired) {
-    const auto now = static_cast<std::uint64_t>(monotonicNow().value);
+    const auto now = static_cast<std::uint64_t>(around_->now().value);
     const std::uint64_t stamp = std::max(load(slot(i).last_submit_ns),
                                          load(slot(i).last_retire_ns));
     seen_[i].stampBefore = Nanos(static_cast<std::int64_t>(std::min(stamp, now)));
@@ -228,14 +225,13 @@ Nanos TaskPages::storeGate(std::uint32_t epoch, std::uint32_t flags) {
   word_ = (epoch << QGPU_GATE_SEQ_SHIFT) | flags;
   store(page->epoch, epoch);
   std::atomic_ref<std::uint32_t>(page->gate).exchange(word_, std::memory_order_seq_cst);
-  const Nanos now = monotonicNow();
+  const Nanos now = around_->stored(task_, *page);
   store(page->gate_stored_ns, static_cast<std::uint64_t>(now.value));
   return now;
 }
 
 void TaskPages::wake(int waiters) {
-  ::syscall(SYS_futex, &gateMap_.as<qgpu_gate_page>()->gate, FUTEX_WAKE, waiters, nullptr, nullptr,
-            0);
+  around_->wake(task_, *gateMap_.as<qgpu_gate_page>(), waiters);
 }
 
 void TaskPages::heartbeat(Nanos now) {

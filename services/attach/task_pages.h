@@ -14,6 +14,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/attach/fd.h"
+#include "services/attach/surroundings.h"
 #include "services/guest/gate_abi.h"
 
 namespace qgpu {
@@ -90,7 +91,8 @@ enum PageFault : std::uint32_t {
 class TaskPages {
  public:
   // Fails with Unavailable when the machine has no memory or descriptors left.
-  static Result<TaskPages> create(const TaskPagesSpec& spec);
+  // `around` outlives the pages.
+  static Result<TaskPages> create(const TaskPagesSpec& spec, PageSurroundings& around);
 
   // --- descriptors to hand to a guest; they stay owned here ---
   int gateFd() const { return gateRead_.get(); }     // O_RDONLY
@@ -159,7 +161,7 @@ class TaskPages {
     Nanos stampBefore{0};
   };
 
-  TaskPages() = default;
+  explicit TaskPages(PageSurroundings& around) : around_(&around) {}
   static std::uint64_t bit(std::uint32_t slot) { return std::uint64_t{1} << slot; }
   qgpu_slot& slot(std::uint32_t i) const { return reportMap_.as<qgpu_report_page>()->slot[i]; }
   std::uint64_t bytes() const;
@@ -169,6 +171,7 @@ class TaskPages {
   Nanos readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now);
   std::uint64_t grown(std::uint64_t raw, std::uint64_t& seen);
 
+  PageSurroundings* around_;
   std::uint64_t task_ = 0;
   Bytes quota_{0};
   Fd gateRead_;

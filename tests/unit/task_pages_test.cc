@@ -11,17 +11,25 @@
 #include <string>
 
 #include "runtime/actor.h"
-#include "runtime/loop.h"
 
 namespace qgpu {
 namespace {
 
+// A clock that stands still, and nobody who waits.
+class StillSurroundings final : public PageSurroundings {
+ public:
+  Nanos now() override { return seconds(100); }
+  Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return now(); }
+  void wake(std::uint64_t, qgpu_gate_page&, int) override {}
+};
+
 TaskPages makePages(std::uint64_t task = 7, Bytes quota = mebibytes(64)) {
+  static StillSurroundings still;
   TaskPagesSpec spec;
   spec.task = task;
   spec.quota = quota;
   spec.incarnation = 3;
-  Result<TaskPages> pages = TaskPages::create(spec);
+  Result<TaskPages> pages = TaskPages::create(spec, still);
   QGPU_CHECK(pages.ok(), "this machine has memory for a page");
   return std::move(*pages);
 }

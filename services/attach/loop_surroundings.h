@@ -1,0 +1,27 @@
+#pragma once
+// The surroundings of gate port and pages in a daemon: the card loop and the kernel.
+
+#include "runtime/loop.h"
+#include "services/attach/surroundings.h"
+
+namespace qgpu {
+
+class LoopSurroundings final : public GateSurroundings {
+ public:
+  explicit LoopSurroundings(Loop& loop) : loop_(loop) {}
+
+  Nanos now() override { return loop_.now(); }
+  Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;
+  void wake(std::uint64_t task, qgpu_gate_page& page, int waiters) override;
+  TimerKey at(Nanos when, std::function<void()> work) override;
+  void cancel(TimerKey key) override { loop_.cancel(key); }
+  void watchBell(GuestTask& task, std::function<void()> rang) override;
+  void unwatchBell(GuestTask& task) override;
+  bool lives(const GuestProcess& process) override;
+  void stopThread(const GuestProcess& process, std::uint32_t tid) override;
+
+ private:
+  Loop& loop_;
+};
+
+}  // namespace qgpu
