@@ -87,13 +87,13 @@ std::string Statement::text(int column) const {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-Result<Sqlite> Sqlite::open(const std::string& path, const char* vfs) {
+Result<Sqlite> Sqlite::open(const std::string& path, const char* vfs, SyncFailed syncFailed) {
   sqlite3* handle = nullptr;
   const int flags =
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int rc = sqlite3_open_v2(path.c_str(), &handle, flags, vfs);
   if (handle == nullptr) return fail(ErrorCode::Unavailable, path + ": out of memory");
-  Sqlite db(handle);
+  Sqlite db(handle, std::move(syncFailed));
   if (rc != SQLITE_OK) return db.lastError(path);
   return db;
 }
@@ -137,7 +137,9 @@ Error Sqlite::lastError(const std::string& what) const {
   const int code = sqlite3_extended_errcode(handle_.get());
   const std::string text = what + ": " + sqlite3_errmsg(handle_.get());
   if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) {
-    fatal(ExitCode::Environment, (text + " (fsync failed; a restart recovers)").c_str());
+    const std::string why = text + " (fsync failed; a restart recovers)";
+    if (!syncFailed_) fatal(ExitCode::Environment, why.c_str());
+    syncFailed_(why);
   }
   return fail(errorCodeOf(code), text);
 }

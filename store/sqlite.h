@@ -3,14 +3,17 @@
 // codes turned into Result. It exists so that the rest of store/ reads as what it stores.
 //
 // Kept here: D4. A failed fsync ends the process (fatal), because what the kernel then holds in
-// memory and what is on disk can no longer be told apart; everything else becomes an Error.
+// memory and what is on disk can no longer be told apart; everything else becomes an Error. In a
+// simulated world a handler ends the simulated process instead.
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <sqlite3.h>
 #include <string>
+#include <utility>
 
 #include "runtime/result.h"
 
@@ -49,8 +52,13 @@ class Statement {
 // One connection, used by one thread at a time.
 class Sqlite {
  public:
+  // Told that an fsync failed and why; where it returns, nothing may be done with the connection
+  // any more but to close it. Empty: fatal(), which does not return.
+  using SyncFailed = std::function<void(const std::string& why)>;
+
   // vfs: SQLite's name of an operating-system layer, nullptr for the usual one.
-  static Result<Sqlite> open(const std::string& path, const char* vfs);
+  static Result<Sqlite> open(const std::string& path, const char* vfs,
+                             SyncFailed syncFailed = {});
 
   Status exec(const char* sql);
   // First column of the first row; NotFound where there is none.
@@ -62,7 +70,7 @@ class Sqlite {
   // Leaves the file alone when the connection closes: for databases that are not ours to change.
   void keepLogOnClose(bool keep);
 
-  // Why the last call failed: "what: reason". Ends the process where that was an fsync.
+  // Why the last call failed: "what: reason". Tells SyncFailed where that was an fsync.
   Error lastError(const std::string& what) const;
   sqlite3* handle() const { return handle_.get(); }
 
@@ -70,8 +78,10 @@ class Sqlite {
   struct Close {
     void operator()(sqlite3* handle) const { sqlite3_close(handle); }
   };
-  explicit Sqlite(sqlite3* handle) : handle_(handle) {}
+  Sqlite(sqlite3* handle, SyncFailed syncFailed)
+      : handle_(handle), syncFailed_(std::move(syncFailed)) {}
   std::unique_ptr<sqlite3, Close> handle_;
+  SyncFailed syncFailed_;
 };
 
 }  // namespace qgpu

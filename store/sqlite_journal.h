@@ -10,7 +10,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "runtime/journal.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "store/journal_writer.h"
 #include "store/store.h"
 
 namespace qgpu {
@@ -31,25 +31,11 @@ class SqliteJournal final : public Journal {
   // Told through Post when storage turns bad (why) and when it works again (ok).
   using Health = std::function<void(Status)>;
 
-  struct Limits {
-    std::size_t groupRows = 256;      // rows of one transaction, once a batch has begun it
-    std::size_t queuedRows = 16'384;  // not yet committed; more are refused
-    std::size_t queuedBytes = 32 << 20;
-    std::size_t snapshotRows = 4'096;  // journal length that starts a snapshot
-    Nanos idle = millis(200);          // without work, before a checkpoint
-    Nanos probe = millis(200);         // between looks at a storage that failed
-  };
+  using Limits = JournalLimits;
 
-  struct Counters {
-    std::uint64_t groups = 0;  // transactions committed
-    std::uint64_t batches = 0;
-    std::uint64_t rows = 0;
+  struct Counters : JournalWriter::Counters {
     std::uint64_t refused = 0;  // batches, for a full queue
-    std::uint64_t failed = 0;   // batches, for the disk
-    std::uint64_t snapshots = 0;
-    std::uint64_t snapshotsFailed = 0;
     std::size_t queuedRows = 0;
-    bool healthy = true;
   };
 
   SqliteJournal(Store store, Post post, Health health);
@@ -69,39 +55,24 @@ class SqliteJournal final : public Journal {
   Counters counters() const;
 
  private:
-  struct Batch {
-    std::vector<StoredRow> rows;
-    std::size_t bytes = 0;
-    Committed done;
-    Status status = ok();  // not ok: refused already, told in its place
-    bool snapshot = false;
-  };
   enum class Wake { Work, Idle, Stop };
 
-  void enqueue(Batch batch);
+  void enqueue(JournalBatch batch);
   void run();
   Wake waitForWork();
-  std::vector<Batch> takeGroup();
-  void commitGroup(std::vector<Batch>& group);
-  Status addGroup(std::vector<Batch>& group);
-  Status takeSnapshot();
-  void shortenJournal();
-  void onIdle();
-  void setHealth(const Status& status);
-  void tell(std::vector<Batch> group);
+  void serveGroup();
+  void publish();
+  void tellHealth();
+  void tell(std::vector<JournalBatch> group);
 
-  Store store_;  // of the store thread, once that runs
+  JournalWriter writer_;  // of the store thread, once that runs
   const Post post_;
   const Health health_;
-  const Limits limits_;
-  bool logDirty_ = false;   // of the store thread: something to checkpoint
-  std::size_t snapshotAt_;  // of the store thread: journal length of the next snapshot
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Batch> queue_;
-  std::size_t queuedBytes_ = 0;
-  Counters counters_;
+  JournalQueue queue_;
+  JournalWriter::Counters written_;  // the writer's, as of its last work
   bool stopping_ = false;
 
   std::thread thread_;  // last: it uses all of the above

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -62,7 +64,7 @@ Status createFile(const std::string& path) {
 // Checks one stored row; words stay empty for a key that is gone.
 Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> bytes,
                              std::int64_t sum) {
-  if (checksum(key, lsn, bytes) != sum) {
+  if (checksum(key, lsn, bytes) != sum && !QGPU_PLANTED(ChecksumIgnored)) {
     return fail(ErrorCode::Corrupt, describe(key) + " fails its checksum");
   }
   if (bytes.empty()) return StoredRow{key, {}};
@@ -84,7 +86,7 @@ Result<Store> Store::open(const std::string& path, Options options) {
   if (options.vfs == nullptr) {
     if (Status created = createFile(path); !created) return created.error();
   }
-  auto db = Sqlite::open(path, options.vfs);
+  auto db = Sqlite::open(path, options.vfs, std::move(options.syncFailed));
   if (!db) return db.error();
   Store store(std::move(*db), path);
   Status done = store.claim(*options.formats);
@@ -123,7 +125,8 @@ Status Store::claim(const Formats& formats) {
                 "SQLite can't use write-ahead logging here; put the "
                 "database on a local disk");
   }
-  for (const char* setting : {"PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 0",
+  const char* sync = QGPU_PLANTED(SyncSkipped) ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL";
+  for (const char* setting : {sync, "PRAGMA wal_autocheckpoint = 0",
                               "PRAGMA journal_size_limit = 4194304", "BEGIN EXCLUSIVE", "COMMIT"}) {
     if (Status set = db_.exec(setting); !set) return set;
   }
@@ -222,7 +225,10 @@ Status Store::add(const StoredRow& row) {
 
 Status Store::commit() {
   if (!db_.inTransaction()) return ok();
-  if (commit_.step() != Statement::Step::Done) return undo(db_.lastError("commit"));
+  if (commit_.step() != Statement::Step::Done) {
+    if (QGPU_PLANTED(FullDiskTakenForSuccess)) return undo(Error()).ok() ? ok() : ok();
+    return undo(db_.lastError("commit"));
+  }
   journalRows_ += static_cast<std::size_t>(addedLsn_ - committedLsn_);
   committedLsn_ = addedLsn_;
   recovered_.reset();
@@ -242,6 +248,7 @@ Status Store::snapshot() {
     if (Status done = db_.exec(part); !done) return undo(done.error());
   }
   journalRows_ = 0;
+  QGPU_MARK(SnapshotTaken);
   return ok();
 }
 

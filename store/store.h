@@ -32,6 +32,7 @@ class Store {
   struct Options {
     const char* vfs = nullptr;  // SQLite's name of an operating-system layer; for tests
     const Formats* formats = &kFormats;
+    Sqlite::SyncFailed syncFailed = {};  // empty: a failed fsync ends the process
   };
 
   // Opens or creates the database at `path` (folders on the way included, file mode 0600: rows
