@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -127,7 +128,9 @@ void Arbiter::quiet(TaskId id, Nanos since, Nanos now, Decisions& out) {
   }
   const bool online = task->spec.taskClass == TaskClass::Online;
   if (online && task->wants) --onlineWanting_;
-  if (online && onlineActive_) lastOnline_ = std::max(lastOnline_, since);
+  if (online && onlineActive_ && !QGPU_PLANTED(OnlineIdleFromSubmit)) {
+    lastOnline_ = std::max(lastOnline_, since);
+  }
   tick(now);
   if (task->wants) {
     task->wants = false;
@@ -146,12 +149,14 @@ void Arbiter::settled(TaskId id, std::uint32_t epoch, Nanos at, Nanos now, Decis
   std::uint32_t slot = kNone;
   Task* task = find(id, &slot);
   if (task == nullptr) return tick(now);
-  if (slot == holder_ && phase_ == Phase::Settling && epoch == holdEpoch_) {
+  const bool current = epoch == holdEpoch_ || QGPU_PLANTED(StaleEpochAccepted);
+  if (slot == holder_ && phase_ == Phase::Settling && current) {
     tick(std::clamp(at, last_, now));
     task->longestSettle = std::max(task->longestSettle, last_ - holdAt_);
     switchCost_ += (now - holdAt_ - switchCost_) / 8;
     finish(out);
   } else if (task->late && epoch == task->lateEpoch) {
+    QGPU_MARK(LateHoldSettled);
     tick(std::clamp(at, last_, now));
     endLate(slot);
     release(slot, out);
@@ -165,7 +170,9 @@ void Arbiter::died(TaskId id, Nanos now, Decisions& out) {
   std::uint32_t slot = kNone;
   Task* task = find(id, &slot);
   if (task == nullptr) return;
+  if (slot == holder_) QGPU_MARK(HolderDied);
   drop(slot, out);
+  if (QGPU_PLANTED(NoGrantAfterDeath)) return;
   decide(out);
 }
 
@@ -218,6 +225,7 @@ void Arbiter::tick(Nanos now) {
     const Nanos span = until - from;
     if (label == Label::Online) {
       online_ += span;
+      if (QGPU_PLANTED(TimeCountedTwice) && slicing) used_ += span;
       if (slicing) tasks_[holder_].meter.chargeDebt(span, until);
     } else if (label == Label::Used) {
       used_ += span;
@@ -230,7 +238,8 @@ void Arbiter::tick(Nanos now) {
 }
 
 Nanos Arbiter::onlineDeadline() const {
-  return onlineActive_ && onlineWanting_ == 0 ? lastOnline_ + config_.onlineIdle : kNever;
+  const Nanos idle = QGPU_PLANTED(OnlineIdleTooEarly) ? config_.onlineIdle / 2 : config_.onlineIdle;
+  return onlineActive_ && onlineWanting_ == 0 ? lastOnline_ + idle : kNever;
 }
 
 // --- status ---

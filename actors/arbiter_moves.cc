@@ -3,6 +3,8 @@
 
 #include "actors/arbiter.h"
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -83,7 +85,7 @@ void Arbiter::decide(Decisions& out) {
   if (onlineDeadline() <= last_) endOnline(out);
   if (phase_ == Phase::Settling && last_ >= settleDeadline_) overrun(out);
   if (pendingPolicy_ && (phase_ == Phase::Free || phase_ == Phase::Parked)) applyPolicy();
-  if (onlineActive_) return refreshDeadline();
+  if (onlineActive_ && !QGPU_PLANTED(GrantWhileOnline)) return refreshDeadline();
   if (phase_ == Phase::Running) judge(out);
   if (phase_ == Phase::Parked) {
     Task& holder = tasks_[holder_];
@@ -185,6 +187,7 @@ void Arbiter::hold(Decisions& out) {
   holdEpoch_ = out.gates.back().epoch;
   const Nanos bound = std::max(config_.settleMax, task.longestSettle * config_.settleFactor);
   settleDeadline_ = last_ + std::min(bound, config_.settleMax * kSettleBoundFactor);
+  if (QGPU_PLANTED(SettleTimerSkipped)) settleDeadline_ = kNever;
 }
 
 // The slice is over and nothing of the holder runs any more.
@@ -208,9 +211,11 @@ void Arbiter::overrun(Decisions& out) {
   task.lateEpoch = holdEpoch_;
   task.lateSince = last_;
   ++overruns_;
+  QGPU_MARK(Overrun);
   out.note(NoteKind::Overrun, task.spec.id, last_ - holdAt_);
   advanceVirtual(tier(task));
   phase_ = Phase::Free;
+  if (QGPU_PLANTED(QuarantineGranted) && task.wants) enqueue(holder_);
   holder_ = kNone;
   if (pendingPolicy_) applyPolicy();
 }
@@ -248,7 +253,7 @@ void Arbiter::drop(std::uint32_t slot, Decisions& out) {
 void Arbiter::chargeLate(std::uint32_t slot) {
   Task& task = tasks_[slot];
   if (!task.late || task.lateSince >= last_) return;
-  task.meter.chargeDebt(last_ - task.lateSince, last_);
+  if (!QGPU_PLANTED(DebtForgotten)) task.meter.chargeDebt(last_ - task.lateSince, last_);
   task.lateSince = last_;
   if (!queue_.contains(slot)) return;
   queue_.erase(slot);
@@ -263,6 +268,7 @@ void Arbiter::endLate(std::uint32_t slot) {
 void Arbiter::release(std::uint32_t slot, Decisions& out) {
   Task& task = tasks_[slot];
   if (!task.quarantined) return;
+  QGPU_MARK(QuarantineOver);
   chargeLate(slot);
   task.quarantined = false;
   out.note(NoteKind::QuarantineOver, task.spec.id);
@@ -275,7 +281,11 @@ void Arbiter::onlineBusy(Task& task, Nanos since, Decisions& out) {
   lastOnline_ = std::max(lastOnline_, since);
   const bool first = !onlineActive_;
   onlineActive_ = true;
-  if (phase_ == Phase::Running || phase_ == Phase::Parked) hold(out);
+  if (phase_ == Phase::Running) QGPU_MARK(OnlineHoldsRunning);
+  if (phase_ == Phase::Parked) QGPU_MARK(OnlineHoldsParked);
+  if (phase_ == Phase::Settling) QGPU_MARK(OnlineWhileSettling);
+  const bool parked = phase_ == Phase::Parked && !QGPU_PLANTED(ParkedHolderNotHeld);
+  if (phase_ == Phase::Running || parked) hold(out);
   if (task.notify) open(task, false, false, out);
   if (first) out.note(NoteKind::OnlineActive, task.spec.id);
 }
@@ -307,6 +317,7 @@ void Arbiter::shut(Task& task, Decisions& out) {
 void Arbiter::applyPolicy() {
   const Policy old = config_.policy;
   const Policy next = *pendingPolicy_;
+  if (phase_ == Phase::Running) QGPU_MARK(PolicyDuringSlice);
   pendingPolicy_.reset();
   config_.policy = next;
   for (Task& task : tasks_) {
@@ -339,7 +350,8 @@ void Arbiter::refreshDeadline() {
 }
 
 std::uint32_t Arbiter::takeEpoch() {
-  const std::uint32_t epoch = nextEpoch_++;
+  const std::uint32_t epoch = nextEpoch_;
+  if (!QGPU_PLANTED(EpochNotGrowing) || epoch % 8 != 0) ++nextEpoch_;
   if (nextEpoch_ == 0) nextEpoch_ = 1;
   return epoch;
 }

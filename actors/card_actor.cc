@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -52,6 +53,7 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   task.id = TaskId{joined.getTask()};
   task.taskClass = here.taskClass;
   task.share = std::min(Permille(joined.getSharePermille()), kWholeCard);
+  if (QGPU_PLANTED(ShareRoundedUp)) task.share = (task.share + Permille(99)) / 100 * 100;
   task.exclusive = joined.getExclusive();
   arbiter_.join(task, turn.now(), decisions_);
   carryOut(turn, Nanos(0));
@@ -113,6 +115,7 @@ void CardActor::onSettled(schema::Settled::Reader settled, Turn& turn) {
   Here* here = find(settled.getTask());
   if (here == nullptr) return;
   const bool current = here->holdEpoch != 0 && here->holdEpoch == settled.getEpoch();
+  if (!current) QGPU_MARK(StaleSettled);
   const Nanos at = clamp(settled.getAtNs(), current ? here->holdAt : turn.now(), turn.now());
   if (current) {
     settle_.add(at - here->holdAt);
@@ -215,6 +218,7 @@ void CardActor::tellMoves(Turn& turn) {
           moved.setQuarantined(here->quarantined);
         });
     here->moveOwed = sent == SendResult::Refused;
+    if (here->moveOwed) QGPU_MARK(MoveRefused);
     return !here->moveOwed;
   });
   resendAt_ = movesOwed_.empty() ? kNever : turn.now() + kResend;

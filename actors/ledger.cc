@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -169,7 +171,8 @@ Ledger::Verdict Ledger::judgeRoom(const Slot& slot, const LedgerAsk& ask) const 
                             std::to_string(tasksMax(position))};
   }
   const Bytes freeMem = slot.info.mem - use.memBound;
-  if (ask.mem > freeMem) return {Why::Mem, gib(freeMem) + " free of " + gib(slot.info.mem)};
+  const Bytes overbooked(QGPU_PLANTED(MemoryOverbooked) ? kGiB : 0);
+  if (ask.mem > freeMem + overbooked) return {Why::Mem, gib(freeMem) + " free of " + gib(slot.info.mem)};
   const Permille pool = ask.taskClass == TaskClass::Offline ? use.greedy : use.ordinary;
   if (ask.taskClass != TaskClass::Online && ask.share > kWholeCard - pool) {
     return {Why::Share, percent(kWholeCard - pool) + " percent free"};
@@ -328,6 +331,7 @@ bool Ledger::release(TaskId task) {
   const auto found = held_.find(task);
   if (found == held_.end()) return false;
   account(found->second, -1);
+  if (QGPU_PLANTED(MemoryNotReturned)) at(found->second.cards[0]).use.memBound += Bytes(kGiB);
   held_.erase(found);
   return true;
 }

@@ -1,5 +1,6 @@
 #include "actors/node_actor.h"
 
+#include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -40,6 +41,7 @@ void NodeActor::onTick(schema::Tick::Reader tick, Turn& turn) {
     case TickKind::Gather: {
       const auto found = gathers_.find(tick.getValue());
       if (found == gathers_.end()) break;
+      QGPU_MARK(GatherTimedOut);
       answer(found->second);
       gathers_.erase(found);
       break;
@@ -151,6 +153,7 @@ void NodeActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
   inFlight_.reset();
   if (change.event.seq != 0) tellEvent(change.event);
   if (!storageOk_) {
+    QGPU_MARK(StorageBack);
     storageOk_ = true;
     storageText_ = "ok";
     note("storage-ok", 0, "", "changes are taken again", turn);
@@ -165,6 +168,7 @@ void NodeActor::onStorageHealth(schema::StorageHealth::Reader health, Turn& turn
 
 // Nothing was applied, so there is nothing to undo but the wish itself.
 void NodeActor::storageFailed(const std::string& why, Turn& turn) {
+  QGPU_MARK(CommitFailed);
   const bool wasOk = storageOk_;
   storageOk_ = false;
   storageText_ = why.empty() ? "the last commit failed" : why.substr(0, 160);
@@ -181,7 +185,7 @@ void NodeActor::storageFailed(const std::string& why, Turn& turn) {
   queue_.clear();
   tellDeferred();
   if (wasOk) note("storage-failed", 0, "", storageText_, turn);
-  if (probeArmed_) return;
+  if (probeArmed_ || QGPU_PLANTED(LostWakeUpAfterFailure)) return;
   probeArmed_ = true;
   tick(turn, options_.probeEvery, TickKind::Probe, 0);
 }

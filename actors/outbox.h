@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 
@@ -35,7 +36,10 @@ class Outbox {
   void flush(Turn& turn) {
     for (auto entry = waiting_.begin(); entry != waiting_.end();) {
       std::deque<Build>& queue = entry->second;
-      while (!queue.empty() && turn.send(entry->first, queue.front()) == SendResult::Sent) {
+      while (!queue.empty()) {
+        const bool sent = turn.send(entry->first, queue.front()) == SendResult::Sent;
+        if (!sent) QGPU_MARK(OutboxRefused);
+        if (!sent && !QGPU_PLANTED(RefusedSendDropped)) break;
         queue.pop_front();
         --size_;
       }

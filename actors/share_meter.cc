@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -49,7 +51,7 @@ void ShareMeter::reweigh(std::int64_t origin, Permille weight) {
 std::int64_t ShareMeter::drained(Nanos now) const {
   if (now <= levelAt_ || share_.value == 0) return level_;
   const std::int64_t elapsed = (now - levelAt_).value;
-  if (elapsed > level_ / share_.value) return 0;
+  if (elapsed > level_ / share_.value && !QGPU_PLANTED(UnusedCreditKept)) return 0;
   return level_ - share_.value * elapsed;
 }
 

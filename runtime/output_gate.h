@@ -13,12 +13,15 @@
 
 #include "runtime/check.h"
 #include "runtime/message.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 
 class OutputGate {
  public:
-  bool closed(ActorId actor) const { return !batches_.empty() && batches_.contains(actor); }
+  bool closed(ActorId actor) const {
+    return !batches_.empty() && batches_.contains(actor) && !QGPU_PLANTED(SendBeforeCommit);
+  }
 
   // A turn of `actor` persisted: what it sends from now on waits for this batch.
   void open(ActorId actor) { batches_[actor].emplace_back(); }

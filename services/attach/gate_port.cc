@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -76,6 +78,7 @@ void GatePort::store(GuestTask& task) {
 // Lets driver threads go on behind a shut gate: nothing is in flight that they could run, but one
 // of them may hold a lock of the driver that the task's own threads wait for.
 void GatePort::thaw(GuestTask& task) {
+  QGPU_MARK(Thawed);
   task.gate.frozen = false;
   store(task);
   task.pages.wake(kThawWakes);
@@ -148,6 +151,7 @@ void GatePort::ring(GuestTask& task) {
   }
   if (++gate.rings > options_.ringsMax) {
     counters_.disarmed++;
+    QGPU_MARK(BellDisarmed);
     gate.disarmed = true;
     around_.unwatchBell(task);
   }
@@ -218,6 +222,7 @@ void GatePort::tellDeath(GuestTask& task, Nanos now) {
   GateState& gate = task.gate;
   gate.life = Life::Dead;
   gate.toldBusy = false;
+  if (QGPU_PLANTED(DeathUntold)) return;
   if (!gate.ordered) return;
   for (const ActorId card : task.cardActors) {
     outlet_.sendUrgent(card, [&](schema::Envelope::Builder message) {
@@ -260,11 +265,12 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
   if (!sample.anyAlive) {
     const bool died = gate.life == Life::Dead;
     settled(task, died ? schema::Settled::How::DEAD : schema::Settled::How::RETIRED, now);
-  } else if (sample.inFlight == 0) {
+  } else if (sample.inFlight == 0 || (QGPU_PLANTED(SettledTooEarly) && !task.freeze)) {
     settled(task, schema::Settled::How::RETIRED,
             std::clamp(sample.lastRetire, std::min(from, now), now));
   } else if (sample.stopped && (late || !sample.anyParked)) {
     // Work that waits for the host may start at any moment: it counts only once time is up.
+    if (sample.anyParked) QGPU_MARK(SettledParked);
     gate.parked = sample.anyParked;
     settled(task, gate.parked ? schema::Settled::How::PARKED : schema::Settled::How::FROZEN,
             gate.parked ? now : std::clamp(sample.frozenAt, gate.storedAt, now));

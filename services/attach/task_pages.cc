@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -199,7 +201,7 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
 
 void TaskPages::freeSlot(std::uint32_t i) {
   if (slotUsed(i)) (void)use();   // its last counters, before they are gone
-  clearSlot(i);
+  if (!QGPU_PLANTED(DeadBytesKept)) clearSlot(i);
   used_ &= ~bit(i);
   ignored_ &= ~bit(i);
 }
@@ -252,7 +254,10 @@ std::uint32_t TaskPages::readInFlight(std::uint32_t i) {
   const std::uint64_t retired = load(slot(i).retired);
   const std::uint64_t admitted = load(slot(i).admitted);
   Seen& seen = seen_[i];
-  if (retired < seen.retired) faults_ |= kFaultBackwards;
+  if (retired < seen.retired) {
+    QGPU_MARK(CounterBackwards);
+    faults_ |= kFaultBackwards;
+  }
   if (retired > seen.retired) {
     retiredTotal_ += std::min<std::uint64_t>(retired - seen.retired, QGPU_MAX_INFLIGHT);
   }
@@ -269,6 +274,7 @@ std::uint32_t TaskPages::readInFlight(std::uint32_t i) {
 }
 
 Nanos TaskPages::readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now) {
+  if (QGPU_PLANTED(FutureBelieved)) now += seconds(1);
   const auto limit = static_cast<std::uint64_t>(now.value);
   if (raw > limit + kStampSlackNs) faults_ |= kFaultFuture;
   seen = std::max(seen, static_cast<std::int64_t>(std::min(raw, limit)));
@@ -336,7 +342,10 @@ std::uint64_t TaskPages::bytes() const {
 
 void TaskPages::judgeQuota() {
   const bool over = bytes() > static_cast<std::uint64_t>(quota_.value);
-  if (over && overQuota_) faults_ |= kFaultBytes;
+  if (over && overQuota_) {
+    QGPU_MARK(BytesAboveQuota);
+    faults_ |= kFaultBytes;
+  }
   overQuota_ = over;
 }
 

@@ -10,12 +10,67 @@
 namespace qgpu::sim {
 
 // Each with the invariant that it breaks: X(name, invariant).
-#define QGPU_BUGS(X)        \
-  X(SendBeforeCommit, "D2")
+#define QGPU_BUGS(X)               \
+  X(SendBeforeCommit, "D2")        \
+  X(FullDiskTakenForSuccess, "D1") \
+  X(SyncSkipped, "D1")             \
+  X(ChecksumIgnored, "D5")         \
+  X(LostWakeUpAfterFailure, "D4")  \
+  X(RefusedSendDropped, "C5")      \
+  X(RequestForgotten, "P6")        \
+  X(NoAudit, "C7")                 \
+  X(CloseKeepsCard, "P9")          \
+  X(MemoryOverbooked, "P1")        \
+  X(MemoryNotReturned, "P4")       \
+  X(PartialMultiCard, "P5")        \
+  X(TaskIdReused, "P6")            \
+  X(StaleEpochAccepted, "A10")     \
+  X(GrantWhileOnline, "A3")        \
+  X(SettleTimerSkipped, "A11")     \
+  X(UnusedCreditKept, "A4")        \
+  X(ShareRoundedUp, "A4")          \
+  X(OnlineIdleTooEarly, "A3")      \
+  X(OnlineIdleFromSubmit, "A3")    \
+  X(ParkedHolderNotHeld, "A3")     \
+  X(QuarantineGranted, "A11")      \
+  X(DebtForgotten, "A4")           \
+  X(NoGrantAfterDeath, "A7")       \
+  X(TimeCountedTwice, "A9")        \
+  X(EpochNotGrowing, "A10")        \
+  X(DeathUntold, "A11")            \
+  X(SettledTooEarly, "A1")         \
+  X(FutureBelieved, "C7")          \
+  X(DeadBytesKept, "A14")
 
 // Each with whether every 5,000 seeds must hit it: X(name, Must) or X(name, Rare).
-#define QGPU_MARKS(X)      \
-  X(CommitFailed, Must)
+#define QGPU_MARKS(X)          \
+  X(CommitFailed, Must)        \
+  X(StorageBack, Must)         \
+  X(SnapshotTaken, Rare)       \
+  X(OutboxRefused, Must)       \
+  X(MoveRefused, Must)         \
+  X(RequestRepeated, Must)     \
+  X(IncarnationRaised, Must)   \
+  X(CardDrained, Must)         \
+  X(GatherTimedOut, Must)      \
+  X(IntroducedLate, Must)      \
+  X(KillDue, Must)             \
+  X(OwnerGone, Must)           \
+  X(SeveralCards, Must)        \
+  X(HolderDied, Must)          \
+  X(LateHoldSettled, Must)     \
+  X(Overrun, Must)             \
+  X(QuarantineOver, Must)      \
+  X(OnlineHoldsRunning, Must)  \
+  X(OnlineHoldsParked, Must)   \
+  X(OnlineWhileSettling, Must) \
+  X(PolicyDuringSlice, Must)   \
+  X(StaleSettled, Must)        \
+  X(BellDisarmed, Must)        \
+  X(SettledParked, Rare)       \
+  X(Thawed, Must)              \
+  X(CounterBackwards, Must)    \
+  X(BytesAboveQuota, Must)
 
 enum class Bug : std::uint8_t {
 #define X(name, invariant) name,

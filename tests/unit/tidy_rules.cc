@@ -47,7 +47,7 @@ constexpr Home kHomes[] = {
 constexpr std::string_view kCores[] = {"actors/arbiter", "actors/run_queue", "actors/share_meter",
                                        "actors/ledger",  "actors/placement", "actors/membership"};
 constexpr std::string_view kCoreIncludes[] = {"runtime/units.h", "runtime/result.h",
-                                              "runtime/check.h"};
+                                              "runtime/check.h", "runtime/planted.h"};
 
 // Failure, ownership and determinism: STYLE 3, 4 and 16.
 constexpr std::string_view kNotInActorsAndStore[] = {"throw", "try", "catch", "shared_ptr", "new"};
