@@ -1,0 +1,58 @@
+// qgpu-crash: the real manager is killed, starved of disk and given failing system calls, under
+// real tenants. Each subcommand is one part; it works in a folder of its own, leaves nothing behind
+// and ends with one JSON line. Exit status: 0 nothing found, 1 something is wrong (the reason, the
+// seed and the command that does it again are on stderr), 77 this machine does not allow the test.
+
+#include <CLI/CLI.hpp>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "tests/crash/kills.h"
+#include "tests/crash/violation.h"
+
+namespace qgpu::crash {
+namespace {
+
+constexpr int kWrong = 1;
+constexpr int kSkipped = 77;
+
+int report(const std::string& replay, const std::function<std::string()>& part) {
+  try {
+    std::printf("%s\n", part().c_str());
+    return 0;
+  } catch (const Skipped& skipped) {
+    std::fprintf(stderr, "qgpu-crash: SKIPPED, nothing was tested: %s\n", skipped.what());
+    return kSkipped;
+  } catch (const std::exception& wrong) {
+    std::fprintf(stderr, "qgpu-crash: VIOLATION: %s\nreplay: %s\n", wrong.what(), replay.c_str());
+    return kWrong;
+  }
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("qgpu-crash: kills and starves the real manager under real tenants");
+  app.require_subcommand(1);
+  KillOptions kills;
+  CLI::App* kill = app.add_subcommand("kills", "kill -9 at random times, restart, check");
+  kill->add_option("--count", kills.count, "how many kills")->capture_default_str();
+  kill->add_option("--seed", kills.seed, "draws the times")->capture_default_str();
+  kill->add_option("--cards", kills.cards, "opencl: with real programs, or sim:NxM")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  if (*kill) {
+    return report("qgpu-crash kills --count " + std::to_string(kills.count) + " --seed " +
+                      std::to_string(kills.seed) + " --cards " + kills.cards,
+                  [&] { return runKills(kills); });
+  }
+  return kWrong;
+}
+
+}  // namespace
+}  // namespace qgpu::crash
+
+int main(int argc, char** argv) { return qgpu::crash::main(argc, argv); }

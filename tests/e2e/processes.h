@@ -1,0 +1,76 @@
+#pragma once
+// Real processes for tests that run daemons and programs as a user would: children with captured
+// output that die with whoever started them, private folders, and a line to a unix socket and back.
+// Nothing here knows a test framework, so that programs of the tests use it as well.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace qgpu::e2e {
+
+using Json = nlohmann::json;
+using Environment = std::map<std::string, std::string>;
+
+// Where the build put what the tests run, e.g. binary("qgpuctl").
+std::string binary(const std::string& name);
+std::string library();
+
+// Calls `probe` until it is true or `limit` passed; the answer says which.
+bool eventually(const std::function<bool()>& probe,
+                std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+std::int64_t monotonicNs();
+
+// A child process with its output in a file of its own. Killed and reaped by the destructor.
+class Child {
+ public:
+  Child(std::vector<std::string> argv, const Environment& extra = {});
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  void signalChild(int number) const;   // to its own first child: what qgpuctl run started
+  bool alive();
+  // Exit status as a shell has it (128 + signal), or nothing when `limit` passed.
+  std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(60));
+  std::string output() const;   // stdout and stderr so far
+
+ private:
+  pid_t pid_ = -1;
+  int out_ = -1;
+  std::optional<int> status_;
+};
+
+// Runs to the end; the status and everything that was printed.
+struct Finished {
+  int status = -1;
+  std::string output;
+};
+Finished run(std::vector<std::string> argv, const Environment& extra = {},
+             std::chrono::milliseconds limit = std::chrono::seconds(60));
+
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// One line to a unix socket, one line back; an empty string when the peer hung up instead.
+std::string askSocket(const std::string& socket, const std::string& line,
+                      std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+}  // namespace qgpu::e2e
