@@ -144,10 +144,16 @@ void MemoryDisk::mend() {
 void MemoryDisk::crashAt(std::uint64_t io) {
   const std::lock_guard lock(mutex_);
   crashAt_ = io;
+  crashed_ = false;
 }
 
 void MemoryDisk::crashNow() {
   crashAt(0);
+}
+
+bool MemoryDisk::crashed() const {
+  const std::lock_guard lock(mutex_);
+  return crashed_;
 }
 
 std::uint64_t MemoryDisk::ioCount() const {
@@ -158,6 +164,7 @@ std::uint64_t MemoryDisk::ioCount() const {
 void MemoryDisk::restart() {
   const std::lock_guard lock(mutex_);
   crashAt_ = kForever;
+  crashed_ = false;
 }
 
 void MemoryDisk::powerCut(std::uint64_t seed) {
@@ -170,6 +177,7 @@ void MemoryDisk::powerCut(std::uint64_t seed) {
     cutName(file, seed);
   }
   crashAt_ = kForever;
+  crashed_ = false;
   failing_ = {};
 }
 
@@ -201,7 +209,9 @@ std::int64_t MemoryDisk::used() const {
 }
 
 bool MemoryDisk::dies() {
-  return ++ioCount_ >= crashAt_;
+  const bool dead = ++ioCount_ >= crashAt_;
+  crashed_ = crashed_ || dead;
+  return dead;
 }
 
 bool MemoryDisk::failsNow(Op op) {

@@ -42,6 +42,8 @@ class MemoryDisk {
   void crashAt(std::uint64_t io);
   // No I/O reaches the disk any more: the process is dead, what it still calls does not count.
   void crashNow();
+  // An I/O has failed for crashAt() or crashNow().
+  bool crashed() const;
   std::uint64_t ioCount() const;
   // What the next process finds after a crash of the process alone: all that was written.
   void restart();
@@ -103,6 +105,7 @@ class MemoryDisk {
   std::int64_t capacity_ = INT64_MAX;
   std::uint64_t ioCount_ = 0;
   std::uint64_t crashAt_ = kForever;
+  bool crashed_ = false;
   std::array<std::uint64_t, 5> failing_{};  // by Op: how many more fail
 };
 
