@@ -213,8 +213,9 @@ void Host::stall(Home home, Nanos until) {
 
 std::optional<Nanos> Host::nextTimer() {
   std::optional<Nanos> first;
-  for (const std::optional<Nanos>& next :
-       {actorTimers_.next(), managerTimers_.next(), worldTimers_.next()}) {
+  std::optional<Nanos> manager = managerTimers_.next();
+  if (manager) manager = std::max(*manager, stalledUntil_[static_cast<std::size_t>(Home::Card)]);
+  for (const std::optional<Nanos>& next : {actorTimers_.next(), manager, worldTimers_.next()}) {
     if (next && (!first || *next < *first)) first = next;
   }
   return first;
@@ -227,9 +228,11 @@ void Host::fireDue() {
     const ActorId self = due->value.actor;
     put(self, self, Lane::Control, {std::move(due->value.words), ++serial_, due->id});
   }
-  if (auto due = managerTimers_.popDue(now_)) {
-    ++fired_;
-    return due->value();
+  if (stalledUntil_[static_cast<std::size_t>(Home::Card)] <= now_) {
+    if (auto due = managerTimers_.popDue(now_)) {
+      ++fired_;
+      return due->value();
+    }
   }
   if (auto due = worldTimers_.popDue(now_)) {
     ++fired_;

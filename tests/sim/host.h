@@ -102,7 +102,8 @@ class Host final : public TurnHost {
   // One turn, or one timer. False: nothing is left to happen at or before `until`, and the clock
   // stands at `until`.
   bool step(Nanos until);
-  // The actors of this loop have no turn before `until`.
+  // The actors of this loop have no turn before `until`, nor do adapters' timers, which are the
+  // card loop's.
   void stall(Home home, Nanos until);
   bool mailWaits() const { return !ready_.empty(); }
   std::uint64_t turns() const { return turns_; }
