@@ -40,6 +40,11 @@ void Bindings::bound(const std::string& name, std::uint64_t task, const std::str
   acknowledged_++;
 }
 
+void Bindings::refused(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  entries_.at(name).phase = Phase::Ended;
+}
+
 void Bindings::endAsked(const std::string& name) {
   const std::lock_guard lock(mutex_);
   entries_.at(name).phase = Phase::EndAsked;
@@ -70,7 +75,8 @@ std::optional<std::string> Bindings::compare(const Entries& before, const Entrie
     if (!seen.insert(listed.name).second) return "request '" + listed.name + "' has two tasks";
     const auto known = before.find(listed.name);
     if (known != before.end() && known->second.phase == Phase::Ended) {
-      return "task " + std::to_string(listed.task) + " (" + listed.name + ") has ended and is back";
+      return "task " + std::to_string(listed.task) + " (" + listed.name +
+             ") has ended, or was refused, and is there";
     }
     if (const auto wrong = wrongFigures(listed, asked->second)) return wrong;
   }

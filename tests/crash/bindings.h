@@ -52,6 +52,7 @@ class Bindings {
   // Each is told before the request leaves, or after its answer came.
   void asked(const Wish& wish);
   void bound(const std::string& name, std::uint64_t task, const std::string& token);
+  void refused(const std::string& name);   // for good: nothing of it may be there, now or later
   void endAsked(const std::string& name);
   void ended(const std::string& name);
 

@@ -11,6 +11,13 @@ void pause(milliseconds time) {
   if (time.count() > 0) ::poll(nullptr, 0, static_cast<int>(time.count()));
 }
 
+void checkBindings(const Daemon& daemon, const Bindings& bindings) {
+  const Bindings::Entries before = bindings.entries();
+  const std::vector<Listed> list = daemon.list();
+  const auto wrong = Bindings::compare(before, bindings.entries(), list);
+  if (wrong) throw Violation(*wrong);
+}
+
 std::string bindLine(const Wish& wish) {
   Json spec = {{"name", wish.name},       {"request_id", wish.name},
                {"class", wish.taskClass}, {"memory_gib", wish.memoryGib},

@@ -55,6 +55,9 @@ class Daemon {
 // The line of the admin socket that binds it.
 std::string bindLine(const Wish& wish);
 
+// Throws a Violation where the manager's tasks are not what its clients were promised.
+void checkBindings(const Daemon& daemon, const Bindings& bindings);
+
 // Waits; real time is what these tests are about.
 void pause(milliseconds time);
 

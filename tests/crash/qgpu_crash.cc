@@ -4,13 +4,11 @@
 // seed and the command that does it again are on stderr), 77 this machine does not allow the test.
 
 #include <CLI/CLI.hpp>
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <functional>
 #include <string>
 
+#include "tests/crash/disk_full.h"
 #include "tests/crash/kills.h"
 #include "tests/crash/violation.h"
 
@@ -42,12 +40,21 @@ int main(int argc, char** argv) {
   kill->add_option("--seed", kills.seed, "draws the times")->capture_default_str();
   kill->add_option("--cards", kills.cards, "opencl: with real programs, or sim:NxM")
       ->capture_default_str();
+  DiskFullOptions full;
+  CLI::App* disk = app.add_subcommand("disk-full", "the database on a small disk that fills up");
+  disk->add_option("--rounds", full.rounds, "how often it fills up")->capture_default_str();
+  disk->add_option("--seed", full.seed, "draws how much is left")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   if (*kill) {
     return report("qgpu-crash kills --count " + std::to_string(kills.count) + " --seed " +
                       std::to_string(kills.seed) + " --cards " + kills.cards,
                   [&] { return runKills(kills); });
+  }
+  if (*disk) {
+    return report("qgpu-crash disk-full --rounds " + std::to_string(full.rounds) + " --seed " +
+                      std::to_string(full.seed),
+                  [&] { return runDiskFull(full); });
   }
   return kWrong;
 }
