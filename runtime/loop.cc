@@ -103,7 +103,8 @@ void EdgeSet::fire() {
   const int n = epoll_wait(epoll_, events, kEventsPerTurn, 0);
   firing_ = true;
   for (int i = 0; i < n; ++i) {
-    const auto found = watches_.find(events[i].data.u64);
+    const std::uint64_t id = events[i].data.u64;  // a copy: the struct is packed
+    const auto found = watches_.find(id);
     if (found != watches_.end()) (*found->second)(events[i].events);
   }
   firing_ = false;

@@ -108,13 +108,16 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
     const kj::ArrayPtr<const capnp::word> segments[] = {segment};
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(segments, 1), limits);
     const auto root = reader.getRoot<schema::Row>();
-    rightKind = holdsKind(root.which(), key.kind);
+    // Nothing is stored for a key that is gone, so a row that says so, as zeros do, is damaged.
+    rightKind = root.which() != schema::Row::ERASED && holdsKind(root.which(), key.kind);
     capnp::MallocMessageBuilder message(static_cast<kj::uint>(stored.words.size() + 8));
     message.setRoot(root);
     const auto built = message.getSegmentsForOutput();
     KJ_REQUIRE(built.size() == 1);
-    // The copy has sound pointers, yet each may be of another type than its field says.
-    static_cast<void>(message.getRoot<schema::Row>().asReader().toString());
+    // The copy has sound pointers, yet each may be of another type than its field says. A reader
+    // looks, since a builder would move a root that an older schema made smaller.
+    capnp::SegmentArrayMessageReader copied(built);
+    static_cast<void>(copied.getRoot<schema::Row>().toString());
     copy.words = Words(built[0].begin(), built[0].end());
   });
   if (failure != nullptr) return corrupt(key, "does not decode");

@@ -65,7 +65,10 @@ Given& at(Values& values, std::string_view name) {
   return values[static_cast<std::size_t>(flag - kFlags.begin())];
 }
 
-ExitNow refuse(const std::string& line) {
+// One line, whatever bytes a value has that is shown in it.
+ExitNow refuse(std::string line) {
+  const auto drivesTerminal = [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; };
+  std::replace_if(line.begin(), line.end(), drivesTerminal, '?');
   return ExitNow{static_cast<int>(ExitCode::Usage), "qgpu-manager: " + line + "\n"};
 }
 

@@ -155,6 +155,12 @@ TEST_F(OptionsTest, RefusesUnknownFlagsAndWords) {
   EXPECT_SAYS(refused({"--polcy=fs"}), "--help");
 }
 
+TEST_F(OptionsTest, ABadValueStaysOneLineWhateverItHolds) {
+  EXPECT_SAYS(refused({"--policy=a\nb\x1b[2Jc"}), "'a?b?[2Jc'");
+  EXPECT_SAYS(refused({"\n"}), "?");
+  EXPECT_SAYS(refused({file("(nodename = \"a\\nb\")")}), "'a?b'");
+}
+
 TEST_F(OptionsTest, PrintsHelpAndVersion) {
   const auto help = std::get<ExitNow>(parse({"--help"}));
   EXPECT_EQ(help.code, 0);

@@ -120,7 +120,7 @@ TEST_F(StoreTest, RefusesARowThatCouldNotBeReadBack) {
   EXPECT_EQ(store.add(wrongKind).error().code, ErrorCode::InvalidArgument);
   EXPECT_EQ(store.add(StoredRow{{RowKind::Task, 1}, {}}).error().code, ErrorCode::InvalidArgument);
   StoredRow huge = taskRow(1, "a");
-  huge.words.resize(kRowBytesMax / sizeof(capnp::word) + 1);
+  huge.words = Words(kRowBytesMax / sizeof(capnp::word) + 1);
   EXPECT_EQ(store.add(huge).error().code, ErrorCode::InvalidArgument);
 }
 
@@ -323,6 +323,28 @@ TEST(DecodeRow, D5_RefusesMessagesThatReachOutsideThemselves) {
   EXPECT_FALSE(decodeRow(row.key, {}).ok());
   EXPECT_FALSE(decodeRow({RowKind::Card, 1}, good).ok());
   EXPECT_FALSE(decodeRow({RowKind(9), 1}, good).ok());
+}
+
+TEST(DecodeRow, D6_ARootThatAnOlderSchemaMadeSmallerStaysWhole) {
+  // A struct of one word of data and no pointers; it says that it is a node's row.
+  const std::uint64_t words[] = {std::uint64_t{1} << 32, 1};
+  const auto bytes = std::as_bytes(std::span(words));
+  const auto decoded = decodeRow({RowKind::Node, 0}, bytes);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_TRUE(read(*decoded).isNode());
+  EXPECT_EQ(read(*decoded).getNode().getNextTask(), 0u);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), bytesOf(*decoded).begin()));
+}
+
+TEST(DecodeRow, D5_ARowOfZerosIsDamagedAndNotAnErasedKey) {
+  for (const std::size_t words : {1u, 2u, 512u}) {
+    const std::vector<std::byte> zeros(words * 8);
+    const auto decoded = decodeRow({RowKind::Task, 1}, zeros);
+    ASSERT_FALSE(decoded.ok());
+    EXPECT_EQ(decoded.error().code, ErrorCode::Corrupt);
+  }
+  const StoredRow erased = erasedTask(1);
+  EXPECT_FALSE(decodeRow(erased.key, bytesOf(erased)).ok());
 }
 
 TEST(DecodeRow, D5_SurvivesEveryChangeOfOneByte) {
