@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kFirstBackoffNs = 5 * kNsPerMs;
 constexpr std::uint64_t kMaxBackoffNs = 200 * kNsPerMs;
+constexpr std::uint64_t kMaxRefusedBackoffNs = 5'000 * kNsPerMs;  // it may be long, or for ever
 constexpr std::uint64_t kDefaultAttachTimeoutMs = 5'000;  // the default orphan grace
 constexpr int kWelcomeTimeoutMs = 1'000;
 constexpr int kLowestFd = 200;  // out of the way of programs that count their descriptors
@@ -255,26 +256,56 @@ bool connectionEnded(int timeoutMs) {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+// When the link thread asks a manager that it lost to take it back.
+struct Return {
+  std::uint64_t backoffNs = kFirstBackoffNs;
+  std::uint64_t nextNs = 0;  // no attempt before
+  bool refusalSaid = false;  // since it was attached the last time
+};
+
+void tryToReturn(Return& again) {
+  qgpu_welcome welcome{};
+  const Outcome outcome = attachOnce(true, welcome);
+  if (outcome == Outcome::kAttached) {
+    again = Return();
+    return;
+  }
+  const bool refused = outcome == Outcome::kRefused;
+  if (refused && !again.refusalSaid) {
+    say("the manager does not take this process back: %s; it runs on without turns and asks again",
+        welcome.reason);
+    again.refusalSaid = true;
+  }
+  const std::uint64_t most = refused ? kMaxRefusedBackoffNs : kMaxBackoffNs;
+  if (again.backoffNs > most) again.backoffNs = most;
+  again.nextNs = nowNs() + again.backoffNs;
+  again.backoffNs *= 2;
+}
+
+// How often the heartbeat is looked at.
+std::uint64_t linkTickNs() {
+  const std::uint64_t tick = loadRelaxed(session.gate->orphan_grace_ns) / 4;
+  if (tick < 10 * kNsPerMs) return 10 * kNsPerMs;
+  return tick > 250 * kNsPerMs ? 250 * kNsPerMs : tick;
+}
+
 void* linkThread(void*) {
   claimOwnerWord();
   shared(linkReady).store(1);
   futexWake(&linkReady, INT32_MAX);
-  std::uint64_t backoff = kFirstBackoffNs;
+  Return again;
   for (;;) {
-    std::uint64_t tick = loadRelaxed(session.gate->orphan_grace_ns) / 4 / kNsPerMs;
-    int tickMs = tick < 10 ? 10 : tick > 250 ? 250 : static_cast<int>(tick);
+    const std::uint64_t tick = linkTickNs(), now = nowNs();
     if (connection >= 0) {
-      if (connectionEnded(tickMs)) {
+      if (connectionEnded(static_cast<int>(tick / kNsPerMs))) {
         close(connection);
         connection = -1;
-        backoff = kFirstBackoffNs;
       }
+    } else if (now >= again.nextNs) {
+      tryToReturn(again);
     } else {
-      qgpu_welcome welcome{};
-      if (attachOnce(true, welcome) != Outcome::kAttached) {
-        sleepNs(backoff);
-        backoff = backoff * 2 > kMaxBackoffNs ? kMaxBackoffNs : backoff * 2;
-      }
+      const std::uint64_t left = again.nextNs - now;
+      sleepNs(left < tick ? left : tick);
     }
     watchHeartbeat();
     withdrawIfSignalWasTaken();

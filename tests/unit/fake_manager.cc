@@ -175,8 +175,12 @@ void FakeManager::welcome(int fd) {
   for (std::size_t i = 0; i < options_.devices.size(); ++i) reply.device[i] = options_.devices[i];
   strncpy(reply.platform, options_.platform.c_str(), QGPU_NAME_LEN - 1);
   strncpy(reply.model, options_.model.c_str(), QGPU_MODEL_LEN - 1);
-  reply.refused = options_.refusal.empty() ? 0 : 1;
-  strncpy(reply.reason, options_.refusal.c_str(), QGPU_REASON_LEN - 1);
+  {
+    std::lock_guard lock(mutex_);
+    reply.refused = options_.refusal.empty() ? 0 : 1;
+    strncpy(reply.reason, options_.refusal.c_str(), QGPU_REASON_LEN - 1);
+    if (reply.refused) refusals_.push_back(monotonicNs());
+  }
   int fds[3] = {gateReadFd_, reportFd_, doorbell_};
   alignas(cmsghdr) char out[CMSG_SPACE(sizeof fds)] = {};
   iovec answer{&reply, sizeof reply};
@@ -274,6 +278,16 @@ std::uint64_t FakeManager::rings() {
   std::uint64_t count = 0;
   if (read(doorbell_, &count, sizeof count) == sizeof count) rings_ += count;
   return rings_;
+}
+
+void FakeManager::refuse(const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  options_.refusal = reason;
+}
+
+std::vector<std::uint64_t> FakeManager::refusals() {
+  std::lock_guard lock(mutex_);
+  return refusals_;
 }
 
 qgpu_hello FakeManager::lastHello() {

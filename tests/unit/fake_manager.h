@@ -58,6 +58,8 @@ class FakeManager {
   // again. The report page stays, as its guests bring it back.
   void die();
   void restart(std::uint32_t gate);
+  // From the next hello on: why everybody is refused; empty: nobody is.
+  void refuse(const std::string& reason);
 
   qgpu_slot& slot(std::uint32_t index) { return report_->slot[index]; }
   std::uint64_t inFlight() const;  // over all slots, read after the gate was exchanged
@@ -67,6 +69,7 @@ class FakeManager {
   std::uint32_t driverThreads() const;
   std::uint32_t attaches() const { return attaches_.load(); }
   std::uint32_t reattaches() const { return reattaches_.load(); }
+  std::vector<std::uint64_t> refusals();  // when each was, by monotonicNs()
   // Rings so far; the doorbell is read here because no guest of a test is hostile.
   std::uint64_t rings();
   qgpu_hello lastHello();
@@ -93,6 +96,7 @@ class FakeManager {
   std::mutex mutex_;
   std::vector<Guest> guests_;
   qgpu_hello lastHello_{};
+  std::vector<std::uint64_t> refusals_;
   std::thread thread_;
 };
 

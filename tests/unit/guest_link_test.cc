@@ -105,6 +105,32 @@ TEST(GuestLink, AHeldLaunchGoesOnWithTheOpenPageOfANewManager) {
   EXPECT_EQ(manager.inFlight(), 0u);
 }
 
+// A manager that knows nothing of the task may never do: that is said once, and it is asked ever
+// less often.
+TEST(GuestLink, C9_ARefusedReturnIsSaidOnceAndTriedEverMoreSeldom) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  manager.die();
+  manager.refuse("no task has this token");
+  manager.restart(QGPU_GATE_OPEN);
+  ASSERT_TRUE(eventually([&] { return manager.refusals().size() >= 9; }));
+  EXPECT_EQ(guest.errors(), "qgpu: the manager does not take this process back: no task has this "
+                            "token; it runs on without turns and asks again\n");
+  const std::vector<std::uint64_t> at = manager.refusals();
+  EXPECT_GE(at[8] - at[7], 600'000'000u) << "5 ms, doubled each time, past the 200 ms of a silence";
+  EXPECT_EQ(guest.ask("launch 1"), "0");
+  EXPECT_EQ(guest.ask("finish"), "0");
+  manager.refuse("");
+  ASSERT_TRUE(eventually([&] { return manager.reattaches() == 1; }));
+  manager.die();   // a new story: the patience is as short as at first
+  const std::size_t before = at.size();
+  manager.refuse("no free slot");
+  manager.restart(QGPU_GATE_OPEN);
+  ASSERT_TRUE(eventually([&] { return manager.refusals().size() >= before + 3; }));
+  EXPECT_NE(guest.errors().find("no free slot"), std::string::npos);
+}
+
 // HAZARDS 23: a new incarnation counts its epochs from 1, so its page repeats words that the old
 // page had. Whether a word was rung for ends with its page.
 TEST(GuestLink, AGateWordOfANewManagerIsRungForEvenIfTheOldPageHadTheSame) {
