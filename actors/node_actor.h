@@ -9,9 +9,9 @@
 // the outbox, so that none is lost with a failed commit.
 //
 // Kept here: P1 to P6, P8, P9 (through the ledger), D2, D4 (storage out of order: changes are
-// refused, the rest goes on), A10 (no incarnation that a guest has met is used again), C2 (one
-// answer for each request), C5 (all queues bounded), C7 (what doors send is checked, every change
-// is audited).
+// refused, the rest goes on), D5 (tasks that live are taken into a new database), A10 (no
+// incarnation that a guest has met is used again), C2 (one answer for each request), C5 (all queues
+// bounded), C7 (what doors send is checked, every change is audited).
 
 #include <cstdint>
 #include <deque>
@@ -45,8 +45,11 @@ class NodeActor final : public Actor {
 
   // `rows`: what the store had at the start. Tasks in it are taken as they are, but for those
   // whose card is not there any more, which are given up. `cards`, `peers.cards`: same length.
+  // `survivors`: tasks that live while the store knows nothing of them. They are taken in the same
+  // way; their rows are committed with the node's first one, before anybody hears of them (D5).
   NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards,
-            TokenSource& tokens, const std::vector<StoredRow>& rows);
+            TokenSource& tokens, const std::vector<StoredRow>& rows,
+            const std::vector<StoredRow>& survivors = {});
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -83,6 +86,7 @@ class NodeActor final : public Actor {
   void load(const std::vector<StoredRow>& rows);
   void loadCard(schema::CardRow::Reader row);
   void loadTask(std::uint64_t id, schema::TaskRow::Reader row);
+  void takeOver(const std::vector<StoredRow>& survivors);
   void introduceAll(Turn& turn);
 
   // The machinery of changes (node_actor.cc).
@@ -107,6 +111,8 @@ class NodeActor final : public Actor {
   void persistNode(const Change& change, Turn& turn);
   void persistTask(std::uint64_t id, const Binding& binding, const Placement& placement,
                    Turn& turn);
+  void writeTaskRow(std::uint64_t id, const Binding& binding, const Placement& placement,
+                    schema::TaskRow::Builder row) const;
   void persistCard(std::size_t card, const Change& change, Turn& turn);
   void persistAudit(const Change& change, Turn& turn);
   void apply(Change& change, Turn& turn);
@@ -181,6 +187,7 @@ class NodeActor final : public Actor {
   std::uint64_t nextEvent_ = 1;
   std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told
   std::vector<std::uint64_t> lostTasks_;   // rows that are erased at the start
+  std::vector<std::uint64_t> takenOver_;   // rows that are written at the start
 
   std::optional<Change> inFlight_;
   std::uint64_t changeSerial_ = 0;

@@ -206,6 +206,9 @@ void NodeActor::persist(const Change& change, Turn& turn) {
       persistTask(change.task, newBinding(change, turn), change.placement, turn);
       break;
     case Change::Kind::End: {
+      for (const std::uint64_t task : takenOver_) {
+        persistTask(task, bindings_.at(task), *ledger_.placement(TaskId{task}), turn);
+      }
       Binding evicted = *find(change.task);
       evicted.evicting = true;
       persistTask(change.task, evicted, *ledger_.placement(TaskId{change.task}), turn);
@@ -234,16 +237,7 @@ void NodeActor::persistNode(const Change& change, Turn& turn) {
 void NodeActor::persistTask(std::uint64_t id, const Binding& binding, const Placement& placement,
                             Turn& turn) {
   turn.persist({RowKind::Task, id}, [&](schema::Row::Builder row) {
-    auto task = row.initTask();
-    task.setId(id);
-    writeSpec(binding.spec, task.initSpec());
-    task.setToken(binding.token);
-    auto cards = task.initCards(static_cast<unsigned>(placement.cards.size()));
-    for (unsigned i = 0; i < cards.size(); ++i) {
-      cards.set(i, cards_[placement.cards[i]].facts.id);
-    }
-    task.setBoundUnixMs(binding.boundUnixMs);
-    task.setEvicting(binding.evicting);
+    writeTaskRow(id, binding, placement, row.initTask());
   });
 }
 
@@ -252,6 +246,19 @@ void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) 
   const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
   const CardNow& now = cards_[card];
   turn.persist({RowKind::Card, now.facts.index}, [&](schema::Row::Builder row) {
+void NodeActor::writeTaskRow(std::uint64_t id, const Binding& binding, const Placement& placement,
+                             schema::TaskRow::Builder row) const {
+  row.setId(id);
+  writeSpec(binding.spec, row.initSpec());
+  row.setToken(binding.token);
+  auto cards = row.initCards(static_cast<unsigned>(placement.cards.size()));
+  for (unsigned i = 0; i < cards.size(); ++i) {
+    cards.set(i, cards_[placement.cards[i]].facts.id);
+  }
+  row.setBoundUnixMs(binding.boundUnixMs);
+  row.setEvicting(binding.evicting);
+}
+
     auto stored = row.initCard();
     stored.setId(now.facts.id);
     stored.setPolicy(word(isPolicy ? change.policy : ledger_.policy(card)));
@@ -307,6 +314,11 @@ void NodeActor::applyNode(Turn& turn) {
 // Every change may carry it, since each writes the node's row.
 void NodeActor::applyIncarnation(const Change& change, Turn& turn) {
   note("incarnation-raised", 0, "",
+  for (const std::uint64_t task : takenOver_) {
+    note("task-taken-over", task, cardIds(*ledger_.placement(TaskId{task})),
+         "it lives, and the database was new", turn);
+  }
+  takenOver_.clear();
        std::to_string(incarnation_) + " to " + std::to_string(change.incarnation) +
            ": a guest has met a later one than the store knew",
        turn);

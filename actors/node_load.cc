@@ -20,7 +20,8 @@ std::vector<LedgerCard> NodeActor::ledgerCards(const std::vector<CardFacts>& car
 }
 
 NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards,
-                     TokenSource& tokens, const std::vector<StoredRow>& rows)
+                     TokenSource& tokens, const std::vector<StoredRow>& rows,
+                     const std::vector<StoredRow>& survivors)
     : options_(std::move(options)),
       peers_(std::move(peers)),
       tokens_(tokens),
@@ -37,7 +38,9 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
   }
   load(rows);
 }
+  nextTask_ = options_.lastTask + 1;
 
+  takeOver(survivors);
 void NodeActor::load(const std::vector<StoredRow>& rows) {
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
@@ -116,6 +119,14 @@ void NodeActor::introduceAll(Turn& turn) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     const Policy policy = ledger_.policy(card);
     outbox_.put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
+void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
+  for (const StoredRow& stored : survivors) {
+    if (bindings_.contains(stored.key.id)) continue;   // the store knows better
+    loadTask(stored.key.id, readRow(stored).getTask());
+    if (bindings_.contains(stored.key.id)) takenOver_.push_back(stored.key.id);
+  }
+}
+
       envelope.initPolicyChosen().setPolicy(word(policy));
     });
   }

@@ -32,6 +32,7 @@ struct NodeOptions {
   // Of this manager, committed before any card hears of a task. It only grows: a guest that has met
   // a later one, because the store is an older copy, raises it (HAZARDS 23).
   std::uint32_t incarnation = 1;
+  std::uint64_t lastTask = 0;         // no task gets this number or one below it
   Policy policy = Policy::BestEffort; // of cards whose policy nobody chose live
   bool mixed = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4

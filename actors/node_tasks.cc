@@ -81,11 +81,13 @@ void NodeActor::tellKnown(ActorId to, std::uint64_t task, const Binding& binding
   std::vector<std::uint32_t> cards;
   for (const std::size_t card : placement->cards) cards.push_back(cards_[card].facts.index);
   const ActorId actor = peers_.tasks[binding.slot];
-  outbox_.put(to, [task, quota, cards, actor, token = binding.token,
-                   spec = binding.spec](schema::Envelope::Builder envelope) {
+  const bool forAttach = to == peers_.attach;
+  outbox_.put(to, [this, task, quota, cards, actor, forAttach, binding,
+                   placement = *placement](schema::Envelope::Builder envelope) {
+    const TaskSpec& spec = binding.spec;
     auto known = envelope.initTaskKnown();
     known.setTask(task);
-    known.setToken(token);
+    known.setToken(binding.token);
     known.setClass(word(spec.taskClass));
     known.setQuotaBytes(static_cast<std::uint64_t>(quota.value));
     auto list = known.initCards(static_cast<unsigned>(cards.size()));
@@ -99,6 +101,7 @@ void NodeActor::tellKnown(ActorId to, std::uint64_t task, const Binding& binding
 
 // --- facts ---
 
+    if (forAttach) writeTaskRow(task, binding, placement, known.initStored());
 void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
   const std::uint64_t task = fact.getTask();
   Binding* binding = find(task);

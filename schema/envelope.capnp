@@ -20,12 +20,14 @@
 #   attach -> task     processGone; task -> node taskFact(processes = 0)
 #   node: the row is erased
 #   node -> card left, node -> task and attach taskClosed(kill = true): nothing of it remains
-# After a restart the node tells every stored task in the same way. The attach server withholds
-# gateOpened of a non-online task until each process that its run dir lists has re-attached and
-# obeys its new gate page, is dead, or 500 ms have passed (HAZARDS 8).
+# After a restart the node tells every stored task in the same way; where the database is new, those
+# that the run dir says live (D5). The attach server withholds gateOpened of a non-online task until
+# each process that its run dir lists has re-attached and obeys its new gate page, is dead, or
+# 500 ms have passed (HAZARDS 8).
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
+using R = import "rows.capnp";
 using T = import "types.capnp";
 
 struct Envelope {
@@ -204,6 +206,7 @@ struct TaskKnown {
   ownerPid @6 :UInt32;
   ownerStart @7 :UInt64;
   actor @8 :UInt32;                     # ActorId of its task actor: processAttached, Gone, used
+  stored @9 :R.TaskRow;                 # to attach only: as committed, for the run dir (D5)
 }
 struct TaskClosed {
   task @0 :UInt64;

@@ -100,6 +100,7 @@ Status AttachServer::listen() {
   Status claimed = claimSocket();
   if (!claimed) return claimed;
   Status opened = list_.open(options_.runDir);
+  if (opened) opened = records_.open(options_.runDir);
   if (!opened) return opened;
   Fd socket = makeSocket();
   const sockaddr_un address = addressOf(path_);
@@ -249,6 +250,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
                      sameToken(hello.said.token, kept.token.data());
     if (its) hello.task = id;
   }
+  if (known.hasStored()) records_.write(known.getStored());
   port_.added(kept);
   if (known.getOwnerPid() != 0) watchOwner(kept, std::move(*owner));
   recoveryMoved();
@@ -256,12 +258,16 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
 
 void AttachServer::closed(schema::TaskClosed::Reader closed) {
   const auto found = tasks_.find(closed.getTask());
-  if (found == tasks_.end()) return;
+  if (found == tasks_.end()) {
+    if (closed.getKill()) records_.remove(closed.getTask());   // it never had pages
+    return;
+  }
   GuestTask& task = *found->second;
   port_.close(task);
-  if (!closed.getKill()) return;
-  if (task.processes.empty() && !expects(task.id)) return erase(task.id);
-  kill(task);
+  const bool deserted = task.processes.empty() && !expects(task.id);
+  if (closed.getKill() && deserted) return end(task.id);
+  records_.markEvicting(task.id);
+  if (closed.getKill()) kill(task);
 }
 
 void AttachServer::kill(GuestTask& task) {
@@ -286,9 +292,15 @@ void AttachServer::kill(GuestTask& task) {
 void AttachServer::eraseIfKilled(std::uint64_t id) {
   const auto found = tasks_.find(id);
   if (found == tasks_.end() || !found->second->killing) return;
-  if (found->second->processes.empty() && !expects(id)) erase(id);
+  if (found->second->processes.empty() && !expects(id)) end(id);
 }
 
+void AttachServer::end(std::uint64_t id) {
+  records_.remove(id);
+  erase(id);
+}
+
+// What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachServer::erase(std::uint64_t id) {
   GuestTask& task = *tasks_.at(id);
   loop_.cancel(task.killTimer);

@@ -8,7 +8,8 @@
 // driven before each process that the run dir lists reads its new gate page, is dead, or the
 // recovery time has passed (HAZARDS 8). A guest gets its page under an incarnation above all that
 // it has met: where the store was an older copy, it waits until the node has committed such a one
-// (A10, HAZARDS 23).
+// (A10, HAZARDS 23). Each task has a record in the run dir from the moment that its pages exist
+// until it has ended and its processes are dead, for a manager that finds no database (D5).
 
 #include <cstdint>
 #include <deque>
@@ -25,6 +26,7 @@
 #include "services/attach/attached_list.h"
 #include "services/attach/gate_port.h"
 #include "services/attach/guest_task.h"
+#include "services/attach/task_records.h"
 #include "services/cards/cards.h"
 
 namespace qgpu {
@@ -148,6 +150,7 @@ class AttachServer {
   void ownerGone(GuestTask& task);
   void kill(GuestTask& task);
   void eraseIfKilled(std::uint64_t task);
+  void end(std::uint64_t task);
   void erase(std::uint64_t task);
 
   Loop& loop_;
@@ -164,6 +167,7 @@ class AttachServer {
   Fd spare_;                          // given up to turn a connection away when out of others
   FdWatch listenWatch_;
   AttachedList list_;
+  TaskRecords records_;
   std::map<std::uint64_t, Hello> hellos_;
   std::set<std::uint64_t> silent_;    // of these, the ones that said nothing yet; oldest first
   std::uint64_t lastId_ = 0;

@@ -24,6 +24,7 @@
 #include "services/admin/admin_server.h"
 #include "services/admin/node_link.h"
 #include "services/attach/attach_port.h"
+#include "services/attach/survivors.h"
 #include "services/daemons/run_dir.h"
 #include "services/metrics/metrics_server.h"
 #include "services/rpc/rpc_server.h"
@@ -134,14 +135,42 @@ std::string guestLibrary() {
   return !error && std::filesystem::exists(path, error) ? path.string() : std::string();
 }
 
-std::uint32_t storedIncarnation(const std::vector<StoredRow>& rows) {
+// Of the last manager; nothing where the store has no node row, so was never written.
+std::optional<std::uint32_t> storedIncarnation(const std::vector<StoredRow>& rows) {
   for (const StoredRow& row : rows) {
     if (row.key.kind != RowKind::Node) continue;
     const auto words = kj::arrayPtr(row.words.data(), row.words.size());
     const auto read = capnp::readMessageUnchecked<schema::Row>(words.begin());
     if (read.isNode()) return read.getNode().getIncarnation();
   }
-  return 0;
+  return std::nullopt;
+}
+
+// What was found on disk before anything serves.
+struct Past {
+  std::vector<StoredRow> rows;
+  Survivors survivors;    // without tasks where the store knows them
+
+  static Result<Past> read(Store& store, const RunDir& dir, Log& log) {
+    auto rows = store.load();
+    if (!rows) return rows.error();
+    auto survivors = findSurvivors(dir.path());
+    if (!survivors) return survivors.error();
+    for (const std::string& why : survivors->unusable) log.warn("task-record", {{"why", why}});
+    if (storedIncarnation(*rows)) survivors->tasks.clear();
+    if (!survivors->tasks.empty()) {
+      log.warn("database-is-new", {{"tasks_taken_over", survivors->tasks.size()}});
+    }
+    return Past{std::move(*rows), std::move(*survivors)};
+  }
+};
+
+// A damaged database is never served; what lives does not depend on it.
+Error refused(Error store) {
+  if (store.code == ErrorCode::Corrupt) {
+    store.message += "; where it is away, the tasks that live are taken over";
+  }
+  return store;
 }
 
 CardFacts factsOf(const Card& card) {
@@ -227,8 +256,8 @@ struct Manager::Parts {
   std::optional<RpcServer> rpc;
   std::optional<MetricsServer> metrics;
 
-  void addActors(const ManagerOptions& options, const CardsFound& found,
-                 const std::vector<StoredRow>& rows, ActorId nodeId);
+  void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
+                 ActorId nodeId);
   void addDoors(const CardsFound& found, const ManagerOptions& options, UnixDoors local,
                 TcpDoors remote, ActorId nodeId);
   void openJournal(Store store);
@@ -249,12 +278,13 @@ void Manager::Parts::openJournal(Store store) {
 }
 
 void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& found,
-                               const std::vector<StoredRow>& rows, ActorId nodeId) {
+                               const Past& past, ActorId nodeId) {
   NodeOptions node_;
   node_.name = options.nodename;
   node_.version = QGPU_VERSION;
   node_.pid = static_cast<std::uint32_t>(::getpid());
-  node_.incarnation = storedIncarnation(rows) + 1;
+  node_.incarnation = storedIncarnation(past.rows).value_or(0) + 1;
+  node_.lastTask = past.survivors.lastTask;
   node_.arbiter = arbiterConfig(options);
   node_.policy = node_.arbiter.policy;
   node_.mixed = options.mixed;
@@ -284,7 +314,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   }
   const ActorId attachId = peers.attach;
   attach.emplace(cardActors, attachId, std::move(port));
-  node.emplace(std::move(node_), std::move(peers), std::move(facts), tokens, rows);
+  node.emplace(std::move(node_), std::move(peers), std::move(facts), tokens,
+               past.rows, past.survivors.tasks);
   mainActors.attach(nodeId, *node);
 }
 
@@ -337,16 +368,16 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   auto runDir = RunDir::claim(options.runDir);
   if (!runDir) return runDir.error();
   auto store = Store::open(options.dbfile);
-  if (!store) return store.error();
-  auto rows = store->load();
-  if (!rows) return rows.error();
+  if (!store) return refused(store.error());
+  auto past = Past::read(*store, *runDir, log);
+  if (!past) return past.error();
   auto local = UnixDoors::open(*runDir);
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), options, log);
   parts->openJournal(std::move(*store));
   const ActorId nodeId = parts->mainActors.reserve();
-  parts->addActors(options, cards, *rows, nodeId);
+  parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));

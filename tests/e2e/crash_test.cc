@@ -1,7 +1,11 @@
-// C9: the manager may die at any moment. Tenants run on, and a new one takes up where it was.
+// C9: the manager may die at any moment. Tenants run on, and a new one takes up where it was; also,
+// D5, where its database is gone.
 
 #include <gtest/gtest.h>
 #include <signal.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/harness.h"
 
@@ -59,6 +63,88 @@ TEST(Crash, A3_ARestartedManagerHoldsOfflineForOnlineAsBefore) {
   };
   ASSERT_TRUE(eventually([&] { return preempted(5); }));
   manager.kill();
+  manager.start();
+  EXPECT_TRUE(eventually([&] { return preempted(5); })) << "online no longer holds offline";
+  EXPECT_EQ(serve->wait().value_or(-1), 0) << serve->output();
+  EXPECT_EQ(batch->wait().value_or(-1), 0) << batch->output();
+}
+
+// D5: what is left when somebody deletes the database of a manager that is down.
+void loseDatabase(const Manager& manager) {
+  for (const char* end : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(manager.database() + end);
+  }
+}
+
+TEST(Crash, D5_WithItsDatabaseDeletedANewManagerTakesOverTheTasksThatLive) {
+  Manager manager({"--cards=opencl", "--max-tasks-per-card=8", "--policy=fs"});
+  auto a = manager.runTask(tenant("a", "30"));
+  auto b = manager.runTask(tenant("b", "60"));
+  ASSERT_TRUE(eventually([&] {
+    const Json first = manager.task("a");
+    const Json second = manager.task("b");
+    return !first.is_null() && !second.is_null() && first["launches"] > 5 && second["launches"] > 5;
+  }));
+  const std::map<std::string, Json> before = {{"a", manager.task("a")}, {"b", manager.task("b")}};
+
+  manager.kill();
+  loseDatabase(manager);
+  manager.start();
+  const std::int64_t back = monotonicNs();
+  EXPECT_TRUE(eventually([&] {
+    const Json first = manager.task("a");
+    const Json second = manager.task("b");
+    return !first.is_null() && !second.is_null() && first["turns"] > 0 && second["turns"] > 0;
+  }));
+  EXPECT_LE(monotonicNs() - back, 1'000'000'000) << "slices resume within a second";
+  for (const auto& [name, was] : before) {
+    const Json is = manager.task(name);
+    for (const char* key : {"id", "class", "card", "share_permille", "mem_bytes", "processes"}) {
+      EXPECT_EQ(is[key], was[key]) << name << ' ' << key;
+    }
+  }
+
+  auto c = manager.runTask({"--name", "c", "--core", "5", "--", binary("qgpu-work"), "--json",
+                            "--seconds", "0", "--kernel-ms", "1"});
+  ASSERT_TRUE(eventually([&] {
+    const Json third = manager.task("c");
+    return !third.is_null() && third["launches"] > 0;
+  }));
+  const auto id = manager.task("c")["id"].get<std::uint64_t>();
+  EXPECT_GT(id, before.at("a")["id"].get<std::uint64_t>());
+  EXPECT_GT(id, before.at("b")["id"].get<std::uint64_t>());
+  ASSERT_TRUE(manager.ask("evict " + before.at("b")["id"].dump())["ok"]);
+  EXPECT_TRUE(eventually([&] { return manager.task("b").is_null(); }));
+  EXPECT_NE(b->wait().value_or(0), 0) << "it was ended";
+  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
+  ASSERT_TRUE(manager.ask("evict " + std::to_string(id))["ok"]);
+  EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
+}
+
+TEST(Crash, D5_ADamagedDatabaseIsRefusedAndTheTasksGoOnOnceItIsMovedAway) {
+  Manager manager({"--cards=opencl", "--mixed", "--max-tasks-per-card=8"});
+  auto batch = manager.runTask({"--name", "batch", "--class", "offline", "--core", "50", "--",
+                                binary("qgpu-work"), "--json", "--seconds", "9", "--kernel-ms",
+                                "100"});
+  auto serve = manager.runTask({"--name", "serve", "--class", "online", "--", binary("qgpu-work"),
+                                "--json", "--seconds", "9", "--mode", "bursts", "--kernel-ms",
+                                "1"});
+  const auto preempted = [&](std::int64_t least) {
+    return manager.cards()[0]["preempt_us"]["n"].get<std::int64_t>() >= least;
+  };
+  ASSERT_TRUE(eventually([&] { return preempted(5); }));
+  manager.kill();
+  loseDatabase(manager);
+  std::ofstream(manager.database()) << std::string(8192, 'x');
+  const Finished refused = run({binary("qgpu-manager"), "--run-dir=" + manager.runDir(),
+                                "--dbfile=" + manager.database(), "--http=127.0.0.1:0",
+                                "--cards=opencl", "--mixed", "--max-tasks-per-card=8"});
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_NE(refused.output.find("the tasks that live are taken over"), std::string::npos)
+      << refused.output;
+  EXPECT_TRUE(serve->alive());
+  EXPECT_TRUE(batch->alive());
+  loseDatabase(manager);
   manager.start();
   EXPECT_TRUE(eventually([&] { return preempted(5); })) << "online no longer holds offline";
   EXPECT_EQ(serve->wait().value_or(-1), 0) << serve->output();

@@ -84,12 +84,13 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   nodeOptions.name = "here";
   nodeOptions.version = "1";
   nodeOptions.incarnation = options.incarnation;
+  nodeOptions.lastTask = options.lastTask;
   nodeOptions.policy = options.policy;
   nodeOptions.mixed = options.mixed;
   nodeOptions.maxTasksPerCard = options.tasksMax;
   nodeOptions.attachSocket = "/run/qgpu/attach.sock";
   node = std::make_unique<NodeActor>(nodeOptions, NodePeers{attachId, cardIds, taskIds}, facts,
-                                     tokens, options.rows);
+                                     tokens, options.rows, options.survivors);
   fixture.attach(nodeId, *node);
 }
 

@@ -57,6 +57,8 @@ struct WorldOptions {
   std::uint32_t incarnation = 1;
   std::uint64_t seed = 1;
   std::vector<StoredRow> rows;
+  std::vector<StoredRow> survivors;
+  std::uint64_t lastTask = 0;
 };
 
 class World {

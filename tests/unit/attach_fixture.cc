@@ -178,6 +178,9 @@ void AttachTest::tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes q
     known.setOwnerPid(ownerPid);
     known.setOwnerStart(ownerStart);
     known.setActor(static_cast<std::uint32_t>(machine_->task));
+    auto stored = known.initStored();
+    stored.setId(id);
+    stored.setToken(tokenOf(id));
   });
 }
 

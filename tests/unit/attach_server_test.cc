@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "services/attach/process.h"
+#include "services/attach/task_records.h"
 #include "tests/unit/attach_fixture.h"
 
 namespace qgpu {
@@ -350,6 +351,43 @@ TEST_F(AttachServerTest, AnExpectedProcessThatIgnoresSigtermIsKilledThoughTheAtt
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 1; }));
   ASSERT_TRUE(until([&] { return listed() == 0; }));
   EXPECT_EQ(stubborn.wait(), -SIGKILL);
+}
+
+// --- D5: what is left for a manager that finds no database ---
+
+TEST_F(AttachServerTest, D5_ATaskHasARecordUntilItHasEndedAndItsProcessesAreDead) {
+  TaskRecords records;
+  ASSERT_TRUE(records.open(folder()).ok());
+  using Numbers = std::vector<std::uint64_t>;
+  start();
+  bind(7);
+  bind(8);
+  EXPECT_EQ(records.list(), (Numbers{7, 8})) << "before any process of it";
+  const auto process = holder(7, 300);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  close(8, true);
+  ASSERT_TRUE(until([&] { return records.list() == Numbers{7}; }));
+  start();
+  EXPECT_EQ(records.list(), Numbers{7}) << "a manager that stops leaves it to the next one";
+  bind(7);
+  close(7, true);
+  ASSERT_TRUE(until([&] { return listed() == 0; })) << "its process is killed, though it was away";
+  ASSERT_TRUE(until([&] { return records.list().empty(); }));
+}
+
+TEST_F(AttachServerTest, D5_TheRecordOfATaskThatEndsSaysSo) {
+  TaskRecords records;
+  ASSERT_TRUE(records.open(folder()).ok());
+  start();
+  bind(7);
+  const auto process = holder(7, 300);
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  close(7, false);
+  ASSERT_TRUE(until([&] {
+    const Result<StoredRow> row = records.read(7);
+    return row.ok() &&
+           capnp::readMessageUnchecked<schema::Row>(row->words.data()).getTask().getEvicting();
+  }));
 }
 
 // --- HAZARDS 8: a new incarnation ---

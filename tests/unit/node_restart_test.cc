@@ -195,6 +195,139 @@ TEST(NodeRestart, StopsNobodyBecauseTheRulesChanged) {
   EXPECT_EQ(next.order(World::bind(World::spec(Online, 1, 0))), "infeasible");
 }
 
+// --- D5: the database is gone, tasks live ---
+
+// What the run dir has of the tasks: their rows.
+std::vector<StoredRow> recordsOf(World& world) {
+  std::vector<StoredRow> rows;
+  for (const StoredRow& row : world.rows()) {
+    if (row.key.kind == RowKind::Task) rows.push_back(row);
+  }
+  return rows;
+}
+
+schema::TaskRow::Reader taskOf(const StoredRow& row) {
+  return capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
+}
+
+std::string words(schema::TaskRow::Reader row) { return row.toString().flatten().cStr(); }
+
+// A manager on a new database, whose run dir has these tasks.
+WorldOptions rebuilt(World& world) {
+  WorldOptions options;
+  options.survivors = recordsOf(world);
+  for (const StoredRow& row : options.survivors) {
+    options.lastTask = std::max(options.lastTask, row.key.id);
+  }
+  return options;
+}
+
+TEST(NodeRestart, D5_TheAttachServerIsToldTheRowAsItIsStored) {
+  World world;
+  world.start();
+  const std::uint64_t task = world.bound(World::spec(Offline, 2, 40, "sim-0"));
+  const auto known = heard(world.attach.heard, Which::TASK_KNOWN);
+  ASSERT_EQ(known.size(), 1u);
+  const StoredRow stored = recordsOf(world).at(0);
+  const auto row = taskOf(stored);
+  EXPECT_EQ(row.getId(), task);
+  EXPECT_EQ(words(known[0].getTaskKnown().getStored()), words(row));
+}
+
+TEST(NodeRestart, D5_ANewDatabaseIsRebuiltFromTheTasksThatLive) {
+  World world;
+  world.start();
+  TaskSpec spec = World::spec(Online, 2, 0, "sim-0");
+  spec.ownerUid = 1000;
+  spec.requestId = "again";
+  const std::uint64_t first = world.bound(spec);
+  world.bound(World::spec(Offline, 1, 40, "sim-0"));
+  world.bound(World::spec(Ordinary, 0, 100, "sim-1"));
+  const std::vector<StoredRow> before = recordsOf(world);
+
+  World next(rebuilt(world));
+  EXPECT_EQ(next.node->ledger().digest(), world.node->ledger().digest());
+  next.fixture.journal().holdCommits();
+  next.start();
+  EXPECT_EQ(next.attach.heard.size(), 0u) << "nobody hears of what is not durable (D2)";
+  next.fixture.journal().commitAutomatically();
+  next.fixture.journal().commitNext();
+  next.run();
+  const std::vector<StoredRow> after = recordsOf(next);
+  ASSERT_EQ(after.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(after[i].key, before[i].key);
+    EXPECT_EQ(words(taskOf(after[i])), words(taskOf(before[i])));
+  }
+  EXPECT_EQ(next.attach.heard.count(Which::TASK_KNOWN), 3u);
+  EXPECT_EQ(heard(next.cards[0]->heard, Which::JOINED).size(), 2u);
+  EXPECT_EQ(next.bound(spec), first) << "a request is remembered with its task (P6)";
+
+  World third(restarted(next));
+  EXPECT_EQ(third.node->ledger().digest(), world.node->ledger().digest());
+}
+
+TEST(NodeRestart, D5_ItSaysWhomItTookOver) {
+  World world;
+  world.start();
+  const std::uint64_t task = world.bound(World::spec(Ordinary, 1, 10));
+  World next(rebuilt(world));
+  next.start();
+  std::vector<std::uint64_t> told;
+  const auto story = next.reply(next.ask([](schema::Request::Builder r) { r.setEvents(0); }));
+  for (const auto event : story.getEvents()) {
+    if (text(event.getKind()) == "task-taken-over") told.push_back(event.getTask());
+  }
+  EXPECT_EQ(told, std::vector<std::uint64_t>{task});
+}
+
+TEST(NodeRestart, D5_NumbersOfLivingTasksAreNotGivenOutAgain) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 1, 10));
+  WorldOptions options = rebuilt(world);
+  options.lastTask = 9;   // its processes are dying, it has no row
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.bound(World::spec(Ordinary, 1, 10)), 10u);
+  WorldOptions older = restarted(world);   // the store is an older copy
+  older.lastTask = 20;
+  World last(older);
+  last.start();
+  EXPECT_EQ(last.bound(World::spec(Ordinary, 1, 10)), 21u);
+}
+
+TEST(NodeRestart, D5_AnEvictionGoesOnAndATaskWithoutItsCardIsGivenUp) {
+  World world;
+  world.start();
+  const std::uint64_t evicted = world.bound(World::spec(Ordinary, 1, 10, "sim-0"));
+  world.bound(World::spec(Ordinary, 1, 10, "sim-1"));
+  world.attached(evicted);
+  world.order([evicted](schema::Request::Builder r) { r.setEvict(evicted); });
+  WorldOptions options = rebuilt(world);
+  options.cards = 1;
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->tasks(), 1u);
+  EXPECT_EQ(next.attach.heard.count(Which::TASK_CLOSED), 1u);
+  next.fixture.advance(seconds(6));
+  EXPECT_EQ(next.taskRows(), 0u);
+}
+
+TEST(NodeRestart, D5_AFailedFirstCommitIsTriedAgainWithAllOfThem) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 1, 10));
+  World next(rebuilt(world));
+  next.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  next.start();
+  EXPECT_EQ(next.attach.heard.count(Which::TASK_KNOWN), 0u);
+  next.fixture.journal().commitAutomatically();
+  next.fixture.advance(seconds(1));
+  EXPECT_EQ(next.attach.heard.count(Which::TASK_KNOWN), 1u);
+  EXPECT_EQ(next.taskRows(), 1u);
+}
+
 TEST(NodeRestart, StartsOnceStorageTakesItsRow) {
   World world;
   world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
