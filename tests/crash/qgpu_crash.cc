@@ -10,6 +10,7 @@
 
 #include "tests/crash/disk_full.h"
 #include "tests/crash/kills.h"
+#include "tests/crash/syscalls.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -44,6 +45,9 @@ int main(int argc, char** argv) {
   CLI::App* disk = app.add_subcommand("disk-full", "the database on a small disk that fills up");
   disk->add_option("--rounds", full.rounds, "how often it fills up")->capture_default_str();
   disk->add_option("--seed", full.seed, "draws how much is left")->capture_default_str();
+  SyscallOptions calls;
+  CLI::App* syscalls = app.add_subcommand("syscalls", "system calls that fail, one row for each");
+  syscalls->add_option("--only", calls.only, "rows whose name contains this");
   CLI11_PARSE(app, argc, argv);
 
   if (*kill) {
@@ -55,6 +59,10 @@ int main(int argc, char** argv) {
     return report("qgpu-crash disk-full --rounds " + std::to_string(full.rounds) + " --seed " +
                       std::to_string(full.seed),
                   [&] { return runDiskFull(full); });
+  }
+  if (*syscalls) {
+    return report("qgpu-crash syscalls --only '" + calls.only + "'",
+                  [&] { return runSyscalls(calls); });
   }
   return kWrong;
 }
