@@ -201,14 +201,14 @@ void NodeActor::persist(const Change& change, Turn& turn) {
       for (const std::uint64_t task : lostTasks_) {
         turn.persist({RowKind::Task, task}, [](schema::Row::Builder row) { row.setErased(); });
       }
+      for (const std::uint64_t task : takenOver_) {
+        persistTask(task, bindings_.at(task), *ledger_.placement(TaskId{task}), turn);
+      }
       break;
     case Change::Kind::Bind:
       persistTask(change.task, newBinding(change, turn), change.placement, turn);
       break;
     case Change::Kind::End: {
-      for (const std::uint64_t task : takenOver_) {
-        persistTask(task, bindings_.at(task), *ledger_.placement(TaskId{task}), turn);
-      }
       Binding evicted = *find(change.task);
       evicted.evicting = true;
       persistTask(change.task, evicted, *ledger_.placement(TaskId{change.task}), turn);
@@ -241,11 +241,6 @@ void NodeActor::persistTask(std::uint64_t id, const Binding& binding, const Plac
   });
 }
 
-void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) {
-  const bool isPolicy = change.kind == Change::Kind::Policy;
-  const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
-  const CardNow& now = cards_[card];
-  turn.persist({RowKind::Card, now.facts.index}, [&](schema::Row::Builder row) {
 void NodeActor::writeTaskRow(std::uint64_t id, const Binding& binding, const Placement& placement,
                              schema::TaskRow::Builder row) const {
   row.setId(id);
@@ -259,6 +254,11 @@ void NodeActor::writeTaskRow(std::uint64_t id, const Binding& binding, const Pla
   row.setEvicting(binding.evicting);
 }
 
+void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) {
+  const bool isPolicy = change.kind == Change::Kind::Policy;
+  const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
+  const CardNow& now = cards_[card];
+  turn.persist({RowKind::Card, now.facts.index}, [&](schema::Row::Builder row) {
     auto stored = row.initCard();
     stored.setId(now.facts.id);
     stored.setPolicy(word(isPolicy ? change.policy : ledger_.policy(card)));
@@ -308,17 +308,17 @@ void NodeActor::applyNode(Turn& turn) {
     note("task-lost", task, "", "its card is not on this node any more", turn);
   }
   lostTasks_.clear();
+  for (const std::uint64_t task : takenOver_) {
+    note("task-taken-over", task, cardIds(*ledger_.placement(TaskId{task})),
+         "it lives, and the database was new", turn);
+  }
+  takenOver_.clear();
   introduceAll(turn);
 }
 
 // Every change may carry it, since each writes the node's row.
 void NodeActor::applyIncarnation(const Change& change, Turn& turn) {
   note("incarnation-raised", 0, "",
-  for (const std::uint64_t task : takenOver_) {
-    note("task-taken-over", task, cardIds(*ledger_.placement(TaskId{task})),
-         "it lives, and the database was new", turn);
-  }
-  takenOver_.clear();
        std::to_string(incarnation_) + " to " + std::to_string(change.incarnation) +
            ": a guest has met a later one than the store knew",
        turn);

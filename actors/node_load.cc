@@ -36,11 +36,11 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
   for (std::size_t slot = peers_.tasks.size(); slot > 0; --slot) {
     freeSlots_.push_back(static_cast<std::uint32_t>(slot - 1));
   }
-  load(rows);
-}
   nextTask_ = options_.lastTask + 1;
-
+  load(rows);
   takeOver(survivors);
+}
+
 void NodeActor::load(const std::vector<StoredRow>& rows) {
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
@@ -115,10 +115,6 @@ void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
   bindings_.emplace(id, std::move(binding));
 }
 
-void NodeActor::introduceAll(Turn& turn) {
-  for (std::size_t card = 0; card < cards_.size(); ++card) {
-    const Policy policy = ledger_.policy(card);
-    outbox_.put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
 void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
   for (const StoredRow& stored : survivors) {
     if (bindings_.contains(stored.key.id)) continue;   // the store knows better
@@ -127,6 +123,10 @@ void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
   }
 }
 
+void NodeActor::introduceAll(Turn& turn) {
+  for (std::size_t card = 0; card < cards_.size(); ++card) {
+    const Policy policy = ledger_.policy(card);
+    outbox_.put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
       envelope.initPolicyChosen().setPolicy(word(policy));
     });
   }

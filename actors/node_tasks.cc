@@ -96,12 +96,12 @@ void NodeActor::tellKnown(ActorId to, std::uint64_t task, const Binding& binding
     known.setOwnerPid(spec.ownerPid);
     known.setOwnerStart(spec.ownerStart);
     known.setActor(static_cast<std::uint32_t>(actor));
+    if (forAttach) writeTaskRow(task, binding, placement, known.initStored());
   });
 }
 
 // --- facts ---
 
-    if (forAttach) writeTaskRow(task, binding, placement, known.initStored());
 void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
   const std::uint64_t task = fact.getTask();
   Binding* binding = find(task);
