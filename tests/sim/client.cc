@@ -47,6 +47,12 @@ std::string Client::waitsFor() const {
   return text;
 }
 
+void Client::look() {
+  ask({}, [](auto request) { request.setCards(); });
+  ask({}, [](auto request) { request.setTasks(); });
+  ask({}, [](auto request) { request.setInfo(); });
+}
+
 // --- what it does ---
 
 void Client::act() {

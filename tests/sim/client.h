@@ -38,6 +38,8 @@ class Client final : public Actor {
   void calm() { calm_ = true; }
   // ... and all tasks as well.
   void endAll() { calm_ = true, ending_ = true; }
+  // Asks for all reports once, so that who checks views has something to compare.
+  void look();
   // Everything that was asked is answered.
   bool satisfied() const { return asked_.empty(); }
   bool hasTasks() const { return !jobs_.empty(); }

@@ -45,6 +45,9 @@ struct Boot {
   Nanos settleMax{0};
   std::int64_t settleFactor = 0;
   std::vector<StoredRow> rows;     // what the store gave it
+  std::vector<StoredRow> rowsAgain;   // ... and when it was read a second time (D3)
+  bool databaseLost = false;       // its files were deleted before this life
+  std::vector<StoredRow> survivors;   // tasks that it takes over since the store is new (D5)
 };
 
 enum class Ending : std::uint8_t { Crash, PowerLoss, Stop };
