@@ -1,0 +1,86 @@
+#!/bin/sh
+# The long run: every proof of tests/ in parts that can be stopped and continued. Each chunk that
+# passed is a line of BUILD/soak/ledger.tsv under the digest of the sources that it ran with, so
+# that it does not run again until these change; the table counts what ran with today's sources.
+#
+#   soak.sh ROOT BUILD FUZZ_BUILD [PART...]     parts: seeds planted power kills starve fuzz load
+set -eu
+
+root=$1 build=$2 fuzz=$3
+shift 3
+parts=${*:-seeds planted power kills starve fuzz load}
+mkdir -p "$build/soak"
+ledger=$build/soak/ledger.tsv
+touch "$ledger"
+cd "$root"
+
+# What the sources are: the parts of the tree that any proof depends on, committed or not.
+sources=$(git ls-files -z actors runtime schema services store tests CMakeLists.txt |
+  xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-12)
+
+# chunk PART NAME COMMAND...: runs once. The last line that the command prints is kept.
+chunk() {
+  part=$1 name=$2
+  shift 2
+  if awk -F '\t' -v s="$sources" -v p="$part" -v n="$name" \
+      '$1 == s && $2 == p && $3 == n && $4 == "good" { found = 1 } END { exit !found }' "$ledger"
+  then
+    return 0
+  fi
+  out=$build/soak/$part-$(echo "$name" | tr -c 'A-Za-z0-9\n' '_').log
+  began=$(date +%s)
+  echo "soak: $part $name"
+  verdict=good
+  "$@" >"$out" 2>&1 || verdict=bad
+  seconds=$(($(date +%s) - began))
+  last=$(tail -n 1 "$out" | tr '\t' ' ')
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$sources" "$part" "$name" "$verdict" "$seconds" \
+    "$(date -u +%Y-%m-%dT%H:%MZ)" "$last" >>"$ledger"
+  [ "$verdict" = good ] || { tail -n 20 "$out"; echo "soak: $part $name is bad, see $out"; }
+}
+
+bin=$build/bin
+for part in $parts; do
+  case $part in
+    seeds)
+      from=1
+      while [ "$from" -le "${SOAK_SEEDS:-100000}" ]; do
+        to=$((from + 4999))
+        chunk seeds "$from..$to" "$bin/qgpu-sim" --seeds "$from..$to" --marks --quiet
+        from=$((to + 1))
+      done ;;
+    planted) chunk planted all "$bin/qgpu-sim" --bugs --quiet ;;
+    power) chunk power 20000 "$bin/qgpu-sim" --power-loss 20000 ;;
+    kills)
+      n=1
+      while [ "$n" -le "$((${SOAK_KILLS:-5000} / 500))" ]; do
+        chunk kills "$n" "$bin/qgpu-crash" kills --count 500 --seed "$n"
+        n=$((n + 1))
+      done ;;
+    starve)
+      chunk starve disk-full "$bin/qgpu-crash" disk-full
+      chunk starve syscalls "$bin/qgpu-crash" syscalls ;;
+    fuzz)
+      for target in message rpc admin config row page attach; do
+        chunk fuzz "$target" sh tests/fuzz/run.sh "$fuzz" "${SOAK_FUZZ_SECONDS:-1200}" "$target"
+      done ;;
+    load) chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" ;;
+    *)
+      echo "soak: no part '$part': seeds planted power kills starve fuzz load" >&2
+      exit 2 ;;
+  esac
+done
+
+echo
+awk -F '\t' -v s="$sources" '
+  $1 == s { newest[$2 "\t" $3] = $4; time[$2 "\t" $3] = $5; line[$2 "\t" $3] = $7 }
+  END {
+    printf "%-8s %-16s %-5s %7s  %s\n", "part", "chunk", "is", "seconds", "figures"
+    for (key in newest) {
+      split(key, k, "\t")
+      printf "%-8s %-16s %-5s %7d  %s\n", k[1], k[2], newest[key], time[key], line[key] | "sort -V"
+      bad += newest[key] != "good"
+    }
+    close("sort -V")
+    exit bad != 0
+  }' "$ledger"
