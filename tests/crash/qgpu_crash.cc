@@ -10,6 +10,7 @@
 
 #include "tests/crash/disk_full.h"
 #include "tests/crash/kills.h"
+#include "tests/crash/load.h"
 #include "tests/crash/syscalls.h"
 #include "tests/crash/violation.h"
 
@@ -48,6 +49,14 @@ int main(int argc, char** argv) {
   SyscallOptions calls;
   CLI::App* syscalls = app.add_subcommand("syscalls", "system calls that fail, one row for each");
   syscalls->add_option("--only", calls.only, "rows whose name contains this");
+  LoadOptions load;
+  CLI::App* watch = app.add_subcommand("load", "many tenants for a long time: nothing may grow");
+  watch->add_option("--minutes", load.minutes, "how long")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1'000'000.0));
+  watch->add_option("--samples", load.samples, "file of JSON lines to append to");
+  watch->add_option("--cards", load.cards, "imaginary cards")->check(CLI::Range(2, 64));
+  watch->add_option("--per-card", load.perCard, "tenants on each")->check(CLI::Range(2, 16));
   CLI11_PARSE(app, argc, argv);
 
   if (*kill) {
@@ -63,6 +72,10 @@ int main(int argc, char** argv) {
   if (*syscalls) {
     return report("qgpu-crash syscalls --only '" + calls.only + "'",
                   [&] { return runSyscalls(calls); });
+  }
+  if (*watch) {
+    return report("qgpu-crash load --minutes " + std::to_string(load.minutes),
+                  [&] { return runLoad(load); });
   }
   return kWrong;
 }
