@@ -149,8 +149,13 @@ void Tenants::awaitProgress(milliseconds within) {
     return waiting.empty();
   };
   if (e2e::eventually(allMoved, within)) return;
+  const Json tasks = daemon_.ask("tasks")["tasks"];
+  Json its;
+  for (const Json& task : tasks) {
+    if (task["name"] == waiting) its = task;
+  }
   throw Violation("tenant " + waiting + " launches nothing under a manager that has served for " +
-                  std::to_string(within.count()) + " ms; tasks: " + daemon_.ask("tasks").dump());
+                  std::to_string(within.count()) + " ms: " + its.dump());
 }
 
 void Tenants::checkToken(std::size_t which) {
