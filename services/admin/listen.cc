@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "services/admin/words.h"
+#include "services/attach/socket_file.h"
 
 namespace qgpu {
 namespace {
@@ -23,30 +23,6 @@ std::string why(int error) { return std::strerror(error); }
 
 int newSocket(int family) {
   return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
-// Removes a socket file that nobody listens on. Fails where somebody does, or on anything else.
-Status removeStale(const std::string& path, const sockaddr_un& address) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return ok();
-    return fail(ErrorCode::Unavailable, path + ": " + why(errno));
-  }
-  if (!S_ISSOCK(info.st_mode)) {
-    return fail(ErrorCode::AlreadyExists,
-                path + " exists and is no socket: move it away or choose another --run-dir");
-  }
-  const kj::AutoCloseFd probe(newSocket(AF_UNIX));
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-      errno == EAGAIN) {  // EAGAIN: its backlog is full, so it lives
-    return fail(ErrorCode::AlreadyExists,
-                "another daemon listens on " + path + ": stop it or choose another --run-dir");
-  }
-  if (errno != ECONNREFUSED) return fail(ErrorCode::Unavailable, path + ": " + why(errno));
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    return fail(ErrorCode::Unavailable, "can't remove the stale " + path + ": " + why(errno));
-  }
-  return ok();
 }
 
 struct TcpAddress {
@@ -94,20 +70,15 @@ Result<TcpAddress> parseTcp(const std::string& text) {
 }  // namespace
 
 Result<UnixListener> UnixListener::open(const std::string& path, mode_t mode) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return fail(ErrorCode::InvalidArgument,
-                "\"" + path + "\" is no socket path: 1 to " +
-                    std::to_string(sizeof address.sun_path - 1) + " characters; shorten --run-dir");
-  }
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (Status clear = removeStale(path, address); !clear) return clear.error();
+  const Result<sockaddr_un> address = socketAddress(path);
+  if (!address) return address.error();
+  if (Status clear = clearSocketFile(path, SOCK_STREAM); !clear) return clear.error();
 
   const int raw = newSocket(AF_UNIX);
   if (raw < 0) return fail(ErrorCode::Unavailable, "no socket for " + path + ": " + why(errno));
   kj::AutoCloseFd fd(raw);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  const auto* name = reinterpret_cast<const sockaddr*>(&*address);
+  if (::bind(fd.get(), name, sizeof *address) != 0) {
     return fail(errno == EADDRINUSE ? ErrorCode::AlreadyExists : ErrorCode::Unavailable,
                 "can't listen on " + path + ": " + why(errno));
   }

@@ -4,28 +4,17 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "services/attach/socket_file.h"
 
 namespace qgpu {
 namespace {
 
 constexpr int kBacklog = 128;
-
-sockaddr_un addressOf(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), std::min(path.size(), sizeof address.sun_path - 1));
-  return address;
-}
-
-Fd makeSocket() {
-  return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
 
 qgpu_class classOf(schema::TaskClass taskClass) {
   switch (taskClass) {
@@ -75,37 +64,17 @@ AttachServer::~AttachServer() {
 
 // --- listening ---
 
-Status AttachServer::claimSocket() {
-  struct stat found{};
-  if (path_.size() >= sizeof(sockaddr_un::sun_path)) {
-    return fail(ErrorCode::InvalidArgument, path_ + ": longer than a socket's path may be (107)");
-  }
-  if (::lstat(path_.c_str(), &found) != 0) return ok();
-  if (!S_ISSOCK(found.st_mode)) {
-    return fail(ErrorCode::AlreadyExists, path_ + " is not a socket; move it away");
-  }
-  const Fd probe = makeSocket();
-  const sockaddr_un address = addressOf(path_);
-  const int rc = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                           sizeof address);
-  if (rc != 0 && (errno == ECONNREFUSED || errno == ENOENT)) {
-    ::unlink(path_.c_str());   // left by a daemon that is gone
-    return ok();
-  }
-  return fail(ErrorCode::AlreadyExists,
-              path_ + ": another qgpu-manager serves it; stop it or choose another --run-dir");
-}
-
 Status AttachServer::listen() {
-  Status claimed = claimSocket();
+  const Result<sockaddr_un> address = socketAddress(path_);
+  if (!address) return address.error();
+  Status claimed = clearSocketFile(path_, SOCK_SEQPACKET);
   if (!claimed) return claimed;
   Status opened = list_.open(options_.runDir);
   if (opened) opened = records_.open(options_.runDir);
   if (!opened) return opened;
-  Fd socket = makeSocket();
-  const sockaddr_un address = addressOf(path_);
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       ::chmod(path_.c_str(), 0666) != 0 || ::listen(socket.get(), kBacklog) != 0) {
     return fail(ErrorCode::Unavailable, path_ + ": " + std::strerror(errno));
   }

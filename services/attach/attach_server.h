@@ -111,7 +111,6 @@ class AttachServer {
     Fd pidfd;
   };
 
-  Status claimSocket();
   Status readAttachedList();
   void acceptSome();
   void acceptWithoutDescriptors();
