@@ -151,6 +151,44 @@ TEST(Crash, D5_ADamagedDatabaseIsRefusedAndTheTasksGoOnOnceItIsMovedAway) {
   EXPECT_EQ(batch->wait().value_or(-1), 0) << batch->output();
 }
 
+TEST(Crash, D5_AnOlderCopyIsTheTruthAndItsNewTasksNeverMeetTheNumbersOfOldOnes) {
+  Manager manager({"--cards=opencl", "--max-tasks-per-card=8"});
+  manager.stop();
+  const std::string copy = manager.database() + ".copy";
+  std::filesystem::copy_file(manager.database(), copy);
+  manager.start();
+  auto a = manager.runTask({"--name", "a", "--core", "30", "--", binary("qgpu-work"), "--json",
+                            "--seconds", "14", "--verify", "--kernel-ms", "5"});
+  const auto launches = [&](const std::string& name) {
+    const Json task = manager.task(name);
+    return task.is_null() ? 0 : task["launches"].get<int>();
+  };
+  ASSERT_TRUE(eventually([&] { return launches("a") > 5; }));
+  const Json before = manager.task("a");
+
+  manager.kill();
+  loseDatabase(manager);
+  std::filesystem::copy_file(copy, manager.database());
+  manager.start();
+  EXPECT_TRUE(manager.tasks().empty());
+  EXPECT_TRUE(eventually([&] {
+    return a->output().find("does not take this process back: no task has this token") !=
+           std::string::npos;
+  })) << a->output();
+  auto b = manager.runTask(tenant("b", "30"));
+  ASSERT_TRUE(eventually([&] { return launches("b") > 5; }));
+  EXPECT_GT(manager.task("b")["id"], before["id"]);
+
+  manager.kill();   // and whoever takes the copy away has both of them
+  loseDatabase(manager);
+  manager.start();
+  EXPECT_TRUE(eventually([&] { return launches("a") > 5 && launches("b") > 5; }));
+  EXPECT_EQ(manager.task("a")["id"], before["id"]);
+  EXPECT_EQ(b->wait().value_or(-1), 0) << b->output();
+  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
+  EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
+}
+
 TEST(Crash, ManyKillsInARowHarmNobody) {
   Manager manager({"--cards=opencl", "--max-tasks-per-card=8"});
   auto a = manager.runTask(tenant("a", "30"));
