@@ -1,0 +1,47 @@
+#pragma once
+// Judges the mail itself.
+//
+// Judged: C5 (a mailbox holds no more than its bound from each loop; what the node was refused it
+// sends again), C6 (FIFO by sender, receiver and lane), C8 (no turn after the end).
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/sim/watch.h"
+
+namespace qgpu::sim {
+
+class MailCheck final : public Watch {
+ public:
+  explicit MailCheck(Verdict& verdict) : verdict_(verdict) {}
+
+  void onPhase(Phase phase, Nanos now) override;
+  void onBoot(const Boot& boot, Nanos now) override;
+  void onEnd(Ending ending, Nanos now) override;
+  void onSent(const Carried& message, Nanos now) override;
+  void onRefused(ActorId from, ActorId to, Nanos now) override;
+  void onTurn(const Carried& message, Nanos now) override;
+
+ private:
+  // Senders of one loop share a bound: the main loop, the card loop, and those of no loop.
+  enum class Loop : std::uint8_t { Main, Card, None };
+
+  // Position of an address of this life; 0 is for everybody else.
+  std::uint32_t at(ActorId id) const;
+  std::uint64_t& lastOf(std::vector<std::uint64_t>& table, const Carried& message);
+
+  Verdict& verdict_;
+  bool running_ = false;
+  Boot boot_;
+  std::uint32_t firstId_ = 0;
+  std::uint32_t count_ = 0;                       // addresses, with the place of everybody else
+  std::vector<Loop> loops_;
+  std::vector<std::array<std::uint32_t, 3>> mail_;   // ordinary messages, by the sender's loop
+  std::vector<std::uint64_t> sent_;               // last serial by sender, receiver, lane
+  std::vector<std::uint64_t> delivered_;          // likewise
+  std::vector<std::uint8_t> owes_;                // the node was refused there, and has not sent
+};
+
+}  // namespace qgpu::sim
