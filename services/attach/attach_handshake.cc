@@ -83,7 +83,7 @@ bool AttachServer::receive(Hello& hello) {
   message.msg_controllen = sizeof control;
   const ssize_t n = ::recvmsg(hello.connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n > 0) hello.page = takeDescriptors(message);
+  if (n >= 0) hello.page = takeDescriptors(message);   // an empty record may bring some as well
   if (n == static_cast<ssize_t>(sizeof(qgpu_hello))) {
     std::memcpy(&hello.said, bytes, sizeof hello.said);
     if (hello.said.magic == QGPU_ATTACH_MAGIC && hello.said.version != 0) return true;

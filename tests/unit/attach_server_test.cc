@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -126,6 +127,33 @@ TEST_F(AttachServerTest, C7_GarbageOnTheSocketHarmsNobody) {
   }
   ASSERT_TRUE(until([&] { return room().server().pendingHellos() == 0; }));
   EXPECT_TRUE(attachSelf(7).ok());
+}
+
+TEST_F(AttachServerTest, C7_DescriptorsThatComeWithAnEmptyRecordAreClosed) {
+  start();
+  const Fd connection = connectRaw();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const Fd reading(ends[0]);
+  Fd writing(ends[1]);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec nothing{nullptr, 0};
+  msghdr record{};
+  record.msg_iov = &nothing;
+  record.msg_iovlen = 1;
+  record.msg_control = control;
+  record.msg_controllen = sizeof control;
+  cmsghdr* rights = CMSG_FIRSTHDR(&record);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(rights), &ends[1], sizeof(int));
+  ASSERT_EQ(::sendmsg(connection.get(), &record, MSG_NOSIGNAL), 0);
+  writing.reset();
+  EXPECT_TRUE(until([&] {
+    pollfd closed{reading.get(), 0, 0};
+    return ::poll(&closed, 1, 0) == 1 && (closed.revents & POLLHUP) != 0;
+  }));
 }
 
 TEST_F(AttachServerTest, SilentConnectionsAreClosedAndTooManyMakeRoomForAnHonestOne) {
