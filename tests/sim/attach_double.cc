@@ -158,6 +158,7 @@ void AttachDouble::known(schema::TaskKnown::Reader known) {
   for (auto& [serial, hello] : hellos_) {
     if (hello.waits && hello.task == 0 && hello.said.token == task.token) hello.task = id;
   }
+  if (known.hasStored()) runDir_.record(known.getStored());
   port_.added(task);
   if (const std::uint32_t owner = known.getOwnerPid(); owner != 0) {
     owners_[id] = owner;
@@ -200,12 +201,16 @@ Status AttachDouble::makePages(schema::TaskKnown::Reader known) {
 
 void AttachDouble::closed(schema::TaskClosed::Reader closed) {
   const auto found = tasks_.find(closed.getTask());
-  if (found == tasks_.end()) return;
+  if (found == tasks_.end()) {
+    if (closed.getKill()) runDir_.records.erase(closed.getTask());   // it never had pages
+    return;
+  }
   GuestTask& task = *found->second;
   port_.close(task);
-  if (!closed.getKill()) return;
-  if (task.processes.empty() && !expects(task.id)) return erase(task.id);
-  kill(task);
+  const bool deserted = task.processes.empty() && !expects(task.id);
+  if (closed.getKill() && deserted) return end(task.id);
+  runDir_.recordEvicting(task.id);
+  if (closed.getKill()) kill(task);
 }
 
 void AttachDouble::chosen(std::uint32_t incarnation) {
@@ -258,9 +263,15 @@ void AttachDouble::kill(GuestTask& task) {
 void AttachDouble::eraseIfKilled(std::uint64_t id) {
   const auto found = tasks_.find(id);
   if (found == tasks_.end() || !found->second->killing) return;
-  if (found->second->processes.empty() && !expects(id)) erase(id);
+  if (found->second->processes.empty() && !expects(id)) end(id);
 }
 
+void AttachDouble::end(std::uint64_t id) {
+  runDir_.records.erase(id);
+  erase(id);
+}
+
+// What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachDouble::erase(std::uint64_t id) {
   GuestTask& task = *tasks_.at(id);
   cancel(task.killTimer);

@@ -140,7 +140,6 @@ class AttachDouble final : public Actor, private GateSurroundings {
   // The node's words.
   void known(schema::TaskKnown::Reader known);
   Status makePages(schema::TaskKnown::Reader known);
-  void record(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
   void chosen(std::uint32_t incarnation);
   void announceIfReady(GuestTask& task);
@@ -148,6 +147,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void signalAll(std::uint64_t task, bool hard);
   void kill(GuestTask& task);
   void eraseIfKilled(std::uint64_t task);
+  void end(std::uint64_t task);
   void erase(std::uint64_t task);
 
   // Processes that come: attach_hellos.cc.

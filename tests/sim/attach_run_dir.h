@@ -3,13 +3,12 @@
 // that were attached (HAZARDS 8), and a record of each task for the case that the database is gone
 // (D5). It survives crashes and power loss takes nothing of it, since guests live no longer.
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <vector>
 
 #include "runtime/journal.h"
+#include "schema/rows.capnp.h"
 #include "services/attach/attached_list.h"
 
 namespace qgpu::sim {
@@ -19,11 +18,10 @@ struct RunDir {
   std::map<std::uint64_t, StoredRow> records;   // by task: its row as committed
 
   void add(const AttachedEntry& entry) { attached.push_back(entry); }
-  void remove(const AttachedEntry& entry) {
-    std::erase_if(attached, [&](const AttachedEntry& e) {
-      return e.pid == entry.pid && e.start == entry.start;
-    });
-  }
+  void remove(const AttachedEntry& entry);
+  void record(schema::TaskRow::Reader row);
+  // It ends as soon as its processes are gone.
+  void recordEvicting(std::uint64_t task);
 };
 
 }  // namespace qgpu::sim

@@ -54,6 +54,8 @@ class Tenants final : public Machine {
 
   // From now on all behave: liars stop, who ignores obeys, who is silent comes back or dies.
   void calm();
+  // From now on nobody launches more, though all live on: so that the node can come to rest.
+  void rest() { resting_ = true; }
   // No process is left, not even one whose memory is not torn down yet.
   bool quiet() const { return left_ == 0; }
   std::uint32_t processes() const { return left_; }
@@ -95,6 +97,7 @@ class Tenants final : public Machine {
   std::uint64_t kernels_ = 0;
   std::uint64_t attaches_ = 0;
   bool calm_ = false;
+  bool resting_ = false;
 };
 
 }  // namespace qgpu::sim

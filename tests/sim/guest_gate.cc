@@ -40,6 +40,11 @@ void Program::launch(std::uint32_t i) {
     if (launchesLeft_ == 0 && queued_ == 0) exitSoon(micros(10), millis(5));
     return;
   }
+  if (home_.resting_) {
+    unblock(i);
+    threads_[i].at = At::Over;
+    return;
+  }
   threads_[i].at = At::Launching;
   threads_[i].counted = !hides();
   if (threads_[i].counted) add(slot().admitted, 1);

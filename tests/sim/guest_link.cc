@@ -11,6 +11,7 @@ namespace {
 
 constexpr Nanos kFirstBackoff = millis(5);
 constexpr Nanos kMaxBackoff = millis(200);
+constexpr Nanos kMaxRefusedBackoff = seconds(5);
 constexpr Nanos kWelcomeWithin = seconds(1);
 constexpr Nanos kAttachWithin = seconds(5);
 constexpr std::uint32_t kFreezeSignal = 61;   // SIGRTMAX - 3
@@ -19,7 +20,7 @@ constexpr std::uint32_t kFreezeSignal = 61;   // SIGRTMAX - 3
 
 void Program::connect() {
   const bool again = state_ == State::Attached;
-  if (home_.attach_ == nullptr) return retryLater();
+  if (home_.attach_ == nullptr) return retryLater(kMaxBackoff);
   SimHello hello;
   hello.serial = helloSerial_ = ++home_.lastSerial_;
   hello.pid = pid_;
@@ -36,11 +37,14 @@ void Program::connect() {
   later(kWelcomeWithin, Do::GiveUpHello, static_cast<std::uint32_t>(helloSerial_));
 }
 
-void Program::retryLater() {
+void Program::retryLater(Nanos most) {
   helloSerial_ = 0;
   if (state_ != State::Attached && now() - startedAt_ > kAttachWithin) return die();
-  linkIn(backoff_);
-  backoff_ = std::min(backoff_ * 2, kMaxBackoff);
+  backoff_ = std::min(backoff_, most);
+  nextConnect_ = now() + backoff_;
+  const bool attached = state_ == State::Attached;
+  linkIn(attached ? std::min(backoff_, linkTick()) : backoff_);
+  backoff_ = backoff_ * 2;
 }
 
 // A record for our hello is in our socket: its descriptors are ours, whatever happens to the
@@ -55,7 +59,7 @@ bool Program::answered(const SimWelcome& welcome) {
   }
   if (welcome.refused) {
     if (home_.calm_) exitSoon(seconds(1), seconds(3));   // it would try for ever
-    retryLater();
+    retryLater(kMaxRefusedBackoff);
     return true;
   }
   Adoption adoption;
@@ -98,6 +102,7 @@ void Program::adopt() {
   store(slot().obeys, adoption.incarnation);
   connected_ = home_.attach_ != nullptr && home_.attach_->life() == adoption.life;
   backoff_ = kFirstBackoff;
+  nextConnect_ = Nanos(0);
   home_.attaches_++;
   ring();
   tell(GuestNews::Kind::Attached);
@@ -111,6 +116,7 @@ void Program::connectionLost() {
   connected_ = false;
   helloSerial_ = 0;
   backoff_ = kFirstBackoff;
+  nextConnect_ = Nanos(0);
   linkIn(dice_.magnitude(micros(10), millis(1)));
 }
 
@@ -134,12 +140,15 @@ void Program::link() {
       gate_->wake(INT32_MAX);
     }
   }
-  if (connected_) {
-    const Nanos tick(static_cast<std::int64_t>(load(gatePage().orphan_grace_ns) / 4));
-    linkIn(std::clamp(tick, millis(10), millis(250)));
-  } else if (helloSerial_ == 0 && !adoption_) {
-    connect();
-  }
+  if (connected_) return linkIn(linkTick());
+  if (helloSerial_ != 0 || adoption_) return;
+  if (now() >= nextConnect_) return connect();
+  linkIn(std::min(nextConnect_ - now(), linkTick()));
+}
+
+Nanos Program::linkTick() const {
+  const Nanos quarter(static_cast<std::int64_t>(load(gatePage().orphan_grace_ns) / 4));
+  return std::clamp(quarter, millis(10), millis(250));
 }
 
 }  // namespace qgpu::sim

@@ -15,7 +15,7 @@ constexpr std::size_t kBuffersMax = 6;
 // --- memory ---
 
 void Program::memory() {
-  if (plan_.memoryEvery != kNever) later(plan_.memoryEvery, Do::Memory);
+  if (plan_.memoryEvery != kNever && !home_.resting_) later(plan_.memoryEvery, Do::Memory);
   if (exiting_ || reserving_) return;
   if (buffers_.size() >= kBuffersMax || (!buffers_.empty() && dice_.percent(40))) {
     const std::size_t which = dice_.below(buffers_.size());

@@ -62,7 +62,7 @@ void Program::onHost(Do what, std::uint32_t arg) {
       state_ = State::Attaching;
       return connect();
     case Do::GiveUpHello:
-      if (static_cast<std::uint32_t>(helloSerial_) == arg) retryLater();
+      if (static_cast<std::uint32_t>(helloSerial_) == arg) retryLater(millis(200));
       return;
     case Do::Adopt: return adopt();
     case Do::Link: return link();

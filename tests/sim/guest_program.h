@@ -106,7 +106,8 @@ class Program {
 
   // The tie.
   void connect();
-  void retryLater();
+  void retryLater(Nanos most);
+  Nanos linkTick() const;
   void adopt();
   void begin();
   void link();
@@ -179,6 +180,7 @@ class Program {
   std::uint64_t helloSerial_ = 0;   // 0: no hello waits for its answer
   std::optional<Adoption> adoption_;
   Nanos backoff_ = millis(5);
+  Nanos nextConnect_{0};
   Host::Key linkTimer_ = 0;
   Nanos startedAt_{0};
   Nanos attachedAt_{0};
