@@ -404,6 +404,7 @@ void World::Parts::liveness() {
   const Nanos deadline = host_.now() + millis(500);
   while (host_.now() < deadline && step(deadline)) {
   }
+  tenants_.rest();
   if (!restsFor(kStill)) return;
   client_.look();
   restsFor(millis(1));
