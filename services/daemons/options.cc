@@ -18,6 +18,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kConfigBytesMax = 64 * 1024;
+constexpr std::size_t kConfigNestingMax = 8;  // brackets; a right file has one pair
 constexpr std::int64_t kTasksPerCardMax = 4096;
 constexpr Nanos kOnlineIdleMax = seconds(3600);
 constexpr Nanos kSliceMin = micros(100);
@@ -132,10 +133,38 @@ std::string firstLine(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
+// Most brackets that are open at once, outside texts and comments.
+std::size_t nestingOf(std::string_view text) {
+  std::size_t open = 0;
+  std::size_t most = 0;
+  char until = 0;  // the end of the text or comment that we are in
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (until != 0) {
+      if (c == '\\' && until != '\n') ++i;
+      if (c == until) until = 0;
+    } else if (c == '"') {
+      until = c;
+    } else if (c == '#') {
+      until = '\n';
+    } else if (c == '(' || c == '[' || c == '{') {
+      most = std::max(most, ++open);
+    } else if ((c == ')' || c == ']' || c == '}') && open > 0) {
+      --open;
+    }
+  }
+  return most;
+}
+
 // Fills in what no flag gave.
 Status readConfig(const std::string& path, Values& values) {
   const auto text = readFile(path);
   if (!text) return text.error();
+  // The reader of Cap'n Proto text calls itself for each bracket, as deep as the stack is.
+  if (nestingOf(*text) > kConfigNestingMax) {
+    return fail(ErrorCode::InvalidArgument, "it nests brackets more than " +
+                                                std::to_string(kConfigNestingMax) + " deep");
+  }
   capnp::MallocMessageBuilder message;
   auto config = message.initRoot<schema::ManagerConfig>();
   const auto failure = kj::runCatchingExceptions(

@@ -161,6 +161,13 @@ TEST_F(OptionsTest, ABadValueStaysOneLineWhateverItHolds) {
   EXPECT_SAYS(refused({file("(nodename = \"a\\nb\")")}), "'a?b'");
 }
 
+TEST_F(OptionsTest, AConfigFileOfBracketsIsRefusedAndNotFollowedDown) {
+  EXPECT_SAYS(refused({file(std::string(60'000, '('))}), "8 deep");
+  EXPECT_SAYS(refused({file("(nodename = " + std::string(60'000, '['))}), "8 deep");
+  EXPECT_EQ(good({file("(dbfile = \"/a((((((((((\\\"((((b\")  # ((((((((((((\n")}).dbfile,
+            "/a((((((((((\"((((b");
+}
+
 TEST_F(OptionsTest, PrintsHelpAndVersion) {
   const auto help = std::get<ExitNow>(parse({"--help"}));
   EXPECT_EQ(help.code, 0);
