@@ -1,4 +1,5 @@
-// One stored row, as a damaged disk may give it back. Layout: KIND (2 bytes), ID (8), then its bytes.
+// One stored row, as a damaged disk may give it back. Layout: KIND (2 bytes), ID (8 bytes), then
+// the row's own.
 //
 // Promises: D3 (redo is idempotent) and D5 (what is damaged is told as such, what is accepted reads
 // in full without checks and back as the same row).

@@ -109,11 +109,14 @@ void lives() {
   const std::string unbind = request(false, [](auto out) { out.setUnbind(1); });
   const std::string drain = request(true, [](auto out) { out.setDrain("sim-0"); });
   seed("message", "bind-unbind", bind("a", TaskClass::ORDINARY, 2, 300) + unbind + unbind);
-  seed("message", "bind-attach-evict", bind("a", TaskClass::ORDINARY, 1, 0) + attached + used + evict);
+  seed("message", "bind-attach-evict",
+       bind("a", TaskClass::ORDINARY, 1, 0) + attached + used + evict);
   seed("message", "bind-twice", bind("a", TaskClass::ORDINARY, 1, 100, 1, "x") +
                                     bind("a", TaskClass::ORDINARY, 1, 100, 1, "x"));
-  seed("message", "hybrid", bind("on", TaskClass::ONLINE, 1, 0) + bind("off", TaskClass::OFFLINE, 1, 500) + drain);
-  seed("message", "whole", bind("w", TaskClass::ORDINARY, 8, 1000, 2) + bind("too-much", TaskClass::ORDINARY, 64, 1));
+  seed("message", "hybrid",
+       bind("on", TaskClass::ONLINE, 1, 0) + bind("off", TaskClass::OFFLINE, 1, 500) + drain);
+  seed("message", "whole", bind("w", TaskClass::ORDINARY, 8, 1000, 2) +
+                               bind("too-much", TaskClass::ORDINARY, 64, 1));
 }
 
 // One of each of the other kinds, so that the copy of every struct is seen.

@@ -53,7 +53,9 @@ for target in "$@"; do
   found=$build/fuzz-findings
   log=$work.log
   mkdir -p "$work" "$found"
-  "$binary" -max_total_time="$seconds" -max_len="$(length_of "$target")" -rss_limit_mb=1024 \
+  words=$here/dict/$target.dict
+  [ -f "$words" ] && words=-dict=$words || words=
+  "$binary" ${words:+"$words"} -max_total_time="$seconds" -max_len="$(length_of "$target")" -rss_limit_mb=1024 \
     -malloc_limit_mb=256 -timeout=10 -print_final_stats=1 \
     -artifact_prefix="$found/$target-" "$work" "$here/corpus/$target" >"$log" 2>&1
   ended=$?
