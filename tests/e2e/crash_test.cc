@@ -105,7 +105,7 @@ TEST(Crash, D5_WithItsDatabaseDeletedANewManagerTakesOverTheTasksThatLive) {
   }
 
   auto c = manager.runTask({"--name", "c", "--core", "5", "--", binary("qgpu-work"), "--json",
-                            "--seconds", "0", "--kernel-ms", "1"});
+                            "--seconds", "20", "--kernel-ms", "1"});
   ASSERT_TRUE(eventually([&] {
     const Json third = manager.task("c");
     return !third.is_null() && third["launches"] > 0;
