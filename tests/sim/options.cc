@@ -172,7 +172,8 @@ Status Options::set(const std::string& assignment) {
   const std::string name = assignment.substr(0, equals);
   const std::string value = equals == std::string::npos ? "" : assignment.substr(equals + 1);
   if (name == "faults") return setFaults(*this, value);
-  std::string known = "faults";
+  if (name == "judge") return judge = value, ok();
+  std::string known = "faults, judge";
   for (const Field& field : fields()) {
     known += ", " + std::string(field.name);
     if (name != field.name) continue;

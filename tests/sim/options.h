@@ -71,6 +71,8 @@ struct Options {
   std::uint64_t events = 30'000;    // of the safety phase; ...
   Nanos length = seconds(20);       // ... which ends then at the latest
 
+  std::string judge;                // first letters of the invariants that count; empty: all
+
   bool has(Fault fault) const { return (faults & static_cast<std::uint32_t>(fault)) != 0; }
   void remove(Fault fault) { faults &= ~static_cast<std::uint32_t>(fault); }
 
