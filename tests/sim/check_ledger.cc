@@ -419,7 +419,8 @@ void LedgerCheck::judgeCards(capnp::List<schema::CardStatus>::Reader list) {
   for (unsigned i = 0; i < list.size(); ++i) {
     const auto told = list[i];
     const HeldCard& card = model_.cards()[i];
-    schema::CardState state = card.cordoned ? schema::CardState::CORDONED : schema::CardState::READY;
+    schema::CardState state = schema::CardState::READY;
+    if (card.cordoned) state = schema::CardState::CORDONED;
     if (card.draining && card.tasks != 0) state = schema::CardState::DRAINING;
     const schema::Tenancy tenancy = card.tasks == 0        ? schema::Tenancy::FREE
                                     : card.mixedTasks != 0 ? schema::Tenancy::HYBRID

@@ -63,7 +63,10 @@ bool StorageCheck::legal(const State& found) const {
 void StorageCheck::onBoot(const Boot& boot, Nanos) {
   node_ = boot.node;
   State found = stateOf(boot.rows);
-  if (lost_) {
+  if (stateOf(boot.rowsAgain).digest != found.digest) {
+    verdict_.violated("D3", "the rows read twice are not the same");
+  }
+  if (first_ || boot.databaseLost) {
     if (!boot.rows.empty()) verdict_.violated("D5", "a new database has rows");
     past_.clear();
   } else if (!legal(found)) {
@@ -73,19 +76,13 @@ void StorageCheck::onBoot(const Boot& boot, Nanos) {
                           std::to_string(stored_.rows.size()) + " were acknowledged, and with " +
                           std::to_string(open_.size()) + " more batches it is none of those");
   }
-  lost_ = flipped_ = false;
+  first_ = flipped_ = false;
   stored_ = std::move(found);
   past_.insert(stored_.digest);
   open_.clear();
   under_.clear();
   effects_ = 0;
   failedAt_ = kNever;
-}
-
-void StorageCheck::readAgain(const std::vector<StoredRow>& rows) {
-  if (stateOf(rows).digest != stored_.digest) {
-    verdict_.violated("D3", "the rows read twice are not the same");
-  }
 }
 
 void StorageCheck::onEnd(Ending, Nanos) {

@@ -27,13 +27,8 @@ class StorageCheck final : public Watch {
 
   explicit StorageCheck(Verdict& verdict) : verdict_(verdict) {}
 
-  // --- from the world: what the disk does, and nobody else sees ---
   // A bit of a file has flipped: a log may be cut there, so a state that once was is legal too.
   void bitFlipped() { flipped_ = true; }
-  // The file is gone: the next life starts with nothing.
-  void databaseLost() { lost_ = true; }
-  // The rows of this life's boot, read from the store once more.
-  void readAgain(const std::vector<StoredRow>& rows);
 
   void onPhase(Phase phase, Nanos now) override;
   void onBoot(const Boot& boot, Nanos now) override;
@@ -70,7 +65,7 @@ class StorageCheck final : public Watch {
   ActorId node_{};
   std::uint64_t effects_ = 0;              // batches of the node answered ok whose effect is due
   bool flipped_ = false;
-  bool lost_ = true;                       // the first life starts with nothing as well
+  bool first_ = true;                      // life
   Nanos failedAt_ = kNever;                // of the last answer, where it was a failure
 };
 
