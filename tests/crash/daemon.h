@@ -32,6 +32,7 @@ class Daemon {
   void start() { launch(), awaitService(); }
   void kill();                                    // SIGKILL, reaped
   int stop();                                     // SIGTERM; its exit status
+  void signal(int number) const { child_->signal(number); }
   bool alive() { return child_ && child_->alive(); }
   std::optional<int> wait(milliseconds limit) { return child_->wait(limit); }
   pid_t pid() const { return child_->pid(); }

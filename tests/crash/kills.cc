@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "tests/crash/churn.h"
-#include "tests/crash/folder.h"
-#include "tests/crash/tenants.h"
+#include "tests/crash/stage.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -18,32 +17,26 @@ constexpr std::uint64_t kUpMsMin = 3;
 constexpr std::uint64_t kUpMsMax = 300;
 constexpr std::uint64_t kStartingMsMax = 40;    // for kills before it serves
 constexpr std::uint64_t kStartingOneIn = 8;
-constexpr std::uint64_t kQuietEvery = 10;       // kills between looks at progress and tokens
+constexpr std::uint64_t kQuietEvery = 10;       // kills between looks at progress and tokens,
+constexpr std::int64_t kQuietAfterNs = 3'000'000'000;   // and the time between them
 constexpr std::uint64_t kProgramQuotaEvery = 50;
 constexpr std::uint64_t kToldEvery = 50;
-constexpr std::size_t kClients = 4;
-constexpr std::size_t kOpenclCards = 3;
-constexpr std::size_t kPlainOnOpenclMax = 6;
-constexpr std::size_t kPlainOnSim = 24;
+constexpr std::uint64_t kCleanOneIn = 12;       // ends by SIGTERM, as an upgrade does
 
 class Storm {
  public:
   explicit Storm(const KillOptions& options)
-      : options_(options),
-        prng_(options.seed),
-        daemon_({folder_.file("run"), folder_.file("meta.db"), arguments(), environment()}),
-        tenants_(daemon_, bindings_, folder_.path()) {}
+      : options_(options), prng_(options.seed), stage_(options.cards) {}
 
   std::string run() {
-    daemon_.start();
-    addTenants();
-    tenants_.awaitProgress(std::chrono::seconds(60));   // programs measure the device first
-    churn_ = std::make_unique<Churn>(daemon_, bindings_,
-                                     Churn::Plan{kClients, cards_.back(), options_.seed, "c"});
+    stage_.raise();
+    churn_ = std::make_unique<Churn>(
+        daemon_, bindings_,
+        Churn::Plan{kStageClients, stage_.clientsCard(), options_.seed, "c"});
     const std::int64_t from = e2e::monotonicNs();
     for (kills_ = 0; kills_ < options_.count;) {
       oneKill();
-      if (kills_ >= quietAt_) quiet();
+      if (kills_ >= quietAt_ || e2e::monotonicNs() - quietAtNs_ > kQuietAfterNs) quiet();
       if (kills_ >= toldAt_) tell(from);
     }
     end();
@@ -51,53 +44,6 @@ class Storm {
   }
 
  private:
-  bool isSim() const { return options_.cards.rfind("sim", 0) == 0; }
-
-  std::vector<std::string> arguments() const {
-    return {"--cards=" + options_.cards, "--mixed", "--max-tasks-per-card=32",
-            "--log-level=error"};
-  }
-
-  e2e::Environment environment() const {
-    std::string devices;
-    for (std::size_t i = 0; i < kOpenclCards; i++) devices += i == 0 ? "pthread" : " pthread";
-    if (isSim()) return {};
-    return {{"POCL_DEVICES", devices}};
-  }
-
-  // The last card is the clients', the one before it is shared by online and offline tasks.
-  void addTenants() {
-    std::uint64_t gib = 0;
-    const Json found = daemon_.ask("cards")["cards"];
-    for (const Json& card : found) {
-      cards_.push_back(card["id"]);
-      gib = card["mem_bytes"].get<std::uint64_t>() >> 30;
-    }
-    if (cards_.size() < 2) throw Violation("the storm needs two cards or more");
-    if (gib < kClients + 1) throw Skipped("a card of " + std::to_string(gib) + " GiB is too small");
-    const std::size_t hybrid = cards_.size() - 2;
-    const std::size_t plain =
-        isSim() ? kPlainOnSim : std::min<std::size_t>(kPlainOnOpenclMax, gib - 2);
-    if (!isSim()) {
-      const std::vector<std::string> work = {"--json",   "--seconds", "0",   "--kernel-ms", "2..4",
-                                             "--gap-ms", "6",         "--progress"};
-      tenants_.addProgram({"program-a", "ordinary", 1, 30, cards_.front()}, work);
-      tenants_.addProgram({"program-b", "offline", 1, 30, cards_[hybrid]}, work);
-    }
-    for (std::size_t i = 0; i < plain; i++) addPlain(i, hybrid);
-  }
-
-  void addPlain(std::size_t i, std::size_t hybrid) {
-    const std::string name = "plain-" + std::to_string(i);
-    const std::size_t card = i % cards_.size();
-    if (i == hybrid) {   // comes and goes, so that offline tasks are held and released
-      tenants_.addPlain({name, "online", 1, 0, cards_[card]}, Pace{300, 230'000});
-    } else {
-      const char* taskClass = card == hybrid ? "offline" : "ordinary";
-      tenants_.addPlain({name, taskClass, 1, 5, cards_[card]}, Pace{300 + 100 * i, 3'000});
-    }
-  }
-
   std::uint64_t draw(std::uint64_t low, std::uint64_t high) {
     return low + prng_() % (high - low + 1);
   }
@@ -106,7 +52,7 @@ class Storm {
   void oneKill() {
     awaitItsTime(milliseconds(draw(kUpMsMin, kUpMsMax)));
     const std::set<std::string> policies = churn_->policies();
-    killNow();
+    draw(1, kCleanOneIn) == 1 ? stopNow() : killNow();
     while (kills_ < options_.count && draw(1, kStartingOneIn) == 1) {
       daemon_.launch();
       pause(milliseconds(draw(0, kStartingMsMax)));
@@ -127,6 +73,14 @@ class Storm {
     kills_++;
     const std::string said = daemon_.said();
     if (!said.empty()) throw Violation("the manager complained: " + said);
+  }
+
+  void stopNow() {
+    const int status = daemon_.stop();
+    stops_++;
+    if (status == 0) return;
+    throw Violation("stopped by SIGTERM, the manager ended with " + std::to_string(status) + ": " +
+                    daemon_.said());
   }
 
   void awaitItsTime(milliseconds up) {
@@ -158,7 +112,7 @@ class Storm {
     if (may.contains(policy)) return;
     std::string wanted;
     for (const std::string& one : may) wanted += " " + one;
-    throw Violation("card " + cards_.back() + " has policy " + policy + ", acknowledged or asked:" +
+    throw Violation("card " + stage_.clientsCard() + " has policy " + policy + ", acknowledged or asked:" +
                     wanted);
   }
 
@@ -167,6 +121,7 @@ class Storm {
     const std::int64_t from = e2e::monotonicNs();
     quietAt_ = kills_ + kQuietEvery;
     tenants_.awaitProgress();
+    quietAtNs_ = e2e::monotonicNs();
     quietNsMax_ = std::max(quietNsMax_, e2e::monotonicNs() - from);
     tenants_.checkToken(tokens_++);
     if (kills_ >= programQuotaAt_) {
@@ -180,19 +135,11 @@ class Storm {
   void end() {
     churn_->stop();
     churn_->check();
-    tenants_.awaitProgress();
-    checkBindings(daemon_, bindings_);
     count_ = tenants_.count();
     programs_ = tenants_.programs();
     launches_ = tenants_.launches();
     refusals_ = tenants_.quotaRefusals();
-    tenants_.finish();
-    if (const int status = daemon_.stop(); status != 0) {
-      throw Violation("the manager ended with " + std::to_string(status) + ": " + daemon_.said());
-    }
-    daemon_.start();
-    checkBindings(daemon_, bindings_);
-    daemon_.stop();
+    stage_.close();
   }
 
   std::int64_t percentileMs(std::size_t percent) {
@@ -214,6 +161,7 @@ class Storm {
                        {"cards", options_.cards},
                        {"seed", options_.seed},
                        {"kills", kills_},
+                       {"clean_stops", stops_},
                        {"acknowledged", bindings_.acknowledged()},
                        {"lost", 0},
                        {"repeated_requests", churn_->repeats()},
@@ -235,15 +183,16 @@ class Storm {
 
   const KillOptions options_;
   std::mt19937_64 prng_;
-  Folder folder_;
-  Bindings bindings_;
-  Daemon daemon_;
-  Tenants tenants_;
+  Stage stage_;
+  Daemon& daemon_ = stage_.daemon();
+  Bindings& bindings_ = stage_.bindings();
+  Tenants& tenants_ = stage_.tenants();
   std::unique_ptr<Churn> churn_;
-  std::vector<std::string> cards_;
   std::vector<std::int64_t> restartsNs_;
   std::uint64_t kills_ = 0;
+  std::uint64_t stops_ = 0;
   std::uint64_t quietAt_ = kQuietEvery;
+  std::int64_t quietAtNs_ = e2e::monotonicNs();
   std::uint64_t programQuotaAt_ = kProgramQuotaEvery;
   std::uint64_t toldAt_ = kToldEvery;
   std::uint64_t incarnation_ = 0;

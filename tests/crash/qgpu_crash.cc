@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/crash/absence.h"
 #include "tests/crash/disk_full.h"
 #include "tests/crash/kills.h"
 #include "tests/crash/load.h"
@@ -42,6 +43,10 @@ int main(int argc, char** argv) {
   kill->add_option("--seed", kills.seed, "draws the times")->capture_default_str();
   kill->add_option("--cards", kills.cards, "opencl: with real programs, or sim:NxM")
       ->capture_default_str();
+  AbsenceOptions absence;
+  CLI::App* away = app.add_subcommand("absence", "the manager is gone, or hangs, for seconds");
+  away->add_option("--rounds", absence.rounds, "dead and hanging by turns")->capture_default_str();
+  away->add_option("--cards", absence.cards, "opencl, or sim:NxM")->capture_default_str();
   DiskFullOptions full;
   CLI::App* disk = app.add_subcommand("disk-full", "the database on a small disk that fills up");
   disk->add_option("--rounds", full.rounds, "how often it fills up")->capture_default_str();
@@ -63,6 +68,11 @@ int main(int argc, char** argv) {
     return report("qgpu-crash kills --count " + std::to_string(kills.count) + " --seed " +
                       std::to_string(kills.seed) + " --cards " + kills.cards,
                   [&] { return runKills(kills); });
+  }
+  if (*away) {
+    return report("qgpu-crash absence --rounds " + std::to_string(absence.rounds) + " --cards " +
+                      absence.cards,
+                  [&] { return runAbsence(absence); });
   }
   if (*disk) {
     return report("qgpu-crash disk-full --rounds " + std::to_string(full.rounds) + " --seed " +

@@ -124,9 +124,32 @@ void Tenants::checkUnharmed() {
   }
 }
 
+std::vector<std::uint64_t> Tenants::plainLaunches() const {
+  std::vector<std::uint64_t> now;
+  for (const auto& tenant : plain_) now.push_back(tenant->record().launches.load());
+  return now;
+}
+
+std::string Tenants::plainThatWaits(const std::vector<std::uint64_t>& before) const {
+  for (std::size_t i = 0; i < plain_.size(); i++) {
+    if (plain_[i]->record().launches.load() == before[i]) return plain_[i]->name();
+  }
+  return "";
+}
+
+void Tenants::awaitPlainProgress(milliseconds within) {
+  const std::vector<std::uint64_t> before = plainLaunches();
+  const auto allMoved = [&] {
+    checkUnharmed();
+    return plainThatWaits(before).empty();
+  };
+  if (e2e::eventually(allMoved, within)) return;
+  throw Violation("without a manager tenant " + plainThatWaits(before) + " waits for more than " +
+                  std::to_string(within.count()) + " ms");
+}
+
 void Tenants::awaitProgress(milliseconds within) {
-  std::vector<std::uint64_t> before;
-  for (const auto& tenant : plain_) before.push_back(tenant->record().launches.load());
+  const std::vector<std::uint64_t> before = plainLaunches();
   const auto launchesOf = [&](const Json& tasks, const Program& program) -> std::int64_t {
     for (const Json& t : tasks) {
       if (t["id"] == program.task()) return t["launches"];
@@ -137,10 +160,7 @@ void Tenants::awaitProgress(milliseconds within) {
   std::string waiting;
   const auto allMoved = [&] {
     checkUnharmed();
-    waiting.clear();
-    for (std::size_t i = 0; i < plain_.size(); i++) {
-      if (plain_[i]->record().launches.load() == before[i]) waiting = plain_[i]->name();
-    }
+    waiting = plainThatWaits(before);
     if (programs_.empty() || !waiting.empty()) return waiting.empty();
     const Json now = daemon_.ask("tasks")["tasks"];
     for (const auto& program : programs_) {

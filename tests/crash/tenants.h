@@ -13,9 +13,10 @@
 
 namespace qgpu::crash {
 
-// Without a manager a task runs on after 5 s; the rest is for a busy machine.
-inline constexpr std::int64_t kStandstillMaxNs = 12'000'000'000;
+// Without a manager a task runs on after 5 s; the rest is for a busy machine. Under kills a tenant
+// may wait between two calm moments as well.
 inline constexpr milliseconds kProgressWithin = std::chrono::seconds(12);
+inline constexpr std::int64_t kStandstillMaxNs = 20'000'000'000;
 
 struct Pace {
   std::uint64_t kernelUs = 500;
@@ -70,12 +71,17 @@ class Tenants {
   std::size_t programs() const { return programs_.size(); }
   std::int64_t longestStandstillNs() const { return longestNs_; }
   std::uint64_t launches() const;          // of plain ones
+  std::vector<std::uint64_t> plainLaunches() const;
+  // The name of a plain one that has launched nothing since; empty: all have.
+  std::string plainThatWaits(const std::vector<std::uint64_t>& before) const;
   std::uint64_t quotaRefusals() const;
   std::uint64_t kernelsChecked() const { return kernels_; }   // of programs, once ended
 
   // Each throws a Violation that names the tenant. They cost: nothing; one list; what it takes.
   void checkUnharmed();
   void awaitProgress(milliseconds within = kProgressWithin);
+  // As above, of plain ones alone: it needs no manager.
+  void awaitPlainProgress(milliseconds within = kProgressWithin);
   // A new process shows an old token, works within its quota, and gets nothing beyond it.
   void checkToken(std::size_t which);
   // An OpenCL program of a task asks for more than its quota and gets the error of the API.
