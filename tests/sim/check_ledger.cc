@@ -193,7 +193,7 @@ void LedgerCheck::commitTask(std::uint64_t id, schema::TaskRow::Reader row, cons
     return requests_.taskBound(id, task);
   }
   model_.setTask(id, row);
-  requests_.boot();
+  requests_.learnTasks();
 }
 
 bool LedgerCheck::mayEnd(std::uint64_t id, const HeldTask& task) const {

@@ -27,6 +27,10 @@ void RequestCheck::boot() {
   finishedInOrder_.clear();
   permits_ = 0;
   storageOut_ = false;
+  learnTasks();
+}
+
+void RequestCheck::learnTasks() {
   for (const auto& [id, task] : model_.tasks()) {
     tokens_.emplace(id, task.token);
     if (!task.want.requestId.empty()) known_.insert({task.want.ownerUid, task.want.requestId});

@@ -24,6 +24,8 @@ class RequestCheck {
   RequestCheck(Verdict& verdict, const LedgerModel& model) : verdict_(verdict), model_(model) {}
 
   void boot();
+  // The model has tasks that nobody asked this life for.
+  void learnTasks();
   // The database of earlier lives is gone, and with it what was promised about their ids.
   void forget();
 
