@@ -182,7 +182,8 @@ TEST(Crash, D5_AnOlderCopyIsTheTruthAndItsNewTasksNeverMeetTheNumbersOfOldOnes) 
   manager.kill();   // and whoever takes the copy away has both of them
   loseDatabase(manager);
   manager.start();
-  EXPECT_TRUE(eventually([&] { return launches("a") > 5 && launches("b") > 5; }));
+  EXPECT_TRUE(eventually([&] { return launches("a") > 5 && launches("b") > 5; }))
+      << manager.tasks().dump() << '\n' << a->output() << b->output();
   EXPECT_EQ(manager.task("a")["id"], before["id"]);
   EXPECT_EQ(b->wait().value_or(-1), 0) << b->output();
   EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
