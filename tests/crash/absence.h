@@ -1,7 +1,7 @@
 #pragma once
-// The manager is gone, or hangs, or dies soon after each start, for longer than the orphan grace. Running tenants wait that long
-// at most and go on, within their quotas; once it is back, slices, tokens and holds are as before
-// (C9, HAZARDS 20).
+// The manager is gone, or hangs, or dies soon after each start, for longer than the orphan grace.
+// Running tenants wait that long at most and go on, within their quotas; once it is back, slices,
+// tokens and holds are as before (C9, HAZARDS 20).
 
 #include <cstdint>
 #include <string>

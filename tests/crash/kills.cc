@@ -112,8 +112,8 @@ class Storm {
     if (may.contains(policy)) return;
     std::string wanted;
     for (const std::string& one : may) wanted += " " + one;
-    throw Violation("card " + stage_.clientsCard() + " has policy " + policy + ", acknowledged or asked:" +
-                    wanted);
+    throw Violation("card " + stage_.clientsCard() + " has policy " + policy +
+                    ", acknowledged or asked:" + wanted);
   }
 
   // The manager lives on for as long as it takes to see every tenant move.

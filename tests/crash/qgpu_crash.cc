@@ -44,8 +44,9 @@ int main(int argc, char** argv) {
   kill->add_option("--cards", kills.cards, "opencl: with real programs, or sim:NxM")
       ->capture_default_str();
   AbsenceOptions absence;
-  CLI::App* away = app.add_subcommand("absence", "the manager is gone, or hangs, for seconds");
-  away->add_option("--rounds", absence.rounds, "dead and hanging by turns")->capture_default_str();
+  CLI::App* away = app.add_subcommand("absence", "the manager is gone, or hangs, or loops");
+  away->add_option("--rounds", absence.rounds, "dead, hanging, and dying again, by turns")
+      ->capture_default_str();
   away->add_option("--cards", absence.cards, "opencl, or sim:NxM")->capture_default_str();
   DiskFullOptions full;
   CLI::App* disk = app.add_subcommand("disk-full", "the database on a small disk that fills up");
