@@ -158,6 +158,8 @@ void RequestCheck::judgeRefusedBind(const Ask& ask, const std::string& code) {
   if (code == "overloaded") return;
   if (code == "unavailable") {
     if (ask.storageOut || ask.storageFailed || ask.bound) return;
+    // The task that it asked for again has ended before it was introduced.
+    if (finished_.contains({ask.want.ownerUid, ask.want.requestId})) return;
     return verdict_.violated("D4", who + " while storage works");
   }
   const RequestKey key(ask.want.ownerUid, ask.want.requestId);

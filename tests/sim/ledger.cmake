@@ -13,3 +13,6 @@ target_link_libraries(qgpu_sim_power PUBLIC qgpu_sim_product PRIVATE qgpu_flags)
 qgpu_test(power_loss_test
   SOURCES power_loss_test.cc
   LIBS qgpu_sim_power LABELS unit)
+qgpu_test(check_ledger_test
+  SOURCES check_ledger_test.cc
+  LIBS qgpu_sim_ledger_checks LABELS unit)
