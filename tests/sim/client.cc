@@ -10,9 +10,11 @@ constexpr Nanos kActMax = millis(40);
 constexpr std::uint32_t kFirstPid = 100'000;   // of owners; processes of tenants are others
 constexpr std::size_t kAskedMax = 64;
 
-bool comesAgain(const std::string& code) {
-  return code == "overloaded" || code == "unavailable" || code == "no-room" ||
-         code == "cordoned" || code == "conflict";
+// Says nothing of what is bound.
+bool busyNow(const std::string& code) { return code == "overloaded" || code == "unavailable"; }
+
+bool mayFitLater(const std::string& code) {
+  return code == "no-room" || code == "cordoned" || code == "conflict";
 }
 
 }  // namespace
@@ -34,7 +36,10 @@ void Client::connect(ActorId self, ActorId node) {
 void Client::disconnect() {
   self_ = ActorId::kNobody;
   asked_.clear();
-  for (auto& [id, job] : jobs_) job.asked = false;
+  for (auto& [id, job] : jobs_) {
+    job.uncertain = job.uncertain || job.asked;
+    job.asked = false;
+  }
 }
 
 std::string Client::waitsFor() const {
@@ -239,9 +244,12 @@ void Client::onBound(Job& job, schema::Bound::Reader bound) {
 }
 
 void Client::onFailed(std::uint64_t id, const Ask& what, const std::string& code) {
-  const bool again = comesAgain(code);
-  // A bind that may come through is asked again, but not for ever; an end until it is over.
-  if (what.what == What::End ? again : again && !calm_ && dice_.percent(70)) return;
+  // A bind that may come through is asked again, but not for ever; what may be bound or has to end
+  // until it is known.
+  const bool must = what.what == What::End || jobs_.at(id).uncertain;
+  if (must && busyNow(code)) return;
+  const bool may = busyNow(code) || mayFitLater(code);
+  if (what.what == What::Bind && may && !calm_ && dice_.percent(70)) return;
   jobs_.erase(id);
 }
 

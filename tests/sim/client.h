@@ -60,6 +60,7 @@ class Client final : public Actor {
     std::uint32_t uid = 0;
     std::uint64_t task = 0;   // 0: not known to be bound
     bool asked = false;       // a bind or an end is on its way
+    bool uncertain = false;   // a manager ended without an answer: it may be bound
     Nanos endAt = kNever;
   };
   enum class What : std::uint8_t { Bind, End, Other };

@@ -25,7 +25,7 @@ constexpr Nanos kBootMin = millis(1);          // from the end of a manager to t
 constexpr Nanos kBootMax = seconds(2);
 constexpr Nanos kRestIn = seconds(120);        // with nothing failing any more
 constexpr Nanos kStill = seconds(8);           // longer than any timer of the node
-constexpr std::uint64_t kCalmEvents = 40'000;  // of the phases after the first, at most
+constexpr std::uint64_t kCalmEvents = 150'000;  // of the phases after the first, at most
 
 // Tokens that no life repeats.
 class SeededTokens final : public TokenSource {
@@ -140,6 +140,7 @@ class World::Parts final : public Verdict {
   template <typename Done>
   bool until(const char* what, Done&& done);
   bool atRest();
+  std::string state();
   bool restsFor(Nanos still);
 
   const Options options_;
@@ -366,11 +367,21 @@ bool World::Parts::until(const char* what, Done&& done) {
       const std::string why = host_.events() > eventsMax_
                                   ? "still busy after " + std::to_string(kCalmEvents) + " events"
                                   : "not within 120 s";
-      fail(Failing::Liveness, "rest", std::string(what) + ": " + why + "; the client waits for " +
-                                          client_.waitsFor());
+      fail(Failing::Liveness, "rest", std::string(what) + ": " + why + "; " + state());
     }
   }
   return !failure_;
+}
+
+// For a person: what there is to wait for.
+std::string World::Parts::state() {
+  std::string text = "the client waits for " + client_.waitsFor() + "; alive are " +
+                     tenants_.waitsFor();
+  if (life_ == nullptr) return text + "; no manager runs";
+  if (life_->journal->busy()) text += "; the journal is busy";
+  if (!life_->journal->healthy()) text += "; storage fails";
+  if (host_.mailWaits()) text += "; mail waits";
+  return text + "; the node has " + std::to_string(life_->node->tasks()) + " tasks";
 }
 
 bool World::Parts::atRest() {
@@ -404,7 +415,7 @@ void World::Parts::liveness() {
   client_.calm();
   tenants_.calm();
   const Nanos deadline = host_.now() + millis(500);
-  const std::uint64_t enough = host_.events() + kCalmEvents / 4;
+  const std::uint64_t enough = host_.events() + kCalmEvents / 15;
   while (host_.events() < enough && step(deadline)) {
   }
   tenants_.rest();
@@ -420,11 +431,13 @@ void World::Parts::restart() {
   const std::uint64_t before = life_->node->ledger().digest();
   const std::size_t tasks = life_->node->tasks();
   end(dice_.percent(50) ? Ending::Stop : dice_.percent(50) ? Ending::Crash : Ending::PowerLoss);
-  if (!restsFor(kStill)) return;
-  if (life_->node->ledger().digest() == before) return;
-  fail(Failing::Invariant, "D1", "a manager of " + std::to_string(tasks) +
-                                     " tasks restarted with others: " +
-                                     std::to_string(life_->node->tasks()));
+  if (!until("the manager starts again", [this] { return life_ != nullptr; })) return;
+  if (life_->node->ledger().digest() != before) {
+    fail(Failing::Invariant, "D1", "a manager of " + std::to_string(tasks) +
+                                       " tasks restarted with others: " +
+                                       std::to_string(life_->node->tasks()));
+  }
+  restsFor(kStill);
 }
 
 // Every task ends, and everything returns.
