@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "runtime/planted.h"
 
@@ -127,6 +128,8 @@ void GatePort::processGone(GuestTask& task) {
 
 void GatePort::close(GuestTask& task) {
   task.pages.close(around_.now());
+  // That store was the last one of this gate (A10), and let driver threads go on as well.
+  if (std::exchange(task.gate.frozen, false)) task.pages.wake(kThawWakes);
   task.gate.open = false;
   task.gate.notify = false;
   look(task);

@@ -22,9 +22,8 @@ class Ledger final : public Watch {
   void onGuest(const GuestNews& news, Nanos) override {
     using Kind = GuestNews::Kind;
     counts[static_cast<std::size_t>(news.kind)]++;
-    bytes[news.task] += news.kind == Kind::Allocated                                   ? news.amount
-                        : news.kind == Kind::Freed || news.kind == Kind::BytesReturned ? -news.amount
-                                                                                       : 0;
+    const bool less = news.kind == Kind::Freed || news.kind == Kind::BytesReturned;
+    if (news.kind == Kind::Allocated || less) bytes[news.task] += less ? -news.amount : news.amount;
     EXPECT_GE(bytes[news.task], 0);
     if (news.kind == Kind::Lies) liars_.insert(news.task);
     EXPECT_TRUE(bytes[news.task] <= gibibytes(1).value || liars_.contains(news.task)) << "A14";

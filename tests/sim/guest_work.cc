@@ -67,11 +67,12 @@ bool Program::allFrozen() const {
 }
 
 void Program::stopKernel() {
-  if (!std::exchange(running_, false)) return;
-  home_.host_.cancel(Scope::World, std::exchange(kernelTimer_, 0));
-  Kernel& head = kernel(0);
-  head.left = std::max(Nanos(0), head.left - (now() - ranFrom_));
-  tell(GuestNews::Kind::Frozen);
+  if (std::exchange(running_, false)) {
+    home_.host_.cancel(Scope::World, std::exchange(kernelTimer_, 0));
+    Kernel& head = kernel(0);
+    head.left = std::max(Nanos(0), head.left - (now() - ranFrom_));
+  }
+  if (queued_ != 0) tell(GuestNews::Kind::Frozen);
 }
 
 void Program::unblock(std::uint32_t thread) {

@@ -558,6 +558,23 @@ TEST_F(GatePortTest, HAZARDS2_DriverThreadsWithNothingLeftInFlightGoOnBehindTheS
   EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
 }
 
+TEST_F(GatePortTest, A10_NoStoreFollowsTheOneThatClosedAFrozenGate) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  ASSERT_TRUE(inForce(*client, hold(7)));
+  close(7, false);
+  ASSERT_TRUE(until([&] { return client->gatePage().closed != 0; }));
+  const std::uint32_t closed = client->gateWord();
+  EXPECT_EQ(closed & QGPU_GATE_FROZEN, 0u);
+  client->retire();
+  client->ring();
+  turns(10);
+  EXPECT_EQ(client->gateWord(), closed);
+}
+
 TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackToTheGate) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
