@@ -172,7 +172,9 @@ Ledger::Verdict Ledger::judgeRoom(const Slot& slot, const LedgerAsk& ask) const 
   }
   const Bytes freeMem = slot.info.mem - use.memBound;
   const Bytes overbooked(QGPU_PLANTED(MemoryOverbooked) ? kGiB : 0);
-  if (ask.mem > freeMem + overbooked) return {Why::Mem, gib(freeMem) + " free of " + gib(slot.info.mem)};
+  if (ask.mem > freeMem + overbooked) {
+    return {Why::Mem, gib(freeMem) + " free of " + gib(slot.info.mem)};
+  }
   const Permille pool = ask.taskClass == TaskClass::Offline ? use.greedy : use.ordinary;
   if (ask.taskClass != TaskClass::Online && ask.share > kWholeCard - pool) {
     return {Why::Share, percent(kWholeCard - pool) + " percent free"};

@@ -335,6 +335,24 @@ TEST_F(ArbiterCase, A9_EachNanosecondHasOneLabel) {
   EXPECT_EQ(view(kA).overrun, millis(3));
 }
 
+TEST_F(ArbiterCase, A9_StatusBetweenTwoEventsSaysWhatTheNextEventWillFind) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  now += millis(7);
+  EXPECT_EQ(view(kA).used, millis(7));
+  EXPECT_EQ(arbiter.card(now).used, millis(7));
+  busy(kOn);
+  now += millis(3);  // A settles in online's time
+  const Arbiter::TaskView before = view(kA);
+  EXPECT_EQ(before.used, millis(7));
+  EXPECT_EQ(before.overrun, millis(3));
+  EXPECT_EQ(arbiter.card(now).online, millis(3));
+  settle(kA);
+  EXPECT_EQ(view(kA).used, before.used);
+  EXPECT_EQ(view(kA).overrun, before.overrun);
+}
+
 TEST_F(ArbiterCase, A9_ATimerThatFiresLateDoesNotLengthenALinger) {
   join(kA, TaskClass::Ordinary);
   busy(kA);
@@ -471,6 +489,39 @@ TEST_F(ArbiterCase, WordsAboutUnknownTasksChangeNothing) {
   const std::uint64_t before = arbiter.digest();
   EXPECT_EQ(busy(kC) + quiet(kC) + settleEpoch(kC, 1) + died(kC) + leave(kC) + retired(kC), "");
   EXPECT_EQ(arbiter.digest(), before);
+}
+
+TEST_F(ArbiterCase, ATaskThatJoinsAgainOrHasNoNameChangesNothing) {
+  join(kA, TaskClass::Ordinary);
+  busy(kA);
+  const std::uint64_t before = arbiter.digest();
+  EXPECT_EQ(join(kA, TaskClass::Online), "");
+  EXPECT_EQ(join(TaskId::kNone, TaskClass::Online), "");
+  EXPECT_EQ(arbiter.digest(), before);
+  EXPECT_EQ(view(kA).task.taskClass, TaskClass::Ordinary);
+}
+
+TEST_F(ArbiterCase, A8_SharesStayEvenAfterMoreUseThanVirtualTimeCanCount) {
+  policy(Policy::BurstShare);
+  join(kA, TaskClass::Ordinary, 1);  // a thousand ns of virtual time for each ns
+  join(kB, TaskClass::Ordinary, 1);
+  for (int age = 0; age < 200; ++age) {
+    busy(kA);
+    now += seconds(100'000);
+    quiet(kA);
+    after(millis(1));
+  }
+  const Nanos usedBefore = view(kA).used;
+  busy(kA);
+  busy(kB);
+  for (int step = 0; step < 1000; ++step) {
+    after(millis(1));
+    if (noted(ArbiterNote::Kind::Suspending, kA)) settle(kA);
+    if (noted(ArbiterNote::Kind::Suspending, kB)) settle(kB);
+  }
+  const Nanos difference = view(kA).used - usedBefore - view(kB).used;
+  EXPECT_LE(difference, ArbiterConfig{}.sliceMax * 2);
+  EXPECT_GE(difference, ArbiterConfig{}.sliceMax * -2);
 }
 
 TEST_F(ArbiterCase, TimesFromTheFutureAndThePastAreReadAsNow) {

@@ -75,8 +75,8 @@ struct DoorFixture : ::testing::Test {
       return full ? SendResult::Refused : link.send(kj::mv(build));
     }
     void tellEvent(std::uint64_t seq) {
-      Outlet node(fixture.dispatcher, fixture.nodeId);
-      const SendResult sent = node.send(fixture.doorId, [&](schema::Envelope::Builder envelope) {
+      Outlet outlet(fixture.dispatcher, fixture.nodeId);
+      const SendResult sent = outlet.send(fixture.doorId, [&](schema::Envelope::Builder envelope) {
         ScriptedNode::fillEvent(envelope.initEventTold(), seq);
       });
       EXPECT_EQ(sent, SendResult::Sent);

@@ -62,6 +62,7 @@ TEST(Ledger, AcceptsAndRefusesByTheRulesOfTheContract) {
       {"a share between 1 and 2 cards", ask(Ordinary, 1, 150), false, InvalidArgument},
       {"two cards and part of a share", ask(Ordinary, 1, 30, 2), false, InvalidArgument},
       {"no cards", ask(Ordinary, 1, 30, 0), false, InvalidArgument},
+      {"more cards than one task may have", ask(Ordinary, 0, 1700), false, InvalidArgument},
       {"two cards, one named", ask(Ordinary, 0, 200, 1, "sim-0"), false, InvalidArgument},
       {"a share below zero", {Ordinary, gibibytes(1), Permille(-10), 1, ""}, false,
        InvalidArgument},
@@ -182,6 +183,7 @@ TEST(Ledger, FixedShareTakesNoTaskWithoutAShare) {
   EXPECT_EQ(ledger.place(ask(Ordinary, 1, 0)).error().code, ErrorCode::Conflict);
   EXPECT_EQ(ledger.place(ask(Offline, 1, 0)).error().code, ErrorCode::Conflict);
   EXPECT_TRUE(ledger.place(ask(Online, 1, 0)).ok());
+  EXPECT_TRUE(ledger.place(ask(Ordinary, 1, 10)).ok());
   ledger.choosePolicy(0, Policy::BurstShare);
   bound(ledger, 1, ask(Ordinary, 1, 0));
   EXPECT_EQ(ledger.mayChoosePolicy(0, Policy::FixedShare).error().code, ErrorCode::Conflict);
@@ -243,9 +245,46 @@ TEST(Ledger, TakesCardsForTheSizeThatTheyAreSoldIn) {
   EXPECT_EQ(nominalGib(mebibytes(143'771)), 141);
   EXPECT_EQ(nominalGib(gibibytes(32)), 32);
   EXPECT_EQ(nominalGib(gibibytes(5)), 5);
+  EXPECT_EQ(nominalGib(gibibytes(600)), 600) << "larger than any that is sold today";
   EXPECT_EQ(nominalGib(mebibytes(300)), 1);
   EXPECT_EQ(node(1, 32, true, Policy::BestEffort, 0).tasksMax(0), 8u);
   EXPECT_EQ(node(1, 2, true, Policy::BestEffort, 0).tasksMax(0), 1u);
+}
+
+TEST(Ledger, SaysWhoHoldsWhatAndOnWhichCard) {
+  Ledger ledger = node(3, 8);
+  bound(ledger, 7, ask(Ordinary, 2, 10, 1, "sim-2"));
+  bound(ledger, 3, ask(Ordinary, 3, 20, 1, "sim-2"));
+  bound(ledger, 5, ask(Ordinary, 0, 200));
+  EXPECT_EQ(ledger.cards(), 3u);
+  EXPECT_EQ(ledger.tasks(), 3u);
+  EXPECT_EQ(ledger.tasksOn(2), (std::vector<TaskId>{TaskId{3}, TaskId{7}}));
+  EXPECT_EQ(ledger.tasksOn(0), (std::vector<TaskId>{TaskId{5}}));
+  EXPECT_EQ(ledger.tasksOn(1), (std::vector<TaskId>{TaskId{5}}));
+  ASSERT_NE(ledger.placement(TaskId{3}), nullptr);
+  EXPECT_EQ(ledger.placement(TaskId{3})->share, Permille(200));
+  EXPECT_EQ(ledger.placement(TaskId{4}), nullptr);
+  ledger.release(TaskId{5});
+  EXPECT_TRUE(ledger.tasksOn(0).empty());
+  EXPECT_EQ(ledger.placement(TaskId{5}), nullptr);
+}
+
+TEST(Ledger, NamesTheCardsThatExistWhereAnUnknownOneIsAsked) {
+  EXPECT_EQ(*node(2, 8).findCard("sim-1"), 1u);
+  EXPECT_NE(node(0, 8).findCard("sim-0").error().message.find("cards: none"), std::string::npos);
+  const std::string two = node(2, 8).findCard("x").error().message;
+  EXPECT_NE(two.find("sim-0, sim-1"), std::string::npos) << two;
+  const std::string many = node(20, 8).findCard("x").error().message;
+  EXPECT_NE(many.find("sim-7"), std::string::npos) << many;
+  EXPECT_EQ(many.find("sim-8"), std::string::npos) << "a few are enough: " << many;
+}
+
+TEST(Ledger, AdvisesOnlyWhatMayBeAskedFor) {
+  Ledger ledger({true, 100}, {{"odd", 0, gibibytes(8) + mebibytes(512)}}, Policy::BestEffort);
+  bound(ledger, 1, ask(Ordinary, 8, 95));
+  const std::string memory = ledger.place(ask(Ordinary, 1, 1)).error().message;
+  EXPECT_NE(memory.find("odd: 512 MiB free of 8704 MiB"), std::string::npos) << memory;
+  EXPECT_EQ(memory.find("ask for at most"), std::string::npos) << "memory goes by whole GiB";
 }
 
 TEST(Ledger, ListsAFewCardsOfManyInARefusal) {

@@ -122,7 +122,7 @@ TEST_F(NodeDoorTest, EachWatcherSeesEveryEventInOrder) {
   sink.tellEvent(1);
   sink.tellEvent(2);
   for (auto* watcher : {other.get()}) {
-    for (std::uint64_t seq : {1, 2}) {
+    for (std::uint64_t seq : {1u, 2u}) {
       auto event = watcher->next().wait(scope);
       EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), seq);
     }
@@ -169,7 +169,7 @@ TEST_F(NodeDoorTest, AFeedTellsThePastThenThePresentAndEachEventOnce) {
   auto feed = EventFeed::open(door, Peer(), 2).wait(scope).value();
   sink.tellEvent(4);  // told while the past was being asked
   sink.tellEvent(5);
-  for (std::uint64_t seq : {3, 4, 5}) {
+  for (std::uint64_t seq : {3u, 4u, 5u}) {
     auto event = feed->next().wait(scope);
     EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), seq);
   }
@@ -180,7 +180,7 @@ TEST_F(NodeDoorTest, AFeedTellsAllOfAPastThatFillsSeveralReplies) {
   node.eventsPerReply = 2;
   auto feed = EventFeed::open(door, Peer(), 1).wait(scope).value();
   sink.tellEvent(7);
-  for (std::uint64_t seq : {2, 3, 4, 5, 6, 7}) {
+  for (std::uint64_t seq : {2u, 3u, 4u, 5u, 6u, 7u}) {
     auto event = feed->next().wait(scope);
     EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), seq);
   }
@@ -191,7 +191,7 @@ TEST_F(NodeDoorTest, AFeedAsksForEventsThatWereNotToldToIt) {
   sink.tellEvent(1);
   sink.tellEvent(4);
   node.eventSeqs = {1, 2, 3, 4};
-  for (std::uint64_t seq : {1, 2, 3, 4}) {
+  for (std::uint64_t seq : {1u, 2u, 3u, 4u}) {
     auto event = feed->next().wait(scope);
     EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), seq);
   }

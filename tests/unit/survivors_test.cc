@@ -230,7 +230,7 @@ TEST_F(SurvivorsTest, D5_ATaskWhoseProgramHasNotTouchedItsCardYetLivesWithItsOwn
 
 TEST_F(SurvivorsTest, D5_ADamagedRecordHarmsOnlyItself) {
   Sleeper process;
-  for (const std::uint64_t task : {7, 8, 9}) {
+  for (const std::uint64_t task : {7u, 8u, 9u}) {
     write(task);
     listAs(process, task);
   }

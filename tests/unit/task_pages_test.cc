@@ -178,7 +178,7 @@ TEST(TaskPages, C7_RandomBytesNeverBreakTheReader) {
   Prng prng(1);
   std::uint64_t launches = 0, gpuNs = 0;
   Nanos now = seconds(1000);
-  for (int round = 0; round < 5000; round++) {
+  for (std::uint32_t round = 0; round < 5000; round++) {
     now += micros(250);
     for (std::size_t w = 0; w < 8 * sizeof(qgpu_slot) / 8; w++) {
       const std::uint64_t r = prng.next();
