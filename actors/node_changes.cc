@@ -4,6 +4,8 @@
 
 #include "actors/node_actor.h"
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -108,7 +110,10 @@ Result<NodeActor::Need> NodeActor::checkBind(Change& change) {
   if (!change.who.mayChange) spec.ownerUid = change.who.uid;
   if (!spec.requestId.empty()) {
     const auto known = requests_.find({spec.ownerUid, spec.requestId});
-    if (known != requests_.end()) return checkRepeated(change, known->second);
+    if (known != requests_.end() && !QGPU_PLANTED(RequestForgotten)) {
+      QGPU_MARK(RequestRepeated);
+      return checkRepeated(change, known->second);
+    }
   }
   if (freeSlots_.empty()) {
     return fail(ErrorCode::Overloaded, std::to_string(peers_.tasks.size()) +
@@ -269,6 +274,7 @@ void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) 
 }
 
 void NodeActor::persistAudit(const Change& change, Turn& turn) {
+  if (QGPU_PLANTED(NoAudit) && change.kind == Change::Kind::Mark) return;
   turn.persist({RowKind::Audit, change.event.seq}, [&](schema::Row::Builder row) {
     writeEvent(change.event, row.initAudit());
   });
@@ -318,6 +324,7 @@ void NodeActor::applyNode(Turn& turn) {
 
 // Every change may carry it, since each writes the node's row.
 void NodeActor::applyIncarnation(const Change& change, Turn& turn) {
+  QGPU_MARK(IncarnationRaised);
   note("incarnation-raised", 0, "",
        std::to_string(incarnation_) + " to " + std::to_string(change.incarnation) +
            ": a guest has met a later one than the store knew",
@@ -362,6 +369,7 @@ void NodeActor::applyClose(Change& change, Turn&) {
   const Placement* placement = ledger_.placement(TaskId{change.task});
   for (const std::size_t card : placement->cards) {
     cards_[card].shares.erase(change.task);
+    if (QGPU_PLANTED(CloseKeepsCard)) continue;
     outbox_.put(peers_.cards[card],
                 [task = change.task, why = change.text](schema::Envelope::Builder envelope) {
                   auto left = envelope.initLeft();
@@ -412,6 +420,7 @@ void NodeActor::applyMark(const Change& change) {
                                                        ? " takes tasks again"
                                                        : " takes no new tasks"));
   }
+  QGPU_MARK(CardDrained);
   queueDrain(card);
   replyDone(change.asker, "card " + id + " takes no new tasks; " +
                               std::to_string(ledger_.use(card).tasks) + " task(s) are evicted");

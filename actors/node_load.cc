@@ -4,6 +4,8 @@
 
 #include "actors/node_actor.h"
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -45,7 +47,9 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
     if (row.isNode()) {
-      nextTask_ = std::max(nextTask_, row.getNode().getNextTask());
+      if (!QGPU_PLANTED(TaskIdReused)) {
+        nextTask_ = std::max(nextTask_, row.getNode().getNextTask());
+      }
       nextEvent_ = std::max(nextEvent_, row.getNode().getNextEvent());
     } else if (row.isCard()) {
       loadCard(row.getCard());
@@ -83,7 +87,7 @@ void NodeActor::loadCard(schema::CardRow::Reader row) {
 }
 
 void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
-  nextTask_ = std::max(nextTask_, id + 1);
+  if (!QGPU_PLANTED(TaskIdReused)) nextTask_ = std::max(nextTask_, id + 1);
   Placement placement;
   Binding binding;
   binding.spec = readSpec(row.getSpec());

@@ -3,6 +3,8 @@
 
 #include "actors/node_actor.h"
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 
 Binding* NodeActor::find(std::uint64_t task) {
@@ -36,6 +38,7 @@ void NodeActor::introduceToAttach(std::uint64_t task, Binding& binding) {
 void NodeActor::onIntroduceDue(std::uint64_t task) {
   Binding* binding = find(task);
   if (binding == nullptr || binding->stage == Stage::Live || toClose_.contains(task)) return;
+  QGPU_MARK(IntroducedLate);
   binding->late = true;
   answerWaiting(task, *binding);
 }
@@ -58,7 +61,9 @@ void NodeActor::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
   binding.stage = Stage::Live;
   const Placement* placement = ledger_.placement(TaskId{task});
   const ActorId actor = peers_.tasks[binding.slot];
+  if (placement->cards.size() > 1) QGPU_MARK(SeveralCards);
   for (std::size_t i = 0; i < placement->cards.size(); ++i) {
+    if (QGPU_PLANTED(PartialMultiCard) && i > 0) break;
     outbox_.put(peers_.cards[placement->cards[i]],
                 [task, actor, placement = *placement, i](schema::Envelope::Builder envelope) {
                   auto joined = envelope.initJoined();
@@ -134,6 +139,7 @@ void NodeActor::onOwnerGone(schema::Left::Reader gone, Turn& turn) {
 void NodeActor::onOwnerCheck(std::uint64_t task, Turn&) {
   Binding* binding = find(task);
   if (binding == nullptr || !binding->ownerGone || binding->processes != 0) return;
+  QGPU_MARK(OwnerGone);
   closeLater(task, *binding, "its owner is gone");
 }
 
@@ -168,6 +174,7 @@ void NodeActor::onKillDue(std::uint64_t task) {
   if (binding == nullptr || !binding->evicting) return;
   if (binding->processes == 0) closeLater(task, *binding, "evicted");
   else tellClosed(peers_.attach, task, true, binding->endReason);
+  QGPU_MARK(KillDue);
 }
 
 void NodeActor::tellClosed(ActorId to, std::uint64_t task, bool kill, const std::string& reason) {

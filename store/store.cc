@@ -125,7 +125,8 @@ Status Store::claim(const Formats& formats) {
                 "SQLite can't use write-ahead logging here; put the "
                 "database on a local disk");
   }
-  const char* sync = QGPU_PLANTED(SyncSkipped) ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL";
+  const char* sync = "PRAGMA synchronous = FULL";
+  if (QGPU_PLANTED(SyncSkipped)) sync = "PRAGMA synchronous = OFF";
   for (const char* setting : {sync, "PRAGMA wal_autocheckpoint = 0",
                               "PRAGMA journal_size_limit = 4194304", "BEGIN EXCLUSIVE", "COMMIT"}) {
     if (Status set = db_.exec(setting); !set) return set;
