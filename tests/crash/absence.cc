@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "tests/crash/stage.h"
 #include "tests/crash/violation.h"
@@ -10,7 +11,7 @@
 namespace qgpu::crash {
 namespace {
 
-constexpr milliseconds kLoopUp = milliseconds(40);
+constexpr int kLoopUpMs[] = {20, 60, 130, 220};   // from serving to the next death
 constexpr std::uint64_t kHoldsAgain = 3;   // of offline tasks, by the online one
 
 // Online tasks have held offline ones this often since the manager started.
@@ -32,9 +33,10 @@ enum class Kind : std::uint8_t { Dead, Hanging, Looping };
 // Until every plain tenant has launched something since the beginning.
 void awaitProgressInALoop(Stage& stage) {
   const std::vector<std::uint64_t> before = stage.tenants().plainLaunches();
+  std::size_t deaths = 0;
   const auto diesAgain = [&] {
     stage.daemon().start();
-    pause(kLoopUp);
+    pause(milliseconds(kLoopUpMs[deaths++ % std::size(kLoopUpMs)]));
     stage.daemon().kill();
     stage.tenants().checkUnharmed();
     return stage.tenants().plainThatWaits(before).empty();
