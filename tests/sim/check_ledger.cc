@@ -62,6 +62,8 @@ void LedgerCheck::onBoot(const Boot& boot, Nanos) {
     incarnation_ = 0;
     nextTask_ = 0;
   }
+  // Numbers that only a batch without an answer had used are given again.
+  used_.erase(used_.lower_bound(nextTask_), used_.end());
   for (const auto& [id, task] : model_.tasks()) used_.insert(id);
   requests_.boot();
   const Obstacle full = model_.overfull();

@@ -27,6 +27,23 @@ std::uint64_t hashOf(const StoredRow& stored) {
   return hash | 1;
 }
 
+// The first key that is not the same, for a person.
+std::string difference(const std::map<RowKey, std::uint64_t>& stored,
+                       const std::map<RowKey, std::uint64_t>& found) {
+  const auto name = [](RowKey key) {
+    return "kind " + std::to_string(static_cast<int>(key.kind)) + " id " + std::to_string(key.id);
+  };
+  for (const auto& [key, hash] : stored) {
+    const auto there = found.find(key);
+    if (there == found.end()) return "; missing: " + name(key);
+    if (there->second != hash) return "; other: " + name(key);
+  }
+  for (const auto& [key, hash] : found) {
+    if (!stored.contains(key)) return "; more: " + name(key);
+  }
+  return "";
+}
+
 }  // namespace
 
 void StorageCheck::State::set(RowKey key, std::uint64_t hash) {
@@ -50,36 +67,48 @@ StorageCheck::State StorageCheck::stateOf(const std::vector<StoredRow>& rows) {
 
 // --- what a life finds ---
 
-bool StorageCheck::legal(const State& found) const {
+// What was not answered may be there, and then still only in the memory of the machine: a power cut
+// may take it again, until this life has committed something itself.
+bool StorageCheck::inherit(const State& found) {
   State state = stored_;
-  if (state.digest == found.digest) return true;
-  for (const Batch& batch : open_) {
-    for (const auto& [key, hash] : batch.changes) state.set(key, hash);
-    if (state.digest == found.digest) return true;
+  for (std::size_t n = 0; n <= open_.size(); ++n) {
+    if (state.digest == found.digest) {
+      open_.resize(n);
+      for (Batch& batch : open_) batch.inherited = true;
+      return true;
+    }
+    if (n == open_.size()) break;
+    for (const auto& [key, hash] : open_[n].changes) state.set(key, hash);
   }
-  return flipped_ && past_.contains(found.digest);
+  if (flipped_ && past_.contains(found.digest)) {
+    stored_ = found;
+    open_.clear();
+    return true;
+  }
+  return false;
 }
 
 void StorageCheck::onBoot(const Boot& boot, Nanos) {
   node_ = boot.node;
-  State found = stateOf(boot.rows);
+  const State found = stateOf(boot.rows);
   if (stateOf(boot.rowsAgain).digest != found.digest) {
     verdict_.violated("D3", "the rows read twice are not the same");
   }
   if (first_ || boot.databaseLost) {
     if (!boot.rows.empty()) verdict_.violated("D5", "a new database has rows");
     past_.clear();
-  } else if (!legal(found)) {
+    stored_ = found;
+    open_.clear();
+  } else if (!inherit(found)) {
     verdict_.violated(flipped_ ? "D5" : "D1",
                       "life " + std::to_string(boot.life) + " found " +
                           std::to_string(boot.rows.size()) + " rows; " +
                           std::to_string(stored_.rows.size()) + " were acknowledged, and with " +
-                          std::to_string(open_.size()) + " more batches it is none of those");
+                          std::to_string(open_.size()) + " more batches it is none of those" +
+                          difference(stored_.rows, found.rows));
   }
   first_ = flipped_ = false;
-  stored_ = std::move(found);
-  past_.insert(stored_.digest);
-  open_.clear();
+  past_.insert(found.digest);
   under_.clear();
   effects_ = 0;
   failedAt_ = kNever;
@@ -103,16 +132,22 @@ void StorageCheck::onAppended(std::uint64_t batch, ActorId actor,
 }
 
 void StorageCheck::onAnswered(std::uint64_t batch, const Status& status, Nanos now) {
-  if (open_.empty() || open_.front().number != batch) {
+  std::size_t before = 0;
+  while (before < open_.size() && open_[before].inherited) ++before;
+  if (before == open_.size() || open_[before].number != batch) {
     return verdict_.violated("D2", "batch " + std::to_string(batch) + " was answered out of turn");
   }
-  const Batch answered = std::move(open_.front());
-  open_.pop_front();
+  const Batch answered = std::move(open_[before]);
+  open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(before));
   const auto under = under_.find(static_cast<std::uint32_t>(answered.actor));
   if (--under->second == 0) under_.erase(under);
   if (!status.ok()) {
     failedAt_ = now;
     return;
+  }
+  for (; before > 0; --before) {   // one log: what is ahead of it is on disk as well
+    for (const auto& [key, hash] : open_.front().changes) stored_.set(key, hash);
+    open_.pop_front();
   }
   for (const auto& [key, hash] : answered.changes) stored_.set(key, hash);
   past_.insert(stored_.digest);

@@ -51,14 +51,16 @@ class StorageCheck final : public Watch {
     std::uint64_t number = 0;
     ActorId actor{};
     Changes changes;
+    bool inherited = false;   // of an earlier life that ended before its answer; its rows were found
   };
 
   static State stateOf(const std::vector<StoredRow>& rows);
-  bool legal(const State& found) const;
+  bool inherit(const State& found);
   void watchTries(Nanos now);
 
   Verdict& verdict_;
-  State stored_;                           // after the last batch that was answered ok
+  State stored_;                           // after the last batch that was answered ok; what a
+                                           // life found beyond it is durable with its own first
   std::deque<Batch> open_;                 // not answered, oldest first
   std::unordered_set<std::uint64_t> past_;   // digests of all states; never iterated
   std::unordered_map<std::uint32_t, int> under_;   // batches under way by actor; never iterated
