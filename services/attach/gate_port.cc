@@ -198,6 +198,8 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
     return held >= options_.lateAfter ? options_.busyEvery : gate.settleDelay;
   }
   if (!gate.ordered) return kNever;
+  // An online task does not ring when its work ends, and a dead one never does.
+  if (task.pages.closed() && gate.toldBusy) return options_.lateEvery;
   if (gate.open) {
     if (gate.notify && !gate.rung && !gate.disarmed) return kNever;
     return gate.contended ? options_.contendedEvery : options_.busyEvery;

@@ -558,6 +558,21 @@ TEST_F(GatePortTest, HAZARDS2_DriverThreadsWithNothingLeftInFlightGoOnBehindTheS
   EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
 }
 
+TEST_F(GatePortTest, A3_AClosedOnlineTaskIsToldQuietOnceItsWorkEndedThoughItDoesNotRing) {
+  start();
+  bind(7, schema::TaskClass::ONLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  close(7, false);
+  ASSERT_TRUE(until([&] { return client->gatePage().closed != 0; }));
+  turns(10);
+  EXPECT_EQ(card.count(Which::QUIET, 7), 0u);
+  std::atomic_ref<std::uint64_t>(client->slot().retired).fetch_add(1);
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+}
+
 TEST_F(GatePortTest, A10_NoStoreFollowsTheOneThatClosedAFrozenGate) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
