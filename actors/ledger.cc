@@ -304,6 +304,22 @@ Error Ledger::refuse(const LedgerAsk& ask, bool whole,
   return fail(code, "no card has room for " + what + " now" + reasons + "; " + help);
 }
 
+bool Ledger::admits(const Placement& placement) const {
+  const bool offline = placement.taskClass == TaskClass::Offline;
+  const Tenancy mine =
+      placement.taskClass == TaskClass::Ordinary ? Tenancy::Ordinary : Tenancy::Hybrid;
+  for (std::size_t n = 0; n < placement.cards.size(); ++n) {
+    const std::size_t card = placement.cards[n];
+    const CardUse& held = use(card);
+    const Permille pool = offline ? held.greedy : held.ordinary;
+    if (held.exclusive || (placement.exclusive && held.tasks != 0)) return false;
+    if (tenancy(card) != Tenancy::Free && tenancy(card) != mine) return false;
+    if (placement.mem[n] > at(card).info.mem - held.memBound) return false;
+    if (placement.share > kWholeCard - pool) return false;
+  }
+  return true;
+}
+
 void Ledger::account(const Placement& placement, std::int64_t sign) {
   const bool online = placement.taskClass == TaskClass::Online;
   const bool offline = placement.taskClass == TaskClass::Offline;

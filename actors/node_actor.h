@@ -85,7 +85,9 @@ class NodeActor final : public Actor {
   static std::vector<LedgerCard> ledgerCards(const std::vector<CardFacts>& cards);
   void load(const std::vector<StoredRow>& rows);
   void loadCard(schema::CardRow::Reader row);
-  void loadTask(std::uint64_t id, schema::TaskRow::Reader row);
+  enum class Taking : std::uint8_t { AsItIs, IfItFits };
+  // False: its card is not there any more, or it does not fit.
+  bool loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking taking);
   void takeOver(const std::vector<StoredRow>& survivors);
   void introduceAll(Turn& turn);
 
@@ -188,6 +190,7 @@ class NodeActor final : public Actor {
   std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told
   std::vector<std::uint64_t> lostTasks_;   // rows that are erased at the start
   std::vector<std::uint64_t> takenOver_;   // rows that are written at the start
+  std::vector<std::uint64_t> notTakenOver_;   // told of at the start
 
   std::optional<Change> inFlight_;
   std::uint64_t changeSerial_ = 0;

@@ -319,6 +319,10 @@ void NodeActor::applyNode(Turn& turn) {
          "it lives, and the database was new", turn);
   }
   takenOver_.clear();
+  for (const std::uint64_t task : notTakenOver_) {
+    note("task-not-taken-over", task, "", "it was ending, and its room is another task's", turn);
+  }
+  notTakenOver_.clear();
   introduceAll(turn);
 }
 

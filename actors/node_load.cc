@@ -54,7 +54,9 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
     } else if (row.isCard()) {
       loadCard(row.getCard());
     } else if (row.isTask()) {
-      loadTask(stored.key.id, row.getTask());
+      if (!loadTask(stored.key.id, row.getTask(), Taking::AsItIs)) {
+        lostTasks_.push_back(stored.key.id);
+      }
     } else if (row.isAudit()) {
       audits_.push_back(stored.key.id);
     }
@@ -86,7 +88,7 @@ void NodeActor::loadCard(schema::CardRow::Reader row) {
   if (row.getDraining()) ledger_.mark(*card, CardMark::Draining);
 }
 
-void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
+bool NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking taking) {
   if (!QGPU_PLANTED(TaskIdReused)) nextTask_ = std::max(nextTask_, id + 1);
   Placement placement;
   Binding binding;
@@ -103,9 +105,9 @@ void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
   }
   if (placement.cards.empty() || placement.cards.size() != row.getCards().size() ||
       freeSlots_.empty()) {
-    lostTasks_.push_back(id);
-    return;
+    return false;
   }
+  if (taking == Taking::IfItFits && !ledger_.admits(placement)) return false;
   binding.token = text(row.getToken());
   binding.boundUnixMs = row.getBoundUnixMs();
   binding.evicting = row.getEvicting();
@@ -117,13 +119,20 @@ void NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row) {
   }
   ledger_.bind(TaskId{id}, placement);
   bindings_.emplace(id, std::move(binding));
+  return true;
 }
 
+// What was ending may still be dying while another task has its room already, so it comes last, and
+// not at all where it does not fit (P1, P2): its processes were told to go.
 void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
-  for (const StoredRow& stored : survivors) {
-    if (bindings_.contains(stored.key.id)) continue;   // the store knows better
-    loadTask(stored.key.id, readRow(stored).getTask());
-    if (bindings_.contains(stored.key.id)) takenOver_.push_back(stored.key.id);
+  for (const bool ending : {false, true}) {
+    for (const StoredRow& stored : survivors) {
+      const schema::TaskRow::Reader row = readRow(stored).getTask();
+      if (row.getEvicting() != ending || bindings_.contains(stored.key.id)) continue;
+      std::vector<std::uint64_t>& list =
+          loadTask(stored.key.id, row, Taking::IfItFits) ? takenOver_ : notTakenOver_;
+      list.push_back(stored.key.id);
+    }
   }
 }
 

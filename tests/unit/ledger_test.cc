@@ -121,6 +121,25 @@ TEST(Ledger, P2_KeepsTheSharesOfEachPoolWithinAWholeCard) {
   EXPECT_TRUE(hybrid.place(ask(Online, 1, 0)).ok()) << "online counts nothing";
 }
 
+TEST(Ledger, P1_P2_AdmitsWhatWasBoundBeforeOnlyWhereItFits) {
+  Ledger ledger = node(2, 8);
+  bound(ledger, 1, ask(Ordinary, 4, 50, 1, "sim-0"));
+  const auto was = [](TaskClass taskClass, std::int64_t gib, std::int64_t percent, bool whole,
+                      std::vector<std::size_t> cards) {
+    Placement placement{taskClass, whole, Permille(percent * 10), {}, std::move(cards)};
+    placement.mem.assign(placement.cards.size(), gibibytes(gib));
+    return placement;
+  };
+  EXPECT_TRUE(ledger.admits(was(Ordinary, 4, 50, false, {0})));
+  EXPECT_FALSE(ledger.admits(was(Ordinary, 5, 50, false, {0}))) << "memory";
+  EXPECT_FALSE(ledger.admits(was(Ordinary, 4, 51, false, {0}))) << "share";
+  EXPECT_FALSE(ledger.admits(was(Offline, 1, 10, false, {0}))) << "tenancy";
+  EXPECT_FALSE(ledger.admits(was(Ordinary, 8, 100, true, {0, 1}))) << "one of them is not free";
+  EXPECT_TRUE(ledger.admits(was(Ordinary, 8, 100, true, {1})));
+  bound(ledger, 2, ask(Ordinary, 0, 100, 1, "sim-1"));
+  EXPECT_FALSE(ledger.admits(was(Ordinary, 1, 0, false, {1}))) << "held whole";
+}
+
 TEST(Ledger, P5_GivesSeveralCardsAllOrNone) {
   Ledger ledger = node(3, 8);
   bound(ledger, 1, ask(Ordinary, 1, 10));

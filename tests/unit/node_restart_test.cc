@@ -281,6 +281,28 @@ TEST(NodeRestart, D5_ItSaysWhomItTookOver) {
   EXPECT_EQ(told, std::vector<std::uint64_t>{task});
 }
 
+// An ended task may die slowly while its room is another's already: both are in the run dir.
+TEST(NodeRestart, D5_WhatWasEndingIsTakenOverOnlyWhereItFits) {
+  World world;
+  world.start();
+  const std::uint64_t dying = world.bound(World::spec(Ordinary, 8, 60, "sim-0"));
+  world.attached(dying);
+  world.order([dying](schema::Request::Builder r) { r.setUnbind(dying); });
+  const StoredRow record = recordsOf(world).at(0);
+  ASSERT_TRUE(taskOf(record).getEvicting());
+  world.gone(dying);
+  const std::uint64_t heir = world.bound(World::spec(Ordinary, 0, 100, "sim-0"));
+
+  WorldOptions options = rebuilt(world);
+  options.survivors.insert(options.survivors.begin(), record);
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->ledger().placement(TaskId{dying}), nullptr);
+  ASSERT_NE(next.node->ledger().placement(TaskId{heir}), nullptr);
+  EXPECT_EQ(next.node->ledger().use(0).tasks, 1u);
+  EXPECT_EQ(heard(next.cards[0]->heard, Which::JOINED).size(), 1u);
+}
+
 TEST(NodeRestart, D5_NumbersOfLivingTasksAreNotGivenOutAgain) {
   World world;
   world.start();
