@@ -118,7 +118,9 @@ Status Store::claim(const Formats& formats) {
   if (!healthy) return healthy.error();
   if (*healthy != "ok") return damaged(*healthy);
 
-  auto mode = db_.queryText("PRAGMA journal_mode = WAL");
+  // To its end: it says "wal" before it has switched, and an fsync may fail after that.
+  if (Status on = db_.exec("PRAGMA journal_mode = WAL"); !on) return on;
+  auto mode = db_.queryText("PRAGMA journal_mode");
   if (!mode) return mode.error();
   if (*mode != "wal") {
     return fail(ErrorCode::Unavailable,
