@@ -153,6 +153,10 @@ void CardBook::died(std::size_t at, Nanos now) {
   advance(now);
   Seat& seat = seats_[at];
   diedNow_ = seat.task;
+  if (seat.late || (at == holder_ && phase_ == Phase::Settling)) {
+    seat.longestRun = std::max(seat.longestRun, now - seat.holdAt);
+    if (!seat.late) longestSettle_ = std::max(longestSettle_, now - seat.holdAt);
+  }
   seat.late = seat.quarantined = false;
   seat.holdEpoch = 0;
   if (seat.wants) {
@@ -192,14 +196,15 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
   advance(back ? std::max(since, last_) : now);   // what it left idle ends when its work came
   if (woke && seat.quietSince != kNever) {
     const Nanos gap = std::max(since - seat.quietSince, Nanos(0));
-    seat.usualGap = seat.usualGap == kNever ? gap : seat.usualGap + (gap - seat.usualGap) / kGapPart;
+    Nanos& usual = seat.usualGap;
+    usual = usual == kNever ? gap : usual + (gap - usual) / kGapPart;
   }
   if (woke) {
     seat.waited = Nanos(0);
     seat.lag = 0;
     seat.indebted = seat.late;
     seat.slackBefore = slack_;
-    seat.joinsBefore = joins_;
+    seat.othersBefore = others_ - joins_;
   }
   seat.wants = true;
   if (seat.online()) {
@@ -226,7 +231,9 @@ void CardBook::quiet(std::size_t at, std::uint64_t stamp, Nanos now) {
   }
   if (seat.online() && seat.wants) --onlineWanting_;
   if (seat.online() && onlineActive_) lastOnline_ = std::max(lastOnline_, since);
+  hindsight_ = seat.online() && seat.wants;
   advance(now);
+  hindsight_ = false;
   if (seat.wants) seat.quietSince = since;
   seat.wants = false;
 }
@@ -319,10 +326,10 @@ void CardBook::account(Seat& seat, Nanos span, bool isHolder, Label label) {
   seat.excess = std::max<std::int64_t>(0, seat.excess + rise);
   if (!seat.wants) return;
   if (!seat.open) seat.held += span;
-  if (charged) seat.lag = std::max<std::int64_t>(0, seat.lag - span.value * 1000);
-  if (seat.quarantined || label == Label::Online) return;
-  seat.lag += span.value * weight(seat);
-  if (!isHolder && hasRoom(seat)) seat.waited += span;
+  const bool counts = !seat.quarantined && label != Label::Online && !hindsight_;
+  const std::int64_t due = counts ? span.value * weight(seat) : 0;
+  seat.lag = std::max<std::int64_t>(0, seat.lag + due - (charged ? span.value * 1000 : 0));
+  if (counts && !isHolder && hasRoom(seat)) seat.waited += span;
 }
 
 // --- reports ---

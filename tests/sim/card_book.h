@@ -44,7 +44,7 @@ struct Seat {
   std::int64_t lag = 0;            // behind its share: ns x permille
   bool indebted = false;           // ran late in that time: what it lacks is its own
   Nanos slackBefore{0};
-  std::uint64_t joinsBefore = 0;
+  std::int64_t othersBefore = 0;   // how many there were then, less all that had ever joined
 
   bool online() const { return taskClass == Class::Online; }
 };
@@ -149,12 +149,14 @@ class CardBook {
 
   Nanos last_;                     // the accounts are up to here
   Nanos used_{0}, idle_{0}, online_{0};
-  std::uint64_t holds_ = 0, overruns_ = 0, switches_ = 0, joins_ = 0;
+  std::uint64_t holds_ = 0, overruns_ = 0, switches_ = 0;
+  std::int64_t joins_ = 0;         // of tasks that are not online
   Nanos longestSettle_{0};         // of any task: from a hold until the card went on
   Nanos slack_{0};                 // how late the card heard of things, in all
   std::uint32_t lastEpoch_ = 0;
 
   // This turn.
+  bool hindsight_ = false;         // online was idle for longer than the card could know
   bool reaches_ = false;           // the message may change something
   bool stale_ = false;             // it is of an old epoch and must change nothing
   std::uint64_t joinedNow_ = 0, leftNow_ = 0, diedNow_ = 0;

@@ -5,6 +5,8 @@
 namespace qgpu::sim {
 namespace {
 
+constexpr Nanos kTurn = micros(2);   // a timer fires after the turn that is under way
+
 using Order = schema::GateOrder::Order;
 
 }  // namespace
@@ -73,8 +75,6 @@ void CardBook::opened(std::size_t at, bool notify, Nanos now) {
   lingerEnd_ = kNever;
   seat.late = false;   // what still runs of it is now its own slice
   seat.waited = Nanos(0);
-  seat.slackBefore = slack_;
-  seat.joinsBefore = joins_;
 }
 
 // Under which a slice is not cut short (A12): only online, death, the cap or an owner may do so.
@@ -92,7 +92,7 @@ void CardBook::heldUp(std::size_t at, std::uint32_t epoch, Nanos now) {
   if (!seat.open) violated("A12", name(seat) + " is held twice");
   if (seat.exclusive) violated("A2", name(seat) + " has whole cards and is held");
   if (protects(seat, now)) violated("A12", name(seat) + " is held before the least slice");
-  const std::int64_t over = seat.excess - (sliceMax_ + lateNow_).value * 1000;
+  const std::int64_t over = seat.excess - (sliceMax_ + lateNow_ + kTurn).value * 1000;
   if (sure(Policy::FixedShare) && over > 1000) {
     violated("A4", name(seat) + " is held " + std::to_string(over / 1000) + " ns too late");
   }
@@ -136,7 +136,9 @@ void CardBook::policyMoves(Nanos now) {
   if (!changed) return;
   restartShares();
   if (!capped) return;
-  for (Seat& seat : seats_) seat.level = std::min(seat.level, sliceMax_.value * 1000);
+  // Credit and debt from before are a slice at the most; what came since was charged in full.
+  const std::int64_t cap = (sliceMax_ + (now - policyAt_)).value * 1000;
+  for (Seat& seat : seats_) seat.level = std::min(seat.level, cap);
 }
 
 void CardBook::judgeOnline() {
@@ -251,7 +253,7 @@ void CardBook::overdue(Nanos now) {
   due_ = kNever;          // once is enough
   if (tick_ != 0) return;   // it was woken; its loop has no turns
   const std::string what = std::to_string((now - due).value) + " ns after its time nobody woke it";
-  if (phase_ == Phase::Settling) return violated("A11", "a settling is waited for too long: " + what);
+  if (phase_ == Phase::Settling) return violated("A11", "it waits too long to settle: " + what);
   if (onlineActive_) return violated("A7", "online is idle: " + what);
   const bool capped = sure(Policy::FixedShare) && phase_ == Phase::Running;
   violated(capped ? "A4" : "A7", (capped ? "its holder is at its cap: " : "") + what);

@@ -3,6 +3,11 @@
 #include "tests/sim/card_book.h"
 
 namespace qgpu::sim {
+namespace {
+
+constexpr Nanos kTurn = micros(2);   // a timer fires after the turn that is under way
+
+}  // namespace
 
 void CardBook::restartShares() {
   for (Seat& seat : seats_) {
@@ -10,7 +15,7 @@ void CardBook::restartShares() {
     seat.waited = Nanos(0);
     seat.indebted = seat.late;
     seat.slackBefore = slack_;
-    seat.joinsBefore = joins_;
+    seat.othersBefore = others_ - joins_;
   }
 }
 
@@ -36,13 +41,13 @@ void CardBook::judgeShares(Nanos now) {
 // is D - min D. The settling time is the longest that this task took: what it runs over is paid
 // back, so no more than one of them is ever outstanding.
 void CardBook::judgeCap(const Seat& seat, bool isHolder, Nanos now) {
-  if (isHolder && seat.open && seat.excess > sliceMax_.value * 1000 + 1000) {
+  if (isHolder && seat.open && seat.excess > (sliceMax_ + kTurn).value * 1000) {
     violated("A4", name(seat) + " goes on beyond its share");
   }
   const bool ends = seat.late || (isHolder && phase_ == Phase::Settling);
   const Nanos settling = std::max(seat.longestRun, ends ? now - seat.holdAt : Nanos(0));
-  const Nanos bound = sliceMax_ + settling + latest_;
-  if (seat.excess <= bound.value * 1000 + 1000) return;
+  const Nanos bound = sliceMax_ + settling + latest_ + kTurn;
+  if (seat.excess <= bound.value * 1000) return;
   violated("A4", name(seat) + " used " + std::to_string(seat.excess / 1000) +
                      " ns more than its share of some window; " + std::to_string(bound.value) +
                      " are allowed");
@@ -52,8 +57,7 @@ void CardBook::judgeCap(const Seat& seat, bool isHolder, Nanos now) {
 // waits at a stretch for as long as these take for what it is ahead of them. A task that joins
 // starts beside the others, so it may come in between once; and one turn is the task's own.
 void CardBook::judgeLag(const Seat& seat, Nanos turn) {
-  const auto joined = static_cast<std::int64_t>(joins_ - seat.joinsBefore);
-  const std::int64_t turns = others_ + joined;
+  const std::int64_t turns = seat.othersBefore + joins_;   // who was here, and all who came
   const Nanos slack = slack_ - seat.slackBefore;
   const std::int64_t lagMax = (turn * turns + slack).value * 1000;
   if (weight(seat) > 0 && seat.lag > lagMax) {

@@ -18,7 +18,8 @@ void ArbiterCheck::onBoot(const Boot& boot, Nanos now) {
     books_.emplace_back(boot, i, verdict_, now);
     actors_.push_back(boot.cards[i].actor);
   }
-  before_ = std::max(before_, incarnation_);
+  // A new database begins anew; attaching guests then raise it (HAZARDS 23).
+  before_ = boot.databaseLost ? 0 : std::max(before_, incarnation_);
   incarnation_ = 0;   // until one is chosen
   due_ = kNever;
 }

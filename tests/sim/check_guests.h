@@ -4,8 +4,8 @@
 // work and of its end (A2, A3), deaths (A11), and stamps (C7).
 //
 // A task is judged by what its processes do as long as all of them are honest; gate words and
-// messages are judged of all tasks. Bounds are measured where no loop has to have a turn in
-// between: gate port and guests act by timers and rings.
+// messages are judged of all tasks. A loop that stalls makes nobody late: a bound counts from when
+// the cards' loop was seen to run again.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,6 +36,7 @@ class GuestCheck final : public Watch {
     std::uint32_t life = 0;         // of the manager that it is attached to
     std::uint32_t inFlight = 0;
     bool frozen = false;            // what is in flight stands still
+    Nanos lastRetired{0};
   };
   struct Task {
     std::uint64_t id = 0;
@@ -51,7 +52,6 @@ class GuestCheck final : public Watch {
     std::uint32_t epoch = 0;
     bool settled = false;           // told so, of its last hold
     bool toldBusy = false;
-    Nanos lastRetired{0};
     Nanos noticeBy = kNever;        // its work must have been told by then
     Nanos deathBy = kNever;         // its death
 
@@ -73,6 +73,8 @@ class GuestCheck final : public Watch {
   void checkStamp(std::uint64_t stamp, Nanos now);
   std::uint32_t inFlight(const Task& task, bool running) const;
   void awaitUntil(Nanos at) { due_ = std::min(due_, at); }
+  void cardLoopRuns(Nanos now);
+  bool isLate(Nanos by, Nanos now) const;
   void overdue(Nanos now);
   void violated(const char* invariant, const Task& task, const std::string& what);
 
@@ -87,6 +89,8 @@ class GuestCheck final : public Watch {
   bool serves_ = false;
   Nanos bootAt_{0};
   Nanos due_ = kNever;
+  Nanos active_{0};                 // when the cards' loop was last seen to do something ...
+  Nanos resumed_{0};                // ... and when, after having done nothing for long
 };
 
 }  // namespace qgpu::sim

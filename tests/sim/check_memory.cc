@@ -18,6 +18,10 @@ void MemoryCheck::onBoot(const Boot& boot, Nanos) {
   life_ = boot.life;
 }
 
+void MemoryCheck::onEnd(Ending ending, Nanos) {
+  if (ending == Ending::PowerLoss) ++losses_;
+}
+
 void MemoryCheck::onSent(const Carried& message, Nanos now) {
   if (message.message.isUsed() && message.from == attach_) {
     const auto found = tasks_.find(message.message.getUsed().getTask());
@@ -33,6 +37,7 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
   Task& task = tasks_[news.task];
   const auto [entry, isNew] = processes_.try_emplace(news.process);
   Process& process = entry->second;
+  if (isNew && task.processes.empty()) task.losses = losses_;
   if (isNew) task.processes.push_back(news.process);
   std::int64_t change = 0;
   switch (news.kind) {
@@ -50,7 +55,7 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
   }
   process.bytes += change;
   task.bytes += change;
-  if (!task.honest) return;
+  if (!task.honest || task.losses != losses_) return;
   const std::string who = "task " + std::to_string(news.task);
   if (change > 0 && task.quota != 0 && task.bytes > task.quota) {
     verdict_.violated("A14", who + " has " + std::to_string(task.bytes) + " bytes of " +
@@ -60,7 +65,7 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
 }
 
 void MemoryCheck::told(Task& task, schema::Used::Reader used, Nanos now) {
-  if (!task.honest) return;
+  if (!task.honest || task.losses != losses_) return;
   const auto bytes = static_cast<std::int64_t>(
       std::min<std::uint64_t>(used.getMemBytes(), INT64_MAX));
   std::int64_t here = 0;      // of processes that live in this manager's page

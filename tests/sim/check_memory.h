@@ -16,6 +16,7 @@ class MemoryCheck final : public Watch {
   explicit MemoryCheck(Verdict& verdict) : verdict_(verdict) {}
 
   void onBoot(const Boot& boot, Nanos now) override;
+  void onEnd(Ending ending, Nanos now) override;
   void onSent(const Carried& message, Nanos now) override;
   void onGuest(const GuestNews& news, Nanos now) override;
 
@@ -32,6 +33,8 @@ class MemoryCheck final : public Watch {
     bool honest = true;
     std::vector<std::uint32_t> processes;
     Nanos aboveSince = kNever;   // the manager counts more than there is
+    std::uint32_t losses = 0;    // of power, before its first process: the run dir went with it,
+                                 // which names the processes whose slots are kept
     std::uint32_t above = 0;     // in that many reports
   };
   void told(Task& task, schema::Used::Reader used, Nanos now);
@@ -41,6 +44,7 @@ class MemoryCheck final : public Watch {
   std::unordered_map<std::uint32_t, Process> processes_;    // never iterated
   ActorId attach_{};
   std::uint32_t life_ = 0;
+  std::uint32_t losses_ = 0;
 };
 
 }  // namespace qgpu::sim

@@ -163,7 +163,7 @@ void ReplayCheck::onTurnEnd(ActorId self, Nanos now) {
   Second* second = of(self);
   if (second == nullptr) return;
   const std::string what = second->ends(now);
-  if (!what.empty()) verdict_.violated("A13", "the same words again, and the card differs: " + what);
+  if (!what.empty()) verdict_.violated("A13", "given the same words, the card differs: " + what);
 }
 
 }  // namespace qgpu::sim
