@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "runtime/planted.h"
 
@@ -36,13 +35,15 @@ GatePort::~GatePort() {
 
 void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   const auto found = tasks_.find(order.getTask());
-  if (found == tasks_.end() || found->second->pages.closed()) return;
+  if (found == tasks_.end()) return;
   GuestTask& task = *found->second;
   GateState& gate = task.gate;
+  const bool wasFrozen = gate.frozen;
   counters_.orders++;
   gate.card = from;
   gate.epoch = order.getEpoch();
-  gate.open = order.getOrder() == schema::GateOrder::Order::OPEN;
+  // A closed gate never opens, but what was in flight then has its turns until it ends.
+  gate.open = order.getOrder() == schema::GateOrder::Order::OPEN && !task.pages.closed();
   gate.notify = gate.open && order.getNotify();
   gate.contended = order.getContended();
   gate.ordered = order.getOrder() != schema::GateOrder::Order::CLOSE;
@@ -53,6 +54,7 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.rung = false;
   gate.frozen = gate.settling && task.freeze;
   store(task);
+  if (wasFrozen && !gate.frozen && !gate.open) task.pages.wake(kThawWakes);
   if (order.getCauseNs() != 0) {
     outlet_.sendUrgent(from, [&](schema::Envelope::Builder message) {
       auto done = message.initGateDone();
@@ -72,7 +74,10 @@ void GatePort::store(GuestTask& task) {
   const std::uint32_t flags =
       (gate.open ? QGPU_GATE_OPEN : 0u) | (gate.notify ? QGPU_GATE_NOTIFY : 0u) |
       (gate.contended ? QGPU_GATE_CONTENDED : 0u) | (gate.frozen ? QGPU_GATE_FROZEN : 0u);
-  gate.storedAt = task.pages.storeGate(gate.epoch, flags);
+  // Closing took a number of its own (A10).
+  const std::uint32_t stored = task.pages.gateWord() >> QGPU_GATE_SEQ_SHIFT;
+  const bool late = task.pages.closed() && gate.epoch <= stored;
+  gate.storedAt = task.pages.storeGate(late ? stored + 1 : gate.epoch, flags);
   if (gate.open) task.pages.wake(1);
 }
 
@@ -128,8 +133,6 @@ void GatePort::processGone(GuestTask& task) {
 
 void GatePort::close(GuestTask& task) {
   task.pages.close(around_.now());
-  // That store was the last one of this gate (A10), and let driver threads go on as well.
-  if (std::exchange(task.gate.frozen, false)) task.pages.wake(kThawWakes);
   task.gate.open = false;
   task.gate.notify = false;
   look(task);

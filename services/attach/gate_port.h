@@ -48,7 +48,8 @@ class GatePort {
   GatePort& operator=(const GatePort&) = delete;
   ~GatePort();
 
-  // --- from card actors; an order for an unknown or closed task changes nothing ---
+  // --- from card actors; an order for an unknown task changes nothing, and none opens the gate of
+  // a closed one ---
   void order(schema::GateOrder::Reader order, ActorId from);
 
   // --- from the attach server ---

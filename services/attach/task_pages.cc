@@ -245,7 +245,8 @@ void TaskPages::close(Nanos now) {
   closed_ = true;
   auto* page = gateMap_.as<qgpu_gate_page>();
   store(page->closed, static_cast<std::uint64_t>(std::max<std::int64_t>(now.value, 1)));
-  storeGate((word_ >> QGPU_GATE_SEQ_SHIFT) + 1, 0);
+  // Work that is frozen stays so: its card is somebody else's.
+  storeGate((word_ >> QGPU_GATE_SEQ_SHIFT) + 1, word_ & QGPU_GATE_FROZEN);
   wake(1);
 }
 

@@ -573,21 +573,29 @@ TEST_F(GatePortTest, A3_AClosedOnlineTaskIsToldQuietOnceItsWorkEndedThoughItDoes
   ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
 }
 
-TEST_F(GatePortTest, A10_NoStoreFollowsTheOneThatClosedAFrozenGate) {
+TEST_F(GatePortTest, A1_AFrozenTaskThatIsClosedStaysFrozenUntilItHasATurn) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
   auto client = attachSelf(7);
   ASSERT_TRUE(inForce(*client, open(7)));
   ASSERT_TRUE(client->admit(0));
   ASSERT_TRUE(inForce(*client, hold(7)));
+  const std::uint32_t held = client->gateWord();
   close(7, false);
   ASSERT_TRUE(until([&] { return client->gatePage().closed != 0; }));
-  const std::uint32_t closed = client->gateWord();
-  EXPECT_EQ(closed & QGPU_GATE_FROZEN, 0u);
+  EXPECT_EQ(client->gateWord() & QGPU_GATE_FROZEN, QGPU_GATE_FROZEN);
+  EXPECT_GT(client->gateWord(), held);
+  open(7);
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_FROZEN) == 0; }));
+  EXPECT_EQ(client->gateWord() & QGPU_GATE_OPEN, 0u);
+  EXPECT_FALSE(client->admit(0));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_FROZEN) != 0; }));
+  const std::uint32_t again = client->gateWord();
   client->retire();
-  client->ring();
-  turns(10);
-  EXPECT_EQ(client->gateWord(), closed);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_FROZEN) == 0; }));
+  EXPECT_GT(client->gateWord(), again) << "A10";
 }
 
 TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackToTheGate) {
