@@ -5,6 +5,8 @@
 #
 #   coverage.sh ROOT BUILD      BUILD: of the preset `coverage` (clang), with unit_tests built
 #
+# The unit tests are those of tests/unit: what the simulator tests of itself says nothing here.
+#
 # What counts: .cc and .h of actors/, runtime/, store/ and services/. Not: services/demo, testing/
 # folders, runtime/codegen (a tool of the build: all tests run what it writes), generated code.
 # Every process that a test starts counts when it ends by itself; one that is killed or leaves by
@@ -27,20 +29,20 @@ root=$(CDPATH= cd -- "$1" && pwd)
 build=$(CDPATH= cd -- "$2" && pwd)
 lines_least=85
 core_branches_least=95
+# The tests of the house rules and of the demo run nothing that counts.
 aside='^(tidy|demo_.*)_test$'
 bad=0
 
 rm -rf "$build/profiles"
 mkdir -p "$build/profiles"
-# The tests of the house rules and of the demo run nothing that counts.
-LLVM_PROFILE_FILE="$build/profiles/%m-%p.profraw" ctest --test-dir "$build" -L unit -E "$aside" \
-  --repeat until-pass:2 --output-on-failure -j "${JOBS:-$(nproc)}" || bad=1
+LLVM_PROFILE_FILE="$build/profiles/%m-%p.profraw" ctest --test-dir "$build/tests/unit" -L unit \
+  -E "$aside" --repeat until-pass:2 --output-on-failure -j "${JOBS:-$(nproc)}" || bad=1
 llvm-profdata merge -sparse -failure-mode=all "$build/profiles" -o "$build/unit.profdata"
 
 # The programs: every unit test has the name of its binary.
 set -- "$build/lib/libqgpu.so"
-for name in $(ctest --test-dir "$build" -L unit -E "$aside" -N | sed -n 's/^ *Test *#[0-9]*: //p') \
-    qgpu-manager qgpuctl; do
+for name in qgpu-manager qgpuctl $(ctest --test-dir "$build/tests/unit" -L unit -E "$aside" -N |
+    sed -n 's/^ *Test *#[0-9]*: //p'); do
   set -- "$@" -object "$build/bin/$name"
 done
 llvm-cov show "$@" -instr-profile="$build/unit.profdata" -show-branches=count \

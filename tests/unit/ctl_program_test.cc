@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <simdjson.h>
+
 #include "services/admin/admin_server.h"
 #include "tests/unit/door_fixture.h"
 
@@ -187,6 +189,17 @@ TEST_F(Ctl, TopPrintsPlainPicturesIntoAPipe) {
   EXPECT_EQ(output.find('\x1b'), std::string::npos);
   const std::size_t first = output.find("CARD");
   EXPECT_NE(output.find("CARD", first + 1), std::string::npos) << output;
+}
+
+TEST_F(Ctl, TopGivesOneDocumentForEachPictureAsJson) {
+  EXPECT_EQ(run({"-o", "json", "top", "-n", "2", "--interval", "0.1"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 2) << output;
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  ASSERT_EQ(parser.parse(output.substr(0, output.find('\n'))).get(root), simdjson::SUCCESS);
+  for (const char* part : {"status", "cards", "tasks"}) {
+    EXPECT_TRUE(root[part]["ok"].get_bool().value()) << part;
+  }
 }
 
 TEST_F(Ctl, TopEndsCleanlyAtCtrlC) {

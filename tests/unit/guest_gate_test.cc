@@ -103,6 +103,20 @@ TEST(GuestGate, LaunchesThatNobodyWaitsForRetire) {
   }
 }
 
+// A wait for events is a wait for their queues: what ended by then shows as retired at once.
+TEST(GuestGate, WhatWasWaitedForByItsEventIsRetiredBeforeTheProgramGoesOn) {
+  FakeManager manager({});
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  const std::uint64_t launches = manager.slot(0).launches;
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    EXPECT_EQ(guest.ask("launchwait 1"), "0");
+    EXPECT_EQ(manager.inFlight(), 0u);
+    EXPECT_EQ(manager.slot(0).launches, launches + i);
+  }
+  EXPECT_EQ(guest.ask("finish"), "0") << "the queue lives on after its second reference went";
+}
+
 // HAZARDS 5, from outside: with the gate shut and nothing in flight, nothing begins.
 TEST(GuestGate, A1_NothingBeginsOnceTheManagerSawAShutGateAndNothingInFlight) {
   FakeManager manager({});

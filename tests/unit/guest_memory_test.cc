@@ -52,6 +52,24 @@ TEST(GuestMemory, ImagesAndSharedVirtualMemoryCountToo) {
   EXPECT_TRUE(eventually([&] { return manager.bytes() == 16 * kMiB + kOwn; }));
 }
 
+TEST(GuestMemory, A14_NoCallThatAllocatesGoesAroundTheQuota) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  for (const std::string call : {"buffer", "image", "image2d", "image3d"}) {
+    EXPECT_EQ(guest.ask("allocby " + call + " 2 2048"), "-4") << call << ": 64 MiB are too much";
+    EXPECT_EQ(manager.bytes(), kOwn) << call;
+    const std::string made = guest.ask("allocby " + call + " 1 1024");
+    if (made != "0") {  // the driver's own refusal costs nothing
+      EXPECT_EQ(manager.bytes(), kOwn) << call;
+      continue;
+    }
+    EXPECT_EQ(manager.bytes(), 16 * kMiB + kOwn) << call;
+    EXPECT_EQ(guest.ask("free 1"), "0");
+    EXPECT_TRUE(eventually([&] { return manager.bytes() == kOwn; })) << call;
+  }
+}
+
 // HAZARDS 22: the same bytes under another name cost nothing, also in a full quota, and keep what
 // they are a view of.
 TEST(GuestMemory, ViewsOfABufferCostNothing) {

@@ -3,6 +3,7 @@
 // 32-bit words in which kernels count their progress while they run.
 
 #define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 #include <CL/cl_icd.h>
@@ -196,6 +197,45 @@ std::string image(int name, size_t side) {
   return std::to_string(rc);
 }
 
+// Every other call that makes a buffer or an image, each of `side` x `side` pixels of 16 bytes.
+std::string allocateBy(std::istringstream& in) {
+  std::string call;
+  int name = 0;
+  size_t side = 0;
+  in >> call >> name >> side;
+  cl_int rc = CL_SUCCESS;
+  cl_image_format format{CL_RGBA, CL_FLOAT};
+  cl_image_desc desc{};
+  desc.image_type = CL_MEM_OBJECT_IMAGE2D;
+  desc.image_width = desc.image_height = side;
+  const cl_mem_flags flags = CL_MEM_READ_WRITE;
+  cl_mem mem = nullptr;
+  if (call == "buffer") {
+    mem = clCreateBufferWithProperties(p.context, nullptr, flags, side * side * 16, nullptr, &rc);
+  } else if (call == "image") {
+    mem = clCreateImageWithProperties(p.context, nullptr, flags, &format, &desc, nullptr, &rc);
+  } else if (call == "image2d") {
+    mem = clCreateImage2D(p.context, flags, &format, side, side, 0, nullptr, &rc);
+  } else if (call == "image3d") {
+    mem = clCreateImage3D(p.context, flags, &format, side, side / 4, 4, 0, 0, nullptr, &rc);
+  } else {
+    return "unknown " + call;
+  }
+  if (mem) p.buffers[name] = mem;
+  return std::to_string(rc);
+}
+
+// A kernel that is waited for by its event alone, on a queue with a second reference.
+std::string launchAndWait(double ms) {
+  cl_event done = nullptr;
+  clRetainCommandQueue(p.queue);
+  cl_int rc = launch(ms, nullptr, &done);
+  clReleaseCommandQueue(p.queue);
+  if (rc == CL_SUCCESS) rc = clWaitForEvents(1, &done);
+  clReleaseEvent(done);
+  return std::to_string(rc);
+}
+
 // Views of buffer 1: the same bytes under another name.
 std::string subBuffer(int name, size_t bytes) {
   cl_int rc = CL_SUCCESS;
@@ -374,11 +414,13 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
     in >> call;
     return behindUser(call);
   }
+  if (verb == "allocby") return allocateBy(in);
   in >> a >> b >> c;
   const int name = static_cast<int>(a);
   if (verb == "init") return init(progressFile, static_cast<int>(a) & 1, static_cast<int>(a) & 2);
   if (verb == "devices") return devices();
   if (verb == "launch") return std::to_string(launch(a, nullptr, nullptr));
+  if (verb == "launchwait") return launchAndWait(a);
   if (verb == "touch") return std::to_string(launchTouch());
   if (verb == "finish") return std::to_string(clFinish(p.queue));
   if (verb == "flush") return std::to_string(clFlush(p.queue));

@@ -76,5 +76,23 @@ TEST(LogToStderr, PutsTimeAndLevelInFront) {
   EXPECT_EQ(text.find('T'), 10u) << text;
 }
 
+TEST(LogToStderr, WritesEveryLevelUnderItsNameFromTheChosenOneOn) {
+  const std::vector<std::string> names = {"trace", "debug", "info", "warn", "error"};
+  for (std::size_t least = 0; least <= names.size(); ++least) {
+    Log log(static_cast<LogLevel>(least));  // the last one is `off`
+    ::testing::internal::CaptureStderr();
+    log.trace("said");
+    log.debug("said");
+    log.info("said");
+    log.warn("said");
+    log.error("said");
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const bool shown = text.find("Z " + names[i] + " said\n") != std::string::npos;
+      EXPECT_EQ(shown, i >= least) << names[i] << " from " << least << ": " << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace qgpu

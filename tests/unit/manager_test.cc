@@ -25,6 +25,15 @@ int httpPortOf(const Manager& manager) {
   return at == std::string::npos ? 0 : std::stoi(log.substr(at + before.size()));
 }
 
+// Whether an HTTP answer has as many bytes after its header as it announced.
+bool isWhole(const std::string& answer) {
+  const std::string length = "Content-Length: ";
+  const std::size_t body = answer.find("\r\n\r\n");
+  const std::size_t at = answer.find(length);
+  return body != std::string::npos && at < body &&
+         answer.size() >= body + 4 + std::stoul(answer.substr(at + length.size()));
+}
+
 std::string httpGet(int port, const std::string& path) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   timeval limit{10, 0};
@@ -36,11 +45,13 @@ std::string httpGet(int port, const std::string& path) {
   std::string answer;
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
     const std::string request =
-        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
     EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(request.size()));
     char text[4096];
-    for (ssize_t n; (n = ::recv(fd, text, sizeof text, 0)) > 0;) {
+    while (!isWhole(answer)) {
+      const ssize_t n = ::recv(fd, text, sizeof text, 0);
+      if (n <= 0) break;
       answer.append(text, static_cast<std::size_t>(n));
     }
   }
