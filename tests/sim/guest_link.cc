@@ -50,8 +50,9 @@ void Program::retryLater(Nanos most) {
 // A record for our hello is in our socket: its descriptors are ours, whatever happens to the
 // manager from now on.
 bool Program::answered(const SimWelcome& welcome) {
-  if (helloSerial_ != welcome.serial || over()) return false;
+  if (helloSerial_ != welcome.serial || state_ == State::Gone) return false;
   helloSerial_ = 0;
+  if (over()) return true;   // a process that dies closes its files after its memory is gone
   if (welcome.refused && state_ != State::Attached) {
     task_.over = true;
     exitSoon(micros(100), millis(20));   // no device

@@ -162,7 +162,6 @@ void Program::woken(std::uint32_t thread) {
 void Program::die() {
   const bool was = state_ == State::Attached;
   state_ = State::Dead;
-  helloSerial_ = 0;
   if (gate_ != nullptr) {
     for (std::uint32_t i = 0; i < kThreadsMax; i++) gate_->forget(*this, i);
     for (std::uint32_t i = 0; i < kDriversMax; i++) gate_->forget(*this, kFirstDriver + i);
