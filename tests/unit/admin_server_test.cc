@@ -288,6 +288,16 @@ TEST_F(Admin, APathThatIsNoSocketOrTooLongIsRefused) {
             ErrorCode::Unavailable);
 }
 
+TEST(TcpListenerTest, ListensOnTheLoopbackOfIpVersion6) {
+  const auto six = TcpListener::open("[::1]:0", "--rpc");
+  if (!six && six.error().code == ErrorCode::Unavailable) {
+    GTEST_SKIP() << "this machine has no IPv6: " << six.error().message;
+  }
+  ASSERT_TRUE(six.ok()) << six.error().message;
+  EXPECT_EQ(six->address(), "[::1]:" + std::to_string(six->port()));
+  EXPECT_EQ(TcpListener::open(six->address(), "--rpc").error().code, ErrorCode::AlreadyExists);
+}
+
 TEST(TcpListenerTest, ListensOnLoopbackOnlyAndTellsTheRealPort) {
   auto any = TcpListener::open("127.0.0.1:0", "--http");
   ASSERT_TRUE(any.ok()) << any.error().message;
@@ -298,6 +308,7 @@ TEST(TcpListenerTest, ListensOnLoopbackOnlyAndTellsTheRealPort) {
             std::string::npos);
   EXPECT_EQ(TcpListener::open("0.0.0.0:0", "--http").error().code, ErrorCode::Denied);
   EXPECT_EQ(TcpListener::open("10.1.2.3:80", "--http").error().code, ErrorCode::Denied);
+  EXPECT_EQ(TcpListener::open("[2001:db8::1]:80", "--http").error().code, ErrorCode::Denied);
   for (const char* bad : {"", ":", "localhost:", "127.0.0.1:http", "127.0.0.1:65536", "host:1"}) {
     EXPECT_EQ(TcpListener::open(bad, "--http").error().code, ErrorCode::InvalidArgument) << bad;
   }

@@ -218,6 +218,97 @@ TEST(CardActor, C5_KeepsTheNewestMoveOfATaskWhoseMailboxIsFull) {
   EXPECT_EQ(last, schema::TaskState::SUSPENDED);
 }
 
+TEST(CardActor, A11_TheNextIsGrantedInTheTurnThatHearsOfTheHoldersDeath) {
+  Card card;
+  card.joined(kOffline, schema::TaskClass::OFFLINE, 500);
+  card.joined(5, schema::TaskClass::OFFLINE, 300);
+  card.busy(kOffline, card.ns());
+  card.busy(5, card.ns());
+  card.fixture.run();
+  ASSERT_EQ(card.lastOrder(kOffline).getOrder(), Order::OPEN);
+  card.fixture.tellUrgent(card.portId, card.id, [](schema::Envelope::Builder e) {
+    e.initOwnerDied().setTask(kOffline);
+  });
+  card.fixture.run();
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::HOLD);
+  EXPECT_EQ(card.lastOrder(5).getOrder(), Order::OPEN);
+  EXPECT_EQ(card.actor.arbiter().card(card.fixture.now()).holder, TaskId{5});
+  EXPECT_EQ(card.report().getStatus().getSettleCount(), 0u) << "a dead task settles nothing";
+}
+
+TEST(CardActor, A3_TheCardIsReleasedOnlineIdleAfterTheOnlineTasksProcessDied) {
+  Card card;
+  card.hybrid();
+  card.busy(kOnline, card.ns());
+  card.fixture.run();
+  card.settled(kOffline, card.lastOrder(kOffline).getEpoch());
+  card.fixture.tellUrgent(card.portId, card.id, [](schema::Envelope::Builder e) {
+    e.initOwnerDied().setTask(kOnline);
+  });
+  card.fixture.run();
+  card.fixture.advance(millis(99));
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::HOLD);
+  card.fixture.advance(millis(2));
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::OPEN);
+}
+
+TEST(CardActor, A11_WhoDoesNotSettleIsQuarantinedAndSaidSoUntilItRetiresWork) {
+  Card card;
+  card.hybrid();
+  card.joined(5, schema::TaskClass::OFFLINE, 300);
+  card.busy(5, card.ns());
+  card.fixture.run();
+  card.fixture.advance(millis(150));   // kOffline is held and never settles
+  EXPECT_EQ(card.lastOrder(kOffline).getOrder(), Order::HOLD);
+  EXPECT_EQ(card.lastOrder(5).getOrder(), Order::OPEN);
+  const auto shareOf = [&](std::uint64_t task) {
+    for (const auto share : card.report().getShares()) {
+      if (share.getTask() == task) return share;
+    }
+    return schema::TaskShare::Reader();
+  };
+  EXPECT_TRUE(shareOf(kOffline).getQuarantined());
+  EXPECT_NE(std::string(shareOf(kOffline).getNote().cStr()).find("until it retires"),
+            std::string::npos);
+  EXPECT_FALSE(shareOf(5).getQuarantined());
+  bool told = false;
+  for (std::size_t i = 0; i < card.task.size(); ++i) {
+    told = told || (card.task[i].isMoved() && card.task[i].getMoved().getTask() == kOffline &&
+                    card.task[i].getMoved().getQuarantined());
+  }
+  EXPECT_TRUE(told) << "the task's own table has it too";
+
+  const auto retired = [&](std::uint64_t task) {
+    card.fixture.tellUrgent(card.portId, card.id, [&](schema::Envelope::Builder e) {
+      e.initRetiredLate().setTask(task);
+    });
+    card.fixture.run();
+  };
+  retired(77);   // not here
+  EXPECT_TRUE(shareOf(kOffline).getQuarantined());
+  retired(kOffline);
+  EXPECT_FALSE(shareOf(kOffline).getQuarantined());
+}
+
+TEST(CardActor, SaysThatATaskWithoutAShareLivesOnIdleTimeUnderBurstShare) {
+  Card card;
+  card.joined(kOffline, schema::TaskClass::OFFLINE, 0);
+  card.joined(kOnline, schema::TaskClass::ONLINE, 0);
+  const auto notes = [&] {
+    std::string all;
+    for (const auto share : card.report().getShares()) all += share.getNote().cStr();
+    return all;
+  };
+  EXPECT_EQ(notes(), "");
+  ASSERT_EQ(card.fixture.tell(card.nodeId, card.id,
+                              [](schema::Envelope::Builder e) {
+                                e.initPolicyChosen().setPolicy(schema::Policy::BURST_SHARE);
+                              }),
+            SendResult::Sent);
+  card.fixture.run();
+  EXPECT_EQ(notes(), "share 0 under burst-share: lives on idle time only") << "online has no note";
+}
+
 TEST(CardActor, WaitsWithOneTimerAtMost) {
   Card card;
   card.hybrid();

@@ -103,6 +103,28 @@ TEST(GuestGate, LaunchesThatNobodyWaitsForRetire) {
   }
 }
 
+TEST(GuestGate, A1_NoCallThatLaunchesGoesAroundTheGate) {
+  for (const std::string call : {"task", "clone", "native"}) {
+    FakeManager manager({});
+    GuestChild guest(tenantOf(manager));
+    ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+    manager.setGate(0);
+    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
+    guest.send("launchby " + call);
+    EXPECT_TRUE(eventually([&] { return manager.waiting() == 1; })) << call;
+    EXPECT_EQ(manager.inFlight(), 0u) << call;
+    manager.setGate(QGPU_GATE_OPEN);
+    const std::string launched = guest.answer();
+    EXPECT_EQ(guest.ask("finish"), "0");
+    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; })) << call;
+    if (launched != "0") continue;  // the driver refused it, which costs nothing
+    if (call == "native") {
+      EXPECT_EQ(guest.ask("callbacks"), "1 1");
+      EXPECT_EQ(guest.ask("check"), "ok") << "it was handed its arguments and its buffer";
+    }
+  }
+}
+
 // A wait for events is a wait for their queues: what ended by then shows as retired at once.
 TEST(GuestGate, WhatWasWaitedForByItsEventIsRetiredBeforeTheProgramGoesOn) {
   FakeManager manager({});

@@ -4,6 +4,7 @@
 
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 #include <CL/cl_icd.h>
@@ -225,6 +226,42 @@ std::string allocateBy(std::istringstream& in) {
   return std::to_string(rc);
 }
 
+// What a native kernel is handed: the driver puts the address of `out` where `memory` is.
+struct NativeArguments {
+  std::atomic<int>* calls;
+  void* memory;
+};
+
+void CL_CALLBACK fillNatively(void* data) {
+  auto* arguments = static_cast<NativeArguments*>(data);
+  auto* values = static_cast<float*>(arguments->memory);
+  for (size_t i = 0; i < kItems; ++i) values[i] = 2.0f;
+  arguments->calls->fetch_add(1);
+}
+
+// The other calls that put a kernel into a queue.
+std::string launchBy(std::istringstream& in) {
+  std::string call;
+  in >> call;
+  cl_int rc = clSetKernelArg(p.touch, 0, sizeof p.out, &p.out);
+  const size_t one = 1;
+  if (call == "task") {
+    rc = clEnqueueTask(p.queue, p.touch, 0, nullptr, nullptr);
+  } else if (call == "clone") {
+    cl_kernel twin = clCloneKernel(p.touch, &rc);
+    if (twin) {
+      rc = clEnqueueNDRangeKernel(p.queue, twin, 1, nullptr, &one, nullptr, 0, nullptr, nullptr);
+      clReleaseKernel(twin);
+    }
+  } else if (call == "native") {
+    NativeArguments arguments{&p.callbacks, nullptr};
+    const void* place = &arguments.memory;
+    rc = clEnqueueNativeKernel(p.queue, fillNatively, &arguments, sizeof arguments, 1, &p.out,
+                               &place, 0, nullptr, nullptr);
+  }
+  return std::to_string(rc);
+}
+
 // A kernel that is waited for by its event alone, on a queue with a second reference.
 std::string launchAndWait(double ms) {
   cl_event done = nullptr;
@@ -415,6 +452,7 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
     return behindUser(call);
   }
   if (verb == "allocby") return allocateBy(in);
+  if (verb == "launchby") return launchBy(in);
   in >> a >> b >> c;
   const int name = static_cast<int>(a);
   if (verb == "init") return init(progressFile, static_cast<int>(a) & 1, static_cast<int>(a) & 2);
