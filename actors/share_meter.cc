@@ -11,6 +11,10 @@ namespace {
 // nothing. The accounts themselves take the full amount.
 constexpr Nanos kChargeMax = seconds(100'000);
 
+// A bucket that nobody limits, as under best-effort, fills for months: it counts no further than
+// this, in ns x permille, and is cut to one slice when fixed-share begins.
+constexpr std::int64_t kLevelMax = INT64_MAX / 4;
+
 }  // namespace
 
 void ShareMeter::charge(Nanos amount, Nanos now) {
@@ -30,7 +34,7 @@ void ShareMeter::weighIn(Nanos amount, Nanos now) {
   remainder_ = scaled % weight_.value;
   // The bucket drains by itself up to the start of the charge, and fills from there.
   const Nanos start = std::max(levelAt_, now - counted);
-  level_ = drained(start) + counted.value * 1000;
+  level_ = std::min(drained(start), kLevelMax) + counted.value * 1000;
   levelAt_ = start;
   level_ = drained(now);
   levelAt_ = std::max(levelAt_, now);

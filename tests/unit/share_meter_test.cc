@@ -87,6 +87,18 @@ TEST(ShareMeter, CountsHeldTimeOnce) {
   EXPECT_EQ(meter.held(kStart + millis(9)), millis(3));
 }
 
+TEST(ShareMeter, ABucketThatNobodyLimitsStaysFullHoweverLongItsTaskRuns) {
+  ShareMeter meter(Permille(1), kWholeCard, Nanos(0));
+  Nanos now{0};
+  for (int age = 0; age < 200; ++age) {   // 231 days; 107 of them fill what 64 bits can count
+    now += seconds(100'000);
+    meter.charge(seconds(100'000), now);
+    ASSERT_GE(meter.level(now), seconds(90'000)) << "age " << age;
+  }
+  meter.limitLevel(millis(30), now);
+  EXPECT_EQ(meter.level(now), millis(30)) << "fixed-share begins with one slice to pay";
+}
+
 TEST(ShareMeter, SurvivesAClockThatJumpsByYears) {
   ShareMeter meter(Permille(1), Permille(1), Nanos(0));
   meter.charge(kNever / 2, kNever / 2);
