@@ -241,9 +241,11 @@ Status Store::commit() {
 Status Store::snapshot() {
   QGPU_CHECK(!db_.inTransaction(), "a snapshot is taken between transactions");
   const std::string audit = std::to_string(static_cast<int>(RowKind::Audit));
+  // By count and not by number: a restart skips a thousand numbers.
   const std::string forget = "DELETE FROM snapshot WHERE kind = " + audit + " AND id <= (" +
-                             "SELECT max(id) FROM snapshot WHERE kind = " + audit + ") - " +
-                             std::to_string(kAuditRowsMax);
+                             "SELECT id FROM snapshot WHERE kind = " + audit +
+                             " ORDER BY id DESC LIMIT 1 OFFSET " + std::to_string(kAuditRowsMax) +
+                             ")";
   const std::string position =
       "UPDATE meta SET v = " + std::to_string(committedLsn_) + " WHERE k = 'snapshotLsn'";
   for (const char* part :

@@ -51,8 +51,11 @@ int onControl(sqlite3_file*, int, void*) {
 int onSectorSize(sqlite3_file*) {
   return static_cast<int>(kSector);
 }
+// As SQLite assumes of every disk under Linux: a write that is cut short leaves the bytes beside it
+// as they were. Without it SQLite writes on after a commit, and where that fails, the commit is
+// told failed though the next process finds it.
 int onCharacteristics(sqlite3_file*) {
-  return 0;
+  return SQLITE_IOCAP_POWERSAFE_OVERWRITE;
 }
 
 // Version 1: no shared memory, so write-ahead logging works only for an exclusive owner.

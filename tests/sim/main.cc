@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "tests/sim/power_loss.h"
 #include "tests/sim/runner.h"
 
 namespace qgpu::sim {
@@ -32,6 +33,7 @@ struct Command {
   std::string seeds;
   std::string shrinkSeed;
   std::string regressions;
+  std::uint64_t powerLoss = 0;
   bool bugs = false;
   bool list = false;
   bool marks = false;
@@ -203,6 +205,20 @@ int runRegressions(const Command& command) {
   return all.bad.empty() ? 0 : static_cast<int>(all.bad[0].failure.failing);
 }
 
+int runPowerLoss(const Command& command) {
+  const PowerLossSummary summary = cutPower(1, command.powerLoss);
+  if (!summary.failure.empty()) {
+    std::printf("power cut %llu: %s\n", static_cast<unsigned long long>(summary.failedPoint),
+                summary.failure.c_str());
+  }
+  std::printf("{\"sim\":\"power-loss\",\"points\":%llu,\"in_recovery\":%llu,"
+              "\"acknowledged\":%llu,\"lost\":%d}\n",
+              static_cast<unsigned long long>(summary.points),
+              static_cast<unsigned long long>(summary.inRecovery),
+              static_cast<unsigned long long>(summary.batches), summary.failure.empty() ? 0 : 1);
+  return summary.failure.empty() ? 0 : static_cast<int>(Failing::Invariant);
+}
+
 int runList() {
   for (const Names& bug : kBugs) std::printf("bug  %-32s %s\n", bug.name, bug.about);
   for (const Names& mark : kMarks) std::printf("mark %-32s %s\n", mark.name, mark.about);
@@ -218,6 +234,7 @@ int choose(const Command& command) {
   if (command.worker) return work(command.runner);
   if (command.list) return runList();
   if (command.bugs) return runBugs(command);
+  if (command.powerLoss != 0) return runPowerLoss(command);
   if (!command.regressions.empty()) return runRegressions(command);
   if (!command.shrinkSeed.empty()) return runShrink(command);
   if (!command.seeds.empty()) return runMany(command);
@@ -244,6 +261,7 @@ int main(int argc, char** argv) {
   app.add_option("--jobs", command.runner.jobs, "worker processes; default: as many as CPUs");
   app.add_option("--shrink", command.shrinkSeed, "reduce a failing seed to what it needs");
   app.add_option("--regressions", command.regressions, "replay the seeds of this file");
+  app.add_option("--power-loss", command.powerLoss, "cut the power of the store at so many points");
   app.add_flag("--twice", command.runner.twice, "run each seed in two processes, compare hashes");
   app.add_flag("--stop-at-first", command.runner.stopAtFirst, "end at the first failure");
   app.add_flag("--quiet", command.runner.quiet, "no progress on stderr");

@@ -36,6 +36,7 @@ const std::vector<Field>& fields() {
       number("policy", &Options::policy),
       number("slots", &Options::slots),
       number("mailbox", &Options::mailboxMax),
+      number("snapshot_rows", &Options::snapshotRows),
       inMicros("online_idle_us", &Options::onlineIdle),
       inMicros("slice_min_us", &Options::sliceMin),
       inMicros("slice_max_us", &Options::sliceMax),
@@ -153,6 +154,7 @@ Options Options::draw(std::uint64_t seed) {
   if (o.has(Fault::SmallMailboxes)) {
     o.mailboxMax = dice.pick(std::vector<std::uint32_t>{2, 4, 16, 64});
   }
+  if (dice.percent(60)) o.snapshotRows = static_cast<std::uint64_t>(dice.between(2, 60));
   o.faultEvery = dice.magnitude(millis(20), seconds(2));
   o.events = static_cast<std::uint64_t>(dice.between(5'000, 30'000));
   o.length = dice.magnitude(seconds(1), seconds(30));

@@ -53,6 +53,7 @@ struct Options {
   Policy policy = Policy::BestEffort;
   std::uint32_t slots = 16;         // task actors of the node
   std::uint32_t mailboxMax = 1024;
+  std::uint64_t snapshotRows = 4096;   // length of the journal that starts a snapshot
 
   Nanos onlineIdle = millis(100);
   Nanos sliceMin = millis(2);

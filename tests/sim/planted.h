@@ -46,7 +46,7 @@ namespace qgpu::sim {
 #define QGPU_MARKS(X)          \
   X(CommitFailed, Must)        \
   X(StorageBack, Must)         \
-  X(SnapshotTaken, Rare)       \
+  X(SnapshotTaken, Must)       \
   X(OutboxRefused, Must)       \
   X(MoveRefused, Must)         \
   X(RequestRepeated, Must)     \

@@ -192,12 +192,22 @@ void World::Parts::fail(Failing failing, const std::string& id, const std::strin
 FaultActions World::Parts::faultActions() {
   FaultActions actions;
   actions.end = [this](Ending ending) { ending_ = ending; };
-  actions.fillDisk = [this](bool full) { disk_.setCapacity(full ? disk_.used() : INT64_MAX); };
-  actions.breakDisk = [this](std::uint64_t times) {
-    disk_.fail(dice_.percent(70) ? MemoryDisk::Op::Write : MemoryDisk::Op::Read, times);
+  actions.fillDisk = [this](bool full) {
+    tracer_.say(host_.now(), full ? "the disk is full" : "the disk has room again");
+    disk_.setCapacity(full ? disk_.used() : INT64_MAX);
   };
-  actions.failSync = [this] { disk_.fail(MemoryDisk::Op::Sync, 1); };
+  actions.breakDisk = [this](std::uint64_t times) {
+    const auto op = dice_.percent(70) ? MemoryDisk::Op::Write : MemoryDisk::Op::Read;
+    tracer_.say(host_.now(), std::to_string(times) +
+                                 (op == MemoryDisk::Op::Write ? " writes" : " reads") + " fail");
+    disk_.fail(op, times);
+  };
+  actions.failSync = [this] {
+    tracer_.say(host_.now(), "the next fsync fails");
+    disk_.fail(MemoryDisk::Op::Sync, 1);
+  };
   actions.slowDisk = [this](bool slow) {
+    tracer_.say(host_.now(), slow ? "the disk is slow" : "the disk is fast again");
     slowDisk_ = slow;
     setPace();
   };
@@ -219,13 +229,16 @@ void World::Parts::setPace() {
 
 // A manager that does not start is started again, as a supervisor does.
 void World::Parts::boot() {
-  auto journal = SimJournal::open(host_, disk_, Dice(dice_.word()), JournalLimits(),
+  JournalLimits limits;
+  limits.snapshotRows = options_.snapshotRows;
+  auto journal = SimJournal::open(host_, disk_, Dice(dice_.word()), limits,
                                   [this](const std::string&) { ending_ = Ending::Crash; });
   if (journal) return compose(std::move(*journal));
+  tracer_.say(host_.now(), "no manager: " + journal.error().message);
+  disk_.restart();
   if (journal.error().code == ErrorCode::Corrupt) {
     fail(Failing::Invariant, "D1", "a manager does not start: " + journal.error().message);
   }
-  disk_.restart();
   bootLater();
 }
 

@@ -103,6 +103,18 @@ TEST_F(StoreTest, KeepsTheNewestAuditRowsOnly) {
   EXPECT_EQ(rows.front().key.id, 6u);
 }
 
+// Each restart of a manager skips a thousand numbers of events.
+TEST_F(StoreTest, KeepsAuditRowsWhateverTheirNumbersAre) {
+  Store store = open();
+  const auto gap = static_cast<std::uint64_t>(kAuditRowsMax);
+  for (const std::uint64_t seq : {std::uint64_t{2}, gap * 3, gap * 9}) {
+    ASSERT_TRUE(store.add(auditRow(seq)).ok());
+  }
+  ASSERT_TRUE(store.commit().ok());
+  ASSERT_TRUE(store.snapshot().ok());
+  EXPECT_EQ(std::move(store.load()).value().size(), 3u);
+}
+
 TEST_F(StoreTest, D1_ForgetsWhatWasNotCommitted) {
   {
     Store store = open();
