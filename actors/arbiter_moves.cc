@@ -148,7 +148,8 @@ void Arbiter::beginSlice(Decisions& out) {
   lingerEnd_ = kNever;
   measureSlice();
   ++task.turns;
-  open(task, false, contended(), out);
+  // Online that was active to its end leaves a whole card's gate as it was, without a ring.
+  if (!task.open || task.notify) open(task, false, contended(), out);
   out.note(NoteKind::Running, task.spec.id);
 }
 

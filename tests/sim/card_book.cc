@@ -217,6 +217,8 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
       phase_ = Phase::Running;
       sliceAt_ = last_;
       began_ = true;
+      lateNow_ = std::max(lateNow_, now - sliceAt_);   // it began before it was told
+      latest_ = std::max(latest_, lateNow_);
     }
   }
   advance(now);

@@ -53,13 +53,14 @@ void CardBook::judgeCap(const Seat& seat, bool isHolder, Nanos now) {
                      " are allowed");
 }
 
-// A5: a backlogged task lags behind its share by a turn of each of the others at the most; A8: and
-// waits at a stretch for as long as these take for what it is ahead of them. A task that joins
-// starts beside the others, so it may come in between once; and one turn is the task's own.
+// A5: a backlogged task lags behind its share by a turn of each of the others at the most, and one
+// more in windows that begin when its own slice has just ended; A8: and waits at a stretch for as
+// long as these take for what it is ahead of them. A task that joins starts beside the others, so
+// it may come in between once.
 void CardBook::judgeLag(const Seat& seat, Nanos turn) {
   const std::int64_t turns = seat.othersBefore + joins_;   // who was here, and all who came
   const Nanos slack = slack_ - seat.slackBefore;
-  const std::int64_t lagMax = (turn * turns + slack).value * 1000;
+  const std::int64_t lagMax = (turn * (turns + 1) + slack).value * 1000;
   if (weight(seat) > 0 && seat.lag > lagMax) {
     violated(policy_ == Policy::BurstShare ? "A5" : "A8",
              name(seat) + " lags " + std::to_string(seat.lag / 1000) + " ns behind its share; " +

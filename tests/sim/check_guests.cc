@@ -79,7 +79,8 @@ void GuestCheck::joined(const Carried& message) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     if (cards_[card] != message.to) continue;
     Task& task = taskOf(joined.getTask());
-    task.known = true;
+    if (task.joinedIn != life_) task.cards = 0;   // a new database may give out its id again
+    task.joinedIn = life_;
     task.taskClass = static_cast<Class>(joined.getClass());
     task.exclusive = joined.getExclusive();
     task.cards |= 1u << card;
@@ -105,7 +106,8 @@ void GuestCheck::onGate(const GateStore& store, Nanos now) {
   if (!open) {
     shut(task);
     if (!thawed) task.settled = false;
-    if (task.closed) task.noticeBy = task.deathBy = kNever;
+    task.deathBy = kNever;   // who has no slice keeps nobody out
+    if (task.closed) task.noticeBy = kNever;
     return;
   }
   task.settled = false;

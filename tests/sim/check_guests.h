@@ -40,7 +40,7 @@ class GuestCheck final : public Watch {
   };
   struct Task {
     std::uint64_t id = 0;
-    bool known = false;             // joined a card
+    std::uint32_t joinedIn = 0;     // the life in which it last joined a card
     Class taskClass = Class::Ordinary;
     bool exclusive = false;
     std::uint32_t cards = 0;        // mask

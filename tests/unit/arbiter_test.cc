@@ -483,6 +483,24 @@ TEST_F(ArbiterCase, AWholeCardIsNeverHeld) {
   EXPECT_EQ(leave(kA), "hold 1");
 }
 
+// Simulator seed 1236: the whole card came right after an online task left.
+TEST_F(ArbiterCase, A12_AWholeCardThatWorksAgainBeforeOnlineIsIdleGetsNoOrderThatChangesNothing) {
+  join(kOn, TaskClass::Online, 0);
+  busy(kOn);
+  leave(kOn);
+  ArbiterTask whole;
+  whole.id = kA;
+  whole.exclusive = true;
+  whole.share = kWholeCard;
+  arbiter.join(whole, now, out);
+  EXPECT_EQ(busy(kA), "open 1");
+  now += millis(1);
+  EXPECT_EQ(died(kA), "");
+  EXPECT_EQ(busy(kA), "");
+  EXPECT_EQ(after(millis(200)), "");
+  EXPECT_EQ(quiet(kA) + after(millis(1)), "open 1 notify");
+}
+
 TEST_F(ArbiterCase, WordsAboutUnknownTasksChangeNothing) {
   join(kA, TaskClass::Ordinary);
   busy(kA);
