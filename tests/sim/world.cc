@@ -108,7 +108,7 @@ struct Life {
 class World::Parts final : public Verdict {
  public:
   Parts(const Options& options, std::uint64_t traceFrom);
-  ~Parts() override { endLife(); }
+  ~Parts() noexcept override { endLife(); }
   Outcome run();
 
   void violated(const char* invariant, const std::string& what) override {
