@@ -275,9 +275,12 @@ std::uint32_t TaskPages::readInFlight(std::uint32_t i) {
 }
 
 Nanos TaskPages::readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now) {
-  if (QGPU_PLANTED(FutureBelieved)) now += seconds(1);
   const auto limit = static_cast<std::uint64_t>(now.value);
-  if (raw > limit + kStampSlackNs) faults_ |= kFaultFuture;
+  // Read as "now" it would be news at every look, and keep its card and this loop busy for nothing.
+  if (raw > limit + kStampSlackNs) {
+    faults_ |= kFaultFuture;
+    if (!QGPU_PLANTED(FutureBelieved)) return Nanos(seen);
+  }
   seen = std::max(seen, static_cast<std::int64_t>(std::min(raw, limit)));
   return Nanos(seen);
 }
