@@ -94,7 +94,9 @@ void drawNode(Options& o, Dice& dice) {
   o.slots = static_cast<std::uint32_t>(dice.percent(80) ? 32 : dice.between(2, 8));
   if (dice.percent(25)) o.onlineIdle = dice.magnitude(millis(1), millis(400));
   if (dice.percent(40)) {
-    o.sliceMin = dice.magnitude(micros(200), millis(10));
+    // Long kernels in short slices would be nothing but switching.
+    const Nanos least = o.has(Fault::LongKernels) ? millis(2) : micros(200);
+    o.sliceMin = dice.magnitude(least, millis(10));
     o.sliceMax = o.sliceMin * dice.between(1, 15);
   }
 }

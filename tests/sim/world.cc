@@ -25,7 +25,7 @@ constexpr Nanos kBootMin = millis(1);          // from the end of a manager to t
 constexpr Nanos kBootMax = seconds(2);
 constexpr Nanos kRestIn = seconds(120);        // with nothing failing any more
 constexpr Nanos kStill = seconds(8);           // longer than any timer of the node
-constexpr std::uint64_t kCalmEvents = 150'000;  // of the phases after the first, at most
+constexpr std::uint64_t kCalmEvents = 300'000;  // of the phases after the first, at most
 
 // Tokens that no life repeats.
 class SeededTokens final : public TokenSource {
@@ -428,7 +428,7 @@ void World::Parts::liveness() {
   client_.calm();
   tenants_.calm();
   const Nanos deadline = host_.now() + millis(500);
-  const std::uint64_t enough = host_.events() + kCalmEvents / 15;
+  const std::uint64_t enough = host_.events() + kCalmEvents / 30;
   while (host_.events() < enough && step(deadline)) {
   }
   tenants_.rest();
