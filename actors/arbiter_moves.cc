@@ -316,6 +316,8 @@ void Arbiter::shut(Task& task, Decisions& out) {
 
 // Who is ahead of its share stays ahead by as much card time, counted with the new weights.
 void Arbiter::applyPolicy() {
+  advanceVirtual(0);   // a holder that nobody contests may have run for long since the last time
+  advanceVirtual(1);
   const Policy old = config_.policy;
   const Policy next = *pendingPolicy_;
   if (phase_ == Phase::Running) QGPU_MARK(PolicyDuringSlice);

@@ -164,7 +164,9 @@ void CardBook::died(std::size_t at, Nanos now) {
     seat.wants = false;
     seat.quietSince = now;
   }
-  if (at == holder_ && phase_ == Phase::Settling) free();
+  if (at != holder_) return;
+  if (phase_ == Phase::Settling) free();
+  if (phase_ == Phase::Running && seat.exclusive) phase_ = Phase::Parked;   // its gate stays open
 }
 
 void CardBook::left(std::size_t at, Nanos now) {
@@ -202,7 +204,7 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
   if (woke) {
     seat.waited = Nanos(0);
     seat.lag = 0;
-    seat.indebted = seat.late;
+    seat.indebted = seat.late || seat.owes;
     seat.slackBefore = slack_;
     seat.othersBefore = others_ - joins_;
   }
@@ -230,6 +232,7 @@ void CardBook::quiet(std::size_t at, std::uint64_t stamp, Nanos now) {
   if (seat.wants && at == holder_ && phase_ == Phase::Running) {
     const Nanos gap = std::min(seat.usualGap, lingerMax_);
     lingerEnd_ = since + std::min(lingerMax_, gap * 2);
+    slack_ += now - since;
   }
   if (seat.online() && seat.wants) --onlineWanting_;
   if (seat.online() && onlineActive_) lastOnline_ = std::max(lastOnline_, since);
@@ -247,6 +250,7 @@ void CardBook::settled(std::size_t at, schema::Settled::Reader settled, Nanos no
   const Nanos bounded =
       std::clamp(toNanos(settled.getAtNs()), current ? std::min(seat.holdAt, now) : now, now);
   const Nanos stopped = std::max(bounded, last_);
+  slack_ += now - stopped;   // idle until it was told
   if (current) seat.holdEpoch = 0;
   if (at == holder_ && phase_ == Phase::Settling && current) {
     advance(stopped);
@@ -269,7 +273,7 @@ void CardBook::timePassed(Nanos now) {
   if (onlineEnd() <= now) onlineActive_ = false;
   if (phase_ != Phase::Settling || now < settleEnd_) return;
   Seat& seat = seats_[holder_];
-  seat.late = seat.quarantined = seat.indebted = true;
+  seat.late = seat.quarantined = seat.indebted = seat.owes = true;
   seat.lateEpoch = seat.holdEpoch;
   longestSettle_ = std::max(longestSettle_, now - seat.holdAt);
   ++overruns_;

@@ -43,6 +43,7 @@ struct Seat {
   Nanos waited{0};                 // willing, and without the card
   std::int64_t lag = 0;            // behind its share: ns x permille
   bool indebted = false;           // ran late in that time: what it lacks is its own
+  bool owes = false;               // ran late, and has not been granted since
   Nanos slackBefore{0};
   std::int64_t othersBefore = 0;   // how many there were then, less all that had ever joined
 

@@ -34,7 +34,10 @@ void CardBook::ordered(schema::GateOrder::Reader order, Nanos now) {
   }
   Seat& seat = seats_[at];
   if (!reaches_) violated("A10", name(seat) + ": an order where nothing had happened");
-  if (stale_) violated("A10", name(seat) + ": an order because of a stale word");
+  // Any word may make the card see that a slice has run long enough; but not that one is over.
+  if (stale_ && order.getOrder() == Order::OPEN) {
+    violated("A10", name(seat) + ": an order because of a stale word");
+  }
   ++switches_;
   ++seat.orders;
   if (order.getOrder() == Order::HOLD) return heldUp(at, order.getEpoch(), now);
@@ -73,7 +76,7 @@ void CardBook::opened(std::size_t at, bool notify, Nanos now) {
   phase_ = notify ? Phase::Parked : Phase::Running;
   sliceAt_ = last_;
   lingerEnd_ = kNever;
-  seat.late = false;   // what still runs of it is now its own slice
+  seat.late = seat.owes = false;   // what still runs of it is now its own slice
   seat.waited = Nanos(0);
 }
 
@@ -138,7 +141,9 @@ void CardBook::policyMoves(Nanos now) {
   if (!capped) return;
   // Credit and debt from before are a slice at the most; what came since was charged in full.
   const std::int64_t cap = (sliceMax_ + (now - policyAt_)).value * 1000;
-  for (Seat& seat : seats_) seat.level = std::min(seat.level, cap);
+  for (Seat& seat : seats_) {   // who runs late is charged for it when that ends
+    if (!seat.late) seat.level = std::min(seat.level, cap);
+  }
 }
 
 void CardBook::judgeOnline() {

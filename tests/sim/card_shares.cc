@@ -13,7 +13,7 @@ void CardBook::restartShares() {
   for (Seat& seat : seats_) {
     seat.excess = seat.lag = 0;
     seat.waited = Nanos(0);
-    seat.indebted = seat.late;
+    seat.indebted = seat.late || seat.owes;
     seat.slackBefore = slack_;
     seat.othersBefore = others_ - joins_;
   }
@@ -56,11 +56,12 @@ void CardBook::judgeCap(const Seat& seat, bool isHolder, Nanos now) {
 // A5: a backlogged task lags behind its share by a turn of each of the others at the most, and one
 // more in windows that begin when its own slice has just ended; A8: and waits at a stretch for as
 // long as these take for what it is ahead of them. A task that joins starts beside the others, so
-// it may come in between once.
+// it may come in between once; one that wakes has a slice of saved credit.
 void CardBook::judgeLag(const Seat& seat, Nanos turn) {
   const std::int64_t turns = seat.othersBefore + joins_;   // who was here, and all who came
   const Nanos slack = slack_ - seat.slackBefore;
-  const std::int64_t lagMax = (turn * (turns + 1) + slack).value * 1000;
+  const Nanos credit = sliceMax_ * turns;
+  const std::int64_t lagMax = (turn * (turns + 1) + credit + slack).value * 1000;
   if (weight(seat) > 0 && seat.lag > lagMax) {
     violated(policy_ == Policy::BurstShare ? "A5" : "A8",
              name(seat) + " lags " + std::to_string(seat.lag / 1000) + " ns behind its share; " +
@@ -70,7 +71,7 @@ void CardBook::judgeLag(const Seat& seat, Nanos turn) {
   const std::int64_t own = equal ? 1000 : seat.share;
   if (own == 0) return;
   const std::int64_t all = equal ? 1000 * turns : std::max<std::int64_t>(shares_, 1000);
-  const Nanos waitMax = Nanos(mulDiv((turn * turns).value, all, own)) + slack;
+  const Nanos waitMax = Nanos(mulDiv((turn * turns + credit).value, all, own)) + slack;
   if (seat.waited > waitMax) {
     violated("A8", name(seat) + " wants the card and may have it, and did not get it for " +
                        std::to_string(seat.waited.value) + " ns");

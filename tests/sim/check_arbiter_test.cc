@@ -112,7 +112,7 @@ TEST(CheckArbiter, A5_AndA8_ATaskThatNeverHasItsTurnIsFound) {
     std::int64_t us = 2'000;
     for (int i = 0; i < 3; ++i) card.at(us += 10'000).tick();
     EXPECT_EQ(card.broken(), "");
-    for (int i = 0; i < 20; ++i) card.at(us += 10'000).tick();
+    for (int i = 0; i < 40; ++i) card.at(us += 10'000).tick();
     EXPECT_EQ(card.broken(), policy == Policy::BurstShare ? "A8 A5" : "A8");
   }
 }

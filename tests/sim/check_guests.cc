@@ -112,6 +112,7 @@ void GuestCheck::onGate(const GateStore& store, Nanos now) {
   }
   task.settled = false;
   task.notify = (store.flags & QGPU_GATE_NOTIFY) != 0;
+  if (task.notify) task.deathBy = kNever;
   if (!task.open && !task.online()) opened(task, now);
   task.open = true;
 }
@@ -181,6 +182,7 @@ void GuestCheck::onGuest(const GuestNews& news, Nanos now) {
 
 void GuestCheck::attached(Task& task, Process& process) {
   process.life = life_;
+  process.lastRetired = Nanos(0);   // what came before stands in no page of this manager
   process.pastOpen = false;
   task.deathBy = kNever;
 }

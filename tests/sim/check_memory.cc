@@ -16,6 +16,7 @@ constexpr std::uint32_t kReportsMin = 3;
 void MemoryCheck::onBoot(const Boot& boot, Nanos) {
   attach_ = boot.attach;
   life_ = boot.life;
+  if (boot.databaseLost) ++losses_;   // its ids may be given out again
 }
 
 void MemoryCheck::onEnd(Ending ending, Nanos) {

@@ -33,8 +33,8 @@ class MemoryCheck final : public Watch {
     bool honest = true;
     std::vector<std::uint32_t> processes;
     Nanos aboveSince = kNever;   // the manager counts more than there is
-    std::uint32_t losses = 0;    // of power, before its first process: the run dir went with it,
-                                 // which names the processes whose slots are kept
+    std::uint32_t losses = 0;    // of the run dir, which names the processes whose slots are
+                                 // kept, or of the database, before its first process
     std::uint32_t above = 0;     // in that many reports
   };
   void told(Task& task, schema::Used::Reader used, Nanos now);

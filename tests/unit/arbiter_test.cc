@@ -463,6 +463,20 @@ TEST_F(ArbiterCase, ANewPolicyTakesEffectAtTheEndOfTheRunningSlice) {
   EXPECT_EQ(arbiter.card(now).policy, Policy::FixedShare);
 }
 
+// Simulator seed 17: what the owner had used alone was taken for a debt to the others.
+TEST_F(ArbiterCase, A8_WhoRanWhileNobodyElseMightOwesNothingUnderANewPolicy) {
+  policy(Policy::BurstShare);
+  join(kA, TaskClass::Ordinary, 300);
+  join(kB, TaskClass::Ordinary, 0);
+  busy(kA);
+  busy(kB);
+  after(millis(500));
+  policy(Policy::BestEffort);
+  EXPECT_EQ(after(millis(31)), "hold 1");
+  EXPECT_EQ(settle(kA), "open 2 contended");
+  EXPECT_EQ(after(millis(31)), "hold 2");
+}
+
 TEST_F(ArbiterCase, AWholeCardIsNeverHeld) {
   ArbiterTask whole;
   whole.id = kA;
