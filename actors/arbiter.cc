@@ -149,8 +149,7 @@ void Arbiter::settled(TaskId id, std::uint32_t epoch, Nanos at, Nanos now, Decis
   std::uint32_t slot = kNone;
   Task* task = find(id, &slot);
   if (task == nullptr) return tick(now);
-  const bool current = epoch == holdEpoch_ || QGPU_PLANTED(StaleEpochAccepted);
-  if (slot == holder_ && phase_ == Phase::Settling && current) {
+  if (slot == holder_ && phase_ == Phase::Settling && epoch == holdEpoch_) {
     tick(std::clamp(at, last_, now));
     task->longestSettle = std::max(task->longestSettle, last_ - holdAt_);
     switchCost_ += (now - holdAt_ - switchCost_) / 8;

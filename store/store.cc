@@ -64,7 +64,7 @@ Status createFile(const std::string& path) {
 // Checks one stored row; words stay empty for a key that is gone.
 Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> bytes,
                              std::int64_t sum) {
-  if (checksum(key, lsn, bytes) != sum && !QGPU_PLANTED(ChecksumIgnored)) {
+  if (checksum(key, lsn, bytes) != sum) {
     return fail(ErrorCode::Corrupt, describe(key) + " fails its checksum");
   }
   if (bytes.empty()) return StoredRow{key, {}};

@@ -201,7 +201,8 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
 
 void TaskPages::freeSlot(std::uint32_t i) {
   if (slotUsed(i)) (void)use();   // its last counters, before they are gone
-  if (!QGPU_PLANTED(DeadBytesKept)) clearSlot(i);
+  if (QGPU_PLANTED(DeadBytesKept)) return;
+  clearSlot(i);
   used_ &= ~bit(i);
   ignored_ &= ~bit(i);
 }

@@ -5,6 +5,7 @@
 #include "tests/sim/check_ledger.h"
 #include "tests/sim/check_mail.h"
 #include "tests/sim/check_memory.h"
+#include "tests/sim/check_rates.h"
 #include "tests/sim/check_replay.h"
 #include "tests/sim/check_storage.h"
 
@@ -18,7 +19,8 @@ struct Checkers::All {
         arbiter(verdict),
         guests(verdict),
         memory(verdict),
-        replay(verdict) {}
+        replay(verdict),
+        rates(verdict) {}
 
   MailCheck mail;
   StorageCheck storage;
@@ -27,6 +29,7 @@ struct Checkers::All {
   GuestCheck guests;
   MemoryCheck memory;
   ReplayCheck replay;
+  RateCheck rates;
 };
 
 Checkers::Checkers() = default;
@@ -41,6 +44,7 @@ void Checkers::join(Crowd& crowd, Verdict& verdict) {
   crowd.add(all_->guests);
   crowd.add(all_->memory);
   crowd.add(all_->replay);
+  crowd.add(all_->rates);
 }
 
 void Checkers::finish(Nanos) {}

@@ -4,7 +4,7 @@ target_link_libraries(qgpu_sim_storage PUBLIC qgpu_sim_product PRIVATE qgpu_flag
 
 # They share types with the product, and no code.
 add_library(qgpu_sim_ledger_checks STATIC
-  check_ledger.cc check_mail.cc check_requests.cc check_storage.cc ledger_model.cc)
+  check_ledger.cc check_mail.cc check_rates.cc check_requests.cc check_storage.cc ledger_model.cc)
 target_link_libraries(qgpu_sim_ledger_checks PUBLIC qgpu_schema PkgConfig::CAPNP PRIVATE qgpu_flags)
 target_link_libraries(qgpu_sim_world PUBLIC qgpu_sim_ledger_checks)
 

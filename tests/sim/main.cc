@@ -11,6 +11,7 @@ namespace qgpu::sim {
 namespace {
 
 constexpr std::uint64_t kTracedEvents = 60;   // before a failure
+constexpr std::size_t kPlantBatch = 64;
 constexpr std::uint64_t kPlantSeeds = 2'000;  // within which a planted bug must be found
 
 struct Names {
@@ -126,28 +127,54 @@ int runMany(const Command& command) {
   return report(runSeeds(*seeds, command.runner), command);
 }
 
+// Which seed finds the bug that `options` plant: one that is good without it. Seeds are tried some
+// at a time, as they are given.
+struct Finding {
+  std::optional<Summary::Bad> bad;
+  std::uint64_t seeds = 0;   // that were tried
+};
+Finding find(const Seeds& seeds, const RunnerOptions& options) {
+  RunnerOptions sound = options;
+  sound.plant.clear();
+  Finding finding;
+  for (std::size_t from = 0; from < seeds.list.size(); from += kPlantBatch) {
+    const std::size_t to = std::min(seeds.list.size(), from + kPlantBatch);
+    const Seeds some{{seeds.list.begin() + static_cast<std::ptrdiff_t>(from),
+                      seeds.list.begin() + static_cast<std::ptrdiff_t>(to)}};
+    const Summary summary = runSeeds(some, options);
+    finding.seeds += summary.seeds;
+    for (const Summary::Bad& bad : summary.bad) {
+      if (!runSeeds({{bad.seed}}, sound).bad.empty()) continue;
+      finding.bad = bad;
+      return finding;
+    }
+  }
+  return finding;
+}
+
 // Each planted bug, until a seed finds it.
-int runBugs(Command command) {
+int runBugs(const Command& command) {
+  const auto seeds = Seeds::parse(
+      command.seeds.empty() ? "1.." + std::to_string(kPlantSeeds) : command.seeds);
+  if (!seeds) {
+    std::fprintf(stderr, "qgpu-sim: %s\n", seeds.error().message.c_str());
+    return static_cast<int>(Failing::Usage);
+  }
   int missed = 0;
   for (const Names& bug : kBugs) {
     if (!command.runner.plant.empty() && command.runner.plant != bug.name) continue;
     RunnerOptions options = command.runner;
     options.plant = bug.name;
-    options.stopAtFirst = true;
     options.quiet = true;
-    const auto seeds = Seeds::parse(command.seeds.empty() ? "1.." + std::to_string(kPlantSeeds)
-                                                          : command.seeds);
-    const Summary summary = runSeeds(*seeds, options);
-    const bool found = !summary.bad.empty();
-    missed += found ? 0 : 1;
-    std::printf("%-32s breaks %-4s ", bug.name, bug.about);
-    if (found) {
-      const Summary::Bad& bad = summary.bad[0];
-      std::printf("found by %s (%s) in seed %llu after %llu seeds\n", bad.failure.id.c_str(),
-                  name(bad.failure.failing), static_cast<unsigned long long>(bad.seed),
-                  static_cast<unsigned long long>(summary.seeds));
+    const Finding finding = find(*seeds, options);
+    missed += finding.bad ? 0 : 1;
+    std::printf("%-28s breaks %-4s ", bug.name, bug.about);
+    if (finding.bad) {
+      std::printf("found by %s (%s) in seed %llu\n", finding.bad->failure.id.c_str(),
+                  name(finding.bad->failure.failing),
+                  static_cast<unsigned long long>(finding.bad->seed));
     } else {
-      std::printf("NOT FOUND in %llu seeds\n", static_cast<unsigned long long>(summary.seeds));
+      std::printf("NOT FOUND in %llu seeds\n", static_cast<unsigned long long>(finding.seeds));
     }
     std::fflush(stdout);
   }

@@ -14,7 +14,6 @@ namespace qgpu::sim {
   X(SendBeforeCommit, "D2")        \
   X(FullDiskTakenForSuccess, "D1") \
   X(SyncSkipped, "D1")             \
-  X(ChecksumIgnored, "D5")         \
   X(LostWakeUpAfterFailure, "D4")  \
   X(RefusedSendDropped, "C5")      \
   X(RequestForgotten, "P6")        \
@@ -24,7 +23,7 @@ namespace qgpu::sim {
   X(MemoryNotReturned, "P4")       \
   X(PartialMultiCard, "P5")        \
   X(TaskIdReused, "P6")            \
-  X(StaleEpochAccepted, "A10")     \
+  X(StaleTaskAccepted, "A10")      \
   X(GrantWhileOnline, "A3")        \
   X(SettleTimerSkipped, "A11")     \
   X(UnusedCreditKept, "A4")        \
