@@ -185,6 +185,7 @@ void GuestCheck::attached(Task& task, Process& process) {
   process.lastRetired = Nanos(0);   // what came before stands in no page of this manager
   process.pastOpen = false;
   task.deathBy = kNever;
+  task.settled = false;   // said when it was not here
 }
 
 void GuestCheck::submitted(Task& task, const Process& process, Nanos now) {

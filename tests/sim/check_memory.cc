@@ -44,6 +44,7 @@ void MemoryCheck::onGuest(const GuestNews& news, Nanos) {
   switch (news.kind) {
     case Kind::Attached: process.life = life_; return;
     case Kind::Lies: task.honest = false; return;
+    case Kind::Silent: task.silent = true; return;
     case Kind::Died: process.lives = false; return;
     case Kind::Allocated: change = news.amount; break;
     case Kind::Freed: change = -news.amount; break;
@@ -81,7 +82,7 @@ void MemoryCheck::told(Task& task, schema::Used::Reader used, Nanos now) {
   if (allHere && bytes < std::min(here, task.quota)) {
     verdict_.violated("A14", who + std::to_string(here) + " are in use");
   }
-  if (bytes <= task.bytes) {
+  if (bytes <= task.bytes || task.silent) {
     task.aboveSince = kNever;
     task.above = 0;
     return;

@@ -31,6 +31,7 @@ class MemoryCheck final : public Watch {
     std::int64_t quota = 0;      // 0: not told
     std::int64_t bytes = 0;      // that did not return
     bool honest = true;
+    bool silent = false;         // one of them stands still, perhaps in the middle of a reservation
     std::vector<std::uint32_t> processes;
     Nanos aboveSince = kNever;   // the manager counts more than there is
     std::uint32_t losses = 0;    // of the run dir, which names the processes whose slots are
