@@ -151,7 +151,13 @@ std::uint64_t Program::nonsense(std::uint64_t was) {
 
 void Program::scribbleField(qgpu_slot& s) {
   const auto scribbleOn = [this](auto& word) { store(word, nonsense(load(word))); };
-  switch (dice_.below(19)) {
+  switch (dice_.below(25)) {   // stamps are what the arbiter hears of
+    case 19:
+    case 20:
+    case 21: return store(s.last_submit_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
+    case 22:
+    case 23:
+    case 24: return store(s.last_retire_ns, ns(now() + seconds(dice_.between(1, 1'000'000))));
     case 0: return scribbleOn(s.admitted);
     case 1: return scribbleOn(s.retired);
     case 2: return scribbleOn(s.last_submit_ns);
