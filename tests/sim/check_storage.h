@@ -51,7 +51,7 @@ class StorageCheck final : public Watch {
     std::uint64_t number = 0;
     ActorId actor{};
     Changes changes;
-    bool inherited = false;   // of an earlier life that ended before its answer; its rows were found
+    bool inherited = false;   // of a life that ended before its answer; its rows were found
   };
 
   static State stateOf(const std::vector<StoredRow>& rows);
