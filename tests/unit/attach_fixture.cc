@@ -174,7 +174,8 @@ void AttachTest::tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes q
     known.setToken(tokenOf(id));
     known.setClass(taskClass);
     known.setQuotaBytes(static_cast<std::uint64_t>(quota.value));
-    known.initCards(1).set(0, 0);
+    auto cards = known.initCards(cardsOfTasks);
+    for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, 0);
     known.setOwnerPid(ownerPid);
     known.setOwnerStart(ownerStart);
     known.setActor(static_cast<std::uint32_t>(machine_->task));

@@ -75,6 +75,10 @@ class AttachTest : public ::testing::Test {
   void tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes quota,
                 std::uint32_t ownerPid = 0, std::uint64_t ownerStart = 0);
   void close(std::uint64_t id, bool kill);
+  // What a task is bound to from now on: the one card, said so many times.
+  unsigned cardsOfTasks = 1;
+  // The next orders are those of another card, whose epochs are its own.
+  void otherCard() { epoch_ = 0; }
   static std::string tokenOf(std::uint64_t id);
 
   std::uint32_t order(std::uint64_t id, schema::GateOrder::Order order, bool notify = false,

@@ -48,6 +48,21 @@ class GatePortTest : public AttachTest {
   }
 };
 
+TEST_F(GatePortTest, A2_OrdersOfSeveralCardsNeverRepeatAGateWord) {
+  cardsOfTasks = 2;
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE(inForce(*client, open(7, true)));
+  const std::uint32_t first = client->gateWord();
+  otherCard();
+  const std::uint64_t orders = counters().orders;
+  open(7, true);
+  ASSERT_TRUE(until([&] { return counters().orders == orders + 1; }));
+  EXPECT_NE(client->gateWord(), first) << "the guest has rung for that one";
+}
+
 TEST_F(GatePortTest, NothingIsToldBeforeTheFirstOrder) {
   start();
   bind(7);
