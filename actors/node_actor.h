@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -89,6 +90,7 @@ class NodeActor final : public Actor {
   // False: its card is not there any more, or it does not fit.
   bool loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking taking);
   void takeOver(const std::vector<StoredRow>& survivors);
+  void findOutlived(std::optional<schema::NodeRow::Reader> stored);
   void introduceAll(Turn& turn);
 
   // The machinery of changes (node_actor.cc).
@@ -191,6 +193,9 @@ class NodeActor final : public Actor {
   std::vector<std::uint64_t> lostTasks_;   // rows that are erased at the start
   std::vector<std::uint64_t> takenOver_;   // rows that are written at the start
   std::vector<std::uint64_t> notTakenOver_;   // told of at the start
+  std::set<std::uint64_t> outlived_;       // ended, and alive: killed at the start
+  std::uint64_t unknownFrom_ = 0;          // as in the node's row
+  std::uint64_t unknownTo_ = 0;
 
   std::optional<Change> inFlight_;
   std::uint64_t changeSerial_ = 0;

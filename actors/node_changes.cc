@@ -236,6 +236,8 @@ void NodeActor::persistNode(const Change& change, Turn& turn) {
     node.setIncarnation(change.incarnation);
     node.setNextTask(nextTask_);
     node.setNextEvent(nextEvent_ + kEventBlock);
+    node.setUnknownFrom(unknownFrom_);
+    node.setUnknownTo(unknownTo_);
   });
 }
 
@@ -311,7 +313,9 @@ void NodeActor::applyNode(Turn& turn) {
   note("node-started", 0, "",
        options_.version + ", incarnation " + std::to_string(incarnation_), turn);
   for (const std::uint64_t task : lostTasks_) {
-    note("task-lost", task, "", "its card is not on this node any more", turn);
+    const char* why = "its card is not on this node any more";
+    note("task-lost", task, "", why, turn);
+    tellClosed(peers_.attach, task, true, why);
   }
   lostTasks_.clear();
   for (const std::uint64_t task : takenOver_) {
@@ -323,6 +327,12 @@ void NodeActor::applyNode(Turn& turn) {
     note("task-not-taken-over", task, "", "it was ending, and its room is another task's", turn);
   }
   notTakenOver_.clear();
+  for (const std::uint64_t task : outlived_) {
+    note("task-outlived", task, "", "it had ended, and its processes had not: they are told to go",
+         turn);
+    tellClosed(peers_.attach, task, true, "it had ended before the manager did");
+  }
+  outlived_.clear();
   introduceAll(turn);
 }
 

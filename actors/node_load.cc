@@ -1,6 +1,7 @@
 // What the node finds at its start: rows of the store, taken as they are, since a restart stops
 // nobody. Only a task whose card is not there any more is given up.
 #include <algorithm>
+#include <optional>
 
 #include "actors/node_actor.h"
 
@@ -11,6 +12,14 @@ namespace {
 
 schema::Row::Reader readRow(const StoredRow& row) {
   return capnp::readMessageUnchecked<schema::Row>(row.words.data());
+}
+
+// The stored node row; nothing where the store was never written.
+std::optional<schema::NodeRow::Reader> nodeRow(const std::vector<StoredRow>& rows) {
+  for (const StoredRow& row : rows) {
+    if (readRow(row).isNode()) return readRow(row).getNode();
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -41,6 +50,7 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
   nextTask_ = options_.lastTask + 1;
   load(rows);
   takeOver(survivors);
+  findOutlived(nodeRow(rows));
 }
 
 void NodeActor::load(const std::vector<StoredRow>& rows) {
@@ -123,16 +133,38 @@ bool NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking t
 }
 
 // What was ending may still be dying while another task has its room already, so it comes last, and
-// not at all where it does not fit (P1, P2): its processes were told to go.
+// not at all where it does not fit (P1, P2): its processes are told to go.
 void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
   for (const bool ending : {false, true}) {
     for (const StoredRow& stored : survivors) {
       const schema::TaskRow::Reader row = readRow(stored).getTask();
       if (row.getEvicting() != ending || bindings_.contains(stored.key.id)) continue;
-      std::vector<std::uint64_t>& list =
-          loadTask(stored.key.id, row, Taking::IfItFits) ? takenOver_ : notTakenOver_;
-      list.push_back(stored.key.id);
+      const bool taken = loadTask(stored.key.id, row, Taking::IfItFits);
+      (taken ? takenOver_ : notTakenOver_).push_back(stored.key.id);
+      if (!taken && ending) outlived_.insert(stored.key.id);
     }
+  }
+}
+
+// A task's row and a number above it are committed together, and so is the end of its row: what the
+// store numbered and has no row of had ended, and a manager that was killed right after that left
+// its processes alive (P9). Other living tasks without a row are unknown, and remembered as such,
+// since the numbers that are given out from now on are above theirs.
+void NodeActor::findOutlived(std::optional<schema::NodeRow::Reader> stored) {
+  const std::uint64_t numbered = stored ? stored->getNextTask() : 0;
+  const auto unknown = [&](std::uint64_t task) {
+    return task >= numbered ||
+           (task >= stored->getUnknownFrom() && task < stored->getUnknownTo());
+  };
+  for (const std::uint64_t task : options_.living) {
+    const bool lost = std::find(lostTasks_.begin(), lostTasks_.end(), task) != lostTasks_.end();
+    if (lost || bindings_.contains(task) || outlived_.contains(task)) continue;
+    if (!unknown(task)) {
+      outlived_.insert(task);
+      continue;
+    }
+    if (unknownTo_ == 0) unknownFrom_ = task;
+    unknownTo_ = task + 1;
   }
 }
 

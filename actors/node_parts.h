@@ -33,6 +33,9 @@ struct NodeOptions {
   // a later one, because the store is an older copy, raises it (HAZARDS 23).
   std::uint32_t incarnation = 1;
   std::uint64_t lastTask = 0;         // no task gets this number or one below it
+  // Tasks that live by the run dir, in order. One that the store numbered and has no row of had
+  // ended, so its processes are told to go.
+  std::vector<std::uint64_t> living;
   Policy policy = Policy::BestEffort; // of cards whose policy nobody chose live
   bool mixed = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4

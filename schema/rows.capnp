@@ -20,6 +20,10 @@ struct NodeRow {
   incarnation @0 :UInt32;      # committed before the first grant of a new manager
   nextTask @1 :UInt64;
   nextEvent @2 :UInt64;        # a ceiling: no event has had this number yet
+  # Tasks from `unknownFrom` up to, not including, `unknownTo` that lived when the store, an older
+  # copy or a new one, had no number for them yet: without a row they did not end for certain.
+  unknownFrom @3 :UInt64;
+  unknownTo @4 :UInt64;
 }
 
 struct CardRow {

@@ -273,12 +273,15 @@ bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint3
 
 void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_t slot) {
   const bool known = task.processes.contains(slot);
-  if (!welcome(hello, task, slot)) {
-    // Gone before it had its answer. If it lives and comes again, it starts anew.
+  const bool again = hello.said.reattach != 0;
+  if (!welcome(hello, task, slot) && !again) {
+    // Gone before it had its answer, and so before it had the pages. It starts anew.
     if (!known) task.pages.freeSlot(slot);
     return;
   }
-  (hello.said.reattach != 0 ? counters_.reattached : counters_.attached)++;
+  // Who came back has its bytes in this slot for as long as it lives (A14). If it took no answer,
+  // its connection ends at once, and it comes again.
+  (again ? counters_.reattached : counters_.attached)++;
   dropExpected(peer.entry);
   std::unique_ptr<GuestProcess>& process = task.processes[slot];
   if (!known) {
@@ -293,7 +296,7 @@ void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_
   }
   process->freezeSignal = hello.said.freeze_signal;
   process->incarnation = incarnation_;
-  process->returned = hello.said.reattach != 0;
+  process->returned = again;
   process->threads = ThreadIds(peer.entry.pid, hello.said.pid);
   process->talk.reset();
   process->connection = std::move(hello.connection);

@@ -58,6 +58,7 @@ AttachServer::~AttachServer() {
   for (auto& [id, hello] : hellos_) loop_.cancel(hello.timer);
   loop_.cancel(recoveryTimer_);
   port_.onRing({});
+  for (const auto& [task, timer] : killing_) loop_.cancel(timer);
   while (!tasks_.empty()) erase(tasks_.begin()->first);
   if (listen_) ::unlink(path_.c_str());
 }
@@ -225,55 +226,56 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   recoveryMoved();
 }
 
+// A task without pages here: it never had any, or an earlier manager had ended it and its processes
+// may live on, listed.
 void AttachServer::closed(schema::TaskClosed::Reader closed) {
-  const auto found = tasks_.find(closed.getTask());
-  if (found == tasks_.end()) {
-    if (closed.getKill()) records_.remove(closed.getTask());   // it never had pages
-    return;
-  }
-  GuestTask& task = *found->second;
-  port_.close(task);
-  const bool deserted = task.processes.empty() && !expects(task.id);
-  if (closed.getKill() && deserted) return end(task.id);
-  records_.markEvicting(task.id);
-  if (closed.getKill()) kill(task);
+  const std::uint64_t id = closed.getTask();
+  if (const auto found = tasks_.find(id); found != tasks_.end()) port_.close(*found->second);
+  if (closed.getKill() && deserted(id)) return end(id);
+  records_.markEvicting(id);
+  if (closed.getKill()) kill(id);
 }
 
-void AttachServer::kill(GuestTask& task) {
-  const auto signalAll = [this](GuestTask& whom, int signal) {
-    for (auto& [slot, process] : whom.processes) signalProcess(process->pidfd, signal);
-    for (auto& [key, expected] : expected_) {
-      if (expected.entry.task == whom.id) signalProcess(expected.pidfd, signal);
-    }
-  };
-  if (task.killing) return;
-  task.killing = true;
-  signalAll(task, SIGTERM);
-  task.killTimer = loop_.after(options_.killGrace, [this, signalAll, id = task.id] {
-    const auto found = tasks_.find(id);
-    if (found == tasks_.end()) return;
-    found->second->killTimer = 0;
-    signalAll(*found->second, SIGKILL);
+// Nobody lives of it, those included that have not come back yet.
+bool AttachServer::deserted(std::uint64_t id) const {
+  const auto found = tasks_.find(id);
+  return (found == tasks_.end() || found->second->processes.empty()) && !expects(id);
+}
+
+void AttachServer::signalAll(std::uint64_t id, int signal) {
+  if (const auto found = tasks_.find(id); found != tasks_.end()) {
+    for (auto& [slot, process] : found->second->processes) signalProcess(process->pidfd, signal);
+  }
+  for (auto& [key, expected] : expected_) {
+    if (expected.entry.task == id) signalProcess(expected.pidfd, signal);
+  }
+}
+
+void AttachServer::kill(std::uint64_t id) {
+  if (killing_.contains(id)) return;
+  signalAll(id, SIGTERM);
+  killing_[id] = loop_.after(options_.killGrace, [this, id] {
+    killing_.at(id) = 0;
+    signalAll(id, SIGKILL);
   });
 }
 
-// Once the last of its processes is dead, those included that had not come back.
 void AttachServer::eraseIfKilled(std::uint64_t id) {
-  const auto found = tasks_.find(id);
-  if (found == tasks_.end() || !found->second->killing) return;
-  if (found->second->processes.empty() && !expects(id)) end(id);
+  if (killing_.contains(id) && deserted(id)) end(id);
 }
 
 void AttachServer::end(std::uint64_t id) {
   records_.remove(id);
-  erase(id);
+  if (const auto killed = killing_.find(id); killed != killing_.end()) {
+    loop_.cancel(killed->second);
+    killing_.erase(killed);
+  }
+  if (tasks_.contains(id)) erase(id);
 }
 
 // What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachServer::erase(std::uint64_t id) {
-  GuestTask& task = *tasks_.at(id);
-  loop_.cancel(task.killTimer);
-  port_.removed(task);
+  port_.removed(*tasks_.at(id));
   tasks_.erase(id);
 }
 

@@ -9,7 +9,8 @@
 // recovery time has passed (HAZARDS 8). A guest gets its page under an incarnation above all that
 // it has met: where the store was an older copy, it waits until the node has committed such a one
 // (A10, HAZARDS 23). Each task has a record in the run dir from the moment that its pages exist
-// until it has ended and its processes are dead, for a manager that finds no database (D5).
+// until it has ended and its processes are dead, for a manager that finds no database (D5). The
+// processes of a task that an earlier manager had ended, but not killed, are ended as well (P9).
 
 #include <cstdint>
 #include <deque>
@@ -147,7 +148,9 @@ class AttachServer {
   void announceIfReady(GuestTask& task, const std::vector<bool>& awaited);
   void watchOwner(GuestTask& task, Fd owner);
   void ownerGone(GuestTask& task);
-  void kill(GuestTask& task);
+  bool deserted(std::uint64_t task) const;
+  void signalAll(std::uint64_t task, int signal);
+  void kill(std::uint64_t task);
   void eraseIfKilled(std::uint64_t task);
   void end(std::uint64_t task);
   void erase(std::uint64_t task);
@@ -171,6 +174,8 @@ class AttachServer {
   std::set<std::uint64_t> silent_;    // of these, the ones that said nothing yet; oldest first
   std::uint64_t lastId_ = 0;
   std::map<std::uint64_t, Expected> expected_;
+  // Tasks whose processes were told to go, with pages or without, and the timer of the SIGKILL.
+  std::map<std::uint64_t, Loop::TimerKey> killing_;
   bool recovering_ = true;
   bool moved_ = false;                // recovery moved since it was last looked at who may go on
   bool moving_ = false;               // which is done now

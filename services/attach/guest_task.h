@@ -94,8 +94,6 @@ struct GuestTask {
   std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;   // by slot
 
   bool announced = false;          // the node was told that its gate can be driven
-  bool killing = false;
-  Loop::TimerKey killTimer = 0;
   Fd owner;                        // pidfd of the process whose death ends the task
   FdWatch ownerWatch;
 };

@@ -2,8 +2,8 @@
 
 #include <capnp/message.h>
 
-#include <algorithm>
 #include <set>
+#include <string>
 
 #include "schema/rows.capnp.h"
 #include "services/attach/attached_list.h"
@@ -44,7 +44,7 @@ Result<Survivors> findSurvivors(const std::string& runDir) {
   if (Status opened = records.open(runDir); !opened) return opened.error();
 
   Survivors found;
-  if (!attached->empty()) found.lastTask = *attached->rbegin();
+  std::set<std::uint64_t> living = *attached;
   std::set<std::string> tokens;
   for (const std::uint64_t task : records.list()) {
     Result<StoredRow> stored = records.read(task);
@@ -60,7 +60,7 @@ Result<Survivors> findSurvivors(const std::string& runDir) {
       records.remove(task);
       continue;
     }
-    found.lastTask = std::max(found.lastTask, task);
+    living.insert(task);
     if (!tokens.insert(row.getToken().cStr()).second) {
       found.unusable.push_back("the record of task " + std::to_string(task) +
                                " has the token of another task");
@@ -68,6 +68,8 @@ Result<Survivors> findSurvivors(const std::string& runDir) {
     }
     found.tasks.push_back(std::move(*stored));
   }
+  found.living.assign(living.begin(), living.end());
+  if (!living.empty()) found.lastTask = *living.rbegin();
   return found;
 }
 

@@ -6,6 +6,8 @@
 // written, because the database was deleted or replaced by an empty one, takes these tasks over as
 // if they were stored. A task lives while a process that is listed as attached does, or the process
 // that it was bound for. The numbers of living tasks are never given out again in either case.
+// A task that lives though the store knows that it had ended is ended by the new manager: see
+// NodeOptions::living.
 
 #include <cstdint>
 #include <string>
@@ -18,6 +20,7 @@ namespace qgpu {
 
 struct Survivors {
   std::vector<StoredRow> tasks;        // rows of tasks that live, by number
+  std::vector<std::uint64_t> living;   // numbers of all tasks that live, in order
   std::uint64_t lastTask = 0;          // the highest number of one that lives; 0: none does
   std::vector<std::string> unusable;   // one line for each record that can't be believed, and why
 };

@@ -285,6 +285,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.pid = static_cast<std::uint32_t>(::getpid());
   node_.incarnation = storedIncarnation(past.rows).value_or(0) + 1;
   node_.lastTask = past.survivors.lastTask;
+  node_.living = past.survivors.living;
   node_.arbiter = arbiterConfig(options);
   node_.policy = node_.arbiter.policy;
   node_.mixed = options.mixed;

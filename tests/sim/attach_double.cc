@@ -199,18 +199,19 @@ Status AttachDouble::makePages(schema::TaskKnown::Reader known) {
   return ok();
 }
 
+// A task without pages here: it never had any, or an earlier manager had ended it and its processes
+// may live on, listed.
 void AttachDouble::closed(schema::TaskClosed::Reader closed) {
-  const auto found = tasks_.find(closed.getTask());
-  if (found == tasks_.end()) {
-    if (closed.getKill()) runDir_.records.erase(closed.getTask());   // it never had pages
-    return;
-  }
-  GuestTask& task = *found->second;
-  port_.close(task);
-  const bool deserted = task.processes.empty() && !expects(task.id);
-  if (closed.getKill() && deserted) return end(task.id);
-  runDir_.recordEvicting(task.id);
-  if (closed.getKill()) kill(task);
+  const std::uint64_t id = closed.getTask();
+  if (const auto found = tasks_.find(id); found != tasks_.end()) port_.close(*found->second);
+  if (closed.getKill() && deserted(id)) return end(id);
+  runDir_.recordEvicting(id);
+  if (closed.getKill()) kill(id);
+}
+
+bool AttachDouble::deserted(std::uint64_t id) const {
+  const auto found = tasks_.find(id);
+  return (found == tasks_.end() || found->second->processes.empty()) && !expects(id);
 }
 
 void AttachDouble::chosen(std::uint32_t incarnation) {
@@ -239,43 +240,42 @@ void AttachDouble::tellOwnerGone(std::uint64_t task) {
   });
 }
 
-void AttachDouble::signalAll(std::uint64_t task, bool hard) {
-  const auto found = tasks_.find(task);
-  if (found == tasks_.end()) return;
-  for (auto& [slot, process] : found->second->processes) {
-    machine_.kill(process->entry.pid, hard);
+void AttachDouble::signalAll(std::uint64_t id, bool hard) {
+  if (const auto found = tasks_.find(id); found != tasks_.end()) {
+    for (auto& [slot, process] : found->second->processes) {
+      machine_.kill(process->entry.pid, hard);
+    }
   }
   for (const Expected& expected : expected_) {
-    if (expected.entry.task == task) machine_.kill(expected.entry.pid, hard);
+    if (expected.entry.task == id) machine_.kill(expected.entry.pid, hard);
   }
 }
 
-void AttachDouble::kill(GuestTask& task) {
-  if (task.killing) return;
-  task.killing = true;
-  signalAll(task.id, false);
-  task.killTimer = at(host_.now() + options_.killGrace, [this, id = task.id] {
-    tasks_.at(id)->killTimer = 0;
+void AttachDouble::kill(std::uint64_t id) {
+  if (killing_.contains(id)) return;
+  signalAll(id, false);
+  killing_[id] = at(host_.now() + options_.killGrace, [this, id] {
+    killing_.at(id) = 0;
     signalAll(id, true);
   });
 }
 
 void AttachDouble::eraseIfKilled(std::uint64_t id) {
-  const auto found = tasks_.find(id);
-  if (found == tasks_.end() || !found->second->killing) return;
-  if (found->second->processes.empty() && !expects(id)) end(id);
+  if (killing_.contains(id) && deserted(id)) end(id);
 }
 
 void AttachDouble::end(std::uint64_t id) {
   runDir_.records.erase(id);
-  erase(id);
+  if (const auto killed = killing_.find(id); killed != killing_.end()) {
+    cancel(killed->second);
+    killing_.erase(killed);
+  }
+  if (tasks_.contains(id)) erase(id);
 }
 
 // What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachDouble::erase(std::uint64_t id) {
-  GuestTask& task = *tasks_.at(id);
-  cancel(task.killTimer);
-  port_.removed(task);
+  port_.removed(*tasks_.at(id));
   cancel(bells_[id].timer);
   bells_.erase(id);
   owners_.erase(id);

@@ -145,7 +145,8 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void announceIfReady(GuestTask& task);
   void tellOwnerGone(std::uint64_t task);
   void signalAll(std::uint64_t task, bool hard);
-  void kill(GuestTask& task);
+  bool deserted(std::uint64_t task) const;
+  void kill(std::uint64_t task);
   void eraseIfKilled(std::uint64_t task);
   void end(std::uint64_t task);
   void erase(std::uint64_t task);
@@ -183,6 +184,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
 
   std::map<std::uint64_t, Hello> hellos_;
   std::vector<Expected> expected_;
+  std::map<std::uint64_t, TimerKey> killing_;   // tasks whose processes were told to go
   bool recovering_ = true;
   bool moved_ = false;
   bool moving_ = false;

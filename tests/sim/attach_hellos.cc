@@ -123,11 +123,12 @@ void AttachDouble::admit(const Hello& hello, GuestTask& task, std::uint32_t slot
   welcome.life = options_.life;
   welcome.card = task.cards.front();
   welcome.pages = &task.pages;
-  if (!machine_.answer(welcome)) {
-    // Gone before it had its answer. If it lives and comes again, it starts anew.
+  if (!machine_.answer(welcome) && !hello.said.reattach) {
+    // Gone before it had its answer, and so before it had the pages. It starts anew.
     if (!had) task.pages.freeSlot(slot);
     return;
   }
+  // Who came back has its bytes in this slot for as long as it lives, and comes again (A14).
   dropExpected(hello.said.pid);
   std::unique_ptr<qgpu::GuestProcess>& process = task.processes[slot];
   if (!had) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -126,7 +127,8 @@ class World::Parts final : public Verdict {
   void bootLater();
   void compose(std::unique_ptr<SimJournal> journal);
   void tellBoot(Boot& boot, const NodePeers& peers) const;
-  void takeSurvivors(Boot& boot) const;
+  std::set<std::uint64_t> living() const;
+  void takeSurvivors(Boot& boot);
   void end(Ending ending);
   void endLife();
 
@@ -246,17 +248,26 @@ void World::Parts::bootLater() {
   host_.after(Scope::World, dice_.magnitude(kBootMin, kBootMax), [this] { boot(); });
 }
 
-void World::Parts::takeSurvivors(Boot& boot) const {
-  if (storedIncarnation(boot.rows)) return;
+// Tasks with a listed process or an owner that is alive.
+std::set<std::uint64_t> World::Parts::living() const {
+  std::set<std::uint64_t> tasks;
+  for (const AttachedEntry& entry : runDir_.attached) {
+    if (tenants_.lives(entry.pid)) tasks.insert(entry.task);
+  }
   for (const auto& [task, row] : runDir_.records) {
     const auto stored = capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
     const std::uint32_t owner = stored.getSpec().getOwnerPid();
-    bool lives = owner != 0 && tenants_.lives(owner);
-    for (const AttachedEntry& entry : runDir_.attached) {
-      lives = lives || (entry.task == task && tenants_.lives(entry.pid));
-    }
-    if (lives) boot.survivors.push_back(row);
+    if (owner != 0 && tenants_.lives(owner)) tasks.insert(task);
   }
+  return tasks;
+}
+
+// As findSurvivors() does it with a real run dir.
+void World::Parts::takeSurvivors(Boot& boot) {
+  const std::set<std::uint64_t> alive = living();
+  std::erase_if(runDir_.records, [&](const auto& record) { return !alive.contains(record.first); });
+  if (storedIncarnation(boot.rows)) return;
+  for (const auto& [task, row] : runDir_.records) boot.survivors.push_back(row);
 }
 
 void World::Parts::tellBoot(Boot& boot, const NodePeers& peers) const {
@@ -320,7 +331,9 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   node.name = "sim";
   node.version = "sim";
   node.incarnation = boot.incarnation;
-  for (const auto& [task, row] : runDir_.records) node.lastTask = std::max(node.lastTask, task);
+  const std::set<std::uint64_t> alive = living();
+  node.living.assign(alive.begin(), alive.end());
+  if (!alive.empty()) node.lastTask = *alive.rbegin();
   node.policy = static_cast<qgpu::Policy>(options_.policy);
   node.mixed = options_.mixed;
   node.maxTasksPerCard = options_.maxTasksPerCard;

@@ -85,6 +85,7 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   nodeOptions.version = "1";
   nodeOptions.incarnation = options.incarnation;
   nodeOptions.lastTask = options.lastTask;
+  nodeOptions.living = options.living;
   nodeOptions.policy = options.policy;
   nodeOptions.mixed = options.mixed;
   nodeOptions.maxTasksPerCard = options.tasksMax;

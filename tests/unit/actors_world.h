@@ -59,6 +59,7 @@ struct WorldOptions {
   std::vector<StoredRow> rows;
   std::vector<StoredRow> survivors;
   std::uint64_t lastTask = 0;
+  std::vector<std::uint64_t> living;
 };
 
 class World {

@@ -381,6 +381,59 @@ TEST_F(AttachServerTest, AnExpectedProcessThatIgnoresSigtermIsKilledThoughTheAtt
   EXPECT_EQ(stubborn.wait(), -SIGKILL);
 }
 
+// --- P9: a task that an earlier manager had ended, and had not killed ---
+
+TEST_F(AttachServerTest, P9_ProcessesOfATaskThatHadEndedBeforeThisManagerAreKilled) {
+  TaskRecords records;
+  ASSERT_TRUE(records.open(folder()).ok());
+  serverOptions.killGrace = millis(30);
+  start();
+  bind(7);
+  bind(8);
+  Child stubborn([this]() -> int {
+    ::signal(SIGTERM, SIG_IGN);
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    for (;;) ::pause();
+  });
+  const auto polite = holder(7, 300);
+  const auto other = holder(8, 300);
+  ASSERT_TRUE(until([&] { return listed() == 3; }));
+  start();   // the node has no row of 7 any more and does not tell of it
+  bind(8);
+  close(7, true);
+  ASSERT_TRUE(until([&] { return listed() == 1; }));
+  EXPECT_EQ(polite->wait(), -SIGTERM);
+  EXPECT_EQ(stubborn.wait(), -SIGKILL);
+  ASSERT_TRUE(until([&] { return records.list() == std::vector<std::uint64_t>{8}; }));
+  EXPECT_EQ(::kill(other->pid(), 0), 0);
+}
+
+TEST_F(AttachServerTest, P9_TheRecordOfATaskThatHadEndedStaysUntilItsProcessesAreDead) {
+  TaskRecords records;
+  ASSERT_TRUE(records.open(folder()).ok());
+  start();
+  bind(7);
+  Child stubborn([this]() -> int {
+    ::signal(SIGTERM, SIG_IGN);
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return listed() == 1; }));
+  start();
+  close(7, true);
+  ASSERT_TRUE(until([&] {
+    const Result<StoredRow> row = records.read(7);
+    return row.ok() &&
+           capnp::readMessageUnchecked<schema::Row>(row->words.data()).getTask().getEvicting();
+  }));
+  start();   // and this one ends before it has killed
+  close(7, true);
+  stubborn.kill();
+  ASSERT_TRUE(until([&] { return listed() == 0 && records.list().empty(); }));
+}
+
 // --- D5: what is left for a manager that finds no database ---
 
 TEST_F(AttachServerTest, D5_ATaskHasARecordUntilItHasEndedAndItsProcessesAreDead) {
@@ -541,6 +594,31 @@ TEST_F(AttachServerTest, C7_ThoseWhoWaitAreBoundedAndTheNextOneIsToldWhy) {
   guests.clear();
   stop();
   ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(AttachServerTest, A14_WhoGivesUpBeforeItIsWelcomedBackKeepsItsBytesAndComesAgain) {
+  serverOptions.recovery = seconds(15);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  client->slot().bytes = 4096;
+  start();
+  task.heard.clear();
+  tellTask(7, schema::TaskClass::OFFLINE, mebibytes(64));
+  qgpu_hello hello = GuestClient::hello(tokenOf(7));
+  hello.reattach = 1;
+  hello.slot = client->welcome().slot;
+  auto hasty = GuestClient::begin(socket(), hello, client->reportFd());
+  ASSERT_TRUE(hasty.ok());
+  hasty->disconnect();   // before the manager has read it
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  EXPECT_EQ(client->slot().bytes, 4096u) << "its bytes are part of the quota as long as it lives";
+  const auto again = returnSelf(7, *client);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->welcome().slot, client->welcome().slot);
+  ASSERT_TRUE(until([&] { return memoryOf(7) == 4096; }));
+  EXPECT_EQ(task.count(Which::PROCESS_ATTACHED, 7), 1u);
 }
 
 TEST_F(AttachServerTest, HAZARDS9_AWrongPageAtReattachIsRefusedAndTheTaskLivesOn) {

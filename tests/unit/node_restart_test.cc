@@ -19,6 +19,34 @@ WorldOptions restarted(World& world) {
   return options;
 }
 
+// Whose processes the attach server was told to end, in order.
+std::vector<std::uint64_t> killed(World& world) {
+  std::vector<std::uint64_t> tasks;
+  for (const auto message : heard(world.attach.heard, Which::TASK_CLOSED)) {
+    if (message.getTaskClosed().getKill()) tasks.push_back(message.getTaskClosed().getTask());
+  }
+  return tasks;
+}
+
+// What the run dir has of the tasks: their rows.
+std::vector<StoredRow> recordsOf(World& world) {
+  std::vector<StoredRow> rows;
+  for (const StoredRow& row : world.rows()) {
+    if (row.key.kind == RowKind::Task) rows.push_back(row);
+  }
+  return rows;
+}
+
+// A manager on a new database, whose run dir has these tasks.
+WorldOptions rebuilt(World& world) {
+  WorldOptions options;
+  options.survivors = recordsOf(world);
+  for (const StoredRow& row : options.survivors) {
+    options.lastTask = std::max(options.lastTask, row.key.id);
+  }
+  return options;
+}
+
 TEST(NodeRestart, FindsTasksQuotasPolicyAndCordonsAsTheyWere) {
   World world;
   world.start();
@@ -179,6 +207,77 @@ TEST(NodeRestart, GivesUpATaskWhoseCardIsGoneAndKeepsTheOthers) {
   const auto story = next.reply(next.ask([](schema::Request::Builder r) { r.setEvents(0); }));
   for (const auto event : story.getEvents()) told = told || text(event.getKind()) == "task-lost";
   EXPECT_TRUE(told);
+  ASSERT_EQ(killed(next).size(), 1u) << "nobody lives of a binding that is over";
+  EXPECT_NE(killed(next).front(), kept);
+}
+
+// --- P9: a manager that ended a task was killed before its processes were ---
+
+TEST(NodeRestart, P9_EndsWhatOutlivedItsTask) {
+  World world;
+  world.start();
+  const std::uint64_t ended = world.bound(World::spec(Ordinary, 1, 10));
+  const std::uint64_t kept = world.bound(World::spec(Ordinary, 1, 10));
+  world.order([ended](schema::Request::Builder r) { r.setUnbind(ended); });
+  WorldOptions options = restarted(world);
+  options.living = {ended, kept};
+  options.lastTask = kept;
+  World next(options);
+  next.fixture.journal().holdCommits();
+  next.start();
+  EXPECT_TRUE(killed(next).empty()) << "before the number of this manager is durable";
+  next.fixture.journal().commitAutomatically();
+  next.fixture.journal().commitNext();
+  next.run();
+  EXPECT_EQ(killed(next), std::vector<std::uint64_t>{ended});
+  bool told = false;
+  const auto story = next.reply(next.ask([](schema::Request::Builder r) { r.setEvents(0); }));
+  for (const auto event : story.getEvents()) {
+    told = told || (text(event.getKind()) == "task-outlived" && event.getTask() == ended);
+  }
+  EXPECT_TRUE(told);
+}
+
+TEST(NodeRestart, P9_WhatLivedBeforeAnOlderCopyNumberedItIsLeftAlone) {
+  World world;
+  world.start();
+  const std::uint64_t ended = world.bound(World::spec(Ordinary, 1, 10));
+  world.order([ended](schema::Request::Builder r) { r.setUnbind(ended); });
+  WorldOptions older = restarted(world);
+  older.living = {ended, ended + 4, ended + 6};   // two are of a time after this copy
+  older.lastTask = ended + 6;
+  World next(older);
+  next.start();
+  EXPECT_EQ(killed(next), std::vector<std::uint64_t>{ended});
+
+  // Numbers go on above theirs; they are no more known to have ended than before.
+  const std::uint64_t later = next.bound(World::spec(Ordinary, 1, 10));
+  EXPECT_EQ(later, ended + 7);
+  next.order([later](schema::Request::Builder r) { r.setUnbind(later); });
+  WorldOptions again = restarted(next);
+  again.living = {ended + 4, ended + 6, later};
+  again.lastTask = later;
+  World last(again);
+  last.start();
+  EXPECT_EQ(killed(last), std::vector<std::uint64_t>{later});
+}
+
+TEST(NodeRestart, D5_ALostDatabaseEndsNobodyThatItDoesNotTakeOver) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 1, 10));
+  WorldOptions options = rebuilt(world);
+  options.living = {1, 5};   // the record of 5 is of a newer version
+  options.lastTask = 5;
+  World next(options);
+  next.start();
+  EXPECT_TRUE(killed(next).empty());
+  WorldOptions again = restarted(next);
+  again.living = options.living;
+  again.lastTask = 5;
+  World last(again);
+  last.start();
+  EXPECT_TRUE(killed(last).empty()) << "nor does the next manager";
 }
 
 TEST(NodeRestart, StopsNobodyBecauseTheRulesChanged) {
@@ -197,30 +296,11 @@ TEST(NodeRestart, StopsNobodyBecauseTheRulesChanged) {
 
 // --- D5: the database is gone, tasks live ---
 
-// What the run dir has of the tasks: their rows.
-std::vector<StoredRow> recordsOf(World& world) {
-  std::vector<StoredRow> rows;
-  for (const StoredRow& row : world.rows()) {
-    if (row.key.kind == RowKind::Task) rows.push_back(row);
-  }
-  return rows;
-}
-
 schema::TaskRow::Reader taskOf(const StoredRow& row) {
   return capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
 }
 
 std::string words(schema::TaskRow::Reader row) { return row.toString().flatten().cStr(); }
-
-// A manager on a new database, whose run dir has these tasks.
-WorldOptions rebuilt(World& world) {
-  WorldOptions options;
-  options.survivors = recordsOf(world);
-  for (const StoredRow& row : options.survivors) {
-    options.lastTask = std::max(options.lastTask, row.key.id);
-  }
-  return options;
-}
 
 TEST(NodeRestart, D5_TheAttachServerIsToldTheRowAsItIsStored) {
   World world;
@@ -301,6 +381,7 @@ TEST(NodeRestart, D5_WhatWasEndingIsTakenOverOnlyWhereItFits) {
   ASSERT_NE(next.node->ledger().placement(TaskId{heir}), nullptr);
   EXPECT_EQ(next.node->ledger().use(0).tasks, 1u);
   EXPECT_EQ(heard(next.cards[0]->heard, Which::JOINED).size(), 1u);
+  EXPECT_EQ(killed(next), std::vector<std::uint64_t>{dying}) << "its end goes on";
 }
 
 TEST(NodeRestart, D5_NumbersOfLivingTasksAreNotGivenOutAgain) {

@@ -254,6 +254,17 @@ TEST_F(SurvivorsTest, D5_NoTokenOpensTwoTasks) {
   EXPECT_EQ(found.lastTask, 8u) << "its number is in use all the same";
 }
 
+TEST_F(SurvivorsTest, P9_AllTasksThatLiveAreNamedByProcessOrOwner) {
+  const Sleeper process;
+  const Sleeper owner;
+  write(3, tokenOf(3), {owner.pid(), owner.start()});
+  write(4);   // nobody lives of it
+  listAs(process, 9);
+  write(9);
+  listAs(process, 6);
+  EXPECT_EQ(survivors().living, (Numbers{3, 6, 9}));
+}
+
 TEST_F(SurvivorsTest, A10_TheNumberOfALivingTaskIsKnownAlsoWithoutARecord) {
   Sleeper process;
   listAs(process, 12);
