@@ -314,6 +314,7 @@ bool Ledger::admits(const Placement& placement) const {
     const Permille pool = offline ? held.greedy : held.ordinary;
     if (held.exclusive || (placement.exclusive && held.tasks != 0)) return false;
     if (tenancy(card) != Tenancy::Free && tenancy(card) != mine) return false;
+    if (held.tasks >= tasksMax(card)) return false;
     if (placement.mem[n] > at(card).info.mem - held.memBound) return false;
     if (placement.share > kWholeCard - pool) return false;
   }

@@ -80,8 +80,8 @@ class Ledger {
   // Conflict where tasks without a share sit on the card and `policy` is fixed-share.
   Status mayChoosePolicy(std::size_t card, Policy policy) const;
   std::vector<TaskId> tasksOn(std::size_t card) const;
-  // Whether what was bound before fits beside what is held: its sums and its kind of tenancy,
-  // whatever marks, policies and limits say now.
+  // Whether what was bound before fits beside what is held: its sums, its kind of tenancy and the
+  // number of tasks, whatever marks and policies say now.
   bool admits(const Placement& placement) const;
 
   // --- changes; the caller has made them durable ---

@@ -133,10 +133,12 @@ bool NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking t
 }
 
 // What was ending may still be dying while another task has its room already, so it comes last, and
-// not at all where it does not fit (P1, P2): its processes are told to go.
+// not at all where it does not fit (P1, P2, P8): its processes are told to go. Where nobody wrote
+// down that it was ending, the newer task has the right: it was bound beside all that held then.
 void NodeActor::takeOver(const std::vector<StoredRow>& survivors) {
   for (const bool ending : {false, true}) {
-    for (const StoredRow& stored : survivors) {
+    for (auto next = survivors.rbegin(); next != survivors.rend(); ++next) {
+      const StoredRow& stored = *next;
       const schema::TaskRow::Reader row = readRow(stored).getTask();
       if (row.getEvicting() != ending || bindings_.contains(stored.key.id)) continue;
       const bool taken = loadTask(stored.key.id, row, Taking::IfItFits);

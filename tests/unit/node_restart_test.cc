@@ -384,6 +384,23 @@ TEST(NodeRestart, D5_WhatWasEndingIsTakenOverOnlyWhereItFits) {
   EXPECT_EQ(killed(next), std::vector<std::uint64_t>{dying}) << "its end goes on";
 }
 
+// A task may end before anybody wrote that down in its record.
+TEST(NodeRestart, D5_WhereTwoWantOneRoomTheNewerTaskIsTakenOver) {
+  World world;
+  world.start();
+  const std::uint64_t older = world.bound(World::spec(Ordinary, 8, 60, "sim-0"));
+  const StoredRow record = recordsOf(world).at(0);
+  world.order([older](schema::Request::Builder r) { r.setUnbind(older); });
+  const std::uint64_t newer = world.bound(World::spec(Ordinary, 1, 60, "sim-0"));
+
+  WorldOptions options = rebuilt(world);
+  options.survivors.insert(options.survivors.begin(), record);
+  World next(options);
+  next.start();
+  EXPECT_EQ(next.node->ledger().placement(TaskId{older}), nullptr);
+  EXPECT_NE(next.node->ledger().placement(TaskId{newer}), nullptr);
+}
+
 TEST(NodeRestart, D5_NumbersOfLivingTasksAreNotGivenOutAgain) {
   World world;
   world.start();
