@@ -115,7 +115,10 @@ Pass waitAndAdmit(std::uint64_t estimateNs, bool told) {
   bool force = false;
   for (;;) {
     std::uint32_t gate = loadShared(session.gate->gate);
-    if (loadRelaxed(session.gate->closed)) return {};
+    if (loadRelaxed(session.gate->closed)) {
+      if (waitedAtGate) futexWake(&session.gate->gate, 1);   // the others learn it at once as well
+      return {};
+    }
     if (!passes(gate)) {
       waitedAtGate = true;
       if (!told) ringDoorbell();

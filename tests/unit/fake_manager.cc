@@ -234,7 +234,7 @@ void FakeManager::sendFreezeSignals() {
 void FakeManager::close() {
   store(gate_->closed, std::uint64_t{1});
   setGate(0);
-  syscall(SYS_futex, &gate_->gate, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, &gate_->gate, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 void FakeManager::setQuota(std::uint64_t bytes) {

@@ -47,7 +47,7 @@ class FakeManager {
   // Shut and FROZEN, and the freeze signal to every driver thread of every slot.
   void freeze();
   void sendFreezeSignals();
-  void close();  // the task is gone
+  void close();  // the task is gone; wakes one waiter
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
   void stopBeating() { beating_ = false; }

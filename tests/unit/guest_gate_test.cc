@@ -187,6 +187,25 @@ TEST(GuestGate, EachWokenLaunchWakesTheNext) {
   EXPECT_LT(shortest, 75'000'000u);
 }
 
+// HAZARDS 15: the same at the end of the task.
+TEST(GuestGate, EachLaunchThatLearnsTheEndWakesTheNext) {
+  std::uint64_t shortest = ~0ull;
+  for (int round = 0; round < 3; ++round) {
+    FakeManager manager({});
+    GuestChild guest(tenantOf(manager));
+    ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+    manager.setGate(0);
+    guest.send("hammer 8 1 1");
+    ASSERT_TRUE(eventually([&] { return manager.waiting() == 8; }));
+    const std::uint64_t closed = monotonicNs();
+    manager.close();
+    EXPECT_TRUE(eventually([&] { return manager.waiting() == 0; }));
+    shortest = std::min(shortest, monotonicNs() - closed);
+    EXPECT_NE(guest.answer(), "0");
+  }
+  EXPECT_LT(shortest, 75'000'000u);
+}
+
 // HAZARDS 10: what is in flight is bounded in estimated time while somebody else wants the card.
 TEST(GuestGate, TheWindowBoundsWhatIsInFlightOnlyWhileContended) {
   FakeManager::Options options;
