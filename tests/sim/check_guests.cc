@@ -43,7 +43,7 @@ void GuestCheck::onBoot(const Boot& boot, Nanos now) {
       if (process.life == life_) process.pastOpen = task.open;
     }
     task.ordered = task.open = task.notify = task.closed = task.settled = task.toldBusy = false;
-    task.epoch = 0;
+    task.epoch = task.admitted = 0;
     task.noticeBy = task.deathBy = kNever;
   }
   cards_.clear();
@@ -202,7 +202,7 @@ void GuestCheck::died(Task& task, Process& process, Nanos now) {
   task.noticeBy = kNever;   // its work died with it
   const bool others = std::any_of(task.processes.begin(), task.processes.end(),
                                   [&](std::uint32_t id) { return processes_.at(id).lives; });
-  if (others) return;
+  if (others || task.admitted > 1) return;
   const bool seen = serves_ && task.ordered && task.open && !task.notify && !task.closed;
   if (!seen || process.life != life_ || !task.honest) return;
   task.deathBy = now + kDeath;
@@ -233,6 +233,14 @@ void GuestCheck::told(const Carried& message, Nanos now) {
     case schema::Envelope::BUSY: return toldBusy(m.getBusy(), now);
     case schema::Envelope::QUIET: return toldQuiet(m.getQuiet(), now);
     case schema::Envelope::SETTLED: return toldSettled(m.getSettled(), now);
+    case schema::Envelope::PROCESS_ATTACHED:
+      ++taskOf(m.getProcessAttached().getTask()).admitted;
+      return;
+    case schema::Envelope::PROCESS_GONE: {
+      std::uint32_t& admitted = taskOf(m.getProcessGone().getTask()).admitted;
+      admitted -= admitted != 0 ? 1 : 0;
+      return;
+    }
     case schema::Envelope::OWNER_DIED: {
       Task& task = taskOf(m.getOwnerDied().getTask());
       task.toldBusy = false;

@@ -50,6 +50,7 @@ class GuestCheck final : public Watch {
     bool ordered = false;           // its gate word was stored
     bool open = false, notify = false, closed = false;
     std::uint32_t epoch = 0;
+    std::uint32_t admitted = 0;     // processes that the manager has, also before they know it
     bool settled = false;           // told so, of its last hold
     bool toldBusy = false;
     Nanos noticeBy = kNever;        // its work must have been told by then
