@@ -122,6 +122,7 @@ bool NodeActor::begin(Change change, Turn& turn) {
   });
   if (sent == SendResult::Refused) {
     if (change.kind == Change::Kind::End && !change.asker) toEvict_.push_front(change.task);
+    if (!storageOk_) armProbe(turn);   // nobody else would look again
     if (change.asker) {
       replyFailed(change.asker,
                   fail(ErrorCode::Overloaded, "the node's mailbox is full: try again in a moment"));
@@ -185,7 +186,11 @@ void NodeActor::storageFailed(const std::string& why, Turn& turn) {
   queue_.clear();
   tellDeferred();
   if (wasOk) note("storage-failed", 0, "", storageText_, turn);
-  if (probeArmed_ || QGPU_PLANTED(LostWakeUpAfterFailure)) return;
+  if (!QGPU_PLANTED(LostWakeUpAfterFailure)) armProbe(turn);
+}
+
+void NodeActor::armProbe(Turn& turn) {
+  if (probeArmed_) return;
   probeArmed_ = true;
   tick(turn, options_.probeEvery, TickKind::Probe, 0);
 }

@@ -102,6 +102,7 @@ class NodeActor final : public Actor {
   bool begin(Change change, Turn& turn);
   void enqueue(Change change);
   void storageFailed(const std::string& why, Turn& turn);
+  void armProbe(Turn& turn);
   void tick(Turn& turn, Nanos delay, TickKind kind, std::uint64_t value);
 
   // Each kind of change: check, persist, apply (node_changes.cc).

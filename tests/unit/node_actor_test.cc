@@ -92,6 +92,22 @@ TEST(NodeActor, D4_AFailedCommitLeavesNothingAndServiceResumesByItself) {
   EXPECT_NE(world.bound(World::spec(Ordinary, 2, 30)), 0u);
 }
 
+TEST(NodeActor, D4_AProbeThatFindsTheNodesMailboxFullIsMadeLater) {
+  World world;
+  world.start();
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  EXPECT_EQ(world.order(World::bind(World::spec(Ordinary, 2, 30))), "unavailable");
+  world.fixture.journal().commitAutomatically();
+
+  world.fixture.setMailboxMax(world.nodeId, 1);
+  world.fixture.advanceOnly(seconds(1));                       // the probe is due ...
+  world.send(kInfo);                                           // ... and the mailbox full
+  ASSERT_TRUE(world.fixture.deliver(world.nodeId, world.nodeId));
+  world.run();
+  world.fixture.advance(seconds(1));
+  EXPECT_EQ(world.order(World::bind(World::spec(Ordinary, 2, 30))), "ok");
+}
+
 TEST(NodeActor, D4_ATaskWhoseOwnerDiesWhileNothingCanBeStoredIsReleasedLater) {
   World world;
   world.start();
