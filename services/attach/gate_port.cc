@@ -74,8 +74,8 @@ void GatePort::store(GuestTask& task) {
   const std::uint32_t flags =
       (gate.open ? QGPU_GATE_OPEN : 0u) | (gate.notify ? QGPU_GATE_NOTIFY : 0u) |
       (gate.contended ? QGPU_GATE_CONTENDED : 0u) | (gate.frozen ? QGPU_GATE_FROZEN : 0u);
-  // Closing took a number of its own (A10), and each card of a task has its own numbers: a word that
-  // repeats would be one for which the guest has rung already.
+  // Closing took a number of its own (A10), and each card of a task has its own numbers: a word
+  // that repeats would be one for which the guest has rung already.
   const std::uint32_t stored = task.pages.gateWord() >> QGPU_GATE_SEQ_SHIFT;
   const bool mixed = task.pages.closed() || task.cardActors.size() > 1;
   const bool late = mixed && gate.epoch <= stored;
