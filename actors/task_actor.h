@@ -15,7 +15,6 @@
 #include "actors/task_states.h"
 #include "actors/words.h"
 #include "runtime/actor.h"
-#include "runtime/planted.h"
 
 namespace qgpu {
 
@@ -52,9 +51,7 @@ class TaskActor final : public Actor {
   void tellFact(Turn& turn);
   void report(std::uint64_t corr, Turn& turn);
   void reportAll(Turn& turn);
-  bool mine(std::uint64_t task) const {
-    return task != 0 && (task == task_ || (QGPU_PLANTED(StaleTaskAccepted) && task_ != 0));
-  }
+  bool mine(std::uint64_t task) const { return task != 0 && task == task_; }
 
   enum class TickKind : std::uint32_t { Fact, Report };
 

@@ -151,7 +151,9 @@ void MemoryDisk::crashAt(std::uint64_t io) {
 }
 
 void MemoryDisk::crashNow() {
-  crashAt(0);
+  const std::lock_guard lock(mutex_);
+  crashAt_ = 0;
+  crashed_ = true;
 }
 
 bool MemoryDisk::crashed() const {

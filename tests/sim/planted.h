@@ -23,7 +23,6 @@ namespace qgpu::sim {
   X(MemoryNotReturned, "P4")       \
   X(PartialMultiCard, "P5")        \
   X(TaskIdReused, "P6")            \
-  X(StaleTaskAccepted, "A10")      \
   X(GrantWhileOnline, "A3")        \
   X(SettleTimerSkipped, "A11")     \
   X(UnusedCreditKept, "A4")        \
@@ -52,7 +51,7 @@ namespace qgpu::sim {
   X(IncarnationRaised, Must)   \
   X(CardDrained, Must)         \
   X(GatherTimedOut, Must)      \
-  X(IntroducedLate, Must)      \
+  X(IntroducedLate, Rare)      \
   X(KillDue, Must)             \
   X(OwnerGone, Must)           \
   X(SeveralCards, Must)        \

@@ -61,6 +61,23 @@ void changeBy(Content& content, const Batch& batch) {
   }
 }
 
+std::string difference(const Content& wanted, const Content& found) {
+  std::string text;
+  Content all = wanted;
+  all.insert(found.begin(), found.end());
+  const auto in = [](const Content& content, RowKey key) {
+    const auto at = content.find(key);
+    return at == content.end() ? 0 : at->second;
+  };
+  for (const auto& [key, value] : all) {
+    if (in(wanted, key) == in(found, key)) continue;
+    text += " kind " + std::to_string(static_cast<int>(key.kind)) + " id " +
+            std::to_string(key.id) + " is " + std::to_string(in(found, key)) + ", was " +
+            std::to_string(in(wanted, key)) + ";";
+  }
+  return text;
+}
+
 // One database through a few power cuts.
 class History {
  public:
@@ -137,8 +154,13 @@ class History {
     if (!rows || !again) return failed("is not read");
     const Content found = contentOf(*rows);
     if (contentOf(*again) != found) return failed("reads otherwise the second time");
+    const Content acknowledged = acknowledged_;
+    const std::size_t issued = issued_.size();
     while (found != acknowledged_) {
-      if (issued_.empty()) return failed("is no state between acknowledged and issued");
+      if (issued_.empty()) {
+        return failed("is no state between acknowledged and issued (" + std::to_string(issued) +
+                      " batches more):" + difference(acknowledged, found));
+      }
       changeBy(acknowledged_, issued_.front());
       issued_.pop_front();
       ++summary_.unacknowledged;

@@ -4,6 +4,8 @@
 # that it does not run again until these change; the table counts what ran with today's sources.
 #
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]     parts: seeds planted power kills starve fuzz load
+#
+# SOAK_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS and SOAK_LOAD_MINUTES shorten or lengthen a part.
 set -eu
 
 root=$1 build=$2 fuzz=$3
@@ -54,17 +56,22 @@ for part in $parts; do
     kills)
       n=1
       while [ "$n" -le "$((${SOAK_KILLS:-5000} / 500))" ]; do
-        chunk kills "$n" "$bin/qgpu-crash" kills --count 500 --seed "$n"
+        for cards in opencl sim:4x64; do
+          chunk kills "$cards $n" "$bin/qgpu-crash" kills --count 250 --seed "$n" --cards "$cards"
+        done
         n=$((n + 1))
       done ;;
     starve)
-      chunk starve disk-full "$bin/qgpu-crash" disk-full
+      chunk starve absence "$bin/qgpu-crash" absence --rounds 20 --cards opencl
+      chunk starve disk-full "$bin/qgpu-crash" disk-full --rounds 50
       chunk starve syscalls "$bin/qgpu-crash" syscalls ;;
     fuzz)
-      for target in message rpc admin config row page attach; do
+      for target in message rpc admin config row store page attach; do
         chunk fuzz "$target" sh tests/fuzz/run.sh "$fuzz" "${SOAK_FUZZ_SECONDS:-1200}" "$target"
       done ;;
-    load) chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" ;;
+    load)
+      chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" \
+        --samples "$build/soak/load.jsonl" ;;
     *)
       echo "soak: no part '$part': seeds planted power kills starve fuzz load" >&2
       exit 2 ;;
