@@ -25,7 +25,8 @@ Carried carried(ActorId from, ActorId to, Lane lane, const std::uint64_t serial,
 
 Nanos Dice::magnitude(Nanos low, Nanos high) {
   const auto bits = [](Nanos t) {
-    return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(t.value)));
+    const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(t.value, 1));
+    return static_cast<std::int64_t>(std::bit_width(value));
   };
   const std::int64_t floor = std::int64_t{1} << (between(bits(low), bits(high)) - 1);
   return std::clamp(Nanos(between(floor, 2 * floor - 1)), low, high);

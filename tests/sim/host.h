@@ -39,7 +39,7 @@ class Dice {
     return low + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(high - low + 1)));
   }
   Nanos between(Nanos low, Nanos high) { return Nanos(between(low.value, high.value)); }
-  // Spread over magnitudes: as often 10..20 us as 1..2 ms. `low` is above 0.
+  // Spread over magnitudes: as often 10..20 us as 1..2 ms.
   Nanos magnitude(Nanos low, Nanos high);
   bool percent(std::uint64_t p) { return below(100) < p; }
   template <typename T>
