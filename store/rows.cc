@@ -114,6 +114,12 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
     message.setRoot(root);
     const auto built = message.getSegmentsForOutput();
     KJ_REQUIRE(built.size() == 1);
+    // What is accepted must be accepted again once it is stored: within the limits of its own size.
+    capnp::ReaderOptions own = limits;
+    own.traversalLimitInWords = built[0].size() + 8;
+    capnp::SegmentArrayMessageReader canonical(built, own);
+    capnp::MallocMessageBuilder twice(static_cast<kj::uint>(built[0].size() + 8));
+    twice.setRoot(canonical.getRoot<schema::Row>());
     // The copy has sound pointers, yet each may be of another type than its field says. A reader
     // looks, since a builder would move a root that an older schema made smaller.
     capnp::SegmentArrayMessageReader copied(built);
