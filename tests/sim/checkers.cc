@@ -47,6 +47,4 @@ void Checkers::join(Crowd& crowd, Verdict& verdict) {
   crowd.add(all_->rates);
 }
 
-void Checkers::finish(Nanos) {}
-
 }  // namespace qgpu::sim

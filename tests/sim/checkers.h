@@ -12,8 +12,6 @@ class Checkers {
   Checkers();
   ~Checkers();
   void join(Crowd& crowd, Verdict& verdict);
-  // The run is over: what can be judged only as a whole.
-  void finish(Nanos now);
 
  private:
   struct All;
