@@ -15,13 +15,11 @@
 #include <vector>
 
 #include "actors/arbiter.h"
+#include "actors/fit.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 
 namespace qgpu {
-
-enum class Tenancy : std::uint8_t { Free, Ordinary, Hybrid };
-enum class CardMark : std::uint8_t { Ready, Cordoned, Draining };
 
 struct LedgerConfig {
   bool mixed = false;                  // online and offline tasks are allowed on this node

@@ -95,6 +95,8 @@ TaskSpec readSpec(schema::TaskSpec::Reader reader) {
   spec.ownerStart = reader.getOwnerStart();
   spec.ownerUid = reader.getOwnerUid();
   spec.requestId = text(reader.getRequestId());
+  spec.clusterTask = reader.getClusterTask();
+  spec.clusterEpoch = reader.getClusterEpoch();
   return spec;
 }
 
@@ -109,6 +111,8 @@ void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder) {
   builder.setOwnerStart(spec.ownerStart);
   builder.setOwnerUid(spec.ownerUid);
   builder.setRequestId(spec.requestId);
+  builder.setClusterTask(spec.clusterTask);
+  builder.setClusterEpoch(spec.clusterEpoch);
 }
 
 LedgerAsk askOf(const TaskSpec& spec) {

@@ -49,6 +49,8 @@ struct TaskSpec {
   std::uint64_t ownerStart = 0;
   std::uint32_t ownerUid = 0;
   std::string requestId;
+  std::uint64_t clusterTask = 0;      // 0: bound by this node alone
+  std::uint32_t clusterEpoch = 0;
 };
 TaskSpec readSpec(schema::TaskSpec::Reader reader);
 void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder);

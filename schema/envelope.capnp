@@ -29,6 +29,7 @@ using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
 using R = import "rows.capnp";
 using T = import "types.capnp";
+using C = import "cluster.capnp";
 
 struct Envelope {
   union {
@@ -84,6 +85,14 @@ struct Envelope {
     # --- node <-> attach server: the number of this manager (HAZARDS 23) ---
     incarnationSeen @30 :Incarnation;   # attach -> node: a guest has met this one or a later one
     incarnationChosen @31 :Incarnation; # node -> attach: the one in force, committed
+
+    # --- cluster; see schema/cluster.capnp ---
+    fromMember @32 :C.FromMember;       # member -> its link -> (network) -> scheduler
+    toMember @33 :C.ToMember;           # scheduler -> its links -> (network) -> member
+    linkUp @34 :Void;                   # link -> member: connected, say hello
+    linkDown @35 :Text;                 # link -> member: why the connection is over
+    clusterRequest @36 :C.ClusterRequest;  # doors -> scheduler
+    clusterReply @37 :C.ClusterReply;
   }
 }
 

@@ -5,6 +5,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
 using T = import "types.capnp";
+using C = import "cluster.capnp";
 
 struct Row {
   union {
@@ -13,6 +14,9 @@ struct Row {
     card @2 :CardRow;          # key: (card, index)
     task @3 :TaskRow;          # key: (task, id)
     audit @4 :T.Event;         # key: (audit, seq): who changed what
+    cluster @5 :C.ClusterRow;  # the scheduler's own, see schema/cluster.capnp
+    clusterNode @6 :C.ClusterNodeRow;
+    clusterTask @7 :C.ClusterTaskRow;
   }
 }
 

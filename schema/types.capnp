@@ -41,6 +41,8 @@ struct TaskSpec {              # what a person or program asks for
   ownerStart @7 :UInt64;       # its start time in clock ticks (/proc/PID/stat field 22)
   ownerUid @8 :UInt32;         # who may end it
   requestId @9 :Text;          # a repeated one gets the remembered answer; empty: none
+  clusterTask @10 :UInt64;     # its number at the scheduler; 0: bound by this node alone
+  clusterEpoch @11 :UInt32;    # of the decision that put it here
 }
 
 struct TaskUse {               # what a task did since it was bound

@@ -23,6 +23,12 @@ const char* kindName(RowKind kind) {
       return "task";
     case RowKind::Audit:
       return "audit";
+    case RowKind::Cluster:
+      return "cluster";
+    case RowKind::ClusterNode:
+      return "cluster node";
+    case RowKind::ClusterTask:
+      return "cluster task";
   }
   return nullptr;
 }
@@ -40,6 +46,12 @@ bool holdsKind(schema::Row::Which which, RowKind kind) {
       return kind == RowKind::Task;
     case schema::Row::AUDIT:
       return kind == RowKind::Audit;
+    case schema::Row::CLUSTER:
+      return kind == RowKind::Cluster;
+    case schema::Row::CLUSTER_NODE:
+      return kind == RowKind::ClusterNode;
+    case schema::Row::CLUSTER_TASK:
+      return kind == RowKind::ClusterTask;
   }
   return false;
 }

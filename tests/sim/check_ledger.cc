@@ -147,6 +147,11 @@ void LedgerCheck::commit(const std::vector<StoredRow>& rows) {
         else commitEnd(id, audit);
         break;
       case RowKind::Audit: break;
+      case RowKind::Cluster:
+      case RowKind::ClusterNode:
+      case RowKind::ClusterTask:
+        bad("D1", "a node stored a row of the scheduler");
+        break;
     }
   }
   if (audit.kind == "permitted") requests_.permitted();

@@ -1,0 +1,176 @@
+#pragma once
+// Who holds what of which card of which node: the scheduler's index of a cluster. It is a pure
+// core: no clock, no I/O, and the same ledger and the same ask give the same answer (P7). The nodes
+// own the truth; all of this can be built again from what they report.
+//
+// Choosing is a total order, so no tie is left to chance: binpack, spread and fgd (fragmentation
+// gradient descent, ATC'23), each on the node and on the card. Online tasks spread and keep off
+// cards with offline ones, offline tasks pack and keep off cards with online ones. Decisions come
+// from an index (PlacementIndex: per shape a score of every node, a log of changed nodes and a
+// tournament tree) and equal those of scan(), which looks at every card.
+//
+// Kept here: P1, P2, P4, P5 (several cards: all or none), P7, P8, P9 (released once), P10.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/fit.h"
+#include "actors/ledger.h"
+#include "runtime/result.h"
+#include "runtime/units.h"
+
+namespace qgpu {
+
+// Position of a node in the ledger; it stays while the process lives, also when the node is lost.
+enum class NodeId : std::uint32_t {};
+
+enum class Score : std::uint8_t { ClassDefault, Binpack, Spread, Fgd, Random, BestFit };
+const char* scoreName(Score score);
+
+enum class NodeLife : std::uint8_t { Joining, Alive, Suspect, Lost };
+
+struct ClusterCard {
+  std::string id;
+  std::uint32_t index = 0;
+  std::string model;
+  Bytes mem{0};
+  Policy policy = Policy::BestEffort;
+  CardMark mark = CardMark::Ready;
+  bool healthy = true;
+};
+
+// What a node says of itself.
+struct ClusterNodeFacts {
+  std::string name;
+  bool mixed = false;
+  std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4 of each card, at least 1
+  std::int64_t cpuMilli = 0;           // 0: not counted
+  Bytes hostMem{0};                    // 0: not counted
+  std::vector<ClusterCard> cards;
+};
+
+struct ClusterAsk {
+  LedgerAsk task;                      // task.cards 0: CPU and host memory only
+  std::string node;                    // wanted; empty: any
+  std::vector<std::string> models;     // allowed; empty: any
+  std::int64_t cpuMilli = 0;
+  Bytes hostMem{0};
+  std::string application;             // replicas of one are kept apart under spread
+  Score nodeScore = Score::ClassDefault;
+  Score cardScore = Score::ClassDefault;
+};
+
+struct Spot {
+  NodeId node{};
+  Placement placement;                 // positions of the node's cards
+  std::int64_t cpuMilli = 0;
+  Bytes hostMem{0};
+};
+
+// One line of an explanation: the nearest card of one node.
+struct NodeVerdict {
+  NodeId node{};
+  std::optional<std::size_t> card;     // none: the whole node is out
+  Reason reason = Reason::Fits;
+  std::int64_t missing = 0;            // bytes, permille, tasks or cards; see shortfall()
+  std::string text;                    // exactly what is missing, for a person
+};
+
+struct ClusterVerdict {
+  bool fits = false;
+  std::size_t considered = 0;          // cards
+  std::vector<std::size_t> counts;     // cards by Reason
+  std::vector<NodeVerdict> nodes;      // nearest first, at most kVerdictsMax
+  static constexpr std::size_t kVerdictsMax = 256;
+};
+
+struct ClusterSums {
+  std::int64_t cards = 0;
+  Bytes mem{0};
+  Bytes memBound{0};
+  Permille ordinary{0};
+  Permille greedy{0};
+  std::int64_t tasks = 0;
+};
+
+class ClusterLedger {
+ public:
+  struct Options {
+    Score priority = Score::Binpack;   // of ordinary tasks that ask for none
+    std::uint64_t seed = 1;            // of Score::Random alone
+    bool indexed = true;               // false: every decision by scan(), for comparison
+  };
+  explicit ClusterLedger(Options options);
+  ~ClusterLedger();
+  ClusterLedger(ClusterLedger&&) noexcept;
+  // A copy that can be tried out: what-if, preemption, remedies.
+  ClusterLedger clone() const;
+
+  // --- questions ---
+  // The rules that need no node, in the contract's words. InvalidArgument.
+  Status check(const ClusterAsk& ask) const;
+  // Where `ask` goes now. Errors: InvalidArgument; NotFound (the node or card named); NoRoom;
+  // Cordoned; Conflict; Infeasible exactly where it would not fit were every node alive and empty.
+  Result<Spot> place(const ClusterAsk& ask);
+  // The same by looking at every card of every node: what the index must agree with.
+  Result<Spot> scan(const ClusterAsk& ask) const;
+  // Whether it fits on this one node now; the queue of waiting tasks asks after each release.
+  bool fitsOn(NodeId node, const ClusterAsk& ask) const;
+  ClusterVerdict explain(const ClusterAsk& ask) const;
+
+  // --- inventory ---
+  // Adds a node or replaces what it is; its tasks stay where their cards still exist. The tasks
+  // that lost theirs are returned; they hold nothing any more.
+  std::pair<NodeId, std::vector<TaskId>> setNode(const ClusterNodeFacts& facts);
+  void setLife(NodeId node, NodeLife life);
+  void setCordoned(NodeId node, bool cordoned);
+  void setMark(NodeId node, std::size_t card, CardMark mark);
+  void setPriority(Score priority);
+  // What tasks are typical: fgd weighs fragments by the shapes it has seen; nothing else uses it.
+  // share in permille, cards, and how often. Replaces what was learnt.
+  struct Typical {
+    CardAsk card;
+    std::uint32_t cards = 1;
+    std::int64_t cpuMilli = 0;
+    Bytes hostMem{0};
+    std::vector<std::string> models;
+    std::int64_t weight = 1;
+  };
+  void setTypical(std::vector<Typical> typical);
+
+  // --- tasks ---
+  // Takes the room, whatever the marks say: also for what a node reports.
+  void bind(TaskId task, const Spot& spot, const std::string& application);
+  // False where nothing was held: a second release changes nothing.
+  bool release(TaskId task);
+
+  // --- status ---
+  std::size_t nodes() const;
+  std::optional<NodeId> findNode(const std::string& name) const;
+  const ClusterNodeFacts& facts(NodeId node) const;
+  NodeLife life(NodeId node) const;
+  bool cordoned(NodeId node) const;
+  const CardRoom& room(NodeId node, std::size_t card) const;
+  std::int64_t cpuBound(NodeId node) const;
+  Bytes hostMemBound(NodeId node) const;
+  std::vector<TaskId> tasksOn(NodeId node) const;
+  std::vector<TaskId> tasksOn(NodeId node, std::size_t card) const;
+  const Spot* spot(TaskId task) const;
+  std::size_t tasks() const;
+  ClusterSums sums() const;            // kept, not added up
+  // Permille of all cards' share that typical tasks can't use.
+  std::int64_t fragmentPermille() const;
+  // Equal digests: the same tasks hold the same of the same nodes.
+  std::uint64_t digest() const;
+  std::uint64_t evaluations() const;   // nodes scored so far, for benches and metrics
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;       // keeps the index out of the scheduler's headers
+};
+
+}  // namespace qgpu

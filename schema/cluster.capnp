@@ -1,0 +1,276 @@
+@0xb1a0c7d25e934f07;
+# Words of a cluster: what scheduler and nodes tell each other, what clients ask of the scheduler,
+# and what the scheduler stores. Schemas only grow.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("qgpu::schema");
+using T = import "types.capnp";
+
+enum Score { classDefault @0; binpack @1; spread @2; fgd @3; random @4; bestFit @5; }
+
+struct ClusterSpec {           # what is asked of a whole cluster
+  task @0 :T.TaskSpec;         # spec.card only together with `node`
+  node @1 :Text;               # name wanted; empty: the scheduler chooses
+  models @2 :List(Text);       # card models allowed; empty: any
+  cpuMilli @3 :UInt64;         # 0: not named, so not counted
+  hostMemBytes @4 :UInt64;     # likewise
+  application @5 :Text;        # replicas of one are kept apart under spread; empty: none
+  nodeScore @6 :Score;
+  cardScore @7 :Score;
+  preempt @8 :Bool;            # may evict offline tasks where it fits nowhere
+}
+
+enum PlaceState {
+  waiting @0;                  # fits nowhere now
+  assumed @1;                  # decided and stored; its node has not confirmed yet
+  bound @2;                    # its node holds it
+  ending @3;                   # its node was told to end it
+  ended @4;
+  lost @5;                     # its node is lost; it comes back with it, or is placed again
+}
+
+struct ClusterTask {
+  id @0 :UInt64;
+  epoch @1 :UInt32;            # grows with every decision; stale words are refused (P3, P6)
+  spec @2 :ClusterSpec;
+  state @3 :PlaceState;
+  node @4 :Text;
+  cards @5 :List(Text);        # ids
+  nodeTask @6 :UInt64;         # its number on that node, once bound
+  submittedUnixMs @7 :UInt64;
+  boundUnixMs @8 :UInt64;
+  reason @9 :Text;             # why it waits or ended: a reason code and a sentence
+  use @10 :T.TaskUse;          # the node's last report
+  taskState @11 :T.TaskState;
+}
+
+struct Assigned {              # what a launcher on that node needs
+  task @0 :UInt64;
+  epoch @1 :UInt32;
+  node @2 :Text;
+  cards @3 :List(Text);
+  nodeTask @4 :UInt64;
+  token @5 :Text;
+  attachSocket @6 :Text;
+  waiting @7 :Bool;            # nothing of the above yet: get() or watch() tells when
+  environment @8 :List(Text);  # NAME=VALUE, for a process on that node
+}
+
+# --- scheduler and node ---
+# Each connection is a session with a number of its own. Words of another session are dropped, so
+# what the network kept for long, or told twice, changes nothing (P6, A10). A node hears the
+# scheduler through its member actor (actors/member_actor.h).
+
+struct NodeFacts {
+  name @0 :Text;
+  version @1 :Text;
+  incarnation @2 :UInt32;
+  cards @3 :List(T.CardStatus);
+  mixed @4 :Bool;
+  maxTasksPerCard @5 :UInt32;  # 0: from each card's memory
+  cpuMilli @6 :UInt64;
+  hostMemBytes @7 :UInt64;
+  attachSocket @8 :Text;
+  environment @9 :List(Text);  # of tenants on that node, without socket and token
+}
+
+struct HeldTask {              # a binding as its node has it
+  nodeTask @0 :UInt64;
+  clusterTask @1 :UInt64;      # 0: bound before the node joined; the scheduler adopts it
+  epoch @2 :UInt32;
+  spec @3 :T.TaskSpec;
+  cards @4 :List(Text);
+  state @5 :T.TaskState;
+  use @6 :T.TaskUse;
+  ended @7 :Bool;              # it is over and holds nothing any more
+}
+
+struct FromMember {
+  link @0 :UInt32;             # set by the receiving side: the connection it came by
+  session @1 :UInt64;          # 0 in hello
+  seq @2 :UInt64;              # of this session, from 1, without gaps
+  union {
+    hello @3 :MemberHello;
+    beat @4 :UInt64;           # ns of the node's clock when it left
+    facts @5 :NodeFacts;       # changed: policy, marks, sums
+    tasks @6 :List(HeldTask);  # changed since the last
+    bound @7 :MemberBound;     # answer to an order to bind
+    refused @8 :MemberRefused; # likewise
+    forward @9 :MemberForward; # somebody on the node asks for a task here
+    lost @10 :Void;            # the connection is over; made by the receiving side
+  }
+}
+struct MemberHello {
+  termSeen @0 :UInt64;         # the highest; a scheduler below it stands down
+  facts @1 :NodeFacts;
+  tasks @2 :List(HeldTask);    # all
+  nonce @3 :UInt64;            # of this attempt; the welcome repeats it
+}
+struct MemberBound { task @0 :UInt64; epoch @1 :UInt32; nodeTask @2 :UInt64; token @3 :Text;
+                     cards @4 :List(Text); }
+struct MemberRefused { task @0 :UInt64; epoch @1 :UInt32; failure @2 :T.Failure; }
+struct MemberForward { corr @0 :UInt64; spec @1 :ClusterSpec; uid @2 :UInt32; }
+
+struct ToMember {
+  link @0 :UInt32;             # set by the sending side: the connection to use
+  session @1 :UInt64;
+  term @2 :UInt64;             # a node refuses any below the highest that it has seen (C1)
+  union {
+    welcome @3 :MemberWelcome;
+    beatSeen @4 :UInt64;       # as the beat had it: the lease runs from then, on the node's clock
+    bind @5 :OrderBind;
+    end @6 :OrderEnd;
+    forwarded @7 :MemberForwarded;
+    mark @8 :OrderMark;
+    turnedAway @9 :T.Failure;  # no session: the node tries again later, or a person must look
+  }
+}
+struct MemberWelcome { nonce @0 :UInt64; leaseNs @1 :UInt64; beatNs @2 :UInt64; }
+struct OrderBind { task @0 :UInt64; epoch @1 :UInt32; spec @2 :T.TaskSpec; cards @3 :List(Text); }
+struct OrderEnd { task @0 :UInt64; epoch @1 :UInt32; nodeTask @2 :UInt64; reason @3 :Text; }
+struct OrderMark { card @0 :Text; mark @1 :Mark; enum Mark { uncordon @0; cordon @1; drain @2; } }
+struct MemberForwarded {
+  corr @0 :UInt64;
+  union { failed @1 :T.Failure; task @2 :UInt64; }   # task: the order to bind it came before
+}
+
+# --- what is asked of the scheduler ---
+
+struct ClusterNode {
+  name @0 :Text;
+  state @1 :State;
+  cards @2 :UInt32;
+  tasks @3 :UInt32;
+  cordoned @4 :Bool;
+  mixed @5 :Bool;
+  version @6 :Text;
+  sinceUnixMs @7 :UInt64;      # of this state
+  memBytes @8 :UInt64;
+  memBound @9 :UInt64;
+  shareBound @10 :UInt64;      # permille over all its cards
+  greedyBound @11 :UInt64;
+  cpuMilli @12 :UInt64;
+  cpuBound @13 :UInt64;
+  hostMemBytes @14 :UInt64;
+  hostMemBound @15 :UInt64;
+  draining @16 :Bool;
+  enum State { joining @0; alive @1; suspect @2; lost @3; }
+}
+
+struct ClusterCard { node @0 :Text; status @1 :T.CardStatus; }
+
+struct CardVerdict {           # why one card does or does not take a task
+  node @0 :Text;
+  card @1 :Text;               # empty: the whole node is out
+  reason @2 :Text;             # stable code: "Fits", "MemShort", ... see actors/fit.h
+  text @3 :Text;               # exactly what is missing
+}
+struct Explanation {
+  task @0 :UInt64;
+  fits @1 :Bool;               # now
+  considered @2 :UInt32;       # cards
+  nodes @3 :List(CardVerdict); # the nearest card of each node, nearest first; at most 256
+  counts @4 :List(ReasonCount);
+  remedy @5 :Text;             # proven by trying it on a copy; empty: none was found
+  text @6 :Text;               # where it is, or the one sentence why it waits
+}
+struct ReasonCount { reason @0 :Text; cards @1 :UInt32; }
+
+struct WhatIf {
+  union {
+    place @0 :Place;           # where `count` of these would land
+    drain @1 :Target;          # what draining this node or card would do
+  }
+  struct Place { spec @0 :ClusterSpec; count @1 :UInt32; }
+}
+struct Target { node @0 :Text; card @1 :Text; }   # card empty: the whole node
+struct WhatIfAnswer {
+  landed @0 :List(Landing);
+  stay @1 :List(Landing);      # that would fit nowhere else, and why
+  allocatedBefore @2 :UInt32;  # permille of all cards' share
+  allocatedAfter @3 :UInt32;
+  fragmentBefore @4 :UInt32;   # permille of all cards' share that typical tasks can't use
+  fragmentAfter @5 :UInt32;
+  struct Landing { task @0 :UInt64; node @1 :Text; cards @2 :List(Text); evicts @3 :List(UInt64);
+                   reason @4 :Text; }
+}
+
+struct ClusterInfo {
+  term @0 :UInt64;
+  version @1 :Text;
+  pid @2 :UInt32;
+  uptimeNs @3 :UInt64;
+  nodes @4 :UInt32;
+  alive @5 :UInt32;
+  cards @6 :UInt32;
+  tasks @7 :UInt32;
+  waiting @8 :UInt32;
+  priority @9 :Score;
+  storage @10 :Text;
+  decisions @11 :UInt64;
+}
+
+struct ClusterRequest {
+  corr @0 :UInt64;
+  peerUid @1 :UInt32;
+  peerPid @2 :UInt32;
+  mayChange @3 :Bool;
+  union {
+    info @4 :Void;
+    nodes @5 :Void;
+    cards @6 :Void;
+    tasks @7 :List(UInt64);     # empty: all
+    submit @8 :ClusterSpec;     # answered when bound, or at once with `waiting`
+    delete @9 :UInt64;
+    explain @10 :UInt64;        # of a task
+    explainSpec @11 :ClusterSpec;
+    whatIf @12 :WhatIf;
+    cordon @13 :Target;
+    uncordon @14 :Target;
+    drain @15 :Drain;
+    priority @16 :Score;
+    events @17 :UInt64;         # since
+    watch @18 :Bool;
+    snapshot @19 :Void;
+    logLevel @20 :Text;
+    preempt @21 :UInt64;        # dry run: whom a waiting task would evict
+  }
+}
+struct Drain { target @0 :Target; timeoutNs @1 :UInt64; }   # tasks that remain then are evicted
+
+struct ClusterReply {
+  corr @0 :UInt64;
+  union {
+    failed @1 :T.Failure;
+    info @2 :ClusterInfo;
+    nodes @3 :List(ClusterNode);
+    cards @4 :List(ClusterCard);
+    tasks @5 :List(ClusterTask);
+    assigned @6 :Assigned;
+    done @7 :Text;
+    explanation @8 :Explanation;
+    whatIf @9 :WhatIfAnswer;
+    events @10 :List(T.Event);
+  }
+}
+
+# --- what the scheduler stores ---
+
+struct ClusterRow {            # key: (cluster, 0)
+  term @0 :UInt64;             # committed before anybody is served
+  nextTask @1 :UInt64;
+  nextEvent @2 :UInt64;        # a ceiling: no event has had this number yet
+  priority @3 :Score;
+}
+struct ClusterNodeRow {        # key: (clusterNode, number)
+  number @0 :UInt64;
+  name @1 :Text;
+  cordoned @2 :Bool;
+  draining @3 :Bool;
+}
+struct ClusterTaskRow {        # key: (clusterTask, id)
+  task @0 :ClusterTask;        # without use and taskState
+  requestId @1 :Text;
+  uid @2 :UInt32;
+  token @3 :Text;              # so that a repeated submit gets the same answer
+}

@@ -1,0 +1,42 @@
+@0xb1a0c7d25e934f06;
+# RPC of the scheduler: RUN_DIR/scheduler.rpc and --rpc=ADDR. Refusals are RPC exceptions FAILED
+# with "code: message"; a full queue is OVERLOADED, a lost daemon DISCONNECTED.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("qgpu::schema");
+using T = import "types.capnp";
+using C = import "cluster.capnp";
+
+interface Scheduler {
+  info @0 () -> (info :C.ClusterInfo);
+  nodes @1 () -> (nodes :List(C.ClusterNode));
+  cards @2 () -> (cards :List(C.ClusterCard));
+  submit @3 (spec :C.ClusterSpec) -> (assigned :C.Assigned);
+  # Durable when it returns. A repeated spec.task.requestId of the same user gets the same answer.
+  # A task that fits nowhere now waits: the answer says so, get() and watch() tell when it is bound.
+  delete @4 (task :UInt64);
+  get @5 (task :UInt64) -> (task :C.ClusterTask, assigned :C.Assigned);
+  list @6 () -> (tasks :List(C.ClusterTask));
+  watch @7 (watcher :ClusterWatcher) -> (subscription :ClusterSubscription);
+  # Events from now on; dropping the subscription ends them. A gap in seq: ask events().
+  events @8 (since :UInt64) -> (events :List(T.Event));
+  explain @9 (task :UInt64) -> (explanation :C.Explanation);
+  explainSpec @10 (spec :C.ClusterSpec) -> (explanation :C.Explanation);
+  whatIf @11 (question :C.WhatIf) -> (answer :C.WhatIfAnswer);
+  cordon @12 (target :C.Target);
+  uncordon @13 (target :C.Target);
+  drain @14 (target :C.Target, timeoutNs :UInt64);
+  setPriority @15 (score :C.Score);
+  preemptDryRun @16 (task :UInt64) -> (answer :C.WhatIfAnswer);
+  registry @17 () -> (registry :Registry);   # for managers
+}
+
+interface ClusterWatcher { event @0 (event :T.Event) -> stream; }
+interface ClusterSubscription {}
+
+# How a manager joins. Both ends tell words one way; the session is over when the connection is.
+interface Registry {
+  join @0 (node :MemberEnd) -> (scheduler :SchedulerEnd);
+}
+interface MemberEnd { tell @0 (words :C.ToMember) -> stream; }
+interface SchedulerEnd { tell @0 (words :C.FromMember) -> stream; }
