@@ -44,8 +44,10 @@ constexpr Home kHomes[] = {
 };
 
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
-constexpr std::string_view kCores[] = {"actors/arbiter", "actors/run_queue", "actors/share_meter",
-                                       "actors/ledger",  "actors/placement", "actors/membership"};
+constexpr std::string_view kCores[] = {
+    "actors/arbiter",     "actors/cluster_ledger", "actors/fit",        "actors/ledger",
+    "actors/membership",  "actors/placement",      "actors/preemption", "actors/run_queue",
+    "actors/share_meter", "actors/wait_queue",     "actors/what_if"};
 constexpr std::string_view kCoreIncludes[] = {"runtime/units.h", "runtime/result.h",
                                               "runtime/check.h", "runtime/planted.h"};
 
