@@ -214,6 +214,8 @@ Result<std::uint32_t> AttachServer::giveSlot(Hello& hello, GuestTask& task, cons
     // It executed another program: the memory of the old one is gone, and so is its slot's claim.
     forgetProcess(task, before->slot);
   }
+  const Status counted = allCounted(task, peer.entry);
+  if (!counted) return counted.error();
   return task.pages.takeSlot(hello.said.pid, peer.entry.start);
 }
 
@@ -231,27 +233,6 @@ Result<std::uint32_t> AttachServer::giveSlotAgain(Hello& hello, GuestTask& task,
   const Status claimed = task.pages.claimSlot(hello.said.slot, hello.said.pid, peer.entry.start);
   if (!claimed) return claimed.error();
   return hello.said.slot;
-}
-
-// The page of an earlier manager came back: slots whose process lives are kept for it, the others
-// give their bytes back.
-void AttachServer::keepSlotsOfExpected(GuestTask& task) {
-  const std::uint64_t marked = task.pages.markedSlots();
-  for (std::uint32_t slot = 0; slot < QGPU_SLOTS; slot++) {
-    if ((marked >> slot & 1u) == 0) continue;
-    Expected* owner = nullptr;
-    for (auto& [key, expected] : expected_) {
-      const bool its = expected.entry.task == task.id && expected.slot == QGPU_SLOTS &&
-                       expected.entry.start == task.pages.slotStart(slot);
-      if (its) owner = &expected;
-    }
-    if (owner != nullptr) {
-      owner->slot = slot;
-      task.pages.reserveSlot(slot);
-    } else {
-      task.pages.freeSlot(slot);
-    }
-  }
 }
 
 bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const {

@@ -1,9 +1,11 @@
-// After a restart (HAZARDS 8): who was attached under an earlier manager, who has come back, and
-// from when on a card may be driven.
+// After a restart (HAZARDS 8): who was attached under an earlier manager, in which page their bytes
+// are counted, who has come back, and from when on a card may be driven.
 #include "services/attach/attach_server.h"
 
 #include <algorithm>
 #include <utility>
+
+#include "services/attach/page_search.h"
 
 namespace qgpu {
 
@@ -21,6 +23,53 @@ Status AttachServer::readAttachedList() {
     expected.pidfd = std::move(*opened);
     expected.death = loop_.fds().watchLevel(
         expected.pidfd.get(), EPOLLIN, [this, key](std::uint32_t) { onExpectedDeath(key); });
+  }
+  return ok();
+}
+
+// The page that the living are counted in, before anybody new is given a slot in another one.
+void AttachServer::findReport(GuestTask& task) {
+  for (auto& [key, expected] : expected_) {
+    if (expected.entry.task != task.id) continue;
+    const PageSearch found = adoptReportOf(expected.entry.pid, expected.pidfd, task.pages);
+    if (found == PageSearch::Adopted) return keepSlotsOfExpected(task);
+    expected.hidden = found == PageSearch::Hidden;
+  }
+}
+
+// The page of an earlier manager is back: slots whose process lives are kept for it, the others
+// give their bytes back.
+void AttachServer::keepSlotsOfExpected(GuestTask& task) {
+  const std::uint64_t marked = task.pages.markedSlots();
+  for (std::uint32_t slot = 0; slot < QGPU_SLOTS; slot++) {
+    if ((marked >> slot & 1u) == 0) continue;
+    Expected* owner = nullptr;
+    for (auto& [key, expected] : expected_) {
+      const bool its = expected.entry.task == task.id && expected.slot == QGPU_SLOTS &&
+                       expected.entry.start == task.pages.slotStart(slot);
+      if (its) owner = &expected;
+    }
+    if (owner != nullptr) {
+      owner->slot = slot;
+      task.pages.reserveSlot(slot);
+    } else {
+      task.pages.freeSlot(slot);
+    }
+  }
+}
+
+// Who has memory of this task's is in its page, besides `comes` itself: a process that says hello
+// anew has executed another program, and has none any more (A14).
+Status AttachServer::allCounted(const GuestTask& task, const AttachedEntry& comes) const {
+  if (task.pages.adopted()) return ok();
+  for (const auto& [key, expected] : expected_) {
+    const AttachedEntry& entry = expected.entry;
+    const bool itself = entry.pid == comes.pid && entry.start == comes.start;
+    if (!expected.hidden || itself || entry.task != task.id) continue;
+    return fail(ErrorCode::Conflict,
+                "process " + std::to_string(entry.pid) + " of this task has not come back to the "
+                "manager, which may not see what it holds: end it, or give the manager "
+                "CAP_SYS_PTRACE");
   }
   return ok();
 }

@@ -221,6 +221,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
     if (its) hello.task = id;
   }
   if (known.hasStored()) records_.write(known.getStored());
+  findReport(kept);
   port_.added(kept);
   if (known.getOwnerPid() != 0) watchOwner(kept, std::move(*owner));
   recoveryMoved();

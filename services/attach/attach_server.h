@@ -105,6 +105,7 @@ class AttachServer {
     std::uint32_t slot = QGPU_SLOTS;
     Fd pidfd;
     FdWatch death;
+    bool hidden = false;          // its bytes may be counted in a page that we can't find
   };
   // A peer that has proven who it is.
   struct Peer {
@@ -126,6 +127,8 @@ class AttachServer {
   Status askIncarnationAbove(std::uint32_t seen);
   Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task, const Peer& peer);
   Result<std::uint32_t> giveSlotAgain(Hello& hello, GuestTask& task, const Peer& peer);
+  Status allCounted(const GuestTask& task, const AttachedEntry& comes) const;
+  void findReport(GuestTask& task);
   void keepSlotsOfExpected(GuestTask& task);
   void attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_t slot);
   bool welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const;

@@ -124,18 +124,17 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings&
 Status TaskPages::adoptReport(Fd page) {
   struct stat theirs{}, ours{};
   struct statfs fs{};
+  // Seals first: only a file in memory has some, and any other may take its time to answer fstat.
+  if (::fcntl(page.get(), F_GET_SEALS) != kReportSeals) {
+    return fail(ErrorCode::Denied, "the report page is not one that a manager handed out");
+  }
   if (::fstat(page.get(), &theirs) != 0 || ::fstatfs(page.get(), &fs) != 0 ||
       ::fstat(report_.get(), &ours) != 0) {
     return fail(ErrorCode::Denied, "the report page can't be examined");
   }
   if (theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) return ok();
-  if (fs.f_type != TMPFS_MAGIC || ::fcntl(page.get(), F_GET_SEALS) != kReportSeals ||
-      theirs.st_size != static_cast<off_t>(kReportPageBytes)) {
+  if (fs.f_type != TMPFS_MAGIC || theirs.st_size != static_cast<off_t>(kReportPageBytes)) {
     return fail(ErrorCode::Denied, "the report page is not one that a manager handed out");
-  }
-  if (adopted_ || used_ != 0) {
-    return fail(ErrorCode::Conflict,
-                "another report page of this task is in use; attach anew without a page");
   }
   void* at = ::mmap(nullptr, kReportPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                     page.get(), 0);
@@ -145,6 +144,10 @@ Status TaskPages::adoptReport(Fd page) {
   if (load(header->magic) != QGPU_REPORT_MAGIC || load(header->version) != QGPU_ABI_VERSION ||
       load(header->slots) != QGPU_SLOTS || load(header->task) != task_) {
     return fail(ErrorCode::Denied, "the report page belongs to another task or version");
+  }
+  if (adopted_ || used_ != 0) {
+    return fail(ErrorCode::Conflict,
+                "another report page of this task is in use; attach anew without a page");
   }
   reportMap_ = std::move(map);
   report_ = std::move(page);

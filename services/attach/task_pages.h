@@ -99,10 +99,12 @@ class TaskPages {
   int reportFd() const { return report_.get(); }
   int doorbellFd() const { return doorbell_.get(); }
 
-  // Takes the page that a guest brought back after a restart of the manager. The first one
-  // replaces the unused page made by create(); later ones must be the same file. Refused with
-  // Denied (seals, size, type, other task) or Conflict (a different page is in use).
+  // Takes the page that a guest brought back after a restart of the manager, or that was found with
+  // one. The first one replaces the unused page made by create(); later ones must be the same file.
+  // Refused with Denied (seals, size, type, other task) or Conflict (a different page is in use).
   Status adoptReport(Fd page);
+  // The page is one that an earlier manager made.
+  bool adopted() const { return adopted_; }
 
   // --- slots ---
   // A free slot, cleared and marked with the process, or NoRoom.

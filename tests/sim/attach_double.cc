@@ -159,6 +159,7 @@ void AttachDouble::known(schema::TaskKnown::Reader known) {
     if (hello.waits && hello.task == 0 && hello.said.token == task.token) hello.task = id;
   }
   if (known.hasStored()) runDir_.record(known.getStored());
+  findReport(task);
   port_.added(task);
   if (const std::uint32_t owner = known.getOwnerPid(); owner != 0) {
     owners_[id] = owner;

@@ -56,6 +56,8 @@ class Machine {
   virtual ~Machine() = default;
   // False once a pidfd of it would say dead. Also of owners, which are no tenants.
   virtual bool lives(std::uint32_t pid) const = 0;
+  // The report page among the descriptors of a process, or none.
+  virtual Fd reportOf(std::uint32_t pid) const = 0;
   // FUTEX_WAKE on the gate word of the page that this life handed out.
   virtual void wake(std::uint64_t task, std::uint32_t life, int waiters) = 0;
   virtual void stopThread(std::uint32_t pid, std::uint32_t tid) = 0;   // the freeze signal
@@ -158,6 +160,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   Status askIncarnationAbove(std::uint32_t seen);
   Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task);
   Result<std::uint32_t> giveSlotAgain(Hello& hello, GuestTask& task);
+  void findReport(GuestTask& task);
   void keepSlotsOfExpected(GuestTask& task);
   void admit(const Hello& hello, GuestTask& task, std::uint32_t slot);
   void refuse(std::uint64_t serial);

@@ -91,7 +91,16 @@ Result<std::uint32_t> AttachDouble::giveSlotAgain(Hello& hello, GuestTask& task)
   return hello.said.slot;
 }
 
-// The page of an earlier manager came back: slots whose process lives are kept for it, the others
+// The page that the living are counted in, before anybody new is given a slot in another one.
+void AttachDouble::findReport(GuestTask& task) {
+  for (const Expected& expected : expected_) {
+    if (expected.entry.task != task.id) continue;
+    Fd page = machine_.reportOf(expected.entry.pid);
+    if (page && task.pages.adoptReport(std::move(page))) return keepSlotsOfExpected(task);
+  }
+}
+
+// The page of an earlier manager is back: slots whose process lives are kept for it, the others
 // give their bytes back.
 void AttachDouble::keepSlotsOfExpected(GuestTask& task) {
   const std::uint64_t marked = task.pages.markedSlots();

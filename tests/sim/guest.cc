@@ -82,6 +82,11 @@ bool Tenants::lives(std::uint32_t pid) const {
   return program != nullptr && program->lives();
 }
 
+Fd Tenants::reportOf(std::uint32_t pid) const {
+  const Program* program = find(pid);
+  return program == nullptr ? Fd() : program->report();
+}
+
 void Tenants::wake(std::uint64_t task, std::uint32_t life, int waiters) {
   const auto found = tasks_.find(task);
   if (found == tasks_.end()) return;

@@ -66,6 +66,7 @@ class Tenants final : public Machine {
 
   // Machine
   bool lives(std::uint32_t pid) const override;
+  Fd reportOf(std::uint32_t pid) const override;
   void wake(std::uint64_t task, std::uint32_t life, int waiters) override;
   void stopThread(std::uint32_t pid, std::uint32_t tid) override;
   void kill(std::uint32_t pid, bool hard) override;

@@ -1,5 +1,6 @@
 #include "tests/sim/guest_program.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 
 #include <utility>
@@ -22,6 +23,11 @@ std::string Program::text() const {
          kStates[static_cast<std::size_t>(state_)] + ", " + std::to_string(queued_) +
          " in flight, " + std::to_string(waiting()) + " waiting" + (silent() ? ", silent" : "") +
          (connected_ ? "" : ", no connection") + (orphan_ ? ", orphan" : "");
+}
+
+Fd Program::report() const {
+  const ReportMap* report = adoption_ && adoption_->report != nullptr ? adoption_->report : report_;
+  return report == nullptr ? Fd() : Fd(::fcntl(report->fd.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 // --- time ---

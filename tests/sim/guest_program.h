@@ -26,6 +26,7 @@ class Program {
   Tenants::Task& task() const { return task_; }
   bool lives() const { return state_ != State::Gone; }   // as a pidfd has it
   std::string text() const;
+  Fd report() const;                      // a descriptor of the report page that it has, or none
 
   // --- from the machine ---
   bool answered(const SimWelcome& welcome);

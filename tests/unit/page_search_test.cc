@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <vector>
+
+#include "tests/unit/attach_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using Which = schema::Envelope::Which;
+constexpr std::uint64_t kTheirs = 300;   // bytes that the earlier process has on the card
+
+class PageSearchTest : public AttachTest {
+ protected:
+  // Binds task 7, attaches a process that then runs `body`, and goes on with the next manager,
+  // which the process never comes back to.
+  std::unique_ptr<Child> leave(const std::function<void()>& before,
+                               const std::function<void()>& body) {
+    start();
+    bind(7);
+    auto child = std::make_unique<Child>([&]() -> int {
+      ::closefrom(3);   // also the manager's, which a fork has and no tenant
+      before();
+      auto client = GuestClient::attach(socket(), tokenOf(7));
+      if (!client.ok()) return 1;
+      client->slot().bytes = kTheirs;
+      body();
+      for (;;) ::pause();
+    });
+    EXPECT_TRUE(until([&] {
+      const Heard* used = task.last(Which::USED, 7);
+      return used != nullptr && used->memBytes == kTheirs;
+    }));
+    return child;
+  }
+  void restart() {
+    serverOptions.recovery = millis(1);
+    start();
+    node.heard.clear();
+    bind(7);
+    turns(100);   // the time of recovery is over
+  }
+};
+
+TEST_F(PageSearchTest, A14_WhoComesAfterARestartIsCountedWithAProcessThatIsStopped) {
+  const auto stopped = leave([] {}, [] { ::raise(SIGSTOP); });
+  restart();
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::uint64_t sum = 0;
+  for (const qgpu_slot& slot : client->reportPage().slot) sum += slot.bytes;
+  EXPECT_EQ(sum, kTheirs) << "its reservations are weighed against what the other one has";
+  EXPECT_EQ(client->slot().bytes, 0u);
+}
+
+TEST_F(PageSearchTest, A14_WhatAStoppedProcessHadReturnsWithItsDeath) {
+  const auto stopped = leave([] {}, [] { ::raise(SIGSTOP); });
+  restart();
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  stopped->kill();
+  EXPECT_TRUE(until([&] {
+    std::uint64_t sum = 0;
+    for (qgpu_slot& slot : client->reportPage().slot) {
+      sum += std::atomic_ref<std::uint64_t>(slot.bytes).load();
+    }
+    return sum == 0;
+  }));
+}
+
+TEST_F(PageSearchTest, HAZARDS9_AFileThatOnlyLooksLikeAPageIsPassedOver) {
+  std::vector<Fd> fakes;
+  const auto makeFakes = [&] {
+    for (const std::size_t bytes : {kReportPageBytes, kGatePageBytes}) {
+      fakes.emplace_back(::memfd_create("qgpu-report", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      if (::ftruncate(fakes.back().get(), static_cast<off_t>(bytes)) != 0) ::_exit(2);
+    }
+  };
+  const auto stopped = leave(makeFakes, [] { ::raise(SIGSTOP); });
+  restart();
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  EXPECT_NE(client->welcome().slot, 0u) << "slot 0 is in the page of the stopped process";
+}
+
+TEST_F(PageSearchTest, AProcessThatExecutedAnotherProgramHoldsNobodyUp) {
+  const auto other = leave([] {}, [] { ::execl("/bin/sleep", "sleep", "1000", nullptr); });
+  const std::string exe = "/proc/" + std::to_string(other->pid()) + "/exe";
+  ASSERT_TRUE(until([&] {
+    return std::filesystem::read_symlink(exe) != std::filesystem::read_symlink("/proc/self/exe");
+  }));
+  restart();
+  const auto client = attachSelf(7);
+  EXPECT_TRUE(client.ok()) << client.error().message;
+}
+
+TEST_F(PageSearchTest, A14_WhileAPageCanNotBeFoundNobodyNewIsGivenAnother) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_max < 8'192) GTEST_SKIP() << "ulimit -Hn is too low";
+  const auto openMany = [] {
+    rlimit enough{8'192, 8'192};
+    if (::setrlimit(RLIMIT_NOFILE, &enough) != 0) ::_exit(2);
+    for (int i = 0; i < 5'000; i++) {
+      if (::dup(0) < 0) ::_exit(3);
+    }
+  };
+  const auto stopped = leave(openMany, [] { ::raise(SIGSTOP); });
+  restart();
+  const auto early = attachSelf(7);
+  ASSERT_FALSE(early.ok());
+  EXPECT_NE(early.error().message.find("has not come back"), std::string::npos);
+  stopped->kill();
+  EXPECT_TRUE(until([&] { return attachSelf(7).ok(); }));
+}
+
+}  // namespace
+}  // namespace qgpu
