@@ -103,7 +103,7 @@ struct FromMember {
 struct MemberHello {
   termSeen @0 :UInt64;         # the highest; a scheduler below it stands down
   facts @1 :NodeFacts;
-  tasks @2 :List(HeldTask);    # all
+  tasks @2 :List(HeldTask);    # all, and those whose end the scheduler may not have heard of
   nonce @3 :UInt64;            # of this attempt; the welcome repeats it
 }
 struct MemberBound { task @0 :UInt64; epoch @1 :UInt32; nodeTask @2 :UInt64; token @3 :Text;
@@ -235,6 +235,7 @@ struct ClusterRequest {
     logLevel @20 :Text;
     preempt @21 :UInt64;        # dry run: whom a waiting task would evict
   }
+  peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
 }
 struct Drain { target @0 :Target; timeoutNs @1 :UInt64; }   # tasks that remain then are evicted
 

@@ -90,7 +90,8 @@ struct Envelope {
     fromMember @32 :C.FromMember;       # member -> its link -> (network) -> scheduler
     toMember @33 :C.ToMember;           # scheduler -> its links -> (network) -> member
     linkUp @34 :Void;                   # link -> member: connected, say hello
-    linkDown @35 :Text;                 # link -> member: why the connection is over
+    linkDown @35 :Text;                 # link -> member: why the connection is over;
+                                        # member -> link: drop it for this reason, and start anew
     clusterRequest @36 :C.ClusterRequest;  # doors -> scheduler
     clusterReply @37 :C.ClusterReply;
   }
@@ -187,7 +188,13 @@ struct Request {                        # one question or order from a door
     snapshot @15 :Void;                 # the node permits and audits it; on `done` the door acts
     logLevel @16 :Text;                 # likewise
     watch @17 :Bool;                    # eventTold to the sending door from now on, or no longer
+    # From the member actor alone; a scheduler's word stands behind each.
+    place @19 :C.OrderBind;             # bound, also when repeated; a stale epoch is a conflict
+    end @20 :C.OrderEnd;                # done, or not-found where nothing of it is held
+    clusterTerm @21 :UInt64;            # done when it is stored; a lower one changes nothing
+    standing @22 :Text;                 # for status: "joined", "lease over: ...", ...
   }
+  peerName @18 :Text;                   # common name of a TLS peer's certificate; else empty
 }
 struct PolicyRequest { card @0 :Text; policy @1 :T.Policy; }   # card: id, index or "all"
 

@@ -28,6 +28,7 @@ struct NodeRow {
   # copy or a new one, had no number for them yet: without a row they did not end for certain.
   unknownFrom @3 :UInt64;
   unknownTo @4 :UInt64;
+  clusterTerm @5 :UInt64;      # the highest that a scheduler has shown: lower ones are refused
 }
 
 struct CardRow {

@@ -111,6 +111,8 @@ struct NodeInfo {
   onlineIdleNs @12 :UInt64;
   sliceMinNs @13 :UInt64;
   sliceMaxNs @14 :UInt64;
+  cluster @15 :Text;           # "none", or how it stands with its scheduler: a word, ": ", details
+  clusterTerm @16 :UInt64;     # the highest that a scheduler has shown, as stored
 }
 
 struct Event {                 # one line of the node's story
