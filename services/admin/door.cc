@@ -1,11 +1,15 @@
-#include "services/admin/node_door.h"
+#include "services/admin/door.h"
 
 #include <algorithm>
 
+#include "services/admin/cluster_door.h"
+#include "services/admin/node_door.h"
 #include "services/admin/words.h"
 
 namespace qgpu {
 namespace {
+
+using EventCopy = kj::Own<capnp::MallocMessageBuilder>;
 
 // Room for the copy of a struct: its own words and the root pointer.
 template <typename Reader>
@@ -13,7 +17,7 @@ capnp::uint copyWords(Reader reader) {
   return static_cast<capnp::uint>(reader.totalSize().wordCount + 2);
 }
 
-NodeDoor::EventCopy copyOf(schema::Event::Reader event) {
+EventCopy copyOf(schema::Event::Reader event) {
   auto copy = kj::heap<capnp::MallocMessageBuilder>(copyWords(event));
   copy->setRoot(event);
   return copy;
@@ -29,54 +33,60 @@ Error failureOf(schema::Failure::Reader failure) {
 
 }  // namespace
 
-Answer::Answer(schema::Reply::Reader reply)
+template <typename Words>
+Door<Words>::Answer::Answer(typename Words::Reply::Reader reply)
     : message_(std::make_unique<capnp::MallocMessageBuilder>(copyWords(reply))) {
   message_->setRoot(reply);
 }
 
-schema::Reply::Reader Answer::reply() const {
-  return message_->getRoot<schema::Reply>().asReader();
+template <typename Words>
+typename Words::Reply::Reader Door<Words>::Answer::reply() const {
+  return message_->getRoot<typename Words::Reply>().asReader();
 }
 
-NodeDoor::NodeDoor(RequestSink& sink, kj::Timer& timer) : NodeDoor(sink, timer, Limits()) {}
-
-NodeDoor::NodeDoor(RequestSink& sink, kj::Timer& timer, Limits limits)
+template <typename Words>
+Door<Words>::Door(RequestSink& sink, kj::Timer& timer, Limits limits)
     : sink_(sink), timer_(timer), limits_(limits) {}
 
-NodeDoor::~NodeDoor() {
+template <typename Words>
+Door<Words>::~Door() {
   QGPU_CHECK(watchers_.empty(), "the servers that watch are destroyed before the door");
 }
 
-SendResult NodeDoor::sendRequest(const Peer& peer, std::uint64_t corr, Fill fill) {
+template <typename Words>
+SendResult Door<Words>::sendRequest(const Peer& peer, std::uint64_t corr, Fill fill) {
   return sink_.send([&](schema::Envelope::Builder envelope) {
-    auto request = envelope.initRequest();
+    auto request = Words::init(envelope);
     request.setCorr(corr);
     request.setPeerUid(peer.uid);
     request.setPeerPid(peer.pid);
     request.setMayChange(peer.mayChange);
+    if (!peer.name.empty()) request.setPeerName(ptr(peer.name));
     fill(request);
   });
 }
 
-kj::Promise<Result<Answer>> NodeDoor::ask(const Peer& peer, Fill fill) {
+template <typename Words>
+auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>> {
   if (waiting_.size() >= limits_.outstandingMax - reservedAgainst(peer)) {
     ++refused_;
     return Result<Answer>(fail(
         ErrorCode::Overloaded, std::to_string(waiting_.size()) +
-                                   " requests wait for the node already: try again in a moment"));
+                                   " requests wait for " + Words::kWho +
+                                   " already: try again in a moment"));
   }
   const std::uint64_t corr = ++lastCorr_;
   if (sendRequest(peer, corr, kj::mv(fill)) == SendResult::Refused) {
     ++refused_;
-    return Result<Answer>(
-        fail(ErrorCode::Overloaded, "the node's mailbox is full: try again in a moment"));
+    return Result<Answer>(fail(ErrorCode::Overloaded, std::string("the mailbox of ") + Words::kWho +
+                                                          " is full: try again in a moment"));
   }
   auto paf = kj::newPromiseAndFulfiller<Result<Answer>>();
   waiting_.emplace(corr, kj::mv(paf.fulfiller));
   auto deadline = timer_.afterDelay(limits_.deadline.value * kj::NANOSECONDS)
                       .then([limit = limits_.deadline]() -> Result<Answer> {
                         return fail(ErrorCode::Unavailable,
-                                    "the node did not answer within " +
+                                    std::string(Words::kWho) + " did not answer within " +
                                         std::to_string(limit.value / millis(1).value) +
                                         " ms; what was asked may still happen");
                       });
@@ -85,7 +95,8 @@ kj::Promise<Result<Answer>> NodeDoor::ask(const Peer& peer, Fill fill) {
   }));
 }
 
-kj::Promise<Result<kj::Own<NodeDoor::Watcher>>> NodeDoor::watch(const Peer& peer) {
+template <typename Words>
+auto Door<Words>::watch(const Peer& peer) -> kj::Promise<Result<kj::Own<Watcher>>> {
   using Watched = Result<kj::Own<Watcher>>;
   if (watchers_.size() >= limits_.watchersMax - reservedAgainst(peer)) {
     ++refused_;
@@ -94,33 +105,35 @@ kj::Promise<Result<kj::Own<NodeDoor::Watcher>>> NodeDoor::watch(const Peer& peer
   }
   auto watcher = kj::heap<Watcher>(*this, limits_.watcherQueueMax);
   watchers_.push_back(watcher.get());
-  // Asked again for every watcher: it is idempotent, and heals a node that forgot.
-  return ask(peer, [](schema::Request::Builder request) { request.setWatch(true); })
+  // Asked again for every watcher: it is idempotent, and heals an actor that forgot.
+  return ask(peer, [](typename Words::Request::Builder request) { request.setWatch(true); })
       .then([watcher = kj::mv(watcher)](Result<Answer> answer) mutable -> Watched {
         if (!answer) return answer.error();
         return kj::mv(watcher);
       });
 }
 
-void NodeDoor::forget(Watcher& watcher) {
+template <typename Words>
+void Door<Words>::forget(Watcher& watcher) {
   watchers_.erase(std::remove(watchers_.begin(), watchers_.end(), &watcher), watchers_.end());
   if (!watchers_.empty()) return;
-  // Nobody listens: the node may stop telling. A refusal is harmless, events without watchers
+  // Nobody listens: the actor may stop telling. A refusal is harmless, events without watchers
   // are dropped here; the reply finds nobody waiting and is dropped too.
-  const SendResult sent = sendRequest(
-      Peer(), ++lastCorr_, [](schema::Request::Builder request) { request.setWatch(false); });
+  const SendResult sent =
+      sendRequest(Peer(), ++lastCorr_,
+                  [](typename Words::Request::Builder request) { request.setWatch(false); });
   if (sent == SendResult::Refused) ++refused_;
 }
 
-void NodeDoor::handle(schema::Envelope::Reader message, Turn&) {
-  switch (message.which()) {
-    case schema::Envelope::REPLY: return onReply(message.getReply());
-    case schema::Envelope::EVENT_TOLD: return onEvent(message.getEventTold());
-    default: return;  // stop and the like concern actors, not doors
-  }
+template <typename Words>
+void Door<Words>::handle(schema::Envelope::Reader message, Turn&) {
+  // Stop and the like concern actors, not doors.
+  if (Words::isReply(message)) return onReply(Words::reply(message));
+  if (message.isEventTold()) return onEvent(message.getEventTold());
 }
 
-void NodeDoor::onReply(schema::Reply::Reader reply) {
+template <typename Words>
+void Door<Words>::onReply(typename Words::Reply::Reader reply) {
   const auto found = waiting_.find(reply.getCorr());
   if (found == waiting_.end()) {
     ++late_;
@@ -135,11 +148,13 @@ void NodeDoor::onReply(schema::Reply::Reader reply) {
   }
 }
 
-void NodeDoor::onEvent(schema::Event::Reader event) {
+template <typename Words>
+void Door<Words>::onEvent(schema::Event::Reader event) {
   for (Watcher* watcher : watchers_) watcher->push(event);
 }
 
-void NodeDoor::Watcher::push(schema::Event::Reader event) {
+template <typename Words>
+void Door<Words>::Watcher::push(schema::Event::Reader event) {
   if (lagged_) return;
   if (queue_.size() >= queueMax_) {
     lagged_ = true;
@@ -157,7 +172,8 @@ void NodeDoor::Watcher::push(schema::Event::Reader event) {
   queue_.push_back(kj::mv(copy));
 }
 
-kj::Promise<kj::Maybe<NodeDoor::EventCopy>> NodeDoor::Watcher::next() {
+template <typename Words>
+auto Door<Words>::Watcher::next() -> kj::Promise<kj::Maybe<EventCopy>> {
   if (!queue_.empty()) {
     EventCopy event = kj::mv(queue_.front());
     queue_.pop_front();
@@ -169,31 +185,35 @@ kj::Promise<kj::Maybe<NodeDoor::EventCopy>> NodeDoor::Watcher::next() {
   return kj::mv(paf.promise);
 }
 
-kj::Promise<Result<kj::Own<EventFeed>>> EventFeed::open(NodeDoor& door, const Peer& peer,
-                                                        std::uint64_t since) {
-  using Opened = Result<kj::Own<EventFeed>>;
-  return door.watch(peer).then(
-      [&door, peer, since](Result<kj::Own<NodeDoor::Watcher>> watcher) -> kj::Promise<Opened> {
-        if (!watcher) return Opened(watcher.error());
-        auto feed = kj::heap<EventFeed>(door, peer, kj::mv(watcher.value()));
-        if (since == 0) return Opened(kj::mv(feed));
-        auto recalled = feed->recall(since);
-        return recalled.then([feed = kj::mv(feed)](Status status) mutable -> Opened {
-          if (!status) return status.error();
-          return kj::mv(feed);
-        });
-      });
+template <typename Words>
+auto Feed<Words>::open(Door<Words>& door, const Peer& peer, std::uint64_t since)
+    -> kj::Promise<Result<kj::Own<Feed>>> {
+  using Opened = Result<kj::Own<Feed>>;
+  using Watched = Result<kj::Own<typename Door<Words>::Watcher>>;
+  return door.watch(peer).then([&door, peer, since](Watched watcher) -> kj::Promise<Opened> {
+    if (!watcher) return Opened(watcher.error());
+    auto feed = kj::heap<Feed>(door, peer, kj::mv(watcher.value()));
+    if (since == 0) return Opened(kj::mv(feed));
+    auto recalled = feed->recall(since);
+    return recalled.then([feed = kj::mv(feed)](Status status) mutable -> Opened {
+      if (!status) return status.error();
+      return kj::mv(feed);
+    });
+  });
 }
 
 // A reply holds the oldest events and only so many: we ask on until one holds no newer.
-kj::Promise<Status> EventFeed::recall(std::uint64_t since) {
+template <typename Words>
+kj::Promise<Status> Feed<Words>::recall(std::uint64_t since) {
+  using Told = typename Door<Words>::Answer;
   return door_
-      .ask(peer_, [since](schema::Request::Builder request) { request.setEvents(since); })
-      .then([this, since](Result<Answer> answer) -> kj::Promise<Status> {
+      .ask(peer_,
+           [since](typename Words::Request::Builder request) { request.setEvents(since); })
+      .then([this, since](Result<Told> answer) -> kj::Promise<Status> {
         if (!answer) return Status(answer.error());
         const auto reply = answer->reply();
         if (!reply.isEvents()) {
-          return Status(fail(ErrorCode::Internal, "the node told no events"));
+          return Status(fail(ErrorCode::Internal, std::string(Words::kWho) + " told no events"));
         }
         std::uint64_t newest = since;
         for (const auto event : reply.getEvents()) {
@@ -205,20 +225,21 @@ kj::Promise<Status> EventFeed::recall(std::uint64_t since) {
       });
 }
 
-kj::Promise<kj::Maybe<NodeDoor::EventCopy>> EventFeed::next() {
+template <typename Words>
+auto Feed<Words>::next() -> kj::Promise<kj::Maybe<EventCopy>> {
   while (!recalled_.empty()) {
-    NodeDoor::EventCopy event = kj::mv(recalled_.front());
+    EventCopy event = kj::mv(recalled_.front());
     recalled_.pop_front();
     if (sequenceOf(*event) <= last_) continue;
     last_ = sequenceOf(*event);
-    return kj::Maybe<NodeDoor::EventCopy>(kj::mv(event));
+    return kj::Maybe<EventCopy>(kj::mv(event));
   }
   return watcher_->next().then(
-      [this](kj::Maybe<NodeDoor::EventCopy> event) { return onEvent(kj::mv(event)); });
+      [this](kj::Maybe<EventCopy> event) { return onEvent(kj::mv(event)); });
 }
 
-kj::Promise<kj::Maybe<NodeDoor::EventCopy>> EventFeed::onEvent(
-    kj::Maybe<NodeDoor::EventCopy> event) {
+template <typename Words>
+auto Feed<Words>::onEvent(kj::Maybe<EventCopy> event) -> kj::Promise<kj::Maybe<EventCopy>> {
   KJ_IF_MAYBE(copy, event) {
     const std::uint64_t seq = sequenceOf(**copy);
     if (seq <= last_) return next();  // recalled already
@@ -226,13 +247,18 @@ kj::Promise<kj::Maybe<NodeDoor::EventCopy>> EventFeed::onEvent(
       last_ = seq;
       return kj::mv(event);
     }
-    // A gap: ask for what lies in it. The event in hand comes last, in case the node forgot it.
+    // A gap: ask for what lies in it. The event in hand comes last, in case it was forgotten.
     return recall(last_).then([this, held = kj::mv(*copy)](Status) mutable {
       recalled_.push_back(kj::mv(held));
       return next();
     });
   }
-  return kj::Maybe<NodeDoor::EventCopy>(nullptr);
+  return kj::Maybe<EventCopy>(nullptr);
 }
+
+template class Door<NodeWords>;
+template class Feed<NodeWords>;
+template class Door<ClusterWords>;
+template class Feed<ClusterWords>;
 
 }  // namespace qgpu

@@ -1,0 +1,36 @@
+#pragma once
+// The door to the scheduler actor; see door.h. A submit is answered when its node has confirmed
+// it, so that an answer may take as long as the scheduler waits for a node.
+
+#include "services/admin/door.h"
+
+namespace qgpu {
+
+struct ClusterWords {
+  using Request = schema::ClusterRequest;
+  using Reply = schema::ClusterReply;
+  static constexpr const char* kWho = "the scheduler";
+  static DoorLimits limits() {
+    DoorLimits limits;
+    limits.outstandingMax = 4'096;  // many of them wait for a node
+    limits.reserved = 256;
+    limits.deadline = seconds(35);  // beyond the 30 s in which a node has to confirm
+    return limits;
+  }
+  static Request::Builder init(schema::Envelope::Builder message) {
+    return message.initClusterRequest();
+  }
+  static bool isReply(schema::Envelope::Reader message) { return message.isClusterReply(); }
+  static Reply::Reader reply(schema::Envelope::Reader message) {
+    return message.getClusterReply();
+  }
+};
+
+using ClusterDoor = Door<ClusterWords>;
+using ClusterAnswer = ClusterDoor::Answer;
+using ClusterFeed = Feed<ClusterWords>;
+
+extern template class Door<ClusterWords>;
+extern template class Feed<ClusterWords>;
+
+}  // namespace qgpu
