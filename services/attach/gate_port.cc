@@ -52,7 +52,8 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.parked = false;
   gate.worked = false;
   gate.rung = false;
-  gate.frozen = gate.settling && task.freeze;
+  // A task that leaves its card has no turn left: what it has frozen stays so until it is killed.
+  gate.frozen = gate.settling ? task.freeze : wasFrozen && !gate.ordered;
   store(task);
   if (wasFrozen && !gate.frozen && !gate.open) task.pages.wake(kThawWakes);
   if (order.getCauseNs() != 0) {

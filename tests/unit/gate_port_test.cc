@@ -613,6 +613,22 @@ TEST_F(GatePortTest, A1_AFrozenTaskThatIsClosedStaysFrozenUntilItHasATurn) {
   EXPECT_GT(client->gateWord(), again) << "A10";
 }
 
+// Found by seed 79635 of the simulator.
+TEST_F(GatePortTest, A1_AFrozenTaskThatLeavesItsCardIsNotThawedForItsLastMoments) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  ASSERT_TRUE(inForce(*client, hold(7)));
+  const std::uint32_t left = order(7, schema::GateOrder::Order::CLOSE);
+  ASSERT_TRUE(inForce(*client, left));
+  EXPECT_EQ(client->gateWord() & QGPU_GATE_FROZEN, QGPU_GATE_FROZEN);
+  client->retire();
+  client->ring();
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_FROZEN) == 0; }));
+}
+
 TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackToTheGate) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
