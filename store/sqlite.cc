@@ -133,10 +133,15 @@ void Sqlite::keepLogOnClose(bool keep) {
   sqlite3_db_config(handle_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep ? 1 : 0, nullptr);
 }
 
+bool Sqlite::failedToSync() const {
+  const int code = sqlite3_extended_errcode(handle_.get());
+  return code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC;
+}
+
 Error Sqlite::lastError(const std::string& what) const {
   const int code = sqlite3_extended_errcode(handle_.get());
   const std::string text = what + ": " + sqlite3_errmsg(handle_.get());
-  if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) {
+  if (failedToSync()) {
     const std::string why = text + " (fsync failed; a restart recovers)";
     if (!syncFailed_) fatal(ExitCode::Environment, why.c_str());
     syncFailed_(why);

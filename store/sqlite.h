@@ -70,6 +70,8 @@ class Sqlite {
   // Leaves the file alone when the connection closes: for databases that are not ours to change.
   void keepLogOnClose(bool keep);
 
+  // Whether the last call failed because an fsync did.
+  bool failedToSync() const;
   // Why the last call failed: "what: reason". Tells SyncFailed where that was an fsync.
   Error lastError(const std::string& what) const;
   sqlite3* handle() const { return handle_.get(); }

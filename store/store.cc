@@ -96,6 +96,7 @@ Result<Store> Store::open(const std::string& path, Options options) {
     if (table) store.recovered_ = std::move(*table);
     if (!table) done = table.error();
   }
+  if (done) done = store.renewLog();
   if (done) return store;
   store.db_.keepLogOnClose(true);
   Error error = done.error();
@@ -135,6 +136,22 @@ Status Store::claim(const Formats& formats) {
   }
   db_.keepLogOnClose(false);
   return createOrMigrate(db_, formats);
+}
+
+// What was read may be in the memory of the machine alone, written by a process that was killed
+// before its fsync. And behind the end of the log there may be the rest of an older one, torn by a
+// power cut, which would count again behind a frame that is written anew with the same bytes. So
+// the log is synced and copied out, and begins anew with another salt. Where a full or failing disk
+// stops the copy, the log is synced already and all goes on; only a failed fsync is the end (D4).
+Status Store::renewLog() {
+  if (sqlite3_wal_checkpoint_v2(db_.handle(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
+                                nullptr) == SQLITE_OK) {
+    return ok();
+  }
+  const bool unsynced = db_.failedToSync();
+  const Error why = db_.lastError("checkpoint");
+  if (unsynced) return why;
+  return ok();
 }
 
 Status Store::prepareStatements() {

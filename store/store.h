@@ -36,9 +36,10 @@ class Store {
   };
 
   // Opens or creates the database at `path` (folders on the way included, file mode 0600: rows
-  // hold tokens) and reads it once in full. Errors, each naming the path and the fix, the file
-  // left as it was: Conflict (somebody else has it open), Unsupported (a newer format, or a
-  // database of another program), Corrupt, Unavailable (no permission, no space, I/O).
+  // hold tokens) and reads it once in full; what it has read is durable. Errors, each naming the
+  // path and the fix, the file left as it was: Conflict (somebody else has it open), Unsupported (a
+  // newer format, or a database of another program), Corrupt, Unavailable (no permission, no space,
+  // I/O).
   static Result<Store> open(const std::string& path);
   static Result<Store> open(const std::string& path, Options options);
 
@@ -70,6 +71,7 @@ class Store {
   Store(Sqlite db, std::string path) : db_(std::move(db)), path_(std::move(path)) {}
 
   Status claim(const Formats& formats);
+  Status renewLog();
   Status prepareStatements();
   Result<RowTable> readAll();
   Status readSnapshot(RowTable& table, Lsn upTo);

@@ -317,23 +317,20 @@ TEST_F(CheckTest, D1_TheRowsAfterAnUnansweredBatchAreLegal) {
   each([&](Watch& watch) { watch.onEnd(Ending::PowerLoss, now_); });
   boot({nodeRow(7)});
 }
+TEST_F(CheckTest, D1_WhatALifeFoundAndTheNextOneDoesNotIsFound) {
+  start();
+  append({nodeRow(7)});
+  each([&](Watch& watch) { watch.onEnd(Ending::Crash, now_); });
+  boot({nodeRow(7)});
+  each([&](Watch& watch) { watch.onEnd(Ending::PowerLoss, now_); });
+  boot({nodeRow()});
+  expect("D1");
+}
 TEST_F(CheckTest, D1_AnAcknowledgedBatchThatIsLostIsFound) {
   start();
   commit({nodeRow(107)});
   boot({nodeRow()});
   expect("D1");
-}
-TEST_F(CheckTest, D5_AfterAFlippedBitAnEarlierStateIsLegal) {
-  start();
-  commit({nodeRow(107)});
-  storage_.bitFlipped();
-  boot({nodeRow()});
-}
-TEST_F(CheckTest, D5_AfterAFlippedBitAStateThatNeverWasIsFound) {
-  start();
-  storage_.bitFlipped();
-  boot({nodeRow(103)});
-  expect("D5");
 }
 TEST_F(CheckTest, D2_AMessageThatLeavesBeforeTheCommitIsFound) {
   append({nodeRow()});

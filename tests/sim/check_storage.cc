@@ -67,48 +67,37 @@ StorageCheck::State StorageCheck::stateOf(const std::vector<StoredRow>& rows) {
 
 // --- what a life finds ---
 
-// What was not answered may be there, and then still only in the memory of the machine: a power cut
-// may take it again, until this life has committed something itself.
-bool StorageCheck::inherit(const State& found) {
+bool StorageCheck::legal(const State& found) const {
   State state = stored_;
-  for (std::size_t n = 0; n <= open_.size(); ++n) {
-    if (state.digest == found.digest) {
-      open_.resize(n);
-      for (Batch& batch : open_) batch.inherited = true;
-      return true;
-    }
-    if (n == open_.size()) break;
-    for (const auto& [key, hash] : open_[n].changes) state.set(key, hash);
-  }
-  if (flipped_ && past_.contains(found.digest)) {
-    stored_ = found;
-    open_.clear();
-    return true;
+  if (state.digest == found.digest) return true;
+  for (const Batch& batch : open_) {
+    for (const auto& [key, hash] : batch.changes) state.set(key, hash);
+    if (state.digest == found.digest) return true;
   }
   return false;
 }
 
+// What was found is durable: a later power cut may not take it again, and what was not there may
+// not come back.
 void StorageCheck::onBoot(const Boot& boot, Nanos) {
   node_ = boot.node;
-  const State found = stateOf(boot.rows);
+  State found = stateOf(boot.rows);
   if (stateOf(boot.rowsAgain).digest != found.digest) {
     verdict_.violated("D3", "the rows read twice are not the same");
   }
   if (first_ || boot.databaseLost) {
     if (!boot.rows.empty()) verdict_.violated("D5", "a new database has rows");
-    past_.clear();
-    stored_ = found;
-    open_.clear();
-  } else if (!inherit(found)) {
-    verdict_.violated(flipped_ ? "D5" : "D1",
+  } else if (!legal(found)) {
+    verdict_.violated("D1",
                       "life " + std::to_string(boot.life) + " found " +
                           std::to_string(boot.rows.size()) + " rows; " +
                           std::to_string(stored_.rows.size()) + " were acknowledged, and with " +
                           std::to_string(open_.size()) + " more batches it is none of those" +
                           difference(stored_.rows, found.rows));
   }
-  first_ = flipped_ = false;
-  past_.insert(found.digest);
+  first_ = false;
+  stored_ = std::move(found);
+  open_.clear();
   under_.clear();
   effects_ = 0;
   failedAt_ = kNever;
@@ -132,25 +121,18 @@ void StorageCheck::onAppended(std::uint64_t batch, ActorId actor,
 }
 
 void StorageCheck::onAnswered(std::uint64_t batch, const Status& status, Nanos now) {
-  std::size_t before = 0;
-  while (before < open_.size() && open_[before].inherited) ++before;
-  if (before == open_.size() || open_[before].number != batch) {
+  if (open_.empty() || open_.front().number != batch) {
     return verdict_.violated("D2", "batch " + std::to_string(batch) + " was answered out of turn");
   }
-  const Batch answered = std::move(open_[before]);
-  open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(before));
+  const Batch answered = std::move(open_.front());
+  open_.pop_front();
   const auto under = under_.find(static_cast<std::uint32_t>(answered.actor));
   if (--under->second == 0) under_.erase(under);
   if (!status.ok()) {
     failedAt_ = now;
     return;
   }
-  for (; before > 0; --before) {   // one log: what is ahead of it is on disk as well
-    for (const auto& [key, hash] : open_.front().changes) stored_.set(key, hash);
-    open_.pop_front();
-  }
   for (const auto& [key, hash] : answered.changes) stored_.set(key, hash);
-  past_.insert(stored_.digest);
   if (answered.actor == node_) ++effects_;
 }
 
