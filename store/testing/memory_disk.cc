@@ -186,22 +186,6 @@ void MemoryDisk::powerCut(std::uint64_t seed) {
   failing_ = {};
 }
 
-bool MemoryDisk::flipBit(std::uint64_t seed) {
-  const std::lock_guard lock(mutex_);
-  std::uint64_t bytes = 0;
-  for (const auto& [path, file] : files_) bytes += file.now.size();
-  if (bytes == 0) return false;
-  std::uint64_t at = mix(seed) % bytes;
-  for (auto& [path, file] : files_) {
-    if (at < file.now.size()) {
-      file.now[at] = static_cast<unsigned char>(file.now[at] ^ 1u << mix(seed) % 8);
-      return true;
-    }
-    at -= file.now.size();
-  }
-  return false;
-}
-
 void MemoryDisk::wipe() {
   const std::lock_guard lock(mutex_);
   for (auto& [path, file] : files_) file = File();

@@ -1,8 +1,8 @@
 #pragma once
 // A disk in memory under SQLite: it counts I/O, runs out of space, fails reads, writes and fsyncs,
 // and loses what was not synced when the power is cut. It exists so that a test can crash at every
-// single I/O of a run (D1), fill a disk (D4) and flip a bit (D5), which no real disk offers on
-// demand. Everything it does follows from its calls and seeds.
+// single I/O of a run (D1) and fill a disk (D4), which no real disk offers on demand. Everything it
+// does follows from its calls and seeds.
 //
 // Fast enough for a simulator: no look-up by name and no allocation per I/O, a sync costs nothing.
 
@@ -51,8 +51,6 @@ class MemoryDisk {
   // some sectors, one of them torn; of each name that was not synced the file or none. `seed`
   // chooses. Faults are mended.
   void powerCut(std::uint64_t seed);
-  // Flips one bit of one file. False where there is none.
-  bool flipBit(std::uint64_t seed);
   // Deletes every file, as an operator would while no process runs.
   void wipe();
 
