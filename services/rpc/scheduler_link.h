@@ -1,0 +1,94 @@
+#pragma once
+// The manager's end of the link to the scheduler: an adapter beside the member actor. It connects
+// to the addresses in turn, joins, and carries words both ways; when a connection is over it says
+// so and connects anew, with a pause that grows to a limit and differs between nodes.
+//
+//   ActorId memberId = dispatcher.reserve(), linkId = dispatcher.reserve();
+//   NodeLink toMember(dispatcher, linkId, memberId);
+//   SchedulerLink link(toMember, kj.io().getNetwork(), kj.timer(), config);
+//   dispatcher.attach(linkId, link);
+//   link.start();                       // once the loop's actors are all there
+//
+// To the member: linkUp (joined: say hello), toMember, linkDown{why}; always up, words, down, in
+// that order, then up again. From the member: fromMember, and linkDown{why}, which drops the
+// connection and starts anew. Words of the member while the link is down are dropped: linkDown is
+// on its way to it, and the next hello heals that.
+//
+// Kept here: C5 (what waits for the network is bounded; beyond it the connection is dropped), C7
+// (messages are bounded, what came is copied and checked before a message of the actors is begun),
+// and that a silent or half-dead connection ends within `silence`.
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+#include <kj/compat/tls.h>
+#include <kj/timer.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/actor.h"
+#include "runtime/result.h"
+#include "schema/scheduler.capnp.h"
+#include "services/admin/door.h"
+
+namespace qgpu {
+
+struct SchedulerLinkConfig {
+  std::vector<std::string> addresses;   // as parseDialList() gives them; not empty
+  kj::Maybe<kj::TlsContext&> tls;       // for HOST:PORT; outlives the link
+  std::uint64_t seed = 1;               // of the jitter: another one for each node
+  Nanos connectDeadline = seconds(5);   // to be joined, name look-up and TLS included
+  Nanos pauseMin = millis(100);         // after a round over all addresses; doubled each round
+  Nanos pauseMax = seconds(5);
+  Nanos silence = seconds(20);          // without a word of the scheduler: the connection is dead
+  std::size_t unsentWordsMax = 512 * 1024;   // that wait for the network
+  std::size_t messageWordsMax = 256 * 1024;  // of one message of the scheduler
+};
+
+class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
+ public:
+  // `member`, `network` and `timer` outlive the link.
+  SchedulerLink(RequestSink& member, kj::Network& network, kj::Timer& timer,
+                SchedulerLinkConfig config);
+  SchedulerLink(const SchedulerLink&) = delete;
+  SchedulerLink& operator=(const SchedulerLink&) = delete;
+  ~SchedulerLink() noexcept;
+
+  // Connects from now on, until this is destroyed.
+  void start();
+
+  // fromMember and linkDown of the member actor.
+  void handle(schema::Envelope::Reader message, Turn& turn) override;
+
+  bool up() const { return up_; }
+  // For a person: "connected to HOST:PORT", or why not.
+  const std::string& state() const { return state_; }
+
+ private:
+  struct Connection;
+  class End;
+
+  kj::Promise<void> live();
+  kj::Promise<void> attempt();
+  kj::Promise<void> join(kj::Own<kj::AsyncIoStream> stream, const std::string& address);
+  kj::Promise<void> watchSilence(Connection& connection);
+  kj::Promise<void> pauseBeforeNext();
+  kj::Promise<void> deliver(kj::Own<capnp::MallocMessageBuilder> envelope);
+  void tell(schema::FromMember::Reader words);
+  void drop(std::string why);
+  void taskFailed(kj::Exception&& exception) override;
+
+  RequestSink& member_;
+  kj::Network& network_;
+  kj::Timer& timer_;
+  const SchedulerLinkConfig config_;
+  Prng prng_;
+  std::size_t next_ = 0;        // index of the address to try
+  std::size_t failures_ = 0;    // since a connection last lived for long
+  bool up_ = false;
+  std::string state_ = "not connected yet";
+  kj::Own<Connection> connection_;
+  kj::TaskSet tasks_;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,28 @@
+#pragma once
+// Mutual TLS of everything that leaves the machine. Both sides show a certificate that the same CA
+// signed: who holds one may change things, so the CA is the list of who is trusted. A server's
+// certificate names, as common name or DNS entry, the host as its clients write it, also where
+// that is an IP address. Nothing of the system's trust store takes part, and TLS is 1.2 at least.
+
+#include <kj/compat/tls.h>
+
+#include <string>
+
+#include "runtime/result.h"
+
+namespace qgpu {
+
+// PEM files: --tls-cert (with its chain), --tls-key (not encrypted), --tls-ca (one or several).
+struct TlsFiles {
+  std::string cert;
+  std::string key;
+  std::string ca;
+
+  bool none() const { return cert.empty() && key.empty() && ca.empty(); }
+};
+
+// For connections in both directions. InvalidArgument names the flag and the file that is missing,
+// unreadable or of another kind.
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
+
+}  // namespace qgpu
