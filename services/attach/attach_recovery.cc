@@ -29,9 +29,11 @@ Status AttachServer::readAttachedList() {
 
 // The page that the living are counted in, before anybody new is given a slot in another one.
 void AttachServer::findReport(GuestTask& task) {
+  std::size_t looks = kPageLooksMax;
   for (auto& [key, expected] : expected_) {
     if (expected.entry.task != task.id) continue;
-    const PageSearch found = adoptReportOf(expected.entry.pid, expected.pidfd, task.pages);
+    const PageSearch found =
+        adoptReportOf(expected.entry.pid, expected.pidfd, task.pages, looks);
     if (found == PageSearch::Adopted) return keepSlotsOfExpected(task);
     expected.hidden = found == PageSearch::Hidden;
   }

@@ -14,8 +14,6 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kDescriptorsMax = 4'096;   // of one process that are looked at
-
 // Whether it is a file in memory of the size of a page. Only what the kernel has in its cache is
 // asked for: a tenant's own file system would answer when it likes.
 bool mayBePage(const Fd& place, const struct stat& ours) {
@@ -43,7 +41,8 @@ PageSearch adoptFrom(const Fd& folder, const char* name, TaskPages& pages,
 
 }  // namespace
 
-PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages) {
+PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages,
+                         std::size_t& looks) {
   struct stat ours{};
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%u/fd", pid);
@@ -56,14 +55,15 @@ PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages) {
   if (list == nullptr) return PageSearch::Hidden;
   listed.release();
   PageSearch found = PageSearch::None;
-  std::size_t looked = 0;
-  while (const dirent* entry = ::readdir(list)) {
+  while (const dirent* entry = found == PageSearch::Adopted ? nullptr : ::readdir(list)) {
     if (entry->d_name[0] == '.') continue;
-    const bool last = ++looked > kDescriptorsMax;
-    const PageSearch one = last ? PageSearch::Hidden
-                                : adoptFrom(folder, entry->d_name, pages, ours);
+    if (looks == 0) {
+      found = PageSearch::Hidden;
+      break;
+    }
+    looks--;
+    const PageSearch one = adoptFrom(folder, entry->d_name, pages, ours);
     if (one != PageSearch::None) found = one;
-    if (last || one == PageSearch::Adopted) break;
   }
   ::closedir(list);
   return found;

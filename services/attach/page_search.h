@@ -8,6 +8,7 @@
 // descriptors of the process. What else is there is neither opened nor asked for its attributes,
 // so no file system of a tenant can make us wait.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "services/attach/fd.h"
@@ -18,10 +19,14 @@ namespace qgpu {
 enum class PageSearch : std::uint8_t {
   Adopted,   // the process had the task's page, and `pages` has it now
   None,      // it has none, so that no bytes of it are counted anywhere, or it is dead
-  Hidden,    // we may not look (CAP_SYS_PTRACE), or it has more descriptors than are looked at
+  Hidden,    // we may not look (CAP_SYS_PTRACE), or there are more descriptors than looks left
 };
 
-// `pidfd` is of the process with that `pid` in our namespace.
-PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages);
+// Descriptors that are looked at for one task, some 3 us each: tenants can't make a restart long.
+inline constexpr std::size_t kPageLooksMax = 8'192;
+
+// `pidfd` is of the process with that `pid` in our namespace. `looks` is how many descriptors may
+// still be looked at, and is counted down.
+PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages, std::size_t& looks);
 
 }  // namespace qgpu

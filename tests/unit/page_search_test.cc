@@ -103,11 +103,11 @@ TEST_F(PageSearchTest, AProcessThatExecutedAnotherProgramHoldsNobodyUp) {
 TEST_F(PageSearchTest, A14_WhileAPageCanNotBeFoundNobodyNewIsGivenAnother) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_max < 8'192) GTEST_SKIP() << "ulimit -Hn is too low";
+  if (limit.rlim_max < 16'384) GTEST_SKIP() << "ulimit -Hn is too low";
   const auto openMany = [] {
-    rlimit enough{8'192, 8'192};
+    rlimit enough{16'384, 16'384};
     if (::setrlimit(RLIMIT_NOFILE, &enough) != 0) ::_exit(2);
-    for (int i = 0; i < 5'000; i++) {
+    for (int i = 0; i < 10'000; i++) {
       if (::dup(0) < 0) ::_exit(3);
     }
   };
