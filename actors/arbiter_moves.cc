@@ -316,6 +316,11 @@ void Arbiter::shut(Task& task, Decisions& out) {
 
 // Who is ahead of its share stays ahead by as much card time, counted with the new weights.
 void Arbiter::applyPolicy() {
+  // What is late ran under the old policy up to here: charged later, all of it would count as a
+  // debt of the new one.
+  for (std::uint32_t slot = 0; slot < tasks_.size(); ++slot) {
+    if (tasks_[slot].present) chargeLate(slot);
+  }
   advanceVirtual(0);   // a holder that nobody contests may have run for long since the last time
   advanceVirtual(1);
   const Policy old = config_.policy;

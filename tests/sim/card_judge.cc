@@ -141,9 +141,7 @@ void CardBook::policyMoves(Nanos now) {
   if (!capped) return;
   // Credit and debt from before are a slice at the most; what came since was charged in full.
   const std::int64_t cap = (sliceMax_ + (now - policyAt_)).value * 1000;
-  for (Seat& seat : seats_) {   // who runs late is charged for it when that ends
-    if (!seat.late) seat.level = std::min(seat.level, cap);
-  }
+  for (Seat& seat : seats_) seat.level = std::min(seat.level, cap);
 }
 
 void CardBook::judgeOnline() {

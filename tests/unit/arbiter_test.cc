@@ -477,6 +477,24 @@ TEST_F(ArbiterCase, A8_WhoRanWhileNobodyElseMightOwesNothingUnderANewPolicy) {
   EXPECT_EQ(after(millis(31)), "hold 2");
 }
 
+// Simulator seed 53782: the share of the time before the policy was not taken off a debt of then.
+TEST_F(ArbiterCase, A8_WhoRunsLateOwesASliceAtMostOfTheTimeBeforeANewPolicy) {
+  join(kA, TaskClass::Ordinary, 500);
+  join(kB, TaskClass::Ordinary, 500);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(30)), "hold 1");
+  const std::uint32_t lateEpoch = lastHold;
+  EXPECT_EQ(after(millis(100)), "open 2");
+  leave(kB);
+  now += seconds(1);
+  policy(Policy::FixedShare);
+  now += millis(10);
+  EXPECT_EQ(settleEpoch(kA, lateEpoch), "");
+  // 30 ms of before and half of the 10 ms since; 29 leave room for the least slice.
+  EXPECT_EQ(after(millis(12)), "open 1");
+}
+
 TEST_F(ArbiterCase, AWholeCardIsNeverHeld) {
   ArbiterTask whole;
   whole.id = kA;
