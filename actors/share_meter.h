@@ -31,7 +31,6 @@ class ShareMeter {
   // --- virtual time: charged time x 1000 / weight, in ns ---
   std::int64_t virtualTime() const { return virtual_; }
   void raiseVirtualTime(std::int64_t floor);
-  void shiftVirtualTime(std::int64_t origin) { virtual_ -= origin; }
   // Keeps what the task is ahead of (or behind) `origin` as card time, and counts it anew from 0
   // with another weight.
   void reweigh(std::int64_t origin, Permille weight);
