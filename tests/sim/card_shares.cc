@@ -28,7 +28,9 @@ std::int64_t CardBook::weight(const Seat& seat) const {
 
 void CardBook::judgeShares(Nanos now) {
   const Nanos settling = phase_ == Phase::Settling ? now - seats_[holder_].holdAt : Nanos(0);
-  const Nanos turn = sliceMax_ + std::max(longestSettle_, settling);
+  // A slice ends in a turn of the card: who had it while its loop stood still has that time to its
+  // account, also if it wants the card anew only after it.
+  const Nanos turn = sliceMax_ + latest_ + std::max(longestSettle_, settling);
   for (std::size_t i = 0; i < seats_.size(); ++i) {
     const Seat& seat = seats_[i];
     if (seat.online() || seat.exclusive) continue;

@@ -117,6 +117,19 @@ TEST(CheckArbiter, A5_AndA8_ATaskThatNeverHasItsTurnIsFound) {
   }
 }
 
+// Task 1 has the card through a stall of 300 ms and wants it again at once: the other has as much.
+TEST(CheckArbiter, A8_WhoHadTheCardWhileItsLoopStoodStillWaitsForThatTime) {
+  CheckStage card;
+  twoBusy(card);
+  card.at(31'010).fires();
+  card.at(331'010).tick({hold(1)});
+  card.at(331'020).quiet(1);
+  card.at(331'030).settled(1, card.epoch(), {open(2)});
+  card.at(332'000).busy(1, {open(2, true)});
+  for (std::int64_t us = 362'000; us < 630'000; us += 30'000) card.at(us).tick();
+  EXPECT_EQ(card.broken(), "");
+}
+
 TEST(CheckArbiter, A6_ABorrowerThatKeepsAnOwnerOutIsFound) {
   CheckStage card(Policy::BurstShare);
   card.joins(1, kOrdinary, 0);

@@ -1,5 +1,7 @@
 #include "tests/sim/check_stage.h"
 
+#include <utility>
+
 #include "services/guest/gate_abi.h"
 
 namespace qgpu::sim {
@@ -56,8 +58,10 @@ void CheckStage::turn(const Build& build, const Orders& orders, bool timer) {
   capnp::MallocMessageBuilder words;
   const auto envelope = words.initRoot<schema::Envelope>();
   build(envelope);
-  const Carried message{kAttach, kCard, Lane::Control, timer, ++serial_, envelope.asReader()};
-  each([&](Watch& watch) { watch.onSent(message, now_); });
+  const std::uint64_t fired = timer ? std::exchange(fired_, 0) : 0;
+  const std::uint64_t serial = fired != 0 ? fired : ++serial_;
+  const Carried message{kAttach, kCard, Lane::Control, timer, serial, envelope.asReader()};
+  if (fired == 0) each([&](Watch& watch) { watch.onSent(message, now_); });
   each([&](Watch& watch) { watch.onTurn(message, now_); });
   for (const TestOrder& made : orders) order(made);
   each([&](Watch& watch) { watch.onTurnEnd(kCard, now_); });
@@ -131,6 +135,12 @@ void CheckStage::retiredLate(std::uint64_t task, const Orders& orders) {
 
 void CheckStage::tick(const Orders& orders) {
   turn([](schema::Envelope::Builder envelope) { envelope.initTick(); }, orders, true);
+}
+
+void CheckStage::fires() {
+  carry(kCard, kCard, [](schema::Envelope::Builder envelope) { envelope.initTick(); },
+        Lane::Control, true);
+  fired_ = serial_;
 }
 
 void CheckStage::reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t onlineUs,

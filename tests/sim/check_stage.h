@@ -60,6 +60,8 @@ class CheckStage final : public Verdict {
   void died(std::uint64_t task, const Orders& orders = {});
   void retiredLate(std::uint64_t task, const Orders& orders = {});
   void tick(const Orders& orders = {});
+  // Its timer fires now; tick() is its turn.
+  void fires();
   void reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t onlineUs,
                std::uint64_t holds = 0);
 
@@ -85,6 +87,7 @@ class CheckStage final : public Verdict {
   Nanos now_ = boot_;
   std::uint32_t epoch_ = 0;
   std::uint64_t serial_ = 0;
+  std::uint64_t fired_ = 0;   // serial of its timer's tick that had no turn yet; 0: none
   std::uint32_t stores_ = 0;
   std::string broken_;
   ArbiterCheck arbiter_{*this};
