@@ -233,9 +233,12 @@ void GuestCheck::told(const Carried& message, Nanos now) {
     case schema::Envelope::BUSY: return toldBusy(m.getBusy(), now);
     case schema::Envelope::QUIET: return toldQuiet(m.getQuiet(), now);
     case schema::Envelope::SETTLED: return toldSettled(m.getSettled(), now);
-    case schema::Envelope::PROCESS_ATTACHED:
-      ++taskOf(m.getProcessAttached().getTask()).admitted;
+    case schema::Envelope::PROCESS_ATTACHED: {
+      Task& task = taskOf(m.getProcessAttached().getTask());
+      ++task.admitted;
+      task.deathBy = kNever;   // it lives on in this one, before anybody missed the last
       return;
+    }
     case schema::Envelope::PROCESS_GONE: {
       std::uint32_t& admitted = taskOf(m.getProcessGone().getTask()).admitted;
       admitted -= admitted != 0 ? 1 : 0;

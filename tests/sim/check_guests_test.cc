@@ -94,6 +94,18 @@ TEST(CheckGuests, A11_ADeathThatNobodyTellsIsFound) {
   }
 }
 
+TEST(CheckGuests, A11_ATaskThatLivesOnInAProcessThatIsJustAttachingIsNotDead) {
+  CheckStage card;
+  card.joins(1, kOrdinary, 500);
+  card.guest(Kind::Attached, 1, 1001);
+  card.stores(1, QGPU_GATE_OPEN);
+  card.guest(Kind::Died, 1, 1001);
+  card.at(400).portSays([](auto envelope) { envelope.initProcessAttached().setTask(1); });
+  runsOn(card, 20'000);
+  card.guest(Kind::BytesReturned, 1, 1001);
+  EXPECT_EQ(card.broken(), "");
+}
+
 TEST(CheckGuests, C7_AStampOfTheFutureIsFound) {
   CheckStage card;
   card.portSays([](auto envelope) { envelope.initBusy().setSinceNs(5'000'000'000); });
