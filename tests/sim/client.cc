@@ -42,6 +42,16 @@ void Client::disconnect() {
   }
 }
 
+void Client::tookOver(std::uint64_t task, const std::string& requestId) {
+  for (const auto& [id, job] : jobs_) {
+    if (job.task == task || job.requestId == requestId) return;
+  }
+  Job& job = jobs_[++lastJob_];
+  job.requestId = requestId;
+  job.task = task;
+  job.endAt = host_.now();
+}
+
 std::string Client::waitsFor() const {
   std::string text = std::to_string(asked_.size()) + " answers, " + std::to_string(jobs_.size()) +
                      " tasks";

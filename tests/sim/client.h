@@ -34,6 +34,9 @@ class Client final : public Actor {
   // A manager serves: its addresses. Asks again what the one before did not answer.
   void connect(ActorId self, ActorId node);
   void disconnect();
+  // A new database took over a task that lived. If that had been ended, which the old one knew
+  // alone, it is ended again.
+  void tookOver(std::uint64_t task, const std::string& requestId);
   // No new tasks, nonsense or changes from now on; what is open is brought to an end.
   void calm() { calm_ = true; }
   // ... and all tasks as well.

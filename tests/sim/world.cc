@@ -267,7 +267,11 @@ void World::Parts::takeSurvivors(Boot& boot) {
   const std::set<std::uint64_t> alive = living();
   std::erase_if(runDir_.records, [&](const auto& record) { return !alive.contains(record.first); });
   if (storedIncarnation(boot.rows)) return;
-  for (const auto& [task, row] : runDir_.records) boot.survivors.push_back(row);
+  for (const auto& [task, row] : runDir_.records) {
+    boot.survivors.push_back(row);
+    const auto stored = capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
+    client_.tookOver(task, stored.getSpec().getRequestId());
+  }
 }
 
 void World::Parts::tellBoot(Boot& boot, const NodePeers& peers) const {
