@@ -1,10 +1,6 @@
 #include "services/daemons/manager.h"
 
-#include <signal.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,29 +17,21 @@
 #include "runtime/kj_bridge.h"
 #include "runtime/loop.h"
 #include "runtime/realtime.h"
-#include "services/admin/admin_server.h"
 #include "services/admin/node_link.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/survivors.h"
+#include "services/daemons/doors.h"
+#include "services/daemons/host.h"
 #include "services/daemons/run_dir.h"
 #include "services/metrics/metrics_server.h"
 #include "services/rpc/rpc_server.h"
-#include "store/sqlite_journal.h"
 
 namespace qgpu {
 namespace {
 
 // Tasks bound on this node at once: no more than one card may be given.
 constexpr std::size_t kTaskSlots = Arbiter::kTasksMax;
-constexpr mode_t kOpenToAll = 0666;         // the kernel says who is asking
-
-std::uint64_t randomWord() {
-  std::uint64_t word = 0;
-  if (::getrandom(&word, sizeof word, 0) != sizeof word) {
-    fatal(ExitCode::Environment, "getrandom() gives nothing");
-  }
-  return word;
-}
+constexpr const char* kName = "manager";   // of its files in the run dir
 
 // 128 bits from the kernel: nobody guesses another tenant's token.
 class KernelTokens final : public TokenSource {
@@ -61,25 +49,6 @@ class KernelTokens final : public TokenSource {
     }
     return token;
   }
-};
-
-// What the admin socket asks of the daemon itself.
-class Keeping final : public Housekeeping {
- public:
-  Keeping(SqliteJournal& journal, Log& log) : journal_(journal), log_(log) {}
-
-  void snapshot(std::function<void(Status)> done) override { journal_.snapshot(std::move(done)); }
-
-  Status setLogLevel(const std::string& level) override {
-    const Result<LogLevel> parsed = parseLogLevel(level);
-    if (!parsed) return parsed.error();
-    log_.setLevel(*parsed);
-    return ok();
-  }
-
- private:
-  SqliteJournal& journal_;
-  Log& log_;
 };
 
 // The loop of cards and tasks on a thread of its own, which waits until everybody is registered.
@@ -111,21 +80,6 @@ class CardThread {
   bool started_ = false;
   std::thread thread_;   // last: it uses the promises
 };
-
-// What ends the daemon cleanly: blocked in every thread, taken by the main loop.
-sigset_t endSignals() {
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGTERM);
-  sigaddset(&ends, SIGINT);
-  return ends;
-}
-
-std::int64_t unixMsAtZero() {
-  timespec wall{};
-  ::clock_gettime(CLOCK_REALTIME, &wall);
-  return wall.tv_sec * 1'000 + wall.tv_nsec / 1'000'000 - monotonicNow() / millis(1);
-}
 
 // libqgpu.so beside the binaries: build/lib or PREFIX/lib.
 std::string guestLibrary() {
@@ -187,44 +141,6 @@ ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   return config;
 }
 
-// The doors that have an address, opened before anything on disk is touched.
-struct TcpDoors {
-  TcpListener http;
-  std::optional<TcpListener> rpc;
-
-  static Result<TcpDoors> open(const ManagerOptions& options) {
-    auto http = TcpListener::open(options.http, "--http");
-    if (!http) return http.error();
-    if (options.rpc.empty()) return TcpDoors{std::move(*http), std::nullopt};
-    auto rpc = TcpListener::open(options.rpc, "--rpc");
-    if (!rpc) return rpc.error();
-    return TcpDoors{std::move(*http), std::move(*rpc)};
-  }
-};
-
-// The doors in the run dir, opened before anybody serves.
-struct UnixDoors {
-  UnixListener admin;
-  UnixListener rpc;
-
-  static Result<UnixDoors> open(const RunDir& dir) {
-    auto admin = UnixListener::open(dir.file("manager.sock"), kOpenToAll);
-    if (!admin) return admin.error();
-    auto rpc = UnixListener::open(dir.file("manager.rpc"), kOpenToAll);
-    if (!rpc) return rpc.error();
-    return UnixDoors{std::move(*admin), std::move(*rpc)};
-  }
-};
-
-// A task costs three descriptors and each process two: the soft limit is for programs that use
-// select(), which nobody here does.
-void raiseDescriptorLimit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 // Members in the order in which they start; they end in the reverse order.
@@ -260,22 +176,8 @@ struct Manager::Parts {
                  ActorId nodeId);
   void addDoors(const CardsFound& found, const ManagerOptions& options, UnixDoors local,
                 TcpDoors remote, ActorId nodeId);
-  void openJournal(Store store);
   void close();
 };
-
-void Manager::Parts::openJournal(Store store) {
-  journal.emplace(
-      std::move(store), [this](std::function<void()> work) { mainLoop.post(std::move(work)); },
-      [this](Status health) {
-        if (health) {
-          log.info("storage-works-again");
-        } else {
-          log.error("storage-failed", {{"why", health.error().message}});
-        }
-      });
-  mainActors.setJournal(*journal);
-}
 
 void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& found,
                                const Past& past, ActorId nodeId) {
@@ -360,23 +262,22 @@ void Manager::Parts::close() {
 
 Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, CardsFound cards,
                                                Log& log) {
-  const sigset_t ends = endSignals();
-  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-
+  blockEndSignals();
   raiseDescriptorLimit();
-  auto remote = TcpDoors::open(options);
+  auto remote = TcpDoors::open(options.http, options.rpc);
   if (!remote) return remote.error();
-  auto runDir = RunDir::claim(options.runDir);
+  auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
   auto store = Store::open(options.dbfile);
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);
   if (!past) return past.error();
-  auto local = UnixDoors::open(*runDir);
+  auto local = UnixDoors::open(*runDir, kName);
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), options, log);
-  parts->openJournal(std::move(*store));
+  openJournal(parts->journal, std::move(*store), parts->mainLoop, log);
+  parts->mainActors.setJournal(*parts->journal);
   const ActorId nodeId = parts->mainActors.reserve();
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
@@ -391,20 +292,8 @@ Manager::~Manager() {
 }
 
 void Manager::run() {
-  const sigset_t ends = endSignals();
-  const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals < 0) fatal(ExitCode::Environment, "signalfd() fails");
-  {
-    const FdWatch watch = parts_->mainLoop.fds().watchLevel(signals, EPOLLIN, [&](std::uint32_t) {
-      signalfd_siginfo taken{};
-      if (::read(signals, &taken, sizeof taken) != sizeof taken) return;
-      parts_->log.info("stops", {{"signal", taken.ssi_signo}});
-      parts_->mainLoop.stop();
-    });
-    parts_->cardThread.start();
-    parts_->mainLoop.run();
-  }
-  ::close(signals);
+  parts_->cardThread.start();
+  serveUntilEnded(parts_->mainLoop, parts_->log);
 }
 
 }  // namespace qgpu

@@ -1,7 +1,6 @@
 #pragma once
 // The flags and the config file of qgpu-manager, read and checked in full before anything is
-// touched. It exists so that a bad value is one clear line and exit code 2, wherever it stood:
-// flag, file or default. Flags win over the file, the file wins over the defaults.
+// touched.
 
 #include <cstdint>
 #include <string>
@@ -12,6 +11,7 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/cards/cards.h"
+#include "services/daemons/flags.h"
 #include "services/daemons/surroundings.h"
 
 namespace qgpu {
@@ -32,12 +32,6 @@ struct ManagerOptions {
   DurationRange slice{millis(2), millis(30)};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
-};
-
-// The program is to print `text` (stdout for code 0, else stderr) and exit with `code`.
-struct ExitNow {
-  int code = 0;
-  std::string text;  // ends with a line end
 };
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,

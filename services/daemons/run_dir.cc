@@ -12,7 +12,7 @@
 
 namespace qgpu {
 
-Result<RunDir> RunDir::claim(const std::string& path) {
+Result<RunDir> RunDir::claim(const std::string& path, const std::string& daemon) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(path, error);
   if (made) ::chmod(path.c_str(), 0755);   // whatever the umask says
@@ -29,7 +29,7 @@ Result<RunDir> RunDir::claim(const std::string& path) {
                                        "to, since tokens pass through its sockets; chown and "
                                        "chmod 755 it, or choose another with --run-dir");
   }
-  const std::string name = path + "/manager.lock";
+  const std::string name = path + "/" + daemon + ".lock";
   const int lock = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock < 0) {
     return fail(ErrorCode::Unavailable, "can't write to the run dir " + path + ": " +
@@ -38,7 +38,7 @@ Result<RunDir> RunDir::claim(const std::string& path) {
   }
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock);
-    return fail(ErrorCode::Conflict, "another qgpu-manager serves the run dir " + path +
+    return fail(ErrorCode::Conflict, "another qgpu-" + daemon + " serves the run dir " + path +
                                          "; stop it, or choose another with --run-dir");
   }
   return RunDir(path, lock);

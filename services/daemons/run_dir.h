@@ -1,5 +1,6 @@
 #pragma once
-// The folder of a daemon's sockets, and the lock that makes it the only one there.
+// The folder of a daemon's sockets, and the lock that makes it the only one of its kind there. A
+// manager and a scheduler may share one.
 
 #include <string>
 
@@ -9,9 +10,10 @@ namespace qgpu {
 
 class RunDir {
  public:
-  // Makes the folder (mode 0755, its parents too) and takes its lock. Conflict: another daemon has
-  // it; Denied: it is somebody else's, or others may write to it; Unavailable: it can't be made.
-  static Result<RunDir> claim(const std::string& path);
+  // Makes the folder (mode 0755, its parents too) and takes the lock of `daemon` ("manager" or
+  // "scheduler"). Conflict: another one has it; Denied: the folder is somebody else's, or others
+  // may write to it; Unavailable: it can't be made.
+  static Result<RunDir> claim(const std::string& path, const std::string& daemon);
 
   RunDir(RunDir&& other) noexcept;
   RunDir& operator=(RunDir&&) = delete;

@@ -28,11 +28,11 @@ std::string defaultRunDir(const Surroundings& around) {
   return "/tmp/qgpu-" + std::to_string(around.uid);
 }
 
-std::string defaultManagerDbfile(const Surroundings& around) {
-  if (around.uid == 0) return "/var/lib/qgpu/meta.db";
-  if (!around.stateHome.empty()) return around.stateHome + "/qgpu/meta.db";
-  if (!around.home.empty()) return around.home + "/.local/state/qgpu/meta.db";
-  return defaultRunDir(around) + "/meta.db";
+std::string defaultDbfile(const Surroundings& around, const std::string& name) {
+  if (around.uid == 0) return "/var/lib/qgpu/" + name;
+  if (!around.stateHome.empty()) return around.stateHome + "/qgpu/" + name;
+  if (!around.home.empty()) return around.home + "/.local/state/qgpu/" + name;
+  return defaultRunDir(around) + "/" + name;
 }
 
 }  // namespace qgpu

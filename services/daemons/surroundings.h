@@ -20,9 +20,9 @@ struct Surroundings {
 // The run dir of the machine's own manager.
 inline constexpr const char* kMachineRunDir = "/run/qgpu";
 
-// Root: /run/qgpu and /var/lib/qgpu/meta.db. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID;
-// and qgpu/meta.db below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
+// Root: /run/qgpu and /var/lib/qgpu/NAME. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID; and
+// qgpu/NAME below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
 std::string defaultRunDir(const Surroundings& around);
-std::string defaultManagerDbfile(const Surroundings& around);
+std::string defaultDbfile(const Surroundings& around, const std::string& name);
 
 }  // namespace qgpu

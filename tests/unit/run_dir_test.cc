@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using e2e::TempDir;
 
 ErrorCode refusalOf(const std::string& path) {
-  const Result<RunDir> claimed = RunDir::claim(path);
+  const Result<RunDir> claimed = RunDir::claim(path, "manager");
   EXPECT_FALSE(claimed.ok()) << path;
   if (claimed.ok()) return ErrorCode::Internal;
   EXPECT_NE(claimed.error().message.find(path), std::string::npos) << claimed.error().message;
@@ -31,7 +31,7 @@ ErrorCode refusalOf(const std::string& path) {
 TEST(RunDir, MakesItsFolderSoThatOthersMayEnterAndNobodyElseMayWrite) {
   const TempDir dir;
   const mode_t before = ::umask(0077);
-  const Result<RunDir> claimed = RunDir::claim(dir.path() + "/qgpu/run");
+  const Result<RunDir> claimed = RunDir::claim(dir.path() + "/qgpu/run", "manager");
   ::umask(before);
   ASSERT_TRUE(claimed.ok()) << claimed.error().message;
   EXPECT_EQ(claimed->file("manager.sock"), dir.path() + "/qgpu/run/manager.sock");
@@ -44,12 +44,21 @@ TEST(RunDir, BelongsToOneDaemonUntilThatOneIsGone) {
   const TempDir dir;
   const std::string path = dir.path() + "/run";
   {
-    Result<RunDir> first = RunDir::claim(path);
+    Result<RunDir> first = RunDir::claim(path, "manager");
     ASSERT_TRUE(first.ok()) << first.error().message;
     const RunDir moved = std::move(*first);
     EXPECT_EQ(refusalOf(path), ErrorCode::Conflict);
   }
-  EXPECT_TRUE(RunDir::claim(path).ok());
+  EXPECT_TRUE(RunDir::claim(path, "manager").ok());
+}
+
+TEST(RunDir, MayBeSharedByDaemonsOfDifferentKinds) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/run";
+  const Result<RunDir> manager = RunDir::claim(path, "manager");
+  ASSERT_TRUE(manager.ok()) << manager.error().message;
+  const Result<RunDir> scheduler = RunDir::claim(path, "scheduler");
+  EXPECT_TRUE(scheduler.ok()) << scheduler.error().message;
 }
 
 TEST(RunDir, IsNoLinkNoFileAndNobodyElsesFolder) {
@@ -61,7 +70,7 @@ TEST(RunDir, IsNoLinkNoFileAndNobodyElsesFolder) {
   EXPECT_TRUE(fs::is_empty(real)) << "no lock was left behind a link";
 
   std::ofstream(dir.path() + "/file") << "text";
-  EXPECT_FALSE(RunDir::claim(dir.path() + "/file").ok());
+  EXPECT_FALSE(RunDir::claim(dir.path() + "/file", "manager").ok());
   EXPECT_EQ(refusalOf(dir.path() + "/file/below"), ErrorCode::Unavailable);
 
   fs::permissions(real, fs::perms::group_write, fs::perm_options::add);
@@ -72,7 +81,7 @@ TEST(RunDir, IsNoLinkNoFileAndNobodyElsesFolder) {
     EXPECT_EQ(refusalOf(real), ErrorCode::Denied);
     ASSERT_EQ(::chown(real.c_str(), 0, 0), 0);
   }
-  EXPECT_TRUE(RunDir::claim(real).ok());
+  EXPECT_TRUE(RunDir::claim(real, "manager").ok());
 }
 
 TEST(RunDir, FollowsNoLinkThatStandsWhereItsLockBelongs) {

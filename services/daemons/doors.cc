@@ -1,0 +1,48 @@
+#include "services/daemons/doors.h"
+
+#include <utility>
+
+namespace qgpu {
+namespace {
+
+constexpr mode_t kOpenToAll = 0666;
+
+}  // namespace
+
+Result<TcpDoors> TcpDoors::open(const std::string& httpAddress, const std::string& rpcAddress) {
+  auto http = TcpListener::open(httpAddress, "--http");
+  if (!http) return http.error();
+  if (rpcAddress.empty()) return TcpDoors{std::move(*http), std::nullopt};
+  auto rpc = TcpListener::open(rpcAddress, "--rpc");
+  if (!rpc) return rpc.error();
+  return TcpDoors{std::move(*http), std::move(*rpc)};
+}
+
+Result<UnixDoors> UnixDoors::open(const RunDir& dir, const std::string& name) {
+  auto admin = UnixListener::open(dir.file(name + ".sock"), kOpenToAll);
+  if (!admin) return admin.error();
+  auto rpc = UnixListener::open(dir.file(name + ".rpc"), kOpenToAll);
+  if (!rpc) return rpc.error();
+  return UnixDoors{std::move(*admin), std::move(*rpc)};
+}
+
+Status Keeping::setLogLevel(const std::string& level) {
+  const Result<LogLevel> parsed = parseLogLevel(level);
+  if (!parsed) return parsed.error();
+  log_.setLevel(*parsed);
+  return ok();
+}
+
+void openJournal(std::optional<SqliteJournal>& journal, Store store, Loop& loop, Log& log) {
+  journal.emplace(
+      std::move(store), [&loop](std::function<void()> work) { loop.post(std::move(work)); },
+      [&log](Status health) {
+        if (health) {
+          log.info("storage-works-again");
+        } else {
+          log.error("storage-failed", {{"why", health.error().message}});
+        }
+      });
+}
+
+}  // namespace qgpu

@@ -1,0 +1,52 @@
+#pragma once
+// The doors of a daemon, opened before anything on disk is touched or anybody is served, and what
+// the admin socket may ask of the daemon itself. NAME is "manager" or "scheduler", whose sockets
+// are RUN_DIR/NAME.sock and RUN_DIR/NAME.rpc.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runtime/log.h"
+#include "runtime/loop.h"
+#include "services/admin/admin_server.h"
+#include "services/admin/listen.h"
+#include "services/daemons/run_dir.h"
+#include "store/sqlite_journal.h"
+
+namespace qgpu {
+
+// The doors that have an address.
+struct TcpDoors {
+  TcpListener http;
+  std::optional<TcpListener> rpc;
+
+  // `rpc` may be empty: none.
+  static Result<TcpDoors> open(const std::string& http, const std::string& rpc);
+};
+
+// The doors in the run dir, open to all: the kernel says who is asking.
+struct UnixDoors {
+  UnixListener admin;
+  UnixListener rpc;
+
+  static Result<UnixDoors> open(const RunDir& dir, const std::string& name);
+};
+
+// What the admin socket asks of the daemon itself.
+class Keeping final : public Housekeeping {
+ public:
+  Keeping(SqliteJournal& journal, Log& log) : journal_(journal), log_(log) {}
+
+  void snapshot(std::function<void(Status)> done) override { journal_.snapshot(std::move(done)); }
+  Status setLogLevel(const std::string& level) override;
+
+ private:
+  SqliteJournal& journal_;
+  Log& log_;
+};
+
+// The journal over `store`, whose completions run on `loop` and whose troubles are logged.
+void openJournal(std::optional<SqliteJournal>& journal, Store store, Loop& loop, Log& log);
+
+}  // namespace qgpu

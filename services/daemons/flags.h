@@ -1,0 +1,95 @@
+#pragma once
+// Flags and config file of a daemon as texts: a table of words in, each given value and where it
+// stood out. It exists so that every daemon refuses a mistake the same way, with one clear line
+// and exit code 2, wherever it stood: flag, file or default. Flags win over the file, the file wins
+// over the defaults.
+
+#include <capnp/schema.h>
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/result.h"
+
+namespace qgpu {
+
+// The program is to print `text` (stdout for code 0, else stderr) and exit with `code`.
+struct ExitNow {
+  int code = 0;
+  std::string text;  // ends with a line end
+};
+
+struct FlagWords {
+  const char* name;   // without dashes
+  const char* value;  // as help shows it; nullptr: the flag takes none
+  const char* help;
+};
+
+// A value as it was written, and where: "--policy" or "FILE: policy". Empty origin: not given.
+struct Given {
+  std::string text;
+  std::string origin;
+};
+
+class Flags {
+ public:
+  // `table` is in the order of help, holds "config", and outlives this. `example`: a short config
+  // file, for errors.
+  Flags(const char* program, const char* purpose, const char* example,
+        std::span<const FlagWords> table)
+      : program_(program),
+        purpose_(purpose),
+        example_(example),
+        table_(table),
+        values_(table.size()) {}
+
+  // Reads argv, then the file that --config names: Cap'n Proto text of the struct `config`, whose
+  // fields are named as the flags are ("maxTasks" for "max-tasks") and hold texts, or true. Gives
+  // something where the program is to end: help, version, a mistake.
+  std::optional<ExitNow> read(int argc, const char* const* argv, capnp::StructSchema config);
+
+  void setDefault(std::string_view name, std::string text);
+
+  // Calls `readOne` for every value in the order of the table; its error ends that, as a line that
+  // says where the value stood.
+  using ReadOne = std::function<Status(std::string_view name, const Given& given)>;
+  std::optional<ExitNow> each(const ReadOne& readOne) const;
+
+  const Given& at(std::string_view name) const { return values_[indexOf(name)]; }
+
+  // Code 2 and one line, whatever bytes a value has that is shown in it.
+  ExitNow refuse(std::string line) const;
+
+ private:
+  std::size_t indexOf(std::string_view name) const;
+  std::optional<ExitNow> readFlags(int argc, const char* const* argv);
+  Status readConfig(const std::string& path, capnp::StructSchema schema);
+  void take(const std::string& path, const std::string& name, std::string text);
+
+  const char* program_;
+  const char* purpose_;
+  const char* example_;
+  std::span<const FlagWords> table_;
+  std::vector<Given> values_;  // one for each entry of the table
+};
+
+// --- values that several daemons take ---
+
+Error badValue(const Given& given, const std::string& accepted);
+Status readRunDir(const Given& given, std::string& to);
+Status readPath(const Given& given, std::string& to);
+Status readAddress(const Given& given, std::string& to);  // HOST:PORT
+
+// Copies a parsed value, or passes its error on.
+template <typename T, typename To>
+Status readInto(Result<T> parsed, To& to) {
+  if (!parsed) return parsed.error();
+  to = static_cast<To>(*parsed);
+  return ok();
+}
+
+}  // namespace qgpu

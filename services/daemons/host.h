@@ -1,0 +1,29 @@
+#pragma once
+// What every daemon of ours asks of the machine before it serves and while it does: signals that
+// end it, descriptors, the wall clock's offset, random numbers.
+
+#include <cstdint>
+
+#include "runtime/log.h"
+#include "runtime/loop.h"
+
+namespace qgpu {
+
+// SIGTERM and SIGINT end a daemon cleanly. Blocked here, in this thread and in those it starts, so
+// that serveUntilEnded() alone takes them.
+void blockEndSignals();
+
+// Runs `loop` until one of them comes.
+void serveUntilEnded(Loop& loop, Log& log);
+
+// A task costs three descriptors, each process two and each connection one: the soft limit is for
+// programs that use select(), which nobody here does.
+void raiseDescriptorLimit();
+
+// CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0.
+std::int64_t unixMsAtZero();
+
+// 64 bits that nobody guesses; ends the process where the kernel gives none.
+std::uint64_t randomWord();
+
+}  // namespace qgpu
