@@ -1,9 +1,7 @@
 #include "services/admin/admin_server.h"
 
-#include <memory>
-
-#include "services/admin/words.h"
-#include "services/attach/process.h"
+#include "services/admin/command_line.h"
+#include "services/admin/render.h"
 
 namespace qgpu {
 namespace {
@@ -20,48 +18,6 @@ Error tooLong() {
                                               " bytes; this connection is closed");
 }
 
-void fillSpec(schema::TaskSpec::Builder out, const RunSpec& spec, const Peer& peer,
-              std::uint64_t ownerStart) {
-  out.setName(ptr(spec.name));
-  out.setClass(spec.taskClass);
-  out.setMemBytes(spec.memBytes);
-  out.setSharePermille(spec.sharePermille);
-  out.setCards(spec.cards);
-  out.setCard(ptr(spec.card));
-  out.setRequestId(ptr(spec.requestId));
-  out.setOwnerUid(peer.uid);
-  if (!spec.owned) return;
-  out.setOwnerPid(peer.pid);
-  out.setOwnerStart(ownerStart);
-}
-
-// The request that a command stands for. Help, watch and run are the server's own.
-void fillRequest(schema::Request::Builder request, const Command& command) {
-  switch (command.verb) {
-    case Verb::Info: request.setInfo(); return;
-    case Verb::Cards: request.setCards(); return;
-    case Verb::Tasks: request.setTasks(); return;
-    case Verb::Events: request.setEvents(command.number); return;
-    case Verb::Cordon: request.setCordon(ptr(command.card)); return;
-    case Verb::Uncordon: request.setUncordon(ptr(command.card)); return;
-    case Verb::Drain: request.setDrain(ptr(command.card)); return;
-    case Verb::Evict: request.setEvict(command.number); return;
-    case Verb::End: request.setUnbind(command.number); return;
-    case Verb::Snapshot: request.setSnapshot(); return;
-    case Verb::LogLevel: request.setLogLevel(ptr(command.level)); return;
-    case Verb::Policy: {
-      auto policy = request.initPolicy();
-      policy.setCard(ptr(command.card));
-      policy.setPolicy(command.policy);
-      return;
-    }
-    case Verb::Help:
-    case Verb::Watch:
-    case Verb::Run: break;
-  }
-  QGPU_CHECK(false, "the server answers help, watch and run itself");
-}
-
 }  // namespace
 
 struct AdminServer::Connection {
@@ -73,13 +29,11 @@ struct AdminServer::Connection {
   char chunk[kReadMax];
 };
 
-AdminServer::AdminServer(NodeDoor& door, Housekeeping& keeping, ChangeRule rule,
-                         AdminOptions options, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
-                         UnixListener listener)
-    : door_(door),
-      keeping_(keeping),
+AdminServer::AdminServer(AdminDesk& desk, ChangeRule rule, AdminLimits limits,
+                         kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, UnixListener listener)
+    : desk_(desk),
       rule_(std::move(rule)),
-      options_(std::move(options)),
+      limits_(limits),
       timer_(timer),
       listener_(std::move(listener)),
       receiver_(listener_.receive(io)),
@@ -111,7 +65,7 @@ kj::Promise<void> AdminServer::admit(kj::Own<kj::AsyncIoStream> stream) {
   const Result<PeerIds> ids = peerIds(*stream);
   const Peer peer = ids ? rule_.peer(*ids) : Peer();
   const std::size_t most =
-      options_.connectionsMax - (peer.mayChange ? 0 : options_.connectionsReserved);
+      limits_.connectionsMax - (peer.mayChange ? 0 : limits_.connectionsReserved);
   auto connection = kj::heap<Connection>(kj::mv(stream), peer);
   Connection& c = *connection;
   ++connections_;
@@ -132,7 +86,7 @@ kj::Promise<void> AdminServer::write(Connection& connection, std::string line) {
   line += '\n';
   auto text = kj::heap<std::string>(std::move(line));
   auto written = connection.stream->write(text->data(), text->size()).attach(kj::mv(text));
-  return timer_.timeoutAfter(duration(options_.writeDeadline), kj::mv(written));
+  return timer_.timeoutAfter(duration(limits_.writeDeadline), kj::mv(written));
 }
 
 kj::Promise<void> AdminServer::serve(Connection& connection) {
@@ -182,91 +136,24 @@ kj::Promise<void> AdminServer::drain(Connection& connection, std::size_t left) {
 
 // False where the connection has no more commands to come.
 kj::Promise<bool> AdminServer::execute(Connection& connection, std::string line) {
-  Result<Command> command = parseCommand(line);
-  if (command && command->verb == Verb::Watch) {
-    return watch(connection, command->number).then([]() { return false; });
-  }
-  auto text = command ? answer(connection.peer, std::move(*command))
-                      : kj::Promise<std::string>(renderError(command.error()));
-  return text
-      .then([this, &connection](std::string json) { return write(connection, std::move(json)); })
-      .then([]() { return true; });
-}
-
-kj::Promise<std::string> AdminServer::answer(const Peer& peer, Command command) {
-  if (command.verb == Verb::Help) return renderHelp();
-  if (command.verb == Verb::Run) return bind(peer, std::move(command.spec));
-  if (command.changes && !peer.mayChange) {
-    return renderError(fail(ErrorCode::Denied,
-                            "uid " + std::to_string(peer.uid) +
-                                " may read only: root, the daemon's own user and group qgpu "
-                                "may change a node"));
-  }
-  auto asked = door_.ask(
-      peer, [&command](schema::Request::Builder request) { fillRequest(request, command); });
-  return asked.then([this, command = std::move(command)](
-                        Result<Answer> got) mutable -> kj::Promise<std::string> {
-    if (!got) return renderError(got.error());
-    const auto reply = got->reply();
-    if (command.verb == Verb::Snapshot || command.verb == Verb::LogLevel) {
-      return keepHouse(std::move(command),
-                       reply.isDone() ? std::string(view(reply.getDone())) : std::string());
-    }
-    return renderReply(reply, options_.nodeName);
-  });
-}
-
-kj::Promise<std::string> AdminServer::keepHouse(Command command, std::string done) {
-  if (command.verb == Verb::LogLevel) {
-    const Status status = keeping_.setLogLevel(command.level);
-    return status ? renderDone(done) : renderError(status.error());
-  }
-  struct Waiting {
-    kj::Own<kj::PromiseFulfiller<std::string>> fulfiller;
-  };
-  auto paf = kj::newPromiseAndFulfiller<std::string>();
-  // std::function wants what can be copied; the loop is one thread, so the count needs no lock.
-  auto waiting = std::make_shared<Waiting>(Waiting{kj::mv(paf.fulfiller)});
-  keeping_.snapshot([waiting, done = std::move(done)](const Status& status) {
-    waiting->fulfiller->fulfill(status ? renderDone(done) : renderError(status.error()));
-  });
-  return kj::mv(paf.promise);
-}
-
-kj::Promise<std::string> AdminServer::bind(const Peer& peer, RunSpec spec) {
-  std::uint64_t start = 0;
-  if (spec.owned) {
-    const auto known = peer.pid == 0 ? std::nullopt : processStart(peer.pid);
-    if (!known) {
-      return renderError(fail(ErrorCode::InvalidArgument,
-                              "the process that asks (pid " + std::to_string(peer.pid) +
-                                  ") is not visible here, so its end can't be seen; ask with "
-                                  "\"owner\":\"none\" and end the task by hand"));
-    }
-    start = *known;
-  }
-  auto asked = door_.ask(peer, [&](schema::Request::Builder request) {
-    fillSpec(request.initBind(), spec, peer, start);
-  });
-  return asked.then([this](Result<Answer> got) {
-    if (!got) return renderError(got.error());
-    const auto reply = got->reply();
-    if (!reply.isBound()) return renderReply(reply, options_.nodeName);
-    return renderBound(reply.getBound(), options_.environment);
-  });
-}
-
-kj::Promise<void> AdminServer::watch(Connection& connection, std::uint64_t since) {
-  return EventFeed::open(door_, connection.peer, since)
-      .then([this, &connection](Result<kj::Own<EventFeed>> feed) -> kj::Promise<void> {
-        if (!feed) return write(connection, renderError(feed.error()));
-        kj::Own<EventFeed> events = kj::mv(feed.value());
-        EventFeed& source = *events;
-        auto told = write(connection, renderWatching()).then([this, &connection, &source]() {
-          return tell(connection, source);
-        });
-        return told.exclusiveJoin(untilGone(connection)).attach(kj::mv(events));
+  return desk_.answer(connection.peer, std::move(line))
+      .then([this, &connection](AdminAnswer answer) -> kj::Promise<bool> {
+        auto written = write(connection, std::move(answer.document));
+        KJ_IF_MAYBE(events, answer.events) {
+          return kj::mv(written)
+              .then([this, &connection, source = kj::mv(*events)]() mutable {
+                return stream(connection, kj::mv(source));
+              })
+              .then([]() { return false; });
+        }
+        return kj::mv(written).then([]() { return true; });
       });
+}
+
+kj::Promise<void> AdminServer::stream(Connection& connection, AdminAnswer::Events events) {
+  auto source = kj::heap<AdminAnswer::Events>(kj::mv(events));
+  auto told = tell(connection, *source);
+  return told.exclusiveJoin(untilGone(connection)).attach(kj::mv(source));
 }
 
 // A watch ends when its peer says anything more, or is gone. One that only has no more to say, as
@@ -280,13 +167,13 @@ kj::Promise<void> AdminServer::untilGone(Connection& connection) {
   return spoke.exclusiveJoin(connection.stream->whenWriteDisconnected());
 }
 
-kj::Promise<void> AdminServer::tell(Connection& connection, EventFeed& feed) {
-  return feed.next().then(
-      [this, &connection, &feed](kj::Maybe<NodeDoor::EventCopy> event) -> kj::Promise<void> {
+kj::Promise<void> AdminServer::tell(Connection& connection, AdminAnswer::Events& events) {
+  return events().then(
+      [this, &connection, &events](kj::Maybe<AdminAnswer::Event> event) -> kj::Promise<void> {
         KJ_IF_MAYBE(copy, event) {
           return write(connection,
                        renderEvent((*copy)->getRoot<schema::Event>().asReader()))
-              .then([this, &connection, &feed]() { return tell(connection, feed); });
+              .then([this, &connection, &events]() { return tell(connection, events); });
         }
         return write(connection, renderError(fail(ErrorCode::Overloaded,
                                                   "this watcher reads too slowly and is dropped; "

@@ -7,43 +7,25 @@
 #include <kj/async-io.h>
 #include <kj/timer.h>
 
-#include <functional>
 #include <string>
 
-#include "runtime/result.h"
-#include "services/admin/commands.h"
+#include "services/admin/desk.h"
 #include "services/admin/listen.h"
-#include "services/admin/node_door.h"
 #include "services/admin/peer.h"
-#include "services/admin/render.h"
 
 namespace qgpu {
 
-// What the daemon does itself once the node has permitted and audited it.
-class Housekeeping {
- public:
-  // Starts a snapshot; `done` is called on the loop, perhaps before this returns.
-  virtual void snapshot(std::function<void(Status)> done) = 0;
-  // InvalidArgument where the level has no such name.
-  virtual Status setLogLevel(const std::string& level) = 0;
-
- protected:
-  ~Housekeeping() = default;
-};
-
-struct AdminOptions {
-  std::string nodeName;
-  TenantEnvironment environment;
+struct AdminLimits {
   std::size_t connectionsMax = 64;
-  std::size_t connectionsReserved = 16;  // of these, only for peers that may change the node
+  std::size_t connectionsReserved = 16;  // of these, only for peers that may change something
   Nanos writeDeadline = seconds(30);     // a peer that does not take its answer is closed
 };
 
 class AdminServer final : private kj::TaskSet::ErrorHandler {
  public:
-  // `door`, `keeping`, `io` and `timer` outlive the server. Serves from now on, on the loop of
-  // `io`, until it is destroyed, which closes every connection.
-  AdminServer(NodeDoor& door, Housekeeping& keeping, ChangeRule rule, AdminOptions options,
+  // `desk`, `io` and `timer` outlive the server. Serves from now on, on the loop of `io`, until it
+  // is destroyed, which closes every connection.
+  AdminServer(AdminDesk& desk, ChangeRule rule, AdminLimits limits,
               kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, UnixListener listener);
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
@@ -61,19 +43,15 @@ class AdminServer final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> refuseLine(Connection& connection);
   kj::Promise<void> drain(Connection& connection, std::size_t left);
   kj::Promise<bool> execute(Connection& connection, std::string line);
-  kj::Promise<void> watch(Connection& connection, std::uint64_t since);
+  kj::Promise<void> stream(Connection& connection, AdminAnswer::Events events);
   kj::Promise<void> untilGone(Connection& connection);
-  kj::Promise<void> tell(Connection& connection, EventFeed& feed);
-  kj::Promise<std::string> answer(const Peer& peer, Command command);
-  kj::Promise<std::string> bind(const Peer& peer, RunSpec spec);
-  kj::Promise<std::string> keepHouse(Command command, std::string done);
+  kj::Promise<void> tell(Connection& connection, AdminAnswer::Events& events);
   kj::Promise<void> write(Connection& connection, std::string line);
   void taskFailed(kj::Exception&& exception) override;
 
-  NodeDoor& door_;
-  Housekeeping& keeping_;
+  AdminDesk& desk_;
   const ChangeRule rule_;
-  const AdminOptions options_;
+  const AdminLimits limits_;
   kj::Timer& timer_;
   UnixListener listener_;
   kj::Own<kj::ConnectionReceiver> receiver_;

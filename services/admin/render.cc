@@ -1,7 +1,5 @@
 #include "services/admin/render.h"
 
-#include "services/admin/commands.h"
-#include "services/admin/json.h"
 #include "services/admin/words.h"
 
 namespace qgpu {
@@ -19,7 +17,40 @@ void percentiles(JsonWriter& json, std::string_view name, std::uint64_t p50Ns, s
   json.endObject();
 }
 
-void card(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
+void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
+  const auto spec = info.getSpec();
+  const auto use = info.getUse();
+  json.beginObject();
+  json.count("id", info.getId()).field("name", view(spec.getName()));
+  json.field("class", className(spec.getClass())).field("node", nodeName);
+  json.field("card", view(info.getCard())).count("cards", spec.getCards());
+  json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
+  json.count("mem_used_bytes", use.getMemBytes()).count("mem_peak_bytes", use.getMemPeak());
+  json.field("state", taskStateName(info.getState())).count("processes", use.getProcesses());
+  json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());
+  json.count("held_ns", use.getHeldNs()).count("overrun_ns", use.getOverrunNs());
+  json.count("turns", use.getTurns()).count("launches", use.getLaunches());
+  json.flag("quarantined", info.getQuarantined()).flag("evicting", info.getEvicting());
+  json.field("note", view(info.getNote()));
+  json.count("owner_pid", spec.getOwnerPid()).count("owner_uid", spec.getOwnerUid());
+  json.endObject();
+}
+
+void status(JsonWriter& json, schema::NodeInfo::Reader info) {
+  json.field("node", view(info.getName())).field("version", view(info.getVersion()));
+  json.count("pid", info.getPid()).count("incarnation", info.getIncarnation());
+  json.count("uptime_ns", info.getUptimeNs());
+  json.count("cards", info.getCards()).count("tasks", info.getTasks());
+  json.field("policy", policyName(info.getPolicy())).flag("mixed", info.getMixed());
+  json.count("max_tasks_per_card", info.getMaxTasksPerCard());
+  json.field("realtime", view(info.getRealtime())).field("storage", view(info.getStorage()));
+  json.count("online_idle_ns", info.getOnlineIdleNs());
+  json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
+}
+
+}  // namespace
+
+void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
   const auto info = status.getInfo();
   json.beginObject();
   json.field("id", view(info.getId())).count("index", info.getIndex()).field("node", nodeName);
@@ -44,26 +75,7 @@ void card(JsonWriter& json, schema::CardStatus::Reader status, std::string_view 
   json.endObject();
 }
 
-void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
-  const auto spec = info.getSpec();
-  const auto use = info.getUse();
-  json.beginObject();
-  json.count("id", info.getId()).field("name", view(spec.getName()));
-  json.field("class", className(spec.getClass())).field("node", nodeName);
-  json.field("card", view(info.getCard())).count("cards", spec.getCards());
-  json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
-  json.count("mem_used_bytes", use.getMemBytes()).count("mem_peak_bytes", use.getMemPeak());
-  json.field("state", taskStateName(info.getState())).count("processes", use.getProcesses());
-  json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());
-  json.count("held_ns", use.getHeldNs()).count("overrun_ns", use.getOverrunNs());
-  json.count("turns", use.getTurns()).count("launches", use.getLaunches());
-  json.flag("quarantined", info.getQuarantined()).flag("evicting", info.getEvicting());
-  json.field("note", view(info.getNote()));
-  json.count("owner_pid", spec.getOwnerPid()).count("owner_uid", spec.getOwnerUid());
-  json.endObject();
-}
-
-void event(JsonWriter& json, schema::Event::Reader event) {
+void writeEvent(JsonWriter& json, schema::Event::Reader event) {
   json.beginObject();
   json.count("seq", event.getSeq()).count("unix_ms", event.getUnixMs());
   json.field("kind", view(event.getKind())).count("task", event.getTask());
@@ -71,27 +83,6 @@ void event(JsonWriter& json, schema::Event::Reader event) {
   json.field("actor", view(event.getActor()));
   json.endObject();
 }
-
-void status(JsonWriter& json, schema::NodeInfo::Reader info) {
-  json.field("node", view(info.getName())).field("version", view(info.getVersion()));
-  json.count("pid", info.getPid()).count("incarnation", info.getIncarnation());
-  json.count("uptime_ns", info.getUptimeNs());
-  json.count("cards", info.getCards()).count("tasks", info.getTasks());
-  json.field("policy", policyName(info.getPolicy())).flag("mixed", info.getMixed());
-  json.count("max_tasks_per_card", info.getMaxTasksPerCard());
-  json.field("realtime", view(info.getRealtime())).field("storage", view(info.getStorage()));
-  json.count("online_idle_ns", info.getOnlineIdleNs());
-  json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
-}
-
-template <typename List, typename Each>
-void array(JsonWriter& json, std::string_view name, List list, Each each) {
-  json.key(name).beginArray();
-  for (const auto item : list) each(item);
-  json.endArray();
-}
-
-}  // namespace
 
 std::string renderError(const Error& error) {
   JsonWriter json;
@@ -106,13 +97,13 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) 
   switch (reply.which()) {
     case schema::Reply::INFO: status(json, reply.getInfo()); break;
     case schema::Reply::CARDS:
-      array(json, "cards", reply.getCards(), [&](auto c) { card(json, c, nodeName); });
+      writeArray(json, "cards", reply.getCards(), [&](auto c) { writeCard(json, c, nodeName); });
       break;
     case schema::Reply::TASKS:
-      array(json, "tasks", reply.getTasks(), [&](auto t) { task(json, t, nodeName); });
+      writeArray(json, "tasks", reply.getTasks(), [&](auto t) { task(json, t, nodeName); });
       break;
     case schema::Reply::EVENTS:
-      array(json, "events", reply.getEvents(), [&](auto e) { event(json, e); });
+      writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
     case schema::Reply::DONE: json.field("done", view(reply.getDone())); break;
     default:
@@ -126,7 +117,7 @@ std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& en
   JsonWriter json;
   beginOk(json);
   json.count("task", bound.getTask()).field("token", view(bound.getToken()));
-  array(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
+  writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
   json.key("env").beginObject();
   json.field("QGPU_SOCKET", view(bound.getAttachSocket()));
   json.field("QGPU_TOKEN", view(bound.getToken()));
@@ -156,15 +147,15 @@ std::string renderEvent(schema::Event::Reader told) {
   JsonWriter json;
   beginOk(json);
   json.key("event");
-  event(json, told);
+  writeEvent(json, told);
   json.endObject();
   return json.take();
 }
 
-std::string renderHelp() {
+std::string renderHelp(std::span<const CommandInfo> infos) {
   JsonWriter json;
   beginOk(json);
-  array(json, "commands", commandInfos(), [&](const CommandInfo& info) {
+  writeArray(json, "commands", infos, [&](const CommandInfo& info) {
     json.beginObject();
     json.field("usage", info.usage).field("what", info.what).flag("changes", info.changes);
     json.endObject();

@@ -2,6 +2,7 @@
 // Replies of the node as the JSON documents of the admin socket, with the field names of the
 // contract. Pure: what it is given is all it knows.
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,8 @@
 
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
+#include "services/admin/command_line.h"
+#include "services/admin/json.h"
 
 namespace qgpu {
 
@@ -33,6 +36,17 @@ std::string renderWatching();
 std::string renderEvent(schema::Event::Reader event);
 
 // {"ok":true,"commands":[{"usage","what","changes"}]}.
-std::string renderHelp();
+std::string renderHelp(std::span<const CommandInfo> infos);
+
+// The parts of documents that a node and a cluster show alike.
+void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName);
+void writeEvent(JsonWriter& json, schema::Event::Reader event);
+
+template <typename List, typename Each>
+void writeArray(JsonWriter& json, std::string_view name, List list, Each each) {
+  json.key(name).beginArray();
+  for (const auto item : list) each(item);
+  json.endArray();
+}
 
 }  // namespace qgpu

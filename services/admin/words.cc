@@ -18,6 +18,12 @@ constexpr std::array<std::string_view, 10> kTaskStates = {
 constexpr std::array<std::string_view, 4> kCardStates = {"ready", "cordoned", "draining",
                                                          "quarantined"};
 
+constexpr std::array<std::string_view, 6> kScores = {"default", "binpack", "spread",
+                                                     "fgd",     "random",  "best-fit"};
+constexpr std::array<std::string_view, 6> kPlaceStates = {"waiting", "assumed", "bound",
+                                                          "ending",  "ended",   "lost"};
+constexpr std::array<std::string_view, 4> kNodeStates = {"joining", "alive", "suspect", "lost"};
+
 template <std::size_t N, typename Enum>
 std::string_view nameOf(const std::array<std::string_view, N>& names, Enum value) {
   const auto index = static_cast<std::size_t>(value);
@@ -40,6 +46,16 @@ std::string_view tenancyName(schema::Tenancy value) { return nameOf(kTenancies, 
 std::string_view suspendName(schema::Suspend value) { return nameOf(kSuspends, value); }
 std::string_view taskStateName(schema::TaskState value) { return nameOf(kTaskStates, value); }
 std::string_view cardStateName(schema::CardState value) { return nameOf(kCardStates, value); }
+std::string_view scoreName(schema::Score value) { return nameOf(kScores, value); }
+std::string_view placeStateName(schema::PlaceState value) { return nameOf(kPlaceStates, value); }
+std::string_view nodeStateName(schema::ClusterNode::State value) {
+  return nameOf(kNodeStates, value);
+}
+
+std::optional<schema::Score> scoreFromName(std::string_view name) {
+  const auto score = valueOf<schema::Score>(kScores, name);
+  return score == schema::Score::CLASS_DEFAULT ? std::nullopt : score;
+}
 
 std::optional<schema::TaskClass> classFromName(std::string_view name) {
   return valueOf<schema::TaskClass>(kClasses, name);

@@ -1,6 +1,6 @@
 #pragma once
-// The words that people and programs type and read for the enums of schema/types.capnp, and the
-// way back. One place for all doors, so that JSON, tables, metrics and RPC say the same.
+// The words that people and programs type and read for the enums of the schemas, and the way
+// back. One place for all doors, so that JSON, tables, metrics and RPC say the same.
 
 #include <kj/string.h>
 
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/result.h"
+#include "schema/cluster.capnp.h"
 #include "schema/types.capnp.h"
 
 namespace qgpu {
@@ -22,8 +23,12 @@ std::string_view tenancyName(schema::Tenancy value);
 std::string_view suspendName(schema::Suspend value);
 std::string_view taskStateName(schema::TaskState value);
 std::string_view cardStateName(schema::CardState value);
+std::string_view scoreName(schema::Score value);
+std::string_view placeStateName(schema::PlaceState value);
+std::string_view nodeStateName(schema::ClusterNode::State value);
 
 std::optional<schema::TaskClass> classFromName(std::string_view name);
+std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default
 ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
 
 // A whole unsigned decimal number and nothing else.

@@ -17,6 +17,7 @@
 #include "runtime/kj_bridge.h"
 #include "runtime/loop.h"
 #include "runtime/realtime.h"
+#include "services/admin/node_desk.h"
 #include "services/admin/node_link.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/survivors.h"
@@ -168,6 +169,7 @@ struct Manager::Parts {
   std::optional<NodeLink> link;
   std::optional<NodeDoor> door;
   std::optional<Keeping> keeping;
+  std::optional<NodeDesk> desk;
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<MetricsServer> metrics;
@@ -231,11 +233,9 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   mainActors.attach(doorId, *door);
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());
-  AdminOptions adminOptions;
-  adminOptions.nodeName = options.nodename;
-  adminOptions.environment = {guestLibrary(), found.tenantEnv};
-  admin.emplace(*door, *keeping, rule, adminOptions, kj->lowLevel(), kj->timer(),
-                std::move(local.admin));
+  desk.emplace(*door, *keeping, options.nodename,
+               TenantEnvironment{guestLibrary(), found.tenantEnv});
+  admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer());
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));

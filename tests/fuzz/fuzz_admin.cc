@@ -13,6 +13,7 @@
 
 #include "services/admin/admin_server.h"
 #include "services/admin/json.h"
+#include "services/admin/node_desk.h"
 #include "tests/fuzz/fuzz_doors.h"
 #include "tests/fuzz/target.h"
 
@@ -28,16 +29,10 @@ class Keeping final : public Housekeeping {
   }
 };
 
-AdminOptions options() {
-  AdminOptions made;
-  made.nodeName = "here";
-  made.environment.library = "/usr/lib/libqgpu.so";
-  return made;
-}
-
 struct Admin : Doors {
   Keeping keeping;
-  AdminServer server{door, keeping, ChangeRule(kDaemon), options(), io, timer, listener()};
+  NodeDesk desk{door, keeping, "here", {"/usr/lib/libqgpu.so", {}}};
+  AdminServer server{desk, ChangeRule(kDaemon), AdminLimits{}, io, timer, listener()};
 };
 
 // --- the parser alone ---

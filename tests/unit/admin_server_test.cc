@@ -1,5 +1,4 @@
 #include "services/admin/admin_server.h"
-#include "services/attach/process.h"
 
 #include <fcntl.h>
 #include <simdjson.h>
@@ -10,6 +9,8 @@
 
 #include <random>
 
+#include "services/admin/node_desk.h"
+#include "services/attach/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {
@@ -41,15 +42,12 @@ struct Admin : DoorFixture {
   ~Admin() noexcept override = default;
 
   void start() {
-    AdminOptions options;
-    options.nodeName = "here";
-    options.environment.library = "/opt/lib/libqgpu.so";
-    options.environment.extras = {{"POCL_DEVICES", "pthread pthread"}};
-    options.connectionsMax = 4;
-    options.connectionsReserved = 2;
+    AdminLimits limits;
+    limits.connectionsMax = 4;
+    limits.connectionsReserved = 2;
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
-    server = std::make_unique<AdminServer>(door, house, ChangeRule(::getuid()), options,
+    server = std::make_unique<AdminServer>(desk, ChangeRule(::getuid()), limits,
                                            *io.lowLevelProvider, bridge.timer(),
                                            std::move(*listener));
   }
@@ -67,6 +65,8 @@ struct Admin : DoorFixture {
 
   std::string path;
   KeepsHouse house;
+  NodeDesk desk{door, house, "here",
+                {"/opt/lib/libqgpu.so", {{"POCL_DEVICES", "pthread pthread"}}}};
   std::unique_ptr<AdminServer> server;
 };
 

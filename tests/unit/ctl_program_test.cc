@@ -11,6 +11,7 @@
 #include <simdjson.h>
 
 #include "services/admin/admin_server.h"
+#include "services/admin/node_desk.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {
@@ -89,12 +90,10 @@ struct Ctl : DoorFixture {
   ~Ctl() noexcept override = default;
 
   void start(std::vector<std::pair<std::string, std::string>> extras = {}) {
-    AdminOptions options;
-    options.environment.extras = std::move(extras);
-    options.nodeName = "here";
+    desk.emplace(door, house, "here", TenantEnvironment{"", std::move(extras)});
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
-    server = std::make_unique<AdminServer>(door, house, ChangeRule(::getuid()), options,
+    server = std::make_unique<AdminServer>(*desk, ChangeRule(::getuid()), AdminLimits{},
                                            *io.lowLevelProvider, bridge.timer(),
                                            std::move(*listener));
   }
@@ -122,6 +121,7 @@ struct Ctl : DoorFixture {
 
   std::string path;
   NoHouse house;
+  std::optional<NodeDesk> desk;
   std::unique_ptr<AdminServer> server;
   std::string output;
 };

@@ -1,0 +1,49 @@
+#include "services/admin/desk.h"
+
+#include <memory>
+
+#include "services/admin/cluster_door.h"
+#include "services/admin/node_door.h"
+#include "services/admin/render.h"
+
+namespace qgpu {
+
+kj::Promise<AdminAnswer> keepSnapshot(Housekeeping& keeping, std::string done) {
+  struct Waiting {
+    kj::Own<kj::PromiseFulfiller<AdminAnswer>> fulfiller;
+  };
+  auto paf = kj::newPromiseAndFulfiller<AdminAnswer>();
+  // std::function wants what can be copied; the loop is one thread, so the count needs no lock.
+  auto waiting = std::make_shared<Waiting>(Waiting{kj::mv(paf.fulfiller)});
+  keeping.snapshot([waiting, done = std::move(done)](const Status& status) {
+    waiting->fulfiller->fulfill(status ? renderDone(done) : renderError(status.error()));
+  });
+  return kj::mv(paf.promise);
+}
+
+AdminAnswer keepLogLevel(Housekeeping& keeping, const std::string& level, std::string_view done) {
+  const Status status = keeping.setLogLevel(level);
+  return status ? renderDone(done) : renderError(status.error());
+}
+
+std::string refuseChange(const Peer& peer, std::string_view what) {
+  return renderError(fail(ErrorCode::Denied, "uid " + std::to_string(peer.uid) +
+                                                 " may read only: root, the daemon's own user "
+                                                 "and group qgpu may change " +
+                                                 std::string(what)));
+}
+
+template <typename Words>
+kj::Promise<AdminAnswer> watchFrom(Door<Words>& door, const Peer& peer, std::uint64_t since) {
+  return Feed<Words>::open(door, peer, since)
+      .then([](Result<kj::Own<Feed<Words>>> feed) -> AdminAnswer {
+        if (!feed) return renderError(feed.error());
+        kj::Own<Feed<Words>> events = kj::mv(feed.value());
+        return {renderWatching(), [events = kj::mv(events)]() mutable { return events->next(); }};
+      });
+}
+
+template kj::Promise<AdminAnswer> watchFrom(Door<NodeWords>&, const Peer&, std::uint64_t);
+template kj::Promise<AdminAnswer> watchFrom(Door<ClusterWords>&, const Peer&, std::uint64_t);
+
+}  // namespace qgpu
