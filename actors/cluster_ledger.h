@@ -20,6 +20,7 @@
 
 #include "actors/fit.h"
 #include "actors/ledger.h"
+#include "actors/placement.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 
@@ -27,11 +28,6 @@ namespace qgpu {
 
 // Position of a node in the ledger; it stays while the process lives, also when the node is lost.
 enum class NodeId : std::uint32_t {};
-
-enum class Score : std::uint8_t { ClassDefault, Binpack, Spread, Fgd, Random, BestFit };
-const char* scoreName(Score score);
-
-enum class NodeLife : std::uint8_t { Joining, Alive, Suspect, Lost };
 
 struct ClusterCard {
   std::string id;
@@ -130,8 +126,8 @@ class ClusterLedger {
   void setCordoned(NodeId node, bool cordoned);
   void setMark(NodeId node, std::size_t card, CardMark mark);
   void setPriority(Score priority);
-  // What tasks are typical: fgd weighs fragments by the shapes it has seen; nothing else uses it.
-  // share in permille, cards, and how often. Replaces what was learnt.
+  // What tasks are typical, and how often: fragments are weighed by them. Without it they are
+  // learnt from what is bound; none given: learn again.
   struct Typical {
     CardAsk card;
     std::uint32_t cards = 1;

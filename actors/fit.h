@@ -5,13 +5,31 @@
 //
 // Units: memory in bytes, shares in permille of one card, CPU in thousandths of a core.
 
+#include <compare>
 #include <cstdint>
 #include <string>
 
 #include "actors/arbiter.h"
+#include "runtime/result.h"
 #include "runtime/units.h"
 
 namespace qgpu {
+
+// What is asked, in the units of the contract: memory per card, share in permille of one card.
+struct LedgerAsk {
+  TaskClass taskClass = TaskClass::Ordinary;
+  Bytes mem{0};
+  Permille share{0};
+  std::uint32_t cards = 1;
+  std::string card;          // id or index wanted; empty: the ledger chooses
+};
+
+// The rules that need neither card nor node: what may be asked at all. InvalidArgument.
+Status checkAsk(const LedgerAsk& ask);
+bool isWhole(const LedgerAsk& ask);
+// Whole cards may be asked as a share of N * 1000 alone, or as N cards with a share of 1000 each;
+// this is the second form. `ask` has passed checkAsk().
+LedgerAsk normalAsk(LedgerAsk ask);
 
 // Stable reasons: their names (reasonName) appear in explain, metrics, audit and pod events.
 // Add at the end, never rename.
@@ -64,6 +82,7 @@ struct CardRoom {
   bool exclusive = false;
   bool healthy = true;
 
+  bool operator==(const CardRoom&) const = default;
   Tenancy tenancy() const {
     if (tasks == 0) return Tenancy::Free;
     return online + offline > 0 ? Tenancy::Hybrid : Tenancy::Ordinary;
@@ -76,11 +95,33 @@ struct CardAsk {
   Bytes mem{0};
   Permille share{0};
   bool whole = false;
+
+  auto operator<=>(const CardAsk&) const = default;
 };
+CardAsk cardAsk(const LedgerAsk& normal);   // of what normalAsk() gave
+
+// The size that a card is sold as: what drivers report (15,109 MiB) rounded up (16 GiB).
+std::int64_t nominalGib(Bytes mem);
+// Tasks that a card takes: `configured`, or where that is 0 nominal GiB / 4, at least 1.
+std::uint32_t tasksMaxOf(Bytes mem, std::uint32_t configured);
+
+inline bool isHybrid(TaskClass taskClass) { return taskClass != TaskClass::Ordinary; }
+// What is left of the pool that a task of this class takes its share from.
+inline Permille poolFree(const CardRoom& card, TaskClass taskClass) {
+  return kWholeCard - (taskClass == TaskClass::Offline ? card.greedy : card.ordinary);
+}
 
 // The verdict on one card: Fits, or the first rule that forbids it, most lasting first.
 Reason judge(const CardRoom& card, const CardAsk& ask);
 // How much is missing of what the reason names (bytes, permille, tasks), 0 where it is no amount.
 std::int64_t shortfall(const CardRoom& card, const CardAsk& ask, Reason reason);
+// The same for a person: what the card has, in a few words.
+std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason);
+// Adds to the card's sums what a task takes of it. sign: 1 takes, -1 gives back.
+void account(CardRoom& card, const CardAsk& ask, std::int64_t sign);
+
+// Amounts as people read them.
+std::string gibText(Bytes mem);
+std::string percentText(Permille share);
 
 }  // namespace qgpu

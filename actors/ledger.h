@@ -32,15 +32,6 @@ struct LedgerCard {
   Bytes mem{0};
 };
 
-// What is asked, in the units of the contract: memory per card, share in permille of one card.
-struct LedgerAsk {
-  TaskClass taskClass = TaskClass::Ordinary;
-  Bytes mem{0};
-  Permille share{0};
-  std::uint32_t cards = 1;
-  std::string card;          // id or index wanted; empty: the ledger chooses
-};
-
 // What a task gets: the same of each of `cards`, which are positions in the ledger, ascending.
 struct Placement {
   TaskClass taskClass = TaskClass::Ordinary;
@@ -50,20 +41,10 @@ struct Placement {
   std::vector<std::size_t> cards;
 };
 
-// The sums of one card.
-struct CardUse {
-  Bytes memBound{0};
-  Permille ordinary{0};      // qgpu-core, at most 1000
-  Permille greedy{0};        // of offline tasks, at most 1000, a pool of its own
-  std::uint32_t tasks = 0;
-  std::uint32_t online = 0;
-  std::uint32_t offline = 0;
-  std::uint32_t shareless = 0;   // ordinary and offline tasks with share 0
-  bool exclusive = false;
-};
-
-// The size that a card is sold as: what drivers report (15,109 MiB) rounded up (16 GiB).
-std::int64_t nominalGib(Bytes mem);
+// What of each card a placement holds; `n` counts its cards.
+inline CardAsk cardAsk(const Placement& placement, std::size_t n) {
+  return {placement.taskClass, placement.mem[n], placement.share, placement.exclusive};
+}
 
 class Ledger {
  public:
@@ -87,17 +68,17 @@ class Ledger {
   void bind(TaskId task, const Placement& placement);
   // False where nothing was held: a second release changes nothing.
   bool release(TaskId task);
-  void choosePolicy(std::size_t card, Policy policy) { at(card).policy = policy; }
-  void mark(std::size_t card, CardMark mark) { at(card).mark = mark; }
+  void choosePolicy(std::size_t card, Policy policy) { at(card).room.policy = policy; }
+  void mark(std::size_t card, CardMark mark) { at(card).room.mark = mark; }
 
   // --- status ---
   std::size_t cards() const { return cards_.size(); }
   const LedgerCard& card(std::size_t card) const { return at(card).info; }
-  const CardUse& use(std::size_t card) const { return at(card).use; }
-  Policy policy(std::size_t card) const { return at(card).policy; }
-  CardMark mark(std::size_t card) const { return at(card).mark; }
-  Tenancy tenancy(std::size_t card) const;
-  std::uint32_t tasksMax(std::size_t card) const;
+  const CardRoom& use(std::size_t card) const { return at(card).room; }
+  Policy policy(std::size_t card) const { return at(card).room.policy; }
+  CardMark mark(std::size_t card) const { return at(card).room.mark; }
+  Tenancy tenancy(std::size_t card) const { return at(card).room.tenancy(); }
+  std::uint32_t tasksMax(std::size_t card) const { return at(card).room.tasksMax; }
   std::size_t tasks() const { return held_.size(); }
   const Placement* placement(TaskId task) const;
   // Equal digests: the same tasks hold the same, and the same is refused.
@@ -106,23 +87,14 @@ class Ledger {
  private:
   struct Slot {
     LedgerCard info;
-    CardUse use;
-    Policy policy = Policy::BestEffort;
-    CardMark mark = CardMark::Ready;
-  };
-  enum class Why : std::uint8_t { Fits, Mem, Share, Tasks, Kind, Busy, Cordoned, Policy, Never };
-  struct Verdict {
-    Why why = Why::Fits;
-    std::string text;
+    CardRoom room;
   };
 
   Slot& at(std::size_t card);
   const Slot& at(std::size_t card) const;
   Status check(const LedgerAsk& ask) const;
-  Verdict judge(const Slot& slot, const LedgerAsk& ask, bool whole) const;
-  Verdict judgeRoom(const Slot& slot, const LedgerAsk& ask) const;
-  Error refuse(const LedgerAsk& ask, bool whole, const std::vector<std::size_t>& among) const;
-  std::size_t best(const LedgerAsk& ask, const std::vector<std::size_t>& fitting) const;
+  Error refuse(const LedgerAsk& ask, const std::vector<std::size_t>& among) const;
+  std::size_t best(const CardAsk& ask, const std::vector<std::size_t>& fitting) const;
   std::vector<std::size_t> wanted(const LedgerAsk& ask, Status& found) const;
   void account(const Placement& placement, std::int64_t sign);
 

@@ -180,7 +180,7 @@ std::string NodeActor::cardIds(const Placement& placement) const {
 }
 
 void NodeActor::writeCard(std::size_t card, schema::CardStatus::Builder builder) const {
-  const CardUse& use = ledger_.use(card);
+  const CardRoom& use = ledger_.use(card);
   const CardMark mark = ledger_.mark(card);
   writeFigures(cards_[card].figures, builder);
   writeFacts(cards_[card].facts, builder.initInfo());

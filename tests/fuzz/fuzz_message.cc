@@ -94,7 +94,7 @@ bool changes(schema::Request::Which which) {
 
 void checkLedger(const Ledger& ledger) {
   for (std::size_t i = 0; i < ledger.cards(); ++i) {
-    const CardUse& use = ledger.use(i);
+    const CardRoom& use = ledger.use(i);
     require(use.memBound >= Bytes(0) && use.memBound <= gibibytes(nominalGib(ledger.card(i).mem)),
             "P1: bound memory fits the card");
     require(use.ordinary >= Permille(0) && use.ordinary <= kWholeCard &&

@@ -1,0 +1,86 @@
+#pragma once
+// What a cluster's ledger is made of; private to actors/cluster_ledger*.cc. Each change of a node
+// ends in touch(), which keeps the fragments, the sums and the index beside the rooms.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "actors/cluster_ledger.h"
+#include "actors/placement.h"
+#include "runtime/check.h"
+
+namespace qgpu {
+
+struct ClusterLedger::Parts {
+  struct Node {
+    ClusterNodeFacts facts;
+    NodeRoom room;
+    std::vector<TaskId> tasks;         // ascending
+  };
+  struct Held {
+    Spot spot;
+    std::string application;
+  };
+  struct Learnt {
+    CardAsk card;
+    std::uint32_t cards = 0;
+    std::int64_t cpuMilli = 0;
+    Bytes hostMem{0};
+    auto operator<=>(const Learnt&) const = default;
+  };
+
+  Options options;
+  std::vector<Node> nodes;
+  std::map<std::string, NodeId> byName;
+  std::map<TaskId, Held> tasks;
+  std::map<std::string, std::map<NodeId, Replicas>> applications;
+  std::map<std::string, std::uint32_t> models;
+  Fragments fragments;
+  std::int64_t fragmentSum = 0;
+  bool typicalGiven = false;
+  std::map<Learnt, std::int64_t> learnt;
+  std::int64_t binds = 0;
+  std::int64_t learnAt = 64;           // binds; doubled each time, so that few looks are anew
+  ClusterSums sums;
+  std::uint64_t draws = 0;
+  std::uint64_t evaluations = 0;
+
+  Node& at(NodeId node) {
+    QGPU_CHECK(raw(node) < nodes.size(), "positions come from setNode() or findNode()");
+    return nodes[raw(node)];
+  }
+  const Node& at(NodeId node) const {
+    QGPU_CHECK(raw(node) < nodes.size(), "positions come from setNode() or findNode()");
+    return nodes[raw(node)];
+  }
+  static std::uint32_t raw(NodeId node) { return static_cast<std::uint32_t>(node); }
+
+  // An ask that has passed check(), in the terms of this ledger.
+  Shape shapeOf(const ClusterAsk& ask) const;
+  std::uint32_t modelOf(const std::string& name);
+  const Replicas* replicasOf(const ClusterAsk& ask, const Shape& shape, NodeId node) const;
+  // SIZE_MAX where the node has no such card, by id or index.
+  static std::size_t cardOf(const Node& node, const std::string& text);
+  std::uint64_t rank(NodeId node, const ClusterAsk& ask, const Shape& shape, std::size_t card,
+                     Pick& pick);
+  Spot spotOf(NodeId node, const Shape& shape, const Pick& pick) const;
+  Result<Spot> scan(const ClusterAsk& ask, const Shape& shape);
+  Result<Spot> placeOn(NodeId node, const ClusterAsk& ask, const Shape& shape);
+  Error refuse(const Shape& shape, std::uint64_t rank) const;
+
+  void take(Node& node, const Spot& spot, std::int64_t sign);
+  void hold(TaskId task, Held held);
+  Held drop(TaskId task);
+  void learn(const Spot& spot);
+  void lookAnew();
+  void touch(NodeId node);
+  NodeVerdict nearest(NodeId node, const ClusterAsk& ask, const Shape& shape,
+                      std::array<std::size_t, kReasons>& counts) const;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,202 @@
+#include "actors/cluster_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/cluster_ledger_parts.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kModelsMax = 64;   // that one ask may allow
+
+std::string wanted(const Shape& shape) {
+  std::string what;
+  if (shape.card.whole && shape.cards != 0) what = std::to_string(shape.cards) + " whole card(s)";
+  else if (shape.cards != 0) what = gibText(shape.card.mem);
+  if (shape.cards != 0 && !shape.card.whole && shape.card.share.value != 0) {
+    what += " and " + percentText(shape.card.share) + " percent";
+  }
+  if (shape.cpuMilli != 0) {
+    what += (what.empty() ? "" : ", ") + std::to_string(shape.cpuMilli) + "m of processors";
+  }
+  if (shape.hostMem.value != 0) {
+    what += (what.empty() ? "" : ", ") + gibText(shape.hostMem) + " of host memory";
+  }
+  return what;
+}
+
+Score resolve(Score asked, TaskClass taskClass, Score priority) {
+  if (asked != Score::ClassDefault) return asked;
+  if (taskClass == TaskClass::Online) return Score::Spread;
+  return taskClass == TaskClass::Offline ? Score::Binpack : priority;
+}
+
+}  // namespace
+
+Status ClusterLedger::check(const ClusterAsk& ask) const {
+  const auto invalid = [](std::string text) {
+    return Status(fail(ErrorCode::InvalidArgument, std::move(text)));
+  };
+  if (ask.cpuMilli < 0 || ask.hostMem.value < 0) return invalid("less than no host resources");
+  if (ask.models.size() > kModelsMax) {
+    return invalid("at most " + std::to_string(kModelsMax) + " card models may be named");
+  }
+  if (!ask.task.card.empty() && ask.node.empty()) {
+    return invalid("card '" + ask.task.card + "' is of some node: name that as well");
+  }
+  if (ask.task.cards != 0) return checkAsk(ask.task);
+  if (ask.task.mem.value != 0 || ask.task.share.value != 0 || !ask.task.card.empty()) {
+    return invalid("memory and share are of a card, and no card is asked");
+  }
+  if (ask.cpuMilli == 0 && ask.hostMem.value == 0) return invalid("nothing is asked at all");
+  return ok();
+}
+
+Shape ClusterLedger::Parts::shapeOf(const ClusterAsk& ask) const {
+  Shape shape;
+  const TaskClass taskClass = ask.task.taskClass;
+  shape.cards = 0;
+  if (ask.task.cards != 0) {
+    const LedgerAsk normal = normalAsk(ask.task);
+    shape.card = cardAsk(normal);
+    if (shape.card.whole) shape.card.mem = Bytes(0);   // all of it, whatever it is
+    shape.cards = normal.cards;
+    shape.anyModel = ask.models.empty();
+    for (const std::string& name : ask.models) {
+      const auto known = models.find(name);
+      if (known != models.end()) shape.models.push_back(known->second);
+    }
+    std::sort(shape.models.begin(), shape.models.end());
+  }
+  shape.cpuMilli = ask.cpuMilli;
+  shape.hostMem = ask.hostMem;
+  shape.nodeScore = resolve(ask.nodeScore, taskClass, options.priority);
+  shape.cardScore = resolve(ask.cardScore, taskClass, options.priority);
+  return shape;
+}
+
+const Replicas* ClusterLedger::Parts::replicasOf(const ClusterAsk& ask, const Shape& shape,
+                                                 NodeId node) const {
+  if (shape.nodeScore != Score::Spread && shape.cardScore != Score::Spread) return nullptr;
+  if (ask.application.empty()) return nullptr;
+  const auto application = applications.find(ask.application);
+  if (application == applications.end()) return nullptr;
+  const auto on = application->second.find(node);
+  return on == application->second.end() ? nullptr : &on->second;
+}
+
+std::size_t ClusterLedger::Parts::cardOf(const Node& node, const std::string& text) {
+  for (std::size_t i = 0; i < node.facts.cards.size(); ++i) {
+    const ClusterCard& card = node.facts.cards[i];
+    if (text == card.id || text == std::to_string(card.index)) return i;
+  }
+  return SIZE_MAX;
+}
+
+std::uint64_t ClusterLedger::Parts::rank(NodeId node, const ClusterAsk& ask, const Shape& shape,
+                                         std::size_t card, Pick& pick) {
+  ++evaluations;
+  const Particulars particulars{replicasOf(ask, shape, node), card, options.seed + draws};
+  return rankNode(at(node).room, raw(node), shape, fragments, particulars, pick);
+}
+
+Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& pick) const {
+  Spot spot;
+  spot.node = node;
+  spot.cpuMilli = shape.cpuMilli;
+  spot.hostMem = shape.hostMem;
+  spot.placement.taskClass = shape.card.taskClass;
+  if (pick.count == 0) return spot;
+  spot.placement.exclusive = shape.card.whole;
+  spot.placement.share = shape.card.share;
+  for (std::size_t n = 0; n < pick.count; ++n) {
+    const std::size_t card = pick.cards[n];
+    spot.placement.cards.push_back(card);
+    spot.placement.mem.push_back(shape.card.whole ? at(node).room.cards[card].mem
+                                                  : shape.card.mem);
+  }
+  return spot;
+}
+
+Error ClusterLedger::Parts::refuse(const Shape& shape, std::uint64_t rank) const {
+  const std::string what = wanted(shape);
+  switch (rank) {
+    case kNeverRank:
+      return fail(ErrorCode::Infeasible,
+                  "not even an empty cluster would do for " + what + "; ask for less");
+    case kConflictRank:
+      return fail(ErrorCode::Conflict, "every card that would do for " + what +
+                                           " holds tasks of the other kind, or needs a share");
+    case kCordonedRank:
+      return fail(ErrorCode::Cordoned,
+                  "every card that would do for " + what + " takes no new tasks: uncordon one");
+    default:
+      return fail(ErrorCode::NoRoom, "no card has room for " + what +
+                                         " now: wait until a task ends, or ask for less");
+  }
+}
+
+Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask,
+                                           const Shape& shape) {
+  std::size_t card = SIZE_MAX;
+  if (!ask.task.card.empty()) {
+    card = cardOf(at(node), ask.task.card);
+    if (card == SIZE_MAX) {
+      return fail(ErrorCode::NotFound, "no card '" + ask.task.card + "' on node " + ask.node);
+    }
+  }
+  Pick pick;
+  const std::uint64_t found = rank(node, ask, shape, card, pick);
+  if (fitsAt(found)) return spotOf(node, shape, pick);
+  Error error = refuse(shape, found);
+  std::array<std::size_t, kReasons> counts{};
+  error.message = "on node " + ask.node + ": " + nearest(node, ask, shape, counts).text + "; " +
+                  error.message;
+  return error;
+}
+
+Result<Spot> ClusterLedger::Parts::scan(const ClusterAsk& ask, const Shape& shape) {
+  std::uint64_t least = kNeverRank;
+  NodeId best{};
+  Pick pick;
+  Pick bestPick;
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+    const std::uint64_t ranked = rank(NodeId{i}, ask, shape, SIZE_MAX, pick);
+    if (ranked >= least) continue;
+    least = ranked;
+    best = NodeId{i};
+    bestPick = pick;
+  }
+  if (!fitsAt(least)) return refuse(shape, least);
+  return spotOf(best, shape, bestPick);
+}
+
+Result<Spot> ClusterLedger::scan(const ClusterAsk& ask) const {
+  if (Status valid = check(ask); !valid) return valid.error();
+  const Shape shape = parts_->shapeOf(ask);
+  if (ask.node.empty()) return parts_->scan(ask, shape);
+  const std::optional<NodeId> node = findNode(ask.node);
+  if (!node) return fail(ErrorCode::NotFound, "no node '" + ask.node + "'");
+  return parts_->placeOn(*node, ask, shape);
+}
+
+Result<Spot> ClusterLedger::place(const ClusterAsk& ask) {
+  Result<Spot> spot = scan(ask);
+  ++parts_->draws;
+  return spot;
+}
+
+bool ClusterLedger::fitsOn(NodeId node, const ClusterAsk& ask) const {
+  if (!check(ask)) return false;
+  std::size_t card = SIZE_MAX;
+  if (!ask.node.empty() && parts_->at(node).facts.name != ask.node) return false;
+  if (!ask.task.card.empty()) {
+    card = Parts::cardOf(parts_->at(node), ask.task.card);
+    if (card == SIZE_MAX) return false;
+  }
+  Pick pick;
+  return fitsAt(parts_->rank(node, ask, parts_->shapeOf(ask), card, pick));
+}
+
+}  // namespace qgpu

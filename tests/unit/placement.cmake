@@ -1,0 +1,5 @@
+# Where tasks go in a cluster: rules, ledger, scores and the index that must agree with a scan.
+qgpu_test(placement_test
+  SOURCES cluster_ledger_test.cc
+  LIBS qgpu_cores
+  LABELS unit)
