@@ -234,6 +234,8 @@ struct ClusterRequest {
     snapshot @19 :Void;
     logLevel @20 :Text;
     preempt @21 :UInt64;        # dry run: whom a waiting task would evict
+    assigned @23 :UInt64;       # of a task: as its submit is answered; for its owner, or who may
+                                # change
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
 }

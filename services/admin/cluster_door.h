@@ -10,6 +10,8 @@ struct ClusterWords {
   using Request = schema::ClusterRequest;
   using Reply = schema::ClusterReply;
   static constexpr const char* kWho = "the scheduler";
+  static constexpr const char* kActor = "scheduler";        // of events that a door makes
+  static constexpr const char* kChanged = "a cluster";    // as refusals say
   static DoorLimits limits() {
     DoorLimits limits;
     limits.outstandingMax = 4'096;  // many of them wait for a node

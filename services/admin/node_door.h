@@ -9,6 +9,8 @@ struct NodeWords {
   using Request = schema::Request;
   using Reply = schema::Reply;
   static constexpr const char* kWho = "the node";
+  static constexpr const char* kActor = "node";        // of events that a door makes
+  static constexpr const char* kChanged = "a node";    // as refusals say
   static DoorLimits limits() { return {}; }
   static Request::Builder init(schema::Envelope::Builder message) { return message.initRequest(); }
   static bool isReply(schema::Envelope::Reader message) { return message.isReply(); }

@@ -1,27 +1,60 @@
 #include "services/rpc/rpc_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include "services/admin/words.h"
 #include "services/rpc/node_service.h"
+#include "services/rpc/paced_stream.h"
 
 namespace qgpu {
 namespace {
 
 constexpr auto kAcceptPause = 100 * kj::MILLISECONDS;
 constexpr int kNestingMax = 16;
+constexpr std::uint32_t kNobody = 65534;
+constexpr std::size_t kNameMax = 64;  // bytes of a certificate's name that are kept
 
 // One peer's connection; the RPC system before the stream that it reads from.
-struct Session {
-  Session(kj::Own<kj::AsyncIoStream> s, schema::Node::Client node, const RpcLimits& limits)
-      : stream(kj::mv(s)),
-        network(*stream, capnp::rpc::twoparty::Side::SERVER,
-                capnp::ReaderOptions{limits.messageWordsMax, kNestingMax}),
-        system(capnp::makeRpcServer(network, kj::mv(node))) {
-    system.setFlowLimit(limits.flowWordsMax);
+struct Conversation {
+  Conversation(kj::Own<kj::AsyncIoStream> inner, RpcSession& session,
+               capnp::Capability::Client service)
+      : stream(kj::mv(inner), session.timer, session.limits.writeDeadline,
+               [held = kj::addRef(session)]() mutable { held->close(); }),
+        network(stream, capnp::rpc::twoparty::Side::SERVER, options(session)),
+        system(capnp::makeRpcServer(network, kj::mv(service))) {
+    const RpcLimits& limits = session.limits;
+    system.setFlowLimit(session.peer.mayChange ? limits.trustedFlowWordsMax : limits.flowWordsMax);
   }
-  kj::Own<kj::AsyncIoStream> stream;
+  static capnp::ReaderOptions options(const RpcSession& session) {
+    const RpcLimits& limits = session.limits;
+    return {session.peer.mayChange ? limits.trustedWordsMax : limits.messageWordsMax, kNestingMax};
+  }
+  PacedStream stream;
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
 };
+
+// A name as it goes into the audit: printable, and no longer than it may be.
+std::string cleanName(kj::StringPtr name) {
+  std::string out(view(name).substr(0, kNameMax));
+  for (char& c : out) {
+    if (c <= ' ' || c > '~') c = '?';
+  }
+  return out;
+}
+
+// A host that vanished without a word is noticed within a minute or so.
+void keepAlive(kj::AsyncIoStream& stream) {
+  const auto set = [&stream](int level, int option, int value) {
+    stream.setsockopt(level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
 
 }  // namespace
 
@@ -48,9 +81,18 @@ Error fromException(const kj::Exception& exception) {
   return fail(code, text.substr(colon + 2));
 }
 
+RpcServer::RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits limits,
+                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer)
+    : service_(kj::mv(service)),
+      rule_(std::move(rule)),
+      limits_(limits),
+      io_(io),
+      timer_(timer),
+      tasks_(*this) {}
+
 RpcServer::RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits,
                      kj::LowLevelAsyncIoProvider& io, kj::Timer& timer)
-    : door_(door), rule_(std::move(rule)), limits_(limits), io_(io), timer_(timer), tasks_(*this) {}
+    : RpcServer(kj::heap<NodeRpc>(door), std::move(rule), limits, io, timer) {}
 
 RpcServer::~RpcServer() noexcept = default;
 
@@ -61,10 +103,11 @@ void RpcServer::serveUnix(UnixListener listener) {
   tasks_.add(accept(*unixReceiver_, Face::Unix));
 }
 
-void RpcServer::serveTcp(TcpListener listener) {
+void RpcServer::serveTcp(TcpListener listener, kj::Maybe<kj::TlsContext&> tls) {
   QGPU_CHECK(tcpReceiver_.get() == nullptr, "one TCP socket a server");
   tcpReceiver_ = listener.receive(io_);
-  tasks_.add(accept(*tcpReceiver_, Face::Tcp));
+  tls_ = tls;
+  tasks_.add(accept(*tcpReceiver_, tls == nullptr ? Face::Plain : Face::Tls));
 }
 
 kj::Promise<void> RpcServer::accept(kj::ConnectionReceiver& receiver, Face face) {
@@ -83,24 +126,55 @@ kj::Promise<void> RpcServer::accept(kj::ConnectionReceiver& receiver, Face face)
       });
 }
 
+bool RpcServer::full(bool mayChange) const {
+  return connections_ >= limits_.connectionsMax - (mayChange ? 0 : limits_.connectionsReserved);
+}
+
+kj::Own<RpcSession> RpcServer::newSession(Peer peer, Face face) {
+  return kj::refcounted<RpcSession>(timer_, limits_, std::move(peer), face, connections_);
+}
+
+// Who finds no place is closed: the peer sees DISCONNECTED.
 kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream, Face face) {
-  constexpr std::uint32_t kNobody = 65534;
-  Peer peer{kNobody, 0, false};
   if (face == Face::Unix) {
     const Result<PeerIds> ids = peerIds(*stream);
     if (!ids) return kj::READY_NOW;
-    peer = rule_.peer(*ids);
+    Peer peer = rule_.peer(*ids);
+    if (full(peer.mayChange)) return kj::READY_NOW;
+    return converse(kj::mv(stream), newSession(std::move(peer), face));
   }
-  const std::size_t most =
-      limits_.connectionsMax - (peer.mayChange ? 0 : limits_.connectionsReserved);
-  if (connections_ >= most) return kj::READY_NOW;  // closed: the peer sees DISCONNECTED
+  if (full(false)) return kj::READY_NOW;
+  keepAlive(*stream);
+  if (face == Face::Tls) return shakeHands(kj::mv(stream));
+  return converse(kj::mv(stream), newSession(Peer{kNobody, 0, false, {}}, face));
+}
+
+// Counts as a connection from the start, so that a flood of handshakes is bounded as well.
+kj::Promise<void> RpcServer::shakeHands(kj::Own<kj::AsyncIoStream> stream) {
   ++connections_;
   auto counted = kj::defer([this]() { --connections_; });
-  auto node = makeNodeService(
-      kj::refcounted<RpcSession>(door_, timer_, limits_, peer, face == Face::Unix));
-  auto session = kj::heap<Session>(kj::mv(stream), kj::mv(node), limits_);
-  auto over = session->network.onDisconnect();
-  return over.attach(kj::mv(session), kj::mv(counted));
+  kj::AuthenticatedStream raw{kj::mv(stream), kj::UnknownPeerIdentity::newInstance()};
+  auto shaken = KJ_ASSERT_NONNULL(tls_).wrapServer(kj::mv(raw));
+  return timer_.timeoutAfter(limits_.handshakeDeadline.value * kj::NANOSECONDS, kj::mv(shaken))
+      .then([this, counted = kj::mv(counted)](kj::AuthenticatedStream peer) mutable
+            -> kj::Promise<void> {
+        auto& identity = kj::downcast<kj::TlsPeerIdentity>(*peer.peerIdentity);
+        if (!identity.hasCertificate()) return kj::READY_NOW;
+        { auto gone = kj::mv(counted); }
+        const std::string name = cleanName(identity.getCommonName());
+        return converse(kj::mv(peer.stream), newSession(Peer{kNobody, 0, true, name}, Face::Tls));
+      });
+}
+
+kj::Promise<void> RpcServer::converse(kj::Own<kj::AsyncIoStream> stream,
+                                      kj::Own<RpcSession> session) {
+  auto closed = session->whenClosed().then(
+      [this]() { return timer_.afterDelay(limits_.goodbye.value * kj::NANOSECONDS); });
+  auto talk = kj::heap<Conversation>(kj::mv(stream), *session,
+                                     service_->serve(kj::addRef(*session)));
+  auto over = talk->network.onDisconnect().exclusiveJoin(kj::mv(closed));
+  auto counted = kj::defer([session = kj::mv(session)]() mutable { session->countElsewhere(); });
+  return over.attach(kj::mv(talk), kj::mv(counted));
 }
 
 void RpcServer::taskFailed(kj::Exception&&) {

@@ -23,6 +23,8 @@
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
 
+#include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,8 @@ struct SchedulerLinkConfig {
   Nanos silence = seconds(20);          // without a word of the scheduler: the connection is dead
   std::size_t unsentWordsMax = 512 * 1024;   // that wait for the network
   std::size_t messageWordsMax = 256 * 1024;  // of one message of the scheduler
+  // For the log: called when the state changes, with what state() then says.
+  std::function<void(const std::string& state)> onState;
 };
 
 class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
@@ -67,28 +71,40 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
  private:
   struct Connection;
   class End;
+  struct Held {   // a message that the member's mailbox did not take yet
+    kj::Own<capnp::MallocMessageBuilder> envelope;
+    kj::Own<kj::PromiseFulfiller<void>> taken;
+  };
 
   kj::Promise<void> live();
   kj::Promise<void> attempt();
-  kj::Promise<void> join(kj::Own<kj::AsyncIoStream> stream, const std::string& address);
-  kj::Promise<void> watchSilence(Connection& connection);
-  kj::Promise<void> pauseBeforeNext();
+  kj::Promise<void> join(kj::Own<kj::AsyncIoStream> stream);
+  kj::Promise<void> talk();
+  kj::Promise<void> watchSilence();
+  kj::Promise<void> pause();
+  Nanos nextPause();
+  kj::Promise<void> hear(std::uint64_t serial, schema::ToMember::Reader words);
   kj::Promise<void> deliver(kj::Own<capnp::MallocMessageBuilder> envelope);
+  bool pass(capnp::MallocMessageBuilder& envelope);
+  kj::Promise<void> retryHeld();
   void tell(schema::FromMember::Reader words);
   void drop(std::string why);
+  void setState(std::string state);
   void taskFailed(kj::Exception&& exception) override;
 
   RequestSink& member_;
   kj::Network& network_;
   kj::Timer& timer_;
-  const SchedulerLinkConfig config_;
+  SchedulerLinkConfig config_;
   Prng prng_;
-  std::size_t next_ = 0;        // index of the address to try
+  std::size_t at_ = 0;          // index of the address that is tried or used
   std::size_t failures_ = 0;    // since a connection last lived for long
+  std::uint64_t serial_ = 0;    // of the connection
   bool up_ = false;
   std::string state_ = "not connected yet";
+  std::deque<Held> held_;
   kj::Own<Connection> connection_;
-  kj::TaskSet tasks_;
+  kj::TaskSet tasks_;  // last
 };
 
 }  // namespace qgpu

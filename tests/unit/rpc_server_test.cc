@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "schema/node.capnp.h"
 #include "services/admin/words.h"
 #include "services/attach/process.h"
 #include "tests/unit/door_fixture.h"

@@ -1,0 +1,230 @@
+#include "services/rpc/links.h"
+
+#include "services/rpc/member_words.h"
+
+namespace qgpu {
+namespace {
+
+template <typename Reader>
+std::size_t wordsOf(Reader reader) {
+  return reader.totalSize().wordCount + 4;
+}
+
+kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
+
+// Reading what a peer sent may throw; a copy of ours does not.
+Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader words,
+                                                    std::uint32_t link) {
+  kj::Own<capnp::MallocMessageBuilder> copy;
+  const auto broken = kj::runCatchingExceptions([&]() {
+    copy = kj::heap<capnp::MallocMessageBuilder>(static_cast<kj::uint>(wordsOf(words)));
+    copy->setRoot(words);
+    copy->getRoot<schema::FromMember>().setLink(link);
+  });
+  if (broken != nullptr) {
+    return fail(ErrorCode::InvalidArgument, "these words of a member can't be read");
+  }
+  const Status good = checkMemberWords(copy->getRoot<schema::FromMember>().asReader());
+  if (!good) return good.error();
+  return kj::mv(copy);
+}
+
+}  // namespace
+
+// What the member's side calls; the link lives as long as it.
+class Links::End final : public schema::SchedulerEnd::Server {
+ public:
+  End(Links& links, std::uint32_t number) : links_(links), number_(number) {}
+  ~End() noexcept(false) { links_.end(number_); }
+
+  kj::Promise<void> tell(TellContext context) override {
+    return links_.take(number_, context.getParams().getWords());
+  }
+
+ private:
+  Links& links_;
+  const std::uint32_t number_;
+};
+
+Links::Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits)
+    : scheduler_(scheduler), timer_(timer), limits_(limits), tasks_(*this) {
+  tasks_.add(sweep());
+}
+
+Links::~Links() noexcept {
+  QGPU_CHECK(links_.empty(), "the servers that nodes joined by are destroyed before the links");
+}
+
+schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member) {
+  const auto refuse = [](ErrorCode code, std::string message) {
+    kj::throwFatalException(toException(fail(code, std::move(message))));
+  };
+  if (session.peerKnown() && !session.peer.mayChange) {
+    refuse(ErrorCode::Denied, "uid " + std::to_string(session.peer.uid) +
+                                  " may not join as a node: root, the daemon's own user and group "
+                                  "qgpu may, and whoever holds a certificate");
+  }
+  if (session.joined) refuse(ErrorCode::Conflict, "this connection has joined already");
+  if (links_.size() >= limits_.linksMax) {
+    refuse(ErrorCode::Overloaded, std::to_string(links_.size()) + " nodes are linked already");
+  }
+  do {
+    ++lastNumber_;
+  } while (lastNumber_ == 0 || links_.count(lastNumber_) != 0);
+  session.joined = true;
+  session.countElsewhere();
+  links_.emplace(lastNumber_,
+                 kj::heap<Link>(kj::addRef(session), kj::mv(member), timer_.now()));
+  return kj::heap<End>(*this, lastNumber_);
+}
+
+// --- member to scheduler ---
+
+kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader words) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) {
+    return toException(fail(ErrorCode::Conflict, "this link is over: connect anew"));
+  }
+  auto copy = copyOf(words, number);
+  if (!copy) {
+    turnAway(number, copy.error());
+    return toException(copy.error());
+  }
+  found->second->heard = timer_.now();
+  ++wordsIn_;
+  if (held_.empty() && pass(**copy)) return kj::READY_NOW;
+  const std::size_t size = (*copy)->sizeInWords();
+  if (heldWords_ + size > limits_.heldWordsMax) {
+    const Error full = fail(ErrorCode::Overloaded, "the scheduler is behind with its nodes");
+    turnAway(number, full);
+    return toException(full);
+  }
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  hold(Held{kj::mv(*copy), kj::mv(paf.fulfiller), number, timer_.now(), size});
+  return kj::mv(paf.promise);
+}
+
+bool Links::pass(capnp::MallocMessageBuilder& words) {
+  return scheduler_.send([&](schema::Envelope::Builder message) {
+    message.setFromMember(words.getRoot<schema::FromMember>().asReader());
+  }) == SendResult::Sent;
+}
+
+void Links::hold(Held held) {
+  heldWords_ += held.size;
+  held_.push_back(kj::mv(held));
+  if (!retrying_) tasks_.add(retryHeld());
+}
+
+kj::Promise<void> Links::retryHeld() {
+  retrying_ = true;
+  return timer_.afterDelay(toKj(limits_.retry)).then([this]() -> kj::Promise<void> {
+    passHeld();
+    retrying_ = !held_.empty();
+    if (!retrying_) return kj::READY_NOW;
+    return retryHeld();
+  });
+}
+
+void Links::passHeld() {
+  while (!held_.empty() && pass(*held_.front().words)) {
+    Held done = kj::mv(held_.front());
+    held_.pop_front();
+    heldWords_ -= done.size;
+    KJ_IF_MAYBE(told, done.told) (*told)->fulfill();
+  }
+  // Oldest first, so that only the front can have waited for too long.
+  while (!held_.empty() && timer_.now() - held_.front().since > toKj(limits_.patience)) {
+    Held late = kj::mv(held_.front());
+    held_.pop_front();
+    heldWords_ -= late.size;
+    KJ_IF_MAYBE(told, late.told) {
+      const Error full = fail(ErrorCode::Overloaded, "the scheduler takes no words of nodes");
+      (*told)->reject(toException(full));
+      turnAway(late.link, full);
+    } else {
+      late.since = timer_.now();   // `lost` is told, however long it takes
+      hold(kj::mv(late));
+      return;
+    }
+  }
+}
+
+// --- scheduler to member ---
+
+void Links::handle(schema::Envelope::Reader message, Turn&) {
+  if (!message.isToMember()) return;
+  const auto words = message.getToMember();
+  send(words.getLink(), words);
+  if (words.isTurnedAway()) end(words.getLink());
+}
+
+void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  Link& link = *found->second;
+  const std::size_t size = wordsOf(words);
+  if (link.unsentWords + size > limits_.unsentWordsMax) {
+    ++cutOff_;
+    return end(number);  // it does not read
+  }
+  auto request = link.member.tellRequest(capnp::MessageSize{size + 4, 0});
+  request.setWords(words);
+  link.unsentWords += size;
+  ++wordsOut_;
+  // Over once the peer's window has room; what it holds back is what counts as unsent.
+  tasks_.add(request.send().then([this, number, size]() { sent(number, size); },
+                                 [this, number](kj::Exception&&) { end(number); }));
+}
+
+void Links::sent(std::uint32_t number, std::size_t size) {
+  const auto found = links_.find(number);
+  if (found != links_.end()) found->second->unsentWords -= size;
+}
+
+// The reason goes to the member, before the connection ends.
+void Links::turnAway(std::uint32_t number, const Error& why) {
+  capnp::MallocMessageBuilder message;
+  auto words = message.initRoot<schema::ToMember>();
+  auto failure = words.initTurnedAway();
+  failure.setCode(errorName(why.code));
+  failure.setMessage(why.message.c_str());
+  ++cutOff_;
+  send(number, words.asReader());
+  end(number);
+}
+
+// From here on nothing of this link passes, either way.
+void Links::end(std::uint32_t number) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  found->second->session->close();
+  links_.erase(found);
+  auto lost = kj::heap<capnp::MallocMessageBuilder>(16);
+  auto words = lost->initRoot<schema::FromMember>();
+  words.setLink(number);
+  words.setLost();
+  if (held_.empty() && pass(*lost)) return;
+  const std::size_t size = lost->sizeInWords();
+  hold(Held{kj::mv(lost), nullptr, number, timer_.now(), size});
+}
+
+kj::Promise<void> Links::sweep() {
+  return timer_.afterDelay(toKj(limits_.sweep)).then([this]() {
+    const kj::TimePoint now = timer_.now();
+    std::deque<std::uint32_t> silent;
+    for (const auto& [number, link] : links_) {
+      if (now - link->heard > toKj(limits_.silence)) silent.push_back(number);
+    }
+    for (const std::uint32_t number : silent) {
+      turnAway(number, fail(ErrorCode::Unavailable, "nothing was heard of this node"));
+    }
+    return sweep();
+  });
+}
+
+void Links::taskFailed(kj::Exception&&) {
+  QGPU_CHECK(false, "every task of the links handles its own failures");
+}
+
+}  // namespace qgpu

@@ -1,0 +1,101 @@
+#pragma once
+// The scheduler's end of all links to nodes: an adapter beside the scheduler actor. It numbers the
+// connections that joined, passes what their members say to the scheduler, sends what the
+// scheduler says to a member, and tells `lost` when a connection is over.
+//
+//   fromMember  member -> scheduler: copied, checked, `link` set; for each link in order, `lost`
+//               once and last
+//   toMember    scheduler -> member: by `link`; for a link that is over it is dropped, because
+//               `lost` is on its way. After turnedAway the connection is ended here.
+//
+// Kept here: C5 (a full mailbox of the scheduler holds the member's stream up, and ends the
+// connection visibly where it lasts; a member that does not read is cut off), C7 (as above). A
+// link costs a connection and some hundred bytes; nothing runs while nobody speaks, but one sweep.
+
+#include <kj/async.h>
+#include <kj/timer.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "runtime/actor.h"
+#include "schema/scheduler.capnp.h"
+#include "services/rpc/rpc_session.h"
+
+namespace qgpu {
+
+struct LinksLimits {
+  std::size_t linksMax = 16'384;
+  std::size_t unsentWordsMax = 512 * 1024;         // of one link, that wait for the network
+  std::size_t heldWordsMax = 16 * 1024 * 1024;     // of all, that wait for the scheduler's mailbox
+  Nanos patience = seconds(10);  // for which they wait before their link is ended
+  Nanos retry = millis(1);       // of a full mailbox
+  Nanos silence = seconds(60);   // without a word of its member a link is ended
+  Nanos sweep = seconds(5);      // how often that is looked at
+};
+
+class Links final : public Actor, private kj::TaskSet::ErrorHandler {
+ public:
+  // `scheduler` and `timer` outlive this; every connection that joined ends before it.
+  Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits = {});
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  ~Links() noexcept;
+
+  // A connection joins as a node, once. Throws a refusal: denied, conflict, overloaded.
+  schema::SchedulerEnd::Client join(RpcSession& session, schema::MemberEnd::Client member);
+
+  // toMember of the scheduler.
+  void handle(schema::Envelope::Reader message, Turn& turn) override;
+
+  std::size_t size() const { return links_.size(); }
+  std::uint64_t wordsIn() const { return wordsIn_; }
+  std::uint64_t wordsOut() const { return wordsOut_; }
+  std::uint64_t cutOff() const { return cutOff_; }   // links ended by this side
+
+ private:
+  class End;
+  struct Link {
+    Link(kj::Own<RpcSession> s, schema::MemberEnd::Client m, kj::TimePoint now)
+        : session(kj::mv(s)), member(kj::mv(m)), heard(now) {}
+    kj::Own<RpcSession> session;
+    schema::MemberEnd::Client member;
+    kj::TimePoint heard;
+    std::size_t unsentWords = 0;
+  };
+  struct Held {                    // words that wait for the scheduler's mailbox
+    kj::Own<capnp::MallocMessageBuilder> words;
+    kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> told;   // none: `lost`, which nobody waits for
+    std::uint32_t link;
+    kj::TimePoint since;
+    std::size_t size;
+  };
+
+  kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader words);
+  bool pass(capnp::MallocMessageBuilder& words);
+  void hold(Held held);
+  kj::Promise<void> retryHeld();
+  void passHeld();
+  void send(std::uint32_t number, schema::ToMember::Reader words);
+  void sent(std::uint32_t number, std::size_t size);
+  void turnAway(std::uint32_t number, const Error& why);
+  void end(std::uint32_t number);
+  kj::Promise<void> sweep();
+  void taskFailed(kj::Exception&& exception) override;
+
+  RequestSink& scheduler_;
+  kj::Timer& timer_;
+  const LinksLimits limits_;
+  std::uint32_t lastNumber_ = 0;
+  std::uint64_t wordsIn_ = 0;
+  std::uint64_t wordsOut_ = 0;
+  std::uint64_t cutOff_ = 0;
+  std::map<std::uint32_t, kj::Own<Link>> links_;
+  std::deque<Held> held_;
+  std::size_t heldWords_ = 0;
+  bool retrying_ = false;
+  kj::TaskSet tasks_;  // last
+};
+
+}  // namespace qgpu

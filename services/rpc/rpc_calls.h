@@ -1,0 +1,164 @@
+#pragma once
+// What the services of node and scheduler have in common: a call becomes a question to the door, a
+// watch a feed of events, each within the limits of its connection.
+
+#include "services/admin/door.h"
+#include "services/rpc/rpc_session.h"
+
+namespace qgpu {
+
+// Events flow while this lives.
+template <typename Interface>
+class SubscriptionServer final : public Interface::Server {
+ public:
+  explicit SubscriptionServer(kj::Promise<void> told) : told_(kj::mv(told)) {}
+
+ private:
+  kj::Promise<void> told_;
+};
+
+template <typename Words>
+class RpcCalls {
+ public:
+  // `door` outlives this.
+  RpcCalls(Door<Words>& door, kj::Own<RpcSession> session)
+      : door_(door), session_(kj::mv(session)) {}
+
+  RpcSession& session() { return *session_; }
+  kj::Own<RpcSession> share() { return kj::addRef(*session_); }
+
+  enum class Size : std::uint8_t { Small, Large };
+
+  // One request, one reply; `fill` runs before this returns and reads no message of the peer.
+  // `done` is given the reply and sets the results. Large: the answer may be a long list.
+  template <typename Context, typename Fill, typename Done>
+  kj::Promise<void> call(Context& context, Fill&& fill, Done done, Size size = Size::Small);
+
+  // Feeds `watcher` events from now on; the results get a subscription of `Subscription`.
+  template <typename Subscription, typename Context, typename Watcher>
+  kj::Promise<void> watch(Context context, Watcher watcher);
+
+  // Throw a refusal.
+  void requireKnownPeer() const;
+  void requireChange() const;
+
+ private:
+  template <typename Watcher>
+  static kj::Promise<void> deliver(RpcSession& session, Watcher& watcher,
+                                   schema::Event::Reader event);
+  template <typename Watcher>
+  static kj::Promise<void> tell(RpcSession& session, Watcher watcher, Feed<Words>& feed);
+
+  Door<Words>& door_;
+  kj::Own<RpcSession> session_;
+};
+
+// --- how ---
+
+inline kj::Exception refusal(ErrorCode code, std::string message) {
+  return toException(fail(code, std::move(message)));
+}
+
+template <typename Words>
+template <typename Context, typename Fill, typename Done>
+kj::Promise<void> RpcCalls<Words>::call(Context& context, Fill&& fill, Done done, Size size) {
+  using Answered = Result<typename Door<Words>::Answer>;
+  context.allowCancellation();  // a peer that is gone waits for nothing
+  RpcSession& session = *session_;
+  const std::size_t large = size == Size::Large ? 1 : 0;
+  if (session.calls >= session.limits.callsMax ||
+      (large > 0 && session.largeCalls >= session.limits.largeCallsMax)) {
+    return refusal(ErrorCode::Overloaded,
+                   std::to_string(large > 0 ? session.largeCalls : session.calls) +
+                       (large > 0 ? " calls for lists" : " calls") +
+                       " of this connection are under way");
+  }
+  ++session.calls;
+  session.largeCalls += large;
+  auto counted = kj::defer([held = share(), large]() mutable {
+    --held->calls;
+    held->largeCalls -= large;
+  });
+  return door_.ask(session.peer, fill)
+      .then([done = kj::mv(done)](Answered answer) mutable {
+        if (!answer) kj::throwFatalException(toException(answer.error()));
+        done(answer->reply());
+      })
+      .attach(kj::mv(counted));
+}
+
+template <typename Words>
+template <typename Watcher>
+kj::Promise<void> RpcCalls<Words>::deliver(RpcSession& session, Watcher& watcher,
+                                           schema::Event::Reader event) {
+  auto request = watcher.eventRequest(capnp::MessageSize{event.totalSize().wordCount + 4, 0});
+  request.setEvent(event);
+  return session.timer.timeoutAfter(session.limits.eventDeadline.value * kj::NANOSECONDS,
+                                    request.send());
+}
+
+template <typename Words>
+template <typename Watcher>
+kj::Promise<void> RpcCalls<Words>::tell(RpcSession& session, Watcher watcher, Feed<Words>& feed) {
+  using EventCopy = typename Feed<Words>::EventCopy;
+  auto next = feed.next();
+  return next.then([&session, watcher = kj::mv(watcher),
+                    &feed](kj::Maybe<EventCopy> event) mutable -> kj::Promise<void> {
+    KJ_IF_MAYBE(copy, event) {
+      return deliver(session, watcher, (*copy)->template getRoot<schema::Event>().asReader())
+          .then([&session, watcher = kj::mv(watcher), &feed]() mutable {
+            return tell(session, kj::mv(watcher), feed);
+          });
+    }
+    capnp::MallocMessageBuilder last;
+    auto word = last.initRoot<schema::Event>();
+    word.setKind("watch-dropped");
+    word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
+    word.setActor(Words::kActor);
+    return deliver(session, watcher, word.asReader());
+  });
+}
+
+template <typename Words>
+template <typename Subscription, typename Context, typename Watcher>
+kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher) {
+  using Opened = Result<kj::Own<Feed<Words>>>;
+  if (session_->watches >= session_->limits.watchesMax) {
+    return refusal(ErrorCode::Overloaded,
+                   std::to_string(session_->watches) + " watches of this connection live");
+  }
+  context.releaseParams();
+  ++session_->watches;
+  auto counted = kj::defer([held = share()]() mutable { --held->watches; });
+  return Feed<Words>::open(door_, session_->peer, 0)
+      .then([session = share(), watcher = kj::mv(watcher), counted = kj::mv(counted),
+             context](Opened opened) mutable {
+        if (!opened) kj::throwFatalException(toException(opened.error()));
+        kj::Own<Feed<Words>> feed = kj::mv(opened.value());
+        auto told = tell(*session, watcher, *feed)
+                        .attach(kj::mv(feed), kj::mv(session), kj::mv(counted))
+                        .eagerlyEvaluate([](kj::Exception&&) {});
+        context.getResults().setSubscription(
+            kj::heap<SubscriptionServer<Subscription>>(kj::mv(told)));
+      });
+}
+
+template <typename Words>
+void RpcCalls<Words>::requireKnownPeer() const {
+  if (session_->peerKnown()) return;
+  kj::throwFatalException(refusal(ErrorCode::Denied,
+                                  "nothing says who asks over TCP without TLS: use the daemon's "
+                                  "unix socket, or certificates"));
+}
+
+template <typename Words>
+void RpcCalls<Words>::requireChange() const {
+  requireKnownPeer();
+  if (session_->peer.mayChange) return;
+  kj::throwFatalException(refusal(ErrorCode::Denied,
+                                  "uid " + std::to_string(session_->peer.uid) +
+                                      " may read only: root, the daemon's own user and group qgpu "
+                                      "may change " + Words::kChanged));
+}
+
+}  // namespace qgpu

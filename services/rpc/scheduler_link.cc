@@ -1,0 +1,268 @@
+#include "services/rpc/scheduler_link.h"
+
+#include <algorithm>
+
+#include "services/admin/words.h"
+#include "services/rpc/dial.h"
+#include "services/rpc/member_words.h"
+#include "services/rpc/rpc_session.h"
+
+namespace qgpu {
+namespace {
+
+constexpr auto kRetry = 1 * kj::MILLISECONDS;   // of a full mailbox
+constexpr int kNestingMax = 16;
+constexpr std::size_t kReasonMax = 200;         // bytes of why a connection is over
+constexpr std::size_t kRoundsMax = 16;          // that double the pause
+
+kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
+
+// One line for a person.
+std::string reasonOf(const kj::Exception& exception) {
+  constexpr std::string_view kRemote = "remote exception: ";
+  std::string text(view(exception.getDescription()));
+  if (text.starts_with(kRemote)) text.erase(0, kRemote.size());
+  text = text.substr(0, std::min(text.find('\n'), kReasonMax));
+  return text.empty() ? "the connection failed" : text;
+}
+
+kj::Own<capnp::MallocMessageBuilder> newEnvelope(std::size_t words = 16) {
+  return kj::heap<capnp::MallocMessageBuilder>(static_cast<kj::uint>(words));
+}
+
+}  // namespace
+
+struct SchedulerLink::Connection {
+  Connection(kj::Own<kj::AsyncIoStream> s, const SchedulerLinkConfig& config, kj::TimePoint now)
+      : stream(kj::mv(s)),
+        network(*stream, capnp::rpc::twoparty::Side::CLIENT,
+                capnp::ReaderOptions{config.messageWordsMax, kNestingMax}),
+        system(capnp::makeRpcClient(network)),
+        since(now),
+        heard(now),
+        dropped(kj::newPromiseAndFulfiller<void>()) {
+    system.setFlowLimit(2 * config.messageWordsMax);
+  }
+  schema::Scheduler::Client bootstrap() {
+    capnp::MallocMessageBuilder message(8);
+    auto id = message.initRoot<capnp::rpc::twoparty::VatId>();
+    id.setSide(capnp::rpc::twoparty::Side::SERVER);
+    return system.bootstrap(id).castAs<schema::Scheduler>();
+  }
+
+  kj::Own<kj::AsyncIoStream> stream;
+  capnp::TwoPartyVatNetwork network;
+  capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
+  kj::Maybe<schema::SchedulerEnd::Client> scheduler;   // once joined
+  kj::TimePoint since;
+  kj::TimePoint heard;
+  std::size_t unsentWords = 0;
+  std::string why = "the scheduler closed the connection";
+  kj::PromiseFulfillerPair<void> dropped;
+};
+
+// What the scheduler calls, on one connection.
+class SchedulerLink::End final : public schema::MemberEnd::Server {
+ public:
+  End(SchedulerLink& link, std::uint64_t serial) : link_(link), serial_(serial) {}
+  kj::Promise<void> tell(TellContext context) override {
+    return link_.hear(serial_, context.getParams().getWords());
+  }
+
+ private:
+  SchedulerLink& link_;
+  const std::uint64_t serial_;
+};
+
+SchedulerLink::SchedulerLink(RequestSink& member, kj::Network& network, kj::Timer& timer,
+                             SchedulerLinkConfig config)
+    : member_(member),
+      network_(network),
+      timer_(timer),
+      config_(std::move(config)),
+      prng_(config_.seed),
+      tasks_(*this) {
+  QGPU_CHECK(!config_.addresses.empty(), "a link has an address");
+}
+
+SchedulerLink::~SchedulerLink() noexcept = default;
+
+void SchedulerLink::start() { tasks_.add(live()); }
+
+void SchedulerLink::setState(std::string state) {
+  if (state == state_) return;
+  state_ = std::move(state);
+  if (config_.onState) config_.onState(state_);
+}
+
+// --- connecting ---
+
+kj::Promise<void> SchedulerLink::live() {
+  return attempt().then([this]() { return pause(); }).then([this]() { return live(); });
+}
+
+// One connection, from the first byte to the last. Never fails.
+kj::Promise<void> SchedulerLink::attempt() {
+  auto joined = kj::evalNow([this]() {
+    return dial(network_, config_.addresses[at_], config_.tls);
+  }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
+  return timer_.timeoutAfter(toKj(config_.connectDeadline), kj::mv(joined))
+      .then([this]() { return talk(); })
+      .catch_([this](kj::Exception&& exception) {
+        connection_ = nullptr;
+        ++failures_;
+        setState(config_.addresses[at_] + ": " + reasonOf(exception));
+        at_ = (at_ + 1) % config_.addresses.size();
+      });
+}
+
+kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
+  connection_ = kj::heap<Connection>(kj::mv(stream), config_, timer_.now());
+  auto registry = connection_->bootstrap().registryRequest().send().getRegistry();
+  auto request = registry.joinRequest();
+  request.setNode(kj::heap<End>(*this, ++serial_));
+  return request.send().then([this](capnp::Response<schema::Registry::JoinResults> joined) {
+    connection_->scheduler = joined.getScheduler();
+  });
+}
+
+// From up to down.
+kj::Promise<void> SchedulerLink::talk() {
+  up_ = true;
+  setState("connected to " + config_.addresses[at_]);
+  auto up = newEnvelope();
+  up->initRoot<schema::Envelope>().setLinkUp();
+  tasks_.add(deliver(kj::mv(up)));
+  return connection_->network.onDisconnect()
+      .exclusiveJoin(kj::mv(connection_->dropped.promise))
+      .exclusiveJoin(watchSilence())
+      .then([this]() {
+        up_ = false;
+        const std::string why = connection_->why;
+        // A scheduler that kept us for long is tried again first.
+        const bool lasted = timer_.now() - connection_->since >= toKj(config_.pauseMax);
+        failures_ = lasted ? 0 : failures_ + 1;
+        setState(config_.addresses[at_] + ": " + why);
+        if (!lasted) at_ = (at_ + 1) % config_.addresses.size();
+        connection_ = nullptr;
+        auto down = newEnvelope(16 + why.size() / sizeof(capnp::word));
+        down->initRoot<schema::Envelope>().setLinkDown(ptr(why));
+        return deliver(kj::mv(down));
+      });
+}
+
+kj::Promise<void> SchedulerLink::watchSilence() {
+  return timer_.afterDelay(toKj(config_.silence / 4)).then([this]() -> kj::Promise<void> {
+    if (timer_.now() - connection_->heard < toKj(config_.silence)) return watchSilence();
+    connection_->why = "nothing was heard of the scheduler";
+    return kj::READY_NOW;
+  });
+}
+
+// Between half of it and all of it, so that nodes that lost their scheduler together do not come
+// back together.
+Nanos SchedulerLink::nextPause() {
+  const std::size_t rounds = std::min(failures_ / config_.addresses.size(), kRoundsMax);
+  const Nanos whole = std::min(config_.pauseMax, config_.pauseMin * (std::int64_t{1} << rounds));
+  const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(whole.value / 2, 1));
+  return Nanos(static_cast<std::int64_t>(half + prng_.next() % half));
+}
+
+kj::Promise<void> SchedulerLink::pause() {
+  const bool roundIsOver = failures_ % config_.addresses.size() == 0;
+  const Nanos time = roundIsOver ? nextPause() : Nanos(0);
+  return timer_.afterDelay(toKj(time));
+}
+
+// --- scheduler to member ---
+
+kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Reader words) {
+  if (serial != serial_ || connection_.get() == nullptr) {
+    return toException(fail(ErrorCode::Conflict, "this link is over"));
+  }
+  connection_->heard = timer_.now();
+  auto copy = newEnvelope(words.totalSize().wordCount + 8);
+  copy->initRoot<schema::Envelope>().setToMember(words);   // throws where it can't be read
+  const auto mine = copy->getRoot<schema::Envelope>().asReader().getToMember();
+  if (const Status good = checkSchedulerWords(mine); !good) {
+    drop(good.error().message);
+    return toException(good.error());
+  }
+  if (mine.isTurnedAway()) {
+    connection_->why = "turned away: " + std::string(view(mine.getTurnedAway().getMessage()));
+  }
+  return deliver(kj::mv(copy));
+}
+
+bool SchedulerLink::pass(capnp::MallocMessageBuilder& envelope) {
+  const auto from = envelope.getRoot<schema::Envelope>().asReader();
+  return member_.send([&](schema::Envelope::Builder message) {
+    switch (from.which()) {
+      case schema::Envelope::LINK_UP: return message.setLinkUp();
+      case schema::Envelope::LINK_DOWN: return message.setLinkDown(from.getLinkDown());
+      default: return message.setToMember(from.getToMember());
+    }
+  }) == SendResult::Sent;
+}
+
+// In order; done when the member's mailbox has it.
+kj::Promise<void> SchedulerLink::deliver(kj::Own<capnp::MallocMessageBuilder> envelope) {
+  if (held_.empty() && pass(*envelope)) return kj::READY_NOW;
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  held_.push_back(Held{kj::mv(envelope), kj::mv(paf.fulfiller)});
+  if (held_.size() == 1) tasks_.add(retryHeld());
+  return kj::mv(paf.promise);
+}
+
+kj::Promise<void> SchedulerLink::retryHeld() {
+  return timer_.afterDelay(kRetry).then([this]() -> kj::Promise<void> {
+    while (!held_.empty() && pass(*held_.front().envelope)) {
+      held_.front().taken->fulfill();
+      held_.pop_front();
+    }
+    if (held_.empty()) return kj::READY_NOW;
+    return retryHeld();
+  });
+}
+
+// --- member to scheduler ---
+
+void SchedulerLink::handle(schema::Envelope::Reader message, Turn&) {
+  if (message.isFromMember()) return tell(message.getFromMember());
+  if (message.isLinkDown()) drop(std::string(view(message.getLinkDown())));
+}
+
+void SchedulerLink::tell(schema::FromMember::Reader words) {
+  if (!up_) return;
+  Connection& connection = *connection_;
+  const std::size_t size = words.totalSize().wordCount + 4;
+  if (connection.unsentWords + size > config_.unsentWordsMax) {
+    return drop("the scheduler does not read");
+  }
+  auto request =
+      KJ_ASSERT_NONNULL(connection.scheduler).tellRequest(capnp::MessageSize{size + 4, 0});
+  request.setWords(words);
+  connection.unsentWords += size;
+  // Over once the scheduler's window has room; what it holds back is what counts as unsent.
+  tasks_.add(request.send().then(
+      [this, size, serial = serial_]() {
+        if (up_ && serial == serial_) connection_->unsentWords -= size;
+      },
+      [this, serial = serial_](kj::Exception&& exception) {
+        if (serial == serial_) drop(reasonOf(exception));
+      }));
+}
+
+void SchedulerLink::drop(std::string why) {
+  if (!up_) return;
+  // The first reason is the one that counts.
+  if (!connection_->dropped.fulfiller->isWaiting()) return;
+  connection_->why = std::move(why).substr(0, kReasonMax);
+  connection_->dropped.fulfiller->fulfill();
+}
+
+void SchedulerLink::taskFailed(kj::Exception&&) {
+  QGPU_CHECK(false, "every task of the link handles its own failures");
+}
+
+}  // namespace qgpu
