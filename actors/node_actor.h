@@ -11,7 +11,9 @@
 // Kept here: P1 to P6, P8, P9 (through the ledger), D2, D4 (storage out of order: changes are
 // refused, the rest goes on), D5 (tasks that live are taken into a new database), A10 (no
 // incarnation that a guest has met is used again), C2 (one answer for each request), C5 (all queues
-// bounded), C7 (what doors send is checked, every change is audited).
+// bounded), C7 (what doors send is checked, every change is audited). In a cluster also C1 (the
+// highest term is durable) and P6 (one binding and one answer for each task and epoch of the
+// scheduler, of which the member actor alone may speak).
 
 #include <cstdint>
 #include <deque>
@@ -108,6 +110,10 @@ class NodeActor final : public Actor {
   // Each kind of change: check, persist, apply (node_changes.cc).
   Result<Need> check(Change& change, Turn& turn);
   Result<Need> checkBind(Change& change);
+  Result<Placement> placementOf(const Change& change) const;
+  Result<Need> checkOrdered(const Change& change);
+  void findOrdered(Change& change);
+  Result<Need> answerBound(const Asker& asker, std::uint64_t task, Binding& binding);
   Result<Need> checkRepeated(const Change& change, std::uint64_t task);
   Result<Need> checkEnd(Change& change);
   Result<Need> checkPolicy(Change& change);
@@ -149,6 +155,8 @@ class NodeActor final : public Actor {
 
   // What doors ask (node_requests.cc).
   void onChangeRequest(schema::Request::Reader request, Change change);
+  void onOrder(schema::Request::Reader request, Change change);
+  void setStanding(const Asker& asker, const std::string& standing, Turn& turn);
   void watch(const Asker& asker, bool on);
 
   // Answers (node_reports.cc).
@@ -182,6 +190,8 @@ class NodeActor final : public Actor {
   std::vector<std::uint32_t> freeSlots_;
   std::map<RequestKey, std::uint64_t> requests_;     // tasks by request, bound and ended
   std::deque<RequestKey> finished_;                  // the ended ones, oldest first
+  std::map<std::uint64_t, std::uint32_t> overAt_;    // epochs of cluster tasks that ended here
+  std::deque<std::uint64_t> over_;                   // the same tasks, oldest first
 
   bool startAsked_ = false;
   bool started_ = false;             // the node's row of this incarnation is committed
@@ -197,6 +207,8 @@ class NodeActor final : public Actor {
   std::set<std::uint64_t> outlived_;       // ended, and alive: killed at the start
   std::uint64_t unknownFrom_ = 0;          // as in the node's row
   std::uint64_t unknownTo_ = 0;
+  std::uint64_t clusterTerm_ = 0;          // durable
+  std::string standing_ = "none";
 
   std::optional<Change> inFlight_;
   std::uint64_t changeSerial_ = 0;

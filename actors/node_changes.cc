@@ -11,6 +11,7 @@ namespace {
 
 std::string actorOf(const Change& change) {
   if (!change.asker) return "node";
+  if (change.ordered) return "scheduler";
   return "uid " + std::to_string(change.who.uid) + " pid " + std::to_string(change.who.pid);
 }
 
@@ -59,6 +60,10 @@ Result<NodeActor::Need> NodeActor::check(Change& change, Turn& turn) {
   switch (change.kind) {
     case Change::Kind::Node:
     case Change::Kind::Permit: break;
+    case Change::Kind::Term:
+      if (change.term > clusterTerm_) break;
+      replyDone(change.asker, "term " + std::to_string(clusterTerm_) + " is stored");
+      return Need::Nothing;
     case Change::Kind::Bind: need = checkBind(change); break;
     case Change::Kind::End: need = checkEnd(change); break;
     case Change::Kind::Close: {
@@ -96,19 +101,82 @@ Result<NodeActor::Need> NodeActor::checkRepeated(const Change& change, std::uint
                                          std::to_string(task) +
                                          " and asked for something else: use a new request id");
   }
-  if (binding->stage == Stage::Live || binding->late) {
-    replyBound(*change.asker, task, *binding);
+  return answerBound(*change.asker, task, *binding);
+}
+
+Result<NodeActor::Need> NodeActor::answerBound(const Asker& asker, std::uint64_t task,
+                                               Binding& binding) {
+  if (binding.stage == Stage::Live || binding.late) {
+    replyBound(asker, task, binding);
   } else {
-    binding->waiting.push_back(*change.asker);
+    binding.waiting.push_back(asker);
   }
   return Need::Nothing;
+}
+
+// A repeated order has one effect and one answer, and what ended stays ended.
+Result<NodeActor::Need> NodeActor::checkOrdered(const Change& change) {
+  const std::uint64_t wanted = change.spec.clusterTask;
+  const std::string name = "cluster task " + std::to_string(wanted);
+  for (auto& [task, binding] : bindings_) {
+    if (binding.spec.clusterTask != wanted) continue;
+    if (binding.spec.clusterEpoch == change.spec.clusterEpoch) {
+      return answerBound(*change.asker, task, binding);
+    }
+    return fail(ErrorCode::Conflict, name + " is here with epoch " +
+                                         std::to_string(binding.spec.clusterEpoch) + ", not " +
+                                         std::to_string(change.spec.clusterEpoch));
+  }
+  const auto over = overAt_.find(wanted);
+  if (over == overAt_.end() || over->second < change.spec.clusterEpoch) return Need::Commit;
+  return fail(ErrorCode::Conflict, name + " has ended here with epoch " +
+                                       std::to_string(over->second));
+}
+
+// Where the scheduler chose cards, these and no others. Several are whole cards.
+Result<Placement> NodeActor::placementOf(const Change& change) const {
+  LedgerAsk ask = askOf(change.spec);
+  if (change.wanted.size() <= 1) {
+    if (!change.wanted.empty()) ask.card = change.wanted.front();
+    return ledger_.place(ask);
+  }
+  Result<Placement> asked = ledger_.place(ask);
+  if (!asked) return asked.error();
+  if (asked->cards.size() != change.wanted.size()) {
+    return fail(ErrorCode::InvalidArgument, std::to_string(change.wanted.size()) +
+                                                " cards were chosen for a task of " +
+                                                std::to_string(asked->cards.size()));
+  }
+  ask.cards = 1;
+  ask.share = kWholeCard;
+  std::map<std::size_t, Bytes> chosen;
+  for (const std::string& card : change.wanted) {
+    ask.card = card;
+    Result<Placement> one = ledger_.place(ask);
+    if (!one) return one.error();
+    chosen[one->cards.front()] = one->mem.front();
+  }
+  if (chosen.size() != change.wanted.size()) {
+    return fail(ErrorCode::InvalidArgument, "a card was chosen twice");
+  }
+  asked->cards.clear();
+  asked->mem.clear();
+  for (const auto& [card, mem] : chosen) {
+    asked->cards.push_back(card);
+    asked->mem.push_back(mem);
+  }
+  return asked;
 }
 
 Result<NodeActor::Need> NodeActor::checkBind(Change& change) {
   TaskSpec& spec = change.spec;
   if (Status valid = checkSpec(spec); !valid) return valid.error();
   if (!change.who.mayChange) spec.ownerUid = change.who.uid;
-  if (!spec.requestId.empty()) {
+  if (spec.clusterTask != 0) {
+    const Result<Need> need = checkOrdered(change);
+    if (!need || *need == Need::Nothing) return need;
+  }
+  if (isLocalRequest(spec)) {
     const auto known = requests_.find({spec.ownerUid, spec.requestId});
     if (known != requests_.end() && !QGPU_PLANTED(RequestForgotten)) {
       QGPU_MARK(RequestRepeated);
@@ -119,7 +187,7 @@ Result<NodeActor::Need> NodeActor::checkBind(Change& change) {
     return fail(ErrorCode::Overloaded, std::to_string(peers_.tasks.size()) +
                                            " tasks are bound, and this node has no room for more");
   }
-  Result<Placement> placement = ledger_.place(askOf(spec));
+  Result<Placement> placement = placementOf(change);
   if (!placement) return placement.error();
   change.placement = std::move(placement).value();
   settleSpec(spec, change.placement);
@@ -136,8 +204,24 @@ bool NodeActor::isDraining(std::uint64_t task) const {
   });
 }
 
+// An order names a task of the scheduler up to an epoch. One that was bound before this node joined
+// has no such name: the scheduler knows it by its number here.
+void NodeActor::findOrdered(Change& change) {
+  const Binding* numbered = find(change.task);
+  if (numbered != nullptr && numbered->spec.clusterTask == 0) return;
+  change.task = 0;
+  for (const auto& [task, binding] : bindings_) {
+    const bool named = binding.spec.clusterTask == change.spec.clusterTask;
+    if (named && binding.spec.clusterTask != 0 &&
+        binding.spec.clusterEpoch <= change.spec.clusterEpoch) {
+      change.task = task;
+    }
+  }
+}
+
 // Ends at once where nobody is attached; otherwise its processes get the grace first.
 Result<NodeActor::Need> NodeActor::checkEnd(Change& change) {
+  if (change.ordered) findOrdered(change);
   Binding* binding = find(change.task);
   if (binding == nullptr) {
     if (!change.asker) return Need::Nothing;
@@ -226,7 +310,8 @@ void NodeActor::persist(const Change& change, Turn& turn) {
     case Change::Kind::Mark:
       for (const std::size_t card : change.cards) persistCard(card, change, turn);
       break;
-    case Change::Kind::Permit: break;
+    case Change::Kind::Permit:
+    case Change::Kind::Term: break;
   }
 }
 
@@ -238,6 +323,7 @@ void NodeActor::persistNode(const Change& change, Turn& turn) {
     node.setNextEvent(nextEvent_ + kEventBlock);
     node.setUnknownFrom(unknownFrom_);
     node.setUnknownTo(unknownTo_);
+    node.setClusterTerm(std::max(clusterTerm_, change.term));
   });
 }
 
@@ -304,6 +390,9 @@ void NodeActor::apply(Change& change, Turn& turn) {
     case Change::Kind::Policy: return applyPolicy(change);
     case Change::Kind::Mark: return applyMark(change);
     case Change::Kind::Permit: return replyDone(change.asker, change.text);
+    case Change::Kind::Term:
+      clusterTerm_ = change.term;
+      return replyDone(change.asker, "term " + std::to_string(clusterTerm_) + " is stored");
   }
 }
 
@@ -352,7 +441,7 @@ void NodeActor::applyBind(Change& change, Turn& turn) {
   binding.slot = freeSlots_.back();
   freeSlots_.pop_back();
   binding.waiting.push_back(*change.asker);
-  if (!binding.spec.requestId.empty()) {
+  if (isLocalRequest(binding.spec)) {
     requests_[{binding.spec.ownerUid, binding.spec.requestId}] = change.task;
   }
   ledger_.bind(TaskId{change.task}, change.placement);
@@ -397,7 +486,16 @@ void NodeActor::applyClose(Change& change, Turn&) {
     replyFailed(asker, fail(ErrorCode::Unavailable, "the task ended while it was bound: " +
                                                         change.text));
   }
-  if (!binding.spec.requestId.empty()) {
+  if (binding.spec.clusterTask != 0) {
+    const bool known = overAt_.contains(binding.spec.clusterTask);
+    overAt_[binding.spec.clusterTask] = binding.spec.clusterEpoch;
+    if (!known) over_.push_back(binding.spec.clusterTask);
+    if (over_.size() > kFinishedKept) {
+      overAt_.erase(over_.front());
+      over_.pop_front();
+    }
+  }
+  if (isLocalRequest(binding.spec)) {
     finished_.push_back({binding.spec.ownerUid, binding.spec.requestId});
     if (finished_.size() > kFinishedKept) {
       requests_.erase(finished_.front());

@@ -38,6 +38,7 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
       tokens_(tokens),
       ledger_({options_.mixed, options_.maxTasksPerCard}, ledgerCards(cards), options_.policy),
       incarnation_(options_.incarnation) {
+  if (peers_.member != ActorId::kNobody) standing_ = "no scheduler";
   QGPU_CHECK(cards.size() == peers_.cards.size(), "each card has an actor");
   for (CardFacts& facts : cards) {
     QGPU_CHECK(facts.mem.value > 0, "a card without memory is not a card");
@@ -61,6 +62,7 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
         nextTask_ = std::max(nextTask_, row.getNode().getNextTask());
       }
       nextEvent_ = std::max(nextEvent_, row.getNode().getNextEvent());
+      clusterTerm_ = std::max(clusterTerm_, row.getNode().getClusterTerm());
     } else if (row.isCard()) {
       loadCard(row.getCard());
     } else if (row.isTask()) {
@@ -124,7 +126,7 @@ bool NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking t
   if (binding.evicting) binding.endReason = "evicted";
   binding.slot = freeSlots_.back();
   freeSlots_.pop_back();
-  if (!binding.spec.requestId.empty()) {
+  if (isLocalRequest(binding.spec)) {
     requests_[{binding.spec.ownerUid, binding.spec.requestId}] = id;
   }
   ledger_.bind(TaskId{id}, placement);

@@ -54,7 +54,13 @@ struct NodePeers {
   ActorId attach{};               // holds tokens and pages
   std::vector<ActorId> cards;     // as the list of cards
   std::vector<ActorId> tasks;     // the pool of task actors: as many tasks can be bound at once
+  ActorId member{};               // who speaks for the scheduler; nobody: the node stands alone
 };
+
+// Whether the node itself remembers the request id; the scheduler does for what it places.
+inline bool isLocalRequest(const TaskSpec& spec) {
+  return !spec.requestId.empty() && spec.clusterTask == 0;
+}
 
 // Where an answer goes.
 struct Asker {
@@ -99,6 +105,7 @@ struct Change {
     Policy,
     Mark,     // cordon, uncordon, drain
     Permit,   // something that the door does itself; the node permits and audits it
+    Term,     // of the scheduler that this node obeys
   };
   Kind kind = Kind::Node;
   std::optional<Asker> asker;         // nobody: the node's own doing
@@ -109,6 +116,9 @@ struct Change {
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;
   TaskSpec spec;
+  bool ordered = false;               // by the member actor; the task is the one that `spec` names
+  std::vector<std::string> wanted;    // ids of the cards that the scheduler chose
+  std::uint64_t term = 0;
   // Filled by the check.
   std::vector<std::size_t> cards;
   Placement placement;

@@ -66,6 +66,8 @@ void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
     info.setMaxTasksPerCard(options_.maxTasksPerCard);
     info.setRealtime(options_.realtime);
     info.setStorage(storageText_);
+    info.setCluster(standing_);
+    info.setClusterTerm(clusterTerm_);
     info.setOnlineIdleNs(static_cast<std::uint64_t>(options_.arbiter.onlineIdle.value));
     info.setSliceMinNs(static_cast<std::uint64_t>(options_.arbiter.sliceMin.value));
     info.setSliceMaxNs(static_cast<std::uint64_t>(options_.arbiter.sliceMax.value));

@@ -5,8 +5,16 @@
 namespace qgpu {
 namespace {
 
+constexpr std::size_t kReasonMax = 160;
+
 Who whoOf(schema::Request::Reader request) {
   return {request.getPeerUid(), request.getPeerPid(), request.getMayChange()};
+}
+
+// What the member actor alone may ask.
+bool isOrder(schema::Request::Which which) {
+  return which == schema::Request::PLACE || which == schema::Request::END ||
+         which == schema::Request::CLUSTER_TERM || which == schema::Request::STANDING;
 }
 
 // Requests that every peer may make; whose task it is, is checked when the change is made.
@@ -28,6 +36,10 @@ void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
     case schema::Request::WATCH: return watch(asker, request.getWatch());
     default: break;
   }
+  if (isOrder(request.which()) && asker.door != peers_.member) {
+    return replyFailed(asker, fail(ErrorCode::Unsupported, "only a scheduler may order this"));
+  }
+  if (request.isStanding()) return setStanding(asker, text(request.getStanding()), turn);
   if (!request.getMayChange() && !openToAll(request.which())) {
     return replyFailed(asker, fail(ErrorCode::Denied,
                                    "uid " + std::to_string(request.getPeerUid()) +
@@ -37,6 +49,8 @@ void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
   Change change;
   change.asker = asker;
   change.who = whoOf(request);
+  change.ordered = asker.door == peers_.member;
+  if (isOrder(request.which())) return onOrder(request, std::move(change));
   onChangeRequest(request, std::move(change));
 }
 
@@ -50,6 +64,8 @@ void NodeActor::onChangeRequest(schema::Request::Reader request, Change change) 
     case schema::Request::BIND:
       change.kind = Change::Kind::Bind;
       change.spec = readSpec(request.getBind());
+      change.spec.clusterTask = 0;   // the scheduler's alone to say
+      change.spec.clusterEpoch = 0;
       break;
     case schema::Request::UNBIND:
       change.kind = Change::Kind::End;
@@ -82,6 +98,47 @@ void NodeActor::onChangeRequest(schema::Request::Reader request, Change change) 
                          fail(ErrorCode::Unsupported, "this manager does not know that request"));
   }
   enqueue(std::move(change));
+}
+
+void NodeActor::onOrder(schema::Request::Reader request, Change change) {
+  switch (request.which()) {
+    case schema::Request::PLACE: {
+      const auto order = request.getPlace();
+      change.kind = Change::Kind::Bind;
+      change.spec = readSpec(order.getSpec());
+      change.spec.clusterTask = order.getTask();
+      change.spec.clusterEpoch = order.getEpoch();
+      for (const auto card : order.getCards()) {
+        change.wanted.push_back(text(card).substr(0, kNameMax + 1));
+      }
+      break;
+    }
+    case schema::Request::END: {
+      const auto order = request.getEnd();
+      change.kind = Change::Kind::End;
+      change.task = order.getNodeTask();
+      change.spec.clusterTask = order.getTask();
+      change.spec.clusterEpoch = order.getEpoch();
+      change.text = text(order.getReason()).substr(0, kReasonMax);
+      break;
+    }
+    case schema::Request::CLUSTER_TERM:
+      change.kind = Change::Kind::Term;
+      change.term = request.getClusterTerm();
+      break;
+    default:
+      return replyFailed(change.asker,
+                         fail(ErrorCode::Unsupported, "this manager does not know that order"));
+  }
+  enqueue(std::move(change));
+}
+
+void NodeActor::setStanding(const Asker& asker, const std::string& standing, Turn& turn) {
+  const std::string now = standing.substr(0, kReasonMax);
+  const auto word = [](const std::string& said) { return said.substr(0, said.find(':')); };
+  if (word(now) != word(standing_)) note("cluster", 0, "", now, turn);
+  standing_ = now;
+  replyDone(asker, "noted");
 }
 
 // One entry for each door: a door passes events on to its own watchers.

@@ -90,7 +90,9 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   nodeOptions.mixed = options.mixed;
   nodeOptions.maxTasksPerCard = options.tasksMax;
   nodeOptions.attachSocket = "/run/qgpu/attach.sock";
-  node = std::make_unique<NodeActor>(nodeOptions, NodePeers{attachId, cardIds, taskIds}, facts,
+  if (options.member) memberId = fixture.reserve();
+  node = std::make_unique<NodeActor>(nodeOptions,
+                                     NodePeers{attachId, cardIds, taskIds, memberId}, facts,
                                      tokens, options.rows, options.survivors);
   fixture.attach(nodeId, *node);
 }

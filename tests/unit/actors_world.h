@@ -60,6 +60,7 @@ struct WorldOptions {
   std::vector<StoredRow> survivors;
   std::uint64_t lastTask = 0;
   std::vector<std::uint64_t> living;
+  bool member = false;   // an address for a member actor, which the test attaches
 };
 
 class World {
@@ -110,7 +111,7 @@ class World {
   std::vector<std::unique_ptr<TaskActor>> tasks;
   CountingTokens tokens;
   std::unique_ptr<NodeActor> node;
-  ActorId doorId{}, attachId{}, nodeId{};
+  ActorId doorId{}, attachId{}, nodeId{}, memberId{};
   std::vector<ActorId> cardIds, taskIds;
 
  private:
