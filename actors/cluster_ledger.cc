@@ -50,28 +50,29 @@ std::uint32_t ClusterLedger::Parts::modelOf(const std::string& name) {
   return models.emplace(name, static_cast<std::uint32_t>(models.size())).first->second;
 }
 
-void ClusterLedger::Parts::take(Node& node, const Spot& spot, std::int64_t sign) {
+void ClusterLedger::Parts::take(const Spot& spot, std::int64_t sign) {
+  NodeRoom& on = room(spot.node);
   const Placement& placement = spot.placement;
   for (std::size_t n = 0; n < placement.cards.size(); ++n) {
     const CardAsk ask = cardAsk(placement, n);
-    QGPU_CHECK(placement.cards[n] < node.room.cards.size(), "a spot names cards of its node");
-    account(node.room.cards[placement.cards[n]], ask, sign);
+    QGPU_CHECK(placement.cards[n] < on.cards.size(), "a spot names cards of its node");
+    account(on.cards[placement.cards[n]], ask, sign);
     sums.memBound += ask.mem * sign;
     (ask.taskClass == TaskClass::Offline ? sums.greedy : sums.ordinary) += ask.share * sign;
   }
-  node.room.cpuBound += spot.cpuMilli * sign;
-  node.room.hostMemBound += spot.hostMem * sign;
-  node.room.tasks = static_cast<std::uint32_t>(std::int64_t{node.room.tasks} + sign);
+  on.cpuBound += spot.cpuMilli * sign;
+  on.hostMemBound += spot.hostMem * sign;
+  on.tasks = static_cast<std::uint32_t>(std::int64_t{on.tasks} + sign);
   sums.tasks += sign;
 }
 
 void ClusterLedger::Parts::hold(TaskId task, Held held) {
   Node& node = at(held.spot.node);
-  take(node, held.spot, 1);
+  take(held.spot, 1);
   node.tasks.insert(std::lower_bound(node.tasks.begin(), node.tasks.end(), task), task);
   if (!held.application.empty()) {
     Replicas& replicas = applications[held.application][held.spot.node];
-    replicas.onCard.resize(node.room.cards.size());
+    replicas.onCard.resize(room(held.spot.node).cards.size());
     ++replicas.onNode;
     for (const std::size_t card : held.spot.placement.cards) ++replicas.onCard[card];
   }
@@ -85,7 +86,7 @@ ClusterLedger::Parts::Held ClusterLedger::Parts::drop(TaskId task) {
   auto found = tasks.extract(task);
   Held held = std::move(found.mapped());
   Node& node = at(held.spot.node);
-  take(node, held.spot, -1);
+  take(held.spot, -1);
   node.tasks.erase(std::lower_bound(node.tasks.begin(), node.tasks.end(), task));
   if (!held.application.empty()) {
     const auto application = applications.find(held.application);
@@ -129,17 +130,19 @@ void ClusterLedger::Parts::learn(const Spot& spot) {
 
 void ClusterLedger::Parts::lookAnew() {
   fragmentSum = 0;
-  for (Node& node : nodes) {
-    fragments.look(node.room);
-    fragmentSum += node.room.fragments.amount;
+  for (NodeRoom& on : rooms) {
+    fragments.look(on);
+    fragmentSum += on.fragments.amount;
   }
+  index.clear();
 }
 
 void ClusterLedger::Parts::touch(NodeId node) {
-  NodeRoom& room = at(node).room;
-  fragmentSum -= room.fragments.amount;
-  fragments.look(room);
-  fragmentSum += room.fragments.amount;
+  NodeRoom& on = room(node);
+  fragmentSum -= on.fragments.amount;
+  fragments.look(on);
+  fragmentSum += on.fragments.amount;
+  if (options.indexed) index.changed(raw(node));
 }
 
 // --- inventory ---
@@ -149,25 +152,29 @@ std::pair<NodeId, std::vector<TaskId>> ClusterLedger::setNode(const ClusterNodeF
   const auto next = static_cast<NodeId>(p.nodes.size());
   const auto [named, isNew] = p.byName.emplace(facts.name, next);
   const NodeId id = named->second;
-  if (isNew) p.nodes.emplace_back();
+  if (isNew) {
+    p.nodes.emplace_back();
+    p.rooms.emplace_back();
+  }
   Parts::Node& node = p.at(id);
+  NodeRoom& room = p.room(id);
 
   std::map<TaskId, Parts::Held> stay;
   const std::vector<TaskId> were = node.tasks;
   for (const TaskId task : were) stay.emplace(task, p.drop(task));
-  for (const CardRoom& card : node.room.cards) p.sums.mem -= card.mem;
-  p.sums.cards -= static_cast<std::int64_t>(node.room.cards.size());
+  for (const CardRoom& card : room.cards) p.sums.mem -= card.mem;
+  p.sums.cards -= static_cast<std::int64_t>(room.cards.size());
 
   const std::vector<ClusterCard> old = std::exchange(node.facts, facts).cards;
-  node.room.cards.clear();
+  room.cards.clear();
   for (const ClusterCard& card : facts.cards) {
-    node.room.cards.push_back(roomOf(card, facts, p.modelOf(card.model)));
+    room.cards.push_back(roomOf(card, facts, p.modelOf(card.model)));
     p.sums.mem += card.mem;
   }
   p.sums.cards += static_cast<std::int64_t>(facts.cards.size());
-  node.room.mixed = facts.mixed;
-  node.room.cpu = facts.cpuMilli;
-  node.room.hostMem = facts.hostMem;
+  room.mixed = facts.mixed;
+  room.cpu = facts.cpuMilli;
+  room.hostMem = facts.hostMem;
   p.touch(id);
 
   std::vector<TaskId> lost;
@@ -187,20 +194,20 @@ std::pair<NodeId, std::vector<TaskId>> ClusterLedger::setNode(const ClusterNodeF
 }
 
 void ClusterLedger::setLife(NodeId node, NodeLife life) {
-  parts_->at(node).room.life = life;
+  parts_->room(node).life = life;
   parts_->touch(node);
 }
 
 void ClusterLedger::setCordoned(NodeId node, bool cordoned) {
-  parts_->at(node).room.cordoned = cordoned;
+  parts_->room(node).cordoned = cordoned;
   parts_->touch(node);
 }
 
 void ClusterLedger::setMark(NodeId node, std::size_t card, CardMark mark) {
-  Parts::Node& on = parts_->at(node);
-  QGPU_CHECK(card < on.room.cards.size(), "positions of cards come from facts()");
-  on.room.cards[card].mark = mark;
-  on.facts.cards[card].mark = mark;
+  NodeRoom& on = parts_->room(node);
+  QGPU_CHECK(card < on.cards.size(), "positions of cards come from facts()");
+  on.cards[card].mark = mark;
+  parts_->at(node).facts.cards[card].mark = mark;
   parts_->touch(node);
 }
 
@@ -245,17 +252,17 @@ std::optional<NodeId> ClusterLedger::findNode(const std::string& name) const {
 }
 
 const ClusterNodeFacts& ClusterLedger::facts(NodeId node) const { return parts_->at(node).facts; }
-NodeLife ClusterLedger::life(NodeId node) const { return parts_->at(node).room.life; }
-bool ClusterLedger::cordoned(NodeId node) const { return parts_->at(node).room.cordoned; }
+NodeLife ClusterLedger::life(NodeId node) const { return parts_->room(node).life; }
+bool ClusterLedger::cordoned(NodeId node) const { return parts_->room(node).cordoned; }
 
 const CardRoom& ClusterLedger::room(NodeId node, std::size_t card) const {
-  const Parts::Node& on = parts_->at(node);
-  QGPU_CHECK(card < on.room.cards.size(), "positions of cards come from facts()");
-  return on.room.cards[card];
+  const NodeRoom& on = parts_->room(node);
+  QGPU_CHECK(card < on.cards.size(), "positions of cards come from facts()");
+  return on.cards[card];
 }
 
-std::int64_t ClusterLedger::cpuBound(NodeId node) const { return parts_->at(node).room.cpuBound; }
-Bytes ClusterLedger::hostMemBound(NodeId node) const { return parts_->at(node).room.hostMemBound; }
+std::int64_t ClusterLedger::cpuBound(NodeId node) const { return parts_->room(node).cpuBound; }
+Bytes ClusterLedger::hostMemBound(NodeId node) const { return parts_->room(node).hostMemBound; }
 std::vector<TaskId> ClusterLedger::tasksOn(NodeId node) const { return parts_->at(node).tasks; }
 
 std::vector<TaskId> ClusterLedger::tasksOn(NodeId node, std::size_t card) const {
@@ -274,7 +281,9 @@ const Spot* ClusterLedger::spot(TaskId task) const {
 
 std::size_t ClusterLedger::tasks() const { return parts_->tasks.size(); }
 ClusterSums ClusterLedger::sums() const { return parts_->sums; }
-std::uint64_t ClusterLedger::evaluations() const { return parts_->evaluations; }
+std::uint64_t ClusterLedger::evaluations() const {
+  return parts_->evaluations + parts_->index.ranked();
+}
 
 std::int64_t ClusterLedger::fragmentPermille() const {
   const std::int64_t all = parts_->sums.cards * parts_->fragments.weight();

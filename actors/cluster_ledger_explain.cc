@@ -78,7 +78,7 @@ std::int64_t missingOnNode(const NodeRoom& room, const Shape& shape, Reason reas
 NodeVerdict ClusterLedger::Parts::nearest(NodeId node, const ClusterAsk& ask, const Shape& shape,
                                           std::array<std::size_t, kReasons>& counts) const {
   const Node& on = at(node);
-  const NodeRoom& room = on.room;
+  const NodeRoom& room = rooms[raw(node)];
   Reason whole = judgeNode(room, shape);
   if (!ask.node.empty() && on.facts.name != ask.node) whole = Reason::OtherNode;
   const std::size_t wanted = ask.task.card.empty() ? SIZE_MAX : cardOf(on, ask.task.card);
@@ -135,7 +135,7 @@ ClusterVerdict ClusterLedger::explain(const ClusterAsk& ask) const {
   std::vector<std::pair<Far, NodeVerdict>> all;
   for (std::uint32_t i = 0; i < parts_->nodes.size(); ++i) {
     const NodeId id{i};
-    const auto& cards = parts_->nodes[i].room.cards;
+    const auto& cards = parts_->rooms[i].cards;
     verdict.considered += cards.size();
     NodeVerdict nearest = parts_->nearest(id, ask, shape, counts);
     const Bytes mem = nearest.card ? cards[*nearest.card].mem : Bytes(0);

@@ -12,6 +12,7 @@
 
 #include "actors/cluster_ledger.h"
 #include "actors/placement.h"
+#include "actors/placement_index.h"
 #include "runtime/check.h"
 
 namespace qgpu {
@@ -19,7 +20,6 @@ namespace qgpu {
 struct ClusterLedger::Parts {
   struct Node {
     ClusterNodeFacts facts;
-    NodeRoom room;
     std::vector<TaskId> tasks;         // ascending
   };
   struct Held {
@@ -36,6 +36,7 @@ struct ClusterLedger::Parts {
 
   Options options;
   std::vector<Node> nodes;
+  std::vector<NodeRoom> rooms;         // of the nodes
   std::map<std::string, NodeId> byName;
   std::map<TaskId, Held> tasks;
   std::map<std::string, std::map<NodeId, Replicas>> applications;
@@ -48,7 +49,8 @@ struct ClusterLedger::Parts {
   std::int64_t learnAt = 64;           // binds; doubled each time, so that few looks are anew
   ClusterSums sums;
   std::uint64_t draws = 0;
-  std::uint64_t evaluations = 0;
+  std::uint64_t evaluations = 0;       // by rank(); the index counts its own
+  PlacementIndex index;
 
   Node& at(NodeId node) {
     QGPU_CHECK(raw(node) < nodes.size(), "positions come from setNode() or findNode()");
@@ -58,6 +60,8 @@ struct ClusterLedger::Parts {
     QGPU_CHECK(raw(node) < nodes.size(), "positions come from setNode() or findNode()");
     return nodes[raw(node)];
   }
+  NodeRoom& room(NodeId node) { return at(node), rooms[raw(node)]; }
+  const NodeRoom& room(NodeId node) const { return at(node), rooms[raw(node)]; }
   static std::uint32_t raw(NodeId node) { return static_cast<std::uint32_t>(node); }
 
   // An ask that has passed check(), in the terms of this ledger.
@@ -70,10 +74,11 @@ struct ClusterLedger::Parts {
                      Pick& pick);
   Spot spotOf(NodeId node, const Shape& shape, const Pick& pick) const;
   Result<Spot> scan(const ClusterAsk& ask, const Shape& shape);
+  Result<Spot> search(const ClusterAsk& ask, const Shape& shape);
   Result<Spot> placeOn(NodeId node, const ClusterAsk& ask, const Shape& shape);
   Error refuse(const Shape& shape, std::uint64_t rank) const;
 
-  void take(Node& node, const Spot& spot, std::int64_t sign);
+  void take(const Spot& spot, std::int64_t sign);
   void hold(TaskId task, Held held);
   Held drop(TaskId task);
   void learn(const Spot& spot);

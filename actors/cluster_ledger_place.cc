@@ -98,7 +98,7 @@ std::uint64_t ClusterLedger::Parts::rank(NodeId node, const ClusterAsk& ask, con
                                          std::size_t card, Pick& pick) {
   ++evaluations;
   const Particulars particulars{replicasOf(ask, shape, node), card, options.seed + draws};
-  return rankNode(at(node).room, raw(node), shape, fragments, particulars, pick);
+  return rankNode(room(node), raw(node), shape, fragments, particulars, pick);
 }
 
 Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& pick) const {
@@ -113,7 +113,7 @@ Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& p
   for (std::size_t n = 0; n < pick.count; ++n) {
     const std::size_t card = pick.cards[n];
     spot.placement.cards.push_back(card);
-    spot.placement.mem.push_back(shape.card.whole ? at(node).room.cards[card].mem
+    spot.placement.mem.push_back(shape.card.whole ? room(node).cards[card].mem
                                                   : shape.card.mem);
   }
   return spot;
@@ -172,6 +172,32 @@ Result<Spot> ClusterLedger::Parts::scan(const ClusterAsk& ask, const Shape& shap
   return spotOf(best, shape, bestPick);
 }
 
+// By the index. Nodes with replicas of the application rank lower than the shape alone says, so
+// they are left out there and ranked one by one.
+Result<Spot> ClusterLedger::Parts::search(const ClusterAsk& ask, const Shape& shape) {
+  std::vector<std::size_t> apart;
+  const bool spreads = shape.nodeScore == Score::Spread || shape.cardScore == Score::Spread;
+  const auto application = spreads && !ask.application.empty() ? applications.find(ask.application)
+                                                               : applications.end();
+  if (application != applications.end()) {
+    for (const auto& [node, replicas] : application->second) apart.push_back(raw(node));
+  }
+  PlacementIndex::Best best = index.best(shape, rooms, fragments, apart);
+  // A node without replicas comes before all that have some, unless its class keeps off it.
+  const bool isApart = shape.nodeScore == Score::Spread && !isAvoided(best.rank);
+  if (isApart && fitsAt(best.rank)) apart.clear();
+  Pick pick;
+  for (const std::size_t i : apart) {
+    const std::uint64_t ranked = rank(NodeId{static_cast<std::uint32_t>(i)}, ask, shape, SIZE_MAX,
+                                      pick);
+    if (ranked < best.rank || (ranked == best.rank && i < best.node)) best = {i, ranked};
+  }
+  if (!fitsAt(best.rank)) return refuse(shape, best.rank);
+  const NodeId node{static_cast<std::uint32_t>(best.node)};
+  rank(node, ask, shape, SIZE_MAX, pick);
+  return spotOf(node, shape, pick);
+}
+
 Result<Spot> ClusterLedger::scan(const ClusterAsk& ask) const {
   if (Status valid = check(ask); !valid) return valid.error();
   const Shape shape = parts_->shapeOf(ask);
@@ -182,8 +208,13 @@ Result<Spot> ClusterLedger::scan(const ClusterAsk& ask) const {
 }
 
 Result<Spot> ClusterLedger::place(const ClusterAsk& ask) {
-  Result<Spot> spot = scan(ask);
-  ++parts_->draws;
+  Parts& p = *parts_;
+  if (!ask.node.empty() || !check(ask)) return scan(ask);
+  const Shape shape = p.shapeOf(ask);
+  const bool isRandom = shape.nodeScore == Score::Random || shape.cardScore == Score::Random;
+  if (p.options.indexed && !isRandom) return p.search(ask, shape);
+  Result<Spot> spot = p.scan(ask, shape);
+  if (isRandom) ++p.draws;
   return spot;
 }
 

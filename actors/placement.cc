@@ -28,7 +28,7 @@ std::uint64_t shuffled(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 31);
 }
 
-bool isAvoided(const CardRoom& card, TaskClass taskClass) {
+bool keepsOff(const CardRoom& card, TaskClass taskClass) {
   if (taskClass == TaskClass::Online) return card.offline != 0;
   return taskClass == TaskClass::Offline && card.online != 0;
 }
@@ -59,7 +59,7 @@ class Ranking {
   std::uint64_t rank(const Pick& pick) const {
     bool avoided = false;
     for (std::size_t n = 0; n < pick.count; ++n) {
-      avoided = avoided || isAvoided(node_.cards[pick.cards[n]], shape_.card.taskClass);
+      avoided = avoided || keepsOff(node_.cards[pick.cards[n]], shape_.card.taskClass);
     }
     std::uint64_t rank = field(avoided ? 1 : 0, 1, kAvoidShift);
     if (shape_.nodeScore == Score::Spread && particulars_.replicas != nullptr) {
@@ -141,7 +141,7 @@ class Ranking {
   std::uint64_t cardRank(std::uint16_t i) {
     const CardRoom& card = node_.cards[i];
     const TaskClass taskClass = shape_.card.taskClass;
-    std::uint64_t rank = field(isAvoided(card, taskClass) ? 1 : 0, 1, kAvoidShift);
+    std::uint64_t rank = field(keepsOff(card, taskClass) ? 1 : 0, 1, kAvoidShift);
     const std::int64_t left = freeOf(card, taskClass);
     switch (shape_.cardScore) {
       case Score::Spread:

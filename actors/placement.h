@@ -82,6 +82,8 @@ inline constexpr std::uint64_t kCordonedRank = UINT64_MAX - 2;
 inline constexpr std::uint64_t kConflictRank = UINT64_MAX - 1;
 inline constexpr std::uint64_t kNeverRank = UINT64_MAX;
 inline bool fitsAt(std::uint64_t rank) { return rank < kNoRoomRank; }
+// Whether the class would rather be elsewhere; this comes before everything else.
+inline bool isAvoided(std::uint64_t rank) { return rank >> 63 != 0; }
 
 // Why the node as a whole is out, cards aside; Fits where it is not.
 Reason judgeNode(const NodeRoom& node, const Shape& shape);

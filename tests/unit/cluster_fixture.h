@@ -67,4 +67,59 @@ inline std::string bound(ClusterLedger& ledger, std::uint64_t task, const Cluste
   return where.empty() ? facts.name : where;
 }
 
+// Small seeded numbers, the same everywhere.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed * 2 + 1) {}
+  std::uint64_t below(std::uint64_t bound) {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (state_ >> 33) % bound;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// Clusters and asks of all kinds: cards of several sizes, some nodes unmixed, some with processors.
+inline ClusterNodeFacts anyNode(Dice& dice, std::size_t number) {
+  const char* const models[] = {"T4", "A10", "V100"};
+  const std::int64_t gib = std::int64_t{8} << dice.below(3);
+  ClusterNodeFacts facts =
+      node("n" + std::to_string(number), static_cast<std::uint32_t>(dice.below(5)), gib,
+           models[dice.below(3)]);
+  facts.mixed = dice.below(3) != 0;
+  facts.maxTasksPerCard = dice.below(2) == 0 ? 0 : static_cast<std::uint32_t>(dice.below(6) + 1);
+  if (dice.below(2) == 0) facts.cpuMilli = static_cast<std::int64_t>(dice.below(20) + 4) * 1000;
+  if (dice.below(2) == 0) facts.hostMem = gibibytes(static_cast<std::int64_t>(dice.below(60) + 4));
+  for (ClusterCard& card : facts.cards) {
+    if (dice.below(4) == 0) card.mem = gibibytes(24);
+    if (dice.below(8) == 0) card.policy = Policy::FixedShare;
+    if (dice.below(20) == 0) card.healthy = false;
+  }
+  return facts;
+}
+
+inline ClusterAsk anyAsk(Dice& dice) {
+  const auto taskClass = static_cast<TaskClass>(dice.below(3));
+  const std::uint64_t most = dice.below(4) == 0 ? 30 : 6;
+  const auto gib = static_cast<std::int64_t>(dice.below(most)) + 1;
+  const auto percent = static_cast<std::int64_t>(dice.below(6)) * 15;
+  ClusterAsk what = ask(taskClass, gib, taskClass == TaskClass::Online ? 0 : percent);
+  if (taskClass == TaskClass::Ordinary && dice.below(4) == 0) {
+    what = ask(taskClass, 0, static_cast<std::int64_t>(dice.below(3) + 1) * 100);
+  }
+  if (dice.below(12) == 0) what = ask(TaskClass::Ordinary, 0, 0, 0);
+  if (what.task.cards == 0 || dice.below(3) == 0) {
+    what.cpuMilli = static_cast<std::int64_t>(dice.below(4) + 1) * 1000;
+    what.hostMem = gibibytes(static_cast<std::int64_t>(dice.below(4)));
+  }
+  if (dice.below(6) == 0) what.models = {"T4", "A10"};
+  if (dice.below(3) == 0) what.application = "app-" + std::to_string(dice.below(3));
+  const Score scores[] = {Score::ClassDefault, Score::ClassDefault, Score::Binpack, Score::Spread,
+                          Score::Fgd, Score::BestFit};
+  what.nodeScore = scores[dice.below(6)];
+  what.cardScore = scores[dice.below(6)];
+  return what;
+}
+
 }  // namespace qgpu::cluster

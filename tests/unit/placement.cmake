@@ -1,5 +1,5 @@
 # Where tasks go in a cluster: rules, ledger, scores and the index that must agree with a scan.
 qgpu_test(placement_test
-  SOURCES cluster_ledger_test.cc
+  SOURCES cluster_ledger_test.cc placement_index_test.cc
   LIBS qgpu_cores
   LABELS unit)
