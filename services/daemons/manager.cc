@@ -172,6 +172,7 @@ struct Manager::Parts {
   std::optional<NodeDesk> desk;
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
+  std::optional<NodePages> pages;
   std::optional<MetricsServer> metrics;
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
@@ -242,7 +243,8 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   log.info("serves", {{"run_dir", runDir.path()},
                       {"http", remote.http.address()},
                       {"cards", found.cards.size()}});
-  metrics.emplace(*door, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+  pages.emplace(*door);
+  metrics.emplace(*pages, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
 }
 

@@ -1,7 +1,6 @@
 #include "services/metrics/metrics_server.h"
 
 #include "services/admin/words.h"
-#include "services/metrics/prometheus.h"
 
 namespace qgpu {
 namespace {
@@ -35,15 +34,12 @@ kj::StringPtr statusText(kj::uint status) {
   }
 }
 
-std::string reason(const Error& error) {
-  return std::string(errorName(error.code)) + ": " + error.message + "\n";
-}
-
 }  // namespace
 
-MetricsServer::MetricsServer(NodeDoor& door, MetricsLimits limits, kj::LowLevelAsyncIoProvider& io,
-                             kj::Timer& timer, TcpListener listener)
-    : door_(door),
+MetricsServer::MetricsServer(HttpPages& pages, MetricsLimits limits,
+                             kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
+                             TcpListener listener)
+    : pages_(pages),
       limits_(limits),
       timer_(timer),
       listener_(std::move(listener)),
@@ -82,17 +78,17 @@ kj::Promise<void> MetricsServer::request(kj::HttpMethod method, kj::StringPtr ur
                                          Response& response) {
   const std::string_view path = view(url).substr(0, view(url).find('?'));
   if (path != "/metrics" && path != "/healthz") {
-    return send(response, Page{404, "text/plain; charset=utf-8",
+    return send(response, HttpPage{404, "text/plain; charset=utf-8",
                                "here are /metrics and /healthz\n"});
   }
   if (method != kj::HttpMethod::GET && method != kj::HttpMethod::HEAD) {
-    return send(response, Page{405, "text/plain; charset=utf-8", "GET or HEAD\n"});
+    return send(response, HttpPage{405, "text/plain; charset=utf-8", "GET or HEAD\n"});
   }
-  auto page = path == "/metrics" ? metrics() : health();
-  return page.then([this, &response](Page p) { return send(response, std::move(p)); });
+  auto page = path == "/metrics" ? pages_.metrics() : pages_.health();
+  return page.then([this, &response](HttpPage p) { return send(response, std::move(p)); });
 }
 
-kj::Promise<void> MetricsServer::send(Response& response, Page page) {
+kj::Promise<void> MetricsServer::send(Response& response, HttpPage page) {
   kj::HttpHeaders headers(*headerTable_);
   headers.set(kj::HttpHeaderId::CONTENT_TYPE, ptr(page.type));
   if (page.status == 405) headers.set(allow_, "GET, HEAD");
@@ -100,50 +96,6 @@ kj::Promise<void> MetricsServer::send(Response& response, Page page) {
   auto body = response.send(page.status, statusText(page.status), headers, text->size());
   auto written = body->write(text->data(), text->size()).attach(kj::mv(body), kj::mv(text));
   return timer_.timeoutAfter(duration(limits_.writeDeadline), kj::mv(written));
-}
-
-kj::Promise<Result<Answer>> MetricsServer::ask(NodeDoor::Fill fill) {
-  constexpr std::uint32_t kNobody = 65534;
-  return door_.ask(Peer{kNobody, 0, false}, kj::mv(fill));
-}
-
-kj::Promise<MetricsServer::Page> MetricsServer::metrics() {
-  struct Facts {
-    std::vector<Answer> answers;  // info, cards, tasks
-  };
-  auto facts = kj::heap<Facts>();
-  Facts& f = *facts;
-  // One after the other: a scrape takes one place of the door's at a time.
-  return ask([](schema::Request::Builder request) { request.setInfo(); })
-      .then([this, &f](Result<Answer> info) -> kj::Promise<Result<Answer>> {
-        if (!info) return kj::mv(info);
-        f.answers.push_back(std::move(*info));
-        return ask([](schema::Request::Builder request) { request.setCards(); });
-      })
-      .then([this, &f](Result<Answer> cards) -> kj::Promise<Result<Answer>> {
-        if (!cards) return kj::mv(cards);
-        f.answers.push_back(std::move(*cards));
-        return ask([](schema::Request::Builder request) { request.setTasks(); });
-      })
-      .then([this, &f](Result<Answer> tasks) {
-        if (!tasks) return Page{503, "text/plain; charset=utf-8", reason(tasks.error())};
-        const DoorCounts doors{door_.outstanding(), door_.watchers(), door_.refused(),
-                               door_.late()};
-        return Page{200, "text/plain; version=0.0.4; charset=utf-8",
-                    renderMetrics(f.answers[0].reply().getInfo(), f.answers[1].reply().getCards(),
-                                  tasks->reply().getTasks(), doors)};
-      })
-      .attach(kj::mv(facts));
-}
-
-kj::Promise<MetricsServer::Page> MetricsServer::health() {
-  return ask([](schema::Request::Builder request) { request.setInfo(); })
-      .then([](Result<Answer> info) {
-        if (!info) return Page{503, "text/plain; charset=utf-8", reason(info.error())};
-        const std::string storage(view(info->reply().getInfo().getStorage()));
-        if (storage == "ok") return Page{200, "text/plain; charset=utf-8", "ok\n"};
-        return Page{503, "text/plain; charset=utf-8", "storage: " + storage + "\n"};
-      });
 }
 
 // Headers that are too long, a client that left: its connection is closed, and nobody needs a log

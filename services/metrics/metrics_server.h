@@ -1,8 +1,8 @@
 #pragma once
-// HTTP for machines that watch: /metrics (Prometheus text) and /healthz (200 while the node answers
-// and can store, else 503 with the reason). Read-only, loopback, and of bounded cost: connections,
-// requests under way and the time to send one or to take an answer have limits, so that slow or
-// broken clients cost their own connection only (C7).
+// HTTP for machines that watch: /metrics (Prometheus text) and /healthz (200 while the daemon can
+// answer and store, else 503 with the reason). Read-only, loopback, and of bounded cost:
+// connections, requests under way and the time to send one or to take an answer have limits, so
+// that slow or broken clients cost their own connection only (C7).
 
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "services/admin/listen.h"
-#include "services/admin/node_door.h"
+#include "services/metrics/pages.h"
 
 namespace qgpu {
 
@@ -27,8 +27,8 @@ class MetricsServer final : private kj::HttpService,
                             private kj::HttpServerErrorHandler,
                             private kj::TaskSet::ErrorHandler {
  public:
-  // `door`, `io` and `timer` outlive the server, which serves until it is destroyed.
-  MetricsServer(NodeDoor& door, MetricsLimits limits, kj::LowLevelAsyncIoProvider& io,
+  // `pages`, `io` and `timer` outlive the server, which serves until it is destroyed.
+  MetricsServer(HttpPages& pages, MetricsLimits limits, kj::LowLevelAsyncIoProvider& io,
                 kj::Timer& timer, TcpListener listener);
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -39,26 +39,17 @@ class MetricsServer final : private kj::HttpService,
   std::size_t connections() const { return connections_; }
 
  private:
-  struct Page {
-    kj::uint status = 200;
-    std::string type = "text/plain; charset=utf-8";
-    std::string text;
-  };
-
   kj::Promise<void> accept();
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream);
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                             Response& response) override;
-  kj::Promise<void> send(Response& response, Page page);
-  kj::Promise<Page> metrics();
-  kj::Promise<Page> health();
-  kj::Promise<Result<Answer>> ask(NodeDoor::Fill fill);
+  kj::Promise<void> send(Response& response, HttpPage page);
   kj::Promise<void> handleApplicationError(kj::Exception exception,
                                            kj::Maybe<Response&> response) override;
   void taskFailed(kj::Exception&& exception) override;
 
-  NodeDoor& door_;
+  HttpPages& pages_;
   const MetricsLimits limits_;
   kj::Timer& timer_;
   TcpListener listener_;

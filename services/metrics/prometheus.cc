@@ -1,62 +1,20 @@
 #include "services/metrics/prometheus.h"
 
-#include <cstdio>
-#include <initializer_list>
-#include <utility>
-
-#include "services/admin/json.h"
 #include "services/admin/words.h"
 
 namespace qgpu {
 namespace {
 
-constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
-
 using Card = schema::CardStatus::Reader;
 using Task = schema::TaskInfo::Reader;
 using Cards = capnp::List<schema::CardStatus>::Reader;
 using Tasks = capnp::List<schema::TaskInfo>::Reader;
-using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-std::string seconds(std::uint64_t ns) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%llu.%09llu",
-                static_cast<unsigned long long>(ns / kNanosPerSecond),
-                static_cast<unsigned long long>(ns % kNanosPerSecond));
-  return text;
-}
+std::string seconds(std::uint64_t ns) { return secondsText(ns); }
+std::string count(std::uint64_t n) { return countText(n); }
 
-std::string count(std::uint64_t n) { return std::to_string(n); }
-
-class Page {
+class Page : public MetricsText {
  public:
-  void family(std::string_view name, std::string_view type, std::string_view help) {
-    name_ = name;
-    line("# HELP ", help);
-    line("# TYPE ", type);
-  }
-
-  void sample(Labels labels, const std::string& value) { sampleNamed(name_, labels, value); }
-
-  // Of the family too, with a suffix to its name.
-  void sampleNamed(std::string_view name, Labels labels, const std::string& value) {
-    text_ += name;
-    char before = '{';
-    for (const auto& [key, label] : labels) {
-      text_ += before;
-      text_.append(key).append("=\"").append(escapeLabel(label)).append("\"");
-      before = ',';
-    }
-    if (labels.size() > 0) text_ += '}';
-    text_.append(" ").append(value).append("\n");
-  }
-
-  void one(std::string_view name, std::string_view type, std::string_view help,
-           const std::string& value) {
-    family(name, type, help);
-    sample({}, value);
-  }
-
   // A family with one sample a card; `value` gives its text.
   template <typename Value>
   void perCard(Cards cards, std::string_view name, std::string_view type, std::string_view help,
@@ -76,16 +34,6 @@ class Page {
              value(task));
     }
   }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  void line(std::string_view what, std::string_view rest) {
-    text_.append(what).append(name_).append(" ").append(rest).append("\n");
-  }
-
-  std::string text_;
-  std::string_view name_;
 };
 
 void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& doors) {
@@ -98,13 +46,7 @@ void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& d
            view(node.getStorage()) == "ok" ? "1" : "0");
   page.one("qgpu_node_cards", "gauge", "Cards of this node.", count(node.getCards()));
   page.one("qgpu_node_tasks", "gauge", "Tasks bound on this node.", count(node.getTasks()));
-  page.one("qgpu_door_requests_waiting", "gauge", "Requests that wait for the node actor.",
-           count(doors.outstanding));
-  page.one("qgpu_door_watchers", "gauge", "Watchers of events.", count(doors.watchers));
-  page.one("qgpu_door_requests_refused_total", "counter",
-           "Requests that found a full queue.", count(doors.refused));
-  page.one("qgpu_door_replies_late_total", "counter",
-           "Replies that came after their asker had left.", count(doors.late));
+  doorFamilies(page, doors, "the node actor");
 }
 
 void cardInfo(Page& page, Cards cards) {
@@ -206,19 +148,6 @@ void taskFamilies(Page& page, Tasks tasks) {
 }
 
 }  // namespace
-
-std::string escapeLabel(std::string_view text) {
-  std::string out;
-  for (const char c : toUtf8(text)) {
-    switch (c) {
-      case '\\': out += "\\\\"; break;
-      case '"': out += "\\\""; break;
-      case '\n': out += "\\n"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks tasks,
                           const DoorCounts& doors) {

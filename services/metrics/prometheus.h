@@ -4,25 +4,14 @@
 // whatever a tenant chose as its name, escaped.
 
 #include <string>
-#include <string_view>
 
 #include "schema/types.capnp.h"
+#include "services/metrics/metrics_text.h"
 
 namespace qgpu {
-
-// What the doors themselves count.
-struct DoorCounts {
-  std::size_t outstanding = 0;
-  std::size_t watchers = 0;
-  std::uint64_t refused = 0;
-  std::uint64_t late = 0;
-};
 
 std::string renderMetrics(schema::NodeInfo::Reader node,
                           capnp::List<schema::CardStatus>::Reader cards,
                           capnp::List<schema::TaskInfo>::Reader tasks, const DoorCounts& doors);
-
-// `text` as it stands between the quotes of a label value.
-std::string escapeLabel(std::string_view text);
 
 }  // namespace qgpu

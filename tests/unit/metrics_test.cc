@@ -8,9 +8,11 @@
 
 #include "services/admin/json.h"
 #include "services/admin/words.h"
+#include "services/metrics/cluster_metrics.h"
 #include "services/metrics/metrics_server.h"
 #include "services/metrics/prometheus.h"
 #include "tests/unit/door_fixture.h"
+#include "tests/unit/scripted_cluster.h"
 
 namespace qgpu {
 namespace {
@@ -28,7 +30,7 @@ struct Metrics : DoorFixture {
     MetricsLimits limits;
     limits.connectionsMax = 3;
     auto listener = TcpListener::open("127.0.0.1:0", "--http");
-    server = std::make_unique<MetricsServer>(door, limits, *io.lowLevelProvider,
+    server = std::make_unique<MetricsServer>(pages, limits, *io.lowLevelProvider,
                                              bridge.timer(), std::move(*listener));
   }
   ~Metrics() noexcept override = default;
@@ -65,6 +67,7 @@ struct Metrics : DoorFixture {
     return fetched;
   }
 
+  NodePages pages{door};
   std::unique_ptr<MetricsServer> server;
 };
 
@@ -171,6 +174,42 @@ TEST_F(Metrics, C7_ConnectionsAreLimitedAndSlowClientsHoldUpNobody) {
   slow.clear();
   waitUntil([&] { return server->connections() == 0; });
   EXPECT_EQ(fetch("/healthz").status, 200);
+}
+
+TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
+  capnp::MallocMessageBuilder message;
+  auto info = message.initRoot<schema::ClusterInfo>();
+  info.setTerm(3);
+  info.setStorage("ok");
+  capnp::MallocMessageBuilder list;
+  auto nodes = list.initRoot<schema::ClusterReply>().initNodes(2);
+  nodes[0].setName("a");
+  nodes[0].setState(schema::ClusterNode::State::ALIVE);
+  nodes[1].setName("b\"");
+  nodes[1].setState(schema::ClusterNode::State::LOST);
+  const std::string page =
+      renderClusterMetrics(info.asReader(), nodes.asReader(), DoorCounts{1, 2, 3, 4});
+  for (const char* line : {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1",
+                           "qgpu_cluster_nodes{state=\"alive\"} 1",
+                           "qgpu_cluster_nodes{state=\"lost\"} 1",
+                           "qgpu_cluster_node_alive{node=\"a\"} 1",
+                           "qgpu_cluster_node_alive{node=\"b\\\"\"} 0",
+                           "qgpu_door_requests_refused_total 3"}) {
+    EXPECT_NE(page.find(std::string("\n") + line + "\n"), std::string::npos) << line << page;
+  }
+}
+
+TEST(ClusterPages, HealthIsThatOfTheStore) {
+  Loop loop;
+  KjBridge bridge(loop);
+  testing::ScriptedCluster cluster;
+  ClusterDoor door(cluster, bridge.timer());
+  cluster.door = &door;
+  ClusterPages pages(door);
+  EXPECT_EQ(pages.health().wait(bridge.waitScope()).status, 200u);
+  EXPECT_EQ(pages.metrics().wait(bridge.waitScope()).status, 200u);
+  cluster.storage = "disk full";
+  EXPECT_EQ(pages.health().wait(bridge.waitScope()).status, 503u);
 }
 
 }  // namespace

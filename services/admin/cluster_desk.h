@@ -1,0 +1,25 @@
+#pragma once
+// The admin commands of a scheduler: what services/admin/cluster_commands.h reads becomes a request
+// of its ClusterDoor, and the reply a JSON document.
+
+#include <string>
+
+#include "services/admin/cluster_commands.h"
+#include "services/admin/cluster_door.h"
+#include "services/admin/desk.h"
+
+namespace qgpu {
+
+class ClusterDesk final : public AdminDesk {
+ public:
+  // `door` and `keeping` outlive the desk.
+  ClusterDesk(ClusterDoor& door, Housekeeping& keeping) : door_(door), keeping_(keeping) {}
+
+  kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
+
+ private:
+  ClusterDoor& door_;
+  Housekeeping& keeping_;
+};
+
+}  // namespace qgpu

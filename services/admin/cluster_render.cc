@@ -1,0 +1,162 @@
+#include "services/admin/cluster_render.h"
+
+#include "services/admin/render.h"
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+std::string joined(capnp::List<capnp::Text>::Reader texts) {
+  std::string all;
+  for (const auto text : texts) {
+    if (!all.empty()) all += ',';
+    all += view(text);
+  }
+  return all;
+}
+
+void writeTexts(JsonWriter& json, std::string_view name, capnp::List<capnp::Text>::Reader texts) {
+  writeArray(json, name, texts, [&](kj::StringPtr text) { json.string(view(text)); });
+}
+
+void info(JsonWriter& json, schema::ClusterInfo::Reader info) {
+  json.field("role", "scheduler").field("version", view(info.getVersion()));
+  json.count("pid", info.getPid()).count("term", info.getTerm());
+  json.count("uptime_ns", info.getUptimeNs());
+  json.count("nodes", info.getNodes()).count("alive", info.getAlive());
+  json.count("cards", info.getCards()).count("tasks", info.getTasks());
+  json.count("waiting", info.getWaiting()).field("priority", scoreName(info.getPriority()));
+  json.field("storage", view(info.getStorage())).count("decisions", info.getDecisions());
+}
+
+void node(JsonWriter& json, schema::ClusterNode::Reader node) {
+  json.beginObject();
+  json.field("name", view(node.getName())).field("state", nodeStateName(node.getState()));
+  json.count("since_unix_ms", node.getSinceUnixMs());
+  json.flag("cordoned", node.getCordoned()).flag("draining", node.getDraining());
+  json.flag("mixed", node.getMixed()).field("version", view(node.getVersion()));
+  json.count("cards", node.getCards()).count("tasks", node.getTasks());
+  json.count("mem_bytes", node.getMemBytes()).count("mem_bound_bytes", node.getMemBound());
+  json.count("share_bound_permille", node.getShareBound());
+  json.count("greedy_bound_permille", node.getGreedyBound());
+  json.count("cpu_milli", node.getCpuMilli()).count("cpu_bound_milli", node.getCpuBound());
+  json.count("host_mem_bytes", node.getHostMemBytes());
+  json.count("host_mem_bound_bytes", node.getHostMemBound());
+  json.endObject();
+}
+
+std::string_view stateOf(schema::ClusterTask::Reader task) {
+  const bool told = task.getState() == schema::PlaceState::BOUND &&
+                    task.getTaskState() != schema::TaskState::PENDING;
+  return told ? taskStateName(task.getTaskState()) : placeStateName(task.getState());
+}
+
+void task(JsonWriter& json, schema::ClusterTask::Reader task) {
+  const auto wanted = task.getSpec();
+  const auto spec = wanted.getTask();
+  const auto use = task.getUse();
+  json.beginObject();
+  json.count("id", task.getId()).field("name", view(spec.getName()));
+  json.field("class", className(spec.getClass())).field("node", view(task.getNode()));
+  json.field("card", joined(task.getCards())).count("cards", spec.getCards());
+  json.count("share_permille", spec.getSharePermille()).count("mem_bytes", spec.getMemBytes());
+  json.count("mem_used_bytes", use.getMemBytes()).field("state", stateOf(task));
+  json.field("place", placeStateName(task.getState())).count("epoch", task.getEpoch());
+  json.count("node_task", task.getNodeTask()).count("processes", use.getProcesses());
+  json.count("gpu_ns", use.getGpuNs()).count("used_ns", use.getUsedNs());
+  json.count("held_ns", use.getHeldNs()).count("turns", use.getTurns());
+  json.count("launches", use.getLaunches());
+  json.count("submitted_unix_ms", task.getSubmittedUnixMs());
+  json.count("bound_unix_ms", task.getBoundUnixMs());
+  json.field("application", view(wanted.getApplication()));
+  json.flag("preempt", wanted.getPreempt()).field("reason", view(task.getReason()));
+  json.count("owner_uid", spec.getOwnerUid()).field("request_id", view(spec.getRequestId()));
+  json.endObject();
+}
+
+void assigned(JsonWriter& json, schema::Assigned::Reader assigned) {
+  json.count("task", assigned.getTask()).count("epoch", assigned.getEpoch());
+  json.flag("waiting", assigned.getWaiting()).field("node", view(assigned.getNode()));
+  writeTexts(json, "cards", assigned.getCards());
+  json.count("node_task", assigned.getNodeTask()).field("token", view(assigned.getToken()));
+  json.key("env").beginObject();
+  for (const auto pair : assigned.getEnvironment()) {
+    const std::string_view text = view(pair);
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    json.field(text.substr(0, equals), text.substr(equals + 1));
+  }
+  json.endObject();
+}
+
+void explanation(JsonWriter& json, schema::Explanation::Reader explanation) {
+  json.count("task", explanation.getTask()).flag("fits", explanation.getFits());
+  json.field("text", view(explanation.getText())).field("remedy", view(explanation.getRemedy()));
+  json.count("considered", explanation.getConsidered());
+  writeArray(json, "counts", explanation.getCounts(), [&](schema::ReasonCount::Reader count) {
+    json.beginObject().field("reason", view(count.getReason()));
+    json.count("cards", count.getCards()).endObject();
+  });
+  writeArray(json, "nodes", explanation.getNodes(), [&](schema::CardVerdict::Reader verdict) {
+    json.beginObject().field("node", view(verdict.getNode()));
+    json.field("card", view(verdict.getCard())).field("reason", view(verdict.getReason()));
+    json.field("text", view(verdict.getText())).endObject();
+  });
+}
+
+void landings(JsonWriter& json, std::string_view name,
+              capnp::List<schema::WhatIfAnswer::Landing>::Reader list) {
+  writeArray(json, name, list, [&](schema::WhatIfAnswer::Landing::Reader landing) {
+    json.beginObject().count("task", landing.getTask()).field("node", view(landing.getNode()));
+    writeTexts(json, "cards", landing.getCards());
+    writeArray(json, "evicts", landing.getEvicts(), [&](std::uint64_t id) { json.number(id); });
+    json.field("reason", view(landing.getReason())).endObject();
+  });
+}
+
+void whatIf(JsonWriter& json, schema::WhatIfAnswer::Reader answer) {
+  landings(json, "landed", answer.getLanded());
+  landings(json, "stay", answer.getStay());
+  json.count("allocated_before_permille", answer.getAllocatedBefore());
+  json.count("allocated_after_permille", answer.getAllocatedAfter());
+  json.count("fragment_before_permille", answer.getFragmentBefore());
+  json.count("fragment_after_permille", answer.getFragmentAfter());
+}
+
+}  // namespace
+
+std::string renderClusterReply(schema::ClusterReply::Reader reply) {
+  JsonWriter json;
+  json.beginObject().flag("ok", true);
+  switch (reply.which()) {
+    case schema::ClusterReply::INFO: info(json, reply.getInfo()); break;
+    case schema::ClusterReply::NODES:
+      writeArray(json, "nodes", reply.getNodes(), [&](auto n) { node(json, n); });
+      break;
+    case schema::ClusterReply::CARDS:
+      writeArray(json, "cards", reply.getCards(),
+                 [&](auto c) { writeCard(json, c.getStatus(), view(c.getNode())); });
+      break;
+    case schema::ClusterReply::TASKS:
+      writeArray(json, "tasks", reply.getTasks(), [&](auto t) { task(json, t); });
+      break;
+    case schema::ClusterReply::ASSIGNED: assigned(json, reply.getAssigned()); break;
+    case schema::ClusterReply::DONE: json.field("done", view(reply.getDone())); break;
+    case schema::ClusterReply::EXPLANATION: explanation(json, reply.getExplanation()); break;
+    case schema::ClusterReply::WHAT_IF: whatIf(json, reply.getWhatIf()); break;
+    case schema::ClusterReply::EVENTS:
+      writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
+      break;
+    case schema::ClusterReply::FAILED: {
+      const auto failed = reply.getFailed();
+      return renderError(fail(errorFromName(view(failed.getCode())),
+                              std::string(view(failed.getMessage()))));
+    }
+    default:
+      return renderError(fail(ErrorCode::Internal, "the scheduler gave an answer of another kind"));
+  }
+  json.endObject();
+  return json.take();
+}
+
+}  // namespace qgpu

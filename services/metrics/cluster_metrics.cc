@@ -1,0 +1,83 @@
+#include "services/metrics/cluster_metrics.h"
+
+#include <array>
+
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+using Node = schema::ClusterNode::Reader;
+using Nodes = capnp::List<schema::ClusterNode>::Reader;
+
+void infoFamilies(MetricsText& page, schema::ClusterInfo::Reader info) {
+  page.family("qgpu_cluster_info", "gauge", "The scheduler: always 1, facts are labels.");
+  page.sample({{"version", view(info.getVersion())}, {"priority", scoreName(info.getPriority())}},
+              "1");
+  page.one("qgpu_cluster_uptime_seconds", "gauge", "Since this scheduler started.",
+           secondsText(info.getUptimeNs()));
+  page.one("qgpu_cluster_term", "gauge", "Grows with every start of a scheduler.",
+           countText(info.getTerm()));
+  page.one("qgpu_cluster_storage_ok", "gauge", "1 where new tasks can be stored.",
+           view(info.getStorage()) == "ok" ? "1" : "0");
+  page.one("qgpu_cluster_cards", "gauge", "Cards of nodes that were heard of.",
+           countText(info.getCards()));
+  page.one("qgpu_cluster_tasks", "gauge", "Tasks that live, waiting ones too.",
+           countText(info.getTasks()));
+  page.one("qgpu_cluster_tasks_waiting", "gauge", "Tasks that fit nowhere now.",
+           countText(info.getWaiting()));
+  page.one("qgpu_cluster_decisions_total", "counter", "Tasks that were given a place.",
+           countText(info.getDecisions()));
+}
+
+template <typename Value>
+void perNode(MetricsText& page, Nodes nodes, std::string_view name, std::string_view help,
+             Value value) {
+  page.family(name, "gauge", help);
+  for (const Node node : nodes) {
+    page.sample({{"node", view(node.getName())}}, countText(value(node)));
+  }
+}
+
+void nodeFamilies(MetricsText& page, Nodes nodes) {
+  std::array<std::uint64_t, 4> counts{};
+  for (const Node node : nodes) {
+    const auto state = static_cast<std::size_t>(node.getState());
+    if (state < counts.size()) ++counts[state];
+  }
+  page.family("qgpu_cluster_nodes", "gauge", "Nodes by state.");
+  for (std::size_t state = 0; state < counts.size(); ++state) {
+    page.sample({{"state", nodeStateName(static_cast<schema::ClusterNode::State>(state))}},
+                countText(counts[state]));
+  }
+  perNode(page, nodes, "qgpu_cluster_node_alive", "1 while its lease lives.", [](Node n) {
+    return n.getState() == schema::ClusterNode::State::ALIVE ? 1U : 0U;
+  });
+  perNode(page, nodes, "qgpu_cluster_node_cordoned", "1 where it gets no new tasks.",
+          [](Node n) { return n.getCordoned() || n.getDraining() ? 1U : 0U; });
+  perNode(page, nodes, "qgpu_cluster_node_tasks", "Tasks that are or will be there.",
+          [](Node n) { return n.getTasks(); });
+  perNode(page, nodes, "qgpu_cluster_node_memory_bytes", "Memory of its cards.",
+          [](Node n) { return n.getMemBytes(); });
+  perNode(page, nodes, "qgpu_cluster_node_memory_bound_bytes", "Memory that its tasks may use.",
+          [](Node n) { return n.getMemBound(); });
+  perNode(page, nodes, "qgpu_cluster_node_share_bound_permille",
+          "Shares of its ordinary tasks, in thousandths of a card.",
+          [](Node n) { return n.getShareBound(); });
+  perNode(page, nodes, "qgpu_cluster_node_greedy_bound_permille",
+          "Shares of its offline tasks, in thousandths of a card.",
+          [](Node n) { return n.getGreedyBound(); });
+}
+
+}  // namespace
+
+std::string renderClusterMetrics(schema::ClusterInfo::Reader info, Nodes nodes,
+                                 const DoorCounts& doors) {
+  MetricsText page;
+  infoFamilies(page, info);
+  nodeFamilies(page, nodes);
+  doorFamilies(page, doors, "the scheduler actor");
+  return page.take();
+}
+
+}  // namespace qgpu

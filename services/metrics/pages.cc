@@ -1,0 +1,93 @@
+#include "services/metrics/pages.h"
+
+#include "services/admin/words.h"
+#include "services/metrics/cluster_metrics.h"
+#include "services/metrics/prometheus.h"
+
+namespace qgpu {
+namespace {
+
+Peer nobody() {
+  Peer peer;
+  peer.uid = 65534;
+  return peer;
+}
+
+HttpPage unwell(const Error& error) {
+  return {503, "text/plain; charset=utf-8",
+          std::string(errorName(error.code)) + ": " + error.message + "\n"};
+}
+
+HttpPage prometheus(std::string text) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
+}
+
+HttpPage healthOf(std::string_view storage) {
+  if (storage == "ok") return {200, "text/plain; charset=utf-8", "ok\n"};
+  return {503, "text/plain; charset=utf-8", "storage: " + std::string(storage) + "\n"};
+}
+
+template <typename Words>
+DoorCounts countsOf(const Door<Words>& door) {
+  return {door.outstanding(), door.watchers(), door.refused(), door.late()};
+}
+
+}  // namespace
+
+kj::Promise<HttpPage> NodePages::metrics() {
+  struct Facts {
+    std::vector<Answer> answers;  // info, cards
+  };
+  auto facts = kj::heap<Facts>();
+  Facts& f = *facts;
+  return door_.ask(nobody(), [](schema::Request::Builder request) { request.setInfo(); })
+      .then([this, &f](Result<Answer> info) -> kj::Promise<Result<Answer>> {
+        if (!info) return kj::mv(info);
+        f.answers.push_back(std::move(*info));
+        return door_.ask(nobody(), [](schema::Request::Builder request) { request.setCards(); });
+      })
+      .then([this, &f](Result<Answer> cards) -> kj::Promise<Result<Answer>> {
+        if (!cards) return kj::mv(cards);
+        f.answers.push_back(std::move(*cards));
+        return door_.ask(nobody(), [](schema::Request::Builder request) { request.setTasks(); });
+      })
+      .then([this, &f](Result<Answer> tasks) {
+        if (!tasks) return unwell(tasks.error());
+        return prometheus(renderMetrics(f.answers[0].reply().getInfo(),
+                                        f.answers[1].reply().getCards(),
+                                        tasks->reply().getTasks(), countsOf(door_)));
+      })
+      .attach(kj::mv(facts));
+}
+
+kj::Promise<HttpPage> NodePages::health() {
+  return door_.ask(nobody(), [](schema::Request::Builder request) { request.setInfo(); })
+      .then([](Result<Answer> info) {
+        if (!info) return unwell(info.error());
+        return healthOf(view(info->reply().getInfo().getStorage()));
+      });
+}
+
+kj::Promise<HttpPage> ClusterPages::metrics() {
+  return door_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
+      .then([this](Result<ClusterAnswer> info) -> kj::Promise<HttpPage> {
+        if (!info) return unwell(info.error());
+        return door_
+            .ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setNodes(); })
+            .then([this, info = std::move(*info)](Result<ClusterAnswer> nodes) {
+              if (!nodes) return unwell(nodes.error());
+              return prometheus(renderClusterMetrics(info.reply().getInfo(),
+                                                     nodes->reply().getNodes(), countsOf(door_)));
+            });
+      });
+}
+
+kj::Promise<HttpPage> ClusterPages::health() {
+  return door_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
+      .then([](Result<ClusterAnswer> info) {
+        if (!info) return unwell(info.error());
+        return healthOf(view(info->reply().getInfo().getStorage()));
+      });
+}
+
+}  // namespace qgpu

@@ -1,0 +1,50 @@
+#pragma once
+// What the HTTP door of a daemon shows: the pages of a manager and those of a scheduler. Each asks
+// the daemon's actor in the name of nobody, one question after the other, so that a scrape takes
+// one place of the door's at a time.
+
+#include <kj/async.h>
+
+#include <string>
+
+#include "services/admin/cluster_door.h"
+#include "services/admin/node_door.h"
+
+namespace qgpu {
+
+struct HttpPage {
+  kj::uint status = 200;
+  std::string type = "text/plain; charset=utf-8";
+  std::string text;
+};
+
+class HttpPages {
+ public:
+  virtual kj::Promise<HttpPage> metrics() = 0;   // Prometheus text
+  virtual kj::Promise<HttpPage> health() = 0;    // 200 while it answers and can store, else 503
+
+ protected:
+  ~HttpPages() = default;
+};
+
+class NodePages final : public HttpPages {
+ public:
+  explicit NodePages(NodeDoor& door) : door_(door) {}
+  kj::Promise<HttpPage> metrics() override;
+  kj::Promise<HttpPage> health() override;
+
+ private:
+  NodeDoor& door_;
+};
+
+class ClusterPages final : public HttpPages {
+ public:
+  explicit ClusterPages(ClusterDoor& door) : door_(door) {}
+  kj::Promise<HttpPage> metrics() override;
+  kj::Promise<HttpPage> health() override;
+
+ private:
+  ClusterDoor& door_;
+};
+
+}  // namespace qgpu
