@@ -270,10 +270,15 @@ struct ClusterNodeRow {        # key: (clusterNode, number)
   name @1 :Text;
   cordoned @2 :Bool;
   draining @3 :Bool;
+  drains @4 :List(DrainMark);  # of the whole node and of single cards
+  struct DrainMark { card @0 :Text; untilUnixMs @1 :UInt64; }   # card empty: the whole node
 }
 struct ClusterTaskRow {        # key: (clusterTask, id)
   task @0 :ClusterTask;        # without use and taskState
   requestId @1 :Text;
   uid @2 :UInt32;
   token @3 :Text;              # so that a repeated submit gets the same answer
+  again @4 :Bool;              # ending: it waits again once its node has ended it
+  adopted @5 :Bool;            # bound by its node alone, and counted here
+  forwarded @6 :Bool;          # asked for on its node, by somebody who waits there
 }

@@ -1,0 +1,111 @@
+#pragma once
+// The plain parts of the scheduler actor: what it is told at construction, what it keeps of a task
+// and of a node, and what one round of durable changes consists of.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/membership.h"
+#include "actors/node_parts.h"
+#include "actors/scheduler_words.h"
+#include "runtime/actor.h"
+
+namespace qgpu {
+
+struct SchedulerOptions {
+  std::string version;
+  std::uint32_t pid = 0;
+  Score priority = Score::Binpack;    // of ordinary tasks, until somebody chooses another one live
+  std::uint64_t firstTask = 1;        // no task of a new store gets a number below it
+  std::int64_t unixMsAtZero = 0;      // wall clock at loop time 0, to date events
+  Membership::Times times;
+  Nanos assumeMax = seconds(30);      // for a node's answer to an order
+  Nanos refusedPause = seconds(1);    // before a node that refused gets more of what waits
+  Nanos lookEvery = millis(500);      // at leases, overdue orders and drains
+  Nanos probeEvery = seconds(1);      // of a storage that failed
+};
+
+struct SchedulerPeers {
+  ActorId links{};                    // the adapter that has the connections to the nodes
+};
+
+enum class PlaceState : std::uint8_t { Waiting, Assumed, Bound, Ending, Ended, Lost };
+
+// One task of the cluster.
+struct Job {
+  std::uint32_t epoch = 0;            // of the last decision; 0: none yet
+  ClusterSpec spec;
+  PlaceState state = PlaceState::Waiting;
+  bool again = false;                 // Ending: it waits again once its node has ended it
+  bool adopted = false;               // bound by its node alone; never placed anywhere else
+  bool forwarded = false;             // asked for on its node, by somebody who waits there
+  std::optional<MemberId> member;     // whose node holds it, or was told to
+  std::vector<std::string> cards;
+  std::uint64_t nodeTask = 0;
+  std::string token;
+  std::uint64_t submittedUnixMs = 0;
+  std::uint64_t boundUnixMs = 0;
+  std::string reason;
+  // Not durable: told again by the node, or of this moment alone.
+  TaskPhase phase = TaskPhase::Pending;
+  TaskFigures figures;
+  std::uint64_t usedNs = 0;
+  std::uint64_t heldNs = 0;
+  std::vector<Asker> askers;          // of submit, until it is bound
+  bool held = false;                  // its node has said that it has it
+  Nanos answerBy{0};                  // of the last order about it
+
+  // Its node is part of what was asked, so it is placed nowhere else.
+  bool pinned() const { return adopted || !spec.node.empty(); }
+};
+
+// What an operator said of a node; durable.
+struct NodeMarks {
+  bool cordoned = false;
+  std::map<std::string, std::uint64_t> drains;   // card id ("": all of it) to the end, Unix ms
+};
+
+struct ClusterMember {
+  MemberFacts facts;                  // name alone until it said hello
+  std::optional<NodeId> node;         // in the ledger, once it said hello
+  NodeMarks marks;
+  bool stored = false;                // its row is committed or on its way
+  std::uint64_t sinceUnixMs = 0;      // of its life
+  std::set<std::uint64_t> jobs;       // whose member it is
+  std::map<std::uint64_t, std::uint64_t> adopted;   // its number of a task, to ours
+};
+
+// How a task was before a round touched it.
+struct JobBefore {
+  std::optional<Job> job;             // nothing: it did not exist
+  std::optional<Spot> spot;
+};
+
+// The changes that are decided together and committed together. Everything that leaves because of
+// them waits in `effects`.
+struct Round {
+  std::map<std::uint64_t, JobBefore> jobs;
+  std::map<MemberId, NodeMarks> marks;
+  std::set<MemberId> newMembers;
+  std::optional<Score> priority;      // as it was before
+  std::vector<EventRecord> audits;
+  std::vector<std::uint64_t> auditsErased;
+  std::vector<std::function<void(Turn&)>> effects;
+  std::vector<Asker> askers;          // who is told of a failure
+  std::vector<Words> words;           // of nodes, taken up again after a failure
+  std::vector<std::pair<MemberId, std::uint64_t>> forwards;   // like askers, with their corr
+  bool cluster = false;               // the cluster's own row is due
+  std::uint64_t term = 0;             // as that row has it
+
+  bool empty() const {
+    return !cluster && jobs.empty() && marks.empty() && newMembers.empty() && audits.empty() &&
+           !priority;
+  }
+};
+
+}  // namespace qgpu

@@ -1,0 +1,144 @@
+// One round of durable changes: its rows, what follows once they are committed, and how it is
+// undone where they are not.
+#include <algorithm>
+
+#include "actors/scheduler_actor.h"
+
+
+namespace qgpu {
+
+// The cluster's row goes with every round: it has the numbers that the other rows used.
+void SchedulerActor::persist(Turn& turn) {
+  round_->term = started_ ? term_ : term_ + 1;
+  turn.persist({RowKind::Cluster, 0}, [&](schema::Row::Builder row) {
+    auto cluster = row.initCluster();
+    cluster.setTerm(round_->term);
+    cluster.setNextTask(nextTask_);
+    cluster.setNextEvent(nextEvent_ + kEventBlock);
+    cluster.setPriority(word(priority_));
+  });
+  std::set<MemberId> nodes = round_->newMembers;
+  for (const auto& [member, before] : round_->marks) nodes.insert(member);
+  for (const MemberId member : nodes) persistNode(member, turn);
+  for (const auto& [task, before] : round_->jobs) persistTask(task, turn);
+  persistAudits(turn);
+}
+
+void SchedulerActor::persistNode(MemberId member, Turn& turn) {
+  const ClusterMember& node = at(member);
+  const auto number = static_cast<std::uint64_t>(member);
+  turn.persist({RowKind::ClusterNode, number}, [&](schema::Row::Builder row) {
+    auto stored = row.initClusterNode();
+    stored.setNumber(number);
+    stored.setName(node.facts.ledger.name);
+    stored.setCordoned(node.marks.cordoned);
+    stored.setDraining(node.marks.drains.contains(""));
+    auto drains = stored.initDrains(static_cast<unsigned>(node.marks.drains.size()));
+    unsigned i = 0;
+    for (const auto& [card, until] : node.marks.drains) {
+      drains[i].setCard(card);
+      drains[i++].setUntilUnixMs(until);
+    }
+  });
+}
+
+void SchedulerActor::persistTask(std::uint64_t task, Turn& turn) {
+  const RowKey key{RowKind::ClusterTask, task};
+  const auto found = jobs_.find(task);
+  if (found == jobs_.end()) {
+    if (!round_->jobs.at(task).job) return;   // begun and ended in one round
+    turn.persist(key, [](schema::Row::Builder row) { row.setErased(); });
+    return;
+  }
+  const Job& job = found->second;
+  turn.persist(key, [&](schema::Row::Builder row) {
+    auto stored = row.initClusterTask();
+    auto facts = stored.initTask();
+    facts.setId(task);
+    facts.setEpoch(job.epoch);
+    writeClusterSpec(job.spec, facts.initSpec());
+    facts.setState(static_cast<schema::PlaceState>(job.state));
+    if (job.member) facts.setNode(at(*job.member).facts.ledger.name);
+    writeTexts(job.cards, facts.initCards(static_cast<unsigned>(job.cards.size())));
+    facts.setNodeTask(job.nodeTask);
+    facts.setSubmittedUnixMs(job.submittedUnixMs);
+    facts.setBoundUnixMs(job.boundUnixMs);
+    facts.setReason(job.reason);
+    stored.setRequestId(job.spec.task.requestId);
+    stored.setUid(job.spec.task.ownerUid);
+    stored.setToken(job.token);
+    stored.setAgain(job.again);
+    stored.setAdopted(job.adopted);
+    stored.setForwarded(job.forwarded);
+  });
+}
+
+void SchedulerActor::persistAudits(Turn& turn) {
+  for (const EventRecord& event : round_->audits) {
+    turn.persist({RowKind::Audit, event.seq}, [&](schema::Row::Builder row) {
+      writeEvent(event, row.initAudit());
+    });
+  }
+  const std::size_t kept = audits_.size() + round_->audits.size();
+  const std::size_t over = kept > kAuditKept ? kept - kAuditKept : 0;
+  for (std::size_t i = 0; i < std::min(over, audits_.size()); ++i) {
+    turn.persist({RowKind::Audit, audits_[i]}, [](schema::Row::Builder row) { row.setErased(); });
+    round_->auditsErased.push_back(audits_[i]);
+  }
+}
+
+void SchedulerActor::apply(const Round& round, Turn& turn) {
+  eventCeiling_ = nextEvent_ + kEventBlock;
+  for (std::size_t i = 0; i < round.auditsErased.size(); ++i) audits_.pop_front();
+  for (const EventRecord& event : round.audits) {
+    audits_.push_back(event.seq);
+    tellEvent(event);
+  }
+  for (const MemberId member : round.newMembers) at(member).stored = true;
+  if (!started_) {
+    started_ = true;
+    term_ = round.term;
+    membership_.setTerm(term_);
+    note("scheduler-started", 0, "", options_.version + ", term " + std::to_string(term_));
+  }
+  for (const auto& effect : round.effects) effect(turn);
+}
+
+// In two steps, so that no card holds what was decided beside what was before.
+void SchedulerActor::undo(const Round& round) {
+  for (const auto& [task, before] : round.jobs) {
+    const auto found = jobs_.find(task);
+    if (found == jobs_.end()) continue;
+    unlist(task, found->second);
+    if (!before.job) requests_.erase({found->second.spec.task.ownerUid,
+                                      found->second.spec.task.requestId});
+    jobs_.erase(found);
+  }
+  for (const auto& [task, before] : round.jobs) {
+    releaseMove(task);
+    if (!before.job) continue;
+    const Job& job = jobs_[task] = *before.job;
+    std::optional<Spot> spot;
+    if (before.spot && job.member) spot = spotOf(at(*job.member), job.spec, job.cards);
+    list(task, job, spot);
+    // What had made the round look at it was taken off its list.
+    if (job.member && membership_.life(*job.member) == NodeLife::Lost) {
+      losing_.emplace_back(*job.member, task);
+    }
+    if (job.answerBy != Nanos(0) && job.answerBy <= now_) {
+      overdue_.push_front({job.answerBy, task});
+    }
+  }
+  for (const auto& [member, marks] : round.marks) {
+    at(member).marks = marks;
+    applyMarks(member);
+  }
+  if (round.priority) {
+    priority_ = *round.priority;
+    ledger_.setPriority(priority_);
+  }
+  // Rooms that the round had given away are free again, and nobody would look.
+  for (const MemberId member : memberOfNode_) gain(*at(member).node);
+}
+
+}  // namespace qgpu

@@ -1,0 +1,80 @@
+#include "actors/wait_queue.h"
+
+namespace qgpu {
+namespace {
+
+std::uint32_t rankOf(TaskClass taskClass) {
+  switch (taskClass) {
+    case TaskClass::Online: return 0;
+    case TaskClass::Ordinary: return 1;
+    case TaskClass::Offline: return 2;
+  }
+  return 2;
+}
+
+}  // namespace
+
+WaitQueue::Key WaitQueue::keyOf(const ClusterAsk& ask) {
+  return Key{ask.task.taskClass, ask.task.mem.value, ask.task.share.value,
+             ask.task.cards,     ask.task.card,      ask.node,
+             ask.models,         ask.cpuMilli,       ask.hostMem.value};
+}
+
+bool WaitQueue::add(std::uint64_t task, const ClusterAsk& ask) {
+  if (tasks_.contains(task) || full()) return false;
+  const auto [entry, isNew] = shapes_.try_emplace(keyOf(ask));
+  Shape& shape = entry->second;
+  if (isNew) {
+    shape.ask = ask;
+    shape.rank = rankOf(ask.task.taskClass);
+  }
+  Heads& heads = heads_[ask.node];
+  if (shape.tasks.empty() || task < *shape.tasks.begin()) {
+    if (!shape.tasks.empty()) heads.erase({shape.rank, *shape.tasks.begin()});
+    heads.emplace(Place{shape.rank, task}, entry);
+  }
+  shape.tasks.insert(task);
+  tasks_.emplace(task, entry);
+  return true;
+}
+
+bool WaitQueue::remove(std::uint64_t task) {
+  const auto found = tasks_.find(task);
+  if (found == tasks_.end()) return false;
+  const auto entry = found->second;
+  tasks_.erase(found);
+  Shape& shape = entry->second;
+  const auto bucket = heads_.find(shape.ask.node);
+  const bool wasOldest = *shape.tasks.begin() == task;
+  shape.tasks.erase(task);
+  if (wasOldest) {
+    bucket->second.erase({shape.rank, task});
+    if (!shape.tasks.empty()) {
+      bucket->second.emplace(Place{shape.rank, *shape.tasks.begin()}, entry);
+    }
+  }
+  if (bucket->second.empty()) heads_.erase(bucket);
+  if (shape.tasks.empty()) shapes_.erase(entry);
+  return true;
+}
+
+const WaitQueue::Heads::value_type* WaitQueue::following(const Heads& heads,
+                                                         std::optional<Place> after) {
+  const auto next = after ? heads.upper_bound(*after) : heads.begin();
+  return next == heads.end() ? nullptr : &*next;
+}
+
+std::optional<WaitQueue::Candidate> WaitQueue::next(const std::string& node,
+                                                    std::optional<Place> after) const {
+  const Heads::value_type* best = nullptr;
+  for (const std::string& name : {std::string(), node}) {
+    const auto bucket = heads_.find(name);
+    if (bucket == heads_.end()) continue;
+    const auto* entry = following(bucket->second, after);
+    if (entry != nullptr && (best == nullptr || entry->first < best->first)) best = entry;
+  }
+  if (best == nullptr) return std::nullopt;
+  return Candidate{best->first, &best->second->second.ask};
+}
+
+}  // namespace qgpu
