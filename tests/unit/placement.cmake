@@ -3,3 +3,8 @@ qgpu_test(placement_test
   SOURCES cluster_ledger_test.cc placement_index_test.cc
   LIBS qgpu_cores
   LABELS unit)
+# What is tried on a copy: whom a task would evict, what would happen if.
+qgpu_test(what_if_test
+  SOURCES preemption_test.cc what_if_test.cc
+  LIBS qgpu_cores
+  LABELS unit)
