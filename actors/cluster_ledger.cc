@@ -8,6 +8,8 @@
 namespace qgpu {
 namespace {
 
+constexpr std::int64_t kWholeCardPart = 2;   // of what was seen: how often a whole card is wanted
+
 CardRoom roomOf(const ClusterCard& card, const ClusterNodeFacts& facts, std::uint32_t model) {
   CardRoom room;
   room.mem = card.mem;
@@ -33,6 +35,7 @@ void mix(std::uint64_t& digest, const std::string& text) {
 
 ClusterLedger::ClusterLedger(Options options) : parts_(std::make_unique<Parts>()) {
   parts_->options = options;
+  parts_->fragments.setTypical(parts_->learntTypical());
 }
 
 ClusterLedger::~ClusterLedger() = default;
@@ -41,6 +44,7 @@ ClusterLedger::ClusterLedger(ClusterLedger&&) noexcept = default;
 ClusterLedger ClusterLedger::clone() const {
   ClusterLedger copy(parts_->options);
   *copy.parts_ = *parts_;
+  copy.parts_->learnAt = INT64_MAX;
   return copy;
 }
 
@@ -119,13 +123,23 @@ void ClusterLedger::Parts::learn(const Spot& spot) {
   learnt[kind] += count;
   if (++binds < learnAt || typicalGiven) return;
   learnAt = binds * 2;
-  std::vector<TypicalShape> typical;
-  for (auto& [seen, weight] : learnt) {
-    typical.push_back({seen.card, seen.cards, seen.cpuMilli, seen.hostMem, true, {}, weight});
-    weight = (weight + 1) / 2;   // what was seen long ago counts less
-  }
-  fragments.setTypical(std::move(typical));
+  fragments.setTypical(learntTypical());
+  for (auto& [seen, weight] : learnt) weight = (weight + 1) / 2;   // the past counts less and less
   lookAnew();
+}
+
+// What was seen, and a whole card, which anybody may want at any time: where little was seen yet,
+// tasks would else open one card after another.
+std::vector<TypicalShape> ClusterLedger::Parts::learntTypical() const {
+  std::vector<TypicalShape> typical;
+  std::int64_t total = 0;
+  for (const auto& [seen, weight] : learnt) {
+    typical.push_back({seen.card, seen.cards, seen.cpuMilli, seen.hostMem, true, {}, weight});
+    total += weight;
+  }
+  const CardAsk whole{TaskClass::Ordinary, Bytes(0), kWholeCard, true};
+  typical.push_back({whole, 1, 0, Bytes(0), true, {}, total / kWholeCardPart + 1});
+  return typical;
 }
 
 void ClusterLedger::Parts::lookAnew() {
@@ -221,7 +235,8 @@ void ClusterLedger::setTypical(std::vector<Typical> typical) {
     shapes.push_back(std::move(shape));
   }
   parts_->typicalGiven = !shapes.empty();
-  parts_->learnAt = parts_->binds + 64;
+  parts_->learnAt = parts_->binds + 1;
+  if (shapes.empty()) shapes = parts_->learntTypical();
   parts_->fragments.setTypical(std::move(shapes));
   parts_->lookAnew();
 }

@@ -103,7 +103,8 @@ class ClusterLedger {
   explicit ClusterLedger(Options options);
   ~ClusterLedger();
   ClusterLedger(ClusterLedger&&) noexcept;
-  // A copy that can be tried out: what-if, preemption, remedies.
+  // A copy that can be tried out: what-if, preemption, remedies. It learns no more what is typical,
+  // so that its fragments before and after compare.
   ClusterLedger clone() const;
 
   // --- questions ---

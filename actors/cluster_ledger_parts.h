@@ -46,7 +46,7 @@ struct ClusterLedger::Parts {
   bool typicalGiven = false;
   std::map<Learnt, std::int64_t> learnt;
   std::int64_t binds = 0;
-  std::int64_t learnAt = 64;           // binds; doubled each time, so that few looks are anew
+  std::int64_t learnAt = 1;            // binds; doubled each time, so that few looks are anew
   ClusterSums sums;
   std::uint64_t draws = 0;
   std::uint64_t evaluations = 0;       // by rank(); the index counts its own
@@ -82,6 +82,7 @@ struct ClusterLedger::Parts {
   void hold(TaskId task, Held held);
   Held drop(TaskId task);
   void learn(const Spot& spot);
+  std::vector<TypicalShape> learntTypical() const;
   void lookAnew();
   void touch(NodeId node);
   NodeVerdict nearest(NodeId node, const ClusterAsk& ask, const Shape& shape,

@@ -79,6 +79,8 @@ TEST(PlacementIndex, RanksOnlyWhatChanged) {
   std::vector<ClusterNodeFacts> nodes;
   for (int i = 0; i < 100; ++i) nodes.push_back(node("n" + std::to_string(i), 2, 16));
   ClusterLedger ledger = cluster::of(nodes);
+  // What is typical is given: each time something else is learnt, all nodes are ranked anew.
+  ledger.setTypical({ClusterLedger::Typical{}});
   bound(ledger, 1, ask(TaskClass::Ordinary, 1, 10));
   const std::uint64_t before = ledger.evaluations();
   bound(ledger, 2, ask(TaskClass::Ordinary, 1, 10));
