@@ -1,6 +1,6 @@
 @0xb1a0c7d25e934f05;
-# The file of --config: Cap'n Proto text of ManagerConfig. Flags win over it; an absent field means
-# the flag's default.
+# The file of --config: Cap'n Proto text of ManagerConfig or SchedulerConfig. Flags win over it; an
+# absent field means the flag's default. Fields are named as the flags are.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -21,4 +21,18 @@ struct ManagerConfig {
   suspend @12 :Text;           # auto, gate, freeze
   scheduler @13 :Text;
   realtime @14 :Text;          # auto, off
+}
+
+struct SchedulerConfig {
+  dbfile @0 :Text;
+  priority @1 :Text;           # binpack, spread, fgd
+  runDir @2 :Text;
+  http @3 :Text;
+  rpc @4 :Text;
+  logLevel @5 :Text;
+  lease @6 :Text;              # a duration: 15s
+  tlsCert @7 :Text;            # PEM files
+  tlsKey @8 :Text;
+  tlsCa @9 :Text;
+  insecure @10 :Bool;
 }

@@ -35,7 +35,7 @@ Error badAddress(const std::string& address) {
               address + ": no address; write 127.0.0.1:PORT, [::1]:PORT or PORT");
 }
 
-Result<TcpAddress> parseTcp(const std::string& text) {
+Result<TcpAddress> parseTcp(const std::string& text, Reach reach) {
   const std::size_t colon = text.rfind(':');
   std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon);
   const auto port = parseUint(colon == std::string::npos ? text : text.substr(colon + 1));
@@ -61,7 +61,7 @@ Result<TcpAddress> parseTcp(const std::string& text) {
   } else {
     return badAddress(text);
   }
-  if (loopback) return out;
+  if (loopback || reach == Reach::Anywhere) return out;
   return fail(ErrorCode::Denied,
               text + " is not loopback: a node has no way to tell who asks over a network; "
                      "listen on 127.0.0.1 and tunnel to it");
@@ -107,8 +107,9 @@ kj::Own<kj::ConnectionReceiver> UnixListener::receive(kj::LowLevelAsyncIoProvide
   return io.wrapListenSocketFd(fd_.release(), kFdFlags);
 }
 
-Result<TcpListener> TcpListener::open(const std::string& address, const std::string& flag) {
-  Result<TcpAddress> parsed = parseTcp(address);
+Result<TcpListener> TcpListener::open(const std::string& address, const std::string& flag,
+                                      Reach reach) {
+  Result<TcpAddress> parsed = parseTcp(address, reach);
   if (!parsed) return fail(parsed.error().code, flag + "=" + parsed.error().message);
   auto* name = reinterpret_cast<sockaddr*>(&parsed->storage);
   const int raw = newSocket(name->sa_family);

@@ -1,7 +1,7 @@
 #pragma once
 // Listening sockets of the doors. A unix socket replaces a stale file that a dead daemon left and
-// leaves a live one alone; a TCP socket of a node is on loopback only, because nothing there says
-// who is asking. Errors name the address and the fix; nothing was touched when one comes back.
+// leaves a live one alone; a TCP socket is on loopback unless more is allowed, because nothing
+// there says who is asking. Errors name the address and the fix; nothing was touched when one comes back.
 
 #include <kj/async-io.h>
 #include <kj/io.h>
@@ -38,12 +38,15 @@ class UnixListener {
   ino_t inode_;
 };
 
-// A TCP socket that listens on loopback.
+// From where a TCP socket may be reached.
+enum class Reach : std::uint8_t { Loopback, Anywhere };
+
 class TcpListener {
  public:
   // `address`: "127.0.0.1:PORT", "[::1]:PORT", "localhost:PORT" or "PORT"; port 0 takes a free one.
-  // Denied where the address is not loopback. `flag` chose it, as errors say: "--http".
-  static Result<TcpListener> open(const std::string& address, const std::string& flag);
+  // Denied where the address is beyond `reach`. `flag` chose it, as errors say: "--http".
+  static Result<TcpListener> open(const std::string& address, const std::string& flag,
+                                  Reach reach = Reach::Loopback);
 
   // The address in use, with the real port.
   const std::string& address() const { return address_; }

@@ -136,14 +136,17 @@ std::string binaryFolder() {
 }
 
 std::string startLine(const std::string& socket) {
-  std::string manager = binaryFolder() + "/qgpu-manager";
-  if (::access(manager.c_str(), X_OK) != 0) manager = "qgpu-manager";
+  const bool cluster = socket.ends_with("scheduler.sock");
+  const std::string name = cluster ? "qgpu-scheduler" : "qgpu-manager";
+  std::string program = binaryFolder() + "/" + name;
+  if (::access(program.c_str(), X_OK) != 0) program = name;
   const std::size_t slash = socket.rfind('/');
   const std::string folder = socket.substr(0, slash);
   const bool standard =
       folder == kMachineRunDir || folder == defaultRunDir(Surroundings::ofThisProcess());
-  if (standard || slash == std::string::npos) return manager + " &";
-  return manager + " --run-dir=" + folder + " --dbfile=" + folder + "/meta.db &";
+  if (standard || slash == std::string::npos) return program + " &";
+  return program + " --run-dir=" + folder + " --dbfile=" + folder +
+         (cluster ? "/scheduler.db &" : "/meta.db &");
 }
 
 }  // namespace qgpu::ctl

@@ -1,5 +1,6 @@
 #pragma once
-// A blocking connection to a daemon's admin socket: a line out, a line back, with a deadline.
+// A blocking connection to a daemon: a line out, a line back, with a deadline. Client speaks to the
+// admin socket; server.h has the one that speaks RPC and answers the same.
 
 #include <string>
 
@@ -11,18 +12,24 @@ namespace qgpu::ctl {
 // Longest answer that we take; a node's largest lists stay far below it.
 inline constexpr std::size_t kAnswerMax = 64U << 20U;
 
-class Client {
+class Asker {
+ public:
+  virtual ~Asker() = default;
+  // The daemon's line, whatever it says. Unavailable: no daemon, or it went away.
+  virtual Result<std::string> ask(const std::string& line, Nanos limit) = 0;
+};
+
+class Client final : public Asker {
  public:
   explicit Client(std::string socket) : socket_(std::move(socket)) {}
-  ~Client() { close(); }
+  ~Client() override { close(); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
   const std::string& socket() const { return socket_; }
 
-  // The daemon's line, whatever it says. Unavailable: no daemon, or it went away; it connects
-  // anew where that helps.
-  Result<std::string> ask(const std::string& line, Nanos limit = seconds(10));
+  // Connects anew where that helps.
+  Result<std::string> ask(const std::string& line, Nanos limit = seconds(10)) override;
 
   // The next line of a stream that ask() began. kNever waits as long as it takes.
   Result<std::string> nextLine(Nanos limit);

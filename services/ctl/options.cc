@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "services/admin/json.h"
+
 namespace qgpu::ctl {
 namespace {
 
@@ -16,6 +18,13 @@ examples:
   qgpuctl top                                       who runs now
   qgpuctl policy all burst-share                    change how the cards are shared
   qgpuctl -o json tasks                             for programs
+
+of a cluster, on the scheduler's machine or with --server:
+  qgpuctl submit --memory 8 --core 50               says node, card, token and environment
+  qgpuctl explain 12                                why a task waits, and what would help
+  qgpuctl what-if place --memory 8 --count 20       where 20 of these would land
+  qgpuctl what-if drain node-3                      where its tasks would go
+  qgpuctl drain node-3 --timeout 10m                and does it
 
 exit status: 0 done, 2 wrong use, 3 refused, 4 no daemon; `run`: that of CMD, 125 refused,
 126 CMD can't be executed, 127 CMD not found
@@ -37,19 +46,24 @@ examples:
 struct Simple {
   const char* name;
   const char* argument;  // nullptr: none
+  Daemon daemon;
   const char* what;
 };
 constexpr Simple kSimple[] = {
-    {"status", nullptr, "the node: version, cards, tasks, what real-time priority it got"},
-    {"cards", nullptr, "every card: memory, shares, policy, who is on it"},
-    {"tasks", nullptr, "every task: where it is, what it may use and has used"},
-    {"cordon", "CARD", "no new tasks on a card"},
-    {"uncordon", "CARD", "new tasks on a card again"},
-    {"drain", "CARD", "cordon a card and end the tasks on it"},
-    {"evict", "TASK", "end a task, whoever owns it"},
-    {"end", "TASK", "end a task of your own"},
-    {"snapshot", nullptr, "let the daemon write a snapshot of its store"},
-    {"loglevel", "LEVEL", "trace, debug, info, warn, error or off"},
+    {"status", nullptr, Daemon::Either, "the node, or the cluster, in a few lines"},
+    {"cards", nullptr, Daemon::Either, "every card: memory, shares, policy, who is on it"},
+    {"tasks", nullptr, Daemon::Either, "every task: where it is, what it may use and has used"},
+    {"cordon", "CARD", Daemon::Either, "no new tasks on CARD; of a cluster NODE or NODE/CARD"},
+    {"uncordon", "CARD", Daemon::Either, "new tasks there again"},
+    {"evict", "TASK", Daemon::Manager, "end a task, whoever owns it"},
+    {"end", "TASK", Daemon::Manager, "end a task of your own"},
+    {"snapshot", nullptr, Daemon::Either, "let the daemon write a snapshot of its store"},
+    {"loglevel", "LEVEL", Daemon::Either, "trace, debug, info, warn, error or off"},
+    {"nodes", nullptr, Daemon::Scheduler, "every node of the cluster"},
+    {"delete", "TASK", Daemon::Scheduler, "end a task of the cluster, or take it from the queue"},
+    {"explain", "TASK", Daemon::Scheduler, "why it is where it is, or why it waits"},
+    {"preempt", "TASK", Daemon::Scheduler, "whom a waiting task would evict; nothing is done"},
+    {"priority", "NAME", Daemon::Scheduler, "where ordinary tasks go: binpack, spread or fgd"},
 };
 
 class Parser {
@@ -59,18 +73,28 @@ class Parser {
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
-    app_.add_option("--server", server_, "Cap'n Proto RPC; not supported by this version")
+    app_.add_option("--server", options_.server, "a scheduler: HOST:PORT or unix:PATH")
         ->type_name("ADDR");
+    app_.add_flag("-c,--cluster", cluster_, "this machine's scheduler, where both could be meant");
+    app_.add_option("--tls-cert", options_.tls.cert, "certificate shown to --server, PEM")
+        ->type_name("FILE");
+    app_.add_option("--tls-key", options_.tls.key, "its key, PEM")->type_name("FILE");
+    app_.add_option("--tls-ca", options_.tls.ca, "who signed the scheduler's certificate, PEM")
+        ->type_name("FILE");
     app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
         ->check(CLI::IsMember({"table", "json"}))
         ->type_name("FORMAT");
     addRun();
     for (const Simple& simple : kSimple) addSimple(simple);
+    addDrain();
     addPolicy();
     addTop();
-    addEvents();
+    addEvents("events", "what happened on the node, or in the cluster");
+    addEvents("audit", "the same");
+    addSubmit();
+    addWhatIf();
     app_.add_subcommand("version", "of this program")->callback([this] {
-      choose(Action::Version, "version");
+      choose(Action::Version, "version", Daemon::Either);
     });
     addHelp();
   }
@@ -94,15 +118,11 @@ class Parser {
       return usage(error.what());
     }
     if (helpAsked_) return help();
-    if (!server_.empty()) {
-      return usage("--server=" + server_ + ": no command of this version speaks RPC; all of them "
-                   "use the admin socket: --socket=RUN_DIR/manager.sock");
-    }
     if (options_.action == Action::Run && options_.run.command.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
     options_.output = output_ == "json" ? Output::Json : Output::Table;
-    if (options_.socket.empty()) options_.socket = defaultSocket(Surroundings::ofThisProcess());
+    if (auto wrong = chooseDaemon()) return std::move(*wrong);
     return options_;
   }
 
@@ -148,13 +168,37 @@ class Parser {
     return command;
   }
 
+  std::optional<ExitNow> chooseDaemon() {
+    if (!options_.server.empty() && !options_.socket.empty()) {
+      return usage("--socket and --server name two daemons");
+    }
+    if (!options_.server.empty()) {
+      if (options_.daemon == Daemon::Manager) {
+        return usage(options_.command + ": only on the node itself, without --server");
+      }
+      options_.daemon = Daemon::Scheduler;
+      return std::nullopt;
+    }
+    const Surroundings around = Surroundings::ofThisProcess();
+    if (!options_.socket.empty()) return std::nullopt;
+    if (cluster_ && options_.daemon == Daemon::Manager) {
+      return usage(options_.command + ": asks the node itself, without --cluster");
+    }
+    const bool cluster = cluster_ || options_.daemon == Daemon::Scheduler;
+    options_.daemon = cluster ? Daemon::Scheduler : Daemon::Manager;
+    options_.socket = defaultSocket(around, kMachineRunDir,
+                                    cluster ? "scheduler.sock" : "manager.sock");
+    return std::nullopt;
+  }
+
   ExitNow usage(const std::string& what) {
     return {static_cast<int>(Exit::Usage),
             "qgpuctl: " + what + "\n`qgpuctl help` shows how it is used\n"};
   }
-  void choose(Action action, const char* command) {
+  void choose(Action action, const char* command, Daemon daemon) {
     options_.action = action;
     options_.command = command;
+    options_.daemon = daemon;
   }
 
   void addSimple(const Simple& simple) {
@@ -163,7 +207,7 @@ class Parser {
       sub->add_option(simple.argument, argument_)->required()->check(oneWord());
     }
     sub->callback([this, &simple] {
-      choose(Action::Ask, simple.name);
+      choose(Action::Ask, simple.name, simple.daemon);
       options_.line = simple.name;
       if (simple.argument != nullptr) options_.line += " " + argument_;
     });
@@ -179,16 +223,27 @@ class Parser {
         ->check(CLI::IsMember(
             {"best-effort", "fixed-share", "burst-share", "be", "fs", "bs"}));
     sub->callback([this] {
-      choose(Action::Ask, "policy");
+      choose(Action::Ask, "policy", Daemon::Manager);
       options_.line = "policy " + argument_ + " " + policy_;
     });
   }
 
-  void addRun() {
+  void addDrain() {
+    CLI::App* sub = app_.add_subcommand(
+        "drain", "cordon CARD and end its tasks; of a cluster NODE or NODE/CARD, and move them");
+    sub->add_option("CARD", argument_)->required()->check(oneWord());
+    sub->add_option("--timeout", timeout_, "of a cluster: then what is left there ends (5m)")
+        ->check(oneWord())
+        ->type_name("TIME");
+    sub->callback([this] {
+      choose(Action::Ask, "drain", timeout_.empty() ? Daemon::Either : Daemon::Scheduler);
+      options_.line = "drain " + argument_ + (timeout_.empty() ? "" : " " + timeout_);
+    });
+  }
+
+  // What a task asks for, wherever it is to run.
+  void addTask(CLI::App* sub) {
     RunOptions& run = options_.run;
-    CLI::App* sub = app_.add_subcommand("run", "run a command as a task on a card");
-    run_ = sub;
-    sub->footer(kRunFooter);
     sub->add_option("--name", run.name, "of the task (default: of CMD)");
     sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
         ->check(CLI::IsMember({"online", "offline", "ordinary"}));
@@ -203,7 +258,63 @@ class Parser {
         ->type_name("N");
     sub->add_option("--card", run.card, "a certain card (default: the node chooses)")
         ->type_name("ID");
-    sub->callback([this] { choose(Action::Run, "run"); });
+  }
+
+  void addRun() {
+    CLI::App* sub = app_.add_subcommand("run", "run a command as a task on a card");
+    run_ = sub;
+    sub->footer(kRunFooter);
+    addTask(sub);
+    sub->callback([this] { choose(Action::Run, "run", Daemon::Manager); });
+  }
+
+  void addPlace(CLI::App* sub) {
+    PlaceOptions& place = options_.place;
+    addTask(sub);
+    sub->add_option("--node", place.node, "a certain node (default: the scheduler chooses)");
+    sub->add_option("--model", place.models, "only cards of this model; may be repeated");
+    sub->add_option("--cpu-milli", place.cpuMilli, "thousandths of a CPU of the node, counted")
+        ->type_name("MILLI");
+    sub->add_option("--host-memory", place.hostMemoryGib, "GiB of the node's memory, counted")
+        ->type_name("GIB");
+    sub->add_option("--application", place.application, "replicas of one are kept apart");
+    const CLI::IsMember scores({"binpack", "spread", "fgd", "random", "best-fit"});
+    sub->add_option("--node-score", place.nodeScore, "how its node is chosen")->check(scores);
+    sub->add_option("--card-score", place.cardScore, "how its card is chosen")->check(scores);
+    sub->add_flag("--preempt", place.preempt, "may evict offline tasks where it fits nowhere");
+  }
+
+  void addSubmit() {
+    CLI::App* sub = app_.add_subcommand(
+        "submit", "place a task in the cluster; answers node, card, token and environment");
+    addPlace(sub);
+    sub->add_option("--request-id", options_.place.requestId,
+                    "asked again, the same task is answered");
+    sub->add_flag("--wait", options_.place.wait, "until it is bound, however long that takes");
+    sub->callback([this] { choose(Action::Submit, "submit", Daemon::Scheduler); });
+  }
+
+  void addWhatIf() {
+    CLI::App* sub = app_.add_subcommand("what-if", "try something on a copy of the cluster");
+    sub->require_subcommand(1);
+    CLI::App* place = sub->add_subcommand("place", "where tasks like this would land");
+    addPlace(place);
+    place->add_option("--count", options_.place.count, "so many of them (default 1)")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{4096}))
+        ->type_name("N");
+    place->callback([this] {
+      choose(Action::Ask, "what-if", Daemon::Scheduler);
+      options_.line = "whatif {\"place\":" + submitSpec(options_.run, options_.place) +
+                      ",\"count\":" + std::to_string(options_.place.count) + "}";
+    });
+    CLI::App* drain = sub->add_subcommand("drain", "where the tasks of a node or card would go");
+    drain->add_option("NODE", argument_, "or NODE/CARD")->required();
+    drain->callback([this] {
+      choose(Action::Ask, "what-if", Daemon::Scheduler);
+      JsonWriter json;
+      json.beginObject().field("drain", argument_).endObject();
+      options_.line = "whatif " + json.take();
+    });
   }
 
   void addHelp() {
@@ -231,11 +342,11 @@ class Parser {
     sub->add_option("--interval", options_.top.intervalSeconds, "between pictures (default 1)")
         ->check(CLI::Range(0.1, 3600.0))
         ->type_name("SECONDS");
-    sub->callback([this] { choose(Action::Top, "top"); });
+    sub->callback([this] { choose(Action::Top, "top", Daemon::Manager); });
   }
 
-  void addEvents() {
-    CLI::App* sub = app_.add_subcommand("events", "what happened on the node");
+  void addEvents(const char* name, const char* what) {
+    CLI::App* sub = app_.add_subcommand(name, what);
     CLI::Option* since =
         sub->add_option("SINCE", options_.events.since, "only after this sequence number")
             ->check(CLI::NonNegativeNumber);
@@ -244,7 +355,7 @@ class Parser {
         ->excludes(since)
         ->type_name("SEQ");
     sub->add_flag("-f,--follow", options_.events.follow, "and what happens from now on");
-    sub->callback([this] { choose(Action::Events, "events"); });
+    sub->callback([this] { choose(Action::Events, "events", Daemon::Either); });
   }
 
   // A blank or a line end would make two arguments, or two commands, of one.
@@ -263,8 +374,9 @@ class Parser {
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
   Options options_;
   std::string output_ = "table";
-  std::string server_;
   std::string argument_;
+  std::string timeout_;
+  bool cluster_ = false;
   std::string policy_;
   bool helpAsked_ = false;
 };
@@ -275,10 +387,42 @@ std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv) {
   return Parser().parse(std::move(argv));
 }
 
-std::string defaultSocket(const Surroundings& around, const std::string& machine) {
+std::string submitSpec(const RunOptions& task, const PlaceOptions& place) {
+  JsonWriter json;
+  json.beginObject();
+  json.field("name", task.name.empty() ? "task" : task.name).field("class", task.taskClass);
+  const auto text = [&](const char* key, const std::string& value) {
+    if (!value.empty()) json.field(key, value);
+  };
+  const auto number = [&](const char* key, const std::optional<std::uint64_t>& value) {
+    if (value) json.count(key, *value);
+  };
+  number("memory_gib", task.memoryGib);
+  number("core_percent", task.corePercent);
+  number("cards", task.cards);
+  text("card", task.card);
+  text("node", place.node);
+  if (!place.models.empty()) {
+    json.key("models").beginArray();
+    for (const std::string& model : place.models) json.string(model);
+    json.endArray();
+  }
+  number("cpu_milli", place.cpuMilli);
+  number("host_memory_gib", place.hostMemoryGib);
+  text("application", place.application);
+  text("node_score", place.nodeScore);
+  text("card_score", place.cardScore);
+  if (place.preempt) json.flag("preempt", true);
+  text("request_id", place.requestId);
+  json.endObject();
+  return json.take();
+}
+
+std::string defaultSocket(const Surroundings& around, const std::string& machine,
+                          const std::string& name) {
   const std::string folder = defaultRunDir(around);
-  const std::string own = folder + "/manager.sock";
-  const std::string shared = machine + "/manager.sock";
+  const std::string own = folder + "/" + name;
+  const std::string shared = machine + "/" + name;
   struct stat info {};
   const bool there = ::lstat(folder.c_str(), &info) == 0;
   if (there && (!S_ISDIR(info.st_mode) || info.st_uid != around.uid)) return shared;

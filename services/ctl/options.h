@@ -27,6 +27,7 @@ enum class Output : std::uint8_t { Table, Json };
 
 enum class Action : std::uint8_t {
   Ask,     // one line to the daemon, one answer
+  Submit,
   Events,
   Top,
   Run,
@@ -43,6 +44,34 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 
+// What `submit` and `what-if place` ask a cluster for, beside RunOptions without its command.
+struct PlaceOptions {
+  std::string node;
+  std::vector<std::string> models;
+  std::optional<std::uint64_t> cpuMilli;
+  std::optional<std::uint64_t> hostMemoryGib;
+  std::string application;
+  std::string nodeScore;
+  std::string cardScore;
+  bool preempt = false;
+  std::string requestId;
+  std::uint64_t count = 1;   // of a what-if
+  bool wait = false;         // until it is bound
+};
+
+// Where a command goes. A scheduler is asked over RPC where `server` says so, else on its socket.
+enum class Daemon : std::uint8_t {
+  Manager,
+  Scheduler,
+  Either,      // whichever listens on the socket; a manager's where none was named
+};
+
+struct TlsOptions {
+  std::string cert;
+  std::string key;
+  std::string ca;
+};
+
 struct TopOptions {
   std::uint64_t count = 0;  // pictures; 0: until a signal
   double intervalSeconds = 1;
@@ -54,12 +83,16 @@ struct EventOptions {
 };
 
 struct Options {
-  std::string socket;
+  std::string socket;   // of the daemon that is meant; empty where `server` is not
+  std::string server;   // HOST:PORT or unix:PATH of a scheduler
+  TlsOptions tls;
+  Daemon daemon = Daemon::Either;
   Output output = Output::Table;
   Action action = Action::Ask;
   std::string command;  // its name: how the answer is shown
   std::string line;     // for Ask: what the daemon is told
   RunOptions run;
+  PlaceOptions place;
   TopOptions top;
   EventOptions events;
 };
@@ -73,8 +106,13 @@ struct ExitNow {
 // argv without the program's name.
 std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv);
 
-// Where a manager of this user, else that of the machine (run dir `machine`), listens. A run dir of
-// somebody else's is passed over: below /tmp anybody may make one, and `run` obeys its manager.
-std::string defaultSocket(const Surroundings& around, const std::string& machine = kMachineRunDir);
+// SPEC of a cluster for these options, as the admin socket of a scheduler reads it.
+std::string submitSpec(const RunOptions& task, const PlaceOptions& place);
+
+// Where a daemon of this user, else that of the machine (run dir `machine`), listens with a socket
+// of that name. A run dir of somebody else's is passed over: below /tmp anybody may make one, and
+// `run` obeys its manager.
+std::string defaultSocket(const Surroundings& around, const std::string& machine = kMachineRunDir,
+                          const std::string& name = "manager.sock");
 
 }  // namespace qgpu::ctl

@@ -15,12 +15,28 @@ std::string ofTotal(std::uint64_t part, std::uint64_t total) {
   return humanBytes(part) + " / " + humanBytes(total);
 }
 
+std::string line(const char* name, const std::string& value) {
+  char padded[24];
+  std::snprintf(padded, sizeof padded, "%-12s", name);
+  return padded + printable(value) + "\n";
+}
+
+std::string clusterStatusView(element root) {
+  std::string out = line("scheduler", "pid " + std::to_string(numberOf(root, "pid")) + ", term " +
+                                          std::to_string(numberOf(root, "term")) + ", up " +
+                                          humanTime(numberOf(root, "uptime_ns")));
+  out += line("version", textOf(root, "version"));
+  out += line("nodes", std::to_string(numberOf(root, "nodes")) + ", " +
+                           std::to_string(numberOf(root, "alive")) + " alive");
+  out += line("cards", std::to_string(numberOf(root, "cards")));
+  out += line("tasks", std::to_string(numberOf(root, "tasks")) + ", " +
+                           std::to_string(numberOf(root, "waiting")) + " of them wait");
+  out += line("priority", textOf(root, "priority"));
+  out += line("storage", textOf(root, "storage"));
+  return out;
+}
+
 std::string statusView(element root) {
-  const auto line = [](const char* name, const std::string& value) {
-    char padded[24];
-    std::snprintf(padded, sizeof padded, "%-12s", name);
-    return padded + printable(value) + "\n";
-  };
   std::string out = line("node", textOf(root, "node"));
   out += line("version", textOf(root, "version"));
   out += line("manager", "pid " + std::to_string(numberOf(root, "pid")) + ", incarnation " +
@@ -38,7 +54,19 @@ std::string statusView(element root) {
   return out;
 }
 
+// True for the cards of more than one node, which need a column for it.
+bool severalNodes(element root, std::string_view list) {
+  std::string first;
+  for (const element item : listOf(root, list)) {
+    const std::string node = textOf(item, "node");
+    if (first.empty()) first = node;
+    if (node != first) return true;
+  }
+  return false;
+}
+
 std::string cardsView(element root) {
+  const bool several = severalNodes(root, "cards");
   Table table({{"CARD"}, {"MODEL"}, {"STATE"}, {"POLICY"}, {"KIND"}, {"SUSPEND"},
                {"TASKS", Align::Right}, {"MEMORY", Align::Right}, {"SHARE", Align::Right},
                {"GREEDY", Align::Right}, {"PREEMPT P99", Align::Right}});
@@ -48,7 +76,8 @@ std::string cardsView(element root) {
     if (card["preempt_us"].get(preempt) == simdjson::SUCCESS && numberOf(preempt, "n") > 0) {
       p99 = humanTime(numberOf(preempt, "p99") * 1000);
     }
-    table.add({textOf(card, "id"), textOf(card, "model"), textOf(card, "state"),
+    const std::string node = several ? textOf(card, "node") + "/" : "";
+    table.add({node + textOf(card, "id"), textOf(card, "model"), textOf(card, "state"),
                textOf(card, "policy"), textOf(card, "kind"), textOf(card, "suspend"),
                std::to_string(numberOf(card, "tasks")),
                ofTotal(numberOf(card, "mem_bound_bytes"), numberOf(card, "mem_bytes")),
@@ -79,6 +108,113 @@ std::string tasksView(element root) {
                humanCount(numberOf(task, "launches")), textOf(task, "note")});
   }
   return table.text();
+}
+
+std::string clusterTasksView(element root) {
+  Table table({{"TASK", Align::Right}, {"NAME"}, {"CLASS"}, {"NODE"}, {"CARD"}, {"STATE"},
+               {"SHARE", Align::Right}, {"MEMORY", Align::Right}, {"PROCS", Align::Right},
+               {"USED", Align::Right}, {"REASON"}});
+  for (const element task : listOf(root, "tasks")) {
+    table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
+               textOf(task, "node"), textOf(task, "card"), textOf(task, "state"),
+               humanPermille(numberOf(task, "share_permille")),
+               ofTotal(numberOf(task, "mem_used_bytes"), numberOf(task, "mem_bytes")),
+               std::to_string(numberOf(task, "processes")), humanTime(numberOf(task, "used_ns")),
+               textOf(task, "reason")});
+  }
+  return table.text();
+}
+
+std::string nodesView(element root) {
+  Table table({{"NODE"}, {"STATE"}, {"CARDS", Align::Right}, {"TASKS", Align::Right},
+               {"MEMORY", Align::Right}, {"SHARE", Align::Right}, {"GREEDY", Align::Right},
+               {"MIXED"}, {"VERSION"}});
+  for (const element node : listOf(root, "nodes")) {
+    std::string state = textOf(node, "state");
+    if (flagOf(node, "draining")) {
+      state += ", draining";
+    } else if (flagOf(node, "cordoned")) {
+      state += ", cordoned";
+    }
+    table.add({textOf(node, "name"), state, std::to_string(numberOf(node, "cards")),
+               std::to_string(numberOf(node, "tasks")),
+               ofTotal(numberOf(node, "mem_bound_bytes"), numberOf(node, "mem_bytes")),
+               humanPermille(numberOf(node, "share_bound_permille")),
+               humanPermille(numberOf(node, "greedy_bound_permille")),
+               flagOf(node, "mixed") ? "yes" : "no", textOf(node, "version")});
+  }
+  return table.text();
+}
+
+std::string textsOf(element object, std::string_view key) {
+  std::string out;
+  for (const element text : listOf(object, key)) {
+    std::string_view one;
+    if (text.get(one) == simdjson::SUCCESS) out += (out.empty() ? "" : ",") + std::string(one);
+  }
+  return out;
+}
+
+std::string submitView(element root) {
+  const std::string id = std::to_string(numberOf(root, "task"));
+  if (flagOf(root, "waiting")) {
+    return "task " + id + " waits for room; `qgpuctl explain " + id + "` says why\n";
+  }
+  std::string out = line("task", id) + line("node", textOf(root, "node")) +
+                    line("card", textsOf(root, "cards")) + line("token", textOf(root, "token"));
+  simdjson::dom::object environment;
+  if (root["env"].get(environment) != simdjson::SUCCESS) return out;
+  for (const auto pair : environment) {
+    std::string_view value;
+    if (pair.value.get(value) != simdjson::SUCCESS) continue;
+    out += line("environment", std::string(pair.key) + "=" + std::string(value));
+  }
+  return out;
+}
+
+std::string explainView(element root) {
+  std::string out = printable(textOf(root, "text")) + "\n";
+  const std::string remedy = textOf(root, "remedy");
+  if (!remedy.empty()) out += "what would help: " + printable(remedy) + "\n";
+  if (listOf(root, "nodes").empty()) return out;
+  Table table({{"NODE"}, {"CARD"}, {"REASON"}, {"MISSING"}});
+  for (const element node : listOf(root, "nodes")) {
+    table.add({textOf(node, "node"), textOf(node, "card"), textOf(node, "reason"),
+               textOf(node, "text")});
+  }
+  return out + "\n" + table.text();
+}
+
+std::string whatIfView(element root) {
+  Table table({{"TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"}, {"REASON"}});
+  for (const char* list : {"landed", "stay"}) {
+    for (const element landing : listOf(root, list)) {
+      const std::uint64_t task = numberOf(landing, "task");
+      std::string evicts;
+      for (const element id : listOf(landing, "evicts")) {
+        std::uint64_t number = 0;
+        if (id.get(number) != simdjson::SUCCESS) continue;
+        evicts += (evicts.empty() ? "" : ",") + std::to_string(number);
+      }
+      const std::string node = textOf(landing, "node");
+      table.add({task == 0 ? "" : std::to_string(task), node.empty() ? "nowhere" : node,
+                 textsOf(landing, "cards"), evicts, textOf(landing, "reason")});
+    }
+  }
+  const auto change = [&](const char* before, const char* after) {
+    return humanPermille(numberOf(root, before)) + " -> " + humanPermille(numberOf(root, after));
+  };
+  return table.text() + "\n" +
+         line("allocated", change("allocated_before_permille", "allocated_after_permille")) +
+         line("fragments", change("fragment_before_permille", "fragment_after_permille"));
+}
+
+bool ofCluster(element root) {
+  for (const element task : listOf(root, "tasks")) {
+    element place;
+    return task["place"].get(place) == simdjson::SUCCESS;
+  }
+  return false;
 }
 
 std::string eventsView(element root) {
@@ -141,9 +277,15 @@ Result<std::string> viewOf(const std::string& command, const std::string& answer
   if (parser.parse(answer).get(root) != simdjson::SUCCESS) {
     return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document");
   }
-  if (command == "status") return statusView(root);
+  if (command == "status") {
+    return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
+  }
   if (command == "cards") return cardsView(root);
-  if (command == "tasks") return tasksView(root);
+  if (command == "tasks") return ofCluster(root) ? clusterTasksView(root) : tasksView(root);
+  if (command == "nodes") return nodesView(root);
+  if (command == "submit") return submitView(root);
+  if (command == "explain") return explainView(root);
+  if (command == "what-if" || command == "preempt") return whatIfView(root);
   if (command == "events") return eventsView(root);
   return printable(textOf(root, "done")) + "\n";
 }

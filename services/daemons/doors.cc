@@ -9,11 +9,12 @@ constexpr mode_t kOpenToAll = 0666;
 
 }  // namespace
 
-Result<TcpDoors> TcpDoors::open(const std::string& httpAddress, const std::string& rpcAddress) {
+Result<TcpDoors> TcpDoors::open(const std::string& httpAddress, const std::string& rpcAddress,
+                                Reach rpcReach) {
   auto http = TcpListener::open(httpAddress, "--http");
   if (!http) return http.error();
   if (rpcAddress.empty()) return TcpDoors{std::move(*http), std::nullopt};
-  auto rpc = TcpListener::open(rpcAddress, "--rpc");
+  auto rpc = TcpListener::open(rpcAddress, "--rpc", rpcReach);
   if (!rpc) return rpc.error();
   return TcpDoors{std::move(*http), std::move(*rpc)};
 }

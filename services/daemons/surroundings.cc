@@ -19,7 +19,7 @@ Surroundings Surroundings::ofThisProcess() {
   std::array<char, 256> name = {};
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   return {::geteuid(), name.data(), environment("HOME"), environment("XDG_RUNTIME_DIR"),
-          environment("XDG_STATE_HOME")};
+          environment("XDG_STATE_HOME"), environment("PORT")};
 }
 
 std::string defaultRunDir(const Surroundings& around) {

@@ -13,6 +13,7 @@ struct Surroundings {
   std::string home;        // $HOME, or empty
   std::string runtimeDir;  // $XDG_RUNTIME_DIR, or empty
   std::string stateHome;   // $XDG_STATE_HOME, or empty
+  std::string port{};      // $PORT, or empty
 
   static Surroundings ofThisProcess();
 };

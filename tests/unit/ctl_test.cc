@@ -206,13 +206,68 @@ TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
   EXPECT_EQ(exitCode({"help", "frobnicate"}), 2);
 }
 
-TEST(CtlOptions, AServerIsRefusedWithTheDoorToUse) {
-  for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "cards"},
-                           std::vector<std::string>{"run", "--server", "h:1", "--", "true"}}) {
-    const auto result = parseOptions(argv);
-    ASSERT_TRUE(std::holds_alternative<ExitNow>(result));
-    EXPECT_EQ(std::get<ExitNow>(result).code, 2);
-    EXPECT_NE(std::get<ExitNow>(result).text.find("--socket"), std::string::npos);
+TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
+  for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "evict", "7"},
+                           std::vector<std::string>{"run", "--server", "h:1", "--", "true"},
+                           std::vector<std::string>{"--cluster", "top"}}) {
+    EXPECT_EQ(exitCode(argv), 2) << argv[0];
+  }
+  EXPECT_EQ(exitCode({"--server", "h:1", "--socket", "/a", "tasks"}), 2);
+}
+
+TEST(CtlOptions, ClusterCommandsGoToTheSchedulerAndOthersWhereTheyAreSent) {
+  EXPECT_EQ(parsed({"nodes"}).daemon, Daemon::Scheduler);
+  EXPECT_TRUE(parsed({"nodes"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"tasks"}).daemon, Daemon::Manager);
+  EXPECT_TRUE(parsed({"tasks"}).socket.ends_with("/manager.sock"));
+  EXPECT_TRUE(parsed({"--cluster", "tasks"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).socket, "");
+  EXPECT_EQ(parsed({"--socket", "/a.sock", "tasks"}).socket, "/a.sock");
+}
+
+TEST(CtlOptions, ASubmitSaysWhereItsTaskMayGo) {
+  const Options options = parsed({"submit", "--memory", "8", "--core", "50", "--node", "n-1",
+                                  "--model", "A", "--model", "B", "--preempt", "--wait"});
+  EXPECT_EQ(options.action, Action::Submit);
+  EXPECT_TRUE(options.place.wait);
+  EXPECT_EQ(submitSpec(options.run, options.place),
+            R"({"name":"task","class":"ordinary","memory_gib":8,"core_percent":50,"node":"n-1",)"
+            R"("models":["A","B"],"preempt":true})");
+  EXPECT_EQ(exitCode({"submit", "--node-score", "best"}), 2);
+}
+
+TEST(CtlOptions, AWhatIfPlacesOrDrains) {
+  EXPECT_EQ(parsed({"what-if", "place", "--name", "a", "--count", "20"}).line,
+            R"(whatif {"place":{"name":"a","class":"ordinary"},"count":20})");
+  EXPECT_EQ(parsed({"what-if", "drain", "n-1/sim-0"}).line, R"(whatif {"drain":"n-1/sim-0"})");
+  EXPECT_EQ(exitCode({"what-if"}), 2);
+}
+
+TEST(CtlOptions, ADrainOfAClusterHasATimeout) {
+  const Options options = parsed({"drain", "n-1", "--timeout", "10m"});
+  EXPECT_EQ(options.line, "drain n-1 10m");
+  EXPECT_EQ(options.daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"drain", "sim-0"}).daemon, Daemon::Manager);
+}
+
+TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
+  const auto view = viewOf("submit", R"({"ok":true,"task":7,"waiting":false,"node":"n-1",)"
+                                     R"("cards":["sim-0"],"token":"t","env":{"QGPU_TOKEN":"t"}})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("environment QGPU_TOKEN=t\n"), std::string::npos) << *view;
+  EXPECT_NE(view->find("n-1"), std::string::npos) << *view;
+  EXPECT_NE(viewOf("submit", R"({"ok":true,"task":7,"waiting":true})")->find("explain 7"),
+            std::string::npos);
+}
+
+TEST(CtlViews, AnExplanationEndsWithTheNearestCards) {
+  const auto view = viewOf(
+      "explain", R"({"ok":true,"text":"it waits","remedy":"end task 3","nodes":)"
+                 R"([{"node":"n-1","card":"sim-0","reason":"MemShort","text":"4 GiB short"}]})");
+  ASSERT_TRUE(view.ok());
+  for (const char* part : {"it waits\n", "what would help: end task 3\n", "4 GiB short"}) {
+    EXPECT_NE(view->find(part), std::string::npos) << *view;
   }
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+// A scheduler over RPC, asked with the lines of its admin socket and answering its documents, so
+// that a command is one thing wherever it goes.
+
+#include <memory>
+#include <string>
+
+#include "services/ctl/client.h"
+#include "services/ctl/options.h"
+
+namespace qgpu::ctl {
+
+class Server final : public Asker {
+ public:
+  // Connects to `address`, "HOST:PORT" or "unix:PATH", over TLS where certificates are given.
+  // InvalidArgument: an address or certificate that is none; Unavailable: nobody answers there.
+  static Result<std::unique_ptr<Server>> connect(const std::string& address,
+                                                 const TlsOptions& tls);
+  ~Server() override;
+
+  // `watch`, `snapshot` and `loglevel` are not spoken over RPC and are refused in a document.
+  Result<std::string> ask(const std::string& line, Nanos limit) override;
+
+ private:
+  struct Connection;
+  explicit Server(std::unique_ptr<Connection> connection);
+
+  std::unique_ptr<Connection> connection_;   // keeps KJ out of this header
+};
+
+}  // namespace qgpu::ctl

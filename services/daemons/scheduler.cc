@@ -1,0 +1,175 @@
+#include "services/daemons/scheduler.h"
+
+#include <unistd.h>
+
+#include <optional>
+
+#include "actors/scheduler_actor.h"
+#include "runtime/dispatcher.h"
+#include "runtime/kj_bridge.h"
+#include "services/admin/cluster_desk.h"
+#include "services/admin/node_link.h"
+#include "services/daemons/doors.h"
+#include "services/daemons/host.h"
+#include "services/metrics/metrics_server.h"
+#include "services/rpc/rpc_server.h"
+#include "services/rpc/scheduler_service.h"
+#include "services/rpc/tls.h"
+
+namespace qgpu {
+namespace {
+
+constexpr const char* kName = "scheduler";   // of its files in the run dir
+
+// Three beats in a lease, and a fence that is longer than the lease by one of them (C1).
+Membership::Times timesOf(Nanos lease) {
+  const Nanos beat{lease.value / 3};
+  return {beat, lease, lease + beat};
+}
+
+SchedulerOptions actorOptions(const SchedulerDaemonOptions& options) {
+  SchedulerOptions out;
+  out.version = QGPU_VERSION;
+  out.pid = static_cast<std::uint32_t>(::getpid());
+  out.priority = readScore(options.priority);
+  out.unixMsAtZero = unixMsAtZero();
+  out.times = timesOf(options.lease);
+  return out;
+}
+
+// Nothing where no certificate was given.
+Result<kj::Maybe<kj::Own<kj::TlsContext>>> readTls(const SchedulerDaemonOptions& options) {
+  const TlsFiles files{options.tlsCert, options.tlsKey, options.tlsCa};
+  if (files.none()) return kj::Maybe<kj::Own<kj::TlsContext>>(nullptr);
+  auto tls = openTls(files);
+  if (!tls) return tls.error();
+  return kj::Maybe<kj::Own<kj::TlsContext>>(kj::mv(*tls));
+}
+
+// How else --rpc may be reached from elsewhere.
+Error refused(Error door) {
+  if (door.code == ErrorCode::Denied && door.message.starts_with("--rpc")) {
+    door.message += "; or give --tls-cert, --tls-key and --tls-ca, or say --insecure";
+  }
+  return door;
+}
+
+}  // namespace
+
+// Members in the order in which they start; they end in the reverse order.
+struct Scheduler::Parts {
+  Parts(RunDir dir, Log& daemonLog) : runDir(std::move(dir)), log(daemonLog) {}
+
+  RunDir runDir;
+  Log& log;
+  kj::Maybe<kj::Own<kj::TlsContext>> tls;
+  Loop loop;
+  ActorSystem system{randomWord()};
+  Dispatcher actors{system, loop};
+
+  std::optional<SqliteJournal> journal;
+  std::optional<SchedulerActor> scheduler;
+
+  std::optional<KjBridge> kj;
+  std::optional<NodeLink> fromDoor;
+  std::optional<NodeLink> fromLinks;
+  std::optional<ClusterDoor> door;
+  std::optional<Links> links;
+  std::optional<Keeping> keeping;
+  std::optional<ClusterDesk> desk;
+  std::optional<AdminServer> admin;
+  std::optional<RpcServer> rpc;
+  std::optional<ClusterPages> pages;
+  std::optional<MetricsServer> metrics;
+
+  void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
+  void serve(UnixDoors local, TcpDoors remote);
+  void close();
+};
+
+void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
+                                const std::vector<StoredRow>& rows) {
+  const ActorId schedulerId = actors.reserve();
+  const ActorId doorId = actors.reserve();
+  const ActorId linksId = actors.reserve();
+  scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
+  actors.attach(schedulerId, *scheduler);
+  kj.emplace(loop);
+  fromDoor.emplace(actors, doorId, schedulerId);
+  door.emplace(*fromDoor, kj->timer());
+  actors.attach(doorId, *door);
+  fromLinks.emplace(actors, linksId, schedulerId);
+  links.emplace(*fromLinks, kj->timer());
+  actors.attach(linksId, *links);
+  Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+}
+
+void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
+  const ChangeRule rule(::geteuid());
+  keeping.emplace(*journal, log);
+  desk.emplace(*door, *keeping);
+  admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
+  rpc.emplace(kj::heap<SchedulerRpc>(*door, *links), rule, SchedulerRpc::limits(), kj->lowLevel(),
+              kj->timer());
+  log.info("serves", {{"run_dir", runDir.path()},
+                      {"http", remote.http.address()},
+                      {"rpc", remote.rpc->address()}});
+  rpc->serveUnix(std::move(local.rpc));
+  KJ_IF_MAYBE(context, tls) {
+    rpc->serveTcp(std::move(*remote.rpc), **context);
+  } else {
+    rpc->serveTcp(std::move(*remote.rpc));
+  }
+  pages.emplace(*door);
+  metrics.emplace(*pages, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+}
+
+// Doors first, then turns, then the disk: nothing is promised after it can't be kept.
+void Scheduler::Parts::close() {
+  metrics.reset();
+  rpc.reset();
+  admin.reset();
+  system.stop();
+  journal.reset();
+  links.reset();
+  door.reset();
+  fromLinks.reset();
+  fromDoor.reset();
+  kj.reset();
+}
+
+Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions& options,
+                                                   Log& log) {
+  blockEndSignals();
+  raiseDescriptorLimit();
+  auto tls = readTls(options);
+  if (!tls) return tls.error();
+  const bool secured = *tls != nullptr || options.insecure;
+  auto remote = TcpDoors::open(options.http, options.rpc,
+                               secured ? Reach::Anywhere : Reach::Loopback);
+  if (!remote) return refused(remote.error());
+  auto runDir = RunDir::claim(options.runDir, kName);
+  if (!runDir) return runDir.error();
+  auto store = Store::open(options.dbfile);
+  if (!store) return store.error();
+  auto rows = store->load();
+  if (!rows) return rows.error();
+  auto local = UnixDoors::open(*runDir, kName);
+  if (!local) return local.error();
+
+  auto parts = std::make_unique<Parts>(std::move(*runDir), log);
+  parts->tls = kj::mv(*tls);
+  openJournal(parts->journal, std::move(*store), parts->loop, log);
+  parts->actors.setJournal(*parts->journal);
+  parts->addActor(options, *rows);
+  parts->serve(std::move(*local), std::move(*remote));
+  return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));
+}
+
+Scheduler::Scheduler(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Scheduler::~Scheduler() { parts_->close(); }
+
+void Scheduler::run() { serveUntilEnded(parts_->loop, parts_->log); }
+
+}  // namespace qgpu

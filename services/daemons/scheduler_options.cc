@@ -1,0 +1,88 @@
+#include "services/daemons/scheduler_options.h"
+
+#include <array>
+
+#include "runtime/config.h"
+#include "schema/config.capnp.h"
+
+namespace qgpu {
+namespace {
+
+constexpr Nanos kLeaseMin = seconds(1);
+constexpr Nanos kLeaseMax = seconds(3600);
+
+// In the order of help.
+constexpr std::array kFlags = {
+    FlagWords{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
+    FlagWords{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:$PORT, else :12345)"},
+    FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
+    FlagWords{"dbfile", "PATH", "SQLite file of this cluster's state"},
+    FlagWords{"run-dir", "DIR", "folder of the sockets"},
+    FlagWords{"lease", "TIME", "how long a silent node gets new tasks; lost after 4/3 of it (15s)"},
+    FlagWords{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
+    FlagWords{"tls-key", "FILE", "its key, PEM"},
+    FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
+    FlagWords{"insecure", nullptr, "let --rpc listen beyond loopback without TLS"},
+    FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+};
+
+Status readPriority(const Given& given, schema::Score& to) {
+  if (given.text == "binpack")
+    to = schema::Score::BINPACK;
+  else if (given.text == "spread")
+    to = schema::Score::SPREAD;
+  else if (given.text == "fgd")
+    to = schema::Score::FGD;
+  else
+    return badValue(given, "binpack, spread or fgd");
+  return ok();
+}
+
+Status readLease(const Given& given, Nanos& to) {
+  const auto parsed = parseDuration(given.text);
+  if (!parsed) return parsed.error();
+  if (*parsed < kLeaseMin || *parsed > kLeaseMax) {
+    return badValue(given, "a duration from 1s to 1h, as in 15s");
+  }
+  to = *parsed;
+  return ok();
+}
+
+Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions& to) {
+  if (name == "priority") return readPriority(given, to.priority);
+  if (name == "http") return readAddress(given, to.http);
+  if (name == "rpc") return readAddress(given, to.rpc);
+  if (name == "dbfile") return readPath(given, to.dbfile);
+  if (name == "run-dir") return readRunDir(given, to.runDir);
+  if (name == "lease") return readLease(given, to.lease);
+  if (name == "tls-cert") return readPath(given, to.tlsCert);
+  if (name == "tls-key") return readPath(given, to.tlsKey);
+  if (name == "tls-ca") return readPath(given, to.tlsCa);
+  if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  to.insecure = to.insecure || name == "insecure";
+  return ok();
+}
+
+}  // namespace
+
+std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
+                                                                    const char* const* argv,
+                                                                    const Surroundings& around) {
+  Flags flags("qgpu-scheduler", "decides which node and card of a cluster a task gets.",
+              "(priority = \"spread\")", kFlags);
+  const auto schema = capnp::Schema::from<schema::SchedulerConfig>();
+  if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
+  flags.setDefault("dbfile", defaultDbfile(around, "scheduler.db"));
+  flags.setDefault("run-dir", defaultRunDir(around));
+  flags.setDefault("http", "127.0.0.1:" + (around.port.empty() ? "12345" : around.port));
+  flags.setDefault("rpc", "127.0.0.1:12346");
+  SchedulerDaemonOptions options;
+  const auto readOption = [&](std::string_view name, const Given& given) {
+    return readOne(name, given, options);
+  };
+  if (auto exit = flags.each(readOption)) return std::move(*exit);
+  return options;
+}
+
+}  // namespace qgpu
