@@ -131,7 +131,8 @@ class SchedulerActor final : public Actor {
   Result<Spot> choose(const Job& job, std::optional<MemberId> avoided);
   void assume(std::uint64_t task, Job job, Spot spot);
   void letWait(std::uint64_t task, Job job, const std::string& reason);
-  void placeAgain(std::uint64_t task, const std::string& reason,
+  enum class Elsewhere : std::uint8_t { Now, Later };   // Later: when a node gains room
+  void placeAgain(std::uint64_t task, const std::string& reason, Elsewhere when,
                   std::optional<MemberId> avoided = std::nullopt);
   void beginEnd(std::uint64_t task, bool again, const std::string& reason);
   void nodeEnded(std::uint64_t task, const std::string& reason);

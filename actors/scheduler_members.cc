@@ -382,8 +382,9 @@ void SchedulerActor::onBound(MemberId member, schema::MemberBound::Reader bound,
   });
 }
 
-// Somewhere else at once where it fits; the node that refused gets nothing more of what waits for
-// a while, since its own account of its cards is on its way.
+// Somewhere else at once where it fits, but not again and again: nodes that all refuse would be
+// asked in turn for ever. The node that refused gets nothing more of what waits for a while, since
+// its own account of its cards is on its way.
 void SchedulerActor::onRefused(MemberId member, schema::MemberRefused::Reader refused) {
   const std::uint64_t task = refused.getTask();
   const auto found = jobs_.find(task);
@@ -397,7 +398,10 @@ void SchedulerActor::onRefused(MemberId member, schema::MemberRefused::Reader re
   if (found->second.state != PlaceState::Assumed) return;
   const NodeId node = *at(member).node;
   const bool gained = gained_.contains(node);
-  placeAgain(task, why, member);
+  const bool again = found->second.refusedAt != Nanos(0) &&
+                     now_ - found->second.refusedAt < options_.refusedPause;
+  found->second.refusedAt = now_;
+  placeAgain(task, why, again ? Elsewhere::Later : Elsewhere::Now, member);
   after([this, task, why](Turn&) { note("task-refused", task, "", why); });
   if (gained) return;
   gained_.erase(node);
@@ -476,7 +480,7 @@ void SchedulerActor::loseTasks() {
     if (job.state == PlaceState::Ending) {
       nodeEnded(task, "its node is lost");
     } else if (!job.pinned()) {
-      placeAgain(task, "its node is lost");
+      placeAgain(task, "its node is lost", Elsewhere::Now);
     } else if (job.state != PlaceState::Lost) {
       Job lost = job;
       lost.state = PlaceState::Lost;

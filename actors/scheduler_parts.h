@@ -59,6 +59,7 @@ struct Job {
   std::vector<Asker> askers;          // of submit, until it is bound
   bool held = false;                  // its node has said that it has it
   Nanos answerBy{0};                  // of the last order about it
+  Nanos refusedAt{0};                 // by the last node that did
 
   // Its node is part of what was asked, so it is placed nowhere else.
   bool pinned() const { return adopted || !spec.node.empty(); }

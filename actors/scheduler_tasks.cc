@@ -160,7 +160,7 @@ void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& rea
 
 // Under the next epoch; its last place is known to hold it no more. Somebody who waits on one node
 // for his task has gone by now, or asks again.
-void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason,
+void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason, Elsewhere when,
                                 std::optional<MemberId> avoided) {
   Job job = jobs_.at(task);
   if (job.forwarded || job.adopted) return erase(task, reason);
@@ -169,6 +169,7 @@ void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason,
   job.boundUnixMs = 0;
   job.phase = TaskPhase::Pending;
   letWait(task, job, reason);   // gives back what it held, before another place is looked for
+  if (when == Elsewhere::Later) return;
   const Result<Spot> spot = choose(job, avoided);
   if (spot) return assume(task, std::move(job), *spot);
   jobs_.at(task).reason = reason + "; " + spot.error().message;
@@ -193,7 +194,7 @@ void SchedulerActor::beginEnd(std::uint64_t task, bool again, const std::string&
 void SchedulerActor::nodeEnded(std::uint64_t task, const std::string& reason) {
   const Job& job = jobs_.at(task);
   const bool neverHeld = job.state != PlaceState::Ending && job.boundUnixMs == 0 && !job.held;
-  if (job.again || neverHeld) return placeAgain(task, reason);
+  if (job.again || neverHeld) return placeAgain(task, reason, Elsewhere::Now);
   erase(task, job.state == PlaceState::Ending && !job.reason.empty() ? job.reason : reason);
 }
 

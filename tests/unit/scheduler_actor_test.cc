@@ -138,6 +138,18 @@ TEST(Scheduler, ATaskThatEveryNodeRefusesWaitsAndIsNotOfferedThemAllTheTime) {
   EXPECT_EQ(world.placeOf(task), "a");
 }
 
+TEST(Scheduler, NodesThatAllRefuseATaskAreNotAskedInTurnForEver) {
+  ClusterWorld world;
+  world.start();
+  world.add("a").refuses = "no";
+  world.add("b").refuses = "no";
+  const std::uint64_t corr = world.ask(ClusterWorld::submit(small()));
+  EXPECT_TRUE(world.reply(corr).getAssigned().getWaiting());
+  world.node("b").refuses.clear();
+  world.pass(seconds(4));
+  EXPECT_EQ(world.placeOf(1), "b");
+}
+
 TEST(Scheduler, P3_AnAssumedTaskThatIsNotConfirmedInTimeIsEndedThereBeforeItGoesElsewhere) {
   ClusterWorld world;
   world.start();

@@ -23,6 +23,7 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
   facts.setVersion("1");
   facts.setIncarnation(node.incarnation);
   facts.setMixed(node.mixed);
+  facts.setCpuMilli(node.cpuMilli);
   facts.setAttachSocket("/run/qgpu/attach.sock");
   auto environment = facts.initEnvironment(1);
   environment.set(0, "LD_PRELOAD=libqgpu.so");
@@ -91,13 +92,15 @@ void LinksDouble::handle(schema::Envelope::Reader message, Turn& turn) {
 
 void LinksDouble::answerBind(NodeDouble& node, schema::OrderBind::Reader bind, const Send& send) {
   if (!node.answers) return;
-  if (!node.refuses.empty()) {
+  const NodeDouble::Task* here = node.find(bind.getTask());
+  const bool otherEpoch = here != nullptr && here->epoch != bind.getEpoch();
+  if (otherEpoch || !node.refuses.empty()) {
     return send([&](schema::FromMember::Builder words) {
       auto refused = words.initRefused();
       refused.setTask(bind.getTask());
       refused.setEpoch(bind.getEpoch());
-      refused.initFailure().setCode("no-room");
-      refused.getFailure().setMessage(node.refuses);
+      refused.initFailure().setCode(otherEpoch ? "conflict" : "no-room");
+      refused.getFailure().setMessage(otherEpoch ? "here with another epoch" : node.refuses);
     });
   }
   std::uint64_t nodeTask = 0;
@@ -163,6 +166,20 @@ void ClusterWorld::run() {
 void ClusterWorld::start() {
   fixture.tellUrgent(doorId, schedulerId, [](schema::Envelope::Builder e) { e.initStart(); });
   run();
+}
+
+void ClusterWorld::restart() {
+  fixture.remove(schedulerId);
+  schedulerId = fixture.reserve();
+  for (auto& [name, node] : links.nodes) {
+    node.link = 0;
+    node.session = 0;
+  }
+  SchedulerOptions scheduling;
+  scheduling.version = "2";
+  scheduler = std::make_unique<SchedulerActor>(scheduling, SchedulerPeers{linksId}, rows());
+  fixture.attach(schedulerId, *scheduler);
+  start();
 }
 
 void ClusterWorld::pass(Nanos time) {

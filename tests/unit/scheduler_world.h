@@ -21,6 +21,7 @@ struct NodeDouble {
   std::int64_t gib = 16;
   bool mixed = true;
   std::string model = "imaginary";
+  std::uint64_t cpuMilli = 0;
   std::uint32_t incarnation = 1;
 
   bool answers = true;             // orders to bind; false: says nothing
@@ -73,6 +74,8 @@ class ClusterWorld {
 
   void start();
   void run();
+  // Another scheduler on what is stored; every connection is over.
+  void restart();
   // Time passes; nodes that are connected beat on the way.
   void pass(Nanos time);
 
