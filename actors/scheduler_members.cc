@@ -486,7 +486,7 @@ void SchedulerActor::loseTasks() {
       lost.state = PlaceState::Lost;
       lost.reason = "its node is lost, and it may run nowhere else";
       put(task, std::move(lost), std::nullopt);
-      after([this, task](Turn&) { answerAskers(task); });
+      after([this, lostTask = task](Turn&) { answerAskers(lostTask); });
     }
   }
 }
