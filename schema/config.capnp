@@ -19,8 +19,12 @@ struct ManagerConfig {
   rpc @10 :Text;
   logLevel @11 :Text;
   suspend @12 :Text;           # auto, gate, freeze
-  scheduler @13 :Text;
+  scheduler @13 :Text;         # HOST:PORT or unix:PATH, several joined by commas
   realtime @14 :Text;          # auto, off
+  tlsCert @15 :Text;           # files, for the way to the scheduler
+  tlsKey @16 :Text;
+  tlsCa @17 :Text;
+  insecure @18 :Bool;
 }
 
 struct SchedulerConfig {

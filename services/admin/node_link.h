@@ -1,6 +1,9 @@
 #pragma once
 // The RequestSink of a daemon: requests leave through an outlet of the loop on which door and node
-// actor live.
+// actor live. In a cluster the scheduler places tasks, so binds go to the member actor, which
+// forwards them; everything else goes to the node.
+
+#include <capnp/message.h>
 
 #include "runtime/dispatcher.h"
 #include "services/admin/node_door.h"
@@ -10,17 +13,28 @@ namespace qgpu {
 class NodeLink final : public RequestSink {
  public:
   // `dispatcher` outlives the link. `door` is the address under which the NodeDoor is registered
-  // there (Dispatcher::reserve, then attach), `node` that of the node actor.
-  NodeLink(Dispatcher& dispatcher, ActorId door, ActorId node)
-      : outlet_(dispatcher, door), node_(node) {}
+  // there (Dispatcher::reserve, then attach), `node` that of the node actor, `member` that of the
+  // member actor where there is one.
+  NodeLink(Dispatcher& dispatcher, ActorId door, ActorId node,
+           ActorId member = ActorId::kNobody)
+      : outlet_(dispatcher, door), node_(node), member_(member) {}
 
   SendResult send(Build build) override {
-    return outlet_.send(node_, [&](schema::Envelope::Builder envelope) { build(envelope); });
+    if (member_ == ActorId::kNobody) {
+      return outlet_.send(node_, [&](schema::Envelope::Builder envelope) { build(envelope); });
+    }
+    capnp::MallocMessageBuilder message;   // whose it is shows only when it is built
+    auto built = message.initRoot<schema::Envelope>();
+    build(built);
+    const schema::Request::Reader request = built.asReader().getRequest();
+    return outlet_.send(request.isBind() ? member_ : node_,
+                        [&](schema::Envelope::Builder envelope) { envelope.setRequest(request); });
   }
 
  private:
   Outlet outlet_;
   ActorId node_;
+  ActorId member_;
 };
 
 }  // namespace qgpu

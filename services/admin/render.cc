@@ -44,6 +44,7 @@ void status(JsonWriter& json, schema::NodeInfo::Reader info) {
   json.field("policy", policyName(info.getPolicy())).flag("mixed", info.getMixed());
   json.count("max_tasks_per_card", info.getMaxTasksPerCard());
   json.field("realtime", view(info.getRealtime())).field("storage", view(info.getStorage()));
+  json.field("cluster", view(info.getCluster())).count("cluster_term", info.getClusterTerm());
   json.count("online_idle_ns", info.getOnlineIdleNs());
   json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
 }

@@ -51,6 +51,7 @@ std::string statusView(element root) {
   out += line("online idle", humanTime(numberOf(root, "online_idle_ns")));
   out += line("real-time", textOf(root, "realtime"));
   out += line("storage", textOf(root, "storage"));
+  out += line("cluster", textOf(root, "cluster"));
   return out;
 }
 

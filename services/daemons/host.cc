@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "runtime/check.h"
 
 namespace qgpu {
@@ -49,6 +51,12 @@ void raiseDescriptorLimit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+HostRoom hostRoom() {
+  const auto amount = [](int name) { return std::max<std::int64_t>(0, ::sysconf(name)); };
+  return {amount(_SC_NPROCESSORS_ONLN) * 1'000,
+          Bytes(amount(_SC_PHYS_PAGES) * amount(_SC_PAGESIZE))};
 }
 
 std::int64_t unixMsAtZero() {

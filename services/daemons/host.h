@@ -6,6 +6,7 @@
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
+#include "runtime/units.h"
 
 namespace qgpu {
 
@@ -19,6 +20,13 @@ void serveUntilEnded(Loop& loop, Log& log);
 // A task costs three descriptors, each process two and each connection one: the soft limit is for
 // programs that use select(), which nobody here does.
 void raiseDescriptorLimit();
+
+// What this machine has in all, whoever uses it.
+struct HostRoom {
+  std::int64_t cpuMilli = 0;   // thousandths of a core, those that are online
+  Bytes mem{0};                // as MemTotal of /proc/meminfo
+};
+HostRoom hostRoom();
 
 // CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0.
 std::int64_t unixMsAtZero();

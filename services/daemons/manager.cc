@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/card_actor.h"
+#include "actors/member_actor.h"
 #include "actors/node_actor.h"
 #include "actors/task_actor.h"
 #include "runtime/dispatcher.h"
@@ -26,6 +27,7 @@
 #include "services/daemons/run_dir.h"
 #include "services/metrics/metrics_server.h"
 #include "services/rpc/rpc_server.h"
+#include "services/rpc/scheduler_link.h"
 
 namespace qgpu {
 namespace {
@@ -144,6 +146,26 @@ ArbiterConfig arbiterConfig(const ManagerOptions& options) {
 
 }  // namespace
 
+// What a launcher gives a tenant on this node beside socket and token.
+std::vector<std::string> environmentOf(const TenantEnvironment& environment) {
+  std::vector<std::string> list;
+  if (!environment.library.empty()) {
+    list.push_back("LD_PRELOAD=" + environment.library);
+    list.push_back("OPENCL_LAYERS=" + environment.library);
+  }
+  for (const auto& [name, value] : environment.extras) list.push_back(name + "=" + value);
+  return list;
+}
+
+// Nothing where the node stands alone, or reaches its scheduler without certificates.
+Result<kj::Maybe<kj::Own<kj::TlsContext>>> openWay(const ManagerOptions& options) {
+  using Way = kj::Maybe<kj::Own<kj::TlsContext>>;
+  if (options.tls.none()) return Way();
+  auto opened = openTls(options.tls);
+  if (!opened) return opened.error();
+  return Way(kj::mv(opened.value()));
+}
+
 // Members in the order in which they start; they end in the reverse order.
 struct Manager::Parts {
   Parts(RunDir dir, const ManagerOptions& options, Log& daemonLog)
@@ -165,7 +187,13 @@ struct Manager::Parts {
   std::vector<std::unique_ptr<TaskActor>> tasks;
   std::optional<AttachPort> attach;
 
+  ActorId memberId = ActorId::kNobody;   // stays so where the node stands alone
+  std::optional<MemberActor> member;
+
   std::optional<KjBridge> kj;
+  kj::Maybe<kj::Own<kj::TlsContext>> tls;
+  std::optional<NodeLink> toMember;
+  std::optional<SchedulerLink> scheduler;
   std::optional<NodeLink> link;
   std::optional<NodeDoor> door;
   std::optional<Keeping> keeping;
@@ -179,6 +207,8 @@ struct Manager::Parts {
                  ActorId nodeId);
   void addDoors(const CardsFound& found, const ManagerOptions& options, UnixDoors local,
                 TcpDoors remote, ActorId nodeId);
+  void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
+                 ActorId nodeId);
   void close();
 };
 
@@ -201,6 +231,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
 
   NodePeers peers;
   peers.attach = cardActors.reserve();
+  peers.member = memberId;
   AttachPortConfig port;
   port.node = nodeId;
   port.cards = found.cards;
@@ -229,13 +260,13 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
                               UnixDoors local, TcpDoors remote, ActorId nodeId) {
   const ActorId doorId = mainActors.reserve();
   kj.emplace(mainLoop);
-  link.emplace(mainActors, doorId, nodeId);
+  link.emplace(mainActors, doorId, nodeId, memberId);
   door.emplace(*link, kj->timer());
   mainActors.attach(doorId, *door);
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());
-  desk.emplace(*door, *keeping, options.nodename,
-               TenantEnvironment{guestLibrary(), found.tenantEnv});
+  const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
+  desk.emplace(*door, *keeping, options.nodename, environment);
   admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer());
   rpc->serveUnix(std::move(local.rpc));
@@ -246,6 +277,32 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   pages.emplace(*door);
   metrics.emplace(*pages, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
+  if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
+}
+
+void Manager::Parts::addMember(const ManagerOptions& options,
+                               const TenantEnvironment& environment, ActorId nodeId) {
+  const ActorId linkId = mainActors.reserve();
+  const HostRoom room = hostRoom();
+  MemberOptions memberOptions;
+  memberOptions.cpuMilli = room.cpuMilli;
+  memberOptions.hostMem = room.mem;
+  memberOptions.attachSocket = runDir.file("attach.sock");
+  memberOptions.environment = environmentOf(environment);
+  member.emplace(std::move(memberOptions), MemberPeers{nodeId, linkId});
+  mainActors.attach(memberId, *member);
+
+  SchedulerLinkConfig config;
+  config.addresses = options.schedulers;
+  KJ_IF_MAYBE(context, tls) config.tls = **context;
+  config.seed = randomWord();
+  config.onState = [this](const std::string& state) {
+    log.info("scheduler", {{"state", state}});
+  };
+  toMember.emplace(mainActors, linkId, memberId);
+  scheduler.emplace(*toMember, kj->io().getNetwork(), kj->timer(), std::move(config));
+  mainActors.attach(linkId, *scheduler);
+  scheduler->start();
 }
 
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
@@ -257,8 +314,11 @@ void Manager::Parts::close() {
   cardThread.stop();
   attach.reset();
   journal.reset();
+  scheduler.reset();
+  toMember.reset();
   door.reset();
   link.reset();
+  tls = nullptr;
   kj.reset();
 }
 
@@ -266,6 +326,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
                                                Log& log) {
   blockEndSignals();
   raiseDescriptorLimit();
+  auto way = openWay(options);
+  if (!way) return way.error();
   auto remote = TcpDoors::open(options.http, options.rpc);
   if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir, kName);
@@ -281,6 +343,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   openJournal(parts->journal, std::move(*store), parts->mainLoop, log);
   parts->mainActors.setJournal(*parts->journal);
   const ActorId nodeId = parts->mainActors.reserve();
+  if (!options.schedulers.empty()) parts->memberId = parts->mainActors.reserve();
+  parts->tls = kj::mv(way.value());
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);

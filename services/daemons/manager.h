@@ -2,7 +2,8 @@
 // qgpu-manager put together: which actor lives on which loop, which door leads to whom, what is
 // opened in which order and closed in which. Nothing is decided here about tasks or cards.
 //
-//   main loop:  node actor, admin socket, RPC, HTTP; completions of the store thread
+//   main loop:  node actor, in a cluster its member actor and the link to the scheduler; admin
+//               socket, RPC, HTTP; completions of the store thread
 //   card loop:  card actors, task actors, attach server and gate port; real-time where allowed
 //
 // Everything that can be wrong is opened before anything serves, so that a bad flag or a second

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
+#include "services/rpc/dial.h"
 
 namespace qgpu {
 namespace {
@@ -16,11 +17,11 @@ constexpr Nanos kSliceMin = micros(100);
 constexpr Nanos kSliceMax = seconds(10);
 constexpr std::size_t kNodenameMax = 253;
 
-// In the order of help; every flag but the last takes a value.
+// In the order of help; every flag but the last two takes a value.
 constexpr std::array kFlags = {
     FlagWords{"nodename", "NAME", "name of this node (default: the host name)"},
     FlagWords{"dbfile", "PATH", "SQLite file of this node's state"},
-    FlagWords{"scheduler", "ADDR[,ADDR]", "where to report; not supported by this version"},
+    FlagWords{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH (nowhere)"},
     FlagWords{"policy", "NAME", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
     FlagWords{"cards", "KIND", "auto, nvidia, opencl, or sim:NxM (N imaginary cards of M GiB)"},
     FlagWords{"max-tasks-per-card", "N", "auto (nominal GiB / 4) or a number"},
@@ -33,7 +34,11 @@ constexpr std::array kFlags = {
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
     FlagWords{"suspend", "HOW", "how a hold is made real: auto, gate or freeze"},
     FlagWords{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
+    FlagWords{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
+    FlagWords{"tls-key", "FILE", "its key, PEM, not encrypted"},
+    FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagWords{"mixed", nullptr, "allow online and offline tasks on this node"},
+    FlagWords{"insecure", nullptr, "a scheduler on another machine without certificates"},
 };
 
 Status readNodename(const Given& given, std::string& to) {
@@ -110,16 +115,25 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
-Status readScheduler(const Given& given) {
-  return fail(ErrorCode::Unsupported, "'" + given.text +
-                                          "': this version can't report to a scheduler; leave it "
-                                          "out, and the node stands alone");
+// Words of a scheduler bind and end tasks, so a stranger must not be able to speak them.
+Status checkWayToScheduler(const ManagerOptions& options) {
+  if (options.insecure || !options.tls.none()) return ok();
+  for (const std::string& address : options.schedulers) {
+    if (dialStaysHere(address)) continue;
+    return fail(ErrorCode::InvalidArgument,
+                address + " is another machine: give --tls-cert, --tls-key and --tls-ca, or "
+                          "--insecure where the network is trusted");
+  }
+  return ok();
 }
 
 Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "nodename") return readNodename(given, to.nodename);
   if (name == "dbfile") return readPath(given, to.dbfile);
-  if (name == "scheduler") return readScheduler(given);
+  if (name == "scheduler") return readInto(parseDialList(given.text), to.schedulers);
+  if (name == "tls-cert") return readPath(given, to.tls.cert);
+  if (name == "tls-key") return readPath(given, to.tls.key);
+  if (name == "tls-ca") return readPath(given, to.tls.ca);
   if (name == "policy") return readInto(parsePolicy(given.text), to.policy);
   if (name == "cards") return readCards(given, to.cards);
   if (name == "max-tasks-per-card") return readMaxTasks(given, to.maxTasksPerCard);
@@ -132,6 +146,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   to.mixed = to.mixed || name == "mixed";
+  to.insecure = to.insecure || name == "insecure";
   return ok();
 }
 
@@ -152,6 +167,9 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
     return readOne(name, given, options);
   };
   if (auto exit = flags.each(readOption)) return std::move(*exit);
+  if (const Status way = checkWayToScheduler(options); !way) {
+    return flags.refuse(flags.at("scheduler").origin + ": " + way.error().message);
+  }
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "runtime/config.h"
 #include "runtime/log.h"
@@ -13,6 +14,7 @@
 #include "services/cards/cards.h"
 #include "services/daemons/flags.h"
 #include "services/daemons/surroundings.h"
+#include "services/rpc/tls.h"
 
 namespace qgpu {
 
@@ -24,6 +26,9 @@ struct ManagerOptions {
   std::string runDir;
   std::string http;  // HOST:PORT, port 0: any free one
   std::string rpc;   // HOST:PORT, empty: only RUN_DIR/manager.rpc
+  std::vector<std::string> schedulers;   // HOST:PORT or unix:PATH; empty: the node stands alone
+  TlsFiles tls;                          // of the way to them
+  bool insecure = false;                 // they may be reached over the network without
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;
   bool mixed = false;

@@ -44,6 +44,10 @@ void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& d
            seconds(node.getUptimeNs()));
   page.one("qgpu_node_storage_ok", "gauge", "1 where new tasks can be stored.",
            view(node.getStorage()) == "ok" ? "1" : "0");
+  page.family("qgpu_node_cluster", "gauge",
+              "How the node stands with its scheduler: always 1, the state is a label.");
+  const std::string_view standing = view(node.getCluster());
+  page.sample({{"state", standing.substr(0, standing.find(':'))}}, "1");
   page.one("qgpu_node_cards", "gauge", "Cards of this node.", count(node.getCards()));
   page.one("qgpu_node_tasks", "gauge", "Tasks bound on this node.", count(node.getTasks()));
   doorFamilies(page, doors, "the node actor");

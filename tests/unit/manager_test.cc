@@ -96,6 +96,33 @@ TEST(Manager, KeepsTasksPoliciesAndMarksOverARestartUnderANewIncarnation) {
   EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
 }
 
+TEST(Manager, C1_WithoutItsSchedulerItBindsNothingAndServesEverythingElse) {
+  const TempDir dir;
+  Manager manager({"--cards=sim:1x16", "--scheduler=unix:" + dir.path() + "/nobody.rpc"});
+  EXPECT_TRUE(eventually([&] {
+    return manager.ask("status")["cluster"].get<std::string>().rfind("no scheduler", 0) == 0;
+  }));
+  const Json refused = manager.ask(kBind);
+  EXPECT_FALSE(refused["ok"]);
+  EXPECT_EQ(refused["code"], "unavailable");
+  EXPECT_TRUE(manager.ask("cordon 0")["ok"]);
+  EXPECT_NE(httpGet(httpPortOf(manager), "/metrics").find("qgpu_node_cluster{state=\"no sched"),
+            std::string::npos);
+  EXPECT_EQ(manager.stop(), 0) << manager.log();
+}
+
+TEST(Manager, RefusesCertificatesThatItCannotRead) {
+  const TempDir dir;
+  const Finished refused = run({binary("qgpu-manager"), "--cards=sim:1x16", "--http=127.0.0.1:0",
+                                "--run-dir=" + dir.path() + "/run",
+                                "--dbfile=" + dir.path() + "/meta.db",
+                                "--scheduler=10.0.0.1:12346", "--tls-cert=" + dir.path() + "/no",
+                                "--tls-key=" + dir.path() + "/no", "--tls-ca=" + dir.path()});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.output.find("--tls-"), std::string::npos) << refused.output;
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "it left files behind";
+}
+
 TEST(Manager, ChangesItsLogLevelWhileItRuns) {
   Manager manager({"--cards=sim:1x16"});
   EXPECT_FALSE(manager.ask("loglevel loud")["ok"]);

@@ -144,8 +144,21 @@ TEST_F(OptionsTest, RefusesARunDirThatNoSocketFitsInto) {
   EXPECT_SAYS(refused({"--run-dir=/" + std::string(200, 'd')}), "92 bytes");
 }
 
-TEST_F(OptionsTest, SaysThatASchedulerIsNotSupported) {
-  EXPECT_SAYS(refused({"--scheduler=10.0.0.1:12346"}), "can't report to a scheduler");
+TEST_F(OptionsTest, TakesOneOrSeveralSchedulers) {
+  EXPECT_TRUE(good({}).schedulers.empty());
+  EXPECT_EQ(good({"--scheduler=127.0.0.1:12346,unix:/run/qgpu/scheduler.rpc"}).schedulers,
+            (std::vector<std::string>{"127.0.0.1:12346", "unix:/run/qgpu/scheduler.rpc"}));
+  EXPECT_SAYS(refused({"--scheduler=here"}), "HOST:PORT");
+}
+
+TEST_F(OptionsTest, C7_GoesToASchedulerElsewhereOnlyWithCertificatesUnlessToldTo) {
+  EXPECT_SAYS(refused({"--scheduler=10.0.0.1:12346"}), "--scheduler");
+  EXPECT_SAYS(refused({"--scheduler=10.0.0.1:12346"}), "--tls-cert");
+  EXPECT_SAYS(refused({"--scheduler=127.0.0.1:1,10.0.0.1:12346"}), "10.0.0.1:12346");
+  EXPECT_TRUE(good({"--scheduler=10.0.0.1:12346", "--insecure"}).insecure);
+  const auto sure = good({"--scheduler=10.0.0.1:12346", "--tls-cert=c", "--tls-key=k",
+                            "--tls-ca=a"});
+  EXPECT_EQ(sure.tls.cert + sure.tls.key + sure.tls.ca, "cka");
 }
 
 TEST_F(OptionsTest, RefusesUnknownFlagsAndWords) {
