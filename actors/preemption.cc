@@ -38,6 +38,17 @@ struct Chosen {
   auto operator<=>(const Chosen&) const = default;
 };
 
+// One alone, which most often is enough.
+std::optional<Chosen> bestOne(const std::vector<Victim>& all, const Amount& need) {
+  std::size_t best = all.size();
+  const auto rank = [&](std::size_t i) { return std::pair(all[i].greedy, all[i].gives.mem); };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].gives.covers(need) && (best == all.size() || rank(i) < rank(best))) best = i;
+  }
+  if (best == all.size()) return std::nullopt;
+  return Chosen{all[best].greedy, all[best].gives.mem, {best}};
+}
+
 std::optional<Chosen> wholeOf(const std::vector<Victim>& all, const Amount& need) {
   Amount sum;
   Chosen chosen;
@@ -165,7 +176,15 @@ class Search {
     const Amount need = needOn(node, room);
     const std::size_t most =
         std::min({all.size(), kVictimsMax, best_ ? std::get<0>(key_) : SIZE_MAX});
-    for (std::size_t count = std::max(least, fewest(all, need)); count <= most; ++count) {
+    std::size_t count = least;
+    if (count == 1) {
+      if (const std::optional<Chosen> one = bestOne(all, need)) {
+        return take(node, card, free, all, *one);
+      }
+      ++count;
+    }
+    if (count > most) return;
+    for (count = std::max(count, fewest(all, need)); count <= most; ++count) {
       const std::optional<Chosen> chosen = bestOf(all, need, count);
       if (chosen) return take(node, card, free, all, *chosen);
     }

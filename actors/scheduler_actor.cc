@@ -42,8 +42,10 @@ void SchedulerActor::onTick(schema::Tick::Reader message, Turn& turn) {
       break;
     case TickKind::Look:
       lookDue_ = true;
+      tellPlan(turn);
       tick(turn, options_.lookEvery, TickKind::Look);
       break;
+    case TickKind::Plan: stepPlans(turn); break;
   }
 }
 
@@ -118,6 +120,7 @@ void SchedulerActor::decideAll(Turn& turn) {
     lookAtLeases();
     onOverdue();
     moveDrained(turn);
+    evictAtLook();
   }
   loseTasks();
   wakeWaiting();
@@ -158,6 +161,7 @@ void SchedulerActor::storageFailed(const std::string& why, Turn& turn) {
     words_.insert(words_.begin(), round->words.begin(), round->words.end());
   }
   refuseForwards(fail(ErrorCode::Unavailable, "storage failed (" + storageText_ + ")"));
+  planTold_ = false;
   tellNotes(turn);
   if (probeArmed_) return;
   probeArmed_ = true;

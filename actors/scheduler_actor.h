@@ -32,6 +32,7 @@
 #include "actors/outbox.h"
 #include "actors/scheduler_parts.h"
 #include "actors/wait_queue.h"
+#include "actors/what_if.h"
 #include "runtime/actor.h"
 
 namespace qgpu {
@@ -52,6 +53,11 @@ class SchedulerActor final : public Actor {
   static constexpr std::size_t kWatchersMax = 16;       // doors, not people
   static constexpr std::size_t kAuditKept = 1'024;      // audit rows in the store
   static constexpr std::size_t kEndedKept = 1'024;      // tasks that ended, with their requests
+  static constexpr std::size_t kClaimsMax = 256;        // tasks that others make room for
+  static constexpr std::size_t kSearchesPerRound = 2;   // for tasks to evict
+  static constexpr std::size_t kEvictorsPerLook = 1'024;   // tasks that may evict, looked at
+  static constexpr std::size_t kPlansMax = 16;          // what-if questions that wait
+  static constexpr std::size_t kTrialsPerTurn = 32;     // tasks of one, tried in one turn
   static constexpr std::uint64_t kDrainMsMax = 30ull * 24 * 3'600'000;   // a month
   static constexpr std::uint64_t kEventBlock = 65'536;  // event numbers reserved at a time
   static constexpr Nanos kResend = millis(20);          // of what a full mailbox refused
@@ -79,7 +85,7 @@ class SchedulerActor final : public Actor {
   void onUnexpected(schema::Envelope::Which, Turn&) {}
 
  private:
-  enum class TickKind : std::uint32_t { Pump, Resend, Probe, Look };
+  enum class TickKind : std::uint32_t { Pump, Resend, Probe, Look, Plan };
   using RequestKey = std::pair<std::uint32_t, std::string>;   // uid, request id
   struct Asked {                       // a request that waits for its turn
     ActorId door{};
@@ -93,6 +99,16 @@ class SchedulerActor final : public Actor {
   struct Wake {                        // a node whose room is offered to those that wait
     std::optional<WaitQueue::Place> upTo;   // the last that was tried, where a bound stopped it
     bool again = false;                // it gained more since
+  };
+  struct Claim {                       // room that others free for a task that waits
+    MemberId member{};
+    std::vector<std::string> cards;    // ids; closed to everybody else
+    std::set<std::uint64_t> victims;   // that have not ended yet
+  };
+  struct Plan {                        // a what-if question
+    Asker asker;
+    std::function<Result<std::unique_ptr<WhatIf>>()> begin;
+    std::unique_ptr<WhatIf> trial;     // once it began
   };
   struct Overdue {
     Nanos at{0};
@@ -232,7 +248,26 @@ class SchedulerActor final : public Actor {
 
   // What is tried on a copy of the ledger (scheduler_plans.cc).
   void planQuestion(const Asker& asker, schema::ClusterRequest::Reader request);
+  void stepPlans(Turn& turn);
+  void tellPlan(Turn& turn);
+  Result<std::unique_ptr<WhatIf>> planPlace(const ClusterSpec& spec, std::uint32_t count) const;
+  Result<std::unique_ptr<WhatIf>> planDrain(const std::string& node,
+                                            const std::string& card) const;
+  Result<std::unique_ptr<WhatIf>> planEviction(std::uint64_t task) const;
+  void replyPlan(const Asker& asker, const WhatIf& trial);
   std::string remedyFor(const ClusterAsk& ask) const;
+
+  // Offline tasks that make room for others (scheduler_evictions.cc).
+  MayEvict mayEvict() const;
+  void listEvictor(std::uint64_t task, const Job& job);
+  void unlistEvictor(std::uint64_t task, const Job& job);
+  void evictSoon(std::uint64_t task);
+  void evictAtLook();
+  bool evictFor(std::uint64_t task);
+  void keepHost(std::uint64_t task);
+  void dropClaim(std::uint64_t task);
+  void dropClaimOf(std::uint64_t victim);
+  void victimGone(std::uint64_t victim);
 
   // Events: told when no round is in flight, so that numbers are told in order.
   void note(const char* kind, std::uint64_t task, const std::string& where,
@@ -259,6 +294,14 @@ class SchedulerActor final : public Actor {
   std::map<RequestKey, std::uint64_t> requests_;       // tasks by request, living and ended
   std::map<std::uint64_t, Spot> moves_;                // room kept for tasks that are moved
   std::map<NodeId, Wake> gained_;                      // nodes with more room than before
+  std::set<WaitQueue::Place> evictors_;                // those that wait and may evict
+  std::optional<WaitQueue::Place> evictNext_;          // behind it the next look goes on
+  bool evictionsDue_ = false;                          // rooms have changed since the last look
+  std::map<std::uint64_t, Claim> claims_;              // by the task that waits
+  std::map<std::uint64_t, std::uint64_t> victims_;     // who ends, and for whom
+  std::set<std::pair<MemberId, std::string>> kept_;    // cards of claims
+  std::deque<Plan> plans_;
+  bool planTold_ = false;
   std::deque<std::pair<Nanos, NodeId>> pausing_;       // nodes that refused; gained later
   std::size_t drainNext_ = 0;                          // where the next look at drains begins
   std::deque<Overdue> overdue_;                        // orders, by the time of their answer

@@ -71,7 +71,10 @@ void SchedulerActor::applyMarks(MemberId member) {
   for (std::size_t i = 0; i < node.facts.ledger.cards.size(); ++i) {
     const ClusterCard& card = node.facts.ledger.cards[i];
     const bool drains = node.marks.drains.contains(card.id);
-    ledger_.setMark(*node.node, i, drains ? CardMark::Draining : card.mark);
+    const bool kept = card.mark == CardMark::Ready && kept_.contains({member, card.id});
+    ledger_.setMark(*node.node, i, drains  ? CardMark::Draining
+                                   : kept ? CardMark::Cordoned
+                                          : card.mark);
   }
 }
 

@@ -100,6 +100,7 @@ struct Round {
   std::vector<Asker> askers;          // who is told of a failure
   std::vector<Words> words;           // of nodes, taken up again after a failure
   std::vector<std::pair<MemberId, std::uint64_t>> forwards;   // like askers, with their corr
+  std::size_t searches = 0;           // for tasks to evict
   bool cluster = false;               // the cluster's own row is due
   std::uint64_t term = 0;             // as that row has it
 

@@ -259,7 +259,7 @@ void SchedulerActor::explainTask(const Asker& asker, std::uint64_t task) {
   }
   if (job->member) said += at(*job->member).facts.ledger.name + ", card " + joined(job->cards);
   const ClusterAsk ask = askOf(job->spec);
-  const bool waits = job->state == PlaceState::Waiting;
+  const bool waits = job->state == PlaceState::Waiting && !claims_.contains(task);
   explain(asker, task, ask, said, waits ? remedyFor(ask) : std::string());
 }
 

@@ -220,6 +220,7 @@ Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
     }
     ++nextTask_;
     letWait(task, std::move(job), reason);
+    evictSoon(task);
     return task;
   };
   // What fits nowhere for an older task of the same shape fits nowhere for this one.

@@ -116,6 +116,7 @@ void SchedulerActor::undo(const Round& round) {
   }
   for (const auto& [task, before] : round.jobs) {
     releaseMove(task);
+    dropClaimOf(task);
     if (!before.job) continue;
     const Job& job = jobs_[task] = *before.job;
     std::optional<Spot> spot;

@@ -24,7 +24,9 @@ void SchedulerActor::remember(std::uint64_t task) {
 }
 
 void SchedulerActor::list(std::uint64_t task, const Job& job, const std::optional<Spot>& spot) {
-  if (job.state == PlaceState::Waiting) waiting_.add(task, askOf(job.spec));
+  if (job.state == PlaceState::Waiting && waiting_.add(task, askOf(job.spec))) {
+    listEvictor(task, job);
+  }
   if (spot) ledger_.bind(TaskId{task}, *spot, job.spec.application);
   if (!job.member) return;
   at(*job.member).jobs.insert(task);
@@ -32,7 +34,7 @@ void SchedulerActor::list(std::uint64_t task, const Job& job, const std::optiona
 }
 
 void SchedulerActor::unlist(std::uint64_t task, const Job& job) {
-  waiting_.remove(task);
+  if (waiting_.remove(task)) unlistEvictor(task, job);
   if (const Spot* spot = ledger_.spot(TaskId{task})) {
     gain(spot->node);
     ledger_.release(TaskId{task});
@@ -52,6 +54,7 @@ void SchedulerActor::put(std::uint64_t task, Job job, std::optional<Spot> spot) 
   if (!now.spec.task.requestId.empty()) {
     requests_[{now.spec.task.ownerUid, now.spec.task.requestId}] = task;
   }
+  if (now.state != PlaceState::Ending) victimGone(task);
 }
 
 void SchedulerActor::erase(std::uint64_t task, std::string reason) {
@@ -62,6 +65,7 @@ void SchedulerActor::erase(std::uint64_t task, std::string reason) {
   unlist(task, job);
   jobs_.erase(found);
   releaseMove(task);
+  victimGone(task);
   const bool bound = job.boundUnixMs != 0;
   job.state = PlaceState::Ended;
   job.reason = std::move(reason);
@@ -194,8 +198,10 @@ void SchedulerActor::beginEnd(std::uint64_t task, bool again, const std::string&
 void SchedulerActor::nodeEnded(std::uint64_t task, const std::string& reason) {
   const Job& job = jobs_.at(task);
   const bool neverHeld = job.state != PlaceState::Ending && job.boundUnixMs == 0 && !job.held;
-  if (job.again || neverHeld) return placeAgain(task, reason, Elsewhere::Now);
-  erase(task, job.state == PlaceState::Ending && !job.reason.empty() ? job.reason : reason);
+  const bool known = job.state == PlaceState::Ending && !job.reason.empty();
+  const std::string why = known ? job.reason : reason;
+  if (job.again || neverHeld) return placeAgain(task, why, Elsewhere::Now);
+  erase(task, why);
 }
 
 void SchedulerActor::releaseMove(std::uint64_t task) {
@@ -281,6 +287,7 @@ void SchedulerActor::onOverdue() {
 // --- who waits ---
 
 void SchedulerActor::gain(NodeId node) {
+  evictionsDue_ = true;
   const auto [entry, isNew] = gained_.try_emplace(node);
   if (!isNew && entry->second.upTo) entry->second.again = true;
 }

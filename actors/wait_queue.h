@@ -36,6 +36,11 @@ class WaitQueue {
     const ClusterAsk* ask = nullptr; // valid until the queue changes
   };
 
+  // What decides whether it fits; scores and applications do not.
+  using Key = std::tuple<TaskClass, std::int64_t, std::int64_t, std::uint32_t, std::string,
+                         std::string, std::vector<std::string>, std::int64_t, std::int64_t>;
+  static Key keyOf(const ClusterAsk& ask);
+
   bool full() const { return tasks_.size() >= kTasksMax; }
   // False where it waits already.
   bool add(std::uint64_t task, const ClusterAsk& ask);
@@ -53,9 +58,6 @@ class WaitQueue {
   std::size_t shapes() const { return shapes_.size(); }
 
  private:
-  // What decides whether it fits; scores and applications do not.
-  using Key = std::tuple<TaskClass, std::int64_t, std::int64_t, std::uint32_t, std::string,
-                         std::string, std::vector<std::string>, std::int64_t, std::int64_t>;
   struct Shape {
     ClusterAsk ask;
     std::uint32_t rank = 0;
@@ -64,7 +66,6 @@ class WaitQueue {
   using Shapes = std::map<Key, Shape>;
   using Heads = std::map<Place, Shapes::iterator>;   // the oldest of each shape
 
-  static Key keyOf(const ClusterAsk& ask);
   static const Heads::value_type* following(const Heads& heads, std::optional<Place> after);
 
   Shapes shapes_;

@@ -290,14 +290,6 @@ TEST(SchedulerRequests, ADrainMovesOnlineTasksFirst) {
   EXPECT_EQ(world.placeOf(offline), "a");
 }
 
-TEST(SchedulerRequests, QuestionsOfWhatWouldHappenSayThatTheyAreNotAnswered) {
-  ClusterWorld world;
-  world.start();
-  EXPECT_EQ(world.order([](Request r) { r.setPreempt(1); }), "unsupported");
-  EXPECT_EQ(world.order([](Request r) { r.initWhatIf().initDrain().setNode("a"); }),
-            "unsupported");
-}
-
 TEST(SchedulerRequests, C5_WhatIsAskedDuringACommitIsBoundedAndRefusedVisibly) {
   ClusterWorld world;
   world.start();
