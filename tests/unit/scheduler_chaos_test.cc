@@ -71,6 +71,7 @@ class Chaos {
                                           static_cast<std::int64_t>(1 + below(10)),
                                           static_cast<std::int64_t>(10 + below(50)));
     if (spec.task.taskClass == Online) spec.task.share = Permille(0);
+    spec.preempt = submits_ % 2 == 0;
     if (below(5) == 0) spec.node = kNames[below(4)];
     if (below(3) == 0) spec.task.requestId = "r" + std::to_string(below(20));
     world_.send(ClusterWorld::submit(spec));
