@@ -46,11 +46,11 @@ typename Words::Reply::Reader Door<Words>::Answer::reply() const {
 
 template <typename Words>
 Door<Words>::Door(RequestSink& sink, kj::Timer& timer, Limits limits)
-    : sink_(sink), timer_(timer), limits_(limits) {}
+    : sink_(sink), timer_(timer), limits_(limits), state_(kj::refcounted<State>(*this)) {}
 
 template <typename Words>
-Door<Words>::~Door() {
-  QGPU_CHECK(watchers_.empty(), "the servers that watch are destroyed before the door");
+Door<Words>::~Door() noexcept {
+  state_->door = nullptr;
 }
 
 template <typename Words>
@@ -68,10 +68,10 @@ SendResult Door<Words>::sendRequest(const Peer& peer, std::uint64_t corr, Fill f
 
 template <typename Words>
 auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>> {
-  if (waiting_.size() >= limits_.outstandingMax - reservedAgainst(peer)) {
+  if (state_->waiting.size() >= limits_.outstandingMax - reservedAgainst(peer)) {
     ++refused_;
     return Result<Answer>(fail(
-        ErrorCode::Overloaded, std::to_string(waiting_.size()) +
+        ErrorCode::Overloaded, std::to_string(state_->waiting.size()) +
                                    " requests wait for " + Words::kWho +
                                    " already: try again in a moment"));
   }
@@ -82,7 +82,7 @@ auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>
                                                           " is full: try again in a moment"));
   }
   auto paf = kj::newPromiseAndFulfiller<Result<Answer>>();
-  waiting_.emplace(corr, kj::mv(paf.fulfiller));
+  state_->waiting.emplace(corr, kj::mv(paf.fulfiller));
   auto deadline = timer_.afterDelay(limits_.deadline.value * kj::NANOSECONDS)
                       .then([limit = limits_.deadline]() -> Result<Answer> {
                         return fail(ErrorCode::Unavailable,
@@ -90,9 +90,8 @@ auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>
                                         std::to_string(limit.value / millis(1).value) +
                                         " ms; what was asked may still happen");
                       });
-  return paf.promise.exclusiveJoin(kj::mv(deadline)).attach(kj::defer([this, corr]() {
-    waiting_.erase(corr);
-  }));
+  return paf.promise.exclusiveJoin(kj::mv(deadline)).attach(
+      kj::defer([state = kj::addRef(*state_), corr]() mutable { state->waiting.erase(corr); }));
 }
 
 template <typename Words>
@@ -134,13 +133,13 @@ void Door<Words>::handle(schema::Envelope::Reader message, Turn&) {
 
 template <typename Words>
 void Door<Words>::onReply(typename Words::Reply::Reader reply) {
-  const auto found = waiting_.find(reply.getCorr());
-  if (found == waiting_.end()) {
+  const auto found = state_->waiting.find(reply.getCorr());
+  if (found == state_->waiting.end()) {
     ++late_;
     return;
   }
   kj::Own<Fulfiller> fulfiller = kj::mv(found->second);
-  waiting_.erase(found);
+  state_->waiting.erase(found);
   if (reply.isFailed()) {
     fulfiller->fulfill(failureOf(reply.getFailed()));
   } else {

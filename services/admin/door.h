@@ -59,6 +59,8 @@ class Feed;
 
 template <typename Words>
 class Door final : public Actor {
+  struct State;
+
  public:
   using Limits = DoorLimits;
   using EventCopy = kj::Own<capnp::MallocMessageBuilder>;  // root: schema::Event
@@ -76,8 +78,11 @@ class Door final : public Actor {
   // One watcher's bounded queue of events. Dropping it ends the watch.
   class Watcher {
    public:
-    Watcher(Door& door, std::size_t queueMax) : door_(door), queueMax_(queueMax) {}
-    ~Watcher() { door_.forget(*this); }
+    Watcher(Door& door, std::size_t queueMax)
+        : state_(kj::addRef(*door.state_)), queueMax_(queueMax) {}
+    ~Watcher() {
+      if (state_->door != nullptr) state_->door->forget(*this);
+    }
     Watcher(const Watcher&) = delete;
     Watcher& operator=(const Watcher&) = delete;
 
@@ -89,17 +94,18 @@ class Door final : public Actor {
     friend class Door;
     void push(schema::Event::Reader event);
 
-    Door& door_;
+    kj::Own<State> state_;
     const std::size_t queueMax_;
     bool lagged_ = false;
     std::deque<EventCopy> queue_;
     kj::Maybe<kj::Own<kj::PromiseFulfiller<kj::Maybe<EventCopy>>>> reader_;
   };
 
-  // `sink` and `timer` outlive the door; the door outlives every promise and watcher it gave out.
+  // `sink` and `timer` outlive the door. What it gave out may be destroyed after it: the RPC system
+  // lets go of a cancelled call only in a later turn of the loop. It must not be used then.
   Door(RequestSink& sink, kj::Timer& timer) : Door(sink, timer, Words::limits()) {}
   Door(RequestSink& sink, kj::Timer& timer, Limits limits);
-  ~Door();
+  ~Door() noexcept;
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
@@ -117,13 +123,18 @@ class Door final : public Actor {
   void onEvent(schema::Event::Reader event);
 
   // For /metrics.
-  std::size_t outstanding() const { return waiting_.size(); }
+  std::size_t outstanding() const { return state_->waiting.size(); }
   std::size_t watchers() const { return watchers_.size(); }
   std::uint64_t refused() const { return refused_; }
   std::uint64_t late() const { return late_; }
 
  private:
   using Fulfiller = kj::PromiseFulfiller<Result<Answer>>;
+  struct State : public kj::Refcounted {
+    explicit State(Door& d) : door(&d) {}
+    Door* door;   // null once it is gone
+    std::map<std::uint64_t, kj::Own<Fulfiller>> waiting;
+  };
 
   std::size_t reservedAgainst(const Peer& peer) const {
     return peer.mayChange ? 0 : limits_.reserved;
@@ -137,7 +148,7 @@ class Door final : public Actor {
   std::uint64_t lastCorr_ = 0;
   std::uint64_t refused_ = 0;
   std::uint64_t late_ = 0;
-  std::map<std::uint64_t, kj::Own<Fulfiller>> waiting_;
+  kj::Own<State> state_;
   std::vector<Watcher*> watchers_;
 };
 

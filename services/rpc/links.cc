@@ -34,15 +34,20 @@ Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader w
 // What the member's side calls; the link lives as long as it.
 class Links::End final : public schema::SchedulerEnd::Server {
  public:
-  End(Links& links, std::uint32_t number) : links_(links), number_(number) {}
-  ~End() noexcept(false) { links_.end(number_); }
+  End(Links& links, std::uint32_t number)
+      : links_(links), alive_(kj::addRef(*links.alive_)), number_(number) {}
+  ~End() noexcept(false) {
+    if (alive_->here) links_.end(number_);
+  }
 
   kj::Promise<void> tell(TellContext context) override {
+    if (!alive_->here) return kj::READY_NOW;
     return links_.take(number_, context.getParams().getWords());
   }
 
  private:
   Links& links_;
+  kj::Own<Alive> alive_;
   const std::uint32_t number_;
 };
 
@@ -51,9 +56,7 @@ Links::Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits)
   tasks_.add(sweep());
 }
 
-Links::~Links() noexcept {
-  QGPU_CHECK(links_.empty(), "the servers that nodes joined by are destroyed before the links");
-}
+Links::~Links() noexcept { alive_->here = false; }
 
 schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member) {
   const auto refuse = [](ErrorCode code, std::string message) {

@@ -37,7 +37,7 @@ struct LinksLimits {
 
 class Links final : public Actor, private kj::TaskSet::ErrorHandler {
  public:
-  // `scheduler` and `timer` outlive this; every connection that joined ends before it.
+  // `scheduler` and `timer` outlive this; the RpcServer ends before it.
   Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits = {});
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -91,6 +91,11 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   std::uint64_t wordsIn_ = 0;
   std::uint64_t wordsOut_ = 0;
   std::uint64_t cutOff_ = 0;
+  // The ends that members call share it: the RPC system may let go of one only after this is gone.
+  struct Alive : public kj::Refcounted {
+    bool here = true;
+  };
+  kj::Own<Alive> alive_ = kj::refcounted<Alive>();
   std::map<std::uint32_t, kj::Own<Link>> links_;
   std::deque<Held> held_;
   std::size_t heldWords_ = 0;

@@ -64,13 +64,16 @@ struct SchedulerLink::Connection {
 // What the scheduler calls, on one connection.
 class SchedulerLink::End final : public schema::MemberEnd::Server {
  public:
-  End(SchedulerLink& link, std::uint64_t serial) : link_(link), serial_(serial) {}
+  End(SchedulerLink& link, std::uint64_t serial)
+      : link_(link), alive_(kj::addRef(*link.alive_)), serial_(serial) {}
   kj::Promise<void> tell(TellContext context) override {
+    if (!alive_->here) return kj::READY_NOW;
     return link_.hear(serial_, context.getParams().getWords());
   }
 
  private:
   SchedulerLink& link_;
+  kj::Own<Alive> alive_;
   const std::uint64_t serial_;
 };
 
@@ -85,7 +88,7 @@ SchedulerLink::SchedulerLink(RequestSink& member, kj::Network& network, kj::Time
   QGPU_CHECK(!config_.addresses.empty(), "a link has an address");
 }
 
-SchedulerLink::~SchedulerLink() noexcept = default;
+SchedulerLink::~SchedulerLink() noexcept { alive_->here = false; }
 
 void SchedulerLink::start() { tasks_.add(live()); }
 

@@ -103,6 +103,11 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   bool up_ = false;
   std::string state_ = "not connected yet";
   std::deque<Held> held_;
+  // Shared with what the scheduler calls: the RPC system may let go of that after this is gone.
+  struct Alive : public kj::Refcounted {
+    bool here = true;
+  };
+  kj::Own<Alive> alive_ = kj::refcounted<Alive>();
   kj::Own<Connection> connection_;
   kj::TaskSet tasks_;  // last
 };

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <kj/io.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +58,25 @@ Result<T> parse(const char* flag, const std::string& path, const char* kind,
               std::string(flag) + "=" + path + ": it is no " + kind + " in PEM form");
 }
 
+// KJ takes any key; a wrong one would fail each handshake later.
+bool belongTogether(const std::string& cert, const std::string& key) {
+  const auto bio = [](const std::string& pem) {
+    return ::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+  };
+  BIO* certBio = bio(cert);
+  BIO* keyBio = bio(key);
+  X509* x509 = ::PEM_read_bio_X509(certBio, nullptr, nullptr, nullptr);
+  EVP_PKEY* secret = ::PEM_read_bio_PrivateKey(keyBio, nullptr, nullptr, nullptr);
+  const bool match =
+      x509 != nullptr && secret != nullptr && ::X509_check_private_key(x509, secret) == 1;
+  ::EVP_PKEY_free(secret);
+  ::X509_free(x509);
+  ::BIO_free(keyBio);
+  ::BIO_free(certBio);
+  ::ERR_clear_error();
+  return match;
+}
+
 // A bundle's certificates, one by one: KJ trusts the first of each only.
 Result<std::vector<kj::TlsCertificate>> parseBundle(const std::string& path,
                                                     const std::string& pem) {
@@ -87,6 +109,10 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
   if (!secret) return secret.error();
   const auto trusted = parseBundle(files.ca, *ca);
   if (!trusted) return trusted.error();
+  const Error mismatch =
+      fail(ErrorCode::InvalidArgument,
+           "--tls-key=" + files.key + " does not belong to --tls-cert=" + files.cert);
+  if (!belongTogether(*cert, *key)) return mismatch;
 
   const kj::TlsKeypair pair{std::move(*secret), std::move(*chain)};
   kj::TlsContext::Options options;
@@ -99,8 +125,7 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
   const auto broken =
       kj::runCatchingExceptions([&]() { context = kj::heap<kj::TlsContext>(options); });
   if (broken == nullptr) return kj::mv(context);
-  return fail(ErrorCode::InvalidArgument,
-              "--tls-key=" + files.key + " does not belong to --tls-cert=" + files.cert);
+  return mismatch;
 }
 
 }  // namespace qgpu

@@ -62,5 +62,12 @@ TEST_F(ClusterDoorTest, C2_AnAnswerMayTakeAsLongAsANodeHasToConfirmAndNotForEver
   EXPECT_NE(answer.error().message.find("the scheduler did not answer"), std::string::npos);
 }
 
+TEST_F(ClusterDoorTest, WhatItGaveOutMayBeDestroyedAfterIt) {
+  auto brief = std::make_unique<ClusterDoor>(sink, timer);
+  auto asked = brief->ask(Peer(), [](schema::ClusterRequest::Builder r) { r.setInfo(); });
+  auto watched = brief->watch(Peer());
+  brief.reset();
+}
+
 }  // namespace
 }  // namespace qgpu

@@ -1,0 +1,273 @@
+#include "services/rpc/links.h"
+
+#include <random>
+
+#include "tests/unit/cluster_rpc_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ClusterRpcFixture;
+
+struct RpcLinks : ClusterRpcFixture {
+  ~RpcLinks() noexcept override = default;
+
+  std::vector<std::uint32_t> hellos() const { return scheduler.links(schema::FromMember::HELLO); }
+  std::vector<std::uint32_t> lost() const { return scheduler.links(schema::FromMember::LOST); }
+  bool welcomed(const Member& member, std::size_t times = 1) {
+    return served([&] { return member.actor.count(schema::Envelope::TO_MEMBER) >= times; });
+  }
+};
+
+TEST_F(RpcLinks, CarryWordsBothWaysOverTcpAndUnixSockets) {
+  startServer();
+  for (const std::string& address : {unixAddress(), tcpAddress()}) {
+    Member& member = addMember(quickConfig(address));
+    ASSERT_TRUE(welcomed(member)) << member.link.state();
+    EXPECT_EQ(member.link.state(), "connected to " + address);
+    const auto word = member.actor.heard.back().read().getToMember();
+    EXPECT_EQ(word.getWelcome().getNonce(), 1u);
+    EXPECT_EQ(word.getSession(), 7u);
+  }
+  EXPECT_EQ(hellos(), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(links->size(), 2u);
+  EXPECT_EQ(server->connections(), 0u) << "links have a limit of their own";
+}
+
+TEST_F(RpcLinks, C6_KeepTheOrderOfAMembersWords) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  for (std::uint64_t seq = 2; seq < 500; ++seq) {
+    member.say([seq](schema::FromMember::Builder words) {
+      words.setSeq(seq);
+      words.setBeat(seq);
+    });
+  }
+  ASSERT_TRUE(served([&] { return scheduler.count(schema::Envelope::FROM_MEMBER) == 499; }));
+  std::uint64_t last = 0;
+  for (const auto& word : scheduler.heard) {
+    EXPECT_EQ(word.read().getFromMember().getSeq(), ++last);
+    EXPECT_EQ(word.read().getFromMember().getLink(), 1u);
+  }
+}
+
+TEST_F(RpcLinks, SayLostOnceWhenTheConnectionIsOver) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  members.clear();
+  ASSERT_TRUE(served([&] { return !lost().empty(); }));
+  EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(links->size(), 0u);
+}
+
+TEST_F(RpcLinks, AMemberComesBackUnderANewNumberAfterTheSchedulerRestarts) {
+  startServer();
+  Member& member = addMember(quickConfig(tcpAddress()));
+  ASSERT_TRUE(welcomed(member));
+  stopServer();
+  ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) == 1; }));
+  ASSERT_TRUE(served([&] { return member.link.state().find("refused") != std::string::npos; }))
+      << member.link.state();
+  startServer();
+  ASSERT_TRUE(welcomed(member, 2));
+  EXPECT_EQ(hellos(), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(member.actor.count(schema::Envelope::LINK_UP), 2u);
+}
+
+TEST_F(RpcLinks, AMemberTriesItsAddressesInTurn) {
+  startServer();
+  SchedulerLinkConfig config = quickConfig("unix:" + (folder / "nobody.rpc"));
+  config.addresses.push_back(unixAddress());
+  Member& member = addMember(std::move(config));
+  ASSERT_TRUE(welcomed(member)) << member.link.state();
+  EXPECT_EQ(member.link.state(), "connected to " + unixAddress());
+}
+
+TEST_F(RpcLinks, AMemberThatWantsToStartAnewGetsAnotherLink) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  Outlet outlet(dispatcher, member.actorId);
+  ASSERT_EQ(outlet.send(member.linkId,
+                        [](schema::Envelope::Builder envelope) { envelope.setLinkDown("a gap"); }),
+            SendResult::Sent);
+  ASSERT_TRUE(welcomed(member, 2));
+  EXPECT_EQ(hellos(), (std::vector<std::uint32_t>{1, 2}));
+  ASSERT_TRUE(served([&] { return lost() == std::vector<std::uint32_t>{1}; }));
+  ASSERT_GE(member.actor.heard.size(), 3u);
+  EXPECT_EQ(view(member.actor.heard[2].read().getLinkDown()), "a gap");
+}
+
+TEST_F(RpcLinks, WhoIsTurnedAwayHearsWhyAndTriesAgain) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  tell(1, [](schema::ToMember::Builder words) {
+    auto failure = words.initTurnedAway();
+    failure.setCode("conflict");
+    failure.setMessage("another node has this name");
+  });
+  ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) == 1; }));
+  EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1}));
+  ASSERT_TRUE(welcomed(member, 3));   // welcome, turnedAway, welcome
+}
+
+TEST_F(RpcLinks, C5_AFullMailboxHoldsWordsUpAndLosesNone) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  linksSink.full = true;
+  for (std::uint64_t seq = 2; seq < 50; ++seq) {
+    member.say([seq](schema::FromMember::Builder words) {
+      words.setSeq(seq);
+      words.setBeat(seq);
+    });
+  }
+  ASSERT_TRUE(served([&] { return links->wordsIn() >= 2; }));
+  linksSink.full = false;
+  ASSERT_TRUE(served([&] { return scheduler.count(schema::Envelope::FROM_MEMBER) == 49; }));
+  EXPECT_TRUE(lost().empty());
+}
+
+TEST_F(RpcLinks, C5_AMailboxThatStaysFullEndsTheLinkAndSaysSo) {
+  startServer(nullptr, SchedulerRpc::limits(), quickLinks());
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  linksSink.full = true;
+  member.say([](schema::FromMember::Builder words) { words.setBeat(1); });
+  ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) >= 1; }));
+  linksSink.full = false;
+  ASSERT_TRUE(served([&] { return !lost().empty(); }));
+  EXPECT_EQ(lost().front(), 1u);
+  EXPECT_GE(links->cutOff(), 1u);
+}
+
+TEST_F(RpcLinks, C5_AMemberWhoseMailboxIsFullHearsEverythingLater) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  member.sink.full = true;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    tell(1, [i](schema::ToMember::Builder words) { words.setBeatSeen(i); });
+  }
+  ASSERT_TRUE(served([&] { return links->wordsOut() == 21; }));
+  EXPECT_EQ(member.actor.count(schema::Envelope::TO_MEMBER), 1u);
+  member.sink.full = false;
+  ASSERT_TRUE(welcomed(member, 21));
+}
+
+TEST_F(RpcLinks, C5_AMemberThatDoesNotReadIsCutOff) {
+  LinksLimits limits = quickLinks();
+  limits.unsentWordsMax = 4'096;
+  startServer(nullptr, SchedulerRpc::limits(), limits);
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  member.sink.full = true;   // so that its stream stands still
+  const std::string reason(1'000, 'x');
+  const auto more = [&] {
+    for (int i = 0; i < 10; ++i) {
+      tell(1, [&](schema::ToMember::Builder words) { words.initEnd().setReason(ptr(reason)); });
+    }
+    return !lost().empty();
+  };
+  ASSERT_TRUE(served(more));
+  EXPECT_EQ(links->cutOff(), 1u);
+}
+
+TEST_F(RpcLinks, ASilentMemberIsCutOff) {
+  LinksLimits limits = quickLinks();
+  limits.silence = millis(30);
+  startServer(nullptr, SchedulerRpc::limits(), limits);
+  SchedulerLinkConfig config = quickConfig(unixAddress());
+  config.pauseMin = config.pauseMax = seconds(60);
+  Member& member = addMember(std::move(config));
+  ASSERT_TRUE(served([&] { return !lost().empty(); }));
+  EXPECT_TRUE(served([&] { return !member.link.up(); }));
+  EXPECT_NE(member.link.state().find("nothing was heard of this node"), std::string::npos)
+      << member.link.state();
+}
+
+TEST_F(RpcLinks, ASilentSchedulerIsLeft) {
+  startServer();
+  scheduler.silent = true;
+  SchedulerLinkConfig config = quickConfig(unixAddress());
+  config.silence = millis(20);
+  Member& member = addMember(std::move(config));
+  ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) >= 2; }));
+  ASSERT_TRUE(served([&] { return lost().size() >= 2; }));
+}
+
+TEST_F(RpcLinks, C7_WordsThatNoMemberMaySayEndTheLink) {
+  startServer();
+  const std::string longName(300, 'x');
+  const std::vector<std::function<void(schema::FromMember::Builder)>> bad = {
+      [](auto words) { words.setLost(); },
+      [&](auto words) { words.initFacts().setName(ptr(longName)); },
+      [](auto words) { words.initFacts(); },
+      [](auto words) { words.initTasks(1)[0].setState(static_cast<schema::TaskState>(99)); },
+      [&](auto words) { words.initForward().initSpec().setNode(ptr(longName)); },
+      [](auto words) { words.initBound().initCards(65); },
+  };
+  std::size_t ended = 0;
+  for (const auto& fill : bad) {
+    members.clear();
+    Member& member = addMember(quickConfig(unixAddress()));
+    ASSERT_TRUE(welcomed(member));
+    const std::size_t words = scheduler.count(schema::Envelope::FROM_MEMBER);
+    member.actor.hello = false;
+    member.say(fill);
+    ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) >= 1; }));
+    EXPECT_EQ(links->cutOff(), ++ended);
+    EXPECT_EQ(scheduler.count(schema::Envelope::FROM_MEMBER), words + 1) << "lost, and no more";
+  }
+}
+
+TEST_F(RpcLinks, AUserWithoutRightsMayNotJoinAndNobodyJoinsTwice) {
+  startServer();
+  const RpcLimits limits;
+  std::size_t count = 0;
+  schema::MemberEnd::Client nobody = kj::Exception(kj::Exception::Type::FAILED, "", 0);
+  const auto codeOf = [&](RpcSession& session) {
+    ErrorCode code = ErrorCode::Internal;
+    const auto refused =
+        kj::runCatchingExceptions([&] { links->join(session, nobody); });
+    KJ_IF_MAYBE (exception, refused) code = fromException(*exception).code;
+    return code;
+  };
+  auto stranger = kj::refcounted<RpcSession>(bridge.timer(), limits, Peer{5, 6, false, {}},
+                                             Face::Unix, count);
+  EXPECT_EQ(codeOf(*stranger), ErrorCode::Denied);
+  auto node = kj::refcounted<RpcSession>(bridge.timer(), limits, Peer{0, 6, true, {}},
+                                         Face::Unix, count);
+  EXPECT_EQ(codeOf(*node), ErrorCode::Internal) << "joins";
+  EXPECT_EQ(codeOf(*node), ErrorCode::Conflict);
+}
+
+TEST_F(RpcLinks, C5_OnlySoManyNodesAreLinked) {
+  LinksLimits limits = quickLinks();
+  limits.linksMax = 1;
+  startServer(nullptr, SchedulerRpc::limits(), limits);
+  Member& first = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(first));
+  Member& second = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(served([&] {
+    return second.link.state().find("linked already") != std::string::npos;
+  })) << second.link.state();
+  EXPECT_EQ(links->size(), 1u);
+}
+
+TEST_F(RpcLinks, ManyNodesJoinAndAreForgottenTogether) {
+  startServer();
+  constexpr std::size_t kNodes = 200;
+  for (std::size_t i = 0; i < kNodes; ++i) addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(served([&] { return hellos().size() == kNodes; }));
+  EXPECT_EQ(links->size(), kNodes);
+  members.clear();
+  ASSERT_TRUE(served([&] { return lost().size() == kNodes; }));
+  EXPECT_EQ(links->size(), 0u);
+}
+
+}  // namespace
+}  // namespace qgpu

@@ -1,0 +1,294 @@
+#include "services/rpc/scheduler_service.h"
+
+#include <capnp/rpc.capnp.h>
+#include <capnp/serialize.h>
+
+#include <random>
+
+#include "tests/unit/cluster_rpc_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ClusterRpcFixture;
+
+struct EventLog final : schema::ClusterWatcher::Server {
+  explicit EventLog(std::vector<std::uint64_t>& s) : seqs(s) {}
+  kj::Promise<void> event(EventContext context) override {
+    seqs.push_back(context.getParams().getEvent().getSeq());
+    return kj::READY_NOW;
+  }
+  std::vector<std::uint64_t>& seqs;
+};
+
+struct Client {
+  Client(testing::LoopIo& io, const std::string& address)
+      : stream(io.provider->getNetwork()
+                   .parseAddress(ptr(address))
+                   .wait(io.waitScope)
+                   ->connect()
+                   .wait(io.waitScope)),
+        client(*stream),
+        scheduler(client.bootstrap().castAs<schema::Scheduler>()) {}
+  kj::Own<kj::AsyncIoStream> stream;
+  capnp::TwoPartyClient client;
+  schema::Scheduler::Client scheduler;
+};
+
+struct RpcScheduler : ClusterRpcFixture {
+  ~RpcScheduler() noexcept override = default;
+
+  template <typename Promise>
+  Error errorOf(Promise&& promise) {
+    Error error = fail(ErrorCode::Internal, "the call succeeded");
+    promise.ignoreResult()
+        .then([]() {}, [&](kj::Exception&& exception) { error = fromException(exception); })
+        .wait(io.waitScope);
+    return error;
+  }
+  template <typename Request>
+  auto done(Request&& request) {
+    return request.send().wait(io.waitScope);
+  }
+  schema::ClusterRequest::Reader asked() const {
+    return scheduler.heard.back().read().getClusterRequest();
+  }
+};
+
+TEST_F(RpcScheduler, AnswersEveryQuestion) {
+  startServer();
+  Client client(io, tcpAddress());   // nobody in particular may ask
+  auto& s = client.scheduler;
+  EXPECT_EQ(done(s.infoRequest()).getInfo().getTerm(), 3u);
+  EXPECT_EQ(view(done(s.nodesRequest()).getNodes()[0].getName()), "node-1");
+  EXPECT_EQ(view(done(s.cardsRequest()).getCards()[0].getNode()), "node-1");
+  EXPECT_EQ(done(s.listRequest()).getTasks()[0].getId(), 42u);
+  EXPECT_EQ(done(s.eventsRequest()).getEvents()[0].getSeq(), 9u);
+  auto explain = s.explainRequest();
+  explain.setTask(42);
+  EXPECT_EQ(view(done(explain).getExplanation().getText()), "why");
+  EXPECT_EQ(asked().getExplain(), 42u);
+  auto explainSpec = s.explainSpecRequest();
+  explainSpec.initSpec().initModels(1).set(0, "H100");
+  EXPECT_EQ(view(done(explainSpec).getExplanation().getText()), "why");
+  EXPECT_EQ(view(asked().getExplainSpec().getModels()[0]), "H100");
+  auto place = s.whatIfRequest();
+  place.initQuestion().initPlace().setCount(20);
+  EXPECT_EQ(done(place).getAnswer().getAllocatedAfter(), 500u);
+  EXPECT_EQ(asked().getWhatIf().getPlace().getCount(), 20u);
+  auto drained = s.whatIfRequest();
+  drained.initQuestion().initDrain().setNode("node-1");
+  EXPECT_EQ(done(drained).getAnswer().getAllocatedAfter(), 500u);
+  EXPECT_EQ(view(asked().getWhatIf().getDrain().getNode()), "node-1");
+  auto preempt = s.preemptDryRunRequest();
+  preempt.setTask(42);
+  EXPECT_EQ(done(preempt).getAnswer().getAllocatedAfter(), 500u);
+}
+
+TEST_F(RpcScheduler, SubmitsGetsAndDeletesForWhoIsKnown) {
+  startServer();
+  Client client(io, unixAddress());
+  auto submit = client.scheduler.submitRequest();
+  auto spec = submit.initSpec();
+  spec.setNode("node-1");
+  spec.setCpuMilli(4'000);
+  spec.setNodeScore(schema::Score::SPREAD);
+  spec.setPreempt(true);
+  spec.initTask().setName("a");
+  spec.getTask().setClusterTask(99);
+  spec.getTask().setClusterEpoch(98);
+  const auto assigned = done(submit);
+  EXPECT_EQ(assigned.getAssigned().getTask(), 42u);
+  EXPECT_EQ(view(assigned.getAssigned().getCards()[0]), "sim-0");
+  const auto sent = asked().getSubmit();
+  EXPECT_EQ(view(sent.getTask().getName()), "a");
+  EXPECT_EQ(view(sent.getNode()), "node-1");
+  EXPECT_EQ(sent.getCpuMilli(), 4'000u);
+  EXPECT_EQ(sent.getNodeScore(), schema::Score::SPREAD);
+  EXPECT_TRUE(sent.getPreempt());
+  EXPECT_EQ(sent.getTask().getClusterTask(), 0u) << "only a member may say so";
+  EXPECT_EQ(sent.getTask().getClusterEpoch(), 0u);
+
+  auto get = client.scheduler.getRequest();
+  get.setTask(42);
+  const auto got = done(get);
+  EXPECT_EQ(got.getTask().getState(), schema::PlaceState::BOUND);
+  EXPECT_EQ(view(got.getAssigned().getNode()), "node-1");
+
+  auto gone = client.scheduler.deleteRequest();
+  gone.setTask(42);
+  done(gone);
+  EXPECT_EQ(asked().getDelete(), 42u);
+}
+
+TEST_F(RpcScheduler, GetKeepsWhatOnlyTheOwnerMayKnow) {
+  startServer();
+  scheduler.failAssigned = fail(ErrorCode::Denied, "not yours");
+  Client client(io, unixAddress());
+  auto get = client.scheduler.getRequest();
+  get.setTask(42);
+  const auto got = done(get);
+  EXPECT_EQ(got.getTask().getId(), 42u);
+  EXPECT_FALSE(got.getAssigned().hasToken());
+  auto none = client.scheduler.getRequest();
+  none.setTask(43);
+  EXPECT_EQ(errorOf(none.send()).code, ErrorCode::NotFound);
+}
+
+TEST_F(RpcScheduler, ChangesTheClusterForWhoMayChangeIt) {
+  startServer();
+  Client client(io, unixAddress());
+  auto cordon = client.scheduler.cordonRequest();
+  cordon.initTarget().setNode("node-1");
+  cordon.getTarget().setCard("sim-0");
+  done(cordon);
+  EXPECT_EQ(view(asked().getCordon().getCard()), "sim-0");
+  EXPECT_TRUE(asked().getMayChange());
+  auto uncordon = client.scheduler.uncordonRequest();
+  uncordon.initTarget().setNode("node-1");
+  done(uncordon);
+  EXPECT_EQ(view(asked().getUncordon().getNode()), "node-1");
+  auto drain = client.scheduler.drainRequest();
+  drain.initTarget().setNode("node-1");
+  drain.setTimeoutNs(5);
+  done(drain);
+  EXPECT_EQ(asked().getDrain().getTimeoutNs(), 5u);
+  auto priority = client.scheduler.setPriorityRequest();
+  priority.setScore(schema::Score::FGD);
+  done(priority);
+  EXPECT_EQ(asked().getPriority(), schema::Score::FGD);
+}
+
+TEST_F(RpcScheduler, ATcpPeerWithoutTlsMayNeitherSubmitNorChange) {
+  startServer();
+  Client client(io, tcpAddress());
+  EXPECT_EQ(errorOf(client.scheduler.submitRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.deleteRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.cordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.uncordonRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.drainRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.setPriorityRequest().send()).code, ErrorCode::Denied);
+  EXPECT_TRUE(scheduler.heard.empty());
+}
+
+TEST_F(RpcScheduler, C7_WrongArgumentsAreRefusedBeforeTheSchedulerIsAsked) {
+  startServer();
+  Client client(io, unixAddress());
+  const std::string longName(300, 'x');
+  auto submit = client.scheduler.submitRequest();
+  submit.initSpec().setNode(ptr(longName));
+  EXPECT_EQ(errorOf(submit.send()).code, ErrorCode::InvalidArgument);
+  auto models = client.scheduler.submitRequest();
+  models.initSpec().initModels(65);
+  EXPECT_EQ(errorOf(models.send()).code, ErrorCode::InvalidArgument);
+  auto score = client.scheduler.submitRequest();
+  score.initSpec().setCardScore(static_cast<schema::Score>(77));
+  EXPECT_EQ(errorOf(score.send()).code, ErrorCode::InvalidArgument);
+  auto owned = client.scheduler.submitRequest();
+  owned.initSpec().initTask().setOwnerPid(1);
+  EXPECT_EQ(errorOf(owned.send()).code, ErrorCode::InvalidArgument);
+  auto many = client.scheduler.whatIfRequest();
+  many.initQuestion().initPlace().setCount(1'000'000);
+  EXPECT_EQ(errorOf(many.send()).code, ErrorCode::InvalidArgument);
+  EXPECT_TRUE(scheduler.heard.empty());
+}
+
+TEST_F(RpcScheduler, RefusalsKeepTheirCodeAndTheirWords) {
+  startServer();
+  scheduler.failNext = fail(ErrorCode::Infeasible, "fits no node of this cluster");
+  Client client(io, unixAddress());
+  const Error error = errorOf(client.scheduler.submitRequest().send());
+  EXPECT_EQ(error.code, ErrorCode::Infeasible);
+  EXPECT_EQ(error.message, "fits no node of this cluster");
+}
+
+TEST_F(RpcScheduler, WatchTellsEventsUntilTheSubscriptionIsDropped) {
+  startServer();
+  std::vector<std::uint64_t> seqs;
+  Client client(io, unixAddress());
+  auto request = client.scheduler.watchRequest();
+  request.setWatcher(kj::heap<EventLog>(seqs));
+  auto subscription = kj::heap(done(request).getSubscription());
+  Outlet outlet(dispatcher, schedulerId);
+  for (std::uint64_t seq = 1; seq <= 2; ++seq) {
+    ASSERT_EQ(outlet.send(doorId, [seq](schema::Envelope::Builder m) {
+      m.initEventTold().setSeq(seq);
+    }), SendResult::Sent);
+  }
+  ASSERT_TRUE(served([&] { return seqs.size() == 2; }));
+  subscription = nullptr;
+  ASSERT_TRUE(served([&] { return door.watchers() == 0; }));
+}
+
+TEST_F(RpcScheduler, C5_LongListsAreAskedForAFewAtATime) {
+  startServer();
+  scheduler.silent = true;
+  Client client(io, unixAddress());
+  auto first = client.scheduler.listRequest().send();
+  auto second = client.scheduler.nodesRequest().send();
+  EXPECT_EQ(errorOf(client.scheduler.cardsRequest().send()).code, ErrorCode::Overloaded);
+  auto small = client.scheduler.infoRequest().send();
+  ASSERT_TRUE(served([&] { return door.outstanding() == 3; }));
+}
+
+TEST_F(RpcScheduler, C5_WhoDoesNotReadIsNotReadFrom) {
+  startServer();
+  Client other(io, unixAddress());
+  auto deaf = io.provider->getNetwork()
+                  .parseAddress(ptr(unixAddress()))
+                  .wait(io.waitScope)
+                  ->connect()
+                  .wait(io.waitScope);
+  // One message that asks for the first capability, again and again; nobody reads the answers.
+  std::size_t written = 0;
+  for (std::uint32_t id = 0; id < 200'000; ++id) {
+    capnp::MallocMessageBuilder message(16);
+    message.initRoot<capnp::rpc::Message>().initBootstrap().setQuestionId(id);
+    const auto bytes = capnp::messageToFlatArray(message);
+    bool failed = false;
+    auto write = deaf->write(bytes.asBytes().begin(), bytes.asBytes().size())
+                     .catch_([&](kj::Exception&&) { failed = true; })
+                     .eagerlyEvaluate(nullptr);
+    for (int turn = 0; turn < 50 && !write.poll(io.waitScope); ++turn) {
+      bridge.timer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
+    }
+    if (failed || !write.poll(io.waitScope)) break;
+    written += bytes.asBytes().size();
+  }
+  EXPECT_LT(written, 4U << 20U) << "its calls wait in its own buffers";
+  done(other.scheduler.infoRequest());
+}
+
+TEST_F(RpcScheduler, C7_GarbageAndHalfClosedConnectionsAreHarmless) {
+  startServer();
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 20; ++round) {
+    std::string bytes(8 + random() % 4096, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    testing::LineClient client(io, path);
+    client.write(bytes);
+    client.endWrites();
+    while (!client.readLine().empty()) {
+    }
+  }
+  EXPECT_TRUE(scheduler.heard.empty());
+  Client client(io, unixAddress());
+  done(client.scheduler.infoRequest());
+}
+
+TEST_F(RpcScheduler, C5_AFloodOfConnectionsLeavesPlaceForThoseWhoMayChange) {
+  RpcLimits limits = SchedulerRpc::limits();
+  limits.connectionsMax = 6;
+  limits.connectionsReserved = 4;
+  startServer(nullptr, limits);
+  std::vector<kj::Own<Client>> flood;
+  for (int i = 0; i < 8; ++i) flood.push_back(kj::heap<Client>(io, tcpAddress()));
+  done(flood[1]->scheduler.infoRequest());
+  EXPECT_EQ(errorOf(flood[7]->scheduler.infoRequest().send()).code, ErrorCode::Unavailable);
+  EXPECT_EQ(server->connections(), 2u);
+  Client known(io, unixAddress());
+  done(known.scheduler.infoRequest());
+}
+
+}  // namespace
+}  // namespace qgpu
