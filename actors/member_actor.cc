@@ -144,7 +144,9 @@ void MemberActor::leave(const std::string& why) {
   session_ = 0;
   for (const MemberOrder& order : orders_) {
     if (order.kind != MemberOrder::Kind::Place) continue;
-    if (order.held) known_.at(order.task).step = KnownTask::Step::Held;
+    KnownTask& known = known_.at(order.task);
+    if (order.held) known.step = KnownTask::Step::Held;
+    else if (known.over != 0) markOver(order.task, known.over, known.why);
     else known_.erase(order.task);
   }
   orders_.clear();

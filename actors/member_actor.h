@@ -23,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/member_parts.h"
@@ -121,6 +122,7 @@ class MemberActor final : public Actor {
   void sayBound(std::uint64_t task, const KnownTask& known, Turn& turn);
   void sayRefused(std::uint64_t task, std::uint32_t epoch, const Fault& why, Turn& turn);
   void sayTasks(const std::vector<HeldRecord>& records, Turn& turn);
+  static void noteOver(KnownTask& known, std::uint32_t epoch, Fault why);
   void markOver(std::uint64_t task, std::uint32_t epoch, Fault why);
   void settleForwards(std::uint64_t task);
   void onForwardDue(Turn& turn);
@@ -169,7 +171,8 @@ class MemberActor final : public Actor {
   std::deque<MemberOrder> orders_;
   std::vector<MemberOrder> endsAgain_;
   std::map<std::uint64_t, KnownTask> known_;     // by the scheduler's number
-  std::deque<std::uint64_t> over_;               // those of them that are Over, oldest first
+  std::uint64_t lastOver_ = 0;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> over_;   // stamps and tasks, oldest first
   std::uint64_t lastForward_ = 0;
   std::map<std::uint64_t, Forward> forwards_;    // in the order of their deadlines
   bool forwardArmed_ = false;

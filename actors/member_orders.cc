@@ -33,20 +33,22 @@ void MemberActor::onBindOrder(schema::OrderBind::Reader order, Turn& turn) {
   const std::uint64_t task = order.getTask();
   const std::uint32_t epoch = order.getEpoch();
   const auto refused = [&](const Fault& why) { sayRefused(task, epoch, why, turn); };
-  if (task == 0) return refused({errorName(ErrorCode::InvalidArgument), "a task has a number"});
+  if (task == 0 || epoch == 0) {
+    return refused({errorName(ErrorCode::InvalidArgument), "a task has a number and an epoch"});
+  }
   if (const auto found = known_.find(task); found != known_.end()) {
     KnownTask& known = found->second;
-    if (known.step == Step::Over) {
-      if (epoch == known.epoch) return refused(known.why);
-      if (epoch < known.epoch) return refused(conflict(task, "is over here", known.epoch));
-    } else if (epoch != known.epoch) {
-      return refused(conflict(task, "is here", known.epoch));
-    } else if (known.step == Step::Asked) {
-      return;   // one answer comes for both
-    } else if (!known.token.empty()) {
-      return sayBound(task, known, turn);
-    } else {
-      return askAgain(task, known);
+    const bool here = known.step != Step::Over;
+    if (here && epoch == known.epoch) {
+      if (known.step == Step::Asked) return;   // one answer comes for both
+      return known.token.empty() ? askAgain(task, known) : sayBound(task, known, turn);
+    }
+    if (epoch == known.over) return refused(known.why);
+    if (epoch < known.over) return refused(conflict(task, "is over here", known.over));
+    if (here) {   // for good: once it is refused, it may be bound elsewhere
+      const Fault older = conflict(task, "is here", known.epoch);
+      if (epoch > known.epoch) noteOver(known, epoch, older);
+      return refused(older);
     }
   }
   Fault why;
@@ -59,9 +61,9 @@ void MemberActor::onBindOrder(schema::OrderBind::Reader order, Turn& turn) {
     markOver(task, epoch, why);
     return refused(why);
   }
-  KnownTask known;
+  KnownTask& known = known_[task];
+  known.step = Step::Asked;
   known.epoch = epoch;
-  known_[task] = known;
   MemberOrder bind;
   bind.attempt = attempt_;
   bind.task = task;
@@ -98,8 +100,11 @@ void MemberActor::onEndOrder(schema::OrderEnd::Reader order, Turn&) {
   if (end.reason.empty()) end.reason = "ended by the scheduler";
   const auto known = known_.find(end.task);
   const bool here = known != known_.end() && known->second.step != Step::Over;
-  if (!here && end.task != 0 && (known == known_.end() || known->second.epoch < end.epoch)) {
-    markOver(end.task, end.epoch, conflict(end.task, "was ended", end.epoch));
+  Fault ended = conflict(end.task, "was ended", end.epoch);
+  if (here && known->second.epoch < end.epoch) {
+    noteOver(known->second, end.epoch, std::move(ended));
+  } else if (!here && end.task != 0) {
+    markOver(end.task, end.epoch, std::move(ended));
   }
   orders_.push_back(std::move(end));
 }
@@ -234,17 +239,28 @@ void MemberActor::onEndReply(const MemberOrder& order, schema::Reply::Reader rep
   sayTasks({record}, turn);
 }
 
-void MemberActor::markOver(std::uint64_t task, std::uint32_t epoch, Fault why) {
-  KnownTask known;
-  known.epoch = epoch;
-  known.step = Step::Over;
+void MemberActor::noteOver(KnownTask& known, std::uint32_t epoch, Fault why) {
+  if (epoch <= known.over) return;
+  known.over = epoch;
   known.why = std::move(why);
-  known_[task] = std::move(known);
-  over_.push_back(task);
+}
+
+// Of a task that is here no more.
+void MemberActor::markOver(std::uint64_t task, std::uint32_t epoch, Fault why) {
+  KnownTask& known = known_[task];
+  noteOver(known, epoch, std::move(why));
+  known.step = Step::Over;
+  known.nodeTask = 0;
+  known.token.clear();
+  known.cards.clear();
+  known.overStamp = ++lastOver_;
+  over_.emplace_back(known.overStamp, task);
   while (over_.size() > kOverKept) {
-    const auto oldest = known_.find(over_.front());
-    if (oldest != known_.end() && oldest->second.step == Step::Over) known_.erase(oldest);
+    const auto [stamp, oldest] = over_.front();
     over_.pop_front();
+    const auto found = known_.find(oldest);
+    if (found == known_.end() || found->second.step != Step::Over) continue;
+    if (found->second.overStamp == stamp) known_.erase(found);
   }
 }
 

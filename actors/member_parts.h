@@ -82,14 +82,17 @@ struct KnownTask {
   enum class Step : std::uint8_t {
     Asked,    // its order waits here or at the node
     Held,     // the node holds it
-    Over,     // it ended or was refused, and stays so up to this epoch
+    Over,     // nothing of it is here
   };
-  std::uint32_t epoch = 0;
   Step step = Step::Asked;
+  std::uint32_t epoch = 0;            // that is asked for or held
   std::uint64_t nodeTask = 0;
   std::string token;                  // empty: bound before this manager started
   std::vector<std::string> cards;
-  Fault why;                          // of Over
+  std::uint32_t over = 0;             // the highest epoch that ended or was refused here: it and
+                                      // those before it stay so, also while a lower one is held
+  Fault why;                          // of that
+  std::uint64_t overStamp = 0;        // of its place among those that are Over
 };
 
 // An order on its way to the node.

@@ -179,7 +179,6 @@ void MemberActor::noteHeld(const HeldRecord& record) {
   const auto found = known_.find(task);
   if (found != known_.end() && found->second.step != Step::Over) return;
   KnownTask& known = known_[task];
-  known = KnownTask{};
   known.step = Step::Held;
   known.epoch = record.spec.clusterEpoch;
   known.nodeTask = record.nodeTask;

@@ -140,6 +140,65 @@ TEST(MemberOrder, P6_WhatWasRefusedStaysRefusedWhenRoomAppears) {
   EXPECT_EQ(m.bounds(2), 1u);
 }
 
+// A refused epoch may be bound elsewhere by then.
+TEST(MemberOrder, P3_AnEpochRefusedBecauseAnOlderOneIsHereStaysRefusedWhenThatHasEnded) {
+  MemberWorld m;
+  m.join();
+  m.tell(MemberWorld::bind(1, 5, job()));
+  m.tell(MemberWorld::bind(1, 7, job()));
+  EXPECT_EQ(m.refusals(1), Codes{"conflict"});
+  m.tell(MemberWorld::bind(1, 5, job()));
+  EXPECT_EQ(m.bounds(1), 2u) << "what is held is answered for as before";
+  m.tell(MemberWorld::end(1, 5));
+  m.tell(MemberWorld::bind(1, 7, job()));
+  m.tell(MemberWorld::bind(1, 6, job()));
+  EXPECT_EQ(m.world.node->tasks(), 0u);
+  EXPECT_EQ(m.refusals(1).size(), 3u);
+  m.tell(MemberWorld::bind(1, 8, job()));
+  EXPECT_EQ(m.bounds(1), 3u);
+}
+
+TEST(MemberOrder, P3_AnEpochRefusedWhileAnOlderOneWasAtTheNodeStaysRefused) {
+  MemberWorld m;
+  m.join();
+  m.world.fixture.journal().holdCommits();
+  m.tell(MemberWorld::bind(1, 5, job()));
+  m.tell(MemberWorld::bind(1, 7, job()));
+  m.world.fixture.journal().commitAutomatically();
+  m.world.fixture.journal().commitNext();
+  m.world.run();
+  EXPECT_EQ(m.bounds(1), 1u);
+  m.tell(MemberWorld::end(1, 5));
+  m.tell(MemberWorld::bind(1, 7, job()));
+  EXPECT_EQ(m.world.node->tasks(), 0u);
+}
+
+TEST(MemberOrder, P3_AnEpochEndedBeforeItCameStaysEndedWhenAnOlderOneWasHere) {
+  MemberWorld m;
+  m.join();
+  m.tell(MemberWorld::bind(1, 5, job()));
+  m.tell(MemberWorld::end(1, 6));
+  EXPECT_EQ(m.world.node->tasks(), 0u) << "the end of an epoch is that of those before it";
+  m.tell(MemberWorld::bind(1, 6, job()));
+  EXPECT_EQ(m.world.node->tasks(), 0u);
+  EXPECT_EQ(m.refusals(1), Codes{"conflict"});
+}
+
+TEST(MemberOrder, P3_WhatWasRefusedLastIsRememberedAsLongAsThatOfOthers) {
+  MemberWorld m;
+  m.join();
+  m.tell(MemberWorld::bind(1, 1, job(8)));
+  m.tell(MemberWorld::bind(2, 1, job(8)));
+  for (std::uint64_t task = 3; task < MemberActor::kOverKept; ++task) {
+    m.tell(MemberWorld::end(task, 1));
+  }
+  m.tell(MemberWorld::bind(2, 2, job(8)));
+  m.tell(MemberWorld::end(1, 1));
+  for (std::uint64_t task = 2'000; task < 2'010; ++task) m.tell(MemberWorld::end(task, 1));
+  m.tell(MemberWorld::bind(2, 2, job(8)));
+  EXPECT_EQ(m.world.node->tasks(), 0u) << "its first refusal is long ago, its last is not";
+}
+
 TEST(MemberOrder, CarriesOutMoreOrdersThanTheNodeTakesAtOnce) {
   WorldOptions options;
   options.slots = 128;
