@@ -5,4 +5,4 @@ target_link_libraries(qgpu_door_fixture PUBLIC qgpu_doors PRIVATE qgpu_flags)
 qgpu_test(admin_test
   SOURCES json_test.cc commands_test.cc node_door_test.cc cluster_door_test.cc admin_server_test.cc
     cluster_admin_test.cc
-  LIBS qgpu_admin qgpu_door_fixture simdjson::simdjson LABELS unit)
+  LIBS qgpu_admin qgpu_door_fixture simdjson::simdjson LABELS unit threads)

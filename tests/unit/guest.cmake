@@ -22,6 +22,6 @@ qgpu_test(image_bytes_test
 
 # They compete for this machine's few processors with their own kernels.
 foreach(part gate memory link freeze front)
-  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit)
+  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit threads)
   set_tests_properties(guest_${part}_test PROPERTIES RESOURCE_LOCK cpu_card)
 endforeach()

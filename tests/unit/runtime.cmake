@@ -1,12 +1,12 @@
 qgpu_test(runtime_loop_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/loop_test.cc
   LIBS qgpu_runtime
-  LABELS unit)
+  LABELS unit threads)
 qgpu_test(runtime_dispatcher_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/dispatcher_test.cc
           ${CMAKE_CURRENT_LIST_DIR}/mailbox_ring_test.cc
   LIBS qgpu_runtime
-  LABELS unit)
+  LABELS unit threads)
 qgpu_test(runtime_fixture_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/fixture_test.cc
   LIBS qgpu_testing
@@ -14,4 +14,4 @@ qgpu_test(runtime_fixture_test
 qgpu_test(runtime_kj_bridge_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kj_bridge_test.cc
   LIBS qgpu_runtime
-  LABELS unit)
+  LABELS unit threads)
