@@ -35,8 +35,15 @@ interface ClusterWatcher { event @0 (event :T.Event) -> stream; }
 interface ClusterSubscription {}
 
 # How a manager joins. Both ends tell words one way; the session is over when the connection is.
+# What one end says at once it tells in one call, in order, to an end that said that it `gathers`.
 interface Registry {
-  join @0 (node :MemberEnd) -> (scheduler :SchedulerEnd);
+  join @0 (node :MemberEnd, gathers :Bool) -> (scheduler :SchedulerEnd, gathers :Bool);
 }
-interface MemberEnd { tell @0 (words :C.ToMember) -> stream; }
-interface SchedulerEnd { tell @0 (words :C.FromMember) -> stream; }
+interface MemberEnd {
+  tell @0 (words :C.ToMember) -> stream;
+  tellAll @1 (all :List(C.ToMember)) -> stream;
+}
+interface SchedulerEnd {
+  tell @0 (words :C.FromMember) -> stream;
+  tellAll @1 (all :List(C.FromMember)) -> stream;
+}

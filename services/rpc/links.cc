@@ -1,5 +1,7 @@
 #include "services/rpc/links.h"
 
+#include <kj/vector.h>
+
 #include "services/rpc/member_words.h"
 
 namespace qgpu {
@@ -44,6 +46,18 @@ class Links::End final : public schema::SchedulerEnd::Server {
     if (!alive_->here) return kj::READY_NOW;
     return links_.take(number_, context.getParams().getWords());
   }
+  kj::Promise<void> tellAll(TellAllContext context) override {
+    const auto all = context.getParams().getAll();
+    if (all.size() > kGatheredMax) {
+      return toException(fail(ErrorCode::InvalidArgument, "so many words are no one call"));
+    }
+    kj::Vector<kj::Promise<void>> taken(all.size());
+    for (const auto words : all) {
+      if (!alive_->here) break;
+      taken.add(links_.take(number_, words));
+    }
+    return kj::joinPromises(taken.releaseAsArray());
+  }
 
  private:
   Links& links_;
@@ -58,7 +72,8 @@ Links::Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits)
 
 Links::~Links() noexcept { alive_->here = false; }
 
-schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member) {
+schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member,
+                                         Takes takes) {
   const auto refuse = [](ErrorCode code, std::string message) {
     kj::throwFatalException(toException(fail(code, std::move(message))));
   };
@@ -77,7 +92,7 @@ schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd:
   session.joined = true;
   session.countElsewhere();
   links_.emplace(lastNumber_,
-                 kj::heap<Link>(kj::addRef(session), kj::mv(member), timer_.now()));
+                 kj::heap<Link>(kj::addRef(session), kj::mv(member), takes, timer_.now()));
   return kj::heap<End>(*this, lastNumber_);
 }
 
@@ -159,7 +174,9 @@ void Links::handle(schema::Envelope::Reader message, Turn&) {
   if (!message.isToMember()) return;
   const auto words = message.getToMember();
   send(words.getLink(), words);
-  if (words.isTurnedAway()) end(words.getLink());
+  if (!words.isTurnedAway()) return;
+  flush(words.getLink());
+  end(words.getLink());
 }
 
 void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
@@ -171,13 +188,31 @@ void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
     ++cutOff_;
     return end(number);  // it does not read
   }
-  auto request = link.member.tellRequest(capnp::MessageSize{size + 4, 0});
-  request.setWords(words);
   link.unsentWords += size;
   ++wordsOut_;
-  // Over once the peer's window has room; what it holds back is what counts as unsent.
-  tasks_.add(request.send().then([this, number, size]() { sent(number, size); },
-                                 [this, number](kj::Exception&&) { end(number); }));
+  if (!link.gathered.fits(size)) flush(number);
+  if (link.takes == Takes::Words || size > kGatheredWordsMax) {
+    auto request = link.member.tellRequest(capnp::MessageSize{size + 4, 0});
+    request.setWords(words);
+    return leave(number, size, request.send());
+  }
+  if (link.gathered.empty()) tasks_.add(kj::evalLater([this, number]() { flush(number); }));
+  link.gathered.add(words, size);
+}
+
+void Links::flush(std::uint32_t number) {
+  const auto found = links_.find(number);
+  if (found == links_.end() || found->second->gathered.empty()) return;
+  Link& link = *found->second;
+  const std::size_t size = link.gathered.size();
+  leave(number, size, link.gathered.tell(link.member));
+}
+
+// Told once the peer's window has room; what it holds back is what counts as unsent.
+void Links::leave(std::uint32_t number, std::size_t size, kj::Promise<void> told) {
+  ++callsOut_;
+  tasks_.add(told.then([this, number, size]() { sent(number, size); },
+                       [this, number](kj::Exception&&) { end(number); }));
 }
 
 void Links::sent(std::uint32_t number, std::size_t size) {
@@ -194,6 +229,7 @@ void Links::turnAway(std::uint32_t number, const Error& why) {
   failure.setMessage(why.message.c_str());
   ++cutOff_;
   send(number, words.asReader());
+  flush(number);
   end(number);
 }
 

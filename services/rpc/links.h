@@ -6,7 +6,8 @@
 //   fromMember  member -> scheduler: copied, checked, `link` set; for each link in order, `lost`
 //               once and last
 //   toMember    scheduler -> member: by `link`; for a link that is over it is dropped, because
-//               `lost` is on its way. After turnedAway the connection is ended here.
+//               `lost` is on its way. What was said in one turn of the loop leaves together. After
+//               turnedAway the connection is ended here.
 //
 // Kept here: C5 (a full mailbox of the scheduler holds the member's stream up, and ends the
 // connection visibly where it lasts; a member that does not read is cut off), C7 (as above). A
@@ -21,6 +22,7 @@
 
 #include "runtime/actor.h"
 #include "schema/scheduler.capnp.h"
+#include "services/rpc/gathered.h"
 #include "services/rpc/rpc_session.h"
 
 namespace qgpu {
@@ -44,7 +46,9 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   ~Links() noexcept;
 
   // A connection joins as a node, once. Throws a refusal: denied, conflict, overloaded.
-  schema::SchedulerEnd::Client join(RpcSession& session, schema::MemberEnd::Client member);
+  enum class Takes : std::uint8_t { Words, Gathered };   // what the member's end can hear
+  schema::SchedulerEnd::Client join(RpcSession& session, schema::MemberEnd::Client member,
+                                    Takes takes);
 
   // toMember of the scheduler.
   void handle(schema::Envelope::Reader message, Turn& turn) override;
@@ -52,16 +56,19 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   std::size_t size() const { return links_.size(); }
   std::uint64_t wordsIn() const { return wordsIn_; }
   std::uint64_t wordsOut() const { return wordsOut_; }
+  std::uint64_t callsOut() const { return callsOut_; }   // in which they left
   std::uint64_t cutOff() const { return cutOff_; }   // links ended by this side
 
  private:
   class End;
   struct Link {
-    Link(kj::Own<RpcSession> s, schema::MemberEnd::Client m, kj::TimePoint now)
-        : session(kj::mv(s)), member(kj::mv(m)), heard(now) {}
+    Link(kj::Own<RpcSession> s, schema::MemberEnd::Client m, Takes t, kj::TimePoint now)
+        : session(kj::mv(s)), member(kj::mv(m)), takes(t), heard(now) {}
     kj::Own<RpcSession> session;
     schema::MemberEnd::Client member;
+    Takes takes;
     kj::TimePoint heard;
+    Gathered<schema::ToMember> gathered;   // leaves in this turn of the loop
     std::size_t unsentWords = 0;
   };
   struct Held {                    // words that wait for the scheduler's mailbox
@@ -78,6 +85,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> retryHeld();
   void passHeld();
   void send(std::uint32_t number, schema::ToMember::Reader words);
+  void flush(std::uint32_t number);
+  void leave(std::uint32_t number, std::size_t size, kj::Promise<void> told);
   void sent(std::uint32_t number, std::size_t size);
   void turnAway(std::uint32_t number, const Error& why);
   void end(std::uint32_t number);
@@ -90,6 +99,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   std::uint32_t lastNumber_ = 0;
   std::uint64_t wordsIn_ = 0;
   std::uint64_t wordsOut_ = 0;
+  std::uint64_t callsOut_ = 0;
   std::uint64_t cutOff_ = 0;
   // The ends that members call share it: the RPC system may let go of one only after this is gone.
   struct Alive : public kj::Refcounted {

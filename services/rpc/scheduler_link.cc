@@ -1,9 +1,12 @@
 #include "services/rpc/scheduler_link.h"
 
+#include <kj/vector.h>
+
 #include <algorithm>
 
 #include "services/admin/words.h"
 #include "services/rpc/dial.h"
+#include "services/rpc/gathered.h"
 #include "services/rpc/member_words.h"
 #include "services/rpc/rpc_session.h"
 
@@ -54,6 +57,8 @@ struct SchedulerLink::Connection {
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
   kj::Maybe<schema::SchedulerEnd::Client> scheduler;   // once joined
+  bool gathers = false;                                // it hears many words in one call
+  Gathered<schema::FromMember> gathered;               // leaves in this turn of the loop
   kj::TimePoint since;
   kj::TimePoint heard;
   std::size_t unsentWords = 0;
@@ -69,6 +74,18 @@ class SchedulerLink::End final : public schema::MemberEnd::Server {
   kj::Promise<void> tell(TellContext context) override {
     if (!alive_->here) return kj::READY_NOW;
     return link_.hear(serial_, context.getParams().getWords());
+  }
+  kj::Promise<void> tellAll(TellAllContext context) override {
+    const auto all = context.getParams().getAll();
+    if (all.size() > kGatheredMax) {
+      return toException(fail(ErrorCode::InvalidArgument, "so many words are no one call"));
+    }
+    kj::Vector<kj::Promise<void>> heard(all.size());
+    for (const auto words : all) {
+      if (!alive_->here) break;
+      heard.add(link_.hear(serial_, words));
+    }
+    return kj::joinPromises(heard.releaseAsArray());
   }
 
  private:
@@ -124,8 +141,10 @@ kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
   auto registry = connection_->bootstrap().registryRequest().send().getRegistry();
   auto request = registry.joinRequest();
   request.setNode(kj::heap<End>(*this, ++serial_));
+  request.setGathers(true);
   return request.send().then([this](capnp::Response<schema::Registry::JoinResults> joined) {
     connection_->scheduler = joined.getScheduler();
+    connection_->gathers = joined.getGathers();
   });
 }
 
@@ -242,12 +261,31 @@ void SchedulerLink::tell(schema::FromMember::Reader words) {
   if (connection.unsentWords + size > config_.unsentWordsMax) {
     return drop("the scheduler does not read");
   }
-  auto request =
-      KJ_ASSERT_NONNULL(connection.scheduler).tellRequest(capnp::MessageSize{size + 4, 0});
-  request.setWords(words);
   connection.unsentWords += size;
-  // Over once the scheduler's window has room; what it holds back is what counts as unsent.
-  tasks_.add(request.send().then(
+  if (!connection.gathered.fits(size)) flush();
+  if (!connection.gathers || size > kGatheredWordsMax) {
+    auto request =
+        KJ_ASSERT_NONNULL(connection.scheduler).tellRequest(capnp::MessageSize{size + 4, 0});
+    request.setWords(words);
+    return leave(size, request.send());
+  }
+  if (connection.gathered.empty()) {
+    tasks_.add(kj::evalLater([this, serial = serial_]() {
+      if (serial == serial_) flush();
+    }));
+  }
+  connection.gathered.add(words, size);
+}
+
+void SchedulerLink::flush() {
+  if (!up_ || connection_->gathered.empty()) return;
+  const std::size_t size = connection_->gathered.size();
+  leave(size, connection_->gathered.tell(KJ_ASSERT_NONNULL(connection_->scheduler)));
+}
+
+// Told once the scheduler's window has room; what it holds back is what counts as unsent.
+void SchedulerLink::leave(std::size_t size, kj::Promise<void> told) {
+  tasks_.add(told.then(
       [this, size, serial = serial_]() {
         if (up_ && serial == serial_) connection_->unsentWords -= size;
       },

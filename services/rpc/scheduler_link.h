@@ -11,8 +11,9 @@
 //
 // To the member: linkUp (joined: say hello), toMember, linkDown{why}; always up, words, down, in
 // that order, then up again. From the member: fromMember, and linkDown{why}, which drops the
-// connection and starts anew. Words of the member while the link is down are dropped: linkDown is
-// on its way to it, and the next hello heals that.
+// connection and starts anew. What it says in one turn of the loop leaves together. Words of the
+// member while the link is down are dropped: linkDown is on its way to it, and the next hello heals
+// that.
 //
 // Kept here: C5 (what waits for the network is bounded; beyond it the connection is dropped), C7
 // (messages are bounded, what came is copied and checked before a message of the actors is begun),
@@ -88,6 +89,8 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   bool pass(capnp::MallocMessageBuilder& envelope);
   kj::Promise<void> retryHeld();
   void tell(schema::FromMember::Reader words);
+  void flush();
+  void leave(std::size_t size, kj::Promise<void> told);
   void drop(std::string why);
   void setState(std::string state);
   void taskFailed(kj::Exception&& exception) override;

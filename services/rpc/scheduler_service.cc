@@ -47,8 +47,11 @@ class RegistryServer final : public schema::Registry::Server {
       : links_(links), session_(kj::mv(session)) {}
 
   kj::Promise<void> join(JoinContext context) override {
-    auto node = context.getParams().getNode();
-    context.getResults().setScheduler(links_.join(*session_, kj::mv(node)));
+    const auto params = context.getParams();
+    const auto takes = params.getGathers() ? Links::Takes::Gathered : Links::Takes::Words;
+    auto results = context.getResults();
+    results.setScheduler(links_.join(*session_, params.getNode(), takes));
+    results.setGathers(true);
     return kj::READY_NOW;
   }
 

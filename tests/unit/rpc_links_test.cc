@@ -1,7 +1,9 @@
 #include "services/rpc/links.h"
 
+#include <algorithm>
 #include <random>
 
+#include "services/rpc/dial.h"
 #include "tests/unit/cluster_rpc_fixture.h"
 
 namespace qgpu {
@@ -50,6 +52,94 @@ TEST_F(RpcLinks, C6_KeepTheOrderOfAMembersWords) {
     EXPECT_EQ(word.read().getFromMember().getSeq(), ++last);
     EXPECT_EQ(word.read().getFromMember().getLink(), 1u);
   }
+}
+
+TEST_F(RpcLinks, C6_WhatIsSaidAtOnceLeavesInFewCallsAndInOrder) {
+  startServer();
+  for (const std::string& address : {unixAddress(), tcpAddress()}) {   // of these, TCP reads least
+    members.clear();
+    Member& member = addMember(quickConfig(address));
+    ASSERT_TRUE(welcomed(member));
+    const std::uint32_t link = hellos().back();
+    const std::uint64_t calls = links->callsOut();
+    const std::string reason(200, 'x');
+    for (std::uint64_t i = 1; i <= 500; ++i) {
+      tell(link, [&](schema::ToMember::Builder words) {
+        words.setSession(i);
+        words.initEnd().setReason(ptr(reason));
+      });
+      member.say([&](schema::FromMember::Builder words) {
+        words.setSeq(1 + i);
+        if (i % 100 == 0) words.initTasks(900);   // too long to leave with others
+        else words.initRefused().initFailure().setMessage(ptr(reason));
+      });
+    }
+    ASSERT_TRUE(welcomed(member, 501)) << member.link.state();
+    std::uint64_t told = 0;
+    for (const auto& word : member.actor.heard) {
+      if (word.which != schema::Envelope::TO_MEMBER || word.read().getToMember().isWelcome()) {
+        continue;
+      }
+      EXPECT_EQ(word.read().getToMember().getSession(), ++told);
+    }
+    EXPECT_LT(links->callsOut() - calls, 200u);
+    const auto said = [&] {
+      std::vector<std::uint64_t> seqs;
+      for (const auto& word : scheduler.heard) {
+        if (word.which != schema::Envelope::FROM_MEMBER) continue;
+        const auto words = word.read().getFromMember();
+        if (words.getLink() == link && !words.isHello()) seqs.push_back(words.getSeq());
+      }
+      return seqs;
+    };
+    ASSERT_TRUE(served([&] { return said().size() == 500; }));
+    const std::vector<std::uint64_t> seqs = said();
+    EXPECT_TRUE(std::is_sorted(seqs.begin(), seqs.end()));
+  }
+}
+
+TEST_F(RpcLinks, WhatWasSaidBeforeAMemberIsTurnedAwayArrivesBeforeThat) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    tell(1, [i](schema::ToMember::Builder words) { words.setBeatSeen(i); });
+  }
+  tell(1, [](schema::ToMember::Builder words) { words.initTurnedAway().setCode("conflict"); });
+  ASSERT_TRUE(welcomed(member, 5));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(member.actor.heard[2 + i].read().getToMember().getBeatSeen(), i);
+  }
+  EXPECT_TRUE(member.actor.heard[5].read().getToMember().isTurnedAway());
+}
+
+// A manager that was built before tellAll() was.
+class PlainEnd final : public schema::MemberEnd::Server {
+ public:
+  explicit PlainEnd(std::size_t& told) : told_(told) {}
+  kj::Promise<void> tell(TellContext) override {
+    ++told_;
+    return kj::READY_NOW;
+  }
+
+ private:
+  std::size_t& told_;
+};
+
+TEST_F(RpcLinks, AMemberThatDoesNotGatherHearsWordByWord) {
+  startServer();
+  std::size_t told = 0;
+  auto stream = dial(io.provider->getNetwork(), unixAddress(), nullptr).wait(io.waitScope);
+  capnp::TwoPartyClient client(*stream);
+  auto registry = client.bootstrap().castAs<schema::Scheduler>().registryRequest().send();
+  auto join = registry.getRegistry().joinRequest();
+  join.setNode(kj::heap<PlainEnd>(told));
+  const auto joined = join.send().wait(io.waitScope);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    tell(1, [i](schema::ToMember::Builder words) { words.setBeatSeen(i); });
+  }
+  EXPECT_TRUE(served([&] { return told == 20; }));
+  EXPECT_TRUE(lost().empty());
 }
 
 TEST_F(RpcLinks, SayLostOnceWhenTheConnectionIsOver) {
@@ -232,7 +322,7 @@ TEST_F(RpcLinks, AUserWithoutRightsMayNotJoinAndNobodyJoinsTwice) {
   const auto codeOf = [&](RpcSession& session) {
     ErrorCode code = ErrorCode::Internal;
     const auto refused =
-        kj::runCatchingExceptions([&] { links->join(session, nobody); });
+        kj::runCatchingExceptions([&] { links->join(session, nobody, Links::Takes::Words); });
     KJ_IF_MAYBE (exception, refused) code = fromException(*exception).code;
     return code;
   };
