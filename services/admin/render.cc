@@ -33,6 +33,7 @@ void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view node
   json.flag("quarantined", info.getQuarantined()).flag("evicting", info.getEvicting());
   json.field("note", view(info.getNote()));
   json.count("owner_pid", spec.getOwnerPid()).count("owner_uid", spec.getOwnerUid());
+  json.count("cluster_task", spec.getClusterTask()).count("cluster_epoch", spec.getClusterEpoch());
   json.endObject();
 }
 

@@ -7,42 +7,14 @@
 #include <fstream>
 
 #include "services/rpc/dial.h"
+#include "tests/certificates.h"
 #include "tests/unit/cluster_rpc_fixture.h"
 
 namespace qgpu {
 namespace {
 
+using testing::Certificates;
 using testing::ClusterRpcFixture;
-using testing::TempFolder;
-
-// Certificates of a test, made by the openssl command, in a folder that goes with it.
-class Certificates {
- public:
-  explicit Certificates(const TempFolder& folder) : folder_(folder) {}
-
-  void makeCa(const std::string& ca) {
-    run("req -x509 " + newKey(ca) + " -out " + path(ca + ".pem") + " -days 2 -subj /CN=" + ca);
-  }
-  // A certificate with this common name, signed by `ca`.
-  TlsFiles make(const std::string& ca, const std::string& name) {
-    const std::string request = path(name + ".csr");
-    run("req " + newKey(name) + " -out " + request + " -subj /CN=" + name);
-    run("x509 -req -in " + request + " -CA " + path(ca + ".pem") + " -CAkey " + path(ca + ".key") +
-        " -CAcreateserial -out " + path(name + ".pem") + " -days 2");
-    return {path(name + ".pem"), path(name + ".key"), path(ca + ".pem")};
-  }
-  std::string path(const std::string& name) const { return folder_ / name; }
-
- private:
-  std::string newKey(const std::string& name) const {
-    return "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout " + path(name + ".key");
-  }
-  static void run(const std::string& arguments) {
-    const std::string command = "openssl " + arguments + " >/dev/null 2>&1";
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;
-  }
-  const TempFolder& folder_;
-};
 
 struct RpcTls : ClusterRpcFixture {
   RpcTls() { made.makeCa("ca"); }
@@ -68,7 +40,7 @@ struct RpcTls : ClusterRpcFixture {
     return served([&] { return member.link.state().find(words) != std::string::npos; });
   }
 
-  Certificates made{folder};
+  Certificates made{folder / ""};
   std::vector<kj::Own<kj::TlsContext>> contexts;
 };
 
