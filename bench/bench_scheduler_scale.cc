@@ -1,0 +1,148 @@
+// Claim: a scheduler of 10,000 nodes with 8 cards each and 100,000 tasks takes at most 800 MB,
+// serves within 3 s after it was killed, and spends at most 20 % of a core on heartbeats. Prints
+// one JSON line.
+//
+// The scheduler is the real daemon with its database on disk; each node is a TCP connection with a
+// real member and link, all of them in this process, before nodes without a disk. The default is
+// a fifth of that size, for a minute's run: --nodes=10000 --tasks=100000 is the claim. --idle=N
+// seconds of heartbeats alone.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "bench/cluster_client.h"
+#include "bench/cluster_daemons.h"
+#include "bench/load_manager.h"
+#include "bench/members.h"
+
+namespace qgpu::bench {
+namespace {
+
+struct Options {
+  std::int64_t nodes = 2'000;
+  std::int64_t tasks = 20'000;
+  std::int64_t window = 1'024;
+  std::int64_t idle = 10;   // seconds
+};
+
+bool readOption(const char* argument, const char* name, std::int64_t& value) {
+  const std::size_t n = std::strlen(name);
+  if (std::strncmp(argument, name, n) != 0) return false;
+  value = std::strtoll(argument + n, nullptr, 10);
+  return value > 0;
+}
+
+bool parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; i++) {
+    const bool known = readOption(argv[i], "--nodes=", options.nodes) ||
+                       readOption(argv[i], "--tasks=", options.tasks) ||
+                       readOption(argv[i], "--window=", options.window) ||
+                       readOption(argv[i], "--idle=", options.idle);
+    if (!known) return false;
+  }
+  return options.nodes <= static_cast<std::int64_t>(Members::kNodesMax);
+}
+
+[[noreturn]] void die(const std::string& why) {
+  std::fprintf(stderr, "bench_scheduler_scale: %s\n", why.c_str());
+  std::exit(1);
+}
+
+double secondsSince(Nanos from) {
+  return static_cast<double>((monotonicNow() - from).value) / 1e9;
+}
+
+// A descriptor a node, here and in the daemon that inherits the limit.
+void raiseDescriptors(std::int64_t nodes) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < static_cast<rlim_t>(nodes) + 1'000) die("too few file descriptors");
+}
+
+struct Report {
+  double joinSeconds = 0, submitPerSecond = 0, beatPercent = 0;
+  double serveSeconds = 0, backSeconds = 0;
+  std::uint64_t rssKib = 0, rssAgainKib = 0;
+  std::uintmax_t dbBytes = 0;
+};
+
+void awaitAlive(ClusterClient& client, std::size_t nodes) {
+  if (!e2e::eventually([&] { return client.alive() == nodes; }, std::chrono::seconds(180))) {
+    die(std::to_string(client.alive()) + " of the nodes have joined");
+  }
+}
+
+// Of one core, while nothing happens but heartbeats.
+double beatPercent(pid_t scheduler, std::int64_t idle) {
+  const Nanos used = cpuTimeOf(scheduler), from = monotonicNow();
+  ::sleep(static_cast<unsigned>(idle));
+  return 100.0 * static_cast<double>((cpuTimeOf(scheduler) - used).value) /
+         static_cast<double>((monotonicNow() - from).value);
+}
+
+Report measure(const Options& options) {
+  Report report;
+  OwnScheduler scheduler;
+  if (Status up = scheduler.start(); !up) die(up.error().message);
+  const auto nodes = static_cast<std::size_t>(options.nodes);
+  const auto tasks = static_cast<std::size_t>(options.tasks);
+  Nanos from = monotonicNow();
+  const Members members(nodes, {"bench"}, scheduler.tcp());
+  std::optional<ClusterClient> client(std::in_place, scheduler.rpc(), 4);
+  awaitAlive(*client, nodes);
+  report.joinSeconds = secondsSince(from);
+  const Submitted seen = client->submit(tasks, static_cast<std::size_t>(options.window));
+  if (seen.tasks.size() != tasks) die("not all tasks were bound: " + seen.why);
+  report.submitPerSecond = seen.perSecond();
+  report.beatPercent = beatPercent(scheduler.pid(), options.idle);
+  report.rssKib = residentKib(scheduler.pid());
+  report.dbBytes = std::filesystem::file_size(scheduler.dbfile());
+  client.reset();
+  scheduler.kill();
+  from = monotonicNow();
+  if (Status up = scheduler.start(); !up) die(up.error().message);
+  report.serveSeconds = secondsSince(from);
+  client.emplace(scheduler.rpc(), 4);
+  if (client->tasks() != tasks) die("tasks were lost: " + std::to_string(client->tasks()));
+  awaitAlive(*client, nodes);
+  report.backSeconds = secondsSince(from);
+  if (client->tasks() != tasks) die("tasks were lost: " + std::to_string(client->tasks()));
+  report.rssAgainKib = residentKib(scheduler.pid());
+  return report;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: bench_scheduler_scale [--nodes=N] [--tasks=N] [--window=N] "
+                         "[--idle=SECONDS]\n");
+    return 2;
+  }
+  raiseDescriptors(options.nodes);
+  const Report r = measure(options);
+  std::printf(
+      "{\"bench\":\"scheduler_scale\",\"nodes\":%lld,\"cards\":%lld,\"tasks\":%lld,"
+      "\"join_s\":%.1f,\"submit_per_s\":%.0f,\"rss_mb\":%.0f,\"heartbeat_percent\":%.1f,"
+      "\"restart_to_serving_s\":%.2f,\"all_nodes_back_s\":%.1f,\"rss_again_mb\":%.0f,"
+      "\"db_mb\":%.0f}\n",
+      static_cast<long long>(options.nodes), static_cast<long long>(options.nodes * 8),
+      static_cast<long long>(options.tasks), r.joinSeconds, r.submitPerSecond,
+      static_cast<double>(r.rssKib) / 1024, r.beatPercent, r.serveSeconds, r.backSeconds,
+      static_cast<double>(r.rssAgainKib) / 1024, static_cast<double>(r.dbBytes) / 1e6);
+  return 0;
+}
+
+}  // namespace
+}  // namespace qgpu::bench
+
+int main(int argc, char** argv) { return qgpu::bench::run(argc, argv); }
