@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/cluster_ledger_parts.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -104,7 +105,7 @@ std::uint64_t ClusterLedger::Parts::rank(NodeId node, const ClusterAsk& ask, con
 Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& pick) const {
   Spot spot;
   spot.node = node;
-  spot.cpuMilli = shape.cpuMilli;
+  spot.cpuMilli = QGPU_PLANTED(CpuOverbooked) ? shape.cpuMilli / 2 : shape.cpuMilli;
   spot.hostMem = shape.hostMem;
   spot.placement.taskClass = shape.card.taskClass;
   if (pick.count == 0) return spot;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -104,6 +105,7 @@ bool MemberActor::leaseLives(Turn& turn) const { return turn.now() < leaseFrom_ 
 
 // The timer of the lease may come late, the clock does not.
 bool MemberActor::mayBind(Turn& turn) const {
+  if (QGPU_PLANTED(LeaseIgnored) && inSession()) return true;
   return state_ == MemberState::Member && leaseLives(turn);
 }
 
@@ -152,6 +154,7 @@ void MemberActor::leave(const std::string& why) {
   orders_.clear();
   endsAgain_.clear();
   while (!forwards_.empty()) {
+    QGPU_MARK(ForwardCutOff);
     failForward(forwards_.begin()->first,
                 {errorName(ErrorCode::Unavailable),
                  "the connection to the scheduler is over (" + why +
@@ -231,7 +234,7 @@ void MemberActor::onWelcome(schema::ToMember::Reader word, Turn& turn) {
   beatEvery_ = std::max(kBeatMin, Nanos(std::min(bounded(welcome.getBeatNs()),
                                                  seconds(600).value)));
   leaseFrom_ = helloAt_;
-  if (sessionTerm_ == termSeen_) return enterSession(turn);
+  if (sessionTerm_ == termSeen_ || QGPU_PLANTED(TermNotStored)) return enterSession(turn);
   moveTo(MemberState::Admitting, "joining");
   Pending pending;
   pending.about = About::Term;
@@ -284,6 +287,7 @@ void MemberActor::onBeatSeen(std::uint64_t stamp, Turn& turn) {
   leaseFrom_ = at;
   while (!ended_.empty() && ended_.front().saidAt < at) ended_.pop_front();
   if (state_ == MemberState::LeaseOver && leaseLives(turn)) {
+    QGPU_MARK(LeaseBack);
     moveTo(MemberState::Member, "joined: term " + std::to_string(sessionTerm_));
     onLeaseDue(turn);
   }
@@ -296,6 +300,7 @@ void MemberActor::onLeaseDue(Turn& turn) {
 }
 
 void MemberActor::overLease(Turn& turn) {
+  QGPU_MARK(LeaseOver);
   moveTo(MemberState::LeaseOver,
          "lease over: the scheduler has seen no beat of this node for " + lifetime(lease_));
   tick(turn, options_.leaseOverMax, TickKind::LeaseDrop, attempt_);

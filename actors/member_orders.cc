@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -43,9 +45,13 @@ void MemberActor::onBindOrder(schema::OrderBind::Reader order, Turn& turn) {
       if (known.step == Step::Asked) return;   // one answer comes for both
       return known.token.empty() ? askAgain(task, known) : sayBound(task, known, turn);
     }
+    if (epoch <= known.over) QGPU_MARK(OverRefused);
     if (epoch == known.over) return refused(known.why);
-    if (epoch < known.over) return refused(conflict(task, "is over here", known.over));
+    if (epoch < known.over && !QGPU_PLANTED(StaleEpochBound)) {
+      return refused(conflict(task, "is over here", known.over));
+    }
     if (here) {   // for good: once it is refused, it may be bound elsewhere
+      QGPU_MARK(OlderEpochHere);
       const Fault older = conflict(task, "is here", known.epoch);
       if (epoch > known.epoch) noteOver(known, epoch, older);
       return refused(older);
@@ -78,6 +84,7 @@ void MemberActor::onBindOrder(schema::OrderBind::Reader order, Turn& turn) {
 void MemberActor::askAgain(std::uint64_t task, KnownTask& known) {
   const auto record = told_.find(known.nodeTask);
   if (record == told_.end()) return;
+  QGPU_MARK(TokenAskedAgain);
   known.step = Step::Asked;
   MemberOrder bind;
   bind.attempt = attempt_;
@@ -126,6 +133,7 @@ void MemberActor::pumpOrders(Turn& turn) {
     orders_.pop_front();
     const bool isNew = order.kind == MemberOrder::Kind::Place && !order.held;
     if (isNew && !mayBind(turn)) {
+      QGPU_MARK(OrderMetLeaseOver);
       onNotPlaced(order, unavailable("the lease of this node is over"), turn);
     } else {
       sendOrder(std::move(order));
@@ -227,6 +235,7 @@ void MemberActor::onEndReply(const MemberOrder& order, schema::Reply::Reader rep
     return armBatch(turn);
   }
   if (text(reply.getFailed().getCode()) != errorName(ErrorCode::NotFound)) {
+    QGPU_MARK(EndNotStored);
     if (endsAgain_.empty()) tick(turn, options_.endAgain, TickKind::EndAgain, 0);
     endsAgain_.push_back(order);
     return;
@@ -370,6 +379,7 @@ void MemberActor::settleForwards(std::uint64_t task) {
 
 void MemberActor::onForwardDue(Turn& turn) {
   while (!forwards_.empty() && forwards_.begin()->second.until <= turn.now()) {
+    QGPU_MARK(ForwardExpired);
     failForward(forwards_.begin()->first,
                 unavailable("the scheduler did not answer in time; what was asked may still "
                             "happen"));

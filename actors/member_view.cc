@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -37,6 +39,7 @@ std::uint64_t MemberActor::askNode(Pending pending, const Fill& fill) {
 
 // All that a hello tells. A bind that the node still works on may yet succeed, so it is waited for.
 void MemberActor::gather() {
+  if (!gathered_ && placesAtNode_ != 0) QGPU_MARK(HelloAwaitedBind);
   if (gathered_ || placesAtNode_ != 0) return;
   gathered_ = true;
   askNode({}, [](schema::Request::Builder request) { request.setWatch(true); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/check.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 
@@ -117,12 +118,16 @@ std::optional<MemberId> Membership::memberOf(std::uint32_t link) const {
 
 Nanos Membership::deadline(const Member& member) const {
   const Nanos heard = std::max(member.heard, forgiven_);
-  return heard + (member.life == NodeLife::Alive ? times_.lease : times_.fence);
+  const bool isLease = member.life == NodeLife::Alive || QGPU_PLANTED(PlacedBeforeFence);
+  return heard + (isLease ? times_.lease : times_.fence);
 }
 
 std::vector<Membership::Moved> Membership::due(Nanos now, std::size_t limit) {
   // Beats that came while nobody ran still wait to be read, so their senders are not to blame.
-  if (looked_ != Nanos(0) && now - looked_ > times_.beat) forgiven_ = now;
+  if (looked_ != Nanos(0) && now - looked_ > times_.beat) {
+    QGPU_MARK(SchedulerSlept);
+    forgiven_ = now;
+  }
   looked_ = now;
   std::vector<Moved> moved;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now && moved.size() < limit) {

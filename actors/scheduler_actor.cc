@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -153,7 +154,8 @@ void SchedulerActor::storageFailed(const std::string& why, Turn& turn) {
   if (inFlight_) {
     inFlight_ = false;
     const std::unique_ptr<Round> round = std::move(round_);
-    undo(*round);
+    QGPU_MARK(RoundUndone);
+    if (!QGPU_PLANTED(RoundNotUndone)) undo(*round);
     const Error error = fail(ErrorCode::Unavailable,
                              "nothing was changed: storage failed (" + storageText_ + ")");
     for (const Asker& asker : round->askers) replyFailed(asker, error);

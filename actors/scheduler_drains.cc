@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 
@@ -67,7 +68,8 @@ Result<std::size_t> SchedulerActor::findCard(MemberId member, const std::string&
 void SchedulerActor::applyMarks(MemberId member) {
   const ClusterMember& node = at(member);
   if (!node.node) return;
-  ledger_.setCordoned(*node.node, node.marks.cordoned || node.marks.drains.contains(""));
+  const bool cordoned = node.marks.cordoned || node.marks.drains.contains("");
+  ledger_.setCordoned(*node.node, cordoned && !QGPU_PLANTED(CordonIgnored));
   for (std::size_t i = 0; i < node.facts.ledger.cards.size(); ++i) {
     const ClusterCard& card = node.facts.ledger.cards[i];
     const bool drains = node.marks.drains.contains(card.id);
@@ -138,6 +140,7 @@ bool SchedulerActor::moveFrom(MemberId member, const std::string& card, bool lat
       if (job == nullptr || job->spec.task.taskClass != turnOf) continue;
       if (job->state != PlaceState::Bound || moves >= kMovesPerLook) continue;
       if (late) {
+        QGPU_MARK(EndedByDrain);
         ++moves;
         beginEnd(raw(id), !job->pinned(), "drained: the time to move it is over");
         continue;
@@ -146,6 +149,7 @@ bool SchedulerActor::moveFrom(MemberId member, const std::string& card, bool lat
       ++moves;
       const Result<Spot> spot = choose(*job, std::nullopt);
       if (!spot) continue;
+      QGPU_MARK(MovedByDrain);
       beginEnd(raw(id), true, "drained: it moves to another place");
       keepForMove(raw(id), *spot);
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -77,6 +78,7 @@ bool SchedulerActor::evictFor(std::uint64_t task) {
   const ClusterAsk ask = askOf(job.spec);
   const std::optional<Eviction> eviction = leastEviction(ledger_, ask, mayEvict());
   if (!eviction) return false;
+  QGPU_MARK(Evicted);
   std::string numbers;
   for (const TaskId victim : eviction->victims) {
     numbers += (numbers.empty() ? "" : ", ") + std::to_string(raw(victim));
@@ -156,7 +158,10 @@ void SchedulerActor::victimGone(std::uint64_t victim) {
   dropClaim(task);
   ++decisions_;
   const Result<Spot> spot = ledger_.place(ask);
-  if (spot) return assume(task, std::move(job), *spot);
+  if (spot) {
+    QGPU_MARK(EvictedRoomTaken);
+    return assume(task, std::move(job), *spot);
+  }
   job.reason = spot.error().message;
   put(task, std::move(job), std::nullopt);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -91,6 +92,8 @@ void SchedulerActor::loadTask(std::uint64_t id, schema::ClusterTaskRow::Reader r
   if (named != names_.end()) job.member = named->second;
   // Where nobody can hold it, it waits.
   if (!job.member) job.state = PlaceState::Waiting;
+  if (job.state == PlaceState::Assumed) QGPU_MARK(RestartedMidBind);
+  if (job.state == PlaceState::Ending) QGPU_MARK(RestartedMidEnd);
   nextTask_ = std::max(nextTask_, id + 1);
   if (!job.spec.task.requestId.empty()) {
     requests_[{job.spec.task.ownerUid, job.spec.task.requestId}] = id;

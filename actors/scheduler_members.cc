@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -28,7 +29,7 @@ void SchedulerActor::onFromMember(schema::FromMember::Reader words, Turn& turn) 
   const std::uint32_t link = words.getLink();
   if (!words.isHello() && !words.isLost()) {
     switch (membership_.arrived(link, words.getSession(), words.getSeq())) {
-      case Membership::Word::Stale: return;
+      case Membership::Word::Stale: QGPU_MARK(StaleWords); return;
       case Membership::Word::Gap:
         turnAway(link, fail(ErrorCode::Conflict, "words of this session were lost: start anew"));
         return closeLink(link);
@@ -199,7 +200,10 @@ void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hel
   const Result<std::uint64_t> session =
       membership_.open(*member, link, facts->incarnation, now_);
   if (!session) return turnAway(link, session.error());
-  if (before != link) turnAway(before, fail(ErrorCode::Conflict, "a later session took over"));
+  if (before != link) {
+    QGPU_MARK(SessionTakenOver);
+    turnAway(before, fail(ErrorCode::Conflict, "a later session took over"));
+  }
   if (!at(*member).stored) round_->newMembers.insert(*member);
   takeFacts(*member, std::move(*facts));
   setLife(*member, NodeLife::Alive);
@@ -277,7 +281,8 @@ std::optional<std::uint64_t> SchedulerActor::onHeld(MemberId member, const Held&
   } else if (held.epoch > jobs_.at(*task).epoch && !held.ended) {
     return takeLater(member, *task, held), task;
   }
-  if (held.ended) return std::nullopt;
+  if (held.ended || QGPU_PLANTED(UnknownTaskKept)) return std::nullopt;
+  QGPU_MARK(OrphanEnded);
   after([this, member, held](Turn&) {
     orderEndOf(member, held.clusterTask, held.epoch, held.nodeTask, "decided otherwise since");
   });
@@ -312,6 +317,7 @@ void SchedulerActor::stillHeld(MemberId member, std::uint64_t task, const Held& 
   job.heldNs = held.heldNs;
   job.held = true;
   const bool back = job.state == PlaceState::Lost;
+  if (back) QGPU_MARK(BackFromLoss);
   if (back || job.cards != held.cards) {
     Job now = job;
     if (back) now.state = now.boundUnixMs == 0 ? PlaceState::Assumed : PlaceState::Bound;
@@ -356,7 +362,7 @@ void SchedulerActor::onBound(MemberId member, schema::MemberBound::Reader bound,
   const std::uint64_t task = bound.getTask();
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.member != member ||
-      found->second.epoch != bound.getEpoch()) {
+      (found->second.epoch != bound.getEpoch() && !QGPU_PLANTED(OldEpochConfirmed))) {
     after([this, member, task, epoch = bound.getEpoch(), nodeTask = bound.getNodeTask()](Turn&) {
       orderEndOf(member, task, epoch, nodeTask, "decided otherwise since");
     });
@@ -396,6 +402,7 @@ void SchedulerActor::onRefused(MemberId member, schema::MemberRefused::Reader re
                           text(refused.getFailure().getMessage()).substr(0, 256);
   if (found->second.state == PlaceState::Ending) return nodeEnded(task, why);
   if (found->second.state != PlaceState::Assumed) return;
+  QGPU_MARK(RefusedByNode);
   const NodeId node = *at(member).node;
   const bool gained = gained_.contains(node);
   const bool again = found->second.refusedAt != Nanos(0) &&
@@ -462,7 +469,11 @@ void SchedulerActor::lookAtLeases() {
     setLife(moved.member, moved.life);
     note(lost ? "node-lost" : "node-suspect", 0, node.facts.ledger.name,
          lost ? "not heard of for the fence time" : "its lease ran out");
-    if (!lost) continue;
+    if (!lost) {
+      QGPU_MARK(NodeSuspected);
+      continue;
+    }
+    QGPU_MARK(NodeLost);
     for (const std::uint64_t task : node.jobs) losing_.emplace_back(moved.member, task);
   }
 }
@@ -480,8 +491,10 @@ void SchedulerActor::loseTasks() {
     if (job.state == PlaceState::Ending) {
       nodeEnded(task, "its node is lost");
     } else if (!job.pinned()) {
+      QGPU_MARK(PlacedAfterLoss);
       placeAgain(task, "its node is lost", Elsewhere::Now);
     } else if (job.state != PlaceState::Lost) {
+      QGPU_MARK(LostWhilePinned);
       Job lost = job;
       lost.state = PlaceState::Lost;
       lost.reason = "its node is lost, and it may run nowhere else";

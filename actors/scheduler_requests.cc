@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -158,7 +159,8 @@ Status SchedulerActor::submit(const Asker& asker, const Who& who, ClusterSpec sp
   TaskSpec& task = spec.task;
   if (!who.mayChange) task.ownerUid = who.uid;
   const auto known = requests_.find({task.ownerUid, task.requestId});
-  if (!task.requestId.empty() && known != requests_.end()) {
+  const bool isKnown = known != requests_.end() && !QGPU_PLANTED(SubmitTakenAgain);
+  if (!task.requestId.empty() && isKnown) {
     return repeated(asker, known->second, spec);
   }
   Job job;
@@ -238,6 +240,7 @@ Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
   const bool mayCome = error.code == ErrorCode::NoRoom || error.code == ErrorCode::Cordoned ||
                        error.code == ErrorCode::Conflict;
   const bool known = error.code == ErrorCode::Infeasible || error.code == ErrorCode::NotFound;
+  if (QGPU_PLANTED(InfeasibleWhenFull)) return fail(ErrorCode::Infeasible, error.message);
   if (!mayCome && !(known && nodesMissing())) return error;
   return wait(error.message);
 }
@@ -276,7 +279,8 @@ Status SchedulerActor::remove(const Asker& asker, const Who& who, std::uint64_t 
   audit("task-deleted", who, task, "", describe(job.spec), turn);
   const std::string name = "task " + std::to_string(task);
   std::string said = name + " ended";
-  if (job.state == PlaceState::Waiting || job.state == PlaceState::Lost) {
+  const bool held = job.state != PlaceState::Waiting && job.state != PlaceState::Lost;
+  if (!held || QGPU_PLANTED(EndedBeforeNode)) {
     erase(task, "deleted");
   } else {
     said = name + " ends: node " + at(*job.member).facts.ledger.name + " is told";

@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 
 namespace qgpu {
 
 // The cluster's row goes with every round: it has the numbers that the other rows used.
 void SchedulerActor::persist(Turn& turn) {
-  round_->term = started_ ? term_ : term_ + 1;
+  const bool same = started_ || (QGPU_PLANTED(TermReused) && term_ != 0);
+  round_->term = same ? term_ : term_ + 1;
   turn.persist({RowKind::Cluster, 0}, [&](schema::Row::Builder row) {
     auto cluster = row.initCluster();
     cluster.setTerm(round_->term);
@@ -51,6 +53,7 @@ void SchedulerActor::persistTask(std::uint64_t task, Turn& turn) {
     return;
   }
   const Job& job = found->second;
+  if (QGPU_PLANTED(SubmitNotStored) && job.state == PlaceState::Waiting) return;
   turn.persist(key, [&](schema::Row::Builder row) {
     auto stored = row.initClusterTask();
     auto facts = stored.initTask();

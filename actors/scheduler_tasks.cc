@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
@@ -37,7 +38,8 @@ void SchedulerActor::unlist(std::uint64_t task, const Job& job) {
   if (waiting_.remove(task)) unlistEvictor(task, job);
   if (const Spot* spot = ledger_.spot(TaskId{task})) {
     gain(spot->node);
-    ledger_.release(TaskId{task});
+    const bool keeps = QGPU_PLANTED(EndedRoomKept) && job.state == PlaceState::Ending && !job.again;
+    if (!keeps) ledger_.release(TaskId{task});
   }
   if (!job.member) return;
   at(*job.member).jobs.erase(task);
@@ -243,6 +245,7 @@ void SchedulerActor::orderEnd(std::uint64_t task) {
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.state != PlaceState::Ending) return;
   Job& job = found->second;
+  if (QGPU_PLANTED(EndUntold)) return;
   orderEndOf(*job.member, job.adopted ? 0 : task, job.epoch, job.nodeTask, job.reason);
   expectAnswer(task, job);
 }
@@ -271,10 +274,12 @@ void SchedulerActor::onOverdue() {
     if (found == jobs_.end() || found->second.answerBy != due.at) continue;   // ordered again
     const Job& job = found->second;
     if (job.state == PlaceState::Assumed) {
+      QGPU_MARK(AssumeExpired);
       note("assume-expired", due.task, at(*job.member).facts.ledger.name,
            "its node has not confirmed it in time");
       beginEnd(due.task, !job.forwarded, "not confirmed in time by its node");
     } else if (job.state == PlaceState::Ending) {
+      QGPU_MARK(EndOrderedAgain);
       after([this, task = due.task](Turn&) { orderEnd(task); });
     }
   }
@@ -287,6 +292,7 @@ void SchedulerActor::onOverdue() {
 // --- who waits ---
 
 void SchedulerActor::gain(NodeId node) {
+  if (QGPU_PLANTED(WaitersNotWoken)) return;
   evictionsDue_ = true;
   const auto [entry, isNew] = gained_.try_emplace(node);
   if (!isNew && entry->second.upTo) entry->second.again = true;

@@ -24,7 +24,10 @@ class StorageCheck final : public Watch {
   // Between two tries of a storage that failed: the node's second, and loops that stand still.
   static constexpr Nanos kTriesAgain = seconds(12);
 
-  explicit StorageCheck(Verdict& verdict) : verdict_(verdict) {}
+  // Whether the actor tells itself of a commit only where there was one.
+  enum class Rounds : std::uint8_t { AlwaysRows, MayBeEmpty };
+  explicit StorageCheck(Verdict& verdict, Rounds rounds = Rounds::AlwaysRows)
+      : verdict_(verdict), rounds_(rounds) {}
 
   void onPhase(Phase phase, Nanos now) override;
   void onBoot(const Boot& boot, Nanos now) override;
@@ -54,6 +57,7 @@ class StorageCheck final : public Watch {
   void watchTries(Nanos now);
 
   Verdict& verdict_;
+  const Rounds rounds_;
   State stored_;                           // found by this life, and what it was answered ok
   std::deque<Batch> open_;                 // not answered, oldest first
   std::unordered_map<std::uint32_t, int> under_;   // batches under way by actor; never iterated

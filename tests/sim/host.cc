@@ -33,7 +33,7 @@ Nanos Dice::magnitude(Nanos low, Nanos high) {
 }
 
 Host::Host(HostOptions options, Watch& watch)
-    : options_(options), watch_(watch), dice_(options.seed) {}
+    : options_(options), watch_(watch), dice_(options.seed), now_(options.start) {}
 
 Host::~Host() = default;
 
@@ -239,6 +239,20 @@ void Host::fireDue() {
     ++fired_;
     due->value();
   }
+}
+
+std::optional<Nanos> Host::nextEvent() {
+  std::optional<Nanos> next;
+  for (const std::uint32_t queue : ready_) {
+    const std::size_t home = homeOf(queues_[queue].to);
+    const Nanos at = home == kNoHome ? now_ : std::max(now_, stalledUntil_[home]);
+    if (at == now_) return at;
+    next = std::min(next.value_or(kNever), at);
+  }
+  if (const std::optional<Nanos> timer = nextTimer()) {
+    next = std::min(next.value_or(kNever), std::max(*timer, now_));
+  }
+  return next;
 }
 
 bool Host::step(Nanos until) {

@@ -7,6 +7,7 @@
 // nobody has mail. Two scopes of timers: the manager's end with it, the world's (guests, disks,
 // faults) go on.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -54,6 +55,7 @@ class Dice {
 struct HostOptions {
   std::uint64_t seed = 1;
   std::uint32_t mailboxMax = 1024;
+  Nanos start = seconds(1);    // what this machine's clock shows at first
   Nanos turnMin{200};          // what a turn takes
   Nanos turnMax = micros(2);
 };
@@ -105,6 +107,11 @@ class Host final : public TurnHost {
   // The actors of this loop have no turn before `until`, nor do adapters' timers, which are the
   // card loop's.
   void stall(Home home, Nanos until);
+  void wake() { stalledUntil_ = {}; }
+  // For worlds of several hosts: when step() would next do something, and that nothing of this
+  // host's happens before `time`.
+  std::optional<Nanos> nextEvent();
+  void idleUntil(Nanos time) { now_ = std::max(now_, time); }
   bool mailWaits() const { return !ready_.empty(); }
   std::uint64_t turns() const { return turns_; }
   std::uint64_t events() const { return turns_ + fired_; }
@@ -168,7 +175,7 @@ class Host final : public TurnHost {
   const HostOptions options_;
   Watch& watch_;
   Dice dice_;
-  Nanos now_ = seconds(1);
+  Nanos now_;
   std::vector<Resident> residents_;   // by id - first_
   std::uint32_t first_ = 1;           // addresses are not used again after a restart
   Journal* journal_ = nullptr;

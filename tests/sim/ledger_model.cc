@@ -115,9 +115,9 @@ HeldTask LedgerModel::read(schema::TaskRow::Reader row) {
   return task;
 }
 
-void LedgerModel::setTask(std::uint64_t id, schema::TaskRow::Reader row) {
+void LedgerModel::setTask(std::uint64_t id, HeldTask held) {
   eraseTask(id);
-  const auto& task = tasks_.emplace(id, read(row)).first->second;
+  const auto& task = tasks_.emplace(id, std::move(held)).first->second;
   account(task, 1);
 }
 

@@ -75,7 +75,8 @@ class LedgerModel {
   const HeldTask* find(std::uint64_t task) const;
 
   // Rows as they were committed, without judgement.
-  void setTask(std::uint64_t id, schema::TaskRow::Reader row);
+  void setTask(std::uint64_t id, schema::TaskRow::Reader row) { setTask(id, read(row)); }
+  void setTask(std::uint64_t id, HeldTask held);
   void eraseTask(std::uint64_t id);
   void setCard(schema::CardRow::Reader row);
 

@@ -23,11 +23,22 @@ constexpr Names kBugs[] = {
     QGPU_BUGS(X)
 #undef X
 };
-constexpr Names kMarks[] = {
-#define X(name, kind) {#name, #kind},
-    QGPU_MARKS(X)
+constexpr Names kClusterBugs[] = {
+#define X(name, invariant) {#name, invariant},
+    QGPU_CLUSTER_BUGS(X)
 #undef X
 };
+constexpr Names kMarks[] = {
+#define X(name, kind) {#name, #kind},
+    QGPU_MARKS(X) QGPU_CLUSTER_MARKS(X)
+#undef X
+};
+constexpr Names kClusterMarks[] = {
+#define X(name, kind) {#name, #kind},
+    QGPU_CLUSTER_MARKS(X)
+#undef X
+};
+constexpr std::size_t kNodeMarks = std::size(kMarks) - std::size(kClusterMarks);
 
 struct Command {
   std::string seed;
@@ -44,7 +55,8 @@ struct Command {
 };
 
 std::string replay(std::uint64_t seed, const RunnerOptions& options) {
-  std::string command = "qgpu-sim " + std::to_string(seed);
+  std::string command = std::string("qgpu-sim ") + (options.cluster ? "--cluster " : "") +
+                        std::to_string(seed);
   for (const std::string& set : options.sets) command += " --set " + set;
   if (!options.plant.empty()) command += " --plant " + options.plant;
   return command;
@@ -67,18 +79,19 @@ int runOne(const Command& command) {
     return static_cast<int>(Failing::Usage);
   }
   const std::uint64_t seed = seeds->list[0];
-  const auto options = optionsOf(seed, command.runner.sets);
-  if (!options) {
-    std::fprintf(stderr, "qgpu-sim: %s\n", options.error().message.c_str());
+  const auto settings = settingsOf(seed, command.runner);
+  if (!settings) {
+    std::fprintf(stderr, "qgpu-sim: %s\n", settings.error().message.c_str());
     return static_cast<int>(Failing::Usage);
   }
   if (!command.runner.plant.empty()) plantedBug = bugNamed(command.runner.plant);
-  std::printf("seed %llu %s\n", static_cast<unsigned long long>(seed), options->text().c_str());
+  std::printf("seed %llu %s\n", static_cast<unsigned long long>(seed), settings->c_str());
   std::fflush(stdout);
-  const Outcome outcome = World(*options, command.trace ? 0 : UINT64_MAX).run();
+  const Outcome outcome = *runSeed(seed, command.runner, command.trace ? 0 : UINT64_MAX);
   if (outcome.failure) {
     const std::uint64_t at = outcome.failure->event;
-    if (!command.trace) World(*options, at > kTracedEvents ? at - kTracedEvents : 0).run();
+    const std::uint64_t from = at > kTracedEvents ? at - kTracedEvents : 0;
+    if (!command.trace) static_cast<void>(runSeed(seed, command.runner, from));
     print(seed, *outcome.failure, command.runner);
     return static_cast<int>(outcome.failure->failing);
   }
@@ -95,6 +108,7 @@ int report(const Summary& summary, const Command& command) {
   for (const Summary::Bad& bad : summary.bad) print(bad.seed, bad.failure, command.runner);
   std::uint64_t missing = 0;
   for (std::size_t i = 0; i < std::size(kMarks); ++i) {
+    if ((i >= kNodeMarks) != command.runner.cluster) continue;   // of the other kind of seeds
     const bool must = kMarks[i].about == std::string("Must");
     missing += must && summary.marks[i] == 0 ? 1 : 0;
     if (!command.marks && summary.marks[i] != 0) continue;
@@ -117,7 +131,7 @@ int report(const Summary& summary, const Command& command) {
 
 int runMany(const Command& command) {
   const auto seeds = Seeds::parse(command.seeds);
-  const auto checked = optionsOf(1, command.runner.sets);
+  const auto checked = settingsOf(1, command.runner);
   for (const std::string& why : {seeds ? "" : seeds.error().message,
                                  checked ? "" : checked.error().message}) {
     if (why.empty()) continue;
@@ -161,7 +175,11 @@ int runBugs(const Command& command) {
     return static_cast<int>(Failing::Usage);
   }
   int missed = 0;
-  for (const Names& bug : kBugs) {
+  const std::vector<Names> bugs = command.runner.cluster
+                                      ? std::vector<Names>(std::begin(kClusterBugs),
+                                                           std::end(kClusterBugs))
+                                      : std::vector<Names>(std::begin(kBugs), std::end(kBugs));
+  for (const Names& bug : bugs) {
     if (!command.runner.plant.empty() && command.runner.plant != bug.name) continue;
     RunnerOptions options = command.runner;
     options.plant = bug.name;
@@ -178,7 +196,7 @@ int runBugs(const Command& command) {
     }
     std::fflush(stdout);
   }
-  std::printf("{\"sim\":\"planted\",\"bugs\":%zu,\"missed\":%d}\n", std::size(kBugs), missed);
+  std::printf("{\"sim\":\"planted\",\"bugs\":%zu,\"missed\":%d}\n", bugs.size(), missed);
   return missed == 0 ? 0 : static_cast<int>(Failing::NotFound);
 }
 
@@ -202,7 +220,8 @@ int runShrink(const Command& command) {
   return static_cast<int>(summary.bad[0].failure.failing);
 }
 
-// A line of the file: a seed, then the name=value settings under which it failed.
+// A line of the file: a seed, of a cluster where that word is before it, then the name=value
+// settings under which it failed.
 int runRegressions(const Command& command) {
   std::ifstream file(command.regressions);
   if (!file) {
@@ -215,6 +234,8 @@ int runRegressions(const Command& command) {
     std::string seed;
     if (!(words >> seed)) continue;
     RunnerOptions options = command.runner;
+    options.cluster = seed == "cluster";
+    if (options.cluster) words >> seed;
     options.quiet = true;
     for (std::string set; words >> set;) options.sets.push_back(set);
     const auto seeds = Seeds::parse(seed);
@@ -248,6 +269,9 @@ int runPowerLoss(const Command& command) {
 
 int runList() {
   for (const Names& bug : kBugs) std::printf("bug  %-32s %s\n", bug.name, bug.about);
+  for (const Names& bug : kClusterBugs) {
+    std::printf("bug  %-32s %s (of a cluster)\n", bug.name, bug.about);
+  }
   for (const Names& mark : kMarks) std::printf("mark %-32s %s\n", mark.name, mark.about);
   return 0;
 }
@@ -296,6 +320,8 @@ int main(int argc, char** argv) {
   app.add_flag("--marks", command.marks, "with --seeds: show all marks, a missed one is an error");
   app.add_flag("--list", command.list, "names of bugs and marks");
   app.add_flag("--trace", command.trace, "with one seed: write out every event");
+  app.add_flag("--cluster", command.runner.cluster,
+               "a scheduler and several nodes on a network, instead of one node");
   app.add_flag("--worker", command.worker)->group("");
   CLI11_PARSE(app, argc, argv);
   return qgpu::sim::choose(command);

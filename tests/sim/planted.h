@@ -40,6 +40,27 @@ namespace qgpu::sim {
   X(FutureBelieved, "C7")          \
   X(DeadBytesKept, "A14")
 
+// Of a cluster: in the scheduler, the member and what the node does for it.
+#define QGPU_CLUSTER_BUGS(X)       \
+  X(PlacedBeforeFence, "C3")       \
+  X(LeaseIgnored, "C1")            \
+  X(TermNotStored, "C1")           \
+  X(TermReused, "C1")              \
+  X(OldEpochConfirmed, "P6")       \
+  X(SubmitTakenAgain, "P6")        \
+  X(AnsweredTwice, "C2")           \
+  X(UnknownTaskKept, "P4")         \
+  X(EndedRoomKept, "P4")           \
+  X(EndUntold, "P9")               \
+  X(SubmitNotStored, "D2")         \
+  X(StaleEpochBound, "P3")         \
+  X(CordonIgnored, "P8")           \
+  X(CpuOverbooked, "P8")           \
+  X(InfeasibleWhenFull, "P7")      \
+  X(WaitersNotWoken, "P10")        \
+  X(RoundNotUndone, "P4")          \
+  X(EndedBeforeNode, "P9")
+
 // Each with whether every 5,000 seeds must hit it: X(name, Must) or X(name, Rare).
 #define QGPU_MARKS(X)          \
   X(CommitFailed, Must)        \
@@ -70,9 +91,42 @@ namespace qgpu::sim {
   X(CounterBackwards, Must)    \
   X(BytesAboveQuota, Must)
 
+// Likewise, of seeds of clusters.
+#define QGPU_CLUSTER_MARKS(X)    \
+  X(NodeSuspected, Must)         \
+  X(NodeLost, Must)              \
+  X(SchedulerSlept, Must)        \
+  X(PlacedAfterLoss, Must)       \
+  X(LostWhilePinned, Must)       \
+  X(BackFromLoss, Must)          \
+  X(SessionTakenOver, Must)      \
+  X(StaleWords, Must)            \
+  X(RestartedMidBind, Must)      \
+  X(RestartedMidEnd, Must)       \
+  X(AssumeExpired, Rare)         \
+  X(EndOrderedAgain, Must)       \
+  X(RoundUndone, Must)           \
+  X(OrphanEnded, Must)           \
+  X(RefusedByNode, Must)         \
+  X(Evicted, Must)               \
+  X(EvictedRoomTaken, Must)      \
+  X(MovedByDrain, Must)          \
+  X(EndedByDrain, Must)          \
+  X(OlderEpochHere, Must)        \
+  X(OverRefused, Must)           \
+  X(TokenAskedAgain, Must)       \
+  X(LeaseOver, Must)             \
+  X(LeaseBack, Must)             \
+  X(OrderMetLeaseOver, Rare)     \
+  X(HelloAwaitedBind, Must)      \
+  X(ForwardExpired, Must)        \
+  X(ForwardCutOff, Must)         \
+  X(EndNotStored, Must)
+
 enum class Bug : std::uint8_t {
 #define X(name, invariant) name,
   QGPU_BUGS(X)
+  QGPU_CLUSTER_BUGS(X)
 #undef X
   kNone
 };
@@ -80,6 +134,7 @@ enum class Bug : std::uint8_t {
 enum class Mark : std::uint8_t {
 #define X(name, kind) name,
   QGPU_MARKS(X)
+  QGPU_CLUSTER_MARKS(X)
 #undef X
   kCount
 };

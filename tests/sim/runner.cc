@@ -12,11 +12,14 @@
 #include <csignal>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <thread>
+
+#include "tests/sim/cluster_world.h"
 
 extern char** environ;
 
@@ -44,6 +47,7 @@ class Worker {
     posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     std::vector<std::string> words = {"/proc/self/exe", "--worker"};
+    if (options.cluster) words.emplace_back("--cluster");
     for (const std::string& set : options.sets) words.insert(words.end(), {"--set", set});
     if (!options.plant.empty()) words.insert(words.end(), {"--plant", options.plant});
     std::vector<char*> argv;
@@ -215,6 +219,16 @@ std::string oneLine(std::string text) {
   return text;
 }
 
+// The options of a seed, of either kind.
+template <typename Drawn>
+Result<Drawn> optionsOf(std::uint64_t seed, const std::vector<std::string>& sets) {
+  Drawn options = Drawn::draw(seed);
+  for (const std::string& assignment : sets) {
+    if (Status set = options.set(assignment); !set) return set.error();
+  }
+  return options;
+}
+
 bool failsAlike(const std::vector<std::string>& sets, std::uint64_t seed, const Failure& failure,
                 RunnerOptions options) {
   options.sets = sets;
@@ -244,18 +258,33 @@ Result<Seeds> Seeds::parse(const std::string& text) {
   return seeds;
 }
 
-Result<Options> optionsOf(std::uint64_t seed, const std::vector<std::string>& sets) {
-  Options options = Options::draw(seed);
-  for (const std::string& assignment : sets) {
-    if (Status set = options.set(assignment); !set) return set.error();
+Result<std::string> settingsOf(std::uint64_t seed, const RunnerOptions& options) {
+  if (options.cluster) {
+    const auto drawn = optionsOf<ClusterOptions>(seed, options.sets);
+    if (!drawn) return drawn.error();
+    return drawn->text();
   }
-  return options;
+  const auto drawn = optionsOf<Options>(seed, options.sets);
+  if (!drawn) return drawn.error();
+  return drawn->text();
+}
+
+Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options,
+                        std::uint64_t traceFrom) {
+  if (options.cluster) {
+    const auto drawn = optionsOf<ClusterOptions>(seed, options.sets);
+    if (!drawn) return drawn.error();
+    return ClusterWorld(*drawn, traceFrom).run();
+  }
+  const auto drawn = optionsOf<Options>(seed, options.sets);
+  if (!drawn) return drawn.error();
+  return World(*drawn, traceFrom).run();
 }
 
 Bug bugNamed(const std::string& name) {
   constexpr const char* kNames[] = {
 #define X(bug, invariant) #bug,
-      QGPU_BUGS(X)
+      QGPU_BUGS(X) QGPU_CLUSTER_BUGS(X)
 #undef X
   };
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
@@ -286,9 +315,9 @@ Summary runSeeds(const Seeds& seeds, const RunnerOptions& options) {
 int work(const RunnerOptions& options) {
   if (!options.plant.empty()) plantedBug = bugNamed(options.plant);
   for (std::uint64_t seed = 0; std::cin >> seed;) {
-    const Result<Options> drawn = optionsOf(seed, options.sets);
-    if (!drawn) return static_cast<int>(Failing::Usage);
-    const Outcome o = World(*drawn).run();
+    const Result<Outcome> ran = runSeed(seed, options);
+    if (!ran) return static_cast<int>(Failing::Usage);
+    const Outcome& o = *ran;
     std::printf("%s %llu %llu %llu %llu %llu", o.failure ? "bad" : "good",
                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(o.hash),
                 static_cast<unsigned long long>(o.events),
@@ -315,8 +344,13 @@ int work(const RunnerOptions& options) {
   return 0;
 }
 
-std::vector<std::string> shrink(std::uint64_t seed, const Failure& failure,
-                                const RunnerOptions& options) {
+namespace {
+
+// What is left of `sets` after each attempt to take something away.
+template <typename Drawn, typename Names, typename Smaller>
+std::vector<std::string> shrinkAs(std::uint64_t seed, const Failure& failure,
+                                  const RunnerOptions& options, const Names& faults,
+                                  const std::vector<Smaller>& numbers) {
   std::vector<std::string> sets = options.sets;
   const auto attempt = [&](const std::string& assignment) {
     std::vector<std::string> more = sets;
@@ -325,21 +359,47 @@ std::vector<std::string> shrink(std::uint64_t seed, const Failure& failure,
     sets = std::move(more);
     return true;
   };
-  const auto now = [&] { return *optionsOf(seed, sets); };
-  for (const FaultName& entry : faultNames()) {
-    Options without = now();
+  const auto now = [&] { return *optionsOf<Drawn>(seed, sets); };
+  for (const auto& entry : faults) {
+    Drawn without = now();
     if (!without.has(entry.fault)) continue;
     without.remove(entry.fault);
     const std::string text = without.text();
     attempt(text.substr(0, text.find(' ')));
   }
-  while (now().cards > 1 && attempt("cards=" + std::to_string(now().cards - 1))) {
-  }
-  while (now().tasks > 1 && attempt("tasks=" + std::to_string(now().tasks / 2))) {
-  }
-  while (now().events > 100 && attempt("events=" + std::to_string(now().events / 2))) {
+  for (const Smaller& number : numbers) {
+    const auto value = [&] { return static_cast<std::uint64_t>(number.get(now())); };
+    while (value() > number.least &&
+           attempt(number.name + std::to_string(std::max(value() / 2, number.least)))) {
+    }
   }
   return sets;
+}
+
+template <typename Drawn>
+struct Number {
+  std::string name;
+  std::uint64_t least;
+  std::function<std::uint64_t(const Drawn&)> get;
+};
+
+}  // namespace
+
+std::vector<std::string> shrink(std::uint64_t seed, const Failure& failure,
+                                const RunnerOptions& options) {
+  if (!options.cluster) {
+    const std::vector<Number<Options>> numbers = {
+        {"cards=", 1, [](const Options& o) { return std::uint64_t{o.cards}; }},
+        {"tasks=", 1, [](const Options& o) { return std::uint64_t{o.tasks}; }},
+        {"events=", 100, [](const Options& o) { return o.events; }}};
+    return shrinkAs<Options>(seed, failure, options, faultNames(), numbers);
+  }
+  const std::vector<Number<ClusterOptions>> numbers = {
+      {"nodes=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.nodes}; }},
+      {"cards=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.cards}; }},
+      {"tasks=", 1, [](const ClusterOptions& o) { return std::uint64_t{o.tasks}; }},
+      {"events=", 100, [](const ClusterOptions& o) { return o.events; }}};
+  return shrinkAs<ClusterOptions>(seed, failure, options, clusterFaultNames(), numbers);
 }
 
 }  // namespace qgpu::sim

@@ -19,6 +19,7 @@ struct Seeds {
 };
 
 struct RunnerOptions {
+  bool cluster = false;            // seeds of clusters, not of single nodes
   unsigned jobs = 0;               // 0: as many as there are CPUs
   bool twice = false;              // each seed in two processes, whose hashes must agree
   bool stopAtFirst = false;
@@ -46,8 +47,11 @@ Summary runSeeds(const Seeds& seeds, const RunnerOptions& options);
 // What a worker does: reads seeds from stdin, one a line, and writes what became of each.
 int work(const RunnerOptions& options);
 
-// The options of a seed, as drawn and then set. InvalidArgument as Options::set().
-Result<Options> optionsOf(std::uint64_t seed, const std::vector<std::string>& sets);
+// The options of a seed, as drawn and then set, in words. InvalidArgument as Options::set().
+Result<std::string> settingsOf(std::uint64_t seed, const RunnerOptions& options);
+// One world of that seed; traced from that event on. Errors likewise.
+Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options,
+                        std::uint64_t traceFrom = UINT64_MAX);
 
 // Removes faults, tasks, cards and time from a failing seed as long as it fails in the same way.
 // Returns the settings that are left, to be given as --set.

@@ -3,14 +3,17 @@
 # passed is a line of BUILD/soak/ledger.tsv under the digest of the sources that it ran with, so
 # that it does not run again until these change; the table counts what ran with today's sources.
 #
-#   soak.sh ROOT BUILD FUZZ_BUILD [PART...]     parts: seeds planted power kills starve fuzz load
+#   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
-# SOAK_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS and SOAK_LOAD_MINUTES shorten or lengthen a part.
+# Parts: seeds cluster planted power kills starve fuzz load.
+#
+# SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS and SOAK_LOAD_MINUTES shorten or
+# lengthen a part.
 set -eu
 
 root=$1 build=$2 fuzz=$3
 shift 3
-parts=${*:-seeds planted power kills starve fuzz load}
+parts=${*:-seeds cluster planted power kills starve fuzz load}
 mkdir -p "$build/soak"
 ledger=$build/soak/ledger.tsv
 touch "$ledger"
@@ -51,7 +54,16 @@ for part in $parts; do
         chunk seeds "$from..$to" "$bin/qgpu-sim" --seeds "$from..$to" --marks --quiet
         from=$((to + 1))
       done ;;
-    planted) chunk planted all "$bin/qgpu-sim" --bugs --quiet ;;
+    cluster)
+      from=1
+      while [ "$from" -le "${SOAK_CLUSTER_SEEDS:-50000}" ]; do
+        to=$((from + 4999))
+        chunk cluster "$from..$to" "$bin/qgpu-sim" --cluster --seeds "$from..$to" --marks --quiet
+        from=$((to + 1))
+      done ;;
+    planted)
+      chunk planted all "$bin/qgpu-sim" --bugs --quiet
+      chunk planted cluster "$bin/qgpu-sim" --cluster --bugs --quiet ;;
     power) chunk power 20000 "$bin/qgpu-sim" --power-loss 20000 ;;
     kills)
       n=1
@@ -73,7 +85,7 @@ for part in $parts; do
       chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" \
         --samples "$build/soak/load.jsonl" ;;
     *)
-      echo "soak: no part '$part': seeds planted power kills starve fuzz load" >&2
+      echo "soak: no part '$part': seeds cluster planted power kills starve fuzz load" >&2
       exit 2 ;;
   esac
 done
