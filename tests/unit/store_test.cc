@@ -3,6 +3,8 @@
 
 #include "store/store.h"
 
+#include <capnp/any.h>
+
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -346,6 +348,36 @@ TEST(DecodeRow, D6_ARootThatAnOlderSchemaMadeSmallerStaysWhole) {
   EXPECT_TRUE(read(*decoded).isNode());
   EXPECT_EQ(read(*decoded).getNode().getNextTask(), 0u);
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), bytesOf(*decoded).begin()));
+}
+
+// Each pointer is sound and leads to something that its field is not.
+TEST(DecodeRow, D5_RefusesPointersOfAnotherTypeThanTheirFields) {
+  const auto decoded = [](auto spoil) {
+    capnp::MallocMessageBuilder message;
+    auto task = message.initRoot<schema::Row>().initTask();
+    task.initSpec().setName("name");
+    task.setToken("token");
+    task.initCards(2).set(0, "sim-0");
+    spoil(message.getRoot<capnp::AnyStruct>().getPointerSection()[0].getAs<capnp::AnyStruct>());
+    Words words(message.getRoot<schema::Row>().asReader().totalSize().wordCount + 1);
+    capnp::copyToUnchecked(message.getRoot<capnp::AnyStruct>().asReader(),
+                           kj::arrayPtr(words.data(), words.size()));
+    return decodeRow({RowKind::Task, 1}, std::as_bytes(std::span(words)));
+  };
+  using Numbers = capnp::List<std::uint64_t>;
+  const auto as = [](capnp::AnyPointer::Builder pointer) { pointer.initAs<Numbers>(2); };
+  EXPECT_TRUE(decoded([](auto) {}).ok());
+  EXPECT_FALSE(decoded([&](auto task) { as(task.getPointerSection()[0]); }).ok()) << "a struct";
+  EXPECT_FALSE(decoded([&](auto task) { as(task.getPointerSection()[1]); }).ok()) << "a text";
+  EXPECT_FALSE(decoded([&](auto task) { as(task.getPointerSection()[2]); }).ok()) << "a list";
+  EXPECT_FALSE(decoded([&](auto task) {
+    auto spec = task.getPointerSection()[0].template getAs<capnp::AnyStruct>();
+    as(spec.getPointerSection()[0]);
+  }).ok()) << "a text within";
+  EXPECT_FALSE(decoded([](auto task) {
+    auto cards = task.getPointerSection()[2].template initAs<capnp::List<Numbers>>(2);
+    cards.init(0, 1);
+  }).ok()) << "a text in a list";
 }
 
 TEST(DecodeRow, D5_ARowOfZerosIsDamagedAndNotAnErasedKey) {
