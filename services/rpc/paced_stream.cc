@@ -13,13 +13,26 @@ kj::Promise<size_t> PacedStream::tryRead(void* buffer, size_t minBytes, size_t m
 
 kj::Promise<void> PacedStream::paced(kj::Promise<void> write) {
   writing_ = true;
-  return timer_.timeoutAfter(writeDeadline_.value * kj::NANOSECONDS, kj::mv(write))
-      .then([this]() { written(); },
-            [this](kj::Exception&& exception) {
-              written();
-              over_();
-              kj::throwFatalException(kj::mv(exception));
-            });
+  since_ = timer_.now();
+  if (!watched_) watch_ = watch(writeDeadline_.value * kj::NANOSECONDS).eagerlyEvaluate(nullptr);
+  return write.then([this]() { written(); },
+                    [this](kj::Exception&& exception) {
+                      written();
+                      over_();
+                      kj::throwFatalException(kj::mv(exception));
+                    });
+}
+
+// As long as something is being written. A timer for each write would cost as much as the write.
+kj::Promise<void> PacedStream::watch(kj::Duration time) {
+  watched_ = true;
+  return timer_.afterDelay(time).then([this]() -> kj::Promise<void> {
+    const kj::Duration left = writeDeadline_.value * kj::NANOSECONDS - (timer_.now() - since_);
+    if (writing_ && left > 0 * kj::NANOSECONDS) return watch(left);
+    watched_ = false;
+    if (writing_) over_();
+    return kj::READY_NOW;
+  });
 }
 
 void PacedStream::written() {

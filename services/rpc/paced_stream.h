@@ -36,6 +36,7 @@ class PacedStream final : public kj::AsyncIoStream {
 
  private:
   kj::Promise<void> paced(kj::Promise<void> write);
+  kj::Promise<void> watch(kj::Duration time);
   void written();
 
   kj::Own<kj::AsyncIoStream> inner_;
@@ -43,7 +44,10 @@ class PacedStream final : public kj::AsyncIoStream {
   const Nanos writeDeadline_;
   kj::Function<void()> over_;
   bool writing_ = false;
+  kj::TimePoint since_ = kj::origin<kj::TimePoint>();      // of the write
+  bool watched_ = false;                                   // one timer for many writes
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> reader_;  // waits for the write to end
+  kj::Promise<void> watch_ = kj::READY_NOW;                // last
 };
 
 }  // namespace qgpu
