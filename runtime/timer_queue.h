@@ -33,6 +33,7 @@ class TimerQueue {
     if (found == live_.end()) return std::nullopt;
     std::optional<Value> value(std::move(found->second));
     live_.erase(found);
+    if (id == seen_) seen_ = 0;
     if (heap_.size() > 2 * live_.size() + kSlack) dropCancelled();
     return value;
   }
@@ -47,12 +48,16 @@ class TimerQueue {
   template <typename Match>
   void eraseIf(Match&& match) {
     std::erase_if(live_, [&](const auto& entry) { return match(entry.second); });
+    seen_ = 0;
     dropCancelled();
   }
 
   // The earliest deadline.
   std::optional<Nanos> next() {
-    while (!heap_.empty() && !live_.contains(heap_.front().id)) popFront();
+    while (!heap_.empty() && heap_.front().id != seen_) {
+      if (live_.contains(heap_.front().id)) seen_ = heap_.front().id;
+      else popFront();
+    }
     if (heap_.empty()) return std::nullopt;
     return heap_.front().at;
   }
@@ -96,6 +101,7 @@ class TimerQueue {
   std::vector<Entry> heap_;
   std::unordered_map<Id, Value> live_;
   Id lastId_ = 0;
+  Id seen_ = 0;   // at the front of the heap it is known to live, without a look-up
 };
 
 }  // namespace qgpu
