@@ -245,12 +245,11 @@ Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
   return wait(error.message);
 }
 
-// Nodes that are known by name and have not said yet what they are: until then nobody knows what
-// would fit the cluster.
+// Nodes that are known by name and have not said yet what they are, lost ones too: until then
+// nobody knows what would fit the cluster.
 bool SchedulerActor::nodesMissing() const {
-  return std::any_of(names_.begin(), names_.end(), [this](const auto& named) {
-    return membership_.life(named.second) == NodeLife::Joining;
-  });
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const ClusterMember& member) { return !member.node; });
 }
 
 std::string SchedulerActor::whereElse(ClusterSpec spec) {

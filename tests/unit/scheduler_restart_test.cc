@@ -51,6 +51,22 @@ TEST(SchedulerRestart, C1_TheTermGrowsAndIsCommittedBeforeAnybodyIsServed) {
   EXPECT_NE(second.node("a").session, 0u);
 }
 
+// Its name is stored and its cards are not, so nobody can say that they would not do.
+TEST(SchedulerRestart, P7_NothingIsInfeasibleWhileANodeIsLostThatSaidNoHelloSince) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  ClusterWorld second(restarted(first));
+  second.start();
+  second.pass(seconds(60));
+  const std::uint64_t task = second.submitted(small());
+  EXPECT_EQ(second.state(task), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.order(ClusterWorld::submit(ClusterWorld::spec(Ordinary, 64, 25))),
+            "infeasible");
+}
+
 TEST(SchedulerRestart, BoundTasksAreBelievedUntilTheirNodeSaysHelloAndThenBoundWithoutAnOrder) {
   ClusterWorld first;
   first.start();
