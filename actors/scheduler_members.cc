@@ -362,7 +362,7 @@ void SchedulerActor::onBound(MemberId member, schema::MemberBound::Reader bound,
   const std::uint64_t task = bound.getTask();
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.member != member ||
-      (found->second.epoch != bound.getEpoch() && !QGPU_PLANTED(OldEpochConfirmed))) {
+      found->second.epoch != bound.getEpoch()) {
     after([this, member, task, epoch = bound.getEpoch(), nodeTask = bound.getNodeTask()](Turn&) {
       orderEndOf(member, task, epoch, nodeTask, "decided otherwise since");
     });
