@@ -1,4 +1,6 @@
-qgpu_test(rpc_test SOURCES rpc_server_test.cc paced_stream_test.cc LIBS qgpu_rpc qgpu_door_fixture LABELS unit threads)
+qgpu_test(rpc_test
+  SOURCES rpc_server_test.cc paced_stream_test.cc
+  LIBS qgpu_rpc qgpu_door_fixture LABELS unit threads)
 qgpu_test(rpc_cluster_test
   SOURCES rpc_links_test.cc rpc_scheduler_test.cc rpc_tls_test.cc
   LIBS qgpu_rpc qgpu_door_fixture LABELS unit threads)
