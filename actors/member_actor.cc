@@ -209,7 +209,7 @@ void MemberActor::onToMember(schema::ToMember::Reader word, Turn& turn) {
     case schema::ToMember::BIND: return onBindOrder(word.getBind(), turn);
     case schema::ToMember::END: return onEndOrder(word.getEnd(), turn);
     case schema::ToMember::FORWARDED: return onForwarded(word.getForwarded(), turn);
-    case schema::ToMember::MARK: return onMarkOrder(word.getMark());
+    case schema::ToMember::MARK: return onMarkOrder(word.getMark(), turn);
     case schema::ToMember::TURNED_AWAY:   // the session is over for the scheduler
       return dropLink(readFault(word.getTurnedAway()).message.substr(0, 120), turn);
     default: return;

@@ -110,7 +110,7 @@ class MemberActor final : public Actor {
   // Orders and forwards (member_orders.cc).
   void onBindOrder(schema::OrderBind::Reader order, Turn& turn);
   void onEndOrder(schema::OrderEnd::Reader order, Turn& turn);
-  void onMarkOrder(schema::OrderMark::Reader order);
+  void onMarkOrder(schema::OrderMark::Reader order, Turn& turn);
   void onForwarded(schema::MemberForwarded::Reader word, Turn& turn);
   void askAgain(std::uint64_t task, KnownTask& known);
   void pumpOrders(Turn& turn);
@@ -136,6 +136,7 @@ class MemberActor final : public Actor {
   void askCards(Compare compare);
   void askTasks(Compare compare);
   void askDue(Turn& turn);
+  void tellCardsAgain(Turn& turn);
   void armBatch(Turn& turn);
   void onCards(const Pending& pending, schema::Reply::Reader reply, Turn& turn);
   void onTasks(const Pending& pending, schema::Reply::Reader reply, Turn& turn);

@@ -119,8 +119,8 @@ void MemberActor::onEndOrder(schema::OrderEnd::Reader order, Turn&) {
   orders_.push_back(std::move(end));
 }
 
-void MemberActor::onMarkOrder(schema::OrderMark::Reader order) {
-  if (orders_.size() >= kOrdersMax) return;
+void MemberActor::onMarkOrder(schema::OrderMark::Reader order, Turn& turn) {
+  if (orders_.size() >= kOrdersMax) return tellCardsAgain(turn);
   MemberOrder mark;
   mark.kind = MemberOrder::Kind::Mark;
   mark.attempt = attempt_;
@@ -191,7 +191,9 @@ void MemberActor::onOrderReply(const Pending& pending, schema::Reply::Reader rep
       if (state_ == MemberState::Gathering) gather();
       return;
     case MemberOrder::Kind::End: return onEndReply(order, reply, turn);
-    case MemberOrder::Kind::Mark: return;   // the facts tell what came of it
+    case MemberOrder::Kind::Mark:   // the facts tell what came of it
+      if (reply.isFailed()) tellCardsAgain(turn);
+      return;
   }
 }
 

@@ -89,6 +89,14 @@ void MemberActor::askDue(Turn& turn) {
   askTasks(Compare::States);
 }
 
+// The scheduler takes a mark that it ordered for done. Where it is not, the cards are as they were
+// told before, and would not be told again.
+void MemberActor::tellCardsAgain(Turn& turn) {
+  statesTold_.clear();
+  cardsDue_ = true;
+  armBatch(turn);
+}
+
 // --- hearing ---
 
 void MemberActor::onEventTold(schema::Event::Reader event, Turn& turn) {

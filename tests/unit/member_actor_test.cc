@@ -277,6 +277,22 @@ TEST(Member, TellsOfMarksAndPoliciesThatChangeHere) {
             schema::CardState::CORDONED);
 }
 
+TEST(Member, C4_TellsItsCardsAsTheyAreWhereAMarkThatWasOrderedCouldNotBeStored) {
+  MemberWorld m;
+  m.join();
+  m.world.fixture.advance(seconds(1));
+  const std::size_t before = m.said(Which::FACTS).size();
+  m.world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  m.tell([](schema::ToMember::Builder word) {
+    word.initMark().setCard("sim-1");
+    word.getMark().setMark(schema::OrderMark::Mark::CORDON);
+  });
+  m.world.fixture.advance(seconds(1));
+  ASSERT_EQ(m.said(Which::FACTS).size(), before + 1);
+  EXPECT_EQ(m.said(Which::FACTS).back().getFacts().getCards()[1].getState(),
+            schema::CardState::READY);
+}
+
 TEST(Member, TellsOfProcessesInOneWordForManyEventsAndIsSilentWhereNothingHappens) {
   MemberWorld m;
   m.join();
