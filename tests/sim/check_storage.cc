@@ -1,5 +1,7 @@
 #include "tests/sim/check_storage.h"
 
+#include <algorithm>
+
 #include <capnp/message.h>
 
 #include "schema/rows.capnp.h"
@@ -100,6 +102,7 @@ void StorageCheck::onBoot(const Boot& boot, Nanos) {
   open_.clear();
   under_.clear();
   effects_ = 0;
+  stalledUntil_ = Nanos(0);
   failedAt_ = kNever;
 }
 
@@ -129,7 +132,7 @@ void StorageCheck::onAnswered(std::uint64_t batch, const Status& status, Nanos n
   const auto under = under_.find(static_cast<std::uint32_t>(answered.actor));
   if (--under->second == 0) under_.erase(under);
   if (!status.ok()) {
-    failedAt_ = now;
+    failedAt_ = std::max(now, stalledUntil_);
     return;
   }
   for (const auto& [key, hash] : answered.changes) stored_.set(key, hash);
@@ -159,6 +162,11 @@ void StorageCheck::onSent(const Carried& message, Nanos) {
 
 void StorageCheck::onTurn(const Carried&, Nanos now) {
   if (failedAt_ != kNever && now - failedAt_ > kTriesAgain) watchTries(now);
+}
+
+void StorageCheck::onStall(Nanos until) {
+  stalledUntil_ = std::max(stalledUntil_, until);
+  if (failedAt_ != kNever) failedAt_ = std::max(failedAt_, until);
 }
 
 void StorageCheck::watchTries(Nanos now) {

@@ -30,6 +30,8 @@ class StorageCheck final : public Watch {
       : verdict_(verdict), rounds_(rounds) {}
 
   void onPhase(Phase phase, Nanos now) override;
+  // Who has no turns until then can't try again before.
+  void onStall(Nanos until);
   void onBoot(const Boot& boot, Nanos now) override;
   void onEnd(Ending ending, Nanos now) override;
   void onSent(const Carried& message, Nanos now) override;
@@ -64,6 +66,7 @@ class StorageCheck final : public Watch {
   ActorId node_{};
   std::uint64_t effects_ = 0;              // batches of the node answered ok whose effect is due
   bool first_ = true;                      // life
+  Nanos stalledUntil_{0};
   Nanos failedAt_ = kNever;                // of the last answer, where it was a failure
 };
 

@@ -29,6 +29,7 @@ class Tap final : public Watch {
 
   void boot(const Boot& boot, Addresses addresses, Nanos now);
   void trace(bool on) { trace_ = on; }
+  void stall(Nanos until) { storage_.onStall(until); }   // on its machine's clock
 
   void onPhase(Phase phase, Nanos now) override;
   void onEnd(Ending ending, Nanos now) override;

@@ -423,6 +423,7 @@ void ClusterWorld::Parts::strike() {
       for (const Home home : {Home::Main, Home::Card}) {
         machine.site->host.stall(home, machine.site->host.now() + time);
       }
+      machine.tap->stall(machine.site->host.now() + time);
       if (any == schedulerIndex()) check_->schedulerStalls(now_ + time);
       else check_->nodeStalls(any, now_ + time);
       return;
@@ -660,11 +661,12 @@ void ClusterWorld::Parts::liveness() {
   if (restsFor(kStill)) judgeRest();
 }
 
-// Processes that start again find on disk what the ones before them knew.
+// Processes that start again find on disk what the ones before them knew (judged as they boot). A
+// client that repeats a request of a task that has ended by then gets another task: what ended is
+// remembered by one life of the scheduler.
 void ClusterWorld::Parts::restart() {
   if (failure_) return;
   for (Machine& machine : machines_) machine.tap->onPhase(Phase::Restart, now_);
-  const auto before = check_->rows().size();
   for (Machine& machine : machines_) machine.site->idleUntil(now_);
   const auto ending = [this] {
     return dice_.percent(40) ? Ending::Stop : dice_.percent(50) ? Ending::Crash : Ending::PowerLoss;
@@ -676,10 +678,6 @@ void ClusterWorld::Parts::restart() {
         return scheduler().runs() && machines_[node].runs();
       })) {
     return;
-  }
-  if (check_->rows().size() != before) {
-    violated("D1", "a scheduler of " + std::to_string(before) + " tasks restarted with " +
-                       std::to_string(check_->rows().size()));
   }
   if (restsFor(kStill)) judgeRest();
 }
