@@ -70,9 +70,28 @@ void ClusterLedger::Parts::take(const Spot& spot, std::int64_t sign) {
   sums.tasks += sign;
 }
 
+void ClusterLedger::Parts::listOffline(TaskId task, const Spot& spot) {
+  const Placement& placement = spot.placement;
+  if (placement.taskClass != TaskClass::Offline || placement.cards.size() != 1) return;
+  std::vector<OfflineHeld>& on = at(spot.node).offline[placement.cards.front()];
+  const OfflineHeld held{task, placement.mem.front(), placement.share, spot.cpuMilli,
+                         spot.hostMem};
+  on.insert(std::upper_bound(on.begin(), on.end(), task,
+                             [](TaskId id, const OfflineHeld& other) { return id < other.task; }),
+            held);
+}
+
+void ClusterLedger::Parts::unlistOffline(TaskId task, const Spot& spot) {
+  const Placement& placement = spot.placement;
+  if (placement.taskClass != TaskClass::Offline || placement.cards.size() != 1) return;
+  std::erase_if(at(spot.node).offline[placement.cards.front()],
+                [task](const OfflineHeld& held) { return held.task == task; });
+}
+
 void ClusterLedger::Parts::hold(TaskId task, Held held) {
   Node& node = at(held.spot.node);
   take(held.spot, 1);
+  listOffline(task, held.spot);
   node.tasks.insert(std::lower_bound(node.tasks.begin(), node.tasks.end(), task), task);
   if (!held.application.empty()) {
     Replicas& replicas = applications[held.application][held.spot.node];
@@ -91,6 +110,7 @@ ClusterLedger::Parts::Held ClusterLedger::Parts::drop(TaskId task) {
   Held held = std::move(found.mapped());
   Node& node = at(held.spot.node);
   take(held.spot, -1);
+  unlistOffline(task, held.spot);
   node.tasks.erase(std::lower_bound(node.tasks.begin(), node.tasks.end(), task));
   if (!held.application.empty()) {
     const auto application = applications.find(held.application);
@@ -181,6 +201,7 @@ std::pair<NodeId, std::vector<TaskId>> ClusterLedger::setNode(const ClusterNodeF
 
   const std::vector<ClusterCard> old = std::exchange(node.facts, facts).cards;
   room.cards.clear();
+  node.offline.assign(facts.cards.size(), {});
   for (const ClusterCard& card : facts.cards) {
     room.cards.push_back(roomOf(card, facts, p.modelOf(card.model)));
     p.sums.mem += card.mem;
@@ -287,6 +308,12 @@ std::vector<TaskId> ClusterLedger::tasksOn(NodeId node, std::size_t card) const 
     if (std::find(cards.begin(), cards.end(), card) != cards.end()) on.push_back(task);
   }
   return on;
+}
+
+const std::vector<OfflineHeld>& ClusterLedger::offlineOn(NodeId node, std::size_t card) const {
+  const Parts::Node& on = parts_->at(node);
+  QGPU_CHECK(card < on.offline.size(), "positions of cards come from facts()");
+  return on.offline[card];
 }
 
 const Spot* ClusterLedger::spot(TaskId task) const {

@@ -67,6 +67,15 @@ struct Spot {
   Bytes hostMem{0};
 };
 
+// An offline task, as far as evictions look at it.
+struct OfflineHeld {
+  TaskId task{};
+  Bytes mem{0};
+  Permille share{0};
+  std::int64_t cpuMilli = 0;
+  Bytes hostMem{0};
+};
+
 // One line of an explanation: the nearest card of one node.
 struct NodeVerdict {
   NodeId node{};
@@ -156,6 +165,8 @@ class ClusterLedger {
   Bytes hostMemBound(NodeId node) const;
   std::vector<TaskId> tasksOn(NodeId node) const;
   std::vector<TaskId> tasksOn(NodeId node, std::size_t card) const;
+  // Kept, so that whoever looks for tasks to evict looks at no others; ascending.
+  const std::vector<OfflineHeld>& offlineOn(NodeId node, std::size_t card) const;
   const Spot* spot(TaskId task) const;
   std::size_t tasks() const;
   ClusterSums sums() const;            // kept, not added up

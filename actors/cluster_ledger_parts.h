@@ -21,6 +21,7 @@ struct ClusterLedger::Parts {
   struct Node {
     ClusterNodeFacts facts;
     std::vector<TaskId> tasks;         // ascending
+    std::vector<std::vector<OfflineHeld>> offline;   // by card, each ascending
   };
   struct Held {
     Spot spot;
@@ -79,6 +80,8 @@ struct ClusterLedger::Parts {
   Error refuse(const Shape& shape, std::uint64_t rank) const;
 
   void take(const Spot& spot, std::int64_t sign);
+  void listOffline(TaskId task, const Spot& spot);
+  void unlistOffline(TaskId task, const Spot& spot);
   void hold(TaskId task, Held held);
   Held drop(TaskId task);
   void learn(const Spot& spot);

@@ -200,6 +200,11 @@ void MemberActor::onToMember(schema::ToMember::Reader word, Turn& turn) {
   if (word.isTurnedAway() && state_ == MemberState::Greeting) {
     return onTurnedAway(word.getTurnedAway(), turn);
   }
+  // Of this connection, and not of a session: it ends here as well, whoever closes it first.
+  const bool linkOver = word.isTurnedAway() && word.getSession() == 0;
+  if (linkOver && state_ != MemberState::Down && state_ != MemberState::TurnedAway) {
+    return dropLink(readFault(word.getTurnedAway()).message.substr(0, 120), turn);
+  }
   if (!inSession() || word.getSession() != session_ || word.getTerm() != sessionTerm_) {
     ++dropped_;
     return;

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -144,7 +145,6 @@ class Search {
       }
     }
     if (free.size() + 1 != normal_.cards) return;
-    onNode_.reset();
     for (std::size_t i = 0; i < facts.cards.size(); ++i) {
       if (mayUse(facts.cards[i])) lookAtCard(node, i, free);
     }
@@ -161,19 +161,20 @@ class Search {
     const CardRoom& room = ledger_.room(node, card);
     const bool online = onCard_.taskClass == TaskClass::Online;
     if (room.offline == 0 || (!online && room.offline != room.tasks)) return;
+    const std::size_t slots = room.tasks < room.tasksMax ? 0 : room.tasks - room.tasksMax + 1;
+    const std::size_t least = online ? std::max<std::size_t>(1, slots) : room.offline;
+    const Key bound{least, online ? 0 : room.greedy.value, online ? 0 : room.memBound.value};
+    if (least > kVictimsMax || (best_ && bound >= key_)) return;
     CardRoom empty = room;
     empty.memBound = Bytes(0);
     empty.ordinary = empty.greedy = Permille(0);
     empty.tasks = empty.online = empty.offline = 0;
     if (judge(empty, onCard_) != Reason::Fits) return;
-    const std::size_t slots = room.tasks < room.tasksMax ? 0 : room.tasks - room.tasksMax + 1;
-    const std::size_t least = online ? std::max<std::size_t>(1, slots) : room.offline;
-    const Key bound{least, online ? 0 : room.greedy.value, online ? 0 : room.memBound.value};
-    if (least > kVictimsMax || (best_ && bound >= key_)) return;
+    const Amount need = needOn(node, room);
+    if (online && !mayWin(ledger_.offlineOn(node, card), need, least)) return;
 
     const std::vector<Victim> all = victimsOn(node, card);
     if (!online && all.size() != room.offline) return;
-    const Amount need = needOn(node, room);
     const std::size_t most =
         std::min({all.size(), kVictimsMax, best_ ? std::get<0>(key_) : SIZE_MAX});
     std::size_t count = least;
@@ -188,6 +189,42 @@ class Search {
       const std::optional<Chosen> chosen = bestOf(all, need, count);
       if (chosen) return take(node, card, free, all, *chosen);
     }
+  }
+
+  // Whether sets of these can cover `need` and may be better than the best so far, by what no set
+  // of them is below. Most cards are passed over by it, before anybody is asked who may go.
+  bool mayWin(const std::vector<OfflineHeld>& on, const Amount& need, std::size_t least) {
+    Amount sum;
+    Key one{SIZE_MAX, 0, 0};           // the best that covers it alone
+    for (const OfflineHeld& held : on) {
+      const Amount gives{held.mem.value, held.cpuMilli, held.hostMem.value};
+      sum.mem += gives.mem;
+      sum.cpuMilli += gives.cpuMilli;
+      sum.hostMem += gives.hostMem;
+      if (gives.covers(need)) one = std::min(one, Key{1, held.share.value, gives.mem});
+    }
+    if (!sum.covers(need) || on.size() < least) return false;
+    if (!best_) return true;
+    if (least == 1 && std::get<0>(one) == 1) return one < key_;
+    if (std::get<0>(key_) == 1) return false;
+    shares_.clear();
+    amounts_.clear();
+    for (const OfflineHeld& held : on) {
+      shares_.push_back(held.share.value);
+      amounts_.push_back(held.mem.value);
+    }
+    std::sort(shares_.begin(), shares_.end());
+    std::sort(amounts_.begin(), amounts_.end());
+    std::size_t count = 0;
+    std::int64_t most = 0;
+    while (most < need.mem) most += amounts_[amounts_.size() - ++count];
+    count = std::max({count, least, std::size_t{2}});
+    if (count > on.size()) return false;
+    const auto smallest = [count](const std::vector<std::int64_t>& values) {
+      return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
+                             std::int64_t{0});
+    };
+    return Key{count, smallest(shares_), std::max(need.mem, smallest(amounts_))} < key_;
   }
 
   // What the ask lacks on this card and node. An ordinary task gets the whole card's memory.
@@ -207,22 +244,15 @@ class Search {
     return need;
   }
 
-  // Those that may go, the youngest first. The tasks of a node are looked up once.
+  // Those that may go, the youngest first.
   std::vector<Victim> victimsOn(NodeId node, std::size_t card) {
-    if (!onNode_) {
-      onNode_.emplace();
-      for (const TaskId task : ledger_.tasksOn(node)) {
-        onNode_->emplace_back(task, ledger_.spot(task));
-      }
-    }
     std::vector<Victim> all;
-    for (auto held = onNode_->rbegin(); held != onNode_->rend(); ++held) {
-      const Placement& placement = held->second->placement;
-      if (placement.taskClass != TaskClass::Offline || placement.cards.size() != 1) continue;
-      if (placement.cards.front() != card || !mayEvict_(held->first)) continue;
-      const Amount gives{placement.mem.front().value, held->second->cpuMilli,
-                         held->second->hostMem.value};
-      all.push_back({held->first, gives, placement.share.value, cardAsk(placement, 0)});
+    const std::vector<OfflineHeld>& on = ledger_.offlineOn(node, card);
+    for (auto held = on.rbegin(); held != on.rend(); ++held) {
+      if (!mayEvict_(held->task)) continue;
+      const Amount gives{held->mem.value, held->cpuMilli, held->hostMem.value};
+      const CardAsk holds{TaskClass::Offline, held->mem, held->share, false};
+      all.push_back({held->task, gives, held->share.value, holds});
     }
     return all;
   }
@@ -264,7 +294,8 @@ class Search {
   const MayEvict& mayEvict_;
   const LedgerAsk normal_;
   const CardAsk onCard_;
-  std::optional<std::vector<std::pair<TaskId, const Spot*>>> onNode_;
+  std::vector<std::int64_t> shares_;   // of mayWin(), kept for their memory
+  std::vector<std::int64_t> amounts_;
   std::optional<Eviction> best_;
   Key key_{};
 };

@@ -12,6 +12,9 @@
 // next decision sees it, and committed together; nothing that follows from it leaves before, and
 // words that would decide more wait until then. A commit that fails undoes exactly its round.
 //
+// A request id means its task while that lives, and until so many others have ended since
+// (SchedulerOptions.endedKept), also over a restart: a late retry makes no second task.
+//
 // Kept here: P1 to P10 (through the ledger), C1 (terms and leases), C2 (one answer for each
 // request), C3 (places again only after the fence), C4 (hello makes the views agree), C5 (all
 // queues bounded), C7 (what doors send is checked, every change is audited), D2, D4.
@@ -52,10 +55,10 @@ class SchedulerActor final : public Actor {
   static constexpr std::size_t kEventsPerDoor = 256;    // a watcher that lags sees a gap
   static constexpr std::size_t kWatchersMax = 16;       // doors, not people
   static constexpr std::size_t kAuditKept = 1'024;      // audit rows in the store
-  static constexpr std::size_t kEndedKept = 1'024;      // tasks that ended, with their requests
   static constexpr std::size_t kClaimsMax = 256;        // tasks that others make room for
   static constexpr std::size_t kSearchesPerRound = 2;   // for tasks to evict
   static constexpr std::size_t kEvictorsPerLook = 1'024;   // tasks that may evict, looked at
+  static constexpr std::size_t kPageMost = 1'024;       // entries of one page of a list
   static constexpr std::size_t kPlansMax = 16;          // what-if questions that wait
   static constexpr std::size_t kTrialsPerTurn = 32;     // tasks of one, tried in one turn
   static constexpr std::uint64_t kDrainMsMax = 30ull * 24 * 3'600'000;   // a month
@@ -100,9 +103,9 @@ class SchedulerActor final : public Actor {
     std::optional<WaitQueue::Place> upTo;   // the last that was tried, where a bound stopped it
     bool again = false;                // it gained more since
   };
-  struct Claim {                       // room that others free for a task that waits
+  struct Claim {                       // of a task for which room is made
     MemberId member{};
-    std::vector<std::string> cards;    // ids; closed to everybody else
+    std::vector<std::string> cards;
     std::set<std::uint64_t> victims;   // that have not ended yet
   };
   struct Plan {                        // a what-if question
@@ -114,10 +117,25 @@ class SchedulerActor final : public Actor {
     Nanos at{0};
     std::uint64_t task = 0;
   };
+  // Keeps decisions off some nodes while it lives.
+  class ShutNodes {
+   public:
+    ShutNodes(ClusterLedger& ledger, const std::vector<NodeId>& nodes);
+    ~ShutNodes();
+    ShutNodes(const ShutNodes&) = delete;
+    ShutNodes& operator=(const ShutNodes&) = delete;
+    bool empty() const { return shut_.empty(); }
+
+   private:
+    ClusterLedger& ledger_;
+    std::vector<NodeId> shut_;
+  };
 
   // Start (scheduler_load.cc).
   void load(const std::vector<StoredRow>& rows);
-  void loadTask(std::uint64_t id, schema::ClusterTaskRow::Reader row);
+  Job readJob(schema::ClusterTaskRow::Reader row) const;
+  void loadTask(std::uint64_t id, Job job);
+  void loadEnded(std::map<std::uint64_t, Job> ended);
   void loadNodes(const std::vector<StoredRow>& rows);
   void loadStory(const std::vector<StoredRow>& rows);
 
@@ -131,6 +149,8 @@ class SchedulerActor final : public Actor {
   void persist(Turn& turn);
   void persistNode(MemberId member, Turn& turn);
   void persistTask(std::uint64_t task, Turn& turn);
+  void persistForgotten(Turn& turn);
+  void writeRow(std::uint64_t task, const Job& job, schema::ClusterTaskRow::Builder row) const;
   void persistAudits(Turn& turn);
   void apply(const Round& round, Turn& turn);
   void undo(const Round& round);
@@ -142,9 +162,12 @@ class SchedulerActor final : public Actor {
   void remember(std::uint64_t task);
   void put(std::uint64_t task, Job job, std::optional<Spot> spot);
   void erase(std::uint64_t task, std::string reason);
+  void keepEnded(std::uint64_t task, Job job);
+  void forgetOldest();
   void list(std::uint64_t task, const Job& job, const std::optional<Spot>& spot);
   void unlist(std::uint64_t task, const Job& job);
-  Result<Spot> choose(const Job& job, std::optional<MemberId> avoided);
+  Result<Spot> choose(std::uint64_t task, const Job& job,
+                      std::optional<MemberId> avoided = std::nullopt);
   void assume(std::uint64_t task, Job job, Spot spot);
   void letWait(std::uint64_t task, Job job, const std::string& reason);
   enum class Elsewhere : std::uint8_t { Now, Later };   // Later: when a node gains room
@@ -198,6 +221,14 @@ class SchedulerActor final : public Actor {
   }
   MemberId memberOf(NodeId node) const { return memberOfNode_.at(static_cast<std::size_t>(node)); }
 
+  // What nodes hold that was decided otherwise since (scheduler_older.cc).
+  void noteOlder(MemberId member, const Held& held);
+  void olderGone(MemberId member, std::uint64_t task, std::uint32_t epoch);
+  void forgetOlder(MemberId member);
+  std::vector<NodeId> nodesShutTo(std::uint64_t task, std::optional<MemberId> avoided) const;
+  Result<Spot> placeFor(std::uint64_t task, const ClusterAsk& ask,
+                        std::optional<MemberId> avoided = std::nullopt);
+
   // What doors ask (scheduler_requests.cc).
   void takeRequests(Turn& turn);
   void onAsked(const Asker& asker, schema::ClusterRequest::Reader request, Turn& turn);
@@ -231,8 +262,9 @@ class SchedulerActor final : public Actor {
   void replyAssigned(const Asker& asker, std::uint64_t task);
   void answerAskers(std::uint64_t task);
   void replyInfo(const Asker& asker, Turn& turn);
-  void replyNodes(const Asker& asker);
-  void replyCards(const Asker& asker);
+  void replyNodes(const Asker& asker, const ListPart& part);
+  void replyCards(const Asker& asker, const ListPart& part);
+  void replyAllTasks(const Asker& asker, const ListPart& part);
   void replyTasks(const Asker& asker, const std::vector<std::uint64_t>& ids);
   void replyEvents(const Asker& asker, std::uint64_t since);
   void explainTask(const Asker& asker, std::uint64_t task);
@@ -264,6 +296,8 @@ class SchedulerActor final : public Actor {
   void evictSoon(std::uint64_t task);
   void evictAtLook();
   bool evictFor(std::uint64_t task);
+  void openClaim(std::uint64_t task);
+  void openClaims();
   void keepHost(std::uint64_t task);
   void dropClaim(std::uint64_t task);
   void dropClaimOf(std::uint64_t victim);
@@ -292,6 +326,8 @@ class SchedulerActor final : public Actor {
   std::map<std::uint64_t, Job> ended_;                 // the newest ones
   std::deque<std::uint64_t> endedOrder_;
   std::map<RequestKey, std::uint64_t> requests_;       // tasks by request, living and ended
+  std::map<std::uint64_t, std::set<MemberId>> olderAt_;   // nodes with an earlier epoch of it
+  std::uint64_t lastOlder_ = 0;
   std::map<std::uint64_t, Spot> moves_;                // room kept for tasks that are moved
   std::map<NodeId, Wake> gained_;                      // nodes with more room than before
   std::set<WaitQueue::Place> evictors_;                // those that wait and may evict
@@ -313,6 +349,7 @@ class SchedulerActor final : public Actor {
   Nanos startedAt_{0};
   Nanos now_{0};                     // of this turn
   std::uint64_t term_ = 0;           // in force; durable once started_
+  std::uint64_t firstTask_ = 0;      // of this store
   std::uint64_t nextTask_ = 1;
   std::uint64_t nextEvent_ = 1;
   std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told

@@ -16,7 +16,7 @@ NodeMarks& SchedulerActor::touchMarks(MemberId member) {
 
 Status SchedulerActor::markTarget(const Asker& asker, const Who& who,
                                   schema::Target::Reader target, const Mark& mark, Turn& turn) {
-  const std::string name = text(target.getNode()).substr(0, kNameMax + 1);
+  const std::string name = text(target.getNode()).substr(0, kNodeNameMax + 1);
   const std::string card = text(target.getCard()).substr(0, kNameMax + 1);
   const auto found = names_.find(name);
   if (found == names_.end()) {
@@ -147,7 +147,7 @@ bool SchedulerActor::moveFrom(MemberId member, const std::string& card, bool lat
       }
       if (job->pinned()) continue;
       ++moves;
-      const Result<Spot> spot = choose(*job, std::nullopt);
+      const Result<Spot> spot = choose(raw(id), *job);
       if (!spot) continue;
       QGPU_MARK(MovedByDrain);
       beginEnd(raw(id), true, "drained: it moves to another place");

@@ -2,7 +2,8 @@
 // are told to end it, and until the last of it has ended the cards are closed to everybody else:
 // what is freed goes to the task that it was freed for, in the turn in which that is known. The
 // victims wait again. Who evicts is tried when it comes, and again at a look once rooms have
-// changed. A restart forgets for whom the victims end; the queue then gives the room to the first.
+// changed. For whom the victims end is committed with their end, so a restart evicts nobody twice
+// and keeps the cards closed until the last victim has ended, or its node is lost.
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
@@ -61,7 +62,7 @@ void SchedulerActor::evictAtLook() {
       if (round_->searches >= kSearchesPerRound || claims_.size() >= kClaimsMax) return;
       ++round_->searches;
       evictNext_ = *next;
-      if (const Result<Spot> spot = choose(job, std::nullopt)) {
+      if (const Result<Spot> spot = choose(task, job)) {
         assume(task, job, *spot);
       } else if (!evictFor(task)) {
         inVain.insert(WaitQueue::keyOf(ask));
@@ -76,7 +77,11 @@ void SchedulerActor::evictAtLook() {
 bool SchedulerActor::evictFor(std::uint64_t task) {
   Job job = jobs_.at(task);
   const ClusterAsk ask = askOf(job.spec);
-  const std::optional<Eviction> eviction = leastEviction(ledger_, ask, mayEvict());
+  std::optional<Eviction> eviction;
+  {
+    const ShutNodes shut(ledger_, nodesShutTo(task, std::nullopt));
+    eviction = leastEviction(ledger_, ask, mayEvict());
+  }
   if (!eviction) return false;
   QGPU_MARK(Evicted);
   std::string numbers;
@@ -84,30 +89,54 @@ bool SchedulerActor::evictFor(std::uint64_t task) {
     numbers += (numbers.empty() ? "" : ", ") + std::to_string(raw(victim));
   }
   job.reason = "room is made for it: task(s) " + numbers + " end";
+  RoomMaking& making = job.making.emplace();
+  making.member = memberOf(eviction->spot.node);
+  making.cards = cardIds(eviction->spot);
+  for (const TaskId victim : eviction->victims) {
+    making.victims.emplace_back(raw(victim), jobs_.at(raw(victim)).epoch);
+  }
+  const std::string where = at(making.member).facts.ledger.name;
   put(task, std::move(job), std::nullopt);
-  Claim claim{memberOf(eviction->spot.node), cardIds(eviction->spot), {}};
-  for (const std::string& card : claim.cards) kept_.emplace(claim.member, card);
   for (const TaskId victim : eviction->victims) {
     const Job& held = jobs_.at(raw(victim));
     beginEnd(raw(victim), !held.adopted && !held.forwarded,
              "evicted: task " + std::to_string(task) + " gets its room");
-    claim.victims.insert(raw(victim));
-    victims_.emplace(raw(victim), task);
   }
-  const std::string where = at(claim.member).facts.ledger.name;
-  applyMarks(claim.member);
-  claims_.emplace(task, std::move(claim));
-  keepHost(task);
+  openClaim(task);
   after([this, task, where, numbers](Turn&) {
     note("task-evicts", task, where, "task(s) " + numbers + " end for it");
   });
   return true;
 }
 
+// Of a task that waits for victims which still end; of others there is nothing to open.
+void SchedulerActor::openClaim(std::uint64_t task) {
+  const Job& job = jobs_.at(task);
+  if (!job.making || claims_.contains(task)) return;
+  Claim claim{job.making->member, job.making->cards, {}};
+  for (const auto& [victim, epoch] : job.making->victims) {
+    const Job* held = this->task(victim);
+    if (held == nullptr || held->state != PlaceState::Ending || held->epoch != epoch) continue;
+    claim.victims.insert(victim);
+    victims_.emplace(victim, task);
+  }
+  if (claim.victims.empty()) return;
+  for (const std::string& card : claim.cards) kept_.emplace(claim.member, card);
+  applyMarks(claim.member);
+  claims_.emplace(task, std::move(claim));
+  keepHost(task);
+}
+
+// As the tasks have it: after a start, and where a round was undone.
+void SchedulerActor::openClaims() {
+  for (const WaitQueue::Place& place : evictors_) openClaim(place.task);
+}
+
 // What is free of the node's processors and memory is kept too, as far as the task needs it.
 void SchedulerActor::keepHost(std::uint64_t task) {
   ledger_.release(TaskId{task | kHostBit});
   const ClusterMember& node = at(claims_.at(task).member);
+  if (!node.node) return;   // its hello makes up for it
   const ClusterSpec& spec = jobs_.at(task).spec;
   Spot spot{*node.node, {}, 0, Bytes(0)};
   const auto upTo = [](std::int64_t asked, std::int64_t free) {
@@ -133,7 +162,7 @@ void SchedulerActor::dropClaim(std::uint64_t task) {
   for (const std::string& card : claim.cards) kept_.erase({claim.member, card});
   ledger_.release(TaskId{task | kHostBit});
   applyMarks(claim.member);
-  gain(*at(claim.member).node);
+  if (at(claim.member).node) gain(*at(claim.member).node);
 }
 
 void SchedulerActor::dropClaimOf(std::uint64_t victim) {
@@ -156,13 +185,13 @@ void SchedulerActor::victimGone(std::uint64_t victim) {
   ask.node = at(claim.member).facts.ledger.name;
   if (claim.cards.size() == 1) ask.task.card = claim.cards.front();
   dropClaim(task);
-  ++decisions_;
-  const Result<Spot> spot = ledger_.place(ask);
+  const Result<Spot> spot = placeFor(task, ask);
   if (spot) {
     QGPU_MARK(EvictedRoomTaken);
     return assume(task, std::move(job), *spot);
   }
   job.reason = spot.error().message;
+  job.making.reset();
   put(task, std::move(job), std::nullopt);
 }
 

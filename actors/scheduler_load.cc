@@ -24,15 +24,17 @@ SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
       peers_(peers),
       ledger_(ClusterLedger::Options{options_.priority, 1, true}),
       membership_(options_.times),
-      priority_(options_.priority),
-      nextTask_(std::max<std::uint64_t>(options_.firstTask, 1)) {
+      priority_(options_.priority) {
   load(rows);
 }
 
 void SchedulerActor::load(const std::vector<StoredRow>& rows) {
+  bool isNew = true;
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
     if (row.isCluster()) {
+      isNew = false;
+      firstTask_ = row.getCluster().getFirstTask();
       term_ = row.getCluster().getTerm();
       nextTask_ = std::max(nextTask_, row.getCluster().getNextTask());
       nextEvent_ = std::max(nextEvent_, row.getCluster().getNextEvent());
@@ -42,12 +44,21 @@ void SchedulerActor::load(const std::vector<StoredRow>& rows) {
       audits_.push_back(stored.key.id);
     }
   }
+  if (isNew) firstTask_ = nextTask_ = std::max<std::uint64_t>(options_.firstTask, 1);
   ledger_.setPriority(priority_);
   loadNodes(rows);
+  std::map<std::uint64_t, Job> ended;
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
-    if (row.isClusterTask()) loadTask(stored.key.id, row.getClusterTask());
+    if (!row.isClusterTask()) continue;
+    const std::uint64_t id = stored.key.id;
+    nextTask_ = std::max(nextTask_, id + 1);
+    Job job = readJob(row.getClusterTask());
+    if (job.endedUnixMs != 0) ended.emplace(id, std::move(job));
+    else loadTask(id, std::move(job));
   }
+  loadEnded(std::move(ended));
+  openClaims();
   loadStory(rows);
 }
 
@@ -72,7 +83,7 @@ void SchedulerActor::loadNodes(const std::vector<StoredRow>& rows) {
   }
 }
 
-void SchedulerActor::loadTask(std::uint64_t id, schema::ClusterTaskRow::Reader row) {
+Job SchedulerActor::readJob(schema::ClusterTaskRow::Reader row) const {
   const auto stored = row.getTask();
   Job job;
   job.epoch = stored.getEpoch();
@@ -86,20 +97,47 @@ void SchedulerActor::loadTask(std::uint64_t id, schema::ClusterTaskRow::Reader r
   job.token = text(row.getToken());
   job.submittedUnixMs = stored.getSubmittedUnixMs();
   job.boundUnixMs = stored.getBoundUnixMs();
+  job.endedUnixMs = row.getEndedUnixMs();
   job.reason = text(stored.getReason());
   if (job.boundUnixMs != 0) job.phase = TaskPhase::Bound;
   const auto named = names_.find(text(stored.getNode()));
   if (named != names_.end()) job.member = named->second;
-  // Where nobody can hold it, it waits.
+  const auto making = row.getMaking();
+  const auto host = names_.find(text(making.getNode()));
+  if (host == names_.end() || making.getVictims().size() == 0) return job;
+  RoomMaking& room = job.making.emplace();
+  room.member = host->second;
+  room.cards = readTexts(making.getCards(), kNodeCardsMax);
+  for (const auto victim : making.getVictims()) {
+    room.victims.emplace_back(victim.getTask(), victim.getEpoch());
+  }
+  return job;
+}
+
+// Where nobody can hold it, it waits.
+void SchedulerActor::loadTask(std::uint64_t id, Job job) {
   if (!job.member) job.state = PlaceState::Waiting;
   if (job.state == PlaceState::Assumed) QGPU_MARK(RestartedMidBind);
   if (job.state == PlaceState::Ending) QGPU_MARK(RestartedMidEnd);
-  nextTask_ = std::max(nextTask_, id + 1);
   if (!job.spec.task.requestId.empty()) {
     requests_[{job.spec.task.ownerUid, job.spec.task.requestId}] = id;
   }
   list(id, job, std::nullopt);
   jobs_.emplace(id, std::move(job));
+}
+
+// As they ended. A request that was used again belongs to the task that lives.
+void SchedulerActor::loadEnded(std::map<std::uint64_t, Job> ended) {
+  std::set<std::pair<std::uint64_t, std::uint64_t>> order;
+  for (const auto& [id, job] : ended) order.emplace(job.endedUnixMs, id);
+  for (const auto& [endedAt, id] : order) {
+    Job& job = ended.at(id);
+    job.phase = TaskPhase::Exited;
+    const RequestKey key{job.spec.task.ownerUid, job.spec.task.requestId};
+    const auto [request, isNew] = requests_.emplace(key, id);
+    if (!isNew && !jobs_.contains(request->second)) request->second = id;
+    keepEnded(id, std::move(job));
+  }
 }
 
 // The audited events are the story so far; they are read again once they are in order.

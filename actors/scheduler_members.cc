@@ -205,6 +205,7 @@ void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hel
     turnAway(before, fail(ErrorCode::Conflict, "a later session took over"));
   }
   if (!at(*member).stored) round_->newMembers.insert(*member);
+  forgetOlder(*member);
   takeFacts(*member, std::move(*facts));
   setLife(*member, NodeLife::Alive);
   after([this, member = *member, nonce = hello.getNonce()](Turn&) {
@@ -235,6 +236,9 @@ void SchedulerActor::takeFacts(MemberId member, MemberFacts facts) {
   }
   ledger_.setLife(id, membership_.life(member));
   applyMarks(member);
+  for (const auto& [task, claim] : claims_) {
+    if (claim.member == member) keepHost(task);
+  }
   gain(id);
 }
 
@@ -259,6 +263,7 @@ void SchedulerActor::reconcile(MemberId member, const std::set<std::uint64_t>& s
 
 // The task that it is here, where it goes on; nothing where it is over or its end is ordered.
 std::optional<std::uint64_t> SchedulerActor::onHeld(MemberId member, const Held& held) {
+  if (held.ended) olderGone(member, held.clusterTask, held.epoch);
   std::optional<std::uint64_t> task;
   if (held.clusterTask != 0) {
     if (jobs_.contains(held.clusterTask)) task = held.clusterTask;
@@ -269,8 +274,9 @@ std::optional<std::uint64_t> SchedulerActor::onHeld(MemberId member, const Held&
   if (!task) {
     if (held.ended) return std::nullopt;
     if (held.clusterTask == 0) return adopt(member, held, nextTask_);
-    if (held.clusterTask >= nextTask_ && held.clusterTask < kTaskMax) {
-      return adopt(member, held, held.clusterTask);   // the store is older than the cluster
+    const bool later = held.clusterTask >= nextTask_ && held.clusterTask < kTaskMax;
+    if (later || held.clusterTask < firstTask_) {
+      return adopt(member, held, held.clusterTask);   // this store never numbered it
     }
   } else if (held.clusterTask == 0 || held.epoch == jobs_.at(*task).epoch) {
     if (jobs_.at(*task).member == member) {
@@ -283,6 +289,7 @@ std::optional<std::uint64_t> SchedulerActor::onHeld(MemberId member, const Held&
   }
   if (held.ended || QGPU_PLANTED(UnknownTaskKept)) return std::nullopt;
   QGPU_MARK(OrphanEnded);
+  noteOlder(member, held);
   after([this, member, held](Turn&) {
     orderEndOf(member, held.clusterTask, held.epoch, held.nodeTask, "decided otherwise since");
   });

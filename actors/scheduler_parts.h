@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/membership.h"
@@ -21,7 +22,13 @@ struct SchedulerOptions {
   std::string version;
   std::uint32_t pid = 0;
   Score priority = Score::Binpack;    // of ordinary tasks, until somebody chooses another one live
-  std::uint64_t firstTask = 1;        // no task of a new store gets a number below it
+  // Of a new store: no task gets a number below it. A silent node may hold tasks of a store that
+  // is lost, and must not be asked for another task by the number of one of these. So it is to be
+  // more than all stores of this cluster before have given: the daemon takes the Unix time in ms,
+  // which nobody outruns with less than 1,000 tasks a second for ever. Tasks with numbers below it
+  // that nodes hold are taken over as they are.
+  std::uint64_t firstTask = 1;
+  std::size_t endedKept = 8'192;      // newest tasks that ended, whose requests are remembered
   std::int64_t unixMsAtZero = 0;      // wall clock at loop time 0, to date events
   Membership::Times times;
   Nanos assumeMax = seconds(30);      // for a node's answer to an order
@@ -35,6 +42,13 @@ struct SchedulerPeers {
 };
 
 enum class PlaceState : std::uint8_t { Waiting, Assumed, Bound, Ending, Ended, Lost };
+
+// Room that tasks, which were told to end, make for one that waits.
+struct RoomMaking {
+  MemberId member{};
+  std::vector<std::string> cards;     // ids; closed to everybody else
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> victims;   // with their epochs
+};
 
 // One task of the cluster.
 struct Job {
@@ -50,7 +64,9 @@ struct Job {
   std::string token;
   std::uint64_t submittedUnixMs = 0;
   std::uint64_t boundUnixMs = 0;
+  std::uint64_t endedUnixMs = 0;
   std::string reason;
+  std::optional<RoomMaking> making;   // for it, while it waits
   // Not durable: told again by the node, or of this moment alone.
   TaskPhase phase = TaskPhase::Pending;
   TaskFigures figures;
@@ -71,6 +87,12 @@ struct NodeMarks {
   std::map<std::string, std::uint64_t> drains;   // card id ("": all of it) to the end, Unix ms
 };
 
+// What a node holds of a task under an earlier epoch than the one in force.
+struct Older {
+  std::uint32_t epoch = 0;
+  std::optional<TaskId> room;         // in the ledger, until the node has ended it
+};
+
 struct ClusterMember {
   MemberFacts facts;                  // name alone until it said hello
   std::optional<NodeId> node;         // in the ledger, once it said hello
@@ -79,6 +101,13 @@ struct ClusterMember {
   std::uint64_t sinceUnixMs = 0;      // of its life
   std::set<std::uint64_t> jobs;       // whose member it is
   std::map<std::uint64_t, std::uint64_t> adopted;   // its number of a task, to ours
+  std::map<std::uint64_t, Older> older;             // by our number
+};
+
+// Which part of a list is told.
+struct ListPart {
+  std::uint64_t after = 0;
+  std::size_t most = SIZE_MAX;        // entries
 };
 
 // How a task was before a round touched it.
@@ -92,6 +121,7 @@ struct JobBefore {
 struct Round {
   std::map<std::uint64_t, JobBefore> jobs;
   std::map<MemberId, NodeMarks> marks;
+  std::map<std::uint64_t, Job> ended;
   std::set<MemberId> newMembers;
   std::optional<Score> priority;      // as it was before
   std::vector<EventRecord> audits;

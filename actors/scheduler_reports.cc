@@ -108,10 +108,16 @@ void SchedulerActor::replyInfo(const Asker& asker, Turn& turn) {
   });
 }
 
-void SchedulerActor::replyNodes(const Asker& asker) {
-  reply(asker, [this](schema::ClusterReply::Builder answer) {
-    auto list = answer.initNodes(static_cast<unsigned>(members_.size()));
-    for (unsigned i = 0; i < list.size(); ++i) writeNode(static_cast<MemberId>(i), list[i]);
+// Nodes are known by their places, which they keep: a page of nodes or cards ends behind one.
+void SchedulerActor::replyNodes(const Asker& asker, const ListPart& part) {
+  reply(asker, [this, part](schema::ClusterReply::Builder answer) {
+    const std::size_t from = std::min<std::size_t>(part.after, members_.size());
+    const std::size_t to = from + std::min(part.most, members_.size() - from);
+    auto list = answer.initNodes(static_cast<unsigned>(to - from));
+    for (unsigned i = 0; i < list.size(); ++i) {
+      writeNode(static_cast<MemberId>(from + i), list[i]);
+    }
+    if (to < members_.size()) answer.setNext(to);
   });
 }
 
@@ -145,18 +151,25 @@ void SchedulerActor::writeNode(MemberId member, schema::ClusterNode::Builder bui
   builder.setGreedyBound(natural(greedy));
 }
 
-void SchedulerActor::replyCards(const Asker& asker) {
-  reply(asker, [this](schema::ClusterReply::Builder answer) {
+// The cards of one node stay together, so a page holds up to kNodeCardsMax - 1 more.
+void SchedulerActor::replyCards(const Asker& asker, const ListPart& part) {
+  reply(asker, [this, part](schema::ClusterReply::Builder answer) {
+    const std::size_t from = std::min<std::size_t>(part.after, members_.size());
+    std::size_t to = from;
     std::size_t cards = 0;
-    for (const ClusterMember& node : members_) cards += node.node ? node.facts.cards.size() : 0;
+    for (; to < members_.size() && cards < part.most; ++to) {
+      if (members_[to].node) cards += members_[to].facts.cards.size();
+    }
     auto list = answer.initCards(static_cast<unsigned>(cards));
     unsigned next = 0;
-    for (const ClusterMember& node : members_) {
+    for (std::size_t i = from; i < to; ++i) {
+      const ClusterMember& node = members_[i];
       if (!node.node) continue;
       for (std::size_t card = 0; card < node.facts.cards.size(); ++card) {
         writeCard(node, card, list[next++]);
       }
     }
+    if (to < members_.size()) answer.setNext(to);
   });
 }
 
@@ -180,15 +193,22 @@ void SchedulerActor::writeCard(const ClusterMember& node, std::size_t card,
   status.setGreedyBound(static_cast<std::uint32_t>(natural(room.greedy.value)));
 }
 
-// No ids: all that live. Of named ones also those that ended not long ago.
+// All that live; a page ends behind the task that is its `next`.
+void SchedulerActor::replyAllTasks(const Asker& asker, const ListPart& part) {
+  reply(asker, [this, part](schema::ClusterReply::Builder answer) {
+    auto job = jobs_.upper_bound(part.after);
+    std::size_t count = 0;
+    for (auto end = job; end != jobs_.end() && count < part.most; ++end) ++count;
+    auto list = answer.initTasks(static_cast<unsigned>(count));
+    for (unsigned i = 0; i < count; ++i, ++job) {
+      writeTask(job->first, job->second, list[i]);
+      if (i + 1 == count && std::next(job) != jobs_.end()) answer.setNext(job->first);
+    }
+  });
+}
+
+// Also those that ended not long ago.
 void SchedulerActor::replyTasks(const Asker& asker, const std::vector<std::uint64_t>& ids) {
-  if (ids.empty()) {
-    return reply(asker, [this](schema::ClusterReply::Builder answer) {
-      auto list = answer.initTasks(static_cast<unsigned>(jobs_.size()));
-      unsigned next = 0;
-      for (const auto& [id, job] : jobs_) writeTask(id, job, list[next++]);
-    });
-  }
   std::vector<std::pair<std::uint64_t, Job>> found;
   for (const std::uint64_t id : ids) {
     const auto over = ended_.find(id);

@@ -37,6 +37,13 @@ bool openToAll(schema::ClusterRequest::Which which) {
   return which == schema::ClusterRequest::SUBMIT || which == schema::ClusterRequest::DELETE;
 }
 
+ListPart partOf(schema::ClusterRequest::Reader request) {
+  if (!request.hasPage()) return {};
+  const std::size_t most = request.getPage().getMost();
+  const std::size_t limit = SchedulerActor::kPageMost;
+  return {request.getPage().getAfter(), most == 0 ? limit : std::min(most, limit)};
+}
+
 std::string describe(const ClusterSpec& spec) {
   std::string said = spec.task.name + ": " + className(spec.task.taskClass) + ", " +
                      std::to_string(spec.task.mem / gibibytes(1)) + " GiB";
@@ -95,9 +102,16 @@ void SchedulerActor::onQuestion(const Asker& asker, schema::ClusterRequest::Read
   switch (request.which()) {
     case schema::ClusterRequest::INFO:
       return after([this, asker](Turn& turn) { replyInfo(asker, turn); });
-    case schema::ClusterRequest::NODES: return after([this, asker](Turn&) { replyNodes(asker); });
-    case schema::ClusterRequest::CARDS: return after([this, asker](Turn&) { replyCards(asker); });
+    case schema::ClusterRequest::NODES:
+      return after([this, asker, part = partOf(request)](Turn&) { replyNodes(asker, part); });
+    case schema::ClusterRequest::CARDS:
+      return after([this, asker, part = partOf(request)](Turn&) { replyCards(asker, part); });
     case schema::ClusterRequest::TASKS: {
+      if (request.getTasks().size() == 0) {
+        return after([this, asker, part = partOf(request)](Turn&) {
+          replyAllTasks(asker, part);
+        });
+      }
       std::vector<std::uint64_t> ids;
       for (const std::uint64_t id : request.getTasks()) {
         if (ids.size() < kTasksMax) ids.push_back(id);
@@ -225,11 +239,12 @@ Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
     evictSoon(task);
     return task;
   };
-  // What fits nowhere for an older task of the same shape fits nowhere for this one.
-  if (!job.forwarded && gained_.empty() && waiting_.waitsAlike(ask)) {
+  // What fits nowhere for an older task of the same shape fits nowhere for this one, unless that
+  // one alone is kept off some node.
+  if (!job.forwarded && gained_.empty() && olderAt_.empty() && waiting_.waitsAlike(ask)) {
     return wait("older tasks that ask for the same wait too");
   }
-  Result<Spot> spot = choose(job, std::nullopt);
+  Result<Spot> spot = choose(task, job);
   if (spot) {
     ++nextTask_;
     assume(task, std::move(job), *spot);

@@ -15,6 +15,7 @@ void SchedulerActor::persist(Turn& turn) {
   turn.persist({RowKind::Cluster, 0}, [&](schema::Row::Builder row) {
     auto cluster = row.initCluster();
     cluster.setTerm(round_->term);
+    cluster.setFirstTask(firstTask_);
     cluster.setNextTask(nextTask_);
     cluster.setNextEvent(nextEvent_ + kEventBlock);
     cluster.setPriority(word(priority_));
@@ -23,6 +24,7 @@ void SchedulerActor::persist(Turn& turn) {
   for (const auto& [member, before] : round_->marks) nodes.insert(member);
   for (const MemberId member : nodes) persistNode(member, turn);
   for (const auto& [task, before] : round_->jobs) persistTask(task, turn);
+  persistForgotten(turn);
   persistAudits(turn);
 }
 
@@ -44,36 +46,64 @@ void SchedulerActor::persistNode(MemberId member, Turn& turn) {
   });
 }
 
+// What has ended is kept for its request alone.
 void SchedulerActor::persistTask(std::uint64_t task, Turn& turn) {
   const RowKey key{RowKind::ClusterTask, task};
-  const auto found = jobs_.find(task);
-  if (found == jobs_.end()) {
+  const auto living = jobs_.find(task);
+  const auto over = round_->ended.find(task);
+  if (living == jobs_.end() && over->second.spec.task.requestId.empty()) {
     if (!round_->jobs.at(task).job) return;   // begun and ended in one round
     turn.persist(key, [](schema::Row::Builder row) { row.setErased(); });
     return;
   }
-  const Job& job = found->second;
+  const Job& job = living != jobs_.end() ? living->second : over->second;
   if (QGPU_PLANTED(SubmitNotStored) && job.state == PlaceState::Waiting) return;
   turn.persist(key, [&](schema::Row::Builder row) {
-    auto stored = row.initClusterTask();
-    auto facts = stored.initTask();
-    facts.setId(task);
-    facts.setEpoch(job.epoch);
-    writeClusterSpec(job.spec, facts.initSpec());
-    facts.setState(static_cast<schema::PlaceState>(job.state));
-    if (job.member) facts.setNode(at(*job.member).facts.ledger.name);
-    writeTexts(job.cards, facts.initCards(static_cast<unsigned>(job.cards.size())));
-    facts.setNodeTask(job.nodeTask);
-    facts.setSubmittedUnixMs(job.submittedUnixMs);
-    facts.setBoundUnixMs(job.boundUnixMs);
-    facts.setReason(job.reason);
-    stored.setRequestId(job.spec.task.requestId);
-    stored.setUid(job.spec.task.ownerUid);
-    stored.setToken(job.token);
-    stored.setAgain(job.again);
-    stored.setAdopted(job.adopted);
-    stored.setForwarded(job.forwarded);
+    writeRow(task, job, row.initClusterTask());
   });
+}
+
+void SchedulerActor::writeRow(std::uint64_t task, const Job& job,
+                              schema::ClusterTaskRow::Builder row) const {
+  auto facts = row.initTask();
+  facts.setId(task);
+  facts.setEpoch(job.epoch);
+  writeClusterSpec(job.spec, facts.initSpec());
+  facts.setState(static_cast<schema::PlaceState>(job.state));
+  if (job.member) facts.setNode(at(*job.member).facts.ledger.name);
+  writeTexts(job.cards, facts.initCards(static_cast<unsigned>(job.cards.size())));
+  facts.setNodeTask(job.nodeTask);
+  facts.setSubmittedUnixMs(job.submittedUnixMs);
+  facts.setBoundUnixMs(job.boundUnixMs);
+  facts.setReason(job.reason);
+  row.setRequestId(job.spec.task.requestId);
+  row.setUid(job.spec.task.ownerUid);
+  row.setToken(job.token);
+  row.setAgain(job.again);
+  row.setAdopted(job.adopted);
+  row.setForwarded(job.forwarded);
+  row.setEndedUnixMs(job.endedUnixMs);
+  if (!job.making) return;
+  auto making = row.initMaking();
+  making.setNode(at(job.making->member).facts.ledger.name);
+  const std::vector<std::string>& cards = job.making->cards;
+  writeTexts(cards, making.initCards(static_cast<unsigned>(cards.size())));
+  auto victims = making.initVictims(static_cast<unsigned>(job.making->victims.size()));
+  for (unsigned i = 0; i < victims.size(); ++i) {
+    victims[i].setTask(job.making->victims[i].first);
+    victims[i].setEpoch(job.making->victims[i].second);
+  }
+}
+
+// The rows of those that endedOrder_ will have no room for.
+void SchedulerActor::persistForgotten(Turn& turn) {
+  const std::size_t kept = endedOrder_.size() + round_->ended.size();
+  const std::size_t over = kept > options_.endedKept ? kept - options_.endedKept : 0;
+  for (std::size_t i = 0; i < std::min(over, endedOrder_.size()); ++i) {
+    if (ended_.at(endedOrder_[i]).spec.task.requestId.empty()) continue;
+    turn.persist({RowKind::ClusterTask, endedOrder_[i]},
+                 [](schema::Row::Builder row) { row.setErased(); });
+  }
 }
 
 void SchedulerActor::persistAudits(Turn& turn) {
@@ -133,6 +163,7 @@ void SchedulerActor::undo(const Round& round) {
       overdue_.push_front({job.answerBy, task});
     }
   }
+  openClaims();
   for (const auto& [member, marks] : round.marks) {
     at(member).marks = marks;
     applyMarks(member);

@@ -72,6 +72,11 @@ void SchedulerActor::erase(std::uint64_t task, std::string reason) {
   job.state = PlaceState::Ended;
   job.reason = std::move(reason);
   job.phase = TaskPhase::Exited;
+  job.making.reset();
+  job.endedUnixMs =
+      std::max<std::uint64_t>(static_cast<std::uint64_t>(options_.unixMsAtZero + now_ / millis(1)),
+                              1);
+  round_->ended[task] = job;
   after([this, task, job = std::move(job), bound](Turn&) {
     for (const Asker& asker : job.askers) {
       replyFailed(asker, fail(ErrorCode::Unavailable,
@@ -79,19 +84,24 @@ void SchedulerActor::erase(std::uint64_t task, std::string reason) {
                                   job.reason));
     }
     note(bound ? "task-ended" : "task-dropped", task, "", job.reason);
-    const auto entry = ended_.emplace(task, job).first;
-    entry->second.askers.clear();
-    endedOrder_.push_back(task);
-    if (endedOrder_.size() <= kEndedKept) return;
-    const Job& oldest = ended_.at(endedOrder_.front());
-    const RequestKey key{oldest.spec.task.ownerUid, oldest.spec.task.requestId};
-    const auto request = requests_.find(key);
-    if (request != requests_.end() && request->second == endedOrder_.front()) {
-      requests_.erase(request);
-    }
-    ended_.erase(endedOrder_.front());
-    endedOrder_.pop_front();
+    keepEnded(task, job);
+    if (endedOrder_.size() > options_.endedKept) forgetOldest();
   });
+}
+
+void SchedulerActor::keepEnded(std::uint64_t task, Job job) {
+  job.askers.clear();
+  if (ended_.emplace(task, std::move(job)).second) endedOrder_.push_back(task);
+}
+
+void SchedulerActor::forgetOldest() {
+  const std::uint64_t task = endedOrder_.front();
+  const Job& oldest = ended_.at(task);
+  const RequestKey key{oldest.spec.task.ownerUid, oldest.spec.task.requestId};
+  const auto request = requests_.find(key);
+  if (request != requests_.end() && request->second == task) requests_.erase(request);
+  ended_.erase(task);
+  endedOrder_.pop_front();
 }
 
 // --- places ---
@@ -124,16 +134,9 @@ std::optional<Spot> SchedulerActor::spotOf(const ClusterMember& member, const Cl
 }
 
 // A node that has just refused it is left out for this once: its own sums are about to arrive.
-Result<Spot> SchedulerActor::choose(const Job& job, std::optional<MemberId> avoided) {
-  ++decisions_;
-  const ClusterAsk ask = askOf(job.spec);
-  if (!avoided || !at(*avoided).node) return ledger_.place(ask);
-  const NodeId node = *at(*avoided).node;
-  const bool cordoned = ledger_.cordoned(node);
-  ledger_.setCordoned(node, true);
-  Result<Spot> spot = ledger_.place(ask);
-  ledger_.setCordoned(node, cordoned);
-  return spot;
+Result<Spot> SchedulerActor::choose(std::uint64_t task, const Job& job,
+                                    std::optional<MemberId> avoided) {
+  return placeFor(task, askOf(job.spec), avoided);
 }
 
 void SchedulerActor::assume(std::uint64_t task, Job job, Spot spot) {
@@ -145,6 +148,7 @@ void SchedulerActor::assume(std::uint64_t task, Job job, Spot spot) {
   job.nodeTask = 0;
   job.token.clear();
   job.reason.clear();
+  job.making.reset();
   put(task, std::move(job), std::move(spot));
   after([this, task](Turn&) { orderBind(task); });
 }
@@ -160,6 +164,7 @@ void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& rea
   job.boundUnixMs = 0;
   job.phase = TaskPhase::Pending;
   job.reason = reason;
+  job.making.reset();
   put(task, std::move(job), std::nullopt);
   after([this, task](Turn&) { answerAskers(task); });   // with "waiting"
 }
@@ -176,7 +181,7 @@ void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason, E
   job.phase = TaskPhase::Pending;
   letWait(task, job, reason);   // gives back what it held, before another place is looked for
   if (when == Elsewhere::Later) return;
-  const Result<Spot> spot = choose(job, avoided);
+  const Result<Spot> spot = choose(task, job, avoided);
   if (spot) return assume(task, std::move(job), *spot);
   jobs_.at(task).reason = reason + "; " + spot.error().message;
 }
@@ -315,15 +320,23 @@ void SchedulerActor::wakeWaiting() {
 // False: the bound of this turn stopped it; the rest follows in a later one.
 bool SchedulerActor::wakeFor(NodeId node, Wake& wake, std::size_t& tried) {
   const std::string& name = at(memberOf(node)).facts.ledger.name;
-  while (const std::optional<WaitQueue::Candidate> next = waiting_.next(name, wake.upTo)) {
+  while (std::optional<WaitQueue::Candidate> next = waiting_.next(name, wake.upTo)) {
     if (tried >= kShapesPerTurn || roundFull()) return false;
     ++tried;
-    wake.upTo = next->place;
+    const std::optional<WaitQueue::Place> before = std::exchange(wake.upTo, next->place);
     if (!ledger_.fitsOn(node, *next->ask)) continue;
+    // One that may not go there now stands in nobody's way.
+    while (next && at(memberOf(node)).older.contains(next->place.task)) {
+      next = waiting_.behind(next->place);
+    }
+    if (!next) continue;
     const std::uint64_t task = next->place.task;
+    const bool oldest = next->place == wake.upTo;
     const Job& job = jobs_.at(task);
-    const Result<Spot> spot = choose(job, std::nullopt);
-    if (spot) assume(task, job, *spot);
+    const Result<Spot> spot = choose(task, job);
+    if (!spot) continue;
+    assume(task, job, *spot);
+    if (!oldest) wake.upTo = before;   // others of its shape are behind it
   }
   return true;
 }

@@ -9,13 +9,13 @@ namespace {
 static_assert(static_cast<int>(Score::BestFit) == static_cast<int>(schema::Score::BEST_FIT));
 static_assert(static_cast<int>(Score::Fgd) == static_cast<int>(schema::Score::FGD));
 
-Status checkName(const char* what, const std::string& s) {
+Status checkName(const char* what, const std::string& s, std::size_t most = kNameMax) {
   const bool printable =
       std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
-  if (s.size() <= kNameMax && printable) return ok();
+  if (s.size() <= most && printable) return ok();
   return fail(ErrorCode::InvalidArgument, std::string(what) + " is " + std::to_string(s.size()) +
                                               " characters long: at most " +
-                                              std::to_string(kNameMax) +
+                                              std::to_string(most) +
                                               ", all printable ASCII");
 }
 
@@ -94,7 +94,7 @@ ClusterAsk askOf(const ClusterSpec& spec) {
 
 Status checkClusterSpec(const ClusterSpec& spec) {
   if (Status valid = checkSpec(spec.task); !valid) return valid;
-  if (Status valid = checkName("the node", spec.node); !valid) return valid;
+  if (Status valid = checkName("the node", spec.node, kNodeNameMax); !valid) return valid;
   if (Status valid = checkName("the application", spec.application); !valid) return valid;
   if (spec.models.size() > kModelsMax) {
     return fail(ErrorCode::InvalidArgument,
@@ -130,9 +130,8 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
   MemberFacts facts;
   facts.ledger.name = text(reader.getName());
   if (facts.ledger.name.empty()) return fail(ErrorCode::InvalidArgument, "a node needs a name");
-  if (Status valid = checkName("the node's name", facts.ledger.name); !valid) {
-    return valid.error();
-  }
+  const Status named = checkName("the node's name", facts.ledger.name, kNodeNameMax);
+  if (!named) return named.error();
   if (reader.getCards().size() > kNodeCardsMax) {
     return fail(ErrorCode::InvalidArgument,
                 "a node has at most " + std::to_string(kNodeCardsMax) + " cards");

@@ -77,4 +77,11 @@ std::optional<WaitQueue::Candidate> WaitQueue::next(const std::string& node,
   return Candidate{best->first, &best->second->second.ask};
 }
 
+std::optional<WaitQueue::Candidate> WaitQueue::behind(const Place& place) const {
+  const Shape& shape = tasks_.at(place.task)->second;
+  const auto next = shape.tasks.upper_bound(place.task);
+  if (next == shape.tasks.end()) return std::nullopt;
+  return Candidate{{place.rank, *next}, &shape.ask};
+}
+
 }  // namespace qgpu

@@ -54,6 +54,9 @@ class WaitQueue {
   // is the last one that was looked at, none at the begin.
   std::optional<Candidate> next(const std::string& node, std::optional<Place> after) const;
 
+  // The next task of the same shape behind this one, which waits.
+  std::optional<Candidate> behind(const Place& place) const;
+
   std::size_t size() const { return tasks_.size(); }
   std::size_t shapes() const { return shapes_.size(); }
 

@@ -238,6 +238,11 @@ struct ClusterRequest {
                                 # change
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
+  page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once
+}
+struct Page {
+  after @0 :UInt64;             # `next` of the page before; 0: from the begin
+  most @1 :UInt32;              # entries; 0: as many as the scheduler gives at once
 }
 struct Drain { target @0 :Target; timeoutNs @1 :UInt64; }   # tasks that remain then are evicted
 
@@ -255,6 +260,7 @@ struct ClusterReply {
     whatIf @9 :WhatIfAnswer;
     events @10 :List(T.Event);
   }
+  next @11 :UInt64;             # of a page: where the one after it begins; 0: it was the last
 }
 
 # --- what the scheduler stores ---
@@ -264,6 +270,7 @@ struct ClusterRow {            # key: (cluster, 0)
   nextTask @1 :UInt64;
   nextEvent @2 :UInt64;        # a ceiling: no event has had this number yet
   priority @3 :Score;
+  firstTask @4 :UInt64;        # of this store: numbers below it are of stores before
 }
 struct ClusterNodeRow {        # key: (clusterNode, number)
   number @0 :UInt64;
@@ -281,4 +288,12 @@ struct ClusterTaskRow {        # key: (clusterTask, id)
   again @4 :Bool;              # ending: it waits again once its node has ended it
   adopted @5 :Bool;            # bound by its node alone, and counted here
   forwarded @6 :Bool;          # asked for on its node, by somebody who waits there
+  endedUnixMs @7 :UInt64;      # it is over, and kept for its request id; 0: it lives
+  making @8 :RoomMaking;       # of one that waits; without victims: nobody makes room for it
+  struct RoomMaking {
+    node @0 :Text;
+    cards @1 :List(Text);      # closed to everybody else
+    victims @2 :List(Victim);
+  }
+  struct Victim { task @0 :UInt64; epoch @1 :UInt32; }   # that was told to end
 }

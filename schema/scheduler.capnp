@@ -9,14 +9,15 @@ using C = import "cluster.capnp";
 
 interface Scheduler {
   info @0 () -> (info :C.ClusterInfo);
-  nodes @1 () -> (nodes :List(C.ClusterNode));
-  cards @2 () -> (cards :List(C.ClusterCard));
+  # Lists come whole, or page by page: a page may miss what changed since the one before it.
+  nodes @1 (page :C.Page) -> (nodes :List(C.ClusterNode), next :UInt64);
+  cards @2 (page :C.Page) -> (cards :List(C.ClusterCard), next :UInt64);
   submit @3 (spec :C.ClusterSpec) -> (assigned :C.Assigned);
   # Durable when it returns. A repeated spec.task.requestId of the same user gets the same answer.
   # A task that fits nowhere now waits: the answer says so, get() and watch() tell when it is bound.
   delete @4 (task :UInt64);
   get @5 (task :UInt64) -> (task :C.ClusterTask, assigned :C.Assigned);
-  list @6 () -> (tasks :List(C.ClusterTask));
+  list @6 (page :C.Page) -> (tasks :List(C.ClusterTask), next :UInt64);
   watch @7 (watcher :ClusterWatcher) -> (subscription :ClusterSubscription);
   # Events from now on; dropping the subscription ends them. A gap in seq: ask events().
   events @8 (since :UInt64) -> (events :List(T.Event));

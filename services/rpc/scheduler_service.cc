@@ -60,6 +60,20 @@ class RegistryServer final : public schema::Registry::Server {
   kj::Own<RpcSession> session_;
 };
 
+// Which page of a list a peer asks for; whole lists where it names none.
+struct PageAsked {
+  explicit PageAsked(schema::Page::Reader page, bool named)
+      : given(named), after(page.getAfter()), most(page.getMost()) {}
+  void fill(Ask ask) const {
+    if (!given) return;
+    ask.initPage().setAfter(after);
+    ask.getPage().setMost(most);
+  }
+  const bool given;
+  const std::uint64_t after;
+  const std::uint32_t most;
+};
+
 class SchedulerService final : public schema::Scheduler::Server, private RpcCalls<ClusterWords> {
  public:
   SchedulerService(ClusterDoor& door, Links& links, kj::Own<RpcSession> session)
@@ -71,20 +85,44 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   kj::Promise<void> nodes(NodesContext context) override {
-    return call(context, [](Ask ask) { ask.setNodes(); },
-                [context](Told told) mutable { context.getResults().setNodes(told.getNodes()); },
+    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
+    auto fill = [&page](Ask ask) {
+      ask.setNodes();
+      page.fill(ask);
+    };
+    return call(context, fill,
+                [context](Told told) mutable {
+                  context.getResults().setNodes(told.getNodes());
+                  context.getResults().setNext(told.getNext());
+                },
                 Size::Large);
   }
 
   kj::Promise<void> cards(CardsContext context) override {
-    return call(context, [](Ask ask) { ask.setCards(); },
-                [context](Told told) mutable { context.getResults().setCards(told.getCards()); },
+    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
+    auto fill = [&page](Ask ask) {
+      ask.setCards();
+      page.fill(ask);
+    };
+    return call(context, fill,
+                [context](Told told) mutable {
+                  context.getResults().setCards(told.getCards());
+                  context.getResults().setNext(told.getNext());
+                },
                 Size::Large);
   }
 
   kj::Promise<void> list(ListContext context) override {
-    return call(context, [](Ask ask) { ask.initTasks(0); },
-                [context](Told told) mutable { context.getResults().setTasks(told.getTasks()); },
+    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
+    auto fill = [&page](Ask ask) {
+      ask.initTasks(0);
+      page.fill(ask);
+    };
+    return call(context, fill,
+                [context](Told told) mutable {
+                  context.getResults().setTasks(told.getTasks());
+                  context.getResults().setNext(told.getNext());
+                },
                 Size::Large);
   }
 

@@ -25,6 +25,11 @@ schema::Row::Reader readStored(const StoredRow& row) {
   return capnp::readMessageUnchecked<schema::Row>(row.words.data());
 }
 
+// Of a task that has ended, kept for its request alone.
+bool isOver(schema::Row::Reader row) {
+  return row.isClusterTask() && row.getClusterTask().getEndedUnixMs() != 0;
+}
+
 ClusterCheck::Copy copyOf(std::uint64_t id, schema::TaskRow::Reader row) {
   ClusterCheck::Copy copy;
   copy.nodeTask = id;
@@ -235,6 +240,7 @@ ClusterCheck::Row ClusterCheck::readRow(schema::ClusterTaskRow::Reader stored) {
 }
 
 void ClusterCheck::schedulerBoot(const Boot& boot) {
+  std::set<std::uint64_t> over;
   open_.clear();
   term_ = 0;
   rows_.clear();
@@ -245,7 +251,8 @@ void ClusterCheck::schedulerBoot(const Boot& boot) {
   for (const StoredRow& stored : boot.rows) {
     const auto row = readStored(stored);
     if (row.isCluster()) termMax_ = std::max(termMax_, row.getCluster().getTerm());
-    if (row.isClusterTask()) rows_[stored.key.id] = readRow(row.getClusterTask());
+    if (isOver(row)) over.insert(stored.key.id);
+    else if (row.isClusterTask()) rows_[stored.key.id] = readRow(row.getClusterTask());
     if (!row.isClusterNode()) continue;
     for (Node& node : nodes_) {
       if (node.facts.name != text(row.getClusterNode().getName())) continue;
@@ -254,8 +261,10 @@ void ClusterCheck::schedulerBoot(const Boot& boot) {
       node.marked = node.cordoned || row.getClusterNode().getDrains().size() != 0;
     }
   }
-  // Requests of tasks that ended are remembered by one life alone.
-  std::erase_if(requests_, [this](const auto& known) { return !rows_.contains(known.second); });
+  // Of tasks that ended those are remembered that the store has.
+  std::erase_if(requests_, [&](const auto& known) {
+    return !rows_.contains(known.second) && !over.contains(known.second);
+  });
   ++changes_;
 }
 
@@ -277,7 +286,7 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
       batch.marks[text(node.getName())] = {cordoned, cordoned || node.getDrains().size() != 0};
     }
     if (stored.key.kind != RowKind::ClusterTask) continue;
-    if (row.isErased()) batch.erased.insert(stored.key.id);
+    if (row.isErased() || isOver(row)) batch.erased.insert(stored.key.id);
     else batch.rows[stored.key.id] = readRow(row.getClusterTask());
   }
   for (const std::uint64_t task : batch.erased) {

@@ -127,6 +127,25 @@ TEST(Member, StartsAnewWhereTheSchedulerGaveUpItsSession) {
   EXPECT_TRUE(m.dropped());
 }
 
+TEST(Member, StartsAnewWhereItsConnectionWasGivenUpForALaterOne) {
+  for (const bool joined : {false, true}) {
+    MemberWorld m;
+    if (joined) m.join(7);
+    if (!joined) m.world.fixture.journal().holdCommits();
+    if (!joined) m.up();
+    if (!joined) m.welcome(7, 1);   // its term is not stored yet
+    m.tellAs(0, 2, [](schema::ToMember::Builder word) {
+      word.initTurnedAway().setCode("conflict");
+      word.getTurnedAway().setMessage("a later session took over");
+    });
+    EXPECT_EQ(m.member.state(), MemberState::Down);
+    EXPECT_TRUE(m.dropped());
+    m.world.fixture.journal().commitAutomatically();
+    if (!joined) m.world.fixture.journal().commitNext();
+    m.world.run();
+  }
+}
+
 TEST(Member, A10_DropsWordsOfAnotherSession) {
   MemberWorld m;
   m.join(7);

@@ -200,7 +200,7 @@ TEST_F(RpcLinks, WhoIsTurnedAwayHearsWhyAndTriesAgain) {
     failure.setMessage("another node has this name");
   });
   ASSERT_TRUE(served([&] { return member.actor.count(schema::Envelope::LINK_DOWN) == 1; }));
-  EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1})) << "closed from this side";
   ASSERT_TRUE(welcomed(member, 3));   // welcome, turnedAway, welcome
 }
 

@@ -9,6 +9,7 @@ namespace {
 using testing::ClusterWorld;
 using testing::NodeDouble;
 using enum TaskClass;
+using Request = schema::ClusterRequest::Builder;
 
 ClusterSpec small(const std::string& node = "") {
   return ClusterWorld::spec(Ordinary, 4, 25, node);
@@ -471,7 +472,7 @@ TEST(Scheduler, MalformedFactsAreRefusedAndChangeNothing) {
   ClusterWorld world;
   world.start();
   world.add("a");
-  for (const std::string& name : {std::string(), std::string(100, 'x'), std::string("a\nb")}) {
+  for (const std::string& name : {std::string(), std::string(254, 'x'), std::string("a\nb")}) {
     NodeDouble& bad = world.links.nodes["bad"];
     bad.name = name;
     world.connect("bad");
@@ -483,6 +484,41 @@ TEST(Scheduler, MalformedFactsAreRefusedAndChangeNothing) {
   world.connect("bad");
   EXPECT_EQ(bad.turnedAway, "invalid-argument");
   EXPECT_EQ(world.scheduler->membership().size(), 1u);
+}
+
+TEST(Scheduler, ANodeMayHaveAsLongANameAsKubernetesGives) {
+  const std::string name = std::string(200, 'n') + "." + std::string(52, 'd');
+  ClusterWorld world;
+  world.start();
+  world.add(name, 1);
+  EXPECT_EQ(world.node(name).turnedAway, "");
+  const std::uint64_t task = world.submitted(small(name));
+  EXPECT_EQ(world.placeOf(task), name);
+  EXPECT_EQ(world.order([&](Request r) { r.initCordon().setNode(name); }), "ok");
+  EXPECT_EQ(world.order(ClusterWorld::submit(small(std::string(254, 'n')))), "invalid-argument");
+  world.restart();
+  world.connect(name);
+  EXPECT_EQ(world.placeOf(task), name);
+}
+
+// Its own limit of tasks on each card, as --max-tasks-per-card gave it.
+TEST(Scheduler, P8_NoCardGetsMoreTasksThanItsNodeAllows) {
+  ClusterWorld world;
+  world.start();
+  NodeDouble& node = world.links.nodes["a"];
+  node.name = "a";
+  node.cards = 1;
+  node.maxTasksPerCard = 2;
+  world.connect("a");
+  const ClusterSpec tiny = ClusterWorld::spec(Ordinary, 1, 5);
+  world.submitted(tiny);
+  world.submitted(tiny);
+  const std::uint64_t third = world.submitted(tiny);
+  EXPECT_EQ(world.state(third), PlaceState::Waiting);
+  node.maxTasksPerCard = 3;
+  world.disconnect("a");
+  world.connect("a");
+  EXPECT_EQ(world.placeOf(third), "a");
 }
 
 TEST(Scheduler, EveryOrderOfDeliveryEndsWithOneHolderForEachTask) {

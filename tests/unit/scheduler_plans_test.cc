@@ -153,6 +153,69 @@ TEST(SchedulerPlans, P3_VictimsOfALostNodeWaitAgainAndTheTaskFindsAnotherPlace) 
   EXPECT_EQ(world.state(held), PlaceState::Waiting);
 }
 
+// The node ends nothing before the restart. Beside the victim's card there is one that another
+// eviction could take.
+TEST(SchedulerPlans, ARestartEvictsNobodyTwiceAndKeepsTheRoomForWhomItIsMade) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 2).ends = false;
+  const std::uint64_t small = world.submitted(offline(12, 10));
+  const std::uint64_t large = world.submitted(offline(12, 40));
+  const std::uint64_t task = world.submitted(preempting(online(8)));
+  EXPECT_EQ(world.state(small), PlaceState::Ending);
+  for (int i = 0; i < 2; ++i) {
+    world.restart();
+    world.connect("a");
+    world.pass(seconds(2));
+    EXPECT_EQ(world.state(task), PlaceState::Waiting);
+    EXPECT_EQ(world.state(small), PlaceState::Ending);
+    EXPECT_EQ(world.state(large), PlaceState::Bound) << "no second victim";
+  }
+  const std::uint64_t other = world.submitted(online(1));   // would fit beside the victim
+  EXPECT_NE(world.scheduler->task(other)->cards, world.scheduler->task(small)->cards);
+  world.node("a").ends = true;
+  world.pass(seconds(31));
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+  EXPECT_EQ(world.state(large), PlaceState::Bound);
+  EXPECT_EQ(world.state(small), PlaceState::Waiting);
+}
+
+TEST(SchedulerPlans, WhatEndedDuringARestartGivesItsRoomToWhomItWasMadeFor) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1).ends = false;
+  const std::uint64_t held = world.submitted(offline(12));
+  const std::uint64_t older = world.submitted(online(16));
+  const std::uint64_t task = world.submitted(preempting(online(8)));
+  EXPECT_EQ(world.state(held), PlaceState::Ending);
+  world.node("a").tasks.clear();
+  world.restart();
+  world.connect("a");
+  EXPECT_EQ(world.state(task), PlaceState::Bound) << "its place in the queue is behind";
+  EXPECT_EQ(world.state(older), PlaceState::Waiting);
+  EXPECT_EQ(world.state(held), PlaceState::Waiting);
+}
+
+TEST(SchedulerPlans, D4_AVictimWhoseEndIsNotStoredStillEndsForTheSame) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 2).ends = false;
+  const std::uint64_t small = world.submitted(offline(12, 10));
+  const std::uint64_t large = world.submitted(offline(12, 40));
+  const std::uint64_t task = world.submitted(preempting(online(8)));
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  const std::uint64_t number = world.node("a").tasks.begin()->first;
+  world.sayHeld("a", number, true);
+  world.node("a").tasks.erase(number);
+  world.run();
+  EXPECT_EQ(world.state(small), PlaceState::Ending);
+  EXPECT_EQ(world.state(task), PlaceState::Waiting);
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+  EXPECT_EQ(world.state(large), PlaceState::Bound);
+}
+
 TEST(SchedulerPlans, ProcessorsOfTheHostAreKeptToo) {
   ClusterWorld world;
   world.start();

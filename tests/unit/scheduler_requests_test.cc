@@ -1,6 +1,8 @@
 // What doors ask of the scheduler: rights, limits, marks and drains, questions.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/unit/scheduler_world.h"
 
 namespace qgpu {
@@ -184,6 +186,72 @@ TEST(SchedulerRequests, EveryChangeIsAuditedAndToldToWatchers) {
   EXPECT_GE(told, 8u);
   EXPECT_EQ(world.fixture.journal().row({RowKind::Cluster, 0}).getCluster().getPriority(),
             schema::Score::SPREAD);
+}
+
+// --- pages ---
+
+using Reply = schema::ClusterReply::Reader;
+
+// All entries of a list, page by page, and of how many each page was.
+template <typename Set, typename Get>
+std::vector<std::size_t> pages(ClusterWorld& world, std::uint32_t most, Set set, Get get) {
+  std::vector<std::size_t> sizes;
+  std::uint64_t after = 0;
+  do {
+    const Reply reply = world.reply(world.ask([&](Request r) {
+      set(r);
+      r.initPage().setAfter(after);
+      r.getPage().setMost(most);
+    }));
+    sizes.push_back(get(reply));
+    after = reply.getNext();
+  } while (after != 0 && sizes.size() < 100);
+  return sizes;
+}
+
+TEST(SchedulerRequests, C5_ListsComeInPagesOfBoundedSize) {
+  ClusterWorld world;
+  world.start();
+  for (int i = 0; i < 5; ++i) world.add("n" + std::to_string(i), 3);
+  std::vector<std::uint64_t> submitted;
+  for (int i = 0; i < 7; ++i) submitted.push_back(world.submitted(small()));
+  using Sizes = std::vector<std::size_t>;
+  std::vector<std::uint64_t> listed;
+  const auto tasks = [&](Reply reply) {
+    for (const auto task : reply.getTasks()) listed.push_back(task.getId());
+    return std::size_t{reply.getTasks().size()};
+  };
+  EXPECT_EQ(pages(world, 3, [](Request r) { r.initTasks(0); }, tasks), (Sizes{3, 3, 1}));
+  EXPECT_EQ(listed, submitted);
+  EXPECT_EQ(pages(world, 7, [](Request r) { r.initTasks(0); }, tasks), Sizes{7});
+  EXPECT_EQ(pages(world, 0, [](Request r) { r.initTasks(0); }, tasks), Sizes{7});
+  std::set<std::string> cards;
+  const auto ofCards = [&](Reply reply) {
+    for (const auto card : reply.getCards()) {
+      cards.insert(text(card.getNode()) + "/" + text(card.getStatus().getInfo().getId()));
+    }
+    return std::size_t{reply.getCards().size()};
+  };
+  EXPECT_EQ(pages(world, 4, [](Request r) { r.setCards(); }, ofCards), (Sizes{6, 6, 3}))
+      << "those of one node stay together";
+  EXPECT_EQ(cards.size(), 15u);
+  const auto nodes = [](Reply reply) { return std::size_t{reply.getNodes().size()}; };
+  EXPECT_EQ(pages(world, 2, [](Request r) { r.setNodes(); }, nodes), (Sizes{2, 2, 1}));
+  EXPECT_EQ(world.reply(world.ask([](Request r) { r.initTasks(0); })).getTasks().size(), 7u)
+      << "whole, where no page is named";
+}
+
+TEST(SchedulerRequests, C5_APageIsNeverLargerThanItsLimitWhateverIsAsked) {
+  ClusterWorld world;
+  world.start();
+  const std::size_t all = SchedulerActor::kPageMost + 10;
+  world.add("a", 1);
+  for (std::size_t i = 0; i < all; ++i) world.ask(ClusterWorld::submit(wholeCard("a")));
+  const auto tasks = [](Reply reply) { return std::size_t{reply.getTasks().size()}; };
+  for (const std::uint32_t most : {0u, UINT32_MAX}) {
+    EXPECT_EQ(pages(world, most, [](Request r) { r.initTasks(0); }, tasks),
+              (std::vector<std::size_t>{SchedulerActor::kPageMost, 10}));
+  }
 }
 
 TEST(SchedulerRequests, ExplainSaysWhereATaskIsOrWhatIsMissing) {

@@ -209,6 +209,115 @@ TEST(SchedulerRestart, P3_OnAnOlderStoreTheTasksThatItNeverNumberedAreKept) {
   EXPECT_GT(second.submitted(small()), task);
 }
 
+TEST(SchedulerRestart, P3_ANewStoreGivesNoNumberThatASilentNodeMayHold) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::uint64_t task = first.submitted(wholeCard());
+  ClusterOptions options;
+  options.firstTask = 1'000'000;
+  ClusterWorld second(options);
+  second.start();
+  second.add("b", 1);
+  const std::uint64_t other = second.submitted(small());
+  EXPECT_GE(other, options.firstTask);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.placeOf(other), "b");
+  EXPECT_EQ(second.holders(other), 1u);
+  EXPECT_EQ(second.placeOf(task), "a") << "it is taken over under its number";
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.scheduler->ledger().tasks(), 2u);
+}
+
+TEST(SchedulerRestart, P3_AStoreThatGoesOnNeitherSkipsNumbersNorTakesBackWhatHasEnded) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1).ends = false;
+  const std::uint64_t task = first.submitted(small());
+  first.cut("a");
+  first.order([=](Request r) { r.setDelete(task); });
+  first.pass(seconds(22));
+  EXPECT_EQ(first.scheduler->tasks(), 0u);
+  ClusterOptions options = restarted(first);
+  options.firstTask = 1'000'000;
+  ClusterWorld second(options);
+  second.start();
+  first.node("a").ends = true;
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.scheduler->tasks(), 0u);
+  EXPECT_EQ(second.node("a").tasks.size(), 0u) << "it is ended there";
+  EXPECT_EQ(second.submitted(small()), task + 1);
+}
+
+// --- requests of tasks that ended ---
+
+ClusterSpec withRequest(ClusterSpec spec, const std::string& id) {
+  spec.task.requestId = id;
+  return spec;
+}
+
+TEST(SchedulerRestart, C2_ALateRetryOfASubmitWhoseTaskHasEndedMakesNoSecondTask) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const ClusterSpec ran = withRequest(small(), "ran");
+  const ClusterSpec neverRan = withRequest(wholeCard(), "never ran");
+  const std::uint64_t task = first.submitted(ran);
+  const std::uint64_t waited = first.submitted(neverRan);
+  EXPECT_EQ(first.order([=](Request r) { r.setDelete(waited); }), "ok");
+  EXPECT_EQ(first.order([=](Request r) { r.setDelete(task); }), "ok");
+  EXPECT_EQ(first.scheduler->tasks(), 0u);
+  for (int i = 0; i < 2; ++i) {
+    ClusterWorld second(restarted(first));
+    second.start();
+    carryOver(first, second, "a");
+    const std::uint64_t again = second.ask(ClusterWorld::submit(ran));
+    EXPECT_EQ(second.reply(again).getAssigned().getTask(), task);
+    EXPECT_EQ(second.order(ClusterWorld::submit(neverRan)), "conflict");
+    EXPECT_EQ(second.order(ClusterWorld::submit(withRequest(wholeCard(), "ran"))), "conflict");
+    EXPECT_EQ(second.scheduler->tasks(), 0u);
+    EXPECT_EQ(second.node("a").tasks.size(), 0u);
+    EXPECT_GT(second.submitted(small()), waited);
+  }
+}
+
+TEST(SchedulerRestart, C5_OnlySoManyEndedRequestsAreKeptAndOnlyThoseThatHaveAnId) {
+  ClusterOptions few;
+  few.endedKept = 3;
+  ClusterWorld first(few);
+  first.start();
+  first.add("a", 1);
+  for (int i = 0; i < 6; ++i) {
+    const std::string id = i == 4 ? "" : "r" + std::to_string(i);
+    const std::uint64_t task = first.submitted(withRequest(small(), id));
+    EXPECT_EQ(first.order([=](Request r) { r.setDelete(task); }), "ok");
+  }
+  EXPECT_EQ(first.endedRows(), 2u) << "of r3 and r5; the one between has no id";
+  ClusterOptions again = restarted(first);
+  again.endedKept = 3;
+  ClusterWorld second(again);
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.reply(second.ask(ClusterWorld::submit(withRequest(small(), "r3"))))
+                .getAssigned().getTask(), 4u);
+  EXPECT_EQ(second.submitted(withRequest(small(), "r0")), 7u) << "forgotten, so it is a new one";
+}
+
+TEST(SchedulerRestart, D4_ATaskWhoseEndIsNotStoredLivesOnWithItsRequest) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1);
+  const ClusterSpec spec = withRequest(wholeCard(), "r");
+  world.submitted(wholeCard());
+  const std::uint64_t task = world.submitted(spec);
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  EXPECT_EQ(world.order([=](Request r) { r.setDelete(task); }), "unavailable");
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(task), PlaceState::Waiting);
+  EXPECT_EQ(world.submitted(spec), task);
+}
+
 // --- storage that fails ---
 
 TEST(SchedulerRestart, D4_AFailedCommitUndoesExactlyItsRound) {

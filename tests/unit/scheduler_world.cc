@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace qgpu::testing {
 namespace {
 
@@ -24,6 +26,7 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
   facts.setIncarnation(node.incarnation);
   facts.setMixed(node.mixed);
   facts.setCpuMilli(node.cpuMilli);
+  facts.setMaxTasksPerCard(node.maxTasksPerCard);
   facts.setAttachSocket("/run/qgpu/attach.sock");
   auto environment = facts.initEnvironment(1);
   environment.set(0, "LD_PRELOAD=libqgpu.so");
@@ -35,6 +38,13 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
     info.setModel(node.model);
     info.setMemBytes(static_cast<std::uint64_t>(gibibytes(node.gib).value));
   }
+}
+
+std::size_t rowsOf(const std::vector<StoredRow>& rows, bool ended) {
+  return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [&](auto& stored) {
+    const auto row = capnp::readMessageUnchecked<schema::Row>(stored.words.data());
+    return row.isClusterTask() && (row.getClusterTask().getEndedUnixMs() != 0) == ended;
+  }));
 }
 
 }  // namespace
@@ -154,6 +164,8 @@ ClusterWorld::ClusterWorld(ClusterOptions options)
   scheduling.version = "1";
   scheduling.pid = 7;
   scheduling.priority = options.priority;
+  scheduling.firstTask = options.firstTask;
+  scheduling.endedKept = options.endedKept;
   scheduler = std::make_unique<SchedulerActor>(scheduling, SchedulerPeers{linksId}, options.rows);
   fixture.attach(schedulerId, *scheduler);
 }
@@ -370,10 +382,7 @@ std::vector<StoredRow> ClusterWorld::rows() {
   return rows;
 }
 
-std::size_t ClusterWorld::taskRows() {
-  std::size_t count = 0;
-  for (const StoredRow& row : rows()) count += row.key.kind == RowKind::ClusterTask ? 1 : 0;
-  return count;
-}
+std::size_t ClusterWorld::taskRows() { return rowsOf(rows(), false); }
+std::size_t ClusterWorld::endedRows() { return rowsOf(rows(), true); }
 
 }  // namespace qgpu::testing

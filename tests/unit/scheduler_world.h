@@ -22,6 +22,7 @@ struct NodeDouble {
   bool mixed = true;
   std::string model = "imaginary";
   std::uint64_t cpuMilli = 0;
+  std::uint32_t maxTasksPerCard = 0;
   std::uint32_t incarnation = 1;
 
   bool answers = true;             // orders to bind; false: says nothing
@@ -66,6 +67,8 @@ struct ClusterOptions {
   std::vector<StoredRow> rows;
   std::uint64_t seed = 1;
   Score priority = Score::Binpack;
+  std::uint64_t firstTask = 1;
+  std::size_t endedKept = 8'192;
 };
 
 class ClusterWorld {
@@ -112,7 +115,8 @@ class ClusterWorld {
   std::size_t holders(std::uint64_t task) const;   // nodes that hold it now
 
   std::vector<StoredRow> rows();
-  std::size_t taskRows();
+  std::size_t taskRows();    // of tasks that live
+  std::size_t endedRows();   // of those that ended
 
   Fixture fixture;
   Probe door;
