@@ -102,7 +102,7 @@ void Net::nodeUp(std::size_t node, ActorId link, ActorId member) {
 void Net::schedulerDown(bool silently) {
   links_ = ActorId::kNobody;
   ++schedulerLife_;
-  const Nanos now = scheduler_.time();
+  const Nanos now = scheduler_.now();
   for (auto& [link, connection] : connections_) {
     connection.up.open = false;
     const Nanos told = silently ? dice_.magnitude(millis(10), kToldMax) : delay();
@@ -121,7 +121,7 @@ void Net::nodeDown(std::size_t node, bool silently) {
   if (connection == nullptr) return;
   connection->down.open = false;
   const Nanos told = silently ? dice_.magnitude(millis(10), 2 * kToldMax) : delay();
-  fin(link, Way::Up, "", nodes_[node]->time(), told, silently ? Known::Here : Known::ByNetwork);
+  fin(link, Way::Up, "", nodes_[node]->now(), told, silently ? Known::Here : Known::ByNetwork);
 }
 
 // --- connecting ---
@@ -153,7 +153,7 @@ void Net::connect(std::size_t node, std::uint32_t life) {
   nodeOf_[link] = node;
   Connection& connection = connections_[link];
   connection.node = node;
-  const Nanos now = nodes_[node]->time();
+  const Nanos now = nodes_[node]->now();
   connection.up.heard = connection.down.heard = now;
   connection.up.last = now + there;
   put(link, Way::Down, {Item::Kind::Up, {}, {}, {}, false}, now, there + delay());
@@ -183,7 +183,7 @@ void Net::flush(std::uint32_t link, Way way) {
     Direction& to = direction(*connection, way);
     Site& site = receiver(*connection, way);
     const bool blocked = ends_[connection->node].blocked[static_cast<std::size_t>(way)];
-    if (to.queue.empty() || to.retry || to.queue.front().at > site.time()) return;
+    if (to.queue.empty() || to.retry || to.queue.front().at > site.now()) return;
     if (blocked && !to.queue.front().local) return;
     if (!deliver(link, *connection, way, to.queue.front())) {
       to.retry = true;
@@ -193,7 +193,7 @@ void Net::flush(std::uint32_t link, Way way) {
         direction(*again, way).retry = false;
         flush(link, way);
       });
-      const bool late = site.time() - to.queue.front().at > kPatience;
+      const bool late = site.now() - to.queue.front().at > kPatience;
       if (late && way == Way::Up && to.open) endAtScheduler(link);
       return;
     }
@@ -213,14 +213,14 @@ void Net::flush(std::uint32_t link, Way way) {
 bool Net::deliver(std::uint32_t link, Connection& connection, Way way, const Item& item) {
   Direction& to = direction(connection, way);
   if (!to.open) return true;
-  to.heard = receiver(connection, way).time();
+  to.heard = receiver(connection, way).now();
   if (way == Way::Up) return links_ == ActorId::kNobody || toScheduler(link, item);
   NodeState& end = ends_[connection.node];
   if (end.connection != link || end.link == ActorId::kNobody) return true;
   if (end.closing && item.kind != Item::Kind::Fin) return true;
   if (!toNode(connection.node, item)) return false;
   if (item.kind != Item::Kind::Fin) return true;
-  fin(link, Way::Up, "", nodes_[connection.node]->time(), delay(), Known::ByNetwork);
+  fin(link, Way::Up, "", nodes_[connection.node]->now(), delay(), Known::ByNetwork);
   end.connection = 0;
   end.closing = false;
   ++end.failures;
@@ -278,7 +278,7 @@ void Net::fromNode(std::size_t node, schema::Envelope::Reader message) {
   }
   if (!message.isFromMember() || end.connection == 0 || end.closing) return;
   Item item{Item::Kind::Words, copyOf(message.getFromMember()), {}, {}, false};
-  put(end.connection, Way::Up, std::move(item), nodes_[node]->time(), delay());
+  put(end.connection, Way::Up, std::move(item), nodes_[node]->now(), delay());
 }
 
 void Net::fromScheduler(schema::ToMember::Reader words) {
@@ -286,7 +286,7 @@ void Net::fromScheduler(schema::ToMember::Reader words) {
   Connection* connection = find(link);
   if (connection == nullptr || !connection->up.open) return;
   Item item{Item::Kind::Words, copyOf(words), {}, {}, false};
-  put(link, Way::Down, std::move(item), scheduler_.time(), delay());
+  put(link, Way::Down, std::move(item), scheduler_.now(), delay());
   if (words.isTurnedAway()) endAtScheduler(link);
 }
 
@@ -302,12 +302,12 @@ void Net::endAtNode(std::size_t node, const std::string& why) {
   connection->down.queue.clear();
   connection->down.ended = false;
   connection->down.last = Nanos(0);
-  fin(link, Way::Down, why, nodes_[node]->time(), micros(10), Known::Here);
+  fin(link, Way::Down, why, nodes_[node]->now(), micros(10), Known::Here);
 }
 
 void Net::endAtScheduler(std::uint32_t link) {
   Connection& connection = connections_.at(link);
-  const Nanos now = scheduler_.time();
+  const Nanos now = scheduler_.now();
   fin(link, Way::Down, "the scheduler closed the connection", now, delay(), Known::ByNetwork);
   connection.up.queue.clear();
   connection.up.ended = false;
@@ -319,7 +319,7 @@ void Net::watchNode(std::size_t node, std::uint32_t link) {
   nodes_[node]->after(kLook, [this, node, link] {
     Connection* connection = find(link);
     if (connection == nullptr || ends_[node].connection != link) return;
-    if (nodes_[node]->time() - connection->down.heard >= kSilenceAtNode) {
+    if (nodes_[node]->now() - connection->down.heard >= kSilenceAtNode) {
       endAtNode(node, "nothing was heard of the scheduler");
     }
     watchNode(node, link);
@@ -331,7 +331,7 @@ void Net::sweep(std::uint32_t life) {
   std::vector<std::uint32_t> silent;
   for (const auto& [link, connection] : connections_) {
     if (!connection.up.open) continue;
-    if (scheduler_.time() - connection.up.heard > kSilenceAtScheduler) silent.push_back(link);
+    if (scheduler_.now() - connection.up.heard > kSilenceAtScheduler) silent.push_back(link);
   }
   for (const std::uint32_t link : silent) endAtScheduler(link);
   scheduler_.after(kLook, [this, life] { sweep(life); });
@@ -363,9 +363,9 @@ void Net::cut(std::size_t node) {
   for (const Way way : {Way::Up, Way::Down}) {
     Site& site = receiver(*connection, way);
     Direction& to = direction(*connection, way);
-    breakOff(to, site.time());
+    breakOff(to, site.now());
     for (const Item& item : to.queue) site.at(item.at, [this, link, way] { flush(link, way); });
-    fin(link, way, "the connection broke", site.time(), dice_.magnitude(millis(1), kToldMax),
+    fin(link, way, "the connection broke", site.now(), dice_.magnitude(millis(1), kToldMax),
         Known::Here);
   }
 }
@@ -388,7 +388,7 @@ void Net::heal() {
   for (auto& [link, connection] : connections_) {
     for (const Way way : {Way::Up, Way::Down}) {
       Site& site = receiver(connection, way);
-      const Nanos soon = site.time() + dice_.magnitude(millis(1), seconds(1));
+      const Nanos soon = site.now() + dice_.magnitude(millis(1), seconds(1));
       Direction& to = direction(connection, way);
       for (Item& item : to.queue) item.at = std::min(item.at, soon);
       to.last = std::min(to.last, soon);

@@ -24,7 +24,7 @@ class Site {
   MemoryDisk disk;
 
   // All of these in the time of the world.
-  Nanos time() const { return host.now() - offset_; }
+  Nanos now() const { return host.now() - offset_; }
   Nanos local(Nanos time) const { return time + offset_; }
   void after(Nanos delay, std::function<void()> work) {
     host.after(Scope::World, delay, std::move(work));

@@ -365,7 +365,7 @@ void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
   endLife(index, ending == Ending::PowerLoss);
   if (ending == Ending::PowerLoss) machine.site->disk.powerCut(dice_.word());
   else machine.site->disk.restart();
-  const Nanos away = std::max(Nanos(0), machine.away - machine.site->time());
+  const Nanos away = std::max(Nanos(0), machine.away - machine.site->now());
   bootLater(index, away + dice_.magnitude(kBootMin, kBootMax));
 }
 
