@@ -43,6 +43,7 @@ void SchedulerActor::onTick(schema::Tick::Reader message, Turn& turn) {
       break;
     case TickKind::Look:
       lookDue_ = true;
+      if (started_) lookAtLeases();   // whatever the storage does: nothing durable follows at once
       tellPlan(turn);
       tick(turn, options_.lookEvery, TickKind::Look);
       break;
@@ -118,7 +119,6 @@ void SchedulerActor::decideAll(Turn& turn) {
   takeWords(turn);
   if (!started_) return;               // a node has seen a later term
   if (std::exchange(lookDue_, false)) {
-    lookAtLeases();
     onOverdue();
     moveDrained(turn);
     evictAtLook();

@@ -353,6 +353,22 @@ TEST(SchedulerRestart, D4_LeasesGoOnWhileNothingCanBeStored) {
   EXPECT_EQ(world.scheduler->membership().alive(), 1u);
 }
 
+TEST(SchedulerRestart, P8_ANodeThatFallsSilentWhileNothingCanBeStoredIsNotForgivenForIt) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.ask(ClusterWorld::submit(small()));
+  world.cut("a");
+  world.pass(seconds(18));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  EXPECT_EQ(world.placeOf(world.submitted(small())), "b");
+}
+
 TEST(SchedulerRestart, D4_WhatNodesSaidDuringAFailureIsTakenUpAfterIt) {
   ClusterWorld world;
   world.start();
