@@ -15,21 +15,25 @@ interface Scheduler {
   submit @3 (spec :C.ClusterSpec) -> (assigned :C.Assigned);
   # Durable when it returns. A repeated spec.task.requestId of the same user gets the same answer.
   # A task that fits nowhere now waits: the answer says so, get() and watch() tell when it is bound.
-  delete @4 (task :UInt64);
+  delete @4 (task :UInt64) -> (done :Text);   # `done`, here and below: what is so now, for a person
   get @5 (task :UInt64) -> (task :C.ClusterTask, assigned :C.Assigned);
   list @6 (page :C.Page) -> (tasks :List(C.ClusterTask), next :UInt64);
-  watch @7 (watcher :ClusterWatcher) -> (subscription :ClusterSubscription);
-  # Events from now on; dropping the subscription ends them. A gap in seq: ask events().
+  watch @7 (watcher :ClusterWatcher, since :UInt64) -> (subscription :ClusterSubscription);
+  # Events after number `since`, as far as they are remembered, and then as they happen; 0: from
+  # now on. Dropping the subscription ends them. A watcher that holds an event back for 30 s, or
+  # lags by more than 1024, is told "watch-dropped" as its last: watch again from the last seq.
   events @8 (since :UInt64) -> (events :List(T.Event));
   explain @9 (task :UInt64) -> (explanation :C.Explanation);
   explainSpec @10 (spec :C.ClusterSpec) -> (explanation :C.Explanation);
   whatIf @11 (question :C.WhatIf) -> (answer :C.WhatIfAnswer);
-  cordon @12 (target :C.Target);
-  uncordon @13 (target :C.Target);
-  drain @14 (target :C.Target, timeoutNs :UInt64);
-  setPriority @15 (score :C.Score);
+  cordon @12 (target :C.Target) -> (done :Text);
+  uncordon @13 (target :C.Target) -> (done :Text);
+  drain @14 (target :C.Target, timeoutNs :UInt64) -> (done :Text);
+  setPriority @15 (score :C.Score) -> (done :Text);
   preemptDryRun @16 (task :UInt64) -> (answer :C.WhatIfAnswer);
   registry @17 () -> (registry :Registry);   # for managers
+  snapshot @18 () -> (done :Text);           # of its store; returns when it is written
+  setLogLevel @19 (level :Text) -> (done :Text);
 }
 
 interface ClusterWatcher { event @0 (event :T.Event) -> stream; }

@@ -1,7 +1,5 @@
 #include "services/admin/desk.h"
 
-#include <memory>
-
 #include "services/admin/cluster_door.h"
 #include "services/admin/node_door.h"
 #include "services/admin/render.h"
@@ -9,16 +7,9 @@
 namespace qgpu {
 
 kj::Promise<AdminAnswer> keepSnapshot(Housekeeping& keeping, std::string done) {
-  struct Waiting {
-    kj::Own<kj::PromiseFulfiller<AdminAnswer>> fulfiller;
-  };
-  auto paf = kj::newPromiseAndFulfiller<AdminAnswer>();
-  // std::function wants what can be copied; the loop is one thread, so the count needs no lock.
-  auto waiting = std::make_shared<Waiting>(Waiting{kj::mv(paf.fulfiller)});
-  keeping.snapshot([waiting, done = std::move(done)](const Status& status) {
-    waiting->fulfiller->fulfill(status ? renderDone(done) : renderError(status.error()));
+  return snapshotOf(keeping).then([done = std::move(done)](const Status& status) -> AdminAnswer {
+    return status ? renderDone(done) : renderError(status.error());
   });
-  return kj::mv(paf.promise);
 }
 
 AdminAnswer keepLogLevel(Housekeeping& keeping, const std::string& level, std::string_view done) {

@@ -6,11 +6,11 @@
 #include <kj/async.h>
 #include <kj/function.h>
 
-#include <functional>
 #include <string>
 
 #include "runtime/result.h"
 #include "services/admin/door.h"
+#include "services/admin/housekeeping.h"
 
 namespace qgpu {
 
@@ -35,18 +35,6 @@ class AdminDesk {
 
  protected:
   ~AdminDesk() = default;
-};
-
-// What a daemon does itself once its actor has permitted and audited it.
-class Housekeeping {
- public:
-  // Starts a snapshot; `done` is called on the loop, perhaps before this returns.
-  virtual void snapshot(std::function<void(Status)> done) = 0;
-  // InvalidArgument where the level has no such name.
-  virtual Status setLogLevel(const std::string& level) = 0;
-
- protected:
-  ~Housekeeping() = default;
 };
 
 // The document that says how it went; `done` is what the actor said of it.

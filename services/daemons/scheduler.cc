@@ -110,8 +110,8 @@ void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
   keeping.emplace(*journal, log);
   desk.emplace(*door, *keeping);
   admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
-  rpc.emplace(kj::heap<SchedulerRpc>(*door, *links), rule, SchedulerRpc::limits(), kj->lowLevel(),
-              kj->timer());
+  rpc.emplace(kj::heap<SchedulerRpc>(*door, *links, *keeping), rule, SchedulerRpc::limits(),
+              kj->lowLevel(), kj->timer());
   log.info("serves", {{"run_dir", runDir.path()},
                       {"http", remote.http.address()},
                       {"rpc", remote.rpc->address()}});

@@ -68,6 +68,18 @@ Result<std::vector<std::string>> parseDialList(const std::string& list) {
               "at most " + std::to_string(kDialAddressesMax) + " addresses");
 }
 
+std::string tlsExplained(std::string text) {
+  if (text.find("certificate verify failed") != std::string::npos) {
+    return "its certificate is not signed by --tls-ca, or names another host than was asked for";
+  }
+  constexpr std::string_view kAlert = " alert ";
+  const std::size_t alert = text.find(kAlert);
+  if (alert == std::string::npos || text.find("SSL") == std::string::npos) return text;
+  const std::size_t from = alert + kAlert.size();
+  const std::string said = text.substr(from, text.find_first_of(":;\n", from) - from);
+  return "it refuses the certificate of --tls-cert, or the lack of one (" + said + ")";
+}
+
 bool dialStaysHere(const std::string& address) {
   if (isUnix(address)) return true;
   const std::string host = hostOf(address);

@@ -20,6 +20,10 @@ Result<std::vector<std::string>> parseDialList(const std::string& list);
 // True for unix sockets and for hosts that can't be another machine.
 bool dialStaysHere(const std::string& address);
 
+// Why TLS refused a connection, for a person, from what OpenSSL said of it; other texts stay as
+// they are.
+std::string tlsExplained(std::string text);
+
 // A connected stream, over TLS where `tls` is given and the address is HOST:PORT. Fails with a
 // kj::Exception that says why; sets no deadline.
 kj::Promise<kj::Own<kj::AsyncIoStream>> dial(kj::Network& network, const std::string& address,

@@ -95,7 +95,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
   }
 
   kj::Promise<void> watch(WatchContext context) override {
-    return RpcCalls::watch<schema::Subscription>(context, context.getParams().getWatcher());
+    return RpcCalls::watch<schema::Subscription>(context, context.getParams().getWatcher(), 0);
   }
 };
 

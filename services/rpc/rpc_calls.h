@@ -34,9 +34,10 @@ class RpcCalls {
   template <typename Context, typename Fill, typename Done>
   kj::Promise<void> call(Context& context, Fill&& fill, Done done, Size size = Size::Small);
 
-  // Feeds `watcher` events from now on; the results get a subscription of `Subscription`.
+  // Feeds `watcher` the events after `since`, 0: those from now on; the results get a subscription
+  // of `Subscription`.
   template <typename Subscription, typename Context, typename Watcher>
-  kj::Promise<void> watch(Context context, Watcher watcher);
+  kj::Promise<void> watch(Context context, Watcher watcher, std::uint64_t since);
 
   // Throw a refusal.
   void requireKnownPeer() const;
@@ -48,6 +49,8 @@ class RpcCalls {
                                    schema::Event::Reader event);
   template <typename Watcher>
   static kj::Promise<void> tell(RpcSession& session, Watcher watcher, Feed<Words>& feed);
+  template <typename Watcher>
+  static kj::Promise<void> tellDropped(Watcher watcher);
 
   Door<Words>& door_;
   kj::Own<RpcSession> session_;
@@ -110,18 +113,25 @@ kj::Promise<void> RpcCalls<Words>::tell(RpcSession& session, Watcher watcher, Fe
             return tell(session, kj::mv(watcher), feed);
           });
     }
-    capnp::MallocMessageBuilder last;
-    auto word = last.initRoot<schema::Event>();
-    word.setKind("watch-dropped");
-    word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
-    word.setActor(Words::kActor);
-    return deliver(session, watcher, word.asReader());
+    return tellDropped(kj::mv(watcher));
   });
+}
+
+// The last word, which waits for as long as the connection lives and the subscription is held.
+template <typename Words>
+template <typename Watcher>
+kj::Promise<void> RpcCalls<Words>::tellDropped(Watcher watcher) {
+  auto request = watcher.eventRequest();
+  auto word = request.initEvent();
+  word.setKind("watch-dropped");
+  word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
+  word.setActor(Words::kActor);
+  return request.send();
 }
 
 template <typename Words>
 template <typename Subscription, typename Context, typename Watcher>
-kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher) {
+kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::uint64_t since) {
   using Opened = Result<kj::Own<Feed<Words>>>;
   if (session_->watches >= session_->limits.watchesMax) {
     return refusal(ErrorCode::Overloaded,
@@ -130,12 +140,18 @@ kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher) {
   context.releaseParams();
   ++session_->watches;
   auto counted = kj::defer([held = share()]() mutable { --held->watches; });
-  return Feed<Words>::open(door_, session_->peer, 0)
+  return Feed<Words>::open(door_, session_->peer, since)
       .then([session = share(), watcher = kj::mv(watcher), counted = kj::mv(counted),
              context](Opened opened) mutable {
         if (!opened) kj::throwFatalException(toException(opened.error()));
         kj::Own<Feed<Words>> feed = kj::mv(opened.value());
         auto told = tell(*session, watcher, *feed)
+                        .catch_([watcher](kj::Exception&& late) mutable -> kj::Promise<void> {
+                          if (late.getType() != kj::Exception::Type::OVERLOADED) {
+                            return kj::mv(late);
+                          }
+                          return tellDropped(kj::mv(watcher));
+                        })
                         .attach(kj::mv(feed), kj::mv(session), kj::mv(counted))
                         .eagerlyEvaluate([](kj::Exception&&) {});
         context.getResults().setSubscription(

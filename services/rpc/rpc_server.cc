@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "services/admin/words.h"
+#include "services/rpc/dial.h"
 #include "services/rpc/node_service.h"
 #include "services/rpc/paced_stream.h"
 
@@ -70,7 +71,13 @@ Error fromException(const kj::Exception& exception) {
   constexpr std::string_view kRemote = "remote exception: ";
   if (text.starts_with(kRemote)) text.erase(0, kRemote.size());
   if (exception.getType() == kj::Exception::Type::DISCONNECTED) {
-    return fail(ErrorCode::Unavailable, "the connection to the daemon is lost");
+    const std::string why = tlsExplained(text);
+    return fail(ErrorCode::Unavailable, "the connection to the daemon is lost" +
+                                            (why == text ? "" : ": " + why));
+  }
+  if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+    return fail(ErrorCode::Unsupported, "the daemon does not know this call: it is of another "
+                                        "version, or no scheduler at all");
   }
   const std::size_t colon = text.find(": ");
   const std::string name = text.substr(0, colon);

@@ -25,6 +25,7 @@ std::string reasonOf(const kj::Exception& exception) {
   constexpr std::string_view kRemote = "remote exception: ";
   std::string text(view(exception.getDescription()));
   if (text.starts_with(kRemote)) text.erase(0, kRemote.size());
+  text = tlsExplained(std::move(text));
   text = text.substr(0, std::min(text.find('\n'), kReasonMax));
   return text.empty() ? "the connection failed" : text;
 }

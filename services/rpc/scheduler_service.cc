@@ -76,8 +76,9 @@ struct PageAsked {
 
 class SchedulerService final : public schema::Scheduler::Server, private RpcCalls<ClusterWords> {
  public:
-  SchedulerService(ClusterDoor& door, Links& links, kj::Own<RpcSession> session)
-      : RpcCalls(door, kj::mv(session)), links_(links) {}
+  SchedulerService(ClusterDoor& door, Links& links, Housekeeping& keeping,
+                   kj::Own<RpcSession> session)
+      : RpcCalls(door, kj::mv(session)), links_(links), keeping_(keeping) {}
 
   kj::Promise<void> info(InfoContext context) override {
     return call(context, [](Ask ask) { ask.setInfo(); },
@@ -139,7 +140,7 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   kj::Promise<void> delete_(DeleteContext context) override {
     requireKnownPeer();
     const std::uint64_t task = context.getParams().getTask();
-    return call(context, [task](Ask ask) { ask.setDelete(task); }, [](Told) {});
+    return changeWith(context, [task](Ask ask) { ask.setDelete(task); });
   }
 
   // What everybody may read of a task; and what its launcher needs, for its owner alone.
@@ -168,8 +169,9 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   kj::Promise<void> watch(WatchContext context) override {
-    return RpcCalls::watch<schema::ClusterSubscription>(context,
-                                                        context.getParams().getWatcher());
+    const auto params = context.getParams();
+    return RpcCalls::watch<schema::ClusterSubscription>(context, params.getWatcher(),
+                                                        params.getSince());
   }
 
   kj::Promise<void> events(EventsContext context) override {
@@ -202,32 +204,45 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   kj::Promise<void> cordon(CordonContext context) override {
     requireChange();
     const CheckedTarget target(context.getParams().getTarget());
-    return call(context, [&](Ask ask) { target.fill(ask.initCordon()); }, [](Told) {});
+    return changeWith(context, [&](Ask ask) { target.fill(ask.initCordon()); });
   }
 
   kj::Promise<void> uncordon(UncordonContext context) override {
     requireChange();
     const CheckedTarget target(context.getParams().getTarget());
-    return call(context, [&](Ask ask) { target.fill(ask.initUncordon()); }, [](Told) {});
+    return changeWith(context, [&](Ask ask) { target.fill(ask.initUncordon()); });
   }
 
   kj::Promise<void> drain(DrainContext context) override {
     requireChange();
     const CheckedTarget target(context.getParams().getTarget());
     const std::uint64_t timeoutNs = context.getParams().getTimeoutNs();
-    return call(context,
-                [&](Ask ask) {
-                  auto drain = ask.initDrain();
-                  target.fill(drain.initTarget());
-                  drain.setTimeoutNs(timeoutNs);
-                },
-                [](Told) {});
+    return changeWith(context, [&](Ask ask) {
+      auto drain = ask.initDrain();
+      target.fill(drain.initTarget());
+      drain.setTimeoutNs(timeoutNs);
+    });
   }
 
   kj::Promise<void> setPriority(SetPriorityContext context) override {
     requireChange();
     const schema::Score score = checkedScore(context.getParams().getScore(), "score");
-    return call(context, [score](Ask ask) { ask.setPriority(score); }, [](Told) {});
+    return changeWith(context, [score](Ask ask) { ask.setPriority(score); });
+  }
+
+  // The actor permits and audits, then the daemon acts.
+  kj::Promise<void> snapshot(SnapshotContext context) override {
+    requireChange();
+    return changeWith(context, [](Ask ask) { ask.setSnapshot(); })
+        .then([this]() { return snapshotOf(keeping_); })
+        .then([](const Status& status) { throwUnless(status); });
+  }
+
+  kj::Promise<void> setLogLevel(SetLogLevelContext context) override {
+    requireChange();
+    const std::string level = checkedText(context.getParams().getLevel(), "level");
+    return changeWith(context, [&level](Ask ask) { ask.setLogLevel(ptr(level)); })
+        .then([this, level]() { throwUnless(keeping_.setLogLevel(level)); });
   }
 
   kj::Promise<void> registry(RegistryContext context) override {
@@ -236,6 +251,17 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
  private:
+  static void throwUnless(const Status& status) {
+    if (!status) kj::throwFatalException(toException(status.error()));
+  }
+
+  template <typename Context, typename Fill>
+  kj::Promise<void> changeWith(Context context, Fill fill) {
+    return call(context, fill, [context](Told told) mutable {
+      context.getResults().setDone(told.isDone() ? told.getDone() : "done");
+    });
+  }
+
   template <typename Context, typename Fill>
   kj::Promise<void> explainWith(Context context, Fill fill) {
     return call(context, fill,
@@ -253,13 +279,14 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   Links& links_;
+  Housekeeping& keeping_;
 };
 
 }  // namespace
 
 capnp::Capability::Client SchedulerRpc::serve(kj::Own<RpcSession> session) {
   return schema::Scheduler::Client(
-      kj::heap<SchedulerService>(door_, links_, kj::mv(session)));
+      kj::heap<SchedulerService>(door_, links_, keeping_, kj::mv(session)));
 }
 
 RpcLimits SchedulerRpc::limits() {

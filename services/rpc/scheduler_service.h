@@ -9,6 +9,7 @@
 
 #include "schema/scheduler.capnp.h"
 #include "services/admin/cluster_door.h"
+#include "services/admin/housekeeping.h"
 #include "services/rpc/links.h"
 #include "services/rpc/rpc_session.h"
 
@@ -16,8 +17,9 @@ namespace qgpu {
 
 class SchedulerRpc final : public RpcService {
  public:
-  // `door` and `links` outlive every connection.
-  SchedulerRpc(ClusterDoor& door, Links& links) : door_(door), links_(links) {}
+  // These outlive every connection.
+  SchedulerRpc(ClusterDoor& door, Links& links, Housekeeping& keeping)
+      : door_(door), links_(links), keeping_(keeping) {}
   capnp::Capability::Client serve(kj::Own<RpcSession> session) override;
 
   // For the RpcServer of a scheduler: many calls under way, long words of nodes.
@@ -26,6 +28,7 @@ class SchedulerRpc final : public RpcService {
  private:
   ClusterDoor& door_;
   Links& links_;
+  Housekeeping& keeping_;
 };
 
 }  // namespace qgpu

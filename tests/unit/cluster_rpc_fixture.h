@@ -128,7 +128,12 @@ class ScriptedScheduler final : public Listener {
       case schema::ClusterRequest::PREEMPT:
         reply.initWhatIf().setAllocatedAfter(500);
         return;
-      case schema::ClusterRequest::EVENTS: reply.initEvents(1)[0].setSeq(9); return;
+      case schema::ClusterRequest::EVENTS: {   // it remembers number 9
+        const bool newer = request.getEvents() < 9;
+        auto events = reply.initEvents(newer ? 1 : 0);
+        if (newer) events[0].setSeq(9);
+        return;
+      }
       default: reply.setDone("done"); return;
     }
   }
@@ -163,6 +168,22 @@ class Gate final : public RequestSink {
 
  private:
   NodeLink link_;
+};
+
+// What a scheduler does itself, counted.
+struct House final : Housekeeping {
+  void snapshot(std::function<void(Status)> done) override {
+    ++snapshots;
+    done(snapshotEnds);
+  }
+  Status setLogLevel(const std::string& l) override {
+    if (l == "loud") return fail(ErrorCode::InvalidArgument, "no level is called loud");
+    level = l;
+    return ok();
+  }
+  Status snapshotEnds = ok();
+  int snapshots = 0;
+  std::string level;
 };
 
 struct ClusterRpcFixture : ::testing::Test {
@@ -226,7 +247,7 @@ struct ClusterRpcFixture : ::testing::Test {
       links = std::make_unique<Links>(linksSink, bridge.timer(), linkLimits);
       dispatcher.attach(linksId, *links);
     }
-    server = std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(door, *links),
+    server = std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(door, *links, house),
                                          ChangeRule(self), limits, bridge.lowLevel(),
                                          bridge.timer());
     auto local = UnixListener::open(path, 0666);
@@ -286,6 +307,7 @@ struct ClusterRpcFixture : ::testing::Test {
   Gate linksSink{dispatcher, linksId, schedulerId};
   ClusterDoor door{doorSink, bridge.timer()};
   bool attached = (dispatcher.attach(doorId, door), true);
+  House house;
   std::unique_ptr<Links> links;
   std::unique_ptr<RpcServer> server;
   std::vector<std::unique_ptr<Member>> members;

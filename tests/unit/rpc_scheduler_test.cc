@@ -21,6 +21,26 @@ struct EventLog final : schema::ClusterWatcher::Server {
   std::vector<std::uint64_t>& seqs;
 };
 
+// Takes nothing until it is let go.
+struct SlowWatcher final : schema::ClusterWatcher::Server {
+  struct Seen {
+    kj::Vector<kj::Own<kj::PromiseFulfiller<void>>> held;
+    bool holds = true;
+    std::size_t events = 0;
+    std::string last;
+  };
+  explicit SlowWatcher(Seen& s) : seen(s) {}
+  kj::Promise<void> event(EventContext context) override {
+    ++seen.events;
+    seen.last = view(context.getParams().getEvent().getKind());
+    if (!seen.holds) return kj::READY_NOW;
+    auto paf = kj::newPromiseAndFulfiller<void>();
+    seen.held.add(kj::mv(paf.fulfiller));
+    return kj::mv(paf.promise);
+  }
+  Seen& seen;
+};
+
 struct Client {
   Client(testing::LoopIo& io, const std::string& address)
       : stream(io.provider->getNetwork()
@@ -49,6 +69,16 @@ struct RpcScheduler : ClusterRpcFixture {
   template <typename Request>
   auto done(Request&& request) {
     return request.send().wait(io.waitScope);
+  }
+  void tellEvent(std::uint64_t seq, const std::string& text = "") {
+    Outlet outlet(dispatcher, schedulerId);
+    const SendResult sent = outlet.send(doorId, [&](schema::Envelope::Builder m) {
+      auto event = m.initEventTold();
+      event.setSeq(seq);
+      event.setKind("told");
+      event.setText(ptr(text));
+    });
+    EXPECT_EQ(sent, SendResult::Sent);
   }
   schema::ClusterRequest::Reader asked() const {
     return scheduler.heard.back().read().getClusterRequest();
@@ -168,6 +198,8 @@ TEST_F(RpcScheduler, ATcpPeerWithoutTlsMayNeitherSubmitNorChange) {
   EXPECT_EQ(errorOf(client.scheduler.uncordonRequest().send()).code, ErrorCode::Denied);
   EXPECT_EQ(errorOf(client.scheduler.drainRequest().send()).code, ErrorCode::Denied);
   EXPECT_EQ(errorOf(client.scheduler.setPriorityRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(errorOf(client.scheduler.setLogLevelRequest().send()).code, ErrorCode::Denied);
   EXPECT_TRUE(scheduler.heard.empty());
 }
 
@@ -209,15 +241,73 @@ TEST_F(RpcScheduler, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   auto request = client.scheduler.watchRequest();
   request.setWatcher(kj::heap<EventLog>(seqs));
   auto subscription = kj::heap(done(request).getSubscription());
-  Outlet outlet(dispatcher, schedulerId);
-  for (std::uint64_t seq = 1; seq <= 2; ++seq) {
-    ASSERT_EQ(outlet.send(doorId, [seq](schema::Envelope::Builder m) {
-      m.initEventTold().setSeq(seq);
-    }), SendResult::Sent);
-  }
+  tellEvent(1);
+  tellEvent(2);
   ASSERT_TRUE(served([&] { return seqs.size() == 2; }));
   subscription = nullptr;
   ASSERT_TRUE(served([&] { return door.watchers() == 0; }));
+}
+
+TEST_F(RpcScheduler, WatchBeginsAfterTheEventThatItsClientHas) {
+  startServer();
+  std::vector<std::uint64_t> seqs;
+  Client client(io, unixAddress());
+  auto request = client.scheduler.watchRequest();
+  request.setWatcher(kj::heap<EventLog>(seqs));
+  request.setSince(8);
+  const auto subscription = done(request).getSubscription();
+  tellEvent(10);
+  ASSERT_TRUE(served([&] { return seqs.size() == 2; }));
+  EXPECT_EQ(seqs, (std::vector<std::uint64_t>{9, 10})) << "9 is remembered by the scheduler";
+}
+
+TEST_F(RpcScheduler, C5_AWatcherThatHoldsEventsBackIsToldThatItIsDropped) {
+  RpcLimits limits = SchedulerRpc::limits();
+  limits.eventDeadline = millis(20);
+  startServer(nullptr, limits);
+  SlowWatcher::Seen seen;
+  Client client(io, unixAddress());
+  auto request = client.scheduler.watchRequest();
+  request.setWatcher(kj::heap<SlowWatcher>(seen));
+  const auto subscription = done(request).getSubscription();
+  const std::string text(4'000, 'x');
+  for (std::uint64_t seq = 1; seq <= 100; ++seq) tellEvent(seq, text);
+  // What the window takes has come, and the deadline of the next one passes.
+  ASSERT_TRUE(served([&] { return seen.events > 0; }));
+  const kj::TimePoint end = bridge.timer().now() + 200 * kj::MILLISECONDS;
+  ASSERT_TRUE(served([&] { return bridge.timer().now() > end; }));
+  EXPECT_LT(seen.events, 100u) << "what nobody takes stays here";
+  seen.holds = false;
+  for (auto& held : seen.held) held->fulfill();
+  ASSERT_TRUE(served([&] { return seen.last == "watch-dropped" && door.watchers() == 0; }));
+  done(client.scheduler.infoRequest());
+}
+
+TEST_F(RpcScheduler, TheDaemonActsOnceTheSchedulerHasPermittedIt) {
+  startServer();
+  Client client(io, unixAddress());
+  EXPECT_EQ(view(done(client.scheduler.snapshotRequest()).getDone()), "done");
+  EXPECT_TRUE(asked().isSnapshot());
+  EXPECT_EQ(house.snapshots, 1);
+  auto level = client.scheduler.setLogLevelRequest();
+  level.setLevel("debug");
+  done(level);
+  EXPECT_EQ(house.level, "debug");
+  level = client.scheduler.setLogLevelRequest();
+  level.setLevel("loud");
+  EXPECT_EQ(errorOf(level.send()).code, ErrorCode::InvalidArgument);
+  house.snapshotEnds = fail(ErrorCode::Unavailable, "the disk is full");
+  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).message, "the disk is full");
+  scheduler.failNext = fail(ErrorCode::Denied, "not now");
+  EXPECT_EQ(errorOf(client.scheduler.snapshotRequest().send()).code, ErrorCode::Denied);
+  EXPECT_EQ(house.snapshots, 2) << "what is not permitted is not done";
+}
+
+TEST_F(RpcScheduler, ACallThatADaemonDoesNotKnowSaysSo) {
+  startServer();
+  Client client(io, unixAddress());
+  auto older = client.client.bootstrap().castAs<schema::Registry>();   // another interface
+  EXPECT_EQ(errorOf(older.joinRequest().send()).code, ErrorCode::Unsupported);
 }
 
 TEST_F(RpcScheduler, C5_LongListsAreAskedForAFewAtATime) {
