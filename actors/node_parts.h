@@ -73,6 +73,7 @@ struct Who {
   std::uint32_t uid = 0;
   std::uint32_t pid = 0;
   bool mayChange = false;
+  std::string name{};   // of its certificate; empty where the kernel told who it is
 };
 
 // How far a task's binding is known. Each step is caused by the answer to the one before.

@@ -190,9 +190,11 @@ void SchedulerActor::note(const char* kind, std::uint64_t task, const std::strin
 
 void SchedulerActor::audit(const char* kind, const Who& who, std::uint64_t task,
                            const std::string& where, const std::string& what, Turn& turn) {
+  const std::string actor = who.name.empty() ? "uid " + std::to_string(who.uid) + " pid " +
+                                                   std::to_string(who.pid)
+                                             : "certificate " + who.name;
   round_->audits.push_back(
-      EventRecord{nextEvent_++, unixMs(turn), kind, task, where, what,
-                  "uid " + std::to_string(who.uid) + " pid " + std::to_string(who.pid)});
+      EventRecord{nextEvent_++, unixMs(turn), kind, task, where, what, actor});
 }
 
 // Numbers that a restart could give out again are not used: the ceiling is raised first.

@@ -238,6 +238,7 @@ class SchedulerActor final : public Actor {
   Result<std::uint64_t> admit(Job job, Turn& turn);
   Status repeated(const Asker& asker, std::uint64_t task, const ClusterSpec& spec);
   Status remove(const Asker& asker, const Who& who, std::uint64_t task, Turn& turn);
+  void tellAssigned(const Asker& asker, const Who& who, std::uint64_t task);
   Status choosePriority(const Asker& asker, const Who& who, Score score, Turn& turn);
   Status permit(const Asker& asker, const Who& who, const std::string& what, Turn& turn);
   void watch(const Asker& asker, bool on);

@@ -9,7 +9,8 @@ namespace qgpu {
 namespace {
 
 Who whoOf(schema::ClusterRequest::Reader request) {
-  return {request.getPeerUid(), request.getPeerPid(), request.getMayChange()};
+  return {request.getPeerUid(), request.getPeerPid(), request.getMayChange(),
+          text(request.getPeerName())};
 }
 
 Error unavailable(const std::string& why) {
@@ -28,6 +29,7 @@ bool isQuestion(schema::ClusterRequest::Which which) {
     case schema::ClusterRequest::WHAT_IF:
     case schema::ClusterRequest::PREEMPT:
     case schema::ClusterRequest::EVENTS:
+    case schema::ClusterRequest::ASSIGNED:
     case schema::ClusterRequest::WATCH: return true;
     default: return false;
   }
@@ -47,8 +49,10 @@ ListPart partOf(schema::ClusterRequest::Reader request) {
 std::string describe(const ClusterSpec& spec) {
   std::string said = spec.task.name + ": " + className(spec.task.taskClass) + ", " +
                      std::to_string(spec.task.mem / gibibytes(1)) + " GiB";
-  if (spec.task.taskClass != TaskClass::Online) {
-    said += ", " + std::to_string(spec.task.share.value) + " permille";
+  if (spec.task.cards > 1) {
+    said += ", " + std::to_string(spec.task.cards) + " whole cards";
+  } else if (spec.task.taskClass != TaskClass::Online) {
+    said += ", " + percentText(spec.task.share) + " percent";
   }
   return said;
 }
@@ -118,6 +122,10 @@ void SchedulerActor::onQuestion(const Asker& asker, schema::ClusterRequest::Read
       }
       return after([this, asker, ids = std::move(ids)](Turn&) { replyTasks(asker, ids); });
     }
+    case schema::ClusterRequest::ASSIGNED:
+      return after([this, asker, who = whoOf(request), task = request.getAssigned()](Turn&) {
+        tellAssigned(asker, who, task);
+      });
     case schema::ClusterRequest::EXPLAIN:
       return after([this, asker, task = request.getExplain()](Turn&) {
         explainTask(asker, task);
@@ -277,6 +285,22 @@ std::string SchedulerActor::whereElse(ClusterSpec spec) {
   for (const std::string& id : cardIds(*spot)) cards += (cards.empty() ? "" : ",") + id;
   return "; it would fit on node " + at(memberOf(spot->node)).facts.ledger.name + " (" + cards +
          "): submit it to the scheduler";
+}
+
+// A token is for who owns the task, or may change anything.
+void SchedulerActor::tellAssigned(const Asker& asker, const Who& who, std::uint64_t task) {
+  const Job* job = this->task(task);
+  if (job == nullptr) {
+    return replyFailed(asker, fail(ErrorCode::NotFound, "no task " + std::to_string(task) +
+                                                            " lives in this cluster"));
+  }
+  if (!who.mayChange && who.uid != job->spec.task.ownerUid) {
+    return replyFailed(asker, fail(ErrorCode::Denied, "task " + std::to_string(task) +
+                                                          " belongs to uid " +
+                                                          std::to_string(
+                                                              job->spec.task.ownerUid)));
+  }
+  replyAssigned(asker, task);
 }
 
 Status SchedulerActor::remove(const Asker& asker, const Who& who, std::uint64_t task, Turn& turn) {

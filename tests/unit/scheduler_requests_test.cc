@@ -134,6 +134,26 @@ TEST(SchedulerRequests, PeersWithoutRightsReadAndSubmitAndEndTheirOwnTasks) {
   }
 }
 
+TEST(SchedulerRequests, WhatALauncherNeedsIsForTheOwnerOfATask) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  const ClusterWorld::As user{1000, false};
+  const auto assigned = [](std::uint64_t task) {
+    return [task](schema::ClusterRequest::Builder request) { request.setAssigned(task); };
+  };
+  ClusterSpec spec = small();
+  spec.task.ownerUid = 1000;
+  const std::uint64_t task = world.submitted(spec, user);
+  const auto own = world.reply(world.ask(assigned(task), user));
+  ASSERT_TRUE(own.isAssigned());
+  EXPECT_EQ(text(own.getAssigned().getNode()), "a");
+  EXPECT_NE(own.getAssigned().getToken().size(), 0u);
+  EXPECT_TRUE(world.reply(world.ask(assigned(task))).isAssigned()) << "root";
+  EXPECT_EQ(world.order(assigned(task), {1001, false}), "denied");
+  EXPECT_EQ(world.order(assigned(task + 99), user), "not-found");
+}
+
 TEST(SchedulerRequests, C7_ASpecThatIsTooLongOrForgedIsRefusedOrMadeHarmless) {
   ClusterWorld world;
   world.start();
