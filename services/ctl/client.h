@@ -17,6 +17,8 @@ class Asker {
   virtual ~Asker() = default;
   // The daemon's line, whatever it says. Unavailable: no daemon, or it went away.
   virtual Result<std::string> ask(const std::string& line, Nanos limit) = 0;
+  // The next line of a stream that ask("watch ...") began. kNever waits as long as it takes.
+  virtual Result<std::string> nextLine(Nanos limit) = 0;
 };
 
 class Client final : public Asker {
@@ -30,9 +32,7 @@ class Client final : public Asker {
 
   // Connects anew where that helps.
   Result<std::string> ask(const std::string& line, Nanos limit = seconds(10)) override;
-
-  // The next line of a stream that ask() began. kNever waits as long as it takes.
-  Result<std::string> nextLine(Nanos limit);
+  Result<std::string> nextLine(Nanos limit) override;
 
   // Ready for reading as poll() understands it; -1 where not connected.
   int fd() const { return fd_; }

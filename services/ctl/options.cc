@@ -5,13 +5,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 
 #include "services/admin/json.h"
+#include "services/admin/words.h"
 
 namespace qgpu::ctl {
 namespace {
 
 constexpr const char* kFooter = R"(
+what both a node and a cluster know asks this machine's manager, unless --server, --cluster or
+QGPU_SERVER=ADDR in the environment says a scheduler, or only a scheduler is here; certificates may
+stand in QGPU_TLS_CERT, QGPU_TLS_KEY and QGPU_TLS_CA
+
 examples:
   qgpuctl run --memory 2 --core 30 -- ./train.sh    a task with 2 GiB and 30 percent of a card
   qgpuctl run --class online --memory 4 -- ./serve  gets the card the moment it wants it
@@ -19,12 +25,12 @@ examples:
   qgpuctl policy all burst-share                    change how the cards are shared
   qgpuctl -o json tasks                             for programs
 
-of a cluster, on the scheduler's machine or with --server:
+of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl submit --memory 8 --core 50               says node, card, token and environment
   qgpuctl explain 12                                why a task waits, and what would help
   qgpuctl what-if place --memory 8 --count 20       where 20 of these would land
   qgpuctl what-if drain node-3                      where its tasks would go
-  qgpuctl drain node-3 --timeout 10m                and does it
+  qgpuctl --cluster drain node-3 --timeout 10m      and does it
 
 exit status: 0 done, 2 wrong use, 3 refused, 4 no daemon; `run`: that of CMD, 125 refused,
 126 CMD can't be executed, 127 CMD not found
@@ -48,30 +54,32 @@ struct Simple {
   const char* argument;  // nullptr: none
   Daemon daemon;
   const char* what;
+  const char* meaning = "";  // of the argument
 };
+constexpr const char* kTarget = "id or index of a card; of a cluster NODE or NODE/CARD";
 constexpr Simple kSimple[] = {
     {"status", nullptr, Daemon::Either, "the node, or the cluster, in a few lines"},
     {"cards", nullptr, Daemon::Either, "every card: memory, shares, policy, who is on it"},
     {"tasks", nullptr, Daemon::Either, "every task: where it is, what it may use and has used"},
-    {"cordon", "CARD", Daemon::Either, "no new tasks on CARD; of a cluster NODE or NODE/CARD"},
-    {"uncordon", "CARD", Daemon::Either, "new tasks there again"},
-    {"evict", "TASK", Daemon::Manager, "end a task, whoever owns it"},
-    {"end", "TASK", Daemon::Manager, "end a task of your own"},
+    {"cordon", "TARGET", Daemon::Either, "no new tasks on a card or node", kTarget},
+    {"uncordon", "TARGET", Daemon::Either, "new tasks there again", kTarget},
+    {"evict", "TASK", Daemon::Manager, "end a task of this node, whoever owns it", "its number"},
+    {"end", "TASK", Daemon::Manager, "end a task of your own on this node", "its number"},
     {"snapshot", nullptr, Daemon::Either, "let the daemon write a snapshot of its store"},
     {"loglevel", "LEVEL", Daemon::Either, "trace, debug, info, warn, error or off"},
     {"nodes", nullptr, Daemon::Scheduler, "every node of the cluster"},
-    {"delete", "TASK", Daemon::Scheduler, "end a task of the cluster, or take it from the queue"},
-    {"explain", "TASK", Daemon::Scheduler, "why it is where it is, or why it waits"},
-    {"preempt", "TASK", Daemon::Scheduler, "whom a waiting task would evict; nothing is done"},
+    {"delete", "TASK", Daemon::Scheduler, "end a task of the cluster, or take it from the queue",
+     "its number"},
+    {"explain", "TASK", Daemon::Scheduler, "why it is where it is, or why it waits", "its number"},
     {"priority", "NAME", Daemon::Scheduler, "where ordinary tasks go: binpack, spread or fgd"},
 };
 
 class Parser {
  public:
   Parser() {
-    app_.footer(kFooter);
     app_.require_subcommand(1);
     app_.fallthrough();
+    app_.set_help_flag("-h,--help", "this text");
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
     app_.add_option("--server", options_.server, "a scheduler: HOST:PORT or unix:PATH")
         ->type_name("ADDR");
@@ -85,18 +93,23 @@ class Parser {
         ->check(CLI::IsMember({"table", "json"}))
         ->type_name("FORMAT");
     addRun();
+    addTop();
     for (const Simple& simple : kSimple) addSimple(simple);
     addDrain();
+    addEvents("events", "what happened");
+    addEvents("audit", "of that, who changed what");
     addPolicy();
-    addTop();
-    addEvents("events", "what happened on the node, or in the cluster");
-    addEvents("audit", "the same");
     addSubmit();
+    addPreempt();
     addWhatIf();
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
     });
     addHelp();
+    group("On this node", Daemon::Manager);
+    group("Of this node, or of a cluster", Daemon::Either);
+    group("Of a cluster", Daemon::Scheduler);
+    app_.footer(kFooter);   // last, or every subcommand would show it
   }
 
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
@@ -118,6 +131,7 @@ class Parser {
       return usage(error.what());
     }
     if (helpAsked_) return help();
+    if (auto wrong = readSince()) return std::move(*wrong);
     if (options_.action == Action::Run && options_.run.command.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
@@ -169,25 +183,57 @@ class Parser {
   }
 
   std::optional<ExitNow> chooseDaemon() {
-    if (!options_.server.empty() && !options_.socket.empty()) {
-      return usage("--socket and --server name two daemons");
+    const int named = int{!options_.socket.empty()} + int{!options_.server.empty()} + int{cluster_};
+    if (named > 1) return usage("--socket, --server and --cluster name different daemons");
+    if (!options_.socket.empty()) return std::nullopt;
+    const bool node = options_.daemon == Daemon::Manager;
+    if (node && named > 0) {
+      return usage(options_.command + " asks the node itself: leave --server and --cluster out" +
+                   (options_.command == "evict" || options_.command == "end"
+                        ? "; `delete` ends a task of the cluster"
+                        : ""));
     }
-    if (!options_.server.empty()) {
-      if (options_.daemon == Daemon::Manager) {
-        return usage(options_.command + ": only on the node itself, without --server");
-      }
-      options_.daemon = Daemon::Scheduler;
+    if (named == 0 && !node) options_.server = environment("QGPU_SERVER");
+    const std::string manager = defaultSocket(around_, kMachineRunDir, "manager.sock");
+    const std::string scheduler = defaultSocket(around_, kMachineRunDir, "scheduler.sock");
+    if (options_.daemon == Daemon::Either) {
+      const auto listens = [](const std::string& path) {
+        return ::access(path.c_str(), F_OK) == 0;
+      };
+      const bool cluster = cluster_ || !options_.server.empty() ||
+                           (!listens(manager) && listens(scheduler));
+      options_.daemon = cluster ? Daemon::Scheduler : Daemon::Manager;
+    }
+    if (options_.server.empty()) {
+      options_.socket = options_.daemon == Daemon::Scheduler ? scheduler : manager;
       return std::nullopt;
     }
-    const Surroundings around = Surroundings::ofThisProcess();
-    if (!options_.socket.empty()) return std::nullopt;
-    if (cluster_ && options_.daemon == Daemon::Manager) {
-      return usage(options_.command + ": asks the node itself, without --cluster");
+    const auto orElse = [](std::string& value, const char* name) {
+      if (value.empty()) value = environment(name);
+    };
+    orElse(options_.tls.cert, "QGPU_TLS_CERT");
+    orElse(options_.tls.key, "QGPU_TLS_KEY");
+    orElse(options_.tls.ca, "QGPU_TLS_CA");
+    return std::nullopt;
+  }
+
+  // A heading of the help for the commands of this daemon.
+  void group(const char* title, Daemon daemon) {
+    for (const auto& [sub, whose] : commands_) {
+      if (whose == daemon) sub->group(title);
     }
-    const bool cluster = cluster_ || options_.daemon == Daemon::Scheduler;
-    options_.daemon = cluster ? Daemon::Scheduler : Daemon::Manager;
-    options_.socket = defaultSocket(around, kMachineRunDir,
-                                    cluster ? "scheduler.sock" : "manager.sock");
+  }
+  CLI::App* addCommand(const char* name, const char* what, Daemon daemon) {
+    CLI::App* sub = app_.add_subcommand(name, what);
+    commands_.emplace_back(sub, daemon);
+    return sub;
+  }
+
+  std::optional<ExitNow> readSince() {
+    if (since_.empty()) return std::nullopt;
+    const auto number = parseUint(since_);
+    if (!number) return usage("\"" + since_ + "\" is no sequence number: `events` shows them");
+    options_.events.since = *number;
     return std::nullopt;
   }
 
@@ -202,10 +248,8 @@ class Parser {
   }
 
   void addSimple(const Simple& simple) {
-    CLI::App* sub = app_.add_subcommand(simple.name, simple.what);
-    if (simple.argument != nullptr) {
-      sub->add_option(simple.argument, argument_)->required()->check(oneWord());
-    }
+    CLI::App* sub = addCommand(simple.name, simple.what, simple.daemon);
+    if (simple.argument != nullptr) addArgument(sub, simple.argument, simple.meaning);
     sub->callback([this, &simple] {
       choose(Action::Ask, simple.name, simple.daemon);
       options_.line = simple.name;
@@ -213,11 +257,14 @@ class Parser {
     });
   }
 
+  void addArgument(CLI::App* sub, const char* name, const char* meaning) {
+    sub->add_option(name, argument_, meaning)->required()->check(oneWord())->type_name("");
+  }
+
   void addPolicy() {
-    CLI::App* sub = app_.add_subcommand("policy", "how a card, or all, is shared between tasks");
-    sub->add_option("CARD", argument_, "id or index of a card, or all")
-        ->required()
-        ->check(oneWord());
+    CLI::App* sub =
+        addCommand("policy", "how a card, or all, is shared between tasks", Daemon::Manager);
+    addArgument(sub, "CARD", "id or index of a card, or all");
     sub->add_option("NAME", policy_, "best-effort, fixed-share or burst-share")
         ->required()
         ->check(CLI::IsMember(
@@ -229,10 +276,11 @@ class Parser {
   }
 
   void addDrain() {
-    CLI::App* sub = app_.add_subcommand(
-        "drain", "cordon CARD and end its tasks; of a cluster NODE or NODE/CARD, and move them");
-    sub->add_option("CARD", argument_)->required()->check(oneWord());
-    sub->add_option("--timeout", timeout_, "of a cluster: then what is left there ends (5m)")
+    CLI::App* sub = addCommand("drain", "cordon it; a node ends its tasks, a cluster moves them",
+                               Daemon::Either);
+    addArgument(sub, "TARGET", kTarget);
+    sub->add_option("--timeout", timeout_,
+                    "of a cluster: what has found no other place by then is ended and waits (5m)")
         ->check(oneWord())
         ->type_name("TIME");
     sub->callback([this] {
@@ -242,9 +290,9 @@ class Parser {
   }
 
   // What a task asks for, wherever it is to run.
-  void addTask(CLI::App* sub) {
+  void addTask(CLI::App* sub, const char* nameMeaning) {
     RunOptions& run = options_.run;
-    sub->add_option("--name", run.name, "of the task (default: of CMD)");
+    sub->add_option("--name", run.name, nameMeaning)->type_name("NAME");
     sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
         ->check(CLI::IsMember({"online", "offline", "ordinary"}));
     sub->add_option("--memory", run.memoryGib, "GiB of card memory (default 1)")
@@ -256,28 +304,33 @@ class Parser {
     sub->add_option("--cards", run.cards, "more than one: whole cards of its own")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1024}))
         ->type_name("N");
-    sub->add_option("--card", run.card, "a certain card (default: the node chooses)")
-        ->type_name("ID");
   }
 
   void addRun() {
-    CLI::App* sub = app_.add_subcommand("run", "run a command as a task on a card");
+    CLI::App* sub = addCommand("run", "run a command as a task on a card", Daemon::Manager);
     run_ = sub;
     sub->footer(kRunFooter);
-    addTask(sub);
+    addTask(sub, "of the task (default: of CMD)");
+    sub->add_option("--card", options_.run.card, "a certain card (default: the node chooses)")
+        ->type_name("ID");
     sub->callback([this] { choose(Action::Run, "run", Daemon::Manager); });
   }
 
   void addPlace(CLI::App* sub) {
     PlaceOptions& place = options_.place;
-    addTask(sub);
-    sub->add_option("--node", place.node, "a certain node (default: the scheduler chooses)");
-    sub->add_option("--model", place.models, "only cards of this model; may be repeated");
+    addTask(sub, "of the task (default: task)");
+    sub->add_option("--node", place.node, "a certain node (default: the scheduler chooses)")
+        ->type_name("NAME");
+    sub->add_option("--card", options_.run.card, "a certain card of that node")->type_name("ID");
+    sub->add_option("--model", place.models, "only cards of this model; may be repeated")
+        ->allow_extra_args(false)
+        ->type_name("MODEL");
     sub->add_option("--cpu-milli", place.cpuMilli, "thousandths of a CPU of the node, counted")
         ->type_name("MILLI");
     sub->add_option("--host-memory", place.hostMemoryGib, "GiB of the node's memory, counted")
         ->type_name("GIB");
-    sub->add_option("--application", place.application, "replicas of one are kept apart");
+    sub->add_option("--application", place.application, "replicas of one are kept apart")
+        ->type_name("NAME");
     const CLI::IsMember scores({"binpack", "spread", "fgd", "random", "best-fit"});
     sub->add_option("--node-score", place.nodeScore, "how its node is chosen")->check(scores);
     sub->add_option("--card-score", place.cardScore, "how its card is chosen")->check(scores);
@@ -285,17 +338,32 @@ class Parser {
   }
 
   void addSubmit() {
-    CLI::App* sub = app_.add_subcommand(
-        "submit", "place a task in the cluster; answers node, card, token and environment");
+    CLI::App* sub = addCommand(
+        "submit", "place a task; answers node, card, token and environment", Daemon::Scheduler);
     addPlace(sub);
     sub->add_option("--request-id", options_.place.requestId,
-                    "asked again, the same task is answered");
+                    "asked again, the same task is answered")
+        ->type_name("ID");
     sub->add_flag("--wait", options_.place.wait, "until it is bound, however long that takes");
     sub->callback([this] { choose(Action::Submit, "submit", Daemon::Scheduler); });
   }
 
+  // Tasks evict by themselves where they were submitted with --preempt: this only asks.
+  void addPreempt() {
+    CLI::App* sub = addCommand("preempt", "whom a waiting task would evict; nothing is done",
+                               Daemon::Scheduler);
+    addArgument(sub, "TASK", "its number");
+    sub->add_flag_callback("--dry-run", [] {},
+                           "the only way there is: `submit --preempt` does it in earnest");
+    sub->callback([this] {
+      choose(Action::Ask, "preempt", Daemon::Scheduler);
+      options_.line = "preempt " + argument_;
+    });
+  }
+
   void addWhatIf() {
-    CLI::App* sub = app_.add_subcommand("what-if", "try something on a copy of the cluster");
+    CLI::App* sub =
+        addCommand("what-if", "try something on a copy of the cluster", Daemon::Scheduler);
     sub->require_subcommand(1);
     CLI::App* place = sub->add_subcommand("place", "where tasks like this would land");
     addPlace(place);
@@ -308,7 +376,7 @@ class Parser {
                       ",\"count\":" + std::to_string(options_.place.count) + "}";
     });
     CLI::App* drain = sub->add_subcommand("drain", "where the tasks of a node or card would go");
-    drain->add_option("NODE", argument_, "or NODE/CARD")->required();
+    addArgument(drain, "TARGET", "NODE or NODE/CARD");
     drain->callback([this] {
       choose(Action::Ask, "what-if", Daemon::Scheduler);
       JsonWriter json;
@@ -335,7 +403,7 @@ class Parser {
   }
 
   void addTop() {
-    CLI::App* sub = app_.add_subcommand("top", "a live view of cards and tasks");
+    CLI::App* sub = addCommand("top", "a live view of cards and tasks", Daemon::Manager);
     sub->add_option("-n,--count", options_.top.count, "end after so many pictures")
         ->check(CLI::NonNegativeNumber)
         ->type_name("COUNT");
@@ -346,16 +414,16 @@ class Parser {
   }
 
   void addEvents(const char* name, const char* what) {
-    CLI::App* sub = app_.add_subcommand(name, what);
+    CLI::App* sub = addCommand(name, what, Daemon::Either);
     CLI::Option* since =
-        sub->add_option("SINCE", options_.events.since, "only after this sequence number")
-            ->check(CLI::NonNegativeNumber);
-    sub->add_option("--since", options_.events.since, "the same")
-        ->check(CLI::NonNegativeNumber)
-        ->excludes(since)
-        ->type_name("SEQ");
-    sub->add_flag("-f,--follow", options_.events.follow, "and what happens from now on");
-    sub->callback([this] { choose(Action::Events, "events", Daemon::Either); });
+        sub->add_option("SINCE", since_, "only after this sequence number")->type_name("");
+    sub->add_option("--since", since_, "the same")->excludes(since)->type_name("SEQ");
+    sub->add_flag("-f,--follow", options_.events.follow,
+                  "and what happens from now on, over restarts of the daemon");
+    sub->callback([this, changes = std::string_view(name) == "audit"] {
+      choose(Action::Events, "events", Daemon::Either);
+      options_.events.changes = changes;
+    });
   }
 
   // A blank or a line end would make two arguments, or two commands, of one.
@@ -369,10 +437,18 @@ class Parser {
         "");
   }
 
+  static std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  }
+
   CLI::App app_{"qgpuctl: run programs on shared GPU cards, and see and change who gets what",
                 "qgpuctl"};
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
+  std::vector<std::pair<CLI::App*, Daemon>> commands_;
+  const Surroundings around_ = Surroundings::ofThisProcess();
   Options options_;
+  std::string since_;
   std::string output_ = "table";
   std::string argument_;
   std::string timeout_;

@@ -59,11 +59,16 @@ struct PlaceOptions {
   bool wait = false;         // until it is bound
 };
 
-// Where a command goes. A scheduler is asked over RPC where `server` says so, else on its socket.
+// Whom a command asks. What both know (tasks, cordon, drain, ...) asks, the first that is so:
+//   the daemon of --socket, the scheduler of --server or of this machine (--cluster), the
+//   scheduler that the environment names in QGPU_SERVER, this machine's manager where one
+//   listens, and else its scheduler.
+// What only a manager or only a scheduler knows is for none but that; QGPU_SERVER is passed over
+// for a manager's, a flag that names the other daemon is wrong use.
 enum class Daemon : std::uint8_t {
   Manager,
   Scheduler,
-  Either,      // whichever listens on the socket; a manager's where none was named
+  Either,      // whichever listens on the socket that --socket names
 };
 
 struct TlsOptions {
@@ -80,6 +85,7 @@ struct TopOptions {
 struct EventOptions {
   std::uint64_t since = 0;
   bool follow = false;
+  bool changes = false;   // only what somebody asked for: the audit
 };
 
 struct Options {

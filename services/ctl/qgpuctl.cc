@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -24,10 +25,13 @@ int exitWith(Exit code) { return static_cast<int>(code); }
 
 constexpr Nanos kLimit = seconds(10);
 constexpr Nanos kClusterLimit = seconds(40);   // a submit is answered when its node has confirmed
-constexpr unsigned kWaitPauseUs = 500'000;
+constexpr Nanos kNewsLimit = seconds(60);      // without news of a task it is asked for again
+constexpr Nanos kPauseMin = millis(100);       // before a lost daemon is looked for again
+constexpr Nanos kPauseMax = seconds(5);
 
 int noDaemon(const Error& error, const Options& options) {
   std::fprintf(stderr, "qgpuctl: %s\n", error.message.c_str());
+  if (error.code == ErrorCode::InvalidArgument) return exitWith(Exit::Usage);   // an address
   if (options.server.empty()) {
     std::fprintf(stderr, "qgpuctl: start one: %s\n", startLine(options.socket).c_str());
   }
@@ -42,12 +46,41 @@ Result<std::unique_ptr<Asker>> reach(const Options& options) {
   return std::unique_ptr<Asker>(std::move(*server));
 }
 
+// Longer each time, until something was heard again.
+class Backoff {
+ public:
+  void reset() { pause_ = kPauseMin; }
+  void wait() {
+    ::usleep(static_cast<unsigned>(pause_ / micros(1)));
+    pause_ = std::min(pause_ + pause_, kPauseMax);
+  }
+
+ private:
+  Nanos pause_ = kPauseMin;
+};
+
 Nanos limitOf(const Options& options) {
   return options.daemon == Daemon::Manager ? kLimit : kClusterLimit;
 }
 
-int refused(const Error& error) {
+// Whom the command may have been meant for instead; empty where nothing speaks for it.
+std::string otherDaemon(const Error& error, const Options& options) {
+  const bool target = options.command == "cordon" || options.command == "uncordon" ||
+                      options.command == "drain";
+  const bool node = options.daemon != Daemon::Scheduler &&
+                    !options.socket.ends_with("scheduler.sock");
+  if (target && node && error.code == ErrorCode::NotFound) {
+    return "a card of this node was looked for; of a cluster: --cluster, or --server ADDR";
+  }
+  if (!error.message.starts_with("unknown command")) return "";
+  return "the daemon at " + options.socket +
+         (options.daemon == Daemon::Scheduler ? " is no scheduler" : " is no manager");
+}
+
+int refused(const Error& error, const Options& options) {
   std::fprintf(stderr, "qgpuctl: %s (%s)\n", error.message.c_str(), errorName(error.code));
+  const std::string other = otherDaemon(error, options);
+  if (!other.empty()) std::fprintf(stderr, "qgpuctl: %s\n", other.c_str());
   return exitWith(Exit::Refused);
 }
 
@@ -66,15 +99,21 @@ int show(const Result<std::string>& answer, const Options& options) {
     print(*answer + "\n");
     return exitWith(status ? Exit::Ok : Exit::Refused);
   }
-  if (!status) return refused(status.error());
+  if (!status) return refused(status.error(), options);
   const Result<std::string> view = viewOf(options.command, *answer);
-  if (!view) return refused(view.error());
+  if (!view) return refused(view.error(), options);
   return print(*view);
+}
+
+// An audit leaves out what a daemon did by itself.
+bool isShown(simdjson::dom::element event, const EventOptions& options) {
+  const std::string actor = textOf(event, "actor");
+  return !options.changes || actor.starts_with("uid ") || actor.starts_with("certificate ");
 }
 
 // What the daemon remembers after `since`, as if it had told all in one answer: it tells the oldest
 // first and a part at a time. `since` becomes the number of the newest.
-Result<std::string> allEvents(Asker& asker, std::uint64_t& since) {
+Result<std::string> allEvents(Asker& asker, const EventOptions& options, std::uint64_t& since) {
   std::string events;
   while (true) {
     Result<std::string> answer = asker.ask("events " + std::to_string(since), kLimit);
@@ -86,35 +125,59 @@ Result<std::string> allEvents(Asker& asker, std::uint64_t& since) {
     for (const simdjson::dom::element event : page) {
       if (numberOf(event, "seq") <= since) continue;
       since = numberOf(event, "seq");
+      if (!isShown(event, options)) continue;
       events += (events.empty() ? "" : ",") + simdjson::minify(event);
     }
     if (since == before) return R"({"ok":true,"events":[)" + events + "]}";
   }
 }
 
+// The event that a line of a watch tells; none in the line that says that it began.
+bool readEvent(simdjson::dom::parser& parser, const std::string& line,
+               simdjson::dom::element& event) {
+  return parser.parse(line)["event"].get(event) == simdjson::SUCCESS;
+}
+
+// Over restarts of the daemon too: from the newest event that was shown.
 int follow(const Options& options, std::uint64_t last) {
-  Client client(options.socket);
-  Result<std::string> line = client.ask("watch " + std::to_string(last));
-  for (bool first = true; line; line = client.nextLine(kNever), first = false) {
-    if (Status said = statusOf(*line); !said) return refused(said.error());
-    if (first) continue;  // {"ok":true,"watching":true}
-    simdjson::dom::parser parser;
-    simdjson::dom::element event;
-    if (parser.parse(*line)["event"].get(event) != simdjson::SUCCESS) continue;
-    print(options.output == Output::Json ? *line + "\n" : eventLine(event));
-    if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
+  Backoff backoff;
+  bool lost = false;   // and said so
+  while (true) {
+    auto asker = reach(options);
+    Result<std::string> line =
+        asker ? (*asker)->ask("watch " + std::to_string(last), kLimit) : asker.error();
+    for (; line; line = (*asker)->nextLine(kNever)) {
+      const Status said = statusOf(*line);
+      if (!said && said.error().code == ErrorCode::Overloaded) break;   // we were too slow
+      if (!said) return refused(said.error(), options);
+      backoff.reset();
+      lost = false;
+      simdjson::dom::parser parser;
+      simdjson::dom::element event;
+      if (!readEvent(parser, *line, event)) continue;
+      last = numberOf(event, "seq");
+      if (!isShown(event, options.events)) continue;
+      print(options.output == Output::Json ? *line + "\n" : eventLine(event));
+      if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
+    }
+    if (!line && !lost) {
+      std::fprintf(stderr, "qgpuctl: %s; looking again\n", line.error().message.c_str());
+    }
+    lost = !line;
+    backoff.wait();
   }
-  return noDaemon(line.error(), options);
 }
 
 int events(const Options& options) {
-  auto asker = reach(options);
-  if (!asker) return noDaemon(asker.error(), options);
   std::uint64_t last = options.events.since;
-  const int status = show(allEvents(**asker, last), options);
+  int status = exitWith(Exit::Ok);
+  {
+    auto asker = reach(options);
+    if (!asker) return noDaemon(asker.error(), options);
+    status = show(allEvents(**asker, options.events, last), options);
+  }
   if (status != exitWith(Exit::Ok) || !options.events.follow) return status;
-  if (options.server.empty()) return follow(options, last);
-  return refused(fail(ErrorCode::Unsupported, "--follow works on the scheduler's machine only"));
+  return follow(options, last);
 }
 
 // Empty, so none, where the kernel gives nothing: a number that comes twice would be worse.
@@ -128,27 +191,55 @@ std::string newRequestId() {
   return text;
 }
 
-bool waits(const std::string& answer) {
+// The task that is to be waited for; 0 where none is.
+std::uint64_t waitingTask(const Result<std::string>& answer) {
   simdjson::dom::parser parser;
   simdjson::dom::element root;
-  return parser.parse(answer).get(root) == simdjson::SUCCESS && flagOf(root, "waiting");
+  if (!answer || parser.parse(*answer).get(root) != simdjson::SUCCESS) return 0;
+  return flagOf(root, "waiting") ? numberOf(root, "task") : 0;
+}
+
+// True where `asker` tells events from now on.
+bool startWatch(Asker& asker) {
+  const Result<std::string> line = asker.ask("watch", kLimit);
+  return line && statusOf(*line);
+}
+
+// Until something was said of the task, or for a while.
+void awaitNews(Asker& watch, std::uint64_t task) {
+  while (true) {
+    const Result<std::string> line = watch.nextLine(kNewsLimit);
+    simdjson::dom::parser parser;
+    simdjson::dom::element event;
+    if (!line || !statusOf(*line)) return;
+    if (readEvent(parser, *line, event) && numberOf(event, "task") == task) return;
+  }
 }
 
 // Asked again with the same request id the scheduler answers for the same task, over its own
-// restarts too.
+// restarts too. The watch begins before the question, so that no news falls between.
 int submit(const Options& options) {
   PlaceOptions place = options.place;
   if (place.requestId.empty()) place.requestId = newRequestId();
   const std::string line = "submit " + submitSpec(options.run, place);
+  Backoff backoff;
   bool reached = false;
   while (true) {
     auto asker = reach(options);
-    if (!asker && !(reached && place.wait)) return noDaemon(asker.error(), options);
+    Client second(options.socket);   // an admin socket watches or answers, RPC does both
+    Asker& watch = options.server.empty() || !asker ? second : **asker;
+    const bool watched = place.wait && asker && startWatch(watch);
     Result<std::string> answer = asker ? (*asker)->ask(line, kClusterLimit) : asker.error();
-    const bool again = answer ? waits(*answer) : reached;
+    const std::uint64_t task = waitingTask(answer);
+    const bool again = task != 0 || (!answer && reached);
     reached = reached || answer.ok();
     if (!place.wait || !again) return show(answer, options);
-    ::usleep(kWaitPauseUs);
+    if (task != 0 && watched) {
+      backoff.reset();
+      awaitNews(watch, task);
+    } else {
+      backoff.wait();
+    }
   }
 }
 

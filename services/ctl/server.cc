@@ -4,6 +4,8 @@
 #include <kj/async-io.h>
 #include <unistd.h>
 
+#include <deque>
+
 #include "schema/scheduler.capnp.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_render.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr Nanos kConnectLimit = seconds(10);
 constexpr std::uint64_t kAnswerWords = kAnswerMax / 8;
 constexpr int kNestingMax = 32;
+constexpr std::size_t kAheadMax = 64;   // events taken before they are asked for
 
 using Request = schema::ClusterRequest::Reader;
 using Reply = schema::ClusterReply::Builder;
@@ -33,15 +36,15 @@ kj::Promise<void> send(Call call, Reply reply, Take take) {
 }
 
 template <typename Call>
-kj::Promise<void> change(Call call, Reply reply, const char* done) {
-  return call.send().then([reply, done](auto&&) mutable { reply.setDone(done); });
+kj::Promise<void> change(Call call, Reply reply) {
+  return send(kj::mv(call), reply,
+              [](Reply r, auto& results) { r.setDone(results.getDone()); });
 }
 
 template <typename Call>
-kj::Promise<void> changeTarget(Call call, schema::Target::Reader target, Reply reply,
-                               const char* done) {
+kj::Promise<void> changeTarget(Call call, schema::Target::Reader target, Reply reply) {
   call.setTarget(target);
-  return change(kj::mv(call), reply, done);
+  return change(kj::mv(call), reply);
 }
 
 kj::Promise<void> askTasks(Calls& calls, Request request, Reply reply) {
@@ -96,21 +99,27 @@ kj::Promise<void> askChange(Calls& calls, Request request, Reply reply) {
     case schema::ClusterRequest::DELETE: {
       auto call = calls.deleteRequest();
       call.setTask(request.getDelete());
-      return change(kj::mv(call), reply, "deleted");
+      return change(kj::mv(call), reply);
     }
     case schema::ClusterRequest::CORDON:
-      return changeTarget(calls.cordonRequest(), request.getCordon(), reply, "cordoned");
+      return changeTarget(calls.cordonRequest(), request.getCordon(), reply);
     case schema::ClusterRequest::UNCORDON:
-      return changeTarget(calls.uncordonRequest(), request.getUncordon(), reply, "uncordoned");
+      return changeTarget(calls.uncordonRequest(), request.getUncordon(), reply);
     case schema::ClusterRequest::DRAIN: {
       auto call = calls.drainRequest();
       call.setTimeoutNs(request.getDrain().getTimeoutNs());
-      return changeTarget(kj::mv(call), request.getDrain().getTarget(), reply, "draining");
+      return changeTarget(kj::mv(call), request.getDrain().getTarget(), reply);
+    }
+    case schema::ClusterRequest::SNAPSHOT: return change(calls.snapshotRequest(), reply);
+    case schema::ClusterRequest::LOG_LEVEL: {
+      auto call = calls.setLogLevelRequest();
+      call.setLevel(request.getLogLevel());
+      return change(kj::mv(call), reply);
     }
     default: {
       auto call = calls.setPriorityRequest();
       call.setScore(request.getPriority());
-      return change(kj::mv(call), reply, "priority set");
+      return change(kj::mv(call), reply);
     }
   }
 }
@@ -141,28 +150,82 @@ kj::Promise<void> askServer(Calls& calls, Request request, Reply reply) {
   }
 }
 
+// What a watch brought and nobody took yet.
+class Lines {
+ public:
+  bool empty() const { return lines_.empty(); }
+
+  // Done once there is room for another.
+  kj::Promise<void> put(std::string line) {
+    lines_.push_back(std::move(line));
+    if (arrived_.get() != nullptr) arrived_->fulfill();
+    if (lines_.size() < kAheadMax) return kj::READY_NOW;
+    auto paf = kj::newPromiseAndFulfiller<void>();
+    room_ = kj::mv(paf.fulfiller);
+    return kj::mv(paf.promise);
+  }
+  std::string take() {
+    std::string line = std::move(lines_.front());
+    lines_.pop_front();
+    if (room_.get() != nullptr) room_->fulfill();
+    return line;
+  }
+  // Of the next one, where there is none.
+  kj::Promise<void> arrival() {
+    auto paf = kj::newPromiseAndFulfiller<void>();
+    arrived_ = kj::mv(paf.fulfiller);
+    return kj::mv(paf.promise);
+  }
+
+ private:
+  std::deque<std::string> lines_;
+  kj::Own<kj::PromiseFulfiller<void>> arrived_;
+  kj::Own<kj::PromiseFulfiller<void>> room_;
+};
+
+class Watcher final : public schema::ClusterWatcher::Server {
+ public:
+  explicit Watcher(Lines& lines) : lines_(lines) {}
+  kj::Promise<void> event(EventContext context) override {
+    const auto told = context.getParams().getEvent();
+    const bool dropped = view(told.getKind()) == "watch-dropped";
+    return lines_.put(dropped ? renderError(fail(ErrorCode::Overloaded,
+                                                 std::string(view(told.getText()))))
+                              : renderEvent(told));
+  }
+
+ private:
+  Lines& lines_;
+};
+
 }  // namespace
 
 // The RPC system before the stream that it reads from.
 struct Server::Connection {
   kj::AsyncIoContext io = kj::setupAsyncIo();
+  Lines lines;
   kj::Maybe<kj::Own<kj::TlsContext>> tls;
   kj::Own<kj::AsyncIoStream> stream;
   kj::Own<capnp::TwoPartyVatNetwork> network;
   kj::Own<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> system;
   kj::Maybe<Calls> calls;
+  kj::Maybe<schema::ClusterSubscription::Client> watch;
   std::string address;
 
   Status open();
+  kj::Promise<void> startWatch(Calls& scheduler, std::uint64_t since);
   // What `promise` came to within `limit`.
   Status wait(kj::Promise<void> promise, Nanos limit);
+  // An error of the connection, or a document of what the scheduler refused.
+  Result<std::string> failed(const Error& error);
 };
 
 Status Server::Connection::wait(kj::Promise<void> promise, Nanos limit) {
   Status status = ok();
-  auto within = io.provider->getTimer().timeoutAfter(limit.value * kj::NANOSECONDS,
-                                                     kj::mv(promise));
-  within.catch_([&](kj::Exception&& exception) { status = fromException(exception); })
+  if (limit != kNever) {
+    promise = io.provider->getTimer().timeoutAfter(limit.value * kj::NANOSECONDS, kj::mv(promise));
+  }
+  promise.catch_([&](kj::Exception&& exception) { status = fromException(exception); })
       .wait(io.waitScope);
   return status;
 }
@@ -179,7 +242,8 @@ Status Server::Connection::open() {
   if (stream.get() == nullptr) {
     return fail(ErrorCode::Unavailable,
                 "no scheduler answers at " + address + " (" +
-                    (why.empty() ? status ? "no answer" : status.error().message : why) + ")");
+                    (why.empty() ? status ? "no answer" : status.error().message
+                                 : tlsExplained(why)) + ")");
   }
   network = kj::heap<capnp::TwoPartyVatNetwork>(*stream, capnp::rpc::twoparty::Side::CLIENT,
                                                 readerOptions());
@@ -192,9 +256,27 @@ Status Server::Connection::open() {
   return ok();
 }
 
+kj::Promise<void> Server::Connection::startWatch(Calls& scheduler, std::uint64_t since) {
+  auto call = scheduler.watchRequest();
+  call.setWatcher(kj::heap<Watcher>(lines));
+  call.setSince(since);
+  return call.send().then([this](auto results) { watch = results.getSubscription(); });
+}
+
+Result<std::string> Server::Connection::failed(const Error& error) {
+  if (!network->onDisconnect().poll(io.waitScope)) return renderError(error);
+  const bool plain = tls == nullptr && !address.starts_with("unix:");
+  return fail(error.code, error.message + " (" + address + ")" +
+                              (plain ? "; where it speaks TLS, give --tls-cert, --tls-key and "
+                                       "--tls-ca"
+                                     : ""));
+}
+
 Server::Server(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 Server::~Server() {
-  if (connection_ != nullptr) connection_->calls = nullptr;
+  if (connection_ == nullptr) return;
+  connection_->watch = nullptr;
+  connection_->calls = nullptr;
 }
 
 Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
@@ -216,31 +298,35 @@ Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
 Result<std::string> Server::ask(const std::string& line, Nanos limit) {
   const Result<ClusterCommand> command = parseClusterCommand(line);
   if (!command) return renderError(command.error());
-  switch (command->verb) {
-    case ClusterVerb::Help: return renderHelp(clusterCommandInfos());
-    case ClusterVerb::Watch:
-    case ClusterVerb::Snapshot:
-    case ClusterVerb::LogLevel:
-      return renderError(fail(ErrorCode::Unsupported,
-                              "not over --server: ask on the scheduler's machine, with --socket "
-                              "or --cluster"));
-    default: break;
+  if (command->verb == ClusterVerb::Help) return renderHelp(clusterCommandInfos());
+  Connection& c = *connection_;
+  Calls& calls = KJ_ASSERT_NONNULL(c.calls);
+  if (command->verb == ClusterVerb::Watch) {
+    auto started = kj::evalNow([&]() { return c.startWatch(calls, command->number); });
+    if (Status status = c.wait(kj::mv(started), limit); !status) return c.failed(status.error());
+    return renderWatching();
   }
   capnp::MallocMessageBuilder question;
   auto request = question.initRoot<schema::ClusterRequest>();
   fillClusterRequest(request, *command, static_cast<std::uint32_t>(::geteuid()));
   capnp::MallocMessageBuilder answer;
   auto reply = answer.initRoot<schema::ClusterReply>();
-  KJ_IF_MAYBE(calls, connection_->calls) {
-    auto asked = kj::evalNow([&]() { return askServer(*calls, request.asReader(), reply); });
-    if (Status status = connection_->wait(kj::mv(asked), limit); !status) {
-      if (!connection_->network->onDisconnect().poll(connection_->io.waitScope)) {
-        return renderError(status.error());
-      }
-      return status.error();
+  auto asked = kj::evalNow([&]() { return askServer(calls, request.asReader(), reply); });
+  if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
+  return renderClusterReply(reply.asReader());
+}
+
+Result<std::string> Server::nextLine(Nanos limit) {
+  Connection& c = *connection_;
+  if (c.lines.empty()) {
+    const Status status = c.wait(c.lines.arrival().exclusiveJoin(c.network->onDisconnect()), limit);
+    if (c.lines.empty()) {
+      return fail(ErrorCode::Unavailable, "the scheduler at " + c.address +
+                                              (status ? " closed the connection"
+                                                      : " does not answer"));
     }
   }
-  return renderClusterReply(reply.asReader());
+  return c.lines.take();
 }
 
 }  // namespace qgpu::ctl

@@ -12,14 +12,17 @@ namespace qgpu::ctl {
 
 class Server final : public Asker {
  public:
-  // Connects to `address`, "HOST:PORT" or "unix:PATH", over TLS where certificates are given.
-  // InvalidArgument: an address or certificate that is none; Unavailable: nobody answers there.
+  // Connects to `address`, "HOST:PORT" or "unix:PATH", over TLS where certificates are given. One
+  // server at a time in a thread, because it brings KJ's event loop; it watches and answers over
+  // the same connection. InvalidArgument: an address or certificate that is none; Unavailable:
+  // nobody answers there.
   static Result<std::unique_ptr<Server>> connect(const std::string& address,
                                                  const TlsOptions& tls);
   ~Server() override;
 
-  // `watch`, `snapshot` and `loglevel` are not spoken over RPC and are refused in a document.
   Result<std::string> ask(const std::string& line, Nanos limit) override;
+  // Events that nobody takes here are not taken from the scheduler either.
+  Result<std::string> nextLine(Nanos limit) override;
 
  private:
   struct Connection;

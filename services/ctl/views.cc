@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "services/ctl/table.h"
@@ -55,6 +56,39 @@ std::string statusView(element root) {
   return out;
 }
 
+// By name and number, as a person counts: node-2 before node-10.
+bool comesBefore(std::string_view a, std::string_view b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  while (!a.empty() && !b.empty()) {
+    if (digit(a.front()) && digit(b.front())) {
+      const auto number = [&](std::string_view& text) {
+        const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+        const std::string_view digits = text.substr(0, end);
+        text.remove_prefix(end);
+        return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+      };
+      const std::string_view first = number(a);
+      const std::string_view second = number(b);
+      if (first.size() != second.size()) return first.size() < second.size();
+      if (first != second) return first < second;
+      continue;
+    }
+    if (a.front() != b.front()) return a.front() < b.front();
+    a.remove_prefix(1);
+    b.remove_prefix(1);
+  }
+  return a.size() < b.size();
+}
+
+// A list in the order of one of its texts; else as the daemon told it.
+std::vector<element> sortedList(element root, std::string_view list, std::string_view key) {
+  std::vector<element> all = listOf(root, list);
+  std::stable_sort(all.begin(), all.end(), [key](element a, element b) {
+    return comesBefore(textOf(a, key), textOf(b, key));
+  });
+  return all;
+}
+
 // True for the cards of more than one node, which need a column for it.
 bool severalNodes(element root, std::string_view list) {
   std::string first;
@@ -71,7 +105,7 @@ std::string cardsView(element root) {
   Table table({{"CARD"}, {"MODEL"}, {"STATE"}, {"POLICY"}, {"KIND"}, {"SUSPEND"},
                {"TASKS", Align::Right}, {"MEMORY", Align::Right}, {"SHARE", Align::Right},
                {"GREEDY", Align::Right}, {"PREEMPT P99", Align::Right}});
-  for (const element card : listOf(root, "cards")) {
+  for (const element card : sortedList(root, "cards", "node")) {
     element preempt;
     std::string p99;
     if (card["preempt_us"].get(preempt) == simdjson::SUCCESS && numberOf(preempt, "n") > 0) {
@@ -111,6 +145,17 @@ std::string tasksView(element root) {
   return table.text();
 }
 
+// What a task may use of its cards; one with whole cards has all their memory.
+bool isWhole(element task) { return numberOf(task, "share_permille") >= 1000; }
+std::string shareOf(element task) {
+  const std::uint64_t cards = numberOf(task, "cards");
+  return humanPermille(numberOf(task, "share_permille") * (isWhole(task) && cards > 1 ? cards : 1));
+}
+std::string memoryOf(element task) {
+  const std::uint64_t used = numberOf(task, "mem_used_bytes");
+  return isWhole(task) ? humanBytes(used) + " / all" : ofTotal(used, numberOf(task, "mem_bytes"));
+}
+
 std::string clusterTasksView(element root) {
   Table table({{"TASK", Align::Right}, {"NAME"}, {"CLASS"}, {"NODE"}, {"CARD"}, {"STATE"},
                {"SHARE", Align::Right}, {"MEMORY", Align::Right}, {"PROCS", Align::Right},
@@ -118,10 +163,8 @@ std::string clusterTasksView(element root) {
   for (const element task : listOf(root, "tasks")) {
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
                textOf(task, "node"), textOf(task, "card"), textOf(task, "state"),
-               humanPermille(numberOf(task, "share_permille")),
-               ofTotal(numberOf(task, "mem_used_bytes"), numberOf(task, "mem_bytes")),
-               std::to_string(numberOf(task, "processes")), humanTime(numberOf(task, "used_ns")),
-               textOf(task, "reason")});
+               shareOf(task), memoryOf(task), std::to_string(numberOf(task, "processes")),
+               humanTime(numberOf(task, "used_ns")), textOf(task, "reason")});
   }
   return table.text();
 }
@@ -130,7 +173,7 @@ std::string nodesView(element root) {
   Table table({{"NODE"}, {"STATE"}, {"CARDS", Align::Right}, {"TASKS", Align::Right},
                {"MEMORY", Align::Right}, {"SHARE", Align::Right}, {"GREEDY", Align::Right},
                {"MIXED"}, {"VERSION"}});
-  for (const element node : listOf(root, "nodes")) {
+  for (const element node : sortedList(root, "nodes", "name")) {
     std::string state = textOf(node, "state");
     if (flagOf(node, "draining")) {
       state += ", draining";
@@ -180,34 +223,73 @@ std::string explainView(element root) {
   if (listOf(root, "nodes").empty()) return out;
   Table table({{"NODE"}, {"CARD"}, {"REASON"}, {"MISSING"}});
   for (const element node : listOf(root, "nodes")) {
-    table.add({textOf(node, "node"), textOf(node, "card"), textOf(node, "reason"),
-               textOf(node, "text")});
+    const std::string card = textOf(node, "card");
+    std::string missing = textOf(node, "text");
+    if (!card.empty() && missing.starts_with(card + ": ")) missing.erase(0, card.size() + 2);
+    table.add({textOf(node, "node"), card, textOf(node, "reason"), missing});
   }
   return out + "\n" + table.text();
 }
 
-std::string whatIfView(element root) {
-  Table table({{"TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"}, {"REASON"}});
+std::string numbersOf(element object, std::string_view key) {
+  std::string out;
+  for (const element one : listOf(object, key)) {
+    std::uint64_t number = 0;
+    if (one.get(number) != simdjson::SUCCESS) continue;
+    out += (out.empty() ? "" : ",") + std::to_string(number);
+  }
+  return out;
+}
+
+// Imagined tasks have no number, and those that land alike share a line.
+struct LandingLine {
+  std::uint64_t task = 0;
+  std::uint64_t count = 1;
+  std::vector<std::string> cells;   // node, cards, evicted tasks, reason
+};
+
+std::vector<LandingLine> landingLines(element root) {
+  std::vector<LandingLine> lines;
   for (const char* list : {"landed", "stay"}) {
     for (const element landing : listOf(root, list)) {
-      const std::uint64_t task = numberOf(landing, "task");
-      std::string evicts;
-      for (const element id : listOf(landing, "evicts")) {
-        std::uint64_t number = 0;
-        if (id.get(number) != simdjson::SUCCESS) continue;
-        evicts += (evicts.empty() ? "" : ",") + std::to_string(number);
-      }
       const std::string node = textOf(landing, "node");
-      table.add({task == 0 ? "" : std::to_string(task), node.empty() ? "nowhere" : node,
-                 textsOf(landing, "cards"), evicts, textOf(landing, "reason")});
+      LandingLine line{numberOf(landing, "task"), 1,
+                       {node.empty() ? "nowhere" : node, textsOf(landing, "cards"),
+                        numbersOf(landing, "evicts"), textOf(landing, "reason")}};
+      const auto alike = std::find_if(lines.begin(), lines.end(), [&](const LandingLine& other) {
+        return line.task == 0 && other.task == 0 && other.cells == line.cells;
+      });
+      if (alike == lines.end()) {
+        lines.push_back(std::move(line));
+      } else {
+        ++alike->count;
+      }
     }
+  }
+  return lines;
+}
+
+std::string whatIfView(element root) {
+  const std::vector<LandingLine> lines = landingLines(root);
+  const bool imagined = !lines.empty() && lines.front().task == 0;
+  Table table({{imagined ? "TASKS" : "TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"},
+               {"REASON"}});
+  for (const LandingLine& one : lines) {
+    // How many land nowhere stands in the reason.
+    const bool counted = one.task != 0 || one.cells.front() != "nowhere";
+    std::vector<std::string> cells = {
+        counted ? std::to_string(one.task == 0 ? one.count : one.task) : ""};
+    cells.insert(cells.end(), one.cells.begin(), one.cells.end());
+    table.add(std::move(cells));
   }
   const auto change = [&](const char* before, const char* after) {
     return humanPermille(numberOf(root, before)) + " -> " + humanPermille(numberOf(root, after));
   };
-  return table.text() + "\n" +
-         line("allocated", change("allocated_before_permille", "allocated_after_permille")) +
-         line("fragments", change("fragment_before_permille", "fragment_after_permille"));
+  return (lines.empty() ? "no task is concerned\n" : table.text()) + "\n" +
+         line("allocated", change("allocated_before_permille", "allocated_after_permille") +
+                               " of all cards") +
+         line("fragments", change("fragment_before_permille", "fragment_after_permille") +
+                               " of all cards, free but of no use to typical tasks");
 }
 
 bool ofCluster(element root) {
@@ -282,13 +364,15 @@ Result<std::string> viewOf(const std::string& command, const std::string& answer
     return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
   }
   if (command == "cards") return cardsView(root);
+  if (command == "tasks" && listOf(root, "tasks").empty()) return std::string("no tasks\n");
   if (command == "tasks") return ofCluster(root) ? clusterTasksView(root) : tasksView(root);
   if (command == "nodes") return nodesView(root);
   if (command == "submit") return submitView(root);
   if (command == "explain") return explainView(root);
   if (command == "what-if" || command == "preempt") return whatIfView(root);
   if (command == "events") return eventsView(root);
-  return printable(textOf(root, "done")) + "\n";
+  const std::string done = textOf(root, "done");
+  return (done.empty() ? "done" : printable(done)) + "\n";
 }
 
 }  // namespace qgpu::ctl

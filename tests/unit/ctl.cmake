@@ -1,4 +1,8 @@
 qgpu_test(ctl_test SOURCES ctl_test.cc ctl_program_test.cc
   LIBS qgpu_ctl qgpu_admin qgpu_door_fixture simdjson::simdjson LABELS unit threads)
-target_compile_definitions(ctl_test PRIVATE QGPUCTL="$<TARGET_FILE:qgpuctl>")
-add_dependencies(ctl_test qgpuctl)
+qgpu_test(ctl_server_test SOURCES ctl_server_test.cc
+  LIBS qgpu_rpc qgpu_door_fixture LABELS unit)
+foreach(test ctl_test ctl_server_test)
+  target_compile_definitions(${test} PRIVATE QGPUCTL="$<TARGET_FILE:qgpuctl>")
+  add_dependencies(${test} qgpuctl)
+endforeach()

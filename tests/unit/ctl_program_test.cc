@@ -1,9 +1,6 @@
 // qgpuctl as a program, against the admin socket of a scripted node.
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,68 +10,17 @@
 #include "services/admin/admin_server.h"
 #include "services/admin/node_desk.h"
 #include "tests/unit/door_fixture.h"
+#include "tests/unit/program.h"
 
 namespace qgpu {
 namespace {
 
 using testing::DoorFixture;
+using testing::Program;
 
 struct NoHouse final : Housekeeping {
   void snapshot(std::function<void(Status)> done) override { done(ok()); }
   Status setLogLevel(const std::string&) override { return ok(); }
-};
-
-// A running program whose output goes to an unnamed file.
-class Program {
- public:
-  Program(const std::vector<std::string>& argv, bool ownGroup) {
-    out_ = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (ownGroup) ::setpgid(0, 0);
-    ::dup2(out_, 1);
-    ::dup2(out_, 2);
-    std::vector<char*> words;
-    for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
-    ::signal(SIGPIPE, SIG_DFL);
-    ::execv(words[0], words.data());
-    ::_exit(99);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-  ~Program() {
-    if (!status_) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    ::close(out_);
-  }
-
-  pid_t pid() const { return pid_; }
-  std::optional<int> status() {
-    int raw = 0;
-    if (!status_ && ::waitpid(pid_, &raw, WNOHANG) == pid_) {
-      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
-    }
-    return status_;
-  }
-  bool stopped() const {
-    int raw = 0;
-    return ::waitpid(pid_, &raw, WNOHANG | WUNTRACED) == pid_ && WIFSTOPPED(raw);
-  }
-  std::string output() const {
-    std::string text(64 * 1024, '\0');
-    const ssize_t n = ::pread(out_, text.data(), text.size(), 0);
-    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    return text;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int out_ = -1;
-  std::optional<int> status_;
 };
 
 struct Ctl : DoorFixture {
@@ -167,9 +113,36 @@ TEST_F(Ctl, EventsAreListedAndFollowed) {
   const auto follower = begin({"events", "--follow"});
   waitUntil([&] { return door.watchers() == 1; });
   sink.tellEvent(3);
-  waitUntil([&] { return follower->output().find("     3  ") != std::string::npos; });
+  const auto shows = [&](const char* part) {
+    waitUntil([&] { return follower->output().find(part) != std::string::npos; });
+  };
+  shows("     3  ");
   server.reset();
-  EXPECT_EQ(finish(*follower), 4);
+  shows("looking again");
+  start();
+  waitUntil([&] { return door.watchers() == 1; });
+  sink.tellEvent(4);
+  shows("     4  ");
+  ::kill(follower->pid(), SIGINT);
+  EXPECT_EQ(finish(*follower), 128 + SIGINT);
+}
+
+TEST_F(Ctl, AnAuditShowsWhatWasAskedForOnly) {
+  node.eventSeqs = {1, 2};
+  node.eventActor = "node";
+  EXPECT_EQ(run({"audit"}), 0);
+  EXPECT_EQ(output, "");
+  node.eventActor = "uid 0 pid 12";
+  EXPECT_EQ(run({"audit"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 2) << output;
+}
+
+TEST_F(Ctl, WhoMeantAClusterIsToldHowToAskIt) {
+  node.failNext = fail(ErrorCode::NotFound, "no card 'node-3' here");
+  EXPECT_EQ(run({"drain", "node-3"}), 3);
+  EXPECT_NE(output.find("of a cluster: --cluster"), std::string::npos) << output;
+  EXPECT_EQ(run({"nodes"}), 3);
+  EXPECT_NE(output.find("is no scheduler"), std::string::npos) << output;
 }
 
 TEST_F(Ctl, EventsAreAskedForUntilTheNewestIsTold) {

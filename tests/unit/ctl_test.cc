@@ -203,6 +203,8 @@ TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
   EXPECT_NE(text({"help"}).find("uncordon"), std::string::npos);
   EXPECT_NE(text({"help", "run"}).find("--memory"), std::string::npos) << text({"help", "run"});
   EXPECT_EQ(exitCode({"help", "run"}), 0);
+  EXPECT_NE(text({"help", "drain"}).find("NODE/CARD"), std::string::npos);
+  EXPECT_EQ(text({"help", "drain"}).find("examples:"), std::string::npos) << "those of qgpuctl";
   EXPECT_EQ(exitCode({"help", "frobnicate"}), 2);
 }
 
@@ -213,6 +215,23 @@ TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
     EXPECT_EQ(exitCode(argv), 2) << argv[0];
   }
   EXPECT_EQ(exitCode({"--server", "h:1", "--socket", "/a", "tasks"}), 2);
+  EXPECT_EQ(exitCode({"--server", "h:1", "--cluster", "tasks"}), 2);
+}
+
+TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
+  ::setenv("QGPU_SERVER", "h:1", 1);
+  ::setenv("QGPU_TLS_CERT", "/c.pem", 1);
+  EXPECT_EQ(parsed({"nodes"}).server, "h:1");
+  const Options drain = parsed({"drain", "node-3"});
+  EXPECT_EQ(drain.server, "h:1");
+  EXPECT_EQ(drain.daemon, Daemon::Scheduler);
+  EXPECT_EQ(drain.tls.cert, "/c.pem");
+  EXPECT_EQ(parsed({"--tls-cert", "/d.pem", "nodes"}).tls.cert, "/d.pem") << "the flag wins";
+  EXPECT_EQ(parsed({"--socket", "/a.sock", "drain", "0"}).server, "") << "the flag wins";
+  EXPECT_EQ(parsed({"--cluster", "nodes"}).server, "");
+  EXPECT_TRUE(parsed({"run", "--", "true"}).socket.ends_with("/manager.sock"));
+  ::unsetenv("QGPU_SERVER");
+  ::unsetenv("QGPU_TLS_CERT");
 }
 
 TEST(CtlOptions, ClusterCommandsGoToTheSchedulerAndOthersWhereTheyAreSent) {
@@ -251,6 +270,17 @@ TEST(CtlOptions, ADrainOfAClusterHasATimeout) {
   EXPECT_EQ(parsed({"drain", "sim-0"}).daemon, Daemon::Manager);
 }
 
+TEST(CtlOptions, APreemptionIsOnlyAskedFor) {
+  EXPECT_EQ(parsed({"preempt", "7"}).line, "preempt 7");
+  EXPECT_EQ(parsed({"preempt", "7", "--dry-run"}).line, "preempt 7");
+}
+
+TEST(CtlOptions, AModelIsOneWord) {
+  const Options options = parsed({"submit", "--model", "A", "--model", "B"});
+  EXPECT_EQ(options.place.models.size(), 2u);
+  EXPECT_EQ(exitCode({"submit", "--model", "A", "B"}), 2);
+}
+
 TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
   const auto view = viewOf("submit", R"({"ok":true,"task":7,"waiting":false,"node":"n-1",)"
                                      R"("cards":["sim-0"],"token":"t","env":{"QGPU_TOKEN":"t"}})");
@@ -269,12 +299,46 @@ TEST(CtlViews, AnExplanationEndsWithTheNearestCards) {
   for (const char* part : {"it waits\n", "what would help: end task 3\n", "4 GiB short"}) {
     EXPECT_NE(view->find(part), std::string::npos) << *view;
   }
+  const auto repeated = viewOf(
+      "explain", R"({"ok":true,"nodes":[{"node":"n","card":"c","reason":"R","text":"c: full"}]})");
+  EXPECT_NE(repeated->find("R       full\n"), std::string::npos) << *repeated;
+}
+
+TEST(CtlViews, TasksThatLandAlikeShareALine) {
+  const std::string landing = R"({"task":0,"node":"n-1","cards":["sim-0"],"evicts":[]})";
+  const auto view = viewOf("what-if", R"({"ok":true,"landed":[)" + landing + "," + landing +
+                                          R"(],"stay":[{"task":0,"node":"","reason":"3 of 5"}],)"
+                                          R"("allocated_before_permille":100})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("    2  n-1      sim-0"), std::string::npos) << *view;
+  EXPECT_NE(view->find("    -  nowhere  -"), std::string::npos) << *view;
+  EXPECT_NE(view->find("allocated   10% -> 0%"), std::string::npos) << *view;
+  EXPECT_NE(viewOf("what-if", R"({"ok":true})")->find("no task is concerned"), std::string::npos);
+}
+
+TEST(CtlViews, NodesStandInTheOrderOfTheirNumbers) {
+  const auto view = viewOf("nodes", R"({"ok":true,"nodes":[{"name":"n-10"},{"name":"n-9"},)"
+                                    R"({"name":"m"},{"name":"n-9a"}]})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_LT(view->find("\nm "), view->find("n-9 ")) << *view;
+  EXPECT_LT(view->find("n-9 "), view->find("n-9a")) << *view;
+  EXPECT_LT(view->find("n-9a"), view->find("n-10")) << *view;
+}
+
+TEST(CtlViews, ATaskOfWholeCardsShowsThemAll) {
+  const auto view = viewOf("tasks", R"({"ok":true,"tasks":[{"id":4,"place":"bound","cards":2,)"
+                                    R"("share_permille":1000,"mem_bytes":1073741824}]})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("200%  0 B / all"), std::string::npos) << *view;
+  EXPECT_EQ(*viewOf("tasks", R"({"ok":true,"tasks":[]})"), "no tasks\n");
 }
 
 TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
   EXPECT_EQ(parsed({"events", "17"}).events.since, 17u);
   EXPECT_EQ(parsed({"events", "--since", "17", "-f"}).events.since, 17u);
+  EXPECT_TRUE(parsed({"audit", "17"}).events.changes);
   EXPECT_EQ(exitCode({"events", "x"}), 2);
+  EXPECT_EQ(exitCode({"events", "-1"}), 2);
   EXPECT_EQ(exitCode({"events", "1", "--since", "2"}), 2);
 }
 

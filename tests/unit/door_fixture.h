@@ -77,7 +77,7 @@ struct DoorFixture : ::testing::Test {
     void tellEvent(std::uint64_t seq) {
       Outlet outlet(fixture.dispatcher, fixture.nodeId);
       const SendResult sent = outlet.send(fixture.doorId, [&](schema::Envelope::Builder envelope) {
-        ScriptedNode::fillEvent(envelope.initEventTold(), seq);
+        fixture.node.fillEvent(envelope.initEventTold(), seq);
       });
       EXPECT_EQ(sent, SendResult::Sent);
     }

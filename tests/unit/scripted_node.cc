@@ -73,14 +73,14 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
   }
 }
 
-void ScriptedNode::fillEvent(schema::Event::Builder event, std::uint64_t seq) {
+void ScriptedNode::fillEvent(schema::Event::Builder event, std::uint64_t seq) const {
   event.setSeq(seq);
   event.setUnixMs(1'700'000'000'000 + seq);
   event.setKind("task-bound");
   event.setTask(7);
   event.setCard("sim-0");
   event.setText("bound");
-  event.setActor("uid 0 pid 12");
+  event.setActor(eventActor);
 }
 
 void ScriptedNode::fillInfo(schema::NodeInfo::Builder info) const {
@@ -159,7 +159,7 @@ SendResult ScriptedSink::send(Build build) {
 
 void ScriptedSink::tellEvent(std::uint64_t seq) {
   capnp::MallocMessageBuilder message;
-  ScriptedNode::fillEvent(message.initRoot<schema::Event>(), seq);
+  node_.fillEvent(message.initRoot<schema::Event>(), seq);
   door->onEvent(message.getRoot<schema::Event>().asReader());
 }
 

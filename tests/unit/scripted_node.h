@@ -38,10 +38,11 @@ class ScriptedNode {
   std::string note;
   std::vector<std::uint64_t> eventSeqs;  // what `events` tells
   std::size_t eventsPerReply = 256;      // the oldest ones
+  std::string eventActor = "uid 0 pid 12";
   std::string attachSocket = "/run/qgpu/attach.sock";
 
   void answer(schema::Request::Reader request, schema::Reply::Builder reply);
-  static void fillEvent(schema::Event::Builder event, std::uint64_t seq);
+  void fillEvent(schema::Event::Builder event, std::uint64_t seq) const;
 
  private:
   void remember(schema::Request::Reader request);
