@@ -122,6 +122,7 @@ std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
   CLI::App app(std::string(program_) + ": " + purpose_, program_);
   app.set_version_flag("--version", std::string(program_) + " " + QGPU_VERSION);
   app.set_help_flag("-h,--help", "this text");
+  app.footer(footer_);
   for (std::size_t i = 0; i < table_.size(); ++i) {
     const std::string dashed = std::string("--") + table_[i].name;
     if (table_[i].value == nullptr) {

@@ -40,10 +40,11 @@ class Flags {
   // `table` is in the order of help, holds "config", and outlives this. `example`: a short config
   // file, for errors.
   Flags(const char* program, const char* purpose, const char* example,
-        std::span<const FlagWords> table)
+        std::span<const FlagWords> table, const char* footer = "")
       : program_(program),
         purpose_(purpose),
         example_(example),
+        footer_(footer),
         table_(table),
         values_(table.size()) {}
 
@@ -73,6 +74,7 @@ class Flags {
   const char* program_;
   const char* purpose_;
   const char* example_;
+  const char* footer_;   // of the help
   std::span<const FlagWords> table_;
   std::vector<Given> values_;  // one for each entry of the table
 };

@@ -5,10 +5,16 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
 
 #include "runtime/check.h"
 
@@ -21,6 +27,23 @@ sigset_t endSignals() {
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   return ends;
+}
+
+// systemd's protocol of Type=notify: one datagram. Where nobody listens nothing is lost.
+void tellServiceManager(std::string_view state) {
+  const char* name = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = name == nullptr ? 0 : std::strlen(name);
+  if (length == 0 || length >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, name, length);
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return;
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
+  ::sendto(socket, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+           reinterpret_cast<const sockaddr*>(&address), size);
+  ::close(socket);
 }
 
 }  // namespace
@@ -39,8 +62,10 @@ void serveUntilEnded(Loop& loop, Log& log) {
       signalfd_siginfo taken{};
       if (::read(signals, &taken, sizeof taken) != sizeof taken) return;
       log.info("stops", {{"signal", taken.ssi_signo}});
+      tellServiceManager("STOPPING=1");
       loop.stop();
     });
+    tellServiceManager("READY=1");
     loop.run();
   }
   ::close(signals);

@@ -14,7 +14,8 @@ namespace qgpu {
 // that serveUntilEnded() alone takes them.
 void blockEndSignals();
 
-// Runs `loop` until one of them comes.
+// Runs `loop` until one of them comes. Where systemd started the daemon (NOTIFY_SOCKET is set) it
+// is told when the daemon serves and when it ends.
 void serveUntilEnded(Loop& loop, Log& log);
 
 // A task costs three descriptors, each process two and each connection one: the soft limit is for

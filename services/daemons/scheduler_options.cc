@@ -16,9 +16,9 @@ constexpr std::array kFlags = {
     FlagWords{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
     FlagWords{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:$PORT, else :12345)"},
     FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
-    FlagWords{"dbfile", "PATH", "SQLite file of this cluster's state"},
-    FlagWords{"run-dir", "DIR", "folder of the sockets"},
-    FlagWords{"lease", "TIME", "how long a silent node gets new tasks; lost after 4/3 of it (15s)"},
+    FlagWords{"dbfile", "PATH", "SQLite file of this cluster's state (scheduler.db)"},
+    FlagWords{"run-dir", "DIR", "folder of the sockets: scheduler.sock, scheduler.rpc"},
+    FlagWords{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 (15s)"},
     FlagWords{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
     FlagWords{"tls-key", "FILE", "its key, PEM"},
     FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
@@ -26,6 +26,21 @@ constexpr std::array kFlags = {
     FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
 };
+
+constexpr const char* kFooter = R"(
+One scheduler places the tasks of many managers. On one machine:
+  qgpu-scheduler &
+  qgpu-manager --scheduler unix:/run/qgpu/scheduler.rpc &
+  qgpuctl nodes
+  qgpuctl submit --memory 2 --core 20
+
+For other machines, with certificates of both sides:
+  qgpu-scheduler --rpc=0.0.0.0:12346 --tls-cert=cert.pem --tls-key=key.pem --tls-ca=ca.pem
+  qgpu-manager --scheduler=HOST:12346 --tls-cert=... --tls-key=... --tls-ca=ca.pem
+
+Root has its sockets in /run/qgpu and its state in /var/lib/qgpu; others have them in
+$XDG_RUNTIME_DIR/qgpu and below $XDG_STATE_HOME. Killed or stopped, it goes on from its state, and
+the programs on the nodes never notice. SIGTERM ends it cleanly.)";
 
 Status readPriority(const Given& given, schema::Score& to) {
   if (given.text == "binpack")
@@ -70,7 +85,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,
                                                                     const Surroundings& around) {
   Flags flags("qgpu-scheduler", "decides which node and card of a cluster a task gets.",
-              "(priority = \"spread\")", kFlags);
+              "(priority = \"spread\")", kFlags, kFooter);
   const auto schema = capnp::Schema::from<schema::SchedulerConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("dbfile", defaultDbfile(around, "scheduler.db"));

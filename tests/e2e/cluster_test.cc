@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "tests/certificates.h"
 #include "tests/e2e/harness.h"
 
 namespace qgpu::e2e {
@@ -45,6 +50,11 @@ class Scheduler {
   std::string runDir() const { return dir_.path() + "/run"; }
   std::string socket() const { return runDir() + "/scheduler.sock"; }
   std::string rpc() const { return "unix:" + runDir() + "/scheduler.rpc"; }
+  std::string tcp() const {   // as the log has it
+    const std::string said = log();
+    const std::size_t at = said.find(" rpc=") + 5;
+    return said.substr(at, said.find_first_of(" \n", at) - at);
+  }
 
   Json ask(const std::string& line) {
     const std::string answer = askSocket(socket(), line, std::chrono::seconds(40));
@@ -81,6 +91,21 @@ Finished ctl(const Scheduler& scheduler, std::vector<std::string> words) {
   std::vector<std::string> argv = {binary("qgpuctl"), "--server", scheduler.rpc()};
   argv.insert(argv.end(), words.begin(), words.end());
   return run(argv);
+}
+
+#define EXPECT_HOLDS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+// The number of the task that `qgpuctl submit` with these options answers with.
+std::uint64_t submitted(const Scheduler& scheduler, std::vector<std::string> options) {
+  options.insert(options.begin(), {"-o", "json", "submit"});
+  const Finished done = ctl(scheduler, options);
+  const Json answer = Json::parse(done.output, nullptr, false);
+  EXPECT_TRUE(done.status == 0 && answer.is_object()) << done.output;
+  return answer.is_object() ? answer["task"].get<std::uint64_t>() : 0;
+}
+
+std::vector<std::string> flagsOf(const TlsFiles& files) {
+  return {"--tls-cert=" + files.cert, "--tls-key=" + files.key, "--tls-ca=" + files.ca};
 }
 
 TEST(Scheduler, RefusesASecondOneAndBadFlagsWithOneLineAndExit2) {
@@ -202,6 +227,117 @@ TEST(Cluster, ATaskThatFitsNowhereWaitsAndIsExplained) {
   EXPECT_TRUE(scheduler.ask("delete " + first["task"].dump())["ok"]);
   const std::uint64_t id = second["task"];
   EXPECT_TRUE(eventually([&] { return scheduler.task(id)["place"] == "bound"; }));
+}
+
+TEST(Cluster, AnOperatorSeesWhyATaskWaitsWhatWouldHelpAndThatItHelps) {
+  Scheduler scheduler;
+  Manager a({"--cards=sim:1x16", "--mixed", "--nodename=node-a", "--scheduler=" + scheduler.rpc()});
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const std::uint64_t first = submitted(
+      scheduler, {"--class", "offline", "--core", "50", "--memory", "9"});
+  const std::uint64_t second = submitted(scheduler, {"--class", "online", "--memory", "8"});
+  EXPECT_EQ(scheduler.task(second)["place"], "waiting");
+  const Finished why = ctl(scheduler, {"explain", std::to_string(second)});
+  EXPECT_HOLDS(why.output, "what would help: evict offline task " + std::to_string(first));
+  EXPECT_HOLDS(why.output, "MemShort");
+  EXPECT_HOLDS(why.output, "lacks 1 GiB");
+  EXPECT_HOLDS(ctl(scheduler, {"preempt", std::to_string(second), "--dry-run"}).output, "node-a");
+  EXPECT_EQ(scheduler.task(first)["place"], "bound") << "a dry run changes nothing";
+  EXPECT_EQ(ctl(scheduler, {"delete", std::to_string(first)}).status, 0);
+  EXPECT_TRUE(eventually([&] { return scheduler.task(second)["place"] == "bound"; }));
+  const Finished audit = ctl(scheduler, {"audit"});
+  EXPECT_HOLDS(audit.output, "task-deleted  task " + std::to_string(first));
+  EXPECT_EQ(audit.output.find("task-bound"), std::string::npos) << "no daemon's own doing";
+}
+
+TEST(Cluster, ADrainedNodeIsLeftAndWhatFitsNowhereElseWaits) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const std::uint64_t big = submitted(scheduler, {"--core", "200", "--name", "big"});
+  EXPECT_HOLDS(ctl(scheduler, {"what-if", "drain", "node-a"}).output, "nowhere");
+  Manager b(memberOf(scheduler, "node-b"));
+  ASSERT_TRUE(scheduler.waitFor("node-b", "alive"));
+  EXPECT_HOLDS(ctl(scheduler, {"what-if", "drain", "node-a"}).output, "node-b");
+  EXPECT_HOLDS(ctl(scheduler, {"drain", "node-a", "--timeout", "60s"}).output,
+               "node-a is draining");
+  EXPECT_TRUE(eventually([&] { return scheduler.task(big)["node"] == "node-b"; }));
+  EXPECT_TRUE(eventually([&] { return a.tasks().empty(); }));
+  EXPECT_EQ(ctl(scheduler, {"drain", "node-b", "--timeout", "1s"}).status, 0);
+  EXPECT_TRUE(eventually([&] { return scheduler.task(big)["place"] == "waiting"; },
+                         std::chrono::seconds(30)));
+  EXPECT_EQ(ctl(scheduler, {"uncordon", "node-a"}).status, 0);
+  EXPECT_TRUE(eventually([&] { return scheduler.task(big)["place"] == "bound"; }));
+  EXPECT_EQ(scheduler.task(big)["node"], "node-a");
+}
+
+TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
+  TempDir folder;
+  testing::Certificates made(folder.path());
+  made.makeCa("ca");
+  made.makeCa("other");
+  Scheduler scheduler(flagsOf(made.make("ca", "127.0.0.1")));
+  std::vector<std::string> joins = flagsOf(made.make("ca", "node-a"));
+  joins.insert(joins.end(), {"--cards=sim:1x16", "--nodename=node-a",
+                             "--scheduler=" + scheduler.tcp()});
+  Manager a(joins);
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive")) << a.log();
+
+  const auto asked = [&](std::vector<std::string> words, std::vector<std::string> flags) {
+    std::vector<std::string> argv = {binary("qgpuctl"), "--server", scheduler.tcp()};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    argv.insert(argv.end(), words.begin(), words.end());
+    return run(argv);
+  };
+  EXPECT_EQ(asked({"cordon", "node-a"}, flagsOf(made.make("ca", "operator-3"))).status, 0);
+  EXPECT_HOLDS(ctl(scheduler, {"audit"}).output, "cordoned  (certificate operator-3)");
+
+  const TlsFiles stranger = made.make("other", "stranger");
+  TlsFiles trusting = stranger;   // of us, who do not trust it
+  trusting.ca = made.path("ca.pem");
+  for (const auto& flags : {flagsOf(stranger), flagsOf(trusting), std::vector<std::string>{}}) {
+    const std::int64_t before = monotonicNs();
+    const Finished refused = asked({"uncordon", "node-a"}, flags);
+    EXPECT_EQ(refused.status, 4) << refused.output;
+    EXPECT_LT(monotonicNs() - before, 3'000'000'000) << "told at once: " << refused.output;
+  }
+  EXPECT_TRUE(scheduler.ask("nodes")["nodes"][0]["cordoned"]) << "state unchanged";
+}
+
+TEST(Cluster, TheExampleClientSubmitsFollowsAndDeletes) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const Finished example = run({binary("qgpu-example"), scheduler.rpc()});
+  EXPECT_EQ(example.status, 0) << example.output;
+  EXPECT_HOLDS(example.output, "bound on node node-a");
+  EXPECT_HOLDS(example.output, "deleted");
+}
+
+TEST(Scheduler, TellsSystemdWhenItServesAndWhenItEnds) {
+  TempDir dir;
+  const std::string path = dir.path() + "/notify";
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const timeval limit{20, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  const auto hear = [&] {
+    char text[64];
+    const ssize_t n = ::recv(socket, text, sizeof text, 0);
+    return std::string(text, n > 0 ? static_cast<std::size_t>(n) : 0);
+  };
+  Child child({binary("qgpu-scheduler"), "--run-dir=" + dir.path() + "/run", "--http=127.0.0.1:0",
+               "--dbfile=" + dir.path() + "/s.db", "--rpc=127.0.0.1:0"},
+              {{"NOTIFY_SOCKET", path}});
+  EXPECT_EQ(hear(), "READY=1");
+  EXPECT_FALSE(askSocket(dir.path() + "/run/scheduler.sock", "status").empty());
+  child.signal(SIGTERM);
+  EXPECT_EQ(hear(), "STOPPING=1");
+  EXPECT_EQ(child.wait().value_or(-1), 0) << child.output();
+  ::close(socket);
 }
 
 }  // namespace
