@@ -45,18 +45,14 @@ void MemberActor::onBindOrder(schema::OrderBind::Reader order, Turn& turn) {
       if (known.step == Step::Asked) return;   // one answer comes for both
       return known.token.empty() ? askAgain(task, known) : sayBound(task, known, turn);
     }
-    if (epoch <= known.over) QGPU_MARK(OverRefused);
-    if (epoch == known.over) return refused(known.why);
-    if (epoch < known.over) return refused(conflict(task, "is over here", known.over));
+    const bool over = epoch <= known.over && !QGPU_PLANTED(StaleEpochBound);
+    if (over) QGPU_MARK(OverRefused);
+    if (over && epoch == known.over) return refused(known.why);
+    if (over) return refused(conflict(task, "is over here", known.over));
     if (here) {   // for good: once it is refused, it may be bound elsewhere
       QGPU_MARK(OlderEpochHere);
       const Fault older = conflict(task, "is here", known.epoch);
-      if (QGPU_PLANTED(OldEpochConfirmed) && !known.token.empty()) {
-        KnownTask claimed = known;
-        claimed.epoch = epoch;
-        return sayBound(task, claimed, turn);
-      }
-      if (epoch > known.epoch && !QGPU_PLANTED(StaleEpochBound)) noteOver(known, epoch, older);
+      if (epoch > known.epoch) noteOver(known, epoch, older);
       return refused(older);
     }
   }

@@ -46,7 +46,6 @@ namespace qgpu::sim {
   X(LeaseIgnored, "C1")            \
   X(TermNotStored, "C1")           \
   X(TermReused, "C1")              \
-  X(OldEpochConfirmed, "P6")       \
   X(SubmitTakenAgain, "P6")        \
   X(AnsweredTwice, "C2")           \
   X(UnknownTaskKept, "P4")         \
@@ -112,7 +111,7 @@ namespace qgpu::sim {
   X(EvictedRoomTaken, Must)      \
   X(MovedByDrain, Must)          \
   X(EndedByDrain, Must)          \
-  X(OlderEpochHere, Must)        \
+  X(OlderEpochHere, Rare)        \
   X(OverRefused, Must)           \
   X(TokenAskedAgain, Must)       \
   X(LeaseOver, Must)             \
