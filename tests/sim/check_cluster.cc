@@ -308,7 +308,15 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
   for (const auto& [task, row] : batch.rows) after[task] = row;
   for (const std::uint64_t task : decisions) after.erase(task);
   for (const std::uint64_t task : decisions) {
-    decided(task, batch.rows.at(task), after, now);
+    const Row& row = batch.rows.at(task);
+    // Who is cordoned before and after this batch was so all the time.
+    const Node* node = named(row.node);
+    const auto mark = batch.marks.find(row.node);
+    const bool stays = mark == batch.marks.end() || mark->second.first;
+    if (node != nullptr && node->cordoned && stays) {
+      violated("P8", taskName(task, row.epoch) + " goes to " + row.node + ", which is cordoned");
+    }
+    decided(task, row, after, now);
     after[task] = batch.rows.at(task);
   }
 }
@@ -331,7 +339,6 @@ void ClusterCheck::decided(std::uint64_t task, const Row& row,
   const std::string what = taskName(task, row.epoch) + " goes to " + row.node;
   const Node* node = named(row.node);
   if (node == nullptr) return violated("P8", what + ", which is no node");
-  if (node->cordoned) violated("P8", what + ", which is cordoned");
   // Whoever slept forgives what it may have missed.
   const bool slept = now < stalledUntil_ + kFence;
   if (!slept && now - std::max(node->heard, node->helloAt) > kLease + kLookLate) {
