@@ -86,6 +86,12 @@ Network::Network(std::size_t hosts) {
   }
 }
 
+// A namespace ends some time after its last process, and its wire with it: the next network would
+// still find the name taken.
+Network::~Network() {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) shell("ip link del " + wire(i));
+}
+
 std::string Network::address(std::size_t host) { return net(host) + "2"; }
 
 std::vector<std::string> Network::on(std::size_t host, std::vector<std::string> argv) const {

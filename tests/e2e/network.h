@@ -19,6 +19,9 @@ class Network {
   static std::string enter();
 
   explicit Network(std::size_t hosts);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  ~Network();
 
   static std::string address(std::size_t host);
   // A command line that runs this on a host, in the process that is started.
