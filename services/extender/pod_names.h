@@ -1,0 +1,22 @@
+#pragma once
+// What a pod's containers are called as tasks of the scheduler. A task's name and its request id
+// have at most 64 bytes; a namespace, a pod and a container may have 63, 253 and 63. Whoever knows
+// the pod can build both again, so that extender, bridge and device plugin agree without asking.
+
+#include <string>
+#include <string_view>
+
+namespace qgpu {
+
+inline constexpr std::size_t kPodTaskNameMax = 64;
+
+// "namespace/pod/container" where that fits; else a begin of it, '~' and 16 hex digits of a hash of
+// the whole, so that two containers never share a name by being cut. For people and for matching.
+std::string podTaskName(std::string_view nameSpace, std::string_view pod,
+                        std::string_view container);
+
+// "UID/container", shortened likewise: it is another one for a later pod of the same name, and the
+// same for a repeated bind of the same pod.
+std::string podRequestId(std::string_view uid, std::string_view container);
+
+}  // namespace qgpu
