@@ -41,6 +41,7 @@ constexpr Home kHomes[] = {
     {"kj/timer.h", "services/"},   {"capnp/rpc", "runtime/kj_"}, {"capnp/rpc", "services/"},
     {"capnp/ez-rpc", "services/"}, {"spdlog/", "runtime/log."},  {"CLI/", "services/"},
     {"simdjson", "services/"},     {"CL/", "services/"},         {"gtest/", "runtime/testing/"},
+    {"yaml-cpp/", "services/yaml/"},
 };
 
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
