@@ -10,6 +10,7 @@ interface Node {
   info @0 () -> (info :T.NodeInfo);
   cards @1 () -> (cards :List(T.CardStatus));
   tasks @2 () -> (tasks :List(T.TaskInfo));
+  # spec.card may name several cards, by index, joined by commas: as many as spec.cards says.
   bind @3 (spec :T.TaskSpec) -> (task :UInt64, token :Text, cards :List(Text), attachSocket :Text);
   # Durable when it returns. The task ends with unbind, eviction, or the death of spec.ownerPid.
   unbind @4 (task :UInt64);
@@ -19,7 +20,40 @@ interface Node {
   cordon @7 (card :Text);
   uncordon @8 (card :Text);
   events @9 (since :UInt64) -> (events :List(T.Event));
+  kubelet @10 () -> (desk :KubeletDesk);         # only for who may change things
 }
 
 interface EventWatcher { event @0 (event :T.Event) -> stream; }
 interface Subscription {}
+
+# Containers of pods as tasks of this node: what the scheduler decided for a pod and what kubelet
+# starts meet here. Nothing is guessed: a container that nobody told of is refused.
+interface KubeletDesk {
+  node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text));
+  # `environment`: NAME=VALUE that every tenant's process needs beside library, socket and token.
+  assign @1 (pod :PodPlan);
+  # What was decided for a pod of this node. A later one of the same uid replaces it.
+  forget @2 (uid :Text);         # the pod is over; its tasks end when kubelet says so
+  start @3 (container :PodContainer, devices :List(DeviceCount))
+      -> (task :UInt64, token :Text, cards :List(Text));
+  # Its task, bound now or before: the same one for a repeated start, while it lives. Durable.
+  tasks @4 () -> (tasks :List(ContainerTask));
+  end @5 (task :UInt64);         # refused while its processes live
+}
+
+struct PodPlan {
+  uid @0 :Text;
+  namespace @1 :Text;
+  name @2 :Text;
+  class @3 :T.TaskClass;
+  containers @4 :List(ContainerPlan);
+}
+struct ContainerPlan {           # of a container that asks for a card
+  name @0 :Text;
+  cards @1 :List(Text);          # ids; more than one: whole cards
+  memBytes @2 :UInt64;           # of each card; 0: all of it, for whole cards alone
+  sharePermille @3 :UInt32;      # qgpu-core or, offline, qgpu-core-greedy; 1000: a whole card
+}
+struct PodContainer { namespace @0 :Text; pod @1 :Text; name @2 :Text; }
+struct DeviceCount { resource @0 :Text; count @1 :UInt32; }   # "qgpu-core", ...: as kubelet gave
+struct ContainerTask { task @0 :UInt64; name @1 :Text; processes @2 :UInt32; }
