@@ -187,9 +187,7 @@ void MemberActor::onOrderReply(const Pending& pending, schema::Reply::Reader rep
       if (state_ == MemberState::Gathering) gather();
       return;
     case MemberOrder::Kind::End: return onEndReply(order, reply, turn);
-    case MemberOrder::Kind::Mark:   // the facts tell what came of it
-      if (reply.isFailed()) tellCardsAgain(turn);
-      return;
+    case MemberOrder::Kind::Mark: return tellCardsAgain(turn);
   }
 }
 

@@ -89,8 +89,8 @@ void MemberActor::askDue(Turn& turn) {
   askTasks(Compare::States);
 }
 
-// The scheduler takes a mark that it ordered for done. Where it is not, the cards are as they were
-// told before, and would not be told again.
+// The scheduler takes a mark that it ordered for done. What came of it may be what was told before
+// the order: the node could not store it, or somebody here took it back at once. So it is told.
 void MemberActor::tellCardsAgain(Turn& turn) {
   statesTold_.clear();
   cardsDue_ = true;

@@ -312,6 +312,24 @@ TEST(Member, C4_TellsItsCardsAsTheyAreWhereAMarkThatWasOrderedCouldNotBeStored) 
             schema::CardState::READY);
 }
 
+// Cluster seed 11556: the scheduler believed for ever in a cordon that somebody here had taken back.
+TEST(Member, C4_TellsItsCardsWhereAMarkThatWasOrderedIsTakenBackHereAtOnce) {
+  MemberWorld m;
+  m.join();
+  m.world.fixture.advance(seconds(1));
+  const std::size_t before = m.said(Which::FACTS).size();
+  m.tell([](schema::ToMember::Builder word) {
+    word.initMark().setCard("sim-1");
+    word.getMark().setMark(schema::OrderMark::Mark::CORDON);
+  });
+  EXPECT_EQ(m.world.node->ledger().mark(1), CardMark::Cordoned);
+  EXPECT_EQ(m.world.order([](schema::Request::Builder r) { r.setUncordon("sim-1"); }), "ok");
+  m.world.fixture.advance(seconds(1));
+  ASSERT_EQ(m.said(Which::FACTS).size(), before + 1);
+  EXPECT_EQ(m.said(Which::FACTS).back().getFacts().getCards()[1].getState(),
+            schema::CardState::READY);
+}
+
 TEST(Member, TellsOfProcessesInOneWordForManyEventsAndIsSilentWhereNothingHappens) {
   MemberWorld m;
   m.join();
