@@ -291,7 +291,7 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
   }
   for (const std::uint64_t task : batch.erased) {
     const auto before = rows_.find(task);
-    if (before != rows_.end()) dropped(task, before->second);
+    if (before != rows_.end()) dropped(task, before->second, now);
   }
   std::vector<std::uint64_t> decisions;
   for (const auto& [task, row] : batch.rows) {
@@ -380,11 +380,16 @@ void ClusterCheck::moved(std::uint64_t task, const Row& before, const Row& after
 }
 
 // A task leaves the store.
-void ClusterCheck::dropped(std::uint64_t task, const Row& before) {
+void ClusterCheck::dropped(std::uint64_t task, const Row& before, Nanos now) {
   if (deleted_.contains(task) || ended_.contains(task)) return;
   // Nobody waits for it any more, or it was never the scheduler's.
   if (before.forwarded || before.adopted) return;
-  if (before.state == schema::PlaceState::ENDING && !before.again && drained_) return;
+  // The time of a drain is over: its node is told to end it, unless that is lost just now.
+  const Node* node = named(before.node);
+  const bool ending = before.state == schema::PlaceState::ENDING && !before.again;
+  const bool lost = before.state == schema::PlaceState::BOUND && !before.wantedNode.empty() &&
+                    node != nullptr && node->marked && now - node->heard >= kFence;
+  if (drained_ && (ending || lost)) return;
   violated("D1", taskName(task, before.epoch) + " of request '" + before.held.want.requestId +
                      "' is dropped, which nobody deleted and no node ended");
 }

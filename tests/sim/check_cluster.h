@@ -150,7 +150,7 @@ class ClusterCheck {
   void decided(std::uint64_t task, const Row& row, const std::map<std::uint64_t, Row>& others,
                Nanos now);
   void moved(std::uint64_t task, const Row& before, const Row& after, Nanos now);
-  void dropped(std::uint64_t task, const Row& before);
+  void dropped(std::uint64_t task, const Row& before, Nanos now);
   void assigned(std::uint64_t corr, schema::Assigned::Reader assigned);
   void infeasible(const Submit& submit);
   void termStored(std::uint64_t term);
