@@ -312,7 +312,7 @@ TEST(Member, C4_TellsItsCardsAsTheyAreWhereAMarkThatWasOrderedCouldNotBeStored) 
             schema::CardState::READY);
 }
 
-// Cluster seed 11556: the scheduler believed for ever in a cordon that somebody here had taken back.
+// Cluster seed 11556: the scheduler believed for ever in a cordon that was taken back here.
 TEST(Member, C4_TellsItsCardsWhereAMarkThatWasOrderedIsTakenBackHereAtOnce) {
   MemberWorld m;
   m.join();
