@@ -1,0 +1,68 @@
+#pragma once
+// What a pod asks of qgpu: from its JSON to one ask for each container, or the sentence that says
+// which rule it breaks. The extender's filter, the admission webhook, the bridge of pods and the
+// device plugin all read pods by this, so that a pod which is admitted is also understood.
+//
+// Pure: no clock, no I/O, nothing kept between calls. Any key case and unknown keys are taken, as
+// the API server's own decoder does; what is no pod is refused, whatever its bytes (C7).
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/fit.h"
+#include "runtime/result.h"
+
+namespace qgpu {
+
+inline constexpr const char* kResourcePrefix = "tke.cloud.tencent.com";
+inline constexpr const char* kAssignedAnnotation = "qgpu.io/assigned";
+
+enum class MemoryUnit : std::uint8_t { GiB, MiB };
+
+struct PodRules {
+  std::string prefix = kResourcePrefix;  // of resources and of the annotation app-class
+  MemoryUnit unit = MemoryUnit::GiB;     // of PREFIX/qgpu-memory
+};
+
+enum class ContainerKind : std::uint8_t {
+  Main,
+  Sidecar,  // an init container with restartPolicy Always: runs beside the main ones
+  Init,     // ends before the next one starts
+};
+
+// A container that asks for a share of a card, or for cards.
+struct ContainerDemand {
+  std::string name;
+  ContainerKind kind = ContainerKind::Main;
+  LedgerAsk ask;  // as checkAsk() takes it; its `card` is empty
+  // An init container runs before the main ones and needs room of its own only where none of
+  // theirs is at least as large: else this is the place, in `containers`, of the one whose cards
+  // and room it uses. So room is never counted too low.
+  std::optional<std::size_t> sharesWith;
+};
+
+struct PodDemands {
+  static constexpr std::size_t kContainersMax = 64;  // that ask for something of ours
+
+  std::string nameSpace;
+  std::string name;
+  std::string uid;
+  std::string resourceVersion;
+  std::string nodeName;     // bound already; else empty
+  std::string application;  // its controller's uid, for replicas; else empty
+  std::string assigned;     // annotation qgpu.io/assigned, as it is; else empty
+  TaskClass taskClass = TaskClass::Ordinary;
+  std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
+
+  bool asksNothing() const { return containers.empty(); }
+};
+
+// InvalidArgument: the rule that is broken, what was found, and what to write instead. Limits on
+// the text are the caller's.
+Result<PodDemands> readPod(std::string_view json, const PodRules& rules);
+
+}  // namespace qgpu

@@ -1,0 +1,4 @@
+# What kube-scheduler and pods say, and what is answered.
+qgpu_test(extender_wire_test
+  SOURCES extender_wire_test.cc pod_rules_test.cc
+  LIBS qgpu_extender LABELS unit)
