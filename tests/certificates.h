@@ -1,9 +1,8 @@
 #pragma once
 // Certificates of a test, made by the openssl command, in a folder that goes with the test.
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
+#include <gtest/gtest.h>
 #include <string>
 
 #include "services/rpc/tls.h"
@@ -17,12 +16,14 @@ class Certificates {
   void makeCa(const std::string& ca) {
     run("req -x509 " + newKey(ca) + " -out " + path(ca + ".pem") + " -days 2 -subj /CN=" + ca);
   }
-  // A certificate with this common name, signed by `ca`.
-  TlsFiles make(const std::string& ca, const std::string& name) {
+  // A certificate with this common name, signed by `ca`. `names`: other names and addresses, as in
+  // "DNS:a.b,IP:10.0.0.1".
+  TlsFiles make(const std::string& ca, const std::string& name, const std::string& names = "") {
     const std::string request = path(name + ".csr");
-    run("req " + newKey(name) + " -out " + request + " -subj /CN=" + name);
+    run("req " + newKey(name) + " -out " + request + " -subj /CN=" + name +
+        (names.empty() ? "" : " -addext subjectAltName=" + names));
     run("x509 -req -in " + request + " -CA " + path(ca + ".pem") + " -CAkey " + path(ca + ".key") +
-        " -CAcreateserial -out " + path(name + ".pem") + " -days 2");
+        " -CAcreateserial -copy_extensions copyall -out " + path(name + ".pem") + " -days 2");
     return {path(name + ".pem"), path(name + ".key"), path(ca + ".pem")};
   }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }

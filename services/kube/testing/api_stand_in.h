@@ -1,0 +1,134 @@
+#pragma once
+// A Kubernetes API server's manners in one object, for tests and benches: real HTTP on a real port,
+// lists in pages, watches with history, bookmarks and 410, patches, conflicts, Bindings, evictions,
+// events and leases. It knows nodes, pods, events and leases only, and checks no fields of theirs.
+// It can be cut off, come back on its port, refuse what is asked next, and forget its history.
+
+#include <deque>
+#include <functional>
+#include <kj/async-io.h>
+#include <kj/compat/http.h>
+#include <kj/compat/tls.h>
+#include <kj/timer.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace qgpu::testing {
+
+using Json = nlohmann::json;
+
+class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHandler {
+ public:
+  // Listens on a free port of loopback. `network` and `timer` outlive it, as does `tls`.
+  ApiStandIn(kj::Network& network, kj::Timer& timer, kj::Maybe<kj::TlsContext&> tls,
+             kj::WaitScope& scope);
+  ~ApiStandIn() noexcept(false);
+
+  unsigned port() const { return port_; }
+
+  // What is asked next is answered so.
+  struct Refusal {
+    unsigned status = 500;
+    std::string reason;
+    std::string message;
+    std::string retryAfter;  // header; empty: none
+  };
+  std::deque<Refusal> refusals;
+  std::string token;                // wanted of everybody; empty: of nobody
+  std::vector<std::string> heard;   // "GET /api/v1/pods?limit=500"
+  std::vector<std::string> types;   // content types of bodies
+  std::function<void()> onRequest;  // before each is answered
+
+  // Creates or replaces an object of "nodes", "pods", "events" or "leases"; watchers are told.
+  void put(const std::string& collection, Json object);
+  void remove(const std::string& collection, const std::string& nameSpace, const std::string& name);
+  // Null where there is none.
+  Json find(const std::string& collection, const std::string& nameSpace,
+            const std::string& name) const;
+  std::vector<Json> all(const std::string& collection) const;
+  std::size_t evictions() const { return evictions_; }
+  // Begun so far; one whose client left is noticed only when there is something to tell.
+  std::size_t watches() const { return begun_; }
+  std::uint64_t version() const { return version_; }
+
+  void bookmark();    // to every watch
+  void forget();      // watches from here back end with 410
+  void endWatches();  // as at their time-out
+  void sayToWatches(const std::string& line);
+  void cut();                          // every connection is lost, and no new one is taken
+  void restart(kj::WaitScope& scope);  // on its port
+
+  static Json node(const std::string& name);
+  static Json pod(const std::string& nameSpace, const std::string& name, const std::string& uid);
+
+ private:
+  struct Where {  // of a path
+    std::string collection;
+    std::string nameSpace;
+    std::string name;
+    std::string sub;  // "binding", "eviction", "status"
+    std::map<std::string, std::string> query;
+  };
+  struct Stored {
+    std::string text;
+    std::uint64_t version = 0;
+  };
+  struct Change {
+    std::uint64_t version;
+    std::string collection;
+    std::string line;
+  };
+  struct Watcher {
+    std::string collection;
+    std::deque<std::string> lines;
+    bool over = false;
+    kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> woken;
+  };
+  struct Reply {
+    unsigned status = 200;
+    std::string body;
+    std::string retryAfter;
+  };
+
+  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                            Response& response) override;
+  static Where parse(const std::string& url);
+  Reply answer(kj::HttpMethod method, const Where& where, const std::string& type,
+               const std::string& body);
+  Reply list(const Where& where);
+  Reply create(const Where& where, const std::string& body);
+  Reply bind(const Where& where, const Json& binding);
+  Reply patch(const Where& where, const std::string& type, const std::string& body);
+  Reply replace(const Where& where, const std::string& body);
+  static Reply refuse(unsigned status, const std::string& reason, const std::string& message);
+  kj::Promise<void> send(Response& response, Reply reply);
+  kj::Promise<void> watch(const Where& where, Response& response);
+  kj::Promise<void> feed(kj::Own<kj::AsyncOutputStream> stream, Watcher& watcher);
+  void tell(const std::string& collection, const std::string& type, const Json& object);
+  void listen(kj::WaitScope& scope);
+  void taskFailed(kj::Exception&& exception) override;
+  static std::string keyOf(const Json& object);
+
+  kj::Network& network_;
+  kj::Timer& timer_;
+  kj::Maybe<kj::TlsContext&> tls_;
+  kj::Own<kj::HttpHeaderTable> table_;
+  kj::HttpHeaderId authorization_;
+  kj::HttpHeaderId retryAfter_;
+  unsigned port_ = 0;
+  std::uint64_t version_ = 1000;
+  std::uint64_t forgotten_ = 0;  // changes up to here are not known any more
+  std::size_t evictions_ = 0;
+  std::size_t begun_ = 0;
+  std::map<std::string, std::map<std::string, Stored>> objects_;
+  std::deque<Change> history_;
+  std::set<Watcher*> watchers_;
+  kj::Own<kj::HttpServer> server_;
+  kj::Own<kj::TaskSet> tasks_;
+};
+
+}  // namespace qgpu::testing
