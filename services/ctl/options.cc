@@ -83,7 +83,7 @@ class Parser {
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
     app_.add_option("--server", options_.server, "a scheduler: HOST:PORT or unix:PATH")
         ->type_name("ADDR");
-    app_.add_flag("-c,--cluster", cluster_, "this machine's scheduler, where both could be meant");
+    app_.add_flag("-c,--cluster", cluster_, "the cluster, where both could be meant");
     app_.add_option("--tls-cert", options_.tls.cert, "certificate shown to --server, PEM")
         ->type_name("FILE");
     app_.add_option("--tls-key", options_.tls.key, "its key, PEM")->type_name("FILE");
@@ -193,7 +193,7 @@ class Parser {
                         ? "; `delete` ends a task of the cluster"
                         : ""));
     }
-    if (named == 0 && !node) options_.server = environment("QGPU_SERVER");
+    if (!node && options_.server.empty()) options_.server = environment("QGPU_SERVER");
     const std::string manager = defaultSocket(around_, kMachineRunDir, "manager.sock");
     const std::string scheduler = defaultSocket(around_, kMachineRunDir, "scheduler.sock");
     if (options_.daemon == Daemon::Either) {

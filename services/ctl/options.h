@@ -60,9 +60,9 @@ struct PlaceOptions {
 };
 
 // Whom a command asks. What both know (tasks, cordon, drain, ...) asks, the first that is so:
-//   the daemon of --socket, the scheduler of --server or of this machine (--cluster), the
-//   scheduler that the environment names in QGPU_SERVER, this machine's manager where one
-//   listens, and else its scheduler.
+//   the daemon of --socket, the scheduler of --server, the one that the environment names in
+//   QGPU_SERVER, this machine's scheduler where --cluster is said, this machine's manager where
+//   one listens, and else its scheduler.
 // What only a manager or only a scheduler knows is for none but that; QGPU_SERVER is passed over
 // for a manager's, a flag that names the other daemon is wrong use.
 enum class Daemon : std::uint8_t {

@@ -228,7 +228,7 @@ TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
   EXPECT_EQ(drain.tls.cert, "/c.pem");
   EXPECT_EQ(parsed({"--tls-cert", "/d.pem", "nodes"}).tls.cert, "/d.pem") << "the flag wins";
   EXPECT_EQ(parsed({"--socket", "/a.sock", "drain", "0"}).server, "") << "the flag wins";
-  EXPECT_EQ(parsed({"--cluster", "nodes"}).server, "");
+  EXPECT_EQ(parsed({"--cluster", "drain", "node-3"}).server, "h:1");
   EXPECT_TRUE(parsed({"run", "--", "true"}).socket.ends_with("/manager.sock"));
   ::unsetenv("QGPU_SERVER");
   ::unsetenv("QGPU_TLS_CERT");
