@@ -1,0 +1,122 @@
+#!/bin/sh
+# Takes qgpu off a cluster without harming what runs: no new pods on its nodes, wait until the last
+# that uses a card has ended, then remove. It may run any number of times, and go on where it was
+# stopped. Pods are never ended by it: who wants that deletes them, and it goes on.
+set -eu
+
+HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+KUBECTL=${KUBECTL:-kubectl}
+POLL=${POLL:-5}          # seconds between two looks
+OURS=qgpu.io/cordoned-by # annotation of a node that was cordoned here, and not by a person
+OURS_PATH='qgpu\.io/cordoned-by'
+timeout=600 dry=no register=auto
+
+usage() {
+  cat <<'TEXT'
+usage: uninstall.sh [--timeout SECONDS] [--no-register] [--dry-run]
+
+  --timeout SECONDS   wait so long for pods to end (600); then nodes stay cordoned, run it again
+  --no-register       leaves this machine's kube-scheduler alone
+  --dry-run           says what would be done, and which pods would be waited for
+
+exit status: 0 done; 1 failed; 2 wrong use; 4 pods still use cards
+TEXT
+}
+
+say() { echo "uninstall.sh: $*"; }
+fail() {
+  echo "uninstall.sh: $*" >&2
+  exit 1
+}
+ask() { $KUBECTL "$@"; }
+run() {
+  if [ "$dry" = yes ]; then say "would run: $KUBECTL $*"
+  else $KUBECTL "$@"
+  fi
+}
+
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --timeout) timeout=${2:?--timeout SECONDS}; shift ;;
+    --no-register) register=no ;;
+    --dry-run) dry=yes ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "uninstall.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
+  esac
+  shift
+done
+case "$timeout" in
+  '' | *[!0-9]*) echo "uninstall.sh: --timeout $timeout is no number of seconds" >&2; exit 2 ;;
+esac
+
+NAMES='jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'
+nodes=$(ask get nodes -l qgpu-device-enable -o "$NAMES") ||
+  fail "no cluster answers $KUBECTL: set KUBECONFIG or KUBECTL"
+
+# 1. No new pods. A node that a person cordoned stays cordoned at the end.
+for node in $nodes; do
+  closed=$(ask get node "$node" -o 'jsonpath={.spec.unschedulable}')
+  [ "$closed" != true ] || continue
+  run annotate --overwrite node "$node" "$OURS=uninstall"
+  run cordon "$node"
+done
+
+# 2. The pods that hold cards: "namespace/name" of each. Every pod that holds one asks for memory or
+# for whole cards.
+# shellcheck disable=SC2016
+HOLDERS='{{range .items}}{{$uses := false}}
+{{- range .spec.containers}}{{range $name, $amount := .resources.limits}}
+{{- if eq $name "tke.cloud.tencent.com/qgpu-core" "tke.cloud.tencent.com/qgpu-memory"}}
+{{- $uses = true}}{{end}}{{end}}{{end}}
+{{- range .spec.initContainers}}{{range $name, $amount := .resources.limits}}
+{{- if eq $name "tke.cloud.tencent.com/qgpu-core" "tke.cloud.tencent.com/qgpu-memory"}}
+{{- $uses = true}}{{end}}{{end}}{{end}}
+{{- if and $uses .spec.nodeName (ne .status.phase "Succeeded") (ne .status.phase "Failed")}}
+{{- .metadata.namespace}}/{{.metadata.name}}{{"\n"}}{{end}}{{end}}'
+holders() { ask get pods --all-namespaces -o "go-template=$HOLDERS"; }
+waited=0
+while :; do
+  left=$(holders) || fail "the pods can't be listed"
+  [ -n "$left" ] || break
+  if [ "$dry" = yes ]; then
+    say "would wait for: $(echo "$left" | tr '\n' ' ')"
+    break
+  fi
+  if [ "$waited" -ge "$timeout" ]; then
+    say "after $timeout s these pods still use cards; their nodes stay cordoned. End them and run" \
+      "this again:" >&2
+    echo "$left" >&2
+    exit 4
+  fi
+  [ "$waited" -gt 0 ] || say "waiting for these pods to end:" "$(echo "$left" | tr '\n' ' ')"
+  sleep "$POLL"
+  waited=$((waited + POLL))
+done
+
+# 3. kube-scheduler first: without its extender a pod that asks for a card would wait for nothing.
+if [ "$register" = auto ]; then
+  set -- --remove
+  [ "$dry" = no ] || set -- "$@" --dry-run
+  "$HERE/kube-scheduler/register.sh" "$@" || [ $? = 3 ] ||
+    fail "kube-scheduler still has the extender"
+fi
+
+# 4. The objects, the webhook before what it asks.
+run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
+run delete --ignore-not-found -k "$HERE"
+run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook
+run delete --ignore-not-found -n kube-system lease qgpu-scheduler
+
+# 5. The nodes, as they were, once no manager is left that tells of its cards.
+[ "$dry" = yes ] ||
+  $KUBECTL -n kube-system wait --for=delete pod -l app=qgpu-manager --timeout=60s >/dev/null 2>&1 ||
+  true   # there is none, as a rule
+for node in $nodes; do
+  ours=$(ask get node "$node" -o "jsonpath={.metadata.annotations.$OURS_PATH}")
+  run label node "$node" qgpu-device-enable- mixed-qgpu-enable- \
+    tke.cloud.tencent.com/qgpu-schedule-policy-
+  run annotate node "$node" qgpu.io/cards- "$OURS-"
+  [ "$ours" != uninstall ] || run uncordon "$node"
+done
+[ "$dry" = yes ] || say "done. On each node /var/lib/qgpu holds its state and may be removed." \
+  "Their qgpu resources are shown as 0 until kubelet starts anew"

@@ -1,0 +1,355 @@
+// deploy/kubernetes against the table of the contract, and against what it says about itself:
+// selectors that match, mounts that have a volume, roles that are bound.
+
+#include <algorithm>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "services/extender/pod_rules.h"
+#include "tests/deploy/documents.h"
+
+namespace qgpu {
+namespace {
+
+using testing::below;
+using testing::Document;
+using testing::find;
+using testing::manifests;
+using testing::readDocuments;
+using testing::sourcePath;
+
+constexpr const char* kPod = "/spec/template/spec";
+
+// --- the table of the contract ---
+
+TEST(Manifests, HaveEveryObjectOfTheContractInItsNamespace) {
+  const auto all = manifests();
+  const std::pair<const char*, bool> kKinds[] = {// true: it belongs to a namespace
+                                                 {"ServiceAccount", true},
+                                                 {"ClusterRole", false},
+                                                 {"ClusterRoleBinding", false}};
+  for (const std::string name : {"qgpu-manager", "qgpu-scheduler"}) {
+    for (const auto& [kind, inNamespace] : kKinds) {
+      const Document& object = find(all, kind, name);
+      EXPECT_EQ(object.text("/metadata/namespace"), inNamespace ? "kube-system" : "")
+          << kind << " " << name;
+    }
+  }
+  for (const auto& [kind, name] :
+       {std::pair("DaemonSet", "qgpu-manager"), std::pair("Deployment", "qgpu-scheduler"),
+        std::pair("Service", "qgpu-scheduler")}) {
+    EXPECT_EQ(find(all, kind, name).text("/metadata/namespace"), "kube-system") << kind;
+  }
+}
+
+TEST(Manifests, NameNothingTwice) {
+  std::set<std::string> seen;
+  for (const Document& object : manifests()) {
+    const std::string key = object.text("/apiVersion") + " " + object.kind() + " " + object.name();
+    EXPECT_TRUE(seen.insert(key).second) << key;
+  }
+  EXPECT_GE(seen.size(), 9u);
+}
+
+struct Workload {
+  const char* kind;
+  const char* name;
+  const char* image;
+  const char* memory;
+  const char* cpuRequest;
+};
+constexpr Workload kWorkloads[] = {
+    {"DaemonSet", "qgpu-manager", "qgpu/manager", "300Mi", "200m"},
+    {"Deployment", "qgpu-scheduler", "qgpu/scheduler", "800Mi", "1"},
+};
+
+TEST(Manifests, AskForWhatTheContractSays) {
+  const auto all = manifests();
+  for (const Workload& workload : kWorkloads) {
+    const Document& object = find(all, workload.kind, workload.name);
+    const std::string container = std::string(kPod) + "/containers/0";
+    EXPECT_EQ(object.text(container + "/image"), workload.image);
+    EXPECT_EQ(object.text(container + "/resources/limits/memory"), workload.memory);
+    EXPECT_EQ(object.text(container + "/resources/requests/memory"), workload.memory);
+    EXPECT_EQ(object.text(container + "/resources/limits/cpu"), "1");
+    EXPECT_EQ(object.text(container + "/resources/requests/cpu"), workload.cpuRequest);
+    EXPECT_EQ(object.at(std::string(kPod) + "/hostNetwork"), "true") << workload.name;
+    EXPECT_EQ(object.text(std::string(kPod) + "/serviceAccountName"), workload.name);
+    std::set<std::string> tolerated;
+    for (const std::string& one : below(object, std::string(kPod) + "/tolerations")) {
+      tolerated.insert(object.text(one + "/key") + " " + object.text(one + "/operator") + " " +
+                       object.text(one + "/effect"));
+    }
+    EXPECT_EQ(tolerated,
+              (std::set<std::string>{"node-role.kubernetes.io/master Exists NoSchedule",
+                                     "node-role.kubernetes.io/control-plane Exists NoSchedule"}));
+  }
+}
+
+TEST(Manifests, StartTheSchedulerAsItsUsersKnowIt) {
+  const auto all = manifests();
+  const Document& object = find(all, "Deployment", "qgpu-scheduler");
+  const std::string container = std::string(kPod) + "/containers/0";
+  EXPECT_EQ(object.text(container + "/command/0"), "qgpu-scheduler");
+  EXPECT_EQ(object.text(container + "/command/1"), "--priority=binpack");
+  EXPECT_EQ(object.at(container + "/env/0"), R"({"name":"PORT","value":"12345"})");
+  EXPECT_EQ(object.at("/spec/replicas"), "1");
+  const Document& service = find(all, "Service", "qgpu-scheduler");
+  EXPECT_EQ(service.at("/spec/ports/0"), R"({"port":12345,"name":"http","targetPort":12345})");
+}
+
+TEST(Manifests, StartTheManagerAsItsUsersKnowIt) {
+  const auto all = manifests();
+  const Document& object = find(all, "DaemonSet", "qgpu-manager");
+  const std::string pod = kPod;
+  EXPECT_EQ(object.at(pod + "/nodeSelector"), R"({"qgpu-device-enable":"enable"})");
+  EXPECT_EQ(object.at(pod + "/hostPID"), "true");
+  EXPECT_EQ(object.text(pod + "/initContainers/0/name"), "qgpu-installer");
+  EXPECT_EQ(object.at(pod + "/initContainers/0/command"), R"(["/usr/bin/install.sh"])");
+  EXPECT_EQ(object.at(pod + "/initContainers/0/securityContext/privileged"), "true");
+  EXPECT_EQ(object.at(pod + "/initContainers/0/volumeMounts"),
+            R"([{"name":"host-root","mountPath":"/host"}])");
+  const std::string command = object.at(pod + "/containers/0/command");
+  EXPECT_TRUE(command.starts_with(R"~(["/usr/bin/qgpu-manager","--nodename=$(NODE_NAME)",)~"
+                                  R"~("--dbfile=/host/var/lib/qgpu/meta.db")~"))
+      << command;
+  EXPECT_EQ(object.at(pod + "/containers/0/securityContext/privileged"), "true");
+  std::set<std::string> mounts;
+  for (const std::string& one : below(object, pod + "/containers/0/volumeMounts")) {
+    mounts.insert(object.text(one + "/name") + " " + object.text(one + "/mountPath"));
+  }
+  for (const char* mount : {"device-plugin /var/lib/kubelet/device-plugins",
+                            "pod-resources /var/lib/kubelet/pod-resources", "host-var /host/var",
+                            "host-dev /host/dev", "run /run/qgpu"}) {
+    EXPECT_TRUE(mounts.contains(mount)) << mount;
+  }
+}
+
+// --- what must hold together ---
+
+TEST(Manifests, SelectWhatTheyLabel) {
+  const auto all = manifests();
+  for (const Workload& workload : kWorkloads) {
+    const Document& object = find(all, workload.kind, workload.name);
+    const std::string app = R"({"app":")" + std::string(workload.name) + "\"}";
+    EXPECT_EQ(object.at("/spec/selector/matchLabels"), app);
+    EXPECT_EQ(object.at("/spec/template/metadata/labels"), app);
+  }
+  for (const Document& object : all) {
+    if (object.kind() != "Service") continue;
+    EXPECT_EQ(object.at("/spec/selector"), R"({"app":")" + object.name() + "\"}");
+  }
+}
+
+TEST(Manifests, HaveAVolumeForEachMountAndAMountForEachVolume) {
+  const auto all = manifests();
+  for (const Workload& workload : kWorkloads) {
+    const Document& object = find(all, workload.kind, workload.name);
+    std::set<std::string> volumes;
+    std::set<std::string> mounted;
+    for (const std::string& one : below(object, std::string(kPod) + "/volumes")) {
+      volumes.insert(object.text(one + "/name"));
+    }
+    for (const char* list : {"/containers", "/initContainers"}) {
+      for (const std::string& one : below(object, std::string(kPod) + list)) {
+        for (const std::string& mount : below(object, one + "/volumeMounts")) {
+          mounted.insert(object.text(mount + "/name"));
+        }
+      }
+    }
+    EXPECT_EQ(volumes, mounted) << workload.name;
+  }
+}
+
+TEST(Manifests, BindRolesThatAreThereToAccountsThatAreThere) {
+  const auto all = manifests();
+  std::size_t bindings = 0;
+  for (const Document& object : all) {
+    if (!object.kind().ends_with("RoleBinding")) continue;
+    ++bindings;
+    find(all, object.text("/roleRef/kind"), object.text("/roleRef/name"));
+    EXPECT_EQ(object.text("/roleRef/apiGroup"), "rbac.authorization.k8s.io") << object.name();
+    for (const std::string& subject : below(object, "/subjects")) {
+      EXPECT_EQ(object.text(subject + "/namespace"), "kube-system") << object.name();
+      find(all, "ServiceAccount", object.text(subject + "/name"));
+    }
+  }
+  EXPECT_GE(bindings, 4u);
+}
+
+// --- rights ---
+
+// The rights that users know, in the roles of these names; nothing more stands in them.
+TEST(Manifests, GiveInTheKnownRolesExactlyTheKnownRights) {
+  const auto all = manifests();
+  EXPECT_EQ(find(all, "ClusterRole", "qgpu-scheduler").at("/rules"),
+            R"([{"apiGroups":[""],"resources":["nodes"],"verbs":["get","list","watch"]},)"
+            R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
+            R"({"apiGroups":[""],"resources":["pods"],)"
+            R"("verbs":["update","patch","get","list","watch"]},)"
+            R"({"apiGroups":[""],"resources":["bindings","pods/binding"],"verbs":["create"]},)"
+            R"({"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}])");
+  EXPECT_EQ(find(all, "ClusterRole", "qgpu-manager").at("/rules"),
+            R"([{"apiGroups":[""],"resources":["*"],"verbs":["get","list","watch"]},)"
+            R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
+            R"({"apiGroups":[""],"resources":["pods"],)"
+            R"("verbs":["update","patch","get","list","watch"]},)"
+            R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch","update"]}])");
+}
+
+bool holds(const Document& role, const std::string& rule, const char* list,
+           const std::string& word) {
+  for (const std::string& one : below(role, rule + "/" + list)) {
+    if (role.text(one) == word || role.text(one) == "*") return true;
+  }
+  return false;
+}
+
+bool allows(const Document& role, const std::string& group, const std::string& resource,
+            const std::string& name, const std::string& verb) {
+  for (const std::string& rule : below(role, "/rules")) {
+    const bool named = role.at(rule + "/resourceNames").empty() ||
+                       (!name.empty() && holds(role, rule, "resourceNames", name));
+    if (named && holds(role, rule, "apiGroups", group) && holds(role, rule, "verbs", verb) &&
+        holds(role, rule, "resources", resource)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// By any role that is bound to the account; a Role counts, as all of it is in kube-system.
+bool mayDo(const std::vector<Document>& all, const std::string& account, const std::string& group,
+           const std::string& resource, const std::string& name, const std::string& verb) {
+  for (const Document& binding : all) {
+    if (!binding.kind().ends_with("RoleBinding")) continue;
+    if (binding.text("/subjects/0/name") != account) continue;
+    const Document& role = find(all, binding.text("/roleRef/kind"), binding.text("/roleRef/name"));
+    if (allows(role, group, resource, name, verb)) return true;
+  }
+  return false;
+}
+
+struct Right {
+  const char* account;
+  const char* group;
+  const char* resource;
+  const char* name;  // empty: any
+  std::vector<const char*> verbs;
+};
+const Right kNeeded[] = {
+    {"qgpu-scheduler", "", "nodes", "", {"get", "list", "watch"}},
+    {"qgpu-scheduler", "", "pods", "", {"get", "list", "watch", "patch"}},
+    {"qgpu-scheduler", "", "pods/binding", "", {"create"}},
+    {"qgpu-scheduler", "", "pods/eviction", "", {"create"}},
+    {"qgpu-scheduler", "", "events", "", {"create", "patch"}},
+    {"qgpu-scheduler", "coordination.k8s.io", "leases", "", {"create"}},
+    {"qgpu-scheduler", "coordination.k8s.io", "leases", "qgpu-scheduler", {"get", "update"}},
+    {"qgpu-manager", "", "nodes", "", {"get", "list", "watch"}},
+    {"qgpu-manager", "", "pods", "", {"get", "list", "watch"}},
+    {"qgpu-manager", "", "nodes/status", "", {"patch"}},
+    {"qgpu-manager", "", "events", "", {"create", "patch"}},
+};
+
+TEST(Manifests, LetTheDaemonsDoWhatTheyDo) {
+  const auto all = manifests();
+  for (const Right& right : kNeeded) {
+    for (const char* verb : right.verbs) {
+      EXPECT_TRUE(mayDo(all, right.account, right.group, right.resource, right.name, verb))
+          << right.account << " " << verb << " " << right.resource << " " << right.name;
+    }
+  }
+  // The check itself: rights that nobody gave.
+  EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "secrets", "", "get"));
+  EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "nodes", "", "delete"));
+  EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "coordination.k8s.io", "leases", "other", "update"));
+  EXPECT_FALSE(mayDo(all, "qgpu-manager", "apps", "daemonsets", "", "get"));
+}
+
+// --- kube-scheduler ---
+
+const std::string kFolder = "deploy/kubernetes/kube-scheduler/";
+
+TEST(KubeScheduler, GetsTheSameExtenderInEveryGeneration) {
+  const Document policy = readDocuments(sourcePath(kFolder + "policy.json")).at(0);
+  for (const std::string version : {"v1beta1", "v1beta2", "v1beta3", "v1"}) {
+    const Document config =
+        readDocuments(sourcePath(kFolder + "config-" + version + ".yaml")).at(0);
+    EXPECT_EQ(config.text("/apiVersion"), "kubescheduler.config.k8s.io/" + version);
+    EXPECT_EQ(config.kind(), "KubeSchedulerConfiguration");
+    EXPECT_EQ(config.text("/clientConnection/kubeconfig"), "/etc/kubernetes/scheduler.conf");
+    EXPECT_EQ(config.at("/leaderElection/leaderElect"), "true");
+    for (const char* field :
+         {"urlPrefix", "filterVerb", "prioritizeVerb", "bindVerb", "preemptVerb", "weight",
+          "nodeCacheCapable", "ignorable", "managedResources"}) {
+      const std::string pointer = std::string("/extenders/0/") + field;
+      EXPECT_FALSE(policy.at(pointer).empty()) << field;
+      EXPECT_EQ(config.at(pointer), policy.at(pointer)) << version << " " << field;
+    }
+    EXPECT_EQ(config.at("/extenders/0/enableHTTPS"), policy.at("/extenders/0/enableHttps"));
+    EXPECT_EQ(config.text("/extenders/0/httpTimeout"), "5s");
+    EXPECT_EQ(below(config, "/extenders/0").size(), below(policy, "/extenders/0").size());
+  }
+  EXPECT_EQ(policy.at("/extenders/0/httpTimeout"), "5000000000");
+}
+
+TEST(KubeScheduler, AsksAboutEveryResourceOfOursAtTheContractsAddress) {
+  const Document config = readDocuments(sourcePath(kFolder + "config-v1.yaml")).at(0);
+  const std::string extender = "/extenders/0";
+  EXPECT_EQ(config.text(extender + "/urlPrefix"), "http://127.0.0.1:12345/scheduler");
+  EXPECT_EQ(config.text(extender + "/filterVerb"), "filter");
+  EXPECT_EQ(config.text(extender + "/prioritizeVerb"), "priorities");
+  EXPECT_EQ(config.text(extender + "/bindVerb"), "bind");
+  EXPECT_EQ(config.text(extender + "/preemptVerb"), "preempt");
+  std::set<std::string> resources;
+  for (const std::string& one : below(config, extender + "/managedResources")) {
+    resources.insert(config.text(one + "/name"));
+  }
+  const std::string prefix = kResourcePrefix;
+  EXPECT_EQ(resources, (std::set<std::string>{prefix + "/qgpu-core", prefix + "/qgpu-memory",
+                                              prefix + "/qgpu-core-greedy"}));
+}
+
+// --- examples ---
+
+PodDemands example(const std::string& file) {
+  const auto documents = readDocuments(sourcePath("deploy/kubernetes/examples/" + file));
+  EXPECT_EQ(documents.size(), 1u) << file;
+  auto pod = readPod(documents.at(0).json(), PodRules{});
+  EXPECT_TRUE(pod.ok()) << file << ": " << (pod.ok() ? "" : pod.error().message);
+  return pod.ok() ? *pod : PodDemands{};
+}
+
+TEST(Examples, AreWhatTheirNamesSay) {
+  const PodDemands online = example("online.yaml");
+  EXPECT_EQ(online.taskClass, TaskClass::Online);
+  ASSERT_EQ(online.containers.size(), 1u);
+  EXPECT_EQ(online.containers[0].ask.mem, Bytes(std::int64_t{4} << 30));
+
+  const PodDemands offline = example("offline.yaml");
+  EXPECT_EQ(offline.taskClass, TaskClass::Offline);
+  ASSERT_EQ(offline.containers.size(), 1u);
+  EXPECT_EQ(offline.containers[0].ask.share, Permille(600));
+
+  const PodDemands ordinary = example("ordinary.yaml");
+  EXPECT_EQ(ordinary.taskClass, TaskClass::Ordinary);
+  EXPECT_EQ(ordinary.containers.size(), 2u);
+
+  const PodDemands cards = example("multi-card.yaml");
+  ASSERT_EQ(cards.containers.size(), 1u);
+  EXPECT_EQ(cards.containers[0].ask.cards, 2u);
+}
+
+TEST(Examples, AreAllLookedAt) {
+  std::size_t files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(sourcePath("deploy/kubernetes/examples"))) {
+    ++files;
+    example(entry.path().filename().string());
+  }
+  EXPECT_EQ(files, 4u);
+}
+
+}  // namespace
+}  // namespace qgpu

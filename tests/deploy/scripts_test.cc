@@ -1,0 +1,459 @@
+// The scripts of deploy/ on folders made for the test and with a kubectl that is a script: it keeps
+// a cluster of files and writes down what it was told to change. What runs twice changes nothing
+// the second time.
+
+#include <filesystem>
+#include <gtest/gtest.h>
+
+#include "tests/deploy/documents.h"
+#include "tests/deploy/shell.h"
+
+namespace qgpu {
+namespace {
+
+using testing::Document;
+using testing::parseDocuments;
+using testing::readText;
+using testing::shell;
+using testing::ShellResult;
+using testing::sourcePath;
+using testing::TemporaryFolder;
+
+namespace fs = std::filesystem;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Scripts, PassShellcheck) {
+  std::string scripts;
+  std::size_t count = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(sourcePath("deploy"))) {
+    if (entry.path().extension() != ".sh") continue;
+    scripts += " " + entry.path().string();
+    ++count;
+    EXPECT_NE(entry.status().permissions() & fs::perms::owner_exec, fs::perms::none)
+        << entry.path();
+    EXPECT_TRUE(readText(entry.path().string()).starts_with("#!/bin/sh\n")) << entry.path();
+  }
+  EXPECT_GE(count, 4u);
+  const ShellResult checked = shell("shellcheck -s sh" + scripts);
+  EXPECT_EQ(checked.status, 0) << checked.output;
+}
+
+// --- register.sh ---
+
+constexpr const char* kManifest = R"(apiVersion: v1
+kind: Pod
+metadata:
+  name: kube-scheduler
+  namespace: kube-system
+spec:
+  containers:
+  - command:
+    - kube-scheduler
+    - --authentication-kubeconfig=/etc/kubernetes/scheduler.conf
+    - --kubeconfig=/etc/kubernetes/scheduler.conf
+    - --leader-elect=true
+    image: registry.k8s.io/kube-scheduler:v1.VERSION
+    name: kube-scheduler
+    volumeMounts:
+    - mountPath: /etc/kubernetes/scheduler.conf
+      name: kubeconfig
+      readOnly: true
+  hostNetwork: true
+  volumes:
+  - hostPath:
+      path: /etc/kubernetes/scheduler.conf
+      type: FileOrCreate
+    name: kubeconfig
+)";
+
+std::string manifestOf(const std::string& version) {
+  std::string text = kManifest;
+  return text.replace(text.find("VERSION"), 7, version);
+}
+
+class ControlPlane {
+ public:
+  explicit ControlPlane(const std::string& manifest)
+      : manifest_(folder_.write("manifests/kube-scheduler.yaml", manifest, 0600)) {}
+
+  ShellResult run(const std::string& options = "") const {
+    return shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") + " --manifest " +
+                 manifest_ + " --folder " + folder_.file("qgpu") + " " + options);
+  }
+  std::string manifest() const { return readText(manifest_); }
+  void rewrite(const std::string& manifest) const {
+    folder_.write("manifests/kube-scheduler.yaml", manifest, 0600);
+  }
+  std::string config(const std::string& name) const {
+    return readText(folder_.file("qgpu/" + name));
+  }
+  bool hasFolder() const { return fs::exists(folder_.file("qgpu")); }
+  // What kubelet would start as pods.
+  std::size_t manifests() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_.file("manifests")), fs::directory_iterator()));
+  }
+  std::string folder() const { return folder_.file("qgpu"); }
+
+ private:
+  TemporaryFolder folder_;
+  std::string manifest_;
+};
+
+TEST(Register, PutsTheExtenderIntoAStaticPodOfKubeadm) {
+  const ControlPlane machine(manifestOf("28.3"));
+  const ShellResult result = machine.run();
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Document pod = parseDocuments(machine.manifest()).at(0);
+  EXPECT_EQ(pod.text("/spec/containers/0/command/0"), "kube-scheduler");
+  EXPECT_EQ(pod.text("/spec/containers/0/command/1"),
+            "--config=" + machine.folder() + "/kube-scheduler.yaml");
+  EXPECT_EQ(pod.text("/spec/containers/0/volumeMounts/0/mountPath"), machine.folder());
+  EXPECT_EQ(pod.text("/spec/containers/0/volumeMounts/0/name"), "qgpu");
+  EXPECT_EQ(pod.text("/spec/containers/0/volumeMounts/1/name"), "kubeconfig");
+  EXPECT_EQ(pod.text("/spec/volumes/0/hostPath/path"), machine.folder());
+  EXPECT_EQ(pod.text("/spec/volumes/0/name"), "qgpu");
+  EXPECT_EQ(machine.config("kube-scheduler.yaml"),
+            readText(sourcePath("deploy/kubernetes/kube-scheduler/config-v1.yaml")));
+  EXPECT_EQ(machine.manifests(), 1u) << "kubelet would start a second kube-scheduler";
+}
+
+TEST(Register, TakesTheConfigurationOfTheVersion) {
+  const std::pair<const char*, const char*> kRows[] = {
+      {"14.10", "policy.json"},        {"18.0", "policy.json"},
+      {"19.1", "config-v1beta1.yaml"}, {"21.14", "config-v1beta1.yaml"},
+      {"22.0", "config-v1beta2.yaml"}, {"23.17", "config-v1beta3.yaml"},
+      {"24.1", "config-v1beta3.yaml"}, {"25.0", "config-v1.yaml"},
+      {"33.1", "config-v1.yaml"},
+  };
+  for (const auto& [version, source] : kRows) {
+    const ControlPlane machine(manifestOf(version));
+    const ShellResult result = machine.run();
+    ASSERT_EQ(result.status, 0) << version << ": " << result.output;
+    const bool policy = std::string(source) == "policy.json";
+    EXPECT_EQ(machine.config(policy ? "policy.json" : "kube-scheduler.yaml"),
+              readText(sourcePath("deploy/kubernetes/kube-scheduler/" + std::string(source))))
+        << version;
+    EXPECT_EQ(has(machine.manifest(), "--use-legacy-policy-config=true"), policy) << version;
+  }
+}
+
+TEST(Register, ChangesNothingTheSecondTime) {
+  const ControlPlane machine(manifestOf("28.3"));
+  ASSERT_EQ(machine.run().status, 0);
+  const std::string first = machine.manifest();
+  const ShellResult second = machine.run();
+  EXPECT_EQ(second.status, 0);
+  EXPECT_TRUE(has(second.output, "nothing to do")) << second.output;
+  EXPECT_EQ(machine.manifest(), first);
+}
+
+TEST(Register, SaysWhatItWouldDoAndDoesNotDoIt) {
+  const ControlPlane machine(manifestOf("28.3"));
+  const ShellResult result = machine.run("--dry-run");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(has(result.output, "- --config=" + machine.folder())) << result.output;
+  EXPECT_EQ(machine.manifest(), manifestOf("28.3"));
+  EXPECT_FALSE(machine.hasFolder());
+}
+
+TEST(Register, RemovesWhatItPutIn) {
+  const ControlPlane machine(manifestOf("28.3"));
+  ASSERT_EQ(machine.run().status, 0);
+  EXPECT_EQ(machine.run("--remove --dry-run").status, 0);
+  EXPECT_NE(machine.manifest(), manifestOf("28.3"));
+  const ShellResult removed = machine.run("--remove");
+  EXPECT_EQ(removed.status, 0) << removed.output;
+  EXPECT_EQ(machine.manifest(), manifestOf("28.3"));
+  EXPECT_FALSE(machine.hasFolder());
+  EXPECT_EQ(machine.run("--remove").status, 0) << "once more";
+}
+
+TEST(Register, LeavesToAPersonWhatItDoesNotUnderstand) {
+  std::string configured = manifestOf("28.3");
+  configured.insert(configured.find("    - --leader-elect"), "    - --config=/etc/own.yaml\n");
+  std::string noVolumes = manifestOf("28.3");
+  noVolumes.replace(noVolumes.find("  volumes:"), 10, "  volumez:");
+  std::string noVersion = manifestOf("28.3");
+  noVersion.replace(noVersion.find("v1.28.3"), 7, "latest");
+  for (const std::string& manifest : {configured, noVolumes, noVersion, manifestOf("13.1")}) {
+    const ControlPlane machine(manifest);
+    const ShellResult result = machine.run();
+    EXPECT_EQ(result.status, 3) << result.output;
+    EXPECT_TRUE(has(result.output, "nothing was changed")) << result.output;
+    EXPECT_TRUE(has(result.output, "config-v1.yaml")) << result.output;
+    EXPECT_EQ(machine.manifest(), manifest);
+    EXPECT_FALSE(machine.hasFolder());
+  }
+  const ShellResult none = shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") +
+                                 " --manifest /nonexistent/kube-scheduler.yaml");
+  EXPECT_EQ(none.status, 3);
+}
+
+TEST(Register, NoticesAnUpgradeThatNeedsAnotherConfiguration) {
+  const ControlPlane machine(manifestOf("18.0"));
+  ASSERT_EQ(machine.run().status, 0);
+  std::string upgraded = machine.manifest();
+  upgraded.replace(upgraded.find("v1.18.0"), 7, "v1.28.0");
+  machine.rewrite(upgraded);
+  const ShellResult result = machine.run();
+  EXPECT_EQ(result.status, 3);
+  EXPECT_TRUE(has(result.output, "--remove first")) << result.output;
+}
+
+// --- install.sh and uninstall.sh ---
+
+// Answers questions from files in $CLUSTER, changes them, and writes each change to $CLUSTER/log.
+constexpr const char* kKubectl = R"(#!/bin/sh
+set -eu
+case "$*" in
+  'get --raw /version') cat "$CLUSTER/version"; exit ;;
+  'get node '*) ;;
+  'get nodes '*) ls "$CLUSTER/labels" | while read -r node; do
+      ! grep -q '^qgpu-device-enable=' "$CLUSTER/labels/$node" || echo "$node"; done; exit ;;
+  'get pods '*) cat "$CLUSTER/pods"; : >"$CLUSTER/pods.asked"
+      [ ! -e "$CLUSTER/pods.next" ] || mv "$CLUSTER/pods.next" "$CLUSTER/pods"; exit ;;
+  *wait*) exit 1 ;;
+  *) echo "$*" >>"$CLUSTER/log" ;;
+esac
+set_line() { grep -v "^$2=" "$1" >"$1.new" || true; [ -z "$3" ] || echo "$2=$3" >>"$1.new"
+  mv "$1.new" "$1"; }
+change() { file=$1; shift; for word in "$@"; do case "$word" in
+    *=*) set_line "$file" "${word%%=*}" "${word#*=}" ;;
+    *-) set_line "$file" "${word%-}" '' ;; esac; done; }
+verb=$1; shift
+[ "${1:-}" != --overwrite ] || shift
+case "$verb" in
+  get) node=$2; [ -e "$CLUSTER/labels/$node" ] || { echo "no node $node" >&2; exit 1; }
+    case "$4" in
+      *allocatable*) cat "$CLUSTER/regular/$node" 2>/dev/null || true ;;
+      *unschedulable*) grep -q '^closed=true' "$CLUSTER/annotations/$node" && printf true || true ;;
+      *labels*|*annotations*)
+        key=$(printf %s "$4" | sed 's/jsonpath={.metadata.[a-z]*\.//;s/}$//;s/\\//g')
+        sed -n "s|^$key=||p" "$CLUSTER/labels/$node" "$CLUSTER/annotations/$node" | tr -d '\n' ;;
+    esac ;;
+  label) shift; node=$1; shift; change "$CLUSTER/labels/$node" "$@" ;;
+  annotate) shift; node=$1; shift; change "$CLUSTER/annotations/$node" "$@" ;;
+  cordon) set_line "$CLUSTER/annotations/$1" closed true ;;
+  uncordon) set_line "$CLUSTER/annotations/$1" closed '' ;;
+  apply|delete) ;;
+  *) echo "stand-in: $verb is not known" >&2; exit 1 ;;
+esac
+)";
+
+class Cluster {
+ public:
+  explicit Cluster(const std::string& minor = "28") {
+    kubectl_ = folder_.write("kubectl", kKubectl, 0755);
+    folder_.write("version", "{\n  \"major\": \"1\",\n  \"minor\": \"" + minor + "+\"\n}\n");
+    folder_.write("pods", "");
+    folder_.write("log", "");
+    for (const char* node : {"n1", "n2"}) {
+      folder_.write("labels/" + std::string(node), "");
+      folder_.write("annotations/" + std::string(node), "");
+    }
+  }
+  ShellResult run(const std::string& line) const {
+    return shell(sourcePath("deploy/kubernetes/" + line),
+                 {{"KUBECTL", kubectl_}, {"CLUSTER", folder_.path()}, {"POLL", "0"}});
+  }
+  std::string log() const { return readText(folder_.file("log")); }
+  void forget() const { folder_.write("log", ""); }
+  std::string labels(const std::string& node) const {
+    return readText(folder_.file("labels/" + node));
+  }
+  std::string annotations(const std::string& node) const {
+    return readText(folder_.file("annotations/" + node));
+  }
+  const TemporaryFolder& folder() const { return folder_; }
+
+ private:
+  TemporaryFolder folder_;
+  std::string kubectl_;
+};
+
+TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
+  const Cluster cluster;
+  const ShellResult result = cluster.run("install.sh --no-register --node n1 --mixed n2");
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(cluster.labels("n1"), "qgpu-device-enable=enable\n");
+  EXPECT_EQ(cluster.labels("n2"), "qgpu-device-enable=enable\nmixed-qgpu-enable=enable\n");
+  EXPECT_TRUE(has(cluster.log(), "apply -k " + sourcePath("deploy/kubernetes")));
+  EXPECT_TRUE(has(result.output, "examples/ordinary.yaml")) << result.output;
+}
+
+TEST(Install, LabelsNothingTheSecondTime) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register --mixed n1").status, 0);
+  const std::string before = cluster.labels("n1");
+  cluster.forget();
+  ASSERT_EQ(cluster.run("install.sh --no-register --mixed n1").status, 0);
+  EXPECT_EQ(cluster.labels("n1"), before);
+  EXPECT_FALSE(has(cluster.log(), "label")) << cluster.log();
+}
+
+TEST(Install, ChangesNothingInADryRun) {
+  const Cluster cluster;
+  const ShellResult result = cluster.run("install.sh --no-register --node n1 --dry-run");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(has(result.output, "label --overwrite node n1 qgpu-device-enable=enable"));
+  EXPECT_EQ(cluster.log(), "");
+}
+
+TEST(Install, RefusesBeforeItChangesAnything) {
+  const Cluster cluster;
+  cluster.folder().write("regular/n2", "8");
+  const ShellResult regular = cluster.run("install.sh --no-register --node n1 --node n2");
+  EXPECT_EQ(regular.status, 1);
+  EXPECT_TRUE(has(regular.output, "n2 offers 8 nvidia.com/gpu")) << regular.output;
+  const ShellResult stranger = cluster.run("install.sh --no-register --node n3");
+  EXPECT_EQ(stranger.status, 1);
+  EXPECT_TRUE(has(stranger.output, "no node n3")) << stranger.output;
+  EXPECT_EQ(cluster.run("install.sh --whatever").status, 2);
+  EXPECT_EQ(cluster.log(), "");
+
+  const Cluster old("13");
+  const ShellResult refused = old.run("install.sh --no-register");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(has(refused.output, "1.13 is too old")) << refused.output;
+}
+
+TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register --node n1 --mixed n2").status, 0);
+  cluster.folder().write("annotations/n2", "closed=true\n");  // by a person
+  cluster.folder().write("pods", "default/train\n");
+  cluster.folder().write("pods.next", "");
+  cluster.forget();
+  const ShellResult result = cluster.run("uninstall.sh --no-register --timeout 1");
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(has(result.output, "waiting for these pods to end: default/train")) << result.output;
+  EXPECT_EQ(cluster.labels("n1") + cluster.labels("n2"), "");
+  EXPECT_EQ(cluster.annotations("n1"), "");
+  EXPECT_EQ(cluster.annotations("n2"), "closed=true\n") << "it was a person who closed it";
+  const std::string log = cluster.log();
+  EXPECT_LT(log.find("cordon n1"), log.find("delete")) << log;
+  EXPECT_LT(log.find("validatingwebhookconfiguration"), log.find("delete --ignore-not-found -k"));
+  EXPECT_LT(log.find("delete"), log.find("uncordon n1")) << log;
+}
+
+TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register --node n1").status, 0);
+  cluster.folder().write("pods", "default/train\n");
+  const ShellResult result = cluster.run("uninstall.sh --no-register --timeout 0");
+  EXPECT_EQ(result.status, 4);
+  EXPECT_TRUE(has(result.output, "default/train")) << result.output;
+  EXPECT_FALSE(has(cluster.log(), "delete")) << cluster.log();
+  // And goes on later, with the node that it closed itself.
+  cluster.folder().write("pods", "");
+  ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
+  EXPECT_EQ(cluster.annotations("n1"), "");
+}
+
+TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register --node n1").status, 0);
+  cluster.folder().write("pods", "default/train\n");
+  cluster.forget();
+  const ShellResult dry = cluster.run("uninstall.sh --no-register --dry-run");
+  EXPECT_EQ(dry.status, 0) << dry.output;
+  EXPECT_TRUE(has(dry.output, "would wait for: default/train")) << dry.output;
+  EXPECT_EQ(cluster.log(), "");
+  EXPECT_TRUE(has(cluster.labels("n1"), "qgpu-device-enable"));
+
+  cluster.folder().write("pods", "");
+  ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
+  cluster.forget();
+  ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
+  EXPECT_FALSE(has(cluster.log(), "node")) << cluster.log();
+}
+
+// --- the init container ---
+
+class Node {
+ public:
+  Node() {
+    for (const char* path : {"etc", "var/lib/kubelet/device-plugins", "dev"}) {
+      fs::create_directories(root_.file(path));
+    }
+  }
+  ShellResult install(const std::string& release = "5.10.0-35-amd64") const {
+    return shell(sourcePath("deploy/image/install.sh"),
+                 {{"HOST", root_.path()}, {"TOLD", root_.file("told")}, {"RELEASE", release}});
+  }
+  std::string told() const { return readText(root_.file("told")); }
+  std::string modeOf(const std::string& path) const {
+    return shell("stat -c %a " + root_.file(path)).output;
+  }
+  const TemporaryFolder& root() const { return root_; }
+
+ private:
+  TemporaryFolder root_;
+};
+
+TEST(Installer, MakesFoldersOnce) {
+  const Node node;
+  const ShellResult first = node.install();
+  ASSERT_EQ(first.status, 0) << first.output;
+  EXPECT_EQ(node.modeOf("var/lib/qgpu"), "700\n");
+  EXPECT_EQ(node.modeOf("run/qgpu"), "755\n");
+  EXPECT_TRUE(has(first.output, "made /var/lib/qgpu"));
+  const ShellResult second = node.install();
+  EXPECT_EQ(second.status, 0);
+  EXPECT_FALSE(has(second.output, "made") || has(second.output, "now")) << second.output;
+}
+
+TEST(Installer, ClosesWhatOthersCouldWriteTo) {
+  const Node node;
+  fs::create_directories(node.root().file("run/qgpu"));
+  fs::permissions(node.root().file("run/qgpu"), fs::perms::all);
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(node.modeOf("run/qgpu"), "755\n");
+}
+
+TEST(Installer, SaysInOneLineWhyANodeCantServe) {
+  const Node node;
+  for (const char* release : {"4.19.0-18-amd64", "5.2.21", "3.10.0-1160.el7"}) {
+    EXPECT_EQ(node.install(release).status, 1) << release;
+    EXPECT_TRUE(has(node.told(), std::string("kernel ") + release + " is too old")) << node.told();
+  }
+  for (const char* release : {"5.3.0", "6.1.0-40-amd64", "10.0"}) {
+    EXPECT_EQ(node.install(release).status, 0) << release;
+  }
+  EXPECT_TRUE(has(node.install("rolling").output, "can't be read"));
+
+  const Node linked;
+  fs::create_directories(linked.root().file("run"));
+  fs::create_directory_symlink("/tmp", linked.root().file("run/qgpu"));
+  EXPECT_EQ(linked.install().status, 1);
+  EXPECT_TRUE(has(linked.told(), "/run/qgpu is a link")) << linked.told();
+
+  const Node elsewhere;
+  fs::remove_all(elsewhere.root().file("var/lib/kubelet"));
+  EXPECT_EQ(elsewhere.install().status, 1);
+  EXPECT_TRUE(has(elsewhere.told(), "--root-dir")) << elsewhere.told();
+
+  const TemporaryFolder empty;
+  const ShellResult nothing =
+      shell(sourcePath("deploy/image/install.sh"), {{"HOST", empty.path()}, {"TOLD", "/dev/null"}});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_TRUE(has(nothing.output, "mount the host path /")) << nothing.output;
+}
+
+TEST(Installer, WarnsOfASecondDevicePluginAndOfNoCard) {
+  const Node node;
+  EXPECT_TRUE(has(node.install().output, "no /dev/nvidia*"));
+  node.root().write("dev/nvidia0", "");
+  node.root().write("var/lib/kubelet/device-plugins/nvidia-gpu.sock", "");
+  const ShellResult result = node.install();
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(has(result.output, "nvidia-gpu.sock")) << result.output;
+  EXPECT_FALSE(has(result.output, "no /dev/nvidia*")) << result.output;
+}
+
+}  // namespace
+}  // namespace qgpu
