@@ -1,0 +1,144 @@
+#pragma once
+// The part of NVIDIA's driver interface that libqgpu.so, the tests' stand-in driver and the finder
+// of cards use, declared here so that neither a CUDA nor an NVML header is needed to build. Layouts
+// and numbers are facts of the interface (CUDA 11 to 13, 64-bit); cuda_abi_test compares them with
+// cuda.h where a machine has one. Handles are pointers that nobody here looks behind.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qgpu::cuda {
+
+using Result = int;
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kInvalidValue = 1;
+inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kNotInitialized = 3;
+inline constexpr Result kDeviceUnavailable = 46;
+inline constexpr Result kNoDevice = 100;
+inline constexpr Result kInvalidDevice = 101;
+inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kInvalidHandle = 400;
+inline constexpr Result kIllegalState = 401;
+inline constexpr Result kNotFound = 500;
+inline constexpr Result kNotReady = 600;
+inline constexpr Result kContextIsDestroyed = 709;
+inline constexpr Result kNotSupported = 801;
+inline constexpr Result kCaptureUnsupported = 900;
+inline constexpr Result kCaptureInvalidated = 901;
+inline constexpr Result kCaptureImplicit = 906;
+
+using Dev = int;
+using Ptr = unsigned long long;  // device memory
+using Mem = unsigned long long;  // physical memory of the virtual memory interface
+using Size = std::size_t;
+using U = unsigned int;
+using Ctx = struct CtxTag*;
+using Str = struct StrTag*;
+using Evt = struct EvtTag*;
+using Fn = struct FnTag*;
+using Mod = struct ModTag*;
+using Arr = struct ArrTag*;
+using Mip = struct MipTag*;
+using Pool = struct PoolTag*;
+using Graph = struct GraphTag*;
+using Exec = struct ExecTag*;  // an instantiated graph
+using Node = struct NodeTag*;
+using Sem = struct SemTag*;  // external semaphore
+using HostFn = void (*)(void*);
+
+// Two handles that are no pointers: the default streams by name.
+inline Str legacyStream() {
+  return reinterpret_cast<Str>(std::uintptr_t{1});
+}
+inline Str perThreadStream() {
+  return reinterpret_cast<Str>(std::uintptr_t{2});
+}
+
+inline constexpr int kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
+inline constexpr int kNotCapturing = 0, kCapturing = 1, kCaptureBroken = 2;
+inline constexpr std::uint64_t kAskLegacyStream = 1, kAskPerThreadStream = 2;
+inline constexpr int kSymbolFound = 0, kSymbolNotFound = 1, kSymbolTooNew = 2;
+
+struct Location {
+  int type;
+  int id;
+};
+
+struct LaunchConfig {
+  U gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  Str stream;
+  void* attributes;
+  U attributeCount;
+};
+
+struct LaunchParams {
+  Fn function;
+  U gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  Str stream;
+  void** arguments;
+};
+
+struct Copy2D {
+  Size srcX, srcY;
+  int srcType;
+  const void* srcHost;
+  Ptr srcDevice;
+  Arr srcArray;
+  Size srcPitch, dstX, dstY;
+  int dstType;
+  void* dstHost;
+  Ptr dstDevice;
+  Arr dstArray;
+  Size dstPitch, width, height;
+};
+
+struct Copy3D {
+  Size srcX, srcY, srcZ, srcLod;
+  int srcType;
+  const void* srcHost;
+  Ptr srcDevice;
+  Arr srcArray;
+  void* srcContext;  // of the peer variant; reserved otherwise
+  Size srcPitch, srcHeight, dstX, dstY, dstZ, dstLod;
+  int dstType;
+  void* dstHost;
+  Ptr dstDevice;
+  Arr dstArray;
+  void* dstContext;
+  Size dstPitch, dstHeight, width, height, depth;
+};
+
+struct ArrayShape {
+  Size width, height;
+  int format;
+  U channels;
+};
+
+struct ArrayShape3D {
+  Size width, height, depth;
+  int format;
+  U channels, flags;
+};
+
+struct MemProperties {
+  int type, handleTypes;
+  Location location;
+  void* security;
+  unsigned char flags[8];
+};
+
+// --- NVML ---
+
+using NvmlDevice = struct NvmlDeviceTag*;
+
+struct NvmlMemory {
+  unsigned long long total, free, used;
+};
+
+struct NvmlMemory2 {
+  U version;
+  unsigned long long total, reserved, free, used;
+};
+
+}  // namespace qgpu::cuda

@@ -1,0 +1,122 @@
+#pragma once
+// Streams, events and captures of the stand-in driver: what is put into a stream runs in order on
+// the stream's thread, after what it waits for. One lock guards everything; nothing is ever freed,
+// so that a dead handle can be told from a live one.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "services/guest/cuda_calls.h"
+
+namespace qgpu::stand_in {
+
+struct Context;
+struct Stream;
+
+// One operation: how long it keeps the stream busy, and what it does at its end.
+struct Work {
+  std::uint64_t ns = 0;
+  std::function<void()> act;
+};
+
+struct GraphBody {
+  std::vector<Work> steps;
+};
+
+// A capture that is going on; several streams may have joined it.
+struct Capture {
+  std::shared_ptr<GraphBody> body = std::make_shared<GraphBody>();
+  Stream* origin = nullptr;
+  int mode = 0;
+  std::thread::id thread;
+  bool broken = false;
+};
+
+struct After {
+  Stream* stream;
+  std::uint64_t sequence;
+};
+
+struct Queued {
+  Work work;
+  std::vector<After> after;
+  std::function<bool()> until;  // null: at once
+};
+
+struct Stream {
+  Context* context = nullptr;
+  bool blocking = true;  // in implicit order with the legacy stream
+  bool legacy = false;
+  bool dead = false;
+  std::uint64_t put = 0, done = 0;
+  std::deque<Queued> queue;
+  std::shared_ptr<Capture> capture;
+  bool threadRuns = false;
+};
+
+struct Event {
+  bool dead = false;
+  Stream* stream = nullptr;  // null: never recorded, which counts as finished
+  std::uint64_t sequence = 0;
+  std::shared_ptr<std::uint64_t> endNs = std::make_shared<std::uint64_t>(0);
+  std::shared_ptr<Capture> capture;
+};
+
+struct Context {
+  int device = 0;
+  bool dead = false;
+  bool primary = false;
+  std::uint32_t retained = 0;
+  Stream* legacyStream = nullptr;
+  std::vector<Stream*> streams;
+};
+
+// The driver's one state. Everything here is used with `lock` held.
+struct Machine {
+  std::mutex lock;
+  std::condition_variable changed;
+  std::deque<Stream> streams;
+  std::deque<Event> events;
+  std::deque<Context> contexts;
+  std::vector<std::shared_ptr<Capture>> captures;
+  std::uint64_t misuses = 0, brokenCaptures = 0, pending = 0;
+};
+Machine& machine();
+
+using Locked = std::unique_lock<std::mutex>;
+
+std::uint64_t nowNs();
+
+Context* currentContext();
+void setCurrentContext(Context* context);
+std::vector<Context*>& contextStack();
+int& threadCaptureMode();
+
+Context* makeContext(int device);
+void endContext(Context& context);
+Stream* makeStream(Context& context, bool blocking);
+Stream* perThreadStream(Context& context);
+
+// The stream that a handle means; null with `result` set where there is none. Counts misuse.
+Stream* find(cuda::Str handle, cuda::Stream0 zero, cuda::Result& result);
+Event* find(cuda::Evt handle, cuda::Result& result);
+
+// Puts an operation into the stream, or into the graph that it captures.
+cuda::Result put(Stream& stream, Work work, std::function<bool()> until = nullptr);
+bool isDone(const After& after);
+void waitFor(Locked& held, const std::vector<After>& all);
+std::vector<After> tails(Context& context);
+
+// Refuses what a capture forbids, and breaks the capture, as the real driver does.
+cuda::Result unsafeCall();
+cuda::Result forbidden(Stream& stream);
+void breakCapture(Capture& capture);
+
+}  // namespace qgpu::stand_in

@@ -1,0 +1,141 @@
+// What the library exports: each function counted, by its own name and by cuGetProcAddress.
+
+#include <cstring>
+#include <iterator>
+
+#include "tests/cuda_stand_in/table.h"
+
+namespace qgpu::stand_in {
+namespace {
+
+// Filled once, by the first of the library's constructors.
+Table filled() {
+  Table table{};
+  fillContexts(table);
+  fillStreams(table);
+  fillGraphs(table);
+  fillMemory(table);
+  fillLaunches(table);
+  return table;
+}
+Table table = filled();
+
+template <auto member>
+std::atomic<std::uint64_t> calls{0};
+
+// What stands between a name and its function.
+template <auto member, typename F>
+struct Counted;
+template <auto member, typename... A>
+struct Counted<member, Result (*)(A...)> {
+  static Result call(A... a) {
+    calls<member>.fetch_add(1, std::memory_order_relaxed);
+    return (table.*member)(a...);
+  }
+};
+
+}  // namespace
+}  // namespace qgpu::stand_in
+
+extern "C" {
+#define QGPU_POINTER(symbol, base, since, stream, types)                                        \
+  __attribute__((visibility("hidden"), used)) void* qgpu_to_##symbol = reinterpret_cast<void*>( \
+      &qgpu::stand_in::Counted<&qgpu::stand_in::Table::symbol,                                  \
+                               decltype(qgpu::stand_in::Table::symbol)>::call);
+QGPU_CUDA_HOOKED(QGPU_POINTER)
+QGPU_CUDA_CALLED(QGPU_POINTER)
+QGPU_STAND_IN_ALSO(QGPU_POINTER)
+#define QGPU_EXPORT(symbol, base, since, stream, types) extern char symbol[];
+namespace exported {
+QGPU_CUDA_HOOKED(QGPU_EXPORT)
+QGPU_CUDA_CALLED(QGPU_EXPORT)
+QGPU_STAND_IN_ALSO(QGPU_EXPORT)
+}  // namespace exported
+#undef QGPU_EXPORT
+}
+
+#define QGPU_EXPORT(symbol, base, since, stream, types) QGPU_EXPORT_JUMP(symbol)
+QGPU_CUDA_HOOKED(QGPU_EXPORT)
+QGPU_CUDA_CALLED(QGPU_EXPORT)
+QGPU_STAND_IN_ALSO(QGPU_EXPORT)
+
+namespace qgpu::stand_in {
+namespace {
+
+struct Entry {
+  const char* symbol;
+  const char* base;
+  int since;
+  Stream0 stream;
+  void* exported;
+  void* direct;
+  const std::atomic<std::uint64_t>* calls;
+};
+
+const Entry entries[] = {
+#define QGPU_ENTRY(symbol, base, since, stream, types) \
+  {#symbol,                                            \
+   #base,                                              \
+   since,                                              \
+   Stream0::stream,                                    \
+   ::exported::symbol,                                 \
+   qgpu_to_##symbol,                                   \
+   &calls<&Table::symbol>},
+    QGPU_CUDA_HOOKED(QGPU_ENTRY) QGPU_CUDA_CALLED(QGPU_ENTRY) QGPU_STAND_IN_ALSO(QGPU_ENTRY)
+#undef QGPU_ENTRY
+};
+
+void* addressOf(const Entry& entry) {
+  static const bool hidden = environmentNumber("QGPU_STAND_IN_PRIVATE", 0) != 0;
+  return hidden ? entry.direct : entry.exported;
+}
+
+// The newest form that the version knows; the thread's own default stream where asked for.
+Result getProcAddress2(const char* symbol, void** out, int version, std::uint64_t flags,
+                       int* status) {
+  const Entry* best = nullptr;
+  bool known = false;
+  for (const Entry& entry : entries) {
+    if (std::strcmp(entry.base, symbol) != 0) continue;
+    known = true;
+    const bool own = entry.stream == Stream0::kPerThread;
+    if (entry.since > version || (own && !(flags & kAskPerThreadStream))) continue;
+    if (!best || entry.since > best->since || (entry.since == best->since && own)) best = &entry;
+  }
+  *out = best ? addressOf(*best) : nullptr;
+  if (status) *status = best ? kSymbolFound : known ? kSymbolTooNew : kSymbolNotFound;
+  return best ? kSuccess : kNotFound;
+}
+
+Result getProcAddress(const char* symbol, void** out, int version, std::uint64_t flags) {
+  return getProcAddress2(symbol, out, version, flags, nullptr);
+}
+
+[[maybe_unused]] const bool plumbed = [] {
+  table.cuGetProcAddress = getProcAddress;
+  table.cuGetProcAddress_v2 = getProcAddress2;
+  return true;
+}();
+
+std::uint64_t callsOf(const char* symbol) {
+  for (const Entry& entry : entries) {
+    if (std::strcmp(entry.symbol, symbol) == 0) return entry.calls->load();
+  }
+  return ~std::uint64_t{0};
+}
+
+const QgpuStandIn questions = {
+    callsOf,
+    [] { return Locked(machine().lock), machine().misuses; },
+    allocatedBytes,
+    [] { return Locked(machine().lock), machine().pending; },
+    [] { return Locked(machine().lock), machine().brokenCaptures; },
+    ioctlCount,
+};
+
+}  // namespace
+}  // namespace qgpu::stand_in
+
+extern "C" __attribute__((visibility("default"))) const QgpuStandIn* qgpuStandIn() {
+  return &qgpu::stand_in::questions;
+}

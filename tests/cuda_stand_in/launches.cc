@@ -1,0 +1,125 @@
+// Kernels, host functions, stream memory operations, and everything that is only one operation.
+
+#include <cstring>
+
+#include "tests/cuda_stand_in/table.h"
+
+namespace qgpu::stand_in {
+namespace {
+
+Work kernelWork(Fn function, void** arguments) {
+  const char* name = reinterpret_cast<const char*>(function);
+  Work work;
+  if (std::strcmp(name, "sleep") == 0) {
+    work.ns = std::uint64_t{*static_cast<const std::uint32_t*>(arguments[0])} * 1'000;
+  } else if (std::strcmp(name, "add") == 0) {
+    auto* counter = *static_cast<std::uint64_t**>(arguments[0]);
+    work.act = [counter] { __atomic_fetch_add(counter, 1, __ATOMIC_SEQ_CST); };
+  }
+  return work;
+}
+
+Result launchOn(Str handle, Stream0 zero, Work work) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  return stream ? put(*stream, std::move(work)) : rc;
+}
+
+template <Stream0 zero>
+Result kernel(Fn function, U, U, U, U, U, U, U, Str stream, void** arguments, void**) {
+  return launchOn(stream, zero, kernelWork(function, arguments));
+}
+template <Stream0 zero>
+Result kernelEx(const LaunchConfig* config, Fn function, void** arguments, void**) {
+  return launchOn(config->stream, zero, kernelWork(function, arguments));
+}
+template <Stream0 zero>
+Result cooperative(Fn function, U, U, U, U, U, U, U, Str stream, void** arguments) {
+  return launchOn(stream, zero, kernelWork(function, arguments));
+}
+Result onManyDevices(LaunchParams* launches, U count, U) {
+  Result rc = kSuccess;
+  for (U i = 0; i < count && rc == kSuccess; ++i) {
+    rc = launchOn(launches[i].stream, Stream0::kLegacy,
+                  kernelWork(launches[i].function, launches[i].arguments));
+  }
+  return rc;
+}
+
+// On the stream's thread always, never on the caller's: it takes a moment.
+template <Stream0 zero>
+Result hostFunction(Str stream, HostFn function, void* data) {
+  return launchOn(stream, zero, Work{1, [=] { function(data); }});
+}
+
+template <Stream0 zero, typename Value>
+Result writeValue(Str stream, Ptr address, Value value, U) {
+  auto* word = reinterpret_cast<Value*>(address);
+  return launchOn(stream, zero, Work{0, [=] { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }});
+}
+
+template <Stream0 zero, typename Value>
+Result waitValue(Str handle, Ptr address, Value value, U) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  const auto* word = reinterpret_cast<const Value*>(address);
+  const auto reached = [=] { return __atomic_load_n(word, __ATOMIC_SEQ_CST) >= value; };
+  return stream ? put(*stream, Work{}, reached) : rc;
+}
+
+template <typename F>
+struct Plain;
+template <typename... A>
+struct Plain<Result (*)(A...)> {
+  template <Stream0 zero, bool hostWaits>
+  static Result call(A... a) {
+    return plainCall(zero, hostWaits, a...);
+  }
+};
+
+template <Stream0 zero, bool hostWaits, typename F>
+void otherwisePlain(F& place) {
+  if (!place) place = &Plain<F>::template call<zero, hostWaits>;
+}
+
+}  // namespace
+
+void fillLaunches(Table& table) {
+  constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
+  table.cuLaunchKernel = kernel<legacy>;
+  table.cuLaunchKernel_ptsz = kernel<own>;
+  table.cuLaunchKernelEx = kernelEx<legacy>;
+  table.cuLaunchKernelEx_ptsz = kernelEx<own>;
+  table.cuLaunchCooperativeKernel = cooperative<legacy>;
+  table.cuLaunchCooperativeKernel_ptsz = cooperative<own>;
+  table.cuLaunchCooperativeKernelMultiDevice = onManyDevices;
+  table.cuLaunchHostFunc = hostFunction<legacy>;
+  table.cuLaunchHostFunc_ptsz = hostFunction<own>;
+  table.cuStreamWriteValue32 = table.cuStreamWriteValue32_v2 = writeValue<legacy, U>;
+  table.cuStreamWriteValue32_ptsz = table.cuStreamWriteValue32_v2_ptsz = writeValue<own, U>;
+  table.cuStreamWriteValue64 = table.cuStreamWriteValue64_v2 =
+      writeValue<legacy, unsigned long long>;
+  table.cuStreamWriteValue64_ptsz = table.cuStreamWriteValue64_v2_ptsz =
+      writeValue<own, unsigned long long>;
+  table.cuStreamWaitValue32 = table.cuStreamWaitValue32_v2 = waitValue<legacy, U>;
+  table.cuStreamWaitValue32_ptsz = table.cuStreamWaitValue32_v2_ptsz = waitValue<own, U>;
+  table.cuStreamWaitValue64 = table.cuStreamWaitValue64_v2 = waitValue<legacy, unsigned long long>;
+  table.cuStreamWaitValue64_ptsz = table.cuStreamWaitValue64_v2_ptsz =
+      waitValue<own, unsigned long long>;
+#define QGPU_PLAIN(symbol, base, since, stream, types) \
+  otherwisePlain<Stream0::stream, false>(table.symbol);
+#define QGPU_WAITED(symbol, base, since, stream, types) \
+  otherwisePlain<Stream0::stream, true>(table.symbol);
+  QGPU_CUDA_KERNELS(QGPU_PLAIN)
+  QGPU_CUDA_COPIES(QGPU_PLAIN)
+  QGPU_CUDA_FILLS(QGPU_PLAIN)
+  QGPU_CUDA_MEMOPS(QGPU_PLAIN)
+  QGPU_CUDA_WAITS(QGPU_PLAIN)
+  QGPU_CUDA_DRAINING(QGPU_WAITED)
+#undef QGPU_PLAIN
+#undef QGPU_WAITED
+}
+
+}  // namespace qgpu::stand_in

@@ -1,0 +1,323 @@
+// Memory of the cards: lazily backed pages of the host, with the card's size as a limit.
+
+#include <map>
+#include <sys/mman.h>
+
+#include "tests/cuda_stand_in/table.h"
+
+namespace qgpu::stand_in {
+namespace {
+
+constexpr Size kPage = 4096;
+
+struct Block {
+  Size bytes = 0;
+  int device = 0;
+  std::uint32_t rm = 0;
+};
+
+struct Physical {  // of the virtual memory interface
+  Block block;
+  std::uint32_t references = 1;
+  std::uint32_t maps = 0;
+};
+
+struct Heap {
+  std::map<std::uint64_t, Block> blocks;  // by address or handle
+  std::map<Mem, Physical> physical;
+  std::map<Ptr, std::pair<Mem, Size>> maps;
+  std::map<int, std::uint64_t> used;
+  Mem nextHandle = 0x1000;
+};
+Heap& heap() {
+  static Heap& only = *new Heap;
+  return only;
+}
+
+std::uint64_t cardBytes() {
+  static const std::uint64_t bytes = environmentNumber("QGPU_STAND_IN_BYTES", 16ull << 30);
+  return bytes;
+}
+
+Size rounded(Size bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+// With the lock held: takes room on the card, and tells the resource manager.
+Result take(int device, Size bytes, Block& out) {
+  if (bytes == 0) return kInvalidValue;
+  std::uint64_t& used = heap().used[device];
+  if (bytes > cardBytes() - used) return kOutOfMemory;
+  out = {bytes, device, 0};
+  if (!rmAllocate(bytes, out.rm)) return kOutOfMemory;
+  used += bytes;
+  return kSuccess;
+}
+
+void giveBack(const Block& block) {
+  heap().used[block.device] -= block.bytes;
+  rmFree(block.rm);
+}
+
+Ptr mapPages(Size bytes) {
+  void* at = mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? 0 : reinterpret_cast<Ptr>(at);
+}
+
+Result allocate(Ptr* out, Size bytes) {
+  Locked held(machine().lock);
+  if (!currentContext()) return kInvalidContext;
+  if (Result rc = unsafeCall()) return rc;
+  Block block;
+  if (Result rc = take(currentContext()->device, bytes, block)) return rc;
+  *out = mapPages(bytes);
+  heap().blocks[*out] = block;
+  return kSuccess;
+}
+Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U) {
+  *pitch = (width + 511) / 512 * 512;
+  return allocate(out, *pitch * height);
+}
+Result allocateManaged(Ptr* out, Size bytes, U) {
+  return allocate(out, bytes);
+}
+
+Result freeAt(std::uint64_t key, bool pages) {
+  const auto found = heap().blocks.find(key);
+  if (found == heap().blocks.end()) return ++machine().misuses, kInvalidValue;
+  giveBack(found->second);
+  if (pages) munmap(reinterpret_cast<void*>(key), rounded(found->second.bytes));
+  heap().blocks.erase(found);
+  return kSuccess;
+}
+Result release(Ptr at) {
+  Locked held(machine().lock);
+  if (at == 0) return kSuccess;
+  if (Result rc = unsafeCall()) return rc;
+  if (Context* context = currentContext()) waitFor(held, tails(*context));
+  return freeAt(at, true);
+}
+
+template <Stream0 zero>
+Result allocateAsync(Ptr* out, Size bytes, Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  Block block;
+  if ((rc = take(stream->context->device, bytes, block))) return rc;
+  *out = mapPages(bytes);
+  heap().blocks[*out] = block;
+  return put(*stream, Work{});
+}
+template <Stream0 zero>
+Result allocateFromPool(Ptr* out, Size bytes, Pool, Str handle) {
+  return allocateAsync<zero>(out, bytes, handle);
+}
+template <Stream0 zero>
+Result freeAsync(Ptr at, Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  return put(*stream, Work{1, [at] {
+                             Locked again(machine().lock);
+                             freeAt(at, true);
+                           }});
+}
+
+// --- the virtual memory interface ---
+
+Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned long long) {
+  Locked held(machine().lock);
+  Physical physical;
+  if (Result rc = take(properties->location.id, bytes, physical.block)) return rc;
+  *out = heap().nextHandle++;
+  heap().physical[*out] = physical;
+  return kSuccess;
+}
+void dropIfUnused(Mem handle) {
+  Physical& physical = heap().physical[handle];
+  if (physical.references || physical.maps) return;
+  giveBack(physical.block);
+  heap().physical.erase(handle);
+}
+Result releaseHandle(Mem handle) {
+  Locked held(machine().lock);
+  const auto found = heap().physical.find(handle);
+  if (found == heap().physical.end() || found->second.references == 0) {
+    return ++machine().misuses, kInvalidValue;
+  }
+  --found->second.references;
+  dropIfUnused(handle);
+  return kSuccess;
+}
+Result retainHandle(Mem* out, void* at) {
+  Locked held(machine().lock);
+  for (const auto& [address, map] : heap().maps) {
+    const auto wanted = reinterpret_cast<Ptr>(at);
+    if (wanted < address || wanted >= address + map.second) continue;
+    *out = map.first;
+    ++heap().physical[map.first].references;
+    return kSuccess;
+  }
+  return kInvalidValue;
+}
+Result importHandle(Mem* out, void*, int) {
+  Locked held(machine().lock);
+  *out = heap().nextHandle++;
+  heap().physical[*out] = Physical{};
+  return kSuccess;
+}
+Result reserveAddress(Ptr* out, Size bytes, Size, Ptr, unsigned long long) {
+  *out = mapPages(bytes);
+  return kSuccess;
+}
+Result freeAddress(Ptr at, Size bytes) {
+  munmap(reinterpret_cast<void*>(at), rounded(bytes));
+  return kSuccess;
+}
+Result map(Ptr at, Size bytes, Size, Mem handle, unsigned long long) {
+  Locked held(machine().lock);
+  const auto found = heap().physical.find(handle);
+  if (found == heap().physical.end()) return ++machine().misuses, kInvalidValue;
+  ++found->second.maps;
+  heap().maps[at] = {handle, bytes};
+  return kSuccess;
+}
+Result unmap(Ptr at, Size bytes) {
+  Locked held(machine().lock);
+  bool any = false;
+  for (auto next = heap().maps.lower_bound(at);
+       next != heap().maps.end() && next->first < at + bytes;) {
+    const Mem handle = next->second.first;
+    next = heap().maps.erase(next);
+    --heap().physical[handle].maps;
+    dropIfUnused(handle);
+    any = true;
+  }
+  return any ? kSuccess : kInvalidValue;
+}
+
+// --- arrays ---
+
+Result makeArray(std::uint64_t bytes, std::uint64_t& out) {
+  Locked held(machine().lock);
+  if (!currentContext()) return kInvalidContext;
+  Block block;
+  if (Result rc = take(currentContext()->device, bytes, block)) return rc;
+  out = heap().nextHandle++;
+  heap().blocks[out] = block;
+  return kSuccess;
+}
+// One byte a texel and channel is enough here: what an array takes is the driver's own affair.
+std::uint64_t texels(Size width, Size height, Size depth, U channels) {
+  return width * (height ? height : 1) * (depth ? depth : 1) * channels;
+}
+template <typename Handle>
+Result arrayResult(Result rc, std::uint64_t made, Handle* out) {
+  if (rc == kSuccess) *out = reinterpret_cast<Handle>(made);
+  return rc;
+}
+Result createArray(Arr* out, const ArrayShape* shape) {
+  std::uint64_t made = 0;
+  const Result rc = makeArray(texels(shape->width, shape->height, 1, shape->channels), made);
+  return arrayResult(rc, made, out);
+}
+std::uint64_t texels(const ArrayShape3D* shape) {
+  return texels(shape->width, shape->height, shape->depth, shape->channels);
+}
+Result createArray3D(Arr* out, const ArrayShape3D* shape) {
+  std::uint64_t made = 0;
+  const Result rc = makeArray(texels(shape), made);
+  return arrayResult(rc, made, out);
+}
+Result createMipmap(Mip* out, const ArrayShape3D* shape, U) {
+  std::uint64_t made = 0;
+  const Result rc = makeArray(texels(shape) * 2, made);
+  return arrayResult(rc, made, out);
+}
+Result destroyArray(Arr handle) {
+  Locked held(machine().lock);
+  return freeAt(reinterpret_cast<std::uint64_t>(handle), false);
+}
+Result destroyMipmap(Mip handle) {
+  Locked held(machine().lock);
+  return freeAt(reinterpret_cast<std::uint64_t>(handle), false);
+}
+
+// --- the host's memory, pools, sizes ---
+
+Result allocateHost(void** out, Size bytes, U) {
+  *out = reinterpret_cast<void*>(mapPages(bytes));
+  Locked held(machine().lock);
+  heap().blocks[reinterpret_cast<std::uint64_t>(*out)] = Block{bytes, -1, 0};
+  heap().used[-1] += bytes;
+  return kSuccess;
+}
+Result freeHost(void* at) {
+  Locked held(machine().lock);
+  return freeAt(reinterpret_cast<std::uint64_t>(at), true);
+}
+Result createPool(Pool* out, const void*) {
+  Locked held(machine().lock);
+  *out = reinterpret_cast<Pool>(heap().nextHandle++);
+  return kSuccess;
+}
+Result destroyPool(Pool) {
+  return kSuccess;
+}
+Result info(Size* free, Size* total) {
+  Locked held(machine().lock);
+  if (!currentContext()) return kInvalidContext;
+  *total = cardBytes();
+  *free = cardBytes() - heap().used[currentContext()->device];
+  return kSuccess;
+}
+Result total(Size* out, Dev) {
+  *out = cardBytes();
+  return kSuccess;
+}
+
+}  // namespace
+
+std::uint64_t allocatedBytes(int device) {
+  Locked held(machine().lock);
+  return heap().used[device];
+}
+
+void fillMemory(Table& table) {
+  constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
+  table.cuMemAlloc_v2 = allocate;
+  table.cuMemAllocPitch_v2 = allocatePitch;
+  table.cuMemAllocManaged = allocateManaged;
+  table.cuMemFree_v2 = release;
+  table.cuMemAllocAsync = allocateAsync<legacy>;
+  table.cuMemAllocAsync_ptsz = allocateAsync<own>;
+  table.cuMemAllocFromPoolAsync = allocateFromPool<legacy>;
+  table.cuMemAllocFromPoolAsync_ptsz = allocateFromPool<own>;
+  table.cuMemFreeAsync = freeAsync<legacy>;
+  table.cuMemFreeAsync_ptsz = freeAsync<own>;
+  table.cuMemCreate = create;
+  table.cuMemRelease = releaseHandle;
+  table.cuMemRetainAllocationHandle = retainHandle;
+  table.cuMemImportFromShareableHandle = importHandle;
+  table.cuMemAddressReserve = reserveAddress;
+  table.cuMemAddressFree = freeAddress;
+  table.cuMemMap = map;
+  table.cuMemUnmap = unmap;
+  table.cuArrayCreate_v2 = createArray;
+  table.cuArray3DCreate_v2 = createArray3D;
+  table.cuArrayDestroy = destroyArray;
+  table.cuMipmappedArrayCreate = createMipmap;
+  table.cuMipmappedArrayDestroy = destroyMipmap;
+  table.cuMemHostAlloc = allocateHost;
+  table.cuMemFreeHost = freeHost;
+  table.cuMemPoolCreate = createPool;
+  table.cuMemPoolDestroy = destroyPool;
+  table.cuMemGetInfo_v2 = info;
+  table.cuDeviceTotalMem_v2 = total;
+}
+
+}  // namespace qgpu::stand_in

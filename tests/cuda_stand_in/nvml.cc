@@ -1,0 +1,208 @@
+// libnvidia-ml.so.1 without a card. What cards there are is read anew at every question from the
+// file that QGPU_STAND_IN_CARDS names, one line a card, so that a test makes a card ill or takes it
+// away under a running program:
+//   uuid|name|bytes|used|mig (0 or 1)|lost (0 or 1)|uncorrected ECC errors|last Xid
+// Without the file: as many healthy cards as QGPU_STAND_IN_DEVICES says. An empty file is a machine
+// whose driver is not loaded.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "services/guest/cuda_abi.h"
+
+namespace {
+
+constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3,
+              kNotFound = 6, kInsufficientSize = 7, kDriverNotLoaded = 9, kTimeout = 10,
+              kGpuIsLost = 15;
+constexpr unsigned long long kXidEvent = 8;
+constexpr std::size_t kCardsMax = 64;
+
+struct Card {
+  std::string uuid, name;
+  unsigned long long bytes = 0, used = 0, mig = 0, lost = 0, ecc = 0, xid = 0;
+};
+
+std::mutex lock;
+int initialised = 0;
+// A handle is a place in this array, by UUID: it stays what it is when other cards go.
+std::string known[kCardsMax];
+std::map<std::string, unsigned long long> toldXid;
+
+Card parse(const std::string& line) {
+  Card card;
+  std::istringstream fields(line);
+  std::string text;
+  std::getline(fields, card.uuid, '|');
+  std::getline(fields, card.name, '|');
+  for (unsigned long long* number :
+       {&card.bytes, &card.used, &card.mig, &card.lost, &card.ecc, &card.xid}) {
+    if (std::getline(fields, text, '|')) *number = std::strtoull(text.c_str(), nullptr, 10);
+  }
+  return card;
+}
+
+std::vector<Card> cards() {
+  std::vector<Card> all;
+  if (const char* path = std::getenv("QGPU_STAND_IN_CARDS")) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) all.push_back(parse(line));
+    return all;
+  }
+  const char* count = std::getenv("QGPU_STAND_IN_DEVICES");
+  for (int i = 0; i < (count ? std::atoi(count) : 1); ++i) {
+    char uuid[64];
+    std::snprintf(uuid, sizeof uuid, "GPU-00000000-0000-0000-0000-%012d", i);
+    all.push_back({uuid, "Stand-in GPU", 16ull << 30, 0, 0, 0, 0, 0});
+  }
+  return all;
+}
+
+using Device = qgpu::cuda::NvmlDevice;
+
+// With the lock held.
+Device handleOf(const std::string& uuid) {
+  for (std::string& place : known) {
+    if (place.empty()) place = uuid;
+    if (place == uuid) return reinterpret_cast<Device>(&place);
+  }
+  return nullptr;
+}
+
+// The card behind a handle, as the machine has it now.
+int look(Device device, Card& out) {
+  std::lock_guard held(lock);
+  if (!initialised) return kUninitialized;
+  const auto* place = reinterpret_cast<const std::string*>(device);
+  if (place < known || place >= known + kCardsMax || place->empty()) return kInvalidArgument;
+  for (const Card& card : cards()) {
+    if (card.uuid != *place) continue;
+    out = card;
+    return card.lost ? kGpuIsLost : kSuccess;
+  }
+  return kGpuIsLost;
+}
+
+int give(const std::string& text, char* out, unsigned room) {
+  if (text.size() >= room) return kInsufficientSize;
+  std::memcpy(out, text.c_str(), text.size() + 1);
+  return kSuccess;
+}
+
+struct EventData {
+  Device device;
+  unsigned long long type, data;
+  unsigned gpuInstance, computeInstance;
+};
+
+}  // namespace
+
+#define QGPU_NVML extern "C" __attribute__((visibility("default"))) int
+
+QGPU_NVML nvmlInit_v2() {
+  std::lock_guard held(lock);
+  if (cards().empty()) return kDriverNotLoaded;
+  ++initialised;
+  return kSuccess;
+}
+QGPU_NVML nvmlShutdown() {
+  std::lock_guard held(lock);
+  if (initialised == 0) return kUninitialized;
+  --initialised;
+  return kSuccess;
+}
+QGPU_NVML nvmlSystemGetDriverVersion(char* out, unsigned room) {
+  return give("580.142", out, room);
+}
+QGPU_NVML nvmlDeviceGetCount_v2(unsigned* out) {
+  std::lock_guard held(lock);
+  if (!initialised) return kUninitialized;
+  *out = static_cast<unsigned>(cards().size());
+  return kSuccess;
+}
+QGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
+  std::lock_guard held(lock);
+  if (!initialised) return kUninitialized;
+  const auto all = cards();
+  if (index >= all.size()) return kInvalidArgument;
+  *out = handleOf(all[index].uuid);
+  return all[index].lost ? kGpuIsLost : kSuccess;
+}
+QGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
+  std::lock_guard held(lock);
+  if (!initialised) return kUninitialized;
+  for (const Card& card : cards()) {
+    if (card.uuid != uuid) continue;
+    *out = handleOf(card.uuid);
+    return card.lost ? kGpuIsLost : kSuccess;
+  }
+  return kNotFound;
+}
+QGPU_NVML nvmlDeviceGetUUID(Device device, char* out, unsigned room) {
+  Card card;
+  const int rc = look(device, card);
+  return rc == kSuccess ? give(card.uuid, out, room) : rc;
+}
+QGPU_NVML nvmlDeviceGetName(Device device, char* out, unsigned room) {
+  Card card;
+  const int rc = look(device, card);
+  return rc == kSuccess ? give(card.name, out, room) : rc;
+}
+QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::cuda::NvmlMemory* out) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc == kSuccess) *out = {card.bytes, card.bytes - card.used, card.used};
+  return rc;
+}
+QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::cuda::NvmlMemory2* out) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc == kSuccess) *out = {out->version, card.bytes, 0, card.bytes - card.used, card.used};
+  return rc;
+}
+QGPU_NVML nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pending) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc != kSuccess) return rc;
+  *current = *pending = static_cast<unsigned>(card.mig);
+  return kSuccess;
+}
+QGPU_NVML nvmlDeviceGetTotalEccErrors(Device device, int kind, int, unsigned long long* out) {
+  constexpr int kUncorrected = 1;
+  Card card;
+  const int rc = look(device, card);
+  if (rc == kSuccess) *out = kind == kUncorrected ? card.ecc : 0;
+  return rc;
+}
+QGPU_NVML nvmlEventSetCreate(void** out) {
+  *out = &lock;  // there is one set
+  return kSuccess;
+}
+QGPU_NVML nvmlEventSetFree(void*) {
+  return kSuccess;
+}
+QGPU_NVML nvmlDeviceRegisterEvents(Device device, unsigned long long types, void*) {
+  Card card;
+  const int rc = look(device, card);
+  if (rc == kSuccess && !(types & kXidEvent)) return kNotSupported;
+  return rc;
+}
+// Tells each card's Xid once; never waits.
+QGPU_NVML nvmlEventSetWait_v2(void*, EventData* out, unsigned) {
+  std::lock_guard held(lock);
+  for (const Card& card : cards()) {
+    if (card.xid == 0 || toldXid[card.uuid] == card.xid) continue;
+    toldXid[card.uuid] = card.xid;
+    *out = {handleOf(card.uuid), kXidEvent, card.xid, ~0u, ~0u};
+    return kSuccess;
+  }
+  return kTimeout;
+}

@@ -1,0 +1,32 @@
+#pragma once
+// A driver without a card: libcuda.so.1 and libnvidia-ml.so.1 with the entry points of the real
+// ones, for tests of what stands in front of a driver. Kernels are time that passes on a thread of
+// their stream; copies copy. It keeps the rules that a hook can break: per-thread default streams,
+// the implicit order of the legacy stream, versions in cuGetProcAddress, and the laws of stream
+// capture (an unsafe call in a forbidden mode breaks the capture, as on a card). A handle is never
+// reused, so a call with a dead one is seen and counted.
+//
+// Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB), and
+// QGPU_STAND_IN_PRIVATE=1, under which cuGetProcAddress gives addresses that are no export's.
+// Kernels by name: "nothing", "sleep" (argument 0: microseconds), "add" (argument 0: device address
+// of a counter that it raises by one).
+
+#include <cstdint>
+
+#include "services/guest/cuda_calls.h"
+
+extern "C" {
+
+// What tests ask of it, by dlsym. Counts are since the process began.
+struct QgpuStandIn {
+  std::uint64_t (*calls)(const char* symbol);  // of the function itself; ~0: no such function
+  std::uint64_t (*misuses)();                  // calls with a dead handle
+  std::uint64_t (*bytes)(int device);          // allocated now
+  std::uint64_t (*pending)();                  // operations in streams that are not finished
+  std::uint64_t (*brokenCaptures)();
+  std::uint64_t (*ioctls)(std::uint32_t number);  // resource manager calls issued, by number
+};
+const QgpuStandIn* qgpuStandIn();
+}
+
+using StandInTable = const QgpuStandIn* (*)();

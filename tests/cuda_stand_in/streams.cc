@@ -1,0 +1,292 @@
+// Streams, events, captures and graphs.
+
+#include <algorithm>
+
+#include "tests/cuda_stand_in/table.h"
+
+namespace qgpu::stand_in {
+namespace {
+
+constexpr U kNonBlocking = 1;
+
+Result createStream(Str* out, U flags) {
+  Locked held(machine().lock);
+  Context* context = currentContext();
+  if (!context || context->dead) return kInvalidContext;
+  *out = reinterpret_cast<Str>(makeStream(*context, !(flags & kNonBlocking)));
+  return kSuccess;
+}
+
+Result destroyStream(Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, Stream0::kLegacy, rc);
+  if (!stream) return rc;
+  stream->dead = true;  // what is in it still runs
+  if (stream->capture) {
+    breakCapture(*stream->capture);
+    std::erase(machine().captures, stream->capture);
+  }
+  return kSuccess;
+}
+
+template <Stream0 zero>
+Result synchronize(Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  if (stream->capture) return breakCapture(*stream->capture), kCaptureUnsupported;
+  if ((rc = unsafeCall())) return rc;
+  if ((rc = forbidden(*stream))) return rc;
+  std::vector<After> all = {{stream, stream->put}};
+  waitFor(held, all);
+  return kSuccess;
+}
+
+template <Stream0 zero>
+Result query(Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  if (stream->capture) return breakCapture(*stream->capture), kCaptureUnsupported;
+  if ((rc = unsafeCall())) return rc;
+  if ((rc = forbidden(*stream))) return rc;
+  return stream->done == stream->put ? kSuccess : kNotReady;
+}
+
+Result contextOf(Str handle, Ctx* out) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, Stream0::kLegacy, rc);
+  if (stream) *out = reinterpret_cast<Ctx>(stream->context);
+  return rc;
+}
+
+template <Stream0 zero>
+Result waitEvent(Str handle, Evt eventHandle, U) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  Event* event = stream ? find(eventHandle, rc) : nullptr;
+  if (!event) return rc;
+  if (event->capture) {  // the stream joins the capture
+    stream->capture = event->capture;
+    return kSuccess;
+  }
+  if (!event->stream) return kSuccess;
+  const After after{event->stream, event->sequence};
+  if (isDone(after)) return kSuccess;
+  return put(*stream, Work{}, [after] { return isDone(after); });
+}
+
+// --- events ---
+
+Result createEvent(Evt* out, U) {
+  Locked held(machine().lock);
+  if (!currentContext()) return kInvalidContext;
+  *out = reinterpret_cast<Evt>(&machine().events.emplace_back());
+  return kSuccess;
+}
+
+Result destroyEvent(Evt handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  if (Event* event = find(handle, rc)) event->dead = true;
+  return rc;
+}
+
+template <Stream0 zero>
+Result record(Evt handle, Str streamHandle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Event* event = find(handle, rc);
+  Stream* stream = event ? find(streamHandle, zero, rc) : nullptr;
+  if (!stream) return rc;
+  event->capture = stream->capture;
+  if (event->capture) return forbidden(*stream);
+  auto end = std::make_shared<std::uint64_t>(0);
+  if ((rc = put(*stream, Work{0, [end] { *end = nowNs(); }}))) return rc;
+  event->stream = stream;
+  event->sequence = stream->put;
+  event->endNs = end;
+  return kSuccess;
+}
+
+Result captured(Event& event) {
+  if (event.capture) return breakCapture(*event.capture), kCaptureUnsupported;
+  return unsafeCall();
+}
+
+Result queryEvent(Evt handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Event* event = find(handle, rc);
+  if (!event) return rc;
+  if ((rc = captured(*event))) return rc;
+  return !event->stream || isDone({event->stream, event->sequence}) ? kSuccess : kNotReady;
+}
+
+Result synchronizeEvent(Evt handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Event* event = find(handle, rc);
+  if (!event) return rc;
+  if ((rc = captured(*event))) return rc;
+  if (event->stream) waitFor(held, {{event->stream, event->sequence}});
+  return kSuccess;
+}
+
+Result elapsed(float* ms, Evt fromHandle, Evt toHandle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Event* from = find(fromHandle, rc);
+  Event* to = from ? find(toHandle, rc) : nullptr;
+  if (!to) return rc;
+  if (!from->stream || !to->stream) return kInvalidHandle;
+  if (*from->endNs == 0 || *to->endNs == 0) return kNotReady;
+  *ms = static_cast<float>(static_cast<double>(*to->endNs - *from->endNs) / 1e6);
+  return kSuccess;
+}
+
+// --- captures and graphs ---
+
+template <Stream0 zero>
+Result begin(Str handle, int mode) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  if (stream->legacy) return kCaptureUnsupported;
+  if (stream->capture) return kIllegalState;
+  stream->capture = std::make_shared<Capture>();
+  stream->capture->origin = stream;
+  stream->capture->mode = mode;
+  stream->capture->thread = std::this_thread::get_id();
+  machine().captures.push_back(stream->capture);
+  return kSuccess;
+}
+template <Stream0 zero>
+Result beginGlobal(Str handle) {
+  return begin<zero>(handle, kCaptureGlobal);
+}
+template <Stream0 zero>
+Result beginInto(Str handle, Graph, const Node*, const void*, Size, int mode) {
+  return begin<zero>(handle, mode);
+}
+
+template <Stream0 zero>
+Result end(Str handle, Graph* out) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  *out = nullptr;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  if (!stream->capture || stream->capture->origin != stream) return kIllegalState;
+  std::shared_ptr<Capture> capture = stream->capture;
+  for (Stream& each : machine().streams) {
+    if (each.capture == capture) each.capture = nullptr;
+  }
+  for (Event& each : machine().events) {
+    if (each.capture == capture) each.capture = nullptr;
+  }
+  std::erase(machine().captures, capture);
+  if (capture->broken) return kCaptureInvalidated;
+  *out = reinterpret_cast<Graph>(new GraphBody(*capture->body));
+  return kSuccess;
+}
+
+template <Stream0 zero>
+Result isCapturing(Str handle, int* status) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  *status = kNotCapturing;
+  if (stream->capture) *status = stream->capture->broken ? kCaptureBroken : kCapturing;
+  if (!stream->legacy) return kSuccess;
+  const auto& all = stream->context->streams;
+  const bool implicit =
+      std::any_of(all.begin(), all.end(), [](Stream* s) { return s->blocking && s->capture; });
+  return implicit ? kCaptureImplicit : kSuccess;
+}
+
+Result exchangeMode(int* mode) {
+  std::swap(*mode, threadCaptureMode());
+  return kSuccess;
+}
+
+Result instantiate(Exec* out, Graph graph, unsigned long long) {
+  *out = reinterpret_cast<Exec>(new GraphBody(*reinterpret_cast<GraphBody*>(graph)));
+  return kSuccess;
+}
+Result destroyGraph(Graph graph) {
+  delete reinterpret_cast<GraphBody*>(graph);
+  return kSuccess;
+}
+Result destroyExec(Exec graph) {
+  delete reinterpret_cast<GraphBody*>(graph);
+  return kSuccess;
+}
+
+template <Stream0 zero>
+Result launchGraph(Exec graph, Str handle) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(handle, zero, rc);
+  if (!stream) return rc;
+  const GraphBody body = *reinterpret_cast<GraphBody*>(graph);
+  Work all;
+  for (const Work& step : body.steps) all.ns += step.ns;
+  all.act = [body] {
+    for (const Work& step : body.steps) {
+      if (step.act) step.act();
+    }
+  };
+  return put(*stream, std::move(all));
+}
+
+}  // namespace
+
+void fillStreams(Table& table) {
+  constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
+  table.cuStreamCreate = createStream;
+  table.cuStreamDestroy = table.cuStreamDestroy_v2 = destroyStream;
+  table.cuStreamSynchronize = synchronize<legacy>;
+  table.cuStreamSynchronize_ptsz = synchronize<own>;
+  table.cuStreamQuery = query<legacy>;
+  table.cuStreamQuery_ptsz = query<own>;
+  table.cuStreamGetCtx = contextOf;
+  table.cuStreamWaitEvent = waitEvent<legacy>;
+  table.cuStreamWaitEvent_ptsz = waitEvent<own>;
+  table.cuEventCreate = createEvent;
+  table.cuEventDestroy_v2 = destroyEvent;
+  table.cuEventRecord = record<legacy>;
+  table.cuEventRecord_ptsz = record<own>;
+  table.cuEventQuery = queryEvent;
+  table.cuEventSynchronize = synchronizeEvent;
+  table.cuEventElapsedTime = elapsed;
+}
+
+void fillGraphs(Table& table) {
+  constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
+  table.cuStreamBeginCapture = beginGlobal<legacy>;
+  table.cuStreamBeginCapture_ptsz = beginGlobal<own>;
+  table.cuStreamBeginCapture_v2 = begin<legacy>;
+  table.cuStreamBeginCapture_v2_ptsz = begin<own>;
+  table.cuStreamBeginCaptureToGraph = beginInto<legacy>;
+  table.cuStreamBeginCaptureToGraph_ptsz = beginInto<own>;
+  table.cuStreamEndCapture = end<legacy>;
+  table.cuStreamEndCapture_ptsz = end<own>;
+  table.cuStreamIsCapturing = isCapturing<legacy>;
+  table.cuStreamIsCapturing_ptsz = isCapturing<own>;
+  table.cuThreadExchangeStreamCaptureMode = exchangeMode;
+  table.cuGraphInstantiateWithFlags = instantiate;
+  table.cuGraphDestroy = destroyGraph;
+  table.cuGraphExecDestroy = destroyExec;
+  table.cuGraphLaunch = launchGraph<legacy>;
+  table.cuGraphLaunch_ptsz = launchGraph<own>;
+}
+
+}  // namespace qgpu::stand_in

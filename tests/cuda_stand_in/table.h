@@ -1,0 +1,99 @@
+#pragma once
+// The stand-in's own table of functions: those that hooks know, and the others that a program needs
+// to get going. Each file fills in its area; what stays null gets plain(): one operation in the
+// stream that the call names, which copies where its arguments say so.
+
+#include "tests/cuda_stand_in/engine.h"
+#include "tests/cuda_stand_in/stand_in.h"
+
+// Functions without a hook, by the same form as the hooked ones.
+#define QGPU_STAND_IN_ALSO(X)                                                         \
+  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                    \
+  X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                             \
+  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                        \
+  X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))               \
+  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kLegacy, (Ctx*, Dev))   \
+  X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))           \
+  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*)) \
+  X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                         \
+  QGPU_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))      \
+  X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                  \
+  X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))    \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,         \
+    (Exec*, Graph, unsigned long long))                                               \
+  X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                          \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kLegacy, (Exec))                   \
+  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                 \
+  X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                             \
+  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                         \
+    (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
+  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
+  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kLegacy, (Pool*, const void*))           \
+  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kLegacy, (Pool))                       \
+  X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
+
+namespace qgpu::stand_in {
+
+using namespace cuda;  // the names of the interface, as its own implementation says them
+
+struct Table : Calls {
+#define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;
+  QGPU_STAND_IN_ALSO(QGPU_MEMBER)
+#undef QGPU_MEMBER
+};
+
+void fillContexts(Table& table);
+void fillStreams(Table& table);
+void fillGraphs(Table& table);
+void fillMemory(Table& table);
+void fillLaunches(Table& table);
+
+std::uint64_t environmentNumber(const char* name, std::uint64_t otherwise);
+int deviceCount();
+std::uint64_t allocatedBytes(int device);
+
+// The resource manager's calls, issued through libc's ioctl() as the real library does: what a
+// preloaded library may watch or refuse. No kernel answers; a status that was set stays.
+bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle);
+void rmFree(std::uint32_t handle);
+std::uint64_t ioctlCount(std::uint32_t number);
+
+// The arguments of any call, by type.
+template <typename Wanted, typename... A>
+Wanted pick(Wanted otherwise, A... a) {
+  Wanted found = otherwise;
+  [[maybe_unused]] const auto look = [&](auto value) {
+    if constexpr (std::is_same_v<decltype(value), Wanted>) found = value;
+  };
+  (look(a), ...);
+  return found;
+}
+
+// (to, from, bytes): what a linear copy is made of.
+template <typename To, typename From, typename... Rest>
+std::function<void()> copyOf(To to, From from, Size bytes, Rest...) {
+  if constexpr ((std::is_same_v<To, Ptr> || std::is_same_v<To, void*>)&&(
+                    std::is_same_v<From, Ptr> || std::is_same_v<From, const void*>)) {
+    void* target = (void*)to;
+    const void* source = (const void*)from;
+    return [=] { __builtin_memcpy(target, source, bytes); };
+  } else {
+    return nullptr;
+  }
+}
+template <typename... A>
+std::function<void()> copyOf(A...) {
+  return nullptr;
+}
+
+template <typename... A>
+Result plainCall(Stream0 zero, bool hostWaits, A... a) {
+  Locked held(machine().lock);
+  Result rc = kSuccess;
+  Stream* stream = find(pick<Str>(nullptr, a...), zero, rc);
+  if (stream) rc = put(*stream, Work{0, copyOf(a...)});
+  if (rc == kSuccess && hostWaits) waitFor(held, {{stream, stream->put}});
+  return rc;
+}
+
+}  // namespace qgpu::stand_in
