@@ -54,6 +54,10 @@ class NodeActor final : public Actor {
             TokenSource& tokens, const std::vector<StoredRow>& rows,
             const std::vector<StoredRow>& survivors = {});
 
+  // Of the last manager that these rows are of; nothing where the store was never written. The next
+  // one is above it (A10).
+  static std::optional<std::uint32_t> storedIncarnation(const std::vector<StoredRow>& rows);
+
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
   const Ledger& ledger() const { return ledger_; }

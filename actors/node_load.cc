@@ -24,6 +24,12 @@ std::optional<schema::NodeRow::Reader> nodeRow(const std::vector<StoredRow>& row
 
 }  // namespace
 
+std::optional<std::uint32_t> NodeActor::storedIncarnation(const std::vector<StoredRow>& rows) {
+  const auto stored = nodeRow(rows);
+  if (!stored) return std::nullopt;
+  return stored->getIncarnation();
+}
+
 std::vector<LedgerCard> NodeActor::ledgerCards(const std::vector<CardFacts>& cards) {
   std::vector<LedgerCard> list;
   for (const CardFacts& facts : cards) list.push_back({facts.id, facts.index, facts.mem});

@@ -150,6 +150,8 @@ class SchedulerActor final : public Actor {
   void persistNode(MemberId member, Turn& turn);
   void persistTask(std::uint64_t task, Turn& turn);
   void persistForgotten(Turn& turn);
+  void writeDurable(std::uint64_t task, const Job& job,
+                    schema::ClusterTask::Builder facts) const;
   void writeRow(std::uint64_t task, const Job& job, schema::ClusterTaskRow::Builder row) const;
   void persistAudits(Turn& turn);
   void apply(const Round& round, Turn& turn);

@@ -230,16 +230,7 @@ void SchedulerActor::replyTasks(const Asker& asker, const std::vector<std::uint6
 
 void SchedulerActor::writeTask(std::uint64_t task, const Job& job,
                                schema::ClusterTask::Builder builder) const {
-  builder.setId(task);
-  builder.setEpoch(job.epoch);
-  writeClusterSpec(job.spec, builder.initSpec());
-  builder.setState(static_cast<schema::PlaceState>(job.state));
-  if (job.member) builder.setNode(at(*job.member).facts.ledger.name);
-  writeTexts(job.cards, builder.initCards(static_cast<unsigned>(job.cards.size())));
-  builder.setNodeTask(job.nodeTask);
-  builder.setSubmittedUnixMs(job.submittedUnixMs);
-  builder.setBoundUnixMs(job.boundUnixMs);
-  builder.setReason(job.reason);
+  writeDurable(task, job, builder);
   builder.setTaskState(word(job.phase));
   auto use = builder.initUse();
   use.setGpuNs(job.figures.gpuNs);

@@ -5,7 +5,6 @@
 #include "actors/scheduler_actor.h"
 #include "runtime/planted.h"
 
-
 namespace qgpu {
 
 // The cluster's row goes with every round: it has the numbers that the other rows used.
@@ -63,9 +62,9 @@ void SchedulerActor::persistTask(std::uint64_t task, Turn& turn) {
   });
 }
 
-void SchedulerActor::writeRow(std::uint64_t task, const Job& job,
-                              schema::ClusterTaskRow::Builder row) const {
-  auto facts = row.initTask();
+// What a task is to everybody, as it is stored and as it is told.
+void SchedulerActor::writeDurable(std::uint64_t task, const Job& job,
+                                  schema::ClusterTask::Builder facts) const {
   facts.setId(task);
   facts.setEpoch(job.epoch);
   writeClusterSpec(job.spec, facts.initSpec());
@@ -76,6 +75,11 @@ void SchedulerActor::writeRow(std::uint64_t task, const Job& job,
   facts.setSubmittedUnixMs(job.submittedUnixMs);
   facts.setBoundUnixMs(job.boundUnixMs);
   facts.setReason(job.reason);
+}
+
+void SchedulerActor::writeRow(std::uint64_t task, const Job& job,
+                              schema::ClusterTaskRow::Builder row) const {
+  writeDurable(task, job, row.initTask());
   row.setRequestId(job.spec.task.requestId);
   row.setUid(job.spec.task.ownerUid);
   row.setToken(job.token);

@@ -92,17 +92,6 @@ std::string guestLibrary() {
   return !error && std::filesystem::exists(path, error) ? path.string() : std::string();
 }
 
-// Of the last manager; nothing where the store has no node row, so was never written.
-std::optional<std::uint32_t> storedIncarnation(const std::vector<StoredRow>& rows) {
-  for (const StoredRow& row : rows) {
-    if (row.key.kind != RowKind::Node) continue;
-    const auto words = kj::arrayPtr(row.words.data(), row.words.size());
-    const auto read = capnp::readMessageUnchecked<schema::Row>(words.begin());
-    if (read.isNode()) return read.getNode().getIncarnation();
-  }
-  return std::nullopt;
-}
-
 // What was found on disk before anything serves.
 struct Past {
   std::vector<StoredRow> rows;
@@ -114,7 +103,7 @@ struct Past {
     auto survivors = findSurvivors(dir.path());
     if (!survivors) return survivors.error();
     for (const std::string& why : survivors->unusable) log.warn("task-record", {{"why", why}});
-    if (storedIncarnation(*rows)) survivors->tasks.clear();
+    if (NodeActor::storedIncarnation(*rows)) survivors->tasks.clear();
     if (!survivors->tasks.empty()) {
       log.warn("database-is-new", {{"tasks_taken_over", survivors->tasks.size()}});
     }
@@ -218,7 +207,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.name = options.nodename;
   node_.version = QGPU_VERSION;
   node_.pid = static_cast<std::uint32_t>(::getpid());
-  node_.incarnation = storedIncarnation(past.rows).value_or(0) + 1;
+  node_.incarnation = NodeActor::storedIncarnation(past.rows).value_or(0) + 1;
   node_.lastTask = past.survivors.lastTask;
   node_.living = past.survivors.living;
   node_.arbiter = arbiterConfig(options);

@@ -48,23 +48,33 @@ void Wish::write(schema::TaskSpec::Builder spec) const {
   spec.setRequestId(requestId);
 }
 
+// --- whoever asks ---
+
+void AskingClient::disconnect() {
+  self_ = ActorId::kNobody;
+  asked_.clear();
+  for (auto& [id, wish] : wishes_) wish.asked = false;
+}
+
+std::optional<AskingClient::Asked> AskingClient::answered(std::uint64_t corr) {
+  const auto found = asked_.find(corr);
+  if (found == asked_.end()) return std::nullopt;
+  const Asked asked = found->second;
+  asked_.erase(found);
+  return asked;
+}
+
 // --- at the scheduler ---
 
 ClusterClient::ClusterClient(Site& site, const ClusterOptions& options,
                              std::vector<std::string> nodes, Dice dice)
-    : site_(site), options_(options), nodes_(std::move(nodes)), dice_(dice) {
+    : AskingClient(site, options, dice), nodes_(std::move(nodes)) {
   site_.after(millis(1), [this] { act(); });
 }
 
 void ClusterClient::connect(ActorId self, ActorId scheduler) {
   self_ = self;
   scheduler_ = scheduler;
-}
-
-void ClusterClient::disconnect() {
-  self_ = ActorId::kNobody;
-  asked_.clear();
-  for (auto& [id, wish] : wishes_) wish.asked = false;
 }
 
 void ClusterClient::calm() {
@@ -110,11 +120,11 @@ void ClusterClient::visit(std::uint64_t id, Wish& wish) {
   if (wish.asked) return;
   if (wish.task == 0 || (!ending_ && dice_.percent(3))) return submit(id, wish);
   if (!ending_ && (calm_ || wish.endAt > site_.host.now())) return;
-  wish.asked = ask({What::Delete, id}, wish.uid, [&](auto r) { r.setDelete(wish.task); });
+  wish.asked = ask({What::End, id}, wish.uid, [&](auto r) { r.setDelete(wish.task); });
 }
 
 void ClusterClient::submit(std::uint64_t id, Wish& wish) {
-  wish.asked = ask({What::Submit, id}, wish.uid, [&](schema::ClusterRequest::Builder request) {
+  wish.asked = ask({What::Bind, id}, wish.uid, [&](schema::ClusterRequest::Builder request) {
     auto spec = request.initSubmit();
     wish.write(spec.initTask());
     spec.setNode(wish.node);
@@ -160,28 +170,17 @@ void ClusterClient::question() {
 }
 
 bool ClusterClient::ask(Asked what, std::uint32_t uid, const Fill& fill) {
-  const std::uint64_t corr = ++lastCorr_;
-  const SendResult sent = site_.host.send(self_, scheduler_, [&](schema::Envelope::Builder e) {
-    auto request = e.initClusterRequest();
-    request.setCorr(corr);
-    request.setPeerUid(uid);
-    request.setPeerPid(1);
-    request.setMayChange(uid == 0);
+  return AskingClient::ask(scheduler_, what, uid, [&](schema::Envelope::Builder envelope) {
+    auto request = envelope.initClusterRequest();
     fill(request);
+    return request;
   });
-  if (sent == SendResult::Refused) return false;
-  asked_[corr] = what;
-  return true;
 }
 
 void ClusterClient::handle(schema::Envelope::Reader message, Turn&) {
   if (!message.isClusterReply()) return;
   const auto reply = message.getClusterReply();
-  const auto found = asked_.find(reply.getCorr());
-  if (found == asked_.end()) return;
-  const Asked asked = found->second;
-  asked_.erase(found);
-  onReply(asked, reply);
+  if (const std::optional<Asked> asked = answered(reply.getCorr())) onReply(*asked, reply);
 }
 
 void ClusterClient::onReply(const Asked& asked, schema::ClusterReply::Reader reply) {
@@ -189,7 +188,7 @@ void ClusterClient::onReply(const Asked& asked, schema::ClusterReply::Reader rep
       busyNow(codeOf(reply.getFailed()))) {
     toFree_ = std::max<std::size_t>(toFree_, asked.wish);
   }
-  if (asked.what != What::Submit && asked.what != What::Delete) return;
+  if (asked.what != What::Bind && asked.what != What::End) return;
   const auto found = wishes_.find(asked.wish);
   if (found == wishes_.end()) return;
   Wish& wish = found->second;
@@ -207,7 +206,7 @@ void ClusterClient::onReply(const Asked& asked, schema::ClusterReply::Reader rep
 // --- on a node ---
 
 NodeClient::NodeClient(Site& site, const ClusterOptions& options, std::uint32_t cards, Dice dice)
-    : site_(site), options_(options), cards_(cards), dice_(dice) {
+    : AskingClient(site, options, dice), cards_(cards) {
   const bool lives = options.has(ClusterFault::Forwards) || options.has(ClusterFault::Operators) ||
                      options.has(ClusterFault::Endings);
   if (lives) site_.after(millis(1), [this] { act(); });
@@ -217,12 +216,6 @@ void NodeClient::connect(ActorId self, ActorId node, ActorId member) {
   self_ = self;
   node_ = node;
   member_ = member;
-}
-
-void NodeClient::disconnect() {
-  self_ = ActorId::kNobody;
-  asked_.clear();
-  for (auto& [id, wish] : wishes_) wish.asked = false;
 }
 
 void NodeClient::act() {
@@ -268,28 +261,19 @@ void NodeClient::wander() {
 }
 
 bool NodeClient::ask(ActorId whom, Asked what, std::uint32_t uid, const Fill& fill) {
-  const std::uint64_t corr = ++lastCorr_;
-  const SendResult sent = site_.host.send(self_, whom, [&](schema::Envelope::Builder envelope) {
+  return AskingClient::ask(whom, what, uid, [&](schema::Envelope::Builder envelope) {
     auto request = envelope.initRequest();
-    request.setCorr(corr);
-    request.setPeerUid(uid);
-    request.setPeerPid(1);
-    request.setMayChange(uid == 0);
     fill(request);
+    return request;
   });
-  if (sent == SendResult::Refused) return false;
-  asked_[corr] = what;
-  return true;
 }
 
 void NodeClient::handle(schema::Envelope::Reader message, Turn&) {
   if (!message.isReply()) return;
   const auto reply = message.getReply();
-  const auto found = asked_.find(reply.getCorr());
-  if (found == asked_.end()) return;
-  const Asked asked = found->second;
-  asked_.erase(found);
-  const auto mine = wishes_.find(asked.wish);
+  const std::optional<Asked> asked = answered(reply.getCorr());
+  if (!asked) return;
+  const auto mine = wishes_.find(asked->wish);
   if (mine == wishes_.end()) return;
   Wish& wish = mine->second;
   wish.asked = false;

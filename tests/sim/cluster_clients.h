@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,29 +39,70 @@ struct Wish {
   void write(schema::TaskSpec::Builder spec) const;
 };
 
-class ClusterClient final : public Actor {
+// Somebody who asks the actors of one process, wants tasks of them, and forgets what he asked when
+// that process is gone.
+class AskingClient : public Actor {
+ public:
+  void disconnect();
+  void endAll() { ending_ = true; }
+  bool satisfied() const { return asked_.empty(); }
+  bool hasTasks() const { return !wishes_.empty(); }
+
+ protected:
+  enum class What : std::uint8_t { Bind, End, Operate, Ask };
+  struct Asked {
+    What what = What::Ask;
+    std::uint64_t wish = 0;
+  };
+
+  AskingClient(Site& site, const ClusterOptions& options, Dice dice)
+      : site_(site), options_(options), dice_(dice) {}
+
+  // False: the mailbox is full. `make` makes the request in an envelope.
+  template <typename Make>
+  bool ask(ActorId whom, Asked what, std::uint32_t uid, Make&& make) {
+    const std::uint64_t corr = ++lastCorr_;
+    const SendResult sent = site_.host.send(self_, whom, [&](schema::Envelope::Builder envelope) {
+      auto request = make(envelope);
+      request.setCorr(corr);
+      request.setPeerUid(uid);
+      request.setPeerPid(1);
+      request.setMayChange(uid == 0);
+    });
+    if (sent == SendResult::Refused) return false;
+    asked_[corr] = what;
+    return true;
+  }
+  // What was asked under this number; nothing where nobody waits for the answer.
+  std::optional<Asked> answered(std::uint64_t corr);
+
+  Site& site_;
+  const ClusterOptions& options_;
+  Dice dice_;
+  ActorId self_ = ActorId::kNobody;
+  bool calm_ = false;
+  bool ending_ = false;
+  std::uint64_t lastCorr_ = 0;
+  std::uint64_t lastWish_ = 0;
+  std::map<std::uint64_t, Wish> wishes_;
+  std::map<std::uint64_t, Asked> asked_;
+};
+
+// People and programs at the scheduler.
+class ClusterClient final : public AskingClient {
  public:
   ClusterClient(Site& site, const ClusterOptions& options, std::vector<std::string> nodes,
                 Dice dice);
 
   void connect(ActorId self, ActorId scheduler);
-  void disconnect();
   // No new tasks and nobody who operates: what was cordoned is given free.
   void calm();
-  void endAll() { ending_ = true; }
-  bool satisfied() const { return asked_.empty(); }
-  bool hasTasks() const { return !wishes_.empty(); }
   std::string waitsFor() const;
   std::uint64_t tasks() const { return tasks_; }   // that were bound or wait
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
  private:
-  enum class What : std::uint8_t { Submit, Delete, Operate, Ask };
-  struct Asked {
-    What what = What::Ask;
-    std::uint64_t wish = 0;
-  };
   using Fill = std::function<void(schema::ClusterRequest::Builder)>;
 
   void act();
@@ -71,41 +113,23 @@ class ClusterClient final : public Actor {
   bool ask(Asked what, std::uint32_t uid, const Fill& fill);
   void onReply(const Asked& asked, schema::ClusterReply::Reader reply);
 
-  Site& site_;
-  const ClusterOptions& options_;
   const std::vector<std::string> nodes_;
-  Dice dice_;
-  ActorId self_ = ActorId::kNobody;
   ActorId scheduler_ = ActorId::kNobody;
-  bool calm_ = false;
-  bool ending_ = false;
   std::size_t toFree_ = 0;         // nodes that are not uncordoned yet
-  std::uint64_t lastCorr_ = 0;
-  std::uint64_t lastWish_ = 0;
   std::uint64_t tasks_ = 0;
-  std::map<std::uint64_t, Wish> wishes_;
-  std::map<std::uint64_t, Asked> asked_;
 };
 
-class NodeClient final : public Actor {
+// People and programs on a node.
+class NodeClient final : public AskingClient {
  public:
   NodeClient(Site& site, const ClusterOptions& options, std::uint32_t cards, Dice dice);
 
   void connect(ActorId self, ActorId node, ActorId member);
-  void disconnect();
   void calm() { calm_ = true; }
-  void endAll() { ending_ = true; }
-  bool satisfied() const { return asked_.empty(); }
-  bool hasTasks() const { return !wishes_.empty(); }
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
  private:
-  enum class What : std::uint8_t { Bind, End, Other };
-  struct Asked {
-    What what = What::Other;
-    std::uint64_t wish = 0;
-  };
   using Fill = std::function<void(schema::Request::Builder)>;
 
   void act();
@@ -113,19 +137,9 @@ class NodeClient final : public Actor {
   bool ask(ActorId whom, Asked what, std::uint32_t uid, const Fill& fill);
   void wander();
 
-  Site& site_;
-  const ClusterOptions& options_;
   const std::uint32_t cards_;
-  Dice dice_;
-  ActorId self_ = ActorId::kNobody;
   ActorId node_ = ActorId::kNobody;
   ActorId member_ = ActorId::kNobody;
-  bool calm_ = false;
-  bool ending_ = false;
-  std::uint64_t lastCorr_ = 0;
-  std::uint64_t lastWish_ = 0;
-  std::map<std::uint64_t, Wish> wishes_;
-  std::map<std::uint64_t, Asked> asked_;
 };
 
 }  // namespace qgpu::sim

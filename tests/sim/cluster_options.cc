@@ -1,70 +1,33 @@
 #include "tests/sim/cluster_options.h"
 
-#include <charconv>
-#include <functional>
-
 #include "tests/sim/host.h"
+#include "tests/sim/option_fields.h"
 
 namespace qgpu::sim {
 namespace {
 
-struct Field {
-  const char* name;
-  std::function<std::int64_t(const ClusterOptions&)> get;
-  std::function<void(ClusterOptions&, std::int64_t)> set;
-};
-
-template <typename T>
-Field number(const char* name, T ClusterOptions::*member) {
-  return {name, [member](const ClusterOptions& o) { return static_cast<std::int64_t>(o.*member); },
-          [member](ClusterOptions& o, std::int64_t v) { o.*member = static_cast<T>(v); }};
-}
-
-Field inMillis(const char* name, Nanos ClusterOptions::*member) {
-  return {name, [member](const ClusterOptions& o) { return (o.*member) / millis(1); },
-          [member](ClusterOptions& o, std::int64_t v) { o.*member = millis(v); }};
-}
-
-const std::vector<Field>& fields() {
-  static const std::vector<Field> all = {
-      number("nodes", &ClusterOptions::nodes),
-      number("cards", &ClusterOptions::cards),
-      number("card_gib", &ClusterOptions::cardGib),
-      number("mixed", &ClusterOptions::mixedPercent),
-      number("slots", &ClusterOptions::slots),
-      number("mailbox", &ClusterOptions::mailboxMax),
-      number("snapshot_rows", &ClusterOptions::snapshotRows),
-      number("tasks", &ClusterOptions::tasks),
-      inMillis("life_min_ms", &ClusterOptions::lifeMin),
-      inMillis("life_max_ms", &ClusterOptions::lifeMax),
-      number("pinned", &ClusterOptions::pinnedPercent),
-      inMillis("think_ms", &ClusterOptions::think),
-      inMillis("delay_max_ms", &ClusterOptions::delayMax),
-      inMillis("fault_every_ms", &ClusterOptions::faultEvery),
-      number("events", &ClusterOptions::events),
-      inMillis("length_ms", &ClusterOptions::length),
-  };
+const OptionWords<ClusterOptions, ClusterFaultName>& words() {
+  static const OptionWords<ClusterOptions, ClusterFaultName> all(
+      {
+          number("nodes", &ClusterOptions::nodes),
+          number("cards", &ClusterOptions::cards),
+          number("card_gib", &ClusterOptions::cardGib),
+          number("mixed", &ClusterOptions::mixedPercent),
+          number("slots", &ClusterOptions::slots),
+          number("mailbox", &ClusterOptions::mailboxMax),
+          number("snapshot_rows", &ClusterOptions::snapshotRows),
+          number("tasks", &ClusterOptions::tasks),
+          inUnits(millis(1), "life_min_ms", &ClusterOptions::lifeMin),
+          inUnits(millis(1), "life_max_ms", &ClusterOptions::lifeMax),
+          number("pinned", &ClusterOptions::pinnedPercent),
+          inUnits(millis(1), "think_ms", &ClusterOptions::think),
+          inUnits(millis(1), "delay_max_ms", &ClusterOptions::delayMax),
+          inUnits(millis(1), "fault_every_ms", &ClusterOptions::faultEvery),
+          number("events", &ClusterOptions::events),
+          inUnits(millis(1), "length_ms", &ClusterOptions::length),
+      },
+      clusterFaultNames());
   return all;
-}
-
-Status setFaults(ClusterOptions& options, const std::string& list) {
-  options.faults = 0;
-  for (std::size_t from = 0; list != "none" && from <= list.size();) {
-    const std::size_t to = std::min(list.find(',', from), list.size());
-    const std::string word = list.substr(from, to - from);
-    std::uint32_t bit = 0;
-    std::string known;
-    for (const ClusterFaultName& entry : clusterFaultNames()) {
-      if (word == entry.name) bit = static_cast<std::uint32_t>(entry.fault);
-      known += (known.empty() ? "" : ", ") + std::string(entry.name);
-    }
-    if (bit == 0) {
-      return fail(ErrorCode::InvalidArgument, "no fault '" + word + "'; there are: " + known);
-    }
-    options.faults |= bit;
-    from = to + 1;
-  }
-  return ok();
 }
 
 }  // namespace
@@ -123,37 +86,8 @@ ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   return o;
 }
 
-std::string ClusterOptions::text() const {
-  std::string text;
-  for (const ClusterFaultName& entry : clusterFaultNames()) {
-    if (has(entry.fault)) text += (text.empty() ? "" : ",") + std::string(entry.name);
-  }
-  text = "faults=" + (text.empty() ? "none" : text);
-  for (const Field& field : fields()) {
-    text += " " + std::string(field.name) + "=" + std::to_string(field.get(*this));
-  }
-  return text;
-}
+std::string ClusterOptions::text() const { return words().text(*this); }
 
-Status ClusterOptions::set(const std::string& assignment) {
-  const std::size_t equals = assignment.find('=');
-  const std::string name = assignment.substr(0, equals);
-  const std::string value = equals == std::string::npos ? "" : assignment.substr(equals + 1);
-  if (name == "faults") return setFaults(*this, value);
-  if (name == "judge") return judge = value, ok();
-  std::string known = "faults, judge";
-  for (const Field& field : fields()) {
-    known += ", " + std::string(field.name);
-    if (name != field.name) continue;
-    std::int64_t parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || parsed < 0) {
-      return fail(ErrorCode::InvalidArgument, "'" + assignment + "': a number from 0 is wanted");
-    }
-    field.set(*this, parsed);
-    return ok();
-  }
-  return fail(ErrorCode::InvalidArgument, "no option '" + name + "'; there are: " + known);
-}
+Status ClusterOptions::set(const std::string& assignment) { return words().set(*this, assignment); }
 
 }  // namespace qgpu::sim

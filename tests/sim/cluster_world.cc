@@ -13,6 +13,7 @@
 #include "tests/sim/cluster_room.h"
 #include "tests/sim/cluster_site.h"
 #include "tests/sim/cluster_tap.h"
+#include "tests/sim/seeded_tokens.h"
 #include "tests/sim/sim_journal.h"
 
 namespace qgpu::sim {
@@ -29,29 +30,6 @@ constexpr Nanos kRestIn = seconds(150);
 constexpr Nanos kStill = seconds(8);
 constexpr std::uint64_t kCalmEvents = 120'000;
 constexpr std::uint64_t kCpuMilli = 8'000;
-
-class SeededTokens final : public TokenSource {
- public:
-  explicit SeededTokens(Dice dice) : dice_(dice) {}
-  std::string next() override {
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx",
-                  static_cast<unsigned long long>(dice_.word()),
-                  static_cast<unsigned long long>(dice_.word()));
-    return text;
-  }
-
- private:
-  Dice dice_;
-};
-
-std::uint32_t storedIncarnation(const std::vector<StoredRow>& rows) {
-  for (const StoredRow& row : rows) {
-    const auto read = capnp::readMessageUnchecked<schema::Row>(row.words.data());
-    if (read.isNode()) return read.getNode().getIncarnation();
-  }
-  return 0;
-}
 
 // A process, on its machine or between two lives. It ends in the reverse order of its members.
 struct NodeLife {
@@ -289,7 +267,7 @@ void ClusterWorld::Parts::composeNode(std::size_t index, std::unique_ptr<SimJour
   boot.life = ++machine.lives;
   boot.rows = life.journal->rows();
   boot.rowsAgain = life.journal->rowsAgain();
-  boot.incarnation = storedIncarnation(boot.rows) + 1;
+  boot.incarnation = NodeActor::storedIncarnation(boot.rows).value_or(0) + 1;
   boot.mixed = machine.mixed;
   boot.mailboxMax = options_.mailboxMax;
   boot.node = host.reserve(Home::Main);

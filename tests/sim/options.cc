@@ -1,87 +1,42 @@
 #include "tests/sim/options.h"
 
-#include <charconv>
-#include <functional>
+#include <algorithm>
 
 #include "tests/sim/host.h"
+#include "tests/sim/option_fields.h"
 
 namespace qgpu::sim {
 namespace {
 
-// One number of the options by name, in the unit that its name says.
-struct Field {
-  const char* name;
-  std::function<std::int64_t(const Options&)> get;
-  std::function<void(Options&, std::int64_t)> set;
-};
-
-template <typename T>
-Field number(const char* name, T Options::*member) {
-  return {name, [member](const Options& o) { return static_cast<std::int64_t>(o.*member); },
-          [member](Options& o, std::int64_t v) { o.*member = static_cast<T>(v); }};
-}
-
-Field inMicros(const char* name, Nanos Options::*member) {
-  return {name, [member](const Options& o) { return (o.*member) / micros(1); },
-          [member](Options& o, std::int64_t v) { o.*member = micros(v); }};
-}
-
-const std::vector<Field>& fields() {
-  static const std::vector<Field> all = {
-      number("cards", &Options::cards),
-      number("card_gib", &Options::cardGib),
-      number("freeze", &Options::freeze),
-      number("mixed", &Options::mixed),
-      number("tasks_per_card", &Options::maxTasksPerCard),
-      number("policy", &Options::policy),
-      number("slots", &Options::slots),
-      number("mailbox", &Options::mailboxMax),
-      number("snapshot_rows", &Options::snapshotRows),
-      inMicros("online_idle_us", &Options::onlineIdle),
-      inMicros("slice_min_us", &Options::sliceMin),
-      inMicros("slice_max_us", &Options::sliceMax),
-      number("tasks", &Options::tasks),
-      inMicros("life_min_us", &Options::lifeMin),
-      inMicros("life_max_us", &Options::lifeMax),
-      number("online", &Options::onlinePercent),
-      number("offline", &Options::offlinePercent),
-      number("whole", &Options::wholePercent),
-      inMicros("kernel_min_us", &Options::kernelMin),
-      inMicros("kernel_max_us", &Options::kernelMax),
-      inMicros("fault_every_us", &Options::faultEvery),
-      number("events", &Options::events),
-      inMicros("length_us", &Options::length),
-  };
+const OptionWords<Options, FaultName>& words() {
+  static const OptionWords<Options, FaultName> all(
+      {
+          number("cards", &Options::cards),
+          number("card_gib", &Options::cardGib),
+          number("freeze", &Options::freeze),
+          number("mixed", &Options::mixed),
+          number("tasks_per_card", &Options::maxTasksPerCard),
+          number("policy", &Options::policy),
+          number("slots", &Options::slots),
+          number("mailbox", &Options::mailboxMax),
+          number("snapshot_rows", &Options::snapshotRows),
+          inUnits(micros(1), "online_idle_us", &Options::onlineIdle),
+          inUnits(micros(1), "slice_min_us", &Options::sliceMin),
+          inUnits(micros(1), "slice_max_us", &Options::sliceMax),
+          number("tasks", &Options::tasks),
+          inUnits(micros(1), "life_min_us", &Options::lifeMin),
+          inUnits(micros(1), "life_max_us", &Options::lifeMax),
+          number("online", &Options::onlinePercent),
+          number("offline", &Options::offlinePercent),
+          number("whole", &Options::wholePercent),
+          inUnits(micros(1), "kernel_min_us", &Options::kernelMin),
+          inUnits(micros(1), "kernel_max_us", &Options::kernelMax),
+          inUnits(micros(1), "fault_every_us", &Options::faultEvery),
+          number("events", &Options::events),
+          inUnits(micros(1), "length_us", &Options::length),
+      },
+      faultNames());
   return all;
-}
-
-std::string faultText(const Options& options) {
-  std::string text;
-  for (const FaultName& entry : faultNames()) {
-    if (!options.has(entry.fault)) continue;
-    text += (text.empty() ? "" : ",") + std::string(entry.name);
-  }
-  return text.empty() ? "none" : text;
-}
-
-Status setFaults(Options& options, const std::string& list) {
-  options.faults = 0;
-  for (std::size_t from = 0; list != "none" && from <= list.size();) {
-    const std::size_t to = std::min(list.find(',', from), list.size());
-    const std::string word = list.substr(from, to - from);
-    std::uint32_t bit = 0;
-    std::string known;
-    for (const FaultName& entry : faultNames()) {
-      if (word == entry.name) bit = static_cast<std::uint32_t>(entry.fault);
-      known += (known.empty() ? "" : ", ") + std::string(entry.name);
-    }
-    if (bit == 0) {
-      return fail(ErrorCode::InvalidArgument, "no fault '" + word + "'; there are: " + known);
-    }
-    options.faults |= bit;
-    from = to + 1;
-  }
-  return ok();
 }
 
 void drawNode(Options& o, Dice& dice) {
@@ -164,32 +119,11 @@ Options Options::draw(std::uint64_t seed) {
 }
 
 std::string Options::text() const {
-  std::string text = "faults=" + faultText(*this);
-  for (const Field& field : fields()) {
-    text += " " + std::string(field.name) + "=" + std::to_string(field.get(*this));
-  }
-  return text;
+  return words().text(*this);
 }
 
 Status Options::set(const std::string& assignment) {
-  const std::size_t equals = assignment.find('=');
-  const std::string name = assignment.substr(0, equals);
-  const std::string value = equals == std::string::npos ? "" : assignment.substr(equals + 1);
-  if (name == "faults") return setFaults(*this, value);
-  if (name == "judge") return judge = value, ok();
-  std::string known = "faults, judge";
-  for (const Field& field : fields()) {
-    known += ", " + std::string(field.name);
-    if (name != field.name) continue;
-    std::int64_t parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || parsed < 0) {
-      return fail(ErrorCode::InvalidArgument, "'" + assignment + "': a number from 0 is wanted");
-    }
-    field.set(*this, parsed);
-    return ok();
-  }
-  return fail(ErrorCode::InvalidArgument, "no option '" + name + "'; there are: " + known);
+  return words().set(*this, assignment);
 }
 
 }  // namespace qgpu::sim

@@ -17,6 +17,7 @@
 #include "tests/sim/faults.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
+#include "tests/sim/seeded_tokens.h"
 #include "tests/sim/sim_journal.h"
 
 namespace qgpu::sim {
@@ -28,36 +29,11 @@ constexpr Nanos kRestIn = seconds(120);        // with nothing failing any more
 constexpr Nanos kStill = seconds(8);           // longer than any timer of the node
 constexpr std::uint64_t kCalmEvents = 300'000;  // of the phases after the first, at most
 
-// Tokens that no life repeats.
-class SeededTokens final : public TokenSource {
- public:
-  explicit SeededTokens(Dice dice) : dice_(dice) {}
-  std::string next() override {
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx",
-                  static_cast<unsigned long long>(dice_.word()),
-                  static_cast<unsigned long long>(dice_.word()));
-    return text;
-  }
-
- private:
-  Dice dice_;
-};
-
 HostOptions hostOptions(const Options& options) {
   HostOptions host;
   host.seed = options.seed;
   host.mailboxMax = options.mailboxMax;
   return host;
-}
-
-// Of the last manager; nothing where the store was never written.
-std::optional<std::uint32_t> storedIncarnation(const std::vector<StoredRow>& rows) {
-  for (const StoredRow& row : rows) {
-    const auto read = capnp::readMessageUnchecked<schema::Row>(row.words.data());
-    if (read.isNode()) return read.getNode().getIncarnation();
-  }
-  return std::nullopt;
 }
 
 ArbiterConfig arbiterConfig(const Options& options) {
@@ -266,7 +242,7 @@ std::set<std::uint64_t> World::Parts::living() const {
 void World::Parts::takeSurvivors(Boot& boot) {
   const std::set<std::uint64_t> alive = living();
   std::erase_if(runDir_.records, [&](const auto& record) { return !alive.contains(record.first); });
-  if (storedIncarnation(boot.rows)) return;
+  if (NodeActor::storedIncarnation(boot.rows)) return;
   for (const auto& [task, row] : runDir_.records) {
     boot.survivors.push_back(row);
     const auto stored = capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
@@ -303,7 +279,7 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   boot.rows = life_->journal->rows();
   boot.rowsAgain = life_->journal->rowsAgain();
   boot.databaseLost = std::exchange(databaseLost_, false);
-  boot.incarnation = storedIncarnation(boot.rows).value_or(0) + 1;
+  boot.incarnation = NodeActor::storedIncarnation(boot.rows).value_or(0) + 1;
   takeSurvivors(boot);
 
   boot.node = host_.reserve(Home::Main);
