@@ -110,6 +110,7 @@ class ApiClient {
 
   const KubeCredentials& credentials() const { return credentials_; }
   kj::Timer& timer() { return timer_; }
+  std::uint64_t random() { return seeds_.next(); }
   Backoff backoff(Nanos first, Nanos most) { return Backoff(first, most, seeds_.next()); }
   std::uint64_t calls() const { return calls_; }
   std::uint64_t connections() const { return connections_; }  // made so far

@@ -1,3 +1,3 @@
 qgpu_test(kube_test
-  SOURCES kube_credentials_test.cc kube_client_test.cc
+  SOURCES kube_credentials_test.cc kube_client_test.cc kube_reflector_test.cc kube_writer_test.cc
   LIBS qgpu_kube qgpu_kube_testing LABELS unit)
