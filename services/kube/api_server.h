@@ -13,7 +13,6 @@
 // After any other failure than Unavailable the pod is as it was.
 
 #include <kj/async.h>
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,12 +24,12 @@ namespace qgpu {
 struct PodRef {
   std::string nameSpace;
   std::string name;
-  std::string uid;         // that of another pod under this name is a NotFound
+  std::string uid;  // that of another pod under this name is a NotFound
 };
 
 struct AnnotationChange {
   std::string key;
-  std::optional<std::string> value;   // none: the annotation is removed
+  std::optional<std::string> value;  // none: the annotation is removed
 };
 
 // An event as `kubectl describe pod` shows it; equal ones that follow each other are counted.
@@ -38,8 +37,8 @@ struct PodEvent {
   PodRef pod;
   enum class Kind { Normal, Warning };
   Kind kind = Kind::Normal;
-  std::string reason;      // "QGPUScheduled", ...: CamelCase, at most 128 bytes
-  std::string message;     // one sentence; cut at 1,024 bytes
+  std::string reason;   // "QGPUScheduled", ...: CamelCase, at most 128 bytes
+  std::string message;  // one sentence; cut at 1,024 bytes
 };
 
 class ApiServer {

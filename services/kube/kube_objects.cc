@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include "services/kube/cards_annotation.h"
+
 namespace qgpu {
 namespace {
 
@@ -9,7 +11,6 @@ namespace od = simdjson::ondemand;
 
 constexpr const char* kEnableLabel = "qgpu-device-enable";
 constexpr const char* kMixedLabel = "mixed-qgpu-enable";
-constexpr const char* kCardsAnnotation = "qgpu.io/cards";
 constexpr const char* kWholeCards = "nvidia.com/gpu";
 
 // The text of a value, or nothing where it is null or of another kind.

@@ -1,3 +1,4 @@
 qgpu_test(kube_test
-  SOURCES kube_credentials_test.cc kube_client_test.cc kube_reflector_test.cc kube_writer_test.cc
-  LIBS qgpu_kube qgpu_kube_testing LABELS unit)
+  SOURCES cards_annotation_test.cc kube_credentials_test.cc kube_client_test.cc
+    kube_reflector_test.cc kube_writer_test.cc
+  LIBS qgpu_kube qgpu_cards_annotation qgpu_kube_testing LABELS unit)

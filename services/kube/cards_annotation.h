@@ -1,0 +1,56 @@
+#pragma once
+// The node annotation qgpu.io/cards: how a manager tells the scheduler, through the API server,
+// which cards its node has and how they are. One JSON document, written by the manager and read by
+// the scheduler's bridge; whoever reads skips keys that it does not know, so that both may be
+// upgraded in any order.
+//
+//   {"format":1,"version":"0.1.0","mixed":true,"max_tasks_per_card":0,
+//    "attach_socket":"/run/qgpu/attach.sock",
+//    "cards":[{"uuid":"GPU-1","index":0,"model":"Tesla T4","backend":"nvidia",
+//              "mem_bytes":15843721216,"nominal_gib":16,"policy":"best-effort","suspend":"gate",
+//              "health":"ready"}]}
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+#include "schema/types.capnp.h"
+
+namespace qgpu {
+
+inline constexpr const char* kCardsAnnotation = "qgpu.io/cards";
+inline constexpr std::uint32_t kCardsFormat = 1;
+inline constexpr std::size_t kAnnotatedCardsMax = 64;
+
+struct AnnotatedCard {
+  std::string uuid;  // the card's id, as the manager's other doors name it
+  std::uint32_t index = 0;
+  std::string model;
+  std::string backend;  // "nvidia", "opencl", "sim"
+  Bytes mem{0};
+  std::uint32_t nominalGib =
+      0;  // what it is sold as; device plugin and scheduler count slots by it
+  schema::Policy policy = schema::Policy::BEST_EFFORT;
+  schema::Suspend suspend = schema::Suspend::GATE;
+  schema::CardState health = schema::CardState::READY;  // quarantined: nothing new goes there
+};
+
+struct CardsAnnotation {
+  std::uint32_t format = kCardsFormat;
+  std::string version;  // of the manager
+  bool mixed = false;
+  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4 of each card
+  std::string attachSocket;
+  std::vector<AnnotatedCard> cards;
+};
+
+std::string writeCardsAnnotation(const CardsAnnotation& annotation);
+
+// InvalidArgument: no such JSON, a card without uuid or memory, a uuid twice, too many cards.
+// Unsupported: a format that is newer than this reader's.
+Result<CardsAnnotation> readCardsAnnotation(std::string_view json);
+
+}  // namespace qgpu
