@@ -43,26 +43,26 @@ struct ClusterCard {
 struct ClusterNodeFacts {
   std::string name;
   bool mixed = false;
-  std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4 of each card, at least 1
-  std::int64_t cpuMilli = 0;           // 0: not counted
-  Bytes hostMem{0};                    // 0: not counted
+  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4 of each card, at least 1
+  std::int64_t cpuMilli = 0;          // 0: not counted
+  Bytes hostMem{0};                   // 0: not counted
   std::vector<ClusterCard> cards;
 };
 
 struct ClusterAsk {
-  LedgerAsk task;                      // task.cards 0: CPU and host memory only
-  std::string node;                    // wanted; empty: any
-  std::vector<std::string> models;     // allowed; empty: any
+  LedgerAsk task;                   // task.cards 0: CPU and host memory only
+  std::string node;                 // wanted; empty: any
+  std::vector<std::string> models;  // allowed; empty: any
   std::int64_t cpuMilli = 0;
   Bytes hostMem{0};
-  std::string application;             // replicas of one are kept apart under spread
+  std::string application;  // replicas of one are kept apart under spread
   Score nodeScore = Score::ClassDefault;
   Score cardScore = Score::ClassDefault;
 };
 
 struct Spot {
   NodeId node{};
-  Placement placement;                 // positions of the node's cards
+  Placement placement;  // positions of the node's cards
   std::int64_t cpuMilli = 0;
   Bytes hostMem{0};
 };
@@ -79,17 +79,17 @@ struct OfflineHeld {
 // One line of an explanation: the nearest card of one node.
 struct NodeVerdict {
   NodeId node{};
-  std::optional<std::size_t> card;     // none: the whole node is out
+  std::optional<std::size_t> card;  // none: the whole node is out
   Reason reason = Reason::Fits;
-  std::int64_t missing = 0;            // bytes, permille, tasks or cards; see shortfall()
-  std::string text;                    // exactly what is missing, for a person
+  std::int64_t missing = 0;  // bytes, permille, tasks or cards; see shortfall()
+  std::string text;          // exactly what is missing, for a person
 };
 
 struct ClusterVerdict {
   bool fits = false;
-  std::size_t considered = 0;          // cards
-  std::vector<std::size_t> counts;     // cards by Reason
-  std::vector<NodeVerdict> nodes;      // nearest first, at most kVerdictsMax
+  std::size_t considered = 0;       // cards
+  std::vector<std::size_t> counts;  // cards by Reason
+  std::vector<NodeVerdict> nodes;   // nearest first, at most kVerdictsMax
   static constexpr std::size_t kVerdictsMax = 256;
 };
 
@@ -105,9 +105,9 @@ struct ClusterSums {
 class ClusterLedger {
  public:
   struct Options {
-    Score priority = Score::Binpack;   // of ordinary tasks that ask for none
-    std::uint64_t seed = 1;            // of Score::Random alone
-    bool indexed = true;               // false: every decision by scan(), for comparison
+    Score priority = Score::Binpack;  // of ordinary tasks that ask for none
+    std::uint64_t seed = 1;           // of Score::Random alone
+    bool indexed = true;              // false: every decision by scan(), for comparison
   };
   explicit ClusterLedger(Options options);
   ~ClusterLedger();
@@ -127,6 +127,19 @@ class ClusterLedger {
   // Whether it fits on this one node now; the queue of waiting tasks asks after each release.
   bool fitsOn(NodeId node, const ClusterAsk& ask) const;
   ClusterVerdict explain(const ClusterAsk& ask) const;
+
+  // --- for who places several tasks at once (actors/pod_fit.h); `ask` has passed check() ---
+  Shape shape(const ClusterAsk& ask) const;
+  const NodeRoom& nodeRoom(NodeId node) const;
+  const Fragments& fragments() const;
+  // The ranks of all nodes by position, replicas aside, from the index: valid until it is asked for
+  // another shape, or something changes.
+  const std::vector<std::uint64_t>& ranks(const ClusterAsk& ask) const;
+  // The rank of one node, as it is and as if it were `room`, and the cards that it would give.
+  std::uint64_t rankOn(NodeId node, const ClusterAsk& ask, Pick& pick) const;
+  std::uint64_t rankIn(const NodeRoom& room, NodeId node, const ClusterAsk& ask, Pick& pick) const;
+  // Nodes with tasks of that application, ascending.
+  std::vector<NodeId> replicas(const std::string& application) const;
 
   // --- inventory ---
   // Adds a node or replaces what it is; its tasks stay where their cards still exist. The tasks
@@ -169,16 +182,16 @@ class ClusterLedger {
   const std::vector<OfflineHeld>& offlineOn(NodeId node, std::size_t card) const;
   const Spot* spot(TaskId task) const;
   std::size_t tasks() const;
-  ClusterSums sums() const;            // kept, not added up
+  ClusterSums sums() const;  // kept, not added up
   // Permille of all cards' share that typical tasks can't use.
   std::int64_t fragmentPermille() const;
   // Equal digests: the same tasks hold the same of the same nodes.
   std::uint64_t digest() const;
-  std::uint64_t evaluations() const;   // nodes scored so far, for benches and metrics
+  std::uint64_t evaluations() const;  // nodes scored so far, for benches and metrics
 
  private:
   struct Parts;
-  std::unique_ptr<Parts> parts_;       // keeps the index out of the scheduler's headers
+  std::unique_ptr<Parts> parts_;  // keeps the index out of the scheduler's headers
 };
 
 }  // namespace qgpu

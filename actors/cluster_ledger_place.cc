@@ -1,20 +1,21 @@
-#include "actors/cluster_ledger.h"
-
 #include <algorithm>
 #include <utility>
 
+#include "actors/cluster_ledger.h"
 #include "actors/cluster_ledger_parts.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kModelsMax = 64;   // that one ask may allow
+constexpr std::size_t kModelsMax = 64;  // that one ask may allow
 
 std::string wanted(const Shape& shape) {
   std::string what;
-  if (shape.card.whole && shape.cards != 0) what = std::to_string(shape.cards) + " whole card(s)";
-  else if (shape.cards != 0) what = gibText(shape.card.mem);
+  if (shape.card.whole && shape.cards != 0)
+    what = std::to_string(shape.cards) + " whole card(s)";
+  else if (shape.cards != 0)
+    what = gibText(shape.card.mem);
   if (shape.cards != 0 && !shape.card.whole && shape.card.share.value != 0) {
     what += " and " + percentText(shape.card.share) + " percent";
   }
@@ -61,7 +62,7 @@ Shape ClusterLedger::Parts::shapeOf(const ClusterAsk& ask) const {
   if (ask.task.cards != 0) {
     const LedgerAsk normal = normalAsk(ask.task);
     shape.card = cardAsk(normal);
-    if (shape.card.whole) shape.card.mem = Bytes(0);   // all of it, whatever it is
+    if (shape.card.whole) shape.card.mem = Bytes(0);  // all of it, whatever it is
     shape.cards = normal.cards;
     shape.anyModel = ask.models.empty();
     for (const std::string& name : ask.models) {
@@ -114,8 +115,7 @@ Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& p
   for (std::size_t n = 0; n < pick.count; ++n) {
     const std::size_t card = pick.cards[n];
     spot.placement.cards.push_back(card);
-    spot.placement.mem.push_back(shape.card.whole ? room(node).cards[card].mem
-                                                  : shape.card.mem);
+    spot.placement.mem.push_back(shape.card.whole ? room(node).cards[card].mem : shape.card.mem);
   }
   return spot;
 }
@@ -133,13 +133,12 @@ Error ClusterLedger::Parts::refuse(const Shape& shape, std::uint64_t rank) const
       return fail(ErrorCode::Cordoned,
                   "every card that would do for " + what + " takes no new tasks: uncordon one");
     default:
-      return fail(ErrorCode::NoRoom, "no card has room for " + what +
-                                         " now: wait until a task ends, or ask for less");
+      return fail(ErrorCode::NoRoom,
+                  "no card has room for " + what + " now: wait until a task ends, or ask for less");
   }
 }
 
-Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask,
-                                           const Shape& shape) {
+Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask, const Shape& shape) {
   std::size_t card = SIZE_MAX;
   if (!ask.task.card.empty()) {
     card = cardOf(at(node), ask.task.card);
@@ -152,8 +151,8 @@ Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask,
   if (fitsAt(found)) return spotOf(node, shape, pick);
   Error error = refuse(shape, found);
   std::array<std::size_t, kReasons> counts{};
-  error.message = "on node " + ask.node + ": " + nearest(node, ask, shape, counts).text + "; " +
-                  error.message;
+  error.message =
+      "on node " + ask.node + ": " + nearest(node, ask, shape, counts).text + "; " + error.message;
   return error;
 }
 
@@ -178,8 +177,8 @@ Result<Spot> ClusterLedger::Parts::scan(const ClusterAsk& ask, const Shape& shap
 Result<Spot> ClusterLedger::Parts::search(const ClusterAsk& ask, const Shape& shape) {
   std::vector<std::size_t> apart;
   const bool spreads = shape.nodeScore == Score::Spread || shape.cardScore == Score::Spread;
-  const auto application = spreads && !ask.application.empty() ? applications.find(ask.application)
-                                                               : applications.end();
+  const auto application =
+      spreads && !ask.application.empty() ? applications.find(ask.application) : applications.end();
   if (application != applications.end()) {
     for (const auto& [node, replicas] : application->second) apart.push_back(raw(node));
   }
@@ -189,8 +188,8 @@ Result<Spot> ClusterLedger::Parts::search(const ClusterAsk& ask, const Shape& sh
   if (isApart && fitsAt(best.rank)) apart.clear();
   Pick pick;
   for (const std::size_t i : apart) {
-    const std::uint64_t ranked = rank(NodeId{static_cast<std::uint32_t>(i)}, ask, shape, SIZE_MAX,
-                                      pick);
+    const std::uint64_t ranked =
+        rank(NodeId{static_cast<std::uint32_t>(i)}, ask, shape, SIZE_MAX, pick);
     if (ranked < best.rank || (ranked == best.rank && i < best.node)) best = {i, ranked};
   }
   if (!fitsAt(best.rank)) return refuse(shape, best.rank);
@@ -229,6 +228,41 @@ bool ClusterLedger::fitsOn(NodeId node, const ClusterAsk& ask) const {
   }
   Pick pick;
   return fitsAt(parts_->rank(node, ask, parts_->shapeOf(ask), card, pick));
+}
+
+Shape ClusterLedger::shape(const ClusterAsk& ask) const {
+  return parts_->shapeOf(ask);
+}
+const NodeRoom& ClusterLedger::nodeRoom(NodeId node) const {
+  return parts_->room(node);
+}
+const Fragments& ClusterLedger::fragments() const {
+  return parts_->fragments;
+}
+
+const std::vector<std::uint64_t>& ClusterLedger::ranks(const ClusterAsk& ask) const {
+  Parts& p = *parts_;
+  return p.index.ranks(p.shapeOf(ask), p.rooms, p.fragments);
+}
+
+std::uint64_t ClusterLedger::rankOn(NodeId node, const ClusterAsk& ask, Pick& pick) const {
+  return rankIn(parts_->room(node), node, ask, pick);
+}
+
+std::uint64_t ClusterLedger::rankIn(const NodeRoom& room, NodeId node, const ClusterAsk& ask,
+                                    Pick& pick) const {
+  const Shape shape = parts_->shapeOf(ask);
+  const Particulars particulars{parts_->replicasOf(ask, shape, node), SIZE_MAX,
+                                parts_->options.seed + parts_->draws};
+  return rankNode(room, Parts::raw(node), shape, parts_->fragments, particulars, pick);
+}
+
+std::vector<NodeId> ClusterLedger::replicas(const std::string& application) const {
+  std::vector<NodeId> nodes;
+  const auto found = parts_->applications.find(application);
+  if (application.empty() || found == parts_->applications.end()) return nodes;
+  for (const auto& [node, replicas] : found->second) nodes.push_back(node);
+  return nodes;
 }
 
 }  // namespace qgpu

@@ -6,7 +6,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::uint32_t kNobody = UINT32_MAX;
-constexpr std::size_t kLogMax = 16'384;   // beyond it a look at every node's number is as cheap
+constexpr std::size_t kLogMax = 16'384;  // beyond it a look at every node's number is as cheap
 
 }  // namespace
 
@@ -21,7 +21,9 @@ void PlacementIndex::changed(std::size_t node) {
   log_.push_back(static_cast<std::uint32_t>(node));
 }
 
-void PlacementIndex::clear() { entries_.clear(); }
+void PlacementIndex::clear() {
+  entries_.clear();
+}
 
 PlacementIndex::Entry& PlacementIndex::entryFor(const Shape& shape, std::size_t nodes) {
   const auto known = entries_.find(shape);
@@ -67,8 +69,7 @@ void PlacementIndex::build(Entry& entry) {
 
 void PlacementIndex::update(Entry& entry, std::size_t node) {
   for (std::size_t at = (entry.winners.size() + node) / 2; at >= 1; at /= 2) {
-    const std::uint32_t now =
-        better(entry.ranks, winner(entry, 2 * at), winner(entry, 2 * at + 1));
+    const std::uint32_t now = better(entry.ranks, winner(entry, 2 * at), winner(entry, 2 * at + 1));
     // Where another won and wins again, nothing above has changed.
     if (now == entry.winners[at] && now != node) return;
     entry.winners[at] = now;
@@ -94,7 +95,7 @@ void PlacementIndex::refresh(Entry& entry, const Shape& shape, const std::vector
   if (known == nodes.size() && entry.seen + 1 >= logStart_) {
     for (std::uint64_t n = entry.seen + 1; n <= last; ++n) {
       const std::size_t node = log_[n - logStart_];
-      if (changedAt_[node] == n) renew(node);   // its last change
+      if (changedAt_[node] == n) renew(node);  // its last change
     }
   } else {
     for (std::size_t node = 0; node < nodes.size(); ++node) {
@@ -123,6 +124,14 @@ PlacementIndex::Best PlacementIndex::among(const Entry& entry, std::size_t from,
     if (r % 2 == 1) meet(winner(entry, --r));
   }
   return best;
+}
+
+const std::vector<std::uint64_t>& PlacementIndex::ranks(const Shape& shape,
+                                                        const std::vector<NodeRoom>& nodes,
+                                                        const Fragments& fragments) {
+  Entry& entry = entryFor(shape, nodes.size());
+  refresh(entry, shape, nodes, fragments);
+  return entry.ranks;
 }
 
 PlacementIndex::Best PlacementIndex::best(const Shape& shape, const std::vector<NodeRoom>& nodes,

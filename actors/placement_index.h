@@ -17,9 +17,9 @@ namespace qgpu {
 
 class PlacementIndex {
  public:
-  static constexpr std::size_t kRanksMax = std::size_t{6} << 20;   // 12 bytes each
+  static constexpr std::size_t kRanksMax = std::size_t{6} << 20;  // 12 bytes each
   static constexpr std::size_t kShapesMax = 4096;
-  static constexpr std::size_t kShapesMin = 16;                    // whatever the cluster's size
+  static constexpr std::size_t kShapesMin = 16;  // whatever the cluster's size
 
   struct Best {
     std::size_t node = 0;
@@ -39,15 +39,18 @@ class PlacementIndex {
   // The best node for `shape`, those at `except` (ascending) left out.
   Best best(const Shape& shape, const std::vector<NodeRoom>& nodes, const Fragments& fragments,
             const std::vector<std::size_t>& except);
+  // The ranks of all nodes; valid until the next call.
+  const std::vector<std::uint64_t>& ranks(const Shape& shape, const std::vector<NodeRoom>& nodes,
+                                          const Fragments& fragments);
 
   std::size_t shapes() const { return entries_.size(); }
-  std::uint64_t ranked() const { return ranked_; }   // nodes, so far
+  std::uint64_t ranked() const { return ranked_; }  // nodes, so far
 
  private:
   struct Entry {
     std::vector<std::uint64_t> ranks;
-    std::vector<std::uint32_t> winners;   // [1, width): the better of positions 2n and 2n + 1
-    std::uint64_t seen = 0;               // changes
+    std::vector<std::uint32_t> winners;  // [1, width): the better of positions 2n and 2n + 1
+    std::uint64_t seen = 0;              // changes
     std::uint64_t usedAt = 0;
   };
 
@@ -60,8 +63,8 @@ class PlacementIndex {
   static Best among(const Entry& entry, std::size_t from, std::size_t to);
 
   std::map<Shape, Entry> entries_;
-  std::vector<std::uint64_t> changedAt_;   // of each node: the number of its last change
-  std::vector<std::uint32_t> log_;         // the last changes: number logStart_ and on
+  std::vector<std::uint64_t> changedAt_;  // of each node: the number of its last change
+  std::vector<std::uint32_t> log_;        // the last changes: number logStart_ and on
   std::uint64_t logStart_ = 1;
   std::uint64_t uses_ = 0;
   std::uint64_t ranked_ = 0;

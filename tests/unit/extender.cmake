@@ -2,3 +2,4 @@
 qgpu_test(extender_wire_test
   SOURCES extender_wire_test.cc pod_rules_test.cc
   LIBS qgpu_extender LABELS unit)
+qgpu_test(pod_fit_test SOURCES pod_fit_test.cc LIBS qgpu_cores LABELS unit)
