@@ -1,13 +1,12 @@
 #include "services/daemons/manager.h"
 
-#include <sys/random.h>
-#include <unistd.h>
-
 #include <array>
 #include <filesystem>
 #include <future>
 #include <optional>
+#include <sys/random.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "actors/card_actor.h"
@@ -25,7 +24,7 @@
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
 #include "services/daemons/run_dir.h"
-#include "services/metrics/metrics_server.h"
+#include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_link.h"
 
@@ -34,7 +33,7 @@ namespace {
 
 // Tasks bound on this node at once: no more than one card may be given.
 constexpr std::size_t kTaskSlots = Arbiter::kTasksMax;
-constexpr const char* kName = "manager";   // of its files in the run dir
+constexpr const char* kName = "manager";  // of its files in the run dir
 
 // 128 bits from the kernel: nobody guesses another tenant's token.
 class KernelTokens final : public TokenSource {
@@ -81,7 +80,7 @@ class CardThread {
   std::promise<const char*> granted_;
   std::promise<bool> go_;
   bool started_ = false;
-  std::thread thread_;   // last: it uses the promises
+  std::thread thread_;  // last: it uses the promises
 };
 
 // libqgpu.so beside the binaries: build/lib or PREFIX/lib.
@@ -95,7 +94,7 @@ std::string guestLibrary() {
 // What was found on disk before anything serves.
 struct Past {
   std::vector<StoredRow> rows;
-  Survivors survivors;    // without tasks where the store knows them
+  Survivors survivors;  // without tasks where the store knows them
 
   static Result<Past> read(Store& store, const RunDir& dir, Log& log) {
     auto rows = store.load();
@@ -120,7 +119,7 @@ Error refused(Error store) {
 }
 
 CardFacts factsOf(const Card& card) {
-  return {card.id, card.index, card.model, card.backend,
+  return {card.id,  card.index,   card.model,    card.backend,
           card.mem, card.suspend, card.platform, card.device};
 }
 
@@ -176,7 +175,7 @@ struct Manager::Parts {
   std::vector<std::unique_ptr<TaskActor>> tasks;
   std::optional<AttachPort> attach;
 
-  ActorId memberId = ActorId::kNobody;   // stays so where the node stands alone
+  ActorId memberId = ActorId::kNobody;  // stays so where the node stands alone
   std::optional<MemberActor> member;
 
   std::optional<KjBridge> kj;
@@ -190,7 +189,7 @@ struct Manager::Parts {
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<NodePages> pages;
-  std::optional<MetricsServer> metrics;
+  std::optional<HttpServer> http;
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
@@ -240,8 +239,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   }
   const ActorId attachId = peers.attach;
   attach.emplace(cardActors, attachId, std::move(port));
-  node.emplace(std::move(node_), std::move(peers), std::move(facts), tokens,
-               past.rows, past.survivors.tasks);
+  node.emplace(std::move(node_), std::move(peers), std::move(facts), tokens, past.rows,
+               past.survivors.tasks);
   mainActors.attach(nodeId, *node);
 }
 
@@ -260,17 +259,17 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer());
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
-  log.info("serves", {{"run_dir", runDir.path()},
-                      {"http", remote.http.address()},
-                      {"cards", found.cards.size()}});
+  log.info(
+      "serves",
+      {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
   pages.emplace(*door);
-  metrics.emplace(*pages, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+  http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
 }
 
-void Manager::Parts::addMember(const ManagerOptions& options,
-                               const TenantEnvironment& environment, ActorId nodeId) {
+void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnvironment& environment,
+                               ActorId nodeId) {
   const ActorId linkId = mainActors.reserve();
   const HostRoom room = hostRoom();
   MemberOptions memberOptions;
@@ -283,11 +282,9 @@ void Manager::Parts::addMember(const ManagerOptions& options,
 
   SchedulerLinkConfig config;
   config.addresses = options.schedulers;
-  KJ_IF_MAYBE(context, tls) config.tls = **context;
+  KJ_IF_MAYBE (context, tls) config.tls = **context;
   config.seed = randomWord();
-  config.onState = [this](const std::string& state) {
-    log.info("scheduler", {{"state", state}});
-  };
+  config.onState = [this](const std::string& state) { log.info("scheduler", {{"state", state}}); };
   toMember.emplace(mainActors, linkId, memberId);
   scheduler.emplace(*toMember, kj->io().getNetwork(), kj->timer(), std::move(config));
   mainActors.attach(linkId, *scheduler);
@@ -296,7 +293,7 @@ void Manager::Parts::addMember(const ManagerOptions& options,
 
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Manager::Parts::close() {
-  metrics.reset();
+  http.reset();
   rpc.reset();
   admin.reset();
   system.stop();

@@ -1,8 +1,7 @@
 #include "services/daemons/scheduler.h"
 
-#include <unistd.h>
-
 #include <optional>
+#include <unistd.h>
 
 #include "actors/scheduler_actor.h"
 #include "runtime/dispatcher.h"
@@ -11,7 +10,7 @@
 #include "services/admin/node_link.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
-#include "services/metrics/metrics_server.h"
+#include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
 #include "services/rpc/tls.h"
@@ -19,7 +18,7 @@
 namespace qgpu {
 namespace {
 
-constexpr const char* kName = "scheduler";   // of its files in the run dir
+constexpr const char* kName = "scheduler";  // of its files in the run dir
 
 // Three beats in a lease, and a fence that is longer than the lease by one of them (C1).
 Membership::Times timesOf(Nanos lease) {
@@ -81,7 +80,7 @@ struct Scheduler::Parts {
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<ClusterPages> pages;
-  std::optional<MetricsServer> metrics;
+  std::optional<HttpServer> http;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(UnixDoors local, TcpDoors remote);
@@ -116,18 +115,18 @@ void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
                       {"http", remote.http.address()},
                       {"rpc", remote.rpc->address()}});
   rpc->serveUnix(std::move(local.rpc));
-  KJ_IF_MAYBE(context, tls) {
+  KJ_IF_MAYBE (context, tls) {
     rpc->serveTcp(std::move(*remote.rpc), **context);
   } else {
     rpc->serveTcp(std::move(*remote.rpc));
   }
   pages.emplace(*door);
-  metrics.emplace(*pages, MetricsLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+  http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
 }
 
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
-  metrics.reset();
+  http.reset();
   rpc.reset();
   admin.reset();
   system.stop();
@@ -146,8 +145,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   auto tls = readTls(options);
   if (!tls) return tls.error();
   const bool secured = *tls != nullptr || options.insecure;
-  auto remote = TcpDoors::open(options.http, options.rpc,
-                               secured ? Reach::Anywhere : Reach::Loopback);
+  auto remote =
+      TcpDoors::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
   if (!remote) return refused(remote.error());
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
@@ -169,8 +168,12 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
 
 Scheduler::Scheduler(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-Scheduler::~Scheduler() { parts_->close(); }
+Scheduler::~Scheduler() {
+  parts_->close();
+}
 
-void Scheduler::run() { serveUntilEnded(parts_->loop, parts_->log); }
+void Scheduler::run() {
+  serveUntilEnded(parts_->loop, parts_->log);
+}
 
 }  // namespace qgpu

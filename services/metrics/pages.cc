@@ -34,6 +34,11 @@ DoorCounts countsOf(const Door<Words>& door) {
 
 }  // namespace
 
+std::vector<HttpRoute> routesOf(HttpPages& pages) {
+  return {HttpRoute::get("/metrics", [&pages] { return pages.metrics(); }),
+          HttpRoute::get("/healthz", [&pages] { return pages.health(); })};
+}
+
 kj::Promise<HttpPage> NodePages::metrics() {
   struct Facts {
     std::vector<Answer> answers;  // info, cards
@@ -54,8 +59,8 @@ kj::Promise<HttpPage> NodePages::metrics() {
       .then([this, &f](Result<Answer> tasks) {
         if (!tasks) return unwell(tasks.error());
         return prometheus(renderMetrics(f.answers[0].reply().getInfo(),
-                                        f.answers[1].reply().getCards(),
-                                        tasks->reply().getTasks(), countsOf(door_)));
+                                        f.answers[1].reply().getCards(), tasks->reply().getTasks(),
+                                        countsOf(door_)));
       })
       .attach(kj::mv(facts));
 }

@@ -4,28 +4,25 @@
 // one place of the door's at a time.
 
 #include <kj/async.h>
-
-#include <string>
+#include <vector>
 
 #include "services/admin/cluster_door.h"
 #include "services/admin/node_door.h"
+#include "services/http/http_server.h"
 
 namespace qgpu {
 
-struct HttpPage {
-  kj::uint status = 200;
-  std::string type = "text/plain; charset=utf-8";
-  std::string text;
-};
-
 class HttpPages {
  public:
-  virtual kj::Promise<HttpPage> metrics() = 0;   // Prometheus text
-  virtual kj::Promise<HttpPage> health() = 0;    // 200 while it answers and can store, else 503
+  virtual kj::Promise<HttpPage> metrics() = 0;  // Prometheus text
+  virtual kj::Promise<HttpPage> health() = 0;   // 200 while it answers and can store, else 503
 
  protected:
   ~HttpPages() = default;
 };
+
+// /metrics and /healthz.
+std::vector<HttpRoute> routesOf(HttpPages& pages);
 
 class NodePages final : public HttpPages {
  public:

@@ -1,5 +1,4 @@
 #include <arpa/inet.h>
-
 #include <map>
 #include <random>
 #include <regex>
@@ -9,7 +8,7 @@
 #include "services/admin/json.h"
 #include "services/admin/words.h"
 #include "services/metrics/cluster_metrics.h"
-#include "services/metrics/metrics_server.h"
+#include "services/metrics/pages.h"
 #include "services/metrics/prometheus.h"
 #include "tests/unit/door_fixture.h"
 #include "tests/unit/scripted_cluster.h"
@@ -27,11 +26,11 @@ struct Fetched {
 
 struct Metrics : DoorFixture {
   Metrics() {
-    MetricsLimits limits;
+    HttpLimits limits;
     limits.connectionsMax = 3;
     auto listener = TcpListener::open("127.0.0.1:0", "--http");
-    server = std::make_unique<MetricsServer>(pages, limits, *io.lowLevelProvider,
-                                             bridge.timer(), std::move(*listener));
+    server = std::make_unique<HttpServer>(routesOf(pages), limits, *io.lowLevelProvider,
+                                          bridge.timer(), std::move(*listener));
   }
   ~Metrics() noexcept override = default;
 
@@ -68,7 +67,7 @@ struct Metrics : DoorFixture {
   }
 
   NodePages pages{door};
-  std::unique_ptr<MetricsServer> server;
+  std::unique_ptr<HttpServer> server;
 };
 
 TEST_F(Metrics, TellsEveryCardAndTaskInPrometheusText) {
@@ -189,12 +188,10 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   nodes[1].setState(schema::ClusterNode::State::LOST);
   const std::string page =
       renderClusterMetrics(info.asReader(), nodes.asReader(), DoorCounts{1, 2, 3, 4});
-  for (const char* line : {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1",
-                           "qgpu_cluster_nodes{state=\"alive\"} 1",
-                           "qgpu_cluster_nodes{state=\"lost\"} 1",
-                           "qgpu_cluster_node_alive{node=\"a\"} 1",
-                           "qgpu_cluster_node_alive{node=\"b\\\"\"} 0",
-                           "qgpu_door_requests_refused_total 3"}) {
+  for (const char* line :
+       {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1", "qgpu_cluster_nodes{state=\"alive\"} 1",
+        "qgpu_cluster_nodes{state=\"lost\"} 1", "qgpu_cluster_node_alive{node=\"a\"} 1",
+        "qgpu_cluster_node_alive{node=\"b\\\"\"} 0", "qgpu_door_requests_refused_total 3"}) {
     EXPECT_NE(page.find(std::string("\n") + line + "\n"), std::string::npos) << line << page;
   }
 }
