@@ -42,7 +42,8 @@ interface ClusterSubscription {}
 # How a manager joins. Both ends tell words one way; the session is over when the connection is.
 # What one end says at once it tells in one call, in order, to an end that said that it `gathers`.
 interface Registry {
-  join @0 (node :MemberEnd, gathers :Bool) -> (scheduler :SchedulerEnd, gathers :Bool);
+  join @0 (node :MemberEnd, gathers :Bool)
+       -> (scheduler :SchedulerEnd, gathers :Bool, beats :Bool);
 }
 interface MemberEnd {
   tell @0 (words :C.ToMember) -> stream;
@@ -51,4 +52,7 @@ interface MemberEnd {
 interface SchedulerEnd {
   tell @0 (words :C.FromMember) -> stream;
   tellAll @1 (all :List(C.FromMember)) -> stream;
+  beat @2 (words :C.FromMember) -> (seen :C.ToMember);
+  # A beat, answered where it was asked: half the messages of two tells. For a scheduler that said
+  # that it takes `beats`; to others a beat is told. No answer where the beat was of no session.
 }

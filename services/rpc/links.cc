@@ -46,6 +46,10 @@ class Links::End final : public schema::SchedulerEnd::Server {
     if (!alive_->here) return kj::READY_NOW;
     return links_.take(number_, context.getParams().getWords());
   }
+  kj::Promise<void> beat(BeatContext context) override {
+    if (!alive_->here) return kj::READY_NOW;
+    return links_.beat(number_, context);
+  }
   kj::Promise<void> tellAll(TellAllContext context) override {
     const auto all = context.getParams().getAll();
     if (all.size() > kGatheredMax) {
@@ -122,6 +126,51 @@ kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader w
   return kj::mv(paf.promise);
 }
 
+// What thousands of members say all the time, so nothing is copied but its numbers. Where the
+// scheduler does not answer it, because it is of no session, the next one ends the call.
+kj::Promise<void> Links::beat(std::uint32_t number, BeatContext context) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) {
+    return toException(fail(ErrorCode::Conflict, "this link is over: connect anew"));
+  }
+  Link& link = *found->second;
+  const auto words = context.getParams().getWords();
+  if (!words.isBeat()) {
+    return toException(fail(ErrorCode::InvalidArgument, "other words than a beat are told"));
+  }
+  context.allowCancellation();  // so that it ends with its connection
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  KJ_IF_MAYBE (before, link.beat) before->answered->fulfill();
+  link.beat = Beat{context, kj::mv(paf.fulfiller)};
+  const bool passed = held_.empty() && scheduler_.send([&](schema::Envelope::Builder message) {
+    auto from = message.initFromMember();
+    from.setLink(number);
+    from.setSession(words.getSession());
+    from.setSeq(words.getSeq());
+    from.setBeat(words.getBeat());
+  }) == SendResult::Sent;
+  if (!passed) {
+    return take(number, words).then([promise = kj::mv(paf.promise)]() mutable {
+      return kj::mv(promise);
+    });
+  }
+  context.releaseParams();
+  link.heard = timer_.now();
+  ++wordsIn_;
+  return kj::mv(paf.promise);
+}
+
+// False: it was told, and is answered likewise.
+bool Links::answerBeat(Link& link, schema::ToMember::Reader words) {
+  KJ_IF_MAYBE (beat, link.beat) {
+    beat->context.getResults(capnp::MessageSize{wordsOf(words) + 4, 0}).setSeen(words);
+    beat->answered->fulfill();
+    link.beat = nullptr;
+    return true;
+  }
+  return false;
+}
+
 bool Links::pass(capnp::MallocMessageBuilder& words) {
   return scheduler_.send([&](schema::Envelope::Builder message) {
     message.setFromMember(words.getRoot<schema::FromMember>().asReader());
@@ -183,6 +232,10 @@ void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   Link& link = *found->second;
+  if (words.isBeatSeen() && answerBeat(link, words)) {
+    ++wordsOut_;
+    return;
+  }
   const std::size_t size = wordsOf(words);
   if (link.unsentWords + size > limits_.unsentWordsMax) {
     ++cutOff_;

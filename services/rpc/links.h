@@ -6,8 +6,9 @@
 //   fromMember  member -> scheduler: copied, checked, `link` set; for each link in order, `lost`
 //               once and last
 //   toMember    scheduler -> member: by `link`; for a link that is over it is dropped, because
-//               `lost` is on its way. What was said in one turn of the loop leaves together. After
-//               turnedAway the connection is ended here.
+//               `lost` is on its way. What was said in one turn of the loop leaves together, and a
+//               beat that was called is answered by the return of that call. After turnedAway the
+//               connection is ended here.
 //
 // Kept here: C5 (a full mailbox of the scheduler holds the member's stream up, and ends the
 // connection visibly where it lasts; a member that does not read is cut off), C7 (as above). A
@@ -61,6 +62,12 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
 
  private:
   class End;
+  using BeatContext =
+      capnp::CallContext<schema::SchedulerEnd::BeatParams, schema::SchedulerEnd::BeatResults>;
+  struct Beat {  // a call that is not answered yet
+    BeatContext context;
+    kj::Own<kj::PromiseFulfiller<void>> answered;
+  };
   struct Link {
     Link(kj::Own<RpcSession> s, schema::MemberEnd::Client m, Takes t, kj::TimePoint now)
         : session(kj::mv(s)), member(kj::mv(m)), takes(t), heard(now) {}
@@ -68,7 +75,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     schema::MemberEnd::Client member;
     Takes takes;
     kj::TimePoint heard;
-    Gathered<schema::ToMember> gathered;   // leaves in this turn of the loop
+    Gathered<schema::ToMember> gathered;  // leaves in this turn of the loop
+    kj::Maybe<Beat> beat;                 // the last; the one before is over
     std::size_t unsentWords = 0;
   };
   struct Held {                    // words that wait for the scheduler's mailbox
@@ -80,6 +88,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
 
   kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader words);
+  kj::Promise<void> beat(std::uint32_t number, BeatContext context);
+  static bool answerBeat(Link& link, schema::ToMember::Reader words);
   bool pass(capnp::MallocMessageBuilder& words);
   void hold(Held held);
   kj::Promise<void> retryHeld();

@@ -57,9 +57,10 @@ struct SchedulerLink::Connection {
   kj::Own<kj::AsyncIoStream> stream;
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
-  kj::Maybe<schema::SchedulerEnd::Client> scheduler;   // once joined
-  bool gathers = false;                                // it hears many words in one call
-  Gathered<schema::FromMember> gathered;               // leaves in this turn of the loop
+  kj::Maybe<schema::SchedulerEnd::Client> scheduler;  // once joined
+  bool gathers = false;                               // it hears many words in one call
+  bool beats = false;                                 // it answers beats that are called
+  Gathered<schema::FromMember> gathered;              // leaves in this turn of the loop
   kj::TimePoint since;
   kj::TimePoint heard;
   std::size_t unsentWords = 0;
@@ -146,6 +147,7 @@ kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
   return request.send().then([this](capnp::Response<schema::Registry::JoinResults> joined) {
     connection_->scheduler = joined.getScheduler();
     connection_->gathers = joined.getGathers();
+    connection_->beats = joined.getBeats();
   });
 }
 
@@ -263,6 +265,7 @@ void SchedulerLink::tell(schema::FromMember::Reader words) {
     return drop("the scheduler does not read");
   }
   connection.unsentWords += size;
+  if (connection.beats && words.isBeat()) return beat(words, size);
   if (!connection.gathered.fits(size)) flush();
   if (!connection.gathers || size > kGatheredWordsMax) {
     auto request =
@@ -276,6 +279,21 @@ void SchedulerLink::tell(schema::FromMember::Reader words) {
     }));
   }
   connection.gathered.add(words, size);
+}
+
+// Behind all that was said before it; the answer is what comes back.
+void SchedulerLink::beat(schema::FromMember::Reader words, std::size_t size) {
+  flush();
+  auto request =
+      KJ_ASSERT_NONNULL(connection_->scheduler).beatRequest(capnp::MessageSize{size + 4, 0});
+  request.setWords(words);
+  auto heard = request.send().then(
+      [this, serial = serial_](
+          capnp::Response<schema::SchedulerEnd::BeatResults> answer) -> kj::Promise<void> {
+        if (serial != serial_ || !answer.hasSeen()) return kj::READY_NOW;
+        return hear(serial, answer.getSeen());
+      });
+  leave(size, kj::mv(heard));
 }
 
 void SchedulerLink::flush() {

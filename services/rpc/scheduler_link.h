@@ -89,6 +89,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   bool pass(capnp::MallocMessageBuilder& envelope);
   kj::Promise<void> retryHeld();
   void tell(schema::FromMember::Reader words);
+  void beat(schema::FromMember::Reader words, std::size_t size);
   void flush();
   void leave(std::size_t size, kj::Promise<void> told);
   void drop(std::string why);

@@ -52,6 +52,7 @@ class RegistryServer final : public schema::Registry::Server {
     auto results = context.getResults();
     results.setScheduler(links_.join(*session_, params.getNode(), takes));
     results.setGathers(true);
+    results.setBeats(true);
     return kj::READY_NOW;
   }
 

@@ -142,6 +142,163 @@ TEST_F(RpcLinks, AMemberThatDoesNotGatherHearsWordByWord) {
   EXPECT_TRUE(lost().empty());
 }
 
+// --- beats ---
+
+void beat(ClusterRpcFixture::Member& member, std::uint64_t seq) {
+  member.say([seq](schema::FromMember::Builder words) {
+    words.setSession(7);
+    words.setSeq(seq);
+    words.setBeat(seq);
+  });
+}
+
+TEST_F(RpcLinks, ABeatIsAnsweredByTheReturnOfItsCall) {
+  startServer();
+  for (const std::string& address : {unixAddress(), tcpAddress()}) {
+    members.clear();
+    Member& member = addMember(quickConfig(address));
+    ASSERT_TRUE(welcomed(member));
+    const std::uint32_t link = hellos().back();
+    const std::uint64_t calls = links->callsOut();
+    for (std::uint64_t seq = 2; seq < 10; ++seq) {
+      const std::size_t heard = scheduler.heard.size();
+      beat(member, seq);
+      ASSERT_TRUE(served([&] { return scheduler.heard.size() > heard; }));
+      const auto word = scheduler.heard.back().read().getFromMember();
+      EXPECT_EQ(word.getLink(), link);
+      EXPECT_EQ(word.getSession(), 7u);
+      EXPECT_EQ(word.getBeat(), seq);
+      tell(link, [seq](schema::ToMember::Builder words) {
+        words.setSession(7);
+        words.setBeatSeen(seq);
+      });
+      ASSERT_TRUE(welcomed(member, seq));
+      const auto seen = member.actor.heard.back().read().getToMember();
+      EXPECT_EQ(seen.getBeatSeen(), seq);
+      EXPECT_EQ(seen.getSession(), 7u);
+    }
+    EXPECT_EQ(links->callsOut(), calls) << "nothing was called";
+  }
+}
+
+TEST_F(RpcLinks, ABeatComesBehindWhatWasSaidInTheSameTurn) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  for (std::uint64_t seq = 2; seq < 100; ++seq) {
+    if (seq % 7 == 0) {
+      beat(member, seq);
+    } else {
+      member.say([seq](schema::FromMember::Builder words) {
+        words.setSeq(seq);
+        words.initTasks(0);
+      });
+    }
+  }
+  ASSERT_TRUE(served([&] { return scheduler.count(schema::Envelope::FROM_MEMBER) == 99; }));
+  std::uint64_t last = 0;
+  for (const auto& word : scheduler.heard) {
+    EXPECT_EQ(word.read().getFromMember().getSeq(), ++last);
+  }
+}
+
+TEST_F(RpcLinks, ABeatThatNobodyAnswersEndsWithTheNextOrWithItsLink) {
+  startServer();
+  Member& member = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(member));
+  beat(member, 2);
+  beat(member, 3);
+  ASSERT_TRUE(served([&] { return links->wordsIn() == 3; }));
+  tell(1, [](schema::ToMember::Builder words) { words.setBeatSeen(3); });
+  ASSERT_TRUE(welcomed(member, 2));
+  EXPECT_EQ(member.actor.heard.back().read().getToMember().getBeatSeen(), 3u);
+  beat(member, 4);
+  ASSERT_TRUE(served([&] { return links->wordsIn() == 4; }));
+  members.clear();
+  ASSERT_TRUE(served([&] { return !lost().empty(); }));
+  EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(links->size(), 0u);
+  tell(1, [](schema::ToMember::Builder words) { words.setBeatSeen(4); });  // nobody hears it
+  Member& next = addMember(quickConfig(unixAddress()));
+  EXPECT_TRUE(welcomed(next));
+}
+
+TEST_F(RpcLinks, C7_OtherWordsThanABeatAreNotTakenAsOne) {
+  startServer();
+  std::size_t told = 0;
+  auto stream = dial(io.provider->getNetwork(), unixAddress(), nullptr).wait(io.waitScope);
+  capnp::TwoPartyClient client(*stream);
+  auto registry = client.bootstrap().castAs<schema::Scheduler>().registryRequest().send();
+  auto join = registry.getRegistry().joinRequest();
+  join.setNode(kj::heap<PlainEnd>(told));
+  auto joined = join.send().wait(io.waitScope);
+  auto request = joined.getScheduler().beatRequest();
+  request.initWords().initHello();
+  EXPECT_ANY_THROW(request.send().wait(io.waitScope));
+  EXPECT_EQ(links->wordsIn(), 0u);
+}
+
+// A scheduler that was built before tellAll() and beat() were.
+struct Older {
+  std::vector<std::uint64_t> seqs;
+  kj::Maybe<schema::MemberEnd::Client> member;
+};
+class OlderEnd final : public schema::SchedulerEnd::Server {
+ public:
+  explicit OlderEnd(Older& older) : older_(older) {}
+  kj::Promise<void> tell(TellContext context) override {
+    const auto words = context.getParams().getWords();
+    older_.seqs.push_back(words.getSeq());
+    if (!words.isBeat()) return kj::READY_NOW;
+    auto request = KJ_ASSERT_NONNULL(older_.member).tellRequest();
+    request.initWords().setBeatSeen(words.getBeat());
+    return request.send();
+  }
+
+ private:
+  Older& older_;
+};
+class OlderRegistry final : public schema::Registry::Server {
+ public:
+  explicit OlderRegistry(Older& older) : older_(older) {}
+  kj::Promise<void> join(JoinContext context) override {
+    older_.member = context.getParams().getNode();
+    context.getResults().setScheduler(kj::heap<OlderEnd>(older_));
+    return kj::READY_NOW;
+  }
+
+ private:
+  Older& older_;
+};
+class OlderScheduler final : public schema::Scheduler::Server {
+ public:
+  explicit OlderScheduler(Older& older) : older_(older) {}
+  kj::Promise<void> registry(RegistryContext context) override {
+    context.getResults().setRegistry(kj::heap<OlderRegistry>(older_));
+    return kj::READY_NOW;
+  }
+
+ private:
+  Older& older_;
+};
+
+TEST_F(RpcLinks, AMemberOfAnOlderSchedulerTellsWordByWord) {
+  Older older;
+  capnp::TwoPartyServer listening(kj::heap<OlderScheduler>(older));
+  const std::string address = "unix:" + (folder / "older.rpc");
+  auto receiver =
+      io.provider->getNetwork().parseAddress(address.c_str()).wait(io.waitScope)->listen();
+  auto serving = listening.listen(*receiver).eagerlyEvaluate(nullptr);
+  Member& member = addMember(quickConfig(address));
+  ASSERT_TRUE(served([&] { return older.seqs.size() == 1; })) << member.link.state();
+  for (std::uint64_t seq = 2; seq < 10; ++seq) beat(member, seq);
+  ASSERT_TRUE(welcomed(member, 8)) << member.link.state();
+  EXPECT_EQ(older.seqs, (std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(member.actor.heard.back().read().getToMember().getBeatSeen(), 9u);
+  members.clear();
+  older.member = nullptr;
+}
+
 TEST_F(RpcLinks, SayLostOnceWhenTheConnectionIsOver) {
   startServer();
   Member& member = addMember(quickConfig(unixAddress()));
