@@ -172,6 +172,7 @@ void ClusterLedger::Parts::lookAnew() {
 }
 
 void ClusterLedger::Parts::touch(NodeId node) {
+  ++changes;
   NodeRoom& on = room(node);
   fragmentSum -= on.fragments.amount;
   fragments.look(on);
@@ -325,6 +326,10 @@ std::size_t ClusterLedger::tasks() const { return parts_->tasks.size(); }
 ClusterSums ClusterLedger::sums() const { return parts_->sums; }
 std::uint64_t ClusterLedger::evaluations() const {
   return parts_->evaluations + parts_->index.ranked();
+}
+
+std::uint64_t ClusterLedger::changes() const {
+  return parts_->changes;
 }
 
 std::int64_t ClusterLedger::fragmentPermille() const {

@@ -127,6 +127,9 @@ class ClusterLedger {
   // Whether it fits on this one node now; the queue of waiting tasks asks after each release.
   bool fitsOn(NodeId node, const ClusterAsk& ask) const;
   ClusterVerdict explain(const ClusterAsk& ask) const;
+  // The first line of explain() alone, for a small part of its cost: only the node that `ask` names
+  // is looked at, where it names one. Nothing where there is no such node, or no node at all.
+  std::optional<NodeVerdict> nearest(const ClusterAsk& ask) const;
 
   // --- for who places several tasks at once (actors/pod_fit.h); `ask` has passed check() ---
   Shape shape(const ClusterAsk& ask) const;
@@ -188,6 +191,8 @@ class ClusterLedger {
   // Equal digests: the same tasks hold the same of the same nodes.
   std::uint64_t digest() const;
   std::uint64_t evaluations() const;  // nodes scored so far, for benches and metrics
+  // Grows with every change of a room: while it is the same, so is what explain() says.
+  std::uint64_t changes() const;
 
  private:
   struct Parts;

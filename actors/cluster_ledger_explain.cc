@@ -76,7 +76,7 @@ std::int64_t missingOnNode(const NodeRoom& room, const Shape& shape, Reason reas
 }  // namespace
 
 NodeVerdict ClusterLedger::Parts::nearest(NodeId node, const ClusterAsk& ask, const Shape& shape,
-                                          std::array<std::size_t, kReasons>& counts) const {
+                                          Tally& tally) const {
   const Node& on = at(node);
   const NodeRoom& room = rooms[raw(node)];
   Reason whole = judgeNode(room, shape);
@@ -86,23 +86,22 @@ NodeVerdict ClusterLedger::Parts::nearest(NodeId node, const ClusterAsk& ask, co
   const bool isHost = whole == Reason::CpuShort || whole == Reason::HostMemShort;
   NodeVerdict verdict{node, std::nullopt, whole, missingOnNode(room, shape, whole), ""};
   if (whole != Reason::Fits && !isHost) {
-    counts[static_cast<std::size_t>(whole)] += room.cards.size();
-    verdict.text = nodeText(whole, verdict.missing);
+    tally.counts[static_cast<std::size_t>(whole)] += room.cards.size();
     return verdict;
   }
-  std::vector<Reason> reasons;
+  tally.reasons.clear();
   std::size_t fitting = 0;
   for (std::size_t i = 0; i < room.cards.size() && shape.cards != 0; ++i) {
     const bool isOther = !ask.task.card.empty() && i != wanted;
-    reasons.push_back(isOther ? Reason::OtherNode : judgeCard(room.cards[i], shape));
-    fitting += reasons.back() == Reason::Fits ? 1 : 0;
+    tally.reasons.push_back(isOther ? Reason::OtherNode : judgeCard(room.cards[i], shape));
+    fitting += tally.reasons.back() == Reason::Fits ? 1 : 0;
   }
   const bool isShort = fitting < shape.cards;
   std::int64_t least = INT64_MAX;
-  for (std::size_t i = 0; i < reasons.size(); ++i) {
-    Reason& reason = reasons[i];
+  for (std::size_t i = 0; i < tally.reasons.size(); ++i) {
+    Reason reason = tally.reasons[i];
     if (reason == Reason::Fits) reason = isShort ? Reason::NotEnoughCards : whole;
-    ++counts[static_cast<std::size_t>(reason)];
+    ++tally.counts[static_cast<std::size_t>(reason)];
     const CardRoom& card = room.cards[i];
     std::int64_t missing = shortfall(card, shape.card, reason);
     const bool isFew = reason == Reason::NotEnoughCards;
@@ -113,12 +112,22 @@ NodeVerdict ClusterLedger::Parts::nearest(NodeId node, const ClusterAsk& ask, co
     verdict.reason = reason;
     verdict.missing = missing;
     verdict.card = isFew ? std::nullopt : std::optional(i);
-    verdict.text = isFew || reason == Reason::OtherNode
-                       ? nodeText(reason, missing)
-                       : on.facts.cards[i].id + ": " + cardText(card, shape, reason, missing);
   }
-  if (verdict.text.empty()) verdict.text = nodeText(verdict.reason, verdict.missing);
   return verdict;
+}
+
+std::string ClusterLedger::Parts::textOf(const NodeVerdict& verdict, const Shape& shape) const {
+  if (!verdict.card || verdict.reason == Reason::OtherNode) {
+    return nodeText(verdict.reason, verdict.missing);
+  }
+  const std::size_t card = *verdict.card;
+  return at(verdict.node).facts.cards[card].id + ": " +
+         cardText(room(verdict.node).cards[card], shape, verdict.reason, verdict.missing);
+}
+
+std::int64_t ClusterLedger::Parts::distanceOf(const NodeVerdict& verdict) const {
+  const Bytes mem = verdict.card ? room(verdict.node).cards[*verdict.card].mem : Bytes(0);
+  return distance(verdict.reason, verdict.missing, mem);
 }
 
 ClusterVerdict ClusterLedger::explain(const ClusterAsk& ask) const {
@@ -130,25 +139,50 @@ ClusterVerdict ClusterLedger::explain(const ClusterAsk& ask) const {
     return verdict;
   }
   const Shape shape = parts_->shapeOf(ask);
-  std::array<std::size_t, kReasons> counts{};
-  using Far = std::tuple<std::int64_t, NodeId>;
-  std::vector<std::pair<Far, NodeVerdict>> all;
+  Parts::Tally tally;
+  std::vector<std::pair<std::int64_t, NodeVerdict>> all;
   for (std::uint32_t i = 0; i < parts_->nodes.size(); ++i) {
-    const NodeId id{i};
-    const auto& cards = parts_->rooms[i].cards;
-    verdict.considered += cards.size();
-    NodeVerdict nearest = parts_->nearest(id, ask, shape, counts);
-    const Bytes mem = nearest.card ? cards[*nearest.card].mem : Bytes(0);
+    verdict.considered += parts_->rooms[i].cards.size();
+    NodeVerdict nearest = parts_->nearest(NodeId{i}, ask, shape, tally);
     verdict.fits = verdict.fits || nearest.reason == Reason::Fits;
-    const Far far{distance(nearest.reason, nearest.missing, mem), id};
+    const std::int64_t far = parts_->distanceOf(nearest);
     all.emplace_back(far, std::move(nearest));
   }
   const std::size_t shown = std::min(all.size(), ClusterVerdict::kVerdictsMax);
   std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
-                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (std::size_t i = 0; i < shown; ++i) verdict.nodes.push_back(std::move(all[i].second));
-  std::copy(counts.begin(), counts.end(), verdict.counts.begin());
+                    [](const auto& a, const auto& b) {
+                      return std::tie(a.first, a.second.node) < std::tie(b.first, b.second.node);
+                    });
+  for (std::size_t i = 0; i < shown; ++i) {
+    NodeVerdict& line = verdict.nodes.emplace_back(std::move(all[i].second));
+    line.text = parts_->textOf(line, shape);
+  }
+  std::copy(tally.counts.begin(), tally.counts.end(), verdict.counts.begin());
   return verdict;
+}
+
+std::optional<NodeVerdict> ClusterLedger::nearest(const ClusterAsk& ask) const {
+  const Shape shape = parts_->shapeOf(ask);
+  std::uint32_t from = 0;
+  auto to = static_cast<std::uint32_t>(parts_->nodes.size());
+  if (!ask.node.empty()) {
+    const std::optional<NodeId> named = findNode(ask.node);
+    if (!named) return std::nullopt;
+    from = Parts::raw(*named);
+    to = from + 1;
+  }
+  Parts::Tally tally;
+  std::optional<NodeVerdict> best;
+  std::int64_t least = INT64_MAX;
+  for (std::uint32_t i = from; i < to; ++i) {
+    const NodeVerdict verdict = parts_->nearest(NodeId{i}, ask, shape, tally);
+    const std::int64_t far = parts_->distanceOf(verdict);
+    if (far >= least) continue;
+    least = far;
+    best = verdict;
+  }
+  if (best) best->text = parts_->textOf(*best, shape);
+  return best;
 }
 
 }  // namespace qgpu

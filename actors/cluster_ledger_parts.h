@@ -50,7 +50,8 @@ struct ClusterLedger::Parts {
   std::int64_t learnAt = 1;            // binds; doubled each time, so that few looks are anew
   ClusterSums sums;
   std::uint64_t draws = 0;
-  std::uint64_t evaluations = 0;       // by rank(); the index counts its own
+  std::uint64_t evaluations = 0;  // by rank(); the index counts its own
+  std::uint64_t changes = 0;      // of rooms
   PlacementIndex index;
 
   Node& at(NodeId node) {
@@ -88,8 +89,15 @@ struct ClusterLedger::Parts {
   std::vector<TypicalShape> learntTypical() const;
   void lookAnew();
   void touch(NodeId node);
-  NodeVerdict nearest(NodeId node, const ClusterAsk& ask, const Shape& shape,
-                      std::array<std::size_t, kReasons>& counts) const;
+  // What explanations count while they go from node to node.
+  struct Tally {
+    std::array<std::size_t, kReasons> counts{};  // cards
+    std::vector<Reason> reasons;                 // of the cards of one node
+  };
+  // Without its text, which costs more than all the rest and is said of few nodes.
+  NodeVerdict nearest(NodeId node, const ClusterAsk& ask, const Shape& shape, Tally& tally) const;
+  std::string textOf(const NodeVerdict& verdict, const Shape& shape) const;
+  std::int64_t distanceOf(const NodeVerdict& verdict) const;
 };
 
 }  // namespace qgpu

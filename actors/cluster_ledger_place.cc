@@ -150,9 +150,9 @@ Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask, c
   const std::uint64_t found = rank(node, ask, shape, card, pick);
   if (fitsAt(found)) return spotOf(node, shape, pick);
   Error error = refuse(shape, found);
-  std::array<std::size_t, kReasons> counts{};
-  error.message =
-      "on node " + ask.node + ": " + nearest(node, ask, shape, counts).text + "; " + error.message;
+  Tally tally;
+  error.message = "on node " + ask.node + ": " + textOf(nearest(node, ask, shape, tally), shape) +
+                  "; " + error.message;
   return error;
 }
 

@@ -122,6 +122,7 @@ void SchedulerActor::decideAll(Turn& turn) {
     onOverdue();
     moveDrained(turn);
     evictAtLook();
+    judgeAtLook();
   }
   loseTasks();
   wakeWaiting();

@@ -19,6 +19,7 @@
 // request), C3 (places again only after the fence), C4 (hello makes the views agree), C5 (all
 // queues bounded), C7 (what doors send is checked, every change is audited), D2, D4.
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -61,6 +62,7 @@ class SchedulerActor final : public Actor {
   static constexpr std::size_t kPageMost = 1'024;       // entries of one page of a list
   static constexpr std::size_t kPlansMax = 16;          // what-if questions that wait
   static constexpr std::size_t kTrialsPerTurn = 32;     // tasks of one, tried in one turn
+  static constexpr std::size_t kJudgedPerLook = 262'144;  // cards, of shapes that wait
   static constexpr std::uint64_t kDrainMsMax = 30ull * 24 * 3'600'000;   // a month
   static constexpr std::uint64_t kEventBlock = 65'536;  // event numbers reserved at a time
   static constexpr Nanos kResend = millis(20);          // of what a full mailbox refused
@@ -113,6 +115,7 @@ class SchedulerActor final : public Actor {
     std::function<Result<std::unique_ptr<WhatIf>>()> begin;
     std::unique_ptr<WhatIf> trial;     // once it began
   };
+  enum class Decided : std::uint8_t { Placed, Waits, Refused };  // as schema::ClusterInfo::Result
   struct Overdue {
     Nanos at{0};
     std::uint64_t task = 0;
@@ -171,7 +174,7 @@ class SchedulerActor final : public Actor {
   Result<Spot> choose(std::uint64_t task, const Job& job,
                       std::optional<MemberId> avoided = std::nullopt);
   void assume(std::uint64_t task, Job job, Spot spot);
-  void letWait(std::uint64_t task, Job job, const std::string& reason);
+  void letWait(std::uint64_t task, Job job, const std::string& story);
   enum class Elsewhere : std::uint8_t { Now, Later };   // Later: when a node gains room
   void placeAgain(std::uint64_t task, const std::string& reason, Elsewhere when,
                   std::optional<MemberId> avoided = std::nullopt);
@@ -230,6 +233,15 @@ class SchedulerActor final : public Actor {
   std::vector<NodeId> nodesShutTo(std::uint64_t task, std::optional<MemberId> avoided) const;
   Result<Spot> placeFor(std::uint64_t task, const ClusterAsk& ask,
                         std::optional<MemberId> avoided = std::nullopt);
+
+  // Why tasks wait (scheduler_waiting.cc).
+  WaitQueue::Why judge(const ClusterAsk& ask) const;
+  const WaitQueue::Why& whyOf(std::uint64_t task, const Job& job);
+  void judgeAtLook();
+  void beginsToWait(std::uint64_t task);
+  std::string reasonOf(std::uint64_t task, const Job& job) const;
+  void count(Decided result, Reason reason);
+  void writeReasons(schema::ClusterInfo::Builder info) const;
 
   // What doors ask (scheduler_requests.cc).
   void takeRequests(Turn& turn);
@@ -357,6 +369,9 @@ class SchedulerActor final : public Actor {
   std::uint64_t nextEvent_ = 1;
   std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told
   std::uint64_t decisions_ = 0;
+  std::array<std::array<std::uint64_t, kReasons>, 3> decided_{};  // by Decided and Reason
+  std::optional<WaitQueue::Key> judgeNext_;                       // behind it the next look goes on
+  std::uint64_t judgedAt_ = 0;  // changes of the ledger, as that began
 
   std::unique_ptr<Round> round_;     // that is decided or in flight
   bool inFlight_ = false;

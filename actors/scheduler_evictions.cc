@@ -190,7 +190,7 @@ void SchedulerActor::victimGone(std::uint64_t victim) {
     QGPU_MARK(EvictedRoomTaken);
     return assume(task, std::move(job), *spot);
   }
-  job.reason = spot.error().message;
+  job.reason = "the room that was made for it is lost";
   job.making.reset();
   put(task, std::move(job), std::nullopt);
 }

@@ -76,7 +76,10 @@ void SchedulerActor::writeAssigned(std::uint64_t task, const Job& job,
                                    schema::Assigned::Builder builder) const {
   builder.setTask(task);
   builder.setEpoch(job.epoch);
-  if (!job.member || job.boundUnixMs == 0 || job.again) return builder.setWaiting(true);
+  if (!job.member || job.boundUnixMs == 0 || job.again) {
+    builder.setReason(reasonOf(task, job));
+    return builder.setWaiting(true);
+  }
   const MemberFacts& facts = at(*job.member).facts;
   builder.setNode(facts.ledger.name);
   writeTexts(job.cards, builder.initCards(static_cast<unsigned>(job.cards.size())));
@@ -105,6 +108,7 @@ void SchedulerActor::replyInfo(const Asker& asker, Turn& turn) {
     info.setPriority(word(priority_));
     info.setStorage(storageText_);
     info.setDecisions(decisions_);
+    writeReasons(info);
   });
 }
 
@@ -231,6 +235,7 @@ void SchedulerActor::replyTasks(const Asker& asker, const std::vector<std::uint6
 void SchedulerActor::writeTask(std::uint64_t task, const Job& job,
                                schema::ClusterTask::Builder builder) const {
   writeDurable(task, job, builder);
+  if (job.state == PlaceState::Waiting) builder.setReason(reasonOf(task, job));
   builder.setTaskState(word(job.phase));
   auto use = builder.initUse();
   use.setGpuNs(job.figures.gpuNs);
@@ -265,7 +270,7 @@ void SchedulerActor::explainTask(const Asker& asker, std::uint64_t task) {
   }
   std::string said = "ends on node ";
   switch (job->state) {
-    case PlaceState::Waiting: said = "waits: " + job->reason; break;
+    case PlaceState::Waiting: said = "waits: " + reasonOf(task, *job); break;
     case PlaceState::Assumed: said = "is about to be bound on node "; break;
     case PlaceState::Bound: said = "runs on node "; break;
     case PlaceState::Lost: said = "is lost with node "; break;

@@ -188,9 +188,12 @@ Status SchedulerActor::submit(const Asker& asker, const Who& who, ClusterSpec sp
   Job job;
   job.spec = std::move(spec);
   job.askers.push_back(asker);
-  const std::string said = describe(job.spec);
+  std::string said = describe(job.spec);
   const Result<std::uint64_t> id = admit(std::move(job), turn);
   if (!id) return id.error();
+  if (waiting_.contains(*id)) {
+    said += std::string("; waits: ") + reasonName(whyOf(*id, jobs_.at(*id)).reason);
+  }
   audit("task-submitted", who, *id, "", said, turn);
   return ok();
 }
@@ -228,29 +231,33 @@ Status SchedulerActor::repeated(const Asker& asker, std::uint64_t task, const Cl
 Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
   job.spec.task.clusterTask = 0;
   job.spec.task.clusterEpoch = 0;
-  if (Status valid = checkClusterSpec(job.spec); !valid) return valid.error();
   const ClusterAsk ask = askOf(job.spec);
-  if (Status valid = ledger_.check(ask); !valid) return valid.error();
+  Status valid = checkClusterSpec(job.spec);
+  if (valid) valid = ledger_.check(ask);
+  if (!valid) {
+    count(Decided::Refused, Reason::InvalidRequest);
+    return valid.error();
+  }
   if (jobs_.size() >= kTasksMax) {
     return fail(ErrorCode::Overloaded, std::to_string(jobs_.size()) + " tasks are here already");
   }
   job.epoch = 1;
   job.submittedUnixMs = unixMs(turn);
   const std::uint64_t task = nextTask_;
-  const auto wait = [&](const std::string& reason) -> Result<std::uint64_t> {
+  const auto wait = [&]() -> Result<std::uint64_t> {
     if (waiting_.full()) {
       return fail(ErrorCode::Overloaded, std::to_string(waiting_.size()) +
                                              " tasks wait already: try again later");
     }
     ++nextTask_;
-    letWait(task, std::move(job), reason);
+    letWait(task, std::move(job), "");
     evictSoon(task);
     return task;
   };
   // What fits nowhere for an older task of the same shape fits nowhere for this one, unless that
   // one alone is kept off some node.
   if (!job.forwarded && gained_.empty() && olderAt_.empty() && waiting_.waitsAlike(ask)) {
-    return wait("older tasks that ask for the same wait too");
+    return wait();
   }
   Result<Spot> spot = choose(task, job);
   if (spot) {
@@ -259,13 +266,16 @@ Result<std::uint64_t> SchedulerActor::admit(Job job, Turn& turn) {
     return task;
   }
   const Error& error = spot.error();
-  if (job.forwarded) return fail(error.code, error.message + whereElse(job.spec));
   const bool mayCome = error.code == ErrorCode::NoRoom || error.code == ErrorCode::Cordoned ||
                        error.code == ErrorCode::Conflict;
   const bool known = error.code == ErrorCode::Infeasible || error.code == ErrorCode::NotFound;
-  if (QGPU_PLANTED(InfeasibleWhenFull)) return fail(ErrorCode::Infeasible, error.message);
-  if (!mayCome && !(known && nodesMissing())) return error;
-  return wait(error.message);
+  if (QGPU_PLANTED(InfeasibleWhenFull) && !job.forwarded) {
+    return fail(ErrorCode::Infeasible, error.message);
+  }
+  if (!job.forwarded && (mayCome || (known && nodesMissing()))) return wait();
+  count(Decided::Refused, judge(ask).reason);
+  if (!job.forwarded) return error;
+  return fail(error.code, error.message + whereElse(job.spec));
 }
 
 // Nodes that are known by name and have not said yet what they are, lost ones too: until then

@@ -150,10 +150,14 @@ void SchedulerActor::assume(std::uint64_t task, Job job, Spot spot) {
   job.reason.clear();
   job.making.reset();
   put(task, std::move(job), std::move(spot));
-  after([this, task](Turn&) { orderBind(task); });
+  after([this, task](Turn&) {
+    count(Decided::Placed, Reason::Fits);
+    orderBind(task);
+  });
 }
 
-void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& reason) {
+// `story`: what became of it before, if anything did; why it fits nowhere its shape knows.
+void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& story) {
   job.state = PlaceState::Waiting;
   job.again = false;
   job.held = false;
@@ -163,10 +167,13 @@ void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& rea
   job.token.clear();
   job.boundUnixMs = 0;
   job.phase = TaskPhase::Pending;
-  job.reason = reason;
+  job.reason = story;
   job.making.reset();
   put(task, std::move(job), std::nullopt);
-  after([this, task](Turn&) { answerAskers(task); });   // with "waiting"
+  after([this, task](Turn&) {
+    beginsToWait(task);
+    answerAskers(task);  // with "waiting"
+  });
 }
 
 // Under the next epoch; its last place is known to hold it no more. Somebody who waits on one node
@@ -182,8 +189,7 @@ void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason, E
   letWait(task, job, reason);   // gives back what it held, before another place is looked for
   if (when == Elsewhere::Later) return;
   const Result<Spot> spot = choose(task, job, avoided);
-  if (spot) return assume(task, std::move(job), *spot);
-  jobs_.at(task).reason = reason + "; " + spot.error().message;
+  if (spot) assume(task, std::move(job), *spot);
 }
 
 // Its node is told; what it holds it holds until the node says that it is over.

@@ -35,6 +35,7 @@ bool WaitQueue::add(std::uint64_t task, const ClusterAsk& ask) {
   }
   shape.tasks.insert(task);
   tasks_.emplace(task, entry);
+  ++countOf(shape);
   return true;
 }
 
@@ -47,6 +48,7 @@ bool WaitQueue::remove(std::uint64_t task) {
   const auto bucket = heads_.find(shape.ask.node);
   const bool wasOldest = *shape.tasks.begin() == task;
   shape.tasks.erase(task);
+  --countOf(shape);
   if (wasOldest) {
     bucket->second.erase({shape.rank, task});
     if (!shape.tasks.empty()) {
@@ -56,6 +58,43 @@ bool WaitQueue::remove(std::uint64_t task) {
   if (bucket->second.empty()) heads_.erase(bucket);
   if (shape.tasks.empty()) shapes_.erase(entry);
   return true;
+}
+
+std::size_t& WaitQueue::countOf(const Shape& shape) {
+  return counts_[shape.rank][static_cast<std::size_t>(shape.why.reason)];
+}
+
+void WaitQueue::setWhy(const ClusterAsk& ask, Why why) {
+  const auto found = shapes_.find(keyOf(ask));
+  if (found == shapes_.end()) return;
+  Shape& shape = found->second;
+  countOf(shape) -= shape.tasks.size();
+  shape.why = std::move(why);
+  shape.judged = true;
+  countOf(shape) += shape.tasks.size();
+}
+
+bool WaitQueue::hasWhy(std::uint64_t task) const {
+  return tasks_.at(task)->second.judged;
+}
+
+const WaitQueue::Why* WaitQueue::why(std::uint64_t task) const {
+  const auto found = tasks_.find(task);
+  return found == tasks_.end() ? nullptr : &found->second->second.why;
+}
+
+const ClusterAsk* WaitQueue::shapeAfter(std::optional<Key>& cursor) const {
+  const auto next = cursor ? shapes_.upper_bound(*cursor) : shapes_.begin();
+  if (next == shapes_.end()) {
+    cursor.reset();
+    return nullptr;
+  }
+  cursor = next->first;
+  return &next->second.ask;
+}
+
+std::size_t WaitQueue::waitingFor(TaskClass taskClass, Reason reason) const {
+  return counts_[rankOf(taskClass)][static_cast<std::size_t>(reason)];
 }
 
 const WaitQueue::Heads::value_type* WaitQueue::following(const Heads& heads,

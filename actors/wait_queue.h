@@ -6,8 +6,12 @@
 // So when a node gains room, each shape that could go there is looked at once, not each task, and
 // nothing is looked at while no node gains any. Shapes that name a node are kept under its name.
 //
+// Each shape knows why it waits, as somebody who judges rooms has said: the queue keeps the codes
+// and counts tasks by them, so that metrics look at no shape.
+//
 // Kept here: C5 (bounded by kTasksMax), and that the room of a task goes to who waited longest.
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -33,7 +37,13 @@ class WaitQueue {
   };
   struct Candidate {
     Place place;
-    const ClusterAsk* ask = nullptr; // valid until the queue changes
+    const ClusterAsk* ask = nullptr;  // valid until the queue changes
+  };
+  // Why it fits nowhere: a stable code, and a sentence. Until somebody has judged a shape it waits
+  // for nodes to be heard of: that is so for what a restart has found.
+  struct Why {
+    Reason reason = Reason::StaleState;
+    std::string text = "it is not known yet what the nodes hold";
   };
 
   // What decides whether it fits; scores and applications do not.
@@ -57,6 +67,14 @@ class WaitQueue {
   // The next task of the same shape behind this one, which waits.
   std::optional<Candidate> behind(const Place& place) const;
 
+  // Of all tasks that ask for the same; nothing changes where none waits.
+  void setWhy(const ClusterAsk& ask, Why why);
+  bool hasWhy(std::uint64_t task) const;     // somebody has set it; the task waits
+  const Why* why(std::uint64_t task) const;  // null: it does not wait
+  // All shapes in turn: the one behind `cursor`, which moves on; null, and no cursor, at the end.
+  const ClusterAsk* shapeAfter(std::optional<Key>& cursor) const;
+  std::size_t waitingFor(TaskClass taskClass, Reason reason) const;
+
   std::size_t size() const { return tasks_.size(); }
   std::size_t shapes() const { return shapes_.size(); }
 
@@ -65,15 +83,19 @@ class WaitQueue {
     ClusterAsk ask;
     std::uint32_t rank = 0;
     std::set<std::uint64_t> tasks;
+    Why why;
+    bool judged = false;
   };
   using Shapes = std::map<Key, Shape>;
   using Heads = std::map<Place, Shapes::iterator>;   // the oldest of each shape
 
   static const Heads::value_type* following(const Heads& heads, std::optional<Place> after);
+  std::size_t& countOf(const Shape& shape);
 
   Shapes shapes_;
   std::map<std::uint64_t, Shapes::iterator> tasks_;
-  std::map<std::string, Heads> heads_;               // by the node named; "": any
+  std::map<std::string, Heads> heads_;                         // by the node named; "": any
+  std::array<std::array<std::size_t, kReasons>, 3> counts_{};  // tasks, by rank and reason
 };
 
 }  // namespace qgpu

@@ -54,6 +54,7 @@ struct Assigned {              # what a launcher on that node needs
   attachSocket @6 :Text;
   waiting @7 :Bool;            # nothing of the above yet: get() or watch() tells when
   environment @8 :List(Text);  # NAME=VALUE, for a process on that node
+  reason @9 :Text;             # while it waits: why, as ClusterTask has it
 }
 
 # --- scheduler and node ---
@@ -208,6 +209,11 @@ struct ClusterInfo {
   priority @9 :Score;
   storage @10 :Text;
   decisions @11 :UInt64;
+  pending @12 :List(Pending);  # tasks that wait, by class and reason; those that are not none
+  decided @13 :List(Decided);  # since this scheduler started
+  struct Pending { class @0 :T.TaskClass; reason @1 :Text; tasks @2 :UInt64; }
+  struct Decided { result @0 :Result; reason @1 :Text; count @2 :UInt64; }
+  enum Result { placed @0; waits @1; refused @2; }
 }
 
 struct ClusterRequest {

@@ -27,6 +27,14 @@ void info(JsonWriter& json, schema::ClusterInfo::Reader info) {
   json.count("cards", info.getCards()).count("tasks", info.getTasks());
   json.count("waiting", info.getWaiting()).field("priority", scoreName(info.getPriority()));
   json.field("storage", view(info.getStorage())).count("decisions", info.getDecisions());
+  writeArray(json, "pending", info.getPending(), [&](schema::ClusterInfo::Pending::Reader one) {
+    json.beginObject().field("class", className(one.getClass()));
+    json.field("reason", view(one.getReason())).count("tasks", one.getTasks()).endObject();
+  });
+  writeArray(json, "decided", info.getDecided(), [&](schema::ClusterInfo::Decided::Reader one) {
+    json.beginObject().field("result", decidedName(one.getResult()));
+    json.field("reason", view(one.getReason())).count("count", one.getCount()).endObject();
+  });
 }
 
 void node(JsonWriter& json, schema::ClusterNode::Reader node) {
@@ -86,7 +94,7 @@ void assigned(JsonWriter& json, schema::Assigned::Reader assigned) {
     if (equals == std::string_view::npos) continue;
     json.field(text.substr(0, equals), text.substr(equals + 1));
   }
-  json.endObject();
+  json.endObject().field("reason", view(assigned.getReason()));
 }
 
 void explanation(JsonWriter& json, schema::Explanation::Reader explanation) {

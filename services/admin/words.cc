@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, 6> kScores = {"default", "binpack", "spre
                                                      "fgd",     "random",  "best-fit"};
 constexpr std::array<std::string_view, 6> kPlaceStates = {"waiting", "assumed", "bound",
                                                           "ending",  "ended",   "lost"};
+constexpr std::array<std::string_view, 3> kDecided = {"placed", "waits", "refused"};
 constexpr std::array<std::string_view, 4> kNodeStates = {"joining", "alive", "suspect", "lost"};
 
 template <std::size_t N, typename Enum>
@@ -50,6 +51,9 @@ std::string_view scoreName(schema::Score value) { return nameOf(kScores, value);
 std::string_view placeStateName(schema::PlaceState value) { return nameOf(kPlaceStates, value); }
 std::string_view nodeStateName(schema::ClusterNode::State value) {
   return nameOf(kNodeStates, value);
+}
+std::string_view decidedName(schema::ClusterInfo::Result value) {
+  return nameOf(kDecided, value);
 }
 
 std::optional<schema::Score> scoreFromName(std::string_view name) {

@@ -26,6 +26,7 @@ std::string_view cardStateName(schema::CardState value);
 std::string_view scoreName(schema::Score value);
 std::string_view placeStateName(schema::PlaceState value);
 std::string_view nodeStateName(schema::ClusterNode::State value);
+std::string_view decidedName(schema::ClusterInfo::Result value);
 
 std::optional<schema::TaskClass> classFromName(std::string_view name);
 std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default

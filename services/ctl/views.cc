@@ -32,6 +32,10 @@ std::string clusterStatusView(element root) {
   out += line("cards", std::to_string(numberOf(root, "cards")));
   out += line("tasks", std::to_string(numberOf(root, "tasks")) + ", " +
                            std::to_string(numberOf(root, "waiting")) + " of them wait");
+  for (const element pending : listOf(root, "pending")) {
+    out += line("waiting", std::to_string(numberOf(pending, "tasks")) + " " +
+                               textOf(pending, "class") + ": " + textOf(pending, "reason"));
+  }
   out += line("priority", textOf(root, "priority"));
   out += line("storage", textOf(root, "storage"));
   return out;
@@ -202,7 +206,9 @@ std::string textsOf(element object, std::string_view key) {
 std::string submitView(element root) {
   const std::string id = std::to_string(numberOf(root, "task"));
   if (flagOf(root, "waiting")) {
-    return "task " + id + " waits for room; `qgpuctl explain " + id + "` says why\n";
+    const std::string reason = textOf(root, "reason");
+    return "task " + id + " waits" + (reason.empty() ? " for room" : ": " + printable(reason)) +
+           "\n`qgpuctl explain " + id + "` says what would help\n";
   }
   std::string out = line("task", id) + line("node", textOf(root, "node")) +
                     line("card", textsOf(root, "cards")) + line("token", textOf(root, "token"));

@@ -28,6 +28,18 @@ void infoFamilies(MetricsText& page, schema::ClusterInfo::Reader info) {
            countText(info.getWaiting()));
   page.one("qgpu_cluster_decisions_total", "counter", "Tasks that were given a place.",
            countText(info.getDecisions()));
+  page.family("qgpu_pending_tasks", "gauge", "Tasks that wait, by what the nearest card lacks.");
+  for (const auto pending : info.getPending()) {
+    page.sample({{"class", className(pending.getClass())}, {"reason", view(pending.getReason())}},
+                countText(pending.getTasks()));
+  }
+  page.family("qgpu_schedule_decisions_total", "counter",
+              "Tasks that were placed, began to wait or were refused, and why.");
+  for (const auto decided : info.getDecided()) {
+    page.sample(
+        {{"result", decidedName(decided.getResult())}, {"reason", view(decided.getReason())}},
+        countText(decided.getCount()));
+  }
 }
 
 template <typename Value>

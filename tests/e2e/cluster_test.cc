@@ -50,10 +50,15 @@ class Scheduler {
   std::string runDir() const { return dir_.path() + "/run"; }
   std::string socket() const { return runDir() + "/scheduler.sock"; }
   std::string rpc() const { return "unix:" + runDir() + "/scheduler.rpc"; }
-  std::string tcp() const {   // as the log has it
-    const std::string said = log();
-    const std::size_t at = said.find(" rpc=") + 5;
-    return said.substr(at, said.find_first_of(" \n", at) - at);
+  std::string tcp() const { return logged("rpc"); }
+  // The first sample of this family on /metrics.
+  std::string metric(const std::string& family) const {
+    const std::string http = logged("http");
+    const std::size_t colon = http.rfind(':');
+    const std::string tcp = "/dev/tcp/" + http.substr(0, colon) + "/" + http.substr(colon + 1);
+    return run({"/bin/bash", "-c",
+                "exec 3<>" + tcp + " && printf 'GET /metrics HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n' >&3"
+                " && grep -m1 '^" + family + "{' <&3"}).output;
   }
 
   Json ask(const std::string& line) {
@@ -78,6 +83,12 @@ class Scheduler {
   }
 
  private:
+  std::string logged(const std::string& field) const {
+    const std::string said = log();
+    const std::size_t at = said.find(" " + field + "=") + field.size() + 2;
+    return said.substr(at, said.find_first_of(" \n", at) - at);
+  }
+
   TempDir dir_;
   std::vector<std::string> more_;
   std::unique_ptr<Child> child_;
@@ -240,6 +251,13 @@ TEST(Cluster, AnOperatorSeesWhyATaskWaitsWhatWouldHelpAndThatItHelps) {
       scheduler, {"--class", "offline", "--core", "50", "--memory", "9"});
   const std::uint64_t second = submitted(scheduler, {"--class", "online", "--memory", "8"});
   EXPECT_EQ(scheduler.task(second)["place"], "waiting");
+  const std::string told = "MemShort: nearest: node node-a, sim-0: lacks 1 GiB";
+  EXPECT_HOLDS(ctl(scheduler, {"tasks"}).output, told);
+  EXPECT_HOLDS(ctl(scheduler, {"events"}).output, "task-waits  task " + std::to_string(second));
+  EXPECT_HOLDS(ctl(scheduler, {"audit"}).output, "waits: MemShort");
+  EXPECT_HOLDS(ctl(scheduler, {"status"}).output, "1 online: MemShort");
+  EXPECT_HOLDS(scheduler.metric("qgpu_pending_tasks"),
+               "qgpu_pending_tasks{class=\"online\",reason=\"MemShort\"} 1\n");
   const Finished why = ctl(scheduler, {"explain", std::to_string(second)});
   EXPECT_HOLDS(why.output, "what would help: evict offline task " + std::to_string(first));
   EXPECT_HOLDS(why.output, "MemShort");

@@ -170,7 +170,9 @@ TEST_F(ClusterAdmin, ASubmitAnswersWhatALauncherNeedsOrThatItWaits) {
   EXPECT_HOLDS(bound, R"("env":{"POCL_DEVICES":"pthread","QGPU_SOCKET":"/run/qgpu/attach.sock")");
   EXPECT_EQ(cluster.last().getSubmit().getTask().getOwnerUid(), ::getuid());
   cluster.waits = true;
-  EXPECT_HOLDS(ask("submit {}"), R"("waiting":true)");
+  const std::string waits = ask("submit {}");
+  EXPECT_HOLDS(waits, R"("waiting":true)");
+  EXPECT_HOLDS(waits, R"("reason":"MemShort: no card has 20 GiB free")");
 }
 
 TEST_F(ClusterAdmin, ARefusalOfTheSchedulerIsTheAnswer) {

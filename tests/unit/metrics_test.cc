@@ -180,6 +180,14 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   auto info = message.initRoot<schema::ClusterInfo>();
   info.setTerm(3);
   info.setStorage("ok");
+  auto pending = info.initPending(1)[0];
+  pending.setClass(schema::TaskClass::OFFLINE);
+  pending.setReason("GreedyShort");
+  pending.setTasks(12);
+  auto decided = info.initDecided(1)[0];
+  decided.setResult(schema::ClusterInfo::Result::REFUSED);
+  decided.setReason("CardTooSmall");
+  decided.setCount(5);
   capnp::MallocMessageBuilder list;
   auto nodes = list.initRoot<schema::ClusterReply>().initNodes(2);
   nodes[0].setName("a");
@@ -189,9 +197,13 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   const std::string page =
       renderClusterMetrics(info.asReader(), nodes.asReader(), DoorCounts{1, 2, 3, 4});
   for (const char* line :
-       {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1", "qgpu_cluster_nodes{state=\"alive\"} 1",
-        "qgpu_cluster_nodes{state=\"lost\"} 1", "qgpu_cluster_node_alive{node=\"a\"} 1",
-        "qgpu_cluster_node_alive{node=\"b\\\"\"} 0", "qgpu_door_requests_refused_total 3"}) {
+       {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1",
+        "qgpu_pending_tasks{class=\"offline\",reason=\"GreedyShort\"} 12",
+        "qgpu_schedule_decisions_total{result=\"refused\","
+        "reason=\"CardTooSmall\"} 5",
+        "qgpu_cluster_nodes{state=\"alive\"} 1", "qgpu_cluster_nodes{state=\"lost\"} 1",
+        "qgpu_cluster_node_alive{node=\"a\"} 1", "qgpu_cluster_node_alive{node=\"b\\\"\"} 0",
+        "qgpu_door_requests_refused_total 3"}) {
     EXPECT_NE(page.find(std::string("\n") + line + "\n"), std::string::npos) << line << page;
   }
 }

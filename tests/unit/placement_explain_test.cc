@@ -80,6 +80,8 @@ TEST(PlacementExplain, KeepsToTheNodeAndCardThatWereNamed) {
   ASSERT_FALSE(spot);
   EXPECT_NE(spot.error().message.find("a-1: lacks 4 GiB"), std::string::npos)
       << spot.error().message;
+  EXPECT_EQ(ledger.nearest(named(ask(Ordinary, 8, 10), "a", "1"))->text, verdict.nodes[0].text);
+  EXPECT_FALSE(ledger.nearest(named(ask(Ordinary, 8, 10), "c")));
 }
 
 TEST(PlacementExplain, AgreesWithPlacementAboutEachNode) {
@@ -100,6 +102,10 @@ TEST(PlacementExplain, AgreesWithPlacementAboutEachNode) {
         EXPECT_EQ(line.reason == Reason::Fits, ledger.fitsOn(line.node, what)) << line.text;
         EXPECT_FALSE(line.text.empty());
       }
+      const std::optional<NodeVerdict> nearest = ledger.nearest(what);
+      ASSERT_TRUE(nearest);
+      EXPECT_EQ(nearest->reason, verdict.nodes.front().reason) << "seed " << seed;
+      EXPECT_EQ(nearest->text, verdict.nodes.front().text) << "seed " << seed;
       if (spot) ledger.bind(TaskId{task}, *spot, what.application);
     }
   }

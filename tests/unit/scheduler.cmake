@@ -6,6 +6,6 @@ qgpu_test(membership_test
 qgpu_test(scheduler_actor_test
   SOURCES scheduler_actor_test.cc scheduler_chaos_test.cc scheduler_plans_test.cc
     scheduler_requests_test.cc scheduler_restart_test.cc scheduler_returns_test.cc
-    scheduler_world.cc
+    scheduler_waiting_test.cc scheduler_world.cc
   LIBS qgpu_actors qgpu_testing
   LABELS unit)

@@ -36,7 +36,7 @@ void fillAssigned(schema::Assigned::Builder assigned, bool waits) {
   assigned.setTask(7);
   assigned.setEpoch(1);
   assigned.setWaiting(waits);
-  if (waits) return;
+  if (waits) return assigned.setReason("MemShort: no card has 20 GiB free");
   assigned.setNode("node-a");
   assigned.initCards(1).set(0, "sim-1");
   assigned.setNodeTask(3);

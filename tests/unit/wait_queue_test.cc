@@ -99,5 +99,45 @@ TEST(WaitQueue, AnEmptyQueueKeepsNothing) {
   EXPECT_TRUE(order(queue, "a").empty());
 }
 
+TEST(WaitQueue, KnowsWhyEachShapeWaitsAndCountsTasksByThat) {
+  WaitQueue queue;
+  queue.add(1, ask(Ordinary, 1));
+  queue.add(2, ask(Ordinary, 1));
+  queue.add(3, ask(Online, 1));
+  EXPECT_FALSE(queue.hasWhy(1));
+  EXPECT_EQ(queue.why(1)->reason, Reason::StaleState) << "nobody has judged it yet";
+  queue.setWhy(ask(Ordinary, 1), {Reason::MemShort, "short"});
+  EXPECT_TRUE(queue.hasWhy(2));
+  EXPECT_EQ(queue.why(2)->text, "short");
+  EXPECT_EQ(queue.waitingFor(Ordinary, Reason::MemShort), 2u);
+  EXPECT_EQ(queue.waitingFor(Online, Reason::StaleState), 1u);
+  queue.add(4, ask(Ordinary, 1));
+  EXPECT_TRUE(queue.hasWhy(4)) << "as the others of its shape";
+  EXPECT_EQ(queue.waitingFor(Ordinary, Reason::MemShort), 3u);
+  queue.setWhy(ask(Ordinary, 1), {Reason::CoreShort, "full"});
+  EXPECT_EQ(queue.waitingFor(Ordinary, Reason::MemShort), 0u);
+  for (const std::uint64_t task : {1u, 2u, 4u}) queue.remove(task);
+  EXPECT_EQ(queue.waitingFor(Ordinary, Reason::CoreShort), 0u);
+  EXPECT_EQ(queue.why(1), nullptr);
+  queue.setWhy(ask(Ordinary, 1), {Reason::MemShort, "nobody asks for that"});
+  EXPECT_EQ(queue.waitingFor(Ordinary, Reason::MemShort), 0u);
+}
+
+TEST(WaitQueue, ShapesAreGoneThroughOnceAndThenFromTheBegin) {
+  WaitQueue queue;
+  queue.add(1, ask(Ordinary, 1));
+  queue.add(2, ask(Ordinary, 1));
+  queue.add(3, ask(Offline, 7, "a"));
+  std::optional<WaitQueue::Key> cursor;
+  for (int round = 0; round < 2; ++round) {
+    std::set<std::int64_t> seen;
+    while (const ClusterAsk* shape = queue.shapeAfter(cursor)) {
+      EXPECT_TRUE(seen.insert(shape->task.mem / gibibytes(1)).second);
+    }
+    EXPECT_EQ(seen, (std::set<std::int64_t>{1, 7}));
+    EXPECT_FALSE(cursor);
+  }
+}
+
 }  // namespace
 }  // namespace qgpu
