@@ -10,6 +10,7 @@
 
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
+#include "services/guest/token.h"
 
 namespace qgpu::guest {
 
@@ -84,7 +85,7 @@ bool sendHello(int fd, bool again) {
   hello.version = QGPU_ABI_VERSION;
   hello.pid = static_cast<std::uint32_t>(getpid());
   hello.start_time = ownStartTime();
-  memcpy(hello.token, getenv("QGPU_TOKEN"), QGPU_TOKEN_LEN);
+  memcpy(hello.token, findToken(), QGPU_TOKEN_LEN);  // it was there at the first attach
   hello.incarnation_seen = incarnationSeen;
   hello.freeze_signal = freezeSignal();
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -349,12 +350,22 @@ bool startLink() {
   return true;
 }
 
-bool attachFirst() {
-  if (strlen(getenv("QGPU_TOKEN")) != QGPU_TOKEN_LEN) {
-    say("QGPU_TOKEN has %zu characters, wanted %u; no device (start it with qgpuctl run)",
-        strlen(getenv("QGPU_TOKEN")), QGPU_TOKEN_LEN);
+// Says why where there is none.
+bool haveToken() {
+  const char* token = findToken();
+  if (!token) {
+    say("no token in QGPU_TOKEN_FILE=%s; no device", getenv("QGPU_TOKEN_FILE"));
     return false;
   }
+  if (strlen(token) == QGPU_TOKEN_LEN) return true;
+  const char* where = token == getenv("QGPU_TOKEN") ? "QGPU_TOKEN" : "the file of QGPU_TOKEN_FILE";
+  say("%s has %zu characters, wanted %u; no device (start it with qgpuctl run)", where,
+      strlen(token), QGPU_TOKEN_LEN);
+  return false;
+}
+
+bool attachFirst() {
+  if (!haveToken()) return false;
   const std::uint64_t end = nowNs() + attachTimeoutNs();
   std::uint64_t backoff = kFirstBackoffNs;
   for (;;) {
@@ -383,9 +394,8 @@ bool attachFirst() {
 }  // namespace
 
 bool tokenGiven() {
-  const char* token = getenv("QGPU_TOKEN");
   const char* path = getenv("QGPU_SOCKET");
-  return token && *token && path && *path;
+  return tokenNamed() && path && *path;
 }
 
 bool ensureAttached() {

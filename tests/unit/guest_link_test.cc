@@ -1,7 +1,10 @@
 // The tie to the manager: attach, refusal, loss, return, fork. Invariant C9.
 
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "tests/unit/guest_child.h"
 
@@ -29,6 +32,35 @@ TEST(GuestLink, WithoutAManagerThereIsNoDeviceAndOneClearLine) {
   EXPECT_EQ(guest.errors(),
             "qgpu: no manager at /nonexistent/attach.sock; no device (is qgpu-manager running?)\n");
   EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
+}
+
+std::vector<std::string> tenantWithFiles(const FakeManager& manager, const std::string& files) {
+  return {"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=" + manager.socketPath(),
+          "QGPU_TOKEN_FILE=" + files};
+}
+
+TEST(GuestLink, TheTokenMayStandInTheFirstFileThatIsThere) {
+  FakeManager manager({});
+  const std::string file = ::testing::TempDir() + "token-" + std::to_string(getpid());
+  std::ofstream(file) << FakeManager::token() << "\n";
+  GuestChild guest(tenantWithFiles(manager, "/nonexistent/token:" + file + ":/nonexistent/other"));
+  EXPECT_EQ(guest.ask("devices"), "1 1") << guest.errors();
+  EXPECT_EQ(std::string(manager.lastHello().token, QGPU_TOKEN_LEN), FakeManager::token());
+  std::filesystem::remove(file);
+}
+
+TEST(GuestLink, WithoutAFileThatHasATokenThereIsNoDeviceAndOneClearLine) {
+  FakeManager manager({});
+  GuestChild none(tenantWithFiles(manager, "/nonexistent/a:/nonexistent/b"));
+  EXPECT_EQ(none.ask("devices"), "no-platform -1001");
+  EXPECT_EQ(none.errors(),
+            "qgpu: no token in QGPU_TOKEN_FILE=/nonexistent/a:/nonexistent/b; no device\n");
+  const std::string file = ::testing::TempDir() + "short-token-" + std::to_string(getpid());
+  std::ofstream(file) << "abc\n";
+  GuestChild shortOne(tenantWithFiles(manager, file));
+  EXPECT_EQ(shortOne.ask("devices"), "no-platform -1001");
+  EXPECT_NE(shortOne.errors().find("has 3 characters, wanted 32"), std::string::npos);
+  std::filesystem::remove(file);
 }
 
 TEST(GuestLink, ARefusalIsSaidInOneLine) {
@@ -115,15 +147,16 @@ TEST(GuestLink, C9_ARefusedReturnIsSaidOnceAndTriedEverMoreSeldom) {
   manager.refuse("no task has this token");
   manager.restart(QGPU_GATE_OPEN);
   ASSERT_TRUE(eventually([&] { return manager.refusals().size() >= 9; }));
-  EXPECT_EQ(guest.errors(), "qgpu: the manager does not take this process back: no task has this "
-                            "token; it runs on without turns and asks again\n");
+  EXPECT_EQ(guest.errors(),
+            "qgpu: the manager does not take this process back: no task has this "
+            "token; it runs on without turns and asks again\n");
   const std::vector<std::uint64_t> at = manager.refusals();
   EXPECT_GE(at[8] - at[7], 600'000'000u) << "5 ms, doubled each time, past the 200 ms of a silence";
   EXPECT_EQ(guest.ask("launch 1"), "0");
   EXPECT_EQ(guest.ask("finish"), "0");
   manager.refuse("");
   ASSERT_TRUE(eventually([&] { return manager.reattaches() == 1; }));
-  manager.die();   // a new story: the patience is as short as at first
+  manager.die();  // a new story: the patience is as short as at first
   const std::size_t before = at.size();
   manager.refuse("no free slot");
   manager.restart(QGPU_GATE_OPEN);

@@ -1,0 +1,17 @@
+#pragma once
+// The token that makes this process part of a task: QGPU_TOKEN, as `qgpuctl run` and other
+// launchers set it, or else the first line of the first file that is there of QGPU_TOKEN_FILE,
+// paths joined by
+// ':'. A container's environment is fixed before anybody knows whose container it is; its token
+// stands in a file of a folder that is mounted into it.
+
+namespace qgpu::guest {
+
+// Whether the environment names a token at all.
+bool tokenNamed();
+
+// The token as it stands there, which may have any length below 64; what was read once stays, also
+// for children. Nullptr: no file of QGPU_TOKEN_FILE is there yet.
+const char* findToken();
+
+}  // namespace qgpu::guest
