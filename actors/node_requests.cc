@@ -1,5 +1,7 @@
 // What doors ask: questions are answered from what the node knows or gathers, everything else
 // becomes a change in the queue. Peers are as the kernel told the doors.
+#include <algorithm>
+
 #include "actors/node_actor.h"
 
 namespace qgpu {
@@ -21,6 +23,18 @@ bool isOrder(schema::Request::Which which) {
 bool openToAll(schema::Request::Which which) {
   return which == schema::Request::BIND || which == schema::Request::UNBIND ||
          which == schema::Request::EVICT;
+}
+
+// A task of several cards may name them all, joined by commas.
+void takeSeveralCards(Change& change) {
+  std::string& names = change.spec.card;
+  if (change.spec.cards < 2 || names.find(',') == std::string::npos) return;
+  for (std::size_t from = 0; from <= names.size();) {
+    const std::size_t comma = std::min(names.find(',', from), names.size());
+    change.wanted.push_back(names.substr(from, comma - from));
+    from = comma + 1;
+  }
+  names.clear();
 }
 
 }  // namespace
@@ -66,6 +80,7 @@ void NodeActor::onChangeRequest(schema::Request::Reader request, Change change) 
       change.spec = readSpec(request.getBind());
       change.spec.clusterTask = 0;   // the scheduler's alone to say
       change.spec.clusterEpoch = 0;
+      takeSeveralCards(change);
       break;
     case schema::Request::UNBIND:
       change.kind = Change::Kind::End;

@@ -1,6 +1,6 @@
 @0xb1a0c7d25e934f05;
-# The file of --config: Cap'n Proto text of ManagerConfig or SchedulerConfig. Flags win over it; an
-# absent field means the flag's default. Fields are named as the flags are.
+# The file of --config: Cap'n Proto text of ManagerConfig, SchedulerConfig or KubeletPluginConfig.
+# Flags win over it; an absent field means the flag's default. Fields are named as the flags are.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -25,6 +25,11 @@ struct ManagerConfig {
   tlsKey @16 :Text;
   tlsCa @17 :Text;
   insecure @18 :Bool;
+  kubelet @19 :Text;           # auto, on, off
+  kubeletDir @20 :Text;
+  resourcePrefix @21 :Text;
+  memoryUnit @22 :Text;        # GiB, MiB
+  kubeletConfig @23 :Text;     # file of a KubeletPluginConfig
 }
 
 struct SchedulerConfig {
@@ -39,4 +44,20 @@ struct SchedulerConfig {
   tlsKey @8 :Text;
   tlsCa @9 :Text;
   insecure @10 :Bool;
+}
+
+struct KubeletPluginConfig {
+  manager @0 :Text;            # socket of the manager's RPC
+  kubeletDir @1 :Text;
+  runDir @2 :Text;
+  filesDir @3 :Text;
+  hostPrefix @4 :Text;
+  resourcePrefix @5 :Text;
+  memoryUnit @6 :Text;
+  library @7 :Text;
+  reconcile @8 :Text;          # durations
+  goneAfter @9 :Text;
+  settle @10 :Text;
+  parent @11 :Text;
+  logLevel @12 :Text;
 }

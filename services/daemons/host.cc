@@ -53,7 +53,7 @@ void blockEndSignals() {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
-void serveUntilEnded(Loop& loop, Log& log) {
+void serveUntilEnded(Loop& loop, Log& log, const std::function<void()>& onSignal) {
   const sigset_t ends = endSignals();
   const int signals = ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals < 0) fatal(ExitCode::Environment, "signalfd() fails");
@@ -63,7 +63,8 @@ void serveUntilEnded(Loop& loop, Log& log) {
       if (::read(signals, &taken, sizeof taken) != sizeof taken) return;
       log.info("stops", {{"signal", taken.ssi_signo}});
       tellServiceManager("STOPPING=1");
-      loop.stop();
+      if (onSignal) onSignal();
+      else loop.stop();
     });
     tellServiceManager("READY=1");
     loop.run();

@@ -3,6 +3,7 @@
 // end it, descriptors, the wall clock's offset, random numbers.
 
 #include <cstdint>
+#include <functional>
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
@@ -16,7 +17,8 @@ void blockEndSignals();
 
 // Runs `loop` until one of them comes. Where systemd started the daemon (NOTIFY_SOCKET is set) it
 // is told when the daemon serves and when it ends.
-void serveUntilEnded(Loop& loop, Log& log);
+// `onSignal` ends the loop, at once by default.
+void serveUntilEnded(Loop& loop, Log& log, const std::function<void()>& onSignal = nullptr);
 
 // A task costs three descriptors, each process two and each connection one: the soft limit is for
 // programs that use select(), which nobody here does.

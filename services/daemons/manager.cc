@@ -23,8 +23,12 @@
 #include "services/attach/survivors.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
+#include "services/daemons/kubelet_choice.h"
 #include "services/daemons/run_dir.h"
 #include "services/metrics/pages.h"
+#include "services/node_agent/kubelet_desk.h"
+#include "services/node_agent/plugin_process.h"
+#include "services/node_agent/tenant_door.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_link.h"
 
@@ -186,10 +190,13 @@ struct Manager::Parts {
   std::optional<NodeDoor> door;
   std::optional<Keeping> keeping;
   std::optional<NodeDesk> desk;
+  PodBook pods;
+  std::optional<KubeletDesk> kubelet;   // none: this node serves no kubelet
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<NodePages> pages;
   std::optional<HttpServer> http;
+  std::optional<PluginProcess> plugin;
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
@@ -197,6 +204,9 @@ struct Manager::Parts {
                 TcpDoors remote, ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
+  kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
+                                      const TenantEnvironment& environment);
+  Status serveKubelet(const ManagerOptions& options);
   void close();
 };
 
@@ -256,7 +266,8 @@ void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& opt
   const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
   desk.emplace(*door, *keeping, options.nodename, environment);
   admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
-  rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer());
+  rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer(),
+              addKubelet(options, environment));
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
   log.info(
@@ -291,10 +302,33 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
   scheduler->start();
 }
 
+// The desk is there before anybody connects, the plugin once there is something to connect to.
+kj::Maybe<KubeletDesks&> Manager::Parts::addKubelet(const ManagerOptions& options,
+                                                    const TenantEnvironment& environment) {
+  if (!servesKubelet(options)) return nullptr;
+  KubeletDeskConfig config;
+  config.unit = options.pods.unit;
+  config.mixed = options.mixed;
+  for (const auto& [name, value] : environment.extras) {
+    config.environment.push_back(name + "=" + value);
+  }
+  return kubelet.emplace(*door, pods, std::move(config));
+}
+
+Status Manager::Parts::serveKubelet(const ManagerOptions& options) {
+  if (!kubelet) return ok();
+  if (Status door_ = openTenantDoor(runDir.path()); !door_) return door_;
+  plugin.emplace(mainLoop, log, pluginCommand(options, runDir.path(), guestLibrary()));
+  plugin->start();
+  return ok();
+}
+
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Manager::Parts::close() {
+  plugin.reset();
   http.reset();
   rpc.reset();
+  kubelet.reset();
   admin.reset();
   system.stop();
   cardThread.stop();
@@ -312,6 +346,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
                                                Log& log) {
   blockEndSignals();
   raiseDescriptorLimit();
+  if (Status units = checkMemoryUnit(options, cards); !units) return units.error();
   auto way = openWay(options);
   if (!way) return way.error();
   auto remote = TcpDoors::open(options.http, options.rpc);
@@ -334,6 +369,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
+  if (Status kubelet = parts->serveKubelet(options); !kubelet) return kubelet.error();
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));
 }
 

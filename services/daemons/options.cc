@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
+#include "services/kubelet_plugin/plugin_words.h"
 #include "services/rpc/dial.h"
 
 namespace qgpu {
@@ -37,6 +38,11 @@ constexpr std::array kFlags = {
     FlagWords{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
     FlagWords{"tls-key", "FILE", "its key, PEM, not encrypted"},
     FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
+    FlagWords{"kubelet", "WHEN", "serve the kubelet of this node: auto, on or off"},
+    FlagWords{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagWords{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
+    FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
+    FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
     FlagWords{"mixed", nullptr, "allow online and offline tasks on this node"},
     FlagWords{"insecure", nullptr, "a scheduler on another machine without certificates"},
 };
@@ -115,6 +121,18 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
+Status readKubelet(const Given& given, KubeletChoice& to) {
+  if (given.text == "auto")
+    to = KubeletChoice::Auto;
+  else if (given.text == "on")
+    to = KubeletChoice::On;
+  else if (given.text == "off")
+    to = KubeletChoice::Off;
+  else
+    return badValue(given, "auto, on or off");
+  return ok();
+}
+
 // Words of a scheduler bind and end tasks, so a stranger must not be able to speak them.
 Status checkWayToScheduler(const ManagerOptions& options) {
   if (options.insecure || !options.tls.none()) return ok();
@@ -145,6 +163,11 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
+  if (name == "kubelet") return readKubelet(given, to.kubelet);
+  if (name == "kubelet-dir") return readPath(given, to.kubeletDir);
+  if (name == "kubelet-config") return readPath(given, to.kubeletConfig);
+  if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
+  if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
   to.mixed = to.mixed || name == "mixed";
   to.insecure = to.insecure || name == "insecure";
   return ok();
@@ -162,6 +185,7 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   flags.setDefault("dbfile", defaultDbfile(around, "meta.db"));
   flags.setDefault("run-dir", defaultRunDir(around));
   flags.setDefault("http", "127.0.0.1:12347");
+  flags.setDefault("kubelet-dir", kKubeletDir);
   ManagerOptions options;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);

@@ -8,5 +8,6 @@ add_library(qgpu_options STATIC ${CMAKE_CURRENT_LIST_DIR}/flags.cc
 target_compile_definitions(qgpu_options PRIVATE QGPU_VERSION="${PROJECT_VERSION}")
 # The reader of Cap'n Proto text lives in the library of the capnp compiler.
 target_link_libraries(qgpu_options
-  PUBLIC qgpu_surroundings qgpu_config qgpu_cards qgpu_log PkgConfig::CAPNP PkgConfig::KJ_TLS
-  PRIVATE qgpu_flags qgpu_rpc capnpc)
+  PUBLIC qgpu_surroundings qgpu_config qgpu_cards qgpu_log qgpu_pod_rules PkgConfig::CAPNP
+    PkgConfig::KJ_TLS
+  PRIVATE qgpu_flags qgpu_rpc qgpu_kubelet_core capnpc)

@@ -14,10 +14,12 @@
 #include "services/cards/cards.h"
 #include "services/daemons/flags.h"
 #include "services/daemons/surroundings.h"
+#include "services/extender/pod_rules.h"
 #include "services/rpc/tls.h"
 
 namespace qgpu {
 
+enum class KubeletChoice : std::uint8_t { Auto, On, Off };
 enum class RealtimeChoice : std::uint8_t { Auto, Off };
 
 struct ManagerOptions {
@@ -37,6 +39,10 @@ struct ManagerOptions {
   DurationRange slice{millis(2), millis(30)};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
+  KubeletChoice kubelet = KubeletChoice::Auto;   // Auto: where there is one, and a cluster
+  std::string kubeletDir;
+  std::string kubeletConfig;   // file for the device plugin; empty: none
+  PodRules pods;
 };
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,

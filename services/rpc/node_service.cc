@@ -9,7 +9,8 @@ namespace {
 
 class NodeService final : public schema::Node::Server, private RpcCalls<NodeWords> {
  public:
-  using RpcCalls::RpcCalls;
+  NodeService(NodeDoor& door, kj::Own<RpcSession> session, kj::Maybe<KubeletDesks&> desks)
+      : RpcCalls(door, kj::mv(session)), desks_(desks) {}
 
   kj::Promise<void> info(InfoContext context) override {
     return call(context, [](schema::Request::Builder request) { request.setInfo(); },
@@ -97,12 +98,25 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
   kj::Promise<void> watch(WatchContext context) override {
     return RpcCalls::watch<schema::Subscription>(context, context.getParams().getWatcher(), 0);
   }
+
+  kj::Promise<void> kubelet(KubeletContext context) override {
+    requireChange();
+    KJ_IF_MAYBE(desks, desks_) {
+      context.getResults().setDesk(desks->serve(share()));
+      return kj::READY_NOW;
+    }
+    return refusal(ErrorCode::Unsupported,
+                   "this manager serves no kubelet: start it with --kubelet=on");
+  }
+
+ private:
+  kj::Maybe<KubeletDesks&> desks_;
 };
 
 }  // namespace
 
 capnp::Capability::Client NodeRpc::serve(kj::Own<RpcSession> session) {
-  return schema::Node::Client(kj::heap<NodeService>(door_, kj::mv(session)));
+  return schema::Node::Client(kj::heap<NodeService>(door_, kj::mv(session), desks_));
 }
 
 }  // namespace qgpu

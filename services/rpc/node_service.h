@@ -8,14 +8,25 @@
 
 namespace qgpu {
 
+// Gives connections their KubeletDesk, where this node serves a kubelet.
+class KubeletDesks {
+ public:
+  virtual schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) = 0;
+
+ protected:
+  ~KubeletDesks() = default;
+};
+
 class NodeRpc final : public RpcService {
  public:
-  // `door` outlives every connection.
-  explicit NodeRpc(NodeDoor& door) : door_(door) {}
+  // `door` and `desks` outlive every connection.
+  explicit NodeRpc(NodeDoor& door, kj::Maybe<KubeletDesks&> desks = nullptr)
+      : door_(door), desks_(desks) {}
   capnp::Capability::Client serve(kj::Own<RpcSession> session) override;
 
  private:
   NodeDoor& door_;
+  kj::Maybe<KubeletDesks&> desks_;
 };
 
 }  // namespace qgpu

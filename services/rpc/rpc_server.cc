@@ -98,8 +98,9 @@ RpcServer::RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits lim
       tasks_(*this) {}
 
 RpcServer::RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits,
-                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer)
-    : RpcServer(kj::heap<NodeRpc>(door), std::move(rule), limits, io, timer) {}
+                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
+                     kj::Maybe<KubeletDesks&> desks)
+    : RpcServer(kj::heap<NodeRpc>(door, desks), std::move(rule), limits, io, timer) {}
 
 RpcServer::~RpcServer() noexcept = default;
 

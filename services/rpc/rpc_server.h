@@ -22,14 +22,16 @@
 
 namespace qgpu {
 
+class KubeletDesks;
+
 class RpcServer final : private kj::TaskSet::ErrorHandler {
  public:
   // `io` and `timer` outlive the server, which serves nobody before it is told where.
   RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits limits,
             kj::LowLevelAsyncIoProvider& io, kj::Timer& timer);
-  // Of a node; `door` outlives the server too.
+  // Of a node; `door` and `desks` outlive the server too.
   RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits, kj::LowLevelAsyncIoProvider& io,
-            kj::Timer& timer);
+            kj::Timer& timer, kj::Maybe<KubeletDesks&> desks = nullptr);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
   ~RpcServer() noexcept;

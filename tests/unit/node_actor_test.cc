@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include <set>
 
 #include "tests/unit/actors_world.h"
@@ -100,8 +99,8 @@ TEST(NodeActor, D4_AProbeThatFindsTheNodesMailboxFullIsMadeLater) {
   world.fixture.journal().commitAutomatically();
 
   world.fixture.setMailboxMax(world.nodeId, 1);
-  world.fixture.advanceOnly(seconds(1));                       // the probe is due ...
-  world.send(kInfo);                                           // ... and the mailbox full
+  world.fixture.advanceOnly(seconds(1));  // the probe is due ...
+  world.send(kInfo);                      // ... and the mailbox full
   ASSERT_TRUE(world.fixture.deliver(world.nodeId, world.nodeId));
   world.run();
   world.fixture.advance(seconds(1));
@@ -225,12 +224,12 @@ TEST(NodeActor, OnlyThePrivilegedChangeANodeAndOthersTheirOwnTasks) {
   world.start();
   const World::As alice{1001, false};
   const World::As bob{1002, false};
-  for (const auto& order : {policy("all", schema::Policy::FIXED_SHARE), cordon("0"),
-                            uncordon("0"), drain("0")}) {
+  for (const auto& order :
+       {policy("all", schema::Policy::FIXED_SHARE), cordon("0"), uncordon("0"), drain("0")}) {
     EXPECT_EQ(world.order(order, alice), "denied");
   }
   TaskSpec spec = World::spec(Ordinary, 1, 10);
-  spec.ownerUid = 0;   // claims to be root
+  spec.ownerUid = 0;  // claims to be root
   const std::uint64_t task = world.bound(spec, alice);
   EXPECT_EQ(world.order(unbind(task), bob), "denied");
   EXPECT_EQ(world.order(evict(task), bob), "denied");
@@ -238,6 +237,27 @@ TEST(NodeActor, OnlyThePrivilegedChangeANodeAndOthersTheirOwnTasks) {
   EXPECT_EQ(world.order(unbind(task), alice), "ok");
   const std::uint64_t again = world.bound(spec, alice);
   EXPECT_EQ(world.order(evict(again), {0, true}), "ok");
+}
+
+TEST(NodeActor, ATaskOfSeveralCardsGetsThoseThatItNames) {
+  WorldOptions options;
+  options.cards = 4;
+  World world(options);
+  world.start();
+  const auto several = [](const char* cards) {
+    TaskSpec spec = World::spec(Ordinary, 1, 100, cards);
+    spec.cards = 2;
+    return World::bind(spec);
+  };
+  const auto bound = world.reply(world.ask(several("3,1"))).getBound();
+  ASSERT_EQ(bound.getCards().size(), 2u);
+  EXPECT_STREQ(bound.getCards()[0].cStr(), "sim-1");
+  EXPECT_STREQ(bound.getCards()[1].cStr(), "sim-3");
+  EXPECT_EQ(world.code(world.ask(several("0,1"))), "no-room");
+  EXPECT_EQ(world.code(world.ask(several("0,7"))), "not-found");
+  EXPECT_EQ(world.code(world.ask(several("0,0"))), "invalid-argument");
+  EXPECT_EQ(world.code(world.ask(several("0,2,1"))), "invalid-argument");
+  EXPECT_TRUE(world.reply(world.ask(several("0,2"))).isBound());
 }
 
 TEST(NodeActor, UnbindReturnsEverythingOnceAndTellsEverybody) {
@@ -457,9 +477,8 @@ TEST(NodeActor, A10_IgnoresWordsAboutTasksThatAreNotHere) {
   tell([](schema::Envelope::Builder e) { e.initTaskFact().setTask(99); });
   tell([](schema::Envelope::Builder e) { e.initTaskReport().setTask(99); });
   tell([](schema::Envelope::Builder e) { e.initCommitted().setChange(99); });
-  tell([](schema::Envelope::Builder e) {
-    e.initCardReport().initStatus().initInfo().setIndex(99);
-  });
+  tell(
+      [](schema::Envelope::Builder e) { e.initCardReport().initStatus().initInfo().setIndex(99); });
   world.fixture.advance(seconds(2));
   EXPECT_EQ(world.node->ledger().digest(), before);
 }

@@ -71,6 +71,10 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.logLevel, LogLevel::Info);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Auto);
   EXPECT_EQ(o.realtime, RealtimeChoice::Auto);
+  EXPECT_EQ(o.kubelet, KubeletChoice::Auto);
+  EXPECT_EQ(o.kubeletDir, "/var/lib/kubelet");
+  EXPECT_EQ(o.pods.prefix, "tke.cloud.tencent.com");
+  EXPECT_EQ(o.pods.unit, MemoryUnit::GiB);
 }
 
 TEST_F(OptionsTest, PutsTheFilesOfAUserWhereAUserMayWrite) {
@@ -84,11 +88,26 @@ TEST_F(OptionsTest, PutsTheFilesOfAUserWhereAUserMayWrite) {
 }
 
 TEST_F(OptionsTest, TakesEveryFlag) {
-  const ManagerOptions o =
-      good({"--nodename=n", "--dbfile", "/d/b", "--policy=fs", "--cards=sim:8x32", "--mixed",
-            "--max-tasks-per-card=16", "--online-idle=50ms", "--slice=1ms..5ms", "--run-dir=/r",
-            "--http=0.0.0.0:0", "--rpc=[::1]:9", "--log-level=debug", "--suspend=freeze",
-            "--realtime=off"});
+  const ManagerOptions o = good({"--nodename=n",
+                                 "--dbfile",
+                                 "/d/b",
+                                 "--policy=fs",
+                                 "--cards=sim:8x32",
+                                 "--mixed",
+                                 "--max-tasks-per-card=16",
+                                 "--online-idle=50ms",
+                                 "--slice=1ms..5ms",
+                                 "--run-dir=/r",
+                                 "--http=0.0.0.0:0",
+                                 "--rpc=[::1]:9",
+                                 "--log-level=debug",
+                                 "--suspend=freeze",
+                                 "--realtime=off",
+                                 "--kubelet=on",
+                                 "--kubelet-dir=/k",
+                                 "--kubelet-config=/c",
+                                 "--resource-prefix=example.org",
+                                 "--memory-unit=MiB"});
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.dbfile, "/d/b");
   EXPECT_EQ(o.policy, schema::Policy::FIXED_SHARE);
@@ -104,6 +123,11 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Freeze);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
+  EXPECT_EQ(o.kubelet, KubeletChoice::On);
+  EXPECT_EQ(o.kubeletDir, "/k");
+  EXPECT_EQ(o.kubeletConfig, "/c");
+  EXPECT_EQ(o.pods.prefix, "example.org");
+  EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
 }
 
 TEST_F(OptionsTest, TakesTheLastOfARepeatedFlag) {
@@ -130,6 +154,9 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--suspend=rm", "auto, gate or freeze"},
       {"--realtime=on", "auto or off"},
       {"--nodename=a b", "letters"},
+      {"--kubelet=yes", "auto, on or off"},
+      {"--resource-prefix=Example.org", "tke.cloud.tencent.com"},
+      {"--memory-unit=MB", "GiB or MiB"},
   };
   for (const auto& c : cases) {
     const std::string text = refused({c.flag});
@@ -156,8 +183,8 @@ TEST_F(OptionsTest, C7_GoesToASchedulerElsewhereOnlyWithCertificatesUnlessToldTo
   EXPECT_SAYS(refused({"--scheduler=10.0.0.1:12346"}), "--tls-cert");
   EXPECT_SAYS(refused({"--scheduler=127.0.0.1:1,10.0.0.1:12346"}), "10.0.0.1:12346");
   EXPECT_TRUE(good({"--scheduler=10.0.0.1:12346", "--insecure"}).insecure);
-  const auto sure = good({"--scheduler=10.0.0.1:12346", "--tls-cert=c", "--tls-key=k",
-                            "--tls-ca=a"});
+  const auto sure =
+      good({"--scheduler=10.0.0.1:12346", "--tls-cert=c", "--tls-key=k", "--tls-ca=a"});
   EXPECT_EQ(sure.tls.cert + sure.tls.key + sure.tls.ca, "cka");
 }
 

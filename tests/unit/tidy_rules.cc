@@ -41,6 +41,7 @@ constexpr Home kHomes[] = {
     {"kj/timer.h", "services/"},   {"capnp/rpc", "runtime/kj_"}, {"capnp/rpc", "services/"},
     {"capnp/ez-rpc", "services/"}, {"spdlog/", "runtime/log."},  {"CLI/", "services/"},
     {"simdjson", "services/"},     {"CL/", "services/"},         {"gtest/", "runtime/testing/"},
+    {"grpcpp/", "services/kubelet_plugin/"},
     {"yaml-cpp/", "services/yaml/"},
 };
 

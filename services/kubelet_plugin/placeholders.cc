@@ -1,0 +1,152 @@
+#include "services/kubelet_plugin/placeholders.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace qgpu {
+namespace {
+
+constexpr unsigned kForTenants = 0644;
+constexpr std::size_t kFileMax = 1 << 20;  // kDevicesMax ids and room
+
+Error failed(const std::string& what) {
+  return fail(ErrorCode::Unavailable, what + ": " + std::strerror(errno));
+}
+
+Status makeFolder(const std::string& path, mode_t mode) {
+  if (::mkdir(path.c_str(), mode) == 0) {
+    if (::chmod(path.c_str(), mode) == 0) return ok();
+  } else if (errno == EEXIST) {
+    return ok();
+  }
+  return failed(path);
+}
+
+bool writeAll(int fd, const std::string& text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+std::string linesOf(const std::vector<std::string>& ids) {
+  std::string lines;
+  for (const std::string& id : sortedIds(ids)) lines += id + "\n";
+  return lines;
+}
+
+// Nothing where it is not there, or larger than anything of ours.
+std::string readFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kFileMax, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return text.size() == kFileMax ? std::string() : text;
+}
+
+std::string settingsOf(const Grant& grant) {
+  std::string cards;
+  for (const std::string& card : grant.cards) cards += (cards.empty() ? "" : ",") + card;
+  std::ostringstream out;
+  out << "version=" << kSettingsVersion << "\ntask=" << grant.task
+      << "\nnamespace=" << grant.container.nameSpace << "\npod=" << grant.container.pod
+      << "\ncontainer=" << grant.container.container << "\ncards=" << cards << "\n";
+  return out.str();
+}
+
+// 0 where nobody was started, or by somebody who writes another version.
+std::uint64_t taskIn(const std::string& settings) {
+  std::istringstream in(settings);
+  std::uint64_t version = 0;
+  std::uint64_t task = 0;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string name = line.substr(0, equals);
+    const std::uint64_t value = std::strtoull(line.c_str() + equals + 1, nullptr, 10);
+    if (name == "version") version = value;
+    if (name == "task") task = value;
+  }
+  return version == kSettingsVersion ? task : 0;
+}
+
+}  // namespace
+
+Status writeAnew(const std::string& path, const std::string& text, unsigned mode) {
+  const std::string fresh = path + ".new";
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) return failed(fresh);
+  const bool written = ::fchmod(fd, mode) == 0 && writeAll(fd, text);
+  Status status = written ? ok() : Status(failed(fresh));
+  ::close(fd);
+  if (status && ::rename(fresh.c_str(), path.c_str()) != 0) status = failed(path);
+  if (!status) ::unlink(fresh.c_str());
+  return status;
+}
+
+std::string Placeholders::keyOf(Resource resource, const std::vector<std::string>& ids) {
+  return std::string(resourceWord(resource)) + "-" + shortHash(linesOf(ids));
+}
+
+// Two sets of ids with one hash would share a token: the file of ids tells them apart.
+Result<std::string> Placeholders::open(Resource resource,
+                                       const std::vector<std::string>& ids) const {
+  const std::string path = pathOf(keyOf(resource, ids));
+  if (Status made = makeFolder(dir_, 0700); !made) return made.error();
+  if (Status made = makeFolder(path, 0755); !made) return made.error();
+  const std::string lines = linesOf(ids);
+  const std::string held = readFile(path + "/devices");
+  if (held == lines) return path;
+  if (!held.empty()) {
+    return fail(ErrorCode::Conflict, path + " stands for other devices with the same hash");
+  }
+  if (Status written = writeAnew(path + "/devices", lines, kForTenants); !written) {
+    return written.error();
+  }
+  return path;
+}
+
+Result<std::string> Placeholders::prepare(Resource resource,
+                                          const std::vector<std::string>& ids) const {
+  const Result<std::string> path = open(resource, ids);
+  if (!path) return path;
+  ::unlink((*path + "/token").c_str());
+  ::unlink((*path + "/settings").c_str());
+  return path;
+}
+
+Status Placeholders::fill(Resource resource, const std::vector<std::string>& ids,
+                          const Grant& grant) const {
+  const Result<std::string> path = open(resource, ids);
+  if (!path) return path.error();
+  if (Status s = writeAnew(*path + "/settings", settingsOf(grant), kForTenants); !s) return s;
+  return writeAnew(*path + "/token", grant.token + "\n", kForTenants);
+}
+
+std::vector<Placeholder> Placeholders::list() const {
+  std::vector<Placeholder> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
+    if (!entry.is_directory(error)) continue;
+    found.push_back(
+        {entry.path().filename().string(), taskIn(readFile(entry.path() / "settings"))});
+  }
+  return found;
+}
+
+void Placeholders::remove(const std::string& key) const {
+  std::error_code error;
+  std::filesystem::remove_all(pathOf(key), error);
+}
+
+}  // namespace qgpu

@@ -1,0 +1,50 @@
+#pragma once
+// What every container of ours gets beside its token: the library, the door to the manager, device
+// nodes and the node's own driver where no container runtime brings it. Paths here are of three
+// kinds: as we see them, as the host does (kubelet mounts those), and as the container will.
+//
+// The library is copied to a name that says what is in it and never overwritten: a process that has
+// mapped the old one keeps it when a new version comes.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/result.h"
+#include "services/kubelet_plugin/device_ids.h"
+#include "services/kubelet_plugin/resource_server.h"
+
+namespace qgpu {
+
+struct TenantFilesConfig {
+  std::string runDir;      // the same for us and the host
+  std::string filesDir;    // for copies of the library; the host can map programs from there
+  std::string hostPrefix;  // of filesDir and /dev, where the host's root lies below it for us
+  std::string library;     // libqgpu.so; empty: none is given to containers
+};
+
+class TenantFiles {
+ public:
+  explicit TenantFiles(TenantFilesConfig config) : config_(std::move(config)) {}
+
+  // Copies the library where this version of it is not there yet; before the first setup().
+  Status publish();
+
+  // For a container whose placeholder of `resource` is at `placeholder`. Every resource of one
+  // container says the same under the same name, since kubelet takes the first that it hears.
+  ContainerSetup setup(Resource resource, const std::string& placeholder,
+                       const std::string& backend,
+                       const std::map<std::string, std::string>& environment) const;
+
+  // Folder of placeholders.
+  std::string placeholders() const { return config_.runDir + "/kubelet"; }
+
+ private:
+  std::string onHost(const std::string& path) const;
+  void addNvidia(ContainerSetup& setup) const;
+
+  TenantFilesConfig config_;
+  std::string published_;  // as we see it
+};
+
+}  // namespace qgpu

@@ -1,0 +1,330 @@
+#include "services/node_agent/kubelet_desk.h"
+
+#include <algorithm>
+#include <sys/random.h>
+
+#include "runtime/check.h"
+#include "services/admin/words.h"
+#include "services/extender/pod_names.h"
+#include "services/kubelet_plugin/device_ids.h"
+#include "services/rpc/checked.h"
+#include "services/rpc/rpc_calls.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kDeviceKindsMax = 8;
+constexpr std::size_t kContainersMax = 64;
+constexpr std::size_t kCardsMax = 64;
+
+// Another one for each binding: the ids of tasks that ended stay taken.
+std::string freshRequest(const std::string& start) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    fatal(ExitCode::Environment, "getrandom() gives nothing");
+  }
+  return start + shortHash(std::to_string(random));
+}
+
+std::uint32_t countOf(const std::map<std::string, std::uint32_t>& devices, Resource resource) {
+  const auto found = devices.find(resourceName(resource));
+  return found == devices.end() ? 0 : found->second;
+}
+
+ContainerPlan readContainer(schema::ContainerPlan::Reader reader) {
+  ContainerPlan plan;
+  plan.name = checkedText(reader.getName(), "name");
+  if (reader.getCards().size() > kCardsMax) {
+    kj::throwFatalException(refusal(ErrorCode::InvalidArgument, "cards: too many"));
+  }
+  for (const auto card : reader.getCards()) plan.cards.push_back(checkedText(card, "cards"));
+  plan.mem = Bytes(bounded(reader.getMemBytes()));
+  plan.share = Permille(reader.getSharePermille());
+  return plan;
+}
+
+PodPlan readPlan(schema::PodPlan::Reader reader) {
+  PodPlan plan;
+  plan.uid = checkedText(reader.getUid(), "uid");
+  plan.nameSpace = checkedText(reader.getNamespace(), "namespace");
+  plan.name = checkedText(reader.getName(), "name");
+  plan.taskClass = readClass(reader.getClass());
+  if (reader.getContainers().size() > kContainersMax) {
+    kj::throwFatalException(refusal(ErrorCode::InvalidArgument, "containers: too many"));
+  }
+  for (const auto container : reader.getContainers()) {
+    plan.containers.push_back(readContainer(container));
+  }
+  return plan;
+}
+
+// Whether this is a container's task.
+bool isPods(schema::TaskInfo::Reader task) {
+  return view(task.getSpec().getRequestId()).starts_with(KubeletDesk::kRequestStart);
+}
+
+class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<NodeWords> {
+ public:
+  DeskService(KubeletDesk& desk, NodeDoor& door, kj::Own<RpcSession> session)
+      : RpcCalls(door, kj::mv(session)), desk_(desk) {}
+
+  kj::Promise<void> node(NodeContext context) override {
+    return call(
+        context, [](schema::Request::Builder request) { request.setCards(); },
+        [this, context](schema::Reply::Reader reply) mutable {
+          auto results = context.getResults();
+          results.setCards(reply.getCards());
+          results.setMixed(desk_.mixed());
+          const auto& environment = desk_.environment();
+          auto list = results.initEnvironment(static_cast<kj::uint>(environment.size()));
+          for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(environment[i]));
+        });
+  }
+
+  kj::Promise<void> assign(AssignContext context) override {
+    const Status put = desk_.book().put(readPlan(context.getParams().getPod()));
+    if (!put) return toException(put.error());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> forget(ForgetContext context) override {
+    desk_.book().forget(checkedText(context.getParams().getUid(), "uid"));
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> start(StartContext context) override {
+    const auto params = context.getParams();
+    const auto container = params.getContainer();
+    KubeletDesk::Asked asked{session().peer,
+                             checkedText(container.getNamespace(), "namespace"),
+                             checkedText(container.getPod(), "pod"),
+                             checkedText(container.getName(), "container"),
+                             {}};
+    if (params.getDevices().size() > kDeviceKindsMax) {
+      return refusal(ErrorCode::InvalidArgument, "devices: too many resources");
+    }
+    for (const auto device : params.getDevices()) {
+      asked.devices[checkedText(device.getResource(), "resource")] = device.getCount();
+    }
+    return desk_.start(std::move(asked))
+        .then([context](Result<KubeletDesk::Started> started) mutable {
+          if (!started) kj::throwFatalException(toException(started.error()));
+          auto results = context.getResults();
+          results.setTask(started->task);
+          results.setToken(ptr(started->token));
+          auto cards = results.initCards(static_cast<kj::uint>(started->cards.size()));
+          for (kj::uint i = 0; i < cards.size(); ++i) cards.set(i, ptr(started->cards[i]));
+        });
+  }
+
+  kj::Promise<void> tasks(TasksContext context) override {
+    return call(
+        context, [](schema::Request::Builder request) { request.setTasks(); },
+        [context](schema::Reply::Reader reply) mutable {
+          kj::uint count = 0;
+          for (const auto task : reply.getTasks()) count += isPods(task) ? 1 : 0;
+          auto out = context.getResults().initTasks(count);
+          kj::uint at = 0;
+          for (const auto task : reply.getTasks()) {
+            if (!isPods(task)) continue;
+            auto one = out[at++];
+            one.setTask(task.getId());
+            one.setName(task.getSpec().getName());
+            one.setProcesses(task.getUse().getProcesses());
+          }
+        });
+  }
+
+  kj::Promise<void> end(EndContext context) override {
+    return desk_.end(session().peer, context.getParams().getTask()).then([](Status ended) {
+      if (!ended) kj::throwFatalException(toException(ended.error()));
+    });
+  }
+
+ private:
+  KubeletDesk& desk_;
+};
+
+}  // namespace
+
+struct KubeletDesk::Bind {
+  Peer peer;
+  std::string name;
+  std::string request;  // begin of its request ids
+  TaskClass taskClass;
+  ContainerPlan plan;
+  std::string cards;  // as spec.card wants them
+};
+
+KubeletDesk::KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config)
+    : door_(door), book_(book), config_(std::move(config)), mixed_(config_.mixed), tasks_(*this) {}
+
+schema::KubeletDesk::Client KubeletDesk::serve(kj::Own<RpcSession> session) {
+  return kj::heap<DeskService>(*this, door_, kj::mv(session));
+}
+
+void KubeletDesk::taskFailed(kj::Exception&&) {
+  QGPU_CHECK(false, "the door never throws");
+}
+
+std::string KubeletDesk::requestOf(const std::string& uid, const std::string& container) {
+  return kRequestStart + shortHash(uid + "/" + container) + ":";
+}
+
+// --- starting ---
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::start(Asked asked) {
+  if (waiting_.size() >= kStartsMax) {
+    return Result<Started>(
+        fail(ErrorCode::Overloaded, std::to_string(waiting_.size()) + " containers start already"));
+  }
+  auto paf = kj::newPromiseAndFulfiller<Result<Started>>();
+  waiting_.push_back({std::move(asked), kj::mv(paf.fulfiller)});
+  if (!working_) {
+    working_ = true;
+    tasks_.add(work());
+  }
+  return kj::mv(paf.promise);
+}
+
+kj::Promise<void> KubeletDesk::work() {
+  Waiting next = std::move(waiting_.front());
+  waiting_.pop_front();
+  return startNow(std::move(next.asked))
+      .then([this, done = kj::mv(next.done)](Result<Started> started) mutable -> kj::Promise<void> {
+        done->fulfill(kj::mv(started));
+        if (!waiting_.empty()) return work();
+        working_ = false;
+        return kj::READY_NOW;
+      });
+}
+
+// What kubelet gave must be what the scheduler decided upon: else two of them speak of different
+// pods, and whoever starts would have what nobody counted.
+Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) const {
+  const ContainerPlan& plan = *found.container;
+  const bool offline = found.pod->taskClass == TaskClass::Offline;
+  const auto percent = static_cast<std::uint32_t>(plan.share.value / 10);
+  const auto cards = static_cast<std::uint32_t>(plan.cards.size());
+  std::map<Resource, std::uint32_t> wanted = {{Resource::Core, 0}, {Resource::Greedy, 0}};
+  if (found.pod->taskClass != TaskClass::Online) {
+    wanted[offline ? Resource::Greedy : Resource::Core] = percent * cards;
+  }
+  if (!plan.whole()) {
+    const Bytes unit = config_.unit == MemoryUnit::GiB ? gibibytes(1) : mebibytes(1);
+    wanted[Resource::Memory] = static_cast<std::uint32_t>(plan.mem / unit);
+  }
+  for (const auto& [resource, count] : wanted) {
+    const std::uint32_t given = countOf(asked.devices, resource);
+    if (given == count) continue;
+    return fail(ErrorCode::Conflict, "kubelet gave " + asked.nameSpace + "/" + asked.pod + "/" +
+                                         asked.container + " " + std::to_string(given) + " of " +
+                                         resourceName(resource) + ", the scheduler decided upon " +
+                                         std::to_string(count));
+  }
+  return ok();
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
+  const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
+  if (!found) return Result<Started>(found.error());
+  if (Status same = compare(asked, *found); !same) return Result<Started>(same.error());
+  if (found->pod->taskClass != TaskClass::Ordinary && !mixed_) {
+    return Result<Started>(fail(ErrorCode::Conflict,
+                                "this node takes no online and offline pods: label it "
+                                "mixed-qgpu-enable=enable"));
+  }
+  auto bind = kj::heap<Bind>(Bind{asked.peer,
+                                  podTaskName(asked.nameSpace, asked.pod, asked.container),
+                                  requestOf(found->pod->uid, asked.container),
+                                  found->pod->taskClass,
+                                  *found->container,
+                                  {}});
+  return door_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this,
+             bind = kj::mv(bind)](Result<Answer> tasks) mutable -> kj::Promise<Result<Started>> {
+        if (!tasks) return Result<Started>(tasks.error());
+        std::string request = freshRequest(bind->request);
+        for (const auto task : tasks->reply().getTasks()) {
+          const std::string_view known = view(task.getSpec().getRequestId());
+          if (known.starts_with(bind->request)) request = known;
+        }
+        bind->request = std::move(request);
+        Bind& named = *bind;
+        return nameCards(named).then(
+            [this, bind = kj::mv(bind)](Status good) mutable -> kj::Promise<Result<Started>> {
+              if (!good) return Result<Started>(good.error());
+              return this->bind(kj::mv(bind));
+            });
+      });
+}
+
+// One card by its id; several by their places on this node, which are short enough to be listed.
+kj::Promise<Status> KubeletDesk::nameCards(Bind& bind) {
+  if (bind.plan.cards.size() == 1) {
+    bind.cards = bind.plan.cards.front();
+    return Status(Unit{});
+  }
+  return door_.ask(bind.peer, [](schema::Request::Builder request) { request.setCards(); })
+      .then([&bind](Result<Answer> cards) -> Status {
+        if (!cards) return cards.error();
+        for (const std::string& id : bind.plan.cards) {
+          std::string index;
+          for (const auto card : cards->reply().getCards()) {
+            const auto info = card.getInfo();
+            if (view(info.getId()) == id) index = std::to_string(info.getIndex());
+          }
+          if (index.empty()) return fail(ErrorCode::NotFound, "no card '" + id + "' here");
+          bind.cards += (bind.cards.empty() ? "" : ",") + index;
+        }
+        return ok();
+      });
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) {
+  const Bind& what = *bind;
+  auto fill = [&what](schema::Request::Builder request) {
+    auto spec = request.initBind();
+    spec.setName(ptr(what.name));
+    spec.setClass(word(what.taskClass));
+    const Bytes mem = std::max(what.plan.mem, gibibytes(1));  // whole cards take all of theirs
+    spec.setMemBytes(static_cast<std::uint64_t>(mem.value));
+    const bool online = what.taskClass == TaskClass::Online;
+    spec.setSharePermille(online ? 0 : static_cast<std::uint32_t>(what.plan.share.value));
+    spec.setCards(static_cast<std::uint32_t>(what.plan.cards.size()));
+    spec.setCard(ptr(what.cards));
+    spec.setOwnerUid(what.peer.uid);
+    spec.setRequestId(ptr(what.request));
+  };
+  return door_.ask(what.peer, fill).then([](Result<Answer> answer) -> Result<Started> {
+    if (!answer) return answer.error();
+    const auto bound = answer->reply().getBound();
+    Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
+    for (const auto card : bound.getCards()) started.cards.emplace_back(view(card));
+    return started;
+  });
+}
+
+// --- ending ---
+
+kj::Promise<Status> KubeletDesk::end(Peer peer, std::uint64_t task) {
+  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this, peer, task](Result<Answer> tasks) -> kj::Promise<Status> {
+        if (!tasks) return Status(tasks.error());
+        for (const auto one : tasks->reply().getTasks()) {
+          if (one.getId() != task) continue;
+          if (!isPods(one)) return Status(fail(ErrorCode::Denied, "that is no container's task"));
+          if (one.getUse().getProcesses() == 0) {
+            return door_.ask(peer, [task](schema::Request::Builder r) { r.setUnbind(task); })
+                .then([](Result<Answer> ended) {
+                  return ended ? Status(Unit{}) : Status(ended.error());
+                });
+          }
+          return Status(fail(ErrorCode::Conflict, std::to_string(one.getUse().getProcesses()) +
+                                                      " of its processes live"));
+        }
+        return Status(Unit{});  // it has ended
+      });
+}
+
+}  // namespace qgpu

@@ -1,0 +1,90 @@
+#pragma once
+// The desk of schema/node.capnp where kubelet's containers become tasks. A container's start is
+// looked up in the pod book, compared with what kubelet gave, and bound through the node's door,
+// under a request id of its own: a start that is repeated, by kubelet, by its second resource or
+// after a crash of anybody, finds the task that is there.
+//
+// Starts are made one after the other, so that two for one container can't bind twice.
+//
+// Kept here: C5 (starts that wait are bounded), C7 (what came is copied and checked first), P6.
+
+#include <deque>
+#include <kj/async.h>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "schema/node.capnp.h"
+#include "services/admin/node_door.h"
+#include "services/extender/pod_rules.h"
+#include "services/node_agent/pod_book.h"
+#include "services/rpc/node_service.h"
+
+namespace qgpu {
+
+struct KubeletDeskConfig {
+  MemoryUnit unit = MemoryUnit::GiB;
+  bool mixed = false;                    // until a label says otherwise
+  std::vector<std::string> environment;  // NAME=VALUE of every tenant
+};
+
+class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler {
+ public:
+  static constexpr std::size_t kStartsMax = 256;  // that wait
+
+  // `door` and `book` outlive the desk and every connection.
+  KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config);
+  KubeletDesk(const KubeletDesk&) = delete;
+  KubeletDesk& operator=(const KubeletDesk&) = delete;
+
+  schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) override;
+
+  struct Started {
+    std::uint64_t task = 0;
+    std::string token;
+    std::vector<std::string> cards;
+  };
+  struct Asked {
+    Peer peer;
+    std::string nameSpace;
+    std::string pod;
+    std::string container;
+    std::map<std::string, std::uint32_t> devices;  // by resource, without its prefix
+  };
+  kj::Promise<Result<Started>> start(Asked asked);
+  // Ends a container's task that has no process.
+  kj::Promise<Status> end(Peer peer, std::uint64_t task);
+
+  PodBook& book() { return book_; }
+  bool mixed() const { return mixed_; }
+  void setMixed(bool mixed) { mixed_ = mixed; }
+  const std::vector<std::string>& environment() const { return config_.environment; }
+
+  // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
+  static std::string requestOf(const std::string& uid, const std::string& container);
+  static constexpr const char* kRequestStart = "pod:";
+
+ private:
+  struct Waiting {
+    Asked asked;
+    kj::Own<kj::PromiseFulfiller<Result<Started>>> done;
+  };
+  struct Bind;
+
+  kj::Promise<void> work();
+  kj::Promise<Result<Started>> startNow(Asked asked);
+  Status compare(const Asked& asked, const PodBook::Found& found) const;
+  kj::Promise<Result<Started>> bind(kj::Own<Bind> bind);
+  kj::Promise<Status> nameCards(Bind& bind);
+  void taskFailed(kj::Exception&& exception) override;
+
+  NodeDoor& door_;
+  PodBook& book_;
+  const KubeletDeskConfig config_;
+  bool mixed_;
+  std::deque<Waiting> waiting_;
+  bool working_ = false;
+  kj::TaskSet tasks_;  // last
+};
+
+}  // namespace qgpu
