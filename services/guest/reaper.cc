@@ -2,79 +2,34 @@
 
 #include <cstdlib>
 
-#include "services/guest/estimates.h"
-#include "services/guest/launch_queues.h"
-#include "services/guest/retirement.h"
-
 namespace qgpu::guest {
+
+std::uint32_t reaperAsleep = 0;
+
 namespace {
 
+constexpr int kFrontEnds = 2;  // OpenCL and CUDA
+std::atomic<const FrontEnd*> frontEnds[kFrontEnds] = {};
+
 std::atomic<bool> reaperRuns{false};
-std::uint32_t reaperAsleep = 0;  // futex
 std::atomic<bool> stopping{false};
 std::uint32_t reaperStopped = 0;  // futex
 
-// A queue whose launches nobody flushed would stay in flight for ever.
-// Returns the handle, retained, if the queue is to be flushed.
-cl_command_queue toFlush(Queue& q) {
-  cl_command_queue handle = q.unflushed && q.first < q.next ? q.handle : nullptr;
-  q.unflushed = false;
-  if (handle) driver->clRetainCommandQueue(handle);
-  return handle;
+template <typename F>
+void forEachFrontEnd(F visit) {
+  for (auto& place : frontEnds) {
+    if (const FrontEnd* frontEnd = place.load()) visit(*frontEnd);
+  }
 }
 
-void flush(Queue& q) {
-  q.lock.lock();
-  cl_command_queue handle = toFlush(q);
-  q.lock.unlock();
-  if (!handle) return;
-  driver->clFlush(handle);
-  driver->clReleaseCommandQueue(handle);
+bool anythingInFlight() {
+  bool any = false;
+  forEachFrontEnd([&](const FrontEnd& each) { any = any || each.inFlight(); });
+  return any;
 }
 
-// Puts a marker behind launches that have no event and that nobody waits for.
-void cover(Queue& q) {
-  q.lock.lock();
-  std::uint64_t last = q.next - 1;
-  bool needed = q.handle && q.first < q.next && !q.at(last).event && q.syncing == 0;
-  cl_command_queue handle = needed ? q.handle : nullptr;
-  if (needed) {
-    q.at(last).sealed = true;
-    driver->clRetainCommandQueue(handle);
-  }
-  q.lock.unlock();
-  if (!needed) return;
-  cl_event marker = nullptr;
-  if (driver->clEnqueueMarkerWithWaitList(handle, 0, nullptr, &marker) != CL_SUCCESS) {
-    marker = nullptr;
-  }
-  driver->clFlush(handle);
-  q.lock.lock();
-  if (marker && last >= q.first) {
-    q.at(last).event = marker;
-    marker = nullptr;
-  }
-  q.lock.unlock();
-  if (marker) driver->clReleaseEvent(marker);
-  driver->clReleaseCommandQueue(handle);
-}
-
-struct Progress {
-  bool any = false;      // something is in flight
-  bool running = false;  // and some oldest launch runs
-};
-
-void lookAtOldest(Queue& q, Progress& progress) {
-  q.lock.lock();
-  if (q.first < q.next) {
-    progress.any = true;
-    // Without an event of its own nothing is known of it, which counts as running: a marker that is
-    // not finished does not tell whether the work before it runs.
-    const Launch& oldest = q.at(q.first);
-    const bool known = oldest.event && !oldest.sealed;
-    if (!known || statusOf(oldest.event) <= CL_RUNNING) progress.running = true;
-  }
-  q.lock.unlock();
+void pollAll() {
+  forEachFrontEnd([](const FrontEnd& each) { each.poll(); });
 }
 
 bool driverIsFrozen() {
@@ -98,57 +53,33 @@ std::uint64_t tickNs(bool attended) {
 
 void sleepUntilLaunch() {
   shared(reaperAsleep).store(1);
-  while (inFlight.load() == 0 && loadShared(reaperAsleep) && !stopping.load()) {
+  while (!anythingInFlight() && loadShared(reaperAsleep) && !stopping.load()) {
     futexWait(&reaperAsleep, 1, kNsPerSecond);
   }
   shared(reaperAsleep).store(0);
 }
 
-struct Look {
-  bool any = false;      // something is in flight
-  bool attended = true;  // and some thread waits for all of that
-  int withoutRun = 0;    // looks in a row that met no running launch
-};
-
-// One look at everything.
-void reap(Look& look) {
-  look.any = false;
-  look.attended = true;
-  takeLateLaunches();
-  Progress progress;
-  forEachQueue([&](Queue& q) {
-    q.lock.lock();
-    bool any = q.first < q.next;
-    bool attended = q.syncing != 0;
-    if (!any) {
-      q.lock.unlock();
-      return;
-    }
-    look.any = true;
-    look.attended = look.attended && attended;
-    collect(q, 0);
-    if (!attended && !session.callerRuns) {
-      flush(q);
-      cover(q);
-    }
-    lookAtOldest(q, progress);
-  });
-  look.withoutRun = progress.any && !progress.running ? look.withoutRun + 1 : 0;
-  storeRelaxed(session.slot->parked, look.withoutRun >= kParkedLooks ? 1u : 0u);
-  freeReleasedQueues();
+// One look at everything; `withoutRun` counts looks in a row that met no running launch.
+Look lookAtAll(int& withoutRun) {
+  Look look;
+  forEachFrontEnd([&](const FrontEnd& each) { each.look(look); });
+  withoutRun = look.any && !look.running ? withoutRun + 1 : 0;
+  storeRelaxed(session.slot->parked, withoutRun >= kParkedLooks ? 1u : 0u);
+  return look;
 }
 
 void* reaperThread(void*) {
   std::uint64_t busyNs = nowNs();
   Look look;
+  int withoutRun = 0;
   while (!stopping.load()) {
     // A frozen driver thread may hold the driver's locks: a query would wait for the thaw.
     bool frozen = driverIsFrozen();
-    if (!frozen) reap(look);
+    if (!frozen) look = lookAtAll(withoutRun);
     std::uint64_t now = nowNs();
     if (frozen || look.any) busyNs = now;
     ringIfIdleIsUntold();
-    if (now - busyNs > kLingerNs && inFlight.load() == 0) {
+    if (now - busyNs > kLingerNs && !anythingInFlight()) {
       sleepUntilLaunch();
       busyNs = nowNs();
     } else {
@@ -170,31 +101,37 @@ void stopReaper() {
 }
 bool atExitKnown = false;
 
-void forgetQueuesInChild() {
-  forgetLaunchQueuesInChild();
-  forgetLateLaunchesInChild();
+void forgetReaperInChild() {
+  forEachFrontEnd([](const FrontEnd& each) { each.forgetInChild(); });
   reaperRuns.store(false);
   reaperAsleep = reaperStopped = 0;
   stopping.store(false);
   forgetGateInChild();
 }
 
+void add(const FrontEnd& frontEnd) {
+  for (auto& place : frontEnds) {
+    const FrontEnd* there = nullptr;
+    if (place.compare_exchange_strong(there, &frontEnd) || there == &frontEnd) return;
+  }
+}
+
 }  // namespace
 
-void startReaper() {
+void startReaper(const FrontEnd& frontEnd) {
+  add(frontEnd);
   if (reaperRuns.exchange(true)) return;
   if (!atExitKnown) atexit(stopReaper);
   atExitKnown = true;
-  session.pollRetirement = pollQueues;
-  onForkInChild(forgetQueuesInChild);
+  session.pollRetirement = pollAll;
+  onForkInChild(forgetReaperInChild);
   if (!startThread(reaperThread)) {
     say("cannot start a thread: launches retire at synchronising calls only");
   }
 }
 
-void wakeReaper() {
-  if (!reaperRuns.load(std::memory_order_relaxed)) startReaper();
-  if (loadShared(reaperAsleep) && shared(reaperAsleep).exchange(0)) futexWake(&reaperAsleep, 1);
+void wakeReaperSlow() {
+  if (shared(reaperAsleep).exchange(0)) futexWake(&reaperAsleep, 1);
 }
 
 }  // namespace qgpu::guest

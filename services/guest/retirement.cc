@@ -19,6 +19,8 @@ struct LateLaunch {
 };
 std::atomic<LateLaunch*> lateLaunches{nullptr};
 
+std::atomic<bool> reaperKnowsQueues{false};
+
 constinit thread_local std::uint32_t knownThread = 0;
 
 // The calling thread's id, asked of the kernel once.
@@ -160,6 +162,10 @@ void track(cl_command_queue queue, cl_event event, Pass pass, const Work& work) 
   inFlight.fetch_add(1);
   bool followed = callbackDepth ? pushLate(queue, launch) : follow(queue, launch);
   if (!followed) abandon(launch);
+  if (!reaperKnowsQueues.load(std::memory_order_relaxed)) {
+    startReaper(openclQueues);
+    reaperKnowsQueues.store(true, std::memory_order_relaxed);
+  }
   wakeReaper();
 }
 
@@ -205,6 +211,7 @@ void pollQueues() {
 }
 
 void forgetLateLaunchesInChild() {
+  reaperKnowsQueues.store(false);
   lateLaunches.store(nullptr);
 }
 

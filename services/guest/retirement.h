@@ -10,6 +10,7 @@
 
 #include "services/guest/gate.h"
 #include "services/guest/opencl_layer.h"
+#include "services/guest/reaper.h"
 
 namespace qgpu::guest {
 
@@ -46,6 +47,9 @@ bool isInOrder(cl_command_queue queue);
 // Looks at what is finished now, on one queue or on all.
 void pollQueue(cl_command_queue queue);
 void pollQueues();
+
+// The queues as the reaper sees them.
+extern const FrontEnd openclQueues;
 
 // Launches from inside callbacks, which take no lock: puts them into their queues.
 void takeLateLaunches();
