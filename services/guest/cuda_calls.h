@@ -225,6 +225,7 @@ constexpr int perThreadSince(int since) {
   X(cuEventQuery, cuEventQuery, 2000, kLegacy, (Evt))                                             \
   X(cuEventDestroy_v2, cuEventDestroy, 4000, kLegacy, (Evt))                                      \
   X(cuEventElapsedTime, cuEventElapsedTime, 2000, kLegacy, (float*, Evt, Evt))                    \
+  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kLegacy, (Ctx*, Dev))               \
   X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kLegacy, (Dev, U*, int*))
 
 #define QGPU_NVML_HOOKED(X)                                           \

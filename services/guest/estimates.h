@@ -17,6 +17,13 @@ std::uint64_t estimateKey(const void* kernel, unsigned dimensions, const std::si
 std::uint64_t estimateOf(std::uint64_t key);
 void learn(std::uint64_t key, const void* kernel, std::uint64_t ns);
 
+// Transfers aren't learnt: their time follows from their size at this pace, plus a fixed part.
+inline constexpr std::uint64_t kTransferBytesPerUs = 4'000;
+inline constexpr std::uint64_t kTransferFixedNs = 5'000;
+inline constexpr std::uint64_t transferNs(std::uint64_t bytes) {
+  return kTransferFixedNs + bytes / kTransferBytesPerUs * 1'000;
+}
+
 // A new kernel may have the address of a released one: forgets what was learnt at that address.
 void forgetKernel(const void* kernel);
 

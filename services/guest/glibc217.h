@@ -11,10 +11,10 @@
 #error "libqgpu.so is built for x86-64 and aarch64"
 #endif
 #define QGPU_OLD(name) __asm__(".symver " #name "," #name "@" QGPU_OLDEST)
-QGPU_OLD(dlsym);
-QGPU_OLD(dlopen);
 QGPU_OLD(pthread_create);
 QGPU_OLD(pthread_detach);
+QGPU_OLD(pthread_key_create);
 QGPU_OLD(pthread_once);
+QGPU_OLD(pthread_setspecific);
 #undef QGPU_OLD
 #undef QGPU_OLDEST

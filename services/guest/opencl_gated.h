@@ -3,17 +3,15 @@
 // the driver refuses is retired at once; a blocking call is finished when it returns.
 
 #include "services/guest/callbacks.h"
+#include "services/guest/estimates.h"
 #include "services/guest/retirement.h"
 
 namespace qgpu::guest {
 
 enum class Blocking { kNo, kYes };
 
-// Transfers aren't learnt: their time follows from their size at this pace, plus a fixed part.
-inline constexpr std::uint64_t kTransferBytesPerUs = 4'000;
-inline constexpr std::uint64_t kTransferFixedNs = 5 * kNsPerUs;
 inline Work transferWork(std::uint64_t bytes, cl_uint waits) {
-  return {0, nullptr, kTransferFixedNs + bytes / kTransferBytesPerUs * kNsPerUs, waits != 0};
+  return {0, nullptr, transferNs(bytes), waits != 0};
 }
 
 // A blocking call may wait for an event that the host sets after launches of its other threads.

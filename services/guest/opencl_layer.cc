@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "services/guest/attach.h"
+#include "services/guest/real_loader.h"
 
 // Not zero once a layer runs in this process. The preload front of any copy of this library reads
 // its own; a layer finds the preloaded copy's by name and sets both (HAZARDS 21).
@@ -69,7 +70,7 @@ clInitLayer(cl_uint entries, const cl_icd_dispatch* target, cl_uint* entriesOut,
   qgpu::guest::driver = target;
   *out = qgpu::guest::layerTable();
   __atomic_store_n(&qgpu_layer_active, 1u, __ATOMIC_SEQ_CST);
-  void* preloaded = dlsym(RTLD_DEFAULT, "qgpu_layer_active");
+  void* preloaded = qgpu::guest::realLoader().dlsym(RTLD_DEFAULT, "qgpu_layer_active");
   if (preloaded) __atomic_store_n(static_cast<std::uint32_t*>(preloaded), 1u, __ATOMIC_SEQ_CST);
   return CL_SUCCESS;
 }

@@ -9,36 +9,38 @@
 
 #include "services/guest/attach.h"
 #include "services/guest/opencl_layer.h"
+#include "services/guest/real_loader.h"
 
 extern "C" std::uint32_t qgpu_layer_active;
 
 // All functions that wrappers replace or call.
-#define QGPU_WRAPPED(X)                                                                            \
-  X(clGetPlatformIDs)                                                                              \
-  X(clGetPlatformInfo)                                                                             \
-  X(clGetDeviceIDs)                                                                                \
-  X(clGetDeviceInfo)                                                                               \
-  X(clCreateContext)                                                                               \
-  X(clCreateContextFromType) X(clCreateCommandQueue) X(clCreateCommandQueueWithProperties) X(      \
-      clRetainCommandQueue) X(clReleaseCommandQueue) X(clSetCommandQueueProperty)                  \
-      X(clCreateBuffer) X(clCreateBufferWithProperties) X(clCreateImage) X(                        \
-          clCreateImageWithProperties) X(clCreateImage2D) X(clCreateImage3D) X(clCreatePipe)       \
-          X(clSVMAlloc) X(clSVMFree) X(clEnqueueSVMFree) X(clSetMemObjectDestructorCallback) X(    \
-              clSetEventCallback) X(clSetProgramReleaseCallback) X(clSetContextDestructorCallback) \
-              X(clBuildProgram) X(clCompileProgram) X(clLinkProgram) X(clCreateKernel)             \
-                  X(clCreateKernelsInProgram) X(clCloneKernel) X(clWaitForEvents) X(clFinish) X(   \
-                      clEnqueueNDRangeKernel) X(clEnqueueTask) X(clEnqueueNativeKernel)            \
-                      X(clEnqueueReadBuffer) X(clEnqueueReadBufferRect) X(clEnqueueWriteBuffer) X( \
-                          clEnqueueWriteBufferRect) X(clEnqueueCopyBuffer)                         \
-                          X(clEnqueueCopyBufferRect) X(clEnqueueFillBuffer) X(clEnqueueReadImage)  \
-                              X(clEnqueueWriteImage) X(clEnqueueFillImage) X(clEnqueueCopyImage)   \
-                                  X(clEnqueueCopyImageToBuffer) X(clEnqueueCopyBufferToImage)      \
-                                      X(clEnqueueMigrateMemObjects) X(clEnqueueMapBuffer)          \
-                                          X(clEnqueueMapImage) X(clEnqueueUnmapMemObject)          \
-                                              X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(      \
-                                                  clEnqueueSVMMap) X(clEnqueueSVMUnmap)            \
-                                                  X(clEnqueueSVMMigrateMem) X(                     \
-                                                      clGetExtensionFunctionAddress)               \
+#define QGPU_WRAPPED(X)                                                                           \
+  X(clGetPlatformIDs)                                                                             \
+  X(clGetPlatformInfo)                                                                            \
+  X(clGetDeviceIDs)                                                                               \
+  X(clGetDeviceInfo)                                                                              \
+  X(clCreateContext)                                                                              \
+  X(clCreateContextFromType)                                                                      \
+  X(clCreateCommandQueue) X(clCreateCommandQueueWithProperties) X(clRetainCommandQueue) X(        \
+      clReleaseCommandQueue) X(clSetCommandQueueProperty) X(clCreateBuffer)                       \
+      X(clCreateBufferWithProperties) X(clCreateImage) X(clCreateImageWithProperties) X(          \
+          clCreateImage2D) X(clCreateImage3D) X(clCreatePipe) X(clSVMAlloc) X(clSVMFree)          \
+          X(clEnqueueSVMFree) X(clSetMemObjectDestructorCallback) X(clSetEventCallback) X(        \
+              clSetProgramReleaseCallback) X(clSetContextDestructorCallback) X(clBuildProgram)    \
+              X(clCompileProgram) X(clLinkProgram) X(clCreateKernel) X(clCreateKernelsInProgram)  \
+                  X(clCloneKernel) X(clWaitForEvents) X(clFinish) X(clEnqueueNDRangeKernel) X(    \
+                      clEnqueueTask) X(clEnqueueNativeKernel) X(clEnqueueReadBuffer)              \
+                      X(clEnqueueReadBufferRect) X(clEnqueueWriteBuffer) X(                       \
+                          clEnqueueWriteBufferRect) X(clEnqueueCopyBuffer)                        \
+                          X(clEnqueueCopyBufferRect) X(clEnqueueFillBuffer) X(clEnqueueReadImage) \
+                              X(clEnqueueWriteImage) X(clEnqueueFillImage) X(clEnqueueCopyImage)  \
+                                  X(clEnqueueCopyImageToBuffer) X(clEnqueueCopyBufferToImage)     \
+                                      X(clEnqueueMigrateMemObjects) X(clEnqueueMapBuffer)         \
+                                          X(clEnqueueMapImage) X(clEnqueueUnmapMemObject)         \
+                                              X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(     \
+                                                  clEnqueueSVMMap) X(clEnqueueSVMUnmap)           \
+                                                  X(clEnqueueSVMMigrateMem) X(                    \
+                                                      clGetExtensionFunctionAddress)              \
                                                       X(clGetExtensionFunctionAddressForPlatform)
 #define QGPU_CALLED(X)       \
   X(clGetCommandQueueInfo)   \
@@ -53,10 +55,11 @@ cl_icd_dispatch loader;  // the next definition of each function: the ICD loader
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void* next(const char* name) {
-  if (void* found = dlsym(RTLD_NEXT, name)) return found;
+  const RealLoader& real = realLoader();
+  if (void* found = real.dlsym(RTLD_NEXT, name)) return found;
   // The program opened its loader privately.
-  void* library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  return library ? dlsym(library, name) : nullptr;
+  void* library = real.dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  return library ? real.dlsym(library, name) : nullptr;
 }
 
 void choose();

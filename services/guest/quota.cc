@@ -43,6 +43,10 @@ void release(std::uint64_t bytes, std::uint32_t generation) {
   if (session.generation.load() == generation) shared(session.slot->bytes).fetch_sub(bytes);
 }
 
+std::uint64_t reservedBytes() {
+  return sumOfBytes();
+}
+
 std::uint64_t limitToQuota(std::uint64_t bytes) {
   if (session.state.load() != State::kAttached) return bytes;
   std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);

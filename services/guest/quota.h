@@ -15,6 +15,9 @@ bool reserve(std::uint64_t bytes);
 // what a fork's parent took is not given back by the child.
 void release(std::uint64_t bytes, std::uint32_t generation);
 
+// What the task's processes hold together.
+std::uint64_t reservedBytes();
+
 // The smaller of a size that the driver reports and the quota.
 std::uint64_t limitToQuota(std::uint64_t bytes);
 

@@ -124,8 +124,16 @@ std::uint64_t callsOf(const char* symbol) {
   return ~std::uint64_t{0};
 }
 
+void* exportOf(const char* symbol) {
+  for (const Entry& entry : entries) {
+    if (std::strcmp(entry.symbol, symbol) == 0) return entry.exported;
+  }
+  return nullptr;
+}
+
 const QgpuStandIn questions = {
     callsOf,
+    exportOf,
     [] { return Locked(machine().lock), machine().misuses; },
     allocatedBytes,
     [] { return Locked(machine().lock), machine().pending; },

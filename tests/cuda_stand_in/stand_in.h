@@ -20,6 +20,7 @@ extern "C" {
 // What tests ask of it, by dlsym. Counts are since the process began.
 struct QgpuStandIn {
   std::uint64_t (*calls)(const char* symbol);  // of the function itself; ~0: no such function
+  void* (*function)(const char* symbol);       // the export's address; null: no such function
   std::uint64_t (*misuses)();                  // calls with a dead handle
   std::uint64_t (*bytes)(int device);          // allocated now
   std::uint64_t (*pending)();                  // operations in streams that are not finished

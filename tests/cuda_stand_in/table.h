@@ -12,7 +12,6 @@
   X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                             \
   X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                        \
   X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))               \
-  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kLegacy, (Ctx*, Dev))   \
   X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))           \
   X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*)) \
   X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                         \

@@ -12,3 +12,32 @@ endif()
 
 qgpu_test(cuda_stand_in_test SOURCES cuda_stand_in_test.cc
   LIBS qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS} LABELS unit)
+
+# libqgpu.so in a tenant of the stand-in: one program that looks functions up, and one that is
+# linked with the driver. They load the library, so they have no sanitizers, as it has none.
+foreach(program cuda_program cuda_linked_program)
+  add_executable(${program} cuda_program.cc cuda_resolve.cc)
+  target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${program} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+endforeach()
+target_compile_definitions(cuda_linked_program PRIVATE QGPU_CUDA_LINKED)
+target_link_libraries(cuda_linked_program PRIVATE cuda_stand_in)
+add_library(cuda_deep_library MODULE cuda_deep_library.cc)
+target_include_directories(cuda_deep_library PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(cuda_deep_library PRIVATE cuda_stand_in)
+foreach(target cuda_program cuda_linked_program cuda_deep_library)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
+  target_link_options(${target} PRIVATE -fno-sanitize=all)
+endforeach()
+
+add_library(cuda_fixture STATIC cuda_tenant.cc)
+target_link_libraries(cuda_fixture PUBLIC guest_fixture qgpu_stand_in PRIVATE qgpu_flags)
+target_compile_definitions(cuda_fixture PUBLIC
+  QGPU_CUDA_PROGRAM="$<TARGET_FILE:cuda_program>"
+  QGPU_CUDA_LINKED_PROGRAM="$<TARGET_FILE:cuda_linked_program>"
+  QGPU_CUDA_DEEP_LIBRARY="$<TARGET_FILE:cuda_deep_library>")
+add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library)
+foreach(part hooks streams memory)
+  qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
+    LABELS unit threads)
+endforeach()

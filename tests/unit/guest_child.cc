@@ -42,7 +42,7 @@ std::vector<std::string> tenantOf(const FakeManager& manager) {
           "QGPU_TOKEN=" + FakeManager::token()};
 }
 
-GuestChild::GuestChild(const std::vector<std::string>& environment) {
+GuestChild::GuestChild(const std::vector<std::string>& environment, std::string program) {
   char folder[] = "/tmp/qgpu-guest-XXXXXX";
   need(mkdtemp(folder) != nullptr);
   folder_ = folder;
@@ -62,14 +62,13 @@ GuestChild::GuestChild(const std::vector<std::string>& environment) {
   std::vector<char*> envp;
   for (std::string& w : words) envp.push_back(w.data());
   envp.push_back(nullptr);
-  char program[] = QGPU_GUEST_PROGRAM;
-  char* argv[] = {program, progress.data(), nullptr};
+  char* argv[] = {program.data(), progress.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
-  need(posix_spawn(&pid_, program, &actions, nullptr, argv, envp.data()) == 0);
+  need(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, envp.data()) == 0);
   posix_spawn_file_actions_destroy(&actions);
   close(in[0]);
   close(out[1]);

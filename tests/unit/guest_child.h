@@ -1,6 +1,7 @@
 #pragma once
-// One guest_program in a child process, driven line by line; and a way to wait for what another
-// process does, with a deadline far away instead of a sleep of guessed length.
+// One guest_program, or another that speaks as it does, in a child process, driven line by line;
+// and a way to wait for what another process does, with a deadline far away instead of a sleep of
+// guessed length.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +22,8 @@ bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs = 20'
 class GuestChild {
  public:
   // environment: "NAME=value" entries that are added to this process's own.
-  explicit GuestChild(const std::vector<std::string>& environment);
+  explicit GuestChild(const std::vector<std::string>& environment,
+                      std::string program = QGPU_GUEST_PROGRAM);
   ~GuestChild();  // ends the program and fails if it does not exit by itself
   GuestChild(const GuestChild&) = delete;
   GuestChild& operator=(const GuestChild&) = delete;

@@ -1,0 +1,195 @@
+// Work for the card: every wrapper that asks the gate. One template serves them all; the stream and
+// the size of the work are found among the arguments by their types.
+
+#include "services/guest/cuda_streams.h"
+#include "services/guest/estimates.h"
+
+namespace qgpu::guest {
+namespace {
+
+using namespace cuda;  // the names of the interface
+
+// What a call that was never measured is taken for.
+struct Launch {
+  const void* kernel = nullptr;  // of a kernel or a graph: learnt
+  std::size_t grid[3] = {0, 0, 0};
+  std::uint64_t bytes = 0;  // of a copy or fill: by its size
+};
+
+// The estimate is only needed while the window applies.
+CudaWork workOf(const Launch& launch) {
+  if (!(loadRelaxed(session.gate->gate) & QGPU_GATE_CONTENDED)) {
+    return {0, nullptr, kUnknownEstimate};
+  }
+  if (!launch.kernel) return {0, nullptr, transferNs(launch.bytes)};
+  const std::uint64_t key = estimateKey(launch.kernel, 3, launch.grid);
+  return {key, launch.kernel, estimateOf(key)};
+}
+
+template <typename Call>
+inline Result inDriver(Call call) {
+  ++insideDriver;
+  const Result rc = call();
+  --insideDriver;
+  return rc;
+}
+
+template <typename Call>
+inline Result gated(Str handle, Stream0 zero, const Launch& launch, MayBlock mayBlock, Call call) {
+  if (!looksAtCalls()) return call();
+  if (captures.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (isCapturing(handle, zero)) return call();
+  }
+  CudaStream* stream = streamOf(handle, zero);
+  if (!stream) return call();
+  const CudaWork work = workOf(launch);
+  const Pass pass = admit(work.estimateNs, mayBlock);
+  if (!pass.admitted) return kDeviceUnavailable;
+  const Result rc = inDriver(call);
+  if (rc != kSuccess) [[unlikely]] {
+    retire(1, pass.windowNs, nowNs());
+    return rc;
+  }
+  follow(*stream, pass, work);
+  return rc;
+}
+
+// --- what the arguments say ---
+
+template <typename Wanted, typename... A>
+inline Wanted argument(Wanted otherwise, A... a) {
+  Wanted found = otherwise;
+  [[maybe_unused]] const auto look = [&](auto value) {
+    if constexpr (__is_same(decltype(value), Wanted)) found = value;
+  };
+  (look(a), ...);
+  return found;
+}
+
+template <typename... A>
+inline Str streamAmong(A... a) {
+  if (const auto* config = argument<const LaunchConfig*>(nullptr, a...)) return config->stream;
+  return argument<Str>(nullptr, a...);
+}
+
+inline std::uint64_t bytesOf(const Copy2D* copy) {
+  return copy ? copy->width * copy->height : 0;
+}
+inline std::uint64_t bytesOf(const Copy3D* copy) {
+  return copy ? copy->width * copy->height * copy->depth : 0;
+}
+
+template <typename... A>
+inline Launch launchOf(A... a) {
+  Launch launch;
+  launch.bytes = argument<Size>(0, a...);  // the last size of a call is its length
+  if (const auto* flat = argument<const Copy2D*>(nullptr, a...)) launch.bytes = bytesOf(flat);
+  if (const auto* deep = argument<const Copy3D*>(nullptr, a...)) launch.bytes = bytesOf(deep);
+  if (Exec graph = argument<Exec>(nullptr, a...)) launch.kernel = graph;
+  return launch;
+}
+template <typename... A>
+inline Launch launchOf(Fn kernel, U x, U y, U z, A...) {
+  return {kernel, {x, y, z}, 0};
+}
+template <typename... A>
+inline Launch launchOf(const LaunchConfig* config, Fn kernel, A...) {
+  if (!config) return {kernel, {0, 0, 0}, 0};
+  return {kernel, {config->gridX, config->gridY, config->gridZ}, 0};
+}
+inline Launch launchOf(Fn kernel) {
+  return {kernel, {1, 1, 1}, 0};
+}
+inline Launch launchOf(Fn kernel, int x, int y) {
+  return {kernel, {static_cast<std::size_t>(x), static_cast<std::size_t>(y), 1}, 0};
+}
+inline Launch launchOf(Fn kernel, int x, int y, Str) {
+  return launchOf(kernel, x, y);
+}
+
+// --- the wrappers ---
+
+template <auto member, Stream0 zero, MayBlock mayBlock, typename F>
+struct Gated;
+template <auto member, Stream0 zero, MayBlock mayBlock, typename... A>
+struct Gated<member, zero, mayBlock, Result (*)(A...)> {
+  static Result call(A... a) {
+    return gated(streamAmong(a...), zero, launchOf(a...), mayBlock,
+                 [&] { return (cudaDriver.*member)(a...); });
+  }
+};
+
+// As gated, and all of the stream is finished when it returns.
+template <auto member, Stream0 zero, typename F>
+struct Draining;
+template <auto member, Stream0 zero, typename... A>
+struct Draining<member, zero, Result (*)(A...)> {
+  static Result call(A... a) {
+    const Result rc = Gated<member, zero, MayBlock::kYes, Result (*)(A...)>::call(a...);
+    if (rc == kSuccess && looksAtCalls() && !captures.load()) {
+      CudaStream* stream = streamOf(nullptr, zero);
+      drained(stream, launchedOn(stream));
+    }
+    return rc;
+  }
+};
+
+// Waits of a stream: the card is idle in them.
+template <auto member, typename F>
+struct Noted;
+template <auto member, typename... A>
+struct Noted<member, Result (*)(A...)> {
+  static Result call(A... a) {
+    if (looksAtCalls()) storeRelaxed(session.slot->last_submit_ns, coarseNs());
+    return inDriver([&] { return (cudaDriver.*member)(a...); });
+  }
+};
+
+// One kernel on several devices: each is a launch of its own stream.
+Result launchOnDevices(LaunchParams* launches, U count, U flags) {
+  if (!looksAtCalls() || !launches) {
+    return cudaDriver.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+  }
+  Result rc = kSuccess;
+  const auto call = [&] {
+    return cudaDriver.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+  };
+  if (count == 0) return call();
+  const LaunchParams& first = launches[0];
+  rc = gated(first.stream, Stream0::kLegacy,
+             {first.function, {first.gridX, first.gridY, first.gridZ}, 0}, MayBlock::kYes, call);
+  for (U i = 1; i < count && rc == kSuccess; ++i) {
+    // Accepted with the first; from here on they are only counted.
+    gated(launches[i].stream, Stream0::kLegacy, {first.function, {1, 1, 1}, 0}, MayBlock::kNo,
+          [] { return kSuccess; });
+  }
+  return rc;
+}
+
+}  // namespace
+
+void wrapCudaLaunches(Calls& table) {
+#define QGPU_GATED(symbol, base, since, stream, types) \
+  table.symbol =                                       \
+      Gated<&Calls::symbol, Stream0::stream, MayBlock::kYes, decltype(Calls::symbol)>::call;
+#define QGPU_COUNTED(symbol, base, since, stream, types) \
+  table.symbol =                                         \
+      Gated<&Calls::symbol, Stream0::stream, MayBlock::kNo, decltype(Calls::symbol)>::call;
+#define QGPU_DRAINING(symbol, base, since, stream, types) \
+  table.symbol = Draining<&Calls::symbol, Stream0::stream, decltype(Calls::symbol)>::call;
+#define QGPU_NOTED(symbol, base, since, stream, types) \
+  table.symbol = Noted<&Calls::symbol, decltype(Calls::symbol)>::call;
+  QGPU_CUDA_KERNELS(QGPU_GATED)
+  QGPU_CUDA_COPIES(QGPU_GATED)
+  QGPU_CUDA_FILLS(QGPU_GATED)
+  QGPU_CUDA_DRAINING(QGPU_DRAINING)
+  QGPU_CUDA_MEMOPS(QGPU_COUNTED)
+  QGPU_CUDA_WAITS(QGPU_NOTED)
+#undef QGPU_GATED
+#undef QGPU_COUNTED
+#undef QGPU_DRAINING
+#undef QGPU_NOTED
+  table.cuLaunchCooperativeKernelMultiDevice = launchOnDevices;
+}
+
+}  // namespace qgpu::guest

@@ -1,0 +1,422 @@
+// A CUDA program for the tests of libqgpu.so: one command a line on stdin, one answer a line. What
+// it calls, it calls through the table that QGPU_TEST_WAY says how to fill.
+
+#include "tests/unit/cuda_program.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace qgpu::testing {
+namespace {
+
+using namespace cuda;  // the names of the interface
+
+CudaTable t{};
+
+// Functions that need no hook, straight from the library.
+template <typename F>
+F plain(const char* name) {
+  return reinterpret_cast<F>(dlsym(cudaLibrary(), name));
+}
+
+struct Program {
+  Ctx context = nullptr;
+  Fn nothing = nullptr, sleeping = nullptr, adding = nullptr;
+  Ptr buffer = 0;
+  std::map<std::string, Str> streams = {
+      {"null", nullptr}, {"legacy", legacyStream()}, {"own", perThreadStream()}};
+  std::map<std::string, Graph> graphs;
+  std::map<std::string, Exec> execs;
+  std::map<std::string, Evt> events;
+  struct Memory {
+    std::string kind;
+    std::uint64_t name = 0;
+    Ptr mapped = 0;
+    Size bytes = 0;
+  };
+  std::map<int, Memory> memory;
+  alignas(64) char host[4096] = {};
+  std::thread aside;
+  std::string asideAnswer;
+};
+Program& p = *new Program;
+
+const QgpuStandIn& driver() {
+  static const QgpuStandIn* in = plain<StandInTable>("qgpuStandIn")();
+  return *in;
+}
+
+std::string text(Result rc) {
+  return std::to_string(rc);
+}
+
+// --- every hook, with arguments that the driver takes ---
+
+void hostFunction(void*) {}
+
+struct Arguments {
+  U microseconds = 0;
+  void* kernel[1] = {&microseconds};
+  LaunchConfig config{1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, 0};
+  LaunchParams params[1] = {};
+  Copy2D flat{};
+  Copy3D deep{};
+  Ptr pointers[1] = {};
+  Size sizes[1] = {64};
+  Location places[1] = {{1, 0}};
+  Exec graph = nullptr;
+} a;
+
+std::string init() {
+  const char* way = std::getenv("QGPU_TEST_WAY");
+  if (!resolveCuda(way ? way : "dlsym", t)) return "no way";
+  if (Result rc = t.cuInit(0)) return text(rc);
+  if (Result rc = t.cuDevicePrimaryCtxRetain(&p.context, 0)) return text(rc);
+  if (Result rc = t.cuCtxSetCurrent(p.context)) return text(rc);
+  Mod module = nullptr;
+  plain<Result (*)(Mod*, const void*)>("cuModuleLoadData")(&module, "");
+  const auto function = plain<Result (*)(Fn*, Mod, const char*)>("cuModuleGetFunction");
+  function(&p.nothing, module, "nothing");
+  function(&p.sleeping, module, "sleep");
+  function(&p.adding, module, "add");
+  a.params[0].function = p.nothing;
+  a.params[0].arguments = a.kernel;
+  return text(t.cuMemAlloc_v2(&p.buffer, 4096));
+}
+
+template <typename T>
+T some() {
+  if constexpr (std::is_same_v<T, Ptr>) return p.buffer;
+  if constexpr (std::is_same_v<T, Fn>) return p.nothing;
+  if constexpr (std::is_same_v<T, Size>) return 64;
+  if constexpr (std::is_same_v<T, U>) return 1;
+  if constexpr (std::is_same_v<T, Ctx>) return p.context;
+  if constexpr (std::is_same_v<T, Exec>) return a.graph;
+  if constexpr (std::is_same_v<T, HostFn>) return hostFunction;
+  if constexpr (std::is_same_v<T, void**>) return a.kernel;
+  if constexpr (std::is_same_v<T, const LaunchConfig*>) return &a.config;
+  if constexpr (std::is_same_v<T, LaunchParams*>) return a.params;
+  if constexpr (std::is_same_v<T, const Copy2D*>) return &a.flat;
+  if constexpr (std::is_same_v<T, const Copy3D*>) return &a.deep;
+  if constexpr (std::is_same_v<T, Ptr*>) return a.pointers;
+  if constexpr (std::is_same_v<T, Size*>) return a.sizes;
+  if constexpr (std::is_same_v<T, Location>) return a.places[0];
+  if constexpr (std::is_same_v<T, Location*>) return a.places;
+  if constexpr (std::is_same_v<T, void*> || std::is_same_v<T, const void*>) return p.host;
+  return T{};
+}
+
+template <typename... A>
+Result callWithSome(Result (*function)(A...)) {
+  return function ? function(some<A>()...) : -1;
+}
+
+std::string doOne(const std::string& wanted) {
+  Result rc = -2;
+  const std::uint64_t before = driver().calls(wanted.c_str());
+#define QGPU_DO(symbol, base, since, stream, types) \
+  if (wanted == #symbol) rc = callWithSome(t.symbol);
+  QGPU_CUDA_KERNELS(QGPU_DO)
+  QGPU_CUDA_COPIES(QGPU_DO)
+  QGPU_CUDA_FILLS(QGPU_DO)
+  QGPU_CUDA_DRAINING(QGPU_DO)
+  QGPU_CUDA_MEMOPS(QGPU_DO)
+  QGPU_CUDA_WAITS(QGPU_DO)
+#undef QGPU_DO
+  return text(rc) + " " + std::to_string(driver().calls(wanted.c_str()) - before);
+}
+
+// Hooked functions that the table lacks.
+std::string missing() {
+  std::string names;
+#define QGPU_LOOK(symbol, base, since, stream, types) \
+  if (!t.symbol) names += std::string(#symbol) + " ";
+  QGPU_CUDA_HOOKED(QGPU_LOOK)
+#undef QGPU_LOOK
+  return names.empty() ? "none" : names;
+}
+
+// Hooks that the way did not lead to: their address is the driver's own export.
+std::string bare() {
+  std::string names;
+#define QGPU_LOOK(symbol, base, since, stream, types)                    \
+  if (reinterpret_cast<void*>(t.symbol) == driver().function(#symbol)) { \
+    names += std::string(#symbol) + " ";                                 \
+  }
+  QGPU_CUDA_HOOKED(QGPU_LOOK)
+#undef QGPU_LOOK
+  return names.empty() ? "none" : names;
+}
+
+// --- streams, kernels, graphs ---
+
+Result sleepOn(const std::string& stream, U us) {
+  void* arguments[] = {&us};
+  return t.cuLaunchKernel(p.sleeping, 1, 1, 1, 1, 1, 1, 0, p.streams[stream], arguments, nullptr);
+}
+Result sleepOnOwn(U us) {
+  void* arguments[] = {&us};
+  return t.cuLaunchKernel_ptsz(p.sleeping, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr);
+}
+Result addOn(const std::string& stream) {
+  void* arguments[] = {&p.buffer};
+  return t.cuLaunchKernel(p.adding, 1, 1, 1, 1, 1, 1, 0, p.streams[stream], arguments, nullptr);
+}
+
+std::string sum() {
+  std::uint64_t value = 0;
+  const Result rc = t.cuMemcpyDtoH_v2(&value, p.buffer, sizeof value);
+  return rc ? "rc " + text(rc) : std::to_string(value);
+}
+
+std::string onStreams(const std::string& verb, std::istringstream& in) {
+  std::string name;
+  std::uint64_t n = 0, us = 0;
+  in >> name >> n >> us;
+  if (verb == "stream") {
+    const auto create = plain<Result (*)(Str*, U)>("cuStreamCreate");
+    return text(create(&p.streams[name], static_cast<U>(n)));
+  }
+  if (verb == "destroy") return text(t.cuStreamDestroy_v2(p.streams[name]));
+  if (verb == "sync") return text(t.cuStreamSynchronize(p.streams[name]));
+  if (verb == "query") return text(t.cuStreamQuery(p.streams[name]));
+  if (verb == "sleep") return text(sleepOn(name, static_cast<U>(n)));
+  if (verb == "add") return text(addOn(name));
+  if (verb == "burst") {
+    Result rc = kSuccess;
+    for (std::uint64_t i = 0; i < n && rc == kSuccess; ++i) rc = sleepOn(name, static_cast<U>(us));
+    return text(rc);
+  }
+  if (verb == "begin") return text(t.cuStreamBeginCapture_v2(p.streams[name], static_cast<int>(n)));
+  if (verb == "end") {
+    const Result rc = t.cuStreamEndCapture(p.streams[name], &p.graphs[name]);
+    return text(rc) + (p.graphs[name] ? " graph" : " none");
+  }
+  if (verb == "instantiate") {
+    const auto make =
+        plain<Result (*)(Exec*, Graph, unsigned long long)>("cuGraphInstantiateWithFlags");
+    return text(make(&p.execs[name], p.graphs[name], 0));
+  }
+  if (verb == "launch") return text(t.cuGraphLaunch(p.execs[name], p.streams[name]));
+  if (verb == "event") {
+    const Result rc = t.cuEventCreate(&p.events[name], 0);
+    return text(rc ? rc : t.cuEventRecord(p.events[name], p.streams[name]));
+  }
+  if (verb == "join") {  // n is not used: stream "b" waits for the event behind `name`
+    const auto wait = plain<Result (*)(Str, Evt, U)>("cuStreamWaitEvent");
+    return text(wait(p.streams["b"], p.events[name], 0));
+  }
+  if (verb == "waitevent") return text(t.cuEventSynchronize(p.events[name]));
+  if (verb == "waitvalue") {
+    return text(t.cuStreamWaitValue32_v2(p.streams[name], reinterpret_cast<Ptr>(p.host), 1, 0));
+  }
+  if (verb == "writevalue") {
+    return text(t.cuStreamWriteValue32_v2(p.streams[name], reinterpret_cast<Ptr>(p.host), 1, 0));
+  }
+  return "";
+}
+
+// --- memory ---
+
+Result reserveAndMap(Program::Memory& m) {
+  const auto reserve =
+      plain<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
+  reserve(&m.mapped, m.bytes, 0, 0, 0);
+  return t.cuMemMap(m.mapped, m.bytes, 0, m.name, 0);
+}
+
+std::string allocate(const std::string& kind, int id, Size bytes) {
+  Program::Memory m{kind, 0, 0, bytes};
+  Ptr at = 0;
+  Size pitch = 0;
+  Arr array = nullptr;
+  Mip mip = nullptr;
+  Mem physical = 0;
+  const ArrayShape flat{bytes / 16, 1, 0x20, 4};  // four floats a texel
+  const ArrayShape3D deep{bytes / 32, 2, 0, 0x20, 4, 0};
+  const MemProperties properties{1, 0, {1, 0}, nullptr, {}};
+  Result rc = -1;
+  if (kind == "plain") rc = t.cuMemAlloc_v2(&at, bytes);
+  if (kind == "pitch") rc = t.cuMemAllocPitch_v2(&at, &pitch, 500, bytes / 512, 4);
+  if (kind == "managed") rc = t.cuMemAllocManaged(&at, bytes, 1);
+  if (kind == "async") rc = t.cuMemAllocAsync(&at, bytes, p.streams["a"]);
+  if (kind == "async-own") rc = t.cuMemAllocAsync_ptsz(&at, bytes, nullptr);
+  if (kind == "pool") rc = t.cuMemAllocFromPoolAsync(&at, bytes, nullptr, p.streams["a"]);
+  if (kind == "array") rc = t.cuArrayCreate_v2(&array, &flat);
+  if (kind == "array3d") rc = t.cuArray3DCreate_v2(&array, &deep);
+  if (kind == "mipmap") rc = t.cuMipmappedArrayCreate(&mip, &deep, 1);
+  if (kind == "physical") rc = t.cuMemCreate(&physical, bytes, &properties, 0);
+  if (rc != kSuccess) return text(rc);
+  m.name = at + physical + reinterpret_cast<std::uintptr_t>(array) +
+           reinterpret_cast<std::uintptr_t>(mip);
+  p.memory[id] = m;
+  return text(rc);
+}
+
+std::string freeOne(int id) {
+  const Program::Memory m = p.memory[id];
+  if (m.kind == "async" || m.kind == "pool") return text(t.cuMemFreeAsync(m.name, p.streams["a"]));
+  if (m.kind == "async-own") return text(t.cuMemFreeAsync_ptsz(m.name, nullptr));
+  if (m.kind == "array" || m.kind == "array3d") {
+    return text(t.cuArrayDestroy(reinterpret_cast<Arr>(m.name)));
+  }
+  if (m.kind == "mipmap") return text(t.cuMipmappedArrayDestroy(reinterpret_cast<Mip>(m.name)));
+  if (m.kind == "physical") return text(t.cuMemRelease(m.name));
+  return text(t.cuMemFree_v2(m.name));
+}
+
+std::string onMemory(const std::string& verb, std::istringstream& in) {
+  if (verb == "alloc") {
+    std::string kind;
+    int id = 0;
+    Size bytes = 0;
+    in >> kind >> id >> bytes;
+    return allocate(kind, id, bytes);
+  }
+  int id = 0;
+  in >> id;
+  Program::Memory& m = p.memory[id];
+  if (verb == "free") return freeOne(id);
+  if (verb == "freewrong") return text(t.cuMemFree_v2(0x1234000));
+  if (verb == "map") return text(reserveAndMap(m));
+  if (verb == "unmap") return text(t.cuMemUnmap(m.mapped, m.bytes));
+  if (verb == "retain") {
+    Mem again = 0;
+    return text(t.cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(m.mapped)));
+  }
+  if (verb == "info") {
+    Size free = 0, total = 0, device = 0;
+    t.cuMemGetInfo_v2(&free, &total);
+    t.cuDeviceTotalMem_v2(&device, 0);
+    return std::to_string(free) + " " + std::to_string(total) + " " + std::to_string(device);
+  }
+  return "";
+}
+
+std::string nvml() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return "no library";
+  const auto find = [&](const char* name) { return dlsym(library, name); };
+  reinterpret_cast<int (*)()>(find("nvmlInit_v2"))();
+  NvmlDevice device = nullptr;
+  reinterpret_cast<int (*)(U, NvmlDevice*)>(find("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  NvmlMemory one{};
+  NvmlMemory2 two{};
+  two.version = sizeof two | 2u << 24;
+  reinterpret_cast<int (*)(NvmlDevice, NvmlMemory*)>(find("nvmlDeviceGetMemoryInfo"))(device, &one);
+  reinterpret_cast<int (*)(NvmlDevice, NvmlMemory2*)>(find("nvmlDeviceGetMemoryInfo_v2"))(device,
+                                                                                          &two);
+  return std::to_string(one.free) + " " + std::to_string(one.total) + " " +
+         std::to_string(one.used) + " " + std::to_string(two.total - two.free - two.used);
+}
+
+// --- contexts, threads, processes ---
+
+std::string onContexts(const std::string& verb) {
+  static Ctx second = nullptr;
+  if (verb == "ctxsync") return text(t.cuCtxSynchronize());
+  if (verb == "ctxnew") return text(t.cuCtxCreate_v2(&second, 0, 0));
+  if (verb == "ctxend") {
+    const Result rc = t.cuCtxDestroy_v2(second);
+    t.cuCtxSetCurrent(p.context);
+    return text(rc);
+  }
+  if (verb == "reset") return text(t.cuDevicePrimaryCtxReset_v2(0));
+  if (verb == "release") return text(t.cuDevicePrimaryCtxRelease_v2(0));
+  return "";
+}
+
+std::string inFork() {
+  std::cout.flush();
+  const pid_t child = fork();
+  if (child == 0) {
+    // The driver does not survive a fork; the library's own state must.
+    Ptr at = 0;
+    t.cuMemFree_v2(p.buffer);
+    t.cuMemAlloc_v2(&at, 64);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return std::to_string(WEXITSTATUS(status));
+}
+
+std::string statistics() {
+  const QgpuStandIn& in = driver();
+  return std::to_string(in.misuses()) + " " + std::to_string(in.brokenCaptures()) + " " +
+         std::to_string(in.pending());
+}
+
+// What a program sees that asks whether there is a driver, without loading one.
+std::string probe() {
+  const bool global = dlsym(RTLD_DEFAULT, "cuInit") != nullptr;
+  const bool error = dlerror() != nullptr;
+  return std::string(global ? "driver" : "none") + (error ? " error" : "");
+}
+
+std::string deepBound(const std::string& file) {
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_DEEPBIND);
+  if (!library) return dlerror();
+  return text(reinterpret_cast<int (*)(U)>(dlsym(library, "qgpuLaunchNothing"))(3));
+}
+
+std::string obey(const std::string& line) {
+  std::istringstream in(line);
+  std::string verb;
+  in >> verb;
+  if (verb == "init") return init();
+  if (verb == "probe") return probe();
+  if (verb == "missing") return missing();
+  if (verb == "bare") return bare();
+  if (verb == "do") return in >> verb, doOne(verb);
+  if (verb == "graphfordo") return a.graph = p.execs["a"], "ok";
+  if (verb == "own") {
+    U us = 0;
+    in >> us;
+    return text(sleepOnOwn(us));
+  }
+  if (verb == "sum") return sum();
+  if (verb == "set")
+    return __atomic_store_n(reinterpret_cast<U*>(p.host), 1u, __ATOMIC_SEQ_CST), "ok";
+  if (verb == "nvml") return nvml();
+  if (verb == "fork") return inFork();
+  if (verb == "stats") return statistics();
+  if (verb == "deep") return in >> verb, deepBound(verb);
+  if (verb == "aside") {  // in another thread, which the next "aside" or "joinaside" ends
+    std::string rest;
+    std::getline(in, rest);
+    if (p.aside.joinable()) p.aside.join();
+    p.aside = std::thread([rest] {
+      t.cuCtxSetCurrent(p.context);
+      p.asideAnswer = obey(rest);
+    });
+    return "ok";
+  }
+  if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
+  for (auto* area : {onStreams, onMemory}) {
+    std::istringstream again(line);
+    again >> verb;
+    const std::string answer = area(verb, again);
+    if (!answer.empty()) return answer;
+  }
+  const std::string answer = onContexts(verb);
+  return answer.empty() ? "unknown " + verb : answer;
+}
+
+}  // namespace
+}  // namespace qgpu::testing
+
+int main() {
+  std::string line;
+  while (std::getline(std::cin, line)) std::cout << qgpu::testing::obey(line) << std::endl;
+  return 0;
+}

@@ -1,0 +1,223 @@
+// Gate, window and retirement in CUDA programs: who waits, who never does, what is known to be
+// finished and by whom; and captures, which nothing of ours may break.
+
+#include <gtest/gtest.h>
+#include <string>
+
+#include "tests/unit/cuda_tenant.h"
+
+namespace qgpu::testing {
+namespace {
+
+bool settles(const FakeManager& manager) {
+  return eventually([&] { return manager.inFlight() == 0; });
+}
+
+struct Scene {
+  explicit Scene(FakeManager::Options options = cudaTask()) : manager(options), guest(manager) {
+    EXPECT_EQ(guest.ask("init"), "0") << guest.errors();
+    EXPECT_EQ(guest.ask("stream a"), "0");
+    EXPECT_EQ(guest.ask("stream b"), "0");
+  }
+  ~Scene() { EXPECT_EQ(guest.ask("stats").substr(0, 4), "0 0 ") << "misuses, broken captures"; }
+  FakeManager manager;
+  CudaTenant guest;
+};
+
+TEST(CudaStreams, AShutGateHoldsALaunchAndAnOpenOneLetsItGo) {
+  Scene s;
+  s.manager.setGate(0);
+  const std::uint64_t before = s.manager.slot(0).admitted;
+  s.guest.send("sleep a 100");
+  EXPECT_TRUE(eventually([&] { return s.manager.waiting() == 1; }));
+  EXPECT_FALSE(s.guest.answered());
+  EXPECT_EQ(s.manager.slot(0).admitted, before);
+  s.manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(s.guest.answer(), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 0u) << "what was waited for is retired at once";
+}
+
+// HAZARDS 3: what runs may wait for these.
+TEST(CudaStreams, StreamMemoryOperationsAreNeverHeld) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue a"), "0");
+  EXPECT_EQ(s.guest.ask("add a"), "0");
+  s.manager.setGate(0);
+  EXPECT_EQ(s.guest.ask("query a"), "600");
+  EXPECT_EQ(s.guest.ask("writevalue b"), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_TRUE(settles(s.manager));
+  s.manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_EQ(s.guest.ask("sum"), "1");
+}
+
+TEST(CudaStreams, ALaunchIsInFlightUntilItIsFinished) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue a"), "0");  // a kernel that runs as long as the test likes
+  EXPECT_EQ(s.guest.ask("add a"), "0");
+  EXPECT_EQ(s.guest.ask("add b"), "0");
+  EXPECT_EQ(s.guest.ask("sync b"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_TRUE(settles(s.manager)) << "nobody waits but the reaper";
+}
+
+TEST(CudaStreams, ABusyStreamRetiresAsItGoes) {
+  Scene s;
+  s.guest.send("burst a 400 1000");
+  EXPECT_EQ(s.guest.answer(), "0");
+  const std::uint64_t before = s.manager.slot(0).retired;
+  // The program launches on, a kernel at a time; no call of its own waits for any.
+  std::uint64_t most = 0;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(s.guest.ask("sleep a 200"), "0");
+    most = s.manager.slot(0).retired - before;
+    return most > 20 && s.manager.inFlight() > 0;
+  })) << most;
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 0u);
+}
+
+TEST(CudaStreams, TheThreadsOwnDefaultStreamRetiresWithoutItsThread) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("aside own 20000"), "ok");
+  EXPECT_EQ(s.guest.ask("own 3000"), "0");
+  EXPECT_TRUE(eventually([&] { return s.manager.slot(0).admitted >= 2; }));
+  EXPECT_EQ(s.guest.ask("joinaside"), "0");
+  EXPECT_TRUE(settles(s.manager)) << "both threads never asked, and one is gone";
+}
+
+TEST(CudaStreams, TheLegacyStreamIsFollowedByContext) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("sleep null 3000"), "0");
+  EXPECT_EQ(s.guest.ask("ctxnew"), "0");
+  EXPECT_EQ(s.guest.ask("sleep null 400000"), "0");
+  EXPECT_TRUE(eventually([&] { return s.manager.inFlight() == 1; }));
+  EXPECT_EQ(s.guest.ask("query null"), "600");
+  EXPECT_EQ(s.guest.ask("ctxend"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 0u) << "a context's end waits for its work";
+}
+
+TEST(CudaStreams, ADestroyedStreamsWorkIsFollowedToItsEnd) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue a"), "0");
+  EXPECT_EQ(s.guest.ask("add a"), "0");
+  EXPECT_EQ(s.guest.ask("destroy a"), "0");
+  EXPECT_EQ(s.guest.ask("sync b"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+}
+
+TEST(CudaStreams, SynchronisingCallsRetireWhatTheyWaitedFor) {
+  Scene s;
+  for (const char* wait : {"sync a", "ctxsync", "query a", "waitevent a"}) {
+    EXPECT_EQ(s.guest.ask("burst a 3 300"), "0");
+    if (wait == std::string("waitevent a")) {
+      EXPECT_EQ(s.guest.ask("event a"), "0");
+    }
+    if (wait == std::string("query a")) {
+      EXPECT_TRUE(eventually([&] { return s.guest.ask(wait) == "0"; }));
+    } else {
+      EXPECT_EQ(s.guest.ask(wait), "0");
+    }
+    EXPECT_TRUE(settles(s.manager)) << wait;
+  }
+}
+
+// HAZARDS 10: while somebody else wants the card, what is in flight is bounded in time.
+TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
+  FakeManager::Options options = cudaTask();
+  options.windowNs = 20'000'000;
+  Scene s(options);
+  s.manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  std::uint64_t most = 0;
+  s.guest.send("burst a 30 2000");
+  EXPECT_TRUE(eventually([&] {
+    most = std::max(most, s.manager.inFlight());
+    return s.guest.answered();
+  }));
+  EXPECT_EQ(s.guest.answer(), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
+  EXPECT_GE(most, 2u) << "known kernels share the window";
+  EXPECT_LE(most, 12u) << "20 ms hold ten kernels of 2 ms";
+}
+
+TEST(CudaStreams, AnEndedTasksLaunchesFail) {
+  Scene s;
+  s.manager.close();
+  EXPECT_EQ(s.guest.ask("sleep a 10"), "46");  // CUDA_ERROR_DEVICE_UNAVAILABLE
+  EXPECT_EQ(s.manager.inFlight(), 0u);
+}
+
+TEST(CudaStreams, AnOnlineTaskIsNeverHeld) {
+  FakeManager::Options options = cudaTask();
+  options.taskClass = QGPU_ONLINE;
+  options.gate = 0;
+  Scene s(options);
+  EXPECT_EQ(s.guest.ask("sleep a 10"), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+}
+
+// --- captures ---
+
+// While a capture goes on the reaper has work in flight to look at, and looks often.
+class Captures : public ::testing::TestWithParam<int> {};
+
+TEST_P(Captures, OfAnyModeSurviveTheReaperAndOtherStreams) {
+  FakeManager::Options options = cudaTask();
+  options.taskClass = QGPU_ONLINE;  // the fastest looks
+  Scene s(options);
+  EXPECT_EQ(s.guest.ask("stream free 1"), "0");
+  const std::string begin = "begin a " + std::to_string(GetParam());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(s.guest.ask("sleep b 2000"), "0");
+    EXPECT_EQ(s.guest.ask("sleep a 500"), "0");
+    EXPECT_EQ(s.guest.ask(begin), "0");
+    const std::uint64_t before = s.manager.slot(0).admitted;
+    EXPECT_EQ(s.guest.ask("sleep a 100"), "0");
+    EXPECT_EQ(s.guest.ask("add a"), "0");
+    EXPECT_EQ(s.guest.ask("event a"), "0");
+    EXPECT_EQ(s.guest.ask("join a"), "0");  // stream b is captured with it
+    EXPECT_EQ(s.guest.ask("sleep b 100"), "0");
+    EXPECT_EQ(s.manager.slot(0).admitted, before) << "what is captured does not run";
+    EXPECT_EQ(s.guest.ask("aside sleep free 300"), "ok");
+    EXPECT_EQ(s.guest.ask("joinaside"), "0");
+    EXPECT_EQ(s.manager.slot(0).admitted, before + 1);
+    ASSERT_EQ(s.guest.ask("end a"), "0 graph");
+  }
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("instantiate a"), "0");
+  EXPECT_EQ(s.guest.ask("launch a"), "0");
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_EQ(s.guest.ask("sum"), "1");
+}
+INSTANTIATE_TEST_SUITE_P(CudaStreams, Captures, ::testing::Values(0, 1, 2));
+
+TEST(CudaStreams, WorkBehindACaptureOnAnotherThreadStillRetires) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("stream free 1"), "0");
+  EXPECT_EQ(s.guest.ask("begin a 0"), "0");
+  EXPECT_EQ(s.guest.ask("aside burst free 5 500"), "ok");
+  EXPECT_EQ(s.guest.ask("joinaside"), "0");
+  EXPECT_TRUE(settles(s.manager)) << "the markers of each launch tell while no stream is asked";
+  EXPECT_EQ(s.guest.ask("end a"), "0 graph");
+}
+
+TEST(CudaStreams, ACaptureThatTheProgramBrokeEndsForUsToo) {
+  FakeManager manager(cudaTask());
+  CudaTenant guest(manager);
+  ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+  ASSERT_EQ(guest.ask("stream a"), "0");
+  ASSERT_EQ(guest.ask("begin a 0"), "0");
+  EXPECT_EQ(guest.ask("sync a"), "900");
+  EXPECT_EQ(guest.ask("end a"), "901 none");
+  EXPECT_EQ(guest.ask("sleep a 300"), "0");
+  EXPECT_TRUE(settles(manager)) << "asked again";
+}
+
+}  // namespace
+}  // namespace qgpu::testing
