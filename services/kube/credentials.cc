@@ -1,12 +1,12 @@
 #include "services/kube/credentials.h"
 
 #include <cstdlib>
-#include <openssl/evp.h>
 #include <simdjson.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "services/admin/words.h"
+#include "services/kube/base64.h"
 #include "services/rpc/pem.h"
 #include "services/yaml/yaml.h"
 
@@ -29,23 +29,6 @@ std::string trimmed(std::string text) {
   std::size_t from = 0;
   while (from < text.size() && blank(text[from])) ++from;
   return text.substr(from);
-}
-
-Result<std::string> fromBase64(const std::string& named, std::string_view text) {
-  std::string plain;
-  for (const char c : text) {
-    if (c != '\n' && c != '\r' && c != ' ') plain += c;
-  }
-  std::string out(plain.size() / 4 * 3 + 3, '\0');
-  const int size = ::EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                     reinterpret_cast<const unsigned char*>(plain.data()),
-                                     static_cast<int>(plain.size()));
-  if (size < 0 || plain.size() % 4 != 0) {
-    return fail(ErrorCode::InvalidArgument, named + "it is no base64");
-  }
-  const std::size_t padding = plain.ends_with("==") ? 2 : plain.ends_with('=') ? 1 : 0;
-  out.resize(static_cast<std::size_t>(size) - padding);
-  return out;
 }
 
 // "https://HOST[:PORT][/PREFIX]" taken apart.
@@ -131,8 +114,11 @@ class Kubeconfig {
     to.named = "KUBECONFIG=" + path_ + ": " + key + ": ";
     const std::string data = text(node, key + "-data");
     if (!data.empty()) {
-      auto plain = fromBase64("KUBECONFIG=" + path_ + ": " + key + "-data: ", data);
-      if (!plain) return plain.error();
+      auto plain = fromBase64(data);
+      if (!plain) {
+        return fail(ErrorCode::InvalidArgument,
+                    "KUBECONFIG=" + path_ + ": " + key + "-data: it is no base64");
+      }
       to.text = std::move(*plain);
       return ok();
     }

@@ -57,7 +57,10 @@ ApiStandIn::ApiStandIn(kj::Network& network, kj::Timer& timer, kj::Maybe<kj::Tls
   authorization_ = builder.add("Authorization");
   retryAfter_ = builder.add("Retry-After");
   table_ = builder.build();
-  for (const char* collection : {"nodes", "pods", "events", "leases"}) objects_[collection];
+  for (const char* collection : {"nodes", "pods", "events", "leases", "secrets",
+                                 "validatingwebhookconfigurations"}) {
+    objects_[collection];
+  }
   listen(scope);
 }
 
@@ -268,6 +271,10 @@ kj::Promise<void> ApiStandIn::request(kj::HttpMethod method, kj::StringPtr url,
           Reply reply = refuse(refusal.status, refusal.reason, refusal.message);
           reply.retryAfter = refusal.retryAfter;
           return send(response, std::move(reply));
+        }
+        if (path == "/version") {
+          const Json version{{"major", "1"}, {"minor", minor}};
+          return send(response, {200, version.dump(), ""});
         }
         const Where where = parse(path);
         if (method == kj::HttpMethod::GET && !named(where.query, "watch").empty()) {

@@ -1,7 +1,8 @@
 #pragma once
 // A Kubernetes API server's manners in one object, for tests and benches: real HTTP on a real port,
 // lists in pages, watches with history, bookmarks and 410, patches, conflicts, Bindings, evictions,
-// events and leases. It knows nodes, pods, events and leases only, and checks no fields of theirs.
+// events and leases. It knows nodes, pods, events, leases, secrets and webhook configurations only,
+// and checks no fields of theirs.
 // It can be cut off, come back on its port, refuse what is asked next, and forget its history.
 
 #include <deque>
@@ -37,12 +38,13 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
     std::string retryAfter;  // header; empty: none
   };
   std::deque<Refusal> refusals;
+  std::string minor = "28";         // of its version
   std::string token;                // wanted of everybody; empty: of nobody
   std::vector<std::string> heard;   // "GET /api/v1/pods?limit=500"
   std::vector<std::string> types;   // content types of bodies
   std::function<void()> onRequest;  // before each is answered
 
-  // Creates or replaces an object of "nodes", "pods", "events" or "leases"; watchers are told.
+  // Creates or replaces an object of "nodes", "pods", ...; watchers are told.
   void put(const std::string& collection, Json object);
   void remove(const std::string& collection, const std::string& nameSpace, const std::string& name);
   // Null where there is none.

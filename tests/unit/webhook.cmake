@@ -1,0 +1,4 @@
+# The admission webhook: what it says, its certificates, and both over real HTTPS.
+qgpu_test(webhook_test
+  SOURCES webhook_admission_test.cc webhook_certificates_test.cc webhook_test.cc
+  LIBS qgpu_webhook qgpu_kube_testing LABELS unit)

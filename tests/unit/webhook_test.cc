@@ -1,0 +1,218 @@
+// The webhook over real HTTPS, as an API server reaches it (by the name of its Service, trusting
+// the caBundle alone), and what keeps it reachable, with an API server's stand-in.
+
+#include <filesystem>
+#include <fstream>
+#include <stdlib.h>
+
+#include "services/kube/base64.h"
+#include "services/kube/wall_time.h"
+#include "services/webhook/webhook_keeper.h"
+#include "tests/unit/kube_fixture.h"
+#include "tests/unit/program.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ApiStandIn;
+using testing::Json;
+using testing::KubeFixture;
+using testing::Program;
+
+constexpr const char* kHost = "qgpu-scheduler.kube-system.svc";
+constexpr const char* kConfigurations = "validatingwebhookconfigurations";
+
+constexpr const char* kBrokenPod =
+    R"({"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",)"
+    R"("kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE","object":)"
+    R"({"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","resources":)"
+    R"({"limits":{"tke.cloud.tencent.com/qgpu-core":"150"}}}]}}}})";
+
+struct Webhook : KubeFixture {
+  Webhook() {
+    char name[] = "/tmp/qgpu-webhook-XXXXXX";
+    folder = ::mkdtemp(name);
+    Json configuration{{"metadata", {{"name", "qgpu-scheduler"}}}};
+    configuration["webhooks"] = Json::array(
+        {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
+         Json{{"name", "pods.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}}});
+    server->put(kConfigurations, configuration);
+  }
+  ~Webhook() noexcept override {
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+    EXPECT_FALSE(error) << error.message();
+    EXPECT_EQ(log.errors(), 0u);
+  }
+
+  WebhookServer& webhook() {
+    if (!served_) {
+      auto listener = TcpListener::open("127.0.0.1:0", "--webhook");
+      EXPECT_TRUE(listener.ok());
+      served_ = std::make_unique<WebhookServer>(PodRules{}, kj.lowLevel(), kj.timer(),
+                                                std::move(*listener));
+    }
+    return *served_;
+  }
+  WebhookKeeper& keeper() {
+    keepers.push_back(std::make_unique<WebhookKeeper>(
+        WebhookNames{}, PodRules{}, client(plain()), webhook(), [this]() { return now; }, log));
+    return *keepers.back();
+  }
+  Status look(WebhookKeeper& one) { return wait(one.look()); }
+
+  Json published() const {
+    return server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][1];
+  }
+  std::string bundle() const {
+    const auto text = fromBase64(published()["clientConfig"].value("caBundle", ""));
+    return text.value_or("");
+  }
+  Json secret() const { return server->find("secrets", "kube-system", "qgpu-scheduler-webhook"); }
+
+  // What curl, which trusts `ca` alone, is answered; "status N" for its own failures.
+  std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
+                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
+    std::ofstream(folder + "/ca.pem") << ca;
+    std::ofstream(folder + "/body") << body;
+    const std::string port = std::to_string(webhook().port());
+    std::vector<std::string> argv = {"/usr/bin/curl", "--silent",
+                                     "--max-time",    "15",
+                                     "--cacert",      folder + "/ca.pem",
+                                     "--connect-to",  host + ":443:127.0.0.1:" + port,
+                                     "--data-binary", "@" + folder + "/body",
+                                     "--write-out",   " [%{http_code}]"};
+    if (!more.empty()) argv.push_back(more);
+    argv.push_back("https://" + host + path);
+    Program curl(argv, false);
+    EXPECT_TRUE(served([&]() { return curl.status().has_value(); }));
+    const int status = curl.status().value_or(-1);
+    return status == 0 ? curl.output() : "status " + std::to_string(status);
+  }
+
+  std::string folder;
+  std::int64_t now = unixMsNow() / 1000;   // curl looks at the clock too
+  Log log{LogLevel::Info, [](LogLevel, const std::string&) {}};
+  std::unique_ptr<WebhookServer> served_;
+  std::vector<std::unique_ptr<WebhookKeeper>> keepers;
+};
+
+TEST_F(Webhook, TellsOverHttpsWhatIsWrongWithAPod) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string said = post(bundle(), kBrokenPod);
+  EXPECT_NE(said.find(R"("allowed":false)"), std::string::npos) << said;
+  EXPECT_NE(said.find("container 'c'"), std::string::npos) << said;
+  EXPECT_NE(said.find("[200]"), std::string::npos) << said;
+  EXPECT_EQ(webhook().counts().denied, 1u);
+}
+
+TEST_F(Webhook, IsTrustedByItsCaAndItsServiceNameAlone) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const auto stranger = renewed({}, {kHost}, now);
+  ASSERT_TRUE(stranger.ok());
+  EXPECT_EQ(post((*stranger)->ca, kBrokenPod), "status 60");
+  EXPECT_EQ(post(bundle(), kBrokenPod, "", "somebody.else.svc"), "status 60");
+  EXPECT_EQ(webhook().counts().denied, 0u);
+}
+
+TEST_F(Webhook, AnswersNonsenseWithAWordAndServesOn) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const auto said = [&](const std::string& answer, const char* status) {
+    EXPECT_NE(answer.find(status), std::string::npos) << answer;
+  };
+  said(post(bundle(), "nonsense"), "[400]");
+  said(post(bundle(), "{}", "", kHost, "/other"), "[404]");
+  said(post(bundle(), "{}", "-XPUT"), "[405]");
+  said(post(bundle(), std::string(9U << 20U, 'x')), "[413]");
+  said(post(bundle(), kBrokenPod), "[200]");
+  EXPECT_EQ(webhook().counts().malformed, 1u);
+}
+
+TEST_F(Webhook, ClosesConnectionsWhileItHasNoCertificate) {
+  const auto set = renewed({}, {kHost}, now);
+  ASSERT_TRUE(set.ok());
+  EXPECT_TRUE(post((*set)->ca, kBrokenPod).starts_with("status "));
+  ASSERT_TRUE(webhook().useCertificate((*set)->cert, (*set)->key).ok());
+  EXPECT_FALSE(webhook().useCertificate((*set)->cert, (*set)->caKey).ok());
+  EXPECT_NE(post((*set)->ca, kBrokenPod).find("[200]"), std::string::npos) << "what was stays";
+}
+
+TEST_F(Webhook, PublishesItsCaAndConditionsAndThenLeavesBothAlone) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_EQ(published()["matchConditions"][0]["expression"], matchExpression(PodRules{}));
+  EXPECT_EQ(published()["clientConfig"]["service"]["name"], "x");
+  const Json others = server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][0];
+  EXPECT_FALSE(others["clientConfig"].contains("caBundle"));
+  EXPECT_EQ(one.expiry(), now + kServerSeconds);
+  const std::uint64_t version = server->version();
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_EQ(server->version(), version) << "nothing was to be changed";
+  // Somebody applied the manifest again.
+  Json configuration = server->find(kConfigurations, "", "qgpu-scheduler");
+  configuration["webhooks"][1]["clientConfig"].erase("caBundle");
+  server->put(kConfigurations, configuration);
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_FALSE(bundle().empty());
+}
+
+TEST_F(Webhook, LeavesConditionsOutWhereTheServerHasNone) {
+  server->minor = "27";
+  ASSERT_TRUE(look(keeper()).ok());
+  EXPECT_FALSE(published().contains("matchConditions"));
+  EXPECT_FALSE(bundle().empty());
+}
+
+TEST_F(Webhook, WaitsForAConfigurationThatIsNotInstalled) {
+  server->remove(kConfigurations, "", "qgpu-scheduler");
+  WebhookKeeper& one = keeper();
+  EXPECT_TRUE(look(one).ok());
+  EXPECT_EQ(server->heard.back(), "GET /apis/admissionregistration.k8s.io/v1beta1/" +
+                                      std::string(kConfigurations) + "/qgpu-scheduler");
+}
+
+TEST_F(Webhook, TwoSchedulersShowTheSameCertificate) {
+  WebhookKeeper& one = keeper();
+  WebhookKeeper& other = keeper();
+  auto first = one.look();
+  auto second = other.look();  // both find no Secret
+  EXPECT_TRUE(wait(kj::mv(first)).ok());
+  EXPECT_TRUE(wait(kj::mv(second)).ok());
+  EXPECT_TRUE(look(one).ok());
+  EXPECT_EQ(toBase64(bundle()), published()["clientConfig"]["caBundle"]);
+  EXPECT_EQ(secret()["data"]["ca.crt"], published()["clientConfig"]["caBundle"]);
+  EXPECT_NE(post(bundle(), kBrokenPod).find("[200]"), std::string::npos);
+}
+
+TEST_F(Webhook, RenewsItsCertificateWhileItServes) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  const std::string before = secret()["data"]["tls.crt"];
+  const std::string ca = bundle();
+  now += kServerSeconds * 3 / 4;
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_NE(secret()["data"]["tls.crt"], before);
+  EXPECT_EQ(bundle(), ca);
+  EXPECT_EQ(one.expiry(), now + kServerSeconds);
+}
+
+TEST_F(Webhook, MakesWhatSomebodySpoiltInTheSecretAnew) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  Json spoilt = secret();
+  spoilt["data"]["tls.key"] = "bm9uc2Vuc2U=";
+  server->put("secrets", spoilt);
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_NE(secret()["data"]["tls.key"], "bm9uc2Vuc2U=");
+  EXPECT_NE(post(bundle(), kBrokenPod).find("[200]"), std::string::npos);
+}
+
+TEST_F(Webhook, SaysWhatTheApiServerRefused) {
+  server->refusals.push_back({403, "Forbidden", "secrets is forbidden", ""});
+  const Status refused = look(keeper());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("forbidden"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace qgpu
