@@ -44,6 +44,7 @@ struct SchedulerConfig {
   tlsKey @8 :Text;
   tlsCa @9 :Text;
   insecure @10 :Bool;
+  webhook @11 :Text;           # HOST:PORT
 }
 
 struct KubeletPluginConfig {

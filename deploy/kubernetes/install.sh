@@ -6,14 +6,15 @@ set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 KUBECTL=${KUBECTL:-kubectl}
-nodes='' mixed='' dry=no register=auto
+nodes='' mixed='' dry=no register=auto webhook=yes
 
 usage() {
   cat <<'TEXT'
-usage: install.sh [--node NAME]... [--mixed NAME]... [--no-register] [--dry-run]
+usage: install.sh [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register] [--dry-run]
 
   --node NAME     a node whose cards qgpu shares from now on (label qgpu-device-enable=enable)
   --mixed NAME    likewise, and online and offline pods may run there (mixed-qgpu-enable=enable)
+  --no-webhook    without the webhook that explains what is wrong with a pod when it is created
   --no-register   leaves this machine's kube-scheduler alone
   --dry-run       says what would be done
 
@@ -39,6 +40,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --node) nodes="$nodes ${2:?--node NAME}"; shift ;;
     --mixed) nodes="$nodes ${2:?--mixed NAME}" mixed="$mixed $2"; shift ;;
+    --no-webhook) webhook=no ;;
     --no-register) register=no ;;
     --dry-run) dry=yes ;;
     -h | --help) usage; exit 0 ;;
@@ -64,6 +66,10 @@ for node in $nodes; do
 done
 
 run apply -k "$HERE"
+if [ "$webhook" = no ]; then :
+elif [ "$minor" -ge 16 ]; then run apply -f "$HERE/webhook.yaml"
+else run apply -f "$HERE/webhook-v1beta1.yaml"
+fi
 
 # label NODE KEY VALUE, where it is not so already.
 label() {

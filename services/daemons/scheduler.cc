@@ -14,6 +14,7 @@
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
 #include "services/rpc/tls.h"
+#include "services/webhook/webhook_door.h"
 
 namespace qgpu {
 namespace {
@@ -44,6 +45,14 @@ Result<kj::Maybe<kj::Own<kj::TlsContext>>> readTls(const SchedulerDaemonOptions&
   auto tls = openTls(files);
   if (!tls) return tls.error();
   return kj::Maybe<kj::Own<kj::TlsContext>>(kj::mv(*tls));
+}
+
+// Nothing where --webhook is not given.
+Result<std::optional<WebhookDoor::Opened>> openWebhook(const SchedulerDaemonOptions& options) {
+  if (options.webhook.empty()) return std::optional<WebhookDoor::Opened>();
+  auto opened = WebhookDoor::open(options.webhook, KubeSurroundings::ofProcess());
+  if (!opened) return opened.error();
+  return std::optional(std::move(*opened));
 }
 
 // How else --rpc may be reached from elsewhere.
@@ -81,9 +90,11 @@ struct Scheduler::Parts {
   std::optional<RpcServer> rpc;
   std::optional<ClusterPages> pages;
   std::optional<HttpServer> http;
+  std::optional<WebhookDoor> webhook;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(UnixDoors local, TcpDoors remote);
+  void serveWebhook(WebhookDoor::Opened opened);
   void close();
 };
 
@@ -124,8 +135,14 @@ void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
   http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
 }
 
+void Scheduler::Parts::serveWebhook(WebhookDoor::Opened opened) {
+  webhook.emplace(std::move(opened), PodRules{}, kj->lowLevel(), kj->io().getNetwork(), kj->timer(),
+                  randomWord(), log);
+}
+
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
+  webhook.reset();
   http.reset();
   rpc.reset();
   admin.reset();
@@ -148,6 +165,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   auto remote =
       TcpDoors::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
   if (!remote) return refused(remote.error());
+  auto webhook = openWebhook(options);
+  if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
   auto store = Store::open(options.dbfile);
@@ -163,6 +182,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
   parts->serve(std::move(*local), std::move(*remote));
+  if (*webhook) parts->serveWebhook(std::move(**webhook));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));
 }
 

@@ -23,6 +23,7 @@ constexpr std::array kFlags = {
     FlagWords{"tls-key", "FILE", "its key, PEM"},
     FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
     FlagWords{"insecure", nullptr, "let --rpc listen beyond loopback without TLS"},
+    FlagWords{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
     FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
 };
@@ -74,6 +75,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-cert") return readPath(given, to.tlsCert);
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);
+  if (name == "webhook") return readAddress(given, to.webhook);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   to.insecure = to.insecure || name == "insecure";
   return ok();

@@ -16,15 +16,16 @@ namespace qgpu {
 struct SchedulerDaemonOptions {
   std::string dbfile;
   std::string runDir;
-  std::string http;   // HOST:PORT, port 0: any free one
-  std::string rpc;    // likewise
-  schema::Score priority = schema::Score::BINPACK;   // of ordinary tasks
+  std::string http;                                 // HOST:PORT, port 0: any free one
+  std::string rpc;                                  // likewise
+  schema::Score priority = schema::Score::BINPACK;  // of ordinary tasks
   Nanos lease = seconds(15);
   LogLevel logLevel = LogLevel::Info;
-  std::string tlsCert;   // PEM files; all three or none
+  std::string tlsCert;  // PEM files; all three or none
   std::string tlsKey;
   std::string tlsCa;
   bool insecure = false;
+  std::string webhook;  // HOST:PORT; empty: none
 };
 
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,

@@ -23,10 +23,9 @@ WebhookServer::WebhookServer(PodRules rules, kj::LowLevelAsyncIoProvider& io, kj
     : rules_(std::move(rules)),
       port_(listener.port()),
       contexts_(emptyContext()),
-      http_({HttpRoute::post(kWebhookPath, kReviewBytesMax,
-                             [this](std::string body) {
-                               return kj::Promise<HttpPage>(review(body));
-                             })},
+      http_({HttpRoute::post(
+                kWebhookPath, kReviewBytesMax,
+                [this](std::string body) { return kj::Promise<HttpPage>(review(body)); })},
             kWebhookLimits, io, timer, std::move(listener), *contexts_.front()) {}
 
 Status WebhookServer::useCertificate(const std::string& cert, const std::string& key) {

@@ -2,14 +2,13 @@
 // HTTPS for the API server: POST /webhook/pods takes an AdmissionReview. It exists so that whoever
 // creates a pod reads at once which rule it breaks.
 //
-// Nobody is asked who they are: an answer tells nothing that is not in the question. The certificate
-// may be changed while it serves; until there is one, no handshake succeeds.
+// Nobody is asked who they are: an answer tells nothing that is not in the question. The
+// certificate may be changed while it serves; until there is one, no handshake succeeds.
 
+#include <cstdint>
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
-
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,7 +32,7 @@ class WebhookServer {
   struct Counts {
     std::uint64_t allowed = 0;
     std::uint64_t denied = 0;
-    std::uint64_t malformed = 0;   // bodies that were no review
+    std::uint64_t malformed = 0;  // bodies that were no review
   };
 
   // `io` and `timer` outlive the server, which serves until it is destroyed.
@@ -56,7 +55,7 @@ class WebhookServer {
   const PodRules rules_;
   const std::uint16_t port_;
   Counts counts_;
-  std::vector<kj::Own<kj::TlsContext>> contexts_;   // one in 60 days; the last is in use
+  std::vector<kj::Own<kj::TlsContext>> contexts_;  // one in 60 days; the last is in use
   HttpServer http_;
 };
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "services/extender/pod_rules.h"
+#include "services/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
 
 namespace qgpu {
@@ -246,6 +247,13 @@ const Right kNeeded[] = {
     {"qgpu-scheduler", "", "events", "", {"create", "patch"}},
     {"qgpu-scheduler", "coordination.k8s.io", "leases", "", {"create"}},
     {"qgpu-scheduler", "coordination.k8s.io", "leases", "qgpu-scheduler", {"get", "update"}},
+    {"qgpu-scheduler", "", "secrets", "", {"create"}},
+    {"qgpu-scheduler", "", "secrets", "qgpu-scheduler-webhook", {"get", "update"}},
+    {"qgpu-scheduler",
+     "admissionregistration.k8s.io",
+     "validatingwebhookconfigurations",
+     "qgpu-scheduler",
+     {"get", "patch"}},
     {"qgpu-manager", "", "nodes", "", {"get", "list", "watch"}},
     {"qgpu-manager", "", "pods", "", {"get", "list", "watch"}},
     {"qgpu-manager", "", "nodes/status", "", {"patch"}},
@@ -265,6 +273,34 @@ TEST(Manifests, LetTheDaemonsDoWhatTheyDo) {
   EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "nodes", "", "delete"));
   EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "coordination.k8s.io", "leases", "other", "update"));
   EXPECT_FALSE(mayDo(all, "qgpu-manager", "apps", "daemonsets", "", "get"));
+}
+
+// --- the webhook ---
+
+TEST(Manifests, LeadTheApiServerToTheWebhook) {
+  const auto all = manifests();
+  const Document& scheduler = find(all, "Deployment", "qgpu-scheduler");
+  EXPECT_EQ(scheduler.text(std::string(kPod) + "/containers/0/command/2"),
+            "--webhook=0.0.0.0:12348");
+  EXPECT_EQ(find(all, "Service", "qgpu-scheduler").at("/spec/ports/1"),
+            R"({"port":443,"name":"webhook","targetPort":12348})");
+  const WebhookNames names;
+  std::size_t seen = 0;
+  for (const Document& object : all) {
+    if (object.kind() != "ValidatingWebhookConfiguration") continue;
+    ++seen;
+    EXPECT_EQ(object.name(), names.configuration);
+    const std::string webhook = "/webhooks/0";
+    EXPECT_EQ(object.text(webhook + "/name"), names.webhook);
+    EXPECT_EQ(object.text(webhook + "/clientConfig/service/name"), names.service);
+    EXPECT_EQ(object.text(webhook + "/clientConfig/service/namespace"), names.nameSpace);
+    EXPECT_EQ(object.text(webhook + "/clientConfig/service/path"), kWebhookPath);
+    EXPECT_EQ(object.text(webhook + "/failurePolicy"), "Ignore");
+    EXPECT_EQ(object.text(webhook + "/sideEffects"), "None");
+    EXPECT_EQ(object.text(webhook + "/namespaceSelector/matchExpressions/0/operator"), "NotIn");
+    EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE"])");
+  }
+  EXPECT_EQ(seen, 2u) << "of v1 and of v1beta1";
 }
 
 // --- kube-scheduler ---

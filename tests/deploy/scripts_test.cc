@@ -282,6 +282,7 @@ TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
   EXPECT_EQ(cluster.labels("n1"), "qgpu-device-enable=enable\n");
   EXPECT_EQ(cluster.labels("n2"), "qgpu-device-enable=enable\nmixed-qgpu-enable=enable\n");
   EXPECT_TRUE(has(cluster.log(), "apply -k " + sourcePath("deploy/kubernetes")));
+  EXPECT_TRUE(has(cluster.log(), "deploy/kubernetes/webhook.yaml"));
   EXPECT_TRUE(has(result.output, "examples/ordinary.yaml")) << result.output;
 }
 
@@ -314,6 +315,13 @@ TEST(Install, RefusesBeforeItChangesAnything) {
   EXPECT_TRUE(has(stranger.output, "no node n3")) << stranger.output;
   EXPECT_EQ(cluster.run("install.sh --whatever").status, 2);
   EXPECT_EQ(cluster.log(), "");
+
+  const Cluster before16("15");
+  ASSERT_EQ(before16.run("install.sh --no-register").status, 0);
+  EXPECT_TRUE(has(before16.log(), "deploy/kubernetes/webhook-v1beta1.yaml")) << before16.log();
+  const Cluster without;
+  ASSERT_EQ(without.run("install.sh --no-register --no-webhook").status, 0);
+  EXPECT_FALSE(has(without.log(), "webhook")) << without.log();
 
   const Cluster old("13");
   const ShellResult refused = old.run("install.sh --no-register");

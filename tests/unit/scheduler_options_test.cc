@@ -53,10 +53,11 @@ TEST(SchedulerOptions, TakeEveryFlag) {
   const SchedulerDaemonOptions o =
       good({"--priority=fgd", "--http=127.0.0.1:1", "--rpc=10.0.0.1:2", "--dbfile=/a",
             "--run-dir=/r", "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca",
-            "--insecure", "--log-level=debug"});
+            "--insecure", "--log-level=debug", "--webhook=0.0.0.0:4"});
   EXPECT_EQ(o.priority, schema::Score::FGD);
   EXPECT_EQ(o.rpc, "10.0.0.1:2");
   EXPECT_EQ(o.lease, seconds(3));
+  EXPECT_EQ(o.webhook, "0.0.0.0:4");
   EXPECT_EQ(o.tlsCert + o.tlsKey + o.tlsCa, "/c/k/ca");
   EXPECT_TRUE(o.insecure);
   EXPECT_EQ(o.logLevel, LogLevel::Debug);

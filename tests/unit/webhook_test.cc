@@ -1,101 +1,17 @@
 // The webhook over real HTTPS, as an API server reaches it (by the name of its Service, trusting
 // the caBundle alone), and what keeps it reachable, with an API server's stand-in.
 
-#include <filesystem>
-#include <fstream>
-#include <stdlib.h>
-
-#include "services/kube/base64.h"
-#include "services/kube/wall_time.h"
-#include "services/webhook/webhook_keeper.h"
-#include "tests/unit/kube_fixture.h"
-#include "tests/unit/program.h"
+#include "tests/unit/webhook_fixture.h"
 
 namespace qgpu {
 namespace {
 
-using testing::ApiStandIn;
 using testing::Json;
-using testing::KubeFixture;
-using testing::Program;
+using testing::kBrokenPod;
+using testing::kConfigurations;
+using testing::kHost;
 
-constexpr const char* kHost = "qgpu-scheduler.kube-system.svc";
-constexpr const char* kConfigurations = "validatingwebhookconfigurations";
-
-constexpr const char* kBrokenPod =
-    R"({"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",)"
-    R"("kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE","object":)"
-    R"({"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","resources":)"
-    R"({"limits":{"tke.cloud.tencent.com/qgpu-core":"150"}}}]}}}})";
-
-struct Webhook : KubeFixture {
-  Webhook() {
-    char name[] = "/tmp/qgpu-webhook-XXXXXX";
-    folder = ::mkdtemp(name);
-    Json configuration{{"metadata", {{"name", "qgpu-scheduler"}}}};
-    configuration["webhooks"] = Json::array(
-        {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
-         Json{{"name", "pods.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}}});
-    server->put(kConfigurations, configuration);
-  }
-  ~Webhook() noexcept override {
-    std::error_code error;
-    std::filesystem::remove_all(folder, error);
-    EXPECT_FALSE(error) << error.message();
-    EXPECT_EQ(log.errors(), 0u);
-  }
-
-  WebhookServer& webhook() {
-    if (!served_) {
-      auto listener = TcpListener::open("127.0.0.1:0", "--webhook");
-      EXPECT_TRUE(listener.ok());
-      served_ = std::make_unique<WebhookServer>(PodRules{}, kj.lowLevel(), kj.timer(),
-                                                std::move(*listener));
-    }
-    return *served_;
-  }
-  WebhookKeeper& keeper() {
-    keepers.push_back(std::make_unique<WebhookKeeper>(
-        WebhookNames{}, PodRules{}, client(plain()), webhook(), [this]() { return now; }, log));
-    return *keepers.back();
-  }
-  Status look(WebhookKeeper& one) { return wait(one.look()); }
-
-  Json published() const {
-    return server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][1];
-  }
-  std::string bundle() const {
-    const auto text = fromBase64(published()["clientConfig"].value("caBundle", ""));
-    return text.value_or("");
-  }
-  Json secret() const { return server->find("secrets", "kube-system", "qgpu-scheduler-webhook"); }
-
-  // What curl, which trusts `ca` alone, is answered; "status N" for its own failures.
-  std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
-                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
-    std::ofstream(folder + "/ca.pem") << ca;
-    std::ofstream(folder + "/body") << body;
-    const std::string port = std::to_string(webhook().port());
-    std::vector<std::string> argv = {"/usr/bin/curl", "--silent",
-                                     "--max-time",    "15",
-                                     "--cacert",      folder + "/ca.pem",
-                                     "--connect-to",  host + ":443:127.0.0.1:" + port,
-                                     "--data-binary", "@" + folder + "/body",
-                                     "--write-out",   " [%{http_code}]"};
-    if (!more.empty()) argv.push_back(more);
-    argv.push_back("https://" + host + path);
-    Program curl(argv, false);
-    EXPECT_TRUE(served([&]() { return curl.status().has_value(); }));
-    const int status = curl.status().value_or(-1);
-    return status == 0 ? curl.output() : "status " + std::to_string(status);
-  }
-
-  std::string folder;
-  std::int64_t now = unixMsNow() / 1000;   // curl looks at the clock too
-  Log log{LogLevel::Info, [](LogLevel, const std::string&) {}};
-  std::unique_ptr<WebhookServer> served_;
-  std::vector<std::unique_ptr<WebhookKeeper>> keepers;
-};
+struct Webhook : testing::WebhookFixture {};
 
 TEST_F(Webhook, TellsOverHttpsWhatIsWrongWithAPod) {
   ASSERT_TRUE(look(keeper()).ok());
