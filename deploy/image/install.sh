@@ -49,6 +49,58 @@ kernel() {
   esac
 }
 
+# Where no container runtime brings the node's user-mode driver into containers, the device plugin
+# does: from copies, which stay what they are for a running program when the driver is replaced.
+COPIES=/var/lib/qgpu/kubelet/driver
+DRIVER='libcuda.so.1 libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1 libnvidia-nvvm.so.4
+  libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1'
+
+runtime_brings_driver() {
+  for config in etc/containerd/config.toml etc/docker/daemon.json etc/crio/crio.conf; do
+    ! grep -qs nvidia-container-runtime "$HOST/$config" || return 0
+  done
+  return 1
+}
+
+# A file of the host by its path there, also where that is a link with a path from the root.
+real_file() {
+  path=$1
+  for _ in 1 2 3 4; do
+    [ -L "$HOST$path" ] || break
+    link=$(readlink "$HOST$path")
+    case "$link" in
+      /*) path=$link ;;
+      *) path=${path%/*}/$link ;;
+    esac
+  done
+  [ ! -f "$HOST$path" ] || echo "$HOST$path"
+}
+
+copy_driver() {
+  wanted=' '
+  for folder in /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib; do
+    for name in $DRIVER; do
+      for found in "$HOST$folder"/$name; do
+        name=${found##*/}
+        case "$wanted" in *" $name "*) continue ;; esac
+        file=$(real_file "$folder/$name")
+        [ -n "$file" ] || continue
+        wanted="$wanted$name "
+        ! cmp -s "$file" "$HOST$COPIES/$name" || continue
+        cp "$file" "$HOST$COPIES/.new"
+        chmod 755 "$HOST$COPIES/.new"
+        mv "$HOST$COPIES/.new" "$HOST$COPIES/$name"
+        echo "qgpu-installer: copied $folder/$name"
+      done
+    done
+  done
+  for copy in "$HOST$COPIES"/*; do
+    name=${copy##*/}
+    case "$wanted" in *" $name "*) continue ;; esac
+    [ ! -e "$copy" ] || { rm "$copy" && echo "qgpu-installer: removed a copy of $name"; }
+  done
+}
+
 if [ ! -d "$HOST/etc" ] || [ ! -d "$HOST/var" ]; then
   fail "$HOST is not the node's root: mount the host path / there"
 fi
@@ -67,3 +119,7 @@ if [ -z "$(find "$HOST/dev" -maxdepth 1 -name 'nvidia[0-9]*' 2>/dev/null)" ]; th
 fi
 folder /var/lib/qgpu 700
 folder /run/qgpu 755
+folder /var/lib/qgpu/kubelet 755
+folder $COPIES 755
+if runtime_brings_driver; then DRIVER=; fi
+copy_driver

@@ -463,5 +463,43 @@ TEST(Installer, WarnsOfASecondDevicePluginAndOfNoCard) {
   EXPECT_FALSE(has(result.output, "no /dev/nvidia*")) << result.output;
 }
 
+TEST(Installer, CopiesTheNodesDriverAndFollowsItsUpgrade) {
+  const Node node;
+  const std::string copies = "var/lib/qgpu/kubelet/driver/";
+  node.root().write("usr/lib/x86_64-linux-gnu/libcuda.so.535.54", "cuda 535");
+  node.root().write("usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.54", "compiler");
+  node.root().write("opt/driver/libnvidia-ml.so.1", "nvml");
+  fs::create_symlink("libcuda.so.535.54",
+                     node.root().file("usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+  fs::create_directories(node.root().file("usr/lib64"));
+  fs::create_symlink("/opt/driver/libnvidia-ml.so.1",
+                     node.root().file("usr/lib64/libnvidia-ml.so.1"));
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 535");
+  EXPECT_EQ(readText(node.root().file(copies + "libnvidia-ml.so.1")), "nvml");
+  EXPECT_TRUE(fs::exists(node.root().file(copies + "libnvidia-gpucomp.so.535.54")));
+  EXPECT_FALSE(has(node.install().output, "copied")) << "the second time";
+
+  // A running program has the old file: it must stay as it is.
+  fs::create_hard_link(node.root().file(copies + "libcuda.so.1"), node.root().file("mapped"));
+  node.root().write("usr/lib/x86_64-linux-gnu/libcuda.so.535.54", "cuda 550");
+  fs::remove(node.root().file("usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.54"));
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 550");
+  EXPECT_EQ(readText(node.root().file("mapped")), "cuda 535");
+  EXPECT_FALSE(fs::exists(node.root().file(copies + "libnvidia-gpucomp.so.535.54")));
+}
+
+TEST(Installer, LeavesTheDriverToARuntimeThatBringsIt) {
+  const Node node;
+  node.root().write("usr/lib64/libcuda.so.1", "cuda");
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_TRUE(fs::exists(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")));
+  node.root().write("etc/containerd/config.toml",
+                    "BinaryName = \"/usr/bin/nvidia-container-runtime\"\n");
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_FALSE(fs::exists(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")));
+}
+
 }  // namespace
 }  // namespace qgpu
