@@ -50,11 +50,11 @@ void Membership::move(Member& member, NodeLife life) {
 }
 
 Result<std::uint64_t> Membership::open(MemberId id, std::uint32_t link, std::uint32_t incarnation,
-                                       Nanos now) {
+                                       Nanos heardAt) {
   Member& member = at(id);
   const bool elsewhere = member.session != 0 && member.link != link;
   if (elsewhere && incarnation <= member.incarnation &&
-      now - member.heard <= 2 * times_.beat) {
+      heardAt - member.heard <= 2 * times_.beat) {
     return fail(ErrorCode::AlreadyExists,
                 "a node of this name has another connection that is alive: two nodes need two "
                 "names (--nodename)");
@@ -65,10 +65,10 @@ Result<std::uint64_t> Membership::open(MemberId id, std::uint32_t link, std::uin
   member.link = link;
   member.incarnation = incarnation;
   member.seq = 0;
-  member.heard = now;
+  member.heard = std::max(member.heard, heardAt);
   byLink_[link] = id;
   move(member, NodeLife::Alive);
-  watch(id, now + times_.lease);
+  watch(id, deadline(member));
   return member.session;
 }
 

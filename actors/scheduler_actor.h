@@ -197,9 +197,9 @@ class SchedulerActor final : public Actor {
 
   // Nodes (scheduler_members.cc).
   void takeWords(Turn& turn);
-  void onWords(schema::FromMember::Reader words, Turn& turn);
-  void onHello(std::uint32_t link, schema::MemberHello::Reader hello, Turn& turn);
-  Result<MemberId> memberFor(const std::string& name);
+  void onWords(schema::FromMember::Reader words, Nanos heardAt, Turn& turn);
+  void onHello(std::uint32_t link, schema::MemberHello::Reader hello, Nanos heardAt);
+  Result<MemberId> memberFor(const std::string& name, Nanos heardAt);
   void takeFacts(MemberId member, MemberFacts facts);
   std::optional<std::uint64_t> onHeld(MemberId member, const Held& held);
   void takeLater(MemberId member, std::uint64_t task, const Held& held);
@@ -376,7 +376,7 @@ class SchedulerActor final : public Actor {
   std::unique_ptr<Round> round_;     // that is decided or in flight
   bool inFlight_ = false;
   std::uint64_t roundSerial_ = 0;
-  std::deque<Words> words_;
+  std::deque<Heard> words_;
   std::deque<Asked> asked_;
   bool lookDue_ = false;
   bool storageOk_ = true;

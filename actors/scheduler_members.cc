@@ -45,7 +45,7 @@ void SchedulerActor::onFromMember(schema::FromMember::Reader words, Turn& turn) 
     turnAway(link, fail(ErrorCode::Overloaded, "too many nodes speak at once: try again later"));
     return closeLink(link);
   }
-  words_.push_back(wordsOf(words));
+  words_.push_back({wordsOf(words), turn.now()});
 }
 
 void SchedulerActor::onBeat(std::uint32_t link, std::uint64_t session, std::uint64_t ns,
@@ -66,17 +66,17 @@ void SchedulerActor::onBeat(std::uint32_t link, std::uint64_t session, std::uint
 
 void SchedulerActor::takeWords(Turn& turn) {
   while (started_ && !words_.empty() && !roundFull()) {
-    Words words = std::move(words_.front());
+    Heard heard = std::move(words_.front());
     words_.pop_front();
-    const schema::FromMember::Reader reader = readWords(words);
-    onWords(reader, turn);
-    if (!reader.isForward()) round_->words.push_back(std::move(words));
+    const schema::FromMember::Reader reader = readWords(heard.words);
+    onWords(reader, heard.at, turn);
+    if (!reader.isForward()) round_->words.push_back(std::move(heard));
   }
 }
 
-void SchedulerActor::onWords(schema::FromMember::Reader words, Turn& turn) {
+void SchedulerActor::onWords(schema::FromMember::Reader words, Nanos heardAt, Turn& turn) {
   const std::uint32_t link = words.getLink();
-  if (words.isHello()) return onHello(link, words.getHello(), turn);
+  if (words.isHello()) return onHello(link, words.getHello(), heardAt);
   if (words.isLost()) return closeLink(link);
   const std::optional<MemberId> member = membership_.memberOf(link);
   if (!member || membership_.session(*member) != words.getSession()) return;
@@ -97,12 +97,12 @@ void SchedulerActor::onWords(schema::FromMember::Reader words, Turn& turn) {
 }
 
 void SchedulerActor::refuseForwards(const Error& error) {
-  std::deque<Words> kept;
-  for (Words& words : words_) {
-    const schema::FromMember::Reader reader = readWords(words);
+  std::deque<Heard> kept;
+  for (Heard& heard : words_) {
+    const schema::FromMember::Reader reader = readWords(heard.words);
     const std::optional<MemberId> member = membership_.memberOf(reader.getLink());
     if (!reader.isForward()) {
-      kept.push_back(std::move(words));
+      kept.push_back(std::move(heard));
     } else if (member) {
       tellForwarded(*member, reader.getForward().getCorr(), error);
     }
@@ -170,20 +170,22 @@ void SchedulerActor::standDown(std::uint64_t termSeen) {
   started_ = false;
 }
 
-Result<MemberId> SchedulerActor::memberFor(const std::string& name) {
+Result<MemberId> SchedulerActor::memberFor(const std::string& name, Nanos heardAt) {
   const auto found = names_.find(name);
   if (found != names_.end()) return found->second;
   if (members_.size() >= Membership::kMembersMax) {
     return fail(ErrorCode::Overloaded, "a cluster has at most " +
                                            std::to_string(Membership::kMembersMax) + " nodes");
   }
-  const MemberId member = membership_.add(now_);
+  const MemberId member = membership_.add(heardAt);
   members_.emplace_back().facts.ledger.name = name;
   names_.emplace(name, member);
   return member;
 }
 
-void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hello, Turn&) {
+// A lease runs from the hello, however long that waited for the storage: what is older has none.
+void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hello,
+                             Nanos heardAt) {
   if (hello.getTermSeen() > kTermMax || hello.getTasks().size() > kHeldMax) {
     return turnAway(link, fail(ErrorCode::InvalidArgument, "a hello of this term and this many "
                                                            "tasks is refused"));
@@ -194,11 +196,15 @@ void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hel
     turnAway(link, fail(ErrorCode::Unavailable, "this scheduler raises its term: try again"));
     return standDown(hello.getTermSeen());
   }
-  const Result<MemberId> member = memberFor(facts->ledger.name);
+  if (now_ - heardAt > options_.times.lease) {
+    return turnAway(link, fail(ErrorCode::Unavailable, "its hello waited for the storage for "
+                                                       "longer than a lease: say it again"));
+  }
+  const Result<MemberId> member = memberFor(facts->ledger.name, heardAt);
   if (!member) return turnAway(link, member.error());
   const std::uint32_t before = membership_.session(*member) == 0 ? link : membership_.link(*member);
   const Result<std::uint64_t> session =
-      membership_.open(*member, link, facts->incarnation, now_);
+      membership_.open(*member, link, facts->incarnation, heardAt);
   if (!session) return turnAway(link, session.error());
   if (before != link) {
     QGPU_MARK(SessionTakenOver);

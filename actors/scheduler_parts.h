@@ -116,6 +116,12 @@ struct JobBefore {
   std::optional<Spot> spot;
 };
 
+// Words of a node that wait for their turn.
+struct Heard {
+  Words words;
+  Nanos at;                           // when they arrived
+};
+
 // The changes that are decided together and committed together. Everything that leaves because of
 // them waits in `effects`.
 struct Round {
@@ -128,7 +134,7 @@ struct Round {
   std::vector<std::uint64_t> auditsErased;
   std::vector<std::function<void(Turn&)>> effects;
   std::vector<Asker> askers;          // who is told of a failure
-  std::vector<Words> words;           // of nodes, taken up again after a failure
+  std::vector<Heard> words;           // taken up again after a failure
   std::vector<std::pair<MemberId, std::uint64_t>> forwards;   // like askers, with their corr
   std::size_t searches = 0;           // for tasks to evict
   bool cluster = false;               // the cluster's own row is due

@@ -369,6 +369,37 @@ TEST(SchedulerRestart, P8_ANodeThatFallsSilentWhileNothingCanBeStoredIsNotForgiv
   EXPECT_EQ(world.placeOf(world.submitted(small())), "b");
 }
 
+// cluster seed 4584: it was taken for one that had just said hello, and got tasks.
+TEST(SchedulerRestart, P8_AHelloThatWaitedForTheStorageLongerThanALeaseHasToBeSaidAgain) {
+  ClusterWorld world;
+  world.start();
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.pass(seconds(18));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.node("a").turnedAway, "unavailable");
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  world.connect("a");
+  EXPECT_EQ(world.scheduler->membership().alive(), 2u);
+}
+
+TEST(SchedulerRestart, P8_TheLeaseOfANodeRunsFromItsHelloHoweverLongThatWaited) {
+  ClusterWorld world;
+  world.start();
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.cut("a");
+  world.pass(seconds(10));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.scheduler->membership().alive(), 2u);
+  world.pass(seconds(4));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+}
+
 TEST(SchedulerRestart, D4_WhatNodesSaidDuringAFailureIsTakenUpAfterIt) {
   ClusterWorld world;
   world.start();
