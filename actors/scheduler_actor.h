@@ -335,6 +335,7 @@ class SchedulerActor final : public Actor {
   Score priority_;
 
   std::vector<ClusterMember> members_;                 // by MemberId
+  std::size_t membersStored_ = 0;                      // of them, from the first on
   std::map<std::string, MemberId> names_;
   std::vector<MemberId> memberOfNode_;                 // by NodeId
   std::map<std::uint64_t, Job> jobs_;

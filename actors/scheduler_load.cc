@@ -74,13 +74,13 @@ void SchedulerActor::loadNodes(const std::vector<StoredRow>& rows) {
     if (number != members_.size() || names_.contains(text(row.getName()))) break;
     ClusterMember& node = members_.emplace_back();
     node.facts.ledger.name = text(row.getName());
-    node.stored = true;
     node.marks.cordoned = row.getCordoned();
     for (const auto drain : row.getDrains()) {
       node.marks.drains[text(drain.getCard())] = drain.getUntilUnixMs();
     }
     names_.emplace(node.facts.ledger.name, static_cast<MemberId>(number));
   }
+  membersStored_ = members_.size();
 }
 
 Job SchedulerActor::readJob(schema::ClusterTaskRow::Reader row) const {

@@ -210,7 +210,8 @@ void SchedulerActor::onHello(std::uint32_t link, schema::MemberHello::Reader hel
     QGPU_MARK(SessionTakenOver);
     turnAway(before, fail(ErrorCode::Conflict, "a later session took over"));
   }
-  if (!at(*member).stored) round_->newMembers.insert(*member);
+  const std::size_t place = static_cast<std::size_t>(*member);
+  if (place >= membersStored_) round_->members = std::max(round_->members, place + 1);
   forgetOlder(*member);
   takeFacts(*member, std::move(*facts));
   setLife(*member, NodeLife::Alive);

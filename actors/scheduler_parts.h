@@ -97,7 +97,6 @@ struct ClusterMember {
   MemberFacts facts;                  // name alone until it said hello
   std::optional<NodeId> node;         // in the ledger, once it said hello
   NodeMarks marks;
-  bool stored = false;                // its row is committed or on its way
   std::uint64_t sinceUnixMs = 0;      // of its life
   std::set<std::uint64_t> jobs;       // whose member it is
   std::map<std::uint64_t, std::uint64_t> adopted;   // its number of a task, to ours
@@ -128,7 +127,7 @@ struct Round {
   std::map<std::uint64_t, JobBefore> jobs;
   std::map<MemberId, NodeMarks> marks;
   std::map<std::uint64_t, Job> ended;
-  std::set<MemberId> newMembers;
+  std::size_t members = 0;            // where nodes are new: how many are stored then
   std::optional<Score> priority;      // as it was before
   std::vector<EventRecord> audits;
   std::vector<std::uint64_t> auditsErased;
@@ -141,8 +140,7 @@ struct Round {
   std::uint64_t term = 0;             // as that row has it
 
   bool empty() const {
-    return !cluster && jobs.empty() && marks.empty() && newMembers.empty() && audits.empty() &&
-           !priority;
+    return !cluster && jobs.empty() && marks.empty() && members == 0 && audits.empty() && !priority;
   }
 };
 

@@ -19,8 +19,13 @@ void SchedulerActor::persist(Turn& turn) {
     cluster.setNextEvent(nextEvent_ + kEventBlock);
     cluster.setPriority(word(priority_));
   });
-  std::set<MemberId> nodes = round_->newMembers;
+  std::set<MemberId> nodes;
   for (const auto& [member, before] : round_->marks) nodes.insert(member);
+  // A node is found again by its place, so no row has one below it that is missing: also those are
+  // stored whose first round failed and who did not come again.
+  for (std::size_t i = membersStored_; i < round_->members; ++i) {
+    nodes.insert(static_cast<MemberId>(i));
+  }
   for (const MemberId member : nodes) persistNode(member, turn);
   for (const auto& [task, before] : round_->jobs) persistTask(task, turn);
   persistForgotten(turn);
@@ -131,7 +136,7 @@ void SchedulerActor::apply(const Round& round, Turn& turn) {
     audits_.push_back(event.seq);
     tellEvent(event);
   }
-  for (const MemberId member : round.newMembers) at(member).stored = true;
+  membersStored_ = std::max(membersStored_, round.members);
   if (!started_) {
     started_ = true;
     term_ = round.term;

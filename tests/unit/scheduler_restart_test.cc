@@ -369,7 +369,7 @@ TEST(SchedulerRestart, P8_ANodeThatFallsSilentWhileNothingCanBeStoredIsNotForgiv
   EXPECT_EQ(world.placeOf(world.submitted(small())), "b");
 }
 
-// cluster seed 4584: it was taken for one that had just said hello, and got tasks.
+// Cluster seed 4584: it was taken for one that had just said hello, and got tasks.
 TEST(SchedulerRestart, P8_AHelloThatWaitedForTheStorageLongerThanALeaseHasToBeSaidAgain) {
   ClusterWorld world;
   world.start();
@@ -383,6 +383,24 @@ TEST(SchedulerRestart, P8_AHelloThatWaitedForTheStorageLongerThanALeaseHasToBeSa
   EXPECT_EQ(world.scheduler->membership().alive(), 1u);
   world.connect("a");
   EXPECT_EQ(world.scheduler->membership().alive(), 2u);
+}
+
+// Cluster seed 36985: a gap in the numbers of nodes hid all behind it from the next scheduler.
+TEST(SchedulerRestart, P3_ANodeWhoseRowWasNotStoredHidesNoneThatCameLater) {
+  ClusterWorld world;
+  world.start();
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.cut("a");
+  world.pass(seconds(18));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  world.add("b");
+  const std::uint64_t task = world.submitted(small());
+  ASSERT_EQ(world.placeOf(task), "b");
+  world.restart();
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+  EXPECT_EQ(world.placeOf(task), "b");
 }
 
 TEST(SchedulerRestart, P8_TheLeaseOfANodeRunsFromItsHelloHoweverLongThatWaited) {
