@@ -247,7 +247,7 @@ void ClusterCheck::schedulerBoot(const Boot& boot) {
   helloAt_.clear();
   submits_.clear();
   asked_.clear();
-  for (Node& node : nodes_) node.cordoned = node.marked = node.stored = false;
+  for (Node& node : nodes_) node.cordoned = node.marked = node.freed = node.stored = false;
   for (const StoredRow& stored : boot.rows) {
     const auto row = readStored(stored);
     if (row.isCluster()) termMax_ = std::max(termMax_, row.getCluster().getTerm());
@@ -301,7 +301,14 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
                        before->second.state == schema::PlaceState::WAITING;
     if (isNew && row.state == schema::PlaceState::ASSUMED) decisions.push_back(task);
   }
-  if (decisions.empty()) return;
+  if (!decisions.empty()) judgeDecisions(batch, decisions, now);
+  for (Node& node : nodes_) {
+    if (batch.marks.contains(node.facts.name)) node.freed = false;
+  }
+}
+
+void ClusterCheck::judgeDecisions(const SchedulerBatch& batch,
+                                  const std::vector<std::uint64_t>& decisions, Nanos now) {
   // What the others hold once this batch is stored.
   std::map<std::uint64_t, Row> after = rows_;
   for (const std::uint64_t task : batch.erased) after.erase(task);
@@ -309,10 +316,11 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
   for (const std::uint64_t task : decisions) after.erase(task);
   for (const std::uint64_t task : decisions) {
     const Row& row = batch.rows.at(task);
-    // Who is cordoned before and after this batch was so all the time.
+    // Who is cordoned before and after this batch was so all the time, unless it was given free in
+    // between.
     const Node* node = named(row.node);
     const auto mark = batch.marks.find(row.node);
-    const bool stays = mark == batch.marks.end() || mark->second.first;
+    const bool stays = mark == batch.marks.end() || (mark->second.first && !node->freed);
     if (node != nullptr && node->cordoned && stays) {
       violated("P8", taskName(task, row.epoch) + " goes to " + row.node + ", which is cordoned");
     }
@@ -428,6 +436,11 @@ void ClusterCheck::schedulerAsked(schema::ClusterRequest::Reader request) {
   asked_.insert(request.getCorr());
   if (request.isDelete()) deleted_.insert(request.getDelete());
   drained_ = drained_ || request.isDrain();
+  if (request.isUncordon() && request.getUncordon().getCard().size() == 0) {
+    for (Node& node : nodes_) {
+      if (node.facts.name == text(request.getUncordon().getNode())) node.freed = true;
+    }
+  }
   if (!request.isSubmit()) return;
   const auto task = request.getSubmit().getTask();
   const std::uint32_t uid = request.getMayChange() ? task.getOwnerUid() : request.getPeerUid();

@@ -123,6 +123,7 @@ class ClusterCheck {
     Nanos stalledUntil{0};
     bool cordoned = false;            // as the scheduler has stored it
     bool marked = false;              // or some of its cards
+    bool freed = false;               // somebody asked to, since its marks were stored last
     bool stored = false;              // the scheduler knows it by name
   };
   struct SchedulerBatch {
@@ -149,6 +150,8 @@ class ClusterCheck {
   LedgerModel viewOf(const Node& node, const std::map<std::uint64_t, Row>& rows) const;
   void decided(std::uint64_t task, const Row& row, const std::map<std::uint64_t, Row>& others,
                Nanos now);
+  void judgeDecisions(const SchedulerBatch& batch, const std::vector<std::uint64_t>& decisions,
+                      Nanos now);
   void moved(std::uint64_t task, const Row& before, const Row& after, Nanos now);
   void dropped(std::uint64_t task, const Row& before, Nanos now);
   void assigned(std::uint64_t corr, schema::Assigned::Reader assigned);

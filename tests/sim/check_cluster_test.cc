@@ -10,13 +10,14 @@ namespace qgpu::sim {
 namespace {
 
 constexpr std::uint64_t kTask = 1;
+using State = schema::PlaceState;
 
 class ClusterCheckTest : public ::testing::Test, public Verdict {
  protected:
   ClusterCheckTest() : check_(*this, {{"n0", {CardFact{{}, gibibytes(8), false}}, true, 0}}) {
     check_.schedulerBoot({});
-    commit(
-        {row({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }), nodeRow(false)});
+    commit({row({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }),
+            nodeRow(Marked::Free)});
   }
   ~ClusterCheckTest() override { EXPECT_EQ(found_, expected_); }
 
@@ -32,22 +33,24 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
     const auto segment = message.getSegmentsForOutput()[0];
     return {key, {segment.begin(), segment.end()}};
   }
-  static StoredRow nodeRow(bool draining) {
-    return row({RowKind::ClusterNode, 0}, [draining](auto r) {
+  enum class Marked { Free, Cordoned, Draining };
+  static StoredRow nodeRow(Marked marked) {
+    return row({RowKind::ClusterNode, 0}, [marked](auto r) {
       auto node = r.initClusterNode();
       node.setName("n0");
-      node.setDraining(draining);
+      node.setCordoned(marked == Marked::Cordoned);
+      node.setDraining(marked == Marked::Draining);
     });
   }
-  // A task that names n0 and is bound there.
-  static StoredRow taskRow(std::uint64_t endedUnixMs = 0) {
-    return row({RowKind::ClusterTask, kTask}, [endedUnixMs](auto r) {
+  // A task that names n0 and has its place there.
+  static StoredRow taskRow(schema::PlaceState state) {
+    return row({RowKind::ClusterTask, kTask}, [state](auto r) {
       auto stored = r.initClusterTask();
-      stored.setEndedUnixMs(endedUnixMs);
+      stored.setEndedUnixMs(state == schema::PlaceState::ENDED ? 1 : 0);
       auto task = stored.initTask();
       task.setEpoch(1);
       task.setNode("n0");
-      task.setState(endedUnixMs == 0 ? schema::PlaceState::BOUND : schema::PlaceState::ENDED);
+      task.setState(state);
       task.initCards(1).set(0, "sim-0");
       task.initSpec().setNode("n0");
       task.getSpec().initTask().setMemBytes(static_cast<std::uint64_t>(gibibytes(1).value));
@@ -57,11 +60,15 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
     check_.schedulerAppended(++batch_, rows, now_);
     check_.schedulerAnswered(batch_, true);
   }
-  void drainAsked() {
+  template <typename Fill>
+  void ask(Fill&& fill) {
     capnp::MallocMessageBuilder message;
     auto request = message.initRoot<schema::ClusterRequest>();
-    request.initDrain().initTarget().setNode("n0");
+    fill(request);
     check_.schedulerAsked(request.asReader());
+  }
+  void drainAsked() {
+    ask([](auto request) { request.initDrain().initTarget().setNode("n0"); });
   }
   void nodeHeard() {
     capnp::MallocMessageBuilder message;
@@ -79,27 +86,49 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
 };
 
 TEST_F(ClusterCheckTest, D1_ATaskThatNobodyDeletedAndNoNodeEndedStays) {
-  commit({taskRow()});
+  commit({taskRow(State::BOUND)});
   expect("D1");
-  commit({taskRow(1)});
+  commit({taskRow(State::ENDED)});
 }
 
 // Cluster seed 14318.
 TEST_F(ClusterCheckTest, D1_TheTimeOfADrainMayBeOverInTheLookThatFindsTheNodeLost) {
   drainAsked();
   nodeHeard();
-  commit({taskRow(), nodeRow(true)});
+  commit({taskRow(State::BOUND), nodeRow(Marked::Draining)});
   now_ += ClusterCheck::kFence;
-  commit({taskRow(1)});
+  commit({taskRow(State::ENDED)});
 }
 
 TEST_F(ClusterCheckTest, D1_OfADrainedNodeThatIsHeardOfNoTaskIsDroppedBeforeItEndedThere) {
   drainAsked();
   nodeHeard();
-  commit({taskRow(), nodeRow(true)});
+  commit({taskRow(State::BOUND), nodeRow(Marked::Draining)});
   now_ += ClusterCheck::kFence - millis(1);
   expect("D1");
-  commit({taskRow(1)});
+  commit({taskRow(State::ENDED)});
+}
+
+TEST_F(ClusterCheckTest, P8_ACordonedNodeGetsNothingNew) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  expect("P8");
+  commit({taskRow(State::ASSUMED)});
+}
+
+TEST_F(ClusterCheckTest, P8_ANodeThatStaysCordonedByItsNewRowGetsNothingNewEither) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  expect("P8");
+  commit({nodeRow(Marked::Cordoned), taskRow(State::ASSUMED)});
+}
+
+// Cluster seed 40987.
+TEST_F(ClusterCheckTest, P8_ANodeMayGetATaskWhileItWasGivenFreeBetweenTwoCordonsOfOneCommit) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  ask([](auto request) { request.initUncordon().setNode("n0"); });
+  commit({nodeRow(Marked::Cordoned), taskRow(State::ASSUMED)});
 }
 
 }  // namespace
