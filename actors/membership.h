@@ -43,9 +43,9 @@ class Membership {
   // A node that is known and was not heard of yet: it is joining, and lost after the fence.
   MemberId add(Nanos now);
 
-  // A node said hello by `link`, which was heard at `heardAt`. AlreadyExists where it has a session by
-  // another link that was heard of since or within two beats before, unless its manager is a later
-  // one. A session that it had is over.
+  // A node said hello by `link`; that was heard at `heardAt`. AlreadyExists where it has a session
+  // by another link that was heard of since or within two beats before, unless its manager is a
+  // later one. A session that it had is over.
   Result<std::uint64_t> open(MemberId member, std::uint32_t link, std::uint32_t incarnation,
                              Nanos heardAt);
 
