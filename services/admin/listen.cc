@@ -14,7 +14,7 @@
 namespace qgpu {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 4'096;   // kube-scheduler binds a thousand pods at once
 constexpr kj::uint kFdFlags = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
                               kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
                               kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK;

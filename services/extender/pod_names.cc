@@ -33,10 +33,16 @@ std::string podTaskName(std::string_view nameSpace, std::string_view pod,
   return shortened(std::move(whole));
 }
 
-std::string podRequestId(std::string_view uid, std::string_view container) {
+std::string podRequestId(std::string_view uid, std::string_view container,
+                         std::string_view attempt) {
   std::string whole(uid);
-  whole.append("/").append(container);
+  whole.append("/").append(container).append("#").append(attempt);
   return shortened(std::move(whole));
+}
+
+std::string_view podUidOf(std::string_view requestId) {
+  const std::size_t slash = requestId.find('/');
+  return slash == std::string_view::npos ? std::string_view() : requestId.substr(0, slash);
 }
 
 }  // namespace qgpu

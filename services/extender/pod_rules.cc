@@ -324,7 +324,22 @@ Status readContainers(const element& spec, const PodRules& rules, PodDemands& po
   return ok();
 }
 
+void readNames(const element& metadata, PodDemands& pod) {
+  pod.nameSpace = cut(textAt(metadata, "namespace"));
+  pod.name = cut(textAt(metadata, "name"));
+  pod.uid = cut(textAt(metadata, "uid"));
+}
+
 }  // namespace
+
+PodDemands podNamed(std::string_view json) {
+  PodDemands pod;
+  simdjson::dom::parser parser;
+  element root;
+  if (parser.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) return pod;
+  if (const auto metadata = member(root, "metadata")) readNames(*metadata, pod);
+  return pod;
+}
 
 Result<PodDemands> readPod(std::string_view json, const PodRules& rules) {
   simdjson::dom::parser parser;
@@ -341,9 +356,7 @@ Result<PodDemands> readPod(std::string_view json, const PodRules& rules) {
         "server keeps them");
   }
   if (const auto metadata = member(root, "metadata"); metadata && metadata->is_object()) {
-    pod.nameSpace = cut(textAt(*metadata, "namespace"));
-    pod.name = cut(textAt(*metadata, "name"));
-    pod.uid = cut(textAt(*metadata, "uid"));
+    readNames(*metadata, pod);
     pod.resourceVersion = cut(textAt(*metadata, "resourceVersion"));
     pod.application = controllerOf(*metadata);
     const Result<TaskClass> taskClass = classOf(*metadata, rules);

@@ -64,5 +64,7 @@ struct PodDemands {
 // InvalidArgument: the rule that is broken, what was found, and what to write instead. Limits on
 // the text are the caller's.
 Result<PodDemands> readPod(std::string_view json, const PodRules& rules);
+// Whose JSON it is, also where it breaks a rule: namespace, name and uid, as far as they are there.
+PodDemands podNamed(std::string_view json);
 
 }  // namespace qgpu

@@ -19,6 +19,7 @@ namespace qgpu {
 
 // kube-scheduler sends whole nodes where nodeCacheCapable is false: 5,000 of them are some 60 MiB.
 inline constexpr std::size_t kExtenderBodyMax = std::size_t{128} << 20;
+inline constexpr std::size_t kBindBodyMax = std::size_t{1} << 20;
 inline constexpr std::int64_t kExtenderScoreMax = 10;
 
 // Of filter and prioritize.

@@ -9,6 +9,8 @@ namespace {
 
 constexpr auto kAcceptPause = 100 * kj::MILLISECONDS;
 constexpr std::size_t kPiece = 64 * 1024;  // of a body whose length is not told
+// Of a body that was refused: read on, so that the refusal reaches who still sends.
+constexpr std::size_t kGrace = std::size_t{2} << 20;
 
 kj::Duration duration(Nanos time) {
   return time.value * kj::NANOSECONDS;
@@ -24,7 +26,7 @@ kj::HttpServerSettings settings(const HttpLimits& limits, kj::HttpServerErrorHan
   kj::HttpServerSettings s;
   s.headerTimeout = duration(limits.requestDeadline);
   s.pipelineTimeout = duration(limits.idleDeadline);
-  s.canceledUploadGraceBytes = kPiece;  // a refusal is to reach who sends a little too much
+  s.canceledUploadGraceBytes = kGrace;
   s.errorHandler = errors;
   return s;
 }

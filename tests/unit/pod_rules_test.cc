@@ -277,8 +277,12 @@ TEST(PodNames, StayReadableWhereTheyFitAndApartWhereTheyDoNot) {
   EXPECT_NE(one, other);
   EXPECT_EQ(one, podTaskName("ml", pod, "a"));
   const std::string uid = "0a1b2c3d-0000-4000-8000-000000000000";
-  EXPECT_EQ(podRequestId(uid, "main"), uid + "/main");
-  EXPECT_EQ(podRequestId(uid, std::string(63, 'c')).size(), kPodTaskNameMax);
+  EXPECT_EQ(podRequestId(uid, "main", "7"), uid + "/main#7");
+  const std::string shortened = podRequestId(uid, std::string(63, 'c'), "7");
+  EXPECT_EQ(shortened.size(), kPodTaskNameMax);
+  EXPECT_NE(shortened, podRequestId(uid, std::string(63, 'c'), "8"));
+  EXPECT_EQ(podUidOf(shortened), uid);
+  EXPECT_EQ(podUidOf("job-5"), "");
 }
 
 }  // namespace

@@ -1,0 +1,221 @@
+#include "services/extender/extender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/extender/pod_names.h"
+
+namespace qgpu {
+namespace {
+
+constexpr const char* kNoNode = "NoQgpuNode: the node has no cards of qgpu";
+
+HttpPage json(std::string text) { return HttpPage{200, "application/json", std::move(text)}; }
+
+std::string failedFilter(std::string why) {
+  FilterResult result;
+  result.error = std::move(why);
+  return writeFilterResult(result);
+}
+
+}  // namespace
+
+Extender::Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& timer,
+                   PodRules rules, std::uint64_t boot)
+    : cluster_(cluster),
+      timer_(timer),
+      rules_(std::move(rules)),
+      binder_(door, cluster.ledger(), seen_, timer, boot) {}
+
+void Extender::setApi(ApiServer& api) {
+  api_ = &api;
+  binder_.setApi(&api);
+}
+
+std::vector<HttpRoute> Extender::routes() {
+  return {
+      HttpRoute::post(
+          "/scheduler/filter", kExtenderBodyMax,
+          [this](std::string body) -> kj::Promise<HttpPage> {
+            return json(filter(std::move(body)));
+          },
+          [](const Error& error) { return json(failedFilter(error.message)); }),
+      HttpRoute::post(
+          "/scheduler/priorities", kExtenderBodyMax,
+          [this](std::string body) -> kj::Promise<HttpPage> {
+            return json(priorities(std::move(body)));
+          },
+          [](const Error&) { return json(writeHostPriorities({})); }),
+      HttpRoute::post(
+          "/scheduler/bind", kBindBodyMax,
+          [this](std::string body) {
+            return bind(std::move(body)).then([](std::string said) {
+              return json(std::move(said));
+            });
+          },
+          [](const Error& error) { return json(writeBindingResult(error.message)); }),
+      HttpRoute::post(
+          "/scheduler/preempt", kExtenderBodyMax,
+          [this](std::string body) -> kj::Promise<HttpPage> {
+            return json(preempt(std::move(body)));
+          },
+          [](const Error&) { return json(writePreemptionResult({})); }),
+  };
+}
+
+std::optional<NodeId> Extender::nodeOf(std::string_view name) {
+  const auto known = nodes_.find(name);
+  if (known != nodes_.end()) return known->second;
+  const std::optional<NodeId> node = cluster_.ledger().findNode(std::string(name));
+  if (node) nodes_.emplace(name, *node);
+  return node;
+}
+
+std::string Extender::filter(std::string body) {
+  ++counts_.filters;
+  const Result<ExtenderArgs> args = reader_.args(body);
+  if (!args) {
+    ++counts_.malformed;
+    return failedFilter(args.error().message);
+  }
+  if (!ready_) return failedFilter("the nodes of the cluster are not all known yet: try again");
+  Result<PodDemands> pod = readPod(args->pod, rules_);
+  FilterResult result;
+  result.wholeNodes = args->wholeNodes;
+  if (!pod) {
+    refuseAll(*args, podNamed(args->pod), pod.error(), result);
+  } else if (pod->asksNothing()) {
+    result.fitting = args->wholeNodes ? args->nodes : args->names;
+    seen_.add(seenPod(std::move(*pod)), timer_.now());
+  } else {
+    SeenPod seen = seenPod(std::move(*pod));
+    judge(*args, seen.ask, result);
+    seen_.add(std::move(seen), timer_.now());
+  }
+  counts_.fitting += result.fitting.size();
+  counts_.failing += result.failed.size() + result.unresolvable.size();
+  return writeFilterResult(result);
+}
+
+// A pod that breaks a rule fits nowhere, whatever happens to any node.
+void Extender::refuseAll(const ExtenderArgs& args, const PodDemands& who, const Error& error,
+                         FilterResult& result) {
+  const std::string why = std::string(reasonName(Reason::InvalidRequest)) + ": " + error.message;
+  for (const std::string_view name : args.names) result.unresolvable.push_back({name, why});
+  if (api_ == nullptr || who.uid.empty()) return;
+  api_->tellPod({{who.nameSpace, who.name, who.uid},
+                 PodEvent::Kind::Warning, "QGPURejected", error.message});
+}
+
+void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {
+  PodFit fit(cluster_.ledger(), ask);
+  for (std::size_t i = 0; i < args.names.size(); ++i) {
+    const std::string_view name = args.names[i];
+    const std::optional<NodeId> node = nodeOf(name);
+    if (!node) {
+      result.unresolvable.push_back({name, kNoNode});
+    } else if (fitsAt(fit.rank(*node))) {
+      result.fitting.push_back(args.wholeNodes ? args.nodes[i] : name);
+    } else {
+      PodRefusal refusal = fit.refusal(*node);
+      auto& list = refusal.hopeless ? result.unresolvable : result.failed;
+      list.push_back({name, std::move(refusal.text)});
+    }
+  }
+}
+
+std::string Extender::priorities(std::string body) {
+  ++counts_.priorities;
+  const Result<ExtenderArgs> args = reader_.args(body);
+  if (!args) {
+    ++counts_.malformed;
+    return writeHostPriorities({});
+  }
+  const Result<PodDemands> pod = readPod(args->pod, rules_);
+  if (!pod || pod->asksNothing()) {   // nothing tells these nodes apart
+    std::vector<HostPriority> all;
+    for (const std::string_view name : args->names) all.push_back({name, 0});
+    return writeHostPriorities(all);
+  }
+  return writeHostPriorities(score(args->names, seenPod(*pod).ask));
+}
+
+// The best has 10 and nobody else; the others have 9 to 1 in their order, and 0 where it does not
+// fit. kube-scheduler takes one of the highest by chance, so there must not be two.
+std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& names,
+                                          const PodAsk& ask) {
+  PodFit fit(cluster_.ledger(), ask);
+  struct Place {
+    std::uint64_t rank;
+    NodeId node;
+    std::size_t at;
+    bool operator<(const Place& other) const {
+      return std::tie(rank, node, at) < std::tie(other.rank, other.node, other.at);
+    }
+  };
+  std::vector<HostPriority> all;
+  std::vector<Place> fitting;
+  all.reserve(names.size());
+  fitting.reserve(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    all.push_back({names[i], 0});
+    const std::optional<NodeId> node = nodeOf(names[i]);
+    const std::uint64_t rank = node ? fit.rank(*node) : kNeverRank;
+    if (fitsAt(rank)) fitting.push_back({rank, *node, i});
+  }
+  std::sort(fitting.begin(), fitting.end());
+  for (std::size_t i = 0; i < fitting.size(); ++i) {
+    const auto worse = static_cast<std::int64_t>((i - 1) * 9 / fitting.size());
+    all[fitting[i].at].score = i == 0 ? kExtenderScoreMax : kExtenderScoreMax - 1 - worse;
+  }
+  return all;
+}
+
+kj::Promise<std::string> Extender::bind(std::string body) {
+  Result<ExtenderBindingArgs> args = reader_.bindingArgs(body);
+  if (!args) {
+    ++counts_.malformed;
+    return writeBindingResult(args.error().message);
+  }
+  return binder_.bind(std::move(*args)).then([](std::string why) {
+    return writeBindingResult(why);
+  });
+}
+
+std::string Extender::preempt(std::string body) {
+  ++counts_.preempts;
+  const Result<ExtenderPreemptionArgs> args = reader_.preemptionArgs(body);
+  if (!args) {
+    ++counts_.malformed;
+    return writePreemptionResult({});
+  }
+  const Result<PodDemands> pod = readPod(args->pod, rules_);
+  if (!pod) return writePreemptionResult({});
+  if (pod->asksNothing()) return writePreemptionResult(args->victims);
+  const MayEvict mayEvict = [this](TaskId id) {
+    const Job* job = cluster_.task(static_cast<std::uint64_t>(id));
+    return job != nullptr && job->state == PlaceState::Bound &&
+           job->spec.task.taskClass == TaskClass::Offline;
+  };
+  return writePreemptionResult(podVictims(cluster_.ledger(), seenPod(*pod).ask, podTasks(),
+                                          mayEvict, args->victims));
+}
+
+// Of every node: a preemption is rare, and looks at few of them.
+PodTasks Extender::podTasks() const {
+  PodTasks pods;
+  const ClusterLedger& ledger = cluster_.ledger();
+  for (std::uint32_t i = 0; i < ledger.nodes(); ++i) {
+    for (const TaskId id : ledger.tasksOn(NodeId{i})) {
+      const Job* job = cluster_.task(static_cast<std::uint64_t>(id));
+      if (job == nullptr) continue;
+      const std::string uid(podUidOf(job->spec.task.requestId));
+      if (uid.empty()) continue;
+      pods.tasksOf[uid].push_back(id);
+      pods.podOf.emplace(id, uid);
+    }
+  }
+  return pods;
+}
+
+}  // namespace qgpu

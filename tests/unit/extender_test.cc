@@ -1,0 +1,371 @@
+// The verbs of kube-scheduler over real HTTP on a real scheduler.
+#include <gtest/gtest.h>
+#include <simdjson.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "services/extender/pod_names.h"
+#include "tests/unit/extender_world.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ExtenderWorld;
+using testing::NodeShape;
+using PodSpec = ExtenderWorld::PodSpec;
+
+constexpr const char* kBound = R"({"Error":""})";
+const std::string kUid = "0a1b2c3d-0000-4000-8000-000000000001";
+
+PodSpec ordinary(const std::string& uid, const std::string& asks = "memory=4 core=30") {
+  return {uid, {{"c", asks}}, "", "", ""};
+}
+
+std::map<std::string, std::int64_t> scores(const std::string& answer) {
+  simdjson::dom::parser parser;
+  std::map<std::string, std::int64_t> all;
+  for (const auto one : parser.parse(answer).get_array()) {
+    all[std::string(one["Host"].get_string().value())] = one["Score"].get_int64().value();
+  }
+  return all;
+}
+
+TEST(Extender, FilterKeepsTheNodesWithRoomAndSaysWhyOfTheOthers) {
+  ExtenderWorld world({{"a"}, {"b", 1, 2}, {"none", 0}});
+  EXPECT_EQ(world.filter(ordinary(kUid), {"a", "b", "none", "stranger"}),
+            R"({"Nodes":null,"NodeNames":["a"],"FailedNodes":{},"FailedAndUnresolvableNodes":{)"
+            R"x("b":"CardTooSmall: card 0 CardTooSmall (has 2 GiB in all)",)x"
+            R"("none":"NoQgpuNode: the node has no cards of qgpu",)"
+            R"("stranger":"NoQgpuNode: the node has no cards of qgpu"},"Error":""})");
+  EXPECT_EQ(world.tasks(), 0U) << "filter has no effect";
+  EXPECT_TRUE(world.api.pods[kUid].annotations.empty());
+}
+
+TEST(Extender, FilterGivesBackWholeNodesAsTheyCame) {
+  ExtenderWorld world({{"a"}, {"b", 0}});
+  const std::string node = R"({"metadata":{"name":"a","labels":{"x":"\u00e9"}},"spec": {"n":1.50}})";
+  const std::string body = R"({"Pod":)" + world.pod(ordinary(kUid)) +
+                           R"(,"Nodes":{"items":[{"metadata":{"name":"b"}},)" + node +
+                           R"(]},"NodeNames":null})";
+  EXPECT_EQ(world.post("filter", body),
+            R"({"Nodes":{"metadata":{},"items":[)" + node +
+                R"(]},"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":)"
+                R"({"b":"NoQgpuNode: the node has no cards of qgpu"},"Error":""})");
+}
+
+TEST(Extender, APodThatBreaksARuleFitsNowhereAndIsToldWhy) {
+  ExtenderWorld world({{"a"}});
+  const std::string answer = world.filter(ordinary(kUid, "memory=4 core=150"), {"a"});
+  EXPECT_NE(answer.find(R"("FailedAndUnresolvableNodes":{"a":"InvalidRequest: container 'c': )"),
+            std::string::npos) << answer;
+  ASSERT_EQ(world.api.events.size(), 1U);
+  EXPECT_EQ(world.api.events[0].reason, "QGPURejected");
+  EXPECT_EQ(world.api.events[0].pod.uid, kUid);
+}
+
+TEST(Extender, APodThatAsksNothingOfOursPassesAndIsBound) {
+  ExtenderWorld world({{"a"}});
+  const std::string answer = world.filter({kUid, {{"c", ""}}, "", "", ""}, {"a", "stranger"});
+  EXPECT_NE(answer.find(R"("NodeNames":["a","stranger"])"), std::string::npos) << answer;
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "stranger")), kBound);
+  EXPECT_EQ(world.api.pods[kUid].node, "stranger");
+  EXPECT_EQ(world.tasks(), 0U);
+  EXPECT_TRUE(world.api.events.empty());
+}
+
+TEST(Extender, EveryAnswerIs200AndNonsenseIsSaidInError) {
+  ExtenderWorld world({{"a"}});
+  for (const char* body : {"", "{", "null", "[1]", "\xff", R"({"Pod":7})"}) {
+    EXPECT_NE(world.post("filter", body).find(R"("Error":"the body is no ExtenderArgs)"),
+              std::string::npos) << body;
+    EXPECT_EQ(world.post("priorities", body), "[]");
+    EXPECT_EQ(world.post("preempt", body), R"({"NodeNameToMetaVictims":{}})");
+    EXPECT_NE(world.post("bind", body).find(R"({"Error":"the )"), std::string::npos);
+  }
+  EXPECT_NE(world.post("bind", std::string(kBindBodyMax + 1, ' ')).find("too large"),
+            std::string::npos);
+  world.extender.setReady(false);
+  EXPECT_NE(world.filter(ordinary(kUid), {"a"}).find("not all known yet"), std::string::npos);
+}
+
+TEST(Extender, PrioritiesHaveOneWinner) {
+  ExtenderWorld world({{"a"}, {"b"}, {"c"}, {"d", 0}});
+  EXPECT_EQ(world.post("priorities", world.args(world.pod(ordinary(kUid)), world.names())),
+            R"([{"Host":"a","Score":10},{"Host":"b","Score":9},{"Host":"c","Score":6},)"
+            R"({"Host":"d","Score":0}])")
+      << "equal nodes are told apart by their order";
+}
+
+TEST(Extender, ThePolicyDecidesWhoWins) {
+  for (const Score policy : {Score::Binpack, Score::Spread}) {
+    ExtenderWorld world({{"a"}, {"b"}}, policy);
+    ASSERT_NE(world.filter(ordinary("u1"), {"b"}).find(R"(["b"])"), std::string::npos);
+    ASSERT_EQ(world.post("bind", world.bindingArgs("u1", "b")), kBound);
+    auto told = scores(world.post("priorities", world.args(world.pod(ordinary("u2")),
+                                                           world.names())));
+    EXPECT_EQ(told[policy == Score::Binpack ? "b" : "a"], 10) << scoreName(policy);
+    EXPECT_LT(told[policy == Score::Binpack ? "a" : "b"], 10) << scoreName(policy);
+  }
+}
+
+TEST(Extender, OnlineKeepsOffCardsWithOfflineAndOfflineOffThoseWithOnline) {
+  ExtenderWorld world({{"a", 1}, {"b", 1}});
+  const PodSpec offline{"off", {{"c", "memory=2 core-greedy=50"}}, "offline", "", ""};
+  const PodSpec online{"on", {{"c", "memory=2"}}, "online", "", ""};
+  world.filter(offline, {"a"});
+  ASSERT_EQ(world.post("bind", world.bindingArgs("off", "a")), kBound);
+  auto told = scores(world.post("priorities", world.args(world.pod(online), {"a", "b"})));
+  EXPECT_EQ(told["b"], 10);
+  world.filter(online, {"b"});
+  ASSERT_EQ(world.post("bind", world.bindingArgs("on", "b")), kBound);
+  const PodSpec another{"off2", {{"c", "memory=2 core-greedy=50"}}, "offline", "", ""};
+  told = scores(world.post("priorities", world.args(world.pod(another), {"a", "b"})));
+  EXPECT_EQ(told["a"], 10);
+}
+
+// --- bind ---
+
+TEST(Extender, BindWritesTheDecisionAndThenTheBinding) {
+  ExtenderWorld world({{"a"}, {"b"}});
+  const PodSpec spec{kUid, {{"x", "memory=4 core=30"}, {"y", "memory=14 core=50"}}, "", "", "rs"};
+  world.filter(spec, world.names());
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "b")), kBound);
+  const auto& pod = world.api.pods[kUid];
+  EXPECT_EQ(pod.node, "b");
+  EXPECT_EQ(pod.annotations.at("qgpu.io/assigned"), R"({"x":["GPU-b-1"],"y":["GPU-b-0"]})")
+      << "the larger one first";
+  ASSERT_EQ(world.nodes.tasks.size(), 2U);
+  for (const auto& [id, held] : world.nodes.tasks) {
+    EXPECT_EQ(held.node, "b");
+    EXPECT_EQ(podUidOf(held.spec.requestId), kUid);
+    const Job* job = world.scheduler.task(id);
+    ASSERT_NE(job, nullptr);
+    EXPECT_EQ(job->spec.application, "rs");
+  }
+  EXPECT_EQ(world.nodes.tasks.begin()->second.spec.name, podTaskName("ns", kUid, "x"));
+  ASSERT_EQ(world.api.events.size(), 1U);
+  EXPECT_EQ(world.api.events[0].reason, "QGPUScheduled");
+  EXPECT_EQ(world.api.events[0].message, "bound to node b: x on GPU-b-1; y on GPU-b-0");
+}
+
+TEST(Extender, AnInitContainerGetsTheCardsOfTheOneWhoseRoomItUses) {
+  ExtenderWorld world({{"a", 3}});
+  const std::string init =
+      R"({"name":"i","resources":{"limits":{"tke.cloud.tencent.com/qgpu-core":"200"}}})";
+  world.filter({kUid, {{"m", "core=200"}}, "", init, ""}, {"a"});
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a")), kBound);
+  EXPECT_EQ(world.api.pods[kUid].annotations.at("qgpu.io/assigned"),
+            R"({"i":["GPU-a-0","GPU-a-1"],"m":["GPU-a-0","GPU-a-1"]})");
+  EXPECT_EQ(world.nodes.tasks.size(), 1U);
+}
+
+TEST(Extender, BindIsIdempotentByUid) {
+  ExtenderWorld world({{"a"}, {"b"}});
+  world.filter(ordinary(kUid), world.names());
+  const std::string body = world.bindingArgs(kUid, "a");
+  auto first = world.posted("bind", body);
+  auto second = world.posted("bind", body);
+  EXPECT_EQ(first.wait(world.kj.waitScope()), kBound);
+  EXPECT_EQ(second.wait(world.kj.waitScope()), kBound);
+  EXPECT_EQ(world.post("bind", body), kBound);
+  EXPECT_EQ(world.tasks(), 1U);
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "b")).find("is bound to node a"),
+            std::string::npos);
+  EXPECT_EQ(world.tasks(), 1U);
+}
+
+TEST(Extender, OnlyPodsThatWereFilteredAreBound) {
+  ExtenderWorld world({{"a"}});
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("was not filtered"),
+            std::string::npos);
+  world.filter(ordinary(kUid), {"a"});
+  EXPECT_NE(world.post("bind", R"({"PodName":"other","PodNamespace":"ns","PodUID":")" + kUid +
+                                   R"(","Node":"a"})").find("is that of pod ns/"),
+            std::string::npos);
+  EXPECT_EQ(world.tasks(), 0U);
+}
+
+// What a bind leaves behind when it did not succeed: nothing. And the next one succeeds.
+void expectNothingLeft(ExtenderWorld& world) {
+  EXPECT_TRUE(world.served([&] { return world.tasks() == 0 && world.nodes.tasks.empty(); }));
+  EXPECT_EQ(world.api.pods[kUid].node, "");
+  EXPECT_FALSE(world.api.pods[kUid].annotations.contains("qgpu.io/assigned"));
+  EXPECT_EQ(world.scheduler.ledger().sums().tasks, 0);
+}
+
+void expectBindsNow(ExtenderWorld& world, const std::string& node) {
+  world.filter({kUid, {{"x", "memory=4 core=30"}, {"y", "memory=14 core=50"}}, "", "", ""},
+               world.names());
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, node)), kBound);
+  EXPECT_EQ(world.api.pods[kUid].node, node);
+  EXPECT_EQ(world.nodes.tasks.size(), 2U);
+}
+
+TEST(Extender, AFailedAnnotationOrBindingIsTakenBack) {
+  for (const ErrorCode code : {ErrorCode::Conflict, ErrorCode::Denied, ErrorCode::Overloaded}) {
+    for (const bool binding : {false, true}) {
+      ExtenderWorld world({{"a"}, {"b"}});
+      (binding ? world.api.bindFails : world.api.annotateFails).push_back(code);
+      world.filter({kUid, {{"x", "memory=4 core=30"}, {"y", "memory=14 core=50"}}, "", "", ""},
+                   world.names());
+      const std::string answer = world.post("bind", world.bindingArgs(kUid, "a"));
+      EXPECT_NE(answer.find(errorName(code)), std::string::npos) << answer;
+      expectNothingLeft(world);
+      EXPECT_EQ(world.api.events.back().reason, "QGPUBindRolledBack");
+      expectBindsNow(world, "b");
+    }
+  }
+}
+
+TEST(Extender, APodThatChangedSinceItWasFilteredIsNotBound) {
+  ExtenderWorld world({{"a"}});
+  world.filter(ordinary(kUid), {"a"});
+  world.api.pods[kUid].resourceVersion = "9";
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("conflict"), std::string::npos);
+  expectNothingLeft(world);
+}
+
+TEST(Extender, WhatTheNodeRefusesIsTakenBack) {
+  ExtenderWorld world({{"a"}});
+  world.nodes.refuses = true;
+  world.filter(ordinary(kUid), {"a"});
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("no room"), std::string::npos);
+  EXPECT_TRUE(world.served([&] { return world.tasks() == 0; }));
+  EXPECT_EQ(world.api.pods[kUid].node, "");
+}
+
+TEST(Extender, ABindingOfWhichNobodyKnowsIsTriedUntilItIsKnown) {
+  ExtenderWorld world({{"a"}});
+  world.api.bindFails = {ErrorCode::Unavailable, ErrorCode::Unavailable};
+  world.filter(ordinary(kUid), {"a"});
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a")), kBound);
+  EXPECT_EQ(world.api.pods[kUid].node, "a");
+  EXPECT_EQ(world.tasks(), 1U);
+}
+
+TEST(Extender, ANodeThatFilledUpMeanwhileIsRefusedBeforeAnythingIsWritten) {
+  ExtenderWorld world({{"a", 1}});
+  world.filter(ordinary("u1", "memory=12 core=50"), {"a"});
+  world.filter(ordinary("u2", "memory=12 core=50"), {"a"});
+  auto first = world.posted("bind", world.bindingArgs("u1", "a"));
+  auto second = world.posted("bind", world.bindingArgs("u2", "a"));
+  EXPECT_EQ(first.wait(world.kj.waitScope()), kBound);
+  const std::string refused = second.wait(world.kj.waitScope());
+  EXPECT_NE(refused.find("room"), std::string::npos) << refused;
+  EXPECT_EQ(world.api.pods["u2"].node, "");
+  EXPECT_TRUE(world.served([&] { return world.tasks() == 1; }));
+}
+
+// Pods choose their node as kube-scheduler would, all at once, and every bind is under way while
+// others are filtered.
+TEST(Extender, AThousandPodsAtOnceAreAllBoundRight) {
+  rlimit descriptors{};   // both ends of every connection are here
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  descriptors.rlim_cur = descriptors.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  std::vector<NodeShape> shapes;
+  for (int i = 0; i < 100; ++i) shapes.push_back({"n" + std::to_string(i), 4, 16, true, 16});
+  ExtenderWorld world(shapes);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<kj::Promise<std::string>> binds;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string uid = "pod-" + std::to_string(i);
+    const std::string args = world.args(world.pod(ordinary(uid, "memory=4 core=25")),
+                                        world.names());
+    ASSERT_NE(world.extender.filter(args).find(R"("FailedNodes":{})"), std::string::npos);
+    const std::string node = "n" + std::to_string(i % 100);
+    binds.push_back(world.posted("bind", world.bindingArgs(uid, node)));
+  }
+  for (auto& bind : binds) EXPECT_EQ(bind.wait(world.kj.waitScope()), kBound);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  RecordProperty("seconds", std::to_string(took.count()));
+  EXPECT_LT(took.count(), 2.0);
+  EXPECT_EQ(world.tasks(), 1000U);
+  EXPECT_LE(world.api.busiest, Binder::kWritesMax);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(world.api.pods["pod-" + std::to_string(i)].node, "n" + std::to_string(i % 100));
+  }
+  for (std::uint32_t node = 0; node < 100; ++node) {
+    for (std::size_t card = 0; card < 4; ++card) {
+      const CardRoom& room = world.scheduler.ledger().room(NodeId{node}, card);
+      EXPECT_LE(room.memBound, room.mem);
+      EXPECT_LE(room.ordinary, kWholeCard);
+    }
+  }
+}
+
+// Plans that are made at once give the same cards to several pods.
+TEST(Extender, PodsOfSeveralContainersAtOnceFindOtherCards) {
+  ExtenderWorld world({{"a", 4}});
+  std::vector<kj::Promise<std::string>> binds;
+  for (const char* uid : {"u1", "u2", "u3", "u4"}) {
+    world.filter({uid, {{"x", "memory=4 core=30"}, {"y", "memory=6 core=50"}}, "", "", ""}, {"a"});
+  }
+  for (const char* uid : {"u1", "u2", "u3", "u4"}) {
+    binds.push_back(world.posted("bind", world.bindingArgs(uid, "a")));
+  }
+  for (auto& bind : binds) EXPECT_EQ(bind.wait(world.kj.waitScope()), kBound);
+  EXPECT_EQ(world.nodes.tasks.size(), 8U);
+}
+
+// --- preempt ---
+
+std::string preemptArgs(const std::string& pod, const std::string& victims) {
+  return R"({"Pod":)" + pod + R"(,"NodeNameToVictims":null,"NodeNameToMetaVictims":)" + victims +
+         "}";
+}
+
+TEST(Extender, PreemptNamesTheFewestOfflinePodsThatFreeACard) {
+  ExtenderWorld world({{"a", 2}, {"b", 1}, {"c", 1}});
+  int number = 0;
+  const auto bind = [&](const std::string& uid, const std::string& node, const std::string& asks,
+                        const std::string& appClass) {
+    ++number;
+    world.filter({uid, {{"c", asks}}, appClass, "", ""}, {node});
+    ASSERT_EQ(world.post("bind", world.bindingArgs(uid, node)), kBound) << number;
+  };
+  bind("off-a0", "a", "memory=8 core-greedy=90", "offline");
+  bind("off-a1", "a", "memory=12 core-greedy=50", "offline");
+  bind("off-b", "b", "memory=15 core-greedy=50", "offline");
+  bind("on-c", "c", "memory=15", "online");
+  const std::string online = world.pod({kUid, {{"c", "memory=10"}}, "online", "", ""});
+  const std::string answer = world.post(
+      "preempt", preemptArgs(online, R"({"a":{"Pods":[],"NumPDBViolations":2},)"
+                                     R"("b":{"Pods":[{"UID":"cpu"}],"NumPDBViolations":0},)"
+                                     R"("c":{"Pods":[],"NumPDBViolations":0}})"));
+  EXPECT_EQ(answer, R"({"NodeNameToMetaVictims":{)"
+                    R"("a":{"Pods":[{"UID":"off-a1"}],"NumPDBViolations":2},)"
+                    R"("b":{"Pods":[{"UID":"cpu"},{"UID":"off-b"}],"NumPDBViolations":0}}})");
+  EXPECT_EQ(world.tasks(), 4U) << "preempt has no effect";
+}
+
+TEST(Extender, PreemptLeavesANodeAloneWhereTheVictimsOfKubeSchedulerAreEnough) {
+  ExtenderWorld world({{"a", 1}});
+  world.filter(ordinary("u1", "memory=12 core=80"), {"a"});
+  ASSERT_EQ(world.post("bind", world.bindingArgs("u1", "a")), kBound);
+  const std::string pod = world.pod(ordinary(kUid, "memory=10 core=50"));
+  const std::string named = R"({"a":{"Pods":[{"UID":"u1"}],"NumPDBViolations":1}})";
+  EXPECT_EQ(world.post("preempt", preemptArgs(pod, named)),
+            R"({"NodeNameToMetaVictims":)" + named + "}");
+  const std::string none = R"({"a":{"Pods":null,"NumPDBViolations":0}})";
+  EXPECT_EQ(world.post("preempt", preemptArgs(pod, none)), R"({"NodeNameToMetaVictims":{}})")
+      << "ordinary pods are never evicted";
+}
+
+TEST(Extender, PreemptFreesCardsForAllContainersTogether) {
+  ExtenderWorld world({{"a", 2}});
+  for (const char* uid : {"o1", "o2"}) {
+    world.filter({uid, {{"c", "memory=12 core-greedy=90"}}, "offline", "", ""}, {"a"});
+    ASSERT_EQ(world.post("bind", world.bindingArgs(uid, "a")), kBound);
+  }
+  const std::string pod = world.pod({kUid, {{"x", "memory=10"}, {"y", "memory=10"}}, "online", "",
+                                     ""});
+  EXPECT_EQ(world.post("preempt", preemptArgs(pod, R"({"a":{"Pods":[],"NumPDBViolations":0}})")),
+            R"({"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"o1"},{"UID":"o2"}],)"
+            R"("NumPDBViolations":0}}})");
+}
+
+}  // namespace
+}  // namespace qgpu
