@@ -194,30 +194,39 @@ bool PodFit::couldFitEmpty(NodeId node) const {
 }
 
 PodRefusal PodFit::refusal(NodeId node) {
-  Way way{ledger_.nodeRoom(node), PodCards(asks_.size())};
   PodRefusal refusal;
+  const NodeRoom& room = ledger_.nodeRoom(node);
   refusal.hopeless = !couldFitEmpty(node);
-  refusal.reason = judgeNode(way.room, shapes_.front());
+  refusal.reason = judgeNode(room, shapes_.front());
   if (refusal.reason != Reason::Fits) {
-    refusal.text = std::string(reasonName(refusal.reason)) + ": " + nodeText(refusal.reason);
+    refusal.text = reasonName(refusal.reason);
+    refusal.text += ": " + nodeText(refusal.reason);
     return refusal;
   }
-  if (single())
-    way.failed = 0;
-  else
-    static_cast<void>(placeInTurn(node, way));
-  const Shape& shape = shapes_[way.failed];
-  const std::vector<CardRoom>& cards = way.room.cards;
-  std::string text;
+  if (single()) {
+    refuseCards(room, 0, refusal);
+    return refusal;
+  }
+  Way way{room, PodCards(asks_.size())};
+  if (placeInTurn(node, way)) way.failed = order_.back();
+  refuseCards(way.room, way.failed, refusal);
+  return refusal;
+}
+
+// What each card says; equal ones that follow each other say it once.
+void PodFit::refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& refusal) const {
+  const Shape& shape = shapes_[demand];
+  const std::vector<CardRoom>& cards = room.cards;
+  std::string said;
   for (std::size_t i = 0; i < cards.size();) {
     std::size_t last = i;
     while (last + 1 < cards.size() && cards[last + 1] == cards[i]) ++last;
     const Reason reason = judgeCard(cards[i], shape);
-    appendCards(text, i, last);
-    text += " ";
-    text += reasonName(reason);
+    appendCards(said, i, last);
+    said += " ";
+    said += reasonName(reason);
     if (reason != Reason::Fits) {
-      text += " (" + describe(cards[i], shape.card, reason) + ")";
+      said += " (" + describe(cards[i], shape.card, reason) + ")";
       // What the node is said to lack: the reason of its first card that has one.
       if (refusal.reason == Reason::Fits) refusal.reason = reason;
     }
@@ -225,11 +234,11 @@ PodRefusal PodFit::refusal(NodeId node) {
   }
   const bool few = shape.cards > 1;
   if (few || refusal.reason == Reason::Fits) refusal.reason = Reason::NotEnoughCards;
-  refusal.text = std::string(reasonName(refusal.reason)) + ": ";
-  if (!single()) refusal.text += "container '" + ask_.demands[way.failed].container + "': ";
+  refusal.text = reasonName(refusal.reason);
+  refusal.text += ": ";
+  if (!single()) refusal.text += "container '" + ask_.demands[demand].container + "': ";
   if (few) refusal.text += std::to_string(shape.cards) + " free cards are asked: ";
-  refusal.text += text;
-  return refusal;
+  refusal.text += said;
 }
 
 }  // namespace qgpu

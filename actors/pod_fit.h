@@ -64,6 +64,7 @@ class PodFit {
   bool search(Way& way, std::size_t next, std::size_t& steps) const;
   bool searchPart(Way& way, std::size_t next, std::size_t& steps) const;
   bool couldFitEmpty(NodeId node) const;
+  void refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& refusal) const;
   void take(Way& way, std::size_t demand, std::vector<std::size_t> cards) const;
   void giveBack(Way& way, std::size_t demand) const;
   CardAsk held(const Way& way, std::size_t demand, std::size_t card) const;

@@ -45,6 +45,9 @@ struct SchedulerConfig {
   tlsCa @9 :Text;
   insecure @10 :Bool;
   webhook @11 :Text;           # HOST:PORT
+  httpTls @12 :Bool;
+  resourcePrefix @13 :Text;
+  memoryUnit @14 :Text;        # GiB, MiB
 }
 
 struct KubeletPluginConfig {

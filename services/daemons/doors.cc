@@ -10,8 +10,8 @@ constexpr mode_t kOpenToAll = 0666;
 }  // namespace
 
 Result<TcpDoors> TcpDoors::open(const std::string& httpAddress, const std::string& rpcAddress,
-                                Reach rpcReach) {
-  auto http = TcpListener::open(httpAddress, "--http");
+                                Reach rpcReach, Reach httpReach) {
+  auto http = TcpListener::open(httpAddress, "--http", httpReach);
   if (!http) return http.error();
   if (rpcAddress.empty()) return TcpDoors{std::move(*http), std::nullopt};
   auto rpc = TcpListener::open(rpcAddress, "--rpc", rpcReach);

@@ -21,10 +21,10 @@ struct TcpDoors {
   TcpListener http;
   std::optional<TcpListener> rpc;
 
-  // `rpc` may be empty: none. `rpcReach`: Anywhere where peers show certificates, or where somebody
-  // said that they need not.
+  // `rpc` may be empty: none. Reach: Anywhere where peers show certificates, or where somebody said
+  // that they need not.
   static Result<TcpDoors> open(const std::string& http, const std::string& rpc,
-                               Reach rpcReach = Reach::Loopback);
+                               Reach rpcReach = Reach::Loopback, Reach httpReach = Reach::Loopback);
 };
 
 // The doors in the run dir, open to all: the kernel says who is asking.

@@ -10,6 +10,7 @@
 #include "services/admin/node_link.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
+#include "services/extender/extender.h"
 #include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
@@ -19,7 +20,8 @@
 namespace qgpu {
 namespace {
 
-constexpr const char* kName = "scheduler";  // of its files in the run dir
+constexpr const char* kName = "scheduler";       // of its files in the run dir
+constexpr std::size_t kHttpConnections = 2'048;  // kube-scheduler has one for each bind under way
 
 // Three beats in a lease, and a fence that is longer than the lease by one of them (C1).
 Membership::Times timesOf(Nanos lease) {
@@ -55,10 +57,12 @@ Result<std::optional<WebhookDoor::Opened>> openWebhook(const SchedulerDaemonOpti
   return std::optional(std::move(*opened));
 }
 
-// How else --rpc may be reached from elsewhere.
+// How else an address may be reached from elsewhere.
 Error refused(Error door) {
   if (door.code == ErrorCode::Denied && door.message.starts_with("--rpc")) {
     door.message += "; or give --tls-cert, --tls-key and --tls-ca, or say --insecure";
+  } else if (door.code == ErrorCode::Denied) {
+    door.message += "; or say --http-tls, with --tls-cert, --tls-key and --tls-ca, or --insecure";
   }
   return door;
 }
@@ -89,12 +93,14 @@ struct Scheduler::Parts {
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<ClusterPages> pages;
+  std::optional<Extender> extender;
   std::optional<HttpServer> http;
   std::optional<WebhookDoor> webhook;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
-  void serve(UnixDoors local, TcpDoors remote);
-  void serveWebhook(WebhookDoor::Opened opened);
+  void serve(const SchedulerDaemonOptions& options, UnixDoors local, TcpDoors remote);
+  void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
+  void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
   void close();
 };
 
@@ -115,7 +121,8 @@ void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
   Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
 }
 
-void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
+void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors local,
+                             TcpDoors remote) {
   const ChangeRule rule(::geteuid());
   keeping.emplace(*journal, log);
   desk.emplace(*door, *keeping);
@@ -131,12 +138,28 @@ void Scheduler::Parts::serve(UnixDoors local, TcpDoors remote) {
   } else {
     rpc->serveTcp(std::move(*remote.rpc));
   }
-  pages.emplace(*door);
-  http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+  serveHttp(options, std::move(remote.http));
 }
 
-void Scheduler::Parts::serveWebhook(WebhookDoor::Opened opened) {
-  webhook.emplace(std::move(opened), PodRules{}, kj->lowLevel(), kj->io().getNetwork(), kj->timer(),
+void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
+  pages.emplace(*door, [this]() { return extender->metrics(); });
+  extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
+  std::vector<HttpRoute> routes = routesOf(*pages);
+  for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
+  HttpLimits limits;
+  limits.connectionsMax = kHttpConnections;
+  limits.bodiesMax = 2 * kExtenderBodyMax;
+  kj::Maybe<kj::TlsContext&> secured;
+  if (options.httpTls) {
+    KJ_IF_MAYBE (context, tls) secured = **context;
+  }
+  http.emplace(std::move(routes), limits, kj->lowLevel(), kj->timer(), std::move(listener),
+               secured);
+}
+
+void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
+                                    WebhookDoor::Opened opened) {
+  webhook.emplace(std::move(opened), options.pods, kj->lowLevel(), kj->io().getNetwork(), kj->timer(),
                   randomWord(), log);
 }
 
@@ -144,6 +167,7 @@ void Scheduler::Parts::serveWebhook(WebhookDoor::Opened opened) {
 void Scheduler::Parts::close() {
   webhook.reset();
   http.reset();
+  extender.reset();
   rpc.reset();
   admin.reset();
   system.stop();
@@ -181,8 +205,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   openJournal(parts->journal, std::move(*store), parts->loop, log);
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
-  parts->serve(std::move(*local), std::move(*remote));
-  if (*webhook) parts->serveWebhook(std::move(**webhook));
+  parts->serve(options, std::move(*local), std::move(*remote));
+  if (*webhook) parts->serveWebhook(options, std::move(**webhook));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));
 }
 

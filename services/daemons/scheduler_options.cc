@@ -4,6 +4,7 @@
 
 #include "runtime/config.h"
 #include "schema/config.capnp.h"
+#include "services/kubelet_plugin/plugin_words.h"
 
 namespace qgpu {
 namespace {
@@ -14,7 +15,7 @@ constexpr Nanos kLeaseMax = seconds(3600);
 // In the order of help.
 constexpr std::array kFlags = {
     FlagWords{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
-    FlagWords{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:$PORT, else :12345)"},
+    FlagWords{"http", "HOST:PORT", "extender, /metrics, /healthz (127.0.0.1:$PORT, else :12345)"},
     FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
     FlagWords{"dbfile", "PATH", "SQLite file of this cluster's state (scheduler.db)"},
     FlagWords{"run-dir", "DIR", "folder of the sockets: scheduler.sock, scheduler.rpc"},
@@ -22,7 +23,10 @@ constexpr std::array kFlags = {
     FlagWords{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
     FlagWords{"tls-key", "FILE", "its key, PEM"},
     FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
-    FlagWords{"insecure", nullptr, "let --rpc listen beyond loopback without TLS"},
+    FlagWords{"http-tls", nullptr, "TLS for --http too, with the same three files"},
+    FlagWords{"insecure", nullptr, "let --rpc and --http listen beyond loopback without TLS"},
+    FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
+    FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
     FlagWords{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
     FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
@@ -77,6 +81,9 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-ca") return readPath(given, to.tlsCa);
   if (name == "webhook") return readAddress(given, to.webhook);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
+  if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
+  to.httpTls = to.httpTls || name == "http-tls";
   to.insecure = to.insecure || name == "insecure";
   return ok();
 }
@@ -99,6 +106,9 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
     return readOne(name, given, options);
   };
   if (auto exit = flags.each(readOption)) return std::move(*exit);
+  if (options.httpTls && options.tlsCert.empty()) {
+    return flags.refuse("--http-tls needs --tls-cert, --tls-key and --tls-ca");
+  }
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "schema/cluster.capnp.h"
 #include "services/daemons/flags.h"
 #include "services/daemons/surroundings.h"
+#include "services/extender/pod_rules.h"
 
 namespace qgpu {
 
@@ -25,6 +26,8 @@ struct SchedulerDaemonOptions {
   std::string tlsKey;
   std::string tlsCa;
   bool insecure = false;
+  bool httpTls = false;  // for --http as well
+  PodRules pods;
   std::string webhook;  // HOST:PORT; empty: none
 };
 

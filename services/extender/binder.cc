@@ -36,11 +36,11 @@ struct Binder::Bind {
   std::string node;
   SeenPod seen;
   NodeId nodeId{};
-  PodCards plan;                                 // of the demands
-  std::vector<std::uint64_t> tasks;              // of the demands; 0: none
-  std::vector<std::vector<std::string>> cards;   // ids, as they were bound
+  PodCards plan;                                // of the demands
+  std::vector<std::uint64_t> tasks;             // of the demands; 0: none
+  std::vector<std::vector<std::string>> cards;  // ids, as they were bound
   bool submitted = false;
-  bool annotated = false;                        // or nobody knows
+  bool annotated = false;  // or nobody knows
 };
 
 Binder::Binder(ClusterDoor& door, const ClusterLedger& ledger, const SeenPods& seen,
@@ -61,12 +61,13 @@ kj::Promise<std::string> Binder::bind(ExtenderBindingArgs args) {
     if (known.node != args.node) {
       return refuse("pod " + pod + " is bound to node " + known.node + ", not " + args.node);
     }
-    KJ_IF_MAYBE(result, known.result) return result->addBranch();
+    KJ_IF_MAYBE (result, known.result) return result->addBranch();
     return std::string();
   }
   const SeenPod* seen = seen_.find(args.podUid);
   if (seen == nullptr) {
-    return refuse("pod " + pod + " (UID " + args.podUid + ") was not filtered by this scheduler: "
+    return refuse("pod " + pod + " (UID " + args.podUid +
+                  ") was not filtered by this scheduler: "
                   "it is bound when kube-scheduler has tried it again");
   }
   if (seen->pod.name != args.podName || seen->pod.nameSpace != args.podNamespace) {
@@ -140,8 +141,8 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
 kj::Promise<Status> Binder::place(Bind& bind, int tries) {
   if (Status planned = plan(bind); !planned) return planned;
   return submitAll(bind).then([this, &bind, tries](Status done) -> kj::Promise<Status> {
-    const bool again = !done && done.error().code == ErrorCode::NoRoom && tries > 1 &&
-                       bind.plan.size() > 1;
+    const bool again =
+        !done && done.error().code == ErrorCode::NoRoom && tries > 1 && bind.plan.size() > 1;
     if (!again) return kj::mv(done);
     return deleteTasks(bind).then([this, &bind, tries]() { return place(bind, tries - 1); });
   });
@@ -164,8 +165,8 @@ Status Binder::plan(Bind& bind) {
   PodFit fit(ledger_, bind.seen.ask);
   std::optional<PodCards> cards = fit.cards(*node);
   if (!cards) {
-    return fail(ErrorCode::NoRoom, "node " + bind.node + " has no room for it any more: " +
-                                       fit.refusal(*node).text);
+    return fail(ErrorCode::NoRoom,
+                "node " + bind.node + " has no room for it any more: " + fit.refusal(*node).text);
   }
   bind.nodeId = *node;
   bind.plan = std::move(*cards);
@@ -195,16 +196,17 @@ kj::Promise<Status> Binder::submitAll(Bind& bind) {
     spec.task.mem = ask.mem;
     spec.task.share = ask.share;
     spec.task.cards = ask.cards;
-    spec.task.requestId =
-        podRequestId(bind.pod.uid, container, hex(boot_) + "-" + hex(attempts_));
+    spec.task.requestId = podRequestId(bind.pod.uid, container, hex(boot_) + "-" + hex(attempts_));
     spec.node = bind.node;
     spec.application = bind.seen.ask.application;
     const std::vector<std::size_t>& cards = bind.plan[demand];
-    if (cards.size() == 1 && count > 1) spec.task.card = ledger_.facts(bind.nodeId).cards[cards.front()].id;
+    if (cards.size() == 1 && count > 1)
+      spec.task.card = ledger_.facts(bind.nodeId).cards[cards.front()].id;
     answers.add(door_
-                    .ask(self(), [&](schema::ClusterRequest::Builder request) {
-                      writeClusterSpec(spec, request.initSubmit());
-                    })
+                    .ask(self(),
+                         [&](schema::ClusterRequest::Builder request) {
+                           writeClusterSpec(spec, request.initSubmit());
+                         })
                     .then([this, &bind, demand](Result<ClusterAnswer> answer) {
                       return takeAnswer(bind, demand, answer);
                     }));
@@ -285,9 +287,8 @@ kj::Promise<void> Binder::deleteTasks(Bind& bind) {
       continue;
     }
     all.add(door_
-                .ask(self(), [task](schema::ClusterRequest::Builder request) {
-                  request.setDelete(task);
-                })
+                .ask(self(),
+                     [task](schema::ClusterRequest::Builder request) { request.setDelete(task); })
                 .ignoreResult());
   }
   return kj::joinPromises(all.finish());
@@ -313,9 +314,8 @@ void Binder::doneWriting() {
   writers_.pop_front();
 }
 
-void Binder::tell(const Bind& bind, PodEvent::Kind kind, const char* reason,
-                  std::string message) {
-  if (bind.seen.pod.containers.empty()) return;   // no pod of ours
+void Binder::tell(const Bind& bind, PodEvent::Kind kind, const char* reason, std::string message) {
+  if (bind.seen.pod.containers.empty()) return;  // no pod of ours
   api_->tellPod({bind.pod, kind, reason, std::move(message)});
 }
 

@@ -15,11 +15,10 @@
 // answer, one for another node is refused while the first lives. An interrupted caller changes
 // nothing: a bind runs to its end (C2, P3).
 
-#include <kj/async.h>
-#include <kj/timer.h>
-
 #include <cstdint>
 #include <deque>
+#include <kj/async.h>
+#include <kj/timer.h>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,16 +33,16 @@ namespace qgpu {
 
 class Binder final : private kj::TaskSet::ErrorHandler {
  public:
-  static constexpr std::size_t kBindsMax = 8'192;     // under way; more are refused
-  static constexpr std::size_t kWritesMax = 128;      // binds that write to the API server at once
+  static constexpr std::size_t kBindsMax = 8'192;  // under way; more are refused
+  static constexpr std::size_t kWritesMax = 128;   // binds that write to the API server at once
   static constexpr std::size_t kRememberedMax = 20'000;
-  static constexpr int kTriesMax = 4;                 // to place, while others take the same cards
+  static constexpr int kTriesMax = 4;  // to place, while others take the same cards
   static constexpr kj::Duration kRetryEvery = 500 * kj::MILLISECONDS;
-  static constexpr kj::Duration kRetryFor = 25 * kj::SECONDS;   // less than a bind is assumed for
+  static constexpr kj::Duration kRetryFor = 25 * kj::SECONDS;  // less than a bind is assumed for
 
   struct Counts {
     std::uint64_t bound = 0;
-    std::uint64_t refused = 0;       // before anything was written
+    std::uint64_t refused = 0;  // before anything was written
     std::uint64_t rolledBack = 0;
   };
 
@@ -63,9 +62,9 @@ class Binder final : private kj::TaskSet::ErrorHandler {
 
  private:
   struct Bind;
-  struct Known {                     // a bind by its pod's UID
+  struct Known {  // a bind by its pod's UID
     std::string node;
-    kj::Maybe<kj::ForkedPromise<std::string>> result;   // while it is under way
+    kj::Maybe<kj::ForkedPromise<std::string>> result;  // while it is under way
   };
 
   kj::Promise<std::string> start(const ExtenderBindingArgs& args, const SeenPod& seen);
@@ -97,8 +96,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   std::size_t writing_ = 0;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> writers_;
   std::map<std::string, Known> known_;
-  std::deque<std::string> bound_;    // of known_, oldest first
-  kj::TaskSet tasks_;                // last
+  std::deque<std::string> bound_;  // of known_, oldest first
+  kj::TaskSet tasks_;              // last
 };
 
 }  // namespace qgpu

@@ -4,13 +4,16 @@
 #include <utility>
 
 #include "services/extender/pod_names.h"
+#include "services/metrics/metrics_text.h"
 
 namespace qgpu {
 namespace {
 
 constexpr const char* kNoNode = "NoQgpuNode: the node has no cards of qgpu";
 
-HttpPage json(std::string text) { return HttpPage{200, "application/json", std::move(text)}; }
+HttpPage json(std::string text) {
+  return HttpPage{200, "application/json", std::move(text)};
+}
 
 std::string failedFilter(std::string why) {
   FilterResult result;
@@ -103,8 +106,8 @@ void Extender::refuseAll(const ExtenderArgs& args, const PodDemands& who, const 
   const std::string why = std::string(reasonName(Reason::InvalidRequest)) + ": " + error.message;
   for (const std::string_view name : args.names) result.unresolvable.push_back({name, why});
   if (api_ == nullptr || who.uid.empty()) return;
-  api_->tellPod({{who.nameSpace, who.name, who.uid},
-                 PodEvent::Kind::Warning, "QGPURejected", error.message});
+  api_->tellPod(
+      {{who.nameSpace, who.name, who.uid}, PodEvent::Kind::Warning, "QGPURejected", error.message});
 }
 
 void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {
@@ -132,7 +135,7 @@ std::string Extender::priorities(std::string body) {
     return writeHostPriorities({});
   }
   const Result<PodDemands> pod = readPod(args->pod, rules_);
-  if (!pod || pod->asksNothing()) {   // nothing tells these nodes apart
+  if (!pod || pod->asksNothing()) {  // nothing tells these nodes apart
     std::vector<HostPriority> all;
     for (const std::string_view name : args->names) all.push_back({name, 0});
     return writeHostPriorities(all);
@@ -172,6 +175,7 @@ std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& n
 }
 
 kj::Promise<std::string> Extender::bind(std::string body) {
+  ++counts_.binds;
   Result<ExtenderBindingArgs> args = reader_.bindingArgs(body);
   if (!args) {
     ++counts_.malformed;
@@ -197,8 +201,30 @@ std::string Extender::preempt(std::string body) {
     return job != nullptr && job->state == PlaceState::Bound &&
            job->spec.task.taskClass == TaskClass::Offline;
   };
-  return writePreemptionResult(podVictims(cluster_.ledger(), seenPod(*pod).ask, podTasks(),
-                                          mayEvict, args->victims));
+  return writePreemptionResult(
+      podVictims(cluster_.ledger(), seenPod(*pod).ask, podTasks(), mayEvict, args->victims));
+}
+
+std::string Extender::metrics() const {
+  MetricsText page;
+  const Binder::Counts& binds = binder_.counts();
+  page.family("qgpu_extender_requests_total", "counter", "Questions of kube-scheduler.");
+  page.sample({{"verb", "filter"}}, countText(counts_.filters));
+  page.sample({{"verb", "priorities"}}, countText(counts_.priorities));
+  page.sample({{"verb", "bind"}}, countText(counts_.binds));
+  page.sample({{"verb", "preempt"}}, countText(counts_.preempts));
+  page.one("qgpu_extender_malformed_total", "counter", "Bodies that were no such JSON.",
+           countText(counts_.malformed));
+  page.family("qgpu_extender_names_total", "counter", "Nodes that filter was asked about.");
+  page.sample({{"result", "fits"}}, countText(counts_.fitting));
+  page.sample({{"result", "fails"}}, countText(counts_.failing));
+  page.family("qgpu_binds_total", "counter", "Binds of pods that came to an end.");
+  page.sample({{"result", "bound"}}, countText(binds.bound));
+  page.sample({{"result", "refused"}}, countText(binds.refused));
+  page.sample({{"result", "rolled-back"}}, countText(binds.rolledBack));
+  page.one("qgpu_binds_under_way", "gauge", "Binds of pods that have not ended yet.",
+           countText(binder_.underWay()));
+  return page.take();
 }
 
 // Of every node: a preemption is rare, and looks at few of them.

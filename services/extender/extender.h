@@ -2,10 +2,10 @@
 // The scheduler extender of Kubernetes in qgpu-scheduler: POST /scheduler/{filter, priorities,
 // bind, preempt}, as kube-scheduler asks (wire.h).
 //
-// It lives on the loop of the scheduler actor and looks at its ledger between turns: 5,000 names and
-// as many verdicts would be copied three times on their way as messages. It changes nothing there;
-// what bind changes goes through the door like every other request. Filter, priorities and preempt
-// have no effect but that filter remembers the pod for bind.
+// It lives on the loop of the scheduler actor and looks at its ledger between turns: 5,000 names
+// and as many verdicts would be copied three times on their way as messages. It changes nothing
+// there; what bind changes goes through the door like every other request. Filter, priorities and
+// preempt have no effect but that filter remembers the pod for bind.
 //
 // kube-scheduler takes any status but 200 for a broken extender, so every answer is 200 and says
 // what went wrong in its Error, except where the type has none: then nodes are all equal
@@ -33,10 +33,11 @@ class Extender {
   struct Counts {
     std::uint64_t filters = 0;
     std::uint64_t priorities = 0;
+    std::uint64_t binds = 0;
     std::uint64_t preempts = 0;
-    std::uint64_t malformed = 0;     // bodies that are no such JSON
-    std::uint64_t fitting = 0;       // names that filter passed on
-    std::uint64_t failing = 0;       // names that it did not
+    std::uint64_t malformed = 0;  // bodies that are no such JSON
+    std::uint64_t fitting = 0;    // names that filter passed on
+    std::uint64_t failing = 0;    // names that it did not
   };
 
   // Everything outlives the extender. `boot`: another one in each process.
@@ -59,6 +60,8 @@ class Extender {
   std::string preempt(std::string body);
 
   const Counts& counts() const { return counts_; }
+  // As Prometheus text.
+  std::string metrics() const;
   const Binder& binder() const { return binder_; }
 
  private:

@@ -23,7 +23,7 @@ SeenPod seenPod(PodDemands pod) {
 
 void SeenPods::add(SeenPod pod, kj::TimePoint now) {
   const std::string uid = pod.pod.uid;
-  if (uid.empty()) return;   // nobody can bind it
+  if (uid.empty()) return;  // nobody can bind it
   pods_.insert_or_assign(uid, Entry{std::move(pod), now});
   order_.emplace_back(now, uid);
   while (!order_.empty()) {

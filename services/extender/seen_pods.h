@@ -3,9 +3,8 @@
 // pod is forgotten after a while, and the ones seen longest ago where there are too many (C5); its
 // bind is then refused, and kube-scheduler begins again with a filter.
 
-#include <kj/timer.h>
-
 #include <deque>
+#include <kj/timer.h>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,8 +16,8 @@ namespace qgpu {
 
 struct SeenPod {
   PodDemands pod;
-  PodAsk ask;                          // of the containers that need room of their own
-  std::vector<std::size_t> demandOf;   // of each container: whose room it has
+  PodAsk ask;                         // of the containers that need room of their own
+  std::vector<std::size_t> demandOf;  // of each container: whose room it has
 };
 SeenPod seenPod(PodDemands pod);
 
@@ -37,7 +36,7 @@ class SeenPods {
     kj::TimePoint at;
   };
   std::map<std::string, Entry> pods_;
-  std::deque<std::pair<kj::TimePoint, std::string>> order_;   // oldest first; stale ones are passed
+  std::deque<std::pair<kj::TimePoint, std::string>> order_;  // oldest first; stale ones are passed
 };
 
 }  // namespace qgpu

@@ -7,7 +7,7 @@
 namespace qgpu {
 namespace {
 
-constexpr std::uint64_t kTrialTask = std::uint64_t{1} << 63;   // no task has such a number
+constexpr std::uint64_t kTrialTask = std::uint64_t{1} << 63;  // no task has such a number
 
 // Tries on one copy of the ledger, node after node, and leaves it as it was.
 class Trial {
@@ -75,9 +75,9 @@ class Trial {
   bool evict(const Eviction& eviction, NodeVictims& all) {
     for (const TaskId victim : eviction.victims) {
       const auto pod = pods_.podOf.find(victim);
-      if (pod == pods_.podOf.end()) return false;   // no pod: Kubernetes can't evict it
+      if (pod == pods_.podOf.end()) return false;  // no pod: Kubernetes can't evict it
       if (std::find(all.podUids.begin(), all.podUids.end(), pod->second) != all.podUids.end()) {
-        continue;   // gone already with another of its tasks
+        continue;  // gone already with another of its tasks
       }
       all.podUids.push_back(pod->second);
       release(pod->second);

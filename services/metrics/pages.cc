@@ -81,8 +81,10 @@ kj::Promise<HttpPage> ClusterPages::metrics() {
             .ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setNodes(); })
             .then([this, info = std::move(*info)](Result<ClusterAnswer> nodes) {
               if (!nodes) return unwell(nodes.error());
-              return prometheus(renderClusterMetrics(info.reply().getInfo(),
-                                                     nodes->reply().getNodes(), countsOf(door_)));
+              std::string text = renderClusterMetrics(info.reply().getInfo(),
+                                                      nodes->reply().getNodes(), countsOf(door_));
+              if (more_) text += more_();
+              return prometheus(std::move(text));
             });
       });
 }

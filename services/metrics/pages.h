@@ -3,7 +3,9 @@
 // the daemon's actor in the name of nobody, one question after the other, so that a scrape takes
 // one place of the door's at a time.
 
+#include <functional>
 #include <kj/async.h>
+#include <string>
 #include <vector>
 
 #include "services/admin/cluster_door.h"
@@ -36,12 +38,16 @@ class NodePages final : public HttpPages {
 
 class ClusterPages final : public HttpPages {
  public:
-  explicit ClusterPages(ClusterDoor& door) : door_(door) {}
+  // `more`: families that other parts of the daemon have, as text behind those of the cluster.
+  using More = std::function<std::string()>;
+  explicit ClusterPages(ClusterDoor& door, More more = nullptr)
+      : door_(door), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<HttpPage> health() override;
 
  private:
   ClusterDoor& door_;
+  const More more_;
 };
 
 }  // namespace qgpu

@@ -106,8 +106,10 @@ kj::Promise<Status> ApiDouble::annotatePod(PodRef pod, std::vector<AnnotationCha
     return later(fail(ErrorCode::Conflict, "the pod changed"));
   }
   for (const AnnotationChange& change : changes) {
-    if (change.value) here.annotations[change.key] = *change.value;
-    else here.annotations.erase(change.key);
+    if (change.value)
+      here.annotations[change.key] = *change.value;
+    else
+      here.annotations.erase(change.key);
   }
   here.resourceVersion = std::to_string(std::stoi(here.resourceVersion) + 1);
   return later(ok());
@@ -135,7 +137,7 @@ SchedulerOptions options(Score priority) {
   SchedulerOptions out;
   out.version = "1";
   out.priority = priority;
-  out.times = {seconds(200), seconds(600), seconds(800)};   // these nodes never beat
+  out.times = {seconds(200), seconds(600), seconds(800)};  // these nodes never beat
   return out;
 }
 
@@ -236,16 +238,16 @@ std::string ExtenderWorld::pod(const PodSpec& spec) {
   json += R"(},"spec":{"initContainers":[)" + spec.initContainers + R"(],"containers":[)";
   bool first = true;
   for (const auto& [name, words] : spec.containers) {
-    json += (first ? "" : ",") + std::string(R"({"name":")") + name +
-            R"(","resources":{"limits":{)";
+    json +=
+        (first ? "" : ",") + std::string(R"({"name":")") + name + R"(","resources":{"limits":{)";
     first = false;
     std::size_t at = 0;
     while (at < words.size()) {
       const std::size_t end = std::min(words.find(' ', at), words.size());
       const std::size_t equals = words.find('=', at);
       json += (at == 0 ? "\"" : ",\"") + std::string(kResourcePrefix) + "/qgpu-" +
-              words.substr(at, equals - at) + "\":\"" +
-              words.substr(equals + 1, end - equals - 1) + "\"";
+              words.substr(at, equals - at) + "\":\"" + words.substr(equals + 1, end - equals - 1) +
+              "\"";
       at = end + 1;
     }
     json += "}}}";
@@ -264,8 +266,8 @@ std::string ExtenderWorld::filter(const PodSpec& spec, const std::vector<std::st
 }
 
 std::string ExtenderWorld::bindingArgs(const std::string& uid, const std::string& node) {
-  return R"({"PodName":")" + uid + R"(","PodNamespace":"ns","PodUID":")" + uid +
-         R"(","Node":")" + node + "\"}";
+  return R"({"PodName":")" + uid + R"(","PodNamespace":"ns","PodUID":")" + uid + R"(","Node":")" +
+         node + "\"}";
 }
 
 std::vector<std::string> ExtenderWorld::names() const {

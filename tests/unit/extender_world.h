@@ -4,9 +4,8 @@
 // server are doubles: nodes take every order at once, and the API server keeps pods and fails as it
 // is told.
 
-#include <gtest/gtest.h>
-
 #include <deque>
+#include <gtest/gtest.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,10 +43,10 @@ class PlainNodes final : public Actor {
     TaskSpec spec;
     std::vector<std::string> cards;
   };
-  std::vector<NodeShape> shapes;            // link n is shapes[n - 1]
-  std::map<std::uint64_t, Held> tasks;      // by the scheduler's numbers
+  std::vector<NodeShape> shapes;        // link n is shapes[n - 1]
+  std::map<std::uint64_t, Held> tasks;  // by the scheduler's numbers
   std::size_t welcomed = 0;
-  bool refuses = false;                     // every bind
+  bool refuses = false;  // every bind
 
  private:
   struct Session {
@@ -71,11 +70,11 @@ class ApiDouble final : public ApiServer {
   kj::Promise<Status> bindPod(PodRef pod, std::string node) override;
   void tellPod(PodEvent event) override { events.push_back(std::move(event)); }
 
-  std::map<std::string, Pod> pods;          // by UID
+  std::map<std::string, Pod> pods;  // by UID
   std::deque<std::optional<ErrorCode>> annotateFails;
-  std::deque<std::optional<ErrorCode>> bindFails;   // Unavailable: it is bound all the same
+  std::deque<std::optional<ErrorCode>> bindFails;  // Unavailable: it is bound all the same
   std::vector<PodEvent> events;
-  std::size_t busy = 0;                     // calls under way, and the most there ever were
+  std::size_t busy = 0;  // calls under way, and the most there ever were
   std::size_t busiest = 0;
 
  private:
@@ -107,10 +106,10 @@ class ExtenderWorld {
     std::string uid;
     std::map<std::string, std::string> containers;
     std::string appClass;
-    std::string initContainers;             // JSON
+    std::string initContainers;  // JSON
     std::string owner;
   };
-  std::string pod(const PodSpec& spec);     // its JSON
+  std::string pod(const PodSpec& spec);  // its JSON
   static std::string args(const std::string& pod, const std::vector<std::string>& nodes);
   std::string filter(const PodSpec& spec, const std::vector<std::string>& nodes);
   static std::string bindingArgs(const std::string& uid, const std::string& node);
