@@ -159,8 +159,8 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
 
 void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
                                     WebhookDoor::Opened opened) {
-  webhook.emplace(std::move(opened), options.pods, kj->lowLevel(), kj->io().getNetwork(), kj->timer(),
-                  randomWord(), log);
+  webhook.emplace(std::move(opened), options.pods, kj->lowLevel(), kj->io().getNetwork(),
+                  kj->timer(), randomWord(), log);
 }
 
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.

@@ -49,11 +49,11 @@ TEST(SchedulerOptions, PortOfTheEnvironmentIsThatOfHttpUnlessAFlagSaysMore) {
 }
 
 TEST(SchedulerOptions, TakeEveryFlag) {
-  const SchedulerDaemonOptions o = good(
-      {"--priority=fgd", "--http=127.0.0.1:1", "--rpc=10.0.0.1:2", "--dbfile=/a", "--run-dir=/r",
-       "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca", "--insecure",
-       "--log-level=debug", "--http-tls", "--resource-prefix=example.org", "--memory-unit=MiB",
-        "--webhook=0.0.0.0:4"});
+  const SchedulerDaemonOptions o =
+      good({"--priority=fgd", "--http=127.0.0.1:1", "--rpc=10.0.0.1:2", "--dbfile=/a",
+            "--run-dir=/r", "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca",
+            "--insecure", "--log-level=debug", "--http-tls", "--resource-prefix=example.org",
+            "--memory-unit=MiB", "--webhook=0.0.0.0:4"});
   EXPECT_TRUE(o.httpTls);
   EXPECT_EQ(o.pods.prefix, "example.org");
   EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
