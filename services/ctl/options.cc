@@ -24,6 +24,7 @@ examples:
   qgpuctl top                                       who runs now
   qgpuctl policy all burst-share                    change how the cards are shared
   qgpuctl -o json tasks                             for programs
+  qgpuctl doctor                                    what is wrong with this machine's installation
 
 of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl submit --memory 8 --core 50               says node, card, token and environment
@@ -32,8 +33,8 @@ of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl what-if drain node-3                      where its tasks would go
   qgpuctl --cluster drain node-3 --timeout 10m      and does it
 
-exit status: 0 done, 2 wrong use, 3 refused, 4 no daemon; `run`: that of CMD, 125 refused,
-126 CMD can't be executed, 127 CMD not found
+exit status: 0 done, 2 wrong use, 3 refused, or doctor found something, 4 no daemon; `run`: that of
+CMD, 125 refused, 126 CMD can't be executed, 127 CMD not found
 )";
 
 constexpr const char* kRunFooter = R"(
@@ -102,6 +103,7 @@ class Parser {
     addSubmit();
     addPreempt();
     addWhatIf();
+    addDoctor();
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
     });
@@ -383,6 +385,22 @@ class Parser {
       json.beginObject().field("drain", argument_).endObject();
       options_.line = "whatif " + json.take();
     });
+  }
+
+  // Needs no daemon: it is for when there is none.
+  void addDoctor() {
+    CLI::App* sub = addCommand("doctor", "what breaks qgpu on this machine, and what mends it",
+                               Daemon::Manager);
+    DoctorOptions& doctor = options_.doctor;
+    sub->add_option("--root", doctor.root, "look at the machine below DIR (default /)")
+        ->check(CLI::ExistingDirectory)
+        ->type_name("DIR");
+    sub->add_option("--kube-scheduler", doctor.kubeScheduler,
+                    "its static pod or configuration (default: where kubeadm has it)")
+        ->type_name("FILE");
+    sub->add_option("--run-dir", doctor.runDir, "folder of the daemons' sockets (/run/qgpu)")
+        ->type_name("DIR");
+    sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Manager); });
   }
 
   void addHelp() {

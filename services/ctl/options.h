@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "services/ctl/doctor.h"
 #include "services/daemons/surroundings.h"
 
 namespace qgpu::ctl {
@@ -31,6 +32,7 @@ enum class Action : std::uint8_t {
   Events,
   Top,
   Run,
+  Doctor,
   Version,
 };
 
@@ -101,6 +103,7 @@ struct Options {
   PlaceOptions place;
   TopOptions top;
   EventOptions events;
+  DoctorOptions doctor;
 };
 
 // The program is to print `text` and exit with `code` (stdout for 0, else stderr).

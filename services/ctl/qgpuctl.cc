@@ -243,6 +243,12 @@ int submit(const Options& options) {
   }
 }
 
+int doctor(const Options& options) {
+  const Diagnosis diagnosis = examine(options.doctor, QGPU_VERSION);
+  print(options.output == Output::Json ? doctorJson(diagnosis) : doctorTable(diagnosis));
+  return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
+}
+
 int act(const Options& options) {
   switch (options.action) {
     case Action::Ask: {
@@ -254,6 +260,7 @@ int act(const Options& options) {
     case Action::Events: return events(options);
     case Action::Top: return top(options);
     case Action::Run: return run(options);
+    case Action::Doctor: return doctor(options);
     case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
   }
   return exitWith(Exit::Usage);

@@ -187,6 +187,13 @@ Result<std::optional<CertificateSet>> renewed(const std::optional<CertificateSet
   return std::optional(std::move(set));
 }
 
+bool isFor(const std::string& pem, const std::string& host) {
+  const Certificate certificate = readCertificate(pem);
+  return certificate != nullptr &&
+         (X509_check_host(certificate.get(), host.c_str(), host.size(), 0, nullptr) == 1 ||
+          X509_check_ip_asc(certificate.get(), host.c_str(), 0) == 1);
+}
+
 Result<std::int64_t> expiryOf(const std::string& pem) {
   const Certificate certificate = readCertificate(pem);
   if (certificate == nullptr) return fail(ErrorCode::InvalidArgument, "it is no PEM certificate");

@@ -35,6 +35,10 @@ Result<std::optional<CertificateSet>> renewed(const std::optional<CertificateSet
                                               const std::vector<std::string>& names,
                                               std::int64_t unixSeconds);
 
+// Whether a client that reaches a server by this DNS name or IP address takes the first certificate
+// of a PEM text.
+bool isFor(const std::string& pem, const std::string& host);
+
 // When the first certificate of a PEM text ends; InvalidArgument where it is none.
 Result<std::int64_t> expiryOf(const std::string& pem);
 

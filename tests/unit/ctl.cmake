@@ -2,7 +2,8 @@ qgpu_test(ctl_test SOURCES ctl_test.cc ctl_program_test.cc
   LIBS qgpu_ctl qgpu_admin qgpu_door_fixture simdjson::simdjson LABELS unit threads)
 qgpu_test(ctl_server_test SOURCES ctl_server_test.cc
   LIBS qgpu_rpc qgpu_door_fixture LABELS unit)
-foreach(test ctl_test ctl_server_test)
+qgpu_test(doctor_test SOURCES doctor_test.cc LIBS qgpu_ctl qgpu_webhook LABELS unit threads)
+foreach(test ctl_test ctl_server_test doctor_test)
   target_compile_definitions(${test} PRIVATE QGPUCTL="$<TARGET_FILE:qgpuctl>")
   add_dependencies(${test} qgpuctl)
 endforeach()

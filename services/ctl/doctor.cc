@@ -1,0 +1,263 @@
+#include "services/ctl/doctor.h"
+
+#include <algorithm>
+#include <ctime>
+#include <simdjson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "services/admin/json.h"
+#include "services/ctl/client.h"
+#include "services/ctl/doctor_look.h"
+#include "services/ctl/table.h"
+#include "services/ctl/views.h"
+#include "services/rpc/pem.h"
+#include "services/webhook/certificates.h"
+
+namespace qgpu::ctl {
+namespace {
+
+constexpr Nanos kAskLimit = seconds(3);
+constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
+const std::vector<unsigned> kOldestKernel = {5, 3};
+const std::vector<unsigned> kOldestDriver = {450, 102, 4};
+
+// Who may write to a folder that daemons trust.
+void checkFolder(Patient& patient, const std::string& folder) {
+  struct stat info {};
+  if (::lstat(patient.path(folder).c_str(), &info) != 0) return;
+  const std::string name = folder;
+  if (!S_ISDIR(info.st_mode)) {
+    patient.finding("folder", name + " is no folder", "move it away; the daemon makes a new one");
+  } else if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    patient.finding("folder-open", name + " may be written to by others", "chmod go-w " + name);
+  } else if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
+    patient.finding("folder-owner", name + " belongs to uid " + std::to_string(info.st_uid),
+                    "chown root " + name);
+  }
+}
+
+void checkKernel(Patient& patient) {
+  const std::string release = firstLine(patient.path("/proc/sys/kernel/osrelease"));
+  if (release.empty()) return;
+  patient.fact("kernel", release);
+  if (versionNumbers(release, kOldestKernel.size()) < kOldestKernel) {
+    patient.finding("kernel-old",
+                    "kernel " + release +
+                        " has no pidfd, by which qgpu follows "
+                        "processes",
+                    "run Linux 5.3 or later");
+  }
+}
+
+void checkDriver(Patient& patient) {
+  const std::string line = firstLine(patient.path("/proc/driver/nvidia/version"));
+  const std::string modules = readWhole(patient.path("/proc/modules")).value_or("");
+  const bool nouveau =
+      modules.starts_with("nouveau ") || modules.find("\nnouveau ") != std::string::npos;
+  if (line.empty()) {
+    if (nouveau) {
+      patient.finding("driver-nouveau", "the kernel drives NVIDIA cards by nouveau",
+                      "install NVIDIA's driver, and blacklist nouveau");
+    }
+    return;
+  }
+  const std::size_t at = line.find_first_of("0123456789", line.find("Module"));
+  const std::string version =
+      at == std::string::npos ? "" : line.substr(at, line.find(' ', at) - at);
+  patient.fact("nvidia driver", version);
+  if (!version.empty() && versionNumbers(version, kOldestDriver.size()) < kOldestDriver) {
+    patient.finding("driver-old", "NVIDIA's driver " + version + " is older than 450.102.04",
+                    "install a newer one");
+  }
+  if (namesIn(patient.path("/dev"), "nvidia0", "").empty() &&
+      !exists(patient.path("/dev/nvidiactl"))) {
+    patient.finding("driver-devices", "NVIDIA's driver is loaded, and /dev/nvidia* are missing",
+                    "nvidia-modprobe -c 0 -u, or start nvidia-persistenced");
+  }
+}
+
+// The value that a daemon's flags give to `flag`; empty where they don't.
+std::string flagValue(const std::string& flags, const std::string& flag) {
+  std::size_t at = flags.find(flag + "=");
+  if (at == std::string::npos) return "";
+  at += flag.size() + 1;
+  return flags.substr(at, flags.find_first_of(" \t\n\"'", at) - at);
+}
+
+void checkCertificate(Patient& patient, const std::string& daemon, const std::string& flags) {
+  const std::string file = flagValue(flags, "--tls-cert");
+  if (file.empty()) return;
+  const std::string whose = "the certificate of " + daemon + ", " + file + ",";
+  const auto pem = readWhole(patient.path(file));
+  const auto end = expiryOf(pem.value_or(""));
+  if (!pem || !end) {
+    patient.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
+                    "see --tls-cert in /etc/default/" + daemon);
+    return;
+  }
+  const std::int64_t left = *end - static_cast<std::int64_t>(std::time(nullptr));
+  const std::string renew = "sign a new one by the CA of --tls-ca, then restart " + daemon;
+  if (left <= 0) {
+    patient.finding("certificate-expired", whose + " has expired", renew);
+  } else if (left < kSoonSeconds) {
+    patient.finding("certificate-ends",
+                    whose + " ends in " + std::to_string(left / kDaySeconds) + " days", renew);
+  }
+  const auto key = readWhole(patient.path(flagValue(flags, "--tls-key")));
+  if (key && !belongTogether(*pem, *key)) {
+    patient.finding("certificate-key", whose + " does not belong to the key of --tls-key",
+                    "name the pair in /etc/default/" + daemon);
+  }
+  const std::string rpc = flagValue(flags, "--rpc");
+  const std::string host = rpc.substr(0, rpc.rfind(':'));
+  const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
+  if (daemon == "qgpu-scheduler" && !everywhere && !isFor(*pem, host)) {
+    patient.finding("certificate-name", whose + " does not name " + host + ", where it serves",
+                    "sign one with that name; managers refuse it else");
+  }
+}
+
+// The version that a daemon tells; empty where it tells none.
+std::string versionOf(const std::string& socket) {
+  Client client(socket);
+  const Result<std::string> answer = client.ask("status", kAskLimit);
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (!answer || parser.parse(*answer).get(root) != simdjson::SUCCESS) return "";
+  return textOf(root, "version");
+}
+
+// Compared with the copies that containers get, which the device plugin makes at its start.
+void checkLibrary(Patient& patient) {
+  const std::string folder = patient.path("/var/lib/qgpu/kubelet");
+  const std::string program = binaryFolder();
+  const auto own = readWhole(program.substr(0, program.rfind('/')) + "/lib/libqgpu.so");
+  const auto copies = namesIn(folder, "libqgpu-", ".so");
+  if (!own || copies.empty()) return;
+  const bool same = std::any_of(copies.begin(), copies.end(), [&](const std::string& name) {
+    return readWhole(folder + "/" + name) == own;
+  });
+  if (same) return;
+  patient.finding("library-differs",
+                  "containers get another libqgpu.so than the one beside this program",
+                  "restart qgpu-manager of this version; running containers keep theirs");
+}
+
+void append(std::string& out, const std::string& text) {
+  out += text + "\n";
+}
+
+}  // namespace
+
+std::string Patient::path(const std::string& absolute) const {
+  const std::string& root = options.root;
+  return (root.ends_with('/') ? root.substr(0, root.size() - 1) : root) + absolute;
+}
+void Patient::fact(std::string name, std::string value) {
+  diagnosis.facts.push_back({std::move(name), std::move(value)});
+}
+void Patient::finding(std::string code, std::string what, std::string fix) {
+  diagnosis.findings.push_back({std::move(code), std::move(what), std::move(fix)});
+}
+
+void examineMachine(Patient& patient) {
+  checkKernel(patient);
+  checkDriver(patient);
+  checkFolder(patient, patient.options.runDir);
+  checkFolder(patient, "/var/lib/qgpu");
+}
+
+void examineDaemons(Patient& patient, const std::string& version) {
+  std::size_t alive = 0;
+  for (const std::string daemon : {"manager", "scheduler"}) {
+    for (const std::string end : {".sock", ".rpc"}) {
+      const std::string name = patient.options.runDir + "/" + daemon + end;
+      const SocketState state = socketState(patient.path(name));
+      if (state == SocketState::Stale || state == SocketState::NoSocket) {
+        patient.finding("socket-stale",
+                        "nobody listens on " + name + ": qgpu-" + daemon + " was killed",
+                        "start qgpu-" + daemon + ", which replaces it");
+      }
+      if (state != SocketState::Alive || end != ".sock") continue;
+      ++alive;
+      const std::string told = versionOf(patient.path(name));
+      patient.fact("qgpu-" + daemon, told.empty() ? "does not answer" : told);
+      if (told.empty()) {
+        patient.finding("daemon-silent",
+                        "qgpu-" + daemon + " takes connections on " + name + " and does not answer",
+                        "look at its log; restart it");
+      } else if (told != version) {
+        patient.finding("versions-differ",
+                        "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
+                        "bring both to one version");
+      }
+    }
+  }
+  const std::string attach = patient.options.runDir + "/attach.sock";
+  const bool manager =
+      socketState(patient.path(patient.options.runDir + "/manager.sock")) == SocketState::Alive;
+  if (manager && socketState(patient.path(attach)) != SocketState::Alive) {
+    patient.finding(
+        "attach-closed",
+        "qgpu-manager runs, and nobody listens on " + attach + ": programs can't get their share",
+        "restart qgpu-manager");
+  }
+  if (alive == 0) {
+    patient.finding("no-daemon",
+                    "neither qgpu-manager nor qgpu-scheduler serves in " + patient.options.runDir,
+                    "start one: qgpu-manager, or systemctl start "
+                    "qgpu-manager; on Kubernetes label the node qgpu-device-enable=enable");
+  }
+  checkLibrary(patient);
+}
+
+void examineCertificates(Patient& patient) {
+  for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
+    const auto flags = readWhole(patient.path("/etc/default/" + daemon));
+    if (flags) checkCertificate(patient, daemon, *flags);
+  }
+}
+
+Diagnosis examine(const DoctorOptions& options, const std::string& version) {
+  Diagnosis diagnosis;
+  Patient patient{options, diagnosis};
+  examineMachine(patient);
+  examineDaemons(patient, version);
+  examineCertificates(patient);
+  examineKubelet(patient);
+  examineKubeScheduler(patient);
+  return diagnosis;
+}
+
+std::string doctorTable(const Diagnosis& diagnosis) {
+  Table facts({{"FACT"}, {"VALUE"}});
+  for (const Fact& fact : diagnosis.facts) facts.add({fact.name, fact.value});
+  std::string out = diagnosis.facts.empty() ? "" : facts.text() + "\n";
+  if (diagnosis.findings.empty()) {
+    append(out, "nothing found that would break qgpu here");
+    return out;
+  }
+  for (const Finding& finding : diagnosis.findings) {
+    append(out, printable(finding.code) + ": " + printable(finding.what));
+    append(out, "  fix: " + printable(finding.fix));
+  }
+  return out;
+}
+
+std::string doctorJson(const Diagnosis& diagnosis) {
+  JsonWriter json;
+  json.beginObject().flag("ok", diagnosis.findings.empty()).key("facts").beginArray();
+  for (const Fact& fact : diagnosis.facts) {
+    json.beginObject().field("name", fact.name).field("value", fact.value).endObject();
+  }
+  json.endArray().key("findings").beginArray();
+  for (const Finding& finding : diagnosis.findings) {
+    json.beginObject().field("code", finding.code).field("what", finding.what);
+    json.field("fix", finding.fix).endObject();
+  }
+  json.endArray().endObject();
+  return json.take() + "\n";
+}
+
+}  // namespace qgpu::ctl

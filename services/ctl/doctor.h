@@ -1,0 +1,58 @@
+#pragma once
+// What breaks installations of qgpu, found before a person has to: `qgpuctl doctor`. It looks at
+// this machine's files and sockets alone, asks daemons for their version, and changes nothing.
+//
+// Everything is looked at below a root folder, so that a test brings a machine of its own and a
+// person looks at another machine's mounted disk. A finding always names what was found and what
+// mends it; what can't be known here is left unsaid.
+
+#include <string>
+#include <vector>
+
+namespace qgpu::ctl {
+
+struct DoctorOptions {
+  std::string root = "/";
+  std::string kubeScheduler;  // its static pod or configuration; empty: where kubeadm has it
+  std::string runDir = "/run/qgpu";
+};
+
+struct Fact {
+  std::string name;
+  std::string value;
+};
+
+struct Finding {
+  std::string code;  // stable, for programs
+  std::string what;
+  std::string fix;
+};
+
+struct Diagnosis {
+  std::vector<Fact> facts;
+  std::vector<Finding> findings;
+};
+
+// What a check needs: a machine to look at, and where to say what it found.
+struct Patient {
+  const DoctorOptions& options;
+  Diagnosis& diagnosis;
+
+  std::string path(const std::string& absolute) const;
+  void fact(std::string name, std::string value);
+  void finding(std::string code, std::string what, std::string fix);
+};
+
+// The checks. `version`: of this program, which daemons should share.
+void examineMachine(Patient& patient);                              // kernel, driver, folders
+void examineDaemons(Patient& patient, const std::string& version);  // sockets, versions
+void examineCertificates(Patient& patient);                         // of the daemons' flags
+void examineKubelet(Patient& patient);                              // device plugins
+void examineKubeScheduler(Patient& patient);                        // the extender
+
+Diagnosis examine(const DoctorOptions& options, const std::string& version);
+
+std::string doctorTable(const Diagnosis& diagnosis);
+std::string doctorJson(const Diagnosis& diagnosis);
+
+}  // namespace qgpu::ctl
