@@ -1,13 +1,16 @@
 #include "services/admin/render.h"
 
 #include "services/admin/words.h"
+#include "services/cards/cards.h"
 
 namespace qgpu {
 namespace {
 
 constexpr std::uint64_t kNanosPerMicro = 1000;
 
-void beginOk(JsonWriter& json) { json.beginObject().flag("ok", true); }
+void beginOk(JsonWriter& json) {
+  json.beginObject().flag("ok", true);
+}
 
 // {"p50":..,"p99":..,"n":..} in microseconds.
 void percentiles(JsonWriter& json, std::string_view name, std::uint64_t p50Ns, std::uint64_t p99Ns,
@@ -97,7 +100,9 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) 
   JsonWriter json;
   beginOk(json);
   switch (reply.which()) {
-    case schema::Reply::INFO: status(json, reply.getInfo()); break;
+    case schema::Reply::INFO:
+      status(json, reply.getInfo());
+      break;
     case schema::Reply::CARDS:
       writeArray(json, "cards", reply.getCards(), [&](auto c) { writeCard(json, c, nodeName); });
       break;
@@ -107,7 +112,9 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) 
     case schema::Reply::EVENTS:
       writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
-    case schema::Reply::DONE: json.field("done", view(reply.getDone())); break;
+    case schema::Reply::DONE:
+      json.field("done", view(reply.getDone()));
+      break;
     default:
       return renderError(fail(ErrorCode::Internal, "the node gave an answer of another kind"));
   }
@@ -127,6 +134,10 @@ std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& en
     json.field("LD_PRELOAD", environment.library).field("OPENCL_LAYERS", environment.library);
   }
   for (const auto& [name, value] : environment.extras) json.field(name, value);
+  std::vector<std::string> cards;
+  for (const kj::StringPtr id : bound.getCards()) cards.emplace_back(view(id));
+  const std::string visible = cudaVisibleDevices(cards);
+  if (!visible.empty()) json.field("CUDA_VISIBLE_DEVICES", visible);
   json.endObject().endObject();
   return json.take();
 }

@@ -1,17 +1,19 @@
 #include "services/cards/cards.h"
 
-#include <unistd.h>
-
 #include <cctype>
 #include <cstring>
 #include <string_view>
+#include <unistd.h>
 
+#include "services/cards/nvidia_probe.h"
 #include "services/cards/opencl_probe.h"
 
 namespace qgpu {
 namespace {
 
 constexpr std::string_view kPocl = "Portable Computing Language";
+constexpr std::string_view kNvidia = "NVIDIA CUDA";  // what its OpenCL calls its platform
+constexpr std::string_view kUuid = "GPU-";
 
 // PoCL's threaded CPU device runs kernels on threads of the tenant that can be told from its own:
 // "pthread-..." up to PoCL 3, "cpu-..." later. "basic" and "cpu-minimal" use the caller's thread.
@@ -63,6 +65,52 @@ Result<CardsFound> openclCards(const CardsOptions& options) {
   return found;
 }
 
+Result<CardsFound> watched(CardsFound found, Nanos interval) {
+  std::vector<std::string> uuids;
+  for (const Card& card : found.cards) uuids.push_back(card.id);
+  Result<HealthWatch> watch = HealthWatch::start(uuids, interval);
+  if (!watch) return watch.error();
+  found.health = std::move(*watch);
+  return found;
+}
+
+// Kernels run on the card, where no thread of the tenant can be frozen.
+Result<CardsFound> nvidiaCards(const CardsOptions& options) {
+  Result<std::vector<NvidiaDevice>> devices = probeNvidia(options.probeTimeout);
+  if (!devices) return devices.error();
+  CardsFound found;
+  for (const NvidiaDevice& device : *devices) {
+    if (device.mig) {
+      found.leftAlone.push_back(device.uuid + " (" + device.name +
+                                ") is split into MIG instances; `nvidia-smi -mig 0` undoes that");
+      continue;
+    }
+    if (found.cards.size() == kCardsMax) break;
+    Card card;
+    card.id = device.uuid;
+    card.index = static_cast<std::uint32_t>(found.cards.size());
+    card.model = device.name;
+    card.backend = "nvidia";
+    card.mem = device.mem;
+    card.platform = kNvidia;
+    card.device = device.index;
+    found.cards.push_back(std::move(card));
+  }
+  if (!found.cards.empty()) return watched(std::move(found), options.healthInterval);
+  std::string why =
+      "no NVIDIA card on this machine, or its driver is not loaded; does "
+      "`nvidia-smi -L` list one?";
+  if (!found.leftAlone.empty()) why = "no NVIDIA card to share: " + found.leftAlone.front();
+  return fail(ErrorCode::NotFound, why);
+}
+
+// NVIDIA's where there are any. A driver that does not answer must not hide behind the CPU.
+Result<CardsFound> anyCards(const CardsOptions& options) {
+  Result<CardsFound> nvidia = nvidiaCards(options);
+  if (nvidia || nvidia.error().code != ErrorCode::NotFound) return nvidia;
+  return openclCards(options);
+}
+
 CardsFound simCards(const SimCards& sim, SuspendChoice suspend) {
   CardsFound found;
   for (std::uint32_t i = 0; i < sim.count; i++) {
@@ -108,6 +156,7 @@ std::string openclCardId(const std::string& platform, std::uint32_t device) {
 Result<CardsFound> findCards(const CardsOptions& options) {
   switch (options.backend) {
     case CardBackend::Auto:
+      return anyCards(options);
     case CardBackend::Opencl:
       return openclCards(options);
     case CardBackend::Sim:
@@ -115,8 +164,16 @@ Result<CardsFound> findCards(const CardsOptions& options) {
     case CardBackend::Nvidia:
       break;
   }
-  return fail(ErrorCode::Unsupported,
-              "--cards=nvidia: this build has no NVIDIA backend; use opencl, or sim:NxM");
+  return nvidiaCards(options);
+}
+
+std::string cudaVisibleDevices(const std::vector<std::string>& cardIds) {
+  std::string all;
+  for (const std::string& id : cardIds) {
+    if (!id.starts_with(kUuid)) return "";
+    all += (all.empty() ? "" : ",") + id;
+  }
+  return all;
 }
 
 }  // namespace qgpu

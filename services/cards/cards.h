@@ -1,12 +1,15 @@
 #pragma once
-// Which cards this node has. Three backends: `opencl` (any OpenCL device; PoCL makes a card of a
-// CPU), `sim` (imaginary cards, for scale), and `auto`, which takes what the machine offers.
+// Which cards this node has. Backends: `nvidia` (by NVML), `opencl` (any OpenCL device; PoCL makes
+// a card of a CPU), `sim` (imaginary cards, for scale), and `auto`, which takes NVIDIA's cards
+// where there are any and else what OpenCL offers.
 //
-// OpenCL is asked in a short-lived child process, so the daemon never maps a driver and its
-// compiler. A card's id is stable over restarts: platform and index in the platform's list of all
-// devices (HAZARDS 14). What is found does not change while the manager lives.
+// Drivers are asked in a short-lived child process, so the daemon never maps a driver and its
+// compiler. A card's id is stable over restarts: an NVIDIA card's UUID; else platform and index in
+// the platform's list of all devices (HAZARDS 14). What is found does not change while the manager
+// lives; whether an NVIDIA card is still well is services/cards/nvidia_health.h.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,20 +18,21 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
+#include "services/cards/nvidia_health.h"
 
 namespace qgpu {
 
-inline constexpr std::size_t kCardsMax = kSimCardsMax;   // of one node
+inline constexpr std::size_t kCardsMax = kSimCardsMax;  // of one node
 
 struct Card {
-  std::string id;              // "opencl-portable-computing-language-0", "sim-3"
-  std::uint32_t index = 0;     // position on this node
+  std::string id;           // "GPU-<uuid>", "opencl-portable-computing-language-0", "sim-3"
+  std::uint32_t index = 0;  // position on this node
   std::string model;
-  std::string backend;         // "opencl" or "sim"
+  std::string backend;  // "nvidia", "opencl" or "sim"
   Bytes mem{0};
   schema::Suspend suspend = schema::Suspend::GATE;
-  std::string platform;        // OpenCL: CL_PLATFORM_NAME
-  std::uint32_t device = 0;    // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
+  std::string platform;      // OpenCL: CL_PLATFORM_NAME
+  std::uint32_t device = 0;  // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
 
   void write(schema::CardInfo::Builder out) const;
 };
@@ -41,13 +45,17 @@ enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
 
 struct CardsOptions {
   CardBackend backend = CardBackend::Auto;
-  SimCards sim;                       // how many and how large, where backend is Sim
+  SimCards sim;  // how many and how large, where backend is Sim
   SuspendChoice suspend = SuspendChoice::Auto;
-  Nanos probeTimeout = seconds(60);   // for the child that asks OpenCL
+  Nanos probeTimeout = seconds(60);  // for the child that asks a driver
+  Nanos healthInterval = kHealthInterval;
 };
 
 struct CardsFound {
-  std::vector<Card> cards;     // never empty
+  std::vector<Card> cards;            // never empty
+  std::optional<HealthWatch> health;  // of NVIDIA's cards
+  // What was seen and not taken, and why: for the log.
+  std::vector<std::string> leftAlone;
   // What a tenant's environment must carry so that it sees the same devices: POCL_* (HAZARDS 14).
   std::vector<std::pair<std::string, std::string>> tenantEnv;
 };
@@ -56,6 +64,10 @@ struct CardsFound {
 // before there is a second thread. Errors: NotFound (no such card on this machine), Unsupported,
 // Unavailable (the child failed); each names the fix.
 Result<CardsFound> findCards(const CardsOptions& options);
+
+// What CUDA_VISIBLE_DEVICES is for a task on these cards: their UUIDs; empty where a card is none
+// of NVIDIA's.
+std::string cudaVisibleDevices(const std::vector<std::string>& cardIds);
 
 // "opencl-<platform in lower case, other characters as '-'>-<index>".
 std::string openclCardId(const std::string& platform, std::uint32_t device);

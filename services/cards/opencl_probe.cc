@@ -1,32 +1,24 @@
 #include "services/cards/opencl_probe.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <dlfcn.h>
 #include <sstream>
+#include <unistd.h>
 
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
+
+#include "services/cards/child_probe.h"
 
 namespace qgpu {
 namespace {
 
 constexpr cl_uint kPlatformsMax = 16;
-constexpr cl_uint kDevicesMax = 64;              // of one platform
-constexpr std::size_t kAnswerMax = 256 * 1024;   // bytes from the child
+constexpr cl_uint kDevicesMax = 64;  // of one platform
 
-// --- the child ---
+// --- in the child ---
 
 struct OpenclCalls {
   decltype(&clGetPlatformIDs) platforms = nullptr;
@@ -49,13 +41,6 @@ bool loadCalls(OpenclCalls& calls) {
          resolve(library, "clGetDeviceInfo", calls.deviceInfo);
 }
 
-// Names travel in tab-separated lines.
-void cleanName(char* text) {
-  for (; *text != 0; text++) {
-    if (*text == '\t' || *text == '\n') *text = ' ';
-  }
-}
-
 void printDevice(const OpenclCalls& calls, const char* platform, cl_uint index, cl_device_id id,
                  int out) {
   cl_device_type type = 0;
@@ -67,28 +52,23 @@ void printDevice(const OpenclCalls& calls, const char* platform, cl_uint index, 
   calls.deviceInfo(id, CL_DEVICE_AVAILABLE, sizeof available, &available, nullptr);
   calls.deviceInfo(id, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
   if (available == CL_FALSE || (type & CL_DEVICE_TYPE_CUSTOM) != 0) return;
-  cleanName(name);
+  cleanField(name);
   ::dprintf(out, "%s\t%u\t%llu\t%s\n", platform, index, static_cast<unsigned long long>(mem), name);
 }
 
-[[noreturn]] void childMain(int out) {
-  // A tenant's layer must not gate the daemon, and drivers chatter on stdout.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::unsetenv("OPENCL_LAYERS");
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null >= 0) ::dup2(null, STDOUT_FILENO);
+void listDevices(int out) {
   OpenclCalls calls;
-  if (!loadCalls(calls)) ::_exit(0);
+  if (!loadCalls(calls)) return;
   cl_platform_id platforms[kPlatformsMax];
   cl_uint count = 0;
-  if (calls.platforms(kPlatformsMax, platforms, &count) != CL_SUCCESS) ::_exit(0);
+  if (calls.platforms(kPlatformsMax, platforms, &count) != CL_SUCCESS) return;
   for (cl_uint p = 0; p < std::min(count, kPlatformsMax); p++) {
-    char platform[64] = "";   // as long as the attach handshake can carry
+    char platform[64] = "";  // as long as the attach handshake can carry
     if (calls.platformInfo(platforms[p], CL_PLATFORM_NAME, sizeof platform - 1, platform,
                            nullptr) != CL_SUCCESS) {
       continue;
     }
-    cleanName(platform);
+    cleanField(platform);
     cl_device_id devices[kDevicesMax];
     cl_uint n = 0;
     if (calls.devices(platforms[p], CL_DEVICE_TYPE_ALL, kDevicesMax, devices, &n) != CL_SUCCESS) {
@@ -98,34 +78,9 @@ void printDevice(const OpenclCalls& calls, const char* platform, cl_uint index, 
       printDevice(calls, platform, d, devices[d], out);
     }
   }
-  ::_exit(0);
 }
 
-// --- the parent ---
-
-std::int64_t nowNs() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
-}
-
-// All that the child writes until it closes its end. False: too late or too much.
-bool readAll(int fd, std::int64_t deadline, std::string& text) {
-  char chunk[4096];
-  while (text.size() <= kAnswerMax) {
-    const std::int64_t leftMs = (deadline - nowNs()) / 1'000'000;
-    pollfd wait{fd, POLLIN, 0};
-    if (leftMs <= 0) return false;
-    const int ready = ::poll(&wait, 1, static_cast<int>(std::min<std::int64_t>(leftMs, 1'000'000)));
-    if (ready < 0 && errno != EINTR) return false;
-    if (ready <= 0) continue;
-    const ssize_t n = ::read(fd, chunk, sizeof chunk);
-    if (n == 0) return true;
-    if (n > 0) text.append(chunk, static_cast<std::size_t>(n));
-    if (n < 0 && errno != EINTR) return false;
-  }
-  return false;
-}
+// --- in the daemon ---
 
 std::vector<OpenclDevice> parseAnswer(const std::string& text) {
   std::vector<OpenclDevice> devices;
@@ -149,33 +104,9 @@ std::vector<OpenclDevice> parseAnswer(const std::string& text) {
 }  // namespace
 
 Result<std::vector<OpenclDevice>> probeOpencl(Nanos timeout) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));
-  }
-  const pid_t child = ::fork();
-  if (child == 0) childMain(ends[1]);
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
-  }
-  std::string text;
-  const bool complete = readAll(ends[0], nowNs() + timeout.value, text);
-  ::close(ends[0]);
-  if (!complete) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!complete) {
-    return fail(ErrorCode::Unavailable,
-                "the OpenCL drivers did not answer in time; does `clinfo -l` work?");
-  }
-  if (status != 0) {
-    return fail(ErrorCode::Unavailable,
-                "an OpenCL driver crashed while its devices were listed; does `clinfo -l` work?");
-  }
-  return parseAnswer(text);
+  const auto answer = askInChild("the OpenCL drivers", "clinfo -l", timeout, listDevices);
+  if (!answer) return answer.error();
+  return parseAnswer(*answer);
 }
 
 }  // namespace qgpu

@@ -21,6 +21,7 @@
 #include "services/admin/node_link.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/survivors.h"
+#include "services/daemons/card_watch.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
 #include "services/daemons/kubelet_choice.h"
@@ -189,9 +190,10 @@ struct Manager::Parts {
   std::optional<NodeLink> link;
   std::optional<NodeDoor> door;
   std::optional<Keeping> keeping;
+  std::optional<CardWatch> cardWatch;  // none: no card of NVIDIA's
   std::optional<NodeDesk> desk;
   PodBook pods;
-  std::optional<KubeletDesk> kubelet;   // none: this node serves no kubelet
+  std::optional<KubeletDesk> kubelet;  // none: this node serves no kubelet
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<NodePages> pages;
@@ -200,8 +202,8 @@ struct Manager::Parts {
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
-  void addDoors(const CardsFound& found, const ManagerOptions& options, UnixDoors local,
-                TcpDoors remote, ActorId nodeId);
+  void addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local, TcpDoors remote,
+                ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
   kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
@@ -254,13 +256,15 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   mainActors.attach(nodeId, *node);
 }
 
-void Manager::Parts::addDoors(const CardsFound& found, const ManagerOptions& options,
-                              UnixDoors local, TcpDoors remote, ActorId nodeId) {
+void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local,
+                              TcpDoors remote, ActorId nodeId) {
   const ActorId doorId = mainActors.reserve();
   kj.emplace(mainLoop);
   link.emplace(mainActors, doorId, nodeId, memberId);
   door.emplace(*link, kj->timer());
   mainActors.attach(doorId, *door);
+  if (found.health) cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel());
+  for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());
   const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
@@ -330,6 +334,7 @@ void Manager::Parts::close() {
   rpc.reset();
   kubelet.reset();
   admin.reset();
+  cardWatch.reset();
   system.stop();
   cardThread.stop();
   attach.reset();

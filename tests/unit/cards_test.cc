@@ -1,12 +1,11 @@
 #include "services/cards/cards.h"
 
-#include <capnp/message.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <capnp/message.h>
 #include <cstdlib>
 #include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace qgpu {
 namespace {
@@ -48,13 +47,15 @@ TEST(Cards, SimMakesAsManyImaginaryCardsAsAsked) {
   EXPECT_EQ(found->cards[3].suspend, schema::Suspend::GATE);
 }
 
-TEST(Cards, NvidiaIsRefusedClearlyWhereThereIsNoBackend) {
-  EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::Unsupported);
+TEST(Cards, NvidiaIsRefusedClearlyWhereThereIsNone) {
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::NotFound);
+  EXPECT_NE(found.error().message.find("nvidia-smi -L"), std::string::npos);
 }
 
 TEST(Cards, AnIdIsAPlainWordWhateverThePlatformIsCalled) {
-  EXPECT_EQ(openclCardId("Portable Computing Language", 1),
-            "opencl-portable-computing-language-1");
+  EXPECT_EQ(openclCardId("Portable Computing Language", 1), "opencl-portable-computing-language-1");
   EXPECT_EQ(openclCardId("  NVIDIA(R) CUDA\xc3\xa9 ", 0), "opencl-nvidia-r-cuda-0");
   EXPECT_EQ(openclCardId("***", 2), "opencl-unnamed-2");
 }

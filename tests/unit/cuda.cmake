@@ -41,3 +41,8 @@ foreach(part hooks streams memory)
   qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
     LABELS unit threads)
 endforeach()
+
+# NVML is loaded by name, so where it is must be said before the program starts.
+qgpu_test(nvidia_cards_test SOURCES nvidia_cards_test.cc LIBS qgpu_cards qgpu_stand_in LABELS unit)
+set_tests_properties(nvidia_cards_test PROPERTIES
+  ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/stand_in")

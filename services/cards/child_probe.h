@@ -1,0 +1,25 @@
+#pragma once
+// Asking a driver in a child process that is gone when the answer is: drivers map compilers of
+// 100 MB, start threads, hang and crash, and none of that may happen to the daemon.
+
+#include <string>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+
+namespace qgpu {
+
+// Runs `body` in a child; what it writes to its descriptor is the answer. `whom` is asked, `check`
+// the command that a person would try: both for the error. Unavailable: the child failed, crashed,
+// or took longer than `timeout`. Forks: to be called while the process has one thread.
+Result<std::string> askInChild(const std::string& whom, const std::string& check, Nanos timeout,
+                               void (*body)(int out));
+
+// What a child of the daemon does first: it dies with it, no tenant's library is in it, and what
+// drivers print goes nowhere.
+void becomeProbe();
+
+// Fields of an answer travel in tab-separated lines.
+void cleanField(char* text);
+
+}  // namespace qgpu

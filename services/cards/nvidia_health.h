@@ -1,0 +1,76 @@
+#pragma once
+// Whether NVIDIA cards are well, told by a child process that asks NVML: Xid errors as they come,
+// and each `interval` whether the card is still there and whether its memory counted uncorrected
+// errors. Rarely, since each question takes locks of the driver that suspending needs.
+//
+// What counts as the card's own illness and not as a program's fault is decided here: the Xids
+// that a faulty kernel raises leave a card well.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+
+namespace qgpu {
+
+inline constexpr Nanos kHealthInterval = seconds(30);
+
+// One thing that was seen of a card.
+struct HealthReading {
+  enum class Kind : std::uint8_t { Present, Lost, Xid, Errors };
+  std::string uuid;
+  Kind kind = Kind::Present;
+  std::uint64_t number = 0;  // of the Xid; how many errors
+};
+
+// What changed for a card: why it is ill, or empty: it answers again after it was lost.
+struct HealthChange {
+  std::string uuid;
+  std::string ill;
+};
+
+// Xids that a program's own fault raises: 13, 31, 43, 45, 68 and 109.
+bool isProgramsXid(std::uint64_t xid);
+
+// Pure: turns readings into changes, each told once.
+class HealthJudge {
+ public:
+  std::optional<HealthChange> judge(const HealthReading& reading);
+
+ private:
+  struct Known {
+    bool lost = false;
+    std::uint64_t errors = 0;
+    bool counted = false;
+    std::map<std::uint64_t, bool> xids;  // told; at most a few kinds exist
+  };
+  std::map<std::string, Known> cards_;
+};
+
+// The child. Its pipe gives one line a change: "<uuid>\t<why>", why empty for a recovery; the end
+// of the pipe means that it died.
+class HealthWatch {
+ public:
+  // Forks: to be called while the process has one thread. Unavailable: no pipe, no process.
+  static Result<HealthWatch> start(const std::vector<std::string>& uuids, Nanos interval);
+
+  HealthWatch(HealthWatch&& other) noexcept;
+  HealthWatch& operator=(HealthWatch&& other) noexcept;
+  ~HealthWatch();  // ends the child
+
+  int fd() const { return fd_; }  // to be read; ours
+
+ private:
+  HealthWatch(int fd, pid_t child) : fd_(fd), child_(child) {}
+  int fd_ = -1;
+  pid_t child_ = -1;
+};
+
+// A whole line of the pipe, without its end. Empty: not a line of ours.
+std::optional<HealthChange> parseHealthLine(const std::string& line);
+
+}  // namespace qgpu

@@ -1,0 +1,25 @@
+#pragma once
+// Which NVIDIA cards this machine has, by NVML in a child process. A card's name is its UUID, never
+// its index. A card that is split into MIG instances is seen and left alone.
+
+#include <string>
+#include <vector>
+
+#include "runtime/result.h"
+#include "runtime/units.h"
+
+namespace qgpu {
+
+struct NvidiaDevice {
+  std::string uuid;
+  std::uint32_t index = 0;
+  std::string name;
+  Bytes mem{0};
+  bool mig = false;
+};
+
+// Empty where no driver is loaded. Unavailable: the driver crashed, or did not answer in time.
+// Forks: to be called while the process has one thread.
+Result<std::vector<NvidiaDevice>> probeNvidia(Nanos timeout);
+
+}  // namespace qgpu

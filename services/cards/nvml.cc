@@ -1,0 +1,95 @@
+#include "services/cards/nvml.h"
+
+#include <dlfcn.h>
+
+namespace qgpu {
+namespace {
+
+constexpr unsigned long long kXidEvent = 8;  // nvmlEventTypeXidCriticalError
+constexpr int kUncorrected = 1, kSinceLoaded = 0;
+constexpr unsigned kTextMax = 96;
+
+}  // namespace
+
+template <typename F>
+bool Nvml::resolve(const char* name, F& out) {
+  out = reinterpret_cast<F>(::dlsym(library_, name));
+  return out != nullptr;
+}
+
+bool Nvml::resolveAll() {
+  resolve("nvmlDeviceGetMigMode", mig_);
+  resolve("nvmlDeviceGetTotalEccErrors", ecc_);
+  resolve("nvmlEventSetCreate", makeEvents_);
+  resolve("nvmlDeviceRegisterEvents", register_);
+  if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
+  return resolve("nvmlInit_v2", init_) && resolve("nvmlDeviceGetCount_v2", count_) &&
+         resolve("nvmlDeviceGetHandleByIndex_v2", byIndex_) &&
+         resolve("nvmlDeviceGetHandleByUUID", byUuid_) && resolve("nvmlDeviceGetUUID", uuid_) &&
+         resolve("nvmlDeviceGetName", name_) && resolve("nvmlDeviceGetMemoryInfo", memory_);
+}
+
+std::optional<Nvml> Nvml::open() {
+  Nvml nvml;
+  nvml.library_ = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (nvml.library_ == nullptr || !nvml.resolveAll() || nvml.init_() != kSuccess) {
+    return std::nullopt;
+  }
+  return nvml;
+}
+
+std::uint32_t Nvml::count() const {
+  unsigned n = 0;
+  return count_(&n) == kSuccess ? n : 0;
+}
+
+int Nvml::byIndex(std::uint32_t index, cuda::NvmlDevice& out) const {
+  return byIndex_(index, &out);
+}
+
+int Nvml::byUuid(const char* uuid, cuda::NvmlDevice& out) const {
+  return byUuid_(uuid, &out);
+}
+
+std::string Nvml::uuid(cuda::NvmlDevice device) const {
+  char text[kTextMax] = "";
+  return uuid_(device, text, kTextMax) == kSuccess ? text : "";
+}
+
+std::string Nvml::name(cuda::NvmlDevice device) const {
+  char text[kTextMax] = "";
+  return name_(device, text, kTextMax) == kSuccess ? text : "";
+}
+
+std::uint64_t Nvml::bytes(cuda::NvmlDevice device) const {
+  cuda::NvmlMemory memory{};
+  return memory_(device, &memory) == kSuccess ? memory.total : 0;
+}
+
+bool Nvml::mig(cuda::NvmlDevice device) const {
+  unsigned now = 0, next = 0;
+  return mig_ != nullptr && mig_(device, &now, &next) == kSuccess && now != 0;
+}
+
+int Nvml::uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const {
+  unsigned long long errors = 0;
+  const int rc =
+      ecc_ == nullptr ? kNotSupported : ecc_(device, kUncorrected, kSinceLoaded, &errors);
+  out = rc == kSuccess ? errors : 0;
+  return rc;
+}
+
+bool Nvml::watchXids(cuda::NvmlDevice device) {
+  if (makeEvents_ == nullptr || register_ == nullptr || wait_ == nullptr) return false;
+  if (events_ == nullptr && makeEvents_(&events_) != kSuccess) return false;
+  return register_(device, kXidEvent, events_) == kSuccess;
+}
+
+std::optional<Nvml::Xid> Nvml::nextXid(std::uint32_t waitMs) const {
+  EventData event{};
+  if (events_ == nullptr || wait_(events_, &event, waitMs) != kSuccess) return std::nullopt;
+  if (event.type != kXidEvent) return std::nullopt;
+  return Xid{uuid(event.device), event.data};
+}
+
+}  // namespace qgpu

@@ -1,0 +1,68 @@
+#pragma once
+// NVIDIA's management library, loaded where a machine has it: the few functions that finding cards
+// and watching their health take. It is only used in child processes (child_probe.h), since a sick
+// driver does not answer. Absence is no error: it is what a machine without such cards looks like.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "services/guest/cuda_abi.h"
+
+namespace qgpu {
+
+class Nvml {
+ public:
+  // What the library answers, as far as anything here depends on it.
+  static constexpr int kSuccess = 0, kNotSupported = 3, kTimeout = 10, kGpuIsLost = 15;
+
+  // Null where there is no library, or no driver behind it.
+  static std::optional<Nvml> open();
+
+  std::uint32_t count() const;
+  int byIndex(std::uint32_t index, cuda::NvmlDevice& out) const;
+  int byUuid(const char* uuid, cuda::NvmlDevice& out) const;
+  std::string uuid(cuda::NvmlDevice device) const;  // empty: it does not answer
+  std::string name(cuda::NvmlDevice device) const;
+  std::uint64_t bytes(cuda::NvmlDevice device) const;  // 0: it does not answer
+  bool mig(cuda::NvmlDevice device) const;             // split into instances
+  // Uncorrected memory errors since the driver was loaded; 0 where the card does not count.
+  int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
+
+  // Xid errors of the devices added. False: this driver tells none.
+  bool watchXids(cuda::NvmlDevice device);
+  struct Xid {
+    std::string uuid;
+    std::uint64_t number;
+  };
+  // The next one, waiting at most so long.
+  std::optional<Xid> nextXid(std::uint32_t waitMs) const;
+
+ private:
+  struct EventData {
+    cuda::NvmlDevice device;
+    unsigned long long type, data;
+    unsigned gpuInstance, computeInstance;
+  };
+  template <typename F>
+  bool resolve(const char* name, F& out);
+  bool resolveAll();
+
+  using Text = int (*)(cuda::NvmlDevice, char*, unsigned);
+  void* library_ = nullptr;
+  void* events_ = nullptr;
+  int (*init_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*byIndex_)(unsigned, cuda::NvmlDevice*) = nullptr;
+  int (*byUuid_)(const char*, cuda::NvmlDevice*) = nullptr;
+  Text uuid_ = nullptr, name_ = nullptr;
+  int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
+  // Not in every driver:
+  int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*ecc_)(cuda::NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*makeEvents_)(void**) = nullptr;
+  int (*register_)(cuda::NvmlDevice, unsigned long long, void*) = nullptr;
+  int (*wait_)(void*, EventData*, unsigned) = nullptr;
+};
+
+}  // namespace qgpu

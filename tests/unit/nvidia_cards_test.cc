@@ -1,0 +1,215 @@
+// Cards by NVML, on the stand-in library: what is found, what is left alone, and how cards fall ill
+// and go while they are watched.
+
+#include <fcntl.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "services/cards/cards.h"
+#include "services/cards/nvidia_probe.h"
+
+namespace qgpu {
+namespace {
+
+// The cards of the machine, in the file that the stand-in reads at every question.
+class Machine {
+ public:
+  Machine() {
+    char folder[] = "/tmp/qgpu-nvml-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    ::setenv("QGPU_STAND_IN_CARDS", file().c_str(), 1);
+    write({});
+  }
+  ~Machine() {
+    ::unsetenv("QGPU_STAND_IN_CARDS");
+    ::unlink(file().c_str());
+    ::rmdir(folder_.c_str());
+  }
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Whole or not at all: a watching child reads whenever it likes.
+  void write(const std::vector<std::string>& cards) {
+    const std::string next = file() + ".next";
+    std::ofstream out(next);
+    for (const std::string& card : cards) out << card << "\n";
+    out.close();
+    ::rename(next.c_str(), file().c_str());
+  }
+
+ private:
+  std::string file() const { return folder_ + "/cards"; }
+  std::string folder_;
+};
+
+const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
+const std::string kSecond = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
+
+// uuid|name|bytes|used|mig|lost|errors|xid
+std::string t4(const std::string& uuid, const std::string& state = "0|0|0|0") {
+  return uuid + "|Tesla T4|15843721216|0|" + state;  // 15,109 MiB
+}
+
+Result<CardsFound> find(CardBackend backend) {
+  CardsOptions options;
+  options.backend = backend;
+  options.healthInterval = millis(5);
+  return findCards(options);
+}
+
+TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
+  Machine machine;
+  machine.write({t4(kFirst), t4(kSecond)});
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->cards.size(), 2u);
+  const Card& card = found->cards[1];
+  EXPECT_EQ(card.id, kSecond);
+  EXPECT_EQ(card.index, 1u);
+  EXPECT_EQ(card.model, "Tesla T4");
+  EXPECT_EQ(card.backend, "nvidia");
+  EXPECT_EQ(card.platform, "NVIDIA CUDA");
+  EXPECT_EQ(card.mem, Bytes(15843721216));
+  EXPECT_EQ(card.suspend, schema::Suspend::GATE) << "nothing of a tenant's can be frozen";
+}
+
+TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
+  Machine machine;
+  machine.write({t4(kFirst)});
+  const auto found = find(CardBackend::Auto);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->cards.size(), 1u);
+  EXPECT_EQ(found->cards[0].id, kFirst);
+}
+
+TEST(NvidiaCards, WithoutALoadedDriverAutoLooksElsewhere) {
+  Machine machine;
+  const auto found = find(CardBackend::Auto);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->cards[0].backend, "opencl");
+  EXPECT_FALSE(found->health.has_value());
+  EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::NotFound);
+}
+
+TEST(NvidiaCards, ACardInMigModeIsSeenAndLeftAlone) {
+  Machine machine;
+  machine.write({t4(kFirst, "1|0|0|0"), t4(kSecond)});
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->cards.size(), 1u);
+  EXPECT_EQ(found->cards[0].id, kSecond);
+  ASSERT_EQ(found->leftAlone.size(), 1u);
+  EXPECT_NE(found->leftAlone[0].find(kFirst), std::string::npos);
+  machine.write({t4(kFirst, "1|0|0|0")});
+  const auto none = find(CardBackend::Nvidia);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.error().message.find("MIG"), std::string::npos);
+}
+
+TEST(NvidiaCards, ALostCardIsNotTaken) {
+  Machine machine;
+  machine.write({t4(kFirst, "0|1|0|0"), t4(kSecond)});
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->cards.size(), 1u);
+  EXPECT_EQ(found->cards[0].id, kSecond);
+}
+
+TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
+  CardsOptions options;
+  options.probeTimeout = Nanos(0);
+  EXPECT_EQ(findCards(options).error().code, ErrorCode::Unavailable);
+}
+
+TEST(NvidiaCards, AProgramSeesTheCardsOfItsTaskOnly) {
+  EXPECT_EQ(cudaVisibleDevices({kFirst}), kFirst);
+  EXPECT_EQ(cudaVisibleDevices({kSecond, kFirst}), kSecond + "," + kFirst);
+  EXPECT_EQ(cudaVisibleDevices({"opencl-portable-computing-language-0"}), "");
+  EXPECT_EQ(cudaVisibleDevices({"sim-0"}), "");
+}
+
+// --- health ---
+
+using Kind = HealthReading::Kind;
+
+std::string judged(HealthJudge& judge, Kind kind, std::uint64_t number = 0) {
+  const auto change = judge.judge({kFirst, kind, number});
+  return change ? change->ill.empty() ? "well" : change->ill : "";
+}
+
+TEST(NvidiaHealth, AProgramsFaultLeavesACardWell) {
+  HealthJudge judge;
+  for (const std::uint64_t xid : {13, 31, 43, 45, 68, 109}) {
+    EXPECT_EQ(judged(judge, Kind::Xid, xid), "") << xid;
+  }
+  for (const std::uint64_t xid : {48, 63, 74, 79, 94, 95, 119}) {
+    EXPECT_EQ(judged(judge, Kind::Xid, xid), "Xid " + std::to_string(xid));
+    EXPECT_EQ(judged(judge, Kind::Xid, xid), "") << "told once";
+  }
+}
+
+TEST(NvidiaHealth, ErrorsOfBeforeTheWatchAreNoNewsAndNewOnesAre) {
+  HealthJudge judge;
+  EXPECT_EQ(judged(judge, Kind::Errors, 7), "");
+  EXPECT_EQ(judged(judge, Kind::Errors, 7), "");
+  EXPECT_EQ(judged(judge, Kind::Errors, 9), "2 uncorrected memory errors");
+  EXPECT_EQ(judged(judge, Kind::Errors, 0), "") << "the driver was loaded anew";
+}
+
+TEST(NvidiaHealth, ALostCardIsToldOnceAndSoIsItsReturn) {
+  HealthJudge judge;
+  EXPECT_EQ(judged(judge, Kind::Present), "");
+  EXPECT_NE(judged(judge, Kind::Lost), "");
+  EXPECT_EQ(judged(judge, Kind::Lost), "");
+  EXPECT_EQ(judged(judge, Kind::Present), "well");
+  EXPECT_EQ(judged(judge, Kind::Present), "");
+}
+
+// The next line of the watching child; empty at its end.
+std::string nextLine(const HealthWatch& watch) {
+  std::string line;
+  for (char c = 0; ::read(watch.fd(), &c, 1) == 1 && c != '\n';) line += c;
+  return line;
+}
+
+TEST(NvidiaHealth, TheWatchTellsOfAnXidOfErrorsOfRemovalAndReturn) {
+  Machine machine;
+  machine.write({t4(kFirst), t4(kSecond)});
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_TRUE(found->health.has_value());
+  machine.write({t4(kFirst, "0|0|0|31"), t4(kSecond, "0|0|0|79")});
+  EXPECT_EQ(nextLine(*found->health), kSecond + "\tXid 79");
+  machine.write({t4(kFirst, "0|0|3|31"), t4(kSecond, "0|0|0|79")});
+  EXPECT_EQ(nextLine(*found->health), kFirst + "\t3 uncorrected memory errors");
+  machine.write({t4(kSecond, "0|0|0|79")});
+  const auto gone = parseHealthLine(nextLine(*found->health));
+  ASSERT_TRUE(gone.has_value());
+  EXPECT_EQ(gone->uuid, kFirst);
+  EXPECT_FALSE(gone->ill.empty());
+  machine.write({t4(kFirst, "0|0|3|31"), t4(kSecond, "0|0|0|79")});
+  EXPECT_EQ(nextLine(*found->health), kFirst + "\t");
+}
+
+TEST(NvidiaHealth, TheWatchEndsWithItsOwner) {
+  Machine machine;
+  machine.write({t4(kFirst)});
+  int end = -1;
+  {
+    auto watch = HealthWatch::start({kFirst}, millis(5));
+    ASSERT_TRUE(watch.ok());
+    HealthWatch moved = std::move(*watch);
+    end = ::fcntl(moved.fd(), F_DUPFD_CLOEXEC, 0);
+  }
+  char c = 0;
+  EXPECT_EQ(::read(end, &c, 1), 0) << "nobody writes any more";
+  ::close(end);
+}
+
+}  // namespace
+}  // namespace qgpu
