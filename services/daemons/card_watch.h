@@ -1,7 +1,7 @@
 #pragma once
 // What the manager does when a card of NVIDIA's falls ill: it says so, and takes no new tasks there
-// (a cordon, asked for by the manager itself), since whether what runs on it is still right only its
-// owner can tell. A card that answers again stays cordoned until a person has looked.
+// (a cordon that it asks for itself), since whether what runs on it is still right only its owner
+// can tell. A card that answers again stays cordoned until a person has looked.
 
 #include <kj/async-io.h>
 #include <string>

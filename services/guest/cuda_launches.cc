@@ -16,26 +16,33 @@ struct Launch {
   std::uint64_t bytes = 0;  // of a copy or fill: by its size
 };
 
-// The estimate is only needed while the window applies.
-CudaWork workOf(const Launch& launch) {
-  if (!(loadRelaxed(session.gate->gate) & QGPU_GATE_CONTENDED)) {
-    return {0, nullptr, kUnknownEstimate};
-  }
+// The estimate is only needed while the window applies. The way of a launch through an open gate is
+// inlined whole: its calls would cost a third of it.
+[[gnu::noinline]] CudaWork contendedWork(const Launch& launch) {
   if (!launch.kernel) return {0, nullptr, transferNs(launch.bytes)};
   const std::uint64_t key = estimateKey(launch.kernel, 3, launch.grid);
   return {key, launch.kernel, estimateOf(key)};
 }
 
+[[gnu::always_inline]] inline CudaWork workOf(const Launch& launch) {
+  if (loadRelaxed(session.gate->gate) & QGPU_GATE_CONTENDED) [[unlikely]] {
+    return contendedWork(launch);
+  }
+  return {0, nullptr, kUnknownEstimate};
+}
+
+// Where no call of this thread is inside the driver.
 template <typename Call>
-inline Result inDriver(Call call) {
-  ++insideDriver;
+[[gnu::always_inline]] inline Result inDriver(Call call) {
+  cudaThread.insideDriver = 1;
   const Result rc = call();
-  --insideDriver;
+  cudaThread.insideDriver = 0;
   return rc;
 }
 
 template <typename Call>
-inline Result gated(Str handle, Stream0 zero, const Launch& launch, MayBlock mayBlock, Call call) {
+[[gnu::always_inline]] inline Result gated(Str handle, Stream0 zero, const Launch& launch,
+                                           MayBlock mayBlock, Call call) {
   if (!looksAtCalls()) return call();
   if (captures.load(std::memory_order_relaxed)) [[unlikely]] {
     if (isCapturing(handle, zero)) return call();
@@ -45,6 +52,7 @@ inline Result gated(Str handle, Stream0 zero, const Launch& launch, MayBlock may
   const CudaWork work = workOf(launch);
   const Pass pass = admit(work.estimateNs, mayBlock);
   if (!pass.admitted) return kDeviceUnavailable;
+  wakeReaper();
   const Result rc = inDriver(call);
   if (rc != kSuccess) [[unlikely]] {
     retire(1, pass.windowNs, nowNs());
@@ -140,7 +148,8 @@ struct Noted;
 template <auto member, typename... A>
 struct Noted<member, Result (*)(A...)> {
   static Result call(A... a) {
-    if (looksAtCalls()) storeRelaxed(session.slot->last_submit_ns, coarseNs());
+    if (!looksAtCalls()) return (cudaDriver.*member)(a...);
+    storeRelaxed(session.slot->last_submit_ns, coarseNs());
     return inDriver([&] { return (cudaDriver.*member)(a...); });
   }
 };

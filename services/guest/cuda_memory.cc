@@ -81,9 +81,9 @@ Result charged(Kind kind, std::uint64_t bytes, Ctx context, Allocate allocate) {
     return kOutOfMemory;
   }
   const std::uint32_t generation = session.generation.load();
-  ++insideDriver;
+  ++cudaThread.insideDriver;
   const Result rc = allocate(name);
-  --insideDriver;
+  --cudaThread.insideDriver;
   if (rc != kSuccess) {
     release(bytes, generation);
     free(charge);
@@ -188,9 +188,10 @@ Result freeAsync(Ptr address, Str handle) {
   CudaStream* stream = streamOf(handle, zero);
   Charge* charge = take(Kind::kAddress, address);
   const Pass pass = admit(0, MayBlock::kNo);
-  ++insideDriver;
+  wakeReaper();
+  ++cudaThread.insideDriver;
   const Result rc = pass.admitted ? (cudaDriver.*member)(address, handle) : kDeviceUnavailable;
-  --insideDriver;
+  --cudaThread.insideDriver;
   const bool followed = rc == kSuccess && stream;
   if (followed) {
     follow(*stream, pass, CudaWork{});

@@ -11,8 +11,7 @@ namespace qgpu::guest {
 
 std::atomic<std::uint32_t> captures{0};
 std::atomic<std::uint32_t> streamEpoch{1};
-constinit thread_local std::uint32_t insideDriver = 0;
-constinit thread_local StreamCache streamCache;
+constinit thread_local CudaThread cudaThread;
 
 namespace {
 
@@ -89,13 +88,15 @@ void unlinkFromBucket(CudaStream& stream) {
 }
 
 void onThreadEnd(void* mark) {
+  cudaThread.cache.stream = nullptr;  // later destructors may launch, and come here again
   Lock lock(registry);
   for (CudaStream* s = newest; s; s = s->older) {
+    Lock own(s->lock);
+    // The next thread to launch here may be its owner: this one has stored its last.
+    if (s->owner == mark) s->owner = nullptr;
     if (s->thread != mark || s->over) continue;
     unlinkFromBucket(*s);
-    s->lock.lock();
     s->over = true;
-    s->lock.unlock();
   }
 }
 
@@ -124,6 +125,7 @@ CudaStream* addStream(const Identity& identity, cuda::Ctx context) {
   s->handle = identity.handle;
   s->context = context;
   s->thread = identity.thread;
+  s->owner = nullptr;
   s->over = s->capturing = false;
   s->attention.store(identity.thread ? std::uint32_t{kMarkAlways} : 0);
   s->newestFree = &s->frees;
@@ -239,19 +241,17 @@ class Relaxed {
 
 // --- the reaper's half ---
 
+// By what the gate admitted, which a launch raises with a fence before it looks whether the reaper
+// sleeps: what the streams count comes later, and without one.
 bool streamsInFlight() {
-  Lock lock(registry);
-  for (CudaStream* s = newest; s; s = s->older) {
-    if (s->launched.load() != loadRelaxed(s->retired)) return true;
-  }
-  return false;
+  return session.slot && loadShared(session.slot->admitted) != loadShared(session.slot->retired);
 }
 
 // Asks the stream itself, and asks for a marker behind the next launch if it is busy. With the
 // registry locked, so that no capture begins meanwhile and the stream is not destroyed.
 void queryTail(CudaStream& s) {
   if (s.thread || s.over || captures.load() != 0) return;
-  const std::uint64_t before = s.launched.load();
+  const std::uint64_t before = s.launched();
   cudaDriver.cuCtxSetCurrent(s.context);
   const cuda::Result rc = cudaDriver.cuStreamQuery(s.handle);
   if (rc == cuda::kNotReady) {
@@ -264,7 +264,7 @@ void queryTail(CudaStream& s) {
 // The end of a record: all that was in it is known to be finished.
 bool recycleIfOver(CudaStream** link) {
   CudaStream* s = *link;
-  if (!s->over || s->count || s->launched.load() != s->retired) return false;
+  if (!s->over || s->count || s->launched() != s->retired) return false;
   for (std::uint32_t i = 0; i < s->spares; ++i) cudaDriver.cuEventDestroy_v2(s->spare[i]);
   if (s->last) cudaDriver.cuEventDestroy_v2(s->last);
   s->spares = 0;
@@ -283,9 +283,9 @@ void lookAtStreams(Look& look) {
     s.lock.lock();
     collect(s);
     // A stream that was destroyed and left no marker is not asked: its work is called finished.
-    if (s.over && s.count == 0) retireAll(s, s.launched.load());
-    if (s.launched.load() != s.retired && s.count == 0) queryTail(s);
-    if (s.launched.load() != s.retired) {
+    if (s.over && s.count == 0) retireAll(s, s.launched());
+    if (s.launched() != s.retired && s.count == 0) queryTail(s);
+    if (s.launched() != s.retired) {
       look.any = look.running = true;
       look.attended = false;
     }
@@ -319,13 +319,18 @@ CudaStream* findStream(cuda::Str handle, cuda::Stream0 zero) {
   }
   if (!s) {
     const cuda::Ctx context = contextOf(identity);
-    if (identity.thread) noteThread();
     Lock lock(registry);
     s = lookUp(identity);
     if (!s) s = addStream(identity, context);
   }
   startReaper(cudaStreams);
-  if (s) streamCache = {handle, zero, epoch, s};
+  if (!s) return nullptr;
+  {
+    Lock lock(s->lock);
+    if (!s->owner) s->owner = &ownMark;
+    cudaThread.cache = {handle, zero, epoch, s->owner == &ownMark, s};
+  }
+  noteThread();
   return s;
 }
 
@@ -386,10 +391,10 @@ ContextDrain::ContextDrain(cuda::Ctx context) {
   if (!context && cudaDriver.cuCtxGetCurrent) cudaDriver.cuCtxGetCurrent(&context);
   Lock lock(registry);
   for (CudaStream* s = newest; s; s = s->older) {
-    if (s->context != context || s->launched.load() == loadRelaxed(s->retired)) continue;
+    if (s->context != context || s->launched() == loadRelaxed(s->retired)) continue;
     auto* launched = static_cast<Launched*>(malloc(sizeof(Launched)));
     if (!launched) return;
-    *launched = {all_, s, s->launched.load()};
+    *launched = {all_, s, s->launched()};
     all_ = launched;
   }
 }
@@ -407,7 +412,7 @@ void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t gen
   auto* late = stream ? static_cast<LateFree*>(malloc(sizeof(LateFree))) : nullptr;
   if (!late) return release(bytes, generation);
   Lock lock(stream->lock);
-  *late = {nullptr, stream->launched.load(), bytes, generation};
+  *late = {nullptr, stream->launched(), bytes, generation};
   *stream->newestFree = late;
   stream->newestFree = &late->next;
 }
@@ -438,7 +443,7 @@ void contextEnded(cuda::Ctx context) {
       windowNs += s->ring[s->first].windowNs;
       s->first = (s->first + 1) % kMarkersMax;
     }
-    retireUpTo(*s, s->launched.load(), windowNs, now);
+    retireUpTo(*s, s->launched(), windowNs, now);
     if (s->capturing) captures.fetch_sub(1);
     s->capturing = false;
     s->over = true;

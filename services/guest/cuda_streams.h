@@ -44,13 +44,18 @@ struct LateFree {
 enum : std::uint32_t { kMarkNext = 1, kMarkAlways = 2 };
 
 struct CudaStream {
-  std::atomic<std::uint64_t> launched{0};
+  // Launches that the driver accepted: of the first thread to launch here, which alone stores that
+  // count, and of all others. A locked add costs as much as the rest of a launch's hook.
+  std::atomic<std::uint64_t> ofOwner{0};
+  std::atomic<std::uint64_t> ofOthers{0};
   std::atomic<std::uint32_t> attention{0};  // whether the next launch leaves a marker
+  std::uint64_t launched() const { return ofOwner.load() + ofOthers.load(); }
   // What follows is the lock's, but for what never changes while the record is used.
   Mutex lock;
   cuda::Str handle = nullptr;  // a default stream by its name
   cuda::Ctx context = nullptr;
   const void* thread = nullptr;  // whose default stream it is
+  const void* owner = nullptr;   // the first thread that launched here
   bool over = false;             // destroyed: its last markers are waited for
   bool capturing = false;        // a capture began on it
   std::uint64_t retired = 0;
@@ -75,27 +80,34 @@ struct CudaWork {
 
 extern std::atomic<std::uint32_t> captures;  // that go on in this process
 extern std::atomic<std::uint32_t> streamEpoch;
-extern constinit thread_local std::uint32_t insideDriver;
-
-// Whether this thread's calls are looked at: the driver's own calls from inside a call are part of
-// that one.
-inline bool looksAtCalls() {
-  return session.state.load(std::memory_order_relaxed) == State::kAttached && insideDriver == 0;
-}
 
 // The stream that this thread launched to the last time.
 struct StreamCache {
   cuda::Str handle = nullptr;
   cuda::Stream0 zero = cuda::Stream0::kLegacy;
   std::uint32_t epoch = 0;
+  bool owned = false;  // by this thread
   CudaStream* stream = nullptr;
 };
-extern constinit thread_local StreamCache streamCache;
+
+// What the library knows of a thread, in one place so that a launch asks for it once.
+struct CudaThread {
+  StreamCache cache;
+  std::uint32_t insideDriver = 0;  // calls of this thread that are in the driver
+};
+extern constinit thread_local CudaThread cudaThread;
+
+// Whether this thread's calls are looked at: the driver's own calls from inside a call are part of
+// that one.
+inline bool looksAtCalls() {
+  return session.state.load(std::memory_order_relaxed) == State::kAttached &&
+         cudaThread.insideDriver == 0;
+}
 
 // The record of a handle; null: memory is out, or there is no context. Makes it if it is new.
 CudaStream* findStream(cuda::Str handle, cuda::Stream0 zero);
-inline CudaStream* streamOf(cuda::Str handle, cuda::Stream0 zero) {
-  const StreamCache& known = streamCache;
+[[gnu::always_inline]] inline CudaStream* streamOf(cuda::Str handle, cuda::Stream0 zero) {
+  const StreamCache& known = cudaThread.cache;
   if (known.stream && known.handle == handle && known.zero == zero &&
       known.epoch == streamEpoch.load(std::memory_order_relaxed)) [[likely]] {
     return known.stream;
@@ -111,19 +123,26 @@ bool isCapturing(cuda::Str handle, cuda::Stream0 zero);
 void leaveMarker(CudaStream& stream, std::uint64_t sequence, const Pass& pass,
                  const CudaWork& work);
 
-// A launch that the driver accepted.
-inline void follow(CudaStream& stream, const Pass& pass, const CudaWork& work) {
-  const std::uint64_t sequence = stream.launched.fetch_add(1) + 1;
+// A launch that the driver accepted. The calling thread found the stream by streamOf() just before,
+// and woke the reaper between admission and call: it stays awake while anything is admitted and not
+// retired, so nothing here needs a fence.
+[[gnu::always_inline]] inline void follow(CudaStream& stream, const Pass& pass,
+                                          const CudaWork& work) {
+  if (cudaThread.cache.owned) [[likely]] {
+    const std::uint64_t own = stream.ofOwner.load(std::memory_order_relaxed);
+    stream.ofOwner.store(own + 1, std::memory_order_release);
+  } else {
+    stream.ofOthers.fetch_add(1);
+  }
   if (stream.attention.load(std::memory_order_relaxed) | pass.windowNs |
       captures.load(std::memory_order_relaxed)) [[unlikely]] {
-    leaveMarker(stream, sequence, pass, work);
+    leaveMarker(stream, stream.launched(), pass, work);
   }
-  wakeReaper();
 }
 
 // Around a call that ends when all of the stream's earlier work is finished.
 inline std::uint64_t launchedOn(const CudaStream* stream) {
-  return stream ? stream->launched.load() : 0;
+  return stream ? stream->launched() : 0;
 }
 void drained(CudaStream* stream, std::uint64_t sequence);
 
@@ -153,7 +172,7 @@ void captureEnded(CudaStream* stream);
 // Other threads' caches, and this thread's only, where its context may be another now.
 void forgetStreamCaches();
 inline void forgetOwnStreamCache() {
-  streamCache.stream = nullptr;
+  cudaThread.cache.stream = nullptr;
 }
 
 // Retires what is finished on every stream.

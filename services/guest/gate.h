@@ -30,7 +30,7 @@ void wakeWindowWaiters();
 extern std::atomic<std::uint32_t> windowWaiters;
 
 // estimateNs: how long the work takes, or kUnknownEstimate. The process must be attached.
-inline Pass admit(std::uint64_t estimateNs, MayBlock mayBlock) {
+[[gnu::always_inline]] inline Pass admit(std::uint64_t estimateNs, MayBlock mayBlock) {
   qgpu_slot& slot = *session.slot;
   shared(slot.admitted).fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t gate = loadShared(session.gate->gate);

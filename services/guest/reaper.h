@@ -29,7 +29,7 @@ void startReaper(const FrontEnd& frontEnd);
 
 // After a launch: it may be asleep.
 void wakeReaperSlow();
-inline void wakeReaper() {
+[[gnu::always_inline]] inline void wakeReaper() {
   if (loadShared(reaperAsleep)) [[unlikely]]
     wakeReaperSlow();
 }

@@ -1,0 +1,6 @@
+# What libqgpu.so costs a CUDA launch: the same program with it and without, on the stand-in driver.
+add_executable(bench_cuda_hook bench_cuda_hook.cc ${CMAKE_SOURCE_DIR}/tests/unit/fake_manager.cc)
+target_link_libraries(bench_cuda_hook PRIVATE
+  qgpu_flags qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS})
+target_compile_definitions(bench_cuda_hook PRIVATE QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest>")
+add_dependencies(bench_cuda_hook qgpu_guest)
