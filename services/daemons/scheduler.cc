@@ -21,6 +21,7 @@ namespace qgpu {
 namespace {
 
 constexpr const char* kName = "scheduler";       // of its files in the run dir
+constexpr Nanos kHttpIdle = seconds(120);  // Go's clients close after 90 s, and so before us
 constexpr std::size_t kHttpConnections = 2'048;  // kube-scheduler has one for each bind under way
 
 // Three beats in a lease, and a fence that is longer than the lease by one of them (C1).
@@ -149,6 +150,7 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
   HttpLimits limits;
   limits.connectionsMax = kHttpConnections;
   limits.bodiesMax = 2 * kExtenderBodyMax;
+  limits.idleDeadline = kHttpIdle;
   kj::Maybe<kj::TlsContext&> secured;
   if (options.httpTls) {
     KJ_IF_MAYBE (context, tls) secured = **context;
