@@ -137,6 +137,11 @@ Result<schema::Score> parsePriority(std::string_view name) {
   return wrong(quoted(name) + " is no priority: binpack, spread or fgd");
 }
 
+bool isList(const ClusterCommand& command) {
+  return command.verb == ClusterVerb::Nodes || command.verb == ClusterVerb::Cards ||
+         (command.verb == ClusterVerb::Tasks && command.number == 0);
+}
+
 void fillClusterRequest(schema::ClusterRequest::Builder request, const ClusterCommand& command,
                         std::uint32_t uid) {
   switch (command.verb) {

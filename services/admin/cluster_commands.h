@@ -46,6 +46,9 @@ Result<ClusterCommand> parseClusterCommand(std::string_view line);
 // "binpack", "spread" or "fgd": what ordinary tasks are placed by.
 Result<schema::Score> parsePriority(std::string_view name);
 
+// Whether it is answered with a list that may be long: it is asked for page by page.
+bool isList(const ClusterCommand& command);
+
 // The request of every command but help and watch. `uid`: who submits.
 void fillClusterRequest(schema::ClusterRequest::Builder request, const ClusterCommand& command,
                         std::uint32_t uid);

@@ -18,6 +18,9 @@ class ClusterDesk final : public AdminDesk {
   kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
 
  private:
+  struct List;                         // that is asked for page by page
+  kj::Promise<AdminAnswer> pages(const Peer& peer, kj::Own<List> list);
+
   ClusterDoor& door_;
   Housekeeping& keeping_;
 };

@@ -131,6 +131,28 @@ void whatIf(JsonWriter& json, schema::WhatIfAnswer::Reader answer) {
   json.count("fragment_after_permille", answer.getFragmentAfter());
 }
 
+// Of a reply that is a list, else null.
+const char* listName(schema::ClusterReply::Reader reply) {
+  switch (reply.which()) {
+    case schema::ClusterReply::NODES: return "nodes";
+    case schema::ClusterReply::CARDS: return "cards";
+    case schema::ClusterReply::TASKS: return "tasks";
+    default: return nullptr;
+  }
+}
+
+void listEntries(JsonWriter& json, schema::ClusterReply::Reader reply) {
+  if (reply.isNodes()) {
+    for (const auto one : reply.getNodes()) node(json, one);
+  } else if (reply.isCards()) {
+    for (const auto one : reply.getCards()) {
+      writeCard(json, one.getStatus(), view(one.getNode()));
+    }
+  } else {
+    for (const auto one : reply.getTasks()) task(json, one);
+  }
+}
+
 }  // namespace
 
 std::string renderClusterReply(schema::ClusterReply::Reader reply) {
@@ -139,14 +161,11 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply) {
   switch (reply.which()) {
     case schema::ClusterReply::INFO: info(json, reply.getInfo()); break;
     case schema::ClusterReply::NODES:
-      writeArray(json, "nodes", reply.getNodes(), [&](auto n) { node(json, n); });
-      break;
     case schema::ClusterReply::CARDS:
-      writeArray(json, "cards", reply.getCards(),
-                 [&](auto c) { writeCard(json, c.getStatus(), view(c.getNode())); });
-      break;
     case schema::ClusterReply::TASKS:
-      writeArray(json, "tasks", reply.getTasks(), [&](auto t) { task(json, t); });
+      json.key(listName(reply)).beginArray();
+      listEntries(json, reply);
+      json.endArray();
       break;
     case schema::ClusterReply::ASSIGNED: assigned(json, reply.getAssigned()); break;
     case schema::ClusterReply::DONE: json.field("done", view(reply.getDone())); break;
@@ -165,6 +184,28 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply) {
   }
   json.endObject();
   return json.take();
+}
+
+bool ClusterListing::add(schema::ClusterReply::Reader page) {
+  const char* name = listName(page);
+  const bool grows = page.getNext() == 0 || page.getNext() > after_;
+  if (name == nullptr || !grows) {
+    failed_ = name == nullptr ? renderClusterReply(page)
+                              : renderError(fail(ErrorCode::Internal,
+                                                 "the scheduler told a page of a list twice"));
+    return false;
+  }
+  if (!begun_) json_.beginObject().flag("ok", true).key(name).beginArray();
+  begun_ = true;
+  listEntries(json_, page);
+  after_ = page.getNext();
+  return after_ != 0;
+}
+
+std::string ClusterListing::take() {
+  if (!failed_.empty()) return std::move(failed_);
+  json_.endArray().endObject();
+  return json_.take();
 }
 
 }  // namespace qgpu

@@ -6,10 +6,28 @@
 #include <string>
 
 #include "schema/cluster.capnp.h"
+#include "services/admin/json.h"
 
 namespace qgpu {
 
 // {"ok":true,...} of any reply, or {"ok":false,...} of `failed`.
 std::string renderClusterReply(schema::ClusterReply::Reader reply);
+
+// A list of nodes, cards or tasks that comes page by page, as the one document that it would be
+// whole: a list of 100,000 tasks holds nobody up, and no message has them all.
+class ClusterListing {
+ public:
+  // The page that was asked for behind after(). True: another one follows.
+  bool add(schema::ClusterReply::Reader page);
+  std::uint64_t after() const { return after_; }
+  // The document, once no page follows; where a page was none, what it was instead.
+  std::string take();
+
+ private:
+  JsonWriter json_;
+  bool begun_ = false;
+  std::uint64_t after_ = 0;
+  std::string failed_;                 // a document
+};
 
 }  // namespace qgpu

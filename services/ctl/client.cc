@@ -34,6 +34,7 @@ void Client::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
   received_.clear();
+  searched_ = 0;
 }
 
 Status Client::connect() {
@@ -80,12 +81,14 @@ Result<std::string> Client::ask(const std::string& line, Nanos limit) {
 Result<std::string> Client::nextLine(Nanos limit) {
   const Nanos end = limit == kNever ? kNever : now() + limit;
   while (true) {
-    const std::size_t newline = received_.find('\n');
+    const std::size_t newline = received_.find('\n', searched_);
     if (newline != std::string::npos) {
       std::string line = received_.substr(0, newline);
       received_.erase(0, newline + 1);
+      searched_ = 0;
       return line;
     }
+    searched_ = received_.size();
     if (fd_ < 0) return lost(socket_, "is gone");
     const Nanos left = end == kNever ? seconds(3600) : end - now();
     pollfd wanted{fd_, POLLIN, 0};

@@ -47,10 +47,20 @@ kj::Promise<void> changeTarget(Call call, schema::Target::Reader target, Reply r
   return change(kj::mv(call), reply);
 }
 
+// A page of a list, or all of it from a scheduler that knows no pages.
+template <typename Call, typename Take>
+kj::Promise<void> sendList(Call call, Request request, Reply reply, Take take) {
+  if (request.hasPage()) call.setPage(request.getPage());
+  return send(kj::mv(call), reply, [take](Reply r, auto& results) {
+    take(r, results);
+    r.setNext(results.getNext());
+  });
+}
+
 kj::Promise<void> askTasks(Calls& calls, Request request, Reply reply) {
   if (request.getTasks().size() == 0) {
-    return send(calls.listRequest(), reply,
-                [](Reply r, auto& results) { r.setTasks(results.getTasks()); });
+    return sendList(calls.listRequest(), request, reply,
+                    [](Reply r, auto& results) { r.setTasks(results.getTasks()); });
   }
   auto call = calls.getRequest();
   call.setTask(request.getTasks()[0]);
@@ -130,11 +140,11 @@ kj::Promise<void> askServer(Calls& calls, Request request, Reply reply) {
       return send(calls.infoRequest(), reply,
                   [](Reply r, auto& results) { r.setInfo(results.getInfo()); });
     case schema::ClusterRequest::NODES:
-      return send(calls.nodesRequest(), reply,
-                  [](Reply r, auto& results) { r.setNodes(results.getNodes()); });
+      return sendList(calls.nodesRequest(), request, reply,
+                      [](Reply r, auto& results) { r.setNodes(results.getNodes()); });
     case schema::ClusterRequest::CARDS:
-      return send(calls.cardsRequest(), reply,
-                  [](Reply r, auto& results) { r.setCards(results.getCards()); });
+      return sendList(calls.cardsRequest(), request, reply,
+                      [](Reply r, auto& results) { r.setCards(results.getCards()); });
     case schema::ClusterRequest::TASKS: return askTasks(calls, request, reply);
     case schema::ClusterRequest::EVENTS: {
       auto call = calls.eventsRequest();
@@ -306,14 +316,20 @@ Result<std::string> Server::ask(const std::string& line, Nanos limit) {
     if (Status status = c.wait(kj::mv(started), limit); !status) return c.failed(status.error());
     return renderWatching();
   }
-  capnp::MallocMessageBuilder question;
-  auto request = question.initRoot<schema::ClusterRequest>();
-  fillClusterRequest(request, *command, static_cast<std::uint32_t>(::geteuid()));
-  capnp::MallocMessageBuilder answer;
-  auto reply = answer.initRoot<schema::ClusterReply>();
-  auto asked = kj::evalNow([&]() { return askServer(calls, request.asReader(), reply); });
-  if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
-  return renderClusterReply(reply.asReader());
+  const bool paged = isList(*command);
+  ClusterListing listing;
+  while (true) {
+    capnp::MallocMessageBuilder question;
+    auto request = question.initRoot<schema::ClusterRequest>();
+    fillClusterRequest(request, *command, static_cast<std::uint32_t>(::geteuid()));
+    if (paged) request.initPage().setAfter(listing.after());
+    capnp::MallocMessageBuilder answer;
+    auto reply = answer.initRoot<schema::ClusterReply>();
+    auto asked = kj::evalNow([&]() { return askServer(calls, request.asReader(), reply); });
+    if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
+    if (!paged) return renderClusterReply(reply.asReader());
+    if (!listing.add(reply.asReader())) return listing.take();
+  }
 }
 
 Result<std::string> Server::nextLine(Nanos limit) {

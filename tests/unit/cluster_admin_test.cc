@@ -175,6 +175,31 @@ TEST_F(ClusterAdmin, ASubmitAnswersWhatALauncherNeedsOrThatItWaits) {
   EXPECT_HOLDS(waits, R"("reason":"MemShort: no card has 20 GiB free")");
 }
 
+TEST_F(ClusterAdmin, C5_AListIsAskedForPageByPageAndIsOneDocument) {
+  const std::string one = ask("tasks");
+  cluster.pages = 3;
+  const std::size_t before = cluster.asked();
+  const std::string all = ask("tasks");
+  EXPECT_EQ(cluster.asked() - before, 3u);
+  EXPECT_EQ(cluster.last().getPage().getAfter(), 2u);
+  simdjson::dom::parser parser;
+  simdjson::dom::array tasks;
+  ASSERT_EQ(parser.parse(all)["tasks"].get(tasks), simdjson::SUCCESS) << all;
+  EXPECT_EQ(tasks.size(), 3u);
+  EXPECT_EQ(all.substr(0, one.size() - 2), one.substr(0, one.size() - 2)) << "as the whole list";
+  EXPECT_HOLDS(ask("tasks 7"), "\"tasks\":[{");
+  EXPECT_FALSE(cluster.last().hasPage());
+}
+
+TEST_F(ClusterAdmin, AListWhosePagesGoRoundOrFailSaysSo) {
+  cluster.stuck = true;
+  const std::size_t before = cluster.asked();
+  EXPECT_HOLDS(ask("tasks"), "\"ok\":false");
+  EXPECT_EQ(cluster.asked() - before, 2u);
+  cluster.failNext = fail(ErrorCode::Overloaded, "too much");
+  EXPECT_HOLDS(ask("tasks"), "too much");
+}
+
 TEST_F(ClusterAdmin, ARefusalOfTheSchedulerIsTheAnswer) {
   cluster.failNext = fail(ErrorCode::Infeasible, "no card is that big");
   const std::string answer = ask("submit {\"memory_gib\":4096}");

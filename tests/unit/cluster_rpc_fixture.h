@@ -60,6 +60,8 @@ class ScriptedScheduler final : public Listener {
   std::optional<Error> failNext;
   std::optional<Error> failAssigned;
   bool binds = true;      // a submit is bound at once
+  std::uint64_t pages = 1;                  // of the list of tasks, one on each
+  std::vector<std::uint64_t> pagesAsked;    // behind these
   bool silent = false;
 
   void onMessage(schema::Envelope::Reader message, Turn& turn) override {
@@ -103,6 +105,10 @@ class ScriptedScheduler final : public Listener {
       case schema::ClusterRequest::NODES: reply.initNodes(1)[0].setName("node-1"); return;
       case schema::ClusterRequest::CARDS: reply.initCards(1)[0].setNode("node-1"); return;
       case schema::ClusterRequest::TASKS: {
+        if (request.hasPage()) pagesAsked.push_back(request.getPage().getAfter());
+        if (request.hasPage() && request.getPage().getAfter() + 1 < pages) {
+          reply.setNext(request.getPage().getAfter() + 1);
+        }
         const bool known = request.getTasks().size() == 0 || request.getTasks()[0] == 42;
         auto tasks = reply.initTasks(known ? 1 : 0);
         if (known) {

@@ -58,6 +58,15 @@ TEST_F(CtlServer, EveryCommandIsAnsweredOverRpcAsOnTheSocket) {
   EXPECT_NE(output.find("no level is called loud"), std::string::npos) << output;
 }
 
+TEST_F(CtlServer, C5_AListIsAskedForPageByPage) {
+  scheduler.pages = 3;
+  EXPECT_EQ(run({"tasks", "-o", "json"}), 0);
+  EXPECT_EQ(scheduler.pagesAsked, (std::vector<std::uint64_t>{0, 1, 2}));
+  std::size_t tasks = 0;
+  for (std::size_t at = 0; (at = output.find("\"id\":42", at)) != std::string::npos; ++at) ++tasks;
+  EXPECT_EQ(tasks, 3u) << output;
+}
+
 TEST_F(CtlServer, EventsAreFollowedOverARestartOfTheScheduler) {
   const auto follower = begin({"events", "--follow"});
   ASSERT_TRUE(served([&] { return door.watchers() == 1; }));

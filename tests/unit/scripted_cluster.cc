@@ -117,7 +117,13 @@ void ScriptedCluster::answer(schema::ClusterRequest::Reader request,
       card.initStatus().initInfo().setId("sim-0");
       return;
     }
-    case schema::ClusterRequest::TASKS: return fillTask(reply.initTasks(1)[0]);
+    case schema::ClusterRequest::TASKS: {
+      const std::uint64_t page = request.getPage().getAfter();   // each page has one task
+      fillTask(reply.initTasks(1)[0]);
+      if (request.hasPage() && page + 1 < pages) reply.setNext(page + 1);
+      if (request.hasPage() && stuck) reply.setNext(1);
+      return;
+    }
     case schema::ClusterRequest::SUBMIT: return fillAssigned(reply.initAssigned(), waits);
     case schema::ClusterRequest::EXPLAIN:
     case schema::ClusterRequest::EXPLAIN_SPEC: return fillExplanation(reply.initExplanation());
