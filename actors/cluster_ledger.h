@@ -124,6 +124,9 @@ class ClusterLedger {
   Result<Spot> place(const ClusterAsk& ask);
   // The same by looking at every card of every node: what the index must agree with.
   Result<Spot> scan(const ClusterAsk& ask) const;
+  // Of an ask that names no node and fits nowhere: the error of place() were that node, or that
+  // card of it, gone.
+  Error refusalWithout(const ClusterAsk& ask, NodeId node, std::optional<std::size_t> card) const;
   // Whether it fits on this one node now; the queue of waiting tasks asks after each release.
   bool fitsOn(NodeId node, const ClusterAsk& ask) const;
   ClusterVerdict explain(const ClusterAsk& ask) const;

@@ -78,7 +78,8 @@ struct ClusterLedger::Parts {
   Result<Spot> scan(const ClusterAsk& ask, const Shape& shape);
   Result<Spot> search(const ClusterAsk& ask, const Shape& shape);
   Result<Spot> placeOn(NodeId node, const ClusterAsk& ask, const Shape& shape);
-  Error refuse(const Shape& shape, std::uint64_t rank) const;
+  Error refuse(const ClusterAsk& ask, const Shape& shape, std::uint64_t rank) const;
+  Error refuseModels(const ClusterAsk& ask, const Shape& shape, const std::string& what) const;
 
   void take(const Spot& spot, std::int64_t sign);
   void listOffline(TaskId task, const Spot& spot);

@@ -9,6 +9,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kModelsMax = 64;  // that one ask may allow
+constexpr std::size_t kModelsSaid = 8;  // of a cluster, where others are asked
 
 std::string wanted(const Shape& shape) {
   std::string what;
@@ -120,10 +121,12 @@ Spot ClusterLedger::Parts::spotOf(NodeId node, const Shape& shape, const Pick& p
   return spot;
 }
 
-Error ClusterLedger::Parts::refuse(const Shape& shape, std::uint64_t rank) const {
+Error ClusterLedger::Parts::refuse(const ClusterAsk& ask, const Shape& shape,
+                                   std::uint64_t rank) const {
   const std::string what = wanted(shape);
   switch (rank) {
     case kNeverRank:
+      if (!ask.models.empty() && shape.cards != 0) return refuseModels(ask, shape, what);
       return fail(ErrorCode::Infeasible,
                   "not even an empty cluster would do for " + what + "; ask for less");
     case kConflictRank:
@@ -138,6 +141,27 @@ Error ClusterLedger::Parts::refuse(const Shape& shape, std::uint64_t rank) const
   }
 }
 
+// No node has such a card, or those that are would not do.
+Error ClusterLedger::Parts::refuseModels(const ClusterAsk& ask, const Shape& shape,
+                                         const std::string& what) const {
+  std::string named;
+  for (const std::string& model : ask.models) named += (named.empty() ? "" : " or ") + model;
+  if (!shape.models.empty()) {
+    return fail(ErrorCode::Infeasible, "not even an empty cluster would do for " + what +
+                                           " on a card of model " + named +
+                                           "; ask for less, or allow other models");
+  }
+  std::string known;
+  std::size_t count = 0;
+  for (const auto& [model, number] : models) {
+    if (++count <= kModelsSaid) known += (known.empty() ? "" : ", ") + model;
+  }
+  if (count > kModelsSaid) known += ", and others";
+  return fail(ErrorCode::Infeasible, "no node has a card of model " + named +
+                                         "; the models that there are: " +
+                                         (known.empty() ? "none" : known));
+}
+
 Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask, const Shape& shape) {
   std::size_t card = SIZE_MAX;
   if (!ask.task.card.empty()) {
@@ -149,7 +173,7 @@ Result<Spot> ClusterLedger::Parts::placeOn(NodeId node, const ClusterAsk& ask, c
   Pick pick;
   const std::uint64_t found = rank(node, ask, shape, card, pick);
   if (fitsAt(found)) return spotOf(node, shape, pick);
-  Error error = refuse(shape, found);
+  Error error = refuse(ask, shape, found);
   Tally tally;
   error.message = "on node " + ask.node + ": " + textOf(nearest(node, ask, shape, tally), shape) +
                   "; " + error.message;
@@ -168,7 +192,7 @@ Result<Spot> ClusterLedger::Parts::scan(const ClusterAsk& ask, const Shape& shap
     best = NodeId{i};
     bestPick = pick;
   }
-  if (!fitsAt(least)) return refuse(shape, least);
+  if (!fitsAt(least)) return refuse(ask, shape, least);
   return spotOf(best, shape, bestPick);
 }
 
@@ -192,7 +216,7 @@ Result<Spot> ClusterLedger::Parts::search(const ClusterAsk& ask, const Shape& sh
         rank(NodeId{static_cast<std::uint32_t>(i)}, ask, shape, SIZE_MAX, pick);
     if (ranked < best.rank || (ranked == best.rank && i < best.node)) best = {i, ranked};
   }
-  if (!fitsAt(best.rank)) return refuse(shape, best.rank);
+  if (!fitsAt(best.rank)) return refuse(ask, shape, best.rank);
   const NodeId node{static_cast<std::uint32_t>(best.node)};
   rank(node, ask, shape, SIZE_MAX, pick);
   return spotOf(node, shape, pick);
@@ -216,6 +240,22 @@ Result<Spot> ClusterLedger::place(const ClusterAsk& ask) {
   Result<Spot> spot = p.scan(ask, shape);
   if (isRandom) ++p.draws;
   return spot;
+}
+
+Error ClusterLedger::refusalWithout(const ClusterAsk& ask, NodeId node,
+                                    std::optional<std::size_t> card) const {
+  Pick pick;
+  std::uint64_t least = kNeverRank;
+  if (card) {
+    NodeRoom others = nodeRoom(node);
+    others.cards[*card].healthy = false;
+    others.cards[*card].mem = Bytes(0);
+    least = rankIn(others, node, ask, pick);
+  }
+  for (std::uint32_t i = 0; i < parts_->nodes.size(); ++i) {
+    if (NodeId{i} != node) least = std::min(least, rankOn(NodeId{i}, ask, pick));
+  }
+  return parts_->refuse(ask, parts_->shapeOf(ask), std::max(least, kNoRoomRank));
 }
 
 bool ClusterLedger::fitsOn(NodeId node, const ClusterAsk& ask) const {

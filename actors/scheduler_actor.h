@@ -359,6 +359,7 @@ class SchedulerActor final : public Actor {
   std::deque<Overdue> overdue_;                        // orders, by the time of their answer
   std::deque<std::pair<MemberId, std::uint64_t>> losing_;   // tasks of lost nodes
   std::set<std::pair<MemberId, std::string>> drained_;      // told of
+  std::set<std::pair<MemberId, std::string>> drainsOver_;   // whose time is over; told of
 
   bool startAsked_ = false;
   bool started_ = false;             // the cluster's row of this term is committed

@@ -41,6 +41,7 @@ Status SchedulerActor::markTarget(const Asker& asker, const Who& who,
     marks.drains.erase(id);
   }
   drained_.erase({member, id});
+  drainsOver_.erase({member, id});
   applyMarks(member);
   if (mark.mark == CardMark::Ready) {
     if (at(member).node) gain(*at(member).node);
@@ -115,10 +116,15 @@ void SchedulerActor::moveDrained(Turn& turn) {
     const auto member = static_cast<MemberId>(i);
     if (!members_[i].node) continue;
     for (const auto& [card, until] : members_[i].marks.drains) {
-      const bool empty = moveFrom(member, card, unixMs(turn) >= until, moves);
-      if (!empty || !drained_.emplace(member, card).second) continue;
+      const bool late = unixMs(turn) >= until;
+      const bool empty = moveFrom(member, card, late, moves);
       const std::string& name = members_[i].facts.ledger.name;
-      note("drained", 0, card.empty() ? name : name + "/" + card, "nothing is left on it");
+      const std::string where = card.empty() ? name : name + "/" + card;
+      if (empty && drained_.emplace(member, card).second) {
+        note("drained", 0, where, "nothing is left on it");
+      } else if (!empty && late && drainsOver_.emplace(member, card).second) {
+        note("drain-timed-out", 0, where, "its time is over: what is left on it ends");
+      }
     }
   }
   drainNext_ = members_.empty() ? 0 : (drainNext_ + seen) % members_.size();

@@ -53,6 +53,7 @@ WhatIf WhatIf::drain(const ClusterLedger& ledger, NodeId node, std::optional<std
   } else {
     trial.trial_.setCordoned(node, true);
   }
+  trial.drained_.emplace(node, card);
   trial.movers_ = std::move(movers);
   return trial;
 }
@@ -91,6 +92,14 @@ bool WhatIf::placeOne() {
   return true;
 }
 
+// That what is drained takes no new tasks is no news, and to uncordon it no help.
+std::string WhatIf::whyStays(const ClusterAsk& ask, const Error& error) const {
+  if (!drained_ || error.code != ErrorCode::Cordoned) return error.message;
+  const Error elsewhere = trial_.refusalWithout(ask, drained_->first, drained_->second);
+  if (elsewhere.code != ErrorCode::Infeasible) return elsewhere.message;
+  return "no other card of the cluster would do for it, even if it were empty";
+}
+
 // Its new place is chosen while it holds the old one, as in earnest.
 bool WhatIf::moveOne() {
   if (next_ >= movers_.size()) return false;
@@ -101,7 +110,7 @@ bool WhatIf::moveOne() {
   }
   Result<Spot> spot = trial_.place(mover.ask);
   if (!spot) {
-    stay_.push_back({mover.task, 1, spot.error().message});
+    stay_.push_back({mover.task, 1, whyStays(mover.ask, spot.error())});
     return true;
   }
   trial_.release(mover.task);

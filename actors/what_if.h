@@ -71,6 +71,7 @@ class WhatIf {
   explicit WhatIf(const ClusterLedger& ledger);
   bool placeOne();
   bool moveOne();
+  std::string whyStays(const ClusterAsk& ask, const Error& error) const;
 
   ClusterLedger trial_;
   Levels before_;
@@ -79,6 +80,7 @@ class WhatIf {
   std::uint32_t count_ = 0;
   std::uint32_t placed_ = 0;
   std::vector<Mover> movers_;
+  std::optional<std::pair<NodeId, std::optional<std::size_t>>> drained_;
   std::size_t next_ = 0;
   std::vector<Landing> landed_;
   std::vector<Staying> stay_;

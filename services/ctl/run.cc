@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "services/admin/json.h"
 #include "services/ctl/client.h"
+#include "services/ctl/table.h"
 #include "services/ctl/views.h"
 
 namespace qgpu::ctl {
@@ -19,6 +21,8 @@ namespace {
 
 constexpr Nanos kEndLimit = seconds(2);  // for ending the task while the manager restarts
 constexpr int kEndPauseMs = 100;
+constexpr Nanos kJoinLimit = seconds(5);  // for a manager that is about to join its scheduler
+constexpr int kJoinPauseMs = 50;
 
 int refuse(const std::string& message, const std::string& help) {
   std::fprintf(stderr, "qgpuctl: %s\n", message.c_str());
@@ -59,6 +63,34 @@ void endTask(Client& client, std::uint64_t id) {
   for (Nanos waited{}; waited < kEndLimit; waited += millis(kEndPauseMs)) {
     if (client.ask(line, seconds(1))) return;
     ::usleep(kEndPauseMs * 1000);
+  }
+}
+
+// What the manager says of its scheduler while it is on its way there; else empty.
+std::string joining(Client& client) {
+  const Result<std::string> answer = client.ask("status");
+  if (!answer) return "";
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (parser.parse(*answer).get(root) != simdjson::SUCCESS) return "";
+  const std::string standing = textOf(root, "cluster");
+  const bool onItsWay = standing.starts_with("joining") || standing.starts_with("no scheduler");
+  return onItsWay ? standing : "";
+}
+
+// Just after its start a manager has not joined its scheduler, and would refuse. It gets a moment;
+// then it says itself what is the matter.
+void awaitJoin(Client& client) {
+  bool told = false;
+  for (Nanos waited{}; waited < kJoinLimit; waited += millis(kJoinPauseMs)) {
+    const std::string standing = joining(client);
+    if (standing.empty()) return;
+    if (!std::exchange(told, true)) {
+      std::fprintf(stderr, "qgpuctl: the manager has not joined its scheduler yet (%s): waiting up "
+                           "to %d s\n",
+                   printable(standing).c_str(), static_cast<int>(kJoinLimit / seconds(1)));
+    }
+    ::usleep(kJoinPauseMs * 1000);
   }
 }
 
@@ -170,6 +202,7 @@ int run(const Options& options) {
     return refuse(library + ": " + std::strerror(errno), "QGPU_LIB names libqgpu.so");
   }
   Client client(options.socket);
+  awaitJoin(client);
   const Result<std::string> answer = client.ask(runLine(options.run));
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);

@@ -191,13 +191,14 @@ TEST_F(Ctl, RunGivesItsCommandTheEnvironmentAndItsExitStatus) {
   const std::string library = ::getenv("QGPU_LIB");
   EXPECT_EQ(output, "0123456789abcdef0123456789abcdef /run/qgpu/attach.sock " + library + " " +
                         library + "\n");
-  ASSERT_EQ(node.asked.size(), 2u);
-  EXPECT_EQ(node.asked[0].which, schema::Request::BIND);
-  EXPECT_EQ(node.asked[0].text, "a");
-  EXPECT_EQ(node.asked[0].memBytes, 2ULL << 30U);
-  EXPECT_EQ(node.asked[0].sharePermille, 300u);
-  EXPECT_EQ(node.asked[1].which, schema::Request::UNBIND);
-  EXPECT_EQ(node.asked[1].number, 7u);
+  ASSERT_EQ(node.asked.size(), 3u);
+  EXPECT_EQ(node.asked[0].which, schema::Request::INFO) << "whether it has joined its scheduler";
+  EXPECT_EQ(node.asked[1].which, schema::Request::BIND);
+  EXPECT_EQ(node.asked[1].text, "a");
+  EXPECT_EQ(node.asked[1].memBytes, 2ULL << 30U);
+  EXPECT_EQ(node.asked[1].sharePermille, 300u);
+  EXPECT_EQ(node.asked[2].which, schema::Request::UNBIND);
+  EXPECT_EQ(node.asked[2].number, 7u);
 }
 
 TEST_F(Ctl, RunLeavesNoPoclVariableOfTheCallerToItsCommand) {
@@ -220,7 +221,7 @@ TEST_F(Ctl, RunReturnsWhatAShellReturns) {
 }
 
 TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
-  node.failNext = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  node.failBind = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
   EXPECT_EQ(run({"run", "--memory", "9", "--", "sh", "-c", "echo started"}), 125);
   EXPECT_NE(output.find("no card has 9 GiB left"), std::string::npos);
   EXPECT_NE(output.find("--memory"), std::string::npos);
@@ -232,6 +233,21 @@ TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
   ::setenv("QGPU_LIB", "/etc/passwd", 1);
   EXPECT_EQ(run({"run", "--", "true"}), 125);
   EXPECT_NE(output.find("start one"), std::string::npos) << output;
+}
+
+TEST_F(Ctl, RunWaitsAMomentForAManagerThatIsAboutToJoinItsScheduler) {
+  node.cluster = "joining";
+  const auto program = begin({"run", "--", "sh", "-c", "echo started"});
+  waitUntil([&] { return program->output().find("(joining): waiting up to") != std::string::npos; });
+  EXPECT_FALSE(asked(schema::Request::BIND));
+  node.cluster = "joined: term 1";
+  EXPECT_EQ(finish(*program), 0);
+  EXPECT_NE(program->output().find("started"), std::string::npos) << program->output();
+  for (const char* cluster : {"none", "turned away: another node has this name"}) {
+    node.cluster = cluster;
+    EXPECT_EQ(run({"run", "--", "true"}), 0);
+    EXPECT_EQ(output.find("waiting"), std::string::npos) << cluster << ": " << output;
+  }
 }
 
 TEST_F(Ctl, RunForwardsSignals) {

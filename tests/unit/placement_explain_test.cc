@@ -84,6 +84,27 @@ TEST(PlacementExplain, KeepsToTheNodeAndCardThatWereNamed) {
   EXPECT_FALSE(ledger.nearest(named(ask(Ordinary, 8, 10), "c")));
 }
 
+TEST(PlacementExplain, AModelThatNoNodeHasIsNamedAndSoAreThoseThatThereAre) {
+  ClusterNodeFacts old = node("a", 1, 16);
+  old.cards[0].model = "T4";
+  ClusterNodeFacts fresh = node("b", 1, 24);
+  fresh.cards[0].model = "A10";
+  ClusterLedger ledger = cluster::of({old, fresh});
+  ClusterAsk wanted = ask(Ordinary, 8, 10);
+  wanted.models = {"A100", "H100"};
+  const Result<Spot> unknown = ledger.place(wanted);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::Infeasible);
+  EXPECT_EQ(unknown.error().message,
+            "no node has a card of model A100 or H100; the models that there are: A10, T4");
+  wanted.models = {"T4"};
+  wanted.task.mem = gibibytes(20);
+  EXPECT_EQ(ledger.place(wanted).error().message,
+            "not even an empty cluster would do for 20 GiB and 10 percent on a card of model T4; ask "
+            "for less, or allow other models");
+  EXPECT_EQ(ledger.scan(wanted).error().message, ledger.place(wanted).error().message);
+}
+
 TEST(PlacementExplain, AgreesWithPlacementAboutEachNode) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Dice dice(seed);

@@ -339,11 +339,13 @@ TEST(SchedulerRequests, ADrainMovesWhatFitsElsewhereAndEndsTheRestWhenItsTimeIsO
   EXPECT_EQ(world.placeOf(moves), "b");
   EXPECT_EQ(world.placeOf(pinned), "a");
   EXPECT_EQ(world.placeOf(whole), "a");
+  EXPECT_FALSE(kinds(world.reply(world.ask(kEvents))).contains("drain-timed-out"));
   world.pass(seconds(10));
   EXPECT_EQ(world.state(pinned), PlaceState::Ended);
   EXPECT_EQ(world.state(whole), PlaceState::Waiting);
   EXPECT_TRUE(world.node("a").tasks.empty());
   EXPECT_TRUE(kinds(world.reply(world.ask(kEvents))).contains("drained"));
+  EXPECT_TRUE(kinds(world.reply(world.ask(kEvents))).contains("drain-timed-out"));
 }
 
 TEST(SchedulerRequests, P3_ATaskThatADrainMovesIsNeverHeldTwiceAndItsNewRoomIsKept) {

@@ -1,5 +1,7 @@
 #include "tests/unit/scripted_node.h"
 
+#include <utility>
+
 #include "services/admin/words.h"
 
 namespace qgpu::testing {
@@ -41,6 +43,7 @@ void ScriptedNode::remember(schema::Request::Reader request) {
 void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builder reply) {
   remember(request);
   reply.setCorr(request.getCorr());
+  if (request.isBind() && failBind) failNext = std::exchange(failBind, std::nullopt);
   if (failNext) {
     auto failed = reply.initFailed();
     failed.setCode(errorName(failNext->code));
@@ -93,6 +96,7 @@ void ScriptedNode::fillInfo(schema::NodeInfo::Builder info) const {
   info.setPolicy(schema::Policy::FIXED_SHARE);
   info.setRealtime("fifo");
   info.setStorage(ptr(storage));
+  info.setCluster(ptr(cluster));
   info.setOnlineIdleNs(100'000'000);
   info.setSliceMinNs(2'000'000);
   info.setSliceMaxNs(30'000'000);

@@ -33,6 +33,8 @@ class ScriptedNode {
  public:
   std::vector<Asked> asked;
   std::optional<Error> failNext;  // the answer to the next request
+  std::optional<Error> failBind;  // the answer to the next request to bind
+  std::string cluster = "none";   // how the node stands with its scheduler
   std::string storage = "ok";
   std::string taskName = "train";
   std::string note;

@@ -101,6 +101,27 @@ TEST(WhatIf, DrainingACardMayMoveItsTasksToTheOtherCardsOfItsNode) {
   EXPECT_EQ(trial.before().allocated, trial.after().allocated);
 }
 
+TEST(WhatIf, WhatADrainLeavesBehindIsNotToldToUncordonWhatIsDrained) {
+  ClusterLedger ledger = cluster::of({node("a", 2, 16), node("b", 1, 16), node("c", 1, 8)});
+  bound(ledger, 1, named(ask(Ordinary, 12, 30), "a", "0"));
+  bound(ledger, 2, named(ask(Ordinary, 12, 30), "a", "1"));
+  bound(ledger, 3, named(ask(Ordinary, 12, 30), "b"));
+  const auto why = [&](std::optional<std::size_t> card) {
+    WhatIf trial = WhatIf::drain(ledger, NodeId{0}, card, {{TaskId{1}, ask(Ordinary, 12, 30), ""}});
+    finish(trial);
+    return trial.stay().size() == 1 ? trial.stay()[0].why : "it moves";
+  };
+  for (const std::optional<std::size_t> card : {std::optional<std::size_t>(), std::optional(0ul)}) {
+    EXPECT_EQ(why(card).find("uncordon"), std::string::npos) << why(card);
+    EXPECT_NE(why(card).find("no card has room"), std::string::npos) << why(card);
+  }
+  ledger.release(TaskId{3});
+  ledger.setCordoned(NodeId{1}, true);
+  EXPECT_NE(why(std::nullopt).find("uncordon one"), std::string::npos) << "another node helps";
+  ledger.setNode(node("b", 1, 8));
+  EXPECT_EQ(why(std::nullopt), "no other card of the cluster would do for it, even if it were empty");
+}
+
 TEST(WhatIf, AnEvictionShowsWhereTheVictimsWouldGo) {
   ClusterLedger ledger = cluster::of({node("a", 1, 16), node("b", 1, 16)});
   bound(ledger, 1, named(ask(Offline, 12, 10), "a"));
