@@ -238,7 +238,8 @@ TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
 TEST_F(Ctl, RunWaitsAMomentForAManagerThatIsAboutToJoinItsScheduler) {
   node.cluster = "joining";
   const auto program = begin({"run", "--", "sh", "-c", "echo started"});
-  waitUntil([&] { return program->output().find("(joining): waiting up to") != std::string::npos; });
+  const std::string says = "(joining): waiting up to";
+  waitUntil([&] { return program->output().find(says) != std::string::npos; });
   EXPECT_FALSE(asked(schema::Request::BIND));
   node.cluster = "joined: term 1";
   EXPECT_EQ(finish(*program), 0);

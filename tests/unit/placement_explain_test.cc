@@ -100,8 +100,8 @@ TEST(PlacementExplain, AModelThatNoNodeHasIsNamedAndSoAreThoseThatThereAre) {
   wanted.models = {"T4"};
   wanted.task.mem = gibibytes(20);
   EXPECT_EQ(ledger.place(wanted).error().message,
-            "not even an empty cluster would do for 20 GiB and 10 percent on a card of model T4; ask "
-            "for less, or allow other models");
+            "not even an empty cluster would do for 20 GiB and 10 percent on a card of model T4; "
+            "ask for less, or allow other models");
   EXPECT_EQ(ledger.scan(wanted).error().message, ledger.place(wanted).error().message);
 }
 

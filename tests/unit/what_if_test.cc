@@ -119,7 +119,8 @@ TEST(WhatIf, WhatADrainLeavesBehindIsNotToldToUncordonWhatIsDrained) {
   ledger.setCordoned(NodeId{1}, true);
   EXPECT_NE(why(std::nullopt).find("uncordon one"), std::string::npos) << "another node helps";
   ledger.setNode(node("b", 1, 8));
-  EXPECT_EQ(why(std::nullopt), "no other card of the cluster would do for it, even if it were empty");
+  EXPECT_EQ(why(std::nullopt),
+            "no other card of the cluster would do for it, even if it were empty");
 }
 
 TEST(WhatIf, AnEvictionShowsWhereTheVictimsWouldGo) {
