@@ -48,6 +48,8 @@ struct SchedulerConfig {
   httpTls @12 :Bool;
   resourcePrefix @13 :Text;
   memoryUnit @14 :Text;        # GiB, MiB
+  kubernetes @15 :Text;        # auto, on, off
+  leaderElect @16 :Text;       # on, off
 }
 
 struct KubeletPluginConfig {

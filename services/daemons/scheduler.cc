@@ -11,6 +11,8 @@
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
 #include "services/extender/extender.h"
+#include "services/kube/cluster_bridge.h"
+#include "services/kube/leader.h"
 #include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
@@ -20,6 +22,7 @@
 namespace qgpu {
 namespace {
 
+constexpr auto kGoodbye = 2 * kj::SECONDS;       // for the API server's answer at the end
 constexpr const char* kName = "scheduler";       // of its files in the run dir
 constexpr Nanos kHttpIdle = seconds(120);  // Go's clients close after 90 s, and so before us
 constexpr std::size_t kHttpConnections = 2'048;  // kube-scheduler has one for each bind under way
@@ -56,6 +59,24 @@ Result<std::optional<WebhookDoor::Opened>> openWebhook(const SchedulerDaemonOpti
   auto opened = WebhookDoor::open(options.webhook, KubeSurroundings::ofProcess());
   if (!opened) return opened.error();
   return std::optional(std::move(*opened));
+}
+
+// Nothing where Kubernetes takes no part.
+Result<std::optional<KubeCredentials>> readKubernetes(const SchedulerDaemonOptions& options,
+                                                      Log& log) {
+  const KubeSurroundings around = KubeSurroundings::ofProcess();
+  const bool automatic = options.kubernetes == KubernetesChoice::Auto;
+  if (options.kubernetes == KubernetesChoice::Off || (automatic && !around.present())) {
+    return std::optional<KubeCredentials>();
+  }
+  auto found = findCredentials(around);
+  if (!found) {
+    Error error = found.error();
+    error.message += "; or say --kubernetes=off";
+    return error;
+  }
+  for (const std::string& warning : found->warnings) log.warn("kubernetes", {{"why", warning}});
+  return std::optional<KubeCredentials>(std::move(*found));
 }
 
 // How else an address may be reached from elsewhere.
@@ -97,11 +118,17 @@ struct Scheduler::Parts {
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
   std::optional<WebhookDoor> webhook;
+  std::optional<ApiClient> api;  // these on Kubernetes
+  std::optional<PodWriter> writer;
+  std::optional<ClusterBridge> bridge;
+  std::optional<LeaderElection> election;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(const SchedulerDaemonOptions& options, UnixDoors local, TcpDoors remote);
   void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
+  void joinKubernetes(const SchedulerDaemonOptions& options, KubeCredentials credentials);
+  void leaveKubernetes();
   void close();
 };
 
@@ -165,6 +192,43 @@ void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
                   kj->timer(), randomWord(), log);
 }
 
+void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
+                                      KubeCredentials credentials) {
+  log.info("kubernetes", {{"server", credentials.host + ":" + credentials.port},
+                          {"credentials", credentials.source}});
+  api.emplace(std::move(credentials), kj->io().getNetwork(), kj->timer(), randomWord());
+  writer.emplace(*api, "qgpu-scheduler", options.hostname);
+  extender->setApi(*writer);
+  extender->setReady(false);
+  BridgeOptions follow;
+  follow.rules = options.pods;
+  follow.mayBind = [this] { return !election || election->holds(); };
+  follow.onReady = [this] { extender->setReady(true); };
+  bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
+  links->setLocal(&*bridge);
+  if (!options.leaderElect) return bridge->start();
+  LeaseOptions lease;
+  lease.nameSpace = api->credentials().nameSpace;
+  lease.identity = options.hostname;  // the same after a restart here, which need not wait then
+  election.emplace(
+      *api, std::move(lease), log, [this] { bridge->start(); },
+      [] { fatal(ExitCode::Environment, "another scheduler may act now"); });
+  election->start();
+}
+
+// Gives the lease back, so that whoever waits for it acts at once.
+void Scheduler::Parts::leaveKubernetes() {
+  links->setLocal(nullptr);
+  bridge.reset();
+  if (election) {
+    auto given = kj->timer().timeoutAfter(kGoodbye, election->release());
+    given.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
+  }
+  election.reset();
+  writer.reset();
+  api.reset();
+}
+
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
   webhook.reset();
@@ -172,6 +236,7 @@ void Scheduler::Parts::close() {
   extender.reset();
   rpc.reset();
   admin.reset();
+  leaveKubernetes();
   system.stop();
   journal.reset();
   links.reset();
@@ -188,6 +253,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   auto tls = readTls(options);
   if (!tls) return tls.error();
   const bool secured = *tls != nullptr || options.insecure;
+  auto kubernetes = readKubernetes(options, log);
+  if (!kubernetes) return kubernetes.error();
   auto remote =
       TcpDoors::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
   if (!remote) return refused(remote.error());
@@ -208,6 +275,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
   parts->serve(options, std::move(*local), std::move(*remote));
+  if (*kubernetes) parts->joinKubernetes(options, std::move(**kubernetes));
   if (*webhook) parts->serveWebhook(options, std::move(**webhook));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));
 }

@@ -28,6 +28,8 @@ constexpr std::array kFlags = {
     FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
     FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
     FlagWords{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
+    FlagWords{"kubernetes", "auto|on|off", "auto: where KUBECONFIG or a service account is (auto)"},
+    FlagWords{"leader-elect", "on|off", "on Kubernetes, act only while holding a Lease (on)"},
     FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
 };
@@ -69,6 +71,24 @@ Status readLease(const Given& given, Nanos& to) {
   return ok();
 }
 
+Status readKubernetes(const Given& given, KubernetesChoice& to) {
+  if (given.text == "auto")
+    to = KubernetesChoice::Auto;
+  else if (given.text == "on")
+    to = KubernetesChoice::On;
+  else if (given.text == "off")
+    to = KubernetesChoice::Off;
+  else
+    return badValue(given, "auto, on or off");
+  return ok();
+}
+
+Status readOnOff(const Given& given, bool& to) {
+  if (given.text != "on" && given.text != "off") return badValue(given, "on or off");
+  to = given.text == "on";
+  return ok();
+}
+
 Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions& to) {
   if (name == "priority") return readPriority(given, to.priority);
   if (name == "http") return readAddress(given, to.http);
@@ -80,6 +100,8 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);
   if (name == "webhook") return readAddress(given, to.webhook);
+  if (name == "kubernetes") return readKubernetes(given, to.kubernetes);
+  if (name == "leader-elect") return readOnOff(given, to.leaderElect);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
@@ -102,6 +124,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   flags.setDefault("http", "127.0.0.1:" + (around.port.empty() ? "12345" : around.port));
   flags.setDefault("rpc", "127.0.0.1:12346");
   SchedulerDaemonOptions options;
+  options.hostname = around.hostname;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);
   };

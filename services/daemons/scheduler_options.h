@@ -14,6 +14,9 @@
 
 namespace qgpu {
 
+// Whether Kubernetes nodes are members: Auto where a service account or KUBECONFIG is there.
+enum class KubernetesChoice : std::uint8_t { Auto, On, Off };
+
 struct SchedulerDaemonOptions {
   std::string dbfile;
   std::string runDir;
@@ -28,7 +31,10 @@ struct SchedulerDaemonOptions {
   bool insecure = false;
   bool httpTls = false;  // for --http as well
   PodRules pods;
-  std::string webhook;  // HOST:PORT; empty: none
+  std::string webhook;   // HOST:PORT; empty: none
+  std::string hostname;  // of this machine or pod
+  KubernetesChoice kubernetes = KubernetesChoice::Auto;
+  bool leaderElect = true;  // of several on one Kubernetes cluster, one acts
 };
 
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,

@@ -13,6 +13,7 @@ namespace {
 using Element = simdjson::dom::element;
 
 constexpr std::size_t kTextMax = 256;
+constexpr std::size_t kUuidMax = 64;  // as of any card of a cluster
 constexpr std::uint64_t kMemMax = std::uint64_t{1} << 50;
 
 std::string text(Element of, const char* key) {
@@ -113,6 +114,7 @@ Result<CardsAnnotation> readCardsAnnotation(std::string_view json) {
     if (card.uuid.empty() || card.mem <= Bytes(0)) {
       return bad("a card needs a uuid and mem_bytes: \"" + card.uuid + "\"");
     }
+    if (card.uuid.size() > kUuidMax) return bad("a uuid of more than 64 bytes");
     if (!uuids.insert(card.uuid).second) return bad("card \"" + card.uuid + "\" comes twice");
     out.cards.push_back(std::move(card));
   }

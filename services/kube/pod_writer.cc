@@ -127,16 +127,24 @@ kj::Promise<Status> PodWriter::bindPod(PodRef pod, std::string node) {
   return write(std::move(call), std::move(pod), std::move(node));
 }
 
-kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
+ApiCall PodWriter::eviction(const PodRef& pod) const {
   JsonWriter json;
-  json.beginObject().field("apiVersion", "policy/v1").field("kind", "Eviction");
+  json.beginObject().field("apiVersion", evictionVersion_).field("kind", "Eviction");
   json.key("metadata").beginObject().field("name", pod.name).field("namespace", pod.nameSpace);
   json.endObject().key("deleteOptions").beginObject().key("preconditions").beginObject();
   json.field("uid", pod.uid).endObject().endObject().endObject();
-  ApiCall call{kj::HttpMethod::POST, podPath(pod) + "/eviction", json.take(), "application/json"};
-  return write(std::move(call), std::move(pod), "").then([](Status status) -> Status {
-    if (!status && status.error().code == ErrorCode::NotFound) return ok();
-    return status;
+  return {kj::HttpMethod::POST, podPath(pod) + "/eviction", json.take(), "application/json"};
+}
+
+kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
+  auto call = eviction(pod);
+  return write(std::move(call), pod, "").then([this, pod](Status status) -> kj::Promise<Status> {
+    if (status || status.error().code == ErrorCode::NotFound) return ok();
+    const bool old =
+        status.error().code == ErrorCode::InvalidArgument && evictionVersion_ == kEvictionVersion;
+    if (!old) return status;
+    evictionVersion_ = kOldEvictionVersion;
+    return evictPod(pod);
   });
 }
 

@@ -59,6 +59,7 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> sendEvents();
   kj::Promise<void> sendEvent(const std::string& key);
   kj::Promise<void> pause(Nanos time);
+  ApiCall eviction(const PodRef& pod) const;
   ApiCall created(Told& told);
   ApiCall counted(const Told& told) const;
   void forgetOldest();
@@ -70,6 +71,10 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   const PodWriterLimits limits_;
   Prng names_;
   Backoff backoff_;
+  // Servers before 1.22 know the old one alone, and say so.
+  static constexpr const char* kEvictionVersion = "policy/v1";
+  static constexpr const char* kOldEvictionVersion = "policy/v1beta1";
+  std::string evictionVersion_ = kEvictionVersion;
   std::size_t calls_ = 0;
   std::map<std::string, Told> told_;
   std::deque<std::string> order_;    // of told_, oldest first

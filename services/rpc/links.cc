@@ -91,7 +91,7 @@ schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd:
     refuse(ErrorCode::Overloaded, std::to_string(links_.size()) + " nodes are linked already");
   }
   do {
-    ++lastNumber_;
+    lastNumber_ = (lastNumber_ + 1) % kLocalLinks;
   } while (lastNumber_ == 0 || links_.count(lastNumber_) != 0);
   session.joined = true;
   session.countElsewhere();
@@ -222,6 +222,10 @@ void Links::passHeld() {
 void Links::handle(schema::Envelope::Reader message, Turn&) {
   if (!message.isToMember()) return;
   const auto words = message.getToMember();
+  if (words.getLink() >= kLocalLinks) {
+    if (local_ != nullptr) local_->onToMember(words);
+    return;
+  }
   send(words.getLink(), words);
   if (!words.isTurnedAway()) return;
   flush(words.getLink());

@@ -28,6 +28,9 @@
 
 namespace qgpu {
 
+// Members of this process have links from here on, which they number themselves.
+inline constexpr std::uint32_t kLocalLinks = std::uint32_t{1} << 31;
+
 struct LinksLimits {
   std::size_t linksMax = 16'384;
   std::size_t unsentWordsMax = 512 * 1024;         // of one link, that wait for the network
@@ -50,6 +53,16 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   enum class Takes : std::uint8_t { Words, Gathered };   // what the member's end can hear
   schema::SchedulerEnd::Client join(RpcSession& session, schema::MemberEnd::Client member,
                                     Takes takes);
+
+  // Hears toMember of links from kLocalLinks on; it outlives this. Without one they are dropped.
+  class LocalMembers {
+   public:
+    virtual void onToMember(schema::ToMember::Reader words) = 0;
+
+   protected:
+    ~LocalMembers() = default;
+  };
+  void setLocal(LocalMembers* local) { local_ = local; }
 
   // toMember of the scheduler.
   void handle(schema::Envelope::Reader message, Turn& turn) override;
@@ -106,6 +119,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   RequestSink& scheduler_;
   kj::Timer& timer_;
   const LinksLimits limits_;
+  LocalMembers* local_ = nullptr;
   std::uint32_t lastNumber_ = 0;
   std::uint64_t wordsIn_ = 0;
   std::uint64_t wordsOut_ = 0;

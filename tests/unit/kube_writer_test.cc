@@ -93,6 +93,13 @@ TEST_F(KubeWriter, EvictionsNameThePodByItsUid) {
   EXPECT_EQ(code(wait(writer.evictPod(mine))), ErrorCode::Overloaded);
 }
 
+TEST_F(KubeWriter, ServersBeforeTheNewEvictionAreAskedInTheOldWay) {
+  server->refusals.push_back({400, "BadRequest", "no kind \"Eviction\" is registered", ""});
+  EXPECT_TRUE(wait(writer.evictPod(mine)).ok());
+  EXPECT_EQ(server->evictions(), 1u);
+  EXPECT_NE(server->lastBody.find("policy/v1beta1"), std::string::npos);
+}
+
 TEST_F(KubeWriter, AnEventIsWhatKubectlShows) {
   writer.tellPod(event("no card has 5 GiB"));
   ASSERT_TRUE(served([&] { return server->all("events").size() == 1; }));

@@ -39,6 +39,8 @@ TEST(SchedulerOptions, HaveTheDefaultsOfTheContract) {
   EXPECT_EQ(o.priority, schema::Score::BINPACK);
   EXPECT_EQ(o.lease, seconds(15));
   EXPECT_FALSE(o.insecure);
+  EXPECT_EQ(o.kubernetes, KubernetesChoice::Auto);
+  EXPECT_TRUE(o.leaderElect);
 }
 
 TEST(SchedulerOptions, PortOfTheEnvironmentIsThatOfHttpUnlessAFlagSaysMore) {
@@ -53,7 +55,10 @@ TEST(SchedulerOptions, TakeEveryFlag) {
       good({"--priority=fgd", "--http=127.0.0.1:1", "--rpc=10.0.0.1:2", "--dbfile=/a",
             "--run-dir=/r", "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca",
             "--insecure", "--log-level=debug", "--http-tls", "--resource-prefix=example.org",
-            "--memory-unit=MiB", "--webhook=0.0.0.0:4"});
+            "--memory-unit=MiB", "--webhook=0.0.0.0:4", "--kubernetes=off",
+            "--leader-elect=off"});
+  EXPECT_FALSE(o.leaderElect);
+  EXPECT_EQ(o.kubernetes, KubernetesChoice::Off);
   EXPECT_TRUE(o.httpTls);
   EXPECT_EQ(o.pods.prefix, "example.org");
   EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
@@ -74,6 +79,8 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
       {"--priority=random", "--priority: 'random' is not valid; use binpack, spread or fgd"},
       {"--lease=10ms", "from 1s to 1h"},
       {"--http=here", "--http: 'here'"},
+      {"--kubernetes=yes", "auto, on or off"},
+      {"--leader-elect=yes", "on or off"},
       {"--mixed", "--mixed"},
       {"--config=/nonexistent", "--config=/nonexistent: can't read it"},
   };

@@ -261,7 +261,10 @@ kj::Promise<void> ApiStandIn::request(kj::HttpMethod method, kj::StringPtr url,
   KJ_IF_MAYBE (given, headers.get(authorization_)) bearer = text(*given);
   return body.readAllText().then(
       [this, method, path, type, bearer, &response](kj::String said) -> kj::Promise<void> {
-        if (!type.empty()) types.push_back(type);
+        if (!type.empty()) {
+          types.push_back(type);
+          lastBody = text(said);
+        }
         if (!token.empty() && bearer != "Bearer " + token) {
           return send(response, refuse(401, "Unauthorized", "Unauthorized"));
         }

@@ -38,10 +38,11 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
     std::string retryAfter;  // header; empty: none
   };
   std::deque<Refusal> refusals;
-  std::string minor = "28";         // of its version
-  std::string token;                // wanted of everybody; empty: of nobody
-  std::vector<std::string> heard;   // "GET /api/v1/pods?limit=500"
-  std::vector<std::string> types;   // content types of bodies
+  std::string minor = "28";        // of its version
+  std::string token;               // wanted of everybody; empty: of nobody
+  std::vector<std::string> heard;  // "GET /api/v1/pods?limit=500"
+  std::vector<std::string> types;  // content types of bodies
+  std::string lastBody;
   std::function<void()> onRequest;  // before each is answered
 
   // Creates or replaces an object of "nodes", "pods", ...; watchers are told.

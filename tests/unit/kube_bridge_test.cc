@@ -1,0 +1,409 @@
+// The bridge between a stand-in of the API server and the real scheduler actor: what both believe
+// after anything that may happen to nodes, pods and the server.
+#include <optional>
+
+#include "actors/scheduler_actor.h"
+#include "runtime/dispatcher.h"
+#include "services/admin/node_link.h"
+#include "services/admin/words.h"
+#include "services/extender/pod_names.h"
+#include "services/kube/cluster_bridge.h"
+#include "tests/unit/kube_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ApiStandIn;
+using testing::Json;
+using testing::KubeFixture;
+
+// Commits each batch in a turn of the loop, and keeps what a restart would load.
+class LoopJournal final : public Journal {
+ public:
+  explicit LoopJournal(Loop& loop) : loop_(loop) {}
+  void append(std::vector<StoredRow> rows, Committed done) override {
+    for (StoredRow& row : rows) rows_[row.key] = std::move(row.words);
+    loop_.post([done = std::move(done)] { done(ok()); });
+  }
+  std::vector<StoredRow> stored() const {
+    std::vector<StoredRow> out;
+    for (const auto& [key, words] : rows_) {
+      if (words.size() > 1) out.push_back({key, words});
+    }
+    return out;
+  }
+
+ private:
+  Loop& loop_;
+  std::map<RowKey, Words> rows_;
+};
+
+struct KubeBridge : KubeFixture {
+  // A scheduler in one of its lives, with its bridge.
+  struct Life {
+    Life(KubeBridge& f, const std::vector<StoredRow>& rows)
+        : system(7),
+          actors(system, f.loop),
+          log(LogLevel::Warn, [&f](LogLevel, const auto& line) { f.lines.push_back(line); }) {
+      const ActorId schedulerId = actors.reserve();
+      const ActorId doorId = actors.reserve();
+      const ActorId linksId = actors.reserve();
+      actors.setJournal(f.journal);
+      SchedulerOptions options;
+      options.times = {millis(20), millis(200), millis(300)};
+      options.lookEvery = millis(10);
+      scheduler.emplace(options, SchedulerPeers{linksId}, rows);
+      actors.attach(schedulerId, *scheduler);
+      fromDoor.emplace(actors, doorId, schedulerId);
+      door.emplace(*fromDoor, f.kj.timer());
+      actors.attach(doorId, *door);
+      fromLinks.emplace(actors, linksId, schedulerId);
+      links.emplace(*fromLinks, f.kj.timer());
+      actors.attach(linksId, *links);
+      Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+      writer.emplace(f.api, "qgpu-scheduler", "here");
+      bridge.emplace(*fromLinks, *door, f.api, *writer, log, f.options());
+      links->setLocal(&*bridge);
+      bridge->start();
+    }
+    ~Life() {
+      system.stop();
+      links->setLocal(nullptr);
+      bridge.reset();
+      links.reset();
+      door.reset();
+    }
+
+    ActorSystem system;
+    Dispatcher actors;
+    Log log;
+    std::optional<SchedulerActor> scheduler;
+    std::optional<NodeLink> fromDoor, fromLinks;
+    std::optional<ClusterDoor> door;
+    std::optional<Links> links;
+    std::optional<PodWriter> writer;
+    std::optional<ClusterBridge> bridge;
+  };
+
+  KubeBridge() { server->put("nodes", node("n1")); }
+  ~KubeBridge() noexcept override = default;
+
+  BridgeOptions options() const {
+    BridgeOptions out;
+    out.follow.retryFirst = millis(1);
+    out.follow.retryMost = millis(4);
+    out.tick = millis(2);
+    out.retryAfter = millis(5);
+    out.evictEvery = millis(5);
+    out.assumeMax = assumeMax;
+    out.awayMax = millis(5);
+    return out;
+  }
+  void begin() {
+    live = std::make_unique<Life>(*this, journal.stored());
+    ASSERT_TRUE(served([&] { return live->bridge->figures().synced; }));
+  }
+  void beginWithNode() {
+    begin();
+    ASSERT_TRUE(served([&] { return nodeState("n1") == "alive"; }));
+  }
+
+  static Json node(const std::string& name) {
+    CardsAnnotation told;
+    told.version = "0.1.0";
+    told.cards.push_back({name + "-gpu", 0, "T4", "nvidia", gibibytes(16), 16,
+                          schema::Policy::BEST_EFFORT, schema::Suspend::GATE,
+                          schema::CardState::READY});
+    Json out = ApiStandIn::node(name);
+    out["metadata"]["annotations"][kCardsAnnotation] = writeCardsAnnotation(told);
+    return out;
+  }
+  static Json bound(const std::string& name, const std::string& uid,
+                    const std::string& where = "n1") {
+    Json pod = ApiStandIn::pod("web", name, uid);
+    pod["spec"]["nodeName"] = where;
+    pod["metadata"]["annotations"][kAssignedAnnotation] = R"({"main":[")" + where + R"(-gpu"]})";
+    return pod;
+  }
+
+  // --- what the scheduler says ---
+  ClusterAnswer ask(std::function<void(schema::ClusterRequest::Builder)> fill) {
+    auto answer = wait(live->door->ask(Peer{::geteuid(), 1, true, ""}, fill));
+    EXPECT_TRUE(answer.ok()) << answer.error().message;
+    return std::move(*answer);
+  }
+  std::string nodeState(const std::string& name) {
+    const auto answer = ask([](auto request) { request.setNodes(); });
+    for (const auto one : answer.reply().getNodes()) {
+      if (view(one.getName()) == name) return std::string(nodeStateName(one.getState()));
+    }
+    return "unknown";
+  }
+  struct Seen {
+    std::uint64_t id = 0;
+    std::uint32_t epoch = 0;
+    std::string state;
+    std::string node;
+    std::string request;
+    std::string cards;
+  };
+  std::vector<Seen> tasks() {
+    const auto answer = ask([](auto request) { request.initTasks(0); });
+    std::vector<Seen> out;
+    for (const auto one : answer.reply().getTasks()) {
+      Seen seen{one.getId(),
+                one.getEpoch(),
+                std::string(placeStateName(one.getState())),
+                text(one.getNode()),
+                text(one.getSpec().getTask().getRequestId()),
+                ""};
+      for (const auto card : one.getCards()) seen.cards += text(card);
+      out.push_back(std::move(seen));
+    }
+    return out;
+  }
+  bool isBound(const std::string& request) {
+    const auto all = tasks();
+    return all.size() == 1 && all[0].request == request && all[0].state == "bound";
+  }
+  // What the extender's bind does before it writes to the API server.
+  kj::Promise<Result<ClusterAnswer>> submit(const std::string& uid, const std::string& pod,
+                                            const std::string& where = "n1") {
+    TaskSpec spec;
+    spec.name = podTaskName("web", pod, "main");
+    spec.requestId = podRequestId(uid, "main");
+    spec.mem = gibibytes(5);
+    spec.share = Permille(300);
+    spec.ownerUid = ::geteuid();
+    return live->door->ask(Peer{::geteuid(), 1, true, ""}, [&](auto request) {
+      auto cluster = request.initSubmit();
+      writeSpec(spec, cluster.initTask());
+      cluster.setNode(where);
+    });
+  }
+
+  Nanos assumeMax = seconds(30);
+  std::vector<std::string> lines;
+  ApiClient& api = client(plain());
+  LoopJournal journal{loop};
+  std::unique_ptr<Life> live;
+};
+
+TEST_F(KubeBridge, ALabelledNodeWithCardsIsAMember) {
+  Json bare = node("bare");
+  bare["metadata"]["labels"] = Json::object();
+  server->put("nodes", bare);
+  beginWithNode();
+  EXPECT_EQ(nodeState("bare"), "unknown");
+  const auto answer = ask([](auto request) { request.setCards(); });
+  ASSERT_EQ(answer.reply().getCards().size(), 1u);
+  EXPECT_EQ(text(answer.reply().getCards()[0].getStatus().getInfo().getId()), "n1-gpu");
+}
+
+TEST_F(KubeBridge, ANodeThatServesWholeCardsTooIsRefused) {
+  Json both = node("both");
+  both["status"]["allocatable"]["nvidia.com/gpu"] = "1";
+  server->put("nodes", both);
+  beginWithNode();
+  EXPECT_EQ(nodeState("both"), "unknown");
+  EXPECT_NE(live->bridge->refusal("both").find("nvidia.com/gpu"), std::string::npos);
+  both["status"]["allocatable"]["nvidia.com/gpu"] = "0";
+  server->put("nodes", both);
+  EXPECT_TRUE(served([&] { return nodeState("both") == "alive"; }));
+}
+
+TEST_F(KubeBridge, ANodeThatIsNotReadyIsLostAndComesBack) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  Json sick = node("n1");
+  sick["status"]["conditions"][0]["status"] = "Unknown";
+  server->put("nodes", sick);
+  ASSERT_TRUE(served([&] { return nodeState("n1") == "lost"; }));
+  EXPECT_EQ(server->evictions(), 0u);
+  server->put("nodes", node("n1"));
+  ASSERT_TRUE(served([&] { return nodeState("n1") == "alive" && isBound("u1/main"); }));
+}
+
+TEST_F(KubeBridge, LabelsChangeALiveNode) {
+  beginWithNode();
+  Json mixed = node("n1");
+  mixed["metadata"]["labels"]["mixed-qgpu-enable"] = "enable";
+  mixed["metadata"]["labels"]["tke.cloud.tencent.com/qgpu-schedule-policy"] = "fs";
+  server->put("nodes", mixed);
+  EXPECT_TRUE(served([&] {
+    const auto nodes = ask([](auto request) { request.setNodes(); });
+    const auto cards = ask([](auto request) { request.setCards(); });
+    return nodes.reply().getNodes()[0].getMixed() &&
+           cards.reply().getCards()[0].getStatus().getPolicy() == schema::Policy::FIXED_SHARE;
+  }));
+}
+
+TEST_F(KubeBridge, PodsWithTheirAnnotationAreHeldUntilTheyAreGone) {
+  server->put("pods", bound("p", "u1"));
+  server->put("pods", ApiStandIn::pod("web", "waits", "u2"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  EXPECT_EQ(tasks()[0].node, "n1");
+  EXPECT_EQ(tasks()[0].cards, "n1-gpu");
+  Json going = bound("p", "u1");
+  going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  server->put("pods", going);
+  server->put("pods", bound("q", "u3"));
+  ASSERT_TRUE(served([&] { return tasks().size() == 2; })) << "the one that goes keeps its card";
+  server->remove("pods", "web", "p");
+  ASSERT_TRUE(served([&] { return isBound("u3/main"); }));
+  Json over = bound("q", "u3");
+  over["status"]["phase"] = "Succeeded";
+  server->put("pods", over);
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+}
+
+TEST_F(KubeBridge, ABindIsAssumedAndThenSeen) {
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  const auto answer = wait(submit("u1", "p"));
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(text(answer->reply().getAssigned().getNode()), "n1");
+  EXPECT_EQ(live->bridge->figures().assumed, 1u);
+  server->put("pods", bound("p", "u1"));
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  ASSERT_EQ(tasks().size(), 1u);
+  EXPECT_EQ(tasks()[0].id, answer->reply().getAssigned().getTask());
+}
+
+TEST_F(KubeBridge, AnAssumptionThatNoPodTakesUpIsOver) {
+  assumeMax = millis(30);
+  beginWithNode();
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+  EXPECT_EQ(live->bridge->figures().assumed, 0u);
+  EXPECT_EQ(server->evictions(), 0u);
+}
+
+TEST_F(KubeBridge, WhatIsNoPodIsRefused) {
+  beginWithNode();
+  auto answer = live->door->ask(Peer{::geteuid(), 1, true, ""}, [](auto request) {
+    TaskSpec spec;
+    spec.name = "train";
+    spec.mem = gibibytes(1);
+    spec.share = Permille(100);
+    writeSpec(spec, request.initSubmit().initTask());
+  });
+  const auto said = wait(kj::mv(answer));
+  ASSERT_TRUE(said.ok());
+  EXPECT_TRUE(said->reply().getAssigned().getWaiting());
+  EXPECT_NE(
+      text(ask([&](auto request) { request.setExplain(said->reply().getAssigned().getTask()); })
+               .reply()
+               .getExplanation()
+               .getText())
+          .find("containers of pods"),
+      std::string::npos);
+}
+
+TEST_F(KubeBridge, AnEndedTaskIsAnEvictedPod) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->refusals.push_back({429, "TooManyRequests", "the disruption budget forbids it", ""});
+  const std::uint64_t task = tasks()[0].id;
+  ask([&](auto request) { request.setDelete(task); });
+  ASSERT_TRUE(served([&] { return server->evictions() == 1; })) << "asked again after the refusal";
+  EXPECT_EQ(tasks().size(), 1u) << "it holds its card until it is gone";
+  server->remove("pods", "web", "p");
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+}
+
+TEST_F(KubeBridge, ADeletedTaskThatIsOnlyAssumedTouchesNoPod) {
+  beginWithNode();
+  const auto answer = wait(submit("u1", "p"));
+  ask([&](auto request) { request.setDelete(answer->reply().getAssigned().getTask()); });
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+  EXPECT_EQ(server->evictions(), 0u);
+}
+
+TEST_F(KubeBridge, ARestartKeepsNumbersAndEpochs) {
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  server->put("pods", bound("p", "u1"));
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  const Seen before = tasks()[0];
+  live.reset();
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  ASSERT_EQ(tasks().size(), 1u);
+  EXPECT_EQ(tasks()[0].id, before.id);
+  EXPECT_EQ(tasks()[0].epoch, before.epoch);
+  EXPECT_EQ(tasks()[0].state, "bound");
+  EXPECT_EQ(server->evictions(), 0u);
+}
+
+TEST_F(KubeBridge, WhatEndedWhileNobodyLookedIsOverAfterARestart) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  live.reset();
+  server->remove("pods", "web", "p");
+  server->put("pods", bound("q", "u2"));
+  beginWithNode();
+  EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
+  EXPECT_EQ(server->evictions(), 0u);
+}
+
+TEST_F(KubeBridge, APodOfTheSameNameIsAnotherTask) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->cut();
+  server->remove("pods", "web", "p");
+  server->put("pods", bound("p", "u2"));
+  server->forget();
+  server->restart(scope());
+  EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
+}
+
+TEST_F(KubeBridge, WhileTheServerIsAwayEverythingStaysAndNothingIsBound) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->cut();
+  ASSERT_TRUE(served([&] { return !api.reachable(); }));
+  const kj::TimePoint end = kj.timer().now() + 600 * kj::MILLISECONDS;  // two fences
+  ASSERT_TRUE(served([&] { return kj.timer().now() > end; }));
+  EXPECT_EQ(nodeState("n1"), "alive");
+  EXPECT_TRUE(isBound("u1/main"));
+  const auto answer = wait(submit("u2", "q"));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_TRUE(answer->reply().getAssigned().getWaiting());
+  server->restart(scope());
+  EXPECT_TRUE(served([&] {
+    const auto all = tasks();
+    return all.size() == 2 && all[1].state == "bound";
+  })) << "what waited is bound";
+}
+
+TEST_F(KubeBridge, C7_NonsenseInAnnotationsHarmsNobody) {
+  Json odd = node("odd");
+  odd["metadata"]["annotations"][kCardsAnnotation] = "{\"format\":1,\"cards\":[{}]}";
+  server->put("nodes", odd);
+  for (const char* text : {"{", "[]", R"({"main":7})", R"({"main":[7]})", R"({"other":["x"]})"}) {
+    Json pod = bound("p" + std::to_string(lines.size()), "u" + std::string(text));
+    pod["metadata"]["annotations"][kAssignedAnnotation] = text;
+    server->put("pods", pod);
+  }
+  server->put("pods", bound("good", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] {
+    for (const Seen& seen : tasks()) {
+      if (seen.request == "u1/main" && seen.state == "bound") return true;
+    }
+    return false;
+  }));
+  EXPECT_EQ(nodeState("odd"), "unknown");
+  EXPECT_EQ(live->log.errors(), 0u);
+}
+
+}  // namespace
+}  // namespace qgpu

@@ -1,0 +1,115 @@
+#include "services/kube/leader.h"
+#include "tests/unit/kube_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::Json;
+using testing::KubeFixture;
+
+struct KubeLeader : KubeFixture {
+  using State = LeaderElection::State;
+  // One that may lead, and how often it was told so.
+  struct One {
+    One(KubeLeader& f, const std::string& identity)
+        : election(
+              f.client(f.plain(), f.limits()), f.options(identity), f.log, [this] { ++led; },
+              [this] { ++lost; }) {
+      election.start();
+    }
+    int led = 0;
+    int lost = 0;
+    LeaderElection election;
+  };
+
+  ~KubeLeader() noexcept override = default;
+
+  static ApiLimits limits() {
+    ApiLimits out = quick();
+    out.deadline = millis(50);
+    return out;
+  }
+  static LeaseOptions options(const std::string& identity) {
+    LeaseOptions out;
+    out.identity = identity;
+    out.duration = millis(150);
+    out.renewMost = millis(100);
+    out.retryEvery = millis(5);
+    return out;
+  }
+  Json lease() { return server->find("leases", "kube-system", "qgpu-scheduler"); }
+  bool after(kj::Duration time) {
+    const kj::TimePoint end = kj.timer().now() + time;
+    return served([&] { return kj.timer().now() > end; });
+  }
+
+  Log log{LogLevel::Off};
+};
+
+TEST_F(KubeLeader, TheFirstLeadsAndOthersWait) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  One second(*this, "b");
+  ASSERT_TRUE(after(400 * kj::MILLISECONDS));
+  EXPECT_EQ(second.led, 0) << "the first renews";
+  EXPECT_EQ(first.lost, 0);
+  EXPECT_EQ(second.election.holder(), "a");
+  EXPECT_EQ(lease()["spec"]["holderIdentity"], "a");
+  EXPECT_EQ(lease()["spec"]["leaseTransitions"], 0);
+}
+
+TEST_F(KubeLeader, OneThatFellSilentIsFollowedAfterTheLease) {
+  One second(*this, "b");
+  {
+    One first(*this, "a");
+    ASSERT_TRUE(served([&] { return first.led + second.led == 1; }));
+    if (second.led == 1) return;  // it was the quicker one
+  }
+  ASSERT_TRUE(after(50 * kj::MILLISECONDS));
+  EXPECT_EQ(second.led, 0) << "the lease is not over yet";
+  ASSERT_TRUE(served([&] { return second.led == 1; }));
+  EXPECT_EQ(lease()["spec"]["leaseTransitions"], 1);
+}
+
+TEST_F(KubeLeader, ACleanStopGivesTheLeaseBack) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  ASSERT_TRUE(after(20 * kj::MILLISECONDS));
+  wait(first.election.release());
+  EXPECT_EQ(lease()["spec"]["holderIdentity"], "");
+  One second(*this, "b");
+  const kj::TimePoint before = kj.timer().now();
+  ASSERT_TRUE(served([&] { return second.led == 1; }));
+  EXPECT_LT(kj.timer().now() - before, 150 * kj::MILLISECONDS);
+}
+
+TEST_F(KubeLeader, WhoCannotRenewStopsBeforeAnotherMayBegin) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  server->cut();
+  const kj::TimePoint before = kj.timer().now();
+  ASSERT_TRUE(served([&] { return first.lost == 1; }));
+  EXPECT_LT(kj.timer().now() - before, 140 * kj::MILLISECONDS);
+  EXPECT_EQ(first.election.state(), State::Over);
+  server->restart(scope());
+  ASSERT_TRUE(after(50 * kj::MILLISECONDS));
+  EXPECT_EQ(first.led, 1) << "not again in this life";
+}
+
+TEST_F(KubeLeader, ALeaseThatAnotherTookIsLost) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  Json taken = lease();
+  taken["spec"]["holderIdentity"] = "c";
+  server->put("leases", taken);
+  EXPECT_TRUE(served([&] { return first.lost == 1; }));
+}
+
+TEST_F(KubeLeader, WithoutTheRightToLeasesNobodyIsWaitedFor) {
+  for (int i = 0; i < 2; ++i) server->refusals.push_back({403, "Forbidden", "no leases", ""});
+  One first(*this, "a");
+  EXPECT_TRUE(served([&] { return first.led == 1; }));
+}
+
+}  // namespace
+}  // namespace qgpu
