@@ -50,7 +50,8 @@ struct BridgeOptions {
   Nanos retryAfter = seconds(2);  // after the scheduler turned a node away
   Nanos evictEvery = seconds(5);  // while a budget forbids it, or nobody answers
   Nanos awayMax = seconds(5);     // of the API server; after it nothing is bound
-  std::size_t wordsMax = 4'096;   // of one node, that wait
+  std::function<bool()> mayBind = [] { return true; };  // asked before each
+  std::size_t wordsMax = 4'096;                         // of one node, that wait
 };
 
 class ClusterBridge final : public Links::LocalMembers,

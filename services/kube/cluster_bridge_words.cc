@@ -184,8 +184,10 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
   }
   auto found = node.held.find(request);
   if (found == node.held.end()) {
-    if (apiAway()) {
-      return refuse(node, order, fail(ErrorCode::Unavailable, "the API server does not answer"));
+    if (apiAway() || !options_.mayBind()) {
+      return refuse(node, order,
+                    fail(ErrorCode::Unavailable, apiAway() ? "the API server does not answer"
+                                                           : "the lease could not be renewed"));
     }
     Held held;
     for (const auto card : order.getCards()) held.cards.push_back(text(card));

@@ -36,20 +36,14 @@ std::string LeaderElection::path() const {
   return "/apis/coordination.k8s.io/v1/namespaces/" + urlEscaped(options_.nameSpace) + "/leases";
 }
 
+bool LeaderElection::holds() const {
+  return state_ == State::Leading &&
+         api_.timer().now() - renewedAt_ < options_.renewMost.value * kj::NANOSECONDS;
+}
+
 kj::Promise<void> LeaderElection::run() {
   askedAt_ = api_.timer().now();
-  auto tried = tryOnce();
-  if (state_ == State::Leading) {
-    // An answer that comes too late is none.
-    tried = tried.exclusiveJoin(api_.timer().atTime(renewedAt_ + toKj(options_.renewMost)));
-  }
-  return tried.then([this]() -> kj::Promise<void> {
-    const kj::TimePoint now = api_.timer().now();
-    if (state_ == State::Leading && now - renewedAt_ >= toKj(options_.renewMost)) {
-      state_ = State::Over;
-      log_.warn("leader-lost", {{"why", "the lease could not be renewed"}});
-      lost_();
-    }
+  return tryOnce().then([this]() -> kj::Promise<void> {
     if (state_ == State::Over) return kj::READY_NOW;
     return api_.timer().afterDelay(toKj(options_.retryEvery)).then([this]() { return run(); });
   });

@@ -3,13 +3,12 @@
 // (coordination.k8s.io/v1) and keeps renewing it. The rules are those of client-go, so that other
 // tools read it.
 //
-// A holder that could not renew for `renewMost` stops acting before anybody else may begin, which
-// is `duration` after its last renewal as others saw it, by their own clocks: wall clocks of two
-// machines are never compared. Whoever loses a lease does not act again in this life: a restart is
+// A holder that could not renew for `renewMost` stops acting (holds()) before anybody else may
+// begin, which is `duration` after its last renewal as others saw it, by their own clocks: wall
+// clocks of two machines are never compared. It goes on once it has renewed, since then nobody else
+// began. Whoever sees another holder has lost, and does not act again in this life: a restart is
 // the tested way back.
 
-#include <cstdint>
-#include <functional>
 #include <kj/async.h>
 #include <string>
 
@@ -31,7 +30,7 @@ class LeaderElection {
  public:
   enum class State : std::uint8_t { Waiting, Leading, Over };
 
-  // `api` and `log` outlive it. `led` is called once it leads, `lost` once it does no longer.
+  // `api` and `log` outlive it. `led` is called once it leads, `lost` once another does.
   LeaderElection(ApiClient& api, LeaseOptions options, Log& log, std::function<void()> led,
                  std::function<void()> lost);
   LeaderElection(const LeaderElection&) = delete;
@@ -39,6 +38,8 @@ class LeaderElection {
 
   void start();
   State state() const { return state_; }
+  // It leads, and nobody else can: to be asked before each decision that others would see.
+  bool holds() const;
   const std::string& holder() const { return seen_.holder; }  // as last seen
 
   // Gives the lease back, so that another may act at once: for a clean stop. Ends in any case.
