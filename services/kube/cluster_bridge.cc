@@ -28,6 +28,9 @@ std::uint64_t numberOf(const std::string& request) {
   return hash == 0 ? 1 : hash;
 }
 
+// The attempt in request ids of pods that were bound when they were first seen.
+constexpr const char* kSeen = "seen";
+
 using Assigned = std::map<std::string, std::vector<std::string>>;
 
 // {"container":["card", ...]}; whatever else it is, nothing.
@@ -49,6 +52,10 @@ Assigned readAssigned(const std::string& json) {
 }
 
 }  // namespace
+
+std::string ClusterBridge::keyOfTask(const TaskSpec& spec) {
+  return std::string(podUidOf(spec.requestId)) + " " + spec.name;
+}
 
 ClusterBridge::ClusterBridge(RequestSink& scheduler, ClusterDoor& door, ApiClient& api,
                              PodWriter& writer, Log& log, BridgeOptions options)
@@ -87,9 +94,11 @@ kj::Promise<void> ClusterBridge::recall(std::uint64_t after) {
       return timer_.afterDelay(toKj(options_.tick)).then([this, after]() { return recall(after); });
     }
     for (const auto task : answer->reply().getTasks()) {
-      const std::string request = text(task.getSpec().getTask().getRequestId());
-      if (request.empty() || task.getState() == schema::PlaceState::WAITING) continue;
-      known_[request] = {task.getId(), task.getEpoch(), text(task.getNode())};
+      const TaskSpec spec = readSpec(task.getSpec().getTask());
+      if (podUidOf(spec.requestId).empty() || task.getState() == schema::PlaceState::WAITING) {
+        continue;
+      }
+      known_[keyOfTask(spec)] = {task.getId(), task.getEpoch(), text(task.getNode())};
     }
     const std::uint64_t next = answer->reply().getNext();
     if (next == 0) return kj::READY_NOW;
@@ -157,17 +166,18 @@ std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod&
     if (cards == assigned.end() || ended || container.sharesWith) continue;
     Held held;
     held.spec.name = podTaskName(demands.nameSpace, demands.name, container.name);
-    held.spec.requestId = podRequestId(demands.uid, container.name);
+    held.spec.requestId = podRequestId(demands.uid, container.name, kSeen);
     held.spec.taskClass = container.ask.taskClass;
     held.spec.mem = container.ask.mem;
     held.spec.share = container.ask.share;
     held.spec.cards = container.ask.cards;
     held.spec.ownerUid = ::geteuid();
-    held.nodeTask = numberOf(held.spec.requestId);
+    const std::string key = keyOfTask(held.spec);
+    held.nodeTask = numberOf(key);
     held.cards = std::move(cards->second);
     held.pod = {demands.nameSpace, demands.name, demands.uid};
     held.seen = true;
-    out.emplace(held.spec.requestId, std::move(held));
+    out.emplace(key, std::move(held));
   }
   return out;
 }
@@ -259,9 +269,19 @@ kj::Promise<void> ClusterBridge::tick() {
         look(node->second);
         node = isForgotten(node->second) ? nodes_.erase(node) : std::next(node);
       }
+      tellReady();
     }
     return tick();
   });
+}
+
+void ClusterBridge::tellReady() {
+  if (readyTold_) return;
+  for (const auto& [name, node] : nodes_) {
+    if (node.cards && node.kube.ready && !node.answered) return;
+  }
+  readyTold_ = true;
+  options_.onReady();
 }
 
 // Nothing is left of it: neither the API server nor the scheduler nor a pod speaks of it.
@@ -279,6 +299,7 @@ void ClusterBridge::expireAssumed() {
     Node& node = nodes_[over.node];
     const auto found = node.held.find(over.request);
     if (found == node.held.end() || found->second.seen ||
+        found->second.spec.clusterTask != over.task ||
         found->second.spec.clusterEpoch != over.epoch) {
       continue;
     }

@@ -12,10 +12,10 @@
 //          bound with its annotation by then
 //   order to end    what is only assumed is over; a pod is evicted, and ends when it ends
 //
-// A task is known by its request id (podRequestId), so that after a restart, or for a new leader,
-// held tasks keep the scheduler's numbers: its list of tasks is asked before anything is told.
-// While the API server is away everything stays as it was last seen, and orders to bind are
-// refused.
+// A task is known by its pod's UID and its name, whichever attempt bound it, so that after a
+// restart, or for a new leader, held tasks keep the scheduler's numbers: its list of tasks is asked
+// before anything is told. While the API server is away everything stays as it was last seen, and
+// orders to bind are refused.
 //
 // Kept here: C1 in part (one process, so no lease to lose), C5 (words wait per node, bounded), C6,
 // P3 and P6 (as for any member), C7 (annotations of pods and nodes may hold anything).
@@ -46,10 +46,11 @@ struct BridgeOptions {
   ReflectorOptions follow;
   Nanos assumeMax = seconds(30);
   Nanos tick = millis(100);
-  Nanos helloMax = seconds(10);   // for the welcome
-  Nanos retryAfter = seconds(2);  // after the scheduler turned a node away
-  Nanos evictEvery = seconds(5);  // while a budget forbids it, or nobody answers
-  Nanos awayMax = seconds(5);     // of the API server; after it nothing is bound
+  Nanos helloMax = seconds(10);           // for the welcome
+  Nanos retryAfter = seconds(2);          // after the scheduler turned a node away
+  Nanos evictEvery = seconds(5);          // while a budget forbids it, or nobody answers
+  Nanos awayMax = seconds(5);             // of the API server; after it nothing is bound
+  std::function<void()> onReady = [] {};  // once: every usable node is a member, or was turned away
   std::function<bool()> mayBind = [] { return true; };  // asked before each
   std::size_t wordsMax = 4'096;                         // of one node, that wait
 };
@@ -99,13 +100,14 @@ class ClusterBridge final : public Links::LocalMembers,
     std::optional<CardsAnnotation> cards;
     std::string refused;  // why it is no member
     Life life = Life::Away;
+    bool answered = false;  // was a member, or turned away, once
     std::uint32_t link = 0;
     std::uint64_t session = 0;
     std::uint64_t seq = 0;
     std::uint64_t nonce = 0;
     Nanos beatEvery = seconds(5);
     kj::TimePoint due = kj::origin<kj::TimePoint>();         // next beat, hello or end of waiting
-    std::map<std::string, Held> held;                        // by request id
+    std::map<std::string, Held> held;                        // by pod and name
     std::set<std::string> changed;                           // of them, to be told
     std::vector<Held> gone;                                  // likewise
     std::deque<kj::Own<capnp::MallocMessageBuilder>> words;  // that wait for the mailbox
@@ -114,6 +116,7 @@ class ClusterBridge final : public Links::LocalMembers,
     kj::TimePoint until;
     std::string node;
     std::string request;
+    std::uint64_t task;
     std::uint32_t epoch;
   };
   struct Known {  // a task of the scheduler's list
@@ -135,7 +138,9 @@ class ClusterBridge final : public Links::LocalMembers,
   std::map<std::string, Held> tasksOf(const KubePod& pod) const;
   static std::string whyNot(const KubeNode& node, const Result<CardsAnnotation>& cards);
   kj::Promise<void> tick();
+  static std::string keyOfTask(const TaskSpec& spec);
   static bool isForgotten(const Node& node);
+  void tellReady();
   void expireAssumed();
   void evictDue();
   void evict(const std::string& node, const std::string& request, Held& held);
@@ -151,6 +156,7 @@ class ClusterBridge final : public Links::LocalMembers,
   void put(Node& node, const Say& fill);
   void onWelcome(Node& node, schema::ToMember::Reader words);
   void onBind(Node& node, schema::OrderBind::Reader order);
+  void sayBound(Node& node, schema::OrderBind::Reader order, const Held& held);
   void onEnd(Node& node, schema::OrderEnd::Reader order);
   void refuse(Node& node, schema::OrderBind::Reader order, const Error& why);
   void writeFacts(const Node& node, schema::NodeFacts::Builder facts) const;
@@ -171,10 +177,11 @@ class ClusterBridge final : public Links::LocalMembers,
   std::map<std::uint32_t, Node*> links_;
   std::uint32_t lastLink_ = 0;
   std::map<std::string, std::pair<std::string, std::set<std::string>>> pods_;  // node, requests
-  std::map<std::string, Known> known_;                      // by request id, until all is synced
+  std::map<std::string, Known> known_;                      // by pod and name, until all is synced
   std::deque<Assumption> assumed_;                          // in the order of their ends
   std::set<std::pair<std::string, std::string>> evicting_;  // node and request
   bool synced_ = false;
+  bool readyTold_ = false;
   std::optional<Reflector<KubeNode>> nodeWatch_;
   std::optional<Reflector<KubePod>> podWatch_;
   kj::TaskSet tasks_;  // last

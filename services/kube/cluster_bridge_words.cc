@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "runtime/config.h"
+#include "services/extender/pod_names.h"
 #include "services/kube/cluster_bridge.h"
 
 namespace qgpu {
@@ -133,6 +134,7 @@ void ClusterBridge::onToMember(schema::ToMember::Reader words) {
   if (found == links_.end()) return;
   Node& node = *found->second;
   if (words.isTurnedAway()) {
+    node.answered = true;
     log_.warn("kube-node-turned-away",
               {{"node", node.kube.name}, {"why", text(words.getTurnedAway().getMessage())}});
     return leave(node, options_.retryAfter);
@@ -147,6 +149,7 @@ void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader words) {
   const auto welcome = words.getWelcome();
   if (node.life != Life::Greeting || welcome.getNonce() != node.nonce) return;
   node.life = Life::Joined;
+  node.answered = true;
   node.session = words.getSession();
   node.seq = 0;
   node.beatEvery =
@@ -168,21 +171,28 @@ void ClusterBridge::refuse(Node& node, schema::OrderBind::Reader order, const Er
 }
 
 void ClusterBridge::assume(const Node& node, const Held& held) {
-  assumed_.push_back({timer_.now() + toKj(options_.assumeMax), node.kube.name, held.spec.requestId,
-                      held.spec.clusterEpoch});
+  assumed_.push_back({timer_.now() + toKj(options_.assumeMax), node.kube.name, keyOfTask(held.spec),
+                      held.spec.clusterTask, held.spec.clusterEpoch});
 }
 
 void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
   TaskSpec spec = readSpec(order.getSpec());
   spec.clusterTask = order.getTask();
   spec.clusterEpoch = order.getEpoch();
-  const std::string request = spec.requestId;
-  if (request.find('/') == std::string::npos) {
+  if (podUidOf(spec.requestId).empty()) {
     return refuse(
         node, order,
         fail(ErrorCode::Unsupported, "on a Kubernetes node tasks are containers of pods"));
   }
-  auto found = node.held.find(request);
+  const std::string key = keyOfTask(spec);
+  auto found = node.held.find(key);
+  if (found != node.held.end() && found->second.spec.clusterTask != order.getTask()) {
+    if (found->second.seen) {
+      return refuse(node, order, fail(ErrorCode::Conflict, "its pod is bound here already"));
+    }
+    release(node.kube.name, key);  // of an attempt before
+    found = node.held.end();
+  }
   if (found == node.held.end()) {
     if (apiAway() || !options_.mayBind()) {
       return refuse(node, order,
@@ -193,17 +203,19 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
     for (const auto card : order.getCards()) held.cards.push_back(text(card));
     held.nodeTask = spec.clusterTask;
     held.spec = std::move(spec);
-    found = node.held.emplace(request, std::move(held)).first;
+    found = node.held.emplace(key, std::move(held)).first;
     assume(node, found->second);
   } else if (order.getEpoch() < found->second.spec.clusterEpoch) {
     return;  // a later decision was made
   } else {
     const bool later = order.getEpoch() > found->second.spec.clusterEpoch;
-    found->second.spec.clusterTask = order.getTask();
     found->second.spec.clusterEpoch = order.getEpoch();
     if (later && !found->second.seen) assume(node, found->second);
   }
-  const Held& held = found->second;
+  sayBound(node, order, found->second);
+}
+
+void ClusterBridge::sayBound(Node& node, schema::OrderBind::Reader order, const Held& held) {
   say(node, [&](schema::FromMember::Builder words) {
     auto bound = words.initBound();
     bound.setTask(order.getTask());

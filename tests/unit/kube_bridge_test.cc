@@ -88,7 +88,7 @@ struct KubeBridge : KubeFixture {
   KubeBridge() { server->put("nodes", node("n1")); }
   ~KubeBridge() noexcept override = default;
 
-  BridgeOptions options() const {
+  BridgeOptions options() {
     BridgeOptions out;
     out.follow.retryFirst = millis(1);
     out.follow.retryMost = millis(4);
@@ -97,6 +97,8 @@ struct KubeBridge : KubeFixture {
     out.evictEvery = millis(5);
     out.assumeMax = assumeMax;
     out.awayMax = millis(5);
+    out.onReady = [this] { ++ready; };
+    out.mayBind = [this] { return mayBind; };
     return out;
   }
   void begin() {
@@ -164,14 +166,15 @@ struct KubeBridge : KubeFixture {
   }
   bool isBound(const std::string& request) {
     const auto all = tasks();
-    return all.size() == 1 && all[0].request == request && all[0].state == "bound";
+    return all.size() == 1 && all[0].request.starts_with(request + "#") && all[0].state == "bound";
   }
   // What the extender's bind does before it writes to the API server.
   kj::Promise<Result<ClusterAnswer>> submit(const std::string& uid, const std::string& pod,
-                                            const std::string& where = "n1") {
+                                            const std::string& where = "n1",
+                                            const std::string& attempt = "1") {
     TaskSpec spec;
     spec.name = podTaskName("web", pod, "main");
-    spec.requestId = podRequestId(uid, "main");
+    spec.requestId = podRequestId(uid, "main", attempt);
     spec.mem = gibibytes(5);
     spec.share = Permille(300);
     spec.ownerUid = ::geteuid();
@@ -184,6 +187,8 @@ struct KubeBridge : KubeFixture {
 
   Nanos assumeMax = seconds(30);
   std::vector<std::string> lines;
+  int ready = 0;
+  bool mayBind = true;
   ApiClient& api = client(plain());
   LoopJournal journal{loop};
   std::unique_ptr<Life> live;
@@ -195,6 +200,7 @@ TEST_F(KubeBridge, ALabelledNodeWithCardsIsAMember) {
   server->put("nodes", bare);
   beginWithNode();
   EXPECT_EQ(nodeState("bare"), "unknown");
+  EXPECT_TRUE(served([&] { return ready == 1; }));
   const auto answer = ask([](auto request) { request.setCards(); });
   ASSERT_EQ(answer.reply().getCards().size(), 1u);
   EXPECT_EQ(text(answer.reply().getCards()[0].getStatus().getInfo().getId()), "n1-gpu");
@@ -270,6 +276,25 @@ TEST_F(KubeBridge, ABindIsAssumedAndThenSeen) {
   ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
   ASSERT_EQ(tasks().size(), 1u);
   EXPECT_EQ(tasks()[0].id, answer->reply().getAssigned().getTask());
+}
+
+TEST_F(KubeBridge, WhoMayNotBindRefuses) {
+  mayBind = false;
+  beginWithNode();
+  const auto answer = wait(submit("u1", "p"));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_TRUE(answer->reply().getAssigned().getWaiting());
+  mayBind = true;
+  EXPECT_TRUE(served([&] { return live->bridge->figures().assumed == 1; }));
+}
+
+TEST_F(KubeBridge, ALaterAttemptReplacesWhatWasOnlyAssumed) {
+  beginWithNode();
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  ASSERT_TRUE(wait(submit("u1", "p", "n1", "2")).ok());
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  EXPECT_EQ(tasks()[0].request, "u1/main#2");
+  EXPECT_EQ(live->bridge->figures().assumed, 1u);
 }
 
 TEST_F(KubeBridge, AnAssumptionThatNoPodTakesUpIsOver) {
@@ -397,7 +422,7 @@ TEST_F(KubeBridge, C7_NonsenseInAnnotationsHarmsNobody) {
   beginWithNode();
   ASSERT_TRUE(served([&] {
     for (const Seen& seen : tasks()) {
-      if (seen.request == "u1/main" && seen.state == "bound") return true;
+      if (seen.request.starts_with("u1/main#") && seen.state == "bound") return true;
     }
     return false;
   }));
