@@ -27,7 +27,9 @@
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/run_dir.h"
 #include "services/metrics/pages.h"
+#include "services/kube/pod_writer.h"
 #include "services/node_agent/kubelet_desk.h"
+#include "services/node_agent/node_agent.h"
 #include "services/node_agent/plugin_process.h"
 #include "services/node_agent/tenant_door.h"
 #include "services/rpc/rpc_server.h"
@@ -159,6 +161,16 @@ Result<kj::Maybe<kj::Own<kj::TlsContext>>> openWay(const ManagerOptions& options
   return Way(kj::mv(opened.value()));
 }
 
+// Nothing where no kubelet is served, or no API server is known.
+Result<std::optional<KubeCredentials>> findCluster(const ManagerOptions& options) {
+  using Found = std::optional<KubeCredentials>;
+  const KubeSurroundings around = KubeSurroundings::ofProcess();
+  if (!servesKubelet(options) || !around.present()) return Found();
+  auto credentials = findCredentials(around);
+  if (!credentials) return credentials.error();
+  return Found(std::move(*credentials));
+}
+
 // Members in the order in which they start; they end in the reverse order.
 struct Manager::Parts {
   Parts(RunDir dir, const ManagerOptions& options, Log& daemonLog)
@@ -199,9 +211,13 @@ struct Manager::Parts {
   std::optional<NodePages> pages;
   std::optional<HttpServer> http;
   std::optional<PluginProcess> plugin;
+  std::optional<ApiClient> api;         // of the Kubernetes API server; none: nobody named one
+  std::optional<PodWriter> podEvents;
+  std::optional<NodeAgent> agent;
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
+  bool inCluster = false;   // of Kubernetes
   void addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local, TcpDoors remote,
                 ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
@@ -209,6 +225,7 @@ struct Manager::Parts {
   kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
+  void addAgent(const ManagerOptions& options, KubeCredentials credentials);
   void close();
 };
 
@@ -223,7 +240,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.living = past.survivors.living;
   node_.arbiter = arbiterConfig(options);
   node_.policy = node_.arbiter.policy;
-  node_.mixed = options.mixed;
+  node_.mixed = options.mixed || inCluster;   // there the node's label decides, at the desk
   node_.maxTasksPerCard = options.maxTasksPerCard;
   node_.attachSocket = runDir.file("attach.sock");
   node_.realtime = cardThread.realtime();
@@ -327,9 +344,28 @@ Status Manager::Parts::serveKubelet(const ManagerOptions& options) {
   return ok();
 }
 
+void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials credentials) {
+  if (!kubelet) return;
+  for (const std::string& why : credentials.warnings) log.warn("kubernetes", {{"why", why}});
+  log.info("kubernetes", {{"credentials", credentials.source}, {"server", credentials.host}});
+  NodeAgentConfig config;
+  config.node = options.nodename;
+  config.version = QGPU_VERSION;
+  config.attachSocket = runDir.file("attach.sock");
+  config.maxTasksPerCard = options.maxTasksPerCard;
+  config.policy = options.policy;
+  config.rules = options.pods;
+  api.emplace(std::move(credentials), kj->io().getNetwork(), kj->timer(), randomWord());
+  podEvents.emplace(*api, "qgpu-manager", options.nodename);
+  agent.emplace(*door, *kubelet, *api, *podEvents, log, std::move(config));
+}
+
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Manager::Parts::close() {
   plugin.reset();
+  agent.reset();
+  podEvents.reset();
+  api.reset();
   http.reset();
   rpc.reset();
   kubelet.reset();
@@ -352,6 +388,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   blockEndSignals();
   raiseDescriptorLimit();
   if (Status units = checkMemoryUnit(options, cards); !units) return units.error();
+  auto cluster = findCluster(options);
+  if (!cluster) return cluster.error();
   auto way = openWay(options);
   if (!way) return way.error();
   auto remote = TcpDoors::open(options.http, options.rpc);
@@ -371,9 +409,11 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   const ActorId nodeId = parts->mainActors.reserve();
   if (!options.schedulers.empty()) parts->memberId = parts->mainActors.reserve();
   parts->tls = kj::mv(way.value());
+  parts->inCluster = cluster->has_value();
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
+  if (*cluster) parts->addAgent(options, std::move(**cluster));
   if (Status kubelet = parts->serveKubelet(options); !kubelet) return kubelet.error();
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));
 }

@@ -22,7 +22,7 @@
 namespace qgpu {
 
 struct PodRef {
-  std::string nameSpace;
+  std::string nameSpace;   // empty, in an event: the word is of the node of this name
   std::string name;
   std::string uid;  // that of another pod under this name is a NotFound
 };

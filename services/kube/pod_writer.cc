@@ -48,6 +48,11 @@ PodNow readPodNow(const std::string& body) {
   return now;
 }
 
+// Where an event stands: of a node, as kubelet tells them, in "default".
+std::string eventSpace(const PodRef& pod) {
+  return pod.nameSpace.empty() ? "default" : pod.nameSpace;
+}
+
 }  // namespace
 
 PodWriter::PodWriter(ApiClient& api, std::string component, std::string host,
@@ -243,12 +248,16 @@ kj::Promise<void> PodWriter::sendEvent(const std::string& key) {
 
 ApiCall PodWriter::created(Told& told) {
   const PodRef& pod = told.event.pod;
+  const bool ofNode = pod.nameSpace.empty();
+  const std::string nameSpace = eventSpace(pod);
   told.name = cut(pod.name, kNameMax) + "." + hex(names_.next());
   JsonWriter json;
   json.beginObject().field("apiVersion", "v1").field("kind", "Event");
-  json.key("metadata").beginObject().field("name", told.name).field("namespace", pod.nameSpace);
+  json.key("metadata").beginObject().field("name", told.name).field("namespace", nameSpace);
   json.endObject().key("involvedObject").beginObject().field("apiVersion", "v1");
-  json.field("kind", "Pod").field("namespace", pod.nameSpace).field("name", pod.name);
+  json.field("kind", ofNode ? "Node" : "Pod");
+  if (!ofNode) json.field("namespace", pod.nameSpace);
+  json.field("name", pod.name);
   json.field("uid", pod.uid).endObject();
   json.field("type", told.event.kind == PodEvent::Kind::Normal ? "Normal" : "Warning");
   json.field("reason", told.event.reason).field("message", told.event.message);
@@ -256,7 +265,7 @@ ApiCall PodWriter::created(Told& told) {
   json.field("reportingComponent", component_).field("reportingInstance", host_);
   json.field("firstTimestamp", rfc3339(told.firstUnixMs));
   json.field("lastTimestamp", rfc3339(told.lastUnixMs)).count("count", told.count).endObject();
-  return {kj::HttpMethod::POST, "/api/v1/namespaces/" + urlEscaped(pod.nameSpace) + "/events",
+  return {kj::HttpMethod::POST, "/api/v1/namespaces/" + urlEscaped(nameSpace) + "/events",
           json.take(), "application/json"};
 }
 
@@ -265,7 +274,7 @@ ApiCall PodWriter::counted(const Told& told) const {
   json.beginObject().count("count", told.count);
   json.field("lastTimestamp", rfc3339(told.lastUnixMs)).endObject();
   return {kj::HttpMethod::PATCH,
-          "/api/v1/namespaces/" + urlEscaped(told.event.pod.nameSpace) + "/events/" +
+          "/api/v1/namespaces/" + urlEscaped(eventSpace(told.event.pod)) + "/events/" +
               urlEscaped(told.name),
           json.take(), kStrategicPatch};
 }

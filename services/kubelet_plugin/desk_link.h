@@ -1,6 +1,6 @@
 #pragma once
 // The way to the manager of this node: its KubeletDesk over Cap'n Proto RPC. It connects, asks what
-// the node has, asks again at each event and each second, and connects anew when the manager is
+// the node has, asks again at each event and every moment, and connects anew when the manager is
 // gone. What it was told last stays known meanwhile: kubelet keeps the same devices while a manager
 // is replaced.
 
@@ -28,8 +28,8 @@ struct NodeNow {
 };
 
 struct DeskLinkConfig {
-  std::string socket;  // path of the manager's RPC
-  Nanos poll = seconds(1);
+  std::string socket;           // path of the manager's RPC
+  Nanos poll = millis(400);     // labels of the node act within a second
   Nanos deadline = seconds(5);  // of one call
   Nanos pauseMin = millis(50);  // between attempts; doubled to the next
   Nanos pauseMax = seconds(1);

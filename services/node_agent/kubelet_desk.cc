@@ -58,6 +58,14 @@ PodPlan readPlan(schema::PodPlan::Reader reader) {
   return plan;
 }
 
+Result<KubeletDesk::Started> startedOf(const Result<Answer>& answer) {
+  if (!answer) return answer.error();
+  const auto bound = answer->reply().getBound();
+  KubeletDesk::Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
+  for (const auto card : bound.getCards()) started.cards.emplace_back(view(card));
+  return started;
+}
+
 // Whether this is a container's task.
 bool isPods(schema::TaskInfo::Reader task) {
   return view(task.getSpec().getRequestId()).starts_with(KubeletDesk::kRequestStart);
@@ -73,7 +81,7 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
         context, [](schema::Request::Builder request) { request.setCards(); },
         [this, context](schema::Reply::Reader reply) mutable {
           auto results = context.getResults();
-          results.setCards(reply.getCards());
+          if (desk_.closed().empty()) results.setCards(reply.getCards());
           results.setMixed(desk_.mixed());
           const auto& environment = desk_.environment();
           auto list = results.initEnvironment(static_cast<kj::uint>(environment.size()));
@@ -149,6 +157,9 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
 
 struct KubeletDesk::Bind {
   Peer peer;
+  PodPlan pod;
+  std::string container;  // that starts
+  bool fresh = false;     // no task of it was there
   std::string name;
   std::string request;  // begin of its request ids
   TaskClass taskClass;
@@ -228,28 +239,45 @@ Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) con
 kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
   const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
   if (!found) return Result<Started>(found.error());
-  if (Status same = compare(asked, *found); !same) return Result<Started>(same.error());
-  if (found->pod->taskClass != TaskClass::Ordinary && !mixed_) {
-    return Result<Started>(fail(ErrorCode::Conflict,
-                                "this node takes no online and offline pods: label it "
-                                "mixed-qgpu-enable=enable"));
+  return startFound(asked, *found);
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startFound(const Asked& asked,
+                                                                  const PodBook::Found& found) {
+  Status may = compare(asked, found);
+  const std::string& uses = found.container->uses;
+  const auto owner = book_.find(asked.nameSpace, asked.pod, uses.empty() ? asked.container : uses);
+  if (may && !owner) may = owner.error();
+  if (!may) {
+    KJ_IF_MAYBE (listener, listener_) listener->onRefused(*found.pod, asked.container, may.error());
+    return Result<Started>(may.error());
   }
+  const ContainerPlan& plan = *owner->container;
   auto bind = kj::heap<Bind>(Bind{asked.peer,
-                                  podTaskName(asked.nameSpace, asked.pod, asked.container),
-                                  requestOf(found->pod->uid, asked.container),
-                                  found->pod->taskClass,
-                                  *found->container,
+                                  *found.pod,
+                                  asked.container,
+                                  false,
+                                  podTaskName(asked.nameSpace, asked.pod, plan.name),
+                                  requestOf(found.pod->uid, plan.name),
+                                  found.pod->taskClass,
+                                  plan,
                                   {}});
   return door_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this,
              bind = kj::mv(bind)](Result<Answer> tasks) mutable -> kj::Promise<Result<Started>> {
         if (!tasks) return Result<Started>(tasks.error());
-        std::string request = freshRequest(bind->request);
+        std::string request;
         for (const auto task : tasks->reply().getTasks()) {
           const std::string_view known = view(task.getSpec().getRequestId());
           if (known.starts_with(bind->request)) request = known;
         }
-        bind->request = std::move(request);
+        bind->fresh = request.empty();
+        if (const Status open = mayBind(bind->pod.taskClass); bind->fresh && !open) {
+          const Result<Started> refused(open.error());
+          tell(bind->pod, *bind, refused);
+          return kj::cp(refused);
+        }
+        bind->request = bind->fresh ? freshRequest(bind->request) : request;
         Bind& named = *bind;
         return nameCards(named).then(
             [this, bind = kj::mv(bind)](Status good) mutable -> kj::Promise<Result<Started>> {
@@ -257,6 +285,23 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
               return this->bind(kj::mv(bind));
             });
       });
+}
+
+// Of what is not bound yet; a container of a task that is there starts again on any node.
+Status KubeletDesk::mayBind(TaskClass taskClass) const {
+  if (!closed_.empty()) return fail(ErrorCode::Conflict, closed_);
+  if (taskClass == TaskClass::Ordinary || mixed_) return ok();
+  return fail(ErrorCode::Conflict,
+              "this node takes no online and offline pods: label it mixed-qgpu-enable=enable");
+}
+
+void KubeletDesk::tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started) {
+  KJ_IF_MAYBE (listener, listener_) {
+    if (!started)
+      listener->onRefused(pod, bind.container, started.error());
+    else if (bind.fresh)
+      listener->onStarted(pod, bind.container, started->task, started->cards);
+  }
 }
 
 // One card by its id; several by their places on this node, which are short enough to be listed.
@@ -296,11 +341,10 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) 
     spec.setOwnerUid(what.peer.uid);
     spec.setRequestId(ptr(what.request));
   };
-  return door_.ask(what.peer, fill).then([](Result<Answer> answer) -> Result<Started> {
-    if (!answer) return answer.error();
-    const auto bound = answer->reply().getBound();
-    Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
-    for (const auto card : bound.getCards()) started.cards.emplace_back(view(card));
+  auto asked = door_.ask(what.peer, fill);
+  return asked.then([this, bind = kj::mv(bind)](Result<Answer> answer) {
+    Result<Started> started = startedOf(answer);
+    tell(bind->pod, *bind, started);
     return started;
   });
 }
@@ -324,6 +368,26 @@ kj::Promise<Status> KubeletDesk::end(Peer peer, std::uint64_t task) {
                                                       " of its processes live"));
         }
         return Status(Unit{});  // it has ended
+      });
+}
+
+kj::Promise<Result<bool>> KubeletDesk::endPod(Peer peer, PodPlan pod) {
+  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this, peer, pod = std::move(pod)](Result<Answer> tasks) -> kj::Promise<Result<bool>> {
+        if (!tasks) return Result<bool>(tasks.error());
+        kj::Promise<bool> all = true;
+        for (const auto task : tasks->reply().getTasks()) {
+          const std::string_view request = view(task.getSpec().getRequestId());
+          const bool its = std::any_of(
+              pod.containers.begin(), pod.containers.end(), [&](const ContainerPlan& container) {
+                return request.starts_with(requestOf(pod.uid, container.name));
+              });
+          if (!its) continue;
+          all = all.then([this, peer, id = task.getId()](bool before) {
+            return end(peer, id).then([before](Status ended) { return before && ended.ok(); });
+          });
+        }
+        return all.then([](bool none) { return Result<bool>(none); });
       });
 }
 

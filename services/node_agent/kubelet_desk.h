@@ -28,6 +28,18 @@ struct KubeletDeskConfig {
   std::vector<std::string> environment;  // NAME=VALUE of every tenant
 };
 
+// Hears what became of containers; on the desk's loop.
+class DeskListener {
+ public:
+  // `task` is bound for it from now on.
+  virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
+                         const std::vector<std::string>& cards) = 0;
+  virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
+
+ protected:
+  ~DeskListener() = default;
+};
+
 class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler {
  public:
   static constexpr std::size_t kStartsMax = 256;  // that wait
@@ -54,10 +66,17 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   kj::Promise<Result<Started>> start(Asked asked);
   // Ends a container's task that has no process.
   kj::Promise<Status> end(Peer peer, std::uint64_t task);
+  // Ends the tasks of a pod's containers as far as they have no process. True: none is left.
+  kj::Promise<Result<bool>> endPod(Peer peer, PodPlan pod);
 
   PodBook& book() { return book_; }
   bool mixed() const { return mixed_; }
   void setMixed(bool mixed) { mixed_ = mixed; }
+  // Nothing new is served from now on, because of `why`; empty: again. What is bound, runs on.
+  void close(std::string why) { closed_ = std::move(why); }
+  const std::string& closed() const { return closed_; }
+  // `listener` outlives the desk.
+  void setListener(DeskListener& listener) { listener_ = listener; }
   const std::vector<std::string>& environment() const { return config_.environment; }
 
   // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
@@ -73,6 +92,9 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
 
   kj::Promise<void> work();
   kj::Promise<Result<Started>> startNow(Asked asked);
+  kj::Promise<Result<Started>> startFound(const Asked& asked, const PodBook::Found& found);
+  Status mayBind(TaskClass taskClass) const;
+  void tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started);
   Status compare(const Asked& asked, const PodBook::Found& found) const;
   kj::Promise<Result<Started>> bind(kj::Own<Bind> bind);
   kj::Promise<Status> nameCards(Bind& bind);
@@ -82,6 +104,8 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   PodBook& book_;
   const KubeletDeskConfig config_;
   bool mixed_;
+  std::string closed_;
+  kj::Maybe<DeskListener&> listener_;
   std::deque<Waiting> waiting_;
   bool working_ = false;
   kj::TaskSet tasks_;  // last

@@ -18,6 +18,7 @@ struct ContainerPlan {
   std::vector<std::string> cards;  // ids; more than one: whole cards
   Bytes mem{0};                    // of each card; 0: all of it, for whole cards alone
   Permille share{0};               // ordinary or greedy, by the pod's class
+  std::string uses{};  // container whose task it uses: it ends before that one starts
   bool operator==(const ContainerPlan&) const = default;
 
   bool whole() const { return cards.size() > 1 || share == kWholeCard; }

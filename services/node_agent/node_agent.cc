@@ -1,0 +1,384 @@
+#include "services/node_agent/node_agent.h"
+
+#include <algorithm>
+#include <unistd.h>
+
+#include "actors/fit.h"
+#include "runtime/config.h"
+#include "services/admin/json.h"
+#include "services/admin/words.h"
+#include "services/kube/assigned_annotation.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kHoldingsMax = PodBook::kPodsMax;
+constexpr const char* kWholeCards =
+    "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
+    "device plugin away";
+constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
+
+kj::Duration toKj(Nanos time) {
+  return time.value * kj::NANOSECONDS;
+}
+
+AnnotatedCard annotated(schema::CardStatus::Reader status) {
+  const auto info = status.getInfo();
+  AnnotatedCard card;
+  card.uuid = view(info.getId());
+  card.index = info.getIndex();
+  card.model = view(info.getModel());
+  card.backend = view(info.getBackend());
+  card.mem = Bytes(bounded(info.getMemBytes()));
+  card.nominalGib = static_cast<std::uint32_t>(nominalGib(card.mem));
+  card.policy = status.getPolicy();
+  card.suspend = info.getSuspend();
+  card.health = status.getState();
+  return card;
+}
+
+ContainerPlan planOf(const PodDemands& pod, const ContainerDemand& demand,
+                     const AssignedCards& assigned) {
+  const LedgerAsk ask = normalAsk(demand.ask);
+  ContainerPlan plan;
+  plan.name = demand.name;
+  plan.mem = ask.mem;
+  plan.share = ask.share;
+  if (demand.sharesWith) plan.uses = pod.containers[*demand.sharesWith].name;
+  const auto cards = assigned.find(plan.uses.empty() ? plan.name : plan.uses);
+  if (cards != assigned.end()) plan.cards = cards->second;
+  return plan;
+}
+
+// What the scheduler decided for it. InvalidArgument where that can't be read.
+Result<PodPlan> planOf(const PodDemands& pod) {
+  const auto assigned = readAssignedAnnotation(pod.assigned);
+  if (!assigned) return assigned.error();
+  PodPlan plan{pod.uid, pod.nameSpace, pod.name, pod.taskClass, {}};
+  for (const ContainerDemand& demand : pod.containers) {
+    plan.containers.push_back(planOf(pod, demand, *assigned));
+  }
+  return plan;
+}
+
+PodRef refOf(const PodPlan& pod) {
+  return {pod.nameSpace, pod.name, pod.uid};
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+}  // namespace
+
+NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServer& events, Log& log,
+                     NodeAgentConfig config)
+    : door_(door),
+      desk_(desk),
+      api_(api),
+      events_(events),
+      log_(log),
+      config_(std::move(config)),
+      timer_(api.timer()),
+      self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
+      heldTold_(timer_.now()),
+      tasks_(*this) {
+  desk_.setListener(*this);
+  const std::string name = urlEscaped(config_.node);
+  KubeListener<KubeNode>& nodes = *this;
+  KubeListener<KubePod>& pods = *this;
+  nodes_.emplace(api_, "/api/v1/nodes?fieldSelector=metadata.name%3D" + name, nodes, log_,
+                 config_.rules, config_.follow);
+  pods_.emplace(api_, "/api/v1/pods?fieldSelector=spec.nodeName%3D" + name, pods, log_,
+                config_.rules, config_.follow);
+  tasks_.add(rounds());
+  tasks_.add(follow());
+}
+
+NodeAgent::~NodeAgent() noexcept = default;
+
+void NodeAgent::taskFailed(kj::Exception&& exception) {
+  log_.error("unexpected", {{"why", exception.getDescription().cStr()}});
+}
+
+void NodeAgent::ring() {
+  if (rung_.get() != nullptr) rung_->fulfill();
+}
+
+// --- the node ---
+
+void NodeAgent::onUpsert(const KubeNode& node) {
+  if (node.name != config_.node) return;
+  node_ = node;
+  readLabels(node);
+  ring();
+}
+
+void NodeAgent::onGone(const KubeNode& last) {
+  if (last.name == config_.node) node_.reset();
+}
+
+void NodeAgent::readLabels(const KubeNode& node) {
+  desk_.setMixed(node.mixed);
+  const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
+  if (closed != desk_.closed()) {
+    log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
+    if (node.wholeCards) tellNode(PodEvent::Kind::Warning, "QGPUNodeRefused", closed);
+    desk_.close(closed);
+  }
+  const bool there = !node.policy.empty();
+  if (node.policy == label_ && there == labelWasThere_) return;
+  const auto read = parsePolicy(node.policy);
+  if (!there && labelWasThere_) policy_ = config_.policy;  // as if it had never been there
+  if (there) policy_ = read ? *read : schema::Policy::BEST_EFFORT;
+  label_ = node.policy;
+  labelWasThere_ = there;
+  if (there && !read) {
+    tellNode(PodEvent::Kind::Warning, "QGPUPolicyUnknown",
+             "label " + config_.rules.prefix + "/qgpu-schedule-policy: " + read.error().message +
+                 "; best-effort applies");
+  }
+}
+
+// --- pods ---
+
+void NodeAgent::onUpsert(const KubePod& pod) {
+  const PodDemands& demands = pod.demands;
+  if (demands.nodeName != config_.node) return;
+  if (pod.over) return over(demands);
+  if (demands.assigned.empty() || demands.asksNothing()) return;
+  Result<PodPlan> plan = planOf(demands);
+  const PodRef ref{demands.nameSpace, demands.name, demands.uid};
+  if (!plan) return tell(ref, PodEvent::Kind::Warning, "QGPURefused", plan.error().message);
+  const auto known = desk_.book().pods().find(plan->uid);
+  if (known != desk_.book().pods().end() && known->second == *plan) return;
+  if (Status put = desk_.book().put(std::move(*plan)); !put) {
+    tell(ref, PodEvent::Kind::Warning, "QGPURefused", put.error().message);
+  }
+}
+
+void NodeAgent::onGone(const KubePod& last) {
+  if (last.demands.nodeName == config_.node) over(last.demands);
+}
+
+// Its tasks end as its processes do, also those that a manager before this one bound.
+void NodeAgent::over(const PodDemands& pod) {
+  Result<PodPlan> plan = planOf(pod);
+  desk_.book().forget(pod.uid);
+  if (!plan || over_.size() >= PodBook::kPodsMax) return;
+  over_[pod.uid] = std::move(*plan);
+  ring();
+}
+
+void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
+                          const std::vector<std::string>& cards) {
+  if (holdings_.size() < kHoldingsMax) holdings_[task] = {refOf(pod), container, cards, 0, ""};
+  tell(refOf(pod), PodEvent::Kind::Normal, "QGPUAllocated",
+       "container " + container + " has " + joined(cards));
+}
+
+void NodeAgent::onRefused(const PodPlan& pod, const std::string& container, const Error& why) {
+  tell(refOf(pod), PodEvent::Kind::Warning, "QGPURefused",
+       "container " + container + ": " + why.message);
+}
+
+// --- rounds ---
+
+kj::Promise<void> NodeAgent::rounds() {
+  auto rung = kj::newPromiseAndFulfiller<void>();
+  rung_ = kj::mv(rung.fulfiller);
+  return round()
+      .then([this, next = kj::mv(rung.promise)]() mutable {
+        return timer_.afterDelay(toKj(config_.round)).exclusiveJoin(kj::mv(next));
+      })
+      .then([this] { return rounds(); });
+}
+
+kj::Promise<void> NodeAgent::round() {
+  return readCards()
+      .then([this] { return choosePolicy(); })
+      .then([this] { return annotate(); })
+      .then([this] { return endOverPods(); })
+      .then([this] { return readTasks(); });
+}
+
+kj::Promise<void> NodeAgent::readCards() {
+  return door_.ask(self_, [](schema::Request::Builder request) { request.setCards(); })
+      .then([this](Result<Answer> answer) {
+        if (!answer) return;
+        Cards now;
+        for (const auto card : answer->reply().getCards()) now.push_back(annotated(card));
+        tellFaults(now);
+        cards_ = std::move(now);
+      });
+}
+
+// A refusal is said once, and made up for when what stands in the way has ended.
+kj::Promise<void> NodeAgent::choosePolicy() {
+  const auto differs = [this](const AnnotatedCard& card) { return card.policy != *policy_; };
+  if (!policy_ || std::none_of(cards_.begin(), cards_.end(), differs)) return kj::READY_NOW;
+  const schema::Policy wanted = *policy_;
+  return door_
+      .ask(self_,
+           [wanted](schema::Request::Builder request) {
+             auto policy = request.initPolicy();
+             policy.setCard("all");
+             policy.setPolicy(wanted);
+           })
+      .then([this, wanted](Result<Answer> answer) {
+        const std::string name(policyName(wanted));
+        if (!answer) {
+          if (trouble_ == answer.error().message) return;
+          trouble_ = answer.error().message;
+          return tellNode(PodEvent::Kind::Warning, "QGPUPolicyRefused",
+                          name + " can't be had now: " + trouble_);
+        }
+        trouble_.clear();
+        for (AnnotatedCard& card : cards_) card.policy = wanted;
+        log_.info("policy-label", {{"policy", name}});
+        tellAll(PodEvent::Kind::Normal, "QGPUPolicyChanged", "its node's cards follow " + name);
+      });
+}
+
+// What the server has is compared, so that a patch that was lost, or undone by others, is made
+// again.
+kj::Promise<void> NodeAgent::annotate() {
+  if (!node_ || cards_.empty() || cards_.size() > kAnnotatedCardsMax) return kj::READY_NOW;
+  CardsAnnotation annotation;
+  annotation.version = config_.version;
+  annotation.mixed = node_->mixed;
+  annotation.maxTasksPerCard = config_.maxTasksPerCard;
+  annotation.attachSocket = config_.attachSocket;
+  annotation.cards = cards_;
+  std::string text = writeCardsAnnotation(annotation);
+  if (text == node_->cards) return kj::READY_NOW;
+  JsonWriter json;
+  json.beginObject().key("metadata").beginObject().key("annotations").beginObject();
+  json.field(kCardsAnnotation, text).endObject().endObject().endObject();
+  return api_
+      .call({kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(config_.node) + "/status",
+             json.take(), kMergePatch})
+      .then([this, text = std::move(text)](ApiAnswer answer) mutable {
+        if (answer.ok()) {
+          if (node_) node_->cards = std::move(text);
+          log_.info("cards-annotated", {{"cards", cards_.size()}});
+        } else if (trouble_ != answer.message) {
+          trouble_ = answer.message;
+          log_.warn("cards-not-annotated", {{"why", trouble_}});
+        }
+      });
+}
+
+kj::Promise<void> NodeAgent::endOverPods() {
+  kj::Promise<void> all = kj::READY_NOW;
+  for (const auto& [uid, pod] : over_) {
+    all = all.then([this, pod = pod] { return desk_.endPod(self_, pod); })
+              .then([this, uid = uid](Result<bool> none) {
+                if (none && *none) over_.erase(uid);
+              });
+  }
+  return all;
+}
+
+kj::Promise<void> NodeAgent::readTasks() {
+  if (holdings_.empty()) return kj::READY_NOW;
+  return door_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this](Result<Answer> answer) {
+        if (!answer) return;
+        const bool due = timer_.now() - heldTold_ >= toKj(config_.suspendedEvery);
+        if (due) heldTold_ = timer_.now();
+        std::map<std::uint64_t, Holding> live;
+        for (const auto task : answer->reply().getTasks()) {
+          const auto known = holdings_.find(task.getId());
+          if (known == holdings_.end()) continue;
+          Holding& holding = live[task.getId()] = std::move(known->second);
+          if (due) {
+            tellHeld(holding, task.getUse().getHeldNs());
+            holding.heldNs = task.getUse().getHeldNs();
+          }
+          const std::string_view note = task.getQuarantined() ? view(task.getNote()) : "";
+          if (!note.empty() && note != holding.note) {
+            tell(holding.pod, PodEvent::Kind::Warning, "QGPUQuarantined", std::string(note));
+          }
+          holding.note = note;
+        }
+        holdings_ = std::move(live);
+      });
+}
+
+// --- events ---
+
+// The node's own story: what concerns a card starts a round, what concerns a pod it is told.
+kj::Promise<void> NodeAgent::follow() {
+  return EventFeed::open(door_, self_, 0)
+      .then([this](Result<kj::Own<EventFeed>> feed) -> kj::Promise<void> {
+        if (feed) return hear(kj::mv(*feed));
+        return timer_.afterDelay(toKj(config_.round)).then([this] { return follow(); });
+      });
+}
+
+kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
+  EventFeed& from = *feed;
+  return from.next().then([this, feed = kj::mv(feed)](
+                              kj::Maybe<EventFeed::EventCopy> event) mutable -> kj::Promise<void> {
+    KJ_IF_MAYBE (copy, event) {
+      onEvent((*copy)->getRoot<schema::Event>().asReader());
+      return hear(kj::mv(feed));
+    }
+    return follow();
+  });
+}
+
+void NodeAgent::onEvent(schema::Event::Reader event) {
+  const std::string_view kind = view(event.getKind());
+  if (kind.starts_with("card-") || kind == "policy-changed") ring();
+  if (kind != "task-fault") return;
+  const auto holding = holdings_.find(event.getTask());
+  if (holding == holdings_.end()) return;
+  tell(holding->second.pod, PodEvent::Kind::Warning, "QGPUTaskFault",
+       "container " + holding->second.container + ": " + std::string(view(event.getText())));
+}
+
+void NodeAgent::tellHeld(const Holding& holding, std::uint64_t heldNs) {
+  const Nanos held(static_cast<std::int64_t>(heldNs - std::min(heldNs, holding.heldNs)));
+  if (held < config_.suspendedAtLeast) return;
+  tell(holding.pod, PodEvent::Kind::Normal, "QGPUSuspended",
+       "container " + holding.container + " was held for " + std::to_string(held / millis(1)) +
+           " ms of the last " + std::to_string(config_.suspendedEvery / seconds(1)) +
+           " s, while others had the card");
+}
+
+void NodeAgent::tellFaults(const Cards& now) {
+  for (const AnnotatedCard& card : now) {
+    if (card.health != schema::CardState::QUARANTINED) continue;
+    const bool known = std::any_of(cards_.begin(), cards_.end(), [&](const AnnotatedCard& before) {
+      return before.uuid == card.uuid && before.health == card.health;
+    });
+    if (known) continue;
+    for (const auto& [task, holding] : holdings_) {
+      if (std::find(holding.cards.begin(), holding.cards.end(), card.uuid) == holding.cards.end()) {
+        continue;
+      }
+      tell(holding.pod, PodEvent::Kind::Warning, "QGPUCardFault",
+           "card " + card.uuid + " is out of order");
+    }
+  }
+}
+
+void NodeAgent::tell(const PodRef& pod, PodEvent::Kind kind, const char* reason,
+                     std::string message) {
+  events_.tellPod({pod, kind, reason, std::move(message)});
+}
+
+void NodeAgent::tellNode(PodEvent::Kind kind, const char* reason, std::string message) {
+  log_.warn("node", {{"reason", reason}, {"why", message}});
+  tell({"", config_.node, config_.node}, kind, reason, std::move(message));
+}
+
+void NodeAgent::tellAll(PodEvent::Kind kind, const char* reason, const std::string& message) {
+  for (const auto& [uid, pod] : desk_.book().pods()) tell(refOf(pod), kind, reason, message);
+}
+
+}  // namespace qgpu
