@@ -48,6 +48,7 @@ TEST(Cards, SimMakesAsManyImaginaryCardsAsAsked) {
 }
 
 TEST(Cards, NvidiaIsRefusedClearlyWhereThereIsNone) {
+  if (::access("/proc/driver/nvidia", F_OK) == 0) GTEST_SKIP() << "this machine has some";
   const auto found = find(CardBackend::Nvidia);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::NotFound);
@@ -61,7 +62,7 @@ TEST(Cards, AnIdIsAPlainWordWhateverThePlatformIsCalled) {
 }
 
 TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
-  const auto found = find(CardBackend::Auto);
+  const auto found = find(CardBackend::Opencl);
   ASSERT_TRUE(found.ok()) << found.error().message;
   const Card& card = found->cards.front();
   EXPECT_EQ(card.backend, "opencl");
@@ -88,7 +89,7 @@ TEST(Cards, TwoPoclDevicesAreTwoCardsAndTenantsMustSeeTheSame) {
 
 TEST(Cards, NoDriverIsAClearError) {
   Env env("OCL_ICD_VENDORS", "/nonexistent/");
-  const auto found = find(CardBackend::Auto);
+  const auto found = find(CardBackend::Opencl);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::NotFound);
   EXPECT_NE(found.error().message.find("pocl-opencl-icd"), std::string::npos);

@@ -147,7 +147,8 @@ TEST_F(StandIn, AnUnsafeCallBreaksACaptureUnlessItsThreadIsRelaxed) {
   begin();
   askAside(true);
   EXPECT_EQ(end(), kSuccess);
-  EXPECT_NE(graph, nullptr);
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ((call<Result (*)(Graph)>("cuGraphDestroy", graph)), kSuccess);
   begin();
   askAside(false);
   EXPECT_EQ(end(), kCaptureInvalidated);
