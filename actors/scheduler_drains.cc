@@ -11,7 +11,6 @@ namespace qgpu {
 
 NodeMarks& SchedulerActor::touchMarks(MemberId member) {
   round_->marks.try_emplace(member, at(member).marks);
-  round_->members = std::max(round_->members, static_cast<std::size_t>(member) + 1);
   return at(member).marks;
 }
 

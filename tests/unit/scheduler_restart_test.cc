@@ -403,23 +403,6 @@ TEST(SchedulerRestart, P3_ANodeWhoseRowWasNotStoredHidesNoneThatCameLater) {
   EXPECT_EQ(world.placeOf(task), "b");
 }
 
-TEST(SchedulerRestart, WhatIsSaidOfANodeIsKeptWhereTheRowOfAnotherWasNotStored) {
-  ClusterWorld world;
-  world.start();
-  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
-  for (const char* name : {"a", "b"}) {
-    world.add(name);
-    world.cut(name);
-  }
-  world.pass(seconds(18));
-  world.fixture.journal().commitAutomatically();
-  world.pass(seconds(2));
-  EXPECT_EQ(world.order([](Request r) { r.initCordon().setNode("b"); }), "ok");
-  world.restart();
-  world.connect("b");
-  EXPECT_TRUE(world.scheduler->ledger().cordoned(NodeId{0}));
-}
-
 TEST(SchedulerRestart, P8_TheLeaseOfANodeRunsFromItsHelloHoweverLongThatWaited) {
   ClusterWorld world;
   world.start();
