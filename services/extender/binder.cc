@@ -140,12 +140,25 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
 // plans: then there is another plan.
 kj::Promise<Status> Binder::place(Bind& bind, int tries) {
   if (Status planned = plan(bind); !planned) return planned;
-  return submitAll(bind).then([this, &bind, tries](Status done) -> kj::Promise<Status> {
+  const auto placing = placing_.emplace(bind.nodeId, &bind.seen.ask);
+  auto placed = submitAll(bind).attach(kj::defer([this, placing]() { placing_.erase(placing); }));
+  return placed.then([this, &bind, tries](Status done) -> kj::Promise<Status> {
     const bool again =
         !done && done.error().code == ErrorCode::NoRoom && tries > 1 && bind.plan.size() > 1;
     if (!again) return kj::mv(done);
     return deleteTasks(bind).then([this, &bind, tries]() { return place(bind, tries - 1); });
   });
+}
+
+bool Binder::fitsBeside(NodeId node, const PodAsk& ask) const {
+  const auto [from, to] = placing_.equal_range(node);
+  if (from == to) return true;
+  PodAsk all = ask;
+  for (auto other = from; other != to; ++other) {
+    for (const PodAsk::Demand& demand : other->second->demands) all.demands.push_back(demand);
+    if (all.demands.size() > PodAsk::kDemandsMax) return false;
+  }
+  return PodFit(ledger_, all).cards(node).has_value();
 }
 
 kj::Promise<Status> Binder::write(Bind& bind) {

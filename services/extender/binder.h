@@ -57,6 +57,10 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   // Empty where the pod is bound, else why not. Never fails.
   kj::Promise<std::string> bind(ExtenderBindingArgs args);
 
+  // Whether `ask` would fit that node beside the binds whose tasks the scheduler may not have taken
+  // yet, so that its ledger does not show them. Some it may show already: a hint for who chooses.
+  bool fitsBeside(NodeId node, const PodAsk& ask) const;
+
   const Counts& counts() const { return counts_; }
   std::size_t underWay() const { return underWay_; }
 
@@ -95,6 +99,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   std::size_t underWay_ = 0;
   std::size_t writing_ = 0;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> writers_;
+  std::multimap<NodeId, const PodAsk*> placing_;  // binds whose submits are not all answered
   std::map<std::string, Known> known_;
   std::deque<std::string> bound_;  // of known_, oldest first
   kj::TaskSet tasks_;              // last

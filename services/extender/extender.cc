@@ -9,6 +9,7 @@
 namespace qgpu {
 namespace {
 
+constexpr std::size_t kWinnersTried = 32;
 constexpr const char* kNoNode = "NoQgpuNode: the node has no cards of qgpu";
 
 HttpPage json(std::string text) {
@@ -167,6 +168,13 @@ std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& n
     if (fitsAt(rank)) fitting.push_back({rank, *node, i});
   }
   std::sort(fitting.begin(), fitting.end());
+  // The winner must not be one that binds under way are about to fill.
+  for (std::size_t i = 0; i < std::min(fitting.size(), kWinnersTried); ++i) {
+    if (!binder_.fitsBeside(fitting[i].node, ask)) continue;
+    std::rotate(fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(i),
+                fitting.begin() + static_cast<std::ptrdiff_t>(i + 1));
+    break;
+  }
   for (std::size_t i = 0; i < fitting.size(); ++i) {
     const auto worse = static_cast<std::int64_t>((i - 1) * 9 / fitting.size());
     all[fitting[i].at].score = i == 0 ? kExtenderScoreMax : kExtenderScoreMax - 1 - worse;

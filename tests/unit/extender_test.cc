@@ -111,6 +111,22 @@ TEST(Extender, ThePolicyDecidesWhoWins) {
   }
 }
 
+// kube-scheduler binds while it filters the next pod, and binpack would name the same node again.
+TEST(Extender, TheWinnerIsNoNodeThatABindUnderWayFills) {
+  ExtenderWorld world({{"a", 1}, {"b", 1}});
+  const auto winner = [&](const std::string& uid) {
+    return scores(world.extender.priorities(
+        world.args(world.pod(ordinary(uid, "memory=12 core=30")), {"a", "b"})))["b"];
+  };
+  world.filter(ordinary("u1", "memory=12 core=30"), {"a"});
+  EXPECT_LT(winner("u2"), 10);
+  auto bind = world.extender.bind(world.bindingArgs("u1", "a"));
+  EXPECT_EQ(world.tasks(), 0U) << "the scheduler has not taken it yet";
+  EXPECT_EQ(winner("u2"), 10);
+  EXPECT_EQ(bind.wait(world.kj.waitScope()), kBound);
+  EXPECT_EQ(winner("u2"), 10);
+}
+
 TEST(Extender, OnlineKeepsOffCardsWithOfflineAndOfflineOffThoseWithOnline) {
   ExtenderWorld world({{"a", 1}, {"b", 1}});
   const PodSpec offline{"off", {{"c", "memory=2 core-greedy=50"}}, "offline", "", ""};
