@@ -126,7 +126,7 @@ CudaStream* addStream(const Identity& identity, cuda::Ctx context) {
   s->context = context;
   s->thread = identity.thread;
   s->owner = nullptr;
-  s->over = s->capturing = false;
+  s->over = s->capturing = s->closing = false;
   s->attention.store(identity.thread ? std::uint32_t{kMarkAlways} : 0);
   s->newestFree = &s->frees;
   CudaStream*& bucket = buckets[bucketOf(identity.handle, identity.context)];
@@ -281,15 +281,17 @@ void lookAtStreams(Look& look) {
   for (CudaStream** link = &newest; *link;) {
     CudaStream& s = **link;
     s.lock.lock();
-    collect(s);
-    // A stream that was destroyed and left no marker is not asked: its work is called finished.
-    if (s.over && s.count == 0) retireAll(s, s.launched());
-    if (s.launched() != s.retired && s.count == 0) queryTail(s);
+    if (!s.closing) {
+      collect(s);
+      // A stream that was destroyed and left no marker is not asked: its work is called finished.
+      if (s.over && s.count == 0) retireAll(s, s.launched());
+      if (s.launched() != s.retired && s.count == 0) queryTail(s);
+    }
     if (s.launched() != s.retired) {
       look.any = look.running = true;
       look.attended = false;
     }
-    const bool gone = recycleIfOver(link);
+    const bool gone = !s.closing && recycleIfOver(link);
     s.lock.unlock();
     if (!gone) link = &s.older;
   }
@@ -428,6 +430,15 @@ void streamEnded(CudaStream* stream) {
   streamEpoch.fetch_add(1);
 }
 
+void contextCloses(cuda::Ctx context, bool closing) {
+  Lock lock(registry);
+  for (CudaStream* s = newest; s; s = s->older) {
+    if (s->context != context) continue;
+    Lock own(s->lock);
+    s->closing = closing;
+  }
+}
+
 // The events went with their context.
 void contextEnded(cuda::Ctx context) {
   Lock lock(registry);
@@ -445,7 +456,7 @@ void contextEnded(cuda::Ctx context) {
     }
     retireUpTo(*s, s->launched(), windowNs, now);
     if (s->capturing) captures.fetch_sub(1);
-    s->capturing = false;
+    s->capturing = s->closing = false;
     s->over = true;
   }
   streamEpoch.fetch_add(1);
@@ -479,7 +490,7 @@ void pollStreams() {
   Lock lock(registry);
   for (CudaStream* s = newest; s; s = s->older) {
     Lock own(s->lock);
-    collect(*s);
+    if (!s->closing) collect(*s);
   }
 }
 

@@ -58,6 +58,7 @@ struct CudaStream {
   const void* owner = nullptr;   // the first thread that launched here
   bool over = false;             // destroyed: its last markers are waited for
   bool capturing = false;        // a capture began on it
+  bool closing = false;          // its context may go any moment: the reaper asks nothing of it
   std::uint64_t retired = 0;
   Marker ring[kMarkersMax] = {};
   std::uint32_t first = 0, count = 0;
@@ -164,6 +165,9 @@ class ContextDrain {
 void freeWhenFinished(CudaStream* stream, std::uint64_t bytes, std::uint32_t generation);
 
 void streamEnded(CudaStream* stream);  // before the driver destroys it
+// Before the driver is asked to destroy it, and where it did not: meanwhile its streams and events
+// may vanish under the reaper, which leaves them alone.
+void contextCloses(cuda::Ctx context, bool closing);
 void contextEnded(cuda::Ctx context);  // after the driver destroyed it: its work is over
 void captureBegins();                  // before the driver is asked
 void captureBegan(CudaStream* stream, bool began);  // its answer

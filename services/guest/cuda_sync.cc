@@ -65,8 +65,14 @@ void ended(Ctx context) {
 
 template <auto member>
 Result destroyContext(Ctx context) {
+  const bool looks = looksAtCalls();
+  if (looks) contextCloses(context, true);
   const Result rc = (cudaDriver.*member)(context);
-  if (rc == kSuccess && looksAtCalls()) ended(context);
+  if (looks && rc == kSuccess) {
+    ended(context);
+  } else if (looks) {
+    contextCloses(context, false);
+  }
   forgetOwnStreamCache();
   return rc;
 }
@@ -90,8 +96,13 @@ Ctx primaryOf(Dev device) {
 template <auto member>
 Result endPrimary(Dev device) {
   const Ctx context = looksAtCalls() ? primaryOf(device) : nullptr;
+  if (context) contextCloses(context, true);
   const Result rc = (cudaDriver.*member)(device);
-  if (rc == kSuccess && context && !primaryOf(device)) ended(context);
+  if (context && rc == kSuccess && !primaryOf(device)) {
+    ended(context);
+  } else if (context) {
+    contextCloses(context, false);
+  }
   forgetOwnStreamCache();
   return rc;
 }
