@@ -2,10 +2,10 @@
 #include "services/kube/cluster_bridge.h"
 
 #include <algorithm>
-#include <simdjson.h>
 #include <unistd.h>
 
 #include "services/extender/pod_names.h"
+#include "services/kube/assigned_annotation.h"
 
 namespace qgpu {
 namespace {
@@ -30,26 +30,6 @@ std::uint64_t numberOf(const std::string& request) {
 
 // The attempt in request ids of pods that were bound when they were first seen.
 constexpr const char* kSeen = "seen";
-
-using Assigned = std::map<std::string, std::vector<std::string>>;
-
-// {"container":["card", ...]}; whatever else it is, nothing.
-Assigned readAssigned(const std::string& json) {
-  Assigned out;
-  simdjson::dom::parser parser;
-  simdjson::dom::object root;
-  if (parser.parse(json).get(root) != simdjson::SUCCESS) return out;
-  for (const auto field : root) {
-    simdjson::dom::array cards;
-    if (field.value.get(cards) != simdjson::SUCCESS) continue;
-    std::vector<std::string>& to = out[std::string(field.key)];
-    for (const simdjson::dom::element card : cards) {
-      std::string_view id;
-      if (card.get(id) == simdjson::SUCCESS && to.size() < kAnnotatedCardsMax) to.emplace_back(id);
-    }
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -158,12 +138,13 @@ std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod&
   std::map<std::string, Held> out;
   const PodDemands& demands = pod.demands;
   if (demands.nodeName.empty() || demands.assigned.empty() || pod.over) return out;
-  Assigned assigned = readAssigned(demands.assigned);
+  Result<AssignedCards> assigned = readAssignedAnnotation(demands.assigned);
+  if (!assigned) return out;   // its node takes no such pod either
   for (const ContainerDemand& container : demands.containers) {
     const bool ended =
         std::find(pod.ended.begin(), pod.ended.end(), container.name) != pod.ended.end();
-    const auto cards = assigned.find(container.name);
-    if (cards == assigned.end() || ended || container.sharesWith) continue;
+    const auto cards = assigned->find(container.name);
+    if (cards == assigned->end() || ended || container.sharesWith) continue;
     Held held;
     held.spec.name = podTaskName(demands.nameSpace, demands.name, container.name);
     held.spec.requestId = podRequestId(demands.uid, container.name, kSeen);
