@@ -1,4 +1,5 @@
-// A real qgpu-scheduler on Kubernetes: its API server is the stand-in, on a thread of this process.
+// A real qgpu-scheduler on Kubernetes: its API server is the stand-in, on a thread of this process,
+// and kube-scheduler's part is curl's.
 
 #include <fstream>
 #include <functional>
@@ -97,6 +98,46 @@ struct KubeScheduler : ::testing::Test {
              answer["tasks"][0]["name"] == "web/p/main" && answer["tasks"][0]["state"] == "bound";
     });
   }
+  // As kube-scheduler asks its extender; null where nobody answers, as after a kill.
+  Json post(const std::string& verb, const Json& body) {
+    const std::string output = child->output();
+    const std::size_t from = output.find("http=") + 5;
+    const std::string address = output.substr(from, output.find_first_of(" \n", from) - from);
+    std::ofstream(dir.path() + "/body") << body;
+    const Finished answer = run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json",
+                                 "--data-binary", "@" + dir.path() + "/body",
+                                 "http://" + address + "/scheduler/" + verb});
+    return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
+  }
+  Json args(const Json& pod) { return {{"Pod", pod}, {"Nodes", nullptr}, {"NodeNames", {"n1"}}}; }
+  // A cycle of kube-scheduler for this pod; what bind answers.
+  Json cycle(const Json& pod) {
+    Json filtered;
+    eventually([&] {   // until the scheduler has read what the API server knows
+      filtered = post("filter", args(pod));
+      return filtered.is_object() && filtered["NodeNames"] == Json{"n1"};
+    });
+    if (!filtered.is_object() || filtered["NodeNames"] != Json{"n1"}) return filtered;
+    return post("bind", {{"PodName", pod["metadata"]["name"]},
+                         {"PodNamespace", pod["metadata"]["namespace"]},
+                         {"PodUID", pod["metadata"]["uid"]},
+                         {"Node", "n1"}});
+  }
+  Json stored(const std::string& name) {
+    Json pod;
+    server.with([&](ApiStandIn& api) { pod = api.find("pods", "web", name); });
+    return pod;
+  }
+  bool holds(std::size_t tasks) {
+    return eventually([&] {
+      const Json answer = ask("tasks");
+      if (!answer.is_object() || answer["ok"] != true) return false;
+      for (const Json& task : answer["tasks"]) {
+        if (task["state"] != "bound") return false;
+      }
+      return answer["tasks"].size() == tasks;
+    });
+  }
   std::string holder() {
     std::string out;
     server.with([&](ApiStandIn& api) {
@@ -129,6 +170,61 @@ TEST_F(KubeScheduler, HoldsWhatThePodsHoldOverEveryKindOfRestart) {
   server.with([](ApiStandIn& api) { api.remove("pods", "web", "p"); });
   EXPECT_TRUE(eventually([this] { return ask("tasks")["tasks"].empty(); }));
   server.with([](ApiStandIn& api) { EXPECT_EQ(api.evictions(), 0u); });
+}
+
+TEST_F(KubeScheduler, BindsAPodToItsCardAndKnowsItAfterwards) {
+  start();
+  ASSERT_TRUE(holdsThePod());
+  Json pod = ApiStandIn::pod("web", "q", "u2");
+  server.with([&](ApiStandIn& api) { api.put("pods", pod); });
+  const Json scores = post("priorities", args(pod));
+  EXPECT_EQ(scores, (Json{{{"Host", "n1"}, {"Score", 10}}}));
+  EXPECT_EQ(cycle(pod), (Json{{"Error", ""}}));
+  const Json bound = stored("q");
+  EXPECT_EQ(bound["spec"]["nodeName"], "n1");
+  EXPECT_EQ(bound["metadata"]["annotations"][kAssignedAnnotation], R"({"main":["GPU-1"]})");
+  EXPECT_TRUE(holds(2));
+  EXPECT_EQ(cycle(pod), (Json{{"Error", ""}})) << "again, as after a lost answer";
+  EXPECT_TRUE(holds(2));
+  // 16 GiB, of which two pods have 5 each.
+  Json large = ApiStandIn::pod("web", "r", "u3");
+  large["spec"]["containers"][0]["resources"]["limits"]["tke.cloud.tencent.com/qgpu-memory"] = "7";
+  const Json refused = post("filter", args(large));
+  EXPECT_EQ(refused["FailedNodes"]["n1"].get<std::string>().rfind("MemShort", 0), 0u) << refused;
+  server.with([](ApiStandIn& api) { api.remove("pods", "web", "q"); });
+  EXPECT_TRUE(holds(1));
+}
+
+// Killed while the API server is asked to annotate, and while it is asked to bind: what it does then
+// happens without the scheduler, which must know it in its next life.
+TEST_F(KubeScheduler, AKillWithinABindLeavesNothingTwiceAndNothingLost) {
+  start();
+  ASSERT_TRUE(holdsThePod());
+  std::size_t pods = 1;
+  for (const char* step : {"PATCH /api/v1/namespaces/web/pods/", "/binding"}) {
+    const std::string name = "k" + std::to_string(pods);
+    const Json pod = ApiStandIn::pod("web", name, "uid-" + name);
+    server.with([&](ApiStandIn& api) {
+      api.put("pods", pod);
+      api.onRequest = [this, &api, step] {
+        if (api.heard.back().find(step) == std::string::npos) return;
+        child->signal(SIGKILL);
+        api.onRequest = nullptr;
+      };
+    });
+    EXPECT_TRUE(cycle(pod).is_null()) << "killed at " << step;
+    ASSERT_TRUE(child->wait(std::chrono::seconds(10)).has_value()) << step;
+    start();
+    ASSERT_TRUE(eventually([this] { return ask("tasks").is_object(); }));
+    if (stored(name)["spec"].value("nodeName", "") != "n1") {
+      EXPECT_EQ(cycle(pod), (Json{{"Error", ""}})) << step;
+    }
+    EXPECT_EQ(stored(name)["spec"]["nodeName"], "n1") << step;
+    EXPECT_TRUE(holds(++pods)) << step << ": " << ask("tasks");
+    EXPECT_TRUE(eventually([&] {
+      return ask("cards")["cards"][0]["mem_bound_bytes"] == pods * gibibytes(5).value;
+    })) << ask("cards");
+  }
 }
 
 TEST_F(KubeScheduler, ABadKubeconfigIsOneLineAndNothingIsTouched) {
