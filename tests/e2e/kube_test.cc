@@ -195,8 +195,8 @@ TEST_F(KubeScheduler, BindsAPodToItsCardAndKnowsItAfterwards) {
   EXPECT_TRUE(holds(1));
 }
 
-// Killed while the API server is asked to annotate, and while it is asked to bind: what it does then
-// happens without the scheduler, which must know it in its next life.
+// Killed while the API server is asked to annotate, and while it is asked to bind: what it does
+// then happens without the scheduler, which must know it in its next life.
 TEST_F(KubeScheduler, AKillWithinABindLeavesNothingTwiceAndNothingLost) {
   start();
   ASSERT_TRUE(holdsThePod());
