@@ -30,15 +30,19 @@ Result destroyStream(Str handle) {
   return kSuccess;
 }
 
+// Who looks at a stream breaks its capture, and may not while another forbids it.
+Result lookAt(Stream& stream) {
+  if (stream.capture) return breakCapture(*stream.capture), kCaptureUnsupported;
+  if (const Result rc = unsafeCall()) return rc;
+  return forbidden(stream);
+}
+
 template <Stream0 zero>
 Result synchronize(Str handle) {
   Locked held(machine().lock);
   Result rc = kSuccess;
   Stream* stream = find(handle, zero, rc);
-  if (!stream) return rc;
-  if (stream->capture) return breakCapture(*stream->capture), kCaptureUnsupported;
-  if ((rc = unsafeCall())) return rc;
-  if ((rc = forbidden(*stream))) return rc;
+  if (!stream || (rc = lookAt(*stream))) return rc;
   std::vector<After> all = {{stream, stream->put}};
   waitFor(held, all);
   return kSuccess;
@@ -49,10 +53,7 @@ Result query(Str handle) {
   Locked held(machine().lock);
   Result rc = kSuccess;
   Stream* stream = find(handle, zero, rc);
-  if (!stream) return rc;
-  if (stream->capture) return breakCapture(*stream->capture), kCaptureUnsupported;
-  if ((rc = unsafeCall())) return rc;
-  if ((rc = forbidden(*stream))) return rc;
+  if (!stream || (rc = lookAt(*stream))) return rc;
   return stream->done == stream->put ? kSuccess : kNotReady;
 }
 
