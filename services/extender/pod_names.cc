@@ -1,27 +1,15 @@
 #include "services/extender/pod_names.h"
 
-#include <cstdint>
+#include "runtime/text_hash.h"
 
 namespace qgpu {
 namespace {
 
-// FNV-1a, 64 bits: stable over builds and machines, for names alone.
-std::uint64_t hashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
-
 std::string shortened(std::string whole) {
   if (whole.size() <= kPodTaskNameMax) return whole;
-  constexpr char kHex[] = "0123456789abcdef";
-  std::uint64_t hash = hashOf(whole);
-  std::string tail(17, '~');
-  for (std::size_t i = tail.size(); i-- > 1; hash >>= 4) tail[i] = kHex[hash & 15];
-  whole.resize(kPodTaskNameMax - tail.size());
-  return whole + tail;
+  const std::string hash = textHashHex(whole);
+  whole.resize(kPodTaskNameMax - 1 - kTextHashDigits);
+  return whole + "~" + hash;
 }
 
 }  // namespace

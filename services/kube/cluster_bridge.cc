@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unistd.h>
 
+#include "runtime/text_hash.h"
 #include "services/extender/pod_names.h"
 #include "services/kube/assigned_annotation.h"
 
@@ -22,9 +23,7 @@ kj::Duration toKj(Nanos time) {
 // The same number for the same task in every life of this process, so that the scheduler knows
 // again what it adopted.
 std::uint64_t numberOf(const std::string& request) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : request) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  hash &= (std::uint64_t{1} << 62) - 1;
+  const std::uint64_t hash = textHash(request) & ((std::uint64_t{1} << 62) - 1);
   return hash == 0 ? 1 : hash;
 }
 

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include "runtime/text_hash.h"
+
 namespace qgpu {
 namespace {
 
 constexpr std::size_t kSuffixMax = sizeof("_m2097151");  // of the largest index, MiB of a card
-constexpr std::size_t kHashDigits = 16;
 
 char letterOf(Resource resource) {
   return resourceWord(resource)[0];
@@ -51,22 +52,10 @@ std::optional<Resource> resourceFromName(std::string_view name) {
   return std::nullopt;
 }
 
-std::string shortHash(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) {
-    hash ^= static_cast<std::uint8_t>(c);
-    hash *= 0x100000001b3ULL;
-  }
-  std::string digits(kHashDigits, '0');
-  for (std::size_t i = kHashDigits; i > 0; --i, hash >>= 4)
-    digits[i - 1] = "0123456789abcdef"[hash & 15];
-  return digits;
-}
-
 std::string cardWord(std::string_view cardId) {
   constexpr std::size_t kWhole = kDeviceIdMax - kSuffixMax;
   if (cardId.size() <= kWhole) return std::string(cardId);
-  return std::string(cardId.substr(0, kWhole - kHashDigits - 1)) + "~" + shortHash(cardId);
+  return std::string(cardId.substr(0, kWhole - kTextHashDigits - 1)) + "~" + textHashHex(cardId);
 }
 
 std::string deviceId(std::string_view cardId, Resource resource, std::uint32_t index) {

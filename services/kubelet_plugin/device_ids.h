@@ -55,7 +55,4 @@ std::string_view cardOfDevice(std::string_view deviceId);
 Result<std::vector<Device>> devicesOf(const std::vector<PluginCard>& cards, Resource resource,
                                       MemoryUnit unit);
 
-// FNV-1a of a text, as 16 hex digits: short names for long ones.
-std::string shortHash(std::string_view text);
-
 }  // namespace qgpu

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/text_hash.h"
+
 namespace qgpu {
 namespace {
 
@@ -95,7 +97,7 @@ Status writeAnew(const std::string& path, const std::string& text, unsigned mode
 }
 
 std::string Placeholders::keyOf(Resource resource, const std::vector<std::string>& ids) {
-  return std::string(resourceWord(resource)) + "-" + shortHash(linesOf(ids));
+  return std::string(resourceWord(resource)) + "-" + textHashHex(linesOf(ids));
 }
 
 // Two sets of ids with one hash would share a token: the file of ids tells them apart.

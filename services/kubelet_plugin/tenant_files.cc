@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sys/stat.h>
 
+#include "runtime/text_hash.h"
 #include "services/kubelet_plugin/placeholders.h"
 
 namespace qgpu {
@@ -62,7 +63,7 @@ Status TenantFiles::publish() {
   std::ifstream in(config_.library, std::ios::binary);
   const std::string content((std::istreambuf_iterator<char>(in)), {});
   fs::create_directories(config_.filesDir, error);
-  const std::string name = config_.filesDir + "/libqgpu-" + shortHash(content) + ".so";
+  const std::string name = config_.filesDir + "/libqgpu-" + textHashHex(content) + ".so";
   if (!fs::exists(name, error)) {
     if (Status written = writeAnew(name, content, 0755); !written) return written;
   }

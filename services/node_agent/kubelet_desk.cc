@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include "runtime/check.h"
+#include "runtime/text_hash.h"
 #include "services/admin/words.h"
 #include "services/extender/pod_names.h"
 #include "services/kubelet_plugin/device_ids.h"
@@ -23,7 +24,7 @@ std::string freshRequest(const std::string& start) {
   if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
     fatal(ExitCode::Environment, "getrandom() gives nothing");
   }
-  return start + shortHash(std::to_string(random));
+  return start + textHashHex(std::to_string(random));
 }
 
 std::uint32_t countOf(const std::map<std::string, std::uint32_t>& devices, Resource resource) {
@@ -179,7 +180,7 @@ void KubeletDesk::taskFailed(kj::Exception&&) {
 }
 
 std::string KubeletDesk::requestOf(const std::string& uid, const std::string& container) {
-  return kRequestStart + shortHash(uid + "/" + container) + ":";
+  return kRequestStart + textHashHex(uid + "/" + container) + ":";
 }
 
 // --- starting ---
