@@ -126,6 +126,10 @@ Error ClusterLedger::Parts::refuse(const ClusterAsk& ask, const Shape& shape,
   const std::string what = wanted(shape);
   switch (rank) {
     case kNeverRank:
+      if (nodes.empty()) {
+        return fail(ErrorCode::Infeasible,
+                    "no node has joined this cluster yet: start qgpu-manager --scheduler on one");
+      }
       if (!ask.models.empty() && shape.cards != 0) return refuseModels(ask, shape, what);
       return fail(ErrorCode::Infeasible,
                   "not even an empty cluster would do for " + what + "; ask for less");

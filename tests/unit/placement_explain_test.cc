@@ -105,6 +105,16 @@ TEST(PlacementExplain, AModelThatNoNodeHasIsNamedAndSoAreThoseThatThereAre) {
   EXPECT_EQ(ledger.scan(wanted).error().message, ledger.place(wanted).error().message);
 }
 
+TEST(PlacementExplain, ClusterWithoutNodesAsksForOneNotForLess) {
+  ClusterLedger ledger({});
+  const Result<Spot> spot = ledger.place(ask(Ordinary, 2, 20));
+  ASSERT_FALSE(spot);
+  EXPECT_EQ(spot.error().code, ErrorCode::Infeasible);
+  EXPECT_EQ(spot.error().message,
+            "no node has joined this cluster yet: start qgpu-manager --scheduler on one");
+  EXPECT_EQ(ledger.scan(ask(Ordinary, 2, 20)).error().message, spot.error().message);
+}
+
 TEST(PlacementExplain, AgreesWithPlacementAboutEachNode) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Dice dice(seed);
