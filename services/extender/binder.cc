@@ -125,13 +125,13 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
       .then([this, &bind](Status done) -> kj::Promise<std::string> {
         if (!done) return takeBack(bind, done.error());
         ++counts_.bound;
-        std::string where = "bound to node " + bind.node;
+        std::string where;
         for (std::size_t i = 0; i < bind.cards.size(); ++i) {
-          where += i == 0 ? ": " : "; ";
+          if (i > 0) where += "; ";
           where += bind.seen.ask.demands[i].container + " on";
           for (const std::string& card : bind.cards[i]) where += " " + card;
         }
-        tell(bind, PodEvent::Kind::Normal, "QGPUScheduled", where);
+        tell(bind, EventReason::Scheduled, {bind.node, where});
         return std::string();
       });
 }
@@ -279,7 +279,7 @@ kj::Promise<Status> Binder::createBinding(Bind& bind, kj::TimePoint until) {
 kj::Promise<std::string> Binder::takeBack(Bind& bind, Error why) {
   std::string text = std::string(errorName(why.code)) + ": " + why.message;
   ++(bind.submitted ? counts_.rolledBack : counts_.refused);
-  tell(bind, PodEvent::Kind::Warning, bind.submitted ? "QGPUBindRolledBack" : "QGPURejected", text);
+  tell(bind, bind.submitted ? EventReason::BindRolledBack : EventReason::Rejected, {text});
   if (bind.annotated && why.code == ErrorCode::Unavailable) {
     // It may be bound: then the pod shows up with what it holds; else the bridge ends the tasks.
     return text + "; whether the pod is bound is not known yet";
@@ -327,9 +327,9 @@ void Binder::doneWriting() {
   writers_.pop_front();
 }
 
-void Binder::tell(const Bind& bind, PodEvent::Kind kind, const char* reason, std::string message) {
+void Binder::tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values) {
   if (bind.seen.pod.containers.empty()) return;  // no pod of ours
-  api_->tellPod({bind.pod, kind, reason, std::move(message)});
+  api_->tellPod(podEvent(bind.pod, reason, values));
 }
 
 void Binder::taskFailed(kj::Exception&&) {

@@ -85,7 +85,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> mayWrite();
   void doneWriting();
   void ended(const std::string& uid, bool bound);
-  void tell(const Bind& bind, PodEvent::Kind kind, const char* reason, std::string message);
+  void tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values);
   void taskFailed(kj::Exception&& exception) override;
 
   ClusterDoor& door_;

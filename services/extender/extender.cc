@@ -107,8 +107,8 @@ void Extender::refuseAll(const ExtenderArgs& args, const PodDemands& who, const 
   const std::string why = std::string(reasonName(Reason::InvalidRequest)) + ": " + error.message;
   for (const std::string_view name : args.names) result.unresolvable.push_back({name, why});
   if (api_ == nullptr || who.uid.empty()) return;
-  api_->tellPod(
-      {{who.nameSpace, who.name, who.uid}, PodEvent::Kind::Warning, "QGPURejected", error.message});
+  const PodRef ref{who.nameSpace, who.name, who.uid};
+  api_->tellPod(podEvent(ref, EventReason::Rejected, {error.message}));
 }
 
 void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {

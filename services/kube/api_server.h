@@ -18,11 +18,12 @@
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/kube/event_reasons.h"
 
 namespace qgpu {
 
 struct PodRef {
-  std::string nameSpace;   // empty, in an event: the word is of the node of this name
+  std::string nameSpace;  // empty, in an event: the word is of the node of this name
   std::string name;
   std::string uid;  // that of another pod under this name is a NotFound
 };
@@ -32,14 +33,17 @@ struct AnnotationChange {
   std::optional<std::string> value;  // none: the annotation is removed
 };
 
-// An event as `kubectl describe pod` shows it; equal ones that follow each other are counted.
+// An event as `kubectl describe` shows it; those that are the same one (EventSame) are counted.
 struct PodEvent {
-  PodRef pod;
-  enum class Kind { Normal, Warning };
-  Kind kind = Kind::Normal;
-  std::string reason;   // "QGPUScheduled", ...: CamelCase, at most 128 bytes
-  std::string message;  // one sentence; cut at 1,024 bytes
+  PodRef pod;  // or the node
+  EventReason reason;
+  std::string message;      // one sentence; cut at 1,024 bytes
+  std::string about;        // of the same pod and reason: the same event
+  std::uint64_t times = 1;  // that it happened, since it was told last
 };
+// `values` stand in the message for those of the reason's shape, in its order; as many as it has.
+PodEvent podEvent(PodRef pod, EventReason reason, const std::vector<std::string>& values,
+                  std::uint64_t times = 1);
 
 class ApiServer {
  public:

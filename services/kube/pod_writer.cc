@@ -10,7 +10,6 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kReasonMax = 128;
 constexpr std::size_t kMessageMax = 1'024;
 constexpr std::size_t kNameMax = 200;  // of a pod, within its event's name
 
@@ -156,10 +155,9 @@ kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
 // --- events ---
 
 void PodWriter::tellPod(PodEvent event) {
-  event.reason = cut(event.reason, kReasonMax);
   event.message = cut(event.message, kMessageMax);
-  const char* kind = event.kind == PodEvent::Kind::Normal ? "N" : "W";
-  const std::string key = event.pod.uid + kind + event.reason + "\n" + event.message;
+  const std::string key =
+      event.pod.uid + "\n" + eventEntry(event.reason).name + "\n" + cut(event.about, kMessageMax);
   const std::int64_t now = unixMsNow();
   auto found = told_.find(key);
   if (found == told_.end()) {
@@ -168,11 +166,12 @@ void PodWriter::tellPod(PodEvent event) {
       return;
     }
     while (told_.size() >= limits_.repeatsMax) forgetOldest();
-    found = told_.emplace(key, Told{std::move(event), "", 0, now, now, false}).first;
+    found = told_.emplace(key, Told{event, "", 0, now, now, false}).first;
     order_.push_back(key);
   }
   Told& told = found->second;
-  ++told.count;
+  told.event.message = std::move(event.message);
+  told.count += event.times;
   told.lastUnixMs = now;
   if (told.waits) return;
   if (waiting_.size() >= limits_.eventsMax) {
@@ -259,8 +258,9 @@ ApiCall PodWriter::created(Told& told) {
   if (!ofNode) json.field("namespace", pod.nameSpace);
   json.field("name", pod.name);
   json.field("uid", pod.uid).endObject();
-  json.field("type", told.event.kind == PodEvent::Kind::Normal ? "Normal" : "Warning");
-  json.field("reason", told.event.reason).field("message", told.event.message);
+  const EventEntry& entry = eventEntry(told.event.reason);
+  json.field("type", entry.type == EventType::Normal ? "Normal" : "Warning");
+  json.field("reason", entry.name).field("message", told.event.message);
   json.key("source").beginObject().field("component", component_).field("host", host_).endObject();
   json.field("reportingComponent", component_).field("reportingInstance", host_);
   json.field("firstTimestamp", rfc3339(told.firstUnixMs));
@@ -271,7 +271,7 @@ ApiCall PodWriter::created(Told& told) {
 
 ApiCall PodWriter::counted(const Told& told) const {
   JsonWriter json;
-  json.beginObject().count("count", told.count);
+  json.beginObject().count("count", told.count).field("message", told.event.message);
   json.field("lastTimestamp", rfc3339(told.lastUnixMs)).endObject();
   return {kj::HttpMethod::PATCH,
           "/api/v1/namespaces/" + urlEscaped(eventSpace(told.event.pod)) + "/events/" +

@@ -1,9 +1,10 @@
 #pragma once
 // What this cluster's daemons write about pods, over one ApiClient: the ApiServer of binds.
 //
-// Events are sent by one at a time, at most so many a second. Equal ones (pod, kind, reason and
-// message) become one Event of the API server whose count grows, also while they wait; what does
-// not fit into the queue is counted and dropped, oldest pods' words first to stay.
+// Events are sent one at a time, at most so many a second. Those that are the same one (pod, reason
+// and what it is about, see event_reasons.h) become one Event of the API server whose count grows,
+// also while they wait; what does not fit into the queue is counted and dropped, oldest pods' words
+// first to stay.
 //
 // Kept here: C2 (each call has one answer, within the client's deadline), C5 (bounded).
 

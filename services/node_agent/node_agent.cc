@@ -16,6 +16,7 @@ constexpr std::size_t kHoldingsMax = PodBook::kPodsMax;
 constexpr const char* kWholeCards =
     "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
     "device plugin away";
+constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
 
 kj::Duration toKj(Nanos time) {
@@ -125,7 +126,7 @@ void NodeAgent::readLabels(const KubeNode& node) {
   const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
   if (closed != desk_.closed()) {
     log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
-    if (node.wholeCards) tellNode(PodEvent::Kind::Warning, "QGPUNodeRefused", closed);
+    if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
     desk_.close(closed);
   }
   const bool there = !node.policy.empty();
@@ -136,9 +137,8 @@ void NodeAgent::readLabels(const KubeNode& node) {
   label_ = node.policy;
   labelWasThere_ = there;
   if (there && !read) {
-    tellNode(PodEvent::Kind::Warning, "QGPUPolicyUnknown",
-             "label " + config_.rules.prefix + "/qgpu-schedule-policy: " + read.error().message +
-                 "; best-effort applies");
+    tellNode(EventReason::PolicyUnknown,
+             {config_.rules.prefix + "/qgpu-schedule-policy", read.error().message});
   }
 }
 
@@ -151,11 +151,11 @@ void NodeAgent::onUpsert(const KubePod& pod) {
   if (demands.assigned.empty() || demands.asksNothing()) return;
   Result<PodPlan> plan = planOf(demands);
   const PodRef ref{demands.nameSpace, demands.name, demands.uid};
-  if (!plan) return tell(ref, PodEvent::Kind::Warning, "QGPURefused", plan.error().message);
+  if (!plan) return tell(ref, EventReason::Refused, {kDecision, plan.error().message});
   const auto known = desk_.book().pods().find(plan->uid);
   if (known != desk_.book().pods().end() && known->second == *plan) return;
   if (Status put = desk_.book().put(std::move(*plan)); !put) {
-    tell(ref, PodEvent::Kind::Warning, "QGPURefused", put.error().message);
+    tell(ref, EventReason::Refused, {kDecision, put.error().message});
   }
 }
 
@@ -175,13 +175,11 @@ void NodeAgent::over(const PodDemands& pod) {
 void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                           const std::vector<std::string>& cards) {
   if (holdings_.size() < kHoldingsMax) holdings_[task] = {refOf(pod), container, cards, 0, ""};
-  tell(refOf(pod), PodEvent::Kind::Normal, "QGPUAllocated",
-       "container " + container + " has " + joined(cards));
+  tell(refOf(pod), EventReason::Allocated, {container, joined(cards)});
 }
 
 void NodeAgent::onRefused(const PodPlan& pod, const std::string& container, const Error& why) {
-  tell(refOf(pod), PodEvent::Kind::Warning, "QGPURefused",
-       "container " + container + ": " + why.message);
+  tell(refOf(pod), EventReason::Refused, {"container " + container, why.message});
 }
 
 // --- rounds ---
@@ -232,13 +230,12 @@ kj::Promise<void> NodeAgent::choosePolicy() {
         if (!answer) {
           if (trouble_ == answer.error().message) return;
           trouble_ = answer.error().message;
-          return tellNode(PodEvent::Kind::Warning, "QGPUPolicyRefused",
-                          name + " can't be had now: " + trouble_);
+          return tellNode(EventReason::PolicyRefused, {name, trouble_});
         }
         trouble_.clear();
         for (AnnotatedCard& card : cards_) card.policy = wanted;
         log_.info("policy-label", {{"policy", name}});
-        tellAll(PodEvent::Kind::Normal, "QGPUPolicyChanged", "its node's cards follow " + name);
+        tellAll(EventReason::PolicyChanged, {name});
       });
 }
 
@@ -300,7 +297,7 @@ kj::Promise<void> NodeAgent::readTasks() {
           }
           const std::string_view note = task.getQuarantined() ? view(task.getNote()) : "";
           if (!note.empty() && note != holding.note) {
-            tell(holding.pod, PodEvent::Kind::Warning, "QGPUQuarantined", std::string(note));
+            tell(holding.pod, EventReason::TaskQuarantined, {holding.container, std::string(note)});
           }
           holding.note = note;
         }
@@ -337,17 +334,16 @@ void NodeAgent::onEvent(schema::Event::Reader event) {
   if (kind != "task-fault") return;
   const auto holding = holdings_.find(event.getTask());
   if (holding == holdings_.end()) return;
-  tell(holding->second.pod, PodEvent::Kind::Warning, "QGPUTaskFault",
-       "container " + holding->second.container + ": " + std::string(view(event.getText())));
+  tell(holding->second.pod, EventReason::TaskFault,
+       {holding->second.container, std::string(view(event.getText()))});
 }
 
 void NodeAgent::tellHeld(const Holding& holding, std::uint64_t heldNs) {
   const Nanos held(static_cast<std::int64_t>(heldNs - std::min(heldNs, holding.heldNs)));
   if (held < config_.suspendedAtLeast) return;
-  tell(holding.pod, PodEvent::Kind::Normal, "QGPUSuspended",
-       "container " + holding.container + " was held for " + std::to_string(held / millis(1)) +
-           " ms of the last " + std::to_string(config_.suspendedEvery / seconds(1)) +
-           " s, while others had the card");
+  tell(holding.pod, EventReason::Suspended,
+       {holding.container, std::to_string(held / millis(1)),
+        std::to_string(config_.suspendedEvery / seconds(1))});
 }
 
 void NodeAgent::tellFaults(const Cards& now) {
@@ -361,24 +357,23 @@ void NodeAgent::tellFaults(const Cards& now) {
       if (std::find(holding.cards.begin(), holding.cards.end(), card.uuid) == holding.cards.end()) {
         continue;
       }
-      tell(holding.pod, PodEvent::Kind::Warning, "QGPUCardFault",
-           "card " + card.uuid + " is out of order");
+      tell(holding.pod, EventReason::CardFault, {card.uuid, "it is out of order"});
     }
   }
 }
 
-void NodeAgent::tell(const PodRef& pod, PodEvent::Kind kind, const char* reason,
-                     std::string message) {
-  events_.tellPod({pod, kind, reason, std::move(message)});
+void NodeAgent::tell(const PodRef& pod, EventReason reason, const Values& values) {
+  events_.tellPod(podEvent(pod, reason, values));
 }
 
-void NodeAgent::tellNode(PodEvent::Kind kind, const char* reason, std::string message) {
-  log_.warn("node", {{"reason", reason}, {"why", message}});
-  tell({"", config_.node, config_.node}, kind, reason, std::move(message));
+void NodeAgent::tellNode(EventReason reason, const Values& values) {
+  PodEvent event = podEvent({"", config_.node, config_.node}, reason, values);
+  log_.warn("node", {{"reason", eventEntry(reason).name}, {"why", event.message}});
+  events_.tellPod(std::move(event));
 }
 
-void NodeAgent::tellAll(PodEvent::Kind kind, const char* reason, const std::string& message) {
-  for (const auto& [uid, pod] : desk_.book().pods()) tell(refOf(pod), kind, reason, message);
+void NodeAgent::tellAll(EventReason reason, const Values& values) {
+  for (const auto& [uid, pod] : desk_.book().pods()) tell(refOf(pod), reason, values);
 }
 
 }  // namespace qgpu

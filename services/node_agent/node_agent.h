@@ -85,9 +85,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> readTasks();
   void tellFaults(const Cards& now);
   void tellHeld(const Holding& holding, std::uint64_t heldNs);
-  void tell(const PodRef& pod, PodEvent::Kind kind, const char* reason, std::string message);
-  void tellNode(PodEvent::Kind kind, const char* reason, std::string message);
-  void tellAll(PodEvent::Kind kind, const char* reason, const std::string& message);
+  using Values = std::vector<std::string>;  // of a reason's shape
+  void tell(const PodRef& pod, EventReason reason, const Values& values);
+  void tellNode(EventReason reason, const Values& values);
+  void tellAll(EventReason reason, const Values& values);
   void taskFailed(kj::Exception&& exception) override;
 
   NodeDoor& door_;

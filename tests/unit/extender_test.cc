@@ -61,7 +61,7 @@ TEST(Extender, APodThatBreaksARuleFitsNowhereAndIsToldWhy) {
             std::string::npos)
       << answer;
   ASSERT_EQ(world.api.events.size(), 1U);
-  EXPECT_EQ(world.api.events[0].reason, "QGPURejected");
+  EXPECT_EQ(world.api.events[0].reason, EventReason::Rejected);
   EXPECT_EQ(world.api.events[0].pod.uid, kUid);
 }
 
@@ -163,7 +163,7 @@ TEST(Extender, BindWritesTheDecisionAndThenTheBinding) {
   }
   EXPECT_EQ(world.nodes.tasks.begin()->second.spec.name, podTaskName("ns", kUid, "x"));
   ASSERT_EQ(world.api.events.size(), 1U);
-  EXPECT_EQ(world.api.events[0].reason, "QGPUScheduled");
+  EXPECT_EQ(world.api.events[0].reason, EventReason::Scheduled);
   EXPECT_EQ(world.api.events[0].message, "bound to node b: x on GPU-b-1; y on GPU-b-0");
 }
 
@@ -232,7 +232,7 @@ TEST(Extender, AFailedAnnotationOrBindingIsTakenBack) {
       const std::string answer = world.post("bind", world.bindingArgs(kUid, "a"));
       EXPECT_NE(answer.find(errorName(code)), std::string::npos) << answer;
       expectNothingLeft(world);
-      EXPECT_EQ(world.api.events.back().reason, "QGPUBindRolledBack");
+      EXPECT_EQ(world.api.events.back().reason, EventReason::BindRolledBack);
       expectBindsNow(world, "b");
     }
   }

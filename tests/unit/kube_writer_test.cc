@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cctype>
+#include <set>
+
 #include "services/kube/pod_writer.h"
 #include "tests/unit/kube_fixture.h"
 
@@ -26,7 +30,7 @@ struct KubeWriter : KubeFixture {
     return wait(writer.annotatePod(pod, {{"qgpu.io/assigned", value}}, version));
   }
   static PodEvent event(const std::string& message) {
-    return {{"web", "p", "u1"}, PodEvent::Kind::Warning, "QGPURejected", message};
+    return podEvent({"web", "p", "u1"}, EventReason::Rejected, {message});
   }
 
   const PodRef mine{"web", "p", "u1"};
@@ -127,6 +131,46 @@ TEST_F(KubeWriter, RepeatedEventsAreCounted) {
     return false;
   }));
   EXPECT_EQ(server->all("events").size(), 2u);
+}
+
+TEST_F(KubeWriter, EventsOfOneSubjectAreOneWithItsLastWordsAndAllItsTimes) {
+  const auto overrun = [&](const std::string& container, std::uint64_t all, std::uint64_t times) {
+    writer.tellPod(podEvent(mine, EventReason::MemoryOverrun,
+                            {container, "1024", std::to_string(all)}, times));
+  };
+  overrun("main", 3, 3);
+  overrun("side", 1, 1);
+  ASSERT_TRUE(served([&] { return server->all("events").size() == 2; }));
+  overrun("main", 10, 7);
+  Json told;
+  ASSERT_TRUE(served([&] {
+    for (const Json& one : server->all("events")) {
+      if (one["count"] == 10) told = one;
+    }
+    return !told.is_null();
+  }));
+  EXPECT_EQ(server->all("events").size(), 2u);
+  EXPECT_NE(told["message"].get<std::string>().find("10 since it started"), std::string::npos);
+}
+
+TEST(EventReasons, HaveNamesOfTheirOwnThatBeginAlike) {
+  std::set<std::string> names;
+  for (const EventEntry& entry : kEventEntries) {
+    const std::string name = entry.name;
+    EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_TRUE(name.starts_with("QGPU") && name.size() > 4 && name.size() <= 128) << name;
+    EXPECT_TRUE(std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalpha(c) != 0;
+    })) << name;
+  }
+}
+
+TEST(EventReasons, TheirShapesTakeValuesAsTheyAre) {
+  const PodRef pod{"web", "p", "u1"};
+  const PodEvent told = podEvent(pod, EventReason::Refused, {"container {x}", "no {why}"});
+  EXPECT_EQ(told.message, "container {x}: no {why}");
+  EXPECT_EQ(told.about, told.message);
+  EXPECT_EQ(podEvent(pod, EventReason::Suspended, {"main", "5", "60"}).about, "main");
 }
 
 TEST_F(KubeWriter, AnEventThatTheServerForgotIsMadeAnew) {

@@ -36,11 +36,21 @@ struct Home {
   std::string_view path;    // beginning of the paths that may include it
 };
 constexpr Home kHomes[] = {
-    {"uv.h", "runtime/"},          {"sqlite3.h", "store/"},      {"kj/async", "runtime/kj_"},
-    {"kj/async", "services/"},     {"kj/compat/", "services/"},  {"kj/timer.h", "runtime/kj_"},
-    {"kj/timer.h", "services/"},   {"capnp/rpc", "runtime/kj_"}, {"capnp/rpc", "services/"},
-    {"capnp/ez-rpc", "services/"}, {"spdlog/", "runtime/log."},  {"CLI/", "services/"},
-    {"simdjson", "services/"},     {"CL/", "services/"},         {"gtest/", "runtime/testing/"},
+    {"uv.h", "runtime/"},
+    {"sqlite3.h", "store/"},
+    {"kj/async", "runtime/kj_"},
+    {"kj/async", "services/"},
+    {"kj/compat/", "services/"},
+    {"kj/timer.h", "runtime/kj_"},
+    {"kj/timer.h", "services/"},
+    {"capnp/rpc", "runtime/kj_"},
+    {"capnp/rpc", "services/"},
+    {"capnp/ez-rpc", "services/"},
+    {"spdlog/", "runtime/log."},
+    {"CLI/", "services/"},
+    {"simdjson", "services/"},
+    {"CL/", "services/"},
+    {"gtest/", "runtime/testing/"},
     {"grpcpp/", "services/kubelet_plugin/"},
     {"yaml-cpp/", "services/yaml/"},
 };
@@ -60,6 +70,10 @@ constexpr std::string_view kNotDeterministic[] = {
 constexpr std::string_view kUnordered[] = {"unordered_map", "unordered_set"};
 constexpr std::string_view kSleeps[] = {"sleep_for", "sleep_until", "sleep(",
                                         "usleep(",   "nanosleep(",  "clock_nanosleep("};
+
+// Reasons of Kubernetes events stand in one catalogue; environment variables begin like them.
+constexpr std::string_view kEventReasons = "services/kube/event_reasons.h";
+constexpr std::string_view kEventReasonStart = "\"QGPU";
 
 // A word that has its reason where it stands.
 struct Allowed {
@@ -150,6 +164,7 @@ class Check {
     if (isHeader(path_)) checkHeaderOpening();
     checkLengths();
     checkWords();
+    checkEventReasons();
     return std::move(found_);
   }
 
@@ -291,6 +306,17 @@ class Check {
     if (decides) banWords(kUnordered, "determinism");
     if (decides || unit) banWords(kNotDeterministic, "determinism");
     if (decides || unit) banWords(kSleeps, "sleep");
+  }
+
+  void checkEventReasons() {
+    if (!under(path_, "services/") || path_ == kEventReasons) return;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      const std::size_t at = lines_[i].find(kEventReasonStart);
+      if (at == std::string_view::npos) continue;
+      const std::string_view next = lines_[i].substr(at + kEventReasonStart.size(), 1);
+      if (next.empty() || next[0] < 'A' || next[0] > 'Z') continue;
+      add(i + 1, "event-reason", "name it in " + std::string(kEventReasons));
+    }
   }
 
   void banWords(Words words, const std::string& rule) {

@@ -214,6 +214,15 @@ TEST(TidyRules, KeepTextClean) {
   EXPECT_EQ(rulesBroken("schema/a.py", "x\n"), Rules{"schema-only"});
 }
 
+TEST(TidyRules, KeepReasonsOfEventsInTheirCatalogue) {
+  const std::string line = "tell(\"QGPU" + std::string("Bored\");\n");
+  EXPECT_EQ(rulesBroken("services/a.cc", line), Rules{"event-reason"});
+  EXPECT_EQ(rulesBroken("services/kube/event_reasons.h", "#pragma once\n// What it is.\n" + line),
+            Rules());
+  EXPECT_EQ(rulesBroken("tests/unit/a.cc", line), Rules());
+  EXPECT_EQ(rulesBroken("services/a.cc", "getenv(\"QGPU_SERVER\");\n"), Rules());
+}
+
 TEST(TidyRules, KnowTheRoomsOfTheHouse) {
   EXPECT_TRUE(checkTop({"actors", "README.md", "dev"}).empty());
   EXPECT_EQ(checkTop({"actors", "misc"}).size(), 1u);
