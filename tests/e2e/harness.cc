@@ -1,5 +1,6 @@
 #include "tests/e2e/harness.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -55,6 +56,90 @@ std::unique_ptr<Child> Manager::runTask(std::vector<std::string> arguments, Envi
   std::vector<std::string> argv = {binary("qgpuctl"), "--socket", socket(), "run"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return std::make_unique<Child>(std::move(argv), extra);
+}
+
+Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment)
+    : arguments_(std::move(arguments)), environment_(std::move(environment)) {
+  start();
+}
+
+Scheduler::~Scheduler() {
+  if (alive()) stop();
+  if (::testing::Test::HasFailure()) fprintf(stderr, "scheduler said:\n%s\n", log().c_str());
+}
+
+void Scheduler::start() {
+  std::vector<std::string> argv = {binary("qgpu-scheduler"), "--run-dir=" + runDir(),
+                                   "--dbfile=" + dir_.path() + "/scheduler.db",
+                                   "--http=127.0.0.1:0", "--rpc=127.0.0.1:0"};
+  argv.insert(argv.end(), arguments_.begin(), arguments_.end());
+  child_ = std::make_unique<Child>(argv, environment_);
+  const bool serves = eventually([this] {
+    return !askSocket(socket(), "status", std::chrono::milliseconds(500)).empty() ||
+           !child_->alive();
+  });
+  EXPECT_TRUE(serves && child_->alive()) << "the scheduler does not serve: " << log();
+}
+
+void Scheduler::kill() {
+  child_->signal(SIGKILL);
+  child_->wait();
+}
+
+int Scheduler::stop() {
+  child_->signal(SIGTERM);
+  return child_->wait(std::chrono::seconds(10)).value_or(-1);
+}
+
+std::string Scheduler::logged(const std::string& field) const {
+  const std::string said = log();
+  const std::size_t at = said.find(" " + field + "=") + field.size() + 2;
+  return said.substr(at, said.find_first_of(" \n", at) - at);
+}
+
+Json Scheduler::post(const std::string& verb, const Json& body) const {
+  const std::string file = dir_.path() + "/body";
+  std::ofstream(file) << body;
+  const Finished answer =
+      run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json", "--data-binary",
+           "@" + file, "http://" + logged("http") + "/scheduler/" + verb});
+  return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
+}
+
+std::string Scheduler::metric(const std::string& family) const {
+  const std::string http = logged("http");
+  const std::size_t colon = http.rfind(':');
+  const std::string tcp = "/dev/tcp/" + http.substr(0, colon) + "/" + http.substr(colon + 1);
+  return run({"/bin/bash", "-c",
+              "exec 3<>" + tcp +
+                  " && printf 'GET /metrics HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n' >&3"
+                  " && grep -m1 '^" +
+                  family + "{' <&3"})
+      .output;
+}
+
+Json Scheduler::ask(const std::string& line) {
+  const std::string answer = askSocket(socket(), line, std::chrono::seconds(40));
+  Json json = Json::parse(answer, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << "'" << line << "' was answered: " << answer;
+  return json;
+}
+
+Json Scheduler::task(std::uint64_t id) {
+  const Json answer = ask("tasks " + std::to_string(id));
+  return answer["ok"] == true && !answer["tasks"].empty() ? answer["tasks"][0] : Json();
+}
+
+std::string Scheduler::stateOf(const std::string& node) {
+  const Json answer = ask("nodes");
+  for (const Json& one : answer["nodes"]) {
+    if (one["name"] == node) return one["state"];
+  }
+  return "unknown";
+}
+
+bool Scheduler::waitFor(const std::string& node, const std::string& state) {
+  return eventually([&] { return stateOf(node) == state; }, std::chrono::seconds(30));
 }
 
 }  // namespace qgpu::e2e

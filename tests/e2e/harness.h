@@ -1,6 +1,6 @@
 #pragma once
-// The manager of an end-to-end test: in a private folder, spoken to through the admin socket as a
-// user of socat would. What it says is shown where a test fails; it ends with the object.
+// The daemons of an end-to-end test: each in a private folder, spoken to through its admin socket
+// as a user of socat would. What they say is shown where a test fails; they end with their objects.
 
 #include <memory>
 #include <string>
@@ -16,9 +16,9 @@ class Manager {
   explicit Manager(std::vector<std::string> arguments, Environment environment = {});
   ~Manager();
 
-  void start();                    // again, after kill() or stop()
-  void kill();                     // SIGKILL, reaped
-  int stop();                      // SIGTERM; the exit status
+  void start();  // again, after kill() or stop()
+  void kill();   // SIGKILL, reaped
+  int stop();    // SIGTERM; the exit status
   bool alive() { return child_ && child_->alive(); }
   pid_t pid() const { return child_->pid(); }
   std::string log() const { return child_ ? child_->output() : ""; }
@@ -27,7 +27,7 @@ class Manager {
   std::string socket() const { return runDir() + "/manager.sock"; }
   std::string database() const { return dir_.path() + "/meta.db"; }
 
-  Json ask(const std::string& line);   // the admin socket's answer; fails the test if there is none
+  Json ask(const std::string& line);  // the admin socket's answer; fails the test if there is none
   Json tasks() { return ask("tasks")["tasks"]; }
   Json cards() { return ask("cards")["cards"]; }
   Json task(const std::string& name);  // null when there is none of this name
@@ -36,6 +36,44 @@ class Manager {
   std::unique_ptr<Child> runTask(std::vector<std::string> arguments, Environment extra = {});
 
  private:
+  TempDir dir_;
+  std::vector<std::string> arguments_;
+  Environment environment_;
+  std::unique_ptr<Child> child_;
+};
+
+class Scheduler {
+ public:
+  // Starts qgpu-scheduler with these arguments besides its own folder, and waits until it serves.
+  explicit Scheduler(std::vector<std::string> arguments = {}, Environment environment = {});
+  ~Scheduler();
+
+  void start();  // again, after kill() or stop()
+  void kill();   // SIGKILL, reaped
+  int stop();    // SIGTERM; the exit status
+  bool alive() { return child_ && child_->alive(); }
+  pid_t pid() const { return child_->pid(); }
+  std::string log() const { return child_ ? child_->output() : ""; }
+
+  std::string runDir() const { return dir_.path() + "/run"; }
+  std::string socket() const { return runDir() + "/scheduler.sock"; }
+  std::string rpc() const { return "unix:" + runDir() + "/scheduler.rpc"; }
+  std::string tcp() const { return logged("rpc"); }
+  // As kube-scheduler asks its extender: POST /scheduler/VERB; null where nobody answers.
+  Json post(const std::string& verb, const Json& body) const;
+  // The first sample of this family on /metrics.
+  std::string metric(const std::string& family) const;
+
+  Json ask(const std::string& line);  // the admin socket's answer; fails the test if there is none
+  Json tasks() { return ask("tasks")["tasks"]; }
+  Json cards() { return ask("cards")["cards"]; }
+  Json task(std::uint64_t id);  // null when there is none of this number
+  std::string stateOf(const std::string& node);
+  bool waitFor(const std::string& node, const std::string& state);
+
+ private:
+  std::string logged(const std::string& field) const;
+
   TempDir dir_;
   std::vector<std::string> arguments_;
   Environment environment_;

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "services/kube/testing/api_stand_in.h"
 #include "services/kubelet_plugin/testing/kubelet_stand_in.h"
 #include "tests/e2e/harness.h"
+#include "tests/e2e/served_api.h"
 
 namespace qgpu::e2e {
 namespace {
@@ -24,39 +24,21 @@ const ContainerName kMain{"web", "train-0", "main"};
 struct KubeletApi : ::testing::Test {
   ~KubeletApi() noexcept override = default;
 
-  kj::AsyncIoContext io = kj::setupAsyncIo();
   TempDir dir;
-  ApiStandIn server{io.provider->getNetwork(), io.provider->getTimer(), nullptr, io.waitScope};
+  ServedApi api;
   KubeletStandIn kubelet{dir.path() + "/kubelet", kPrefix, KubeletStandIn::PodApi::V1};
   std::unique_ptr<Manager> manager;
 
-  // The API server lives on this thread: it serves while something is waited for.
-  bool served(const std::function<bool()>& probe,
-              std::chrono::milliseconds limit = std::chrono::seconds(10)) {
-    return eventually(
-        [&] {
-          io.waitScope.poll();
-          io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(io.waitScope);
-          return probe();
-        },
-        limit);
-  }
   std::int64_t msUntil(const std::function<bool()>& probe) {
     const std::int64_t began = monotonicNs();
-    EXPECT_TRUE(served(probe)) << manager->log();
+    EXPECT_TRUE(eventually(probe)) << manager->log();
     return (monotonicNs() - began) / 1'000'000;
   }
 
   void SetUp() override {
     Json node = ApiStandIn::node("n1");
     node["metadata"]["labels"]["qgpu-device-enable"] = "enable";
-    server.put("nodes", node);
-    const std::string config = dir.path() + "/kubeconfig";
-    std::ofstream(config) << "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                             "clusters:\n- name: k\n  cluster:\n    server: http://127.0.0.1:"
-                          << server.port()
-                          << "\ncontexts:\n- name: c\n  context:\n    cluster: k\n    user: u\n"
-                             "users:\n- name: u\n  user: {}\n";
+    api.put("nodes", node);
     std::ofstream(dir.path() + "/plugin.conf")
         << R"((reconcile = "50ms", goneAfter = "200ms", settle = "100ms"))";
     kubelet.start();
@@ -64,8 +46,8 @@ struct KubeletApi : ::testing::Test {
         std::vector<std::string>{"--cards=sim:2x16", "--nodename=n1",
                                  "--kubelet-dir=" + dir.path() + "/kubelet",
                                  "--kubelet-config=" + dir.path() + "/plugin.conf"},
-        Environment{{"KUBECONFIG", config}});
-    ASSERT_TRUE(served([&] {
+        Environment{{"KUBECONFIG", api.kubeconfig(dir.path() + "/kubeconfig")}});
+    ASSERT_TRUE(eventually([&] {
       return healthy("qgpu-core") == 200 && healthy("qgpu-memory") == 32 && !cards().empty();
     })) << manager->log();
   }
@@ -77,18 +59,18 @@ struct KubeletApi : ::testing::Test {
   }
   // Of the annotation; an empty list where there is none.
   Json cards() {
-    const Json node = server.find("nodes", "", "n1");
+    const Json node = api.find("nodes", "", "n1");
     const Json& annotations = node["metadata"].value("annotations", Json::object());
     const Json parsed = Json::parse(annotations.value("qgpu.io/cards", "{}"), nullptr, false);
     return parsed.value("cards", Json::array());
   }
   void label(const std::string& name, const std::string& value) {
-    Json node = server.find("nodes", "", "n1");
+    Json node = api.find("nodes", "", "n1");
     if (value.empty())
       node["metadata"]["labels"].erase(name);
     else
       node["metadata"]["labels"][name] = value;
-    server.put("nodes", node);
+    api.put("nodes", node);
   }
   std::string policyOf(std::size_t card) { return manager->cards()[card]["policy"]; }
 
@@ -107,33 +89,16 @@ struct KubeletApi : ::testing::Test {
     if (!taskClass.empty()) {
       pod["metadata"]["annotations"][std::string(kPrefix) + "/app-class"] = taskClass;
     }
-    server.put("pods", pod);
+    api.put("pods", pod);
   }
   void phase(const std::string& is) {
-    Json pod = server.find("pods", "web", "train-0");
+    Json pod = api.find("pods", "web", "train-0");
     pod["status"]["phase"] = is;
-    server.put("pods", pod);
+    api.put("pods", pod);
   }
-  // The first event of this reason; null: there is none yet.
-  Json event(const std::string& reason) {
-    for (const Json& one : server.all("events")) {
-      if (one["reason"] == reason) return one;
-    }
-    return nullptr;
-  }
-  // Kubelet's calls wait for what the API server says, so they can't be made on its thread.
   std::string start(const KubeletStandIn::Counts& counts) {
     const auto admitted = kubelet.admit(kMain, counts);
-    if (!admitted.ok()) return admitted.error;
-    KubeletStandIn::Answer answer;
-    std::atomic<bool> done{false};
-    std::thread caller([&] {
-      answer = kubelet.startContainer(kMain);
-      done = true;
-    });
-    EXPECT_TRUE(served([&] { return done.load(); }, std::chrono::seconds(30)));
-    caller.join();
-    return answer.error;
+    return admitted.ok() ? kubelet.startContainer(kMain).error : admitted.error;
   }
 };
 
@@ -146,11 +111,12 @@ TEST_F(KubeletApi, ServesItsKubeletByItselfWhereThereIsAClusterAndTellsItsCards)
 
 TEST_F(KubeletApi, ACordonedCardShowsInTheAnnotationAndWhoRemovesThatGetsItBack) {
   ASSERT_TRUE(manager->ask("cordon sim-1")["ok"]);
-  EXPECT_TRUE(served([&] { return cards().size() == 2 && cards()[1]["health"] == "cordoned"; }));
-  Json node = server.find("nodes", "", "n1");
+  EXPECT_TRUE(
+      eventually([&] { return cards().size() == 2 && cards()[1]["health"] == "cordoned"; }));
+  Json node = api.find("nodes", "", "n1");
   node["metadata"]["annotations"].erase("qgpu.io/cards");
-  server.put("nodes", node);
-  EXPECT_TRUE(served([&] { return cards().size() == 2; }));
+  api.put("nodes", node);
+  EXPECT_TRUE(eventually([&] { return cards().size() == 2; }));
 }
 
 TEST_F(KubeletApi, EverySpellingOfThePolicyLabelActsWithinASecond) {
@@ -174,8 +140,8 @@ TEST_F(KubeletApi, AnUnknownPolicyIsBestEffortAndAnEventOfTheNode) {
   msUntil([&] { return policyOf(0) == "fixed-share"; });
   label(name, "fastest");
   msUntil([&] { return policyOf(0) == "best-effort"; });
-  ASSERT_TRUE(served([&] { return !event("QGPUPolicyUnknown").is_null(); }));
-  const Json told = event("QGPUPolicyUnknown");
+  ASSERT_TRUE(eventually([&] { return !api.event("QGPUPolicyUnknown").is_null(); }));
+  const Json told = api.event("QGPUPolicyUnknown");
   EXPECT_EQ(told["involvedObject"]["kind"], "Node");
   EXPECT_EQ(told["involvedObject"]["name"], "n1");
   EXPECT_NE(told["message"].get<std::string>().find("fastest"), std::string::npos);
@@ -194,11 +160,11 @@ TEST_F(KubeletApi, ANodeThatIsDisabledOrServesWholeCardsHasNoDevices) {
   msUntil([&] { return healthy("qgpu-core") == 0; });
   label("qgpu-device-enable", "enable");
   msUntil([&] { return healthy("qgpu-core") == 200; });
-  Json node = server.find("nodes", "", "n1");
+  Json node = api.find("nodes", "", "n1");
   node["status"]["allocatable"]["nvidia.com/gpu"] = "2";
-  server.put("nodes", node);
+  api.put("nodes", node);
   msUntil([&] { return healthy("qgpu-core") == 0; });
-  EXPECT_TRUE(served([&] { return !event("QGPUNodeRefused").is_null(); }));
+  EXPECT_TRUE(eventually([&] { return !api.event("QGPUNodeRefused").is_null(); }));
 }
 
 TEST_F(KubeletApi, APodRunsAsItWasBoundIsToldOfAndEndsWithItsPhase) {
@@ -207,10 +173,10 @@ TEST_F(KubeletApi, APodRunsAsItWasBoundIsToldOfAndEndsWithItsPhase) {
   const Json task = manager->task("web/train-0/main");
   EXPECT_EQ(task["card"], "sim-1");
   EXPECT_EQ(task["share_permille"], 300);
-  ASSERT_TRUE(served([&] { return !event("QGPUAllocated").is_null(); }));
-  EXPECT_EQ(event("QGPUAllocated")["involvedObject"]["uid"], "u1");
+  ASSERT_TRUE(eventually([&] { return !api.event("QGPUAllocated").is_null(); }));
+  EXPECT_EQ(api.event("QGPUAllocated")["involvedObject"]["uid"], "u1");
   phase("Succeeded");  // kubelet may list its devices for long
-  EXPECT_TRUE(served([&] { return manager->tasks().empty(); }));
+  EXPECT_TRUE(eventually([&] { return manager->tasks().empty(); }));
 }
 
 TEST_F(KubeletApi, AnOfflinePodWaitsForTheMixedLabelAndIsToldWhy) {
@@ -230,9 +196,9 @@ TEST_F(KubeletApi, APodWhoseWordComesLateStartsAllTheSame) {
     answer = kubelet.startContainer(kMain);
     done = true;
   });
-  EXPECT_FALSE(served([&] { return done.load(); }, std::chrono::milliseconds(500)));
+  EXPECT_FALSE(eventually([&] { return done.load(); }, std::chrono::milliseconds(500)));
   bindPod("u1", "sim-0", 30, 4);
-  EXPECT_TRUE(served([&] { return done.load(); }));
+  EXPECT_TRUE(eventually([&] { return done.load(); }));
   caller.join();
   EXPECT_EQ(answer.error, "");
 }
@@ -240,14 +206,14 @@ TEST_F(KubeletApi, APodWhoseWordComesLateStartsAllTheSame) {
 TEST_F(KubeletApi, WhileTheServerIsAwayPodsRunOnAndNewOnesWait) {
   bindPod("u1", "sim-1", 30, 4);
   ASSERT_EQ(start({{"qgpu-core", 30}, {"qgpu-memory", 4}}), "");
-  server.cut();
-  EXPECT_FALSE(served([&] { return manager->tasks().empty(); }, std::chrono::seconds(1)));
+  api.cut();
+  EXPECT_FALSE(eventually([&] { return manager->tasks().empty(); }, std::chrono::seconds(1)));
   EXPECT_EQ(healthy("qgpu-core"), 200u);
   ASSERT_EQ(kubelet.startContainer(kMain).error, "") << "what is known starts again";
-  server.restart(io.waitScope);
+  api.restart();
   const std::string name = std::string(kPrefix) + "/qgpu-schedule-policy";
   label(name, "fs");
-  EXPECT_TRUE(served([&] { return policyOf(0) == "fixed-share"; }, std::chrono::seconds(30)));
+  EXPECT_TRUE(eventually([&] { return policyOf(0) == "fixed-share"; }, std::chrono::seconds(30)));
 }
 
 }  // namespace

@@ -385,7 +385,7 @@ TEST_F(KubeBridge, APodOfTheSameNameIsAnotherTask) {
   server->remove("pods", "web", "p");
   server->put("pods", bound("p", "u2"));
   server->forget();
-  server->restart(scope());
+  server->restart();
   EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
 }
 
@@ -402,7 +402,7 @@ TEST_F(KubeBridge, WhileTheServerIsAwayEverythingStaysAndNothingIsBound) {
   const auto answer = wait(submit("u2", "q"));
   ASSERT_TRUE(answer.ok());
   EXPECT_TRUE(answer->reply().getAssigned().getWaiting());
-  server->restart(scope());
+  server->restart();
   EXPECT_TRUE(served([&] {
     const auto all = tasks();
     return all.size() == 2 && all[1].state == "bound";

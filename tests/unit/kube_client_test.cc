@@ -95,7 +95,7 @@ TEST_F(KubeClient, AServerThatComesBackIsReachedAgain) {
   server->cut();
   EXPECT_EQ(get(api, "/api/v1/nodes").fault, ApiFault::Unreachable);
   EXPECT_FALSE(api.reachable());
-  server->restart(scope());
+  server->restart();
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
   EXPECT_TRUE(api.reachable());
 }
@@ -104,7 +104,7 @@ TEST_F(KubeClient, AKeptConnectionThatTheServerClosedIsNoFailure) {
   ApiClient& api = client(plain());
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
   server->cut();
-  server->restart(scope());
+  server->restart();
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
   EXPECT_EQ(api.connections(), 2u);
 }

@@ -90,7 +90,7 @@ TEST_F(KubeLeader, WhoCannotRenewStopsBeforeAnotherMayBeginAndGoesOnOnceItCan) {
   ASSERT_TRUE(served([&] { return !first.election.holds(); }));
   EXPECT_LT(kj.timer().now() - before, 150 * kj::MILLISECONDS);
   EXPECT_EQ(first.lost, 0);
-  server->restart(scope());
+  server->restart();
   ASSERT_TRUE(served([&] { return first.election.holds(); }));
   EXPECT_EQ(first.led, 1);
   EXPECT_EQ(first.lost, 0);

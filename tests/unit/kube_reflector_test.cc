@@ -157,7 +157,7 @@ TEST_F(KubeReflector, AServerThatIsCutOffIsFollowedAgainWithoutANewList) {
   EXPECT_EQ(heardNodes.objects.size(), 2u) << "the copy stays";
   server->remove("nodes", "", "n0");
   server->put("nodes", ApiStandIn::node("n9"));
-  server->restart(scope());
+  server->restart();
   ASSERT_TRUE(served([&] { return has("n9") && !has("n0"); }));
   EXPECT_EQ(nodes->lists(), 1u);
   EXPECT_TRUE(nodes->lastTrouble().empty());
@@ -172,7 +172,7 @@ TEST_F(KubeReflector, WhatTheServerForgotIsListedAgain) {
   server->remove("nodes", "", "n1");
   server->put("nodes", ApiStandIn::node("n9"));
   server->forget();
-  server->restart(scope());
+  server->restart();
   ASSERT_TRUE(served([&] { return heardNodes.synced == 2; }));
   EXPECT_TRUE(has("n9") && has("n0") && has("n2") && !has("n1"));
   EXPECT_EQ(heardNodes.gone, 1);

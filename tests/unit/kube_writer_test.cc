@@ -186,7 +186,7 @@ TEST_F(KubeWriter, EventsWaitForAServerThatIsAway) {
   server->cut();
   writer.tellPod(event("later"));
   ASSERT_TRUE(served([&] { return !api.reachable(); }));
-  server->restart(scope());
+  server->restart();
   ASSERT_TRUE(served([&] { return server->all("events").size() == 1; }));
 }
 

@@ -61,16 +61,16 @@ ApiStandIn::ApiStandIn(kj::Network& network, kj::Timer& timer, kj::Maybe<kj::Tls
                                  "validatingwebhookconfigurations"}) {
     objects_[collection];
   }
-  listen(scope);
+  listen(*network_.parseAddress("127.0.0.1").wait(scope));
+  address_ = network_.parseAddress("127.0.0.1", port_).wait(scope);
 }
 
 ApiStandIn::~ApiStandIn() noexcept(false) {
   cut();
 }
 
-void ApiStandIn::listen(kj::WaitScope& scope) {
-  auto address = network_.parseAddress("127.0.0.1", port_).wait(scope);
-  auto port = address->listen();
+void ApiStandIn::listen(kj::NetworkAddress& address) {
+  auto port = address.listen();
   port_ = port->getPort();
   KJ_IF_MAYBE (tls, tls_) port = tls->wrapPort(kj::mv(port));
   server_ = kj::heap<kj::HttpServer>(timer_, *table_, static_cast<kj::HttpService&>(*this));
@@ -84,8 +84,8 @@ void ApiStandIn::cut() {
   watchers_.clear();
 }
 
-void ApiStandIn::restart(kj::WaitScope& scope) {
-  listen(scope);
+void ApiStandIn::restart() {
+  listen(*address_);
 }
 
 void ApiStandIn::taskFailed(kj::Exception&&) {}
@@ -283,7 +283,9 @@ kj::Promise<void> ApiStandIn::request(kj::HttpMethod method, kj::StringPtr url,
         if (method == kj::HttpMethod::GET && !named(where.query, "watch").empty()) {
           return watch(where, response);
         }
-        return send(response, answer(method, where, type, text(said)));
+        Reply reply = answer(method, where, type, text(said));
+        if (onDone) onDone(text(kj::str(method)) + " " + path);
+        return send(response, std::move(reply));
       });
 }
 

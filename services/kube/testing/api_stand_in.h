@@ -44,6 +44,8 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::vector<std::string> types;  // content types of bodies
   std::string lastBody;
   std::function<void()> onRequest;  // before each is answered
+  // What was asked ("POST /api/v1/...") has been done, and its answer is not sent yet.
+  std::function<void(const std::string&)> onDone;
 
   // Creates or replaces an object of "nodes", "pods", ...; watchers are told.
   void put(const std::string& collection, Json object);
@@ -61,8 +63,9 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   void forget();      // watches from here back end with 410
   void endWatches();  // as at their time-out
   void sayToWatches(const std::string& line);
-  void cut();                          // every connection is lost, and no new one is taken
-  void restart(kj::WaitScope& scope);  // on its port
+  void cut();      // every connection is lost, and no new one is taken
+  void restart();  // on its port
+  bool up() const { return server_.get() != nullptr; }
 
   static Json node(const std::string& name);
   static Json pod(const std::string& nameSpace, const std::string& name, const std::string& uid);
@@ -112,7 +115,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   kj::Promise<void> watch(const Where& where, Response& response);
   kj::Promise<void> feed(kj::Own<kj::AsyncOutputStream> stream, Watcher& watcher);
   void tell(const std::string& collection, const std::string& type, const Json& object);
-  void listen(kj::WaitScope& scope);
+  void listen(kj::NetworkAddress& address);
   void taskFailed(kj::Exception&& exception) override;
   static std::string keyOf(const Json& object);
 
@@ -123,6 +126,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   kj::HttpHeaderId authorization_;
   kj::HttpHeaderId retryAfter_;
   unsigned port_ = 0;
+  kj::Own<kj::NetworkAddress> address_;  // with its port
   std::uint64_t version_ = 1000;
   std::uint64_t forgotten_ = 0;  // changes up to here are not known any more
   std::size_t evictions_ = 0;

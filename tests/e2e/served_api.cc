@@ -1,0 +1,103 @@
+#include "tests/e2e/served_api.h"
+
+#include <fstream>
+
+#include "runtime/kj_bridge.h"
+
+namespace qgpu::e2e {
+
+using testing::ApiStandIn;
+
+ServedApi::ServedApi() : thread_([this] { serve(); }) {
+  ready_.get_future().wait();
+}
+
+ServedApi::~ServedApi() {
+  loop_.stop();
+  thread_.join();
+}
+
+void ServedApi::serve() {
+  KjBridge kj(loop_);
+  ApiStandIn server(kj.io().getNetwork(), kj.timer(), nullptr, kj.waitScope());
+  server_ = &server;
+  port_ = server.port();
+  ready_.set_value();
+  loop_.run();
+}
+
+void ServedApi::with(const std::function<void(ApiStandIn&)>& work) {
+  std::promise<void> done;
+  loop_.post([&] {
+    work(*server_);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+ServedApi::Json ServedApi::find(const std::string& collection, const std::string& nameSpace,
+                                const std::string& name) {
+  Json found;
+  with([&](ApiStandIn& api) { found = api.find(collection, nameSpace, name); });
+  return found;
+}
+
+std::vector<ServedApi::Json> ServedApi::all(const std::string& collection) {
+  std::vector<Json> found;
+  with([&](ApiStandIn& api) { found = api.all(collection); });
+  return found;
+}
+
+void ServedApi::put(const std::string& collection, const Json& object) {
+  with([&](ApiStandIn& api) { api.put(collection, object); });
+}
+
+void ServedApi::remove(const std::string& collection, const std::string& nameSpace,
+                       const std::string& name) {
+  with([&](ApiStandIn& api) { api.remove(collection, nameSpace, name); });
+}
+
+bool ServedApi::change(const std::string& collection, const std::string& nameSpace,
+                       const std::string& name, const std::function<void(Json&)>& how) {
+  bool found = false;
+  with([&](ApiStandIn& api) {
+    Json object = api.find(collection, nameSpace, name);
+    found = !object.is_null();
+    if (!found) return;
+    how(object);
+    api.put(collection, object);
+  });
+  return found;
+}
+
+void ServedApi::cut() {
+  with([](ApiStandIn& api) { api.cut(); });
+}
+
+void ServedApi::restart() {
+  with([](ApiStandIn& api) { api.restart(); });
+}
+
+bool ServedApi::up() {
+  bool is = false;
+  with([&](ApiStandIn& api) { is = api.up(); });
+  return is;
+}
+
+ServedApi::Json ServedApi::event(const std::string& reason) {
+  for (const Json& one : all("events")) {
+    if (one["reason"] == reason) return one;
+  }
+  return nullptr;
+}
+
+std::string ServedApi::kubeconfig(const std::string& path) const {
+  std::ofstream(path) << "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                         "contexts: [{name: c, context: {cluster: k, user: u, namespace: "
+                         "kube-system}}]\nclusters: [{name: k, cluster: {server: "
+                         "'http://127.0.0.1:"
+                      << port_ << "'}}]\nusers: [{name: u, user: {token: t}}]\n";
+  return path;
+}
+
+}  // namespace qgpu::e2e
