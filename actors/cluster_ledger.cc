@@ -163,6 +163,7 @@ std::vector<TypicalShape> ClusterLedger::Parts::learntTypical() const {
 }
 
 void ClusterLedger::Parts::lookAnew() {
+  ++learnings;
   fragmentSum = 0;
   for (NodeRoom& on : rooms) {
     fragments.look(on);
@@ -172,7 +173,8 @@ void ClusterLedger::Parts::lookAnew() {
 }
 
 void ClusterLedger::Parts::touch(NodeId node) {
-  ++changes;
+  changedAt.resize(nodes.size());
+  changedAt[raw(node)] = ++changes;
   NodeRoom& on = room(node);
   fragmentSum -= on.fragments.amount;
   fragments.look(on);
@@ -330,6 +332,15 @@ std::uint64_t ClusterLedger::evaluations() const {
 
 std::uint64_t ClusterLedger::changes() const {
   return parts_->changes;
+}
+
+std::uint64_t ClusterLedger::changedAt(NodeId node) const {
+  QGPU_CHECK(Parts::raw(node) < parts_->changedAt.size(), "positions come from setNode()");
+  return parts_->changedAt[Parts::raw(node)];
+}
+
+std::uint64_t ClusterLedger::learnings() const {
+  return parts_->learnings;
 }
 
 std::int64_t ClusterLedger::fragmentPermille() const {

@@ -196,6 +196,10 @@ class ClusterLedger {
   std::uint64_t evaluations() const;  // nodes scored so far, for benches and metrics
   // Grows with every change of a room: while it is the same, so is what explain() says.
   std::uint64_t changes() const;
+  // What changes() was when this node's room changed last; never 0.
+  std::uint64_t changedAt(NodeId node) const;
+  // Grows when it is learnt anew what is typical: then ranks of unchanged rooms change, too.
+  std::uint64_t learnings() const;
 
  private:
   struct Parts;

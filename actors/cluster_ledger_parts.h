@@ -52,6 +52,8 @@ struct ClusterLedger::Parts {
   std::uint64_t draws = 0;
   std::uint64_t evaluations = 0;  // by rank(); the index counts its own
   std::uint64_t changes = 0;      // of rooms
+  std::vector<std::uint64_t> changedAt;  // of each node: its last one
+  std::uint64_t learnings = 0;
   PlacementIndex index;
 
   Node& at(NodeId node) {

@@ -1,6 +1,7 @@
 #include "actors/pod_fit.h"
 
 #include <algorithm>
+#include <charconv>
 #include <tuple>
 #include <utility>
 
@@ -44,9 +45,19 @@ std::string nodeText(Reason reason) {
   }
 }
 
+constexpr std::size_t kTextUsual = 160;  // bytes of what the cards of one node say
+
+void appendNumber(std::string& text, std::size_t number) {
+  char digits[24];
+  text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+}
+
 void appendCards(std::string& text, std::size_t from, std::size_t to) {
-  text += (text.empty() ? "card " : "; card ") + std::to_string(from);
-  if (to != from) text += "-" + std::to_string(to);
+  text += text.empty() ? "card " : "; card ";
+  appendNumber(text, from);
+  if (to == from) return;
+  text += '-';
+  appendNumber(text, to);
 }
 
 }  // namespace
@@ -72,31 +83,38 @@ PodFit::PodFit(const ClusterLedger& ledger, const PodAsk& ask) : ledger_(ledger)
   if (single()) ranks_ = &ledger.ranks(asks_.front());
 }
 
+bool PodFit::isApart(NodeId node) const {
+  return std::binary_search(apart_.begin(), apart_.end(), node);
+}
+
+// The node as it is, and nothing placed.
+PodFit::Way& PodFit::fresh(NodeId node) {
+  way_.room = ledger_.nodeRoom(node);
+  way_.cards.resize(asks_.size());
+  for (std::vector<std::size_t>& cards : way_.cards) cards.clear();
+  way_.rank = 0;
+  return way_;
+}
+
 std::uint64_t PodFit::rank(NodeId node) {
-  if (single() && !std::binary_search(apart_.begin(), apart_.end(), node)) {
-    return (*ranks_)[static_cast<std::size_t>(node)];
-  }
+  if (single() && !isApart(node)) return (*ranks_)[static_cast<std::size_t>(node)];
   Pick pick;
   if (single()) return ledger_.rankOn(node, asks_.front(), pick);
-  Way way{ledger_.nodeRoom(node), PodCards(asks_.size())};
-  if (placeInTurn(node, way)) return way.rank;
-  way = Way{ledger_.nodeRoom(node), PodCards(asks_.size())};
+  if (placeInTurn(node, fresh(node))) return way_.rank;
   std::size_t steps = 0;
   // The node is a makeshift: after all others of its kind, and before those that are avoided.
-  if (judgeNode(way.room, shapes_.front()) == Reason::Fits && search(way, 0, steps)) {
+  if (judgeNode(way_.room, shapes_.front()) == Reason::Fits && search(fresh(node), 0, steps)) {
     return (std::uint64_t{1} << 63) - 1;
   }
   return kNoRoomRank;
 }
 
 std::optional<PodCards> PodFit::cards(NodeId node) {
-  Way way{ledger_.nodeRoom(node), PodCards(asks_.size())};
-  if (placeInTurn(node, way)) return std::move(way.cards);
-  if (single() || judgeNode(way.room, shapes_.front()) != Reason::Fits) return std::nullopt;
-  way = Way{ledger_.nodeRoom(node), PodCards(asks_.size())};
+  if (placeInTurn(node, fresh(node))) return way_.cards;
+  if (single() || judgeNode(way_.room, shapes_.front()) != Reason::Fits) return std::nullopt;
   std::size_t steps = 0;
-  if (!search(way, 0, steps)) return std::nullopt;
-  return std::move(way.cards);
+  if (!search(fresh(node), 0, steps)) return std::nullopt;
+  return way_.cards;
 }
 
 // Each as the ledger would place it, were it alone.
@@ -196,37 +214,45 @@ bool PodFit::couldFitEmpty(NodeId node) const {
 PodRefusal PodFit::refusal(NodeId node) {
   PodRefusal refusal;
   const NodeRoom& room = ledger_.nodeRoom(node);
-  refusal.hopeless = !couldFitEmpty(node);
   refusal.reason = judgeNode(room, shapes_.front());
   if (refusal.reason != Reason::Fits) {
+    refusal.hopeless = !couldFitEmpty(node);
     refusal.text = reasonName(refusal.reason);
     refusal.text += ": " + nodeText(refusal.reason);
     return refusal;
   }
   if (single()) {
-    refuseCards(room, 0, refusal);
+    refusal.hopeless = refuseCards(room, 0, refusal) < shapes_.front().cards;
     return refusal;
   }
-  Way way{room, PodCards(asks_.size())};
+  refusal.hopeless = !couldFitEmpty(node);
+  Way& way = fresh(node);
   if (placeInTurn(node, way)) way.failed = order_.back();
   refuseCards(way.room, way.failed, refusal);
   return refusal;
 }
 
-// What each card says; equal ones that follow each other say it once.
-void PodFit::refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& refusal) const {
+// What each card says; equal ones that follow each other say it once. Returns how many would do,
+// were they empty.
+std::size_t PodFit::refuseCards(const NodeRoom& room, std::size_t demand,
+                                PodRefusal& refusal) const {
   const Shape& shape = shapes_[demand];
   const std::vector<CardRoom>& cards = room.cards;
+  std::size_t hopeful = 0;
   std::string said;
+  said.reserve(kTextUsual);
   for (std::size_t i = 0; i < cards.size();) {
     std::size_t last = i;
     while (last + 1 < cards.size() && cards[last + 1] == cards[i]) ++last;
     const Reason reason = judgeCard(cards[i], shape);
+    if (!isHopeless(reason)) hopeful += last + 1 - i;
     appendCards(said, i, last);
-    said += " ";
+    said += ' ';
     said += reasonName(reason);
     if (reason != Reason::Fits) {
-      said += " (" + describe(cards[i], shape.card, reason) + ")";
+      said += " (";
+      said += describe(cards[i], shape.card, reason);
+      said += ')';
       // What the node is said to lack: the reason of its first card that has one.
       if (refusal.reason == Reason::Fits) refusal.reason = reason;
     }
@@ -239,6 +265,7 @@ void PodFit::refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& r
   if (!single()) refusal.text += "container '" + ask_.demands[demand].container + "': ";
   if (few) refusal.text += std::to_string(shape.cards) + " free cards are asked: ";
   refusal.text += said;
+  return hopeful;
 }
 
 }  // namespace qgpu

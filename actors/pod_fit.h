@@ -52,6 +52,12 @@ class PodFit {
   // Of a node that it does not fit.
   PodRefusal refusal(NodeId node);
 
+  // In the terms of the ledger, as far as verdicts depend on them.
+  const std::vector<Shape>& shapes() const { return shapes_; }
+  bool single() const { return shapes_.size() == 1; }
+  // Whether replicas of the application change the node's verdict.
+  bool isApart(NodeId node) const;
+
  private:
   struct Way {  // one try on one node
     NodeRoom room;
@@ -59,12 +65,12 @@ class PodFit {
     std::uint64_t rank = 0;  // of the demand that suits the node least
     std::size_t failed = 0;  // the demand that found no card
   };
-  bool single() const { return ask_.demands.size() == 1; }
+  Way& fresh(NodeId node);
   bool placeInTurn(NodeId node, Way& way) const;
   bool search(Way& way, std::size_t next, std::size_t& steps) const;
   bool searchPart(Way& way, std::size_t next, std::size_t& steps) const;
   bool couldFitEmpty(NodeId node) const;
-  void refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& refusal) const;
+  std::size_t refuseCards(const NodeRoom& room, std::size_t demand, PodRefusal& refusal) const;
   void take(Way& way, std::size_t demand, std::vector<std::size_t> cards) const;
   void giveBack(Way& way, std::size_t demand) const;
   CardAsk held(const Way& way, std::size_t demand, std::size_t card) const;
@@ -76,6 +82,7 @@ class PodFit {
   std::vector<std::size_t> order_;                     // of the demands, the largest first
   const std::vector<std::uint64_t>* ranks_ = nullptr;  // of a single demand
   std::vector<NodeId> apart_;  // nodes with replicas, ascending: they are ranked one by one
+  Way way_;                    // kept for its memory
 };
 
 }  // namespace qgpu

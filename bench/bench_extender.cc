@@ -4,8 +4,9 @@
 // The scheduler actor, its store on disk, the HTTP server and its client share one thread, so that
 // the client's work and the commits count too; nodes and API server are doubles that answer at
 // once. Cycles ask for --sample=N names, as many as kube-scheduler passes to extenders of that many
-// nodes by itself. `refused` is the dearest answer: every node is out, and why is said of each
-// card.
+// nodes by itself. In `refused` every node is out, and why is said of each card; in `refused_new`
+// each pod asks what none before it did. `several` asks for two containers that sit together.
+// Names come in no order, as kube-scheduler's do.
 
 #include <algorithm>
 #include <chrono>
@@ -131,8 +132,16 @@ std::string winnerOf(const std::string& priorities) {
 }
 
 struct Bench {
+  using Asks = std::map<std::string, std::string>;  // of the containers
+  const Asks small = {{"main", "memory=2 core=20"}};
+
   explicit Bench(const Options& o) : options(o), world(shapes(o)), client(world) {
     for (const NodeShape& shape : world.nodes.shapes) names.push_back(shape.name);
+    std::uint64_t state = 1;
+    for (std::size_t i = names.size(); i > 1; --i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      std::swap(names[i - 1], names[(state >> 33) % i]);
+    }
   }
   static std::vector<NodeShape> shapes(const Options& o) {
     std::vector<NodeShape> all;
@@ -144,17 +153,17 @@ struct Bench {
     return all;
   }
 
-  std::string args(const std::string& uid, const std::string& asks,
+  std::string args(const std::string& uid, const Asks& asks,
                    const std::vector<std::string>& among) {
-    const ExtenderWorld::PodSpec pod{uid, {{"main", asks}}, "", "", "rs-1"};
+    const ExtenderWorld::PodSpec pod{uid, asks, "", "", "rs-1"};
     return ExtenderWorld::args(world.pod(pod), among);
   }
 
   // Rooms change between two questions, as they do where pods come and go.
-  void ask(Times& filter, Times& priorities) {
+  void ask(const std::string& kind, const Asks& asks, Times& filter, Times& priorities) {
     for (std::int64_t i = 0; i < options.rounds; ++i) {
-      const std::string uid = "warm-" + std::to_string(i);
-      const std::string body = args(uid, "memory=2 core=20", names);
+      const std::string uid = kind + "-" + std::to_string(i);
+      const std::string body = args(uid, asks, names);
       std::string answer;
       filter.measure([&] { answer = client.post("filter", body); });
       if (count(answer, "gpu-node-") != names.size()) die("filter lost names");
@@ -166,9 +175,10 @@ struct Bench {
     }
   }
 
-  void askInVain(Times& refused) {
-    const std::string body = args("large", "memory=33 core=20", names);
-    for (std::int64_t i = 0; i < options.rounds / 10 + 1; ++i) {
+  void askInVain(Times& refused, std::int64_t growth) {
+    for (std::int64_t i = 0; i < options.rounds; ++i) {
+      const std::string memory = std::to_string(33 + i * growth);
+      const std::string body = args("large", {{"main", "memory=" + memory + " core=20"}}, names);
       std::string answer;
       refused.measure([&] { answer = client.post("filter", body); });
       if (count(answer, "\"CardTooSmall: ") != names.size()) die("a name without its reason");
@@ -200,7 +210,7 @@ struct Bench {
     const std::size_t each = std::min(names.size(), static_cast<std::size_t>(options.sample));
     for (std::size_t n = 0; n < each; ++n) sample.push_back(names[(from + n) % names.size()]);
     from += each;
-    const std::string body = args(uid, "memory=2 core=20", sample);
+    const std::string body = args(uid, small, sample);
     client.post("filter", body);
     const std::string winner = winnerOf(client.post("priorities", body));
     return world.posted("bind", ExtenderWorld::bindingArgs(uid, winner));
@@ -228,15 +238,21 @@ int main(int argc, char** argv) {
     if (!known) die(std::string(argv[i]) + ": --nodes= --cards= --sample= --rounds= --pods=");
   }
   Bench bench(options);
-  Times filter, priorities, refused;
+  Times filter, priorities, several, severalPriorities, refused, refusedNew;
   const double cycles = bench.cycles();  // warms up, too
-  bench.ask(filter, priorities);
-  bench.askInVain(refused);
+  bench.ask("warm", bench.small, filter, priorities);
+  bench.ask("two", {{"main", "memory=2 core=20"}, {"side", "memory=1 core=10"}}, several,
+            severalPriorities);
+  bench.askInVain(refused, 0);
+  bench.askInVain(refusedNew, 1);
   std::printf("{\"bench\":\"extender\",\"nodes\":%lld,\"cards\":%lld",
               static_cast<long long>(options.nodes), static_cast<long long>(options.cards));
   filter.print("filter");
   priorities.print("priorities");
+  several.print("several");
+  severalPriorities.print("several_priorities");
   refused.print("refused");
+  refusedNew.print("refused_new");
   std::printf(",\"cycle_names\":%lld,\"cycles_per_s\":%.0f,\"again\":%lld}\n",
               static_cast<long long>(options.sample), cycles, static_cast<long long>(bench.again));
   return 0;

@@ -10,7 +10,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kWinnersTried = 32;
-constexpr const char* kNoNode = "NoQgpuNode: the node has no cards of qgpu";
+constexpr const char* kNoNode = R"("NoQgpuNode: the node has no cards of qgpu")";
 
 HttpPage json(std::string text) {
   return HttpPage{200, "application/json", std::move(text)};
@@ -29,6 +29,7 @@ Extender::Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& 
     : cluster_(cluster),
       timer_(timer),
       rules_(std::move(rules)),
+      verdicts_(cluster.ledger()),
       binder_(door, cluster.ledger(), seen_, timer, boot) {}
 
 void Extender::setApi(ApiServer& api) {
@@ -86,8 +87,13 @@ std::string Extender::filter(std::string body) {
   Result<PodDemands> pod = readPod(args->pod, rules_);
   FilterResult result;
   result.wholeNodes = args->wholeNodes;
+  std::string brokenRule;
   if (!pod) {
-    refuseAll(*args, podNamed(args->pod), pod.error(), result);
+    brokenRule =
+        jsonText(std::string(reasonName(Reason::InvalidRequest)) + ": " + pod.error().message);
+    for (const std::string_view name : args->names)
+      result.unresolvable.push_back({name, brokenRule});
+    tellBroken(podNamed(args->pod), pod.error());
   } else if (pod->asksNothing()) {
     result.fitting = args->wholeNodes ? args->nodes : args->names;
     seen_.add(seenPod(std::move(*pod)), timer_.now());
@@ -102,17 +108,14 @@ std::string Extender::filter(std::string body) {
 }
 
 // A pod that breaks a rule fits nowhere, whatever happens to any node.
-void Extender::refuseAll(const ExtenderArgs& args, const PodDemands& who, const Error& error,
-                         FilterResult& result) {
-  const std::string why = std::string(reasonName(Reason::InvalidRequest)) + ": " + error.message;
-  for (const std::string_view name : args.names) result.unresolvable.push_back({name, why});
+void Extender::tellBroken(const PodDemands& who, const Error& error) {
   if (api_ == nullptr || who.uid.empty()) return;
   const PodRef ref{who.nameSpace, who.name, who.uid};
   api_->tellPod(podEvent(ref, EventReason::Rejected, {error.message}));
 }
 
 void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {
-  PodFit fit(cluster_.ledger(), ask);
+  PodVerdicts::Pod fit = verdicts_.of(ask);
   for (std::size_t i = 0; i < args.names.size(); ++i) {
     const std::string_view name = args.names[i];
     const std::optional<NodeId> node = nodeOf(name);
@@ -121,9 +124,9 @@ void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& 
     } else if (fitsAt(fit.rank(*node))) {
       result.fitting.push_back(args.wholeNodes ? args.nodes[i] : name);
     } else {
-      PodRefusal refusal = fit.refusal(*node);
+      const PodVerdicts::Refusal& refusal = fit.refusal(*node);
       auto& list = refusal.hopeless ? result.unresolvable : result.failed;
-      list.push_back({name, std::move(refusal.text)});
+      list.push_back({name, refusal.why});
     }
   }
 }
@@ -148,7 +151,7 @@ std::string Extender::priorities(std::string body) {
 // fit. kube-scheduler takes one of the highest by chance, so there must not be two.
 std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& names,
                                           const PodAsk& ask) {
-  PodFit fit(cluster_.ledger(), ask);
+  PodVerdicts::Pod fit = verdicts_.of(ask);
   struct Place {
     std::uint64_t rank;
     NodeId node;

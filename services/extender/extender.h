@@ -21,6 +21,7 @@
 #include "actors/scheduler_actor.h"
 #include "services/extender/binder.h"
 #include "services/extender/pod_rules.h"
+#include "services/extender/pod_verdicts.h"
 #include "services/extender/seen_pods.h"
 #include "services/extender/victims.h"
 #include "services/extender/wire.h"
@@ -73,8 +74,7 @@ class Extender {
   };
 
   void judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result);
-  void refuseAll(const ExtenderArgs& args, const PodDemands& who, const Error& error,
-                 FilterResult& result);
+  void tellBroken(const PodDemands& who, const Error& error);
   std::vector<HostPriority> score(const std::vector<std::string_view>& names, const PodAsk& ask);
   std::optional<NodeId> nodeOf(std::string_view name);
   PodTasks podTasks() const;
@@ -87,6 +87,7 @@ class Extender {
   Counts counts_;
   WireReader reader_;
   SeenPods seen_;
+  PodVerdicts verdicts_;
   // Nodes keep their places while the process lives, so this never goes stale.
   std::unordered_map<std::string, NodeId, TextHash, std::equal_to<>> nodes_;
   Binder binder_;

@@ -69,7 +69,7 @@ class WireReader {
 
 struct FailedNode {
   std::string_view node;
-  std::string why;
+  std::string_view why;  // a JSON string: few texts are said of many nodes
 };
 
 // Each of these is one JSON document, as Go would write it.
@@ -80,6 +80,7 @@ struct FilterResult {
   std::vector<FailedNode> unresolvable;  // no preemption would help
   std::string error;
 };
+std::string jsonText(std::string_view text);
 std::string writeFilterResult(const FilterResult& result);
 
 struct HostPriority {

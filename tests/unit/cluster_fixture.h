@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/cluster_ledger.h"
+#include "actors/pod_fit.h"
 
 namespace qgpu::cluster {
 
@@ -120,6 +121,24 @@ inline ClusterAsk anyAsk(Dice& dice) {
   what.nodeScore = scores[dice.below(6)];
   what.cardScore = scores[dice.below(6)];
   return what;
+}
+
+inline PodAsk anyPod(Dice& dice) {
+  PodAsk asked;
+  const auto taskClass = static_cast<TaskClass>(dice.below(3));
+  const std::size_t count = dice.below(4) + 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto percent = static_cast<std::int64_t>(dice.below(9) + 1) * 10;
+    LedgerAsk task = ask(taskClass, static_cast<std::int64_t>(dice.below(12) + 1),
+                         taskClass == TaskClass::Online ? 0 : percent)
+                         .task;
+    if (taskClass == TaskClass::Ordinary && dice.below(4) == 0) {
+      task = ask(taskClass, 0, static_cast<std::int64_t>(dice.below(2) + 1) * 100).task;
+    }
+    asked.demands.push_back({"c" + std::to_string(i), task});
+  }
+  if (dice.below(3) == 0) asked.application = "app-" + std::to_string(dice.below(3));
+  return asked;
 }
 
 }  // namespace qgpu::cluster

@@ -96,8 +96,8 @@ TEST(Wire, ReadsMoreThanAMebibyte) {
 TEST(Wire, WritesAFilterResultAsGoDoes) {
   FilterResult result;
   result.fitting = {"node1"};
-  result.failed = {{"foo", "bar"}, {"baz", "a \"b\""}};
-  result.unresolvable = {{"qux", "never"}};
+  result.failed = {{"foo", R"("bar")"}, {"baz", R"("a \"b\"")"}};
+  result.unresolvable = {{"qux", R"("never")"}};
   result.error = "myerror";
   EXPECT_EQ(writeFilterResult(result),
             R"({"Nodes":null,"NodeNames":["node1"],"FailedNodes":{"baz":"a \"b\"","foo":"bar"},)"

@@ -157,24 +157,6 @@ bool holds(const std::vector<Shape>& shapes, const PodCards& given, Rooms cards)
   return true;
 }
 
-PodAsk anyPod(Dice& dice) {
-  PodAsk asked;
-  const auto taskClass = static_cast<TaskClass>(dice.below(3));
-  const std::size_t count = dice.below(4) + 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto percent = static_cast<std::int64_t>(dice.below(9) + 1) * 10;
-    LedgerAsk task = ask(taskClass, static_cast<std::int64_t>(dice.below(12) + 1),
-                         taskClass == TaskClass::Online ? 0 : percent)
-                         .task;
-    if (taskClass == TaskClass::Ordinary && dice.below(4) == 0) {
-      task = ask(taskClass, 0, static_cast<std::int64_t>(dice.below(2) + 1) * 100).task;
-    }
-    asked.demands.push_back({"c" + std::to_string(i), task});
-  }
-  if (dice.below(3) == 0) asked.application = "app-" + std::to_string(dice.below(3));
-  return asked;
-}
-
 TEST(PodFit, P8_AgreesWithASearchOfEverything) {
   std::size_t fitted = 0, refused = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
