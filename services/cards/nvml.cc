@@ -18,6 +18,7 @@ bool Nvml::resolve(const char* name, F& out) {
 }
 
 bool Nvml::resolveAll() {
+  resolve("nvmlSystemGetDriverVersion", version_);
   resolve("nvmlDeviceGetMigMode", mig_);
   resolve("nvmlDeviceGetTotalEccErrors", ecc_);
   resolve("nvmlEventSetCreate", makeEvents_);
@@ -43,6 +44,11 @@ std::uint32_t Nvml::count() const {
   return count_(&n) == kSuccess ? n : 0;
 }
 
+std::string Nvml::driverVersion() const {
+  char text[kTextMax] = "";
+  return version_ && version_(text, kTextMax) == kSuccess ? text : "";
+}
+
 int Nvml::byIndex(std::uint32_t index, cuda::NvmlDevice& out) const {
   return byIndex_(index, &out);
 }
@@ -64,6 +70,11 @@ std::string Nvml::name(cuda::NvmlDevice device) const {
 std::uint64_t Nvml::bytes(cuda::NvmlDevice device) const {
   cuda::NvmlMemory memory{};
   return memory_(device, &memory) == kSuccess ? memory.total : 0;
+}
+
+std::uint64_t Nvml::used(cuda::NvmlDevice device) const {
+  cuda::NvmlMemory memory{};
+  return memory_(device, &memory) == kSuccess ? memory.used : 0;
 }
 
 bool Nvml::mig(cuda::NvmlDevice device) const {

@@ -20,11 +20,13 @@ class Nvml {
   static std::optional<Nvml> open();
 
   std::uint32_t count() const;
+  std::string driverVersion() const;  // empty: it does not say
   int byIndex(std::uint32_t index, cuda::NvmlDevice& out) const;
   int byUuid(const char* uuid, cuda::NvmlDevice& out) const;
   std::string uuid(cuda::NvmlDevice device) const;  // empty: it does not answer
   std::string name(cuda::NvmlDevice device) const;
   std::uint64_t bytes(cuda::NvmlDevice device) const;  // 0: it does not answer
+  std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
   bool mig(cuda::NvmlDevice device) const;             // split into instances
   // Uncorrected memory errors since the driver was loaded; 0 where the card does not count.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
@@ -58,6 +60,7 @@ class Nvml {
   Text uuid_ = nullptr, name_ = nullptr;
   int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
   // Not in every driver:
+  int (*version_)(char*, unsigned) = nullptr;
   int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*ecc_)(cuda::NvmlDevice, int, int, unsigned long long*) = nullptr;
   int (*makeEvents_)(void**) = nullptr;

@@ -50,6 +50,13 @@ Result name(char* out, int room, Dev) {
   return kSuccess;
 }
 
+// A small card: what attribute asks for multiprocessors gets some, and any other gets one.
+Result attribute(int* out, int which, Dev) {
+  constexpr int kMultiprocessors = 16;
+  *out = which == kMultiprocessors ? 4 : 1;
+  return kSuccess;
+}
+
 Context* primaryOf(Dev device) {
   for (Context& context : machine().contexts) {
     if (context.primary && !context.dead && context.device == device) return &context;
@@ -178,7 +185,8 @@ Result loadModule(Mod* out, const void*) {
 
 // Kernels are named words; the word itself is the handle.
 Result getFunction(Fn* out, Mod, const char* kernel) {
-  static const char* const known[] = {"nothing", "sleep", "add"};
+  static const char* const known[] = {"nothing", "sleep",    "add",     "spin",
+                                      "mix",     "multiply", "together"};
   for (const char* const& word : known) {
     if (std::strcmp(word, kernel) != 0) continue;
     *out = reinterpret_cast<Fn>(const_cast<char*>(word));
@@ -201,6 +209,7 @@ void fillContexts(Table& table) {
   table.cuDeviceGetCount = count;
   table.cuDeviceGet = device;
   table.cuDeviceGetName = name;
+  table.cuDeviceGetAttribute = attribute;
   table.cuDevicePrimaryCtxRetain = retain;
   table.cuDevicePrimaryCtxRelease = table.cuDevicePrimaryCtxRelease_v2 = release;
   table.cuDevicePrimaryCtxReset = table.cuDevicePrimaryCtxReset_v2 = reset;

@@ -57,6 +57,7 @@ void runStream(Stream& stream) {
     }
     Work work = std::move(stream.queue.front().work);
     held.unlock();
+    if (work.begin) work.begin();
     if (work.ns) passTime(work.ns);
     if (work.act) work.act();
     held.lock();

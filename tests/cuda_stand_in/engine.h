@@ -20,10 +20,11 @@ namespace qgpu::stand_in {
 struct Context;
 struct Stream;
 
-// One operation: how long it keeps the stream busy, and what it does at its end.
+// One operation: how long it keeps the stream busy, and what it does at its end and before.
 struct Work {
   std::uint64_t ns = 0;
   std::function<void()> act;
+  std::function<void()> begin = nullptr;
 };
 
 struct GraphBody {

@@ -44,12 +44,12 @@ extern "C" {
                                decltype(qgpu::stand_in::Table::symbol)>::call);
 QGPU_CUDA_HOOKED(QGPU_POINTER)
 QGPU_CUDA_CALLED(QGPU_POINTER)
-QGPU_STAND_IN_ALSO(QGPU_POINTER)
+QGPU_CUDA_PLAIN(QGPU_POINTER)
 #define QGPU_EXPORT(symbol, base, since, stream, types) extern char symbol[];
 namespace exported {
 QGPU_CUDA_HOOKED(QGPU_EXPORT)
 QGPU_CUDA_CALLED(QGPU_EXPORT)
-QGPU_STAND_IN_ALSO(QGPU_EXPORT)
+QGPU_CUDA_PLAIN(QGPU_EXPORT)
 }  // namespace exported
 #undef QGPU_EXPORT
 }
@@ -57,7 +57,7 @@ QGPU_STAND_IN_ALSO(QGPU_EXPORT)
 #define QGPU_EXPORT(symbol, base, since, stream, types) QGPU_EXPORT_JUMP(symbol)
 QGPU_CUDA_HOOKED(QGPU_EXPORT)
 QGPU_CUDA_CALLED(QGPU_EXPORT)
-QGPU_STAND_IN_ALSO(QGPU_EXPORT)
+QGPU_CUDA_PLAIN(QGPU_EXPORT)
 
 namespace qgpu::stand_in {
 namespace {
@@ -81,7 +81,7 @@ const Entry entries[] = {
    ::exported::symbol,                                 \
    qgpu_to_##symbol,                                   \
    &calls<&Table::symbol>},
-    QGPU_CUDA_HOOKED(QGPU_ENTRY) QGPU_CUDA_CALLED(QGPU_ENTRY) QGPU_STAND_IN_ALSO(QGPU_ENTRY)
+    QGPU_CUDA_HOOKED(QGPU_ENTRY) QGPU_CUDA_CALLED(QGPU_ENTRY) QGPU_CUDA_PLAIN(QGPU_ENTRY)
 #undef QGPU_ENTRY
 };
 

@@ -7,9 +7,43 @@
 namespace qgpu::stand_in {
 namespace {
 
+std::uint64_t wordOf(void** arguments, int index) {
+  return *static_cast<const std::uint64_t*>(arguments[index]);
+}
+
+// Depends on how much was asked for and on nothing else; sums of different ones don't cancel out.
+std::uint64_t mixed(std::uint64_t rounds) {
+  std::uint64_t x = rounds * 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  return x ^ x >> 27;
+}
+
+// Kernels of tests/gpu. False: it is none of them.
+bool workOfTestsGpu(const char* name, void** arguments, Work& work) {
+  if (std::strcmp(name, "spin") == 0) {
+    auto* progress = reinterpret_cast<std::uint64_t*>(wordOf(arguments, 1));
+    const std::uint64_t iterations = work.ns = wordOf(arguments, 0);
+    work.act = [=] { __atomic_fetch_add(progress, iterations / 1024, __ATOMIC_SEQ_CST); };
+    work.begin = [=] { __atomic_fetch_add(progress, 1, __ATOMIC_SEQ_CST); };
+  } else if (std::strcmp(name, "mix") == 0) {
+    auto* sum = reinterpret_cast<std::uint64_t*>(wordOf(arguments, 1));
+    const std::uint64_t rounds = work.ns = wordOf(arguments, 0);
+    work.act = [=] { __atomic_fetch_xor(sum, mixed(rounds), __ATOMIC_SEQ_CST); };
+  } else if (std::strcmp(name, "together") == 0) {
+    work.ns = wordOf(arguments, 0) * wordOf(arguments, 1);
+  } else if (std::strcmp(name, "multiply") == 0) {
+    const std::uint64_t n = wordOf(arguments, 3);
+    work.ns = n * n * n / 1000;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 Work kernelWork(Fn function, void** arguments) {
   const char* name = reinterpret_cast<const char*>(function);
   Work work;
+  if (workOfTestsGpu(name, arguments, work)) return work;
   if (std::strcmp(name, "sleep") == 0) {
     work.ns = std::uint64_t{*static_cast<const std::uint32_t*>(arguments[0])} * 1'000;
   } else if (std::strcmp(name, "add") == 0) {

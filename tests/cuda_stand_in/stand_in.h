@@ -9,7 +9,8 @@
 // Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB), and
 // QGPU_STAND_IN_PRIVATE=1, under which cuGetProcAddress gives addresses that are no export's.
 // Kernels by name: "nothing", "sleep" (argument 0: microseconds), "add" (argument 0: device address
-// of a counter that it raises by one).
+// of a counter that it raises by one), and those of tests/gpu/kernels.h, where an iteration is a
+// nanosecond and a product of matrices takes one for each thousand multiplications.
 
 #include <cstdint>
 

@@ -3,43 +3,11 @@
 // to get going. Each file fills in its area; what stays null gets plain(): one operation in the
 // stream that the call names, which copies where its arguments say so.
 
+#include "tests/cuda_stand_in/calls.h"
 #include "tests/cuda_stand_in/engine.h"
 #include "tests/cuda_stand_in/stand_in.h"
 
-// Functions without a hook, by the same form as the hooked ones.
-#define QGPU_STAND_IN_ALSO(X)                                                         \
-  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                    \
-  X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                             \
-  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                        \
-  X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))               \
-  X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))           \
-  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*)) \
-  X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                         \
-  QGPU_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))      \
-  X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                  \
-  X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))    \
-  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,         \
-    (Exec*, Graph, unsigned long long))                                               \
-  X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                          \
-  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kLegacy, (Exec))                   \
-  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                 \
-  X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                             \
-  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                         \
-    (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
-  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
-  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kLegacy, (Pool*, const void*))           \
-  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kLegacy, (Pool))                       \
-  X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
-
 namespace qgpu::stand_in {
-
-using namespace cuda;  // the names of the interface, as its own implementation says them
-
-struct Table : Calls {
-#define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;
-  QGPU_STAND_IN_ALSO(QGPU_MEMBER)
-#undef QGPU_MEMBER
-};
 
 void fillContexts(Table& table);
 void fillStreams(Table& table);

@@ -1,6 +1,9 @@
 #include "tests/e2e/processes.h"
 
+#include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,14 +13,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 namespace qgpu::e2e {
 
-std::string binary(const std::string& name) { return std::string(QGPU_BIN_DIR) + "/" + name; }
-std::string library() { return std::string(QGPU_LIB_DIR) + "/libqgpu.so"; }
+namespace {
+std::filesystem::path own() {
+  return std::filesystem::read_symlink("/proc/self/exe");
+}
+}  // namespace
+
+std::string binary(const std::string& name) {
+  return own().parent_path() / name;
+}
+std::string library() {
+  return own().parent_path().parent_path() / "lib" / "libqgpu.so";
+}
 
 std::int64_t monotonicNs() {
   timespec now{};

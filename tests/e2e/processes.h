@@ -3,23 +3,22 @@
 // output that die with whoever started them, private folders, and a line to a unix socket and back.
 // Nothing here knows a test framework, so that programs of the tests use it as well.
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace qgpu::e2e {
 
 using Json = nlohmann::json;
 using Environment = std::map<std::string, std::string>;
 
-// Where the build put what the tests run, e.g. binary("qgpuctl").
+// What the tests run stands beside the program that asks, e.g. binary("qgpuctl"), and so does the
+// library in lib/: in a build folder as in one that was carried to another machine.
 std::string binary(const std::string& name);
 std::string library();
 
@@ -39,11 +38,11 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  void signalChild(int number) const;   // to its own first child: what qgpuctl run started
+  void signalChild(int number) const;  // to its own first child: what qgpuctl run started
   bool alive();
   // Exit status as a shell has it (128 + signal), or nothing when `limit` passed.
   std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(60));
-  std::string output() const;   // stdout and stderr so far
+  std::string output() const;  // stdout and stderr so far
 
  private:
   pid_t pid_ = -1;

@@ -1,0 +1,43 @@
+#pragma once
+// Every function of a driver that the tests' programs call and the stand-in has: those that hooks
+// know, and the others that a program needs to get going.
+
+#include "services/guest/cuda_calls.h"
+
+// Functions without a hook, by the same form as the hooked ones.
+#define QGPU_CUDA_PLAIN(X)                                                            \
+  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                    \
+  X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                             \
+  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                        \
+  X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, kLegacy, (int*, int, Dev))      \
+  X(cuDeviceGetName, cuDeviceGetName, 2000, kLegacy, (char*, int, Dev))               \
+  X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))           \
+  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*)) \
+  X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                         \
+  QGPU_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))      \
+  X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                  \
+  X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))    \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,         \
+    (Exec*, Graph, unsigned long long))                                               \
+  X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                          \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kLegacy, (Exec))                   \
+  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kLegacy, (void**, Size, U))                 \
+  X(cuMemFreeHost, cuMemFreeHost, 2000, kLegacy, (void*))                             \
+  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                         \
+    (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
+  X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
+  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kLegacy, (Pool*, const void*))           \
+  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kLegacy, (Pool))                       \
+  X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
+
+namespace qgpu::stand_in {
+
+using namespace cuda;  // the names of the interface, as its own implementation says them
+
+struct Table : Calls {
+#define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;
+  QGPU_CUDA_PLAIN(QGPU_MEMBER)
+#undef QGPU_MEMBER
+};
+
+}  // namespace qgpu::stand_in

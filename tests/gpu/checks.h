@@ -1,0 +1,32 @@
+#pragma once
+// The checks of tests/gpu. Each adds its findings; one that can't go on throws a Violation, which
+// is a finding as well.
+
+#include "tests/gpu/scene.h"
+
+namespace qgpu::gpu {
+
+struct Stage {
+  const TheCard& card;
+  Record& record;
+  bool quick = false;           // short runs, as on the stand-in: flows count, not figures
+  std::uint64_t spinPerMs = 0;  // iterations of a kernel in a millisecond of the bare card
+  std::uint64_t mixPerMs = 0;
+
+  std::string spins(double ms) const {
+    return std::to_string(static_cast<std::uint64_t>(static_cast<double>(spinPerMs) * ms));
+  }
+  int seconds(int whole) const { return quick ? 1 : whole; }
+  int count(int whole, int few) const { return quick ? few : whole; }
+};
+
+void checkQuota(Stage& stage);     // each way of taking memory, against the quota
+void checkTorch(Stage& stage);     // PyTorch unmodified, where there is one
+void checkHook(Stage& stage);      // what a launch costs more
+void checkAlone(Stage& stage);     // one offline program, of its bare rate
+void checkShares(Stage& stage);    // fixed shares, and one of four processes
+void checkLatency(Stage& stage);   // online behind offline's long kernels
+void checkSuspends(Stage& stage);  // results after many holds
+void checkKills(Stage& stage);     // tenant and manager killed while a task is held
+
+}  // namespace qgpu::gpu

@@ -1,0 +1,144 @@
+// What must not happen: results that differ after many holds, and tenants or managers that leave
+// something behind when they are killed while a task is held.
+
+#include <signal.h>
+
+#include "tests/crash/violation.h"
+#include "tests/gpu/checks.h"
+
+namespace qgpu::gpu {
+namespace {
+
+Words verifying(const Stage& stage, int launches, double ms) {
+  const auto rounds = static_cast<std::uint64_t>(static_cast<double>(stage.mixPerMs) * ms);
+  return Scene::work(
+      {"verify", "--rounds", std::to_string(rounds), "--launches", std::to_string(launches)});
+}
+
+Words busyOnline(const Stage& stage, int everyMs, const std::string& end) {
+  return Scene::work({"probe", "--iterations", stage.spins(0.05), "--every",
+                      std::to_string(everyMs), "--count", "1000000000", "--until", end});
+}
+
+std::int64_t holds(Scene& scene) {
+  return scene.card()["holds"].get<std::int64_t>();
+}
+
+// It wants the card and does not have it; of a manager that never gave it a turn it is "ready".
+bool held(Scene& scene, const std::string& name) {
+  const Json task = scene.task(name);
+  return !task.is_null() && (task["state"] == "suspended" || task["state"] == "ready");
+}
+
+// The last "made N" of a burning program.
+std::uint64_t made(const Child& child) {
+  const std::string text = child.output();
+  const std::size_t at = text.rfind("made ");
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 5, nullptr, 10);
+}
+
+// An offline program that burns and is held by an online one that never rests.
+struct Held {
+  Held(Stage& stage, Words flags)
+      : scene(stage.card, std::move(flags)), end(scene.signalFile()), rest(scene.signalFile()) {
+    offline = scene.run(
+        {"batch", "offline", 50},
+        Scene::work({"burn", "--iterations", stage.spins(2), "--tell", "1", "--until", end}));
+    scene.await("offline", [&] { return made(*offline) > 0; });
+    online = scene.run({"serve", "online"}, busyOnline(stage, 1, rest));
+    scene.await("a hold", [&] { return held(scene, "batch"); });
+  }
+  Scene scene;
+  std::string end, rest;
+  std::unique_ptr<Child> offline, online;
+};
+
+double msSince(std::int64_t from) {
+  return static_cast<double>(e2e::monotonicNs() - from) / 1e6;
+}
+
+void checkTenantKilled(Stage& stage) {
+  constexpr double kMostMs = 1'000;
+  const std::uint64_t before = stage.card.used();
+  Held all(stage, {});
+  const std::int64_t from = e2e::monotonicNs();
+  all.offline->signalChild(SIGKILL);
+  all.scene.await("the end of the killed task", [&] { return all.scene.task("batch").is_null(); });
+  const double goneMs = msSince(from);
+  Scene::give(all.rest);
+  const Json online = resultOf(*all.online, "the online program");
+  // Its memory is free, and the next program has the card.
+  auto next = all.scene.run({"next", "offline", 50}, verifying(stage, 1, 1));
+  resultOf(*next, "the next program");
+  all.scene.await("the card's memory", [&] {
+    constexpr std::uint64_t kRest = 64 << 20;  // the driver's own
+    return stage.card.used() <= before + kRest;
+  });
+  Finding finding{"a tenant killed while it is held",
+                  "its task is gone within 1 s, its memory free, the next one runs"};
+  finding.figures = {{"gone_ms", goneMs},
+                     {"memory_free_ms", msSince(from)},
+                     {"online_end_p99_us", online["end_p99_us"]}};
+  finding.verdict = goneMs <= kMostMs ? Verdict::kMet : Verdict::kMissed;
+  stage.record.add(std::move(finding));
+}
+
+void checkManagerKilled(Stage& stage) {
+  constexpr double kGraceMs = 5'000, kLateMs = 500;
+  Held all(stage, {});
+  all.scene.daemon().kill();
+  const std::int64_t from = e2e::monotonicNs();
+  const std::uint64_t before = made(*all.offline);
+  all.scene.await("offline to go on without a manager",
+                  [&] { return made(*all.offline) > before + 4; });
+  const double onMs = msSince(from);
+  all.scene.daemon().start();
+  all.scene.await("a hold by the new manager", [&] { return held(all.scene, "batch"); });
+  Scene::give(all.rest);
+  resultOf(*all.online, "the online program");
+  Scene::give(all.end);
+  resultOf(*all.offline, "the offline program");
+  Finding finding{"the manager killed while a task is held",
+                  "the task goes on after the grace of 5 s; a new manager holds it again"};
+  finding.figures = {{"goes_on_ms", onMs}};
+  finding.verdict = onMs <= kGraceMs + kLateMs ? Verdict::kMet : Verdict::kMissed;
+  stage.record.add(std::move(finding));
+}
+
+}  // namespace
+
+void checkSuspends(Stage& stage) {
+  const int wanted = stage.count(500, 20);
+  Scene scene(stage.card, {"--online-idle=5ms"});
+  // Online leaves some 10 ms between two bursts: each of those is a kernel's time.
+  const Words program = verifying(stage, wanted * 3 / 2, 10);
+  auto alone = scene.bare(program);
+  const Json bare = resultOf(*alone, "a bare program");
+  const std::string rest = scene.signalFile();
+  auto offline = scene.run({"batch", "offline", 50}, program);
+  scene.await("offline", [&] { return said(*offline, "verifies"); });
+  const std::int64_t from = holds(scene);
+  auto online = scene.run({"serve", "online"}, busyOnline(stage, 15, rest));
+  const Json under = resultOf(*offline, "the offline program", std::chrono::seconds(300));
+  const std::int64_t suspends = holds(scene) - from;
+  Scene::give(rest);
+  resultOf(*online, "the online program");
+  const Json card = scene.card();
+  Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
+  finding.figures = {
+      {"suspend", card["suspend"]},     {"holds", suspends},      {"sum", under["sum"]},
+      {"sum_bare", bare["sum"]},        {"state", card["state"]}, {"seconds", under["seconds"]},
+      {"bare_seconds", bare["seconds"]}};
+  // An Xid cordons the card.
+  const bool well = card["state"] != "cordoned" && card["state"] != "ill";
+  const bool met = under["sum"] == bare["sum"] && suspends >= wanted && well;
+  finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
+  stage.record.add(std::move(finding));
+}
+
+void checkKills(Stage& stage) {
+  checkTenantKilled(stage);
+  checkManagerKilled(stage);
+}
+
+}  // namespace qgpu::gpu

@@ -1,0 +1,24 @@
+// qgpu-gpu-work: a plain CUDA program, the tenant of tests/gpu. It knows nothing of qgpu.
+
+#include <cstdio>
+#include <cstring>
+
+#include "tests/gpu/work_driver.h"
+
+int main(int argc, char** argv) {
+  using namespace qgpu::gpu;
+  struct Mode {
+    const char* name;
+    int (*run)(const Options&);
+  };
+  constexpr Mode kModes[] = {{"memory", memoryWork}, {"burn", burnWork},
+                             {"probe", probeWork},   {"verify", verifyWork},
+                             {"launch", launchWork}, {"calibrate", calibrateWork}};
+  for (const Mode& mode : kModes) {
+    if (argc > 1 && std::strcmp(argv[1], mode.name) == 0) {
+      return mode.run(Options(argc - 2, argv + 2));
+    }
+  }
+  std::fprintf(stderr, "usage: qgpu-gpu-work memory|burn|probe|verify|launch|calibrate ...\n");
+  return 2;
+}

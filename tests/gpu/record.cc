@@ -1,0 +1,69 @@
+#include "tests/gpu/record.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace qgpu::gpu {
+namespace {
+
+const char* word(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kMet:
+      return "met";
+    case Verdict::kMissed:
+      return "not met";
+    case Verdict::kReported:
+      return "reported";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+bool bad(const Finding& finding) {
+  return finding.verdict == Verdict::kMissed || finding.verdict == Verdict::kFailed;
+}
+
+std::string inOneLine(const Json& figures) {
+  std::string text;
+  for (const auto& [name, value] : figures.items()) {
+    text += (text.empty() ? "" : ", ") + name + " " +
+            (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  std::replace(text.begin(), text.end(), '|', '/');
+  return text;
+}
+
+}  // namespace
+
+void Record::add(Finding finding) {
+  Json line = {{"check", finding.check}, {"verdict", word(finding.verdict)}};
+  if (!finding.wanted.empty()) line["wanted"] = finding.wanted;
+  if (!finding.why.empty()) line["why"] = finding.why;
+  for (const auto& [name, value] : finding.figures.items()) line[name] = value;
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+  findings_.push_back(std::move(finding));
+}
+
+std::string Record::markdown(const std::string& title,
+                             const std::vector<std::string>& about) const {
+  std::string text = "# " + title + "\n\n";
+  for (const std::string& line : about) text += "- " + line + "\n";
+  text += "\n| check | wanted | got | |\n|---|---|---|---|\n";
+  for (const Finding& each : findings_) {
+    const std::string got = inOneLine(each.figures);
+    text += "| " + each.check + " | " + each.wanted + " | " + got +
+            (each.why.empty() ? "" : (got.empty() ? "" : "; ") + each.why) + " | " +
+            word(each.verdict) + " |\n";
+  }
+  return text;
+}
+
+bool Record::allMet() const {
+  return std::none_of(findings_.begin(), findings_.end(), bad);
+}
+
+}  // namespace qgpu::gpu

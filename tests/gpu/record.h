@@ -1,0 +1,34 @@
+#pragma once
+// What the checks on a card found: one JSON line each, at once, and a Markdown page of all.
+// A figure is judged only where something was promised; the others are reported.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace qgpu::gpu {
+
+using Json = nlohmann::ordered_json;
+
+enum class Verdict { kMet, kMissed, kReported, kSkipped, kFailed };
+
+struct Finding {
+  std::string check;
+  std::string wanted = {};  // empty: nothing was promised
+  Json figures = Json::object();
+  Verdict verdict = Verdict::kReported;
+  std::string why = {};  // it was skipped or failed
+};
+
+class Record {
+ public:
+  void add(Finding finding);  // and prints it
+  // The page; `about` are lines on card, driver and machine.
+  std::string markdown(const std::string& title, const std::vector<std::string>& about) const;
+  bool allMet() const;  // nothing was missed, nothing failed
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+}  // namespace qgpu::gpu

@@ -1,0 +1,112 @@
+#include "tests/gpu/scene.h"
+
+#include <fstream>
+
+#include "tests/crash/violation.h"
+
+namespace qgpu::gpu {
+
+using crash::Violation;
+
+std::optional<TheCard> TheCard::find() {
+  auto nvml = Nvml::open();
+  if (!nvml || nvml->count() == 0) return std::nullopt;
+  TheCard card(std::move(*nvml));
+  if (card.nvml_.byIndex(0, card.device_) != Nvml::kSuccess) return std::nullopt;
+  card.uuid = card.nvml_.uuid(card.device_);
+  card.model = card.nvml_.name(card.device_);
+  card.driver = card.nvml_.driverVersion();
+  card.bytes = card.nvml_.bytes(card.device_);
+  return card;
+}
+
+Json resultOf(Child& child, const std::string& name, milliseconds limit) {
+  const std::optional<int> status = child.wait(limit);
+  const std::string text = child.output();
+  if (status != 0) {
+    throw Violation(name + (status ? " ended with " + std::to_string(*status) : " does not end") +
+                    ": " + text);
+  }
+  const std::size_t from = text.rfind("\n{", text.size()) + 1;
+  Json json = Json::parse(text.substr(from, text.find('\n', from) - from), nullptr, false);
+  if (!json.is_object()) throw Violation(name + " printed no result: " + text);
+  return json;
+}
+
+Scene::Scene(const TheCard& card, Words flags)
+    : card_(card), daemon_([&] {
+        crash::DaemonPlan plan;
+        plan.runDir = dir_.path() + "/run";
+        plan.database = dir_.path() + "/meta.db";
+        plan.arguments = {"--cards=nvidia", "--mixed", "--max-tasks-per-card=8"};
+        plan.arguments.insert(plan.arguments.end(), flags.begin(), flags.end());
+        return plan;
+      }()) {
+  daemon_.launch();
+  daemon_.awaitService(std::chrono::seconds(60));  // the driver may have to be woken
+}
+
+Scene::~Scene() {
+  if (daemon_.alive()) daemon_.stop();
+}
+
+std::unique_ptr<Child> Scene::run(const Tenant& tenant, Words program) {
+  Words words = {e2e::binary("qgpuctl"), "--socket", daemon_.socket(), "run"};
+  for (const std::string& word : Words{"--name", tenant.name, "--class", tenant.taskClass, "--card",
+                                       card_.uuid, "--memory", std::to_string(tenant.memory)}) {
+    words.push_back(word);
+  }
+  if (tenant.taskClass != "online") {
+    words.insert(words.end(), {"--core", std::to_string(tenant.core)});
+  }
+  words.emplace_back("--");
+  words.insert(words.end(), program.begin(), program.end());
+  return std::make_unique<Child>(std::move(words));
+}
+
+std::unique_ptr<Child> Scene::bare(Words program) const {
+  return std::make_unique<Child>(std::move(program),
+                                 e2e::Environment{{"CUDA_VISIBLE_DEVICES", card_.uuid}});
+}
+
+Words Scene::work(Words words) {
+  words.insert(words.begin(), e2e::binary("qgpu-gpu-work"));
+  return words;
+}
+
+Json Scene::card() {
+  const crash::Json all = daemon_.ask("cards");
+  for (const auto& each : all["cards"]) {
+    if (each["id"] == card_.uuid) return each;
+  }
+  throw Violation("the manager has no card " + card_.uuid + ": " + all.dump());
+}
+
+Json Scene::task(const std::string& name) {
+  const crash::Json all = daemon_.ask("tasks");
+  for (const auto& each : all["tasks"]) {
+    if (each["name"] == name) return each;
+  }
+  return nullptr;
+}
+
+void Scene::await(const std::string& what, const std::function<bool()>& probe, milliseconds limit) {
+  if (!e2e::eventually(probe, limit)) {
+    throw Violation("in vain waited for " + what + "; tasks: " + daemon_.tryAsk("tasks").dump() +
+                    "; manager: " + daemon_.said());
+  }
+}
+
+std::string Scene::signalFile() {
+  return dir_.path() + "/signal-" + std::to_string(++files_);
+}
+
+void Scene::give(const std::string& file) {
+  std::ofstream made(file);
+}
+
+bool said(const Child& child, const std::string& word) {
+  return child.output().find(word) != std::string::npos;
+}
+
+}  // namespace qgpu::gpu

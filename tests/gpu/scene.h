@@ -1,0 +1,82 @@
+#pragma once
+// One card, a manager of its own on it, and programs on that card: as tenants through
+// `qgpuctl run`, or bare. The manager and everything that it runs ends with the scene.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/cards/nvml.h"
+#include "tests/crash/daemon.h"
+#include "tests/gpu/record.h"
+
+namespace qgpu::gpu {
+
+using crash::Daemon;
+using e2e::Child;
+using std::chrono::milliseconds;
+using Words = std::vector<std::string>;
+
+// The first card that NVML lists, by its UUID, and what it says of it.
+class TheCard {
+ public:
+  static std::optional<TheCard> find();
+
+  std::string uuid, model, driver;
+  std::uint64_t bytes = 0;
+  std::uint64_t used() const { return nvml_.used(device_); }  // by everybody, now
+  // The driver of the tests: it has no memory of its own to look at.
+  bool standIn() const { return model == "Stand-in GPU"; }
+
+ private:
+  explicit TheCard(Nvml nvml) : nvml_(std::move(nvml)) {}
+  Nvml nvml_;
+  cuda::NvmlDevice device_ = nullptr;
+};
+
+// How a tenant is bound.
+struct Tenant {
+  std::string name;
+  std::string taskClass = "ordinary";
+  int core = 10;   // percent; of an online task none
+  int memory = 1;  // GiB
+};
+
+// A program's last line that is a JSON object. Throws a Violation where it failed or printed none.
+Json resultOf(Child& child, const std::string& name,
+              milliseconds limit = std::chrono::seconds(120));
+
+class Scene {
+ public:
+  // Starts a manager of the card with these flags more.
+  Scene(const TheCard& card, Words flags);
+  ~Scene();
+  Scene(const Scene&) = delete;
+  Scene& operator=(const Scene&) = delete;
+
+  Daemon& daemon() { return daemon_; }
+  std::unique_ptr<Child> run(const Tenant& tenant, Words program);
+  std::unique_ptr<Child> bare(Words program) const;  // beside qgpu
+  // qgpu-gpu-work with these words.
+  static Words work(Words words);
+
+  Json card();                         // as the admin socket has it
+  Json task(const std::string& name);  // null: there is none
+  void await(const std::string& what, const std::function<bool()>& probe,
+             milliseconds limit = std::chrono::seconds(30));
+  // A file that is not there yet, for --until and --from; and making it.
+  std::string signalFile();
+  static void give(const std::string& file);
+
+ private:
+  const TheCard& card_;
+  e2e::TempDir dir_;
+  Daemon daemon_;
+  int files_ = 0;
+};
+
+// True once the program printed this.
+bool said(const Child& child, const std::string& word);
+
+}  // namespace qgpu::gpu
