@@ -1,0 +1,221 @@
+#include "services/suspend/ladder.h"
+
+#include <algorithm>
+#include <set>
+
+namespace qgpu::suspend {
+
+const char* nameOf(Rung rung) {
+  switch (rung) {
+    case Rung::kDisable:
+      return "disable";
+    case Rung::kDisableRestart:
+      return "disable, restart";
+    case Rung::kDisablePreempt:
+      return "disable, preempt";
+    case Rung::kSchedulingPreempt:
+      return "disable scheduling, preempt";
+  }
+  return "";
+}
+
+// --- what is wanted ---
+
+void Ladder::hold(Nanos now) {
+  if (wanted_) return;
+  wanted_ = true;
+  heldAt_ = now;
+  counted_ = false;
+  tries_ = 0;
+  noteStopped(now);
+}
+
+void Ladder::release(Nanos) {
+  wanted_ = false;
+}
+
+void Ladder::doubt(std::string why) {
+  if (doubt_.empty()) doubt_ = std::move(why);
+}
+
+// --- what processes do ---
+
+void Ladder::made(const Channel& channel) {
+  const Name name{channel.client, channel.channel};
+  const auto known = channels_.find(name);
+  if (known == channels_.end() && channels_.size() == kChannelsMax) {
+    return doubt("the task has more than " + std::to_string(kChannelsMax) + " channels");
+  }
+  // A name that comes again is a new channel, but what was said of the old one may still reach it.
+  const bool touched = known != channels_.end() && known->second.state != State::kOn;
+  channels_[name] = Entry{channel, touched ? State::kMaybe : State::kOn};
+}
+
+void Ladder::ended(std::uint32_t client, std::uint32_t name) {
+  std::erase_if(channels_, [&](const auto& each) {
+    const Channel& channel = each.second.channel;
+    return channel.client == client &&
+           (channel.channel == name || channel.group == name || channel.client == name);
+  });
+}
+
+void Ladder::scheduled(std::uint32_t client, std::uint32_t group) {
+  for (auto& [name, entry] : channels_) {
+    if (entry.channel.client != client || entry.channel.group != group) continue;
+    if (entry.state == State::kOff) entry.state = State::kMaybe;
+    entry.named = false;
+  }
+}
+
+void Ladder::processGone(std::uint32_t process) {
+  std::erase_if(channels_,
+                [&](const auto& each) { return each.second.channel.process == process; });
+}
+
+// --- calls ---
+
+bool Ladder::allOff() const {
+  return std::all_of(channels_.begin(), channels_.end(), [](const auto& each) {
+    return each.second.state == State::kOff && each.second.committed;
+  });
+}
+
+bool Ladder::free() const {
+  if (asked_ && asked_->step == Step::kDisable) return false;
+  return std::all_of(channels_.begin(), channels_.end(),
+                     [](const auto& each) { return each.second.state == State::kOn; });
+}
+
+// What computes goes first: it is what online waits for.
+std::vector<Channel> Ladder::chosen(bool disable) const {
+  std::vector<Channel> list;
+  for (const auto& [name, entry] : channels_) {
+    if (disable ? entry.state != State::kOff : entry.state != State::kOn) {
+      list.push_back(entry.channel);
+    }
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
+  if (list.size() > kNamedMax) list.resize(kNamedMax);
+  return list;
+}
+
+// One channel of each group that was disabled and not committed; for a restart any one will do.
+std::vector<Channel> Ladder::uncommitted() const {
+  std::vector<Channel> list;
+  std::set<Name> groups;
+  for (const auto& [name, entry] : channels_) {
+    if (entry.state != State::kOff || entry.committed) continue;
+    const Channel& channel = entry.channel;
+    if (!groups.emplace(channel.client, channel.group ? channel.group : channel.channel).second) {
+      continue;
+    }
+    list.push_back(channel);
+    if (rung_ == Rung::kDisableRestart || list.size() == kNamedMax) break;
+  }
+  return list;
+}
+
+std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
+  asked_ = Order{step, std::move(channels)};
+  for (const Channel& channel : asked_->channels) {
+    Entry& entry = channels_.at({channel.client, channel.channel});
+    entry.named = true;
+    if (step != Step::kDisable) continue;
+    entry.state = State::kMaybe;
+    entry.committed = false;
+  }
+  return asked_;
+}
+
+std::optional<Order> Ladder::next(Nanos now) {
+  if (asked_) return std::nullopt;
+  if (!holds()) {
+    std::vector<Channel> touched = chosen(false);
+    if (touched.empty() || now < retryAt_) return std::nullopt;
+    return ask(Step::kEnable, std::move(touched));
+  }
+  std::vector<Channel> running = chosen(true);
+  if (!running.empty()) return ask(Step::kDisable, std::move(running));
+  std::vector<Channel> pending = uncommitted();
+  if (pending.empty()) return std::nullopt;
+  return ask(rung_ == Rung::kDisableRestart ? Step::kRestart : Step::kPreempt, std::move(pending));
+}
+
+void Ladder::forget(const std::vector<Channel>& gone) {
+  for (const Channel& channel : gone) channels_.erase({channel.client, channel.channel});
+}
+
+void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now) {
+  forget(gone);
+  if (asked_) {
+    switch (asked_->step) {
+      case Step::kDisable:
+        onDisabled(answer, !gone.empty());
+        break;
+      case Step::kRestart:
+      case Step::kPreempt:
+        onCommitted(answer, !gone.empty());
+        break;
+      case Step::kEnable:
+        onEnabled(answer, !gone.empty(), now);
+        break;
+    }
+    for (auto& [name, entry] : channels_) entry.named = false;
+    asked_.reset();
+  }
+  noteStopped(now);
+}
+
+void Ladder::noteStopped(Nanos now) {
+  if (counted_ || !stopped()) return;
+  counted_ = true;
+  took_ = now - heldAt_;
+}
+
+void Ladder::onDisabled(Answer answer, bool someGone) {
+  if (answer == Answer::kGone && someGone && ++tries_ < kTriesMax) return;  // without them again
+  if (answer != Answer::kDone) return doubt("the driver refused to disable channels");
+  tries_ = 0;
+  for (auto& [name, entry] : channels_) {
+    if (!entry.named) continue;
+    entry.state = State::kOff;
+    entry.committed = rung_ == Rung::kDisable;
+  }
+}
+
+void Ladder::onCommitted(Answer answer, bool someGone) {
+  if (answer == Answer::kGone && someGone && ++tries_ < kTriesMax) return;
+  if (answer != Answer::kDone) return doubt("the driver refused to commit what was disabled");
+  tries_ = 0;
+  std::set<Name> groups;
+  for (const Channel& channel : asked_->channels) {
+    groups.emplace(channel.client, channel.group ? channel.group : channel.channel);
+  }
+  for (auto& [name, entry] : channels_) {
+    const Channel& channel = entry.channel;
+    const Name group{channel.client, channel.group ? channel.group : channel.channel};
+    const bool covered = rung_ == Rung::kDisableRestart || groups.contains(group);
+    if (covered && entry.state == State::kOff) entry.committed = true;
+  }
+}
+
+// Whatever it is that fails, a task is never left off the card.
+void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
+  if (answer == Answer::kGone && someGone) return;  // without them, at once
+  if (answer != Answer::kDone) {
+    doubt("the driver refused to enable channels again");
+    retryAt_ = now + retryAfter_;
+    retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
+    return;
+  }
+  retryAt_ = now;
+  retryAfter_ = kRetryFirst;
+  for (auto& [name, entry] : channels_) {
+    if (!entry.named) continue;
+    entry.state = State::kOn;
+    entry.committed = false;
+  }
+}
+
+}  // namespace qgpu::suspend

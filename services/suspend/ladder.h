@@ -1,0 +1,135 @@
+#pragma once
+// The decision core of suspend=rm: which channels of one task are to be taken off the card's
+// hardware and put back, in which calls to the driver, one call at a time. It exists apart from the
+// calls so that its promises can be proven over every order of answers, deaths and late channels.
+//
+// It keeps: a task is told to be stopped only while every channel that is known was disabled and
+// the disabling committed; what a disable named, whatever was answered, is named by an enable that
+// the driver took, or is gone, before the task counts as free; after the first doubt nothing is
+// disabled any more, and everything is enabled. All of a task's channels go together: enables and
+// disables are never mixed, except that a changed goal turns the order round.
+//
+// Pure: no clock, no I/O, no log. Times are the caller's.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/units.h"
+
+namespace qgpu::suspend {
+
+// A channel as its process named it to the driver. `client` and `channel` are its name.
+struct Channel {
+  std::uint32_t client = 0;
+  std::uint32_t channel = 0;
+  std::uint32_t group = 0;    // that it belongs to; 0: it stands alone
+  std::uint32_t engine = 0;   // 1..8: graphics and compute
+  std::uint32_t process = 0;  // the caller's name for whose it is
+
+  bool computes() const { return engine >= 1 && engine <= 8; }
+};
+
+// What takes running work off the card once its channels are disabled. Which one does is the
+// driver's secret: the self-test tries them in this order.
+enum class Rung : std::uint8_t {
+  kDisable,            // nothing more
+  kDisableRestart,     // the runlist is read anew
+  kDisablePreempt,     // each group is preempted
+  kSchedulingPreempt,  // only scheduling is disabled, then each group is preempted
+};
+inline constexpr Rung kRungs[] = {Rung::kDisable, Rung::kDisableRestart, Rung::kDisablePreempt,
+                                  Rung::kSchedulingPreempt};
+const char* nameOf(Rung rung);
+
+enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable };
+
+// One call, or for kPreempt one for each group, by a channel of it.
+struct Order {
+  Step step = Step::kEnable;
+  std::vector<Channel> channels;
+};
+
+enum class Answer : std::uint8_t {
+  kDone,
+  kGone,  // some that were named are no more, or are not their process's: named beside
+  kFailed,
+};
+
+class Ladder {
+ public:
+  static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
+  static constexpr std::size_t kNamedMax = 64;      // in one call
+  static constexpr int kTriesMax = 3;               // of a disable that found channels gone
+  static constexpr Nanos kRetryFirst = millis(1);   // of an enable that failed; doubles up to
+  static constexpr Nanos kRetryMax = millis(500);
+
+  explicit Ladder(Rung rung) : rung_(rung) {}
+
+  // --- what is wanted ---
+  void hold(Nanos now);
+  void release(Nanos now);
+
+  // --- what the task's processes do ---
+  void made(const Channel& channel);
+  void ended(std::uint32_t client, std::uint32_t name);  // a channel, or all of a group or client
+  // A process asked the driver to run this group: what was disabled may run again.
+  void scheduled(std::uint32_t client, std::uint32_t group);
+  void processGone(std::uint32_t process);
+
+  // Work was seen to go on while it was stopped, or the like.
+  void doubt(std::string why);
+
+  // The call that must be made now; none while one is under way or nothing is to be done.
+  std::optional<Order> next(Nanos now);
+  // What became of it. `gone` are left out of everything from now on.
+  void answered(Answer answer, const std::vector<Channel>& gone, Nanos now);
+
+  // Of a task without channels nothing is known.
+  bool stopped() const { return holds() && !asked_ && !channels_.empty() && allOff(); }
+  bool free() const;  // nothing that we disabled is, or may be, disabled
+  bool doubted() const { return !doubt_.empty(); }
+  const std::string& why() const { return doubt_; }
+  // When next() is worth asking again though nothing happened; kNever: never.
+  Nanos retryAt() const { return asked_ || free() ? kNever : retryAt_; }
+  // Of the last hold that was reached: from hold() to stopped().
+  Nanos took() const { return took_; }
+  std::size_t channels() const { return channels_.size(); }
+
+ private:
+  // kMaybe: a disable named it and was not wholly answered, or it was scheduled since.
+  enum class State : std::uint8_t { kOn, kMaybe, kOff };
+  struct Entry {
+    Channel channel;
+    State state = State::kOn;
+    bool committed = false;
+    bool named = false;  // in the call that is under way, and nothing happened to it since
+  };
+  using Name = std::pair<std::uint32_t, std::uint32_t>;
+
+  bool allOff() const;
+  bool holds() const { return wanted_ && doubt_.empty(); }
+  std::optional<Order> ask(Step step, std::vector<Channel> channels);
+  std::vector<Channel> chosen(bool disable) const;
+  std::vector<Channel> uncommitted() const;
+  void forget(const std::vector<Channel>& gone);
+  void noteStopped(Nanos now);
+  void onDisabled(Answer answer, bool someGone);
+  void onCommitted(Answer answer, bool someGone);
+  void onEnabled(Answer answer, bool someGone, Nanos now);
+
+  const Rung rung_;
+  std::map<Name, Entry> channels_;
+  bool wanted_ = false;  // held
+  std::optional<Order> asked_;
+  std::string doubt_;
+  int tries_ = 0;
+  Nanos heldAt_{0}, took_{0};
+  bool counted_ = false;  // took_ is of this hold
+  Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
+};
+
+}  // namespace qgpu::suspend

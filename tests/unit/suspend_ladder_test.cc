@@ -1,0 +1,344 @@
+// The ladder of suspend=rm by hand, and against a driver that fails, forgets and is late, in any
+// order that a seed decides.
+
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+
+#include "services/suspend/ladder.h"
+
+namespace qgpu::suspend {
+namespace {
+
+constexpr std::uint32_t kClient = 0xc1d00001;
+
+Channel channelOf(std::uint32_t name, std::uint32_t group = 1, std::uint32_t engine = 1) {
+  return {kClient, name, group, engine, 7};
+}
+
+Ladder withChannels(Rung rung, std::uint32_t count) {
+  Ladder ladder(rung);
+  for (std::uint32_t i = 0; i < count; i++) ladder.made(channelOf(100 + i, 1 + i / 8));
+  return ladder;
+}
+
+TEST(Ladder, ATaskIsStoppedOnceAllItsChannelsAreDisabledAndFreeOnceAllAreEnabled) {
+  Ladder ladder = withChannels(Rung::kDisable, 3);
+  EXPECT_FALSE(ladder.next(Nanos(0)));
+  ladder.hold(Nanos(10));
+  const auto disable = ladder.next(Nanos(10));
+  ASSERT_TRUE(disable);
+  EXPECT_EQ(disable->step, Step::kDisable);
+  EXPECT_EQ(disable->channels.size(), 3u);
+  EXPECT_FALSE(ladder.next(Nanos(10))) << "one call at a time";
+  EXPECT_FALSE(ladder.stopped());
+  ladder.answered(Answer::kDone, {}, Nanos(300));
+  EXPECT_TRUE(ladder.stopped());
+  EXPECT_FALSE(ladder.free());
+  EXPECT_EQ(ladder.took(), Nanos(290));
+  ladder.release(Nanos(400));
+  const auto enable = ladder.next(Nanos(400));
+  ASSERT_TRUE(enable);
+  EXPECT_EQ(enable->step, Step::kEnable);
+  EXPECT_EQ(enable->channels.size(), 3u);
+  ladder.answered(Answer::kDone, {}, Nanos(500));
+  EXPECT_TRUE(ladder.free());
+  EXPECT_FALSE(ladder.next(Nanos(600)));
+}
+
+TEST(Ladder, ACommitNamesEachGroupOnceOrOneChannelForARestart) {
+  for (const auto& [rung, step, named] : {std::tuple{Rung::kDisablePreempt, Step::kPreempt, 3u},
+                                          std::tuple{Rung::kSchedulingPreempt, Step::kPreempt, 3u},
+                                          std::tuple{Rung::kDisableRestart, Step::kRestart, 1u}}) {
+    Ladder ladder = withChannels(rung, 20);
+    ladder.hold(Nanos(0));
+    ASSERT_EQ(ladder.next(Nanos(0))->step, Step::kDisable);
+    ladder.answered(Answer::kDone, {}, Nanos(1));
+    EXPECT_FALSE(ladder.stopped()) << nameOf(rung);
+    const auto commit = ladder.next(Nanos(1));
+    ASSERT_TRUE(commit);
+    EXPECT_EQ(commit->step, step);
+    EXPECT_EQ(commit->channels.size(), named);
+    ladder.answered(Answer::kDone, {}, Nanos(2));
+    EXPECT_TRUE(ladder.stopped()) << nameOf(rung);
+  }
+}
+
+TEST(Ladder, MoreChannelsThanACallHoldsGoInSeveralCallsComputeFirst) {
+  Ladder ladder = withChannels(Rung::kDisable, 70);
+  ladder.made(channelOf(900, 99, 9));  // copies
+  ladder.hold(Nanos(0));
+  const auto first = ladder.next(Nanos(0));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->channels.size(), Ladder::kNamedMax);
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  EXPECT_FALSE(ladder.stopped());
+  const auto second = ladder.next(Nanos(1));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->channels.size(), 7u);
+  EXPECT_EQ(second->channels.back().channel, 900u);
+  ladder.answered(Answer::kDone, {}, Nanos(2));
+  EXPECT_TRUE(ladder.stopped());
+}
+
+TEST(Ladder, ALateChannelIsDisabledAsWellAndUntilThenTheTaskIsNotStopped) {
+  Ladder ladder = withChannels(Rung::kDisable, 1);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  ladder.made(channelOf(500));
+  EXPECT_FALSE(ladder.stopped());
+  const auto late = ladder.next(Nanos(2));
+  ASSERT_TRUE(late);
+  ASSERT_EQ(late->channels.size(), 1u);
+  EXPECT_EQ(late->channels[0].channel, 500u);
+}
+
+TEST(Ladder, AGroupThatIsScheduledWhileItsDisableIsUnderWayIsDisabledAgain) {
+  Ladder ladder = withChannels(Rung::kDisable, 2);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.scheduled(kClient, 1);
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  EXPECT_FALSE(ladder.stopped());
+  ASSERT_TRUE(ladder.next(Nanos(1)));
+  ladder.answered(Answer::kDone, {}, Nanos(2));
+  EXPECT_TRUE(ladder.stopped());
+}
+
+TEST(Ladder, WhatFailedToBeDisabledIsEnabledAndNothingIsDisabledAnyMore) {
+  Ladder ladder = withChannels(Rung::kDisable, 2);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kFailed, {}, Nanos(1));
+  EXPECT_TRUE(ladder.doubted());
+  EXPECT_FALSE(ladder.free()) << "who knows what the driver did of it";
+  const auto back = ladder.next(Nanos(1));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->step, Step::kEnable);
+  ladder.answered(Answer::kDone, {}, Nanos(2));
+  EXPECT_TRUE(ladder.free());
+  ladder.release(Nanos(3));
+  ladder.hold(Nanos(4));
+  EXPECT_FALSE(ladder.next(Nanos(4)));
+  EXPECT_FALSE(ladder.stopped());
+}
+
+TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
+  Ladder ladder = withChannels(Rung::kDisable, 1);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  ladder.release(Nanos(0));
+  Nanos now(0);
+  for (int i = 0; i < 30; i++) {
+    const auto enable = ladder.next(now);
+    ASSERT_TRUE(enable);
+    ladder.answered(Answer::kFailed, {}, now);
+    EXPECT_FALSE(ladder.next(now)) << "not at once again";
+    EXPECT_LE(ladder.retryAt() - now, Ladder::kRetryMax);
+    now = ladder.retryAt();
+  }
+  ASSERT_TRUE(ladder.next(now));
+  ladder.answered(Answer::kDone, {}, now);
+  EXPECT_TRUE(ladder.free());
+}
+
+TEST(Ladder, ATaskWithoutChannelsIsNeverStopped) {
+  Ladder ladder(Rung::kDisable);
+  ladder.hold(Nanos(0));
+  EXPECT_FALSE(ladder.next(Nanos(0)));
+  EXPECT_FALSE(ladder.stopped());
+}
+
+TEST(Ladder, MoreChannelsThanATaskMayHaveAreADoubt) {
+  Ladder ladder = withChannels(Rung::kDisable, Ladder::kChannelsMax);
+  EXPECT_FALSE(ladder.doubted());
+  ladder.made(channelOf(5000));
+  EXPECT_TRUE(ladder.doubted());
+}
+
+// --- every order ---
+
+// The card: which channels live, are disabled, and still run because nobody committed.
+struct Hardware {
+  std::set<std::uint32_t> live, disabled, running;
+  std::map<std::uint32_t, std::uint32_t> groupOf;
+
+  void make(std::uint32_t name, std::uint32_t group) {
+    live.insert(name);
+    running.insert(name);
+    groupOf[name] = group;
+  }
+  void end(std::uint32_t name) {
+    live.erase(name);
+    disabled.erase(name);
+    running.erase(name);
+  }
+  void apply(const Order& order, std::uint32_t name, Rung rung) {
+    if (!live.contains(name)) return;
+    switch (order.step) {
+      case Step::kDisable:
+        disabled.insert(name);
+        if (rung == Rung::kDisable) running.erase(name);
+        break;
+      case Step::kEnable:
+        disabled.erase(name);
+        running.insert(name);
+        break;
+      case Step::kRestart:
+        running = without(live, disabled);
+        break;
+      case Step::kPreempt:
+        for (const std::uint32_t each : disabled) {
+          if (groupOf[each] == groupOf[name]) running.erase(each);
+        }
+        break;
+    }
+  }
+  static std::set<std::uint32_t> without(const std::set<std::uint32_t>& all,
+                                         const std::set<std::uint32_t>& some) {
+    std::set<std::uint32_t> rest;
+    std::set_difference(all.begin(), all.end(), some.begin(), some.end(),
+                        std::inserter(rest, rest.end()));
+    return rest;
+  }
+};
+
+class Story {
+ public:
+  Story(std::uint32_t seed, Rung rung) : random_(seed), rung_(rung), ladder_(rung) {}
+
+  void go() {
+    for (int i = 0; i < 400 && !::testing::Test::HasFailure(); i++) {
+      now_ += Nanos(draw(2'000'000));
+      something();
+      check();
+    }
+    // The driver is well again, and nobody wants a hold: nothing stays off the card.
+    mayFail_ = false;
+    ladder_.release(now_);
+    for (int i = 0; i < 100 && !ladder_.free(); i++) {
+      now_ += Ladder::kRetryMax;
+      call();
+      answer();
+    }
+    EXPECT_TRUE(ladder_.free());
+    EXPECT_TRUE(card_.disabled.empty());
+  }
+
+ private:
+  std::uint32_t draw(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+  std::uint32_t someLive() {
+    if (card_.live.empty()) return 0;
+    return *std::next(card_.live.begin(), draw(static_cast<std::uint32_t>(card_.live.size())));
+  }
+
+  void something() {
+    switch (draw(12)) {
+      case 0:
+        return ladder_.hold(now_);
+      case 1:
+        return ladder_.release(now_);
+      case 2:
+        return makeOne(++lastName_);
+      case 3:
+        return endOne(someLive(), draw(4) != 0);
+      case 4:
+        return scheduleSome();
+      case 5:
+        if (draw(20) == 0) ladder_.doubt("work went on");
+        return;
+      case 6:
+      case 7:
+      case 8:
+        return call();
+      default:
+        return answer();
+    }
+  }
+
+  void makeOne(std::uint32_t name) {
+    const std::uint32_t group = 1 + name % 5;
+    card_.make(name, group);
+    ladder_.made({kClient, name, group, 1 + name % 12, 1});
+  }
+  // A guest that dies or lies does not say so.
+  void endOne(std::uint32_t name, bool told) {
+    if (name == 0) return;
+    card_.end(name);
+    if (told) ladder_.ended(kClient, name);
+  }
+  void scheduleSome() {
+    const std::uint32_t group = 1 + draw(5);
+    for (const std::uint32_t name : card_.live) {
+      if (card_.groupOf[name] != group) continue;
+      card_.disabled.erase(name);
+      card_.running.insert(name);
+    }
+    ladder_.scheduled(kClient, group);
+  }
+
+  void call() {
+    auto order = ladder_.next(now_);
+    if (!order) return;
+    ASSERT_FALSE(asked_) << "two calls at once";
+    ASSERT_FALSE(order->channels.empty());
+    ASSERT_LE(order->channels.size(), Ladder::kNamedMax);
+    if (order->step != Step::kEnable) {
+      ASSERT_FALSE(ladder_.doubted());
+    }
+    asked_ = std::move(order);
+  }
+
+  void answer() {
+    if (!asked_) return;
+    const Order order = *std::exchange(asked_, std::nullopt);
+    std::vector<Channel> gone;
+    for (const Channel& channel : order.channels) {
+      if (!card_.live.contains(channel.channel)) gone.push_back(channel);
+    }
+    if (mayFail_ && draw(10) == 0) {  // half done, at a place that nobody tells
+      for (const Channel& channel : order.channels) {
+        if (draw(2) == 0) card_.apply(order, channel.channel, rung_);
+      }
+      return ladder_.answered(Answer::kFailed, {}, now_);
+    }
+    if (!gone.empty()) return ladder_.answered(Answer::kGone, gone, now_);
+    for (const Channel& channel : order.channels) card_.apply(order, channel.channel, rung_);
+    ladder_.answered(Answer::kDone, {}, now_);
+  }
+
+  void check() {
+    if (ladder_.stopped()) {
+      ASSERT_TRUE(card_.running.empty())
+          << "told to be stopped, and runs: " << *card_.running.begin() << " of "
+          << ladder_.channels();
+      ASSERT_EQ(card_.disabled, card_.live);
+    }
+    if (ladder_.free()) {
+      ASSERT_TRUE(card_.disabled.empty()) << "told to be free, and is not";
+    }
+  }
+
+  std::mt19937 random_;
+  const Rung rung_;
+  Ladder ladder_;
+  Hardware card_;
+  std::optional<Order> asked_;
+  std::uint32_t lastName_ = 1000;
+  bool mayFail_ = true;
+  Nanos now_{0};
+};
+
+TEST(Ladder, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
+  for (const Rung rung : kRungs) {
+    for (std::uint32_t seed = 1; seed <= 3'000 && !HasFailure(); seed++) {
+      SCOPED_TRACE(std::string(nameOf(rung)) + ", seed " + std::to_string(seed));
+      Story(seed, rung).go();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qgpu::suspend
