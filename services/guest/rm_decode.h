@@ -1,0 +1,55 @@
+#pragma once
+// What a program asks of NVIDIA's kernel driver, read from one ioctl's argument: pure functions of
+// the layout (rm_abi.h) and the argument's bytes. Nothing behind the argument's size is read, and
+// of the memory that it points to only what its own size covers; a call that does not fit its
+// layout is Verb::kOther and goes to the driver untouched, which refuses it itself.
+
+#include "services/guest/rm_abi.h"
+
+namespace qgpu::rm {
+
+enum class Verb : std::uint8_t {
+  kOther,    // nothing that is followed here
+  kVersion,  // the driver tells its version
+  kAlloc,    // an object is made; it may take memory of the card
+  kFree,     // an object and all beneath it end
+  kDup,      // a second name for an object, in this client or from another
+  kControl,  // one of the controls that are followed
+};
+
+struct Call {
+  Verb verb = Verb::kOther;
+  Handle client = 0;
+  Handle parent = 0;
+  Handle object = 0;  // of an allocation or duplication: as asked; madeBy() has it afterwards
+  std::uint32_t objectClass = 0;
+  Handle sourceClient = 0, sourceObject = 0;  // of a duplication
+  std::uint64_t bytes = 0;                    // of the card's memory that it asks for
+  std::uint32_t detail = 0;                   // a device's number; the engine of a channel or group
+  std::uint32_t command = 0;                  // of a control
+  void* parameters = nullptr;                 // of a control
+  std::uint32_t parametersSize = 0;
+
+  // Where the driver answers, for the functions below.
+  void* argument = nullptr;
+  std::uint32_t statusAt = 0;
+  std::uint32_t objectAt = 0;
+  void* takenAt = nullptr;  // the size that the driver took; null: as asked
+};
+
+// `number` and `size` are the request's; a call that carries another is read as that other.
+Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argument);
+
+// After the driver answered.
+std::uint32_t statusOf(const Call& call);
+Handle madeBy(const Call& call);
+std::uint64_t bytesTaken(const Call& call);
+Layout layoutTold(const Call& call);  // of Verb::kVersion
+
+// The answer that the driver gives when the card is full. Its own input stays as it was.
+void answerNoMemory(const Call& call);
+
+// Lowers what a control of FB_GET_INFO told to a quota and what is left of it.
+void limitFbInfo(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes);
+
+}  // namespace qgpu::rm

@@ -1,0 +1,139 @@
+// The declared layouts beside what the headers of every release of the open kernel module say
+// (fixtures/rm_abi.txt). What is not in the table has no layout, and nothing is assumed of it.
+
+#include "services/guest/rm_abi.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace qgpu::rm {
+namespace {
+
+struct Block {
+  std::vector<std::string> releases;
+  std::map<std::string, std::size_t> facts;
+};
+
+std::vector<Block> readBlocks() {
+  std::vector<Block> all(1);
+  std::ifstream in(QGPU_RM_ABI_FIXTURE);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string word;
+    if (!(words >> word) || word == "#") continue;
+    if (word == "end") {
+      all.emplace_back();
+    } else if (word == "releases") {
+      while (words >> word) all.back().releases.push_back(word);
+    } else {
+      words >> all.back().facts[word];
+    }
+  }
+  all.pop_back();
+  return all;
+}
+
+Layout layoutFor(const std::string& release) {
+  return layoutOf(release.c_str(), release.size() + 1);
+}
+
+// Everything that is declared, by the fixture's names.
+std::map<std::string, std::size_t> declared(Layout layout) {
+  const AllocForms forms = allocForms(layout);
+  return {
+      {"free.size", sizeof(FreeCall)},
+      {"free.status", offsetof(FreeCall, status)},
+      {"memory.size", offsetof(AllocMemoryCall, fd)},
+      {"memory.class", offsetof(AllocMemoryCall, objectClass)},
+      {"memory.limit", offsetof(AllocMemoryCall, limit)},
+      {"memory.status", offsetof(AllocMemoryCall, status)},
+      {"object.size", sizeof(AllocObjectCall)},
+      {"short.size", forms.shortForm.size},
+      {"short.parameters", offsetof(AllocCall, parameters)},
+      {"short.status", forms.shortForm.statusAt},
+      {"long.size", forms.longForm.size},
+      {"long.status", forms.longForm.statusAt},
+      {"dup.size", sizeof(DupCall)},
+      {"dup.status", offsetof(DupCall, status)},
+      {"control.size", sizeof(ControlCall)},
+      {"control.command", offsetof(ControlCall, command)},
+      {"control.parameters", offsetof(ControlCall, parameters)},
+      {"control.parameters_size", offsetof(ControlCall, parametersSize)},
+      {"control.status", offsetof(ControlCall, status)},
+      {"heap.size", sizeof(HeapCall)},
+      {"heap.function", offsetof(HeapCall, function)},
+      {"heap.status", offsetof(HeapCall, status)},
+      {"heap.total", offsetof(HeapCall, total)},
+      {"heap.free", offsetof(HeapCall, free)},
+      {"heap.by_size.object", offsetof(HeapCall, bySize.object)},
+      {"heap.by_size.flags", offsetof(HeapCall, bySize.flags)},
+      {"heap.by_size.attributes", offsetof(HeapCall, bySize.attributes)},
+      {"heap.by_size.size", offsetof(HeapCall, bySize.size)},
+      {"heap.tiled.attributes", offsetof(HeapCall, tiled.attributes)},
+      {"heap.tiled.size", offsetof(HeapCall, tiled.size)},
+      {"heap.in_range.attributes", offsetof(HeapCall, inRange.attributes)},
+      {"heap.in_range.size", offsetof(HeapCall, inRange.size)},
+      {"heap.freed.object", offsetof(HeapCall, freed.object)},
+      {"parameters.flags", offsetof(MemoryParameters, flags)},
+      {"parameters.attributes", offsetof(MemoryParameters, attributes)},
+      {"parameters.size", offsetof(MemoryParameters, size)},
+      {"channel.engine", kChannelEngineAt},
+      {"group.engine", kGroupEngineAt},
+      {"device.id", kDeviceIdAt},
+      {"transfer.size", sizeof(TransferCall)},
+      {"version.size", sizeof(VersionCall)},
+      {"version.text", offsetof(VersionCall, version)},
+  };
+}
+
+TEST(RmAbi, EveryReleasesHeadersAgreeWithWhatIsDeclared) {
+  const std::vector<Block> blocks = readBlocks();
+  std::size_t releases = 0;
+  for (const Block& block : blocks) {
+    for (const std::string& release : block.releases) {
+      const Layout layout = layoutFor(release);
+      ASSERT_NE(layout, Layout::kUnknown) << release;
+      const auto ours = declared(layout);
+      for (const auto& [name, value] : block.facts) {
+        if (name == "parameters.size_of") continue;
+        ASSERT_TRUE(ours.count(name)) << name;
+        EXPECT_EQ(ours.at(name), value) << name << " of " << release;
+      }
+      EXPECT_EQ(ours.size() + 1, block.facts.size()) << "something declared was not compared";
+      ++releases;
+    }
+  }
+  EXPECT_EQ(releases, 193u);
+}
+
+TEST(RmAbi, AnAllocationsParametersReachBeyondWhatIsRead) {
+  for (const Block& block : readBlocks()) {
+    EXPECT_GE(block.facts.at("parameters.size_of"), sizeof(MemoryParameters));
+  }
+}
+
+TEST(RmAbi, EveryKnownDriverWasLookedAt) {
+  std::map<std::uint32_t, int> seen;
+  for (const Block& block : readBlocks()) {
+    for (const std::string& release : block.releases) {
+      ++seen[static_cast<std::uint32_t>(std::stoul(release))];
+    }
+  }
+  for (const KnownDriver& known : kKnownDrivers) EXPECT_GT(seen[known.major], 0) << known.major;
+}
+
+TEST(RmAbi, NothingIsAssumedOfADriverThatIsNotInTheTable) {
+  for (const char* version : {"450.102.04", "510.47", "540.4", "596.1", "600.10.02", "5800.1",
+                              "", "580", "abc", "58x.1", "-580.1", "99999999999.1"}) {
+    EXPECT_EQ(layoutFor(version), Layout::kUnknown) << version;
+  }
+  EXPECT_EQ(layoutOf("580.142", 3), Layout::kUnknown) << "cut before its point";
+  EXPECT_EQ(layoutOf("580.142", 4), Layout::kFrom535);
+}
+
+}  // namespace
+}  // namespace qgpu::rm

@@ -1,0 +1,226 @@
+// Each call as a driver of each layout takes it, and what does not fit a layout.
+
+#include "services/guest/rm_decode.h"
+
+#include <algorithm>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace qgpu::rm {
+namespace {
+
+constexpr Layout kLayouts[] = {Layout::kFrom515, Layout::kFrom525, Layout::kFrom535};
+
+std::uint64_t addressOf(void* at) {
+  return reinterpret_cast<std::uint64_t>(at);
+}
+
+// An allocation in one of the two forms of a layout.
+struct Alloc {
+  Alloc(Layout of, bool longer, std::uint32_t objectClass, void* parameters,
+        std::uint32_t parametersSize)
+      : layout(of),
+        form(longer ? allocForms(of).longForm : allocForms(of).shortForm),
+        bytes(form.size) {
+    const AllocCall call{1, 2, 3, objectClass, addressOf(parameters)};
+    std::memcpy(bytes.data(), &call, sizeof call);
+    if (form.sizeAt) std::memcpy(bytes.data() + form.sizeAt, &parametersSize, 4);
+  }
+  void answer(std::uint32_t status, Handle object) {
+    std::memcpy(bytes.data() + form.statusAt, &status, 4);
+    std::memcpy(bytes.data() + offsetof(AllocCall, object), &object, 4);
+  }
+  Call read() { return decode(layout, kEscAlloc, form.size, bytes.data()); }
+  Layout layout;
+  AllocForm form;
+  std::vector<char> bytes;
+};
+
+TEST(RmDecode, MemoryOfTheCardIsReadInBothFormsOfEveryLayout) {
+  for (const Layout layout : kLayouts) {
+    for (const bool longer : {false, true}) {
+      MemoryParameters memory{};
+      memory.size = 1 << 20;
+      Alloc alloc(layout, longer, kLocalMemory, &memory, 128);
+      const Call call = alloc.read();
+      EXPECT_EQ(call.verb, Verb::kAlloc);
+      EXPECT_EQ(call.client, 1u);
+      EXPECT_EQ(call.parent, 2u);
+      EXPECT_EQ(call.object, 3u);
+      EXPECT_EQ(call.bytes, 1u << 20);
+      memory.size = 2 << 20;
+      alloc.answer(7, 33);
+      EXPECT_EQ(statusOf(call), 7u);
+      EXPECT_EQ(madeBy(call), 33u);
+      EXPECT_EQ(bytesTaken(call), 2u << 20);
+      answerNoMemory(call);
+      EXPECT_EQ(statusOf(call), kNoMemory);
+    }
+  }
+}
+
+TEST(RmDecode, AddressesAndOtherObjectsTakeNoMemory) {
+  MemoryParameters memory{};
+  memory.size = 1 << 20;
+  memory.flags = kFlagVirtual;
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kLocalMemory, &memory, 128).read().bytes, 0u);
+  memory.flags = 0;
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kSystemMemory, &memory, 128).read().bytes, 0u);
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kLocalMemory, nullptr, 0).read().bytes, 0u);
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kLocalMemory, &memory, 71).read().bytes, 0u)
+      << "parameters that end before the size";
+}
+
+TEST(RmDecode, DevicesChannelsAndTheirGroupsSayWhereTheyBelong) {
+  alignas(8) char parameters[368] = {};
+  const std::uint32_t device = 5, group = 9, channel = 1;
+  std::memcpy(parameters, &device, 4);
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kDevice, parameters, 56).read().detail, 5u);
+  std::memcpy(parameters + kGroupEngineAt, &group, 4);
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kChannelGroup, parameters, 32).read().detail, 9u);
+  std::memcpy(parameters + kChannelEngineAt, &channel, 4);
+  for (const std::uint32_t each : {0xc36fu, 0xc56fu, 0xc86fu, 0xc96fu, 0xca6fu}) {
+    EXPECT_EQ(Alloc(Layout::kFrom535, true, each, parameters, 368).read().detail, 1u);
+    EXPECT_TRUE(isChannel(each));
+  }
+  EXPECT_FALSE(isChannel(0x6f) || isChannel(0xc0b5) || isChannel(kChannelGroup));
+}
+
+TEST(RmDecode, AClientIsNamedByWhatTheDriverMade) {
+  Alloc alloc(Layout::kFrom535, true, kRootClient, nullptr, 0);
+  alloc.answer(kOk, 0xc1d00001);
+  EXPECT_EQ(madeBy(alloc.read()), 0xc1d00001u);
+}
+
+TEST(RmDecode, TheHeapsCallsAreReadByWhatTheyAskFor) {
+  HeapCall heap{};
+  heap.client = 1;
+  heap.parent = 2;
+  heap.bySize.object = 3;
+  const auto read = [&] {
+    return decode(Layout::kFrom535, kEscVidHeapControl, sizeof heap, &heap);
+  };
+  heap.function = kHeapAllocSize;
+  heap.bySize.size = 4096;
+  EXPECT_EQ(read().bytes, 4096u);
+  EXPECT_EQ(read().objectClass, kLocalMemory);
+  for (const std::uint32_t place : {1u, 2u, 3u}) {
+    heap.bySize.attributes = place << 25;
+    EXPECT_EQ(read().bytes, 0u) << "only the first place is the card's";
+    EXPECT_EQ(read().objectClass, kSystemMemory);
+  }
+  heap.bySize.attributes = 0;
+  heap.bySize.flags = kFlagVirtual;
+  EXPECT_EQ(read().bytes, 0u);
+
+  heap = {};
+  heap.function = kHeapAllocRange;
+  heap.inRange.size = 8192;
+  EXPECT_EQ(read().bytes, 8192u);
+  heap = {};
+  heap.function = kHeapAllocTiled;
+  heap.tiled.height = 100;
+  heap.tiled.pitch = 512;
+  EXPECT_EQ(read().bytes, 51'200u);
+  heap.tiled.size = 65'536;
+  EXPECT_EQ(bytesTaken(read()), 65'536u);
+  heap = {};
+  heap.function = kHeapFree;
+  heap.freed.object = 9;
+  EXPECT_EQ(read().verb, Verb::kFree);
+  EXPECT_EQ(read().object, 9u);
+  heap.function = 5;
+  EXPECT_EQ(read().verb, Verb::kOther);
+}
+
+TEST(RmDecode, OlderCallsThatMakeObjectsAreReadToo) {
+  AllocMemoryCall memory{};
+  memory.object = 3;
+  memory.objectClass = kLocalMemory;
+  memory.limit = 4095;
+  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 4096u);
+  memory.limit = ~0ull;
+  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 0u);
+  memory.objectClass = kHostDescriptor;
+  memory.limit = 4095;
+  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 0u);
+  AllocObjectCall object{1, 2, 3, kSubdevice, 0};
+  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocObject, sizeof object, &object).object, 3u);
+}
+
+TEST(RmDecode, ACallThatCarriesAnotherIsReadAsThatOther) {
+  FreeCall free{1, 2, 3, 0};
+  TransferCall transfer{kEscFree, sizeof free, addressOf(&free)};
+  const Call call = decode(Layout::kFrom535, kEscTransfer, sizeof transfer, &transfer);
+  EXPECT_EQ(call.verb, Verb::kFree);
+  EXPECT_EQ(call.object, 3u);
+  TransferCall nested{kEscTransfer, sizeof transfer, addressOf(&transfer)};
+  EXPECT_EQ(decode(Layout::kFrom535, kEscTransfer, sizeof nested, &nested).verb, Verb::kOther)
+      << "the driver takes no call in a call in a call";
+}
+
+TEST(RmDecode, WhatDoesNotFitTheLayoutIsLeftAlone) {
+  char bytes[256] = {};
+  for (std::uint32_t number = 0; number < 256; ++number) {
+    EXPECT_NE(decode(Layout::kUnknown, number, 48, bytes).verb, Verb::kAlloc);
+    for (const Layout layout : kLayouts) {
+      EXPECT_EQ(decode(layout, number, 1, bytes).verb, Verb::kOther);
+      EXPECT_EQ(decode(layout, number, 48, nullptr).verb, Verb::kOther);
+    }
+  }
+  EXPECT_EQ(decode(Layout::kFrom535, kEscAlloc, 40, bytes).verb, Verb::kOther) << "525's long form";
+  EXPECT_EQ(decode(Layout::kFrom525, kEscAlloc, 48, bytes).verb, Verb::kOther) << "535's long form";
+}
+
+TEST(RmDecode, TheDriverTellsItsVersion) {
+  VersionCall version{};
+  const auto told = [&](const char* text, std::uint32_t reply) {
+    std::memset(version.version, 0, sizeof version.version);
+    std::memcpy(version.version, text, std::min(std::strlen(text), sizeof version.version));
+    version.reply = reply;
+    return layoutTold(decode(Layout::kUnknown, kEscCheckVersion, sizeof version, &version));
+  };
+  EXPECT_EQ(told("580.142", 1), Layout::kFrom535);
+  EXPECT_EQ(told("525.105.17", 1), Layout::kFrom525);
+  EXPECT_EQ(told("515.43.04", 1), Layout::kFrom515);
+  EXPECT_EQ(told("580.142", 0), Layout::kUnknown) << "not recognised";
+  EXPECT_EQ(told("700.1", 1), Layout::kUnknown);
+  EXPECT_EQ(told(std::string(64, '5').c_str(), 1), Layout::kUnknown) << "without an end";
+}
+
+TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const FbInfo before[] = {{kFbTotalRam, 80 << 20}, {kFbHeapSize, 79 << 20}, {kFbHeapFree, 70 << 20},
+                           {0x7, 80 << 20},         {kFbHeapFree, 10}};
+  const FbInfo after[] = {{kFbTotalRam, 64 << 10}, {kFbHeapSize, 64 << 10}, {kFbHeapFree, 16 << 10},
+                          {0x7, 80 << 20},         {kFbHeapFree, 10}};
+  struct {
+    std::uint32_t count = 5;
+    FbInfo pairs[5];
+  } inPlace;
+  std::memcpy(inPlace.pairs, before, sizeof before);
+  ControlCall control{1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
+  const auto limit = [&] {
+    limitFbInfo(decode(Layout::kFrom535, kEscControl, sizeof control, &control), 64 * kMiB, 16 * kMiB);
+  };
+  limit();
+  EXPECT_EQ(std::memcmp(inPlace.pairs, after, sizeof after), 0);
+
+  FbInfo pairs[5];
+  std::memcpy(pairs, before, sizeof before);
+  FbInfoCall list{5, 0, addressOf(pairs)};
+  control = {1, 2, kFbGetInfo, 0, addressOf(&list), sizeof list, 0};
+  limit();
+  EXPECT_EQ(std::memcmp(pairs, after, sizeof after), 0);
+
+  std::memcpy(inPlace.pairs, before, sizeof before);
+  inPlace.count = 6;  // more than it has room for
+  control = {1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
+  limit();
+  EXPECT_EQ(std::memcmp(inPlace.pairs, before, sizeof before), 0);
+}
+
+}  // namespace
+}  // namespace qgpu::rm
