@@ -31,7 +31,7 @@ int reportFd = -1;
 std::uint32_t incarnationSeen = 0;
 std::uint32_t linkReady = 0;  // futex: the link thread holds the owner word
 bool forkHandled = false;
-void (*childHandlers[4])() = {};
+void (*childHandlers[8])() = {};
 
 // The kernel walks this list when the link thread dies and marks the owner word (HAZARDS 7).
 robust_list robustEntry;

@@ -7,6 +7,7 @@
 
 #include "services/guest/attach.h"
 #include "services/guest/real_loader.h"
+#include "services/guest/rm_ioctl.h"
 
 namespace qgpu::guest {
 
@@ -211,7 +212,9 @@ bool cardIsCuda() {
 
 Result init(cuda::U flags) {
   if (!ensureAttached() || !cardIsCuda()) return cuda::kNoDevice;
-  return cudaDriver.cuInit(flags);
+  const Result rc = cudaDriver.cuInit(flags);
+  if (rc == cuda::kSuccess) countedByDriver();  // it has told its version by now, if ever
+  return rc;
 }
 
 // --- linked names ---

@@ -4,6 +4,7 @@
 
 #include "services/guest/cuda_streams.h"
 #include "services/guest/quota.h"
+#include "services/guest/rm_ioctl.h"
 
 namespace qgpu::guest {
 namespace {
@@ -66,9 +67,14 @@ Ctx currentContext() {
 
 // The quota may be full of what only waits to be seen finished.
 bool reserveOrCollect(std::uint64_t bytes) {
-  if (reserve(bytes)) return true;
+  if (bytes == 0 || reserve(bytes)) return true;
   pollStreams();
   return reserve(bytes);
+}
+
+// What an allocation costs at its call: nothing where the kernel driver is asked for it and counts.
+std::uint64_t costOf(std::uint64_t bytes) {
+  return countedByDriver() ? 0 : bytes;
 }
 
 // Allocates `bytes` under the quota; `allocate(name)` is the driver's call.
@@ -118,13 +124,14 @@ Result freed(Charge* charge, Result rc) {
 
 Result allocate(Ptr* out, Size bytes) {
   if (!looksAtCalls() || !out) return cudaDriver.cuMemAlloc_v2(out, bytes);
-  return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kAddress, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemAlloc_v2(out, bytes);
     name = *out;
     return rc;
   });
 }
 
+// Its pages come from another driver, as they are used: no call there says a size.
 Result allocateManaged(Ptr* out, Size bytes, U flags) {
   if (!looksAtCalls() || !out) return cudaDriver.cuMemAllocManaged(out, bytes, flags);
   return charged(Kind::kAddress, bytes, currentContext(), [&](std::uint64_t& name) {
@@ -143,7 +150,7 @@ Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) 
     return cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
   }
   const Size row = (width + kWidestPitch - 1) / kWidestPitch * kWidestPitch;
-  return charged(Kind::kAddress, row * height, currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kAddress, costOf(row * height), currentContext(), [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemAllocPitch_v2(out, pitch, width, height, element);
     name = *out;
     return rc;
@@ -170,7 +177,7 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
     if (!looksAtCalls() || !out || captured<zero>(streamAmong(more...))) {
       return (cudaDriver.*member)(out, bytes, more...);
     }
-    return charged(Kind::kAddress, bytes, nullptr, [&](std::uint64_t& name) {
+    return charged(Kind::kAddress, costOf(bytes), nullptr, [&](std::uint64_t& name) {
       const Result rc = (cudaDriver.*member)(out, bytes, more...);
       name = *out;
       return rc;
@@ -211,7 +218,7 @@ Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned lo
   const bool counts = properties && properties->location.type == kOnDevice;
   if (!looksAtCalls() || !out || !counts)
     return cudaDriver.cuMemCreate(out, bytes, properties, flags);
-  return charged(Kind::kPhysical, bytes, nullptr, [&](std::uint64_t& name) {
+  return charged(Kind::kPhysical, costOf(bytes), nullptr, [&](std::uint64_t& name) {
     const Result rc = cudaDriver.cuMemCreate(out, bytes, properties, flags);
     name = *out;
     return rc;
@@ -334,7 +341,7 @@ std::uint64_t texels(Size width, Size height, Size depth) {
 
 template <typename Handle, typename Create>
 Result createArrayOf(std::uint64_t bytes, Handle* out, Create create) {
-  return charged(Kind::kArray, bytes, currentContext(), [&](std::uint64_t& name) {
+  return charged(Kind::kArray, costOf(bytes), currentContext(), [&](std::uint64_t& name) {
     const Result rc = create();
     name = reinterpret_cast<std::uintptr_t>(*out);
     return rc;

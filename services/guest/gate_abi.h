@@ -50,6 +50,13 @@
 #define QGPU_GATE_SEQ_SHIFT 4
 
 enum qgpu_class { QGPU_ONLINE = 0, QGPU_OFFLINE = 1, QGPU_ORDINARY = 2 };
+/* Where a process's memory is counted: at the calls of CUDA or OpenCL, or where NVIDIA's kernel
+ * driver is asked for it. Undecided until its first allocation. */
+enum qgpu_counted {
+  QGPU_COUNTED_UNDECIDED = 0,
+  QGPU_COUNTED_BY_CALLS = 1,
+  QGPU_COUNTED_BY_DRIVER = 2
+};
 enum qgpu_suspend { QGPU_SUSPEND_GATE = 0, QGPU_SUSPEND_FREEZE = 1, QGPU_SUSPEND_RM = 2 };
 
 #ifdef __cplusplus
@@ -101,6 +108,7 @@ typedef struct qgpu_slot {
   uint32_t tids[QGPU_DRIVER_THREADS]; /* as the process sees them */
   uint32_t obeys;           /* incarnation of the gate page that the process reads now; a re-attach
                              * is complete, and holds bind again, once it is the manager's own */
+  uint32_t counted;         /* enum qgpu_counted, for people to read */
 } qgpu_slot;
 
 /* Written by the task's processes. */

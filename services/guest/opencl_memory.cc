@@ -11,6 +11,7 @@
 #include "services/guest/opencl_images.h"
 #include "services/guest/opencl_layer.h"
 #include "services/guest/quota.h"
+#include "services/guest/rm_ioctl.h"
 
 namespace qgpu::guest {
 namespace {
@@ -33,9 +34,11 @@ cl_mem createCharged(std::uint64_t bytes, cl_int* rcOut, Create create) {
   cl_int rc = CL_SUCCESS;
   cl_mem mem = nullptr;
   auto* charge = static_cast<Charge*>(malloc(sizeof(Charge)));
+  const bool attached = ensureAttached();
+  if (attached && countedByDriver()) bytes = 0;
   if (!charge) {
     rc = CL_OUT_OF_HOST_MEMORY;
-  } else if (!ensureAttached() || !reserve(bytes)) {
+  } else if (!attached || !reserve(bytes)) {
     rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     free(charge);
   } else {

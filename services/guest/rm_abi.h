@@ -136,9 +136,9 @@ struct MemoryParameters {
 inline constexpr std::uint32_t kFlagVirtual = 0x00080000;  // addresses only: takes no memory
 inline constexpr std::uint32_t kLocationMask = 3u << 25;   // of the attributes; 0: on the card
 
-inline constexpr std::size_t kDeviceIdAt = 0;          // in NV0080_ALLOC_PARAMETERS
-inline constexpr std::size_t kGroupEngineAt = 12;      // in a channel group's parameters
-inline constexpr std::size_t kChannelEngineAt = 128;   // in a channel's
+inline constexpr std::size_t kDeviceIdAt = 0;         // in NV0080_ALLOC_PARAMETERS
+inline constexpr std::size_t kGroupEngineAt = 12;     // in a channel group's parameters
+inline constexpr std::size_t kChannelEngineAt = 128;  // in a channel's
 
 struct TransferCall {
   std::uint32_t number, size;

@@ -16,13 +16,15 @@ bool isClientObject(const Object& object) {
 }
 
 // The trees are walked without recursion: their depth is the program's to choose.
-Object* deepest(Object* object) {
+template <typename O>
+O* deepest(O* object) {
   while (object->child) object = object->child;
   return object;
 }
-Object* nextUpwards(Object* object, const Object* top) {
+template <typename O>
+O* nextUpwards(O* object, const Object* top) {
   if (object == top) return nullptr;
-  return object->after ? deepest(object->after) : object->parent;
+  return object->after ? deepest<O>(object->after) : object->parent;
 }
 
 }  // namespace
@@ -168,6 +170,12 @@ void Objects::end(Object* top, OnEnd onEnd, void* context) {
     free(freed);
     free(each);
     each = next;
+  }
+}
+
+void Objects::eachBeneath(const Object& top, void (*visit)(const Object&, void*), void* context) {
+  for (const Object* each = deepest(&top); each; each = nextUpwards(each, &top)) {
+    visit(*each, context);
   }
 }
 

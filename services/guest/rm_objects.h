@@ -6,9 +6,9 @@
 //
 // It keeps: an object is beneath exactly one other or is a client; each object is found by (client,
 // handle) or taken out with its whole tree; memory's references are the objects that name it,
-// whether they are found or taken out. A name that is made twice was freed unseen in between, so the
-// older object ends first. Not guarded: the caller has the lock. Memory is malloc's; what could not
-// be had is answered, never fatal.
+// whether they are found or taken out. A name that is made twice was freed unseen in between, so
+// the older object ends first. Not guarded: the caller has the lock. Memory is malloc's; what could
+// not be had is answered, never fatal.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,9 +27,9 @@ struct Memory {
 struct Object {
   Handle client, handle, parentHandle;
   std::uint32_t objectClass;
-  std::uint32_t detail;  // a device's number; the engine of a channel or group
-  std::uint32_t file;    // of a client: the open file that it belongs to
-  Memory* memory;        // null: none
+  std::uint32_t detail;                     // a device's number; the engine of a channel or group
+  std::uint32_t file;                       // of a client: the open file that it belongs to
+  Memory* memory;                           // null: none
   Object *parent, *child, *before, *after;  // child: the first; before, after: siblings
   Object* inBucket;
 };
@@ -65,6 +65,9 @@ class Objects {
   void putBack(Object* top, OnEnd onEnd, void* context);
   // Ends what was taken out.
   static void end(Object* top, OnEnd onEnd, void* context);
+
+  // An object and all beneath it, taken out or not.
+  static void eachBeneath(const Object& top, void (*visit)(const Object&, void*), void* context);
 
   // Each object that is found, in no order. The visitor changes nothing.
   void each(void (*visit)(const Object&, void*), void* context) const;

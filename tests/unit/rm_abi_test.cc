@@ -127,8 +127,8 @@ TEST(RmAbi, EveryKnownDriverWasLookedAt) {
 }
 
 TEST(RmAbi, NothingIsAssumedOfADriverThatIsNotInTheTable) {
-  for (const char* version : {"450.102.04", "510.47", "540.4", "596.1", "600.10.02", "5800.1",
-                              "", "580", "abc", "58x.1", "-580.1", "99999999999.1"}) {
+  for (const char* version : {"450.102.04", "510.47", "540.4", "596.1", "600.10.02", "5800.1", "",
+                              "580", "abc", "58x.1", "-580.1", "99999999999.1"}) {
     EXPECT_EQ(layoutFor(version), Layout::kUnknown) << version;
   }
   EXPECT_EQ(layoutOf("580.142", 3), Layout::kUnknown) << "cut before its point";

@@ -192,10 +192,16 @@ TEST(RmDecode, TheDriverTellsItsVersion) {
 
 TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   constexpr std::uint64_t kMiB = 1 << 20;
-  const FbInfo before[] = {{kFbTotalRam, 80 << 20}, {kFbHeapSize, 79 << 20}, {kFbHeapFree, 70 << 20},
-                           {0x7, 80 << 20},         {kFbHeapFree, 10}};
-  const FbInfo after[] = {{kFbTotalRam, 64 << 10}, {kFbHeapSize, 64 << 10}, {kFbHeapFree, 16 << 10},
-                          {0x7, 80 << 20},         {kFbHeapFree, 10}};
+  const FbInfo before[] = {{kFbTotalRam, 80 << 20},
+                           {kFbHeapSize, 79 << 20},
+                           {kFbHeapFree, 70 << 20},
+                           {0x7, 80 << 20},
+                           {kFbHeapFree, 10}};
+  const FbInfo after[] = {{kFbTotalRam, 64 << 10},
+                          {kFbHeapSize, 64 << 10},
+                          {kFbHeapFree, 16 << 10},
+                          {0x7, 80 << 20},
+                          {kFbHeapFree, 10}};
   struct {
     std::uint32_t count = 5;
     FbInfo pairs[5];
@@ -203,7 +209,8 @@ TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   std::memcpy(inPlace.pairs, before, sizeof before);
   ControlCall control{1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
   const auto limit = [&] {
-    limitFbInfo(decode(Layout::kFrom535, kEscControl, sizeof control, &control), 64 * kMiB, 16 * kMiB);
+    limitFbInfo(decode(Layout::kFrom535, kEscControl, sizeof control, &control), 64 * kMiB,
+                16 * kMiB);
   };
   limit();
   EXPECT_EQ(std::memcmp(inPlace.pairs, after, sizeof after), 0);

@@ -3,8 +3,8 @@
 
 #include "services/guest/rm_objects.h"
 
-#include <gtest/gtest.h>
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <map>
 #include <random>
 #include <set>
@@ -254,8 +254,8 @@ class Model {
     if (client != handle && !objects.count({client, client})) {
       objects[{client, client}] = {{}, -1, file};
     }
-    const Name wanted = objects.count({client, parent}) ? Name(client, parent)
-                                                        : Name(client, client);
+    const Name wanted =
+        objects.count({client, parent}) ? Name(client, parent) : Name(client, client);
     objects[{client, handle}] = {wanted, memory, file};
   }
 };

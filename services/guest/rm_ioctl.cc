@@ -1,0 +1,460 @@
+#include "services/guest/rm_ioctl.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "services/guest/quota.h"
+#include "services/guest/real_loader.h"
+#include "services/guest/rm_decode.h"
+#include "services/guest/rm_events.h"
+#include "services/guest/rm_files.h"
+#include "services/guest/rm_objects.h"
+
+namespace qgpu::guest {
+namespace {
+
+using rm::Call;
+using rm::Object;
+using rm::Objects;
+using rm::Verb;
+
+// --- what libc has, past this library ---
+
+int rawIoctl(int fd, unsigned long request, void* argument) {
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+}
+int rawClose(int fd) {
+  return static_cast<int>(syscall(SYS_close, fd));
+}
+int rawDup(int fd) {
+  return static_cast<int>(syscall(SYS_dup, fd));
+}
+int rawDup3(int from, int to, int flags) {
+  return static_cast<int>(syscall(SYS_dup3, from, to, flags));
+}
+int rawDup2(int from, int to) {
+  return from == to ? fcntl(from, F_GETFD) < 0 ? -1 : to : rawDup3(from, to, 0);
+}
+
+// Before the constructor ran (another library's came first) the kernel is asked itself: looking
+// symbols up then, or in the child of a vfork(), could wait for a lock that nobody gives back.
+std::atomic<int (*)(int, unsigned long, void*)> realIoctl{rawIoctl};
+std::atomic<int (*)(int)> realClose{rawClose};
+std::atomic<int (*)(int)> realDup{rawDup};
+std::atomic<int (*)(int, int)> realDup2{rawDup2};
+std::atomic<int (*)(int, int, int)> realDup3{rawDup3};
+
+template <typename F>
+void findReal(std::atomic<F>& place, const char* name) {
+  void* found = realLoader().dlsym(RTLD_NEXT, name);
+  if (found) place.store(reinterpret_cast<F>(found), std::memory_order_relaxed);
+}
+
+__attribute__((constructor)) void findRealCalls() {
+  findReal(realIoctl, "ioctl");
+  findReal(realClose, "close");
+  findReal(realDup, "dup");
+  findReal(realDup2, "dup2");
+  findReal(realDup3, "dup3");
+}
+
+template <typename F>
+F real(const std::atomic<F>& place) {
+  return place.load(std::memory_order_relaxed);
+}
+
+// --- state ---
+
+Mutex mutex;  // of objects and files; never held in a call to the driver
+Objects objects;
+rm::Files files;
+std::atomic<rm::Layout> layout{rm::Layout::kUnknown};
+std::atomic<std::uint32_t> counted{QGPU_COUNTED_UNDECIDED};
+std::atomic<std::int32_t> owner{0};  // the process that all of this is of
+std::atomic<RmChannelHandler> handler{nullptr};
+
+std::int32_t ownPid() {
+  return static_cast<std::int32_t>(syscall(SYS_getpid));  // libc of old remembers the parent's
+}
+
+void forgetInChild() {
+  mutex.renewInChild();
+  objects.forget();
+  files.forget();
+  counted.store(QGPU_COUNTED_UNDECIDED);
+  owner.store(0);
+}
+
+// Whether this is the process that attached, not a child of vfork() in its memory.
+bool isOwner() {
+  const std::int32_t pid = ownPid();
+  std::int32_t before = 0;
+  if (owner.compare_exchange_strong(before, pid)) onForkInChild(forgetInChild);
+  return before == 0 || before == pid;
+}
+
+bool follows() {
+  return session.state.load(std::memory_order_relaxed) == State::kAttached &&
+         counted.load(std::memory_order_relaxed) != QGPU_COUNTED_BY_CALLS;
+}
+
+// --- the driver's files ---
+
+enum class FileClass { kForeign, kControl, kCard };
+
+bool status(int fd, const char* path, struct stat& out) {
+  const int saved = errno;
+  const long rc = syscall(SYS_newfstatat, fd, path, &out, *path ? 0 : AT_EMPTY_PATH);
+  errno = saved;
+  return rc == 0;
+}
+
+// Tests have a folder of their own in the place of /, whose files in dev/ stand for the driver's.
+bool isTestFile(const struct stat& file, const char* root, const char* name) {
+  char path[512];
+  struct stat wanted;
+  const int n = snprintf(path, sizeof path, "%s/dev/%s", root, name);
+  if (n < 0 || static_cast<std::size_t>(n) >= sizeof path) return false;
+  return status(AT_FDCWD, path, wanted) && wanted.st_dev == file.st_dev &&
+         wanted.st_ino == file.st_ino;
+}
+
+FileClass classOf(int fd) {
+  struct stat file;
+  if (!status(fd, "", file)) return FileClass::kForeign;
+  if (const char* root = getenv("QGPU_DRIVER_ROOT"); root && *root) {
+    if (isTestFile(file, root, "nvidiactl")) return FileClass::kControl;
+    return isTestFile(file, root, "nvidia0") ? FileClass::kCard : FileClass::kForeign;
+  }
+  if (!S_ISCHR(file.st_mode) || major(file.st_rdev) != rm::kDeviceMajor) return FileClass::kForeign;
+  return minor(file.st_rdev) == rm::kControlMinor ? FileClass::kControl : FileClass::kCard;
+}
+
+// --- events ---
+
+bool isFollowed(const Object& object) {
+  return object.objectClass == rm::kChannelGroup || rm::isChannel(object.objectClass);
+}
+
+RmChannelEvent eventOf(const Object& object, RmChannelEvent::What what, int fd) {
+  return {what,          fd,
+          object.client, object.parentHandle,
+          object.handle, object.objectClass,
+          object.detail, Objects::deviceOf(object)};
+}
+
+void tell(const RmChannelEvent& event) {
+  if (RmChannelHandler to = handler.load()) to(event);
+}
+
+void tellEnded(const Object& object, void*) {
+  if (isFollowed(object)) tell(eventOf(object, RmChannelEvent::What::kEnded, -1));
+}
+
+// --- objects and their memory ---
+
+void onEnd(const Object&, const rm::Memory* freed, void*) {
+  if (freed) release(freed->bytes, freed->generation);
+}
+
+// What was taken out and the driver has freed by now.
+void ended(Object* top) {
+  if (!top) return;
+  if (handler.load()) Objects::eachBeneath(*top, tellEnded, nullptr);
+  Lock lock(mutex);
+  Objects::end(top, onEnd, nullptr);
+}
+
+// With the mutex held: the open file of the client that a call names.
+std::uint32_t fileOf(int fd, FileClass place, rm::Handle client) {
+  const Object* known = objects.find(client, client);
+  const std::uint32_t file = known ? known->file : rm::Files::kNone;
+  if (place != FileClass::kControl) return file;
+  if (file == rm::Files::kNone) return files.of(fd);
+  if (!files.known(fd)) files.learn(fd, file);
+  return file;
+}
+
+// The driver rounds sizes up; what it took beyond the reservation counts too, and where the quota
+// has no room for that, the memory is given back. False: it was.
+bool settle(int fd, const Call& call, std::uint64_t& bytes, std::uint32_t generation) {
+  const std::uint64_t taken = rm::bytesTaken(call);
+  if (taken == 0 || taken == bytes) return true;
+  if (taken < bytes) {
+    release(bytes - taken, generation);
+    bytes = taken;
+    return true;
+  }
+  if (reserve(taken - bytes)) {
+    bytes = taken;
+    return true;
+  }
+  rm::FreeCall free{call.client, call.parent, rm::madeBy(call), rm::kOk};
+  real(realIoctl)(fd, _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscFree, sizeof free),
+                  &free);
+  return false;
+}
+
+struct Asked {
+  int fd;
+  unsigned long request;
+  void* argument;
+  FileClass place;
+
+  int go() const { return real(realIoctl)(fd, request, argument); }
+};
+
+// Whether the driver did what it was asked.
+bool done(int rc, const Call& call) {
+  return rc == 0 && rm::statusOf(call) == rm::kOk;
+}
+
+int allocate(const Asked& asked, const Call& call) {
+  const std::uint32_t generation = session.generation.load();
+  std::uint64_t bytes = call.bytes;
+  if (bytes && !reserve(bytes)) {
+    rm::answerNoMemory(call);
+    return 0;
+  }
+  const int rc = asked.go();
+  const bool made = done(rc, call);
+  if (!made || (bytes && !settle(asked.fd, call, bytes, generation))) {
+    if (made) rm::answerNoMemory(call);
+    const int saved = errno;
+    if (bytes) release(bytes, generation);
+    errno = saved;
+    return rc;
+  }
+  const rm::Handle name = rm::madeBy(call);
+  const bool isClient = rm::isClient(call.objectClass);
+  RmChannelEvent event{};
+  {
+    Lock lock(mutex);
+    Objects::Made wanted{isClient ? name : call.client,
+                         call.parent,
+                         name,
+                         call.objectClass,
+                         call.detail,
+                         0,
+                         bytes,
+                         generation};
+    wanted.file = isClient ? files.of(asked.fd) : fileOf(asked.fd, asked.place, call.client);
+    const Object* object = objects.add(wanted, onEnd, nullptr);
+    if (object && isFollowed(*object)) {
+      event = eventOf(*object, RmChannelEvent::What::kMade, asked.fd);
+    }
+  }
+  if (event.object) tell(event);
+  return rc;
+}
+
+int duplicate(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (!done(rc, call)) return rc;
+  Lock lock(mutex);
+  Objects::Made wanted{};
+  wanted.client = call.client;
+  wanted.parent = call.parent;
+  wanted.handle = rm::madeBy(call);
+  wanted.file = fileOf(asked.fd, asked.place, call.client);
+  objects.duplicate(wanted, call.sourceClient, call.sourceObject, onEnd, nullptr);
+  return rc;
+}
+
+// What is about to be freed leaves the forest first: its names may come again at once.
+int freeObject(const Asked& asked, const Call& call) {
+  Object* top = nullptr;
+  {
+    Lock lock(mutex);
+    top = objects.takeOut(call.client, call.object);
+  }
+  const int rc = asked.go();
+  if (done(rc, call)) {
+    ended(top);
+  } else if (top) {
+    Lock lock(mutex);
+    objects.putBack(top, onEnd, nullptr);
+  }
+  return rc;
+}
+
+void limitSizes(const Call& call) {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  rm::limitFbInfo(call, quota, held < quota ? quota - held : 0);
+}
+
+int control(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (!done(rc, call)) return rc;
+  if (call.command != rm::kGroupSchedule) {
+    limitSizes(call);
+    return rc;
+  }
+  const bool enable = call.parameters && *static_cast<const std::uint8_t*>(call.parameters) != 0;
+  RmChannelEvent event{};
+  if (enable) {
+    Lock lock(mutex);
+    const Object* group = objects.find(call.client, call.object);
+    if (group) event = eventOf(*group, RmChannelEvent::What::kEnabled, asked.fd);
+  }
+  if (event.object) tell(event);
+  return rc;
+}
+
+int askVersion(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  rm::Layout unknown = rm::Layout::kUnknown;
+  layout.compare_exchange_strong(unknown, rm::layoutTold(call));
+  return rc;
+}
+
+// --- descriptors ---
+
+// The clients of a file whose last descriptor is about to be closed, as one list by `after`.
+Object* takeClientsOf(int fd) {
+  Lock lock(mutex);
+  const std::uint32_t file = files.closed(fd);
+  Object* all = nullptr;
+  while (Object* top = file != rm::Files::kNone ? objects.takeClientOf(file) : nullptr) {
+    top->inBucket = all;  // not in a bucket now
+    all = top;
+  }
+  return all;
+}
+
+void endAll(Object* all) {
+  while (Object* top = all) {
+    all = top->inBucket;
+    ended(top);
+  }
+}
+
+bool watches(int fd) {
+  return files.known(fd) && isOwner();
+}
+
+void duplicated(int from, int to) {
+  Lock lock(mutex);
+  if (files.known(from)) files.learn(to, files.of(from));
+}
+
+// After dup2() or dup3(): `to` was closed and is now another.
+int replaced(int from, int to, int rc) {
+  if (rc < 0 || from == to) return rc;
+  if (watches(to)) endAll(takeClientsOf(to));
+  if (watches(from)) duplicated(from, to);
+  return rc;
+}
+
+int look(int fd, unsigned long request, void* argument) {
+  const Asked asked{fd, request, argument, classOf(fd)};
+  if (asked.place == FileClass::kForeign || !isOwner()) return asked.go();
+  const Call call = rm::decode(layout.load(), _IOC_NR(request), _IOC_SIZE(request), argument);
+  switch (call.verb) {
+    case Verb::kVersion:
+      return askVersion(asked, call);
+    case Verb::kAlloc:
+      return allocate(asked, call);
+    case Verb::kDup:
+      return duplicate(asked, call);
+    case Verb::kFree:
+      return freeObject(asked, call);
+    case Verb::kControl:
+      return control(asked, call);
+    case Verb::kOther:
+      break;
+  }
+  return asked.go();
+}
+
+}  // namespace
+
+bool countedByDriver() {
+  std::uint32_t now = counted.load(std::memory_order_relaxed);
+  if (now != QGPU_COUNTED_UNDECIDED) return now == QGPU_COUNTED_BY_DRIVER;
+  const std::uint32_t wanted =
+      layout.load() == rm::Layout::kUnknown ? QGPU_COUNTED_BY_CALLS : QGPU_COUNTED_BY_DRIVER;
+  if (counted.compare_exchange_strong(now, wanted)) now = wanted;
+  shared(session.slot->counted).store(now);
+  return now == QGPU_COUNTED_BY_DRIVER;
+}
+
+void onRmChannel(RmChannelHandler to) {
+  handler.store(to);
+}
+
+void eachRmChannel(void (*visit)(const RmChannelEvent&, void*), void* context) {
+  struct Visit {
+    void (*visit)(const RmChannelEvent&, void*);
+    void* context;
+  } all{visit, context};
+  Lock lock(mutex);
+  objects.each(
+      [](const Object& object, void* to) {
+        if (!isFollowed(object)) return;
+        const Object* client = objects.find(object.client, object.client);
+        const int fd = client ? files.descriptorOf(client->file) : -1;
+        const auto& one = *static_cast<Visit*>(to);
+        one.visit(eventOf(object, RmChannelEvent::What::kMade, fd), one.context);
+      },
+      &all);
+}
+
+int driverIoctl(int fd, unsigned long request, void* argument) {
+  return real(realIoctl)(fd, request, argument);
+}
+
+}  // namespace qgpu::guest
+
+// --- what libc's names lead to ---
+
+#define QGPU_IN_FRONT_OF(name) __asm__(#name) __attribute__((visibility("default")))
+
+extern "C" {
+int qgpuIoctl(int fd, unsigned long request, void* argument) QGPU_IN_FRONT_OF(ioctl);
+int qgpuClose(int fd) QGPU_IN_FRONT_OF(close);
+int qgpuDup(int fd) QGPU_IN_FRONT_OF(dup);
+int qgpuDup2(int from, int to) QGPU_IN_FRONT_OF(dup2);
+int qgpuDup3(int from, int to, int flags) QGPU_IN_FRONT_OF(dup3);
+
+int qgpuIoctl(int fd, unsigned long request, void* argument) {
+  using namespace qgpu::guest;
+  if (__builtin_expect(_IOC_TYPE(request) == qgpu::rm::kIoctlType, 0) && argument && follows()) {
+    return look(fd, request, argument);
+  }
+  return real(realIoctl)(fd, request, argument);
+}
+
+int qgpuClose(int fd) {
+  using namespace qgpu::guest;
+  if (__builtin_expect(!files.known(fd), 1) || !isOwner()) return real(realClose)(fd);
+  Object* gone = takeClientsOf(fd);
+  const int rc = real(realClose)(fd);  // closed, whatever it answers
+  const int saved = errno;
+  endAll(gone);
+  errno = saved;
+  return rc;
+}
+
+int qgpuDup(int fd) {
+  using namespace qgpu::guest;
+  const int rc = real(realDup)(fd);
+  if (rc >= 0 && watches(fd)) duplicated(fd, rc);
+  return rc;
+}
+
+int qgpuDup2(int from, int to) {
+  using namespace qgpu::guest;
+  return replaced(from, to, real(realDup2)(from, to));
+}
+
+int qgpuDup3(int from, int to, int flags) {
+  using namespace qgpu::guest;
+  return replaced(from, to, real(realDup3)(from, to, flags));
+}
+}

@@ -1,0 +1,23 @@
+#pragma once
+// libqgpu.so in front of libc's ioctl(): memory of NVIDIA cards is counted where the driver is
+// asked for it, so contexts, modules, pools, graphs and arrays count alike, whichever interface
+// asked. It is reserved before the call, returned when the driver refuses or frees it (with its
+// whole tree: rm_objects.h), and over the quota the call is answered with the driver's own "no
+// memory" without being made. close() and dup() are watched for the files that clients belong to.
+//
+// An ioctl that is not NVIDIA's costs one comparison. One that is, is looked at only in an attached
+// process, on a descriptor that fstat() says is the driver's control file or a card's (never by
+// name), and in a layout that the driver's version is known to have (rm_abi.h): the version is what
+// the driver itself told when libcuda asked. Otherwise memory counts at the interfaces' calls, as
+// it does on other cards: one of the two for each process, decided at its first allocation.
+//
+// The child of a fork counts nothing of its parent's, and a child of vfork() touches nothing: both
+// are told by the process id.
+
+namespace qgpu::guest {
+
+// Whether this process's memory is counted at the driver. The first question decides it for the
+// process's life, and tells it in the report page; the process is attached.
+bool countedByDriver();
+
+}  // namespace qgpu::guest

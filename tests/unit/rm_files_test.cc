@@ -1,0 +1,52 @@
+// Descriptors of one open file, and when it is closed.
+
+#include "services/guest/rm_files.h"
+
+#include <gtest/gtest.h>
+#include <memory>
+
+namespace qgpu::rm {
+namespace {
+
+TEST(RmFiles, AFileIsClosedWithItsLastDescriptor) {
+  auto files = std::make_unique<Files>();
+  const std::uint32_t file = files->of(7);
+  EXPECT_EQ(files->of(7), file);
+  files->learn(9, file);
+  EXPECT_EQ(files->of(9), file);
+  EXPECT_EQ(files->closed(7), Files::kNone);
+  EXPECT_EQ(files->descriptorOf(file), 9);
+  EXPECT_EQ(files->closed(7), Files::kNone) << "not known any more";
+  EXPECT_EQ(files->closed(9), file);
+  EXPECT_FALSE(files->known(9));
+  EXPECT_NE(files->of(9), file) << "another file";
+}
+
+TEST(RmFiles, ADescriptorIsOfOneFileOnly) {
+  auto files = std::make_unique<Files>();
+  const std::uint32_t one = files->of(3), other = files->of(4);
+  EXPECT_NE(one, other);
+  files->learn(3, other);
+  EXPECT_EQ(files->descriptorOf(one), -1);
+  EXPECT_EQ(files->closed(4), Files::kNone);
+  EXPECT_EQ(files->closed(3), other);
+}
+
+TEST(RmFiles, WhatHasNoRoomOrNoPlaceIsNotKnown) {
+  auto files = std::make_unique<Files>();
+  for (int fd = 0; fd < 256; ++fd) EXPECT_NE(files->of(fd), Files::kNone);
+  EXPECT_EQ(files->of(256), Files::kNone);
+  EXPECT_FALSE(files->known(256));
+  EXPECT_NE(files->closed(0), Files::kNone);
+  EXPECT_NE(files->of(256), Files::kNone);
+  for (const int fd : {-1, 65'536, 1 << 30}) {
+    EXPECT_EQ(files->of(fd), Files::kNone);
+    EXPECT_FALSE(files->known(fd));
+    EXPECT_EQ(files->closed(fd), Files::kNone);
+  }
+  files->forget();
+  EXPECT_FALSE(files->known(5));
+}
+
+}  // namespace
+}  // namespace qgpu::rm
