@@ -278,7 +278,7 @@ TEST(Extender, ANodeThatFilledUpMeanwhileIsRefusedBeforeAnythingIsWritten) {
 }
 
 // Pods choose their node as kube-scheduler would, all at once, and every bind is under way while
-// others are filtered.
+// others are filtered. The time it takes is told, not judged: it is the machine's as well.
 TEST(Extender, AThousandPodsAtOnceAreAllBoundRight) {
   rlimit descriptors{};  // both ends of every connection are here
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
@@ -300,7 +300,6 @@ TEST(Extender, AThousandPodsAtOnceAreAllBoundRight) {
   for (auto& bind : binds) EXPECT_EQ(bind.wait(world.kj.waitScope()), kBound);
   const kj::Duration took = world.kj.timer().now() - begin;
   RecordProperty("ms", std::to_string(took / kj::MILLISECONDS));
-  EXPECT_LT(took, 2 * kj::SECONDS);
   EXPECT_EQ(world.tasks(), 1000U);
   EXPECT_LE(world.api.busiest, Binder::kWritesMax);
   for (int i = 0; i < 1000; ++i) {
