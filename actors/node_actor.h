@@ -60,6 +60,10 @@ class NodeActor final : public Actor {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
+  // What the label of a labelled node says, between turns of its loop. Not stored, since the API
+  // server keeps it; what is bound runs on.
+  void setMixed(bool mixed) { mixed_ = mixed; }
+
   const Ledger& ledger() const { return ledger_; }
   std::size_t tasks() const { return bindings_.size(); }
 
@@ -186,6 +190,7 @@ class NodeActor final : public Actor {
   std::uint64_t unixMs(Turn& turn) const;
 
   const NodeOptions options_;
+  bool mixed_;
   const NodePeers peers_;
   TokenSource& tokens_;
   std::vector<CardNow> cards_;

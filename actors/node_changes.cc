@@ -187,6 +187,11 @@ Result<NodeActor::Need> NodeActor::checkBind(Change& change) {
     return fail(ErrorCode::Overloaded, std::to_string(peers_.tasks.size()) +
                                            " tasks are bound, and this node has no room for more");
   }
+  if (options_.labelled && !mixed_ && isHybrid(spec.taskClass)) {
+    return fail(ErrorCode::Infeasible,
+                "online and offline tasks run on mixed nodes only: label the node "
+                "mixed-qgpu-enable=enable, or ask for an ordinary task");
+  }
   Result<Placement> placement = placementOf(change);
   if (!placement) return placement.error();
   change.placement = std::move(placement).value();

@@ -40,9 +40,11 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
                      TokenSource& tokens, const std::vector<StoredRow>& rows,
                      const std::vector<StoredRow>& survivors)
     : options_(std::move(options)),
+      mixed_(options_.mixed),
       peers_(std::move(peers)),
       tokens_(tokens),
-      ledger_({options_.mixed, options_.maxTasksPerCard}, ledgerCards(cards), options_.policy),
+      ledger_({options_.mixed || options_.labelled, options_.maxTasksPerCard}, ledgerCards(cards),
+              options_.policy),
       incarnation_(options_.incarnation) {
   if (peers_.member != ActorId::kNobody) standing_ = "no scheduler";
   QGPU_CHECK(cards.size() == peers_.cards.size(), "each card has an actor");

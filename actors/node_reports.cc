@@ -62,7 +62,7 @@ void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
     info.setCards(static_cast<std::uint32_t>(cards_.size()));
     info.setTasks(static_cast<std::uint32_t>(bindings_.size()));
     info.setPolicy(word(options_.policy));
-    info.setMixed(options_.mixed);
+    info.setMixed(mixed_);
     info.setMaxTasksPerCard(options_.maxTasksPerCard);
     info.setRealtime(options_.realtime);
     info.setStorage(storageText_);

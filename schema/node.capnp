@@ -34,9 +34,13 @@ interface KubeletDesk {
   assign @1 (pod :PodPlan);
   # What was decided for a pod of this node. A later one of the same uid replaces it.
   forget @2 (uid :Text);         # the pod is over; its tasks end when kubelet says so
-  start @3 (container :PodContainer, devices :List(DeviceCount))
+  start @3 (container :PodContainer, devices :List(DeviceCount), resource :Text)
       -> (task :UInt64, token :Text, cards :List(Text));
   # Its task, bound now or before: the same one for a repeated start, while it lives. Durable.
+  # `resource`: the one that kubelet asks for; empty: none in particular. A container without a name
+  # is an init container of the pod, which kubelet does not list; `devices` is then that one alone.
+  # task 0: other containers of the pod may have the same devices of this resource, and another
+  # resource of the container says which of them starts.
   tasks @4 () -> (tasks :List(ContainerTask));
   end @5 (task :UInt64);         # refused while its processes live
 }
@@ -53,6 +57,8 @@ struct ContainerPlan {           # of a container that asks for a card
   cards @1 :List(Text);          # ids; more than one: whole cards
   memBytes @2 :UInt64;           # of each card; 0: all of it, for whole cards alone
   sharePermille @3 :UInt32;      # qgpu-core or, offline, qgpu-core-greedy; 1000: a whole card
+  uses @4 :Text;                 # container whose cards and room it uses; empty: its own
+  init @5 :Bool;                 # an init container that ends before the next one starts
 }
 struct PodContainer { namespace @0 :Text; pod @1 :Text; name @2 :Text; }
 struct DeviceCount { resource @0 :Text; count @1 :UInt32; }   # "qgpu-core", ...: as kubelet gave

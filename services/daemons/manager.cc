@@ -240,7 +240,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.living = past.survivors.living;
   node_.arbiter = arbiterConfig(options);
   node_.policy = node_.arbiter.policy;
-  node_.mixed = options.mixed || inCluster;   // there the node's label decides, at the desk
+  node_.mixed = options.mixed;
+  node_.labelled = inCluster;
   node_.maxTasksPerCard = options.maxTasksPerCard;
   node_.attachSocket = runDir.file("attach.sock");
   node_.realtime = cardThread.realtime();
@@ -355,6 +356,7 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.maxTasksPerCard = options.maxTasksPerCard;
   config.policy = options.policy;
   config.rules = options.pods;
+  config.onMixed = [this](bool mixed) { node->setMixed(mixed); };
   api.emplace(std::move(credentials), kj->io().getNetwork(), kj->timer(), randomWord());
   podEvents.emplace(*api, "qgpu-manager", options.nodename);
   agent.emplace(*door, *kubelet, *api, *podEvents, log, std::move(config));

@@ -138,12 +138,11 @@ std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod&
   const PodDemands& demands = pod.demands;
   if (demands.nodeName.empty() || demands.assigned.empty() || pod.over) return out;
   Result<AssignedCards> assigned = readAssignedAnnotation(demands.assigned);
-  if (!assigned) return out;   // its node takes no such pod either
-  for (const ContainerDemand& container : demands.containers) {
-    const bool ended =
-        std::find(pod.ended.begin(), pod.ended.end(), container.name) != pod.ended.end();
+  if (!assigned) return out;  // its node takes no such pod either
+  for (std::size_t i = 0; i < demands.containers.size(); ++i) {
+    const ContainerDemand& container = demands.containers[i];
     const auto cards = assigned->find(container.name);
-    if (cards == assigned->end() || ended || container.sharesWith) continue;
+    if (cards == assigned->end() || container.sharesWith || isRoomOver(pod, i)) continue;
     Held held;
     held.spec.name = podTaskName(demands.nameSpace, demands.name, container.name);
     held.spec.requestId = podRequestId(demands.uid, container.name, kSeen);

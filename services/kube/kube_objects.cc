@@ -1,5 +1,6 @@
 #include "services/kube/kube_objects.h"
 
+#include <algorithm>
 #include <simdjson.h>
 
 #include "services/kube/cards_annotation.h"
@@ -149,6 +150,15 @@ void readPodRest(od::value value, KubePod& to) {
 }
 
 }  // namespace
+
+bool isRoomOver(const KubePod& pod, std::size_t container) {
+  const auto& all = pod.demands.containers;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i != container && all[i].sharesWith != container) continue;
+    if (std::find(pod.ended.begin(), pod.ended.end(), all[i].name) == pod.ended.end()) return false;
+  }
+  return true;
+}
 
 struct KubeReader::Parts {
   explicit Parts(PodRules r)

@@ -37,6 +37,10 @@ struct KubePod {
   std::vector<std::string> ended;  // its containers that have ended for good
 };
 
+// Whether nothing will use the room of this container (a place in demands.containers) again: it has
+// ended for good, and so have those that share it.
+bool isRoomOver(const KubePod& pod, std::size_t container);
+
 template <typename Object>
 struct KubePage {
   std::vector<Object> objects;  // of pods: those that ask for a card or hold one

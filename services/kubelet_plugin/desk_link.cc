@@ -160,8 +160,9 @@ kj::Promise<Result<T>> DeskLink::call(Send send) {
       .catch_([](kj::Exception&& exception) { return Result<T>(fromException(exception)); });
 }
 
-kj::Promise<Result<Grant>> DeskLink::startTask(const ContainerName& container,
-                                               const std::map<Resource, std::size_t>& counts) {
+kj::Promise<Result<Grant>> DeskLink::startTask(const DevicesOwner& owner, Resource resource) {
+  const ContainerName& container = owner.name;
+  const auto& counts = owner.counts;
   return call<Grant>([&](schema::KubeletDesk::Client& desk) {
     auto request = desk.startRequest();
     auto name = request.initContainer();
@@ -170,9 +171,10 @@ kj::Promise<Result<Grant>> DeskLink::startTask(const ContainerName& container,
     name.setName(ptr(container.container));
     auto devices = request.initDevices(static_cast<kj::uint>(counts.size()));
     kj::uint at = 0;
-    for (const auto& [resource, count] : counts) {
+    request.setResource(resourceName(resource));
+    for (const auto& [of, count] : counts) {
       auto device = devices[at++];
-      device.setResource(resourceName(resource));
+      device.setResource(resourceName(of));
       device.setCount(static_cast<std::uint32_t>(count));
     }
     return request.send().then(

@@ -49,9 +49,8 @@ class DeskLink final : private kj::TaskSet::ErrorHandler {
   void start();
 
   // All fail as Unavailable while there is no manager.
-  // The container's task; `counts`: its devices as kubelet gave them. See KubeletDesk.start.
-  kj::Promise<Result<Grant>> startTask(const ContainerName& container,
-                                       const std::map<Resource, std::size_t>& counts);
+  // The task of whoever has these devices and starts with `resource`. See KubeletDesk.start.
+  kj::Promise<Result<Grant>> startTask(const DevicesOwner& owner, Resource resource);
   kj::Promise<Result<std::vector<PodTask>>> tasks();
   kj::Promise<Status> endTask(std::uint64_t task);
 

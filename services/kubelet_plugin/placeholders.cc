@@ -66,20 +66,31 @@ std::string settingsOf(const Grant& grant) {
   return out.str();
 }
 
-// 0 where nobody was started, or by somebody who writes another version.
-std::uint64_t taskIn(const std::string& settings) {
+// Of nobody where nobody was started, or by somebody who writes another version.
+Placeholder readSettings(std::string key, const std::string& settings) {
   std::istringstream in(settings);
-  std::uint64_t version = 0;
-  std::uint64_t task = 0;
+  Placeholder read{std::move(key)};
+  std::string version;
   for (std::string line; std::getline(in, line);) {
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos) continue;
     const std::string name = line.substr(0, equals);
-    const std::uint64_t value = std::strtoull(line.c_str() + equals + 1, nullptr, 10);
+    const std::string value = line.substr(equals + 1);
     if (name == "version") version = value;
-    if (name == "task") task = value;
+    if (name == "task") read.task = std::strtoull(value.c_str(), nullptr, 10);
+    if (name == "namespace") read.owner.nameSpace = value;
+    if (name == "pod") read.owner.pod = value;
+    if (name == "container") read.owner.container = value;
   }
-  return version == kSettingsVersion ? task : 0;
+  if (version != std::to_string(kSettingsVersion)) return Placeholder{std::move(read.key)};
+  return read;
+}
+
+std::vector<std::string> linesIn(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace
@@ -141,7 +152,8 @@ std::vector<Placeholder> Placeholders::list() const {
   for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
     if (!entry.is_directory(error)) continue;
     found.push_back(
-        {entry.path().filename().string(), taskIn(readFile(entry.path() / "settings"))});
+        readSettings(entry.path().filename().string(), readFile(entry.path() / "settings")));
+    found.back().ids = linesIn(readFile(entry.path() / "devices"));
   }
   return found;
 }

@@ -34,6 +34,8 @@ struct Grant {
 struct Placeholder {
   std::string key;         // of the folder
   std::uint64_t task = 0;  // 0: nobody has started it yet
+  ContainerName owner{};   // who has; an init container has no name
+  std::vector<std::string> ids{};
 };
 
 class Placeholders {

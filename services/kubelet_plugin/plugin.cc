@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -282,11 +281,13 @@ kj::Promise<Status> Plugin::startOnce(const Starting& starting) {
         if (!listed) return Status(listed.error());
         const auto owner = ownerOf(*listed, starting.resource, starting.ids);
         if (!owner) return Status(owner.error());
-        std::map<Resource, std::size_t> counts;
-        for (const auto& [resource, ids] : (*owner)->ids) counts[resource] = ids.size();
-        return link_.startTask((*owner)->name, counts)
+        return link_.startTask(*owner, starting.resource)
             .then([this, &starting](Result<Grant> grant) -> Status {
               if (!grant) return grant.error();
+              if (grant->task == 0) {  // what an earlier container left there is not this one's
+                const auto emptied = placeholders_.prepare(starting.resource, starting.ids);
+                return emptied ? ok() : Status(emptied.error());
+              }
               log_.info("container", {{"name", grant->container.text()}, {"task", grant->task}});
               return placeholders_.fill(starting.resource, starting.ids, *grant);
             });
@@ -305,23 +306,17 @@ kj::Promise<void> Plugin::reconcileForEver() {
 // during which a container was started decides nothing.
 kj::Promise<void> Plugin::reconcile() {
   const std::uint64_t starts = starts_;
-  return link_.tasks().then(
-      [this, starts](Result<std::vector<PodTask>> tasks) -> kj::Promise<void> {
-        if (!tasks) return kj::READY_NOW;
-        auto held = placeholders_.list();
-        return calls_.podDevices(podResources(), config_.resourcePrefix)
-            .then([this, starts, tasks = std::move(*tasks),
-                   held = std::move(held)](Listed listed) -> kj::Promise<void> {
-              if (!listed || starts != starts_ || startsUnderWay_ != 0) return kj::READY_NOW;
-              std::set<std::string> keys;
-              for (const ContainerDevices& container : *listed) {
-                for (const auto& [resource, ids] : container.ids) {
-                  keys.insert(Placeholders::keyOf(resource, ids));
-                }
-              }
-              return carryOut(reconciler_.step(loop_.now(), keys, held, tasks));
-            });
-      });
+  return link_.tasks().then([this,
+                             starts](Result<std::vector<PodTask>> tasks) -> kj::Promise<void> {
+    if (!tasks) return kj::READY_NOW;
+    auto held = placeholders_.list();
+    return calls_.podDevices(podResources(), config_.resourcePrefix)
+        .then([this, starts, tasks = std::move(*tasks),
+               held = std::move(held)](Listed listed) -> kj::Promise<void> {
+          if (!listed || starts != starts_ || startsUnderWay_ != 0) return kj::READY_NOW;
+          return carryOut(reconciler_.step(loop_.now(), listedKeys(*listed, held), held, tasks));
+        });
+  });
 }
 
 // A placeholder goes after its task: while it is there, the task is looked at again.

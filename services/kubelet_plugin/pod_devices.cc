@@ -12,6 +12,10 @@ bool share(const std::vector<std::string>& a, const std::vector<std::string>& b)
   });
 }
 
+bool samePod(const ContainerName& a, const ContainerName& b) {
+  return a.nameSpace == b.nameSpace && a.pod == b.pod;
+}
+
 std::string describe(Resource resource, const std::vector<std::string>& ids) {
   return std::to_string(ids.size()) + " device(s) of " + resourceName(resource) +
          (ids.empty() ? "" : " (" + ids.front() + (ids.size() > 1 ? ", ...)" : ")"));
@@ -25,33 +29,36 @@ std::vector<std::string> sortedIds(std::vector<std::string> ids) {
   return ids;
 }
 
-Result<const ContainerDevices*> ownerOf(const std::vector<ContainerDevices>& listed,
-                                        Resource resource, const std::vector<std::string>& ids) {
+Result<DevicesOwner> ownerOf(const std::vector<ContainerDevices>& listed, Resource resource,
+                             const std::vector<std::string>& ids) {
   const std::vector<std::string> wanted = sortedIds(ids);
   const ContainerDevices* owner = nullptr;
   const ContainerDevices* partly = nullptr;
   for (const ContainerDevices& container : listed) {
     const auto has = container.ids.find(resource);
-    if (has == container.ids.end()) continue;
-    if (has->second != wanted) {
-      if (share(wanted, has->second)) partly = &container;
-      continue;
-    }
-    if (owner != nullptr) {
+    if (has == container.ids.end() || !share(wanted, has->second)) continue;
+    const ContainerDevices*& before = has->second == wanted ? owner : partly;
+    const bool another =
+        before != nullptr && (has->second == wanted || !samePod(before->name, container.name));
+    if (another) {
       return fail(ErrorCode::Conflict, "kubelet says that " + describe(resource, wanted) +
-                                           " belong to " + owner->name.text() + " and to " +
+                                           " belong to " + before->name.text() + " and to " +
                                            container.name.text());
     }
-    owner = &container;
+    before = &container;
   }
-  if (owner != nullptr) return owner;
+  if (owner != nullptr) {
+    DevicesOwner found{owner->name, {}};
+    for (const auto& [of, all] : owner->ids) found.counts[of] = all.size();
+    return found;
+  }
   if (partly != nullptr) {
-    return fail(ErrorCode::Conflict,
-                "kubelet says that only some of " + describe(resource, wanted) + " belong to " +
-                    partly->name.text() + "; whose the others are it does not tell");
+    return DevicesOwner{{partly->name.nameSpace, partly->name.pod, ""},
+                        {{resource, wanted.size()}}};
   }
   return fail(ErrorCode::NotFound,
-              "kubelet's PodResources lists no container with " + describe(resource, wanted));
+              "kubelet's PodResources lists no container with " + describe(resource, wanted) +
+                  "; of an init container it tells only what a main container of its pod uses too");
 }
 
 }  // namespace qgpu

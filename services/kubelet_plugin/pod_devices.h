@@ -1,7 +1,9 @@
 #pragma once
 // Whose devices these are, as kubelet's PodResources says: the exact answer to the question that
-// Allocate leaves open. A device belongs to one pod at a time, so a set of ids names one container,
-// or none that kubelet tells of; the closest one is never good enough.
+// Allocate leaves open. A device belongs to one pod at a time, so a set of ids names one container.
+// Of init containers kubelet does not tell, but their devices are used again by the containers of
+// their pod after them: a set that is none of a listed container and has devices of one is an init
+// container's of that pod. The closest one is never good enough.
 
 #include <compare>
 #include <map>
@@ -30,9 +32,13 @@ struct ContainerDevices {
 // Sorted, each once: ids come in any order, and in several parts since 1.21.
 std::vector<std::string> sortedIds(std::vector<std::string> ids);
 
-// The container that has exactly these. NotFound: kubelet lists none; Conflict: it lists several,
-// or one that has only some of them. Both say what was seen.
-Result<const ContainerDevices*> ownerOf(const std::vector<ContainerDevices>& listed,
-                                        Resource resource, const std::vector<std::string>& ids);
+struct DevicesOwner {
+  ContainerName name;                      // its container is empty: an init container of this pod
+  std::map<Resource, std::size_t> counts;  // of all that it has; of an init container, of this one
+};
+// Whose devices `ids` are. NotFound: kubelet lists no container with any of them; Conflict: several
+// have exactly these, or containers of several pods have some. Both say what was seen.
+Result<DevicesOwner> ownerOf(const std::vector<ContainerDevices>& listed, Resource resource,
+                             const std::vector<std::string>& ids);
 
 }  // namespace qgpu

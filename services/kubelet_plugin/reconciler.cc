@@ -1,5 +1,7 @@
 #include "services/kubelet_plugin/reconciler.h"
 
+#include <algorithm>
+
 namespace qgpu {
 namespace {
 
@@ -10,7 +12,33 @@ void follow(std::map<Key, Nanos>& since, const std::set<Key>& now, Nanos at) {
   for (const Key& key : now) since.emplace(key, at);
 }
 
+bool hasSome(const ContainerDevices& container, const Placeholder& placeholder) {
+  for (const auto& [resource, ids] : container.ids) {
+    for (const std::string& id : placeholder.ids) {
+      if (std::binary_search(ids.begin(), ids.end(), id)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+std::set<std::string> listedKeys(const std::vector<ContainerDevices>& listed,
+                                 const std::vector<Placeholder>& held) {
+  std::set<std::string> keys;
+  for (const ContainerDevices& container : listed) {
+    for (const auto& [resource, ids] : container.ids) {
+      keys.insert(Placeholders::keyOf(resource, ids));
+    }
+    for (const Placeholder& placeholder : held) {
+      const bool its = placeholder.task != 0 && placeholder.owner.container.empty() &&
+                       placeholder.owner.nameSpace == container.name.nameSpace &&
+                       placeholder.owner.pod == container.name.pod;
+      if (its && hasSome(container, placeholder)) keys.insert(placeholder.key);
+    }
+  }
+  return keys;
+}
 
 ReconcilePlan Reconciler::step(Nanos now, const std::set<std::string>& listed,
                                const std::vector<Placeholder>& placeholders,

@@ -30,6 +30,12 @@ struct ReconcilePlan {
   std::vector<std::string> remove;  // keys of placeholders
 };
 
+// Keys of the placeholders in `held` that stand for containers which kubelet tells of: those with
+// exactly a container's devices, and those of an init container of a pod that still has some of
+// them, since kubelet does not list that one itself.
+std::set<std::string> listedKeys(const std::vector<ContainerDevices>& listed,
+                                 const std::vector<Placeholder>& held);
+
 class Reconciler {
  public:
   explicit Reconciler(ReconcileTimes times) : times_(times) {}

@@ -7,7 +7,7 @@
 #include "runtime/text_hash.h"
 #include "services/admin/words.h"
 #include "services/extender/pod_names.h"
-#include "services/kubelet_plugin/device_ids.h"
+#include "services/node_agent/container_room.h"
 #include "services/rpc/checked.h"
 #include "services/rpc/rpc_calls.h"
 
@@ -41,6 +41,8 @@ ContainerPlan readContainer(schema::ContainerPlan::Reader reader) {
   for (const auto card : reader.getCards()) plan.cards.push_back(checkedText(card, "cards"));
   plan.mem = Bytes(bounded(reader.getMemBytes()));
   plan.share = Permille(reader.getSharePermille());
+  plan.uses = checkedText(reader.getUses(), "uses");
+  plan.init = reader.getInit();
   return plan;
 }
 
@@ -108,7 +110,8 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
                              checkedText(container.getNamespace(), "namespace"),
                              checkedText(container.getPod(), "pod"),
                              checkedText(container.getName(), "container"),
-                             {}};
+                             {},
+                             checkedText(params.getResource(), "resource")};
     if (params.getDevices().size() > kDeviceKindsMax) {
       return refusal(ErrorCode::InvalidArgument, "devices: too many resources");
     }
@@ -214,18 +217,7 @@ kj::Promise<void> KubeletDesk::work() {
 // What kubelet gave must be what the scheduler decided upon: else two of them speak of different
 // pods, and whoever starts would have what nobody counted.
 Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) const {
-  const ContainerPlan& plan = *found.container;
-  const bool offline = found.pod->taskClass == TaskClass::Offline;
-  const auto percent = static_cast<std::uint32_t>(plan.share.value / 10);
-  const auto cards = static_cast<std::uint32_t>(plan.cards.size());
-  std::map<Resource, std::uint32_t> wanted = {{Resource::Core, 0}, {Resource::Greedy, 0}};
-  if (found.pod->taskClass != TaskClass::Online) {
-    wanted[offline ? Resource::Greedy : Resource::Core] = percent * cards;
-  }
-  if (!plan.whole()) {
-    const Bytes unit = config_.unit == MemoryUnit::GiB ? gibibytes(1) : mebibytes(1);
-    wanted[Resource::Memory] = static_cast<std::uint32_t>(plan.mem / unit);
-  }
+  const auto wanted = devicesOf(*found.container, found.pod->taskClass, config_.unit);
   for (const auto& [resource, count] : wanted) {
     const std::uint32_t given = countOf(asked.devices, resource);
     if (given == count) continue;
@@ -238,29 +230,52 @@ Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) con
 }
 
 kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
-  const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
-  if (!found) return Result<Started>(found.error());
-  return startFound(asked, *found);
+  const auto pod = book_.findPod(asked.nameSpace, asked.pod);
+  if (!pod) return Result<Started>(pod.error());
+  const auto room = roomFor(asked, **pod);
+  if (!room && room.error().code == ErrorCode::NotFound) return Result<Started>(room.error());
+  if (!room) {
+    KJ_IF_MAYBE (listener, listener_) {
+      listener->onRefused(**pod, asked.container.empty() ? "(init)" : asked.container,
+                          room.error());
+    }
+    return Result<Started>(room.error());
+  }
+  if (*room == nullptr) return Result<Started>(Started{});
+  return startIn(asked, **pod, **room);
 }
 
-kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startFound(const Asked& asked,
-                                                                  const PodBook::Found& found) {
-  Status may = compare(asked, found);
-  const std::string& uses = found.container->uses;
-  const auto owner = book_.find(asked.nameSpace, asked.pod, uses.empty() ? asked.container : uses);
-  if (may && !owner) may = owner.error();
-  if (!may) {
-    KJ_IF_MAYBE (listener, listener_) listener->onRefused(*found.pod, asked.container, may.error());
-    return Result<Started>(may.error());
+// Whose room the container uses that starts; nullptr: this resource does not say.
+Result<const ContainerPlan*> KubeletDesk::roomFor(const Asked& asked, const PodPlan& pod) const {
+  if (!asked.container.empty()) {
+    const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
+    if (!found) return found.error();
+    if (Status same = compare(asked, *found); !same) return same.error();
+    if (asked.resource.empty()) {
+      const std::string& uses = found->container->uses;
+      const auto owner =
+          book_.find(asked.nameSpace, asked.pod, uses.empty() ? asked.container : uses);
+      if (!owner) return owner.error();
+      return owner->container;
+    }
   }
-  const ContainerPlan& plan = *owner->container;
+  const auto resource = resourceFromName(asked.resource);
+  if (!resource) {
+    return fail(ErrorCode::InvalidArgument, "there is no resource '" + asked.resource + "'");
+  }
+  return roomOf(pod, asked.container, *resource, countOf(asked.devices, *resource), config_.unit);
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startIn(const Asked& asked,
+                                                               const PodPlan& pod,
+                                                               const ContainerPlan& plan) {
   auto bind = kj::heap<Bind>(Bind{asked.peer,
-                                  *found.pod,
-                                  asked.container,
+                                  pod,
+                                  asked.container.empty() ? plan.name : asked.container,
                                   false,
                                   podTaskName(asked.nameSpace, asked.pod, plan.name),
-                                  requestOf(found.pod->uid, plan.name),
-                                  found.pod->taskClass,
+                                  requestOf(pod.uid, plan.name),
+                                  pod.taskClass,
                                   plan,
                                   {}});
   return door_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
@@ -273,8 +288,8 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startFound(const Asked& a
           if (known.starts_with(bind->request)) request = known;
         }
         bind->fresh = request.empty();
-        if (const Status open = mayBind(bind->pod.taskClass); bind->fresh && !open) {
-          const Result<Started> refused(open.error());
+        if (bind->fresh && !closed_.empty()) {  // a container of a task that is there starts again
+          const Result<Started> refused(fail(ErrorCode::Conflict, closed_));
           tell(bind->pod, *bind, refused);
           return kj::cp(refused);
         }
@@ -286,14 +301,6 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startFound(const Asked& a
               return this->bind(kj::mv(bind));
             });
       });
-}
-
-// Of what is not bound yet; a container of a task that is there starts again on any node.
-Status KubeletDesk::mayBind(TaskClass taskClass) const {
-  if (!closed_.empty()) return fail(ErrorCode::Conflict, closed_);
-  if (taskClass == TaskClass::Ordinary || mixed_) return ok();
-  return fail(ErrorCode::Conflict,
-              "this node takes no online and offline pods: label it mixed-qgpu-enable=enable");
 }
 
 void KubeletDesk::tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started) {

@@ -52,7 +52,7 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) override;
 
   struct Started {
-    std::uint64_t task = 0;
+    std::uint64_t task = 0;  // 0: another resource of the container says which one it is
     std::string token;
     std::vector<std::string> cards;
   };
@@ -60,8 +60,9 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
     Peer peer;
     std::string nameSpace;
     std::string pod;
-    std::string container;
+    std::string container;  // empty: an init container, which kubelet does not list
     std::map<std::string, std::uint32_t> devices;  // by resource, without its prefix
+    std::string resource;                          // that kubelet asks for; empty: none of them
   };
   kj::Promise<Result<Started>> start(Asked asked);
   // Ends a container's task that has no process.
@@ -92,8 +93,9 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
 
   kj::Promise<void> work();
   kj::Promise<Result<Started>> startNow(Asked asked);
-  kj::Promise<Result<Started>> startFound(const Asked& asked, const PodBook::Found& found);
-  Status mayBind(TaskClass taskClass) const;
+  kj::Promise<Result<Started>> startIn(const Asked& asked, const PodPlan& pod,
+                                       const ContainerPlan& room);
+  Result<const ContainerPlan*> roomFor(const Asked& asked, const PodPlan& pod) const;
   void tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started);
   Status compare(const Asked& asked, const PodBook::Found& found) const;
   kj::Promise<Result<Started>> bind(kj::Own<Bind> bind);

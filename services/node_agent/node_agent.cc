@@ -45,6 +45,7 @@ ContainerPlan planOf(const PodDemands& pod, const ContainerDemand& demand,
   plan.name = demand.name;
   plan.mem = ask.mem;
   plan.share = ask.share;
+  plan.init = demand.kind == ContainerKind::Init;
   if (demand.sharesWith) plan.uses = pod.containers[*demand.sharesWith].name;
   const auto cards = assigned.find(plan.uses.empty() ? plan.name : plan.uses);
   if (cards != assigned.end()) plan.cards = cards->second;
@@ -123,6 +124,7 @@ void NodeAgent::onGone(const KubeNode& last) {
 
 void NodeAgent::readLabels(const KubeNode& node) {
   desk_.setMixed(node.mixed);
+  config_.onMixed(node.mixed);
   const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
   if (closed != desk_.closed()) {
     log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
@@ -148,6 +150,7 @@ void NodeAgent::onUpsert(const KubePod& pod) {
   const PodDemands& demands = pod.demands;
   if (demands.nodeName != config_.node) return;
   if (pod.over) return over(demands);
+  if (!pod.ended.empty()) endRooms(pod);
   if (demands.assigned.empty() || demands.asksNothing()) return;
   Result<PodPlan> plan = planOf(demands);
   const PodRef ref{demands.nameSpace, demands.name, demands.uid};
@@ -167,8 +170,27 @@ void NodeAgent::onGone(const KubePod& last) {
 void NodeAgent::over(const PodDemands& pod) {
   Result<PodPlan> plan = planOf(pod);
   desk_.book().forget(pod.uid);
-  if (!plan || over_.size() >= PodBook::kPodsMax) return;
-  over_[pod.uid] = std::move(*plan);
+  if (plan) endLater(pod.uid, std::move(*plan));
+}
+
+// The scheduler gives away the room of a container that has ended for good, so its task ends here
+// too, whatever kubelet lists while its pod lives.
+void NodeAgent::endRooms(const KubePod& pod) {
+  Result<PodPlan> plan = planOf(pod.demands);
+  if (!plan) return;
+  std::vector<ContainerPlan> rooms;
+  for (std::size_t i = 0; i < plan->containers.size(); ++i) {
+    if (!pod.demands.containers[i].sharesWith && isRoomOver(pod, i)) {
+      rooms.push_back(plan->containers[i]);
+    }
+  }
+  plan->containers = std::move(rooms);
+  if (!plan->containers.empty()) endLater(pod.demands.uid + "/", std::move(*plan));
+}
+
+void NodeAgent::endLater(const std::string& key, PodPlan plan) {
+  if (over_.size() >= PodBook::kPodsMax) return;
+  over_[key] = std::move(plan);
   ring();
 }
 

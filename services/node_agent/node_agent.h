@@ -10,6 +10,7 @@
 // Nothing here is waited for by a pod that runs. While the server is away, everything stays as it
 // was; each round compares what is wanted with what is, so that whatever was missed is made up for.
 
+#include <functional>
 #include <kj/async.h>
 #include <map>
 #include <optional>
@@ -32,6 +33,7 @@ struct NodeAgentConfig {
   std::uint32_t maxTasksPerCard = 0;
   schema::Policy policy = schema::Policy::BEST_EFFORT;  // of a node without the label
   PodRules rules;
+  std::function<void(bool)> onMixed = [](bool) {};  // whether the node's label says so; each time
   ReflectorOptions follow;
   Nanos round = seconds(1);              // at the latest; labels and pods start one at once
   Nanos suspendedEvery = seconds(60);    // one summary of each pod
@@ -71,6 +73,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
   void readLabels(const KubeNode& node);
   void over(const PodDemands& pod);
+  void endRooms(const KubePod& pod);
+  void endLater(const std::string& key, PodPlan plan);
   kj::Promise<void> follow();
   kj::Promise<void> hear(kj::Own<EventFeed> feed);
   void onEvent(schema::Event::Reader event);
@@ -106,7 +110,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::string label_;                     // its value, as last read
   bool labelWasThere_ = false;
   std::string trouble_;                  // last said of the server or the node, once each
-  std::map<std::string, PodPlan> over_;  // by uid: their tasks end
+  std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;
   kj::TimePoint heldTold_;
   kj::Own<kj::PromiseFulfiller<void>> rung_;

@@ -45,8 +45,8 @@ void PodBook::forget(const std::string& uid) {
   pods_.erase(found);
 }
 
-Result<PodBook::Found> PodBook::find(const std::string& nameSpace, const std::string& pod,
-                                     const std::string& container) const {
+Result<const PodPlan*> PodBook::findPod(const std::string& nameSpace,
+                                        const std::string& pod) const {
   const auto uid = uids_.find(Name(nameSpace, pod));
   if (uid == uids_.end()) {
     return fail(ErrorCode::NotFound,
@@ -54,7 +54,14 @@ Result<PodBook::Found> PodBook::find(const std::string& nameSpace, const std::st
                     " may use: it was not bound by qgpu-scheduler, or the API server has not "
                     "told yet");
   }
-  const PodPlan& plan = pods_.at(uid->second);
+  return &pods_.at(uid->second);
+}
+
+Result<PodBook::Found> PodBook::find(const std::string& nameSpace, const std::string& pod,
+                                     const std::string& container) const {
+  const auto found = findPod(nameSpace, pod);
+  if (!found) return found.error();
+  const PodPlan& plan = **found;
   for (const ContainerPlan& one : plan.containers) {
     if (one.name == container) return Found{&plan, &one};
   }

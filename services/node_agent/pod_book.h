@@ -18,7 +18,8 @@ struct ContainerPlan {
   std::vector<std::string> cards;  // ids; more than one: whole cards
   Bytes mem{0};                    // of each card; 0: all of it, for whole cards alone
   Permille share{0};               // ordinary or greedy, by the pod's class
-  std::string uses{};  // container whose task it uses: it ends before that one starts
+  std::string uses{};              // container whose task it uses: it ends before that one starts
+  bool init = false;  // it ends before the next one starts, and kubelet does not list it
   bool operator==(const ContainerPlan&) const = default;
 
   bool whole() const { return cards.size() > 1 || share == kWholeCard; }
@@ -46,7 +47,8 @@ class PodBook {
     const PodPlan* pod;
     const ContainerPlan* container;
   };
-  // Valid until the book changes. NotFound says what is missing: the pod, or the container in it.
+  // Both valid until the book changes. NotFound says what is missing: the pod, or the container.
+  Result<const PodPlan*> findPod(const std::string& nameSpace, const std::string& pod) const;
   Result<Found> find(const std::string& nameSpace, const std::string& pod,
                      const std::string& container) const;
 

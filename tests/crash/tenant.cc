@@ -3,7 +3,8 @@
 // small machine. It holds more than half of its quota and asks for the whole of it now and then.
 //
 // usage: qgpu-crash-tenant RECORD_FILE KERNEL_US GAP_US HELD_BYTES [LAUNCHES]
-// Exit status: 0 LAUNCHES done, 1 not attached, 2 no memory within the quota, 3 gate closed.
+// Exit status: 0 LAUNCHES done or told to end, 1 not attached, 2 no memory within the quota, 3 gate
+// closed.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -66,6 +67,7 @@ int run(TenantRecord& record, std::uint64_t kernelUs, std::uint64_t gapUs, std::
   record.attached.store(1);
   auto lastNs = static_cast<std::int64_t>(guest::nowNs());
   for (std::uint64_t n = 0; launches == 0 || n < launches; n++) {
+    if (record.end.load() != 0) return 0;
     const guest::Pass pass = guest::admit(kernelUs * guest::kNsPerUs, guest::MayBlock::kYes);
     if (!pass.admitted) return 3;
     wait(kernelUs);

@@ -9,6 +9,7 @@ namespace qgpu::crash {
 
 struct TenantRecord {
   std::atomic<std::uint32_t> attached{0};
+  std::atomic<std::uint32_t> end{0};              // written by the test: end with status 0
   std::atomic<std::uint64_t> launches{0};
   std::atomic<std::int64_t> longestGapNs{0};      // between the ends of two launches
   std::atomic<std::uint64_t> refusals{0};         // allocations over the quota, refused: right

@@ -187,6 +187,24 @@ TEST_F(KubeletApi, AnOfflinePodWaitsForTheMixedLabelAndIsToldWhy) {
   EXPECT_EQ(manager->task("web/train-0/main")["class"], "offline");
 }
 
+TEST_F(KubeletApi, TheMixedLabelDecidesForWhoeverBinds) {
+  const auto bind = [&](Child& child) { return child.wait().value_or(-1); };
+  const std::vector<std::string> online = {"--class", "online", "--memory", "1", "--", "/bin/true"};
+  const auto refused = manager->runTask(online);
+  EXPECT_EQ(bind(*refused), 125);
+  EXPECT_NE(refused->output().find("label the node mixed-qgpu-enable=enable"), std::string::npos)
+      << refused->output();
+  EXPECT_EQ(manager->ask("status")["mixed"], false);
+  label("mixed-qgpu-enable", "enable");
+  ASSERT_TRUE(eventually([&] { return manager->ask("status")["mixed"] == true; }));
+  EXPECT_EQ(bind(*manager->runTask(online)), 0);
+  label("mixed-qgpu-enable", "");
+  ASSERT_TRUE(eventually([&] { return manager->ask("status")["mixed"] == false; }));
+  EXPECT_EQ(bind(*manager->runTask(online)), 125);
+  bindPod("u1", "sim-0", 40, 4, "offline");
+  EXPECT_NE(start({{"qgpu-core-greedy", 40}, {"qgpu-memory", 4}}), "");
+}
+
 TEST_F(KubeletApi, APodWhoseWordComesLateStartsAllTheSame) {
   const auto admitted = kubelet.admit(kMain, {{"qgpu-core", 30}, {"qgpu-memory", 4}});
   ASSERT_EQ(admitted.error, "");

@@ -438,20 +438,8 @@ TEST_F(Quick, AProcessOfAContainerAttachesByItsTokenFileAndKeepsItsTask) {
   const auto admitted = kubelet->admit(kMain, {{"qgpu-core", 30}, {"qgpu-memory", 1}});
   ASSERT_EQ(admitted.error, "");
   ASSERT_EQ(kubelet->startContainer(kMain).error, "");
-  Environment environment;
-  std::map<std::string, std::string> mounts;
-  for (const auto& [resource, setup] : admitted.setups) {
-    environment.insert(setup.environment.begin(), setup.environment.end());
-    mounts.insert(setup.mounts.begin(), setup.mounts.end());
-  }
-  // No mounts here: what lies at a path in the container is named as it lies on the host.
-  for (auto& [name, value] : environment) {
-    for (const auto& [inside, outside] : mounts) {
-      const std::size_t at = value.find(inside);
-      if (at != std::string::npos) value.replace(at, inside.size(), outside);
-    }
-  }
-  Child work({binary("qgpu-work"), "--seconds=0", "--loops-per-ms=1000"}, environment);
+  Child work({binary("qgpu-work"), "--seconds=0", "--loops-per-ms=1000"},
+             admitted.environmentOnHost());
   ASSERT_TRUE(eventually([&] { return manager->tasks()[0]["processes"] == 1; })) << work.output();
   kubelet->forget(kMain);
   EXPECT_FALSE(eventually([&] { return manager->tasks().empty(); }, std::chrono::seconds(1)))

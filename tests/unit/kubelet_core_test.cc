@@ -133,8 +133,8 @@ TEST(PodDevices, TheContainerWithExactlyTheseIsTheOwnerInWhateverOrderTheyCome) 
   std::swap(asked.front(), asked.back());
   const auto owner = ownerOf(listed, Resource::Core, asked);
   ASSERT_TRUE(owner.ok());
-  EXPECT_EQ((*owner)->name.container, "two");
-  EXPECT_EQ((*owner)->ids.at(Resource::Memory).size(), 2u);
+  EXPECT_EQ(owner->name.container, "two");
+  EXPECT_EQ(owner->counts.at(Resource::Memory), 2u);
 }
 
 TEST(PodDevices, NobodyIsGuessed) {
@@ -143,13 +143,29 @@ TEST(PodDevices, NobodyIsGuessed) {
   const auto none = ownerOf(listed, Resource::Core, idsOf("a", Resource::Core, 50, 60));
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::NotFound);
-  for (const Ids& some : {idsOf("a", Resource::Core, 0, 9), idsOf("a", Resource::Core, 0, 11)}) {
-    const auto partly = ownerOf(listed, Resource::Core, some);
-    ASSERT_FALSE(partly.ok());
-    EXPECT_EQ(partly.error().code, ErrorCode::Conflict);
-    EXPECT_NE(partly.error().message.find("default/pod/one"), std::string::npos);
-  }
   EXPECT_FALSE(ownerOf(listed, Resource::Greedy, idsOf("a", Resource::Core, 0, 10)).ok());
+}
+
+TEST(PodDevices, WhatHasSomeOfAContainersIsAnInitContainersOfItsPod) {
+  const std::vector<ContainerDevices> listed = {
+      container("one", idsOf("a", Resource::Core, 0, 10), {}),
+      container("two", idsOf("a", Resource::Core, 10, 15), {})};
+  for (const Ids& some : {idsOf("a", Resource::Core, 0, 9), idsOf("a", Resource::Core, 5, 20)}) {
+    const auto init = ownerOf(listed, Resource::Core, some);
+    ASSERT_TRUE(init.ok()) << init.error().message;
+    EXPECT_EQ(init->name, (ContainerName{"default", "pod", ""}));
+    EXPECT_EQ(init->counts, (std::map<Resource, std::size_t>{{Resource::Core, some.size()}}));
+  }
+}
+
+TEST(PodDevices, SomeOfTwoPodsAreNobodys) {
+  std::vector<ContainerDevices> listed = {container("one", idsOf("a", Resource::Core, 0, 10), {}),
+                                          container("one", idsOf("a", Resource::Core, 10, 20), {})};
+  listed[1].name.pod = "other";
+  const auto owner = ownerOf(listed, Resource::Core, idsOf("a", Resource::Core, 5, 15));
+  ASSERT_FALSE(owner.ok());
+  EXPECT_EQ(owner.error().code, ErrorCode::Conflict);
+  EXPECT_NE(owner.error().message.find("default/other/one"), std::string::npos);
 }
 
 TEST(PodDevices, TwoOwnersAreNone) {

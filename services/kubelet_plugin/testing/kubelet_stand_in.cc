@@ -1,5 +1,6 @@
 #include "services/kubelet_plugin/testing/kubelet_stand_in.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <grpcpp/grpcpp.h>
@@ -63,17 +64,22 @@ class Endpoint {
   std::thread watcher_;  // last
 };
 
-using Allocations = std::map<ContainerName, std::map<std::string, Ids>>;  // by full resource name
+struct Given {
+  KubeletStandIn::Kind kind = KubeletStandIn::Kind::Main;
+  std::map<std::string, Ids> ids;  // by full resource name
+};
+using Allocations = std::map<ContainerName, Given>;
 
 template <typename Response>
 void write(const Allocations& all, bool inParts, Response& out) {
-  for (const auto& [name, resources] : all) {
+  for (const auto& [name, given] : all) {
+    if (given.kind == KubeletStandIn::Kind::Init) continue;
     auto* pod = out.add_pod_resources();
     pod->set_name(name.pod);
     pod->set_namespace_(name.nameSpace);
     auto* container = pod->add_containers();
     container->set_name(name.container);
-    for (const auto& [resource, ids] : resources) {
+    for (const auto& [resource, ids] : given.ids) {
       auto* part = container->add_devices();
       part->set_resource_name(resource);
       for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -142,9 +148,9 @@ struct KubeletStandIn::Parts final : v1beta1::Registration::Service {
   }
   Ids freeOf(const std::string& resource, const std::map<std::string, bool>& devices) const {
     std::set<std::string> taken;
-    for (const auto& [name, resources] : allocations()) {
-      const auto has = resources.find(prefix + "/" + resource);
-      if (has != resources.end()) taken.insert(has->second.begin(), has->second.end());
+    for (const auto& [name, given] : allocations()) {
+      const auto has = given.ids.find(prefix + "/" + resource);
+      if (has != given.ids.end()) taken.insert(has->second.begin(), has->second.end());
     }
     Ids free;
     for (const auto& [id, healthy] : devices) {
@@ -246,32 +252,93 @@ std::vector<std::string> KubeletStandIn::prefer(const std::string& resource, con
   return {ids.begin(), ids.end()};
 }
 
-KubeletStandIn::Answer KubeletStandIn::admit(const ContainerName& container, const Counts& counts) {
-  Answer answer;
-  for (const auto& [resource, count] : counts) {
-    Endpoint* endpoint = parts_->endpoint(resource);
-    if (endpoint == nullptr) return {"nobody serves " + resource, {}};
-    const Ids free = parts_->freeOf(resource, endpoint->devices());
-    if (free.size() < static_cast<std::size_t>(count)) return {"too few of " + resource, {}};
-    const Ids ids = prefer(resource, free, {}, count);
-    if (ids.size() != static_cast<std::size_t>(count)) return {"nothing is preferred", {}};
-    v1beta1::AllocateRequest request;
-    auto* one = request.add_container_requests();
-    for (const std::string& id : ids) one->add_device_ids(id);
-    v1beta1::AllocateResponse response;
-    grpc::ClientContext context;
-    const auto status = endpoint->stub().Allocate(&context, request, &response);
-    if (!status.ok()) return {textOf(status), {}};
-    const auto& given = response.container_responses(0);
-    Setup& setup = answer.setups[resource];
-    setup.environment = {given.envs().begin(), given.envs().end()};
-    for (const auto& mount : given.mounts()) {
-      setup.mounts[mount.container_path()] = mount.host_path();
-    }
-    const std::lock_guard lock(parts_->mutex);
-    parts_->allocated[container][parts_->prefix + "/" + resource] = ids;
+std::map<std::string, std::string> KubeletStandIn::Answer::environmentOnHost() const {
+  std::map<std::string, std::string> environment;
+  for (const auto& [resource, setup] : setups) {
+    environment.insert(setup.environment.begin(), setup.environment.end());
   }
-  return answer;
+  for (auto& [name, value] : environment) {
+    for (const auto& [resource, setup] : setups) {
+      for (const auto& [inside, outside] : setup.mounts) {
+        const std::size_t at = value.find(inside);
+        if (at != std::string::npos) value.replace(at, inside.size(), outside);
+      }
+    }
+  }
+  return environment;
+}
+
+// The reusable ones first, whichever; the plugin says which others.
+KubeletStandIn::Ids KubeletStandIn::choose(const std::string& resource, int count,
+                                           const Ids& reusable, std::string& error) {
+  const auto wanted = static_cast<std::size_t>(count);
+  Ids ids(reusable.begin(),
+          reusable.begin() + static_cast<std::ptrdiff_t>(std::min(wanted, reusable.size())));
+  if (ids.size() == wanted) return ids;
+  Endpoint* endpoint = parts_->endpoint(resource);
+  if (endpoint == nullptr) {
+    error = "nobody serves " + resource;
+    return {};
+  }
+  Ids available = parts_->freeOf(resource, endpoint->devices());
+  available.insert(available.end(), ids.begin(), ids.end());
+  if (available.size() < wanted) {
+    error = "too few of " + resource;
+    return {};
+  }
+  const Ids chosen = prefer(resource, available, ids, count);
+  if (chosen.size() != wanted) error = "nothing is preferred";
+  return chosen;
+}
+
+std::string KubeletStandIn::allocate(const std::string& resource, const Ids& ids, Setup& setup) {
+  Endpoint* endpoint = parts_->endpoint(resource);
+  if (endpoint == nullptr) return "nobody serves " + resource;
+  v1beta1::AllocateRequest request;
+  auto* one = request.add_container_requests();
+  for (const std::string& id : ids) one->add_device_ids(id);
+  v1beta1::AllocateResponse response;
+  grpc::ClientContext context;
+  const auto status = endpoint->stub().Allocate(&context, request, &response);
+  if (!status.ok()) return textOf(status);
+  const auto& given = response.container_responses(0);
+  setup.environment = {given.envs().begin(), given.envs().end()};
+  for (const auto& mount : given.mounts()) {
+    setup.mounts[mount.container_path()] = mount.host_path();
+  }
+  return "";
+}
+
+std::map<std::string, KubeletStandIn::Answer> KubeletStandIn::admitPod(
+    const std::string& nameSpace, const std::string& pod, const std::vector<Asking>& containers) {
+  std::map<std::string, Answer> answers;
+  std::map<std::string, Ids> reusable;  // by resource
+  for (const Asking& asking : containers) {
+    Answer& answer = answers[asking.container];
+    for (const auto& [resource, count] : asking.counts) {
+      Ids& again = reusable[resource];
+      const Ids ids = choose(resource, count, again, answer.error);
+      if (answer.ok()) answer.error = allocate(resource, ids, answer.setups[resource]);
+      if (!answer.ok()) {
+        forgetPod(nameSpace, pod);
+        return answers;
+      }
+      std::erase_if(again, [&ids](const std::string& id) {
+        return std::find(ids.begin(), ids.end(), id) != ids.end();
+      });
+      if (asking.kind == Kind::Init) again.insert(again.end(), ids.begin(), ids.end());
+      const std::lock_guard lock(parts_->mutex);
+      Given& given = parts_->allocated[{nameSpace, pod, asking.container}];
+      given.kind = asking.kind;
+      given.ids[parts_->prefix + "/" + resource] = ids;
+    }
+  }
+  return answers;
+}
+
+KubeletStandIn::Answer KubeletStandIn::admit(const ContainerName& container, const Counts& counts) {
+  return admitPod(container.nameSpace, container.pod, {{container.container, Kind::Main, counts}})
+      .at(container.container);
 }
 
 std::string KubeletStandIn::preStart(const std::string& resource, const Ids& ids) {
@@ -289,7 +356,7 @@ KubeletStandIn::Answer KubeletStandIn::startContainer(const ContainerName& conta
   const Allocations all = parts_->allocations();
   const auto found = all.find(container);
   if (found == all.end()) return {container.text() + " was not admitted", {}};
-  for (const auto& [name, ids] : found->second) {
+  for (const auto& [name, ids] : found->second.ids) {
     const std::string error = preStart(name.substr(parts_->prefix.size() + 1), ids);
     if (!error.empty()) return {error, {}};
   }
@@ -301,13 +368,20 @@ void KubeletStandIn::forget(const ContainerName& container) {
   parts_->allocated.erase(container);
 }
 
+void KubeletStandIn::forgetPod(const std::string& nameSpace, const std::string& pod) {
+  const std::lock_guard lock(parts_->mutex);
+  std::erase_if(parts_->allocated, [&](const auto& entry) {
+    return entry.first.nameSpace == nameSpace && entry.first.pod == pod;
+  });
+}
+
 std::vector<std::string> KubeletStandIn::idsOf(const ContainerName& container,
                                                const std::string& resource) const {
   const Allocations all = parts_->allocations();
   const auto found = all.find(container);
   if (found == all.end()) return {};
-  const auto ids = found->second.find(parts_->prefix + "/" + resource);
-  return ids == found->second.end() ? Ids() : ids->second;
+  const auto ids = found->second.ids.find(parts_->prefix + "/" + resource);
+  return ids == found->second.ids.end() ? Ids() : ids->second;
 }
 
 }  // namespace qgpu::testing

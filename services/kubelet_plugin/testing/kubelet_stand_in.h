@@ -1,7 +1,9 @@
 #pragma once
 // A kubelet for tests, as far as device plugins meet it: real gRPC on real sockets. It wipes the
 // folder of sockets when it starts, watches the lists of who registers, chooses free devices with
-// the plugin's preference, never gives one twice, and lists its containers through PodResources.
+// the plugin's preference, never gives one to two pods, and lists its containers through
+// PodResources. Devices of an init container are used again by the containers of its pod after it,
+// and PodResources does not list it, unless it is a sidecar: as kubelet does.
 
 #include <map>
 #include <memory>
@@ -39,15 +41,29 @@ class KubeletStandIn {
     std::string error;                    // of the first call that failed; empty: none
     std::map<std::string, Setup> setups;  // by resource
     bool ok() const { return error.empty(); }
+    // Of a process that has no mounts: what lies at a path in the container is named as it lies on
+    // the host.
+    std::map<std::string, std::string> environmentOnHost() const;
   };
   using Counts = std::map<std::string, int>;  // by resource, without prefix
+  enum class Kind { Main, Init, Sidecar };
+  struct Asking {
+    std::string container;
+    Kind kind = Kind::Main;
+    Counts counts;
+  };
 
-  // Admission of a container: its devices are chosen and allocated.
+  // Admission of a pod: devices are chosen and allocated for each container, init containers
+  // first. By container, in this order; after a failure nothing of the pod is left.
+  std::map<std::string, Answer> admitPod(const std::string& nameSpace, const std::string& pod,
+                                         const std::vector<Asking>& containers);
+  // Of one container, whose pod has no init container.
   Answer admit(const ContainerName& container, const Counts& counts);
   // Before it starts: PreStartContainer of each of its resources.
   Answer startContainer(const ContainerName& container);
   // Nothing of it is left: its devices are free, PodResources lists it no more.
   void forget(const ContainerName& container);
+  void forgetPod(const std::string& nameSpace, const std::string& pod);
 
   std::vector<std::string> idsOf(const ContainerName& container, const std::string& resource) const;
   // PreStartContainer with devices of the test's choice.
@@ -58,6 +74,11 @@ class KubeletStandIn {
                                   const std::vector<std::string>& mustInclude, int size);
 
  private:
+  using Ids = std::vector<std::string>;
+
+  Ids choose(const std::string& resource, int count, const Ids& reusable, std::string& error);
+  std::string allocate(const std::string& resource, const Ids& ids, Setup& setup);
+
   struct Parts;
   std::unique_ptr<Parts> parts_;  // keeps gRPC out of tests
 };
