@@ -24,6 +24,7 @@ std::atomic<bool> initialised{false};
 
 Result init(U) {
   initialised = true;
+  rmInit();
   return kSuccess;
 }
 
@@ -70,6 +71,7 @@ Result retain(Ctx* out, Dev device) {
   Context* context = primaryOf(device);
   if (!context) {
     context = makeContext(device);
+    if (!context) return kOutOfMemory;
     context->primary = true;
   }
   ++context->retained;
@@ -107,6 +109,7 @@ Result createOn(Ctx* out, Dev device) {
   if (!initialised) return kNotInitialized;
   Locked held(machine().lock);
   Context* context = makeContext(device);
+  if (!context) return kOutOfMemory;
   contextStack().push_back(context);
   *out = reinterpret_cast<Ctx>(context);
   return kSuccess;
@@ -179,6 +182,9 @@ Result synchronize() {
 
 Result loadModule(Mod* out, const void*) {
   if (!currentContext()) return kInvalidContext;
+  std::uint32_t code = 0;
+  const std::uint32_t rm = currentContext()->rm;
+  if (rm && !rmAllocate(kModuleBytes, code, RmForm::kAlloc, rm)) return kOutOfMemory;
   *out = reinterpret_cast<Mod>(currentContext());
   return kSuccess;
 }

@@ -4,6 +4,8 @@
 #include <map>
 #include <time.h>
 
+#include "tests/cuda_stand_in/table.h"
+
 namespace qgpu::stand_in {
 
 using cuda::Result;
@@ -95,8 +97,11 @@ Stream* makeStream(Context& context, bool blocking) {
 }
 
 Context* makeContext(int device) {
+  const std::uint32_t rm = rmMakeContext();
+  if (rmAnswers() && rm == 0) return nullptr;
   Context& context = machine().contexts.emplace_back();
   context.device = device;
+  context.rm = rm;
   context.legacyStream = makeStream(context, false);
   context.legacyStream->legacy = true;
   return &context;
@@ -104,6 +109,7 @@ Context* makeContext(int device) {
 
 void endContext(Context& context) {
   context.dead = true;
+  rmFree(context.rm);
   for (Stream* stream : context.streams) stream->dead = true;
 }
 

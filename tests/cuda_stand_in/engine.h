@@ -75,6 +75,7 @@ struct Context {
   bool dead = false;
   bool primary = false;
   std::uint32_t retained = 0;
+  std::uint32_t rm = 0;  // what frees its objects in the kernel
   Stream* legacyStream = nullptr;
   std::vector<Stream*> streams;
 };
@@ -100,7 +101,7 @@ void setCurrentContext(Context* context);
 std::vector<Context*>& contextStack();
 int& threadCaptureMode();
 
-Context* makeContext(int device);
+Context* makeContext(int device);  // null: the kernel has no memory for it
 void endContext(Context& context);
 Stream* makeStream(Context& context, bool blocking);
 Stream* perThreadStream(Context& context);

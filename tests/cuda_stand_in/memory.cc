@@ -14,6 +14,8 @@ struct Block {
   Size bytes = 0;
   int device = 0;
   std::uint32_t rm = 0;
+  RmForm form = RmForm::kAlloc;
+  bool pooled = false;  // freed, it stays with the pool
 };
 
 struct Physical {  // of the virtual memory interface
@@ -27,6 +29,7 @@ struct Heap {
   std::map<Mem, Physical> physical;
   std::map<Ptr, std::pair<Mem, Size>> maps;
   std::map<int, std::uint64_t> used;
+  std::multimap<Size, Block> pool;  // freed in a stream's order, and kept
   Mem nextHandle = 0x1000;
 };
 Heap& heap() {
@@ -44,19 +47,39 @@ Size rounded(Size bytes) {
 }
 
 // With the lock held: takes room on the card, and tells the resource manager.
-Result take(int device, Size bytes, Block& out) {
+Result take(int device, Size bytes, Block& out, RmForm form = RmForm::kAlloc,
+            std::uint32_t parent = 0) {
   if (bytes == 0) return kInvalidValue;
   std::uint64_t& used = heap().used[device];
   if (bytes > cardBytes() - used) return kOutOfMemory;
-  out = {bytes, device, 0};
-  if (!rmAllocate(bytes, out.rm)) return kOutOfMemory;
+  out = {bytes, device, 0, form};
+  if (!rmAllocate(bytes, out.rm, form, parent)) return kOutOfMemory;
   used += bytes;
   return kSuccess;
 }
 
 void giveBack(const Block& block) {
   heap().used[block.device] -= block.bytes;
-  rmFree(block.rm);
+  rmFree(block.rm, block.form);
+}
+
+// From the pool where it has a block of that size; where the kernel has no memory, the pool gives
+// back what it keeps, and the kernel is asked again. Without a kernel nothing is kept.
+Result takePooled(int device, Size bytes, Block& out) {
+  const auto kept = heap().pool.find(bytes);
+  if (kept != heap().pool.end()) {
+    out = kept->second;
+    heap().pool.erase(kept);
+    return kSuccess;
+  }
+  Result rc = take(device, bytes, out);
+  if (rc == kOutOfMemory && !heap().pool.empty()) {
+    for (const auto& each : heap().pool) giveBack(each.second);
+    heap().pool.clear();
+    rc = take(device, bytes, out);
+  }
+  out.pooled = rmAnswers();
+  return rc;
 }
 
 Ptr mapPages(Size bytes) {
@@ -65,28 +88,43 @@ Ptr mapPages(Size bytes) {
   return at == MAP_FAILED ? 0 : reinterpret_cast<Ptr>(at);
 }
 
-Result allocate(Ptr* out, Size bytes) {
+Result allocate(Ptr* out, Size bytes, RmForm form) {
   Locked held(machine().lock);
-  if (!currentContext()) return kInvalidContext;
+  const Context* context = currentContext();
+  if (!context) return kInvalidContext;
   if (Result rc = unsafeCall()) return rc;
   Block block;
-  if (Result rc = take(currentContext()->device, bytes, block)) return rc;
+  if (Result rc = take(context->device, bytes, block, form, context->rm)) return rc;
   *out = mapPages(bytes);
   heap().blocks[*out] = block;
   return kSuccess;
 }
+Result allocatePlain(Ptr* out, Size bytes) {
+  return allocate(out, bytes, RmForm::kAlloc);
+}
 Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U) {
   *pitch = (width + 511) / 512 * 512;
-  return allocate(out, *pitch * height);
+  return allocate(out, *pitch * height, RmForm::kCarried);
 }
+// Its pages are another driver's, which is asked for no size: with a kernel, nothing is called.
 Result allocateManaged(Ptr* out, Size bytes, U) {
-  return allocate(out, bytes);
+  if (!rmAnswers()) return allocate(out, bytes, RmForm::kAlloc);
+  Locked held(machine().lock);
+  if (!currentContext()) return kInvalidContext;
+  *out = mapPages(bytes);
+  heap().blocks[*out] = {bytes, currentContext()->device, 0};
+  heap().used[currentContext()->device] += bytes;
+  return kSuccess;
 }
 
 Result freeAt(std::uint64_t key, bool pages) {
   const auto found = heap().blocks.find(key);
   if (found == heap().blocks.end()) return ++machine().misuses, kInvalidValue;
-  giveBack(found->second);
+  if (found->second.pooled) {
+    heap().pool.emplace(found->second.bytes, found->second);
+  } else {
+    giveBack(found->second);
+  }
   if (pages) munmap(reinterpret_cast<void*>(key), rounded(found->second.bytes));
   heap().blocks.erase(found);
   return kSuccess;
@@ -106,7 +144,7 @@ Result allocateAsync(Ptr* out, Size bytes, Str handle) {
   Stream* stream = find(handle, zero, rc);
   if (!stream) return rc;
   Block block;
-  if ((rc = take(stream->context->device, bytes, block))) return rc;
+  if ((rc = takePooled(stream->context->device, bytes, block))) return rc;
   *out = mapPages(bytes);
   heap().blocks[*out] = block;
   return put(*stream, Work{});
@@ -166,8 +204,10 @@ Result retainHandle(Mem* out, void* at) {
 }
 Result importHandle(Mem* out, void*, int) {
   Locked held(machine().lock);
+  Physical imported;
+  if (rmAnswers() && !rmImport(imported.block.rm)) return kInvalidValue;
   *out = heap().nextHandle++;
-  heap().physical[*out] = Physical{};
+  heap().physical[*out] = imported;
   return kSuccess;
 }
 Result reserveAddress(Ptr* out, Size bytes, Size, Ptr, unsigned long long) {
@@ -204,9 +244,10 @@ Result unmap(Ptr at, Size bytes) {
 
 Result makeArray(std::uint64_t bytes, std::uint64_t& out) {
   Locked held(machine().lock);
-  if (!currentContext()) return kInvalidContext;
+  const Context* context = currentContext();
+  if (!context) return kInvalidContext;
   Block block;
-  if (Result rc = take(currentContext()->device, bytes, block)) return rc;
+  if (Result rc = take(context->device, bytes, block, RmForm::kHeap, context->rm)) return rc;
   out = heap().nextHandle++;
   heap().blocks[out] = block;
   return kSuccess;
@@ -252,7 +293,8 @@ Result destroyMipmap(Mip handle) {
 Result allocateHost(void** out, Size bytes, U) {
   *out = reinterpret_cast<void*>(mapPages(bytes));
   Locked held(machine().lock);
-  heap().blocks[reinterpret_cast<std::uint64_t>(*out)] = Block{bytes, -1, 0};
+  const std::uint32_t rm = rmAnswers() ? rmHostMemory(bytes) : 0;
+  heap().blocks[reinterpret_cast<std::uint64_t>(*out)] = Block{bytes, -1, rm};
   heap().used[-1] += bytes;
   return kSuccess;
 }
@@ -289,7 +331,7 @@ std::uint64_t allocatedBytes(int device) {
 
 void fillMemory(Table& table) {
   constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
-  table.cuMemAlloc_v2 = allocate;
+  table.cuMemAlloc_v2 = allocatePlain;
   table.cuMemAllocPitch_v2 = allocatePitch;
   table.cuMemAllocManaged = allocateManaged;
   table.cuMemFree_v2 = release;

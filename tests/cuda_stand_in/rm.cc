@@ -1,72 +1,188 @@
-// The resource manager's calls that allocations make on a real driver, with its numbers and layouts
-// (580.142): recorded, and issued through libc's ioctl() on a descriptor that no driver stands
-// behind. Who stands in front of ioctl() may answer with a status; "no memory" is obeyed.
+// The resource manager's calls that a real libcuda makes, with the kernel's numbers and layouts:
+// recorded, and issued through libc's ioctl(). With QGPU_DRIVER_ROOT there is a kernel to answer
+// (kernel.h): then it asks the driver's version, makes a client with a device, and beneath it what
+// contexts, modules and allocations need, in every form that the calls have. Without, they go to a
+// descriptor that no driver stands behind, and nobody answers.
 
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
+#include <string>
 #include <sys/ioctl.h>
 
+#include "services/guest/rm_abi.h"
 #include "tests/cuda_stand_in/table.h"
 
 namespace qgpu::stand_in {
 namespace {
 
-constexpr std::uint32_t kFree = 0x29, kAlloc = 0x2B;
-constexpr std::uint32_t kLocalMemory = 0x40;  // class NV01_MEMORY_LOCAL_USER
-constexpr std::uint32_t kNoMemory = 0x51;
-constexpr std::uint32_t kClient = 0xc1d00001, kDevice = 0x5c000001;
-
-struct AllocCall {  // NVOS64
-  std::uint32_t root, parent, made, objectClass;
-  std::uint64_t parameters, rights;
-  std::uint32_t size, flags, status, pad;
-};
-struct FreeCall {  // NVOS00
-  std::uint32_t root, parent, old, status;
-};
-static_assert(sizeof(AllocCall) == 48 && sizeof(FreeCall) == 16);
-
-struct MemoryParameters {  // as far as an allocation is told by it
-  std::uint8_t before[64];
-  std::uint64_t size;
-  std::uint8_t after[56];
-};
-static_assert(offsetof(MemoryParameters, size) == 64);
+using rm::Handle;
 
 std::atomic<std::uint64_t> counts[256];
-std::atomic<std::uint32_t> nextObject{0x5c010000};
+std::atomic<Handle> nextObject{0x5c010000};
 
-int control() {
-  static const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  return fd;
+struct Kernel {
+  int control = -1, card = -1;
+  rm::Layout layout = rm::Layout::kFrom535;
+  Handle client = 0xc1d00001, device = 0x5c000001;
+};
+Kernel& kernel() {
+  static Kernel only;
+  return only;
 }
 
-void call(std::uint32_t number, void* parameters, std::size_t bytes) {
+int opened(const char* name) {
+  const char* root = std::getenv("QGPU_DRIVER_ROOT");
+  const std::string path = root ? std::string(root) + "/dev/" + name : "/dev/null";
+  return open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
+
+bool call(int fd, std::uint32_t number, void* parameters, std::size_t bytes) {
   counts[number & 0xff].fetch_add(1);
-  ioctl(control(), _IOC(_IOC_READ | _IOC_WRITE, 'F', number, bytes), parameters);
+  return ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, number, bytes), parameters) == 0;
+}
+template <typename Call>
+bool call(std::uint32_t number, Call& parameters) {
+  return call(kernel().control, number, &parameters, sizeof parameters);
+}
+
+// NV_ESC_RM_ALLOC in the driver's long form; the status that came back.
+std::uint32_t alloc(Handle parent, Handle& made, std::uint32_t objectClass, void* parameters,
+                    std::uint32_t size, bool carried = false) {
+  const rm::AllocForm form = rm::allocForms(kernel().layout).longForm;
+  alignas(8) char bytes[64] = {};
+  const bool isClient = rm::isClient(objectClass);
+  const rm::AllocCall head{isClient ? 0 : kernel().client, parent, made, objectClass,
+                           reinterpret_cast<std::uint64_t>(parameters)};
+  std::memcpy(bytes, &head, sizeof head);
+  if (form.sizeAt) std::memcpy(bytes + form.sizeAt, &size, sizeof size);
+  if (carried) {
+    rm::TransferCall transfer{rm::kEscAlloc, form.size, reinterpret_cast<std::uint64_t>(bytes)};
+    call(rm::kEscTransfer, transfer);
+  } else {
+    call(kernel().control, rm::kEscAlloc, bytes, form.size);
+  }
+  std::memcpy(&made, bytes + offsetof(rm::AllocCall, object), sizeof made);
+  std::uint32_t status = 0;
+  std::memcpy(&status, bytes + form.statusAt, sizeof status);
+  return status;
+}
+
+Handle object(Handle parent, std::uint32_t objectClass, std::size_t at = 0,
+              std::uint32_t word = 0) {
+  alignas(8) char parameters[368] = {};
+  std::memcpy(parameters + at, &word, sizeof word);
+  Handle made = nextObject.fetch_add(1);
+  return alloc(parent, made, objectClass, parameters, sizeof parameters) == rm::kOk ? made : 0;
+}
+
+bool byHeap(Handle parent, std::uint64_t bytes, Handle& made) {
+  rm::HeapCall heap{};
+  heap.client = kernel().client;
+  heap.parent = parent;
+  heap.function = rm::kHeapAllocSize;
+  heap.bySize.object = nextObject.fetch_add(1);
+  heap.bySize.size = bytes;
+  call(rm::kEscVidHeapControl, heap);
+  made = heap.bySize.object;
+  return heap.status != rm::kNoMemory;
 }
 
 }  // namespace
 
-bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle) {
-  MemoryParameters memory{};
-  memory.size = bytes;
-  AllocCall alloc{};
-  alloc.root = kClient;
-  alloc.parent = kDevice;
-  alloc.made = nextObject.fetch_add(1);
-  alloc.objectClass = kLocalMemory;
-  alloc.parameters = reinterpret_cast<std::uint64_t>(&memory);
-  alloc.size = sizeof memory;
-  call(kAlloc, &alloc, sizeof alloc);
-  handle = alloc.made;
-  return alloc.status != kNoMemory;
+bool rmAnswers() {
+  return std::getenv("QGPU_DRIVER_ROOT") != nullptr;
 }
 
-void rmFree(std::uint32_t handle) {
-  if (handle == 0) return;  // memory of the host
-  FreeCall free{kClient, kDevice, handle, 0};
-  call(kFree, &free, sizeof free);
+void rmInit() {
+  Kernel& k = kernel();
+  if (k.control >= 0) return;
+  k.control = opened("nvidiactl");
+  if (!rmAnswers()) return;
+  k.card = opened("nvidia0");
+  rm::VersionCall version{};
+  version.command = '2';  // tell it
+  call(rm::kEscCheckVersion, version);
+  const rm::Layout told = rm::layoutOf(version.version, sizeof version.version);
+  if (told != rm::Layout::kUnknown) k.layout = told;
+  call(k.card, rm::kEscRegisterFd, &k.control, sizeof k.control);
+  k.client = 0;
+  alloc(0, k.client, rm::kRootClient, nullptr, 0);
+  k.device = object(k.client, rm::kDevice);
+  object(k.device, rm::kSubdevice);
+}
+
+std::uint32_t rmMakeContext() {
+  if (!rmAnswers()) return 0;
+  const Handle device = object(kernel().client, rm::kDevice);
+  const Handle group = object(device, rm::kChannelGroup, rm::kGroupEngineAt, 1);
+  object(group, 0xc86f, rm::kChannelEngineAt, 1);
+  object(group, 0xc86f, rm::kChannelEngineAt, 9);
+  rm::ControlCall schedule{};
+  std::uint8_t enable[3] = {1, 0, 0};
+  schedule.client = kernel().client;
+  schedule.object = group;
+  schedule.command = rm::kGroupSchedule;
+  schedule.parameters = reinterpret_cast<std::uint64_t>(enable);
+  schedule.parametersSize = sizeof enable;
+  call(rm::kEscControl, schedule);
+  std::uint32_t memory = 0;
+  if (rmAllocate(kContextBytes, memory, RmForm::kAlloc, device)) return device;
+  rmFree(device);
+  return 0;
+}
+
+bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form, std::uint32_t parent) {
+  if (parent == 0) parent = kernel().device;
+  rmInit();
+  if (form == RmForm::kHeap && rmAnswers()) return byHeap(parent, bytes, handle);
+  alignas(8) char parameters[128] = {};
+  rm::MemoryParameters memory{};
+  memory.size = bytes;
+  std::memcpy(parameters, &memory, sizeof memory);
+  handle = nextObject.fetch_add(1);
+  const bool carried = form == RmForm::kCarried && rmAnswers();
+  return alloc(parent, handle, rm::kLocalMemory, parameters, sizeof parameters, carried) !=
+         rm::kNoMemory;
+}
+
+bool rmImport(std::uint32_t& handle) {
+  rm::DupCall dup{};
+  dup.client = kernel().client;
+  dup.parent = kernel().device;
+  dup.object = nextObject.fetch_add(1);
+  dup.sourceClient = kForeignClient;
+  dup.sourceObject = kForeignMemory;
+  call(rm::kEscDupObject, dup);
+  handle = dup.object;
+  return dup.status == rm::kOk;
+}
+
+std::uint32_t rmHostMemory(std::uint64_t bytes) {
+  rm::AllocMemoryCall host{};
+  host.client = kernel().client;
+  host.parent = kernel().device;
+  host.object = nextObject.fetch_add(1);
+  host.objectClass = rm::kHostDescriptor;
+  host.limit = bytes - 1;
+  call(kernel().card, rm::kEscAllocMemory, &host, sizeof host);
+  return host.object;
+}
+
+void rmFree(std::uint32_t handle, RmForm form) {
+  if (handle == 0) return;  // never allocated
+  if (form == RmForm::kHeap && rmAnswers()) {
+    rm::HeapCall heap{};
+    heap.client = kernel().client;
+    heap.function = rm::kHeapFree;
+    heap.freed.object = handle;
+    heap.freed.flags = 1;  // by handle
+    call(rm::kEscVidHeapControl, heap);
+    return;
+  }
+  rm::FreeCall free{kernel().client, kernel().device, handle, 0};
+  call(rm::kEscFree, free);
 }
 
 std::uint64_t ioctlCount(std::uint32_t number) {

@@ -5,6 +5,7 @@
 
 #include "tests/cuda_stand_in/calls.h"
 #include "tests/cuda_stand_in/engine.h"
+#include "tests/cuda_stand_in/kernel.h"
 #include "tests/cuda_stand_in/stand_in.h"
 
 namespace qgpu::stand_in {
@@ -20,9 +21,20 @@ int deviceCount();
 std::uint64_t allocatedBytes(int device);
 
 // The resource manager's calls, issued through libc's ioctl() as the real library does: what a
-// preloaded library may watch or refuse. No kernel answers; a status that was set stays.
-bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle);
-void rmFree(std::uint32_t handle);
+// preloaded library may watch or refuse. Where no kernel answers, a status that was set stays.
+enum class RmForm { kAlloc, kHeap, kCarried };  // three ways to ask for memory
+inline constexpr std::uint64_t kContextBytes = 2 << 20, kModuleBytes = 64 << 10;
+bool rmAnswers();  // QGPU_DRIVER_ROOT: the kernel's stand-in is there
+void rmInit();
+// What a context needs beneath a device of its own, whose handle frees it all; 0: no kernel, or it
+// has no memory.
+std::uint32_t rmMakeContext();
+// Beneath `parent`, 0: the process's device. False: no memory.
+bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form = RmForm::kAlloc,
+                std::uint32_t parent = 0);
+bool rmImport(std::uint32_t& handle);  // the foreign client's memory
+std::uint32_t rmHostMemory(std::uint64_t bytes);
+void rmFree(std::uint32_t handle, RmForm form = RmForm::kAlloc);
 std::uint64_t ioctlCount(std::uint32_t number);
 
 // The arguments of any call, by type.

@@ -16,7 +16,7 @@ qgpu_test(cuda_stand_in_test SOURCES cuda_stand_in_test.cc
 # libqgpu.so in a tenant of the stand-in: one program that looks functions up, and one that is
 # linked with the driver. They load the library, so they have no sanitizers, as it has none.
 foreach(program cuda_program cuda_linked_program)
-  add_executable(${program} cuda_program.cc cuda_resolve.cc)
+  add_executable(${program} cuda_program.cc cuda_resolve.cc cuda_rm.cc)
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${program} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endforeach()
@@ -37,7 +37,7 @@ target_compile_definitions(cuda_fixture PUBLIC
   QGPU_CUDA_LINKED_PROGRAM="$<TARGET_FILE:cuda_linked_program>"
   QGPU_CUDA_DEEP_LIBRARY="$<TARGET_FILE:cuda_deep_library>")
 add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library)
-foreach(part hooks streams memory)
+foreach(part hooks streams memory rm)
   qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
     LABELS unit threads)
 endforeach()

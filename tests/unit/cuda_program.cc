@@ -3,6 +3,7 @@
 
 #include "tests/unit/cuda_program.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -14,6 +15,8 @@
 #include <thread>
 #include <unistd.h>
 #include <vector>
+
+#include "tests/unit/cuda_rm.h"
 
 namespace qgpu::testing {
 namespace {
@@ -255,6 +258,7 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
   if (kind == "array3d") rc = t.cuArray3DCreate_v2(&array, &deep);
   if (kind == "mipmap") rc = t.cuMipmappedArrayCreate(&mip, &deep, 1);
   if (kind == "physical") rc = t.cuMemCreate(&physical, bytes, &properties, 0);
+  if (kind == "imported") rc = t.cuMemImportFromShareableHandle(&physical, nullptr, 1);
   if (rc != kSuccess) return text(rc);
   m.name = at + physical + reinterpret_cast<std::uintptr_t>(array) +
            reinterpret_cast<std::uintptr_t>(mip);
@@ -270,7 +274,7 @@ std::string freeOne(int id) {
     return text(t.cuArrayDestroy(reinterpret_cast<Arr>(m.name)));
   }
   if (m.kind == "mipmap") return text(t.cuMipmappedArrayDestroy(reinterpret_cast<Mip>(m.name)));
-  if (m.kind == "physical") return text(t.cuMemRelease(m.name));
+  if (m.kind == "physical" || m.kind == "imported") return text(t.cuMemRelease(m.name));
   return text(t.cuMemFree_v2(m.name));
 }
 
@@ -350,6 +354,26 @@ std::string inFork() {
   return std::to_string(WEXITSTATUS(status));
 }
 
+// Two threads that allocate and free; how often memory was refused to them.
+int race(Size bytes) {
+  std::atomic<int> refused{0};
+  const auto turns = [&] {
+    t.cuCtxSetCurrent(p.context);
+    for (int i = 0; i < 400; ++i) {
+      Ptr at = 0;
+      if (t.cuMemAlloc_v2(&at, bytes) == kSuccess) {
+        t.cuMemFree_v2(at);
+      } else {
+        ++refused;
+      }
+    }
+  };
+  std::thread other(turns);
+  turns();
+  other.join();
+  return refused;
+}
+
 std::string statistics() {
   const QgpuStandIn& in = driver();
   return std::to_string(in.misuses()) + " " + std::to_string(in.brokenCaptures()) + " " +
@@ -391,6 +415,17 @@ std::string obey(const std::string& line) {
   if (verb == "fork") return inFork();
   if (verb == "stats") return statistics();
   if (verb == "deep") return in >> verb, deepBound(verb);
+  if (verb == "rm") return obeyRm(in);
+  if (verb == "exec") return execl("/proc/self/exe", "cuda_program", nullptr), "no exec";
+  if (verb == "module") {
+    Mod module = nullptr;
+    return text(plain<Result (*)(Mod*, const void*)>("cuModuleLoadData")(&module, ""));
+  }
+  if (verb == "race") {  // allocates and frees in two threads at once; how many were refused
+    Size bytes = 0;
+    in >> bytes;
+    return std::to_string(race(bytes));
+  }
   if (verb == "aside") {  // in another thread, which the next "aside" or "joinaside" ends
     std::string rest;
     std::getline(in, rest);

@@ -1,5 +1,9 @@
 #include "tests/unit/cuda_tenant.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 namespace qgpu::testing {
 
 FakeManager::Options cudaTask() {
@@ -17,6 +21,26 @@ std::vector<std::string> cudaTenantOf(const FakeManager& manager, const std::str
   environment.push_back("LD_PRELOAD=" QGPU_GUEST_LIBRARY);
   environment.push_back("QGPU_SOCKET=" + manager.socketPath());
   environment.push_back("QGPU_TOKEN=" + FakeManager::token());
+  return environment;
+}
+
+DriverRoot::DriverRoot() {
+  path_ = std::filesystem::temp_directory_path() / "qgpu-driver-XXXXXX";
+  if (!mkdtemp(path_.data())) std::abort();
+  std::filesystem::create_directory(path_ + "/dev");
+  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0"}) std::ofstream(path_ + name) << name;
+}
+
+DriverRoot::~DriverRoot() {
+  std::filesystem::remove_all(path_);
+}
+
+std::vector<std::string> DriverRoot::tenantOf(const FakeManager& manager) const {
+  std::vector<std::string> environment = cudaTenantOf(manager);
+  for (std::string& each : environment) {
+    if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " QGPU_STAND_IN_KERNEL;
+  }
+  environment.push_back("QGPU_DRIVER_ROOT=" + path_);
   return environment;
 }
 

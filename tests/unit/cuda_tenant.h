@@ -15,6 +15,19 @@ FakeManager::Options cudaTask();
 std::vector<std::string> cudaTenantOf(const FakeManager& manager, const std::string& way = "dlsym");
 std::vector<std::string> bareCuda(const std::string& way = "dlsym");
 
+// A folder in the place of / for one test: files that the kernel's stand-in answers for.
+class DriverRoot {
+ public:
+  DriverRoot();
+  ~DriverRoot();
+  DriverRoot(const DriverRoot&) = delete;
+  // What a tenant needs beside the rest to have that kernel behind libqgpu.so.
+  std::vector<std::string> tenantOf(const FakeManager& manager) const;
+
+ private:
+  std::string path_;
+};
+
 // The program that fits the way.
 std::string cudaProgramFor(const std::string& way);
 

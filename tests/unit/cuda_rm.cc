@@ -1,0 +1,146 @@
+#include "tests/unit/cuda_rm.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <map>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "services/guest/rm_abi.h"
+#include "tests/cuda_stand_in/kernel.h"
+
+namespace qgpu::testing {
+namespace {
+
+using namespace rm;  // the words of the kernel's interface
+
+std::map<int, int> files;  // what tests call them, and the descriptor
+
+const QgpuKernelStandIn& kernel() {
+  static const auto ask =
+      reinterpret_cast<const QgpuKernelStandIn* (*)()>(dlsym(RTLD_DEFAULT, "qgpuKernelStandIn"));
+  return *ask();
+}
+
+int call(int file, std::uint32_t number, void* argument, std::size_t size) {
+  return ioctl(files[file], _IOC(_IOC_READ | _IOC_WRITE, kIoctlType, number, size), argument);
+}
+std::string text(int rc, std::uint32_t status) {
+  return std::to_string(rc) + " " + std::to_string(status);
+}
+
+struct LongAlloc {  // from 535
+  AllocCall call;
+  std::uint64_t rights;
+  std::uint32_t size, flags, status, pad;
+};
+static_assert(sizeof(LongAlloc) == 48);
+
+// FILE CLIENT PARENT OBJECT CLASS BYTES; a client's is 0, and the answer ends with what was made.
+std::string alloc(std::istringstream& in) {
+  int file = 0;
+  MemoryParameters memory{};
+  LongAlloc wanted{};
+  in >> file >> wanted.call.client >> wanted.call.parent >> wanted.call.object >>
+      wanted.call.objectClass >> memory.size;
+  char parameters[368] = {};
+  std::memcpy(parameters, &memory, sizeof memory);
+  wanted.call.parameters = reinterpret_cast<std::uint64_t>(parameters);
+  wanted.size = sizeof parameters;
+  const int rc = call(file, kEscAlloc, &wanted, sizeof wanted);
+  return text(rc, wanted.status) + " " + std::to_string(wanted.call.object);
+}
+
+// FILE CLIENT OBJECT
+std::string freeOne(std::istringstream& in) {
+  int file = 0;
+  FreeCall wanted{};
+  in >> file >> wanted.client >> wanted.object;
+  const int rc = call(file, kEscFree, &wanted, sizeof wanted);
+  return text(rc, wanted.status);
+}
+
+// FILE CLIENT PARENT OBJECT SOURCE-CLIENT SOURCE-OBJECT
+std::string duplicate(std::istringstream& in) {
+  int file = 0;
+  DupCall wanted{};
+  in >> file >> wanted.client >> wanted.parent >> wanted.object >> wanted.sourceClient >>
+      wanted.sourceObject;
+  const int rc = call(file, kEscDupObject, &wanted, sizeof wanted);
+  return text(rc, wanted.status);
+}
+
+// FILE CLIENT: total, heap and free in MiB, as FB_GET_INFO_V2 tells them.
+std::string sizes(std::istringstream& in) {
+  int file = 0;
+  struct {
+    std::uint32_t count = 3;
+    FbInfo all[128] = {{kFbTotalRam, 0}, {kFbHeapSize, 0}, {kFbHeapFree, 0}};
+  } list;
+  ControlCall wanted{};
+  in >> file >> wanted.client;
+  wanted.object = wanted.client;
+  wanted.command = kFbGetInfo2;
+  wanted.parameters = reinterpret_cast<std::uint64_t>(&list);
+  wanted.parametersSize = sizeof list;
+  if (call(file, kEscControl, &wanted, sizeof wanted) || wanted.status) return "failed";
+  std::string all;
+  for (const FbInfo* each = list.all; each != list.all + 3; ++each) {
+    all += (all.empty() ? "" : " ") + std::to_string(each->kibibytes >> 10);
+  }
+  return all;
+}
+
+// A child in the same memory, as posix_spawn and Python make one, that closes what it inherited.
+std::string closeInVfork(int fd) {
+  const pid_t child = vfork();
+  if (child == 0) {
+    close(fd);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return std::to_string(WEXITSTATUS(status));
+}
+
+std::string onFiles(const std::string& verb, std::istringstream& in) {
+  int file = 0, other = 0;
+  in >> file >> other;
+  if (verb == "open") {
+    const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/nvidiactl";
+    files[file] = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    return files[file] < 0 ? "no file" : "ok";
+  }
+  if (verb == "close") return std::to_string(close(files[file]));
+  if (verb == "dup") return (files[other] = dup(files[file])) < 0 ? "no" : "ok";
+  if (verb == "fcntl")
+    return (files[other] = fcntl(files[file], F_DUPFD_CLOEXEC, 0)) < 0 ? "no" : "ok";
+  if (verb == "dup2") return dup2(files[file], files[other]) < 0 ? "no" : "ok";
+  if (verb == "vfork") return closeInVfork(files[file]);
+  return "";
+}
+
+}  // namespace
+
+std::string obeyRm(std::istringstream& in) {
+  std::string verb;
+  in >> verb;
+  if (verb == "alloc") return alloc(in);
+  if (verb == "free") return freeOne(in);
+  if (verb == "dupobject") return duplicate(in);
+  if (verb == "sizes") return sizes(in);
+  if (verb == "held") return std::to_string(kernel().bytes());
+  if (verb == "objects") return std::to_string(kernel().objects());
+  if (verb == "calls") {
+    std::uint32_t number = 0;
+    in >> number;
+    return std::to_string(kernel().calls(number));
+  }
+  const std::string answer = onFiles(verb, in);
+  return answer.empty() ? "unknown " + verb : answer;
+}
+
+}  // namespace qgpu::testing

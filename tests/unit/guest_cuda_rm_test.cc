@@ -1,0 +1,351 @@
+// The quota where the kernel driver is asked for memory: with the kernel's stand-in behind
+// libqgpu.so, what is charged is exactly what that kernel holds, on every way to memory and out of
+// it, by whole trees too; and where the driver's version is not known, the interface's calls count.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string>
+
+#include "tests/cuda_stand_in/kernel.h"
+#include "tests/unit/cuda_tenant.h"
+
+namespace qgpu::testing {
+namespace {
+
+constexpr std::uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
+// What cuda_program's init has in the kernel: a context, its module, and a page of its own.
+constexpr std::uint64_t kInit = 2 * kMiB + 64 * kKiB + 4096;
+
+using Environment = std::vector<std::string>;
+
+struct Scene {
+  explicit Scene(std::uint64_t quota = 64 * kMiB, const Environment& more = {})
+      : manager([&] {
+          auto options = cudaTask();
+          options.quotaBytes = quota;
+          return options;
+        }()),
+        guest([&] {
+          Environment all = root.tenantOf(manager);
+          all.insert(all.end(), more.begin(), more.end());
+          return all;
+        }()) {}
+  // With a program that is ready, and a file, client and device of its own beside libcuda's.
+  void init() {
+    ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+    EXPECT_EQ(guest.ask("stream a"), "0");
+  }
+  std::string client(int file) {
+    EXPECT_EQ(guest.ask("rm open " + std::to_string(file)), "ok");
+    return anotherClient(file);
+  }
+  std::string anotherClient(int file) {
+    const std::string made = guest.ask("rm alloc " + std::to_string(file) + " 0 0 0 65 0");
+    EXPECT_EQ(made.substr(0, 4), "0 0 ");
+    return made.substr(4);
+  }
+  std::uint64_t charged() { return manager.bytes(); }
+  std::uint64_t held() { return std::stoull(guest.ask("rm held")); }
+  DriverRoot root;
+  FakeManager manager;
+  CudaTenant guest;
+};
+
+std::string alloc(const std::string& kind, int id, std::uint64_t bytes) {
+  return "alloc " + kind + " " + std::to_string(id) + " " + std::to_string(bytes);
+}
+
+// Memory of the card in words of the kernel's interface.
+std::string memory(const std::string& client, const std::string& parent, int object,
+                   std::uint64_t bytes, int file = 0) {
+  return "rm alloc " + std::to_string(file) + " " + client + " " + parent + " " +
+         std::to_string(object) + " 64 " + std::to_string(bytes);
+}
+
+TEST(CudaRm, ContextsModulesAndAllAllocationsCountAsTheKernelHoldsThem) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+  EXPECT_EQ(s.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_DRIVER});
+  EXPECT_EQ(s.guest.ask("module"), "0");
+  EXPECT_EQ(s.charged(), kInit + 64 * kKiB);
+  EXPECT_EQ(s.guest.ask("ctxnew"), "0");
+  EXPECT_EQ(s.charged(), kInit + 64 * kKiB + 2 * kMiB);
+  EXPECT_EQ(s.guest.ask("ctxend"), "0");
+  EXPECT_EQ(s.charged(), kInit + 64 * kKiB);
+  EXPECT_EQ(s.held(), s.charged());
+}
+
+// A way to memory, and how many bytes asked for cost the driver one.
+struct Way {
+  const char* kind;
+  std::uint64_t askedPerByte;
+};
+
+class EveryWay : public ::testing::TestWithParam<Way> {};
+
+TEST_P(EveryWay, IsChargedOnceRefusedOverTheQuotaAndReturned) {
+  Scene s;
+  s.init();
+  const std::string kind = GetParam().kind;
+  const std::uint64_t asked = GetParam().askedPerByte;
+  EXPECT_EQ(s.guest.ask(alloc(kind, 1, asked * 40 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask(alloc(kind, 2, asked * 32 * kMiB)), "2") << "CUDA_ERROR_OUT_OF_MEMORY";
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.held(), s.charged()) << "the kernel was not asked";
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+INSTANTIATE_TEST_SUITE_P(CudaRm, EveryWay,
+                         ::testing::Values(Way{"plain", 1}, Way{"pitch", 1}, Way{"physical", 1},
+                                           Way{"array", 4}, Way{"array3d", 4}, Way{"mipmap", 2}),
+                         [](const auto& each) { return std::string(each.param.kind); });
+
+class EveryPool : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryPool, CountsWhatItKeepsAndGivesItBackForAnotherSize) {
+  Scene s;
+  s.init();
+  const std::string kind = GetParam();
+  EXPECT_EQ(s.guest.ask(alloc(kind, 1, 40 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.guest.ask("ctxsync"), "0");
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB) << "kept by the pool, so held of the card";
+  EXPECT_EQ(s.guest.ask(alloc(kind, 1, 40 * kMiB)), "0") << "the same block";
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.guest.ask("ctxsync"), "0");
+  EXPECT_EQ(s.guest.ask(alloc(kind, 2, 50 * kMiB)), "0") << "refused once, and then trimmed";
+  EXPECT_EQ(s.charged(), kInit + 50 * kMiB);
+  EXPECT_EQ(s.held(), s.charged());
+}
+INSTANTIATE_TEST_SUITE_P(CudaRm, EveryPool, ::testing::Values("async", "pool"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST(CudaRm, ManagedMemoryCountsAtItsCallSinceNoOtherSaysASize) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("managed", 1, 40 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.held(), kInit);
+  EXPECT_EQ(s.guest.ask(alloc("plain", 2, 32 * kMiB)), "2") << "one quota for both";
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, ImportedMemoryIsItsExportersCharge) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("imported", 1, 0)), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, AContextOverTheQuotaFailsAsCudaSaysIt) {
+  Scene s(kMiB);
+  EXPECT_EQ(s.guest.ask("init"), "2");
+  EXPECT_EQ(s.charged(), 0u);
+  EXPECT_EQ(s.held(), 0u);
+}
+
+TEST(CudaRm, WhatTheKernelRefusesIsNotCharged) {
+  Scene s(1ull << 40, {"QGPU_STAND_IN_BYTES=" + std::to_string(32 * kMiB)});
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 64 * kMiB)).substr(0, 4), "0 81");
+  EXPECT_EQ(s.guest.ask(memory(client, "999", 8, kMiB)).substr(0, 4), "0 87") << "no such parent";
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, SizesThatTheDriverRoundsUpCountAsItTookThem) {
+  Scene s(64 * kMiB, {"QGPU_STAND_IN_PAGE=" + std::to_string(2 * kMiB)});
+  s.init();
+  const std::uint64_t before = s.charged();
+  EXPECT_EQ(before, 6 * kMiB) << "a context, a module and a page, each of 2 MiB";
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 57 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), 64 * kMiB);
+  EXPECT_EQ(s.held(), 64 * kMiB);
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), before);
+}
+
+TEST(CudaRm, ARoundingThatTheQuotaHasNoRoomForIsGivenBackAtOnce) {
+  Scene s(63 * kMiB, {"QGPU_STAND_IN_PAGE=" + std::to_string(2 * kMiB)});
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 57 * kMiB)), "2");
+  EXPECT_EQ(s.charged(), 6 * kMiB);
+  EXPECT_EQ(s.held(), 6 * kMiB);
+}
+
+TEST(CudaRm, TheEndOfAParentReturnsAllBeneathIt) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask("rm alloc 0 " + client + " " + client + " 10 128 0").substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask(memory(client, "10", 20, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask(memory(client, "20", 21, 4 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask(memory(client, client, 30, 2 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.charged(), kInit + 14 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm free 0 " + client + " 10"), "0 0");
+  EXPECT_EQ(s.charged(), kInit + 2 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm free 0 " + client + " " + client), "0 0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+
+TEST(CudaRm, AFreeThatTheDriverRefusesReturnsNothing) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm open 1"), "ok");
+  EXPECT_EQ(s.guest.ask("rm free 1 " + client + " 7"), "0 35") << "another open file's client";
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm free 0 " + client + " 7"), "0 0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, MemoryWithTwoNamesCountsOnceUntilTheLastIsFreed) {
+  Scene s;
+  s.init();
+  const std::string one = s.client(0), other = s.anotherClient(0);
+  EXPECT_EQ(s.guest.ask(memory(one, one, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm dupobject 0 " + other + " " + other + " 9 " + one + " 7"), "0 0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm free 0 " + one + " " + one), "0 0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask("rm free 0 " + other + " 9"), "0 0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, TheLastCloseOfAFileReturnsItsClients) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm dup 0 1"), "ok");
+  EXPECT_EQ(s.guest.ask("rm close 0"), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB) << "open by its second descriptor";
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask("rm open 2"), "ok");
+  EXPECT_EQ(s.guest.ask("rm dup2 2 1"), "ok");
+  EXPECT_EQ(s.charged(), kInit) << "replaced, which closes";
+}
+
+TEST(CudaRm, ADescriptorThatWasNotSeenMadeIsKnownByItsUse) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask("rm fcntl 0 1"), "ok");
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB, 1)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm close 0"), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm close 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+
+TEST(CudaRm, AChildOfVforkThatClosesItsCopiesEndsNothingOfItsParents) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm vfork 0"), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.guest.ask("rm free 0 " + client + " 7"), "0 0");
+  EXPECT_EQ(s.charged(), kInit) << "and it is still followed";
+}
+
+TEST(CudaRm, AForkedChildChargesAndReturnsNothing) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 8 * kMiB)), "0");
+  EXPECT_EQ(s.guest.ask("fork"), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+TEST(CudaRm, TwoThreadsChargeExactly) {
+  Scene s(kInit + 16 * kMiB);
+  s.init();
+  EXPECT_EQ(s.guest.ask("race " + std::to_string(8 * kMiB)), "0") << "there is room for both";
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_LE(s.manager.slot(0).bytes_peak, kInit + 16 * kMiB);
+  s.manager.setQuota(kInit + 12 * kMiB);
+  s.guest.ask("race " + std::to_string(8 * kMiB));
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+
+TEST(CudaRm, TheQuotaIsTheTasksOverItsProcesses) {
+  Scene s;
+  s.init();
+  CudaTenant other(s.root.tenantOf(s.manager));
+  ASSERT_EQ(other.ask("init"), "0") << other.errors();
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 40 * kMiB)), "0");
+  EXPECT_EQ(other.ask(alloc("plain", 1, 30 * kMiB)), "2");
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(other.ask(alloc("plain", 1, 30 * kMiB)), "0");
+}
+
+TEST(CudaRm, CudaNvmlAndTheDriverItselfTellTheQuotaAlike) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 16 * kMiB)), "0");
+  const std::uint64_t held = kInit + 16 * kMiB;
+  const std::string quota = std::to_string(64 * kMiB), left = std::to_string(64 * kMiB - held);
+  EXPECT_EQ(s.guest.ask("info"), left + " " + quota + " " + quota);
+  EXPECT_EQ(s.guest.ask("nvml"), left + " " + quota + " " + std::to_string(held) + " 0");
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask("rm sizes 0 " + client),
+            "64 64 " + std::to_string((64 * kMiB - held) / kMiB));
+}
+
+TEST(CudaRm, TheOldestLayoutsCountAlike) {
+  for (const char* driver : {"515.43.04", "525.147.05", "535.43.02", "595.45.04"}) {
+    Scene s(64 * kMiB, {std::string("QGPU_STAND_IN_DRIVER=") + driver});
+    s.init();
+    EXPECT_EQ(s.charged(), kInit) << driver;
+    EXPECT_EQ(s.guest.ask(alloc("plain", 1, 63 * kMiB)), "2") << driver;
+    EXPECT_EQ(s.guest.ask(alloc("plain", 1, 8 * kMiB)), "0") << driver;
+    EXPECT_EQ(s.charged(), kInit + 8 * kMiB) << driver;
+    EXPECT_EQ(s.guest.ask("free 1"), "0");
+    EXPECT_EQ(s.held(), s.charged()) << driver;
+  }
+}
+
+TEST(CudaRm, ADriverThatIsNotKnownLeavesTheCountToTheCalls) {
+  for (const char* of : {"QGPU_STAND_IN_DRIVER=610.43.02", "QGPU_STAND_IN_SILENT=1"}) {
+    Scene s(64 * kMiB, {of});
+    s.init();
+    EXPECT_EQ(s.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_CALLS}) << of;
+    EXPECT_EQ(s.charged(), kCudaInitBytes) << of;
+    EXPECT_EQ(s.guest.ask(alloc("plain", 1, 63 * kMiB)), "0") << of;
+    EXPECT_EQ(s.charged(), kCudaInitBytes + 63 * kMiB) << of;
+    EXPECT_EQ(s.guest.ask(alloc("plain", 2, 2 * kMiB)), "2") << of;
+    EXPECT_EQ(s.guest.ask("free 1"), "0");
+    EXPECT_EQ(s.charged(), kCudaInitBytes) << of;
+  }
+}
+
+TEST(CudaRm, AProgramWithoutATokenIsLeftAlone) {
+  DriverRoot root;
+  FakeManager manager(cudaTask());
+  Environment all = root.tenantOf(manager);
+  std::erase_if(all, [](const std::string& each) { return each.rfind("QGPU_TOKEN=", 0) == 0; });
+  CudaTenant guest(all);
+  ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+  EXPECT_EQ(guest.ask(alloc("plain", 1, 8ull << 30)), "0");
+  EXPECT_EQ(manager.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace qgpu::testing
