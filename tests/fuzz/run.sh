@@ -17,7 +17,7 @@ case $seconds in
 esac
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-all="message rpc admin config row store page attach extender"
+all="message rpc admin config row store page attach extender rm"
 [ $# -gt 0 ] || set -- $all
 
 # Debian's capnp and kj are built without sanitizers, so vectors that cross over look overfull.

@@ -273,6 +273,28 @@ TEST(CudaRm, AForkedChildChargesAndReturnsNothing) {
   EXPECT_EQ(s.charged(), kInit);
 }
 
+// A new program in the same process has a slot of its own, and the kernel has closed the old one's
+// files; a killed one leaves its slot to whoever watches the process.
+TEST(CudaRm, AnExecutedOrKilledProgramLeavesOnlyItsSlot) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 8 * kMiB)), "0");
+  s.guest.send("exec");
+  EXPECT_TRUE(eventually([&] { return s.manager.slot(0).owner & 0x40000000u; }));
+  s.manager.slot(0).bytes = 0;  // as the manager does
+  ASSERT_EQ(s.guest.ask("init"), "0") << s.guest.errors();
+  EXPECT_EQ(s.manager.slot(1).bytes, kInit);
+  EXPECT_EQ(s.guest.ask(alloc("plain", 1, 40 * kMiB)), "0");
+  EXPECT_EQ(s.manager.slot(0).bytes, 0u);
+  CudaTenant other(s.root.tenantOf(s.manager));
+  ASSERT_EQ(other.ask("init"), "0") << other.errors();
+  EXPECT_EQ(other.ask(alloc("plain", 1, 40 * kMiB)), "2");
+  s.guest.kill();
+  EXPECT_TRUE(eventually([&] { return s.manager.slot(1).owner & 0x40000000u; }));
+  s.manager.slot(1).bytes = 0;
+  EXPECT_EQ(other.ask(alloc("plain", 1, 40 * kMiB)), "0");
+}
+
 TEST(CudaRm, TwoThreadsChargeExactly) {
   Scene s(kInit + 16 * kMiB);
   s.init();

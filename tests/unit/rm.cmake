@@ -9,3 +9,13 @@ qgpu_test(rm_test SOURCES rm_abi_test.cc rm_decode_test.cc rm_files_test.cc
   LABELS unit)
 target_compile_definitions(rm_test PRIVATE
   QGPU_RM_ABI_FIXTURE="${CMAKE_CURRENT_SOURCE_DIR}/fixtures/rm_abi.txt")
+
+# The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
+# and close() would be in its place.
+qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
+  ${CMAKE_SOURCE_DIR}/services/guest/real_loader.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/rm_ioctl.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/sys.cc
+  LIBS nvkernel_stand_in ${CMAKE_DL_LIBS} LABELS unit)
+target_compile_options(rm_events_test PRIVATE -fno-sanitize=all)
+target_link_options(rm_events_test PRIVATE -fno-sanitize=all -Wl,--no-as-needed)

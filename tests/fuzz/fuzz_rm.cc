@@ -1,0 +1,191 @@
+// The argument of an ioctl to NVIDIA's kernel driver, as libqgpu.so reads it. Layout: the driver's
+// layout, the number of the call, then its bytes; an allocation's, a control's or a carried call's
+// inner bytes follow, in memory of exactly the size that the call says. Then a program of such
+// calls is played into the forest of objects.
+//
+// Promises: nothing is read or written beyond what the call covers (the sanitizer sees it), what is
+// left alone is left untouched, an answer changes the status alone, sizes only get smaller, and
+// every object that is put into the forest comes out of it once.
+
+#include <memory>
+#include <vector>
+
+#include "services/guest/rm_decode.h"
+#include "services/guest/rm_objects.h"
+#include "tests/fuzz/target.h"
+
+namespace qgpu::fuzz {
+namespace {
+
+using namespace rm;  // the words of the interface
+
+constexpr Layout kLayouts[] = {Layout::kUnknown, Layout::kFrom515, Layout::kFrom525,
+                               Layout::kFrom535};
+constexpr std::uint32_t kNumbers[] = {kEscAllocMemory,    kEscAllocObject,  kEscFree,
+                                      kEscControl,        kEscAlloc,        kEscDupObject,
+                                      kEscVidHeapControl, kEscCheckVersion, kEscTransfer};
+constexpr std::uint32_t kSizes[] = {16, 20, 28, 32, 40, 48, 56, 72, 184};
+
+// Bytes of the input in a block of their own, so that one too many is seen.
+struct Block {
+  Block(Input& in, std::size_t bytes) : size(bytes), at(new std::uint8_t[bytes]()) {
+    const auto from = in.bytes(bytes);
+    std::copy(from.begin(), from.end(), at.get());
+  }
+  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(at.get()); }
+  void put(std::size_t where, const void* value, std::size_t bytes) {
+    if (where + bytes <= size) std::memcpy(at.get() + where, value, bytes);
+  }
+  std::vector<std::uint8_t> copy() const { return {at.get(), at.get() + size}; }
+
+  std::size_t size;
+  std::unique_ptr<std::uint8_t[]> at;
+};
+
+// What a call points to: a pointer at `where`, and its size at `sizeAt` where the call says one.
+void point(Block& call, const Block& to, std::size_t where, std::size_t sizeAt) {
+  const std::uint64_t address = to.address();
+  const auto size = static_cast<std::uint32_t>(to.size);
+  call.put(where, &address, sizeof address);
+  if (sizeAt) call.put(sizeAt, &size, sizeof size);
+}
+
+void pointInside(Block& call, const Block& inner, Layout layout, std::uint32_t number) {
+  if (number == kEscAlloc) {
+    const AllocForms forms = allocForms(layout);
+    const bool longer = call.size == forms.longForm.size;
+    point(call, inner, offsetof(AllocCall, parameters),
+          (longer ? forms.longForm : forms.shortForm).sizeAt);
+  }
+  if (number == kEscControl) {
+    point(call, inner, offsetof(ControlCall, parameters), offsetof(ControlCall, parametersSize));
+  }
+}
+
+struct Ends {
+  std::uint64_t objects = 0, bytes = 0;
+};
+void onEnd(const Object&, const Memory* freed, void* context) {
+  auto& ends = *static_cast<Ends*>(context);
+  ++ends.objects;
+  if (freed) ends.bytes += freed->bytes;
+}
+
+constexpr Handle kClients = 3, kNames = 13;
+
+// Large, and empty again after each game.
+Objects& forest() {
+  static Objects only;
+  return only;
+}
+
+class Game {
+ public:
+  explicit Game(Input in) : in_(in), layout_(kLayouts[in_.byte() % std::size(kLayouts)]) {}
+
+  void play() {
+    for (int calls = 0; calls < 200 && !in_.empty(); ++calls) one();
+    for (Handle client = 1; client <= kClients; ++client) {
+      if (Object* top = objects_.takeOut(client, client)) Objects::end(top, onEnd, &ends_);
+      for (Handle name = 1; name <= kNames; ++name) {
+        require(!objects_.find(client, name), "every object is beneath its client");
+      }
+    }
+    require(ends_.objects >= made_, "what was put into the forest came out");
+    require(ends_.bytes == charged_, "every charge was returned once");
+  }
+
+ private:
+  void one() {
+    const std::uint32_t number = kNumbers[in_.byte() % std::size(kNumbers)];
+    const std::uint32_t size = in_.flag() ? kSizes[in_.byte() % std::size(kSizes)] : in_.byte();
+    // A driver that is told no size of an allocation's parameters knows it: at least 128 bytes.
+    const std::size_t reach = layout_ == Layout::kFrom535 ? 1 + in_.byte() : 512;
+    Block inner(in_, reach);
+    Block call(in_, size);
+    pointInside(call, inner, layout_, number);
+    if (number != kEscTransfer) return read(number, call, inner);
+    const std::uint32_t carried = kNumbers[in_.byte() % (std::size(kNumbers) - 1)];
+    pointInside(call, inner, layout_, carried);
+    const TransferCall outer{carried, size, call.address()};
+    Block transfer(in_, sizeof outer);
+    transfer.put(0, &outer, sizeof outer);
+    use(decode(layout_, number, static_cast<std::uint32_t>(transfer.size), transfer.at.get()),
+        call);
+  }
+
+  void read(std::uint32_t number, Block& call, const Block& inner) {
+    const auto before = call.copy(), beforeInner = inner.copy();
+    const Call decoded =
+        decode(layout_, number, static_cast<std::uint32_t>(call.size), call.at.get());
+    require(before == call.copy() && beforeInner == inner.copy(), "reading changes nothing");
+    use(decoded, call);
+  }
+
+  void use(const Call& call, Block& block) {
+    if (call.verb == Verb::kOther) return;
+    if (call.verb == Verb::kVersion) {
+      static_cast<void>(layoutTold(call));
+      return;
+    }
+    require(layout_ != Layout::kUnknown, "nothing is assumed of an unknown driver");
+    if (call.verb == Verb::kControl) return limit(call);
+    auto before = block.copy();
+    answerNoMemory(call);
+    require(statusOf(call) == kNoMemory, "an answer is read as it was given");
+    std::memcpy(before.data() + call.statusAt, block.at.get() + call.statusAt, 4);
+    require(before == block.copy(), "an answer changes the status alone");
+    keep(call);
+  }
+
+  void limit(const Call& call) {
+    if (call.command != kFbGetInfo2) return;  // the other form points where only a program can
+    const std::vector<std::uint8_t> before(
+        static_cast<std::uint8_t*>(call.parameters),
+        static_cast<std::uint8_t*>(call.parameters) + call.parametersSize);
+    limitFbInfo(call, in_.number<std::uint32_t>(), in_.number<std::uint32_t>());
+    for (std::size_t at = 4; at + sizeof(FbInfo) <= before.size(); at += sizeof(FbInfo)) {
+      FbInfo was, is;
+      std::memcpy(&was, before.data() + at, sizeof was);
+      std::memcpy(&is, static_cast<std::uint8_t*>(call.parameters) + at, sizeof is);
+      require(is.index == was.index && is.kibibytes <= was.kibibytes, "sizes only get smaller");
+    }
+  }
+
+  // As the interposer keeps it, with few names so that they meet.
+  void keep(const Call& call) {
+    const auto few = [](Handle handle) { return 1 + handle % kNames; };
+    const Handle client = 1 + call.client % kClients;
+    if (call.verb == Verb::kFree) {
+      Object* top = objects_.takeOut(client, few(call.object));
+      if (!top) return;
+      if (in_.flag()) return objects_.putBack(top, onEnd, &ends_);
+      return Objects::end(top, onEnd, &ends_);
+    }
+    Objects::Made made{client,      few(call.parent), few(madeBy(call)),     call.objectClass,
+                       call.detail, in_.byte() % 4u,  bytesTaken(call) >> 8, 1};
+    ++made_;
+    if (call.verb == Verb::kDup) {
+      objects_.duplicate(made, 1 + call.sourceClient % kClients, few(call.sourceObject), onEnd,
+                         &ends_);
+    } else {
+      charged_ += made.bytes;
+      objects_.add(made, onEnd, &ends_);
+    }
+  }
+
+  Input in_;
+  Layout layout_;
+  Objects& objects_ = forest();
+  Ends ends_;
+  std::uint64_t made_ = 0, charged_ = 0;
+};
+
+}  // namespace
+}  // namespace qgpu::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace qgpu::fuzz;
+  Game(Input(data, size)).play();
+  return 0;
+}
