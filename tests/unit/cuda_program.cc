@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <iostream>
 #include <map>
+#include <signal.h>
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
@@ -417,6 +418,10 @@ std::string obey(const std::string& line) {
   if (verb == "deep") return in >> verb, deepBound(verb);
   if (verb == "rm") return obeyRm(in);
   if (verb == "exec") return execl("/proc/self/exe", "cuda_program", nullptr), "no exec";
+  if (verb == "die") {
+    kill(getpid(), SIGKILL);
+    pause();
+  }
   if (verb == "module") {
     Mod module = nullptr;
     return text(plain<Result (*)(Mod*, const void*)>("cuModuleLoadData")(&module, ""));

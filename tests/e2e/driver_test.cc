@@ -1,0 +1,84 @@
+// Memory that counts where NVIDIA's kernel driver is asked for it, under a real manager: the bytes
+// of a process that is killed come back to its task, and the quota is that of the whole task. The
+// card is imagined; libcuda and the kernel's side are stand-ins.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "tests/e2e/harness.h"
+
+namespace qgpu::e2e {
+namespace {
+
+class Driver : public ::testing::Test {
+ protected:
+  Driver() {
+    std::filesystem::create_directory(root_.path() + "/dev");
+    EXPECT_EQ(mkfifo(lines().c_str(), 0600), 0);
+    for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0"}) std::ofstream(root_.path() + name);
+  }
+  std::string lines() const { return root_.path() + "/lines"; }
+  // A shell script in a task of 1 GiB, in which $CUDA is the program that obeys lines, and $PIPE
+  // where the test writes some.
+  std::unique_ptr<Child> task(const std::string& script) {
+    return manager_.runTask({"--name", "tenant", "--memory", "1", "--", "sh", "-c", script},
+                            {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+                             {"LD_PRELOAD", QGPU_STAND_IN_KERNEL},
+                             {"QGPU_DRIVER_ROOT", root_.path()},
+                             {"CUDA", binary("cuda_program")},
+                             {"PIPE", lines()}});
+  }
+  std::int64_t used() {
+    const Json task = manager_.task("tenant");
+    return task.is_null() ? -1 : task["mem_used_bytes"].get<std::int64_t>();
+  }
+
+  TempDir root_;
+  Manager manager_{{"--cards=sim:1x16"}};
+};
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// What init has in the kernel, as the unit tests say it: a context, a module, a page.
+constexpr std::int64_t kInit = 2 * kMiB + (64 << 10) + 4096;
+
+TEST_F(Driver, TheManagerSeesWhatTheKernelHolds) {
+  auto tenant = task("exec $CUDA < $PIPE");
+  std::ofstream to(lines());
+  to << "init\nalloc plain 1 419430400" << std::endl;
+  EXPECT_TRUE(eventually([&] { return used() == kInit + 400 * kMiB; })) << used();
+  to << "free 1" << std::endl;
+  EXPECT_TRUE(eventually([&] { return used() == kInit; })) << used();
+  to.close();
+  EXPECT_EQ(tenant->wait().value_or(-1), 0) << tenant->output();
+}
+
+TEST_F(Driver, A14_TheBytesOfAKilledProcessComeBackToItsTask) {
+  // The first dies with 900 MiB of its task's GiB; the next ones ask until they get as much.
+  auto tenant = task(
+      "printf 'init\nalloc plain 1 943718400\ndie\n' | $CUDA | tail -n 1\n"
+      "until printf 'init\nalloc plain 1 943718400\n' | $CUDA | tail -n 1 | grep -qx 0; do :; "
+      "done\n"
+      "echo came back");
+  EXPECT_EQ(tenant->wait().value_or(-1), 0);
+  EXPECT_EQ(tenant->output().rfind("0\n", 0), 0u) << "it had them: " << tenant->output();
+  EXPECT_NE(tenant->output().find("came back"), std::string::npos) << tenant->output();
+}
+
+TEST_F(Driver, A14_TheQuotaIsTheTasksOverItsProcesses) {
+  auto tenant = task(
+      "$CUDA < $PIPE > /dev/null &\n"
+      "until [ \"$(printf 'init\nalloc plain 1 629145600\n' | $CUDA | tail -n 1)\" = 2 ]\n"
+      "do :; done\n"
+      "echo refused; wait");
+  std::ofstream to(lines());
+  to << "init\nalloc plain 1 629145600" << std::endl;
+  const auto refused = [&] { return tenant->output().find("refused") != std::string::npos; };
+  EXPECT_TRUE(eventually(refused)) << tenant->output();
+  to.close();
+  EXPECT_EQ(tenant->wait().value_or(-1), 0) << tenant->output();
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
