@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "services/admin/json.h"
 #include "services/extender/json_keys.h"
@@ -297,7 +298,9 @@ std::string writeFilterResult(const FilterResult& result) {
   std::string out;
   std::size_t room = 256;
   for (const std::string_view one : result.fitting) room += one.size() + 3;
-  for (const auto* list : {&result.failed, &result.unresolvable}) {
+  std::vector<FailedNode> failed = result.failed;
+  failed.insert(failed.end(), result.unresolvable.begin(), result.unresolvable.end());
+  for (const auto* list : {&std::as_const(failed), &result.unresolvable}) {
     for (const FailedNode& one : *list) room += one.node.size() + one.why.size() + 6;
   }
   out.reserve(room);
@@ -311,7 +314,7 @@ std::string writeFilterResult(const FilterResult& result) {
                [&](std::string_view name) { appendText(out, name); });
   }
   out += R"(,"FailedNodes":)";
-  appendFailed(out, result.failed);
+  appendFailed(out, failed);
   out += R"(,"FailedAndUnresolvableNodes":)";
   appendFailed(out, result.unresolvable);
   out += R"(,"Error":)";

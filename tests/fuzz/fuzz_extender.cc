@@ -123,14 +123,20 @@ void checkFilter(const std::string& body, const std::string& text) {
       tell(told);
     }
   }
-  for (const char* list : {"FailedNodes", "FailedAndUnresolvableNodes"}) {
-    simdjson::dom::object failed;
-    require(answer.root()[list].get(failed) == simdjson::SUCCESS, "reasons are a map");
-    for (const auto entry : failed) {
-      std::string_view why;
-      require(entry.value.get(why) == simdjson::SUCCESS && !why.empty(), "a reason is said");
-      tell(entry.key);
-    }
+  simdjson::dom::object failed, unresolvable;
+  require(answer.root()["FailedNodes"].get(failed) == simdjson::SUCCESS &&
+              answer.root()["FailedAndUnresolvableNodes"].get(unresolvable) == simdjson::SUCCESS,
+          "reasons are maps");
+  for (const auto entry : failed) {
+    std::string_view why;
+    require(entry.value.get(why) == simdjson::SUCCESS && !why.empty(), "a reason is said");
+    tell(entry.key);
+  }
+  for (const auto entry : unresolvable) {
+    std::string_view why, again;
+    require(entry.value.get(why) == simdjson::SUCCESS &&
+                failed.at_key(entry.key).get(again) == simdjson::SUCCESS && why == again,
+            "what is unresolvable has failed, for the same reason");
   }
 }
 

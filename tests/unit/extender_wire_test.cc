@@ -93,14 +93,16 @@ TEST(Wire, ReadsMoreThanAMebibyte) {
   }
 }
 
-TEST(Wire, WritesAFilterResultAsGoDoes) {
+// kube-scheduler before 1.21 reads FailedNodes alone, and would have no reason to show.
+TEST(Wire, WritesAFilterResultAsGoDoesWithEveryReasonAmongTheFailed) {
   FilterResult result;
   result.fitting = {"node1"};
   result.failed = {{"foo", R"("bar")"}, {"baz", R"("a \"b\"")"}};
   result.unresolvable = {{"qux", R"("never")"}};
   result.error = "myerror";
   EXPECT_EQ(writeFilterResult(result),
-            R"({"Nodes":null,"NodeNames":["node1"],"FailedNodes":{"baz":"a \"b\"","foo":"bar"},)"
+            R"({"Nodes":null,"NodeNames":["node1"],"FailedNodes":{"baz":"a \"b\"","foo":"bar",)"
+            R"("qux":"never"},)"
             R"("FailedAndUnresolvableNodes":{"qux":"never"},"Error":"myerror"})");
 }
 
