@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "services/kube/kube_objects.h"
+
 namespace qgpu {
 namespace {
 
@@ -60,6 +62,22 @@ TEST_F(ContainerRoom, WholeCardsTakeAnyMemory) {
   pod.containers = {plan("warm", 100, 0, true, "main"), plan("main", 100, 0)};
   EXPECT_EQ(room("", Resource::Memory, 16), "main");
   EXPECT_EQ(room("main", Resource::Core, 100), "main");
+}
+
+// A smaller init container runs in the room of a larger one, which may have ended.
+TEST(RoomOver, WhenAllWhoUseItHaveEnded) {
+  KubePod pod;
+  for (const char* name : {"large", "small", "main"}) {
+    ContainerDemand demand;
+    demand.name = name;
+    pod.demands.containers.push_back(demand);
+  }
+  pod.demands.containers[1].sharesWith = 0;
+  pod.ended = {"large"};
+  EXPECT_FALSE(isRoomOver(pod, 0)) << "the other one is yet to come";
+  pod.ended = {"large", "small"};
+  EXPECT_TRUE(isRoomOver(pod, 0));
+  EXPECT_FALSE(isRoomOver(pod, 2));
 }
 
 }  // namespace

@@ -256,6 +256,24 @@ TEST_F(Disk, OtherDevicesOfTheSameHashAreRefused) {
 
 // --- when it is over ---
 
+// Kubelet lists no init containers, and uses their devices again.
+TEST(Listed, AnInitContainersPlaceholderIsWhileItsPodHasSomeOfItsDevices) {
+  const Ids some = idsOf("a", Resource::Core, 0, 5);
+  const std::vector<ContainerDevices> listed = {
+      container("main", idsOf("a", Resource::Core, 0, 10), {})};
+  Placeholder init{"core-init", 7, {"default", "pod", ""}, some};
+  const std::string main = Placeholders::keyOf(Resource::Core, listed[0].ids.at(Resource::Core));
+  EXPECT_EQ(listedKeys(listed, {init}), (std::set<std::string>{main, "core-init"}));
+  EXPECT_EQ(listedKeys({}, {init}), std::set<std::string>());
+  Placeholder before = init;  // of an earlier pod, which had the devices once
+  before.owner.pod = "gone";
+  Placeholder other = init;  // of a main container: kubelet would list exactly its devices
+  other.owner.container = "old";
+  Placeholder fresh = init;
+  fresh.task = 0;
+  EXPECT_EQ(listedKeys(listed, {before, other, fresh}), std::set<std::string>{main});
+}
+
 struct Over : ::testing::Test {
   Reconciler reconciler{{.goneAfter = seconds(6), .settle = seconds(30)}};
   const std::vector<Placeholder> one = {{"core-a", 7}, {"memory-a", 7}};
