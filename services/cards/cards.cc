@@ -7,6 +7,7 @@
 
 #include "services/cards/nvidia_probe.h"
 #include "services/cards/opencl_probe.h"
+#include "services/guest/rm_abi.h"
 
 namespace qgpu {
 namespace {
@@ -74,11 +75,20 @@ Result<CardsFound> watched(CardsFound found, Nanos interval) {
   return found;
 }
 
+// As libqgpu.so decides it in each process (rm_ioctl.h), by the same table.
+std::string whereMemoryCounts(const std::string& driver) {
+  const bool known = rm::layoutOf(driver.c_str(), driver.size() + 1) != rm::Layout::kUnknown;
+  if (known) return "where driver " + driver + " is asked for it";
+  return "at CUDA's calls, without contexts and what pools keep: driver " +
+         (driver.empty() ? "of no version" : driver) + " is not known to qgpu";
+}
+
 // Kernels run on the card, where no thread of the tenant can be frozen.
 Result<CardsFound> nvidiaCards(const CardsOptions& options) {
   Result<std::vector<NvidiaDevice>> devices = probeNvidia(options.probeTimeout);
   if (!devices) return devices.error();
   CardsFound found;
+  if (!devices->empty()) found.memoryCounted = whereMemoryCounts(devices->front().driver);
   for (const NvidiaDevice& device : *devices) {
     if (device.mig) {
       found.leftAlone.push_back(device.uuid + " (" + device.name +

@@ -56,6 +56,8 @@ struct CardsFound {
   std::optional<HealthWatch> health;  // of NVIDIA's cards
   // What was seen and not taken, and why: for the log.
   std::vector<std::string> leftAlone;
+  // On NVIDIA's cards, where the memory of their tenants is counted, by the driver's version.
+  std::string memoryCounted;
   // What a tenant's environment must carry so that it sees the same devices: POCL_* (HAZARDS 14).
   std::vector<std::pair<std::string, std::string>> tenantEnv;
 };

@@ -21,8 +21,11 @@ void listDevices(int out) {
     const std::uint64_t bytes = nvml->bytes(device);
     if (uuid.empty() || bytes == 0) continue;  // it fell off the bus between two questions
     cleanField(name.data());
-    ::dprintf(out, "%s\t%u\t%llu\t%d\t%s\n", uuid.c_str(), i,
-              static_cast<unsigned long long>(bytes), nvml->mig(device) ? 1 : 0, name.c_str());
+    std::string driver = nvml->driverVersion();
+    cleanField(driver.data());
+    ::dprintf(out, "%s\t%u\t%llu\t%d\t%s\t%s\n", uuid.c_str(), i,
+              static_cast<unsigned long long>(bytes), nvml->mig(device) ? 1 : 0, driver.c_str(),
+              name.c_str());
   }
 }
 
@@ -36,7 +39,7 @@ std::vector<NvidiaDevice> parseAnswer(const std::string& text) {
     std::string index, mem, mig;
     if (!std::getline(fields, device.uuid, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, mem, '\t') || !std::getline(fields, mig, '\t') ||
-        !std::getline(fields, device.name)) {
+        !std::getline(fields, device.driver, '\t') || !std::getline(fields, device.name)) {
       continue;
     }
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));

@@ -16,6 +16,7 @@ struct NvidiaDevice {
   std::string name;
   Bytes mem{0};
   bool mig = false;
+  std::string driver;  // its version; empty: it does not say
 };
 
 // Empty where no driver is loaded. Unavailable: the driver crashed, or did not answer in time.

@@ -282,6 +282,7 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   door.emplace(*link, kj->timer());
   mainActors.attach(doorId, *door);
   if (found.health) cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel());
+  if (!found.memoryCounted.empty()) log.info("memory-counts", {{"where", found.memoryCounted}});
   for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());

@@ -2,8 +2,8 @@
 // file that QGPU_STAND_IN_CARDS names, one line a card, so that a test makes a card ill or takes it
 // away under a running program:
 //   uuid|name|bytes|used|mig (0 or 1)|lost (0 or 1)|uncorrected ECC errors|last Xid
-// Without the file: as many healthy cards as QGPU_STAND_IN_DEVICES says. An empty file is a machine
-// whose driver is not loaded.
+// QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
+// as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
 #include <cstdint>
 #include <cstdio>
@@ -120,7 +120,8 @@ QGPU_NVML nvmlShutdown() {
   return kSuccess;
 }
 QGPU_NVML nvmlSystemGetDriverVersion(char* out, unsigned room) {
-  return give("580.142", out, room);
+  const char* version = std::getenv("QGPU_STAND_IN_DRIVER");
+  return give(version ? version : "580.142", out, room);
 }
 QGPU_NVML nvmlDeviceGetCount_v2(unsigned* out) {
   std::lock_guard held(lock);

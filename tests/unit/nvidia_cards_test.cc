@@ -78,6 +78,21 @@ TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
   EXPECT_EQ(card.suspend, schema::Suspend::GATE) << "nothing of a tenant's can be frozen";
 }
 
+TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
+  Machine machine;
+  machine.write({t4(kFirst)});
+  const auto known = find(CardBackend::Nvidia);
+  ASSERT_TRUE(known.ok()) << known.error().message;
+  EXPECT_EQ(known->memoryCounted, "where driver 580.142 is asked for it");
+  ::setenv("QGPU_STAND_IN_DRIVER", "450.102.04", 1);
+  const auto other = find(CardBackend::Nvidia);
+  ::unsetenv("QGPU_STAND_IN_DRIVER");
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->memoryCounted,
+            "at CUDA's calls, without contexts and what pools keep: driver 450.102.04 is not known "
+            "to qgpu");
+}
+
 TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
   Machine machine;
   machine.write({t4(kFirst)});
