@@ -158,6 +158,7 @@ void forgetSvmInChild() {
   svmMutex.renewInChild();
 }
 
+// Counts here on every card: a driver may take it as managed memory, whose size no other call says.
 void* CL_API_CALL svmAlloc(cl_context context, cl_svm_mem_flags flags, size_t size,
                            cl_uint alignment) {
   if (!ensureAttached() || !reserve(size)) return nullptr;
