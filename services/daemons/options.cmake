@@ -10,4 +10,4 @@ target_compile_definitions(qgpu_options PRIVATE QGPU_VERSION="${PROJECT_VERSION}
 target_link_libraries(qgpu_options
   PUBLIC qgpu_surroundings qgpu_config qgpu_cards qgpu_log qgpu_pod_rules PkgConfig::CAPNP
     PkgConfig::KJ_TLS
-  PRIVATE qgpu_flags qgpu_rpc qgpu_kubelet_core capnpc)
+  PRIVATE qgpu_flags qgpu_rpc qgpu_kubelet_core PkgConfig::CAPNPC)

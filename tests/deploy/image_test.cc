@@ -250,5 +250,21 @@ TEST(Dockerfile, InstallsTheLibrariesThatItsProgramsLink) {
   }
 }
 
+// From archives or shared, never both: such a process would have KJ twice.
+TEST(Programs, HaveCapnProtoOnce) {
+  const TemporaryFolder folder;
+  installed(folder);
+  for (const Copied& one : copies()) {
+    if (!one.built) continue;
+    std::string shared;
+    for (const std::string& library : librariesOf(folder.path() + one.source)) {
+      const std::string name = fs::path(library).filename();
+      if (name.starts_with("libkj") || name.starts_with("libcapnp")) shared += " " + name;
+    }
+    EXPECT_TRUE(shared.empty() || shared.find(" libcapnp-rpc") != std::string::npos)
+        << one.source << " has archives of Cap'n Proto, and shared:" << shared;
+  }
+}
+
 }  // namespace
 }  // namespace qgpu
