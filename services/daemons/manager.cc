@@ -26,8 +26,8 @@
 #include "services/daemons/host.h"
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/run_dir.h"
-#include "services/metrics/pages.h"
 #include "services/kube/pod_writer.h"
+#include "services/metrics/pages.h"
 #include "services/node_agent/kubelet_desk.h"
 #include "services/node_agent/node_agent.h"
 #include "services/node_agent/plugin_process.h"
@@ -40,7 +40,8 @@ namespace {
 
 // Tasks bound on this node at once: no more than one card may be given.
 constexpr std::size_t kTaskSlots = Arbiter::kTasksMax;
-constexpr const char* kName = "manager";  // of its files in the run dir
+constexpr const char* kName = "manager";    // of its files in the run dir
+constexpr auto kGoodbye = 2 * kj::SECONDS;  // for the API server's answer at the end
 
 // 128 bits from the kernel: nobody guesses another tenant's token.
 class KernelTokens final : public TokenSource {
@@ -211,13 +212,13 @@ struct Manager::Parts {
   std::optional<NodePages> pages;
   std::optional<HttpServer> http;
   std::optional<PluginProcess> plugin;
-  std::optional<ApiClient> api;         // of the Kubernetes API server; none: nobody named one
+  std::optional<ApiClient> api;  // of the Kubernetes API server; none: nobody named one
   std::optional<PodWriter> podEvents;
   std::optional<NodeAgent> agent;
 
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
-  bool inCluster = false;   // of Kubernetes
+  bool inCluster = false;  // of Kubernetes
   void addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local, TcpDoors remote,
                 ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
@@ -354,6 +355,7 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.node = options.nodename;
   config.version = QGPU_VERSION;
   config.attachSocket = runDir.file("attach.sock");
+  config.kubeletSocket = options.kubeletDir + "/device-plugins/kubelet.sock";
   config.maxTasksPerCard = options.maxTasksPerCard;
   config.policy = options.policy;
   config.rules = options.pods;
@@ -365,6 +367,10 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
 
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Manager::Parts::close() {
+  if (agent) {
+    auto told = kj->timer().timeoutAfter(kGoodbye, agent->leave());
+    told.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
+  }
   plugin.reset();
   agent.reset();
   podEvents.reset();

@@ -1,12 +1,14 @@
 #include "services/node_agent/node_agent.h"
 
 #include <algorithm>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "actors/fit.h"
 #include "runtime/config.h"
 #include "services/admin/json.h"
 #include "services/admin/words.h"
+#include "services/attach/socket_file.h"
 #include "services/kube/assigned_annotation.h"
 
 namespace qgpu {
@@ -217,6 +219,7 @@ kj::Promise<void> NodeAgent::rounds() {
 }
 
 kj::Promise<void> NodeAgent::round() {
+  lookAtKubelet();
   return readCards()
       .then([this] { return choosePolicy(); })
       .then([this] { return annotate(); })
@@ -233,6 +236,14 @@ kj::Promise<void> NodeAgent::readCards() {
         tellFaults(now);
         cards_ = std::move(now);
       });
+}
+
+void NodeAgent::lookAtKubelet() {
+  const bool before = kubeletBack_ == kKubeletSettled;
+  const bool answers = isServed(config_.kubeletSocket, SOCK_STREAM);
+  kubeletBack_ = answers ? std::min(kubeletBack_ + 1, kKubeletSettled) : 0;
+  const bool now = kubeletBack_ == kKubeletSettled;
+  if (now != before) log_.info("kubelet", {{"state", now ? "back" : "away"}});
 }
 
 // A refusal is said once, and made up for when what stands in the way has ended.
@@ -271,6 +282,11 @@ kj::Promise<void> NodeAgent::annotate() {
   annotation.maxTasksPerCard = config_.maxTasksPerCard;
   annotation.attachSocket = config_.attachSocket;
   annotation.cards = cards_;
+  if (leaving_ || kubeletBack_ != kKubeletSettled) {
+    for (AnnotatedCard& card : annotation.cards) {
+      if (card.health == schema::CardState::READY) card.health = schema::CardState::CORDONED;
+    }
+  }
   std::string text = writeCardsAnnotation(annotation);
   if (text == node_->cards) return kj::READY_NOW;
   JsonWriter json;
@@ -288,6 +304,11 @@ kj::Promise<void> NodeAgent::annotate() {
           log_.warn("cards-not-annotated", {{"why", trouble_}});
         }
       });
+}
+
+kj::Promise<void> NodeAgent::leave() {
+  leaving_ = true;
+  return annotate();
 }
 
 kj::Promise<void> NodeAgent::endOverPods() {

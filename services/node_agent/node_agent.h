@@ -1,7 +1,9 @@
 #pragma once
 // The manager's words with the Kubernetes API server about its own node:
 //
-//   cards and their health -> node annotation qgpu.io/cards, through nodes/status
+//   cards and their health -> node annotation qgpu.io/cards, through nodes/status; while kubelet or
+//                             this manager is away they take nothing new, since kubelet fails a pod
+//                             for good whose devices it does not know at that moment
 //   labels of the node     -> policy of its cards, mixed or not, served at all; at once
 //   pods of the node       -> the book of pods (annotation qgpu.io/assigned), and the end of the
 //                             tasks of pods that are over
@@ -30,6 +32,7 @@ struct NodeAgentConfig {
   std::string node;
   std::string version;
   std::string attachSocket;
+  std::string kubeletSocket;  // where plugins register
   std::uint32_t maxTasksPerCard = 0;
   schema::Policy policy = schema::Policy::BEST_EFFORT;  // of a node without the label
   PodRules rules;
@@ -52,9 +55,13 @@ class NodeAgent final : private KubeListener<KubeNode>,
   NodeAgent& operator=(const NodeAgent&) = delete;
   ~NodeAgent() noexcept;
 
+  // Before the manager ends: nothing new until the next one is there.
+  kj::Promise<void> leave();
+
  private:
   using Cards = std::vector<AnnotatedCard>;
-  struct Holding {  // a task of a container, as events need it
+  static constexpr int kKubeletSettled = 2;  // then its plugins have registered
+  struct Holding {                           // a task of a container, as events need it
     PodRef pod;
     std::string container;
     std::vector<std::string> cards;
@@ -83,6 +90,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> round();
   void ring();
   kj::Promise<void> readCards();
+  void lookAtKubelet();
   kj::Promise<void> annotate();
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
@@ -109,6 +117,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::optional<schema::Policy> policy_;  // wanted by the label; none: whatever is
   std::string label_;                     // its value, as last read
   bool labelWasThere_ = false;
+  int kubeletBack_ = kKubeletSettled;  // rounds in which it answered, since it was away
+  bool leaving_ = false;
   std::string trouble_;                  // last said of the server or the node, once each
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;

@@ -64,6 +64,11 @@ struct KubeletApi : ::testing::Test {
     const Json parsed = Json::parse(annotations.value("qgpu.io/cards", "{}"), nullptr, false);
     return parsed.value("cards", Json::array());
   }
+  std::string healths() {
+    std::string all;
+    for (const Json& card : cards()) all += card["health"].get<std::string>() + " ";
+    return all;
+  }
   void label(const std::string& name, const std::string& value) {
     Json node = api.find("nodes", "", "n1");
     if (value.empty())
@@ -117,6 +122,23 @@ TEST_F(KubeletApi, ACordonedCardShowsInTheAnnotationAndWhoRemovesThatGetsItBack)
   node["metadata"]["annotations"].erase("qgpu.io/cards");
   api.put("nodes", node);
   EXPECT_TRUE(eventually([&] { return cards().size() == 2; }));
+}
+
+// Kubelet fails a pod for good that is bound to it before it knows the devices again.
+TEST_F(KubeletApi, WhileItsKubeletIsAwayTheNodeTakesNothingNew) {
+  kubelet.stop();
+  EXPECT_TRUE(eventually([&] { return healths() == "cordoned cordoned "; })) << healths();
+  kubelet.start();
+  EXPECT_TRUE(eventually([&] { return healths() == "ready ready "; })) << healths();
+  EXPECT_EQ(healthy("qgpu-core"), 200u) << "devices are known before anything new comes";
+}
+
+TEST_F(KubeletApi, AManagerThatEndsTakesNothingNewUntilTheNextOneIsThere) {
+  ASSERT_TRUE(manager->ask("cordon sim-1")["ok"]);
+  ASSERT_EQ(manager->stop(), 0) << manager->log();
+  EXPECT_EQ(healths(), "cordoned cordoned ");
+  manager->start();
+  EXPECT_TRUE(eventually([&] { return healths() == "ready cordoned "; })) << healths();
 }
 
 TEST_F(KubeletApi, EverySpellingOfThePolicyLabelActsWithinASecond) {
