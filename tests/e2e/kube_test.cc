@@ -80,7 +80,7 @@ struct KubeScheduler : ::testing::Test {
 TEST_F(KubeScheduler, HoldsWhatThePodsHoldOverEveryKindOfRestart) {
   start();
   ASSERT_TRUE(holdsThePod());
-  EXPECT_NE(holder(), "");
+  EXPECT_NE(holder(), "") << "in kube-system, though KUBECONFIG names no namespace";
   const Json before = scheduler->ask("tasks")["tasks"][0];
   scheduler->kill();
   scheduler->start();

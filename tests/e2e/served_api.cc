@@ -93,8 +93,8 @@ ServedApi::Json ServedApi::event(const std::string& reason) {
 
 std::string ServedApi::kubeconfig(const std::string& path) const {
   std::ofstream(path) << "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                         "contexts: [{name: c, context: {cluster: k, user: u, namespace: "
-                         "kube-system}}]\nclusters: [{name: k, cluster: {server: "
+                         "contexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: "
+                         "k, cluster: {server: "
                          "'http://127.0.0.1:"
                       << port_ << "'}}]\nusers: [{name: u, user: {token: t}}]\n";
   return path;
