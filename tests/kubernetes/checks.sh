@@ -1,0 +1,366 @@
+#!/bin/sh
+# What is checked on the cluster: one function each, in the order in which they stand; run.sh runs
+# this inside. Each says what it saw; the first that fails ends the run with what is known of it.
+set -eu
+
+. "$HERE/parts.sh"
+. "$HERE/images.sh"
+DEPLOY=$ROOT/deploy/kubernetes
+PREFIX=tke.cloud.tencent.com
+QGPUCTL=$BUILD/bin/qgpuctl
+TENANT=nvidia/cuda:12.2.2-base-ubuntu22.04
+
+fail() {
+  echo "FAILED: $*" >&2
+  { kubectl get pods -A -o wide | grep -v Running | head -n 15
+    kubectl get events -A --sort-by=.lastTimestamp | tail -n 20
+    kubectl -n kube-system logs -l app=qgpu-scheduler --tail=20
+    kubectl -n kube-system logs -l app=qgpu-manager --tail=20; } >&2 || true
+  exit 1
+}
+saw() { echo "  $*"; }
+has() { echo "$1" | grep -qF -e "$2" || fail "\"$2\" is not in: $1"; }
+
+# pod NAME CLASS "RESOURCE=N ..." COMMAND...: on standard output. CLASS '' is an ordinary one.
+pod() {
+  name=$1 class=$2 limits=$3
+  shift 3
+  jq -n --arg name "$name" --arg class "$class" --arg limits "$limits" --arg image "$TENANT" \
+    --arg prefix "$PREFIX" --arg priority "${PRIORITY:-}" '{
+      apiVersion: "v1", kind: "Pod",
+      metadata: ({name: $name, labels: {check: "yes"}} +
+        if $class == "" then {} else {annotations: {($prefix + "/app-class"): $class}} end),
+      spec: ({restartPolicy: "Never", terminationGracePeriodSeconds: 1, containers: [
+        {name: "main", image: $image, imagePullPolicy: "IfNotPresent", command: $ARGS.positional,
+         resources: {limits: ([$limits | splits(" +") | select(. != "") | split("=")
+           | {($prefix + "/qgpu-" + .[0]): .[1]}] | add)}}]} +
+        if $priority == "" then {} else {priorityClassName: $priority} end)}' --args -- "$@"
+}
+run_pod() { pod "$@" | kubectl create -f - >/dev/null; }
+phase() { kubectl get pod "$1" -o 'jsonpath={.status.phase}'; }
+is() { [ "$(phase "$1")" = "$2" ]; }
+await_phase() { await "${3:-60}" "pod $1 $2" is "$1" "$2" || fail "pod $1 is $(phase "$1")"; }
+events_of() {
+  kubectl get events --field-selector "involvedObject.name=$1" -o json |
+    jq -r '[.items[]] | unique_by(.message)[] | "\(.type) \(.reason) " +
+      "\(.source.component // .reportingComponent): \(.message)"'
+}
+has_event() { events_of "$1" | grep -qF -e "$2"; }
+await_event() { await 30 "event $2 of $1" has_event "$1" "$2" || fail "$1 has: $(events_of "$1")"; }
+clear_pods() {
+  kubectl delete pods --all --grace-period=1 --wait=true >/dev/null
+  await 60 "all tasks over" no_tasks || fail "$("$QGPUCTL" tasks)"
+}
+tasks() { "$QGPUCTL" -o json "$@" tasks | jq -c '.tasks[]?'; }
+no_tasks() { [ -z "$(tasks)" ] && [ -z "$(tasks --cluster)" ]; }
+allocatable() {
+  kubectl get node "$NODE" -o json |
+    jq -r --arg r "$PREFIX/qgpu-$1" '.status.allocatable[$r] // "0"'
+}
+daemons_ready() {
+  kubectl -n kube-system rollout status deployment/qgpu-scheduler --timeout=60s &&
+    kubectl -n kube-system rollout status daemonset/qgpu-manager --timeout=60s
+}
+
+check_install() {
+  "$DEPLOY/install.sh" --mixed "$NODE" >"$STATE/install.log"
+  await 90 "the daemons run" daemons_ready || fail "$(cat "$STATE/install.log")"
+  await 30 "kubelet knows the card" sh -c "kubectl get node $NODE -o json |
+    jq -e '.status.allocatable[\"$PREFIX/qgpu-core\"] == \"100\"'" || fail "no devices"
+  again=$("$DEPLOY/install.sh" --mixed "$NODE")
+  if echo "$again" | grep -E ' (created|configured|labeled)$'; then fail "not the same again"; fi
+  has "$again" "registered already: nothing to do"
+  await 30 "doctor finds nothing" "$QGPUCTL" doctor || fail "$("$QGPUCTL" doctor)"
+  saw "core $(allocatable core), memory $(allocatable memory), greedy $(allocatable core-greedy)"
+}
+
+# The example pods as they are; each ends by itself but the online one.
+check_examples() {
+  for one in ordinary offline; do
+    kubectl apply -f "$DEPLOY/examples/$one.yaml" >/dev/null
+    await_phase "qgpu-$one" Succeeded
+    await_event "qgpu-$one" "Normal QGPUScheduled qgpu-scheduler: bound to node $NODE"
+    await_event "qgpu-$one" "Normal QGPUAllocated qgpu-manager: container"
+    container=$(kubectl get pod "qgpu-$one" -o 'jsonpath={.spec.containers[0].name}')
+    has "$(kubectl logs "qgpu-$one" -c "$container")" '"checksum_ok":true'
+    has "$(kubectl get pod "qgpu-$one" -o 'jsonpath={.metadata.annotations.qgpu\.io/assigned}')" \
+      "{\"$container\":["
+    saw "$one: $(events_of "qgpu-$one" | grep QGPUScheduled)"
+  done
+  kubectl apply -f "$DEPLOY/examples/online.yaml" >/dev/null
+  await_phase qgpu-online Running
+  await 10 "the online task" sh -c "$QGPUCTL tasks | grep -q default/qgpu-online/serve" ||
+    fail "$("$QGPUCTL" tasks)"
+  kubectl apply -f "$DEPLOY/examples/multi-card.yaml" >/dev/null
+  await_event qgpu-multi-card "Insufficient $PREFIX/qgpu-core"
+  clear_pods
+}
+
+check_quota() {
+  run_pod greedy '' 'core=30 memory=1' qgpu-work --seconds=1 --memory-mib=1100
+  await_phase greedy Failed
+  code=$(kubectl get pod greedy \
+    -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}')
+  [ "$code" = 3 ] || fail "exit $code: $(kubectl logs greedy)"
+  saw "1100 MiB of 1 GiB: exit 3, $(kubectl logs greedy | tail -n 1)"
+  clear_pods
+}
+
+# rule NAME CLASS LIMITS WORDS: what the user sees at once.
+rule() {
+  said=$(pod "$1" "$2" "$3" true | kubectl create -f - 2>&1) && fail "$1 was created"
+  has "$said" "$4"
+  saw "$(echo "$said" | tail -n 1)"
+}
+check_webhook() {
+  rule online-core online 'core=30 memory=4' 'an online pod must not ask for'
+  rule offline-core offline 'core=30 memory=4' 'an offline pod must not ask for'
+  rule between '' 'core=150' 'qgpu-core is 150'
+  rule part '' 'core=30' "a part of a card needs $PREFIX/qgpu-memory"
+  rule no-core '' 'memory=4' 'qgpu-memory without qgpu-core'
+  rule class both 'memory=4' "is 'both'"
+  rule greedy '' 'core-greedy=30 memory=4' 'is for offline pods'
+  pod plain '' '' true | kubectl create -f - >/dev/null
+  # Where the webhook is not asked the scheduler says the same, of what a node could hold at all.
+  kubectl label namespace default qgpu.io/webhook=ignore >/dev/null
+  run_pod part '' 'core=30' true
+  await_event part "Warning QGPURejected qgpu-scheduler: "
+  saw "$(events_of part | grep QGPURejected)"
+  kubectl label namespace default qgpu.io/webhook- >/dev/null
+  clear_pods
+}
+
+
+policy_is() { "$QGPUCTL" -o json cards | jq -e --arg p "$1" '.cards[0].policy == $p'; }
+label() { kubectl label --overwrite node "$NODE" "$1" >/dev/null; }
+# Each within a second, with a program that runs on.
+check_labels() {
+  run_pod steady '' 'core=30 memory=1' qgpu-work --seconds=0
+  await_phase steady Running
+  for spelling in fs:fixed-share be:best-effort bs:burst-share fixed-share:fixed-share; do
+    label "$PREFIX/qgpu-schedule-policy=${spelling%:*}"
+    await 1 "policy" policy_is "${spelling#*:}" || fail "$("$QGPUCTL" cards)"
+  done
+  await_event steady 'Normal QGPUPolicyChanged qgpu-manager: its node'
+  label "$PREFIX/qgpu-schedule-policy=fair"
+  await 1 "policy" policy_is best-effort || fail "$("$QGPUCTL" cards)"
+  await_event "$NODE" 'Warning QGPUPolicyUnknown qgpu-manager'
+  saw "$(events_of "$NODE" | grep QGPUPolicyUnknown)"
+  label "$PREFIX/qgpu-schedule-policy-"
+  label mixed-qgpu-enable-
+  run_pod lonely online 'memory=1' sleep infinity
+  await_event lonely 'Warning FailedScheduling default-scheduler'
+  saw "$(events_of lonely | grep FailedScheduling)"
+  await 10 "no greedy devices" sh -c "kubectl get node $NODE -o json |
+    jq -e '.status.allocatable[\"$PREFIX/qgpu-core-greedy\"] == \"0\"'" || fail "greedy devices"
+  label mixed-qgpu-enable=enable
+  await_phase lonely Running 90
+  is steady Running || fail "the running pod"
+  clear_pods
+}
+
+# cards SPEC: the manager has those instead.
+cards() {
+  kubectl -n kube-system get daemonset qgpu-manager -o json |
+    jq --arg cards "--cards=$1" '.spec.template.spec.containers[0].command |=
+      (map(select(startswith("--cards=") | not)) + [$cards])' |
+    kubectl apply -f - >/dev/null
+  await 90 "the manager" daemons_ready
+  await 30 "its cards" sh -c "[ \$($QGPUCTL -o json cards | jq '.cards | length') = $2 ]"
+  await 60 "kubelet knows them" sh -c "kubectl get node $NODE -o json |
+    jq -e '.status.allocatable[\"$PREFIX/qgpu-core\"] == \"${2}00\"'"
+}
+check_multi_card() {
+  cards sim:8x64 8
+  kubectl apply -f "$DEPLOY/examples/multi-card.yaml" >/dev/null
+  await_phase qgpu-multi-card Failed   # there is no device behind imaginary cards
+  assigned=$(kubectl get pod qgpu-multi-card \
+    -o 'jsonpath={.metadata.annotations.qgpu\.io/assigned}')
+  [ "$(echo "$assigned" | jq '.train | length')" = 2 ] || fail "$assigned"
+  saw "$assigned"
+  clear_pods
+}
+
+
+# What is given of a card's time and memory is what live tasks have, for the node and the cluster.
+sums() {
+  node=$(tasks | jq -s 'map(.share_permille) | add // 0')
+  cluster=$(tasks --cluster | jq -s 'map(.share_permille) | add // 0')
+  live=$(kubectl get pods -o json | jq --arg r "$PREFIX/qgpu-core" '[.items[]
+    | select(.status.phase == "Running") | .spec.containers[].resources.limits[$r] // "0"
+    | tonumber * 10] | add // 0')
+  [ "$node" = "$live" ] && [ "$cluster" = "$live" ]
+}
+await_sums() { await 30 "sums" sums || fail "node $node, cluster $cluster, live $live permille"; }
+
+running() {   # how many; or those whose names begin so
+  kubectl get pods -l check=yes -o json | jq --arg begin "${1:-}" '[.items[] |
+    select(.status.phase == "Running" and (.metadata.name | startswith($begin)))] | length'
+}
+count_is() { [ "$(running)" = "$1" ]; }
+starts_of() {
+  kubectl get pod "$1" \
+    -o 'jsonpath={.status.startTime} {.status.containerStatuses[0].restartCount}'
+}
+
+check_hundred() {
+  cards sim:8x64 8
+  at=$(date +%s%3N)
+  for i in $(seq 100); do echo ---; pod "many-$i" '' 'core=8 memory=2' sleep infinity; done |
+    kubectl create -f - >/dev/null
+  all_bound() { [ "$(kubectl get pods -l check=yes -o json |
+    jq '[.items[] | select(.spec.nodeName)] | length')" = "$1" ]; }
+  await 120 "all that fit bound" all_bound 96 || fail "$(running) run"
+  saw "96 of 100 bound after $(($(date +%s%3N) - at)) ms; 4 wait: $(events_of many-100 | grep -c .)"
+  await 180 "96 run" count_is 96 || fail "$(running) run"
+  saw "96 run after $(($(date +%s%3N) - at)) ms"
+  await_sums
+  clear_pods
+}
+
+# kubelet, the manager, the scheduler and the API server go and come back under a running pod; one
+# that is created meanwhile waits, and then runs.
+check_failures() {
+  run_pod stays '' 'core=30 memory=1' sleep infinity
+  await_phase stays Running
+  before=$(starts_of stays)
+  n=0
+  for part in kubelet manager manager_killed scheduler_killed api_server; do
+    n=$((n + 1))
+    "gone_$part"
+    [ "$part" = api_server ] || run_pod "next-$n" '' 'core=5 memory=1' sleep infinity
+    "back_$part"
+    [ "$part" != api_server ] || run_pod "next-$n" '' 'core=5 memory=1' sleep infinity
+    await_phase "next-$n" Running 120
+    [ "$(starts_of stays)" = "$before" ] || fail "stays: $before, now $(starts_of stays)"
+    await_sums
+    saw "$part: the new pod runs, the old one was not touched"
+  done
+  clear_pods
+}
+takes_nothing() {
+  kubectl get node "$NODE" -o json |
+    jq -e '.metadata.annotations["qgpu.io/cards"] | fromjson | all(.cards[]; .health == "cordoned")'
+}
+gone_kubelet() {
+  stop kubelet
+  await 5 "the node takes nothing new" takes_nothing
+}
+back_kubelet() { start kubelet; }
+gone_manager() { kubectl -n kube-system delete pod -l app=qgpu-manager --wait=true >/dev/null; }
+back_manager() { await 60 "the manager" daemons_ready; }
+# Between its death and its container's next start kubelet fails what is bound there, as with every
+# device plugin.
+gone_manager_killed() {
+  kill -KILL "$(pidof qgpu-manager)"
+  await 60 "the next one" pidof qgpu-kubelet-plugin
+  sleep 2
+}
+back_manager_killed() { :; }
+gone_scheduler_killed() { kill -KILL "$(pidof qgpu-scheduler)"; }
+back_scheduler_killed() { :; }
+gone_api_server() {
+  stop kube-apiserver KILL
+  sleep 60
+}
+back_api_server() { start kube-apiserver; }
+
+# Offline pods of low priority give way to one that asks for what they have.
+check_preemption() {
+  cards sim:8x64 8
+  for one in low:1 high:1000; do
+    jq -n --arg n "${one%:*}" --argjson v "${one#*:}" '{apiVersion: "scheduling.k8s.io/v1",
+      kind: "PriorityClass", metadata: {name: $n}, value: $v}' | kubectl apply -f - >/dev/null
+  done
+  for i in 1 2 3 4 5 6 7 8; do PRIORITY=low run_pod "whole-$i" '' 'core=100' sleep infinity; done
+  for i in 1 2 3 4 5 6 7 8; do await_phase "whole-$i" Running; done
+  PRIORITY=high run_pod urgent '' 'core=30 memory=4' sleep infinity
+  await_phase urgent Running 90
+  left=$(running whole)
+  [ "$left" = 7 ] || fail "$left of 8 are left"
+  saw "one of eight made room; $(kubectl get events -o json |
+    jq -r '[.items[] | select(.reason == "Preempted")][0].message')"
+  await_sums
+  clear_pods
+}
+
+# A second scheduler, on a machine of another name, waits for the lease of the first.
+check_leaders() {
+  holder() { kubectl -n kube-system get lease qgpu-scheduler -o 'jsonpath={.spec.holderIdentity}'; }
+  [ "$(holder)" = "$NODE" ] || fail "$(holder) leads"
+  mkdir -p /run/second
+  kubectl -n kube-system patch deployment qgpu-scheduler -p '{"spec":{"replicas":1}}' >/dev/null
+  # shellcheck disable=SC2016
+  unshare --uts sh -c 'hostname second && exec "$0" "$@"' "$BUILD/bin/qgpu-scheduler" \
+    --run-dir=/run/second --dbfile=/run/second/scheduler.db --http=127.0.0.1:22345 \
+    --rpc=127.0.0.1:22346 >/run/second/log 2>&1 &
+  second=$!
+  sleep 5
+  [ "$(holder)" = "$NODE" ] || fail "two lead"
+  has "$(curl -s -d '{"Pod":{"metadata":{"name":"x"},"spec":{}},"NodeNames":["a"]}' \
+    http://127.0.0.1:22345/scheduler/filter)" 'not all known yet'
+  kubectl -n kube-system scale deployment qgpu-scheduler --replicas=0 >/dev/null
+  led_by() { [ "$(holder)" = "$1" ]; }
+  await 30 "the second leads" led_by second || fail "$(holder) leads: $(cat /run/second/log)"
+  saw "the second leads: $(grep -c leader /run/second/log) time(s)"
+  kubectl -n kube-system scale deployment qgpu-scheduler --replicas=1 >/dev/null
+  kill "$second"
+  await 60 "the first leads again" led_by "$NODE" || fail "$(holder) leads"
+  await 60 "the daemons" daemons_ready
+}
+
+# The configuration of kube-scheduler before 1.19, which those to 1.22 read as well. The image's tag
+# is what register.sh goes by.
+check_policy_file() {
+  [ "$MINOR" -le 22 ] || { saw "kube-scheduler 1.$MINOR reads no policy.json"; return; }
+  # Changed where kubelet does not see it, which would start each state of it.
+  manifest=/etc/kubernetes/kube-scheduler.yaml
+  mv /etc/kubernetes/manifests/kube-scheduler.yaml "$manifest"
+  await 60 "kube-scheduler ends" sh -c '! pidof kube-scheduler' || fail "kube-scheduler runs"
+  "$DEPLOY/kube-scheduler/register.sh" --manifest "$manifest" --remove >/dev/null
+  ctr -n k8s.io images tag "k8s.gcr.io/kube-scheduler:v1.$MINOR.0" \
+    k8s.gcr.io/kube-scheduler:v1.18.0 >/dev/null 2>&1 || true
+  sed -i "s/:v1.$MINOR.0/:v1.18.0/" "$manifest"
+  "$DEPLOY/kube-scheduler/register.sh" --manifest "$manifest" | sed 's/^/  /'
+  mv "$manifest" /etc/kubernetes/manifests/
+  reads_policy() { kubectl -n kube-system get pod "kube-scheduler-$NODE" -o json | jq -e '
+    (.spec.containers[0].command | index("--policy-config-file=/etc/kubernetes/qgpu/policy.json"))
+    and .status.containerStatuses[0].ready'; }
+  await 90 "kube-scheduler with policy.json" reads_policy || fail "kube-scheduler"
+  run_pod by-policy '' 'core=30 memory=1' sleep infinity
+  await_phase by-policy Running 120
+  await_event by-policy 'Normal QGPUScheduled qgpu-scheduler'
+  clear_pods
+}
+
+# Waits for the pod that has a card, and leaves the node as it was.
+check_uninstall() {
+  run_pod last '' 'core=30 memory=1' sleep infinity
+  await_phase last Running
+  code=0
+  POLL=1 "$DEPLOY/uninstall.sh" --timeout 2 >"$STATE/uninstall.log" 2>&1 || code=$?
+  [ "$code" = 4 ] || fail "uninstall ended with $code: $(cat "$STATE/uninstall.log")"
+  saw "$(grep 'still use' "$STATE/uninstall.log")"
+  is last Running || fail "it harmed a pod"
+  kubectl delete pod last --grace-period=1 >/dev/null
+  "$DEPLOY/uninstall.sh" >"$STATE/uninstall.log" 2>&1 || fail "$(cat "$STATE/uninstall.log")"
+  left=$(kubectl get all,sa,roles,rolebindings,clusterroles,clusterrolebindings,secrets,leases \
+    -A -o name | grep qgpu | grep -v "$NODE" || true)
+  left="$left$(kubectl get validatingwebhookconfigurations -o name)"
+  [ -z "$left" ] || fail "left: $left"
+  kubectl get node "$NODE" -o json | jq -e '[.spec.unschedulable, (.metadata | .labels, .annotations
+    | keys[] | select(test("qgpu")))] | all(. == null)' >/dev/null ||
+    fail "the node keeps something"
+}
+
+ALL='install examples quota webhook labels multi_card hundred failures preemption leaders
+  policy_file uninstall'
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $ALL
+for name in "$@"; do
+  since=$(date +%s)
+  echo "$name"
+  "check_$name"
+  saw "$(($(date +%s) - since)) s"
+done
+echo "all passed: $*"
