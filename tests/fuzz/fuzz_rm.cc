@@ -28,9 +28,12 @@ constexpr std::uint32_t kSizes[] = {16, 20, 28, 32, 40, 48, 56, 72, 184};
 
 // Bytes of the input in a block of their own, so that one too many is seen.
 struct Block {
-  Block(Input& in, std::size_t bytes) : size(bytes), at(new std::uint8_t[bytes]()) {
-    const auto from = in.bytes(bytes);
-    std::copy(from.begin(), from.end(), at.get());
+  Block(Input& in, std::size_t bytes) : Block(in, bytes, bytes) {}
+  // Takes so many of the input and keeps `bytes`, so that one length more or less moves no other.
+  Block(Input& in, std::size_t bytes, std::size_t taken)
+      : size(bytes), at(new std::uint8_t[bytes]()) {
+    const auto from = in.bytes(taken);
+    std::copy_n(from.begin(), std::min(from.size(), size), at.get());
   }
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(at.get()); }
   void put(std::size_t where, const void* value, std::size_t bytes) {
@@ -72,6 +75,7 @@ void onEnd(const Object&, const Memory* freed, void* context) {
 }
 
 constexpr Handle kClients = 3, kNames = 13;
+constexpr std::size_t kInner = 160;
 
 // Large, and empty again after each game.
 Objects& forest() {
@@ -100,8 +104,8 @@ class Game {
     const std::uint32_t number = kNumbers[in_.byte() % std::size(kNumbers)];
     const std::uint32_t size = in_.flag() ? kSizes[in_.byte() % std::size(kSizes)] : in_.byte();
     // A driver that is told no size of an allocation's parameters knows it: at least 128 bytes.
-    const std::size_t reach = layout_ == Layout::kFrom535 ? 1 + in_.byte() : 512;
-    Block inner(in_, reach);
+    const std::size_t told = 1 + in_.byte() % kInner;
+    Block inner(in_, layout_ == Layout::kFrom535 ? told : 512, kInner);
     Block call(in_, size);
     pointInside(call, inner, layout_, number);
     if (number != kEscTransfer) return read(number, call, inner);
