@@ -39,9 +39,28 @@ bool ready(const Queued& next) {
   return std::all_of(next.after.begin(), next.after.end(), isDone) && (!next.until || next.until());
 }
 
-void passTime(std::uint64_t ns) {
+void sleepFor(std::uint64_t ns) {
   timespec t{static_cast<time_t>(ns / 1'000'000'000u), static_cast<long>(ns % 1'000'000'000u)};
   clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
+}
+
+// Time in which the context's channel is off the hardware does not count.
+void passTime(std::uint64_t ns, const Channel& channel) {
+  constexpr std::uint64_t kLookNs = 100'000;
+  if (channel.client == 0) {
+    if (ns) sleepFor(ns);
+    return;
+  }
+  for (std::uint64_t left = ns;;) {
+    if (!mayRun(channel)) {
+      sleepFor(kLookNs);
+      continue;
+    }
+    if (left == 0) return;
+    const std::uint64_t part = left < kLookNs ? left : kLookNs;
+    sleepFor(part);
+    left -= part;
+  }
 }
 
 void runStream(Stream& stream) {
@@ -59,8 +78,10 @@ void runStream(Stream& stream) {
     }
     Work work = std::move(stream.queue.front().work);
     held.unlock();
+    const Channel& channel = stream.context->channel;
+    passTime(0, channel);
     if (work.begin) work.begin();
-    if (work.ns) passTime(work.ns);
+    if (work.ns) passTime(work.ns, channel);
     if (work.act) work.act();
     held.lock();
     stream.queue.pop_front();
@@ -97,11 +118,13 @@ Stream* makeStream(Context& context, bool blocking) {
 }
 
 Context* makeContext(int device) {
-  const std::uint32_t rm = rmMakeContext();
+  Channel channel;
+  const std::uint32_t rm = rmMakeContext(channel);
   if (rmAnswers() && rm == 0) return nullptr;
   Context& context = machine().contexts.emplace_back();
   context.device = device;
   context.rm = rm;
+  context.channel = channel;
   context.legacyStream = makeStream(context, false);
   context.legacyStream->legacy = true;
   return &context;

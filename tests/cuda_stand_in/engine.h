@@ -70,8 +70,16 @@ struct Event {
   std::shared_ptr<Capture> capture;
 };
 
+// The name of a context's work in the kernel's stand-in that takes work off the card
+// (tests/rm_stand_in); nothing where no such one answers.
+struct Channel {
+  std::uint32_t client = 0, channel = 0;
+};
+bool mayRun(const Channel& channel);
+
 struct Context {
   int device = 0;
+  Channel channel;
   bool dead = false;
   bool primary = false;
   std::uint32_t retained = 0;

@@ -5,7 +5,8 @@
 // Every other descriptor is the system's. It keeps what the real one keeps: objects in trees that
 // end with their parent, client or file, memory that is free with its last name, sizes rounded up,
 // and a client's calls taken from its own open file alone. It shares no code with what it tests
-// but the declarations in rm_abi.h, which have a test of their own.
+// but the declarations in rm_abi.h, which have a test of their own. It is for the memory of one
+// process; channels that others take off the card are tests/rm_stand_in's.
 //
 // Its environment: QGPU_STAND_IN_DRIVER (version, 580.142), QGPU_STAND_IN_BYTES (of the card,
 // 16 GiB), QGPU_STAND_IN_PAGE (sizes are rounded up to it, 4096), QGPU_STAND_IN_SILENT=1 (nobody is

@@ -1,6 +1,6 @@
 // The resource manager's calls that a real libcuda makes, with the kernel's numbers and layouts:
 // recorded, and issued through libc's ioctl(). With QGPU_DRIVER_ROOT there is a kernel to answer
-// (kernel.h): then it asks the driver's version, makes a client with a device, and beneath it what
+// (kernel.h, or tests/rm_stand_in): then it asks the driver's version, makes a client with a device, and beneath it what
 // contexts, modules and allocations need, in every form that the calls have. Without, they go to a
 // descriptor that no driver stands behind, and nobody answers.
 
@@ -13,6 +13,7 @@
 
 #include "services/guest/rm_abi.h"
 #include "tests/cuda_stand_in/table.h"
+#include "tests/rm_stand_in/rm_state.h"
 
 namespace qgpu::stand_in {
 namespace {
@@ -113,24 +114,33 @@ void rmInit() {
   object(k.device, rm::kSubdevice);
 }
 
-std::uint32_t rmMakeContext() {
+std::uint32_t rmMakeContext(Channel& channel) {
   if (!rmAnswers()) return 0;
-  const Handle device = object(kernel().client, rm::kDevice);
+  const Kernel& k = kernel();
+  const Handle device = object(k.client, rm::kDevice);
   const Handle group = object(device, rm::kChannelGroup, rm::kGroupEngineAt, 1);
-  object(group, 0xc86f, rm::kChannelEngineAt, 1);
+  const Handle compute = object(group, 0xc86f, rm::kChannelEngineAt, 1);
   object(group, 0xc86f, rm::kChannelEngineAt, 9);
   rm::ControlCall schedule{};
   std::uint8_t enable[3] = {1, 0, 0};
-  schedule.client = kernel().client;
+  schedule.client = k.client;
   schedule.object = group;
   schedule.command = rm::kGroupSchedule;
   schedule.parameters = reinterpret_cast<std::uint64_t>(enable);
   schedule.parametersSize = sizeof enable;
   call(rm::kEscControl, schedule);
+  if (const auto* all = rm_stand_in::state(); all && rm_stand_in::knows(*all, k.client, compute)) {
+    channel = {k.client, compute};
+  }
   std::uint32_t memory = 0;
   if (rmAllocate(kContextBytes, memory, RmForm::kAlloc, device)) return device;
   rmFree(device);
   return 0;
+}
+
+bool mayRun(const Channel& channel) {
+  return channel.client == 0 ||
+         rm_stand_in::mayRun(*rm_stand_in::state(), channel.client, channel.channel);
 }
 
 bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form, std::uint32_t parent) {

@@ -27,8 +27,8 @@ inline constexpr std::uint64_t kContextBytes = 2 << 20, kModuleBytes = 64 << 10;
 bool rmAnswers();  // QGPU_DRIVER_ROOT: the kernel's stand-in is there
 void rmInit();
 // What a context needs beneath a device of its own, whose handle frees it all; 0: no kernel, or it
-// has no memory.
-std::uint32_t rmMakeContext();
+// has no memory. Its channel is told where it can be taken off the card.
+std::uint32_t rmMakeContext(Channel& channel);
 // Beneath `parent`, 0: the process's device. False: no memory.
 bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form = RmForm::kAlloc,
                 std::uint32_t parent = 0);

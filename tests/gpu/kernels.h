@@ -1,55 +1,11 @@
 #pragma once
-// The kernels of tests/gpu as PTX, which every driver since CUDA 9 compiles for its card: so these
-// programs need no CUDA compiler. Work is measured in iterations, never in time, so that a kernel
-// that was taken off its card has as much left to do as before.
+// The kernels of tests/gpu as PTX, beside the one that the self-test of suspend runs. They are
+// here for their results and for how they are launched: a checksum that shows any lost register, a
+// kernel whose blocks wait for each other, and a product of matrices.
+
+#include "services/suspend/spin_kernel.h"
 
 namespace qgpu::gpu {
-
-// spin(iterations, progress): each thread does so many multiplications; the first one counts in
-// *progress (the host's memory) when it begins and at every 1024th.
-inline constexpr const char* kSpinPtx = R"(
-.version 6.0
-.target sm_60
-.address_size 64
-
-.visible .entry nothing() { ret; }
-
-.visible .entry spin(.param .u64 iterations, .param .u64 progress)
-{
-  .reg .pred first, done, between, never;
-  .reg .u32 thread, block, either;
-  .reg .u64 wanted, made, low, at, seen;
-  .reg .f32 x;
-  ld.param.u64 wanted, [iterations];
-  ld.param.u64 at, [progress];
-  mov.u32 thread, %tid.x;
-  mov.u32 block, %ctaid.x;
-  or.b32 either, thread, block;
-  setp.eq.u32 first, either, 0;
-  cvt.rn.f32.u32 x, thread;
-  mov.u64 made, 0;
-  bra count;
-work:
-  setp.ge.u64 done, made, wanted;
-  @done bra end;
-  fma.rn.f32 x, x, 0f3F800347, 0f3F000000;
-  add.u64 made, made, 1;
-  and.b64 low, made, 1023;
-  setp.ne.u64 between, low, 0;
-  @between bra work;
-count:
-  @!first bra work;
-  ld.volatile.u64 seen, [at];
-  add.u64 seen, seen, 1;
-  st.volatile.u64 [at], seen;
-  membar.sys;
-  bra work;
-end:
-  setp.eq.f32 never, x, 0fBF800000;
-  @never st.volatile.u64 [at], made;
-  ret;
-}
-)";
 
 // mix(rounds, sum): blocks of 256 threads; each thread turns a number of its own and now and then
 // takes its neighbour's, and all end in one exclusive or: any lost register, shared word or lane

@@ -55,7 +55,7 @@ Work::Work() {
   QGPU_MUST(driver.cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, 0));
   QGPU_MUST(driver.cuDevicePrimaryCtxRetain(&context, 0));
   QGPU_MUST(driver.cuCtxSetCurrent(context));
-  QGPU_MUST(driver.cuModuleLoadData(&spins, kSpinPtx));
+  QGPU_MUST(driver.cuModuleLoadData(&spins, suspend::kSpinPtx));
   QGPU_MUST(driver.cuModuleLoadData(&works, kWorkPtx));
   QGPU_MUST(driver.cuModuleGetFunction(&kernels.nothing, spins, "nothing"));
   QGPU_MUST(driver.cuModuleGetFunction(&kernels.spin, spins, "spin"));

@@ -1,2 +1,10 @@
-# Taking channels off a card: the decisions, over every order of what may happen.
+# Taking channels off a card: the decisions, over every order of what may happen; and the calls, by
+# real processes on the stand-ins of the drivers.
 qgpu_test(suspend_ladder_test SOURCES suspend_ladder_test.cc LIBS qgpu_suspend LABELS unit)
+
+# It is a client of the kernel driver itself, so it is preloaded from its start.
+qgpu_test(suspend_self_test_test SOURCES suspend_self_test_test.cc
+  LIBS qgpu_suspend qgpu_processes rm_state LABELS e2e)
+add_dependencies(suspend_self_test_test qgpu-suspend-probe rm_stand_in cuda_stand_in)
+set_tests_properties(suspend_self_test_test PROPERTIES ENVIRONMENT
+  "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/stand_in;LD_PRELOAD=$<TARGET_FILE:rm_stand_in>")

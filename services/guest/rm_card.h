@@ -1,0 +1,55 @@
+#pragma once
+// One card as a client of NVIDIA's kernel driver sees it, for taking channels off its hardware and
+// putting them back: the manager's for those of its tasks, and a program's own for its own channels
+// when the manager is lost. No CUDA is needed. A channel is named by its client and handle, and
+// whose they are the driver does not ask: who calls disable() must know. owns() is how to know: the
+// driver answers a control on a client only through that client's own open file.
+//
+// Plain C++ without the standard library, since it is part of libqgpu.so.
+
+#include "services/guest/rm_controls.h"
+
+namespace qgpu::rm {
+
+inline constexpr std::uint32_t kNoAnswer = ~0u;  // the call itself failed
+
+struct Named {
+  Handle client, object;
+};
+
+class Card {
+ public:
+  // `root` stands before /dev (empty but in tests), `minor` is the card's number there; -1: its
+  // file need not be opened, since the process has it open already. Null; or what failed, as text.
+  const char* open(const char* root, int minor, const char* uuid, Layout layout);
+  // The same by the driver's number of the card.
+  const char* openDevice(const char* root, int minor, std::uint32_t device, Layout layout);
+  Card() = default;
+  Card(const Card&) = delete;
+  Card& operator=(const Card&) = delete;
+  ~Card();
+
+  bool isOpen() const { return subdevice_ != 0; }
+
+  // Takes up to kDisabledMax channels off, or puts them back. The driver's status; kNoAnswer.
+  std::uint32_t disable(bool off, bool onlyScheduling, const Named* channels, std::uint32_t count);
+
+ private:
+  const char* openFiles(const char* root, int minor);
+  std::uint32_t allocate(Handle parent, Handle name, std::uint32_t objectClass, void* parameters,
+                         std::uint32_t size, Handle& made);
+
+  int control_ = -1, card_ = -1;
+  Layout layout_ = Layout::kUnknown;
+  Handle client_ = 0, subdevice_ = 0;
+};
+
+// On an open control file of the client that is named: a descriptor of its process, duplicated.
+std::uint32_t preempt(int fd, Named group, std::uint32_t timeoutUs);
+std::uint32_t restartRunlist(int fd, Named channel);
+// What class an object of the client is.
+std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass);
+// True: the client belongs to the open file behind `fd`.
+bool owns(int fd, Handle client);
+
+}  // namespace qgpu::rm

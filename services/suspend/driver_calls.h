@@ -1,0 +1,50 @@
+#pragma once
+// The ladder's orders as calls to NVIDIA's kernel driver. Before a channel is disabled its process
+// must prove that it is its own: the process's open file is duplicated for a moment (a longer hold
+// would keep a dead process's memory on the card), and the driver answers for a client only through
+// the client's own file. So a task that names another's channels stops nobody.
+//
+// Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
+
+#include <map>
+
+#include "services/guest/rm_card.h"
+#include "services/suspend/ladder.h"
+
+namespace qgpu::suspend {
+
+class DriverCalls {
+ public:
+  // `card` outlives this.
+  explicit DriverCalls(rm::Card& card) : card_(card) {}
+
+  // How a process's file of the driver is reached: its pidfd, which stays the caller's, and the
+  // number of the descriptor there.
+  void process(std::uint32_t id, int pidfd, int fd) { processes_[id] = {pidfd, fd}; }
+  void forget(std::uint32_t id) { processes_.erase(id); }
+
+  struct Outcome {
+    Answer answer = Answer::kFailed;
+    std::vector<Channel> gone;
+    std::uint32_t status = 0;  // the driver's, of the call that failed
+  };
+  // With the scheduling alone where the rung is such.
+  Outcome carryOut(const Order& order, Rung rung);
+
+ private:
+  struct Place {
+    int pidfd = -1;
+    int fd = -1;
+  };
+  class File;
+
+  Outcome set(const Order& order, bool off, bool onlyScheduling);
+  Outcome commit(const Order& order);
+  std::vector<Channel> strangers(const std::vector<Channel>& channels) const;
+  std::vector<Channel> missing(const std::vector<Channel>& channels) const;
+
+  rm::Card& card_;
+  std::map<std::uint32_t, Place> processes_;
+};
+
+}  // namespace qgpu::suspend

@@ -1,0 +1,254 @@
+// The calls of NVIDIA's kernel driver, answered from the shared state.
+
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <linux/ioctl.h>
+#include <sched.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "services/guest/rm_controls.h"
+#include "tests/rm_stand_in/rm_state.h"
+
+namespace qgpu::rm_stand_in {
+namespace {
+
+using namespace rm;  // the names of the interface
+
+constexpr std::uint32_t kObjectNotFound = 0x57, kInvalidArgument = 0x1f, kRefused = 0x65;
+constexpr AllocForms kForms = allocForms(Layout::kFrom535);
+
+bool dead(std::int32_t pid) {
+  return ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+class Locked {
+ public:
+  explicit Locked(State& all) : all_(all) {
+    const std::int32_t self = ::getpid();
+    for (std::int32_t holder = 0; !all_.lock.compare_exchange_strong(holder, self); holder = 0) {
+      if (holder != 0 && dead(holder)) all_.lock.compare_exchange_strong(holder, 0);
+      ::sched_yield();
+    }
+  }
+  ~Locked() { all_.lock.store(0); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  State& all_;
+};
+
+// The open file behind a descriptor has a number of its own as its position, which it shares with
+// every duplicate in whatever process.
+std::uint32_t fileOf(State& all, int fd) {
+  const off_t position = ::lseek(fd, 0, SEEK_CUR);
+  if (position > 0) return static_cast<std::uint32_t>(position);
+  return static_cast<std::uint32_t>(::lseek(fd, ++all.nextFile, SEEK_SET));
+}
+
+Object* find(State& all, Handle client, Handle handle) {
+  for (Object& object : all.objects) {
+    if (object.pid == 0 || object.client != client || object.handle != handle) continue;
+    if (!dead(object.pid)) return &object;
+    object.pid = 0;
+  }
+  return nullptr;
+}
+
+// The client, if the call comes from its own open file.
+Object* own(State& all, int fd, Handle client) {
+  Object* found = find(all, client, client);
+  return found && found->file == fileOf(all, fd) ? found : nullptr;
+}
+
+Object* freePlace(State& all) {
+  for (Object& object : all.objects) {
+    if (object.pid == 0 || dead(object.pid)) return &object;
+  }
+  return nullptr;
+}
+
+std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
+  const bool client = isClient(asked.objectClass);
+  if (!client && !own(all, fd, asked.client)) return kInvalidClient;
+  Object* place = freePlace(all);
+  if (!place) return kNoMemory;
+  if (client) asked.object = 0xc1d00000 + ++all.nextClient;
+  std::uint32_t engine = 0;
+  const auto* parameters = reinterpret_cast<const char*>(asked.parameters);
+  if (parameters && asked.objectClass == kChannelGroup) {
+    std::memcpy(&engine, parameters + kGroupEngineAt, sizeof engine);
+  }
+  place->client = client ? asked.object : asked.client;
+  place->parent = asked.parent;
+  place->handle = asked.object;
+  place->objectClass = asked.objectClass;
+  place->engine = engine;
+  place->file = client ? fileOf(all, fd) : 0;
+  place->disabled = place->stopped = 0;
+  place->pid = ::getpid();
+  return kOk;
+}
+
+bool isBeneath(State& all, const Object& object, Handle top) {
+  for (const Object* at = &object; at; at = find(all, at->client, at->parent)) {
+    if (at->handle == top) return true;
+    if (at->handle == at->client) return false;
+  }
+  return false;
+}
+
+std::uint32_t freeObject(State& all, int fd, const FreeCall& asked) {
+  if (!own(all, fd, asked.client)) return kInvalidClient;
+  std::vector<Object*> ended;
+  for (Object& object : all.objects) {
+    if (object.pid == 0 || object.client != asked.client) continue;
+    if (isBeneath(all, object, asked.object)) ended.push_back(&object);
+  }
+  for (Object* object : ended) object->pid = 0;
+  return ended.empty() ? kObjectNotFound : kOk;
+}
+
+// --- controls ---
+
+bool takeOne(std::atomic<std::uint32_t>& count) {
+  std::uint32_t left = count.load();
+  while (left > 0 && !count.compare_exchange_weak(left, left - 1)) {
+  }
+  return left > 0;
+}
+
+void settle(State& all, Handle client, Handle group) {
+  for (Object& object : all.objects) {
+    if (object.pid == 0 || !isChannel(object.objectClass)) continue;
+    const bool meant = group == 0 || (object.client == client && object.parent == group);
+    if (meant) object.stopped.store(object.disabled.load());
+  }
+}
+
+std::uint32_t disableChannels(State& all, const DisableChannels& asked) {
+  if (asked.event != 0 || asked.rewind != 0 || asked.count > kDisabledMax) return kInvalidArgument;
+  (asked.disable ? all.disables : all.enables)++;
+  if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) return kRefused;
+  for (std::uint32_t i = 0; i < asked.count; i++) {
+    if (!find(all, asked.clients[i], asked.channels[i])) return kObjectNotFound;
+  }
+  const bool atOnce = all.commit == Commit::kNone && !asked.onlyScheduling;
+  for (std::uint32_t i = 0; i < asked.count; i++) {
+    Object& channel = *find(all, asked.clients[i], asked.channels[i]);
+    channel.disabled.store(asked.disable);
+    if (!asked.disable || atOnce) channel.stopped.store(asked.disable);
+  }
+  return kOk;
+}
+
+std::uint32_t handleInfo(State& all, Handle client, HandleInfo& asked) {
+  const Object* object = find(all, client, asked.object);
+  if (!object) return kObjectNotFound;
+  asked.result = asked.index == kHandleParent ? object->parent : object->objectClass;
+  return kOk;
+}
+
+std::uint32_t uuidInfo(UuidInfo& asked) {
+  constexpr char kUuid[] = "GPU-00000000-0000-0000-0000-000000000000";  // the stand-in's first
+  if (std::memcmp(asked.uuid, kUuid, sizeof kUuid) != 0) return kObjectNotFound;
+  asked.gpu = 0x100;
+  asked.device = asked.subdevice = 0;
+  return kOk;
+}
+
+std::uint32_t control(State& all, int fd, const ControlCall& asked) {
+  if (!own(all, fd, asked.client)) return kInvalidClient;
+  if (!find(all, asked.client, asked.object)) return kObjectNotFound;
+  void* parameters = reinterpret_cast<void*>(asked.parameters);
+  const auto fits = [&](std::size_t size) { return asked.parametersSize == size; };
+  if (asked.command == kFifoDisableChannels && fits(sizeof(DisableChannels))) {
+    return disableChannels(all, *static_cast<const DisableChannels*>(parameters));
+  }
+  if (asked.command == kClientHandleInfo && fits(sizeof(HandleInfo))) {
+    return handleInfo(all, asked.client, *static_cast<HandleInfo*>(parameters));
+  }
+  if (asked.command == kUuidInfo && fits(sizeof(UuidInfo))) {
+    return uuidInfo(*static_cast<UuidInfo*>(parameters));
+  }
+  if (asked.command == kChannelRestartRunlist && fits(sizeof(RestartRunlist))) {
+    all.restarts++;
+    if (all.commit == Commit::kRestart) settle(all, 0, 0);
+    return kOk;
+  }
+  if (asked.command == kGroupPreempt && fits(sizeof(Preempt))) {
+    all.preempts++;
+    if (all.commit == Commit::kPreempt) settle(all, asked.client, asked.object);
+    return kOk;
+  }
+  return kOk;  // whatever else it is: done, and of no effect here
+}
+
+// 0, or -1 with errno as the kernel has it.
+int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* argument) {
+  const Locked held(all);
+  auto* bytes = static_cast<char*>(argument);
+  const AllocForm& form = size == kForms.longForm.size ? kForms.longForm : kForms.shortForm;
+  if (number == kEscAlloc && size == form.size) {
+    AllocCall asked;
+    std::memcpy(&asked, bytes, sizeof asked);
+    const std::uint32_t status = allocate(all, fd, asked);
+    std::memcpy(bytes, &asked, sizeof asked);
+    std::memcpy(bytes + form.statusAt, &status, sizeof status);
+  } else if (number == kEscFree && size == sizeof(FreeCall)) {
+    auto& asked = *static_cast<FreeCall*>(argument);
+    asked.status = freeObject(all, fd, asked);
+  } else if (number == kEscControl && size == sizeof(ControlCall)) {
+    auto& asked = *static_cast<ControlCall*>(argument);
+    asked.status = control(all, fd, asked);
+  } else if (number != kEscRegisterFd) {
+    errno = EINVAL;
+    return -1;
+  }
+  return 0;
+}
+
+bool isDriver(int fd) {
+  static const std::string root = [] {
+    const char* given = std::getenv("QGPU_DRIVER_ROOT");
+    return std::string(given ? given : "");
+  }();
+  struct stat file, control, card;
+  if (root.empty() || ::fstat(fd, &file) != 0) return false;
+  const auto same = [&](const struct stat& other) {
+    return file.st_dev == other.st_dev && file.st_ino == other.st_ino;
+  };
+  return (::stat((root + "/dev/nvidiactl").c_str(), &control) == 0 && same(control)) ||
+         (::stat((root + "/dev/nvidia0").c_str(), &card) == 0 && same(card));
+}
+
+// Before the program opens the driver's files.
+__attribute__((constructor)) void begin() {
+  prepare();
+}
+
+}  // namespace
+}  // namespace qgpu::rm_stand_in
+
+extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* argument = va_arg(list, void*);
+  va_end(list);
+  using namespace qgpu::rm_stand_in;
+  if (_IOC_TYPE(request) == qgpu::rm::kIoctlType && argument && isDriver(fd)) {
+    if (State* all = state()) {
+      return answer(*all, fd, _IOC_NR(request), _IOC_SIZE(request), argument);
+    }
+  }
+  static const auto real =
+      reinterpret_cast<int (*)(int, unsigned long, ...)>(::dlsym(RTLD_NEXT, "ioctl"));
+  return real(fd, request, argument);
+}

@@ -1,0 +1,186 @@
+// The self-test of suspend=rm by real processes, on stand-ins of NVIDIA's drivers that need this or
+// that commit, refuse, or let work go on.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "services/suspend/driver_calls.h"
+#include "services/suspend/self_test.h"
+#include "tests/e2e/processes.h"
+#include "tests/rm_stand_in/rm_state.h"
+
+namespace qgpu::suspend {
+namespace {
+
+using rm_stand_in::Commit;
+
+// One folder for all tests of this process: the state is mapped once.
+rm_stand_in::State& driver() {
+  static e2e::TempDir folder;
+  static rm_stand_in::State* const only = [] {
+    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
+    rm_stand_in::prepare();
+    return rm_stand_in::state();
+  }();
+  return *only;
+}
+
+SelfTestOptions options() {
+  SelfTestOptions wanted;
+  wanted.uuid = "GPU-00000000-0000-0000-0000-000000000000";
+  wanted.driverVersion = "580.142";
+  wanted.driverRoot = ::getenv("QGPU_DRIVER_ROOT");
+  wanted.probe = e2e::binary("qgpu-suspend-probe");
+  wanted.toggles = 5;
+  return wanted;
+}
+
+std::uint32_t disabledNow() {
+  std::uint32_t count = 0;
+  for (const auto& object : driver().objects) {
+    if (object.pid != 0 && object.disabled.load() != 0) count++;
+  }
+  return count;
+}
+
+class SelfTestOnStandIn : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    driver().commit = Commit::kNone;
+    driver().refuseDisable = driver().refuseEnable = 0;
+  }
+  void TearDown() override { EXPECT_EQ(disabledNow(), 0u) << "something was left off the card"; }
+};
+
+TEST_F(SelfTestOnStandIn, TheFirstRungThatStopsTheKernelIsTaken) {
+  for (const auto& [needs, rung] : {std::pair{Commit::kNone, Rung::kDisable},
+                                    std::pair{Commit::kRestart, Rung::kDisableRestart},
+                                    std::pair{Commit::kPreempt, Rung::kDisablePreempt}}) {
+    driver().commit = needs;
+    const SelfTest found = testSuspend(options());
+    ASSERT_TRUE(found.rung) << found.why;
+    EXPECT_EQ(nameOf(*found.rung), std::string(nameOf(rung)));
+    EXPECT_EQ(found.why, "");
+    EXPECT_EQ(found.channels, 2u) << "one computes, one copies";
+    EXPECT_EQ(found.tried.back().off.size(), 5u);
+    for (const RungTried& each : found.tried) EXPECT_EQ(each.works, each.rung == rung);
+  }
+}
+
+TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoRung) {
+  driver().commit = Commit::kNever;
+  const SelfTest found = testSuspend(options());
+  EXPECT_FALSE(found.rung);
+  EXPECT_EQ(found.tried.size(), std::size(kRungs));
+  EXPECT_EQ(found.why, "the kernel went on while it was off");
+}
+
+TEST_F(SelfTestOnStandIn, ARefusalIsAReasonAndNothingStaysOff) {
+  driver().refuseDisable = 1'000;
+  const SelfTest found = testSuspend(options());
+  EXPECT_FALSE(found.rung);
+  EXPECT_EQ(found.why, "the driver refused to disable channels (status 0x65)");
+}
+
+TEST_F(SelfTestOnStandIn, WhatCanNotBePutBackAtOnceIsTriedUntilItIs) {
+  driver().refuseEnable = 3;
+  const SelfTest found = testSuspend(options());
+  // The first rung is in doubt for good; another one may be tried, as nothing is off any more.
+  ASSERT_FALSE(found.tried.empty());
+  EXPECT_FALSE(found.tried.front().works);
+  EXPECT_EQ(driver().refuseEnable.load(), 0u);
+}
+
+TEST_F(SelfTestOnStandIn, ADriverThatIsNotInTheTableIsNotTouched) {
+  const std::uint64_t before = driver().disables.load();
+  SelfTestOptions wanted = options();
+  for (const char* version : {"470.256.02", "525.60.13", "999.1", "nonsense"}) {
+    wanted.driverVersion = version;
+    const SelfTest found = testSuspend(wanted);
+    EXPECT_FALSE(found.rung);
+    EXPECT_NE(found.why.find("is not known"), std::string::npos) << found.why;
+  }
+  EXPECT_EQ(driver().disables.load(), before);
+}
+
+TEST_F(SelfTestOnStandIn, AProbeThatIsNotThereIsAReason) {
+  SelfTestOptions wanted = options();
+  wanted.probe = "/nonexistent/probe";
+  const SelfTest found = testSuspend(wanted);
+  EXPECT_FALSE(found.rung);
+  EXPECT_NE(found.why.find("/nonexistent/probe"), std::string::npos) << found.why;
+}
+
+// --- whose channels are they? ---
+
+// A program with a channel of its own, and where its file of the driver is. Its stdin is a pipe
+// that says nothing, so it never ends by itself.
+struct Victim {
+  Victim() {
+    EXPECT_EQ(::pipe(silence), 0);
+    const int page = ::memfd_create("page", 0);
+    EXPECT_EQ(::ftruncate(page, 4096), 0);
+    const std::string line = "exec \"$0\" 580.142 1000000 " + std::to_string(page) +
+                             " </proc/self/fd/" + std::to_string(silence[0]);
+    child = std::make_unique<e2e::Child>(
+        std::vector<std::string>{"sh", "-c", line, e2e::binary("qgpu-suspend-probe")});
+    ::close(page);
+    EXPECT_TRUE(e2e::eventually([&] { return said().find("spins") != std::string::npos; }));
+    const std::string text = said();
+    EXPECT_EQ(std::sscanf(text.c_str() + text.find("channel"), "channel %u %u %u %u %d",
+                          &channel.client, &channel.channel, &channel.group, &channel.engine, &fd),
+              5)
+        << text;
+    pidfd = static_cast<int>(::syscall(SYS_pidfd_open, child->pid(), 0));
+  }
+  ~Victim() {
+    for (const int each : {pidfd, silence[0], silence[1]}) ::close(each);
+  }
+  std::string said() const { return child->output(); }
+
+  std::unique_ptr<e2e::Child> child;
+  Channel channel;
+  int fd = -1, pidfd = -1, silence[2] = {-1, -1};
+};
+
+TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
+  rm::Card card;
+  ASSERT_EQ(
+      card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
+      nullptr);
+  Victim victim, liar;
+  DriverCalls calls(card);
+  calls.process(1, victim.pidfd, victim.fd);
+  calls.process(2, liar.pidfd, liar.fd);
+
+  Channel claimed = victim.channel;
+  claimed.process = 2;
+  const auto refused = calls.carryOut({Step::kDisable, {claimed}}, Rung::kDisable);
+  EXPECT_EQ(refused.answer, Answer::kGone);
+  EXPECT_EQ(refused.gone.size(), 1u);
+  EXPECT_EQ(disabledNow(), 0u);
+
+  Channel own = victim.channel;
+  own.process = 1;
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(disabledNow(), 1u);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+}
+
+TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
+  const SelfTest before = testSuspend(options());
+  ASSERT_TRUE(before.rung) << before.why;
+  rm::Card card;
+  ASSERT_EQ(
+      card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
+      nullptr);
+  DriverCalls calls(card);
+  const auto outcome =
+      calls.carryOut({Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1}}}, Rung::kDisable);
+  EXPECT_EQ(outcome.answer, Answer::kGone);
+}
+
+}  // namespace
+}  // namespace qgpu::suspend
