@@ -19,6 +19,7 @@ bool Nvml::resolve(const char* name, F& out) {
 
 bool Nvml::resolveAll() {
   resolve("nvmlSystemGetDriverVersion", version_);
+  resolve("nvmlDeviceGetMinorNumber", minor_);
   resolve("nvmlDeviceGetMigMode", mig_);
   resolve("nvmlDeviceGetTotalEccErrors", ecc_);
   resolve("nvmlEventSetCreate", makeEvents_);
@@ -75,6 +76,11 @@ std::uint64_t Nvml::bytes(cuda::NvmlDevice device) const {
 std::uint64_t Nvml::used(cuda::NvmlDevice device) const {
   cuda::NvmlMemory memory{};
   return memory_(device, &memory) == kSuccess ? memory.used : 0;
+}
+
+int Nvml::minor(cuda::NvmlDevice device) const {
+  unsigned number = 0;
+  return minor_ && minor_(device, &number) == kSuccess ? static_cast<int>(number) : -1;
 }
 
 bool Nvml::mig(cuda::NvmlDevice device) const {

@@ -27,6 +27,7 @@ class Nvml {
   std::string name(cuda::NvmlDevice device) const;
   std::uint64_t bytes(cuda::NvmlDevice device) const;  // 0: it does not answer
   std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
+  int minor(cuda::NvmlDevice device) const;            // of its file in /dev; -1: it does not say
   bool mig(cuda::NvmlDevice device) const;             // split into instances
   // Uncorrected memory errors since the driver was loaded; 0 where the card does not count.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
@@ -61,6 +62,7 @@ class Nvml {
   int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
   // Not in every driver:
   int (*version_)(char*, unsigned) = nullptr;
+  int (*minor_)(cuda::NvmlDevice, unsigned*) = nullptr;
   int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*ecc_)(cuda::NvmlDevice, int, int, unsigned long long*) = nullptr;
   int (*makeEvents_)(void**) = nullptr;

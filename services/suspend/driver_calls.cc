@@ -1,5 +1,8 @@
 #include "services/suspend/driver_calls.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,19 +15,24 @@ namespace {
 
 constexpr std::uint32_t kPreemptLimitUs = 100'000;
 
-DriverCalls::Outcome done() {
-  return {Answer::kDone, {}, rm::kOk};
+std::string statusText(std::uint32_t status) {
+  if (status == rm::kNoAnswer) return "the driver takes no call";
+  char text[48];
+  std::snprintf(text, sizeof text, "the driver's status 0x%x", status);
+  return text;
 }
 
 }  // namespace
 
-// A process's open file, for a moment; none where the process is gone or does not let us.
+// An open file of a channel's process, for a moment; none where the process is gone or does not let
+// us, with errno.
 class DriverCalls::File {
  public:
-  File(const DriverCalls& calls, std::uint32_t process) {
-    const auto found = calls.processes_.find(process);
+  File(const DriverCalls& calls, const Channel& channel) {
+    const auto found = calls.processes_.find(channel.process);
+    errno = ESRCH;
     if (found == calls.processes_.end()) return;
-    fd_ = static_cast<int>(::syscall(SYS_pidfd_getfd, found->second.pidfd, found->second.fd, 0));
+    fd_ = static_cast<int>(::syscall(SYS_pidfd_getfd, found->second, channel.fd, 0));
   }
   ~File() {
     if (fd_ >= 0) ::close(fd_);
@@ -40,66 +48,64 @@ class DriverCalls::File {
 };
 
 // Channels whose client is not of the process that named it, or ended.
-std::vector<Channel> DriverCalls::strangers(const std::vector<Channel>& channels) const {
+DriverCalls::Outcome DriverCalls::strangers(const std::vector<Channel>& channels) const {
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> own;
-  std::vector<Channel> list;
+  Outcome found{Answer::kDone, {}, ""};
   for (const Channel& channel : channels) {
     const auto [at, fresh] = own.try_emplace({channel.process, channel.client}, false);
     if (fresh) {
-      const File file(*this, channel.process);
+      const File file(*this, channel);
+      if (!file) found.why = std::string("its process's file: ") + std::strerror(errno);
       at->second = file && rm::owns(file.get(), channel.client);
     }
-    if (!at->second) list.push_back(channel);
+    if (!at->second) found.gone.push_back(channel);
   }
-  return list;
+  if (found.gone.empty()) return found;
+  found.answer = Answer::kGone;
+  if (found.why.empty()) found.why = "the client is not of the process that named it";
+  return found;
 }
 
-// Channels that the driver does not know as such any more.
-std::vector<Channel> DriverCalls::missing(const std::vector<Channel>& channels) const {
-  std::vector<Channel> list;
+// Without the channels that the driver does not know as such any more, it may not refuse.
+DriverCalls::Outcome DriverCalls::refused(const std::vector<Channel>& channels,
+                                          std::uint32_t status) const {
+  Outcome found{Answer::kFailed, {}, statusText(status)};
   for (const Channel& channel : channels) {
-    const File file(*this, channel.process);
+    const File file(*this, channel);
     std::uint32_t objectClass = 0;
     const bool answers =
         file && rm::classOf(file.get(), {channel.client, channel.channel}, objectClass) == rm::kOk;
-    if (!answers || !rm::isChannel(objectClass)) list.push_back(channel);
+    if (!answers || !rm::isChannel(objectClass)) found.gone.push_back(channel);
   }
-  return list;
+  if (!found.gone.empty()) found.answer = Answer::kGone;
+  return found;
 }
 
 DriverCalls::Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
   if (off) {
-    std::vector<Channel> list = strangers(order.channels);
-    if (!list.empty()) return {Answer::kGone, std::move(list), rm::kInvalidClient};
+    Outcome found = strangers(order.channels);
+    if (found.answer != Answer::kDone) return found;
   }
   std::vector<rm::Named> named;
   for (const Channel& channel : order.channels) named.push_back({channel.client, channel.channel});
   const std::uint32_t status =
       card_.disable(off, onlyScheduling, named.data(), static_cast<std::uint32_t>(named.size()));
-  if (status == rm::kOk) return done();
-  std::vector<Channel> list = missing(order.channels);
-  if (!list.empty()) return {Answer::kGone, std::move(list), status};
-  return {Answer::kFailed, {}, status};
+  return status == rm::kOk ? Outcome{Answer::kDone, {}, ""} : refused(order.channels, status);
 }
 
 DriverCalls::Outcome DriverCalls::commit(const Order& order) {
   for (const Channel& channel : order.channels) {
-    const File file(*this, channel.process);
-    const rm::Named named{channel.client, order.step == Step::kPreempt && channel.group
-                                              ? channel.group
-                                              : channel.channel};
+    const File file(*this, channel);
+    const rm::Named group{channel.client, channel.group ? channel.group : channel.channel};
     std::uint32_t status = rm::kNoAnswer;
     if (file && order.step == Step::kPreempt) {
-      status = rm::preempt(file.get(), named, kPreemptLimitUs);
+      status = rm::preempt(file.get(), group, kPreemptLimitUs);
     } else if (file) {
-      status = rm::restartRunlist(file.get(), named);
+      status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
     }
-    if (status == rm::kOk) continue;
-    std::vector<Channel> list = missing(order.channels);
-    if (!list.empty()) return {Answer::kGone, std::move(list), status};
-    return {Answer::kFailed, {}, status};
+    if (status != rm::kOk) return refused(order.channels, status);
   }
-  return done();
+  return {Answer::kDone, {}, ""};
 }
 
 DriverCalls::Outcome DriverCalls::carryOut(const Order& order, Rung rung) {

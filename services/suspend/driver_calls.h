@@ -7,6 +7,7 @@
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
 
 #include <map>
+#include <string>
 
 #include "services/guest/rm_card.h"
 #include "services/suspend/ladder.h"
@@ -18,33 +19,28 @@ class DriverCalls {
   // `card` outlives this.
   explicit DriverCalls(rm::Card& card) : card_(card) {}
 
-  // How a process's file of the driver is reached: its pidfd, which stays the caller's, and the
-  // number of the descriptor there.
-  void process(std::uint32_t id, int pidfd, int fd) { processes_[id] = {pidfd, fd}; }
+  // How a process's files of the driver are reached: its pidfd, which stays the caller's.
+  void process(std::uint32_t id, int pidfd) { processes_[id] = pidfd; }
   void forget(std::uint32_t id) { processes_.erase(id); }
 
   struct Outcome {
     Answer answer = Answer::kFailed;
     std::vector<Channel> gone;
-    std::uint32_t status = 0;  // the driver's, of the call that failed
+    std::string why;  // it is not done: for people
   };
   // With the scheduling alone where the rung is such.
   Outcome carryOut(const Order& order, Rung rung);
 
  private:
-  struct Place {
-    int pidfd = -1;
-    int fd = -1;
-  };
   class File;
 
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
-  std::vector<Channel> strangers(const std::vector<Channel>& channels) const;
-  std::vector<Channel> missing(const std::vector<Channel>& channels) const;
+  Outcome strangers(const std::vector<Channel>& channels) const;
+  Outcome refused(const std::vector<Channel>& channels, std::uint32_t status) const;
 
   rm::Card& card_;
-  std::map<std::uint32_t, Place> processes_;
+  std::map<std::uint32_t, int> processes_;
 };
 
 }  // namespace qgpu::suspend

@@ -86,6 +86,12 @@ bool Ladder::free() const {
                      [](const auto& each) { return each.second.state == State::kOn; });
 }
 
+std::vector<Channel> Ladder::everything() const {
+  std::vector<Channel> list;
+  for (const auto& [name, entry] : channels_) list.push_back(entry.channel);
+  return list;
+}
+
 // What computes goes first: it is what online waits for.
 std::vector<Channel> Ladder::chosen(bool disable) const {
   std::vector<Channel> list;

@@ -29,6 +29,7 @@ struct Channel {
   std::uint32_t group = 0;    // that it belongs to; 0: it stands alone
   std::uint32_t engine = 0;   // 1..8: graphics and compute
   std::uint32_t process = 0;  // the caller's name for whose it is
+  int fd = -1;                // of its client's open file, in that process
 
   bool computes() const { return engine >= 1 && engine <= 8; }
 };
@@ -98,6 +99,7 @@ class Ladder {
   // Of the last hold that was reached: from hold() to stopped().
   Nanos took() const { return took_; }
   std::size_t channels() const { return channels_.size(); }
+  std::vector<Channel> everything() const;
 
  private:
   // kMaybe: a disable named it and was not wholly answered, or it was scheduled since.

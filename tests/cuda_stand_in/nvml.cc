@@ -157,6 +157,13 @@ QGPU_NVML nvmlDeviceGetName(Device device, char* out, unsigned room) {
   const int rc = look(device, card);
   return rc == kSuccess ? give(card.name, out, room) : rc;
 }
+QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
+  Card card;
+  const int rc = look(device, card);
+  const auto* place = reinterpret_cast<const std::string*>(device);
+  if (rc == kSuccess) *out = static_cast<unsigned>(place - known);
+  return rc;
+}
 QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::cuda::NvmlMemory* out) {
   Card card;
   const int rc = look(device, card);

@@ -17,6 +17,7 @@ std::optional<TheCard> TheCard::find() {
   card.model = card.nvml_.name(card.device_);
   card.driver = card.nvml_.driverVersion();
   card.bytes = card.nvml_.bytes(card.device_);
+  card.minor = card.nvml_.minor(card.device_);
   return card;
 }
 

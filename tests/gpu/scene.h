@@ -25,6 +25,7 @@ class TheCard {
 
   std::string uuid, model, driver;
   std::uint64_t bytes = 0;
+  int minor = 0;                                              // of its file in /dev
   std::uint64_t used() const { return nvml_.used(device_); }  // by everybody, now
   // The driver of the tests: it has no memory of its own to look at.
   bool standIn() const { return model == "Stand-in GPU"; }

@@ -22,10 +22,10 @@ struct Check {
   const char* name;
   void (*run)(Stage&);
 };
-constexpr Check kChecks[] = {{"quota", checkQuota},       {"torch", checkTorch},
-                             {"hook", checkHook},         {"alone", checkAlone},
-                             {"shares", checkShares},     {"latency", checkLatency},
-                             {"suspends", checkSuspends}, {"kills", checkKills}};
+constexpr Check kChecks[] = {
+    {"quota", checkQuota},       {"torch", checkTorch},   {"hook", checkHook},
+    {"alone", checkAlone},       {"shares", checkShares}, {"latency", checkLatency},
+    {"suspends", checkSuspends}, {"kills", checkKills},   {"rungs", checkRungs}};
 
 struct Asked {
   std::string results;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kClient = 0xc1d00001;
 
 Channel channelOf(std::uint32_t name, std::uint32_t group = 1, std::uint32_t engine = 1) {
-  return {kClient, name, group, engine, 7};
+  return {kClient, name, group, engine, 7, 9};
 }
 
 Ladder withChannels(Rung rung, std::uint32_t count) {
@@ -261,7 +261,7 @@ class Story {
   void makeOne(std::uint32_t name) {
     const std::uint32_t group = 1 + name % 5;
     card_.make(name, group);
-    ladder_.made({kClient, name, group, 1 + name % 12, 1});
+    ladder_.made({kClient, name, group, 1 + name % 12, 1, 9});
   }
   // A guest that dies or lies does not say so.
   void endOne(std::uint32_t name, bool told) {

@@ -1,12 +1,11 @@
 // The self-test of suspend=rm by real processes, on stand-ins of NVIDIA's drivers that need this or
 // that commit, refuse, or let work go on.
 
+#include <cstdlib>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "services/suspend/driver_calls.h"
+#include "services/suspend/probe_process.h"
 #include "services/suspend/self_test.h"
 #include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/rm_state.h"
@@ -81,7 +80,7 @@ TEST_F(SelfTestOnStandIn, ARefusalIsAReasonAndNothingStaysOff) {
   driver().refuseDisable = 1'000;
   const SelfTest found = testSuspend(options());
   EXPECT_FALSE(found.rung);
-  EXPECT_EQ(found.why, "the driver refused to disable channels (status 0x65)");
+  EXPECT_EQ(found.why, "the driver refused to disable channels (the driver's status 0x65)");
 }
 
 TEST_F(SelfTestOnStandIn, WhatCanNotBePutBackAtOnceIsTriedUntilItIs) {
@@ -115,58 +114,31 @@ TEST_F(SelfTestOnStandIn, AProbeThatIsNotThereIsAReason) {
 
 // --- whose channels are they? ---
 
-// A program with a channel of its own, and where its file of the driver is. Its stdin is a pipe
-// that says nothing, so it never ends by itself.
-struct Victim {
-  Victim() {
-    EXPECT_EQ(::pipe(silence), 0);
-    const int page = ::memfd_create("page", 0);
-    EXPECT_EQ(::ftruncate(page, 4096), 0);
-    const std::string line = "exec \"$0\" 580.142 1000000 " + std::to_string(page) +
-                             " </proc/self/fd/" + std::to_string(silence[0]);
-    child = std::make_unique<e2e::Child>(
-        std::vector<std::string>{"sh", "-c", line, e2e::binary("qgpu-suspend-probe")});
-    ::close(page);
-    EXPECT_TRUE(e2e::eventually([&] { return said().find("spins") != std::string::npos; }));
-    const std::string text = said();
-    EXPECT_EQ(std::sscanf(text.c_str() + text.find("channel"), "channel %u %u %u %u %d",
-                          &channel.client, &channel.channel, &channel.group, &channel.engine, &fd),
-              5)
-        << text;
-    pidfd = static_cast<int>(::syscall(SYS_pidfd_open, child->pid(), 0));
-  }
-  ~Victim() {
-    for (const int each : {pidfd, silence[0], silence[1]}) ::close(each);
-  }
-  std::string said() const { return child->output(); }
-
-  std::unique_ptr<e2e::Child> child;
-  Channel channel;
-  int fd = -1, pidfd = -1, silence[2] = {-1, -1};
-};
-
 TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
   rm::Card card;
   ASSERT_EQ(
       card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
       nullptr);
-  Victim victim, liar;
+  ProbeProcess victim(options()), liar(options());
+  ASSERT_EQ(victim.begin(), "");
+  ASSERT_EQ(liar.begin(), "");
   DriverCalls calls(card);
-  calls.process(1, victim.pidfd, victim.fd);
-  calls.process(2, liar.pidfd, liar.fd);
+  calls.process(1, victim.pidfd());
+  calls.process(2, liar.pidfd());
 
-  Channel claimed = victim.channel;
+  Channel claimed = victim.channels()[0];
   claimed.process = 2;
   const auto refused = calls.carryOut({Step::kDisable, {claimed}}, Rung::kDisable);
   EXPECT_EQ(refused.answer, Answer::kGone);
   EXPECT_EQ(refused.gone.size(), 1u);
   EXPECT_EQ(disabledNow(), 0u);
 
-  Channel own = victim.channel;
+  Channel own = victim.channels()[0];
   own.process = 1;
   EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
   EXPECT_EQ(disabledNow(), 1u);
   EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(victim.end(), "");
 }
 
 TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
@@ -177,8 +149,8 @@ TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
       card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
       nullptr);
   DriverCalls calls(card);
-  const auto outcome =
-      calls.carryOut({Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1}}}, Rung::kDisable);
+  const auto outcome = calls.carryOut(
+      {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, Rung::kDisable);
   EXPECT_EQ(outcome.answer, Answer::kGone);
 }
 

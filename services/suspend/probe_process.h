@@ -1,0 +1,53 @@
+#pragma once
+// A process whose kernel counts on a card, to see whether work goes on: qgpu-suspend-probe, what it
+// says of its channels, and its count. It ends with the object.
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "services/suspend/self_test.h"
+
+namespace qgpu::suspend {
+
+// Of CLOCK_MONOTONIC, and waiting for that long.
+Nanos now();
+void pass(Nanos time);
+
+class ProbeProcess {
+ public:
+  static constexpr std::uint32_t kProcess = 1;  // its name in its channels
+
+  explicit ProbeProcess(const SelfTestOptions& what);
+  ~ProbeProcess();
+  ProbeProcess(const ProbeProcess&) = delete;
+  ProbeProcess& operator=(const ProbeProcess&) = delete;
+
+  // Until it counts. Empty; or why it does not.
+  std::string begin();
+  // Empty; or why its count is not what it must be.
+  std::string end();
+  void kill();  // SIGKILL, reaped
+
+  const std::vector<Channel>& channels() const { return channels_; }
+  int pidfd() const { return pidfd_; }
+  std::uint64_t count() const { return count_ ? count_->load() : 0; }
+  bool movesWithin(Nanos limit) const;
+
+ private:
+  void start(int page);
+  std::string nextLine(Nanos until);
+  bool learn(const std::string& line);  // true: it spins
+
+  const SelfTestOptions what_;
+  std::atomic<std::uint64_t>* count_ = nullptr;
+  pid_t pid_ = -1;
+  int pidfd_ = -1, in_ = -1, out_ = -1;
+  std::string text_;
+  std::vector<Channel> channels_;
+  std::map<std::uint32_t, std::uint32_t> engines_;  // of groups
+};
+
+}  // namespace qgpu::suspend

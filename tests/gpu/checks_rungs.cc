@@ -1,0 +1,200 @@
+// Whether this card's driver lets work be taken off it and put back, by which calls, and how long
+// they take. Only our own probe is ever stopped.
+
+#include <algorithm>
+#include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "services/suspend/driver_calls.h"
+#include "services/suspend/probe_process.h"
+#include "tests/crash/violation.h"
+#include "tests/gpu/checks.h"
+
+namespace qgpu::gpu {
+namespace {
+
+double usOf(Nanos time) {
+  return static_cast<double>(time.value) / 1'000;
+}
+
+void figures(Json& out, const std::string& name, std::vector<Nanos> times) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  const auto at = [&](std::size_t permille) {
+    return usOf(times[std::min(times.size() - 1, times.size() * permille / 1'000)]);
+  };
+  out[name + "_p50_us"] = at(500);
+  out[name + "_p99_us"] = at(990);
+  out[name + "_max_us"] = usOf(times.back());
+}
+
+suspend::SelfTestOptions optionsOf(const Stage& stage) {
+  const char* root = std::getenv("QGPU_DRIVER_ROOT");
+  suspend::SelfTestOptions options;
+  options.uuid = stage.card.uuid;
+  options.driverVersion = stage.card.driver;
+  options.minor = stage.card.minor;
+  options.driverRoot = root == nullptr ? "" : root;
+  options.probe = e2e::binary("qgpu-suspend-probe");
+  options.toggles = static_cast<std::uint32_t>(stage.count(200, 5));
+  return options;
+}
+
+// One client of the driver, and a program that it takes off the card.
+class Hand {
+ public:
+  Hand(const suspend::SelfTestOptions& options, suspend::Rung rung,
+       const suspend::ProbeProcess& probe)
+      : rung_(rung), ladder_(rung), calls_(card_) {
+    const std::string& version = options.driverVersion;
+    const char* why = card_.open(options.driverRoot.c_str(), options.minor, options.uuid.c_str(),
+                                 rm::layoutOf(version.c_str(), version.size() + 1));
+    if (why != nullptr) throw crash::Violation(why);
+    calls_.process(suspend::ProbeProcess::kProcess, probe.pidfd());
+    for (const suspend::Channel& channel : probe.channels()) ladder_.made(channel);
+  }
+  void off() {
+    ladder_.hold(suspend::now());
+    callAll();
+    if (!ladder_.stopped()) throw crash::Violation("not taken off the card: " + ladder_.why());
+  }
+  // Also what another client took off.
+  void on() {
+    suspend::Order all{suspend::Step::kEnable, {}};
+    all.channels = ladder_.everything();
+    if (calls_.carryOut(all, rung_).answer != suspend::Answer::kDone) {
+      throw crash::Violation("not put back");
+    }
+  }
+
+ private:
+  void callAll() {
+    while (const auto order = ladder_.next(suspend::now())) {
+      const auto outcome = calls_.carryOut(*order, rung_);
+      ladder_.answered(outcome.answer, outcome.gone, suspend::now());
+    }
+  }
+  const suspend::Rung rung_;
+  suspend::Ladder ladder_;
+  rm::Card card_;
+  suspend::DriverCalls calls_;
+};
+
+void begin(suspend::ProbeProcess& probe) {
+  const std::string why = probe.begin();
+  if (!why.empty()) throw crash::Violation(why);
+}
+
+// Who took work off the card dies: does it stay off, and can another put it back?
+void checkHandDies(Stage& stage, suspend::Rung rung) {
+  const suspend::SelfTestOptions options = optionsOf(stage);
+  suspend::ProbeProcess probe(options);
+  begin(probe);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      Hand hand(options, rung, probe);
+      hand.off();
+      ::_exit(0);
+    } catch (const crash::Violation&) {
+      ::_exit(1);
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (status != 0) throw crash::Violation("the work was not taken off");
+  const bool byItself = probe.movesWithin(stage.quick ? millis(50) : seconds(3));
+  Hand(options, rung, probe).on();
+  const bool again = probe.movesWithin(seconds(2));
+  const std::string wrong = probe.end();
+  Finding finding{"who took work off the card is gone", "another client puts it back"};
+  finding.figures = {{"goes_on_by_itself", byItself}, {"goes_on_again", again}};
+  finding.verdict = again && wrong.empty() ? Verdict::kMet : Verdict::kMissed;
+  finding.why = wrong;
+  stage.record.add(std::move(finding));
+}
+
+void checkKilledWhileOff(Stage& stage, suspend::Rung rung) {
+  constexpr std::uint64_t kRest = 64 << 20;  // the driver's own
+  const suspend::SelfTestOptions options = optionsOf(stage);
+  const std::uint64_t before = stage.card.used();
+  const std::int64_t from = [&] {
+    suspend::ProbeProcess probe(options);
+    begin(probe);
+    Hand(options, rung, probe).off();
+    const std::int64_t killed = e2e::monotonicNs();
+    probe.kill();
+    return killed;
+  }();
+  const bool freed = e2e::eventually([&] { return stage.card.used() <= before + kRest; });
+  const double ms = static_cast<double>(e2e::monotonicNs() - from) / 1e6;
+  suspend::ProbeProcess next(options);
+  begin(next);
+  const std::string wrong = next.end();
+  Finding finding{"a program killed while it is off the card", "its memory is free, others run"};
+  finding.figures = {{"freed", freed}, {"freed_ms", ms}};
+  finding.verdict = freed && wrong.empty() ? Verdict::kMet : Verdict::kMissed;
+  finding.why = wrong;
+  stage.record.add(std::move(finding));
+}
+
+Json probeBare(Stage& stage) {
+  Child child(Scene::work({"probe", "--iterations", stage.spins(0.05), "--every", "20", "--count",
+                           std::to_string(stage.count(300, 10))}),
+              {{"CUDA_VISIBLE_DEVICES", stage.card.uuid}});
+  return resultOf(child, "a bare program");
+}
+
+// What rm can reach at best: online beside a program whose work is off, and beside one that runs.
+void checkFloor(Stage& stage, suspend::Rung rung) {
+  suspend::SelfTestOptions options = optionsOf(stage);
+  options.iterations = stage.spinPerMs * 10;
+  const Json alone = probeBare(stage);
+  suspend::ProbeProcess probe(options);
+  begin(probe);
+  const Json beside = probeBare(stage);
+  Hand hand(options, rung, probe);
+  hand.off();
+  const Json off = probeBare(stage);
+  hand.on();
+  const std::string wrong = probe.end();
+  Finding finding{"online's start beside 10 ms kernels that run, and that are off the card",
+                  "off: p99 at most 0.1 ms more than alone"};
+  for (const char* name : {"start_p50_us", "start_p99_us"}) {
+    finding.figures[std::string("alone_") + name] = alone[name];
+    finding.figures[std::string("beside_") + name] = beside[name];
+    finding.figures[std::string("off_") + name] = off[name];
+  }
+  const double added = off["start_p99_us"].get<double>() - alone["start_p99_us"].get<double>();
+  finding.verdict = added <= 100 && wrong.empty() ? Verdict::kMet : Verdict::kMissed;
+  if (stage.quick && wrong.empty()) finding.verdict = Verdict::kReported;
+  finding.why = wrong;
+  stage.record.add(std::move(finding));
+}
+
+}  // namespace
+
+void checkRungs(Stage& stage) {
+  const suspend::SelfTest found = suspend::testSuspend(optionsOf(stage));
+  for (const suspend::RungTried& tried : found.tried) {
+    Finding finding{std::string("suspend by: ") + suspend::nameOf(tried.rung)};
+    finding.figures = {
+        {"works", tried.works}, {"times", tried.off.size()}, {"channels", found.channels}};
+    figures(finding.figures, "off", tried.off);
+    figures(finding.figures, "on", tried.on);
+    finding.why = tried.why;
+    stage.record.add(std::move(finding));
+  }
+  Finding finding{"work is taken off the card and put back", "a rung works, the count is exact"};
+  finding.figures = {{"rung", found.rung ? suspend::nameOf(*found.rung) : "none"}};
+  finding.verdict = found.rung ? Verdict::kMet : Verdict::kMissed;
+  finding.why = found.why;
+  stage.record.add(std::move(finding));
+  if (!found.rung) return;
+  checkHandDies(stage, *found.rung);
+  checkKilledWhileOff(stage, *found.rung);
+  checkFloor(stage, *found.rung);
+}
+
+}  // namespace qgpu::gpu
