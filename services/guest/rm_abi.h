@@ -28,7 +28,8 @@ inline constexpr std::uint32_t kEscVidHeapControl = 0x4A;
 inline constexpr std::uint32_t kEscRegisterFd = 201, kEscCheckVersion = 210;
 inline constexpr std::uint32_t kEscTransfer = 211;  // carries another call that is too large
 
-inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51;
+inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kObjectNotFound = 0x57;
+inline constexpr std::uint32_t kInvalidClient = 0x23;  // unknown, or of another open file
 
 // Classes of objects.
 inline constexpr std::uint32_t kRoot = 0x0, kRootNonPrivileged = 0x1, kRootClient = 0x41;
@@ -136,7 +137,13 @@ struct MemoryParameters {
 inline constexpr std::uint32_t kFlagVirtual = 0x00080000;  // addresses only: takes no memory
 inline constexpr std::uint32_t kLocationMask = 3u << 25;   // of the attributes; 0: on the card
 
-inline constexpr std::size_t kDeviceIdAt = 0;         // in NV0080_ALLOC_PARAMETERS
+struct DeviceParameters {  // NV0080_ALLOC_PARAMETERS
+  std::uint32_t device;
+  Handle clientShare, targetClient, targetDevice;
+  std::uint32_t flags, pad0;
+  std::uint64_t space, start, limit;
+  std::uint32_t mode, pad1;
+};
 inline constexpr std::size_t kGroupEngineAt = 12;     // in a channel group's parameters
 inline constexpr std::size_t kChannelEngineAt = 128;  // in a channel's
 
@@ -171,6 +178,7 @@ static_assert(offsetof(HeapCall, tiled.size) == 88 && offsetof(HeapCall, tiled.a
 static_assert(sizeof(MemoryParameters) == 72 && offsetof(MemoryParameters, size) == 64 &&
               offsetof(MemoryParameters, attributes) == 24);
 static_assert(sizeof(TransferCall) == 16 && sizeof(VersionCall) == 72);
+static_assert(sizeof(DeviceParameters) == 56);
 
 // --- layouts that changed: NV_ESC_RM_ALLOC, in its two forms ---
 

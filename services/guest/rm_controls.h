@@ -13,9 +13,6 @@ inline constexpr std::uint32_t kChannelRestartRunlist = 0xa06f0111;  // needs CA
 inline constexpr std::uint32_t kClientHandleInfo = 0xd02;            // on a client, read only
 inline constexpr std::uint32_t kUuidInfo = 0x274;                    // on a client, read only
 
-// A call that names an unknown client, or one of another open file.
-inline constexpr std::uint32_t kInvalidClient = 0x23;
-
 inline constexpr std::uint32_t kDisabledMax = 64;
 struct DisableChannels {
   std::uint8_t disable, pad0[3];
@@ -48,18 +45,10 @@ struct UuidInfo {
   std::uint32_t flags, gpu, device, subdevice;
 };
 
-struct DeviceParameters {  // NV0080_ALLOC_PARAMETERS
-  std::uint32_t device;
-  Handle clientShare, targetClient, targetDevice;
-  std::uint32_t flags, pad0;
-  std::uint64_t space, start, limit;
-  std::uint32_t mode, pad1;
-};
-
 static_assert(sizeof(DisableChannels) == 536 && offsetof(DisableChannels, onlyScheduling) == 8 &&
               offsetof(DisableChannels, event) == 16 && offsetof(DisableChannels, clients) == 24 &&
               offsetof(DisableChannels, channels) == 280);
 static_assert(sizeof(Preempt) == 8 && sizeof(RestartRunlist) == 2 && sizeof(HandleInfo) == 16 &&
-              sizeof(UuidInfo) == 272 && sizeof(DeviceParameters) == 56);
+              sizeof(UuidInfo) == 272);
 
 }  // namespace qgpu::rm

@@ -40,7 +40,7 @@ void readParameters(Call& call, const Parameters& parameters) {
     return parameters.reach(at + 4) ? read<std::uint32_t>(parameters.at, at) : 0;
   };
   if (call.objectClass == kLocalMemory) return readMemory(call, parameters);
-  if (call.objectClass == kDevice) call.detail = word(kDeviceIdAt);
+  if (call.objectClass == kDevice) call.detail = word(offsetof(DeviceParameters, device));
   if (call.objectClass == kChannelGroup) call.detail = word(kGroupEngineAt);
   if (isChannel(call.objectClass)) call.detail = word(kChannelEngineAt);
 }

@@ -21,8 +21,7 @@ namespace {
 
 using namespace rm;  // the driver's words, as its own implementation says them
 
-constexpr std::uint32_t kInvalidClient = 0x23, kNotFound = 0x57, kNameTaken = 0x19,
-                        kInvalidClass = 0x22;
+constexpr std::uint32_t kNameTaken = 0x19, kInvalidClass = 0x22;
 
 struct Thing {
   Handle parent = 0;
@@ -140,7 +139,7 @@ std::uint32_t makeClient(int fd, Handle& out) {
 
 std::uint32_t place(Client* client, Handle parent, Handle& name, const Thing& thing) {
   if (!client) return kInvalidClient;
-  if (!client->things.count(parent)) return kNotFound;
+  if (!client->things.count(parent)) return kObjectNotFound;
   if (name == 0) name = kernel().nextObject++;
   if (client->things.count(name)) return kNameTaken;
   client->things[name] = thing;
@@ -167,7 +166,7 @@ std::uint32_t make(int fd, Handle client, Handle parent, Handle& name, std::uint
 std::uint32_t end(int fd, Handle client, Handle object) {
   Client* owner = clientOf(fd, client);
   if (!owner) return kInvalidClient;
-  if (!owner->things.count(object)) return kNotFound;
+  if (!owner->things.count(object)) return kObjectNotFound;
   endTree(*owner, object);
   if (client == object) kernel().clients.erase(client);
   return kOk;
@@ -217,7 +216,7 @@ int duplicate(int fd, void* argument) {
   const bool known =
       source != kernel().clients.end() && source->second.things.count(call.sourceObject);
   if (!known) {
-    call.status = kNotFound;
+    call.status = kObjectNotFound;
     return 0;
   }
   const Thing copy = source->second.things[call.sourceObject];
@@ -228,7 +227,9 @@ int duplicate(int fd, void* argument) {
 int control(int fd, void* argument) {
   auto& call = as<ControlCall>(argument);
   const Client* client = clientOf(fd, call.client);
-  call.status = !client ? kInvalidClient : client->things.count(call.object) ? kOk : kNotFound;
+  call.status = !client                             ? kInvalidClient
+                : client->things.count(call.object) ? kOk
+                                                    : kObjectNotFound;
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
   const std::uint64_t total = setting("QGPU_STAND_IN_BYTES", 16ull << 30);

@@ -1,8 +1,8 @@
 // The resource manager's calls that a real libcuda makes, with the kernel's numbers and layouts:
 // recorded, and issued through libc's ioctl(). With QGPU_DRIVER_ROOT there is a kernel to answer
-// (kernel.h, or tests/rm_stand_in): then it asks the driver's version, makes a client with a device, and beneath it what
-// contexts, modules and allocations need, in every form that the calls have. Without, they go to a
-// descriptor that no driver stands behind, and nobody answers.
+// (kernel.h, or tests/rm_stand_in): then it asks the driver's version, makes a client with a
+// device, and beneath it what contexts, modules and allocations need, in every form that the calls
+// have. Without, they go to a descriptor that no driver stands behind, and nobody answers.
 
 #include <atomic>
 #include <cstdlib>

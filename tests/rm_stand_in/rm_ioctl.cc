@@ -21,7 +21,7 @@ namespace {
 
 using namespace rm;  // the names of the interface
 
-constexpr std::uint32_t kObjectNotFound = 0x57, kInvalidArgument = 0x1f, kRefused = 0x65;
+constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x65;
 constexpr AllocForms kForms = allocForms(Layout::kFrom535);
 
 bool dead(std::int32_t pid) {

@@ -19,7 +19,10 @@ State* map() {
   if (root().empty()) return nullptr;
   const int fd = ::open((root() + "/rm.state").c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
-  void* at = ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  struct stat file {};
+  const bool whole = ::fstat(fd, &file) == 0 && file.st_size == sizeof(State);
+  void* at = MAP_FAILED;
+  if (whole) at = ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ::close(fd);
   return at == MAP_FAILED ? nullptr : static_cast<State*>(at);
 }
@@ -39,8 +42,8 @@ void prepare() {
   for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0", "/rm.state"}) {
     const int made = ::open((root() + name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (made < 0) continue;
-    const bool state = std::string(name) == "/rm.state";
-    if (state && ::ftruncate(made, sizeof(State)) != 0) ::unlink((root() + name).c_str());
+    const bool isState = std::string(name) == "/rm.state";
+    if (isState && ::ftruncate(made, sizeof(State)) != 0) ::unlink((root() + name).c_str());
     ::close(made);
   }
 }

@@ -83,7 +83,7 @@ std::map<std::string, std::size_t> declared(Layout layout) {
       {"parameters.size", offsetof(MemoryParameters, size)},
       {"channel.engine", kChannelEngineAt},
       {"group.engine", kGroupEngineAt},
-      {"device.id", kDeviceIdAt},
+      {"device.id", offsetof(DeviceParameters, device)},
       {"transfer.size", sizeof(TransferCall)},
       {"version.size", sizeof(VersionCall)},
       {"version.text", offsetof(VersionCall, version)},

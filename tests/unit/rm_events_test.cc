@@ -68,7 +68,7 @@ class RmEvents : public ::testing::Test {
     version.command = '2';
     call(rm::kEscCheckVersion, version);
     client_ = make(0, 0, rm::kRootClient);
-    device_ = make(client_, 5, rm::kDevice, rm::kDeviceIdAt, 3);
+    device_ = make(client_, 5, rm::kDevice, offsetof(rm::DeviceParameters, device), 3);
   }
   ~RmEvents() override {
     if (file_ >= 0) close(file_);
