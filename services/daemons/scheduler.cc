@@ -203,6 +203,7 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   BridgeOptions follow;
   follow.rules = options.pods;
   follow.mayBind = [this] { return !election || election->holds(); };
+  follow.bindOf = [this](std::string_view uid) { return extender->binder().underWayOf(uid); };
   follow.onReady = [this] { extender->setReady(true); };
   bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
   links->setLocal(&*bridge);

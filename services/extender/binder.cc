@@ -43,9 +43,15 @@ struct Binder::Bind {
   bool annotated = false;  // or nobody knows
 };
 
-Binder::Binder(ClusterDoor& door, const ClusterLedger& ledger, const SeenPods& seen,
+Binder::Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen,
                kj::Timer& timer, std::uint64_t boot)
-    : door_(door), ledger_(ledger), seen_(seen), timer_(timer), boot_(boot), tasks_(*this) {}
+    : door_(door),
+      cluster_(cluster),
+      ledger_(cluster.ledger()),
+      seen_(seen),
+      timer_(timer),
+      boot_(boot),
+      tasks_(*this) {}
 
 Binder::~Binder() noexcept(false) = default;
 
@@ -98,7 +104,7 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
                     .fork();
   auto mine = result.addBranch();
   tasks_.add(result.addBranch().ignoreResult());
-  known_.insert_or_assign(uid, Known{args.node, kj::mv(result)});
+  known_.insert_or_assign(uid, Known{args.node, kj::mv(result), &bind});
   return mine;
 }
 
@@ -109,7 +115,9 @@ void Binder::ended(const std::string& uid, bool bound) {
     known_.erase(uid);
     return;
   }
-  known_.at(uid).result = nullptr;
+  Known& known = known_.at(uid);
+  known.result = nullptr;
+  known.bind = nullptr;
   bound_.push_back(uid);
   if (bound_.size() <= kRememberedMax) return;
   known_.erase(bound_.front());
@@ -148,6 +156,12 @@ kj::Promise<Status> Binder::place(Bind& bind, int tries) {
     if (!again) return kj::mv(done);
     return deleteTasks(bind).then([this, &bind, tries]() { return place(bind, tries - 1); });
   });
+}
+
+std::optional<BindUnderWay> Binder::underWayOf(std::string_view uid) const {
+  const auto found = known_.find(uid);
+  if (found == known_.end() || found->second.bind == nullptr) return std::nullopt;
+  return BindUnderWay{found->second.bind->pod, found->second.bind->annotated};
 }
 
 bool Binder::fitsBeside(NodeId node, const PodAsk& ask) const {
@@ -246,9 +260,23 @@ Status Binder::takeAnswer(Bind& bind, std::size_t demand, const Result<ClusterAn
   return ok();
 }
 
+// Meanwhile an operator, or the scheduler for others, may have taken its room back.
+Status Binder::stillPlaced(const Bind& bind) const {
+  for (const std::uint64_t id : bind.tasks) {
+    const Job* job = cluster_.task(id);
+    if (job == nullptr || (job->state != PlaceState::Bound && job->state != PlaceState::Assumed)) {
+      return fail(ErrorCode::Conflict,
+                  "its room on node " + bind.node +
+                      " was taken back before it was bound: it is tried again");
+    }
+  }
+  return ok();
+}
+
 kj::Promise<Status> Binder::annotate(Bind& bind) {
   const PodDemands& pod = bind.seen.pod;
   if (pod.containers.empty()) return ok();
+  if (Status placed = stillPlaced(bind); !placed) return placed;
   JsonWriter json;
   json.beginObject();
   for (std::size_t i = 0; i < pod.containers.size(); ++i) {
@@ -266,6 +294,7 @@ kj::Promise<Status> Binder::annotate(Bind& bind) {
 }
 
 kj::Promise<Status> Binder::createBinding(Bind& bind, kj::TimePoint until) {
+  if (Status placed = stillPlaced(bind); !placed) return placed;
   return api_->bindPod(bind.pod, bind.node)
       .then([this, &bind, until](Status done) -> kj::Promise<Status> {
         const bool unknown = !done && done.error().code == ErrorCode::Unavailable;
@@ -284,11 +313,17 @@ kj::Promise<std::string> Binder::takeBack(Bind& bind, Error why) {
     // It may be bound: then the pod shows up with what it holds; else the bridge ends the tasks.
     return text + "; whether the pod is bound is not known yet";
   }
-  kj::Promise<void> cleared = kj::READY_NOW;
+  kj::Promise<Status> cleared = ok();
   if (bind.annotated) {
-    cleared = api_->annotatePod(bind.pod, {{kAssignedAnnotation, std::nullopt}}, "").ignoreResult();
+    cleared = api_->annotatePod(bind.pod, {{kAssignedAnnotation, std::nullopt}}, "");
   }
-  return cleared.then([this, &bind]() { return deleteTasks(bind); })
+  // With its decision still on it the pod may be bound late: its tasks are left to the bridge.
+  return cleared
+      .then([this, &bind](Status done) -> kj::Promise<void> {
+        if (!done && done.error().code != ErrorCode::NotFound) return kj::READY_NOW;
+        bind.annotated = false;
+        return deleteTasks(bind);
+      })
       .then([text = std::move(text)]() { return text; });
 }
 

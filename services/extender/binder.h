@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/cluster_ledger.h"
+#include "actors/scheduler_actor.h"
 #include "services/admin/cluster_door.h"
 #include "services/extender/seen_pods.h"
 #include "services/extender/wire.h"
@@ -47,7 +47,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   };
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
-  Binder(ClusterDoor& door, const ClusterLedger& ledger, const SeenPods& seen, kj::Timer& timer,
+  Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen, kj::Timer& timer,
          std::uint64_t boot);
   ~Binder() noexcept(false);
 
@@ -61,6 +61,9 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   // yet, so that its ledger does not show them. Some it may show already: a hint for who chooses.
   bool fitsBeside(NodeId node, const PodAsk& ask) const;
 
+  // The bind of this pod, by its UID, while it has not ended.
+  std::optional<BindUnderWay> underWayOf(std::string_view uid) const;
+
   const Counts& counts() const { return counts_; }
   std::size_t underWay() const { return underWay_; }
 
@@ -69,6 +72,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   struct Known {  // a bind by its pod's UID
     std::string node;
     kj::Maybe<kj::ForkedPromise<std::string>> result;  // while it is under way
+    const Bind* bind = nullptr;                        // likewise
   };
 
   kj::Promise<std::string> start(const ExtenderBindingArgs& args, const SeenPod& seen);
@@ -78,6 +82,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> write(Bind& bind);
   kj::Promise<Status> submitAll(Bind& bind);
   Status takeAnswer(Bind& bind, std::size_t demand, const Result<ClusterAnswer>& answer);
+  Status stillPlaced(const Bind& bind) const;
   kj::Promise<Status> annotate(Bind& bind);
   kj::Promise<Status> createBinding(Bind& bind, kj::TimePoint until);
   kj::Promise<std::string> takeBack(Bind& bind, Error why);
@@ -89,6 +94,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   ClusterDoor& door_;
+  const SchedulerActor& cluster_;
   const ClusterLedger& ledger_;
   const SeenPods& seen_;
   kj::Timer& timer_;
@@ -100,7 +106,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   std::size_t writing_ = 0;
   std::deque<kj::Own<kj::PromiseFulfiller<void>>> writers_;
   std::multimap<NodeId, const PodAsk*> placing_;  // binds whose submits are not all answered
-  std::map<std::string, Known> known_;
+  std::map<std::string, Known, std::less<>> known_;
   std::deque<std::string> bound_;  // of known_, oldest first
   kj::TaskSet tasks_;              // last
 };

@@ -21,6 +21,17 @@ std::string podTaskName(std::string_view nameSpace, std::string_view pod,
   return shortened(std::move(whole));
 }
 
+std::optional<PodTaskParts> podTaskParts(std::string_view name) {
+  const std::size_t first = name.find('/');
+  if (first == std::string_view::npos || name.find('~') != std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::size_t second = name.find('/', first + 1);
+  if (second == std::string_view::npos) return std::nullopt;
+  return PodTaskParts{name.substr(0, first), name.substr(first + 1, second - first - 1),
+                      name.substr(second + 1)};
+}
+
 std::string podRequestId(std::string_view uid, std::string_view container,
                          std::string_view attempt) {
   std::string whole(uid);

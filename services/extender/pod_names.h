@@ -3,6 +3,7 @@
 // have at most 64 bytes; a namespace, a pod and a container may have 63, 253 and 63. Whoever knows
 // the pod can build both again, so that extender, bridge and device plugin agree without asking.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,14 @@ inline constexpr std::size_t kPodTaskNameMax = 64;
 // the whole, so that two containers never share a name by being cut. For people and for matching.
 std::string podTaskName(std::string_view nameSpace, std::string_view pod,
                         std::string_view container);
+
+// The parts of a name that was not shortened.
+struct PodTaskParts {
+  std::string_view nameSpace;
+  std::string_view pod;
+  std::string_view container;
+};
+std::optional<PodTaskParts> podTaskParts(std::string_view name);
 
 // "UID/container#attempt", shortened likewise. The UID stays whole at its begin. Each try to bind
 // the pod is an attempt of its own: a request that was taken back must not be answered as if it

@@ -28,6 +28,12 @@ struct PodRef {
   std::string uid;  // that of another pod under this name is a NotFound
 };
 
+// A bind of a pod, in this process, that has not ended.
+struct BindUnderWay {
+  PodRef pod;
+  bool written = false;  // the API server may know of it
+};
+
 struct AnnotationChange {
   std::string key;
   std::optional<std::string> value;  // none: the annotation is removed

@@ -121,4 +121,24 @@ Result<CardsAnnotation> readCardsAnnotation(std::string_view json) {
   return out;
 }
 
+std::set<std::string> readCordonedCards(std::string_view json) {
+  simdjson::dom::parser parser;
+  simdjson::dom::array list;
+  std::set<std::string> cards;
+  if (parser.parse(json.data(), json.size()).get(list) != simdjson::SUCCESS) return cards;
+  for (const Element one : list) {
+    std::string_view id;
+    if (cards.size() >= kAnnotatedCardsMax) return cards;
+    if (one.get(id) == simdjson::SUCCESS && id.size() <= kUuidMax) cards.emplace(id);
+  }
+  return cards;
+}
+
+std::string writeCordonedCards(const std::set<std::string>& cards) {
+  JsonWriter json;
+  json.beginArray();
+  for (const std::string& card : cards) json.string(card);
+  return json.endArray().take();
+}
+
 }  // namespace qgpu

@@ -11,6 +11,7 @@
 //              "health":"ready"}]}
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,5 +53,11 @@ std::string writeCardsAnnotation(const CardsAnnotation& annotation);
 // InvalidArgument: no such JSON, a card without uuid or memory, a uuid twice, too many cards.
 // Unsupported: a format that is newer than this reader's.
 Result<CardsAnnotation> readCardsAnnotation(std::string_view json);
+
+// The node's other annotation: the cards that operators took out of use through the scheduler, as a
+// JSON list of ids. Nonsense names none.
+inline constexpr const char* kCordonedAnnotation = "qgpu.io/cordoned";
+std::set<std::string> readCordonedCards(std::string_view json);
+std::string writeCordonedCards(const std::set<std::string>& cards);
 
 }  // namespace qgpu

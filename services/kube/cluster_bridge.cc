@@ -1,4 +1,4 @@
-// What the API server says of nodes and pods, and what becomes of assumptions and evictions.
+// What the API server says of nodes and pods, and what time brings.
 #include "services/kube/cluster_bridge.h"
 
 #include <algorithm>
@@ -77,7 +77,12 @@ kj::Promise<void> ClusterBridge::recall(std::uint64_t after) {
       if (podUidOf(spec.requestId).empty() || task.getState() == schema::PlaceState::WAITING) {
         continue;
       }
-      known_[keyOfTask(spec)] = {task.getId(), task.getEpoch(), text(task.getNode())};
+      Known& known = known_[keyOfTask(spec)];
+      known.node = text(task.getNode());
+      known.held.spec = spec;
+      known.held.spec.clusterTask = known.held.nodeTask = task.getId();
+      known.held.spec.clusterEpoch = task.getEpoch();
+      for (const auto card : task.getCards()) known.held.cards.push_back(text(card));
     }
     const std::uint64_t next = answer->reply().getNext();
     if (next == 0) return kj::READY_NOW;
@@ -100,8 +105,11 @@ std::string ClusterBridge::whyNot(const KubeNode& node, const Result<CardsAnnota
 void ClusterBridge::onUpsert(const KubeNode& kube) {
   Node& node = nodes_[kube.name];
   const bool told = node.kube.cards == kube.cards && node.kube.mixed == kube.mixed &&
-                    node.kube.policy == kube.policy;
+                    node.kube.policy == kube.policy && node.kube.cordoned == kube.cordoned;
   node.kube = kube;
+  const std::set<std::string> cordoned = readCordonedCards(kube.cordoned);
+  std::erase_if(node.marks,
+                [&](const auto& mark) { return cordoned.contains(mark.first) == mark.second; });
   const auto cards = readCardsAnnotation(kube.cards);
   const std::string why = kube.enabled ? whyNot(kube, cards) : "";
   if (why != node.refused && !why.empty()) {
@@ -171,6 +179,7 @@ void ClusterBridge::onUpsert(const KubePod& pod) {
       if (node != pod.demands.nodeName || !now.contains(request)) release(node, request);
     }
   }
+  releaseAssumed(pod, now);
   if (now.empty()) {
     if (before != pods_.end()) pods_.erase(before);
     return;
@@ -181,6 +190,23 @@ void ClusterBridge::onUpsert(const KubePod& pod) {
     hold(pod.demands.nodeName, request, std::move(held));
   }
   pods_[key] = {pod.demands.nodeName, std::move(requests)};
+}
+
+// What was assumed of a pod that is bound now and turned out to hold nothing: its container ended
+// before anybody saw it hold a card, or nobody told which.
+void ClusterBridge::releaseAssumed(const KubePod& pod, const std::map<std::string, Held>& now) {
+  const PodDemands& demands = pod.demands;
+  if (demands.nodeName.empty()) return;
+  if (!synced_) shown_.insert(demands.uid);
+  const auto node = nodes_.find(demands.nodeName);
+  if (node == nodes_.end()) return;
+  std::vector<std::string> over;
+  const std::string prefix = demands.uid + " ";
+  for (auto held = node->second.held.lower_bound(prefix);
+       held != node->second.held.end() && held->first.starts_with(prefix); ++held) {
+    if (!held->second.seen && !now.contains(held->first)) over.push_back(held->first);
+  }
+  for (const std::string& request : over) release(demands.nodeName, request);
 }
 
 void ClusterBridge::onGone(const KubePod& last) {
@@ -199,14 +225,15 @@ void ClusterBridge::hold(const std::string& name, const std::string& request, He
     held.seen = true;
     held.pod = std::move(seen.pod);
     if (held.cards != seen.cards) held.cards = std::move(seen.cards);
+    if (held.ending) beginEviction(node, request, held);
     if (same) return;
   } else {
     // The scheduler's own number only where it believes the task here too: a pod is not ended for
     // what an older decision says. Without a number it is adopted as it is.
     if (const auto known = known_.find(request);
         known != known_.end() && known->second.node == name) {
-      seen.spec.clusterTask = known->second.task;
-      seen.spec.clusterEpoch = known->second.epoch;
+      seen.spec.clusterTask = known->second.held.spec.clusterTask;
+      seen.spec.clusterEpoch = known->second.held.spec.clusterEpoch;
     }
     node.held.emplace(request, std::move(seen));
   }
@@ -228,9 +255,24 @@ void ClusterBridge::release(std::string name, std::string request) {
 void ClusterBridge::onSynced() {
   if (synced_ || !nodeWatch_ || !nodeWatch_->synced() || !podWatch_ || !podWatch_->synced()) return;
   synced_ = true;
+  assumeKnown();
+  shown_.clear();
   known_.clear();  // what ends from now on must not be told as living
   log_.info("kube-synced", {{"nodes", nodes_.size()}, {"pods", pods_.size()}});
   for (auto& [name, node] : nodes_) look(node);
+}
+
+// A bind of the process before this one may have left a Binding on its way.
+void ClusterBridge::assumeKnown() {
+  for (auto& [request, known] : known_) {
+    std::optional<PodRef> pod = podOf(known.held.spec);
+    Node& node = nodes_[known.node];
+    node.kube.name = known.node;
+    if (!pod || shown_.contains(pod->uid) || node.held.contains(request)) continue;
+    known.held.pod = std::move(*pod);
+    settleAt(timer_.now(), node, known.held);
+    node.held.emplace(request, std::move(known.held));
+  }
 }
 
 // --- what time brings ---
@@ -242,10 +284,11 @@ bool ClusterBridge::apiAway() const {
 kj::Promise<void> ClusterBridge::tick() {
   return timer_.afterDelay(toKj(options_.tick)).then([this]() {
     if (synced_) {
-      expireAssumed();
+      settleDue();
       evictDue();
       for (auto node = nodes_.begin(); node != nodes_.end();) {
         look(node->second);
+        writeMarks(node->second);
         node = isForgotten(node->second) ? nodes_.erase(node) : std::next(node);
       }
       tellReady();
@@ -267,46 +310,6 @@ void ClusterBridge::tellReady() {
 bool ClusterBridge::isForgotten(const Node& node) {
   return node.kube.uid.empty() && node.life == Life::Away && node.words.empty() &&
          node.held.empty() && node.gone.empty();
-}
-
-// While the pods are not followed, nobody knows which were bound: nothing expires then.
-void ClusterBridge::expireAssumed() {
-  if (!api_.reachable() || !podWatch_->lastTrouble().empty()) return;
-  while (!assumed_.empty() && assumed_.front().until <= timer_.now()) {
-    const Assumption over = std::move(assumed_.front());
-    assumed_.pop_front();
-    Node& node = nodes_[over.node];
-    const auto found = node.held.find(over.request);
-    if (found == node.held.end() || found->second.seen ||
-        found->second.spec.clusterTask != over.task ||
-        found->second.spec.clusterEpoch != over.epoch) {
-      continue;
-    }
-    log_.info("kube-assumption-over",
-              {{"task", found->second.spec.clusterTask}, {"name", found->second.spec.name}});
-    release(over.node, over.request);
-  }
-}
-
-void ClusterBridge::evictDue() {
-  for (const auto& [name, request] : evicting_) {
-    Held& held = nodes_.at(name).held.at(request);
-    if (!held.asking && held.evictAt <= timer_.now()) evict(name, request, held);
-  }
-}
-
-void ClusterBridge::evict(const std::string& name, const std::string& request, Held& held) {
-  held.asking = true;
-  held.evictAt = timer_.now() + toKj(options_.evictEvery);
-  tasks_.add(writer_.evictPod(held.pod).then([this, name, request](Status status) {
-    Node& node = nodes_[name];
-    const auto found = node.held.find(request);
-    if (!status) {
-      log_.warn("kube-eviction", {{"node", name}, {"why", status.error().message}});
-    }
-    if (found == node.held.end()) return;
-    found->second.asking = false;
-  }));
 }
 
 ClusterBridge::Figures ClusterBridge::figures() const {

@@ -8,14 +8,19 @@
 //   pod    bound to it, with the annotation qgpu.io/assigned: its containers are tasks that the
 //          node holds, until the pod is gone, over, or the container has ended for good. A pod
 //          that is being deleted keeps its card.
-//   order to bind   confirmed at once and assumed; over after `assumeMax` unless the pod is seen
-//          bound with its annotation by then
-//   order to end    what is only assumed is over; a pod is evicted, and ends when it ends
+//   order to bind   confirmed at once and assumed, until the pod is seen bound with its annotation;
+//          after `assumeMax` the API server is asked
+//   order to end    a pod is evicted, and ends when it ends
+//   order to mark   kept as the node's annotation qgpu.io/cordoned
+//
+// What is assumed ends in one way: nobody binds the pod any more, and the API server, asked for
+// that pod, has no Binding of it (PodWriter::settle). Until then its cards are nobody else's: a pod
+// that is bound late brings no decision with it, or finds its cards as it left them (P1 to P3).
 //
 // A task is known by its pod's UID and its name, whichever attempt bound it, so that after a
 // restart, or for a new leader, held tasks keep the scheduler's numbers: its list of tasks is asked
-// before anything is told. While the API server is away everything stays as it was last seen, and
-// orders to bind are refused.
+// before anything is told, and those whose pods are not bound are assumed. While the API server is
+// away everything stays as it was last seen, and orders to bind are refused.
 //
 // Kept here: C1 in part (one process, so no lease to lose), C5 (words wait per node, bounded), C6,
 // P3 and P6 (as for any member), C7 (annotations of pods and nodes may hold anything).
@@ -30,6 +35,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/words.h"
@@ -48,11 +54,17 @@ struct BridgeOptions {
   Nanos tick = millis(100);
   Nanos helloMax = seconds(10);           // for the welcome
   Nanos retryAfter = seconds(2);          // after the scheduler turned a node away
+  Nanos settleEvery = seconds(5);         // while a pod that is assumed is not known to be unbound
+  Nanos markEvery = seconds(5);           // while the API server does not take a mark
   Nanos evictEvery = seconds(5);          // while a budget forbids it, or nobody answers
   Nanos awayMax = seconds(5);             // of the API server; after it nothing is bound
   std::function<void()> onReady = [] {};  // once: every usable node is a member, or was turned away
   std::function<bool()> mayBind = [] { return true; };  // asked before each
-  std::size_t wordsMax = 4'096;                         // of one node, that wait
+  // By the pod's UID.
+  std::function<std::optional<BindUnderWay>(std::string_view)> bindOf = [](std::string_view) {
+    return std::nullopt;
+  };
+  std::size_t wordsMax = 4'096;  // of one node, that wait
 };
 
 class ClusterBridge final : public Links::LocalMembers,
@@ -90,7 +102,10 @@ class ClusterBridge final : public Links::LocalMembers,
     std::uint64_t nodeTask = 0;
     std::vector<std::string> cards;
     PodRef pod;
-    bool seen = false;  // else assumed
+    bool seen = false;      // else assumed
+    bool settling = false;  // the API server is being asked
+    bool ending = false;    // ordered to end before it was seen
+    std::string why;        // it ends
     bool evicting = false;
     bool asking = false;  // an eviction is under way
     kj::TimePoint evictAt = kj::origin<kj::TimePoint>();
@@ -106,23 +121,23 @@ class ClusterBridge final : public Links::LocalMembers,
     std::uint64_t seq = 0;
     std::uint64_t nonce = 0;
     Nanos beatEvery = seconds(5);
-    kj::TimePoint due = kj::origin<kj::TimePoint>();         // next beat, hello or end of waiting
-    std::map<std::string, Held> held;                        // by pod and name
-    std::set<std::string> changed;                           // of them, to be told
-    std::vector<Held> gone;                                  // likewise
+    kj::TimePoint due = kj::origin<kj::TimePoint>();  // next beat, hello or end of waiting
+    std::map<std::string, Held> held;                 // by pod and name
+    std::set<std::string> changed;                    // of them, to be told
+    std::vector<Held> gone;                           // likewise
+    std::map<std::string, bool> marks;    // of cards, that the node's annotation does not show yet
+    std::optional<kj::TimePoint> markAt;  // when they are to be written
     std::deque<kj::Own<capnp::MallocMessageBuilder>> words;  // that wait for the mailbox
   };
   struct Assumption {
-    kj::TimePoint until;
     std::string node;
     std::string request;
     std::uint64_t task;
     std::uint32_t epoch;
   };
   struct Known {  // a task of the scheduler's list
-    std::uint64_t task;
-    std::uint32_t epoch;
     std::string node;
+    Held held;  // as if it were assumed
   };
   using Say = std::function<void(schema::FromMember::Builder)>;
 
@@ -133,6 +148,8 @@ class ClusterBridge final : public Links::LocalMembers,
   void onGone(const KubePod& last) override;
   void onSynced() override;
   kj::Promise<void> recall(std::uint64_t after);
+  void assumeKnown();
+  void releaseAssumed(const KubePod& pod, const std::map<std::string, Held>& now);
   void hold(const std::string& node, const std::string& request, Held seen);
   void release(std::string node, std::string request);
   std::map<std::string, Held> tasksOf(const KubePod& pod) const;
@@ -141,13 +158,19 @@ class ClusterBridge final : public Links::LocalMembers,
   static std::string keyOfTask(const TaskSpec& spec);
   static bool isForgotten(const Node& node);
   void tellReady();
-  void expireAssumed();
+
+  // How what is held ends (cluster_bridge_ends.cc).
+  void settleDue();
+  void settle(const Assumption& assumed);
+  void onSettled(const Assumption& assumed, const Result<bool>& bound);
+  Held* stillAssumed(const Assumption& assumed);
+  void settleAt(kj::TimePoint when, const Node& node, const Held& held);
+  void beginEviction(Node& node, const std::string& request, Held& held);
   void evictDue();
   void evict(const std::string& node, const std::string& request, Held& held);
 
   // The words of members (cluster_bridge_words.cc).
   void look(Node& node);
-  void assume(const Node& node, const Held& held);
   void greet(Node& node);
   void leave(Node& node, Nanos pause);
   void flush(Node& node);
@@ -158,6 +181,10 @@ class ClusterBridge final : public Links::LocalMembers,
   void onBind(Node& node, schema::OrderBind::Reader order);
   void sayBound(Node& node, schema::OrderBind::Reader order, const Held& held);
   void onEnd(Node& node, schema::OrderEnd::Reader order);
+  void onMark(Node& node, schema::OrderMark::Reader order);
+  void writeMarks(Node& node);
+  std::set<std::string> cordonedOf(const Node& node) const;
+  std::optional<PodRef> podOf(const TaskSpec& spec) const;
   void refuse(Node& node, schema::OrderBind::Reader order, const Error& why);
   void writeFacts(const Node& node, schema::NodeFacts::Builder facts) const;
   static void writeHeld(const Held& held, bool ended, schema::HeldTask::Builder builder);
@@ -178,8 +205,10 @@ class ClusterBridge final : public Links::LocalMembers,
   std::uint32_t lastLink_ = 0;
   std::map<std::string, std::pair<std::string, std::set<std::string>>> pods_;  // node, requests
   std::map<std::string, Known> known_;                      // by pod and name, until all is synced
-  std::deque<Assumption> assumed_;                          // in the order of their ends
+  std::set<std::string> shown_;  // UIDs of bound pods, likewise
+  std::multimap<kj::TimePoint, Assumption> assumed_;        // by when they are looked at again
   std::set<std::pair<std::string, std::string>> evicting_;  // node and request
+  std::size_t settling_ = 0;
   bool synced_ = false;
   bool readyTold_ = false;
   std::optional<Reflector<KubeNode>> nodeWatch_;

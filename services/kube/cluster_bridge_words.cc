@@ -143,6 +143,7 @@ void ClusterBridge::onToMember(schema::ToMember::Reader words) {
   if (node.life != Life::Joined || words.getSession() != node.session) return;
   if (words.isBind()) return onBind(node, words.getBind());
   if (words.isEnd()) return onEnd(node, words.getEnd());
+  if (words.isMark()) return onMark(node, words.getMark());
 }
 
 void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader words) {
@@ -170,16 +171,22 @@ void ClusterBridge::refuse(Node& node, schema::OrderBind::Reader order, const Er
   });
 }
 
-void ClusterBridge::assume(const Node& node, const Held& held) {
-  assumed_.push_back({timer_.now() + toKj(options_.assumeMax), node.kube.name, keyOfTask(held.spec),
-                      held.spec.clusterTask, held.spec.clusterEpoch});
+// Who else binds it has no say here, and its name tells.
+std::optional<PodRef> ClusterBridge::podOf(const TaskSpec& spec) const {
+  const std::string uid(podUidOf(spec.requestId));
+  if (uid.empty()) return std::nullopt;
+  if (const auto bind = options_.bindOf(uid)) return bind->pod;
+  const std::optional<PodTaskParts> parts = podTaskParts(spec.name);
+  if (!parts) return std::nullopt;
+  return PodRef{std::string(parts->nameSpace), std::string(parts->pod), uid};
 }
 
 void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
   TaskSpec spec = readSpec(order.getSpec());
   spec.clusterTask = order.getTask();
   spec.clusterEpoch = order.getEpoch();
-  if (podUidOf(spec.requestId).empty()) {
+  std::optional<PodRef> pod = podOf(spec);
+  if (!pod) {
     return refuse(
         node, order,
         fail(ErrorCode::Unsupported, "on a Kubernetes node tasks are containers of pods"));
@@ -187,11 +194,12 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
   const std::string key = keyOfTask(spec);
   auto found = node.held.find(key);
   if (found != node.held.end() && found->second.spec.clusterTask != order.getTask()) {
-    if (found->second.seen) {
-      return refuse(node, order, fail(ErrorCode::Conflict, "its pod is bound here already"));
-    }
-    release(node.kube.name, key);  // of an attempt before
-    found = node.held.end();
+    const bool seen = found->second.seen;
+    if (!seen) settleAt(timer_.now(), node, found->second);
+    return refuse(node, order,
+                  seen ? fail(ErrorCode::Conflict, "its pod is bound here already")
+                       : fail(ErrorCode::Unavailable,
+                              "what became of an earlier bind of its pod is being asked"));
   }
   if (found == node.held.end()) {
     if (apiAway() || !options_.mayBind()) {
@@ -203,14 +211,17 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
     for (const auto card : order.getCards()) held.cards.push_back(text(card));
     held.nodeTask = spec.clusterTask;
     held.spec = std::move(spec);
+    held.pod = std::move(*pod);
     found = node.held.emplace(key, std::move(held)).first;
-    assume(node, found->second);
+    settleAt(timer_.now() + toKj(options_.assumeMax), node, found->second);
   } else if (order.getEpoch() < found->second.spec.clusterEpoch) {
     return;  // a later decision was made
   } else {
     const bool later = order.getEpoch() > found->second.spec.clusterEpoch;
     found->second.spec.clusterEpoch = order.getEpoch();
-    if (later && !found->second.seen) assume(node, found->second);
+    if (later && !found->second.seen) {
+      settleAt(timer_.now() + toKj(options_.assumeMax), node, found->second);
+    }
   }
   sayBound(node, order, found->second);
 }
@@ -244,13 +255,56 @@ void ClusterBridge::onEnd(Node& node, schema::OrderEnd::Reader order) {
   }
   Held& held = found->second;
   if (held.spec.clusterEpoch > order.getEpoch()) return;
-  if (!held.seen) return release(node.kube.name, found->first);
-  if (held.evicting) return;
-  held.evicting = true;
-  held.evictAt = timer_.now();
-  evicting_.insert({node.kube.name, found->first});
-  log_.info("kube-evict",
-            {{"pod", held.pod.nameSpace + "/" + held.pod.name}, {"why", text(order.getReason())}});
+  held.why = text(order.getReason());
+  if (held.seen) return beginEviction(node, found->first, held);
+  const auto bind = options_.bindOf(podUidOf(held.spec.requestId));
+  if (bind && !bind->written) return release(node.kube.name, found->first);
+  held.ending = true;
+  settleAt(timer_.now(), node, held);
+}
+
+// --- marks ---
+
+std::set<std::string> ClusterBridge::cordonedOf(const Node& node) const {
+  std::set<std::string> cordoned = readCordonedCards(node.kube.cordoned);
+  for (const auto& [card, isCordoned] : node.marks) {
+    if (isCordoned) {
+      cordoned.insert(card);
+    } else {
+      cordoned.erase(card);
+    }
+  }
+  return cordoned;
+}
+
+// A card that drains is cordoned: the scheduler moves what is on it.
+void ClusterBridge::onMark(Node& node, schema::OrderMark::Reader order) {
+  const std::string card = text(order.getCard());
+  const bool isHere =
+      node.cards && std::any_of(node.cards->cards.begin(), node.cards->cards.end(),
+                                [&](const AnnotatedCard& one) { return one.uuid == card; });
+  if (!isHere) return;
+  node.marks[card] = order.getMark() != schema::OrderMark::Mark::UNCORDON;
+  node.markAt = timer_.now();
+  say(node, [&](schema::FromMember::Builder words) { writeFacts(node, words.initFacts()); });
+}
+
+// The API server keeps them for whoever comes after this process.
+void ClusterBridge::writeMarks(Node& node) {
+  if (!node.markAt || *node.markAt > timer_.now()) return;
+  node.markAt = timer_.now() + toKj(options_.markEvery);
+  const std::string& name = node.kube.name;
+  const std::string wanted = writeCordonedCards(cordonedOf(node));
+  tasks_.add(writer_.annotateNode(name, {{kCordonedAnnotation, wanted}})
+                 .then([this, name, wanted](Status done) {
+                   const auto found = nodes_.find(name);
+                   if (found == nodes_.end()) return;
+                   if (!done) {
+                     log_.warn("kube-mark", {{"node", name}, {"why", done.error().message}});
+                   } else if (writeCordonedCards(cordonedOf(found->second)) == wanted) {
+                     found->second.markAt.reset();
+                   }
+                 }));
 }
 
 // --- what words hold ---
@@ -264,6 +318,7 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
   facts.setMaxTasksPerCard(told.maxTasksPerCard);
   facts.setAttachSocket(told.attachSocket);
   const auto policy = parsePolicy(node.kube.policy);
+  const std::set<std::string> cordoned = cordonedOf(node);
   auto cards = facts.initCards(static_cast<unsigned>(told.cards.size()));
   for (unsigned i = 0; i < cards.size(); ++i) {
     const AnnotatedCard& card = told.cards[i];
@@ -274,7 +329,8 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
     info.setBackend(card.backend);
     info.setMemBytes(static_cast<std::uint64_t>(card.mem.value));
     info.setSuspend(card.suspend);
-    cards[i].setState(card.health);
+    const bool taken = card.health == schema::CardState::READY && cordoned.contains(card.uuid);
+    cards[i].setState(taken ? schema::CardState::CORDONED : card.health);
     cards[i].setPolicy(policy ? *policy : card.policy);
   }
 }

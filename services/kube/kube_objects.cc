@@ -61,6 +61,7 @@ void readNodeMeta(od::value value, const std::string& policyLabel, KubeNode& to)
     if (key == "annotations") {
       eachField(field, [&](std::string_view name, od::value text) {
         if (name == kCardsAnnotation) to.cards = textOf(text);
+        if (name == kCordonedAnnotation) to.cordoned = textOf(text);
       });
     }
     if (key != "labels") return;

@@ -21,6 +21,7 @@ struct KubeNode {
   std::string uid;
   std::string resourceVersion;
   std::string cards;     // annotation qgpu.io/cards, as it is
+  std::string cordoned;  // annotation qgpu.io/cordoned, as it is
   bool enabled = false;  // label qgpu-device-enable=enable
   bool mixed = false;    // label mixed-qgpu-enable=enable
   std::string policy;    // label PREFIX/qgpu-schedule-policy, as it is

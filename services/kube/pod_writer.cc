@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "services/admin/json.h"
+#include "services/extender/pod_rules.h"
 #include "services/kube/wall_time.h"
 
 namespace qgpu {
@@ -34,7 +35,10 @@ std::string cut(const std::string& text, std::size_t most) {
 
 struct PodNow {
   std::string uid;
+  std::string version;
   std::string node;
+  bool assigned = false;
+  bool over = false;
 };
 PodNow readPodNow(const std::string& body) {
   PodNow now;
@@ -43,8 +47,29 @@ PodNow readPodNow(const std::string& body) {
   if (parser.parse(body).get(pod) != simdjson::SUCCESS) return now;
   std::string_view text;
   if (pod["metadata"]["uid"].get(text) == simdjson::SUCCESS) now.uid = text;
+  if (pod["metadata"]["resourceVersion"].get(text) == simdjson::SUCCESS) now.version = text;
   if (pod["spec"]["nodeName"].get(text) == simdjson::SUCCESS) now.node = text;
+  if (pod["status"]["phase"].get(text) == simdjson::SUCCESS) {
+    now.over = text == "Succeeded" || text == "Failed";
+  }
+  simdjson::dom::object annotations;
+  if (pod["metadata"]["annotations"].get(annotations) == simdjson::SUCCESS) {
+    now.assigned = annotations[kAssignedAnnotation].error() == simdjson::SUCCESS;
+  }
   return now;
+}
+
+void writeAnnotations(JsonWriter& json, const std::vector<AnnotationChange>& changes) {
+  json.key("annotations").beginObject();
+  for (const AnnotationChange& change : changes) {
+    json.key(change.key);
+    if (change.value) {
+      json.string(*change.value);
+    } else {
+      json.null();
+    }
+  }
+  json.endObject();
 }
 
 // Where an event stands: of a node, as kubelet tells them, in "default".
@@ -106,18 +131,44 @@ kj::Promise<Status> PodWriter::annotatePod(PodRef pod, std::vector<AnnotationCha
   JsonWriter json;
   json.beginObject().key("metadata").beginObject().field("uid", pod.uid);
   if (!resourceVersion.empty()) json.field("resourceVersion", resourceVersion);
-  json.key("annotations").beginObject();
-  for (const AnnotationChange& change : changes) {
-    json.key(change.key);
-    if (change.value) {
-      json.string(*change.value);
-    } else {
-      json.null();
-    }
-  }
-  json.endObject().endObject().endObject();
+  writeAnnotations(json, changes);
+  json.endObject().endObject();
   ApiCall call{kj::HttpMethod::PATCH, podPath(pod), json.take(), kMergePatch};
   return write(std::move(call), std::move(pod), "");
+}
+
+kj::Promise<Status> PodWriter::annotateNode(std::string node,
+                                            std::vector<AnnotationChange> changes) {
+  JsonWriter json;
+  writeAnnotations(json.beginObject().key("metadata").beginObject(), changes);
+  json.endObject().endObject();
+  ApiCall call{kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(node), json.take(),
+               kMergePatch};
+  return api_.call(std::move(call)).then([](ApiAnswer answer) -> Status {
+    if (!answer.ok()) return answer.error();
+    return ok();
+  });
+}
+
+kj::Promise<Result<bool>> PodWriter::settle(PodRef pod, std::string node) {
+  return api_.get(podPath(pod))
+      .then([this, pod, node](ApiAnswer answer) -> kj::Promise<Result<bool>> {
+        if (answer.fault == ApiFault::NotFound) return Result<bool>(false);
+        if (!answer.ok()) return Result<bool>(answer.error());
+        const PodNow now = readPodNow(answer.body);
+        if (now.uid.empty()) {
+          return Result<bool>(fail(ErrorCode::Corrupt, "an answer that is no pod"));
+        }
+        if (now.uid != pod.uid) return Result<bool>(false);
+        if (now.over) return Result<bool>(false);
+        if (!now.node.empty()) return Result<bool>(now.node == node && now.assigned);
+        if (!now.assigned) return Result<bool>(false);
+        return annotatePod(pod, {{kAssignedAnnotation, std::nullopt}}, now.version)
+            .then([](Status taken) -> Result<bool> {
+              if (taken || taken.error().code == ErrorCode::NotFound) return false;
+              return taken.error();
+            });
+      });
 }
 
 kj::Promise<Status> PodWriter::bindPod(PodRef pod, std::string node) {

@@ -42,6 +42,16 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   // Gone already, or a later pod of its name, is no failure.
   kj::Promise<Status> evictPod(PodRef pod);
 
+  // What became of a bind of which nobody knows: true where the pod is bound to `node` with its
+  // decision, by the newest that the server has. Where it is not bound, the decision is first taken
+  // off it, in the version that was read, so that a Binding still on its way brings no cards with
+  // it; false then, and where the pod is gone, over, another one or bound elsewhere. A failure: nobody
+  // knows yet.
+  kj::Promise<Result<bool>> settle(PodRef pod, std::string node);
+
+  // Changes annotations of a node.
+  kj::Promise<Status> annotateNode(std::string node, std::vector<AnnotationChange> changes);
+
   std::uint64_t eventsDropped() const { return dropped_; }
   std::size_t eventsWaiting() const { return waiting_.size(); }
 

@@ -249,6 +249,31 @@ TEST(Extender, APodThatChangedSinceItWasFilteredIsNotBound) {
   expectNothingLeft(world);
 }
 
+// Its cards may be others' by then.
+TEST(Extender, P1_WhatWasTakenBackWhileItWasBoundGetsNoBinding) {
+  ExtenderWorld world({{"a"}});
+  world.filter(ordinary(kUid), {"a"});
+  world.api.meanwhile = [&]() {
+    EXPECT_EQ(world.extender.binder().underWayOf(kUid)->pod.uid, kUid);
+    return world.door
+        .ask(Peer{0, 1, true, ""},
+             [&](auto request) { request.setDelete(world.nodes.tasks.begin()->first); })
+        .ignoreResult();
+  };
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("taken back"), std::string::npos);
+  expectNothingLeft(world);
+  EXPECT_FALSE(world.extender.binder().underWayOf(kUid));
+}
+
+TEST(Extender, P1_RoomIsKeptWhereTheDecisionCouldNotBeTakenOffThePod) {
+  ExtenderWorld world({{"a"}});
+  world.api.bindFails = {ErrorCode::Denied};
+  world.api.annotateFails = {std::nullopt, ErrorCode::Unavailable};
+  world.filter(ordinary(kUid), {"a"});
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("denied"), std::string::npos);
+  EXPECT_EQ(world.tasks(), 1U) << "an earlier Binding may still be on its way";
+}
+
 TEST(Extender, WhatTheNodeRefusesIsTakenBack) {
   ExtenderWorld world({{"a"}});
   world.nodes.refuses = true;

@@ -112,7 +112,8 @@ kj::Promise<Status> ApiDouble::annotatePod(PodRef pod, std::vector<AnnotationCha
       here.annotations.erase(change.key);
   }
   here.resourceVersion = std::to_string(std::stoi(here.resourceVersion) + 1);
-  return later(ok());
+  if (!meanwhile) return later(ok());
+  return std::exchange(meanwhile, nullptr)().then([this]() { return later(ok()); });
 }
 
 kj::Promise<Status> ApiDouble::bindPod(PodRef pod, std::string node) {

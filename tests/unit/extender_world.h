@@ -5,6 +5,7 @@
 // is told.
 
 #include <deque>
+#include <functional>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
@@ -73,6 +74,7 @@ class ApiDouble final : public ApiServer {
   std::map<std::string, Pod> pods;  // by UID
   std::deque<std::optional<ErrorCode>> annotateFails;
   std::deque<std::optional<ErrorCode>> bindFails;  // Unavailable: it is bound all the same
+  std::function<kj::Promise<void>()> meanwhile;    // done before the next annotation is answered
   std::vector<PodEvent> events;
   std::size_t busy = 0;  // calls under way, and the most there ever were
   std::size_t busiest = 0;

@@ -99,6 +99,12 @@ struct KubeBridge : KubeFixture {
     out.awayMax = millis(5);
     out.onReady = [this] { ++ready; };
     out.mayBind = [this] { return mayBind; };
+    out.settleEvery = out.markEvery = millis(5);
+    out.bindOf = [this](std::string_view uid) -> std::optional<BindUnderWay> {
+      const auto found = binds.find(uid);
+      if (found == binds.end()) return std::nullopt;
+      return found->second;
+    };
     return out;
   }
   void begin() {
@@ -189,6 +195,7 @@ struct KubeBridge : KubeFixture {
   std::vector<std::string> lines;
   int ready = 0;
   bool mayBind = true;
+  std::map<std::string, BindUnderWay, std::less<>> binds;  // by UID
   ApiClient& api = client(plain());
   LoopJournal journal{loop};
   std::unique_ptr<Life> live;
@@ -304,6 +311,150 @@ TEST_F(KubeBridge, AnAssumptionThatNoPodTakesUpIsOver) {
   EXPECT_TRUE(served([&] { return tasks().empty(); }));
   EXPECT_EQ(live->bridge->figures().assumed, 0u);
   EXPECT_EQ(server->evictions(), 0u);
+}
+
+// The watch is late: whoever looks at it alone gives the card of a bound pod to another one.
+TEST_F(KubeBridge, P1_APodThatIsBoundKeepsItsCardsWhileTheWatchDoesNotSayIt) {
+  assumeMax = millis(10);
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  server->setLate(true);
+  server->put("pods", bound("p", "u1"));
+  const auto reads = [&] {
+    return std::count(server->heard.begin(), server->heard.end(),
+                      "GET /api/v1/namespaces/web/pods/p");
+  };
+  ASSERT_TRUE(served([&] { return reads() >= 3; })) << "it is asked again and again";
+  EXPECT_TRUE(isBound("u1/main"));
+  EXPECT_EQ(live->bridge->figures().assumed, 1u);
+  const std::uint64_t task = tasks()[0].id;
+  server->setLate(false);
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  EXPECT_EQ(tasks()[0].id, task);
+}
+
+// The Binding arrives when its cards are others' already: it must not bring its decision with it.
+TEST_F(KubeBridge, P1_ABindingThatComesTooLateBringsNoCards) {
+  assumeMax = millis(10);
+  beginWithNode();
+  Json decided = ApiStandIn::pod("web", "p", "u1");
+  decided["metadata"]["annotations"][kAssignedAnnotation] = R"({"main":["n1-gpu"]})";
+  server->put("pods", decided);
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  ASSERT_TRUE(served([&] { return tasks().empty(); }));
+  EXPECT_FALSE(
+      server->find("pods", "web", "p")["metadata"]["annotations"].contains(kAssignedAnnotation));
+  ASSERT_TRUE(wait(live->writer->bindPod({"web", "p", "u1"}, "n1")).ok());
+  server->put("pods", bound("q", "u2"));
+  ASSERT_TRUE(served([&] { return isBound("u2/main"); })) << "all before it was seen too";
+  EXPECT_EQ(live->bridge->figures().held, 1u) << "the late one holds nothing";
+}
+
+TEST_F(KubeBridge, P1_WhileABindIsUnderWayNothingOfItIsOver) {
+  assumeMax = millis(5);
+  binds["u1"] = {{"web", "p", "u1"}, true};
+  beginWithNode();
+  const auto answer = wait(submit("u1", "p"));
+  ask([&](auto request) { request.setDelete(answer->reply().getAssigned().getTask()); });
+  wait(kj.timer().afterDelay(30 * kj::MILLISECONDS).then([] { return 0; }));
+  EXPECT_EQ(live->bridge->figures().assumed, 1u) << "it writes to the API server";
+  binds.clear();
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+}
+
+TEST_F(KubeBridge, AnAssumedTaskThatWasDeletedIsAPodToEvictWhereItWasBoundAllTheSame) {
+  beginWithNode();
+  const auto answer = wait(submit("u1", "p"));
+  server->setLate(true);
+  server->put("pods", bound("p", "u1"));
+  ask([&](auto request) { request.setDelete(answer->reply().getAssigned().getTask()); });
+  server->setLate(false);
+  ASSERT_TRUE(served([&] { return server->evictions() == 1; }));
+  server->remove("pods", "web", "p");
+  ASSERT_TRUE(served([&] { return tasks().empty(); }));
+  ASSERT_TRUE(served([&] { return server->all("events").size() == 1; }));
+  EXPECT_EQ(server->all("events")[0]["reason"], "QGPUPreempted");
+}
+
+TEST_F(KubeBridge, P1_WhatWasAssumedBeforeARestartIsAssumedUntilTheServerWasAsked) {
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  const Seen before = tasks()[0];
+  live.reset();
+  bool blind = true;  // as if the pod were bound just after the list, and its watch late
+  server->onRequest = [&] {
+    const bool asked = server->heard.back() == "GET /api/v1/namespaces/web/pods/p";
+    if (!asked || !std::exchange(blind, false)) return;
+    server->put("pods", bound("p", "u1"));
+  };
+  begin();
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  server->onRequest = nullptr;
+  ASSERT_EQ(tasks().size(), 1u);
+  EXPECT_EQ(tasks()[0].id, before.id);
+  EXPECT_EQ(tasks()[0].state, "bound");
+}
+
+TEST_F(KubeBridge, WhatIsAssumedOfAPodThatHasEndedIsOver) {
+  assumeMax = millis(5);
+  beginWithNode();
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  server->setLate(true);
+  Json over = bound("p", "u1");
+  over["status"]["phase"] = "Failed";
+  server->put("pods", over);
+  EXPECT_TRUE(served([&] { return tasks().empty(); })) << "the server says so";
+  server->setLate(false);
+  assumeMax = seconds(30);
+  ASSERT_TRUE(wait(submit("u2", "q")).ok());
+  Json ended = bound("q", "u2");
+  ended["status"]["containerStatuses"] = Json::array(
+      {{{"name", "main"}, {"state", {{"terminated", {{"exitCode", 0}}}}}}});
+  ended["spec"]["restartPolicy"] = "Never";
+  server->put("pods", ended);
+  EXPECT_TRUE(served([&] { return tasks().empty(); })) << "the watch does";
+  EXPECT_EQ(live->bridge->figures().assumed, 0u);
+}
+
+TEST_F(KubeBridge, AMarkOfACardIsKeptByTheServer) {
+  beginWithNode();
+  const auto mark = [&](bool cordon) {
+    ask([&](auto request) {
+      auto target = cordon ? request.initCordon() : request.initUncordon();
+      target.setNode("n1");
+      target.setCard("n1-gpu");
+    });
+  };
+  const auto state = [&] {
+    const auto cards = ask([](auto request) { request.setCards(); });
+    return std::string(cardStateName(cards.reply().getCards()[0].getStatus().getState()));
+  };
+  const auto stored = [&] {
+    return server->find("nodes", "", "n1")["metadata"]["annotations"].value(kCordonedAnnotation,
+                                                                            "");
+  };
+  server->refusals.push_back({500, "InternalError", "not now", ""});
+  mark(true);
+  ASSERT_TRUE(served([&] { return stored() == R"(["n1-gpu"])"; })) << "tried again";
+  EXPECT_EQ(state(), "cordoned");
+  // Whatever the node says next, and whoever follows, knows of it.
+  Json changed = server->find("nodes", "", "n1");
+  changed["metadata"]["labels"]["mixed-qgpu-enable"] = "enable";
+  server->put("nodes", changed);
+  ASSERT_TRUE(served([&] {
+    const auto nodes = ask([](auto request) { request.setNodes(); });
+    return nodes.reply().getNodes()[0].getMixed();
+  }));
+  EXPECT_EQ(state(), "cordoned");
+  live.reset();
+  beginWithNode();
+  EXPECT_EQ(state(), "cordoned");
+  EXPECT_TRUE(wait(submit("u1", "p"))->reply().getAssigned().getWaiting());
+  mark(false);
+  ASSERT_TRUE(served([&] { return stored() == "[]"; }));
+  EXPECT_EQ(state(), "ready");
 }
 
 TEST_F(KubeBridge, WhatIsNoPodIsRefused) {

@@ -55,6 +55,35 @@ TEST_F(KubeWriter, AnnotatingTellsAnotherPodAndAnotherVersionApart) {
   EXPECT_TRUE(annotate(mine, "x", now).ok());
 }
 
+TEST_F(KubeWriter, ABindOfWhichNobodyKnowsIsSettledByTheNewestOfThePod) {
+  const auto settled = [&](const PodRef& pod, const char* node = "n1") {
+    const Result<bool> bound = wait(writer.settle(pod, node));
+    return !bound ? errorName(bound.error().code) : *bound ? "bound" : "not bound";
+  };
+  EXPECT_STREQ(settled(none), "not bound");
+  EXPECT_STREQ(settled(later), "not bound");
+  EXPECT_TRUE(annotate(mine, "x").ok());
+  EXPECT_STREQ(settled(later), "not bound");
+  EXPECT_TRUE(annotations().contains("qgpu.io/assigned")) << "it is that of another pod";
+  // It changes between the read and the patch: nobody knows.
+  server->onDone = [&](const std::string& asked) {
+    if (!asked.starts_with("GET")) return;
+    server->onDone = nullptr;
+    server->put("pods", server->find("pods", "web", "p"));
+  };
+  EXPECT_STREQ(settled(mine), "conflict");
+  EXPECT_TRUE(annotations().contains("qgpu.io/assigned"));
+  EXPECT_STREQ(settled(mine), "not bound");
+  EXPECT_EQ(annotations(), Json::object()) << "a Binding from here on brings no cards";
+  EXPECT_TRUE(annotate(mine, "x").ok());
+  ASSERT_TRUE(wait(writer.bindPod(mine, "n1")).ok());
+  EXPECT_STREQ(settled(mine), "bound");
+  EXPECT_STREQ(settled(mine, "n2"), "not bound");
+  EXPECT_TRUE(annotations().contains("qgpu.io/assigned"));
+  server->refusals.push_back({500, "InternalError", "not now", ""});
+  EXPECT_STREQ(settled(mine), "unavailable");
+}
+
 TEST_F(KubeWriter, BindingTwiceToTheSameNodeIsNoFailure) {
   EXPECT_TRUE(wait(writer.bindPod(mine, "n1")).ok());
   EXPECT_EQ(server->find("pods", "web", "p")["spec"]["nodeName"], "n1");

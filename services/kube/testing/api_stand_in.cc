@@ -154,6 +154,13 @@ void ApiStandIn::sayToWatches(const std::string& line) {
   }
 }
 
+void ApiStandIn::setLate(bool late) {
+  late_ = late;
+  for (Watcher* watcher : watchers_) {
+    KJ_IF_MAYBE (woken, watcher->woken) (*woken)->fulfill();
+  }
+}
+
 void ApiStandIn::bookmark() {
   const Json meta{{"resourceVersion", std::to_string(version_)}, {"creationTimestamp", nullptr}};
   sayToWatches(Json{{"type", "BOOKMARK"}, {"object", {{"metadata", meta}}}}.dump());
@@ -205,7 +212,7 @@ kj::Promise<void> ApiStandIn::watch(const Where& where, Response& response) {
 
 kj::Promise<void> ApiStandIn::feed(kj::Own<kj::AsyncOutputStream> stream, Watcher& watcher) {
   if (watcher.lines.empty() && watcher.over) return kj::READY_NOW;
-  if (watcher.lines.empty()) {
+  if (watcher.lines.empty() || late_) {
     auto paf = kj::newPromiseAndFulfiller<void>();
     watcher.woken = kj::mv(paf.fulfiller);
     return paf.promise.then([this, stream = kj::mv(stream), &watcher]() mutable {

@@ -59,9 +59,10 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::size_t watches() const { return begun_; }
   std::uint64_t version() const { return version_; }
 
-  void bookmark();    // to every watch
-  void forget();      // watches from here back end with 410
-  void endWatches();  // as at their time-out
+  void setLate(bool late);  // while it is, watches hear of nothing, and of all of it later
+  void bookmark();          // to every watch
+  void forget();            // watches from here back end with 410
+  void endWatches();        // as at their time-out
   void sayToWatches(const std::string& line);
   void cut();      // every connection is lost, and no new one is taken
   void restart();  // on its port
@@ -134,6 +135,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::map<std::string, std::map<std::string, Stored>> objects_;
   std::deque<Change> history_;
   std::set<Watcher*> watchers_;
+  bool late_ = false;
   kj::Own<kj::HttpServer> server_;
   kj::Own<kj::TaskSet> tasks_;
 };
