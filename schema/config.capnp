@@ -50,6 +50,8 @@ struct SchedulerConfig {
   memoryUnit @14 :Text;        # GiB, MiB
   kubernetes @15 :Text;        # auto, on, off
   leaderElect @16 :Text;       # on, off
+  extender @17 :Text;          # HOST:PORT
+  extenderCerts @18 :Text;     # folder
 }
 
 struct KubeletPluginConfig {

@@ -6,16 +6,19 @@ set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 KUBECTL=${KUBECTL:-kubectl}
-nodes='' mixed='' dry=no register=auto webhook=yes
+nodes='' mixed='' dry=no register=auto webhook=yes certificates=once
+SECRET=qgpu-scheduler-extender  # for kube-schedulers of other machines
 
 usage() {
   cat <<'TEXT'
-usage: install.sh [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register] [--dry-run]
+usage: install.sh [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register]
+                  [--new-certificates] [--dry-run]
 
   --node NAME     a node whose cards qgpu shares from now on (label qgpu-device-enable=enable)
   --mixed NAME    likewise, and online and offline pods may run there (mixed-qgpu-enable=enable)
   --no-webhook    without the webhook that explains what is wrong with a pod when it is created
   --no-register   leaves this machine's kube-scheduler alone
+  --new-certificates  others for the extender; then run register.sh anew where it was run
   --dry-run       says what would be done
 
 KUBECTL names another kubectl, with options of its own: KUBECTL="kubectl --context=test".
@@ -42,6 +45,7 @@ while [ $# -gt 0 ]; do
     --mixed) nodes="$nodes ${2:?--mixed NAME}" mixed="$mixed $2"; shift ;;
     --no-webhook) webhook=no ;;
     --no-register) register=no ;;
+    --new-certificates) certificates=new ;;
     --dry-run) dry=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
@@ -65,6 +69,41 @@ for node in $nodes; do
   esac
 done
 
+# The certificates by which the extender and kube-schedulers of other machines know each other. Their
+# CA's key is kept nowhere: nobody can sign more of them.
+make_certificates() {
+  command -v openssl >/dev/null || fail "there is no openssl, which makes the extender's" \
+    "certificates: install it, and run this again"
+  dir=$(mktemp -d)
+  trap 'rm -rf "$dir"' EXIT
+  for name in ca tls client; do
+    openssl ecparam -name prime256v1 -genkey -noout -out "$dir/$name.key" 2>/dev/null
+  done
+  openssl req -x509 -new -key "$dir/ca.key" -days 3650 -subj /CN=qgpu-scheduler-ca \
+    -out "$dir/ca.crt"
+  for name in tls client; do
+    case "$name" in
+      tls) host=qgpu-scheduler.kube-system.svc usage=serverAuth ;;
+      *) host=kube-scheduler usage=clientAuth ;;
+    esac
+    printf 'subjectAltName=DNS:%s\nextendedKeyUsage=%s\n' "$host" "$usage" >"$dir/$name.ext"
+    openssl req -new -key "$dir/$name.key" -subj "/CN=$host" -out "$dir/$name.csr"
+    openssl x509 -req -in "$dir/$name.csr" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -CAcreateserial \
+      -days 3650 -extfile "$dir/$name.ext" -out "$dir/$name.crt" 2>/dev/null
+  done
+  run -n kube-system create secret generic "$SECRET" --from-file="$dir/ca.crt" \
+    --from-file="$dir/tls.crt" --from-file="$dir/tls.key" \
+    --from-file="$dir/client.crt" --from-file="$dir/client.key"
+  rm -rf "$dir"
+}
+known=$(ask -n kube-system get secret "$SECRET" --ignore-not-found -o name) ||
+  fail "the secrets of kube-system can't be read"
+if [ -n "$known" ] && [ "$certificates" = new ]; then
+  run -n kube-system delete secret "$SECRET"
+  known=''
+fi
+[ -n "$known" ] || make_certificates
+
 run apply -k "$HERE"
 if [ "$webhook" = no ]; then :
 elif [ "$minor" -ge 16 ]; then run apply -f "$HERE/webhook.yaml"
@@ -81,15 +120,23 @@ for node in $mixed; do label "$node" mixed-qgpu-enable enable; done
 
 status=0
 if [ "$register" = auto ]; then
+  # With one control-plane machine qgpu-scheduler runs beside its kube-scheduler; with several it
+  # may run on any of them.
+  machines=0
+  for role in control-plane master; do
+    count=$(ask get nodes -l "node-role.kubernetes.io/$role" -o name | wc -l)
+    [ "$count" -le "$machines" ] || machines=$count
+  done
   set --
-  [ "$dry" = no ] || set -- --dry-run
+  [ "$machines" -le 1 ] || set -- --remote
+  [ "$dry" = no ] || set -- "$@" --dry-run
   "$HERE/kube-scheduler/register.sh" "$@" || status=$?
   [ "$status" = 0 ] || [ "$status" = 3 ] || fail "kube-scheduler was not registered"
 fi
 if [ "$dry" = no ]; then
   say "done. What is left to a person:"
   [ "$register" = auto ] && [ "$status" = 0 ] &&
-    say "- run kube-scheduler/register.sh on every other control-plane machine"
+    say "- run kube-scheduler/register.sh --remote on every other control-plane machine"
   [ "$status" = 0 ] || say "- register the extender with kube-scheduler, as said above"
   [ -n "$nodes" ] || say "- name nodes: install.sh --node NAME"
   say "- look: $KUBECTL -n kube-system get pods -l 'app in (qgpu-manager, qgpu-scheduler)'"

@@ -104,7 +104,7 @@ fi
 # 4. The objects, the webhook before what it asks.
 run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found -k "$HERE"
-run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook
+run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook qgpu-scheduler-extender
 run delete --ignore-not-found -n kube-system lease qgpu-scheduler
 
 # 5. The nodes, as they were, once no manager is left that tells of its cards.
@@ -115,7 +115,7 @@ for node in $nodes; do
   ours=$(ask get node "$node" -o "jsonpath={.metadata.annotations.$OURS_PATH}")
   run label node "$node" qgpu-device-enable- mixed-qgpu-enable- \
     tke.cloud.tencent.com/qgpu-schedule-policy-
-  run annotate node "$node" qgpu.io/cards- "$OURS-"
+  run annotate node "$node" qgpu.io/cards- qgpu.io/cordoned- "$OURS-"
   [ "$ours" != uninstall ] || run uncordon "$node"
 done
 [ "$dry" = yes ] || say "done. On each node /var/lib/qgpu holds its state and may be removed." \

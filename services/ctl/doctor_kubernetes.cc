@@ -202,8 +202,8 @@ void checkExtender(Patient& patient, element extender, const std::string& file) 
                   "kube-scheduler asks " + url +
                       ", and nobody listens "
                       "there",
-                  "start qgpu-scheduler on this machine, or write the address of its "
-                  "Service into " +
+                  "start qgpu-scheduler on this machine, or run register.sh --remote, which writes "
+                  "the address of its Service into " +
                       file);
 }
 

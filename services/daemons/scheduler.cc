@@ -9,6 +9,7 @@
 #include "services/admin/cluster_desk.h"
 #include "services/admin/node_link.h"
 #include "services/daemons/doors.h"
+#include "services/daemons/extender_door.h"
 #include "services/daemons/host.h"
 #include "services/extender/extender.h"
 #include "services/kube/cluster_bridge.h"
@@ -24,7 +25,7 @@ namespace {
 
 constexpr auto kGoodbye = 2 * kj::SECONDS;       // for the API server's answer at the end
 constexpr const char* kName = "scheduler";       // of its files in the run dir
-constexpr Nanos kHttpIdle = seconds(120);  // Go's clients close after 90 s, and so before us
+constexpr Nanos kHttpIdle = seconds(120);        // Go's clients close after 90 s, and so before us
 constexpr std::size_t kHttpConnections = 2'048;  // kube-scheduler has one for each bind under way
 
 // Three beats in a lease, and a fence that is longer than the lease by one of them (C1).
@@ -42,6 +43,22 @@ SchedulerOptions actorOptions(const SchedulerDaemonOptions& options) {
   out.firstTask = static_cast<std::uint64_t>(out.unixMsAtZero + monotonicNow() / millis(1));
   out.times = timesOf(options.lease);
   return out;
+}
+
+HttpLimits httpLimits() {
+  HttpLimits limits;
+  limits.connectionsMax = kHttpConnections;
+  limits.bodiesMax = 2 * kExtenderBodyMax;
+  limits.idleDeadline = kHttpIdle;
+  return limits;
+}
+
+// Nothing where it is not given; whoever connects shows a certificate, so it may be anywhere.
+Result<std::optional<TcpListener>> openExtender(const SchedulerDaemonOptions& options) {
+  if (options.extender.empty()) return std::optional<TcpListener>();
+  auto opened = TcpListener::open(options.extender, "--extender", Reach::Anywhere);
+  if (!opened) return opened.error();
+  return std::optional(std::move(*opened));
 }
 
 // Nothing where no certificate was given.
@@ -117,6 +134,7 @@ struct Scheduler::Parts {
   std::optional<ClusterPages> pages;
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
+  std::optional<ExtenderDoor> outerExtender;
   std::optional<WebhookDoor> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
   std::optional<PodWriter> writer;
@@ -126,6 +144,7 @@ struct Scheduler::Parts {
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(const SchedulerDaemonOptions& options, UnixDoors local, TcpDoors remote);
   void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
+  void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
   void joinKubernetes(const SchedulerDaemonOptions& options, KubeCredentials credentials);
   void leaveKubernetes();
@@ -170,20 +189,28 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors lo
 }
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
-  pages.emplace(*door, [this]() { return extender->metrics(); });
+  pages.emplace(*door,
+                [this]() { return extender->metrics() + (bridge ? bridge->metrics() : ""); });
   extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
   std::vector<HttpRoute> routes = routesOf(*pages);
   for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
-  HttpLimits limits;
-  limits.connectionsMax = kHttpConnections;
-  limits.bodiesMax = 2 * kExtenderBodyMax;
-  limits.idleDeadline = kHttpIdle;
+  routes.push_back(HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> {
+    if (extender->ready()) return HttpPage{200, "text/plain; charset=utf-8", "ok\n"};
+    return HttpPage{503, "text/plain; charset=utf-8",
+                    "the nodes are not all known, or another "
+                    "scheduler acts\n"};
+  }));
   kj::Maybe<kj::TlsContext&> secured;
   if (options.httpTls) {
     KJ_IF_MAYBE (context, tls) secured = **context;
   }
-  http.emplace(std::move(routes), limits, kj->lowLevel(), kj->timer(), std::move(listener),
+  http.emplace(std::move(routes), httpLimits(), kj->lowLevel(), kj->timer(), std::move(listener),
                secured);
+}
+
+void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListener listener) {
+  outerExtender.emplace(extender->routes(), httpLimits(), certificates, kj->lowLevel(), kj->timer(),
+                        std::move(listener), log);
 }
 
 void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
@@ -232,6 +259,7 @@ void Scheduler::Parts::leaveKubernetes() {
 // Doors first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
   webhook.reset();
+  outerExtender.reset();
   http.reset();
   extender.reset();
   rpc.reset();
@@ -258,6 +286,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   auto remote =
       TcpDoors::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
   if (!remote) return refused(remote.error());
+  auto outer = openExtender(options);
+  if (!outer) return outer.error();
   auto webhook = openWebhook(options);
   if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
@@ -275,6 +305,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
   parts->serve(options, std::move(*local), std::move(*remote));
+  if (*outer) parts->serveExtender(options.extenderCerts, std::move(**outer));
   if (*kubernetes) parts->joinKubernetes(options, std::move(**kubernetes));
   if (*webhook) parts->serveWebhook(options, std::move(**webhook));
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));

@@ -24,6 +24,8 @@ constexpr std::array kFlags = {
     FlagWords{"tls-key", "FILE", "its key, PEM"},
     FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
     FlagWords{"http-tls", nullptr, "TLS for --http too, with the same three files"},
+    FlagWords{"extender", "HOST:PORT", "the extender for other machines, by certificates (none)"},
+    FlagWords{"extender-certs", "DIR", "tls.crt, tls.key, ca.crt (/etc/qgpu/extender)"},
     FlagWords{"insecure", nullptr, "let --rpc and --http listen beyond loopback without TLS"},
     FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
     FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
@@ -99,6 +101,8 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-cert") return readPath(given, to.tlsCert);
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);
+  if (name == "extender") return readAddress(given, to.extender);
+  if (name == "extender-certs") return readPath(given, to.extenderCerts);
   if (name == "webhook") return readAddress(given, to.webhook);
   if (name == "kubernetes") return readKubernetes(given, to.kubernetes);
   if (name == "leader-elect") return readOnOff(given, to.leaderElect);
@@ -121,6 +125,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("dbfile", defaultDbfile(around, "scheduler.db"));
   flags.setDefault("run-dir", defaultRunDir(around));
+  flags.setDefault("extender-certs", "/etc/qgpu/extender");
   flags.setDefault("http", "127.0.0.1:" + (around.port.empty() ? "12345" : around.port));
   flags.setDefault("rpc", "127.0.0.1:12346");
   SchedulerDaemonOptions options;

@@ -30,6 +30,8 @@ struct SchedulerDaemonOptions {
   std::string tlsCa;
   bool insecure = false;
   bool httpTls = false;  // for --http as well
+  std::string extender;  // address of the extender for other machines; empty: none
+  std::string extenderCerts;
   PodRules pods;
   std::string webhook;   // HOST:PORT; empty: none
   std::string hostname;  // of this machine or pod

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/loop.h"
 #include "services/extender/pod_names.h"
 #include "services/metrics/metrics_text.h"
 
@@ -20,6 +21,14 @@ std::string failedFilter(std::string why) {
   FilterResult result;
   result.error = std::move(why);
   return writeFilterResult(result);
+}
+
+template <typename Work>
+std::string timed(LatencyRecord& record, Work work) {
+  const Nanos begin = monotonicNow();
+  std::string said = work();
+  record.add(monotonicNow() - begin);
+  return said;
 }
 
 }  // namespace
@@ -77,6 +86,26 @@ std::optional<NodeId> Extender::nodeOf(std::string_view name) {
 }
 
 std::string Extender::filter(std::string body) {
+  return timed(latencies_.filter, [&]() { return filterNow(std::move(body)); });
+}
+
+std::string Extender::priorities(std::string body) {
+  return timed(latencies_.priorities, [&]() { return prioritiesNow(std::move(body)); });
+}
+
+std::string Extender::preempt(std::string body) {
+  return timed(latencies_.preempt, [&]() { return preemptNow(std::move(body)); });
+}
+
+kj::Promise<std::string> Extender::bind(std::string body) {
+  const Nanos begin = monotonicNow();
+  return bindNow(std::move(body)).then([this, begin](std::string said) {
+    latencies_.bind.add(monotonicNow() - begin);
+    return said;
+  });
+}
+
+std::string Extender::filterNow(std::string body) {
   ++counts_.filters;
   const Result<ExtenderArgs> args = reader_.args(body);
   if (!args) {
@@ -131,7 +160,7 @@ void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& 
   }
 }
 
-std::string Extender::priorities(std::string body) {
+std::string Extender::prioritiesNow(std::string body) {
   ++counts_.priorities;
   const Result<ExtenderArgs> args = reader_.args(body);
   if (!args) {
@@ -185,7 +214,7 @@ std::vector<HostPriority> Extender::score(const std::vector<std::string_view>& n
   return all;
 }
 
-kj::Promise<std::string> Extender::bind(std::string body) {
+kj::Promise<std::string> Extender::bindNow(std::string body) {
   ++counts_.binds;
   Result<ExtenderBindingArgs> args = reader_.bindingArgs(body);
   if (!args) {
@@ -197,7 +226,7 @@ kj::Promise<std::string> Extender::bind(std::string body) {
   });
 }
 
-std::string Extender::preempt(std::string body) {
+std::string Extender::preemptNow(std::string body) {
   ++counts_.preempts;
   const Result<ExtenderPreemptionArgs> args = reader_.preemptionArgs(body);
   if (!args) {
@@ -224,6 +253,17 @@ std::string Extender::metrics() const {
   page.sample({{"verb", "priorities"}}, countText(counts_.priorities));
   page.sample({{"verb", "bind"}}, countText(counts_.binds));
   page.sample({{"verb", "preempt"}}, countText(counts_.preempts));
+  page.family("qgpu_extender_seconds", "summary", "From question to answer, recent.");
+  for (const auto& [verb, record] :
+       {std::pair("filter", &latencies_.filter), std::pair("priorities", &latencies_.priorities),
+        std::pair("bind", &latencies_.bind), std::pair("preempt", &latencies_.preempt)}) {
+    const auto quantile = [&](std::int64_t permille) {
+      return secondsText(static_cast<std::uint64_t>(record->percentile(Permille(permille)).value));
+    };
+    page.sample({{"verb", verb}, {"quantile", "0.5"}}, quantile(500));
+    page.sample({{"verb", verb}, {"quantile", "0.99"}}, quantile(990));
+    page.sampleNamed("qgpu_extender_seconds_count", {{"verb", verb}}, countText(record->count()));
+  }
   page.one("qgpu_extender_malformed_total", "counter", "Bodies that were no such JSON.",
            countText(counts_.malformed));
   page.family("qgpu_extender_names_total", "counter", "Nodes that filter was asked about.");

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/latency_record.h"
 #include "actors/scheduler_actor.h"
 #include "services/extender/binder.h"
 #include "services/extender/pod_rules.h"
@@ -53,6 +54,7 @@ class Extender {
   // Whether all nodes of the cluster are known; until then filter says so instead of telling pods
   // that they fit nowhere. Ready unless told otherwise.
   void setReady(bool ready) { ready_ = ready; }
+  bool ready() const { return ready_; }
 
   // One body in, one out.
   std::string filter(std::string body);
@@ -73,6 +75,17 @@ class Extender {
     }
   };
 
+  // What it takes to answer.
+  struct Latencies {
+    LatencyRecord filter;
+    LatencyRecord priorities;
+    LatencyRecord bind;
+    LatencyRecord preempt;
+  };
+  std::string filterNow(std::string body);
+  std::string prioritiesNow(std::string body);
+  kj::Promise<std::string> bindNow(std::string body);
+  std::string preemptNow(std::string body);
   void judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result);
   void tellBroken(const PodDemands& who, const Error& error);
   std::vector<HostPriority> score(const std::vector<std::string_view>& names, const PodAsk& ask);
@@ -85,6 +98,7 @@ class Extender {
   bool ready_ = true;
   ApiServer* api_ = nullptr;
   Counts counts_;
+  Latencies latencies_;
   WireReader reader_;
   SeenPods seen_;
   PodVerdicts verdicts_;

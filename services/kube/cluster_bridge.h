@@ -92,6 +92,8 @@ class ClusterBridge final : public Links::LocalMembers,
     bool synced = false;
   };
   Figures figures() const;
+  // These and others as Prometheus text.
+  std::string metrics() const;
   // Why a labelled node is no member; empty: it is one, or has no label.
   std::string refusal(const std::string& node) const;
 
@@ -205,10 +207,15 @@ class ClusterBridge final : public Links::LocalMembers,
   std::uint32_t lastLink_ = 0;
   std::map<std::string, std::pair<std::string, std::set<std::string>>> pods_;  // node, requests
   std::map<std::string, Known> known_;                      // by pod and name, until all is synced
-  std::set<std::string> shown_;  // UIDs of bound pods, likewise
+  std::set<std::string> shown_;                             // UIDs of bound pods, likewise
   std::multimap<kj::TimePoint, Assumption> assumed_;        // by when they are looked at again
   std::set<std::pair<std::string, std::string>> evicting_;  // node and request
   std::size_t settling_ = 0;
+  struct Settled {
+    std::uint64_t bound = 0;
+    std::uint64_t unbound = 0;
+    std::uint64_t unknown = 0;
+  } settled_;
   bool synced_ = false;
   bool readyTold_ = false;
   std::optional<Reflector<KubeNode>> nodeWatch_;

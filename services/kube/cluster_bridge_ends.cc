@@ -55,6 +55,7 @@ void ClusterBridge::settle(const Assumption& assumed) {
 
 void ClusterBridge::onSettled(const Assumption& assumed, const Result<bool>& bound) {
   --settling_;
+  ++(!bound ? settled_.unknown : *bound ? settled_.bound : settled_.unbound);
   Held* held = stillAssumed(assumed);
   if (held == nullptr) return;
   held->settling = false;

@@ -207,6 +207,7 @@ kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
 
 void PodWriter::tellPod(PodEvent event) {
   event.message = cut(event.message, kMessageMax);
+  eventsTold_[static_cast<std::size_t>(event.reason)] += event.times;
   const std::string key =
       event.pod.uid + "\n" + eventEntry(event.reason).name + "\n" + cut(event.about, kMessageMax);
   const std::int64_t now = unixMsNow();

@@ -8,8 +8,10 @@
 //
 // Kept here: C2 (each call has one answer, within the client's deadline), C5 (bounded).
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -52,6 +54,10 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   // Changes annotations of a node.
   kj::Promise<Status> annotateNode(std::string node, std::vector<AnnotationChange> changes);
 
+  // That were told, also those that could not be sent.
+  std::uint64_t eventsTold(EventReason reason) const {
+    return eventsTold_[static_cast<std::size_t>(reason)];
+  }
   std::uint64_t eventsDropped() const { return dropped_; }
   std::size_t eventsWaiting() const { return waiting_.size(); }
 
@@ -91,6 +97,7 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   std::deque<std::string> order_;    // of told_, oldest first
   std::deque<std::string> waiting_;  // keys of told_
   std::uint64_t dropped_ = 0;
+  std::array<std::uint64_t, std::size(kEventEntries)> eventsTold_{};
   std::uint32_t burst_;
   bool sending_ = false;
   kj::TaskSet tasks_;  // last

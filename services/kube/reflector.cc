@@ -14,7 +14,8 @@ ReflectorBase::ReflectorBase(ApiClient& api, std::string path, Log& log, Reflect
       path_(std::move(path)),
       log_(log),
       options_(options),
-      backoff_(api.backoff(options.retryFirst, options.retryMost)) {}
+      backoff_(api.backoff(options.retryFirst, options.retryMost)),
+      heardAt_(api.timer().now()) {}
 
 void ReflectorBase::start() {
   running_ = run().eagerlyEvaluate([](kj::Exception&&) {
@@ -40,6 +41,7 @@ kj::Promise<void> ReflectorBase::list(std::string next) {
     if (!read) return again(read.error().message);
     if (!following.empty()) return list(std::move(following));
     version_ = listing_;
+    heardAt_ = api_.timer().now();
     ++lists_;
     if (!trouble_.empty()) log_.info("kube-back", {{"path", path_}});
     trouble_.clear();
@@ -85,6 +87,7 @@ bool ReflectorBase::onLine(std::string_view line) {
   const Status read = takeLine(line, heard);
   if (read && heard.status == 0) {
     version_ = std::move(heard.version);
+    heardAt_ = api_.timer().now();
     if (!trouble_.empty()) {
       log_.info("kube-back", {{"path", path_}});
       trouble_.clear();

@@ -51,6 +51,9 @@ class ReflectorBase : private LineSink {
   std::uint64_t lists() const { return lists_; }
   std::uint64_t watches() const { return watches_; }
   const std::string& lastTrouble() const { return trouble_; }  // empty: none now
+  // Since the server said something of these objects that could be understood; since the begin
+  // where it has not yet. Bookmarks make it a minute at most on a quiet cluster.
+  kj::Duration age() const { return api_.timer().now() - heardAt_; }
 
  protected:
   ReflectorBase(ApiClient& api, std::string path, Log& log, ReflectorOptions options);
@@ -87,6 +90,7 @@ class ReflectorBase : private LineSink {
   std::string trouble_;
   std::uint64_t lists_ = 0;
   std::uint64_t watches_ = 0;
+  kj::TimePoint heardAt_;
   bool broken_ = false;                  // in this watch
   kj::Promise<void> running_ = nullptr;  // ended by stop(), before the derived class does
 };

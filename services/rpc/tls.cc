@@ -50,4 +50,10 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
   return mismatch;
 }
 
+kj::Own<kj::TlsContext> closedTls() {
+  kj::TlsContext::Options options;
+  options.useSystemTrustStore = false;
+  return kj::heap<kj::TlsContext>(options);
+}
+
 }  // namespace qgpu

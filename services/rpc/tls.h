@@ -5,7 +5,6 @@
 // that is an IP address. Nothing of the system's trust store takes part, and TLS is 1.2 at least.
 
 #include <kj/compat/tls.h>
-
 #include <string>
 
 #include "runtime/result.h"
@@ -24,5 +23,8 @@ struct TlsFiles {
 // For connections in both directions. InvalidArgument names the flag and the file that is missing,
 // unreadable or of another kind.
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
+
+// Agrees with nobody: for a door that has no certificate yet.
+kj::Own<kj::TlsContext> closedTls();
 
 }  // namespace qgpu

@@ -2,17 +2,15 @@
 
 #include "services/admin/words.h"
 #include "services/rpc/pem.h"
+#include "services/rpc/tls.h"
 #include "services/webhook/admission.h"
 
 namespace qgpu {
 namespace {
 
-// One that agrees with nobody, for as long as there is no certificate.
-std::vector<kj::Own<kj::TlsContext>> emptyContext() {
-  kj::TlsContext::Options options;
-  options.useSystemTrustStore = false;
+std::vector<kj::Own<kj::TlsContext>> closed() {
   std::vector<kj::Own<kj::TlsContext>> contexts;
-  contexts.push_back(kj::heap<kj::TlsContext>(options));
+  contexts.push_back(closedTls());
   return contexts;
 }
 
@@ -22,7 +20,7 @@ WebhookServer::WebhookServer(PodRules rules, kj::LowLevelAsyncIoProvider& io, kj
                              TcpListener listener)
     : rules_(std::move(rules)),
       port_(listener.port()),
-      contexts_(emptyContext()),
+      contexts_(closed()),
       http_({HttpRoute::post(
                 kWebhookPath, kReviewBytesMax,
                 [this](std::string body) { return kj::Promise<HttpPage>(review(body)); })},

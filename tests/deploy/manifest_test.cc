@@ -97,7 +97,7 @@ TEST(Manifests, StartTheSchedulerAsItsUsersKnowIt) {
   EXPECT_EQ(object.at(container + "/env/0"), R"({"name":"PORT","value":"12345"})");
   EXPECT_EQ(object.at("/spec/replicas"), "1");
   const Document& service = find(all, "Service", "qgpu-scheduler");
-  EXPECT_EQ(service.at("/spec/ports/0"), R"({"port":12345,"name":"http","targetPort":12345})");
+  EXPECT_EQ(service.at("/spec/ports/0"), R"({"port":12345,"name":"http","targetPort":12349})");
 }
 
 TEST(Manifests, StartTheManagerAsItsUsersKnowIt) {
@@ -240,7 +240,7 @@ struct Right {
   std::vector<const char*> verbs;
 };
 const Right kNeeded[] = {
-    {"qgpu-scheduler", "", "nodes", "", {"get", "list", "watch"}},
+    {"qgpu-scheduler", "", "nodes", "", {"get", "list", "watch", "patch"}},
     {"qgpu-scheduler", "", "pods", "", {"get", "list", "watch", "patch"}},
     {"qgpu-scheduler", "", "pods/binding", "", {"create"}},
     {"qgpu-scheduler", "", "pods/eviction", "", {"create"}},

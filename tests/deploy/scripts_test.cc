@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <map>
 
 #include "tests/deploy/documents.h"
 #include "tests/deploy/shell.h"
@@ -80,8 +81,11 @@ class ControlPlane {
       : manifest_(folder_.write("manifests/kube-scheduler.yaml", manifest, 0600)) {}
 
   ShellResult run(const std::string& options = "") const {
-    return shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") + " --manifest " +
-                 manifest_ + " --folder " + folder_.file("qgpu") + " " + options);
+    return shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") + " " +
+                 this->options() + options);
+  }
+  std::string options() const {
+    return "--manifest " + manifest_ + " --folder " + folder_.file("qgpu") + " ";
   }
   std::string manifest() const { return readText(manifest_); }
   void rewrite(const std::string& manifest) const {
@@ -207,21 +211,49 @@ TEST(Register, NoticesAnUpgradeThatNeedsAnotherConfiguration) {
 // --- install.sh and uninstall.sh ---
 
 // Answers questions from files in $CLUSTER, changes them, and writes each change to $CLUSTER/log.
-constexpr const char* kKubectl = R"(#!/bin/sh
+constexpr const char* kKubectl = R"SH(#!/bin/sh
 set -eu
 case "$*" in
   'get --raw /version') cat "$CLUSTER/version"; exit ;;
+  *' get secret '*' -o name') [ ! -e "$CLUSTER/secret" ] || echo secret/of-the-extender; exit ;;
+  *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')";
+exit;
+;
+  *' get service '*) cat "$CLUSTER/service";
+  exit;
+  ;
+  *' create secret '*) echo "create secret" >>"$CLUSTER/log"; mkdir "$CLUSTER/secret"
+      for word in "$@";
+  do case "$word" in
+        --from-file=*) cp "${word#*=}" "$CLUSTER/secret" ;; esac; done; exit ;;
+  *' delete secret '*) echo "delete secret" >>"$CLUSTER/log"; rm -rf "$CLUSTER/secret"; exit ;;
   'get node '*) ;;
   'get nodes '*) ls "$CLUSTER/labels" | while read -r node; do
       ! grep -q '^qgpu-device-enable=' "$CLUSTER/labels/$node" || echo "$node"; done; exit ;;
-  'get pods '*) cat "$CLUSTER/pods"; : >"$CLUSTER/pods.asked"
-      [ ! -e "$CLUSTER/pods.next" ] || mv "$CLUSTER/pods.next" "$CLUSTER/pods"; exit ;;
-  *wait*) exit 1 ;;
-  *) echo "$*" >>"$CLUSTER/log" ;;
-esac
-set_line() { grep -v "^$2=" "$1" >"$1.new" || true; [ -z "$3" ] || echo "$2=$3" >>"$1.new"
-  mv "$1.new" "$1"; }
-change() { file=$1; shift; for word in "$@"; do case "$word" in
+  'get pods '*) cat "$CLUSTER/pods"; :
+    > "$CLUSTER/pods.asked"[!-e "$CLUSTER/pods.next"] || mv
+        "$CLUSTER/pods.next"
+        "$CLUSTER/pods";
+  exit;
+  ;
+  *wait*) exit 1 ;
+  ;
+  *) echo "$*" >>"$CLUSTER/log" ;
+  ;
+  esac set_line() {
+    grep - v "^$2="
+             "$1" >
+            "$1.new" ||
+        true;
+    [-z "$3"] || echo "$2=$3" >> "$1.new" mv
+                                 "$1.new"
+                                 "$1";
+  }
+  change() {
+    file = $1;
+    shift; for
+      word in "$@";
+    do case "$word" in
     *=*) set_line "$file" "${word%%=*}" "${word#*=}" ;;
     *-) set_line "$file" "${word%-}" '' ;; esac; done; }
 verb=$1; shift
@@ -242,7 +274,7 @@ case "$verb" in
   apply|delete) ;;
   *) echo "stand-in: $verb is not known" >&2; exit 1 ;;
 esac
-)";
+)SH";
 
 class Cluster {
  public:
@@ -284,6 +316,71 @@ TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
   EXPECT_TRUE(has(cluster.log(), "apply -k " + sourcePath("deploy/kubernetes")));
   EXPECT_TRUE(has(cluster.log(), "deploy/kubernetes/webhook.yaml"));
   EXPECT_TRUE(has(result.output, "examples/ordinary.yaml")) << result.output;
+}
+
+TEST(Install, MakesTheCertificatesOfTheExtenderOnce) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  const std::string files = cluster.folder().file("secret/");
+  const std::string verify = "openssl verify -CAfile " + files + "ca.crt -purpose ";
+  EXPECT_EQ(shell(verify + "sslserver -verify_hostname qgpu-scheduler.kube-system.svc " + files +
+                  "tls.crt")
+                .status,
+            0);
+  EXPECT_EQ(shell(verify + "sslclient " + files + "client.crt").status, 0);
+  EXPECT_NE(shell(verify + "sslserver " + files + "client.crt").status, 0) << "it is no server's";
+  EXPECT_FALSE(fs::exists(files + "ca.key")) << "nobody signs more of them";
+  const std::string before = readText(files + "tls.crt");
+  cluster.forget();
+  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  EXPECT_EQ(readText(files + "tls.crt"), before);
+  EXPECT_FALSE(has(cluster.log(), "secret")) << cluster.log();
+  ASSERT_EQ(cluster.run("install.sh --no-register --new-certificates").status, 0);
+  EXPECT_NE(readText(files + "tls.crt"), before);
+  EXPECT_TRUE(has(cluster.log(), "delete secret\ncreate secret\n")) << cluster.log();
+}
+
+// kube-scheduler of a machine on which no qgpu-scheduler may be.
+TEST(Register, AsksTheServiceWithTheCertificatesOfTheInstaller) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  cluster.folder().write("service", "10.96.7.8");
+  for (const std::string version : {"28.3", "22.0", "18.0"}) {
+    const ControlPlane machine(manifestOf(version));
+    const auto run = [&] {
+      return cluster.run("kube-scheduler/register.sh --remote " + machine.options());
+    };
+    const ShellResult result = run();
+    ASSERT_EQ(result.status, 0) << result.output;
+    const bool old = version == "18.0";
+    const Document config =
+        parseDocuments(machine.config(old ? "policy.json" : "kube-scheduler.yaml")).at(0);
+    const std::string extender = "/extenders/0/";
+    EXPECT_EQ(config.text(extender + "urlPrefix"), "https://10.96.7.8:12345/scheduler");
+    EXPECT_EQ(config.at(extender + (old ? "enableHttps" : "enableHTTPS")), "true");
+    EXPECT_EQ(config.text(extender + "bindVerb"), "bind");
+    const std::string tls = extender + "tlsConfig/";
+    EXPECT_EQ(config.text(tls + "serverName"), "qgpu-scheduler.kube-system.svc");
+    for (const auto& [key, file] : std::map<std::string, std::string>{
+             {"caFile", "ca.crt"}, {"certFile", "client.crt"}, {"keyFile", "client.key"}}) {
+      EXPECT_EQ(config.text(tls + key), machine.folder() + "/" + file);
+      EXPECT_EQ(machine.config(file), readText(cluster.folder().file("secret/" + file)));
+    }
+    const ShellResult again = run();
+    EXPECT_TRUE(has(again.output, "registered already")) << again.output;
+    ASSERT_EQ(machine.run("--remove").status, 0);
+    EXPECT_FALSE(machine.hasFolder()) << "keys are not left behind";
+  }
+}
+
+TEST(Register, SaysWhatIsMissingForAnotherMachine) {
+  const Cluster cluster;
+  const ControlPlane machine(manifestOf("28.3"));
+  const ShellResult result =
+      cluster.run("kube-scheduler/register.sh --remote " + machine.options());
+  EXPECT_EQ(result.status, 3) << result.output;
+  EXPECT_TRUE(has(result.output, "run install.sh first")) << result.output;
+  EXPECT_FALSE(machine.hasFolder());
 }
 
 TEST(Install, LabelsNothingTheSecondTime) {

@@ -3,3 +3,6 @@ qgpu_test(manager_test
   SOURCES manager_test.cc run_dir_test.cc ${CMAKE_SOURCE_DIR}/services/daemons/run_dir.cc
   LIBS qgpu_e2e LABELS unit threads)
 add_dependencies(manager_test qgpu-manager)
+qgpu_test(extender_door_test
+  SOURCES extender_door_test.cc ${CMAKE_SOURCE_DIR}/services/daemons/extender_door.cc
+  LIBS qgpu_http qgpu_rpc qgpu_log qgpu_door_fixture LABELS unit threads)

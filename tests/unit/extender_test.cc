@@ -389,7 +389,9 @@ TEST(Extender, CountsWhatItWasAsked) {
   for (const char* line :
        {"qgpu_extender_requests_total{verb=\"filter\"} 1",
         "qgpu_extender_requests_total{verb=\"bind\"} 2", "qgpu_extender_malformed_total 1",
-        "qgpu_extender_names_total{result=\"fails\"} 1", "qgpu_binds_total{result=\"bound\"} 1",
+        "qgpu_extender_names_total{result=\"fails\"} 1",
+        "qgpu_extender_seconds_count{verb=\"filter\"} 1",
+        "qgpu_extender_seconds_count{verb=\"bind\"} 2", "qgpu_binds_total{result=\"bound\"} 1",
         "qgpu_binds_under_way 0"}) {
     EXPECT_NE(page.find(std::string("\n") + line + "\n"), std::string::npos) << line << page;
   }

@@ -56,7 +56,10 @@ TEST(SchedulerOptions, TakeEveryFlag) {
             "--run-dir=/r", "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca",
             "--insecure", "--log-level=debug", "--http-tls", "--resource-prefix=example.org",
             "--memory-unit=MiB", "--webhook=0.0.0.0:4", "--kubernetes=off",
-            "--leader-elect=off"});
+            "--leader-elect=off", "--extender=0.0.0.0:5",
+            "--extender-certs=/e"});
+  EXPECT_EQ(o.extenderCerts, "/e");
+  EXPECT_EQ(o.extender, "0.0.0.0:5");
   EXPECT_FALSE(o.leaderElect);
   EXPECT_EQ(o.kubernetes, KubernetesChoice::Off);
   EXPECT_TRUE(o.httpTls);

@@ -9,14 +9,18 @@ HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 MANIFEST=/etc/kubernetes/manifests/kube-scheduler.yaml
 FOLDER=/etc/kubernetes/qgpu
 MARK='# qgpu'          # at the end of each line that is ours
-act=add dry=no
+SECRET=qgpu-scheduler-extender     # of install.sh
+KUBECTL=${KUBECTL:-kubectl}
+act=add dry=no where=here
 
 usage() {
   cat <<'TEXT'
-usage: register.sh [--manifest FILE] [--folder DIR] [--remove] [--dry-run]
+usage: register.sh [--remote] [--manifest FILE] [--folder DIR] [--remove] [--dry-run]
 
   --manifest FILE   the static pod (/etc/kubernetes/manifests/kube-scheduler.yaml)
   --folder DIR      where the configuration is put, as kube-scheduler sees it (/etc/kubernetes/qgpu)
+  --remote          qgpu-scheduler may run on another machine: asks its Service, over TLS, with the
+                    certificates that install.sh made; needs kubectl (KUBECTL names another)
   --remove          takes out what an earlier run put in
   --dry-run         says what would be changed
 
@@ -35,9 +39,11 @@ To register the extender by hand, on every machine where a kube-scheduler runs:
      since 1.19: start it with --config=FILE, where FILE is a copy of config-v1beta1.yaml (1.19 to
      1.21), config-v1beta2.yaml (1.22), config-v1beta3.yaml (1.23, 1.24) or config-v1.yaml (1.25
      and later) from that folder; where it has a --config already, put their "extenders" into it.
-  2. where qgpu-scheduler does not run on that machine, replace 127.0.0.1 there by the address that
+  2. where qgpu-scheduler may run on another machine, say there instead of 127.0.0.1 what
        kubectl -n kube-system get service qgpu-scheduler
-     shows. A managed control plane is configured by its provider's means.
+     shows, https:// and enableHTTPS: true, and a tlsConfig with serverName
+     qgpu-scheduler.kube-system.svc and caFile, certFile and keyFile of the Secret $SECRET
+     (ca.crt, client.crt, client.key). A managed control plane is configured by its provider's means.
 Then \`qgpuctl doctor\` says whether it is found.
 TEXT
   exit 3
@@ -48,6 +54,7 @@ while [ $# -gt 0 ]; do
     --manifest) MANIFEST=${2:?--manifest FILE}; shift ;;
     --folder) FOLDER=${2:?--folder DIR}; shift ;;
     --remove) act=remove ;;
+    --remote) where=remote ;;
     --dry-run) dry=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "register.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
@@ -82,7 +89,8 @@ if [ "$act" = remove ]; then
     grep "$MARK\$" "$MANIFEST"
   else
     grep -v "$MARK\$" "$MANIFEST" | replace "$MANIFEST" 600
-    rm -f "$FOLDER/kube-scheduler.yaml" "$FOLDER/policy.json"
+    rm -f "$FOLDER/kube-scheduler.yaml" "$FOLDER/policy.json" "$FOLDER/ca.crt" \
+      "$FOLDER/client.crt" "$FOLDER/client.key"
     rmdir "$FOLDER" 2>/dev/null || true
     say "took qgpu's lines out of $MANIFEST; kubelet starts kube-scheduler anew"
   fi
@@ -144,12 +152,56 @@ elif ! grep -qF -e "=$file $MARK" "$MANIFEST"; then
   by_hand "$MANIFEST was registered for another version of kube-scheduler: run --remove first"
 fi
 
+# The configuration for this machine.
+configuration() {
+  if [ "$where" = here ]; then
+    cat "$HERE/$source"
+    return
+  fi
+  case "$name" in
+    policy.json) sed "s|http://127.0.0.1:12345/|https://$service:12345/|
+s|^\( *\)\"enableHttps\": false,|\1\"enableHttps\": true,\\
+\1\"tlsConfig\": {\"serverName\": \"qgpu-scheduler.kube-system.svc\",\\
+\1  \"caFile\": \"$FOLDER/ca.crt\", \"certFile\": \"$FOLDER/client.crt\",\\
+\1  \"keyFile\": \"$FOLDER/client.key\"},|" "$HERE/$source" ;;
+    *) sed "s|http://127.0.0.1:12345/|https://$service:12345/|
+s|^\( *\)enableHTTPS: false|\1enableHTTPS: true\\
+\1tlsConfig:\\
+\1  serverName: qgpu-scheduler.kube-system.svc\\
+\1  caFile: $FOLDER/ca.crt\\
+\1  certFile: $FOLDER/client.crt\\
+\1  keyFile: $FOLDER/client.key|" "$HERE/$source" ;;
+  esac
+}
+# One file of the Secret.
+certificate() {
+  $KUBECTL -n kube-system get secret "$SECRET" -o "go-template={{index .data \"$1\" | base64decode}}"
+}
+
 changed=no
-if ! cmp -s "$HERE/$source" "$file"; then
+if [ "$where" = remote ]; then
+  # kube-scheduler is of the host's network, and knows no names of the cluster.
+  service=$($KUBECTL -n kube-system get service qgpu-scheduler -o 'jsonpath={.spec.clusterIP}') ||
+    service=''
+  [ -n "$service" ] || by_hand "there is no Service qgpu-scheduler: run install.sh first"
+  case "$service" in *:*) service="[$service]" ;; esac
+  for part in ca.crt client.crt client.key; do
+    held=$(certificate "$part") || by_hand "there is no $part in Secret $SECRET: run install.sh"
+    if [ "$held" != "$(cat "$FOLDER/$part" 2>/dev/null)" ]; then
+      changed=yes
+      if [ "$dry" = yes ]; then say "would write $FOLDER/$part from Secret $SECRET"
+      else
+        printf '%s\n' "$held" | replace "$FOLDER/$part" 600
+        say "wrote $FOLDER/$part"
+      fi
+    fi
+  done
+fi
+if [ "$(configuration)" != "$(cat "$file" 2>/dev/null)" ]; then
   changed=yes
   if [ "$dry" = yes ]; then say "would write $file from $source"
   else
-    replace "$file" 644 <"$HERE/$source"
+    configuration | replace "$file" 644
     say "wrote $file"
   fi
 fi

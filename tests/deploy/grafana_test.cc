@@ -1,0 +1,91 @@
+// The dashboard against what the daemons export: a panel that asks for a metric which nobody has
+// stays empty without a word.
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <regex>
+#include <set>
+
+#include "tests/deploy/documents.h"
+
+namespace qgpu {
+namespace {
+
+using testing::below;
+using testing::Document;
+using testing::readDocuments;
+using testing::readText;
+using testing::sourcePath;
+
+namespace fs = std::filesystem;
+
+std::set<std::string> allOf(const std::string& text, const char* pattern) {
+  const std::regex names(pattern);
+  std::set<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), names), end; at != end; ++at) {
+    found.insert((*at)[1]);
+  }
+  return found;
+}
+
+// The families that are named where pages are written.
+std::set<std::string> exported() {
+  std::set<std::string> names;
+  for (const char* folder : {"services/metrics", "services/extender", "services/kube"}) {
+    for (const auto& entry : fs::directory_iterator(sourcePath(folder))) {
+      if (entry.path().extension() != ".cc") continue;
+      names.merge(allOf(readText(entry.path().string()), "\"(qgpu_[a-z_]+)\""));
+    }
+  }
+  return names;
+}
+
+Document dashboard() {
+  return readDocuments(sourcePath("deploy/grafana/qgpu.json")).at(0);
+}
+
+std::set<std::string> asked(const Document& board) {
+  std::set<std::string> names;
+  for (const std::string& panel : below(board, "/panels")) {
+    for (const std::string& target : below(board, panel + "/targets")) {
+      const std::string expression = board.text(target + "/expr");
+      const std::set<std::string> here = allOf(expression, "(qgpu_[a-z_]+)");
+      EXPECT_FALSE(here.empty()) << board.text(panel + "/title") << ": " << expression;
+      names.insert(here.begin(), here.end());
+    }
+  }
+  return names;
+}
+
+TEST(Grafana, AsksForNothingThatTheDaemonsDoNotExport) {
+  const std::set<std::string> known = exported();
+  EXPECT_TRUE(known.contains("qgpu_card_memory_bytes"));
+  EXPECT_FALSE(known.contains("qgpu_nobody_has_this"));
+  for (const std::string& name : asked(dashboard())) EXPECT_TRUE(known.contains(name)) << name;
+}
+
+TEST(Grafana, ShowsCardsPodsAndWhyTasksWait) {
+  const std::set<std::string> names = asked(dashboard());
+  for (const char* name :
+       {"qgpu_card_memory_bound_bytes", "qgpu_card_used_seconds_total",
+        "qgpu_card_online_seconds_total", "qgpu_card_greedy_bound_permille", "qgpu_pending_tasks",
+        "qgpu_binds_total", "qgpu_kube_events_total", "qgpu_kube_watch_age_seconds"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+TEST(Grafana, HasPanelsThatCanBeToldApart) {
+  const Document board = dashboard();
+  std::set<std::string> ids, places;
+  for (const std::string& panel : below(board, "/panels")) {
+    const std::string title = board.text(panel + "/title");
+    EXPECT_TRUE(ids.insert(board.at(panel + "/id")).second) << title;
+    EXPECT_TRUE(places.insert(board.at(panel + "/gridPos")).second) << title;
+    if (board.text(panel + "/type") == "row") continue;
+    EXPECT_FALSE(board.text(panel + "/description").empty()) << title;
+    EXPECT_EQ(board.text(panel + "/datasource/uid"), "${datasource}") << title;
+  }
+}
+
+}  // namespace
+}  // namespace qgpu
