@@ -69,8 +69,8 @@ for node in $nodes; do
   esac
 done
 
-# The certificates by which the extender and kube-schedulers of other machines know each other. Their
-# CA's key is kept nowhere: nobody can sign more of them.
+# The certificates by which the extender and kube-schedulers of other machines know each other.
+# Their CA's key is kept nowhere: nobody can sign more of them.
 make_certificates() {
   command -v openssl >/dev/null || fail "there is no openssl, which makes the extender's" \
     "certificates: install it, and run this again"

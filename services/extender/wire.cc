@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <utility>
 
 #include "services/admin/json.h"
 #include "services/extender/json_keys.h"
@@ -300,9 +299,7 @@ std::string writeFilterResult(const FilterResult& result) {
   for (const std::string_view one : result.fitting) room += one.size() + 3;
   std::vector<FailedNode> failed = result.failed;
   failed.insert(failed.end(), result.unresolvable.begin(), result.unresolvable.end());
-  for (const auto* list : {&std::as_const(failed), &result.unresolvable}) {
-    for (const FailedNode& one : *list) room += one.node.size() + one.why.size() + 6;
-  }
+  for (const FailedNode& one : failed) room += 2 * (one.node.size() + one.why.size() + 6);
   out.reserve(room);
   if (result.wholeNodes) {
     out += R"({"Nodes":{"metadata":{},"items":)";
@@ -314,9 +311,15 @@ std::string writeFilterResult(const FilterResult& result) {
                [&](std::string_view name) { appendText(out, name); });
   }
   out += R"(,"FailedNodes":)";
+  const std::size_t begin = out.size();
   appendFailed(out, failed);
+  const std::size_t end = out.size();
   out += R"(,"FailedAndUnresolvableNodes":)";
-  appendFailed(out, result.unresolvable);
+  if (result.failed.empty()) {
+    out.append(out, begin, end - begin);  // the same nodes
+  } else {
+    appendFailed(out, result.unresolvable);
+  }
   out += R"(,"Error":)";
   appendText(out, result.error);
   return out += '}';

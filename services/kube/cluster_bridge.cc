@@ -299,6 +299,10 @@ kj::Promise<void> ClusterBridge::tick() {
 
 void ClusterBridge::tellReady() {
   if (readyTold_) return;
+  // What the process before this one left must be known before its pods are tried again.
+  const bool settles =
+      settling_ != 0 || (!assumed_.empty() && assumed_.begin()->first <= timer_.now());
+  if (settles) return;
   for (const auto& [name, node] : nodes_) {
     if (node.cards && node.kube.ready && !node.answered) return;
   }

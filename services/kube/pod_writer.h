@@ -47,8 +47,8 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   // What became of a bind of which nobody knows: true where the pod is bound to `node` with its
   // decision, by the newest that the server has. Where it is not bound, the decision is first taken
   // off it, in the version that was read, so that a Binding still on its way brings no cards with
-  // it; false then, and where the pod is gone, over, another one or bound elsewhere. A failure: nobody
-  // knows yet.
+  // it; false then, and where the pod is gone, over, another one or bound elsewhere. A failure:
+  // nobody knows yet.
   kj::Promise<Result<bool>> settle(PodRef pod, std::string node);
 
   // Changes annotations of a node.

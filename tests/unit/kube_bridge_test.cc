@@ -418,204 +418,205 @@ TEST_F(KubeBridge, WhatIsAssumedOfAPodThatHasEndedIsOver) {
   server->put("pods", ended);
   EXPECT_TRUE(served([&] { return tasks().empty(); })) << "the watch does";
   EXPECT_EQ(live->bridge->figures().assumed, 0u);
-  TEST_F(KubeBridge, SaysHowItFollowsTheServer) {
-    const auto shows = [&](const std::string& line) {
-      const std::string page = live->bridge->metrics();
-      const bool found = page.find("\n" + line + "\n") != std::string::npos;
-      if (!found) ADD_FAILURE() << line << " is not in\n" << page;
-      return found;
-    };
-    Json both = node("both");
-    both["status"]["allocatable"]["nvidia.com/gpu"] = "1";
-    server->put("nodes", both);
-    server->put("pods", bound("p", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
-    ASSERT_TRUE(wait(submit("u2", "q")).ok());
-    shows(R"(qgpu_kube_acting 1)");
-    shows(R"(qgpu_kube_api_reachable 1)");
-    shows(R"(qgpu_kube_nodes{state="member"} 1)");
-    shows(R"(qgpu_kube_nodes{state="refused"} 1)");
-    shows(R"(qgpu_kube_containers{state="bound"} 1)");
-    shows(R"(qgpu_kube_containers{state="assumed"} 1)");
-    shows(R"(qgpu_kube_objects{of="nodes"} 2)");
-    shows(R"(qgpu_kube_objects{of="pods"} 1)");
-    shows(R"(qgpu_kube_lists_total{of="pods"} 1)");
-    shows(R"(qgpu_kube_events_total{reason="QGPUPreempted"} 0)");
+}
+
+TEST_F(KubeBridge, SaysHowItFollowsTheServer) {
+  const auto shows = [&](const std::string& line) {
     const std::string page = live->bridge->metrics();
-    EXPECT_NE(page.find(R"(qgpu_kube_watch_age_seconds{of="pods"} 0.)"), std::string::npos) << page;
-    server->cut();
-    server->forget();
-    server->restart();
-    ASSERT_TRUE(served([&] {
-      return live->bridge->metrics().find(R"(qgpu_kube_lists_total{of="nodes"} 2)") !=
-             std::string::npos;
-    })) << live->bridge->metrics();
-  }
+    const bool found = page.find("\n" + line + "\n") != std::string::npos;
+    if (!found) ADD_FAILURE() << line << " is not in\n" << page;
+    return found;
+  };
+  Json both = node("both");
+  both["status"]["allocatable"]["nvidia.com/gpu"] = "1";
+  server->put("nodes", both);
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  ASSERT_TRUE(wait(submit("u2", "q")).ok());
+  shows(R"(qgpu_kube_acting 1)");
+  shows(R"(qgpu_kube_api_reachable 1)");
+  shows(R"(qgpu_kube_nodes{state="member"} 1)");
+  shows(R"(qgpu_kube_nodes{state="refused"} 1)");
+  shows(R"(qgpu_kube_containers{state="bound"} 1)");
+  shows(R"(qgpu_kube_containers{state="assumed"} 1)");
+  shows(R"(qgpu_kube_objects{of="nodes"} 2)");
+  shows(R"(qgpu_kube_objects{of="pods"} 1)");
+  shows(R"(qgpu_kube_lists_total{of="pods"} 1)");
+  shows(R"(qgpu_kube_events_total{reason="QGPUPreempted"} 0)");
+  const std::string page = live->bridge->metrics();
+  EXPECT_NE(page.find(R"(qgpu_kube_watch_age_seconds{of="pods"} 0.)"), std::string::npos) << page;
+  server->cut();
+  server->forget();
+  server->restart();
+  ASSERT_TRUE(served([&] {
+    return live->bridge->metrics().find(R"(qgpu_kube_lists_total{of="nodes"} 2)") !=
+           std::string::npos;
+  })) << live->bridge->metrics();
+}
 
-  TEST_F(KubeBridge, AMarkOfACardIsKeptByTheServer) {
-    beginWithNode();
-    const auto mark = [&](bool cordon) {
-      ask([&](auto request) {
-        auto target = cordon ? request.initCordon() : request.initUncordon();
-        target.setNode("n1");
-        target.setCard("n1-gpu");
-      });
-    };
-    const auto state = [&] {
-      const auto cards = ask([](auto request) { request.setCards(); });
-      return std::string(cardStateName(cards.reply().getCards()[0].getStatus().getState()));
-    };
-    const auto stored = [&] {
-      return server->find("nodes", "", "n1")["metadata"]["annotations"].value(kCordonedAnnotation,
-                                                                              "");
-    };
-    server->refusals.push_back({500, "InternalError", "not now", ""});
-    mark(true);
-    ASSERT_TRUE(served([&] { return stored() == R"(["n1-gpu"])"; })) << "tried again";
-    EXPECT_EQ(state(), "cordoned");
-    // Whatever the node says next, and whoever follows, knows of it.
-    Json changed = server->find("nodes", "", "n1");
-    changed["metadata"]["labels"]["mixed-qgpu-enable"] = "enable";
-    server->put("nodes", changed);
-    ASSERT_TRUE(served([&] {
-      const auto nodes = ask([](auto request) { request.setNodes(); });
-      return nodes.reply().getNodes()[0].getMixed();
-    }));
-    EXPECT_EQ(state(), "cordoned");
-    live.reset();
-    beginWithNode();
-    EXPECT_EQ(state(), "cordoned");
-    EXPECT_TRUE(wait(submit("u1", "p"))->reply().getAssigned().getWaiting());
-    mark(false);
-    ASSERT_TRUE(served([&] { return stored() == "[]"; }));
-    EXPECT_EQ(state(), "ready");
-  }
-
-  TEST_F(KubeBridge, WhatIsNoPodIsRefused) {
-    beginWithNode();
-    auto answer = live->door->ask(Peer{::geteuid(), 1, true, ""}, [](auto request) {
-      TaskSpec spec;
-      spec.name = "train";
-      spec.mem = gibibytes(1);
-      spec.share = Permille(100);
-      writeSpec(spec, request.initSubmit().initTask());
+TEST_F(KubeBridge, AMarkOfACardIsKeptByTheServer) {
+  beginWithNode();
+  const auto mark = [&](bool cordon) {
+    ask([&](auto request) {
+      auto target = cordon ? request.initCordon() : request.initUncordon();
+      target.setNode("n1");
+      target.setCard("n1-gpu");
     });
-    const auto said = wait(kj::mv(answer));
-    ASSERT_TRUE(said.ok());
-    EXPECT_TRUE(said->reply().getAssigned().getWaiting());
-    EXPECT_NE(
-        text(ask([&](auto request) { request.setExplain(said->reply().getAssigned().getTask()); })
-                 .reply()
-                 .getExplanation()
-                 .getText())
-            .find("containers of pods"),
-        std::string::npos);
-  }
+  };
+  const auto state = [&] {
+    const auto cards = ask([](auto request) { request.setCards(); });
+    return std::string(cardStateName(cards.reply().getCards()[0].getStatus().getState()));
+  };
+  const auto stored = [&] {
+    return server->find("nodes", "", "n1")["metadata"]["annotations"].value(kCordonedAnnotation,
+                                                                            "");
+  };
+  server->refusals.push_back({500, "InternalError", "not now", ""});
+  mark(true);
+  ASSERT_TRUE(served([&] { return stored() == R"(["n1-gpu"])"; })) << "tried again";
+  EXPECT_EQ(state(), "cordoned");
+  // Whatever the node says next, and whoever follows, knows of it.
+  Json changed = server->find("nodes", "", "n1");
+  changed["metadata"]["labels"]["mixed-qgpu-enable"] = "enable";
+  server->put("nodes", changed);
+  ASSERT_TRUE(served([&] {
+    const auto nodes = ask([](auto request) { request.setNodes(); });
+    return nodes.reply().getNodes()[0].getMixed();
+  }));
+  EXPECT_EQ(state(), "cordoned");
+  live.reset();
+  beginWithNode();
+  EXPECT_EQ(state(), "cordoned");
+  EXPECT_TRUE(wait(submit("u1", "p"))->reply().getAssigned().getWaiting());
+  mark(false);
+  ASSERT_TRUE(served([&] { return stored() == "[]"; }));
+  EXPECT_EQ(state(), "ready");
+}
 
-  TEST_F(KubeBridge, AnEndedTaskIsAnEvictedPod) {
-    server->put("pods", bound("p", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
-    server->refusals.push_back({429, "TooManyRequests", "the disruption budget forbids it", ""});
-    const std::uint64_t task = tasks()[0].id;
-    ask([&](auto request) { request.setDelete(task); });
-    ASSERT_TRUE(served([&] { return server->evictions() == 1; }))
-        << "asked again after the refusal";
-    EXPECT_EQ(tasks().size(), 1u) << "it holds its card until it is gone";
-    server->remove("pods", "web", "p");
-    EXPECT_TRUE(served([&] { return tasks().empty(); }));
-  }
+TEST_F(KubeBridge, WhatIsNoPodIsRefused) {
+  beginWithNode();
+  auto answer = live->door->ask(Peer{::geteuid(), 1, true, ""}, [](auto request) {
+    TaskSpec spec;
+    spec.name = "train";
+    spec.mem = gibibytes(1);
+    spec.share = Permille(100);
+    writeSpec(spec, request.initSubmit().initTask());
+  });
+  const auto said = wait(kj::mv(answer));
+  ASSERT_TRUE(said.ok());
+  EXPECT_TRUE(said->reply().getAssigned().getWaiting());
+  EXPECT_NE(
+      text(ask([&](auto request) { request.setExplain(said->reply().getAssigned().getTask()); })
+               .reply()
+               .getExplanation()
+               .getText())
+          .find("containers of pods"),
+      std::string::npos);
+}
 
-  TEST_F(KubeBridge, ADeletedTaskThatIsOnlyAssumedTouchesNoPod) {
-    beginWithNode();
-    const auto answer = wait(submit("u1", "p"));
-    ask([&](auto request) { request.setDelete(answer->reply().getAssigned().getTask()); });
-    EXPECT_TRUE(served([&] { return tasks().empty(); }));
-    EXPECT_EQ(server->evictions(), 0u);
-  }
+TEST_F(KubeBridge, AnEndedTaskIsAnEvictedPod) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->refusals.push_back({429, "TooManyRequests", "the disruption budget forbids it", ""});
+  const std::uint64_t task = tasks()[0].id;
+  ask([&](auto request) { request.setDelete(task); });
+  ASSERT_TRUE(served([&] { return server->evictions() == 1; })) << "asked again after the refusal";
+  EXPECT_EQ(tasks().size(), 1u) << "it holds its card until it is gone";
+  server->remove("pods", "web", "p");
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+}
 
-  TEST_F(KubeBridge, ARestartKeepsNumbersAndEpochs) {
-    beginWithNode();
-    server->put("pods", ApiStandIn::pod("web", "p", "u1"));
-    ASSERT_TRUE(wait(submit("u1", "p")).ok());
-    server->put("pods", bound("p", "u1"));
-    ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
-    const Seen before = tasks()[0];
-    live.reset();
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
-    ASSERT_EQ(tasks().size(), 1u);
-    EXPECT_EQ(tasks()[0].id, before.id);
-    EXPECT_EQ(tasks()[0].epoch, before.epoch);
-    EXPECT_EQ(tasks()[0].state, "bound");
-    EXPECT_EQ(server->evictions(), 0u);
-  }
+TEST_F(KubeBridge, ADeletedTaskThatIsOnlyAssumedTouchesNoPod) {
+  beginWithNode();
+  const auto answer = wait(submit("u1", "p"));
+  ask([&](auto request) { request.setDelete(answer->reply().getAssigned().getTask()); });
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+  EXPECT_EQ(server->evictions(), 0u);
+}
 
-  TEST_F(KubeBridge, WhatEndedWhileNobodyLookedIsOverAfterARestart) {
-    server->put("pods", bound("p", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
-    live.reset();
-    server->remove("pods", "web", "p");
-    server->put("pods", bound("q", "u2"));
-    beginWithNode();
-    EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
-    EXPECT_EQ(server->evictions(), 0u);
-  }
+TEST_F(KubeBridge, ARestartKeepsNumbersAndEpochs) {
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  server->put("pods", bound("p", "u1"));
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  const Seen before = tasks()[0];
+  live.reset();
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  ASSERT_EQ(tasks().size(), 1u);
+  EXPECT_EQ(tasks()[0].id, before.id);
+  EXPECT_EQ(tasks()[0].epoch, before.epoch);
+  EXPECT_EQ(tasks()[0].state, "bound");
+  EXPECT_EQ(server->evictions(), 0u);
+}
 
-  TEST_F(KubeBridge, APodOfTheSameNameIsAnotherTask) {
-    server->put("pods", bound("p", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
-    server->cut();
-    server->remove("pods", "web", "p");
-    server->put("pods", bound("p", "u2"));
-    server->forget();
-    server->restart();
-    EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
-  }
+TEST_F(KubeBridge, WhatEndedWhileNobodyLookedIsOverAfterARestart) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  live.reset();
+  server->remove("pods", "web", "p");
+  server->put("pods", bound("q", "u2"));
+  beginWithNode();
+  EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
+  EXPECT_EQ(server->evictions(), 0u);
+}
 
-  TEST_F(KubeBridge, WhileTheServerIsAwayEverythingStaysAndNothingIsBound) {
-    server->put("pods", bound("p", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
-    server->cut();
-    ASSERT_TRUE(served([&] { return !api.reachable(); }));
-    const kj::TimePoint end = kj.timer().now() + 600 * kj::MILLISECONDS;  // two fences
-    ASSERT_TRUE(served([&] { return kj.timer().now() > end; }));
-    EXPECT_EQ(nodeState("n1"), "alive");
-    EXPECT_TRUE(isBound("u1/main"));
-    const auto answer = wait(submit("u2", "q"));
-    ASSERT_TRUE(answer.ok());
-    EXPECT_TRUE(answer->reply().getAssigned().getWaiting());
-    server->restart();
-    EXPECT_TRUE(served([&] {
-      const auto all = tasks();
-      return all.size() == 2 && all[1].state == "bound";
-    })) << "what waited is bound";
-  }
+TEST_F(KubeBridge, APodOfTheSameNameIsAnotherTask) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->cut();
+  server->remove("pods", "web", "p");
+  server->put("pods", bound("p", "u2"));
+  server->forget();
+  server->restart();
+  EXPECT_TRUE(served([&] { return isBound("u2/main"); }));
+}
 
-  TEST_F(KubeBridge, C7_NonsenseInAnnotationsHarmsNobody) {
-    Json odd = node("odd");
-    odd["metadata"]["annotations"][kCardsAnnotation] = "{\"format\":1,\"cards\":[{}]}";
-    server->put("nodes", odd);
-    for (const char* text : {"{", "[]", R"({"main":7})", R"({"main":[7]})", R"({"other":["x"]})"}) {
-      Json pod = bound("p" + std::to_string(lines.size()), "u" + std::string(text));
-      pod["metadata"]["annotations"][kAssignedAnnotation] = text;
-      server->put("pods", pod);
+TEST_F(KubeBridge, WhileTheServerIsAwayEverythingStaysAndNothingIsBound) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->cut();
+  ASSERT_TRUE(served([&] { return !api.reachable(); }));
+  const kj::TimePoint end = kj.timer().now() + 600 * kj::MILLISECONDS;  // two fences
+  ASSERT_TRUE(served([&] { return kj.timer().now() > end; }));
+  EXPECT_EQ(nodeState("n1"), "alive");
+  EXPECT_TRUE(isBound("u1/main"));
+  const auto answer = wait(submit("u2", "q"));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_TRUE(answer->reply().getAssigned().getWaiting());
+  server->restart();
+  EXPECT_TRUE(served([&] {
+    const auto all = tasks();
+    return all.size() == 2 && all[1].state == "bound";
+  })) << "what waited is bound";
+}
+
+TEST_F(KubeBridge, C7_NonsenseInAnnotationsHarmsNobody) {
+  Json odd = node("odd");
+  odd["metadata"]["annotations"][kCardsAnnotation] = "{\"format\":1,\"cards\":[{}]}";
+  server->put("nodes", odd);
+  for (const char* text : {"{", "[]", R"({"main":7})", R"({"main":[7]})", R"({"other":["x"]})"}) {
+    Json pod = bound("p" + std::to_string(lines.size()), "u" + std::string(text));
+    pod["metadata"]["annotations"][kAssignedAnnotation] = text;
+    server->put("pods", pod);
+  }
+  server->put("pods", bound("good", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] {
+    for (const Seen& seen : tasks()) {
+      if (seen.request.starts_with("u1/main#") && seen.state == "bound") return true;
     }
-    server->put("pods", bound("good", "u1"));
-    beginWithNode();
-    ASSERT_TRUE(served([&] {
-      for (const Seen& seen : tasks()) {
-        if (seen.request.starts_with("u1/main#") && seen.state == "bound") return true;
-      }
-      return false;
-    }));
-    EXPECT_EQ(nodeState("odd"), "unknown");
-    EXPECT_EQ(live->log.errors(), 0u);
-  }
+    return false;
+  }));
+  EXPECT_EQ(nodeState("odd"), "unknown");
+  EXPECT_EQ(live->log.errors(), 0u);
+}
 
 }  // namespace
 }  // namespace qgpu

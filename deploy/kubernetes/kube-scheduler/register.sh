@@ -43,7 +43,8 @@ To register the extender by hand, on every machine where a kube-scheduler runs:
        kubectl -n kube-system get service qgpu-scheduler
      shows, https:// and enableHTTPS: true, and a tlsConfig with serverName
      qgpu-scheduler.kube-system.svc and caFile, certFile and keyFile of the Secret $SECRET
-     (ca.crt, client.crt, client.key). A managed control plane is configured by its provider's means.
+     (ca.crt, client.crt, client.key). A managed control plane is configured by its provider's
+     means.
 Then \`qgpuctl doctor\` says whether it is found.
 TEXT
   exit 3
@@ -175,7 +176,8 @@ s|^\( *\)enableHTTPS: false|\1enableHTTPS: true\\
 }
 # One file of the Secret.
 certificate() {
-  $KUBECTL -n kube-system get secret "$SECRET" -o "go-template={{index .data \"$1\" | base64decode}}"
+  $KUBECTL -n kube-system get secret "$SECRET" \
+    -o "go-template={{index .data \"$1\" | base64decode}}"
 }
 
 changed=no
