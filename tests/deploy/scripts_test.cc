@@ -216,44 +216,23 @@ set -eu
 case "$*" in
   'get --raw /version') cat "$CLUSTER/version"; exit ;;
   *' get secret '*' -o name') [ ! -e "$CLUSTER/secret" ] || echo secret/of-the-extender; exit ;;
-  *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')";
-exit;
-;
-  *' get service '*) cat "$CLUSTER/service";
-  exit;
-  ;
+  *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')"; exit ;;
+  *' get service '*) [ ! -e "$CLUSTER/service" ] || cat "$CLUSTER/service"; exit ;;
   *' create secret '*) echo "create secret" >>"$CLUSTER/log"; mkdir "$CLUSTER/secret"
-      for word in "$@";
-  do case "$word" in
+      for word in "$@"; do case "$word" in
         --from-file=*) cp "${word#*=}" "$CLUSTER/secret" ;; esac; done; exit ;;
   *' delete secret '*) echo "delete secret" >>"$CLUSTER/log"; rm -rf "$CLUSTER/secret"; exit ;;
   'get node '*) ;;
   'get nodes '*) ls "$CLUSTER/labels" | while read -r node; do
       ! grep -q '^qgpu-device-enable=' "$CLUSTER/labels/$node" || echo "$node"; done; exit ;;
-  'get pods '*) cat "$CLUSTER/pods"; :
-    > "$CLUSTER/pods.asked"[!-e "$CLUSTER/pods.next"] || mv
-        "$CLUSTER/pods.next"
-        "$CLUSTER/pods";
-  exit;
-  ;
-  *wait*) exit 1 ;
-  ;
-  *) echo "$*" >>"$CLUSTER/log" ;
-  ;
-  esac set_line() {
-    grep - v "^$2="
-             "$1" >
-            "$1.new" ||
-        true;
-    [-z "$3"] || echo "$2=$3" >> "$1.new" mv
-                                 "$1.new"
-                                 "$1";
-  }
-  change() {
-    file = $1;
-    shift; for
-      word in "$@";
-    do case "$word" in
+  'get pods '*) cat "$CLUSTER/pods"; : >"$CLUSTER/pods.asked"
+      [ ! -e "$CLUSTER/pods.next" ] || mv "$CLUSTER/pods.next" "$CLUSTER/pods"; exit ;;
+  *wait*) exit 1 ;;
+  *) echo "$*" >>"$CLUSTER/log" ;;
+esac
+set_line() { grep -v "^$2=" "$1" >"$1.new" || true; [ -z "$3" ] || echo "$2=$3" >>"$1.new"
+  mv "$1.new" "$1"; }
+change() { file=$1; shift; for word in "$@"; do case "$word" in
     *=*) set_line "$file" "${word%%=*}" "${word#*=}" ;;
     *-) set_line "$file" "${word%-}" '' ;; esac; done; }
 verb=$1; shift
