@@ -235,7 +235,7 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
   links->setLocal(&*bridge);
   if (!options.leaderElect) return bridge->start();
-  LeaseOptions lease;  // one for the cluster, whichever namespace a KUBECONFIG names
+  LeaseOptions lease;                 // one for the cluster, whichever namespace a KUBECONFIG names
   lease.identity = options.hostname;  // the same after a restart here, which need not wait then
   election.emplace(
       *api, std::move(lease), log, [this] { bridge->start(); },

@@ -7,7 +7,7 @@ set -eu
 . "$HERE/images.sh"
 DEPLOY=$ROOT/deploy/kubernetes
 PREFIX=tke.cloud.tencent.com
-QGPUCTL=$BUILD/bin/qgpuctl
+QGPUCTL=$STATE/out/usr/bin/qgpuctl
 TENANT=nvidia/cuda:12.2.2-base-ubuntu22.04
 
 fail() {
@@ -291,7 +291,7 @@ check_leaders() {
   mkdir -p /run/second
   kubectl -n kube-system patch deployment qgpu-scheduler -p '{"spec":{"replicas":1}}' >/dev/null
   # shellcheck disable=SC2016
-  unshare --uts sh -c 'hostname second && exec "$0" "$@"' "$BUILD/bin/qgpu-scheduler" \
+  unshare --uts sh -c 'hostname second && exec "$0" "$@"' "$STATE/out/usr/bin/qgpu-scheduler" \
     --run-dir=/run/second --dbfile=/run/second/scheduler.db --http=127.0.0.1:22345 \
     --rpc=127.0.0.1:22346 >/run/second/log 2>&1 &
   second=$!

@@ -79,8 +79,9 @@ make_debian_layers() {
 
 make_product_layers() {
   trees=$STATE/trees
-  DESTDIR=$trees/out cmake --install "$BUILD" --prefix /usr >/dev/null
-  out=$trees/out/usr
+  # Stays: the checks use the qgpuctl of what runs, also when the build goes on.
+  DESTDIR=$STATE/out cmake --install "$BUILD" --prefix /usr >/dev/null
+  out=$STATE/out/usr
   mkdir -p "$trees/scheduler/usr/bin" "$trees/manager/usr/bin" "$trees/manager/usr/lib"
   cp "$out/bin/qgpu-scheduler" "$out/bin/qgpuctl" "$trees/scheduler/usr/bin/"
   cp "$out/bin/qgpu-manager" "$out/bin/qgpu-kubelet-plugin" "$out/bin/qgpuctl" \
