@@ -69,11 +69,14 @@ TEST_F(Driver, A14_TheBytesOfAKilledProcessComeBackToItsTask) {
 TEST_F(Driver, A14_TheQuotaIsTheTasksOverItsProcesses) {
   auto tenant = task(
       "$CUDA < $PIPE > /dev/null &\n"
+      "until [ -e $PIPE.go ]; do :; done\n"
       "until [ \"$(printf 'init\nalloc plain 1 629145600\n' | $CUDA | tail -n 1)\" = 2 ]\n"
       "do :; done\n"
       "echo refused; wait");
   std::ofstream to(lines());
   to << "init\nalloc plain 1 629145600" << std::endl;
+  EXPECT_TRUE(eventually([&] { return used() == kInit + 600 * kMiB; })) << used();
+  std::ofstream(lines() + ".go") << "go";
   const auto refused = [&] { return tenant->output().find("refused") != std::string::npos; };
   EXPECT_TRUE(eventually(refused)) << tenant->output();
   to.close();
