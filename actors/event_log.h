@@ -10,10 +10,14 @@
 
 namespace qgpu {
 
+// The kind of what the attach room tells the node by eventTold: allocations of a task that failed.
+inline constexpr const char* kMemoryRefused = "memory-refused";
+inline constexpr std::size_t kEventTextMax = 160;  // of what comes from an outsider
+
 class EventLog {
  public:
   static constexpr std::size_t kKept = 1024;
-  static constexpr std::size_t kPerReply = 256;   // a reader comes again for more
+  static constexpr std::size_t kPerReply = 256;  // a reader comes again for more
 
   // Numbers grow; an event that is older than the last one is a bug.
   void add(EventRecord event) {

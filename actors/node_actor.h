@@ -34,25 +34,24 @@ namespace qgpu {
 
 class NodeActor final : public Actor {
  public:
-  static constexpr std::size_t kChangesMax = 256;      // changes that wait for their turn
-  static constexpr std::size_t kGathersMax = 32;       // questions that wait for reports
-  static constexpr std::size_t kOutboxMax = 16'384;    // beyond it no new change is taken
-  static constexpr std::size_t kAsksPerPeer = 8;       // report questions that may pile up
-  static constexpr std::size_t kRepliesPerDoor = 1024; // then the door's own deadline answers
-  static constexpr std::size_t kEventsPerDoor = 256;   // a watcher that lags sees a gap
-  static constexpr std::size_t kWatchersMax = 16;      // doors, not people
-  static constexpr std::size_t kAuditKept = 1024;      // audit rows in the store
-  static constexpr std::size_t kFinishedKept = 1024;   // request ids of tasks that ended
-  static constexpr std::uint64_t kEventBlock = 1024;   // event numbers reserved at a time
-  static constexpr Nanos kResend = millis(20);         // of what a full mailbox refused
+  static constexpr std::size_t kChangesMax = 256;       // changes that wait for their turn
+  static constexpr std::size_t kGathersMax = 32;        // questions that wait for reports
+  static constexpr std::size_t kOutboxMax = 16'384;     // beyond it no new change is taken
+  static constexpr std::size_t kAsksPerPeer = 8;        // report questions that may pile up
+  static constexpr std::size_t kRepliesPerDoor = 1024;  // then the door's own deadline answers
+  static constexpr std::size_t kEventsPerDoor = 256;    // a watcher that lags sees a gap
+  static constexpr std::size_t kWatchersMax = 16;       // doors, not people
+  static constexpr std::size_t kAuditKept = 1024;       // audit rows in the store
+  static constexpr std::size_t kFinishedKept = 1024;    // request ids of tasks that ended
+  static constexpr std::uint64_t kEventBlock = 1024;    // event numbers reserved at a time
+  static constexpr Nanos kResend = millis(20);          // of what a full mailbox refused
 
   // `rows`: what the store had at the start. Tasks in it are taken as they are, but for those
   // whose card is not there any more, which are given up. `cards`, `peers.cards`: same length.
   // `survivors`: tasks that live while the store knows nothing of them. They are taken in the same
   // way; their rows are committed with the node's first one, before anybody hears of them (D5).
-  NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards,
-            TokenSource& tokens, const std::vector<StoredRow>& rows,
-            const std::vector<StoredRow>& survivors = {});
+  NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards, TokenSource& tokens,
+            const std::vector<StoredRow>& rows, const std::vector<StoredRow>& survivors = {});
 
   // Of the last manager that these rows are of; nothing where the store was never written. The next
   // one is above it (A10).
@@ -76,6 +75,8 @@ class NodeActor final : public Actor {
   void onGateOpened(schema::GateRegistered::Reader opened, Turn& turn);
   void onTaskFact(schema::TaskFact::Reader fact, Turn& turn);
   void onOwnerGone(schema::Left::Reader gone, Turn& turn);
+  // From the attach room, which tells of refused memory by it; nothing else is noted.
+  void onEventTold(schema::Event::Reader told, Turn& turn);
   void onIncarnationSeen(schema::Incarnation::Reader seen, Turn& turn);
   void onCardReport(schema::CardReport::Reader report, Turn& turn);
   void onTaskReport(schema::TaskReport::Reader report, Turn& turn);
@@ -86,11 +87,11 @@ class NodeActor final : public Actor {
   enum class Need : std::uint8_t { Commit, Nothing };  // Nothing: answered already
   struct CardNow {
     CardFacts facts;
-    bool policyChosen = false;                    // live, so it outlives the flag
-    CardFigures figures;                          // the last report
+    bool policyChosen = false;  // live, so it outlives the flag
+    CardFigures figures;        // the last report
     std::map<std::uint64_t, ShareFigures> shares;
   };
-  using RequestKey = std::pair<std::uint32_t, std::string>;   // uid, request id
+  using RequestKey = std::pair<std::uint32_t, std::string>;  // uid, request id
 
   // Start (node_load.cc).
   static std::vector<LedgerCard> ledgerCards(const std::vector<CardFacts>& cards);
@@ -178,13 +179,12 @@ class NodeActor final : public Actor {
   void answerIfWhole(std::uint64_t gather);
   void answer(const Gather& gather);
   void writeCard(std::size_t card, schema::CardStatus::Builder builder) const;
-  void writeTask(std::uint64_t id, const Binding& binding,
-                 schema::TaskInfo::Builder builder) const;
+  void writeTask(std::uint64_t id, const Binding& binding, schema::TaskInfo::Builder builder) const;
   std::string cardIds(const Placement& placement) const;
 
   // Events: told now, or after the change in flight, so that numbers are told in order.
-  void note(const char* kind, std::uint64_t task, const std::string& card,
-            const std::string& text, Turn& turn);
+  void note(const char* kind, std::uint64_t task, const std::string& card, const std::string& text,
+            Turn& turn);
   void tellDeferred();
   void tellEvent(EventRecord event);
   std::uint64_t unixMs(Turn& turn) const;
@@ -197,33 +197,33 @@ class NodeActor final : public Actor {
   Ledger ledger_;
   std::map<std::uint64_t, Binding> bindings_;
   std::vector<std::uint32_t> freeSlots_;
-  std::map<RequestKey, std::uint64_t> requests_;     // tasks by request, bound and ended
-  std::deque<RequestKey> finished_;                  // the ended ones, oldest first
-  std::map<std::uint64_t, std::uint32_t> overAt_;    // epochs of cluster tasks that ended here
-  std::deque<std::uint64_t> over_;                   // the same tasks, oldest first
+  std::map<RequestKey, std::uint64_t> requests_;   // tasks by request, bound and ended
+  std::deque<RequestKey> finished_;                // the ended ones, oldest first
+  std::map<std::uint64_t, std::uint32_t> overAt_;  // epochs of cluster tasks that ended here
+  std::deque<std::uint64_t> over_;                 // the same tasks, oldest first
 
   bool startAsked_ = false;
-  bool started_ = false;             // the node's row of this incarnation is committed
+  bool started_ = false;  // the node's row of this incarnation is committed
   Nanos startedAt_{0};
-  std::uint32_t incarnation_;              // in force; durable once started_
-  std::uint32_t incarnationSeen_ = 0;      // the highest that a guest has met
+  std::uint32_t incarnation_;          // in force; durable once started_
+  std::uint32_t incarnationSeen_ = 0;  // the highest that a guest has met
   std::uint64_t nextTask_ = 1;
   std::uint64_t nextEvent_ = 1;
-  std::uint64_t eventCeiling_ = 0;   // durable: numbers below it may have been told
-  std::vector<std::uint64_t> lostTasks_;   // rows that are erased at the start
-  std::vector<std::uint64_t> takenOver_;   // rows that are written at the start
-  std::vector<std::uint64_t> notTakenOver_;   // told of at the start
-  std::set<std::uint64_t> outlived_;       // ended, and alive: killed at the start
-  std::uint64_t unknownFrom_ = 0;          // as in the node's row
+  std::uint64_t eventCeiling_ = 0;           // durable: numbers below it may have been told
+  std::vector<std::uint64_t> lostTasks_;     // rows that are erased at the start
+  std::vector<std::uint64_t> takenOver_;     // rows that are written at the start
+  std::vector<std::uint64_t> notTakenOver_;  // told of at the start
+  std::set<std::uint64_t> outlived_;         // ended, and alive: killed at the start
+  std::uint64_t unknownFrom_ = 0;            // as in the node's row
   std::uint64_t unknownTo_ = 0;
-  std::uint64_t clusterTerm_ = 0;          // durable
+  std::uint64_t clusterTerm_ = 0;  // durable
   std::string standing_ = "none";
 
   std::optional<Change> inFlight_;
   std::uint64_t changeSerial_ = 0;
   std::deque<Change> queue_;
-  std::set<std::uint64_t> toClose_;        // tasks whose binding is over
-  std::deque<std::uint64_t> toEvict_;      // of drained cards
+  std::set<std::uint64_t> toClose_;    // tasks whose binding is over
+  std::deque<std::uint64_t> toEvict_;  // of drained cards
   bool storageOk_ = true;
   bool probeDue_ = false;
   bool probeArmed_ = false;
@@ -236,7 +236,7 @@ class NodeActor final : public Actor {
 
   EventLog events_;
   std::vector<EventRecord> deferred_;
-  std::deque<std::uint64_t> audits_;       // numbers of the audit rows in the store
+  std::deque<std::uint64_t> audits_;  // numbers of the audit rows in the store
   std::set<ActorId> watchers_;
   std::map<std::uint64_t, Gather> gathers_;
   std::uint64_t lastGather_ = 0;

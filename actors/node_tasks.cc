@@ -1,8 +1,8 @@
 // The life of a binding after its row is committed, see the head of schema/envelope.capnp.
 #include <algorithm>
 
+#include "actors/event_log.h"
 #include "actors/node_actor.h"
-
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -48,8 +48,10 @@ void NodeActor::onGateOpened(schema::GateRegistered::Reader opened, Turn& turn) 
   Binding* binding = find(task);
   if (binding == nullptr || binding->stage != Stage::TellingAttach) return;
   const std::string why = text(opened.getFailed()).substr(0, 160);
-  if (why.empty()) becomeLive(task, *binding, turn);
-  else closeLater(task, *binding, "its pages could not be made: " + why);
+  if (why.empty())
+    becomeLive(task, *binding, turn);
+  else
+    closeLater(task, *binding, "its pages could not be made: " + why);
 }
 
 void NodeActor::answerWaiting(std::uint64_t task, Binding& binding) {
@@ -116,15 +118,22 @@ void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
   binding->phase = readPhase(fact.getState());
   if (binding->stage == Stage::TellingTask) introduceToAttach(task, *binding);
   if (fact.hasText() && fact.getText().size() != 0) {
-    note("task-fault", task, "", text(fact.getText()).substr(0, 160), turn);
+    note("task-fault", task, "", text(fact.getText()).substr(0, kEventTextMax), turn);
   }
   if (before == 0 && binding->processes != 0) {
     note("task-attached", task, "", std::to_string(binding->processes) + " process(es)", turn);
   }
   if (before == 0 || binding->processes != 0) return;
   note("task-exited", task, "", "its last process left", turn);
-  if (binding->evicting) closeLater(task, *binding, binding->endReason);
-  else if (binding->ownerGone) closeLater(task, *binding, "its owner is gone");
+  if (binding->evicting)
+    closeLater(task, *binding, binding->endReason);
+  else if (binding->ownerGone)
+    closeLater(task, *binding, "its owner is gone");
+}
+
+void NodeActor::onEventTold(schema::Event::Reader told, Turn& turn) {
+  if (text(told.getKind()) != kMemoryRefused || find(told.getTask()) == nullptr) return;
+  note(kMemoryRefused, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
 }
 
 // Released only when nobody is attached. The grace covers what is still on its way: a process that
@@ -172,8 +181,10 @@ void NodeActor::startEviction(std::uint64_t task, const Binding& binding, Turn& 
 void NodeActor::onKillDue(std::uint64_t task) {
   Binding* binding = find(task);
   if (binding == nullptr || !binding->evicting) return;
-  if (binding->processes == 0) closeLater(task, *binding, "evicted");
-  else tellClosed(peers_.attach, task, true, binding->endReason);
+  if (binding->processes == 0)
+    closeLater(task, *binding, "evicted");
+  else
+    tellClosed(peers_.attach, task, true, binding->endReason);
   QGPU_MARK(KillDue);
 }
 

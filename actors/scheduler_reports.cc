@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "actors/tenant_environment.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -51,8 +52,8 @@ void SchedulerActor::replyAssigned(const Asker& asker, std::uint64_t task) {
   const auto over = ended_.find(task);
   const Job* job = living != nullptr ? living : over == ended_.end() ? nullptr : &over->second;
   if (job == nullptr) {
-    return replyFailed(asker, fail(ErrorCode::NotFound, "task " + std::to_string(task) +
-                                                            " ended long ago"));
+    return replyFailed(
+        asker, fail(ErrorCode::NotFound, "task " + std::to_string(task) + " ended long ago"));
   }
   reply(asker, [this, task, job = *job](schema::ClusterReply::Builder answer) {
     writeAssigned(task, job, answer.initAssigned());
@@ -65,7 +66,7 @@ void SchedulerActor::answerAskers(std::uint64_t task) {
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.state == PlaceState::Assumed) return;
   Job& job = found->second;
-  if (job.state == PlaceState::Ending && !job.again) return;   // answered at its end
+  if (job.state == PlaceState::Ending && !job.again) return;  // answered at its end
   for (const Asker& asker : std::exchange(job.askers, {})) {
     replyAssigned(asker, task);
     if (QGPU_PLANTED(AnsweredTwice)) replyAssigned(asker, task);
@@ -87,8 +88,10 @@ void SchedulerActor::writeAssigned(std::uint64_t task, const Job& job,
   builder.setToken(job.token);
   builder.setAttachSocket(facts.attachSocket);
   std::vector<std::string> environment = facts.environment;
-  environment.push_back("QGPU_SOCKET=" + facts.attachSocket);
-  environment.push_back("QGPU_TOKEN=" + job.token);
+  for (const Variables& part :
+       {doorVariables(facts.attachSocket, job.token), cardVariables(job.cards)}) {
+    for (std::string& variable : assignments(part)) environment.push_back(std::move(variable));
+  }
   writeTexts(environment, builder.initEnvironment(static_cast<unsigned>(environment.size())));
 }
 
@@ -223,8 +226,8 @@ void SchedulerActor::replyTasks(const Asker& asker, const std::vector<std::uint6
     }
   }
   if (found.empty()) {
-    return replyFailed(asker, fail(ErrorCode::NotFound, "no task " + std::to_string(ids[0]) +
-                                                            " in this cluster"));
+    return replyFailed(
+        asker, fail(ErrorCode::NotFound, "no task " + std::to_string(ids[0]) + " in this cluster"));
   }
   reply(asker, [this, found = std::move(found)](schema::ClusterReply::Builder answer) {
     auto list = answer.initTasks(static_cast<unsigned>(found.size()));
@@ -265,17 +268,25 @@ void SchedulerActor::explainTask(const Asker& asker, std::uint64_t task) {
     const std::string name = "task " + std::to_string(task);
     return replyFailed(asker, fail(ErrorCode::NotFound,
                                    over == ended_.end() ? "no " + name + " in this cluster"
-                                                        : name + " ended: " +
-                                                              over->second.reason));
+                                                        : name + " ended: " + over->second.reason));
   }
   std::string said = "ends on node ";
   switch (job->state) {
-    case PlaceState::Waiting: said = "waits: " + reasonOf(task, *job); break;
-    case PlaceState::Assumed: said = "is about to be bound on node "; break;
-    case PlaceState::Bound: said = "runs on node "; break;
-    case PlaceState::Lost: said = "is lost with node "; break;
+    case PlaceState::Waiting:
+      said = "waits: " + reasonOf(task, *job);
+      break;
+    case PlaceState::Assumed:
+      said = "is about to be bound on node ";
+      break;
+    case PlaceState::Bound:
+      said = "runs on node ";
+      break;
+    case PlaceState::Lost:
+      said = "is lost with node ";
+      break;
     case PlaceState::Ending:
-    case PlaceState::Ended: break;
+    case PlaceState::Ended:
+      break;
   }
   if (job->member) said += at(*job->member).facts.ledger.name + ", card " + joined(job->cards);
   const ClusterAsk ask = askOf(job->spec);

@@ -30,6 +30,7 @@ struct ManagerConfig {
   resourcePrefix @21 :Text;
   memoryUnit @22 :Text;        # GiB, MiB
   kubeletConfig @23 :Text;     # file of a KubeletPluginConfig
+  cdi @24 :Text;               # off, on, or a folder of specs
 }
 
 struct SchedulerConfig {
@@ -68,4 +69,5 @@ struct KubeletPluginConfig {
   settle @10 :Text;
   parent @11 :Text;
   logLevel @12 :Text;
+  cdi @13 :Text;               # off, on, or a folder of specs
 }

@@ -1,7 +1,6 @@
 #include "services/admin/render.h"
 
 #include "services/admin/words.h"
-#include "services/cards/cards.h"
 
 namespace qgpu {
 namespace {
@@ -128,16 +127,14 @@ std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& en
   json.count("task", bound.getTask()).field("token", view(bound.getToken()));
   writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
   json.key("env").beginObject();
-  json.field("QGPU_SOCKET", view(bound.getAttachSocket()));
-  json.field("QGPU_TOKEN", view(bound.getToken()));
-  if (!environment.library.empty()) {
-    json.field("LD_PRELOAD", environment.library).field("OPENCL_LAYERS", environment.library);
-  }
-  for (const auto& [name, value] : environment.extras) json.field(name, value);
   std::vector<std::string> cards;
   for (const kj::StringPtr id : bound.getCards()) cards.emplace_back(view(id));
-  const std::string visible = cudaVisibleDevices(cards);
-  if (!visible.empty()) json.field("CUDA_VISIBLE_DEVICES", visible);
+  const std::string socket(view(bound.getAttachSocket()));
+  const std::string token(view(bound.getToken()));
+  for (const Variables& part :
+       {doorVariables(socket, token), nodeVariables(environment), cardVariables(cards)}) {
+    for (const auto& [name, value] : part) json.field(name, value);
+  }
   json.endObject().endObject();
   return json.take();
 }

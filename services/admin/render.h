@@ -5,21 +5,15 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "actors/tenant_environment.h"
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
 #include "services/admin/command_line.h"
 #include "services/admin/json.h"
 
 namespace qgpu {
-
-// What a bound task's environment is made of besides socket and token.
-struct TenantEnvironment {
-  std::string library;                                      // path of libqgpu.so; may be empty
-  std::vector<std::pair<std::string, std::string>> extras;  // POCL_* pairs of an OpenCL card
-};
 
 // One line without its newline: {"ok":false,"error":...,"code":...}.
 std::string renderError(const Error& error);

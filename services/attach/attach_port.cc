@@ -1,6 +1,14 @@
 #include "services/attach/attach_port.h"
 
 namespace qgpu {
+namespace {
+
+GatePortOptions withNode(GatePortOptions options, ActorId node) {
+  options.node = node;
+  return options;
+}
+
+}  // namespace
 
 AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig config)
     : dispatcher_(dispatcher),
@@ -8,7 +16,7 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
       cards_(std::move(config.cards)),
       outlet_(dispatcher, self),
       around_(dispatcher.loop()),
-      port_(around_, outlet_, tasks_, config.gate),
+      port_(around_, outlet_, tasks_, withNode(config.gate, config.node)),
       server_(dispatcher.loop(), outlet_, tasks_, port_, config.node, cards_,
               std::move(config.cardActors), std::move(config.server)) {
   dispatcher_.attach(self_, *this);
@@ -22,12 +30,16 @@ void AttachPort::handle(schema::Envelope::Reader message, Turn& turn) {
   switch (message.which()) {
     case schema::Envelope::GATE_ORDER:
       return port_.order(message.getGateOrder(), turn.sender());
-    case schema::Envelope::TASK_KNOWN: return server_.known(message.getTaskKnown());
-    case schema::Envelope::TASK_CLOSED: return server_.closed(message.getTaskClosed());
+    case schema::Envelope::TASK_KNOWN:
+      return server_.known(message.getTaskKnown());
+    case schema::Envelope::TASK_CLOSED:
+      return server_.closed(message.getTaskClosed());
     case schema::Envelope::INCARNATION_CHOSEN:
       return server_.incarnationChosen(message.getIncarnationChosen());
-    case schema::Envelope::REPORT_ASKED: return tellUseOf(turn.sender());
-    default: return;   // meant for others; nothing here depends on it
+    case schema::Envelope::REPORT_ASKED:
+      return tellUseOf(turn.sender());
+    default:
+      return;  // meant for others; nothing here depends on it
   }
 }
 

@@ -1,10 +1,10 @@
 #include "services/attach/gate_port.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <bit>
+#include <signal.h>
 
+#include "actors/event_log.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -14,7 +14,9 @@ namespace {
 // that are not among the woken ones look again by themselves.
 constexpr int kThawWakes = 2 * QGPU_DRIVER_THREADS;
 
-std::uint64_t unsignedNs(Nanos t) { return static_cast<std::uint64_t>(t.value); }
+std::uint64_t unsignedNs(Nanos t) {
+  return static_cast<std::uint64_t>(t.value);
+}
 
 bool usableSignal(std::uint32_t signal) {
   return signal >= static_cast<std::uint32_t>(SIGRTMIN) &&
@@ -250,14 +252,14 @@ void GatePort::tellWork(GuestTask& task, const GateSample& sample, Nanos now) {
   const bool active = sample.admitted != gate.admitted || sample.retired != gate.retired;
   const bool news = active && !(sample.admitted < gate.admitted);
   if (sample.busy()) {
-    if (!gate.toldBusy) busy(task, sample, sample.lastSubmit > gate.toldStamp ? sample.lastSubmit
-                                                                              : now);
+    if (!gate.toldBusy)
+      busy(task, sample, sample.lastSubmit > gate.toldStamp ? sample.lastSubmit : now);
     return;
   }
   if (!gate.toldBusy && !news && stamp <= gate.toldStamp) return;
   // Stamps come from a coarse clock: what was seen to change since the last look is newer.
   const Nanos since = active ? std::max(stamp, std::min(gate.sampledAt, now)) : stamp;
-  if (!gate.toldBusy) busy(task, sample, since);   // it came and went between two looks
+  if (!gate.toldBusy) busy(task, sample, since);  // it came and went between two looks
   quiet(task, since);
 }
 
@@ -326,12 +328,14 @@ void GatePort::quiet(GuestTask& task, Nanos since) {
   }
 }
 
-void GatePort::tellUse(GuestTask& task) { sendUse(task, task.pages.use(), around_.now()); }
+void GatePort::tellUse(GuestTask& task) {
+  sendUse(task, task.pages.use(), around_.now());
+}
 
 void GatePort::tellUseIfChanged(GuestTask& task, Nanos now) {
   const UseSample use = task.pages.use();
-  const bool same = task.gate.useTold && use == task.gate.use &&
-                    task.pages.faults() == task.gate.faultsTold;
+  const bool same =
+      task.gate.useTold && use == task.gate.use && task.pages.faults() == task.gate.faultsTold;
   if (!same) sendUse(task, use, now);
 }
 
@@ -347,7 +351,7 @@ void GatePort::sendUse(GuestTask& task, const UseSample& use, Nanos now) {
     if (faults != 0) used.setFault(TaskPages::faultText(faults));
   });
   task.gate.useToldAt = now;
-  if (sent == SendResult::Refused) return;   // told again with the next change or heartbeat
+  if (sent == SendResult::Refused) return;  // told again with the next change or heartbeat
   task.gate.useTold = true;
   task.gate.use = use;
   task.gate.faultsTold = faults;
@@ -360,9 +364,29 @@ void GatePort::beat() {
   for (auto& [id, task] : tasks_) {
     task->pages.heartbeat(now);
     task->pages.judgeQuota();
+    tellRefused(*task, task->pages.use().refused, now);
     if (!task->processes.empty()) tellUseIfChanged(*task, now);
   }
   beatAgain(now);
+}
+
+// For the node's story: at once, and then once in a while for all that came since.
+void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
+  const bool told = task.gate.refusedTold != 0;
+  if (refused <= task.gate.refusedTold || options_.node == ActorId::kNobody ||
+      (told && now - task.gate.refusedToldAt < options_.refusedEvery)) {
+    return;
+  }
+  const SendResult sent = outlet_.send(options_.node, [&](schema::Envelope::Builder message) {
+    auto event = message.initEventTold();
+    event.setKind(kMemoryRefused);
+    event.setTask(task.id);
+    event.setText(std::to_string(refused) + " allocations failed so far, since they would pass " +
+                  std::to_string(task.pages.quota() / mebibytes(1)) + " MiB, its share of memory");
+  });
+  if (sent == SendResult::Refused) return;  // with the next heartbeat
+  task.gate.refusedTold = refused;
+  task.gate.refusedToldAt = now;
 }
 
 void GatePort::beatAgain(Nanos now) {

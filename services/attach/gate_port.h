@@ -25,11 +25,13 @@ struct GatePortOptions {
   Nanos busyEvery = millis(2);         // ... at one that nobody else wants
   Nanos settleFirst = micros(30);      // after a hold; doubles up to settleEvery
   Nanos settleEvery = micros(250);
-  Nanos lateAfter = millis(10);        // a hold that takes longer is looked at every busyEvery ...
-  Nanos lateEvery = millis(10);        // ... and after a second every lateEvery
+  Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every busyEvery ...
+  Nanos lateEvery = millis(10);  // ... and after a second every lateEvery
   Nanos heartbeatEvery = seconds(1);
-  Nanos useEvery = millis(250);        // between two `used` of one task
-  std::uint32_t ringsMax = 1'000;      // of one doorbell in `ringWindow`
+  Nanos useEvery = millis(250);      // between two `used` of one task
+  Nanos refusedEvery = seconds(10);  // between two words to the node that memory was refused
+  ActorId node = ActorId::kNobody;   // who hears these; nobody: they are not said
+  std::uint32_t ringsMax = 1'000;    // of one doorbell in `ringWindow`
   Nanos ringWindow = seconds(1);
 };
 
@@ -53,11 +55,11 @@ class GatePort {
   void order(schema::GateOrder::Reader order, ActorId from);
 
   // --- from the attach server ---
-  void added(GuestTask& task);            // pages exist; its doorbell counts from now on
-  void removed(GuestTask& task);          // before the task is destroyed
+  void added(GuestTask& task);    // pages exist; its doorbell counts from now on
+  void removed(GuestTask& task);  // before the task is destroyed
   void processAttached(GuestTask& task);
-  void processGone(GuestTask& task);      // its slot is free already
-  void close(GuestTask& task);            // launches fail from now on
+  void processGone(GuestTask& task);  // its slot is free already
+  void close(GuestTask& task);        // launches fail from now on
   // Whom a ring is told after the port has looked; nobody: an empty function.
   void onRing(std::function<void()> heard) { heard_ = std::move(heard); }
 
@@ -79,6 +81,7 @@ class GatePort {
   void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
   void tellUseIfChanged(GuestTask& task, Nanos now);
   void sendUse(GuestTask& task, const UseSample& use, Nanos now);
+  void tellRefused(GuestTask& task, std::uint64_t refused, Nanos now);
   void busy(GuestTask& task, const GateSample& sample, Nanos since);
   void quiet(GuestTask& task, Nanos since);
   void settled(GuestTask& task, schema::Settled::How how, Nanos at);

@@ -22,61 +22,63 @@ namespace qgpu {
 // One attached process. It stays until its pidfd says dead, whatever its connection does
 // (HAZARDS 7).
 struct GuestProcess {
-  AttachedEntry entry;             // pid and start time as this pid namespace has them
+  AttachedEntry entry;  // pid and start time as this pid namespace has them
   std::uint32_t slot = 0;
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
   std::uint32_t incarnation = 0;   // under which it was given its gate page
   bool returned = false;           // re-attached: it had an earlier gate page before
   ThreadIds threads;
   Fd pidfd;
-  Fd connection;                   // empty once the guest closed it
-  FdWatch death;                   // watches end before their descriptors close
+  Fd connection;  // empty once the guest closed it
+  FdWatch death;  // watches end before their descriptors close
   FdWatch talk;
 };
 
 enum class Life : std::uint8_t {
-  Never,   // no process was attached yet
+  Never,  // no process was attached yet
   Alive,
-  Dead,    // every process that was attached is dead
+  Dead,  // every process that was attached is dead
 };
 
 // What the gate port knows of one gate.
 struct GateState {
-  ActorId card = ActorId::kNobody; // who gave the last order, and hears of its effect
-  bool ordered = false;            // an order came: from now on busy and quiet are told
+  ActorId card = ActorId::kNobody;  // who gave the last order, and hears of its effect
+  bool ordered = false;             // an order came: from now on busy and quiet are told
   bool open = false;
   bool notify = false;
   bool contended = false;
   std::uint32_t epoch = 0;
-  Nanos storedAt{0};               // when the word of this epoch was stored
+  Nanos storedAt{0};  // when the word of this epoch was stored
 
-  bool settling = false;           // held, and not yet told that nothing runs any more
-  bool frozen = false;             // held by freeze: driver threads wait as well
-  bool parked = false;             // told settled although work is in flight that can't run
+  bool settling = false;  // held, and not yet told that nothing runs any more
+  bool frozen = false;    // held by freeze: driver threads wait as well
+  bool parked = false;    // told settled although work is in flight that can't run
   Nanos settleDelay{0};
 
   bool toldBusy = false;
-  Nanos toldStamp{0};              // newest submit or retirement that the card knows of
-  std::uint64_t admitted = 0;      // as of the last sample
+  Nanos toldStamp{0};          // newest submit or retirement that the card knows of
+  std::uint64_t admitted = 0;  // as of the last sample
   std::uint64_t retired = 0;
   Nanos sampledAt{0};
-  Life life = Life::Never;         // as the card knows it
+  Life life = Life::Never;  // as the card knows it
 
   Loop::TimerKey timer = 0;
   Nanos timerAt = kNever;
 
-  bool worked = false;             // work showed in the page since the last order
-  bool rung = false;               // and the doorbell rang for it, which it does only once
-  bool disarmed = false;           // it rang too often: looked at by timer until an order came ...
-  bool rearm = false;              // ... which it has, and the window of `ringsFrom` is over
-  std::uint32_t rings = 0;         // since `ringsFrom`
+  bool worked = false;      // work showed in the page since the last order
+  bool rung = false;        // and the doorbell rang for it, which it does only once
+  bool disarmed = false;    // it rang too often: looked at by timer until an order came ...
+  bool rearm = false;       // ... which it has, and the window of `ringsFrom` is over
+  std::uint32_t rings = 0;  // since `ringsFrom`
   Nanos ringsFrom{0};
-  FdWatch bell;                    // in a daemon; after the pages it watches, so it ends first
+  FdWatch bell;  // in a daemon; after the pages it watches, so it ends first
 
   bool useTold = false;
   UseSample use;
   Nanos useToldAt{0};
   std::uint32_t faultsTold = 0;
+  std::uint64_t refusedTold = 0;  // allocations, to the node
+  Nanos refusedToldAt{0};
 };
 
 struct GuestTask {
@@ -85,16 +87,16 @@ struct GuestTask {
   std::uint64_t id = 0;
   std::string token;
   qgpu_class taskClass = QGPU_ORDINARY;
-  bool freeze = false;             // a hold stops its driver threads
+  bool freeze = false;  // a hold stops its driver threads
   ActorId actor = ActorId::kNobody;
   std::vector<std::uint32_t> cards;
   std::vector<ActorId> cardActors;
   TaskPages pages;
   GateState gate;
-  std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;   // by slot
+  std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
 
-  bool announced = false;          // the node was told that its gate can be driven
-  Fd owner;                        // pidfd of the process whose death ends the task
+  bool announced = false;  // the node was told that its gate can be driven
+  Fd owner;                // pidfd of the process whose death ends the task
   FdWatch ownerWatch;
 };
 

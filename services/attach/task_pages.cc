@@ -1,5 +1,11 @@
 #include "services/attach/task_pages.h"
 
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/magic.h>
@@ -8,13 +14,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#include <algorithm>
-#include <atomic>
-#include <bit>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -22,9 +21,9 @@ namespace {
 
 constexpr int kGateSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kReportSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::int64_t kStampSlackNs = 1'000'000;   // a stamp stored while we sampled
-constexpr std::uint32_t kWaitingMax = 1u << 20;     // threads; more is nonsense
-constexpr std::uint64_t kCountMax = std::uint64_t{1} << 62;   // sums stop here
+constexpr std::int64_t kStampSlackNs = 1'000'000;            // a stamp stored while we sampled
+constexpr std::uint32_t kWaitingMax = 1u << 20;              // threads; more is nonsense
+constexpr std::uint64_t kCountMax = std::uint64_t{1} << 62;  // sums stop here
 
 std::uint64_t load(std::uint64_t& word) {
   return std::atomic_ref<std::uint64_t>(word).load(std::memory_order_seq_cst);
@@ -53,8 +52,8 @@ Result<SharedMemory> makeShared(const char* name, std::size_t bytes, int seals) 
   if (!made.fd) return osFailure("memfd_create");
   if (::ftruncate(made.fd.get(), static_cast<off_t>(bytes)) != 0) return osFailure("ftruncate");
   // Mapped for writing before the seals: F_SEAL_FUTURE_WRITE refuses it afterwards.
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                    made.fd.get(), 0);
+  void* at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, made.fd.get(), 0);
   if (at == MAP_FAILED) return osFailure("mmap of a shared page");
   made.map = Mapping(at, bytes);
   if (::fcntl(made.fd.get(), F_ADD_SEALS, seals) != 0) return osFailure("sealing a shared page");
@@ -122,8 +121,9 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings&
 }
 
 Status TaskPages::adoptReport(Fd page) {
-  struct stat theirs{}, ours{};
-  struct statfs fs{};
+  struct stat theirs {
+  }, ours{};
+  struct statfs fs {};
   // Seals first: only a file in memory has some, and any other may take its time to answer fstat.
   if (::fcntl(page.get(), F_GET_SEALS) != kReportSeals) {
     return fail(ErrorCode::Denied, "the report page is not one that a manager handed out");
@@ -195,15 +195,15 @@ Status TaskPages::claimSlot(std::uint32_t i, std::uint32_t pid, std::uint64_t st
   seen_[i].admittedBefore = seen_[i].retired;
   if (load(slot(i).admitted) == seen_[i].retired) {
     const auto now = static_cast<std::uint64_t>(around_->now().value);
-    const std::uint64_t stamp = std::max(load(slot(i).last_submit_ns),
-                                         load(slot(i).last_retire_ns));
+    const std::uint64_t stamp =
+        std::max(load(slot(i).last_submit_ns), load(slot(i).last_retire_ns));
     seen_[i].stampBefore = Nanos(static_cast<std::int64_t>(std::min(stamp, now)));
   }
   return ok();
 }
 
 void TaskPages::freeSlot(std::uint32_t i) {
-  if (slotUsed(i)) (void)use();   // its last counters, before they are gone
+  if (slotUsed(i)) (void)use();  // its last counters, before they are gone
   if (QGPU_PLANTED(DeadBytesKept)) return;
   clearSlot(i);
   used_ &= ~bit(i);
@@ -218,9 +218,13 @@ std::uint64_t TaskPages::markedSlots() const {
   return marked;
 }
 
-std::uint64_t TaskPages::slotStart(std::uint32_t i) const { return load(slot(i).start_time); }
+std::uint64_t TaskPages::slotStart(std::uint32_t i) const {
+  return load(slot(i).start_time);
+}
 
-std::uint32_t TaskPages::obeys(std::uint32_t i) const { return load(slot(i).obeys); }
+std::uint32_t TaskPages::obeys(std::uint32_t i) const {
+  return load(slot(i).obeys);
+}
 
 void TaskPages::setIncarnation(std::uint32_t incarnation) {
   store(gateMap_.as<qgpu_gate_page>()->incarnation, incarnation);
@@ -368,12 +372,15 @@ UseSample TaskPages::use() {
     const std::uint64_t gpuNs = gpuNsTotal_ + grown(load(s.gpu_ns), seen_[i].gpuNs);
     launchesTotal_ = std::min(launches, kCountMax);
     gpuNsTotal_ = std::min(gpuNs, kCountMax);
+    const std::uint64_t refused = refusedTotal_ + grown(load(s.refused), seen_[i].refused);
+    refusedTotal_ = std::min(refused, kCountMax);
   }
   out.memBytes = std::min(bytes(), quota);
   memPeak_ = std::max(memPeak_, out.memBytes);
   out.memPeak = memPeak_;
   out.launches = launchesTotal_;
   out.gpuNs = gpuNsTotal_;
+  out.refused = refusedTotal_;
   auto* header = reportMap_.as<qgpu_report_page>();
   if (load(header->magic) != QGPU_REPORT_MAGIC || load(header->task) != task_) {
     faults_ |= kFaultHeader;
@@ -394,9 +401,9 @@ std::uint32_t TaskPages::driverThread(std::uint32_t i, std::uint32_t index) cons
 
 std::string TaskPages::faultText(std::uint32_t faults) {
   static constexpr const char* kTexts[] = {
-      "a counter ran backwards",          "launches in flight made no sense",
-      "a time stamp was in the future",   "too many driver threads",
-      "more bytes than the quota",        "the page header was overwritten",
+      "a counter ran backwards",        "launches in flight made no sense",
+      "a time stamp was in the future", "too many driver threads",
+      "more bytes than the quota",      "the page header was overwritten",
   };
   std::string text;
   for (std::size_t i = 0; i < std::size(kTexts); i++) {

@@ -50,23 +50,23 @@ struct TaskPagesSpec {
   qgpu_suspend suspend = QGPU_SUSPEND_GATE;
   std::uint32_t incarnation = 0;
   Bytes quota{0};
-  Nanos window{0};       // 0: no limit of work in flight
+  Nanos window{0};  // 0: no limit of work in flight
   Nanos orphanGrace{0};
 };
 
 // The state of all live processes of a task, read once and bounded.
 struct GateSample {
-  std::uint32_t inFlight = 0;    // launches let through and not known to be finished
-  std::uint32_t waiting = 0;     // threads at the gate or at the window
-  std::uint64_t admitted = 0;    // raw sum since the slots were taken; a change: work came
-  std::uint64_t retired = 0;     // grows by what was retired since the last sample
-  Nanos lastSubmit{0};           // 0: never; at most `now`
+  std::uint32_t inFlight = 0;  // launches let through and not known to be finished
+  std::uint32_t waiting = 0;   // threads at the gate or at the window
+  std::uint64_t admitted = 0;  // raw sum since the slots were taken; a change: work came
+  std::uint64_t retired = 0;   // grows by what was retired since the last sample
+  Nanos lastSubmit{0};         // 0: never; at most `now`
   Nanos lastRetire{0};
-  bool stopped = true;           // each process with work in flight is frozen or parked
-  bool anyParked = false;        // ... and of one of them the oldest work can't run
-  Nanos frozenAt{0};             // the last of these stops, at most `now`
-  std::uint64_t died = 0;        // mask of slots whose robust futex newly says OWNER_DIED
-  bool anyAlive = false;         // some slot is taken by a process that lives, as far as known
+  bool stopped = true;     // each process with work in flight is frozen or parked
+  bool anyParked = false;  // ... and of one of them the oldest work can't run
+  Nanos frozenAt{0};       // the last of these stops, at most `now`
+  std::uint64_t died = 0;  // mask of slots whose robust futex newly says OWNER_DIED
+  bool anyAlive = false;   // some slot is taken by a process that lives, as far as known
   bool busy() const { return inFlight != 0 || waiting != 0; }
 };
 
@@ -75,17 +75,18 @@ struct UseSample {
   std::uint64_t memPeak = 0;
   std::uint64_t launches = 0;
   std::uint64_t gpuNs = 0;
+  std::uint64_t refused = 0;  // allocations, since they would pass the quota
   bool operator==(const UseSample&) const = default;
 };
 
 // What was nonsense in a report page; bits of TaskPages::faults().
 enum PageFault : std::uint32_t {
-  kFaultBackwards = 1u << 0,   // a counter ran backwards
-  kFaultInFlight = 1u << 1,    // more in flight than QGPU_MAX_INFLIGHT, or retired > admitted
-  kFaultFuture = 1u << 2,      // a stamp of the future
-  kFaultThreads = 1u << 3,     // more driver threads than there is room for
-  kFaultBytes = 1u << 4,       // more bytes than the quota, twice in a row
-  kFaultHeader = 1u << 5,      // the page's own header was overwritten
+  kFaultBackwards = 1u << 0,  // a counter ran backwards
+  kFaultInFlight = 1u << 1,   // more in flight than QGPU_MAX_INFLIGHT, or retired > admitted
+  kFaultFuture = 1u << 2,     // a stamp of the future
+  kFaultThreads = 1u << 3,    // more driver threads than there is room for
+  kFaultBytes = 1u << 4,      // more bytes than the quota, twice in a row
+  kFaultHeader = 1u << 5,     // the page's own header was overwritten
 };
 
 class TaskPages {
@@ -95,7 +96,7 @@ class TaskPages {
   static Result<TaskPages> create(const TaskPagesSpec& spec, PageSurroundings& around);
 
   // --- descriptors to hand to a guest; they stay owned here ---
-  int gateFd() const { return gateRead_.get(); }     // O_RDONLY
+  int gateFd() const { return gateRead_.get(); }  // O_RDONLY
   int reportFd() const { return report_.get(); }
   int doorbellFd() const { return doorbell_.get(); }
 
@@ -114,7 +115,10 @@ class TaskPages {
   // The process is dead: its bytes return, once, and the slot is free.
   void freeSlot(std::uint32_t slot);
   // After a restart: keep `slot` for a process that lives and has not come back yet.
-  void reserveSlot(std::uint32_t slot) { used_ |= bit(slot); ignored_ |= bit(slot); }
+  void reserveSlot(std::uint32_t slot) {
+    used_ |= bit(slot);
+    ignored_ |= bit(slot);
+  }
   // Slots of an adopted page that carry a pid, and the start time in one of them.
   std::uint64_t markedSlots() const;
   std::uint64_t slotStart(std::uint32_t slot) const;
@@ -149,6 +153,7 @@ class TaskPages {
   std::uint32_t driverThreads(std::uint32_t slot);  // bounded; 0: none identified
   std::uint32_t driverThread(std::uint32_t slot, std::uint32_t index) const;
   std::uint32_t faults() const { return faults_; }
+  Bytes quota() const { return quota_; }
   static std::string faultText(std::uint32_t faults);
 
  private:
@@ -157,9 +162,10 @@ class TaskPages {
     std::uint64_t retired = 0;
     std::uint64_t launches = 0;
     std::uint64_t gpuNs = 0;
+    std::uint64_t refused = 0;
     std::int64_t lastSubmit = 0;
     std::int64_t lastRetire = 0;
-    std::uint64_t admittedBefore = 0;   // for an earlier manager; not work that came since
+    std::uint64_t admittedBefore = 0;  // for an earlier manager; not work that came since
     Nanos stampBefore{0};
   };
 
@@ -185,13 +191,14 @@ class TaskPages {
   bool closed_ = false;
   bool overQuota_ = false;
   std::uint32_t word_ = 0;
-  std::uint64_t used_ = 0;       // slots with a process
-  std::uint64_t ignored_ = 0;    // of these, the ones whose owner is known to be dead
+  std::uint64_t used_ = 0;     // slots with a process
+  std::uint64_t ignored_ = 0;  // of these, the ones whose owner is known to be dead
   std::uint32_t faults_ = 0;
   std::uint64_t memPeak_ = 0;
   std::uint64_t retiredTotal_ = 0;
-  std::uint64_t launchesTotal_ = 0;   // also of processes that are gone
+  std::uint64_t launchesTotal_ = 0;  // also of processes that are gone
   std::uint64_t gpuNsTotal_ = 0;
+  std::uint64_t refusedTotal_ = 0;
   Seen seen_[QGPU_SLOTS];
 };
 

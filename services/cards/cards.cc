@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::string_view kPocl = "Portable Computing Language";
 constexpr std::string_view kNvidia = "NVIDIA CUDA";  // what its OpenCL calls its platform
-constexpr std::string_view kUuid = "GPU-";
 
 // PoCL's threaded CPU device runs kernels on threads of the tenant that can be told from its own:
 // "pthread-..." up to PoCL 3, "cpu-..." later. "basic" and "cpu-minimal" use the caller's thread.
@@ -175,15 +174,6 @@ Result<CardsFound> findCards(const CardsOptions& options) {
       break;
   }
   return nvidiaCards(options);
-}
-
-std::string cudaVisibleDevices(const std::vector<std::string>& cardIds) {
-  std::string all;
-  for (const std::string& id : cardIds) {
-    if (!id.starts_with(kUuid)) return "";
-    all += (all.empty() ? "" : ",") + id;
-  }
-  return all;
 }
 
 }  // namespace qgpu

@@ -67,10 +67,6 @@ struct CardsFound {
 // Unavailable (the child failed); each names the fix.
 Result<CardsFound> findCards(const CardsOptions& options);
 
-// What CUDA_VISIBLE_DEVICES is for a task on these cards: their UUIDs; empty where a card is none
-// of NVIDIA's.
-std::string cudaVisibleDevices(const std::vector<std::string>& cardIds);
-
 // "opencl-<platform in lower case, other characters as '-'>-<index>".
 std::string openclCardId(const std::string& platform, std::uint32_t device);
 

@@ -15,11 +15,18 @@
 
 #include "services/cards/child_probe.h"
 #include "services/cards/nvml.h"
+#include "services/cards/xid.h"
 
 namespace qgpu {
 namespace {
 
-constexpr std::uint64_t kProgramsXids[] = {13, 31, 43, 45, 68, 109};
+using Change = HealthChange::Kind;
+
+constexpr struct {
+  Change kind;
+  const char* word;
+} kWords[] = {
+    {Change::Ill, "ill"}, {Change::Answers, "answers"}, {Change::ProgramFault, "program"}};
 
 std::int64_t nowMs() {
   timespec t{};
@@ -73,7 +80,7 @@ class Watcher {
 
   void tell(const HealthReading& reading) {
     const auto change = judge_.judge(reading);
-    if (change) ::dprintf(out_, "%s\t%s\n", change->uuid.c_str(), change->ill.c_str());
+    if (change) ::dprintf(out_, "%s\n", healthLine(*change).c_str());
   }
 
   const int out_;
@@ -84,30 +91,26 @@ class Watcher {
 
 }  // namespace
 
-bool isProgramsXid(std::uint64_t xid) {
-  return std::find(std::begin(kProgramsXids), std::end(kProgramsXids), xid) !=
-         std::end(kProgramsXids);
-}
-
 std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading) {
   Known& known = cards_[reading.uuid];
   switch (reading.kind) {
     case HealthReading::Kind::Present:
       if (!std::exchange(known.lost, false)) return std::nullopt;
-      return HealthChange{reading.uuid, ""};
+      return HealthChange{reading.uuid, Change::Answers, "it was lost, and is there again"};
     case HealthReading::Kind::Lost:
       if (std::exchange(known.lost, true)) return std::nullopt;
-      return HealthChange{reading.uuid, "it does not answer: removed, or off the bus"};
+      return HealthChange{reading.uuid, Change::Ill, "it does not answer: removed, or off the bus"};
     case HealthReading::Kind::Xid:
-      if (isProgramsXid(reading.number) || std::exchange(known.xids[reading.number], true)) {
-        return std::nullopt;
+      if (xidClass(reading.number) == XidClass::Program) {
+        return HealthChange{reading.uuid, Change::ProgramFault, xidText(reading.number)};
       }
-      return HealthChange{reading.uuid, "Xid " + std::to_string(reading.number)};
+      if (std::exchange(known.xids[reading.number], true)) return std::nullopt;
+      return HealthChange{reading.uuid, Change::Ill, xidText(reading.number)};
     case HealthReading::Kind::Errors: {
       // What it counted before the watch began is no news.
       const std::uint64_t before = std::exchange(known.errors, reading.number);
       if (!std::exchange(known.counted, true) || reading.number <= before) return std::nullopt;
-      return HealthChange{reading.uuid,
+      return HealthChange{reading.uuid, Change::Ill,
                           std::to_string(reading.number - before) + " uncorrected memory errors"};
     }
   }
@@ -153,10 +156,24 @@ HealthWatch::~HealthWatch() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+std::string healthLine(const HealthChange& change) {
+  std::string line = change.uuid + "\t";
+  for (const auto& [kind, word] : kWords) {
+    if (kind == change.kind) line += word;
+  }
+  return line + "\t" + change.why;
+}
+
 std::optional<HealthChange> parseHealthLine(const std::string& line) {
-  const std::size_t tab = line.find('\t');
-  if (tab == std::string::npos || tab == 0) return std::nullopt;
-  return HealthChange{line.substr(0, tab), line.substr(tab + 1)};
+  const std::size_t uuidEnd = line.find('\t');
+  if (uuidEnd == std::string::npos || uuidEnd == 0) return std::nullopt;
+  const std::size_t wordEnd = line.find('\t', uuidEnd + 1);
+  if (wordEnd == std::string::npos) return std::nullopt;
+  const std::string said = line.substr(uuidEnd + 1, wordEnd - uuidEnd - 1);
+  for (const auto& [kind, word] : kWords) {
+    if (said == word) return HealthChange{line.substr(0, uuidEnd), kind, line.substr(wordEnd + 1)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace qgpu

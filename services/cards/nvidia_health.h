@@ -3,8 +3,8 @@
 // and each `interval` whether the card is still there and whether its memory counted uncorrected
 // errors. Rarely, since each question takes locks of the driver that suspending needs.
 //
-// What counts as the card's own illness and not as a program's fault is decided here: the Xids
-// that a faulty kernel raises leave a card well.
+// What counts as the card's own illness and not as a program's fault is decided here, by the class
+// of an Xid (xid.h).
 
 #include <map>
 #include <optional>
@@ -27,16 +27,17 @@ struct HealthReading {
   std::uint64_t number = 0;  // of the Xid; how many errors
 };
 
-// What changed for a card: why it is ill, or empty: it answers again after it was lost.
+// What there is to tell of a card. Ill: `why` it must not be used. Answers: it was lost, and is
+// there again. ProgramFault: a program on it failed, the card is well.
 struct HealthChange {
+  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault };
   std::string uuid;
-  std::string ill;
+  Kind kind = Kind::Ill;
+  std::string why;
+  bool operator==(const HealthChange&) const = default;
 };
 
-// Xids that a program's own fault raises: 13, 31, 43, 45, 68 and 109.
-bool isProgramsXid(std::uint64_t xid);
-
-// Pure: turns readings into changes, each told once.
+// Pure: turns readings into changes. An illness is told once, a program's fault each time.
 class HealthJudge {
  public:
   std::optional<HealthChange> judge(const HealthReading& reading);
@@ -51,8 +52,7 @@ class HealthJudge {
   std::map<std::string, Known> cards_;
 };
 
-// The child. Its pipe gives one line a change: "<uuid>\t<why>", why empty for a recovery; the end
-// of the pipe means that it died.
+// The child. Its pipe gives one line a change (healthLine); its end means that the child died.
 class HealthWatch {
  public:
   // Forks: to be called while the process has one thread. Unavailable: no pipe, no process.
@@ -70,7 +70,9 @@ class HealthWatch {
   pid_t child_ = -1;
 };
 
-// A whole line of the pipe, without its end. Empty: not a line of ours.
+// "<uuid>\t<ill, answers or program>\t<why>"; and what such a line says, without its end. Nothing:
+// it is none of ours.
+std::string healthLine(const HealthChange& change);
 std::optional<HealthChange> parseHealthLine(const std::string& line);
 
 }  // namespace qgpu

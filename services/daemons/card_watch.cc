@@ -18,8 +18,13 @@ Peer ourselves() {
 
 }  // namespace
 
-CardWatch::CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io)
-    : watch_(std::move(watch)), door_(door), log_(log), pipe_(io.wrapInputFd(watch_.fd())) {
+CardWatch::CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
+                     Told told)
+    : watch_(std::move(watch)),
+      door_(door),
+      log_(log),
+      told_(std::move(told)),
+      pipe_(io.wrapInputFd(watch_.fd())) {
   reading_ = read().eagerlyEvaluate([this](kj::Exception&& failure) {
     log_.error("card-watch-ended", {{"why", failure.getDescription().cStr()}});
   });
@@ -51,11 +56,16 @@ void CardWatch::onText(std::size_t bytes) {
 }
 
 void CardWatch::onChange(const HealthChange& change) {
-  if (change.ill.empty()) {
-    log_.info("card-answers-again", {{"card", change.uuid}, {"then", "qgpuctl uncordon"}});
-    return;
+  told_(change);
+  switch (change.kind) {
+    case HealthChange::Kind::Answers:
+      return log_.info("card-answers-again", {{"card", change.uuid}, {"then", "qgpuctl uncordon"}});
+    case HealthChange::Kind::ProgramFault:
+      return log_.info("program-fault", {{"card", change.uuid}, {"why", change.why}});
+    case HealthChange::Kind::Ill:
+      break;
   }
-  log_.error("card-ill", {{"card", change.uuid}, {"why", change.ill}});
+  log_.error("card-ill", {{"card", change.uuid}, {"why", change.why}});
   door_.ask(ourselves(), [&](schema::Request::Builder request) { request.setCordon(change.uuid); })
       .then([this, card = change.uuid](Result<NodeDoor::Answer> answer) {
         if (!answer) {

@@ -3,6 +3,7 @@
 // (a cordon that it asks for itself), since whether what runs on it is still right only its owner
 // can tell. A card that answers again stays cordoned until a person has looked.
 
+#include <functional>
 #include <kj/async-io.h>
 #include <string>
 
@@ -14,8 +15,10 @@ namespace qgpu {
 
 class CardWatch {
  public:
-  // All outlive this. `io` is the loop's, on which `door` is.
-  CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io);
+  using Told = std::function<void(const HealthChange&)>;
+  // All outlive this. `io` is the loop's, on which `door` is. `told` hears of each change.
+  CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
+            Told told);
 
  private:
   kj::Promise<void> read();
@@ -25,6 +28,7 @@ class CardWatch {
   HealthWatch watch_;
   NodeDoor& door_;
   Log& log_;
+  Told told_;
   kj::Own<kj::AsyncInputStream> pipe_;
   char chunk_[512] = {};
   std::string line_;

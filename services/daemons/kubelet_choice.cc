@@ -49,6 +49,7 @@ std::vector<std::string> pluginCommand(const ManagerOptions& options, const std:
       std::string("--memory-unit=") + memoryUnitName(options.pods.unit),
       std::string("--log-level=") + logLevelName(options.logLevel),
   };
+  if (options.cdi != "off") command.push_back("--cdi=" + options.cdi);
   if (!options.kubeletConfig.empty()) command.push_back("--config=" + options.kubeletConfig);
   if (!library.empty()) command.push_back("--library=" + library);
   if (database.string().starts_with(std::string(kHostRoot) + "/")) {

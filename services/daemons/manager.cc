@@ -26,6 +26,7 @@
 #include "services/daemons/host.h"
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/run_dir.h"
+#include "services/kube/event_metrics.h"
 #include "services/kube/pod_writer.h"
 #include "services/metrics/pages.h"
 #include "services/node_agent/kubelet_desk.h"
@@ -141,17 +142,6 @@ ArbiterConfig arbiterConfig(const ManagerOptions& options) {
 }
 
 }  // namespace
-
-// What a launcher gives a tenant on this node beside socket and token.
-std::vector<std::string> environmentOf(const TenantEnvironment& environment) {
-  std::vector<std::string> list;
-  if (!environment.library.empty()) {
-    list.push_back("LD_PRELOAD=" + environment.library);
-    list.push_back("OPENCL_LAYERS=" + environment.library);
-  }
-  for (const auto& [name, value] : environment.extras) list.push_back(name + "=" + value);
-  return list;
-}
 
 // Nothing where the node stands alone, or reaches its scheduler without certificates.
 Result<kj::Maybe<kj::Own<kj::TlsContext>>> openWay(const ManagerOptions& options) {
@@ -282,7 +272,12 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   link.emplace(mainActors, doorId, nodeId, memberId);
   door.emplace(*link, kj->timer());
   mainActors.attach(doorId, *door);
-  if (found.health) cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel());
+  if (found.health) {
+    cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel(),
+                      [this](const HealthChange& change) {
+                        if (agent) agent->onHealth(change);
+                      });
+  }
   if (!found.memoryCounted.empty()) log.info("memory-counts", {{"where", found.memoryCounted}});
   for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
   keeping.emplace(*journal, log);
@@ -297,7 +292,7 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   log.info(
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
-  pages.emplace(*door);
+  pages.emplace(*door, [this] { return podEvents ? eventMetrics(*podEvents) : ""; });
   http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
@@ -311,7 +306,7 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
   memberOptions.cpuMilli = room.cpuMilli;
   memberOptions.hostMem = room.mem;
   memberOptions.attachSocket = runDir.file("attach.sock");
-  memberOptions.environment = environmentOf(environment);
+  memberOptions.environment = assignments(nodeVariables(environment));
   member.emplace(std::move(memberOptions), MemberPeers{nodeId, linkId});
   mainActors.attach(memberId, *member);
 
@@ -333,9 +328,8 @@ kj::Maybe<KubeletDesks&> Manager::Parts::addKubelet(const ManagerOptions& option
   KubeletDeskConfig config;
   config.unit = options.pods.unit;
   config.mixed = options.mixed;
-  for (const auto& [name, value] : environment.extras) {
-    config.environment.push_back(name + "=" + value);
-  }
+  // The library lies elsewhere in a container: the plugin says where.
+  config.environment = assignments(nodeVariables({"", environment.extras}));
   return kubelet.emplace(*door, pods, std::move(config));
 }
 

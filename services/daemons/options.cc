@@ -40,6 +40,7 @@ constexpr std::array kFlags = {
     FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagWords{"kubelet", "WHEN", "serve the kubelet of this node: auto, on or off"},
     FlagWords{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagWords{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
     FlagWords{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
     FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
     FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
@@ -121,6 +122,13 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
+// Kept as it was written: the device plugin reads it again.
+Status readCdi(const Given& given, std::string& to) {
+  if (const auto folder = parseCdi(given.text); !folder) return folder.error();
+  to = given.text;
+  return ok();
+}
+
 Status readKubelet(const Given& given, KubeletChoice& to) {
   if (given.text == "auto")
     to = KubeletChoice::Auto;
@@ -139,8 +147,9 @@ Status checkWayToScheduler(const ManagerOptions& options) {
   for (const std::string& address : options.schedulers) {
     if (dialStaysHere(address)) continue;
     return fail(ErrorCode::InvalidArgument,
-                address + " is another machine: give --tls-cert, --tls-key and --tls-ca, or "
-                          "--insecure where the network is trusted");
+                address +
+                    " is another machine: give --tls-cert, --tls-key and --tls-ca, or "
+                    "--insecure where the network is trusted");
   }
   return ok();
 }
@@ -165,6 +174,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "realtime") return readRealtime(given, to.realtime);
   if (name == "kubelet") return readKubelet(given, to.kubelet);
   if (name == "kubelet-dir") return readPath(given, to.kubeletDir);
+  if (name == "cdi") return readCdi(given, to.cdi);
   if (name == "kubelet-config") return readPath(given, to.kubeletConfig);
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
@@ -186,6 +196,7 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   flags.setDefault("run-dir", defaultRunDir(around));
   flags.setDefault("http", "127.0.0.1:12347");
   flags.setDefault("kubelet-dir", kKubeletDir);
+  flags.setDefault("cdi", "off");
   ManagerOptions options;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);

@@ -26,11 +26,11 @@ struct ManagerOptions {
   std::string nodename;
   std::string dbfile;
   std::string runDir;
-  std::string http;  // HOST:PORT, port 0: any free one
-  std::string rpc;   // HOST:PORT, empty: only RUN_DIR/manager.rpc
-  std::vector<std::string> schedulers;   // HOST:PORT or unix:PATH; empty: the node stands alone
-  TlsFiles tls;                          // of the way to them
-  bool insecure = false;                 // they may be reached over the network without
+  std::string http;                     // HOST:PORT, port 0: any free one
+  std::string rpc;                      // HOST:PORT, empty: only RUN_DIR/manager.rpc
+  std::vector<std::string> schedulers;  // HOST:PORT or unix:PATH; empty: the node stands alone
+  TlsFiles tls;                         // of the way to them
+  bool insecure = false;                // they may be reached over the network without
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;
   bool mixed = false;
@@ -39,9 +39,10 @@ struct ManagerOptions {
   DurationRange slice{millis(2), millis(30)};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
-  KubeletChoice kubelet = KubeletChoice::Auto;   // Auto: where there is one, and a cluster
+  KubeletChoice kubelet = KubeletChoice::Auto;  // Auto: where there is one, and a cluster
   std::string kubeletDir;
-  std::string kubeletConfig;   // file for the device plugin; empty: none
+  std::string kubeletConfig;  // file for the device plugin; empty: none
+  std::string cdi;            // off, on or a folder, for the device plugin
   PodRules pods;
 };
 

@@ -13,6 +13,7 @@
 #include "services/daemons/host.h"
 #include "services/extender/extender.h"
 #include "services/kube/cluster_bridge.h"
+#include "services/kube/event_metrics.h"
 #include "services/kube/leader.h"
 #include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
@@ -189,8 +190,10 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors lo
 }
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
-  pages.emplace(*door,
-                [this]() { return extender->metrics() + (bridge ? bridge->metrics() : ""); });
+  pages.emplace(*door, [this]() {
+    return extender->metrics() + (bridge ? bridge->metrics() : "") +
+           (writer ? eventMetrics(*writer) : "");
+  });
   extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
   std::vector<HttpRoute> routes = routesOf(*pages);
   for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));

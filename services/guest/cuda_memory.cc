@@ -69,7 +69,7 @@ Ctx currentContext() {
 bool reserveOrCollect(std::uint64_t bytes) {
   if (bytes == 0 || reserve(bytes)) return true;
   pollStreams();
-  return reserve(bytes);
+  return reserveOrFail(bytes);
 }
 
 // What an allocation costs at its call: nothing where the kernel driver is asked for it and counts.

@@ -99,6 +99,8 @@ typedef struct qgpu_slot {
   uint64_t window_used_ns;  /* sum of the estimates of what is in flight */
   QGPU_ALIGN(128) uint64_t bytes; /* accepted allocations; locked add, sum of slots, roll-back */
   uint64_t bytes_peak;
+  uint64_t refused;         /* allocations that failed since they would pass the quota; only grows;
+                             * 0 in a guest that does not know it */
   QGPU_ALIGN(128) uint32_t owner; /* robust futex of the helper thread: FUTEX_OWNER_DIED at death */
   uint32_t pid;             /* as the process sees itself */
   uint64_t start_time;      /* /proc/self/stat field 22 */

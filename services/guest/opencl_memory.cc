@@ -38,7 +38,7 @@ cl_mem createCharged(std::uint64_t bytes, cl_int* rcOut, Create create) {
   if (attached && countedByDriver()) bytes = 0;
   if (!charge) {
     rc = CL_OUT_OF_HOST_MEMORY;
-  } else if (!attached || !reserve(bytes)) {
+  } else if (!attached || !reserveOrFail(bytes)) {
     rc = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     free(charge);
   } else {
@@ -161,7 +161,7 @@ void forgetSvmInChild() {
 // Counts here on every card: a driver may take it as managed memory, whose size no other call says.
 void* CL_API_CALL svmAlloc(cl_context context, cl_svm_mem_flags flags, size_t size,
                            cl_uint alignment) {
-  if (!ensureAttached() || !reserve(size)) return nullptr;
+  if (!ensureAttached() || !reserveOrFail(size)) return nullptr;
   onForkInChild(forgetSvmInChild);
   const std::uint32_t generation = session.generation.load();
   void* address = driver->clSVMAlloc(context, flags, size, alignment);

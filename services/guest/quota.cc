@@ -38,6 +38,12 @@ bool reserve(std::uint64_t bytes) {
   return false;
 }
 
+bool reserveOrFail(std::uint64_t bytes) {
+  if (reserve(bytes)) return true;
+  shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
 void release(std::uint64_t bytes, std::uint32_t generation) {
   if (session.state.load() != State::kAttached) return;
   if (session.generation.load() == generation) shared(session.slot->bytes).fetch_sub(bytes);

@@ -11,6 +11,9 @@ namespace qgpu::guest {
 // False: over the quota, nothing was taken. The process must be attached.
 bool reserve(std::uint64_t bytes);
 
+// The same for the last try: without room the allocation fails, and the manager is told of it.
+bool reserveOrFail(std::uint64_t bytes);
+
 // Gives back what reserve() took in this process. `generation` is the session's at reserve();
 // what a fork's parent took is not given back by the child.
 void release(std::uint64_t bytes, std::uint32_t generation);

@@ -190,7 +190,7 @@ bool settle(int fd, const Call& call, std::uint64_t& bytes, std::uint32_t genera
     bytes = taken;
     return true;
   }
-  if (reserve(taken - bytes)) {
+  if (reserveOrFail(taken - bytes)) {
     bytes = taken;
     return true;
   }
@@ -217,7 +217,7 @@ bool done(int rc, const Call& call) {
 int allocate(const Asked& asked, const Call& call) {
   const std::uint32_t generation = session.generation.load();
   std::uint64_t bytes = call.bytes;
-  if (bytes && !reserve(bytes)) {
+  if (bytes && !reserveOrFail(bytes)) {
     rm::answerNoMemory(call);
     return 0;
   }

@@ -28,6 +28,34 @@ bool readFirstLine(const char* path) {
   return fromFile[0] != 0;
 }
 
+bool readWhole(const char* path, char* text, std::size_t size) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  std::size_t used = 0;
+  ssize_t n = 0;
+  while (used < size && (n = read(fd, text + used, size - used)) > 0) {
+    used += static_cast<std::size_t>(n);
+  }
+  close(fd);
+  if (n < 0 || used == 0 || used == size) return false;
+  text[used] = 0;
+  return true;
+}
+
+// The next path of a list joined by ':', of those that are not too long. False: there is no more.
+bool nextPath(const char*& list, char (&path)[kPathMax]) {
+  while (list && *list) {
+    const std::size_t length = strcspn(list, ":");
+    const char* from = list;
+    list += length + (list[length] == ':' ? 1 : 0);
+    if (length == 0 || length >= sizeof path) continue;
+    memcpy(path, from, length);
+    path[length] = 0;
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool tokenNamed() {
@@ -38,17 +66,22 @@ const char* findToken() {
   if (const char* token = given("QGPU_TOKEN")) return token;
   if (fromFile[0]) return fromFile;
   const char* next = given("QGPU_TOKEN_FILE");
-  while (next && *next) {
-    char path[kPathMax];
-    const std::size_t length = strcspn(next, ":");
-    if (length != 0 && length < sizeof path) {
-      memcpy(path, next, length);
-      path[length] = 0;
-      if (readFirstLine(path)) return fromFile;
-    }
-    next += length + (next[length] == ':' ? 1 : 0);
+  for (char path[kPathMax]; nextPath(next, path);) {
+    if (readFirstLine(path)) return fromFile;
   }
   return nullptr;
+}
+
+bool readBesideToken(const char* name, char* text, std::size_t size) {
+  const char* next = given("QGPU_TOKEN_FILE");
+  for (char path[kPathMax]; nextPath(next, path);) {
+    char* base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    if (static_cast<std::size_t>(base - path) + strlen(name) >= sizeof path) continue;
+    strcpy(base, name);
+    if (readWhole(path, text, size)) return true;
+  }
+  return false;
 }
 
 }  // namespace qgpu::guest

@@ -1,9 +1,10 @@
 #pragma once
 // The token that makes this process part of a task: QGPU_TOKEN, as `qgpuctl run` and other
 // launchers set it, or else the first line of the first file that is there of QGPU_TOKEN_FILE,
-// paths joined by
-// ':'. A container's environment is fixed before anybody knows whose container it is; its token
-// stands in a file of a folder that is mounted into it.
+// paths joined by ':'. A container's environment is fixed before anybody knows whose container it
+// is; its token stands in a file of a folder that is mounted into it.
+
+#include <cstddef>
 
 namespace qgpu::guest {
 
@@ -13,5 +14,9 @@ bool tokenNamed();
 // The token as it stands there, which may have any length below 64; what was read once stays, also
 // for children. Nullptr: no file of QGPU_TOKEN_FILE is there yet.
 const char* findToken();
+
+// The whole file `name` that lies beside the first file of QGPU_TOKEN_FILE where there is one, with
+// a NUL behind it. False: there is none, or it is empty or does not fit.
+bool readBesideToken(const char* name, char* text, std::size_t size);
 
 }  // namespace qgpu::guest

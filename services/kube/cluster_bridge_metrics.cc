@@ -43,13 +43,6 @@ std::string ClusterBridge::metrics() const {
            return secondsText(static_cast<std::uint64_t>(watch.age() / kj::NANOSECONDS));
          });
   }
-  page.family("qgpu_kube_events_total", "counter", "Events that were told of pods and nodes.");
-  for (const EventEntry& entry : kEventEntries) {
-    if (entry.speaker != EventSpeaker::Scheduler) continue;
-    page.sample({{"reason", entry.name}}, countText(writer_.eventsTold(entry.reason)));
-  }
-  page.one("qgpu_kube_events_dropped_total", "counter", "Events beyond what may wait.",
-           countText(writer_.eventsDropped()));
   return page.take();
 }
 

@@ -22,6 +22,7 @@ enum class EventReason : std::uint8_t {
   MemoryOverrun,
   CardFault,
   CardRecovered,
+  ProgramFault,
   TaskFault,
   TaskQuarantined,
   TaskReturned,
@@ -34,7 +35,7 @@ enum class EventReason : std::uint8_t {
 
 enum class EventType : std::uint8_t { Normal, Warning };
 enum class EventSpeaker : std::uint8_t { Scheduler, Manager };
-enum class EventOf : std::uint8_t { Pod, Node };
+enum class EventOf : std::uint8_t { Pod, Node, Both };
 // When a later one is the one that is there, counted once more: Words, where its message is equal;
 // Subject, where the first value of its message is, and the message becomes the later one's.
 enum class EventSame : std::uint8_t { Words, Subject };
@@ -64,16 +65,15 @@ inline constexpr EventEntry kEventEntries[] = {
      EventSame::Words, "{what}: {why}"},
     {EventReason::Suspended, "QGPUSuspended", EventType::Normal, EventSpeaker::Manager,
      EventOf::Pod, EventSame::Subject,
-     "container {container} was held for {ms} ms of the last {seconds} s, while others had the "
-     "card"},
+     "container {container} was held for {ms} of the last {ms} ms, while others had the card"},
     {EventReason::MemoryOverrun, "QGPUMemoryOverrun", EventType::Warning, EventSpeaker::Manager,
-     EventOf::Pod, EventSame::Subject,
-     "container {container} asked for more than its {quota} MiB of a card's memory: such "
-     "allocations fail, {times} since it started"},
+     EventOf::Pod, EventSame::Subject, "container {container}: {allocations and quota}"},
     {EventReason::CardFault, "QGPUCardFault", EventType::Warning, EventSpeaker::Manager,
-     EventOf::Pod, EventSame::Words, "card {card}: {why}"},
+     EventOf::Both, EventSame::Words, "card {card}: {why}"},
     {EventReason::CardRecovered, "QGPUCardRecovered", EventType::Normal, EventSpeaker::Manager,
-     EventOf::Pod, EventSame::Words, "card {card} works again"},
+     EventOf::Both, EventSame::Words, "card {card}: {what}"},
+    {EventReason::ProgramFault, "QGPUProgramFault", EventType::Warning, EventSpeaker::Manager,
+     EventOf::Both, EventSame::Words, "a program on card {card} failed: {what}"},
     {EventReason::TaskFault, "QGPUTaskFault", EventType::Warning, EventSpeaker::Manager,
      EventOf::Pod, EventSame::Words, "container {container}: {what}"},
     {EventReason::TaskQuarantined, "QGPUQuarantined", EventType::Warning, EventSpeaker::Manager,

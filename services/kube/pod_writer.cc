@@ -206,8 +206,8 @@ kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
 // --- events ---
 
 void PodWriter::tellPod(PodEvent event) {
+  counts_[event.reason] += event.times;
   event.message = cut(event.message, kMessageMax);
-  eventsTold_[static_cast<std::size_t>(event.reason)] += event.times;
   const std::string key =
       event.pod.uid + "\n" + eventEntry(event.reason).name + "\n" + cut(event.about, kMessageMax);
   const std::int64_t now = unixMsNow();
@@ -284,7 +284,7 @@ kj::Promise<void> PodWriter::sendEvent(const std::string& key) {
         const auto found = told_.find(key);                                   // them for an hour
         if (!again && !forgotten) {
           backoff_.reset();
-          if (!answer.ok()) ++dropped_;
+          ++(answer.ok() ? sent_ : dropped_);
           return kj::READY_NOW;
         }
         if (found == told_.end()) return kj::READY_NOW;

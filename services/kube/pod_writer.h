@@ -8,7 +8,6 @@
 //
 // Kept here: C2 (each call has one answer, within the client's deadline), C5 (bounded).
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <iterator>
@@ -54,10 +53,12 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   // Changes annotations of a node.
   kj::Promise<Status> annotateNode(std::string node, std::vector<AnnotationChange> changes);
 
-  // That were told, also those that could not be sent.
-  std::uint64_t eventsTold(EventReason reason) const {
-    return eventsTold_[static_cast<std::size_t>(reason)];
+  // That were told here, by reason, and calls with which the server took some.
+  std::uint64_t eventsOf(EventReason reason) const {
+    const auto found = counts_.find(reason);
+    return found == counts_.end() ? 0 : found->second;
   }
+  std::uint64_t eventsSent() const { return sent_; }
   std::uint64_t eventsDropped() const { return dropped_; }
   std::size_t eventsWaiting() const { return waiting_.size(); }
 
@@ -96,8 +97,9 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   std::map<std::string, Told> told_;
   std::deque<std::string> order_;    // of told_, oldest first
   std::deque<std::string> waiting_;  // keys of told_
+  std::map<EventReason, std::uint64_t> counts_;
+  std::uint64_t sent_ = 0;
   std::uint64_t dropped_ = 0;
-  std::array<std::uint64_t, std::size(kEventEntries)> eventsTold_{};
   std::uint32_t burst_;
   bool sending_ = false;
   kj::TaskSet tasks_;  // last

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/tenant_environment.h"
 #include "runtime/text_hash.h"
 
 namespace qgpu {
@@ -135,6 +136,7 @@ Result<std::string> Placeholders::prepare(Resource resource,
   if (!path) return path;
   ::unlink((*path + "/token").c_str());
   ::unlink((*path + "/settings").c_str());
+  ::unlink((*path + "/environment").c_str());
   return path;
 }
 
@@ -143,6 +145,16 @@ Status Placeholders::fill(Resource resource, const std::vector<std::string>& ids
   const Result<std::string> path = open(resource, ids);
   if (!path) return path.error();
   if (Status s = writeAnew(*path + "/settings", settingsOf(grant), kForTenants); !s) return s;
+  std::string environment;
+  for (const std::string& line : assignments(cardVariables(grant.cards))) {
+    environment += line + "\n";
+  }
+  const std::string variables = *path + "/environment";
+  if (environment.empty()) {
+    ::unlink(variables.c_str());
+  } else if (Status s = writeAnew(variables, environment, kForTenants); !s) {
+    return s;
+  }
   return writeAnew(*path + "/token", grant.token + "\n", kForTenants);
 }
 

@@ -6,6 +6,8 @@
 //
 //   DIR/memory-0123456789abcdef/devices    the ids, one a line; written by prepare()
 //                              /settings   NAME=VALUE lines: version, task, namespace, pod, ...
+//                              /environment  NAME=VALUE lines: which cards are its program's,
+//                                            where these are NVIDIA's; libqgpu.so applies them
 //                              /token      the tenant's token; written last
 //
 // Every file is written anew beside the old one and renamed over it: a reader has the old or the

@@ -102,6 +102,7 @@ void Plugin::stop(std::function<void()> over) {
   folderWatch_.reset();
   tasks_.reset();
   calls_.cancel();
+  files_.withdraw();
   for (auto& [resource, served] : served_) {
     if (served.server) retired_.add(std::move(served.server));
   }
@@ -248,7 +249,7 @@ Result<ContainerSetup> Plugin::allocate(Resource resource, const Ids& ids) {
   }
   const auto placeholder = placeholders_.prepare(resource, ids);
   if (!placeholder) return placeholder.error();
-  return files_.setup(resource, *placeholder, node_->backend, node_->environment);
+  return files_.setup(resource, *placeholder, node_->backend, node_->cards, node_->environment);
 }
 
 kj::Promise<Status> Plugin::preStart(Resource resource, Ids ids) {

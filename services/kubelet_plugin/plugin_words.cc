@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "services/kubelet_plugin/cdi_spec.h"
+
 namespace qgpu {
 namespace {
 
@@ -33,6 +35,13 @@ Result<std::string> parseResourcePrefix(const std::string& text) {
   if (good) return text;
   return fail(ErrorCode::InvalidArgument,
               "'" + text + "' is not valid; use a DNS name, as in tke.cloud.tencent.com");
+}
+
+Result<std::string> parseCdi(const std::string& text) {
+  if (text == "off") return std::string();
+  if (text == "on") return std::string(kCdiFolder);
+  if (text.starts_with('/')) return text;
+  return fail(ErrorCode::InvalidArgument, "'" + text + "': on, off or a folder, /etc/cdi");
 }
 
 }  // namespace qgpu

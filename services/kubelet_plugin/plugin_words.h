@@ -15,5 +15,7 @@ Result<MemoryUnit> parseMemoryUnit(const std::string& text);
 const char* memoryUnitName(MemoryUnit unit);
 // A DNS name of at most 253 bytes.
 Result<std::string> parseResourcePrefix(const std::string& text);
+// A folder of CDI specs: of "off" none, of "on" the usual one, else a path from the root.
+Result<std::string> parseCdi(const std::string& text);
 
 }  // namespace qgpu

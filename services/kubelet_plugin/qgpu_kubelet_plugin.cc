@@ -29,6 +29,7 @@ constexpr std::array kFlags = {
     FlagWords{"resource-prefix", "NAME", "before '/' in names of resources"},
     FlagWords{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB"},
     FlagWords{"library", "FILE", "libqgpu.so for containers (none)"},
+    FlagWords{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
     FlagWords{"reconcile", "TIME", "between looks at what kubelet lists (2s)"},
     FlagWords{"gone-after", "TIME", "a container that is not listed for so long is over (6s)"},
     FlagWords{"settle", "TIME", "after a start of kubelet in which nothing is over (30s)"},
@@ -59,6 +60,7 @@ Status readOne(std::string_view name, const Given& given, Options& to) {
     return readInto(parseResourcePrefix(given.text), plugin.resourcePrefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), plugin.memoryUnit);
   if (name == "library") return readPath(given, plugin.files.library);
+  if (name == "cdi") return readInto(parseCdi(given.text), plugin.files.cdiDir);
   if (name == "reconcile") return readInto(parseDuration(given.text), plugin.reconcile);
   if (name == "gone-after") return readInto(parseDuration(given.text), plugin.times.goneAfter);
   if (name == "settle") return readInto(parseDuration(given.text), plugin.times.settle);
@@ -77,6 +79,7 @@ std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
   flags.setDefault("files-dir", flags.at("run-dir").text + "/kubelet-files");
   flags.setDefault("kubelet-dir", kKubeletDir);
   flags.setDefault("resource-prefix", kResourcePrefix);
+  flags.setDefault("cdi", "off");
   Options options;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);

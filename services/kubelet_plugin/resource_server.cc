@@ -53,6 +53,7 @@ void write(const ContainerSetup& setup, v1beta1::ContainerAllocateResponse& out)
     written->set_host_path(node);
     written->set_permissions("rw");
   }
+  for (const std::string& name : setup.cdiDevices) out.add_cdi_devices()->set_name(name);
 }
 
 class Server;

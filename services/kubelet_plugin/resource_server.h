@@ -14,20 +14,10 @@
 
 #include "runtime/loop.h"
 #include "runtime/result.h"
+#include "services/kubelet_plugin/container_setup.h"
 #include "services/kubelet_plugin/device_ids.h"
 
 namespace qgpu {
-
-// What a container gets beside what its image and its pod say.
-struct ContainerSetup {
-  struct Mount {
-    std::string container;
-    std::string host;
-  };
-  std::map<std::string, std::string> environment;
-  std::vector<Mount> mounts;             // read-only
-  std::vector<std::string> deviceNodes;  // of the host, at the same place in the container
-};
 
 // Answers, on the loop.
 class PluginDesk {

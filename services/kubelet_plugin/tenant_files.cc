@@ -5,7 +5,10 @@
 #include <fstream>
 #include <sys/stat.h>
 
+#include "actors/tenant_environment.h"
 #include "runtime/text_hash.h"
+#include "services/kubelet_plugin/cdi_spec.h"
+#include "services/kubelet_plugin/nvidia_nodes.h"
 #include "services/kubelet_plugin/placeholders.h"
 
 namespace qgpu {
@@ -29,16 +32,6 @@ std::string tokenFiles() {
     list += (list.empty() ? "" : ":") + std::string(kTask) + resourceWord(resource) + "/token";
   }
   return list;
-}
-
-// nvidia0, nvidia1, ...; and those that belong to none of the cards.
-bool isNvidiaNode(const std::string& name) {
-  constexpr std::string_view kShared[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"};
-  if (std::find(std::begin(kShared), std::end(kShared), name) != std::end(kShared)) return true;
-  constexpr std::string_view kCard = "nvidia";
-  return name.starts_with(kCard) && name.size() > kCard.size() &&
-         std::all_of(name.begin() + kCard.size(), name.end(),
-                     [](char c) { return c >= '0' && c <= '9'; });
 }
 
 std::vector<std::string> namesIn(const std::string& folder) {
@@ -77,29 +70,49 @@ std::string TenantFiles::onHost(const std::string& path) const {
   return below ? path.substr(prefix.size()) : path;
 }
 
-ContainerSetup TenantFiles::setup(Resource resource, const std::string& placeholder,
-                                  const std::string& backend,
-                                  const std::map<std::string, std::string>& environment) const {
+Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& placeholder,
+                                          const std::string& backend,
+                                          const std::vector<PluginCard>& cards,
+                                          const std::map<std::string, std::string>& environment) {
   ContainerSetup setup;
   setup.environment = environment;
   setup.environment["QGPU_SOCKET"] = std::string(kDoor) + "/attach.sock";
   setup.environment["QGPU_TOKEN_FILE"] = tokenFiles();
   setup.mounts.push_back({kDoor, config_.runDir + "/tenant"});
   setup.mounts.push_back({std::string(kTask) + resourceWord(resource), placeholder});
-  if (!published_.empty()) {
-    setup.environment["LD_PRELOAD"] = kLibrary;
-    setup.environment["OPENCL_LAYERS"] = kLibrary;
-    setup.mounts.push_back({kLibrary, onHost(published_)});
+  ContainerSetup common = shared(backend, cards);
+  if (!config_.cdiDir.empty() && cdiOffers(common)) {
+    if (Status offered = offer(common); !offered) return offered.error();
+    setup.cdiDevices.push_back(cdiDeviceName());
+    return setup;
   }
-  if (backend == "nvidia") addNvidia(setup);
+  setup.environment.merge(common.environment);
+  setup.mounts.insert(setup.mounts.end(), common.mounts.begin(), common.mounts.end());
+  setup.deviceNodes = std::move(common.deviceNodes);
   return setup;
 }
 
-// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own.
-void TenantFiles::addNvidia(ContainerSetup& setup) const {
-  for (const std::string& name : namesIn(config_.hostPrefix + "/dev")) {
-    if (isNvidiaNode(name)) setup.deviceNodes.push_back("/dev/" + name);
+// What is the same for every container on these cards.
+ContainerSetup TenantFiles::shared(const std::string& backend,
+                                   const std::vector<PluginCard>& cards) const {
+  ContainerSetup setup;
+  if (!published_.empty()) {
+    for (const auto& [name, value] : nodeVariables({kLibrary, {}})) {
+      setup.environment[name] = value;
+    }
+    setup.mounts.push_back({kLibrary, onHost(published_)});
   }
+  if (backend == "nvidia") addNvidia(setup, cards);
+  return setup;
+}
+
+// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own. The driver
+// goes where a program's loader looks by itself: LD_LIBRARY_PATH is the image's own. A container
+// runtime of NVIDIA's is told to stay away where we bring the driver, and else to bring it.
+void TenantFiles::addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const {
+  std::vector<std::string> uuids;
+  for (const PluginCard& card : cards) uuids.push_back(card.id);
+  setup.deviceNodes = nvidiaNodes(config_.hostPrefix, uuids);
   const std::string folder = config_.filesDir + "/driver";
   std::vector<std::string> driver = namesIn(folder);
   driver.resize(std::min(driver.size(), kDriverFilesMax));
@@ -108,6 +121,21 @@ void TenantFiles::addNvidia(ContainerSetup& setup) const {
       setup.mounts.push_back({home + name, onHost(folder + "/" + name)});
     }
   }
+  setup.environment["NVIDIA_VISIBLE_DEVICES"] = driver.empty() ? "all" : "void";
+  if (driver.empty()) setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+}
+
+// Written again where it differs, or somebody took it away.
+Status TenantFiles::offer(const ContainerSetup& shared) const {
+  const CdiFile file(config_.cdiDir);
+  const std::string spec = cdiSpec(shared, QGPU_VERSION);
+  std::ifstream in(file.path(), std::ios::binary);
+  const std::string there((std::istreambuf_iterator<char>(in)), {});
+  return there == spec ? ok() : file.write(spec);
+}
+
+void TenantFiles::withdraw() const {
+  if (!config_.cdiDir.empty()) CdiFile(config_.cdiDir).remove();
 }
 
 }  // namespace qgpu

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/kubelet_plugin/container_setup.h"
 #include "services/kubelet_plugin/device_ids.h"
-#include "services/kubelet_plugin/resource_server.h"
 
 namespace qgpu {
 
@@ -21,6 +21,7 @@ struct TenantFilesConfig {
   std::string filesDir;    // for copies of the library; the host can map programs from there
   std::string hostPrefix;  // of filesDir and /dev, where the host's root lies below it for us
   std::string library;     // libqgpu.so; empty: none is given to containers
+  std::string cdiDir;      // for a spec that Allocate names; empty: Allocate says all itself
 };
 
 class TenantFiles {
@@ -30,18 +31,23 @@ class TenantFiles {
   // Copies the library where this version of it is not there yet; before the first setup().
   Status publish();
 
-  // For a container whose placeholder of `resource` is at `placeholder`. Every resource of one
-  // container says the same under the same name, since kubelet takes the first that it hears.
-  ContainerSetup setup(Resource resource, const std::string& placeholder,
-                       const std::string& backend,
-                       const std::map<std::string, std::string>& environment) const;
+  // For a container on these cards of `backend`, whose placeholder of `resource` is at
+  // `placeholder`. Every resource of one container says the same under the same name, since kubelet
+  // takes the first that it hears. Unavailable: the CDI spec can't be written.
+  Result<ContainerSetup> setup(Resource resource, const std::string& placeholder,
+                               const std::string& backend, const std::vector<PluginCard>& cards,
+                               const std::map<std::string, std::string>& environment);
+  // Takes back what lies outside our own folders: the CDI spec.
+  void withdraw() const;
 
   // Folder of placeholders.
   std::string placeholders() const { return config_.runDir + "/kubelet"; }
 
  private:
   std::string onHost(const std::string& path) const;
-  void addNvidia(ContainerSetup& setup) const;
+  ContainerSetup shared(const std::string& backend, const std::vector<PluginCard>& cards) const;
+  void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;
+  Status offer(const ContainerSetup& shared) const;
 
   TenantFilesConfig config_;
   std::string published_;  // as we see it

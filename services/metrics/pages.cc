@@ -58,9 +58,11 @@ kj::Promise<HttpPage> NodePages::metrics() {
       })
       .then([this, &f](Result<Answer> tasks) {
         if (!tasks) return unwell(tasks.error());
-        return prometheus(renderMetrics(f.answers[0].reply().getInfo(),
-                                        f.answers[1].reply().getCards(), tasks->reply().getTasks(),
-                                        countsOf(door_)));
+        std::string text =
+            renderMetrics(f.answers[0].reply().getInfo(), f.answers[1].reply().getCards(),
+                          tasks->reply().getTasks(), countsOf(door_));
+        if (more_) text += more_();
+        return prometheus(std::move(text));
       })
       .attach(kj::mv(facts));
 }

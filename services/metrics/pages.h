@@ -26,28 +26,31 @@ class HttpPages {
 // /metrics and /healthz.
 std::vector<HttpRoute> routesOf(HttpPages& pages);
 
+// Families that other parts of a daemon have, as text behind those of its actor.
+using MoreMetrics = std::function<std::string()>;
+
 class NodePages final : public HttpPages {
  public:
-  explicit NodePages(NodeDoor& door) : door_(door) {}
+  explicit NodePages(NodeDoor& door, MoreMetrics more = nullptr)
+      : door_(door), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<HttpPage> health() override;
 
  private:
   NodeDoor& door_;
+  const MoreMetrics more_;
 };
 
 class ClusterPages final : public HttpPages {
  public:
-  // `more`: families that other parts of the daemon have, as text behind those of the cluster.
-  using More = std::function<std::string()>;
-  explicit ClusterPages(ClusterDoor& door, More more = nullptr)
+  explicit ClusterPages(ClusterDoor& door, MoreMetrics more = nullptr)
       : door_(door), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<HttpPage> health() override;
 
  private:
   ClusterDoor& door_;
-  const More more_;
+  const MoreMetrics more_;
 };
 
 }  // namespace qgpu

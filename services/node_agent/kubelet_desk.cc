@@ -186,6 +186,13 @@ std::string KubeletDesk::requestOf(const std::string& uid, const std::string& co
   return kRequestStart + textHashHex(uid + "/" + container) + ":";
 }
 
+std::string_view KubeletDesk::requestStartOf(std::string_view requestId) {
+  const std::size_t end = requestId.rfind(':');
+  const bool ours =
+      requestId.starts_with(kRequestStart) && end >= std::string(kRequestStart).size();
+  return ours ? requestId.substr(0, end + 1) : "";
+}
+
 // --- starting ---
 
 kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::start(Asked asked) {

@@ -82,6 +82,8 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
 
   // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
   static std::string requestOf(const std::string& uid, const std::string& container);
+  // Of a request id of ours, that begin; else empty.
+  static std::string_view requestStartOf(std::string_view requestId);
   static constexpr const char* kRequestStart = "pod:";
 
  private:

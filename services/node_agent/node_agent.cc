@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "actors/event_log.h"
 #include "actors/fit.h"
 #include "runtime/config.h"
 #include "services/admin/json.h"
@@ -87,7 +88,6 @@ NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServe
       config_(std::move(config)),
       timer_(api.timer()),
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
-      heldTold_(timer_.now()),
       tasks_(*this) {
   desk_.setListener(*this);
   const std::string name = urlEscaped(config_.node);
@@ -131,6 +131,7 @@ void NodeAgent::readLabels(const KubeNode& node) {
   if (closed != desk_.closed()) {
     log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
     if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
+    if (closed.empty() && desk_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
     desk_.close(closed);
   }
   const bool there = !node.policy.empty();
@@ -198,7 +199,9 @@ void NodeAgent::endLater(const std::string& key, PodPlan plan) {
 
 void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                           const std::vector<std::string>& cards) {
-  if (holdings_.size() < kHoldingsMax) holdings_[task] = {refOf(pod), container, cards, 0, ""};
+  if (holdings_.size() < kHoldingsMax && !holdings_.contains(task)) {
+    holdings_.emplace(task, Holding{refOf(pod), container, cards, 0, timer_.now(), false, false});
+  }
   tell(refOf(pod), EventReason::Allocated, {container, joined(cards)});
 }
 
@@ -233,7 +236,7 @@ kj::Promise<void> NodeAgent::readCards() {
         if (!answer) return;
         Cards now;
         for (const auto card : answer->reply().getCards()) now.push_back(annotated(card));
-        tellFaults(now);
+        tellRecovered(now);
         cards_ = std::move(now);
       });
 }
@@ -323,29 +326,68 @@ kj::Promise<void> NodeAgent::endOverPods() {
 }
 
 kj::Promise<void> NodeAgent::readTasks() {
-  if (holdings_.empty()) return kj::READY_NOW;
+  if (holdings_.empty() && desk_.book().pods().empty()) return kj::READY_NOW;
   return door_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this](Result<Answer> answer) {
         if (!answer) return;
-        const bool due = timer_.now() - heldTold_ >= toKj(config_.suspendedEvery);
-        if (due) heldTold_ = timer_.now();
+        const auto tasks = answer->reply().getTasks();
+        findHoldings(tasks);
         std::map<std::uint64_t, Holding> live;
-        for (const auto task : answer->reply().getTasks()) {
+        for (const auto task : tasks) {
           const auto known = holdings_.find(task.getId());
           if (known == holdings_.end()) continue;
-          Holding& holding = live[task.getId()] = std::move(known->second);
-          if (due) {
-            tellHeld(holding, task.getUse().getHeldNs());
-            holding.heldNs = task.getUse().getHeldNs();
-          }
-          const std::string_view note = task.getQuarantined() ? view(task.getNote()) : "";
-          if (!note.empty() && note != holding.note) {
-            tell(holding.pod, EventReason::TaskQuarantined, {holding.container, std::string(note)});
-          }
-          holding.note = note;
+          tellTask(live.emplace(task.getId(), std::move(known->second)).first->second, task);
         }
         holdings_ = std::move(live);
+        tellEarly(tasks);
       });
+}
+
+void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
+  auto early = std::exchange(early_, {});
+  if (early.empty()) return;
+  for (const auto task : tasks) {
+    const auto found = early.find(task.getId());
+    const bool ours = !KubeletDesk::requestStartOf(view(task.getSpec().getRequestId())).empty();
+    if (found == early.end() || !ours) continue;
+    const auto holding = holdings_.find(task.getId());
+    if (holding == holdings_.end()) {
+      early_.insert(*found);
+    } else {
+      tellTrouble(holding->second, found->second.first, found->second.second);
+    }
+  }
+}
+
+// Those that a manager before this one bound; what it told of them is not told again.
+void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
+  std::map<std::string_view, schema::TaskInfo::Reader> unknown;
+  for (const auto task : tasks) {
+    const auto start = KubeletDesk::requestStartOf(view(task.getSpec().getRequestId()));
+    if (!start.empty() && !holdings_.contains(task.getId())) unknown.emplace(start, task);
+  }
+  if (unknown.empty()) return;
+  for (const auto& [uid, pod] : desk_.book().pods()) {
+    for (const ContainerPlan& container : pod.containers) {
+      const auto found = unknown.find(KubeletDesk::requestOf(uid, container.name));
+      if (found == unknown.end() || holdings_.size() >= kHoldingsMax) continue;
+      const schema::TaskInfo::Reader task = found->second;
+      holdings_.emplace(task.getId(), Holding{refOf(pod), container.name, container.cards,
+                                              task.getUse().getHeldNs(), timer_.now(), true,
+                                              task.getQuarantined()});
+    }
+  }
+}
+
+void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
+  tellHeld(holding, task.getUse().getHeldNs());
+  if (task.getQuarantined() == holding.quarantined) return;
+  holding.quarantined = task.getQuarantined();
+  if (holding.quarantined) {
+    return tell(holding.pod, EventReason::TaskQuarantined,
+                {holding.container, std::string(view(task.getNote()))});
+  }
+  tell(holding.pod, EventReason::TaskReturned, {holding.container});
 }
 
 // --- events ---
@@ -374,34 +416,71 @@ kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
 void NodeAgent::onEvent(schema::Event::Reader event) {
   const std::string_view kind = view(event.getKind());
   if (kind.starts_with("card-") || kind == "policy-changed") ring();
-  if (kind != "task-fault") return;
+  const bool refused = kind == kMemoryRefused;
+  if (!refused && kind != "task-fault") return;
+  const EventReason reason = refused ? EventReason::MemoryOverrun : EventReason::TaskFault;
+  std::string what(view(event.getText()));
   const auto holding = holdings_.find(event.getTask());
-  if (holding == holdings_.end()) return;
-  tell(holding->second.pod, EventReason::TaskFault,
-       {holding->second.container, std::string(view(event.getText()))});
+  if (holding != holdings_.end()) return tellTrouble(holding->second, reason, what);
+  if (early_.size() < kHoldingsMax) early_[event.getTask()] = {reason, std::move(what)};
 }
 
-void NodeAgent::tellHeld(const Holding& holding, std::uint64_t heldNs) {
+void NodeAgent::tellTrouble(const Holding& holding, EventReason reason, const std::string& what) {
+  tell(holding.pod, reason, {holding.container, what});
+}
+
+// The first time that it is worth telling at once, then a summary now and again.
+void NodeAgent::tellHeld(Holding& holding, std::uint64_t heldNs) {
+  const kj::TimePoint now = timer_.now();
+  const bool due = now - holding.heldFrom >= toKj(config_.suspendedEvery);
+  if (holding.heldTold && !due) return;
   const Nanos held(static_cast<std::int64_t>(heldNs - std::min(heldNs, holding.heldNs)));
-  if (held < config_.suspendedAtLeast) return;
+  const auto passed = (now - holding.heldFrom) / kj::MILLISECONDS;
+  const bool worth = held >= config_.suspendedAtLeast;
+  if (!worth && !due) return;
+  holding.heldNs = heldNs;
+  holding.heldFrom = now;
+  if (!worth) return;
+  holding.heldTold = true;
   tell(holding.pod, EventReason::Suspended,
-       {holding.container, std::to_string(held / millis(1)),
-        std::to_string(config_.suspendedEvery / seconds(1))});
+       {holding.container, std::to_string(held / millis(1)), std::to_string(passed)});
 }
 
-void NodeAgent::tellFaults(const Cards& now) {
+// An ill card is cordoned by the watch; what it does to pods is told here, and when that is over.
+void NodeAgent::onHealth(const HealthChange& change) {
+  switch (change.kind) {
+    case HealthChange::Kind::ProgramFault:
+      return tellOfCard(change.uuid, EventReason::ProgramFault, change.why);
+    case HealthChange::Kind::Answers:
+      return tellOfCard(change.uuid, EventReason::CardRecovered,
+                        change.why + "; `qgpuctl uncordon` gives it new tasks");
+    case HealthChange::Kind::Ill:
+      break;
+  }
+  ill_.emplace(change.uuid, false);
+  tellOfCard(change.uuid, EventReason::CardFault, change.why + "; it takes no new tasks");
+}
+
+void NodeAgent::tellRecovered(const Cards& now) {
   for (const AnnotatedCard& card : now) {
-    if (card.health != schema::CardState::QUARANTINED) continue;
-    const bool known = std::any_of(cards_.begin(), cards_.end(), [&](const AnnotatedCard& before) {
-      return before.uuid == card.uuid && before.health == card.health;
-    });
-    if (known) continue;
-    for (const auto& [task, holding] : holdings_) {
-      if (std::find(holding.cards.begin(), holding.cards.end(), card.uuid) == holding.cards.end()) {
-        continue;
-      }
-      tell(holding.pod, EventReason::CardFault, {card.uuid, "it is out of order"});
+    const auto ill = ill_.find(card.uuid);
+    if (ill == ill_.end()) continue;
+    const bool used = card.health == schema::CardState::READY;
+    if (used && ill->second) {
+      tellOfCard(card.uuid, EventReason::CardRecovered, "it takes new tasks again");
+      ill_.erase(ill);
+    } else if (!used) {
+      ill->second = true;
     }
+  }
+}
+
+void NodeAgent::tellOfCard(const std::string& card, EventReason reason, const std::string& what) {
+  tellNode(reason, {card, what});
+  for (const auto& [task, holding] : holdings_) {
+    const auto& cards = holding.cards;
+    if (std::find(cards.begin(), cards.end(), card) == cards.end()) continue;
+    tell(holding.pod, reason, {card, what});
   }
 }
 
@@ -411,7 +490,10 @@ void NodeAgent::tell(const PodRef& pod, EventReason reason, const Values& values
 
 void NodeAgent::tellNode(EventReason reason, const Values& values) {
   PodEvent event = podEvent({"", config_.node, config_.node}, reason, values);
-  log_.warn("node", {{"reason", eventEntry(reason).name}, {"why", event.message}});
+  const EventEntry& entry = eventEntry(reason);
+  const bool normal = entry.type == EventType::Normal;
+  if (normal) log_.info("node", {{"reason", entry.name}, {"what", event.message}});
+  if (!normal) log_.warn("node", {{"reason", entry.name}, {"why", event.message}});
   events_.tellPod(std::move(event));
 }
 

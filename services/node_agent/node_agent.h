@@ -21,6 +21,7 @@
 
 #include "runtime/log.h"
 #include "services/admin/node_door.h"
+#include "services/cards/nvidia_health.h"
 #include "services/kube/api_server.h"
 #include "services/kube/cards_annotation.h"
 #include "services/kube/reflector.h"
@@ -39,7 +40,7 @@ struct NodeAgentConfig {
   std::function<void(bool)> onMixed = [](bool) {};  // whether the node's label says so; each time
   ReflectorOptions follow;
   Nanos round = seconds(1);              // at the latest; labels and pods start one at once
-  Nanos suspendedEvery = seconds(60);    // one summary of each pod
+  Nanos suspendedEvery = seconds(60);    // one summary of each container, the first at once
   Nanos suspendedAtLeast = millis(100);  // in that time; less is not told
 };
 
@@ -57,6 +58,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
   // Before the manager ends: nothing new until the next one is there.
   kj::Promise<void> leave();
+  // What the watch of NVIDIA's cards says.
+  void onHealth(const HealthChange& change);
 
  private:
   using Cards = std::vector<AnnotatedCard>;
@@ -65,8 +68,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
     PodRef pod;
     std::string container;
     std::vector<std::string> cards;
-    std::uint64_t heldNs = 0;  // when it was told of last
-    std::string note;          // likewise
+    std::uint64_t heldNs = 0;  // when it was told of last,
+    kj::TimePoint heldFrom;    // which was then
+    bool heldTold = false;     // or never, since it began
+    bool quarantined = false;  // likewise
   };
 
   void onUpsert(const KubeNode& node) override;
@@ -95,8 +100,13 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
   kj::Promise<void> readTasks();
-  void tellFaults(const Cards& now);
-  void tellHeld(const Holding& holding, std::uint64_t heldNs);
+  void findHoldings(capnp::List<schema::TaskInfo>::Reader tasks);
+  void tellEarly(capnp::List<schema::TaskInfo>::Reader tasks);
+  void tellTrouble(const Holding& holding, EventReason reason, const std::string& what);
+  void tellTask(Holding& holding, schema::TaskInfo::Reader task);
+  void tellHeld(Holding& holding, std::uint64_t heldNs);
+  void tellRecovered(const Cards& now);
+  void tellOfCard(const std::string& card, EventReason reason, const std::string& what);
   using Values = std::vector<std::string>;  // of a reason's shape
   void tell(const PodRef& pod, EventReason reason, const Values& values);
   void tellNode(EventReason reason, const Values& values);
@@ -122,7 +132,9 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::string trouble_;                  // last said of the server or the node, once each
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;
-  kj::TimePoint heldTold_;
+  // What happened to tasks of pods that are not known yet, as after a restart.
+  std::map<std::uint64_t, std::pair<EventReason, std::string>> early_;
+  std::map<std::string, bool> ill_;  // cards by id; true: seen out of use since
   kj::Own<kj::PromiseFulfiller<void>> rung_;
   std::optional<Reflector<KubeNode>> nodes_;
   std::optional<Reflector<KubePod>> pods_;

@@ -149,6 +149,48 @@ TEST_F(KubeScheduler, AKillWithinABindLeavesNothingTwiceAndNothingLost) {
   }
 }
 
+TEST_F(KubeScheduler, WhatBecomesOfAPodIsToldAsItsEvents) {
+  start();
+  ASSERT_TRUE(holdsThePod());
+  const auto told = [&](const std::string& reason, const std::string& uid) {
+    EXPECT_TRUE(eventually([&] { return !api.event(reason).is_null(); })) << reason;
+    const Json event = api.event(reason);
+    EXPECT_EQ(event["involvedObject"]["uid"], uid);
+    EXPECT_EQ(event["source"]["component"], "qgpu-scheduler");
+    return event["type"].get<std::string>() + " " + event["message"].get<std::string>();
+  };
+  const Json pod = ApiStandIn::pod("web", "q", "u2");
+  api.put("pods", pod);
+  EXPECT_EQ(cycle(pod), (Json{{"Error", ""}}));
+  EXPECT_EQ(told("QGPUScheduled", "u2"), "Normal bound to node n1: main on GPU-1");
+
+  Json wrong = ApiStandIn::pod("web", "r", "u3");
+  wrong["spec"]["containers"][0]["resources"]["limits"]["tke.cloud.tencent.com/qgpu-core"] = "150";
+  scheduler->post("filter", args(wrong));
+  EXPECT_EQ(told("QGPURejected", "u3").find("Warning "), 0u);
+
+  const Json unwanted = ApiStandIn::pod("web", "s", "u4");
+  api.with([&](ApiStandIn& server) {
+    server.put("pods", unwanted);
+    server.onRequest = [&server] {
+      if (server.heard.back().find("/pods/s/binding") == std::string::npos) return;
+      server.refusals.push_back({422, "Invalid", "a policy forbids it", ""});
+      server.onRequest = nullptr;
+    };
+  });
+  EXPECT_NE(cycle(unwanted)["Error"], "");
+  EXPECT_NE(told("QGPUBindRolledBack", "u4").find("a policy forbids it"), std::string::npos);
+
+  ASSERT_TRUE(holds(2));
+  const Json tasks = scheduler->ask("tasks");
+  for (const Json& task : tasks["tasks"]) {
+    if (task["name"] != "web/p/main") continue;
+    const Json deleted = scheduler->ask("delete " + task["id"].dump());
+    EXPECT_EQ(deleted["ok"], true) << deleted;
+  }
+  EXPECT_EQ(told("QGPUPreempted", "u1"), "Warning asked to leave node n1: deleted");
+}
+
 TEST_F(KubeScheduler, ABadKubeconfigIsOneLineAndNothingIsTouched) {
   std::ofstream(dir.path() + "/config") << "current-context: gone\n";
   const Finished refused = run({binary("qgpu-scheduler"), "--run-dir=" + dir.path() + "/run",

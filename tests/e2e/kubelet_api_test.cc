@@ -1,111 +1,13 @@
-// The manager in a Kubernetes cluster that a test plays: an API server over real HTTP, a kubelet
-// over real gRPC. Cards as an annotation, labels that act at once, pods from their binding to their
-// end.
+// The manager in a Kubernetes cluster that a test plays (tests/e2e/kubelet_api.h): cards as an
+// annotation, labels that act at once, pods from their binding to their end.
+
+#include "tests/e2e/kubelet_api.h"
 
 #include <atomic>
-#include <fstream>
-#include <functional>
-#include <gtest/gtest.h>
 #include <thread>
-
-#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
-#include "tests/e2e/harness.h"
-#include "tests/e2e/served_api.h"
 
 namespace qgpu::e2e {
 namespace {
-
-using qgpu::testing::ApiStandIn;
-using qgpu::testing::KubeletStandIn;
-
-constexpr const char* kPrefix = "tke.cloud.tencent.com";
-const ContainerName kMain{"web", "train-0", "main"};
-
-struct KubeletApi : ::testing::Test {
-  ~KubeletApi() noexcept override = default;
-
-  TempDir dir;
-  ServedApi api;
-  KubeletStandIn kubelet{dir.path() + "/kubelet", kPrefix, KubeletStandIn::PodApi::V1};
-  std::unique_ptr<Manager> manager;
-
-  std::int64_t msUntil(const std::function<bool()>& probe) {
-    const std::int64_t began = monotonicNs();
-    EXPECT_TRUE(eventually(probe)) << manager->log();
-    return (monotonicNs() - began) / 1'000'000;
-  }
-
-  void SetUp() override {
-    Json node = ApiStandIn::node("n1");
-    node["metadata"]["labels"]["qgpu-device-enable"] = "enable";
-    api.put("nodes", node);
-    std::ofstream(dir.path() + "/plugin.conf")
-        << R"((reconcile = "50ms", goneAfter = "200ms", settle = "100ms"))";
-    kubelet.start();
-    manager = std::make_unique<Manager>(
-        std::vector<std::string>{"--cards=sim:2x16", "--nodename=n1",
-                                 "--kubelet-dir=" + dir.path() + "/kubelet",
-                                 "--kubelet-config=" + dir.path() + "/plugin.conf"},
-        Environment{{"KUBECONFIG", api.kubeconfig(dir.path() + "/kubeconfig")}});
-    ASSERT_TRUE(eventually([&] {
-      return healthy("qgpu-core") == 200 && healthy("qgpu-memory") == 32 && !cards().empty();
-    })) << manager->log();
-  }
-
-  std::size_t healthy(const std::string& resource) {
-    std::size_t count = 0;
-    for (const auto& [id, is] : kubelet.devices(resource)) count += is ? 1 : 0;
-    return count;
-  }
-  // Of the annotation; an empty list where there is none.
-  Json cards() {
-    const Json node = api.find("nodes", "", "n1");
-    const Json& annotations = node["metadata"].value("annotations", Json::object());
-    const Json parsed = Json::parse(annotations.value("qgpu.io/cards", "{}"), nullptr, false);
-    return parsed.value("cards", Json::array());
-  }
-  std::string healths() {
-    std::string all;
-    for (const Json& card : cards()) all += card["health"].get<std::string>() + " ";
-    return all;
-  }
-  void label(const std::string& name, const std::string& value) {
-    Json node = api.find("nodes", "", "n1");
-    if (value.empty())
-      node["metadata"]["labels"].erase(name);
-    else
-      node["metadata"]["labels"][name] = value;
-    api.put("nodes", node);
-  }
-  std::string policyOf(std::size_t card) { return manager->cards()[card]["policy"]; }
-
-  // A pod of one container, as the scheduler bound it.
-  void bindPod(const std::string& uid, const std::string& card, int percent, int gib,
-               const std::string& taskClass = "") {
-    Json pod = ApiStandIn::pod("web", "train-0", uid);
-    pod["spec"]["nodeName"] = "n1";
-    const bool offline = taskClass == "offline";
-    const std::string core = std::string(kPrefix) + (offline ? "/qgpu-core-greedy" : "/qgpu-core");
-    Json limits = {{std::string(kPrefix) + "/qgpu-memory", std::to_string(gib)}};
-    if (percent > 0) limits[core] = std::to_string(percent);
-    pod["spec"]["containers"] =
-        Json::array({{{"name", "main"}, {"resources", {{"limits", limits}}}}});
-    pod["metadata"]["annotations"]["qgpu.io/assigned"] = Json{{"main", {card}}}.dump();
-    if (!taskClass.empty()) {
-      pod["metadata"]["annotations"][std::string(kPrefix) + "/app-class"] = taskClass;
-    }
-    api.put("pods", pod);
-  }
-  void phase(const std::string& is) {
-    Json pod = api.find("pods", "web", "train-0");
-    pod["status"]["phase"] = is;
-    api.put("pods", pod);
-  }
-  std::string start(const KubeletStandIn::Counts& counts) {
-    const auto admitted = kubelet.admit(kMain, counts);
-    return admitted.ok() ? kubelet.startContainer(kMain).error : admitted.error;
-  }
-};
 
 TEST_F(KubeletApi, ServesItsKubeletByItselfWhereThereIsAClusterAndTellsItsCards) {
   ASSERT_EQ(cards().size(), 2u);
@@ -228,8 +130,8 @@ TEST_F(KubeletApi, TheMixedLabelDecidesForWhoeverBinds) {
 }
 
 TEST_F(KubeletApi, APodWhoseWordComesLateStartsAllTheSame) {
-  const auto admitted = kubelet.admit(kMain, {{"qgpu-core", 30}, {"qgpu-memory", 4}});
-  ASSERT_EQ(admitted.error, "");
+  const auto allocated = kubelet.admit(kMain, {{"qgpu-core", 30}, {"qgpu-memory", 4}});
+  ASSERT_EQ(allocated.error, "");
   KubeletStandIn::Answer answer;
   std::atomic<bool> done{false};
   std::thread caller([&] {

@@ -11,6 +11,7 @@
 
 #include "schema/node.capnp.h"
 #include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "tests/e2e/container.h"
 #include "tests/e2e/harness.h"
 
 namespace qgpu::e2e {
@@ -102,31 +103,6 @@ struct Kubelet : ::testing::Test {
     assign(uid, pod, schema::TaskClass::ORDINARY, {{"main", {card}, gib, percent}});
   }
 
-  static std::string contentOf(const std::string& path) {
-    std::ifstream in(path);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  }
-  // The token that the container would find, through the files that its environment names.
-  static std::string tokenOf(const KubeletStandIn::Answer& admitted) {
-    std::map<std::string, std::string> mounts;
-    std::string files;
-    for (const auto& [resource, setup] : admitted.setups) {
-      mounts.insert(setup.mounts.begin(), setup.mounts.end());
-      files = setup.environment.at("QGPU_TOKEN_FILE");
-    }
-    for (std::size_t from = 0; from <= files.size();) {
-      const std::size_t colon = std::min(files.find(':', from), files.size());
-      const fs::path file = files.substr(from, colon - from);
-      const auto mount = mounts.find(file.parent_path());
-      if (mount != mounts.end()) {
-        const std::string token = contentOf(mount->second + "/" + file.filename().string());
-        if (!token.empty()) return token.substr(0, token.find('\n'));
-      }
-      from = colon + 1;
-    }
-    return "";
-  }
-
   // The plugin that runs now; 0: none does.
   pid_t pluginPid() const {
     const std::string children = "/proc/" + std::to_string(manager->pid()) + "/task/" +
@@ -192,7 +168,7 @@ TEST_F(Kubelet, CoreAndMemoryOfOneContainerAreOneTaskWithItsQuotaAndShare) {
   EXPECT_EQ(tasks[0]["card"], "sim-1");
   EXPECT_EQ(tasks[0]["share_permille"], 300);
   EXPECT_EQ(tasks[0]["mem_bytes"], 4 * kGiB);
-  EXPECT_EQ(tokenOf(admitted).size(), 32u);
+  EXPECT_EQ(Container(admitted).token().size(), 32u);
 }
 
 TEST_F(Kubelet, AContainerGetsTheLibraryTheDoorAndNoOtherSocket) {
@@ -285,9 +261,9 @@ TEST_F(Kubelet, AContainerThatStartsAgainKeepsItsTaskAndToken) {
   assignOrdinary("uid-1", "train-0", "sim-1", 4, 30);
   const auto admitted = kubelet->admit(kMain, {{"qgpu-core", 30}, {"qgpu-memory", 4}});
   ASSERT_EQ(kubelet->startContainer(kMain).error, "");
-  const std::string token = tokenOf(admitted);
+  const std::string token = Container(admitted).token();
   ASSERT_EQ(kubelet->startContainer(kMain).error, "");
-  EXPECT_EQ(tokenOf(admitted), token);
+  EXPECT_EQ(Container(admitted).token(), token);
   EXPECT_EQ(manager->tasks().size(), 1u);
 }
 
@@ -357,7 +333,8 @@ TEST_F(Quick, ATaskEndsOnceKubeletListsItsContainerNoMore) {
   kubelet->forget(kMain);
   EXPECT_TRUE(eventually([&] { return manager->tasks().empty(); }));
   EXPECT_EQ(boundGib(), 0u);
-  EXPECT_TRUE(eventually([&] { return tokenOf(admitted).empty(); })) << "its placeholder stayed";
+  EXPECT_TRUE(eventually([&] { return Container(admitted).token().empty(); }))
+      << "its placeholder stayed";
 }
 
 TEST_F(Quick, TheNextPodOfTheSameNameIsAnotherTask) {
@@ -402,14 +379,14 @@ TEST_F(Quick, WhoeverIsKilledAfterWhicheverStepGrantsAreOfThoseThatLive) {
         assignTrain();
       }
       ASSERT_EQ(kubelet->startContainer(kMain).error, "");
-      const std::string token = tokenOf(admitted);
+      const std::string token = Container(admitted).token();
       EXPECT_EQ(token.size(), 32u);
       EXPECT_EQ(boundGib(), 4u);
       if (step == "prestart") {
         dies(managerDies);
         assignTrain();
         ASSERT_EQ(kubelet->startContainer(kMain).error, "");  // kubelet had no answer
-        EXPECT_EQ(tokenOf(admitted), token);
+        EXPECT_EQ(Container(admitted).token(), token);
         EXPECT_EQ(manager->tasks().size(), 1u);
         EXPECT_EQ(boundGib(), 4u);
       }

@@ -1,13 +1,12 @@
 #include "services/admin/admin_server.h"
 
 #include <fcntl.h>
+#include <random>
 #include <simdjson.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-
-#include <random>
 
 #include "services/admin/node_desk.h"
 #include "services/attach/process.h"
@@ -47,9 +46,9 @@ struct Admin : DoorFixture {
     limits.connectionsReserved = 2;
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
-    server = std::make_unique<AdminServer>(desk, ChangeRule(::getuid()), limits,
-                                           *io.lowLevelProvider, bridge.timer(),
-                                           std::move(*listener));
+    server =
+        std::make_unique<AdminServer>(desk, ChangeRule(::getuid()), limits, *io.lowLevelProvider,
+                                      bridge.timer(), std::move(*listener));
   }
   std::string ask(const std::string& line) { return LineClient(io, path).ask(line); }
   std::string codeOf(const std::string& answer) {
@@ -65,16 +64,16 @@ struct Admin : DoorFixture {
 
   std::string path;
   KeepsHouse house;
-  NodeDesk desk{door, house, "here",
-                {"/opt/lib/libqgpu.so", {{"POCL_DEVICES", "pthread pthread"}}}};
+  NodeDesk desk{
+      door, house, "here", {"/opt/lib/libqgpu.so", {{"POCL_DEVICES", "pthread pthread"}}}};
   std::unique_ptr<AdminServer> server;
 };
 
 TEST_F(Admin, AnswersEachCommandWithOneDocument) {
   LineClient client(io, path);
-  for (const char* line : {"help", "status", "cards", "tasks", "events", "events 3",
-                           "policy all bs", "cordon 0", "uncordon 0", "drain sim-0", "evict 7",
-                           "snapshot", "loglevel debug", "run {}", "end 7"}) {
+  for (const char* line :
+       {"help", "status", "cards", "tasks", "events", "events 3", "policy all bs", "cordon 0",
+        "uncordon 0", "drain sim-0", "evict 7", "snapshot", "loglevel debug", "run {}", "end 7"}) {
     EXPECT_EQ(codeOf(client.ask(line)), "ok") << line;
   }
   EXPECT_EQ(house.level, "debug");
@@ -129,6 +128,7 @@ TEST_F(Admin, RunBindsForThePeerAndTellsTheEnvironment) {
   EXPECT_EQ(std::string_view(root["env"]["LD_PRELOAD"]), "/opt/lib/libqgpu.so");
   EXPECT_EQ(std::string_view(root["env"]["OPENCL_LAYERS"]), "/opt/lib/libqgpu.so");
   EXPECT_EQ(std::string_view(root["env"]["POCL_DEVICES"]), "pthread pthread");
+  EXPECT_FALSE(answer.find("VISIBLE_DEVICES") != std::string::npos) << "no card of NVIDIA's";
   const testing::Asked& asked = node.asked.back();
   EXPECT_EQ(asked.text, "a");
   EXPECT_EQ(asked.ownerPid, static_cast<std::uint32_t>(::getpid()));
@@ -137,6 +137,14 @@ TEST_F(Admin, RunBindsForThePeerAndTellsTheEnvironment) {
   EXPECT_EQ(asked.sharePermille, 300u);
   ask(R"(run {"owner":"none"})");
   EXPECT_EQ(node.asked.back().ownerPid, 0u);
+}
+
+TEST_F(Admin, RunTellsAProgramWhichOfNvidiasCardsItHasByUuid) {
+  node.card = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
+  simdjson::dom::parser parser;
+  const auto root = parser.parse(ask(R"(run {"name":"a"})"));
+  EXPECT_EQ(std::string_view(root["env"]["CUDA_VISIBLE_DEVICES"]), node.card);
+  EXPECT_EQ(std::string_view(root["env"]["NVIDIA_VISIBLE_DEVICES"]), node.card);
 }
 
 TEST_F(Admin, RefusalsOfTheNodeKeepTheirCode) {
@@ -284,8 +292,7 @@ TEST_F(Admin, APathThatIsNoSocketOrTooLongIsRefused) {
   EXPECT_EQ(UnixListener::open(file, 0666).error().code, ErrorCode::AlreadyExists);
   EXPECT_EQ(UnixListener::open(folder / std::string(120, 'x'), 0666).error().code,
             ErrorCode::InvalidArgument);
-  EXPECT_EQ(UnixListener::open(folder / "no/such/sock", 0666).error().code,
-            ErrorCode::Unavailable);
+  EXPECT_EQ(UnixListener::open(folder / "no/such/sock", 0666).error().code, ErrorCode::Unavailable);
 }
 
 TEST(TcpListenerTest, ListensOnTheLoopbackOfIpVersion6) {
@@ -353,8 +360,8 @@ std::string askAsNobody(Admin& admin, const std::string& line) {
     ::_exit(0);
   }
   ::close(pipe[1]);
-  auto input = admin.io.lowLevelProvider->wrapInputFd(
-      pipe[0], kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
+  auto input =
+      admin.io.lowLevelProvider->wrapInputFd(pipe[0], kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
   const std::string text = input->readAllText().wait(admin.io.waitScope).cStr();
   int status = 0;
   ::waitpid(child, &status, 0);

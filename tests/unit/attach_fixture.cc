@@ -4,9 +4,11 @@ namespace qgpu {
 namespace {
 
 using Which = schema::Envelope::Which;
-constexpr Nanos kPatience = seconds(20);   // a condition that takes longer never comes
+constexpr Nanos kPatience = seconds(20);  // a condition that takes longer never comes
 
-Nanos nanos(std::uint64_t ns) { return Nanos(static_cast<std::int64_t>(ns)); }
+Nanos nanos(std::uint64_t ns) {
+  return Nanos(static_cast<std::int64_t>(ns));
+}
 
 }  // namespace
 
@@ -21,8 +23,12 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
     heardNow.at = nanos(at);
   };
   switch (message.which()) {
-    case Which::BUSY: stamp(message.getBusy(), message.getBusy().getSinceNs()); break;
-    case Which::QUIET: stamp(message.getQuiet(), message.getQuiet().getSinceNs()); break;
+    case Which::BUSY:
+      stamp(message.getBusy(), message.getBusy().getSinceNs());
+      break;
+    case Which::QUIET:
+      stamp(message.getQuiet(), message.getQuiet().getSinceNs());
+      break;
     case Which::SETTLED:
       stamp(message.getSettled(), message.getSettled().getAtNs());
       heardNow.epoch = message.getSettled().getEpoch();
@@ -62,8 +68,15 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
     case Which::INCARNATION_SEEN:
       heardNow.incarnation = message.getIncarnationSeen().getValue();
       break;
-    case Which::OWNER_GONE: stamp(message.getOwnerGone(), 0); break;
-    default: break;
+    case Which::EVENT_TOLD:
+      stamp(message.getEventTold(), 0);
+      heardNow.text = message.getEventTold().getText();
+      break;
+    case Which::OWNER_GONE:
+      stamp(message.getOwnerGone(), 0);
+      break;
+    default:
+      break;
   }
   heard.push_back(heardNow);
 }

@@ -1,12 +1,11 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <thread>
 
 #include "tests/unit/attach_fixture.h"
@@ -148,7 +147,7 @@ TEST_F(GatePortTest, AnIdleGateCostsNoTimer) {
   auto client = attachSelf(7);
   ASSERT_TRUE(inForce(*client, open(7, true)));
   ASSERT_TRUE(until([&] { return counters().rings == 1; })) << "it has attached";
-  client->ring();   // and again, with no work behind it
+  client->ring();  // and again, with no work behind it
   ASSERT_TRUE(until([&] { return counters().rings == 2; }));
   const std::uint64_t samples = counters().samples;
   turns(50);
@@ -270,7 +269,7 @@ TEST_F(GatePortTest, HAZARDS1_AFloodOfRingsIsDisarmedAndATenantThatDrainsCannotB
   Child flood([this]() -> int {
     auto client = GuestClient::attach(socket(), tokenOf(7));
     const int bell = client->doorbellFd();
-    ::fcntl(bell, F_SETFL, 0);   // shared with the manager's descriptor
+    ::fcntl(bell, F_SETFL, 0);  // shared with the manager's descriptor
     for (std::uint64_t count = 1;;) {
       (void)!::write(bell, &count, sizeof count);
       std::uint64_t drained = 0;
@@ -375,6 +374,48 @@ TEST_F(GatePortTest, C7_AScribbledPageNeverHarmsAnotherTask) {
   }));
   const Heard* used = task.last(Which::USED, 8);
   EXPECT_TRUE(used == nullptr || used->text.empty());
+}
+
+TEST_F(GatePortTest, RefusedMemoryIsToldToTheNodeAtOnceAndThenNowAndAgain) {
+  gateOptions.heartbeatEvery = millis(1);
+  gateOptions.refusedEvery = seconds(60);
+  start();
+  bind(7);
+  bind(8);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  const auto refuse = [&](std::uint64_t n) {
+    std::atomic_ref(client->slot().refused).fetch_add(n);
+  };
+  refuse(3);
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "3 allocations failed so far, since they would pass 64 MiB, its share of memory");
+  refuse(4);
+  ASSERT_TRUE(until([&] { return task.last(Which::USED, 7) != nullptr; }));
+  turns(50);
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u) << "a program that tries again is no flood";
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 8), 0u);
+}
+
+TEST_F(GatePortTest, RefusedMemoryOfAProcessThatIsGoneIsToldAllTheSame) {
+  gateOptions.heartbeatEvery = millis(1);
+  gateOptions.refusedEvery = millis(5);
+  start();
+  bind(7);
+  for (const std::string total : {"1", "2"}) {
+    Child child([&]() -> int {
+      auto client = GuestClient::attach(socket(), tokenOf(7));
+      if (!client.ok()) return 1;
+      std::atomic_ref(client->slot().refused).fetch_add(1);
+      return 0;
+    });
+    ASSERT_TRUE(until([&] {
+      const Heard* told = node.last(Which::EVENT_TOLD, 7);
+      return told != nullptr && told->text.starts_with(total + " ");
+    }));
+    EXPECT_EQ(child.wait(), 0);
+  }
 }
 
 TEST_F(GatePortTest, A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown) {
@@ -487,9 +528,9 @@ TEST_F(GatePortTest, HAZARDS20_TheHeartbeatMovesWhileTheManagerLives) {
 
 struct Spinner {
   std::atomic<std::uint64_t> turns{0};
-  std::atomic<bool> retire{false};   // the host finds its work finished
+  std::atomic<bool> retire{false};  // the host finds its work finished
 };
-GuestClient* frozenGuest = nullptr;   // of the child; a signal handler has no other way to it
+GuestClient* frozenGuest = nullptr;  // of the child; a signal handler has no other way to it
 
 void onFreeze(int) {
   qgpu_slot& slot = frozenGuest->slot();
@@ -511,7 +552,7 @@ int runSpinner(const std::string& socket, const std::string& token, Spinner* sha
   auto client = GuestClient::begin(socket, hello, -1);
   if (!client.ok() || !client->finish(10'000).ok()) return 1;
   frozenGuest = &*client;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = onFreeze;
   ::sigaction(SIGRTMAX - 3, &action, nullptr);
   std::atomic<std::uint32_t> tids[2] = {};

@@ -20,6 +20,11 @@ add_dependencies(guest_fixture guest_program guest_notify_layer qgpu_guest)
 qgpu_test(image_bytes_test
   SOURCES image_bytes_test.cc ${CMAKE_SOURCE_DIR}/services/guest/opencl_images.cc LABELS unit)
 
+qgpu_test(visible_cards_test
+  SOURCES visible_cards_test.cc ${CMAKE_SOURCE_DIR}/services/guest/visible_cards.cc
+    ${CMAKE_SOURCE_DIR}/services/guest/token.cc
+  LABELS unit)
+
 # They compete for this machine's few processors with their own kernels.
 foreach(part gate memory link freeze front)
   qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit threads)

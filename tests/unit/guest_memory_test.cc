@@ -29,6 +29,7 @@ TEST(GuestMemory, OverTheQuotaAnAllocationFailsAsTheApiSaysAndFreedBytesReturn) 
   EXPECT_EQ(guest.ask(megabytes(1, 40)), "0");
   EXPECT_EQ(guest.ask(megabytes(2, 40)), "-4");  // CL_MEM_OBJECT_ALLOCATION_FAILURE
   EXPECT_EQ(manager.bytes(), 40 * kMiB + kOwn);
+  EXPECT_EQ(manager.slot(0).refused, 1u);
   EXPECT_EQ(guest.ask("free 1"), "0");
   EXPECT_TRUE(eventually([&] { return manager.bytes() == kOwn; }));
   EXPECT_EQ(guest.ask(megabytes(2, 60)), "0");

@@ -443,7 +443,6 @@ TEST_F(KubeBridge, SaysHowItFollowsTheServer) {
   shows(R"(qgpu_kube_objects{of="nodes"} 2)");
   shows(R"(qgpu_kube_objects{of="pods"} 1)");
   shows(R"(qgpu_kube_lists_total{of="pods"} 1)");
-  shows(R"(qgpu_kube_events_total{reason="QGPUPreempted"} 0)");
   const std::string page = live->bridge->metrics();
   EXPECT_NE(page.find(R"(qgpu_kube_watch_age_seconds{of="pods"} 0.)"), std::string::npos) << page;
   server->cut();
@@ -524,6 +523,11 @@ TEST_F(KubeBridge, AnEndedTaskIsAnEvictedPod) {
   ask([&](auto request) { request.setDelete(task); });
   ASSERT_TRUE(served([&] { return server->evictions() == 1; })) << "asked again after the refusal";
   EXPECT_EQ(tasks().size(), 1u) << "it holds its card until it is gone";
+  ASSERT_TRUE(served([&] { return server->all("events").size() == 1; }));
+  const Json told = server->all("events")[0];
+  EXPECT_EQ(told["reason"], "QGPUPreempted");
+  EXPECT_EQ(told["involvedObject"]["uid"], "u1");
+  EXPECT_EQ(told["message"], "asked to leave node n1: deleted");
   server->remove("pods", "web", "p");
   EXPECT_TRUE(served([&] { return tasks().empty(); }));
 }

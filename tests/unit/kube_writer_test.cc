@@ -2,6 +2,7 @@
 #include <cctype>
 #include <set>
 
+#include "services/kube/event_metrics.h"
 #include "services/kube/pod_writer.h"
 #include "tests/unit/kube_fixture.h"
 
@@ -162,10 +163,26 @@ TEST_F(KubeWriter, RepeatedEventsAreCounted) {
   EXPECT_EQ(server->all("events").size(), 2u);
 }
 
+TEST_F(KubeWriter, WhatWasToldShowsInTheMetricsByReason) {
+  for (int i = 0; i < 3; ++i) writer.tellPod(event("again"));
+  writer.tellPod(podEvent(mine, EventReason::MemoryOverrun, {"main", "7 failed"}, 7));
+  ASSERT_TRUE(served([&] { return writer.eventsSent() >= 2 && writer.eventsWaiting() == 0; }));
+  server->refusals.push_back({403, "Forbidden", "no", ""});
+  writer.tellPod(event("forbidden"));
+  ASSERT_TRUE(served([&] { return writer.eventsDropped() == 1; }));
+  const std::string page = eventMetrics(writer);
+  for (const char* line :
+       {"qgpu_kube_events_total{reason=\"QGPURejected\",type=\"Warning\"} 4\n",
+        "qgpu_kube_events_total{reason=\"QGPUMemoryOverrun\",type=\"Warning\"} 7\n",
+        "qgpu_kube_events_dropped_total 1\n", "qgpu_kube_events_waiting 0\n"}) {
+    EXPECT_NE(page.find(line), std::string::npos) << line << page;
+  }
+}
+
 TEST_F(KubeWriter, EventsOfOneSubjectAreOneWithItsLastWordsAndAllItsTimes) {
   const auto overrun = [&](const std::string& container, std::uint64_t all, std::uint64_t times) {
     writer.tellPod(podEvent(mine, EventReason::MemoryOverrun,
-                            {container, "1024", std::to_string(all)}, times));
+                            {container, std::to_string(all) + " failed"}, times));
   };
   overrun("main", 3, 3);
   overrun("side", 1, 1);
@@ -179,7 +196,7 @@ TEST_F(KubeWriter, EventsOfOneSubjectAreOneWithItsLastWordsAndAllItsTimes) {
     return !told.is_null();
   }));
   EXPECT_EQ(server->all("events").size(), 2u);
-  EXPECT_NE(told["message"].get<std::string>().find("10 since it started"), std::string::npos);
+  EXPECT_NE(told["message"].get<std::string>().find("10 failed"), std::string::npos);
 }
 
 TEST(EventReasons, HaveNamesOfTheirOwnThatBeginAlike) {

@@ -215,6 +215,18 @@ TEST_F(Disk, WhatItSaysIsWrittenAnewSoThatAMountedReaderKeepsItsOldFile) {
   EXPECT_EQ(files, 3u) << "something was left beside devices, settings and token";
 }
 
+TEST_F(Disk, NvidiasCardsAreNamedForTheProgramAndNobodyElsesLater) {
+  Grant nvidia = grant;
+  nvidia.cards = {"GPU-1", "GPU-2"};
+  ASSERT_TRUE(placeholders.fill(Resource::Memory, ids, nvidia).ok());
+  const std::string file =
+      placeholders.pathOf(Placeholders::keyOf(Resource::Memory, ids)) + "/environment";
+  EXPECT_EQ(contentOf(file),
+            "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2\nNVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2\n");
+  ASSERT_TRUE(placeholders.prepare(Resource::Memory, ids).ok());
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(Disk, ANewContainerOfOldDevicesDoesNotFindTheOldToken) {
   ASSERT_TRUE(placeholders.fill(Resource::Memory, ids, grant).ok());
   const auto path = placeholders.prepare(Resource::Memory, ids);

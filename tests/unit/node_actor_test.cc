@@ -402,6 +402,29 @@ TEST(NodeActor, TasksShowWhatTheirActorsKnow) {
   EXPECT_EQ(known.getCards().size(), 2u);
 }
 
+TEST(NodeActor, RefusedMemoryIsNotedForATaskThatIsHereAndNothingElseIs) {
+  World world;
+  world.start();
+  const std::uint64_t task = world.bound(World::spec(Ordinary, 1, 10));
+  const auto tell = [&](const char* kind, std::uint64_t of, const std::string& text) {
+    world.fixture.tellUrgent(world.attachId, world.nodeId, [&](schema::Envelope::Builder message) {
+      auto event = message.initEventTold();
+      event.setKind(kind);
+      event.setTask(of);
+      event.setText(text);
+    });
+    world.run();
+  };
+  tell("memory-refused", task, std::string(1000, 'x'));
+  tell("memory-refused", task + 1, "of nobody");
+  tell("task-ended", task, "invented");
+  const auto all = world.reply(world.ask(events(0)));
+  EXPECT_EQ(kinds(all), (std::set<std::string>{"node-started", "task-bound", "memory-refused"}));
+  const auto last = all.getEvents()[all.getEvents().size() - 1];
+  EXPECT_EQ(last.getTask(), task);
+  EXPECT_EQ(last.getText().size(), 160u);
+}
+
 TEST(NodeActor, EventsAreNumberedKeptWithinBoundsAndToldToDoorsThatWatch) {
   World world;
   world.start();

@@ -73,6 +73,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.realtime, RealtimeChoice::Auto);
   EXPECT_EQ(o.kubelet, KubeletChoice::Auto);
   EXPECT_EQ(o.kubeletDir, "/var/lib/kubelet");
+  EXPECT_EQ(o.cdi, "off");
   EXPECT_EQ(o.pods.prefix, "tke.cloud.tencent.com");
   EXPECT_EQ(o.pods.unit, MemoryUnit::GiB);
 }
@@ -106,6 +107,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--kubelet=on",
                                  "--kubelet-dir=/k",
                                  "--kubelet-config=/c",
+                                 "--cdi=/etc/cdi",
                                  "--resource-prefix=example.org",
                                  "--memory-unit=MiB"});
   EXPECT_EQ(o.nodename, "n");
@@ -126,6 +128,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.kubelet, KubeletChoice::On);
   EXPECT_EQ(o.kubeletDir, "/k");
   EXPECT_EQ(o.kubeletConfig, "/c");
+  EXPECT_EQ(o.cdi, "/etc/cdi");
   EXPECT_EQ(o.pods.prefix, "example.org");
   EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
 }
@@ -155,6 +158,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--realtime=on", "auto or off"},
       {"--nodename=a b", "letters"},
       {"--kubelet=yes", "auto, on or off"},
+      {"--cdi=cdi", "on, off or a folder"},
       {"--resource-prefix=Example.org", "tke.cloud.tencent.com"},
       {"--memory-unit=MB", "GiB or MiB"},
   };

@@ -24,6 +24,7 @@ ClusterWorld::Fill remove(std::uint64_t task) {
 TEST(Scheduler, ASubmittedTaskIsBoundByItsNodeAndTheAnswerHasAllThatALauncherNeeds) {
   ClusterWorld world;
   world.start();
+  world.links.nodes["a"].cardStart = "GPU-";
   world.add("a");
   const std::uint64_t corr = world.ask(ClusterWorld::submit(small()));
   ASSERT_TRUE(world.reply(corr).isAssigned());
@@ -36,7 +37,11 @@ TEST(Scheduler, ASubmittedTaskIsBoundByItsNodeAndTheAnswerHasAllThatALauncherNee
   std::set<std::string> environment;
   for (const auto variable : assigned.getEnvironment()) environment.insert(text(variable));
   EXPECT_TRUE(environment.contains("QGPU_TOKEN=token-a-1"));
+  EXPECT_TRUE(environment.contains("QGPU_SOCKET=/run/qgpu/attach.sock"));
   EXPECT_TRUE(environment.contains("LD_PRELOAD=libqgpu.so"));
+  const std::string card = text(assigned.getCards()[0]);
+  EXPECT_TRUE(environment.contains("CUDA_VISIBLE_DEVICES=" + card));
+  EXPECT_TRUE(environment.contains("NVIDIA_VISIBLE_DEVICES=" + card));
   EXPECT_EQ(world.state(assigned.getTask()), PlaceState::Bound);
   EXPECT_EQ(world.node("a").find(assigned.getTask())->spec.clusterEpoch, 1u);
 }
@@ -49,11 +54,11 @@ TEST(Scheduler, D2_NoNodeHearsOfATaskBeforeItsCommitAndNobodyIsAnswered) {
   const std::uint64_t corr = world.ask(ClusterWorld::submit(small()));
   EXPECT_EQ(world.answers(corr), 0u);
   EXPECT_TRUE(world.node("a").tasks.empty());
-  world.fixture.journal().commitNext();   // assumed
+  world.fixture.journal().commitNext();  // assumed
   world.run();
   EXPECT_EQ(world.node("a").tasks.size(), 1u);
   EXPECT_EQ(world.answers(corr), 0u);
-  world.fixture.journal().commitNext();   // bound
+  world.fixture.journal().commitNext();  // bound
   world.run();
   EXPECT_TRUE(world.reply(corr).isAssigned());
 }
@@ -133,7 +138,7 @@ TEST(Scheduler, ATaskThatEveryNodeRefusesWaitsAndIsNotOfferedThemAllTheTime) {
   const std::uint64_t task = world.reply(corr).getAssigned().getTask();
   const std::size_t before = world.links.heard.count(schema::Envelope::TO_MEMBER);
   world.pass(millis(900));
-  EXPECT_LE(world.links.heard.count(schema::Envelope::TO_MEMBER), before + 1);   // beatSeen
+  EXPECT_LE(world.links.heard.count(schema::Envelope::TO_MEMBER), before + 1);  // beatSeen
   world.node("a").refuses.clear();
   world.pass(seconds(2));
   EXPECT_EQ(world.placeOf(task), "a");
@@ -161,13 +166,13 @@ TEST(Scheduler, P3_AnAssumedTaskThatIsNotConfirmedInTimeIsEndedThereBeforeItGoes
   world.pass(seconds(29));
   EXPECT_EQ(world.answers(corr), 0u);
   world.pass(seconds(3));
-  ASSERT_TRUE(world.reply(corr).isAssigned());   // the asker need not wait for a silent node
+  ASSERT_TRUE(world.reply(corr).isAssigned());  // the asker need not wait for a silent node
   EXPECT_TRUE(world.reply(corr).getAssigned().getWaiting());
   const std::uint64_t task = world.reply(corr).getAssigned().getTask();
   EXPECT_EQ(world.state(task), PlaceState::Ending);
   EXPECT_EQ(world.placeOf(task), "");
   a.ends = a.answers = true;
-  world.pass(seconds(31));                       // the order is repeated
+  world.pass(seconds(31));  // the order is repeated
   EXPECT_EQ(world.holders(task), 1u);
   EXPECT_GE(world.scheduler->task(task)->epoch, 2u);
 }
@@ -226,7 +231,7 @@ TEST(Scheduler, C3_TasksOfASuspectNodeStayWhereTheyAre) {
   world.pass(seconds(18));
   EXPECT_EQ(world.state(task), PlaceState::Bound);
   EXPECT_EQ(world.holders(task), 1u);
-  const std::uint64_t next = world.submitted(small());   // nothing new for a suspect
+  const std::uint64_t next = world.submitted(small());  // nothing new for a suspect
   EXPECT_EQ(world.placeOf(next), "b");
 }
 
@@ -240,7 +245,7 @@ TEST(Scheduler, P3_TasksOfALostNodeAreBoundElsewhereAndEndedThereWhenItComesBack
   world.pass(seconds(22));
   ASSERT_NE(world.node("b").find(task), nullptr);
   EXPECT_EQ(world.node("b").find(task)->epoch, 2u);
-  EXPECT_EQ(world.node("a").find(task)->epoch, 1u);      // it can't be reached
+  EXPECT_EQ(world.node("a").find(task)->epoch, 1u);  // it can't be reached
   world.connect("a");
   EXPECT_EQ(world.holders(task), 1u);
   EXPECT_EQ(world.placeOf(task), "b");
@@ -293,7 +298,7 @@ TEST(Scheduler, AnAnswerThatWasLostOnTheWayIsAskedForAgain) {
   NodeDouble& a = world.add("a");
   a.answers = false;
   const std::uint64_t corr = world.ask(ClusterWorld::submit(small()));
-  NodeDouble::Task& held = a.tasks[++a.lastTask];        // it holds it, and could not say so
+  NodeDouble::Task& held = a.tasks[++a.lastTask];  // it holds it, and could not say so
   held.clusterTask = 1;
   held.epoch = 1;
   held.spec = small().task;
@@ -351,7 +356,7 @@ TEST(Scheduler, LocalTasksOfAJoiningNodeAreCountedAndCanBeEndedByTheirNewNumber)
   EXPECT_EQ(world.state(world.submitted(wholeCard())), PlaceState::Waiting);
   world.disconnect("a");
   world.connect("a");
-  EXPECT_EQ(world.scheduler->tasks(), 2u);   // the same as before
+  EXPECT_EQ(world.scheduler->tasks(), 2u);  // the same as before
   EXPECT_EQ(world.order(remove(1)), "ok");
   EXPECT_EQ(world.state(1), PlaceState::Ended);
   EXPECT_EQ(world.state(2), PlaceState::Bound);
@@ -428,7 +433,7 @@ TEST(Scheduler, AGapInTheWordsOfASessionEndsItAndTheNextHelloHeals) {
   world.start();
   world.add("a");
   const std::uint64_t task = world.submitted(small());
-  world.node("a").seq += 1;   // one was lost
+  world.node("a").seq += 1;  // one was lost
   world.node("a").tasks.clear();
   world.say("a", [](schema::FromMember::Builder words) { words.setBeat(1); });
   world.run();

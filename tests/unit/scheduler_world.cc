@@ -1,8 +1,7 @@
 #include "tests/unit/scheduler_world.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 
 namespace qgpu::testing {
 namespace {
@@ -33,7 +32,7 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
   auto cards = facts.initCards(static_cast<unsigned>(node.cards));
   for (unsigned i = 0; i < node.cards; ++i) {
     auto info = cards[i].initInfo();
-    info.setId("sim-" + std::to_string(i));
+    info.setId(node.cardStart + std::to_string(i));
     info.setIndex(i);
     info.setModel(node.model);
     info.setMemBytes(static_cast<std::uint64_t>(gibibytes(node.gib).value));
@@ -70,7 +69,7 @@ void LinksDouble::handle(schema::Envelope::Reader message, Turn& turn) {
   ASSERT_TRUE(message.isToMember());
   const auto words = message.getToMember();
   NodeDouble* node = byLink(words.getLink());
-  if (node == nullptr) return;   // that connection is over
+  if (node == nullptr) return;  // that connection is over
   if (words.isTurnedAway()) {
     node->turnedAway = text(words.getTurnedAway().getCode());
     node->link = 0;
@@ -171,8 +170,10 @@ ClusterWorld::ClusterWorld(ClusterOptions options)
 }
 
 void ClusterWorld::run() {
-  if (random_) fixture.runRandom();
-  else fixture.run();
+  if (random_)
+    fixture.runRandom();
+  else
+    fixture.run();
 }
 
 void ClusterWorld::start() {
@@ -370,7 +371,7 @@ std::vector<StoredRow> ClusterWorld::rows() {
   const auto take = [&](RowKey key) {
     if (!fixture.journal().has(key)) return;
     const auto row = fixture.journal().row(key);
-    if (row.isErased()) return;   // as recovery does
+    if (row.isErased()) return;  // as recovery does
     StoredRow stored{key, Words(row.totalSize().wordCount + 1)};
     capnp::copyToUnchecked(row, kj::arrayPtr(stored.words.data(), stored.words.size()));
     rows.push_back(std::move(stored));
@@ -382,7 +383,11 @@ std::vector<StoredRow> ClusterWorld::rows() {
   return rows;
 }
 
-std::size_t ClusterWorld::taskRows() { return rowsOf(rows(), false); }
-std::size_t ClusterWorld::endedRows() { return rowsOf(rows(), true); }
+std::size_t ClusterWorld::taskRows() {
+  return rowsOf(rows(), false);
+}
+std::size_t ClusterWorld::endedRows() {
+  return rowsOf(rows(), true);
+}
 
 }  // namespace qgpu::testing

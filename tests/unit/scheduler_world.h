@@ -21,28 +21,29 @@ struct NodeDouble {
   std::int64_t gib = 16;
   bool mixed = true;
   std::string model = "imaginary";
+  std::string cardStart = "sim-";  // of the ids of its cards
   std::uint64_t cpuMilli = 0;
   std::uint32_t maxTasksPerCard = 0;
   std::uint32_t incarnation = 1;
 
-  bool answers = true;             // orders to bind; false: says nothing
-  bool ends = true;                // orders to end
-  std::string refuses;             // not empty: every bind, and why
+  bool answers = true;  // orders to bind; false: says nothing
+  bool ends = true;     // orders to end
+  std::string refuses;  // not empty: every bind, and why
 
-  std::uint32_t link = 0;          // 0: not connected
+  std::uint32_t link = 0;  // 0: not connected
   std::uint64_t session = 0;
   std::uint64_t seq = 0;
   std::uint64_t term = 0;
   std::uint64_t termSeen = 0;
   Nanos leaseFrom{0};
-  std::string turnedAway;          // code of the last time
+  std::string turnedAway;  // code of the last time
   struct Task {
     std::uint64_t clusterTask = 0;
     std::uint32_t epoch = 0;
     TaskSpec spec;
     std::vector<std::string> cards;
   };
-  std::map<std::uint64_t, Task> tasks;   // by its own numbers
+  std::map<std::uint64_t, Task> tasks;  // by its own numbers
   std::uint64_t lastTask = 0;
 
   const Task* find(std::uint64_t clusterTask) const;
@@ -85,10 +86,10 @@ class ClusterWorld {
   // --- nodes ---
   NodeDouble& add(const std::string& name, std::size_t cards = 2, std::int64_t gib = 16);
   NodeDouble& node(const std::string& name) { return links.nodes.at(name); }
-  void connect(const std::string& name);       // by a new link, and says hello
-  void disconnect(const std::string& name);    // and the scheduler hears of it
-  void cut(const std::string& name) { node(name).link = 0; }   // and it does not
-  void say(const std::string& name, const LinksDouble::Fill& fill);   // within the session
+  void connect(const std::string& name);                      // by a new link, and says hello
+  void disconnect(const std::string& name);                   // and the scheduler hears of it
+  void cut(const std::string& name) { node(name).link = 0; }  // and it does not
+  void say(const std::string& name, const LinksDouble::Fill& fill);  // within the session
   void sayHello(NodeDouble& node);
   void sayHeld(const std::string& name, std::uint64_t nodeTask, bool ended);
 
@@ -99,24 +100,24 @@ class ClusterWorld {
   };
   using Fill = std::function<void(schema::ClusterRequest::Builder)>;
   std::uint64_t send(const Fill& fill, As as = {0, true});
-  std::uint64_t ask(const Fill& fill, As as = {0, true});   // and runs
+  std::uint64_t ask(const Fill& fill, As as = {0, true});  // and runs
   std::size_t answers(std::uint64_t corr) const;
   schema::ClusterReply::Reader reply(std::uint64_t corr) const;
-  std::string code(std::uint64_t corr) const;   // of a failure, else "ok"
+  std::string code(std::uint64_t corr) const;  // of a failure, else "ok"
   std::string message(std::uint64_t corr) const;
   std::string order(const Fill& fill, As as = {0, true}) { return code(ask(fill, as)); }
 
   static ClusterSpec spec(TaskClass taskClass, std::int64_t gib, std::int64_t percent,
                           const std::string& node = "");
   static Fill submit(const ClusterSpec& spec);
-  std::uint64_t submitted(const ClusterSpec& spec, As as = {0, true});   // the task's number
+  std::uint64_t submitted(const ClusterSpec& spec, As as = {0, true});  // the task's number
   PlaceState state(std::uint64_t task) const;
-  std::string placeOf(std::uint64_t task) const;   // its node, or ""
-  std::size_t holders(std::uint64_t task) const;   // nodes that hold it now
+  std::string placeOf(std::uint64_t task) const;  // its node, or ""
+  std::size_t holders(std::uint64_t task) const;  // nodes that hold it now
 
   std::vector<StoredRow> rows();
-  std::size_t taskRows();    // of tasks that live
-  std::size_t endedRows();   // of those that ended
+  std::size_t taskRows();   // of tasks that live
+  std::size_t endedRows();  // of those that ended
 
   Fixture fixture;
   Probe door;

@@ -13,14 +13,30 @@ void ScriptedNode::remember(schema::Request::Reader request) {
   a.pid = request.getPeerPid();
   a.mayChange = request.getMayChange();
   switch (a.which) {
-    case schema::Request::EVENTS: a.number = request.getEvents(); break;
-    case schema::Request::UNBIND: a.number = request.getUnbind(); break;
-    case schema::Request::EVICT: a.number = request.getEvict(); break;
-    case schema::Request::WATCH: a.number = request.getWatch() ? 1 : 0; break;
-    case schema::Request::CORDON: a.text = view(request.getCordon()); break;
-    case schema::Request::UNCORDON: a.text = view(request.getUncordon()); break;
-    case schema::Request::DRAIN: a.text = view(request.getDrain()); break;
-    case schema::Request::LOG_LEVEL: a.text = view(request.getLogLevel()); break;
+    case schema::Request::EVENTS:
+      a.number = request.getEvents();
+      break;
+    case schema::Request::UNBIND:
+      a.number = request.getUnbind();
+      break;
+    case schema::Request::EVICT:
+      a.number = request.getEvict();
+      break;
+    case schema::Request::WATCH:
+      a.number = request.getWatch() ? 1 : 0;
+      break;
+    case schema::Request::CORDON:
+      a.text = view(request.getCordon());
+      break;
+    case schema::Request::UNCORDON:
+      a.text = view(request.getUncordon());
+      break;
+    case schema::Request::DRAIN:
+      a.text = view(request.getDrain());
+      break;
+    case schema::Request::LOG_LEVEL:
+      a.text = view(request.getLogLevel());
+      break;
     case schema::Request::POLICY:
       a.text = view(request.getPolicy().getCard());
       a.number = static_cast<std::uint64_t>(request.getPolicy().getPolicy());
@@ -35,7 +51,8 @@ void ScriptedNode::remember(schema::Request::Reader request) {
       a.memBytes = spec.getMemBytes();
       break;
     }
-    default: break;
+    default:
+      break;
   }
   asked.push_back(std::move(a));
 }
@@ -52,9 +69,12 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
     return;
   }
   switch (request.which()) {
-    case schema::Request::INFO: return fillInfo(reply.initInfo());
-    case schema::Request::CARDS: return fillCards(reply);
-    case schema::Request::TASKS: return fillTasks(reply);
+    case schema::Request::INFO:
+      return fillInfo(reply.initInfo());
+    case schema::Request::CARDS:
+      return fillCards(reply);
+    case schema::Request::TASKS:
+      return fillTasks(reply);
     case schema::Request::EVENTS: {
       std::vector<std::uint64_t> told;
       for (const std::uint64_t seq : eventSeqs) {
@@ -68,11 +88,13 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
       auto bound = reply.initBound();
       bound.setTask(7);
       bound.setToken("0123456789abcdef0123456789abcdef");
-      bound.initCards(1).set(0, "sim-0");
+      bound.initCards(1).set(0, card);
       bound.setAttachSocket(ptr(attachSocket));
       return;
     }
-    default: reply.setDone("done"); return;
+    default:
+      reply.setDone("done");
+      return;
   }
 }
 

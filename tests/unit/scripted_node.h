@@ -3,9 +3,8 @@
 // actors behind it, and remembers what it was asked. ScriptedSink carries the messages over KJ's
 // event loop, so that answers come later, as they do in the daemon.
 
-#include <kj/async.h>
-
 #include <deque>
+#include <kj/async.h>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +40,7 @@ class ScriptedNode {
   std::vector<std::uint64_t> eventSeqs;  // what `events` tells
   std::size_t eventsPerReply = 256;      // the oldest ones
   std::string eventActor = "uid 0 pid 12";
+  std::string card = "sim-0";  // that a bind gets
   std::string attachSocket = "/run/qgpu/attach.sock";
 
   void answer(schema::Request::Reader request, schema::Reply::Builder reply);

@@ -36,6 +36,8 @@ class KubeletStandIn {
   struct Setup {  // one answer to Allocate
     std::map<std::string, std::string> environment;
     std::map<std::string, std::string> mounts;  // by the path in the container
+    std::vector<std::string> deviceNodes;       // of the host, at the same place in the container
+    std::vector<std::string> cdiDevices;        // by their full names
   };
   struct Answer {
     std::string error;                    // of the first call that failed; empty: none

@@ -1,0 +1,34 @@
+#pragma once
+// A container as the answers to Allocate describe it: what its environment says, what is mounted
+// where, which device nodes it has.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "tests/e2e/processes.h"
+
+namespace qgpu::e2e {
+
+struct Container {
+  Container() = default;
+  // All resources of one container together, as kubelet merges them.
+  explicit Container(const testing::KubeletStandIn::Answer& admitted);
+
+  // The token that it finds through the files that its environment names; empty: none yet.
+  std::string token() const;
+
+  // What a runtime adds for the CDI devices that it is asked for, by the spec that names them.
+  void addCdi(const Json& spec);
+
+  Environment environment;
+  std::map<std::string, std::string> mounts;  // by the path in it
+  std::vector<std::string> deviceNodes;
+  std::vector<std::string> cdiDevices;  // full names
+};
+
+// Of a file; empty where there is none.
+std::string contentOf(const std::string& path);
+
+}  // namespace qgpu::e2e

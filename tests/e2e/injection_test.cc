@@ -1,0 +1,201 @@
+// A CUDA program in a container made of nothing but what Allocate named, on a node whose NVIDIA
+// driver is the stand-in: device nodes by the card's minor, the driver where a loader looks, the
+// library, the door and the token. The container is a real mount namespace with a root of its own.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "tests/e2e/kubelet_api.h"
+
+namespace qgpu::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kCard = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
+const std::string kMigCard = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
+
+// The root of an image: a shell, the program, and what their loader asks for.
+class Root {
+ public:
+  explicit Root(std::string path) : path_(std::move(path)) {
+    for (const char* folder : {"/usr/bin", "/usr/lib", "/usr/lib64", "/dev", "/proc", "/tmp"}) {
+      fs::create_directories(path_ + folder);
+    }
+    for (const char* name : {"bin", "lib", "lib64"}) {
+      fs::create_directory_symlink(std::string("usr/") + name, path_ + "/" + name);
+    }
+    add("/bin/dash", "/usr/bin/sh");
+    add(QGPU_CUDA_PROGRAM, "/usr/bin/cuda_program");
+    addLibrariesOf(library());  // of any image with glibc
+    addLibrariesOf(QGPU_STAND_IN_DIR "/libcuda.so.1");
+  }
+
+  // Runs `commands`, lines for its shell, with what the container has; what they printed.
+  Finished run(const Container& container, const std::string& hostRoot,
+               const std::string& commands) {
+    std::ofstream start(path_ + "/start.sh");
+    for (const auto& [name, value] : container.environment) {
+      start << "export " << name << "='" << value << "'\n";
+    }
+    start << "export QGPU_TEST_WAY=dlsym\nexec /bin/sh /commands.sh\n";
+    start.close();
+    std::ofstream(path_ + "/commands.sh") << commands;
+    std::ostringstream enter;
+    enter << "set -e\nmount --make-rprivate /\nmount --rbind /proc " << path_ << "/proc\n";
+    for (const auto& [inside, outside] : container.mounts) mount(enter, outside, inside);
+    for (const std::string& node : container.deviceNodes) mount(enter, hostRoot + node, node);
+    enter << "exec chroot " << path_ << " /bin/sh /start.sh 2>&1\n";
+    return e2e::run({"unshare", "--mount", "/bin/sh", "-c", enter.str()});
+  }
+
+ private:
+  void add(const std::string& file, const std::string& to) {
+    fs::copy_file(file, path_ + to);
+    addLibrariesOf(file);
+  }
+  void addLibrariesOf(const std::string& file) {
+    std::istringstream lines(e2e::run({"ldd", file}).output);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t from = line.find('/');
+      if (from == std::string::npos) continue;
+      const std::string library = line.substr(from, line.find(' ', from) - from);
+      fs::create_directories(fs::path(path_ + library).parent_path());
+      fs::copy_file(library, path_ + library, fs::copy_options::skip_existing);
+    }
+  }
+  // A place for it, as runtimes make one, and the mount, read-only.
+  void mount(std::ostream& out, const std::string& from, const std::string& inside) {
+    const std::string to = path_ + inside;
+    fs::create_directories(fs::is_directory(from) ? fs::path(to) : fs::path(to).parent_path());
+    if (!fs::is_directory(from) && !fs::exists(to)) std::ofstream{to};
+    out << "mount --bind " << from << " " << to << "\nmount -o remount,bind,ro " << to << "\n";
+  }
+
+  std::string path_;
+};
+
+struct Injection : KubeletApi {
+  Injection() {
+    backend = "nvidia";
+    environment["LD_LIBRARY_PATH"] = QGPU_STAND_IN_DIR;
+    environment["QGPU_STAND_IN_CARDS"] = dir.path() + "/cards";
+    std::ofstream(dir.path() + "/cards") << kCard << "|Tesla T4|15843721216|0|0|0|0|0\n"
+                                         << kMigCard << "|A100|42949672960|0|1|0|0|0\n";
+    pluginConfig = ", hostPrefix = \"" + host() + "\"";
+    fs::create_directories(host() + "/dev");
+    for (const char* name :
+         {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}) {
+      ::mknod((host() + "/dev/" + name).c_str(), S_IFCHR | 0666, ::makedev(1, 3));
+    }
+    tellMinor("0000:3b:00.0", kMigCard, 0);
+    tellMinor("0000:af:00.0", kCard, 1);
+  }
+  std::string host() const { return dir.path() + "/host"; }
+  void tellMinor(const std::string& bus, const std::string& uuid, int minor) {
+    const std::string folder = host() + "/proc/driver/nvidia/gpus/" + bus;
+    fs::create_directories(folder);
+    std::ofstream(folder + "/information")
+        << "GPU UUID: \t " << uuid << "\nDevice Minor: \t " << minor << "\n";
+  }
+  std::string filesDir() const {
+    return fs::path(manager->database()).parent_path().string() + "/kubelet";
+  }
+  // As the installer copies the node's driver.
+  void copyDriver() {
+    fs::create_directories(filesDir() + "/driver");
+    for (const std::string name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
+      fs::copy_file(std::string(QGPU_STAND_IN_DIR) + "/" + name, filesDir() + "/driver/" + name);
+    }
+  }
+  Container startPod() {
+    bindPod("u1", kCard, 50, 4);
+    EXPECT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");
+    return admitted[kMain.pod];
+  }
+  // Allocates within the quota and beyond it.
+  static constexpr const char* kProgram =
+      "echo \"cards $CUDA_VISIBLE_DEVICES\"\n"
+      "CUDA_VISIBLE_DEVICES=0 /bin/sh -c 'echo \"child $CUDA_VISIBLE_DEVICES\"'\n"
+      "cuda_program <<END\ninit\nalloc plain 1 1073741824\nalloc plain 2 4294967296\nEND\n"
+      "for file in /dev/nvidia* /dev/null-not; do [ ! -c $file ] || echo node $file; done\n"
+      "for file in /opt/qgpu/libqgpu.so /usr/lib64/libcuda.so.1; do\n"
+      "  (echo x >>$file) 2>/dev/null && echo \"$file can be written\"\n"
+      "done\n"
+      "exit 0\n";
+  static std::set<std::string> lines(const std::string& text) {
+    std::set<std::string> all;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) all.insert(line);
+    return all;
+  }
+  void expectRuns(const Container& container) {
+    const Finished ran = Root(dir.path() + "/root").run(container, host(), kProgram);
+    EXPECT_EQ(ran.status, 0) << ran.output;
+    EXPECT_EQ(lines(ran.output),
+              (std::set<std::string>{"cards " + kCard, "child " + kCard, "0", "2",
+                                     "node /dev/nvidia-uvm", "node /dev/nvidia-uvm-tools",
+                                     "node /dev/nvidia1", "node /dev/nvidiactl"}))
+        << ran.output;
+    const Json task = manager->task("web/train-0/main");
+    EXPECT_GE(task["mem_peak_bytes"].get<std::uint64_t>(), 1u << 30) << "it was of this task";
+    const std::string told = this->told("QGPUMemoryOverrun", "u1")["message"];
+    EXPECT_TRUE(told.starts_with("container main: 1 allocations failed so far")) << told;
+  }
+};
+
+TEST_F(Injection, AProgramWithNothingButWhatAllocateNamedReachesItsCardThroughTheLibrary) {
+  copyDriver();
+  const Container container = startPod();
+  EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "void")
+      << "a runtime of NVIDIA's need not bring what is here";
+  EXPECT_FALSE(container.environment.contains("LD_LIBRARY_PATH")) << "the image's own stays";
+  expectRuns(container);
+}
+
+TEST_F(Injection, WhereNoDriverWasCopiedTheRuntimeIsAskedToBringIt) {
+  const Container container = startPod();
+  EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
+  for (const auto& [inside, outside] : container.mounts) {
+    EXPECT_EQ(inside.find("libcuda"), std::string::npos);
+  }
+}
+
+struct InjectionByCdi : Injection {
+  InjectionByCdi() { flags = {"--cdi=" + dir.path() + "/cdi"}; }
+  std::string spec() const { return dir.path() + "/cdi/qgpu.io-card.json"; }
+};
+
+TEST_F(InjectionByCdi, TheSpecSaysWhatAllocateLeavesOutAndGoesWithTheManager) {
+  copyDriver();
+  Container container = startPod();
+  EXPECT_EQ(container.cdiDevices, std::vector<std::string>{"qgpu.io/card=all"});
+  EXPECT_TRUE(container.deviceNodes.empty());
+  ASSERT_TRUE(fs::exists(spec()));
+  container.addCdi(Json::parse(contentOf(spec())));
+  expectRuns(container);
+  EXPECT_EQ(manager->stop(), 0);
+  EXPECT_FALSE(fs::exists(spec()));
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const bool may =
+      ::geteuid() == 0 &&
+      qgpu::e2e::run({"unshare", "--mount", "mount", "--make-rprivate", "/"}).status == 0;
+  if (!may) {
+    std::cout << "skipped: mount namespaces need root, and a kernel that allows them" << std::endl;
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

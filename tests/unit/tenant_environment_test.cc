@@ -1,0 +1,41 @@
+// What stands in the environment of a tenant's program, part by part.
+
+#include "actors/tenant_environment.h"
+
+#include <gtest/gtest.h>
+
+namespace qgpu {
+namespace {
+
+const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
+const std::string kSecond = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
+
+using Lines = std::vector<std::string>;
+
+TEST(TenantEnvironment, ANodeGivesTheLibraryBothWaysAndWhatItsCardsNeed) {
+  EXPECT_EQ(assignments(nodeVariables({"/opt/libqgpu.so", {{"POCL_DEVICES", "pthread"}}})),
+            (Lines{"LD_PRELOAD=/opt/libqgpu.so", "OPENCL_LAYERS=/opt/libqgpu.so",
+                   "POCL_DEVICES=pthread"}));
+  EXPECT_EQ(assignments(nodeVariables({"", {{"POCL_DEVICES", "pthread"}}})),
+            Lines{"POCL_DEVICES=pthread"});
+}
+
+TEST(TenantEnvironment, AProgramSeesTheCardsOfItsTaskByUuidInTheirOrder) {
+  EXPECT_EQ(assignments(cardVariables({kSecond, kFirst})),
+            (Lines{"CUDA_VISIBLE_DEVICES=" + kSecond + "," + kFirst,
+                   "NVIDIA_VISIBLE_DEVICES=" + kSecond + "," + kFirst}));
+}
+
+TEST(TenantEnvironment, ACardOfAnotherVendorGetsNone) {
+  EXPECT_EQ(cardVariables({"opencl-portable-computing-language-0"}), Variables());
+  EXPECT_EQ(cardVariables({"sim-0"}), Variables());
+  EXPECT_EQ(cardVariables({}), Variables());
+}
+
+TEST(TenantEnvironment, TheDoorIsSocketAndToken) {
+  EXPECT_EQ(assignments(doorVariables("/run/qgpu/attach.sock", "abc")),
+            (Lines{"QGPU_SOCKET=/run/qgpu/attach.sock", "QGPU_TOKEN=abc"}));
+}
+
+}  // namespace
+}  // namespace qgpu
