@@ -28,7 +28,7 @@ qgpu_report_page reportPage{};
 std::uint64_t charged = 0;
 }  // namespace
 
-bool reserve(std::uint64_t bytes) {
+bool reserveOrFail(std::uint64_t bytes) {
   charged += bytes;
   return true;
 }
