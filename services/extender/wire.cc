@@ -92,41 +92,11 @@ void appendList(std::string& out, char open, const List& list, char close, Appen
   out += close;
 }
 
-// Where names differ first, eight bytes as a number: names of nodes have much in common.
-struct Ordered {
-  std::uint64_t head;
-  const FailedNode* node;
-};
-
-std::vector<Ordered> inOrder(const std::vector<FailedNode>& failed) {
-  std::size_t common = failed.empty() ? 0 : failed.front().node.size();
-  for (const FailedNode& one : failed) {
-    const std::string_view first = failed.front().node;
-    const std::size_t most = std::min(common, one.node.size());
-    common = static_cast<std::size_t>(
-        std::mismatch(first.begin(), first.begin() + most, one.node.begin()).first - first.begin());
-  }
-  std::vector<Ordered> sorted;
-  sorted.reserve(failed.size());
-  for (const FailedNode& one : failed) {
-    std::uint64_t head = 0;
-    for (std::size_t i = common; i < common + 8; ++i) {
-      head = head << 8 | (i < one.node.size() ? static_cast<std::uint8_t>(one.node[i]) : 0U);
-    }
-    sorted.push_back({head, &one});
-  }
-  std::sort(sorted.begin(), sorted.end(), [](const Ordered& a, const Ordered& b) {
-    return a.head != b.head ? a.head < b.head : a.node->node < b.node->node;
-  });
-  return sorted;
-}
-
-// Go writes maps in the order of their keys.
 void appendFailed(std::string& out, const std::vector<FailedNode>& failed) {
-  appendList(out, '{', inOrder(failed), '}', [&](const Ordered& one) {
-    appendText(out, one.node->node);
+  appendList(out, '{', failed, '}', [&](const FailedNode& one) {
+    appendText(out, one.node);
     out += ':';
-    out += one.node->why;
+    out += one.why;
   });
 }
 

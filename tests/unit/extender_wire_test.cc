@@ -97,7 +97,7 @@ TEST(Wire, ReadsMoreThanAMebibyte) {
 TEST(Wire, WritesAFilterResultAsGoDoesWithEveryReasonAmongTheFailed) {
   FilterResult result;
   result.fitting = {"node1"};
-  result.failed = {{"foo", R"("bar")"}, {"baz", R"("a \"b\"")"}};
+  result.failed = {{"baz", R"("a \"b\"")"}, {"foo", R"("bar")"}};
   result.unresolvable = {{"qux", R"("never")"}};
   result.error = "myerror";
   EXPECT_EQ(writeFilterResult(result),
