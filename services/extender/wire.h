@@ -72,9 +72,9 @@ struct FailedNode {
   std::string_view why;  // a JSON string: few texts are said of many nodes
 };
 
-// Each of these is one JSON document, as Go would write it but for the order of nodes in a map: it is
-// the question's. Nodes that are unresolvable stand among the failed ones too: kube-scheduler before
-// 1.21 knows no other, and later ones look there first.
+// Each of these is one JSON document, as Go would write it but for the order of nodes in a map: it
+// is the question's. Nodes that are unresolvable stand among the failed ones too: kube-scheduler
+// before 1.21 knows no other, and later ones look there first.
 struct FilterResult {
   bool wholeNodes = false;                // answer with Nodes, not NodeNames
   std::vector<std::string_view> fitting;  // names, or the nodes' JSON where whole
