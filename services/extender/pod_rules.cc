@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <simdjson.h>
 #include <utility>
 
@@ -72,6 +73,7 @@ class ContainerReader {
     nvidia_ = nvidia_ || limits.nvidia || asked.requests.nvidia;
     if (!limits.any()) return std::optional<ContainerDemand>();
     if (demand.name.empty()) return invalid("a container that asks for qgpu has no name");
+    note(demand.kind, limits);
     const bool hybrid = isHybrid(taskClass_);
     if (Status done = hybrid ? hybridAsk(limits, demand.ask) : ordinaryAsk(limits, demand.ask);
         !done) {
@@ -83,7 +85,27 @@ class ContainerReader {
 
   bool sawNvidia() const { return nvidia_; }
 
+  // Kubelet tells nobody whose devices an init container has, unless a main one uses them again.
+  Status initsHaveMains() const {
+    for (const auto& [where, resource] : byInits_) {
+      if (byMains_.contains(resource)) continue;
+      return invalid(where + "an init container may ask for " + name(resource) +
+                     " only where a main container does: ask for it there as well");
+    }
+    return ok();
+  }
+
  private:
+  void note(ContainerKind kind, const Amounts& limits) {
+    for (const auto& [resource, amount] :
+         {std::pair("qgpu-memory", limits.memory), std::pair("qgpu-core", limits.core),
+          std::pair("qgpu-core-greedy", limits.greedy)}) {
+      if (!amount) continue;
+      if (kind == ContainerKind::Main) byMains_.insert(resource);
+      if (kind == ContainerKind::Init) byInits_.emplace_back(where_, resource);
+    }
+  }
+
   std::string name(const char* resource) const { return rules_.prefix + "/" + resource; }
 
   Status refuse(const std::string& text) const { return invalid(where_ + text); }
@@ -228,6 +250,8 @@ class ContainerReader {
   const TaskClass taskClass_;
   std::string where_;
   bool nvidia_ = false;
+  std::set<std::string_view> byMains_;                        // resources
+  std::vector<std::pair<std::string, const char*>> byInits_;  // who asks for which
 };
 
 Result<TaskClass> classOf(const element& metadata, const PodRules& rules) {
@@ -320,6 +344,7 @@ Status readContainers(const element& spec, const PodRules& rules, PodDemands& po
                    "serves no " +
                    kNvidia + ", so ask for whole cards by " + rules.prefix + "/qgpu-core: \"100\"");
   }
+  if (Status done = reader.initsHaveMains(); !done) return done;
   shareRooms(pod.containers);
   return ok();
 }

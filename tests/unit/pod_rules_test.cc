@@ -222,6 +222,24 @@ TEST(PodRules, AnInitContainerUsesTheRoomOfOneThatIsAtLeastAsLarge) {
   EXPECT_FALSE(containers[3].sharesWith) << "nothing is as large";
 }
 
+TEST(PodRules, AnInitContainerAsksOnlyForWhatAMainOneAsksFor) {
+  const std::string sidecar = container("side", "memory=8 core=30", R"(,"restartPolicy":"Always")");
+  const std::string init = container("init", "memory=2 core=10");
+  const std::string idle = R"({"name":"main"})";
+  EXPECT_TRUE(readPod(pod("", container("main", "memory=1 core=1"), init), {}).ok());
+  EXPECT_TRUE(readPod(pod("", idle, sidecar), {}).ok()) << "kubelet tells whose these are";
+  for (const std::string& json :
+       {pod("", idle, init), pod("", idle, init + "," + sidecar),
+        pod("", container("main", "core=100"), container("init", "memory=2 core=100"))}) {
+    const auto refused = readPod(json, {});
+    ASSERT_FALSE(refused.ok()) << json;
+    EXPECT_NE(refused.error().message.find("container 'init': an init container may ask for "
+                                           "tke.cloud.tencent.com/qgpu-memory only where a main"),
+              std::string::npos)
+        << refused.error().message;
+  }
+}
+
 struct QuantityRow {
   const char* text;
   std::int64_t value;  // -1: refused
