@@ -132,7 +132,9 @@ void GatePort::processAttached(GuestTask& task) {
 }
 
 void GatePort::processGone(GuestTask& task) {
-  tellUseIfChanged(task, around_.now());
+  const Nanos now = around_.now();
+  tellRefused(task, task.pages.use().refused, now);  // often why it ended, and its task with it
+  tellUseIfChanged(task, now);
   look(task);
 }
 

@@ -118,6 +118,18 @@ TEST_F(PodEvents, AllocationsThatFailAreToldWithTheirNumberAndTheQuota) {
             "share of memory");
 }
 
+TEST_F(PodEvents, APodThatEndsOfAnAllocationThatFailedIsToldSo) {
+  bindPod("u1", "sim-0", 50, 4);
+  ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");
+  {
+    GuestClient client = program();
+    std::atomic_ref(client.slot().refused).fetch_add(1);
+  }
+  kubelet.forget(kMain);
+  phase("Failed");
+  EXPECT_TRUE(messageOf(told("QGPUMemoryOverrun", "u1")).starts_with("container main: 1 alloc"));
+}
+
 TEST_F(PodEvents, WhatAManagerBoundBeforeItsRestartIsToldOfByTheNextOne) {
   bindPod("u1", "sim-0", 50, 4);
   ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");

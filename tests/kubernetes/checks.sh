@@ -102,6 +102,8 @@ check_quota() {
   code=$(kubectl get pod greedy \
     -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}')
   [ "$code" = 3 ] || fail "exit $code: $(kubectl logs greedy)"
+  await_event greedy 'Warning QGPUMemoryOverrun qgpu-manager: container main'
+  saw "$(events_of greedy | grep QGPUMemoryOverrun)"
   saw "1100 MiB of 1 GiB: exit 3, $(kubectl logs greedy | tail -n 1)"
   clear_pods
 }
@@ -141,7 +143,7 @@ check_labels() {
     label "$PREFIX/qgpu-schedule-policy=${spelling%:*}"
     await 1 "policy" policy_is "${spelling#*:}" || fail "$("$QGPUCTL" cards)"
   done
-  await_event steady 'Normal QGPUPolicyChanged qgpu-manager: its node'
+  await_event steady 'Normal QGPUPolicyChanged qgpu-manager: the cards of its node follow'
   label "$PREFIX/qgpu-schedule-policy=fair"
   await 1 "policy" policy_is best-effort || fail "$("$QGPUCTL" cards)"
   await_event "$NODE" 'Warning QGPUPolicyUnknown qgpu-manager'

@@ -418,6 +418,21 @@ TEST_F(GatePortTest, RefusedMemoryOfAProcessThatIsGoneIsToldAllTheSame) {
   }
 }
 
+TEST_F(GatePortTest, RefusedMemoryIsToldBeforeAProcessThatEndsOfItIsGone) {
+  gateOptions.heartbeatEvery = seconds(3600);
+  start();
+  bind(7);
+  Child child([&]() -> int {
+    auto client = GuestClient::attach(socket(), tokenOf(7));
+    if (!client.ok()) return 1;
+    std::atomic_ref(client->slot().refused).fetch_add(1);
+    return 0;
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_GONE, 7) == 1; }));
+  EXPECT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_EQ(child.wait(), 0);
+}
+
 TEST_F(GatePortTest, A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown) {
   start();
   Nanos best = seconds(100);
