@@ -257,8 +257,8 @@ std::string Extender::metrics() const {
   for (const auto& [verb, record] :
        {std::pair("filter", &latencies_.filter), std::pair("priorities", &latencies_.priorities),
         std::pair("bind", &latencies_.bind), std::pair("preempt", &latencies_.preempt)}) {
-    const auto quantile = [&](std::int64_t permille) {
-      return secondsText(static_cast<std::uint64_t>(record->percentile(Permille(permille)).value));
+    const auto quantile = [&recent = *record](std::int64_t permille) {
+      return secondsText(static_cast<std::uint64_t>(recent.percentile(Permille(permille)).value));
     };
     page.sample({{"verb", verb}, {"quantile", "0.5"}}, quantile(500));
     page.sample({{"verb", verb}, {"quantile", "0.99"}}, quantile(990));
