@@ -156,8 +156,10 @@ check_labels() {
   await 10 "no greedy devices" sh -c "kubectl get node $NODE -o json |
     jq -e '.status.allocatable[\"$PREFIX/qgpu-core-greedy\"] == \"0\"'" || fail "greedy devices"
   label mixed-qgpu-enable=enable
-  await_phase lonely Running 90
+  await_event lonely 'WrongTenancy: card 0 WrongTenancy (holds ordinary tasks)'
   is steady Running || fail "the running pod"
+  kubectl delete pod steady --wait=false >/dev/null
+  await_phase lonely Running 90
   clear_pods
 }
 
