@@ -94,6 +94,8 @@ struct Envelope {
                                         # member -> link: drop it for this reason, and start anew
     clusterRequest @36 :C.ClusterRequest;  # doors -> scheduler
     clusterReply @37 :C.ClusterReply;
+
+    suspendLost @38 :SuspendLost;       # attach -> node: a card holds its tasks by `gate` now
   }
 }
 
@@ -147,6 +149,8 @@ struct Used {
   gpuNs @4 :UInt64;
   fault @5 :Text;                       # what was nonsense in its page, empty: nothing
 }
+
+struct SuspendLost { card @0 :UInt32; why @1 :Text; }
 
 struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }
 

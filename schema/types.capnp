@@ -19,7 +19,7 @@ enum TaskState {
 
 enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; }
 
-struct CardInfo {              # what a backend found; does not change while the manager lives
+struct CardInfo {              # what a backend found; only `suspend` may change, to `gate`
   id @0 :Text;                 # stable over restarts: "opencl-<platform>-<index>", "sim-<index>"
   index @1 :UInt32;            # position on this node
   model @2 :Text;
@@ -28,6 +28,8 @@ struct CardInfo {              # what a backend found; does not change while the
   suspend @5 :Suspend;
   platform @6 :Text;           # OpenCL: CL_PLATFORM_NAME
   device @7 :UInt32;           # OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
+  suspendWhy @8 :Text;         # why `suspend` is that, for people; empty: nothing to say
+  memoryCounted @9 :Text;      # NVIDIA: where its tenants' memory is counted, for people
 }
 
 struct TaskSpec {              # what a person or program asks for

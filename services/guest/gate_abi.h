@@ -22,6 +22,7 @@
 #define QGPU_GATE_MAGIC 0x31455441474751ull   /* "QGGATE1" */
 #define QGPU_REPORT_MAGIC 0x3154525045524751ull /* "QGREPRT1" */
 #define QGPU_ATTACH_MAGIC 0x3148435454414751ull /* "QGATTCH1" */
+#define QGPU_NOTE_MAGIC 0x3145544f4e554751ull /* "QGUNOTE1" */
 
 #define QGPU_SLOTS 64u          /* processes of one task that may be attached at once */
 #define QGPU_DRIVER_THREADS 64u /* driver threads of one process that can be frozen */
@@ -127,7 +128,8 @@ QGPU_STATIC_ASSERT(sizeof(qgpu_gate_page) == 384, "the layout is shared with run
 QGPU_STATIC_ASSERT(sizeof(qgpu_slot) == 640, "the layout is shared with running guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_report_page) == 128 + 64 * 640, "the layout is shared");
 
-/* --- attach: one SOCK_SEQPACKET record each way, then the connection stays as a sign of life */
+/* --- attach: one SOCK_SEQPACKET record each way, then the connection stays as a sign of life, and
+ * for notes from the guest where the card needs them */
 
 /* Guest to manager. With `reattach`, one descriptor comes along: the task's report page. */
 typedef struct qgpu_hello {
@@ -162,6 +164,32 @@ typedef struct qgpu_welcome {
                                * (HAZARDS 14). Empty: not checked. */
 } qgpu_welcome;
 
+/* Guest to manager on the same connection, any number after the welcome, and only where the gate
+ * page's `suspend` is QGPU_SUSPEND_RM: the process's channels on its card, by the names that NVIDIA's
+ * kernel driver has for them. The manager takes them off the hardware at a hold, so it must know
+ * all; it believes a name only once the driver has said that it is the process's own. */
+enum qgpu_note_what {
+  QGPU_NOTE_MADE = 1,    /* a channel was made */
+  QGPU_NOTE_THERE = 2,   /* it was made before this welcome: an earlier manager may have taken it
+                          * off the hardware */
+  QGPU_NOTE_ENABLED = 3, /* its process put it back on; `object` may also be a group of channels,
+                          * or a client: all of it */
+  QGPU_NOTE_ENDED = 4    /* likewise, and it is no more */
+};
+typedef struct qgpu_note {
+  uint64_t magic;           /* QGPU_NOTE_MAGIC */
+  uint32_t what;            /* enum qgpu_note_what */
+  uint32_t client;
+  uint32_t object;          /* of that client */
+  uint32_t group;           /* that the channel belongs to; 0: it stands alone */
+  uint32_t engine;          /* 1..8 graphics and compute, from 9 copies; 0: not known */
+  uint32_t device;          /* the card's number in the driver; ~0: not known */
+  int32_t fd;               /* of the client's open file, in that process; -1: none is known */
+  uint32_t reserved0;
+  uint64_t reserved[3];
+} qgpu_note;
+
+QGPU_STATIC_ASSERT(sizeof(qgpu_note) == 64, "the notes are shared with old guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_hello) == 136, "the handshake is shared with old guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_welcome) == 392, "the handshake is shared with old guests");
 
