@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kGateSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kReportSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::int64_t kStampSlackNs = 1'000'000;            // a stamp stored while we sampled
+constexpr std::int64_t kStampSlackNs = 1'000'000;            // later than that is looked into
 constexpr std::uint32_t kWaitingMax = 1u << 20;              // threads; more is nonsense
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 62;  // sums stop here
 
@@ -284,8 +284,13 @@ std::uint32_t TaskPages::readInFlight(std::uint32_t i) {
 
 Nanos TaskPages::readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now) {
   const auto limit = static_cast<std::uint64_t>(now.value);
-  // Read as "now" it would be news at every look, and keep its card and this loop busy for nothing.
-  if (raw > limit + kStampSlackNs) {
+  const auto beyond = [raw](Nanos clock) {
+    return raw > static_cast<std::uint64_t>(clock.value) + kStampSlackNs;
+  };
+  // The guest may have run since `now` while this thread waited for its CPU, so the clock is asked
+  // again. A stamp of the future read as "now" would be news at every look, and keep its card and
+  // this loop busy for nothing.
+  if (beyond(now) && beyond(around_->now())) {
     faults_ |= kFaultFuture;
     if (!QGPU_PLANTED(FutureBelieved)) return Nanos(seen);
   }

@@ -144,7 +144,8 @@ class TaskPages {
   std::uint32_t gateWord() const { return word_; }
 
   // --- reading the report page ---
-  // `now` bounds the stamps. Slots that were seen dead before count nothing.
+  // `now` bounds the stamps. Only one that is later than the clock itself is a fault. Slots that
+  // were seen dead before count nothing.
   GateSample sample(Nanos now);
   UseSample use();
   // Called about once a second. A racing reservation shows for a moment before it is taken back,

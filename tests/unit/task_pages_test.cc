@@ -23,15 +23,28 @@ class StillSurroundings final : public PageSurroundings {
   void wake(std::uint64_t, qgpu_gate_page&, int) override {}
 };
 
-TaskPages makePages(std::uint64_t task = 7, Bytes quota = mebibytes(64)) {
-  static StillSurroundings still;
+// A clock that goes on while the manager works, or waits for its CPU.
+class MovingSurroundings final : public PageSurroundings {
+ public:
+  Nanos now() override { return at; }
+  Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return at; }
+  void wake(std::uint64_t, qgpu_gate_page&, int) override {}
+  Nanos at = seconds(1000);
+};
+
+TaskPages makePagesIn(PageSurroundings& around, std::uint64_t task, Bytes quota) {
   TaskPagesSpec spec;
   spec.task = task;
   spec.quota = quota;
   spec.incarnation = 3;
-  Result<TaskPages> pages = TaskPages::create(spec, still);
+  Result<TaskPages> pages = TaskPages::create(spec, around);
   QGPU_CHECK(pages.ok(), "this machine has memory for a page");
   return std::move(*pages);
+}
+
+TaskPages makePages(std::uint64_t task = 7, Bytes quota = mebibytes(64)) {
+  static StillSurroundings still;
+  return makePagesIn(still, task, quota);
 }
 
 qgpu_report_page* mapReport(const TaskPages& pages) {
@@ -168,6 +181,23 @@ TEST(TaskPages, NonsenseIsBoundedAndNamed) {
   EXPECT_NE(pages.faults() & kFaultBytes, 0u);
   EXPECT_EQ(pages.use().memBytes, static_cast<std::uint64_t>(mebibytes(64).value));
   EXPECT_NE(TaskPages::faultText(pages.faults()).find("ran backwards"), std::string::npos);
+}
+
+TEST(TaskPages, AStampWrittenWhileTheManagerWaitedForItsCpuIsNoFault) {
+  MovingSurroundings around;
+  TaskPages pages = makePagesIn(around, 7, mebibytes(64));
+  GuestMap guest(pages);
+  const std::uint32_t a = *pages.takeSlot(1, 1);
+  const Nanos before = around.now();
+  around.at += millis(20);
+  guest.slot(a).last_submit_ns = static_cast<std::uint64_t>(around.at.value);
+  EXPECT_EQ(pages.sample(before).lastSubmit, before) << "no submit is after the look's own time";
+  EXPECT_EQ(pages.faults(), 0u);
+  EXPECT_EQ(pages.sample(around.at).lastSubmit, around.at);
+  EXPECT_EQ(pages.faults(), 0u);
+  guest.slot(a).last_submit_ns = static_cast<std::uint64_t>((around.at + millis(20)).value);
+  EXPECT_EQ(pages.sample(around.at).lastSubmit, around.at) << "what it said before still holds";
+  EXPECT_EQ(pages.faults(), kFaultFuture);
 }
 
 TEST(TaskPages, C7_RandomBytesNeverBreakTheReader) {
