@@ -165,9 +165,9 @@ typedef struct qgpu_welcome {
 } qgpu_welcome;
 
 /* Guest to manager on the same connection, any number after the welcome, and only where the gate
- * page's `suspend` is QGPU_SUSPEND_RM: the process's channels on its card, by the names that the
- * kernel driver of NVIDIA has for them. The manager takes them off the hardware at a hold, so it must know
- * all; it believes a name only once the driver has said that it is the process's own. */
+ * page's `suspend` is QGPU_SUSPEND_RM: the process's channels on its card, by the names that
+ * NVIDIA's kernel driver has for them. The manager takes them off the hardware at a hold, so it
+ * must know all; it believes a name only once the driver has said that it is the process's own. */
 enum qgpu_note_what {
   QGPU_NOTE_MADE = 1,    /* a channel was made */
   QGPU_NOTE_THERE = 2,   /* it was made before this welcome: an earlier manager may have taken it
