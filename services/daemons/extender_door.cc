@@ -9,12 +9,6 @@
 namespace qgpu {
 namespace {
 
-std::vector<kj::Own<kj::TlsContext>> closed() {
-  std::vector<kj::Own<kj::TlsContext>> contexts;
-  contexts.push_back(closedTls());
-  return contexts;
-}
-
 std::string textOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -31,7 +25,7 @@ ExtenderDoor::ExtenderDoor(std::vector<HttpRoute> routes, HttpLimits limits,
       timer_(timer),
       log_(log),
       lookEvery_(lookEvery),
-      contexts_(closed()),
+      contexts_(closedTls()),
       http_(std::move(routes), limits, io, timer, std::move(listener), *contexts_.front()),
       tasks_(*this) {
   read();

@@ -50,10 +50,12 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
   return mismatch;
 }
 
-kj::Own<kj::TlsContext> closedTls() {
+std::vector<kj::Own<kj::TlsContext>> closedTls() {
   kj::TlsContext::Options options;
   options.useSystemTrustStore = false;
-  return kj::heap<kj::TlsContext>(options);
+  std::vector<kj::Own<kj::TlsContext>> contexts;
+  contexts.push_back(kj::heap<kj::TlsContext>(options));
+  return contexts;
 }
 
 }  // namespace qgpu

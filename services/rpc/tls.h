@@ -6,6 +6,7 @@
 
 #include <kj/compat/tls.h>
 #include <string>
+#include <vector>
 
 #include "runtime/result.h"
 
@@ -24,7 +25,8 @@ struct TlsFiles {
 // unreadable or of another kind.
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
 
-// Agrees with nobody: for a door that has no certificate yet.
-kj::Own<kj::TlsContext> closedTls();
+// What a door begins with that has no certificate yet: one context, which agrees with nobody. Those
+// of certificates come behind it and all stay, since connections keep the one they began with.
+std::vector<kj::Own<kj::TlsContext>> closedTls();
 
 }  // namespace qgpu

@@ -6,21 +6,12 @@
 #include "services/webhook/admission.h"
 
 namespace qgpu {
-namespace {
-
-std::vector<kj::Own<kj::TlsContext>> closed() {
-  std::vector<kj::Own<kj::TlsContext>> contexts;
-  contexts.push_back(closedTls());
-  return contexts;
-}
-
-}  // namespace
 
 WebhookServer::WebhookServer(PodRules rules, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
                              TcpListener listener)
     : rules_(std::move(rules)),
       port_(listener.port()),
-      contexts_(closed()),
+      contexts_(closedTls()),
       http_({HttpRoute::post(
                 kWebhookPath, kReviewBytesMax,
                 [this](std::string body) { return kj::Promise<HttpPage>(review(body)); })},
