@@ -45,44 +45,37 @@ void readParameters(Call& call, const Parameters& parameters) {
   if (isChannel(call.objectClass)) call.detail = word(kChannelEngineAt);
 }
 
+// What every call that makes an object has, whatever else.
+template <typename Form>
+Form readMaking(Call& call, std::size_t statusAt) {
+  const auto form = read<Form>(call.argument);
+  call.verb = Verb::kAlloc;
+  call.client = form.client;
+  call.parent = form.parent;
+  call.object = form.object;
+  call.objectClass = form.objectClass;
+  call.objectAt = offsetof(Form, object);
+  call.statusAt = static_cast<std::uint32_t>(statusAt);
+  return form;
+}
+
 void decodeAlloc(Call& call, Layout layout, std::uint32_t size) {
   const AllocForms forms = allocForms(layout);
   const AllocForm& form = size == forms.longForm.size ? forms.longForm : forms.shortForm;
   if (size != form.size || form.size == 0) return;
-  const auto alloc = read<AllocCall>(call.argument);
-  call.verb = Verb::kAlloc;
-  call.client = alloc.client;
-  call.parent = alloc.parent;
-  call.object = alloc.object;
-  call.objectClass = alloc.objectClass;
-  call.objectAt = offsetof(AllocCall, object);
-  call.statusAt = form.statusAt;
+  const auto alloc = readMaking<AllocCall>(call, form.statusAt);
   const std::uint32_t told = form.sizeAt ? read<std::uint32_t>(call.argument, form.sizeAt) : 0;
   readParameters(call, {pointer(alloc.parameters), told});
 }
 
 // Two older calls that make objects.
 void decodeAllocMemory(Call& call) {
-  const auto alloc = read<AllocMemoryCall>(call.argument);
-  call.verb = Verb::kAlloc;
-  call.client = alloc.client;
-  call.parent = alloc.parent;
-  call.object = alloc.object;
-  call.objectClass = alloc.objectClass;
-  call.objectAt = offsetof(AllocMemoryCall, object);
-  call.statusAt = offsetof(AllocMemoryCall, status);
+  const auto alloc = readMaking<AllocMemoryCall>(call, offsetof(AllocMemoryCall, status));
   if (alloc.objectClass == kLocalMemory && alloc.limit != ~0ull) call.bytes = alloc.limit + 1;
 }
 
 void decodeAllocObject(Call& call) {
-  const auto alloc = read<AllocObjectCall>(call.argument);
-  call.verb = Verb::kAlloc;
-  call.client = alloc.client;
-  call.parent = alloc.parent;
-  call.object = alloc.object;
-  call.objectClass = alloc.objectClass;
-  call.objectAt = offsetof(AllocObjectCall, object);
-  call.statusAt = offsetof(AllocObjectCall, status);
+  readMaking<AllocObjectCall>(call, offsetof(AllocObjectCall, status));
 }
 
 // The heap's calls make memory of the card only where the attributes name exactly that place; all
