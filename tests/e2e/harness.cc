@@ -5,19 +5,34 @@
 #include <signal.h>
 
 namespace qgpu::e2e {
+namespace {
 
-Manager::Manager(std::vector<std::string> arguments, Environment environment)
-    : arguments_(std::move(arguments)), environment_(std::move(environment)) {
+constexpr auto kAnswerWithin = std::chrono::seconds(40);
+
+// The later of two arguments of one name holds.
+std::vector<std::string> behind(std::string first, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), std::move(first));
+  return arguments;
+}
+
+}  // namespace
+
+Daemon::Daemon(std::string name, std::vector<std::string> arguments, Environment environment)
+    : name_(std::move(name)),
+      arguments_(std::move(arguments)),
+      environment_(std::move(environment)) {
   start();
 }
 
-Manager::~Manager() {
+Daemon::~Daemon() {
   if (alive()) stop();
-  if (::testing::Test::HasFailure()) fprintf(stderr, "manager said:\n%s\n", log().c_str());
+  if (::testing::Test::HasFailure()) {
+    fprintf(stderr, "%s said:\n%s\n", name_.c_str(), log().c_str());
+  }
 }
 
-void Manager::start() {
-  std::vector<std::string> argv = {binary("qgpu-manager"), "--run-dir=" + runDir(),
+void Daemon::start() {
+  std::vector<std::string> argv = {binary("qgpu-" + name_), "--run-dir=" + runDir(),
                                    "--dbfile=" + database(), "--http=127.0.0.1:0"};
   argv.insert(argv.end(), arguments_.begin(), arguments_.end());
   child_ = std::make_unique<Child>(argv, environment_);
@@ -25,25 +40,28 @@ void Manager::start() {
     return !askSocket(socket(), "status", std::chrono::milliseconds(500)).empty() ||
            !child_->alive();
   });
-  EXPECT_TRUE(serves && child_->alive()) << "the manager does not serve: " << log();
+  EXPECT_TRUE(serves && child_->alive()) << "the " << name_ << " does not serve: " << log();
 }
 
-void Manager::kill() {
+void Daemon::kill() {
   child_->signal(SIGKILL);
   child_->wait();
 }
 
-int Manager::stop() {
+int Daemon::stop() {
   child_->signal(SIGTERM);
   return child_->wait(std::chrono::seconds(10)).value_or(-1);
 }
 
-Json Manager::ask(const std::string& line) {
-  const std::string answer = askSocket(socket(), line);
+Json Daemon::ask(const std::string& line) {
+  const std::string answer = askSocket(socket(), line, kAnswerWithin);
   Json json = Json::parse(answer, nullptr, false);
   EXPECT_FALSE(json.is_discarded()) << "'" << line << "' was answered: " << answer;
   return json;
 }
+
+Manager::Manager(std::vector<std::string> arguments, Environment environment)
+    : Daemon("manager", std::move(arguments), std::move(environment)) {}
 
 Json Manager::task(const std::string& name) {
   for (const Json& t : tasks()) {
@@ -59,37 +77,8 @@ std::unique_ptr<Child> Manager::runTask(std::vector<std::string> arguments, Envi
 }
 
 Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment)
-    : arguments_(std::move(arguments)), environment_(std::move(environment)) {
-  start();
-}
-
-Scheduler::~Scheduler() {
-  if (alive()) stop();
-  if (::testing::Test::HasFailure()) fprintf(stderr, "scheduler said:\n%s\n", log().c_str());
-}
-
-void Scheduler::start() {
-  std::vector<std::string> argv = {binary("qgpu-scheduler"), "--run-dir=" + runDir(),
-                                   "--dbfile=" + dir_.path() + "/scheduler.db",
-                                   "--http=127.0.0.1:0", "--rpc=127.0.0.1:0"};
-  argv.insert(argv.end(), arguments_.begin(), arguments_.end());
-  child_ = std::make_unique<Child>(argv, environment_);
-  const bool serves = eventually([this] {
-    return !askSocket(socket(), "status", std::chrono::milliseconds(500)).empty() ||
-           !child_->alive();
-  });
-  EXPECT_TRUE(serves && child_->alive()) << "the scheduler does not serve: " << log();
-}
-
-void Scheduler::kill() {
-  child_->signal(SIGKILL);
-  child_->wait();
-}
-
-int Scheduler::stop() {
-  child_->signal(SIGTERM);
-  return child_->wait(std::chrono::seconds(10)).value_or(-1);
-}
+    : Daemon("scheduler", behind("--rpc=127.0.0.1:0", std::move(arguments)),
+             std::move(environment)) {}
 
 std::string Scheduler::logged(const std::string& field) const {
   const std::string said = log();
@@ -98,11 +87,11 @@ std::string Scheduler::logged(const std::string& field) const {
 }
 
 Json Scheduler::post(const std::string& verb, const Json& body) const {
-  const std::string file = dir_.path() + "/body";
-  std::ofstream(file) << body;
+  const std::string sent = file("body");
+  std::ofstream(sent) << body;
   const Finished answer =
       run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json", "--data-binary",
-           "@" + file, "http://" + logged("http") + "/scheduler/" + verb});
+           "@" + sent, "http://" + logged("http") + "/scheduler/" + verb});
   return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
 }
 
@@ -116,13 +105,6 @@ std::string Scheduler::metric(const std::string& family) const {
                   " && grep -m1 '^" +
                   family + "{' <&3"})
       .output;
-}
-
-Json Scheduler::ask(const std::string& line) {
-  const std::string answer = askSocket(socket(), line, std::chrono::seconds(40));
-  Json json = Json::parse(answer, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << "'" << line << "' was answered: " << answer;
-  return json;
 }
 
 Json Scheduler::task(std::uint64_t id) {
