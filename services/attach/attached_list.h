@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/fd.h"
 #include "runtime/result.h"
-#include "services/attach/fd.h"
 
 namespace qgpu {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "runtime/actor.h"
+#include "runtime/fd.h"
 #include "runtime/loop.h"
 #include "runtime/units.h"
 #include "services/attach/attached_list.h"
-#include "services/attach/fd.h"
 #include "services/attach/process.h"
 #include "services/attach/task_pages.h"
 

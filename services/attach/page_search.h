@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "services/attach/fd.h"
+#include "runtime/fd.h"
 #include "services/attach/task_pages.h"
 
 namespace qgpu {

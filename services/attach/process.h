@@ -7,9 +7,9 @@
 #include <map>
 #include <optional>
 
+#include "runtime/fd.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/attach/fd.h"
 
 namespace qgpu {
 

@@ -1,4 +1,5 @@
 #include "services/attach/socket_file.h"
+#include "runtime/fd.h"
 
 #include <cerrno>
 #include <cstring>
@@ -6,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/attach/fd.h"
 
 namespace qgpu {
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/fd.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/attach/fd.h"
 #include "services/attach/surroundings.h"
 #include "services/guest/gate_abi.h"
 

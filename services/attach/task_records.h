@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/fd.h"
 #include "runtime/journal.h"
 #include "runtime/result.h"
 #include "schema/rows.capnp.h"
-#include "services/attach/fd.h"
 
 namespace qgpu {
 

@@ -111,6 +111,7 @@ const char* Card::openDevice(const char* root, int minor, std::uint32_t device, 
     subdevice_ = 0;
     return "the driver gives no subdevice";
   }
+  device_ = device;
   return nullptr;
 }
 

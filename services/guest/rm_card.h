@@ -30,6 +30,7 @@ class Card {
   ~Card();
 
   bool isOpen() const { return subdevice_ != 0; }
+  std::uint32_t device() const { return device_; }  // the driver's number of the card
 
   // Takes up to kDisabledMax channels off, or puts them back. The driver's status; kNoAnswer.
   std::uint32_t disable(bool off, bool onlyScheduling, const Named* channels, std::uint32_t count);
@@ -42,6 +43,7 @@ class Card {
   int control_ = -1, card_ = -1;
   Layout layout_ = Layout::kUnknown;
   Handle client_ = 0, subdevice_ = 0;
+  std::uint32_t device_ = ~0u;
 };
 
 // On an open control file of the client that is named: a descriptor of its process, duplicated.

@@ -47,28 +47,37 @@ class DriverCalls::File {
   int fd_ = -1;
 };
 
-// Channels whose client is not of the process that named it, or ended.
-DriverCalls::Outcome DriverCalls::strangers(const std::vector<Channel>& channels) const {
+// Channels of another card, and those whose client is not of the process that named it, or ended.
+// What was taken off is put back also where the process has closed the file that it named.
+Outcome DriverCalls::strangers(const Order& order) const {
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> own;
   Outcome found{Answer::kDone, {}, ""};
-  for (const Channel& channel : channels) {
+  for (const Channel& channel : order.channels) {
     const auto [at, fresh] = own.try_emplace({channel.process, channel.client}, false);
     if (fresh) {
       const File file(*this, channel);
-      if (!file) found.why = std::string("its process's file: ") + std::strerror(errno);
-      at->second = file && rm::owns(file.get(), channel.client);
+      const int error = errno;
+      if (!file) found.why = std::string("its process's file: ") + std::strerror(error);
+      // Of whoever is gone there is nothing to do; who is there and can't be asked is a failure.
+      if (!file && error != ESRCH && error != EBADF) return {Answer::kFailed, {}, found.why};
+      at->second = file ? rm::owns(file.get(), channel.client) : leftBehind(order, channel, error);
     }
-    if (!at->second) found.gone.push_back(channel);
+    const bool elsewhere = channel.device != ~0u && channel.device != card_.device();
+    if (elsewhere || !at->second) found.gone.push_back(channel);
   }
-  if (found.gone.empty()) return found;
+  if (found.gone.empty()) return {Answer::kDone, {}, ""};
   found.answer = Answer::kGone;
   if (found.why.empty()) found.why = "the client is not of the process that named it";
   return found;
 }
 
+bool DriverCalls::leftBehind(const Order& order, const Channel& channel, int error) const {
+  return order.step == Step::kEnable && error == EBADF &&
+         off_.contains({channel.client, channel.channel});
+}
+
 // Without the channels that the driver does not know as such any more, it may not refuse.
-DriverCalls::Outcome DriverCalls::refused(const std::vector<Channel>& channels,
-                                          std::uint32_t status) const {
+Outcome DriverCalls::refused(const std::vector<Channel>& channels, std::uint32_t status) const {
   Outcome found{Answer::kFailed, {}, statusText(status)};
   for (const Channel& channel : channels) {
     const File file(*this, channel);
@@ -81,19 +90,26 @@ DriverCalls::Outcome DriverCalls::refused(const std::vector<Channel>& channels,
   return found;
 }
 
-DriverCalls::Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
-  if (off) {
-    Outcome found = strangers(order.channels);
-    if (found.answer != Answer::kDone) return found;
+Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
+  Outcome found = strangers(order);
+  if (found.answer == Answer::kDone) {
+    std::vector<rm::Named> named;
+    for (const Channel& each : order.channels) {
+      named.push_back({each.client, each.channel});
+      if (off) off_.emplace(each.client, each.channel);
+    }
+    const auto count = static_cast<std::uint32_t>(named.size());
+    const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
+    if (status != rm::kOk) found = refused(order.channels, status);
   }
-  std::vector<rm::Named> named;
-  for (const Channel& channel : order.channels) named.push_back({channel.client, channel.channel});
-  const std::uint32_t status =
-      card_.disable(off, onlyScheduling, named.data(), static_cast<std::uint32_t>(named.size()));
-  return status == rm::kOk ? Outcome{Answer::kDone, {}, ""} : refused(order.channels, status);
+  const bool back = !off && found.answer == Answer::kDone;
+  for (const Channel& each : back ? order.channels : found.gone) {
+    off_.erase({each.client, each.channel});
+  }
+  return found;
 }
 
-DriverCalls::Outcome DriverCalls::commit(const Order& order) {
+Outcome DriverCalls::commit(const Order& order) {
   for (const Channel& channel : order.channels) {
     const File file(*this, channel);
     const rm::Named group{channel.client, channel.group ? channel.group : channel.channel};
@@ -108,7 +124,7 @@ DriverCalls::Outcome DriverCalls::commit(const Order& order) {
   return {Answer::kDone, {}, ""};
 }
 
-DriverCalls::Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
+Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
   switch (order.step) {
     case Step::kDisable:
       return set(order, true, rung == Rung::kSchedulingPreempt);
@@ -119,6 +135,32 @@ DriverCalls::Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
       break;
   }
   return commit(order);
+}
+
+namespace {
+
+struct OpenedCalls final : Calls {
+  void process(std::uint32_t id, int pidfd) override { calls.process(id, pidfd); }
+  void forget(std::uint32_t id) override { calls.forget(id); }
+  Outcome carryOut(const Order& order, Rung rung) override { return calls.carryOut(order, rung); }
+
+  rm::Card card;
+  DriverCalls calls{card};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Calls>> openCalls(const CardName& name) {
+  const std::string& version = name.driverVersion;
+  const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
+  if (layout != rm::Layout::kFrom535) {
+    return fail(ErrorCode::Unsupported, "the interface of driver " + version + " is not known");
+  }
+  auto opened = std::make_unique<OpenedCalls>();
+  const char* why =
+      opened->card.open(name.driverRoot.c_str(), name.minor, name.uuid.c_str(), layout);
+  if (why != nullptr) return fail(ErrorCode::Unavailable, why);
+  return std::unique_ptr<Calls>(std::move(opened));
 }
 
 }  // namespace qgpu::suspend

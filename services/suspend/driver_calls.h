@@ -1,46 +1,55 @@
 #pragma once
-// The ladder's orders as calls to NVIDIA's kernel driver. Before a channel is disabled its process
+// The ladder's orders as calls to NVIDIA's kernel driver. Before a channel is touched its process
 // must prove that it is its own: the process's open file is duplicated for a moment (a longer hold
 // would keep a dead process's memory on the card), and the driver answers for a client only through
-// the client's own file. So a task that names another's channels stops nobody.
+// the client's own file. So a task that names another's channels neither stops nor starts anybody.
 //
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
 
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
+#include "runtime/result.h"
 #include "services/guest/rm_card.h"
-#include "services/suspend/ladder.h"
+#include "services/suspend/calls.h"
 
 namespace qgpu::suspend {
 
-class DriverCalls {
+class DriverCalls final : public Calls {
  public:
   // `card` outlives this.
   explicit DriverCalls(rm::Card& card) : card_(card) {}
 
-  // How a process's files of the driver are reached: its pidfd, which stays the caller's.
-  void process(std::uint32_t id, int pidfd) { processes_[id] = pidfd; }
-  void forget(std::uint32_t id) { processes_.erase(id); }
-
-  struct Outcome {
-    Answer answer = Answer::kFailed;
-    std::vector<Channel> gone;
-    std::string why;  // it is not done: for people
-  };
-  // With the scheduling alone where the rung is such.
-  Outcome carryOut(const Order& order, Rung rung);
+  void process(std::uint32_t id, int pidfd) override { processes_[id] = pidfd; }
+  void forget(std::uint32_t id) override { processes_.erase(id); }
+  Outcome carryOut(const Order& order, Rung rung) override;
 
  private:
   class File;
 
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
-  Outcome strangers(const std::vector<Channel>& channels) const;
+  Outcome strangers(const Order& order) const;
+  bool leftBehind(const Order& order, const Channel& channel, int error) const;
   Outcome refused(const std::vector<Channel>& channels, std::uint32_t status) const;
 
   rm::Card& card_;
   std::map<std::uint32_t, int> processes_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> off_;  // what was named in a disable
 };
+
+struct CardName {
+  std::string uuid;
+  std::string driverVersion;  // "580.142"
+  int minor = 0;              // of the card's file in /dev
+  std::string driverRoot;     // stands before /dev; empty but in tests
+};
+
+// On a card that is opened with it. Unsupported: the driver's interface is not known; Unavailable:
+// the driver does not let us.
+Result<std::unique_ptr<Calls>> openCalls(const CardName& name);
 
 }  // namespace qgpu::suspend

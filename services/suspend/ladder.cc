@@ -40,28 +40,34 @@ void Ladder::doubt(std::string why) {
 
 // --- what processes do ---
 
-void Ladder::made(const Channel& channel) {
+namespace {
+
+bool names(std::uint32_t client, std::uint32_t name, const Channel& channel) {
+  return channel.client == client &&
+         (channel.channel == name || channel.group == name || client == name);
+}
+
+}  // namespace
+
+void Ladder::made(const Channel& channel, bool touched) {
   const Name name{channel.client, channel.channel};
   const auto known = channels_.find(name);
   if (known == channels_.end() && channels_.size() == kChannelsMax) {
     return doubt("the task has more than " + std::to_string(kChannelsMax) + " channels");
   }
   // A name that comes again is a new channel, but what was said of the old one may still reach it.
-  const bool touched = known != channels_.end() && known->second.state != State::kOn;
+  touched = touched || (known != channels_.end() && known->second.state != State::kOn);
   channels_[name] = Entry{channel, touched ? State::kMaybe : State::kOn};
 }
 
 void Ladder::ended(std::uint32_t client, std::uint32_t name) {
-  std::erase_if(channels_, [&](const auto& each) {
-    const Channel& channel = each.second.channel;
-    return channel.client == client &&
-           (channel.channel == name || channel.group == name || channel.client == name);
-  });
+  std::erase_if(channels_,
+                [&](const auto& each) { return names(client, name, each.second.channel); });
 }
 
-void Ladder::scheduled(std::uint32_t client, std::uint32_t group) {
-  for (auto& [name, entry] : channels_) {
-    if (entry.channel.client != client || entry.channel.group != group) continue;
+void Ladder::scheduled(std::uint32_t client, std::uint32_t name) {
+  for (auto& [key, entry] : channels_) {
+    if (!names(client, name, entry.channel)) continue;
     if (entry.state == State::kOff) entry.state = State::kMaybe;
     entry.named = false;
   }

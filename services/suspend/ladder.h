@@ -26,10 +26,11 @@ namespace qgpu::suspend {
 struct Channel {
   std::uint32_t client = 0;
   std::uint32_t channel = 0;
-  std::uint32_t group = 0;    // that it belongs to; 0: it stands alone
-  std::uint32_t engine = 0;   // 1..8: graphics and compute
-  std::uint32_t process = 0;  // the caller's name for whose it is
-  int fd = -1;                // of its client's open file, in that process
+  std::uint32_t group = 0;     // that it belongs to; 0: it stands alone
+  std::uint32_t engine = 0;    // 1..8: graphics and compute
+  std::uint32_t process = 0;   // the caller's name for whose it is
+  int fd = -1;                 // of its client's open file, in that process
+  std::uint32_t device = ~0u;  // the driver's number of its card; ~0: not known
 
   bool computes() const { return engine >= 1 && engine <= 8; }
 };
@@ -75,10 +76,12 @@ class Ladder {
   void release(Nanos now);
 
   // --- what the task's processes do ---
-  void made(const Channel& channel);
-  void ended(std::uint32_t client, std::uint32_t name);  // a channel, or all of a group or client
-  // A process asked the driver to run this group: what was disabled may run again.
-  void scheduled(std::uint32_t client, std::uint32_t group);
+  // `touched`: an earlier manager may have disabled it.
+  void made(const Channel& channel, bool touched = false);
+  // Names a channel, or all of a group or client.
+  void ended(std::uint32_t client, std::uint32_t name);
+  // Its process had the driver run it: what was disabled may run again.
+  void scheduled(std::uint32_t client, std::uint32_t name);
   void processGone(std::uint32_t process);
 
   // Work was seen to go on while it was stopped, or the like.
@@ -92,10 +95,11 @@ class Ladder {
   // Of a task without channels nothing is known.
   bool stopped() const { return holds() && !asked_ && !channels_.empty() && allOff(); }
   bool free() const;  // nothing that we disabled is, or may be, disabled
+  bool held() const { return wanted_; }
   bool doubted() const { return !doubt_.empty(); }
   const std::string& why() const { return doubt_; }
   // When next() is worth asking again though nothing happened; kNever: never.
-  Nanos retryAt() const { return asked_ || free() ? kNever : retryAt_; }
+  Nanos retryAt() const { return asked_ || holds() || free() ? kNever : retryAt_; }
   // Of the last hold that was reached: from hold() to stopped().
   Nanos took() const { return took_; }
   std::size_t channels() const { return channels_.size(); }

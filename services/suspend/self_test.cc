@@ -1,6 +1,5 @@
 #include "services/suspend/self_test.h"
 
-#include "services/suspend/driver_calls.h"
 #include "services/suspend/probe_process.h"
 
 namespace qgpu::suspend {
@@ -10,7 +9,7 @@ namespace {
 
 class Trial {
  public:
-  Trial(ProbeProcess& probe, DriverCalls& calls, const SelfTestOptions& options, Rung rung)
+  Trial(ProbeProcess& probe, Calls& calls, const SelfTestOptions& options, Rung rung)
       : probe_(probe), calls_(calls), options_(options), ladder_(rung) {
     tried_.rung = rung;
     for (const Channel& channel : probe_.channels()) ladder_.made(channel);
@@ -30,7 +29,7 @@ class Trial {
   bool standsStill() const;
 
   ProbeProcess& probe_;
-  DriverCalls& calls_;
+  Calls& calls_;
   const SelfTestOptions& options_;
   Ladder ladder_;
   RungTried tried_;
@@ -39,7 +38,7 @@ class Trial {
 
 void Trial::callAll() {
   while (const auto order = ladder_.next(now())) {
-    const DriverCalls::Outcome outcome = calls_.carryOut(*order, tried_.rung);
+    const Outcome outcome = calls_.carryOut(*order, tried_.rung);
     if (outcome.answer != Answer::kDone) refusal_ = outcome.why;
     ladder_.answered(outcome.answer, outcome.gone, now());
   }
@@ -84,11 +83,10 @@ void Trial::once() {
   }
 }
 
-std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, rm::Card& card,
+std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& calls,
                    SelfTest& out) {
   if (const std::string why = probe.begin(); !why.empty()) return why;
   out.channels = probe.channels().size();
-  DriverCalls calls(card);
   calls.process(ProbeProcess::kProcess, probe.pidfd());
   for (const Rung rung : kRungs) {
     out.tried.push_back(Trial(probe, calls, options, rung).go());
@@ -104,21 +102,13 @@ std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, rm::Card
 
 SelfTest testSuspend(const SelfTestOptions& options) {
   SelfTest found;
-  const rm::Layout layout =
-      rm::layoutOf(options.driverVersion.c_str(), options.driverVersion.size() + 1);
-  if (layout != rm::Layout::kFrom535) {
-    found.why = "the interface of driver " + options.driverVersion + " is not known";
-    return found;
-  }
-  rm::Card card;
-  const char* why =
-      card.open(options.driverRoot.c_str(), options.minor, options.uuid.c_str(), layout);
-  if (why != nullptr) {
-    found.why = why;
+  const auto calls = openCalls(options);
+  if (!calls) {
+    found.why = calls.error().message;
     return found;
   }
   ProbeProcess probe(options);
-  found.why = tryAll(options, probe, card, found);
+  found.why = tryAll(options, probe, **calls, found);
   return found;
 }
 

@@ -9,15 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "services/suspend/ladder.h"
+#include "services/suspend/driver_calls.h"
 
 namespace qgpu::suspend {
 
-struct SelfTestOptions {
-  std::string uuid;
-  std::string driverVersion;             // "580.142"
-  int minor = 0;                         // of the card's file in /dev
-  std::string driverRoot;                // stands before /dev; empty but in tests
+struct SelfTestOptions : CardName {
   std::string probe;                     // qgpu-suspend-probe
   std::uint32_t toggles = 20;            // of each rung
   std::uint64_t iterations = 1'000'000;  // of the probe's kernel

@@ -106,6 +106,39 @@ TEST(Ladder, AGroupThatIsScheduledWhileItsDisableIsUnderWayIsDisabledAgain) {
   EXPECT_TRUE(ladder.stopped());
 }
 
+TEST(Ladder, WhatAProcessPutBackItselfIsNamedByChannelGroupOrClient) {
+  for (const std::uint32_t name : {100u, 1u, kClient}) {
+    Ladder ladder = withChannels(Rung::kDisable, 1);
+    ladder.hold(Nanos(0));
+    ladder.next(Nanos(0));
+    ladder.answered(Answer::kDone, {}, Nanos(1));
+    ASSERT_TRUE(ladder.stopped());
+    ladder.scheduled(kClient + 1, name);
+    ladder.scheduled(kClient, 7);
+    EXPECT_TRUE(ladder.stopped()) << "others were meant";
+    ladder.scheduled(kClient, name);
+    EXPECT_FALSE(ladder.stopped());
+  }
+}
+
+TEST(Ladder, WhatAnEarlierManagerMayHaveDisabledIsEnabledUnlessItIsHeld) {
+  Ladder ladder(Rung::kDisable);
+  ladder.made(channelOf(100), true);
+  EXPECT_FALSE(ladder.free());
+  auto order = ladder.next(Nanos(0));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->step, Step::kEnable);
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  EXPECT_TRUE(ladder.free());
+
+  Ladder held(Rung::kDisable);
+  held.hold(Nanos(0));
+  held.made(channelOf(100), true);
+  order = held.next(Nanos(0));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->step, Step::kDisable);
+}
+
 TEST(Ladder, WhatFailedToBeDisabledIsEnabledAndNothingIsDisabledAnyMore) {
   Ladder ladder = withChannels(Rung::kDisable, 2);
   ladder.hold(Nanos(0));
@@ -129,6 +162,7 @@ TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
   ladder.hold(Nanos(0));
   ladder.next(Nanos(0));
   ladder.answered(Answer::kDone, {}, Nanos(0));
+  EXPECT_EQ(ladder.retryAt(), kNever) << "held, and nothing to do";
   ladder.release(Nanos(0));
   Nanos now(0);
   for (int i = 0; i < 30; i++) {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/fd.h"
 #include "runtime/result.h"
-#include "services/attach/fd.h"
 #include "services/attach/task_pages.h"
 #include "services/guest/gate_abi.h"
 

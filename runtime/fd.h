@@ -1,5 +1,5 @@
 #pragma once
-// One owned file descriptor. Every descriptor of this room is close-on-exec.
+// One owned file descriptor. Every descriptor of a daemon is close-on-exec.
 
 #include <unistd.h>
 

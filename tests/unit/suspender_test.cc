@@ -1,0 +1,184 @@
+// The thread that keeps held tasks off a card: what it tells, in which order it calls a driver that
+// blocks, refuses and forgets, and that nothing stays off when it ends.
+
+#include <gtest/gtest.h>
+#include <optional>
+
+#include "tests/unit/suspend_scene.h"
+
+namespace qgpu::suspend {
+namespace {
+
+class SuspenderTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    suspender.reset();
+    EXPECT_TRUE(scene.off.empty()) << "something was left off the card";
+  }
+  std::optional<Suspender>& start() {
+    suspender.emplace(std::make_unique<ScriptedCalls>(scene), Rung::kDisable, [this](News news) {
+      scene.change([&] { scene.news.push_back(std::move(news)); });
+    });
+    return suspender;
+  }
+  bool stopped(std::uint64_t task, std::uint32_t hold) {
+    return scene.until([&] { return scene.stopped(task, hold); });
+  }
+  bool allBack() {
+    return scene.until([&] { return scene.off.empty(); });
+  }
+
+  Scene scene;
+  std::optional<Suspender> suspender;
+};
+
+TEST_F(SuspenderTest, AHoldIsToldOnceItsChannelsAreOffAndAReleasePutsThemBack) {
+  auto& card = start();
+  card->made(5, channelOf(100), false);
+  card->made(5, channelOf(101), false);
+  for (std::uint32_t number = 1; number <= 3; number++) {
+    card->hold(5, number);
+    ASSERT_TRUE(stopped(5, number));
+    EXPECT_EQ(scene.off.size(), 2u);
+    card->release(5);
+    ASSERT_TRUE(allBack());
+  }
+  EXPECT_EQ(scene.told(News::What::kStopped, 5), 3u);
+}
+
+TEST_F(SuspenderTest, AHoldThatEndsBeforeItIsReachedIsNotTold) {
+  auto& card = start();
+  card->made(5, channelOf(100), false);
+  scene.change([&] { scene.blocks = true; });
+  card->hold(5, 1);
+  ASSERT_TRUE(scene.until([&] { return scene.blocked == 1; }));
+  card->release(5);
+  card->hold(6, 1);  // a task that has nothing: never stopped
+  scene.change([&] { scene.blocks = false; });
+  card->hold(5, 2);
+  ASSERT_TRUE(stopped(5, 2));
+  suspender.reset();
+  EXPECT_FALSE(scene.stopped(6, 1));
+}
+
+TEST_F(SuspenderTest, AChannelThatComesLateIsTakenOffAsWell) {
+  auto& card = start();
+  card->made(5, channelOf(100), false);
+  card->hold(5, 1);
+  ASSERT_TRUE(stopped(5, 1));
+  card->made(5, channelOf(101), false);
+  ASSERT_TRUE(scene.until([&] { return scene.off.contains(101); }));
+  card->enabled(5, kClient, 100);
+  ASSERT_TRUE(scene.until([&] { return scene.orders.size() == 3; }));
+  EXPECT_EQ(scene.orders.back().step, Step::kDisable);
+  EXPECT_EQ(scene.told(News::What::kStopped, 5), 1u);
+}
+
+TEST_F(SuspenderTest, WhatIsHeldGoesBeforeWhatIsPutBack) {
+  auto& card = start();
+  for (std::uint32_t task = 1; task <= 4; task++) {
+    card->made(task, channelOf(100 * task, task), false);
+  }
+  for (const std::uint32_t task : {1u, 2u, 3u}) card->hold(task, 1);
+  for (const std::uint32_t task : {1u, 2u, 3u}) ASSERT_TRUE(stopped(task, 1));
+  scene.change([&] { scene.blocks = true; });
+  card->release(1);
+  ASSERT_TRUE(scene.until([&] { return scene.blocked == 1; }));
+  card->release(2);
+  card->release(3);
+  card->hold(4, 1);
+  scene.change([&] { scene.blocks = false; });
+  ASSERT_TRUE(stopped(4, 1));
+  ASSERT_TRUE(scene.until([&] { return scene.off.size() == 1; }));
+  std::vector<std::uint32_t> touched;
+  for (const Order& order : scene.orders) touched.push_back(order.channels[0].channel);
+  EXPECT_EQ(touched, (std::vector<std::uint32_t>{100, 200, 300, 100, 400, 200, 300}));
+}
+
+TEST_F(SuspenderTest, ADoubtIsToldOnceWithTheDriversWordAndTheTaskIsNotHeldAnyMore) {
+  auto& card = start();
+  scene.refuses = 1;
+  card->made(5, channelOf(100), false);
+  card->hold(5, 1);
+  ASSERT_TRUE(scene.until([&] { return scene.told(News::What::kDoubted, 5) == 1; }));
+  EXPECT_EQ(scene.news[0].why, "the driver refused to disable channels (it does not like this)");
+  card->release(5);
+  card->hold(5, 2);
+  card->made(6, channelOf(200, 8), false);
+  card->hold(6, 1);
+  ASSERT_TRUE(stopped(6, 1)) << "another is held all the same";
+  EXPECT_FALSE(scene.stopped(5, 2));
+  EXPECT_EQ(scene.told(News::What::kDoubted, 5), 1u);
+}
+
+TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
+  auto& card = start();
+  for (std::uint32_t task = 1; task <= 6; task++) {
+    card->made(task, channelOf(100 * task, task), false);
+  }
+  const auto doubted = [&](std::uint64_t task) {
+    return scene.until([&] { return scene.told(News::What::kDoubted, task) == 1; });
+  };
+  // Two, then one that works: no word of the card.
+  scene.change([&] { scene.refuses = 2; });
+  card->hold(1, 1);
+  ASSERT_TRUE(doubted(1));
+  card->hold(2, 1);
+  ASSERT_TRUE(doubted(2));
+  card->hold(3, 1);
+  ASSERT_TRUE(stopped(3, 1));
+  card->release(3);
+  scene.change([&] { scene.refuses = 3; });
+  for (const std::uint32_t task : {4u, 5u, 6u}) {
+    card->hold(task, 1);
+    ASSERT_TRUE(doubted(task));
+  }
+  ASSERT_TRUE(scene.until([&] { return scene.told(News::What::kCardLost, 0) == 1; }));
+  card->made(7, channelOf(700, 7), false);
+  card->hold(7, 1);
+  ASSERT_TRUE(doubted(7)) << "nobody is held so from now on";
+  EXPECT_TRUE(doubted(3));
+}
+
+TEST_F(SuspenderTest, WhatTheDriverDoesNotTakeBackIsTriedAgain) {
+  auto& card = start();
+  card->made(5, channelOf(100), false);
+  card->hold(5, 1);
+  ASSERT_TRUE(stopped(5, 1));
+  scene.change([&] { scene.refusesBack = 4; });
+  card->release(5);
+  ASSERT_TRUE(allBack());
+  EXPECT_EQ(scene.refusesBack, 0u);
+}
+
+TEST_F(SuspenderTest, WhatIsRemovedOrHeldAtTheEndIsPutBack) {
+  auto& card = start();
+  for (const std::uint32_t task : {5u, 6u}) {
+    card->made(task, channelOf(100 * task, task), false);
+    card->hold(task, 1);
+    ASSERT_TRUE(stopped(task, 1));
+  }
+  card->removed(5);
+  ASSERT_TRUE(scene.until([&] { return !scene.off.contains(500); }));
+  EXPECT_TRUE(scene.off.contains(600));
+}  // TearDown ends it with 6 held
+
+TEST_F(SuspenderTest, AProcessIsReachedUntilItIsGone) {
+  auto& card = start();
+  card->attached(5, 7, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  card->made(5, channelOf(100), false);
+  ASSERT_TRUE(scene.until([&] { return scene.processes.contains(7); }));
+  card->hold(5, 1);
+  ASSERT_TRUE(stopped(5, 1));
+  card->gone(5, 7);
+  ASSERT_TRUE(scene.until([&] { return scene.processes.empty(); }));
+  scene.off.clear();  // they went with it
+  card->release(5);
+  card->made(5, channelOf(300), false);
+  card->hold(5, 2);
+  ASSERT_TRUE(stopped(5, 2));
+  for (const Order& order : scene.orders) EXPECT_NE(order.step, Step::kEnable) << "it had ended";
+}
+
+}  // namespace
+}  // namespace qgpu::suspend
