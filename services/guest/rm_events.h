@@ -19,12 +19,16 @@ struct RmChannelEvent {
     kMade,     // a channel or a group of channels
     kEnabled,  // a group was asked to run (GPFIFO_SCHEDULE with enable)
     kEnded,    // a channel or group, freed with whatever was above it
+    kKept,     // an object was to be freed and the driver refused: meanwhile eachRmChannel() did
+               // not visit it, nor what is beneath it
   };
   What what;
   int fd;  // a control descriptor of its client's open file; -1: none is known
   rm::Handle client, parent, object;
+  rm::Handle group;  // that a channel belongs to; 0: it stands alone
   std::uint32_t objectClass;
-  std::uint32_t engine;  // as the allocation said: 1..8 graphics and compute, from 9 copies
+  std::uint32_t engine;  // as its allocation said, or its group's: 1..8 graphics and compute, from
+                         // 9 copies; 0: not known
   std::uint32_t device;  // the card's number in the driver; ~0: not known
 };
 using RmChannelHandler = void (*)(const RmChannelEvent&);
@@ -34,6 +38,9 @@ void onRmChannel(RmChannelHandler handler);
 
 // Each live channel and group as it was made. The visitor asks and changes nothing here.
 void eachRmChannel(void (*visit)(const RmChannelEvent&, void*), void* context);
+
+// How the driver lays its calls out, once a program has asked it for its version.
+rm::Layout rmLayout();
 
 // The driver's answer, past this library. A program's own ioctl() ends here too.
 int driverIoctl(int fd, unsigned long request, void* argument);

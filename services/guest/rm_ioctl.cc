@@ -142,10 +142,19 @@ bool isFollowed(const Object& object) {
 }
 
 RmChannelEvent eventOf(const Object& object, RmChannelEvent::What what, int fd) {
-  return {what,          fd,
-          object.client, object.parentHandle,
-          object.handle, object.objectClass,
-          object.detail, Objects::deviceOf(object)};
+  const Object* above = object.parent;
+  const Object* group = above && above->objectClass == rm::kChannelGroup ? above : nullptr;
+  RmChannelEvent event{};
+  event.what = what;
+  event.fd = fd;
+  event.client = object.client;
+  event.parent = object.parentHandle;
+  event.object = object.handle;
+  event.group = group ? group->handle : 0;
+  event.objectClass = object.objectClass;
+  event.engine = object.detail || !group ? object.detail : group->detail;
+  event.device = Objects::deviceOf(object);
+  return event;
 }
 
 void tell(const RmChannelEvent& event) {
@@ -277,8 +286,12 @@ int freeObject(const Asked& asked, const Call& call) {
   if (done(rc, call)) {
     ended(top);
   } else if (top) {
-    Lock lock(mutex);
-    objects.putBack(top, onEnd, nullptr);
+    const RmChannelEvent event = eventOf(*top, RmChannelEvent::What::kKept, asked.fd);
+    {
+      Lock lock(mutex);
+      objects.putBack(top, onEnd, nullptr);
+    }
+    tell(event);
   }
   return rc;
 }
@@ -403,6 +416,10 @@ void eachRmChannel(void (*visit)(const RmChannelEvent&, void*), void* context) {
         one.visit(eventOf(object, RmChannelEvent::What::kMade, fd), one.context);
       },
       &all);
+}
+
+rm::Layout rmLayout() {
+  return layout.load();
 }
 
 int driverIoctl(int fd, unsigned long request, void* argument) {

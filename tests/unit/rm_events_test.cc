@@ -136,6 +136,7 @@ TEST_F(RmEvents, ChannelsAndGroupsAreToldAsTheyAreMade) {
   EXPECT_EQ(copies.fd, file_);
   EXPECT_EQ(copies.client, client_);
   EXPECT_EQ(copies.parent, 10u);
+  EXPECT_EQ(copies.group, 10u);
   EXPECT_EQ(copies.object, 12u);
   EXPECT_EQ(copies.objectClass, 0xc86fu);
   EXPECT_EQ(copies.engine, 9u);
@@ -144,6 +145,36 @@ TEST_F(RmEvents, ChannelsAndGroupsAreToldAsTheyAreMade) {
   EXPECT_EQ(heard[0].objectClass, rm::kChannelGroup);
   EXPECT_EQ(alive().size(), 3u);
   for (const RmChannelEvent& each : alive()) EXPECT_EQ(each.fd, file_);
+}
+
+TEST_F(RmEvents, AChannelThatNamesNoEngineHasItsGroupsAndALoneOneHasNoGroup) {
+  make(device_, 10, rm::kChannelGroup, rm::kGroupEngineAt, 3);
+  make(10, 11, 0xc86f);
+  make(device_, 20, 0xc86f, rm::kChannelEngineAt, 9);
+  ASSERT_EQ(heard.size(), 3u);
+  EXPECT_EQ(heard[1].group, 10u);
+  EXPECT_EQ(heard[1].engine, 3u);
+  EXPECT_EQ(heard[2].group, 0u);
+  EXPECT_EQ(heard[2].parent, 5u);
+  EXPECT_EQ(heard[2].engine, 9u);
+  for (const RmChannelEvent& each : alive()) {
+    EXPECT_EQ(each.group, each.object == 11 ? 10u : 0u);
+  }
+}
+
+// Another open file is not the client's, so the driver refuses.
+TEST_F(RmEvents, WhatTheDriverRefusesToFreeIsToldToBeThereStill) {
+  makeChannels();
+  heard.clear();
+  const int own = file_;
+  file_ = open((root_ + "/dev/nvidiactl").c_str(), O_RDWR | O_CLOEXEC);
+  end(device_);
+  close(file_);
+  file_ = own;
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].what, What::kKept);
+  EXPECT_EQ(heard[0].object, device_);
+  EXPECT_EQ(alive().size(), 3u);
 }
 
 TEST_F(RmEvents, AGroupThatIsAskedToRunIsTold) {
