@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "services/guest/channels.h"
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
 #include "services/guest/token.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr std::uint64_t kFirstBackoffNs = 5 * kNsPerMs;
 constexpr std::uint64_t kMaxBackoffNs = 200 * kNsPerMs;
 constexpr std::uint64_t kMaxRefusedBackoffNs = 5'000 * kNsPerMs;  // it may be long, or for ever
+constexpr std::uint64_t kUnreadBackoffNs = 1'000 * kNsPerMs;
 constexpr std::uint64_t kDefaultAttachTimeoutMs = 5'000;  // the default orphan grace
 constexpr int kWelcomeTimeoutMs = 1'000;
 constexpr int kLowestFd = 200;  // out of the way of programs that count their descriptors
@@ -204,10 +206,14 @@ bool adopt(const qgpu_welcome& welcome, int fds[3], bool again) {
   if (welcome.incarnation > incarnationSeen) incarnationSeen = welcome.incarnation;
   session.attachedNs.store(nowNs());
   session.orphan.store(0);
-  // From here on launches read the new page. The manager counts on holds from now, so it is rung.
+  return true;
+}
+
+// Launches read the new page by now, and what there is to be held was told. The manager counts on
+// holds from now, so it is rung.
+void obey(const qgpu_welcome& welcome) {
   shared(session.slot->obeys).store(welcome.incarnation);
   ringDoorbell();
-  return true;
 }
 
 Outcome attachOnce(bool again, qgpu_welcome& welcome) {
@@ -222,6 +228,8 @@ Outcome attachOnce(bool again, qgpu_welcome& welcome) {
       outcome = Outcome::kAttached;
       connection = fd;
       fd = -1;
+      tellChannels(connection, again);
+      obey(welcome);
     }
   }
   for (int left : fds) {
@@ -299,6 +307,8 @@ void* linkThread(void*) {
     const std::uint64_t tick = linkTickNs(), now = nowNs();
     if (connection >= 0) {
       if (connectionEnded(static_cast<int>(tick / kNsPerMs))) {
+        // One that lives and does not read must not keep this program's threads for ever.
+        if (!stopTelling()) again.nextNs = nowNs() + kUnreadBackoffNs;
         close(connection);
         connection = -1;
       }
@@ -309,6 +319,7 @@ void* linkThread(void*) {
       sleepNs(left < tick ? left : tick);
     }
     watchHeartbeat();
+    keepChannelsOn(session.orphan.load() != 0);
     withdrawIfSignalWasTaken();
   }
 }
@@ -385,6 +396,7 @@ bool attachFirst() {
     backoff = backoff * 2 > kMaxBackoffNs ? kMaxBackoffNs : backoff * 2;
   }
   if (startLink()) return true;
+  static_cast<void>(stopTelling());
   close(connection);
   connection = -1;
   say("cannot start a thread; no device");

@@ -191,6 +191,11 @@ std::uint32_t control(State& all, int fd, const ControlCall& asked) {
   return kOk;  // whatever else it is: done, and of no effect here
 }
 
+void tellVersion(VersionCall& asked) {
+  std::strcpy(asked.version, "580.142");  // of the layout that is answered here
+  asked.reply = kVersionRecognised;
+}
+
 // 0, or -1 with errno as the kernel has it.
 int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* argument) {
   const Locked held(all);
@@ -208,6 +213,8 @@ int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* a
   } else if (number == kEscControl && size == sizeof(ControlCall)) {
     auto& asked = *static_cast<ControlCall*>(argument);
     asked.status = control(all, fd, asked);
+  } else if (number == kEscCheckVersion && size == sizeof(VersionCall)) {
+    tellVersion(*static_cast<VersionCall*>(argument));
   } else if (number != kEscRegisterFd) {
     errno = EINVAL;
     return -1;

@@ -42,6 +42,13 @@ foreach(part hooks streams memory rm)
     LABELS unit threads)
 endforeach()
 
+# Channels that others may take off the card: on the kernel's stand-in that all processes share.
+qgpu_test(guest_channels_test SOURCES guest_channels_test.cc LIBS cuda_fixture rm_state
+  LABELS unit threads)
+target_compile_definitions(guest_channels_test PRIVATE
+  QGPU_RM_STAND_IN="$<TARGET_FILE:rm_stand_in>")
+add_dependencies(guest_channels_test rm_stand_in)
+
 # NVML is loaded by name, so where it is must be said before the program starts.
 qgpu_test(nvidia_cards_test SOURCES nvidia_cards_test.cc LIBS qgpu_cards qgpu_stand_in LABELS unit)
 set_tests_properties(nvidia_cards_test PROPERTIES

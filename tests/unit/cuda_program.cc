@@ -340,7 +340,8 @@ std::string onContexts(const std::string& verb) {
   return "";
 }
 
-std::string inFork() {
+// `then`: what the child does of `rm` as a tenant of its own.
+std::string inFork(const std::string& then) {
   std::cout.flush();
   const pid_t child = fork();
   if (child == 0) {
@@ -348,7 +349,10 @@ std::string inFork() {
     Ptr at = 0;
     t.cuMemFree_v2(p.buffer);
     t.cuMemAlloc_v2(&at, 64);
-    _exit(0);
+    if (then.empty()) _exit(0);
+    t.cuInit(0);
+    std::istringstream in(then);
+    _exit(obeyRm(in) != "no channel" ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -413,7 +417,11 @@ std::string obey(const std::string& line) {
   if (verb == "set")
     return __atomic_store_n(reinterpret_cast<U*>(p.host), 1u, __ATOMIC_SEQ_CST), "ok";
   if (verb == "nvml") return nvml();
-  if (verb == "fork") return inFork();
+  if (verb == "fork") {
+    std::string then;
+    std::getline(in >> verb >> std::ws, then);
+    return inFork(then);
+  }
   if (verb == "stats") return statistics();
   if (verb == "deep") return in >> verb, deepBound(verb);
   if (verb == "rm") return obeyRm(in);

@@ -39,6 +39,41 @@ struct LongAlloc {  // from 535
 };
 static_assert(sizeof(LongAlloc) == 48);
 
+void openControl(int file) {
+  const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/nvidiactl";
+  files[file] = open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
+
+// With a word of its parameters; what was made, 0: nothing.
+Handle make(int file, const AllocCall& what, std::size_t at = 0, std::uint32_t number = 0) {
+  alignas(8) char parameters[368] = {};
+  std::memcpy(parameters + at, &number, sizeof number);
+  LongAlloc wanted{};
+  wanted.call = what;
+  wanted.call.parameters = reinterpret_cast<std::uint64_t>(parameters);
+  wanted.size = sizeof parameters;
+  const int rc = call(file, kEscAlloc, &wanted, sizeof wanted);
+  return rc == 0 && wanted.status == kOk ? wanted.call.object : 0;
+}
+
+// FILE CARD GROUP COUNT ENGINE: on a file of their own with a client and a device, a group that
+// names its engine, and channels that name none: GROUP + 1 and so on. The client.
+std::string channels(std::istringstream& in) {
+  constexpr Handle kTheDevice = 5;
+  int file = 0;
+  std::uint32_t card = 0, count = 0, engine = 0;
+  Handle group = 0;
+  in >> file >> card >> group >> count >> engine;
+  openControl(file);
+  const Handle client = make(file, {0, 0, 0, kRootClient, 0});
+  make(file, {client, client, kTheDevice, kDevice, 0}, offsetof(DeviceParameters, device), card);
+  make(file, {client, kTheDevice, group, kChannelGroup, 0}, kGroupEngineAt, engine);
+  for (Handle each = group + 1; each <= group + count; ++each) {
+    if (make(file, {client, group, each, 0xc86f, 0}) != each) return "no channel";
+  }
+  return std::to_string(client);
+}
+
 // FILE CLIENT PARENT OBJECT CLASS BYTES; a client's is 0, and the answer ends with what was made.
 std::string alloc(std::istringstream& in) {
   int file = 0;
@@ -110,8 +145,7 @@ std::string onFiles(const std::string& verb, std::istringstream& in) {
   int file = 0, other = 0;
   in >> file >> other;
   if (verb == "open") {
-    const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/nvidiactl";
-    files[file] = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    openControl(file);
     return files[file] < 0 ? "no file" : "ok";
   }
   if (verb == "close") return std::to_string(close(files[file]));
@@ -129,6 +163,7 @@ std::string obeyRm(std::istringstream& in) {
   std::string verb;
   in >> verb;
   if (verb == "alloc") return alloc(in);
+  if (verb == "channels") return channels(in);
   if (verb == "free") return freeOne(in);
   if (verb == "dupobject") return duplicate(in);
   if (verb == "sizes") return sizes(in);

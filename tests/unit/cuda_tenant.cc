@@ -35,10 +35,11 @@ DriverRoot::~DriverRoot() {
   std::filesystem::remove_all(path_);
 }
 
-std::vector<std::string> DriverRoot::tenantOf(const FakeManager& manager) const {
+std::vector<std::string> DriverRoot::tenantOf(const FakeManager& manager,
+                                              const std::string& kernel) const {
   std::vector<std::string> environment = cudaTenantOf(manager);
   for (std::string& each : environment) {
-    if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " QGPU_STAND_IN_KERNEL;
+    if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " + kernel;
   }
   environment.push_back("QGPU_DRIVER_ROOT=" + path_);
   return environment;

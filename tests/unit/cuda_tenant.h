@@ -21,8 +21,10 @@ class DriverRoot {
   DriverRoot();
   ~DriverRoot();
   DriverRoot(const DriverRoot&) = delete;
-  // What a tenant needs beside the rest to have that kernel behind libqgpu.so.
-  std::vector<std::string> tenantOf(const FakeManager& manager) const;
+  const std::string& path() const { return path_; }
+  // What a tenant needs beside the rest to have that kernel behind libqgpu.so, or another.
+  std::vector<std::string> tenantOf(const FakeManager& manager,
+                                    const std::string& kernel = QGPU_STAND_IN_KERNEL) const;
 
  private:
   std::string path_;

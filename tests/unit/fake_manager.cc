@@ -1,5 +1,6 @@
 #include "tests/unit/fake_manager.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -134,12 +135,31 @@ void FakeManager::die() {
 
 void FakeManager::serve() {
   while (!stop_) {
-    pollfd watch[2] = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
-    poll(watch, 2, kBeatMs);
+    std::vector<pollfd> watch = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    if (reading_) {
+      for (const Guest& guest : guests_) watch.push_back({guest.fd, POLLIN, 0});
+    }
+    poll(watch.data(), watch.size(), kBeatMs);
     if (beating_) store(gate_->heartbeat_ns, monotonicNs());
+    if (reading_) std::erase_if(guests_, [&](const Guest& guest) { return !take(guest); });
     if (!(watch[0].revents & POLLIN)) continue;
     int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd >= 0) welcome(fd);
+  }
+}
+
+// Reads what a guest told; false: it is gone.
+bool FakeManager::take(const Guest& guest) {
+  for (;;) {
+    qgpu_note note{};
+    const ssize_t n = recv(guest.fd, &note, sizeof note, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return true;
+    if (n != static_cast<ssize_t>(sizeof note) || note.magic != QGPU_NOTE_MAGIC) {
+      ::close(guest.fd);
+      return false;
+    }
+    std::lock_guard lock(mutex_);
+    notes_.push_back({guest.slot, guest.connection, note});
   }
 }
 
@@ -206,7 +226,7 @@ void FakeManager::welcome(int fd) {
   if (reply.refused) {
     ::close(fd);
   } else {
-    guests_.push_back({fd, reply.slot});
+    guests_.push_back({fd, reply.slot, attaches_ + reattaches_});
   }
 }
 
@@ -288,6 +308,11 @@ void FakeManager::refuse(const std::string& reason) {
 std::vector<std::uint64_t> FakeManager::refusals() {
   std::lock_guard lock(mutex_);
   return refusals_;
+}
+
+std::vector<FakeManager::Note> FakeManager::notes() {
+  std::lock_guard lock(mutex_);
+  return notes_;
 }
 
 qgpu_hello FakeManager::lastHello() {

@@ -50,6 +50,7 @@ class FakeManager {
   void close();  // the task is gone; wakes one waiter
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
+  void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
   std::uint64_t heartbeatNs() const { return gate_->heartbeat_ns; }
@@ -70,6 +71,16 @@ class FakeManager {
   std::uint32_t attaches() const { return attaches_.load(); }
   std::uint32_t reattaches() const { return reattaches_.load(); }
   std::vector<std::uint64_t> refusals();  // when each was, by monotonicNs()
+  // What guests told of their channels so far, on whichever connection.
+  struct Note {
+    std::uint32_t slot;
+    std::uint32_t connection;  // the how manieth that was accepted, from 1
+    qgpu_note said;
+  };
+  std::vector<Note> notes();
+  // Notes stay where they are until readNotes().
+  void stopReadingNotes() { reading_ = false; }
+  void readNotes() { reading_ = true; }
   // Rings so far; the doorbell is read here because no guest of a test is hostile.
   std::uint64_t rings();
   qgpu_hello lastHello();
@@ -77,11 +88,12 @@ class FakeManager {
  private:
   struct Guest {
     int fd;
-    std::uint32_t slot;
+    std::uint32_t slot, connection;
   };
   void makeGatePage(std::uint32_t gate);
   void serve();
   void welcome(int fd);
+  bool take(const Guest& guest);
 
   Options options_;
   std::string folder_, path_;
@@ -91,10 +103,11 @@ class FakeManager {
   qgpu_report_page* report_ = nullptr;
   std::uint32_t incarnation_ = 0, epoch_ = 0, nextSlot_ = 0;
   std::uint64_t rings_ = 0;
-  std::atomic<bool> beating_{true}, stop_{false};
+  std::atomic<bool> beating_{true}, reading_{true}, stop_{false};
   std::atomic<std::uint32_t> attaches_{0}, reattaches_{0};
   std::mutex mutex_;
   std::vector<Guest> guests_;
+  std::vector<Note> notes_;
   qgpu_hello lastHello_{};
   std::vector<std::uint64_t> refusals_;
   std::thread thread_;

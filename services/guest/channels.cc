@@ -1,0 +1,248 @@
+#include "services/guest/channels.h"
+
+#include <cstdlib>
+#include <sys/socket.h>
+
+#include "services/guest/rm_card.h"
+#include "services/guest/rm_events.h"
+
+namespace qgpu::guest {
+namespace {
+
+constexpr std::uint64_t kTellNsMax = kNsPerSecond;  // one note, or all: more is not waited
+
+bool takesChannelsOff() {
+  return loadRelaxed(session.gate->suspend) == QGPU_SUSPEND_RM;
+}
+
+// --- the channels that are there ---
+
+// As they were at one moment, without their groups.
+class Channels {
+ public:
+  Channels() { eachRmChannel(take, this); }
+  ~Channels() { free(all_); }
+  Channels(const Channels&) = delete;
+  Channels& operator=(const Channels&) = delete;
+
+  bool whole() const { return whole_; }  // false: there was no memory for all of them
+  const RmChannelEvent* begin() const { return all_; }
+  const RmChannelEvent* end() const { return all_ + count_; }
+
+ private:
+  // With the lock of what is visited held: it waits for nobody.
+  static void take(const RmChannelEvent& event, void* to) {
+    auto& self = *static_cast<Channels*>(to);
+    if (!rm::isChannel(event.objectClass)) return;
+    if (self.count_ == self.room_) {
+      const std::size_t room = self.room_ ? 2 * self.room_ : 64;
+      void* more = realloc(self.all_, room * sizeof event);
+      if (!more) {
+        self.whole_ = false;
+        return;
+      }
+      self.all_ = static_cast<RmChannelEvent*>(more);
+      self.room_ = room;
+    }
+    self.all_[self.count_++] = event;
+  }
+
+  RmChannelEvent* all_ = nullptr;
+  std::size_t count_ = 0, room_ = 0;
+  bool whole_ = true;
+};
+
+// --- notes ---
+
+Mutex mutex;          // held while notes are sent, so the descriptor stays what it is; never in a
+int connection = -1;  // call to the driver
+std::uint32_t presentAs = QGPU_NOTE_MADE;  // what a channel that is there is told to be
+bool gaveUp = false;                       // on a manager that lives
+
+// With the mutex held. The link thread finds the connection shut, and begins anew.
+void leave(bool managerLives) {
+  if (connection < 0) return;
+  shutdown(connection, SHUT_RDWR);
+  connection = -1;
+  gaveUp = managerLives;
+}
+
+// With the mutex held. The kernel is asked itself: send() would be a place where the program's
+// thread can be cancelled, with the mutex in its hand.
+void send(const RmChannelEvent& of, std::uint32_t what, std::uint64_t untilNs) {
+  if (connection < 0) return;
+  qgpu_note note{};
+  note.magic = QGPU_NOTE_MAGIC;
+  note.what = what;
+  note.client = of.client;
+  note.object = of.object;
+  note.group = of.group;
+  note.engine = of.engine;
+  note.device = of.device;
+  note.fd = of.fd;
+  const int saved = errno;
+  long sent = -1;
+  do {
+    sent = syscall(SYS_sendto, connection, &note, sizeof note, MSG_NOSIGNAL, nullptr, 0);
+  } while (sent < 0 && errno == EINTR && nowNs() < untilNs);
+  if (sent != static_cast<long>(sizeof note)) leave(errno == EAGAIN || errno == EINTR);
+  errno = saved;
+}
+
+void tell(const RmChannelEvent& of, std::uint32_t what) {
+  Lock lock(mutex);
+  send(of, what, nowNs() + kTellNsMax);
+}
+
+// With the mutex held since before they are looked at: what ends afterwards is told to end after.
+void sendAll(std::uint32_t what) {
+  const std::uint64_t until = nowNs() + kTellNsMax;
+  const Channels present;
+  for (const RmChannelEvent& each : present) {
+    if (nowNs() > until) return leave(true);
+    send(each, what, until);
+  }
+  if (!present.whole()) leave(true);
+}
+
+// In the thread that called the driver.
+void onChannel(const RmChannelEvent& event) {
+  switch (event.what) {
+    case RmChannelEvent::What::kMade:
+      if (rm::isChannel(event.objectClass)) tell(event, QGPU_NOTE_MADE);
+      return;
+    case RmChannelEvent::What::kEnabled:
+      return tell(event, QGPU_NOTE_ENABLED);
+    case RmChannelEvent::What::kEnded:
+      return tell(event, QGPU_NOTE_ENDED);
+    case RmChannelEvent::What::kKept: {
+      Lock lock(mutex);
+      return sendAll(presentAs);
+    }
+  }
+}
+
+// --- without a manager ---
+
+// The link thread's, and before it starts the attaching one's.
+bool mayBeOff = false;  // by a manager, and not put back since
+bool tried = false;     // to put them back, since a manager ruled
+bool said = false;      // that it can't, since then
+
+// Whether the driver has it as a channel no more. Only the client's own file is answered.
+bool isGone(const RmChannelEvent& channel, std::uint32_t refusal) {
+  std::uint32_t objectClass = 0;
+  std::uint32_t status = rm::kNoAnswer;
+  if (channel.fd >= 0) {
+    status = rm::classOf(channel.fd, {channel.client, channel.object}, objectClass);
+  }
+  if (status != rm::kNoAnswer) return !rm::isChannel(objectClass);
+  return refusal == rm::kObjectNotFound || refusal == rm::kInvalidClient;
+}
+
+// Together, or where the driver refuses that, one by one. Its refusal of one that is there; kOk.
+std::uint32_t putBack(rm::Card& card, const RmChannelEvent* const* channels, std::uint32_t count) {
+  rm::Named names[rm::kDisabledMax];
+  for (std::uint32_t i = 0; i < count; ++i) names[i] = {channels[i]->client, channels[i]->object};
+  const std::uint32_t status = card.disable(false, false, names, count);
+  if (status == rm::kOk) return rm::kOk;
+  if (count == 1) return isGone(*channels[0], status) ? rm::kOk : status;
+  std::uint32_t refused = rm::kOk;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t one = putBack(card, channels + i, 1);
+    if (one != rm::kOk) refused = one;
+  }
+  return refused;
+}
+
+void sayOnce(const char* why) {
+  if (said) return;
+  said = true;
+  say("cannot put this program's work back on the card, where a lost manager may have taken it "
+      "off: %s; it tries again",
+      why);
+}
+
+void sayRefusal(std::uint32_t status) {
+  char why[48] = "the driver takes no call";
+  if (status != rm::kNoAnswer) snprintf(why, sizeof why, "the driver's status 0x%x", status);
+  sayOnce(why);
+}
+
+// Those from `first` on that are on its card. The card is a client of the driver by itself, and
+// its calls pass through this library as a program's do.
+bool putBackOnCard(const RmChannelEvent* first, const RmChannelEvent* end) {
+  const char* root = getenv("QGPU_DRIVER_ROOT");  // set by tests alone
+  rm::Card card;
+  const char* failed = card.openDevice(root ? root : "", -1, first->device, rmLayout());
+  if (failed) sayOnce(failed);
+  const RmChannelEvent* some[rm::kDisabledMax];
+  std::uint32_t count = 0;
+  bool all = !failed;
+  for (const RmChannelEvent* each = first; each != end && !failed; ++each) {
+    if (each->device == first->device) some[count++] = each;
+    if (count == 0 || (count < rm::kDisabledMax && each + 1 != end)) continue;
+    const std::uint32_t refused = putBack(card, some, count);
+    if (refused != rm::kOk) sayRefusal(refused);
+    all = all && refused == rm::kOk;
+    count = 0;
+  }
+  return all;
+}
+
+bool putAllBack() {
+  const Channels present;
+  bool all = present.whole();
+  for (const RmChannelEvent& each : present) {
+    const RmChannelEvent* before = present.begin();
+    while (before->device != each.device) ++before;
+    if (before == &each && !putBackOnCard(&each, present.end())) all = false;
+  }
+  return all;
+}
+
+void forgetInChild() {
+  mutex.renewInChild();
+  connection = -1;
+  gaveUp = mayBeOff = tried = said = false;
+}
+
+}  // namespace
+
+void tellChannels(int to, bool again) {
+  onForkInChild(forgetInChild);
+  if (!takesChannelsOff()) {
+    onRmChannel(nullptr);
+    return;
+  }
+  Lock lock(mutex);
+  // From here on a channel that is made is told by its maker; so what was made before is seen.
+  connection = to;
+  gaveUp = false;
+  presentAs = again ? QGPU_NOTE_THERE : QGPU_NOTE_MADE;
+  mayBeOff = true;
+  tried = said = false;
+  onRmChannel(onChannel);
+  sendAll(presentAs);
+}
+
+bool stopTelling() {
+  Lock lock(mutex);
+  connection = -1;
+  return !gaveUp;
+}
+
+void keepChannelsOn(bool managerIsLost) {
+  if (!takesChannelsOff() || managerIsLost) {
+    if (!mayBeOff) return;
+    tried = true;
+    mayBeOff = !putAllBack();
+  } else if (tried) {
+    tried = said = false;
+    mayBeOff = true;
+    Lock lock(mutex);
+    sendAll(QGPU_NOTE_ENABLED);
+  }
+}
+
+}  // namespace qgpu::guest
