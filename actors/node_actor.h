@@ -77,6 +77,8 @@ class NodeActor final : public Actor {
   void onOwnerGone(schema::Left::Reader gone, Turn& turn);
   // From the attach room, which tells of refused memory by it; nothing else is noted.
   void onEventTold(schema::Event::Reader told, Turn& turn);
+  // From the attach room: what the card's suspend was does not work any more.
+  void onSuspendLost(schema::SuspendLost::Reader lost, Turn& turn);
   void onIncarnationSeen(schema::Incarnation::Reader seen, Turn& turn);
   void onCardReport(schema::CardReport::Reader report, Turn& turn);
   void onTaskReport(schema::TaskReport::Reader report, Turn& turn);

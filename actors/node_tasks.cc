@@ -136,6 +136,17 @@ void NodeActor::onEventTold(schema::Event::Reader told, Turn& turn) {
   note(kMemoryRefused, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
 }
 
+// Told once. Its name makes the member tell the scheduler of the cards.
+void NodeActor::onSuspendLost(schema::SuspendLost::Reader lost, Turn& turn) {
+  for (CardNow& card : cards_) {
+    CardFacts& facts = card.facts;
+    if (facts.index != lost.getCard() || facts.suspend == schema::Suspend::GATE) continue;
+    facts.suspend = schema::Suspend::GATE;
+    facts.suspendWhy = text(lost.getWhy()).substr(0, kCardTextMax);
+    note("card-suspend-lost", 0, facts.id, facts.suspendWhy, turn);
+  }
+}
+
 // Released only when nobody is attached. The grace covers what is still on its way: a process that
 // has just attached, or one that comes back after a restart of this manager.
 void NodeActor::onOwnerGone(schema::Left::Reader gone, Turn& turn) {

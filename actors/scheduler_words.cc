@@ -27,19 +27,6 @@ CardMark markOf(schema::CardState state) {
   }
 }
 
-CardFacts readCardFacts(schema::CardInfo::Reader info) {
-  CardFacts facts;
-  facts.id = text(info.getId());
-  facts.index = info.getIndex();
-  facts.model = text(info.getModel()).substr(0, kNameMax);
-  facts.backend = text(info.getBackend()).substr(0, kNameMax);
-  facts.mem = Bytes(bounded(info.getMemBytes()));
-  facts.suspend = info.getSuspend();
-  facts.platform = text(info.getPlatform()).substr(0, kNameMax);
-  facts.device = info.getDevice();
-  return facts;
-}
-
 // A sum over 64 cards of a node and all of its tasks must stay far from the end of 64 bits.
 constexpr Bytes kMemMax = gibibytes(1 << 20);
 

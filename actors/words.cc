@@ -135,6 +135,23 @@ void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder) {
   builder.setSuspend(facts.suspend);
   builder.setPlatform(facts.platform);
   builder.setDevice(facts.device);
+  builder.setSuspendWhy(facts.suspendWhy);
+  builder.setMemoryCounted(facts.memoryCounted);
+}
+
+CardFacts readCardFacts(schema::CardInfo::Reader info) {
+  CardFacts facts;
+  facts.id = text(info.getId());
+  facts.index = info.getIndex();
+  facts.model = text(info.getModel()).substr(0, kNameMax);
+  facts.backend = text(info.getBackend()).substr(0, kNameMax);
+  facts.mem = Bytes(bounded(info.getMemBytes()));
+  facts.suspend = info.getSuspend();
+  facts.platform = text(info.getPlatform()).substr(0, kNameMax);
+  facts.device = info.getDevice();
+  facts.suspendWhy = text(info.getSuspendWhy()).substr(0, kCardTextMax);
+  facts.memoryCounted = text(info.getMemoryCounted()).substr(0, kCardTextMax);
+  return facts;
 }
 
 CardFigures readFigures(schema::CardStatus::Reader reader) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/arbiter.h"
+#include "actors/card_facts.h"
 #include "actors/ledger.h"
 #include "actors/task_states.h"
 #include "schema/envelope.capnp.h"
@@ -58,19 +59,6 @@ LedgerAsk askOf(const TaskSpec& spec);
 // The rules that concern the outside alone: lengths and printable characters.
 Status checkSpec(const TaskSpec& spec);
 inline constexpr std::size_t kNameMax = 64;  // of names, card ids and request ids
-
-// One card as a backend found it, see schema::CardInfo.
-struct CardFacts {
-  std::string id;
-  std::uint32_t index = 0;
-  std::string model;
-  std::string backend;
-  Bytes mem{0};
-  schema::Suspend suspend = schema::Suspend::GATE;
-  std::string platform;
-  std::uint32_t device = 0;
-};
-void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder);
 
 // What a card actor says of its arbiter.
 struct CardFigures {

@@ -63,9 +63,13 @@ Json largeNode(std::int64_t number) {
   CardsAnnotation told;
   told.version = "0.1.0";
   for (std::uint32_t i = 0; i < 8; ++i) {
-    told.cards.push_back({"GPU-" + std::to_string(number) + "-" + std::to_string(i), i, "T4",
-                          "nvidia", gibibytes(16), 16, schema::Policy::BEST_EFFORT,
-                          schema::Suspend::GATE, schema::CardState::READY});
+    AnnotatedCard& card = told.cards.emplace_back();
+    card.id = "GPU-" + std::to_string(number) + "-" + std::to_string(i);
+    card.index = i;
+    card.model = "T4";
+    card.backend = "nvidia";
+    card.mem = gibibytes(16);
+    card.nominalGib = 16;
   }
   Json node = ApiStandIn::node(name);
   node["metadata"]["annotations"][kCardsAnnotation] = writeCardsAnnotation(told);

@@ -36,6 +36,10 @@ class JsonWriter {
 
   // The pairs that objects are mostly made of.
   JsonWriter& field(std::string_view name, std::string_view text) { return key(name).string(text); }
+  // Nothing where there is nothing to say.
+  JsonWriter& optional(std::string_view name, std::string_view text) {
+    return text.empty() ? *this : field(name, text);
+  }
   JsonWriter& count(std::string_view name, std::uint64_t n) { return key(name).number(n); }
   JsonWriter& flag(std::string_view name, bool b) { return key(name).boolean(b); }
 

@@ -65,6 +65,8 @@ void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_
   json.field("policy", policyName(status.getPolicy()));
   json.field("kind", tenancyName(status.getTenancy()));
   json.field("suspend", suspendName(info.getSuspend()));
+  json.optional("suspend_why", view(info.getSuspendWhy()));
+  json.optional("memory_counted", view(info.getMemoryCounted()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
   json.count("holder", status.getHolder()).flag("online_active", status.getOnlineActive());
   json.count("used_ns", status.getUsedNs()).count("idle_ns", status.getIdleNs());

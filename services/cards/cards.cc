@@ -87,7 +87,6 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
   Result<std::vector<NvidiaDevice>> devices = probeNvidia(options.probeTimeout);
   if (!devices) return devices.error();
   CardsFound found;
-  if (!devices->empty()) found.memoryCounted = whereMemoryCounts(devices->front().driver);
   for (const NvidiaDevice& device : *devices) {
     if (device.mig) {
       found.leftAlone.push_back(device.uuid + " (" + device.name +
@@ -103,6 +102,9 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
     card.mem = device.mem;
     card.platform = kNvidia;
     card.device = device.index;
+    card.driverVersion = device.driver;
+    card.minor = device.minor;
+    card.memoryCounted = whereMemoryCounts(device.driver);
     found.cards.push_back(std::move(card));
   }
   if (!found.cards.empty()) return watched(std::move(found), options.healthInterval);
@@ -136,17 +138,6 @@ CardsFound simCards(const SimCards& sim, SuspendChoice suspend) {
 }
 
 }  // namespace
-
-void Card::write(schema::CardInfo::Builder out) const {
-  out.setId(id);
-  out.setIndex(index);
-  out.setModel(model);
-  out.setBackend(backend);
-  out.setMemBytes(static_cast<std::uint64_t>(mem.value));
-  out.setSuspend(suspend);
-  out.setPlatform(platform);
-  out.setDevice(device);
-}
 
 std::string openclCardId(const std::string& platform, std::uint32_t device) {
   std::string slug;

@@ -14,27 +14,22 @@
 #include <utility>
 #include <vector>
 
+#include "actors/card_facts.h"
 #include "runtime/config.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "schema/types.capnp.h"
 #include "services/cards/nvidia_health.h"
+#include "services/suspend/ladder.h"
 
 namespace qgpu {
 
 inline constexpr std::size_t kCardsMax = kSimCardsMax;  // of one node
 
-struct Card {
-  std::string id;           // "GPU-<uuid>", "opencl-portable-computing-language-0", "sim-3"
-  std::uint32_t index = 0;  // position on this node
-  std::string model;
-  std::string backend;  // "nvidia", "opencl" or "sim"
-  Bytes mem{0};
-  schema::Suspend suspend = schema::Suspend::GATE;
-  std::string platform;      // OpenCL: CL_PLATFORM_NAME
-  std::uint32_t device = 0;  // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
-
-  void write(schema::CardInfo::Builder out) const;
+struct Card : CardFacts {
+  // NVIDIA: what takes work off it takes.
+  std::string driverVersion;          // empty: it does not say
+  int minor = -1;                     // of its file /dev/nvidiaN; -1: not known
+  std::optional<suspend::Rung> rung;  // set where `suspend` is RM
 };
 
 enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
@@ -56,8 +51,6 @@ struct CardsFound {
   std::optional<HealthWatch> health;  // of NVIDIA's cards
   // What was seen and not taken, and why: for the log.
   std::vector<std::string> leftAlone;
-  // On NVIDIA's cards, where the memory of their tenants is counted, by the driver's version.
-  std::string memoryCounted;
   // What a tenant's environment must carry so that it sees the same devices: POCL_* (HAZARDS 14).
   std::vector<std::pair<std::string, std::string>> tenantEnv;
 };

@@ -23,9 +23,9 @@ void listDevices(int out) {
     cleanField(name.data());
     std::string driver = nvml->driverVersion();
     cleanField(driver.data());
-    ::dprintf(out, "%s\t%u\t%llu\t%d\t%s\t%s\n", uuid.c_str(), i,
-              static_cast<unsigned long long>(bytes), nvml->mig(device) ? 1 : 0, driver.c_str(),
-              name.c_str());
+    ::dprintf(out, "%s\t%u\t%llu\t%d\t%d\t%s\t%s\n", uuid.c_str(), i,
+              static_cast<unsigned long long>(bytes), nvml->mig(device) ? 1 : 0,
+              nvml->minor(device), driver.c_str(), name.c_str());
   }
 }
 
@@ -36,15 +36,17 @@ std::vector<NvidiaDevice> parseAnswer(const std::string& text) {
   while (std::getline(lines, line)) {
     NvidiaDevice device;
     std::istringstream fields(line);
-    std::string index, mem, mig;
+    std::string index, mem, mig, minor;
     if (!std::getline(fields, device.uuid, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, mem, '\t') || !std::getline(fields, mig, '\t') ||
-        !std::getline(fields, device.driver, '\t') || !std::getline(fields, device.name)) {
+        !std::getline(fields, minor, '\t') || !std::getline(fields, device.driver, '\t') ||
+        !std::getline(fields, device.name)) {
       continue;
     }
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));
     device.mem = Bytes(std::strtoll(mem.c_str(), nullptr, 10));
     device.mig = mig == "1";
+    device.minor = static_cast<int>(std::strtol(minor.c_str(), nullptr, 10));
     devices.push_back(std::move(device));
   }
   return devices;

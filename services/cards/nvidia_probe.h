@@ -17,6 +17,7 @@ struct NvidiaDevice {
   Bytes mem{0};
   bool mig = false;
   std::string driver;  // its version; empty: it does not say
+  int minor = -1;      // of its file in /dev; -1: it does not say
 };
 
 // Empty where no driver is loaded. Unavailable: the driver crashed, or did not answer in time.

@@ -104,6 +104,36 @@ bool severalNodes(element root, std::string_view list) {
   return false;
 }
 
+// Below the cards: what a person may want to know of how they are shared. Cards of which the same
+// is said share a line; many of them are a number.
+std::string cardNotes(element root, bool several) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::pair<std::string, std::vector<std::string>>> notes;
+  for (const element card : sortedList(root, "cards", "node")) {
+    const std::string name = (several ? textOf(card, "node") + "/" : "") + textOf(card, "id");
+    const std::string why = textOf(card, "suspend_why");
+    const std::string memory = textOf(card, "memory_counted");
+    const auto say = [&](const std::string& words) {
+      auto said = std::find_if(notes.begin(), notes.end(),
+                               [&](const auto& note) { return note.first == words; });
+      if (said == notes.end()) said = notes.insert(said, {words, {}});
+      said->second.push_back(name);
+    };
+    if (!why.empty()) say(textOf(card, "suspend") + ": " + why);
+    if (!memory.empty()) say("memory counts " + memory);
+  }
+  std::string out;
+  for (const auto& [words, cards] : notes) {
+    std::string whose = std::to_string(cards.size()) + " cards";
+    if (cards.size() <= kNamed) {
+      whose.clear();
+      for (const std::string& card : cards) whose += (whose.empty() ? "" : ", ") + card;
+    }
+    out += printable(whose + ": " + words) + "\n";
+  }
+  return out;
+}
+
 std::string cardsView(element root) {
   const bool several = severalNodes(root, "cards");
   Table table({{"CARD"}, {"MODEL"}, {"STATE"}, {"POLICY"}, {"KIND"}, {"SUSPEND"},
@@ -123,7 +153,7 @@ std::string cardsView(element root) {
                humanPermille(numberOf(card, "share_bound_permille")),
                humanPermille(numberOf(card, "greedy_bound_permille")), p99});
   }
-  return table.text();
+  return table.text() + cardNotes(root, several);
 }
 
 std::string stateOf(element task) {

@@ -127,11 +127,6 @@ Error refused(Error store) {
   return store;
 }
 
-CardFacts factsOf(const Card& card) {
-  return {card.id,  card.index,   card.model,    card.backend,
-          card.mem, card.suspend, card.platform, card.device};
-}
-
 ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   ArbiterConfig config;
   config.policy = readPolicy(options.policy);
@@ -248,7 +243,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.server.incarnation = node_.incarnation;
   std::vector<CardFacts> facts;
   for (const Card& card : found.cards) {
-    facts.push_back(factsOf(card));
+    facts.push_back(card);
     cards.push_back(std::make_unique<CardActor>(card.index, node_.arbiter,
                                                 CardPeers{peers.attach, nodeId}, monotonicNow()));
     peers.cards.push_back(cardActors.add(*cards.back()));
@@ -278,7 +273,6 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
                         if (agent) agent->onHealth(change);
                       });
   }
-  if (!found.memoryCounted.empty()) log.info("memory-counts", {{"where", found.memoryCounted}});
   for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());

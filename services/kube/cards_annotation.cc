@@ -12,7 +12,7 @@ namespace {
 
 using Element = simdjson::dom::element;
 
-constexpr std::size_t kTextMax = 256;
+constexpr std::size_t kTextMax = kCardTextMax;
 constexpr std::size_t kUuidMax = 64;  // as of any card of a cluster
 constexpr std::uint64_t kMemMax = std::uint64_t{1} << 50;
 
@@ -50,7 +50,7 @@ Error bad(const std::string& what) {
 
 AnnotatedCard readCard(Element from) {
   AnnotatedCard card;
-  card.uuid = text(from, "uuid");
+  card.id = text(from, "uuid");
   card.index = small(from, "index");
   card.model = text(from, "model");
   card.backend = text(from, "backend");
@@ -59,6 +59,8 @@ AnnotatedCard readCard(Element from) {
   card.nominalGib = small(from, "nominal_gib");
   card.policy = named(text(from, "policy"), &policyName, schema::Policy::BURST_SHARE,
                       schema::Policy::BEST_EFFORT);
+  card.suspendWhy = text(from, "suspend_why");
+  card.memoryCounted = text(from, "memory_counted");
   card.suspend =
       named(text(from, "suspend"), &suspendName, schema::Suspend::RM, schema::Suspend::GATE);
   // What is not understood gets nothing new.
@@ -75,11 +77,12 @@ std::string writeCardsAnnotation(const CardsAnnotation& annotation) {
   json.flag("mixed", annotation.mixed).count("max_tasks_per_card", annotation.maxTasksPerCard);
   json.field("attach_socket", annotation.attachSocket).key("cards").beginArray();
   for (const AnnotatedCard& card : annotation.cards) {
-    json.beginObject().field("uuid", card.uuid).count("index", card.index);
+    json.beginObject().field("uuid", card.id).count("index", card.index);
     json.field("model", card.model).field("backend", card.backend);
     json.count("mem_bytes", static_cast<std::uint64_t>(card.mem.value));
     json.count("nominal_gib", card.nominalGib).field("policy", policyName(card.policy));
     json.field("suspend", suspendName(card.suspend)).field("health", cardStateName(card.health));
+    json.optional("suspend_why", card.suspendWhy).optional("memory_counted", card.memoryCounted);
     json.endObject();
   }
   return json.endArray().endObject().take();
@@ -111,11 +114,11 @@ Result<CardsAnnotation> readCardsAnnotation(std::string_view json) {
   std::set<std::string> uuids;
   for (const Element one : cards) {
     AnnotatedCard card = readCard(one);
-    if (card.uuid.empty() || card.mem <= Bytes(0)) {
-      return bad("a card needs a uuid and mem_bytes: \"" + card.uuid + "\"");
+    if (card.id.empty() || card.mem <= Bytes(0)) {
+      return bad("a card needs a uuid and mem_bytes: \"" + card.id + "\"");
     }
-    if (card.uuid.size() > kUuidMax) return bad("a uuid of more than 64 bytes");
-    if (!uuids.insert(card.uuid).second) return bad("card \"" + card.uuid + "\" comes twice");
+    if (card.id.size() > kUuidMax) return bad("a uuid of more than 64 bytes");
+    if (!uuids.insert(card.id).second) return bad("card \"" + card.id + "\" comes twice");
     out.cards.push_back(std::move(card));
   }
   return out;

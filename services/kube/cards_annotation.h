@@ -9,6 +9,8 @@
 //    "cards":[{"uuid":"GPU-1","index":0,"model":"Tesla T4","backend":"nvidia",
 //              "mem_bytes":15843721216,"nominal_gib":16,"policy":"best-effort","suspend":"gate",
 //              "health":"ready"}]}
+//
+// A card may also have "suspend_why" and "memory_counted", sentences for people.
 
 #include <cstdint>
 #include <set>
@@ -16,9 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/card_facts.h"
 #include "runtime/result.h"
-#include "runtime/units.h"
-#include "schema/types.capnp.h"
 
 namespace qgpu {
 
@@ -26,16 +27,11 @@ inline constexpr const char* kCardsAnnotation = "qgpu.io/cards";
 inline constexpr std::uint32_t kCardsFormat = 1;
 inline constexpr std::size_t kAnnotatedCardsMax = 64;
 
-struct AnnotatedCard {
-  std::string uuid;  // the card's id, as the manager's other doors name it
-  std::uint32_t index = 0;
-  std::string model;
-  std::string backend;  // "nvidia", "opencl", "sim"
-  Bytes mem{0};
+// Its platform and device are not told: nobody opens it from elsewhere.
+struct AnnotatedCard : CardFacts {
   std::uint32_t nominalGib =
       0;  // what it is sold as; device plugin and scheduler count slots by it
   schema::Policy policy = schema::Policy::BEST_EFFORT;
-  schema::Suspend suspend = schema::Suspend::GATE;
   schema::CardState health = schema::CardState::READY;  // quarantined: nothing new goes there
 };
 

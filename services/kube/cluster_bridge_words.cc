@@ -282,7 +282,7 @@ void ClusterBridge::onMark(Node& node, schema::OrderMark::Reader order) {
   const std::string card = text(order.getCard());
   const bool isHere =
       node.cards && std::any_of(node.cards->cards.begin(), node.cards->cards.end(),
-                                [&](const AnnotatedCard& one) { return one.uuid == card; });
+                                [&](const AnnotatedCard& one) { return one.id == card; });
   if (!isHere) return;
   node.marks[card] = order.getMark() != schema::OrderMark::Mark::UNCORDON;
   node.markAt = timer_.now();
@@ -322,14 +322,8 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
   auto cards = facts.initCards(static_cast<unsigned>(told.cards.size()));
   for (unsigned i = 0; i < cards.size(); ++i) {
     const AnnotatedCard& card = told.cards[i];
-    auto info = cards[i].initInfo();
-    info.setId(card.uuid);
-    info.setIndex(card.index);
-    info.setModel(card.model);
-    info.setBackend(card.backend);
-    info.setMemBytes(static_cast<std::uint64_t>(card.mem.value));
-    info.setSuspend(card.suspend);
-    const bool taken = card.health == schema::CardState::READY && cordoned.contains(card.uuid);
+    qgpu::writeFacts(card, cards[i].initInfo());
+    const bool taken = card.health == schema::CardState::READY && cordoned.contains(card.id);
     cards[i].setState(taken ? schema::CardState::CORDONED : card.health);
     cards[i].setPolicy(policy ? *policy : card.policy);
   }

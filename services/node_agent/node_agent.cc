@@ -27,16 +27,9 @@ kj::Duration toKj(Nanos time) {
 }
 
 AnnotatedCard annotated(schema::CardStatus::Reader status) {
-  const auto info = status.getInfo();
-  AnnotatedCard card;
-  card.uuid = view(info.getId());
-  card.index = info.getIndex();
-  card.model = view(info.getModel());
-  card.backend = view(info.getBackend());
-  card.mem = Bytes(bounded(info.getMemBytes()));
+  AnnotatedCard card{readCardFacts(status.getInfo())};
   card.nominalGib = static_cast<std::uint32_t>(nominalGib(card.mem));
   card.policy = status.getPolicy();
-  card.suspend = info.getSuspend();
   card.health = status.getState();
   return card;
 }
@@ -463,11 +456,11 @@ void NodeAgent::onHealth(const HealthChange& change) {
 
 void NodeAgent::tellRecovered(const Cards& now) {
   for (const AnnotatedCard& card : now) {
-    const auto ill = ill_.find(card.uuid);
+    const auto ill = ill_.find(card.id);
     if (ill == ill_.end()) continue;
     const bool used = card.health == schema::CardState::READY;
     if (used && ill->second) {
-      tellOfCard(card.uuid, EventReason::CardRecovered, "it takes new tasks again");
+      tellOfCard(card.id, EventReason::CardRecovered, "it takes new tasks again");
       ill_.erase(ill);
     } else if (!used) {
       ill->second = true;

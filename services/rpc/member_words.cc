@@ -63,6 +63,8 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getModel(), "card.model");
       text(info.getBackend(), "card.backend");
       text(info.getPlatform(), "card.platform");
+      text(info.getSuspendWhy(), "card.suspendWhy", kSentenceMax);
+      text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
       known(info.getSuspend(), schema::Suspend::RM, "card.suspend");
       known(card.getState(), schema::CardState::QUARANTINED, "card.state");
       known(card.getPolicy(), schema::Policy::BURST_SHARE, "card.policy");

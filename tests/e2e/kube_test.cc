@@ -19,9 +19,12 @@ using testing::ApiStandIn;
 struct KubeScheduler : ::testing::Test {
   KubeScheduler() {
     CardsAnnotation told;
-    told.cards.push_back({"GPU-1", 0, "T4", "nvidia", gibibytes(16), 16,
-                          schema::Policy::BEST_EFFORT, schema::Suspend::GATE,
-                          schema::CardState::READY});
+    AnnotatedCard& card = told.cards.emplace_back();
+    card.id = "GPU-1";
+    card.model = "T4";
+    card.backend = "nvidia";
+    card.mem = gibibytes(16);
+    card.nominalGib = 16;
     Json node = ApiStandIn::node("n1");
     node["metadata"]["annotations"][kCardsAnnotation] = writeCardsAnnotation(told);
     api.put("nodes", node);

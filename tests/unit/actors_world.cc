@@ -75,6 +75,7 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
     card.model = "imaginary";
     card.backend = "sim";
     card.mem = gibibytes(options.gib);
+    card.suspend = options.suspend;
   }
   for (std::size_t i = 0; i < options.slots; ++i) {
     tasks.push_back(std::make_unique<TaskActor>(nodeId, attachId));

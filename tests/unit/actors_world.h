@@ -60,6 +60,7 @@ struct WorldOptions {
   std::vector<StoredRow> survivors;
   std::uint64_t lastTask = 0;
   std::vector<std::uint64_t> living;
+  schema::Suspend suspend = schema::Suspend::GATE;   // of each card
   bool member = false;   // an address for a member actor, which the test attaches
 };
 

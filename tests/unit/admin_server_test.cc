@@ -94,9 +94,14 @@ TEST_F(Admin, CardsAndTasksHaveTheFieldsOfTheContract) {
   EXPECT_EQ(std::string_view(card["policy"]), "fixed-share");
   EXPECT_EQ(std::string_view(card["kind"]), "ordinary");
   EXPECT_EQ(std::string_view(card["suspend"]), "freeze");
+  EXPECT_EQ(card["suspend_why"].error(), simdjson::NO_SUCH_FIELD) << "nothing to say";
+  EXPECT_EQ(card["memory_counted"].error(), simdjson::NO_SUCH_FIELD);
   EXPECT_EQ(std::string_view(card["state"]), "ready");
   EXPECT_EQ(std::uint64_t(card["tasks"]), 1u);
   EXPECT_EQ(std::uint64_t(card["preempt_us"]["p99"]), 90u);
+  const auto other = parser.parse(cards)["cards"].at(1);
+  EXPECT_EQ(std::string_view(other["suspend_why"]), "a \"reason\"");
+  EXPECT_EQ(std::string_view(other["memory_counted"]), "at CUDA's calls");
 
   const std::string tasks = ask("tasks");
   const auto task = parser.parse(tasks)["tasks"].at(0);

@@ -11,11 +11,24 @@ CardsAnnotation sample() {
   out.mixed = true;
   out.maxTasksPerCard = 7;
   out.attachSocket = "/run/qgpu/attach.sock";
-  out.cards.push_back({"GPU-1", 0, "Tesla \"T4\"", "nvidia", Bytes(15'843'721'216), 16,
-                       schema::Policy::BURST_SHARE, schema::Suspend::RM, schema::CardState::READY});
-  out.cards.push_back({"GPU-2", 1, "Tesla T4", "nvidia", gibibytes(16), 16,
-                       schema::Policy::BEST_EFFORT, schema::Suspend::GATE,
-                       schema::CardState::QUARANTINED});
+  AnnotatedCard card;
+  card.id = "GPU-1";
+  card.model = "Tesla \"T4\"";
+  card.backend = "nvidia";
+  card.mem = Bytes(15'843'721'216);
+  card.suspend = schema::Suspend::RM;
+  card.nominalGib = 16;
+  card.policy = schema::Policy::BURST_SHARE;
+  out.cards.push_back(card);
+  card.id = "GPU-2";
+  card.index = 1;
+  card.mem = gibibytes(16);
+  card.suspend = schema::Suspend::GATE;
+  card.suspendWhy = "the kernel went on while it was off";
+  card.memoryCounted = "at CUDA's calls";
+  card.policy = schema::Policy::BEST_EFFORT;
+  card.health = schema::CardState::QUARANTINED;
+  out.cards.push_back(card);
   return out;
 }
 
@@ -32,6 +45,9 @@ TEST(CardsAnnotation, WhatIsWrittenIsRead) {
   EXPECT_EQ(writeCardsAnnotation(*read), writeCardsAnnotation(sample()));
   EXPECT_EQ(read->cards[0].mem, Bytes(15'843'721'216));
   EXPECT_EQ(read->cards[1].health, schema::CardState::QUARANTINED);
+  EXPECT_EQ(read->cards[0].suspendWhy, "");
+  EXPECT_EQ(read->cards[1].suspendWhy, "the kernel went on while it was off");
+  EXPECT_EQ(read->cards[1].memoryCounted, "at CUDA's calls");
   EXPECT_TRUE(read->mixed);
 }
 

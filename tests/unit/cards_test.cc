@@ -102,16 +102,5 @@ TEST(Cards, ADriverThatNeverAnswersIsGivenUp) {
   EXPECT_EQ(findCards(options).error().code, ErrorCode::Unavailable);
 }
 
-TEST(Cards, ACardDescribesItselfInTheSchema) {
-  const auto found = find(CardBackend::Sim, SuspendChoice::Freeze);
-  capnp::MallocMessageBuilder message;
-  auto info = message.initRoot<schema::CardInfo>();
-  found->cards[1].write(info);
-  EXPECT_EQ(info.getId(), "sim-1");
-  EXPECT_EQ(info.getIndex(), 1u);
-  EXPECT_EQ(info.getMemBytes(), 32ull << 30);
-  EXPECT_EQ(info.getSuspend(), schema::Suspend::FREEZE);
-}
-
 }  // namespace
 }  // namespace qgpu

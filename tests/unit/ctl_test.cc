@@ -396,6 +396,27 @@ TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
   EXPECT_FALSE(viewOf("tasks", "{").ok());
 }
 
+TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
+  const auto card = [](const std::string& id, const std::string& more) {
+    return R"({"node":"here","id":")" + id + "\"" + more + "}";
+  };
+  const auto below = [](const std::string& cards) {
+    const std::string view = *viewOf("cards", R"({"ok":true,"cards":[)" + cards + "]}");
+    const auto rows = 1 + std::count(cards.begin(), cards.end(), '}');
+    std::size_t at = 0;
+    for (std::ptrdiff_t i = 0; i < rows; ++i) at = view.find('\n', at) + 1;
+    return view.substr(at);
+  };
+  const std::string gate = R"(,"suspend":"gate","suspend_why":"no\u001b[2J such driver")";
+  const std::string memory = R"(,"memory_counted":"at CUDA's calls")";
+  EXPECT_EQ(below(card("sim-0", R"(,"suspend":"freeze")")), "");
+  EXPECT_EQ(below(card("GPU-1", gate + memory) + "," + card("GPU-2", memory)),
+            "GPU-1: gate: no?[2J such driver\nGPU-1, GPU-2: memory counts at CUDA's calls\n");
+  std::string many;
+  for (int i = 0; i < 5; ++i) many += (i == 0 ? "" : ",") + card(std::to_string(i), memory);
+  EXPECT_EQ(below(many), "5 cards: memory counts at CUDA's calls\n");
+}
+
 TEST(CtlTop, ShowsRatesFromTheSecondPictureOn) {
   TopView view;
   const std::string status = R"({"ok":true,"node":"here","uptime_ns":5000000000})";

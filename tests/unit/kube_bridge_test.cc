@@ -119,9 +119,12 @@ struct KubeBridge : KubeFixture {
   static Json node(const std::string& name) {
     CardsAnnotation told;
     told.version = "0.1.0";
-    told.cards.push_back({name + "-gpu", 0, "T4", "nvidia", gibibytes(16), 16,
-                          schema::Policy::BEST_EFFORT, schema::Suspend::GATE,
-                          schema::CardState::READY});
+    AnnotatedCard& card = told.cards.emplace_back();
+    card.id = name + "-gpu";
+    card.model = "T4";
+    card.backend = "nvidia";
+    card.mem = gibibytes(16);
+    card.nominalGib = 16;
     Json out = ApiStandIn::node(name);
     out["metadata"]["annotations"][kCardsAnnotation] = writeCardsAnnotation(told);
     return out;

@@ -425,6 +425,34 @@ TEST(NodeActor, RefusedMemoryIsNotedForATaskThatIsHereAndNothingElseIs) {
   EXPECT_EQ(last.getText().size(), 160u);
 }
 
+TEST(NodeActor, ACardThatLostItsSuspendIsShownWithGateAndWhyAndToldOnce) {
+  WorldOptions options;
+  options.suspend = schema::Suspend::RM;
+  World world(options);
+  world.start();
+  const auto lose = [&](std::uint32_t card, const std::string& why) {
+    world.fixture.tellUrgent(world.attachId, world.nodeId, [&](schema::Envelope::Builder message) {
+      auto lost = message.initSuspendLost();
+      lost.setCard(card);
+      lost.setWhy(why);
+    });
+    world.run();
+  };
+  lose(1, std::string(1000, 'x'));
+  lose(1, "again");
+  lose(7, "no such card");
+  const auto cards = world.reply(world.ask(kCards)).getCards();
+  EXPECT_EQ(cards[0].getInfo().getSuspend(), schema::Suspend::RM);
+  EXPECT_EQ(cards[0].getInfo().getSuspendWhy().size(), 0u);
+  EXPECT_EQ(cards[1].getInfo().getSuspend(), schema::Suspend::GATE);
+  EXPECT_EQ(cards[1].getInfo().getSuspendWhy().size(), kCardTextMax);
+  const auto all = world.reply(world.ask(events(0))).getEvents();
+  ASSERT_EQ(all.size(), 2u) << "node-started, and this";
+  EXPECT_STREQ(all[1].getKind().cStr(), "card-suspend-lost");
+  EXPECT_STREQ(all[1].getCard().cStr(), "sim-1");
+  EXPECT_EQ(all[1].getText().size(), kCardTextMax);
+}
+
 TEST(NodeActor, EventsAreNumberedKeptWithinBoundsAndToldToDoorsThatWatch) {
   World world;
   world.start();

@@ -77,6 +77,8 @@ TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
   EXPECT_EQ(card.backend, "nvidia");
   EXPECT_EQ(card.platform, "NVIDIA CUDA");
   EXPECT_EQ(card.mem, Bytes(15843721216));
+  EXPECT_EQ(card.driverVersion, "580.142");
+  EXPECT_EQ(card.minor, 1);
   EXPECT_EQ(card.suspend, schema::Suspend::GATE) << "nothing of a tenant's can be frozen";
 }
 
@@ -85,12 +87,12 @@ TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
   machine.write({t4(kFirst)});
   const auto known = find(CardBackend::Nvidia);
   ASSERT_TRUE(known.ok()) << known.error().message;
-  EXPECT_EQ(known->memoryCounted, "where driver 580.142 is asked for it");
+  EXPECT_EQ(known->cards[0].memoryCounted, "where driver 580.142 is asked for it");
   ::setenv("QGPU_STAND_IN_DRIVER", "450.102.04", 1);
   const auto other = find(CardBackend::Nvidia);
   ::unsetenv("QGPU_STAND_IN_DRIVER");
   ASSERT_TRUE(other.ok()) << other.error().message;
-  EXPECT_EQ(other->memoryCounted,
+  EXPECT_EQ(other->cards[0].memoryCounted,
             "at CUDA's calls, without contexts and what pools keep: driver 450.102.04 is not known "
             "to qgpu");
 }

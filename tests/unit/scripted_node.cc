@@ -135,6 +135,8 @@ void ScriptedNode::fillCards(schema::Reply::Builder reply) const {
     info.setBackend("sim");
     info.setMemBytes(16ULL << 30U);
     info.setSuspend(schema::Suspend::FREEZE);
+    if (i == 1) info.setSuspendWhy("a \"reason\"");
+    if (i == 1) info.setMemoryCounted("at CUDA's calls");
     cards[i].setPolicy(schema::Policy::FIXED_SHARE);
     cards[i].setTenancy(i == 0 ? schema::Tenancy::ORDINARY : schema::Tenancy::FREE);
     cards[i].setState(i == 0 ? schema::CardState::READY : schema::CardState::CORDONED);
