@@ -18,7 +18,7 @@ struct ManagerConfig {
   http @9 :Text;
   rpc @10 :Text;
   logLevel @11 :Text;
-  suspend @12 :Text;           # auto, gate, freeze
+  suspend @12 :Text;           # auto, gate, freeze, rm
   scheduler @13 :Text;         # HOST:PORT or unix:PATH, several joined by commas
   realtime @14 :Text;          # auto, off
   tlsCert @15 :Text;           # files, for the way to the scheduler

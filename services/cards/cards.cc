@@ -25,7 +25,7 @@ bool canFreeze(const OpenclDevice& device) {
 
 schema::Suspend chooseSuspend(SuspendChoice choice, bool able) {
   if (choice == SuspendChoice::Freeze) return schema::Suspend::FREEZE;
-  if (choice == SuspendChoice::Auto && able) return schema::Suspend::FREEZE;
+  if (choice != SuspendChoice::Gate && able) return schema::Suspend::FREEZE;
   return schema::Suspend::GATE;
 }
 

@@ -35,8 +35,9 @@ struct Card : CardFacts {
 enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
 
 // How a hold is made real: Auto is freeze where the kernels run on the tenant's own threads that
-// can be identified (PoCL's threaded CPU device), else gate.
-enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze };
+// can be identified (PoCL's threaded CPU device), rm where an NVIDIA card proves to take it
+// (services/cards/nvidia_suspend.h), else gate. Rm is Auto, where at least one card must take it.
+enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze, Rm };
 
 struct CardsOptions {
   CardBackend backend = CardBackend::Auto;

@@ -58,7 +58,7 @@ void cleanField(char* text) {
 }
 
 Result<std::string> askInChild(const std::string& whom, const std::string& check, Nanos timeout,
-                               void (*body)(int out)) {
+                               const std::function<void(int out)>& body) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));

@@ -2,6 +2,7 @@
 // Asking a driver in a child process that is gone when the answer is: drivers map compilers of
 // 100 MB, start threads, hang and crash, and none of that may happen to the daemon.
 
+#include <functional>
 #include <string>
 
 #include "runtime/result.h"
@@ -13,7 +14,7 @@ namespace qgpu {
 // the command that a person would try: both for the error. Unavailable: the child failed, crashed,
 // or took longer than `timeout`. Forks: to be called while the process has one thread.
 Result<std::string> askInChild(const std::string& whom, const std::string& check, Nanos timeout,
-                               void (*body)(int out));
+                               const std::function<void(int out)>& body);
 
 // What a child of the daemon does first: it dies with it, no tenant's library is in it, and what
 // drivers print goes nowhere.

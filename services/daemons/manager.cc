@@ -1,6 +1,7 @@
 #include "services/daemons/manager.h"
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -21,6 +22,8 @@
 #include "services/admin/node_link.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/survivors.h"
+#include "services/cards/nvidia_suspend.h"
+#include "services/cards/suspend_answers.h"
 #include "services/daemons/card_watch.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
@@ -92,12 +95,31 @@ class CardThread {
   std::thread thread_;  // last: it uses the promises
 };
 
+// False until the manager has the part that takes work off cards for its tasks.
+constexpr bool kTakesWorkOff = false;
+
+std::filesystem::path folderOfBinaries() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 // libqgpu.so beside the binaries: build/lib or PREFIX/lib.
 std::string guestLibrary() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto path = self.parent_path().parent_path() / "lib" / "libqgpu.so";
-  return !error && std::filesystem::exists(path, error) ? path.string() : std::string();
+  const auto path = folderOfBinaries().parent_path() / "lib" / "libqgpu.so";
+  return std::filesystem::exists(path, error) ? path.string() : std::string();
+}
+
+NvidiaSuspendConfig suspendConfig(const ManagerOptions& options, const RunDir& dir) {
+  const char* root = std::getenv("QGPU_DRIVER_ROOT");
+  NvidiaSuspendConfig config;
+  config.choice = options.cards.suspend;
+  config.probe = folderOfBinaries() / "qgpu-suspend-probe";
+  config.driverRoot = root == nullptr ? "" : root;
+  config.kept = dir.file(kSuspendAnswersFile);
+  config.version = QGPU_VERSION;
+  config.managed = kTakesWorkOff;
+  return config;
 }
 
 // What was found on disk before anything serves.
@@ -393,6 +415,10 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
+  const NvidiaSuspendConfig suspends = suspendConfig(options, *runDir);
+  if (Status chosen = chooseNvidiaSuspends(cards.cards, suspends, log); !chosen) {
+    return chosen.error();
+  }
   auto store = Store::open(options.dbfile);
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);

@@ -33,7 +33,7 @@ constexpr std::array kFlags = {
     FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir"},
     FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
-    FlagWords{"suspend", "HOW", "how a hold is made real: auto, gate or freeze"},
+    FlagWords{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm"},
     FlagWords{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
     FlagWords{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
     FlagWords{"tls-key", "FILE", "its key, PEM, not encrypted"},
@@ -107,8 +107,10 @@ Status readSuspend(const Given& given, SuspendChoice& to) {
     to = SuspendChoice::Gate;
   else if (given.text == "freeze")
     to = SuspendChoice::Freeze;
+  else if (given.text == "rm")
+    to = SuspendChoice::Rm;
   else
-    return badValue(given, "auto, gate or freeze");
+    return badValue(given, "auto, gate, freeze or rm");
   return ok();
 }
 

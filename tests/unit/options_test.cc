@@ -154,7 +154,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--http=12347", "HOST:PORT"},
       {"--rpc=host:70000", "HOST:PORT"},
       {"--log-level=loud", "trace, debug"},
-      {"--suspend=rm", "auto, gate or freeze"},
+      {"--suspend=stop", "auto, gate, freeze or rm"},
       {"--realtime=on", "auto or off"},
       {"--nodename=a b", "letters"},
       {"--kubelet=yes", "auto, on or off"},

@@ -1,0 +1,154 @@
+#include "services/cards/nvidia_suspend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+
+#include "services/cards/child_probe.h"
+#include "services/cards/suspend_answers.h"
+#include "services/suspend/self_test.h"
+
+namespace qgpu {
+namespace {
+
+constexpr int kPtraceCapability = 19;  // CAP_SYS_PTRACE
+
+std::string contentOf(const char* path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool isNvidia(const Card& card) {
+  return card.backend == "nvidia";
+}
+
+std::vector<SuspendAnswer> answersKept(const NvidiaSuspendConfig& config, Log& log) {
+  const auto text = readSuspendAnswers(config.kept);
+  if (!text && text.error().code == ErrorCode::NotFound) return {};
+  const auto answers = text ? parseSuspendAnswers(*text, config.version) : text.error();
+  if (answers) return *answers;
+  log.info("suspends-tested-anew", {{"file", config.kept}, {"why", answers.error().message}});
+  return {};
+}
+
+SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
+  SuspendAnswer answer{card.id, card.driverVersion, std::nullopt, ""};
+  const auto body = [&](int out) {
+    suspend::SelfTestOptions options;
+    options.uuid = card.id;
+    options.driverVersion = card.driverVersion;
+    options.minor = card.minor;
+    options.driverRoot = config.driverRoot;
+    options.probe = config.probe;
+    options.patience = config.patience;
+    const suspend::SelfTest found = suspend::testSuspend(options);
+    answer.rung = found.rung;
+    answer.why = found.why;
+    const std::string text = writeSuspendAnswers({answer}, config.version);
+    if (::write(out, text.data(), text.size()) < 0) ::_exit(1);
+  };
+  const auto text = askInChild("NVIDIA's driver", "nvidia-smi", config.timeout, body);
+  const auto answers = text ? parseSuspendAnswers(*text, config.version) : text.error();
+  if (answers && answers->size() == 1) return answers->front();
+  answer.why = answers ? "the self-test gave no answer" : answers.error().message;
+  return answer;
+}
+
+void apply(const SuspendAnswer& answer, Card& card) {
+  card.rung = answer.rung;
+  card.suspend = answer.rung ? schema::Suspend::RM : schema::Suspend::GATE;
+  card.suspendWhy = answer.why;
+}
+
+// One card after the other, each told of as it is done.
+class Choosing {
+ public:
+  Choosing(const NvidiaSuspendConfig& config, Log& log)
+      : config_(config), log_(log), kept_(answersKept(config, log)) {}
+
+  void choose(Card& card) {
+    const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const SuspendAnswer& one) {
+      return one.card == card.id && one.driver == card.driverVersion;
+    });
+    const bool again = config_.choice == SuspendChoice::Rm;
+    if (known != kept_.end() && (known->rung || !again)) {
+      answers_.push_back(*known);
+    } else {
+      log_.info("suspend-test", {{"card", card.id}, {"driver", card.driverVersion}});
+      answers_.push_back(tested(card, config_));
+      new_ = true;
+    }
+    apply(answers_.back(), card);
+  }
+  void keep() const {
+    if (!new_) return;
+    const std::string text = writeSuspendAnswers(answers_, config_.version);
+    const Status kept = keepSuspendAnswers(config_.kept, text);
+    if (!kept) log_.warn("suspends-not-kept", {{"why", kept.error().message}});
+  }
+
+ private:
+  const NvidiaSuspendConfig& config_;
+  Log& log_;
+  const std::vector<SuspendAnswer> kept_;
+  std::vector<SuspendAnswer> answers_;
+  bool new_ = false;
+};
+
+// Empty: the cards are to be tested.
+std::string whyNotTested(const NvidiaSuspendConfig& config) {
+  if (config.choice == SuspendChoice::Gate) return "asked for by --suspend=gate";
+  if (config.choice == SuspendChoice::Freeze) return "no thread of a program runs its kernels";
+  if (!config.managed) return "this manager does not take work off cards";
+  return whyNoDescriptors(contentOf("/proc/self/status"),
+                          contentOf("/proc/sys/kernel/yama/ptrace_scope"));
+}
+
+Error noCardCan(const std::vector<Card>& cards) {
+  std::string why;
+  for (const Card& card : cards) {
+    if (isNvidia(card)) why += (why.empty() ? "" : "; ") + card.id + ": " + card.suspendWhy;
+  }
+  if (why.empty()) why = "there is none of NVIDIA's";
+  return fail(ErrorCode::Unsupported,
+              "--suspend=rm, and work can be taken off no card of this node (" + why +
+                  "); --suspend=auto takes what there is");
+}
+
+}  // namespace
+
+std::string whyNoDescriptors(std::string_view self, std::string_view yama) {
+  if (yama.empty() || yama.front() == '0') return "";
+  constexpr std::string_view kName = "\nCapEff:\t";
+  const std::size_t at = self.find(kName);
+  const std::string digits(at == std::string_view::npos ? "" : self.substr(at + kName.size(), 16));
+  const std::uint64_t capabilities = std::strtoull(digits.c_str(), nullptr, 16);
+  if ((capabilities >> kPtraceCapability & 1) != 0) return "";
+  return "the manager may not take descriptors of its tenants: it needs CAP_SYS_PTRACE, or "
+         "kernel.yama.ptrace_scope=0";
+}
+
+Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log) {
+  const std::string why = whyNotTested(config);
+  Choosing choosing(config, log);
+  for (Card& card : cards) {
+    if (!isNvidia(card)) continue;
+    if (why.empty()) choosing.choose(card);
+    if (!why.empty()) card.suspendWhy = why;
+    const bool rm = card.rung.has_value();
+    log.info("card-suspends",
+             {{"card", card.id},
+              {"by", rm ? "rm" : "gate"},
+              {"how", rm ? suspend::nameOf(*card.rung) : card.suspendWhy.c_str()}});
+  }
+  choosing.keep();
+  const auto isRm = [](const Card& card) { return card.rung.has_value(); };
+  if (config.choice == SuspendChoice::Rm && std::none_of(cards.begin(), cards.end(), isRm)) {
+    return noCardCan(cards);
+  }
+  return ok();
+}
+
+}  // namespace qgpu

@@ -1,0 +1,40 @@
+#pragma once
+// How work is taken off each NVIDIA card: `rm` where the self-test (services/suspend/self_test.h)
+// took work of its own off the card and put it back, else `gate`, with the reason for people. The
+// test runs in a child process, as all that talks to a driver at the start: one that hangs or
+// crashes costs its card `rm`, and never the daemon.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/log.h"
+#include "runtime/result.h"
+#include "runtime/units.h"
+#include "services/cards/cards.h"
+
+namespace qgpu {
+
+struct NvidiaSuspendConfig {
+  SuspendChoice choice = SuspendChoice::Auto;
+  std::string probe;             // qgpu-suspend-probe
+  std::string driverRoot;        // stands before /dev; empty but in tests
+  std::string kept;              // the file of the answers, in a folder that is ours
+  std::string version;           // of qgpu
+  Nanos timeout = seconds(60);   // of one card's test
+  Nanos patience = seconds(20);  // for the probe to begin and to end
+  bool managed = true;           // false: this manager does not take work off cards
+};
+
+// Sets suspend, rung and suspendWhy of NVIDIA's cards; others stay as they are. A card whose answer
+// was kept is not tested again, but an old refusal is where `rm` is asked for by name. Blocks for
+// about a second a card that it tests, and forks: for a process with one thread, after it claimed
+// the run dir and before it serves.
+// Unsupported: `rm` is asked for by name, and no card can; each says why.
+Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log);
+
+// Why this process may not take descriptors of its tenants, which `rm` takes; empty: it may. `self`
+// is /proc/self/status, `yama` what /proc/sys/kernel/yama/ptrace_scope holds, empty without Yama.
+std::string whyNoDescriptors(std::string_view self, std::string_view yama);
+
+}  // namespace qgpu
