@@ -125,9 +125,11 @@ void onChannel(const RmChannelEvent& event) {
 // --- without a manager ---
 
 // The link thread's, and before it starts the attaching one's.
+bool attached = false;  // to a manager that takes channels off
 bool mayBeOff = false;  // by a manager, and not put back since
-bool tried = false;     // to put them back, since a manager ruled
-bool said = false;      // that it can't, since then
+std::uint64_t putBackNs = 0;
+bool tried = false;  // to put them back, since a manager ruled
+bool said = false;   // that it can't, since then
 
 // Whether the driver has it as a channel no more. Only the client's own file is answered.
 bool isGone(const RmChannelEvent& channel, std::uint32_t refusal) {
@@ -204,7 +206,7 @@ bool putAllBack() {
 void forgetInChild() {
   mutex.renewInChild();
   connection = -1;
-  gaveUp = mayBeOff = tried = said = false;
+  gaveUp = attached = mayBeOff = tried = said = false;
 }
 
 }  // namespace
@@ -220,13 +222,15 @@ void tellChannels(int to, bool again) {
   connection = to;
   gaveUp = false;
   presentAs = again ? QGPU_NOTE_THERE : QGPU_NOTE_MADE;
-  mayBeOff = true;
+  attached = mayBeOff = true;
   tried = said = false;
   onRmChannel(onChannel);
   sendAll(presentAs);
 }
 
 bool stopTelling() {
+  if (attached) mayBeOff = true;  // it may have done so until now, whatever was put back before
+  attached = false;
   Lock lock(mutex);
   connection = -1;
   return !gaveUp;
@@ -234,9 +238,12 @@ bool stopTelling() {
 
 void keepChannelsOn(bool managerIsLost) {
   if (!takesChannelsOff() || managerIsLost) {
+    const std::uint64_t now = nowNs(), grace = loadRelaxed(session.gate->orphan_grace_ns);
+    if (attached && now - putBackNs > grace) mayBeOff = true;  // some thread of it may still live
     if (!mayBeOff) return;
     tried = true;
     mayBeOff = !putAllBack();
+    putBackNs = now;
   } else if (tried) {
     tried = said = false;
     mayBeOff = true;
