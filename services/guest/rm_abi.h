@@ -49,7 +49,12 @@ constexpr bool isClient(std::uint32_t objectClass) {
 
 // Controls.
 inline constexpr std::uint32_t kFbGetInfo = 0x20801301, kFbGetInfo2 = 0x20801303;
-inline constexpr std::uint32_t kGroupSchedule = 0xa06c0101;
+// Puts a group, or a channel that stands alone, where the hardware runs it, or takes it away: the
+// first byte of the parameters.
+inline constexpr std::uint32_t kGroupSchedule = 0xa06c0101, kChannelSchedule = 0xa06f0103;
+constexpr bool schedules(std::uint32_t command) {
+  return command == kGroupSchedule || command == kChannelSchedule;
+}
 
 // --- layouts that all known drivers share ---
 

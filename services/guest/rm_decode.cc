@@ -147,7 +147,7 @@ void decodeControl(Call& call) {
   call.parameters = pointer(control.parameters);
   call.parametersSize = control.parametersSize;
   if (control.command == kFbGetInfo || control.command == kFbGetInfo2 ||
-      control.command == kGroupSchedule) {
+      schedules(control.command)) {
     call.verb = Verb::kControl;
   }
 }

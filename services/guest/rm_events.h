@@ -17,7 +17,7 @@ namespace qgpu::guest {
 struct RmChannelEvent {
   enum class What : std::uint8_t {
     kMade,     // a channel or a group of channels
-    kEnabled,  // a group was asked to run (GPFIFO_SCHEDULE with enable)
+    kEnabled,  // a group or a lone channel was asked to run (GPFIFO_SCHEDULE with enable)
     kEnded,    // a channel or group, freed with whatever was above it
     kKept,     // an object was to be freed and the driver refused: meanwhile eachRmChannel() did
                // not visit it, nor what is beneath it

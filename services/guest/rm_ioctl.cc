@@ -304,7 +304,7 @@ void limitSizes(const Call& call) {
 int control(const Asked& asked, const Call& call) {
   const int rc = asked.go();
   if (!done(rc, call)) return rc;
-  if (call.command != rm::kGroupSchedule) {
+  if (!rm::schedules(call.command)) {
     limitSizes(call);
     return rc;
   }
@@ -312,8 +312,8 @@ int control(const Asked& asked, const Call& call) {
   RmChannelEvent event{};
   if (enable) {
     Lock lock(mutex);
-    const Object* group = objects.find(call.client, call.object);
-    if (group) event = eventOf(*group, RmChannelEvent::What::kEnabled, asked.fd);
+    const Object* run = objects.find(call.client, call.object);
+    if (run) event = eventOf(*run, RmChannelEvent::What::kEnabled, asked.fd);
   }
   if (event.object) tell(event);
   return rc;

@@ -103,10 +103,11 @@ class RmEvents : public ::testing::Test {
     rm::FreeCall wanted{client_, 0, handle, 0};
     call(rm::kEscFree, wanted);
   }
-  void schedule(rm::Handle group, std::uint8_t enable) {
+  void schedule(rm::Handle object, std::uint8_t enable,
+                std::uint32_t command = rm::kGroupSchedule) {
     std::uint8_t parameters[3] = {enable, 0, 0};
-    rm::ControlCall wanted{
-        client_, group, rm::kGroupSchedule, 0, reinterpret_cast<std::uint64_t>(parameters), 3, 0};
+    rm::ControlCall wanted{client_, object, command, 0, reinterpret_cast<std::uint64_t>(parameters),
+                           3,       0};
     call(rm::kEscControl, wanted);
   }
   // A group with a channel for kernels and one for copies.
@@ -186,6 +187,17 @@ TEST_F(RmEvents, AGroupThatIsAskedToRunIsTold) {
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_EQ(heard[0].what, What::kEnabled);
   EXPECT_EQ(heard[0].object, 10u);
+}
+
+TEST_F(RmEvents, ALoneChannelThatIsAskedToRunIsTold) {
+  make(device_, 20, 0xc86f, rm::kChannelEngineAt, 9);
+  heard.clear();
+  schedule(20, 0, rm::kChannelSchedule);
+  EXPECT_TRUE(heard.empty()) << "asked to stop";
+  schedule(20, 1, rm::kChannelSchedule);
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].what, What::kEnabled);
+  EXPECT_EQ(heard[0].object, 20u);
 }
 
 TEST_F(RmEvents, TheEndOfWhatIsAboveEndsThemAll) {
