@@ -101,6 +101,7 @@ std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare comp
     digest += text(card.getInfo().getId()) + ' ';
     add(static_cast<std::uint64_t>(card.getState()));
     add(static_cast<std::uint64_t>(card.getPolicy()));
+    add(static_cast<std::uint64_t>(card.getInfo().getSuspend()));
     if (compare == Compare::States) continue;
     add(static_cast<std::uint64_t>(card.getTenancy()));
     add(card.getTasks());

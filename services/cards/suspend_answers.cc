@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/fd.h"
 #include "services/cards/cards.h"
 
 namespace qgpu {
@@ -103,18 +104,17 @@ Result<std::vector<SuspendAnswer>> parseSuspendAnswers(std::string_view text,
 }
 
 Result<std::string> readSuspendAnswers(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return fail(ErrorCode::NotFound, "there is no " + path);
-  if (fd < 0) return failed(path);
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT) return fail(ErrorCode::NotFound, "there is no " + path);
+  if (!file) return failed(path);
   struct stat info {};
-  const bool ours = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+  const bool ours = ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
                     info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  std::string text(kTextMax + 1, '\0');
-  const ssize_t n = ours ? ::read(fd, text.data(), text.size()) : 0;
-  ::close(fd);
   if (!ours) {
     return fail(ErrorCode::Denied, path + " is not a file of this user that nobody else may write");
   }
+  std::string text(kTextMax + 1, '\0');
+  const ssize_t n = ::read(file.get(), text.data(), text.size());
   if (n < 0) return failed(path);
   if (static_cast<std::size_t>(n) > kTextMax) return corrupt(path + " is too long");
   text.resize(static_cast<std::size_t>(n));
@@ -124,11 +124,10 @@ Result<std::string> readSuspendAnswers(const std::string& path) {
 Status keepSuspendAnswers(const std::string& path, const std::string& text) {
   const std::string fresh = path + ".new";
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-  const int fd = ::open(fresh.c_str(), flags, 0600);
-  if (fd < 0) return failed(fresh);
-  const bool written = writeAll(fd, text);
-  ::close(fd);
-  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) return failed(path);
+  const Fd file(::open(fresh.c_str(), flags, 0600));
+  if (!file) return failed(fresh);
+  if (!writeAll(file.get(), text) || ::rename(fresh.c_str(), path.c_str()) != 0)
+    return failed(path);
   return ok();
 }
 

@@ -296,6 +296,25 @@ TEST(Member, TellsOfMarksAndPoliciesThatChangeHere) {
             schema::CardState::CORDONED);
 }
 
+TEST(Member, TellsOfACardThatLostItsSuspend) {
+  testing::WorldOptions options;
+  options.suspend = schema::Suspend::RM;
+  MemberWorld m(options);
+  m.join();
+  m.world.fixture.advance(seconds(1));
+  const std::size_t before = m.said(Which::FACTS).size();
+  m.world.fixture.tellUrgent(m.world.attachId, m.world.nodeId, [](schema::Envelope::Builder e) {
+    e.initSuspendLost().setCard(1);
+    e.getSuspendLost().setWhy("it was refused");
+  });
+  m.world.run();
+  m.world.fixture.advance(seconds(1));
+  ASSERT_EQ(m.said(Which::FACTS).size(), before + 1);
+  const auto info = m.said(Which::FACTS).back().getFacts().getCards()[1].getInfo();
+  EXPECT_EQ(info.getSuspend(), schema::Suspend::GATE);
+  EXPECT_STREQ(info.getSuspendWhy().cStr(), "it was refused");
+}
+
 TEST(Member, C4_TellsItsCardsAsTheyAreWhereAMarkThatWasOrderedCouldNotBeStored) {
   MemberWorld m;
   m.join();
