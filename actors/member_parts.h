@@ -73,8 +73,8 @@ void writeHeld(const HeldRecord& record, schema::HeldTask::Builder builder);
 enum class Compare : std::uint8_t { States, Use };
 bool differs(const HeldRecord& told, const HeldRecord& now, Compare compare);
 
-// What the scheduler decides by, and how a card suspends, as text to compare; with Compare::Use also
-// the sums, which it knows from its own account.
+// What the scheduler decides by, and how a card suspends, as text to compare; with Compare::Use
+// also the sums, which it knows from its own account.
 std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare compare);
 
 // What the member knows of a task of the scheduler.
