@@ -72,13 +72,13 @@ class Ranking {
  private:
   bool chooseOne(Pick& pick) {
     std::uint64_t least = UINT64_MAX;
-    std::size_t last = SIZE_MAX;   // looked at before; its like ranks the same
+    std::size_t last = SIZE_MAX;   // looked at before; its like fits and ranks the same
     const bool alike = particulars_.replicas == nullptr && shape_.cardScore != Score::Random;
     for (std::size_t i = 0; i < node_.cards.size(); ++i) {
       if (particulars_.card != SIZE_MAX && particulars_.card != i) continue;
       if (alike && last != SIZE_MAX && node_.cards[i] == node_.cards[last]) continue;
-      if (judgeCard(node_.cards[i], shape_) != Reason::Fits) continue;
       last = i;
+      if (judgeCard(node_.cards[i], shape_) != Reason::Fits) continue;
       const std::uint64_t rank = cardRank(static_cast<std::uint16_t>(i));
       if (rank >= least) continue;
       least = rank;
@@ -213,22 +213,35 @@ class Ranking {
   const Particulars& particulars_;
 };
 
-// Nobody fits: how hopeful it is to wait.
+// Cards aside.
+bool couldHost(const NodeRoom& node, const Shape& shape) {
+  if (isHybrid(shape.card.taskClass) && shape.cards != 0 && !node.mixed) return false;
+  if (node.cpu != 0 && shape.cpuMilli > node.cpu) return false;
+  return node.hostMem.value == 0 || shape.hostMem <= node.hostMem;
+}
+
+// Nobody fits: how hopeful it is to wait. One look at each card, since a question that fits nowhere
+// comes here for every node.
 std::uint64_t rankRefusal(const NodeRoom& node, const Shape& shape,
                           const Particulars& particulars) {
-  if (!couldFit(node, shape, particulars.card)) return kNeverRank;
-  if (node.life != NodeLife::Alive) return kNoRoomRank;
-  if (node.cordoned) return kCordonedRank;
+  if (!couldHost(node, shape)) return kNeverRank;
+  std::size_t hopeful = 0;
+  bool waits = false;
   bool cordoned = false;
   bool conflict = false;
   for (std::size_t i = 0; i < node.cards.size(); ++i) {
     if (particulars.card != SIZE_MAX && particulars.card != i) continue;
     const Reason reason = judgeCard(node.cards[i], shape);
     if (isHopeless(reason)) continue;
+    ++hopeful;
     if (reason == Reason::CardCordoned) cordoned = true;
     else if (reason == Reason::WrongTenancy || reason == Reason::ShareNeeded) conflict = true;
-    else return kNoRoomRank;
+    else waits = true;
   }
+  if (hopeful < shape.cards) return kNeverRank;
+  if (node.life != NodeLife::Alive) return kNoRoomRank;
+  if (node.cordoned) return kCordonedRank;
+  if (waits) return kNoRoomRank;
   if (cordoned) return kCordonedRank;
   return conflict ? kConflictRank : kNoRoomRank;
 }
@@ -263,9 +276,7 @@ Reason judgeCard(const CardRoom& card, const Shape& shape) {
 }
 
 bool couldFit(const NodeRoom& node, const Shape& shape, std::size_t card) {
-  if (isHybrid(shape.card.taskClass) && shape.cards != 0 && !node.mixed) return false;
-  if (node.cpu != 0 && shape.cpuMilli > node.cpu) return false;
-  if (node.hostMem.value != 0 && shape.hostMem > node.hostMem) return false;
+  if (!couldHost(node, shape)) return false;
   std::size_t fitting = 0;
   for (std::size_t i = 0; i < node.cards.size(); ++i) {
     if (card != SIZE_MAX && card != i) continue;

@@ -1,60 +1,51 @@
 #include "services/extender/pod_verdicts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/extender/wire.h"
 
 namespace qgpu {
 
 PodVerdicts::Pod::Pod(PodVerdicts& all, const PodAsk& ask)
-    : all_(all), fit_(all.ledger_, ask), kind_(all.kindOf(fit_, ask)) {}
-
-PodVerdicts::Verdict* PodVerdicts::Pod::kept(NodeId node) {
-  if (!fit_.single() && fit_.isApart(node)) return nullptr;
-  return &kind_.nodes[static_cast<std::size_t>(node)];
+    : all_(all), fit_(all.ledger_, ask), kind_(all.kindOf(fit_, ask)) {
+  for (const Shape& shape : fit_.shapes()) {
+    chance_ = chance_ || (!fit_.single() && shape.cardScore == Score::Random);
+  }
 }
 
 // The ledger's own index keeps the ranks of a single demand.
 std::uint64_t PodVerdicts::Pod::rank(NodeId node) {
-  Verdict* verdict = fit_.single() ? nullptr : kept(node);
-  if (verdict == nullptr) return fit_.rank(node);
+  if (fit_.single() || isApart(node)) return fit_.rank(node);
+  Ranked& ranked = kind_.ranks[static_cast<std::size_t>(node)];
   const std::uint64_t changed = all_.ledger_.changedAt(node);
-  if (verdict->rankedAt != changed) {
-    verdict->rank = fit_.rank(node);
-    verdict->rankedAt = changed;
-  }
-  return verdict->rank;
+  if (ranked.at != changed) ranked = {changed, fit_.rank(node)};
+  return ranked.rank;
 }
 
 const PodVerdicts::Refusal& PodVerdicts::Pod::refusal(NodeId node) {
-  Verdict* verdict = kept(node);
-  const std::uint64_t changed = all_.ledger_.changedAt(node);
-  if (verdict != nullptr && verdict->refusedAt == changed) return verdict->refusal;
-  Refusal& refusal = verdict == nullptr ? all_.apart_.emplace_back() : verdict->refusal;
-  const std::size_t before = refusal.why.capacity();
-  const Refusal* like = likeTheLast(node);
-  if (like != nullptr) {
-    refusal = *like;
-  } else {
-    const PodRefusal found = fit_.refusal(node);
-    refusal = {found.hopeless, jsonText(found.text)};
+  if (chance_ || isApart(node)) return all_.apart_.emplace_back(judged(node));
+  if (!std::exchange(looked_, true)) lookAtFaces();
+  const RoomFaces::Face face = all_.faces_.of(node);
+  Told& told = kind_.told[face.place];
+  if (told.face != face.number) {
+    const std::size_t before = told.refusal.why.capacity();
+    told = {face.number, judged(node)};
+    all_.grow(kind_, before, told.refusal.why.capacity());
   }
-  if (verdict == nullptr) return refusal;
-  verdict->refusedAt = changed;
-  all_.grow(kind_, before, refusal.why.capacity());
-  last_ = node;
-  return refusal;
+  return told.refusal;
 }
 
-// Empty nodes and full ones are often alike, and then so is what one container hears of them.
-const PodVerdicts::Refusal* PodVerdicts::Pod::likeTheLast(NodeId node) const {
-  if (!fit_.single() || !last_) return nullptr;
-  const NodeRoom& one = all_.ledger_.nodeRoom(*last_);
-  const NodeRoom& other = all_.ledger_.nodeRoom(node);
-  const bool alike = one.life == other.life && one.mixed == other.mixed &&
-                     one.cordoned == other.cordoned && one.cpuFree() == other.cpuFree() &&
-                     one.hostMemFree() == other.hostMemFree() && one.cards == other.cards;
-  return alike ? &kind_.nodes[static_cast<std::size_t>(*last_)].refusal : nullptr;
+void PodVerdicts::Pod::lookAtFaces() {
+  all_.faces_.refresh();
+  const std::size_t places = std::max(kind_.told.size(), all_.faces_.places());
+  all_.grow(kind_, kind_.told.size() * sizeof(Told), places * sizeof(Told));
+  kind_.told.resize(places);
+}
+
+PodVerdicts::Refusal PodVerdicts::Pod::judged(NodeId node) {
+  const PodRefusal found = fit_.refusal(node);
+  return {found.hopeless, jsonText(found.text)};
 }
 
 PodVerdicts::Kind& PodVerdicts::kindOf(const PodFit& fit, const PodAsk& ask) {
@@ -67,11 +58,14 @@ PodVerdicts::Kind& PodVerdicts::kindOf(const PodFit& fit, const PodAsk& ask) {
   kind.usedAt = ++uses_;
   if (!fit.single() && kind.learnings != ledger_.learnings()) {
     kind.learnings = ledger_.learnings();
-    for (Verdict& verdict : kind.nodes) verdict.rankedAt = verdict.refusedAt = 0;
+    for (Ranked& ranked : kind.ranks) ranked.at = 0;
+    for (Told& told : kind.told) told.face = 0;
   }
-  const std::size_t before = kind.nodes.size() * sizeof(Verdict);
-  kind.nodes.resize(ledger_.nodes());
-  grow(kind, before, kind.nodes.size() * sizeof(Verdict));
+  if (!fit.single()) {
+    const std::size_t before = kind.ranks.size() * sizeof(Ranked);
+    kind.ranks.resize(ledger_.nodes());
+    grow(kind, before, kind.ranks.size() * sizeof(Ranked));
+  }
   while (kinds_.size() > kKindsMax || (bytes_ > bytesMax_ && kinds_.size() > 1)) {
     forgetOldest(kind);
   }

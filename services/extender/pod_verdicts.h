@@ -1,8 +1,8 @@
 #pragma once
 // What PodFit found of each node for the kinds of pods that were asked about lately. Replicas of
 // one controller ask the same, and kube-scheduler asks again and again for a pod that fits nowhere:
-// only nodes that changed since are judged anew, and why a node is out is written once. Verdicts
-// equal those of a PodFit of this moment (P7, P8).
+// only nodes that changed since are judged anew, and why a node is out is written once for all that
+// look the same (room_faces.h). Verdicts equal those of a PodFit of this moment (P7, P8).
 //
 // Memory is bounded: beyond kKindsMax kinds, or bytesMax in all, the kind that was asked about
 // least lately goes; the one that is asked about stays (C5).
@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "actors/pod_fit.h"
+#include "services/extender/room_faces.h"
 
 namespace qgpu {
 
@@ -30,14 +30,17 @@ class PodVerdicts {
   };
 
  private:
-  struct Verdict {
-    std::uint64_t rankedAt = 0;  // changes of the ledger; 0: never
-    std::uint64_t refusedAt = 0;
+  struct Ranked {
+    std::uint64_t at = 0;  // changes of the ledger; 0: never
     std::uint64_t rank = 0;
+  };
+  struct Told {
+    std::uint64_t face = 0;  // its number; 0: none
     Refusal refusal;
   };
   struct Kind {
-    std::vector<Verdict> nodes;  // by position
+    std::vector<Ranked> ranks;  // by position; of several demands
+    std::vector<Told> told;     // by the places of faces
     std::uint64_t learnings = 0;
     std::uint64_t usedAt = 0;
     std::size_t bytes = 0;
@@ -54,19 +57,21 @@ class PodVerdicts {
    private:
     friend class PodVerdicts;
     Pod(PodVerdicts& all, const PodAsk& ask);
-    // Where the verdict on this node is kept; null: it depends on more than the kind.
-    Verdict* kept(NodeId node);
-    const Refusal* likeTheLast(NodeId node) const;
+    // The verdict on this node depends on more than the kind.
+    bool isApart(NodeId node) const { return !fit_.single() && fit_.isApart(node); }
+    void lookAtFaces();
+    Refusal judged(NodeId node);
 
     PodVerdicts& all_;
     PodFit fit_;
     Kind& kind_;
-    std::optional<NodeId> last_;  // that was judged anew
+    bool chance_ = false;  // it depends on chance where several demands would go
+    bool looked_ = false;  // at the faces of this moment
   };
 
   // The ledger outlives it.
   explicit PodVerdicts(const ClusterLedger& ledger, std::size_t bytesMax = kBytesMax)
-      : ledger_(ledger), bytesMax_(bytesMax) {}
+      : ledger_(ledger), bytesMax_(bytesMax), faces_(ledger) {}
 
   // Of this moment: a change of the ledger ends it. What it says of refusals lives until the next
   // pod.
@@ -85,6 +90,7 @@ class PodVerdicts {
 
   const ClusterLedger& ledger_;
   const std::size_t bytesMax_;
+  RoomFaces faces_;
   std::map<Key, Kind> kinds_;
   std::deque<Refusal> apart_;  // that are not kept, of the last pod
   std::uint64_t uses_ = 0;

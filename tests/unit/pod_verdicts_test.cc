@@ -1,6 +1,7 @@
 #include "services/extender/pod_verdicts.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include "services/admin/json.h"
 #include "tests/unit/cluster_fixture.h"
@@ -113,6 +114,42 @@ TEST(PodVerdicts, OnlyNodesThatChangedAreJudgedAnew) {
   EXPECT_EQ(verdicts.of(large).refusal(NodeId{0}).why.data(), bytes) << "written once";
   EXPECT_EQ(verdicts.of(large).refusal(NodeId{0}).why,
             "\"CardTooSmall: card 0-1 CardTooSmall (has 16 GiB in all)\"");
+}
+
+TEST(PodVerdicts, NodesThatLookTheSameAreJudgedOnce) {
+  ClusterLedger ledger = of({node("a", 2, 16), node("b", 2, 16), node("c", 2, 24)});
+  PodVerdicts verdicts(ledger);
+  PodAsk large;
+  large.demands.push_back({"c", ask(TaskClass::Ordinary, 25, 10).task});
+  const auto told = [&](std::uint32_t at) { return &verdicts.of(large).refusal(NodeId{at}); };
+  EXPECT_EQ(told(0), told(1));
+  EXPECT_NE(told(0), told(2));
+  EXPECT_EQ(told(2)->why, "\"CardTooSmall: card 0-1 CardTooSmall (has 24 GiB in all)\"");
+  ledger.setLife(NodeId{1}, NodeLife::Lost);
+  EXPECT_EQ(told(1)->why, "\"NodeLost: the node does not answer\"");
+  EXPECT_EQ(told(0)->why, "\"CardTooSmall: card 0-1 CardTooSmall (has 16 GiB in all)\"");
+  ledger.setLife(NodeId{1}, NodeLife::Alive);
+  EXPECT_EQ(told(0), told(1));
+}
+
+TEST(RoomFaces, GoWithTheirLastNode) {
+  ClusterLedger ledger = of({node("a", 2, 16), node("b", 2, 16)});
+  RoomFaces faces(ledger);
+  faces.refresh();
+  EXPECT_EQ(faces.faces(), 1U);
+  std::uint64_t newest = faces.of(NodeId{0}).number;
+  for (std::uint64_t task = 1; task <= 20; ++task) {
+    EXPECT_EQ(bound(ledger, task, named(ask(TaskClass::Ordinary, 1, 1), "a")).substr(0, 2), "a-");
+    faces.refresh();
+    const RoomFaces::Face face = faces.of(NodeId{0});
+    EXPECT_GT(face.number, std::exchange(newest, face.number)) << "none comes twice";
+    EXPECT_EQ(faces.faces(), 2U);
+    EXPECT_LE(faces.places(), 3U) << "what is new comes before what goes";
+    ledger.release(TaskId{task});
+    faces.refresh();
+    EXPECT_EQ(faces.of(NodeId{0}).number, faces.of(NodeId{1}).number);
+    EXPECT_EQ(faces.faces(), 1U);
+  }
 }
 
 TEST(PodVerdicts, C5_AreForgottenBeyondTheirLimits) {
