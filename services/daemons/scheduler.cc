@@ -15,6 +15,7 @@
 #include "services/kube/cluster_bridge.h"
 #include "services/kube/event_metrics.h"
 #include "services/kube/leader.h"
+#include "services/kube/role_label.h"
 #include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
@@ -140,6 +141,7 @@ struct Scheduler::Parts {
   std::optional<ApiClient> api;  // these on Kubernetes
   std::optional<PodWriter> writer;
   std::optional<ClusterBridge> bridge;
+  std::optional<RoleLabel> label;
   std::optional<LeaderElection> election;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
@@ -147,6 +149,7 @@ struct Scheduler::Parts {
   void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
   void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
+  HttpPage readiness() const;
   void joinKubernetes(const SchedulerDaemonOptions& options, KubeCredentials credentials);
   void leaveKubernetes();
   void close();
@@ -197,18 +200,24 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
   extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
   std::vector<HttpRoute> routes = routesOf(*pages);
   for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
-  routes.push_back(HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> {
-    if (extender->ready()) return HttpPage{200, "text/plain; charset=utf-8", "ok\n"};
-    return HttpPage{503, "text/plain; charset=utf-8",
-                    "the nodes are not all known, or another "
-                    "scheduler acts\n"};
-  }));
+  routes.push_back(
+      HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> { return readiness(); }));
   kj::Maybe<kj::TlsContext&> secured;
   if (options.httpTls) {
     KJ_IF_MAYBE (context, tls) secured = **context;
   }
   http.emplace(std::move(routes), httpLimits(), kj->lowLevel(), kj->timer(), std::move(listener),
                secured);
+}
+
+// Who follows does all that it can be asked to once nobody is led to it.
+HttpPage Scheduler::Parts::readiness() const {
+  constexpr const char* kPlain = "text/plain; charset=utf-8";
+  if (extender->ready()) return {200, kPlain, "ok\n"};
+  if (label && label->says(RoleLabel::Role::Follows)) {
+    return {200, kPlain, "ok: " + election->holder() + " acts\n"};
+  }
+  return {503, kPlain, "the nodes of the cluster are not all known yet\n"};
 }
 
 void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListener listener) {
@@ -237,12 +246,19 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   follow.onReady = [this] { extender->setReady(true); };
   bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
   links->setLocal(&*bridge);
-  if (!options.leaderElect) return bridge->start();
+  label.emplace(*api, KubeSurroundings::ofProcess(), log);
+  const auto lead = [this] {
+    label->tell(RoleLabel::Role::Leads);
+    bridge->start();
+  };
+  if (!options.leaderElect) return lead();
   LeaseOptions lease;                 // one for the cluster, whichever namespace a KUBECONFIG names
   lease.identity = options.hostname;  // the same after a restart here, which need not wait then
-  election.emplace(
-      *api, std::move(lease), log, [this] { bridge->start(); },
-      [] { fatal(ExitCode::Environment, "another scheduler may act now"); });
+  LeaderElection::Calls calls;
+  calls.led = lead;
+  calls.lost = [] { fatal(ExitCode::Environment, "another scheduler may act now"); };
+  calls.follows = [this] { label->tell(RoleLabel::Role::Follows); };
+  election.emplace(*api, std::move(lease), log, std::move(calls));
   election->start();
 }
 
@@ -255,6 +271,7 @@ void Scheduler::Parts::leaveKubernetes() {
     given.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
   }
   election.reset();
+  label.reset();
   writer.reset();
   api.reset();
 }

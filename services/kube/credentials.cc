@@ -219,6 +219,8 @@ KubeSurroundings KubeSurroundings::ofProcess() {
   around.kubeconfig = environment("KUBECONFIG");
   around.serviceHost = environment("KUBERNETES_SERVICE_HOST");
   around.servicePort = environment("KUBERNETES_SERVICE_PORT");
+  around.pod = environment("POD_NAME");
+  around.podNameSpace = environment("POD_NAMESPACE");
   return around;
 }
 

@@ -45,6 +45,8 @@ struct KubeSurroundings {
   std::string serviceHost;  // $KUBERNETES_SERVICE_HOST, likewise
   std::string servicePort;  // $KUBERNETES_SERVICE_PORT
   std::string account = "/var/run/secrets/kubernetes.io/serviceaccount";
+  std::string pod{};           // $POD_NAME: this process's own; empty: it runs in none, or unnamed
+  std::string podNameSpace{};  // $POD_NAMESPACE
 
   static KubeSurroundings ofProcess();
   // True where there is a reason to look: --kubernetes=auto.

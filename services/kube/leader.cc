@@ -19,13 +19,8 @@ std::string textAt(simdjson::dom::element of, const char* key) {
 
 }  // namespace
 
-LeaderElection::LeaderElection(ApiClient& api, LeaseOptions options, Log& log,
-                               std::function<void()> led, std::function<void()> lost)
-    : api_(api),
-      options_(std::move(options)),
-      log_(log),
-      led_(std::move(led)),
-      lost_(std::move(lost)) {}
+LeaderElection::LeaderElection(ApiClient& api, LeaseOptions options, Log& log, Calls calls)
+    : api_(api), options_(std::move(options)), log_(log), calls_(std::move(calls)) {}
 
 void LeaderElection::start() {
   running_ = run().eagerlyEvaluate(
@@ -69,11 +64,14 @@ kj::Promise<void> LeaderElection::tryOnce() {
         if (state_ == State::Leading && !mine) {
           state_ = State::Over;
           log_.warn("leader-lost", {{"holder", now.holder}});
-          lost_();
+          calls_.lost();
           return kj::READY_NOW;
         }
         const bool over = api_.timer().now() - seenAt_ >= toKj(options_.duration);
-        if (!mine && !now.holder.empty() && !over) return kj::READY_NOW;
+        if (!mine && !now.holder.empty() && !over) {
+          calls_.follows();
+          return kj::READY_NOW;
+        }
         return write(std::move(now), false);
       });
 }
@@ -104,7 +102,7 @@ void LeaderElection::renewed() {
   state_ = State::Leading;
   seen_.holder = options_.identity;
   log_.info("leader", {{"identity", options_.identity}});
-  led_();
+  calls_.led();
 }
 
 // Without the right to leases nobody of this account can hold one, so that nobody is waited for.

@@ -30,9 +30,14 @@ class LeaderElection {
  public:
   enum class State : std::uint8_t { Waiting, Leading, Over };
 
-  // `api` and `log` outlive it. `led` is called once it leads, `lost` once another does.
-  LeaderElection(ApiClient& api, LeaseOptions options, Log& log, std::function<void()> led,
-                 std::function<void()> lost);
+  struct Calls {
+    std::function<void()> led;      // once, when it leads
+    std::function<void()> lost;     // once, when another does after it
+    std::function<void()> follows;  // at each look while another leads and it waits
+  };
+
+  // `api` and `log` outlive it.
+  LeaderElection(ApiClient& api, LeaseOptions options, Log& log, Calls calls);
   LeaderElection(const LeaderElection&) = delete;
   LeaderElection& operator=(const LeaderElection&) = delete;
 
@@ -66,8 +71,7 @@ class LeaderElection {
   ApiClient& api_;
   const LeaseOptions options_;
   Log& log_;
-  const std::function<void()> led_;
-  const std::function<void()> lost_;
+  const Calls calls_;
   State state_ = State::Waiting;
   Lease seen_;
   kj::TimePoint seenAt_ = kj::origin<kj::TimePoint>();     // when it last changed

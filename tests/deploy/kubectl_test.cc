@@ -51,7 +51,7 @@ void collectLost(const Document& written, const Document& kept, const std::strin
 struct Change {
   std::string verb;
   std::string value;
-  std::string pointer;  // of what is another one afterwards; empty: something is added
+  std::string pointer;  // of what is another afterwards, or all below; empty: something is added
 };
 
 Change changeFor(const Document& object) {
@@ -61,7 +61,7 @@ Change changeFor(const Document& object) {
     const std::string container = pod + "/containers/0/";
     return {"image", object.text(container + "name") + "=other", container + "image"};
   }
-  if (kind == "Service") return {"selector", "app=other", "/spec/selector/app"};
+  if (kind == "Service") return {"selector", "app=other", "/spec/selector"};
   if (kind.ends_with("RoleBinding")) return {"subject", "--serviceaccount=kube-system:other", ""};
   return {};
 }
@@ -76,7 +76,8 @@ std::vector<std::string> lostIn(const Document& object) {
   std::vector<std::string> lost;
   collectLost(object, Document(kept.output), "", lost);
   std::erase_if(lost, [&](const std::string& one) {
-    return !change.pointer.empty() && one.starts_with(change.pointer + ": ");
+    if (change.pointer.empty()) return false;
+    return one.starts_with(change.pointer + ": ") || one.starts_with(change.pointer + "/");
   });
   return lost;
 }

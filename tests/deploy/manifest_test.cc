@@ -7,6 +7,7 @@
 #include <set>
 
 #include "services/extender/pod_rules.h"
+#include "services/kube/role_label.h"
 #include "services/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
 
@@ -133,13 +134,26 @@ TEST(Manifests, SelectWhatTheyLabel) {
   const auto all = manifests();
   for (const Workload& workload : kWorkloads) {
     const Document& object = find(all, workload.kind, workload.name);
-    const std::string app = R"({"app":")" + std::string(workload.name) + "\"}";
-    EXPECT_EQ(object.at("/spec/selector/matchLabels"), app);
-    EXPECT_EQ(object.at("/spec/template/metadata/labels"), app);
+    EXPECT_EQ(object.at("/spec/selector/matchLabels"),
+              R"({"app":")" + std::string(workload.name) + "\"}");
+    EXPECT_EQ(object.text("/spec/template/metadata/labels/app"), workload.name);
   }
-  for (const Document& object : all) {
-    if (object.kind() != "Service") continue;
-    EXPECT_EQ(object.at("/spec/selector"), R"({"app":")" + object.name() + "\"}");
+}
+
+// All replicas of the scheduler are ready; its Service leads to the one whose label says so.
+TEST(Manifests, LeadToTheSchedulerThatActs) {
+  const auto all = manifests();
+  const std::string acts =
+      std::string(R"({"app":"qgpu-scheduler",")") + RoleLabel::kLabel + R"(":"leads"})";
+  EXPECT_EQ(find(all, "Service", "qgpu-scheduler").at("/spec/selector"), acts);
+  const Document& object = find(all, "Deployment", "qgpu-scheduler");
+  EXPECT_EQ(object.at("/spec/template/metadata/labels"), acts)
+      << "one alone needs no right to change it";
+  const std::string variables = object.at(std::string(kPod) + "/containers/0/env");
+  for (const char* one :
+       {R"("name":"POD_NAME","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}})",
+        R"("name":"POD_NAMESPACE","valueFrom":{"fieldRef":{"fieldPath":"metadata.namespace"}})"}) {
+    EXPECT_NE(variables.find(one), std::string::npos) << variables;
   }
 }
 

@@ -95,6 +95,11 @@ Json Scheduler::post(const std::string& verb, const Json& body) const {
   return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
 }
 
+std::string Scheduler::get(const std::string& path) const {
+  return run({"/usr/bin/curl", "-s", "-w", "%{http_code}", "http://" + logged("http") + path})
+      .output;
+}
+
 std::string Scheduler::metric(const std::string& family) const {
   const std::string http = logged("http");
   const std::size_t colon = http.rfind(':');

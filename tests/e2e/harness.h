@@ -61,6 +61,8 @@ class Scheduler final : public Daemon {
   std::string tcp() const { return logged("rpc"); }
   // As kube-scheduler asks its extender: POST /scheduler/VERB; null where nobody answers.
   Json post(const std::string& verb, const Json& body) const;
+  // What GET answers, and its status behind it.
+  std::string get(const std::string& path) const;
   // The first sample of this family on /metrics.
   std::string metric(const std::string& family) const;
 

@@ -8,6 +8,7 @@
 
 #include "services/extender/pod_rules.h"
 #include "services/kube/cards_annotation.h"
+#include "services/kube/role_label.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/served_api.h"
 
@@ -96,6 +97,30 @@ TEST_F(KubeScheduler, HoldsWhatThePodsHoldOverEveryKindOfRestart) {
   api.remove("pods", "web", "p");
   EXPECT_TRUE(eventually([this] { return scheduler->ask("tasks")["tasks"].empty(); }));
   api.with([](ApiStandIn& server) { EXPECT_EQ(server.evictions(), 0u); });
+}
+
+// As `kubectl rollout status` wants it, and the Service of deploy/kubernetes.
+TEST_F(KubeScheduler, WhoWaitsForAnotherIsReadyAndLabelledUntilItLeads) {
+  api.put("pods", ApiStandIn::pod("kube-system", "me", "u2"));
+  const auto labelled = [this](const std::string& role) {
+    const Json labels = api.find("pods", "kube-system", "me")["metadata"]["labels"];
+    return labels.value(RoleLabel::kLabel, "none") == role;
+  };
+  Json lease = {{"metadata", {{"namespace", "kube-system"}, {"name", "qgpu-scheduler"}}},
+                {"spec", {{"holderIdentity", "other"}, {"renewTime", "now"}}}};
+  api.put("leases", lease);
+  Environment pod = environment();
+  pod["POD_NAME"] = "me";
+  pod["POD_NAMESPACE"] = "kube-system";
+  scheduler = std::make_unique<Scheduler>(std::vector<std::string>{}, pod);
+  EXPECT_TRUE(eventually([&] { return scheduler->get("/readyz") == "ok: other acts\n200"; }));
+  EXPECT_TRUE(labelled("follows"));
+  const Json answer = scheduler->post("filter", args(stored("p")));
+  EXPECT_NE(answer.dump().find("not all known yet"), std::string::npos) << answer;
+  lease["spec"]["holderIdentity"] = "";
+  api.put("leases", lease);
+  EXPECT_TRUE(eventually([&] { return scheduler->get("/readyz") == "ok\n200"; }));
+  EXPECT_TRUE(eventually([&] { return labelled("leads"); }));
 }
 
 TEST_F(KubeScheduler, BindsAPodToItsCardAndKnowsItAfterwards) {

@@ -11,13 +11,13 @@ struct KubeLeader : KubeFixture {
   // One that may lead, and how often it was told so.
   struct One {
     One(KubeLeader& f, const std::string& identity, int slower = 1)
-        : election(
-              f.client(f.plain(), f.limits(slower)), f.options(identity, slower), f.log,
-              [this] { ++led; }, [this] { ++lost; }) {
+        : election(f.client(f.plain(), f.limits(slower)), f.options(identity, slower), f.log,
+                   {[this] { ++led; }, [this] { ++lost; }, [this] { ++follows; }}) {
       election.start();
     }
     int led = 0;
     int lost = 0;
+    int follows = 0;
     LeaderElection election;
   };
 
@@ -51,6 +51,8 @@ TEST_F(KubeLeader, TheFirstLeadsAndOthersWait) {
   One second(*this, "b");
   ASSERT_TRUE(after(1600 * kj::MILLISECONDS));
   EXPECT_EQ(second.led, 0) << "the first renews";
+  EXPECT_GT(second.follows, 0);
+  EXPECT_EQ(first.follows, 0);
   EXPECT_EQ(first.lost, 0);
   EXPECT_EQ(second.election.holder(), "a");
   EXPECT_EQ(lease()["spec"]["holderIdentity"], "a");
