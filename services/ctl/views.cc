@@ -109,7 +109,8 @@ bool severalNodes(element root, std::string_view list) {
 std::string cardNotes(element root, bool several) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::pair<std::string, std::vector<std::string>>> notes;
-  for (const element card : sortedList(root, "cards", "node")) {
+  const std::vector<element> all = sortedList(root, "cards", "node");
+  for (const element card : all) {
     const std::string name = (several ? textOf(card, "node") + "/" : "") + textOf(card, "id");
     const std::string why = textOf(card, "suspend_why");
     const std::string memory = textOf(card, "memory_counted");
@@ -125,7 +126,9 @@ std::string cardNotes(element root, bool several) {
   std::string out;
   for (const auto& [words, cards] : notes) {
     std::string whose = std::to_string(cards.size()) + " cards";
-    if (cards.size() <= kNamed) {
+    if (cards.size() > 1 && cards.size() == all.size()) {
+      whose = "all cards";
+    } else if (cards.size() <= kNamed) {
       whose.clear();
       for (const std::string& card : cards) whose += (whose.empty() ? "" : ", ") + card;
     }

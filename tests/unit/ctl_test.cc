@@ -411,9 +411,11 @@ TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
   const std::string memory = R"(,"memory_counted":"at CUDA's calls")";
   EXPECT_EQ(below(card("sim-0", R"(,"suspend":"freeze")")), "");
   EXPECT_EQ(below(card("GPU-1", gate + memory) + "," + card("GPU-2", memory)),
-            "GPU-1: gate: no?[2J such driver\nGPU-1, GPU-2: memory counts at CUDA's calls\n");
-  std::string many;
-  for (int i = 0; i < 5; ++i) many += (i == 0 ? "" : ",") + card(std::to_string(i), memory);
+            "GPU-1: gate: no?[2J such driver\nall cards: memory counts at CUDA's calls\n");
+  std::string many = card("0", "");
+  for (int i = 1; i <= 2; ++i) many += "," + card(std::to_string(i), memory);
+  EXPECT_EQ(below(many), "1, 2: memory counts at CUDA's calls\n");
+  for (int i = 3; i <= 5; ++i) many += "," + card(std::to_string(i), memory);
   EXPECT_EQ(below(many), "5 cards: memory counts at CUDA's calls\n");
 }
 
