@@ -198,7 +198,11 @@ void CardActor::note(const ArbiterNote& note, Nanos now) {
     case Kind::Suspending: here->state = schema::TaskState::SUSPENDING; break;
     case Kind::Suspended: here->state = schema::TaskState::SUSPENDED; break;
     case Kind::Overrun: here->quarantined = true; break;
-    case Kind::QuarantineOver: here->quarantined = false; break;
+    case Kind::QuarantineOver:
+      here->quarantined = false;
+      // Its hold is over at last: had it stopped to want the card, it were idle.
+      if (here->state == schema::TaskState::SUSPENDING) here->state = schema::TaskState::READY;
+      break;
     case Kind::OnlineActive:
     case Kind::OnlineIdle: return;
   }

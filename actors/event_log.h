@@ -10,8 +10,10 @@
 
 namespace qgpu {
 
-// The kind of what the attach room tells the node by eventTold: allocations of a task that failed.
+// Kinds of what the attach room tells the node by eventTold: allocations of a task that failed; a
+// task whose channels can't be taken off its card.
 inline constexpr const char* kMemoryRefused = "memory-refused";
+inline constexpr const char* kSuspendDoubted = "suspend-doubted";
 inline constexpr std::size_t kEventTextMax = 160;  // of what comes from an outsider
 
 class EventLog {

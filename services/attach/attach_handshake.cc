@@ -274,6 +274,7 @@ void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_
         process->pidfd.get(), EPOLLIN,
         [this, id = task.id, slot](std::uint32_t) { onDeath(id, slot); });
     list_.add(process->entry);
+    suspenders_.attached(task, *process);
   }
   process->freezeSignal = hello.said.freeze_signal;
   process->incarnation = incarnation_;

@@ -13,13 +13,24 @@ GatePortOptions withNode(GatePortOptions options, ActorId node) {
 AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig config)
     : dispatcher_(dispatcher),
       self_(self),
+      node_(config.node),
+      window_(config.server.window),
       cards_(std::move(config.cards)),
       outlet_(dispatcher, self),
-      around_(dispatcher.loop()),
+      suspenders_(dispatcher.loop(), cards_, std::move(config.suspend),
+                  [this](std::uint32_t card, const suspend::News& news) { onNews(card, news); }),
+      around_(dispatcher.loop(), suspenders_),
       port_(around_, outlet_, tasks_, withNode(config.gate, config.node)),
-      server_(dispatcher.loop(), outlet_, tasks_, port_, config.node, cards_,
+      server_(dispatcher.loop(), outlet_, tasks_, port_, suspenders_, config.node, cards_,
               std::move(config.cardActors), std::move(config.server)) {
   dispatcher_.attach(self_, *this);
+}
+
+Status AttachPort::listen() {
+  for (const Card& card : cards_) {
+    if (card.rung && card.suspend == schema::Suspend::GATE) tellSuspendLost(card);
+  }
+  return server_.listen();
 }
 
 AttachPort::~AttachPort() {
@@ -41,6 +52,28 @@ void AttachPort::handle(schema::Envelope::Reader message, Turn& turn) {
     default:
       return;  // meant for others; nothing here depends on it
   }
+}
+
+void AttachPort::onNews(std::uint32_t card, const suspend::News& news) {
+  if (news.what == suspend::News::What::kCardLost) {
+    cards_.at(card).suspend = schema::Suspend::GATE;
+    cards_.at(card).suspendWhy = news.why;
+    return tellSuspendLost(cards_.at(card));
+  }
+  const auto found = tasks_.find(news.task);
+  if (found == tasks_.end()) return;
+  if (news.what == suspend::News::What::kStopped) {
+    return port_.stopped(*found->second, news.hold, news.at);
+  }
+  port_.doubted(*found->second, news.why, window_);
+}
+
+void AttachPort::tellSuspendLost(const Card& card) {
+  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
+    auto lost = message.initSuspendLost();
+    lost.setCard(card.index);
+    lost.setWhy(card.suspendWhy);
+  });
 }
 
 void AttachPort::tellUseOf(ActorId actor) {

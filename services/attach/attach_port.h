@@ -22,6 +22,7 @@ struct AttachPortConfig {
   std::vector<ActorId> cardActors;     // of the same cards, in the same order
   AttachServerOptions server;
   GatePortOptions gate;
+  SuspendersOptions suspend;
 };
 
 class AttachPort final : public Actor {
@@ -34,7 +35,7 @@ class AttachPort final : public Actor {
 
   // Opens RUN_DIR/attach.sock; see AttachServer::listen. On the card loop's thread or before it
   // runs, and best after the node was started, so that guests find their tasks.
-  Status listen() { return server_.listen(); }
+  Status listen();
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -43,11 +44,16 @@ class AttachPort final : public Actor {
 
  private:
   void tellUseOf(ActorId actor);
+  void onNews(std::uint32_t card, const suspend::News& news);
+  void tellSuspendLost(const Card& card);
 
   Dispatcher& dispatcher_;
   const ActorId self_;
-  const std::vector<Card> cards_;
+  const ActorId node_;
+  const Nanos window_;  // of tasks that are held by their gate
+  std::vector<Card> cards_;
   Outlet outlet_;
+  Suspenders suspenders_;
   LoopSurroundings around_;
   TaskTable tasks_;
   GatePort port_;

@@ -35,12 +35,13 @@ qgpu_suspend suspendOf(schema::Suspend suspend) {
 }  // namespace
 
 AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,
-                           ActorId node, const std::vector<Card>& cards,
+                           Suspenders& suspenders, ActorId node, const std::vector<Card>& cards,
                            std::vector<ActorId> cardActors, AttachServerOptions options)
     : loop_(loop),
       outlet_(outlet),
       tasks_(tasks),
       port_(port),
+      suspenders_(suspenders),
       node_(node),
       cards_(cards),
       cardActors_(std::move(cardActors)),
@@ -138,16 +139,38 @@ void AttachServer::dropHello(std::uint64_t id) {
 
 // --- attached processes ---
 
-// A guest has nothing more to say: a record or the end both close the connection, and the process
-// stays attached as long as it lives (HAZARDS 7).
-void AttachServer::onTalk(std::uint64_t task, std::uint32_t slot) {
-  GuestProcess& process = *tasks_.at(task)->processes.at(slot);
+// Whoever says what it can't mean, or ends, loses its connection, and the process stays attached as
+// long as it lives (HAZARDS 7).
+void AttachServer::onTalk(std::uint64_t id, std::uint32_t slot) {
+  const GuestTask& task = *tasks_.at(id);
+  GuestProcess& process = *task.processes.at(slot);
+  if (readNotes(task, process)) return;
   process.talk.reset();
   process.connection.reset();
 }
 
+// False: the connection is over, or what came is no note that its card needs.
+bool AttachServer::readNotes(const GuestTask& task, GuestProcess& process) {
+  const Nanos now = loop_.now();
+  if (now - process.notesFrom >= seconds(1)) {
+    process.notesFrom = now;
+    process.notes = 0;
+  }
+  for (int i = 0; i < kNotesPerTurn; i++) {
+    char bytes[sizeof(qgpu_note) + 1];
+    const ssize_t n = ::recv(process.connection.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    qgpu_note note;
+    if (n != static_cast<ssize_t>(sizeof note) || ++process.notes > kNotesMax) return false;
+    std::memcpy(&note, bytes, sizeof note);
+    if (!suspenders_.noted(task, process, note)) return false;
+  }
+  return true;
+}
+
 void AttachServer::forgetProcess(GuestTask& task, std::uint32_t slot) {
   list_.remove(task.processes.at(slot)->entry);
+  suspenders_.gone(task, *task.processes.at(slot));
   task.pages.freeSlot(slot);
   const std::uint32_t pid = task.processes.at(slot)->entry.pid;
   task.processes.erase(slot);
@@ -194,7 +217,9 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   Result<Fd> owner = Fd();
   if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
   if (!owner) return tellFailure(owner.error().message);
-  const schema::Suspend suspend = cards_[cards.front()].suspend;
+  // A task with several cards is not divided: its channels are on all of them.
+  schema::Suspend suspend = cards_[cards.front()].suspend;
+  if (suspend == schema::Suspend::RM && cards.size() > 1) suspend = schema::Suspend::GATE;
   TaskPagesSpec spec;
   spec.task = id;
   spec.taskClass = classOf(known.getClass());
@@ -210,7 +235,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   task->id = id;
   task->token.assign(known.getToken().begin(), known.getToken().size());
   task->taskClass = spec.taskClass;
-  task->freeze = suspend == schema::Suspend::FREEZE && spec.taskClass != QGPU_ONLINE;
+  if (spec.taskClass != QGPU_ONLINE) task->heldBy = spec.suspend;
   task->actor = static_cast<ActorId>(known.getActor());
   for (const std::uint32_t card : cards) task->cardActors.push_back(cardActors_[card]);
   task->cards = std::move(cards);
@@ -277,6 +302,7 @@ void AttachServer::end(std::uint64_t id) {
 // What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachServer::erase(std::uint64_t id) {
   port_.removed(*tasks_.at(id));
+  suspenders_.removed(*tasks_.at(id));
   tasks_.erase(id);
 }
 

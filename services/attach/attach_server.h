@@ -27,6 +27,7 @@
 #include "services/attach/attached_list.h"
 #include "services/attach/gate_port.h"
 #include "services/attach/guest_task.h"
+#include "services/attach/suspenders.h"
 #include "services/attach/task_records.h"
 #include "services/cards/cards.h"
 
@@ -35,6 +36,9 @@ namespace qgpu {
 inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
 inline constexpr std::size_t kWaitingMax = 4'096;   // that have, and wait for their answer
 inline constexpr int kAcceptsPerTurn = 16;
+inline constexpr int kNotesPerTurn = 16;
+// Of one process: more in a second is no program that makes channels, and ends its connection.
+inline constexpr std::uint32_t kNotesMax = 4'096;
 // Of one node: what it binds at once, and as much again several times for the closed ones whose
 // processes are not dead yet.
 inline constexpr std::size_t kTasksMax = 8 * Arbiter::kTasksMax;
@@ -63,9 +67,9 @@ struct AttachCounters {
 class AttachServer {
  public:
   // `cards` by index; `cardActors` are their actors in the same order.
-  AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port, ActorId node,
-               const std::vector<Card>& cards, std::vector<ActorId> cardActors,
-               AttachServerOptions options);
+  AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,
+               Suspenders& suspenders, ActorId node, const std::vector<Card>& cards,
+               std::vector<ActorId> cardActors, AttachServerOptions options);
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
   ~AttachServer();
@@ -139,6 +143,7 @@ class AttachServer {
   GuestProcess* processOf(GuestTask& task, const AttachedEntry& entry) const;
 
   void onTalk(std::uint64_t task, std::uint32_t slot);
+  bool readNotes(const GuestTask& task, GuestProcess& process);
   void onDeath(std::uint64_t task, std::uint32_t slot);
   void forgetProcess(GuestTask& task, std::uint32_t slot);
   void onExpectedDeath(std::uint64_t key);
@@ -162,6 +167,7 @@ class AttachServer {
   Outlet& outlet_;
   TaskTable& tasks_;
   GatePort& port_;
+  Suspenders& suspenders_;
   const ActorId node_;
   const std::vector<Card>& cards_;
   const std::vector<ActorId> cardActors_;

@@ -54,10 +54,11 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.parked = false;
   gate.worked = false;
   gate.rung = false;
+  gate.offAt = kNever;
   // A task that leaves its card has no turn left: what it has frozen stays so until it is killed.
-  gate.frozen = gate.settling ? task.freeze : wasFrozen && !gate.ordered;
+  gate.frozen = gate.settling ? task.heldBy != QGPU_SUSPEND_GATE : wasFrozen && !gate.ordered;
   store(task);
-  if (wasFrozen && !gate.frozen && !gate.open) task.pages.wake(kThawWakes);
+  if (wasFrozen && !gate.frozen) letRun(task);
   if (order.getCauseNs() != 0) {
     outlet_.sendUrgent(from, [&](schema::Envelope::Builder message) {
       auto done = message.initGateDone();
@@ -69,7 +70,9 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   }
   gate.rearm = gate.disarmed;
   look(task);
-  if (gate.frozen && gate.settling) freezeThreads(task);
+  if (!gate.frozen || !gate.settling) return;
+  if (task.heldBy == QGPU_SUSPEND_RM) return around_.takeOff(task);
+  freezeThreads(task);
 }
 
 void GatePort::store(GuestTask& task) {
@@ -86,13 +89,20 @@ void GatePort::store(GuestTask& task) {
   if (gate.open) task.pages.wake(1);
 }
 
-// Lets driver threads go on behind a shut gate: nothing is in flight that they could run, but one
-// of them may hold a lock of the driver that the task's own threads wait for.
+// Lets driver threads and channels go on behind a shut gate: nothing is in flight that they could
+// run, but one of the threads may hold a lock of the driver that the task's own threads wait for,
+// and a driver that sets up a context waits for channels of its own.
 void GatePort::thaw(GuestTask& task) {
   QGPU_MARK(Thawed);
   task.gate.frozen = false;
   store(task);
-  task.pages.wake(kThawWakes);
+  letRun(task);
+}
+
+// What the stored word has freed. An open gate has woken its waiters.
+void GatePort::letRun(GuestTask& task) {
+  if (task.heldBy == QGPU_SUSPEND_RM) around_.putBack(task);
+  if (task.heldBy == QGPU_SUSPEND_FREEZE && !task.gate.open) task.pages.wake(kThawWakes);
 }
 
 // Stops the driver threads of every process that has work in flight. A process that does not say
@@ -143,6 +153,23 @@ void GatePort::close(GuestTask& task) {
   task.gate.open = false;
   task.gate.notify = false;
   look(task);
+}
+
+// --- channels ---
+
+void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
+  if (!task.gate.settling || task.gate.epoch != epoch) return;  // of a hold that is over
+  task.gate.offAt = at;
+  look(task);
+}
+
+void GatePort::doubted(GuestTask& task, const std::string& why, Nanos window) {
+  if (task.heldBy != QGPU_SUSPEND_RM) return;
+  task.gate.offAt = kNever;
+  if (task.gate.frozen) thaw(task);
+  task.heldBy = QGPU_SUSPEND_GATE;
+  task.pages.setWindow(window);
+  tellNode(task, kSuspendDoubted, "held by its gate alone from now on: " + why);
 }
 
 // --- looking ---
@@ -280,9 +307,12 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
   if (!sample.anyAlive) {
     const bool died = gate.life == Life::Dead;
     settled(task, died ? schema::Settled::How::DEAD : schema::Settled::How::RETIRED, now);
-  } else if (sample.inFlight == 0 || (QGPU_PLANTED(SettledTooEarly) && !task.freeze)) {
+  } else if (sample.inFlight == 0 ||
+             (QGPU_PLANTED(SettledTooEarly) && task.heldBy == QGPU_SUSPEND_GATE)) {
     settled(task, schema::Settled::How::RETIRED,
             std::clamp(sample.lastRetire, std::min(from, now), now));
+  } else if (gate.offAt != kNever) {
+    settled(task, schema::Settled::How::FROZEN, std::clamp(gate.offAt, gate.storedAt, now));
   } else if (sample.stopped && (late || !sample.anyParked)) {
     // Work that waits for the host may start at any moment: it counts only once time is up.
     if (sample.anyParked) QGPU_MARK(SettledParked);
@@ -372,6 +402,15 @@ void GatePort::beat() {
   beatAgain(now);
 }
 
+SendResult GatePort::tellNode(const GuestTask& task, const char* kind, const std::string& text) {
+  return outlet_.send(options_.node, [&](schema::Envelope::Builder message) {
+    auto event = message.initEventTold();
+    event.setKind(kind);
+    event.setTask(task.id);
+    event.setText(text);
+  });
+}
+
 // For the node's story: at once, and then once in a while for all that came since.
 void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
   const bool told = task.gate.refusedTold != 0;
@@ -379,13 +418,10 @@ void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
       (told && now - task.gate.refusedToldAt < options_.refusedEvery)) {
     return;
   }
-  const SendResult sent = outlet_.send(options_.node, [&](schema::Envelope::Builder message) {
-    auto event = message.initEventTold();
-    event.setKind(kMemoryRefused);
-    event.setTask(task.id);
-    event.setText(std::to_string(refused) + " allocations failed so far, since they would pass " +
-                  std::to_string(task.pages.quota() / mebibytes(1)) + " MiB, its share of memory");
-  });
+  const SendResult sent =
+      tellNode(task, kMemoryRefused,
+               std::to_string(refused) + " allocations failed so far, since they would pass " +
+                   std::to_string(task.pages.quota() / mebibytes(1)) + " MiB, its share of memory");
   if (sent == SendResult::Refused) return;  // with the next heartbeat
   task.gate.refusedTold = refused;
   task.gate.refusedToldAt = now;

@@ -60,6 +60,13 @@ class GatePort {
   void processAttached(GuestTask& task);
   void processGone(GuestTask& task);  // its slot is free already
   void close(GuestTask& task);        // launches fail from now on
+
+  // --- of takeOff() ---
+  // Nothing of it can run any more, since `at`; said of the hold with that epoch.
+  void stopped(GuestTask& task, std::uint32_t epoch, Nanos at);
+  // Its channels can't be taken off: it is held by its gate from now on, with that window.
+  void doubted(GuestTask& task, const std::string& why, Nanos window);
+
   // Whom a ring is told after the port has looked; nobody: an empty function.
   void onRing(std::function<void()> heard) { heard_ = std::move(heard); }
 
@@ -72,6 +79,7 @@ class GatePort {
  private:
   void store(GuestTask& task);
   void thaw(GuestTask& task);
+  void letRun(GuestTask& task);
   void freezeThreads(GuestTask& task);
   void ring(GuestTask& task);
   void arm(GuestTask& task);
@@ -81,6 +89,7 @@ class GatePort {
   void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
   void tellUseIfChanged(GuestTask& task, Nanos now);
   void sendUse(GuestTask& task, const UseSample& use, Nanos now);
+  SendResult tellNode(const GuestTask& task, const char* kind, const std::string& text);
   void tellRefused(GuestTask& task, std::uint64_t refused, Nanos now);
   void busy(GuestTask& task, const GateSample& sample, Nanos since);
   void quiet(GuestTask& task, Nanos since);

@@ -29,7 +29,9 @@ struct GuestProcess {
   bool returned = false;           // re-attached: it had an earlier gate page before
   ThreadIds threads;
   Fd pidfd;
-  Fd connection;  // empty once the guest closed it
+  Fd connection;            // empty once the guest closed it
+  std::uint32_t notes = 0;  // that it said since `notesFrom`
+  Nanos notesFrom{0};
   FdWatch death;  // watches end before their descriptors close
   FdWatch talk;
 };
@@ -51,7 +53,9 @@ struct GateState {
   Nanos storedAt{0};  // when the word of this epoch was stored
 
   bool settling = false;  // held, and not yet told that nothing runs any more
-  bool frozen = false;    // held by freeze: driver threads wait as well
+  bool frozen = false;    // held by more than the gate: driver threads wait as well, or channels
+                          // are off the card or about to be
+  Nanos offAt = kNever;   // since when all channels are off, in the hold of this epoch
   bool parked = false;    // told settled although work is in flight that can't run
   Nanos settleDelay{0};
 
@@ -87,7 +91,8 @@ struct GuestTask {
   std::uint64_t id = 0;
   std::string token;
   qgpu_class taskClass = QGPU_ORDINARY;
-  bool freeze = false;  // a hold stops its driver threads
+  // How a hold is made real: FREEZE stops its driver threads, RM takes its channels off the card.
+  qgpu_suspend heldBy = QGPU_SUSPEND_GATE;
   ActorId actor = ActorId::kNobody;
   std::vector<std::uint32_t> cards;
   std::vector<ActorId> cardActors;

@@ -3,12 +3,13 @@
 
 #include "runtime/loop.h"
 #include "services/attach/surroundings.h"
+#include "services/attach/suspenders.h"
 
 namespace qgpu {
 
 class LoopSurroundings final : public GateSurroundings {
  public:
-  explicit LoopSurroundings(Loop& loop) : loop_(loop) {}
+  LoopSurroundings(Loop& loop, Suspenders& suspenders) : loop_(loop), suspenders_(suspenders) {}
 
   Nanos now() override { return loop_.now(); }
   Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;
@@ -19,9 +20,12 @@ class LoopSurroundings final : public GateSurroundings {
   void unwatchBell(GuestTask& task) override;
   bool lives(const GuestProcess& process) override;
   void stopThread(const GuestProcess& process, std::uint32_t tid) override;
+  void takeOff(const GuestTask& task) override { suspenders_.hold(task); }
+  void putBack(const GuestTask& task) override { suspenders_.release(task); }
 
  private:
   Loop& loop_;
+  Suspenders& suspenders_;
 };
 
 }  // namespace qgpu

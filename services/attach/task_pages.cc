@@ -248,6 +248,10 @@ void TaskPages::heartbeat(Nanos now) {
   store(gateMap_.as<qgpu_gate_page>()->heartbeat_ns, static_cast<std::uint64_t>(now.value));
 }
 
+void TaskPages::setWindow(Nanos window) {
+  store(gateMap_.as<qgpu_gate_page>()->window_ns, static_cast<std::uint64_t>(window.value));
+}
+
 void TaskPages::close(Nanos now) {
   if (closed_) return;
   closed_ = true;

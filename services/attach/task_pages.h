@@ -138,6 +138,7 @@ class TaskPages {
   // next (HAZARDS 15).
   void wake(int waiters);
   void heartbeat(Nanos now);
+  void setWindow(Nanos window);  // of work in flight; 0: no limit
   // Launches fail from now on; waiters wake, see it and wake the next.
   void close(Nanos now);
   bool closed() const { return closed_; }

@@ -101,7 +101,6 @@ class Choosing {
 std::string whyNotTested(const NvidiaSuspendConfig& config) {
   if (config.choice == SuspendChoice::Gate) return "asked for by --suspend=gate";
   if (config.choice == SuspendChoice::Freeze) return "no thread of a program runs its kernels";
-  if (!config.managed) return "this manager does not take work off cards";
   return whyNoDescriptors(contentOf("/proc/self/status"),
                           contentOf("/proc/sys/kernel/yama/ptrace_scope"));
 }

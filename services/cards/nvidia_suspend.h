@@ -23,7 +23,6 @@ struct NvidiaSuspendConfig {
   std::string version;           // of qgpu
   Nanos timeout = seconds(60);   // of one card's test
   Nanos patience = seconds(20);  // for the probe to begin and to end
-  bool managed = true;           // false: this manager does not take work off cards
 };
 
 // Sets suspend, rung and suspendWhy of NVIDIA's cards; others stay as they are. A card whose answer

@@ -95,9 +95,6 @@ class CardThread {
   std::thread thread_;  // last: it uses the promises
 };
 
-// False until the manager has the part that takes work off cards for its tasks.
-constexpr bool kTakesWorkOff = false;
-
 std::filesystem::path folderOfBinaries() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -118,7 +115,6 @@ NvidiaSuspendConfig suspendConfig(const ManagerOptions& options, const RunDir& d
   config.driverRoot = root == nullptr ? "" : root;
   config.kept = dir.file(kSuspendAnswersFile);
   config.version = QGPU_VERSION;
-  config.managed = kTakesWorkOff;
   return config;
 }
 
@@ -262,6 +258,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.node = nodeId;
   port.cards = found.cards;
   port.server.runDir = runDir.path();
+  port.suspend.realtime = options.realtime == RealtimeChoice::Auto;
   port.server.incarnation = node_.incarnation;
   std::vector<CardFacts> facts;
   for (const Card& card : found.cards) {

@@ -119,6 +119,14 @@ void AttachDouble::stopThread(const qgpu::GuestProcess& process, std::uint32_t t
   machine_.stopThread(process.entry.pid, tid);
 }
 
+void AttachDouble::takeOff(const GuestTask&) {
+  QGPU_CHECK(false, "no card of this world is held by its channels");
+}
+
+void AttachDouble::putBack(const GuestTask&) {
+  QGPU_CHECK(false, "no card of this world is held by its channels");
+}
+
 void AttachDouble::ring(std::uint64_t task) {
   const auto bell = bells_.find(task);
   if (bell == bells_.end()) return;
@@ -190,7 +198,7 @@ Status AttachDouble::makePages(schema::TaskKnown::Reader known) {
   task->id = spec.task;
   task->token.assign(known.getToken().begin(), known.getToken().size());
   task->taskClass = spec.taskClass;
-  task->freeze = options_.freeze && spec.taskClass != QGPU_ONLINE;
+  if (spec.taskClass != QGPU_ONLINE) task->heldBy = spec.suspend;
   task->actor = static_cast<ActorId>(known.getActor());
   for (const std::uint32_t card : cards) {
     task->cards.push_back(card);

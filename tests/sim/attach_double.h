@@ -134,6 +134,8 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void unwatchBell(GuestTask& task) override;
   bool lives(const qgpu::GuestProcess& process) override;
   void stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) override;
+  void takeOff(const GuestTask& task) override;
+  void putBack(const GuestTask& task) override;
 
   TimerKey soon(std::function<void()> work);
   void ringSoon(std::uint64_t task, Bell& bell);

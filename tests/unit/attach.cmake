@@ -6,3 +6,5 @@ qgpu_test(page_search_test SOURCES page_search_test.cc attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)
 qgpu_test(gate_port_test SOURCES gate_port_test.cc attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)
+qgpu_test(gate_port_rm_test SOURCES gate_port_rm_test.cc attach_fixture.cc
+  LIBS qgpu_attach_testing LABELS unit threads)

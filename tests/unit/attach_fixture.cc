@@ -72,6 +72,9 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
       stamp(message.getEventTold(), 0);
       heardNow.text = message.getEventTold().getText();
       break;
+    case Which::SUSPEND_LOST:
+      heardNow.text = message.getSuspendLost().getWhy();
+      break;
     case Which::OWNER_GONE:
       stamp(message.getOwnerGone(), 0);
       break;
@@ -159,9 +162,11 @@ void AttachTest::start(schema::Suspend suspend) {
   config.cards[0].platform = "imaginary";
   config.cards[0].model = std::string(QGPU_MODEL_LEN - 1, 'm') + "odel";
   config.cards[0].suspend = suspend;
+  if (suspend == schema::Suspend::RM) config.cards[0].rung = suspend::Rung::kDisable;
   config.cardActors = {machine_->card};
   config.server = serverOptions;
   config.gate = gateOptions;
+  config.suspend = suspendOptions;
   room_ = std::make_unique<AttachPort>(machine_->dispatcher, machine_->room, std::move(config));
   const Status listening = room_->listen();
   ASSERT_TRUE(listening.ok()) << listening.error().message;

@@ -109,6 +109,7 @@ class AttachTest : public ::testing::Test {
 
   AttachServerOptions serverOptions;
   GatePortOptions gateOptions;
+  SuspendersOptions suspendOptions;
   Recorder node, card, task;
 
  private:

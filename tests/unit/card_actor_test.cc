@@ -218,6 +218,25 @@ TEST(CardActor, C5_KeepsTheNewestMoveOfATaskWhoseMailboxIsFull) {
   EXPECT_EQ(last, schema::TaskState::SUSPENDED);
 }
 
+TEST(CardActor, ATaskThatSettledTooLateIsReadyAgainOnceItsQuarantineIsOver) {
+  Card card;
+  card.hybrid();
+  card.busy(kOnline, card.ns());
+  card.fixture.run();
+  const auto newest = [&] {
+    schema::TaskState last{};
+    for (std::size_t i = 0; i < card.task.size(); ++i) {
+      const auto moved = card.task[i].getMoved();
+      if (moved.getTask() == kOffline) last = moved.getState();
+    }
+    return last;
+  };
+  card.fixture.advance(seconds(2));  // longer than any hold may take
+  EXPECT_EQ(newest(), schema::TaskState::SUSPENDING);
+  card.settled(kOffline, card.lastOrder(kOffline).getEpoch());
+  EXPECT_EQ(newest(), schema::TaskState::READY) << "it waits as others do";
+}
+
 TEST(CardActor, A11_TheNextIsGrantedInTheTurnThatHearsOfTheHoldersDeath) {
   Card card;
   card.joined(kOffline, schema::TaskClass::OFFLINE, 500);

@@ -1,0 +1,209 @@
+// A real manager takes the work of real programs off an NVIDIA card in the middle of a kernel, and
+// puts it back: under an online task, over kills and restarts of the manager, with a driver that
+// refuses. The drivers are stand-ins; a kernel's time stands still there while its channel is off.
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/e2e/harness.h"
+#include "tests/rm_stand_in/rm_state.h"
+
+namespace qgpu::e2e {
+namespace {
+
+using rm_stand_in::Commit;
+
+// One folder for all tests of this process: the state is mapped once.
+const std::string& root() {
+  static TempDir folder;
+  static const bool made = [] {
+    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
+    rm_stand_in::prepare();
+    return rm_stand_in::state() != nullptr;
+  }();
+  EXPECT_TRUE(made);
+  return folder.path();
+}
+rm_stand_in::State& driver() {
+  root();
+  return *rm_stand_in::state();
+}
+Environment drivers() {
+  return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+          {"LD_PRELOAD", QGPU_RM_STAND_IN},
+          {"QGPU_DRIVER_ROOT", root()}};
+}
+
+// Channels that are off the card now, of whatever process.
+int off() {
+  int count = 0;
+  for (const auto& object : driver().objects) {
+    count += object.pid != 0 && object.stopped.load() != 0 ? 1 : 0;
+  }
+  return count;
+}
+
+class SuspendHold : public ::testing::Test {
+ protected:
+  SuspendHold() {
+    driver().commit = Commit::kNone;
+    driver().refuseDisable = driver().refuseEnable = 0;
+    manager_.emplace(std::vector<std::string>{"--cards=nvidia", "--mixed"}, drivers());
+    EXPECT_EQ(manager_->cards()[0]["suspend"], "rm") << manager_->cards();
+  }
+  ~SuspendHold() override {
+    batch_.reset();
+    online_.reset();
+    if (manager_->alive()) manager_->stop();
+    EXPECT_EQ(off(), 0) << "something was left off the card";
+  }
+
+  // A program whose kernels take a quarter of a second each, until end().
+  void startBatch(const std::string& name = "batch") {
+    batch_ = work(
+        name, "offline",
+        {"burn", "--iterations", "250000000", "--batch", "1", "--tell", "1", "--until", endFile()});
+    EXPECT_TRUE(eventually([&] { return made() > 0; })) << batch_->output();
+  }
+  // One that always has something for the card.
+  void startOnline() {
+    online_ = work("serve", "online",
+                   {"probe", "--iterations", "20000", "--every", "1", "--count", "1000000000",
+                    "--until", restFile()});
+  }
+  std::unique_ptr<Child> work(const std::string& name, const std::string& taskClass,
+                              const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"--name", name, "--class", taskClass, "--memory", "1"};
+    if (taskClass != "online") all.insert(all.end(), {"--core", "40"});
+    all.insert(all.end(), {"--", binary("qgpu-gpu-work")});
+    all.insert(all.end(), words.begin(), words.end());
+    return manager_->runTask(all, drivers());
+  }
+  std::string endFile() const { return dir_.path() + "/end"; }
+  std::string restFile() const { return dir_.path() + "/rest"; }
+  void rest() { std::ofstream(restFile()) << "now"; }
+  void end() { std::ofstream(endFile()) << "now"; }
+  std::uint64_t made() const {
+    const std::string text = batch_->output();
+    const std::size_t at = text.rfind("made ");
+    return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 5, nullptr, 10);
+  }
+  std::string state(const std::string& name) {
+    const Json task = manager_->task(name);
+    return task.is_null() ? "" : task["state"];
+  }
+  // It wants the card and is off it; of a manager that never gave it a turn it is "ready". `since`:
+  // the driver's count of disables from which on that was done.
+  bool held(std::uint64_t since = 0) {
+    return eventually([&] {
+      const std::string now = state("batch");
+      return (now == "suspended" || now == "ready") && off() > 0 && driver().disables > since;
+    });
+  }
+  bool goesOn() {
+    const std::uint64_t before = made();
+    return eventually([&] { return made() > before + 1; });
+  }
+  void finish() {
+    rest();
+    end();
+    if (online_) {
+      EXPECT_EQ(online_->wait().value_or(-1), 0) << online_->output();
+    }
+    EXPECT_EQ(batch_->wait().value_or(-1), 0) << batch_->output();
+  }
+
+  TempDir dir_;
+  std::optional<Manager> manager_;
+  std::unique_ptr<Child> batch_, online_;
+};
+
+TEST_F(SuspendHold, OnlineTakesTheCardInTheMiddleOfAKernelAndTheKernelGoesOnAfterwards) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(held()) << manager_->log();
+  const std::uint64_t then = made();
+  EXPECT_TRUE(eventually([&] { return manager_->task("serve")["launches"] > 50; }));
+  EXPECT_LE(made(), then + 1) << "one may have ended before the hold and be told late";
+  rest();
+  EXPECT_TRUE(goesOn());
+  EXPECT_EQ(off(), 0);
+  finish();
+}
+
+TEST_F(SuspendHold, C9_AManagerThatIsKilledAndComesBackRulesAgain) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(held());
+  manager_->kill();
+  const std::uint64_t before = driver().disables;
+  manager_->start();
+  EXPECT_TRUE(held(before)) << manager_->tasks() << off();
+  EXPECT_EQ(manager_->cards()[0]["suspend"], "rm");
+  rest();
+  EXPECT_TRUE(goesOn());
+  finish();
+}
+
+TEST_F(SuspendHold, C9_AManagerThatDoesNotComeBackLeavesNobodyOffTheCard) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(held());
+  manager_->kill();
+  EXPECT_TRUE(goesOn());
+  EXPECT_EQ(off(), 0);
+  const std::uint64_t before = driver().disables;
+  manager_->start();
+  EXPECT_TRUE(held(before)) << "the next one holds it again" << manager_->tasks() << off();
+  finish();
+}
+
+TEST_F(SuspendHold, AManagerThatEndsPutsBackWhatItTookOff) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(held());
+  EXPECT_EQ(manager_->stop(), 0);
+  EXPECT_EQ(off(), 0);
+  manager_->start();
+  finish();
+}
+
+TEST_F(SuspendHold, ATaskThatIsKilledWhileItIsOffLeavesTheCardToOthers) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(held());
+  batch_->signalChild(SIGKILL);
+  EXPECT_TRUE(eventually([&] { return manager_->task("batch").is_null(); }));
+  rest();
+  EXPECT_EQ(online_->wait().value_or(-1), 0);
+  startBatch("next");
+  end();
+  EXPECT_EQ(batch_->wait().value_or(-1), 0) << batch_->output();
+}
+
+TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHearOfIt) {
+  startBatch();
+  driver().refuseDisable = 1;
+  startOnline();
+  const auto told = [&] {
+    const Json answer = manager_->ask("events");
+    for (const Json& event : answer["events"]) {
+      if (event["kind"] == "suspend-doubted") {
+        return event["text"].get<std::string>().find("refused to disable") != std::string::npos;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(eventually(told)) << manager_->ask("events");
+  // Its kernel runs to its end, and then it waits like everybody at a gate.
+  EXPECT_TRUE(eventually([&] { return state("batch") == "ready"; })) << manager_->tasks();
+  EXPECT_EQ(off(), 0);
+  EXPECT_EQ(manager_->cards()[0]["suspend"], "rm") << "one task is not the card";
+  finish();
+}
+
+}  // namespace
+}  // namespace qgpu::e2e

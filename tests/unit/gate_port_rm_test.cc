@@ -1,0 +1,289 @@
+// suspend=rm as the attach room has it: guests' notes, holds that take channels off a card, and
+// what happens where that can't be done. The driver is a script; the threads and sockets are real.
+
+#include <atomic>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "tests/unit/attach_fixture.h"
+#include "tests/unit/suspend_scene.h"
+
+namespace qgpu {
+namespace {
+
+using Which = schema::Envelope::Which;
+using How = schema::Settled::How;
+using suspend::kClient;
+using suspend::Scene;
+
+class GatePortRmTest : public AttachTest {
+ protected:
+  GatePortRmTest() {
+    serverOptions.recovery = Nanos(0);
+    gateOptions.lateAfter = seconds(60);  // no hold is late here
+    suspendOptions.open = [this](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
+      return std::unique_ptr<suspend::Calls>(std::make_unique<suspend::ScriptedCalls>(scene));
+    };
+  }
+  ~GatePortRmTest() override {
+    stop();
+    EXPECT_TRUE(scene.off.empty()) << "something was left off the card";
+  }
+
+  static bool say(const GuestClient& client, qgpu_note_what what, std::uint32_t object) {
+    qgpu_note note{};
+    note.magic = QGPU_NOTE_MAGIC;
+    note.what = what;
+    note.client = kClient;
+    note.object = object;
+    note.group = 1;
+    note.engine = 1;
+    note.device = ~0u;
+    note.fd = 3;
+    return ::send(client.connectionFd(), &note, sizeof note, MSG_NOSIGNAL) == sizeof note;
+  }
+  const Heard* settledOf(std::uint64_t id, std::uint32_t epoch) const {
+    const Heard* last = card.last(Which::SETTLED, id);
+    return last != nullptr && last->epoch == epoch ? last : nullptr;
+  }
+  bool settles(std::uint64_t id, std::uint32_t epoch) {
+    return until([&] { return settledOf(id, epoch) != nullptr; });
+  }
+  std::size_t off() {
+    const std::lock_guard lock(scene.mutex);
+    return scene.off.size();
+  }
+  bool isOff(std::size_t channels) {
+    return until([&] { return off() == channels; });
+  }
+  std::size_t orders() {
+    const std::lock_guard lock(scene.mutex);
+    return scene.orders.size();
+  }
+  // A task whose process has a channel and work in flight.
+  Result<GuestClient> working(std::uint64_t id, std::uint32_t channel,
+                              schema::TaskClass taskClass = schema::TaskClass::OFFLINE) {
+    bind(id, taskClass);
+    auto client = attachSelf(id);
+    if (!client.ok()) return client;
+    EXPECT_TRUE(say(*client, QGPU_NOTE_MADE, channel));
+    open(id, false, true);
+    EXPECT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_OPEN) != 0; }));
+    EXPECT_TRUE(client->admit(0));
+    EXPECT_TRUE(until([&] { return card.count(Which::BUSY, id) == 1; }));
+    return client;
+  }
+
+  Scene scene;
+};
+
+TEST_F(GatePortRmTest, AHoldTakesTheChannelsOffAndAnOpenGatePutsThemBack) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ(client->gatePage().suspend, std::uint32_t{QGPU_SUSPEND_RM});
+  EXPECT_EQ(client->gatePage().window_ns, 0u) << "what is in flight can be stopped";
+  for (int round = 0; round < 3; round++) {
+    const std::uint32_t epoch = hold(7);
+    ASSERT_TRUE(settles(7, epoch));
+    EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+    EXPECT_EQ(off(), 1u);
+    EXPECT_TRUE(client->gateWord() & QGPU_GATE_FROZEN) << "so that the guest knows";
+    open(7, false, true);
+    ASSERT_TRUE(isOff(0));
+  }
+}
+
+TEST_F(GatePortRmTest, AHoldIsNotSettledBeforeTheDriverHasAnswered) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  scene.change([&] { scene.blocks = true; });
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] {
+    const std::lock_guard lock(scene.mutex);
+    return scene.blocked == 1;
+  }));
+  turns(10);
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  scene.change([&] { scene.blocks = false; });
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+}
+
+TEST_F(GatePortRmTest, WithNothingInFlightTheDriverIsNotAsked) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  client->retire();
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
+  open(7, false, true);
+  stop();
+  EXPECT_TRUE(scene.orders.empty());
+}
+
+// A driver that sets up a context waits for work on channels of its own, which is no launch: a task
+// with nothing in flight asks for no slice, so nobody else would ever let that go on.
+TEST_F(GatePortRmTest, WithNothingLeftInFlightTheChannelsComeBackBehindTheShutGate) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(settles(7, epoch));
+  client->retire();
+  client->ring();
+  ASSERT_TRUE(isOff(0));
+  EXPECT_FALSE(client->gateWord() & (QGPU_GATE_FROZEN | QGPU_GATE_OPEN));
+  EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
+}
+
+TEST_F(GatePortRmTest, AChannelThatIsMadeDuringTheHoldGoesOffToo) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE(settles(7, hold(7)));
+  ASSERT_TRUE(say(*client, QGPU_NOTE_MADE, 101));
+  ASSERT_TRUE(isOff(2));
+  ASSERT_TRUE(say(*client, QGPU_NOTE_ENDED, 100));
+  ASSERT_TRUE(say(*client, QGPU_NOTE_ENABLED, 1));
+  ASSERT_TRUE(until([&] { return orders() == 3; })) << "put back by itself, and taken off again";
+  scene.change([&] { scene.off.erase(100); });
+}
+
+TEST_F(GatePortRmTest, WhatAnEarlierManagerTookOffIsPutBackWithoutAHold) {
+  scene.off.insert(100);
+  start(schema::Suspend::RM);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(say(*client, QGPU_NOTE_THERE, 100));
+  ASSERT_TRUE(isOff(0));
+}
+
+TEST_F(GatePortRmTest, OnlineTasksAreNeverTakenOff) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100, schema::TaskClass::ONLINE);
+  ASSERT_TRUE(client.ok());
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_OPEN) == 0; }));
+  client->retire();
+  client->ring();
+  ASSERT_TRUE(settles(7, epoch));
+  stop();
+  EXPECT_TRUE(scene.orders.empty());
+}
+
+TEST_F(GatePortRmTest, ATaskThatCanNotBeTakenOffIsHeldByItsGateAndTheNodeHearsWhy) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  scene.change([&] { scene.refuses = 1; });
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "held by its gate alone from now on: the driver refused to disable channels (it does "
+            "not like this)");
+  EXPECT_EQ(settledOf(7, epoch), nullptr) << "it runs";
+  EXPECT_EQ(client->gatePage().window_ns, static_cast<std::uint64_t>(serverOptions.window.value));
+  client->retire();
+  client->ring();
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
+}
+
+TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
+  start(schema::Suspend::RM);
+  scene.change([&] { scene.refuses = 3; });
+  std::vector<Result<GuestClient>> clients;
+  for (const std::uint64_t id : {7u, 8u, 9u}) {
+    clients.push_back(working(id, static_cast<std::uint32_t>(100 * id)));
+    hold(id);
+    ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, id) == 1; }));
+  }
+  ASSERT_TRUE(until([&] { return node.count(Which::SUSPEND_LOST, 0) == 1; }));
+  EXPECT_EQ(node.last(Which::SUSPEND_LOST, 0)->text,
+            "the driver refused to disable channels (it does not like this)");
+  bind(10, schema::TaskClass::OFFLINE);
+  auto next = attachSelf(10);
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->gatePage().suspend, std::uint32_t{QGPU_SUSPEND_GATE});
+}
+
+TEST_F(GatePortRmTest, ACardWhoseDriverCanNotBeReachedSuspendsByGateAndSaysWhy) {
+  suspendOptions.open = [](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
+    return fail(ErrorCode::Unavailable, "/dev/nvidiactl can't be opened");
+  };
+  start(schema::Suspend::RM);
+  ASSERT_TRUE(until([&] { return node.count(Which::SUSPEND_LOST, 0) == 1; }));
+  EXPECT_EQ(node.last(Which::SUSPEND_LOST, 0)->text, "/dev/nvidiactl can't be opened");
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  EXPECT_EQ(client->gatePage().suspend, std::uint32_t{QGPU_SUSPEND_GATE});
+}
+
+TEST_F(GatePortRmTest, ATaskWithSeveralCardsIsHeldByItsGate) {
+  cardsOfTasks = 2;
+  start(schema::Suspend::RM);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  EXPECT_EQ(client->gatePage().suspend, std::uint32_t{QGPU_SUSPEND_GATE});
+}
+
+// --- C7: what a guest says ---
+
+bool hungUp(const GuestClient& client) {
+  char byte;
+  const ssize_t n = ::recv(client.connectionFd(), &byte, 1, MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+TEST_F(GatePortRmTest, C7_WhoeverSaysNonsenseLosesItsConnectionAndStaysAttached) {
+  start(schema::Suspend::RM);
+  bind(7, schema::TaskClass::OFFLINE);
+  const auto nonsense = [&](std::size_t bytes, std::uint64_t magic, std::uint32_t what) {
+    auto client = attachSelf(GuestClient::hello(tokenOf(7)));
+    EXPECT_TRUE(client.ok());
+    qgpu_note note[2] = {};
+    note[0].magic = magic;
+    note[0].what = what;
+    EXPECT_GT(::send(client->connectionFd(), note, bytes, MSG_NOSIGNAL), 0);
+    EXPECT_TRUE(until([&] { return hungUp(*client); })) << bytes << " " << what;
+  };
+  nonsense(sizeof(qgpu_note) - 1, QGPU_NOTE_MAGIC, QGPU_NOTE_MADE);
+  nonsense(sizeof(qgpu_note) + 1, QGPU_NOTE_MAGIC, QGPU_NOTE_MADE);
+  nonsense(sizeof(qgpu_note), QGPU_NOTE_MAGIC + 1, QGPU_NOTE_MADE);
+  nonsense(sizeof(qgpu_note), QGPU_NOTE_MAGIC, 0);
+  nonsense(sizeof(qgpu_note), QGPU_NOTE_MAGIC, 5);
+  EXPECT_EQ(task.count(Which::PROCESS_GONE, 7), 4u) << "each came anew, the last one lives";
+}
+
+TEST_F(GatePortRmTest, C7_AFloodOfNotesEndsItsConnection) {
+  start(schema::Suspend::RM);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE(until([&] {
+    for (int i = 0; i < 32; i++) {
+      qgpu_note note{};
+      note.magic = QGPU_NOTE_MAGIC;
+      note.what = QGPU_NOTE_ENDED;
+      if (::send(client->connectionFd(), &note, sizeof note, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        return errno == EPIPE || errno == ECONNRESET;
+      }
+    }
+    return false;
+  }));
+}
+
+TEST_F(GatePortRmTest, C7_OnACardWithoutThatANoteIsNonsense) {
+  start(schema::Suspend::GATE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(say(*client, QGPU_NOTE_MADE, 100));
+  ASSERT_TRUE(until([&] { return hungUp(*client); }));
+}
+
+}  // namespace
+}  // namespace qgpu
