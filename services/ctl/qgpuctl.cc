@@ -5,12 +5,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/backoff.h"
 #include "services/ctl/client.h"
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
@@ -46,18 +46,14 @@ Result<std::unique_ptr<Asker>> reach(const Options& options) {
   return std::unique_ptr<Asker>(std::move(*server));
 }
 
-// Longer each time, until something was heard again.
-class Backoff {
- public:
-  void reset() { pause_ = kPauseMin; }
-  void wait() {
-    ::usleep(static_cast<unsigned>(pause_ / micros(1)));
-    pause_ = std::min(pause_ + pause_, kPauseMax);
-  }
+// For one who looks for a lost daemon, as many others may at the same moment.
+Backoff newBackoff() {
+  std::uint64_t seed = 0;
+  static_cast<void>(::getrandom(&seed, sizeof seed, 0));   // any will do
+  return {kPauseMin, kPauseMax, seed};
+}
 
- private:
-  Nanos pause_ = kPauseMin;
-};
+void rest(Backoff& backoff) { ::usleep(static_cast<unsigned>(backoff.next() / micros(1))); }
 
 Nanos limitOf(const Options& options) {
   return options.daemon == Daemon::Manager ? kLimit : kClusterLimit;
@@ -140,7 +136,7 @@ bool readEvent(simdjson::dom::parser& parser, const std::string& line,
 
 // Over restarts of the daemon too: from the newest event that was shown.
 int follow(const Options& options, std::uint64_t last) {
-  Backoff backoff;
+  Backoff backoff = newBackoff();
   bool lost = false;   // and said so
   while (true) {
     auto asker = reach(options);
@@ -164,7 +160,7 @@ int follow(const Options& options, std::uint64_t last) {
       std::fprintf(stderr, "qgpuctl: %s; looking again\n", line.error().message.c_str());
     }
     lost = !line;
-    backoff.wait();
+    rest(backoff);
   }
 }
 
@@ -222,7 +218,7 @@ int submit(const Options& options) {
   PlaceOptions place = options.place;
   if (place.requestId.empty()) place.requestId = newRequestId();
   const std::string line = "submit " + submitSpec(options.run, place);
-  Backoff backoff;
+  Backoff backoff = newBackoff();
   bool reached = false;
   while (true) {
     auto asker = reach(options);
@@ -238,7 +234,7 @@ int submit(const Options& options) {
       backoff.reset();
       awaitNews(watch, task);
     } else {
-      backoff.wait();
+      rest(backoff);
     }
   }
 }

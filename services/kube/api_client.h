@@ -17,9 +17,9 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/backoff.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/kube/backoff.h"
 #include "services/kube/credentials.h"
 
 namespace qgpu {

@@ -15,3 +15,7 @@ qgpu_test(runtime_kj_bridge_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/kj_bridge_test.cc
   LIBS qgpu_runtime
   LABELS unit threads)
+qgpu_test(runtime_backoff_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/backoff_test.cc
+  LIBS qgpu_runtime
+  LABELS unit)
