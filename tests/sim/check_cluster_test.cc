@@ -1,10 +1,9 @@
 // The judge of clusters: it lets a sound history pass and finds the one that is not.
 #include "tests/sim/check_cluster.h"
 
-#include <capnp/message.h>
 #include <gtest/gtest.h>
 
-#include "schema/rows.capnp.h"
+#include "tests/unit/make_row.h"
 
 namespace qgpu::sim {
 namespace {
@@ -16,7 +15,7 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
  protected:
   ClusterCheckTest() : check_(*this, {{"n0", {CardFact{{}, gibibytes(8), false}}, true, 0}}) {
     check_.schedulerBoot({});
-    commit({row({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }),
+    commit({makeRow({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }),
             nodeRow(Marked::Free)});
   }
   ~ClusterCheckTest() override { EXPECT_EQ(found_, expected_); }
@@ -26,16 +25,9 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
   }
   void expect(const char* invariant) { expected_ = invariant; }
 
-  template <typename Fill>
-  static StoredRow row(RowKey key, Fill&& fill) {
-    capnp::MallocMessageBuilder message(4096);
-    fill(message.initRoot<schema::Row>());
-    const auto segment = message.getSegmentsForOutput()[0];
-    return {key, {segment.begin(), segment.end()}};
-  }
   enum class Marked { Free, Cordoned, Draining };
   static StoredRow nodeRow(Marked marked) {
-    return row({RowKind::ClusterNode, 0}, [marked](auto r) {
+    return makeRow({RowKind::ClusterNode, 0}, [marked](auto r) {
       auto node = r.initClusterNode();
       node.setName("n0");
       node.setCordoned(marked == Marked::Cordoned);
@@ -44,7 +36,7 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
   }
   // A task that names n0 and has its place there.
   static StoredRow taskRow(schema::PlaceState state) {
-    return row({RowKind::ClusterTask, kTask}, [state](auto r) {
+    return makeRow({RowKind::ClusterTask, kTask}, [state](auto r) {
       auto stored = r.initClusterTask();
       stored.setEndedUnixMs(state == schema::PlaceState::ENDED ? 1 : 0);
       auto task = stored.initTask();

@@ -1,12 +1,11 @@
 // Those who judge ledger, requests, storage and mail: each lets a sound history pass and finds the
 // one that is not.
-#include <capnp/message.h>
 #include <gtest/gtest.h>
 
-#include "schema/rows.capnp.h"
 #include "tests/sim/check_ledger.h"
 #include "tests/sim/check_mail.h"
 #include "tests/sim/check_storage.h"
+#include "tests/unit/make_row.h"
 
 namespace qgpu::sim {
 namespace {
@@ -45,21 +44,14 @@ class CheckTest : public ::testing::Test, public Verdict {
     call(ledger_);
   }
 
-  template <typename Fill>
-  static StoredRow row(RowKey key, Fill&& fill) {
-    capnp::MallocMessageBuilder message(4096);
-    fill(message.initRoot<schema::Row>());
-    const auto segment = message.getSegmentsForOutput()[0];
-    return {key, {segment.begin(), segment.end()}};
-  }
   static StoredRow nodeRow(std::uint64_t nextTask = 100) {
-    return row({RowKind::Node, 0}, [&](auto r) {
+    return makeRow({RowKind::Node, 0}, [&](auto r) {
       r.initNode().setIncarnation(1);
       r.getNode().setNextTask(nextTask);
     });
   }
   static StoredRow taskRow(std::uint64_t id, std::int64_t gib, std::uint32_t share, int cards = 1) {
-    return row({RowKind::Task, id}, [&](auto r) {
+    return makeRow({RowKind::Task, id}, [&](auto r) {
       auto task = r.initTask();
       task.setId(id);
       task.setToken("token");
@@ -71,11 +63,11 @@ class CheckTest : public ::testing::Test, public Verdict {
     });
   }
   static StoredRow endRow(std::uint64_t id) {
-    return row({RowKind::Task, id}, [](auto r) { r.setErased(); });
+    return makeRow({RowKind::Task, id}, [](auto r) { r.setErased(); });
   }
   StoredRow auditRow(const char* kind) {
     const std::uint64_t seq = ++audits_;
-    return row({RowKind::Audit, seq}, [&](auto r) {
+    return makeRow({RowKind::Audit, seq}, [&](auto r) {
       r.initAudit().setSeq(seq);
       r.getAudit().setKind(kind);
       r.getAudit().setActor("uid 0 pid 1");

@@ -2,7 +2,6 @@
 // What the tests of store/ share: a folder that goes away, rows of every kind, and a second look
 // at the file through a plain SQLite connection.
 
-#include <capnp/message.h>
 #include <cstdint>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -11,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/journal.h"
-#include "schema/rows.capnp.h"
 #include "store/rows.h"
 #include "store/store.h"
+#include "tests/unit/make_row.h"
 
 namespace qgpu {
 
@@ -32,14 +30,6 @@ class TempFolder {
  private:
   std::string path_;
 };
-
-template <typename Fill>
-StoredRow makeRow(RowKey key, Fill&& fill) {
-  capnp::MallocMessageBuilder message(4096);
-  fill(message.initRoot<schema::Row>());
-  const auto segment = message.getSegmentsForOutput()[0];
-  return StoredRow{key, {segment.begin(), segment.end()}};
-}
 
 inline StoredRow taskRow(std::uint64_t id, const std::string& name) {
   return makeRow({RowKind::Task, id}, [&](schema::Row::Builder row) {
