@@ -1,0 +1,107 @@
+// How a real manager finds out whether work can be taken off its NVIDIA cards: on drivers that need
+// this or that, on one that says done and lets work go on, over a restart, and as it is told. The
+// drivers are stand-ins.
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+#include "tests/e2e/harness.h"
+#include "tests/rm_stand_in/rm_state.h"
+
+namespace qgpu::e2e {
+namespace {
+
+using rm_stand_in::Commit;
+
+// One folder for all tests of this process: the state is mapped once.
+const std::string& root() {
+  static TempDir folder;
+  static const bool made = [] {
+    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
+    rm_stand_in::prepare();
+    return rm_stand_in::state() != nullptr;
+  }();
+  EXPECT_TRUE(made);
+  return folder.path();
+}
+rm_stand_in::State& driver() {
+  root();
+  return *rm_stand_in::state();
+}
+Environment drivers() {
+  return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+          {"LD_PRELOAD", QGPU_RM_STAND_IN},
+          {"QGPU_DRIVER_ROOT", root()}};
+}
+
+Json onlyCard(Manager& manager) {
+  const Json cards = manager.cards();
+  EXPECT_EQ(cards.size(), 1u) << cards;
+  return cards.empty() ? Json() : cards[0];
+}
+
+TEST(SuspendAtStart, ACardWhoseWorkStopsSuspendsByRmWhateverItsDriverNeedsForIt) {
+  for (const Commit needs : {Commit::kNone, Commit::kRestart}) {
+    driver().commit = needs;
+    Manager manager({"--cards=nvidia"}, drivers());
+    const Json card = onlyCard(manager);
+    EXPECT_EQ(card["suspend"], "rm") << card;
+    EXPECT_FALSE(card.contains("suspend_why")) << card;
+    EXPECT_EQ(card["memory_counted"], "where driver 580.142 is asked for it");
+    EXPECT_EQ(manager.stop(), 0);
+  }
+}
+
+TEST(SuspendAtStart, ACardWhoseWorkGoesOnSuspendsByGateAndPeopleAreToldWhy) {
+  driver().commit = Commit::kNever;
+  Manager manager({"--cards=nvidia"}, drivers());
+  const Json card = onlyCard(manager);
+  EXPECT_EQ(card["suspend"], "gate") << card;
+  EXPECT_EQ(card["suspend_why"], "the kernel went on while it was off");
+  const Finished shown = run({binary("qgpuctl"), "--socket", manager.socket(), "cards"});
+  const std::string id = card["id"];
+  EXPECT_NE(shown.output.find(id + ": gate: the kernel went on while it was off\n"),
+            std::string::npos)
+      << shown.output;
+}
+
+TEST(SuspendAtStart, ARestartStartsNoProbeAgain) {
+  driver().commit = Commit::kNone;
+  Manager manager({"--cards=nvidia"}, drivers());
+  EXPECT_EQ(onlyCard(manager)["suspend"], "rm");
+  const std::uint64_t before = driver().disables.load();
+  EXPECT_GT(before, 0u);
+  manager.kill();
+  manager.start();
+  EXPECT_EQ(onlyCard(manager)["suspend"], "rm");
+  EXPECT_EQ(driver().disables.load(), before);
+}
+
+TEST(SuspendAtStart, NoProbeIsStartedWhereGateIsAskedFor) {
+  const std::uint64_t before = driver().disables.load();
+  Manager manager({"--cards=nvidia", "--suspend=gate"}, drivers());
+  const Json card = onlyCard(manager);
+  EXPECT_EQ(card["suspend"], "gate");
+  EXPECT_EQ(card["suspend_why"], "asked for by --suspend=gate");
+  EXPECT_EQ(driver().disables.load(), before);
+}
+
+TEST(SuspendAtStart, RmByNameIsRefusedWithTheReasonWhereNoCardTakesIt) {
+  driver().commit = Commit::kNever;
+  const TempDir dir;
+  const auto start = [&](const std::string& cards) {
+    return run({binary("qgpu-manager"), cards, "--suspend=rm", "--http=127.0.0.1:0",
+                "--run-dir=" + dir.path() + "/run", "--dbfile=" + dir.path() + "/meta.db"},
+               drivers());
+  };
+  const Finished refused = start("--cards=nvidia");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.output.find("the kernel went on while it was off"), std::string::npos)
+      << refused.output;
+  const Finished none = start("--cards=sim:1x16");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.output.find("there is none of NVIDIA's"), std::string::npos) << none.output;
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
