@@ -68,13 +68,18 @@ HeldRecord readHeld(schema::TaskInfo::Reader info) {
   return record;
 }
 
+void writeBinding(std::uint64_t nodeTask, const TaskSpec& spec,
+                  const std::vector<std::string>& cards, schema::HeldTask::Builder builder) {
+  builder.setNodeTask(nodeTask);
+  builder.setClusterTask(spec.clusterTask);
+  builder.setEpoch(spec.clusterEpoch);
+  writeSpec(spec, builder.initSpec());
+  auto list = builder.initCards(static_cast<unsigned>(cards.size()));
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, cards[i]);
+}
+
 void writeHeld(const HeldRecord& record, schema::HeldTask::Builder builder) {
-  builder.setNodeTask(record.nodeTask);
-  builder.setClusterTask(record.spec.clusterTask);
-  builder.setEpoch(record.spec.clusterEpoch);
-  writeSpec(record.spec, builder.initSpec());
-  auto cards = builder.initCards(static_cast<unsigned>(record.cards.size()));
-  for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, record.cards[i]);
+  writeBinding(record.nodeTask, record.spec, record.cards, builder);
   builder.setState(record.state);
   auto use = builder.initUse();
   use.setUsedNs(record.use.usedNs);

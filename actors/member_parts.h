@@ -68,6 +68,9 @@ struct HeldRecord {
 };
 HeldRecord readHeld(schema::TaskInfo::Reader info);
 void writeHeld(const HeldRecord& record, schema::HeldTask::Builder builder);
+// What every binding says of itself. The spec has the scheduler's number and epoch.
+void writeBinding(std::uint64_t nodeTask, const TaskSpec& spec,
+                  const std::vector<std::string>& cards, schema::HeldTask::Builder builder);
 // Whether the scheduler should hear of the newer one. What a card does with a task from slice to
 // slice counts as one state, and figures of use count, only where `use` says so.
 enum class Compare : std::uint8_t { States, Use };

@@ -1,6 +1,7 @@
 // What members say and hear, see actors/member_actor.h for a real node's part.
 #include <algorithm>
 
+#include "actors/member_parts.h"
 #include "runtime/config.h"
 #include "services/extender/pod_names.h"
 #include "services/kube/cluster_bridge.h"
@@ -330,12 +331,7 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
 }
 
 void ClusterBridge::writeHeld(const Held& held, bool ended, schema::HeldTask::Builder builder) {
-  builder.setNodeTask(held.nodeTask);
-  builder.setClusterTask(held.spec.clusterTask);
-  builder.setEpoch(held.spec.clusterEpoch);
-  writeSpec(held.spec, builder.initSpec());
-  auto cards = builder.initCards(static_cast<unsigned>(held.cards.size()));
-  for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, held.cards[i]);
+  writeBinding(held.nodeTask, held.spec, held.cards, builder);
   builder.setState(schema::TaskState::BOUND);
   builder.setEnded(ended);
 }
