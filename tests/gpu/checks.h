@@ -20,14 +20,17 @@ struct Stage {
   int count(int whole, int few) const { return quick ? few : whole; }
 };
 
-void checkQuota(Stage& stage);     // each way of taking memory, against the quota
-void checkTorch(Stage& stage);     // PyTorch unmodified, where there is one
-void checkHook(Stage& stage);      // what a launch costs more
-void checkAlone(Stage& stage);     // one offline program, of its bare rate
-void checkShares(Stage& stage);    // fixed shares, and one of four processes
-void checkLatency(Stage& stage);   // online behind offline's long kernels
-void checkRungs(Stage& stage);     // whether channels can be taken off this card, and how
-void checkSuspends(Stage& stage);  // results after many holds
-void checkKills(Stage& stage);     // tenant and manager killed while a task is held
+void checkQuota(Stage& stage);         // each way of taking memory, against the quota
+void checkTorch(Stage& stage);         // PyTorch unmodified, where there is one
+void checkHook(Stage& stage);          // what a launch costs more
+void checkAlone(Stage& stage);         // one offline program, of its bare rate
+void checkShares(Stage& stage);        // fixed shares, and one of four processes
+void checkLatency(Stage& stage);       // online behind offline's long kernels
+void checkRungs(Stage& stage);         // whether channels can be taken off this card, and how
+void checkSuspends(Stage& stage);      // results after many holds
+void checkKills(Stage& stage);         // tenant and manager killed while a task is held
+void checkLate(Stage& stage);          // channels that come while their task is held
+void checkWait(Stage& stage);          // a long hold, and one by a manager that does not run
+void checkInterference(Stage& stage);  // holds while others keep the driver busy
 
 }  // namespace qgpu::gpu

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "tests/crash/violation.h"
-#include "tests/gpu/checks.h"
+#include "tests/gpu/held.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -15,46 +15,8 @@ Words verifying(const Stage& stage, int launches, double ms) {
       {"verify", "--rounds", std::to_string(rounds), "--launches", std::to_string(launches)});
 }
 
-Words busyOnline(const Stage& stage, int everyMs, const std::string& end) {
-  return Scene::work({"probe", "--iterations", stage.spins(0.05), "--every",
-                      std::to_string(everyMs), "--count", "1000000000", "--until", end});
-}
-
 std::int64_t holds(Scene& scene) {
   return scene.card()["holds"].get<std::int64_t>();
-}
-
-// It wants the card and does not have it; of a manager that never gave it a turn it is "ready".
-bool held(Scene& scene, const std::string& name) {
-  const Json task = scene.task(name);
-  return !task.is_null() && (task["state"] == "suspended" || task["state"] == "ready");
-}
-
-// The last "made N" of a burning program.
-std::uint64_t made(const Child& child) {
-  const std::string text = child.output();
-  const std::size_t at = text.rfind("made ");
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 5, nullptr, 10);
-}
-
-// An offline program that burns and is held by an online one that never rests.
-struct Held {
-  Held(Stage& stage, Words flags)
-      : scene(stage.card, std::move(flags)), end(scene.signalFile()), rest(scene.signalFile()) {
-    offline = scene.run(
-        {"batch", "offline", 50},
-        Scene::work({"burn", "--iterations", stage.spins(2), "--tell", "1", "--until", end}));
-    scene.await("offline", [&] { return made(*offline) > 0; });
-    online = scene.run({"serve", "online"}, busyOnline(stage, 1, rest));
-    scene.await("a hold", [&] { return held(scene, "batch"); });
-  }
-  Scene scene;
-  std::string end, rest;
-  std::unique_ptr<Child> offline, online;
-};
-
-double msSince(std::int64_t from) {
-  return static_cast<double>(e2e::monotonicNs() - from) / 1e6;
 }
 
 void checkTenantKilled(Stage& stage) {

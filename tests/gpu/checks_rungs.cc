@@ -173,6 +173,17 @@ void checkFloor(Stage& stage, suspend::Rung rung) {
   stage.record.add(std::move(finding));
 }
 
+// The manager's own test at its start, in a process of its own, must find the same.
+void checkManagerFinds(Stage& stage) {
+  Scene scene(stage.card, {});
+  const Json card = scene.card();
+  Finding finding{"the manager's own test, at its start", "suspend is rm"};
+  finding.figures = {{"suspend", card["suspend"]}};
+  finding.verdict = card["suspend"] == "rm" ? Verdict::kMet : Verdict::kMissed;
+  finding.why = card.value("suspend_why", "");
+  stage.record.add(std::move(finding));
+}
+
 }  // namespace
 
 void checkRungs(Stage& stage) {
@@ -192,6 +203,7 @@ void checkRungs(Stage& stage) {
   finding.why = found.why;
   stage.record.add(std::move(finding));
   if (!found.rung) return;
+  checkManagerFinds(stage);
   checkHandDies(stage, *found.rung);
   checkKilledWhileOff(stage, *found.rung);
   checkFloor(stage, *found.rung);

@@ -74,13 +74,13 @@ constexpr Behind kBehind[] = {{"plain", "kernels of 10 ms"},
 
 void checkBehind(Stage& stage, const Behind& behind, const Json& alone) {
   constexpr double kStartMaxUs = 1'000, kStretchUs = 500, kSlowerMax = 1.05;
-  Scene scene(stage.card, {});
+  Scene scene(stage.card, {"--online-idle=20ms"});
   const std::string end = scene.signalFile();
   auto offline =
       scene.run({"batch", "offline", 50}, burning(stage, behind.how, kKernelMs, {"--until", end}));
   scene.await("offline", [&] { return said(*offline, "burns"); });
   // Each burst finds offline running again: the pause is longer than online's idle time.
-  const Json apart = probe(scene, stage, 150, stage.count(100, 8));
+  const Json apart = probe(scene, stage, 60, stage.count(100, 8));
   const Json busy = probe(scene, stage, 5, stage.count(500, 20));
   const Json card = scene.card();
   Scene::give(end);
@@ -98,7 +98,9 @@ void checkBehind(Stage& stage, const Behind& behind, const Json& alone) {
                    {"stretch_met", added < kStretchUs},
                    {"settle_us", card["settle_us"]},
                    {"preempt_us", card["preempt_us"]}};
-  if (hard) start.verdict = added < kStartMaxUs ? Verdict::kMet : Verdict::kMissed;
+  if (hard && !stage.quick) {
+    start.verdict = added < kStartMaxUs ? Verdict::kMet : Verdict::kMissed;
+  }
   if (!hard) start.why = "under gate the start waits for what is in flight";
   stage.record.add(std::move(start));
   Finding ratio{std::string("online at work beside ") + behind.says,
@@ -135,7 +137,7 @@ void checkHook(Stage& stage) {
 
 void checkAlone(Stage& stage) {
   constexpr double kLeast = 0.98;
-  const int seconds = stage.seconds(5);
+  const int seconds = stage.seconds(4);
   Scene scene(stage.card, {});
   std::vector<double> ratios;
   for (int i = 0; i < stage.count(3, 1); ++i) {
@@ -152,7 +154,7 @@ void checkShares(Stage& stage) {
   constexpr double kAggregateLeast = 0.97, kErrorMax = 0.02;
   const int seconds = stage.seconds(10);
   Scene scene(stage.card, {"--policy=fixed-share"});
-  const double bare = bareRate(scene, seconds, stage);
+  const double bare = bareRate(scene, stage.seconds(5), stage);
   const std::vector<Tenant> three = {
       {"a", "ordinary", 20}, {"b", "ordinary", 30}, {"c", "ordinary", 50}};
   const std::vector<double> rates = ratesTogether(scene, seconds, stage, three);

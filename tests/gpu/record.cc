@@ -1,6 +1,7 @@
 #include "tests/gpu/record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace qgpu::gpu {
@@ -48,10 +49,18 @@ void Record::add(Finding finding) {
   findings_.push_back(std::move(finding));
 }
 
+void Record::took(const std::string& check, double seconds) {
+  const Json line = {{"check", check}, {"seconds", std::round(seconds * 10) / 10}};
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+  took_ += (took_.empty() ? "" : ", ") + check + " " + std::to_string(std::lround(seconds)) + " s";
+}
+
 std::string Record::markdown(const std::string& title,
                              const std::vector<std::string>& about) const {
   std::string text = "# " + title + "\n\n";
   for (const std::string& line : about) text += "- " + line + "\n";
+  if (!took_.empty()) text += "- It took: " + took_ + "\n";
   text += "\n| check | wanted | got | |\n|---|---|---|---|\n";
   for (const Finding& each : findings_) {
     const std::string got = inOneLine(each.figures);

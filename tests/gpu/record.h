@@ -22,13 +22,15 @@ struct Finding {
 
 class Record {
  public:
-  void add(Finding finding);  // and prints it
+  void add(Finding finding);                            // and prints it
+  void took(const std::string& check, double seconds);  // that, and prints it
   // The page; `about` are lines on card, driver and machine.
   std::string markdown(const std::string& title, const std::vector<std::string>& about) const;
   bool allMet() const;  // nothing was missed, nothing failed
 
  private:
   std::vector<Finding> findings_;
+  std::string took_;  // "quota 20 s, hook 31 s"
 };
 
 }  // namespace qgpu::gpu

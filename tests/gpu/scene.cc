@@ -45,6 +45,15 @@ Scene::Scene(const TheCard& card, Words flags)
       }()) {
   daemon_.launch();
   daemon_.awaitService(std::chrono::seconds(60));  // the driver may have to be woken
+  mustSuspend();
+}
+
+void Scene::mustSuspend() {
+  if (card_.suspends.empty()) return;
+  const Json found = card();
+  if (found["suspend"] == card_.suspends) return;
+  throw Violation("the card must suspend by " + card_.suspends + ", and suspends by " +
+                  found["suspend"].get<std::string>() + ": " + found.value("suspend_why", ""));
 }
 
 Scene::~Scene() {

@@ -25,7 +25,8 @@ class TheCard {
 
   std::string uuid, model, driver;
   std::uint64_t bytes = 0;
-  int minor = 0;                                              // of its file in /dev
+  int minor = 0;         // of its file in /dev
+  std::string suspends;  // what its manager must find that it suspends by; empty: whatever it is
   std::uint64_t used() const { return nvml_.used(device_); }  // by everybody, now
   // The driver of the tests: it has no memory of its own to look at.
   bool standIn() const { return model == "Stand-in GPU"; }
@@ -50,7 +51,8 @@ Json resultOf(Child& child, const std::string& name,
 
 class Scene {
  public:
-  // Starts a manager of the card with these flags more.
+  // Starts a manager of the card with these flags more. Throws a Violation where the card does
+  // not suspend by what it must.
   Scene(const TheCard& card, Words flags);
   ~Scene();
   Scene(const Scene&) = delete;
@@ -71,6 +73,8 @@ class Scene {
   static void give(const std::string& file);
 
  private:
+  void mustSuspend();
+
   const TheCard& card_;
   e2e::TempDir dir_;
   Daemon daemon_;

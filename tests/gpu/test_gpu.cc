@@ -1,6 +1,7 @@
-// qgpu-test-gpu [--results FOLDER] [--quick] [CHECK...]: what qgpu promises, on a real NVIDIA card.
-// One JSON line for each finding, and with --results a page MODEL-DATE.md of all. Ends with 0 when
-// every promise was met, 1 when not, 77 where there is no card.
+// qgpu-test-gpu [--results FOLDER] [--quick] [--suspends rm|gate] [CHECK...]: what qgpu promises,
+// on a real NVIDIA card. One JSON line for each finding, and with --results a page MODEL-DATE.md of
+// all. With --suspends a manager that finds anything else fails the check. Ends with 0 when every
+// promise was met, 1 when not, 77 where there is no card.
 
 #include <algorithm>
 #include <cctype>
@@ -20,15 +21,20 @@ constexpr int kNoCard = 77;
 
 struct Check {
   const char* name;
+  int seconds;  // on a card, some
   void (*run)(Stage&);
 };
 constexpr Check kChecks[] = {
-    {"quota", checkQuota},       {"torch", checkTorch},   {"hook", checkHook},
-    {"alone", checkAlone},       {"shares", checkShares}, {"latency", checkLatency},
-    {"suspends", checkSuspends}, {"kills", checkKills},   {"rungs", checkRungs}};
+    {"rungs", 30, checkRungs},     {"quota", 25, checkQuota},
+    {"torch", 40, checkTorch},     {"hook", 35, checkHook},
+    {"alone", 34, checkAlone},     {"shares", 36, checkShares},
+    {"latency", 60, checkLatency}, {"suspends", 40, checkSuspends},
+    {"late", 20, checkLate},       {"kills", 25, checkKills},
+    {"wait", 85, checkWait},       {"interference", 50, checkInterference}};
 
 struct Asked {
   std::string results;
+  std::string suspends;
   bool quick = false;
   Words checks;
 };
@@ -36,6 +42,18 @@ struct Asked {
 bool known(const std::string& name) {
   return std::any_of(std::begin(kChecks), std::end(kChecks),
                      [&](const Check& check) { return name == check.name; });
+}
+
+void usage(std::FILE* to) {
+  std::fprintf(to,
+               "usage: qgpu-test-gpu [--results FOLDER] [--quick] [--suspends rm|gate] [CHECK...]\n"
+               "checks, all without a name, and some seconds that each takes on a card:\n");
+  int all = 0;
+  for (const Check& check : kChecks) {
+    std::fprintf(to, "  %-13s %3d\n", check.name, check.seconds);
+    all += check.seconds;
+  }
+  std::fprintf(to, "  %-13s %3d\n", "together", all);
 }
 
 // False: nonsense, and said so.
@@ -46,12 +64,13 @@ bool parse(int argc, char** argv, Asked& out) {
       out.quick = true;
     } else if (word == "--results" && i + 1 < argc) {
       out.results = argv[++i];
+    } else if (word == "--suspends" && i + 1 < argc) {
+      out.suspends = argv[++i];
     } else if (known(word)) {
       out.checks.push_back(word);
     } else {
-      std::fprintf(stderr, "qgpu-test-gpu: '%s' is no check; there are:", word.c_str());
-      for (const Check& check : kChecks) std::fprintf(stderr, " %s", check.name);
-      std::fprintf(stderr, "\n");
+      std::fprintf(stderr, "qgpu-test-gpu: '%s' is no check\n", word.c_str());
+      usage(stderr);
       return false;
     }
   }
@@ -97,23 +116,26 @@ void runAll(const Asked& asked, Stage& stage) {
     const bool chosen = asked.checks.empty() ||
                         std::count(asked.checks.begin(), asked.checks.end(), check.name) != 0;
     if (!chosen) continue;
+    const std::int64_t from = e2e::monotonicNs();
     try {
       if (stage.spinPerMs == 0) calibrate(stage);
       check.run(stage);
     } catch (const crash::Violation& wrong) {
       stage.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
     }
+    stage.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
   }
 }
 
 int run(const Asked& asked) {
-  const auto card = TheCard::find();
+  auto card = TheCard::find();
   if (!card) {
     std::printf(
         "qgpu-test-gpu: no NVIDIA card on this machine (NVML lists none): nothing was "
         "tested\n");
     return kNoCard;
   }
+  card->suspends = asked.suspends;
   Record record;
   Stage stage{*card, record, asked.quick};
   runAll(asked, stage);
@@ -134,6 +156,10 @@ int run(const Asked& asked) {
 }  // namespace qgpu::gpu
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "help" || word == "-h" || word == "--help") return qgpu::gpu::usage(stdout), 0;
+  }
   qgpu::gpu::Asked asked;
   return qgpu::gpu::parse(argc, argv, asked) ? qgpu::gpu::run(asked) : 2;
 }

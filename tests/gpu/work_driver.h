@@ -66,6 +66,7 @@ int memoryWork(const Options& options);
 int burnWork(const Options& options);
 int probeWork(const Options& options);
 int verifyWork(const Options& options);
+int disturbWork(const Options& options);
 int launchWork(const Options& options);
 int calibrateWork(const Options& options);
 

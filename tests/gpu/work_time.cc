@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <vector>
 
-#include "tests/gpu/work_driver.h"
+#include "tests/gpu/work_late.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -20,15 +20,16 @@ double us(std::uint64_t ns) {
   return static_cast<double>(ns) / 1'000;
 }
 
-// "p50", "p99" and "max" of times in microseconds, as JSON fields with a prefix.
+// "p50", "p99", "p999" and "max" of times in microseconds, as JSON fields with a prefix.
 std::string figures(const char* prefix, std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const auto at = [&](std::size_t permille) {
     return times[std::min(times.size() - 1, times.size() * permille / 1000)];
   };
-  char text[160];
-  std::snprintf(text, sizeof text, "\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f,\"%s_max_us\":%.1f",
-                prefix, at(500), prefix, at(990), prefix, times.back());
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f,\"%s_p999_us\":%.1f,\"%s_max_us\":%.1f",
+                prefix, at(500), prefix, at(990), prefix, at(999), prefix, times.back());
   return text;
 }
 
@@ -158,32 +159,41 @@ int probeWork(const Options& options) {
   return 0;
 }
 
-// --rounds N --launches N, two of them in the stream at any time: the same sum every time, whatever
-// happened in between.
+// --rounds N --launches N, two of them in the stream at any time, or until --until FILE: a sum of
+// as many launches as it had, whatever happened in between. With --tell 1 each is told as it ends;
+// with --late N there is a LateWork beside, from when --late-from FILE exists.
 int verifyWork(const Options& options) {
   const std::uint64_t rounds = options.number("rounds", 1'000'000);
-  const std::uint64_t launches = options.number("launches", 1);
+  const std::uint64_t most = options.number("launches", 1);
+  const bool tells = options.number("tell", 0) != 0;
   Work work;
   Ptr sum = 0;
   QGPU_MUST(work.driver.cuMemAlloc_v2(&sum, 8));
   QGPU_MUST(work.driver.cuMemsetD8_v2(sum, 0, 8));
   Evt ends[2] = {};
   for (Evt& end : ends) QGPU_MUST(work.driver.cuEventCreate(&end, kWithoutTiming));
+  LateWork late(work.driver, options.number("late", 0), rounds, options.text("late-from", "/"));
   std::puts("verifies");
   std::fflush(stdout);
   const std::uint64_t from = nowNs();
-  for (std::uint64_t i = 0; i < launches; ++i) {
+  std::uint64_t launches = 0;
+  for (; launches < most && !endAsked(options); ++launches) {
     // Another number of rounds each time: a launch that ran twice or never shows.
-    QGPU_MUST(work.mix(rounds + i, sum, work.stream));
-    QGPU_MUST(work.driver.cuEventRecord(ends[i % 2], work.stream));
-    if (i > 0) QGPU_MUST(work.driver.cuEventSynchronize(ends[(i - 1) % 2]));
+    QGPU_MUST(work.mix(rounds + launches, sum, work.stream));
+    QGPU_MUST(work.driver.cuEventRecord(ends[launches % 2], work.stream));
+    if (launches == 0) continue;
+    QGPU_MUST(work.driver.cuEventSynchronize(ends[(launches - 1) % 2]));
+    if (!tells) continue;
+    std::printf("made %llu\n", static_cast<unsigned long long>(launches));
+    std::fflush(stdout);
   }
   QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
   const std::uint64_t took = nowNs() - from;
   std::uint64_t value = 0;
   QGPU_MUST(work.driver.cuMemcpyDtoH_v2(&value, sum, sizeof value));
-  std::printf("{\"sum\":\"%016llx\",\"seconds\":%.6f}\n", static_cast<unsigned long long>(value),
-              static_cast<double>(took) / 1e9);
+  std::printf("{\"sum\":\"%016llx\",\"launches\":%llu,\"seconds\":%.6f,%s}\n",
+              static_cast<unsigned long long>(value), static_cast<unsigned long long>(launches),
+              static_cast<double>(took) / 1e9, late.finish().c_str());
   return 0;
 }
 
