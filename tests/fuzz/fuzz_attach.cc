@@ -5,7 +5,9 @@
 //
 // Promises: C7 (whatever comes costs a bounded amount, attaches nobody who may not be, and leaves
 // no descriptor and no connection behind), one whole answer for a hello, a welcome only for a live
-// task's token and with three descriptors of which the gate page can't be written (HAZARDS 9).
+// task's token and with three descriptors of which the gate page can't be written (HAZARDS 9). The
+// first card suspends by `rm`, so that notes of channels are heard; its driver does all that it is
+// asked.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -44,6 +46,17 @@ std::string tokenOf(std::uint64_t task) {
   return token;
 }
 
+class WillingDriver final : public suspend::Calls {
+ public:
+  void process(std::uint32_t, int) override {}
+  void forget(std::uint32_t) override {}
+  suspend::Outcome carryOut(const suspend::Order& order, suspend::Rung) override {
+    require(!order.channels.empty() && order.channels.size() <= suspend::Ladder::kNamedMax,
+            "what the driver is asked fits into a call");
+    return {suspend::Answer::kDone, {}, ""};
+  }
+};
+
 // The number of the lowest free descriptor: it stays the same where none leaks.
 int lowestFree() {
   const Fd free(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
@@ -75,6 +88,11 @@ class Manager {
     config.cards.resize(2);
     config.cards[0].id = "sim-0";
     config.cards[1].id = "sim-1";
+    config.cards[0].suspend = schema::Suspend::RM;
+    config.cards[0].rung = suspend::Rung::kDisablePreempt;
+    config.suspend.open = [](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
+      return std::unique_ptr<suspend::Calls>(std::make_unique<WillingDriver>());
+    };
     config.cardActors = {machine_.node, machine_.node};
     config.server.runDir = folder;
     config.server.incarnation = 10;
@@ -106,6 +124,14 @@ class Manager {
       message.initTaskClosed().setTask(task);
     });
   }
+  void tellOrder(std::uint64_t task, bool open) {
+    machine_.asNode.sendUrgent(room_, [&](schema::Envelope::Builder message) {
+      auto order = message.initGateOrder();
+      order.setTask(task);
+      order.setEpoch(++epoch_);
+      order.setOrder(open ? schema::GateOrder::Order::OPEN : schema::GateOrder::Order::HOLD);
+    });
+  }
   void tellIncarnation(std::uint32_t value) {
     machine_.asNode.sendUrgent(room_, [&](schema::Envelope::Builder message) {
       message.initIncarnationChosen().setValue(value);
@@ -116,6 +142,7 @@ class Manager {
  private:
   Machine& machine_;
   const ActorId room_;
+  std::uint32_t epoch_ = 0;
   std::unique_ptr<AttachPort> port_;
 };
 
@@ -184,7 +211,7 @@ class Game {
 
  private:
   enum class Act : std::uint8_t { Connect, Hello, Record, Turn, Leave, Restart, Known, Closed,
-                                  Incarnation, Scribble, Count };
+                                  Incarnation, Scribble, Note, Hold, Count };
 
   void act(Input& in) {
     switch (static_cast<Act>(in.byte() % static_cast<std::uint8_t>(Act::Count))) {
@@ -201,6 +228,8 @@ class Game {
       case Act::Incarnation:
         return news([&] { manager_->tellIncarnation(in.number<std::uint32_t>()); });
       case Act::Scribble: return scribble(in);
+      case Act::Note: return say(in, noteFrom(in));
+      case Act::Hold: return news([&] { manager_->tellOrder(1 + in.byte() % kTasks, in.flag()); });
       case Act::Count: return;
     }
   }
@@ -241,6 +270,22 @@ class Game {
     std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
     if ((flags & 64U) != 0) bytes[in.byte() % bytes.size()] ^= static_cast<char>(in.byte());
     if ((flags & 128U) != 0) bytes.resize(in.byte());
+    return bytes;
+  }
+
+  // A note that is right, but for what the input changes in it. Few names, so that they meet.
+  static std::string noteFrom(Input& in) {
+    qgpu_note note{};
+    note.magic = QGPU_NOTE_MAGIC;
+    note.what = in.byte() % 6;
+    note.client = in.byte() % 3;
+    note.object = in.byte() % 8;
+    note.group = in.byte() % 3;
+    note.engine = in.byte();
+    note.device = in.flag() ? ~0U : in.byte();
+    note.fd = static_cast<std::int8_t>(in.byte());
+    std::string bytes(reinterpret_cast<const char*>(&note), sizeof note);
+    if (in.byte() == 0) bytes[in.byte() % bytes.size()] ^= static_cast<char>(in.byte());
     return bytes;
   }
 
