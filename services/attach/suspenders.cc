@@ -61,7 +61,7 @@ void Suspenders::release(const GuestTask& task) {
 void Suspenders::attached(const GuestTask& task, const GuestProcess& process) {
   auto* card = of(task);
   if (!card) return;
-  card->attached(task.id, process.entry.pid, Fd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
+  card->attached(process.entry.pid, Fd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
 }
 
 void Suspenders::gone(const GuestTask& task, const GuestProcess& process) {

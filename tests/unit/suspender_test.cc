@@ -165,7 +165,7 @@ TEST_F(SuspenderTest, WhatIsRemovedOrHeldAtTheEndIsPutBack) {
 
 TEST_F(SuspenderTest, AProcessIsReachedUntilItIsGone) {
   auto& card = start();
-  card->attached(5, 7, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  card->attached(7, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
   card->made(5, channelOf(100), false);
   ASSERT_TRUE(scene.until([&] { return scene.processes.contains(7); }));
   card->hold(5, 1);

@@ -1,0 +1,119 @@
+#include "services/suspend/holds.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace qgpu::suspend {
+
+// --- what comes in ---
+
+Holds::Task& Holds::find(std::uint64_t id) {
+  Task& task = tasks_.try_emplace(id, rung_).first->second;
+  if (!lost_.empty()) task.ladder.doubt(lost_);
+  return task;
+}
+
+void Holds::hold(std::uint64_t id, std::uint32_t number, Nanos now) {
+  Task& task = find(id);
+  task.hold = number;
+  task.toldStopped = false;
+  task.ladder.hold(now);
+}
+
+void Holds::release(std::uint64_t task, Nanos now) {
+  find(task).ladder.release(now);
+}
+
+void Holds::removed(std::uint64_t id, Nanos now) {
+  Task& task = find(id);
+  task.removed = true;
+  task.ladder.release(now);
+}
+
+void Holds::removeAll(Nanos now) {
+  for (auto& [id, task] : tasks_) {
+    task.removed = true;
+    task.ladder.release(now);
+  }
+}
+
+void Holds::made(std::uint64_t task, const Channel& channel, bool touched) {
+  find(task).ladder.made(channel, touched);
+}
+
+void Holds::ended(std::uint64_t task, std::uint32_t client, std::uint32_t name) {
+  find(task).ladder.ended(client, name);
+}
+
+void Holds::enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name) {
+  find(task).ladder.scheduled(client, name);
+}
+
+void Holds::gone(std::uint64_t task, std::uint32_t process) {
+  find(task).ladder.processGone(process);
+}
+
+// --- what is done ---
+
+std::optional<Order> Holds::next(Nanos now) {
+  if (asked_) return std::nullopt;
+  if (auto order = nextOf(true, now)) return order;
+  return nextOf(false, now);
+}
+
+// Of the tasks that are to stay off, or of the others, the next in turn that needs a call.
+std::optional<Order> Holds::nextOf(bool held, Nanos now) {
+  auto at = tasks_.upper_bound(lastServed_);
+  for (std::size_t i = 0; i < tasks_.size(); i++) {
+    if (at == tasks_.end()) at = tasks_.begin();
+    auto& [id, task] = *at++;
+    if ((task.ladder.held() && !task.ladder.doubted()) != held) continue;
+    auto order = task.ladder.next(now);
+    if (!order) continue;
+    asked_ = lastServed_ = id;
+    return order;
+  }
+  return std::nullopt;
+}
+
+void Holds::answered(const Outcome& outcome, Nanos now) {
+  if (!asked_) return;
+  const std::uint64_t id = *std::exchange(asked_, std::nullopt);
+  Ladder& ladder = tasks_.at(id).ladder;
+  const bool before = ladder.doubted();
+  ladder.answered(outcome.answer, outcome.gone, now);
+  if (ladder.stopped()) refused_.clear();
+  if (!before && ladder.doubted()) refused(id, now, ladder.why() + " (" + outcome.why + ")");
+}
+
+void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {
+  tasks_.at(id).toldDoubt = true;
+  news_.push_back({News::What::kDoubted, id, 0, now, why});
+  refused_.insert(id);
+  if (refused_.size() < kRefusedInARow || !lost_.empty()) return;
+  lost_ = why;
+  news_.push_back({News::What::kCardLost, 0, 0, now, why});
+  for (auto& [other, task] : tasks_) task.ladder.doubt(lost_);
+}
+
+std::vector<News> Holds::news(Nanos now) {
+  for (auto& [id, task] : tasks_) {
+    if (task.ladder.doubted() && !std::exchange(task.toldDoubt, task.ladder.doubted())) {
+      news_.push_back({News::What::kDoubted, id, task.hold, now, task.ladder.why()});
+    }
+    if (!task.ladder.stopped() || std::exchange(task.toldStopped, true)) continue;
+    news_.push_back({News::What::kStopped, id, task.hold, now, ""});
+  }
+  std::erase_if(tasks_, [this](const auto& each) {
+    return each.second.removed && each.second.ladder.free() && asked_ != each.first;
+  });
+  return std::exchange(news_, {});
+}
+
+Nanos Holds::retryAt() const {
+  Nanos next = kNever;
+  for (const auto& [id, task] : tasks_) next = std::min(next, task.ladder.retryAt());
+  return next;
+}
+
+}  // namespace qgpu::suspend

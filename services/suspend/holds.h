@@ -1,0 +1,86 @@
+#pragma once
+// The ladders of all tasks of one card, and which of them may have the driver now: the decisions of
+// a Suspender, apart from its thread, so that the simulator runs the same ones.
+//
+// It keeps: one call at a time; holds go before what is to be put back, and within both the tasks
+// take turns; a hold is told stopped at most once, and never after the task was released. A task
+// whose ladder is in doubt is told so once. Where the driver refuses kRefusedInARow tasks in a row,
+// all of it is given up: it is the card that is in doubt, not a task that names what it has not.
+//
+// Pure: times are the caller's.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/suspend/calls.h"
+
+namespace qgpu::suspend {
+
+struct News {
+  enum class What : std::uint8_t {
+    kStopped,   // nothing of the task can run any more, since `at`
+    kDoubted,   // the task can't be held so, and why
+    kCardLost,  // no task can: `task` is 0
+  };
+  What what = What::kStopped;
+  std::uint64_t task = 0;
+  std::uint32_t hold = 0;  // the hold's number that was given
+  Nanos at{0};
+  std::string why;
+};
+
+class Holds {
+ public:
+  static constexpr std::size_t kRefusedInARow = 3;
+
+  explicit Holds(Rung rung) : rung_(rung) {}
+
+  void hold(std::uint64_t task, std::uint32_t number, Nanos now);
+  void release(std::uint64_t task, Nanos now);
+  // Puts back what is left of it, and forgets it.
+  void removed(std::uint64_t task, Nanos now);
+  void removeAll(Nanos now);
+
+  // See Ladder.
+  void made(std::uint64_t task, const Channel& channel, bool touched);
+  void ended(std::uint64_t task, std::uint32_t client, std::uint32_t name);
+  void enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name);
+  void gone(std::uint64_t task, std::uint32_t process);
+
+  // The call that must be made now; none while one is under way or nothing is to be done.
+  std::optional<Order> next(Nanos now);
+  void answered(const Outcome& outcome, Nanos now);
+
+  // What is to be told since it was asked the last time.
+  std::vector<News> news(Nanos now);
+  // When next() is worth asking again though nothing happened; kNever: never.
+  Nanos retryAt() const;
+  bool empty() const { return tasks_.empty(); }
+  Rung rung() const { return rung_; }
+
+ private:
+  struct Task {
+    explicit Task(Rung rung) : ladder(rung) {}
+    Ladder ladder;
+    std::uint32_t hold = 0;
+    bool toldStopped = false, toldDoubt = false, removed = false;
+  };
+
+  Task& find(std::uint64_t id);
+  std::optional<Order> nextOf(bool held, Nanos now);
+  void refused(std::uint64_t id, Nanos now, const std::string& why);
+
+  const Rung rung_;
+  std::map<std::uint64_t, Task> tasks_;
+  std::optional<std::uint64_t> asked_;  // whose call is under way
+  std::uint64_t lastServed_ = 0;
+  std::set<std::uint64_t> refused_;  // since a task was last stopped
+  std::string lost_;                 // why the card was given up; empty: it was not
+  std::vector<News> news_;
+};
+
+}  // namespace qgpu::suspend
