@@ -159,6 +159,7 @@ void GatePort::close(GuestTask& task) {
 
 void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
   if (!task.gate.settling || task.gate.epoch != epoch) return;  // of a hold that is over
+  QGPU_MARK(ChannelsOff);
   task.gate.offAt = at;
   look(task);
 }

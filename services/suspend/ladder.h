@@ -106,7 +106,7 @@ class Ladder {
   std::vector<Channel> everything() const;
 
  private:
-  // kMaybe: a disable named it and was not wholly answered, or it was scheduled since.
+  // kMaybe: a call named it and was not wholly done, or it was scheduled since it was disabled.
   enum class State : std::uint8_t { kOn, kMaybe, kOff };
   struct Entry {
     Channel channel;

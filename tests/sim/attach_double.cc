@@ -8,6 +8,9 @@ namespace {
 
 constexpr Nanos kHeardAfterMin = micros(2);   // what happens on a descriptor, until the loop runs
 constexpr Nanos kHeardAfterMax = micros(60);
+constexpr Nanos kCallMin = micros(30);   // of the driver
+constexpr Nanos kCallMax = micros(600);
+constexpr Nanos kCallLongest = millis(6);
 
 qgpu_class classOf(schema::TaskClass taskClass) {
   switch (taskClass) {
@@ -28,6 +31,7 @@ AttachDouble::AttachDouble(Host& host, Watch& watch, ActorId self, RunDir& runDi
       options_(std::move(options)),
       dice_(dice),
       outlet_(host, self),
+      drivers_(options_.cards.size()),
       port_(*this, outlet_, tasks_, options_.gate),
       incarnation_(options_.incarnation) {
   port_.onRing([this] {
@@ -119,12 +123,83 @@ void AttachDouble::stopThread(const qgpu::GuestProcess& process, std::uint32_t t
   machine_.stopThread(process.entry.pid, tid);
 }
 
-void AttachDouble::takeOff(const GuestTask&) {
-  QGPU_CHECK(false, "no card of this world is held by its channels");
+// --- channels ---
+
+void AttachDouble::takeOff(const GuestTask& task) {
+  driverOf(task).holds.hold(task.id, task.gate.epoch, host_.now());
+  wakeDriver(driverOf(task));
 }
 
-void AttachDouble::putBack(const GuestTask&) {
-  QGPU_CHECK(false, "no card of this world is held by its channels");
+void AttachDouble::putBack(const GuestTask& task) {
+  driverOf(task).holds.release(task.id, host_.now());
+  wakeDriver(driverOf(task));
+}
+
+void AttachDouble::wakeDriver(DriverThread& driver) {
+  soon([this, &driver] { drive(driver); });
+}
+
+// What its thread does, with calls that take effect at some moment of their time.
+void AttachDouble::drive(DriverThread& driver) {
+  for (const suspend::News& news : driver.holds.news(host_.now())) {
+    soon([this, news] { heard(news); });
+  }
+  if (driver.calls) return;
+  const auto order = driver.holds.next(host_.now());
+  cancel(std::exchange(driver.retry, 0));
+  if (!order) {
+    const Nanos retry = driver.holds.retryAt();
+    if (retry != kNever) driver.retry = at(retry, [this, &driver] { drive(driver); });
+    return;
+  }
+  driver.calls = true;
+  const Nanos takes = dice_.percent(97) ? dice_.magnitude(kCallMin, kCallMax)
+                                        : dice_.magnitude(kCallMax, kCallLongest);
+  at(host_.now() + dice_.between(Nanos(0), takes), [this, &driver, order = *order, takes] {
+    const suspend::Outcome outcome = carryOut(order);
+    at(host_.now() + dice_.between(Nanos(0), takes), [this, &driver, outcome] {
+      driver.calls = false;
+      driver.holds.answered(outcome, host_.now());
+      drive(driver);
+    });
+  });
+}
+
+suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
+  suspend::Outcome outcome{suspend::Answer::kDone, {}, ""};
+  for (const suspend::Channel& channel : order.channels) {
+    const bool off = order.step == suspend::Step::kDisable;
+    if (!machine_.setChannel(channel.process, off)) outcome.gone.push_back(channel);
+  }
+  if (outcome.gone.empty()) return outcome;
+  outcome.answer = suspend::Answer::kGone;
+  outcome.why = "its process is dead";
+  return outcome;
+}
+
+void AttachDouble::heard(const suspend::News& news) {
+  const auto found = tasks_.find(news.task);
+  if (found == tasks_.end()) return;
+  if (news.what == suspend::News::What::kStopped) {
+    return port_.stopped(*found->second, news.hold, news.at);
+  }
+  port_.doubted(*found->second, news.why, options_.window);
+}
+
+// Of a process that has attached: it has one channel.
+void AttachDouble::channelThere(const GuestTask& task, std::uint32_t pid, bool again) {
+  if (task.heldBy != QGPU_SUSPEND_RM) return;
+  DriverThread& driver = driverOf(task);
+  driver.holds.made(task.id, {pid, 1, 1, 1, pid, 1}, again);
+  wakeDriver(driver);
+}
+
+void AttachDouble::channelOn(std::uint32_t pid) {
+  for (const auto& [id, task] : tasks_) {
+    if (task->heldBy != QGPU_SUSPEND_RM || processOf(*task, pid) == nullptr) continue;
+    driverOf(*task).holds.enabled(id, pid, 1);
+    wakeDriver(driverOf(*task));
+  }
 }
 
 void AttachDouble::ring(std::uint64_t task) {
@@ -187,10 +262,12 @@ Status AttachDouble::makePages(schema::TaskKnown::Reader known) {
   TaskPagesSpec spec;
   spec.task = known.getTask();
   spec.taskClass = classOf(known.getClass());
-  spec.suspend = options_.freeze ? QGPU_SUSPEND_FREEZE : QGPU_SUSPEND_GATE;
+  const bool divided = options_.suspend != QGPU_SUSPEND_RM || cards.size() == 1;
+  spec.suspend = divided ? options_.suspend : QGPU_SUSPEND_GATE;
   spec.incarnation = incarnation_;
   spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
-  spec.window = !options_.freeze && cards.size() == 1 ? options_.window : Nanos(0);
+  const bool windowed = spec.suspend == QGPU_SUSPEND_GATE && cards.size() == 1;
+  spec.window = windowed ? options_.window : Nanos(0);
   spec.orphanGrace = options_.orphanGrace;
   Result<TaskPages> pages = TaskPages::create(spec, *this);
   if (!pages) return pages.error();
@@ -284,7 +361,12 @@ void AttachDouble::end(std::uint64_t id) {
 
 // What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachDouble::erase(std::uint64_t id) {
-  port_.removed(*tasks_.at(id));
+  GuestTask& task = *tasks_.at(id);
+  port_.removed(task);
+  if (task.heldBy == QGPU_SUSPEND_RM) {
+    driverOf(task).holds.removed(id, host_.now());
+    wakeDriver(driverOf(task));
+  }
   cancel(bells_[id].timer);
   bells_.erase(id);
   owners_.erase(id);
@@ -326,6 +408,10 @@ void AttachDouble::died(std::uint32_t pid) {
 void AttachDouble::forgetProcess(GuestTask& task, std::uint32_t slot) {
   const AttachedEntry entry = task.processes.at(slot)->entry;
   runDir_.remove(entry);
+  if (task.heldBy == QGPU_SUSPEND_RM) {
+    driverOf(task).holds.gone(task.id, entry.pid);
+    wakeDriver(driverOf(task));
+  }
   task.pages.freeSlot(slot);
   task.processes.erase(slot);
   outlet_.sendUrgent(task.actor, [&](schema::Envelope::Builder message) {

@@ -18,6 +18,7 @@
 
 #include "runtime/dispatcher.h"
 #include "services/attach/gate_port.h"
+#include "services/suspend/holds.h"
 #include "tests/sim/attach_run_dir.h"
 #include "tests/sim/host.h"
 #include "tests/sim/watch.h"
@@ -61,6 +62,8 @@ class Machine {
   // FUTEX_WAKE on the gate word of the page that this life handed out.
   virtual void wake(std::uint64_t task, std::uint32_t life, int waiters) = 0;
   virtual void stopThread(std::uint32_t pid, std::uint32_t tid) = 0;   // the freeze signal
+  // NVIDIA's driver takes a process's channel off its card, or puts it back. False: it has none.
+  virtual bool setChannel(std::uint32_t pid, bool off) = 0;
   virtual void kill(std::uint32_t pid, bool hard) = 0;                 // SIGKILL or SIGTERM
   // False: nobody listens on that connection any more.
   virtual bool answer(const SimWelcome& welcome) = 0;
@@ -71,7 +74,7 @@ struct AttachDoubleOptions {
   std::uint32_t incarnation = 1;
   ActorId node = ActorId::kNobody;
   std::vector<ActorId> cards;           // card actors by index
-  bool freeze = false;                  // how these cards suspend; else by gate
+  qgpu_suspend suspend = QGPU_SUSPEND_GATE;   // how these cards do
   Nanos orphanGrace = seconds(5);
   Nanos window = millis(2);
   Nanos helloWithin = seconds(2);
@@ -96,6 +99,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void hello(SimHello said);
   void died(std::uint32_t pid);         // a pidfd says so; of a tenant's process or of an owner
   void ring(std::uint64_t task);        // the doorbell that this life handed out
+  void channelOn(std::uint32_t pid);    // a process put its channel back on itself
 
   std::uint32_t life() const { return options_.life; }
   std::uint32_t incarnation() const { return incarnation_; }
@@ -136,6 +140,19 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override;
   void putBack(const GuestTask& task) override;
+
+  // The thread of each card that calls the driver.
+  struct DriverThread {
+    suspend::Holds holds{suspend::Rung::kDisable};
+    bool calls = false;
+    TimerKey retry = 0;
+  };
+  DriverThread& driverOf(const GuestTask& task) { return drivers_.at(task.cards.front()); }
+  void wakeDriver(DriverThread& driver);
+  void drive(DriverThread& driver);
+  suspend::Outcome carryOut(const suspend::Order& order);
+  void heard(const suspend::News& news);
+  void channelThere(const GuestTask& task, std::uint32_t pid, bool again);
 
   TimerKey soon(std::function<void()> work);
   void ringSoon(std::uint64_t task, Bell& bell);
@@ -185,6 +202,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   std::map<std::uint64_t, Bell> bells_;   // by task
   TaskTable tasks_;
   std::map<std::uint64_t, std::uint32_t> owners_;   // pid of the process that a task is bound for
+  std::vector<DriverThread> drivers_;               // by card
   GatePort port_;
 
   std::map<std::uint64_t, Hello> hellos_;

@@ -97,6 +97,11 @@ void Tenants::stopThread(std::uint32_t pid, std::uint32_t tid) {
   if (Program* program = find(pid)) program->signalled(tid);
 }
 
+bool Tenants::setChannel(std::uint32_t pid, bool off) {
+  Program* program = find(pid);
+  return program != nullptr && program->setChannel(off);
+}
+
 void Tenants::kill(std::uint32_t pid, bool hard) {
   if (Program* program = find(pid)) program->killed(hard);
 }

@@ -215,7 +215,7 @@ void Program::pass(std::uint32_t i, std::uint64_t cost) {
   thread.inFlight++;
   if (thread.left != UINT32_MAX) thread.left--;
   tell(GuestNews::Kind::Submitted);
-  if (allFrozen()) tell(GuestNews::Kind::Frozen);   // driver threads that are late to go on
+  if (allFrozen() || off_) tell(GuestNews::Kind::Frozen);   // what is late to go on
   runNext();
   goOn(i);
 }

@@ -139,8 +139,11 @@ void Program::link() {
     if (lost) {
       tell(GuestNews::Kind::Orphaned);
       gate_->wake(INT32_MAX);
+    } else if (connected_ && home_.attach_ != nullptr) {
+      home_.attach_->channelOn(pid_);   // if it was off, it is not
     }
   }
+  if (lost) setChannel(false);
   if (connected_) return linkIn(linkTick());
   if (helloSerial_ != 0 || adoption_) return;
   if (now() >= nextConnect_) return connect();

@@ -33,6 +33,7 @@ class Program {
   void connectionLost();
   void woken(std::uint32_t thread);       // by a FUTEX_WAKE
   void signalled(std::uint32_t tid);      // freeze
+  bool setChannel(bool off);              // of the card; false: its process is dead
   void killed(bool hard);
   void calm();
 
@@ -208,6 +209,7 @@ class Program {
   std::uint32_t first_ = 0;
   std::uint32_t queued_ = 0;
   bool running_ = false;
+  bool off_ = false;                // its channel
   Nanos ranFrom_{0};
   Host::Key kernelTimer_ = 0;
   std::array<Driver, kDriversMax> drivers_;

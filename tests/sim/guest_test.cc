@@ -121,7 +121,7 @@ class GuestWorld {
     attachOptions.incarnation = lives_;
     attachOptions.node = nodeId;
     attachOptions.cards = {node.card};
-    attachOptions.freeze = options.freeze;
+    attachOptions.suspend = options.freeze ? QGPU_SUSPEND_FREEZE : QGPU_SUSPEND_GATE;
     attach = std::make_unique<AttachDouble>(host, ledger, attachId_, runDir, tenants,
                                             attachOptions, Dice(dice_.word()));
     tenants.managerBack(*attach);

@@ -19,7 +19,7 @@ constexpr Nanos kFrozenWait = millis(100);
 // --- the driver: one kernel after the other ---
 
 void Program::runNext() {
-  if (running_ || queued_ == 0 || allFrozen()) return;
+  if (running_ || queued_ == 0 || allFrozen() || off_) return;
   Kernel& head = kernel(0);
   if (head.blocked) {
     later(dice_.between(millis(1), millis(6)), Do::Parked);
@@ -85,6 +85,17 @@ void Program::unblock(std::uint32_t thread) {
   if (!any) return;
   later(dice_.between(micros(350), millis(2)), Do::Parked);
   runNext();
+}
+
+bool Program::setChannel(bool off) {
+  if (over()) return false;
+  if (std::exchange(off_, off) == off) return true;
+  if (off) {
+    stopKernel();
+  } else {
+    runNext();
+  }
+  return true;
 }
 
 // --- freezing ---

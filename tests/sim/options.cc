@@ -14,6 +14,7 @@ const OptionWords<Options, FaultName>& words() {
           number("cards", &Options::cards),
           number("card_gib", &Options::cardGib),
           number("freeze", &Options::freeze),
+          number("rm", &Options::rm),
           number("mixed", &Options::mixed),
           number("tasks_per_card", &Options::maxTasksPerCard),
           number("policy", &Options::policy),
@@ -42,7 +43,9 @@ const OptionWords<Options, FaultName>& words() {
 void drawNode(Options& o, Dice& dice) {
   o.cards = static_cast<std::uint32_t>(dice.percent(50) ? 1 : dice.between(2, 4));
   o.cardGib = dice.pick(std::vector<std::int64_t>{4, 8, 16, 16, 32, 80});
-  o.freeze = dice.percent(50);
+  const std::uint64_t how = dice.below(100);
+  o.freeze = how < 50;
+  o.rm = how >= 75;
   o.mixed = dice.percent(85);
   o.maxTasksPerCard = dice.percent(60) ? 0 : static_cast<std::uint32_t>(dice.between(1, 12));
   o.policy = static_cast<Policy>(dice.below(3));

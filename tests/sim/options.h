@@ -47,7 +47,8 @@ struct Options {
 
   std::uint32_t cards = 1;
   std::int64_t cardGib = 16;
-  bool freeze = false;              // cards that suspend by freeze; else by gate
+  bool freeze = false;              // cards that suspend by freeze ...
+  bool rm = false;                  // ... or by rm; else by gate
   bool mixed = true;
   std::uint32_t maxTasksPerCard = 0;
   Policy policy = Policy::BestEffort;

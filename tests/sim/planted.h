@@ -37,6 +37,7 @@ namespace qgpu::sim {
   X(EpochNotGrowing, "A10")        \
   X(DeathUntold, "A11")            \
   X(SettledTooEarly, "A1")         \
+  X(EnableTrusted, "A1")           \
   X(FutureBelieved, "C7")          \
   X(DeadBytesKept, "A14")
 
@@ -77,6 +78,7 @@ namespace qgpu::sim {
   X(SeveralCards, Must)        \
   X(HolderDied, Must)          \
   X(LateHoldSettled, Must)     \
+  X(ChannelsOff, Must)         \
   X(Overrun, Must)             \
   X(QuarantineOver, Must)      \
   X(OnlineHoldsRunning, Must)  \

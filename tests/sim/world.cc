@@ -54,7 +54,9 @@ std::vector<CardFacts> cardFacts(const Options& options) {
     card.model = "simulated";
     card.backend = "sim";
     card.mem = gibibytes(options.cardGib);
-    card.suspend = options.freeze ? schema::Suspend::FREEZE : schema::Suspend::GATE;
+    card.suspend = options.freeze ? schema::Suspend::FREEZE
+                   : options.rm   ? schema::Suspend::RM
+                                  : schema::Suspend::GATE;
   }
   return facts;
 }
@@ -304,7 +306,9 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   attach.incarnation = boot.incarnation;
   attach.node = boot.node;
   attach.cards = peers.cards;
-  attach.freeze = options_.freeze;
+  attach.suspend = options_.freeze ? QGPU_SUSPEND_FREEZE
+                   : options_.rm   ? QGPU_SUSPEND_RM
+                                   : QGPU_SUSPEND_GATE;
   life_->attach = std::make_unique<AttachDouble>(host_, crowd_, peers.attach, runDir_, tenants_,
                                                  attach, Dice(dice_.word()));
   NodeOptions node;

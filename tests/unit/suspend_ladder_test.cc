@@ -157,6 +157,29 @@ TEST(Ladder, WhatFailedToBeDisabledIsEnabledAndNothingIsDisabledAnyMore) {
   EXPECT_FALSE(ladder.stopped());
 }
 
+// What the driver did for the others before it met the one that is gone, nobody knows.
+TEST(Ladder, AHoldAfterAnEnableThatWasNotWhollyDoneDisablesAgain) {
+  for (const Answer answer : {Answer::kGone, Answer::kFailed}) {
+    Ladder ladder = withChannels(Rung::kDisable, 2);
+    ladder.hold(Nanos(0));
+    ladder.next(Nanos(0));
+    ladder.answered(Answer::kDone, {}, Nanos(1));
+    ASSERT_TRUE(ladder.stopped());
+    ladder.release(Nanos(2));
+    ASSERT_EQ(ladder.next(Nanos(2))->step, Step::kEnable);
+    ladder.hold(Nanos(3));
+    std::vector<Channel> gone;
+    if (answer == Answer::kGone) gone.push_back(channelOf(100));
+    ladder.answered(answer, gone, Nanos(4));
+    EXPECT_FALSE(ladder.stopped());
+    if (answer == Answer::kFailed) continue;  // a doubt: it is not held any more
+    const auto again = ladder.next(Nanos(4));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->step, Step::kDisable);
+    EXPECT_EQ(again->channels.size(), 1u);
+  }
+}
+
 TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
   Ladder ladder = withChannels(Rung::kDisable, 1);
   ladder.hold(Nanos(0));
