@@ -288,7 +288,8 @@ check_preemption() {
   clear_pods
 }
 
-# A second scheduler, on a machine of another name, waits for the lease of the first.
+# A second scheduler, on a machine of another name, waits for the lease of the first; then the first
+# waits for it, ready as a rollout wants it, and the Service leads to it only once it leads.
 check_leaders() {
   holder() { kubectl -n kube-system get lease qgpu-scheduler -o 'jsonpath={.spec.holderIdentity}'; }
   [ "$(holder)" = "$NODE" ] || fail "$(holder) leads"
@@ -307,9 +308,20 @@ check_leaders() {
   led_by() { [ "$(holder)" = "$1" ]; }
   await 30 "the second leads" led_by second || fail "$(holder) leads: $(cat /run/second/log)"
   saw "the second leads: $(grep -c leader /run/second/log) time(s)"
+  role() { kubectl -n kube-system get pods -l app=qgpu-scheduler -o \
+    'jsonpath={.items[*].metadata.labels.qgpu\.io/scheduler}'; }
+  served() { kubectl -n kube-system get endpoints qgpu-scheduler -o \
+    'jsonpath={.subsets[*].addresses[*].ip}'; }
   kubectl -n kube-system scale deployment qgpu-scheduler --replicas=1 >/dev/null
+  kubectl -n kube-system rollout status deployment qgpu-scheduler --timeout=90s >/dev/null ||
+    fail "one that waits is not ready"
+  [ "$(role)" = follows ] || fail "it says $(role)"
+  [ -z "$(served)" ] || fail "the Service leads to $(served)"
+  saw "$(kubectl -n kube-system get pods -l app=qgpu-scheduler --no-headers) $(role)"
   kill "$second"
   await 60 "the first leads again" led_by "$NODE" || fail "$(holder) leads"
+  leads() { [ "$(role)" = leads ] && [ -n "$(served)" ]; }
+  await 60 "the Service leads to it" leads || fail "it says $(role), the Service $(served)"
   await 60 "the daemons" daemons_ready
 }
 
