@@ -15,6 +15,7 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
       self_(self),
       node_(config.node),
       window_(config.server.window),
+      lost_(config.suspend.lost),
       cards_(std::move(config.cards)),
       outlet_(dispatcher, self),
       suspenders_(dispatcher.loop(), cards_, std::move(config.suspend),
@@ -69,6 +70,7 @@ void AttachPort::onNews(std::uint32_t card, const suspend::News& news) {
 }
 
 void AttachPort::tellSuspendLost(const Card& card) {
+  if (lost_) lost_(card);
   outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
     auto lost = message.initSuspendLost();
     lost.setCard(card.index);

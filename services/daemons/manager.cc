@@ -259,6 +259,11 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.cards = found.cards;
   port.server.runDir = runDir.path();
   port.suspend.realtime = options.realtime == RealtimeChoice::Auto;
+  port.suspend.lost = [this](const Card& card) {
+    log.warn("card-suspends", {{"card", card.id}, {"by", "gate"}, {"why", card.suspendWhy}});
+    // The next manager is to test it anew.
+    ::unlink(runDir.file(kSuspendAnswersFile).c_str());
+  };
   port.server.incarnation = node_.incarnation;
   std::vector<CardFacts> facts;
   for (const Card& card : found.cards) {

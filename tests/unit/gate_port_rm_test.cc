@@ -194,6 +194,10 @@ TEST_F(GatePortRmTest, ATaskThatCanNotBeTakenOffIsHeldByItsGateAndTheNodeHearsWh
 }
 
 TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
+  std::vector<std::string> lost;
+  suspendOptions.lost = [&](const Card& gate) {
+    lost.push_back(gate.id + " " + gate.suspendWhy);
+  };
   start(schema::Suspend::RM);
   scene.change([&] { scene.refuses = 3; });
   std::vector<Result<GuestClient>> clients;
@@ -203,8 +207,9 @@ TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
     ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, id) == 1; }));
   }
   ASSERT_TRUE(until([&] { return node.count(Which::SUSPEND_LOST, 0) == 1; }));
-  EXPECT_EQ(node.last(Which::SUSPEND_LOST, 0)->text,
-            "the driver refused to disable channels (it does not like this)");
+  const std::string why = "the driver refused to disable channels (it does not like this)";
+  EXPECT_EQ(node.last(Which::SUSPEND_LOST, 0)->text, why);
+  EXPECT_EQ(lost, std::vector<std::string>{"sim-0 " + why});
   bind(10, schema::TaskClass::OFFLINE);
   auto next = attachSelf(10);
   ASSERT_TRUE(next.ok());
