@@ -114,18 +114,22 @@ std::vector<Channel> Ladder::chosen(bool disable) const {
   return list;
 }
 
-// One channel of each group that was disabled and not committed; for a restart any one will do.
+// What one commit covers: a group; or by a restart all that an engine runs, since each has a
+// runlist of its own.
+Ladder::Name Ladder::committedBy(const Channel& channel) const {
+  if (rung_ == Rung::kDisableRestart && channel.engine != 0) return {0, channel.engine};
+  return {channel.client, channel.group ? channel.group : channel.channel};
+}
+
+// Of what was disabled and not committed, one channel for each commit that it takes.
 std::vector<Channel> Ladder::uncommitted() const {
   std::vector<Channel> list;
-  std::set<Name> groups;
+  std::set<Name> covered;
   for (const auto& [name, entry] : channels_) {
     if (entry.state != State::kOff || entry.committed) continue;
-    const Channel& channel = entry.channel;
-    if (!groups.emplace(channel.client, channel.group ? channel.group : channel.channel).second) {
-      continue;
-    }
-    list.push_back(channel);
-    if (rung_ == Rung::kDisableRestart || list.size() == kNamedMax) break;
+    if (!covered.insert(committedBy(entry.channel)).second) continue;
+    list.push_back(entry.channel);
+    if (list.size() == kNamedMax) break;
   }
   return list;
 }
@@ -203,15 +207,12 @@ void Ladder::onCommitted(Answer answer, bool someGone) {
   if (answer == Answer::kGone && someGone && ++tries_ < kTriesMax) return;
   if (answer != Answer::kDone) return doubt("the driver refused to commit what was disabled");
   tries_ = 0;
-  std::set<Name> groups;
-  for (const Channel& channel : asked_->channels) {
-    groups.emplace(channel.client, channel.group ? channel.group : channel.channel);
-  }
+  std::set<Name> covered;
+  for (const Channel& channel : asked_->channels) covered.insert(committedBy(channel));
   for (auto& [name, entry] : channels_) {
-    const Channel& channel = entry.channel;
-    const Name group{channel.client, channel.group ? channel.group : channel.channel};
-    const bool covered = rung_ == Rung::kDisableRestart || groups.contains(group);
-    if (covered && entry.state == State::kOff) entry.committed = true;
+    if (entry.state == State::kOff && covered.contains(committedBy(entry.channel))) {
+      entry.committed = true;
+    }
   }
 }
 

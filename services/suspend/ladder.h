@@ -49,7 +49,8 @@ const char* nameOf(Rung rung);
 
 enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable };
 
-// One call, or for kPreempt one for each group, by a channel of it.
+// One call; for kPreempt one for each group, by a channel of it, and for kRestart one for each
+// engine.
 struct Order {
   Step step = Step::kEnable;
   std::vector<Channel> channels;
@@ -116,6 +117,7 @@ class Ladder {
   };
   using Name = std::pair<std::uint32_t, std::uint32_t>;
 
+  Name committedBy(const Channel& channel) const;
   bool allOff() const;
   bool holds() const { return wanted_ && doubt_.empty(); }
   std::optional<Order> ask(Step step, std::vector<Channel> channels);

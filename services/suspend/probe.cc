@@ -89,6 +89,9 @@ bool Spin::launch() {
 int spin(Spin& work, std::atomic<std::uint64_t>* seen) {
   const auto query = work.cuda.find<Result (*)(Str)>("cuStreamQuery");
   const auto synchronize = work.cuda.find<Result (*)()>("cuCtxSynchronize");
+  // What the driver makes at the first launch alone is told as well.
+  if (!work.launch()) return fail("cuLaunchKernel", 0);
+  if (const Result rc = synchronize()) return fail("cuCtxSynchronize", rc);
   std::printf("spins\n");
   std::fflush(stdout);
   pollfd end{STDIN_FILENO, POLLIN, 0};

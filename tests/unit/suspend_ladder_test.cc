@@ -46,7 +46,7 @@ TEST(Ladder, ATaskIsStoppedOnceAllItsChannelsAreDisabledAndFreeOnceAllAreEnabled
   EXPECT_FALSE(ladder.next(Nanos(600)));
 }
 
-TEST(Ladder, ACommitNamesEachGroupOnceOrOneChannelForARestart) {
+TEST(Ladder, ACommitNamesEachGroupOnceOrEachEngineForARestart) {
   for (const auto& [rung, step, named] : {std::tuple{Rung::kDisablePreempt, Step::kPreempt, 3u},
                                           std::tuple{Rung::kSchedulingPreempt, Step::kPreempt, 3u},
                                           std::tuple{Rung::kDisableRestart, Step::kRestart, 1u}}) {
@@ -62,6 +62,24 @@ TEST(Ladder, ACommitNamesEachGroupOnceOrOneChannelForARestart) {
     ladder.answered(Answer::kDone, {}, Nanos(2));
     EXPECT_TRUE(ladder.stopped()) << nameOf(rung);
   }
+}
+
+TEST(Ladder, ARestartIsOfEachEngineThatHasARunlistOfItsOwn) {
+  Ladder ladder = withChannels(Rung::kDisableRestart, 3);
+  ladder.made(channelOf(90, 50, 9));    // copies, and comes first by name
+  ladder.made(channelOf(900, 51, 10));  // copies elsewhere
+  ladder.made(channelOf(901, 52, 0));   // nobody knows where
+  ladder.made(channelOf(902, 53, 0));
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  const auto commit = ladder.next(Nanos(1));
+  ASSERT_TRUE(commit);
+  std::multiset<std::uint32_t> engines;
+  for (const Channel& each : commit->channels) engines.insert(each.engine);
+  EXPECT_EQ(engines, (std::multiset<std::uint32_t>{0, 0, 1, 9, 10}));
+  ladder.answered(Answer::kDone, {}, Nanos(2));
+  EXPECT_TRUE(ladder.stopped());
 }
 
 TEST(Ladder, MoreChannelsThanACallHoldsGoInSeveralCallsComputeFirst) {
@@ -217,6 +235,12 @@ TEST(Ladder, MoreChannelsThanATaskMayHaveAreADoubt) {
 
 // --- every order ---
 
+// Of the groups of a story; a group is in one engine's runlist.
+std::uint32_t engineOf(std::uint32_t group) {
+  constexpr std::uint32_t kEngines[] = {1, 1, 9, 10, 0};
+  return kEngines[(group - 1) % std::size(kEngines)];
+}
+
 // The card: which channels live, are disabled, and still run because nobody committed.
 struct Hardware {
   std::set<std::uint32_t> live, disabled, running;
@@ -244,7 +268,9 @@ struct Hardware {
         running.insert(name);
         break;
       case Step::kRestart:
-        running = without(live, disabled);
+        for (const std::uint32_t each : disabled) {
+          if (engineOf(groupOf[each]) == engineOf(groupOf[name])) running.erase(each);
+        }
         break;
       case Step::kPreempt:
         for (const std::uint32_t each : disabled) {
@@ -252,13 +278,6 @@ struct Hardware {
         }
         break;
     }
-  }
-  static std::set<std::uint32_t> without(const std::set<std::uint32_t>& all,
-                                         const std::set<std::uint32_t>& some) {
-    std::set<std::uint32_t> rest;
-    std::set_difference(all.begin(), all.end(), some.begin(), some.end(),
-                        std::inserter(rest, rest.end()));
-    return rest;
   }
 };
 
@@ -318,7 +337,7 @@ class Story {
   void makeOne(std::uint32_t name) {
     const std::uint32_t group = 1 + name % 5;
     card_.make(name, group);
-    ladder_.made({kClient, name, group, 1 + name % 12, 1, 9});
+    ladder_.made({kClient, name, group, engineOf(group), 1, 9});
   }
   // A guest that dies or lies does not say so.
   void endOne(std::uint32_t name, bool told) {
