@@ -83,12 +83,14 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
   const bool before = ladder.doubted();
   ladder.answered(outcome.answer, outcome.gone, now);
   if (ladder.stopped()) refused_.clear();
-  if (!before && ladder.doubted()) refused(id, now, ladder.why() + " (" + outcome.why + ")");
+  if (before || !ladder.doubted()) return;
+  const std::string why = ladder.why() + " (" + outcome.why + ")";
+  tasks_.at(id).toldDoubt = true;
+  news_.push_back({News::What::kDoubted, id, 0, now, why});
+  if (outcome.answer == Answer::kFailed) refused(id, now, why);
 }
 
 void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {
-  tasks_.at(id).toldDoubt = true;
-  news_.push_back({News::What::kDoubted, id, 0, now, why});
   refused_.insert(id);
   if (refused_.size() < kRefusedInARow || !lost_.empty()) return;
   lost_ = why;

@@ -140,6 +140,25 @@ TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
   EXPECT_TRUE(doubted(3));
 }
 
+TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
+  Holds holds(Rung::kDisable);
+  std::size_t doubted = 0;
+  for (std::uint64_t task = 1; task <= 2 * Holds::kRefusedInARow; task++) {
+    for (std::uint32_t name = 0; name < 8; name++) holds.made(task, channelOf(100 + name), false);
+    holds.hold(task, 1, Nanos(0));
+    while (const auto order = holds.next(Nanos(0))) {
+      const bool off = order->step == Step::kDisable;
+      const std::vector<Channel> gone(order->channels.begin(), order->channels.begin() + off);
+      holds.answered({off ? Answer::kGone : Answer::kDone, gone, "it is not its own"}, Nanos(0));
+    }
+    for (const News& each : holds.news(Nanos(0))) {
+      EXPECT_NE(each.what, News::What::kCardLost);
+      doubted += each.what == News::What::kDoubted;
+    }
+  }
+  EXPECT_EQ(doubted, 2 * Holds::kRefusedInARow);
+}
+
 TEST_F(SuspenderTest, WhatTheDriverDoesNotTakeBackIsTriedAgain) {
   auto& card = start();
   card->made(5, channelOf(100), false);
