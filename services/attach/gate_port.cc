@@ -165,11 +165,9 @@ void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
 }
 
 void GatePort::doubted(GuestTask& task, const std::string& why, Nanos window) {
-  if (task.heldBy != QGPU_SUSPEND_RM) return;
-  task.gate.offAt = kNever;
-  if (task.gate.frozen) thaw(task);
-  task.heldBy = QGPU_SUSPEND_GATE;
   task.pages.setWindow(window);
+  // Once it was settled others have the card: what is off stays off until its next turn.
+  if (task.gate.settling && task.gate.frozen) thaw(task);
   tellNode(task, kSuspendDoubted, "held by its gate alone from now on: " + why);
 }
 
@@ -404,6 +402,7 @@ void GatePort::beat() {
 }
 
 SendResult GatePort::tellNode(const GuestTask& task, const char* kind, const std::string& text) {
+  if (options_.node == ActorId::kNobody) return SendResult::Sent;
   return outlet_.send(options_.node, [&](schema::Envelope::Builder message) {
     auto event = message.initEventTold();
     event.setKind(kind);
@@ -415,7 +414,7 @@ SendResult GatePort::tellNode(const GuestTask& task, const char* kind, const std
 // For the node's story: at once, and then once in a while for all that came since.
 void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
   const bool told = task.gate.refusedTold != 0;
-  if (refused <= task.gate.refusedTold || options_.node == ActorId::kNobody ||
+  if (refused <= task.gate.refusedTold ||
       (told && now - task.gate.refusedToldAt < options_.refusedEvery)) {
     return;
   }

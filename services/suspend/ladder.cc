@@ -149,11 +149,12 @@ std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
 
 std::optional<Order> Ladder::next(Nanos now) {
   if (asked_) return std::nullopt;
-  if (!holds()) {
+  if (!staysOff()) {
     std::vector<Channel> touched = chosen(false);
     if (touched.empty() || now < retryAt_) return std::nullopt;
     return ask(Step::kEnable, std::move(touched));
   }
+  if (!holds()) return std::nullopt;
   std::vector<Channel> running = chosen(true);
   if (!running.empty()) return ask(Step::kDisable, std::move(running));
   std::vector<Channel> pending = uncommitted();

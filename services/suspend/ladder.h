@@ -6,7 +6,8 @@
 // It keeps: a task is told to be stopped only while every channel that is known was disabled and
 // the disabling committed; what a disable named, whatever was answered, is named by an enable that
 // the driver took, or is gone, before the task counts as free; after the first doubt nothing is
-// disabled any more, and everything is enabled. All of a task's channels go together: enables and
+// disabled any more, and everything is enabled: at once, or where the task was stopped already, at
+// its release, since others have the card. All of a task's channels go together: enables and
 // disables are never mixed, except that a changed goal turns the order round.
 //
 // Pure: no clock, no I/O, no log. Times are the caller's.
@@ -100,7 +101,7 @@ class Ladder {
   bool doubted() const { return !doubt_.empty(); }
   const std::string& why() const { return doubt_; }
   // When next() is worth asking again though nothing happened; kNever: never.
-  Nanos retryAt() const { return asked_ || holds() || free() ? kNever : retryAt_; }
+  Nanos retryAt() const { return asked_ || staysOff() || free() ? kNever : retryAt_; }
   // Of the last hold that was reached: from hold() to stopped().
   Nanos took() const { return took_; }
   std::size_t channels() const { return channels_.size(); }
@@ -120,6 +121,7 @@ class Ladder {
   Name committedBy(const Channel& channel) const;
   bool allOff() const;
   bool holds() const { return wanted_ && doubt_.empty(); }
+  bool staysOff() const { return wanted_ && (doubt_.empty() || counted_); }
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> uncommitted() const;
@@ -136,7 +138,7 @@ class Ladder {
   std::string doubt_;
   int tries_ = 0;
   Nanos heldAt_{0}, took_{0};
-  bool counted_ = false;  // took_ is of this hold
+  bool counted_ = false;  // this hold was reached, and took_ is its
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };
 

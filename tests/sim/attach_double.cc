@@ -167,8 +167,10 @@ void AttachDouble::drive(DriverThread& driver) {
 
 suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
   suspend::Outcome outcome{suspend::Answer::kDone, {}, ""};
+  const bool off = order.step == suspend::Step::kDisable;
+  const bool refused = off && options_.refusals != 0 && dice_.below(1'000) < options_.refusals;
+  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated"};
   for (const suspend::Channel& channel : order.channels) {
-    const bool off = order.step == suspend::Step::kDisable;
     if (!machine_.setChannel(channel.process, off)) outcome.gone.push_back(channel);
   }
   if (outcome.gone.empty()) return outcome;

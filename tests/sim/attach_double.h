@@ -75,6 +75,7 @@ struct AttachDoubleOptions {
   ActorId node = ActorId::kNobody;
   std::vector<ActorId> cards;           // card actors by index
   qgpu_suspend suspend = QGPU_SUSPEND_GATE;   // how these cards do
+  std::uint32_t refusals = 0;           // permille of the driver's calls that take channels off
   Nanos orphanGrace = seconds(5);
   Nanos window = millis(2);
   Nanos helloWithin = seconds(2);

@@ -49,6 +49,7 @@ struct Options {
   std::int64_t cardGib = 16;
   bool freeze = false;              // cards that suspend by freeze ...
   bool rm = false;                  // ... or by rm; else by gate
+  std::uint32_t refusals = 0;       // permille of the driver's calls that take channels off
   bool mixed = true;
   std::uint32_t maxTasksPerCard = 0;
   Policy policy = Policy::BestEffort;

@@ -309,6 +309,7 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   attach.suspend = options_.freeze ? QGPU_SUSPEND_FREEZE
                    : options_.rm   ? QGPU_SUSPEND_RM
                                    : QGPU_SUSPEND_GATE;
+  attach.refusals = options_.refusals;
   life_->attach = std::make_unique<AttachDouble>(host_, crowd_, peers.attach, runDir_, tenants_,
                                                  attach, Dice(dice_.word()));
   NodeOptions node;

@@ -198,6 +198,28 @@ TEST(Ladder, AHoldAfterAnEnableThatWasNotWhollyDoneDisablesAgain) {
   }
 }
 
+TEST(Ladder, ADoubtOfAStoppedTaskLeavesItOffUntilItIsReleased) {
+  Ladder ladder = withChannels(Rung::kDisable, 1);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(1));
+  ladder.made(channelOf(500));
+  ASSERT_TRUE(ladder.next(Nanos(2)));
+  ladder.answered(Answer::kFailed, {}, Nanos(3));
+  EXPECT_TRUE(ladder.doubted());
+  EXPECT_FALSE(ladder.next(Nanos(3))) << "others have the card";
+  EXPECT_EQ(ladder.retryAt(), kNever);
+  ladder.release(Nanos(4));
+  const auto back = ladder.next(Nanos(4));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->step, Step::kEnable);
+  EXPECT_EQ(back->channels.size(), 2u);
+  ladder.answered(Answer::kDone, {}, Nanos(5));
+  EXPECT_TRUE(ladder.free());
+  ladder.hold(Nanos(6));
+  EXPECT_FALSE(ladder.next(Nanos(6))) << "it is not held so any more";
+}
+
 TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
   Ladder ladder = withChannels(Rung::kDisable, 1);
   ladder.hold(Nanos(0));
