@@ -46,6 +46,7 @@ SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
     const suspend::SelfTest found = suspend::testSuspend(options);
     answer.rung = found.rung;
     answer.why = found.why;
+    if (found.tried.empty()) answer.driver.clear();  // nothing was found out: it holds for none
     const std::string text = writeSuspendAnswers({answer}, config.version);
     if (::write(out, text.data(), text.size()) < 0) ::_exit(1);
   };
@@ -84,7 +85,10 @@ class Choosing {
   }
   void keep() const {
     if (!new_) return;
-    const std::string text = writeSuspendAnswers(answers_, config_.version);
+    std::vector<SuspendAnswer> holding;
+    std::copy_if(answers_.begin(), answers_.end(), std::back_inserter(holding),
+                 [](const SuspendAnswer& one) { return !one.driver.empty(); });
+    const std::string text = writeSuspendAnswers(holding, config_.version);
     const Status kept = keepSuspendAnswers(config_.kept, text);
     if (!kept) log_.warn("suspends-not-kept", {{"why", kept.error().message}});
   }

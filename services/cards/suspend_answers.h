@@ -16,7 +16,7 @@ namespace qgpu {
 
 struct SuspendAnswer {
   std::string card;                   // its UUID
-  std::string driver;                 // its version; empty: it does not say
+  std::string driver;                 // its version; empty: it holds for none
   std::optional<suspend::Rung> rung;  // that works
   std::string why;                    // none does
 

@@ -203,6 +203,15 @@ TEST_F(NvidiaSuspendsOnStandIn, ARefusalIsKeptButAskedAgainWhereRmIsNamed) {
   EXPECT_EQ(disables([&] { EXPECT_EQ(chosen().suspend, Suspend::RM); }), 0u);
 }
 
+TEST_F(NvidiaSuspendsOnStandIn, ACardOnWhichNoProgramRunsYetIsTestedAgain) {
+  const std::string real = std::exchange(config_.probe, folder_.path() + "/probe");
+  std::ofstream(config_.probe) << "#!/bin/sh\necho failed cuInit 0\n";
+  ASSERT_EQ(::chmod(config_.probe.c_str(), 0700), 0);
+  EXPECT_EQ(chosen().suspendWhy, "the probe failed cuInit 0");
+  config_.probe = real;
+  EXPECT_EQ(chosen().suspend, Suspend::RM) << said_;
+}
+
 TEST_F(NvidiaSuspendsOnStandIn, RmByNameIsRefusedWithTheReasonWhereNoCardTakesIt) {
   config_.choice = SuspendChoice::Rm;
   driver().commit = Commit::kNever;
