@@ -171,11 +171,11 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   if (asked_) {
     switch (asked_->step) {
       case Step::kDisable:
-        onDisabled(answer, !gone.empty());
+        onDisabled(answer);
         break;
       case Step::kRestart:
       case Step::kPreempt:
-        onCommitted(answer, !gone.empty());
+        onCommitted(answer);
         break;
       case Step::kEnable:
         onEnabled(answer, !gone.empty(), now);
@@ -193,8 +193,8 @@ void Ladder::noteStopped(Nanos now) {
   took_ = now - heldAt_;
 }
 
-void Ladder::onDisabled(Answer answer, bool someGone) {
-  if (answer == Answer::kGone && someGone && ++tries_ < kTriesMax) return;  // without them again
+void Ladder::onDisabled(Answer answer) {
+  if (answer != Answer::kDone && ++tries_ < kTriesMax) return;  // again, without those that are gone
   if (answer != Answer::kDone) return doubt("the driver refused to disable channels");
   tries_ = 0;
   for (auto& [name, entry] : channels_) {
@@ -204,8 +204,8 @@ void Ladder::onDisabled(Answer answer, bool someGone) {
   }
 }
 
-void Ladder::onCommitted(Answer answer, bool someGone) {
-  if (answer == Answer::kGone && someGone && ++tries_ < kTriesMax) return;
+void Ladder::onCommitted(Answer answer) {
+  if (answer != Answer::kDone && ++tries_ < kTriesMax) return;
   if (answer != Answer::kDone) return doubt("the driver refused to commit what was disabled");
   tries_ = 0;
   std::set<Name> covered;
@@ -221,11 +221,12 @@ void Ladder::onCommitted(Answer answer, bool someGone) {
 void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // without them, at once
   if (answer != Answer::kDone) {
-    doubt("the driver refused to enable channels again");
+    if (++tries_ >= kTriesMax) doubt("the driver refused to enable channels again");
     retryAt_ = now + retryAfter_;
     retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
     return;
   }
+  tries_ = 0;
   retryAt_ = now;
   retryAfter_ = kRetryFirst;
   for (auto& [name, entry] : channels_) {

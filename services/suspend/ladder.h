@@ -67,7 +67,7 @@ class Ladder {
  public:
   static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
   static constexpr std::size_t kNamedMax = 64;      // in one call
-  static constexpr int kTriesMax = 3;               // of a disable that found channels gone
+  static constexpr int kTriesMax = 3;  // of one step in a row: a driver may be busy, channels gone
   static constexpr Nanos kRetryFirst = millis(1);   // of an enable that failed; doubles up to
   static constexpr Nanos kRetryMax = millis(500);
 
@@ -127,8 +127,8 @@ class Ladder {
   std::vector<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
-  void onDisabled(Answer answer, bool someGone);
-  void onCommitted(Answer answer, bool someGone);
+  void onDisabled(Answer answer);
+  void onCommitted(Answer answer);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 
   const Rung rung_;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "services/suspend/ladder.h"
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/rm_state.h"
 
@@ -186,7 +187,7 @@ TEST_F(SuspendHold, ATaskThatIsKilledWhileItIsOffLeavesTheCardToOthers) {
 
 TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHearOfIt) {
   startBatch();
-  driver().refuseDisable = 1;
+  driver().refuseDisable = suspend::Ladder::kTriesMax;
   startOnline();
   const auto told = [&] {
     const Json answer = manager_->ask("events");

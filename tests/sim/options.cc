@@ -47,7 +47,7 @@ void drawNode(Options& o, Dice& dice) {
   const std::uint64_t how = dice.below(100);
   o.freeze = how < 50;
   o.rm = how >= 75;
-  o.refusals = how >= 92 ? 10 : 0;
+  o.refusals = how >= 92 ? 200 : 0;
   o.mixed = dice.percent(85);
   o.maxTasksPerCard = dice.percent(60) ? 0 : static_cast<std::uint32_t>(dice.between(1, 12));
   o.policy = static_cast<Policy>(dice.below(3));

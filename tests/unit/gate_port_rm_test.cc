@@ -15,6 +15,8 @@ namespace {
 using Which = schema::Envelope::Which;
 using How = schema::Settled::How;
 using suspend::kClient;
+
+constexpr std::uint32_t kTries = suspend::Ladder::kTriesMax;
 using suspend::Scene;
 
 class GatePortRmTest : public AttachTest {
@@ -179,7 +181,7 @@ TEST_F(GatePortRmTest, ATaskThatCanNotBeTakenOffIsHeldByItsGateAndTheNodeHearsWh
   start(schema::Suspend::RM);
   auto client = working(7, 100);
   ASSERT_TRUE(client.ok());
-  scene.change([&] { scene.refuses = 1; });
+  scene.change([&] { scene.refuses = kTries; });
   const std::uint32_t epoch = hold(7);
   ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
   EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
@@ -199,7 +201,7 @@ TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
     lost.push_back(gate.id + " " + gate.suspendWhy);
   };
   start(schema::Suspend::RM);
-  scene.change([&] { scene.refuses = 3; });
+  scene.change([&] { scene.refuses = 3 * kTries; });
   std::vector<Result<GuestClient>> clients;
   for (const std::uint64_t id : {7u, 8u, 9u}) {
     clients.push_back(working(id, static_cast<std::uint32_t>(100 * id)));

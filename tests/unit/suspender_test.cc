@@ -9,6 +9,8 @@
 namespace qgpu::suspend {
 namespace {
 
+constexpr std::uint32_t kTries = Ladder::kTriesMax;
+
 class SuspenderTest : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -97,7 +99,7 @@ TEST_F(SuspenderTest, WhatIsHeldGoesBeforeWhatIsPutBack) {
 
 TEST_F(SuspenderTest, ADoubtIsToldOnceWithTheDriversWordAndTheTaskIsNotHeldAnyMore) {
   auto& card = start();
-  scene.refuses = 1;
+  scene.refuses = kTries;
   card->made(5, channelOf(100), false);
   card->hold(5, 1);
   ASSERT_TRUE(scene.until([&] { return scene.told(News::What::kDoubted, 5) == 1; }));
@@ -120,7 +122,7 @@ TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
     return scene.until([&] { return scene.told(News::What::kDoubted, task) == 1; });
   };
   // Two, then one that works: no word of the card.
-  scene.change([&] { scene.refuses = 2; });
+  scene.change([&] { scene.refuses = 2 * kTries; });
   card->hold(1, 1);
   ASSERT_TRUE(doubted(1));
   card->hold(2, 1);
@@ -128,7 +130,7 @@ TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
   card->hold(3, 1);
   ASSERT_TRUE(stopped(3, 1));
   card->release(3);
-  scene.change([&] { scene.refuses = 3; });
+  scene.change([&] { scene.refuses = 3 * kTries; });
   for (const std::uint32_t task : {4u, 5u, 6u}) {
     card->hold(task, 1);
     ASSERT_TRUE(doubted(task));
