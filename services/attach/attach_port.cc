@@ -14,7 +14,6 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
     : dispatcher_(dispatcher),
       self_(self),
       node_(config.node),
-      window_(config.server.window),
       lost_(config.suspend.lost),
       cards_(std::move(config.cards)),
       outlet_(dispatcher, self),
@@ -66,7 +65,7 @@ void AttachPort::onNews(std::uint32_t card, const suspend::News& news) {
   if (news.what == suspend::News::What::kStopped) {
     return port_.stopped(*found->second, news.hold, news.at);
   }
-  port_.doubted(*found->second, news.why, window_);
+  port_.doubted(*found->second, news.why);
 }
 
 void AttachPort::tellSuspendLost(const Card& card) {

@@ -50,7 +50,6 @@ class AttachPort final : public Actor {
   Dispatcher& dispatcher_;
   const ActorId self_;
   const ActorId node_;
-  const Nanos window_;  // of tasks that are held by their gate
   const std::function<void(const Card&)> lost_;
   std::vector<Card> cards_;
   Outlet outlet_;

@@ -142,28 +142,30 @@ void AttachServer::dropHello(std::uint64_t id) {
 // Whoever says what it can't mean, or ends, loses its connection, and the process stays attached as
 // long as it lives (HAZARDS 7).
 void AttachServer::onTalk(std::uint64_t id, std::uint32_t slot) {
-  const GuestTask& task = *tasks_.at(id);
+  GuestTask& task = *tasks_.at(id);
   GuestProcess& process = *task.processes.at(slot);
   if (readNotes(task, process)) return;
+  process.channels = false;
   process.talk.reset();
   process.connection.reset();
 }
 
 // False: the connection is over, or what came is no note that its card needs.
-bool AttachServer::readNotes(const GuestTask& task, GuestProcess& process) {
+bool AttachServer::readNotes(GuestTask& task, GuestProcess& process) {
   const Nanos now = loop_.now();
-  if (now - process.notesFrom >= seconds(1)) {
-    process.notesFrom = now;
-    process.notes = 0;
-  }
   for (int i = 0; i < kNotesPerTurn; i++) {
     char bytes[sizeof(qgpu_note) + 1];
     const ssize_t n = ::recv(process.connection.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     qgpu_note note;
-    if (n != static_cast<ssize_t>(sizeof note) || ++process.notes > kNotesMax) return false;
+    if (n != static_cast<ssize_t>(sizeof note) || !process.notes.takes(now, kNotesMax) ||
+        !task.notes.takes(now, kTaskNotesMax)) {
+      return false;
+    }
     std::memcpy(&note, bytes, sizeof note);
     if (!suspenders_.noted(task, process, note)) return false;
+    process.channels = process.channels || note.what == QGPU_NOTE_MADE ||
+                       note.what == QGPU_NOTE_THERE;
   }
   return true;
 }
@@ -236,6 +238,7 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   task->token.assign(known.getToken().begin(), known.getToken().size());
   task->taskClass = spec.taskClass;
   if (spec.taskClass != QGPU_ONLINE) task->heldBy = spec.suspend;
+  task->window = options_.window;
   task->actor = static_cast<ActorId>(known.getActor());
   for (const std::uint32_t card : cards) task->cardActors.push_back(cardActors_[card]);
   task->cards = std::move(cards);

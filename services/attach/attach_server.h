@@ -37,8 +37,9 @@ inline constexpr std::size_t kHellosMax = 64;    // connections that have not sa
 inline constexpr std::size_t kWaitingMax = 4'096;   // that have, and wait for their answer
 inline constexpr int kAcceptsPerTurn = 16;
 inline constexpr int kNotesPerTurn = 16;
-// Of one process: more in a second is no program that makes channels, and ends its connection.
-inline constexpr std::uint32_t kNotesMax = 4'096;
+// More in a second is no program that makes channels, and ends the connection.
+inline constexpr std::uint32_t kNotesMax = 1'024;        // of one process
+inline constexpr std::uint32_t kTaskNotesMax = 8'192;
 // Of one node: what it binds at once, and as much again several times for the closed ones whose
 // processes are not dead yet.
 inline constexpr std::size_t kTasksMax = 8 * Arbiter::kTasksMax;
@@ -143,7 +144,7 @@ class AttachServer {
   GuestProcess* processOf(GuestTask& task, const AttachedEntry& entry) const;
 
   void onTalk(std::uint64_t task, std::uint32_t slot);
-  bool readNotes(const GuestTask& task, GuestProcess& process);
+  bool readNotes(GuestTask& task, GuestProcess& process);
   void onDeath(std::uint64_t task, std::uint32_t slot);
   void forgetProcess(GuestTask& task, std::uint32_t slot);
   void onExpectedDeath(std::uint64_t key);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <signal.h>
+#include <utility>
 
 #include "actors/event_log.h"
 #include "runtime/planted.h"
@@ -159,13 +160,23 @@ void GatePort::close(GuestTask& task) {
 
 void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
   if (!task.gate.settling || task.gate.epoch != epoch) return;  // of a hold that is over
+  if (hasUnseenWork(task)) return;
   QGPU_MARK(ChannelsOff);
   task.gate.offAt = at;
   look(task);
 }
 
-void GatePort::doubted(GuestTask& task, const std::string& why, Nanos window) {
-  task.pages.setWindow(window);
+// Of a process that has told of no channel nothing was taken off.
+bool GatePort::hasUnseenWork(GuestTask& task) const {
+  return std::any_of(task.processes.begin(), task.processes.end(), [&](const auto& each) {
+    return !each.second->channels && !task.pages.slotDead(each.first) &&
+           task.pages.inFlight(each.first) != 0;
+  });
+}
+
+void GatePort::doubted(GuestTask& task, const std::string& why) {
+  if (task.heldBy != QGPU_SUSPEND_RM || std::exchange(task.doubted, true)) return;
+  task.pages.setWindow(task.window);
   // Once it was settled others have the card: what is off stays off until its next turn.
   if (task.gate.settling && task.gate.frozen) thaw(task);
   tellNode(task, kSuspendDoubted, "held by its gate alone from now on: " + why);
@@ -300,6 +311,9 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
       retired.setTask(task.id);
       retired.setAtNs(unsignedNs(now));
     });
+  }
+  if (late && task.heldBy == QGPU_SUSPEND_RM && !task.doubted && hasUnseenWork(task)) {
+    doubted(task, "a process at work has told of none of its channels");
   }
   // The look before this one saw it run, so it stopped in between.
   const Nanos from = std::max(gate.storedAt, gate.sampledAt);

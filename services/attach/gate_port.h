@@ -64,8 +64,8 @@ class GatePort {
   // --- of takeOff() ---
   // Nothing of it can run any more, since `at`; said of the hold with that epoch.
   void stopped(GuestTask& task, std::uint32_t epoch, Nanos at);
-  // Its channels can't be taken off: it is held by its gate from now on, with that window.
-  void doubted(GuestTask& task, const std::string& why, Nanos window);
+  // Its channels can't be taken off: it is held by its gate from now on.
+  void doubted(GuestTask& task, const std::string& why);
 
   // Whom a ring is told after the port has looked; nobody: an empty function.
   void onRing(std::function<void()> heard) { heard_ = std::move(heard); }
@@ -80,6 +80,7 @@ class GatePort {
   void store(GuestTask& task);
   void thaw(GuestTask& task);
   void letRun(GuestTask& task);
+  bool hasUnseenWork(GuestTask& task) const;
   void freezeThreads(GuestTask& task);
   void ring(GuestTask& task);
   void arm(GuestTask& task);

@@ -19,6 +19,17 @@
 
 namespace qgpu {
 
+// How many notes were said in this second.
+struct NoteMeter {
+  std::uint32_t count = 0;
+  Nanos from{0};
+  // False: this one is more than `most`.
+  bool takes(Nanos now, std::uint32_t most) {
+    if (now - from >= seconds(1)) *this = {0, now};
+    return ++count <= most;
+  }
+};
+
 // One attached process. It stays until its pidfd says dead, whatever its connection does
 // (HAZARDS 7).
 struct GuestProcess {
@@ -29,9 +40,9 @@ struct GuestProcess {
   bool returned = false;           // re-attached: it had an earlier gate page before
   ThreadIds threads;
   Fd pidfd;
-  Fd connection;            // empty once the guest closed it
-  std::uint32_t notes = 0;  // that it said since `notesFrom`
-  Nanos notesFrom{0};
+  Fd connection;          // empty once the guest closed it
+  bool channels = false;  // it has told of one, on this connection
+  NoteMeter notes;
   FdWatch death;  // watches end before their descriptors close
   FdWatch talk;
 };
@@ -93,6 +104,9 @@ struct GuestTask {
   qgpu_class taskClass = QGPU_ORDINARY;
   // How a hold is made real: FREEZE stops its driver threads, RM takes its channels off the card.
   qgpu_suspend heldBy = QGPU_SUSPEND_GATE;
+  Nanos window{0};       // of its gate, once its channels can't be taken off
+  bool doubted = false;  // which is so
+  NoteMeter notes;       // of all its processes
   ActorId actor = ActorId::kNobody;
   std::vector<std::uint32_t> cards;
   std::vector<ActorId> cardActors;

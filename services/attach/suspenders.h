@@ -17,7 +17,7 @@ namespace qgpu {
 
 struct SuspendersOptions {
   std::function<Result<std::unique_ptr<suspend::Calls>>(const Card&)> open;  // empty: the driver
-  bool realtime = false;  // the threads ask for a priority like the card loop's
+  bool realtime = false;                  // the threads ask for a priority like the card loop's
   std::function<void(const Card&)> lost;  // on the loop: the card suspends by `gate` from now on
 };
 

@@ -152,6 +152,7 @@ class TaskPages {
   // Called about once a second. A racing reservation shows for a moment before it is taken back,
   // so only bytes above the quota in two calls in a row are a fault.
   void judgeQuota();
+  std::uint32_t inFlight(std::uint32_t slot) { return readInFlight(slot); }
   std::uint32_t driverThreads(std::uint32_t slot);  // bounded; 0: none identified
   std::uint32_t driverThread(std::uint32_t slot, std::uint32_t index) const;
   std::uint32_t faults() const { return faults_; }

@@ -13,7 +13,7 @@
 namespace qgpu::suspend {
 namespace {
 
-constexpr std::uint32_t kPreemptLimitUs = 100'000;
+constexpr std::uint32_t kPreemptLimitUs = 10'000;
 
 std::string statusText(std::uint32_t status) {
   if (status == rm::kNoAnswer) return "the driver takes no call";
@@ -47,23 +47,32 @@ class DriverCalls::File {
   int fd_ = -1;
 };
 
+void DriverCalls::forget(std::uint32_t id) {
+  processes_.erase(id);
+  std::erase_if(off_, [id](const auto& each) { return each[0] == id; });
+}
+
 // Channels of another card, and those whose client is not of the process that named it, or ended.
 // What was taken off is put back also where the process has closed the file that it named.
 Outcome DriverCalls::strangers(const Order& order) const {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> own;
+  enum class Own : std::uint8_t { kNo, kYes, kClosed };  // closed: the file that it named
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Own> own;
   Outcome found{Answer::kDone, {}, ""};
   for (const Channel& channel : order.channels) {
-    const auto [at, fresh] = own.try_emplace({channel.process, channel.client}, false);
+    const auto [at, fresh] = own.try_emplace({channel.process, channel.client}, Own::kNo);
     if (fresh) {
       const File file(*this, channel);
       const int error = errno;
       if (!file) found.why = std::string("its process's file: ") + std::strerror(error);
       // Of whoever is gone there is nothing to do; who is there and can't be asked is a failure.
       if (!file && error != ESRCH && error != EBADF) return {Answer::kFailed, {}, found.why};
-      at->second = file ? rm::owns(file.get(), channel.client) : leftBehind(order, channel, error);
+      if (file && rm::owns(file.get(), channel.client)) at->second = Own::kYes;
+      if (!file && error == EBADF) at->second = Own::kClosed;
     }
     const bool elsewhere = channel.device != ~0u && channel.device != card_.device();
-    if (elsewhere || !at->second) found.gone.push_back(channel);
+    const bool its =
+        at->second == Own::kYes || (at->second == Own::kClosed && leftBehind(order, channel));
+    if (elsewhere || !its) found.gone.push_back(channel);
   }
   if (found.gone.empty()) return {Answer::kDone, {}, ""};
   found.answer = Answer::kGone;
@@ -71,17 +80,18 @@ Outcome DriverCalls::strangers(const Order& order) const {
   return found;
 }
 
-bool DriverCalls::leftBehind(const Order& order, const Channel& channel, int error) const {
-  return order.step == Step::kEnable && error == EBADF &&
-         off_.contains({channel.client, channel.channel});
+bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
+  return order.step == Step::kEnable &&
+         off_.contains({channel.process, channel.client, channel.channel});
 }
 
 // Without the channels that the driver does not know as such any more, it may not refuse.
-Outcome DriverCalls::refused(const std::vector<Channel>& channels, std::uint32_t status) const {
-  Outcome found{Answer::kFailed, {}, statusText(status)};
-  for (const Channel& channel : channels) {
+Outcome DriverCalls::refused(const Order& order, std::uint32_t status) const {
+  Outcome found{Answer::kFailed, {}, statusText(status), true};
+  for (const Channel& channel : order.channels) {
     const File file(*this, channel);
     std::uint32_t objectClass = 0;
+    if (!file && errno == EBADF && leftBehind(order, channel)) continue;
     const bool answers =
         file && rm::classOf(file.get(), {channel.client, channel.channel}, objectClass) == rm::kOk;
     if (!answers || !rm::isChannel(objectClass)) found.gone.push_back(channel);
@@ -96,15 +106,15 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
     std::vector<rm::Named> named;
     for (const Channel& each : order.channels) {
       named.push_back({each.client, each.channel});
-      if (off) off_.emplace(each.client, each.channel);
+      if (off) off_.insert({each.process, each.client, each.channel});
     }
     const auto count = static_cast<std::uint32_t>(named.size());
     const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
-    if (status != rm::kOk) found = refused(order.channels, status);
+    if (status != rm::kOk) found = refused(order, status);
   }
   const bool back = !off && found.answer == Answer::kDone;
   for (const Channel& each : back ? order.channels : found.gone) {
-    off_.erase({each.client, each.channel});
+    off_.erase({each.process, each.client, each.channel});
   }
   return found;
 }
@@ -119,7 +129,7 @@ Outcome DriverCalls::commit(const Order& order) {
     } else if (file) {
       status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
     }
-    if (status != rm::kOk) return refused(order.channels, status);
+    if (status != rm::kOk) return refused(order, status);
   }
   return {Answer::kDone, {}, ""};
 }

@@ -6,11 +6,11 @@
 //
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
 
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "runtime/result.h"
 #include "services/guest/rm_card.h"
@@ -24,7 +24,7 @@ class DriverCalls final : public Calls {
   explicit DriverCalls(rm::Card& card) : card_(card) {}
 
   void process(std::uint32_t id, int pidfd) override { processes_[id] = pidfd; }
-  void forget(std::uint32_t id) override { processes_.erase(id); }
+  void forget(std::uint32_t id) override;
   Outcome carryOut(const Order& order, Rung rung) override;
 
  private:
@@ -33,12 +33,13 @@ class DriverCalls final : public Calls {
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
   Outcome strangers(const Order& order) const;
-  bool leftBehind(const Order& order, const Channel& channel, int error) const;
-  Outcome refused(const std::vector<Channel>& channels, std::uint32_t status) const;
+  bool leftBehind(const Order& order, const Channel& channel) const;
+  Outcome refused(const Order& order, std::uint32_t status) const;
 
   rm::Card& card_;
   std::map<std::uint32_t, int> processes_;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> off_;  // what was named in a disable
+  // What a process had proven to be its own when it was named in a disable: process, client, name.
+  std::set<std::array<std::uint32_t, 3>> off_;
 };
 
 struct CardName {

@@ -57,17 +57,28 @@ void Holds::gone(std::uint64_t task, std::uint32_t process) {
 
 std::optional<Order> Holds::next(Nanos now) {
   if (asked_) return std::nullopt;
-  if (auto order = nextOf(true, now)) return order;
-  return nextOf(false, now);
+  constexpr Kind kTurns[] = {Kind::kHold, Kind::kBack, Kind::kLate, Kind::kHold, Kind::kBack};
+  const auto* first = kTurns + (lastKind_ == Kind::kHold ? 1 : lastKind_ == Kind::kBack ? 2 : 0);
+  for (int i = 0; i < 3; i++) {
+    if (auto order = nextOf(first[i], now)) {
+      lastKind_ = first[i];
+      return order;
+    }
+  }
+  return std::nullopt;
 }
 
-// Of the tasks that are to stay off, or of the others, the next in turn that needs a call.
-std::optional<Order> Holds::nextOf(bool held, Nanos now) {
+Holds::Kind Holds::kindOf(const Task& task) {
+  if (!task.ladder.held() || task.ladder.doubted()) return Kind::kBack;
+  return task.toldStopped ? Kind::kLate : Kind::kHold;
+}
+
+std::optional<Order> Holds::nextOf(Kind kind, Nanos now) {
   auto at = tasks_.upper_bound(lastServed_);
   for (std::size_t i = 0; i < tasks_.size(); i++) {
     if (at == tasks_.end()) at = tasks_.begin();
     auto& [id, task] = *at++;
-    if ((task.ladder.held() && !task.ladder.doubted()) != held) continue;
+    if (kindOf(task) != kind) continue;
     auto order = task.ladder.next(now);
     if (!order) continue;
     asked_ = lastServed_ = id;
@@ -87,7 +98,7 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
   const std::string why = ladder.why() + " (" + outcome.why + ")";
   tasks_.at(id).toldDoubt = true;
   news_.push_back({News::What::kDoubted, id, 0, now, why});
-  if (outcome.answer == Answer::kFailed) refused(id, now, why);
+  if (outcome.byDriver && outcome.answer == Answer::kFailed) refused(id, now, why);
 }
 
 void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {

@@ -104,13 +104,24 @@ std::vector<Channel> Ladder::everything() const {
 std::vector<Channel> Ladder::chosen(bool disable) const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) {
-    if (disable ? entry.state != State::kOff : entry.state != State::kOn) {
+    if (disable ? entry.state != State::kOff : entry.state != State::kOn && !entry.stuck) {
       list.push_back(entry.channel);
     }
   }
   std::stable_sort(list.begin(), list.end(),
                    [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
   if (list.size() > kNamedMax) list.resize(kNamedMax);
+  return list;
+}
+
+// One that the driver refuses keeps nobody else off.
+std::vector<Channel> Ladder::toEnable(Nanos now) {
+  std::vector<Channel> list = chosen(false);
+  if (list.empty() && now >= retryAt_) {
+    for (auto& [name, entry] : channels_) entry.stuck = false;
+    list = chosen(false);
+  }
+  if (singly_ && list.size() > 1) list.resize(1);
   return list;
 }
 
@@ -150,8 +161,8 @@ std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
 std::optional<Order> Ladder::next(Nanos now) {
   if (asked_) return std::nullopt;
   if (!staysOff()) {
-    std::vector<Channel> touched = chosen(false);
-    if (touched.empty() || now < retryAt_) return std::nullopt;
+    std::vector<Channel> touched = toEnable(now);
+    if (touched.empty()) return std::nullopt;
     return ask(Step::kEnable, std::move(touched));
   }
   if (!holds()) return std::nullopt;
@@ -194,7 +205,8 @@ void Ladder::noteStopped(Nanos now) {
 }
 
 void Ladder::onDisabled(Answer answer) {
-  if (answer != Answer::kDone && ++tries_ < kTriesMax) return;  // again, without those that are gone
+  if (answer != Answer::kDone && ++tries_ < kTriesMax)
+    return;  // again, without those that are gone
   if (answer != Answer::kDone) return doubt("the driver refused to disable channels");
   tries_ = 0;
   for (auto& [name, entry] : channels_) {
@@ -222,18 +234,25 @@ void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // without them, at once
   if (answer != Answer::kDone) {
     if (++tries_ >= kTriesMax) doubt("the driver refused to enable channels again");
+    singly_ = true;
+    if (asked_->channels.size() > 1) return;  // one by one, at once
+    for (auto& [name, entry] : channels_) entry.stuck = entry.stuck || entry.named;
     retryAt_ = now + retryAfter_;
     retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
     return;
   }
   tries_ = 0;
-  retryAt_ = now;
-  retryAfter_ = kRetryFirst;
+  bool all = true;
   for (auto& [name, entry] : channels_) {
-    if (!entry.named) continue;
-    entry.state = State::kOn;
-    entry.committed = false;
+    if (entry.named) {
+      entry.state = State::kOn;
+      entry.committed = false;
+    }
+    all = all && entry.state == State::kOn;
   }
+  if (!all) return;
+  singly_ = false;
+  retryAfter_ = kRetryFirst;
 }
 
 }  // namespace qgpu::suspend

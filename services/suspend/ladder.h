@@ -68,7 +68,7 @@ class Ladder {
   static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
   static constexpr std::size_t kNamedMax = 64;      // in one call
   static constexpr int kTriesMax = 3;  // of one step in a row: a driver may be busy, channels gone
-  static constexpr Nanos kRetryFirst = millis(1);   // of an enable that failed; doubles up to
+  static constexpr Nanos kRetryFirst = millis(1);  // of an enable that failed; doubles up to
   static constexpr Nanos kRetryMax = millis(500);
 
   explicit Ladder(Rung rung) : rung_(rung) {}
@@ -115,6 +115,7 @@ class Ladder {
     State state = State::kOn;
     bool committed = false;
     bool named = false;  // in the call that is under way, and nothing happened to it since
+    bool stuck = false;  // its enable failed: not before retryAt_ again
   };
   using Name = std::pair<std::uint32_t, std::uint32_t>;
 
@@ -124,6 +125,7 @@ class Ladder {
   bool staysOff() const { return wanted_ && (doubt_.empty() || counted_); }
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
+  std::vector<Channel> toEnable(Nanos now);
   std::vector<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
@@ -139,6 +141,7 @@ class Ladder {
   int tries_ = 0;
   Nanos heldAt_{0}, took_{0};
   bool counted_ = false;  // this hold was reached, and took_ is its
+  bool singly_ = false;   // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };
 

@@ -169,7 +169,7 @@ suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
   suspend::Outcome outcome{suspend::Answer::kDone, {}, ""};
   const bool off = order.step == suspend::Step::kDisable;
   const bool refused = off && options_.refusals != 0 && dice_.below(1'000) < options_.refusals;
-  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated"};
+  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated", true};
   for (const suspend::Channel& channel : order.channels) {
     if (!machine_.setChannel(channel.process, off)) outcome.gone.push_back(channel);
   }
@@ -185,12 +185,13 @@ void AttachDouble::heard(const suspend::News& news) {
   if (news.what == suspend::News::What::kStopped) {
     return port_.stopped(*found->second, news.hold, news.at);
   }
-  port_.doubted(*found->second, news.why, options_.window);
+  port_.doubted(*found->second, news.why);
 }
 
 // Of a process that has attached: it has one channel.
-void AttachDouble::channelThere(const GuestTask& task, std::uint32_t pid, bool again) {
+void AttachDouble::channelThere(GuestTask& task, std::uint32_t pid, bool again) {
   if (task.heldBy != QGPU_SUSPEND_RM) return;
+  processOf(task, pid)->channels = true;
   DriverThread& driver = driverOf(task);
   driver.holds.made(task.id, {pid, 1, 1, 1, pid, 1}, again);
   wakeDriver(driver);
@@ -278,6 +279,7 @@ Status AttachDouble::makePages(schema::TaskKnown::Reader known) {
   task->token.assign(known.getToken().begin(), known.getToken().size());
   task->taskClass = spec.taskClass;
   if (spec.taskClass != QGPU_ONLINE) task->heldBy = spec.suspend;
+  task->window = options_.window;
   task->actor = static_cast<ActorId>(known.getActor());
   for (const std::uint32_t card : cards) {
     task->cards.push_back(card);

@@ -153,7 +153,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void drive(DriverThread& driver);
   suspend::Outcome carryOut(const suspend::Order& order);
   void heard(const suspend::News& news);
-  void channelThere(const GuestTask& task, std::uint32_t pid, bool again);
+  void channelThere(GuestTask& task, std::uint32_t pid, bool again);
 
   TimerKey soon(std::function<void()> work);
   void ringSoon(std::uint64_t task, Bell& bell);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <thread>
 
 #include "tests/unit/attach_fixture.h"
 #include "tests/unit/suspend_scene.h"
@@ -197,9 +199,7 @@ TEST_F(GatePortRmTest, ATaskThatCanNotBeTakenOffIsHeldByItsGateAndTheNodeHearsWh
 
 TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
   std::vector<std::string> lost;
-  suspendOptions.lost = [&](const Card& gate) {
-    lost.push_back(gate.id + " " + gate.suspendWhy);
-  };
+  suspendOptions.lost = [&](const Card& gate) { lost.push_back(gate.id + " " + gate.suspendWhy); };
   start(schema::Suspend::RM);
   scene.change([&] { scene.refuses = 3 * kTries; });
   std::vector<Result<GuestClient>> clients;
@@ -236,6 +236,39 @@ TEST_F(GatePortRmTest, ATaskWithSeveralCardsIsHeldByItsGate) {
   bind(7, schema::TaskClass::OFFLINE);
   auto client = attachSelf(7);
   EXPECT_EQ(client->gatePage().suspend, std::uint32_t{QGPU_SUSPEND_GATE});
+}
+
+TEST_F(GatePortRmTest, A1_AProcessAtWorkThatToldOfNoChannelIsNotTakenForStopped) {
+  gateOptions.lateAfter = millis(1);
+  start(schema::Suspend::RM);
+  auto told = working(7, 100);
+  ASSERT_TRUE(told.ok());
+  std::atomic<bool>* retire =
+      new (::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+          std::atomic<bool>;
+  Child child([&]() -> int {
+    auto silent = GuestClient::attach(socket(), tokenOf(7));
+    if (!silent.ok() || !silent->admit()) return 1;
+    while (!retire->load()) std::this_thread::yield();
+    silent->retire();
+    silent->ring();
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] {
+    const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
+    return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
+           told->reportPage().slot[attached->slot].admitted == 1;
+  }));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "held by its gate alone from now on: a process at work has told of none of its "
+            "channels");
+  EXPECT_EQ(settledOf(7, epoch), nullptr) << "its work runs";
+  told->retire();
+  retire->store(true);
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
 }
 
 // --- C7: what a guest says ---

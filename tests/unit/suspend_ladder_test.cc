@@ -247,6 +247,33 @@ TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
   EXPECT_TRUE(ladder.free());
 }
 
+TEST(Ladder, AChannelThatTheDriverDoesNotEnableKeepsNobodyElseOff) {
+  Ladder ladder = withChannels(Rung::kDisable, 5);
+  ladder.hold(Nanos(0));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  ladder.release(Nanos(0));
+  std::set<std::uint32_t> on;
+  Nanos now(0);
+  for (int i = 0; i < 40; i++) {
+    const auto order = ladder.next(now);
+    if (!order) {
+      now = ladder.retryAt();
+      continue;
+    }
+    bool stuck = false;
+    for (const Channel& each : order->channels) stuck = stuck || each.channel == 102;
+    if (!stuck) {
+      for (const Channel& each : order->channels) on.insert(each.channel);
+    }
+    ladder.answered(stuck ? Answer::kFailed : Answer::kDone, {}, now);
+  }
+  EXPECT_EQ(on, (std::set<std::uint32_t>{100, 101, 103, 104}));
+  EXPECT_FALSE(ladder.free()) << "it is tried on";
+  ladder.processGone(7);
+  EXPECT_TRUE(ladder.free());
+}
+
 TEST(Ladder, ATaskWithoutChannelsIsNeverStopped) {
   Ladder ladder(Rung::kDisable);
   ladder.hold(Nanos(0));

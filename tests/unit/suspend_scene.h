@@ -81,7 +81,7 @@ class ScriptedCalls final : public Calls {
     scene_.changed.notify_all();
     if (order.step == Step::kDisable && scene_.refuses > 0) {
       scene_.refuses--;
-      return {Answer::kFailed, {}, "it does not like this"};
+      return {Answer::kFailed, {}, "it does not like this", true};
     }
     if (order.step == Step::kEnable && scene_.refusesBack > 0) {
       scene_.refusesBack--;

@@ -137,7 +137,13 @@ TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
   own.process = 1;
   EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
   EXPECT_EQ(disabledNow(), 1u);
+  // Nor does it start anybody, though it names a file that it has not.
+  claimed.fd = -1;
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {claimed}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(disabledNow(), 1u);
+  own.fd = -1;  // closed since
   EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(disabledNow(), 0u);
   EXPECT_EQ(victim.end(), "");
 }
 

@@ -161,6 +161,30 @@ TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
   EXPECT_EQ(doubted, 2 * Holds::kRefusedInARow);
 }
 
+// A tenant that is held may say as often as it likes that its channels are on again.
+TEST(Holds, C7_NobodyKeepsOthersWaitingByWhatItSays) {
+  Holds holds(Rung::kDisable);
+  holds.made(1, channelOf(100, 1), false);
+  holds.made(2, channelOf(200, 2), false);
+  holds.made(3, channelOf(300, 3), false);
+  for (const std::uint32_t task : {1u, 2u}) holds.hold(task, 1, Nanos(0));
+  const auto call = [&] {
+    const auto order = holds.next(Nanos(0));
+    holds.answered({Answer::kDone, {}, ""}, Nanos(0));
+    holds.news(Nanos(0));
+    holds.enabled(2, kClient, 200);
+    return order ? order->channels[0].channel : 0;
+  };
+  while (call() != 200) {
+  }
+  holds.release(1, Nanos(0));
+  holds.hold(3, 1, Nanos(0));
+  std::set<std::uint32_t> served;
+  for (int i = 0; i < 4; i++) served.insert(call());
+  EXPECT_TRUE(served.contains(100)) << "what is to be put back";
+  EXPECT_TRUE(served.contains(300)) << "another's hold";
+}
+
 TEST_F(SuspenderTest, WhatTheDriverDoesNotTakeBackIsTriedAgain) {
   auto& card = start();
   card->made(5, channelOf(100), false);
