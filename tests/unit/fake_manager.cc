@@ -260,6 +260,10 @@ void FakeManager::close() {
 void FakeManager::setQuota(std::uint64_t bytes) {
   store(gate_->quota_bytes, bytes);
 }
+std::uint64_t FakeManager::heartbeatNs() const {
+  return load(gate_->heartbeat_ns);
+}
+
 void FakeManager::setWindow(std::uint64_t ns) {
   store(gate_->window_ns, ns);
 }

@@ -53,7 +53,7 @@ class FakeManager {
   void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
-  std::uint64_t heartbeatNs() const { return gate_->heartbeat_ns; }
+  std::uint64_t heartbeatNs() const;
 
   // Ends every connection and the socket, and with a new gate page of the next incarnation serves
   // again. The report page stays, as its guests bring it back.
