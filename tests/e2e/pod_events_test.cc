@@ -21,9 +21,13 @@ class Busy {
  public:
   explicit Busy(GuestClient& client)
       : thread_([this, &client] {
+          bool runs = false;  // one launch always does, until it has to wait
           while (!over_) {
-            if (client.admit(10)) client.retire();
+            const bool passed = client.admit(10);
+            if (runs) client.retire();
+            runs = passed;
           }
+          if (runs) client.retire();
         }) {}
   ~Busy() {
     over_ = true;

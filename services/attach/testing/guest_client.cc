@@ -183,7 +183,9 @@ bool GuestClient::waitAtGate(std::uint32_t word, int timeoutMs) {
   shared(slot().waiting).fetch_sub(1, std::memory_order_seq_cst);
   // The manager wakes one; each woken thread wakes the next (HAZARDS 15).
   ::syscall(SYS_futex, &gatePage().gate, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-  return timeoutMs < 0 || gateWord() != word;
+  if (timeoutMs < 0 || gateWord() != word) return true;
+  rungFor_ = ~0u;  // its next wait is news again, as libqgpu.so's is
+  return false;
 }
 
 void GuestClient::retire() {
