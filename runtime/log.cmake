@@ -6,3 +6,8 @@ target_include_directories(qgpu_log PUBLIC ${CMAKE_SOURCE_DIR})
 add_library(qgpu_config STATIC ${CMAKE_CURRENT_LIST_DIR}/config.cc)
 target_link_libraries(qgpu_config PUBLIC qgpu_schema PRIVATE qgpu_flags)
 target_include_directories(qgpu_config PUBLIC ${CMAKE_SOURCE_DIR})
+
+# Files that are written whole or not at all.
+add_library(qgpu_whole_file STATIC ${CMAKE_CURRENT_LIST_DIR}/whole_file.cc)
+target_link_libraries(qgpu_whole_file PRIVATE qgpu_flags)
+target_include_directories(qgpu_whole_file PUBLIC ${CMAKE_SOURCE_DIR})

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <unistd.h>
 
+#include "runtime/whole_file.h"
 #include "services/cards/child_probe.h"
 #include "services/cards/suspend_answers.h"
 #include "services/suspend/self_test.h"
@@ -89,7 +90,7 @@ class Choosing {
     std::copy_if(answers_.begin(), answers_.end(), std::back_inserter(holding),
                  [](const SuspendAnswer& one) { return !one.driver.empty(); });
     const std::string text = writeSuspendAnswers(holding, config_.version);
-    const Status kept = keepSuspendAnswers(config_.kept, text);
+    const Status kept = writeAnew(config_.kept, text, 0600);
     if (!kept) log_.warn("suspends-not-kept", {{"why", kept.error().message}});
   }
 

@@ -55,17 +55,6 @@ Error corrupt(const std::string& what) {
   return fail(ErrorCode::Corrupt, "these are no answers of a self-test: " + what);
 }
 
-bool writeAll(int fd, const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
 Error failed(const std::string& path) {
   return fail(ErrorCode::Unavailable, path + ": " + std::strerror(errno));
 }
@@ -119,16 +108,6 @@ Result<std::string> readSuspendAnswers(const std::string& path) {
   if (static_cast<std::size_t>(n) > kTextMax) return corrupt(path + " is too long");
   text.resize(static_cast<std::size_t>(n));
   return text;
-}
-
-Status keepSuspendAnswers(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-  const Fd file(::open(fresh.c_str(), flags, 0600));
-  if (!file) return failed(fresh);
-  if (!writeAll(file.get(), text) || ::rename(fresh.c_str(), path.c_str()) != 0)
-    return failed(path);
-  return ok();
 }
 
 }  // namespace qgpu

@@ -33,7 +33,5 @@ Result<std::vector<SuspendAnswer>> parseSuspendAnswers(std::string_view text,
 
 // NotFound: there is no such file. Denied: others could have written it.
 Result<std::string> readSuspendAnswers(const std::string& path);
-// Whole or not at all; in a folder that is ours.
-Status keepSuspendAnswers(const std::string& path, const std::string& text);
 
 }  // namespace qgpu

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "runtime/whole_file.h"
 #include "services/admin/json.h"
 #include "services/kubelet_plugin/placeholders.h"
 

@@ -11,6 +11,7 @@
 
 #include "actors/tenant_environment.h"
 #include "runtime/text_hash.h"
+#include "runtime/whole_file.h"
 
 namespace qgpu {
 namespace {
@@ -29,17 +30,6 @@ Status makeFolder(const std::string& path, mode_t mode) {
     return ok();
   }
   return failed(path);
-}
-
-bool writeAll(int fd, const std::string& text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += static_cast<std::size_t>(n);
-  }
-  return true;
 }
 
 std::string linesOf(const std::vector<std::string>& ids) {
@@ -95,18 +85,6 @@ std::vector<std::string> linesIn(const std::string& text) {
 }
 
 }  // namespace
-
-Status writeAnew(const std::string& path, const std::string& text, unsigned mode) {
-  const std::string fresh = path + ".new";
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) return failed(fresh);
-  const bool written = ::fchmod(fd, mode) == 0 && writeAll(fd, text);
-  Status status = written ? ok() : Status(failed(fresh));
-  ::close(fd);
-  if (status && ::rename(fresh.c_str(), path.c_str()) != 0) status = failed(path);
-  if (!status) ::unlink(fresh.c_str());
-  return status;
-}
 
 std::string Placeholders::keyOf(Resource resource, const std::vector<std::string>& ids) {
   return std::string(resourceWord(resource)) + "-" + textHashHex(linesOf(ids));

@@ -65,7 +65,4 @@ class Placeholders {
   std::string dir_;
 };
 
-// Writes `text` to `path` by a new file that is renamed over it.
-Status writeAnew(const std::string& path, const std::string& text, unsigned mode);
-
 }  // namespace qgpu

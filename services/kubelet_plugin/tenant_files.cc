@@ -7,6 +7,7 @@
 
 #include "actors/tenant_environment.h"
 #include "runtime/text_hash.h"
+#include "runtime/whole_file.h"
 #include "services/kubelet_plugin/cdi_spec.h"
 #include "services/kubelet_plugin/nvidia_nodes.h"
 #include "services/kubelet_plugin/placeholders.h"

@@ -9,14 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/whole_file.h"
 #include "services/cards/suspend_answers.h"
 #include "tests/e2e/processes.h"
-#include "tests/rm_stand_in/rm_state.h"
+#include "tests/rm_stand_in/test_driver.h"
 
 namespace qgpu {
 namespace {
 
 using rm_stand_in::Commit;
+using rm_stand_in::driver;
 using schema::Suspend;
 
 // --- answers as a text ---
@@ -68,8 +70,8 @@ TEST(SuspendAnswers, AFileThatOthersCouldHaveWrittenIsNotBelieved) {
   const std::string path = folder.path() + "/suspends";
   const auto code = [&] { return readSuspendAnswers(path).error().code; };
   EXPECT_EQ(code(), ErrorCode::NotFound);
-  ASSERT_TRUE(keepSuspendAnswers(path, "first").ok());
-  ASSERT_TRUE(keepSuspendAnswers(path, "second").ok());
+  ASSERT_TRUE(writeAnew(path, "first", 0600).ok());
+  ASSERT_TRUE(writeAnew(path, "second", 0600).ok());
   EXPECT_EQ(*readSuspendAnswers(path), "second");
   for (const mode_t mode : {0620u, 0602u, 0666u}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
@@ -87,7 +89,7 @@ TEST(SuspendAnswers, AFileThatOthersCouldHaveWrittenIsNotBelieved) {
   }
   std::ofstream(path) << std::string(65 * 1024, 'x');
   EXPECT_EQ(code(), ErrorCode::Corrupt);
-  EXPECT_EQ(keepSuspendAnswers("/nonexistent/suspends", "x").error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(writeAnew("/nonexistent/suspends", "x", 0600).error().code, ErrorCode::Unavailable);
 }
 
 TEST(NvidiaSuspends, RmTakesTheRightToADescriptorOfATenant) {
@@ -103,17 +105,6 @@ TEST(NvidiaSuspends, RmTakesTheRightToADescriptorOfATenant) {
 }
 
 // --- on the stand-ins ---
-
-// One folder for all tests of this process: the state is mapped once.
-rm_stand_in::State& driver() {
-  static e2e::TempDir folder;
-  static rm_stand_in::State* const only = [] {
-    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
-    rm_stand_in::prepare();
-    return rm_stand_in::state();
-  }();
-  return *only;
-}
 
 class NvidiaSuspendsOnStandIn : public ::testing::Test {
  protected:

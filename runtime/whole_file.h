@@ -1,0 +1,14 @@
+#pragma once
+// A small file that others read whole or not at all.
+
+#include <string>
+
+#include "runtime/result.h"
+
+namespace qgpu {
+
+// Writes `text` to `path` by a new file that is renamed over it; the new file's name is that with
+// ".new" behind. Unavailable: with the path and the system's reason.
+Status writeAnew(const std::string& path, const std::string& text, unsigned mode);
+
+}  // namespace qgpu
