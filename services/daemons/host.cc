@@ -85,6 +85,11 @@ HostRoom hostRoom() {
           Bytes(amount(_SC_PHYS_PAGES) * amount(_SC_PAGESIZE))};
 }
 
+std::filesystem::path folderOfBinaries() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 std::int64_t unixMsAtZero() {
   timespec wall{};
   ::clock_gettime(CLOCK_REALTIME, &wall);

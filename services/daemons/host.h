@@ -3,6 +3,7 @@
 // end it, descriptors, the wall clock's offset, random numbers.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 
 #include "runtime/log.h"
@@ -30,6 +31,9 @@ struct HostRoom {
   Bytes mem{0};                // as MemTotal of /proc/meminfo
 };
 HostRoom hostRoom();
+
+// Where this program and those that it starts lie: build/bin or PREFIX/bin.
+std::filesystem::path folderOfBinaries();
 
 // CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0.
 std::int64_t unixMsAtZero();

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "services/daemons/host.h"
 #include "services/kubelet_plugin/plugin_words.h"
 
 namespace qgpu {
@@ -37,10 +38,9 @@ Status checkMemoryUnit(const ManagerOptions& options, const CardsFound& found) {
 std::vector<std::string> pluginCommand(const ManagerOptions& options, const std::string& runDir,
                                        const std::string& library) {
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path database = fs::absolute(options.dbfile, error);
   std::vector<std::string> command = {
-      (self.parent_path() / "qgpu-kubelet-plugin").string(),
+      (folderOfBinaries() / "qgpu-kubelet-plugin").string(),
       "--manager=" + runDir + "/manager.rpc",
       "--run-dir=" + runDir,
       "--kubelet-dir=" + options.kubeletDir,

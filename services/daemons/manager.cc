@@ -1,7 +1,6 @@
 #include "services/daemons/manager.h"
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -38,6 +37,7 @@
 #include "services/node_agent/tenant_door.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_link.h"
+#include "services/suspend/driver_calls.h"
 
 namespace qgpu {
 namespace {
@@ -95,11 +95,6 @@ class CardThread {
   std::thread thread_;  // last: it uses the promises
 };
 
-std::filesystem::path folderOfBinaries() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-}
-
 // libqgpu.so beside the binaries: build/lib or PREFIX/lib.
 std::string guestLibrary() {
   std::error_code error;
@@ -108,11 +103,10 @@ std::string guestLibrary() {
 }
 
 NvidiaSuspendConfig suspendConfig(const ManagerOptions& options, const RunDir& dir) {
-  const char* root = std::getenv("QGPU_DRIVER_ROOT");
   NvidiaSuspendConfig config;
   config.choice = options.cards.suspend;
   config.probe = folderOfBinaries() / "qgpu-suspend-probe";
-  config.driverRoot = root == nullptr ? "" : root;
+  config.driverRoot = suspend::driverRoot();
   config.kept = dir.file(kSuspendAnswersFile);
   config.version = QGPU_VERSION;
   return config;
