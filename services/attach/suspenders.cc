@@ -1,6 +1,5 @@
 #include "services/attach/suspenders.h"
 
-#include <cstdlib>
 #include <fcntl.h>
 
 #include "runtime/realtime.h"
@@ -10,8 +9,10 @@ namespace qgpu {
 namespace {
 
 Result<std::unique_ptr<suspend::Calls>> openDriver(const Card& card) {
-  const char* root = std::getenv("QGPU_DRIVER_ROOT");  // where tests have their driver
-  return suspend::openCalls({card.id, card.driverVersion, card.minor, root ? root : ""});
+  auto opened =
+      suspend::DriverCalls::open({card.id, card.driverVersion, card.minor, suspend::driverRoot()});
+  if (!opened) return opened.error();
+  return std::unique_ptr<suspend::Calls>(std::move(*opened));
 }
 
 suspend::Channel channelOf(const qgpu_note& note, std::uint32_t process) {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +47,24 @@ class DriverCalls::File {
  private:
   int fd_ = -1;
 };
+
+std::string driverRoot() {
+  const char* root = std::getenv("QGPU_DRIVER_ROOT");
+  return root == nullptr ? "" : root;
+}
+
+Result<std::unique_ptr<DriverCalls>> DriverCalls::open(const CardName& name) {
+  const std::string& version = name.driverVersion;
+  const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
+  if (layout != rm::Layout::kFrom535) {
+    return fail(ErrorCode::Unsupported, "the interface of driver " + version + " is not known");
+  }
+  std::unique_ptr<DriverCalls> opened(new DriverCalls);
+  const char* why =
+      opened->card_.open(name.driverRoot.c_str(), name.minor, name.uuid.c_str(), layout);
+  if (why != nullptr) return fail(ErrorCode::Unavailable, why);
+  return opened;
+}
 
 void DriverCalls::forget(std::uint32_t id) {
   processes_.erase(id);
@@ -145,32 +164,6 @@ Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
       break;
   }
   return commit(order);
-}
-
-namespace {
-
-struct OpenedCalls final : Calls {
-  void process(std::uint32_t id, int pidfd) override { calls.process(id, pidfd); }
-  void forget(std::uint32_t id) override { calls.forget(id); }
-  Outcome carryOut(const Order& order, Rung rung) override { return calls.carryOut(order, rung); }
-
-  rm::Card card;
-  DriverCalls calls{card};
-};
-
-}  // namespace
-
-Result<std::unique_ptr<Calls>> openCalls(const CardName& name) {
-  const std::string& version = name.driverVersion;
-  const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
-  if (layout != rm::Layout::kFrom535) {
-    return fail(ErrorCode::Unsupported, "the interface of driver " + version + " is not known");
-  }
-  auto opened = std::make_unique<OpenedCalls>();
-  const char* why =
-      opened->card.open(name.driverRoot.c_str(), name.minor, name.uuid.c_str(), layout);
-  if (why != nullptr) return fail(ErrorCode::Unavailable, why);
-  return std::unique_ptr<Calls>(std::move(opened));
 }
 
 }  // namespace qgpu::suspend

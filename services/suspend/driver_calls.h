@@ -18,10 +18,20 @@
 
 namespace qgpu::suspend {
 
+struct CardName {
+  std::string uuid;
+  std::string driverVersion;  // "580.142"
+  int minor = 0;              // of the card's file in /dev
+  std::string driverRoot;     // stands before /dev; empty but in tests
+};
+
+// QGPU_DRIVER_ROOT, where tests have their driver; empty otherwise.
+std::string driverRoot();
+
 class DriverCalls final : public Calls {
  public:
-  // `card` outlives this.
-  explicit DriverCalls(rm::Card& card) : card_(card) {}
+  // Unsupported: the driver's interface is not known; Unavailable: the driver does not let us.
+  static Result<std::unique_ptr<DriverCalls>> open(const CardName& name);
 
   void process(std::uint32_t id, int pidfd) override { processes_[id] = pidfd; }
   void forget(std::uint32_t id) override;
@@ -30,27 +40,18 @@ class DriverCalls final : public Calls {
  private:
   class File;
 
+  DriverCalls() = default;
+
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
   Outcome strangers(const Order& order) const;
   bool leftBehind(const Order& order, const Channel& channel) const;
   Outcome refused(const Order& order, std::uint32_t status) const;
 
-  rm::Card& card_;
+  rm::Card card_;
   std::map<std::uint32_t, int> processes_;
   // What a process had proven to be its own when it was named in a disable: process, client, name.
   std::set<std::array<std::uint32_t, 3>> off_;
 };
-
-struct CardName {
-  std::string uuid;
-  std::string driverVersion;  // "580.142"
-  int minor = 0;              // of the card's file in /dev
-  std::string driverRoot;     // stands before /dev; empty but in tests
-};
-
-// On a card that is opened with it. Unsupported: the driver's interface is not known; Unavailable:
-// the driver does not let us.
-Result<std::unique_ptr<Calls>> openCalls(const CardName& name);
 
 }  // namespace qgpu::suspend

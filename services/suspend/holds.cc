@@ -31,10 +31,7 @@ void Holds::removed(std::uint64_t id, Nanos now) {
 }
 
 void Holds::removeAll(Nanos now) {
-  for (auto& [id, task] : tasks_) {
-    task.removed = true;
-    task.ladder.release(now);
-  }
+  for (const auto& [id, task] : tasks_) removed(id, now);
 }
 
 void Holds::made(std::uint64_t task, const Channel& channel, bool touched) {
@@ -57,11 +54,10 @@ void Holds::gone(std::uint64_t task, std::uint32_t process) {
 
 std::optional<Order> Holds::next(Nanos now) {
   if (asked_) return std::nullopt;
-  constexpr Kind kTurns[] = {Kind::kHold, Kind::kBack, Kind::kLate, Kind::kHold, Kind::kBack};
-  const auto* first = kTurns + (lastKind_ == Kind::kHold ? 1 : lastKind_ == Kind::kBack ? 2 : 0);
-  for (int i = 0; i < 3; i++) {
-    if (auto order = nextOf(first[i], now)) {
-      lastKind_ = first[i];
+  for (int i = 1; i <= kKinds; i++) {
+    const auto kind = static_cast<Kind>((static_cast<int>(lastKind_) + i) % kKinds);
+    if (auto order = nextOf(kind, now)) {
+      lastKind_ = kind;
       return order;
     }
   }
@@ -111,7 +107,7 @@ void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {
 
 std::vector<News> Holds::news(Nanos now) {
   for (auto& [id, task] : tasks_) {
-    if (task.ladder.doubted() && !std::exchange(task.toldDoubt, task.ladder.doubted())) {
+    if (task.ladder.doubted() && !std::exchange(task.toldDoubt, true)) {
       news_.push_back({News::What::kDoubted, id, task.hold, now, task.ladder.why()});
     }
     if (!task.ladder.stopped() || std::exchange(task.toldStopped, true)) continue;

@@ -74,6 +74,7 @@ class Holds {
 
   Task& find(std::uint64_t id);
   enum class Kind : std::uint8_t { kHold, kBack, kLate };
+  static constexpr int kKinds = 3;
   static Kind kindOf(const Task& task);
   std::optional<Order> nextOf(Kind kind, Nanos now);
   void refused(std::uint64_t id, Nanos now, const std::string& why);

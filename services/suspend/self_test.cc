@@ -102,7 +102,7 @@ std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& c
 
 SelfTest testSuspend(const SelfTestOptions& options) {
   SelfTest found;
-  const auto calls = openCalls(options);
+  const auto calls = DriverCalls::open(options);
   if (!calls) {
     found.why = calls.error().message;
     return found;

@@ -6,33 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/harness.h"
-#include "tests/rm_stand_in/rm_state.h"
+#include "tests/rm_stand_in/test_driver.h"
 
 namespace qgpu::e2e {
 namespace {
 
 using rm_stand_in::Commit;
-
-// One folder for all tests of this process: the state is mapped once.
-const std::string& root() {
-  static TempDir folder;
-  static const bool made = [] {
-    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
-    rm_stand_in::prepare();
-    return rm_stand_in::state() != nullptr;
-  }();
-  EXPECT_TRUE(made);
-  return folder.path();
-}
-rm_stand_in::State& driver() {
-  root();
-  return *rm_stand_in::state();
-}
-Environment drivers() {
-  return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
-          {"LD_PRELOAD", QGPU_RM_STAND_IN},
-          {"QGPU_DRIVER_ROOT", root()}};
-}
+using rm_stand_in::driver;
+using rm_stand_in::drivers;
 
 Json onlyCard(Manager& manager) {
   const Json cards = manager.cards();

@@ -2,7 +2,6 @@
 // they take. Only our own probe is ever stopped.
 
 #include <algorithm>
-#include <cstdlib>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,12 +29,11 @@ void figures(Json& out, const std::string& name, std::vector<Nanos> times) {
 }
 
 suspend::SelfTestOptions optionsOf(const Stage& stage) {
-  const char* root = std::getenv("QGPU_DRIVER_ROOT");
   suspend::SelfTestOptions options;
   options.uuid = stage.card.uuid;
   options.driverVersion = stage.card.driver;
   options.minor = stage.card.minor;
-  options.driverRoot = root == nullptr ? "" : root;
+  options.driverRoot = suspend::driverRoot();
   options.probe = e2e::binary("qgpu-suspend-probe");
   options.toggles = static_cast<std::uint32_t>(stage.count(200, 5));
   return options;
@@ -46,12 +44,11 @@ class Hand {
  public:
   Hand(const suspend::SelfTestOptions& options, suspend::Rung rung,
        const suspend::ProbeProcess& probe)
-      : rung_(rung), ladder_(rung), calls_(card_) {
-    const std::string& version = options.driverVersion;
-    const char* why = card_.open(options.driverRoot.c_str(), options.minor, options.uuid.c_str(),
-                                 rm::layoutOf(version.c_str(), version.size() + 1));
-    if (why != nullptr) throw crash::Violation(why);
-    calls_.process(suspend::ProbeProcess::kProcess, probe.pidfd());
+      : rung_(rung), ladder_(rung) {
+    auto opened = suspend::DriverCalls::open(options);
+    if (!opened) throw crash::Violation(opened.error().message);
+    calls_ = std::move(*opened);
+    calls_->process(suspend::ProbeProcess::kProcess, probe.pidfd());
     for (const suspend::Channel& channel : probe.channels()) ladder_.made(channel);
   }
   void off() {
@@ -63,7 +60,7 @@ class Hand {
   void on() {
     suspend::Order all{suspend::Step::kEnable, {}};
     all.channels = ladder_.everything();
-    if (calls_.carryOut(all, rung_).answer != suspend::Answer::kDone) {
+    if (calls_->carryOut(all, rung_).answer != suspend::Answer::kDone) {
       throw crash::Violation("not put back");
     }
   }
@@ -71,14 +68,13 @@ class Hand {
  private:
   void callAll() {
     while (const auto order = ladder_.next(suspend::now())) {
-      const auto outcome = calls_.carryOut(*order, rung_);
+      const auto outcome = calls_->carryOut(*order, rung_);
       ladder_.answered(outcome.answer, outcome.gone, suspend::now());
     }
   }
   const suspend::Rung rung_;
   suspend::Ladder ladder_;
-  rm::Card card_;
-  suspend::DriverCalls calls_;
+  std::unique_ptr<suspend::DriverCalls> calls_;
 };
 
 void begin(suspend::ProbeProcess& probe) {

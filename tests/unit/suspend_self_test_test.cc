@@ -8,23 +8,13 @@
 #include "services/suspend/probe_process.h"
 #include "services/suspend/self_test.h"
 #include "tests/e2e/processes.h"
-#include "tests/rm_stand_in/rm_state.h"
+#include "tests/rm_stand_in/test_driver.h"
 
 namespace qgpu::suspend {
 namespace {
 
 using rm_stand_in::Commit;
-
-// One folder for all tests of this process: the state is mapped once.
-rm_stand_in::State& driver() {
-  static e2e::TempDir folder;
-  static rm_stand_in::State* const only = [] {
-    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
-    rm_stand_in::prepare();
-    return rm_stand_in::state();
-  }();
-  return *only;
-}
+using rm_stand_in::driver;
 
 SelfTestOptions options() {
   SelfTestOptions wanted;
@@ -115,14 +105,12 @@ TEST_F(SelfTestOnStandIn, AProbeThatIsNotThereIsAReason) {
 // --- whose channels are they? ---
 
 TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
-  rm::Card card;
-  ASSERT_EQ(
-      card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
-      nullptr);
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
   ProbeProcess victim(options()), liar(options());
   ASSERT_EQ(victim.begin(), "");
   ASSERT_EQ(liar.begin(), "");
-  DriverCalls calls(card);
+  DriverCalls& calls = **opened;
   calls.process(1, victim.pidfd());
   calls.process(2, liar.pidfd());
 
@@ -150,11 +138,9 @@ TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
 TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
   const SelfTest before = testSuspend(options());
   ASSERT_TRUE(before.rung) << before.why;
-  rm::Card card;
-  ASSERT_EQ(
-      card.open(::getenv("QGPU_DRIVER_ROOT"), 0, options().uuid.c_str(), rm::Layout::kFrom535),
-      nullptr);
-  DriverCalls calls(card);
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
+  DriverCalls& calls = **opened;
   const auto outcome = calls.carryOut(
       {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, Rung::kDisable);
   EXPECT_EQ(outcome.answer, Answer::kGone);

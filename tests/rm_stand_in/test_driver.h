@@ -1,0 +1,33 @@
+#pragma once
+// The stand-in driver of one test program: a folder of its own for all its tests, since the state
+// is mapped once.
+
+#include <cstdlib>
+#include <string>
+
+#include "runtime/check.h"
+#include "tests/e2e/processes.h"
+#include "tests/rm_stand_in/rm_state.h"
+
+namespace qgpu::rm_stand_in {
+
+inline State& driver() {
+  static e2e::TempDir folder;
+  static State* const only = [] {
+    ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
+    prepare();
+    return state();
+  }();
+  QGPU_CHECK(only != nullptr, "the stand-in's state is mapped");
+  return *only;
+}
+
+// What a program needs to meet it.
+inline e2e::Environment drivers() {
+  driver();
+  return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+          {"LD_PRELOAD", QGPU_RM_STAND_IN},
+          {"QGPU_DRIVER_ROOT", std::getenv("QGPU_DRIVER_ROOT")}};
+}
+
+}  // namespace qgpu::rm_stand_in
