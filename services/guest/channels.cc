@@ -94,6 +94,14 @@ void tell(const RmChannelEvent& of, std::uint32_t what) {
   send(of, what, nowNs() + kTellNsMax);
 }
 
+// Told after the driver did it, when another thread may have got the name again. Then the note that
+// tells the new one tells this one's end too, and one that came after it would end the new one.
+void tellEnded(const RmChannelEvent& of) {
+  Lock lock(mutex);
+  if (isRmChannel(of.client, of.object)) return;
+  send(of, QGPU_NOTE_ENDED, nowNs() + kTellNsMax);
+}
+
 // With the mutex held since before they are looked at: what ends afterwards is told to end after.
 void sendAll(std::uint32_t what) {
   const std::uint64_t until = nowNs() + kTellNsMax;
@@ -114,7 +122,7 @@ void onChannel(const RmChannelEvent& event) {
     case RmChannelEvent::What::kEnabled:
       return tell(event, QGPU_NOTE_ENABLED);
     case RmChannelEvent::What::kEnded:
-      return tell(event, QGPU_NOTE_ENDED);
+      return tellEnded(event);
     case RmChannelEvent::What::kKept: {
       Lock lock(mutex);
       return sendAll(presentAs);

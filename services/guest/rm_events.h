@@ -18,7 +18,8 @@ struct RmChannelEvent {
   enum class What : std::uint8_t {
     kMade,     // a channel or a group of channels
     kEnabled,  // a group or a lone channel was asked to run (GPFIFO_SCHEDULE with enable)
-    kEnded,    // a channel or group, freed with whatever was above it
+    kEnded,    // a channel or group, freed with whatever was above it; another thread may have
+               // made one of the same name since, and told of it
     kKept,     // an object was to be freed and the driver refused: meanwhile eachRmChannel() did
                // not visit it, nor what is beneath it
   };
@@ -38,6 +39,9 @@ void onRmChannel(RmChannelHandler handler);
 
 // Each live channel and group as it was made. The visitor asks and changes nothing here.
 void eachRmChannel(void (*visit)(const RmChannelEvent&, void*), void* context);
+
+// Whether a channel or a group of that name is there. While a call to free it is under way: no.
+bool isRmChannel(rm::Handle client, rm::Handle object);
 
 // How the driver lays its calls out, once a program has asked it for its version.
 rm::Layout rmLayout();

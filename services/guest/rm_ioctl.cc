@@ -418,6 +418,12 @@ void eachRmChannel(void (*visit)(const RmChannelEvent&, void*), void* context) {
       &all);
 }
 
+bool isRmChannel(rm::Handle client, rm::Handle object) {
+  Lock lock(mutex);
+  const Object* found = objects.find(client, object);
+  return found && isFollowed(*found);
+}
+
 rm::Layout rmLayout() {
   return layout.load();
 }

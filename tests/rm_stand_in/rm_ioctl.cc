@@ -252,7 +252,9 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
   using namespace qgpu::rm_stand_in;
   if (_IOC_TYPE(request) == qgpu::rm::kIoctlType && argument && isDriver(fd)) {
     if (State* all = state()) {
-      return answer(*all, fd, _IOC_NR(request), _IOC_SIZE(request), argument);
+      const int rc = answer(*all, fd, _IOC_NR(request), _IOC_SIZE(request), argument);
+      while (_IOC_NR(request) == qgpu::rm::kEscFree && all->keepFrees) ::sched_yield();
+      return rc;
     }
   }
   static const auto real =

@@ -41,7 +41,7 @@ FakeManager::Options rmTask(std::uint64_t graceMs = 5'000) {
 struct Scene {
   explicit Scene(const FakeManager::Options& options = rmTask())
       : manager(options), guest((driver(), driverRoot().tenantOf(manager, QGPU_RM_STAND_IN))) {}
-  ~Scene() { driver().refuseEnable = 0; }
+  ~Scene() { driver().refuseEnable = driver().keepFrees = 0; }
 
   // A program with a context: a group that was asked to run, and two channels.
   void init() { ASSERT_EQ(guest.ask("init"), "0") << guest.errors(); }
@@ -150,6 +150,27 @@ TEST(GuestChannels, TheEndOfAChannelOrItsGroupIsTold) {
   ASSERT_TRUE(eventually([&] { return s.told(QGPU_NOTE_ENDED).size() == 3; }));
   EXPECT_EQ(s.told(QGPU_NOTE_ENDED)[1].object, 102u);
   EXPECT_EQ(s.told(QGPU_NOTE_ENDED)[2].object, 100u) << "the group";
+}
+
+// Names are the program's to choose: another thread may make a channel of one as soon as the driver
+// has freed it, and tell of it before the first thread gets its answer.
+TEST(GuestChannels, ANameThatAnotherThreadGetsAgainAtOnceStaysKnown) {
+  Scene s;
+  s.init();
+  const std::string client = s.channels(7, 2);
+  const Scene::Name again{static_cast<std::uint32_t>(std::stoul(client)), 101};
+  driver().keepFrees = 1;
+  EXPECT_EQ(s.guest.ask("aside rm free 7 " + client + " 100"), "ok") << "the group, and all in it";
+  ASSERT_TRUE(eventually([&] { return s.aliveNames().count(again) == 0; }));
+  // 51311: the class of a channel.
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " 5 101 51311 0"), "0 0 101");
+  ASSERT_TRUE(eventually([&] { return s.told(QGPU_NOTE_MADE).size() == 5; }));
+  driver().keepFrees = 0;
+  EXPECT_EQ(s.guest.ask("joinaside"), "0 0");
+  ASSERT_TRUE(eventually([&] { return s.names(QGPU_NOTE_ENDED).count({again.first, 100}) == 1; }));
+  EXPECT_EQ(s.names(QGPU_NOTE_ENDED),
+            (std::set<Scene::Name>{{again.first, 100}, {again.first, 102}}));
+  EXPECT_EQ(s.told(QGPU_NOTE_MADE).back().group, 0u) << "the new one";
 }
 
 TEST(GuestChannels, AfterAReturnAllAreToldToBeThere) {
