@@ -9,7 +9,11 @@
 namespace qgpu::guest {
 namespace {
 
-constexpr std::uint64_t kTellNsMax = kNsPerSecond;  // one note, or all: more is not waited
+constexpr std::uint64_t kTellNsMax = kNsPerSecond;      // one note, or all: more is not waited
+constexpr std::uint64_t kRetryFirstNs = 50 * kNsPerMs;  // of a driver that refuses; doubles up to
+constexpr std::uint64_t kRetryMaxNs = 5 * kNsPerSecond;
+constexpr std::uint32_t kCardsMax = 32;  // that the driver numbers
+constexpr std::uint32_t kNoCard = ~0u;   // as an event says that its card is not known
 
 bool takesChannelsOff() {
   return loadRelaxed(session.gate->suspend) == QGPU_SUSPEND_RM;
@@ -26,8 +30,8 @@ class Channels {
   Channels& operator=(const Channels&) = delete;
 
   bool whole() const { return whole_; }  // false: there was no memory for all of them
-  const RmChannelEvent* begin() const { return all_; }
-  const RmChannelEvent* end() const { return all_ + count_; }
+  RmChannelEvent* begin() const { return all_; }
+  RmChannelEvent* end() const { return all_ + count_; }
 
  private:
   // With the lock of what is visited held: it waits for nobody.
@@ -134,10 +138,21 @@ void onChannel(const RmChannelEvent& event) {
 
 // The link thread's, and before it starts the attaching one's.
 bool attached = false;  // to a manager that takes channels off
-bool mayBeOff = false;  // by a manager, and not put back since
-std::uint64_t putBackNs = 0;
-bool tried = false;  // to put them back, since a manager ruled
-bool said = false;   // that it can't, since then
+struct {
+  bool mayBeOff = false;  // by a manager, and not put back since
+  bool tried = false;     // to put them back, since a manager ruled
+  bool said = false;      // that it can't, since then
+  bool leftOutSaid = false;
+  std::uint64_t lastNs = 0, nextNs = 0;  // of the tries
+  std::uint64_t retryNs = kRetryFirstNs;
+} off;
+
+void beginAnew(bool mayBeOff) {
+  const std::uint64_t last = off.lastNs;
+  off = {};
+  off.lastNs = last;
+  off.mayBeOff = mayBeOff;
+}
 
 // Whether the driver has it as a channel no more. Only the client's own file is answered.
 bool isGone(const RmChannelEvent& channel, std::uint32_t refusal) {
@@ -150,24 +165,44 @@ bool isGone(const RmChannelEvent& channel, std::uint32_t refusal) {
   return refusal == rm::kObjectNotFound || refusal == rm::kInvalidClient;
 }
 
+// Of two refusals the one that another try may end, where there is one.
+void add(std::uint32_t& refused, std::uint32_t one) {
+  if (refused == rm::kOk || (one != rm::kOk && one != rm::kObjectNotFound)) refused = one;
+}
+
 // Together, or where the driver refuses that, one by one. Its refusal of one that is there; kOk.
-std::uint32_t putBack(rm::Card& card, const RmChannelEvent* const* channels, std::uint32_t count) {
+// What is done is of this card.
+std::uint32_t putBack(rm::Card& card, RmChannelEvent* const* channels, std::uint32_t count) {
   rm::Named names[rm::kDisabledMax];
   for (std::uint32_t i = 0; i < count; ++i) names[i] = {channels[i]->client, channels[i]->object};
-  const std::uint32_t status = card.disable(false, false, names, count);
-  if (status == rm::kOk) return rm::kOk;
-  if (count == 1) return isGone(*channels[0], status) ? rm::kOk : status;
-  std::uint32_t refused = rm::kOk;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t one = putBack(card, channels + i, 1);
-    if (one != rm::kOk) refused = one;
+  std::uint32_t refused = card.disable(false, false, names, count);
+  if (count == 1 && refused != rm::kOk && isGone(*channels[0], refused)) refused = rm::kOk;
+  if (refused == rm::kOk) {
+    for (std::uint32_t i = 0; i < count; ++i) channels[i]->device = card.device();
+    return rm::kOk;
+  }
+  if (count == 1) return refused;
+  refused = rm::kOk;
+  for (std::uint32_t i = 0; i < count; ++i) add(refused, putBack(card, channels + i, 1));
+  return refused;
+}
+
+// Those that are told to be of a card, `told`, by a card.
+std::uint32_t putBack(rm::Card& card, const Channels& present, std::uint32_t told) {
+  RmChannelEvent* some[rm::kDisabledMax];
+  std::uint32_t count = 0, refused = rm::kOk;
+  for (RmChannelEvent& each : present) {
+    if (each.device == told) some[count++] = &each;
+    if (count == 0 || (count < rm::kDisabledMax && &each + 1 != present.end())) continue;
+    add(refused, putBack(card, some, count));
+    count = 0;
   }
   return refused;
 }
 
 void sayOnce(const char* why) {
-  if (said) return;
-  said = true;
+  if (off.said) return;
+  off.said = true;
   say("cannot put this program's work back on the card, where a lost manager may have taken it "
       "off: %s; it tries again",
       why);
@@ -179,42 +214,77 @@ void sayRefusal(std::uint32_t status) {
   sayOnce(why);
 }
 
-// Those from `first` on that are on its card. The card is a client of the driver by itself, and
-// its calls pass through this library as a program's do.
-bool putBackOnCard(const RmChannelEvent* first, const RmChannelEvent* end) {
+// The card is a client of the driver by itself, and its calls pass through this library as a
+// program's do. Null; or what failed.
+const char* openCard(rm::Card& card, std::uint32_t device) {
   const char* root = getenv("QGPU_DRIVER_ROOT");  // set by tests alone
-  rm::Card card;
-  const char* failed = card.openDevice(root ? root : "", -1, first->device, rmLayout());
-  if (failed) sayOnce(failed);
-  const RmChannelEvent* some[rm::kDisabledMax];
-  std::uint32_t count = 0;
-  bool all = !failed;
-  for (const RmChannelEvent* each = first; each != end && !failed; ++each) {
-    if (each->device == first->device) some[count++] = each;
-    if (count == 0 || (count < rm::kDisabledMax && each + 1 != end)) continue;
-    const std::uint32_t refused = putBack(card, some, count);
-    if (refused != rm::kOk) sayRefusal(refused);
-    all = all && refused == rm::kOk;
-    count = 0;
-  }
-  return all;
+  return card.openDevice(root ? root : "", -1, device, rmLayout());
 }
 
+bool putBackOnCard(const Channels& present, std::uint32_t device) {
+  rm::Card card;
+  if (const char* failed = openCard(card, device)) {
+    sayOnce(failed);
+    return false;
+  }
+  const std::uint32_t refused = putBack(card, present, device);
+  if (refused != rm::kOk) sayRefusal(refused);
+  return refused == rm::kOk;
+}
+
+bool anyOfNoCard(const Channels& present) {
+  for (const RmChannelEvent& each : present) {
+    if (each.device == kNoCard) return true;
+  }
+  return false;
+}
+
+// Those whose card is not known, by whichever takes them. What no card knows is left out: no try of
+// it would end. False: it is worth another try.
+bool putBackSomewhere(const Channels& present) {
+  bool all = true;
+  for (std::uint32_t device = 0; device < kCardsMax && anyOfNoCard(present); ++device) {
+    rm::Card card;
+    if (openCard(card, device)) continue;
+    const std::uint32_t refused = putBack(card, present, kNoCard);
+    if (refused == rm::kOk || refused == rm::kObjectNotFound) continue;
+    sayRefusal(refused);
+    all = false;
+  }
+  if (!all || off.leftOutSaid || !anyOfNoCard(present)) return all;
+  off.leftOutSaid = true;
+  say("cannot put a part of this program's work back on the card, if a lost manager has taken it "
+      "off: no card knows it");
+  return true;
+}
+
+// False: it is worth another try.
 bool putAllBack() {
   const Channels present;
   bool all = present.whole();
   for (const RmChannelEvent& each : present) {
+    if (each.device == kNoCard) continue;
     const RmChannelEvent* before = present.begin();
     while (before->device != each.device) ++before;
-    if (before == &each && !putBackOnCard(&each, present.end())) all = false;
+    if (before == &each && !putBackOnCard(present, each.device)) all = false;
   }
-  return all;
+  return putBackSomewhere(present) && all;
+}
+
+void tryToPutBack(std::uint64_t now) {
+  off.tried = true;
+  off.mayBeOff = !putAllBack();
+  off.lastNs = now;
+  off.nextNs = off.mayBeOff ? now + off.retryNs : 0;
+  off.retryNs = off.mayBeOff ? off.retryNs * 2 : kRetryFirstNs;
+  if (off.retryNs > kRetryMaxNs) off.retryNs = kRetryMaxNs;
 }
 
 void forgetInChild() {
   mutex.renewInChild();
   connection = -1;
-  gaveUp = attached = mayBeOff = tried = said = false;
+  gaveUp = attached = false;
+  beginAnew(false);
 }
 
 }  // namespace
@@ -230,14 +300,14 @@ void tellChannels(int to, bool again) {
   connection = to;
   gaveUp = false;
   presentAs = again ? QGPU_NOTE_THERE : QGPU_NOTE_MADE;
-  attached = mayBeOff = true;
-  tried = said = false;
+  attached = true;
+  beginAnew(true);
   onRmChannel(onChannel);
   sendAll(presentAs);
 }
 
 bool stopTelling() {
-  if (attached) mayBeOff = true;  // it may have done so until now, whatever was put back before
+  if (attached) off.mayBeOff = true;  // it may have done so until now, whatever was put back before
   attached = false;
   Lock lock(mutex);
   connection = -1;
@@ -247,14 +317,10 @@ bool stopTelling() {
 void keepChannelsOn(bool managerIsLost) {
   if (!takesChannelsOff() || managerIsLost) {
     const std::uint64_t now = nowNs(), grace = loadRelaxed(session.gate->orphan_grace_ns);
-    if (attached && now - putBackNs > grace) mayBeOff = true;  // some thread of it may still live
-    if (!mayBeOff) return;
-    tried = true;
-    mayBeOff = !putAllBack();
-    putBackNs = now;
-  } else if (tried) {
-    tried = said = false;
-    mayBeOff = true;
+    if (attached && now - off.lastNs > grace) off.mayBeOff = true;  // a thread of it may still live
+    if (off.mayBeOff && now >= off.nextNs) tryToPutBack(now);
+  } else if (off.tried) {
+    beginAnew(true);
     Lock lock(mutex);
     sendAll(QGPU_NOTE_ENABLED);
   }

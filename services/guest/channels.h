@@ -8,9 +8,10 @@
 // It keeps: a channel that is there is told on each connection at least once, whatever is made or
 // refused to be freed meanwhile; a thread of the program is kept waiting by a manager that does not
 // read for about a second on a connection, which is shut then, and all is told on the next;
-// what a lost manager may have left off is tried to be put back until the driver took it, and again
-// while that one may still do so. Where the manager holds by the gate alone nobody is told
-// anything.
+// what a lost manager may have left off is tried to be put back, ever more seldom, until the driver
+// took it, and again while that one may still do so; a channel whose card is not known, by each
+// card, and is left out where none takes it. Where the manager holds by the gate alone nobody is
+// told anything.
 
 #include "services/guest/attach.h"
 

@@ -86,11 +86,17 @@ std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
   if (parameters && asked.objectClass == kChannelGroup) {
     std::memcpy(&engine, parameters + kGroupEngineAt, sizeof engine);
   }
+  const Object* above = client ? nullptr : find(all, asked.client, asked.parent);
+  std::uint32_t device = above ? above->device : ~0u;
+  if (parameters && asked.objectClass == kDevice) {
+    std::memcpy(&device, parameters + offsetof(DeviceParameters, device), sizeof device);
+  }
   place->client = client ? asked.object : asked.client;
   place->parent = asked.parent;
   place->handle = asked.object;
   place->objectClass = asked.objectClass;
   place->engine = engine;
+  place->device = device;
   place->file = client ? fileOf(all, fd) : 0;
   place->disabled = place->stopped = 0;
   place->pid = ::getpid();
@@ -133,16 +139,22 @@ void settle(State& all, Handle client, Handle group) {
   }
 }
 
-std::uint32_t disableChannels(State& all, const DisableChannels& asked) {
+// A channel that is on this card. Of another it knows nothing.
+Object* findOn(State& all, std::uint32_t device, Handle client, Handle channel) {
+  Object* found = find(all, client, channel);
+  return found && found->device == device ? found : nullptr;
+}
+
+std::uint32_t disableChannels(State& all, std::uint32_t device, const DisableChannels& asked) {
   if (asked.event != 0 || asked.rewind != 0 || asked.count > kDisabledMax) return kInvalidArgument;
   (asked.disable ? all.disables : all.enables)++;
   if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) return kRefused;
   for (std::uint32_t i = 0; i < asked.count; i++) {
-    if (!find(all, asked.clients[i], asked.channels[i])) return kObjectNotFound;
+    if (!findOn(all, device, asked.clients[i], asked.channels[i])) return kObjectNotFound;
   }
   const bool atOnce = all.commit == Commit::kNone && !asked.onlyScheduling;
   for (std::uint32_t i = 0; i < asked.count; i++) {
-    Object& channel = *find(all, asked.clients[i], asked.channels[i]);
+    Object& channel = *findOn(all, device, asked.clients[i], asked.channels[i]);
     channel.disabled.store(asked.disable);
     if (!asked.disable || atOnce) channel.stopped.store(asked.disable);
   }
@@ -166,11 +178,12 @@ std::uint32_t uuidInfo(UuidInfo& asked) {
 
 std::uint32_t control(State& all, int fd, const ControlCall& asked) {
   if (!own(all, fd, asked.client)) return kInvalidClient;
-  if (!find(all, asked.client, asked.object)) return kObjectNotFound;
+  const Object* object = find(all, asked.client, asked.object);
+  if (!object) return kObjectNotFound;
   void* parameters = reinterpret_cast<void*>(asked.parameters);
   const auto fits = [&](std::size_t size) { return asked.parametersSize == size; };
   if (asked.command == kFifoDisableChannels && fits(sizeof(DisableChannels))) {
-    return disableChannels(all, *static_cast<const DisableChannels*>(parameters));
+    return disableChannels(all, object->device, *static_cast<const DisableChannels*>(parameters));
   }
   if (asked.command == kClientHandleInfo && fits(sizeof(HandleInfo))) {
     return handleInfo(all, asked.client, *static_cast<HandleInfo*>(parameters));

@@ -7,9 +7,10 @@
 // libcuda runs its kernels only while their channels may.
 //
 // Its laws: a client belongs to the open file that made it, and a call on it from another is
-// refused, whoever asks; but whoever has a client may take any channel off the hardware, by name.
-// A disabled channel stops running at once, or only when the step `commit` was made as well. What
-// is of a process that died is gone. The lock is held for moments, and taken over from the dead.
+// refused, whoever asks; but whoever has a client may take any channel of a card off the hardware,
+// by name. A disabled channel stops running at once, or only when the step `commit` was made as
+// well. What is of a process that died is gone. The lock is held for moments, and taken over from
+// the dead.
 
 #include <atomic>
 #include <cstdint>
@@ -21,8 +22,9 @@ enum class Commit : std::uint32_t { kNone, kRestart, kPreempt, kNever };
 struct Object {
   std::uint32_t client, parent, handle, objectClass;
   std::uint32_t engine;
-  std::uint32_t file;  // of a client
-  std::int32_t pid;    // whose it is; 0: this place is free
+  std::uint32_t device;  // that it lies beneath; ~0: none
+  std::uint32_t file;    // of a client
+  std::int32_t pid;      // whose it is; 0: this place is free
   std::atomic<std::uint32_t> disabled;
   std::atomic<std::uint32_t> stopped;  // disabled, and committed
 };

@@ -335,6 +335,56 @@ TEST(GuestChannels, ARefusalIsSaidOnceAndTriedAgain) {
             "taken it off: the driver's status 0x65; it tries again\n");
 }
 
+// A device that was made before the program was attached is not known, and so what is beneath it.
+TEST(GuestChannels, OneWhoseCardIsNotKnownIsPutBackByTheOneThatTakesIt) {
+  Scene s(rmTask(200));
+  EXPECT_EQ(s.guest.ask("rm open 7"), "ok");
+  const std::string made = s.guest.ask("rm alloc 7 0 0 0 65 0");
+  const std::string client = made.substr(made.rfind(' ') + 1);
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " " + client + " 5 128 0"), "0 0 5");
+  s.init();
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " 5 300 51311 0"), "0 0 300");
+  ASSERT_TRUE(eventually([&] { return s.told(QGPU_NOTE_MADE).size() == 3; }));
+  EXPECT_EQ(s.told(QGPU_NOTE_MADE)[2].device, ~0u);
+  s.takeOff();
+  driver().refuseEnable = 3 + 1;  // of the two and each of them, and of this one
+  s.manager.die();
+  EXPECT_TRUE(eventually([&] { return s.off() == 0; }));
+  EXPECT_EQ(s.guest.errors().find("no card knows it"), std::string::npos) << "a refusal may end";
+}
+
+TEST(GuestChannels, OneThatNoCardTakesIsLeftOutAndNotAskedForAgain) {
+  Scene s(rmTask(100));
+  s.init();
+  const std::string client = s.channels(7, 2);
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " " + client + " 300 51311 0"), "0 0 300");
+  s.takeOff();
+  s.manager.die();
+  ASSERT_TRUE(eventually([&] { return s.off() == 1; }));
+  ASSERT_TRUE(eventually([&] { return !s.guest.errors().empty(); }));
+  const std::uint64_t enables = driver().enables, then = monotonicNs();
+  ASSERT_TRUE(eventually([&] { return monotonicNs() > then + 400'000'000; }));
+  EXPECT_EQ(driver().enables.load(), enables);
+  EXPECT_EQ(s.guest.errors(),
+            "qgpu: cannot put a part of this program's work back on the card, if a lost manager "
+            "has taken it off: no card knows it\n");
+}
+
+TEST(GuestChannels, ADriverThatRefusesIsAskedEverMoreSeldom) {
+  Scene s(rmTask(100));
+  s.init();
+  s.takeOff();
+  driver().refuseEnable = 1'000'000;
+  const std::uint64_t enables = driver().enables, then = monotonicNs();
+  s.manager.die();
+  ASSERT_TRUE(eventually([&] { return monotonicNs() > then + 1'000'000'000; }));
+  const std::uint64_t tries = (driver().enables - enables) / 3;  // both, the one, and the other
+  EXPECT_GE(tries, 2u);
+  EXPECT_LE(tries, 5u) << "after 0, 50, 150, 350 and 750 ms";
+  driver().refuseEnable = 0;
+  EXPECT_TRUE(eventually([&] { return s.off() == 0; })) << "but for ever";
+}
+
 // The next manager may hold otherwise, and know nothing of what the last one took off.
 TEST(GuestChannels, AReturnToAManagerThatHoldsByTheGatePutsThemBackAtOnce) {
   Scene s;
