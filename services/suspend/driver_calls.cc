@@ -139,17 +139,16 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
 }
 
 Outcome DriverCalls::commit(const Order& order) {
-  for (const Channel& channel : order.channels) {
-    const File file(*this, channel);
+  const Channel& channel = order.channels.front();
+  const File file(*this, channel);
+  std::uint32_t status = rm::kNoAnswer;
+  if (file && order.step == Step::kPreempt) {
     const rm::Named group{channel.client, channel.group ? channel.group : channel.channel};
-    std::uint32_t status = rm::kNoAnswer;
-    if (file && order.step == Step::kPreempt) {
-      status = rm::preempt(file.get(), group, kPreemptLimitUs);
-    } else if (file) {
-      status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
-    }
-    if (status != rm::kOk) return refused(order, status);
+    status = rm::preempt(file.get(), group, kPreemptLimitUs);
+  } else if (file) {
+    status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
   }
+  if (status != rm::kOk) return refused(order, status);
   return {Answer::kDone, {}, ""};
 }
 

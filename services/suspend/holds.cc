@@ -66,7 +66,7 @@ std::optional<Order> Holds::next(Nanos now) {
 
 Holds::Kind Holds::kindOf(const Task& task) {
   if (!task.ladder.held() || task.ladder.doubted()) return Kind::kBack;
-  return task.toldStopped ? Kind::kLate : Kind::kHold;
+  return task.toldStopped || task.ladder.computingOff() ? Kind::kRest : Kind::kHold;
 }
 
 std::optional<Order> Holds::nextOf(Kind kind, Nanos now) {

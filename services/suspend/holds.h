@@ -2,12 +2,12 @@
 // The ladders of all tasks of one card, and which of them may have the driver now: the decisions of
 // a Suspender, apart from its thread, so that the simulator runs the same ones.
 //
-// It keeps: one call at a time; holds that are not reached, what is to be put back, and what came
-// late to a hold take turns, a call each, and in each of these the tasks do, so that no tenant
-// keeps others waiting by what it says; a hold is told stopped at most once, and never after the
-// task was released. A task whose ladder is in doubt is told so once. Where the driver refuses
-// kRefusedInARow tasks in a row, all of it is given up: it is the card that is in doubt, not a task
-// that names what it has not.
+// It keeps: one call at a time; holds whose kernels may run, what is to be put back, and the rest
+// of the holds (copies, and what came late) take turns, a call each, and in each of these the tasks
+// do, so that no tenant keeps others waiting by what it says or has; a hold is told stopped at most
+// once, and never after the task was released. A task whose ladder is in doubt is told so once.
+// Where the driver refuses kRefusedInARow tasks in a row, all of it is given up: it is the card
+// that is in doubt, not a task that names what it has not.
 //
 // Pure: times are the caller's.
 
@@ -73,7 +73,7 @@ class Holds {
   };
 
   Task& find(std::uint64_t id);
-  enum class Kind : std::uint8_t { kHold, kBack, kLate };
+  enum class Kind : std::uint8_t { kHold, kBack, kRest };
   static constexpr int kKinds = 3;
   static Kind kindOf(const Task& task);
   std::optional<Order> nextOf(Kind kind, Nanos now);
@@ -82,7 +82,7 @@ class Holds {
   const Rung rung_;
   std::map<std::uint64_t, Task> tasks_;
   std::optional<std::uint64_t> asked_;  // whose call is under way
-  Kind lastKind_ = Kind::kLate;
+  Kind lastKind_ = Kind::kRest;
   std::uint64_t lastServed_ = 0;
   std::set<std::uint64_t> refused_;  // since a task was last stopped
   std::string lost_;                 // why the card was given up; empty: it was not

@@ -1,7 +1,6 @@
 #include "services/suspend/ladder.h"
 
 #include <algorithm>
-#include <set>
 
 #include "runtime/planted.h"
 
@@ -82,10 +81,21 @@ void Ladder::processGone(std::uint32_t process) {
 
 // --- calls ---
 
-bool Ladder::allOff() const {
-  return std::all_of(channels_.begin(), channels_.end(), [](const auto& each) {
-    return each.second.state == State::kOff && each.second.committed;
+template <typename Which>
+bool Ladder::areOff(Which which) const {
+  return std::all_of(channels_.begin(), channels_.end(), [&](const auto& each) {
+    const Entry& entry = each.second;
+    return !which(entry.channel) || (entry.state == State::kOff && entry.committed);
   });
+}
+
+bool Ladder::allOff() const {
+  return areOff([](const Channel&) { return true; });
+}
+
+bool Ladder::computingOff() const {
+  return holds() && !channels_.empty() &&
+         areOff([](const Channel& channel) { return channel.computes(); });
 }
 
 bool Ladder::free() const {
@@ -100,7 +110,6 @@ std::vector<Channel> Ladder::everything() const {
   return list;
 }
 
-// What computes goes first: it is what online waits for.
 std::vector<Channel> Ladder::chosen(bool disable) const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) {
@@ -132,17 +141,14 @@ Ladder::Name Ladder::committedBy(const Channel& channel) const {
   return {channel.client, channel.group ? channel.group : channel.channel};
 }
 
-// Of what was disabled and not committed, one channel for each commit that it takes.
-std::vector<Channel> Ladder::uncommitted() const {
-  std::vector<Channel> list;
-  std::set<Name> covered;
+// The next channel whose group or engine is to be committed.
+std::optional<Channel> Ladder::uncommitted() const {
+  std::optional<Channel> found;
   for (const auto& [name, entry] : channels_) {
     if (entry.state != State::kOff || entry.committed) continue;
-    if (!covered.insert(committedBy(entry.channel)).second) continue;
-    list.push_back(entry.channel);
-    if (list.size() == kNamedMax) break;
+    if (!found || (entry.channel.computes() && !found->computes())) found = entry.channel;
   }
-  return list;
+  return found;
 }
 
 std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
@@ -167,10 +173,12 @@ std::optional<Order> Ladder::next(Nanos now) {
   }
   if (!holds()) return std::nullopt;
   std::vector<Channel> running = chosen(true);
-  if (!running.empty()) return ask(Step::kDisable, std::move(running));
-  std::vector<Channel> pending = uncommitted();
-  if (pending.empty()) return std::nullopt;
-  return ask(rung_ == Rung::kDisableRestart ? Step::kRestart : Step::kPreempt, std::move(pending));
+  const std::optional<Channel> pending = uncommitted();
+  const bool commitFirst =
+      pending && (running.empty() || (pending->computes() && !running.front().computes()));
+  if (commitFirst) return ask(commitStep(), {*pending});
+  if (running.empty()) return std::nullopt;
+  return ask(Step::kDisable, std::move(running));
 }
 
 void Ladder::forget(const std::vector<Channel>& gone) {
@@ -186,7 +194,7 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
         break;
       case Step::kRestart:
       case Step::kPreempt:
-        onCommitted(answer);
+        onCommitted(answer, !gone.empty());
         break;
       case Step::kEnable:
         onEnabled(answer, !gone.empty(), now);
@@ -216,14 +224,14 @@ void Ladder::onDisabled(Answer answer) {
   }
 }
 
-void Ladder::onCommitted(Answer answer) {
+void Ladder::onCommitted(Answer answer, bool someGone) {
+  if (answer == Answer::kGone && someGone) return;  // by another of its group, if there is one
   if (answer != Answer::kDone && ++tries_ < kTriesMax) return;
   if (answer != Answer::kDone) return doubt("the driver refused to commit what was disabled");
   tries_ = 0;
-  std::set<Name> covered;
-  for (const Channel& channel : asked_->channels) covered.insert(committedBy(channel));
+  const Name committed = committedBy(asked_->channels.front());
   for (auto& [name, entry] : channels_) {
-    if (entry.state == State::kOff && covered.contains(committedBy(entry.channel))) {
+    if (entry.state == State::kOff && committedBy(entry.channel) == committed) {
       entry.committed = true;
     }
   }

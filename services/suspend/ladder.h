@@ -10,6 +10,12 @@
 // its release, since others have the card. All of a task's channels go together: enables and
 // disables are never mixed, except that a changed goal turns the order round.
 //
+// What computes goes before copies, in each step: that is what online waits for, whose gate is open
+// all the while. Yet a task is told stopped only with its copies off as well. An earlier word would
+// start nobody's kernels sooner but those of the next offline task, by the few calls that copies
+// take; and it would let two tasks have the card at once, and be taken back where the copies are
+// refused.
+//
 // Pure: no clock, no I/O, no log. Times are the caller's.
 
 #include <cstdint>
@@ -28,12 +34,12 @@ struct Channel {
   std::uint32_t client = 0;
   std::uint32_t channel = 0;
   std::uint32_t group = 0;     // that it belongs to; 0: it stands alone
-  std::uint32_t engine = 0;    // 1..8: graphics and compute
+  std::uint32_t engine = 0;    // 1..8: graphics and compute, from 9 copies; 0: not known
   std::uint32_t process = 0;   // the caller's name for whose it is
   int fd = -1;                 // of its client's open file, in that process
   std::uint32_t device = ~0u;  // the driver's number of its card; ~0: not known
 
-  bool computes() const { return engine >= 1 && engine <= 8; }
+  bool computes() const { return engine <= 8; }  // or may do so
 };
 
 // What takes running work off the card once its channels are disabled. Which one does is the
@@ -50,8 +56,7 @@ const char* nameOf(Rung rung);
 
 enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable };
 
-// One call; for kPreempt one for each group, by a channel of it, and for kRestart one for each
-// engine.
+// One call. kPreempt names a channel of the group, kRestart one of the engine.
 struct Order {
   Step step = Step::kEnable;
   std::vector<Channel> channels;
@@ -96,7 +101,8 @@ class Ladder {
 
   // Of a task without channels nothing is known.
   bool stopped() const { return holds() && !asked_ && !channels_.empty() && allOff(); }
-  bool free() const;  // nothing that we disabled is, or may be, disabled
+  bool computingOff() const;  // so is all that computes, whatever copies do
+  bool free() const;          // nothing that we disabled is, or may be, disabled
   bool held() const { return wanted_; }
   bool doubted() const { return !doubt_.empty(); }
   const std::string& why() const { return doubt_; }
@@ -119,18 +125,23 @@ class Ladder {
   };
   using Name = std::pair<std::uint32_t, std::uint32_t>;
 
+  Step commitStep() const {
+    return rung_ == Rung::kDisableRestart ? Step::kRestart : Step::kPreempt;
+  }
   Name committedBy(const Channel& channel) const;
+  template <typename Which>
+  bool areOff(Which which) const;
   bool allOff() const;
   bool holds() const { return wanted_ && doubt_.empty(); }
   bool staysOff() const { return wanted_ && (doubt_.empty() || counted_); }
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
-  std::vector<Channel> uncommitted() const;
+  std::optional<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
   void onDisabled(Answer answer);
-  void onCommitted(Answer answer);
+  void onCommitted(Answer answer, bool someGone);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 
   const Rung rung_;

@@ -2,6 +2,7 @@
 // blocks, refuses and forgets, and that nothing stays off when it ends.
 
 #include <gtest/gtest.h>
+#include <map>
 #include <optional>
 
 #include "tests/unit/suspend_scene.h"
@@ -183,6 +184,28 @@ TEST(Holds, C7_NobodyKeepsOthersWaitingByWhatItSays) {
   for (int i = 0; i < 4; i++) served.insert(call());
   EXPECT_TRUE(served.contains(100)) << "what is to be put back";
   EXPECT_TRUE(served.contains(300)) << "another's hold";
+}
+
+// Each group takes a call of some hundred microseconds.
+TEST(Holds, KernelsOfOneTaskAreNotKeptWaitingForTheCopiesOfAnother) {
+  Holds holds(Rung::kDisablePreempt);
+  for (std::uint32_t i = 0; i < 40; i++) {
+    for (const std::uint32_t task : {1u, 2u, 3u, 4u}) {
+      holds.made(task, {kClient + task, 100 + i, 100 + i, task == 2 ? 1u : 9u, task, 9}, false);
+    }
+  }
+  for (const std::uint32_t task : {1u, 2u, 3u, 4u}) holds.hold(task, 1, Nanos(0));
+  std::map<std::uint32_t, int> calls;
+  bool stopped = false;
+  for (int i = 0; i < 200 && !stopped; i++) {
+    const auto order = holds.next(Nanos(0));
+    ASSERT_TRUE(order);
+    calls[order->channels[0].process]++;
+    holds.answered({Answer::kDone, {}, ""}, Nanos(0));
+    for (const News& each : holds.news(Nanos(0))) stopped = stopped || each.task == 2;
+  }
+  EXPECT_EQ(calls[2], 41);
+  EXPECT_LE(calls[1] + calls[3] + calls[4], 41) << "all copies together have every other call";
 }
 
 TEST_F(SuspenderTest, WhatTheDriverDoesNotTakeBackIsTriedAgain) {
