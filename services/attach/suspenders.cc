@@ -1,5 +1,7 @@
 #include "services/attach/suspenders.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 
 #include "runtime/realtime.h"
@@ -62,7 +64,12 @@ void Suspenders::release(const GuestTask& task) {
 void Suspenders::attached(const GuestTask& task, const GuestProcess& process) {
   auto* card = of(task);
   if (!card) return;
-  card->attached(process.entry.pid, Fd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
+  Fd pidfd(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!pidfd) {
+    const std::string why = std::strerror(errno);
+    return card->doubt(task.id, "a process of it can't be reached: " + why);
+  }
+  card->attached(process.entry.pid, std::move(pidfd));
 }
 
 void Suspenders::gone(const GuestTask& task, const GuestProcess& process) {

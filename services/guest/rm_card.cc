@@ -150,9 +150,4 @@ std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass) {
   return status;
 }
 
-bool owns(int fd, Handle client) {
-  std::uint32_t objectClass = 0;
-  return classOf(fd, {client, client}, objectClass) == kOk && isClient(objectClass);
-}
-
 }  // namespace qgpu::rm

@@ -2,8 +2,8 @@
 // One card as a client of NVIDIA's kernel driver sees it, for taking channels off its hardware and
 // putting them back: the manager's for those of its tasks, and a program's own for its own channels
 // when the manager is lost. No CUDA is needed. A channel is named by its client and handle, and
-// whose they are the driver does not ask: who calls disable() must know. owns() is how to know: the
-// driver answers a control on a client only through that client's own open file.
+// whose they are the driver does not ask: who calls disable() must know. classOf() is how to know:
+// the driver answers a control on a client only through that client's own open file.
 //
 // Plain C++ without the standard library, since it is part of libqgpu.so.
 
@@ -51,7 +51,5 @@ std::uint32_t preempt(int fd, Named group, std::uint32_t timeoutUs);
 std::uint32_t restartRunlist(int fd, Named channel);
 // What class an object of the client is.
 std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass);
-// True: the client belongs to the open file behind `fd`.
-bool owns(int fd, Handle client);
 
 }  // namespace qgpu::rm

@@ -23,17 +23,18 @@ std::string statusText(std::uint32_t status) {
   return text;
 }
 
+enum class Found : std::uint8_t { kNo, kYes, kUnknown };  // unknown: the asking failed
+
 }  // namespace
 
-// An open file of a channel's process, for a moment; none where the process is gone or does not let
-// us, with errno.
+// An open file of a channel's process, for a moment, and what is heard through it.
 class DriverCalls::File {
  public:
   File(const DriverCalls& calls, const Channel& channel) {
     const auto found = calls.processes_.find(channel.process);
-    errno = ESRCH;
     if (found == calls.processes_.end()) return;
     fd_ = static_cast<int>(::syscall(SYS_pidfd_getfd, found->second, channel.fd, 0));
+    if (fd_ < 0) error_ = errno;
   }
   ~File() {
     if (fd_ >= 0) ::close(fd_);
@@ -43,9 +44,31 @@ class DriverCalls::File {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  bool isGone() const { return fd_ < 0 && error_ == ESRCH; }
+  bool isClosed() const { return fd_ < 0 && error_ == EBADF; }
+
+  // What an object of the client is.
+  Found find(std::uint32_t client, std::uint32_t object, bool (*expected)(std::uint32_t)) {
+    if (isGone() || isClosed()) return Found::kNo;
+    if (fd_ < 0) return Found::kUnknown;
+    std::uint32_t objectClass = 0;
+    errno = 0;
+    status_ = rm::classOf(fd_, {client, object}, objectClass);
+    error_ = errno;
+    if (status_ == rm::kOk) return expected(objectClass) ? Found::kYes : Found::kNo;
+    const bool another = status_ == rm::kNoAnswer && error_ == ENOTTY;  // no file of the driver's
+    const bool no = status_ == rm::kInvalidClient || status_ == rm::kObjectNotFound || another;
+    return no ? Found::kNo : Found::kUnknown;
+  }
+  // Why nothing was found out, or the last call failed.
+  std::string why() const {
+    if (fd_ < 0) return std::string("its process's file: ") + std::strerror(error_);
+    return statusText(status_);
+  }
 
  private:
-  int fd_ = -1;
+  int fd_ = -1, error_ = ESRCH;
+  std::uint32_t status_ = rm::kOk;
 };
 
 std::string driverRoot() {
@@ -72,7 +95,8 @@ void DriverCalls::forget(std::uint32_t id) {
 }
 
 // Channels of another card, and those whose client is not of the process that named it, or ended.
-// What was taken off is put back also where the process has closed the file that it named.
+// What was taken off is put back also where the process has closed the file that it named. What
+// can't be asked now is a failure: who is taken for gone, and is not, would run on.
 Outcome DriverCalls::strangers(const Order& order) const {
   enum class Own : std::uint8_t { kNo, kYes, kClosed };  // closed: the file that it named
   std::map<std::pair<std::uint32_t, std::uint32_t>, Own> own;
@@ -80,13 +104,12 @@ Outcome DriverCalls::strangers(const Order& order) const {
   for (const Channel& channel : order.channels) {
     const auto [at, fresh] = own.try_emplace({channel.process, channel.client}, Own::kNo);
     if (fresh) {
-      const File file(*this, channel);
-      const int error = errno;
-      if (!file) found.why = std::string("its process's file: ") + std::strerror(error);
-      // Of whoever is gone there is nothing to do; who is there and can't be asked is a failure.
-      if (!file && error != ESRCH && error != EBADF) return {Answer::kFailed, {}, found.why};
-      if (file && rm::owns(file.get(), channel.client)) at->second = Own::kYes;
-      if (!file && error == EBADF) at->second = Own::kClosed;
+      File file(*this, channel);
+      const Found its = file.find(channel.client, channel.client, rm::isClient);
+      if (its == Found::kUnknown) return {Answer::kFailed, {}, file.why()};
+      if (!file) found.why = file.why();
+      if (its == Found::kYes) at->second = Own::kYes;
+      if (file.isClosed()) at->second = Own::kClosed;
     }
     const bool elsewhere = channel.device != ~0u && channel.device != card_.device();
     const bool its =
@@ -104,16 +127,16 @@ bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
          off_.contains({channel.process, channel.client, channel.channel});
 }
 
-// Without the channels that the driver does not know as such any more, it may not refuse.
-Outcome DriverCalls::refused(const Order& order, std::uint32_t status) const {
-  Outcome found{Answer::kFailed, {}, statusText(status), true};
+// Without the channels that the driver does not know as such any more, it may not refuse. Of what
+// can't be asked now, nothing is known.
+Outcome DriverCalls::refused(const Order& order, std::string why) const {
+  Outcome found{Answer::kFailed, {}, std::move(why), true};
   for (const Channel& channel : order.channels) {
-    const File file(*this, channel);
-    std::uint32_t objectClass = 0;
-    if (!file && errno == EBADF && leftBehind(order, channel)) continue;
-    const bool answers =
-        file && rm::classOf(file.get(), {channel.client, channel.channel}, objectClass) == rm::kOk;
-    if (!answers || !rm::isChannel(objectClass)) found.gone.push_back(channel);
+    File file(*this, channel);
+    if (file.isClosed() && leftBehind(order, channel)) continue;
+    const Found there = file.find(channel.client, channel.channel, rm::isChannel);
+    if (there == Found::kUnknown) return {Answer::kFailed, {}, file.why()};
+    if (there == Found::kNo) found.gone.push_back(channel);
   }
   if (!found.gone.empty()) found.answer = Answer::kGone;
   return found;
@@ -129,7 +152,7 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
     }
     const auto count = static_cast<std::uint32_t>(named.size());
     const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
-    if (status != rm::kOk) found = refused(order, status);
+    if (status != rm::kOk) found = refused(order, statusText(status));
   }
   const bool back = !off && found.answer == Answer::kDone;
   for (const Channel& each : back ? order.channels : found.gone) {
@@ -141,14 +164,15 @@ Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
 Outcome DriverCalls::commit(const Order& order) {
   const Channel& channel = order.channels.front();
   const File file(*this, channel);
-  std::uint32_t status = rm::kNoAnswer;
-  if (file && order.step == Step::kPreempt) {
+  if (!file) return refused(order, file.why());
+  std::uint32_t status = rm::kOk;
+  if (order.step == Step::kPreempt) {
     const rm::Named group{channel.client, channel.group ? channel.group : channel.channel};
     status = rm::preempt(file.get(), group, kPreemptLimitUs);
-  } else if (file) {
+  } else {
     status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
   }
-  if (status != rm::kOk) return refused(order, status);
+  if (status != rm::kOk) return refused(order, statusText(status));
   return {Answer::kDone, {}, ""};
 }
 

@@ -46,7 +46,7 @@ class DriverCalls final : public Calls {
   Outcome commit(const Order& order);
   Outcome strangers(const Order& order) const;
   bool leftBehind(const Order& order, const Channel& channel) const;
-  Outcome refused(const Order& order, std::uint32_t status) const;
+  Outcome refused(const Order& order, std::string why) const;
 
   rm::Card card_;
   std::map<std::uint32_t, int> processes_;

@@ -91,7 +91,7 @@ class Ladder {
   void scheduled(std::uint32_t client, std::uint32_t name);
   void processGone(std::uint32_t process);
 
-  // Work was seen to go on while it was stopped, or the like.
+  // It can't be held so: a process of it can't be reached, or the like.
   void doubt(std::string why);
 
   // The call that must be made now; none while one is under way or nothing is to be done.

@@ -53,6 +53,10 @@ void Suspender::enabled(std::uint64_t task, std::uint32_t client, std::uint32_t 
   with([task, client, name](Holds& holds) { holds.enabled(task, client, name); });
 }
 
+void Suspender::doubt(std::uint64_t task, std::string why) {
+  with([task, why = std::move(why)](Holds& holds) { holds.doubt(task, why); });
+}
+
 void Suspender::attached(std::uint32_t process, Fd pidfd) {
   // A copyable way for what is posted.
   auto owned = std::make_shared<Fd>(std::move(pidfd));

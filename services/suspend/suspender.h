@@ -36,6 +36,7 @@ class Suspender {
   void made(std::uint64_t task, const Channel& channel, bool touched);
   void ended(std::uint64_t task, std::uint32_t client, std::uint32_t name);
   void enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name);
+  void doubt(std::uint64_t task, std::string why);
 
   // `process` names one of the task's as long as it lives, no other task has it too; its pidfd.
   void attached(std::uint32_t process, Fd pidfd);

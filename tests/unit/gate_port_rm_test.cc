@@ -271,6 +271,45 @@ TEST_F(GatePortRmTest, A1_AProcessAtWorkThatToldOfNoChannelIsNotTakenForStopped)
   EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
 }
 
+struct NoPages final : PageSurroundings {
+  Nanos now() override { return Nanos(1); }
+  Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return now(); }
+  void wake(std::uint64_t, qgpu_gate_page&, int) override {}
+};
+
+// Out of descriptors the manager keeps none of its own of a process: then its channels are out of
+// reach, which is not to say that they are gone.
+TEST(SuspendersTest, ATaskWithAProcessThatCanNotBeReachedIsInDoubt) {
+  Loop loop;
+  Scene scene;
+  std::vector<Card> cards(1);
+  cards[0].suspend = schema::Suspend::RM;
+  cards[0].rung = suspend::Rung::kDisable;
+  SuspendersOptions options;
+  options.open = [&](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
+    return std::unique_ptr<suspend::Calls>(std::make_unique<suspend::ScriptedCalls>(scene));
+  };
+  std::vector<suspend::News> heard;
+  Suspenders suspenders(loop, cards, options, [&](std::uint32_t, const suspend::News& news) {
+    heard.push_back(news);
+    loop.stop();
+  });
+  NoPages around;
+  TaskPagesSpec spec;
+  spec.task = 7;
+  auto pages = TaskPages::create(spec, around);
+  ASSERT_TRUE(pages);
+  GuestTask task(std::move(*pages));
+  task.id = 7;
+  task.cards = {0};
+  suspenders.attached(task, GuestProcess());  // its pidfd can't be duplicated
+  loop.run();
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].what, suspend::News::What::kDoubted);
+  EXPECT_EQ(heard[0].task, 7u);
+  EXPECT_EQ(heard[0].why, "a process of it can't be reached: Bad file descriptor");
+}
+
 // --- C7: what a guest says ---
 
 bool hungUp(const GuestClient& client) {

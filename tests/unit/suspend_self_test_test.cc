@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "services/suspend/driver_calls.h"
 #include "services/suspend/probe_process.h"
@@ -144,6 +146,36 @@ TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
   const auto outcome = calls.carryOut(
       {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, Rung::kDisable);
   EXPECT_EQ(outcome.answer, Answer::kGone);
+}
+
+// Without a free descriptor the manager can't ask who has a channel: it may well be there, and run.
+TEST_F(SelfTestOnStandIn, WhoCanNotBeAskedIsNotTakenForGone) {
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
+  DriverCalls& calls = **opened;
+  ProbeProcess probe(options());
+  ASSERT_EQ(probe.begin(), "");
+  calls.process(ProbeProcess::kProcess, probe.pidfd());
+  const std::vector<Channel> channels = probe.channels();
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{3, limit.rlim_max};
+  for (const Step step : {Step::kDisable, Step::kRestart, Step::kPreempt}) {
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool all = step == Step::kDisable;
+    const Outcome outcome = calls.carryOut(
+        {step, all ? channels : std::vector<Channel>{channels[0]}}, Rung::kDisablePreempt);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(outcome.answer, Answer::kFailed);
+    EXPECT_EQ(outcome.why, "its process's file: Too many open files");
+    EXPECT_TRUE(outcome.gone.empty());
+    EXPECT_FALSE(outcome.byDriver) << "the card has no part in it";
+  }
+  // A number that is another file's now is not its client's.
+  Channel other = channels[0];
+  other.fd = STDIN_FILENO;
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {other}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(probe.end(), "");
 }
 
 }  // namespace
