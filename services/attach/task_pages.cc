@@ -15,6 +15,7 @@
 #include <sys/vfs.h>
 
 #include "runtime/planted.h"
+#include "services/guest/loans.h"
 
 namespace qgpu {
 namespace {
@@ -117,6 +118,7 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings&
   header->version = QGPU_ABI_VERSION;
   header->slots = QGPU_SLOTS;
   header->task = spec.task;
+  header->loans_kept = QGPU_LOANS;
   return pages;
 }
 
@@ -149,6 +151,7 @@ Status TaskPages::adoptReport(Fd page) {
     return fail(ErrorCode::Conflict,
                 "another report page of this task is in use; attach anew without a page");
   }
+  store(header->loans_kept, QGPU_LOANS);  // an older manager may have kept none
   reportMap_ = std::move(map);
   report_ = std::move(page);
   adopted_ = true;
@@ -156,6 +159,7 @@ Status TaskPages::adoptReport(Fd page) {
 }
 
 void TaskPages::clearSlot(std::uint32_t i) {
+  loans::slotEnds(*reportMap_.as<qgpu_report_page>(), i);  // before its bytes are gone
   auto* words = reinterpret_cast<std::uint64_t*>(&slot(i));
   for (std::size_t w = 0; w < sizeof(qgpu_slot) / sizeof *words; w++) {
     store(words[w], std::uint64_t{0});
@@ -353,12 +357,7 @@ std::uint64_t TaskPages::grown(std::uint64_t raw, std::uint64_t& seen) {
 }
 
 std::uint64_t TaskPages::bytes() const {
-  std::uint64_t sum = 0;
-  for (std::uint64_t rest = used_; rest != 0; rest &= rest - 1) {
-    const auto i = static_cast<std::uint32_t>(std::countr_zero(rest));
-    sum += std::min(load(slot(i).bytes), kCountMax / QGPU_SLOTS);
-  }
-  return sum;
+  return loans::total(*reportMap_.as<qgpu_report_page>(), used_);
 }
 
 void TaskPages::judgeQuota() {

@@ -30,6 +30,8 @@
 #define QGPU_NAME_LEN 64u       /* longest platform name, with its NUL */
 #define QGPU_MODEL_LEN 64u      /* what is kept of a device's name, with its NUL */
 #define QGPU_REASON_LEN 160u    /* longest refusal, with its NUL */
+#define QGPU_CLIENTS 24u        /* of NVIDIA's kernel driver that one process is known to have */
+#define QGPU_LOANS 165u         /* of memory between the processes of a task at once */
 #define QGPU_MAX_INFLIGHT (1u << 20) /* per process; more is nonsense and is read as this */
 
 /* The gate word. A change of any bit is a new value, so a futex wait on the old one ends.
@@ -102,6 +104,8 @@ typedef struct qgpu_slot {
   uint64_t bytes_peak;
   uint64_t refused;         /* allocations that failed since they would pass the quota; only grows;
                              * 0 in a guest that does not know it */
+  uint32_t clients[QGPU_CLIENTS]; /* of NVIDIA's kernel driver, in which it has memory that counts
+                             * here; 0: a free place. See services/guest/loans.h */
   QGPU_ALIGN(128) uint32_t owner; /* robust futex of the helper thread: FUTEX_OWNER_DIED at death */
   uint32_t pid;             /* as the process sees itself */
   uint64_t start_time;      /* /proc/self/stat field 22 */
@@ -114,19 +118,33 @@ typedef struct qgpu_slot {
   uint32_t counted;         /* enum qgpu_counted, for people to read */
 } qgpu_slot;
 
-/* Written by the task's processes. */
+/* Memory of the card that one process of the task allocated (the lender) and another one holds too
+ * (the borrower). services/guest/loans.h says what `state` means and who may change it. */
+typedef struct qgpu_loan {
+  uint64_t state;           /* 0: a free place */
+  uint64_t name;            /* of the memory as its lender calls it: client << 32 | object */
+  uint64_t bytes;           /* 0: not known yet */
+} qgpu_loan;
+
+/* Written by the task's processes, and by the manager for those that are dead. */
 typedef struct qgpu_report_page {
   uint64_t magic;           /* QGPU_REPORT_MAGIC */
   uint32_t version;
   uint32_t slots;           /* QGPU_SLOTS */
   uint64_t task;            /* id of the task, so that a page brought to another is refused */
-  uint64_t reserved[13];
+  uint32_t loans_kept;      /* places of loan[] that the manager looks after when a process dies;
+                             * 0: it does not know them, and who holds memory of others pays */
+  uint32_t loans_top;       /* no place from here on was ever taken */
+  uint32_t loan_serial;     /* numbers for loans and groups of them */
+  uint32_t reserved0;
+  uint64_t reserved[11];
   qgpu_slot slot[QGPU_SLOTS];
+  qgpu_loan loan[QGPU_LOANS]; /* in what was left of the last page */
 } qgpu_report_page;
 
 QGPU_STATIC_ASSERT(sizeof(qgpu_gate_page) == 384, "the layout is shared with running guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_slot) == 640, "the layout is shared with running guests");
-QGPU_STATIC_ASSERT(sizeof(qgpu_report_page) == 128 + 64 * 640, "the layout is shared");
+QGPU_STATIC_ASSERT(sizeof(qgpu_report_page) == 45056, "pages of all versions have one size");
 
 /* --- attach: one SOCK_SEQPACKET record each way, then the connection stays as a sign of life, and
  * for notes from the guest where the card needs them */

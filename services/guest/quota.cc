@@ -1,18 +1,12 @@
 #include "services/guest/quota.h"
 
+#include "services/guest/loans.h"
+
 namespace qgpu::guest {
 namespace {
 
 constexpr int kTries = 3;  // racers that all took back may succeed one after the other
-
-// The tenant's own page may hold nonsense; a sum that would wrap counts as full.
-std::uint64_t sumOfBytes() {
-  std::uint64_t sum = 0;
-  for (const qgpu_slot& slot : session.report->slot) {
-    if (__builtin_add_overflow(sum, loadShared(slot.bytes), &sum)) return ~0ull;
-  }
-  return sum;
-}
+constexpr std::uint64_t kAllSlots = ~0ull;
 
 void raisePeak(std::uint64_t bytes) {
   auto peak = shared(session.slot->bytes_peak);
@@ -29,7 +23,7 @@ bool reserve(std::uint64_t bytes) {
   auto own = shared(session.slot->bytes);
   for (int i = 0; i < kTries; ++i) {
     std::uint64_t mine = own.fetch_add(bytes) + bytes;
-    if (sumOfBytes() <= quota) {
+    if (reservedBytes() <= quota) {
       raisePeak(mine);
       return true;
     }
@@ -50,7 +44,7 @@ void release(std::uint64_t bytes, std::uint32_t generation) {
 }
 
 std::uint64_t reservedBytes() {
-  return sumOfBytes();
+  return loans::total(*session.report, kAllSlots);
 }
 
 std::uint64_t limitToQuota(std::uint64_t bytes) {

@@ -18,7 +18,7 @@ bool reserveOrFail(std::uint64_t bytes);
 // what a fork's parent took is not given back by the child.
 void release(std::uint64_t bytes, std::uint32_t generation);
 
-// What the task's processes hold together.
+// What the task's processes hold together; what several of them share, once (loans.h).
 std::uint64_t reservedBytes();
 
 // The smaller of a size that the driver reports and the quota.

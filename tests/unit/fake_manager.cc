@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "services/guest/loans.h"
 
 namespace qgpu::testing {
 namespace {
@@ -69,6 +70,7 @@ FakeManager::FakeManager(Options options) : options_(std::move(options)) {
   report_->version = QGPU_ABI_VERSION;
   report_->slots = QGPU_SLOTS;
   report_->task = 7;
+  report_->loans_kept = QGPU_LOANS;
   need(fcntl(reportFd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   restart(options_.gate);
 }
@@ -281,9 +283,12 @@ std::uint32_t FakeManager::waiting() const {
 }
 
 std::uint64_t FakeManager::bytes() const {
-  std::uint64_t sum = 0;
-  for (const qgpu_slot& s : report_->slot) sum += load(s.bytes);
-  return sum;
+  return loans::total(*report_, ~0ull);
+}
+
+void FakeManager::bury(std::uint32_t index) {
+  loans::slotEnds(*report_, index);
+  store(slot(index).bytes, std::uint64_t{0});
 }
 
 std::uint32_t FakeManager::frozen() const {

@@ -65,7 +65,10 @@ class FakeManager {
   qgpu_slot& slot(std::uint32_t index) { return report_->slot[index]; }
   std::uint64_t inFlight() const;  // over all slots, read after the gate was exchanged
   std::uint32_t waiting() const;
-  std::uint64_t bytes() const;
+  std::uint64_t bytes() const;  // that count
+  // Does what the manager does once the process of a slot is dead. Its slot is not given out again.
+  void bury(std::uint32_t index);
+  void keepNoLoans() { report_->loans_kept = 0; }  // as a manager that does not know them
   std::uint32_t frozen() const;
   std::uint32_t driverThreads() const;
   std::uint32_t attaches() const { return attaches_.load(); }

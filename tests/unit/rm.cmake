@@ -10,6 +10,8 @@ qgpu_test(rm_test SOURCES rm_abi_test.cc rm_decode_test.cc rm_files_test.cc
 target_compile_definitions(rm_test PRIVATE
   QGPU_RM_ABI_FIXTURE="${CMAKE_CURRENT_SOURCE_DIR}/fixtures/rm_abi.txt")
 
+qgpu_test(loans_test SOURCES loans_test.cc LABELS unit threads)
+
 # The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
 # and close() would be in its place.
 qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "runtime/actor.h"
+#include "services/guest/loans.h"
 
 namespace qgpu {
 namespace {
@@ -59,6 +60,7 @@ class GuestMap {
   explicit GuestMap(const TaskPages& pages) : page_(mapReport(pages)) {}
   ~GuestMap() { ::munmap(page_, kReportPageBytes); }
   qgpu_report_page* operator->() { return page_; }
+  qgpu_report_page& page() { return *page_; }
   qgpu_slot& slot(std::uint32_t i) { return page_->slot[i]; }
 
  private:
@@ -135,6 +137,41 @@ TEST(TaskPages, A14_AFreedSlotReturnsItsBytesAndKeepsWhatItsProcessDid) {
   EXPECT_EQ(pages.use().launches, 5u);
   EXPECT_EQ(pages.use().memPeak, 1010u);
   EXPECT_EQ(guest.slot(a).bytes, 0u);
+}
+
+TEST(TaskPages, A14_WhatOthersHoldOfADeadProcesssMemoryCountsUntilTheyAreDeadToo) {
+  TaskPages pages = makePages(7, Bytes(1000));
+  GuestMap guest(pages);
+  const std::uint32_t lender = *pages.takeSlot(1, 1), borrower = *pages.takeSlot(2, 1);
+  guest.slot(lender).bytes = 1000;
+  loans::publish(guest.slot(lender), 77);
+  const std::uint32_t loan = loans::take(guest.page(), borrower, lender, loans::nameOf(77, 5));
+  ASSERT_TRUE(loans::settle(guest.page(), loan, 600));
+  EXPECT_EQ(pages.use().memBytes, 1000u);
+  pages.freeSlot(lender);
+  EXPECT_EQ(pages.use().memBytes, 600u);
+  EXPECT_EQ(pages.use().memPeak, 1000u);
+  ASSERT_EQ(*pages.takeSlot(3, 1), lender);
+  guest.slot(lender).bytes = 400;
+  pages.judgeQuota();
+  pages.judgeQuota();
+  EXPECT_EQ(pages.faults() & kFaultBytes, 0u) << "the quota is full and not passed";
+  guest.slot(lender).bytes = 401;
+  pages.judgeQuota();
+  pages.judgeQuota();
+  EXPECT_NE(pages.faults() & kFaultBytes, 0u) << "the loan is judged with the rest";
+  guest.slot(lender).bytes = 0;
+  pages.freeSlot(borrower);
+  EXPECT_EQ(pages.use().memBytes, 0u);
+}
+
+TEST(TaskPages, APageOfAManagerThatKnewNoLoansHasThemFromNowOn) {
+  const TaskPages before = makePages();
+  GuestMap guest(before);
+  guest->loans_kept = 0;
+  TaskPages pages = makePages();
+  ASSERT_TRUE(pages.adoptReport(duplicate(before.reportFd())));
+  EXPECT_EQ(guest->loans_kept, QGPU_LOANS);
 }
 
 TEST(TaskPages, WhatIsInFlightIsTheSumOverLiveProcesses) {
