@@ -122,6 +122,9 @@ class Parser {
       return ExitNow{static_cast<int>(Exit::Usage), app_.help()};
     }
     if (command != nullptr && app_.get_subcommands(named).empty()) {
+      if (const std::string* option = strangeOption(argv)) {
+        return usage("there is no option " + *option + " before a command");
+      }
       return usage("there is no command \"" + *command + "\"");
     }
     std::reverse(argv.begin(), argv.end());  // CLI11 takes them from the back
@@ -155,6 +158,16 @@ class Parser {
     for (std::size_t i = 0; i < argv.size(); ++i) {
       const bool option = argv[i].size() > 1 && argv[i][0] == '-';
       if (!option) return &argv[i];
+      if (takesValue(argv[i])) ++i;
+    }
+    return nullptr;
+  }
+
+  // The first option before the first word that qgpuctl doesn't have: the word may be its value.
+  const std::string* strangeOption(const std::vector<std::string>& argv) const {
+    for (std::size_t i = 0; i < argv.size() && argv[i].starts_with('-'); ++i) {
+      const std::string name = argv[i].substr(0, argv[i].find('='));
+      if (app_.get_option_no_throw(name) == nullptr) return &argv[i];
       if (takesValue(argv[i])) ++i;
     }
     return nullptr;

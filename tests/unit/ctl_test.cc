@@ -92,6 +92,17 @@ TEST(CtlOptions, WrongUseExitsWith2AndHelpWith0) {
   }
 }
 
+TEST(CtlOptions, AnUnknownOptionIsNamedAndNotTheWordBehindIt) {
+  for (const char* option : {"--run-dir", "--run-dir=x", "-x"}) {
+    const auto result = parseOptions({"-o", "json", option, "/run/qgpu", "cards"});
+    const auto* exit = std::get_if<ExitNow>(&result);
+    ASSERT_NE(exit, nullptr);
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_NE(exit->text.find("there is no option " + std::string(option)), std::string::npos)
+        << exit->text;
+  }
+}
+
 TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {
   const Options dashes = parsed({"run", "--name", "a", "--core=30", "--", "prog", "--name", "-o"});
   EXPECT_EQ(dashes.run.name, "a");
