@@ -31,6 +31,7 @@ struct ManagerConfig {
   memoryUnit @22 :Text;        # GiB, MiB
   kubeletConfig @23 :Text;     # file of a KubeletPluginConfig
   cdi @24 :Text;               # off, on, or a folder of specs
+  timeslices @25 :Text;        # on, off
 }
 
 struct SchedulerConfig {

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "services/attach/socket_file.h"
+#include "services/attach/timeslices.h"
 
 namespace qgpu {
 namespace {
@@ -230,6 +231,8 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
   spec.window = suspend == schema::Suspend::GATE && cards.size() == 1 ? options_.window : Nanos(0);
   spec.orphanGrace = options_.orphanGrace;
+  const bool slices = options_.timeslices && cards_[cards.front()].backend == "nvidia";
+  if (slices && cards.size() == 1) spec.timesliceUs = timesliceUsOf(spec.taskClass);
   Result<TaskPages> pages = TaskPages::create(spec, port_.surroundings());
   if (!pages) return tellFailure(pages.error().message);
 

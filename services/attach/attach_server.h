@@ -56,6 +56,7 @@ struct AttachServerOptions {
   Nanos helloWithin = seconds(2);
   Nanos recovery = millis(500);
   Nanos killGrace = seconds(2);         // between SIGTERM and SIGKILL
+  bool timeslices = true;               // on NVIDIA cards (services/attach/timeslices.h)
 };
 
 struct AttachCounters {

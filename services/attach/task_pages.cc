@@ -112,6 +112,7 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings&
   page->quota_bytes = static_cast<std::uint64_t>(spec.quota.value);
   page->window_ns = static_cast<std::uint64_t>(spec.window.value);
   page->orphan_grace_ns = static_cast<std::uint64_t>(spec.orphanGrace.value);
+  page->timeslice_us = spec.timesliceUs;
   pages.heartbeat(around.now());
   auto* header = pages.reportMap_.as<qgpu_report_page>();
   header->magic = QGPU_REPORT_MAGIC;

@@ -52,6 +52,7 @@ struct TaskPagesSpec {
   Bytes quota{0};
   Nanos window{0};  // 0: no limit of work in flight
   Nanos orphanGrace{0};
+  std::uint64_t timesliceUs = 0;  // 0: what the driver gives
 };
 
 // The state of all live processes of a task, read once and bounded.

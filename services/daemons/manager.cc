@@ -252,6 +252,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.node = nodeId;
   port.cards = found.cards;
   port.server.runDir = runDir.path();
+  port.server.timeslices = options.timeslices;
   port.suspend.realtime = options.realtime == RealtimeChoice::Auto;
   port.suspend.lost = [this](const Card& card) {
     log.warn("card-suspends", {{"card", card.id}, {"by", "gate"}, {"why", card.suspendWhy}});

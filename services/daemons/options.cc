@@ -35,6 +35,7 @@ constexpr std::array kFlags = {
     FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
     FlagWords{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm"},
     FlagWords{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
+    FlagWords{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off (on)"},
     FlagWords{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
     FlagWords{"tls-key", "FILE", "its key, PEM, not encrypted"},
     FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
@@ -124,6 +125,12 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
+Status readOnOff(const Given& given, bool& to) {
+  if (given.text != "on" && given.text != "off") return badValue(given, "on or off");
+  to = given.text == "on";
+  return ok();
+}
+
 // Kept as it was written: the device plugin reads it again.
 Status readCdi(const Given& given, std::string& to) {
   if (const auto folder = parseCdi(given.text); !folder) return folder.error();
@@ -174,6 +181,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
+  if (name == "timeslices") return readOnOff(given, to.timeslices);
   if (name == "kubelet") return readKubelet(given, to.kubelet);
   if (name == "kubelet-dir") return readPath(given, to.kubeletDir);
   if (name == "cdi") return readCdi(given, to.cdi);

@@ -39,6 +39,7 @@ struct ManagerOptions {
   DurationRange slice{millis(2), millis(30)};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
+  bool timeslices = true;                       // on NVIDIA cards (services/attach/timeslices.h)
   KubeletChoice kubelet = KubeletChoice::Auto;  // Auto: where there is one, and a cluster
   std::string kubeletDir;
   std::string kubeletConfig;  // file for the device plugin; empty: none

@@ -5,6 +5,7 @@
 
 #include "services/guest/rm_card.h"
 #include "services/guest/rm_events.h"
+#include "services/guest/timeslice.h"
 
 namespace qgpu::guest {
 namespace {
@@ -108,6 +109,7 @@ void tellEnded(const RmChannelEvent& of) {
 
 // With the mutex held since before they are looked at: what ends afterwards is told to end after.
 void sendAll(std::uint32_t what) {
+  if (connection < 0) return;
   const std::uint64_t until = nowNs() + kTellNsMax;
   const Channels present;
   for (const RmChannelEvent& each : present) {
@@ -121,8 +123,8 @@ void sendAll(std::uint32_t what) {
 void onChannel(const RmChannelEvent& event) {
   switch (event.what) {
     case RmChannelEvent::What::kMade:
-      if (rm::isChannel(event.objectClass)) tell(event, QGPU_NOTE_MADE);
-      return;
+      if (!rm::isChannel(event.objectClass)) return giveTimeslice(event);
+      return tell(event, QGPU_NOTE_MADE);
     case RmChannelEvent::What::kEnabled:
       return tell(event, QGPU_NOTE_ENABLED);
     case RmChannelEvent::What::kEnded:
@@ -292,7 +294,7 @@ void forgetInChild() {
 void tellChannels(int to, bool again) {
   onForkInChild(forgetInChild);
   if (!takesChannelsOff()) {
-    onRmChannel(nullptr);
+    onRmChannel(onChannel);  // for timeslices: nobody is told
     return;
   }
   Lock lock(mutex);

@@ -80,7 +80,9 @@ typedef struct qgpu_gate_page {
   uint64_t quota_bytes;     /* over all processes of the task */
   uint64_t window_ns;       /* estimated time of launches in flight while CONTENDED; 0: no limit */
   uint64_t orphan_grace_ns; /* heartbeat older than this: the manager is lost (HAZARDS 20) */
-  uint64_t reserved0[8];
+  uint64_t timeslice_us;    /* of each group of channels that a process makes on an NVIDIA card; 0:
+                             * what the driver gives */
+  uint64_t reserved0[7];
   QGPU_ALIGN(128) uint32_t gate;        /* the futex word */
   uint32_t epoch;           /* full 32-bit counter of the epoch, for the record */
   uint64_t gate_stored_ns;  /* when `gate` was last stored */
@@ -187,7 +189,7 @@ typedef struct qgpu_welcome {
  * NVIDIA's kernel driver has for them. The manager takes them off the hardware at a hold, so it
  * must know all; it believes a name only once the driver has said that it is the process's own. */
 enum qgpu_note_what {
-  QGPU_NOTE_MADE = 1,    /* a channel was made */
+  QGPU_NOTE_MADE = 1,    /* a channel was made; one of the same name is no more */
   QGPU_NOTE_THERE = 2,   /* it was made before this welcome: an earlier manager may have taken it
                           * off the hardware */
   QGPU_NOTE_ENABLED = 3, /* its process put it back on; `object` may also be a group of channels,

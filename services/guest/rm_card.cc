@@ -142,6 +142,11 @@ std::uint32_t restartRunlist(int fd, Named channel) {
   return control(fd, channel.client, channel.object, kChannelRestartRunlist, parameters);
 }
 
+std::uint32_t setTimeslice(int fd, Named group, std::uint64_t us) {
+  Timeslice parameters{us};
+  return control(fd, group.client, group.object, kGroupSetTimeslice, parameters);
+}
+
 std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass) {
   HandleInfo parameters{object.object, kHandleClass, 0};
   const std::uint32_t status =

@@ -49,6 +49,7 @@ class Card {
 // On an open control file of the client that is named: a descriptor of its process, duplicated.
 std::uint32_t preempt(int fd, Named group, std::uint32_t timeoutUs);
 std::uint32_t restartRunlist(int fd, Named channel);
+std::uint32_t setTimeslice(int fd, Named group, std::uint64_t us);
 // What class an object of the client is.
 std::uint32_t classOf(int fd, Named object, std::uint32_t& objectClass);
 

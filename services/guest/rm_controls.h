@@ -1,7 +1,9 @@
 #pragma once
 // Controls of NVIDIA's kernel driver that take channels off the hardware and put them back, beside
-// rm_abi.h, with the layouts that its open releases from 535 to 595 share. None of them ends
-// anything: the ones that do (stopping a channel, rewinding what it was given) are not here.
+// rm_abi.h, with the layouts that its open releases from 535 to 595 share; and the one that sets
+// how long the hardware runs a group before it looks for another, which is the same from 515 on.
+// None of them ends anything: the ones that do (stopping a channel, rewinding what it was given)
+// are not here.
 
 #include "services/guest/rm_abi.h"
 
@@ -10,8 +12,9 @@ namespace qgpu::rm {
 inline constexpr std::uint32_t kFifoDisableChannels = 0x2080110b;  // on a subdevice
 inline constexpr std::uint32_t kGroupPreempt = 0xa06c0105;
 inline constexpr std::uint32_t kChannelRestartRunlist = 0xa06f0111;  // needs CAP_SYS_NICE
-inline constexpr std::uint32_t kClientHandleInfo = 0xd02;            // on a client, read only
-inline constexpr std::uint32_t kUuidInfo = 0x274;                    // on a client, read only
+inline constexpr std::uint32_t kGroupSetTimeslice = 0xa06c0103;
+inline constexpr std::uint32_t kClientHandleInfo = 0xd02;  // on a client, read only
+inline constexpr std::uint32_t kUuidInfo = 0x274;          // on a client, read only
 
 inline constexpr std::uint32_t kDisabledMax = 64;
 struct DisableChannels {
@@ -33,6 +36,10 @@ struct RestartRunlist {
   std::uint8_t force, dontWait;
 };
 
+struct Timeslice {
+  std::uint64_t us;  // the hardware takes what it can, at most that
+};
+
 struct HandleInfo {
   Handle object;
   std::uint32_t index;
@@ -49,6 +56,6 @@ static_assert(sizeof(DisableChannels) == 536 && offsetof(DisableChannels, onlySc
               offsetof(DisableChannels, event) == 16 && offsetof(DisableChannels, clients) == 24 &&
               offsetof(DisableChannels, channels) == 280);
 static_assert(sizeof(Preempt) == 8 && sizeof(RestartRunlist) == 2 && sizeof(HandleInfo) == 16 &&
-              sizeof(UuidInfo) == 272);
+              sizeof(Timeslice) == 8 && sizeof(UuidInfo) == 272);
 
 }  // namespace qgpu::rm

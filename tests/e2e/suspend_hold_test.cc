@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <set>
 #include <signal.h>
 
+#include "services/attach/timeslices.h"
+#include "services/guest/rm_abi.h"
 #include "services/suspend/ladder.h"
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
@@ -113,6 +116,21 @@ TEST_F(SuspendHold, OnlineTakesTheCardInTheMiddleOfAKernelAndTheKernelGoesOnAfte
   rest();
   EXPECT_TRUE(goesOn());
   EXPECT_EQ(off(), 0);
+  finish();
+}
+
+// Should a hold be late, the card itself goes over to the online program soon.
+TEST_F(SuspendHold, EachTasksWorkHasTheTimesliceOfItsClass) {
+  startBatch();
+  startOnline();
+  ASSERT_TRUE(eventually([&] { return manager_->task("serve")["launches"] > 0; }));
+  std::set<std::uint64_t> given;
+  for (const auto& object : driver().objects) {
+    const bool group = object.pid != 0 && object.objectClass == rm::kChannelGroup;
+    if (group) given.insert(object.timesliceUs);
+  }
+  EXPECT_EQ(given.count(kOfflineTimesliceUs), 1u);
+  EXPECT_EQ(given.count(kOnlineTimesliceUs), 1u);
   finish();
 }
 

@@ -26,6 +26,7 @@ void checkHook(Stage& stage);          // what a launch costs more
 void checkAlone(Stage& stage);         // one offline program, of its bare rate
 void checkShares(Stage& stage);        // fixed shares, and one of four processes
 void checkLatency(Stage& stage);       // online behind offline's long kernels
+void checkTimeslices(Stage& stage);    // the card's own turns, beneath a gate that holds nobody
 void checkRungs(Stage& stage);         // whether channels can be taken off this card, and how
 void checkSuspends(Stage& stage);      // results after many holds
 void checkKills(Stage& stage);         // tenant and manager killed while a task is held

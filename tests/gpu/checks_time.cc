@@ -45,6 +45,21 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
   return rates;
 }
 
+// As one program, so many at once, and how many of them burn by now.
+Words several(int count, const Words& program) {
+  std::string line = "\"$@\"";
+  for (int i = 1; i < count; ++i) line += " & \"$@\"";
+  Words words = {"sh", "-c", line + "; wait", "sh"};
+  words.insert(words.end(), program.begin(), program.end());
+  return words;
+}
+int burns(const Child& children) {
+  const std::string text = children.output();
+  int count = 0;
+  for (std::size_t at = 0; (at = text.find("burns", at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
 double bareRate(Scene& scene, int seconds, const Stage& stage) {
   auto alone =
       scene.bare(burning(stage, "plain", kShortKernelMs, {"--seconds", std::to_string(seconds)}));
@@ -113,6 +128,38 @@ void checkBehind(Stage& stage, const Behind& behind, const Json& alone) {
   stage.record.add(std::move(ratio));
 }
 
+// --- timeslices ---
+
+// A card that holds by its gate alone.
+Words slicedBy(const char* timeslices) {
+  return {"--suspend=gate", "--online-idle=20ms", std::string("--timeslices=") + timeslices};
+}
+
+Json behindTheGate(Stage& stage, const char* timeslices) {
+  Scene scene(stage.card, slicedBy(timeslices));
+  const std::string end = scene.signalFile();
+  auto offline =
+      scene.run({"batch", "offline", 50}, burning(stage, "plain", kKernelMs, {"--until", end}));
+  scene.await("offline", [&] { return said(*offline, "burns"); });
+  Json online = probe(scene, stage, 60, stage.count(100, 8));
+  Scene::give(end);
+  resultOf(*offline, "the offline program");
+  return online;
+}
+
+// Kernels a second of one of two processes of an offline task that is alone.
+double rateBesideItself(Stage& stage, const char* timeslices) {
+  Scene scene(stage.card, slicedBy(timeslices));
+  const std::string begin = scene.signalFile();
+  const std::string seconds = std::to_string(stage.seconds(4));
+  const Words one =
+      burning(stage, "plain", kShortKernelMs, {"--seconds", seconds, "--from", begin});
+  auto both = scene.run({"batch", "offline", 50}, several(2, one));
+  scene.await("two processes", [&] { return burns(*both) == 2; });
+  Scene::give(begin);
+  return rateOf(resultOf(*both, "the offline task"));
+}
+
 }  // namespace
 
 void checkHook(Stage& stage) {
@@ -176,16 +223,9 @@ void checkShares(Stage& stage) {
   const std::string begin = scene.signalFile();
   const Words one = burning(stage, "plain", kShortKernelMs,
                             {"--seconds", std::to_string(seconds), "--from", begin});
-  Words four = {"sh", "-c", "\"$@\" & \"$@\" & \"$@\" & \"$@\"; wait", "sh"};
-  four.insert(four.end(), one.begin(), one.end());
-  auto many = scene.run({"many", "ordinary", 50}, four);
+  auto many = scene.run({"many", "ordinary", 50}, several(4, one));
   auto single = scene.run({"single", "ordinary", 50}, one);
-  scene.await("five processes", [&] {
-    const std::string text = many->output();
-    std::size_t burning = 0;
-    for (std::size_t at = 0; (at = text.find("burns", at)) != std::string::npos; ++at) ++burning;
-    return burning == 4 && said(*single, "burns");
-  });
+  scene.await("five processes", [&] { return burns(*many) == 4 && said(*single, "burns"); });
   Scene::give(begin);
   const double got = rateOf(resultOf(*single, "single")) / bare;
   many->wait();
@@ -193,6 +233,23 @@ void checkShares(Stage& stage) {
   forks.figures = {{"single", got}};
   forks.verdict = std::abs(got - 0.5) <= kErrorMax ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(forks));
+}
+
+// What the net does where nothing else takes a kernel off, and what it costs a task whose own
+// processes take turns by it.
+void checkTimeslices(Stage& stage) {
+  Finding start{"online's start behind kernels of 10 ms that only a gate holds", ""};
+  Finding cost{"two processes of an offline task, alone", ""};
+  for (const char* timeslices : {"on", "off"}) {
+    const std::string with = std::string("timeslices_") + timeslices;
+    const Json online = behindTheGate(stage, timeslices);
+    for (const char* figure : {"start_p50_us", "start_p99_us", "start_max_us"}) {
+      start.figures[with + "_" + figure] = online[figure];
+    }
+    cost.figures[with + "_rate"] = rateBesideItself(stage, timeslices);
+  }
+  stage.record.add(std::move(start));
+  stage.record.add(std::move(cost));
 }
 
 void checkLatency(Stage& stage) {

@@ -1,5 +1,6 @@
 #include "tests/gpu/scene.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "tests/crash/violation.h"
@@ -34,6 +35,15 @@ Json resultOf(Child& child, const std::string& name, milliseconds limit) {
   return json;
 }
 
+namespace {
+
+bool asks(const Words& flags, const std::string& begin) {
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](const std::string& flag) { return flag.starts_with(begin); });
+}
+
+}  // namespace
+
 Scene::Scene(const TheCard& card, Words flags)
     : card_(card), daemon_([&] {
         crash::DaemonPlan plan;
@@ -45,7 +55,7 @@ Scene::Scene(const TheCard& card, Words flags)
       }()) {
   daemon_.launch();
   daemon_.awaitService(std::chrono::seconds(60));  // the driver may have to be woken
-  mustSuspend();
+  if (!asks(flags, "--suspend=")) mustSuspend();
 }
 
 void Scene::mustSuspend() {

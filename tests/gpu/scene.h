@@ -52,7 +52,7 @@ Json resultOf(Child& child, const std::string& name,
 class Scene {
  public:
   // Starts a manager of the card with these flags more. Throws a Violation where the card does
-  // not suspend by what it must.
+  // not suspend by what it must; a flag --suspend asks for something else.
   Scene(const TheCard& card, Words flags);
   ~Scene();
   Scene(const Scene&) = delete;

@@ -99,6 +99,7 @@ std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
   place->device = device;
   place->file = client ? fileOf(all, fd) : 0;
   place->disabled = place->stopped = 0;
+  place->timesliceUs = kDefaultTimesliceUs;
   place->pid = ::getpid();
   return kOk;
 }
@@ -178,7 +179,7 @@ std::uint32_t uuidInfo(UuidInfo& asked) {
 
 std::uint32_t control(State& all, int fd, const ControlCall& asked) {
   if (!own(all, fd, asked.client)) return kInvalidClient;
-  const Object* object = find(all, asked.client, asked.object);
+  Object* object = find(all, asked.client, asked.object);
   if (!object) return kObjectNotFound;
   void* parameters = reinterpret_cast<void*>(asked.parameters);
   const auto fits = [&](std::size_t size) { return asked.parametersSize == size; };
@@ -200,6 +201,10 @@ std::uint32_t control(State& all, int fd, const ControlCall& asked) {
     all.preempts++;
     if (all.commit == Commit::kPreempt) settle(all, asked.client, asked.object);
     return kOk;
+  }
+  if (asked.command == kGroupSetTimeslice && fits(sizeof(Timeslice))) {
+    if (takeOne(all.refuseTimeslice)) return kRefused;
+    object->timesliceUs = static_cast<const Timeslice*>(parameters)->us;
   }
   return kOk;  // whatever else it is: done, and of no effect here
 }

@@ -26,8 +26,11 @@ struct Object {
   std::uint32_t file;    // of a client
   std::int32_t pid;      // whose it is; 0: this place is free
   std::atomic<std::uint32_t> disabled;
-  std::atomic<std::uint32_t> stopped;  // disabled, and committed
+  std::atomic<std::uint32_t> stopped;      // disabled, and committed
+  std::atomic<std::uint64_t> timesliceUs;  // of a group
 };
+
+inline constexpr std::uint64_t kDefaultTimesliceUs = 1'024;
 
 struct State {
   static constexpr std::uint32_t kObjects = 4096;
@@ -35,6 +38,7 @@ struct State {
   std::uint32_t nextFile, nextClient;
   Commit commit;                                           // what this card needs
   std::atomic<std::uint32_t> refuseDisable, refuseEnable;  // so many of the next calls fail
+  std::atomic<std::uint32_t> refuseTimeslice;
   std::atomic<std::uint32_t> keepFrees;  // not 0: what frees something does not return yet
   std::atomic<std::uint64_t> disables, enables, restarts, preempts;
   Object objects[kObjects];

@@ -159,6 +159,7 @@ void AttachTest::start(schema::Suspend suspend) {
   config.node = machine_->node;
   config.cards.resize(1);
   config.cards[0].id = "sim-0";
+  config.cards[0].backend = backend;
   config.cards[0].platform = "imaginary";
   config.cards[0].model = std::string(QGPU_MODEL_LEN - 1, 'm') + "odel";
   config.cards[0].suspend = suspend;

@@ -11,6 +11,7 @@
 
 #include "services/attach/process.h"
 #include "services/attach/task_records.h"
+#include "services/attach/timeslices.h"
 #include "tests/unit/attach_fixture.h"
 
 namespace qgpu {
@@ -70,6 +71,29 @@ TEST_F(AttachServerTest, AProcessWithItsTokenGetsPagesDoorbellAndASlot) {
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   EXPECT_EQ(task.last(Which::PROCESS_ATTACHED, 7)->pid, static_cast<std::uint32_t>(::getpid()));
   EXPECT_EQ(listed(), 1u);
+}
+
+TEST_F(AttachServerTest, ATimesliceIsForATaskOfAClassOnOneNvidiaCardAndCanBeSwitchedOff) {
+  serverOptions.recovery = Nanos(0);
+  const auto given = [&](schema::TaskClass taskClass) {
+    start();
+    bind(7, taskClass);
+    const auto client = attachSelf(7);
+    const std::uint64_t us = client.ok() ? client->gatePage().timeslice_us : ~0ull;
+    stop();
+    return us;
+  };
+  using enum schema::TaskClass;
+  EXPECT_EQ(given(OFFLINE), 0u) << "not NVIDIA's";
+  backend = "nvidia";
+  EXPECT_EQ(given(OFFLINE), kOfflineTimesliceUs);
+  EXPECT_EQ(given(ONLINE), kOnlineTimesliceUs);
+  EXPECT_EQ(given(ORDINARY), 0u);
+  cardsOfTasks = 2;
+  EXPECT_EQ(given(OFFLINE), 0u) << "nobody else is on its cards";
+  cardsOfTasks = 1;
+  serverOptions.timeslices = false;
+  EXPECT_EQ(given(OFFLINE), 0u);
 }
 
 TEST_F(AttachServerTest, ARefusalSaysWhyInWords) {

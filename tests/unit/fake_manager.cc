@@ -98,6 +98,7 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->quota_bytes = options_.quotaBytes;
   gate_->window_ns = options_.windowNs;
   gate_->orphan_grace_ns = options_.orphanGraceNs;
+  gate_->timeslice_us = options_.timesliceUs;
   epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   gate_->heartbeat_ns = monotonicNs();

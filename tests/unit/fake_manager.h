@@ -26,6 +26,7 @@ class FakeManager {
     std::uint64_t quotaBytes = 1ull << 30;
     std::uint64_t windowNs = 0;
     std::uint64_t orphanGraceNs = 5'000'000'000;
+    std::uint64_t timesliceUs = 0;
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";
@@ -51,6 +52,7 @@ class FakeManager {
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
   void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
+  void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // likewise
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
   std::uint64_t heartbeatNs() const;

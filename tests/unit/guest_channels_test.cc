@@ -41,7 +41,7 @@ FakeManager::Options rmTask(std::uint64_t graceMs = 5'000) {
 struct Scene {
   explicit Scene(const FakeManager::Options& options = rmTask())
       : manager(options), guest((driver(), driverRoot().tenantOf(manager, QGPU_RM_STAND_IN))) {}
-  ~Scene() { driver().refuseEnable = driver().keepFrees = 0; }
+  ~Scene() { driver().refuseEnable = driver().keepFrees = driver().refuseTimeslice = 0; }
 
   // A program with a context: a group that was asked to run, and two channels.
   void init() { ASSERT_EQ(guest.ask("init"), "0") << guest.errors(); }
@@ -56,6 +56,15 @@ struct Scene {
     std::vector<rm_stand_in::Object*> all;
     for (rm_stand_in::Object& each : driver().objects) {
       if (each.pid == guest.pid() && rm::isChannel(each.objectClass)) all.push_back(&each);
+    }
+    return all;
+  }
+  // Of its groups, as they were made.
+  std::vector<std::uint64_t> timeslices() const {
+    std::vector<std::uint64_t> all;
+    for (const rm_stand_in::Object& each : driver().objects) {
+      if (each.pid != guest.pid() || each.objectClass != rm::kChannelGroup) continue;
+      all.push_back(each.timesliceUs);
     }
     return all;
   }
@@ -397,6 +406,58 @@ TEST(GuestChannels, AReturnToAManagerThatHoldsByTheGatePutsThemBackAtOnce) {
   EXPECT_NE(s.channels(7, 2), "no channel");
   for (const Note& each : s.manager.notes()) EXPECT_EQ(each.connection, 1u);
   EXPECT_EQ(s.guest.errors(), "");
+}
+
+// --- timeslices, which each group of channels gets ---
+
+FakeManager::Options sliced(std::uint64_t us, std::uint32_t suspend) {
+  FakeManager::Options options = rmTask();
+  options.timesliceUs = us;
+  options.suspend = suspend;
+  return options;
+}
+
+TEST(GuestTimeslices, EachGroupGetsTheTasksWhoeverHoldsIt) {
+  for (const std::uint32_t suspend : {QGPU_SUSPEND_GATE, QGPU_SUSPEND_RM}) {
+    Scene s(sliced(200, suspend));
+    s.init();
+    s.channels(7, 2);
+    EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 200}));
+    EXPECT_EQ(s.manager.notes().empty(), suspend == QGPU_SUSPEND_GATE);
+    EXPECT_EQ(s.guest.errors(), "");
+  }
+}
+
+TEST(GuestTimeslices, WhereTheManagerWantsNoneTheDriversOwnStays) {
+  Scene s(sliced(0, QGPU_SUSPEND_GATE));
+  s.init();
+  EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{rm_stand_in::kDefaultTimesliceUs}));
+}
+
+TEST(GuestTimeslices, ARefusalIsSaidOnceAndTheProgramRunsOn) {
+  Scene s(sliced(200, QGPU_SUSPEND_GATE));
+  driver().refuseTimeslice = 2;
+  s.init();
+  EXPECT_NE(s.channels(7, 2), "no channel");
+  EXPECT_NE(s.channels(8, 2), "no channel");
+  constexpr std::uint64_t kOwn = rm_stand_in::kDefaultTimesliceUs;
+  EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{kOwn, kOwn, 200}));
+  EXPECT_EQ(s.guest.ask("sum"), "0");
+  EXPECT_EQ(s.guest.errors(),
+            "qgpu: the driver gives no timeslices of 200 us (status 0x65); this program runs with "
+            "its own\n");
+}
+
+// A manager that returns may want others: of what is made from then on.
+TEST(GuestTimeslices, WhatIsMadeLaterGetsWhatTheManagerOfThenWants) {
+  Scene s(sliced(200, QGPU_SUSPEND_GATE));
+  s.init();
+  s.manager.die();
+  s.manager.setTimeslice(10'000);
+  s.manager.restart(QGPU_GATE_OPEN);
+  ASSERT_TRUE(eventually([&] { return s.manager.reattaches() == 1; }));
+  s.channels(7, 1);
+  EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 10'000}));
 }
 
 }  // namespace

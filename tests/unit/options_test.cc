@@ -71,6 +71,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.logLevel, LogLevel::Info);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Auto);
   EXPECT_EQ(o.realtime, RealtimeChoice::Auto);
+  EXPECT_TRUE(o.timeslices);
   EXPECT_EQ(o.kubelet, KubeletChoice::Auto);
   EXPECT_EQ(o.kubeletDir, "/var/lib/kubelet");
   EXPECT_EQ(o.cdi, "off");
@@ -104,6 +105,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--log-level=debug",
                                  "--suspend=freeze",
                                  "--realtime=off",
+                                 "--timeslices=off",
                                  "--kubelet=on",
                                  "--kubelet-dir=/k",
                                  "--kubelet-config=/c",
@@ -125,6 +127,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Freeze);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
+  EXPECT_FALSE(o.timeslices);
   EXPECT_EQ(o.kubelet, KubeletChoice::On);
   EXPECT_EQ(o.kubeletDir, "/k");
   EXPECT_EQ(o.kubeletConfig, "/c");
@@ -156,6 +159,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--log-level=loud", "trace, debug"},
       {"--suspend=stop", "auto, gate, freeze or rm"},
       {"--realtime=on", "auto or off"},
+      {"--timeslices=short", "on or off"},
       {"--nodename=a b", "letters"},
       {"--kubelet=yes", "auto, on or off"},
       {"--cdi=cdi", "on, off or a folder"},
@@ -217,7 +221,7 @@ TEST_F(OptionsTest, PrintsHelpAndVersion) {
   EXPECT_EQ(help.code, 0);
   for (const char* flag : {"--nodename", "--dbfile", "--policy", "--cards", "--mixed", "--slice",
                            "--max-tasks-per-card", "--online-idle", "--run-dir", "--http", "--rpc",
-                           "--config", "--log-level", "--suspend", "--realtime"}) {
+                           "--config", "--log-level", "--suspend", "--realtime", "--timeslices"}) {
     EXPECT_SAYS(help.text, flag);
   }
   const auto version = std::get<ExitNow>(parse({"--version"}));
@@ -228,7 +232,7 @@ TEST_F(OptionsTest, PrintsHelpAndVersion) {
 TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
   const std::string config = file(
       "# a comment\n(nodename = \"n\", policy = \"fs\", mixed = true, slice = \"1ms..2ms\",\n"
-      " maxTasksPerCard = \"3\", realtime = \"off\")");
+      " maxTasksPerCard = \"3\", realtime = \"off\", timeslices = \"off\")");
   const ManagerOptions o = good({config, "--policy=bs"});
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.policy, schema::Policy::BURST_SHARE);
@@ -236,6 +240,7 @@ TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
   EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(2)}));
   EXPECT_EQ(o.maxTasksPerCard, 3u);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
+  EXPECT_FALSE(o.timeslices);
   EXPECT_EQ(o.http, "127.0.0.1:12347");
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "services/guest/rm_controls.h"
+
 namespace qgpu::rm {
 namespace {
 
@@ -83,6 +85,8 @@ std::map<std::string, std::size_t> declared(Layout layout) {
       {"parameters.size", offsetof(MemoryParameters, size)},
       {"channel.engine", kChannelEngineAt},
       {"group.engine", kGroupEngineAt},
+      {"timeslice.command", kGroupSetTimeslice},
+      {"timeslice.size", sizeof(Timeslice)},
       {"device.id", offsetof(DeviceParameters, device)},
       {"transfer.size", sizeof(TransferCall)},
       {"version.size", sizeof(VersionCall)},

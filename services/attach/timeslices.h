@@ -1,0 +1,43 @@
+#pragma once
+// How long an NVIDIA card runs one program's work before it looks for another's: a net beneath the
+// holds. While an offline kernel runs on, since its card suspends by `gate` or the call that takes
+// it off is late, the card itself goes over to an online program at the end of a slice, in the
+// middle of the kernel, and an online kernel waits for slices instead of kernels. Where nobody
+// else has work on the card nothing changes: a slice ends only where another waits.
+//
+// A process sets them itself as it makes a group of channels (services/guest/timeslice.h); the open
+// kernel module (515 to 595) lets any process do that with its own groups, and hands the value to
+// the card's firmware. The module sets its own default in the same way when it makes a group, and
+// asks for no new runlist then: the group's entry is written when its first channel is scheduled.
+// Its header says of later changes that they take effect at once. Published runs contradict each
+// other there, so a slice is set at the making only. What it does on a card was not measured yet.
+
+#include <cstdint>
+
+#include "services/guest/gate_abi.h"
+
+namespace qgpu {
+
+// 200 us is what GPreempt (ATC '25) and gpu_ext ran batch work with on A100 and RTX 5090; a change
+// of programs costs the card some 50 to 100 us there, so a shorter one would pay more than it
+// gives.
+inline constexpr std::uint64_t kOfflineTimesliceUs = 200;
+// Ten times the driver's own (1,024 us: kfifoChannelGroupGetDefaultTimeslice_GV100) and 50 of the
+// above, so that few online kernels are interrupted. Those runs had a second, with one online
+// program; here several share a card, and each waits for the others' slices.
+inline constexpr std::uint64_t kOnlineTimesliceUs = 10'000;
+
+// 0: what the driver gives.
+constexpr std::uint64_t timesliceUsOf(qgpu_class taskClass) {
+  switch (taskClass) {
+    case QGPU_ONLINE:
+      return kOnlineTimesliceUs;
+    case QGPU_OFFLINE:
+      return kOfflineTimesliceUs;
+    case QGPU_ORDINARY:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace qgpu
