@@ -141,4 +141,9 @@ struct NvmlMemory2 {
   unsigned long long total, reserved, free, used;
 };
 
+struct NvmlProcesses {  // nvmlProcessDetailList_t
+  U version, mode, count;
+  void* entries;
+};
+
 }  // namespace qgpu::cuda

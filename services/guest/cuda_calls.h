@@ -228,9 +228,23 @@ constexpr int perThreadSince(int since) {
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kLegacy, (Ctx*, Dev))               \
   X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kLegacy, (Dev, U*, int*))
 
-#define QGPU_NVML_HOOKED(X)                                           \
-  X(nvmlDeviceGetMemoryInfo, , 0, kLegacy, (NvmlDevice, NvmlMemory*)) \
-  X(nvmlDeviceGetMemoryInfo_v2, , 0, kLegacy, (NvmlDevice, NvmlMemory2*))
+// Each fills an array, of which the caller says the room and the driver how much of it is filled.
+#define QGPU_NVML_LISTS(X)                                                             \
+  X(nvmlDeviceGetComputeRunningProcesses, , 0, kLegacy, (NvmlDevice, U*, void*))       \
+  X(nvmlDeviceGetComputeRunningProcesses_v2, , 0, kLegacy, (NvmlDevice, U*, void*))    \
+  X(nvmlDeviceGetComputeRunningProcesses_v3, , 0, kLegacy, (NvmlDevice, U*, void*))    \
+  X(nvmlDeviceGetGraphicsRunningProcesses, , 0, kLegacy, (NvmlDevice, U*, void*))      \
+  X(nvmlDeviceGetGraphicsRunningProcesses_v2, , 0, kLegacy, (NvmlDevice, U*, void*))   \
+  X(nvmlDeviceGetGraphicsRunningProcesses_v3, , 0, kLegacy, (NvmlDevice, U*, void*))   \
+  X(nvmlDeviceGetMPSComputeRunningProcesses, , 0, kLegacy, (NvmlDevice, U*, void*))    \
+  X(nvmlDeviceGetMPSComputeRunningProcesses_v2, , 0, kLegacy, (NvmlDevice, U*, void*)) \
+  X(nvmlDeviceGetMPSComputeRunningProcesses_v3, , 0, kLegacy, (NvmlDevice, U*, void*))
+
+#define QGPU_NVML_HOOKED(X)                                                            \
+  X(nvmlDeviceGetMemoryInfo, , 0, kLegacy, (NvmlDevice, NvmlMemory*))                  \
+  X(nvmlDeviceGetMemoryInfo_v2, , 0, kLegacy, (NvmlDevice, NvmlMemory2*))              \
+  X(nvmlDeviceGetRunningProcessDetailList, , 0, kLegacy, (NvmlDevice, NvmlProcesses*)) \
+  QGPU_NVML_LISTS(X)
 
 namespace qgpu::cuda {
 

@@ -107,6 +107,7 @@ const Calls& wrapped() {
   wrapCudaStreams(table);
   wrapCudaMemory(table);
   wrapCudaSizes(table);
+  wrapNvmlProcesses(table);
   table.cuInit = init;
   table.cuGetProcAddress = getProcAddress;
   table.cuGetProcAddress_v2 = getProcAddress2;

@@ -20,6 +20,7 @@ void wrapCudaLaunches(cuda::Calls& table);
 void wrapCudaStreams(cuda::Calls& table);
 void wrapCudaMemory(cuda::Calls& table);
 void wrapCudaSizes(cuda::Calls& table);
+void wrapNvmlProcesses(cuda::Calls& table);
 
 // Finds libcuda.so.1 and libnvidia-ml.so.1 where the process has loaded them by now. False: no
 // driver is there.

@@ -2,6 +2,8 @@
 // file that QGPU_STAND_IN_CARDS names, one line a card, so that a test makes a card ill or takes it
 // away under a running program:
 //   uuid|name|bytes|used|mig (0 or 1)|lost (0 or 1)|uncorrected ECC errors|last Xid
+// Their processes are in the file that QGPU_STAND_IN_PROCESSES names, one line each, pid|bytes, and
+// in each list. An entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
 // QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
 // as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
@@ -97,6 +99,35 @@ int give(const std::string& text, char* out, unsigned room) {
   return kSuccess;
 }
 
+// As nvmlDeviceGet...RunningProcesses fill it, with entries of a length.
+int listProcesses(Device device, std::size_t entry, unsigned* count, void* out) {
+  Card card;
+  if (const int rc = look(device, card); rc != kSuccess) return rc;
+  const char* path = std::getenv("QGPU_STAND_IN_PROCESSES");
+  std::ifstream in(path ? path : "");
+  std::vector<std::pair<unsigned, unsigned long long>> all;
+  for (std::string line; std::getline(in, line);) {
+    char* end = nullptr;
+    const auto pid = static_cast<unsigned>(std::strtoul(line.c_str(), &end, 10));
+    all.emplace_back(pid, std::strtoull(end + 1, nullptr, 10));
+  }
+  const bool fits = all.size() <= *count;
+  *count = static_cast<unsigned>(all.size());
+  if (!fits) return kInsufficientSize;
+  auto* at = static_cast<char*>(out);
+  for (const auto& [pid, bytes] : all) {
+    std::memset(at, 0xff, entry);  // no partition of a card, and nothing else that is told
+    std::memcpy(at, &pid, sizeof pid);
+    std::memcpy(at + 8, &bytes, sizeof bytes);
+    at += entry;
+  }
+  return kSuccess;
+}
+std::size_t lengthOfThird() {
+  const char* text = std::getenv("QGPU_STAND_IN_ENTRY");
+  return text ? std::strtoul(text, nullptr, 10) : 24;
+}
+
 struct EventData {
   Device device;
   unsigned long long type, data;
@@ -175,6 +206,22 @@ QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::cuda::NvmlMemory2* out
   const int rc = look(device, card);
   if (rc == kSuccess) *out = {out->version, card.bytes, 0, card.bytes - card.used, card.used};
   return rc;
+}
+#define QGPU_PROCESSES(name, entry)                           \
+  QGPU_NVML name(Device device, unsigned* count, void* out) { \
+    return listProcesses(device, entry, count, out);          \
+  }
+QGPU_PROCESSES(nvmlDeviceGetComputeRunningProcesses, 16)
+QGPU_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, 24)
+QGPU_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, lengthOfThird())
+QGPU_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, 16)
+QGPU_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, 24)
+QGPU_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, lengthOfThird())
+QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, 16)
+QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, 24)
+QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, lengthOfThird())
+QGPU_NVML nvmlDeviceGetRunningProcessDetailList(Device device, qgpu::cuda::NvmlProcesses* list) {
+  return listProcesses(device, 32, &list->count, list->entries);
 }
 QGPU_NVML nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pending) {
   Card card;

@@ -42,6 +42,8 @@ foreach(part hooks streams memory rm)
     LABELS unit threads)
 endforeach()
 
+qgpu_test(guest_nvml_test SOURCES guest_nvml_test.cc LIBS cuda_fixture LABELS unit threads)
+
 # Channels that others may take off the card: on the kernel's stand-in that all processes share.
 qgpu_test(guest_channels_test SOURCES guest_channels_test.cc LIBS cuda_fixture rm_state
   LABELS unit threads)

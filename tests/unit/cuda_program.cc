@@ -307,13 +307,49 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
   return "";
 }
 
-std::string nvml() {
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return "no library";
-  const auto find = [&](const char* name) { return dlsym(library, name); };
-  reinterpret_cast<int (*)()>(find("nvmlInit_v2"))();
+void* findNvml(const char* name) {
+  static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  return dlsym(library, name);
+}
+
+NvmlDevice firstDevice() {
+  reinterpret_cast<int (*)()>(findNvml("nvmlInit_v2"))();
   NvmlDevice device = nullptr;
-  reinterpret_cast<int (*)(U, NvmlDevice*)>(find("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  reinterpret_cast<int (*)(U, NvmlDevice*)>(findNvml("nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+  return device;
+}
+
+// NAME ROOM ENTRY: the list of that name into so many entries of that length. "<rc> <count>", and
+// of each that was filled "<pid>:<bytes>".
+std::string processes(std::istringstream& in) {
+  std::string name;
+  U room = 0;
+  std::size_t length = 0;
+  in >> name >> room >> length;
+  void* function = findNvml(name.c_str());
+  std::vector<char> entries(room * length);
+  void* to = room ? entries.data() : nullptr;
+  NvmlProcesses all{static_cast<U>(sizeof all) | 1u << 24, 0, room, to};
+  int rc = 0;
+  if (name == "nvmlDeviceGetRunningProcessDetailList") {
+    rc = reinterpret_cast<int (*)(NvmlDevice, NvmlProcesses*)>(function)(firstDevice(), &all);
+  } else {
+    rc = reinterpret_cast<int (*)(NvmlDevice, U*, void*)>(function)(firstDevice(), &all.count, to);
+  }
+  std::string told = text(rc) + " " + std::to_string(all.count);
+  for (U i = 0; i < all.count && rc == 0; ++i) {
+    U pid = 0;
+    unsigned long long bytes = 0;
+    std::memcpy(&pid, entries.data() + i * length, sizeof pid);
+    std::memcpy(&bytes, entries.data() + i * length + 8, sizeof bytes);
+    told += " " + std::to_string(pid) + ":" + std::to_string(bytes);
+  }
+  return told;
+}
+
+std::string nvml() {
+  const auto find = [](const char* name) { return findNvml(name); };
+  const NvmlDevice device = firstDevice();
   NvmlMemory one{};
   NvmlMemory2 two{};
   two.version = sizeof two | 2u << 24;
@@ -417,6 +453,7 @@ std::string obey(const std::string& line) {
   if (verb == "set")
     return __atomic_store_n(reinterpret_cast<U*>(p.host), 1u, __ATOMIC_SEQ_CST), "ok";
   if (verb == "nvml") return nvml();
+  if (verb == "processes") return processes(in);
   if (verb == "fork") {
     std::string then;
     std::getline(in >> verb >> std::ws, then);
