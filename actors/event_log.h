@@ -14,6 +14,7 @@ namespace qgpu {
 // task whose channels can't be taken off its card.
 inline constexpr const char* kMemoryRefused = "memory-refused";
 inline constexpr const char* kSuspendDoubted = "suspend-doubted";
+inline constexpr const char* kSuspendUndone = "suspend-undone";
 inline constexpr std::size_t kEventTextMax = 160;  // of what comes from an outsider
 
 class EventLog {

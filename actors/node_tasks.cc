@@ -132,10 +132,11 @@ void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
 }
 
 void NodeActor::onEventTold(schema::Event::Reader told, Turn& turn) {
-  const auto named = [&](const char* kind) { return text(told.getKind()) == kind; };
-  const char* const kind = named(kSuspendDoubted) ? kSuspendDoubted : kMemoryRefused;
-  if (!named(kind) || find(told.getTask()) == nullptr) return;
-  note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
+  if (find(told.getTask()) == nullptr) return;
+  for (const char* kind : {kSuspendDoubted, kSuspendUndone, kMemoryRefused}) {
+    if (text(told.getKind()) != kind) continue;
+    note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
+  }
 }
 
 // Told once. Its name makes the member tell the scheduler of the cards.

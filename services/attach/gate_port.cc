@@ -14,6 +14,7 @@ namespace {
 // Launches wait on the same word and don't pass a wake on while the gate stays shut; frozen threads
 // that are not among the woken ones look again by themselves.
 constexpr int kThawWakes = 2 * QGPU_DRIVER_THREADS;
+constexpr std::uint32_t kAgainsTold = 3;  // once may be a guest that looked late
 
 std::uint64_t unsignedNs(Nanos t) {
   return static_cast<std::uint64_t>(t.value);
@@ -56,6 +57,7 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.worked = false;
   gate.rung = false;
   gate.offAt = kNever;
+  gate.agains = 0;
   // A task that leaves its card has no turn left: what it has frozen stays so until it is killed.
   gate.frozen = gate.settling ? task.heldBy != QGPU_SUSPEND_GATE : wasFrozen && !gate.ordered;
   store(task);
@@ -227,6 +229,7 @@ void GatePort::look(GuestTask& task, bool rang) {
     tellWork(task, sample, now);
   }
   if (gate.settling) tellSettled(task, sample, now);
+  if (gate.offAt != kNever) keepOff(task, sample, now);
   if (gate.frozen && sample.inFlight == 0) thaw(task);
   gate.admitted = sample.admitted;
   gate.retired = sample.retired;
@@ -244,6 +247,7 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
     if (held >= seconds(1)) return options_.lateEvery;
     return held >= options_.lateAfter ? options_.busyEvery : gate.settleDelay;
   }
+  if (gate.frozen && gate.offAt != kNever) return options_.heldEvery;
   if (!gate.ordered) return kNever;
   // An online task does not ring when its work ends, and a dead one never does.
   if (task.pages.closed() && gate.toldBusy) return options_.lateEvery;
@@ -333,6 +337,23 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
     settled(task, gate.parked ? schema::Settled::How::PARKED : schema::Settled::How::FROZEN,
             gate.parked ? now : std::clamp(sample.frozenAt, gate.storedAt, now));
   }
+}
+
+// Work that retires though its channels are off: the driver put them on by itself, or the guest saw
+// late what had ended before; or it lies, which gains it nothing.
+void GatePort::keepOff(GuestTask& task, const GateSample& sample, Nanos now) {
+  GateState& gate = task.gate;
+  if (!gate.frozen || gate.settling || sample.inFlight == 0 || sample.retired == gate.retired ||
+      now - gate.againAt < options_.heldEvery) {
+    return;
+  }
+  QGPU_MARK(TakenOffAgain);
+  gate.againAt = now;
+  around_.takeOffAgain(task);
+  if (++gate.agains != kAgainsTold) return;
+  tellNode(task, kSuspendUndone,
+           "its work goes on while it is held: " + std::to_string(kAgainsTold) +
+               " times in one hold its channels had to be taken off the card again");
 }
 
 void GatePort::settled(GuestTask& task, schema::Settled::How how, Nanos at) {

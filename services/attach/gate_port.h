@@ -4,8 +4,8 @@
 // It is an adapter on the card loop: orders come in by order(), news leave on the control lane. It
 // looks at a task when its doorbell rings, after every store of a gate word (HAZARDS 5), and by
 // timer only while there is something to see: an open gate that must not notify, a hold that
-// settles, a doorbell that was disarmed for ringing too often (HAZARDS 1). An idle manager has one
-// timer, the heartbeat, and that only while tasks exist.
+// settles, channels that are off with work in flight, a doorbell that was disarmed for ringing too
+// often (HAZARDS 1). An idle manager has one timer, the heartbeat, and that only while tasks exist.
 //
 // Kept here: A3 and A11 as far as the outside goes (death is told as OWNER_DIED says it), A10
 // (answers repeat the epoch of the order), C7 (a page harms its owner alone).
@@ -25,8 +25,9 @@ struct GatePortOptions {
   Nanos busyEvery = millis(2);         // ... at one that nobody else wants
   Nanos settleFirst = micros(30);      // after a hold; doubles up to settleEvery
   Nanos settleEvery = micros(250);
-  Nanos lateAfter = millis(10);  // a hold that takes longer is looked at every busyEvery ...
-  Nanos lateEvery = millis(10);  // ... and after a second every lateEvery
+  Nanos lateAfter = millis(10);   // a hold that takes longer is looked at every busyEvery ...
+  Nanos lateEvery = millis(10);   // ... and after a second every lateEvery
+  Nanos heldEvery = millis(100);  // a task whose channels are off, with work in flight
   Nanos heartbeatEvery = seconds(1);
   Nanos useEvery = millis(250);      // between two `used` of one task
   Nanos refusedEvery = seconds(10);  // between two words to the node that memory was refused
@@ -87,6 +88,7 @@ class GatePort {
   void look(GuestTask& task, bool rang = false);
   void tellDeath(GuestTask& task, Nanos now);
   void tellWork(GuestTask& task, const GateSample& sample, Nanos now);
+  void keepOff(GuestTask& task, const GateSample& sample, Nanos now);
   void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
   void tellUseIfChanged(GuestTask& task, Nanos now);
   void sendUse(GuestTask& task, const UseSample& use, Nanos now);

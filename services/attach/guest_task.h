@@ -63,11 +63,13 @@ struct GateState {
   std::uint32_t epoch = 0;
   Nanos storedAt{0};  // when the word of this epoch was stored
 
-  bool settling = false;  // held, and not yet told that nothing runs any more
-  bool frozen = false;    // held by more than the gate: driver threads wait as well, or channels
-                          // are off the card or about to be
-  Nanos offAt = kNever;   // since when all channels are off, in the hold of this epoch
-  bool parked = false;    // told settled although work is in flight that can't run
+  bool settling = false;     // held, and not yet told that nothing runs any more
+  bool frozen = false;       // held by more than the gate: driver threads wait as well, or channels
+                             // are off the card or about to be
+  Nanos offAt = kNever;      // since when all channels are off, in the hold of this epoch
+  Nanos againAt{0};          // when its work was last seen to go on all the same ...
+  std::uint32_t agains = 0;  // ... and how often, in the hold of this epoch
+  bool parked = false;       // told settled although work is in flight that can't run
   Nanos settleDelay{0};
 
   bool toldBusy = false;

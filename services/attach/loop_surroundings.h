@@ -21,6 +21,7 @@ class LoopSurroundings final : public GateSurroundings {
   bool lives(const GuestProcess& process) override;
   void stopThread(const GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override { suspenders_.hold(task); }
+  void takeOffAgain(const GuestTask& task) override { suspenders_.again(task); }
   void putBack(const GuestTask& task) override { suspenders_.release(task); }
 
  private:

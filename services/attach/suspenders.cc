@@ -61,6 +61,10 @@ void Suspenders::release(const GuestTask& task) {
   if (auto* card = of(task)) card->release(task.id);
 }
 
+void Suspenders::again(const GuestTask& task) {
+  if (auto* card = of(task)) card->again(task.id);
+}
+
 void Suspenders::attached(const GuestTask& task, const GuestProcess& process) {
   auto* card = of(task);
   if (!card) return;

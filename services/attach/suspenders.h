@@ -33,6 +33,7 @@ class Suspenders {
   // Of tasks whose card has such a thread; of others nothing happens.
   void hold(const GuestTask& task);  // under its gate's epoch
   void release(const GuestTask& task);
+  void again(const GuestTask& task);  // what is held may be on the card all the same
   void attached(const GuestTask& task, const GuestProcess& process);
   void gone(const GuestTask& task, const GuestProcess& process);
   void removed(const GuestTask& task);  // its processes are gone, or live on without us

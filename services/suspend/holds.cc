@@ -50,6 +50,10 @@ void Holds::gone(std::uint64_t task, std::uint32_t process) {
   find(task).ladder.processGone(process);
 }
 
+void Holds::again(std::uint64_t task) {
+  find(task).ladder.again();
+}
+
 void Holds::doubt(std::uint64_t task, const std::string& why) {
   find(task).ladder.doubt(why);
 }

@@ -52,6 +52,7 @@ class Holds {
   void ended(std::uint64_t task, std::uint32_t client, std::uint32_t name);
   void enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name);
   void gone(std::uint64_t task, std::uint32_t process);
+  void again(std::uint64_t task);
   void doubt(std::uint64_t task, const std::string& why);
 
   // The call that must be made now; none while one is under way or nothing is to be done.

@@ -35,6 +35,14 @@ void Ladder::release(Nanos) {
   wanted_ = false;
 }
 
+void Ladder::again() {
+  if (!holds() || QGPU_PLANTED(UndoneKept)) return;
+  for (auto& [name, entry] : channels_) {
+    if (entry.state == State::kOff) entry.state = State::kMaybe;
+    entry.named = false;
+  }
+}
+
 void Ladder::doubt(std::string why) {
   if (doubt_.empty()) doubt_ = std::move(why);
 }
@@ -172,6 +180,7 @@ std::optional<Order> Ladder::next(Nanos now) {
     return ask(Step::kEnable, std::move(touched));
   }
   if (!holds()) return std::nullopt;
+  if (stopped() && now >= againAt_) again();
   std::vector<Channel> running = chosen(true);
   const std::optional<Channel> pending = uncommitted();
   const bool commitFirst =
@@ -206,8 +215,16 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   noteStopped(now);
 }
 
+Nanos Ladder::retryAt() const {
+  if (asked_) return kNever;
+  if (staysOff()) return stopped() ? againAt_ : kNever;
+  return free() ? kNever : retryAt_;
+}
+
 void Ladder::noteStopped(Nanos now) {
-  if (counted_ || !stopped()) return;
+  if (!stopped()) return;
+  againAt_ = now + kAgainEvery;
+  if (counted_) return;
   counted_ = true;
   took_ = now - heldAt_;
 }

@@ -16,6 +16,10 @@
 // take; and it would let two tasks have the card at once, and be taken back where the copies are
 // refused.
 //
+// The driver puts channels on by itself now and then (UVM does, about address spaces), and says so
+// to nobody: what was stopped is taken off again every kAgainEvery, and when asked for. So stopped
+// means: for all that is known.
+//
 // Pure: no clock, no I/O, no log. Times are the caller's.
 
 #include <cstdint>
@@ -75,6 +79,7 @@ class Ladder {
   static constexpr int kTriesMax = 3;  // of one step in a row: a driver may be busy, channels gone
   static constexpr Nanos kRetryFirst = millis(1);  // of an enable that failed; doubles up to
   static constexpr Nanos kRetryMax = millis(500);
+  static constexpr Nanos kAgainEvery = seconds(2);
 
   explicit Ladder(Rung rung) : rung_(rung) {}
 
@@ -91,6 +96,8 @@ class Ladder {
   void scheduled(std::uint32_t client, std::uint32_t name);
   void processGone(std::uint32_t process);
 
+  // Something may have put on what was taken off.
+  void again();
   // It can't be held so: a process of it can't be reached, or the like.
   void doubt(std::string why);
 
@@ -107,7 +114,7 @@ class Ladder {
   bool doubted() const { return !doubt_.empty(); }
   const std::string& why() const { return doubt_; }
   // When next() is worth asking again though nothing happened; kNever: never.
-  Nanos retryAt() const { return asked_ || staysOff() || free() ? kNever : retryAt_; }
+  Nanos retryAt() const;
   // Of the last hold that was reached: from hold() to stopped().
   Nanos took() const { return took_; }
   std::size_t channels() const { return channels_.size(); }
@@ -152,6 +159,7 @@ class Ladder {
   int tries_ = 0;
   Nanos heldAt_{0}, took_{0};
   bool counted_ = false;  // this hold was reached, and took_ is its
+  Nanos againAt_{0};      // when what is stopped is taken off once more
   bool singly_ = false;   // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };

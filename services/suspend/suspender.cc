@@ -41,6 +41,10 @@ void Suspender::removed(std::uint64_t task) {
   with([this, task](Holds& holds) { holds.removed(task, loop_.now()); });
 }
 
+void Suspender::again(std::uint64_t task) {
+  with([task](Holds& holds) { holds.again(task); });
+}
+
 void Suspender::made(std::uint64_t task, const Channel& channel, bool touched) {
   with([task, channel, touched](Holds& holds) { holds.made(task, channel, touched); });
 }

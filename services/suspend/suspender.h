@@ -33,6 +33,7 @@ class Suspender {
   void hold(std::uint64_t task, std::uint32_t number);
   void release(std::uint64_t task);
   void removed(std::uint64_t task);
+  void again(std::uint64_t task);
   void made(std::uint64_t task, const Channel& channel, bool touched);
   void ended(std::uint64_t task, std::uint32_t client, std::uint32_t name);
   void enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name);

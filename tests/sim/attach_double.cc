@@ -11,6 +11,8 @@ constexpr Nanos kHeardAfterMax = micros(60);
 constexpr Nanos kCallMin = micros(30);   // of the driver
 constexpr Nanos kCallMax = micros(600);
 constexpr Nanos kCallLongest = millis(6);
+constexpr Nanos kUndoneAfterMin = micros(100);
+constexpr Nanos kUndoneAfterMax = seconds(1);
 
 qgpu_class classOf(schema::TaskClass taskClass) {
   switch (taskClass) {
@@ -130,6 +132,11 @@ void AttachDouble::takeOff(const GuestTask& task) {
   wakeDriver(driverOf(task));
 }
 
+void AttachDouble::takeOffAgain(const GuestTask& task) {
+  driverOf(task).holds.again(task.id);
+  wakeDriver(driverOf(task));
+}
+
 void AttachDouble::putBack(const GuestTask& task) {
   driverOf(task).holds.release(task.id, host_.now());
   wakeDriver(driverOf(task));
@@ -172,6 +179,9 @@ suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
   if (refused) return {suspend::Answer::kFailed, {}, "it is simulated", true};
   for (const suspend::Channel& channel : order.channels) {
     if (!machine_.setChannel(channel.process, off)) outcome.gone.push_back(channel);
+    if (!off || options_.undoes == 0 || dice_.below(1'000) >= options_.undoes) continue;
+    at(host_.now() + dice_.magnitude(kUndoneAfterMin, kUndoneAfterMax),
+       [this, pid = channel.process] { machine_.undo(pid); });
   }
   if (outcome.gone.empty()) return outcome;
   outcome.answer = suspend::Answer::kGone;

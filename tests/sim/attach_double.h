@@ -64,6 +64,7 @@ class Machine {
   virtual void stopThread(std::uint32_t pid, std::uint32_t tid) = 0;   // the freeze signal
   // NVIDIA's driver takes a process's channel off its card, or puts it back. False: it has none.
   virtual bool setChannel(std::uint32_t pid, bool off) = 0;
+  virtual void undo(std::uint32_t pid) = 0;   // the driver puts it back, and tells nobody
   virtual void kill(std::uint32_t pid, bool hard) = 0;                 // SIGKILL or SIGTERM
   // False: nobody listens on that connection any more.
   virtual bool answer(const SimWelcome& welcome) = 0;
@@ -76,6 +77,7 @@ struct AttachDoubleOptions {
   std::vector<ActorId> cards;           // card actors by index
   qgpu_suspend suspend = QGPU_SUSPEND_GATE;   // how these cards do
   std::uint32_t refusals = 0;           // permille of the driver's calls that take channels off
+  std::uint32_t undoes = 0;             // permille of channels that it puts on by itself later
   Nanos orphanGrace = seconds(5);
   Nanos window = millis(2);
   Nanos helloWithin = seconds(2);
@@ -140,6 +142,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   bool lives(const qgpu::GuestProcess& process) override;
   void stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override;
+  void takeOffAgain(const GuestTask& task) override;
   void putBack(const GuestTask& task) override;
 
   // The thread of each card that calls the driver.

@@ -12,6 +12,10 @@ namespace {
 // A new manager may open gates once every process of the last one is accounted for, or after this
 // (HAZARDS 8).
 constexpr Nanos kRecovery = millis(500);
+// From when the driver puts a held task's channel back on the card by itself until it is off again;
+// and from when work is seen to retire.
+constexpr Nanos kUndoneUnseen = millis(2'300);
+constexpr Nanos kUndoneSeen = millis(250);
 // From OWNER_DIED in the page to the card (A11). An open gate is looked at every 2 ms.
 constexpr Nanos kDeath = millis(5);
 // From the submit that rings to the card (A2): the doorbell's way, and a look where it is disarmed.
@@ -164,10 +168,20 @@ void GuestCheck::onGuest(const GuestNews& news, Nanos now) {
     case GuestNews::Kind::Thawed:
       process.frozen = false;
       if (!task.honest || !task.settled || task.open || task.closed || task.online()) return;
+      if (now < process.undoneBy && process.undoneBy != kNever) return;
       if (process.life == life_ && serves_) violated("A1", task, "runs though it was told settled");
       return;
-    case GuestNews::Kind::Frozen: process.frozen = true; return;
-    case GuestNews::Kind::Retired: process.lastRetired = now; return;
+    case GuestNews::Kind::Frozen:
+      process.frozen = true;
+      process.undoneBy = kNever;
+      return;
+    case GuestNews::Kind::Undone: process.undoneBy = now + kUndoneUnseen; return;
+    case GuestNews::Kind::Retired:
+      process.lastRetired = now;
+      if (process.undoneBy != kNever) {
+        process.undoneBy = std::min(process.undoneBy, now + kUndoneSeen);
+      }
+      return;
     case GuestNews::Kind::Died: return died(task, process, now);
     case GuestNews::Kind::Orphaned:
     case GuestNews::Kind::Lies:
@@ -213,7 +227,8 @@ std::uint32_t GuestCheck::inFlight(const Task& task, bool running) const {
   std::uint32_t sum = 0;
   for (const std::uint32_t id : task.processes) {
     const Process& process = processes_.at(id);
-    if (!process.lives || process.life != life_ || (running && process.frozen)) continue;
+    const bool stands = process.frozen || process.undoneBy != kNever;
+    if (!process.lives || process.life != life_ || (running && stands)) continue;
     sum += process.inFlight;
   }
   return sum;

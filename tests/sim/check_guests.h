@@ -36,6 +36,7 @@ class GuestCheck final : public Watch {
     std::uint32_t life = 0;         // of the manager that it is attached to
     std::uint32_t inFlight = 0;
     bool frozen = false;            // what is in flight stands still
+    Nanos undoneBy = kNever;        // the driver put it back by itself: until when it may run
     Nanos lastRetired{0};
   };
   struct Task {

@@ -102,6 +102,10 @@ bool Tenants::setChannel(std::uint32_t pid, bool off) {
   return program != nullptr && program->setChannel(off);
 }
 
+void Tenants::undo(std::uint32_t pid) {
+  if (Program* program = find(pid)) program->undoChannel();
+}
+
 void Tenants::kill(std::uint32_t pid, bool hard) {
   if (Program* program = find(pid)) program->killed(hard);
 }

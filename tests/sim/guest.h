@@ -70,6 +70,7 @@ class Tenants final : public Machine {
   void wake(std::uint64_t task, std::uint32_t life, int waiters) override;
   void stopThread(std::uint32_t pid, std::uint32_t tid) override;
   bool setChannel(std::uint32_t pid, bool off) override;
+  void undo(std::uint32_t pid) override;
   void kill(std::uint32_t pid, bool hard) override;
   bool answer(const SimWelcome& welcome) override;
 

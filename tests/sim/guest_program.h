@@ -33,6 +33,7 @@ class Program {
   void connectionLost();
   void woken(std::uint32_t thread);       // by a FUTEX_WAKE
   void signalled(std::uint32_t tid);      // freeze
+  void undoChannel();                     // the driver puts it back by itself
   bool setChannel(bool off);              // of the card; false: its process is dead
   void killed(bool hard);
   void calm();

@@ -98,6 +98,12 @@ bool Program::setChannel(bool off) {
   return true;
 }
 
+void Program::undoChannel() {
+  if (over() || !off_) return;
+  tell(GuestNews::Kind::Undone);
+  setChannel(false);
+}
+
 // --- freezing ---
 
 void Program::signalled(std::uint32_t tid) {

@@ -50,6 +50,7 @@ struct Options {
   bool freeze = false;              // cards that suspend by freeze ...
   bool rm = false;                  // ... or by rm; else by gate
   std::uint32_t refusals = 0;       // permille of the driver's calls that take channels off
+  std::uint32_t undoes = 0;         // permille of channels taken off that it puts on by itself
   bool mixed = true;
   std::uint32_t maxTasksPerCard = 0;
   Policy policy = Policy::BestEffort;

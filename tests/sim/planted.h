@@ -38,6 +38,7 @@ namespace qgpu::sim {
   X(DeathUntold, "A11")            \
   X(SettledTooEarly, "A1")         \
   X(EnableTrusted, "A1")           \
+  X(UndoneKept, "A1")              \
   X(FutureBelieved, "C7")          \
   X(DeadBytesKept, "A14")
 
@@ -79,6 +80,7 @@ namespace qgpu::sim {
   X(HolderDied, Must)          \
   X(LateHoldSettled, Must)     \
   X(ChannelsOff, Must)         \
+  X(TakenOffAgain, Must)       \
   X(Overrun, Must)             \
   X(QuarantineOver, Must)      \
   X(OnlineHoldsRunning, Must)  \

@@ -79,6 +79,7 @@ struct GuestNews {
     Started,       // ... and runs on the card
     Frozen,        // its kernel was stopped mid-way
     Thawed,
+    Undone,        // the driver put its channel back on the card though it is held
     Retired,       // a kernel ended
     Died,          // the process is dead, its kernels with it
     BytesReturned, // ... and its memory was torn down; the manager was told by pidfd

@@ -144,6 +144,28 @@ TEST_F(GatePortRmTest, WithNothingLeftInFlightTheChannelsComeBackBehindTheShutGa
   EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
 }
 
+TEST_F(GatePortRmTest, A1_AHeldTaskWhoseWorkGoesOnIsTakenOffAgainAndThatIsToldWhenItGoesOnAndOn) {
+  gateOptions.heldEvery = millis(1);
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  for (int i = 0; i < 8; i++) EXPECT_TRUE(client->admit(0));
+  ASSERT_TRUE(settles(7, hold(7)));
+  for (std::size_t times = 1; times <= 5; times++) {
+    scene.change([&] { scene.off.erase(100); });  // the driver did that by itself
+    client->retire();
+    ASSERT_TRUE(until([&] { return orders() >= 1 + times; }));
+    ASSERT_TRUE(isOff(1));
+  }
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u);
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "its work goes on while it is held: 3 times in one hold its channels had to be taken "
+            "off the card again");
+  EXPECT_EQ(card.count(Which::SETTLED, 7), 1u);
+  open(7, false, true);
+  ASSERT_TRUE(isOff(0));
+}
+
 TEST_F(GatePortRmTest, AChannelThatIsMadeDuringTheHoldGoesOffToo) {
   start(schema::Suspend::RM);
   auto client = working(7, 100);

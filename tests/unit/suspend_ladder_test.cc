@@ -1,7 +1,9 @@
 // The ladder of suspend=rm by hand, and against a driver that fails, forgets and is late, in any
 // order that a seed decides.
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <random>
 #include <set>
 
@@ -269,7 +271,7 @@ TEST(Ladder, AnEnableThatFailsIsTriedUntilItIsTaken) {
   ladder.hold(Nanos(0));
   ladder.next(Nanos(0));
   ladder.answered(Answer::kDone, {}, Nanos(0));
-  EXPECT_EQ(ladder.retryAt(), kNever) << "held, and nothing to do";
+  EXPECT_EQ(ladder.retryAt(), Ladder::kAgainEvery) << "held, and nothing else to do";
   ladder.release(Nanos(0));
   Nanos now(0);
   for (int i = 0; i < 30; i++) {
@@ -310,6 +312,36 @@ TEST(Ladder, AChannelThatTheDriverDoesNotEnableKeepsNobodyElseOff) {
   EXPECT_FALSE(ladder.free()) << "it is tried on";
   ladder.processGone(7);
   EXPECT_TRUE(ladder.free());
+}
+
+// The driver does so about address spaces, and tells nobody.
+TEST(Ladder, WhatTheDriverPutsOnByItselfIsTakenOffAgain) {
+  Ladder ladder = withChannels(Rung::kDisablePreempt, 9);
+  ladder.hold(Nanos(0));
+  EXPECT_EQ(callAll(ladder), "dpp");
+  ASSERT_TRUE(ladder.stopped());
+  Nanos now = ladder.retryAt();
+  EXPECT_LE(now, Nanos(1) + Ladder::kAgainEvery);
+  EXPECT_FALSE(ladder.next(now - Nanos(1)));
+  for (int round = 0; round < 3; round++) {
+    const auto order = ladder.next(now);
+    ASSERT_TRUE(order) << "it may be on";
+    EXPECT_EQ(order->step, Step::kDisable);
+    EXPECT_EQ(order->channels.size(), 9u);
+    ladder.answered(Answer::kDone, {}, now);
+    EXPECT_EQ(callAll(ladder), "pp");
+    EXPECT_TRUE(ladder.stopped());
+    ladder.again();
+    EXPECT_EQ(callAll(ladder), "dpp") << "when asked for, at once";
+    EXPECT_EQ(ladder.took(), Nanos(1)) << "the hold was reached long ago";
+    now = ladder.retryAt();
+  }
+  ladder.release(now);
+  EXPECT_EQ(ladder.next(now)->step, Step::kEnable);
+  ladder.answered(Answer::kDone, {}, now);
+  ladder.again();
+  EXPECT_FALSE(ladder.next(now));
+  EXPECT_EQ(ladder.retryAt(), kNever) << "nothing is held";
 }
 
 TEST(Ladder, ATaskWithoutChannelsIsNeverStopped) {
@@ -417,6 +449,8 @@ class Story {
         return scheduleSome();
       case 5:
         if (draw(20) == 0) ladder_.doubt("work went on");
+        if (draw(4) == 0) undoOne(someLive());
+        if (draw(2) == 0) ladder_.again();
         return;
       case 6:
       case 7:
@@ -437,6 +471,12 @@ class Story {
     if (name == 0) return;
     card_.end(name);
     if (told) ladder_.ended(kClient, name);
+  }
+  // The driver puts one on by itself, and tells nobody.
+  void undoOne(std::uint32_t name) {
+    if (card_.disabled.erase(name) == 0) return;
+    card_.running.insert(name);
+    undone_.insert(name);
   }
   void scheduleSome() {
     const std::uint32_t group = 1 + draw(5);
@@ -469,25 +509,34 @@ class Story {
     }
     if (mayFail_ && draw(10) == 0) {  // half done, at a place that nobody tells
       for (const Channel& channel : order.channels) {
-        if (draw(2) == 0) card_.apply(order, channel.channel, rung_);
+        if (draw(2) == 0) apply(order, channel.channel);
       }
       return ladder_.answered(Answer::kFailed, {}, now_);
     }
     if (!gone.empty()) return ladder_.answered(Answer::kGone, gone, now_);
-    for (const Channel& channel : order.channels) card_.apply(order, channel.channel, rung_);
+    for (const Channel& channel : order.channels) apply(order, channel.channel);
     ladder_.answered(Answer::kDone, {}, now_);
+  }
+
+  void apply(const Order& order, std::uint32_t name) {
+    card_.apply(order, name, rung_);
+    if (order.step == Step::kDisable) undone_.erase(name);
   }
 
   void check() {
     if (ladder_.stopped()) {
-      ASSERT_TRUE(card_.running.empty())
-          << "told to be stopped, and runs: " << *card_.running.begin() << " of "
-          << ladder_.channels();
-      ASSERT_EQ(card_.disabled, card_.live);
+      std::set<std::uint32_t> running, known = card_.live;
+      std::set_difference(card_.running.begin(), card_.running.end(), undone_.begin(),
+                          undone_.end(), std::inserter(running, running.end()));
+      ASSERT_TRUE(running.empty())
+          << "told to be stopped, and runs: " << *running.begin() << " of " << ladder_.channels();
+      for (const std::uint32_t name : undone_) known.erase(name);
+      ASSERT_EQ(card_.disabled, known);
     }
     if (ladder_.computingOff()) {
       for (const std::uint32_t name : card_.running) {
-        ASSERT_GT(engineOf(card_.groupOf[name]), 8u) << "told to compute nothing, and does";
+        ASSERT_TRUE(engineOf(card_.groupOf[name]) > 8 || undone_.contains(name))
+            << "told to compute nothing, and does";
       }
     }
     if (ladder_.free()) {
@@ -499,6 +548,7 @@ class Story {
   const Rung rung_;
   Ladder ladder_;
   Hardware card_;
+  std::set<std::uint32_t> undone_;  // on, and nobody was told
   std::optional<Order> asked_;
   std::uint32_t lastName_ = 1000;
   bool mayFail_ = true;
