@@ -28,7 +28,8 @@ inline constexpr std::uint32_t kEscVidHeapControl = 0x4A;
 inline constexpr std::uint32_t kEscRegisterFd = 201, kEscCheckVersion = 210;
 inline constexpr std::uint32_t kEscTransfer = 211;  // carries another call that is too large
 
-inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kObjectNotFound = 0x57;
+inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kNotSupported = 0x56,
+                               kObjectNotFound = 0x57;
 inline constexpr std::uint32_t kInvalidClient = 0x23;  // unknown, or of another open file
 
 // Classes of objects.
@@ -37,6 +38,7 @@ inline constexpr std::uint32_t kDevice = 0x80, kSubdevice = 0x2080;
 inline constexpr std::uint32_t kLocalMemory = 0x40;   // memory of the card
 inline constexpr std::uint32_t kSystemMemory = 0x3e;  // memory of the host
 inline constexpr std::uint32_t kHostDescriptor = 0x71;
+inline constexpr std::uint32_t kFabricMemory = 0xf8;  // addresses for other cards; holds memory
 inline constexpr std::uint32_t kChannelGroup = 0xa06c;
 
 // Channels have one class for each generation of cards, all with this low byte.
@@ -55,6 +57,12 @@ inline constexpr std::uint32_t kGroupSchedule = 0xa06c0101, kChannelSchedule = 0
 constexpr bool schedules(std::uint32_t command) {
   return command == kGroupSchedule || command == kChannelSchedule;
 }
+// Of a client: objects into an open control file, which holds them until its last descriptor is
+// closed, and names for them out of it. One, or some from an index on.
+inline constexpr std::uint32_t kExportOne = 0x3d05, kImportOne = 0x3d06, kExportMany = 0x3d0b,
+                               kImportMany = 0x3d0c;
+// On memory of whatever place and maker.
+inline constexpr std::uint32_t kSurfaceInfo = 0x410110;
 
 // --- layouts that all known drivers share ---
 
@@ -172,6 +180,51 @@ struct FbInfoCall {  // FB_GET_INFO; FB_GET_INFO_V2 has the pairs themselves beh
 };
 inline constexpr std::uint32_t kFbTotalRam = 0x8, kFbHeapSize = 0x9, kFbHeapFree = 0x16;
 
+struct ExportOne {
+  std::uint32_t type;
+  Handle device, parent, object;
+  std::int32_t fd;
+  std::uint32_t flags;
+};
+struct ImportOne {
+  std::int32_t fd;
+  std::uint32_t type;
+  Handle device, parent, object;
+};
+inline constexpr std::uint32_t kExportMost = 512, kImportMost = 128;
+struct ExportMany {
+  std::int32_t fd;
+  Handle device;
+  std::uint16_t room;
+  std::uint8_t note[64];
+  Handle objects[kExportMost];  // 0: none at this index
+  std::uint16_t count, index;
+};
+struct ImportMany {
+  std::int32_t fd;
+  Handle parent;
+  Handle objects[kImportMost];
+  std::uint8_t types[kImportMost];  // afterwards; 0: there was none at this index
+  std::uint16_t count, index;
+};
+
+struct SurfaceInfo {
+  std::uint32_t index, value;
+};
+struct SurfaceInfoCall {
+  std::uint32_t count, pad;
+  std::uint64_t list;
+};
+inline constexpr std::uint32_t kSurfacePages = 7;  // its size, in pages of
+inline constexpr std::uint64_t kSurfacePage = 4096;
+inline constexpr std::uint32_t kSurfacePlace = 9;
+inline constexpr std::uint32_t kPlaceHost = 1, kPlaceCard = 2, kPlaceFabric = 4;
+
+static_assert(sizeof(ExportOne) == 24 && offsetof(ExportOne, fd) == 16);
+static_assert(sizeof(ImportOne) == 20 && offsetof(ImportOne, object) == 16);
+static_assert(sizeof(ExportMany) == 2128 && offsetof(ExportMany, objects) == 76);
+static_assert(sizeof(ImportMany) == 652 && offsetof(ImportMany, types) == 520);
+static_assert(sizeof(SurfaceInfo) == 8 && sizeof(SurfaceInfoCall) == 16);
 static_assert(sizeof(FreeCall) == 16 && sizeof(AllocObjectCall) == 20 && sizeof(DupCall) == 28);
 static_assert(sizeof(AllocMemoryCall) == 56 && offsetof(AllocMemoryCall, limit) == 32 &&
               offsetof(AllocMemoryCall, status) == 40);
@@ -221,6 +274,12 @@ constexpr AllocForms allocForms(Layout layout) {
       break;
   }
   return {};
+}
+
+// Where the parameters of kFabricMemory name the memory that it is for; 0: nowhere.
+constexpr std::size_t fabricMemoryAt(Layout layout) {
+  if (layout == Layout::kUnknown) return 0;
+  return layout == Layout::kFrom535 ? 40 : 32;
 }
 
 // The releases of the open kernel module that were looked at, by the first part of their version.

@@ -35,7 +35,7 @@ void readMemory(Call& call, const Parameters& parameters) {
 }
 
 // What is worth knowing of an object by its class.
-void readParameters(Call& call, const Parameters& parameters) {
+void readParameters(Call& call, Layout layout, const Parameters& parameters) {
   const auto word = [&](std::size_t at) {
     return parameters.reach(at + 4) ? read<std::uint32_t>(parameters.at, at) : 0;
   };
@@ -43,6 +43,9 @@ void readParameters(Call& call, const Parameters& parameters) {
   if (call.objectClass == kDevice) call.detail = word(offsetof(DeviceParameters, device));
   if (call.objectClass == kChannelGroup) call.detail = word(kGroupEngineAt);
   if (isChannel(call.objectClass)) call.detail = word(kChannelEngineAt);
+  if (call.objectClass != kFabricMemory) return;
+  call.sourceClient = call.client;
+  call.sourceObject = word(fabricMemoryAt(layout));
 }
 
 // What every call that makes an object has, whatever else.
@@ -65,7 +68,7 @@ void decodeAlloc(Call& call, Layout layout, std::uint32_t size) {
   if (size != form.size || form.size == 0) return;
   const auto alloc = readMaking<AllocCall>(call, form.statusAt);
   const std::uint32_t told = form.sizeAt ? read<std::uint32_t>(call.argument, form.sizeAt) : 0;
-  readParameters(call, {pointer(alloc.parameters), told});
+  readParameters(call, layout, {pointer(alloc.parameters), told});
 }
 
 // Two older calls that make objects.
@@ -150,6 +153,15 @@ void decodeControl(Call& call) {
       schedules(control.command)) {
     call.verb = Verb::kControl;
   }
+  const auto carries = [&](std::uint32_t command, std::size_t size) {
+    return call.command == command && call.parameters && call.parametersSize == size;
+  };
+  if (carries(kExportOne, sizeof(ExportOne)) || carries(kExportMany, sizeof(ExportMany))) {
+    call.verb = Verb::kExport;
+  }
+  if (carries(kImportOne, sizeof(ImportOne)) || carries(kImportMany, sizeof(ImportMany))) {
+    call.verb = Verb::kImport;
+  }
 }
 
 }  // namespace
@@ -197,6 +209,45 @@ Layout layoutTold(const Call& call) {
   const auto told = read<VersionCall>(call.argument);
   if (told.reply != kVersionRecognised) return Layout::kUnknown;
   return layoutOf(told.version, sizeof told.version);
+}
+
+Handle FileObjects::object(std::uint32_t i) const {
+  if (i >= count || (types && read<std::uint8_t>(types, i) == 0)) return 0;
+  return read<Handle>(names, i * sizeof(Handle));
+}
+
+FileObjects fileObjects(const Call& call) {
+  const auto* at = static_cast<const char*>(call.parameters);
+  const auto most = [](std::uint32_t count, std::uint32_t limit) {
+    return count < limit ? count : limit;
+  };
+  switch (call.command) {
+    case kExportOne: {
+      const auto one = read<ExportOne>(at);
+      return {one.fd, 0, 0, 1, at + offsetof(ExportOne, object), nullptr};
+    }
+    case kImportOne: {
+      const auto one = read<ImportOne>(at);
+      return {one.fd, one.parent, 0, 1, at + offsetof(ImportOne, object), nullptr};
+    }
+    case kExportMany: {
+      const auto many = read<ExportMany>(at);
+      return {
+          many.fd, 0, many.index, most(many.count, kExportMost), at + offsetof(ExportMany, objects),
+          nullptr};
+    }
+    case kImportMany: {
+      const auto many = read<ImportMany>(at);
+      return {many.fd,
+              many.parent,
+              many.index,
+              most(many.count, kImportMost),
+              at + offsetof(ImportMany, objects),
+              at + offsetof(ImportMany, types)};
+    }
+    default:
+      return {};
+  }
 }
 
 void answerNoMemory(const Call& call) {

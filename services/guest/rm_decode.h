@@ -15,6 +15,8 @@ enum class Verb : std::uint8_t {
   kFree,     // an object and all beneath it end
   kDup,      // a second name for an object, in this client or from another
   kControl,  // one of the controls that are followed
+  kExport,   // a control that puts objects into a file
+  kImport,   // a control that takes names for them out of it
 };
 
 struct Call {
@@ -23,7 +25,7 @@ struct Call {
   Handle parent = 0;
   Handle object = 0;  // of an allocation or duplication: as asked; madeBy() has it afterwards
   std::uint32_t objectClass = 0;
-  Handle sourceClient = 0, sourceObject = 0;  // of a duplication
+  Handle sourceClient = 0, sourceObject = 0;  // of a duplication; of what an object holds
   std::uint64_t bytes = 0;                    // of the card's memory that it asks for
   std::uint32_t detail = 0;                   // a device's number; the engine of a channel or group
   std::uint32_t command = 0;                  // of a control
@@ -45,6 +47,19 @@ std::uint32_t statusOf(const Call& call);
 Handle madeBy(const Call& call);
 std::uint64_t bytesTaken(const Call& call);
 Layout layoutTold(const Call& call);  // of Verb::kVersion
+
+// What a call of Verb::kExport or kImport names; an import's objects once it was answered.
+struct FileObjects {
+  int fd = -1;
+  Handle parent = 0;        // of what is imported
+  std::uint32_t index = 0;  // in the file, of the first
+  std::uint32_t count = 0;
+  const void* names = nullptr;
+  const void* types = nullptr;  // null: all are there
+
+  Handle object(std::uint32_t i) const;  // 0: none
+};
+FileObjects fileObjects(const Call& call);
 
 // The answer that the driver gives when the card is full. Its own input stays as it was.
 void answerNoMemory(const Call& call);

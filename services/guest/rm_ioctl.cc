@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "services/guest/lending.h"
 #include "services/guest/quota.h"
 #include "services/guest/real_loader.h"
 #include "services/guest/rm_decode.h"
@@ -73,6 +74,7 @@ F real(const std::atomic<F>& place) {
 Mutex mutex;  // of objects and files; never held in a call to the driver
 Objects objects;
 rm::Files files;
+rm::Handle lostExports = 0x10000;  // names of what is in files that there is no room to know
 std::atomic<rm::Layout> layout{rm::Layout::kUnknown};
 std::atomic<std::uint32_t> counted{QGPU_COUNTED_UNDECIDED};
 std::atomic<std::int32_t> owner{0};  // the process that all of this is of
@@ -167,8 +169,17 @@ void tellEnded(const Object& object, void*) {
 
 // --- objects and their memory ---
 
-void onEnd(const Object&, const rm::Memory* freed, void*) {
-  if (freed) release(freed->bytes, freed->generation);
+// What others hold of it counts as theirs before it stops to count as ours.
+void onEnd(const Object& object, const rm::Memory* freed, void*) {
+  if (const rm::Memory* memory = object.memory) {
+    const std::uint64_t lent = bytesOfLoan(memory->loan, memory->generation);
+    lentNameEnds(object.client, object.handle, memory->loan ? lent : memory->bytes,
+                 memory->generation);
+  }
+  if (object.handle == object.client) lendsNoMore(object.client);
+  if (!freed) return;
+  giveBack(freed->loan, freed->generation);
+  release(freed->bytes, freed->generation);
 }
 
 // What was taken out and the driver has freed by now.
@@ -189,6 +200,18 @@ std::uint32_t fileOf(int fd, FileClass place, rm::Handle client) {
   return file;
 }
 
+// A name that was just made ends again.
+void drop(int fd, rm::Handle client, rm::Handle parent, rm::Handle object) {
+  Object* top = nullptr;
+  {
+    Lock lock(mutex);
+    top = objects.takeOut(client, object);
+  }
+  rm::FreeCall free{client, parent, object, rm::kOk};
+  driverIoctl(fd, _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscFree, sizeof free), &free);
+  ended(top);
+}
+
 // The driver rounds sizes up; what it took beyond the reservation counts too, and where the quota
 // has no room for that, the memory is given back. False: it was.
 bool settle(int fd, const Call& call, std::uint64_t& bytes, std::uint32_t generation) {
@@ -203,9 +226,7 @@ bool settle(int fd, const Call& call, std::uint64_t& bytes, std::uint32_t genera
     bytes = taken;
     return true;
   }
-  rm::FreeCall free{call.client, call.parent, rm::madeBy(call), rm::kOk};
-  real(realIoctl)(fd, _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscFree, sizeof free),
-                  &free);
+  drop(fd, call.client, call.parent, rm::madeBy(call));
   return false;
 }
 
@@ -253,7 +274,10 @@ int allocate(const Asked& asked, const Call& call) {
                          bytes,
                          generation};
     wanted.file = isClient ? files.of(asked.fd) : fileOf(asked.fd, asked.place, call.client);
-    const Object* object = objects.add(wanted, onEnd, nullptr);
+    const Object* object = call.sourceObject ? objects.duplicate(wanted, call.sourceClient,
+                                                                 call.sourceObject, onEnd, nullptr)
+                                             : objects.add(wanted, onEnd, nullptr);
+    if (object && object->memory) lends(call.client);
     if (object && isFollowed(*object)) {
       event = eventOf(*object, RmChannelEvent::What::kMade, asked.fd);
     }
@@ -262,18 +286,148 @@ int allocate(const Asked& asked, const Call& call) {
   return rc;
 }
 
-int duplicate(const Asked& asked, const Call& call) {
-  const int rc = asked.go();
-  if (!done(rc, call)) return rc;
+// --- memory that other processes allocated ---
+
+// How much of the card an object is, whoever made it. False: the driver does not say.
+bool askSize(int fd, rm::Handle client, rm::Handle object, std::uint64_t& bytes) {
+  rm::SurfaceInfo infos[] = {{rm::kSurfacePages, 0}, {rm::kSurfacePlace, 0}};
+  rm::SurfaceInfoCall list{2, 0, reinterpret_cast<std::uintptr_t>(infos)};
+  rm::ControlCall control{};
+  control.client = client;
+  control.object = object;
+  control.command = rm::kSurfaceInfo;
+  control.parameters = reinterpret_cast<std::uintptr_t>(&list);
+  control.parametersSize = sizeof list;
+  const unsigned long request =
+      _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscControl, sizeof control);
+  bytes = 0;
+  if (driverIoctl(fd, request, &control) != 0) return false;
+  if (control.status == rm::kNotSupported) return true;  // it is no memory
+  if (control.status != rm::kOk) return false;
+  const bool onCard = infos[1].value == rm::kPlaceCard || infos[1].value == rm::kPlaceFabric;
+  if (onCard) bytes = infos[0].value * rm::kSurfacePage;
+  return true;
+}
+
+// Counts a name that the driver just gave for what another process allocated: by its loan, or in
+// this process's own slot. False: there is no room for it in the quota, and the name has ended.
+bool hold(int fd, Objects::Made name, Loan loan) {
+  std::uint64_t bytes = 0;
+  bool paid = askSize(fd, name.client, name.handle, bytes);
+  if (paid && bytes != 0 && settleLoan(loan, bytes)) {
+    name.loan = loan;
+  } else {
+    paid = paid && (bytes == 0 || reserveOrFail(bytes));
+    name.bytes = bytes;
+  }
+  if (name.loan == kNoLoan && paid) giveBack(loan, name.generation);
+  if (!paid) {
+    drop(fd, name.client, name.parent, name.handle);
+    giveBack(loan, name.generation);
+    return false;
+  }
   Lock lock(mutex);
-  Objects::Made wanted{};
-  wanted.client = call.client;
-  wanted.parent = call.parent;
-  wanted.handle = rm::madeBy(call);
-  wanted.file = fileOf(asked.fd, asked.place, call.client);
-  objects.duplicate(wanted, call.sourceClient, call.sourceObject, onEnd, nullptr);
+  const Object* object = objects.add(name, onEnd, nullptr);
+  if (object && object->memory) lends(name.client);
+  return true;
+}
+
+// With the mutex held: a second name for what is known here. False: it is not.
+bool nameAgain(const Objects::Made& name, rm::Handle sourceClient, rm::Handle sourceObject) {
+  if (!objects.find(sourceClient, sourceObject)) return false;
+  const Object* made = objects.duplicate(name, sourceClient, sourceObject, onEnd, nullptr);
+  if (made && made->memory) lends(name.client);
+  return true;
+}
+
+// With the mutex held: a name beneath a client of ours that a call makes, without what it is.
+Objects::Made madeOf(const Asked& asked, const Call& call, rm::Handle parent, rm::Handle name) {
+  Objects::Made made{};
+  made.client = call.client;
+  made.parent = parent;
+  made.handle = name;
+  made.file = fileOf(asked.fd, asked.place, call.client);
+  made.generation = session.generation.load();
+  return made;
+}
+
+int duplicate(const Asked& asked, const Call& call) {
+  Loan loan = kNoLoan;
+  {
+    Lock lock(mutex);
+    if (!objects.find(call.sourceClient, call.sourceObject)) {
+      loan = borrow(call.sourceClient, call.sourceObject);
+    }
+  }
+  const std::uint32_t generation = session.generation.load();
+  const int rc = asked.go();
+  if (!done(rc, call)) {
+    giveBack(loan, generation);
+    return rc;
+  }
+  Objects::Made name;
+  {
+    Lock lock(mutex);
+    name = madeOf(asked, call, call.parent, rm::madeBy(call));
+    if (loan == kNoLoan && nameAgain(name, call.sourceClient, call.sourceObject)) return rc;
+  }
+  if (!hold(asked.fd, name, loan)) rm::answerNoMemory(call);
   return rc;
 }
+
+// A file that holds objects stands in the forest as a client, and ends as those of a file do. The
+// driver's own clients have other names (from 0xc1d00000).
+constexpr rm::Handle kFileClient = 0x80000000;
+
+// What an open file calls the object at an index.
+rm::Handle nameInFile(std::uint32_t index) {
+  return index + 1;
+}
+
+int exportObjects(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (!done(rc, call)) return rc;
+  const rm::FileObjects out = rm::fileObjects(call);
+  Lock lock(mutex);
+  const std::uint32_t file = files.of(out.fd);
+  for (std::uint32_t i = 0; i < out.count; ++i) {
+    Objects::Made name{};
+    name.client = name.parent = kFileClient | file;
+    name.handle = file == rm::Files::kNone ? ++lostExports : nameInFile(out.index + i);
+    name.file = file;
+    if (out.object(i) == 0 || !objects.find(call.client, out.object(i))) continue;
+    objects.duplicate(name, call.client, out.object(i), onEnd, nullptr);
+  }
+  return rc;
+}
+
+bool importOne(const Asked& asked, const Call& call, const rm::FileObjects& in, std::uint32_t i) {
+  Objects::Made name;
+  {
+    Lock lock(mutex);
+    name = madeOf(asked, call, in.parent, in.object(i));
+    const rm::Handle holder = kFileClient | (files.known(in.fd) ? files.of(in.fd) : 0);
+    if (holder != kFileClient && nameAgain(name, holder, nameInFile(in.index + i))) return true;
+  }
+  return hold(asked.fd, name, kNoLoan);  // who exported it can't be known
+}
+
+// All that a call asks for, or nothing.
+int importObjects(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (!done(rc, call)) return rc;
+  const rm::FileObjects in = rm::fileObjects(call);
+  std::uint32_t held = 0;
+  while (held < in.count && (in.object(held) == 0 || importOne(asked, call, in, held))) ++held;
+  if (held == in.count) return rc;
+  for (std::uint32_t i = 0; i < in.count; ++i) {
+    if (i != held && in.object(i) != 0) drop(asked.fd, call.client, in.parent, in.object(i));
+  }
+  rm::answerNoMemory(call);
+  return rc;
+}
+
+// --- what else is asked ---
 
 // What is about to be freed leaves the forest first: its names may come again at once.
 int freeObject(const Asked& asked, const Call& call) {
@@ -379,6 +533,10 @@ int look(int fd, unsigned long request, void* argument) {
       return freeObject(asked, call);
     case Verb::kControl:
       return control(asked, call);
+    case Verb::kExport:
+      return exportObjects(asked, call);
+    case Verb::kImport:
+      return importObjects(asked, call);
     case Verb::kOther:
       break;
   }

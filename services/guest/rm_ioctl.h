@@ -5,6 +5,13 @@
 // whole tree: rm_objects.h), and over the quota the call is answered with the driver's own "no
 // memory" without being made. close() and dup() are watched for the files that clients belong to.
 //
+// Memory that another process allocated costs nothing while that one, of the same task, pays for it
+// (lending.h). Who else takes some pays for it: out of another task, out of a file that objects
+// were exported to, since who did that can't be known, or where no loan is to be had. What it takes
+// is what the driver tells of the new name (SURFACE_INFO); where the driver tells nothing, or the
+// quota has no room, the name is freed and the call answered with "no memory". What this process
+// exports to a file counts for it until its own last descriptor of that is closed.
+//
 // An ioctl that is not NVIDIA's costs one comparison. One that is, is looked at only in an attached
 // process, on a descriptor that fstat() says is the driver's control file or a card's (never by
 // name), and in a layout that the driver's version is known to have (rm_abi.h): the version is what

@@ -105,10 +105,10 @@ Object* Objects::place(const Made& made, OnEnd onEnd, void* context) {
 
 Object* Objects::add(const Made& made, OnEnd onEnd, void* context) {
   Memory* memory = nullptr;
-  if (made.bytes) {
+  if (made.bytes || made.loan) {
     memory = static_cast<Memory*>(malloc(sizeof(Memory)));
     if (!memory) return nullptr;
-    *memory = {made.bytes, made.generation, 1};
+    *memory = {made.bytes, made.generation, 1, made.loan};
   }
   Object* object = place(made, onEnd, context);
   if (!object) {

@@ -17,11 +17,12 @@
 
 namespace qgpu::rm {
 
-// Memory of the card with its charge.
+// Memory of the card with its charge, or the loan that stands for it (lending.h).
 struct Memory {
   std::uint64_t bytes;
   std::uint32_t generation;  // of the process that was charged
   std::uint32_t references;
+  std::uint32_t loan;
 };
 
 struct Object {
@@ -44,6 +45,7 @@ class Objects {
     std::uint32_t objectClass = 0, detail = 0, file = 0;
     std::uint64_t bytes = 0;  // of the card's memory; 0: none
     std::uint32_t generation = 0;
+    std::uint32_t loan = 0;  // 0: none; with one, `bytes` is 0
   };
 
   // Null: no memory on the host. An unknown client is made up, with the file; beneath an unknown
@@ -51,7 +53,7 @@ class Objects {
   Object* add(const Made& made, OnEnd onEnd, void* context);
 
   // A second name for what (sourceClient, sourceHandle) is; what is not known here has no memory
-  // here (another process's, which was charged there).
+  // here.
   Object* duplicate(const Made& made, Handle sourceClient, Handle sourceHandle, OnEnd onEnd,
                     void* context);
 

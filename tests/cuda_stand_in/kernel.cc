@@ -47,7 +47,8 @@ Kernel& kernel() {
     Client& foreign = made.clients[kForeignClient];
     foreign.file = -1;
     foreign.things[kForeignClient] = {0, kRootClient, nullptr};
-    foreign.things[kForeignMemory] = {kForeignClient, kLocalMemory, nullptr};
+    foreign.things[kForeignMemory] = {kForeignClient, kLocalMemory,
+                                      std::make_shared<std::uint64_t>(kForeignBytes)};
     return made;
   }();
   return only;
@@ -68,7 +69,7 @@ std::uint64_t held() {
   std::map<const void*, std::uint64_t> all;
   for (const auto& [handle, client] : kernel().clients) {
     for (const auto& [name, thing] : client.things) {
-      if (thing.memory) all[thing.memory.get()] = *thing.memory;
+      if (thing.memory && handle != kForeignClient) all[thing.memory.get()] = *thing.memory;
     }
   }
   std::uint64_t sum = 0;
@@ -224,12 +225,28 @@ int duplicate(int fd, void* argument) {
   return 0;
 }
 
+std::uint32_t surfaceInfo(const Thing& thing, const ControlCall& call) {
+  const bool host = thing.objectClass == kSystemMemory || thing.objectClass == kHostDescriptor;
+  if (!thing.memory && !host) return kNotSupported;  // it is no memory
+  const auto& list = *reinterpret_cast<const SurfaceInfoCall*>(call.parameters);
+  auto* infos = reinterpret_cast<SurfaceInfo*>(list.list);
+  for (std::uint32_t i = 0; i < list.count; ++i) {
+    const std::uint64_t pages = thing.memory ? *thing.memory / kSurfacePage : 1;
+    if (infos[i].index == kSurfacePages) infos[i].value = static_cast<std::uint32_t>(pages);
+    if (infos[i].index == kSurfacePlace) infos[i].value = host ? kPlaceHost : kPlaceCard;
+  }
+  return kOk;
+}
+
 int control(int fd, void* argument) {
   auto& call = as<ControlCall>(argument);
   const Client* client = clientOf(fd, call.client);
   call.status = !client                             ? kInvalidClient
                 : client->things.count(call.object) ? kOk
                                                     : kObjectNotFound;
+  if (call.status == kOk && call.command == kSurfaceInfo) {
+    call.status = surfaceInfo(client->things.at(call.object), call);
+  }
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
   const std::uint64_t total = setting("QGPU_STAND_IN_BYTES", 16ull << 30);

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "services/attach/task_pages.h"
+#include "services/guest/loans.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {
@@ -207,6 +208,9 @@ class Game {
     pages_.freeSlot(slot);
     require(!pages_.slotUsed(slot) && tenant_->slot(slot).bytes == 0,
             "A14: the bytes of the dead return");
+    for (const qgpu_loan& loan : tenant_->page().loan) {
+      require(loans::borrowerOf(loan.state) != slot, "A14: and what they borrowed");
+    }
     died_ &= ~(std::uint64_t{1} << slot);
   }
 

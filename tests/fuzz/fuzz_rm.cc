@@ -76,6 +76,8 @@ void onEnd(const Object&, const Memory* freed, void* context) {
 
 constexpr Handle kClients = 3, kNames = 13;
 constexpr std::size_t kInner = 160;
+constexpr std::size_t kFileSizes[] = {sizeof(ExportOne), sizeof(ImportOne), sizeof(ImportMany),
+                                      sizeof(ExportMany)};
 
 // Large, and empty again after each game.
 Objects& forest() {
@@ -104,8 +106,10 @@ class Game {
     const std::uint32_t number = kNumbers[in_.byte() % std::size(kNumbers)];
     const std::uint32_t size = in_.flag() ? kSizes[in_.byte() % std::size(kSizes)] : in_.byte();
     // A driver that is told no size of an allocation's parameters knows it: at least 128 bytes.
-    const std::size_t told = 1 + in_.byte() % kInner;
-    Block inner(in_, layout_ == Layout::kFrom535 ? told : 512, kInner);
+    const std::size_t pick = in_.byte();
+    const bool ofFile = number == kEscControl && pick < std::size(kFileSizes);
+    const std::size_t told = ofFile ? kFileSizes[pick] : 1 + pick % kInner;
+    Block inner(in_, ofFile || layout_ == Layout::kFrom535 ? told : 512, kInner);
     Block call(in_, size);
     pointInside(call, inner, layout_, number);
     if (number != kEscTransfer) return read(number, call, inner);
@@ -134,6 +138,7 @@ class Game {
     }
     require(layout_ != Layout::kUnknown, "nothing is assumed of an unknown driver");
     if (call.verb == Verb::kControl) return limit(call);
+    if (call.verb == Verb::kExport || call.verb == Verb::kImport) return exchange(call);
     auto before = block.copy();
     answerNoMemory(call);
     require(statusOf(call) == kNoMemory, "an answer is read as it was given");
@@ -153,6 +158,24 @@ class Game {
       std::memcpy(&was, before.data() + at, sizeof was);
       std::memcpy(&is, static_cast<std::uint8_t*>(call.parameters) + at, sizeof is);
       require(is.index == was.index && is.kibibytes <= was.kibibytes, "sizes only get smaller");
+    }
+  }
+
+  // What goes into a file has a name beneath it, and what comes out has another.
+  void exchange(const Call& call) {
+    const FileObjects all = fileObjects(call);
+    require(all.count <= kExportMost, "no more than the call has room for");
+    for (std::uint32_t i = 0; i < all.count; ++i) {
+      if (all.object(i) == 0) continue;
+      const Handle file = 1 + static_cast<Handle>(all.fd) % kClients;
+      const Handle outside = 1 + all.object(i) % kNames, inside = 1 + (all.index + i) % kNames;
+      const Handle client = 1 + call.client % kClients;
+      ++made_;
+      if (call.verb == Verb::kExport) {
+        objects_.duplicate({file, file, inside}, client, outside, onEnd, &ends_);
+      } else {
+        objects_.duplicate({client, all.parent, outside}, file, inside, onEnd, &ends_);
+      }
     }
   }
 

@@ -22,6 +22,7 @@ namespace {
 using namespace rm;  // the names of the interface
 
 constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x65;
+constexpr std::uint32_t kNameTaken = 0x19, kInUse = 0x63, kOutOfRange = 0x5b;
 constexpr AllocForms kForms = allocForms(Layout::kFrom535);
 
 bool dead(std::int32_t pid) {
@@ -75,12 +76,34 @@ Object* freePlace(State& all) {
   return nullptr;
 }
 
+// What an allocation takes of the card, or holds of what is there. Sizes come back as taken.
+std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
+  memory = {};
+  auto* parameters = reinterpret_cast<char*>(asked.parameters);
+  if (asked.objectClass == kFabricMemory && parameters) {
+    Handle source = 0;
+    std::memcpy(&source, parameters + fabricMemoryAt(Layout::kFrom535), sizeof source);
+    const Object* held = find(all, asked.client, source);
+    if (source != 0 && !held) return kObjectNotFound;
+    if (held) memory = {held->memory.number, held->memory.bytes, kPlaceFabric};
+  }
+  const bool onCard = asked.objectClass == kLocalMemory;
+  if (!parameters || (!onCard && asked.objectClass != kSystemMemory)) return kOk;
+  auto& wanted = *reinterpret_cast<MemoryParameters*>(parameters);
+  if (wanted.flags & kFlagVirtual) return kOk;
+  wanted.size = (wanted.size + kSurfacePage - 1) / kSurfacePage * kSurfacePage;
+  memory = {onCard ? ++all.lastMemory : 0, wanted.size, onCard ? kPlaceCard : kPlaceHost};
+  return kOk;
+}
+
 std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
   const bool client = isClient(asked.objectClass);
   if (!client && !own(all, fd, asked.client)) return kInvalidClient;
   Object* place = freePlace(all);
   if (!place) return kNoMemory;
   if (client) asked.object = 0xc1d00000 + ++all.nextClient;
+  const std::uint32_t taken = takeMemory(all, asked, place->memory);
+  if (taken != kOk) return taken;
   std::uint32_t engine = 0;
   const auto* parameters = reinterpret_cast<const char*>(asked.parameters);
   if (parameters && asked.objectClass == kChannelGroup) {
@@ -104,6 +127,34 @@ std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
   return kOk;
 }
 
+// A name beneath an own client for what another name, or a file, holds.
+std::uint32_t nameAgain(State& all, int fd, Handle client, Handle parent, Handle name,
+                        std::uint32_t objectClass, const Memory& memory) {
+  const Object* above = find(all, client, parent);
+  if (!own(all, fd, client)) return kInvalidClient;
+  if (!above) return kObjectNotFound;
+  if (find(all, client, name)) return kNameTaken;
+  Object* place = freePlace(all);
+  if (!place) return kNoMemory;
+  place->client = client;
+  place->parent = parent;
+  place->handle = name;
+  place->objectClass = objectClass;
+  place->memory = memory;
+  place->device = above->device;
+  place->engine = place->file = 0;
+  place->disabled = place->stopped = 0;
+  place->pid = ::getpid();
+  return kOk;
+}
+
+std::uint32_t duplicate(State& all, int fd, const DupCall& asked) {
+  const Object* source = find(all, asked.sourceClient, asked.sourceObject);
+  if (!source) return kObjectNotFound;
+  return nameAgain(all, fd, asked.client, asked.parent, asked.object, source->objectClass,
+                   source->memory);
+}
+
 bool isBeneath(State& all, const Object& object, Handle top) {
   for (const Object* at = &object; at; at = find(all, at->client, at->parent)) {
     if (at->handle == top) return true;
@@ -124,6 +175,68 @@ std::uint32_t freeObject(State& all, int fd, const FreeCall& asked) {
 }
 
 // --- controls ---
+
+Exported* inFile(State& all, std::uint32_t file, std::uint32_t index) {
+  for (Exported& each : all.exported) {
+    if (each.file == file && each.index == index) return &each;
+  }
+  return nullptr;
+}
+
+std::uint32_t exportObject(State& all, Handle client, Handle object, std::uint32_t file,
+                           std::uint32_t index) {
+  const Object* source = find(all, client, object);
+  if (!source) return kObjectNotFound;
+  Exported* place = inFile(all, file, index);
+  if (!place) place = inFile(all, 0, 0);
+  if (!place) return kNoMemory;
+  *place = {file, index, source->memory};
+  return kOk;
+}
+
+std::uint32_t importMany(State& all, int fd, Handle client, ImportMany& asked) {
+  const std::uint32_t file = fileOf(all, asked.fd);
+  if (asked.count > kImportMost) return kInvalidArgument;
+  for (std::uint32_t i = 0; i < asked.count; i++) {
+    const Exported* held = inFile(all, file, asked.index + i);
+    asked.types[i] = held ? 1 : 0;
+    if (!held) continue;
+    const std::uint32_t status =
+        nameAgain(all, fd, client, asked.parent, asked.objects[i], kLocalMemory, held->memory);
+    if (status != kOk) return status;
+  }
+  return kOk;
+}
+
+// Controls of a client on files that hold objects.
+std::uint32_t onFile(State& all, int fd, const ControlCall& asked, void* parameters) {
+  if (asked.command == kExportOne) {
+    const auto& one = *static_cast<ExportOne*>(parameters);
+    const std::uint32_t file = fileOf(all, one.fd);
+    if (one.type != 1 || one.flags != 0) return kInvalidArgument;
+    if (inFile(all, file, 0)) return kInUse;
+    return exportObject(all, asked.client, one.object, file, 0);
+  }
+  if (asked.command == kImportOne) {
+    const auto& one = *static_cast<ImportOne*>(parameters);
+    const Exported* held = inFile(all, fileOf(all, one.fd), 0);
+    if (one.type != 1 || !held) return kInvalidArgument;
+    return nameAgain(all, fd, asked.client, one.parent, one.object, kLocalMemory, held->memory);
+  }
+  if (asked.command == kImportMany) {
+    return importMany(all, fd, asked.client, *static_cast<ImportMany*>(parameters));
+  }
+  const auto& many = *static_cast<ExportMany*>(parameters);
+  if (many.count > kExportMost) return kInvalidArgument;
+  if (many.index + many.count > many.room) return kOutOfRange;
+  for (std::uint32_t i = 0; i < many.count; i++) {
+    if (many.objects[i] == 0) continue;
+    const std::uint32_t status =
+        exportObject(all, asked.client, many.objects[i], fileOf(all, many.fd), many.index + i);
+    if (status != kOk) return status;
+  }
+  return kOk;
+}
 
 bool takeOne(std::atomic<std::uint32_t>& count) {
   std::uint32_t left = count.load();
@@ -177,12 +290,34 @@ std::uint32_t uuidInfo(UuidInfo& asked) {
   return kOk;
 }
 
+std::uint32_t surfaceInfo(State& all, const Object& object, const SurfaceInfoCall& asked) {
+  if (takeOne(all.refuseSizes)) return kRefused;
+  if (object.memory.place == 0) return kNotSupported;
+  auto* infos = reinterpret_cast<SurfaceInfo*>(asked.list);
+  for (std::uint32_t i = 0; i < asked.count; i++) {
+    const auto pages = static_cast<std::uint32_t>(object.memory.bytes / kSurfacePage);
+    if (infos[i].index == kSurfacePages) infos[i].value = pages;
+    if (infos[i].index == kSurfacePlace) infos[i].value = object.memory.place;
+  }
+  return kOk;
+}
+
 std::uint32_t control(State& all, int fd, const ControlCall& asked) {
   if (!own(all, fd, asked.client)) return kInvalidClient;
   Object* object = find(all, asked.client, asked.object);
   if (!object) return kObjectNotFound;
   void* parameters = reinterpret_cast<void*>(asked.parameters);
   const auto fits = [&](std::size_t size) { return asked.parametersSize == size; };
+  if (asked.command == kSurfaceInfo && fits(sizeof(SurfaceInfoCall))) {
+    return surfaceInfo(all, *find(all, asked.client, asked.object),
+                       *static_cast<const SurfaceInfoCall*>(parameters));
+  }
+  if ((asked.command == kExportOne && fits(sizeof(ExportOne))) ||
+      (asked.command == kImportOne && fits(sizeof(ImportOne))) ||
+      (asked.command == kExportMany && fits(sizeof(ExportMany))) ||
+      (asked.command == kImportMany && fits(sizeof(ImportMany)))) {
+    return onFile(all, fd, asked, parameters);
+  }
   if (asked.command == kFifoDisableChannels && fits(sizeof(DisableChannels))) {
     return disableChannels(all, object->device, *static_cast<const DisableChannels*>(parameters));
   }
@@ -228,6 +363,9 @@ int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* a
   } else if (number == kEscFree && size == sizeof(FreeCall)) {
     auto& asked = *static_cast<FreeCall*>(argument);
     asked.status = freeObject(all, fd, asked);
+  } else if (number == kEscDupObject && size == sizeof(DupCall)) {
+    auto& asked = *static_cast<DupCall*>(argument);
+    asked.status = duplicate(all, fd, asked);
   } else if (number == kEscControl && size == sizeof(ControlCall)) {
     auto& asked = *static_cast<ControlCall*>(argument);
     asked.status = control(all, fd, asked);

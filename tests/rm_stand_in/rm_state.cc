@@ -2,6 +2,10 @@
 
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,6 +29,22 @@ State* map() {
   if (whole) at = ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ::close(fd);
   return at == MAP_FAILED ? nullptr : static_cast<State*>(at);
+}
+
+// The numbers of the driver's files that some process has open.
+std::set<std::uint32_t> openFiles() {
+  std::set<std::uint32_t> open;
+  std::error_code gone;  // processes end meanwhile
+  for (const auto& process : std::filesystem::directory_iterator("/proc", gone)) {
+    for (const auto& each : std::filesystem::directory_iterator(process.path() / "fd", gone)) {
+      if (std::filesystem::read_symlink(each, gone) != root() + "/dev/nvidiactl") continue;
+      std::ifstream info(process.path() / "fdinfo" / each.path().filename());
+      std::string word;
+      std::uint32_t position = 0;
+      if (info >> word >> position && position != 0) open.insert(position);
+    }
+  }
+  return open;
 }
 
 const Object* find(const State& all, std::uint32_t client, std::uint32_t channel) {
@@ -56,6 +76,25 @@ State* state() {
   if (!made || only.compare_exchange_strong(known, made)) return made;
   ::munmap(made, sizeof(State));
   return known;
+}
+
+std::uint64_t heldBytes(const State& all) {
+  const std::set<std::uint32_t> open = openFiles();
+  const auto lives = [&](const Object& object) {
+    const Object* client = object.pid != 0 ? find(all, object.client, object.client) : nullptr;
+    return client && open.count(client->file) != 0;
+  };
+  std::map<std::uint64_t, std::uint64_t> held;
+  for (const Object& object : all.objects) {
+    if (object.memory.number != 0 && lives(object))
+      held[object.memory.number] = object.memory.bytes;
+  }
+  for (const Exported& each : all.exported) {
+    if (open.count(each.file) != 0) held[each.memory.number] = each.memory.bytes;
+  }
+  std::uint64_t sum = 0;
+  for (const auto& one : held) sum += one.second;
+  return sum;
 }
 
 bool knows(const State& all, std::uint32_t client, std::uint32_t channel) {

@@ -1,16 +1,17 @@
 #pragma once
 // NVIDIA's kernel driver without a card: what it knows of clients, objects and channels, in a file
 // that all processes of a test map, $QGPU_DRIVER_ROOT/rm.state. It is for work that one process
-// takes off the card and another has there; memory and its sizes, which end with their process, are
-// tests/cuda_stand_in/kernel.h's. librm_stand_in.so, preloaded, stands in front of libc's ioctl()
-// and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver does; the stand-in
-// libcuda runs its kernels only while their channels may.
+// takes off the card and another has there, and for memory that several hold; what one alone has is
+// tests/cuda_stand_in/kernel.h's too. librm_stand_in.so, preloaded, stands in front of libc's
+// ioctl() and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver does; the
+// stand-in libcuda runs its kernels only while their channels may.
 //
 // Its laws: a client belongs to the open file that made it, and a call on it from another is
 // refused, whoever asks; but whoever has a client may take any channel of a card off the hardware,
 // by name. A disabled channel stops running at once, or only when the step `commit` was made as
-// well. What is of a process that died is gone. The lock is held for moments, and taken over from
-// the dead.
+// well. What is of a process that died is gone. Memory is held until its last name is gone, in
+// whatever process, and by a file that it was exported to until nobody has that open. The lock is
+// held for moments, and taken over from the dead.
 
 #include <atomic>
 #include <cstdint>
@@ -19,8 +20,16 @@ namespace qgpu::rm_stand_in {
 
 enum class Commit : std::uint32_t { kNone, kRestart, kPreempt, kNever };
 
+// What a name stands for of it: duplicates have the same number.
+struct Memory {
+  std::uint64_t number;  // 0: none of the card
+  std::uint64_t bytes;
+  std::uint32_t place;  // as the driver tells it; 0: this is no memory
+};
+
 struct Object {
   std::uint32_t client, parent, handle, objectClass;
+  Memory memory;
   std::uint32_t engine;
   std::uint32_t device;  // that it lies beneath; ~0: none
   std::uint32_t file;    // of a client
@@ -32,8 +41,14 @@ struct Object {
 
 inline constexpr std::uint64_t kDefaultTimesliceUs = 1'024;
 
+// An object in a file, at an index.
+struct Exported {
+  std::uint32_t file, index;  // file 0: this place is free
+  Memory memory;
+};
+
 struct State {
-  static constexpr std::uint32_t kObjects = 4096;
+  static constexpr std::uint32_t kObjects = 4096, kExported = 256;
   std::atomic<std::int32_t> lock;  // the pid that has it
   std::uint32_t nextFile, nextClient;
   Commit commit;                                           // what this card needs
@@ -41,13 +56,19 @@ struct State {
   std::atomic<std::uint32_t> refuseTimeslice;
   std::atomic<std::uint32_t> keepFrees;  // not 0: what frees something does not return yet
   std::atomic<std::uint64_t> disables, enables, restarts, preempts;
+  std::uint64_t lastMemory;
+  std::atomic<std::uint32_t> refuseSizes;  // so many of the next questions for a size fail
   Object objects[kObjects];
+  Exported exported[kExported];
 };
 
 // Makes what is missing below QGPU_DRIVER_ROOT: the state, and the files of /dev.
 void prepare();
 // Maps the state; null where there is none.
 State* state();
+
+// What living processes and open files hold of the card, each byte once.
+std::uint64_t heldBytes(const State& all);
 
 // For the stand-in libcuda: whether a channel is here, and whether its work may run now.
 bool knows(const State& all, std::uint32_t client, std::uint32_t channel);

@@ -45,11 +45,14 @@ endforeach()
 qgpu_test(guest_nvml_test SOURCES guest_nvml_test.cc LIBS cuda_fixture LABELS unit threads)
 
 # Channels that others may take off the card: on the kernel's stand-in that all processes share.
-qgpu_test(guest_channels_test SOURCES guest_channels_test.cc LIBS cuda_fixture rm_state
-  LABELS unit threads)
-target_compile_definitions(guest_channels_test PRIVATE
-  QGPU_RM_STAND_IN="$<TARGET_FILE:rm_stand_in>")
-add_dependencies(guest_channels_test rm_stand_in)
+# And memory of it that several of them hold.
+foreach(part channels cuda_shared)
+  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS cuda_fixture rm_state
+    LABELS unit threads)
+  target_compile_definitions(guest_${part}_test PRIVATE
+    QGPU_RM_STAND_IN="$<TARGET_FILE:rm_stand_in>")
+  add_dependencies(guest_${part}_test rm_stand_in)
+endforeach()
 
 # NVML is loaded by name, so where it is must be said before the program starts.
 qgpu_test(nvidia_cards_test SOURCES nvidia_cards_test.cc LIBS qgpu_cards qgpu_stand_in LABELS unit)

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <map>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +90,16 @@ std::string alloc(std::istringstream& in) {
   return text(rc, wanted.status) + " " + std::to_string(wanted.call.object);
 }
 
+// FILE CLIENT PARENT OBJECT MEMORY: addresses for other cards that hold a memory.
+std::string fabric(std::istringstream& in) {
+  int file = 0;
+  AllocCall wanted{};
+  Handle memory = 0;
+  in >> file >> wanted.client >> wanted.parent >> wanted.object >> memory;
+  wanted.objectClass = kFabricMemory;
+  return make(file, wanted, fabricMemoryAt(Layout::kFrom535), memory) ? "ok" : "no";
+}
+
 // FILE CLIENT OBJECT
 std::string freeOne(std::istringstream& in) {
   int file = 0;
@@ -106,6 +117,74 @@ std::string duplicate(std::istringstream& in) {
       wanted.sourceObject;
   const int rc = call(file, kEscDupObject, &wanted, sizeof wanted);
   return text(rc, wanted.status);
+}
+
+// FILE CLIENT and a control's parameters
+template <typename Parameters>
+std::string control(int file, Handle client, std::uint32_t command, Parameters& parameters) {
+  ControlCall wanted{};
+  wanted.client = wanted.object = client;
+  wanted.command = command;
+  wanted.parameters = reinterpret_cast<std::uint64_t>(&parameters);
+  wanted.parametersSize = sizeof parameters;
+  const int rc = call(file, kEscControl, &wanted, sizeof wanted);
+  return text(rc, wanted.status);
+}
+
+// FILE CLIENT OBJECT INTO, another file
+std::string exportOne(std::istringstream& in) {
+  int file = 0, into = 0;
+  Handle client = 0;
+  ExportOne one{};
+  in >> file >> client >> one.object >> into;
+  one.type = 1;
+  one.fd = files[into];
+  return control(file, client, kExportOne, one);
+}
+
+// FILE CLIENT PARENT OBJECT FROM
+std::string importOne(std::istringstream& in) {
+  int file = 0, from = 0;
+  Handle client = 0;
+  ImportOne one{};
+  in >> file >> client >> one.parent >> one.object >> from;
+  one.type = 1;
+  one.fd = files[from];
+  return control(file, client, kImportOne, one);
+}
+
+// FILE CLIENT INTO INDEX OBJECT...
+std::string exportMany(std::istringstream& in) {
+  int file = 0, into = 0;
+  Handle client = 0;
+  ExportMany many{};
+  in >> file >> client >> into >> many.index;
+  while (in >> many.objects[many.count]) ++many.count;
+  many.room = 16;
+  many.fd = files[into];
+  return control(file, client, kExportMany, many);
+}
+
+// FILE CLIENT PARENT FROM INDEX OBJECT...
+std::string importMany(std::istringstream& in) {
+  int file = 0, from = 0;
+  Handle client = 0;
+  ImportMany many{};
+  in >> file >> client >> many.parent >> from >> many.index;
+  while (in >> many.objects[many.count]) ++many.count;
+  many.fd = files[from];
+  return control(file, client, kImportMany, many);
+}
+
+// FILE PID NUMBER: another process's descriptor, as one is sent through a socket.
+std::string fetch(std::istringstream& in) {
+  int file = 0, number = 0;
+  pid_t pid = 0;
+  in >> file >> pid >> number;
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  files[file] = static_cast<int>(syscall(SYS_pidfd_getfd, process, number, 0));
+  close(process);
+  return files[file] < 0 ? "no" : "ok";
 }
 
 // FILE CLIENT: total, heap and free in MiB, as FB_GET_INFO_V2 tells them.
@@ -148,6 +227,7 @@ std::string onFiles(const std::string& verb, std::istringstream& in) {
     openControl(file);
     return files[file] < 0 ? "no file" : "ok";
   }
+  if (verb == "number") return std::to_string(files[file]);
   if (verb == "close") return std::to_string(close(files[file]));
   if (verb == "dup") return (files[other] = dup(files[file])) < 0 ? "no" : "ok";
   if (verb == "fcntl")
@@ -167,6 +247,12 @@ std::string obeyRm(std::istringstream& in) {
   if (verb == "free") return freeOne(in);
   if (verb == "dupobject") return duplicate(in);
   if (verb == "sizes") return sizes(in);
+  if (verb == "export") return exportOne(in);
+  if (verb == "import") return importOne(in);
+  if (verb == "exportmany") return exportMany(in);
+  if (verb == "importmany") return importMany(in);
+  if (verb == "fetch") return fetch(in);
+  if (verb == "fabric") return fabric(in);
   if (verb == "held") return std::to_string(kernel().bytes());
   if (verb == "objects") return std::to_string(kernel().objects());
   if (verb == "calls") {

@@ -138,13 +138,18 @@ TEST(CudaRm, ManagedMemoryCountsAtItsCallSinceNoOtherSaysASize) {
   EXPECT_EQ(s.charged(), kInit);
 }
 
-TEST(CudaRm, ImportedMemoryIsItsExportersCharge) {
-  Scene s;
+TEST(CudaRm, MemoryOfAStrangersProcessIsChargedToWhoImportsIt) {
+  Scene s(kInit + stand_in::kForeignBytes);
   s.init();
   EXPECT_EQ(s.guest.ask(alloc("imported", 1, 0)), "0");
-  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.charged(), kInit + stand_in::kForeignBytes);
+  EXPECT_EQ(s.held(), s.charged());
   EXPECT_EQ(s.guest.ask("free 1"), "0");
   EXPECT_EQ(s.charged(), kInit);
+  s.manager.setQuota(kInit + stand_in::kForeignBytes - 1);
+  EXPECT_NE(s.guest.ask(alloc("imported", 1, 0)), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit) << "and it is not held";
 }
 
 TEST(CudaRm, AContextOverTheQuotaFailsAsCudaSaysIt) {

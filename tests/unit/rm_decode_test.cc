@@ -150,6 +150,87 @@ TEST(RmDecode, OlderCallsThatMakeObjectsAreReadToo) {
   EXPECT_EQ(decode(Layout::kFrom535, kEscAllocObject, sizeof object, &object).object, 3u);
 }
 
+TEST(RmDecode, AddressesForOtherCardsNameTheMemoryThatTheyHold) {
+  for (const Layout layout : kLayouts) {
+    alignas(8) char parameters[48] = {};
+    const Handle memory = 77;
+    std::memcpy(parameters + fabricMemoryAt(layout), &memory, sizeof memory);
+    const Call call = Alloc(layout, true, kFabricMemory, parameters, sizeof parameters).read();
+    EXPECT_EQ(call.sourceClient, 1u);
+    EXPECT_EQ(call.sourceObject, 77u);
+    EXPECT_EQ(call.bytes, 0u);
+  }
+  EXPECT_EQ(Alloc(Layout::kFrom535, true, kFabricMemory, nullptr, 0).read().sourceObject, 0u);
+}
+
+template <typename Parameters>
+Call readControl(std::uint32_t command, Parameters& parameters,
+                 std::uint32_t size = sizeof(Parameters)) {
+  static ControlCall control;
+  control = {1, 1, command, 0, addressOf(&parameters), size, 0};
+  return decode(Layout::kFrom535, kEscControl, sizeof control, &control);
+}
+
+TEST(RmDecode, ObjectsThatGoIntoAFileAreNamed) {
+  ExportOne one{1, 2, 3, 4, 9, 0};
+  const FileObjects single = fileObjects(readControl(kExportOne, one));
+  EXPECT_EQ(readControl(kExportOne, one).verb, Verb::kExport);
+  EXPECT_EQ(single.fd, 9);
+  EXPECT_EQ(single.index, 0u);
+  ASSERT_EQ(single.count, 1u);
+  EXPECT_EQ(single.object(0), 4u);
+  EXPECT_EQ(single.object(1), 0u);
+
+  ExportMany many{};
+  many.fd = 9;
+  many.index = 5;
+  many.count = 2;
+  many.objects[1] = 8;
+  const FileObjects several = fileObjects(readControl(kExportMany, many));
+  EXPECT_EQ(readControl(kExportMany, many).verb, Verb::kExport);
+  EXPECT_EQ(several.fd, 9);
+  EXPECT_EQ(several.index, 5u);
+  ASSERT_EQ(several.count, 2u);
+  EXPECT_EQ(several.object(0), 0u);
+  EXPECT_EQ(several.object(1), 8u);
+  many.count = 0xffff;
+  EXPECT_EQ(fileObjects(readControl(kExportMany, many)).count, kExportMost);
+}
+
+TEST(RmDecode, ObjectsThatComeOutOfAFileAreThoseThatWereThere) {
+  ImportOne one{9, 1, 2, 3, 4};
+  const FileObjects single = fileObjects(readControl(kImportOne, one));
+  EXPECT_EQ(readControl(kImportOne, one).verb, Verb::kImport);
+  EXPECT_EQ(single.fd, 9);
+  EXPECT_EQ(single.parent, 3u);
+  EXPECT_EQ(single.object(0), 4u);
+
+  ImportMany many{};
+  many.fd = 9;
+  many.parent = 3;
+  many.index = 5;
+  many.count = 2;
+  many.objects[0] = 7;
+  many.objects[1] = 8;
+  many.types[1] = 1;
+  const FileObjects several = fileObjects(readControl(kImportMany, many));
+  EXPECT_EQ(readControl(kImportMany, many).verb, Verb::kImport);
+  EXPECT_EQ(several.parent, 3u);
+  EXPECT_EQ(several.index, 5u);
+  EXPECT_EQ(several.object(0), 0u) << "there was none at this index";
+  EXPECT_EQ(several.object(1), 8u);
+  many.count = 0xffff;
+  EXPECT_EQ(fileObjects(readControl(kImportMany, many)).count, kImportMost);
+}
+
+TEST(RmDecode, ACallOnAFileThatDoesNotFitIsLeftAlone) {
+  ImportMany many{};
+  EXPECT_EQ(readControl(kImportMany, many, sizeof many - 1).verb, Verb::kOther);
+  EXPECT_EQ(readControl(kImportOne, many, sizeof(ExportOne)).verb, Verb::kOther);
+  ControlCall control{1, 1, kExportMany, 0, 0, sizeof(ExportMany), 0};
+  EXPECT_EQ(decode(Layout::kFrom535, kEscControl, sizeof control, &control).verb, Verb::kOther);
+}
+
 TEST(RmDecode, ACallThatCarriesAnotherIsReadAsThatOther) {
   FreeCall free{1, 2, 3, 0};
   TransferCall transfer{kEscFree, sizeof free, addressOf(&free)};
