@@ -127,16 +127,19 @@ struct Gated<member, zero, mayBlock, Result (*)(A...)> {
   }
 };
 
-// As gated, and all of the stream is finished when it returns.
+// As gated, and all that was on the stream is finished when it returns.
 template <auto member, Stream0 zero, typename F>
 struct Draining;
 template <auto member, Stream0 zero, typename... A>
 struct Draining<member, zero, Result (*)(A...)> {
   static Result call(A... a) {
+    CudaStream* stream = looksAtCalls() && !captures.load() ? streamOf(nullptr, zero) : nullptr;
+    const std::uint64_t before = launchedOn(stream);
     const Result rc = Gated<member, zero, MayBlock::kYes, Result (*)(A...)>::call(a...);
-    if (rc == kSuccess && looksAtCalls() && !captures.load()) {
-      CudaStream* stream = streamOf(nullptr, zero);
-      drained(stream, launchedOn(stream));
+    if (rc == kSuccess && stream && !captures.load()) {
+      // What other threads launched meanwhile may run on: then its own is left to the reaper.
+      const bool alone = launchedOn(stream) == before + 1;
+      drained(stream, alone ? before + 1 : before);
     }
     return rc;
   }

@@ -221,7 +221,8 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
   }
   if (verb == "waitevent") return text(t.cuEventSynchronize(p.events[name]));
   if (verb == "waitvalue") {
-    return text(t.cuStreamWaitValue32_v2(p.streams[name], reinterpret_cast<Ptr>(p.host), 1, 0));
+    const auto value = n ? static_cast<U>(n) : 1;
+    return text(t.cuStreamWaitValue32_v2(p.streams[name], reinterpret_cast<Ptr>(p.host), value, 0));
   }
   if (verb == "writevalue") {
     return text(t.cuStreamWriteValue32_v2(p.streams[name], reinterpret_cast<Ptr>(p.host), 1, 0));
@@ -450,8 +451,11 @@ std::string obey(const std::string& line) {
     return text(sleepOnOwn(us));
   }
   if (verb == "sum") return sum();
-  if (verb == "set")
-    return __atomic_store_n(reinterpret_cast<U*>(p.host), 1u, __ATOMIC_SEQ_CST), "ok";
+  if (verb == "set") {
+    U value = 0;
+    const U to = in >> value ? value : 1;
+    return __atomic_store_n(reinterpret_cast<U*>(p.host), to, __ATOMIC_SEQ_CST), "ok";
+  }
   if (verb == "nvml") return nvml();
   if (verb == "processes") return processes(in);
   if (verb == "fork") {

@@ -126,6 +126,22 @@ TEST(CudaStreams, SynchronisingCallsRetireWhatTheyWaitedFor) {
   }
 }
 
+TEST(CudaStreams, ACopyThatWaitsRetiresWhatWasBeforeItAndNotWhatOthersLaunchedMeanwhile) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue null 1"), "0");
+  EXPECT_EQ(s.guest.ask("add null"), "0");
+  EXPECT_EQ(s.guest.ask("aside do cuMemcpyDtoH_v2"), "ok");
+  EXPECT_TRUE(eventually([&] { return s.guest.ask("stats") == "0 0 3"; })) << "the copy is queued";
+  EXPECT_EQ(s.guest.ask("waitvalue null 2"), "0");
+  EXPECT_EQ(s.guest.ask("add null"), "0");
+  EXPECT_EQ(s.guest.ask("set 1"), "ok");
+  EXPECT_EQ(s.guest.ask("joinaside"), "0 1");
+  EXPECT_EQ(s.guest.ask("query null"), "600");
+  EXPECT_GE(s.manager.inFlight(), 1u) << "what is behind the copy has not run";
+  EXPECT_EQ(s.guest.ask("set 2"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+}
+
 // HAZARDS 10: while somebody else wants the card, what is in flight is bounded in time.
 TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
   FakeManager::Options options = cudaTask();
