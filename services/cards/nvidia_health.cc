@@ -45,7 +45,9 @@ class Watcher {
     nvml_ = Nvml::open();
     for (const std::string& uuid : uuids_) {
       cuda::NvmlDevice device = nullptr;
-      if (nvml_ && nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) nvml_->watchXids(device);
+      if (nvml_ && nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) {
+        nvml_->watchXids(device, uuid);
+      }
     }
     do {
       for (const std::string& uuid : uuids_) look(uuid);

@@ -1,5 +1,6 @@
 #include "services/cards/nvml.h"
 
+#include <algorithm>
 #include <dlfcn.h>
 
 namespace qgpu {
@@ -23,6 +24,7 @@ bool Nvml::resolveAll() {
   resolve("nvmlDeviceGetMigMode", mig_);
   resolve("nvmlDeviceGetTotalEccErrors", ecc_);
   resolve("nvmlEventSetCreate", makeEvents_);
+  resolve("nvmlEventSetFree", freeEvents_);
   resolve("nvmlDeviceRegisterEvents", register_);
   if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
   return resolve("nvmlInit_v2", init_) && resolve("nvmlDeviceGetCount_v2", count_) &&
@@ -96,17 +98,27 @@ int Nvml::uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const {
   return rc;
 }
 
-bool Nvml::watchXids(cuda::NvmlDevice device) {
-  if (makeEvents_ == nullptr || register_ == nullptr || wait_ == nullptr) return false;
-  if (events_ == nullptr && makeEvents_(&events_) != kSuccess) return false;
-  return register_(device, kXidEvent, events_) == kSuccess;
+bool Nvml::watchXids(cuda::NvmlDevice device, const std::string& uuid) {
+  if (!makeEvents_ || !freeEvents_ || !register_ || !wait_) return false;
+  void* events = nullptr;
+  if (makeEvents_(&events) != kSuccess) return false;
+  if (register_(device, kXidEvent, events) != kSuccess) {
+    freeEvents_(events);
+    return false;
+  }
+  watched_.push_back({uuid, events});
+  return true;
 }
 
-std::optional<Nvml::Xid> Nvml::nextXid(std::uint32_t waitMs) const {
-  EventData event{};
-  if (events_ == nullptr || wait_(events_, &event, waitMs) != kSuccess) return std::nullopt;
-  if (event.type != kXidEvent) return std::nullopt;
-  return Xid{uuid(event.device), event.data};
+std::optional<Nvml::Xid> Nvml::nextXid(std::uint32_t waitMs) {
+  const auto each = waitMs / static_cast<std::uint32_t>(std::max<std::size_t>(1, watched_.size()));
+  for (std::size_t i = 0; i < watched_.size(); i++) {
+    turn_ = (turn_ + 1) % watched_.size();
+    EventData event{};
+    const int rc = wait_(watched_[turn_].events, &event, std::max(each, 1u));
+    if (rc == kSuccess && event.type == kXidEvent) return Xid{watched_[turn_].uuid, event.data};
+  }
+  return std::nullopt;
 }
 
 }  // namespace qgpu

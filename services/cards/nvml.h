@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/guest/cuda_abi.h"
 
@@ -32,14 +33,14 @@ class Nvml {
   // Uncorrected memory errors since the driver was loaded; 0 where the card does not count.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
 
-  // Xid errors of the devices added. False: this driver tells none.
-  bool watchXids(cuda::NvmlDevice device);
+  // Xid errors of this device from now on. False: this driver tells none.
+  bool watchXids(cuda::NvmlDevice device, const std::string& uuid);
   struct Xid {
-    std::string uuid;
+    std::string uuid;  // as it was given: a card that is lost can't be asked for it any more
     std::uint64_t number;
   };
-  // The next one, waiting at most so long.
-  std::optional<Xid> nextXid(std::uint32_t waitMs) const;
+  // The next one of any, waiting at most so long, and a millisecond for each device.
+  std::optional<Xid> nextXid(std::uint32_t waitMs);
 
  private:
   struct EventData {
@@ -47,13 +48,19 @@ class Nvml {
     unsigned long long type, data;
     unsigned gpuInstance, computeInstance;
   };
+  // A set of its own, since a lost card lets the wait for its set fail.
+  struct Watched {
+    std::string uuid;
+    void* events;
+  };
   template <typename F>
   bool resolve(const char* name, F& out);
   bool resolveAll();
 
   using Text = int (*)(cuda::NvmlDevice, char*, unsigned);
   void* library_ = nullptr;
-  void* events_ = nullptr;
+  std::vector<Watched> watched_;
+  std::size_t turn_ = 0;  // whose set was waited for last
   int (*init_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*byIndex_)(unsigned, cuda::NvmlDevice*) = nullptr;
@@ -66,6 +73,7 @@ class Nvml {
   int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;
   int (*ecc_)(cuda::NvmlDevice, int, int, unsigned long long*) = nullptr;
   int (*makeEvents_)(void**) = nullptr;
+  int (*freeEvents_)(void*) = nullptr;
   int (*register_)(cuda::NvmlDevice, unsigned long long, void*) = nullptr;
   int (*wait_)(void*, EventData*, unsigned) = nullptr;
 };

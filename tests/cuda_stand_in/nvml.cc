@@ -7,6 +7,7 @@
 // QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
 // as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -128,6 +129,8 @@ std::size_t lengthOfThird() {
   return text ? std::strtoul(text, nullptr, 10) : 24;
 }
 
+using EventSet = std::vector<std::string>;  // UUIDs
+
 struct EventData {
   Device device;
   unsigned long long type, data;
@@ -238,26 +241,39 @@ QGPU_NVML nvmlDeviceGetTotalEccErrors(Device device, int kind, int, unsigned lon
   return rc;
 }
 QGPU_NVML nvmlEventSetCreate(void** out) {
-  *out = &lock;  // there is one set
+  *out = new EventSet;
   return kSuccess;
 }
-QGPU_NVML nvmlEventSetFree(void*) {
+QGPU_NVML nvmlEventSetFree(void* set) {
+  delete static_cast<EventSet*>(set);
   return kSuccess;
 }
-QGPU_NVML nvmlDeviceRegisterEvents(Device device, unsigned long long types, void*) {
+QGPU_NVML nvmlDeviceRegisterEvents(Device device, unsigned long long types, void* set) {
   Card card;
   const int rc = look(device, card);
-  if (rc == kSuccess && !(types & kXidEvent)) return kNotSupported;
-  return rc;
-}
-// Tells each card's Xid once; never waits.
-QGPU_NVML nvmlEventSetWait_v2(void*, EventData* out, unsigned) {
+  if (rc != kSuccess) return rc;
+  if (!(types & kXidEvent)) return kNotSupported;
   std::lock_guard held(lock);
-  for (const Card& card : cards()) {
-    if (card.xid == 0 || toldXid[card.uuid] == card.xid) continue;
-    toldXid[card.uuid] = card.xid;
-    *out = {handleOf(card.uuid), kXidEvent, card.xid, ~0u, ~0u};
-    return kSuccess;
+  static_cast<EventSet*>(set)->push_back(card.uuid);
+  return kSuccess;
+}
+// Tells each card's Xid once; never waits. A lost card of the set is told of before anything that
+// the others have to say.
+QGPU_NVML nvmlEventSetWait_v2(void* set, EventData* out, unsigned) {
+  std::lock_guard held(lock);
+  std::vector<Card> all = cards();
+  const auto& members = *static_cast<EventSet*>(set);
+  std::erase_if(all, [&](const Card& card) {
+    return std::find(members.begin(), members.end(), card.uuid) == members.end();
+  });
+  std::stable_partition(all.begin(), all.end(), [](const Card& card) { return card.lost; });
+  for (const Card& card : all) {
+    if (card.xid != 0 && toldXid[card.uuid] != card.xid) {
+      toldXid[card.uuid] = card.xid;
+      *out = {handleOf(card.uuid), kXidEvent, card.xid, ~0u, ~0u};
+      return kSuccess;
+    }
+    if (card.lost) return kGpuIsLost;
   }
   return kTimeout;
 }

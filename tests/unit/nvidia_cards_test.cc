@@ -225,6 +225,20 @@ TEST(NvidiaHealth, TheWatchTellsOfAnXidOfErrorsOfRemovalAndReturn) {
   EXPECT_TRUE(nextLine(*found->health).starts_with(kFirst + "\tanswers\t"));
 }
 
+TEST(NvidiaHealth, TheXidOfACardThatFellOffTheBusIsHeardAndSoAreTheOthers) {
+  Machine machine;
+  machine.write({t4(kFirst), t4(kSecond)});
+  const auto found = find(CardBackend::Nvidia);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  machine.write({t4(kFirst, "0|0|0|13"), t4(kSecond)});
+  EXPECT_EQ(nextLine(*found->health), kFirst + "\tprogram\t" + xidText(13)) << "it is watched";
+  machine.write({t4(kFirst, "0|1|0|79"), t4(kSecond)});
+  const std::set told{nextLine(*found->health), nextLine(*found->health)};
+  EXPECT_TRUE(told.contains(kFirst + "\till\t" + xidText(79))) << *told.begin();
+  machine.write({t4(kFirst, "0|1|0|79"), t4(kSecond, "0|0|0|31")});
+  EXPECT_EQ(nextLine(*found->health), kSecond + "\tprogram\t" + xidText(31));
+}
+
 TEST(NvidiaHealth, TheWatchEndsWithItsOwner) {
   Machine machine;
   machine.write({t4(kFirst)});
