@@ -146,4 +146,13 @@ struct NvmlProcesses {  // nvmlProcessDetailList_t
   void* entries;
 };
 
+struct NvmlUtilization {  // nvmlProcessesUtilizationInfo_t
+  U version, count;
+  unsigned long long since;
+  void* entries;
+};
+
+static_assert(sizeof(NvmlMemory) == 24 && sizeof(NvmlMemory2) == 40);
+static_assert(sizeof(NvmlProcesses) == 24 && sizeof(NvmlUtilization) == 24);
+
 }  // namespace qgpu::cuda

@@ -240,10 +240,12 @@ constexpr int perThreadSince(int since) {
   X(nvmlDeviceGetMPSComputeRunningProcesses_v2, , 0, kLegacy, (NvmlDevice, U*, void*)) \
   X(nvmlDeviceGetMPSComputeRunningProcesses_v3, , 0, kLegacy, (NvmlDevice, U*, void*))
 
-#define QGPU_NVML_HOOKED(X)                                                            \
-  X(nvmlDeviceGetMemoryInfo, , 0, kLegacy, (NvmlDevice, NvmlMemory*))                  \
-  X(nvmlDeviceGetMemoryInfo_v2, , 0, kLegacy, (NvmlDevice, NvmlMemory2*))              \
-  X(nvmlDeviceGetRunningProcessDetailList, , 0, kLegacy, (NvmlDevice, NvmlProcesses*)) \
+#define QGPU_NVML_HOOKED(X)                                                                     \
+  X(nvmlDeviceGetMemoryInfo, , 0, kLegacy, (NvmlDevice, NvmlMemory*))                           \
+  X(nvmlDeviceGetMemoryInfo_v2, , 0, kLegacy, (NvmlDevice, NvmlMemory2*))                       \
+  X(nvmlDeviceGetRunningProcessDetailList, , 0, kLegacy, (NvmlDevice, NvmlProcesses*))          \
+  X(nvmlDeviceGetProcessUtilization, , 0, kLegacy, (NvmlDevice, void*, U*, unsigned long long)) \
+  X(nvmlDeviceGetProcessesUtilizationInfo, , 0, kLegacy, (NvmlDevice, NvmlUtilization*))        \
   QGPU_NVML_LISTS(X)
 
 namespace qgpu::cuda {

@@ -1,11 +1,11 @@
 // The processes on a card as a tenant is told them, by NVML and so by nvidia-smi: its own task's,
 // each with the memory that counts against the quota, so that their sum is what NVML and CUDA tell
-// as used. Others' are not its affair. Which of the task's have work on the card the driver says;
-// whose they are, and what they hold, the report page.
+// as used, and how busy each kept the card. Others' are not its affair. Which of the task's have
+// work on the card the driver says; whose they are, and what they hold, the report page.
 //
-// How long an entry is, the driver's name for the list does not say: _v3 had another length in the
-// first releases of 535 than before and after, and callers were made for either. All begin with the
-// process and its memory. So the driver fills memory of ours, and what it wrote tells the length.
+// How long an entry of a list of who holds memory is, its name does not say: _v3 had another length
+// in the first releases of 535 than before and after, and callers were made for either. All begin
+// with the process and its memory. So the driver fills memory of ours, and what it wrote tells.
 
 #include <cstdlib>
 #include <cstring>
@@ -19,20 +19,24 @@ namespace {
 
 using namespace cuda;  // the names of the interface
 
-constexpr Result kInsufficientSize = 7, kNoMemory = 20;
+constexpr Result kNotFound = 6, kInsufficientSize = 7, kNoMemory = 20;
 constexpr U kEntriesMax = 4'096;
 constexpr int kTries = 8;  // processes come while the driver is asked
 constexpr std::size_t kEntryMin = 16, kEntryMax = 64;
 constexpr int kUntouched = 0xa5;
 
-// The start of every entry.
-struct Entry {
-  U pid;
-  unsigned long long bytes;
+// What is known of a list's entries.
+struct Form {
+  std::size_t size;   // 0: as the driver writes them
+  std::size_t pidAt;  // an unsigned int
+  bool memory;        // what the process holds is at kBytesAt, an unsigned long long
 };
-static_assert(sizeof(Entry) == kEntryMin);
+constexpr std::size_t kBytesAt = 8;
+constexpr Form kHolding{0, 0, true};
+constexpr Form kBusy{32, 0, false};        // nvmlProcessUtilizationSample_t
+constexpr Form kBusyByTime{40, 8, false};  // nvmlProcessUtilizationInfo_v1_t
 
-// What a process of the task holds; none: it is not of the task.
+// What a process of the task holds, and whether it is one.
 struct Own {
   bool is;
   std::uint64_t bytes;
@@ -47,7 +51,7 @@ Own ownOf(U pid) {
 
 class List {
  public:
-  List() = default;
+  explicit List(const Form& form) : form_(form) {}
   ~List() { free(bytes_); }
   List(const List&) = delete;
   List& operator=(const List&) = delete;
@@ -66,6 +70,8 @@ class List {
     if (rc == kSuccess) keepOwn();
     return rc;
   }
+
+  bool empty() const { return count_ == 0; }
 
   Result give(U* count, void* to) const {
     const bool fits = count_ <= *count && (to || count_ == 0);
@@ -86,50 +92,54 @@ class List {
   }
 
   // 0: nothing that could be entries was written.
-  std::size_t entrySize() const {
+  std::size_t sizeWritten() const {
     std::size_t end = room_ * kEntryMax;
     while (end > 0 && bytes_[end - 1] == kUntouched) --end;
-    const std::size_t size = (end + count_ - 1) / count_;
-    const std::size_t whole = (size + 7) / 8 * 8;
-    return whole < kEntryMin || whole > kEntryMax ? 0 : whole;
+    const std::size_t size = ((end + count_ - 1) / count_ + 7) / 8 * 8;
+    return size < kEntryMin || size > kEntryMax ? 0 : size;
   }
 
   void keepOwn() {
-    size_ = count_ != 0 ? entrySize() : 0;
+    size_ = form_.size;
+    if (size_ == 0 && count_ != 0) size_ = sizeWritten();
     U kept = 0;
     for (U i = 0; i < count_ && size_ != 0; ++i) {
-      Entry entry;
-      memcpy(&entry, bytes_ + i * size_, sizeof entry);
-      const Own own = ownOf(entry.pid);
+      unsigned char* entry = bytes_ + i * size_;
+      U pid;
+      memcpy(&pid, entry + form_.pidAt, sizeof pid);
+      const Own own = ownOf(pid);
       if (!own.is) continue;
+      const unsigned long long bytes = own.bytes;
       // Of a task with several cards it is not known how much of it is on this one.
-      if (session.welcome.cards == 1) entry.bytes = own.bytes;
-      memmove(bytes_ + kept * size_, bytes_ + i * size_, size_);
-      memcpy(bytes_ + kept++ * size_, &entry, sizeof entry);
+      const bool known = form_.memory && session.welcome.cards == 1;
+      if (known) memcpy(entry + kBytesAt, &bytes, sizeof bytes);
+      memmove(bytes_ + kept++ * size_, entry, size_);
     }
     count_ = kept;
   }
 
+  const Form form_;
   unsigned char* bytes_ = nullptr;
   U room_ = 0, count_ = 0;
   std::size_t size_ = 0;
 };
 
-// A program that only looks, as nvidia-smi does, attaches with these.
+// --- who holds memory; a program that only looks, as nvidia-smi does, attaches with these ---
+
 template <auto function>
-Result listed(NvmlDevice device, U* count, void* to) {
+Result holding(NvmlDevice device, U* count, void* to) {
   const auto driver = cudaDriver.*function;
   if (!count || !ensureAttached()) return driver(device, count, to);
-  List list;
-  const Result rc =
-      list.read([&](U* found, void* entries) { return driver(device, found, entries); });
+  List list(kHolding);
+  const auto ask = [&](U* found, void* entries) { return driver(device, found, entries); };
+  const Result rc = list.read(ask);
   return rc == kSuccess ? list.give(count, to) : rc;
 }
 
-Result listedWithDetails(NvmlDevice device, NvmlProcesses* told) {
+Result holdingInDetail(NvmlDevice device, NvmlProcesses* told) {
   const auto driver = cudaDriver.nvmlDeviceGetRunningProcessDetailList;
   if (!told || !ensureAttached()) return driver(device, told);
-  List list;
+  List list(kHolding);
   const Result rc = list.read([&](U* found, void* entries) {
     NvmlProcesses all{told->version, told->mode, *found, entries};
     const Result answer = driver(device, &all);
@@ -139,13 +149,44 @@ Result listedWithDetails(NvmlDevice device, NvmlProcesses* told) {
   return rc == kSuccess ? list.give(&told->count, told->entries) : rc;
 }
 
+// --- who kept the card busy ---
+
+// Who asks for the room alone is told the driver's own: what it has room for, whoever that was.
+template <typename Ask>
+Result busy(const Form& form, U* count, void* to, Ask ask) {
+  List list(form);
+  const Result rc = list.read(ask);
+  if (rc != kSuccess) return rc;
+  return list.empty() ? kNotFound : list.give(count, to);
+}
+
+Result utilization(NvmlDevice device, void* to, U* count, unsigned long long since) {
+  const auto driver = cudaDriver.nvmlDeviceGetProcessUtilization;
+  if (!to || !count || !ensureAttached()) return driver(device, to, count, since);
+  return busy(kBusy, count, to,
+              [&](U* found, void* entries) { return driver(device, entries, found, since); });
+}
+
+Result utilizationByTime(NvmlDevice device, NvmlUtilization* told) {
+  const auto driver = cudaDriver.nvmlDeviceGetProcessesUtilizationInfo;
+  if (!told || !told->entries || !ensureAttached()) return driver(device, told);
+  return busy(kBusyByTime, &told->count, told->entries, [&](U* found, void* entries) {
+    NvmlUtilization all{told->version, *found, told->since, entries};
+    const Result answer = driver(device, &all);
+    *found = all.count;
+    return answer;
+  });
+}
+
 }  // namespace
 
 void wrapNvmlProcesses(Calls& table) {
-#define QGPU_LIST(symbol, base, since, stream, types) table.symbol = listed<&Calls::symbol>;
+#define QGPU_LIST(symbol, base, since, stream, types) table.symbol = holding<&Calls::symbol>;
   QGPU_NVML_LISTS(QGPU_LIST)
 #undef QGPU_LIST
-  table.nvmlDeviceGetRunningProcessDetailList = listedWithDetails;
+  table.nvmlDeviceGetRunningProcessDetailList = holdingInDetail;
+  table.nvmlDeviceGetProcessUtilization = utilization;
+  table.nvmlDeviceGetProcessesUtilizationInfo = utilizationByTime;
 }
 
 }  // namespace qgpu::guest

@@ -100,10 +100,7 @@ int give(const std::string& text, char* out, unsigned room) {
   return kSuccess;
 }
 
-// As nvmlDeviceGet...RunningProcesses fill it, with entries of a length.
-int listProcesses(Device device, std::size_t entry, unsigned* count, void* out) {
-  Card card;
-  if (const int rc = look(device, card); rc != kSuccess) return rc;
+std::vector<std::pair<unsigned, unsigned long long>> processes() {
   const char* path = std::getenv("QGPU_STAND_IN_PROCESSES");
   std::ifstream in(path ? path : "");
   std::vector<std::pair<unsigned, unsigned long long>> all;
@@ -112,14 +109,24 @@ int listProcesses(Device device, std::size_t entry, unsigned* count, void* out) 
     const auto pid = static_cast<unsigned>(std::strtoul(line.c_str(), &end, 10));
     all.emplace_back(pid, std::strtoull(end + 1, nullptr, 10));
   }
-  const bool fits = all.size() <= *count;
+  return all;
+}
+
+// One list of them, with entries of a length, which begin with the process and the other number in
+// either order.
+int listProcesses(Device device, std::size_t entry, unsigned* count, void* out,
+                  std::size_t pidAt = 0) {
+  Card card;
+  if (const int rc = look(device, card); rc != kSuccess) return rc;
+  const auto all = processes();
+  const bool fits = all.size() <= *count && (out || all.empty());
   *count = static_cast<unsigned>(all.size());
   if (!fits) return kInsufficientSize;
   auto* at = static_cast<char*>(out);
   for (const auto& [pid, bytes] : all) {
     std::memset(at, 0xff, entry);  // no partition of a card, and nothing else that is told
-    std::memcpy(at, &pid, sizeof pid);
-    std::memcpy(at + 8, &bytes, sizeof bytes);
+    std::memcpy(at + pidAt, &pid, sizeof pid);
+    std::memcpy(at + 8 - pidAt, &bytes, sizeof bytes);
     at += entry;
   }
   return kSuccess;
@@ -225,6 +232,13 @@ QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, 24)
 QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, lengthOfThird())
 QGPU_NVML nvmlDeviceGetRunningProcessDetailList(Device device, qgpu::cuda::NvmlProcesses* list) {
   return listProcesses(device, 32, &list->count, list->entries);
+}
+QGPU_NVML nvmlDeviceGetProcessUtilization(Device device, void* out, unsigned* count,
+                                          unsigned long long) {
+  return listProcesses(device, 32, count, out);
+}
+QGPU_NVML nvmlDeviceGetProcessesUtilizationInfo(Device device, qgpu::cuda::NvmlUtilization* list) {
+  return listProcesses(device, 40, &list->count, list->entries, 8);
 }
 QGPU_NVML nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pending) {
   Card card;

@@ -320,30 +320,45 @@ NvmlDevice firstDevice() {
   return device;
 }
 
-// NAME ROOM ENTRY: the list of that name into so many entries of that length. "<rc> <count>", and
-// of each that was filled "<pid>:<bytes>".
+// The list of that name into so many entries of `to`, which becomes their number.
+int fill(const std::string& name, U& room, void* to) {
+  const NvmlDevice device = firstDevice();
+  void* function = findNvml(name.c_str());
+  constexpr U kFirst = 1u << 24;
+  if (name == "nvmlDeviceGetProcessUtilization") {
+    using Call = int (*)(NvmlDevice, void*, U*, unsigned long long);
+    return reinterpret_cast<Call>(function)(device, to, &room, 0);
+  }
+  if (name == "nvmlDeviceGetProcessesUtilizationInfo") {
+    NvmlUtilization all{static_cast<U>(sizeof all) | kFirst, room, 0, to};
+    const int rc = reinterpret_cast<int (*)(NvmlDevice, NvmlUtilization*)>(function)(device, &all);
+    return room = all.count, rc;
+  }
+  if (name == "nvmlDeviceGetRunningProcessDetailList") {
+    NvmlProcesses all{static_cast<U>(sizeof all) | kFirst, 0, room, to};
+    const int rc = reinterpret_cast<int (*)(NvmlDevice, NvmlProcesses*)>(function)(device, &all);
+    return room = all.count, rc;
+  }
+  return reinterpret_cast<int (*)(NvmlDevice, U*, void*)>(function)(device, &room, to);
+}
+
+// NAME ROOM ENTRY [AT]: "<rc> <count>", and of each that was filled, "<pid>:<the other number>";
+// the process is at AT of an entry, 0 or 8.
 std::string processes(std::istringstream& in) {
   std::string name;
   U room = 0;
-  std::size_t length = 0;
-  in >> name >> room >> length;
-  void* function = findNvml(name.c_str());
+  std::size_t length = 0, at = 0;
+  in >> name >> room >> length >> at;
   std::vector<char> entries(room * length);
-  void* to = room ? entries.data() : nullptr;
-  NvmlProcesses all{static_cast<U>(sizeof all) | 1u << 24, 0, room, to};
-  int rc = 0;
-  if (name == "nvmlDeviceGetRunningProcessDetailList") {
-    rc = reinterpret_cast<int (*)(NvmlDevice, NvmlProcesses*)>(function)(firstDevice(), &all);
-  } else {
-    rc = reinterpret_cast<int (*)(NvmlDevice, U*, void*)>(function)(firstDevice(), &all.count, to);
-  }
-  std::string told = text(rc) + " " + std::to_string(all.count);
-  for (U i = 0; i < all.count && rc == 0; ++i) {
+  U count = room;
+  const int rc = fill(name, count, room ? entries.data() : nullptr);
+  std::string told = text(rc) + " " + std::to_string(count);
+  for (U i = 0; i < count && rc == 0; ++i) {
     U pid = 0;
-    unsigned long long bytes = 0;
-    std::memcpy(&pid, entries.data() + i * length, sizeof pid);
-    std::memcpy(&bytes, entries.data() + i * length + 8, sizeof bytes);
-    told += " " + std::to_string(pid) + ":" + std::to_string(bytes);
+    unsigned long long other = 0;
+    std::memcpy(&pid, entries.data() + i * length + at, sizeof pid);
+    std::memcpy(&other, entries.data() + i * length + 8 - at, sizeof other);
+    told += " " + std::to_string(pid) + ":" + std::to_string(other);
   }
   return told;
 }

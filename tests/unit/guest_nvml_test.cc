@@ -40,9 +40,10 @@ class NvmlProcesses : public ::testing::Test {
     std::ofstream file(path_);
     for (const pid_t pid : pids) file << pid << '|' << kTold << '\n';
   }
-  static std::string ask(CudaTenant& tenant, const std::string& list, int room, int entry) {
+  static std::string ask(CudaTenant& tenant, const std::string& list, int room, int entry,
+                         int pidAt = 0) {
     return tenant.ask("processes nvmlDeviceGet" + list + " " + std::to_string(room) + " " +
-                      std::to_string(entry));
+                      std::to_string(entry) + " " + std::to_string(pidAt));
   }
   static std::string entry(const CudaTenant& tenant, std::uint64_t bytes) {
     return std::to_string(tenant.pid()) + ":" + std::to_string(bytes + kCudaInitBytes);
@@ -108,6 +109,18 @@ TEST_F(NvmlProcesses, RoomIsAskedForTheTasksOwnAlone) {
   }
   onCard({1, 2, 3});
   EXPECT_EQ(ask(*one, "ComputeRunningProcesses_v3", 0, 24), "0 0") << "others are nobody";
+}
+
+TEST_F(NvmlProcesses, HowBusyOthersKeepTheCardIsNotShown) {
+  const auto one = start(kMiB);
+  onCard({1, one->pid(), 2});
+  const std::string own = "0 1 " + std::to_string(one->pid()) + ":" + std::to_string(kTold);
+  EXPECT_EQ(ask(*one, "ProcessUtilization", 3, 32), own);
+  EXPECT_EQ(ask(*one, "ProcessesUtilizationInfo", 3, 40, 8), own);
+  EXPECT_EQ(ask(*one, "ProcessUtilization", 0, 32), "7 3") << "the driver's room";
+  onCard({1, 2});
+  EXPECT_EQ(ask(*one, "ProcessUtilization", 3, 32).substr(0, 2), "6 ") << "NVML_ERROR_NOT_FOUND";
+  EXPECT_EQ(ask(*one, "ProcessesUtilizationInfo", 3, 40, 8).substr(0, 2), "6 ");
 }
 
 TEST_F(NvmlProcesses, WhoIsNoTenantIsToldWhatTheDriverSays) {
