@@ -3,8 +3,9 @@ set(guest_dir ${CMAKE_SOURCE_DIR}/services/guest)
 add_executable(bench_gate
   bench_gate.cc
   ${CMAKE_SOURCE_DIR}/tests/unit/fake_manager.cc
-  ${guest_dir}/attach.cc ${guest_dir}/channels.cc ${guest_dir}/freeze.cc ${guest_dir}/gate.cc
-  ${guest_dir}/lending.cc ${guest_dir}/quota.cc ${guest_dir}/real_loader.cc ${guest_dir}/rm_card.cc
+  ${guest_dir}/attach.cc ${guest_dir}/channels.cc ${guest_dir}/driver_files.cc
+  ${guest_dir}/freeze.cc ${guest_dir}/gate.cc ${guest_dir}/lending.cc ${guest_dir}/quota.cc
+  ${guest_dir}/real_loader.cc ${guest_dir}/rm_card.cc
   ${guest_dir}/rm_decode.cc ${guest_dir}/rm_files.cc ${guest_dir}/rm_ioctl.cc
   ${guest_dir}/rm_objects.cc ${guest_dir}/sys.cc ${guest_dir}/timeslice.cc ${guest_dir}/token.cc
 )

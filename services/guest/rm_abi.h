@@ -28,6 +28,12 @@ inline constexpr std::uint32_t kEscVidHeapControl = 0x4A;
 inline constexpr std::uint32_t kEscRegisterFd = 201, kEscCheckVersion = 210;
 inline constexpr std::uint32_t kEscTransfer = 211;  // carries another call that is too large
 
+// The first call on a file of unified memory's module, and on one that ties it to a process. Its
+// requests are plain numbers.
+constexpr bool opensUnifiedMemory(unsigned long request) {
+  return request == 0x30000001 || request == 75;
+}
+
 inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kNotSupported = 0x56,
                                kObjectNotFound = 0x57;
 inline constexpr std::uint32_t kInvalidClient = 0x23;  // unknown, or of another open file

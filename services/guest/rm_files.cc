@@ -17,7 +17,14 @@ std::uint32_t Files::of(int fd) {
   return ++lastFile_;
 }
 
-void Files::learn(int fd, std::uint32_t file) {
+const Files::Entry* Files::firstOf(std::uint32_t file) const {
+  for (const Entry& entry : entries_) {
+    if (file != kNone && entry.file == file) return &entry;
+  }
+  return nullptr;
+}
+
+void Files::learn(int fd, std::uint32_t file, Way way) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= kDescriptors || file == kNone) return;
   Entry* place = entryOf(fd);
@@ -25,7 +32,8 @@ void Files::learn(int fd, std::uint32_t file) {
     if (!place && entry.file == kNone) place = &entry;
   }
   if (!place) return;
-  *place = {fd, file};
+  const Entry* other = firstOf(file);
+  *place = {fd, file, way, other && other->holdsMemory};
   marks_[at / 64].fetch_or(1ull << at % 64, std::memory_order_relaxed);
 }
 
@@ -36,12 +44,24 @@ std::uint32_t Files::closed(int fd) {
   entry->file = kNone;
   const auto at = static_cast<std::size_t>(fd);
   marks_[at / 64].fetch_and(~(1ull << at % 64), std::memory_order_relaxed);
-  return descriptorOf(file) < 0 ? file : kNone;
+  return firstOf(file) ? kNone : file;
+}
+
+void Files::duplicated(int from, int to) {
+  if (const Entry* entry = entryOf(from)) learn(to, entry->file, entry->way);
+}
+
+void Files::holdsMemory(std::uint32_t file) {
+  const Entry* first = firstOf(file);
+  if (!first || first->holdsMemory) return;
+  for (Entry& entry : entries_) {
+    if (entry.file == file) entry.holdsMemory = true;
+  }
 }
 
 int Files::descriptorOf(std::uint32_t file) const {
   for (const Entry& entry : entries_) {
-    if (file != kNone && entry.file == file) return entry.fd;
+    if (file != kNone && entry.file == file && entry.way == Way::kItself) return entry.fd;
   }
   return -1;
 }

@@ -5,9 +5,8 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/ioctl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
+#include "services/guest/driver_files.h"
 #include "services/guest/lending.h"
 #include "services/guest/quota.h"
 #include "services/guest/real_loader.h"
@@ -85,6 +84,9 @@ std::int32_t ownPid() {
 }
 
 void forgetInChild() {
+  Inherited inherited;
+  files.eachThatHoldsMemory([&](int fd) { inherited.drop(fd); });
+  inherited.dropMaps();
   mutex.renewInChild();
   objects.forget();
   files.forget();
@@ -103,38 +105,6 @@ bool isOwner() {
 bool follows() {
   return session.state.load(std::memory_order_relaxed) == State::kAttached &&
          counted.load(std::memory_order_relaxed) != QGPU_COUNTED_BY_CALLS;
-}
-
-// --- the driver's files ---
-
-enum class FileClass { kForeign, kControl, kCard };
-
-bool status(int fd, const char* path, struct stat& out) {
-  const int saved = errno;
-  const long rc = syscall(SYS_newfstatat, fd, path, &out, *path ? 0 : AT_EMPTY_PATH);
-  errno = saved;
-  return rc == 0;
-}
-
-// Tests have a folder of their own in the place of /, whose files in dev/ stand for the driver's.
-bool isTestFile(const struct stat& file, const char* root, const char* name) {
-  char path[512];
-  struct stat wanted;
-  const int n = snprintf(path, sizeof path, "%s/dev/%s", root, name);
-  if (n < 0 || static_cast<std::size_t>(n) >= sizeof path) return false;
-  return status(AT_FDCWD, path, wanted) && wanted.st_dev == file.st_dev &&
-         wanted.st_ino == file.st_ino;
-}
-
-FileClass classOf(int fd) {
-  struct stat file;
-  if (!status(fd, "", file)) return FileClass::kForeign;
-  if (const char* root = getenv("QGPU_DRIVER_ROOT"); root && *root) {
-    if (isTestFile(file, root, "nvidiactl")) return FileClass::kControl;
-    return isTestFile(file, root, "nvidia0") ? FileClass::kCard : FileClass::kForeign;
-  }
-  if (!S_ISCHR(file.st_mode) || major(file.st_rdev) != rm::kDeviceMajor) return FileClass::kForeign;
-  return minor(file.st_rdev) == rm::kControlMinor ? FileClass::kControl : FileClass::kCard;
 }
 
 // --- events ---
@@ -277,7 +247,10 @@ int allocate(const Asked& asked, const Call& call) {
     const Object* object = call.sourceObject ? objects.duplicate(wanted, call.sourceClient,
                                                                  call.sourceObject, onEnd, nullptr)
                                              : objects.add(wanted, onEnd, nullptr);
-    if (object && object->memory) lends(call.client);
+    if (object && object->memory) {
+      lends(call.client);
+      files.holdsMemory(wanted.file);
+    }
     if (object && isFollowed(*object)) {
       event = eventOf(*object, RmChannelEvent::What::kMade, asked.fd);
     }
@@ -482,6 +455,25 @@ int askVersion(const Asked& asked, const Call& call) {
 
 // --- descriptors ---
 
+// A card's file, which from now on holds the control file that it is registered with.
+int registerFile(const Asked& asked) {
+  const int rc = asked.go();
+  if (rc != 0) return rc;
+  Lock lock(mutex);
+  const std::uint32_t file = files.of(*static_cast<const int*>(asked.argument));
+  files.learn(asked.fd, file, rm::Files::Way::kReference);
+  return rc;
+}
+
+// Unified memory's own file: the first call on it.
+int openUnifiedMemory(int fd, unsigned long request, void* argument) {
+  const int rc = driverIoctl(fd, request, argument);
+  if (rc != 0 || !isOwner() || !isUnifiedMemory(fd)) return rc;
+  Lock lock(mutex);
+  files.holdsMemory(files.of(fd));
+  return rc;
+}
+
 // The clients of a file whose last descriptor is about to be closed, as one list by `after`.
 Object* takeClientsOf(int fd) {
   Lock lock(mutex);
@@ -507,7 +499,7 @@ bool watches(int fd) {
 
 void duplicated(int from, int to) {
   Lock lock(mutex);
-  if (files.known(from)) files.learn(to, files.of(from));
+  files.duplicated(from, to);
 }
 
 // After dup2() or dup3(): `to` was closed and is now another.
@@ -521,6 +513,7 @@ int replaced(int from, int to, int rc) {
 int look(int fd, unsigned long request, void* argument) {
   const Asked asked{fd, request, argument, classOf(fd)};
   if (asked.place == FileClass::kForeign || !isOwner()) return asked.go();
+  if (_IOC_NR(request) == rm::kEscRegisterFd) return registerFile(asked);
   const Call call = rm::decode(layout.load(), _IOC_NR(request), _IOC_SIZE(request), argument);
   switch (call.verb) {
     case Verb::kVersion:
@@ -607,6 +600,9 @@ int qgpuIoctl(int fd, unsigned long request, void* argument) {
   using namespace qgpu::guest;
   if (__builtin_expect(_IOC_TYPE(request) == qgpu::rm::kIoctlType, 0) && argument && follows()) {
     return look(fd, request, argument);
+  }
+  if (__builtin_expect(qgpu::rm::opensUnifiedMemory(request), 0) && follows()) {
+    return openUnifiedMemory(fd, request, argument);
   }
   return real(realIoctl)(fd, request, argument);
 }

@@ -333,6 +333,7 @@ int standInClose(int fd) QGPU_SYSTEM_CALL(close);
 int standInIoctl(int fd, unsigned long request, void* argument) {
   using namespace qgpu::stand_in;
   static const auto system = next<int (*)(int, unsigned long, void*)>("ioctl");
+  if (qgpu::rm::opensUnifiedMemory(request) && is(fd, "nvidia-uvm")) return 0;
   if (_IOC_TYPE(request) != qgpu::rm::kIoctlType) return system(fd, request, argument);
   if (!is(fd, "nvidiactl") && !is(fd, "nvidia0")) return system(fd, request, argument);
   std::lock_guard lock(kernel().lock);

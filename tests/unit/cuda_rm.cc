@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <map>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,9 +42,13 @@ struct LongAlloc {  // from 535
 };
 static_assert(sizeof(LongAlloc) == 48);
 
+int openFile(const char* name) {
+  const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/" + name;
+  return open(path.c_str(), (*name ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+}
+
 void openControl(int file) {
-  const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/nvidiactl";
-  files[file] = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  files[file] = openFile("nvidiactl");
 }
 
 // With a word of its parameters; what was made, 0: nothing.
@@ -220,6 +226,37 @@ std::string closeInVfork(int fd) {
   return std::to_string(WEXITSTATUS(status));
 }
 
+// A card's file that is registered with a control file, and mapped: the map alone keeps it open.
+std::string mapCard(int file) {
+  const int card = openFile("nvidia0");
+  ioctl(card, _IOC(_IOC_READ | _IOC_WRITE, kIoctlType, kEscRegisterFd, sizeof(int)), &files[file]);
+  flock(card, LOCK_SH);
+  const void* at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, card, 0);
+  close(card);
+  return at == MAP_FAILED ? "no map" : "ok";
+}
+
+// Locks belong to open files, and end with their last reference: whoever else opens the driver's
+// files can see whether any of this program's is still open. How many there are.
+std::string lockAll() {
+  int count = 0;
+  for (int fd = 0; fd < 256; ++fd) {
+    char path[4096] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (readlink(link.c_str(), path, sizeof path - 1) < 0) continue;
+    const bool driver = std::strstr(path, "/dev/nvidia") != nullptr;
+    if (driver && flock(fd, LOCK_SH) == 0) ++count;
+  }
+  return std::to_string(count);
+}
+
+// A child that does nothing for as long as it is let; its process id.
+std::string worker() {
+  const pid_t child = fork();
+  while (child == 0) pause();
+  return std::to_string(child);
+}
+
 std::string onFiles(const std::string& verb, std::istringstream& in) {
   int file = 0, other = 0;
   in >> file >> other;
@@ -227,7 +264,23 @@ std::string onFiles(const std::string& verb, std::istringstream& in) {
     openControl(file);
     return files[file] < 0 ? "no file" : "ok";
   }
+  if (verb == "steal") {  // the number becomes another file's, unseen
+    const int folder = openFile("");
+    return syscall(SYS_dup3, folder, files[file], 0) < 0 ? "no" : "ok";
+  }
   if (verb == "number") return std::to_string(files[file]);
+  if (verb == "uvm") {
+    files[file] = openFile("nvidia-uvm");
+    return std::to_string(ioctl(files[file], 0x30000001, &other));
+  }
+  if (verb == "steal") {  // the number becomes another file's, unseen
+    const int folder = openFile("");
+    return syscall(SYS_dup3, folder, files[file], 0) < 0 ? "no" : "ok";
+  }
+  if (verb == "number") return std::to_string(files[file]);
+  if (verb == "map") return mapCard(file);
+  if (verb == "lock") return lockAll();
+  if (verb == "worker") return worker();
   if (verb == "close") return std::to_string(close(files[file]));
   if (verb == "dup") return (files[other] = dup(files[file])) < 0 ? "no" : "ok";
   if (verb == "fcntl")

@@ -28,7 +28,9 @@ DriverRoot::DriverRoot() {
   path_ = std::filesystem::temp_directory_path() / "qgpu-driver-XXXXXX";
   if (!mkdtemp(path_.data())) std::abort();
   std::filesystem::create_directory(path_ + "/dev");
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0"}) std::ofstream(path_ + name) << name;
+  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"}) {
+    std::ofstream(path_ + name) << name;
+  }
 }
 
 DriverRoot::~DriverRoot() {

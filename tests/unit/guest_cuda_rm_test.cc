@@ -2,9 +2,15 @@
 // libqgpu.so, what is charged is exactly what that kernel holds, on every way to memory and out of
 // it, by whole trees too; and where the driver's version is not known, the interface's calls count.
 
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <signal.h>
 #include <string>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "tests/cuda_stand_in/kernel.h"
 #include "tests/unit/cuda_tenant.h"
@@ -275,6 +281,78 @@ TEST(CudaRm, AForkedChildChargesAndReturnsNothing) {
   EXPECT_EQ(s.guest.ask("fork"), "0");
   EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
   EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+
+// A worker that outlives the program that forked it, as a data loader's does a killed trainer.
+class Worker {
+ public:
+  explicit Worker(const std::string& pid) : pid_(std::stoi(pid)) {}
+  ~Worker() { ::kill(pid_, SIGKILL); }
+  std::string file(const std::string& descriptor) const {
+    return std::filesystem::read_symlink(folder() + "fd/" + descriptor);
+  }
+  std::string info(const std::string& descriptor) const {
+    return text(folder() + "fdinfo/" + descriptor);
+  }
+  std::string maps() const { return text(folder() + "maps"); }
+
+ private:
+  static std::string text(const std::string& path) {
+    std::ifstream in(path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  std::string folder() const { return "/proc/" + std::to_string(pid_) + "/"; }
+  pid_t pid_;
+};
+
+// Whether any program has a locked open file of the driver's.
+bool isOpen(const Scene& s, const char* name) {
+  const int fd = open((s.root.path() + "/dev/" + name).c_str(), O_RDWR | O_CLOEXEC);
+  const bool is = flock(fd, LOCK_EX | LOCK_NB) != 0;
+  close(fd);
+  return is;
+}
+
+constexpr const char* kDriverFiles[] = {"nvidiactl", "nvidia0", "nvidia-uvm"};
+
+TEST(CudaRm, AWorkerThatOutlivesAKilledProgramHoldsNoneOfItsFiles) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask("rm uvm 9"), "0");
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm dup 0 1"), "ok");
+  EXPECT_EQ(s.guest.ask("rm map 0"), "ok");
+  EXPECT_EQ(s.guest.ask("rm lock"), "5") << "libcuda's own two among them";
+  const Worker worker(s.guest.ask("rm worker"));
+  for (const char* name : kDriverFiles) EXPECT_TRUE(isOpen(s, name)) << name;
+  s.guest.kill();
+  for (const char* name : kDriverFiles) {
+    EXPECT_TRUE(eventually([&] { return !isOpen(s, name); })) << name;
+  }
+}
+
+TEST(CudaRm, AForkedChildsNumbersAndAddressesStayButLeadNowhere) {
+  Scene s;
+  s.init();
+  const std::string holding = s.client(0), idle = s.client(1);
+  EXPECT_EQ(s.guest.ask(memory(holding, holding, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask("rm dup 0 2"), "ok");
+  EXPECT_EQ(s.guest.ask("rm map 0"), "ok");
+  EXPECT_EQ(s.guest.ask("rm dup 0 3"), "ok");
+  EXPECT_EQ(s.guest.ask("rm steal 3"), "ok");
+  const Worker worker(s.guest.ask("rm worker"));
+  const auto number = [&](int file) { return s.guest.ask("rm number " + std::to_string(file)); };
+  EXPECT_TRUE(eventually([&] { return worker.file(number(0)) == "/dev/null"; }));
+  EXPECT_NE(worker.info(number(0)).find("02100002"), std::string::npos) << "closes at an exec";
+  EXPECT_EQ(worker.file(number(2)), "/dev/null");
+  EXPECT_EQ(worker.info(number(2)).find("02100002"), std::string::npos) << "as dup() made it";
+  EXPECT_EQ(worker.file(number(1)), s.root.path() + "/dev/nvidiactl") << "it holds no memory";
+  EXPECT_EQ(worker.file(number(3)), s.root.path() + "/dev") << "no longer the driver's";
+  EXPECT_TRUE(eventually([&] { return worker.maps().find("nvidia0") == std::string::npos; }));
+  EXPECT_EQ(s.held(), s.charged()) << "the program goes on";
+  EXPECT_EQ(s.guest.ask("rm free 0 " + holding + " 7"), "0 0");
   EXPECT_EQ(s.charged(), kInit);
 }
 

@@ -16,6 +16,7 @@ qgpu_test(loans_test SOURCES loans_test.cc LABELS unit threads)
 # and close() would be in its place.
 qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
   ${CMAKE_SOURCE_DIR}/services/guest/real_loader.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/driver_files.cc
   ${CMAKE_SOURCE_DIR}/services/guest/lending.cc
   ${CMAKE_SOURCE_DIR}/services/guest/rm_ioctl.cc
   ${CMAKE_SOURCE_DIR}/services/guest/sys.cc

@@ -1,0 +1,47 @@
+#pragma once
+// Which files are NVIDIA's, told by what fstat() says of them and never by a name that they were
+// opened by; and how the child of a fork lets go of those that it only inherited. The driver holds
+// a process's memory of the card until the last reference to its files is gone: a worker that was
+// forked and outlives a killed parent would keep all of it, uncounted, where others are given the
+// room. It could not use it: CUDA does not survive a fork.
+//
+// A file is referenced by its descriptors, by those of the cards that were registered with it, and
+// by what is mapped through those. In the child the first two become /dev/null under the same
+// numbers, and such maps become empty memory at the same addresses, so nothing there is closed,
+// taken or touched twice. What the control file maps is memory of the host, which a child may read.
+//
+// Everything here is for the child of a fork in a program with threads: no locks and no heap.
+
+namespace qgpu::guest {
+
+enum class FileClass { kForeign, kControl, kCard };
+FileClass classOf(int fd);
+
+// The driver's second module, for unified memory: it holds what is mapped there, too.
+bool isUnifiedMemory(int fd);
+
+class Inherited {
+ public:
+  Inherited() = default;
+  ~Inherited();
+  Inherited(const Inherited&) = delete;
+  Inherited& operator=(const Inherited&) = delete;
+
+  // Replaces one descriptor, if it still is the driver's.
+  void drop(int fd);
+  // What was mapped of the cards whose descriptors were dropped.
+  void dropMaps() const;
+
+ private:
+  static constexpr int kCardsMost = 64;
+
+  void remember(int fd);
+  bool isOfCard(unsigned long device, unsigned long inode) const;
+
+  struct Card {
+    unsigned long device, inode;
+  } cards_[kCardsMost] = {};
+  int count_ = 0, nothing_ = -1;
+};
+
+}  // namespace qgpu::guest
