@@ -10,9 +10,17 @@
 namespace qgpu {
 namespace {
 
+suspend::CardName nameOf(const Card& card) {
+  return {card.id, card.driverVersion, card.minor, suspend::driverRoot()};
+}
+
+std::unique_ptr<suspend::CardCheck> checkOf(const Card& card, const std::string& probe) {
+  if (probe.empty()) return nullptr;
+  return std::make_unique<suspend::ProbeCheck>(nameOf(card), *card.rung, probe);
+}
+
 Result<std::unique_ptr<suspend::Calls>> openDriver(const Card& card) {
-  auto opened =
-      suspend::DriverCalls::open({card.id, card.driverVersion, card.minor, suspend::driverRoot()});
+  auto opened = suspend::DriverCalls::open(nameOf(card));
   if (!opened) return opened.error();
   return std::unique_ptr<suspend::Calls>(std::move(*opened));
 }
@@ -41,7 +49,8 @@ Suspenders::Suspenders(Loop& loop, std::vector<Card>& cards, SuspendersOptions o
     };
     cards_.back() = std::make_unique<suspend::Suspender>(
         std::move(*calls), *card.rung, tell,
-        [realtime = options.realtime] { return realtime ? void(askRealtime()) : void(); });
+        [realtime = options.realtime] { return realtime ? void(askRealtime()) : void(); },
+        checkOf(card, options.probe));
   }
 }
 

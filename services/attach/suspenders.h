@@ -17,7 +17,8 @@ namespace qgpu {
 
 struct SuspendersOptions {
   std::function<Result<std::unique_ptr<suspend::Calls>>(const Card&)> open;  // empty: the driver
-  bool realtime = false;                  // the threads ask for a priority like the card loop's
+  std::string probe;      // qgpu-suspend-probe, for a card in doubt; empty: doubt is enough
+  bool realtime = false;  // the threads ask for a priority like the card loop's
   std::function<void(const Card&)> lost;  // on the loop: the card suspends by `gate` from now on
 };
 

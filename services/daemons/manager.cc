@@ -102,10 +102,14 @@ std::string guestLibrary() {
   return std::filesystem::exists(path, error) ? path.string() : std::string();
 }
 
+std::string suspendProbe() {
+  return folderOfBinaries() / "qgpu-suspend-probe";
+}
+
 NvidiaSuspendConfig suspendConfig(const ManagerOptions& options, const RunDir& dir) {
   NvidiaSuspendConfig config;
   config.choice = options.cards.suspend;
-  config.probe = folderOfBinaries() / "qgpu-suspend-probe";
+  config.probe = suspendProbe();
   config.driverRoot = suspend::driverRoot();
   config.kept = dir.file(kSuspendAnswersFile);
   config.version = QGPU_VERSION;
@@ -253,6 +257,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.cards = found.cards;
   port.server.runDir = runDir.path();
   port.server.timeslices = options.timeslices;
+  port.suspend.probe = suspendProbe();
   port.suspend.realtime = options.realtime == RealtimeChoice::Auto;
   port.suspend.lost = [this](const Card& card) {
     log.warn("card-suspends", {{"card", card.id}, {"by", "gate"}, {"why", card.suspendWhy}});

@@ -107,10 +107,20 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
 
 void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {
   refused_.insert(id);
-  if (refused_.size() < kRefusedInARow || !lost_.empty()) return;
-  lost_ = why;
-  news_.push_back({News::What::kCardLost, 0, 0, now, why});
-  for (auto& [other, task] : tasks_) task.ladder.doubt(lost_);
+  if (refused_.size() < kRefusedInARow || checking_ || now < nextCheck_ || !lost_.empty()) return;
+  refusal_ = why;
+  checking_ = true;
+  news_.push_back({News::What::kCardDoubted, 0, 0, now, why});
+}
+
+void Holds::checked(const Verdict& verdict, Nanos now) {
+  checking_ = false;
+  nextCheck_ = now + kCheckEvery;
+  if (verdict.says == Verdict::Says::kWorks) refused_.clear();
+  if (verdict.says != Verdict::Says::kFails || !lost_.empty()) return;
+  lost_ = verdict.why.empty() ? refusal_ : verdict.why;
+  news_.push_back({News::What::kCardLost, 0, 0, now, lost_});
+  for (auto& [id, task] : tasks_) task.ladder.doubt(lost_);
 }
 
 std::vector<News> Holds::news(Nanos now) {

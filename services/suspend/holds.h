@@ -6,8 +6,9 @@
 // of the holds (copies, and what came late) take turns, a call each, and in each of these the tasks
 // do, so that no tenant keeps others waiting by what it says or has; a hold is told stopped at most
 // once, and never after the task was released. A task whose ladder is in doubt is told so once.
-// Where the driver refuses kRefusedInARow tasks in a row, all of it is given up: it is the card
-// that is in doubt, not a task that names what it has not.
+// Where the driver refuses kRefusedInARow tasks in a row, it may be the card: that is asked to be
+// checked, since tenants can have done so together, and only where the check fails all of it is
+// given up. Until then each task is tried by itself, as before.
 //
 // Pure: times are the caller's.
 
@@ -24,9 +25,10 @@ namespace qgpu::suspend {
 
 struct News {
   enum class What : std::uint8_t {
-    kStopped,   // nothing of the task can run any more, since `at`
-    kDoubted,   // the task can't be held so, and why
-    kCardLost,  // no task can: `task` is 0
+    kStopped,      // nothing of the task can run any more, since `at`
+    kDoubted,      // the task can't be held so, and why
+    kCardDoubted,  // the driver refuses one after the other: checked() is waited for
+    kCardLost,     // no task can: `task` is 0
   };
   What what = What::kStopped;
   std::uint64_t task = 0;
@@ -35,9 +37,17 @@ struct News {
   std::string why;
 };
 
+// What a test of the card says in which no tenant has a hand.
+struct Verdict {
+  enum class Says : std::uint8_t { kWorks, kFails, kUnclear };
+  Says says = Says::kUnclear;
+  std::string why;  // it does not work, or is not clear
+};
+
 class Holds {
  public:
   static constexpr std::size_t kRefusedInARow = 3;
+  static constexpr Nanos kCheckEvery = seconds(600);  // of kCardDoubted, at the most
 
   explicit Holds(Rung rung) : rung_(rung) {}
 
@@ -58,6 +68,9 @@ class Holds {
   // The call that must be made now; none while one is under way or nothing is to be done.
   std::optional<Order> next(Nanos now);
   void answered(const Outcome& outcome, Nanos now);
+
+  // What came of the last kCardDoubted.
+  void checked(const Verdict& verdict, Nanos now);
 
   // What is to be told since it was asked the last time.
   std::vector<News> news(Nanos now);
@@ -87,7 +100,10 @@ class Holds {
   Kind lastKind_ = Kind::kRest;
   std::uint64_t lastServed_ = 0;
   std::set<std::uint64_t> refused_;  // since a task was last stopped
-  std::string lost_;                 // why the card was given up; empty: it was not
+  std::string refusal_;              // the last of them
+  bool checking_ = false;
+  Nanos nextCheck_{0};  // not before
+  std::string lost_;    // why the card was given up; empty: it was not
   std::vector<News> news_;
 };
 

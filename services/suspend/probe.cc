@@ -3,6 +3,8 @@
 // count to the shared page behind FD all the time, and tells on stdout which channels it has: what
 // it says to the kernel driver passes its own ioctl(). On a line from stdin it ends, and says
 // whether every launch counted exactly what it should, however often it was stopped.
+//
+// As qgpu-suspend-probe check ... it is the one who stops another such program: card_check.h.
 
 #include <atomic>
 #include <cstdarg>
@@ -17,6 +19,7 @@
 
 #include "services/guest/cuda_calls.h"
 #include "services/guest/rm_decode.h"
+#include "services/suspend/check_program.h"
 #include "services/suspend/spin_kernel.h"
 
 namespace {
@@ -131,6 +134,7 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
 }
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "check") == 0) return suspend::checkCard(argc, argv);
   if (argc != 4) return 2;
   layout = rm::layoutOf(argv[1], std::strlen(argv[1]) + 1);
   Spin work;

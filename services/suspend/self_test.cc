@@ -17,7 +17,10 @@ class Trial {
 
   RungTried go() {
     for (std::uint32_t i = 0; i < options_.toggles && tried_.why.empty(); i++) once();
-    if (!putBack()) tried_.why = "what was taken off can't be put back: " + ladder_.why();
+    if (!putBack()) {
+      tried_.why = "what was taken off can't be put back: " + ladder_.why();
+      tried_.sure = byDriver_;
+    }
     tried_.works = tried_.why.empty();
     return std::move(tried_);
   }
@@ -34,12 +37,14 @@ class Trial {
   Ladder ladder_;
   RungTried tried_;
   std::string refusal_;
+  bool byDriver_ = false;
 };
 
 void Trial::callAll() {
   while (const auto order = ladder_.next(now())) {
     const Outcome outcome = calls_.carryOut(*order, tried_.rung);
     if (outcome.answer != Answer::kDone) refusal_ = outcome.why;
+    byDriver_ = byDriver_ || outcome.byDriver;
     ladder_.answered(outcome.answer, outcome.gone, now());
   }
 }
@@ -69,6 +74,7 @@ void Trial::once() {
   if (!ladder_.stopped()) {
     tried_.why = (ladder_.doubted() ? ladder_.why() : std::string("the channels are gone")) + " (" +
                  refusal_ + ")";
+    tried_.sure = ladder_.doubted() && byDriver_;
     return;
   }
   tried_.off.push_back(now() - from);
@@ -78,6 +84,7 @@ void Trial::once() {
   tried_.on.push_back(now() - again);
   if (!still) {
     tried_.why = "the kernel went on while it was off";
+    tried_.sure = true;
   } else if (!back || !probe_.movesWithin(seconds(2))) {
     tried_.why = "the kernel did not go on after it was put back";
   }
@@ -89,7 +96,9 @@ std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& c
   out.channels = probe.channels().size();
   calls.process(ProbeProcess::kProcess, probe.pidfd());
   for (const Rung rung : kRungs) {
+    if (options.only && *options.only != rung) continue;
     out.tried.push_back(Trial(probe, calls, options, rung).go());
+    out.sure = out.tried.back().sure;
     if (!out.tried.back().works) continue;
     const std::string wrong = probe.end();
     if (wrong.empty()) out.rung = rung;

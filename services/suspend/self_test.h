@@ -15,6 +15,7 @@ namespace qgpu::suspend {
 
 struct SelfTestOptions : CardName {
   std::string probe;                     // qgpu-suspend-probe
+  std::optional<Rung> only;              // no other is tried
   std::uint32_t toggles = 20;            // of each rung
   std::uint64_t iterations = 1'000'000;  // of the probe's kernel
   Nanos watch = millis(5);               // how long the count must stand still, each time
@@ -25,6 +26,7 @@ struct SelfTestOptions : CardName {
 struct RungTried {
   Rung rung = Rung::kDisable;
   bool works = false;
+  bool sure = false;           // that it does not was seen, and may not lie in others' work
   std::string why;             // it does not
   std::vector<Nanos> off, on;  // how long the calls took, each time
 };
@@ -32,6 +34,7 @@ struct RungTried {
 struct SelfTest {
   std::optional<Rung> rung;  // that works; none: the card has no `rm`
   std::string why;           // there is none
+  bool sure = false;         // of the last that was tried
   std::vector<RungTried> tried;
   std::size_t channels = 0;  // of the probe
 };

@@ -5,10 +5,11 @@
 namespace qgpu::suspend {
 
 Suspender::Suspender(std::unique_ptr<Calls> calls, Rung rung, std::function<void(News)> tell,
-                     std::function<void()> begin)
+                     std::function<void()> begin, std::unique_ptr<CardCheck> check)
     : calls_(std::move(calls)),
       holds_(rung),
       tell_(std::move(tell)),
+      check_(std::move(check)),
       thread_([this, begin = std::move(begin)] {
         if (begin) begin();
         loop_.run();
@@ -82,18 +83,36 @@ void Suspender::gone(std::uint64_t task, std::uint32_t process) {
 
 // One call to the driver, and then what came in meanwhile.
 void Suspender::advance() {
-  for (News& news : holds_.news(loop_.now())) tell_(std::move(news));
+  tellAll();
   if (ending_ && holds_.empty()) return loop_.stop();
   if (posted_) return;
   const auto order = holds_.next(loop_.now());
   if (!order) return wakeAt(holds_.retryAt());
   holds_.answered(calls_->carryOut(*order, holds_.rung()), loop_.now());
-  for (News& news : holds_.news(loop_.now())) tell_(std::move(news));
+  tellAll();
   posted_ = true;
   loop_.post([this] {
     posted_ = false;
     advance();
   });
+}
+
+void Suspender::tellAll() {
+  for (News& news : holds_.news(loop_.now())) {
+    if (news.what == News::What::kCardDoubted) {
+      check();
+    } else {
+      tell_(std::move(news));
+    }
+  }
+}
+
+void Suspender::check() {
+  const auto heed = [this](const Verdict& verdict) {
+    with([this, verdict](Holds& holds) { holds.checked(verdict, loop_.now()); });
+  };
+  if (!check_) return heed({Verdict::Says::kFails, ""});
+  check_->start(loop_, heed);
 }
 
 void Suspender::wakeAt(Nanos when) {

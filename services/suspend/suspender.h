@@ -13,6 +13,7 @@
 
 #include "runtime/fd.h"
 #include "runtime/loop.h"
+#include "services/suspend/card_check.h"
 #include "services/suspend/holds.h"
 
 namespace qgpu::suspend {
@@ -22,9 +23,9 @@ class Suspender {
   static constexpr Nanos kPatience = seconds(2);
 
   // `tell` runs on the thread of this, and is not called any more once this is gone. `begin` runs
-  // there first.
+  // there first. Without a `check`, a card in doubt is lost.
   Suspender(std::unique_ptr<Calls> calls, Rung rung, std::function<void(News)> tell,
-            std::function<void()> begin = {});
+            std::function<void()> begin = {}, std::unique_ptr<CardCheck> check = nullptr);
   Suspender(const Suspender&) = delete;
   Suspender& operator=(const Suspender&) = delete;
   ~Suspender();
@@ -47,6 +48,8 @@ class Suspender {
   template <typename Change>
   void with(Change change);
   void advance();
+  void tellAll();
+  void check();
   void wakeAt(Nanos when);
   void end();
 
@@ -60,6 +63,7 @@ class Suspender {
   bool ending_ = false;
 
   Loop loop_;
+  std::unique_ptr<CardCheck> check_;  // of the thread; on the loop, so it ends before that
   std::thread thread_;
 };
 

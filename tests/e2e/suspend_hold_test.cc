@@ -184,6 +184,33 @@ TEST_F(SuspendHold, ATaskThatIsKilledWhileItIsOffLeavesTheCardToOthers) {
   EXPECT_EQ(batch_->wait().value_or(-1), 0) << batch_->output();
 }
 
+// A tenant may know how to make the driver refuse its channels, as often as it likes.
+TEST_F(SuspendHold, C7_TasksThatTheDriverRefusesCostNoCardThatPassesATestOfItsOwn) {
+  std::uint64_t disables = 0;
+  for (int i = 0; i < 3; i++) {
+    startBatch("batch" + std::to_string(i));
+    driver().refuseDisable = suspend::Ladder::kTriesMax;
+    startOnline();
+    ASSERT_TRUE(eventually([&] { return driver().refuseDisable == 0; }));
+    disables = driver().disables;
+    finish();
+    for (const std::string& file : {endFile(), restFile()}) std::filesystem::remove(file);
+  }
+  EXPECT_TRUE(eventually([&] { return driver().disables >= disables + 3; })) << "it is tested";
+  startBatch();
+  startOnline();
+  EXPECT_TRUE(held(driver().disables));
+  finish();
+  EXPECT_EQ(manager_->cards()[0]["suspend"], "rm");
+  const Json answer = manager_->ask("events");
+  int doubted = 0;
+  for (const Json& event : answer["events"]) {
+    EXPECT_NE(event["kind"], "card-suspend-lost");
+    doubted += event["kind"] == "suspend-doubted" ? 1 : 0;
+  }
+  EXPECT_EQ(doubted, 3);
+}
+
 TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHearOfIt) {
   startBatch();
   driver().refuseDisable = suspend::Ladder::kTriesMax;

@@ -11,6 +11,8 @@ constexpr Nanos kHeardAfterMax = micros(60);
 constexpr Nanos kCallMin = micros(30);   // of the driver
 constexpr Nanos kCallMax = micros(600);
 constexpr Nanos kCallLongest = millis(6);
+constexpr Nanos kCheckMin = millis(50);
+constexpr Nanos kCheckMax = seconds(3);
 constexpr Nanos kUndoneAfterMin = micros(100);
 constexpr Nanos kUndoneAfterMax = seconds(1);
 
@@ -149,7 +151,11 @@ void AttachDouble::wakeDriver(DriverThread& driver) {
 // What its thread does, with calls that take effect at some moment of their time.
 void AttachDouble::drive(DriverThread& driver) {
   for (const suspend::News& news : driver.holds.news(host_.now())) {
-    soon([this, news] { heard(news); });
+    if (news.what == suspend::News::What::kCardDoubted) {
+      check(driver);
+    } else {
+      soon([this, news] { heard(news); });
+    }
   }
   if (driver.calls) return;
   const auto order = driver.holds.next(host_.now());
@@ -169,6 +175,15 @@ void AttachDouble::drive(DriverThread& driver) {
       driver.holds.answered(outcome, host_.now());
       drive(driver);
     });
+  });
+}
+
+// A card in doubt is tested, beside all else.
+void AttachDouble::check(DriverThread& driver) {
+  const auto says = static_cast<suspend::Verdict::Says>(dice_.below(3));
+  at(host_.now() + dice_.magnitude(kCheckMin, kCheckMax), [this, &driver, says] {
+    driver.holds.checked({says, "it is simulated"}, host_.now());
+    drive(driver);
   });
 }
 

@@ -154,6 +154,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   DriverThread& driverOf(const GuestTask& task) { return drivers_.at(task.cards.front()); }
   void wakeDriver(DriverThread& driver);
   void drive(DriverThread& driver);
+  void check(DriverThread& driver);
   suspend::Outcome carryOut(const suspend::Order& order);
   void heard(const suspend::News& news);
   void channelThere(GuestTask& task, std::uint32_t pid, bool again);

@@ -30,10 +30,11 @@ struct Scene {
   std::vector<Order> orders;
   std::vector<News> news;
   std::set<std::uint32_t> processes;
-  bool blocks = false;            // calls do not return
-  std::uint32_t blocked = 0;      // that wait now
-  std::uint32_t refuses = 0;      // so many disables
-  std::uint32_t refusesBack = 0;  // so many enables
+  bool blocks = false;                     // calls do not return
+  std::uint32_t blocked = 0;               // that wait now
+  std::uint32_t refuses = 0;               // so many disables
+  std::uint32_t refusesBack = 0;           // so many enables
+  bool checking = false, checked = false;  // the card: is, and may be over
 
   template <typename What>
   bool until(What what) {

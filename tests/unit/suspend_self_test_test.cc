@@ -3,9 +3,12 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <optional>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "services/suspend/card_check.h"
 #include "services/suspend/driver_calls.h"
 #include "services/suspend/probe_process.h"
 #include "services/suspend/self_test.h"
@@ -146,6 +149,60 @@ TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
   const auto outcome = calls.carryOut(
       {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, Rung::kDisable);
   EXPECT_EQ(outcome.answer, Answer::kGone);
+}
+
+// --- a card in doubt ---
+
+Verdict checked(const std::string& probe) {
+  Loop loop;
+  ProbeCheck check(options(), Rung::kDisable, probe);
+  Verdict heard;
+  check.start(loop, [&](Verdict verdict) {
+    heard = std::move(verdict);
+    loop.stop();
+  });
+  loop.run();
+  return heard;
+}
+
+TEST_F(SelfTestOnStandIn, ACardInDoubtIsTestedByAProgramOfItsOwnWhileTheLoopGoesOn) {
+  using Says = Verdict::Says;
+  const std::string probe = e2e::binary("qgpu-suspend-probe");
+  EXPECT_EQ(checked(probe).says, Says::kWorks);
+  driver().commit = Commit::kRestart;  // a rung that stopped it once does not any more
+  const Verdict goesOn = checked(probe);
+  EXPECT_EQ(goesOn.says, Says::kFails);
+  EXPECT_EQ(goesOn.why, "the kernel went on while it was off");
+  driver().commit = Commit::kNone;
+  driver().refuseDisable = 1'000;
+  const Verdict refused = checked(probe);
+  EXPECT_EQ(refused.says, Says::kFails);
+  EXPECT_EQ(refused.why, "the driver refused to disable channels (the driver's status 0x65)");
+}
+
+// No memory left on the card, or no program, says nothing of it.
+TEST_F(SelfTestOnStandIn, WhatCanNotBeSeenOfACardInDoubtIsUnclear) {
+  EXPECT_EQ(checked("/nonexistent/probe").says, Verdict::Says::kUnclear);
+  EXPECT_EQ(checked("/nonexistent/probe").why, "/nonexistent/probe: No such file or directory");
+  EXPECT_EQ(checked("/bin/true").why, "the check ended without a word");
+  ::setenv("LD_LIBRARY_PATH", "/nonexistent", 1);
+  const Verdict noDriver = checked(e2e::binary("qgpu-suspend-probe"));
+  ::setenv("LD_LIBRARY_PATH", QGPU_STAND_IN_DIR, 1);
+  EXPECT_EQ(noDriver.says, Verdict::Says::kUnclear) << noDriver.why;
+  EXPECT_NE(noDriver.why.find("failed libcuda.so.1"), std::string::npos) << noDriver.why;
+}
+
+TEST_F(SelfTestOnStandIn, ACheckThatIsNotWaitedForLeavesNoProgram) {
+  Loop loop;
+  std::optional<ProbeCheck> check;
+  check.emplace(options(), Rung::kDisable, e2e::binary("qgpu-suspend-probe"));
+  bool heard = false;
+  check->start(loop, [&](const Verdict&) { heard = true; });
+  check.reset();
+  EXPECT_FALSE(heard);
+  while (::waitpid(-1, nullptr, 0) > 0) {
+  }
+  EXPECT_EQ(errno, ECHILD);
 }
 
 // Without a free descriptor the manager can't ask who has a channel: it may well be there, and run.

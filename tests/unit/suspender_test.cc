@@ -143,6 +143,60 @@ TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
   EXPECT_TRUE(doubted(3));
 }
 
+class ScriptedCheck final : public CardCheck {
+ public:
+  ScriptedCheck(Scene& scene, Verdict verdict) : scene_(scene), verdict_(std::move(verdict)) {}
+  void start(Loop& loop, std::function<void(Verdict)> done) override {
+    wait(loop, std::move(done));
+  }
+
+ private:
+  // Until the scene says that it is over; meanwhile the loop goes on.
+  void wait(Loop& loop, std::function<void(Verdict)> done) {
+    loop.post([this, &loop, done = std::move(done)] {
+      bool over = false;
+      scene_.change([&] { over = std::exchange(scene_.checking, true) && scene_.checked; });
+      if (over) return done(verdict_);
+      wait(loop, done);
+    });
+  }
+  Scene& scene_;
+  const Verdict verdict_;
+};
+
+TEST_F(SuspenderTest, WhileACardIsCheckedOthersAreHeldAndWhatComesOfItIsHeeded) {
+  for (const auto says : {Verdict::Says::kWorks, Verdict::Says::kFails}) {
+    scene.news.clear();
+    scene.checking = scene.checked = false;
+    const bool fails = says == Verdict::Says::kFails;
+    suspender.emplace(
+        std::make_unique<ScriptedCalls>(scene), Rung::kDisable,
+        [this](News news) { scene.change([&] { scene.news.push_back(std::move(news)); }); },
+        std::function<void()>(),
+        std::make_unique<ScriptedCheck>(scene, Verdict{says, fails ? "it went on" : ""}));
+    auto& card = suspender;
+    scene.change([&] { scene.refuses = 3 * kTries; });
+    for (std::uint32_t task = 1; task <= 5; task++) {
+      card->made(task, channelOf(100 * task, task), false);
+      if (task > 3) continue;
+      card->hold(task, 1);
+      ASSERT_TRUE(scene.until([&] { return scene.told(News::What::kDoubted, task) == 1; }));
+    }
+    ASSERT_TRUE(scene.until([&] { return scene.checking; }));
+    card->hold(4, 1);
+    ASSERT_TRUE(stopped(4, 1)) << "nobody waits for the check";
+    scene.change([&] { scene.checked = true; });
+    if (fails) {
+      ASSERT_TRUE(scene.until([&] { return scene.told(News::What::kCardLost, 0) == 1; }));
+      continue;
+    }
+    card->hold(5, 1);
+    ASSERT_TRUE(stopped(5, 1));
+    suspender.reset();
+    EXPECT_EQ(scene.told(News::What::kCardLost, 0), 0u);
+  }
+}
+
 TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
   Holds holds(Rung::kDisable);
   std::size_t doubted = 0;
@@ -160,6 +214,51 @@ TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
     }
   }
   EXPECT_EQ(doubted, 2 * Holds::kRefusedInARow);
+}
+
+// Every call is refused, whose task it be.
+void refuseTask(Holds& holds, std::uint64_t task, Nanos now) {
+  holds.made(task, channelOf(100, 7), false);
+  holds.hold(task, 1, now);
+  while (const auto order = holds.next(now)) {
+    const bool off = order->step == Step::kDisable;
+    holds.answered({off ? Answer::kFailed : Answer::kDone, {}, "no", off}, now);
+  }
+}
+
+std::size_t toldOf(Holds& holds, News::What what) {
+  std::size_t count = 0;
+  for (const News& each : holds.news(Nanos(0))) count += each.what == what;
+  return count;
+}
+
+// They may be one tenant's, who knows how to make the driver refuse.
+TEST(Holds, C7_TasksThatTheDriverRefusesCostNoCardBeforeItsOwnTestFails) {
+  using Says = Verdict::Says;
+  Holds holds(Rung::kDisable);
+  Nanos now(0);
+  std::uint64_t task = 0;
+  for (const Says says : {Says::kWorks, Says::kUnclear}) {
+    while (toldOf(holds, News::What::kCardDoubted) == 0) refuseTask(holds, ++task, now);
+    for (int i = 0; i < 5; i++) refuseTask(holds, ++task, now);
+    EXPECT_EQ(toldOf(holds, News::What::kCardDoubted), 0u) << "it is being tested";
+    holds.checked({says, "nobody knows"}, now);
+    for (int i = 0; i < 5; i++) refuseTask(holds, ++task, now);
+    EXPECT_EQ(toldOf(holds, News::What::kCardDoubted), 0u) << "a test takes a part of the card";
+    EXPECT_EQ(toldOf(holds, News::What::kCardLost), 0u);
+    holds.made(1'000 + task, channelOf(200), false);
+    holds.hold(1'000 + task, 1, now);
+    ASSERT_TRUE(holds.next(now)) << "who is not refused is held";
+    holds.answered({Answer::kDone, {}, ""}, now);
+    EXPECT_EQ(toldOf(holds, News::What::kStopped), 1u);
+    now += Holds::kCheckEvery;
+  }
+  while (toldOf(holds, News::What::kCardDoubted) == 0) refuseTask(holds, ++task, now);
+  holds.checked({Says::kFails, "the kernel went on while it was off"}, now);
+  const auto news = holds.news(now);
+  ASSERT_FALSE(news.empty());
+  EXPECT_EQ(news[0].what, News::What::kCardLost);
+  EXPECT_EQ(news[0].why, "the kernel went on while it was off");
 }
 
 // A tenant that is held may say as often as it likes that its channels are on again.
