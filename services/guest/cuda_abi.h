@@ -128,6 +128,17 @@ struct MemProperties {
   unsigned char flags[8];
 };
 
+inline constexpr int kPinned = 1, kManaged = 2;  // types of allocations and of pools
+
+struct PoolProperties {
+  int type, handleTypes;
+  Location location;
+  void* security;
+  Size most;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
 // --- NVML ---
 
 using NvmlDevice = struct NvmlDeviceTag*;

@@ -179,6 +179,10 @@ constexpr int perThreadSince(int since) {
   QGPU_STREAM_PAIR(X, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                     \
                    (Ptr*, Size, Pool, Str))                                                        \
   QGPU_STREAM_PAIR(X, cuMemFreeAsync, cuMemFreeAsync, 11020, (Ptr, Str))                           \
+  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kLegacy, (Pool*, const PoolProperties*))              \
+  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kLegacy, (Pool))                                    \
+  X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, kLegacy, (Pool*, Location*, int))       \
+  X(cuMemGetMemPool, cuMemGetMemPool, 13000, kLegacy, (Pool*, Location*, int))                     \
   X(cuMemCreate, cuMemCreate, 10020, kLegacy,                                                      \
     (Mem*, Size, const MemProperties*, unsigned long long))                                        \
   X(cuMemRelease, cuMemRelease, 10020, kLegacy, (Mem))                                             \

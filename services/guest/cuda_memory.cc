@@ -11,10 +11,11 @@ namespace {
 
 using namespace cuda;  // the names of the interface
 
-enum class Kind : std::uint32_t { kAddress, kPhysical, kArray };
+enum class Kind : std::uint32_t { kAddress, kPhysical, kArray, kManagedPool };
 
-// One allocation. Physical memory of the virtual memory interface has references and maps, and is
-// free when both are gone; anything else has one reference.
+// One allocation, or a pool of managed memory with no bytes of its own. Physical memory of the
+// virtual memory interface has references and maps, and is free when both are gone; anything else
+// has one reference.
 struct Charge {
   Charge* next;
   Kind kind;
@@ -163,6 +164,41 @@ Result freeAddress(Ptr address) {
   return freed(charge, cudaDriver.cuMemFree_v2(address));
 }
 
+// --- pools ---
+
+// What is taken from a pool of managed memory is managed: it counts at its call, as that does. (A
+// pool that cuMemAllocAsync takes from without naming it is never one: each type has its own.)
+bool isManaged(Pool pool) {
+  Lock lock(mutex);
+  return *find(Kind::kManagedPool, reinterpret_cast<std::uintptr_t>(pool)) != nullptr;
+}
+
+Result madePool(Pool pool, int type, Result rc) {
+  if (rc != kSuccess || type != kManaged || !looksAtCalls() || isManaged(pool)) return rc;
+  auto* known = static_cast<Charge*>(malloc(sizeof(Charge)));
+  if (!known) return rc;  // what is taken from it counts nowhere: the host has no memory either
+  const auto name = reinterpret_cast<std::uintptr_t>(pool);
+  *known = {nullptr, Kind::kManagedPool, session.generation.load(), name, 0, nullptr, 1, 0};
+  Lock lock(mutex);
+  put(known);
+  return rc;
+}
+
+Result createPool(Pool* out, const PoolProperties* properties) {
+  const Result rc = cudaDriver.cuMemPoolCreate(out, properties);
+  return rc == kSuccess && out && properties ? madePool(*out, properties->type, rc) : rc;
+}
+template <auto member>
+Result findPool(Pool* out, Location* where, int type) {
+  const Result rc = (cudaDriver.*member)(out, where, type);
+  return rc == kSuccess && out ? madePool(*out, type, rc) : rc;
+}
+Result destroyPool(Pool pool) {
+  if (!looksAtCalls()) return cudaDriver.cuMemPoolDestroy(pool);
+  Charge* known = take(Kind::kManagedPool, reinterpret_cast<std::uintptr_t>(pool));
+  return freed(known, cudaDriver.cuMemPoolDestroy(pool));
+}
+
 // In a capture it becomes a node of the graph, whose memory is not counted here.
 template <Stream0 zero>
 bool captured(Str stream) {
@@ -177,7 +213,7 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
     if (!looksAtCalls() || !out || captured<zero>(streamAmong(more...))) {
       return (cudaDriver.*member)(out, bytes, more...);
     }
-    return charged(Kind::kAddress, costOf(bytes), nullptr, [&](std::uint64_t& name) {
+    return charged(Kind::kAddress, costFrom(bytes, more...), nullptr, [&](std::uint64_t& name) {
       const Result rc = (cudaDriver.*member)(out, bytes, more...);
       name = *out;
       return rc;
@@ -187,6 +223,10 @@ struct StreamOrdered<member, zero, Result (*)(Ptr*, Size, More...)> {
  private:
   static Str streamAmong(Str stream) { return stream; }
   static Str streamAmong(Pool, Str stream) { return stream; }
+  static std::uint64_t costFrom(Size bytes, Str) { return costOf(bytes); }
+  static std::uint64_t costFrom(Size bytes, Pool pool, Str) {
+    return isManaged(pool) ? bytes : costOf(bytes);
+  }
 };
 
 template <auto member, Stream0 zero>
@@ -419,6 +459,10 @@ void wrapCudaMemory(Calls& table) {
 #undef QGPU_ORDERED
   table.cuMemFreeAsync = freeAsync<&Calls::cuMemFreeAsync, legacy>;
   table.cuMemFreeAsync_ptsz = freeAsync<&Calls::cuMemFreeAsync_ptsz, own>;
+  table.cuMemPoolCreate = createPool;
+  table.cuMemPoolDestroy = destroyPool;
+  table.cuMemGetDefaultMemPool = findPool<&Calls::cuMemGetDefaultMemPool>;
+  table.cuMemGetMemPool = findPool<&Calls::cuMemGetMemPool>;
   table.cuMemCreate = create;
   table.cuMemRelease = releasePhysical;
   table.cuMemMap = mapPhysical;

@@ -4,7 +4,7 @@
 // stream-ordered free when the stream has come to it, with mapped memory when the last map is gone.
 // Not counted here: contexts, modules and what a graph allocates; that is below this interface.
 // Where the kernel driver's calls are understood (rm_ioctl.h) they count all of it, and of this
-// only managed memory.
+// only managed memory, and what is taken from pools of it.
 
 #include "services/guest/cuda_abi.h"
 

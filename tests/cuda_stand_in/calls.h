@@ -26,8 +26,6 @@
   X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                         \
     (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
   X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
-  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kLegacy, (Pool*, const void*))           \
-  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kLegacy, (Pool))                       \
   X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
 
 namespace qgpu::stand_in {

@@ -1,6 +1,7 @@
 // Memory of the cards: lazily backed pages of the host, with the card's size as a limit.
 
 #include <map>
+#include <set>
 #include <sys/mman.h>
 
 #include "tests/cuda_stand_in/table.h"
@@ -30,6 +31,8 @@ struct Heap {
   std::map<Ptr, std::pair<Mem, Size>> maps;
   std::map<int, std::uint64_t> used;
   std::multimap<Size, Block> pool;  // freed in a stream's order, and kept
+  std::set<Pool> managedPools;
+  Pool defaultManaged = nullptr;
   Mem nextHandle = 0x1000;
 };
 Heap& heap() {
@@ -150,8 +153,9 @@ Result allocateAsync(Ptr* out, Size bytes, Str handle) {
   return put(*stream, Work{});
 }
 template <Stream0 zero>
-Result allocateFromPool(Ptr* out, Size bytes, Pool, Str handle) {
-  return allocateAsync<zero>(out, bytes, handle);
+Result allocateFromPool(Ptr* out, Size bytes, Pool pool, Str handle) {
+  const bool managed = (Locked(machine().lock), heap().managedPools.count(pool) != 0);
+  return managed ? allocateManaged(out, bytes, 1) : allocateAsync<zero>(out, bytes, handle);
 }
 template <Stream0 zero>
 Result freeAsync(Ptr at, Str handle) {
@@ -302,12 +306,28 @@ Result freeHost(void* at) {
   Locked held(machine().lock);
   return freeAt(reinterpret_cast<std::uint64_t>(at), true);
 }
-Result createPool(Pool* out, const void*) {
+Pool newPool(int type) {
+  const auto pool = reinterpret_cast<Pool>(heap().nextHandle++);
+  if (type == kManaged) heap().managedPools.insert(pool);
+  return pool;
+}
+// A handle may be given again once its pool is destroyed: here it is, at once.
+Result createPool(Pool* out, const PoolProperties* properties) {
   Locked held(machine().lock);
-  *out = reinterpret_cast<Pool>(heap().nextHandle++);
+  *out = newPool(properties->type);
   return kSuccess;
 }
-Result destroyPool(Pool) {
+Result destroyPool(Pool pool) {
+  Locked held(machine().lock);
+  heap().managedPools.erase(pool);
+  if (reinterpret_cast<Mem>(pool) + 1 == heap().nextHandle) --heap().nextHandle;
+  return kSuccess;
+}
+Result poolOfType(Pool* out, Location*, int type) {
+  Locked held(machine().lock);
+  if (type != kManaged) return *out = nullptr, kSuccess;
+  if (!heap().defaultManaged) heap().defaultManaged = newPool(kManaged);
+  *out = heap().defaultManaged;
   return kSuccess;
 }
 Result info(Size* free, Size* total) {
@@ -358,6 +378,7 @@ void fillMemory(Table& table) {
   table.cuMemFreeHost = freeHost;
   table.cuMemPoolCreate = createPool;
   table.cuMemPoolDestroy = destroyPool;
+  table.cuMemGetDefaultMemPool = table.cuMemGetMemPool = poolOfType;
   table.cuMemGetInfo_v2 = info;
   table.cuDeviceTotalMem_v2 = total;
 }

@@ -37,7 +37,8 @@ const std::regex kWork(
 const std::regex kMemory(
     "cu(MemAlloc|MemFree|MemCreate|MemRelease|MemMap|MemUnmap|MemImport|"
     "MemRetain|Array3?D?Create|ArrayDestroy|MipmappedArray(Create|Destroy)|"
-    "MemGetInfo|DeviceTotalMem|MemPool(Create|Import)|ImportExternalMemory|"
+    "MemGetInfo|DeviceTotalMem|MemPool(Create|Destroy|Import)|MemGet(Default)?MemPool|"
+    "ImportExternalMemory|"
     "IpcOpenMem|MulticastCreate|GraphAddMemAlloc|MemHostAlloc|MemHostRegister)"
     ".*");
 
@@ -51,7 +52,6 @@ const std::map<std::string, std::string> kWithout = {
     {"cuMemFreeHost", "memory of the host"},
     {"cuStreamWaitEvent", "orders streams, no card is busy with it"},
     {"cuStreamWaitEvent_ptsz", "orders streams, no card is busy with it"},
-    {"cuMemPoolCreate", "an empty pool holds nothing; what is taken from it is counted"},
     {"cuMemPoolImportFromShareableHandle", "counted where it was allocated"},
     {"cuMemPoolImportPointer", "counted where it was allocated"},
     {"cuIpcOpenMemHandle", "counted where it was allocated"},
@@ -162,6 +162,8 @@ static_assert(sizeof(ArrayShape3D) == sizeof(CUDA_ARRAY3D_DESCRIPTOR_v2));
 static_assert(offsetof(ArrayShape3D, format) == offsetof(CUDA_ARRAY3D_DESCRIPTOR_v2, Format));
 static_assert(sizeof(MemProperties) == sizeof(CUmemAllocationProp_v1));
 static_assert(offsetof(MemProperties, location) == offsetof(CUmemAllocationProp_v1, location));
+static_assert(sizeof(PoolProperties) == sizeof(CUmemPoolProps_v1));
+static_assert(offsetof(PoolProperties, location) == offsetof(CUmemPoolProps_v1, location));
 static_assert(kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY && kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kDeviceUnavailable == CUDA_ERROR_DEVICE_UNAVAILABLE);
 static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE && kNotFound == CUDA_ERROR_NOT_FOUND);

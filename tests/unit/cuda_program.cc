@@ -239,6 +239,22 @@ Result reserveAndMap(Program::Memory& m) {
   return t.cuMemMap(m.mapped, m.bytes, 0, m.name, 0);
 }
 
+// The pool that a kind of memory names; null: the device's own.
+Pool poolOf(const std::string& kind) {
+  static Pool made = nullptr;
+  Location device{1, 0};
+  Pool pool = nullptr;
+  if (kind == "pool-managed") t.cuMemGetDefaultMemPool(&pool, &device, kManaged);
+  if (kind == "pool-current") t.cuMemGetMemPool(&pool, &device, kManaged);
+  if (kind == "pool-created" || kind == "pool-again") {
+    const PoolProperties wanted{kind == "pool-again" ? kPinned : kManaged, 0, device, 0, 0, 0, {}};
+    if (made) t.cuMemPoolDestroy(made);
+    t.cuMemPoolCreate(&made, &wanted);
+    pool = made;
+  }
+  return pool;
+}
+
 std::string allocate(const std::string& kind, int id, Size bytes) {
   Program::Memory m{kind, 0, 0, bytes};
   Ptr at = 0;
@@ -255,7 +271,9 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
   if (kind == "managed") rc = t.cuMemAllocManaged(&at, bytes, 1);
   if (kind == "async") rc = t.cuMemAllocAsync(&at, bytes, p.streams["a"]);
   if (kind == "async-own") rc = t.cuMemAllocAsync_ptsz(&at, bytes, nullptr);
-  if (kind == "pool") rc = t.cuMemAllocFromPoolAsync(&at, bytes, nullptr, p.streams["a"]);
+  if (kind.rfind("pool", 0) == 0) {
+    rc = t.cuMemAllocFromPoolAsync(&at, bytes, poolOf(kind), p.streams["a"]);
+  }
   if (kind == "array") rc = t.cuArrayCreate_v2(&array, &flat);
   if (kind == "array3d") rc = t.cuArray3DCreate_v2(&array, &deep);
   if (kind == "mipmap") rc = t.cuMipmappedArrayCreate(&mip, &deep, 1);
@@ -270,7 +288,8 @@ std::string allocate(const std::string& kind, int id, Size bytes) {
 
 std::string freeOne(int id) {
   const Program::Memory m = p.memory[id];
-  if (m.kind == "async" || m.kind == "pool") return text(t.cuMemFreeAsync(m.name, p.streams["a"]));
+  if (m.kind == "async" || m.kind.rfind("pool", 0) == 0)
+    return text(t.cuMemFreeAsync(m.name, p.streams["a"]));
   if (m.kind == "async-own") return text(t.cuMemFreeAsync_ptsz(m.name, nullptr));
   if (m.kind == "array" || m.kind == "array3d") {
     return text(t.cuArrayDestroy(reinterpret_cast<Arr>(m.name)));

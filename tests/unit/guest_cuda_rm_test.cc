@@ -144,6 +144,33 @@ TEST(CudaRm, ManagedMemoryCountsAtItsCallSinceNoOtherSaysASize) {
   EXPECT_EQ(s.charged(), kInit);
 }
 
+class EveryManagedPool : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryManagedPool, CountsAtItsAllocationsSinceNoCallBelowSaysASize) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc(GetParam(), 1, 40 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), kInit + 40 * kMiB);
+  EXPECT_EQ(s.held(), kInit);
+  EXPECT_EQ(s.guest.ask(alloc("plain", 2, 32 * kMiB)), "2") << "one quota for both";
+  EXPECT_EQ(s.guest.ask(alloc(GetParam(), 2, 32 * kMiB)), "2");
+  EXPECT_EQ(s.guest.ask("free 1"), "0");
+  EXPECT_EQ(s.guest.ask("ctxsync"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+}
+INSTANTIATE_TEST_SUITE_P(CudaRm, EveryManagedPool,
+                         ::testing::Values("pool-managed", "pool-current", "pool-created"),
+                         [](const auto& each) { return std::string(each.param).substr(5); });
+
+TEST(CudaRm, APoolThatHasTheHandleOfADestroyedManagedOneIsCountedByTheDriver) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask(alloc("pool-created", 1, kMiB)), "0");
+  EXPECT_EQ(s.guest.ask(alloc("pool-again", 2, 8 * kMiB)), "0");
+  EXPECT_EQ(s.charged(), kInit + 9 * kMiB) << "once, not twice";
+  EXPECT_EQ(s.held(), kInit + 8 * kMiB);
+}
+
 TEST(CudaRm, MemoryOfAStrangersProcessIsChargedToWhoImportsIt) {
   Scene s(kInit + stand_in::kForeignBytes);
   s.init();
