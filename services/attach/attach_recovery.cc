@@ -40,7 +40,7 @@ void AttachServer::findReport(GuestTask& task) {
 }
 
 // The page of an earlier manager is back: slots whose process lives are kept for it, the others
-// give their bytes back.
+// give their bytes back. Processes that start together have one start time.
 void AttachServer::keepSlotsOfExpected(GuestTask& task) {
   const std::uint64_t marked = task.pages.markedSlots();
   for (std::uint32_t slot = 0; slot < QGPU_SLOTS; slot++) {
@@ -48,7 +48,8 @@ void AttachServer::keepSlotsOfExpected(GuestTask& task) {
     Expected* owner = nullptr;
     for (auto& [key, expected] : expected_) {
       const bool its = expected.entry.task == task.id && expected.slot == QGPU_SLOTS &&
-                       expected.entry.start == task.pages.slotStart(slot);
+                       expected.entry.start == task.pages.slotStart(slot) &&
+                       ownPid(expected.entry.pid) == task.pages.slotPid(slot);
       if (its) owner = &expected;
     }
     if (owner != nullptr) {

@@ -27,6 +27,18 @@ const char* readProc(const char* path, char (&text)[N]) {
   return text;
 }
 
+// What a process or thread calls itself, by its file `status`; 0: there is none.
+std::uint32_t ownNumber(const char* path) {
+  char text[4096];
+  const char* line = std::strstr(readProc(path, text), "\nNSpid:");
+  if (line == nullptr) return 0;
+  // One number per namespace; the last one is its own view.
+  std::uint32_t own = 0;
+  char* at = const_cast<char*>(line) + 7;
+  while (*at == '\t' || *at == ' ') own = static_cast<std::uint32_t>(std::strtoul(at, &at, 10));
+  return own;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> processStart(std::uint32_t pid) {
@@ -42,6 +54,12 @@ std::optional<std::uint64_t> processStart(std::uint32_t pid) {
     at++;
   }
   return std::strtoull(at, nullptr, 10);
+}
+
+std::uint32_t ownPid(std::uint32_t pid) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%u/status", pid);
+  return ownNumber(path);
 }
 
 Result<Fd> openProcess(std::uint32_t pid, std::uint64_t start) {
@@ -82,7 +100,7 @@ std::uint32_t ThreadIds::host(std::uint32_t own, Nanos now) {
 
 void ThreadIds::reread() {
   known_.clear();
-  char path[64], text[4096];
+  char path[64];
   std::snprintf(path, sizeof path, "/proc/%u/task", hostPid_);
   DIR* tasks = ::opendir(path);
   if (tasks == nullptr) return;
@@ -90,13 +108,7 @@ void ThreadIds::reread() {
     const auto host = static_cast<std::uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
     if (host == 0 || known_.size() == kThreadsMax) continue;
     std::snprintf(path, sizeof path, "/proc/%u/task/%u/status", hostPid_, host);
-    const char* line = std::strstr(readProc(path, text), "\nNSpid:");
-    if (line == nullptr) continue;
-    // One number per namespace; the last one is the thread's own view.
-    std::uint32_t own = 0;
-    char* at = const_cast<char*>(line) + 7;
-    while (*at == '\t' || *at == ' ') own = static_cast<std::uint32_t>(std::strtoul(at, &at, 10));
-    known_[own] = host;
+    if (const std::uint32_t own = ownNumber(path)) known_[own] = host;
   }
   ::closedir(tasks);
 }

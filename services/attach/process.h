@@ -16,6 +16,9 @@ namespace qgpu {
 // Field 22 of /proc/PID/stat, in clock ticks since boot; nothing when there is no such process.
 std::optional<std::uint64_t> processStart(std::uint32_t pid);
 
+// The pid that a process has in its own namespace; 0 when there is no such process.
+std::uint32_t ownPid(std::uint32_t pid);
+
 // A pidfd of exactly the process that had `pid` and started at `start` (0: whoever has the pid).
 // Empty when that one is dead. Unavailable when there is no descriptor left to find that out.
 Result<Fd> openProcess(std::uint32_t pid, std::uint64_t start);

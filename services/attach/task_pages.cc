@@ -223,6 +223,10 @@ std::uint64_t TaskPages::markedSlots() const {
   return marked;
 }
 
+std::uint32_t TaskPages::slotPid(std::uint32_t i) const {
+  return load(slot(i).pid);
+}
+
 std::uint64_t TaskPages::slotStart(std::uint32_t i) const {
   return load(slot(i).start_time);
 }

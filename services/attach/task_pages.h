@@ -120,8 +120,10 @@ class TaskPages {
     used_ |= bit(slot);
     ignored_ |= bit(slot);
   }
-  // Slots of an adopted page that carry a pid, and the start time in one of them.
+  // Slots of an adopted page that carry a pid; that pid, as the process sees itself, and the start
+  // time in one of them.
   std::uint64_t markedSlots() const;
+  std::uint32_t slotPid(std::uint32_t slot) const;
   std::uint64_t slotStart(std::uint32_t slot) const;
   // Incarnation of the gate page that the slot's process reads now, as it says.
   std::uint32_t obeys(std::uint32_t slot) const;

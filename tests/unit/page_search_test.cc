@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "tests/unit/attach_fixture.h"
@@ -14,6 +15,15 @@ namespace qgpu {
 namespace {
 
 using Which = schema::Envelope::Which;
+// As /proc has it: 'T' is stopped.
+char processState(pid_t pid) {
+  std::ifstream from("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(from, text);
+  const std::size_t at = text.rfind(')');
+  return at == std::string::npos ? 0 : text.at(at + 2);
+}
+
 constexpr std::uint64_t kTheirs = 300;   // bytes that the earlier process has on the card
 
 class PageSearchTest : public AttachTest {
@@ -21,7 +31,7 @@ class PageSearchTest : public AttachTest {
   // Binds task 7, attaches a process that then runs `body`, and goes on with the next manager,
   // which the process never comes back to.
   std::unique_ptr<Child> leave(const std::function<void()>& before,
-                               const std::function<void()>& body) {
+                               const std::function<void(GuestClient&)>& body) {
     start();
     bind(7);
     auto child = std::make_unique<Child>([&]() -> int {
@@ -30,7 +40,7 @@ class PageSearchTest : public AttachTest {
       auto client = GuestClient::attach(socket(), tokenOf(7));
       if (!client.ok()) return 1;
       client->slot().bytes = kTheirs;
-      body();
+      body(*client);
       for (;;) ::pause();
     });
     EXPECT_TRUE(until([&] {
@@ -49,7 +59,7 @@ class PageSearchTest : public AttachTest {
 };
 
 TEST_F(PageSearchTest, A14_WhoComesAfterARestartIsCountedWithAProcessThatIsStopped) {
-  const auto stopped = leave([] {}, [] { ::raise(SIGSTOP); });
+  const auto stopped = leave([] {}, [](GuestClient&) { ::raise(SIGSTOP); });
   restart();
   auto client = attachSelf(7);
   ASSERT_TRUE(client.ok()) << client.error().message;
@@ -60,7 +70,7 @@ TEST_F(PageSearchTest, A14_WhoComesAfterARestartIsCountedWithAProcessThatIsStopp
 }
 
 TEST_F(PageSearchTest, A14_WhatAStoppedProcessHadReturnsWithItsDeath) {
-  const auto stopped = leave([] {}, [] { ::raise(SIGSTOP); });
+  const auto stopped = leave([] {}, [](GuestClient&) { ::raise(SIGSTOP); });
   restart();
   auto client = attachSelf(7);
   ASSERT_TRUE(client.ok()) << client.error().message;
@@ -74,6 +84,24 @@ TEST_F(PageSearchTest, A14_WhatAStoppedProcessHadReturnsWithItsDeath) {
   }));
 }
 
+// Slot 0 is of one that started in the same tick and is dead by now.
+TEST_F(PageSearchTest, A14_OfProcessesThatStartedTogetherTheLivingOneKeepsItsSlot) {
+  const auto stopped = leave([] {}, [](GuestClient& client) {
+    qgpu_report_page& page = client.reportPage();
+    page.slot[5] = page.slot[0];
+    page.slot[0].pid++;
+    ::raise(SIGSTOP);
+  });
+  ASSERT_TRUE(until([&] { return processState(stopped->pid()) == 'T'; }));
+  restart();
+  auto client = attachSelf(7);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  EXPECT_EQ(client->reportPage().slot[5].bytes, kTheirs);
+  std::uint64_t sum = 0;
+  for (const qgpu_slot& slot : client->reportPage().slot) sum += slot.bytes;
+  EXPECT_EQ(sum, kTheirs);
+}
+
 TEST_F(PageSearchTest, HAZARDS9_AFileThatOnlyLooksLikeAPageIsPassedOver) {
   std::vector<Fd> fakes;
   const auto makeFakes = [&] {
@@ -82,7 +110,7 @@ TEST_F(PageSearchTest, HAZARDS9_AFileThatOnlyLooksLikeAPageIsPassedOver) {
       if (::ftruncate(fakes.back().get(), static_cast<off_t>(bytes)) != 0) ::_exit(2);
     }
   };
-  const auto stopped = leave(makeFakes, [] { ::raise(SIGSTOP); });
+  const auto stopped = leave(makeFakes, [](GuestClient&) { ::raise(SIGSTOP); });
   restart();
   auto client = attachSelf(7);
   ASSERT_TRUE(client.ok()) << client.error().message;
@@ -90,7 +118,8 @@ TEST_F(PageSearchTest, HAZARDS9_AFileThatOnlyLooksLikeAPageIsPassedOver) {
 }
 
 TEST_F(PageSearchTest, AProcessThatExecutedAnotherProgramHoldsNobodyUp) {
-  const auto other = leave([] {}, [] { ::execl("/bin/sleep", "sleep", "1000", nullptr); });
+  const auto sleep = [](GuestClient&) { ::execl("/bin/sleep", "sleep", "1000", nullptr); };
+  const auto other = leave([] {}, sleep);
   const std::string exe = "/proc/" + std::to_string(other->pid()) + "/exe";
   ASSERT_TRUE(until([&] {
     return std::filesystem::read_symlink(exe) != std::filesystem::read_symlink("/proc/self/exe");
@@ -111,7 +140,7 @@ TEST_F(PageSearchTest, A14_WhileAPageCanNotBeFoundNobodyNewIsGivenAnother) {
       if (::dup(0) < 0) ::_exit(3);
     }
   };
-  const auto stopped = leave(openMany, [] { ::raise(SIGSTOP); });
+  const auto stopped = leave(openMany, [](GuestClient&) { ::raise(SIGSTOP); });
   restart();
   const auto early = attachSelf(7);
   ASSERT_FALSE(early.ok());
