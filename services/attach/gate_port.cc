@@ -223,6 +223,7 @@ void GatePort::look(GuestTask& task, bool rang) {
   gate.worked = gate.worked || sample.busy() || sample.admitted != gate.admitted ||
                 sample.retired != gate.retired;
   if (rang && gate.worked) gate.rung = true;
+  if (sample.retired != gate.retired) gate.stuck = 0;
   if (!sample.anyAlive) {
     if (gate.life == Life::Alive) tellDeath(task, now);
   } else if (gate.ordered) {
@@ -336,7 +337,21 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
     gate.parked = sample.anyParked;
     settled(task, gate.parked ? schema::Settled::How::PARKED : schema::Settled::How::FROZEN,
             gate.parked ? now : std::clamp(sample.frozenAt, gate.storedAt, now));
+  } else if (isStuck(task, sample, now)) {
+    QGPU_MARK(SettledStuck);
+    ++gate.stuck;
+    gate.parked = true;
+    settled(task, schema::Settled::How::PARKED, now);
   }
+}
+
+// A kernel that runs long looks the same, and then others wait for it once more.
+bool GatePort::isStuck(const GuestTask& task, const GateSample& sample, Nanos now) const {
+  const GateState& gate = task.gate;
+  if (gate.frozen || sample.waiting == 0) return false;
+  const std::uint32_t doublings = std::min(gate.stuck, 16u);
+  const Nanos patience = std::min(options_.stuckAfter * (1 << doublings), options_.stuckAfterMax);
+  return now - std::max(gate.storedAt, sample.lastRetire) >= patience;
 }
 
 // Work that retires though its channels are off: the driver put them on by itself, or the guest saw

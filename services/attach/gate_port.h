@@ -27,6 +27,11 @@ struct GatePortOptions {
   Nanos settleEvery = micros(250);
   Nanos lateAfter = millis(10);   // a hold that takes longer is looked at every busyEvery ...
   Nanos lateEvery = millis(10);   // ... and after a second every lateEvery
+  // Launches wait at a shut gate and nothing in flight retires for so long: what runs may wait for
+  // what they launch, so it has another turn (HAZARDS 3). Twice as long each time, up to the
+  // second, until work retires.
+  Nanos stuckAfter = seconds(2);
+  Nanos stuckAfterMax = seconds(32);
   Nanos heldEvery = millis(100);  // a task whose channels are off, with work in flight
   Nanos heartbeatEvery = seconds(1);
   Nanos useEvery = millis(250);      // between two `used` of one task
@@ -97,6 +102,7 @@ class GatePort {
   void busy(GuestTask& task, const GateSample& sample, Nanos since);
   void quiet(GuestTask& task, Nanos since);
   void settled(GuestTask& task, schema::Settled::How how, Nanos at);
+  bool isStuck(const GuestTask& task, const GateSample& sample, Nanos now) const;
   Nanos nextLook(const GuestTask& task, const GateSample& sample, Nanos now) const;
   void schedule(GuestTask& task, Nanos delay, Nanos now);
   void beat();

@@ -70,6 +70,7 @@ struct GateState {
   Nanos againAt{0};          // when its work was last seen to go on all the same ...
   std::uint32_t agains = 0;  // ... and how often, in the hold of this epoch
   bool parked = false;       // told settled although work is in flight that can't run
+  std::uint32_t stuck = 0;   // turns that it got since nothing retired, in a row
   Nanos settleDelay{0};
 
   bool toldBusy = false;

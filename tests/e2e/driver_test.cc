@@ -1,6 +1,7 @@
 // Memory that counts where NVIDIA's kernel driver is asked for it, under a real manager: the bytes
-// of a process that is killed come back to its task, and the quota is that of the whole task. The
-// card is imagined; libcuda and the kernel's side are stand-ins.
+// of a process that is killed come back to its task, and the quota is that of the whole task; and
+// turns of programs whose work waits for work of their own. The card is imagined; libcuda and the
+// kernel's side are stand-ins.
 
 #include <filesystem>
 #include <fstream>
@@ -21,8 +22,8 @@ class Driver : public ::testing::Test {
   std::string lines() const { return root_.path() + "/lines"; }
   // A shell script in a task of 1 GiB, in which $CUDA is the program that obeys lines, and $PIPE
   // where the test writes some.
-  std::unique_ptr<Child> task(const std::string& script) {
-    return manager_.runTask({"--name", "tenant", "--memory", "1", "--", "sh", "-c", script},
+  std::unique_ptr<Child> task(const std::string& script, const std::string& name = "tenant") {
+    return manager_.runTask({"--name", name, "--memory", "1", "--", "sh", "-c", script},
                             {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
                              {"LD_PRELOAD", QGPU_STAND_IN_KERNEL},
                              {"QGPU_DRIVER_ROOT", root_.path()},
@@ -81,6 +82,28 @@ TEST_F(Driver, A14_TheQuotaIsTheTasksOverItsProcesses) {
   EXPECT_TRUE(eventually(refused)) << tenant->output();
   to.close();
   EXPECT_EQ(tenant->wait().value_or(-1), 0) << tenant->output();
+}
+
+// HAZARDS 3: what is in flight waits for a launch that the shut gate holds.
+TEST_F(Driver, AProgramThatCanOnlyGoOnByALaunchGetsItThoughItDidNotSettle) {
+  auto tenant = task("exec $CUDA < $PIPE");
+  std::ofstream to(lines());
+  to << "init\nstream a\nstream b\nwaitvalue a\nadd a" << std::endl;
+  const auto launches = [&] {
+    const Json now = manager_.task("tenant");
+    return !now.is_null() && now["state"] == "running";
+  };
+  ASSERT_TRUE(eventually(launches)) << manager_.log();
+  auto neighbour = task(
+      "(printf 'init\nstream a\n'; for i in 1 2 3 4 5; do printf 'sleep a 40000\nsync a\n'; done)"
+      " | $CUDA",
+      "neighbour");
+  EXPECT_TRUE(eventually([&] { return manager_.task("tenant")["quarantined"] == true; }));
+  to << "sleep b 100\nsync b\nset\nsync a\nsum" << std::endl;
+  to.close();
+  EXPECT_EQ(tenant->wait().value_or(-1), 0) << tenant->output();
+  EXPECT_TRUE(tenant->output().ends_with("\n1\n")) << tenant->output();
+  EXPECT_EQ(neighbour->wait().value_or(-1), 0) << neighbour->output();
 }
 
 }  // namespace

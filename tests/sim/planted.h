@@ -90,6 +90,7 @@ namespace qgpu::sim {
   X(StaleSettled, Must)        \
   X(BellDisarmed, Must)        \
   X(SettledParked, Rare)       \
+  X(SettledStuck, Rare)        \
   X(Thawed, Must)              \
   X(CounterBackwards, Must)    \
   X(BytesAboveQuota, Must)

@@ -496,6 +496,38 @@ TEST_F(GatePortTest, HAZARDS3_ParkedWorkCountsAsSettled) {
   EXPECT_GE(settledOf(7, epoch)->at, held + gateOptions.lateAfter) << "it might still have started";
 }
 
+TEST_F(GatePortTest, HAZARDS3_WorkThatMayWaitForAHeldLaunchHasAnotherTurnAndLaterEachTime) {
+  gateOptions.stuckAfter = millis(20);
+  gateOptions.stuckAfterMax = millis(30);
+  start();
+  bind(7);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  std::atomic_ref<std::uint32_t> waiting(client->slot().waiting);
+  const Nanos patience[] = {millis(20), millis(30), millis(30)};
+  for (const Nanos least : patience) {
+    const std::uint32_t epoch = hold(7);
+    ASSERT_TRUE(inForce(*client, epoch));
+    waiting.store(1);
+    ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+    EXPECT_EQ(settledOf(7, epoch)->how, How::PARKED);
+    const Nanos held(static_cast<std::int64_t>(client->gatePage().gate_stored_ns));
+    EXPECT_GE(settledOf(7, epoch)->at, held + least);
+    ASSERT_TRUE(inForce(*client, open(7)));
+    waiting.store(0);
+  }
+  // Where no launch waits for it, work in flight is what it seems: it runs.
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(inForce(*client, epoch));
+  const Nanos held(static_cast<std::int64_t>(client->gatePage().gate_stored_ns));
+  ASSERT_TRUE(until([&] { return monotonicNow() >= held + millis(60); }));
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
+}
+
 TEST_F(GatePortTest, HAZARDS4_ALateRetirementIsToldThoughTheCardWentOn) {
   gateOptions.lateAfter = micros(100);
   start();
