@@ -90,7 +90,10 @@ class NodeActor final : public Actor {
   struct CardNow {
     CardFacts facts;
     bool policyChosen = false;  // live, so it outlives the flag
-    CardFigures figures;        // the last report
+    // Whose its row is, by its id: indexes move as cards go and come. More than the first only in
+    // a store of old, where a card had a row under each index that it had been at.
+    std::vector<std::uint64_t> rowKeys;
+    CardFigures figures;  // the last report
     std::map<std::uint64_t, ShareFigures> shares;
   };
   using RequestKey = std::pair<std::uint32_t, std::string>;  // uid, request id
@@ -98,7 +101,8 @@ class NodeActor final : public Actor {
   // Start (node_load.cc).
   static std::vector<LedgerCard> ledgerCards(const std::vector<CardFacts>& cards);
   void load(const std::vector<StoredRow>& rows);
-  void loadCard(schema::CardRow::Reader row);
+  void loadCard(std::uint64_t key, schema::CardRow::Reader row);
+  void numberNewCards(const std::vector<StoredRow>& rows);
   enum class Taking : std::uint8_t { AsItIs, IfItFits };
   // False: its card is not there any more, or it does not fit.
   bool loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking taking);

@@ -356,7 +356,11 @@ void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) 
   const bool isPolicy = change.kind == Change::Kind::Policy;
   const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
   const CardNow& now = cards_[card];
-  turn.persist({RowKind::Card, now.facts.index}, [&](schema::Row::Builder row) {
+  for (std::size_t old = 1; old < now.rowKeys.size(); ++old) {
+    turn.persist({RowKind::Card, now.rowKeys[old]},
+                 [](schema::Row::Builder row) { row.setErased(); });
+  }
+  turn.persist({RowKind::Card, now.rowKeys.front()}, [&](schema::Row::Builder row) {
     auto stored = row.initCard();
     stored.setId(now.facts.id);
     stored.setPolicy(word(isPolicy ? change.policy : ledger_.policy(card)));

@@ -72,7 +72,7 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
       nextEvent_ = std::max(nextEvent_, row.getNode().getNextEvent());
       clusterTerm_ = std::max(clusterTerm_, row.getNode().getClusterTerm());
     } else if (row.isCard()) {
-      loadCard(row.getCard());
+      loadCard(stored.key.id, row.getCard());
     } else if (row.isTask()) {
       if (!loadTask(stored.key.id, row.getTask(), Taking::AsItIs)) {
         lostTasks_.push_back(stored.key.id);
@@ -81,6 +81,7 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
       audits_.push_back(stored.key.id);
     }
   }
+  numberNewCards(rows);
   std::sort(audits_.begin(), audits_.end());
   // The audited events are the story so far; they are read again once they are in order.
   std::map<std::uint64_t, EventRecord> story;
@@ -97,15 +98,31 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
   }
 }
 
-void NodeActor::loadCard(schema::CardRow::Reader row) {
+// Of several rows the stricter holds: which is the newer one, nobody wrote down.
+void NodeActor::loadCard(std::uint64_t key, schema::CardRow::Reader row) {
   const Result<std::size_t> card = ledger_.findCard(text(row.getId()));
   if (!card) return;
+  cards_[*card].rowKeys.push_back(key);
   if (row.getPolicyChosen()) {
     cards_[*card].policyChosen = true;
     ledger_.choosePolicy(*card, readPolicy(row.getPolicy()));
   }
   if (row.getCordoned()) ledger_.mark(*card, CardMark::Cordoned);
   if (row.getDraining()) ledger_.mark(*card, CardMark::Draining);
+}
+
+// Rows of cards that are not here now stay theirs, for when they come back.
+void NodeActor::numberNewCards(const std::vector<StoredRow>& rows) {
+  std::set<std::uint64_t> taken;
+  for (const StoredRow& stored : rows) {
+    if (readRow(stored).isCard()) taken.insert(stored.key.id);
+  }
+  std::uint64_t next = 0;
+  for (CardNow& card : cards_) {
+    if (!card.rowKeys.empty()) continue;
+    while (!taken.insert(next).second) ++next;
+    card.rowKeys.push_back(next);
+  }
 }
 
 bool NodeActor::loadTask(std::uint64_t id, schema::TaskRow::Reader row, Taking taking) {

@@ -11,7 +11,7 @@ struct Row {
   union {
     erased @0 :Void;           # the row of this key is gone
     node @1 :NodeRow;          # key: (node, 0)
-    card @2 :CardRow;          # key: (card, index)
+    card @2 :CardRow;          # key: (card, a number that its id keeps)
     task @3 :TaskRow;          # key: (task, id)
     audit @4 :T.Event;         # key: (audit, seq): who changed what
     cluster @5 :C.ClusterRow;  # the scheduler's own, see schema/cluster.capnp

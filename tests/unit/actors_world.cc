@@ -65,12 +65,15 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   doorId = fixture.add(door);
   attachId = fixture.add(attach);
   std::vector<CardFacts> facts;
+  for (std::size_t i = 0; options.ids.size() < options.cards; ++i) {
+    options.ids.push_back("sim-" + std::to_string(i));
+  }
   for (std::size_t i = 0; i < options.cards; ++i) {
     const auto index = static_cast<std::uint32_t>(i);
     cards.push_back(std::make_unique<CardDouble>(index));
     cardIds.push_back(fixture.add(*cards.back()));
     CardFacts& card = facts.emplace_back();
-    card.id = "sim-" + std::to_string(i);
+    card.id = options.ids[i];
     card.index = index;
     card.model = "imaginary";
     card.backend = "sim";

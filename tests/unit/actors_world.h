@@ -49,6 +49,7 @@ class CountingTokens final : public TokenSource {
 
 struct WorldOptions {
   std::size_t cards = 2;
+  std::vector<std::string> ids;  // of the cards, in their order; none: sim-0, sim-1 and so on
   std::int64_t gib = 8;
   std::size_t slots = 16;
   bool mixed = true;

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <iterator>
 
 #include "tests/unit/actors_world.h"
 
@@ -80,6 +82,72 @@ TEST(NodeRestart, FindsTasksQuotasPolicyAndCordonsAsTheyWere) {
   EXPECT_EQ(joined[0].getJoined().getTask(), first);
   EXPECT_EQ(joined[1].getJoined().getTask(), second);
   EXPECT_EQ(next.order(World::bind(World::spec(Ordinary, 1, 10, "sim-1"))), "cordoned");
+}
+
+World::Fill cordon(const char* card) {
+  return [card](schema::Request::Builder r) { r.setCordon(card); };
+}
+World::Fill uncordon(const char* card) {
+  return [card](schema::Request::Builder r) { r.setUncordon(card); };
+}
+
+// A manager that finds these cards and no others, and what was stored `before` the last one with
+// what that one has written.
+WorldOptions finding(World& world, std::vector<std::string> ids,
+                     std::vector<StoredRow> before = {}) {
+  WorldOptions options = restarted(world);
+  const auto written = [&](const StoredRow& row) { return world.fixture.journal().has(row.key); };
+  std::copy_if(before.begin(), before.end(), std::back_inserter(options.rows),
+               [&](const StoredRow& row) { return !written(row); });
+  options.cards = ids.size();
+  options.ids = std::move(ids);
+  return options;
+}
+
+CardMark markOf(World& world, const char* card) {
+  return world.node->ledger().mark(*world.node->ledger().findCard(card));
+}
+
+TEST(NodeRestart, P8_ACardThatComesBackIsAsItWasWhateverBecameOfTheOthersMeanwhile) {
+  WorldOptions both;
+  both.ids = {"GPU-a", "GPU-b"};
+  World first(both);
+  first.start();
+  first.order(cordon("GPU-a"));
+  World alone(finding(first, {"GPU-b", "GPU-c"}));   // b has a's index now, and c has b's
+  alone.start();
+  alone.order(cordon("GPU-b"));
+  alone.order(uncordon("GPU-b"));
+  alone.order(cordon("GPU-c"));
+  World again(finding(alone, {"GPU-c", "GPU-b", "GPU-a"}, first.rows()));
+  again.start();
+  EXPECT_EQ(markOf(again, "GPU-a"), CardMark::Cordoned);
+  EXPECT_EQ(markOf(again, "GPU-b"), CardMark::Ready);
+  EXPECT_EQ(markOf(again, "GPU-c"), CardMark::Cordoned);
+}
+
+TEST(NodeRestart, P8_ACardWithTwoRowsOfOldIsAsTheStricterSaysUntilItsNextChange) {
+  WorldOptions old;
+  old.cards = 1;
+  old.ids = {"GPU-b"};
+  World earlier(old);
+  earlier.start();
+  earlier.order(cordon("GPU-b"));
+  WorldOptions two = restarted(earlier);
+  two.cards = 1;
+  two.ids = old.ids;
+  const auto ofCard = [](const StoredRow& row) { return row.key.kind == RowKind::Card; };
+  StoredRow copy = *std::find_if(two.rows.begin(), two.rows.end(), ofCard);
+  copy.key.id = 1;   // as a release did that kept rows by index
+  two.rows.push_back(std::move(copy));
+  World world(two);
+  world.start();
+  EXPECT_EQ(markOf(world, "GPU-b"), CardMark::Cordoned);
+  world.order(uncordon("GPU-b"));
+  EXPECT_TRUE(world.fixture.journal().row({RowKind::Card, 1}).isErased());
+  World next(finding(world, {"GPU-b"}));
+  next.start();
+  EXPECT_EQ(markOf(next, "GPU-b"), CardMark::Ready);
 }
 
 TEST(NodeRestart, A10_GivesNoNumberTwice) {
