@@ -25,8 +25,10 @@ using Change = HealthChange::Kind;
 constexpr struct {
   Change kind;
   const char* word;
-} kWords[] = {
-    {Change::Ill, "ill"}, {Change::Answers, "answers"}, {Change::ProgramFault, "program"}};
+} kWords[] = {{Change::Ill, "ill"},
+              {Change::Answers, "answers"},
+              {Change::ProgramFault, "program"},
+              {Change::Note, "note"}};
 
 std::int64_t nowMs() {
   timespec t{};
@@ -107,7 +109,9 @@ std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading) {
         return HealthChange{reading.uuid, Change::ProgramFault, xidText(reading.number)};
       }
       if (std::exchange(known.xids[reading.number], true)) return std::nullopt;
-      return HealthChange{reading.uuid, Change::Ill, xidText(reading.number)};
+      return HealthChange{reading.uuid,
+                          xidClass(reading.number) == XidClass::Note ? Change::Note : Change::Ill,
+                          xidText(reading.number)};
     case HealthReading::Kind::Errors: {
       // What it counted before the watch began is no news.
       const std::uint64_t before = std::exchange(known.errors, reading.number);

@@ -28,16 +28,17 @@ struct HealthReading {
 };
 
 // What there is to tell of a card. Ill: `why` it must not be used. Answers: it was lost, and is
-// there again. ProgramFault: a program on it failed, the card is well.
+// there again. ProgramFault: a program on it failed, the card is well. Note: for the log alone.
 struct HealthChange {
-  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault };
+  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault, Note };
   std::string uuid;
   Kind kind = Kind::Ill;
   std::string why;
   bool operator==(const HealthChange&) const = default;
 };
 
-// Pure: turns readings into changes. An illness is told once, a program's fault each time.
+// Pure: turns readings into changes. An illness and a note are told once, a program's fault each
+// time.
 class HealthJudge {
  public:
   std::optional<HealthChange> judge(const HealthReading& reading);
@@ -70,8 +71,8 @@ class HealthWatch {
   pid_t child_ = -1;
 };
 
-// "<uuid>\t<ill, answers or program>\t<why>"; and what such a line says, without its end. Nothing:
-// it is none of ours.
+// "<uuid>\t<ill, answers, program or note>\t<why>"; and what such a line says, without its end.
+// Nothing: it is none of ours.
 std::string healthLine(const HealthChange& change);
 std::optional<HealthChange> parseHealthLine(const std::string& line);
 

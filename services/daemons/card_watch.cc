@@ -62,6 +62,8 @@ void CardWatch::onChange(const HealthChange& change) {
       return log_.info("card-answers-again", {{"card", change.uuid}, {"then", "qgpuctl uncordon"}});
     case HealthChange::Kind::ProgramFault:
       return log_.info("program-fault", {{"card", change.uuid}, {"why", change.why}});
+    case HealthChange::Kind::Note:
+      return log_.info("card-notes", {{"card", change.uuid}, {"what", change.why}});
     case HealthChange::Kind::Ill:
       break;
   }

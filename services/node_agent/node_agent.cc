@@ -447,6 +447,8 @@ void NodeAgent::onHealth(const HealthChange& change) {
     case HealthChange::Kind::Answers:
       return tellOfCard(change.uuid, EventReason::CardRecovered,
                         change.why + "; `qgpuctl uncordon` gives it new tasks");
+    case HealthChange::Kind::Note:
+      return;
     case HealthChange::Kind::Ill:
       break;
   }
