@@ -170,6 +170,13 @@ std::uint32_t fileOf(int fd, FileClass place, rm::Handle client) {
   return file;
 }
 
+// With the mutex held: memory that counts here has one more name.
+void madeName(const Objects::Made& name, const Object* made) {
+  if (!made || !made->memory) return;
+  lends(name.client);
+  files.holdsMemory(name.file);
+}
+
 // A name that was just made ends again.
 void drop(int fd, rm::Handle client, rm::Handle parent, rm::Handle object) {
   Object* top = nullptr;
@@ -247,10 +254,7 @@ int allocate(const Asked& asked, const Call& call) {
     const Object* object = call.sourceObject ? objects.duplicate(wanted, call.sourceClient,
                                                                  call.sourceObject, onEnd, nullptr)
                                              : objects.add(wanted, onEnd, nullptr);
-    if (object && object->memory) {
-      lends(call.client);
-      files.holdsMemory(wanted.file);
-    }
+    madeName(wanted, object);
     if (object && isFollowed(*object)) {
       event = eventOf(*object, RmChannelEvent::What::kMade, asked.fd);
     }
@@ -300,16 +304,14 @@ bool hold(int fd, Objects::Made name, Loan loan) {
     return false;
   }
   Lock lock(mutex);
-  const Object* object = objects.add(name, onEnd, nullptr);
-  if (object && object->memory) lends(name.client);
+  madeName(name, objects.add(name, onEnd, nullptr));
   return true;
 }
 
 // With the mutex held: a second name for what is known here. False: it is not.
 bool nameAgain(const Objects::Made& name, rm::Handle sourceClient, rm::Handle sourceObject) {
   if (!objects.find(sourceClient, sourceObject)) return false;
-  const Object* made = objects.duplicate(name, sourceClient, sourceObject, onEnd, nullptr);
-  if (made && made->memory) lends(name.client);
+  madeName(name, objects.duplicate(name, sourceClient, sourceObject, onEnd, nullptr));
   return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <memory>
+#include <signal.h>
 #include <sstream>
 #include <string>
 
@@ -208,6 +209,19 @@ TEST(CudaShared, AKilledBorrowerOfADeadLenderLeavesNothing) {
   s.kill(*s.borrower);
   s.expectShared(0, 1);
   s.expectRoom(third, 8 * kMiB);
+}
+
+TEST(CudaShared, AWorkerThatABorrowerForkedHoldsNothingOnceThatIsKilled) {
+  Scene s;
+  EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);
+  EXPECT_EQ(s.borrower->take(*s.lender), kDone);
+  EXPECT_EQ(s.lender->letGo(kMemory), kDone);
+  const pid_t worker = std::stoi(s.borrower->ask("worker"));
+  s.expectShared(8 * kMiB);
+  s.kill(*s.borrower);
+  EXPECT_TRUE(eventually([&] { return held() == s.base; })) << held();
+  s.expectShared(0, 1);
+  EXPECT_EQ(kill(worker, SIGKILL), 0);
 }
 
 TEST(CudaShared, WhatWasBorrowedCanBeLentOn) {
