@@ -84,10 +84,11 @@ std::string whereMemoryCounts(const std::string& driver) {
 
 // Kernels run on the card, where no thread of the tenant can be frozen.
 Result<CardsFound> nvidiaCards(const CardsOptions& options) {
-  Result<std::vector<NvidiaDevice>> devices = probeNvidia(options.probeTimeout);
-  if (!devices) return devices.error();
+  Result<NvidiaFound> nvidia = probeNvidia(options.probeTimeout);
+  if (!nvidia) return nvidia.error();
   CardsFound found;
-  for (const NvidiaDevice& device : *devices) {
+  found.leftAlone = std::move(nvidia->silent);
+  for (const NvidiaDevice& device : nvidia->devices) {
     if (device.mig) {
       found.leftAlone.push_back(device.uuid + " (" + device.name +
                                 ") is split into MIG instances; `nvidia-smi -mig 0` undoes that");
@@ -108,14 +109,17 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
     found.cards.push_back(std::move(card));
   }
   if (!found.cards.empty()) return watched(std::move(found), options.healthInterval);
-  std::string why =
-      "no NVIDIA card on this machine, or its driver is not loaded; does "
-      "`nvidia-smi -L` list one?";
-  if (!found.leftAlone.empty()) why = "no NVIDIA card to share: " + found.leftAlone.front();
-  return fail(ErrorCode::NotFound, why);
+  if (found.leftAlone.empty()) {
+    return fail(ErrorCode::NotFound,
+                "no NVIDIA card on this machine, or its driver is not loaded; does "
+                "`nvidia-smi -L` list one?");
+  }
+  return fail(ErrorCode::Unavailable, "no NVIDIA card to share: " + found.leftAlone.front() +
+                                          "; --cards=opencl shares what OpenCL offers instead");
 }
 
-// NVIDIA's where there are any. A driver that does not answer must not hide behind the CPU.
+// NVIDIA's where there are any. Neither a driver that does not answer nor cards that can't be
+// shared hide behind the CPU.
 Result<CardsFound> anyCards(const CardsOptions& options) {
   Result<CardsFound> nvidia = nvidiaCards(options);
   if (nvidia || nvidia.error().code != ErrorCode::NotFound) return nvidia;

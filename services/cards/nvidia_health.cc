@@ -44,7 +44,7 @@ class Watcher {
 
   // Until the daemon is gone.
   void run(std::int64_t intervalMs) {
-    nvml_ = Nvml::open();
+    if (auto nvml = Nvml::open()) nvml_ = std::move(*nvml);
     for (const std::string& uuid : uuids_) {
       cuda::NvmlDevice device = nullptr;
       if (nvml_ && nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) {

@@ -1,8 +1,10 @@
 #include "services/cards/nvidia_probe.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 
 #include "services/cards/child_probe.h"
 #include "services/cards/nvml.h"
@@ -10,32 +12,67 @@
 namespace qgpu {
 namespace {
 
+// What a line of the answer is, by its first field.
+constexpr std::string_view kCard = "card", kSilent = "silent", kRefused = "refused";
+
+void tell(int out, std::string_view what, std::string text) {
+  if (what != kCard) cleanField(text.data());
+  ::dprintf(out, "%s\t%s\n", what.data(), text.c_str());
+}
+
+// Empty; or why nothing can be said of it.
+std::string listDevice(int out, const Nvml& nvml, std::uint32_t index) {
+  cuda::NvmlDevice device = nullptr;
+  const int rc = nvml.byIndex(index, device);
+  if (rc != Nvml::kSuccess) return nvml.describe(rc);
+  const std::string uuid = nvml.uuid(device);
+  if (uuid.empty()) return "it tells no UUID";
+  const std::uint64_t bytes = nvml.bytes(device);
+  if (bytes == 0) return uuid + " does not tell how much memory it has";
+  std::string name = nvml.name(device);
+  cleanField(name.data());
+  std::string driver = nvml.driverVersion();
+  cleanField(driver.data());
+  std::ostringstream line;
+  line << uuid << '\t' << index << '\t' << bytes << '\t' << (nvml.mig(device) ? 1 : 0) << '\t'
+       << nvml.minor(device) << '\t' << driver << '\t' << name;
+  tell(out, kCard, line.str());
+  return "";
+}
+
 void listDevices(int out) {
   const auto nvml = Nvml::open();
-  if (!nvml) return;
-  for (std::uint32_t i = 0; i < nvml->count(); i++) {
-    cuda::NvmlDevice device = nullptr;
-    if (nvml->byIndex(i, device) != Nvml::kSuccess) continue;
-    std::string name = nvml->name(device);
-    const std::string uuid = nvml->uuid(device);
-    const std::uint64_t bytes = nvml->bytes(device);
-    if (uuid.empty() || bytes == 0) continue;  // it fell off the bus between two questions
-    cleanField(name.data());
-    std::string driver = nvml->driverVersion();
-    cleanField(driver.data());
-    ::dprintf(out, "%s\t%u\t%llu\t%d\t%d\t%s\t%s\n", uuid.c_str(), i,
-              static_cast<unsigned long long>(bytes), nvml->mig(device) ? 1 : 0,
-              nvml->minor(device), driver.c_str(), name.c_str());
+  if (!nvml && nvml.error().code == ErrorCode::NotFound) return;
+  if (!nvml) return tell(out, kRefused, nvml.error().message);
+  std::uint32_t count = 0;
+  const int rc = nvml->count(count);
+  if (rc != Nvml::kSuccess) {
+    return tell(out, kRefused,
+                "NVIDIA's driver does not count its cards: " + nvml->describe(rc) +
+                    "; `nvidia-smi` and `dmesg` may say more");
+  }
+  for (std::uint32_t i = 0; i < count; i++) {
+    const std::string why = listDevice(out, *nvml, i);
+    if (why.empty()) continue;
+    tell(out, kSilent,
+         "NVIDIA's card " + std::to_string(i) + " does not answer: " + why +
+             "; `dmesg` may say why, a reset or a reboot may bring it back");
   }
 }
 
-std::vector<NvidiaDevice> parseAnswer(const std::string& text) {
-  std::vector<NvidiaDevice> devices;
+Result<NvidiaFound> parseAnswer(const std::string& text) {
+  NvidiaFound found;
   std::istringstream lines(text);
   std::string line;
   while (std::getline(lines, line)) {
     NvidiaDevice device;
     std::istringstream fields(line);
+    std::string what;
+    std::getline(fields, what, '\t');
+    const std::string words = line.substr(std::min(line.size(), what.size() + 1));
+    if (what == kRefused) return fail(ErrorCode::Unavailable, words);
+    if (what == kSilent) found.silent.push_back(words);
+    if (what != kCard) continue;
     std::string index, mem, mig, minor;
     if (!std::getline(fields, device.uuid, '\t') || !std::getline(fields, index, '\t') ||
         !std::getline(fields, mem, '\t') || !std::getline(fields, mig, '\t') ||
@@ -47,14 +84,14 @@ std::vector<NvidiaDevice> parseAnswer(const std::string& text) {
     device.mem = Bytes(std::strtoll(mem.c_str(), nullptr, 10));
     device.mig = mig == "1";
     device.minor = static_cast<int>(std::strtol(minor.c_str(), nullptr, 10));
-    devices.push_back(std::move(device));
+    found.devices.push_back(std::move(device));
   }
-  return devices;
+  return found;
 }
 
 }  // namespace
 
-Result<std::vector<NvidiaDevice>> probeNvidia(Nanos timeout) {
+Result<NvidiaFound> probeNvidia(Nanos timeout) {
   const auto answer = askInChild("NVIDIA's driver", "nvidia-smi -L", timeout, listDevices);
   if (!answer) return answer.error();
   return parseAnswer(*answer);

@@ -20,8 +20,13 @@ struct NvidiaDevice {
   int minor = -1;      // of its file in /dev; -1: it does not say
 };
 
-// Empty where no driver is loaded. Unavailable: the driver crashed, or did not answer in time.
-// Forks: to be called while the process has one thread.
-Result<std::vector<NvidiaDevice>> probeNvidia(Nanos timeout);
+struct NvidiaFound {
+  std::vector<NvidiaDevice> devices;
+  std::vector<std::string> silent;  // cards that are there and do not answer, in words
+};
+
+// Empty where there is no driver. Unavailable: the driver refused, crashed, or did not answer in
+// time; says what to do. Forks: to be called while the process has one thread.
+Result<NvidiaFound> probeNvidia(Nanos timeout);
 
 }  // namespace qgpu

@@ -10,6 +10,20 @@ constexpr unsigned long long kXidEvent = 8;  // nvmlEventTypeXidCriticalError
 constexpr int kUncorrected = 1, kSinceLoaded = 0;
 constexpr unsigned kTextMax = 96;
 
+const char* remedy(int code) {
+  switch (code) {
+    case Nvml::kDriverNotLoaded:
+      return "`modprobe nvidia` loads it";
+    case Nvml::kVersionMismatch:
+      return "the driver was updated while its older modules are loaded: reboot, or unload the "
+             "nvidia modules and load them again";
+    case Nvml::kNoPermission:
+      return "run this as root, or as a user who may open /dev/nvidiactl";
+    default:
+      return "`nvidia-smi` and `dmesg` may say more";
+  }
+}
+
 }  // namespace
 
 template <typename F>
@@ -18,7 +32,8 @@ bool Nvml::resolve(const char* name, F& out) {
   return out != nullptr;
 }
 
-bool Nvml::resolveAll() {
+const char* Nvml::resolveAll() {
+  resolve("nvmlErrorString", errorText_);
   resolve("nvmlSystemGetDriverVersion", version_);
   resolve("nvmlDeviceGetMinorNumber", minor_);
   resolve("nvmlDeviceGetMigMode", mig_);
@@ -27,24 +42,47 @@ bool Nvml::resolveAll() {
   resolve("nvmlEventSetFree", freeEvents_);
   resolve("nvmlDeviceRegisterEvents", register_);
   if (!resolve("nvmlEventSetWait_v2", wait_)) resolve("nvmlEventSetWait", wait_);
-  return resolve("nvmlInit_v2", init_) && resolve("nvmlDeviceGetCount_v2", count_) &&
-         resolve("nvmlDeviceGetHandleByIndex_v2", byIndex_) &&
-         resolve("nvmlDeviceGetHandleByUUID", byUuid_) && resolve("nvmlDeviceGetUUID", uuid_) &&
-         resolve("nvmlDeviceGetName", name_) && resolve("nvmlDeviceGetMemoryInfo", memory_);
+  const char* missing = nullptr;
+  const auto need = [&](const char* name, auto& out) {
+    if (!resolve(name, out)) missing = name;
+  };
+  need("nvmlInit_v2", init_);
+  need("nvmlDeviceGetCount_v2", count_);
+  need("nvmlDeviceGetHandleByIndex_v2", byIndex_);
+  need("nvmlDeviceGetHandleByUUID", byUuid_);
+  need("nvmlDeviceGetUUID", uuid_);
+  need("nvmlDeviceGetName", name_);
+  need("nvmlDeviceGetMemoryInfo", memory_);
+  return missing;
 }
 
-std::optional<Nvml> Nvml::open() {
+Result<Nvml> Nvml::open() {
   Nvml nvml;
   nvml.library_ = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (nvml.library_ == nullptr || !nvml.resolveAll() || nvml.init_() != kSuccess) {
-    return std::nullopt;
+  if (nvml.library_ == nullptr) {
+    const char* why = ::dlerror();
+    return fail(ErrorCode::NotFound, why ? why : "libnvidia-ml.so.1 can't be loaded");
   }
-  return nvml;
+  if (const char* missing = nvml.resolveAll()) {
+    return fail(ErrorCode::Unavailable, std::string("libnvidia-ml.so.1 has no ") + missing +
+                                            ": is it the one of NVIDIA's driver?");
+  }
+  const int rc = nvml.init_();
+  if (rc == kSuccess) return nvml;
+  const auto code = rc == kDriverNotLoaded ? ErrorCode::NotFound : ErrorCode::Unavailable;
+  return fail(code, "NVIDIA's driver can't be asked: " + nvml.describe(rc) + "; " + remedy(rc));
 }
 
-std::uint32_t Nvml::count() const {
+std::string Nvml::describe(int code) const {
+  const char* text = errorText_ ? errorText_(code) : nullptr;
+  return "NVML error " + std::to_string(code) + " (" + (text ? text : "no text") + ")";
+}
+
+int Nvml::count(std::uint32_t& out) const {
   unsigned n = 0;
-  return count_(&n) == kSuccess ? n : 0;
+  const int rc = count_(&n);
+  out = n;
+  return rc;
 }
 
 std::string Nvml::driverVersion() const {

@@ -1,13 +1,15 @@
 #pragma once
 // NVIDIA's management library, loaded where a machine has it: the few functions that finding cards
 // and watching their health take. It is only used in child processes (child_probe.h), since a sick
-// driver does not answer. Absence is no error: it is what a machine without such cards looks like.
+// driver does not answer. Absence is told apart from every other failure: it is what a machine
+// without such cards looks like, and a driver that fails must not pass for it.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/result.h"
 #include "services/guest/cuda_abi.h"
 
 namespace qgpu {
@@ -15,12 +17,16 @@ namespace qgpu {
 class Nvml {
  public:
   // What the library answers, as far as anything here depends on it.
-  static constexpr int kSuccess = 0, kNotSupported = 3, kTimeout = 10, kGpuIsLost = 15;
+  static constexpr int kSuccess = 0, kNoPermission = 4, kNotSupported = 3, kDriverNotLoaded = 9,
+                       kGpuIsLost = 15, kVersionMismatch = 18;
 
-  // Null where there is no library, or no driver behind it.
-  static std::optional<Nvml> open();
+  // NotFound: there is no library, or no driver is loaded. Unavailable: anything else, with NVML's
+  // number and text, and what to do.
+  static Result<Nvml> open();
 
-  std::uint32_t count() const;
+  // "NVML error 15 (GPU is lost)".
+  std::string describe(int code) const;
+  int count(std::uint32_t& out) const;
   std::string driverVersion() const;  // empty: it does not say
   int byIndex(std::uint32_t index, cuda::NvmlDevice& out) const;
   int byUuid(const char* uuid, cuda::NvmlDevice& out) const;
@@ -55,7 +61,7 @@ class Nvml {
   };
   template <typename F>
   bool resolve(const char* name, F& out);
-  bool resolveAll();
+  const char* resolveAll();  // the name of what is missing; null: nothing
 
   using Text = int (*)(cuda::NvmlDevice, char*, unsigned);
   void* library_ = nullptr;
@@ -68,6 +74,7 @@ class Nvml {
   Text uuid_ = nullptr, name_ = nullptr;
   int (*memory_)(cuda::NvmlDevice, cuda::NvmlMemory*) = nullptr;
   // Not in every driver:
+  const char* (*errorText_)(int) = nullptr;
   int (*version_)(char*, unsigned) = nullptr;
   int (*minor_)(cuda::NvmlDevice, unsigned*) = nullptr;
   int (*mig_)(cuda::NvmlDevice, unsigned*, unsigned*) = nullptr;

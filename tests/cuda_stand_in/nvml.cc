@@ -4,6 +4,8 @@
 //   uuid|name|bytes|used|mig (0 or 1)|lost (0 or 1)|uncorrected ECC errors|last Xid
 // Their processes are in the file that QGPU_STAND_IN_PROCESSES names, one line each, pid|bytes, and
 // in each list. An entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
+// and lines that make it unkind:
+//   !init|N   nvmlInit answers N
 // QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
 // as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
@@ -25,7 +27,7 @@ namespace {
 
 constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3,
               kNotFound = 6, kInsufficientSize = 7, kDriverNotLoaded = 9, kTimeout = 10,
-              kGpuIsLost = 15;
+              kGpuIsLost = 15, kVersionMismatch = 18;
 constexpr unsigned long long kXidEvent = 8;
 constexpr std::size_t kCardsMax = 64;
 
@@ -53,11 +55,23 @@ Card parse(const std::string& line) {
   return card;
 }
 
+// What the line "!name|value" says; empty: there is none.
+std::string unkind(const std::string& name) {
+  const char* path = std::getenv("QGPU_STAND_IN_CARDS");
+  std::ifstream in(path ? path : "");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("!" + name + "|")) return line.substr(name.size() + 2);
+  }
+  return "";
+}
+
 std::vector<Card> cards() {
   std::vector<Card> all;
   if (const char* path = std::getenv("QGPU_STAND_IN_CARDS")) {
     std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) all.push_back(parse(line));
+    for (std::string line; std::getline(in, line);) {
+      if (!line.starts_with('!')) all.push_back(parse(line));
+    }
     return all;
   }
   const char* count = std::getenv("QGPU_STAND_IN_DEVICES");
@@ -150,9 +164,20 @@ struct EventData {
 
 QGPU_NVML nvmlInit_v2() {
   std::lock_guard held(lock);
+  if (const std::string code = unkind("init"); !code.empty()) return std::atoi(code.c_str());
   if (cards().empty()) return kDriverNotLoaded;
   ++initialised;
   return kSuccess;
+}
+extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(int code) {
+  switch (code) {
+    case kGpuIsLost:
+      return "GPU is lost";
+    case kVersionMismatch:
+      return "Driver/library version mismatch";
+    default:
+      return "Unknown Error";
+  }
 }
 QGPU_NVML nvmlShutdown() {
   std::lock_guard held(lock);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <poll.h>
 #include <set>
 #include <stdlib.h>
@@ -125,8 +126,8 @@ TEST(NvidiaCards, ACardInMigModeIsSeenAndLeftAlone) {
   ASSERT_EQ(found->leftAlone.size(), 1u);
   EXPECT_NE(found->leftAlone[0].find(kFirst), std::string::npos);
   machine.write({t4(kFirst, "1|0|0|0")});
-  const auto none = find(CardBackend::Nvidia);
-  ASSERT_FALSE(none.ok());
+  const auto none = find(CardBackend::Auto);
+  ASSERT_FALSE(none.ok()) << "hidden behind the CPU";
   EXPECT_NE(none.error().message.find("MIG"), std::string::npos);
 }
 
@@ -137,6 +138,32 @@ TEST(NvidiaCards, ALostCardIsNotTaken) {
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->cards.size(), 1u);
   EXPECT_EQ(found->cards[0].id, kSecond);
+  ASSERT_EQ(found->leftAlone.size(), 1u) << "it vanished without a word";
+  EXPECT_TRUE(found->leftAlone[0].starts_with("NVIDIA's card 0 does not answer: NVML error 15 "))
+      << found->leftAlone[0];
+  machine.write({t4(kFirst), kSecond + "|Tesla T4|0|0|0|0|0|0"});
+  const auto without = find(CardBackend::Nvidia);
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  ASSERT_EQ(without->leftAlone.size(), 1u);
+  EXPECT_NE(without->leftAlone[0].find(kSecond + " does not tell"), std::string::npos);
+  machine.write({t4(kFirst, "0|1|0|0")});
+  EXPECT_EQ(find(CardBackend::Auto).error().code, ErrorCode::Unavailable) << "nor is the CPU";
+}
+
+TEST(NvidiaCards, ADriverThatRefusesIsToldByItsNumberAndNotTakenForNone) {
+  Machine machine;
+  for (const auto& [number, told] : std::map<std::string, std::string>{
+           {"18", "NVML error 18 (Driver/library version mismatch); the driver was updated"},
+           {"4", "NVML error 4 (Unknown Error); run this as root"},
+           {"999", "NVML error 999 (Unknown Error); `nvidia-smi`"}}) {
+    machine.write({"!init|" + number, t4(kFirst)});
+    const auto found = find(CardBackend::Auto);
+    ASSERT_FALSE(found.ok()) << number << " is hidden behind the CPU";
+    EXPECT_EQ(found.error().code, ErrorCode::Unavailable);
+    EXPECT_NE(found.error().message.find(told), std::string::npos) << found.error().message;
+  }
+  machine.write({"!init|9", t4(kFirst)});
+  EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::NotFound);
 }
 
 TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
