@@ -13,16 +13,6 @@ constexpr Size kMiB = 1 << 20;
 constexpr int kDeviceMemory = 1;  // CUmemLocationType and CUmemAllocationType "pinned"
 constexpr U kAttachGlobal = 1;    // managed memory
 
-struct PoolProperties {  // CUmemPoolProps
-  int type, handleTypes;
-  Location location;
-  void* security;
-  Size most;
-  unsigned short usage;
-  unsigned char reserved[54];
-};
-static_assert(sizeof(PoolProperties) == 88);
-
 class Taker {
  public:
   Taker(Work& work, std::string kind) : work_(work), kind_(std::move(kind)) {}
