@@ -46,6 +46,7 @@ using Exec = struct ExecTag*;  // an instantiated graph
 using Node = struct NodeTag*;
 using Sem = struct SemTag*;  // external semaphore
 using HostFn = void (*)(void*);
+using RecaptureFn = Result (*)(void*, Node, Node, const void*, const void*);  // never called here
 
 // Two handles that are no pointers: the default streams by name.
 inline Str legacyStream() {

@@ -76,6 +76,10 @@ constexpr int perThreadSince(int since) {
                    (Size, void*, Size*, unsigned long long, Str))                                  \
   QGPU_STREAM_PAIR(X, cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync, 13000,                        \
                    (Size, void*, unsigned long long, Str))                                         \
+  QGPU_STREAM_PAIR(X, cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, 13020,             \
+                   (Ptr, Ptr, Size, void*, Str))                                                   \
+  QGPU_STREAM_PAIR(X, cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, 13020,         \
+                   (void*, unsigned long long, Str))                                               \
   QGPU_STREAM_PAIR(X, cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12060,                 \
                    (void*, Size, U, Size*, Str))
 
@@ -113,17 +117,18 @@ constexpr int perThreadSince(int since) {
   QGPU_PLAIN_PAIR(X, cuMemcpyAtoH_v2, cuMemcpyAtoH, 3020, (void*, Arr, Size, Size))
 
 // Counted, never held: something that runs already may wait for them.
-#define QGPU_CUDA_MEMOPS(X)                                                                    \
-  QGPU_STREAM_PAIR(X, cuStreamWriteValue32, cuStreamWriteValue32, 8000, (Str, Ptr, U, U))      \
-  QGPU_STREAM_PAIR(X, cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, (Str, Ptr, U, U))  \
-  QGPU_STREAM_PAIR(X, cuStreamWriteValue64, cuStreamWriteValue64, 9000,                        \
-                   (Str, Ptr, unsigned long long, U))                                          \
-  QGPU_STREAM_PAIR(X, cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070,                    \
-                   (Str, Ptr, unsigned long long, U))                                          \
-  QGPU_STREAM_PAIR(X, cuStreamBatchMemOp, cuStreamBatchMemOp, 8000, (Str, U, void*, U))        \
-  QGPU_STREAM_PAIR(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070, (Str, U, void*, U))    \
-  QGPU_STREAM_PAIR(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, (Str, HostFn, void*))         \
-  QGPU_STREAM_PAIR(X, cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000, \
+#define QGPU_CUDA_MEMOPS(X)                                                                     \
+  QGPU_STREAM_PAIR(X, cuStreamWriteValue32, cuStreamWriteValue32, 8000, (Str, Ptr, U, U))       \
+  QGPU_STREAM_PAIR(X, cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, (Str, Ptr, U, U))   \
+  QGPU_STREAM_PAIR(X, cuStreamWriteValue64, cuStreamWriteValue64, 9000,                         \
+                   (Str, Ptr, unsigned long long, U))                                           \
+  QGPU_STREAM_PAIR(X, cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070,                     \
+                   (Str, Ptr, unsigned long long, U))                                           \
+  QGPU_STREAM_PAIR(X, cuStreamBatchMemOp, cuStreamBatchMemOp, 8000, (Str, U, void*, U))         \
+  QGPU_STREAM_PAIR(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070, (Str, U, void*, U))     \
+  QGPU_STREAM_PAIR(X, cuLaunchHostFunc, cuLaunchHostFunc, 10000, (Str, HostFn, void*))          \
+  QGPU_STREAM_PAIR(X, cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, 13020, (Str, HostFn, void*, U)) \
+  QGPU_STREAM_PAIR(X, cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000,  \
                    (const Sem*, const void*, U, Str))
 
 // Neither held nor counted: they wait for others, and no card is busy with that.
@@ -138,16 +143,20 @@ constexpr int perThreadSince(int since) {
                    (const Sem*, const void*, U, Str))
 
 // What retires work, ends streams and begins and ends captures.
-#define QGPU_CUDA_STREAMS(X)                                                            \
-  QGPU_STREAM_PAIR(X, cuStreamSynchronize, cuStreamSynchronize, 2000, (Str))            \
-  QGPU_STREAM_PAIR(X, cuStreamQuery, cuStreamQuery, 2000, (Str))                        \
-  X(cuStreamDestroy, cuStreamDestroy, 2000, kLegacy, (Str))                             \
-  X(cuStreamDestroy_v2, cuStreamDestroy, 4000, kLegacy, (Str))                          \
-  X(cuEventSynchronize, cuEventSynchronize, 2000, kLegacy, (Evt))                       \
-  QGPU_STREAM_PAIR(X, cuStreamBeginCapture, cuStreamBeginCapture, 10000, (Str))         \
-  QGPU_STREAM_PAIR(X, cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (Str, int)) \
-  QGPU_STREAM_PAIR(X, cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,  \
-                   (Str, Graph, const Node*, const void*, Size, int))                   \
+#define QGPU_CUDA_STREAMS(X)                                                                     \
+  QGPU_STREAM_PAIR(X, cuStreamSynchronize, cuStreamSynchronize, 2000, (Str))                     \
+  QGPU_STREAM_PAIR(X, cuStreamQuery, cuStreamQuery, 2000, (Str))                                 \
+  X(cuStreamDestroy, cuStreamDestroy, 2000, kLegacy, (Str))                                      \
+  X(cuStreamDestroy_v2, cuStreamDestroy, 4000, kLegacy, (Str))                                   \
+  X(cuEventSynchronize, cuEventSynchronize, 2000, kLegacy, (Evt))                                \
+  QGPU_STREAM_PAIR(X, cuStreamBeginCapture, cuStreamBeginCapture, 10000, (Str))                  \
+  QGPU_STREAM_PAIR(X, cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (Str, int))          \
+  QGPU_STREAM_PAIR(X, cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,           \
+                   (Str, Graph, const Node*, const void*, Size, int))                            \
+  QGPU_STREAM_PAIR(X, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030,       \
+                   (Str, int, Graph, RecaptureFn, void*))                                        \
+  QGPU_STREAM_PAIR(X, cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13020, (Str, void*)) \
+  QGPU_STREAM_PAIR(X, cuStreamEndCaptureToCig, cuStreamEndCaptureToCig, 13020, (Str))            \
   QGPU_STREAM_PAIR(X, cuStreamEndCapture, cuStreamEndCapture, 10000, (Str, Graph*))
 
 #define QGPU_CUDA_CONTEXTS(X)                                                       \

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "services/guest/attach.h"
+#include "services/guest/cuda_names.h"
 #include "services/guest/real_loader.h"
 #include "services/guest/rm_ioctl.h"
 
@@ -53,7 +54,7 @@ void*& pointerIn(Calls& table, const Hook& hook) {
 }
 
 // Wrappers by the address that they stand before. Open addressing; entries are only ever added.
-constexpr std::size_t kPlaces = 1024;
+constexpr std::size_t kPlaces = 2048;
 static_assert(std::size(kHooks) * 3 < kPlaces, "exported and private addresses fit with room");
 struct Place {
   std::atomic<void*> address;
@@ -167,6 +168,22 @@ void* wrapperOf(void* address) {
 
 namespace {
 
+bool fromDriver(const void* address) {
+  const char* begin = driverBegin.load();
+  return begin && address >= begin && address < driverEnd.load();
+}
+
+// A function of the driver that a program is given as it is. Once for the program: a runtime asks
+// for all that there are, and the first says enough.
+void tellIfUnhooked(const char* name, const void* found) {
+  static std::atomic<bool> told{false};
+  if (told.load(std::memory_order_relaxed) || !found || !cuda::looksLikeWork(name)) return;
+  if (!fromDriver(found) || told.exchange(true)) return;
+  say("the driver has %s, which this library does not know: what a program does by it is neither "
+      "held nor counted; a newer libqgpu.so may know it",
+      name);
+}
+
 // A driver may answer cuGetProcAddress with addresses that no name of its exports has. Each hook is
 // asked for once, in exactly its own version and kind, so that these are known by address as well.
 void learnProcAddresses() {
@@ -187,10 +204,16 @@ void learnProcAddresses() {
   learnt.store(true, std::memory_order_release);
 }
 
+void* given(const char* name, void* found) {
+  void* wrapper = wrapperOf(found);
+  if (wrapper == found) tellIfUnhooked(name, found);
+  return wrapper;
+}
+
 Result getProcAddress(const char* symbol, void** out, int version, std::uint64_t flags) {
   learnProcAddresses();
   const Result rc = cudaDriver.cuGetProcAddress(symbol, out, version, flags);
-  if (rc == cuda::kSuccess && out && *out) *out = wrapperOf(*out);
+  if (rc == cuda::kSuccess && out && *out) *out = given(symbol, *out);
   return rc;
 }
 
@@ -198,7 +221,7 @@ Result getProcAddress2(const char* symbol, void** out, int version, std::uint64_
                        int* status) {
   learnProcAddresses();
   const Result rc = cudaDriver.cuGetProcAddress_v2(symbol, out, version, flags, status);
-  if (rc == cuda::kSuccess && out && *out) *out = wrapperOf(*out);
+  if (rc == cuda::kSuccess && out && *out) *out = given(symbol, *out);
   return rc;
 }
 
@@ -362,9 +385,11 @@ void* loaderWrapper(void* found) {
   return found;
 }
 
-bool fromDriver(const void* caller) {
-  const char* begin = driverBegin.load();
-  return begin && caller >= begin && caller < driverEnd.load();
+// What programs of before CUDA 3.2 used; the present form has a hook, and no 64-bit code this one.
+bool isOldForm(const char* name) {
+  char present[64];
+  const int n = snprintf(present, sizeof present, "%s_v2", name);
+  return n > 0 && static_cast<std::size_t>(n) < sizeof present && isHooked(present);
 }
 
 void* const kTheLoaderDecides = nullptr;
@@ -392,7 +417,13 @@ __attribute__((visibility("hidden"), used)) void* qgpu_choose_symbol(void* handl
     if (ofLoader || !isHooked(name) || findCudaDriver()) return kTheLoaderDecides;
     return real.dlsym(RTLD_NEXT, name) ? kTheLoaderDecides : kNone;
   }
-  if (!tokenGiven() || (!ofLoader && !isHooked(name))) return kTheLoaderDecides;
+  if (!tokenGiven()) return kTheLoaderDecides;
+  if (!ofLoader && !isHooked(name)) {
+    if (qgpu::cuda::looksLikeWork(name) && !isOldForm(name) && findCudaDriver()) {
+      tellIfUnhooked(name, real.dlsym(handle, name));
+    }
+    return kTheLoaderDecides;
+  }
   void* found = version ? real.dlvsym(handle, name, version) : real.dlsym(handle, name);
   if (!found) return kTheLoaderDecides;
   if (ofLoader) return loaderWrapper(found);

@@ -135,14 +135,18 @@ struct Beginning<member, zero, Result (*)(Str, More...)> {
   }
 };
 
-template <auto member, Stream0 zero>
-Result endCapture(Str handle, Graph* graph) {
-  const bool was = looksAtCalls() && captures.load() && isCapturing(handle, zero);
-  const Result rc = (cudaDriver.*member)(handle, graph);
-  // A broken capture ends as well, with an error.
-  if (was && !isCapturing(handle, zero)) captureEnded(knownStream(handle, zero));
-  return rc;
-}
+template <auto member, Stream0 zero, typename F>
+struct Ending;
+template <auto member, Stream0 zero, typename... More>
+struct Ending<member, zero, Result (*)(Str, More...)> {
+  static Result call(Str handle, More... more) {
+    const bool was = looksAtCalls() && captures.load() && isCapturing(handle, zero);
+    const Result rc = (cudaDriver.*member)(handle, more...);
+    // A broken capture ends as well, with an error.
+    if (was && !isCapturing(handle, zero)) captureEnded(knownStream(handle, zero));
+    return rc;
+  }
+};
 
 }  // namespace
 
@@ -163,9 +167,18 @@ void wrapCudaStreams(Calls& table) {
   QGPU_BEGINNING(cuStreamBeginCapture_v2_ptsz, own)
   QGPU_BEGINNING(cuStreamBeginCaptureToGraph, legacy)
   QGPU_BEGINNING(cuStreamBeginCaptureToGraph_ptsz, own)
+  QGPU_BEGINNING(cuStreamBeginRecaptureToGraph, legacy)
+  QGPU_BEGINNING(cuStreamBeginRecaptureToGraph_ptsz, own)
+  QGPU_BEGINNING(cuStreamBeginCaptureToCig, legacy)
+  QGPU_BEGINNING(cuStreamBeginCaptureToCig_ptsz, own)
 #undef QGPU_BEGINNING
-  table.cuStreamEndCapture = endCapture<&Calls::cuStreamEndCapture, legacy>;
-  table.cuStreamEndCapture_ptsz = endCapture<&Calls::cuStreamEndCapture_ptsz, own>;
+#define QGPU_ENDING(symbol, zero) \
+  table.symbol = Ending<&Calls::symbol, zero, decltype(Calls::symbol)>::call;
+  QGPU_ENDING(cuStreamEndCapture, legacy)
+  QGPU_ENDING(cuStreamEndCapture_ptsz, own)
+  QGPU_ENDING(cuStreamEndCaptureToCig, legacy)
+  QGPU_ENDING(cuStreamEndCaptureToCig_ptsz, own)
+#undef QGPU_ENDING
 #define QGPU_CHANGING(symbol, base, since, stream, types) \
   table.symbol = Changing<&Calls::symbol, decltype(Calls::symbol)>::call;
   QGPU_CUDA_CONTEXTS(QGPU_CHANGING)

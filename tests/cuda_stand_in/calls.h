@@ -26,6 +26,7 @@
   X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                         \
     (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
   X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
+  X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                    \
   X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
 
 namespace qgpu::stand_in {

@@ -87,6 +87,11 @@ Result hostFunction(Str stream, HostFn function, void* data) {
   return launchOn(stream, zero, Work{1, [=] { function(data); }});
 }
 
+template <Stream0 zero>
+Result hostFunction2(Str stream, HostFn function, void* data, U) {
+  return hostFunction<zero>(stream, function, data);
+}
+
 template <Stream0 zero, typename Value>
 Result writeValue(Str stream, Ptr address, Value value, U) {
   auto* word = reinterpret_cast<Value*>(address);
@@ -131,6 +136,9 @@ void fillLaunches(Table& table) {
   table.cuLaunchCooperativeKernelMultiDevice = onManyDevices;
   table.cuLaunchHostFunc = hostFunction<legacy>;
   table.cuLaunchHostFunc_ptsz = hostFunction<own>;
+  table.cuLaunchHostFunc_v2 = hostFunction2<legacy>;
+  table.cuLaunchHostFunc_v2_ptsz = hostFunction2<own>;
+  table.cuLaunchOfTomorrow = [](Str stream) { return launchOn(stream, Stream0::kLegacy, Work{}); };
   table.cuStreamWriteValue32 = table.cuStreamWriteValue32_v2 = writeValue<legacy, U>;
   table.cuStreamWriteValue32_ptsz = table.cuStreamWriteValue32_v2_ptsz = writeValue<own, U>;
   table.cuStreamWriteValue64 = table.cuStreamWriteValue64_v2 =

@@ -178,6 +178,15 @@ Result beginInto(Str handle, Graph, const Node*, const void*, Size, int mode) {
 }
 
 template <Stream0 zero>
+Result beginAgain(Str handle, int mode, Graph, RecaptureFn, void*) {
+  return begin<zero>(handle, mode);
+}
+template <Stream0 zero>
+Result beginForGraphics(Str handle, void*) {
+  return begin<zero>(handle, kCaptureGlobal);
+}
+
+template <Stream0 zero>
 Result end(Str handle, Graph* out) {
   Locked held(machine().lock);
   Result rc = kSuccess;
@@ -196,6 +205,14 @@ Result end(Str handle, Graph* out) {
   if (capture->broken) return kCaptureInvalidated;
   *out = reinterpret_cast<Graph>(new GraphBody(*capture->body));
   return kSuccess;
+}
+
+template <Stream0 zero>
+Result endForGraphics(Str handle) {
+  Graph graph = nullptr;
+  const Result rc = end<zero>(handle, &graph);
+  delete reinterpret_cast<GraphBody*>(graph);
+  return rc;
 }
 
 template <Stream0 zero>
@@ -278,6 +295,12 @@ void fillGraphs(Table& table) {
   table.cuStreamBeginCapture_v2_ptsz = begin<own>;
   table.cuStreamBeginCaptureToGraph = beginInto<legacy>;
   table.cuStreamBeginCaptureToGraph_ptsz = beginInto<own>;
+  table.cuStreamBeginRecaptureToGraph = beginAgain<legacy>;
+  table.cuStreamBeginRecaptureToGraph_ptsz = beginAgain<own>;
+  table.cuStreamBeginCaptureToCig = beginForGraphics<legacy>;
+  table.cuStreamBeginCaptureToCig_ptsz = beginForGraphics<own>;
+  table.cuStreamEndCaptureToCig = endForGraphics<legacy>;
+  table.cuStreamEndCaptureToCig_ptsz = endForGraphics<own>;
   table.cuStreamEndCapture = end<legacy>;
   table.cuStreamEndCapture_ptsz = end<own>;
   table.cuStreamIsCapturing = isCapturing<legacy>;

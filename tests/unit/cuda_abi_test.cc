@@ -11,6 +11,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #ifdef QGPU_CUDA_HEADER
 #define __CUDA_API_VERSION_INTERNAL 1
@@ -18,6 +19,29 @@
 #endif
 
 #include "services/guest/cuda_calls.h"
+#include "services/guest/cuda_names.h"
+
+// What the toolkit of this machine does not have yet is taken to be as we declare it.
+#ifdef QGPU_CUDA_HEADER
+#define QGPU_LATER(symbol) \
+  extern "C" std::remove_pointer_t<decltype(qgpu::cuda::Calls::symbol)> symbol;
+#if CUDA_VERSION < 13020
+QGPU_LATER(cuMemcpyWithAttributesAsync)
+QGPU_LATER(cuMemcpyWithAttributesAsync_ptsz)
+QGPU_LATER(cuMemcpy3DWithAttributesAsync)
+QGPU_LATER(cuMemcpy3DWithAttributesAsync_ptsz)
+QGPU_LATER(cuLaunchHostFunc_v2)
+QGPU_LATER(cuLaunchHostFunc_v2_ptsz)
+QGPU_LATER(cuStreamBeginCaptureToCig)
+QGPU_LATER(cuStreamBeginCaptureToCig_ptsz)
+QGPU_LATER(cuStreamEndCaptureToCig)
+QGPU_LATER(cuStreamEndCaptureToCig_ptsz)
+#endif
+#if CUDA_VERSION < 13030
+QGPU_LATER(cuStreamBeginRecaptureToGraph)
+QGPU_LATER(cuStreamBeginRecaptureToGraph_ptsz)
+#endif
+#endif
 
 namespace qgpu::cuda {
 namespace {
@@ -33,7 +57,8 @@ std::set<std::string> hooked() {
 // What a name says: work for the card, or memory of it.
 const std::regex kWork(
     "cu(Launch|GraphLaunch|GraphUpload|Memcpy|Memset|MemPrefetch|MemDiscard|"
-    "MemBatch|MemMapArray|Stream(Write|Wait|Batch)|Signal|WaitExternal).*");
+    "MemBatch|MemMapArray|Stream(Write|Wait|Batch|Begin(Rec|C)apture|EndCapture)|Signal|"
+    "WaitExternal).*");
 const std::regex kMemory(
     "cu(MemAlloc|MemFree|MemCreate|MemRelease|MemMap|MemUnmap|MemImport|"
     "MemRetain|Array3?D?Create|ArrayDestroy|MipmappedArray(Create|Destroy)|"
@@ -93,6 +118,15 @@ TEST(CudaHooks, EveryFunctionOfCuda13ThatLaunchesOrAllocatesIsHookedOrNamed) {
   const auto all = exportedByCuda13();
   ASSERT_GT(all.size(), 600u);
   for (const std::string& name : holes(all, hooked())) ADD_FAILURE() << name << " has no hook";
+}
+
+TEST(CudaHooks, WhatAProgramIsWarnedOfIsWorkByItsName) {
+  for (const std::string& name : exportedByCuda13()) {
+    const bool work = std::regex_match(name, kWork) && !kWithout.contains(name);
+    EXPECT_EQ(looksLikeWork(name), work) << name;
+  }
+  EXPECT_FALSE(looksLikeWork("cu"));
+  EXPECT_TRUE(looksLikeWork("cuLaunchOfTomorrow"));
 }
 
 TEST(CudaHooks, AHoleIsSeen) {

@@ -201,6 +201,12 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
     return text(rc);
   }
   if (verb == "begin") return text(t.cuStreamBeginCapture_v2(p.streams[name], static_cast<int>(n)));
+  if (verb == "begincig") return text(t.cuStreamBeginCaptureToCig(p.streams[name], p.host));
+  if (verb == "endcig") return text(t.cuStreamEndCaptureToCig(p.streams[name]));
+  if (verb == "recapture") {
+    Graph graph = p.graphs[name];
+    return text(t.cuStreamBeginRecaptureToGraph(p.streams[name], 0, graph, nullptr, nullptr));
+  }
   if (verb == "end") {
     const Result rc = t.cuStreamEndCapture(p.streams[name], &p.graphs[name]);
     return text(rc) + (p.graphs[name] ? " graph" : " none");
@@ -463,6 +469,14 @@ std::string probe() {
   return std::string(global ? "driver" : "none") + (error ? " error" : "");
 }
 
+// NAME by dlsym(), and where VERSION is given, as a runtime asks for it.
+std::string resolve(const std::string& name, int version) {
+  void* found = nullptr;
+  if (version == 0) found = dlsym(cudaLibrary(), name.c_str());
+  if (version != 0) t.cuGetProcAddress_v2(name.c_str(), &found, version, kAskLegacyStream, nullptr);
+  return found ? "found" : "none";
+}
+
 std::string deepBound(const std::string& file) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_DEEPBIND);
   if (!library) return dlerror();
@@ -475,6 +489,11 @@ std::string obey(const std::string& line) {
   in >> verb;
   if (verb == "init") return init();
   if (verb == "probe") return probe();
+  if (verb == "resolve") {
+    int version = 0;
+    in >> verb >> version;
+    return resolve(verb, version);
+  }
   if (verb == "missing") return missing();
   if (verb == "bare") return bare();
   if (verb == "do") return in >> verb, doOne(verb);

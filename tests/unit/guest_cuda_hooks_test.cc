@@ -88,6 +88,26 @@ TEST(CudaHooks, AddressesThatNoExportHasAreKnownByTheirAddressToo) {
   }
 }
 
+TEST(CudaHooks, AWayToLaunchThatIsNotKnownIsToldOnce) {
+  const std::string unknown = "resolve cuLaunchOfTomorrow";
+  for (const std::string& how : {unknown, unknown + " 14000"}) {
+    FakeManager manager(cudaTask());
+    CudaTenant guest(manager);
+    ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+    for (const char* known : {"cuLaunchKernel", "cuMemcpyHtoD", "cuStreamWaitEvent", "cuDeviceGet",
+                              "cuMemcpyHtoD 14000", "cuStreamWaitEvent 14000"}) {
+      guest.ask(std::string("resolve ") + known);
+    }
+    EXPECT_EQ(guest.errors(), "") << how;
+    EXPECT_EQ(guest.ask(how), "found");
+    const std::string told = guest.errors();
+    EXPECT_NE(told.find("cuLaunchOfTomorrow"), std::string::npos) << how;
+    EXPECT_EQ(guest.ask(how), "found");
+    EXPECT_EQ(guest.ask("resolve cuLaunchOfNobody"), "none");
+    EXPECT_EQ(guest.errors(), told);
+  }
+}
+
 TEST(CudaHooks, ALibraryOpenedWithDeepbindDoesNotReachPastThem) {
   FakeManager manager(cudaTask());
   CudaTenant guest(manager);

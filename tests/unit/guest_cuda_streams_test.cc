@@ -223,6 +223,22 @@ TEST(CudaStreams, WorkBehindACaptureOnAnotherThreadStillRetires) {
   EXPECT_EQ(s.guest.ask("end a"), "0 graph");
 }
 
+TEST(CudaStreams, CapturesForGraphicsAndIntoAGraphAgainBeginAndEndAsOthersDo) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("begin a 0"), "0");
+  EXPECT_EQ(s.guest.ask("end a"), "0 graph");
+  for (const char* begin : {"begincig a", "recapture a"}) {
+    const std::uint64_t before = s.manager.slot(0).admitted;
+    EXPECT_EQ(s.guest.ask(begin), "0");
+    EXPECT_EQ(s.guest.ask("burst a 5 10"), "0");
+    EXPECT_EQ(s.manager.slot(0).admitted, before) << begin << ": what is captured does not run";
+    EXPECT_EQ(s.guest.ask(*begin == 'b' ? "endcig a" : "end a").substr(0, 1), "0");
+    EXPECT_EQ(s.guest.ask("burst a 5 300"), "0");
+    EXPECT_EQ(s.manager.slot(0).admitted, before + 5) << begin;
+    EXPECT_TRUE(settles(s.manager)) << begin;
+  }
+}
+
 TEST(CudaStreams, ACaptureThatTheProgramBrokeEndsForUsToo) {
   FakeManager manager(cudaTask());
   CudaTenant guest(manager);
