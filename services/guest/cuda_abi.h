@@ -28,6 +28,32 @@ inline constexpr Result kCaptureUnsupported = 900;
 inline constexpr Result kCaptureInvalidated = 901;
 inline constexpr Result kCaptureImplicit = 906;
 
+// Nothing of the context runs any more, or will: it is gone, or its errors are for good.
+constexpr bool endsContext(Result rc) {
+  switch (rc) {
+    case 4:    // deinitialized
+    case 214:  // uncorrectable error of the memory's code
+    case 220:  // the same of a link
+    case 226:  // an error that was contained to the program
+    case kInvalidHandle:
+    case 700:  // illegal address
+    case 702:  // launch timed out
+    case kContextIsDestroyed:
+    case 710:  // assertion
+    case 714:  // of the card's stack, an instruction, an alignment, an address space, a counter
+    case 715:
+    case 716:
+    case 717:
+    case 718:
+    case 719:  // launch failed
+    case 721:  // tensor memory leaked
+    case 999:  // unknown
+      return true;
+    default:
+      return false;
+  }
+}
+
 using Dev = int;
 using Ptr = unsigned long long;  // device memory
 using Mem = unsigned long long;  // physical memory of the virtual memory interface

@@ -139,8 +139,13 @@ CudaStream* addStream(const Identity& identity, cuda::Ctx context) {
 
 // --- retirement, with the stream locked ---
 
+// Other answers say that it could not be asked here and now, and nothing of the work.
+bool isOver(cuda::Result rc) {
+  return rc == cuda::kSuccess || cuda::endsContext(rc);
+}
+
 bool isFinished(cuda::Evt event) {
-  return cudaDriver.cuEventQuery(event) != cuda::kNotReady;
+  return isOver(cudaDriver.cuEventQuery(event));
 }
 
 // Between two markers that ran without a pause the driver's own clock tells; else it is at most the
@@ -252,12 +257,10 @@ bool streamsInFlight() {
 void queryTail(CudaStream& s) {
   if (s.thread || s.over || captures.load() != 0) return;
   const std::uint64_t before = s.launched();
-  cudaDriver.cuCtxSetCurrent(s.context);
-  const cuda::Result rc = cudaDriver.cuStreamQuery(s.handle);
-  if (rc == cuda::kNotReady) {
-    s.attention.fetch_or(kMarkNext);
+  if (isOver(cudaDriver.cuStreamQuery(s.handle))) {
+    retireAll(s, before);
   } else {
-    retireAll(s, before);  // finished, or lost with its context
+    s.attention.fetch_or(kMarkNext);
   }
 }
 
@@ -282,6 +285,8 @@ void lookAtStreams(Look& look) {
     CudaStream& s = **link;
     s.lock.lock();
     if (!s.closing) {
+      // Some of what is asked of streams and events needs their context.
+      if (s.over || s.count || s.launched() != s.retired) cudaDriver.cuCtxSetCurrent(s.context);
       collect(s);
       // A stream that was destroyed and left no marker is not asked: its work is called finished.
       if (s.over && s.count == 0) retireAll(s, s.launched());

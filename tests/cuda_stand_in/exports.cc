@@ -1,5 +1,6 @@
 // What the library exports: each function counted, by its own name and by cuGetProcAddress.
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
@@ -139,6 +140,12 @@ const QgpuStandIn questions = {
     [] { return Locked(machine().lock), machine().pending; },
     [] { return Locked(machine().lock), machine().brokenCaptures; },
     ioctlCount,
+    [] {
+      Locked held(machine().lock);
+      return static_cast<std::uint64_t>(
+          std::count_if(machine().events.begin(), machine().events.end(),
+                        [](const Event& event) { return !event.dead; }));
+    },
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ struct QgpuStandIn {
   std::uint64_t (*pending)();                  // operations in streams that are not finished
   std::uint64_t (*brokenCaptures)();
   std::uint64_t (*ioctls)(std::uint32_t number);  // resource manager calls issued, by number
+  std::uint64_t (*events)();                      // that were created and not destroyed
 };
 const QgpuStandIn* qgpuStandIn();
 }

@@ -94,6 +94,7 @@ Result createEvent(Evt* out, U) {
 Result destroyEvent(Evt handle) {
   Locked held(machine().lock);
   Result rc = kSuccess;
+  if (!currentContext()) return kInvalidContext;
   if (Event* event = find(handle, rc)) event->dead = true;
   return rc;
 }
@@ -126,6 +127,7 @@ Result queryEvent(Evt handle) {
   Event* event = find(handle, rc);
   if (!event) return rc;
   if ((rc = captured(*event))) return rc;
+  if (!currentContext()) return kInvalidContext;
   return !event->stream || isDone({event->stream, event->sequence}) ? kSuccess : kNotReady;
 }
 
@@ -142,6 +144,7 @@ Result synchronizeEvent(Evt handle) {
 Result elapsed(float* ms, Evt fromHandle, Evt toHandle) {
   Locked held(machine().lock);
   Result rc = kSuccess;
+  if (!currentContext()) return kInvalidContext;
   Event* from = find(fromHandle, rc);
   Event* to = from ? find(toHandle, rc) : nullptr;
   if (!to) return rc;

@@ -462,6 +462,15 @@ std::string statistics() {
          std::to_string(in.pending());
 }
 
+std::string onDriver(const std::string& verb, std::istringstream& in) {
+  std::string name;
+  in >> name;
+  if (verb == "stats") return statistics();
+  if (verb == "events") return std::to_string(driver().events());
+  if (verb == "calls") return std::to_string(driver().calls(name.c_str()));
+  return "";
+}
+
 // What a program sees that asks whether there is a driver, without loading one.
 std::string probe() {
   const bool global = dlsym(RTLD_DEFAULT, "cuInit") != nullptr;
@@ -516,7 +525,6 @@ std::string obey(const std::string& line) {
     std::getline(in >> verb >> std::ws, then);
     return inFork(then);
   }
-  if (verb == "stats") return statistics();
   if (verb == "deep") return in >> verb, deepBound(verb);
   if (verb == "rm") return obeyRm(in);
   if (verb == "exec") return execl("/proc/self/exe", "cuda_program", nullptr), "no exec";
@@ -544,7 +552,7 @@ std::string obey(const std::string& line) {
     return "ok";
   }
   if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
-  for (auto* area : {onStreams, onMemory}) {
+  for (auto* area : {onStreams, onMemory, onDriver}) {
     std::istringstream again(line);
     again >> verb;
     const std::string answer = area(verb, again);

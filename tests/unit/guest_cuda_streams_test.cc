@@ -63,6 +63,30 @@ TEST(CudaStreams, ALaunchIsInFlightUntilItIsFinished) {
   EXPECT_TRUE(settles(s.manager)) << "nobody waits but the reaper";
 }
 
+// The driver answers a thread without a context that it has none: no word of the work.
+TEST(CudaStreams, AnAnswerThatSaysNothingOfTheWorkEndsNone) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue own"), "0");
+  EXPECT_EQ(s.guest.ask("add own"), "0");  // of a thread's own stream: only its marker is asked
+  EXPECT_TRUE(eventually([&] { return std::stoull(s.guest.ask("calls cuEventQuery")) >= 3; }));
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+}
+
+TEST(CudaStreams, TheEventsOfStreamsThatEndedAreDestroyed) {
+  Scene s;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(s.guest.ask("aside own 100"), "ok");  // its stream ends with the thread
+    EXPECT_EQ(s.guest.ask("joinaside"), "0");
+  }
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(s.guest.ask("sleep a 10"), "0");       // the reaper looks while there is work
+    return std::stoull(s.guest.ask("events")) <= 2;  // of stream a
+  })) << s.guest.ask("events");
+}
+
 TEST(CudaStreams, ABusyStreamRetiresAsItGoes) {
   Scene s;
   s.guest.send("burst a 400 1000");
