@@ -11,7 +11,8 @@ using crash::Violation;
 
 std::optional<TheCard> TheCard::find() {
   auto nvml = Nvml::open();
-  if (!nvml || nvml->count() == 0) return std::nullopt;
+  std::uint32_t count = 0;
+  if (!nvml || nvml->count(count) != Nvml::kSuccess || count == 0) return std::nullopt;
   TheCard card(std::move(*nvml));
   if (card.nvml_.byIndex(0, card.device_) != Nvml::kSuccess) return std::nullopt;
   card.uuid = card.nvml_.uuid(card.device_);
