@@ -27,11 +27,18 @@
     (Ptr*, Size, Size, Ptr, unsigned long long))                                      \
   X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                  \
   X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                    \
+  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (IpcMemory*, Ptr))           \
+  X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kLegacy, (Ptr*, IpcMemory, U))  \
+  X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, kLegacy, (Ptr))                   \
   X(cuGetExportTable, cuGetExportTable, 3000, kLegacy, (const void**, const void*))
 
 namespace qgpu::stand_in {
 
 using namespace cuda;  // the names of the interface, as its own implementation says them
+
+struct IpcMemory {  // CUipcMemHandle: what it says is the driver's own affair
+  unsigned char bytes[64];
+};
 
 struct Table : Calls {
 #define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;

@@ -169,6 +169,44 @@ Result freeAsync(Ptr at, Str handle) {
                            }});
 }
 
+// --- memory of other processes ---
+
+Result import(rm::Handle client, rm::Handle object, std::uint32_t& handle) {
+  const std::uint32_t status = rmAnswers() ? rmImport(client, object, handle) : rm::kOk;
+  if (status == rm::kOk) return kSuccess;
+  return status == rm::kNoMemory ? kOutOfMemory : kInvalidValue;
+}
+
+// What a handle says. The pages behind it stay each process's own here.
+struct Shared {
+  rm::Handle client, object;
+  Size bytes;
+};
+
+Result share(IpcMemory* out, Ptr at) {
+  Locked held(machine().lock);
+  const auto found = heap().blocks.find(at);
+  if (found == heap().blocks.end()) return kInvalidValue;
+  const Shared told{rmClient(), found->second.rm, found->second.bytes};
+  *out = {};
+  __builtin_memcpy(out->bytes, &told, sizeof told);
+  return kSuccess;
+}
+
+Result openShared(Ptr* out, IpcMemory handle, U) {
+  Locked held(machine().lock);
+  const Context* context = currentContext();
+  if (!context) return kInvalidContext;
+  Shared told;
+  __builtin_memcpy(&told, handle.bytes, sizeof told);
+  Block block{told.bytes, context->device};
+  if (Result rc = import(told.client, told.object, block.rm)) return rc;
+  heap().used[block.device] += block.bytes;
+  *out = mapPages(told.bytes);
+  heap().blocks[*out] = block;
+  return kSuccess;
+}
+
 // --- the virtual memory interface ---
 
 Result create(Mem* out, Size bytes, const MemProperties* properties, unsigned long long) {
@@ -209,7 +247,7 @@ Result retainHandle(Mem* out, void* at) {
 Result importHandle(Mem* out, void*, int) {
   Locked held(machine().lock);
   Physical imported;
-  if (rmAnswers() && !rmImport(imported.block.rm)) return kInvalidValue;
+  if (Result rc = import(kForeignClient, kForeignMemory, imported.block.rm)) return rc;
   *out = heap().nextHandle++;
   heap().physical[*out] = imported;
   return kSuccess;
@@ -355,6 +393,9 @@ void fillMemory(Table& table) {
   table.cuMemAllocPitch_v2 = allocatePitch;
   table.cuMemAllocManaged = allocateManaged;
   table.cuMemFree_v2 = release;
+  table.cuIpcGetMemHandle = share;
+  table.cuIpcOpenMemHandle_v2 = openShared;
+  table.cuIpcCloseMemHandle = release;
   table.cuMemAllocAsync = allocateAsync<legacy>;
   table.cuMemAllocAsync_ptsz = allocateAsync<own>;
   table.cuMemAllocFromPoolAsync = allocateFromPool<legacy>;

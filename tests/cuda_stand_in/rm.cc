@@ -157,16 +157,21 @@ bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form, std::ui
          rm::kNoMemory;
 }
 
-bool rmImport(std::uint32_t& handle) {
+std::uint32_t rmImport(Handle client, Handle object, std::uint32_t& handle) {
   rm::DupCall dup{};
   dup.client = kernel().client;
   dup.parent = kernel().device;
   dup.object = nextObject.fetch_add(1);
-  dup.sourceClient = kForeignClient;
-  dup.sourceObject = kForeignMemory;
+  dup.sourceClient = client;
+  dup.sourceObject = object;
+  dup.status = rm::kObjectNotFound;
   call(rm::kEscDupObject, dup);
   handle = dup.object;
-  return dup.status == rm::kOk;
+  return dup.status;
+}
+
+Handle rmClient() {
+  return kernel().client;
 }
 
 std::uint32_t rmHostMemory(std::uint64_t bytes) {

@@ -32,7 +32,9 @@ std::uint32_t rmMakeContext(Channel& channel);
 // Beneath `parent`, 0: the process's device. False: no memory.
 bool rmAllocate(std::uint64_t bytes, std::uint32_t& handle, RmForm form = RmForm::kAlloc,
                 std::uint32_t parent = 0);
-bool rmImport(std::uint32_t& handle);  // the foreign client's memory
+// A name of our own for another client's object; the driver's status.
+std::uint32_t rmImport(rm::Handle client, rm::Handle object, std::uint32_t& handle);
+rm::Handle rmClient();
 std::uint32_t rmHostMemory(std::uint64_t bytes);
 void rmFree(std::uint32_t handle, RmForm form = RmForm::kAlloc);
 std::uint64_t ioctlCount(std::uint32_t number);

@@ -21,6 +21,7 @@ struct Stage {
 };
 
 void checkQuota(Stage& stage);         // each way of taking memory, against the quota
+void checkShared(Stage& stage);        // memory that outlives the process that allocated it
 void checkTorch(Stage& stage);         // PyTorch unmodified, where there is one
 void checkHook(Stage& stage);          // what a launch costs more
 void checkAlone(Stage& stage);         // one offline program, of its bare rate

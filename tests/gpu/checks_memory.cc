@@ -76,6 +76,43 @@ void checkQuota(Stage& stage) {
   }
 }
 
+// Shared memory counts for who still holds it once its owner is killed, and for nobody afterwards.
+void checkShared(Stage& stage) {
+  const int quotaGiB = stage.card.standIn() ? 1 : 4;
+  const std::uint64_t quota = static_cast<std::uint64_t>(quotaGiB) * kGiB;
+  Scene scene(stage.card, {});
+  const std::uint64_t before = stage.card.used();
+  const std::string end = scene.signalFile();
+  auto sharer = scene.run({"sharer", "ordinary", 10, quotaGiB},
+                          Scene::work({"shared", "--shared", "256", "--piece", "32", "--most",
+                                       std::to_string(2 * quotaGiB * 1024), "--until", end}));
+  scene.await(
+      "a program that holds a killed one's memory",
+      [&] { return said(*sharer, "held") || !sharer->alive(); }, std::chrono::seconds(60));
+  const std::uint64_t during = stage.card.used();
+  const std::uint64_t taken = during > before ? during - before : 0;
+  Scene::give(end);
+  const Json got = resultOf(*sharer, "sharer");
+  const std::uint64_t all =
+      got["got_bytes"].get<std::uint64_t>() + got["shared_bytes"].get<std::uint64_t>();
+  Finding finding{"quota, memory of a killed process",
+                  "counts for who holds it on by IPC, 0 bytes over the quota, and comes back"};
+  finding.figures = {{"quota_bytes", quota},
+                     {"got_bytes", got["got_bytes"]},
+                     {"shared_bytes", got["shared_bytes"]},
+                     {"error", got["error"]},
+                     {"again_error", got["again_error"]}};
+  const std::uint64_t over = taken > quota ? taken - quota : 0;
+  if (!stage.card.standIn()) {
+    finding.figures["card_bytes"] = taken;
+    finding.figures["over_bytes"] = over;
+  }
+  const bool sizes = all <= quota && all + kOverheadMax >= quota && over == 0;
+  const bool words = got["error"] == kOutOfMemory && got["again_error"] == 0;
+  finding.verdict = sizes && words ? Verdict::kMet : Verdict::kMissed;
+  stage.record.add(std::move(finding));
+}
+
 void checkTorch(Stage& stage) {
   constexpr double kLoopMax = 1.01;
   const std::string script = e2e::binary("torch_work.py");

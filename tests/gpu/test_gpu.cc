@@ -24,19 +24,14 @@ struct Check {
   int seconds;  // on a card, some
   void (*run)(Stage&);
 };
-constexpr Check kChecks[] = {{"rungs", 30, checkRungs},
-                             {"quota", 25, checkQuota},
-                             {"torch", 40, checkTorch},
-                             {"hook", 35, checkHook},
-                             {"alone", 34, checkAlone},
-                             {"shares", 36, checkShares},
-                             {"latency", 60, checkLatency},
-                             {"suspends", 40, checkSuspends},
-                             {"timeslices", 35, checkTimeslices},
-                             {"late", 20, checkLate},
-                             {"kills", 25, checkKills},
-                             {"wait", 85, checkWait},
-                             {"interference", 50, checkInterference}};
+constexpr Check kChecks[] = {
+    {"rungs", 30, checkRungs},       {"quota", 25, checkQuota},
+    {"shared", 10, checkShared},     {"torch", 40, checkTorch},
+    {"hook", 35, checkHook},         {"alone", 34, checkAlone},
+    {"shares", 36, checkShares},     {"latency", 60, checkLatency},
+    {"suspends", 40, checkSuspends}, {"timeslices", 35, checkTimeslices},
+    {"late", 20, checkLate},         {"kills", 25, checkKills},
+    {"wait", 85, checkWait},         {"interference", 50, checkInterference}};
 
 struct Asked {
   std::string results;

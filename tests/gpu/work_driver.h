@@ -11,6 +11,7 @@ namespace qgpu::gpu {
 
 using namespace cuda;  // the names of the interface
 using Driver = stand_in::Table;
+using stand_in::IpcMemory;
 
 // Ends the program where `result` is no success.
 void must(Result result, const char* call);
@@ -63,6 +64,7 @@ bool endAsked(const Options& options);
 
 // Each prints one JSON line at its end and returns the exit status.
 int memoryWork(const Options& options);
+int sharedWork(const Options& options);
 int burnWork(const Options& options);
 int probeWork(const Options& options);
 int verifyWork(const Options& options);
