@@ -65,10 +65,10 @@ Result<CardsFound> openclCards(const CardsOptions& options) {
   return found;
 }
 
-Result<CardsFound> watched(CardsFound found, Nanos interval) {
+Result<CardsFound> watched(CardsFound found, const HealthTimes& times) {
   std::vector<std::string> uuids;
   for (const Card& card : found.cards) uuids.push_back(card.id);
-  Result<HealthWatch> watch = HealthWatch::start(uuids, interval);
+  Result<HealthWatch> watch = HealthWatch::start(uuids, times);
   if (!watch) return watch.error();
   found.health = std::move(*watch);
   return found;
@@ -108,7 +108,7 @@ Result<CardsFound> nvidiaCards(const CardsOptions& options) {
     card.memoryCounted = whereMemoryCounts(device.driver);
     found.cards.push_back(std::move(card));
   }
-  if (!found.cards.empty()) return watched(std::move(found), options.healthInterval);
+  if (!found.cards.empty()) return watched(std::move(found), options.health);
   if (found.leftAlone.empty()) {
     return fail(ErrorCode::NotFound,
                 "no NVIDIA card on this machine, or its driver is not loaded; does "

@@ -44,7 +44,7 @@ struct CardsOptions {
   SimCards sim;  // how many and how large, where backend is Sim
   SuspendChoice suspend = SuspendChoice::Auto;
   Nanos probeTimeout = seconds(60);  // for the child that asks a driver
-  Nanos healthInterval = kHealthInterval;
+  HealthTimes health;
 };
 
 struct CardsFound {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <poll.h>
 #include <signal.h>
+#include <sstream>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,10 +26,9 @@ using Change = HealthChange::Kind;
 constexpr struct {
   Change kind;
   const char* word;
-} kWords[] = {{Change::Ill, "ill"},
-              {Change::Answers, "answers"},
-              {Change::ProgramFault, "program"},
-              {Change::Note, "note"}};
+} kWords[] = {
+    {Change::Ill, "ill"},   {Change::Answers, "answers"}, {Change::ProgramFault, "program"},
+    {Change::Note, "note"}, {Change::Blind, "blind"},     {Change::Sees, "sees"}};
 
 std::int64_t nowMs() {
   timespec t{};
@@ -36,39 +36,58 @@ std::int64_t nowMs() {
   return t.tv_sec * 1'000LL + t.tv_nsec / 1'000'000;
 }
 
-// --- in the child ---
+std::int64_t msOf(Nanos time) {
+  return time.value / 1'000'000;
+}
 
-class Watcher {
+// --- the process that asks ---
+
+// Its lines are "<kind> <number> <uuid>" for a reading, and this one at the end of each round.
+constexpr const char* kAlive = "alive";
+
+class Asker {
  public:
-  Watcher(int out, const std::vector<std::string>& uuids) : out_(out), uuids_(uuids) {}
+  Asker(int out, const std::vector<std::string>& uuids) : out_(out), uuids_(uuids) {}
 
-  // Until the daemon is gone.
+  // Until nobody reads any more.
   void run(std::int64_t intervalMs) {
-    if (auto nvml = Nvml::open()) nvml_ = std::move(*nvml);
-    for (const std::string& uuid : uuids_) {
-      cuda::NvmlDevice device = nullptr;
-      if (nvml_ && nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) {
-        nvml_->watchXids(device, uuid);
-      }
-    }
     do {
+      if (!nvml_ || lost_) begin();
+      lost_ = false;
       for (const std::string& uuid : uuids_) look(uuid);
+      ::dprintf(out_, "%s\n", kAlive);
     } while (waitFor(nowMs() + intervalMs));
   }
 
  private:
+  // Anew while a card is lost, since only then one that came back is found.
+  void begin() {
+    if (nvml_) nvml_->close();
+    nvml_.reset();
+    auto nvml = Nvml::open();
+    if (!nvml) return;
+    nvml_ = std::move(*nvml);
+    for (const std::string& uuid : uuids_) {
+      cuda::NvmlDevice device = nullptr;
+      if (nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) nvml_->watchXids(device, uuid);
+    }
+  }
+
   void look(const std::string& uuid) {
     cuda::NvmlDevice device = nullptr;
     std::uint64_t errors = 0;
-    const bool there = nvml_ && nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess &&
-                       nvml_->uncorrectedErrors(device, errors) != Nvml::kGpuIsLost;
+    int rc = nvml_ ? nvml_->byUuid(uuid.c_str(), device) : Nvml::kGpuIsLost;
+    const bool found = rc == Nvml::kSuccess;
+    if (found) rc = nvml_->uncorrectedErrors(device, errors);
+    const bool there = found && rc != Nvml::kGpuIsLost;
+    if (!there) lost_ = true;
     tell({uuid, there ? HealthReading::Kind::Present : HealthReading::Kind::Lost, 0});
-    if (there) tell({uuid, HealthReading::Kind::Errors, errors});
+    if (there && rc == Nvml::kSuccess) tell({uuid, HealthReading::Kind::Errors, errors});
   }
 
   // Xids until then. False: nobody reads any more.
   bool waitFor(std::int64_t untilMs) {
-    constexpr std::int64_t kStepMs = 500;  // how late an end of the daemon is noticed
+    constexpr std::int64_t kStepMs = 500;  // how late an end of the reader is noticed
     for (std::int64_t left = untilMs - nowMs(); left > 0; left = untilMs - nowMs()) {
       const auto step = static_cast<std::uint32_t>(std::min(left, kStepMs));
       const std::int64_t before = nowMs();
@@ -82,14 +101,125 @@ class Watcher {
     return true;
   }
 
-  void tell(const HealthReading& reading) {
-    const auto change = judge_.judge(reading);
-    if (change) ::dprintf(out_, "%s\n", healthLine(*change).c_str());
+  void tell(const HealthReading& reading) const {
+    ::dprintf(out_, "%d %llu %s\n", static_cast<int>(reading.kind),
+              static_cast<unsigned long long>(reading.number), reading.uuid.c_str());
   }
 
   const int out_;
   const std::vector<std::string>& uuids_;
   std::optional<Nvml> nvml_;
+  bool lost_ = false;  // a card, in the last round
+};
+
+std::optional<HealthReading> parseReading(const std::string& line) {
+  std::istringstream fields(line);
+  int kind = 0;
+  HealthReading reading;
+  if (!(fields >> kind >> reading.number >> reading.uuid)) return std::nullopt;
+  if (kind < 0 || kind > static_cast<int>(HealthReading::Kind::Errors)) return std::nullopt;
+  reading.kind = static_cast<HealthReading::Kind>(kind);
+  return reading;
+}
+
+// --- the process that judges, and keeps one that asks ---
+
+class Keeper {
+ public:
+  Keeper(int out, const std::vector<std::string>& uuids, const HealthTimes& times)
+      : out_(out), uuids_(uuids), times_(times), againMs_(msOf(times.again)) {}
+
+  // Until nobody reads any more.
+  void run() {
+    for (;;) {
+      start();
+      const std::string why = listen();
+      if (why.empty()) return;
+      if (!std::exchange(blind_, true)) tell({kEveryCard, Change::Blind, why});
+      if (!waitForItsEnd()) return;
+    }
+  }
+
+ private:
+  void start() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    asker_ = ::fork();
+    if (asker_ == 0) {
+      ::close(ends[0]);
+      ::close(out_);
+      becomeProbe();
+      Asker(ends[1], uuids_).run(msOf(times_.interval));
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    in_ = ends[0];
+    text_.clear();
+  }
+
+  // What is read goes on. Empty: nobody reads any more; else why nothing comes.
+  std::string listen() {
+    std::int64_t untilMs = nowMs() + msOf(times_.patience);
+    for (;;) {
+      if (in_ < 0 || asker_ < 0) return std::string("no process to ask NVML: ") + strerror(errno);
+      const std::int64_t left = untilMs - nowMs();
+      if (left <= 0)
+        return "NVML did not answer for " + std::to_string(msOf(times_.patience)) + " ms";
+      pollfd both[2] = {{in_, POLLIN, 0}, {out_, 0, 0}};
+      if (::poll(both, 2, static_cast<int>(left)) < 0 && errno != EINTR) return strerror(errno);
+      if (both[1].revents != 0) return "";
+      if (both[0].revents == 0) continue;
+      char chunk[1024];
+      const ssize_t n = ::read(in_, chunk, sizeof chunk);
+      if (n <= 0) return "the process that asks NVML died";
+      text_.append(chunk, static_cast<std::size_t>(n));
+      if (onText()) untilMs = nowMs() + msOf(times_.patience);
+    }
+  }
+
+  // True: a round was ended.
+  bool onText() {
+    bool alive = false;
+    for (std::size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
+      const std::string line = text_.substr(0, end);
+      text_.erase(0, end + 1);
+      if (line == kAlive) {
+        alive = true;
+        againMs_ = msOf(times_.again);
+        if (std::exchange(blind_, false)) tell({kEveryCard, Change::Sees, "NVML answers again"});
+      } else if (const auto reading = parseReading(line)) {
+        if (const auto change = judge_.judge(*reading)) tell(*change);
+      }
+    }
+    return alive;
+  }
+
+  // One that hangs in the kernel can't be ended: beside it there is no second. False: nobody reads
+  // any more.
+  bool waitForItsEnd() {
+    if (in_ >= 0) ::close(std::exchange(in_, -1));
+    if (asker_ > 0) ::kill(asker_, SIGKILL);
+    do {
+      pollfd reader{out_, 0, 0};
+      if (::poll(&reader, 1, static_cast<int>(againMs_)) > 0) return false;
+      againMs_ = std::min(2 * againMs_, msOf(times_.againMax));
+    } while (asker_ > 0 && ::waitpid(asker_, nullptr, WNOHANG) == 0);
+    asker_ = -1;
+    return true;
+  }
+
+  void tell(const HealthChange& change) const {
+    ::dprintf(out_, "%s\n", healthLine(change).c_str());
+  }
+
+  const int out_;
+  const std::vector<std::string>& uuids_;
+  const HealthTimes& times_;
+  std::int64_t againMs_;
+  pid_t asker_ = -1;
+  int in_ = -1;
+  std::string text_;
+  bool blind_ = false;
   HealthJudge judge_;
 };
 
@@ -123,7 +253,8 @@ std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading) {
   return std::nullopt;
 }
 
-Result<HealthWatch> HealthWatch::start(const std::vector<std::string>& uuids, Nanos interval) {
+Result<HealthWatch> HealthWatch::start(const std::vector<std::string>& uuids,
+                                       const HealthTimes& times) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));
@@ -133,7 +264,7 @@ Result<HealthWatch> HealthWatch::start(const std::vector<std::string>& uuids, Na
     ::close(ends[0]);
     becomeProbe();
     ::signal(SIGPIPE, SIG_IGN);
-    Watcher(ends[1], uuids).run(interval.value / 1'000'000);
+    Keeper(ends[1], uuids, times).run();
     ::_exit(0);
   }
   ::close(ends[1]);

@@ -3,6 +3,10 @@
 // and each `interval` whether the card is still there and whether its memory counted uncorrected
 // errors. Rarely, since each question takes locks of the driver that suspending needs.
 //
+// Two processes: one asks, and may hang or die in the driver; the other never touches the driver,
+// judges what is read, says so when nothing is read any more, and starts the first one anew. What
+// is known of a card outlives the one that asks, so no error is told twice or missed for it.
+//
 // What counts as the card's own illness and not as a program's fault is decided here, by the class
 // of an Xid (xid.h).
 
@@ -17,7 +21,12 @@
 
 namespace qgpu {
 
-inline constexpr Nanos kHealthInterval = seconds(30);
+struct HealthTimes {
+  Nanos interval = seconds(30);   // between two rounds of questions
+  Nanos patience = seconds(90);   // without a sign of life: three rounds
+  Nanos again = seconds(1);       // before it is started anew, twice as long each time
+  Nanos againMax = seconds(300);  // and no longer than this
+};
 
 // One thing that was seen of a card.
 struct HealthReading {
@@ -29,13 +38,16 @@ struct HealthReading {
 
 // What there is to tell of a card. Ill: `why` it must not be used. Answers: it was lost, and is
 // there again. ProgramFault: a program on it failed, the card is well. Note: for the log alone.
+// Blind: nothing is known of any card from now on. Sees: it is again.
 struct HealthChange {
-  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault, Note };
-  std::string uuid;
+  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault, Note, Blind, Sees };
+  std::string uuid;  // kEveryCard where it is of none in particular
   Kind kind = Kind::Ill;
   std::string why;
   bool operator==(const HealthChange&) const = default;
 };
+
+inline constexpr const char* kEveryCard = "*";
 
 // Pure: turns readings into changes. An illness and a note are told once, a program's fault each
 // time.
@@ -57,7 +69,8 @@ class HealthJudge {
 class HealthWatch {
  public:
   // Forks: to be called while the process has one thread. Unavailable: no pipe, no process.
-  static Result<HealthWatch> start(const std::vector<std::string>& uuids, Nanos interval);
+  static Result<HealthWatch> start(const std::vector<std::string>& uuids,
+                                   const HealthTimes& times = {});
 
   HealthWatch(HealthWatch&& other) noexcept;
   HealthWatch& operator=(HealthWatch&& other) noexcept;
@@ -71,8 +84,8 @@ class HealthWatch {
   pid_t child_ = -1;
 };
 
-// "<uuid>\t<ill, answers, program or note>\t<why>"; and what such a line says, without its end.
-// Nothing: it is none of ours.
+// "<uuid>\t<ill, answers, program, note, blind or sees>\t<why>"; and what such a line says, without
+// its end. Nothing: it is none of ours.
 std::string healthLine(const HealthChange& change);
 std::optional<HealthChange> parseHealthLine(const std::string& line);
 

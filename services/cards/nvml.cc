@@ -47,6 +47,7 @@ const char* Nvml::resolveAll() {
     if (!resolve(name, out)) missing = name;
   };
   need("nvmlInit_v2", init_);
+  need("nvmlShutdown", shutdown_);
   need("nvmlDeviceGetCount_v2", count_);
   need("nvmlDeviceGetHandleByIndex_v2", byIndex_);
   need("nvmlDeviceGetHandleByUUID", byUuid_);
@@ -71,6 +72,12 @@ Result<Nvml> Nvml::open() {
   if (rc == kSuccess) return nvml;
   const auto code = rc == kDriverNotLoaded ? ErrorCode::NotFound : ErrorCode::Unavailable;
   return fail(code, "NVIDIA's driver can't be asked: " + nvml.describe(rc) + "; " + remedy(rc));
+}
+
+void Nvml::close() {
+  for (const Watched& card : watched_) freeEvents_(card.events);
+  watched_.clear();
+  shutdown_();
 }
 
 std::string Nvml::describe(int code) const {

@@ -24,6 +24,9 @@ class Nvml {
   // number and text, and what to do.
   static Result<Nvml> open();
 
+  // Back to before open(). What was lost is found again only by one that is opened anew.
+  void close();
+
   // "NVML error 15 (GPU is lost)".
   std::string describe(int code) const;
   int count(std::uint32_t& out) const;
@@ -36,7 +39,7 @@ class Nvml {
   std::uint64_t used(cuda::NvmlDevice device) const;   // by everybody
   int minor(cuda::NvmlDevice device) const;            // of its file in /dev; -1: it does not say
   bool mig(cuda::NvmlDevice device) const;             // split into instances
-  // Uncorrected memory errors since the driver was loaded; 0 where the card does not count.
+  // Uncorrected memory errors since the driver was loaded. Only kSuccess says how many.
   int uncorrectedErrors(cuda::NvmlDevice device, std::uint64_t& out) const;
 
   // Xid errors of this device from now on. False: this driver tells none.
@@ -67,7 +70,7 @@ class Nvml {
   void* library_ = nullptr;
   std::vector<Watched> watched_;
   std::size_t turn_ = 0;  // whose set was waited for last
-  int (*init_)() = nullptr;
+  int (*init_)() = nullptr, (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*byIndex_)(unsigned, cuda::NvmlDevice*) = nullptr;
   int (*byUuid_)(const char*, cuda::NvmlDevice*) = nullptr;

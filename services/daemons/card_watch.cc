@@ -35,8 +35,8 @@ kj::Promise<void> CardWatch::read() {
     if (n == 0) {
       log_.error("card-watch-ended",
                  {{"why",
-                   "the process that asks NVML died; ill cards stay unknown until the "
-                   "manager is started again"}});
+                   "the process that watches the cards was ended; ill cards stay unknown until "
+                   "the manager is started again"}});
       return kj::READY_NOW;
     }
     onText(n);
@@ -64,6 +64,12 @@ void CardWatch::onChange(const HealthChange& change) {
       return log_.info("program-fault", {{"card", change.uuid}, {"why", change.why}});
     case HealthChange::Kind::Note:
       return log_.info("card-notes", {{"card", change.uuid}, {"what", change.why}});
+    case HealthChange::Kind::Blind:
+      return log_.error(
+          "card-watch-blind",
+          {{"why", change.why}, {"then", "ill cards stay unknown; it is tried again; see dmesg"}});
+    case HealthChange::Kind::Sees:
+      return log_.info("card-watch-sees", {{"why", change.why}});
     case HealthChange::Kind::Ill:
       break;
   }

@@ -448,6 +448,8 @@ void NodeAgent::onHealth(const HealthChange& change) {
       return tellOfCard(change.uuid, EventReason::CardRecovered,
                         change.why + "; `qgpuctl uncordon` gives it new tasks");
     case HealthChange::Kind::Note:
+    case HealthChange::Kind::Blind:
+    case HealthChange::Kind::Sees:
       return;
     case HealthChange::Kind::Ill:
       break;

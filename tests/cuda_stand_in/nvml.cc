@@ -6,6 +6,10 @@
 // in each list. An entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
 // and lines that make it unkind:
 //   !init|N   nvmlInit answers N
+//   !hang|1   questions about cards are never answered
+//   !die|1    they end the process
+// Errors of "?" are a question about them that fails. A card that was lost or not there once stays
+// so until the library is initialised anew.
 // QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
 // as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
@@ -17,8 +21,10 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "services/guest/cuda_abi.h"
@@ -27,13 +33,14 @@ namespace {
 
 constexpr int kSuccess = 0, kUninitialized = 1, kInvalidArgument = 2, kNotSupported = 3,
               kNotFound = 6, kInsufficientSize = 7, kDriverNotLoaded = 9, kTimeout = 10,
-              kGpuIsLost = 15, kVersionMismatch = 18;
+              kGpuIsLost = 15, kVersionMismatch = 18, kUnknown = 999;
 constexpr unsigned long long kXidEvent = 8;
 constexpr std::size_t kCardsMax = 64;
 
 struct Card {
   std::string uuid, name;
   unsigned long long bytes = 0, used = 0, mig = 0, lost = 0, ecc = 0, xid = 0;
+  bool eccFails = false;
 };
 
 std::mutex lock;
@@ -41,6 +48,7 @@ int initialised = 0;
 // A handle is a place in this array, by UUID: it stays what it is when other cards go.
 std::string known[kCardsMax];
 std::map<std::string, unsigned long long> toldXid;
+std::set<std::string> gone;  // since the library was initialised
 
 Card parse(const std::string& line) {
   Card card;
@@ -50,7 +58,9 @@ Card parse(const std::string& line) {
   std::getline(fields, card.name, '|');
   for (unsigned long long* number :
        {&card.bytes, &card.used, &card.mig, &card.lost, &card.ecc, &card.xid}) {
-    if (std::getline(fields, text, '|')) *number = std::strtoull(text.c_str(), nullptr, 10);
+    if (!std::getline(fields, text, '|')) break;
+    *number = std::strtoull(text.c_str(), nullptr, 10);
+    if (number == &card.ecc) card.eccFails = text == "?";
   }
   return card;
 }
@@ -94,18 +104,27 @@ Device handleOf(const std::string& uuid) {
   return nullptr;
 }
 
+// With the lock held.
+int look(const std::string& uuid, Card& out) {
+  while (!unkind("hang").empty()) ::pause();
+  if (!unkind("die").empty()) ::_exit(1);
+  for (const Card& card : cards()) {
+    if (card.uuid != uuid) continue;
+    if (card.lost) gone.insert(uuid);
+    out = card;
+    return gone.contains(uuid) ? kGpuIsLost : kSuccess;
+  }
+  gone.insert(uuid);
+  return kGpuIsLost;
+}
+
 // The card behind a handle, as the machine has it now.
 int look(Device device, Card& out) {
   std::lock_guard held(lock);
   if (!initialised) return kUninitialized;
   const auto* place = reinterpret_cast<const std::string*>(device);
   if (place < known || place >= known + kCardsMax || place->empty()) return kInvalidArgument;
-  for (const Card& card : cards()) {
-    if (card.uuid != *place) continue;
-    out = card;
-    return card.lost ? kGpuIsLost : kSuccess;
-  }
-  return kGpuIsLost;
+  return look(*place, out);
 }
 
 int give(const std::string& text, char* out, unsigned room) {
@@ -166,6 +185,7 @@ QGPU_NVML nvmlInit_v2() {
   std::lock_guard held(lock);
   if (const std::string code = unkind("init"); !code.empty()) return std::atoi(code.c_str());
   if (cards().empty()) return kDriverNotLoaded;
+  if (initialised == 0) gone.clear();
   ++initialised;
   return kSuccess;
 }
@@ -206,12 +226,10 @@ QGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
 QGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
   std::lock_guard held(lock);
   if (!initialised) return kUninitialized;
-  for (const Card& card : cards()) {
-    if (card.uuid != uuid) continue;
-    *out = handleOf(card.uuid);
-    return card.lost ? kGpuIsLost : kSuccess;
-  }
-  return kNotFound;
+  Card card;
+  const int rc = look(std::string(uuid), card);
+  *out = handleOf(uuid);
+  return card.uuid.empty() ? kNotFound : rc;
 }
 QGPU_NVML nvmlDeviceGetUUID(Device device, char* out, unsigned room) {
   Card card;
@@ -275,7 +293,8 @@ QGPU_NVML nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pendi
 QGPU_NVML nvmlDeviceGetTotalEccErrors(Device device, int kind, int, unsigned long long* out) {
   constexpr int kUncorrected = 1;
   Card card;
-  const int rc = look(device, card);
+  int rc = look(device, card);
+  if (rc == kSuccess && card.eccFails) rc = kUnknown;
   if (rc == kSuccess) *out = kind == kUncorrected ? card.ecc : 0;
   return rc;
 }

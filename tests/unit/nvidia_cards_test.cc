@@ -61,7 +61,7 @@ std::string t4(const std::string& uuid, const std::string& state = "0|0|0|0") {
 Result<CardsFound> find(CardBackend backend) {
   CardsOptions options;
   options.backend = backend;
-  options.healthInterval = millis(5);
+  options.health.interval = millis(5);
   return findCards(options);
 }
 
@@ -218,8 +218,9 @@ TEST(NvidiaHealth, AnXidsClassSaysWhetherTheCardIsIllOrAProgramFailedOrNothingFo
 }
 
 TEST(NvidiaHealth, AChangeComesBackFromItsLine) {
-  for (const auto kind : {HealthChange::Kind::Ill, HealthChange::Kind::Answers,
-                          HealthChange::Kind::ProgramFault, HealthChange::Kind::Note}) {
+  for (const auto kind :
+       {HealthChange::Kind::Ill, HealthChange::Kind::Answers, HealthChange::Kind::ProgramFault,
+        HealthChange::Kind::Note, HealthChange::Kind::Blind, HealthChange::Kind::Sees}) {
     const HealthChange change{kFirst, kind, "for a\treason"};
     EXPECT_EQ(parseHealthLine(healthLine(change)), change);
   }
@@ -286,12 +287,61 @@ TEST(NvidiaHealth, TheXidOfACardThatFellOffTheBusIsHeardAndSoAreTheOthers) {
   EXPECT_EQ(nextLine(*found->health), kSecond + "\tprogram\t" + xidText(31));
 }
 
+TEST(NvidiaHealth, AQuestionAboutErrorsThatFailsIsNoAnswer) {
+  Machine machine;
+  const auto found = [&] {
+    machine.write({t4(kFirst, "0|0|7|0"), t4(kSecond)});
+    return find(CardBackend::Nvidia);
+  }();
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  // Between two tidings of the second card there is a whole round of questions to the first.
+  const auto round = [&](const std::string& errors) {
+    const std::string first = t4(kFirst, "0|0|" + errors + "|0");
+    machine.write({first, t4(kSecond, "0|1|0|0")});
+    EXPECT_TRUE(nextLine(*found->health).starts_with(kSecond + "\till\t"));
+    machine.write({first, t4(kSecond)});
+    EXPECT_TRUE(nextLine(*found->health).starts_with(kSecond + "\tanswers\t"));
+  };
+  for (const char* errors : {"7", "?", "7", "?"}) round(errors);
+  machine.write({t4(kFirst, "0|0|9|0"), t4(kSecond)});
+  EXPECT_EQ(nextLine(*found->health), kFirst + "\till\t2 uncorrected memory errors");
+}
+
+TEST(NvidiaHealth, AWatchThatHangsOrDiesSaysSoIsStartedAnewAndHasForgottenNothing) {
+  Machine machine;
+  machine.write({t4(kFirst, "0|0|7|13")});
+  HealthTimes times;
+  times.interval = times.again = millis(5);
+  times.patience = seconds(2);  // more than a busy machine takes for a round
+  const auto watch = HealthWatch::start({kFirst}, times);
+  ASSERT_TRUE(watch.ok()) << watch.error().message;
+  const std::string blind = std::string(kEveryCard) + "\tblind\t";
+  const std::string sees = std::string(kEveryCard) + "\tsees\tNVML answers again";
+  const auto until = [&](const std::string& wanted) {
+    for (;;) {
+      const std::string line = nextLine(*watch);
+      if (line.empty() || line.starts_with(wanted)) return line;
+      const bool known = line == sees || line == kFirst + "\tprogram\t" + xidText(13);
+      EXPECT_TRUE(known) << line;
+    }
+  };
+  EXPECT_NE(until(kFirst + "\tprogram\t"), "") << "its first round is over";
+  machine.write({"!die|1", t4(kFirst, "0|0|7|13")});
+  EXPECT_EQ(until(blind), blind + "the process that asks NVML died");
+  machine.write({t4(kFirst, "0|0|7|13")});
+  EXPECT_EQ(until(sees), sees);
+  machine.write({"!hang|1", t4(kFirst, "0|0|7|13")});
+  EXPECT_EQ(until(blind), blind + "NVML did not answer for 2000 ms");
+  machine.write({t4(kFirst, "0|0|9|13")});
+  EXPECT_EQ(until(kFirst + "\till\t"), kFirst + "\till\t2 uncorrected memory errors");
+}
+
 TEST(NvidiaHealth, TheWatchEndsWithItsOwner) {
   Machine machine;
   machine.write({t4(kFirst)});
   int end = -1;
   {
-    auto watch = HealthWatch::start({kFirst}, millis(5));
+    auto watch = HealthWatch::start({kFirst});
     ASSERT_TRUE(watch.ok());
     HealthWatch moved = std::move(*watch);
     end = ::fcntl(moved.fd(), F_DUPFD_CLOEXEC, 0);
