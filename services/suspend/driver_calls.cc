@@ -1,5 +1,6 @@
 #include "services/suspend/driver_calls.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,13 @@ std::string statusText(std::uint32_t status) {
   char text[48];
   std::snprintf(text, sizeof text, "the driver's status 0x%x", status);
   return text;
+}
+
+// The driver has not looked, or not to the end: it is busy, or has no memory.
+bool mayPass(std::uint32_t status) {
+  constexpr std::uint32_t kBusy = 0x03, kTimeout = 0x65, kTimeoutRetry = 0x66;
+  return status == rm::kNoAnswer || status == rm::kNoMemory || status == kBusy ||
+         status == kTimeout || status == kTimeoutRetry;
 }
 
 enum class Found : std::uint8_t { kNo, kYes, kUnknown };  // unknown: the asking failed
@@ -143,22 +151,53 @@ Outcome DriverCalls::refused(const Order& order, std::string why) const {
 }
 
 Outcome DriverCalls::set(const Order& order, bool off, bool onlyScheduling) {
-  Outcome found = strangers(order);
-  if (found.answer == Answer::kDone) {
-    std::vector<rm::Named> named;
-    for (const Channel& each : order.channels) {
-      named.push_back({each.client, each.channel});
-      if (off) off_.insert({each.process, each.client, each.channel});
-    }
-    const auto count = static_cast<std::uint32_t>(named.size());
-    const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
-    if (status != rm::kOk) found = refused(order, statusText(status));
+  const bool before = !off || std::any_of(order.channels.begin(), order.channels.end(),
+                                          [](const Channel& each) { return !each.proven; });
+  Outcome found{Answer::kDone, {}, ""};
+  if (before) found = strangers(order);
+  if (found.answer == Answer::kDone) found = take(order, off, onlyScheduling);
+  if (!before && found.answer == Answer::kDone) {
+    found = strangers(order);
+    giveBack(found.gone);
   }
   const bool back = !off && found.answer == Answer::kDone;
   for (const Channel& each : back ? order.channels : found.gone) {
     off_.erase({each.process, each.client, each.channel});
   }
   return found;
+}
+
+Outcome DriverCalls::take(const Order& order, bool off, bool onlyScheduling) {
+  std::vector<rm::Named> named;
+  for (const Channel& each : order.channels) {
+    named.push_back({each.client, each.channel});
+    if (off) off_.insert({each.process, each.client, each.channel});
+  }
+  const auto count = static_cast<std::uint32_t>(named.size());
+  const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
+  return status == rm::kOk ? Outcome{Answer::kDone, {}, ""} : refused(order, statusText(status));
+}
+
+// But what is off for its true owner's sake.
+void DriverCalls::giveBack(const std::vector<Channel>& strangers) {
+  std::vector<rm::Named> named;
+  for (const Channel& each : strangers) {
+    const bool held = std::any_of(off_.begin(), off_.end(), [&](const auto& one) {
+      return one[0] != each.process && one[1] == each.client && one[2] == each.channel;
+    });
+    if (!held) named.push_back({each.client, each.channel});
+  }
+  if (named.empty()) return;
+  card_.disable(false, false, named.data(), static_cast<std::uint32_t>(named.size()));
+}
+
+// Its process can't be asked any more. Most often the driver does not know it.
+Outcome DriverCalls::bury(const Channel& channel) {
+  const rm::Named named{channel.client, channel.channel};
+  const std::uint32_t status = card_.disable(true, false, &named, 1);
+  if (status == rm::kOk) return {Answer::kDone, {}, ""};
+  if (mayPass(status)) return {Answer::kFailed, {}, statusText(status)};
+  return {Answer::kGone, {channel}, statusText(status)};
 }
 
 Outcome DriverCalls::commit(const Order& order) {
@@ -178,7 +217,10 @@ Outcome DriverCalls::commit(const Order& order) {
 
 Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
   switch (order.step) {
+    case Step::kProve:
+      return strangers(order);
     case Step::kDisable:
+      if (order.channels.front().dead) return bury(order.channels.front());
       return set(order, true, rung == Rung::kSchedulingPreempt);
     case Step::kEnable:
       return set(order, false, false);

@@ -4,6 +4,11 @@
 // would keep a dead process's memory on the card), and the driver answers for a client only through
 // the client's own file. So a task that names another's channels neither stops nor starts anybody.
 //
+// What was proven once is taken off before it is proven again: the driver's lock is waited for once
+// less while online waits. A name can have become another's only if its owner ended it unsaid and
+// the driver gave out a million others since; then what was stopped goes on in the very next call,
+// and the name is the liar's no more. Nothing is put on before the proof.
+//
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
 
 #include <array>
@@ -44,7 +49,10 @@ class DriverCalls final : public Calls {
 
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
+  Outcome take(const Order& order, bool off, bool onlyScheduling);
+  Outcome bury(const Channel& channel);
   Outcome strangers(const Order& order) const;
+  void giveBack(const std::vector<Channel>& strangers);
   bool leftBehind(const Order& order, const Channel& channel) const;
   Outcome refused(const Order& order, std::string why) const;
 

@@ -34,8 +34,10 @@ void Holds::removeAll(Nanos now) {
   for (const auto& [id, task] : tasks_) removed(id, now);
 }
 
+// A name that a dead process had is another's only after that one's end, if it is told late.
 void Holds::made(std::uint64_t task, const Channel& channel, bool touched) {
-  find(task).ladder.made(channel, touched);
+  const bool buried = std::erase(buried_, std::pair(channel.client, channel.channel)) != 0;
+  find(task).ladder.made(channel, touched || buried);
 }
 
 void Holds::ended(std::uint64_t task, std::uint32_t client, std::uint32_t name) {
@@ -77,13 +79,31 @@ Holds::Kind Holds::kindOf(const Task& task) {
   return task.toldStopped || task.ladder.computingOff() ? Kind::kRest : Kind::kHold;
 }
 
+// What is named by a process that lives is not the dead one's any more: names are given anew only
+// after an end.
+std::optional<Order> Holds::orderOf(std::uint64_t id, Task& task, Nanos now) {
+  auto order = task.ladder.next(now);
+  while (order && order->channels.front().dead) {
+    const Channel& left = order->channels.front();
+    const bool anothers = std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& each) {
+      return each.first != id && each.second.ladder.has(left.client, left.channel);
+    });
+    if (!anothers) break;
+    task.ladder.answered(Answer::kGone, order->channels, now);
+    order = task.ladder.next(now);
+  }
+  dying_.reset();
+  if (order && order->channels.front().dead) dying_ = order->channels.front();
+  return order;
+}
+
 std::optional<Order> Holds::nextOf(Kind kind, Nanos now) {
   auto at = tasks_.upper_bound(lastServed_);
   for (std::size_t i = 0; i < tasks_.size(); i++) {
     if (at == tasks_.end()) at = tasks_.begin();
     auto& [id, task] = *at++;
     if (kindOf(task) != kind) continue;
-    auto order = task.ladder.next(now);
+    auto order = orderOf(id, task, now);
     if (!order) continue;
     asked_ = lastServed_ = id;
     return order;
@@ -96,6 +116,10 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
   const std::uint64_t id = *std::exchange(asked_, std::nullopt);
   Ladder& ladder = tasks_.at(id).ladder;
   const bool before = ladder.doubted();
+  if (dying_ && outcome.answer == Answer::kDone) {
+    buried_.emplace_back(dying_->client, dying_->channel);
+    if (buried_.size() > kBuriedMax) buried_.pop_front();
+  }
   ladder.answered(outcome.answer, outcome.gone, now);
   if (ladder.stopped()) refused_.clear();
   if (before || !ladder.doubted()) return;

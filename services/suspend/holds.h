@@ -13,10 +13,12 @@
 // Pure: times are the caller's.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/suspend/calls.h"
@@ -47,6 +49,7 @@ struct Verdict {
 class Holds {
  public:
   static constexpr std::size_t kRefusedInARow = 3;
+  static constexpr std::size_t kBuriedMax = 256;
   static constexpr Nanos kCheckEvery = seconds(600);  // of kCardDoubted, at the most
 
   explicit Holds(Rung rung) : rung_(rung) {}
@@ -91,12 +94,14 @@ class Holds {
   enum class Kind : std::uint8_t { kHold, kBack, kRest };
   static constexpr int kKinds = 3;
   static Kind kindOf(const Task& task);
+  std::optional<Order> orderOf(std::uint64_t id, Task& task, Nanos now);
   std::optional<Order> nextOf(Kind kind, Nanos now);
   void refused(std::uint64_t id, Nanos now, const std::string& why);
 
   const Rung rung_;
   std::map<std::uint64_t, Task> tasks_;
   std::optional<std::uint64_t> asked_;  // whose call is under way
+  std::optional<Channel> dying_;        // that it names, of a dead process
   Kind lastKind_ = Kind::kRest;
   std::uint64_t lastServed_ = 0;
   std::set<std::uint64_t> refused_;  // since a task was last stopped
@@ -104,6 +109,8 @@ class Holds {
   bool checking_ = false;
   Nanos nextCheck_{0};  // not before
   std::string lost_;    // why the card was given up; empty: it was not
+  // Names that the dead had, and that were taken off for good; the latest of them.
+  std::deque<std::pair<std::uint32_t, std::uint32_t>> buried_;
   std::vector<News> news_;
 };
 

@@ -39,12 +39,13 @@ void Ladder::again() {
   if (!holds() || QGPU_PLANTED(UndoneKept)) return;
   for (auto& [name, entry] : channels_) {
     if (entry.state == State::kOff) entry.state = State::kMaybe;
-    entry.named = false;
+    entry.late = true;
   }
 }
 
 void Ladder::doubt(std::string why) {
   if (doubt_.empty()) doubt_ = std::move(why);
+  std::erase_if(channels_, [](const auto& each) { return each.second.channel.dead; });
 }
 
 // --- what processes do ---
@@ -78,13 +79,24 @@ void Ladder::scheduled(std::uint32_t client, std::uint32_t name) {
   for (auto& [key, entry] : channels_) {
     if (!names(client, name, entry.channel)) continue;
     if (entry.state == State::kOff) entry.state = State::kMaybe;
-    entry.named = false;
+    entry.late = true;
   }
 }
 
+// What was never proven may be anybody's. That it could not be is a doubt; that it was not even
+// asked, as it died at once, is none.
 void Ladder::processGone(std::uint32_t process) {
-  std::erase_if(channels_,
-                [&](const auto& each) { return each.second.channel.process == process; });
+  bool unknown = false;
+  for (auto& [name, entry] : channels_) {
+    if (entry.channel.process != process || entry.channel.dead) continue;
+    unknown = unknown || (entry.asked && !entry.named && !entry.channel.proven);
+    const bool off = entry.state == State::kOff && entry.committed;
+    entry.channel.dead = entry.channel.proven && !off && doubt_.empty();
+  }
+  std::erase_if(channels_, [process](const auto& each) {
+    return each.second.channel.process == process && !each.second.channel.dead;
+  });
+  if (unknown) doubt("a process is dead that the driver could not be asked about");
 }
 
 // --- calls ---
@@ -108,8 +120,14 @@ bool Ladder::computingOff() const {
 
 bool Ladder::free() const {
   if (asked_ && asked_->step == Step::kDisable) return false;
-  return std::all_of(channels_.begin(), channels_.end(),
-                     [](const auto& each) { return each.second.state == State::kOn; });
+  return std::all_of(channels_.begin(), channels_.end(), [](const auto& each) {
+    return each.second.state == State::kOn && !each.second.channel.dead;
+  });
+}
+
+bool Ladder::has(std::uint32_t client, std::uint32_t channel) const {
+  const auto found = channels_.find({client, channel});
+  return found != channels_.end() && !found->second.channel.dead;
 }
 
 std::vector<Channel> Ladder::everything() const {
@@ -121,6 +139,7 @@ std::vector<Channel> Ladder::everything() const {
 std::vector<Channel> Ladder::chosen(bool disable) const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) {
+    if (entry.channel.dead) continue;
     if (disable ? entry.state != State::kOff : entry.state != State::kOn && !entry.stuck) {
       list.push_back(entry.channel);
     }
@@ -153,7 +172,7 @@ Ladder::Name Ladder::committedBy(const Channel& channel) const {
 std::optional<Channel> Ladder::uncommitted() const {
   std::optional<Channel> found;
   for (const auto& [name, entry] : channels_) {
-    if (entry.state != State::kOff || entry.committed) continue;
+    if (entry.state != State::kOff || entry.committed || entry.channel.dead) continue;
     if (!found || (entry.channel.computes() && !found->computes())) found = entry.channel;
   }
   return found;
@@ -164,6 +183,8 @@ std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
   for (const Channel& channel : asked_->channels) {
     Entry& entry = channels_.at({channel.client, channel.channel});
     entry.named = true;
+    entry.late = false;
+    entry.asked = entry.asked || step == Step::kProve;
     if (step != Step::kDisable && step != Step::kEnable) continue;
     if (step == Step::kEnable && QGPU_PLANTED(EnableTrusted)) continue;
     entry.state = State::kMaybe;
@@ -174,12 +195,17 @@ std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
 
 std::optional<Order> Ladder::next(Nanos now) {
   if (asked_) return std::nullopt;
+  std::optional<Order> order;
   if (!staysOff()) {
     std::vector<Channel> touched = toEnable(now);
-    if (touched.empty()) return std::nullopt;
-    return ask(Step::kEnable, std::move(touched));
+    if (!touched.empty()) order = ask(Step::kEnable, std::move(touched));
+  } else if (holds()) {
+    order = nextHeld(now);
   }
-  if (!holds()) return std::nullopt;
+  return order ? order : nextAside();
+}
+
+std::optional<Order> Ladder::nextHeld(Nanos now) {
   if (stopped() && now >= againAt_) again();
   std::vector<Channel> running = chosen(true);
   const std::optional<Channel> pending = uncommitted();
@@ -188,6 +214,18 @@ std::optional<Order> Ladder::next(Nanos now) {
   if (commitFirst) return ask(commitStep(), {*pending});
   if (running.empty()) return std::nullopt;
   return ask(Step::kDisable, std::move(running));
+}
+
+// For what nobody waits.
+std::optional<Order> Ladder::nextAside() {
+  std::vector<Channel> unproven;
+  for (auto& [name, entry] : channels_) {
+    if (entry.channel.dead) return ask(Step::kDisable, {entry.channel});
+    if (entry.channel.proven || entry.asked || unproven.size() == kNamedMax) continue;
+    unproven.push_back(entry.channel);
+  }
+  if (unproven.empty() || doubted()) return std::nullopt;
+  return ask(Step::kProve, std::move(unproven));
 }
 
 void Ladder::forget(const std::vector<Channel>& gone) {
@@ -199,7 +237,10 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   if (asked_) {
     switch (asked_->step) {
       case Step::kDisable:
-        onDisabled(answer);
+        asked_->channels.front().dead ? onBuried(answer) : onDisabled(answer);
+        break;
+      case Step::kProve:
+        onProved(answer);
         break;
       case Step::kRestart:
       case Step::kPreempt:
@@ -236,8 +277,28 @@ void Ladder::onDisabled(Answer answer) {
   tries_ = 0;
   for (auto& [name, entry] : channels_) {
     if (!entry.named) continue;
+    entry.channel.proven = true;
+    if (entry.late) continue;
     entry.state = State::kOff;
     entry.committed = rung_ == Rung::kDisable;
+  }
+}
+
+// Those that are gone were forgotten.
+void Ladder::onBuried(Answer answer) {
+  if (answer == Answer::kFailed && ++tries_ < kTriesMax) return;
+  tries_ = 0;
+  if (answer == Answer::kFailed || (answer == Answer::kDone && rung_ != Rung::kDisable)) {
+    return doubt("a process is dead, and what it left on the card may run on");
+  }
+  std::erase_if(channels_,
+                [](const auto& each) { return each.second.channel.dead && each.second.named; });
+}
+
+void Ladder::onProved(Answer answer) {
+  if (answer == Answer::kFailed) return;  // its first disable asks again
+  for (auto& [name, entry] : channels_) {
+    entry.channel.proven = entry.channel.proven || entry.named;
   }
 }
 
@@ -269,7 +330,7 @@ void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
   tries_ = 0;
   bool all = true;
   for (auto& [name, entry] : channels_) {
-    if (entry.named) {
+    if (entry.named && !entry.late) {
       entry.state = State::kOn;
       entry.committed = false;
     }

@@ -20,6 +20,11 @@
 // to nobody: what was stopped is taken off again every kAgainEvery, and when asked for. So stopped
 // means: for all that is known.
 //
+// Whether a channel is its process's own is asked as soon as it is told, so that a hold need not
+// wait for that. What a process had proven and leaves at its death may run on, where somebody else
+// keeps its file of the driver open: it is taken off for good. Usually it is gone. Where taking off
+// takes more than a disable, which only the dead could be asked for, it is a doubt.
+//
 // Pure: no clock, no I/O, no log. Times are the caller's.
 
 #include <cstdint>
@@ -42,6 +47,8 @@ struct Channel {
   std::uint32_t process = 0;   // the caller's name for whose it is
   int fd = -1;                 // of its client's open file, in that process
   std::uint32_t device = ~0u;  // the driver's number of its card; ~0: not known
+  bool proven = false;         // once it was found to be its process's own
+  bool dead = false;           // its process is, which had proven it
 
   bool computes() const { return engine <= 8; }  // or may do so
 };
@@ -58,9 +65,9 @@ inline constexpr Rung kRungs[] = {Rung::kDisable, Rung::kDisableRestart, Rung::k
                                   Rung::kSchedulingPreempt};
 const char* nameOf(Rung rung);
 
-enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable };
+enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable, kProve };
 
-// One call. kPreempt names a channel of the group, kRestart one of the engine.
+// One call. kPreempt names a channel of the group, kRestart one of the engine; a dead one is alone.
 struct Order {
   Step step = Step::kEnable;
   std::vector<Channel> channels;
@@ -109,7 +116,10 @@ class Ladder {
   // Of a task without channels nothing is known.
   bool stopped() const { return holds() && !asked_ && !channels_.empty() && allOff(); }
   bool computingOff() const;  // so is all that computes, whatever copies do
-  bool free() const;          // nothing that we disabled is, or may be, disabled
+  // Nothing of the living that we disabled is, or may be, disabled, and nothing of the dead may
+  // run.
+  bool free() const;
+  bool has(std::uint32_t client, std::uint32_t channel) const;  // of a process that lives
   bool held() const { return wanted_; }
   bool doubted() const { return !doubt_.empty(); }
   const std::string& why() const { return doubt_; }
@@ -127,7 +137,9 @@ class Ladder {
     Channel channel;
     State state = State::kOn;
     bool committed = false;
-    bool named = false;  // in the call that is under way, and nothing happened to it since
+    bool named = false;  // in the call that is under way
+    bool late = false;   // something happened to it since
+    bool asked = false;  // whether it is its own
     bool stuck = false;  // its enable failed: not before retryAt_ again
   };
   using Name = std::pair<std::uint32_t, std::uint32_t>;
@@ -144,10 +156,14 @@ class Ladder {
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
+  std::optional<Order> nextHeld(Nanos now);
+  std::optional<Order> nextAside();
   std::optional<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
   void onDisabled(Answer answer);
+  void onBuried(Answer answer);
+  void onProved(Answer answer);
   void onCommitted(Answer answer, bool someGone);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 

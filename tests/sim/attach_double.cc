@@ -193,7 +193,10 @@ suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
   const bool refused = off && options_.refusals != 0 && dice_.below(1'000) < options_.refusals;
   if (refused) return {suspend::Answer::kFailed, {}, "it is simulated", true};
   for (const suspend::Channel& channel : order.channels) {
-    if (!machine_.setChannel(channel.process, off)) outcome.gone.push_back(channel);
+    const bool there = order.step == suspend::Step::kProve
+                           ? machine_.lives(channel.process)
+                           : machine_.setChannel(channel.process, off);
+    if (!there) outcome.gone.push_back(channel);
     if (!off || options_.undoes == 0 || dice_.below(1'000) >= options_.undoes) continue;
     at(host_.now() + dice_.magnitude(kUndoneAfterMin, kUndoneAfterMax),
        [this, pid = channel.process] { machine_.undo(pid); });

@@ -21,6 +21,7 @@ Channel channelOf(std::uint32_t name, std::uint32_t group = 1, std::uint32_t eng
 Ladder withChannels(Rung rung, std::uint32_t count) {
   Ladder ladder(rung);
   for (std::uint32_t i = 0; i < count; i++) ladder.made(channelOf(100 + i, 1 + i / 8));
+  while (ladder.next(Nanos(0))) ladder.answered(Answer::kDone, {}, Nanos(0));  // they are its own
   return ladder;
 }
 
@@ -57,6 +58,7 @@ std::string callAll(Ladder& ladder) {
     if (order->step == Step::kDisable) calls += 'd';
     if (order->step == Step::kRestart) calls += computes ? 'r' : 'R';
     if (order->step == Step::kPreempt) calls += computes ? 'p' : 'P';
+    if (order->step == Step::kProve) calls += '?';
     EXPECT_FALSE(ladder.stopped());
     ladder.answered(Answer::kDone, {}, Nanos(1));
   }
@@ -344,6 +346,96 @@ TEST(Ladder, WhatTheDriverPutsOnByItselfIsTakenOffAgain) {
   EXPECT_EQ(ladder.retryAt(), kNever) << "nothing is held";
 }
 
+TEST(Ladder, WhoseAChannelIsIsAskedBeforeAHoldNeedsIt) {
+  Ladder ladder(Rung::kDisable);
+  for (std::uint32_t i = 0; i < 70; i++) ladder.made(channelOf(100 + i));
+  const auto asked = ladder.next(Nanos(0));
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->step, Step::kProve);
+  EXPECT_EQ(asked->channels.size(), Ladder::kNamedMax);
+  ladder.scheduled(kClient, 1);  // each is, when it was made
+  ladder.answered(Answer::kGone, {asked->channels[0]}, Nanos(0));
+  EXPECT_EQ(ladder.channels(), 69u) << "another's";
+  const auto more = ladder.next(Nanos(0));
+  ASSERT_TRUE(more);
+  EXPECT_EQ(more->channels.size(), 6u);
+  ladder.answered(Answer::kFailed, {}, Nanos(0));
+  EXPECT_FALSE(ladder.next(Nanos(0))) << "its first disable asks again";
+  EXPECT_FALSE(ladder.doubted());
+  ladder.hold(Nanos(0));
+  const auto disable = ladder.next(Nanos(0));
+  ASSERT_TRUE(disable);
+  EXPECT_EQ(std::count_if(disable->channels.begin(), disable->channels.end(),
+                          [](const Channel& each) { return each.proven; }),
+            63);
+}
+
+// A child that was forked keeps the files of the driver open, and with them what runs.
+TEST(Ladder, WhatADeadProcessLeftOnTheCardIsTakenOffForGoodOrIsADoubt) {
+  for (const Answer answer : {Answer::kGone, Answer::kDone, Answer::kFailed}) {
+    for (const Rung rung : {Rung::kDisable, Rung::kDisablePreempt}) {
+      SCOPED_TRACE(std::string(nameOf(rung)) + ", answer " +
+                   std::to_string(static_cast<int>(answer)));
+      Ladder ladder = withChannels(rung, 1);
+      ladder.made({kClient + 1, 200, 2, 1, 8, 9});
+      ladder.hold(Nanos(0));
+      EXPECT_EQ(callAll(ladder), rung == Rung::kDisable ? "d" : "dpp");
+      ladder.release(Nanos(0));
+      EXPECT_EQ(ladder.next(Nanos(0))->step, Step::kEnable);
+      ladder.answered(Answer::kDone, {}, Nanos(0));
+      ladder.processGone(7);
+      EXPECT_FALSE(ladder.free()) << "it may run";
+      for (int i = 0; i < (answer == Answer::kFailed ? Ladder::kTriesMax : 1); i++) {
+        EXPECT_FALSE(ladder.doubted());
+        const auto order = ladder.next(Nanos(0));
+        ASSERT_TRUE(order) << "also without a hold";
+        EXPECT_EQ(order->step, Step::kDisable);
+        ASSERT_EQ(order->channels.size(), 1u);
+        EXPECT_TRUE(order->channels[0].dead);
+        const bool gone = answer == Answer::kGone;
+        ladder.answered(answer, gone ? order->channels : std::vector<Channel>{}, Nanos(0));
+      }
+      EXPECT_FALSE(ladder.next(Nanos(0)));
+      EXPECT_TRUE(ladder.free()) << "it is never put on";
+      const bool sure =
+          answer == Answer::kGone || (answer == Answer::kDone && rung == Rung::kDisable);
+      EXPECT_EQ(ladder.doubted(), !sure);
+    }
+  }
+}
+
+TEST(Ladder, AHeldTaskIsNotStoppedBeforeWhatItsDeadLeftIsOff) {
+  Ladder ladder = withChannels(Rung::kDisable, 1);
+  ladder.made({kClient + 1, 200, 2, 1, 8, 9});
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  ladder.hold(Nanos(0));
+  ladder.processGone(8);
+  ASSERT_EQ(ladder.next(Nanos(0))->channels[0].channel, 100u);
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  EXPECT_FALSE(ladder.stopped());
+  const auto left = ladder.next(Nanos(0));
+  ASSERT_TRUE(left && left->channels[0].dead);
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  EXPECT_TRUE(ladder.stopped());
+  ladder.processGone(7);
+  EXPECT_EQ(ladder.channels(), 0u) << "what was off stays off";
+}
+
+TEST(Ladder, OfADeadProcessThatCouldNotBeAskedAboutTheresADoubt) {
+  Ladder ladder(Rung::kDisable);
+  ladder.made(channelOf(100));
+  ladder.next(Nanos(0));
+  ladder.answered(Answer::kFailed, {}, Nanos(0));
+  ladder.processGone(7);
+  EXPECT_TRUE(ladder.doubted());
+
+  Ladder young(Rung::kDisable);
+  young.made(channelOf(100));
+  young.processGone(7);
+  EXPECT_FALSE(young.doubted()) << "it died at once";
+}
+
 TEST(Ladder, ATaskWithoutChannelsIsNeverStopped) {
   Ladder ladder(Rung::kDisable);
   ladder.hold(Nanos(0));
@@ -392,6 +484,8 @@ struct Hardware {
         disabled.erase(name);
         running.insert(name);
         break;
+      case Step::kProve:
+        break;
       case Step::kRestart:
         for (const std::uint32_t each : disabled) {
           if (engineOf(groupOf[each]) == engineOf(groupOf[name])) running.erase(each);
@@ -425,7 +519,7 @@ class Story {
       answer();
     }
     EXPECT_TRUE(ladder_.free());
-    EXPECT_TRUE(card_.disabled.empty());
+    for (const std::uint32_t name : card_.disabled) EXPECT_TRUE(left_.contains(name));
   }
 
  private:
@@ -436,7 +530,9 @@ class Story {
   }
 
   void something() {
-    switch (draw(12)) {
+    switch (draw(13)) {
+      case 12:
+        return killOne(1 + draw(kProcesses));
       case 0:
         return ladder_.hold(now_);
       case 1:
@@ -464,7 +560,7 @@ class Story {
   void makeOne(std::uint32_t name) {
     const std::uint32_t group = 1 + name % 5;
     card_.make(name, group);
-    ladder_.made({kClient, name, group, engineOf(group), 1, 9});
+    ladder_.made({kClient, name, group, engineOf(group), 1 + name % kProcesses, 9});
   }
   // A guest that dies or lies does not say so.
   void endOne(std::uint32_t name, bool told) {
@@ -472,16 +568,32 @@ class Story {
     card_.end(name);
     if (told) ladder_.ended(kClient, name);
   }
+  // Its channels end with it, but for one in a while, which somebody keeps.
+  void killOne(std::uint32_t process) {
+    if (draw(8) != 0) return;
+    std::vector<std::uint32_t> its;
+    for (const std::uint32_t name : card_.live) {
+      if (1 + name % kProcesses == process) its.push_back(name);
+    }
+    for (const std::uint32_t name : its) {
+      if (draw(3) == 0 && proven_.contains(name)) {
+        left_.insert(name);
+      } else {
+        card_.end(name);
+      }
+    }
+    ladder_.processGone(process);
+  }
   // The driver puts one on by itself, and tells nobody.
   void undoOne(std::uint32_t name) {
-    if (card_.disabled.erase(name) == 0) return;
+    if (left_.contains(name) || card_.disabled.erase(name) == 0) return;
     card_.running.insert(name);
     undone_.insert(name);
   }
   void scheduleSome() {
     const std::uint32_t group = 1 + draw(5);
     for (const std::uint32_t name : card_.live) {
-      if (card_.groupOf[name] != group) continue;
+      if (card_.groupOf[name] != group || left_.contains(name)) continue;
       card_.disabled.erase(name);
       card_.running.insert(name);
     }
@@ -514,7 +626,12 @@ class Story {
       return ladder_.answered(Answer::kFailed, {}, now_);
     }
     if (!gone.empty()) return ladder_.answered(Answer::kGone, gone, now_);
-    for (const Channel& channel : order.channels) apply(order, channel.channel);
+    for (const Channel& channel : order.channels) {
+      apply(order, channel.channel);
+      if (order.step == Step::kProve || order.step == Step::kDisable) {
+        proven_.insert(channel.channel);
+      }
+    }
     ladder_.answered(Answer::kDone, {}, now_);
   }
 
@@ -540,7 +657,13 @@ class Story {
       }
     }
     if (ladder_.free()) {
-      ASSERT_TRUE(card_.disabled.empty()) << "told to be free, and is not";
+      for (const std::uint32_t name : card_.disabled) {
+        ASSERT_TRUE(left_.contains(name)) << "told to be free, and is not";
+      }
+      for (const std::uint32_t name : left_) {
+        ASSERT_TRUE(ladder_.doubted() || !card_.running.contains(name) || undone_.contains(name))
+            << "of a dead process, and runs";
+      }
     }
   }
 
@@ -548,7 +671,9 @@ class Story {
   const Rung rung_;
   Ladder ladder_;
   Hardware card_;
-  std::set<std::uint32_t> undone_;  // on, and nobody was told
+  static constexpr std::uint32_t kProcesses = 2;
+  std::set<std::uint32_t> proven_, left_;  // left by a dead process
+  std::set<std::uint32_t> undone_;         // on, and nobody was told
   std::optional<Order> asked_;
   std::uint32_t lastName_ = 1000;
   bool mayFail_ = true;

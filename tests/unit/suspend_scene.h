@@ -73,6 +73,7 @@ class ScriptedCalls final : public Calls {
     scene_.change([&] { scene_.processes.erase(id); });
   }
   Outcome carryOut(const Order& order, Rung) override {
+    if (order.step == Step::kProve) return {Answer::kDone, {}, ""};
     std::unique_lock lock(scene_.mutex);
     scene_.blocked++;
     scene_.changed.notify_all();

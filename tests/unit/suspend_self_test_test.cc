@@ -151,6 +151,59 @@ TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
   EXPECT_EQ(outcome.answer, Answer::kGone);
 }
 
+Channel provenOf(const ProbeProcess& probe, std::uint32_t process) {
+  Channel channel = probe.channels()[0];
+  channel.process = process;
+  channel.proven = true;
+  return channel;
+}
+
+// A proof grows stale when its client ends and another is given the name, after a million others.
+TEST_F(SelfTestOnStandIn, ANameThatIsAnothersSinceItWasProvenStopsNobodyForLong) {
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
+  DriverCalls& calls = **opened;
+  ProbeProcess victim(options()), liar(options());
+  ASSERT_EQ(victim.begin(), "");
+  ASSERT_EQ(liar.begin(), "");
+  calls.process(1, victim.pidfd());
+  calls.process(2, liar.pidfd());
+  const Channel stale = provenOf(victim, 2);
+  const std::uint64_t before = driver().enables;
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(disabledNow(), 0u);
+  EXPECT_EQ(driver().enables, before + 1);
+  // What is held for its true owner's sake is not started by that.
+  const Channel own = provenOf(victim, 1);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(disabledNow(), 1u);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(victim.end(), "");
+}
+
+TEST_F(SelfTestOnStandIn,
+       WhatADeadProcessLeftIsTakenOffWithoutItAndIsGoneWhereTheDriverKnowsItNot) {
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
+  DriverCalls& calls = **opened;
+  ProbeProcess probe(options());
+  ASSERT_EQ(probe.begin(), "");
+  // To the manager it is dead; somebody else has its file.
+  Channel left = provenOf(probe, 1);
+  left.dead = true;
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {left}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(disabledNow(), 1u);
+  driver().refuseDisable = 1;
+  const Outcome busy = calls.carryOut({Step::kDisable, {left}}, Rung::kDisable);
+  EXPECT_EQ(busy.answer, Answer::kFailed);
+  EXPECT_FALSE(busy.byDriver) << "it says nothing of the card";
+  probe.kill();
+  const Outcome gone = calls.carryOut({Step::kDisable, {left}}, Rung::kDisable);
+  EXPECT_EQ(gone.answer, Answer::kGone);
+  EXPECT_EQ(gone.gone.size(), 1u);
+}
+
 // --- a card in doubt ---
 
 Verdict checked(const std::string& probe) {
