@@ -118,11 +118,15 @@ bool Ladder::computingOff() const {
          areOff([](const Channel& channel) { return channel.computes(); });
 }
 
+template <typename Which>
+bool Ladder::any(Which which) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [&](const auto& each) { return which(each.second); });
+}
+
 bool Ladder::free() const {
   if (asked_ && asked_->step == Step::kDisable) return false;
-  return std::all_of(channels_.begin(), channels_.end(), [](const auto& each) {
-    return each.second.state == State::kOn && !each.second.channel.dead;
-  });
+  return !any([](const Entry& entry) { return entry.state != State::kOn || entry.channel.dead; });
 }
 
 bool Ladder::has(std::uint32_t client, std::uint32_t channel) const {
@@ -202,7 +206,7 @@ std::optional<Order> Ladder::next(Nanos now) {
   } else if (holds()) {
     order = nextHeld(now);
   }
-  return order ? order : nextAside();
+  return order ? order : nextAside(now);
 }
 
 std::optional<Order> Ladder::nextHeld(Nanos now) {
@@ -217,10 +221,10 @@ std::optional<Order> Ladder::nextHeld(Nanos now) {
 }
 
 // For what nobody waits.
-std::optional<Order> Ladder::nextAside() {
+std::optional<Order> Ladder::nextAside(Nanos now) {
   std::vector<Channel> unproven;
   for (auto& [name, entry] : channels_) {
-    if (entry.channel.dead) return ask(Step::kDisable, {entry.channel});
+    if (entry.channel.dead && now >= buryAt_) return ask(Step::kDisable, {entry.channel});
     if (entry.channel.proven || entry.asked || unproven.size() == kNamedMax) continue;
     unproven.push_back(entry.channel);
   }
@@ -237,7 +241,7 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   if (asked_) {
     switch (asked_->step) {
       case Step::kDisable:
-        asked_->channels.front().dead ? onBuried(answer) : onDisabled(answer);
+        asked_->channels.front().dead ? onBuried(answer, now) : onDisabled(answer);
         break;
       case Step::kProve:
         onProved(answer);
@@ -258,8 +262,12 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
 
 Nanos Ladder::retryAt() const {
   if (asked_) return kNever;
-  if (staysOff()) return stopped() ? againAt_ : kNever;
-  return free() ? kNever : retryAt_;
+  const auto isDead = [](const Entry& entry) { return entry.channel.dead; };
+  const auto isOff = [](const Entry& e) { return e.state != State::kOn && !e.channel.dead; };
+  Nanos next = any(isDead) ? buryAt_ : kNever;
+  if (staysOff() && stopped()) next = std::min(next, againAt_);
+  if (!staysOff() && any(isOff)) next = std::min(next, retryAt_);
+  return next;
 }
 
 void Ladder::noteStopped(Nanos now) {
@@ -284,13 +292,14 @@ void Ladder::onDisabled(Answer answer) {
   }
 }
 
-// Those that are gone were forgotten.
-void Ladder::onBuried(Answer answer) {
-  if (answer == Answer::kFailed && ++tries_ < kTriesMax) return;
-  tries_ = 0;
+// Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
+void Ladder::onBuried(Answer answer, Nanos now) {
   if (answer == Answer::kFailed || (answer == Answer::kDone && rung_ != Rung::kDisable)) {
+    buryAt_ = now + kBuryEvery;
+    if (++buries_ < kBuriesMax) return;
     return doubt("a process is dead, and what it left on the card may run on");
   }
+  buries_ = 0;
   std::erase_if(channels_,
                 [](const auto& each) { return each.second.channel.dead && each.second.named; });
 }

@@ -22,8 +22,9 @@
 //
 // Whether a channel is its process's own is asked as soon as it is told, so that a hold need not
 // wait for that. What a process had proven and leaves at its death may run on, where somebody else
-// keeps its file of the driver open: it is taken off for good. Usually it is gone. Where taking off
-// takes more than a disable, which only the dead could be asked for, it is a doubt.
+// keeps its file of the driver open: it is taken off for good. Usually it is gone, or goes in a
+// moment. Where taking off takes more than a disable, which only the dead could be asked for, and
+// it is still there after kBuriesMax looks, it is a doubt.
 //
 // Pure: no clock, no I/O, no log. Times are the caller's.
 
@@ -87,6 +88,8 @@ class Ladder {
   static constexpr Nanos kRetryFirst = millis(1);  // of an enable that failed; doubles up to
   static constexpr Nanos kRetryMax = millis(500);
   static constexpr Nanos kAgainEvery = seconds(2);
+  static constexpr Nanos kBuryEvery = millis(100);
+  static constexpr int kBuriesMax = 10;
 
   explicit Ladder(Rung rung) : rung_(rung) {}
 
@@ -157,12 +160,14 @@ class Ladder {
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
   std::optional<Order> nextHeld(Nanos now);
-  std::optional<Order> nextAside();
+  std::optional<Order> nextAside(Nanos now);
+  template <typename Which>
+  bool any(Which which) const;
   std::optional<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
   void onDisabled(Answer answer);
-  void onBuried(Answer answer);
+  void onBuried(Answer answer, Nanos now);
   void onProved(Answer answer);
   void onCommitted(Answer answer, bool someGone);
   void onEnabled(Answer answer, bool someGone, Nanos now);
@@ -176,6 +181,8 @@ class Ladder {
   Nanos heldAt_{0}, took_{0};
   bool counted_ = false;  // this hold was reached, and took_ is its
   Nanos againAt_{0};      // when what is stopped is taken off once more
+  Nanos buryAt_{0};       // when the dead are worth asking after again
+  int buries_ = 0;        // in vain
   bool singly_ = false;   // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };
