@@ -34,7 +34,7 @@ constexpr bool opensUnifiedMemory(unsigned long request) {
   return request == 0x30000001 || request == 75;
 }
 
-inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kNotSupported = 0x56,
+inline constexpr std::uint32_t kOk = 0, kNoMemory = 0x51, kNotSupported = 0x56, kNotReady = 0x55,
                                kObjectNotFound = 0x57;
 inline constexpr std::uint32_t kInvalidClient = 0x23;  // unknown, or of another open file
 
@@ -45,6 +45,7 @@ inline constexpr std::uint32_t kLocalMemory = 0x40;   // memory of the card
 inline constexpr std::uint32_t kSystemMemory = 0x3e;  // memory of the host
 inline constexpr std::uint32_t kHostDescriptor = 0x71;
 inline constexpr std::uint32_t kFabricMemory = 0xf8;  // addresses for other cards; holds memory
+inline constexpr std::uint32_t kMulticast = 0xfd;     // addresses of several cards' memory at once
 inline constexpr std::uint32_t kChannelGroup = 0xa06c;
 
 // Channels have one class for each generation of cards, all with this low byte.
@@ -224,7 +225,8 @@ struct SurfaceInfoCall {
 inline constexpr std::uint32_t kSurfacePages = 7;  // its size, in pages of
 inline constexpr std::uint64_t kSurfacePage = 4096;
 inline constexpr std::uint32_t kSurfacePlace = 9;
-inline constexpr std::uint32_t kPlaceHost = 1, kPlaceCard = 2, kPlaceFabric = 4;
+inline constexpr std::uint32_t kPlaceHost = 1, kPlaceCard = 2, kPlaceFabric = 4,
+                               kPlaceMulticast = 5;
 
 static_assert(sizeof(ExportOne) == 24 && offsetof(ExportOne, fd) == 16);
 static_assert(sizeof(ImportOne) == 20 && offsetof(ImportOne, object) == 16);

@@ -279,7 +279,8 @@ bool askSize(int fd, rm::Handle client, rm::Handle object, std::uint64_t& bytes)
       _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscControl, sizeof control);
   bytes = 0;
   if (driverIoctl(fd, request, &control) != 0) return false;
-  if (control.status == rm::kNotSupported) return true;  // it is no memory
+  // It is no memory, or addresses for cards that have not all come yet (kMulticast).
+  if (control.status == rm::kNotSupported || control.status == rm::kNotReady) return true;
   if (control.status != rm::kOk) return false;
   const bool onCard = infos[1].value == rm::kPlaceCard || infos[1].value == rm::kPlaceFabric;
   if (onCard) bytes = infos[0].value * rm::kSurfacePage;

@@ -95,6 +95,7 @@ std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
     if (source != 0 && !held) return kObjectNotFound;
     if (held) memory = {held->memory.number, held->memory.bytes, kPlaceFabric};
   }
+  if (asked.objectClass == kMulticast) memory.place = kPlaceMulticast;
   const bool onCard = asked.objectClass == kLocalMemory;
   if (!parameters || (!onCard && asked.objectClass != kSystemMemory)) return kOk;
   auto& wanted = *reinterpret_cast<MemoryParameters*>(parameters);
@@ -301,6 +302,7 @@ std::uint32_t uuidInfo(UuidInfo& asked) {
 std::uint32_t surfaceInfo(State& all, const Object& object, const SurfaceInfoCall& asked) {
   if (takeOne(all.refuseSizes)) return kRefused;
   if (object.memory.place == 0) return kNotSupported;
+  if (object.memory.place == kPlaceMulticast) return kNotReady;  // its cards have not come
   auto* infos = reinterpret_cast<SurfaceInfo*>(asked.list);
   for (std::uint32_t i = 0; i < asked.count; i++) {
     const auto pages = static_cast<std::uint32_t>(object.memory.bytes / kSurfacePage);
