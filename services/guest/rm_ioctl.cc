@@ -287,6 +287,12 @@ bool askSize(int fd, rm::Handle client, rm::Handle object, std::uint64_t& bytes)
   return true;
 }
 
+// A task of several cards has them to itself, and its processes share much by files: what can't be
+// told from its own is not counted a second time. Nobody else is on those cards.
+bool hasCardsAlone() {
+  return session.welcome.cards > 1;
+}
+
 // Counts a name that the driver just gave for what another process allocated: by its loan, or in
 // this process's own slot. False: there is no room for it in the quota, and the name has ended.
 bool hold(int fd, Objects::Made name, Loan loan) {
@@ -295,6 +301,7 @@ bool hold(int fd, Objects::Made name, Loan loan) {
   if (paid && bytes != 0 && settleLoan(loan, bytes)) {
     name.loan = loan;
   } else {
+    if (hasCardsAlone()) bytes = 0;
     paid = paid && (bytes == 0 || reserveOrFail(bytes));
     name.bytes = bytes;
   }

@@ -7,7 +7,8 @@
 //
 // Memory that another process allocated costs nothing while that one, of the same task, pays for it
 // (lending.h). Who else takes some pays for it: out of another task, out of a file that objects
-// were exported to, since who did that can't be known, or where no loan is to be had. What it takes
+// were exported to, since who did that can't be known, or where no loan is to be had; but in a task
+// of several cards, which has them to itself, nobody pays for such. What it takes
 // is what the driver tells of the new name (SURFACE_INFO); where the driver tells nothing, or the
 // quota has no room, the name is freed and the call answered with "no memory". What this process
 // exports to a file counts for it until its own last descriptor of that is closed.

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "services/guest/rm_abi.h"
 #include "tests/rm_stand_in/rm_state.h"
@@ -34,9 +36,10 @@ std::uint64_t held() {
   return rm_stand_in::heldBytes(driver());
 }
 
-FakeManager::Options taskOf(std::uint64_t quota) {
+FakeManager::Options taskOf(std::uint64_t quota, std::vector<std::uint32_t> cards = {0}) {
   driver();
   FakeManager::Options options = cudaTask();
+  options.devices = std::move(cards);
   options.quotaBytes = quota;
   return options;
 }
@@ -82,7 +85,8 @@ constexpr const char* kDone = "0 0";
 constexpr const char* kNoMemory = "0 81";
 
 struct Scene {
-  explicit Scene(std::uint64_t quota = 1ull << 30) : manager(taskOf(quota)) {
+  explicit Scene(std::uint64_t quota = 1ull << 30, std::vector<std::uint32_t> cards = {0})
+      : manager(taskOf(quota, std::move(cards))) {
     lender = std::make_unique<Program>(manager);
     borrower = std::make_unique<Program>(manager);
     base = manager.bytes() / 2;
@@ -345,6 +349,19 @@ TEST(CudaShared, MemoryOutOfAFileOfAnotherProcessIsTheImportersToPay) {
   s.expectShared(8 * kMiB, 1);
   EXPECT_EQ(b.letGo(kCopy), kDone);
   s.expectShared(0, 1);
+}
+
+// As ranks of one job do, each with the buffers of all others.
+TEST(CudaShared, ATaskThatHasItsCardsAloneCountsNothingTwice) {
+  Scene s(1ull << 30, {0, 1});
+  Program& b = *s.borrower;
+  EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);
+  EXPECT_EQ(s.lender->ask("open 1"), "ok");
+  EXPECT_EQ(s.lender->ask("export 0", s.lender->client, kMemory, 1), kDone);
+  ASSERT_EQ(b.ask("fetch 1", s.lender->guest.pid(), s.lender->ask("number 1")), "ok");
+  s.manager.setQuota(s.manager.bytes());
+  EXPECT_EQ(b.ask("import 0", b.client, b.client, kCopy, 1), kDone);
+  s.expectShared(8 * kMiB);
 }
 
 TEST(CudaShared, SeveralObjectsOfAFileAreHadAllOrNone) {
