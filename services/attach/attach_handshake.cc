@@ -12,6 +12,22 @@ namespace {
 
 constexpr std::size_t kDescriptorsMax = 4;   // that one record may bring; more are closed
 
+// Of an id as NVML writes it, "GPU-" and 32 digits with dashes between; any other leaves zeros.
+void copyUuid(std::uint8_t (&to)[QGPU_UUID_LEN], const std::string& id) {
+  std::uint8_t uuid[QGPU_UUID_LEN] = {};
+  std::size_t digits = 0;
+  if (!id.starts_with("GPU-")) return;
+  for (const char c : std::string_view(id).substr(4)) {
+    if (c == '-') continue;
+    const bool isDigit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    if (!isDigit || digits == 2 * QGPU_UUID_LEN) return;
+    const auto value = static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
+    uuid[digits / 2] = static_cast<std::uint8_t>(uuid[digits / 2] << 4 | value);
+    ++digits;
+  }
+  if (digits == 2 * QGPU_UUID_LEN) std::memcpy(to, uuid, sizeof uuid);
+}
+
 // As much as fits; the record is all zeros, so that its NUL is there.
 template <std::size_t N>
 void copyText(char (&to)[N], const std::string& text) {
@@ -243,7 +259,10 @@ bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint3
   record.slot = slot;
   record.incarnation = incarnation_;
   record.cards = static_cast<std::uint32_t>(std::min(task.cards.size(), std::size(record.device)));
-  for (std::uint32_t i = 0; i < record.cards; i++) record.device[i] = cards_[task.cards[i]].device;
+  for (std::uint32_t i = 0; i < record.cards; i++) {
+    record.device[i] = cards_[task.cards[i]].device;
+    copyUuid(record.uuid[i], cards_[task.cards[i]].id);
+  }
   const Card& first = cards_[task.cards.front()];
   copyText(record.platform, first.platform);
   // A simulated card is no device that the driver of the guest could name.

@@ -137,7 +137,7 @@ bool receiveWelcome(int fd, qgpu_welcome& welcome, int fds[3]) {
   welcome.reason[QGPU_REASON_LEN - 1] = 0;
   welcome.platform[QGPU_NAME_LEN - 1] = 0;
   welcome.model[QGPU_MODEL_LEN - 1] = 0;
-  return n == static_cast<ssize_t>(sizeof welcome) && welcome.magic == QGPU_ATTACH_MAGIC &&
+  return n >= static_cast<ssize_t>(QGPU_WELCOME_LEAST) && welcome.magic == QGPU_ATTACH_MAGIC &&
          welcome.slot < QGPU_SLOTS && (welcome.refused || count == 3);
 }
 

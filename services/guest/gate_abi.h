@@ -29,6 +29,7 @@
 #define QGPU_TOKEN_LEN 32u      /* hex characters of a task's token */
 #define QGPU_NAME_LEN 64u       /* longest platform name, with its NUL */
 #define QGPU_MODEL_LEN 64u      /* what is kept of a device's name, with its NUL */
+#define QGPU_UUID_LEN 16u       /* bytes of a card's UUID */
 #define QGPU_REASON_LEN 160u    /* longest refusal, with its NUL */
 #define QGPU_CLIENTS 24u        /* of NVIDIA's kernel driver that one process is known to have */
 #define QGPU_LOANS 165u         /* of memory between the processes of a task at once */
@@ -182,6 +183,11 @@ typedef struct qgpu_welcome {
   char model[QGPU_MODEL_LEN]; /* OpenCL: CL_DEVICE_NAME of the first card, cut to fit with its NUL;
                                * a guest whose device there has another name gives no device
                                * (HAZARDS 14). Empty: not checked. */
+  uint8_t uuid[16][QGPU_UUID_LEN]; /* of the cards, where they have one: a guest whose OpenCL tells
+                               * UUIDs (CL_DEVICE_UUID_KHR) goes by these, since there the order and
+                               * number of NVIDIA's devices are the program's own. Zeros: none. A
+                               * manager of before does not send them, a guest of before does not
+                               * read them. */
 } qgpu_welcome;
 
 /* Guest to manager on the same connection, any number after the welcome, and only where the gate
@@ -211,6 +217,7 @@ typedef struct qgpu_note {
 
 QGPU_STATIC_ASSERT(sizeof(qgpu_note) == 64, "the notes are shared with old guests");
 QGPU_STATIC_ASSERT(sizeof(qgpu_hello) == 136, "the handshake is shared with old guests");
-QGPU_STATIC_ASSERT(sizeof(qgpu_welcome) == 392, "the handshake is shared with old guests");
+#define QGPU_WELCOME_LEAST 392u /* what the first manager sent of it */
+QGPU_STATIC_ASSERT(sizeof(qgpu_welcome) == 648, "the handshake is shared with old guests");
 
 #endif

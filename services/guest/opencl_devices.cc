@@ -107,6 +107,38 @@ bool isTheModel(cl_device_id device) {
   return false;
 }
 
+// False: the driver tells no UUIDs.
+bool uuidOf(cl_device_id device, unsigned char (&out)[QGPU_UUID_LEN]) {
+  return driver->clGetDeviceInfo(device, CL_DEVICE_UUID_KHR, sizeof out, out, nullptr) ==
+         CL_SUCCESS;
+}
+
+cl_device_id byPlace(cl_uint place, const cl_device_id* all, cl_uint count) {
+  if (place < count) return all[place];
+  say("platform '%s' has %u devices, not the card of this task; no device (is POCL_* as the "
+      "manager has it?)",
+      session.welcome.platform, count);
+  return nullptr;
+}
+
+// The task's card of that number among the platform's devices; null, and says why: it is not there.
+cl_device_id cardAt(cl_uint number, const cl_device_id* all, cl_uint count) {
+  const unsigned char(&wanted)[QGPU_UUID_LEN] = session.welcome.uuid[number];
+  const unsigned char none[QGPU_UUID_LEN] = {};
+  unsigned char uuid[QGPU_UUID_LEN] = {};
+  const bool byUuid = memcmp(wanted, none, sizeof none) != 0 && count && uuidOf(all[0], uuid);
+  if (!byUuid) return byPlace(session.welcome.device[number], all, count);
+  for (cl_uint i = 0; i < count; ++i) {
+    if (uuidOf(all[i], uuid) && memcmp(uuid, wanted, sizeof uuid) == 0) return all[i];
+  }
+  const char* visible = getenv("CUDA_VISIBLE_DEVICES");
+  say("none of the %u devices of platform '%s' is the card of this task, by its UUID; no device "
+      "(is "
+      "it left out of CUDA_VISIBLE_DEVICES=%s?)",
+      count, session.welcome.platform, visible ? visible : "");
+  return nullptr;
+}
+
 void findDevices() {
   ownPlatform = findPlatform();
   if (!ownPlatform) {
@@ -117,13 +149,8 @@ void findDevices() {
   const cl_uint count = initialiseDevices(all);
   const cl_uint cards = session.welcome.cards < kMostCards ? session.welcome.cards : kMostCards;
   for (cl_uint i = 0; i < cards; ++i) {
-    if (session.welcome.device[i] >= count) {
-      say("platform '%s' has %u devices, not the card of this task; no device (is POCL_* as the "
-          "manager has it?)",
-          session.welcome.platform, count);
-      return;
-    }
-    mine[i] = all[session.welcome.device[i]];
+    mine[i] = cardAt(i, all, count);
+    if (!mine[i]) return;
   }
   if (cards == 0 || !isTheModel(mine[0])) return;
   memcpy(ownDevices, mine, cards * sizeof *mine);

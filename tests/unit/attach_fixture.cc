@@ -158,7 +158,7 @@ void AttachTest::start(schema::Suspend suspend) {
   AttachPortConfig config;
   config.node = machine_->node;
   config.cards.resize(1);
-  config.cards[0].id = "sim-0";
+  config.cards[0].id = cardId;
   config.cards[0].backend = backend;
   config.cards[0].platform = "imaginary";
   config.cards[0].model = std::string(QGPU_MODEL_LEN - 1, 'm') + "odel";

@@ -75,6 +75,7 @@ class AttachTest : public ::testing::Test {
   void tellTask(std::uint64_t id, schema::TaskClass taskClass, Bytes quota,
                 std::uint32_t ownerPid = 0, std::uint64_t ownerStart = 0);
   void close(std::uint64_t id, bool kill);
+  std::string cardId = "sim-0";
   std::string backend = "sim";  // of the card, at the next start
   // What a task is bound to from now on: the one card, said so many times.
   unsigned cardsOfTasks = 1;

@@ -196,6 +196,9 @@ void FakeManager::welcome(int fd) {
   reply.incarnation = incarnation_;
   reply.cards = static_cast<std::uint32_t>(options_.devices.size());
   for (std::size_t i = 0; i < options_.devices.size(); ++i) reply.device[i] = options_.devices[i];
+  for (std::size_t i = 0; i < options_.uuidBytes.size(); ++i) {
+    memset(reply.uuid[i], options_.uuidBytes[i], QGPU_UUID_LEN);
+  }
   strncpy(reply.platform, options_.platform.c_str(), QGPU_NAME_LEN - 1);
   strncpy(reply.model, options_.model.c_str(), QGPU_MODEL_LEN - 1);
   {
@@ -206,7 +209,7 @@ void FakeManager::welcome(int fd) {
   }
   int fds[3] = {gateReadFd_, reportFd_, doorbell_};
   alignas(cmsghdr) char out[CMSG_SPACE(sizeof fds)] = {};
-  iovec answer{&reply, sizeof reply};
+  iovec answer{&reply, options_.welcomeBytes};
   msghdr send{};
   send.msg_iov = &answer;
   send.msg_iovlen = 1;

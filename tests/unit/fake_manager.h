@@ -30,8 +30,10 @@ class FakeManager {
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";
-    std::string model;    // empty: the guest does not check it
-    std::string refusal;  // not empty: every process is refused with it
+    std::string model;                     // empty: the guest does not check it
+    std::vector<unsigned char> uuidBytes;  // each fills the UUID of the device at its place
+    std::size_t welcomeBytes = sizeof(qgpu_welcome);  // less: as a manager of before sends
+    std::string refusal;                              // not empty: every process is refused with it
   };
 
   explicit FakeManager(Options options);

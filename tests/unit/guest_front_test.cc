@@ -56,6 +56,47 @@ TEST(GuestFront, ACardThatThisMachineLacksIsNoDeviceAndSaysWhy) {
   EXPECT_NE(guest.errors().find("not the card of this task"), std::string::npos);
 }
 
+// NVIDIA's OpenCL lists only the cards that CUDA_VISIBLE_DEVICES leaves, in an order of its own.
+struct ByUuid {
+  const char* uuids;  // of the platform's two devices: 1 and 2
+  std::uint32_t place;
+  std::vector<unsigned char> wanted;
+  std::size_t welcomeBytes;
+  const char* devices;
+};
+class GuestByUuid : public ::testing::TestWithParam<ByUuid> {};
+
+TEST_P(GuestByUuid, TheOwnCardIsFoundByItsUuidWhereBothSidesHaveIt) {
+  FakeManager::Options options;
+  options.devices = {GetParam().place};
+  options.uuidBytes = GetParam().wanted;
+  options.welcomeBytes = GetParam().welcomeBytes;
+  FakeManager manager(options);
+  auto environment = tenantOf(manager);
+  environment[0] = "OPENCL_LAYERS=" QGPU_GUEST_NOTIFY_LAYER ":" QGPU_GUEST_LIBRARY;
+  environment.push_back("POCL_DEVICES=pthread pthread");
+  if (*GetParam().uuids) environment.push_back(GetParam().uuids);
+  GuestChild guest(environment);
+  EXPECT_EQ(guest.ask("devices"), GetParam().devices) << guest.errors();
+  if (GetParam().devices[0] == 'n') {
+    EXPECT_NE(guest.errors().find("by its UUID; no device"), std::string::npos);
+  }
+}
+constexpr const char* kTold = "QGPU_TEST_UUIDS=1";
+std::string nameOf(const ::testing::TestParamInfo<ByUuid>& info) {
+  constexpr const char* kNames[] = {"whateverItsPlace", "andNotAnother", "elseByItsPlace",
+                                    "whereTheDriverHasNone", "ofAManagerOfBefore"};
+  return kNames[info.index];
+}
+INSTANTIATE_TEST_SUITE_P(
+    GuestFront, GuestByUuid,
+    ::testing::Values(ByUuid{kTold, 5, {2}, sizeof(qgpu_welcome), "1 1"},
+                      ByUuid{kTold, 0, {3}, sizeof(qgpu_welcome), "no-platform -1001"},
+                      ByUuid{kTold, 1, {}, sizeof(qgpu_welcome), "1 1"},
+                      ByUuid{"", 1, {2}, sizeof(qgpu_welcome), "1 1"},
+                      ByUuid{kTold, 1, {3}, QGPU_WELCOME_LEAST, "1 1"}),
+    nameOf);
+
 // HAZARDS 14: the same place, another device.
 TEST(GuestFront, ADeviceOfAnotherNameThanTheManagersIsNoDeviceAndSaysWhy) {
   FakeManager::Options options;

@@ -1,9 +1,12 @@
 // An OpenCL layer below libqgpu.so that plays a driver which notifies of something at each flush:
 // it calls the notification of the context that was made last, as drivers do on threads of theirs.
+// With QGPU_TEST_UUIDS its devices have UUIDs: 16 times the number of the device, from 1.
 
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
 #include <CL/cl_layer.h>
+#include <cstdlib>
+#include <cstring>
 
 namespace {
 
@@ -20,6 +23,28 @@ cl_context CL_API_CALL createContext(const cl_context_properties* properties, cl
   lastNotify = notify;
   lastData = data;
   return below->clCreateContext(properties, n, devices, notify, data, rc);
+}
+
+int numberOf(cl_device_id device) {
+  cl_platform_id platform = nullptr;
+  cl_device_id all[64];
+  cl_uint count = 0;
+  below->clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof platform, &platform, nullptr);
+  below->clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 64, all, &count);
+  for (cl_uint i = 0; i < count; ++i) {
+    if (all[i] == device) return static_cast<int>(i) + 1;
+  }
+  return 0;
+}
+
+cl_int CL_API_CALL deviceInfo(cl_device_id device, cl_device_info name, size_t room, void* out,
+                              size_t* needed) {
+  if (name != CL_DEVICE_UUID_KHR || !std::getenv("QGPU_TEST_UUIDS")) {
+    return below->clGetDeviceInfo(device, name, room, out, needed);
+  }
+  if (room < CL_UUID_SIZE_KHR) return CL_INVALID_VALUE;
+  std::memset(out, numberOf(device), CL_UUID_SIZE_KHR);
+  return CL_SUCCESS;
 }
 
 cl_int CL_API_CALL flush(cl_command_queue queue) {
@@ -46,6 +71,7 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint, const cl_icd_dispatch* targ
   below = target;
   table.clCreateContext = createContext;
   table.clFlush = flush;
+  table.clGetDeviceInfo = deviceInfo;
   *entries = sizeof table / sizeof(void*);
   *out = &table;
   return CL_SUCCESS;
