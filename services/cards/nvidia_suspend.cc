@@ -47,7 +47,8 @@ SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
     const suspend::SelfTest found = suspend::testSuspend(options);
     answer.rung = found.rung;
     answer.why = found.why;
-    if (found.tried.empty()) answer.driver.clear();  // nothing was found out: it holds for none
+    // What was not seen for certain holds for no driver.
+    if (!found.rung && !found.sure) answer.driver.clear();
     const std::string text = writeSuspendAnswers({answer}, config.version);
     if (::write(out, text.data(), text.size()) < 0) ::_exit(1);
   };

@@ -20,6 +20,7 @@
 #include "services/guest/cuda_calls.h"
 #include "services/guest/rm_decode.h"
 #include "services/suspend/check_program.h"
+#include "services/suspend/probe_page.h"
 #include "services/suspend/spin_kernel.h"
 
 namespace {
@@ -89,7 +90,7 @@ bool Spin::launch() {
              kernel, 8, 1, 1, 256, 1, 1, 0, nullptr, arguments, nullptr) == kSuccess;
 }
 
-int spin(Spin& work, std::atomic<std::uint64_t>* seen) {
+int spin(Spin& work, suspend::ProbePage* seen) {
   const auto query = work.cuda.find<Result (*)(Str)>("cuStreamQuery");
   const auto synchronize = work.cuda.find<Result (*)()>("cuCtxSynchronize");
   // What the driver makes at the first launch alone is told as well.
@@ -105,7 +106,8 @@ int spin(Spin& work, std::atomic<std::uint64_t>* seen) {
       if (!work.launch()) return fail("cuLaunchKernel", 0);
     }
     const std::uint64_t now = *work.progress;
-    seen->store(now);
+    seen->count.store(now);
+    seen->rounds.fetch_add(1);
     asked = now / suspend::countedBy(work.iterations);
     const Result state = query(nullptr);
     if (state != kSuccess && state != kNotReady) return fail("cuStreamQuery", state);
@@ -139,9 +141,9 @@ int main(int argc, char** argv) {
   layout = rm::layoutOf(argv[1], std::strlen(argv[1]) + 1);
   Spin work;
   work.iterations = std::strtoull(argv[2], nullptr, 10);
-  void* page = ::mmap(nullptr, sizeof(std::uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED,
+  void* page = ::mmap(nullptr, sizeof(suspend::ProbePage), PROT_READ | PROT_WRITE, MAP_SHARED,
                       std::atoi(argv[3]), 0);
   if (page == MAP_FAILED || work.iterations == 0) return 2;
   if (const char* what = work.begin()) return fail(what, 0);
-  return spin(work, static_cast<std::atomic<std::uint64_t>*>(page));
+  return spin(work, static_cast<suspend::ProbePage*>(page));
 }

@@ -29,7 +29,7 @@ ProbeProcess::ProbeProcess(const SelfTestOptions& what) : what_(what) {
   if (page < 0 || ::ftruncate(page, 4096) != 0) return;
   void* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
   if (at != MAP_FAILED) {
-    count_ = static_cast<std::atomic<std::uint64_t>*>(at);
+    page_ = static_cast<ProbePage*>(at);
     start(page);
   }
   ::close(page);
@@ -70,7 +70,7 @@ ProbeProcess::~ProbeProcess() {
   for (const int fd : {pidfd_, in_, out_}) {
     if (fd >= 0) ::close(fd);
   }
-  if (count_) ::munmap(count_, 4096);
+  if (page_) ::munmap(page_, 4096);
 }
 
 void ProbeProcess::kill() {
@@ -128,17 +128,31 @@ std::string ProbeProcess::begin() {
     if (learn(line)) break;
   }
   if (channels_.empty()) return "the probe's channels are not seen";
-  return movesWithin(what_.patience) ? "" : "the probe's kernel does not count";
+  return goesOnWithin(what_.patience) == Goes::On ? "" : "the probe's kernel does not count";
 }
 
-bool ProbeProcess::movesWithin(Nanos limit) const {
-  const std::uint64_t before = count();
-  const Nanos until = now() + limit;
-  while (count() == before) {
-    if (now() > until) return false;
+std::optional<std::uint64_t> ProbeProcess::count() const {
+  if (!page_) return std::nullopt;
+  const std::uint64_t enough = page_->rounds.load() + 2;
+  const Nanos until = now() + what_.patience;
+  while (page_->rounds.load() < enough) {
+    if (now() > until) return std::nullopt;
     pass(micros(50));
   }
-  return true;
+  return page_->count.load();
+}
+
+ProbeProcess::Goes ProbeProcess::goesOnWithin(Nanos limit) const {
+  const auto before = count();
+  const Nanos until = now() + limit;
+  while (before) {
+    const bool last = now() > until;  // asked before the look, which may take long
+    const auto after = count();
+    if (!after) break;
+    if (*after != *before) return Goes::On;
+    if (last) return Goes::Not;
+  }
+  return Goes::Unseen;
 }
 
 std::string ProbeProcess::end() {

@@ -2,12 +2,13 @@
 // A process whose kernel counts on a card, to see whether work goes on: qgpu-suspend-probe, what it
 // says of its channels, and its count. It ends with the object.
 
-#include <atomic>
 #include <map>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
+#include "services/suspend/probe_page.h"
 #include "services/suspend/self_test.h"
 
 namespace qgpu::suspend {
@@ -27,14 +28,18 @@ class ProbeProcess {
 
   // Until it counts. Empty; or why it does not.
   std::string begin();
+  static constexpr const char* kWrongCount = "the probe failed count";
   // Empty; or why its count is not what it must be.
   std::string end();
   void kill();  // SIGKILL, reaped
 
   const std::vector<Channel>& channels() const { return channels_; }
   int pidfd() const { return pidfd_; }
-  std::uint64_t count() const { return count_ ? count_->load() : 0; }
-  bool movesWithin(Nanos limit) const;
+  // The kernel's count as it is at some moment from now on. None: in all its patience the probe did
+  // not get to look, so nothing is known.
+  std::optional<std::uint64_t> count() const;
+  enum class Goes : std::uint8_t { On, Not, Unseen };
+  Goes goesOnWithin(Nanos limit) const;
 
  private:
   void start(int page);
@@ -42,7 +47,7 @@ class ProbeProcess {
   bool learn(const std::string& line);  // true: it spins
 
   const SelfTestOptions what_;
-  std::atomic<std::uint64_t>* count_ = nullptr;
+  ProbePage* page_ = nullptr;
   pid_t pid_ = -1;
   int pidfd_ = -1, in_ = -1, out_ = -1;
   std::string text_;

@@ -29,7 +29,8 @@ class Trial {
  private:
   void once();
   void callAll();
-  bool standsStill() const;
+  ProbeProcess::Goes goesOn() const;
+  void judge(ProbeProcess::Goes whileOff, bool back);
 
   ProbeProcess& probe_;
   Calls& calls_;
@@ -60,11 +61,31 @@ bool Trial::putBack() {
   }
 }
 
-bool Trial::standsStill() const {
+// While it is off.
+ProbeProcess::Goes Trial::goesOn() const {
   pass(options_.settle);
-  const std::uint64_t before = probe_.count();
+  const auto before = probe_.count();
   pass(options_.watch);
-  return probe_.count() == before;
+  const auto after = probe_.count();
+  if (!before || !after) return ProbeProcess::Goes::Unseen;
+  return *after == *before ? ProbeProcess::Goes::Not : ProbeProcess::Goes::On;
+}
+
+void Trial::judge(ProbeProcess::Goes whileOff, bool back) {
+  using Goes = ProbeProcess::Goes;
+  if (whileOff == Goes::On) {
+    tried_.why = "the kernel went on while it was off";
+    tried_.sure = true;
+    return;
+  }
+  const Goes after = back && whileOff == Goes::Not ? probe_.goesOnWithin(seconds(2)) : whileOff;
+  if (after == Goes::Unseen) {
+    tried_.why =
+        "the probe had no time to look whether its kernel goes on: the machine is too busy";
+    tried_.unseen = true;
+  } else if (after == Goes::Not) {
+    tried_.why = "the kernel did not go on after it was put back";
+  }
 }
 
 void Trial::once() {
@@ -78,16 +99,11 @@ void Trial::once() {
     return;
   }
   tried_.off.push_back(now() - from);
-  const bool still = standsStill();
+  const ProbeProcess::Goes whileOff = goesOn();
   const Nanos again = now();
   const bool back = putBack();
   tried_.on.push_back(now() - again);
-  if (!still) {
-    tried_.why = "the kernel went on while it was off";
-    tried_.sure = true;
-  } else if (!back || !probe_.movesWithin(seconds(2))) {
-    tried_.why = "the kernel did not go on after it was put back";
-  }
+  judge(whileOff, back);
 }
 
 std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& calls,
@@ -99,8 +115,10 @@ std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& c
     if (options.only && *options.only != rung) continue;
     out.tried.push_back(Trial(probe, calls, options, rung).go());
     out.sure = out.tried.back().sure;
+    if (out.tried.back().unseen) break;
     if (!out.tried.back().works) continue;
     const std::string wrong = probe.end();
+    out.sure = wrong == ProbeProcess::kWrongCount;
     if (wrong.empty()) out.rung = rung;
     return wrong;
   }

@@ -20,13 +20,14 @@ struct SelfTestOptions : CardName {
   std::uint64_t iterations = 1'000'000;  // of the probe's kernel
   Nanos watch = millis(5);               // how long the count must stand still, each time
   Nanos settle = millis(1);              // before it is looked at
-  Nanos patience = seconds(20);          // for the probe to begin and to end
+  Nanos patience = seconds(20);          // for the probe to begin, to look at its count, to end
 };
 
 struct RungTried {
   Rung rung = Rung::kDisable;
   bool works = false;
   bool sure = false;           // that it does not was seen, and may not lie in others' work
+  bool unseen = false;         // whether it does can't be seen: the machine is too busy
   std::string why;             // it does not
   std::vector<Nanos> off, on;  // how long the calls took, each time
 };

@@ -5,11 +5,13 @@
 // have. Without, they go to a descriptor that no driver stands behind, and nobody answers.
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/ioctl.h>
+#include <thread>
 
 #include "services/guest/rm_abi.h"
 #include "tests/cuda_stand_in/table.h"
@@ -136,6 +138,12 @@ std::uint32_t rmMakeContext(Channel& channel) {
   if (rmAllocate(kContextBytes, memory, RmForm::kAlloc, device)) return device;
   rmFree(device);
   return 0;
+}
+
+void rmTakeTime() {
+  const auto* all = rm_stand_in::state();
+  const std::uint64_t ns = all ? all->queryNs.load() : 0;
+  if (ns != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
 }
 
 bool mayRun(const Channel& channel) {

@@ -50,6 +50,7 @@ Result synchronize(Str handle) {
 
 template <Stream0 zero>
 Result query(Str handle) {
+  rmTakeTime();
   Locked held(machine().lock);
   Result rc = kSuccess;
   Stream* stream = find(handle, zero, rc);

@@ -26,6 +26,7 @@ enum class RmForm { kAlloc, kHeap, kCarried };  // three ways to ask for memory
 inline constexpr std::uint64_t kContextBytes = 2 << 20, kModuleBytes = 64 << 10;
 bool rmAnswers();  // QGPU_DRIVER_ROOT: the kernel's stand-in is there
 void rmInit();
+void rmTakeTime();  // as long as a question about a stream takes
 // What a context needs beneath a device of its own, whose handle frees it all; 0: no kernel, or it
 // has no memory. Its channel is told where it can be taken off the card.
 std::uint32_t rmMakeContext(Channel& channel);

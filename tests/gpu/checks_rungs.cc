@@ -100,9 +100,10 @@ void checkHandDies(Stage& stage, suspend::Rung rung) {
   int status = 0;
   ::waitpid(child, &status, 0);
   if (status != 0) throw crash::Violation("the work was not taken off");
-  const bool byItself = probe.movesWithin(stage.quick ? millis(50) : seconds(3));
+  using Goes = suspend::ProbeProcess::Goes;
+  const bool byItself = probe.goesOnWithin(stage.quick ? millis(50) : seconds(3)) == Goes::On;
   Hand(options, rung, probe).on();
-  const bool again = probe.movesWithin(seconds(2));
+  const bool again = probe.goesOnWithin(seconds(2)) == Goes::On;
   const std::string wrong = probe.end();
   Finding finding{"who took work off the card is gone", "another client puts it back"};
   finding.figures = {{"goes_on_by_itself", byItself}, {"goes_on_again", again}};

@@ -60,6 +60,7 @@ struct State {
   std::atomic<std::uint32_t> refuseSizes;  // so many of the next questions for a size fail
   Object objects[kObjects];
   Exported exported[kExported];
+  std::atomic<std::uint64_t> queryNs;  // how long a question about a stream takes
 };
 
 // Makes what is missing below QGPU_DRIVER_ROOT: the state, and the files of /dev.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
@@ -200,6 +201,22 @@ TEST_F(NvidiaSuspendsOnStandIn, ACardOnWhichNoProgramRunsYetIsTestedAgain) {
   ASSERT_EQ(::chmod(config_.probe.c_str(), 0700), 0);
   EXPECT_EQ(chosen().suspendWhy, "the probe failed cuInit 0");
   config_.probe = real;
+  EXPECT_EQ(chosen().suspend, Suspend::RM) << said_;
+}
+
+TEST_F(NvidiaSuspendsOnStandIn, ADoubtOfABusyMachineIsNotKept) {
+  const std::uint64_t before = driver().disables.load();
+  std::thread busy([&] {
+    while (driver().disables.load() == before) std::this_thread::yield();
+    driver().queryNs = 3'600'000'000'000;
+  });
+  config_.patience = seconds(1);
+  const Card doubted = chosen();
+  busy.join();
+  driver().queryNs = 0;
+  EXPECT_EQ(doubted.suspend, Suspend::GATE);
+  EXPECT_NE(doubted.suspendWhy.find("the machine is too busy"), std::string::npos)
+      << doubted.suspendWhy;
   EXPECT_EQ(chosen().suspend, Suspend::RM) << said_;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "services/suspend/card_check.h"
@@ -44,6 +45,7 @@ class SelfTestOnStandIn : public ::testing::Test {
   void SetUp() override {
     driver().commit = Commit::kNone;
     driver().refuseDisable = driver().refuseEnable = 0;
+    driver().queryNs = 0;
   }
   void TearDown() override { EXPECT_EQ(disabledNow(), 0u) << "something was left off the card"; }
 };
@@ -69,6 +71,43 @@ TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoRung) {
   EXPECT_FALSE(found.rung);
   EXPECT_EQ(found.tried.size(), std::size(kRungs));
   EXPECT_EQ(found.why, "the kernel went on while it was off");
+}
+
+// As on a busy machine: what the probe shows is always from before.
+TEST_F(SelfTestOnStandIn, AProbeThatLooksLateDoesNotMakeAKernelThatStandsGoOn) {
+  driver().queryNs = 4'000'000;
+  const SelfTest found = testSuspend(options());
+  ASSERT_TRUE(found.rung) << found.why;
+  EXPECT_EQ(nameOf(*found.rung), std::string(nameOf(Rung::kDisable)));
+}
+
+TEST_F(SelfTestOnStandIn, AProbeThatLooksLateDoesNotMakeAKernelThatGoesOnStand) {
+  driver().commit = Commit::kNever;
+  driver().queryNs = 80'000'000;
+  SelfTestOptions wanted = options();
+  wanted.toggles = 1;
+  const SelfTest found = testSuspend(wanted);
+  EXPECT_FALSE(found.rung);
+  EXPECT_EQ(found.why, "the kernel went on while it was off");
+  EXPECT_TRUE(found.sure);
+}
+
+TEST_F(SelfTestOnStandIn, AProbeThatLooksNoMoreIsADoubtAndNoRefusal) {
+  const std::uint64_t before = driver().disables.load();
+  std::thread busy([&] {
+    while (driver().disables.load() == before) std::this_thread::yield();
+    driver().queryNs = 3'600'000'000'000;
+  });
+  SelfTestOptions wanted = options();
+  wanted.toggles = 100'000;  // however late it is noticed
+  wanted.patience = seconds(1);
+  const SelfTest found = testSuspend(wanted);
+  busy.join();
+  EXPECT_FALSE(found.rung);
+  EXPECT_FALSE(found.sure);
+  EXPECT_EQ(found.tried.size(), 1u) << "no other is tried";
+  EXPECT_EQ(found.why,
+            "the probe had no time to look whether its kernel goes on: the machine is too busy");
 }
 
 TEST_F(SelfTestOnStandIn, ARefusalIsAReasonAndNothingStaysOff) {
