@@ -125,14 +125,16 @@ Error noCardCan(const std::vector<Card>& cards) {
 }  // namespace
 
 std::string whyNoDescriptors(std::string_view self, std::string_view yama) {
-  if (yama.empty() || yama.front() == '0') return "";
+  if (yama.starts_with('3')) {
+    return "nobody may take descriptors of other processes here: kernel.yama.ptrace_scope is 3, "
+           "until the next boot";
+  }
   constexpr std::string_view kName = "\nCapEff:\t";
   const std::size_t at = self.find(kName);
   const std::string digits(at == std::string_view::npos ? "" : self.substr(at + kName.size(), 16));
   const std::uint64_t capabilities = std::strtoull(digits.c_str(), nullptr, 16);
   if ((capabilities >> kPtraceCapability & 1) != 0) return "";
-  return "the manager may not take descriptors of its tenants: it needs CAP_SYS_PTRACE, or "
-         "kernel.yama.ptrace_scope=0";
+  return "the manager may not take descriptors of its tenants: it needs CAP_SYS_PTRACE";
 }
 
 Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log) {

@@ -35,6 +35,8 @@ Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig&
 
 // Why this process may not take descriptors of its tenants, which `rm` takes; empty: it may. `self`
 // is /proc/self/status, `yama` what /proc/sys/kernel/yama/ptrace_scope holds, empty without Yama.
+// The capability is asked for whatever Yama says: without, the kernel allows it for the manager's
+// own user alone, and tenants are anybody's.
 std::string whyNoDescriptors(std::string_view self, std::string_view yama);
 
 }  // namespace qgpu
