@@ -108,6 +108,7 @@ std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
 std::uint32_t allocate(State& all, int fd, AllocCall& asked) {
   const bool client = isClient(asked.objectClass);
   if (!client && !own(all, fd, asked.client)) return kInvalidClient;
+  if (!client && find(all, asked.client, asked.object)) return kNameTaken;
   Object* place = freePlace(all);
   if (!place) return kNoMemory;
   if (client) asked.object = 0xc1d00000 + ++all.nextClient;

@@ -115,6 +115,30 @@ std::string freeOne(std::istringstream& in) {
   return text(rc, wanted.status);
 }
 
+// FILE CLIENT FIRST COUNT: frees the names from FIRST on, one by one.
+std::string freeEach(std::istringstream& in) {
+  int file = 0;
+  Handle client = 0, first = 0, count = 0;
+  in >> file >> client >> first >> count;
+  for (Handle name = first; name < first + count; ++name) {
+    FreeCall one{client, 0, name, kOk};
+    if (call(file, kEscFree, &one, sizeof one) != 0 || one.status != kOk) return "not freed";
+  }
+  return "0";
+}
+
+// FILE CLIENT PARENT FIRST COUNT: makes a channel of each name, as soon as the driver gives it.
+std::string takeEach(std::istringstream& in) {
+  int file = 0;
+  Handle client = 0, parent = 0, first = 0, count = 0;
+  in >> file >> client >> parent >> first >> count;
+  for (Handle name = first; name < first + count; ++name) {
+    while (make(file, {client, parent, name, 0xc86f, 0}) != name) {
+    }
+  }
+  return "0";
+}
+
 // FILE CLIENT PARENT OBJECT SOURCE-CLIENT SOURCE-OBJECT
 std::string duplicate(std::istringstream& in) {
   int file = 0;
@@ -298,6 +322,8 @@ std::string obeyRm(std::istringstream& in) {
   if (verb == "alloc") return alloc(in);
   if (verb == "channels") return channels(in);
   if (verb == "free") return freeOne(in);
+  if (verb == "freeeach") return freeEach(in);
+  if (verb == "takeeach") return takeEach(in);
   if (verb == "dupobject") return duplicate(in);
   if (verb == "sizes") return sizes(in);
   if (verb == "export") return exportOne(in);

@@ -182,6 +182,26 @@ TEST(GuestChannels, ANameThatAnotherThreadGetsAgainAtOnceStaysKnown) {
   EXPECT_EQ(s.told(QGPU_NOTE_MADE).back().group, 0u) << "the new one";
 }
 
+TEST(GuestChannels, OfManyNamesThatChangeHandsEachStaysKnown) {
+  constexpr std::size_t kNames = 400;
+  Scene s;
+  s.init();
+  const std::string client = s.channels(7, kNames);
+  const std::string names = " 101 " + std::to_string(kNames);
+  EXPECT_EQ(s.guest.ask("aside rm freeeach 7 " + client + names), "ok");
+  EXPECT_EQ(s.guest.ask("rm takeeach 7 " + client + " 100" + names), "0");
+  EXPECT_EQ(s.guest.ask("joinaside"), "0");
+  s.channels(8, 1);  // the last to be told
+  ASSERT_TRUE(eventually([&] { return s.told(QGPU_NOTE_MADE).size() == 2 + 2 * kNames + 1; }));
+  std::set<Scene::Name> known;
+  for (const Note& each : s.manager.notes()) {
+    const Scene::Name name{each.said.client, each.said.object};
+    if (each.said.what == QGPU_NOTE_MADE) known.insert(name);
+    if (each.said.what == QGPU_NOTE_ENDED) known.erase(name);
+  }
+  EXPECT_EQ(known, s.aliveNames());
+}
+
 TEST(GuestChannels, AfterAReturnAllAreToldToBeThere) {
   Scene s;
   s.init();
