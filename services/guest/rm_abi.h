@@ -185,7 +185,17 @@ struct FbInfoCall {  // FB_GET_INFO; FB_GET_INFO_V2 has the pairs themselves beh
   std::uint32_t count, pad;
   std::uint64_t list;
 };
-inline constexpr std::uint32_t kFbTotalRam = 0x8, kFbHeapSize = 0x9, kFbHeapFree = 0x16;
+inline constexpr std::uint32_t kFbRam = 0x7, kFbTotalRam = 0x8, kFbHeapSize = 0x9,
+                               kFbMappableHeap = 0xA, kFbLargestFree = 0x12, kFbHeapFree = 0x16,
+                               kFbUsableRam = 0x20, kFbProtected = 0x33, kFbProtectedFree = 0x34;
+// What an index tells: how much the card has, or how much of that is left.
+constexpr bool isFbSize(std::uint32_t index) {
+  return index == kFbRam || index == kFbTotalRam || index == kFbHeapSize ||
+         index == kFbMappableHeap || index == kFbUsableRam || index == kFbProtected;
+}
+constexpr bool isFbRest(std::uint32_t index) {
+  return index == kFbHeapFree || index == kFbLargestFree || index == kFbProtectedFree;
+}
 
 struct ExportOne {
   std::uint32_t type;

@@ -271,8 +271,8 @@ void limitFbInfo(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftB
   if (!pairs || count > room) return;
   for (; count > 0; --count, pairs += sizeof(FbInfo)) {
     auto info = read<FbInfo>(pairs);
-    const bool whole = info.index == kFbTotalRam || info.index == kFbHeapSize;
-    if (!whole && info.index != kFbHeapFree) continue;
+    const bool whole = isFbSize(info.index);
+    if (!whole && !isFbRest(info.index)) continue;
     const std::uint64_t most = (whole ? quotaBytes : leftBytes) >> 10;
     if (info.kibibytes <= most) continue;
     info.kibibytes = static_cast<std::uint32_t>(most);

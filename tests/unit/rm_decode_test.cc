@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -273,19 +274,20 @@ TEST(RmDecode, TheDriverTellsItsVersion) {
 
 TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   constexpr std::uint64_t kMiB = 1 << 20;
-  const FbInfo before[] = {{kFbTotalRam, 80 << 20},
-                           {kFbHeapSize, 79 << 20},
-                           {kFbHeapFree, 70 << 20},
-                           {0x7, 80 << 20},
-                           {kFbHeapFree, 10}};
-  const FbInfo after[] = {{kFbTotalRam, 64 << 10},
-                          {kFbHeapSize, 64 << 10},
-                          {kFbHeapFree, 16 << 10},
-                          {0x7, 80 << 20},
-                          {kFbHeapFree, 10}};
+  constexpr std::uint32_t kCard = 80 << 20, kQuota = 64 << 10, kLeft = 16 << 10, kBusWidth = 0xB;
+  constexpr std::uint32_t kBar1Left = 0x1D;
+  const FbInfo before[] = {{0x7, kCard},      {0x8, kCard},      {0x9, kCard},  {0xA, kCard},
+                           {0x20, kCard},     {0x33, kCard},     {0x12, kCard}, {0x16, kCard},
+                           {0x34, kCard},     {kFbHeapFree, 10}, {kFbRam, 20},  {kBusWidth, kCard},
+                           {kBar1Left, kCard}};
+  const FbInfo after[] = {{0x7, kQuota},     {0x8, kQuota},     {0x9, kQuota}, {0xA, kQuota},
+                          {0x20, kQuota},    {0x33, kQuota},    {0x12, kLeft}, {0x16, kLeft},
+                          {0x34, kLeft},     {kFbHeapFree, 10}, {kFbRam, 20},  {kBusWidth, kCard},
+                          {kBar1Left, kCard}};
+  constexpr std::uint32_t kCount = std::size(before);
   struct {
-    std::uint32_t count = 5;
-    FbInfo pairs[5];
+    std::uint32_t count = kCount;
+    FbInfo pairs[kCount];
   } inPlace;
   std::memcpy(inPlace.pairs, before, sizeof before);
   ControlCall control{1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
@@ -296,15 +298,15 @@ TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   limit();
   EXPECT_EQ(std::memcmp(inPlace.pairs, after, sizeof after), 0);
 
-  FbInfo pairs[5];
+  FbInfo pairs[kCount];
   std::memcpy(pairs, before, sizeof before);
-  FbInfoCall list{5, 0, addressOf(pairs)};
+  FbInfoCall list{kCount, 0, addressOf(pairs)};
   control = {1, 2, kFbGetInfo, 0, addressOf(&list), sizeof list, 0};
   limit();
   EXPECT_EQ(std::memcmp(pairs, after, sizeof after), 0);
 
   std::memcpy(inPlace.pairs, before, sizeof before);
-  inPlace.count = 6;  // more than it has room for
+  inPlace.count = kCount + 1;  // more than it has room for
   control = {1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
   limit();
   EXPECT_EQ(std::memcmp(inPlace.pairs, before, sizeof before), 0);
