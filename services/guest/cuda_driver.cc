@@ -370,11 +370,14 @@ __asm__(
 namespace qgpu::guest {
 namespace {
 
-bool isHooked(const char* name) {
+const Hook* hookOf(const char* name) {
   for (const Hook& hook : kHooks) {
-    if (strcmp(hook.symbol, name) == 0) return true;
+    if (strcmp(hook.symbol, name) == 0) return &hook;
   }
-  return false;
+  return nullptr;
+}
+bool isHooked(const char* name) {
+  return hookOf(name) != nullptr;
 }
 
 // The loader's own functions, asked for by name: ours, so that what is asked through them is seen.
@@ -412,9 +415,12 @@ __attribute__((visibility("hidden"), used)) void* qgpu_choose_symbol(void* handl
   }
   if (handle == RTLD_NEXT || fromDriver(caller)) return kTheLoaderDecides;
   if (handle == RTLD_DEFAULT) {
-    // Our own exports are always there; a program that asks whether there is a driver must not be
-    // told yes by them alone.
-    if (ofLoader || !isHooked(name) || findCudaDriver()) return kTheLoaderDecides;
+    // Our own exports are always there; a program that asks whether there is a driver, or whether
+    // it has a function, must not be told yes by them alone.
+    const Hook* hook = ofLoader ? nullptr : hookOf(name);
+    if (!hook) return kTheLoaderDecides;
+    findCudaDriver();
+    if (pointerIn(cudaDriver, *hook)) return kTheLoaderDecides;
     return real.dlsym(RTLD_NEXT, name) ? kTheLoaderDecides : kNone;
   }
   if (!tokenGiven()) return kTheLoaderDecides;

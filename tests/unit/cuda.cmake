@@ -25,7 +25,11 @@ target_link_libraries(cuda_linked_program PRIVATE cuda_stand_in)
 add_library(cuda_deep_library MODULE cuda_deep_library.cc)
 target_include_directories(cuda_deep_library PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(cuda_deep_library PRIVATE cuda_stand_in)
-foreach(target cuda_program cuda_linked_program cuda_deep_library)
+add_library(cuda_old_driver SHARED cuda_old_driver.cc)
+set_target_properties(cuda_old_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/old_driver)
+target_link_options(cuda_old_driver PRIVATE -Wl,-soname,libcuda.so.1)
+foreach(target cuda_program cuda_linked_program cuda_deep_library cuda_old_driver)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
   target_link_options(${target} PRIVATE -fno-sanitize=all)
 endforeach()
@@ -35,8 +39,9 @@ target_link_libraries(cuda_fixture PUBLIC guest_fixture qgpu_stand_in PRIVATE qg
 target_compile_definitions(cuda_fixture PUBLIC
   QGPU_CUDA_PROGRAM="$<TARGET_FILE:cuda_program>"
   QGPU_CUDA_LINKED_PROGRAM="$<TARGET_FILE:cuda_linked_program>"
-  QGPU_CUDA_DEEP_LIBRARY="$<TARGET_FILE:cuda_deep_library>")
-add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library)
+  QGPU_CUDA_DEEP_LIBRARY="$<TARGET_FILE:cuda_deep_library>"
+  QGPU_CUDA_OLD_DRIVER_DIR="$<TARGET_FILE_DIR:cuda_old_driver>")
+add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library cuda_old_driver)
 foreach(part hooks streams memory rm)
   qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
     LABELS unit threads)

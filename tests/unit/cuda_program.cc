@@ -462,9 +462,17 @@ std::string statistics() {
          std::to_string(in.pending());
 }
 
+// NAME in the global scope, to which the driver is loaded.
+std::string inGlobalScope(const std::string& name) {
+  static void* const driverLibrary = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL);
+  if (!driverLibrary) return "no driver";
+  return dlsym(RTLD_DEFAULT, name.c_str()) ? "found" : "none";
+}
+
 std::string onDriver(const std::string& verb, std::istringstream& in) {
   std::string name;
   in >> name;
+  if (verb == "global") return inGlobalScope(name);
   if (verb == "stats") return statistics();
   if (verb == "events") return std::to_string(driver().events());
   if (verb == "calls") return std::to_string(driver().calls(name.c_str()));

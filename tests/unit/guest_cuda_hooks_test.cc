@@ -127,6 +127,18 @@ TEST(CudaHooks, AProgramThatLooksForADriverIsNotToldThatThereIsOne) {
   EXPECT_EQ(manager.attaches(), 0u);
 }
 
+TEST(CudaHooks, AFunctionThatAnOldDriverLacksIsNotFoundInOurs) {
+  FakeManager manager(cudaTask());
+  auto environment = cudaTenantOf(manager);
+  environment[0] = "LD_LIBRARY_PATH=" QGPU_CUDA_OLD_DRIVER_DIR;
+  CudaTenant guest(environment);
+  EXPECT_EQ(guest.ask("global cuInit"), "found");
+  EXPECT_EQ(guest.ask("global cuCtxSynchronize"), "found");
+  EXPECT_EQ(guest.ask("global cuLaunchKernelEx"), "none");
+  EXPECT_EQ(guest.ask("global nvmlDeviceGetMemoryInfo"), "none") << "not loaded";
+  EXPECT_EQ(guest.ask("global malloc"), "found");
+}
+
 TEST(CudaHooks, WithoutATokenThePreloadedLibraryIsNotInTheWay) {
   for (const char* way : {"linked", "dlsym", "proc2"}) {
     auto environment = bareCuda(way);
