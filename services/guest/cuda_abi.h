@@ -136,6 +136,13 @@ struct Copy3D {
   Size dstPitch, dstHeight, width, height, depth;
 };
 
+struct CopyOperation {  // one of many; its places have forms of their own
+  unsigned char from[40], to[40];
+  Size width, height, depth;
+  int order;
+  U flags;
+};
+
 struct ArrayShape {
   Size width, height;
   int format;

@@ -73,13 +73,13 @@ constexpr int perThreadSince(int since) {
   QGPU_STREAM_PAIR(X, cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync, 13000,                            \
                    (Ptr*, Ptr*, Size*, Size, void*, Size*, Size, Str))                             \
   QGPU_STREAM_PAIR(X, cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync, 12080,                           \
-                   (Size, void*, Size*, unsigned long long, Str))                                  \
+                   (Size, CopyOperation*, Size*, unsigned long long, Str))                         \
   QGPU_STREAM_PAIR(X, cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync, 13000,                        \
-                   (Size, void*, unsigned long long, Str))                                         \
+                   (Size, CopyOperation*, unsigned long long, Str))                                \
   QGPU_STREAM_PAIR(X, cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, 13020,             \
                    (Ptr, Ptr, Size, void*, Str))                                                   \
   QGPU_STREAM_PAIR(X, cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, 13020,         \
-                   (void*, unsigned long long, Str))                                               \
+                   (CopyOperation*, unsigned long long, Str))                                      \
   QGPU_STREAM_PAIR(X, cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12060,                 \
                    (void*, Size, U, Size*, Str))
 

@@ -2,19 +2,13 @@
 // the size of the work are found among the arguments by their types.
 
 #include "services/guest/cuda_streams.h"
+#include "services/guest/cuda_work.h"
 #include "services/guest/estimates.h"
 
 namespace qgpu::guest {
 namespace {
 
 using namespace cuda;  // the names of the interface
-
-// What a call that was never measured is taken for.
-struct Launch {
-  const void* kernel = nullptr;  // of a kernel or a graph: learnt
-  std::size_t grid[3] = {0, 0, 0};
-  std::uint64_t bytes = 0;  // of a copy or fill: by its size
-};
 
 // The estimate is only needed while the window applies. The way of a launch through an open gate is
 // inlined whole: its calls would cost a third of it.
@@ -64,55 +58,10 @@ template <typename Call>
 
 // --- what the arguments say ---
 
-template <typename Wanted, typename... A>
-inline Wanted argument(Wanted otherwise, A... a) {
-  Wanted found = otherwise;
-  [[maybe_unused]] const auto look = [&](auto value) {
-    if constexpr (__is_same(decltype(value), Wanted)) found = value;
-  };
-  (look(a), ...);
-  return found;
-}
-
 template <typename... A>
 inline Str streamAmong(A... a) {
   if (const auto* config = argument<const LaunchConfig*>(nullptr, a...)) return config->stream;
   return argument<Str>(nullptr, a...);
-}
-
-inline std::uint64_t bytesOf(const Copy2D* copy) {
-  return copy ? copy->width * copy->height : 0;
-}
-inline std::uint64_t bytesOf(const Copy3D* copy) {
-  return copy ? copy->width * copy->height * copy->depth : 0;
-}
-
-template <typename... A>
-inline Launch launchOf(A... a) {
-  Launch launch;
-  launch.bytes = argument<Size>(0, a...);  // the last size of a call is its length
-  if (const auto* flat = argument<const Copy2D*>(nullptr, a...)) launch.bytes = bytesOf(flat);
-  if (const auto* deep = argument<const Copy3D*>(nullptr, a...)) launch.bytes = bytesOf(deep);
-  if (Exec graph = argument<Exec>(nullptr, a...)) launch.kernel = graph;
-  return launch;
-}
-template <typename... A>
-inline Launch launchOf(Fn kernel, U x, U y, U z, A...) {
-  return {kernel, {x, y, z}, 0};
-}
-template <typename... A>
-inline Launch launchOf(const LaunchConfig* config, Fn kernel, A...) {
-  if (!config) return {kernel, {0, 0, 0}, 0};
-  return {kernel, {config->gridX, config->gridY, config->gridZ}, 0};
-}
-inline Launch launchOf(Fn kernel) {
-  return {kernel, {1, 1, 1}, 0};
-}
-inline Launch launchOf(Fn kernel, int x, int y) {
-  return {kernel, {static_cast<std::size_t>(x), static_cast<std::size_t>(y), 1}, 0};
-}
-inline Launch launchOf(Fn kernel, int x, int y, Str) {
-  return launchOf(kernel, x, y);
 }
 
 // --- the wrappers ---

@@ -10,6 +10,8 @@ if(QGPU_CUDA_HEADER)
   target_compile_definitions(cuda_abi_test PRIVATE QGPU_CUDA_HEADER="${QGPU_CUDA_HEADER}")
 endif()
 
+qgpu_test(cuda_work_test SOURCES cuda_work_test.cc LABELS unit)
+
 qgpu_test(cuda_stand_in_test SOURCES cuda_stand_in_test.cc
   LIBS qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS} LABELS unit)
 

@@ -190,6 +190,8 @@ static_assert(offsetof(Copy2D, width) == offsetof(CUDA_MEMCPY2D_v2, WidthInBytes
 static_assert(sizeof(Copy3D) == sizeof(CUDA_MEMCPY3D_v2));
 static_assert(sizeof(Copy3D) == sizeof(CUDA_MEMCPY3D_PEER_v1));
 static_assert(offsetof(Copy3D, width) == offsetof(CUDA_MEMCPY3D_v2, WidthInBytes));
+static_assert(sizeof(CopyOperation) == sizeof(CUDA_MEMCPY3D_BATCH_OP_v1));
+static_assert(offsetof(CopyOperation, width) == offsetof(CUDA_MEMCPY3D_BATCH_OP_v1, extent.width));
 static_assert(sizeof(ArrayShape) == sizeof(CUDA_ARRAY_DESCRIPTOR_v2));
 static_assert(offsetof(ArrayShape, channels) == offsetof(CUDA_ARRAY_DESCRIPTOR_v2, NumChannels));
 static_assert(sizeof(ArrayShape3D) == sizeof(CUDA_ARRAY3D_DESCRIPTOR_v2));

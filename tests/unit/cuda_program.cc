@@ -75,8 +75,9 @@ struct Arguments {
   Copy2D flat{};
   Copy3D deep{};
   Ptr pointers[1] = {};
-  Size sizes[1] = {64};
+  Size sizes[64] = {64};
   Location places[1] = {{1, 0}};
+  CopyOperation operations[64] = {};
   Exec graph = nullptr;
 } a;
 
@@ -113,6 +114,7 @@ T some() {
   if constexpr (std::is_same_v<T, const Copy3D*>) return &a.deep;
   if constexpr (std::is_same_v<T, Ptr*>) return a.pointers;
   if constexpr (std::is_same_v<T, Size*>) return a.sizes;
+  if constexpr (std::is_same_v<T, CopyOperation*>) return a.operations;
   if constexpr (std::is_same_v<T, Location>) return a.places[0];
   if constexpr (std::is_same_v<T, Location*>) return a.places;
   if constexpr (std::is_same_v<T, void*> || std::is_same_v<T, const void*>) return p.host;
