@@ -111,7 +111,7 @@ class SharedMemory : public ::testing::Test {
   // Beyond what so many programs have for themselves.
   bool counts(std::uint64_t bytes, std::uint64_t programs = 3) {
     const std::uint64_t all = programs * base_ + bytes;
-    EXPECT_EQ(held(), all) << "in the driver";
+    EXPECT_TRUE(eventually([&] { return held() == all; })) << held() << " in the driver";
     const bool told = eventually([&] { return used() == all; });
     EXPECT_TRUE(told) << used() << " and not " << all;
     return told;
