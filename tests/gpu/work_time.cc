@@ -134,6 +134,7 @@ int burnWork(const Options& options) {
 
 // --iterations N --count N --every MS: a kernel now and then. `start` is from the launch to the
 // kernel's first store, as a processor that looks all the time sees it; `end` to the kernel's end.
+// One at least, also where --until FILE is there already.
 int probeWork(const Options& options) {
   const std::uint64_t iterations = options.number("iterations", 20'000);
   const std::uint64_t count = options.number("count", 100);
@@ -143,7 +144,7 @@ int probeWork(const Options& options) {
   QGPU_MUST(work.spin(iterations, progress, work.stream));
   QGPU_MUST(work.driver.cuStreamSynchronize(work.stream));
   std::vector<double> starts, ends;
-  for (std::uint64_t i = 0; i < count && !endAsked(options); ++i) {
+  while (starts.empty() || (starts.size() < count && !endAsked(options))) {
     ::poll(nullptr, 0, pause);
     const std::uint64_t before = *progress, from = nowNs();
     QGPU_MUST(work.spin(iterations, progress, work.stream));
