@@ -1,7 +1,7 @@
 // Memory that counts where NVIDIA's kernel driver is asked for it, under a real manager: the bytes
 // of a process that is killed come back to its task, and the quota is that of the whole task; and
-// turns of programs whose work waits for work of their own. The card is imagined; libcuda and the
-// kernel's side are stand-ins.
+// turns of programs whose work waits for work of their own; and cards that go and come. The card is
+// imagined; libcuda, the kernel's side and NVML are stand-ins.
 
 #include <filesystem>
 #include <fstream>
@@ -104,6 +104,34 @@ TEST_F(Driver, AProgramThatCanOnlyGoOnByALaunchGetsItThoughItDidNotSettle) {
   EXPECT_EQ(tenant->wait().value_or(-1), 0) << tenant->output();
   EXPECT_TRUE(tenant->output().ends_with("\n1\n")) << tenant->output();
   EXPECT_EQ(neighbour->wait().value_or(-1), 0) << neighbour->output();
+}
+
+// --- cards that go and come, by the stand-in of their library ---
+
+TEST(Cards, P8_ACordonOutlivesThatItsCardWasAwayAndAnotherHadItsIndex) {
+  TempDir machine;
+  const auto cards = [&](const std::vector<std::string>& ids) {
+    std::ofstream out(machine.path() + "/cards");
+    for (const std::string& id : ids) out << id << "|Tesla T4|15843721216|0|0|0|0|0\n";
+  };
+  cards({"GPU-a", "GPU-b"});
+  Manager manager(
+      {"--cards=nvidia", "--suspend=gate"},
+      {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR}, {"QGPU_STAND_IN_CARDS", machine.path() + "/cards"}});
+  const auto restartWith = [&](const std::vector<std::string>& ids) {
+    manager.kill();
+    cards(ids);
+    manager.start();
+  };
+  ASSERT_TRUE(manager.ask("cordon GPU-a")["ok"]);
+  restartWith({"GPU-b"});
+  ASSERT_TRUE(manager.ask("policy GPU-b burst-share")["ok"]);
+  restartWith({"GPU-a", "GPU-b"});
+  const Json all = manager.ask("cards")["cards"];
+  ASSERT_EQ(all.size(), 2u) << all.dump();
+  EXPECT_EQ(all[0]["state"], "cordoned") << all.dump();
+  EXPECT_EQ(all[1]["state"], "ready") << all.dump();
+  EXPECT_EQ(all[1]["policy"], "burst-share") << all.dump();
 }
 
 }  // namespace
