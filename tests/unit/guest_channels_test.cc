@@ -475,7 +475,7 @@ TEST(GuestTimeslices, WhatIsMadeLaterGetsWhatTheManagerOfThenWants) {
   s.manager.die();
   s.manager.setTimeslice(10'000);
   s.manager.restart(QGPU_GATE_OPEN);
-  ASSERT_TRUE(eventually([&] { return s.manager.reattaches() == 1; }));
+  ASSERT_TRUE(eventually([&] { return s.manager.slot(0).obeys == 2; })) << "it has the new page";
   s.channels(7, 1);
   EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{200, 10'000}));
 }
