@@ -81,8 +81,10 @@ class List {
   }
 
  private:
-  // No room beyond what the driver has to write: it might clear it.
+  // No room beyond what the driver has to write: it might clear it. A driver that wants no more
+  // than there is wants to be asked again.
   bool grow() {
+    if (count_ <= room_) return true;
     if (count_ > kEntriesMax) return false;
     void* more = realloc(bytes_, count_ * kEntryMax);
     if (!more) return false;

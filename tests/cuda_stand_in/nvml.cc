@@ -3,8 +3,9 @@
 // away under a running program:
 //   uuid|name|bytes|used|mig (0 or 1)|lost (0 or 1)|uncorrected ECC errors|last Xid
 // Their processes are in the file that QGPU_STAND_IN_PROCESSES names, one line each, pid|bytes, and
-// in each list. An entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
-// and lines that make it unkind:
+// in each list; a line "!full" has every room too small for a list that is told to be empty. An
+// entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
+// Lines of the cards' file that make it unkind:
 //   !init|N   nvmlInit answers N
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
@@ -133,16 +134,24 @@ int give(const std::string& text, char* out, unsigned room) {
   return kSuccess;
 }
 
-std::vector<std::pair<unsigned, unsigned long long>> processes() {
+struct Processes {
+  std::vector<std::pair<unsigned, unsigned long long>> all;
+  bool full = false;
+};
+Processes processes() {
   const char* path = std::getenv("QGPU_STAND_IN_PROCESSES");
   std::ifstream in(path ? path : "");
-  std::vector<std::pair<unsigned, unsigned long long>> all;
+  Processes told;
   for (std::string line; std::getline(in, line);) {
+    if (line == "!full") {
+      told.full = true;
+      continue;
+    }
     char* end = nullptr;
     const auto pid = static_cast<unsigned>(std::strtoul(line.c_str(), &end, 10));
-    all.emplace_back(pid, std::strtoull(end + 1, nullptr, 10));
+    told.all.emplace_back(pid, std::strtoull(end + 1, nullptr, 10));
   }
-  return all;
+  return told;
 }
 
 // One list of them, with entries of a length, which begin with the process and the other number in
@@ -151,8 +160,8 @@ int listProcesses(Device device, std::size_t entry, unsigned* count, void* out,
                   std::size_t pidAt = 0) {
   Card card;
   if (const int rc = look(device, card); rc != kSuccess) return rc;
-  const auto all = processes();
-  const bool fits = all.size() <= *count && (out || all.empty());
+  const auto [all, full] = processes();
+  const bool fits = !full && all.size() <= *count && (out || all.empty());
   *count = static_cast<unsigned>(all.size());
   if (!fits) return kInsufficientSize;
   auto* at = static_cast<char*>(out);

@@ -36,6 +36,7 @@ class NvmlProcesses : public ::testing::Test {
   std::unique_ptr<CudaTenant> start(std::uint64_t bytes, int third = 24) {
     return start(bytes, manager, third);
   }
+  const std::string& path() const { return path_; }
   void onCard(const std::vector<pid_t>& pids) const {
     std::ofstream file(path_);
     for (const pid_t pid : pids) file << pid << '|' << kTold << '\n';
@@ -109,6 +110,17 @@ TEST_F(NvmlProcesses, RoomIsAskedForTheTasksOwnAlone) {
   }
   onCard({1, 2, 3});
   EXPECT_EQ(ask(*one, "ComputeRunningProcesses_v3", 0, 24), "0 0") << "others are nobody";
+}
+
+TEST_F(NvmlProcesses, AListThatFitsNoRoomThoughItIsEmptyIsRefusedAsTheDriverRefusesIt) {
+  const auto one = start(kMiB);
+  std::ofstream(path()) << "!full\n";
+  for (const std::string list : {"ComputeRunningProcesses_v3", "RunningProcessDetailList"}) {
+    EXPECT_EQ(ask(*one, list, 4, 32).substr(0, 2), "7 ")
+        << list << ": NVML_ERROR_INSUFFICIENT_SIZE";
+  }
+  onCard({one->pid()});
+  EXPECT_EQ(ask(*one, "ComputeRunningProcesses_v3", 1, 24), "0 1 " + entry(*one, kMiB));
 }
 
 TEST_F(NvmlProcesses, HowBusyOthersKeepTheCardIsNotShown) {
