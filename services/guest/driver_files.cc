@@ -72,9 +72,12 @@ bool read(const char* line, Map& map) {
   return map.end > map.begin;
 }
 
-// Empty memory in the place of a map, so that a late look at it reads zeros.
-void emptyOut(const Map& map) {
-  syscall(SYS_mmap, map.begin, map.end - map.begin, PROT_READ | PROT_WRITE,
+// What becomes of maps: a late look at a card's reads zeros.
+constexpr int kZeros = PROT_READ | PROT_WRITE, kUntouchable = PROT_NONE;
+
+// Empty memory in the place of a map.
+void emptyOut(const Map& map, int rights) {
+  syscall(SYS_mmap, map.begin, map.end - map.begin, rights,
           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
 
@@ -100,23 +103,24 @@ bool isUnifiedMemory(int fd) {
          wanted.st_rdev == file.st_rdev;
 }
 
-void Inherited::remember(int fd) {
+void Inherited::remember(int fd, int rights) {
   struct stat file;
-  if (count_ == kCardsMost || !status(fd, "", file)) return;
-  if (!isOfCard(file.st_dev, file.st_ino)) cards_[count_++] = {file.st_dev, file.st_ino};
+  if (count_ == kFilesMost || !status(fd, "", file)) return;
+  if (!find(file.st_dev, file.st_ino)) files_[count_++] = {file.st_dev, file.st_ino, rights};
 }
 
-bool Inherited::isOfCard(unsigned long device, unsigned long inode) const {
+const Inherited::File* Inherited::find(unsigned long device, unsigned long inode) const {
   for (int i = 0; i < count_; ++i) {
-    if (cards_[i].device == device && cards_[i].inode == inode) return true;
+    if (files_[i].device == device && files_[i].inode == inode) return &files_[i];
   }
-  return false;
+  return nullptr;
 }
 
 void Inherited::drop(int fd) {
   const FileClass is = classOf(fd);
-  if (is == FileClass::kForeign && !isUnifiedMemory(fd)) return;
-  if (is == FileClass::kCard) remember(fd);
+  const bool unified = is == FileClass::kForeign && isUnifiedMemory(fd);
+  if (is == FileClass::kForeign && !unified) return;
+  if (is != FileClass::kControl) remember(fd, unified ? kUntouchable : kZeros);
   const long flags = syscall(SYS_fcntl, fd, F_GETFD);
   const int closesAtExec = flags > 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0;
   if (nothing_ < 0) {
@@ -142,7 +146,8 @@ void Inherited::dropMaps() const {
     while (char* end = strchr(line, '\n')) {
       *end = 0;
       Map map{};
-      if (read(line, map) && isOfCard(map.device, map.inode)) emptyOut(map);
+      const File* of = read(line, map) ? find(map.device, map.inode) : nullptr;
+      if (of) emptyOut(map, of->rights);
       line = end + 1;
     }
     used -= static_cast<std::size_t>(line - text);

@@ -9,6 +9,8 @@
 // by what is mapped through those. In the child the first two become /dev/null under the same
 // numbers, and such maps become empty memory at the same addresses, so nothing there is closed,
 // taken or touched twice. What the control file maps is memory of the host, which a child may read.
+// What is mapped of unified memory the driver lets no child touch, and so does what replaces it: a
+// child that reads it is ended, as without this library, and is not told zeros.
 //
 // Everything here is for the child of a fork in a program with threads: no locks and no heap.
 
@@ -29,18 +31,20 @@ class Inherited {
 
   // Replaces one descriptor, if it still is the driver's.
   void drop(int fd);
-  // What was mapped of the cards whose descriptors were dropped.
+  // What was mapped of the files whose descriptors were dropped, but for the control file's.
   void dropMaps() const;
 
  private:
-  static constexpr int kCardsMost = 64;
+  static constexpr int kFilesMost = 64;
 
-  void remember(int fd);
-  bool isOfCard(unsigned long device, unsigned long inode) const;
-
-  struct Card {
+  struct File {
     unsigned long device, inode;
-  } cards_[kCardsMost] = {};
+    int rights;  // that its maps have afterwards, as mmap() takes them
+  };
+  void remember(int fd, int rights);
+  const File* find(unsigned long device, unsigned long inode) const;
+
+  File files_[kFilesMost] = {};
   int count_ = 0, nothing_ = -1;
 };
 

@@ -260,6 +260,12 @@ std::string mapCard(int file) {
   return at == MAP_FAILED ? "no map" : "ok";
 }
 
+// Where: of a file that has an address for each byte that it keeps, as that of unified memory has.
+std::string mapItself(int file) {
+  const void* at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, files[file], 0);
+  return at == MAP_FAILED ? "no map" : std::to_string(reinterpret_cast<std::uintptr_t>(at));
+}
+
 // Locks belong to open files, and end with their last reference: whoever else opens the driver's
 // files can see whether any of this program's is still open. How many there are.
 std::string lockAll() {
@@ -297,12 +303,8 @@ std::string onFiles(const std::string& verb, std::istringstream& in) {
     files[file] = openFile("nvidia-uvm");
     return std::to_string(ioctl(files[file], 0x30000001, &other));
   }
-  if (verb == "steal") {  // the number becomes another file's, unseen
-    const int folder = openFile("");
-    return syscall(SYS_dup3, folder, files[file], 0) < 0 ? "no" : "ok";
-  }
-  if (verb == "number") return std::to_string(files[file]);
   if (verb == "map") return mapCard(file);
+  if (verb == "mapitself") return mapItself(file);
   if (verb == "lock") return lockAll();
   if (verb == "worker") return worker();
   if (verb == "close") return std::to_string(close(files[file]));

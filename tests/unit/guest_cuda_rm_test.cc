@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <signal.h>
+#include <sstream>
 #include <string>
 #include <sys/file.h>
 #include <unistd.h>
@@ -323,6 +324,17 @@ class Worker {
     return text(folder() + "fdinfo/" + descriptor);
   }
   std::string maps() const { return text(folder() + "maps"); }
+  // What it may do at an address; empty: nothing is mapped there.
+  std::string rights(std::uint64_t address) const {
+    std::istringstream lines(maps());
+    for (std::string line; std::getline(lines, line);) {
+      std::size_t dash = 0, space = 0;
+      const std::uint64_t begin = std::stoull(line, &dash, 16);
+      const std::uint64_t end = std::stoull(line.substr(dash + 1), &space, 16);
+      if (begin <= address && address < end) return line.substr(dash + space + 2, 4);
+    }
+    return "";
+  }
 
  private:
   static std::string text(const std::string& path) {
@@ -351,6 +363,7 @@ TEST(CudaRm, AWorkerThatOutlivesAKilledProgramHoldsNoneOfItsFiles) {
   EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
   EXPECT_EQ(s.guest.ask("rm dup 0 1"), "ok");
   EXPECT_EQ(s.guest.ask("rm map 0"), "ok");
+  EXPECT_NE(s.guest.ask("rm mapitself 9"), "no map");
   EXPECT_EQ(s.guest.ask("rm lock"), "5") << "libcuda's own two among them";
   const Worker worker(s.guest.ask("rm worker"));
   for (const char* name : kDriverFiles) EXPECT_TRUE(isOpen(s, name)) << name;
@@ -381,6 +394,17 @@ TEST(CudaRm, AForkedChildsNumbersAndAddressesStayButLeadNowhere) {
   EXPECT_EQ(s.held(), s.charged()) << "the program goes on";
   EXPECT_EQ(s.guest.ask("rm free 0 " + holding + " 7"), "0 0");
   EXPECT_EQ(s.charged(), kInit);
+}
+
+// The driver ends a child that touches unified memory; it is not told zeros in its place.
+TEST(CudaRm, AForkedChildsUnifiedMemoryIsItsParentsAloneAndNobodyElsesAddress) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask("rm uvm 9"), "0");
+  const std::uint64_t address = std::stoull(s.guest.ask("rm mapitself 9"));
+  const Worker worker(s.guest.ask("rm worker"));
+  EXPECT_TRUE(eventually([&] { return worker.maps().find("nvidia-uvm") == std::string::npos; }));
+  EXPECT_EQ(worker.rights(address), "---p");
 }
 
 // A new program in the same process has a slot of its own, and the kernel has closed the old one's
