@@ -113,13 +113,13 @@ Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings&
   page->window_ns = static_cast<std::uint64_t>(spec.window.value);
   page->orphan_grace_ns = static_cast<std::uint64_t>(spec.orphanGrace.value);
   page->timeslice_us = spec.timesliceUs;
+  page->loans_kept = QGPU_LOANS;
   pages.heartbeat(around.now());
   auto* header = pages.reportMap_.as<qgpu_report_page>();
   header->magic = QGPU_REPORT_MAGIC;
   header->version = QGPU_ABI_VERSION;
   header->slots = QGPU_SLOTS;
   header->task = spec.task;
-  header->loans_kept = QGPU_LOANS;
   return pages;
 }
 
@@ -152,7 +152,7 @@ Status TaskPages::adoptReport(Fd page) {
     return fail(ErrorCode::Conflict,
                 "another report page of this task is in use; attach anew without a page");
   }
-  store(header->loans_kept, QGPU_LOANS);  // an older manager may have kept none
+  store(header->loans_kept_before, 0u);  // an earlier manager's promise, if it made one
   reportMap_ = std::move(map);
   report_ = std::move(page);
   adopted_ = true;

@@ -11,6 +11,7 @@
 #include "services/guest/channels.h"
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
+#include "services/guest/loans.h"
 #include "services/guest/token.h"
 
 namespace qgpu::guest {
@@ -197,6 +198,8 @@ bool adopt(const qgpu_welcome& welcome, int fds[3], bool again) {
   } else {
     if (welcome.slot != session.welcome.slot) return false;
     swapGatePage(fds[0]);
+    const std::uint64_t kept = loans::load(session.gate->loans_kept);
+    loans::countUnkept(*session.report, kept, welcome.slot);
   }
   int bell = session.doorbell.exchange(fds[2]);
   fds[2] = -1;

@@ -83,7 +83,10 @@ typedef struct qgpu_gate_page {
   uint64_t orphan_grace_ns; /* heartbeat older than this: the manager is lost (HAZARDS 20) */
   uint64_t timeslice_us;    /* of each group of channels that a process makes on an NVIDIA card; 0:
                              * what the driver gives */
-  uint64_t reserved0[7];
+  uint64_t loans_kept;      /* places of the report page's loan[] that this manager looks after when
+                             * a process dies; 0: it does not know them, and who holds memory of
+                             * others pays. Here and not in the report page, which outlives it. */
+  uint64_t reserved0[6];
   QGPU_ALIGN(128) uint32_t gate;        /* the futex word */
   uint32_t epoch;           /* full 32-bit counter of the epoch, for the record */
   uint64_t gate_stored_ns;  /* when `gate` was last stored */
@@ -135,12 +138,12 @@ typedef struct qgpu_report_page {
   uint32_t version;
   uint32_t slots;           /* QGPU_SLOTS */
   uint64_t task;            /* id of the task, so that a page brought to another is refused */
-  uint32_t loans_kept;      /* places of loan[] that the manager looks after when a process dies;
-                             * 0: it does not know them, and who holds memory of others pays */
+  uint32_t loans_kept_before; /* 0: guests of before that look here for the gate page's word pay */
   uint32_t loans_top;       /* no place from here on was ever taken */
   uint32_t loan_serial;     /* numbers for loans and groups of them */
   uint32_t reserved0;
-  uint64_t reserved[11];
+  uint64_t loans_ended;     /* bytes of all places that were given back; grows, and may wrap */
+  uint64_t reserved[10];
   qgpu_slot slot[QGPU_SLOTS];
   qgpu_loan loan[QGPU_LOANS]; /* in what was left of the last page */
 } qgpu_report_page;

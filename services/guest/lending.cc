@@ -36,7 +36,8 @@ Loan borrow(rm::Handle sourceClient, rm::Handle sourceObject) {
   const std::uint32_t lender = loans::lenderWith(*session.report, sourceClient);
   if (lender == loans::kNone || lender == ownSlot()) return kNoLoan;
   const std::uint64_t name = loans::nameOf(sourceClient, sourceObject);
-  return loans::take(*session.report, ownSlot(), lender, name) + 1;  // kNone and one more: 0
+  const std::uint64_t kept = loans::load(session.gate->loans_kept);
+  return loans::take(*session.report, kept, ownSlot(), lender, name) + 1;  // kNone and one more: 0
 }
 
 bool settleLoan(Loan loan, std::uint64_t bytes) {

@@ -6,9 +6,11 @@
 // or is dead. The driver keeps such memory until its last holder lets go.
 //
 // Total is a pure function of the page, so nothing has to move between two words: whoever ends a
-// lender's payment marks its loans first and takes the bytes off the lender's slot afterwards, and
-// a reader looks at the slots first and at the loans afterwards. A total may be too large for a
-// moment, never too small (A14), whoever is killed in between.
+// payment marks the loans that it was for first, and takes its own bytes off the sum afterwards. A
+// reader looks at the slots first and at the loans afterwards, so it meets one of the two where a
+// slot paid. Where a loan paid, its bytes are added to `loans_ended` before its place is free: what
+// that word grew by while a reader looked is all that it can have missed. A total may be too large
+// for a moment, never too small (A14), whoever is killed in between.
 //
 // A loan's place belongs to its borrower alone: it takes and ends it, and the manager does for one
 // that is dead. Others only mark it. All of it is in a page that tenants write: every index and
@@ -73,25 +75,50 @@ inline std::uint64_t plus(std::uint64_t sum, std::uint64_t more) {
   return more > kFull - sum ? kFull : sum + more;
 }
 
+inline constexpr int kLooks = 4;  // at what moves; what a tenant moves for ever is taken as it is
+
+// Called before a reader loads a word: tests have others move there.
+struct Undisturbed {
+  void operator()() const {}
+};
+
+struct Place {
+  std::uint64_t state, bytes;
+};
+// A loan that gets another group counts all the same.
+template <typename Before>
+Place read(const qgpu_loan& loan, Before& before) {
+  before();
+  Place seen{load(loan.state), 0};
+  for (int look = 1; look <= kLooks && groupOf(seen.state) != 0; ++look) {
+    before();
+    seen.bytes = load(loan.bytes);
+    before();
+    const std::uint64_t now = load(loan.state);
+    if (now == seen.state) break;
+    seen.state = now;
+  }
+  return seen;
+}
+
 // Of loans that lost their lender, each memory once.
-inline std::uint64_t ofLoans(const qgpu_report_page& page, std::uint64_t slots) {
+template <typename Before>
+std::uint64_t ofLoans(const qgpu_report_page& page, std::uint64_t slots, Before& before) {
   std::uint32_t groups[QGPU_LOANS];
   std::uint64_t bytes[QGPU_LOANS];
   std::uint32_t found = 0;
   const std::uint32_t end = top(page);
   for (std::uint32_t i = 0; i < end; ++i) {
-    const std::uint64_t state = load(page.loan[i].state);
-    const std::uint32_t group = groupOf(state), borrower = borrowerOf(state);
+    const Place place = read(page.loan[i], before);
+    const std::uint32_t group = groupOf(place.state), borrower = borrowerOf(place.state);
     if (group == 0 || borrower >= QGPU_SLOTS || (slots >> borrower & 1) == 0) continue;
-    const std::uint64_t held = load(page.loan[i].bytes);
-    if (load(page.loan[i].state) != state) continue;  // it ended: its slot was read before that
     std::uint32_t at = 0;
     while (at < found && groups[at] != group) ++at;
     if (at == found) {
       groups[found] = group;
       bytes[found++] = 0;
     }
-    if (bytes[at] < held) bytes[at] = held;
+    if (bytes[at] < place.bytes) bytes[at] = place.bytes;
   }
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < found; ++i) sum = plus(sum, bytes[i]);
@@ -100,12 +127,19 @@ inline std::uint64_t ofLoans(const qgpu_report_page& page, std::uint64_t slots) 
 
 // What the processes of a mask of slots hold together, each byte of the card once; kFull: it would
 // not fit. This is the one sum: quotas are kept by it, and people are shown it.
-inline std::uint64_t total(const qgpu_report_page& page, std::uint64_t slots) {
-  std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < QGPU_SLOTS; ++i) {
-    if (slots >> i & 1) sum = plus(sum, load(page.slot[i].bytes));
+template <typename Before = Undisturbed>
+std::uint64_t total(const qgpu_report_page& page, std::uint64_t slots, Before before = {}) {
+  for (int look = 1;; ++look) {
+    const std::uint64_t ended = load(page.loans_ended);
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < QGPU_SLOTS; ++i) {
+      before();
+      if (slots >> i & 1) sum = plus(sum, load(page.slot[i].bytes));
+    }
+    sum = plus(sum, ofLoans(page, slots, before));  // after the slots
+    const std::uint64_t missed = load(page.loans_ended) - ended;
+    if (missed == 0 || look == kLooks) return plus(sum, missed);
   }
-  return plus(sum, ofLoans(page, slots));  // after the slots
 }
 
 // --- the lender ---
@@ -162,13 +196,12 @@ inline std::uint32_t lenderWith(const qgpu_report_page& page, std::uint32_t clie
 
 // A place for what `borrower` is about to take from `lender`; kNone: there is none, it must pay.
 // It is there before the driver is asked: who ends the memory after the driver gave it sees it.
-inline std::uint32_t take(qgpu_report_page& page, std::uint32_t borrower, std::uint32_t lender,
-                          std::uint64_t name) {
-  const std::uint32_t told = load(page.loans_kept);
-  const std::uint32_t kept = told < QGPU_LOANS ? told : QGPU_LOANS;
+// `kept` is what the gate page says.
+inline std::uint32_t take(qgpu_report_page& page, std::uint64_t kept, std::uint32_t borrower,
+                          std::uint32_t lender, std::uint64_t name) {
   if (kept == 0) return kNone;
   const std::uint64_t taken = std::uint64_t{nextSerial(page) & 0xffff} << 16 | (borrower + 1);
-  for (std::uint32_t i = 0; i < kept; ++i) {
+  for (std::uint32_t i = 0; i < QGPU_LOANS && i < kept; ++i) {
     qgpu_loan& loan = page.loan[i];
     if (!replace(loan.state, std::uint64_t{0}, taken)) continue;
     for (std::uint32_t seen = load(page.loans_top);
@@ -181,8 +214,23 @@ inline std::uint32_t take(qgpu_report_page& page, std::uint32_t borrower, std::u
   }
   return kNone;
 }
+// After the loans of its own name were marked.
 inline void end(qgpu_report_page& page, std::uint32_t place) {
-  if (place < QGPU_LOANS) store(page.loan[place].state, std::uint64_t{0});
+  if (place >= QGPU_LOANS) return;
+  __atomic_add_fetch(&page.loans_ended, load(page.loan[place].bytes), __ATOMIC_SEQ_CST);
+  store(page.loan[place].state, std::uint64_t{0});
+}
+
+// A manager came that keeps so many places: what this borrower has in others counts at once, since
+// nobody would see its lender's death.
+inline void countUnkept(qgpu_report_page& page, std::uint64_t kept, std::uint32_t borrower) {
+  const std::uint32_t end = top(page);
+  for (std::uint64_t i = kept; i < end; ++i) {
+    std::uint64_t& word = page.loan[i].state;
+    const std::uint64_t state = load(word);
+    if (borrowerOf(state) != borrower || groupOf(state) != 0) continue;
+    replace(word, state, state | std::uint64_t{nextSerial(page)} << 32);
+  }
 }
 
 // The driver gave the memory, and told its size. True: it is paid for, by its lender or as a loan

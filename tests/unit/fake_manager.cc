@@ -70,7 +70,6 @@ FakeManager::FakeManager(Options options) : options_(std::move(options)) {
   report_->version = QGPU_ABI_VERSION;
   report_->slots = QGPU_SLOTS;
   report_->task = 7;
-  report_->loans_kept = QGPU_LOANS;
   need(fcntl(reportFd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   restart(options_.gate);
 }
@@ -99,6 +98,7 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->window_ns = options_.windowNs;
   gate_->orphan_grace_ns = options_.orphanGraceNs;
   gate_->timeslice_us = options_.timesliceUs;
+  gate_->loans_kept = options_.loansKept;
   epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   gate_->heartbeat_ns = monotonicNs();

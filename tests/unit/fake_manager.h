@@ -27,6 +27,7 @@ class FakeManager {
     std::uint64_t windowNs = 0;
     std::uint64_t orphanGraceNs = 5'000'000'000;
     std::uint64_t timesliceUs = 0;
+    std::uint64_t loansKept = QGPU_LOANS;
     std::uint32_t gate = QGPU_GATE_OPEN;
     std::vector<std::uint32_t> devices = {0};
     std::string platform = "Portable Computing Language";
@@ -72,7 +73,8 @@ class FakeManager {
   std::uint64_t bytes() const;  // that count
   // Does what the manager does once the process of a slot is dead. Its slot is not given out again.
   void bury(std::uint32_t index);
-  void keepNoLoans() { report_->loans_kept = 0; }  // as a manager that does not know them
+  // As a manager that does not know them, at once and after a restart.
+  void keepNoLoans() { gate_->loans_kept = options_.loansKept = 0; }
   std::uint32_t frozen() const;
   std::uint32_t driverThreads() const;
   std::uint32_t attaches() const { return attaches_.load(); }

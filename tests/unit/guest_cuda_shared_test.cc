@@ -288,6 +288,23 @@ TEST(CudaShared, UnderAManagerThatKnowsNoLoansTheBorrowerPays) {
   s.expectShared(8 * kMiB);
 }
 
+TEST(CudaShared, OfWhatIsLentWhenAManagerComesThatKnowsNoLoansNothingIsLost) {
+  Scene s;
+  EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);
+  EXPECT_EQ(s.borrower->take(*s.lender), kDone);
+  s.expectShared(8 * kMiB);
+  s.manager.die();
+  s.manager.keepNoLoans();
+  s.manager.restart(QGPU_GATE_OPEN);
+  EXPECT_TRUE(eventually([&] { return s.manager.bytes() == 2 * s.base + 16 * kMiB; }))
+      << "both pay";
+  s.lender->guest.kill();
+  s.manager.slot(s.lender->slot).bytes = 0;  // which is all that such a manager does
+  s.expectShared(8 * kMiB, 1);
+  EXPECT_EQ(s.borrower->letGo(kCopy), kDone);
+  s.expectShared(0, 1);
+}
+
 TEST(CudaShared, WhatTheDriverTellsNoSizeOfIsGivenBack) {
   Scene s;
   EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);

@@ -16,17 +16,16 @@
 namespace qgpu::loans {
 namespace {
 
-constexpr std::uint64_t kAll = ~0ull;
+constexpr std::uint64_t kAll = ~0ull, kKept = QGPU_LOANS;
 constexpr std::uint32_t kLender = 3, kBorrower = 5, kOther = 9;
 constexpr std::uint32_t kClient = 0xc1d00001;
 constexpr std::uint64_t kName = nameOf(kClient, 7);
 
 struct Page {
-  Page() { page->loans_kept = QGPU_LOANS; }
   // A lender with memory, and a borrower of it.
   std::uint32_t lend(std::uint64_t bytes, std::uint32_t borrower = kBorrower) {
     publish(page->slot[kLender], kClient);
-    const std::uint32_t place = take(*page, borrower, kLender, kName);
+    const std::uint32_t place = take(*page, kKept, borrower, kLender, kName);
     EXPECT_TRUE(settle(*page, place, bytes));
     return place;
   }
@@ -83,7 +82,7 @@ TEST(Loans, OfWhatWasBorrowedItselfCountOnceTheirLenderLetsGo) {
   p.page->slot[kLender].bytes = 100;
   const std::uint32_t first = p.lend(100);
   publish(p.page->slot[kBorrower], kSecond);
-  const std::uint32_t second = take(*p.page, kOther, kBorrower, nameOf(kSecond, 1));
+  const std::uint32_t second = take(*p.page, kKept, kOther, kBorrower, nameOf(kSecond, 1));
   EXPECT_TRUE(settle(*p.page, second, 100));
   mark(*p.page, kLender, kName, 100);
   p.page->slot[kLender].bytes = 0;
@@ -99,7 +98,7 @@ TEST(Loans, WhoseSizeIsNotKnownYetCountAsAllThatADeadLenderPaid) {
   Page p;
   publish(p.page->slot[kLender], kClient);
   p.page->slot[kLender].bytes = 250;
-  const std::uint32_t place = take(*p.page, kBorrower, kLender, kName);
+  const std::uint32_t place = take(*p.page, kKept, kBorrower, kLender, kName);
   slotEnds(*p.page, kLender);
   p.page->slot[kLender].bytes = 0;
   EXPECT_EQ(p.sum(), 250u);
@@ -111,23 +110,22 @@ TEST(Loans, FromALenderThatEndedUnseenAreTheBorrowersToPay) {
   Page p;
   publish(p.page->slot[kLender], kClient);
   withdraw(p.page->slot[kLender], kClient);
-  const std::uint32_t place = take(*p.page, kBorrower, kLender, kName);
+  const std::uint32_t place = take(*p.page, kKept, kBorrower, kLender, kName);
   EXPECT_FALSE(settle(*p.page, place, 100));
 }
 
 TEST(Loans, AreNotGivenWhereTheManagerKeepsNoneOrAllPlacesAreTaken) {
   Page p;
-  p.page->loans_kept = 0;
-  EXPECT_EQ(take(*p.page, kBorrower, kLender, kName), kNone);
-  p.page->loans_kept = ~0u;
+  EXPECT_EQ(take(*p.page, 0, kBorrower, kLender, kName), kNone);
   std::set<std::uint32_t> places;
   for (std::uint32_t i = 0; i < QGPU_LOANS; i++) {
-    places.insert(take(*p.page, kBorrower, kLender, i));
+    places.insert(take(*p.page, ~0ull, kBorrower, kLender, i));
   }
   EXPECT_EQ(places.size(), QGPU_LOANS);
-  EXPECT_EQ(take(*p.page, kBorrower, kLender, kName), kNone);
+  EXPECT_EQ(take(*p.page, ~0ull, kBorrower, kLender, kName), kNone);
   end(*p.page, 11);
-  EXPECT_EQ(take(*p.page, kOther, kLender, kName), 11u);
+  EXPECT_EQ(take(*p.page, 11, kOther, kLender, kName), kNone);
+  EXPECT_EQ(take(*p.page, 12, kOther, kLender, kName), 11u);
 }
 
 TEST(Loans, AClientThatFindsNoPlaceIsNotPublished) {
@@ -160,7 +158,7 @@ TEST(Loans, InAPageOfNonsenseEveryCallEndsInBounds) {
       words[w] = random() % 3 == 0 ? 0 : random() >> random() % 64;
     }
     p.sum();
-    const std::uint32_t place = take(*p.page, kBorrower, kLender, kName);
+    const std::uint32_t place = take(*p.page, kKept, kBorrower, kLender, kName);
     if (place != kNone) settle(*p.page, place, 1);
     mark(*p.page, kLender, kName, 1);
     for (std::uint32_t slot = 0; slot < QGPU_SLOTS; slot++) slotEnds(*p.page, slot);
@@ -170,19 +168,105 @@ TEST(Loans, InAPageOfNonsenseEveryCallEndsInBounds) {
   }
 }
 
+// --- a reader, and others that move between the words it loads ---
+
+// Calls `move` when the reader is about to load its so manieth word.
+struct At {
+  void operator()() {
+    if (left-- == 0) move();
+  }
+  int left;
+  std::function<void()> move;
+};
+constexpr int kReads = QGPU_SLOTS + 12;  // enough for every place of these tests to come by
+
+// B holds what A let go of, and C borrowed it of B: as B lets go, C's loan pays in its place. C's
+// place is the lower one, so a reader may have passed it while it did not count yet.
+struct Chain : Page {
+  static constexpr std::uint64_t kSecond = nameOf(0xc1d00002, 1);
+  Chain() {
+    const std::uint32_t low = take(*page, kKept, kOther, kOther, kName);
+    borrowed = lend(100);
+    end(*page, low);
+    publish(page->slot[kBorrower], 0xc1d00002);
+    lent = take(*page, kKept, kOther, kBorrower, kSecond);
+    EXPECT_TRUE(settle(*page, lent, 100));
+    mark(*page, kLender, kName, 100);
+    EXPECT_LT(lent, borrowed);
+    EXPECT_EQ(sum(), 100u);
+  }
+  std::uint32_t borrowed, lent;
+};
+
+TEST(Loans, A14_APaymentThatMovesToALoanThatAReaderHasPassedIsNotMissed) {
+  for (int when = 0; when < kReads; when++) {
+    Chain freed, killed;
+    EXPECT_EQ(total(*freed.page, kAll,
+                    At{when,
+                       [&] {
+                         mark(*freed.page, kBorrower, Chain::kSecond, 100);
+                         end(*freed.page, freed.borrowed);
+                       }}),
+              100u)
+        << "at word " << when;
+    EXPECT_EQ(total(*killed.page, kAll, At{when, [&] { slotEnds(*killed.page, kBorrower); }}), 100u)
+        << "at word " << when;
+  }
+}
+
+TEST(Loans, A14_PlacesThatEndForEverKeepNoReaderAndHideNothing) {
+  Chain p;
+  const std::uint32_t other = take(*p.page, kKept, kOther, kLender, kName + 1);
+  p.page->loan[other].bytes = 7;
+  int words = 0;
+  const auto busy = [&] {
+    if (words++ == QGPU_SLOTS + 1) {  // between the two places
+      mark(*p.page, kBorrower, Chain::kSecond, 100);
+      end(*p.page, p.borrowed);
+    }
+    end(*p.page, other);
+  };
+  EXPECT_GE(total(*p.page, kAll, busy), 100u);
+  EXPECT_LT(words, kLooks * (QGPU_SLOTS + 4 * 3 * kLooks));
+}
+
+TEST(Loans, A14_ALoanThatGetsAnotherGroupUnderAReaderCounts) {
+  for (int when = 0; when < kReads; when++) {
+    Page p;
+    const std::uint32_t place = p.lend(100);
+    mark(*p.page, kLender, kName, 100);
+    const At settling{when, [&] { EXPECT_TRUE(settle(*p.page, place, 100)); }};
+    EXPECT_EQ(total(*p.page, kAll, settling), 100u) << "at word " << when;
+  }
+}
+
+TEST(Loans, AManagerThatKeepsFewerLeavesTheOthersToCount) {
+  Page p;
+  p.page->slot[kLender].bytes = 100;
+  const std::uint32_t own = p.lend(100), other = p.lend(100, kOther);
+  countUnkept(*p.page, own + 1, kBorrower);
+  EXPECT_EQ(p.sum(), 100u);
+  countUnkept(*p.page, 0, kBorrower);
+  EXPECT_EQ(p.sum(), 200u) << "nobody will say that the lender is dead";
+  p.page->slot[kLender].bytes = 0;
+  EXPECT_EQ(p.sum(), 100u);
+  EXPECT_EQ(groupOf(p.page->loan[other].state), 0u) << "its borrower does that";
+}
+
 // --- stories: a driver and processes that each do one small step after the other ---
 
 // Who holds what, as the driver has it: it keeps memory until its last holder lets go.
 class Story {
  public:
   explicit Story(std::uint64_t seed) : random_(seed) {
-    page_->loans_kept = random_() % 8 == 0 ? 1 : QGPU_LOANS;
+    kept_ = random_() % 8 == 0 ? 1 : QGPU_LOANS;
   }
 
   void play() {
     for (int steps = 0; steps < 400; steps++) {
       step();
       ASSERT_GE(total(*page_, kAll), held()) << "at step " << steps;
+      if (below(4) == 0) readAmidSteps();
     }
     for (std::uint32_t i = 0; i < kProcesses; i++) {
       while (!todo_[i].empty()) next(i);
@@ -204,14 +288,31 @@ class Story {
   qgpu_slot& slot(std::uint32_t i) { return page_->slot[i]; }
   std::uint32_t clientOf(std::uint32_t i) const { return 100 * (i + 1) + lives_.at(i); }
 
-  std::uint64_t held() const {
-    std::set<std::uint64_t> living;
+  using Memories = std::set<std::uint64_t>;
+  Memories living() const {
+    Memories found;
     for (const auto& each : holds_) {
-      for (const Holding& one : each) living.insert(one.memory);
+      for (const Holding& one : each) found.insert(one.memory);
     }
+    return found;
+  }
+  static std::uint64_t bytesOf(const Memories& memories) {
     std::uint64_t sum = 0;
-    for (const std::uint64_t memory : living) sum += memory % 1000;
+    for (const std::uint64_t memory : memories) sum += memory % 1000;
     return sum;
+  }
+  std::uint64_t held() const { return bytesOf(living()); }
+
+  // What lives all the time that a reader looks is in its sum.
+  void readAmidSteps() {
+    Memories throughout = living();
+    const std::uint64_t sum = total(*page_, kAll, [&] {
+      if (below(16) != 0) return;
+      step();
+      const Memories now = living();
+      std::erase_if(throughout, [&](std::uint64_t memory) { return !now.contains(memory); });
+    });
+    ASSERT_GE(sum, bytesOf(throughout)) << "while others moved";
   }
 
   void next(std::uint32_t i) {
@@ -263,7 +364,7 @@ class Story {
     todo_[i] = {[=, this] {
                   const std::uint32_t lender =
                       lenderWith(*page_, static_cast<std::uint32_t>(source >> 32));
-                  if (lender != kNone) *place = take(*page_, i, lender, source);
+                  if (lender != kNone) *place = take(*page_, kept_, i, lender, source);
                 },
                 [=, this] { given(i, from, source, mine, *place); }};
   }
@@ -310,7 +411,7 @@ class Story {
   std::vector<Holding> holds_[kProcesses];
   std::deque<Step> todo_[kProcesses];
   std::map<std::uint32_t, std::uint32_t> lives_{{0, 1}, {1, 1}, {2, 1}, {3, 1}};
-  std::uint64_t memories_ = 0;
+  std::uint64_t memories_ = 0, kept_;
   bool paidTwice_ = false;  // somewhere both ends paid, which is allowed
 };
 

@@ -145,7 +145,8 @@ TEST(TaskPages, A14_WhatOthersHoldOfADeadProcesssMemoryCountsUntilTheyAreDeadToo
   const std::uint32_t lender = *pages.takeSlot(1, 1), borrower = *pages.takeSlot(2, 1);
   guest.slot(lender).bytes = 1000;
   loans::publish(guest.slot(lender), 77);
-  const std::uint32_t loan = loans::take(guest.page(), borrower, lender, loans::nameOf(77, 5));
+  const std::uint32_t loan =
+      loans::take(guest.page(), QGPU_LOANS, borrower, lender, loans::nameOf(77, 5));
   ASSERT_TRUE(loans::settle(guest.page(), loan, 600));
   EXPECT_EQ(pages.use().memBytes, 1000u);
   pages.freeSlot(lender);
@@ -165,13 +166,17 @@ TEST(TaskPages, A14_WhatOthersHoldOfADeadProcesssMemoryCountsUntilTheyAreDeadToo
   EXPECT_EQ(pages.use().memBytes, 0u);
 }
 
-TEST(TaskPages, APageOfAManagerThatKnewNoLoansHasThemFromNowOn) {
+TEST(TaskPages, LoansAreAnnouncedInTheGatePageWhichNoManagerInherits) {
   const TaskPages before = makePages();
   GuestMap guest(before);
-  guest->loans_kept = 0;
+  guest->loans_kept_before = QGPU_LOANS;
   TaskPages pages = makePages();
   ASSERT_TRUE(pages.adoptReport(duplicate(before.reportFd())));
-  EXPECT_EQ(guest->loans_kept, QGPU_LOANS);
+  void* at = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, pages.gateFd(), 0);
+  ASSERT_NE(at, MAP_FAILED);
+  EXPECT_EQ(static_cast<const qgpu_gate_page*>(at)->loans_kept, QGPU_LOANS);
+  ::munmap(at, 4096);
+  EXPECT_EQ(guest->loans_kept_before, 0u) << "an earlier manager may come again and find it";
 }
 
 TEST(TaskPages, WhatIsInFlightIsTheSumOverLiveProcesses) {
