@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "services/suspend/aside.h"
+
 namespace qgpu::suspend {
 namespace {
 
@@ -102,13 +104,15 @@ void ProbeCheck::finish(Verdict verdict) {
   done(std::move(verdict));
 }
 
-// One that does not die at once is not waited for.
+// One that does not die at once is waited for by nobody who has more to do.
 void ProbeCheck::end() {
   exit_.reset();
   if (loop_ != nullptr) loop_->cancel(std::exchange(deadline_, 0));
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);
-    ::waitpid(std::exchange(pid_, -1), nullptr, WNOHANG);
+    const pid_t pid = std::exchange(pid_, -1);
+    const bool reaped = ::waitpid(pid, nullptr, WNOHANG) == pid;
+    if (!reaped) aside([pid] { ::waitpid(pid, nullptr, 0); });
   }
   pidfd_.reset();
   out_.reset();

@@ -5,8 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
+
+#include "services/suspend/aside.h"
 
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
@@ -31,6 +36,19 @@ bool mayPass(std::uint32_t status) {
          status == kTimeout || status == kTimeoutRetry;
 }
 
+// Without a word to the file system, which may be a tenant's.
+bool statOf(int fd, const char* path, struct statx& out) {
+  return ::statx(fd, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &out) == 0;
+}
+
+// Of the same driver; tests have a plain file in the control file's place.
+bool isAlike(const struct statx& control, const struct statx& file) {
+  if ((control.stx_mode & S_IFMT) != (file.stx_mode & S_IFMT)) return false;
+  if (S_ISCHR(control.stx_mode)) return control.stx_rdev_major == file.stx_rdev_major;
+  return control.stx_dev_major == file.stx_dev_major &&
+         control.stx_dev_minor == file.stx_dev_minor && control.stx_ino == file.stx_ino;
+}
+
 enum class Found : std::uint8_t { kNo, kYes, kUnknown };  // unknown: the asking failed
 
 }  // namespace
@@ -41,8 +59,14 @@ class DriverCalls::File {
   File(const DriverCalls& calls, const Channel& channel) {
     const auto found = calls.processes_.find(channel.process);
     if (found == calls.processes_.end()) return;
-    fd_ = static_cast<int>(::syscall(SYS_pidfd_getfd, found->second, channel.fd, 0));
+    const Process& process = found->second;
+    error_ = EBUSY;
+    if (process.closing->load() >= kClosingMost) return;
+    fd_ = static_cast<int>(::syscall(SYS_pidfd_getfd, process.pidfd, channel.fd, 0));
     if (fd_ < 0) error_ = errno;
+    struct statx file {};
+    const bool its = fd_ < 0 || (statOf(fd_, "", file) && isAlike(calls.control_, file));
+    if (!its) letGo(process);
   }
   ~File() {
     if (fd_ >= 0) ::close(fd_);
@@ -54,27 +78,42 @@ class DriverCalls::File {
   explicit operator bool() const { return fd_ >= 0; }
   bool isGone() const { return fd_ < 0 && error_ == ESRCH; }
   bool isClosed() const { return fd_ < 0 && error_ == EBADF; }
+  bool isAnothers() const { return fd_ < 0 && error_ == ENOTTY; }  // no file of the driver's
 
   // What an object of the client is.
   Found find(std::uint32_t client, std::uint32_t object, bool (*expected)(std::uint32_t)) {
-    if (isGone() || isClosed()) return Found::kNo;
+    if (isGone() || isClosed() || isAnothers()) return Found::kNo;
     if (fd_ < 0) return Found::kUnknown;
     std::uint32_t objectClass = 0;
     errno = 0;
     status_ = rm::classOf(fd_, {client, object}, objectClass);
     error_ = errno;
     if (status_ == rm::kOk) return expected(objectClass) ? Found::kYes : Found::kNo;
-    const bool another = status_ == rm::kNoAnswer && error_ == ENOTTY;  // no file of the driver's
+    const bool another = status_ == rm::kNoAnswer && error_ == ENOTTY;  // of its other modules
     const bool no = status_ == rm::kInvalidClient || status_ == rm::kObjectNotFound || another;
     return no ? Found::kNo : Found::kUnknown;
   }
   // Why nothing was found out, or the last call failed.
   std::string why() const {
+    if (isAnothers()) return "its process's file is not the driver's";
+    if (error_ == EBUSY && fd_ < 0) return "its process names files that take long to close";
     if (fd_ < 0) return std::string("its process's file: ") + std::strerror(error_);
     return statusText(status_);
   }
 
  private:
+  void letGo(const Process& process) {
+    const int fd = std::exchange(fd_, -1);
+    error_ = ENOTTY;
+    const auto closing = process.closing;
+    closing->fetch_add(1);
+    const auto close = [fd, closing] {
+      ::close(fd);
+      closing->fetch_sub(1);
+    };
+    if (!aside(close)) close();
+  }
+
   int fd_ = -1, error_ = ESRCH;
   std::uint32_t status_ = rm::kOk;
 };
@@ -94,6 +133,10 @@ Result<std::unique_ptr<DriverCalls>> DriverCalls::open(const CardName& name) {
   const char* why =
       opened->card_.open(name.driverRoot.c_str(), name.minor, name.uuid.c_str(), layout);
   if (why != nullptr) return fail(ErrorCode::Unavailable, why);
+  const std::string control = name.driverRoot + "/dev/nvidiactl";
+  if (!statOf(AT_FDCWD, control.c_str(), opened->control_)) {
+    return fail(ErrorCode::Unavailable, control + ": " + std::strerror(errno));
+  }
   return opened;
 }
 
@@ -136,9 +179,9 @@ bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
 }
 
 // Without the channels that the driver does not know as such any more, it may not refuse. Of what
-// can't be asked now, nothing is known.
-Outcome DriverCalls::refused(const Order& order, std::string why) const {
-  Outcome found{Answer::kFailed, {}, std::move(why), true};
+// can't be asked now, nothing is known; a refusal that may pass is no word of the card.
+Outcome DriverCalls::refused(const Order& order, std::string why, std::uint32_t status) const {
+  Outcome found{Answer::kFailed, {}, std::move(why), !mayPass(status)};
   for (const Channel& channel : order.channels) {
     File file(*this, channel);
     if (file.isClosed() && leftBehind(order, channel)) continue;
@@ -175,7 +218,8 @@ Outcome DriverCalls::take(const Order& order, bool off, bool onlyScheduling) {
   }
   const auto count = static_cast<std::uint32_t>(named.size());
   const std::uint32_t status = card_.disable(off, onlyScheduling, named.data(), count);
-  return status == rm::kOk ? Outcome{Answer::kDone, {}, ""} : refused(order, statusText(status));
+  if (status != rm::kOk) return refused(order, statusText(status), status);
+  return {Answer::kDone, {}, ""};
 }
 
 // But what is off for its true owner's sake.
@@ -203,7 +247,7 @@ Outcome DriverCalls::bury(const Channel& channel) {
 Outcome DriverCalls::commit(const Order& order) {
   const Channel& channel = order.channels.front();
   const File file(*this, channel);
-  if (!file) return refused(order, file.why());
+  if (!file) return refused(order, file.why(), rm::kNoAnswer);
   std::uint32_t status = rm::kOk;
   if (order.step == Step::kPreempt) {
     const rm::Named group{channel.client, channel.group ? channel.group : channel.channel};
@@ -211,7 +255,7 @@ Outcome DriverCalls::commit(const Order& order) {
   } else {
     status = rm::restartRunlist(file.get(), {channel.client, channel.channel});
   }
-  if (status != rm::kOk) return refused(order, statusText(status));
+  if (status != rm::kOk) return refused(order, statusText(status), status);
   return {Answer::kDone, {}, ""};
 }
 

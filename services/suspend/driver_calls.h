@@ -9,13 +9,19 @@
 // the driver gave out a million others since; then what was stopped goes on in the very next call,
 // and the name is the liar's no more. Nothing is put on before the proof.
 //
+// A tenant may name any file of its own. One that is not the driver's is asked nothing, and its
+// close, which may wait for the tenant, is made aside; a process of which too many wait so is not
+// asked.
+//
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 
 #include "runtime/result.h"
 #include "services/guest/rm_card.h"
@@ -38,12 +44,19 @@ class DriverCalls final : public Calls {
   // Unsupported: the driver's interface is not known; Unavailable: the driver does not let us.
   static Result<std::unique_ptr<DriverCalls>> open(const CardName& name);
 
-  void process(std::uint32_t id, int pidfd) override { processes_[id] = pidfd; }
+  void process(std::uint32_t id, int pidfd) override { processes_[id].pidfd = pidfd; }
   void forget(std::uint32_t id) override;
   Outcome carryOut(const Order& order, Rung rung) override;
 
+  static constexpr int kClosingMost = 16;  // of a process, at a time
+
  private:
   class File;
+  struct Process {
+    int pidfd = -1;
+    // Its files that are not the driver's and are being closed.
+    std::shared_ptr<std::atomic<int>> closing = std::make_shared<std::atomic<int>>(0);
+  };
 
   DriverCalls() = default;
 
@@ -54,10 +67,11 @@ class DriverCalls final : public Calls {
   Outcome strangers(const Order& order) const;
   void giveBack(const std::vector<Channel>& strangers);
   bool leftBehind(const Order& order, const Channel& channel) const;
-  Outcome refused(const Order& order, std::string why) const;
+  Outcome refused(const Order& order, std::string why, std::uint32_t status) const;
 
   rm::Card card_;
-  std::map<std::uint32_t, int> processes_;
+  struct statx control_ {};  // the driver's control file
+  std::map<std::uint32_t, Process> processes_;
   // What a process had proven to be its own when it was named in a disable: process, client, name.
   std::set<std::array<std::uint32_t, 3>> off_;
 };

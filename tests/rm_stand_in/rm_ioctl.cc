@@ -22,7 +22,7 @@ namespace {
 
 using namespace rm;  // the names of the interface
 
-constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x65;
+constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x1b;
 constexpr std::uint32_t kNameTaken = 0x19, kInUse = 0x63, kOutOfRange = 0x5b;
 constexpr AllocForms kForms = allocForms(Layout::kFrom535);
 
@@ -272,7 +272,9 @@ Object* findOn(State& all, std::uint32_t device, Handle client, Handle channel) 
 std::uint32_t disableChannels(State& all, std::uint32_t device, const DisableChannels& asked) {
   if (asked.event != 0 || asked.rewind != 0 || asked.count > kDisabledMax) return kInvalidArgument;
   (asked.disable ? all.disables : all.enables)++;
-  if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) return kRefused;
+  if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) {
+    return all.refusal != 0 ? all.refusal.load() : kRefused;
+  }
   for (std::uint32_t i = 0; i < asked.count; i++) {
     if (!findOn(all, device, asked.clients[i], asked.channels[i])) return kObjectNotFound;
   }

@@ -53,6 +53,7 @@ struct State {
   std::uint32_t nextFile, nextClient;
   Commit commit;                                           // what this card needs
   std::atomic<std::uint32_t> refuseDisable, refuseEnable;  // so many of the next calls fail
+  std::atomic<std::uint32_t> refusal;                      // the status of such; 0: one that stays
   std::atomic<std::uint32_t> refuseTimeslice;
   std::atomic<std::uint32_t> keepFrees;  // not 0: what frees something does not return yet
   std::atomic<std::uint64_t> disables, enables, restarts, preempts;

@@ -361,7 +361,7 @@ TEST(GuestChannels, ARefusalIsSaidOnceAndTriedAgain) {
   EXPECT_EQ(driver().refuseEnable.load(), 0u);
   EXPECT_EQ(s.guest.errors(),
             "qgpu: cannot put this program's work back on the card, where a lost manager may have "
-            "taken it off: the driver's status 0x65; it tries again\n");
+            "taken it off: the driver's status 0x1b; it tries again\n");
 }
 
 // A device that was made before the program was attached is not known, and so what is beneath it.
@@ -464,7 +464,7 @@ TEST(GuestTimeslices, ARefusalIsSaidOnceAndTheProgramRunsOn) {
   EXPECT_EQ(s.timeslices(), (std::vector<std::uint64_t>{kOwn, kOwn, 200}));
   EXPECT_EQ(s.guest.ask("sum"), "0");
   EXPECT_EQ(s.guest.errors(),
-            "qgpu: the driver gives no timeslices of 200 us (status 0x65); this program runs with "
+            "qgpu: the driver gives no timeslices of 200 us (status 0x1b); this program runs with "
             "its own\n");
 }
 

@@ -1,10 +1,17 @@
 // The self-test of suspend=rm by real processes, on stand-ins of NVIDIA's drivers that need this or
 // that commit, refuse, or let work go on.
 
+#include <condition_variable>
+#include <cstdarg>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <optional>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -15,6 +22,54 @@
 #include "services/suspend/self_test.h"
 #include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/test_driver.h"
+
+// What is done to a tenant's socket, and by whom: these stand before libc's calls. Its close waits
+// for the tenant here, unless it is the card's thread that would wait.
+struct TenantsFile {
+  std::mutex mutex;
+  std::condition_variable changed;
+  ino_t inode = 0;  // 0: nothing is watched
+  std::thread::id card;
+  int asked = 0, closedByCard = 0, closing = 0;
+  bool mayClose = false;
+
+  bool is(int fd) const {
+    struct stat file {};
+    return ::fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) && file.st_ino == inode;
+  }
+  void ask(int fd) {
+    const std::lock_guard lock(mutex);
+    if (inode != 0 && is(fd)) asked++;
+  }
+  void close(int fd) {
+    std::unique_lock lock(mutex);
+    if (inode == 0 || !is(fd)) return;
+    if (std::this_thread::get_id() == card) {
+      closedByCard++;
+      return;
+    }
+    closing++;
+    changed.notify_all();
+    changed.wait(lock, [&] { return mayClose; });
+  }
+} tenants;
+
+extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* argument = va_arg(list, void*);
+  va_end(list);
+  using Ioctl = int (*)(int, unsigned long, ...);
+  static const auto next = reinterpret_cast<Ioctl>(::dlsym(RTLD_NEXT, "ioctl"));
+  tenants.ask(fd);
+  return next(fd, request, argument);
+}
+
+extern "C" __attribute__((visibility("default"))) int close(int fd) {
+  static const auto next = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_NEXT, "close"));
+  tenants.close(fd);
+  return next(fd);
+}
 
 namespace qgpu::suspend {
 namespace {
@@ -44,7 +99,7 @@ class SelfTestOnStandIn : public ::testing::Test {
  protected:
   void SetUp() override {
     driver().commit = Commit::kNone;
-    driver().refuseDisable = driver().refuseEnable = 0;
+    driver().refuseDisable = driver().refuseEnable = driver().refusal = 0;
     driver().queryNs = 0;
   }
   void TearDown() override { EXPECT_EQ(disabledNow(), 0u) << "something was left off the card"; }
@@ -114,7 +169,21 @@ TEST_F(SelfTestOnStandIn, ARefusalIsAReasonAndNothingStaysOff) {
   driver().refuseDisable = 1'000;
   const SelfTest found = testSuspend(options());
   EXPECT_FALSE(found.rung);
-  EXPECT_EQ(found.why, "the driver refused to disable channels (the driver's status 0x65)");
+  EXPECT_EQ(found.why, "the driver refused to disable channels (the driver's status 0x1b)");
+}
+
+// A driver may be busy with whoever's work, or have no memory now.
+TEST_F(SelfTestOnStandIn, ARefusalThatMayPassSaysNothingOfTheCard) {
+  for (const std::uint32_t passing : {0x03u, 0x51u, 0x65u, 0x66u}) {
+    driver().refusal = passing;
+    driver().refuseDisable = 1'000;
+    const SelfTest found = testSuspend(options());
+    EXPECT_FALSE(found.rung);
+    EXPECT_FALSE(found.sure) << found.why;
+  }
+  driver().refusal = 0;
+  driver().refuseDisable = 1'000;
+  EXPECT_TRUE(testSuspend(options()).sure) << "a refusal that stays is a word of the card";
 }
 
 TEST_F(SelfTestOnStandIn, WhatCanNotBePutBackAtOnceIsTriedUntilItIs) {
@@ -233,6 +302,7 @@ TEST_F(SelfTestOnStandIn,
   left.dead = true;
   EXPECT_EQ(calls.carryOut({Step::kDisable, {left}}, Rung::kDisable).answer, Answer::kDone);
   EXPECT_EQ(disabledNow(), 1u);
+  driver().refusal = 0x65;  // a timeout
   driver().refuseDisable = 1;
   const Outcome busy = calls.carryOut({Step::kDisable, {left}}, Rung::kDisable);
   EXPECT_EQ(busy.answer, Answer::kFailed);
@@ -269,7 +339,7 @@ TEST_F(SelfTestOnStandIn, ACardInDoubtIsTestedByAProgramOfItsOwnWhileTheLoopGoes
   driver().refuseDisable = 1'000;
   const Verdict refused = checked(probe);
   EXPECT_EQ(refused.says, Says::kFails);
-  EXPECT_EQ(refused.why, "the driver refused to disable channels (the driver's status 0x65)");
+  EXPECT_EQ(refused.why, "the driver refused to disable channels (the driver's status 0x1b)");
 }
 
 // No memory left on the card, or no program, says nothing of it.
@@ -282,6 +352,32 @@ TEST_F(SelfTestOnStandIn, WhatCanNotBeSeenOfACardInDoubtIsUnclear) {
   ::setenv("LD_LIBRARY_PATH", QGPU_STAND_IN_DIR, 1);
   EXPECT_EQ(noDriver.says, Verdict::Says::kUnclear) << noDriver.why;
   EXPECT_NE(noDriver.why.find("failed libcuda.so.1"), std::string::npos) << noDriver.why;
+}
+
+// Of a program that was started and can't be watched, nothing is left either.
+TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
+  Loop loop;
+  ProbeCheck check(options(), Rung::kDisable, e2e::binary("qgpu-suspend-probe"));
+  const int free[] = {::dup(0), ::dup(0), ::dup(0)};  // two for its words, and the one to watch it
+  for (const int fd : free) ::close(fd);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit few{static_cast<rlim_t>(free[2]), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::optional<Verdict> heard;
+  check.start(loop, [&](Verdict verdict) {
+    heard = std::move(verdict);
+    loop.stop();
+  });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  loop.run();
+  ASSERT_TRUE(heard);
+  EXPECT_EQ(heard->says, Verdict::Says::kUnclear);
+  EXPECT_NE(heard->why.find("Too many open files"), std::string::npos) << heard->why;
+  EXPECT_TRUE(e2e::eventually([] {
+    siginfo_t child{};
+    return ::waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+  }));
 }
 
 TEST_F(SelfTestOnStandIn, ACheckThatIsNotWaitedForLeavesNoProgram) {
@@ -324,6 +420,58 @@ TEST_F(SelfTestOnStandIn, WhoCanNotBeAskedIsNotTakenForGone) {
   Channel other = channels[0];
   other.fd = STDIN_FILENO;
   EXPECT_EQ(calls.carryOut({Step::kDisable, {other}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(probe.end(), "");
+}
+
+// A socket's close may last as long as its tenant likes, and a call on it do anything.
+TEST_F(SelfTestOnStandIn, AFileThatIsNotTheDriversIsAskedNothingAndKeepsNobody) {
+  const auto opened = DriverCalls::open(options());
+  ASSERT_TRUE(opened) << opened.error().message;
+  DriverCalls& calls = **opened;
+  ProbeProcess probe(options());
+  ASSERT_EQ(probe.begin(), "");
+  Channel own = probe.channels()[0];
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  calls.process(ProbeProcess::kProcess, probe.pidfd());
+  calls.process(2, self.get());
+  Channel strange = own;
+  strange.process = 2;
+  strange.fd = socket.get();
+  struct stat file {};
+  ASSERT_EQ(::fstat(socket.get(), &file), 0);
+  {
+    const std::lock_guard lock(tenants.mutex);
+    tenants.card = std::this_thread::get_id();
+    tenants.inode = file.st_ino;
+  }
+  const auto disable = [&](const Channel& each) {
+    return calls.carryOut({Step::kDisable, {each}}, Rung::kDisable);
+  };
+  for (int i = 0; i < DriverCalls::kClosingMost; i++) {
+    const Outcome outcome = disable(strange);
+    EXPECT_EQ(outcome.answer, Answer::kGone);
+    EXPECT_EQ(outcome.why, "its process's file is not the driver's");
+  }
+  // It is taken no more of them while those wait, and that says nothing of the card.
+  const Outcome tooMany = disable(strange);
+  EXPECT_EQ(tooMany.answer, Answer::kFailed);
+  EXPECT_EQ(tooMany.why, "its process names files that take long to close");
+  EXPECT_FALSE(tooMany.byDriver);
+  EXPECT_EQ(disable(own).answer, Answer::kDone) << "others are held all the while";
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  {
+    std::unique_lock lock(tenants.mutex);
+    tenants.changed.wait_for(lock, std::chrono::seconds(30),
+                             [] { return tenants.closing == DriverCalls::kClosingMost; });
+    EXPECT_EQ(tenants.closing, DriverCalls::kClosingMost);
+    EXPECT_EQ(tenants.asked, 0);
+    EXPECT_EQ(tenants.closedByCard, 0);
+    tenants.mayClose = true;
+    tenants.inode = 0;
+    tenants.changed.notify_all();
+  }
+  EXPECT_TRUE(e2e::eventually([&] { return disable(strange).answer == Answer::kGone; }));
   EXPECT_EQ(probe.end(), "");
 }
 
