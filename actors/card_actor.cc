@@ -18,7 +18,7 @@ CardFigures::Latency latency(const LatencyRecord& record) {
 // What a person should know of a task on this card.
 const char* noteOf(const Arbiter::TaskView& view, Policy policy) {
   if (view.quarantined) {
-    return "ran on after a hold: no turn until work of it retires, or waits for long";
+    return "ran on after a hold: no turn until it retires work, or waits for long";
   }
   if (policy == Policy::BurstShare && view.task.share.value == 0 &&
       view.task.taskClass != TaskClass::Online) {

@@ -55,7 +55,7 @@ class Asker {
       if (!nvml_ || lost_) begin();
       lost_ = false;
       for (const std::string& uuid : uuids_) look(uuid);
-      ::dprintf(out_, "%s\n", kAlive);
+      if (nvml_ || absent_) ::dprintf(out_, "%s\n", kAlive);
     } while (waitFor(nowMs() + intervalMs));
   }
 
@@ -65,24 +65,36 @@ class Asker {
     if (nvml_) nvml_->close();
     nvml_.reset();
     auto nvml = Nvml::open();
+    absent_ = !nvml && nvml.error().code == ErrorCode::NotFound;
     if (!nvml) return;
     nvml_ = std::move(*nvml);
     for (const std::string& uuid : uuids_) {
       cuda::NvmlDevice device = nullptr;
-      if (nvml_->byUuid(uuid.c_str(), device) == Nvml::kSuccess) nvml_->watchXids(device, uuid);
+      if (nvml_->byUuid(uuid, device) == Nvml::kSuccess) nvml_->watchXids(device, uuid);
     }
   }
 
   void look(const std::string& uuid) {
-    cuda::NvmlDevice device = nullptr;
     std::uint64_t errors = 0;
-    int rc = nvml_ ? nvml_->byUuid(uuid.c_str(), device) : Nvml::kGpuIsLost;
-    const bool found = rc == Nvml::kSuccess;
-    if (found) rc = nvml_->uncorrectedErrors(device, errors);
-    const bool there = found && rc != Nvml::kGpuIsLost;
-    if (!there) lost_ = true;
-    tell({uuid, there ? HealthReading::Kind::Present : HealthReading::Kind::Lost, 0});
-    if (there && rc == Nvml::kSuccess) tell({uuid, HealthReading::Kind::Errors, errors});
+    const int rc = ask(uuid, errors);
+    if (rc == Nvml::kGpuIsLost) {
+      lost_ = true;
+      tell({uuid, HealthReading::Kind::Lost, 0});
+    } else if (rc != kUnanswered) {
+      tell({uuid, HealthReading::Kind::Present, 0});
+    }
+    if (rc == Nvml::kSuccess) tell({uuid, HealthReading::Kind::Errors, errors});
+  }
+
+  // What NVML says of a card, or kUnanswered: a library that can't be asked now is no word about
+  // any card, but without a driver there is none.
+  static constexpr int kUnanswered = -1;
+  int ask(const std::string& uuid, std::uint64_t& errors) const {
+    if (!nvml_) return absent_ ? Nvml::kGpuIsLost : kUnanswered;
+    cuda::NvmlDevice device = nullptr;
+    const int rc = nvml_->byUuid(uuid, device);
+    if (rc == Nvml::kSuccess) return nvml_->uncorrectedErrors(device, errors);
+    return rc == Nvml::kGpuIsLost ? rc : kUnanswered;
   }
 
   // Xids until then. False: nobody reads any more.
@@ -109,7 +121,8 @@ class Asker {
   const int out_;
   const std::vector<std::string>& uuids_;
   std::optional<Nvml> nvml_;
-  bool lost_ = false;  // a card, in the last round
+  bool lost_ = false;    // a card, in the last round
+  bool absent_ = false;  // there is no driver
 };
 
 std::optional<HealthReading> parseReading(const std::string& line) {

@@ -101,8 +101,15 @@ int Nvml::byIndex(std::uint32_t index, cuda::NvmlDevice& out) const {
   return byIndex_(index, &out);
 }
 
-int Nvml::byUuid(const char* uuid, cuda::NvmlDevice& out) const {
-  return byUuid_(uuid, &out);
+// NVML's own search fails as "lost" where any card is: then each is looked at by its place.
+int Nvml::byUuid(const std::string& uuid, cuda::NvmlDevice& out) const {
+  if (byUuid_(uuid.c_str(), &out) == kSuccess) return kSuccess;
+  std::uint32_t cards = 0;
+  if (const int rc = count(cards); rc != kSuccess) return rc;
+  for (std::uint32_t index = 0; index < cards; index++) {
+    if (byIndex(index, out) == kSuccess && this->uuid(out) == uuid) return kSuccess;
+  }
+  return kGpuIsLost;
 }
 
 std::string Nvml::uuid(cuda::NvmlDevice device) const {

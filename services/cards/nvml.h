@@ -32,7 +32,8 @@ class Nvml {
   int count(std::uint32_t& out) const;
   std::string driverVersion() const;  // empty: it does not say
   int byIndex(std::uint32_t index, cuda::NvmlDevice& out) const;
-  int byUuid(const char* uuid, cuda::NvmlDevice& out) const;
+  // kGpuIsLost: it is not there, or does not answer. Another code: nothing can be said of it now.
+  int byUuid(const std::string& uuid, cuda::NvmlDevice& out) const;
   std::string uuid(cuda::NvmlDevice device) const;  // empty: it does not answer
   std::string name(cuda::NvmlDevice device) const;
   std::uint64_t bytes(cuda::NvmlDevice device) const;  // 0: it does not answer

@@ -235,6 +235,9 @@ QGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
 QGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
   std::lock_guard held(lock);
   if (!initialised) return kUninitialized;
+  const auto all = cards();
+  const auto isLost = [](const Card& each) { return each.lost != 0; };
+  if (std::any_of(all.begin(), all.end(), isLost)) return kGpuIsLost;  // whichever is asked for
   Card card;
   const int rc = look(std::string(uuid), card);
   *out = handleOf(uuid);

@@ -287,6 +287,28 @@ TEST(NvidiaHealth, TheXidOfACardThatFellOffTheBusIsHeardAndSoAreTheOthers) {
   EXPECT_EQ(nextLine(*found->health), kSecond + "\tprogram\t" + xidText(31));
 }
 
+// One that is lost has NVML begun anew in each round, which may fail.
+TEST(NvidiaHealth, AWellCardIsNotLostSinceAnotherIsAndNvmlCantBeAsked) {
+  Machine machine;
+  machine.write({t4(kFirst), t4(kSecond)});
+  HealthTimes times;
+  times.interval = times.again = millis(5);
+  times.patience = millis(500);
+  const auto watch = HealthWatch::start({kFirst, kSecond}, times);
+  ASSERT_TRUE(watch.ok()) << watch.error().message;
+  machine.write({t4(kFirst, "0|1|0|0"), t4(kSecond)});
+  EXPECT_TRUE(nextLine(*watch).starts_with(kFirst + "\till\t"));
+  machine.write({"!init|999", t4(kFirst, "0|1|0|0"), t4(kSecond)});
+  EXPECT_TRUE(nextLine(*watch).starts_with(std::string(kEveryCard) + "\tblind\t"));
+  machine.write({t4(kFirst), t4(kSecond)});
+  std::string line;
+  do {
+    line = nextLine(*watch);
+    EXPECT_FALSE(line.starts_with(kSecond)) << line;
+  } while (!line.empty() && !line.starts_with(kFirst + "\tanswers\t"));
+  EXPECT_NE(line, "");
+}
+
 TEST(NvidiaHealth, AQuestionAboutErrorsThatFailsIsNoAnswer) {
   Machine machine;
   const auto found = [&] {
