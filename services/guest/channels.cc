@@ -242,12 +242,17 @@ bool anyOfNoCard(const Channels& present) {
 }
 
 // Those whose card is not known, by whichever takes them. What no card knows is left out: no try of
-// it would end. False: it is worth another try.
+// it would end. False: it is worth another try, as where a card can't be opened now.
 bool putBackSomewhere(const Channels& present) {
   bool all = true;
   for (std::uint32_t device = 0; device < kCardsMax && anyOfNoCard(present); ++device) {
     rm::Card card;
-    if (openCard(card, device)) continue;
+    if (const char* failed = openCard(card, device)) {
+      if (!card.mayOpenLater()) continue;  // it is no card
+      sayOnce(failed);
+      all = false;
+      continue;
+    }
     const std::uint32_t refused = putBack(card, present, kNoCard);
     if (refused == rm::kOk || refused == rm::kObjectNotFound) continue;
     sayRefusal(refused);

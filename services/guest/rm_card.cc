@@ -59,6 +59,7 @@ const char* Card::openFiles(const char* root, int minor) {
 std::uint32_t Card::allocate(Handle parent, Handle name, std::uint32_t objectClass,
                              void* parameters, std::uint32_t size, Handle& made) {
   const AllocForm form = allocForms(layout_).shortForm;
+  refused_ = kNoAnswer;
   alignas(8) unsigned char bytes[64] = {};
   AllocCall asked{};
   asked.client = client_;
@@ -71,11 +72,10 @@ std::uint32_t Card::allocate(Handle parent, Handle name, std::uint32_t objectCla
   if (form.sizeAt != 0) std::memcpy(bytes + form.sizeAt, &size, sizeof size);
   const unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, kIoctlType, kEscAlloc, form.size);
   if (::ioctl(control_, request, bytes) != 0) return kNoAnswer;
-  std::uint32_t status = kNoAnswer;
-  std::memcpy(&status, bytes + form.statusAt, sizeof status);
+  std::memcpy(&refused_, bytes + form.statusAt, sizeof refused_);
   std::memcpy(&asked, bytes, sizeof asked);
   made = asked.object;
-  return status;
+  return refused_;
 }
 
 const char* Card::open(const char* root, int minor, const char* uuid, Layout layout) {

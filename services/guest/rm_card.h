@@ -13,6 +13,13 @@ namespace qgpu::rm {
 
 inline constexpr std::uint32_t kNoAnswer = ~0u;  // the call itself failed
 
+// The driver has not looked, or not to the end: it is busy, or has no memory.
+constexpr bool mayPass(std::uint32_t status) {
+  constexpr std::uint32_t kBusy = 0x03, kTimeout = 0x65, kTimeoutRetry = 0x66;
+  return status == kNoAnswer || status == kNoMemory || status == kBusy || status == kTimeout ||
+         status == kTimeoutRetry;
+}
+
 struct Named {
   Handle client, object;
 };
@@ -30,6 +37,8 @@ class Card {
   ~Card();
 
   bool isOpen() const { return subdevice_ != 0; }
+  // Of one that could not be opened: another try may do it. False: the driver has no such card.
+  bool mayOpenLater() const { return mayPass(refused_); }
   std::uint32_t device() const { return device_; }  // the driver's number of the card
 
   // Takes up to kDisabledMax channels off, or puts them back. The driver's status; kNoAnswer.
@@ -43,6 +52,7 @@ class Card {
   int control_ = -1, card_ = -1;
   Layout layout_ = Layout::kUnknown;
   Handle client_ = 0, subdevice_ = 0;
+  std::uint32_t refused_ = kNoAnswer;  // the status of what was asked of the driver last to open it
   std::uint32_t device_ = ~0u;
 };
 

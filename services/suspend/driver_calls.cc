@@ -29,13 +29,6 @@ std::string statusText(std::uint32_t status) {
   return text;
 }
 
-// The driver has not looked, or not to the end: it is busy, or has no memory.
-bool mayPass(std::uint32_t status) {
-  constexpr std::uint32_t kBusy = 0x03, kTimeout = 0x65, kTimeoutRetry = 0x66;
-  return status == rm::kNoAnswer || status == rm::kNoMemory || status == kBusy ||
-         status == kTimeout || status == kTimeoutRetry;
-}
-
 // Without a word to the file system, which may be a tenant's.
 bool statOf(int fd, const char* path, struct statx& out) {
   return ::statx(fd, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &out) == 0;
@@ -181,7 +174,7 @@ bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
 // Without the channels that the driver does not know as such any more, it may not refuse. Of what
 // can't be asked now, nothing is known; a refusal that may pass is no word of the card.
 Outcome DriverCalls::refused(const Order& order, std::string why, std::uint32_t status) const {
-  Outcome found{Answer::kFailed, {}, std::move(why), !mayPass(status)};
+  Outcome found{Answer::kFailed, {}, std::move(why), !rm::mayPass(status)};
   for (const Channel& channel : order.channels) {
     File file(*this, channel);
     if (file.isClosed() && leftBehind(order, channel)) continue;
@@ -240,7 +233,7 @@ Outcome DriverCalls::bury(const Channel& channel) {
   const rm::Named named{channel.client, channel.channel};
   const std::uint32_t status = card_.disable(true, false, &named, 1);
   if (status == rm::kOk) return {Answer::kDone, {}, ""};
-  if (mayPass(status)) return {Answer::kFailed, {}, statusText(status)};
+  if (rm::mayPass(status)) return {Answer::kFailed, {}, statusText(status)};
   return {Answer::kGone, {channel}, statusText(status)};
 }
 

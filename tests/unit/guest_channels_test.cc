@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <set>
 #include <string>
+#include <sys/resource.h>
 
 #include "services/guest/rm_abi.h"
 #include "tests/rm_stand_in/rm_state.h"
@@ -380,6 +381,32 @@ TEST(GuestChannels, OneWhoseCardIsNotKnownIsPutBackByTheOneThatTakesIt) {
   s.manager.die();
   EXPECT_TRUE(eventually([&] { return s.off() == 0; }));
   EXPECT_EQ(s.guest.errors().find("no card knows it"), std::string::npos) << "a refusal may end";
+}
+
+// As of a program that has all its descriptors open: no card is one that does not know the channel.
+TEST(GuestChannels, OneWhoseCardIsNotKnownIsTriedAgainWhenNoCardCanBeOpenedNow) {
+  Scene s(rmTask(100));
+  EXPECT_EQ(s.guest.ask("rm open 7"), "ok");
+  const std::string made = s.guest.ask("rm alloc 7 0 0 0 65 0");
+  const std::string client = made.substr(made.rfind(' ') + 1);
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " " + client + " 5 128 0"), "0 0 5");
+  s.init();
+  EXPECT_EQ(s.guest.ask("reset"), "0");
+  ASSERT_TRUE(s.alive().empty()) << "of a card that is known";
+  EXPECT_EQ(s.guest.ask("rm alloc 7 " + client + " 5 300 51311 0"), "0 0 300");
+  s.takeOff();
+  rlimit own{};
+  ASSERT_EQ(prlimit(s.guest.pid(), RLIMIT_NOFILE, nullptr, &own), 0);
+  const rlimit none{0, own.rlim_max};
+  ASSERT_EQ(prlimit(s.guest.pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  s.manager.stopBeating();
+  EXPECT_TRUE(eventually([&] { return !s.guest.errors().empty(); }));
+  EXPECT_EQ(s.guest.errors(),
+            "qgpu: cannot put this program's work back on the card, where a lost manager may have "
+            "taken it off: /dev/nvidiactl can't be opened; it tries again\n");
+  EXPECT_EQ(s.off(), 1u);
+  ASSERT_EQ(prlimit(s.guest.pid(), RLIMIT_NOFILE, &own, nullptr), 0);
+  EXPECT_TRUE(eventually([&] { return s.off() == 0; }));
 }
 
 TEST(GuestChannels, OneThatNoCardTakesIsLeftOutAndNotAskedForAgain) {
