@@ -174,12 +174,13 @@ bool isManaged(Pool pool) {
 }
 
 Result madePool(Pool pool, int type, Result rc) {
-  if (rc != kSuccess || type != kManaged || !looksAtCalls() || isManaged(pool)) return rc;
+  if (rc != kSuccess || type != kManaged || !looksAtCalls()) return rc;
+  const auto name = reinterpret_cast<std::uintptr_t>(pool);
+  Lock lock(mutex);  // another thread may find the same pool at once
+  if (*find(Kind::kManagedPool, name)) return rc;
   auto* known = static_cast<Charge*>(malloc(sizeof(Charge)));
   if (!known) return rc;  // what is taken from it counts nowhere: the host has no memory either
-  const auto name = reinterpret_cast<std::uintptr_t>(pool);
   *known = {nullptr, Kind::kManagedPool, session.generation.load(), name, 0, nullptr, 1, 0};
-  Lock lock(mutex);
   put(known);
   return rc;
 }

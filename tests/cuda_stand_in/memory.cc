@@ -358,6 +358,7 @@ Result createPool(Pool* out, const PoolProperties* properties) {
 Result destroyPool(Pool pool) {
   Locked held(machine().lock);
   heap().managedPools.erase(pool);
+  if (heap().defaultManaged == pool) heap().defaultManaged = nullptr;  // the next is made anew
   if (reinterpret_cast<Mem>(pool) + 1 == heap().nextHandle) --heap().nextHandle;
   return kSuccess;
 }

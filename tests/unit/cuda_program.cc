@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/cuda_rm.h"
@@ -247,9 +249,14 @@ Result reserveAndMap(Program::Memory& m) {
   return t.cuMemMap(m.mapped, m.bytes, 0, m.name, 0);
 }
 
+Pool made = nullptr;
+
+void endPool() {
+  t.cuMemPoolDestroy(std::exchange(made, nullptr));
+}
+
 // The pool that a kind of memory names; null: the device's own.
 Pool poolOf(const std::string& kind) {
-  static Pool made = nullptr;
   Location device{1, 0};
   Pool pool = nullptr;
   if (kind == "pool-managed") t.cuMemGetDefaultMemPool(&pool, &device, kManaged);
@@ -261,6 +268,22 @@ Pool poolOf(const std::string& kind) {
     pool = made;
   }
   return pool;
+}
+
+// Two threads ask at once for the pool that is current, which then is destroyed.
+bool endPoolFoundTwice() {
+  std::atomic<int> begun{0};
+  Pool found[2] = {};
+  const auto find = [&](Pool& pool) {
+    Location device{1, 0};
+    begun.fetch_add(1);
+    while (begun.load() < 2) std::this_thread::yield();
+    t.cuMemGetMemPool(&pool, &device, kManaged);
+  };
+  std::thread other(find, std::ref(found[1]));
+  find(found[0]);
+  other.join();
+  return found[0] == found[1] && t.cuMemPoolDestroy(found[0]) == kSuccess;
 }
 
 std::string allocate(const std::string& kind, int id, Size bytes) {
@@ -317,6 +340,16 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
   }
   int id = 0;
   in >> id;
+  if (verb == "poolsfound") {  // so many, with an allocation from one of each handle afterwards
+    for (int i = 0; i < id; ++i) {
+      if (!endPoolFoundTwice()) return "not one pool";
+      const std::string rc = allocate("pool-again", 0, 8 << 20);
+      if (rc != "0" || freeOne(0) != "0") return rc;
+      t.cuCtxSynchronize();  // until then the quota has it
+      endPool();
+    }
+    return "0";
+  }
   Program::Memory& m = p.memory[id];
   if (verb == "free") return freeOne(id);
   if (verb == "freewrong") return text(t.cuMemFree_v2(0x1234000));

@@ -172,6 +172,13 @@ TEST(CudaRm, APoolThatHasTheHandleOfADestroyedManagedOneIsCountedByTheDriver) {
   EXPECT_EQ(s.held(), kInit + 8 * kMiB);
 }
 
+TEST(CudaRm, AManagedPoolThatTwoThreadsFindAtOnceIsForgottenWithItsEnd) {
+  Scene s(kInit + 12 * kMiB);
+  s.init();
+  EXPECT_EQ(s.guest.ask("poolsfound 300"), "0") << "8 MiB of a pool of its handle count once";
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB) << "what the last pool keeps";
+}
+
 TEST(CudaRm, MemoryOfAStrangersProcessIsChargedToWhoImportsIt) {
   Scene s(kInit + stand_in::kForeignBytes);
   s.init();
