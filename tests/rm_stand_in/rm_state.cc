@@ -19,9 +19,14 @@ std::string root() {
   return given ? given : "";
 }
 
+// What an older build left in the folder has another layout, and so another name.
+std::string stateFile() {
+  return root() + "/rm.state." + std::to_string(sizeof(State));
+}
+
 State* map() {
   if (root().empty()) return nullptr;
-  const int fd = ::open((root() + "/rm.state").c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = ::open(stateFile().c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
   struct stat file {};
   const bool whole = ::fstat(fd, &file) == 0 && file.st_size == sizeof(State);
@@ -59,11 +64,11 @@ const Object* find(const State& all, std::uint32_t client, std::uint32_t channel
 void prepare() {
   if (root().empty()) return;
   ::mkdir((root() + "/dev").c_str(), 0755);
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0", "/rm.state"}) {
-    const int made = ::open((root() + name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  for (const std::string& name :
+       {root() + "/dev/nvidiactl", root() + "/dev/nvidia0", stateFile()}) {
+    const int made = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (made < 0) continue;
-    const bool isState = std::string(name) == "/rm.state";
-    if (isState && ::ftruncate(made, sizeof(State)) != 0) ::unlink((root() + name).c_str());
+    if (name == stateFile() && ::ftruncate(made, sizeof(State)) != 0) ::unlink(name.c_str());
     ::close(made);
   }
 }

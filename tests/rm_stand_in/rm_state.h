@@ -1,6 +1,6 @@
 #pragma once
 // NVIDIA's kernel driver without a card: what it knows of clients, objects and channels, in a file
-// that all processes of a test map, $QGPU_DRIVER_ROOT/rm.state. It is for work that one process
+// that all processes of a test map, $QGPU_DRIVER_ROOT/rm.state.SIZE. It is for work that one process
 // takes off the card and another has there, and for memory that several hold; what one alone has is
 // tests/cuda_stand_in/kernel.h's too. librm_stand_in.so, preloaded, stands in front of libc's
 // ioctl() and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver does; the
