@@ -1,10 +1,10 @@
 #pragma once
 // NVIDIA's kernel driver without a card: what it knows of clients, objects and channels, in a file
-// that all processes of a test map, $QGPU_DRIVER_ROOT/rm.state.SIZE. It is for work that one process
-// takes off the card and another has there, and for memory that several hold; what one alone has is
-// tests/cuda_stand_in/kernel.h's too. librm_stand_in.so, preloaded, stands in front of libc's
-// ioctl() and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver does; the
-// stand-in libcuda runs its kernels only while their channels may.
+// that all processes of a test map, $QGPU_DRIVER_ROOT/rm.state.SIZE. It is for work that one
+// process takes off the card and another has there, and for memory that several hold; what one
+// alone has is tests/cuda_stand_in/kernel.h's too. librm_stand_in.so, preloaded, stands in front
+// of libc's ioctl() and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver
+// does; the stand-in libcuda runs its kernels only while their channels may.
 //
 // Its laws: a client belongs to the open file that made it, and a call on it from another is
 // refused, whoever asks; but whoever has a client may take any channel of a card off the hardware,
