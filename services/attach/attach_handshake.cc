@@ -22,7 +22,8 @@ void copyUuid(std::uint8_t (&to)[QGPU_UUID_LEN], const std::string& id) {
     const bool isDigit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
     if (!isDigit || digits == 2 * QGPU_UUID_LEN) return;
     const auto value = static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
-    uuid[digits / 2] = static_cast<std::uint8_t>(uuid[digits / 2] << 4 | value);
+    const unsigned before = uuid[digits / 2];
+    uuid[digits / 2] = static_cast<std::uint8_t>(before << 4 | value);
     ++digits;
   }
   if (digits == 2 * QGPU_UUID_LEN) std::memcpy(to, uuid, sizeof uuid);

@@ -467,14 +467,17 @@ TEST_F(GatePortTest, A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown) {
 TEST_F(GatePortTest, ADeadHolderSettlesItsHold) {
   start();
   bind(7);
-  Child child([this]() -> int {
+  SharedWords<std::atomic<int>> passed;
+  Child child([&]() -> int {
     auto client = GuestClient::attach(socket(), tokenOf(7));
     client->admit();
+    passed->store(1);
     for (;;) ::pause();
   });
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   open(7, false, true);
-  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  // Busy is told already of a launch that waits.
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1 && passed->load() == 1; }));
   const std::uint32_t epoch = hold(7);
   child.kill();
   ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
