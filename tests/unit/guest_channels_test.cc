@@ -10,27 +10,12 @@
 #include <sys/resource.h>
 
 #include "services/guest/rm_abi.h"
-#include "tests/rm_stand_in/rm_state.h"
-#include "tests/unit/cuda_tenant.h"
+#include "tests/unit/shared_driver.h"
 
 namespace qgpu::testing {
 namespace {
 
 using Note = FakeManager::Note;
-
-// One folder for all tests of this process: the state is mapped once.
-DriverRoot& driverRoot() {
-  static DriverRoot only;
-  return only;
-}
-rm_stand_in::State& driver() {
-  static rm_stand_in::State* const only = [] {
-    setenv("QGPU_DRIVER_ROOT", driverRoot().path().c_str(), 1);
-    rm_stand_in::prepare();
-    return rm_stand_in::state();
-  }();
-  return *only;
-}
 
 FakeManager::Options rmTask(std::uint64_t graceMs = 5'000) {
   FakeManager::Options options = cudaTask();
@@ -41,7 +26,7 @@ FakeManager::Options rmTask(std::uint64_t graceMs = 5'000) {
 
 struct Scene {
   explicit Scene(const FakeManager::Options& options = rmTask())
-      : manager(options), guest((driver(), driverRoot().tenantOf(manager, QGPU_RM_STAND_IN))) {}
+      : manager(options), guest(sharedTenantOf(manager)) {}
   ~Scene() { driver().refuseEnable = driver().keepFrees = driver().refuseTimeslice = 0; }
 
   // A program with a context: a group that was asked to run, and two channels.

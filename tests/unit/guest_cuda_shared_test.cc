@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "services/guest/rm_abi.h"
-#include "tests/rm_stand_in/rm_state.h"
-#include "tests/unit/cuda_tenant.h"
+#include "tests/unit/shared_driver.h"
 
 namespace qgpu::testing {
 namespace {
@@ -20,24 +19,11 @@ namespace {
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr int kMemory = 7, kCopy = 9;  // objects: a lender's, and a borrower's name for it
 
-DriverRoot& driverRoot() {
-  static DriverRoot only;
-  return only;
-}
-rm_stand_in::State& driver() {
-  static rm_stand_in::State* const only = [] {
-    setenv("QGPU_DRIVER_ROOT", driverRoot().path().c_str(), 1);
-    rm_stand_in::prepare();
-    return rm_stand_in::state();
-  }();
-  return *only;
-}
 std::uint64_t held() {
   return rm_stand_in::heldBytes(driver());
 }
 
 FakeManager::Options taskOf(std::uint64_t quota, std::vector<std::uint32_t> cards = {0}) {
-  driver();
   FakeManager::Options options = cudaTask();
   options.devices = std::move(cards);
   options.quotaBytes = quota;
@@ -56,7 +42,7 @@ std::string words(const std::string& verb, const More&... more) {
 class Program {
  public:
   explicit Program(const FakeManager& manager)
-      : slot(manager.attaches()), guest(driverRoot().tenantOf(manager, QGPU_RM_STAND_IN)) {
+      : slot(manager.attaches()), guest(sharedTenantOf(manager)) {
     EXPECT_EQ(guest.ask("init"), "0") << guest.errors();
     EXPECT_EQ(guest.ask("rm open 0"), "ok");
     const std::string made = guest.ask("rm alloc 0 0 0 0 65 0");
