@@ -1,5 +1,10 @@
 #include "tests/unit/attach_fixture.h"
 
+#include <cstring>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <utility>
+
 namespace qgpu {
 namespace {
 
@@ -249,6 +254,15 @@ bool AttachTest::until(const std::function<bool()>& condition) {
 void AttachTest::turns(int count) {
   int done = 0;
   until([&] { return done++ >= count; });
+}
+
+Fd AttachTest::connectRaw() const {
+  Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, socket().data(), socket().size());
+  const int rc = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  return rc == 0 ? std::move(fd) : Fd();
 }
 
 Result<GuestClient> AttachTest::attachSelf(std::uint64_t id) {

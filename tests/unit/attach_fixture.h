@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/dispatcher.h"
+#include "runtime/fd.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/testing/guest_client.h"
 
@@ -95,6 +96,8 @@ class AttachTest : public ::testing::Test {
   // Turns the loop until `condition` holds; fails the test after a generous limit.
   bool until(const std::function<bool()>& condition);
   void turns(int count);
+  // A connection to the manager on which nothing was said; none: it takes none.
+  Fd connectRaw() const;
   // Attaches this process itself.
   Result<GuestClient> attachSelf(std::uint64_t id);
   Result<GuestClient> attachSelf(const qgpu_hello& hello, int page = -1, bool obeysAtOnce = true);

@@ -21,14 +21,6 @@ using Which = schema::Envelope::Which;
 
 class AttachServerTest : public AttachTest {
  protected:
-  Fd connectRaw() const {
-    Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, socket().data(), socket().size());
-    const int rc = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-    return rc == 0 ? std::move(fd) : Fd();
-  }
   std::string refusalOf(const qgpu_hello& hello, int page = -1) {
     const auto client = attachSelf(hello, page);
     return client.ok() ? "" : client.error().message;

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "services/attach/testing/guest_client.h"
 #include "tests/unit/attach_fixture.h"
@@ -15,11 +14,8 @@ class AttachWelcomeTest : public AttachTest {
  protected:
   // A guest that said hello, with the answer unread.
   Fd said() const {
-    Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, socket().data(), socket().size());
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    Fd fd = connectRaw();
+    EXPECT_GE(fd.get(), 0);
     const qgpu_hello hello = GuestClient::hello(tokenOf(7));
     EXPECT_EQ(::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL), ssize_t{sizeof hello});
     return fd;
