@@ -305,12 +305,9 @@ bool hold(int fd, Objects::Made name, Loan loan) {
     paid = paid && (bytes == 0 || reserveOrFail(bytes));
     name.bytes = bytes;
   }
-  if (name.loan == kNoLoan && paid) giveBack(loan, name.generation);
-  if (!paid) {
-    drop(fd, name.client, name.parent, name.handle);
-    giveBack(loan, name.generation);
-    return false;
-  }
+  if (!paid) drop(fd, name.client, name.parent, name.handle);
+  if (name.loan == kNoLoan) giveBack(loan, name.generation);
+  if (!paid) return false;
   Lock lock(mutex);
   madeName(name, objects.add(name, onEnd, nullptr));
   return true;
