@@ -3,8 +3,9 @@
 // driver ends them when its last descriptor is closed. A descriptor is learnt when a client is made
 // through it, when a known one is duplicated, and when the driver takes a known client's call from
 // it, which it does for that client's own file alone. A card's descriptor that was registered with
-// a control file refers to it, and keeps it open as its own do. What is not known is held to be
-// open: then charges stay, which harms only their owner.
+// a control file refers to it, and keeps it open as its own do. A file of which no descriptor is
+// known is held to be open: then charges stay, which harms only their owner. Who copies a
+// descriptor past libc, and closes all others before its first use, is taken to have closed it.
 //
 // known() may be asked from anywhere, at any time; for the rest the caller has the lock.
 

@@ -37,8 +37,11 @@ int rawDup(int fd) {
 int rawDup3(int from, int to, int flags) {
   return static_cast<int>(syscall(SYS_dup3, from, to, flags));
 }
+int rawFcntl(int fd, int command, long argument) {
+  return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
+}
 int rawDup2(int from, int to) {
-  return from == to ? fcntl(from, F_GETFD) < 0 ? -1 : to : rawDup3(from, to, 0);
+  return from == to ? rawFcntl(from, F_GETFD, 0) < 0 ? -1 : to : rawDup3(from, to, 0);
 }
 
 // Before the constructor ran (another library's came first) the kernel is asked itself: looking
@@ -48,6 +51,7 @@ std::atomic<int (*)(int)> realClose{rawClose};
 std::atomic<int (*)(int)> realDup{rawDup};
 std::atomic<int (*)(int, int)> realDup2{rawDup2};
 std::atomic<int (*)(int, int, int)> realDup3{rawDup3};
+std::atomic<int (*)(int, int, long)> realFcntl{rawFcntl};  // by both of its names
 
 template <typename F>
 void findReal(std::atomic<F>& place, const char* name) {
@@ -61,6 +65,7 @@ __attribute__((constructor)) void findRealCalls() {
   findReal(realDup, "dup");
   findReal(realDup2, "dup2");
   findReal(realDup3, "dup3");
+  findReal(realFcntl, "fcntl");
 }
 
 template <typename F>
@@ -509,6 +514,12 @@ void duplicated(int from, int to) {
   files.duplicated(from, to);
 }
 
+// After dup(), or an fcntl() that does the same.
+int copied(int from, int rc) {
+  if (rc >= 0 && watches(from)) duplicated(from, rc);
+  return rc;
+}
+
 // After dup2() or dup3(): `to` was closed and is now another.
 int replaced(int from, int to, int rc) {
   if (rc < 0 || from == to) return rc;
@@ -602,6 +613,8 @@ int qgpuClose(int fd) QGPU_IN_FRONT_OF(close);
 int qgpuDup(int fd) QGPU_IN_FRONT_OF(dup);
 int qgpuDup2(int from, int to) QGPU_IN_FRONT_OF(dup2);
 int qgpuDup3(int from, int to, int flags) QGPU_IN_FRONT_OF(dup3);
+int qgpuFcntl(int fd, int command, long argument) QGPU_IN_FRONT_OF(fcntl);
+int qgpuFcntl64(int fd, int command, long argument) QGPU_IN_FRONT_OF(fcntl64);
 
 int qgpuIoctl(int fd, unsigned long request, void* argument) {
   using namespace qgpu::guest;
@@ -627,9 +640,7 @@ int qgpuClose(int fd) {
 
 int qgpuDup(int fd) {
   using namespace qgpu::guest;
-  const int rc = real(realDup)(fd);
-  if (rc >= 0 && watches(fd)) duplicated(fd, rc);
-  return rc;
+  return copied(fd, real(realDup)(fd));
 }
 
 int qgpuDup2(int from, int to) {
@@ -640,5 +651,17 @@ int qgpuDup2(int from, int to) {
 int qgpuDup3(int from, int to, int flags) {
   using namespace qgpu::guest;
   return replaced(from, to, real(realDup3)(from, to, flags));
+}
+
+// The third argument is a number, a pointer, or is not there: each comes as one register.
+int qgpuFcntl(int fd, int command, long argument) {
+  using namespace qgpu::guest;
+  const bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+  if (__builtin_expect(!copies, 1)) return real(realFcntl)(fd, command, argument);
+  return copied(fd, real(realFcntl)(fd, command, argument));
+}
+
+int qgpuFcntl64(int fd, int command, long argument) {
+  return qgpuFcntl(fd, command, argument);
 }
 }

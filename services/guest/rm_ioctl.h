@@ -3,7 +3,8 @@
 // asked for it, so contexts, modules, pools, graphs and arrays count alike, whichever interface
 // asked. It is reserved before the call, returned when the driver refuses or frees it (with its
 // whole tree: rm_objects.h), and over the quota the call is answered with the driver's own "no
-// memory" without being made. close() and dup() are watched for the files that clients belong to.
+// memory" without being made. close(), and what copies a descriptor (dup(), fcntl()), are watched
+// for the files that clients belong to.
 //
 // Memory that another process allocated costs nothing while that one, of the same task, pays for it
 // (lending.h). Who else takes some pays for it: out of another task, out of a file that objects

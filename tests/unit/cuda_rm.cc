@@ -287,6 +287,14 @@ std::string worker() {
   return std::to_string(child);
 }
 
+// Ways to a second descriptor of an open file.
+const std::map<std::string, int (*)(int)> copies = {
+    {"dup", [](int fd) { return dup(fd); }},
+    {"fcntl", [](int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }},
+    {"fcntl64", [](int fd) { return fcntl64(fd, F_DUPFD, 0); }},
+    {"unseen", [](int fd) { return static_cast<int>(syscall(SYS_dup, fd)); }},
+};
+
 std::string onFiles(const std::string& verb, std::istringstream& in) {
   int file = 0, other = 0;
   in >> file >> other;
@@ -308,9 +316,9 @@ std::string onFiles(const std::string& verb, std::istringstream& in) {
   if (verb == "lock") return lockAll();
   if (verb == "worker") return worker();
   if (verb == "close") return std::to_string(close(files[file]));
-  if (verb == "dup") return (files[other] = dup(files[file])) < 0 ? "no" : "ok";
-  if (verb == "fcntl")
-    return (files[other] = fcntl(files[file], F_DUPFD_CLOEXEC, 0)) < 0 ? "no" : "ok";
+  if (const auto copy = copies.find(verb); copy != copies.end()) {
+    return (files[other] = copy->second(files[file])) < 0 ? "no" : "ok";
+  }
   if (verb == "dup2") return dup2(files[file], files[other]) < 0 ? "no" : "ok";
   if (verb == "vfork") return closeInVfork(files[file]);
   return "";

@@ -285,11 +285,29 @@ TEST(CudaRm, TheLastCloseOfAFileReturnsItsClients) {
   EXPECT_EQ(s.charged(), kInit) << "replaced, which closes";
 }
 
+class EveryCopy : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryCopy, KeepsItsFilesMemoryUntilItIsClosed) {
+  Scene s;
+  s.init();
+  const std::string client = s.client(0);
+  EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB)).substr(0, 4), "0 0 ");
+  EXPECT_EQ(s.guest.ask(std::string("rm ") + GetParam() + " 0 1"), "ok");
+  EXPECT_EQ(s.guest.ask("rm close 0"), "0");
+  EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask("rm close 1"), "0");
+  EXPECT_EQ(s.charged(), kInit);
+  EXPECT_EQ(s.held(), kInit);
+}
+INSTANTIATE_TEST_SUITE_P(CudaRm, EveryCopy, ::testing::Values("dup", "fcntl", "fcntl64"),
+                         [](const auto& each) { return std::string(each.param); });
+
 TEST(CudaRm, ADescriptorThatWasNotSeenMadeIsKnownByItsUse) {
   Scene s;
   s.init();
   const std::string client = s.client(0);
-  EXPECT_EQ(s.guest.ask("rm fcntl 0 1"), "ok");
+  EXPECT_EQ(s.guest.ask("rm unseen 0 1"), "ok");
   EXPECT_EQ(s.guest.ask(memory(client, client, 7, 8 * kMiB, 1)).substr(0, 4), "0 0 ");
   EXPECT_EQ(s.guest.ask("rm close 0"), "0");
   EXPECT_EQ(s.charged(), kInit + 8 * kMiB);
