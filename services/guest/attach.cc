@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "services/guest/channels.h"
+#include "services/guest/fork_handlers.h"
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
 #include "services/guest/loans.h"
@@ -34,7 +35,7 @@ int reportFd = -1;
 std::uint32_t incarnationSeen = 0;
 std::uint32_t linkReady = 0;  // futex: the link thread holds the owner word
 bool forkHandled = false;
-void (*childHandlers[8])() = {};
+ForkHandlers childHandlers;
 
 // The kernel walks this list when the link thread dies and marks the owner word (HAZARDS 7).
 robust_list robustEntry;
@@ -343,9 +344,7 @@ void becomeUnattachedInChild() {
   session.gate = nullptr;
   session.report = nullptr;
   session.slot = nullptr;
-  for (auto* handler : childHandlers) {
-    if (handler) handler();
-  }
+  childHandlers.run();
 }
 
 std::uint64_t attachTimeoutNs() {
@@ -439,12 +438,9 @@ void ringDoorbell() {
 }
 
 void onForkInChild(void (*handler)()) {
-  for (auto*& free : childHandlers) {
-    if (free == handler) return;
-    if (free) continue;
-    free = handler;
-    return;
-  }
+  if (childHandlers.add(handler)) return;
+  say("more than %d parts of the library want to hear of a fork", ForkHandlers::kMost);
+  abort();
 }
 
 }  // namespace qgpu::guest

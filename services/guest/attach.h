@@ -52,7 +52,7 @@ bool managerLost();
 // Rings the manager. Async-signal-safe.
 void ringDoorbell();
 
-// Registers what a fork's child must do besides becoming unattached. At most 8.
+// Registers what a fork's child must do besides becoming unattached (fork_handlers.h).
 void onForkInChild(void (*handler)());
 
 }  // namespace qgpu::guest

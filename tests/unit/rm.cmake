@@ -11,6 +11,7 @@ target_compile_definitions(rm_test PRIVATE
   QGPU_RM_ABI_FIXTURE="${CMAKE_CURRENT_SOURCE_DIR}/fixtures/rm_abi.txt")
 
 qgpu_test(loans_test SOURCES loans_test.cc LABELS unit threads)
+qgpu_test(fork_handlers_test SOURCES fork_handlers_test.cc LABELS unit threads)
 
 # The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
 # and close() would be in its place.
