@@ -14,7 +14,7 @@ namespace qgpu::ctl {
 struct DoctorOptions {
   std::string root = "/";
   std::string kubeScheduler;  // its static pod or configuration; empty: where kubeadm has it
-  std::string runDir = "/run/qgpu";
+  std::string runDir;         // of the daemons' sockets
 };
 
 struct Fact {

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "services/admin/json.h"
 #include "services/admin/words.h"
@@ -75,6 +76,17 @@ constexpr Simple kSimple[] = {
     {"priority", "NAME", Daemon::Scheduler, "where ordinary tasks go: binpack, spread or fgd"},
 };
 
+// `1.5` and `2GiB` are not cut off at what could be read of them, and are told the unit.
+CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t most) {
+  const std::string range = std::to_string(least) + " to " + std::to_string(most);
+  const auto check = [=](const std::string& word) -> std::string {
+    const auto number = parseUint(word);
+    if (number && *number >= least && *number <= most) return "";
+    return "\"" + word + "\" is not a whole number of " + unit + " from " + range;
+  };
+  return CLI::Validator(check, range);
+}
+
 class Parser {
  public:
   Parser() {
@@ -142,6 +154,7 @@ class Parser {
     }
     options_.output = output_ == "json" ? Output::Json : Output::Table;
     if (auto wrong = chooseDaemon()) return std::move(*wrong);
+    if (options_.action == Action::Doctor) chooseRunDir();
     return options_;
   }
 
@@ -201,7 +214,7 @@ class Parser {
     const int named = int{!options_.socket.empty()} + int{!options_.server.empty()} + int{cluster_};
     if (named > 1) return usage("--socket, --server and --cluster name different daemons");
     if (!options_.socket.empty()) return std::nullopt;
-    const bool node = options_.daemon == Daemon::Manager;
+    const bool node = options_.daemon == Daemon::Manager || options_.action == Action::Doctor;
     if (node && named > 0) {
       return usage(options_.command + " asks the node itself: leave --server and --cluster out" +
                    (options_.command == "evict" || options_.command == "end"
@@ -230,6 +243,17 @@ class Parser {
     orElse(options_.tls.key, "QGPU_TLS_KEY");
     orElse(options_.tls.ca, "QGPU_TLS_CA");
     return std::nullopt;
+  }
+
+  // Doctor looks where other commands ask. On another machine's disk that is the machine's folder,
+  // unless a socket there was named.
+  void chooseRunDir() {
+    DoctorOptions& doctor = options_.doctor;
+    if (!doctor.runDir.empty()) return;
+    const bool named = app_.count("--socket") > 0;
+    const bool elsewhere = !named && doctor.root != "/";
+    doctor.runDir = elsewhere ? kMachineRunDir
+                              : std::filesystem::absolute(options_.socket).parent_path().string();
   }
 
   // A heading of the help for the commands of this daemon.
@@ -311,13 +335,13 @@ class Parser {
     sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
         ->check(CLI::IsMember({"online", "offline", "ordinary"}));
     sub->add_option("--memory", run.memoryGib, "GiB of card memory (default 1)")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20U))
+        ->check(whole("GiB", 1, 1U << 20U))
         ->type_name("GIB");
     sub->add_option("--core", run.corePercent, "percent of a card (default 10; online: none)")
-        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{102'400}))
+        ->check(whole("percent", 0, 102'400))
         ->type_name("PERCENT");
     sub->add_option("--cards", run.cards, "more than one: whole cards of its own")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1024}))
+        ->check(whole("cards", 1, 1024))
         ->type_name("N");
   }
 
@@ -383,7 +407,7 @@ class Parser {
     CLI::App* place = sub->add_subcommand("place", "where tasks like this would land");
     addPlace(place);
     place->add_option("--count", options_.place.count, "so many of them (default 1)")
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{4096}))
+        ->check(whole("tasks", 1, 4096))
         ->type_name("N");
     place->callback([this] {
       choose(Action::Ask, "what-if", Daemon::Scheduler);
@@ -411,9 +435,10 @@ class Parser {
     sub->add_option("--kube-scheduler", doctor.kubeScheduler,
                     "its static pod or configuration (default: where kubeadm has it)")
         ->type_name("FILE");
-    sub->add_option("--run-dir", doctor.runDir, "folder of the daemons' sockets (/run/qgpu)")
+    sub->add_option("--run-dir", doctor.runDir,
+                    "folder of the daemons' sockets (default: where other commands ask)")
         ->type_name("DIR");
-    sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Manager); });
+    sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
   }
 
   void addHelp() {

@@ -245,6 +245,28 @@ TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
   ::unsetenv("QGPU_TLS_CERT");
 }
 
+TEST(CtlOptions, DoctorLooksWhereOtherCommandsAsk) {
+  EXPECT_EQ(parsed({"doctor"}).doctor.runDir + "/manager.sock", parsed({"tasks"}).socket);
+  EXPECT_EQ(parsed({"--socket", "/a/b/manager.sock", "doctor"}).doctor.runDir, "/a/b");
+  EXPECT_EQ(parsed({"doctor", "--root", "/usr"}).doctor.runDir, kMachineRunDir);
+  EXPECT_EQ(parsed({"--socket", "/a/m.sock", "doctor", "--root", "/usr"}).doctor.runDir, "/a");
+  EXPECT_EQ(parsed({"--socket", "/a/m.sock", "doctor", "--run-dir", "/c"}).doctor.runDir, "/c");
+  EXPECT_EQ(exitCode({"--server", "h:1", "doctor"}), 2);
+}
+
+TEST(CtlOptions, ANumberThatCannotBeMeantIsToldItsUnit) {
+  for (const char* memory : {"1.5", "2GiB", "-1", "0", "1048577"}) {
+    const auto result = parseOptions({"run", std::string("--memory=") + memory, "--", "true"});
+    const auto* exit = std::get_if<ExitNow>(&result);
+    ASSERT_NE(exit, nullptr) << memory;
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_NE(exit->text.find("--memory: \"" + std::string(memory) +
+                              "\" is not a whole number of GiB from 1 to 1048576"),
+              std::string::npos)
+        << exit->text;
+  }
+}
+
 TEST(CtlOptions, ClusterCommandsGoToTheSchedulerAndOthersWhereTheyAreSent) {
   EXPECT_EQ(parsed({"nodes"}).daemon, Daemon::Scheduler);
   EXPECT_TRUE(parsed({"nodes"}).socket.ends_with("/scheduler.sock"));

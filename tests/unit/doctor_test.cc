@@ -111,6 +111,7 @@ struct Doctor : ::testing::Test {
     char name[] = "/tmp/qgpu-dr-XXXXXX";
     root = ::mkdtemp(name);
     options.root = root;
+    options.runDir = "/run/qgpu";
     write("/proc/sys/kernel/osrelease", "6.1.0-40-amd64\n");
     fs::create_directories(root + "/run/qgpu");
   }
@@ -387,6 +388,14 @@ TEST_F(Doctor, EndsWithThreeWhereItFoundSomethingAndShowsTheFix) {
       << output;
   EXPECT_EQ(code, "no-daemon");
   EXPECT_EQ(runDoctor({"doctor", "--root", root + "/none"}, output), 2);
+}
+
+TEST_F(Doctor, LooksInTheFolderOfTheSocketThatIsNamed) {
+  daemon("/run/qgpu/manager.sock");
+  std::string output;
+  runDoctor({"--socket", root + "/run/qgpu/manager.sock", "doctor"}, output);
+  EXPECT_EQ(output.find("no-daemon"), std::string::npos) << output;
+  EXPECT_NE(output.find("versions-differ: qgpu-manager is 1.0"), std::string::npos) << output;
 }
 
 TEST_F(Doctor, FindsNothingInADiagnosisWithoutFindings) {
