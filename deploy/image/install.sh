@@ -49,48 +49,60 @@ kernel() {
   esac
 }
 
-# Where no container runtime brings the node's user-mode driver into containers, the device plugin
-# does: from copies, which stay what they are for a running program when the driver is replaced.
+# The node's own user-mode driver, in copies, which stay what they are for a running program when
+# the driver is replaced. The manager uses them, and the device plugin gives them to containers,
+# whatever container runtime there is: one of NVIDIA's need not be the one that a pod gets, and is
+# told to bring nothing where the copies are.
 COPIES=/var/lib/qgpu/kubelet/driver
 DRIVER='libcuda.so.1 libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1 libnvidia-nvvm.so.4
-  libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1'
+  libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1 nvidia-smi'
+# Of a driver on the node itself, or in a container of NVIDIA's GPU operator.
+DRIVER_ROOTS='/ /run/nvidia/driver/'
+DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib64 usr/lib usr/bin'
 
-runtime_brings_driver() {
-  for config in etc/containerd/config.toml etc/docker/daemon.json etc/crio/crio.conf; do
-    ! grep -qs nvidia-container-runtime "$HOST/$config" || return 0
-  done
-  return 1
-}
-
-# A file of the host by its path there, also where that is a link with a path from the root.
+# real_file ROOT PATH: a file by its path below that root, also where that is a link with a path
+# from there.
 real_file() {
-  path=$1
+  path=$2
   for _ in 1 2 3 4; do
-    [ -L "$HOST$path" ] || break
-    link=$(readlink "$HOST$path")
+    [ -L "$1$path" ] || break
+    link=$(readlink "$1$path")
     case "$link" in
-      /*) path=$link ;;
+      /*) path=${link#/} ;;
       *) path=${path%/*}/$link ;;
     esac
   done
-  [ ! -f "$HOST$path" ] || echo "$HOST$path"
+  [ ! -f "$1$path" ] || echo "$1$path"
+}
+
+# The root of the first driver that is whole: libraries of one, never of two.
+driver_root() {
+  for root in $DRIVER_ROOTS; do
+    for folder in $DRIVER_FOLDERS; do
+      if [ -n "$(real_file "$HOST$root" "$folder/libcuda.so.1")" ]; then
+        echo "$root"
+        return
+      fi
+    done
+  done
 }
 
 copy_driver() {
   wanted=' '
-  for folder in /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib; do
+  root=$(driver_root)
+  for folder in ${root:+$DRIVER_FOLDERS}; do
     for name in $DRIVER; do
-      for found in "$HOST$folder"/$name; do
+      for found in "$HOST$root$folder"/$name; do
         name=${found##*/}
         case "$wanted" in *" $name "*) continue ;; esac
-        file=$(real_file "$folder/$name")
+        file=$(real_file "$HOST$root" "$folder/$name")
         [ -n "$file" ] || continue
         wanted="$wanted$name "
         ! cmp -s "$file" "$HOST$COPIES/$name" || continue
         cp "$file" "$HOST$COPIES/.new"
         chmod 755 "$HOST$COPIES/.new"
         mv "$HOST$COPIES/.new" "$HOST$COPIES/$name"
-        echo "qgpu-installer: copied $folder/$name"
+        echo "qgpu-installer: copied $root$folder/$name"
       done
     done
   done
@@ -114,6 +126,7 @@ for socket in "$HOST"/var/lib/kubelet/device-plugins/nvidia*.sock; do
   warn "${socket##*/} in kubelet's folder: a device plugin for nvidia.com/gpu; a node that serves" \
     "those is refused, keep that plugin away from nodes with the label qgpu-device-enable"
 done
+HOST="$HOST" "${0%/*}/nvidia-nodes.sh" || warn "nvidia-modprobe could not make /dev/nvidia*"
 if [ -z "$(find "$HOST/dev" -maxdepth 1 -name 'nvidia[0-9]*' 2>/dev/null)" ]; then
   warn "no /dev/nvidia*: the NVIDIA driver is not loaded, or this node has no NVIDIA card"
 fi
@@ -121,5 +134,4 @@ folder /var/lib/qgpu 700
 folder /run/qgpu 755
 folder /var/lib/qgpu/kubelet 755
 folder $COPIES 755
-if runtime_brings_driver; then DRIVER=; fi
 copy_driver

@@ -21,8 +21,12 @@ namespace fs = std::filesystem;
 constexpr const char* kLibrary = "/opt/qgpu/libqgpu.so";
 constexpr const char* kDoor = "/run/qgpu/tenant";
 constexpr const char* kTask = "/run/qgpu/task/";
-// Where programs of the two families of distributions look for a driver.
+// Where programs of the two families of distributions look for a driver's libraries, and all of
+// them for its tool.
 constexpr const char* kDriverHomes[] = {"/usr/lib/x86_64-linux-gnu/", "/usr/lib64/"};
+constexpr const char* kDriver = "libcuda.so.1";
+constexpr const char* kTool = "nvidia-smi";
+constexpr const char* kToolHome = "/usr/bin/";
 
 constexpr std::uintmax_t kLibraryMax = 64 << 20;
 constexpr std::size_t kDriverFilesMax = 64;
@@ -107,23 +111,40 @@ ContainerSetup TenantFiles::shared(const std::string& backend,
   return setup;
 }
 
-// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own. The driver
-// goes where a program's loader looks by itself: LD_LIBRARY_PATH is the image's own. A container
-// runtime of NVIDIA's is told to stay away where we bring the driver, and else to bring it.
+// The node's own driver, as the installer copied it, where a program's loader looks by itself:
+// LD_LIBRARY_PATH is the image's own. Empty where there is none.
+std::vector<ContainerSetup::Mount> TenantFiles::driver() const {
+  const std::string folder = config_.filesDir + "/driver";
+  std::vector<std::string> names = namesIn(folder);
+  if (std::find(names.begin(), names.end(), kDriver) == names.end()) return {};
+  names.resize(std::min(names.size(), kDriverFilesMax));
+  std::vector<ContainerSetup::Mount> mounts;
+  for (const std::string& name : names) {
+    const std::string host = onHost(folder + "/" + name);
+    if (name == kTool) {
+      mounts.push_back({kToolHome + name, host});
+      continue;
+    }
+    for (const char* home : kDriverHomes) mounts.push_back({home + name, host});
+  }
+  return mounts;
+}
+
+// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own. Libraries
+// and device nodes come from us both, or from a container runtime of NVIDIA's both: it is told to
+// stay away, which it does also where it is not the one that the container gets, or to bring them.
 void TenantFiles::addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const {
   std::vector<std::string> uuids;
   for (const PluginCard& card : cards) uuids.push_back(card.id);
   setup.deviceNodes = nvidiaNodes(config_.hostPrefix, uuids);
-  const std::string folder = config_.filesDir + "/driver";
-  std::vector<std::string> driver = namesIn(folder);
-  driver.resize(std::min(driver.size(), kDriverFilesMax));
-  for (const std::string& name : driver) {
-    for (const char* home : kDriverHomes) {
-      setup.mounts.push_back({home + name, onHost(folder + "/" + name)});
-    }
+  std::vector<ContainerSetup::Mount> driver = this->driver();
+  if (driver.empty() || setup.deviceNodes.empty()) {
+    setup.environment["NVIDIA_VISIBLE_DEVICES"] = "all";
+    setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+    return;
   }
-  setup.environment["NVIDIA_VISIBLE_DEVICES"] = driver.empty() ? "all" : "void";
-  if (driver.empty()) setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+  setup.environment["NVIDIA_VISIBLE_DEVICES"] = "void";
+  setup.mounts.insert(setup.mounts.end(), driver.begin(), driver.end());
 }
 
 // Written again where it differs, or somebody took it away.

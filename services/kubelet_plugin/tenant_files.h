@@ -1,7 +1,8 @@
 #pragma once
 // What every container of ours gets beside its token: the library, the door to the manager, device
-// nodes and the node's own driver where no container runtime brings it. Paths here are of three
-// kinds: as we see them, as the host does (kubelet mounts those), and as the container will.
+// nodes and the node's own driver with nvidia-smi; where the installer found no driver to copy,
+// the wish that a container runtime of NVIDIA's brings it. Paths here are of three kinds: as we see
+// them, as the host does (kubelet mounts those), and as the container will.
 //
 // The library is copied to a name that says what is in it and never overwritten: a process that has
 // mapped the old one keeps it when a new version comes.
@@ -46,6 +47,7 @@ class TenantFiles {
  private:
   std::string onHost(const std::string& path) const;
   ContainerSetup shared(const std::string& backend, const std::vector<PluginCard>& cards) const;
+  std::vector<ContainerSetup::Mount> driver() const;
   void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;
   Status offer(const ContainerSetup& shared) const;
 

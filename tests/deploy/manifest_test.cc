@@ -128,6 +128,16 @@ TEST(Manifests, StartTheManagerAsItsUsersKnowIt) {
   }
 }
 
+// A container runtime of NVIDIA's brings the driver to those that ask for it by these.
+TEST(Manifests, LetTheManagerHaveTheDriverByARuntimeOfNvidiasToo) {
+  const std::string variables =
+      find(manifests(), "DaemonSet", "qgpu-manager").at(std::string(kPod) + "/containers/0/env");
+  for (const char* one : {R"({"name":"NVIDIA_VISIBLE_DEVICES","value":"all"})",
+                          R"({"name":"NVIDIA_DRIVER_CAPABILITIES","value":"compute,utility"})"}) {
+    EXPECT_NE(variables.find(one), std::string::npos) << variables;
+  }
+}
+
 // --- what must hold together ---
 
 TEST(Manifests, SelectWhatTheyLabel) {

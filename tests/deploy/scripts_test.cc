@@ -467,8 +467,20 @@ class Node {
   }
   ShellResult install(const std::string& release = "5.10.0-35-amd64") const {
     return shell(sourcePath("deploy/image/install.sh"),
-                 {{"HOST", root_.path()}, {"TOLD", root_.file("told")}, {"RELEASE", release}});
+                 {{"HOST", root_.path()},
+                  {"TOLD", root_.file("told")},
+                  {"RELEASE", release},
+                  {"PATH", tools_.path() + ":" + std::getenv("PATH")}});
   }
+  // What was run with the node's root as its own, and by `status`, how it ended.
+  void letChrootEndWith(int status) const {
+    tools_.write("log", "");
+    tools_.write("chroot",
+                 "#!/bin/sh\necho \"$@\" >>" + tools_.file("log") + "\nexit " +
+                     std::to_string(status) + "\n",
+                 0755);
+  }
+  std::string ranThere() const { return readText(tools_.file("log")); }
   std::string told() const { return readText(root_.file("told")); }
   std::string modeOf(const std::string& path) const {
     return shell("stat -c %a " + root_.file(path)).output;
@@ -477,6 +489,7 @@ class Node {
 
  private:
   TemporaryFolder root_;
+  TemporaryFolder tools_;
 };
 
 TEST(Installer, MakesFoldersOnce) {
@@ -566,15 +579,54 @@ TEST(Installer, CopiesTheNodesDriverAndFollowsItsUpgrade) {
   EXPECT_FALSE(fs::exists(node.root().file(copies + "libnvidia-gpucomp.so.535.54")));
 }
 
-TEST(Installer, LeavesTheDriverToARuntimeThatBringsIt) {
+// A runtime of NVIDIA's brings nothing to the manager, and only those pods have it that ask for it
+// or whose node has it as the default.
+TEST(Installer, CopiesTheDriverWhateverContainerRuntimesAreKnown) {
   const Node node;
   node.root().write("usr/lib64/libcuda.so.1", "cuda");
-  ASSERT_EQ(node.install().status, 0);
-  EXPECT_TRUE(fs::exists(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")));
+  node.root().write("usr/bin/nvidia-smi", "tool");
   node.root().write("etc/containerd/config.toml",
                     "BinaryName = \"/usr/bin/nvidia-container-runtime\"\n");
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_FALSE(fs::exists(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")));
+  EXPECT_EQ(readText(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")), "cuda");
+  EXPECT_EQ(readText(node.root().file("var/lib/qgpu/kubelet/driver/nvidia-smi")), "tool");
+}
+
+TEST(Installer, CopiesTheDriverOfADriverContainerAndNeverPartsOfTwo) {
+  const Node node;
+  const std::string copies = "var/lib/qgpu/kubelet/driver/";
+  const std::string container = "run/nvidia/driver/usr/lib/x86_64-linux-gnu/";
+  node.root().write("usr/bin/nvidia-smi", "left over");
+  node.root().write(container + "libcuda.so.570.1", "cuda 570");
+  fs::create_symlink("/usr/lib/x86_64-linux-gnu/libcuda.so.570.1",
+                     node.root().file(container + "libcuda.so.1"));
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 570");
+  EXPECT_FALSE(fs::exists(node.root().file(copies + "nvidia-smi")));
+  node.root().write("run/nvidia/driver/usr/bin/nvidia-smi", "tool 570");
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(readText(node.root().file(copies + "nvidia-smi")), "tool 570");
+}
+
+TEST(Installer, MakesTheDeviceFilesOfEachCard) {
+  const Node node;
+  node.letChrootEndWith(0);
+  ASSERT_EQ(node.install().status, 0);
+  EXPECT_EQ(node.ranThere(), "") << "a node without nvidia-modprobe";
+  node.root().write("usr/bin/nvidia-modprobe", "", 0755);
+  for (const char* minor : {"0", "3"}) {
+    node.root().write(std::string("proc/driver/nvidia/gpus/0000:3") + minor + ":00.0/information",
+                      std::string("IRQ:   \t\t 52\nDevice Minor: \t ") + minor + "\n");
+  }
+  ASSERT_EQ(node.install().status, 0);
+  const std::string run = node.root().path() + "/ /usr/bin/nvidia-modprobe ";
+  EXPECT_EQ(node.ranThere(),
+            run + "-c 255\n" + run + "-c 0\n" + run + "-c 3\n" + run + "-u -c 0\n");
+
+  node.letChrootEndWith(1);
+  const ShellResult failed = node.install();
+  EXPECT_EQ(failed.status, 0) << failed.output;
+  EXPECT_TRUE(has(failed.output, "nvidia-modprobe could not")) << failed.output;
 }
 
 }  // namespace

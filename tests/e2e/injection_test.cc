@@ -114,6 +114,9 @@ struct Injection : KubeletApi {
     for (const std::string name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
       fs::copy_file(std::string(QGPU_STAND_IN_DIR) + "/" + name, filesDir() + "/driver/" + name);
     }
+    const std::string tool = filesDir() + "/driver/nvidia-smi";
+    std::ofstream(tool) << "#!/bin/sh\necho 'tool runs'\n";
+    fs::permissions(tool, fs::perms::owner_all);
   }
   Container startPod() {
     bindPod("u1", kCard, 50, 4);
@@ -126,6 +129,7 @@ struct Injection : KubeletApi {
       "CUDA_VISIBLE_DEVICES=0 /bin/sh -c 'echo \"child $CUDA_VISIBLE_DEVICES\"'\n"
       "cuda_program <<END\ninit\nalloc plain 1 1073741824\nalloc plain 2 4294967296\nEND\n"
       "for file in /dev/nvidia* /dev/null-not; do [ ! -c $file ] || echo node $file; done\n"
+      "nvidia-smi\n"
       "for file in /opt/qgpu/libqgpu.so /usr/lib64/libcuda.so.1; do\n"
       "  (echo x >>$file) 2>/dev/null && echo \"$file can be written\"\n"
       "done\n"
@@ -140,7 +144,7 @@ struct Injection : KubeletApi {
     const Finished ran = Root(dir.path() + "/root").run(container, host(), kProgram);
     EXPECT_EQ(ran.status, 0) << ran.output;
     EXPECT_EQ(lines(ran.output),
-              (std::set<std::string>{"cards " + kCard, "child " + kCard, "0", "2",
+              (std::set<std::string>{"cards " + kCard, "child " + kCard, "0", "2", "tool runs",
                                      "node /dev/nvidia-uvm", "node /dev/nvidia-uvm-tools",
                                      "node /dev/nvidia1", "node /dev/nvidiactl"}))
         << ran.output;
@@ -165,6 +169,18 @@ TEST_F(Injection, WhereNoDriverWasCopiedTheRuntimeIsAskedToBringIt) {
   EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
   for (const auto& [inside, outside] : container.mounts) {
     EXPECT_EQ(inside.find("libcuda"), std::string::npos);
+  }
+}
+
+// A driver container may keep them to itself.
+TEST_F(Injection, WithoutDeviceNodesToGiveTheRuntimeIsAskedForBoth) {
+  copyDriver();
+  fs::remove_all(host() + "/dev");
+  const Container container = startPod();
+  EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
+  for (const auto& [inside, outside] : container.mounts) {
+    EXPECT_EQ(inside.find("libcuda"), std::string::npos)
+        << "two of them would be in each other's way";
   }
 }
 
