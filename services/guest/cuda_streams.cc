@@ -193,6 +193,35 @@ void keepSpare(CudaStream& s, cuda::Evt event) {
   }
 }
 
+Marker& newestOf(CudaStream& s) {
+  return s.ring[(s.first + s.count - 1) % kMarkersMax];
+}
+
+// An event to record in the stream; null: there is none. It must be of the stream's context, and
+// what goes into a stream, a copy as a rule, may come from a thread whose context is another.
+cuda::Evt takeEvent(CudaStream& s) {
+  if (s.spares) return s.spare[--s.spares];
+  cuda::Evt event = nullptr;
+  cuda::Ctx before = nullptr;
+  if (cudaDriver.cuCtxPushCurrent_v2(s.context) != cuda::kSuccess) return nullptr;
+  if (cudaDriver.cuEventCreate(&event, 0) != cuda::kSuccess) event = nullptr;
+  cudaDriver.cuCtxPopCurrent_v2(&before);
+  return event;
+}
+
+// Has the newest marker tell of a launch as well: it is behind that launch already, or is recorded
+// once more. So a stream whose ring is full still has a marker behind its last launch.
+bool joinNewest(CudaStream& s, std::uint64_t sequence, std::uint64_t windowNs) {
+  Marker& marker = newestOf(s);
+  if (marker.sequence < sequence) {
+    if (cudaDriver.cuEventRecord(marker.event, s.handle) != cuda::kSuccess) return false;
+    marker.sequence = sequence;
+    marker.key = 0;  // the time of several launches teaches nothing
+  }
+  marker.windowNs += windowNs;
+  return true;
+}
+
 // Takes the oldest marker out of the ring, whose launch is finished.
 std::uint64_t popMarker(CudaStream& s, std::uint64_t now) {
   const Marker marker = s.ring[s.first];
@@ -361,25 +390,19 @@ void leaveMarker(CudaStream& s, std::uint64_t sequence, const Pass& pass, const 
   Lock lock(s.lock);
   s.attention.fetch_and(~kMarkNext);
   if (s.count == kMarkersMax) collect(s);
-  cuda::Evt event = nullptr;
-  if (s.spares) {
-    event = s.spare[--s.spares];
-  } else if (s.count < kMarkersMax) {
-    if (cudaDriver.cuEventCreate(&event, 0) != cuda::kSuccess) event = nullptr;
-  }
-  const bool newer =
-      s.count == 0 || s.ring[(s.first + s.count - 1) % kMarkersMax].sequence < sequence;
-  const bool room = event && newer && s.count < kMarkersMax;
-  if (!room || cudaDriver.cuEventRecord(event, s.handle) != cuda::kSuccess) {
-    // Another launch's marker tells of this one; what it takes of the window is not followed.
-    if (event) keepSpare(s, event);
-    if (pass.windowNs) retire(0, pass.windowNs, nowNs());
-    s.attention.fetch_or(kMarkNext);
+  const bool own = s.count < kMarkersMax && (!s.count || newestOf(s).sequence < sequence);
+  cuda::Evt event = own ? takeEvent(s) : nullptr;
+  if (event && cudaDriver.cuEventRecord(event, s.handle) == cuda::kSuccess) {
+    s.ring[(s.first + s.count++) % kMarkersMax] = {
+        event,       sequence,        pass.windowNs, work.key,
+        work.kernel, work.estimateNs, nowNs(),       loadRelaxed(session.gate->gate)};
     return;
   }
-  s.ring[(s.first + s.count++) % kMarkersMax] = {
-      event,       sequence,        pass.windowNs, work.key,
-      work.kernel, work.estimateNs, nowNs(),       loadRelaxed(session.gate->gate)};
+  if (event) cudaDriver.cuEventDestroy_v2(event);
+  if (s.count && joinNewest(s, sequence, pass.windowNs)) return;
+  // A later launch's marker tells of this one; what it takes of the window is not followed.
+  if (pass.windowNs) retire(0, pass.windowNs, nowNs());
+  s.attention.fetch_or(kMarkNext);
 }
 
 void drained(CudaStream* stream, std::uint64_t sequence) {

@@ -63,6 +63,7 @@ struct Stream {
 };
 
 struct Event {
+  Context* context = nullptr;
   bool dead = false;
   Stream* stream = nullptr;  // null: never recorded, which counts as finished
   std::uint64_t sequence = 0;

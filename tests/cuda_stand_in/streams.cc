@@ -88,7 +88,9 @@ Result waitEvent(Str handle, Evt eventHandle, U) {
 Result createEvent(Evt* out, U) {
   Locked held(machine().lock);
   if (!currentContext()) return kInvalidContext;
-  *out = reinterpret_cast<Evt>(&machine().events.emplace_back());
+  Event& event = machine().events.emplace_back();
+  event.context = currentContext();
+  *out = reinterpret_cast<Evt>(&event);
   return kSuccess;
 }
 
@@ -107,6 +109,7 @@ Result record(Evt handle, Str streamHandle) {
   Event* event = find(handle, rc);
   Stream* stream = event ? find(streamHandle, zero, rc) : nullptr;
   if (!stream) return rc;
+  if (event->context != stream->context) return kInvalidHandle;
   event->capture = stream->capture;
   if (event->capture) return forbidden(*stream);
   auto end = std::make_shared<std::uint64_t>(0);

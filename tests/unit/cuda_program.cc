@@ -171,9 +171,13 @@ Result sleepOn(const std::string& stream, U us) {
   void* arguments[] = {&us};
   return t.cuLaunchKernel(p.sleeping, 1, 1, 1, 1, 1, 1, 0, p.streams[stream], arguments, nullptr);
 }
-Result sleepOnOwn(U us) {
+Result sleepOnOwn(U us, U times) {
   void* arguments[] = {&us};
-  return t.cuLaunchKernel_ptsz(p.sleeping, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr);
+  Result rc = kSuccess;
+  for (U i = 0; i < times && rc == kSuccess; ++i) {
+    rc = t.cuLaunchKernel_ptsz(p.sleeping, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr);
+  }
+  return rc;
 }
 Result addOn(const std::string& stream) {
   void* arguments[] = {&p.buffer};
@@ -199,6 +203,7 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
   if (verb == "query") return text(t.cuStreamQuery(p.streams[name]));
   if (verb == "sleep") return text(sleepOn(name, static_cast<U>(n)));
   if (verb == "add") return text(addOn(name));
+  if (verb == "copy") return text(t.cuMemcpyAsync(p.buffer, p.buffer, 64, p.streams[name]));
   if (verb == "burst") {
     Result rc = kSuccess;
     for (std::uint64_t i = 0; i < n && rc == kSuccess; ++i) rc = sleepOn(name, static_cast<U>(us));
@@ -551,9 +556,9 @@ std::string obey(const std::string& line) {
   if (verb == "do") return in >> verb, doOne(verb);
   if (verb == "graphfordo") return a.graph = p.execs["a"], "ok";
   if (verb == "own") {
-    U us = 0;
-    in >> us;
-    return text(sleepOnOwn(us));
+    U us = 0, times = 1;
+    in >> us >> times;
+    return text(sleepOnOwn(us, times));
   }
   if (verb == "sum") return sum();
   if (verb == "set") {

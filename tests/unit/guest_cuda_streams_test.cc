@@ -112,6 +112,14 @@ TEST(CudaStreams, TheThreadsOwnDefaultStreamRetiresWithoutItsThread) {
   EXPECT_TRUE(settles(s.manager)) << "both threads never asked, and one is gone";
 }
 
+// More launches than a stream has markers, and no call of the thread after them.
+TEST(CudaStreams, TheThreadsOwnDefaultStreamRetiresHoweverMuchIsInFlight) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("own 500 300"), "0");
+  EXPECT_EQ(s.manager.slot(0).admitted, 300u);
+  EXPECT_TRUE(settles(s.manager)) << s.manager.inFlight();
+}
+
 TEST(CudaStreams, TheLegacyStreamIsFollowedByContext) {
   Scene s;
   EXPECT_EQ(s.guest.ask("sleep null 3000"), "0");
@@ -184,6 +192,37 @@ TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
   EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
   EXPECT_GE(most, 2u) << "known kernels share the window";
   EXPECT_LE(most, 12u) << "20 ms hold ten kernels of 2 ms";
+}
+
+TEST(CudaStreams, TheWindowHoldsAlsoWhereMoreFitIntoItThanAStreamHasMarkers) {
+  FakeManager::Options options = cudaTask();
+  options.windowNs = 60'000'000;
+  Scene s(options);
+  s.manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  EXPECT_EQ(s.guest.ask("burst a 1500 100"), "0");
+  const std::uint64_t last = s.manager.inFlight();
+  EXPECT_GT(last, 64u) << "the ring of markers was never full";
+  EXPECT_LE(last, 600u) << "60 ms hold six hundred kernels of 100 us";
+  EXPECT_EQ(s.guest.ask("sync a"), "0");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
+}
+
+// A copy may go into a stream of another context than the thread's.
+TEST(CudaStreams, TheWindowHoldsWhatIsLaunchedUnderAnotherContextThanTheStreams) {
+  FakeManager::Options options = cudaTask();
+  options.windowNs = 20'000'000;
+  Scene s(options);
+  s.manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  EXPECT_EQ(s.guest.ask("waitvalue a"), "0");
+  EXPECT_EQ(s.guest.ask("ctxnew"), "0");
+  EXPECT_EQ(s.guest.ask("copy a"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_GT(s.manager.slot(0).window_used_ns, 0u);
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
+  EXPECT_EQ(s.guest.ask("ctxend"), "0");
 }
 
 TEST(CudaStreams, AnEndedTasksLaunchesFail) {
