@@ -57,9 +57,11 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.worked = false;
   gate.rung = false;
   gate.offAt = kNever;
+  gate.offInPart = false;
   gate.agains = 0;
   // A task that leaves its card has no turn left: what it has frozen stays so until it is killed.
-  gate.frozen = gate.settling ? task.heldBy != QGPU_SUSPEND_GATE : wasFrozen && !gate.ordered;
+  const bool byGate = task.heldBy == QGPU_SUSPEND_GATE || task.doubted;
+  gate.frozen = gate.settling ? !byGate : wasFrozen && !gate.ordered;
   store(task);
   if (wasFrozen && !gate.frozen) letRun(task);
   if (order.getCauseNs() != 0) {
@@ -161,10 +163,12 @@ void GatePort::close(GuestTask& task) {
 // --- channels ---
 
 void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
-  if (!task.gate.settling || task.gate.epoch != epoch) return;  // of a hold that is over
-  if (hasUnseenWork(task)) return;
+  GateState& gate = task.gate;
+  if (!gate.settling || gate.epoch != epoch) return;  // of a hold that is over
+  gate.offInPart = hasUnseenWork(task);
+  if (gate.offInPart) return;
   QGPU_MARK(ChannelsOff);
-  task.gate.offAt = at;
+  gate.offAt = at;
   look(task);
 }
 
@@ -320,6 +324,11 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
   if (late && task.heldBy == QGPU_SUSPEND_RM && !task.doubted && hasUnseenWork(task)) {
     doubted(task, "a process at work has told of none of its channels");
   }
+  // A hold is told stopped once, so it is asked for again.
+  if (gate.offInPart && !hasUnseenWork(task)) {
+    gate.offInPart = false;
+    if (gate.frozen) around_.takeOff(task);
+  }
   // The look before this one saw it run, so it stopped in between.
   const Nanos from = std::max(gate.storedAt, gate.sampledAt);
   if (!sample.anyAlive) {
@@ -348,7 +357,7 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
 // A kernel that runs long looks the same, and then others wait for it once more.
 bool GatePort::isStuck(const GuestTask& task, const GateSample& sample, Nanos now) const {
   const GateState& gate = task.gate;
-  if (gate.frozen || sample.waiting == 0) return false;
+  if (sample.waiting == 0) return false;
   const std::uint32_t doublings = std::min(gate.stuck, 16u);
   const Nanos patience = std::min(options_.stuckAfter * (1 << doublings), options_.stuckAfterMax);
   return now - std::max(gate.storedAt, sample.lastRetire) >= patience;

@@ -67,6 +67,7 @@ struct GateState {
   bool frozen = false;       // held by more than the gate: driver threads wait as well, or channels
                              // are off the card or about to be
   Nanos offAt = kNever;      // since when all channels are off, in the hold of this epoch
+  bool offInPart = false;    // told so, while a process at work had told of none of its own
   Nanos againAt{0};          // when its work was last seen to go on all the same ...
   std::uint32_t agains = 0;  // ... and how often, in the hold of this epoch
   bool parked = false;       // told settled although work is in flight that can't run

@@ -1,6 +1,7 @@
 // suspend=rm as the attach room has it: guests' notes, holds that take channels off a card, and
 // what happens where that can't be done. The driver is a script; the threads and sockets are real.
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -291,6 +292,63 @@ TEST_F(GatePortRmTest, A1_AProcessAtWorkThatToldOfNoChannelIsNotTakenForStopped)
   retire->store(true);
   ASSERT_TRUE(settles(7, epoch));
   EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
+}
+
+// A doubt holds for good, a card's for all tasks bound to it: each later hold is the gate's alone.
+TEST_F(GatePortRmTest, ATaskInDoubtWhoseKernelWaitsForALaunchOfItsOwnSettlesInEachHold) {
+  gateOptions.stuckAfter = millis(20);
+  gateOptions.stuckAfterMax = millis(30);
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  scene.change([&] { scene.refuses = kTries; });
+  std::atomic_ref<std::uint32_t> waiting(client->slot().waiting);
+  waiting.store(1);
+  const std::uint32_t first = hold(7);
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  ASSERT_TRUE(settles(7, first));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return (client->gateWord() & QGPU_GATE_OPEN) != 0; }));
+  const std::uint32_t second = hold(7);
+  ASSERT_TRUE(settles(7, second));
+  EXPECT_EQ(settledOf(7, second)->how, How::PARKED);
+  EXPECT_FALSE(client->gateWord() & QGPU_GATE_FROZEN) << "nothing of it is off the card";
+  stop();
+  const auto disables = [](const suspend::Order& order) {
+    return order.step == suspend::Step::kDisable;
+  };
+  EXPECT_EQ(std::count_if(scene.orders.begin(), scene.orders.end(), disables), kTries);
+}
+
+// Its notes lie in its socket while the driver answers for the channels of another one: what is
+// told stopped then is not all of the task, and is told once.
+TEST_F(GatePortRmTest, AHoldSettlesWhenAProcessTellsOfItsChannelsJustAfterTheOthersAreOff) {
+  start(schema::Suspend::RM);
+  auto told = working(7, 100);
+  ASSERT_TRUE(told.ok());
+  auto* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* tells = new (at) std::atomic<bool>;
+  Child child([&]() -> int {
+    auto late = GuestClient::attach(socket(), tokenOf(7));
+    if (!late.ok() || !late->admit()) return 1;
+    while (!tells->load()) std::this_thread::yield();
+    if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] {
+    const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
+    return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
+           told->reportPage().slot[attached->slot].admitted == 1;
+  }));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(isOff(1));
+  turns(20);
+  EXPECT_EQ(settledOf(7, epoch), nullptr) << "the work of the late one runs";
+  tells->store(true);
+  ASSERT_TRUE(isOff(2));
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 0u) << "no doubt";
 }
 
 struct NoPages final : PageSurroundings {

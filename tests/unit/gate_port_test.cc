@@ -736,5 +736,18 @@ TEST_F(GatePortTest, AnOnlineTaskIsNeverFrozenAndAGuestWithoutASignalFallsBackTo
   ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
 }
 
+TEST_F(GatePortTest, HAZARDS3_WorkThatNoSignalStopsAndThatWaitsForALaunchOfItsOwnHasAnotherTurn) {
+  gateOptions.stuckAfter = millis(20);
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7, false, true)));
+  ASSERT_TRUE(client->admit(0));
+  std::atomic_ref<std::uint32_t>(client->slot().waiting).store(1);
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::PARKED);
+}
+
 }  // namespace
 }  // namespace qgpu
