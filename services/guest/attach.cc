@@ -29,6 +29,15 @@ constexpr std::uint64_t kDefaultAttachTimeoutMs = 5'000;  // the default orphan 
 constexpr int kWelcomeTimeoutMs = 1'000;
 constexpr int kLowestFd = 200;  // out of the way of programs that count their descriptors
 
+// Whose this process is, as its environment said at the first attach. A program may change its
+// environment later, also while the link thread would read it.
+struct Identity {
+  std::atomic<bool> known{false};
+  const char* token = nullptr;
+  char socket[sizeof(sockaddr_un::sun_path)] = {};
+};
+Identity identity;
+
 Mutex attachMutex;
 int connection = -1;  // of the link thread, and of the attaching thread before it starts
 int reportFd = -1;
@@ -52,11 +61,9 @@ int moveUp(int fd) {
 }
 
 int connectSocket() {
-  const char* path = getenv("QGPU_SOCKET");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (!path || strlen(path) >= sizeof address.sun_path) return -1;
-  strcpy(address.sun_path, path);
+  memcpy(address.sun_path, identity.socket, sizeof identity.socket);
   int fd = moveUp(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (fd < 0) return -1;
   timeval limit{kWelcomeTimeoutMs / 1000, (kWelcomeTimeoutMs % 1000) * 1000};
@@ -89,7 +96,7 @@ bool sendHello(int fd, bool again) {
   hello.version = QGPU_ABI_VERSION;
   hello.pid = static_cast<std::uint32_t>(getpid());
   hello.start_time = ownStartTime();
-  memcpy(hello.token, findToken(), QGPU_TOKEN_LEN);  // it was there at the first attach
+  memcpy(hello.token, identity.token, QGPU_TOKEN_LEN);
   hello.incarnation_seen = incarnationSeen;
   hello.freeze_signal = freezeSignal();
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -364,21 +371,37 @@ bool startLink() {
 }
 
 // Says why where there is none.
-bool haveToken() {
+bool readToken() {
   const char* token = findToken();
   if (!token) {
-    say("no token in QGPU_TOKEN_FILE=%s; no device", getenv("QGPU_TOKEN_FILE"));
+    const char* path = getenv("QGPU_TOKEN_FILE");
+    say("no token in QGPU_TOKEN_FILE=%s; no device", path ? path : "");
     return false;
   }
+  identity.token = token;
   if (strlen(token) == QGPU_TOKEN_LEN) return true;
-  const char* where = token == getenv("QGPU_TOKEN") ? "QGPU_TOKEN" : "the file of QGPU_TOKEN_FILE";
-  say("%s has %zu characters, wanted %u; no device (start it with qgpuctl run)", where,
-      strlen(token), QGPU_TOKEN_LEN);
+  say("%s has %zu characters, wanted %u; no device (start it with qgpuctl run)",
+      getenv("QGPU_TOKEN") ? "QGPU_TOKEN" : "the file of QGPU_TOKEN_FILE", strlen(token),
+      QGPU_TOKEN_LEN);
   return false;
 }
 
+// A fork's child may find nothing in its environment any more: it is then who its parent was.
+bool readIdentity() {
+  const char* path = getenv("QGPU_SOCKET");
+  if (path && strlen(path) >= sizeof identity.socket) {
+    say("QGPU_SOCKET has %zu characters, a socket's path has at most %zu; no device", strlen(path),
+        sizeof identity.socket - 1);
+    return false;
+  }
+  if (path) strcpy(identity.socket, path);
+  if (!readToken()) return false;
+  identity.known.store(true);
+  return true;
+}
+
 bool attachFirst() {
-  if (!haveToken()) return false;
+  if (!readIdentity()) return false;
   const std::uint64_t end = nowNs() + attachTimeoutNs();
   std::uint64_t backoff = kFirstBackoffNs;
   for (;;) {
@@ -390,8 +413,7 @@ bool attachFirst() {
       return false;
     }
     if (nowNs() + backoff > end) {
-      const char* path = getenv("QGPU_SOCKET");
-      say("no manager at %s; no device (is qgpu-manager running?)", path ? path : "QGPU_SOCKET");
+      say("no manager at %s; no device (is qgpu-manager running?)", identity.socket);
       return false;
     }
     sleepNs(backoff);
@@ -408,6 +430,7 @@ bool attachFirst() {
 }  // namespace
 
 bool tokenGiven() {
+  if (identity.known.load(std::memory_order_relaxed)) return true;
   const char* path = getenv("QGPU_SOCKET");
   return tokenNamed() && path && *path;
 }

@@ -39,7 +39,7 @@ struct Session {
 };
 extern Session session;
 
-// True when the environment asks for qgpu at all.
+// True when the environment asks for qgpu at all, or did at the first attach.
 bool tokenGiven();
 
 // Attaches if this process is not yet; blocks until attached, refused, or the grace is over.

@@ -9,6 +9,7 @@
 #include "services/guest/cuda_names.h"
 #include "services/guest/real_loader.h"
 #include "services/guest/rm_ioctl.h"
+#include "services/guest/wrapper_table.h"
 
 namespace qgpu::guest {
 
@@ -53,31 +54,9 @@ void*& pointerIn(Calls& table, const Hook& hook) {
   return *reinterpret_cast<void**>(reinterpret_cast<char*>(&table) + hook.at);
 }
 
-// Wrappers by the address that they stand before. Open addressing; entries are only ever added.
-constexpr std::size_t kPlaces = 2048;
-static_assert(std::size(kHooks) * 3 < kPlaces, "exported and private addresses fit with room");
-struct Place {
-  std::atomic<void*> address;
-  std::atomic<void*> wrapper;
-};
-Place places[kPlaces];
-
-std::size_t placeOf(const void* address) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address);
-  return (bits >> 4 ^ bits >> 14) % kPlaces;
-}
-
-void standBefore(void* address, void* wrapper) {
-  if (!address || !wrapper) return;
-  for (std::size_t i = placeOf(address);; i = (i + 1) % kPlaces) {
-    void* none = nullptr;
-    if (places[i].address.compare_exchange_strong(none, address)) {
-      places[i].wrapper.store(wrapper);
-      return;
-    }
-    if (none == address) return;
-  }
-}
+constinit WrapperTable wrapperTable;
+static_assert(std::size(kHooks) * 3 < WrapperTable::kPlaces,
+              "exported and private addresses fit with room");
 
 std::atomic<const char*> driverBegin{nullptr}, driverEnd{nullptr};
 
@@ -119,7 +98,7 @@ void standBeforeAll(Library library) {
   wrapped();
   for (const Hook& hook : kHooks) {
     if (hook.library != library) continue;
-    standBefore(pointerIn(cudaDriver, hook), pointerIn(wrappers(), hook));
+    wrapperTable.add(pointerIn(cudaDriver, hook), pointerIn(wrappers(), hook));
   }
 }
 
@@ -157,13 +136,7 @@ bool findCudaDriver() {
 }
 
 void* wrapperOf(void* address) {
-  for (std::size_t i = placeOf(address);; i = (i + 1) % kPlaces) {
-    void* there = places[i].address.load();
-    if (!there) return address;
-    if (there != address) continue;
-    void* wrapper = places[i].wrapper.load();
-    return wrapper ? wrapper : address;
-  }
+  return wrapperTable.find(address);
 }
 
 namespace {
@@ -186,11 +159,13 @@ void tellIfUnhooked(const char* name, const void* found) {
 
 // A driver may answer cuGetProcAddress with addresses that no name of its exports has. Each hook is
 // asked for once, in exactly its own version and kind, so that these are known by address as well.
+// A wrapper calls the driver by an export's address: where there is none, it can stand before
+// nothing.
 void learnProcAddresses() {
   static std::atomic<bool> learnt{false};
   if (learnt.load(std::memory_order_acquire)) return;
   for (const Hook& hook : kHooks) {
-    if (hook.library != Library::kCuda) continue;
+    if (hook.library != Library::kCuda || !pointerIn(cudaDriver, hook)) continue;
     const std::uint64_t flags =
         hook.stream == Stream0::kPerThread ? cuda::kAskPerThreadStream : cuda::kAskLegacyStream;
     void* found = nullptr;
@@ -199,7 +174,7 @@ void learnProcAddresses() {
         cudaDriver.cuGetProcAddress_v2
             ? cudaDriver.cuGetProcAddress_v2(hook.base, &found, hook.since, flags, &status)
             : cudaDriver.cuGetProcAddress(hook.base, &found, hook.since, flags);
-    if (rc == cuda::kSuccess) standBefore(found, pointerIn(wrappers(), hook));
+    if (rc == cuda::kSuccess) wrapperTable.add(found, pointerIn(wrappers(), hook));
   }
   learnt.store(true, std::memory_order_release);
 }
@@ -376,9 +351,6 @@ const Hook* hookOf(const char* name) {
   }
   return nullptr;
 }
-bool isHooked(const char* name) {
-  return hookOf(name) != nullptr;
-}
 
 // The loader's own functions, asked for by name: ours, so that what is asked through them is seen.
 void* loaderWrapper(void* found) {
@@ -392,11 +364,29 @@ void* loaderWrapper(void* found) {
 bool isOldForm(const char* name) {
   char present[64];
   const int n = snprintf(present, sizeof present, "%s_v2", name);
-  return n > 0 && static_cast<std::size_t>(n) < sizeof present && isHooked(present);
+  return n > 0 && static_cast<std::size_t>(n) < sizeof present && hookOf(present);
 }
 
 void* const kTheLoaderDecides = nullptr;
 void* const kNone = reinterpret_cast<void*>(~std::uintptr_t{0});
+
+// Our own exports are always in the global scope; a program that asks there whether there is a
+// driver, or whether it has a function, must not be told yes by them alone.
+void* chooseInGlobalScope(const Hook& hook) {
+  findCudaDriver();
+  if (pointerIn(cudaDriver, hook)) return kTheLoaderDecides;
+  return realLoader().dlsym(RTLD_NEXT, hook.symbol) ? kTheLoaderDecides : kNone;
+}
+
+bool isOurs(const void* address) {
+  const FileRange own = fileAround(reinterpret_cast<void*>(&isOurs));
+  return address >= own.begin && address < own.end;
+}
+
+void* find(void* handle, const char* name, const char* version) {
+  const RealLoader& real = realLoader();
+  return version ? real.dlvsym(handle, name, version) : real.dlsym(handle, name);
+}
 
 }  // namespace
 }  // namespace qgpu::guest
@@ -407,34 +397,30 @@ __attribute__((visibility("hidden"), used)) void* qgpu_choose_symbol(void* handl
                                                                      const char* version,
                                                                      const void* caller) {
   using namespace qgpu::guest;
-  const RealLoader& real = realLoader();
+  realLoader();  // the loader's own functions are known from here on
   if (!name) return kTheLoaderDecides;
   const bool ofLoader = strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0;
   if (!ofLoader && (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0)) {
     return kTheLoaderDecides;
   }
   if (handle == RTLD_NEXT || fromDriver(caller)) return kTheLoaderDecides;
-  if (handle == RTLD_DEFAULT) {
-    // Our own exports are always there; a program that asks whether there is a driver, or whether
-    // it has a function, must not be told yes by them alone.
-    const Hook* hook = ofLoader ? nullptr : hookOf(name);
-    if (!hook) return kTheLoaderDecides;
-    findCudaDriver();
-    if (pointerIn(cudaDriver, *hook)) return kTheLoaderDecides;
-    return real.dlsym(RTLD_NEXT, name) ? kTheLoaderDecides : kNone;
-  }
-  if (!tokenGiven()) return kTheLoaderDecides;
-  if (!ofLoader && !isHooked(name)) {
+  const Hook* hook = ofLoader ? nullptr : hookOf(name);
+  if (handle == RTLD_DEFAULT) return hook ? chooseInGlobalScope(*hook) : kTheLoaderDecides;
+  if (!hook && !tokenGiven()) return kTheLoaderDecides;
+  if (!ofLoader && !hook) {
     if (qgpu::cuda::looksLikeWork(name) && !isOldForm(name) && findCudaDriver()) {
-      tellIfUnhooked(name, real.dlsym(handle, name));
+      tellIfUnhooked(name, find(handle, name, nullptr));
     }
     return kTheLoaderDecides;
   }
-  void* found = version ? real.dlvsym(handle, name, version) : real.dlsym(handle, name);
+  void* found = find(handle, name, version);
   if (!found) return kTheLoaderDecides;
   if (ofLoader) return loaderWrapper(found);
+  if (isOurs(found)) return chooseInGlobalScope(*hook);  // dlopen(NULL) names that scope too
+  if (!tokenGiven()) return kTheLoaderDecides;
   findCudaDriver();
-  return wrapperOf(found);
+  // Once more, for what the loader then says: what was asked of it in between may have failed.
+  return wrapperOf(find(handle, name, version));
 }
 
 // RTLD_DEEPBIND would lead a library that is linked with the driver past our exports.

@@ -9,13 +9,12 @@ namespace {
 
 using namespace cuda;  // the names of the interface
 
-// Of `total` and `free` as the driver has them; what is used is what the task's processes hold.
+// `total` and `free` of one card as the driver has them. The quota is over all cards of the task,
+// so what is left of it has nothing to do with the size of this one.
 template <typename N>
 void limit(N& total, N& free) {
-  const auto quota = static_cast<N>(limitToQuota(total));
-  const auto used = static_cast<N>(reservedBytes());
-  const N left = used < quota ? quota - used : 0;
-  total = quota;
+  const auto left = static_cast<N>(leftBytes());
+  total = static_cast<N>(limitToQuota(total));
   if (left < free) free = left;
 }
 

@@ -47,6 +47,11 @@ std::uint64_t reservedBytes() {
   return loans::total(*session.report, kAllSlots);
 }
 
+std::uint64_t leftBytes() {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  return held < quota ? quota - held : 0;
+}
+
 std::uint64_t limitToQuota(std::uint64_t bytes) {
   if (session.state.load() != State::kAttached) return bytes;
   std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);

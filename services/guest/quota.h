@@ -21,7 +21,10 @@ void release(std::uint64_t bytes, std::uint32_t generation);
 // What the task's processes hold together; what several of them share, once (loans.h).
 std::uint64_t reservedBytes();
 
-// The smaller of a size that the driver reports and the quota.
+// What the task may still reserve.
+std::uint64_t leftBytes();
+
+// The smaller of a size that the driver reports of a card and the quota.
 std::uint64_t limitToQuota(std::uint64_t bytes);
 
 }  // namespace qgpu::guest

@@ -436,8 +436,7 @@ int freeObject(const Asked& asked, const Call& call) {
 }
 
 void limitSizes(const Call& call) {
-  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
-  rm::limitFbInfo(call, quota, held < quota ? quota - held : 0);
+  rm::limitFbInfo(call, loadRelaxed(session.gate->quota_bytes), leftBytes());
 }
 
 int control(const Asked& asked, const Call& call) {

@@ -10,22 +10,22 @@ namespace {
 
 constexpr std::size_t kPathMax = 512;
 
-char fromFile[64];  // empty: none was read yet
+char token[64];  // empty: none was read yet
 
 const char* given(const char* name) {
   const char* value = getenv(name);
   return value && *value ? value : nullptr;
 }
 
-// The first line of `path` into `fromFile`. False: it is not there, or has none.
+// The first line of `path` into `token`. False: it is not there, or has none.
 bool readFirstLine(const char* path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  ssize_t n = read(fd, fromFile, sizeof fromFile - 1);
+  ssize_t n = read(fd, token, sizeof token - 1);
   close(fd);
-  fromFile[n > 0 ? n : 0] = 0;
-  fromFile[strcspn(fromFile, "\n")] = 0;
-  return fromFile[0] != 0;
+  token[n > 0 ? n : 0] = 0;
+  token[strcspn(token, "\n")] = 0;
+  return token[0] != 0;
 }
 
 bool readWhole(const char* path, char* text, std::size_t size) {
@@ -63,11 +63,14 @@ bool tokenNamed() {
 }
 
 const char* findToken() {
-  if (const char* token = given("QGPU_TOKEN")) return token;
-  if (fromFile[0]) return fromFile;
+  if (const char* named = given("QGPU_TOKEN")) {
+    token[0] = 0;
+    strncat(token, named, sizeof token - 1);
+  }
+  if (token[0]) return token;
   const char* next = given("QGPU_TOKEN_FILE");
   for (char path[kPathMax]; nextPath(next, path);) {
-    if (readFirstLine(path)) return fromFile;
+    if (readFirstLine(path)) return token;
   }
   return nullptr;
 }

@@ -11,8 +11,9 @@ namespace qgpu::guest {
 // Whether the environment names a token at all.
 bool tokenNamed();
 
-// The token as it stands there, which may have any length below 64; what was read once stays, also
-// for children. Nullptr: no file of QGPU_TOKEN_FILE is there yet.
+// A copy of the token as it stands there, of any length below 64. What was read once is also there
+// when the environment names none any more, and for children. Nullptr: no file of QGPU_TOKEN_FILE
+// is there yet. Not for two threads at once.
 const char* findToken();
 
 // The whole file `name` that lies beside the first file of QGPU_TOKEN_FILE where there is one, with

@@ -373,9 +373,13 @@ std::string onMemory(const std::string& verb, std::istringstream& in) {
   return "";
 }
 
-void* findNvml(const char* name) {
+void* nvmlLibrary() {
   static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  return dlsym(library, name);
+  return library;
+}
+
+void* findNvml(const char* name) {
+  return dlsym(nvmlLibrary(), name);
 }
 
 NvmlDevice firstDevice() {
@@ -443,7 +447,7 @@ std::string nvml() {
 
 // --- contexts, threads, processes ---
 
-std::string onContexts(const std::string& verb) {
+std::string onContexts(const std::string& verb, std::istringstream& in) {
   static Ctx second = nullptr;
   if (verb == "ctxsync") return text(t.cuCtxSynchronize());
   if (verb == "ctxnew") return text(t.cuCtxCreate_v2(&second, 0, 0));
@@ -451,6 +455,12 @@ std::string onContexts(const std::string& verb) {
     const Result rc = t.cuCtxDestroy_v2(second);
     t.cuCtxSetCurrent(p.context);
     return text(rc);
+  }
+  if (verb == "card") {  // NUMBER: what follows is done there
+    int number = 0;
+    in >> number;
+    if (Result rc = t.cuDevicePrimaryCtxRetain(&p.context, number)) return text(rc);
+    return text(t.cuCtxSetCurrent(p.context));
   }
   if (verb == "reset") return text(t.cuDevicePrimaryCtxReset_v2(0));
   if (verb == "release") return text(t.cuDevicePrimaryCtxRelease_v2(0));
@@ -502,11 +512,18 @@ std::string statistics() {
          std::to_string(in.pending());
 }
 
+// NAME in the global scope by both its names.
+bool isInGlobalScope(const char* name) {
+  const bool found = dlsym(RTLD_DEFAULT, name) != nullptr;
+  if (found != (dlsym(dlopen(nullptr, RTLD_LAZY), name) != nullptr)) std::abort();
+  return found;
+}
+
 // NAME in the global scope, to which the driver is loaded.
 std::string inGlobalScope(const std::string& name) {
   static void* const driverLibrary = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL);
   if (!driverLibrary) return "no driver";
-  return dlsym(RTLD_DEFAULT, name.c_str()) ? "found" : "none";
+  return isInGlobalScope(name.c_str()) ? "found" : "none";
 }
 
 std::string onDriver(const std::string& verb, std::istringstream& in) {
@@ -521,17 +538,33 @@ std::string onDriver(const std::string& verb, std::istringstream& in) {
 
 // What a program sees that asks whether there is a driver, without loading one.
 std::string probe() {
-  const bool global = dlsym(RTLD_DEFAULT, "cuInit") != nullptr;
+  const bool global = isInGlobalScope("cuInit");
   const bool error = dlerror() != nullptr;
   return std::string(global ? "driver" : "none") + (error ? " error" : "");
 }
 
-// NAME by dlsym(), and where VERSION is given, as a runtime asks for it.
+// NAME by dlsym(), and where VERSION is given, as a runtime asks for it. Of either library, which
+// is loaded first.
 std::string resolve(const std::string& name, int version) {
   void* found = nullptr;
-  if (version == 0) found = dlsym(cudaLibrary(), name.c_str());
-  if (version != 0) t.cuGetProcAddress_v2(name.c_str(), &found, version, kAskLegacyStream, nullptr);
+  if (version == 0) {
+    void* const library = name.starts_with("nvml") ? nvmlLibrary() : cudaLibrary();
+    dlerror();
+    found = dlsym(library, name.c_str());
+    if (found && dlerror()) return "found, with an error";
+  } else {
+    t.cuGetProcAddress_v2(name.c_str(), &found, version, kAskLegacyStream, nullptr);
+  }
   return found ? "found" : "none";
+}
+
+// What the function returns that the driver gives for NAME without exporting it.
+std::string callPrivate(const std::string& name) {
+  void* found = nullptr;
+  int status = 0;
+  plain<decltype(t.cuGetProcAddress_v2)>("cuGetProcAddress_v2")(name.c_str(), &found, 13000,
+                                                                kAskLegacyStream, &status);
+  return found ? text(reinterpret_cast<Result (*)()>(found)()) : "none";
 }
 
 std::string deepBound(const std::string& file) {
@@ -551,6 +584,8 @@ std::string obey(const std::string& line) {
     in >> verb >> version;
     return resolve(verb, version);
   }
+  if (verb == "private") return in >> verb, callPrivate(verb);
+  if (verb == "clearenv") return clearenv() == 0 ? "ok" : "failed";
   if (verb == "missing") return missing();
   if (verb == "bare") return bare();
   if (verb == "do") return in >> verb, doOne(verb);
@@ -600,14 +635,13 @@ std::string obey(const std::string& line) {
     return "ok";
   }
   if (verb == "joinaside") return p.aside.join(), p.asideAnswer;
-  for (auto* area : {onStreams, onMemory, onDriver}) {
+  for (auto* area : {onStreams, onMemory, onDriver, onContexts}) {
     std::istringstream again(line);
     again >> verb;
     const std::string answer = area(verb, again);
     if (!answer.empty()) return answer;
   }
-  const std::string answer = onContexts(verb);
-  return answer.empty() ? "unknown " + verb : answer;
+  return "unknown " + verb;
 }
 
 }  // namespace

@@ -139,6 +139,25 @@ TEST(CudaHooks, AFunctionThatAnOldDriverLacksIsNotFoundInOurs) {
   EXPECT_EQ(guest.ask("global malloc"), "found");
 }
 
+TEST(CudaHooks, WhatADriverGivesWithoutExportingItIsTheDriversOwn) {
+  FakeManager manager(cudaTask());
+  auto environment = cudaTenantOf(manager);
+  environment[0] = "LD_LIBRARY_PATH=" QGPU_CUDA_OLD_DRIVER_DIR;
+  CudaTenant guest(environment);
+  EXPECT_EQ(guest.ask("private cuLaunchKernel"), "42");
+  EXPECT_NE(guest.errors().find("cuLaunchKernel"), std::string::npos) << "it is told";
+  EXPECT_EQ(guest.ask("private cuLaunchKernelEx"), "none");
+}
+
+// Programs ask the loader, not the pointer, whether a name was found.
+TEST(CudaHooks, ANameThatIsFoundLeavesTheLoaderWithoutAnError) {
+  for (const char* name : {"cuLaunchKernel", "nvmlDeviceGetMemoryInfo"}) {
+    FakeManager manager(cudaTask());
+    CudaTenant both(manager);
+    EXPECT_EQ(both.ask(std::string("resolve ") + name), "found") << "only this library is loaded";
+  }
+}
+
 TEST(CudaHooks, WithoutATokenThePreloadedLibraryIsNotInTheWay) {
   for (const char* way : {"linked", "dlsym", "proc2"}) {
     auto environment = bareCuda(way);
@@ -171,6 +190,21 @@ TEST(CudaHooks, ATaskOnAnotherKindOfCardHasNoCudaDeviceAndIsToldWhy) {
   CudaTenant guest(manager);
   EXPECT_EQ(guest.ask("init"), "100");
   EXPECT_NE(guest.errors().find("Portable Computing Language"), std::string::npos);
+}
+
+// What was told at the first attach holds, for later ones and for children too.
+TEST(CudaHooks, AProgramMayClearItsEnvironmentOnceItIsATenant) {
+  FakeManager manager(cudaTask());
+  CudaTenant guest(manager);
+  ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+  EXPECT_EQ(guest.ask("clearenv"), "ok");
+  manager.die();
+  manager.restart(QGPU_GATE_OPEN);
+  ASSERT_TRUE(eventually([&] { return manager.slot(0).obeys == 2; }));
+  EXPECT_EQ(manager.reattaches(), 1u);
+  guest.ask("fork and attach");
+  EXPECT_EQ(manager.attaches(), 2u) << guest.errors();
+  EXPECT_EQ(std::string(manager.lastHello().token, QGPU_TOKEN_LEN), FakeManager::token());
 }
 
 TEST(CudaHooks, AForkedChildHarmsNothingOfItsParents) {

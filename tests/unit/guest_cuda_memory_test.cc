@@ -71,6 +71,29 @@ TEST(CudaMemory, WhatTheDriverRefusesIsNotCharged) {
   EXPECT_EQ(manager.bytes(), kCudaInitBytes);
 }
 
+// The quota is over all of them: what one holds leaves the other's memory free.
+TEST(CudaMemory, OnSeveralCardsEachSizeIsThatCardsOwnWithinTheQuota) {
+  FakeManager::Options options = cudaTask();
+  options.devices = {0, 1};
+  options.quotaBytes = 1500 * kMiB;
+  FakeManager manager(options);
+  auto environment = cudaTenantOf(manager);
+  environment.push_back("QGPU_STAND_IN_DEVICES=2");
+  environment.push_back("QGPU_STAND_IN_BYTES=" + std::to_string(1024 * kMiB));
+  CudaTenant guest(environment);
+  const auto sizes = [](std::uint64_t free) {
+    const std::string card = std::to_string(1024 * kMiB);
+    return std::to_string(free) + " " + card + " " + card;
+  };
+  ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
+  EXPECT_EQ(guest.ask(alloc("plain", 1, 600 * kMiB)), "0");
+  EXPECT_EQ(guest.ask("info"), sizes(424 * kMiB - kCudaInitBytes)) << "what the card has";
+  ASSERT_EQ(guest.ask("card 1"), "0");
+  EXPECT_EQ(guest.ask("info"), sizes(900 * kMiB - kCudaInitBytes)) << "what the quota leaves";
+  EXPECT_EQ(guest.ask(alloc("plain", 2, 600 * kMiB)), "0");
+  EXPECT_EQ(guest.ask("info"), sizes(300 * kMiB - kCudaInitBytes));
+}
+
 TEST(CudaMemory, AFreeThatTheDriverRefusesReturnsNothing) {
   FakeManager manager(cudaTask());
   CudaTenant guest(manager);

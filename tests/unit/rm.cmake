@@ -12,6 +12,7 @@ target_compile_definitions(rm_test PRIVATE
 
 qgpu_test(loans_test SOURCES loans_test.cc LABELS unit threads)
 qgpu_test(fork_handlers_test SOURCES fork_handlers_test.cc LABELS unit threads)
+qgpu_test(wrapper_table_test SOURCES wrapper_table_test.cc LABELS unit threads)
 
 # The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
 # and close() would be in its place.
