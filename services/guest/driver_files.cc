@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
 #include "services/guest/rm_abi.h"
@@ -103,6 +104,15 @@ bool isUnifiedMemory(int fd) {
          wanted.st_rdev == file.st_rdev;
 }
 
+bool isDmaBuf(int fd) {
+  constexpr long kDmaBufFiles = 0x444d4142;  // what a kernel from 5.3 on says that it is of
+  struct stat file;
+  struct statfs of;
+  if (const char* root = testRoot())
+    return status(fd, "", file) && isTestFile(file, root, "dmabuf");
+  return syscall(SYS_fstatfs, fd, &of) == 0 && of.f_type == kDmaBufFiles;
+}
+
 void Inherited::remember(int fd, int rights) {
   struct stat file;
   if (count_ == kFilesMost || !status(fd, "", file)) return;
@@ -119,7 +129,7 @@ const Inherited::File* Inherited::find(unsigned long device, unsigned long inode
 void Inherited::drop(int fd) {
   const FileClass is = classOf(fd);
   const bool unified = is == FileClass::kForeign && isUnifiedMemory(fd);
-  if (is == FileClass::kForeign && !unified) return;
+  if (is == FileClass::kForeign && !unified && !isDmaBuf(fd)) return;
   if (is != FileClass::kControl) remember(fd, unified ? kUntouchable : kZeros);
   const long flags = syscall(SYS_fcntl, fd, F_GETFD);
   const int closesAtExec = flags > 0 && (flags & FD_CLOEXEC) ? O_CLOEXEC : 0;

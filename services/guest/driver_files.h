@@ -6,11 +6,12 @@
 // room. It could not use it: CUDA does not survive a fork.
 //
 // A file is referenced by its descriptors, by those of the cards that were registered with it, and
-// by what is mapped through those. In the child the first two become /dev/null under the same
-// numbers, and such maps become empty memory at the same addresses, so nothing there is closed,
-// taken or touched twice. What the control file maps is memory of the host, which a child may read.
-// What is mapped of unified memory the driver lets no child touch, and so does what replaces it: a
-// child that reads it is ended, as without this library, and is not told zeros.
+// by what is mapped through those; and files and dma-bufs that memory was exported to hold it, too.
+// In the child all those descriptors become /dev/null under the same numbers, and such maps become
+// empty memory at the same addresses, so nothing there is closed, taken or touched twice. What the
+// control file maps is memory of the host, which a child may read. What is mapped of unified memory
+// the driver lets no child touch, and so does what replaces it: a child that reads it is ended, as
+// without this library, and is not told zeros.
 //
 // Everything here is for the child of a fork in a program with threads: no locks and no heap.
 
@@ -21,6 +22,9 @@ FileClass classOf(int fd);
 
 // The driver's second module, for unified memory: it holds what is mapped there, too.
 bool isUnifiedMemory(int fd);
+
+// A file that the driver makes of memory for other drivers, and that holds that memory.
+bool isDmaBuf(int fd);
 
 class Inherited {
  public:

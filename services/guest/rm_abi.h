@@ -26,7 +26,8 @@ inline constexpr std::uint32_t kEscAllocMemory = 0x27, kEscAllocObject = 0x28, k
 inline constexpr std::uint32_t kEscControl = 0x2A, kEscAlloc = 0x2B, kEscDupObject = 0x34;
 inline constexpr std::uint32_t kEscVidHeapControl = 0x4A;
 inline constexpr std::uint32_t kEscRegisterFd = 201, kEscCheckVersion = 210;
-inline constexpr std::uint32_t kEscTransfer = 211;  // carries another call that is too large
+inline constexpr std::uint32_t kEscTransfer = 211;      // carries another call that is too large
+inline constexpr std::uint32_t kEscExportDmaBuf = 217;  // on a card's file
 
 // The first call on a file of unified memory's module, and on one that ties it to a process. Its
 // requests are plain numbers.
@@ -65,7 +66,8 @@ constexpr bool schedules(std::uint32_t command) {
   return command == kGroupSchedule || command == kChannelSchedule;
 }
 // Of a client: objects into an open control file, which holds them until its last descriptor is
-// closed, and names for them out of it. One, or some from an index on.
+// closed, and names for them out of it. One, or some from an index on. (A call of its own,
+// kEscExportDmaBuf, puts some into a dma-buf, which holds them in the same way.)
 inline constexpr std::uint32_t kExportOne = 0x3d05, kImportOne = 0x3d06, kExportMany = 0x3d0b,
                                kImportMany = 0x3d0c;
 // On memory of whatever place and maker.
@@ -225,6 +227,25 @@ struct ImportMany {
   std::uint16_t count, index;
 };
 
+struct DmaBufCall {  // what both of its forms begin with
+  std::int32_t fd;   // -1: a new dma-buf is asked for; afterwards it
+  Handle client;
+  std::uint32_t total, count, index, pad;
+  std::uint64_t size;
+};
+inline constexpr std::uint32_t kDmaBufMost = 128;
+struct DmaBufForm {
+  std::uint32_t size, objectsAt, statusAt;
+};
+// Before 570, and from it on. No size: the call has none of these.
+constexpr DmaBufForm dmaBufForm(std::uint32_t size) {
+  constexpr DmaBufForm kForms[] = {{2600, 32, 2592}, {2608, 36, 2600}};
+  for (const DmaBufForm& form : kForms) {
+    if (form.size == size) return form;
+  }
+  return {};
+}
+
 struct SurfaceInfo {
   std::uint32_t index, value;
 };
@@ -242,6 +263,7 @@ static_assert(sizeof(ExportOne) == 24 && offsetof(ExportOne, fd) == 16);
 static_assert(sizeof(ImportOne) == 20 && offsetof(ImportOne, object) == 16);
 static_assert(sizeof(ExportMany) == 2128 && offsetof(ExportMany, objects) == 76);
 static_assert(sizeof(ImportMany) == 652 && offsetof(ImportMany, types) == 520);
+static_assert(sizeof(DmaBufCall) == 32 && offsetof(DmaBufCall, index) == 16);
 static_assert(sizeof(SurfaceInfo) == 8 && sizeof(SurfaceInfoCall) == 16);
 static_assert(sizeof(FreeCall) == 16 && sizeof(AllocObjectCall) == 20 && sizeof(DupCall) == 28);
 static_assert(sizeof(AllocMemoryCall) == 56 && offsetof(AllocMemoryCall, limit) == 32 &&

@@ -164,6 +164,17 @@ void decodeControl(Call& call) {
   }
 }
 
+void decodeExportDmaBuf(Call& call, std::uint32_t size) {
+  const DmaBufForm form = dmaBufForm(size);
+  if (form.size == 0) return;
+  call.verb = Verb::kExport;
+  call.client = read<DmaBufCall>(call.argument).client;
+  call.command = kEscExportDmaBuf;
+  call.parameters = call.argument;
+  call.parametersSize = size;
+  call.statusAt = form.statusAt;
+}
+
 }  // namespace
 
 Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argument) {
@@ -185,6 +196,7 @@ Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argum
   if (number == kEscControl && size == sizeof(ControlCall)) decodeControl(call);
   if (number == kEscVidHeapControl && size == sizeof(HeapCall)) decodeHeap(call);
   if (number == kEscAllocMemory && size == sizeof(AllocMemoryCall)) decodeAllocMemory(call);
+  if (number == kEscExportDmaBuf) decodeExportDmaBuf(call, size);
   if (number == kEscAllocObject && size == sizeof(AllocObjectCall)) decodeAllocObject(call);
   return call;
 }
@@ -244,6 +256,11 @@ FileObjects fileObjects(const Call& call) {
               most(many.count, kImportMost),
               at + offsetof(ImportMany, objects),
               at + offsetof(ImportMany, types)};
+    }
+    case kEscExportDmaBuf: {
+      const auto into = read<DmaBufCall>(at);
+      const DmaBufForm form = dmaBufForm(call.parametersSize);
+      return {into.fd, 0, into.index, most(into.count, kDmaBufMost), at + form.objectsAt, nullptr};
     }
     default:
       return {};

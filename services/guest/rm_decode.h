@@ -15,7 +15,7 @@ enum class Verb : std::uint8_t {
   kFree,     // an object and all beneath it end
   kDup,      // a second name for an object, in this client or from another
   kControl,  // one of the controls that are followed
-  kExport,   // a control that puts objects into a file
+  kExport,   // a control, or a call of its own, that puts objects into a file
   kImport,   // a control that takes names for them out of it
 };
 
@@ -28,8 +28,8 @@ struct Call {
   Handle sourceClient = 0, sourceObject = 0;  // of a duplication; of what an object holds
   std::uint64_t bytes = 0;                    // of the card's memory that it asks for
   std::uint32_t detail = 0;                   // a device's number; the engine of a channel or group
-  std::uint32_t command = 0;                  // of a control
-  void* parameters = nullptr;                 // of a control
+  std::uint32_t command = 0;                  // of a control; else an export's own call
+  void* parameters = nullptr;                 // of a control, or of such a call
   std::uint32_t parametersSize = 0;
 
   // Where the driver answers, for the functions below.

@@ -360,8 +360,8 @@ int duplicate(const Asked& asked, const Call& call) {
   return rc;
 }
 
-// A file that holds objects stands in the forest as a client, and ends as those of a file do. The
-// driver's own clients have other names (from 0xc1d00000).
+// A file that holds objects, a control file or a dma-buf, stands in the forest as a client, and
+// ends as those of a file do. The driver's own clients have other names (from 0xc1d00000).
 constexpr rm::Handle kFileClient = 0x80000000;
 
 // What an open file calls the object at an index.
@@ -381,7 +381,8 @@ int exportObjects(const Asked& asked, const Call& call) {
     name.handle = file == rm::Files::kNone ? ++lostExports : nameInFile(out.index + i);
     name.file = file;
     if (out.object(i) == 0 || !objects.find(call.client, out.object(i))) continue;
-    objects.duplicate(name, call.client, out.object(i), onEnd, nullptr);
+    const Object* made = objects.duplicate(name, call.client, out.object(i), onEnd, nullptr);
+    if (made && made->memory) files.holdsMemory(file);
   }
   return rc;
 }

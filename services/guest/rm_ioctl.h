@@ -12,7 +12,8 @@
 // of several cards, which has them to itself, nobody pays for such. What it takes
 // is what the driver tells of the new name (SURFACE_INFO); where the driver tells nothing, or the
 // quota has no room, the name is freed and the call answered with "no memory". What this process
-// exports to a file counts for it until its own last descriptor of that is closed.
+// exports to a file, be it a dma-buf, counts for it until its own last descriptor of that is
+// closed.
 //
 // An ioctl that is not NVIDIA's costs one comparison. One that is, is looked at only in an attached
 // process, on a descriptor that fstat() says is the driver's control file or a card's (never by

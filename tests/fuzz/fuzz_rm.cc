@@ -21,10 +21,11 @@ using namespace rm;  // the words of the interface
 
 constexpr Layout kLayouts[] = {Layout::kUnknown, Layout::kFrom515, Layout::kFrom525,
                                Layout::kFrom535};
-constexpr std::uint32_t kNumbers[] = {kEscAllocMemory,    kEscAllocObject,  kEscFree,
-                                      kEscControl,        kEscAlloc,        kEscDupObject,
-                                      kEscVidHeapControl, kEscCheckVersion, kEscTransfer};
-constexpr std::uint32_t kSizes[] = {16, 20, 28, 32, 40, 48, 56, 72, 184};
+constexpr std::uint32_t kNumbers[] = {
+    kEscAllocMemory, kEscAllocObject,    kEscFree,         kEscControl,  kEscAlloc,
+    kEscDupObject,   kEscVidHeapControl, kEscCheckVersion, kEscTransfer, kEscExportDmaBuf};
+constexpr std::uint32_t kSizes[] = {16, 20, 28, 32, 40, 48, 56, 72, 184, 2600, 2608};
+constexpr std::uint32_t kReadMost = 255;  // bytes of a call that the input has
 
 // Bytes of the input in a block of their own, so that one too many is seen.
 struct Block {
@@ -110,10 +111,10 @@ class Game {
     const bool ofFile = number == kEscControl && pick < std::size(kFileSizes);
     const std::size_t told = ofFile ? kFileSizes[pick] : 1 + pick % kInner;
     Block inner(in_, ofFile || layout_ == Layout::kFrom535 ? told : 512, kInner);
-    Block call(in_, size);
+    Block call(in_, size, std::min(size, kReadMost));
     pointInside(call, inner, layout_, number);
     if (number != kEscTransfer) return read(number, call, inner);
-    const std::uint32_t carried = kNumbers[in_.byte() % (std::size(kNumbers) - 1)];
+    const std::uint32_t carried = kNumbers[in_.byte() % std::size(kNumbers)];
     pointInside(call, inner, layout_, carried);
     const TransferCall outer{carried, size, call.address()};
     Block transfer(in_, sizeof outer);

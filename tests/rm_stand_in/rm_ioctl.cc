@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/ioctl.h>
 #include <poll.h>
 #include <sched.h>
@@ -248,6 +249,25 @@ std::uint32_t onFile(State& all, int fd, const ControlCall& asked, void* paramet
   return kOk;
 }
 
+// Into a dma-buf: a new file, or one that has some already.
+std::uint32_t exportDmaBuf(State& all, const DmaBufForm& form, char* bytes) {
+  DmaBufCall asked;
+  std::memcpy(&asked, bytes, sizeof asked);
+  if (asked.count > kDmaBufMost || asked.index + asked.count > asked.total) return kInvalidArgument;
+  const std::string path = std::string(std::getenv("QGPU_DRIVER_ROOT")) + "/dev/dmabuf";
+  if (asked.fd == -1) asked.fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (asked.fd < 0) return kRefused;
+  const std::uint32_t file = fileOf(all, asked.fd);
+  for (std::uint32_t i = 0; i < asked.count; i++) {
+    Handle object = 0;
+    std::memcpy(&object, bytes + form.objectsAt + i * sizeof object, sizeof object);
+    const std::uint32_t status = exportObject(all, asked.client, object, file, asked.index + i);
+    if (status != kOk) return status;
+  }
+  std::memcpy(bytes, &asked, sizeof asked);
+  return kOk;
+}
+
 bool takeOne(std::atomic<std::uint32_t>& count) {
   std::uint32_t left = count.load();
   while (left > 0 && !count.compare_exchange_weak(left, left - 1)) {
@@ -382,6 +402,9 @@ int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* a
   } else if (number == kEscControl && size == sizeof(ControlCall)) {
     auto& asked = *static_cast<ControlCall*>(argument);
     asked.status = control(all, fd, asked);
+  } else if (number == kEscExportDmaBuf && size == dmaBufForm(size).size) {
+    const std::uint32_t status = exportDmaBuf(all, dmaBufForm(size), bytes);
+    std::memcpy(bytes + dmaBufForm(size).statusAt, &status, sizeof status);
   } else if (number == kEscCheckVersion && size == sizeof(VersionCall)) {
     tellVersion(*static_cast<VersionCall*>(argument));
   } else if (number != kEscRegisterFd) {

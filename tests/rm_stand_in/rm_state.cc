@@ -42,7 +42,8 @@ std::set<std::uint32_t> openFiles() {
   std::error_code gone;  // processes end meanwhile
   for (const auto& process : std::filesystem::directory_iterator("/proc", gone)) {
     for (const auto& each : std::filesystem::directory_iterator(process.path() / "fd", gone)) {
-      if (std::filesystem::read_symlink(each, gone) != root() + "/dev/nvidiactl") continue;
+      const auto of = std::filesystem::read_symlink(each, gone);
+      if (of != root() + "/dev/nvidiactl" && of != root() + "/dev/dmabuf") continue;
       std::ifstream info(process.path() / "fdinfo" / each.path().filename());
       std::string word;
       std::uint32_t position = 0;
@@ -65,7 +66,7 @@ void prepare() {
   if (root().empty()) return;
   ::mkdir((root() + "/dev").c_str(), 0755);
   for (const std::string& name :
-       {root() + "/dev/nvidiactl", root() + "/dev/nvidia0", stateFile()}) {
+       {root() + "/dev/nvidiactl", root() + "/dev/nvidia0", root() + "/dev/dmabuf", stateFile()}) {
     const int made = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (made < 0) continue;
     if (name == stateFile() && ::ftruncate(made, sizeof(State)) != 0) ::unlink(name.c_str());

@@ -206,6 +206,29 @@ std::string importMany(std::istringstream& in) {
   return control(file, client, kImportMany, many);
 }
 
+// FILE CLIENT OBJECT...: into a dma-buf, which becomes that file.
+std::string exportDmaBuf(std::istringstream& in) {
+  constexpr DmaBufForm kForm = dmaBufForm(2608);
+  alignas(8) char bytes[kForm.size] = {};
+  int file = 0;
+  DmaBufCall wanted{};
+  wanted.fd = -1;
+  in >> file >> wanted.client;
+  for (Handle object = 0; in >> object; ++wanted.count) {
+    std::memcpy(bytes + kForm.objectsAt + wanted.count * sizeof object, &object, sizeof object);
+  }
+  wanted.total = wanted.count;
+  std::memcpy(bytes, &wanted, sizeof wanted);
+  const int card = openFile("nvidia0");
+  const int rc =
+      ioctl(card, _IOC(_IOC_READ | _IOC_WRITE, kIoctlType, kEscExportDmaBuf, kForm.size), bytes);
+  close(card);
+  std::memcpy(&files[file], bytes, sizeof(int));
+  std::uint32_t status = 0;
+  std::memcpy(&status, bytes + kForm.statusAt, sizeof status);
+  return text(rc, status);
+}
+
 // FILE PID NUMBER: another process's descriptor, as one is sent through a socket.
 std::string fetch(std::istringstream& in) {
   int file = 0, number = 0;
@@ -340,6 +363,7 @@ std::string obeyRm(std::istringstream& in) {
   if (verb == "import") return importOne(in);
   if (verb == "exportmany") return exportMany(in);
   if (verb == "importmany") return importMany(in);
+  if (verb == "dmabuf") return exportDmaBuf(in);
   if (verb == "fetch") return fetch(in);
   if (verb == "fabric") return fabric(in);
   if (verb == "held") return std::to_string(kernel().bytes());

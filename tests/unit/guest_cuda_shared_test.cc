@@ -333,6 +333,36 @@ TEST(CudaShared, MemoryInAFileCountsUntilItIsClosed) {
   s.expectShared(0);
 }
 
+TEST(CudaShared, MemoryInADmaBufCountsUntilThatIsClosed) {
+  Scene s;
+  Program& p = *s.lender;
+  EXPECT_EQ(p.allocate(8 * kMiB), kDone);
+  EXPECT_EQ(p.ask("dmabuf", 1, p.client, kMemory), kDone);
+  EXPECT_EQ(p.letGo(kMemory), kDone);
+  s.expectShared(8 * kMiB);
+  EXPECT_EQ(p.ask("dup 1 2"), "ok");
+  EXPECT_EQ(p.ask("close 1"), "0");
+  s.expectShared(8 * kMiB);
+  EXPECT_EQ(p.ask("close 2"), "0");
+  s.expectShared(0);
+}
+
+TEST(CudaShared, AWorkerThatWasForkedHoldsNothingThatWasExported) {
+  Scene s;
+  Program& p = *s.lender;
+  EXPECT_EQ(p.allocate(8 * kMiB, 7), kDone);
+  EXPECT_EQ(p.allocate(2 * kMiB, 8), kDone);
+  EXPECT_EQ(p.ask("dmabuf", 1, p.client, 7), kDone);
+  EXPECT_EQ(p.ask("open 2"), "ok");
+  EXPECT_EQ(p.ask("export 0", p.client, 8, 2), kDone);
+  const pid_t worker = std::stoi(p.ask("worker"));
+  s.expectShared(10 * kMiB);
+  s.kill(p);
+  EXPECT_TRUE(eventually([&] { return held() == s.base; })) << held();
+  s.expectShared(0, 1);
+  EXPECT_EQ(kill(worker, SIGKILL), 0);
+}
+
 TEST(CudaShared, MemoryOutOfAFileOfAnotherProcessIsTheImportersToPay) {
   Scene s;
   EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);

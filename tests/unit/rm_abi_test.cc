@@ -15,9 +15,11 @@
 namespace qgpu::rm {
 namespace {
 
+using Facts = std::map<std::string, std::size_t>;
+
 struct Block {
   std::vector<std::string> releases;
-  std::map<std::string, std::size_t> facts;
+  Facts facts;
 };
 
 std::vector<Block> readBlocks() {
@@ -43,10 +45,40 @@ Layout layoutFor(const std::string& release) {
   return layoutOf(release.c_str(), release.size() + 1);
 }
 
-// Everything that is declared, by the fixture's names.
-std::map<std::string, std::size_t> declared(Layout layout) {
-  const AllocForms forms = allocForms(layout);
+// What is declared of calls on files that hold objects, by the fixture's names. The form of one on
+// dma-bufs is told by its size.
+Facts declaredOfFiles(std::size_t dmaBufSize) {
+  const DmaBufForm dmaBuf = dmaBufForm(static_cast<std::uint32_t>(dmaBufSize));
   return {
+      {"export.size", sizeof(ExportOne)},
+      {"export.object", offsetof(ExportOne, object)},
+      {"export.fd", offsetof(ExportOne, fd)},
+      {"exports.size", sizeof(ExportMany)},
+      {"exports.objects", offsetof(ExportMany, objects)},
+      {"exports.count", offsetof(ExportMany, count)},
+      {"exports.index", offsetof(ExportMany, index)},
+      {"import.size", sizeof(ImportOne)},
+      {"import.parent", offsetof(ImportOne, parent)},
+      {"import.object", offsetof(ImportOne, object)},
+      {"imports.size", sizeof(ImportMany)},
+      {"imports.parent", offsetof(ImportMany, parent)},
+      {"imports.objects", offsetof(ImportMany, objects)},
+      {"imports.types", offsetof(ImportMany, types)},
+      {"imports.count", offsetof(ImportMany, count)},
+      {"imports.index", offsetof(ImportMany, index)},
+      {"dmabuf.size", dmaBuf.size},
+      {"dmabuf.client", offsetof(DmaBufCall, client)},
+      {"dmabuf.count", offsetof(DmaBufCall, count)},
+      {"dmabuf.index", offsetof(DmaBufCall, index)},
+      {"dmabuf.objects", dmaBuf.objectsAt},
+      {"dmabuf.status", dmaBuf.statusAt},
+  };
+}
+
+// Everything that is declared, in the same way.
+Facts declared(Layout layout, std::size_t dmaBufSize) {
+  const AllocForms forms = allocForms(layout);
+  Facts all = {
       {"free.size", sizeof(FreeCall)},
       {"free.status", offsetof(FreeCall, status)},
       {"memory.size", offsetof(AllocMemoryCall, fd)},
@@ -89,22 +121,6 @@ std::map<std::string, std::size_t> declared(Layout layout) {
       {"timeslice.size", sizeof(Timeslice)},
       {"device.id", offsetof(DeviceParameters, device)},
       {"transfer.size", sizeof(TransferCall)},
-      {"export.size", sizeof(ExportOne)},
-      {"export.object", offsetof(ExportOne, object)},
-      {"export.fd", offsetof(ExportOne, fd)},
-      {"exports.size", sizeof(ExportMany)},
-      {"exports.objects", offsetof(ExportMany, objects)},
-      {"exports.count", offsetof(ExportMany, count)},
-      {"exports.index", offsetof(ExportMany, index)},
-      {"import.size", sizeof(ImportOne)},
-      {"import.parent", offsetof(ImportOne, parent)},
-      {"import.object", offsetof(ImportOne, object)},
-      {"imports.size", sizeof(ImportMany)},
-      {"imports.parent", offsetof(ImportMany, parent)},
-      {"imports.objects", offsetof(ImportMany, objects)},
-      {"imports.types", offsetof(ImportMany, types)},
-      {"imports.count", offsetof(ImportMany, count)},
-      {"imports.index", offsetof(ImportMany, index)},
       {"surface.size", sizeof(SurfaceInfoCall)},
       {"surface.list", offsetof(SurfaceInfoCall, list)},
       {"surface.pair", sizeof(SurfaceInfo)},
@@ -112,6 +128,8 @@ std::map<std::string, std::size_t> declared(Layout layout) {
       {"version.size", sizeof(VersionCall)},
       {"version.text", offsetof(VersionCall, version)},
   };
+  all.merge(declaredOfFiles(dmaBufSize));
+  return all;
 }
 
 TEST(RmAbi, EveryReleasesHeadersAgreeWithWhatIsDeclared) {
@@ -121,7 +139,7 @@ TEST(RmAbi, EveryReleasesHeadersAgreeWithWhatIsDeclared) {
     for (const std::string& release : block.releases) {
       const Layout layout = layoutFor(release);
       ASSERT_NE(layout, Layout::kUnknown) << release;
-      const auto ours = declared(layout);
+      const auto ours = declared(layout, block.facts.at("dmabuf.size"));
       for (const auto& [name, value] : block.facts) {
         if (name == "parameters.size_of") continue;
         ASSERT_TRUE(ours.count(name)) << name;

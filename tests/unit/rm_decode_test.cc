@@ -198,6 +198,39 @@ TEST(RmDecode, ObjectsThatGoIntoAFileAreNamed) {
   EXPECT_EQ(fileObjects(readControl(kExportMany, many)).count, kExportMost);
 }
 
+TEST(RmDecode, ObjectsThatGoIntoADmaBufAreNamedInBothFormsOfTheCall) {
+  for (const std::uint32_t size : {2600u, 2608u}) {
+    const DmaBufForm form = dmaBufForm(size);
+    std::vector<char> bytes(size);
+    DmaBufCall into{-1, 5, 4, 2, 1, 0, 1 << 20};
+    const Handle objects[] = {7, 8};
+    const auto write = [&] { std::memcpy(bytes.data(), &into, sizeof into); };
+    write();
+    std::memcpy(bytes.data() + form.objectsAt, objects, sizeof objects);
+    const Call call = decode(Layout::kFrom535, kEscExportDmaBuf, size, bytes.data());
+    EXPECT_EQ(call.verb, Verb::kExport);
+    EXPECT_EQ(call.client, 5u);
+    const std::uint32_t refused = 3;
+    std::memcpy(bytes.data() + form.statusAt, &refused, sizeof refused);
+    EXPECT_EQ(statusOf(call), refused);
+    into.fd = 9;  // the driver's answer
+    write();
+    const FileObjects named = fileObjects(call);
+    EXPECT_EQ(named.fd, 9);
+    EXPECT_EQ(named.index, 1u);
+    ASSERT_EQ(named.count, 2u);
+    EXPECT_EQ(named.object(0), 7u);
+    EXPECT_EQ(named.object(1), 8u);
+    into.count = 0xffff;
+    write();
+    EXPECT_EQ(fileObjects(call).count, kDmaBufMost);
+  }
+  std::vector<char> bytes(2616);
+  for (const std::uint32_t size : {2592u, 2604u, 2616u}) {
+    EXPECT_EQ(decode(Layout::kFrom535, kEscExportDmaBuf, size, bytes.data()).verb, Verb::kOther);
+  }
+}
+
 TEST(RmDecode, ObjectsThatComeOutOfAFileAreThoseThatWereThere) {
   ImportOne one{9, 1, 2, 3, 4};
   const FileObjects single = fileObjects(readControl(kImportOne, one));
