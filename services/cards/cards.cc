@@ -84,7 +84,7 @@ std::string whereMemoryCounts(const std::string& driver) {
 
 // Kernels run on the card, where no thread of the tenant can be frozen.
 Result<CardsFound> nvidiaCards(const CardsOptions& options) {
-  Result<NvidiaFound> nvidia = probeNvidia(options.probeTimeout);
+  Result<NvidiaFound> nvidia = probeNvidia(options.probeTimeout, options.pciDevices);
   if (!nvidia) return nvidia.error();
   CardsFound found;
   found.leftAlone = std::move(nvidia->silent);

@@ -43,7 +43,8 @@ struct CardsOptions {
   CardBackend backend = CardBackend::Auto;
   SimCards sim;  // how many and how large, where backend is Sim
   SuspendChoice suspend = SuspendChoice::Auto;
-  Nanos probeTimeout = seconds(60);  // for the child that asks a driver
+  Nanos probeTimeout = seconds(60);                 // for the child that asks a driver
+  std::string pciDevices = "/sys/bus/pci/devices";  // where the kernel lists what is plugged in
   HealthTimes health;
 };
 

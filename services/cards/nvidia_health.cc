@@ -65,7 +65,7 @@ class Asker {
     if (nvml_) nvml_->close();
     nvml_.reset();
     auto nvml = Nvml::open();
-    absent_ = !nvml && nvml.error().code == ErrorCode::NotFound;
+    absent_ = !nvml && nvml.error().code != ErrorCode::Unavailable;
     if (!nvml) return;
     nvml_ = std::move(*nvml);
     for (const std::string& uuid : uuids_) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string_view>
 
@@ -12,8 +14,13 @@
 namespace qgpu {
 namespace {
 
+namespace fs = std::filesystem;
+
 // What a line of the answer is, by its first field.
 constexpr std::string_view kCard = "card", kSilent = "silent", kRefused = "refused";
+
+// In the kernel's list of devices: the vendor, and how the classes of displays begin.
+constexpr std::string_view kNvidiaVendor = "0x10de", kDisplayClass = "0x03";
 
 void tell(int out, std::string_view what, std::string text) {
   if (what != kCard) cleanField(text.data());
@@ -40,10 +47,32 @@ std::string listDevice(int out, const Nvml& nvml, std::uint32_t index) {
   return "";
 }
 
-void listDevices(int out) {
+// By what the kernel lists, whoever drives it.
+bool hasCard(const std::string& pciDevices) {
+  const auto reads = [](const fs::path& file, std::string_view start) {
+    std::string word;
+    std::ifstream(file) >> word;
+    return word.starts_with(start);
+  };
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(pciDevices, error)) {
+    if (reads(device.path() / "vendor", kNvidiaVendor) &&
+        reads(device.path() / "class", kDisplayClass)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void listDevices(int out, const std::string& pciDevices) {
   const auto nvml = Nvml::open();
-  if (!nvml && nvml.error().code == ErrorCode::NotFound) return;
-  if (!nvml) return tell(out, kRefused, nvml.error().message);
+  if (!nvml) {
+    const bool unloaded = nvml.error().code == ErrorCode::Unsupported;
+    if (nvml.error().code == ErrorCode::NotFound || (unloaded && !hasCard(pciDevices))) return;
+    return tell(out, kRefused,
+                nvml.error().message +
+                    (unloaded ? "; --cards=opencl shares what OpenCL offers instead" : ""));
+  }
   std::uint32_t count = 0;
   const int rc = nvml->count(count);
   if (rc != Nvml::kSuccess) {
@@ -91,8 +120,9 @@ Result<NvidiaFound> parseAnswer(const std::string& text) {
 
 }  // namespace
 
-Result<NvidiaFound> probeNvidia(Nanos timeout) {
-  const auto answer = askInChild("NVIDIA's driver", "nvidia-smi -L", timeout, listDevices);
+Result<NvidiaFound> probeNvidia(Nanos timeout, const std::string& pciDevices) {
+  const auto list = [&](int out) { listDevices(out, pciDevices); };
+  const auto answer = askInChild("NVIDIA's driver", "nvidia-smi -L", timeout, list);
   if (!answer) return answer.error();
   return parseAnswer(*answer);
 }

@@ -25,8 +25,10 @@ struct NvidiaFound {
   std::vector<std::string> silent;  // cards that are there and do not answer, in words
 };
 
-// Empty where there is no driver. Unavailable: the driver refused, crashed, or did not answer in
-// time; says what to do. Forks: to be called while the process has one thread.
-Result<NvidiaFound> probeNvidia(Nanos timeout);
+// Empty where there is no driver, or none is loaded and `pciDevices`, where the kernel lists
+// devices, has no card of NVIDIA's. Unavailable: the driver refused, crashed, did not answer in
+// time, or is not loaded for a card that is there; says what to do. Forks: to be called while the
+// process has one thread.
+Result<NvidiaFound> probeNvidia(Nanos timeout, const std::string& pciDevices);
 
 }  // namespace qgpu

@@ -13,7 +13,7 @@ constexpr unsigned kTextMax = 96;
 const char* remedy(int code) {
   switch (code) {
     case Nvml::kDriverNotLoaded:
-      return "`modprobe nvidia` loads it";
+      return "`modprobe nvidia` loads it, and `nvidia-smi` as root makes /dev/nvidia*";
     case Nvml::kVersionMismatch:
       return "the driver was updated while its older modules are loaded: reboot, or unload the "
              "nvidia modules and load them again";
@@ -70,7 +70,7 @@ Result<Nvml> Nvml::open() {
   }
   const int rc = nvml.init_();
   if (rc == kSuccess) return nvml;
-  const auto code = rc == kDriverNotLoaded ? ErrorCode::NotFound : ErrorCode::Unavailable;
+  const auto code = rc == kDriverNotLoaded ? ErrorCode::Unsupported : ErrorCode::Unavailable;
   return fail(code, "NVIDIA's driver can't be asked: " + nvml.describe(rc) + "; " + remedy(rc));
 }
 

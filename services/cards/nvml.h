@@ -20,8 +20,8 @@ class Nvml {
   static constexpr int kSuccess = 0, kNoPermission = 4, kNotSupported = 3, kDriverNotLoaded = 9,
                        kGpuIsLost = 15, kVersionMismatch = 18;
 
-  // NotFound: there is no library, or no driver is loaded. Unavailable: anything else, with NVML's
-  // number and text, and what to do.
+  // NotFound: there is no library. Unsupported: no driver is loaded, or its files in /dev are
+  // missing. Unavailable: anything else. The last two with NVML's number and text, and what to do.
   static Result<Nvml> open();
 
   // Back to before open(). What was lost is found again only by one that is opened anew.

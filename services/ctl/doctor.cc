@@ -73,7 +73,8 @@ void checkDriver(Patient& patient) {
   if (namesIn(patient.path("/dev"), "nvidia0", "").empty() &&
       !exists(patient.path("/dev/nvidiactl"))) {
     patient.finding("driver-devices", "NVIDIA's driver is loaded, and /dev/nvidia* are missing",
-                    "nvidia-modprobe -c 0 -u, or start nvidia-persistenced");
+                    "start qgpu-manager by its unit, or nvidia-persistenced; by hand: "
+                    "nvidia-modprobe -c 255 -c 0, then nvidia-modprobe -u -c 0");
   }
 }
 

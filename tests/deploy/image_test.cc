@@ -1,6 +1,6 @@
 // deploy/Dockerfile without an engine: each file that it copies is one that the build installs or
 // the tree has, each library that its programs link comes with a package that it installs, and the
-// rules that keep an image the same tomorrow.
+// rules that keep an image the same tomorrow; units start what is installed.
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <unistd.h>
 
 #include "tests/deploy/documents.h"
 #include "tests/deploy/shell.h"
@@ -182,6 +183,28 @@ TEST(Dockerfile, CopiesWhatTheBuildInstallsAndTheTreeHas) {
     if (!file.starts_with("/usr/bin/") || notForNodes.contains(file)) continue;
     EXPECT_TRUE(stages["manager"].contains(file) || stages["scheduler"].contains(file))
         << file << " is installed, and in neither image";
+  }
+}
+
+TEST(Units, StartWhatTheBuildInstalls) {
+  const TemporaryFolder folder;
+  const auto files = installed(folder);
+  std::set<std::string> started;
+  for (const char* daemon : {"qgpu-manager", "qgpu-scheduler"}) {
+    std::istringstream unit(
+        readText(folder.file(std::string("usr/lib/systemd/system/") + daemon + ".service")));
+    for (std::string line; std::getline(unit, line);) {
+      if (!line.starts_with("ExecStart")) continue;
+      const std::size_t path = line.find('/');
+      ASSERT_NE(path, std::string::npos) << line;
+      started.insert(words(line.substr(path)).at(0));
+    }
+  }
+  EXPECT_TRUE(started.contains("/usr/bin/qgpu-manager"));
+  EXPECT_TRUE(started.contains("/usr/lib/qgpu/nvidia-nodes.sh"));
+  for (const std::string& program : started) {
+    EXPECT_TRUE(files.contains(program)) << program;
+    EXPECT_EQ(::access((folder.path() + program).c_str(), X_OK), 0) << program;
   }
 }
 

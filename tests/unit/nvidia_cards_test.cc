@@ -2,6 +2,7 @@
 // and go while they are watched.
 
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
@@ -30,8 +31,7 @@ class Machine {
   }
   ~Machine() {
     ::unsetenv("QGPU_STAND_IN_CARDS");
-    ::unlink(file().c_str());
-    ::rmdir(folder_.c_str());
+    std::filesystem::remove_all(folder_);
   }
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -44,10 +44,18 @@ class Machine {
     out.close();
     ::rename(next.c_str(), file().c_str());
   }
+  std::string pciDevices() const { return folder_ + "/pci"; }
+  void plugIn(const std::string& vendor, const std::string& deviceClass) {
+    const std::string device = pciDevices() + "/0000:" + std::to_string(++plugged_) + ":00.0";
+    std::filesystem::create_directories(device);
+    std::ofstream(device + "/vendor") << vendor << "\n";
+    std::ofstream(device + "/class") << deviceClass << "\n";
+  }
 
  private:
   std::string file() const { return folder_ + "/cards"; }
   std::string folder_;
+  int plugged_ = 0;
 };
 
 const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
@@ -58,9 +66,10 @@ std::string t4(const std::string& uuid, const std::string& state = "0|0|0|0") {
   return uuid + "|Tesla T4|15843721216|0|" + state;  // 15,109 MiB
 }
 
-Result<CardsFound> find(CardBackend backend) {
+Result<CardsFound> find(CardBackend backend, const std::string& pciDevices = "/none") {
   CardsOptions options;
   options.backend = backend;
+  options.pciDevices = pciDevices;
   options.health.interval = millis(5);
   return findCards(options);
 }
@@ -114,6 +123,21 @@ TEST(NvidiaCards, WithoutALoadedDriverAutoLooksElsewhere) {
   EXPECT_EQ(found->cards[0].backend, "opencl");
   EXPECT_FALSE(found->health.has_value());
   EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::NotFound);
+}
+
+TEST(NvidiaCards, ACardWhoseDriverIsNotLoadedIsNotHiddenBehindTheCpu) {
+  Machine machine;
+  machine.plugIn("0x10de", "0x0c0330");  // a port of such a card
+  machine.plugIn("0x1a03", "0x030000");  // somebody else's display
+  EXPECT_EQ(find(CardBackend::Auto, machine.pciDevices())->cards[0].backend, "opencl");
+  machine.plugIn("0x10de", "0x030200");
+  const auto found = find(CardBackend::Auto, machine.pciDevices());
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::Unavailable);
+  for (const char* told : {"NVML error 9", "`modprobe nvidia`", "--cards=opencl"}) {
+    EXPECT_NE(found.error().message.find(told), std::string::npos) << found.error().message;
+  }
+  EXPECT_EQ(find(CardBackend::Opencl, machine.pciDevices())->cards[0].backend, "opencl");
 }
 
 TEST(NvidiaCards, ACardInMigModeIsSeenAndLeftAlone) {
