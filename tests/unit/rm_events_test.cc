@@ -35,8 +35,8 @@ bool reserveOrFail(std::uint64_t bytes) {
 void release(std::uint64_t bytes, std::uint32_t) {
   charged -= bytes;
 }
-std::uint64_t reservedBytes() {
-  return charged;
+std::uint64_t leftBytes() {
+  return ~charged;
 }
 void onForkInChild(void (*)()) {}
 
