@@ -256,8 +256,9 @@ struct SurfaceInfoCall {
 inline constexpr std::uint32_t kSurfacePages = 7;  // its size, in pages of
 inline constexpr std::uint64_t kSurfacePage = 4096;
 inline constexpr std::uint32_t kSurfacePlace = 9;
-inline constexpr std::uint32_t kPlaceHost = 1, kPlaceCard = 2, kPlaceFabric = 4,
-                               kPlaceMulticast = 5;
+inline constexpr std::uint32_t kPlaceHost = 1, kPlaceCard = 2;
+// What is told of addresses alone, and of kFabricMemory as well.
+inline constexpr std::uint32_t kPlaceOther = 0;
 
 static_assert(sizeof(ExportOne) == 24 && offsetof(ExportOne, fd) == 16);
 static_assert(sizeof(ImportOne) == 20 && offsetof(ImportOne, object) == 16);

@@ -10,6 +10,7 @@
 #include "services/guest/lending.h"
 #include "services/guest/quota.h"
 #include "services/guest/real_loader.h"
+#include "services/guest/rm_card.h"
 #include "services/guest/rm_decode.h"
 #include "services/guest/rm_events.h"
 #include "services/guest/rm_files.h"
@@ -287,7 +288,13 @@ bool askSize(int fd, rm::Handle client, rm::Handle object, std::uint64_t& bytes)
   // It is no memory, or addresses for cards that have not all come yet (kMulticast).
   if (control.status == rm::kNotSupported || control.status == rm::kNotReady) return true;
   if (control.status != rm::kOk) return false;
-  const bool onCard = infos[1].value == rm::kPlaceCard || infos[1].value == rm::kPlaceFabric;
+  // What addresses for other cards hold is told nowhere; their own size covers it.
+  bool onCard = infos[1].value == rm::kPlaceCard;
+  if (infos[1].value == rm::kPlaceOther) {
+    std::uint32_t objectClass = 0;
+    if (rm::classOf(fd, {client, object}, objectClass) != rm::kOk) return false;
+    onCard = objectClass == rm::kFabricMemory;
+  }
   if (onCard) bytes = infos[0].value * rm::kSurfacePage;
   return true;
 }

@@ -25,6 +25,7 @@ using namespace rm;  // the names of the interface
 
 constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x1b;
 constexpr std::uint32_t kNameTaken = 0x19, kInUse = 0x63, kOutOfRange = 0x5b;
+constexpr std::uint32_t kVirtualMemory = 0x50a0;  // addresses alone
 constexpr AllocForms kForms = allocForms(Layout::kFrom535);
 
 // Also one that nobody has waited for: its files are closed.
@@ -94,15 +95,16 @@ std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
     std::memcpy(&source, parameters + fabricMemoryAt(Layout::kFrom535), sizeof source);
     const Object* held = find(all, asked.client, source);
     if (source != 0 && !held) return kObjectNotFound;
-    if (held) memory = {held->memory.number, held->memory.bytes, kPlaceFabric};
+    if (held) memory = {held->memory.number, held->memory.bytes, kPlaceOther};
   }
-  if (asked.objectClass == kMulticast) memory.place = kPlaceMulticast;
   const bool onCard = asked.objectClass == kLocalMemory;
-  if (!parameters || (!onCard && asked.objectClass != kSystemMemory)) return kOk;
+  const bool onHost = asked.objectClass == kSystemMemory;
+  if (!parameters || (!onCard && !onHost && asked.objectClass != kVirtualMemory)) return kOk;
   auto& wanted = *reinterpret_cast<MemoryParameters*>(parameters);
   if (wanted.flags & kFlagVirtual) return kOk;
   wanted.size = (wanted.size + kSurfacePage - 1) / kSurfacePage * kSurfacePage;
-  memory = {onCard ? ++all.lastMemory : 0, wanted.size, onCard ? kPlaceCard : kPlaceHost};
+  const std::uint32_t place = onCard ? kPlaceCard : onHost ? kPlaceHost : kPlaceOther;
+  memory = {onCard ? ++all.lastMemory : 0, wanted.size, place};
   return kOk;
 }
 
@@ -324,8 +326,8 @@ std::uint32_t uuidInfo(UuidInfo& asked) {
 
 std::uint32_t surfaceInfo(State& all, const Object& object, const SurfaceInfoCall& asked) {
   if (takeOne(all.refuseSizes)) return kRefused;
-  if (object.memory.place == 0) return kNotSupported;
-  if (object.memory.place == kPlaceMulticast) return kNotReady;  // its cards have not come
+  if (object.objectClass == kMulticast) return kNotReady;  // its cards have not come
+  if (object.memory.bytes == 0) return kNotSupported;
   auto* infos = reinterpret_cast<SurfaceInfo*>(asked.list);
   for (std::uint32_t i = 0; i < asked.count; i++) {
     const auto pages = static_cast<std::uint32_t>(object.memory.bytes / kSurfacePage);

@@ -24,8 +24,8 @@ enum class Commit : std::uint32_t { kNone, kRestart, kPreempt, kNever };
 // What a name stands for of it: duplicates have the same number.
 struct Memory {
   std::uint64_t number;  // 0: none of the card
-  std::uint64_t bytes;
-  std::uint32_t place;  // as the driver tells it; 0: this is no memory
+  std::uint64_t bytes;   // 0: this is no memory
+  std::uint32_t place;   // as the driver tells it
 };
 
 struct Object {

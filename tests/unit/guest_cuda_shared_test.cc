@@ -307,11 +307,14 @@ TEST(CudaShared, MemoryOfTheHostAndWhatIsNoneCostNothing) {
             "0 0 20");
   EXPECT_EQ(s.lender->ask("alloc 0", s.lender->client, s.lender->client, 21, 128, 0), "0 0 21");
   EXPECT_EQ(s.lender->ask("alloc 0", s.lender->client, s.lender->client, 22, 253, 0), "0 0 22");
+  EXPECT_EQ(s.lender->ask("alloc 0", s.lender->client, s.lender->client, 23, 0x50a0, 8 * kMiB),
+            "0 0 23");
   s.manager.setQuota(1);
   EXPECT_EQ(s.borrower->take(*s.lender, 20, 30), kDone);
   EXPECT_EQ(s.borrower->take(*s.lender, 21, 31), kDone);
   s.expectShared(0);
   EXPECT_EQ(s.borrower->take(*s.lender, 22, 32), kDone) << "addresses alone";
+  EXPECT_EQ(s.borrower->take(*s.lender, 23, 33), kDone) << "the same of one card";
   s.expectShared(0);
 }
 

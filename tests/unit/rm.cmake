@@ -20,6 +20,7 @@ qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
   ${CMAKE_SOURCE_DIR}/services/guest/real_loader.cc
   ${CMAKE_SOURCE_DIR}/services/guest/driver_files.cc
   ${CMAKE_SOURCE_DIR}/services/guest/lending.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/rm_card.cc
   ${CMAKE_SOURCE_DIR}/services/guest/rm_ioctl.cc
   ${CMAKE_SOURCE_DIR}/services/guest/sys.cc
   LIBS nvkernel_stand_in ${CMAKE_DL_LIBS} LABELS unit)
