@@ -138,6 +138,103 @@ TEST(Manifests, LetTheManagerHaveTheDriverByARuntimeOfNvidiasToo) {
   }
 }
 
+// --- the oldest Kubernetes ---
+
+// What 1.14 knows; kubectl refuses an object with another field there.
+const std::set<std::string> kOldPod = {"activeDeadlineSeconds",
+                                       "affinity",
+                                       "automountServiceAccountToken",
+                                       "containers",
+                                       "dnsConfig",
+                                       "dnsPolicy",
+                                       "enableServiceLinks",
+                                       "hostAliases",
+                                       "hostIPC",
+                                       "hostNetwork",
+                                       "hostPID",
+                                       "hostname",
+                                       "imagePullSecrets",
+                                       "initContainers",
+                                       "nodeName",
+                                       "nodeSelector",
+                                       "priority",
+                                       "priorityClassName",
+                                       "readinessGates",
+                                       "restartPolicy",
+                                       "runtimeClassName",
+                                       "schedulerName",
+                                       "securityContext",
+                                       "serviceAccount",
+                                       "serviceAccountName",
+                                       "shareProcessNamespace",
+                                       "subdomain",
+                                       "terminationGracePeriodSeconds",
+                                       "tolerations",
+                                       "volumes"};
+const std::set<std::string> kOldContainer = {"args",
+                                             "command",
+                                             "env",
+                                             "envFrom",
+                                             "image",
+                                             "imagePullPolicy",
+                                             "lifecycle",
+                                             "livenessProbe",
+                                             "name",
+                                             "ports",
+                                             "readinessProbe",
+                                             "resources",
+                                             "securityContext",
+                                             "stdin",
+                                             "stdinOnce",
+                                             "terminationMessagePath",
+                                             "terminationMessagePolicy",
+                                             "tty",
+                                             "volumeDevices",
+                                             "volumeMounts",
+                                             "workingDir"};
+const std::set<std::string> kOldProbe = {
+    "exec",          "failureThreshold", "httpGet",   "initialDelaySeconds",
+    "periodSeconds", "successThreshold", "tcpSocket", "timeoutSeconds"};
+
+// The keys below a pointer that are not among those known.
+std::vector<std::string> strange(const Document& object, const std::string& pointer,
+                                 const std::set<std::string>& known) {
+  std::vector<std::string> out = below(object, pointer);
+  std::erase_if(
+      out, [&](const std::string& one) { return known.contains(one.substr(pointer.size() + 1)); });
+  return out;
+}
+
+TEST(Manifests, HaveNoFieldThatTheOldestKubernetesLacks) {
+  std::size_t containers = 0;
+  for (const Document& object : manifests()) {
+    std::vector<std::string> wrong = strange(object, kPod, kOldPod);
+    const auto look = [&](const std::string& pointer, const std::set<std::string>& known) {
+      for (const std::string& one : strange(object, pointer, known)) wrong.push_back(one);
+    };
+    for (const char* list : {"/initContainers", "/containers"}) {
+      for (const std::string& container : below(object, kPod + std::string(list))) {
+        ++containers;
+        look(container, kOldContainer);
+        look(container + "/livenessProbe", kOldProbe);
+        look(container + "/readinessProbe", kOldProbe);
+      }
+    }
+    for (const std::string& one : wrong) ADD_FAILURE() << object.name() << ": " << one;
+  }
+  EXPECT_GE(containers, 3u);
+}
+
+// Its test of NVIDIA's cards, a minute for each whose driver hangs, ends before it is killed.
+TEST(Manifests, LetTheManagerStart) {
+  const auto all = manifests();
+  const Document& object = find(all, "DaemonSet", "qgpu-manager");
+  const std::string container = std::string(kPod) + "/containers/0";
+  EXPECT_GE(std::stoi(object.at(container + "/livenessProbe/initialDelaySeconds")), 15 * 60);
+  EXPECT_EQ(object.at(container + "/readinessProbe/httpGet"),
+            object.at(container + "/livenessProbe/httpGet"));
+}
+
 // --- what must hold together ---
 
 TEST(Manifests, SelectWhatTheyLabel) {
