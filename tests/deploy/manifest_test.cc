@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "services/extender/pod_rules.h"
 #include "services/kube/role_label.h"
@@ -140,61 +142,26 @@ TEST(Manifests, LetTheManagerHaveTheDriverByARuntimeOfNvidiasToo) {
 
 // --- the oldest Kubernetes ---
 
+std::set<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
 // What 1.14 knows; kubectl refuses an object with another field there.
-const std::set<std::string> kOldPod = {"activeDeadlineSeconds",
-                                       "affinity",
-                                       "automountServiceAccountToken",
-                                       "containers",
-                                       "dnsConfig",
-                                       "dnsPolicy",
-                                       "enableServiceLinks",
-                                       "hostAliases",
-                                       "hostIPC",
-                                       "hostNetwork",
-                                       "hostPID",
-                                       "hostname",
-                                       "imagePullSecrets",
-                                       "initContainers",
-                                       "nodeName",
-                                       "nodeSelector",
-                                       "priority",
-                                       "priorityClassName",
-                                       "readinessGates",
-                                       "restartPolicy",
-                                       "runtimeClassName",
-                                       "schedulerName",
-                                       "securityContext",
-                                       "serviceAccount",
-                                       "serviceAccountName",
-                                       "shareProcessNamespace",
-                                       "subdomain",
-                                       "terminationGracePeriodSeconds",
-                                       "tolerations",
-                                       "volumes"};
-const std::set<std::string> kOldContainer = {"args",
-                                             "command",
-                                             "env",
-                                             "envFrom",
-                                             "image",
-                                             "imagePullPolicy",
-                                             "lifecycle",
-                                             "livenessProbe",
-                                             "name",
-                                             "ports",
-                                             "readinessProbe",
-                                             "resources",
-                                             "securityContext",
-                                             "stdin",
-                                             "stdinOnce",
-                                             "terminationMessagePath",
-                                             "terminationMessagePolicy",
-                                             "tty",
-                                             "volumeDevices",
-                                             "volumeMounts",
-                                             "workingDir"};
-const std::set<std::string> kOldProbe = {
-    "exec",          "failureThreshold", "httpGet",   "initialDelaySeconds",
-    "periodSeconds", "successThreshold", "tcpSocket", "timeoutSeconds"};
+const std::set<std::string> kOldPod = words(
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig "
+    "dnsPolicy enableServiceLinks hostAliases hostIPC hostNetwork hostPID hostname "
+    "imagePullSecrets initContainers nodeName nodeSelector priority priorityClassName "
+    "readinessGates restartPolicy runtimeClassName schedulerName securityContext "
+    "serviceAccount serviceAccountName shareProcessNamespace subdomain "
+    "terminationGracePeriodSeconds tolerations volumes");
+const std::set<std::string> kOldContainer = words(
+    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports "
+    "readinessProbe resources securityContext stdin stdinOnce terminationMessagePath "
+    "terminationMessagePolicy tty volumeDevices volumeMounts workingDir");
+const std::set<std::string> kOldProbe = words(
+    "exec failureThreshold httpGet initialDelaySeconds periodSeconds successThreshold "
+    "tcpSocket timeoutSeconds");
 
 // The keys below a pointer that are not among those known.
 std::vector<std::string> strange(const Document& object, const std::string& pointer,
