@@ -47,6 +47,8 @@ constexpr bool endsContext(Result rc) {
     case 718:
     case 719:  // launch failed
     case 721:  // tensor memory leaked
+    case 911:  // of another device that work waited for: the process is to end
+    case 917:  // the stream's green context is gone
     case 999:  // unknown
       return true;
     default:

@@ -307,25 +307,55 @@ bool recycleIfOver(CudaStream** link) {
   return true;
 }
 
+// With the registry and the stream locked: its context is gone, and its events went with it.
+void endWithContext(CudaStream& s) {
+  if (!s.over) unlinkFromBucket(s);
+  s.last = nullptr;
+  s.spares = 0;
+  std::uint64_t windowNs = 0;
+  for (; s.count; --s.count) {
+    windowNs += s.ring[s.first].windowNs;
+    s.first = (s.first + 1) % kMarkersMax;
+  }
+  retireUpTo(s, s.launched(), windowNs, nowNs());
+  if (s.capturing) captures.fetch_sub(1);
+  s.capturing = s.closing = false;
+  s.over = true;
+  streamEpoch.fetch_add(1);
+}
+
+// Some of what is asked of streams and events needs their context, and a default stream is the
+// current one's. False: the context is not to be had now, so nothing can be asked.
+bool enterContext(CudaStream& s) {
+  const bool busy = s.count || s.launched() != s.retired;
+  if (!busy && !(s.over && (s.spares || s.last))) return true;
+  const cuda::Result rc = cudaDriver.cuCtxSetCurrent(s.context);
+  if (rc == cuda::kSuccess) return true;
+  if (!cuda::endsContext(rc) && rc != cuda::kInvalidContext) return false;
+  endWithContext(s);
+  return true;
+}
+
+void lookAt(CudaStream& s) {
+  collect(s);
+  // A stream that was destroyed and left no marker is not asked: its work is called finished.
+  if (s.over && s.count == 0) retireAll(s, s.launched());
+  if (s.launched() != s.retired && s.count == 0) queryTail(s);
+}
+
 void lookAtStreams(Look& look) {
   Relaxed relaxed;
   Lock lock(registry);
   for (CudaStream** link = &newest; *link;) {
     CudaStream& s = **link;
     s.lock.lock();
-    if (!s.closing) {
-      // Some of what is asked of streams and events needs their context.
-      if (s.over || s.count || s.launched() != s.retired) cudaDriver.cuCtxSetCurrent(s.context);
-      collect(s);
-      // A stream that was destroyed and left no marker is not asked: its work is called finished.
-      if (s.over && s.count == 0) retireAll(s, s.launched());
-      if (s.launched() != s.retired && s.count == 0) queryTail(s);
-    }
+    const bool asked = !s.closing && enterContext(s);
+    if (asked) lookAt(s);
     if (s.launched() != s.retired) {
       look.any = look.running = true;
       look.attended = false;
     }
-    const bool gone = !s.closing && recycleIfOver(link);
+    const bool gone = asked && recycleIfOver(link);
     s.lock.unlock();
     if (!gone) link = &s.older;
   }
@@ -467,27 +497,13 @@ void contextCloses(cuda::Ctx context, bool closing) {
   }
 }
 
-// The events went with their context.
 void contextEnded(cuda::Ctx context) {
   Lock lock(registry);
   for (CudaStream* s = newest; s; s = s->older) {
     if (s->context != context) continue;
-    if (!s->over) unlinkFromBucket(*s);
     Lock own(s->lock);
-    s->last = nullptr;
-    s->spares = 0;
-    const std::uint64_t now = nowNs();
-    std::uint64_t windowNs = 0;
-    for (; s->count; --s->count) {
-      windowNs += s->ring[s->first].windowNs;
-      s->first = (s->first + 1) % kMarkersMax;
-    }
-    retireUpTo(*s, s->launched(), windowNs, now);
-    if (s->capturing) captures.fetch_sub(1);
-    s->capturing = s->closing = false;
-    s->over = true;
+    endWithContext(*s);
   }
-  streamEpoch.fetch_add(1);
 }
 
 // From here on the reaper asks no stream: it does that with the registry locked.

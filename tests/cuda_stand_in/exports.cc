@@ -23,6 +23,8 @@ Table table = filled();
 
 template <auto member>
 std::atomic<std::uint64_t> calls{0};
+template <auto member>
+std::atomic<Result> answers{kSuccess};  // what it says instead of doing anything
 
 // What stands between a name and its function.
 template <auto member, typename F>
@@ -31,6 +33,7 @@ template <auto member, typename... A>
 struct Counted<member, Result (*)(A...)> {
   static Result call(A... a) {
     calls<member>.fetch_add(1, std::memory_order_relaxed);
+    if (const Result rc = answers<member>.load(std::memory_order_relaxed)) return rc;
     return (table.*member)(a...);
   }
 };
@@ -71,6 +74,7 @@ struct Entry {
   void* exported;
   void* direct;
   const std::atomic<std::uint64_t>* calls;
+  std::atomic<Result>* answer;
 };
 
 const Entry entries[] = {
@@ -81,7 +85,8 @@ const Entry entries[] = {
    Stream0::stream,                                    \
    ::exported::symbol,                                 \
    qgpu_to_##symbol,                                   \
-   &calls<&Table::symbol>},
+   &calls<&Table::symbol>,                             \
+   &answers<&Table::symbol>},
     QGPU_CUDA_HOOKED(QGPU_ENTRY) QGPU_CUDA_CALLED(QGPU_ENTRY) QGPU_CUDA_PLAIN(QGPU_ENTRY)
 #undef QGPU_ENTRY
 };
@@ -125,6 +130,12 @@ std::uint64_t callsOf(const char* symbol) {
   return ~std::uint64_t{0};
 }
 
+void answerWith(const char* symbol, Result rc) {
+  for (const Entry& entry : entries) {
+    if (std::strcmp(entry.symbol, symbol) == 0) entry.answer->store(rc);
+  }
+}
+
 void* exportOf(const char* symbol) {
   for (const Entry& entry : entries) {
     if (std::strcmp(entry.symbol, symbol) == 0) return entry.exported;
@@ -146,6 +157,7 @@ const QgpuStandIn questions = {
           std::count_if(machine().events.begin(), machine().events.end(),
                         [](const Event& event) { return !event.dead; }));
     },
+    answerWith,
 };
 
 }  // namespace

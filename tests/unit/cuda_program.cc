@@ -533,6 +533,11 @@ std::string onDriver(const std::string& verb, std::istringstream& in) {
   if (verb == "stats") return statistics();
   if (verb == "events") return std::to_string(driver().events());
   if (verb == "calls") return std::to_string(driver().calls(name.c_str()));
+  if (verb == "answer") {
+    Result rc = kSuccess;
+    in >> rc;
+    return driver().answer(name.c_str(), rc), "ok";
+  }
   return "";
 }
 

@@ -13,6 +13,13 @@ bool settles(const FakeManager& manager) {
   return eventually([&] { return manager.inFlight() == 0; });
 }
 
+// Until the reaper has called that function in looks that begin from now on.
+bool looks(CudaTenant& guest, const std::string& function) {
+  const auto calls = [&] { return std::stoull(guest.ask("calls " + function)); };
+  const std::uint64_t before = calls();
+  return eventually([&] { return calls() >= before + 4; });
+}
+
 struct Scene {
   explicit Scene(FakeManager::Options options = cudaTask()) : manager(options), guest(manager) {
     EXPECT_EQ(guest.ask("init"), "0") << guest.errors();
@@ -129,6 +136,42 @@ TEST(CudaStreams, TheLegacyStreamIsFollowedByContext) {
   EXPECT_EQ(s.guest.ask("query null"), "600");
   EXPECT_EQ(s.guest.ask("ctxend"), "0");
   EXPECT_EQ(s.manager.inFlight(), 0u) << "a context's end waits for its work";
+  EXPECT_EQ(s.guest.ask("sleep a 3000"), "0");
+  EXPECT_TRUE(settles(s.manager)) << "the reaper has looked, and not at the context that is gone";
+}
+
+// The legacy stream is the current context's: without that context another's would be asked.
+TEST(CudaStreams, AContextThatIsNotToBeHadIsNotAskedThroughAnother) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("waitvalue null 1"), "0");
+  EXPECT_EQ(s.guest.ask("add null"), "0");
+  EXPECT_EQ(s.guest.ask("ctxnew"), "0");
+  EXPECT_EQ(s.guest.ask("waitvalue null 2"), "0");
+  EXPECT_EQ(s.guest.ask("add null"), "0");
+  EXPECT_TRUE(looks(s.guest, "cuStreamQuery"));
+  EXPECT_EQ(s.guest.ask("answer cuCtxSetCurrent 1"), "ok");
+  EXPECT_TRUE(looks(s.guest, "cuCtxSetCurrent"));
+  EXPECT_EQ(s.guest.ask("set 1"), "ok");
+  EXPECT_TRUE(looks(s.guest, "cuCtxSetCurrent"));
+  EXPECT_EQ(s.manager.inFlight(), 2u);
+  EXPECT_EQ(s.guest.ask("answer cuCtxSetCurrent 0"), "ok");
+  EXPECT_TRUE(eventually([&] { return s.manager.inFlight() == 1; }));
+  EXPECT_EQ(s.guest.ask("set 2"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("ctxend"), "0");
+}
+
+// An error of the context for good, or its end that no call told of: whoever is asked says so.
+TEST(CudaStreams, WorkOfAContextThatIsNoMoreIsOver) {
+  for (const char* gone :
+       {"cuCtxSetCurrent 201", "cuCtxSetCurrent 709", "cuStreamQuery 911", "cuStreamQuery 917"}) {
+    Scene s;
+    EXPECT_EQ(s.guest.ask("waitvalue a"), "0");
+    EXPECT_EQ(s.guest.ask("add a"), "0");
+    EXPECT_EQ(s.manager.inFlight(), 1u);
+    EXPECT_EQ(s.guest.ask(std::string("answer ") + gone), "ok");
+    EXPECT_TRUE(settles(s.manager)) << gone;
+  }
 }
 
 TEST(CudaStreams, ADestroyedStreamsWorkIsFollowedToItsEnd) {
