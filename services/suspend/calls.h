@@ -12,8 +12,7 @@ namespace qgpu::suspend {
 struct Outcome {
   Answer answer = Answer::kFailed;
   std::vector<Channel> gone;
-  std::string why;        // it is not done: for people
-  bool byDriver = false;  // who refused it, of channels that their processes have
+  std::string why;  // it is not done: for people
 };
 
 // Of one card. All of it is called from one thread, and may block.

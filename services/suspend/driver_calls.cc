@@ -139,8 +139,8 @@ void DriverCalls::forget(std::uint32_t id) {
 }
 
 // Channels of another card, and those whose client is not of the process that named it, or ended.
-// What was taken off is put back also where the process has closed the file that it named. What
-// can't be asked now is a failure: who is taken for gone, and is not, would run on.
+// What was taken off is put back also where the process has closed the file that it named. Who
+// can't be asked now is asked later: who is taken for gone, and is not, would run on.
 Outcome DriverCalls::strangers(const Order& order) const {
   enum class Own : std::uint8_t { kNo, kYes, kClosed };  // closed: the file that it named
   std::map<std::pair<std::uint32_t, std::uint32_t>, Own> own;
@@ -150,7 +150,7 @@ Outcome DriverCalls::strangers(const Order& order) const {
     if (fresh) {
       File file(*this, channel);
       const Found its = file.find(channel.client, channel.client, rm::isClient);
-      if (its == Found::kUnknown) return {Answer::kFailed, {}, file.why()};
+      if (its == Found::kUnknown) return {Answer::kLater, {}, file.why()};
       if (!file) found.why = file.why();
       if (its == Found::kYes) at->second = Own::kYes;
       if (file.isClosed()) at->second = Own::kClosed;
@@ -174,12 +174,12 @@ bool DriverCalls::leftBehind(const Order& order, const Channel& channel) const {
 // Without the channels that the driver does not know as such any more, it may not refuse. Of what
 // can't be asked now, nothing is known; a refusal that may pass is no word of the card.
 Outcome DriverCalls::refused(const Order& order, std::string why, std::uint32_t status) const {
-  Outcome found{Answer::kFailed, {}, std::move(why), !rm::mayPass(status)};
+  Outcome found{rm::mayPass(status) ? Answer::kLater : Answer::kFailed, {}, std::move(why)};
   for (const Channel& channel : order.channels) {
     File file(*this, channel);
     if (file.isClosed() && leftBehind(order, channel)) continue;
     const Found there = file.find(channel.client, channel.channel, rm::isChannel);
-    if (there == Found::kUnknown) return {Answer::kFailed, {}, file.why()};
+    if (there == Found::kUnknown) return {Answer::kLater, {}, file.why()};
     if (there == Found::kNo) found.gone.push_back(channel);
   }
   if (!found.gone.empty()) found.answer = Answer::kGone;
@@ -233,7 +233,7 @@ Outcome DriverCalls::bury(const Channel& channel) {
   const rm::Named named{channel.client, channel.channel};
   const std::uint32_t status = card_.disable(true, false, &named, 1);
   if (status == rm::kOk) return {Answer::kDone, {}, ""};
-  if (rm::mayPass(status)) return {Answer::kFailed, {}, statusText(status)};
+  if (rm::mayPass(status)) return {Answer::kLater, {}, statusText(status)};
   return {Answer::kGone, {channel}, statusText(status)};
 }
 

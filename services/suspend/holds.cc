@@ -126,7 +126,7 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
   const std::string why = ladder.why() + " (" + outcome.why + ")";
   tasks_.at(id).toldDoubt = true;
   news_.push_back({News::What::kDoubted, id, 0, now, why});
-  if (outcome.byDriver && outcome.answer == Answer::kFailed) refused(id, now, why);
+  if (outcome.answer == Answer::kFailed) refused(id, now, why);
 }
 
 void Holds::refused(std::uint64_t id, Nanos now, const std::string& why) {

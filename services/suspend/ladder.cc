@@ -27,12 +27,20 @@ void Ladder::hold(Nanos now) {
   wanted_ = true;
   heldAt_ = now;
   counted_ = false;
-  tries_ = 0;
+  beginAnew();
   noteStopped(now);
 }
 
 void Ladder::release(Nanos) {
+  if (!wanted_) return;
   wanted_ = false;
+  beginAnew();
+}
+
+void Ladder::beginAnew() {
+  tries_ = gones_ = waits_ = 0;
+  retryAt_ = Nanos(0);
+  retryAfter_ = kRetryFirst;
 }
 
 void Ladder::again() {
@@ -44,7 +52,9 @@ void Ladder::again() {
 }
 
 void Ladder::doubt(std::string why) {
-  if (doubt_.empty()) doubt_ = std::move(why);
+  if (doubted()) return;
+  doubt_ = std::move(why);
+  beginAnew();
   std::erase_if(channels_, [](const auto& each) { return each.second.channel.dead; });
 }
 
@@ -140,6 +150,23 @@ std::vector<Channel> Ladder::everything() const {
   return list;
 }
 
+namespace {
+
+// Leaves what one call may name.
+void shorten(std::vector<Channel>& list, std::size_t ownersMax) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> owners;
+  std::erase_if(list, [&](const Channel& each) {
+    const std::pair owner(each.process, each.client);
+    if (std::find(owners.begin(), owners.end(), owner) != owners.end()) return false;
+    if (owners.size() == ownersMax) return true;
+    owners.push_back(owner);
+    return false;
+  });
+  if (list.size() > Ladder::kNamedMax) list.resize(Ladder::kNamedMax);
+}
+
+}  // namespace
+
 std::vector<Channel> Ladder::chosen(bool disable) const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) {
@@ -150,15 +177,17 @@ std::vector<Channel> Ladder::chosen(bool disable) const {
   }
   std::stable_sort(list.begin(), list.end(),
                    [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
-  if (list.size() > kNamedMax) list.resize(kNamedMax);
+  shorten(list, kOwnersMax);
   return list;
 }
 
 // One that the driver refuses keeps nobody else off.
 std::vector<Channel> Ladder::toEnable(Nanos now) {
   std::vector<Channel> list = chosen(false);
-  if (list.empty() && now >= retryAt_) {
+  if (list.empty() && now >= retryAt_ && any([](const Entry& entry) { return entry.stuck; })) {
     for (auto& [name, entry] : channels_) entry.stuck = false;
+    waits_++;
+    retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
     list = chosen(false);
   }
   if (singly_ && list.size() > 1) list.resize(1);
@@ -211,6 +240,7 @@ std::optional<Order> Ladder::next(Nanos now) {
 
 std::optional<Order> Ladder::nextHeld(Nanos now) {
   if (stopped() && now >= againAt_) again();
+  if (now < retryAt_) return std::nullopt;
   std::vector<Channel> running = chosen(true);
   const std::optional<Channel> pending = uncommitted();
   const bool commitFirst =
@@ -225,10 +255,10 @@ std::optional<Order> Ladder::nextAside(Nanos now) {
   std::vector<Channel> unproven;
   for (auto& [name, entry] : channels_) {
     if (entry.channel.dead && now >= buryAt_) return ask(Step::kDisable, {entry.channel});
-    if (entry.channel.proven || entry.asked || unproven.size() == kNamedMax) continue;
-    unproven.push_back(entry.channel);
+    if (!entry.channel.proven && !entry.asked) unproven.push_back(entry.channel);
   }
   if (unproven.empty() || doubted()) return std::nullopt;
+  shorten(unproven, 1);
   return ask(Step::kProve, std::move(unproven));
 }
 
@@ -241,14 +271,18 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   if (asked_) {
     switch (asked_->step) {
       case Step::kDisable:
-        asked_->channels.front().dead ? onBuried(answer, now) : onDisabled(answer);
+        if (asked_->channels.front().dead) {
+          onBuried(answer, now);
+        } else {
+          onDisabled(answer, !gone.empty(), now);
+        }
         break;
       case Step::kProve:
         onProved(answer);
         break;
       case Step::kRestart:
       case Step::kPreempt:
-        onCommitted(answer, !gone.empty());
+        onCommitted(answer, !gone.empty(), now);
         break;
       case Step::kEnable:
         onEnabled(answer, !gone.empty(), now);
@@ -266,6 +300,8 @@ Nanos Ladder::retryAt() const {
   const auto isOff = [](const Entry& e) { return e.state != State::kOn && !e.channel.dead; };
   Nanos next = any(isDead) ? buryAt_ : kNever;
   if (staysOff() && stopped()) next = std::min(next, againAt_);
+  const bool runs = !areOff([](const Channel& channel) { return !channel.dead; });
+  if (holds() && runs) next = std::min(next, retryAt_);
   if (!staysOff() && any(isOff)) next = std::min(next, retryAt_);
   return next;
 }
@@ -278,11 +314,28 @@ void Ladder::noteStopped(Nanos now) {
   took_ = now - heldAt_;
 }
 
-void Ladder::onDisabled(Answer answer) {
-  if (answer != Answer::kDone && ++tries_ < kTriesMax)
-    return;  // again, without those that are gone
-  if (answer != Answer::kDone) return doubt("the driver refused to disable channels");
-  tries_ = 0;
+// Of a hold that is over it says nothing.
+void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
+  if (!holds()) return;
+  if (answer != Answer::kLater) {
+    if (++tries_ == kTriesMax) doubt(what);
+    return;
+  }
+  if (waits_ == kWaitsMax) return doubt(what);
+  waits_++;
+  retryAt_ = now + retryAfter_;
+  retryAfter_ = retryAfter_ * 2;
+}
+
+void Ladder::onDisabled(Answer answer, bool someGone, Nanos now) {
+  if (answer == Answer::kGone && someGone) {  // without them, at once
+    if (++gones_ == kGonesMax) doubt("its channels end unsaid, one after the other");
+    return;
+  }
+  if (answer != Answer::kDone) {
+    return onNotTakenOff(answer, "the driver refused to disable channels", now);
+  }
+  beginAnew();
   for (auto& [name, entry] : channels_) {
     if (!entry.named) continue;
     entry.channel.proven = true;
@@ -294,7 +347,8 @@ void Ladder::onDisabled(Answer answer) {
 
 // Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
 void Ladder::onBuried(Answer answer, Nanos now) {
-  if (answer == Answer::kFailed || (answer == Answer::kDone && rung_ != Rung::kDisable)) {
+  const bool lost = answer == Answer::kDone && rung_ != Rung::kDisable;
+  if (answer == Answer::kFailed || answer == Answer::kLater || lost) {
     buryAt_ = now + kBuryEvery;
     if (++buries_ < kBuriesMax) return;
     return doubt("a process is dead, and what it left on the card may run on");
@@ -305,17 +359,19 @@ void Ladder::onBuried(Answer answer, Nanos now) {
 }
 
 void Ladder::onProved(Answer answer) {
-  if (answer == Answer::kFailed) return;  // its first disable asks again
+  // Its first disable asks again.
+  if (answer == Answer::kFailed || answer == Answer::kLater) return;
   for (auto& [name, entry] : channels_) {
     entry.channel.proven = entry.channel.proven || entry.named;
   }
 }
 
-void Ladder::onCommitted(Answer answer, bool someGone) {
+void Ladder::onCommitted(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // by another of its group, if there is one
-  if (answer != Answer::kDone && ++tries_ < kTriesMax) return;
-  if (answer != Answer::kDone) return doubt("the driver refused to commit what was disabled");
-  tries_ = 0;
+  if (answer != Answer::kDone) {
+    return onNotTakenOff(answer, "the driver refused to commit what was disabled", now);
+  }
+  beginAnew();
   const Name committed = committedBy(asked_->channels.front());
   for (auto& [name, entry] : channels_) {
     if (entry.state == State::kOff && committedBy(entry.channel) == committed) {
@@ -328,12 +384,13 @@ void Ladder::onCommitted(Answer answer, bool someGone) {
 void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // without them, at once
   if (answer != Answer::kDone) {
-    if (++tries_ >= kTriesMax) doubt("the driver refused to enable channels again");
+    if (staysOff()) return;  // it is held anew
+    const bool often = answer == Answer::kLater ? waits_ >= kWaitsMax : ++tries_ >= kTriesMax;
+    if (often) doubt("the driver refused to enable channels again");
     singly_ = true;
     if (asked_->channels.size() > 1) return;  // one by one, at once
     for (auto& [name, entry] : channels_) entry.stuck = entry.stuck || entry.named;
     retryAt_ = now + retryAfter_;
-    retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
     return;
   }
   tries_ = 0;
@@ -347,7 +404,7 @@ void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
   }
   if (!all) return;
   singly_ = false;
-  retryAfter_ = kRetryFirst;
+  beginAnew();
 }
 
 }  // namespace qgpu::suspend

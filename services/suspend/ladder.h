@@ -20,6 +20,9 @@
 // to nobody: what was stopped is taken off again every kAgainEvery, and when asked for. So stopped
 // means: for all that is known.
 //
+// Others' calls wait for each of ours. So one names channels of kOwnersMax clients at the most,
+// each of which is a look into a process; and of one client where nobody waits for it.
+//
 // Whether a channel is its process's own is asked as soon as it is told, so that a hold need not
 // wait for that. What a process had proven and leaves at its death may run on, where somebody else
 // keeps its file of the driver open: it is taken off for good. Usually it is gone, or goes in a
@@ -76,17 +79,25 @@ struct Order {
 
 enum class Answer : std::uint8_t {
   kDone,
-  kGone,  // some that were named are no more, or are not their process's: named beside
-  kFailed,
+  kGone,    // some that were named are no more, or are not their process's: named beside
+  kLater,   // it can't be done or asked now, and that may pass: the driver is busy, or we lack room
+  kFailed,  // the driver refused it, of channels that their processes have
 };
 
 class Ladder {
  public:
   static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
   static constexpr std::size_t kNamedMax = 64;      // in one call
-  static constexpr int kTriesMax = 3;  // of one step in a row: a driver may be busy, channels gone
-  static constexpr Nanos kRetryFirst = millis(1);  // of an enable that failed; doubles up to
+  static constexpr std::size_t kOwnersMax = 8;      // likewise; an owner is a client of a process
+  static constexpr int kTriesMax = 3;               // of one step that the driver refuses, in a row
+  // Of disables in a row that met channels which had ended: a context that is torn down ends its
+  // own one by one, and there are tenants who would do nothing else.
+  static constexpr int kGonesMax = 64;
+  // Of what may pass, and of an enable that failed; doubles. A doubt comes after kWaitsMax of them,
+  // 127 ms; an enable goes on.
+  static constexpr Nanos kRetryFirst = millis(1);
   static constexpr Nanos kRetryMax = millis(500);
+  static constexpr int kWaitsMax = 7;
   static constexpr Nanos kAgainEvery = seconds(2);
   static constexpr Nanos kBuryEvery = millis(100);
   static constexpr int kBuriesMax = 10;
@@ -156,6 +167,7 @@ class Ladder {
   bool allOff() const;
   bool holds() const { return wanted_ && doubt_.empty(); }
   bool staysOff() const { return wanted_ && (doubt_.empty() || counted_); }
+  void beginAnew();
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
@@ -166,10 +178,11 @@ class Ladder {
   std::optional<Channel> uncommitted() const;
   void forget(const std::vector<Channel>& gone);
   void noteStopped(Nanos now);
-  void onDisabled(Answer answer);
+  void onNotTakenOff(Answer answer, const char* what, Nanos now);
+  void onDisabled(Answer answer, bool someGone, Nanos now);
   void onBuried(Answer answer, Nanos now);
   void onProved(Answer answer);
-  void onCommitted(Answer answer, bool someGone);
+  void onCommitted(Answer answer, bool someGone, Nanos now);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 
   const Rung rung_;
@@ -177,7 +190,8 @@ class Ladder {
   bool wanted_ = false;  // held
   std::optional<Order> asked_;
   std::string doubt_;
-  int tries_ = 0;
+  // In a row, of what is wanted now: refused, met what had ended, waited.
+  int tries_ = 0, gones_ = 0, waits_ = 0;
   Nanos heldAt_{0}, took_{0};
   bool counted_ = false;  // this hold was reached, and took_ is its
   Nanos againAt_{0};      // when what is stopped is taken off once more

@@ -29,6 +29,8 @@ class Trial {
  private:
   void once();
   void callAll();
+  template <typename What>
+  bool reach(What what);
   ProbeProcess::Goes goesOn() const;
   void judge(ProbeProcess::Goes whileOff, bool back);
 
@@ -45,20 +47,26 @@ void Trial::callAll() {
   while (const auto order = ladder_.next(now())) {
     const Outcome outcome = calls_.carryOut(*order, tried_.rung);
     if (outcome.answer != Answer::kDone) refusal_ = outcome.why;
-    byDriver_ = byDriver_ || outcome.byDriver;
+    byDriver_ = byDriver_ || outcome.answer == Answer::kFailed;
     ladder_.answered(outcome.answer, outcome.gone, now());
+  }
+}
+
+// As long as another try may help.
+template <typename What>
+bool Trial::reach(What what) {
+  const Nanos until = now() + options_.patience;
+  for (;;) {
+    callAll();
+    if (what()) return true;
+    if (ladder_.retryAt() == kNever || now() > until) return false;
+    pass(millis(1));
   }
 }
 
 bool Trial::putBack() {
   ladder_.release(now());
-  const Nanos until = now() + options_.patience;
-  for (;;) {
-    callAll();
-    if (ladder_.free()) return true;
-    if (now() > until) return false;
-    pass(millis(1));
-  }
+  return reach([this] { return ladder_.free(); });
 }
 
 // While it is off.
@@ -91,7 +99,7 @@ void Trial::judge(ProbeProcess::Goes whileOff, bool back) {
 void Trial::once() {
   const Nanos from = now();
   ladder_.hold(from);
-  callAll();
+  reach([this] { return ladder_.stopped() || ladder_.doubted(); });
   if (!ladder_.stopped()) {
     tried_.why = (ladder_.doubted() ? ladder_.why() : std::string("the channels are gone")) + " (" +
                  refusal_ + ")";

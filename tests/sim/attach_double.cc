@@ -191,7 +191,7 @@ suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
   suspend::Outcome outcome{suspend::Answer::kDone, {}, ""};
   const bool off = order.step == suspend::Step::kDisable;
   const bool refused = off && options_.refusals != 0 && dice_.below(1'000) < options_.refusals;
-  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated", true};
+  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated"};
   for (const suspend::Channel& channel : order.channels) {
     const bool there = order.step == suspend::Step::kProve
                            ? machine_.lives(channel.process)

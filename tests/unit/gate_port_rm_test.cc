@@ -220,6 +220,19 @@ TEST_F(GatePortRmTest, ATaskThatCanNotBeTakenOffIsHeldByItsGateAndTheNodeHearsWh
   EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
 }
 
+TEST_F(GatePortRmTest, ADriverThatIsBusyForAMomentTakesTheTaskOffAllTheSame) {
+  start(schema::Suspend::RM);
+  auto client = working(7, 100);
+  ASSERT_TRUE(client.ok());
+  scene.change([&] { scene.busyFor = 5; });
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 0u) << "nobody need look";
+  open(7, false, true);
+  ASSERT_TRUE(isOff(0));
+}
+
 TEST_F(GatePortRmTest, ThreeTasksInARowAreTheCardsAndTheNodeHearsIt) {
   std::vector<std::string> lost;
   suspendOptions.lost = [&](const Card& gate) { lost.push_back(gate.id + " " + gate.suspendWhy); };

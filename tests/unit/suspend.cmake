@@ -1,6 +1,7 @@
 # Taking channels off a card: the decisions, over every order of what may happen; and the calls, by
 # real processes on the stand-ins of the drivers.
-qgpu_test(suspend_ladder_test SOURCES suspend_ladder_test.cc LIBS qgpu_suspend LABELS unit)
+qgpu_test(suspend_ladder_test SOURCES suspend_ladder_test.cc suspend_story_test.cc
+  LIBS qgpu_suspend LABELS unit)
 qgpu_test(suspender_test SOURCES suspender_test.cc LIBS qgpu_suspend LABELS unit threads)
 
 # It is a client of the kernel driver itself, so it is preloaded from its start.

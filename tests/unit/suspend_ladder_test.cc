@@ -1,10 +1,7 @@
-// The ladder of suspend=rm by hand, and against a driver that fails, forgets and is late, in any
-// order that a seed decides.
+// The ladder of suspend=rm by hand.
 
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <iterator>
-#include <random>
 #include <set>
 
 #include "services/suspend/ladder.h"
@@ -223,6 +220,151 @@ TEST(Ladder, WhatFailedToBeDisabledIsEnabledAndNothingIsDisabledAnyMore) {
   ladder.hold(Nanos(4));
   EXPECT_FALSE(ladder.next(Nanos(4)));
   EXPECT_FALSE(ladder.stopped());
+}
+
+// Each call meets one that has ended since, and whose end is not read yet.
+void endOneByOne(Ladder& ladder, int count) {
+  for (int i = 0; i < count; i++) {
+    const auto order = ladder.next(Nanos(0));
+    ASSERT_TRUE(order && order->step == Step::kDisable) << i;
+    ladder.answered(Answer::kGone, {order->channels.front()}, Nanos(0));
+  }
+}
+
+TEST(Ladder, AContextThatIsTornDownWhileItsTaskIsTakenOffIsNoDoubt) {
+  Ladder ladder = withChannels(Rung::kDisable, 40);
+  ladder.hold(Nanos(0));
+  endOneByOne(ladder, 24);
+  EXPECT_FALSE(ladder.doubted()) << ladder.why();
+  EXPECT_EQ(callAll(ladder), "d") << "the rest goes off";
+  EXPECT_TRUE(ladder.stopped());
+  EXPECT_EQ(ladder.channels(), 16u);
+}
+
+TEST(Ladder, C7_WhoMakesAndEndsChannelsAllTheTimeIsNotTriedForEver) {
+  Ladder ladder = withChannels(Rung::kDisable, 200);
+  ladder.hold(Nanos(0));
+  endOneByOne(ladder, Ladder::kGonesMax - 1);
+  EXPECT_FALSE(ladder.doubted());
+  EXPECT_EQ(ladder.next(Nanos(0))->channels.size(), Ladder::kNamedMax);
+  ladder.answered(Answer::kDone, {}, Nanos(0));
+  endOneByOne(ladder, Ladder::kGonesMax);
+  EXPECT_TRUE(ladder.doubted()) << "none was taken in between";
+}
+
+// Every call of that step meets a driver that is busy, `times` times, each time a little later.
+void beBusy(Ladder& ladder, Step step, int times, Nanos& now) {
+  for (int i = 0; i < times; i++) {
+    const auto order = ladder.next(now);
+    ASSERT_TRUE(order && order->step == step) << i;
+    ladder.answered(Answer::kLater, {}, now);
+    if (ladder.doubted()) return;
+    EXPECT_FALSE(ladder.next(now)) << "not at once again";
+    ASSERT_EQ(ladder.retryAt() - now, Ladder::kRetryFirst * (1 << i));
+    now = ladder.retryAt();
+  }
+}
+
+TEST(Ladder, WhatMayPassIsTriedForAWhileBeforeItIsADoubt) {
+  for (const Step step : {Step::kDisable, Step::kPreempt}) {
+    Ladder ladder = withChannels(Rung::kDisablePreempt, 4);
+    Nanos now(0);
+    for (int round = 0; round < 2; round++) {
+      ladder.hold(now);
+      if (step == Step::kPreempt) {
+        ASSERT_EQ(ladder.next(now)->step, Step::kDisable);
+        ladder.answered(Answer::kDone, {}, now);
+      }
+      beBusy(ladder, step, Ladder::kWaitsMax, now);
+      EXPECT_EQ(callAll(ladder), "") << "its time has not come at 0";
+      ASSERT_EQ(ladder.next(now)->step, step);
+      ladder.answered(Answer::kDone, {}, now);
+      while (ladder.next(now)) ladder.answered(Answer::kDone, {}, now);
+      EXPECT_TRUE(ladder.stopped()) << "each hold has its own time";
+      ladder.release(now);
+      ASSERT_EQ(ladder.next(now)->step, Step::kEnable);
+      ladder.answered(Answer::kDone, {}, now);
+    }
+    EXPECT_GE(now, millis(2 * 127));
+    ladder.hold(now);
+    if (step == Step::kPreempt) {
+      ladder.next(now);
+      ladder.answered(Answer::kDone, {}, now);
+    }
+    beBusy(ladder, step, Ladder::kWaitsMax + 1, now);
+    EXPECT_TRUE(ladder.doubted());
+    const auto back = ladder.next(now);
+    ASSERT_TRUE(back && back->step == Step::kEnable) << "at once";
+  }
+}
+
+TEST(Ladder, AManyChanneledTaskIsPutBackSoonAfterADriverThatWasBusyForAMoment) {
+  Ladder ladder = withChannels(Rung::kDisable, 20);
+  ladder.hold(Nanos(0));
+  EXPECT_EQ(callAll(ladder), "d");
+  Nanos now = seconds(1);
+  ladder.release(now);
+  const Nanos wellAt = now + millis(5);
+  while (!ladder.free() && now < seconds(3)) {
+    const auto order = ladder.next(now);
+    if (order) {
+      ASSERT_EQ(order->step, Step::kEnable);
+      ladder.answered(now < wellAt ? Answer::kLater : Answer::kDone, {}, now);
+    } else {
+      now = ladder.retryAt();
+    }
+  }
+  EXPECT_TRUE(ladder.free());
+  EXPECT_LE(now - wellAt, millis(5));
+  EXPECT_FALSE(ladder.doubted()) << ladder.why();
+}
+
+// A hold and what comes after it are judged apart, also where an answer comes late.
+TEST(Ladder, WhatWasRefusedInAHoldThatIsOverCountsNoMore) {
+  Ladder ladder = withChannels(Rung::kDisable, 2);
+  ladder.hold(Nanos(0));
+  for (int i = 0; i < Ladder::kTriesMax; i++) {
+    ASSERT_EQ(ladder.next(Nanos(0))->step, Step::kDisable);
+    if (i + 1 == Ladder::kTriesMax) ladder.release(Nanos(0));
+    ladder.answered(Answer::kFailed, {}, Nanos(0));
+  }
+  EXPECT_FALSE(ladder.doubted());
+  for (int i = 0; i < Ladder::kTriesMax; i++) {
+    ASSERT_EQ(ladder.next(Nanos(0))->step, Step::kEnable);
+    if (i + 1 == Ladder::kTriesMax) ladder.hold(Nanos(0));
+    ladder.answered(Answer::kFailed, {}, Nanos(0));
+  }
+  EXPECT_FALSE(ladder.doubted());
+  EXPECT_EQ(callAll(ladder), "d");
+  EXPECT_TRUE(ladder.stopped());
+}
+
+// Of how many clients an order names channels.
+std::size_t clientsOf(const Order& order) {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> clients;
+  for (const Channel& each : order.channels) clients.emplace(each.process, each.client);
+  return clients.size();
+}
+
+// Each is a look into a process, and all who are to be held wait for it.
+TEST(Ladder, C7_ACallLooksIntoFewProcesses) {
+  Ladder ladder(Rung::kDisable);
+  for (std::uint32_t i = 0; i < 64; i++) ladder.made({kClient + i, 100, 1, 1, 1 + i / 8, 9});
+  for (int i = 0; i < 64; i++) {
+    const auto order = ladder.next(Nanos(0));
+    ASSERT_TRUE(order && order->step == Step::kProve) << i;
+    EXPECT_EQ(clientsOf(*order), 1u) << "nobody waits for it";
+    ladder.answered(Answer::kDone, {}, Nanos(0));
+  }
+  ladder.hold(Nanos(0));
+  int calls = 0;
+  while (const auto order = ladder.next(Nanos(0))) {
+    EXPECT_LE(clientsOf(*order), Ladder::kOwnersMax);
+    ladder.answered(Answer::kDone, {}, Nanos(0));
+    calls++;
+  }
+  EXPECT_TRUE(ladder.stopped());
+  EXPECT_EQ(calls, 8);
 }
 
 // What the driver did for the others before it met the one that is gone, nobody knows.
@@ -452,245 +594,6 @@ TEST(Ladder, MoreChannelsThanATaskMayHaveAreADoubt) {
   EXPECT_FALSE(ladder.doubted());
   ladder.made(channelOf(5000));
   EXPECT_TRUE(ladder.doubted());
-}
-
-// --- every order ---
-
-// Of the groups of a story; a group is in one engine's runlist.
-std::uint32_t engineOf(std::uint32_t group) {
-  constexpr std::uint32_t kEngines[] = {1, 1, 9, 10, 0};
-  return kEngines[(group - 1) % std::size(kEngines)];
-}
-
-// The card: which channels live, are disabled, and still run because nobody committed.
-struct Hardware {
-  std::set<std::uint32_t> live, disabled, running;
-  std::map<std::uint32_t, std::uint32_t> groupOf;
-
-  void make(std::uint32_t name, std::uint32_t group) {
-    live.insert(name);
-    running.insert(name);
-    groupOf[name] = group;
-  }
-  void end(std::uint32_t name) {
-    live.erase(name);
-    disabled.erase(name);
-    running.erase(name);
-  }
-  void apply(const Order& order, std::uint32_t name, Rung rung) {
-    if (!live.contains(name)) return;
-    switch (order.step) {
-      case Step::kDisable:
-        disabled.insert(name);
-        if (rung == Rung::kDisable) running.erase(name);
-        break;
-      case Step::kEnable:
-        disabled.erase(name);
-        running.insert(name);
-        break;
-      case Step::kProve:
-        break;
-      case Step::kRestart:
-        for (const std::uint32_t each : disabled) {
-          if (engineOf(groupOf[each]) == engineOf(groupOf[name])) running.erase(each);
-        }
-        break;
-      case Step::kPreempt:
-        for (const std::uint32_t each : disabled) {
-          if (groupOf[each] == groupOf[name]) running.erase(each);
-        }
-        break;
-    }
-  }
-};
-
-class Story {
- public:
-  Story(std::uint32_t seed, Rung rung) : random_(seed), rung_(rung), ladder_(rung) {}
-
-  void go() {
-    for (int i = 0; i < 400 && !::testing::Test::HasFailure(); i++) {
-      now_ += Nanos(draw(2'000'000));
-      something();
-      check();
-    }
-    // The driver is well again, and nobody wants a hold: nothing stays off the card.
-    mayFail_ = false;
-    ladder_.release(now_);
-    for (int i = 0; i < 100 && !ladder_.free(); i++) {
-      now_ += Ladder::kRetryMax;
-      call();
-      answer();
-    }
-    EXPECT_TRUE(ladder_.free());
-    for (const std::uint32_t name : card_.disabled) EXPECT_TRUE(left_.contains(name));
-  }
-
- private:
-  std::uint32_t draw(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
-  std::uint32_t someLive() {
-    if (card_.live.empty()) return 0;
-    return *std::next(card_.live.begin(), draw(static_cast<std::uint32_t>(card_.live.size())));
-  }
-
-  void something() {
-    switch (draw(13)) {
-      case 12:
-        return killOne(1 + draw(kProcesses));
-      case 0:
-        return ladder_.hold(now_);
-      case 1:
-        return ladder_.release(now_);
-      case 2:
-        return makeOne(++lastName_);
-      case 3:
-        return endOne(someLive(), draw(4) != 0);
-      case 4:
-        return scheduleSome();
-      case 5:
-        if (draw(20) == 0) ladder_.doubt("work went on");
-        if (draw(4) == 0) undoOne(someLive());
-        if (draw(2) == 0) ladder_.again();
-        return;
-      case 6:
-      case 7:
-      case 8:
-        return call();
-      default:
-        return answer();
-    }
-  }
-
-  void makeOne(std::uint32_t name) {
-    const std::uint32_t group = 1 + name % 5;
-    card_.make(name, group);
-    ladder_.made({kClient, name, group, engineOf(group), 1 + name % kProcesses, 9});
-  }
-  // A guest that dies or lies does not say so.
-  void endOne(std::uint32_t name, bool told) {
-    if (name == 0) return;
-    card_.end(name);
-    if (told) ladder_.ended(kClient, name);
-  }
-  // Its channels end with it, but for one in a while, which somebody keeps.
-  void killOne(std::uint32_t process) {
-    if (draw(8) != 0) return;
-    std::vector<std::uint32_t> its;
-    for (const std::uint32_t name : card_.live) {
-      if (1 + name % kProcesses == process) its.push_back(name);
-    }
-    for (const std::uint32_t name : its) {
-      if (draw(3) == 0 && proven_.contains(name)) {
-        left_.insert(name);
-      } else {
-        card_.end(name);
-      }
-    }
-    ladder_.processGone(process);
-  }
-  // The driver puts one on by itself, and tells nobody.
-  void undoOne(std::uint32_t name) {
-    if (left_.contains(name) || card_.disabled.erase(name) == 0) return;
-    card_.running.insert(name);
-    undone_.insert(name);
-  }
-  void scheduleSome() {
-    const std::uint32_t group = 1 + draw(5);
-    for (const std::uint32_t name : card_.live) {
-      if (card_.groupOf[name] != group || left_.contains(name)) continue;
-      card_.disabled.erase(name);
-      card_.running.insert(name);
-    }
-    ladder_.scheduled(kClient, group);
-  }
-
-  void call() {
-    auto order = ladder_.next(now_);
-    if (!order) return;
-    ASSERT_FALSE(asked_) << "two calls at once";
-    ASSERT_FALSE(order->channels.empty());
-    ASSERT_LE(order->channels.size(), Ladder::kNamedMax);
-    if (order->step != Step::kEnable) {
-      ASSERT_FALSE(ladder_.doubted());
-    }
-    asked_ = std::move(order);
-  }
-
-  void answer() {
-    if (!asked_) return;
-    const Order order = *std::exchange(asked_, std::nullopt);
-    std::vector<Channel> gone;
-    for (const Channel& channel : order.channels) {
-      if (!card_.live.contains(channel.channel)) gone.push_back(channel);
-    }
-    if (mayFail_ && draw(10) == 0) {  // half done, at a place that nobody tells
-      for (const Channel& channel : order.channels) {
-        if (draw(2) == 0) apply(order, channel.channel);
-      }
-      return ladder_.answered(Answer::kFailed, {}, now_);
-    }
-    if (!gone.empty()) return ladder_.answered(Answer::kGone, gone, now_);
-    for (const Channel& channel : order.channels) {
-      apply(order, channel.channel);
-      if (order.step == Step::kProve || order.step == Step::kDisable) {
-        proven_.insert(channel.channel);
-      }
-    }
-    ladder_.answered(Answer::kDone, {}, now_);
-  }
-
-  void apply(const Order& order, std::uint32_t name) {
-    card_.apply(order, name, rung_);
-    if (order.step == Step::kDisable) undone_.erase(name);
-  }
-
-  void check() {
-    if (ladder_.stopped()) {
-      std::set<std::uint32_t> running, known = card_.live;
-      std::set_difference(card_.running.begin(), card_.running.end(), undone_.begin(),
-                          undone_.end(), std::inserter(running, running.end()));
-      ASSERT_TRUE(running.empty())
-          << "told to be stopped, and runs: " << *running.begin() << " of " << ladder_.channels();
-      for (const std::uint32_t name : undone_) known.erase(name);
-      ASSERT_EQ(card_.disabled, known);
-    }
-    if (ladder_.computingOff()) {
-      for (const std::uint32_t name : card_.running) {
-        ASSERT_TRUE(engineOf(card_.groupOf[name]) > 8 || undone_.contains(name))
-            << "told to compute nothing, and does";
-      }
-    }
-    if (ladder_.free()) {
-      for (const std::uint32_t name : card_.disabled) {
-        ASSERT_TRUE(left_.contains(name)) << "told to be free, and is not";
-      }
-      for (const std::uint32_t name : left_) {
-        ASSERT_TRUE(ladder_.doubted() || !card_.running.contains(name) || undone_.contains(name))
-            << "of a dead process, and runs";
-      }
-    }
-  }
-
-  std::mt19937 random_;
-  const Rung rung_;
-  Ladder ladder_;
-  Hardware card_;
-  static constexpr std::uint32_t kProcesses = 2;
-  std::set<std::uint32_t> proven_, left_;  // left by a dead process
-  std::set<std::uint32_t> undone_;         // on, and nobody was told
-  std::optional<Order> asked_;
-  std::uint32_t lastName_ = 1000;
-  bool mayFail_ = true;
-  Nanos now_{0};
-};
-
-TEST(Ladder, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
-  for (const Rung rung : kRungs) {
-    for (std::uint32_t seed = 1; seed <= 3'000 && !HasFailure(); seed++) {
-      SCOPED_TRACE(std::string(nameOf(rung)) + ", seed " + std::to_string(seed));
-      Story(seed, rung).go();
-    }
-  }
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ struct Scene {
   std::set<std::uint32_t> processes;
   bool blocks = false;                     // calls do not return
   std::uint32_t blocked = 0;               // that wait now
-  std::uint32_t refuses = 0;               // so many disables
+  std::uint32_t refuses = 0;               // so many disables ...
+  std::uint32_t busyFor = 0;               // ... and so many before those, which may pass
   std::uint32_t refusesBack = 0;           // so many enables
   bool checking = false, checked = false;  // the card: is, and may be over
 
@@ -81,13 +82,17 @@ class ScriptedCalls final : public Calls {
     scene_.blocked--;
     scene_.orders.push_back(order);
     scene_.changed.notify_all();
+    if (order.step == Step::kDisable && scene_.busyFor > 0) {
+      scene_.busyFor--;
+      return {Answer::kLater, {}, "not now"};
+    }
     if (order.step == Step::kDisable && scene_.refuses > 0) {
       scene_.refuses--;
-      return {Answer::kFailed, {}, "it does not like this", true};
+      return {Answer::kFailed, {}, "it does not like this"};
     }
     if (order.step == Step::kEnable && scene_.refusesBack > 0) {
       scene_.refusesBack--;
-      return {Answer::kFailed, {}, "not now"};
+      return {Answer::kLater, {}, "not now"};
     }
     for (const Channel& each : order.channels) {
       if (order.step == Step::kDisable) scene_.off.insert(each.channel);

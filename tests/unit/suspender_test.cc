@@ -115,6 +115,16 @@ TEST_F(SuspenderTest, ADoubtIsToldOnceWithTheDriversWordAndTheTaskIsNotHeldAnyMo
   EXPECT_EQ(scene.told(News::What::kDoubted, 5), 1u);
 }
 
+TEST_F(SuspenderTest, ADriverThatIsBusyForAMomentIsNoDoubt) {
+  auto& card = start();
+  scene.busyFor = 5;
+  card->made(5, channelOf(100), false);
+  card->hold(5, 1);
+  ASSERT_TRUE(stopped(5, 1));
+  EXPECT_EQ(scene.busyFor, 0u);
+  EXPECT_EQ(scene.told(News::What::kDoubted, 5), 0u);
+}
+
 TEST_F(SuspenderTest, ThreeRefusedTasksInARowAreTheCards) {
   auto& card = start();
   for (std::uint32_t task = 1; task <= 6; task++) {
@@ -202,7 +212,7 @@ TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
   Holds holds(Rung::kDisable);
   std::size_t doubted = 0;
   for (std::uint64_t task = 1; task <= 2 * Holds::kRefusedInARow; task++) {
-    for (std::uint32_t name = 0; name < 8; name++) holds.made(task, channelOf(100 + name), false);
+    for (std::uint32_t name = 0; name < 100; name++) holds.made(task, channelOf(100 + name), false);
     holds.hold(task, 1, Nanos(0));
     while (const auto order = holds.next(Nanos(0))) {
       const bool off = order->step == Step::kDisable;
@@ -223,7 +233,7 @@ void refuseTask(Holds& holds, std::uint64_t task, Nanos now) {
   holds.hold(task, 1, now);
   while (const auto order = holds.next(now)) {
     const bool off = order->step == Step::kDisable;
-    holds.answered({off ? Answer::kFailed : Answer::kDone, {}, "no", off}, now);
+    holds.answered({off ? Answer::kFailed : Answer::kDone, {}, "no"}, now);
   }
 }
 
