@@ -135,7 +135,8 @@ std::uint32_t rmMakeContext(Channel& channel) {
     channel = {k.client, compute};
   }
   std::uint32_t memory = 0;
-  if (rmAllocate(kContextBytes, memory, RmForm::kAlloc, device)) return device;
+  const std::uint64_t bytes = environmentNumber("QGPU_STAND_IN_CONTEXT", kContextBytes);
+  if (rmAllocate(bytes, memory, RmForm::kAlloc, device)) return device;
   rmFree(device);
   return 0;
 }

@@ -6,8 +6,10 @@
 // capture (an unsafe call in a forbidden mode breaks the capture, as on a card). A handle is never
 // reused, so a call with a dead one is seen and counted.
 //
-// Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB), and
-// QGPU_STAND_IN_PRIVATE=1, under which cuGetProcAddress gives addresses that are no export's.
+// Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB),
+// QGPU_STAND_IN_CONTEXT (bytes of the card that a context asks the kernel for, where one answers;
+// 2 MiB, where a real one takes some hundred), and QGPU_STAND_IN_PRIVATE=1, under which
+// cuGetProcAddress gives addresses that are no export's.
 // Kernels by name: "nothing", "sleep" (argument 0: microseconds), "add" (argument 0: device address
 // of a counter that it raises by one), and those of tests/gpu/kernels.h, where an iteration is a
 // nanosecond and a product of matrices takes one for each thousand multiplications.

@@ -40,7 +40,8 @@ void checkTenantKilled(Stage& stage) {
                   "its task is gone within 1 s, its memory free, the next one runs"};
   finding.figures = {{"gone_ms", goneMs},
                      {"memory_free_ms", msSince(from)},
-                     {"online_end_p99_us", online["end_p99_us"]}};
+                     {"online_end_p99_us", online["end_p99_us"]},
+                     {"faults", all.scene.faults()}};
   finding.verdict = goneMs <= kMostMs ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(finding));
 }
@@ -51,7 +52,7 @@ void checkManagerKilled(Stage& stage) {
   all.scene.daemon().kill();
   const std::int64_t from = e2e::monotonicNs();
   const std::uint64_t before = made(*all.offline);
-  all.scene.await("offline to go on without a manager",
+  all.scene.await("offline to go on without a manager", *all.offline,
                   [&] { return made(*all.offline) > before + 4; });
   const double onMs = msSince(from);
   all.scene.daemon().start();
@@ -62,7 +63,7 @@ void checkManagerKilled(Stage& stage) {
   resultOf(*all.offline, "the offline program");
   Finding finding{"the manager killed while a task is held",
                   "the task goes on after the grace of 5 s; a new manager holds it again"};
-  finding.figures = {{"goes_on_ms", onMs}};
+  finding.figures = {{"goes_on_ms", onMs}, {"faults", all.scene.faults()}};
   finding.verdict = onMs <= kGraceMs + kLateMs ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(finding));
 }
@@ -78,22 +79,20 @@ void checkSuspends(Stage& stage) {
   const Json bare = resultOf(*alone, "a bare program");
   const std::string rest = scene.signalFile();
   auto offline = scene.run({"batch", "offline", 50}, program);
-  scene.await("offline", [&] { return said(*offline, "verifies"); });
+  scene.await("offline", *offline, [&] { return said(*offline, "verifies"); });
   const std::int64_t from = holds(scene);
   auto online = scene.run({"serve", "online"}, busyOnline(stage, 15, rest));
   const Json under = resultOf(*offline, "the offline program", std::chrono::seconds(300));
   const std::int64_t suspends = holds(scene) - from;
   Scene::give(rest);
   resultOf(*online, "the online program");
-  const Json card = scene.card();
+  const Json card = scene.card(), faults = scene.faults();
   Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
   finding.figures = {
-      {"suspend", card["suspend"]},     {"holds", suspends},      {"sum", under["sum"]},
-      {"sum_bare", bare["sum"]},        {"state", card["state"]}, {"seconds", under["seconds"]},
-      {"bare_seconds", bare["seconds"]}};
-  // An Xid cordons the card.
-  const bool well = card["state"] != "cordoned" && card["state"] != "ill";
-  const bool met = under["sum"] == bare["sum"] && suspends >= wanted && well;
+      {"suspend", card["suspend"]},      {"holds", suspends},      {"sum", under["sum"]},
+      {"sum_bare", bare["sum"]},         {"state", card["state"]}, {"seconds", under["seconds"]},
+      {"bare_seconds", bare["seconds"]}, {"faults", faults}};
+  const bool met = under["sum"] == bare["sum"] && suspends >= wanted && faults.empty();
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(finding));
 }

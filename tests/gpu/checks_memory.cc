@@ -8,17 +8,17 @@ namespace {
 
 constexpr std::uint64_t kGiB = 1ull << 30;
 constexpr int kOutOfMemory = 2;
+constexpr int kQuotaGiB = 4;
+constexpr std::uint64_t kQuota = kQuotaGiB * kGiB;
 // What a context, its modules and the driver's rounding may take of a quota.
 constexpr std::uint64_t kOverheadMax = kGiB;
 
 void checkKind(Stage& stage, Scene& scene, const std::string& kind) {
-  const int quotaGiB = stage.card.standIn() ? 1 : 4;
-  const std::uint64_t quota = static_cast<std::uint64_t>(quotaGiB) * kGiB;
   const std::uint64_t before = stage.card.used();
   const std::string end = scene.signalFile();
-  auto taker = scene.run({"taker", "ordinary", 10, quotaGiB},
+  auto taker = scene.run({"taker", "ordinary", 10, kQuotaGiB},
                          Scene::work({"memory", "--kind", kind, "--piece", "64", "--most",
-                                      std::to_string(2 * quotaGiB * 1024), "--until", end}));
+                                      std::to_string(2 * kQuotaGiB * 1024), "--until", end}));
   scene.await(
       "a program that takes " + kind + " memory",
       [&] { return said(*taker, "held") || !taker->alive(); }, std::chrono::seconds(60));
@@ -30,21 +30,21 @@ void checkKind(Stage& stage, Scene& scene, const std::string& kind) {
   Finding finding{"quota, " + kind,
                   "CUDA's out of memory at the quota, 0 bytes over it, and room "
                   "again after frees"};
-  finding.figures = {{"quota_bytes", quota},
+  finding.figures = {{"quota_bytes", kQuota},
                      {"got_bytes", bytes},
                      {"error", got["error"]},
                      {"total_seen_bytes", got["total_bytes"]},
                      {"again_error", got["again_error"]}};
   // Memory of the card itself, of everybody: what nobody can have hidden. Managed memory may lie
   // in the host.
-  const std::uint64_t over = taken > quota ? taken - quota : 0;
+  const std::uint64_t over = taken > kQuota ? taken - kQuota : 0;
   if (!stage.card.standIn()) {
     finding.figures["card_bytes"] = taken;
     finding.figures["over_bytes"] = over;
   }
-  const bool sizes = bytes <= quota && bytes + kOverheadMax >= quota && over == 0;
+  const bool sizes = bytes <= kQuota && bytes + kOverheadMax >= kQuota && over == 0;
   const bool words =
-      got["error"] == kOutOfMemory && got["again_error"] == 0 && got["total_bytes"] == quota;
+      got["error"] == kOutOfMemory && got["again_error"] == 0 && got["total_bytes"] == kQuota;
   finding.verdict = sizes && words ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(finding));
   scene.await("the end of the task", [&] { return scene.task("taker").is_null(); });
@@ -78,14 +78,12 @@ void checkQuota(Stage& stage) {
 
 // Shared memory counts for who still holds it once its owner is killed, and for nobody afterwards.
 void checkShared(Stage& stage) {
-  const int quotaGiB = stage.card.standIn() ? 1 : 4;
-  const std::uint64_t quota = static_cast<std::uint64_t>(quotaGiB) * kGiB;
   Scene scene(stage.card, {});
   const std::uint64_t before = stage.card.used();
   const std::string end = scene.signalFile();
-  auto sharer = scene.run({"sharer", "ordinary", 10, quotaGiB},
+  auto sharer = scene.run({"sharer", "ordinary", 10, kQuotaGiB},
                           Scene::work({"shared", "--shared", "256", "--piece", "32", "--most",
-                                       std::to_string(2 * quotaGiB * 1024), "--until", end}));
+                                       std::to_string(2 * kQuotaGiB * 1024), "--until", end}));
   scene.await(
       "a program that holds a killed one's memory",
       [&] { return said(*sharer, "held") || !sharer->alive(); }, std::chrono::seconds(60));
@@ -97,17 +95,17 @@ void checkShared(Stage& stage) {
       got["got_bytes"].get<std::uint64_t>() + got["shared_bytes"].get<std::uint64_t>();
   Finding finding{"quota, memory of a killed process",
                   "counts for who holds it on by IPC, 0 bytes over the quota, and comes back"};
-  finding.figures = {{"quota_bytes", quota},
+  finding.figures = {{"quota_bytes", kQuota},
                      {"got_bytes", got["got_bytes"]},
                      {"shared_bytes", got["shared_bytes"]},
                      {"error", got["error"]},
                      {"again_error", got["again_error"]}};
-  const std::uint64_t over = taken > quota ? taken - quota : 0;
+  const std::uint64_t over = taken > kQuota ? taken - kQuota : 0;
   if (!stage.card.standIn()) {
     finding.figures["card_bytes"] = taken;
     finding.figures["over_bytes"] = over;
   }
-  const bool sizes = all <= quota && all + kOverheadMax >= quota && over == 0;
+  const bool sizes = all <= kQuota && all + kOverheadMax >= kQuota && over == 0;
   const bool words = got["error"] == kOutOfMemory && got["again_error"] == 0;
   finding.verdict = sizes && words ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(finding));

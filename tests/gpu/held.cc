@@ -25,11 +25,10 @@ double msSince(std::int64_t fromNs) {
 
 Held::Held(Stage& stage, Words flags, const Program& program, int everyMs)
     : scene(stage.card, std::move(flags)), end(scene.signalFile()), rest(scene.signalFile()) {
-  // Contexts of a card take some hundred MiB each.
-  offline = scene.run({"batch", "offline", 50, stage.card.standIn() ? 1 : 8}, program(end));
-  scene.await("offline", [&] { return made(*offline) > 0; });
+  offline = scene.run({"batch", "offline", 50, Tenant::kSeveral}, program(end));
+  scene.await("offline", *offline, [&] { return made(*offline) > 0; });
   online = scene.run({"serve", "online"}, busyOnline(stage, everyMs, rest));
-  scene.await("a hold", [&] { return held(scene, "batch"); });
+  scene.await("a hold", *online, [&] { return held(scene, "batch"); });
 }
 
 Held::Held(Stage& stage, Words flags)
@@ -52,7 +51,7 @@ Json Held::restOnline() {
 
 Json Held::endOffline() {
   const std::uint64_t before = made(*offline);
-  scene.await("offline to go on", [&] { return made(*offline) > before + 1; });
+  scene.await("offline to go on", *offline, [&] { return made(*offline) > before + 1; });
   Scene::give(end);
   return resultOf(*offline, "the offline program");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "tests/crash/violation.h"
 
@@ -111,11 +112,40 @@ Json Scene::task(const std::string& name) {
   return nullptr;
 }
 
+std::string Scene::told() {
+  return "; tasks: " + daemon_.tryAsk("tasks").dump() + "; manager: " + daemon_.said();
+}
+
 void Scene::await(const std::string& what, const std::function<bool()>& probe, milliseconds limit) {
-  if (!e2e::eventually(probe, limit)) {
-    throw Violation("in vain waited for " + what + "; tasks: " + daemon_.tryAsk("tasks").dump() +
-                    "; manager: " + daemon_.said());
+  if (!e2e::eventually(probe, limit)) throw Violation("in vain waited for " + what + told());
+}
+
+void Scene::await(const std::string& what, Child& program, const std::function<bool()>& probe,
+                  milliseconds limit) {
+  bool came = false;
+  e2e::eventually(
+      [&] {
+        const bool ended = !program.alive();  // before what it said is looked at
+        came = probe();
+        return came || ended;
+      },
+      limit);
+  if (!came) {
+    throw Violation("in vain waited for " + what + "; it said: " + program.output() + told());
   }
+}
+
+Json Scene::faults() {
+  Json lines = Json::array();
+  std::istringstream all(daemon_.said());
+  for (std::string line; std::getline(all, line);) {
+    for (const char* word : {"Xid", "program-fault", "card-ill"}) {
+      if (line.find(word) == std::string::npos) continue;
+      lines.push_back(line);
+      break;
+    }
+  }
+  return lines;
 }
 
 std::string Scene::signalFile() {

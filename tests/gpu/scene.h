@@ -37,12 +37,14 @@ class TheCard {
   cuda::NvmlDevice device_ = nullptr;
 };
 
-// How a tenant is bound.
+// How a tenant is bound. Where the kernel driver's calls are counted a context alone takes 300 to
+// 500 MiB of the quota: what makes several, in one process or in more, needs kSeveral.
 struct Tenant {
+  static constexpr int kSeveral = 8;
   std::string name;
   std::string taskClass = "ordinary";
   int core = 10;   // percent; of an online task none
-  int memory = 1;  // GiB
+  int memory = 2;  // GiB
 };
 
 // A program's last line that is a JSON object. Throws a Violation where it failed or printed none.
@@ -66,14 +68,23 @@ class Scene {
 
   Json card();                         // as the admin socket has it
   Json task(const std::string& name);  // null: there is none
+  // A Violation where it does not come, which has what the manager said; with a program, also what
+  // that one said, and at once where it ended.
   void await(const std::string& what, const std::function<bool()>& probe,
              milliseconds limit = std::chrono::seconds(30));
+  void await(const std::string& what, Child& program, const std::function<bool()>& probe,
+             milliseconds limit = std::chrono::seconds(60));  // a context may take some
+  // What this manager said so far of faults, a line each: Xids, also those of programs, which leave
+  // the card in use, and whatever took it out of use.
+  Json faults();
   // A file that is not there yet, for --until and --from; and making it.
   std::string signalFile();
   static void give(const std::string& file);
 
  private:
   void mustSuspend();
+
+  std::string told();
 
   const TheCard& card_;
   e2e::TempDir dir_;
