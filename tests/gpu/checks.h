@@ -16,6 +16,11 @@ struct Stage {
   std::string spins(double ms) const {
     return std::to_string(static_cast<std::uint64_t>(static_cast<double>(spinPerMs) * ms));
   }
+  // Of figures that depend on how fast everything is: a quick run only tells them.
+  Verdict timed(bool met) const {
+    if (quick) return Verdict::kReported;
+    return met ? Verdict::kMet : Verdict::kMissed;
+  }
   int seconds(int whole) const { return quick ? 1 : whole; }
   int count(int whole, int few) const { return quick ? few : whole; }
 };

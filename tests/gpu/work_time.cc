@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <vector>
 
+#include "tests/gpu/ranks.h"
 #include "tests/gpu/work_late.h"
 
 namespace qgpu::gpu {
@@ -23,9 +24,7 @@ double us(std::uint64_t ns) {
 // "p50", "p99", "p999" and "max" of times in microseconds, as JSON fields with a prefix.
 std::string figures(const char* prefix, std::vector<double> times) {
   std::sort(times.begin(), times.end());
-  const auto at = [&](std::size_t permille) {
-    return times[std::min(times.size() - 1, times.size() * permille / 1000)];
-  };
+  const auto at = [&](std::size_t permille) { return rank(times, permille); };
   char text[200];
   std::snprintf(text, sizeof text,
                 "\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f,\"%s_p999_us\":%.1f,\"%s_max_us\":%.1f",
