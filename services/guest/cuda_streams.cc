@@ -41,6 +41,19 @@ bool isDefault(cuda::Str handle) {
   return handle == cuda::legacyStream() || handle == cuda::perThreadStream();
 }
 
+// What this thread knows of a stream; null: nothing yet.
+const StreamCache* recall(cuda::Str handle, cuda::Stream0 zero) {
+  for (const StreamCache& each : cudaThread.known) {
+    if (each.is(handle, zero)) return &each;
+  }
+  return nullptr;
+}
+
+void remember(const StreamCache& fresh) {
+  cudaThread.cache = cudaThread.known[cudaThread.oldestKnown] = fresh;
+  cudaThread.oldestKnown = (cudaThread.oldestKnown + 1) % kStreamsOfThread;
+}
+
 Identity identityOf(cuda::Str handle, cuda::Stream0 zero) {
   if (!handle) {
     handle = zero == cuda::Stream0::kLegacy ? cuda::legacyStream() : cuda::perThreadStream();
@@ -88,7 +101,9 @@ void unlinkFromBucket(CudaStream& stream) {
 }
 
 void onThreadEnd(void* mark) {
-  cudaThread.cache.stream = nullptr;  // later destructors may launch, and come here again
+  // Later destructors may launch, and come here again.
+  cudaThread.cache.stream = nullptr;
+  for (StreamCache& each : cudaThread.known) each.stream = nullptr;
   Lock lock(registry);
   for (CudaStream* s = newest; s; s = s->older) {
     Lock own(s->lock);
@@ -375,6 +390,10 @@ const FrontEnd cudaStreams = {streamsInFlight, lookAtStreams, pollStreams, forge
 }  // namespace
 
 CudaStream* findStream(cuda::Str handle, cuda::Stream0 zero) {
+  if (const StreamCache* known = recall(handle, zero)) {
+    cudaThread.cache = *known;
+    return known->stream;
+  }
   const std::uint32_t epoch = streamEpoch.load();
   const Identity identity = identityOf(handle, zero);
   if (isDefault(identity.handle) && !identity.context) return nullptr;
@@ -394,13 +413,14 @@ CudaStream* findStream(cuda::Str handle, cuda::Stream0 zero) {
   {
     Lock lock(s->lock);
     if (!s->owner) s->owner = &ownMark;
-    cudaThread.cache = {handle, zero, epoch, s->owner == &ownMark, s};
+    remember({handle, zero, epoch, s->owner == &ownMark, s});
   }
   noteThread();
   return s;
 }
 
 CudaStream* knownStream(cuda::Str handle, cuda::Stream0 zero) {
+  if (const StreamCache* known = recall(handle, zero)) return known->stream;
   const Identity identity = identityOf(handle, zero);
   Lock lock(registry);
   return lookUp(identity);
@@ -527,6 +547,12 @@ void captureEnded(CudaStream* stream) {
 
 void forgetStreamCaches() {
   streamEpoch.fetch_add(1);
+}
+void forgetOwnDefaultStreams() {
+  cudaThread.cache.stream = nullptr;
+  for (StreamCache& each : cudaThread.known) {
+    if (!each.handle || isDefault(each.handle)) each.stream = nullptr;
+  }
 }
 
 void pollStreams() {

@@ -82,18 +82,27 @@ struct CudaWork {
 extern std::atomic<std::uint32_t> captures;  // that go on in this process
 extern std::atomic<std::uint32_t> streamEpoch;
 
-// The stream that this thread launched to the last time.
+// A stream that this thread launched to.
 struct StreamCache {
   cuda::Str handle = nullptr;
   cuda::Stream0 zero = cuda::Stream0::kLegacy;
   std::uint32_t epoch = 0;
   bool owned = false;  // by this thread
   CudaStream* stream = nullptr;
+
+  bool is(cuda::Str wanted, cuda::Stream0 wantedZero) const {
+    return stream && handle == wanted && zero == wantedZero &&
+           epoch == streamEpoch.load(std::memory_order_relaxed);
+  }
 };
+
+inline constexpr std::uint32_t kStreamsOfThread = 8;  // that a thread takes turns between cheaply
 
 // What the library knows of a thread, in one place so that a launch asks for it once.
 struct CudaThread {
-  StreamCache cache;
+  StreamCache cache;  // of the last launch
+  StreamCache known[kStreamsOfThread];
+  std::uint32_t oldestKnown = 0;
   std::uint32_t insideDriver = 0;  // calls of this thread that are in the driver
 };
 extern constinit thread_local CudaThread cudaThread;
@@ -108,11 +117,9 @@ inline bool looksAtCalls() {
 // The record of a handle; null: memory is out, or there is no context. Makes it if it is new.
 CudaStream* findStream(cuda::Str handle, cuda::Stream0 zero);
 [[gnu::always_inline]] inline CudaStream* streamOf(cuda::Str handle, cuda::Stream0 zero) {
-  const StreamCache& known = cudaThread.cache;
-  if (known.stream && known.handle == handle && known.zero == zero &&
-      known.epoch == streamEpoch.load(std::memory_order_relaxed)) [[likely]] {
-    return known.stream;
-  }
+  const StreamCache& last = cudaThread.cache;
+  if (last.is(handle, zero)) [[likely]]
+    return last.stream;
   return findStream(handle, zero);
 }
 // Null where it is not known already.
@@ -173,11 +180,10 @@ void captureBegins();                  // before the driver is asked
 void captureBegan(CudaStream* stream, bool began);  // its answer
 void captureEnded(CudaStream* stream);
 
-// Other threads' caches, and this thread's only, where its context may be another now.
+// All that threads know of streams; and what this thread knows of default streams, where its
+// context may be another now.
 void forgetStreamCaches();
-inline void forgetOwnStreamCache() {
-  cudaThread.cache.stream = nullptr;
-}
+void forgetOwnDefaultStreams();
 
 // Retires what is finished on every stream.
 void pollStreams();

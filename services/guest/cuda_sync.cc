@@ -73,7 +73,7 @@ Result destroyContext(Ctx context) {
   } else if (looks) {
     contextCloses(context, false);
   }
-  forgetOwnStreamCache();
+  forgetOwnDefaultStreams();
   return rc;
 }
 
@@ -103,7 +103,7 @@ Result endPrimary(Dev device) {
   } else if (context) {
     contextCloses(context, false);
   }
-  forgetOwnStreamCache();
+  forgetOwnDefaultStreams();
   return rc;
 }
 
@@ -114,7 +114,7 @@ template <auto member, typename... A>
 struct Changing<member, Result (*)(A...)> {
   static Result call(A... a) {
     const Result rc = (cudaDriver.*member)(a...);
-    forgetOwnStreamCache();
+    forgetOwnDefaultStreams();
     return rc;
   }
 };

@@ -70,6 +70,32 @@ TEST(CudaStreams, ALaunchIsInFlightUntilItIsFinished) {
   EXPECT_TRUE(settles(s.manager)) << "nobody waits but the reaper";
 }
 
+TEST(CudaStreams, AThreadMayTakeTurnsBetweenMoreStreamsThanItRemembers) {
+  Scene s;
+  constexpr int kStreams = 12;
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int i = 0; i < kStreams; ++i) {
+      const std::string name = "s" + std::to_string(i);
+      if (turn == 0) {
+        EXPECT_EQ(s.guest.ask("stream " + name), "0");
+      }
+      EXPECT_EQ(s.guest.ask("add " + name), "0");
+    }
+  }
+  EXPECT_EQ(s.manager.slot(0).admitted, 3u * kStreams);
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("destroy s0"), "0");
+  EXPECT_EQ(s.guest.ask("waitvalue s11"), "0");
+  EXPECT_EQ(s.guest.ask("add s1"), "0");
+  EXPECT_EQ(s.guest.ask("add s11"), "0");
+  EXPECT_TRUE(eventually([&] { return s.manager.inFlight() == 1; }));
+  EXPECT_EQ(s.guest.ask("sync s1"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 1u) << "of the stream that waits";
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_EQ(s.guest.ask("sync s11"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 0u);
+}
+
 // The driver answers a thread without a context that it has none: no word of the work.
 TEST(CudaStreams, AnAnswerThatSaysNothingOfTheWorkEndsNone) {
   Scene s;
