@@ -3,7 +3,8 @@
 find_file(QGPU_CUDA_HEADER cuda.h PATHS /usr/local/cuda/include)
 qgpu_test(cuda_abi_test SOURCES cuda_abi_test.cc LABELS unit)
 target_compile_definitions(cuda_abi_test PRIVATE
-  QGPU_CUDA_SYMBOLS="${CMAKE_CURRENT_SOURCE_DIR}/cuda_symbols.txt")
+  QGPU_CUDA_SYMBOLS="${CMAKE_CURRENT_SOURCE_DIR}/cuda_symbols.txt"
+  QGPU_CUDART_ASKS="${CMAKE_CURRENT_SOURCE_DIR}/fixtures/cudart13_asks.txt")
 if(QGPU_CUDA_HEADER)
   get_filename_component(cuda_include ${QGPU_CUDA_HEADER} DIRECTORY)
   target_include_directories(cuda_abi_test SYSTEM PRIVATE ${cuda_include})

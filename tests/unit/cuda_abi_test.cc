@@ -10,7 +10,9 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 #ifdef QGPU_CUDA_HEADER
@@ -145,6 +147,39 @@ TEST(CudaHooks, EveryHookIsAFunctionOfCuda13) {
     EXPECT_TRUE(all.contains(name)) << name << " is named, and CUDA has no such function";
     EXPECT_FALSE(hooked().contains(name)) << name;
   }
+}
+
+// A form of a function, as cuGetProcAddress is asked for it.
+using Form = std::tuple<std::string, int, Stream0>;
+
+std::set<Form> hookedForms() {
+  return {
+#define QGPU_FORM(symbol, base, since, stream, types) {#base, since, Stream0::stream},
+      QGPU_CUDA_HOOKED(QGPU_FORM)
+#undef QGPU_FORM
+  };
+}
+
+TEST(CudaHooks, TheFormsThatTheRuntimeOfCuda13AsksForAreOurs) {
+  std::ifstream in(QGPU_CUDART_ASKS);
+  const auto forms = hookedForms();
+  std::set<std::string> bases;
+  for (const Form& form : forms) bases.insert(std::get<0>(form));
+  std::size_t ours = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int version = 0, flags = 0;
+    if (line[0] == '#' || !(words >> name >> version >> flags)) continue;
+    if (!bases.contains(name)) {
+      EXPECT_FALSE(looksLikeWork(name)) << line;
+      continue;
+    }
+    const Stream0 stream = flags == kAskPerThreadStream ? Stream0::kPerThread : Stream0::kLegacy;
+    EXPECT_TRUE(forms.contains({name, version, stream})) << line;
+    ++ours;
+  }
+  EXPECT_GE(ours, 131u);
 }
 
 #ifdef QGPU_CUDA_HEADER
