@@ -55,6 +55,7 @@ SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
   const auto text = askInChild("NVIDIA's driver", "nvidia-smi", config.timeout, body);
   const auto answers = text ? parseSuspendAnswers(*text, config.version) : text.error();
   if (answers && answers->size() == 1) return answers->front();
+  answer.driver.clear();
   answer.why = answers ? "the self-test gave no answer" : answers.error().message;
   return answer;
 }

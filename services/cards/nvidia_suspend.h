@@ -28,9 +28,9 @@ struct NvidiaSuspendConfig {
 // Sets suspend, rung and suspendWhy of NVIDIA's cards; others stay as they are. A card whose answer
 // was kept is not tested again, but an old refusal is where `rm` is asked for by name. One of
 // which nothing was seen for certain (its driver was not ready yet, its memory full, the machine
-// too busy) is tested at each start. Blocks for about a second a card that it tests, and forks: for
-// a process with one thread, after it claimed the run dir and before it serves. Unsupported: `rm`
-// is asked for by name, and no card can; each says why.
+// too busy, the test out of time) is tested at each start. Blocks for about a second a card that it
+// tests, and forks: for a process with one thread, after it claimed the run dir and before it
+// serves. Unsupported: `rm` is asked for by name, and no card can; each says why.
 Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log);
 
 // Why this process may not take descriptors of its tenants, which `rm` takes; empty: it may. `self`

@@ -259,11 +259,22 @@ TEST_F(NvidiaSuspendsOnStandIn, AnUnknownDriverAndAProbeThatHangsCostTheCardRmAn
   const Card hung = chosen();
   EXPECT_EQ(hung.suspend, Suspend::GATE);
   EXPECT_NE(hung.suspendWhy.find("ended or hangs"), std::string::npos) << hung.suspendWhy;
-  ::unlink(config_.kept.c_str());
-  config_.patience = seconds(1000);
-  config_.timeout = millis(200);
-  EXPECT_NE(chosen().suspendWhy.find("did not answer in time"), std::string::npos);
   EXPECT_TRUE(status_.ok());
+}
+
+TEST_F(NvidiaSuspendsOnStandIn, ATestThatRanOutOfTimeSaysNothingOfItsDriver) {
+  const std::string real = std::exchange(config_.probe, folder_.path() + "/probe");
+  std::ofstream(config_.probe) << "#!/bin/sh\nexec sleep 1000\n";
+  ASSERT_EQ(::chmod(config_.probe.c_str(), 0700), 0);
+  config_.patience = seconds(1000);
+  const Nanos enough = std::exchange(config_.timeout, millis(200));
+  const Card late = chosen();
+  EXPECT_TRUE(status_.ok());
+  EXPECT_EQ(late.suspend, Suspend::GATE);
+  EXPECT_NE(late.suspendWhy.find("did not answer in time"), std::string::npos) << late.suspendWhy;
+  config_.probe = real;
+  config_.timeout = enough;
+  EXPECT_EQ(chosen().suspend, Suspend::RM) << said_;
 }
 
 }  // namespace
