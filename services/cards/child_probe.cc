@@ -16,6 +16,7 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kAnswerMax = 256 * 1024;  // bytes from the child
+constexpr std::int64_t kEndNs = 1'000'000'000;  // for a child that was killed
 
 std::int64_t nowNs() {
   timespec t{};
@@ -39,6 +40,23 @@ bool readAll(int fd, std::int64_t deadline, std::string& text) {
     if (n < 0 && errno != EINTR) return false;
   }
   return false;
+}
+
+// False: it is there yet. One that is stuck in the kernel stays, whatever it was sent.
+bool endsBy(std::int64_t deadline, pid_t child, int& status) {
+  for (;;) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) return true;
+    if (nowNs() >= deadline) return false;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+// A child that can't be ended must not keep the daemon's locks and sockets.
+void closeAllBut(int kept) {
+  const auto fd = static_cast<unsigned>(std::max(kept, STDERR_FILENO));
+  ::close_range(STDERR_FILENO + 1, fd - 1, 0);  // nothing, where it is the first
+  ::close_range(fd + 1, ~0u, 0);
 }
 
 }  // namespace
@@ -66,6 +84,7 @@ Result<std::string> askInChild(const std::string& whom, const std::string& check
   const pid_t child = ::fork();
   if (child == 0) {
     becomeProbe();
+    closeAllBut(ends[1]);
     body(ends[1]);
     ::_exit(0);
   }
@@ -75,19 +94,20 @@ Result<std::string> askInChild(const std::string& whom, const std::string& check
     return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
   }
   std::string text;
-  const bool complete = readAll(ends[0], nowNs() + timeout.value, text);
+  const std::int64_t deadline = nowNs() + timeout.value;
+  const bool complete = readAll(ends[0], deadline, text);
   ::close(ends[0]);
-  if (!complete) ::kill(child, SIGKILL);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!complete) {
+  if (!complete || !endsBy(deadline, child, status)) {
+    ::kill(child, SIGKILL);
+    const bool ended = endsBy(nowNs() + kEndNs, child, status);
     return fail(ErrorCode::Unavailable,
-                whom + " did not answer in time; does `" + check + "` work?");
+                whom + " did not answer in time" +
+                    (ended ? "" : ", and what asks it can't be killed (see dmesg)") + "; does `" +
+                    check + "` work?");
   }
   if (status != 0) {
-    return fail(ErrorCode::Unavailable,
-                whom + " crashed while the devices were listed; does `" + check + "` work?");
+    return fail(ErrorCode::Unavailable, whom + " crashed when asked; does `" + check + "` work?");
   }
   return text;
 }

@@ -12,7 +12,9 @@ namespace qgpu {
 
 // Runs `body` in a child; what it writes to its descriptor is the answer. `whom` is asked, `check`
 // the command that a person would try: both for the error. Unavailable: the child failed, crashed,
-// or took longer than `timeout`. Forks: to be called while the process has one thread.
+// or took longer than `timeout`; one that is stuck in the kernel, where no signal ends it, is left
+// behind a second later. It holds nothing that is open here, no lock either. Forks: to be called
+// while the process has one thread.
 Result<std::string> askInChild(const std::string& whom, const std::string& check, Nanos timeout,
                                const std::function<void(int out)>& body);
 

@@ -191,9 +191,15 @@ TEST(NvidiaCards, ADriverThatRefusesIsToldByItsNumberAndNotTakenForNone) {
 }
 
 TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
+  Machine machine;
+  machine.write({"!hang|1", t4(kFirst)});
   CardsOptions options;
-  options.probeTimeout = Nanos(0);
-  EXPECT_EQ(findCards(options).error().code, ErrorCode::Unavailable);
+  options.probeTimeout = millis(200);
+  const auto found = findCards(options);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::Unavailable);
+  EXPECT_EQ(found.error().message,
+            "NVIDIA's driver did not answer in time; does `nvidia-smi -L` work?");
 }
 
 // --- health ---
