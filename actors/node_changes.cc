@@ -273,11 +273,15 @@ Result<NodeActor::Need> NodeActor::checkMark(Change& change) {
   if (!card) return card.error();
   change.cards = {*card};
   const std::string& id = cards_[*card].facts.id;
-  if (ledger_.mark(*card) == change.mark) {
-    const char* now = change.mark == CardMark::Ready       ? " takes tasks already"
-                      : change.mark == CardMark::Cordoned ? " is cordoned already"
-                                                           : " is being drained already";
-    replyDone(change.asker, "card " + id + now);
+  const CardMark now = ledger_.mark(*card);
+  // What watches the cards knows of no drain: only a person's cordon ends one.
+  const bool drains = now == CardMark::Draining && change.mark == CardMark::Cordoned &&
+                      change.who.pid == options_.pid;
+  if (now == change.mark || drains) {
+    const char* already = now == CardMark::Ready      ? " takes tasks already"
+                          : now == CardMark::Cordoned ? " is cordoned already"
+                                                      : " is being drained already";
+    replyDone(change.asker, "card " + id + already);
     return Need::Nothing;
   }
   change.event = {0, 0, markEvent(change.mark), 0, id, "", ""};

@@ -87,6 +87,7 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   NodeOptions nodeOptions;
   nodeOptions.name = "here";
   nodeOptions.version = "1";
+  nodeOptions.pid = kPid;
   nodeOptions.incarnation = options.incarnation;
   nodeOptions.lastTask = options.lastTask;
   nodeOptions.living = options.living;
@@ -117,7 +118,7 @@ std::uint64_t World::send(const Fill& fill, As as) {
     auto request = envelope.initRequest();
     request.setCorr(corr);
     request.setPeerUid(as.uid);
-    request.setPeerPid(12);
+    request.setPeerPid(as.pid);
     request.setMayChange(as.mayChange);
     fill(request);
   });

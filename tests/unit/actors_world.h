@@ -65,6 +65,13 @@ struct WorldOptions {
   bool member = false;   // an address for a member actor, which the test attaches
 };
 
+// Who asks.
+struct WorldPeer {
+  std::uint32_t uid = 0;
+  bool mayChange = true;
+  std::uint32_t pid = 12;
+};
+
 class World {
  public:
   explicit World(WorldOptions options = {});
@@ -74,10 +81,8 @@ class World {
   void run();
 
   // --- the door ---
-  struct As {
-    std::uint32_t uid = 0;
-    bool mayChange = true;
-  };
+  static constexpr std::uint32_t kPid = 1;  // of the manager
+  using As = WorldPeer;
   using Fill = std::function<void(schema::Request::Builder)>;
   // Sends and runs; returns the correlation id.
   std::uint64_t ask(const Fill& fill, As as = {0, true});

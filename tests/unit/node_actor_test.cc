@@ -365,6 +365,20 @@ TEST(NodeActor, ADrainedCardLosesItsOfflineTasksFirst) {
   EXPECT_NE(world.node->ledger().placement(TaskId{other}), nullptr);
 }
 
+TEST(NodeActor, ACordonByTheManagerItselfEndsNoDrainAndAPersonsDoes) {
+  World world;
+  world.start();
+  world.attached(world.bound(World::spec(Offline, 1, 10, "sim-0")));
+  EXPECT_EQ(world.order(drain("sim-0")), "ok");
+  const World::As manager{0, true, World::kPid};
+  EXPECT_EQ(world.order(cordon("sim-0"), manager), "ok");
+  EXPECT_EQ(world.node->ledger().mark(0), CardMark::Draining);
+  EXPECT_EQ(world.order(cordon("sim-0")), "ok");
+  EXPECT_EQ(world.node->ledger().mark(0), CardMark::Cordoned);
+  EXPECT_EQ(world.order(cordon("sim-1"), manager), "ok");
+  EXPECT_EQ(world.node->ledger().mark(1), CardMark::Cordoned) << "one that is not drained";
+}
+
 TEST(NodeActor, C2_AReportIsAnsweredInASecondWhateverACardDoes) {
   World world;
   world.start();
