@@ -8,6 +8,7 @@ namespace {
 
 constexpr Nanos kHeardAfterMin = micros(2);   // what happens on a descriptor, until the loop runs
 constexpr Nanos kHeardAfterMax = micros(60);
+constexpr Nanos kTellsAfterMax = millis(8);   // of its channel, once it is back
 constexpr Nanos kCallMin = micros(30);   // of the driver
 constexpr Nanos kCallMax = micros(600);
 constexpr Nanos kCallLongest = millis(6);
@@ -216,12 +217,24 @@ void AttachDouble::heard(const suspend::News& news) {
   port_.doubted(*found->second, news.why);
 }
 
-// Of a process that has attached: it has one channel.
+// Of a process that has attached: it has one channel. Who comes back, with work in flight it may
+// be, is heard of it a little later.
 void AttachDouble::channelThere(GuestTask& task, std::uint32_t pid, bool again) {
   if (task.heldBy != QGPU_SUSPEND_RM) return;
-  processOf(task, pid)->channels = true;
-  DriverThread& driver = driverOf(task);
-  driver.holds.made(task.id, {pid, 1, 1, 1, pid, 1}, again);
+  processOf(task, pid)->channels = false;
+  if (!again) return channelTold(task.id, pid, false);
+  at(host_.now() + dice_.magnitude(kHeardAfterMin, kTellsAfterMax),
+     [this, id = task.id, pid] { channelTold(id, pid, true); });
+}
+
+void AttachDouble::channelTold(std::uint64_t id, std::uint32_t pid, bool again) {
+  const auto found = tasks_.find(id);
+  qgpu::GuestProcess* process =
+      found == tasks_.end() ? nullptr : processOf(*found->second, pid);
+  if (process == nullptr) return;
+  process->channels = true;
+  DriverThread& driver = driverOf(*found->second);
+  driver.holds.made(id, {pid, 1, 1, 1, pid, 1}, again);
   wakeDriver(driver);
 }
 

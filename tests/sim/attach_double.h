@@ -158,6 +158,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   suspend::Outcome carryOut(const suspend::Order& order);
   void heard(const suspend::News& news);
   void channelThere(GuestTask& task, std::uint32_t pid, bool again);
+  void channelTold(std::uint64_t id, std::uint32_t pid, bool again);
 
   TimerKey soon(std::function<void()> work);
   void ringSoon(std::uint64_t task, Bell& bell);
