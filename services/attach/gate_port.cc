@@ -227,6 +227,10 @@ void GatePort::look(GuestTask& task, bool rang) {
   gate.worked = gate.worked || sample.busy() || sample.admitted != gate.admitted ||
                 sample.retired != gate.retired;
   if (rang && gate.worked) gate.rung = true;
+  if (rang || sample.admitted != gate.admitted || sample.retired != gate.retired) {
+    gate.ranAt = now;
+    gate.stopped = false;
+  }
   if (sample.retired != gate.retired) gate.stuck = 0;
   if (!sample.anyAlive) {
     if (gate.life == Life::Alive) tellDeath(task, now);
@@ -299,7 +303,8 @@ void GatePort::tellWork(GuestTask& task, const GateSample& sample, Nanos now) {
   const Nanos stamp = std::max(sample.lastSubmit, sample.lastRetire);
   const bool active = sample.admitted != gate.admitted || sample.retired != gate.retired;
   const bool news = active && !(sample.admitted < gate.admitted);
-  if (sample.busy()) {
+  const bool idles = gate.stopped && task.taskClass != QGPU_ONLINE;
+  if (sample.busy() && !idles) {
     if (!gate.toldBusy)
       busy(task, sample, sample.lastSubmit > gate.toldStamp ? sample.lastSubmit : now);
     return;
@@ -455,6 +460,7 @@ void GatePort::beat() {
     task->pages.heartbeat(now);
     task->pages.judgeQuota();
     tellRefused(*task, task->pages.use().refused, now);
+    judgeStopped(*task, now);
     if (!task->processes.empty()) tellUseIfChanged(*task, now);
   }
   beatAgain(now);
@@ -484,6 +490,32 @@ void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
   if (sent == SendResult::Refused) return;  // with the next heartbeat
   task.gate.refusedTold = refused;
   task.gate.refusedToldAt = now;
+}
+
+// Its page says that it works for as long as nobody lets it go on. So it counts as idle until then;
+// but an online task, which may still have work on the card, only has this said.
+void GatePort::judgeStopped(GuestTask& task, Nanos now) {
+  GateState& gate = task.gate;
+  if (task.processes.empty() || (!gate.toldBusy && !gate.stopped)) gate.ranAt = now;
+  if (now - gate.ranAt < options_.heartbeatEvery) return;
+  const bool runs = std::any_of(task.processes.begin(), task.processes.end(), [&](const auto& p) {
+    return !task.pages.slotDead(p.first) && !around_.isStopped(*p.second);
+  });
+  if (runs) {
+    gate.ranAt = now;
+    if (std::exchange(gate.stopped, false)) look(task);
+    return;
+  }
+  if (gate.stopped || now - gate.ranAt < options_.stoppedAfter) return;
+  const std::string until = " until one of them goes on";
+  const SendResult sent =
+      tellNode(task, kTaskStopped,
+               "its processes are stopped with work under way: " +
+                   (task.taskClass == QGPU_ONLINE ? "nobody else gets its card" + until
+                                                  : "it counts as idle" + until));
+  if (sent == SendResult::Refused) return;  // with the next heartbeat
+  gate.stopped = true;
+  look(task);
 }
 
 void GatePort::beatAgain(Nanos now) {

@@ -34,6 +34,9 @@ struct GatePortOptions {
   Nanos stuckAfterMax = seconds(32);
   Nanos heldEvery = millis(100);  // a task whose channels are off, with work in flight
   Nanos heartbeatEvery = seconds(1);
+  // All processes of a task are stopped for so long, by a signal, a debugger or with their cgroup,
+  // with work under way: it would be given turns in which nothing runs (HAZARDS 4).
+  Nanos stoppedAfter = seconds(60);
   Nanos useEvery = millis(250);      // between two `used` of one task
   Nanos refusedEvery = seconds(10);  // between two words to the node that memory was refused
   ActorId node = ActorId::kNobody;   // who hears these; nobody: they are not said
@@ -99,6 +102,7 @@ class GatePort {
   void sendUse(GuestTask& task, const UseSample& use, Nanos now);
   SendResult tellNode(const GuestTask& task, const char* kind, const std::string& text);
   void tellRefused(GuestTask& task, std::uint64_t refused, Nanos now);
+  void judgeStopped(GuestTask& task, Nanos now);
   void busy(GuestTask& task, const GateSample& sample, Nanos since);
   void quiet(GuestTask& task, Nanos since);
   void settled(GuestTask& task, schema::Settled::How how, Nanos at);

@@ -80,6 +80,8 @@ struct GateState {
   std::uint64_t retired = 0;
   Nanos sampledAt{0};
   Life life = Life::Never;  // as the card knows it
+  Nanos ranAt{0};           // it was idle, its work moved, or a process of it was seen to run
+  bool stopped = false;     // not so for stoppedAfter, with work under way
 
   Loop::TimerKey timer = 0;
   Nanos timerAt = kNever;

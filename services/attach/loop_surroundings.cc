@@ -31,6 +31,10 @@ bool LoopSurroundings::lives(const GuestProcess& process) {
   return signalProcess(process.pidfd, 0);
 }
 
+bool LoopSurroundings::isStopped(const GuestProcess& process) {
+  return processStopped(process.entry.pid);
+}
+
 void LoopSurroundings::stopThread(const GuestProcess& process, std::uint32_t tid) {
   ::syscall(SYS_tgkill, static_cast<pid_t>(process.entry.pid), static_cast<pid_t>(tid),
             static_cast<int>(process.freezeSignal));

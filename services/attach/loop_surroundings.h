@@ -19,6 +19,7 @@ class LoopSurroundings final : public GateSurroundings {
   void watchBell(GuestTask& task, std::function<void()> rang) override;
   void unwatchBell(GuestTask& task) override;
   bool lives(const GuestProcess& process) override;
+  bool isStopped(const GuestProcess& process) override;
   void stopThread(const GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override { suspenders_.hold(task); }
   void takeOffAgain(const GuestTask& task) override { suspenders_.again(task); }

@@ -10,11 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace qgpu {
 namespace {
 
 constexpr std::size_t kThreadsMax = 4096;   // of one process that are looked at
+constexpr std::size_t kStatBytes = 1024;
 
 // The beginning of a file of /proc as a string, or an empty one.
 template <std::size_t N>
@@ -25,6 +27,19 @@ const char* readProc(const char* path, char (&text)[N]) {
   const ssize_t n = ::read(fd.get(), text, N - 1);
   text[n > 0 ? n : 0] = 0;
   return text;
+}
+
+// Where a field of /proc/PID/stat begins, from the third one on; null: there is no such process.
+const char* statField(std::uint32_t pid, int wanted, char (&text)[kStatBytes]) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  // The name in field 2 may hold anything, so fields are counted from its last parenthesis.
+  const char* at = std::strrchr(readProc(path, text), ')');
+  for (int field = 3; at != nullptr && field <= wanted; field++) {
+    at = std::strchr(at, ' ');
+    if (at != nullptr) at++;
+  }
+  return at;
 }
 
 // What a process or thread calls itself, by its file `status`; 0: there is none.
@@ -42,18 +57,22 @@ std::uint32_t ownNumber(const char* path) {
 }  // namespace
 
 std::optional<std::uint64_t> processStart(std::uint32_t pid) {
-  char path[64], text[1024];
-  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  // The name in field 2 may hold anything, so fields are counted from its last parenthesis.
-  const char* at = std::strrchr(readProc(path, text), ')');
+  char text[kStatBytes];
+  const char* at = statField(pid, 22, text);
   if (at == nullptr) return std::nullopt;
-  at++;
-  for (int field = 3; field <= 22; field++) {
-    at = std::strchr(at, ' ');
-    if (at == nullptr) return std::nullopt;
-    at++;
-  }
   return std::strtoull(at, nullptr, 10);
+}
+
+bool processStopped(std::uint32_t pid) {
+  char path[64], text[kStatBytes];
+  const char* state = statField(pid, 3, text);
+  if (state == nullptr) return false;
+  if (*state == 'T' || *state == 't') return true;
+  // In a frozen cgroup it seems to sleep, in the function that delivers signals.
+  if (*state != 'S') return false;
+  std::snprintf(path, sizeof path, "/proc/%u/wchan", pid);
+  const std::string_view where = readProc(path, text);
+  return where == "get_signal" || where == "do_freezer_trap";
 }
 
 std::uint32_t ownPid(std::uint32_t pid) {

@@ -25,6 +25,10 @@ Result<Fd> openProcess(std::uint32_t pid, std::uint64_t start);
 
 bool processDead(const Fd& pidfd);
 
+// True: no thread of it goes on until somebody lets it: it was stopped by a signal, by a debugger
+// or with its cgroup (of version 2; the older freezer does not show). Not known: false.
+bool processStopped(std::uint32_t pid);
+
 // False when the process is gone.
 bool signalProcess(const Fd& pidfd, int signal);
 

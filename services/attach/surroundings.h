@@ -40,6 +40,8 @@ class GateSurroundings : public PageSurroundings {
   virtual void unwatchBell(GuestTask& task) = 0;
   // False: it is dead, so that its pid may be somebody else's.
   virtual bool lives(const GuestProcess& process) = 0;
+  // True: nothing of it goes on until somebody lets it, see processStopped().
+  virtual bool isStopped(const GuestProcess& process) = 0;
   // Sends its freeze signal to the thread `tid` (as the manager sees it) of a process that lives.
   virtual void stopThread(const GuestProcess& process, std::uint32_t tid) = 0;
   // The task's channels, where it is held by `rm`: off the card, for the epoch of its gate, and on

@@ -1,4 +1,5 @@
 qgpu_test(task_pages_test SOURCES task_pages_test.cc LIBS qgpu_attach LABELS unit threads)
+qgpu_test(process_test SOURCES process_test.cc LIBS qgpu_attach LABELS unit)
 qgpu_test(survivors_test SOURCES survivors_test.cc LIBS qgpu_attach LABELS unit threads)
 qgpu_test(attach_server_test SOURCES attach_server_test.cc attach_welcome_test.cc
   attach_fixture.cc

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <optional>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <thread>
@@ -362,6 +363,66 @@ TEST_F(GatePortRmTest, AHoldSettlesWhenAProcessTellsOfItsChannelsJustAfterTheOth
   ASSERT_TRUE(settles(7, epoch));
   EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 0u) << "no doubt";
+}
+
+// --- HAZARDS 4: who is stopped by others ---
+
+class StoppedTaskTest : public GatePortRmTest {
+ protected:
+  StoppedTaskTest() {
+    gateOptions.heartbeatEvery = millis(5);
+    gateOptions.stoppedAfter = millis(40);
+  }
+  // Its process has a channel, and work in flight that does not end.
+  void atWork(schema::TaskClass taskClass) {
+    start(schema::Suspend::RM);
+    bind(7, taskClass);
+    child_.emplace([this]() -> int {
+      auto client = GuestClient::attach(socket(), tokenOf(7));
+      if (!client.ok() || !say(*client, QGPU_NOTE_MADE, 100) || !client->admit()) return 1;
+      for (;;) ::pause();
+    });
+    open(7, false, true);
+    ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  }
+  void signal(int signal) { child_->kill(signal); }
+  // For longer than a stopped task is waited for.
+  bool goesOnForLong() {
+    const Nanos from = monotonicNow();
+    return until([&] { return monotonicNow() >= from + gateOptions.stoppedAfter * 3; });
+  }
+
+ private:
+  std::optional<Child> child_;
+};
+
+TEST_F(StoppedTaskTest, HAZARDS4_ATaskWhoseProcessesAreStoppedCountsAsIdleUntilOneGoesOn) {
+  atWork(schema::TaskClass::OFFLINE);
+  ASSERT_TRUE(settles(7, hold(7)));
+  ASSERT_TRUE(goesOnForLong());
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 0u) << "it is held, and runs";
+  signal(SIGSTOP);
+  ASSERT_TRUE(until([&] { return card.count(Which::QUIET, 7) == 1; }));
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "its processes are stopped with work under way: it counts as idle until one of them "
+            "goes on");
+  EXPECT_EQ(card.count(Which::BUSY, 7), 1u);
+  signal(SIGCONT);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 2; }))
+      << "though nothing of its work can end while it has no turn";
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u);
+}
+
+TEST_F(StoppedTaskTest, HAZARDS4_ThatAnOnlineTaskIsStoppedIsToldOnceAndItKeepsItsCard) {
+  atWork(schema::TaskClass::ONLINE);
+  signal(SIGSTOP);
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
+            "its processes are stopped with work under way: nobody else gets its card until one of "
+            "them goes on");
+  ASSERT_TRUE(goesOnForLong());
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u);
+  EXPECT_EQ(card.count(Which::QUIET, 7), 0u);
 }
 
 struct NoPages final : PageSurroundings {
