@@ -159,6 +159,14 @@ struct MemoryParameters {
 inline constexpr std::uint32_t kFlagVirtual = 0x00080000;  // addresses only: takes no memory
 inline constexpr std::uint32_t kLocationMask = 3u << 25;   // of the attributes; 0: on the card
 
+// What the card gives for memory of so many bytes: in pieces of 64 KiB, where its pages are smaller
+// too. The driver tells sizes in its pages, before and afterwards. (Where it has no allocator of
+// pages, it gives less.)
+constexpr std::uint64_t bytesGiven(std::uint64_t bytes) {
+  constexpr std::uint64_t kPiece = 64 << 10;
+  return bytes > ~0ull - kPiece ? bytes : (bytes + kPiece - 1) / kPiece * kPiece;
+}
+
 struct DeviceParameters {  // NV0080_ALLOC_PARAMETERS
   std::uint32_t device;
   Handle clientShare, targetClient, targetDevice;

@@ -31,7 +31,7 @@ void readMemory(Call& call, const Parameters& parameters) {
   if (!parameters.reach(sizeof(MemoryParameters))) return;
   const auto memory = read<MemoryParameters>(parameters.at);
   call.takenAt = static_cast<char*>(parameters.at) + offsetof(MemoryParameters, size);
-  if (!(memory.flags & kFlagVirtual)) call.bytes = memory.size;
+  if (!(memory.flags & kFlagVirtual)) call.bytes = bytesGiven(memory.size);
 }
 
 // What is worth knowing of an object by its class.
@@ -90,7 +90,7 @@ void heapAllocation(Call& call, const HeapCall& heap, std::uint32_t attributes, 
   call.object = heap.bySize.object;
   call.objectAt = offsetof(HeapCall, bySize.object);
   call.objectClass = onCard ? kLocalMemory : kSystemMemory;
-  call.bytes = onCard ? bytes : 0;
+  call.bytes = onCard ? bytesGiven(bytes) : 0;
   call.takenAt = static_cast<char*>(call.argument) + sizeAt;
 }
 
@@ -214,7 +214,7 @@ Handle madeBy(const Call& call) {
 
 std::uint64_t bytesTaken(const Call& call) {
   if (call.bytes == 0 || !call.takenAt) return call.bytes;
-  return read<std::uint64_t>(call.takenAt);
+  return bytesGiven(read<std::uint64_t>(call.takenAt));
 }
 
 Layout layoutTold(const Call& call) {

@@ -26,7 +26,7 @@ struct Call {
   Handle object = 0;  // of an allocation or duplication: as asked; madeBy() has it afterwards
   std::uint32_t objectClass = 0;
   Handle sourceClient = 0, sourceObject = 0;  // of a duplication; of what an object holds
-  std::uint64_t bytes = 0;                    // of the card's memory that it asks for
+  std::uint64_t bytes = 0;                    // of the card's memory that it takes, as asked
   std::uint32_t detail = 0;                   // a device's number; the engine of a channel or group
   std::uint32_t command = 0;                  // of a control; else an export's own call
   void* parameters = nullptr;                 // of a control, or of such a call
@@ -36,7 +36,7 @@ struct Call {
   void* argument = nullptr;
   std::uint32_t statusAt = 0;
   std::uint32_t objectAt = 0;
-  void* takenAt = nullptr;  // the size that the driver took; null: as asked
+  void* takenAt = nullptr;  // the size that the driver tells; null: as asked
 };
 
 // `number` and `size` are the request's; a call that carries another is read as that other.

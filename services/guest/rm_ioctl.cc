@@ -295,7 +295,7 @@ bool askSize(int fd, rm::Handle client, rm::Handle object, std::uint64_t& bytes)
     if (rm::classOf(fd, {client, object}, objectClass) != rm::kOk) return false;
     onCard = objectClass == rm::kFabricMemory;
   }
-  if (onCard) bytes = infos[0].value * rm::kSurfacePage;
+  if (onCard) bytes = rm::bytesGiven(infos[0].value * rm::kSurfacePage);
   return true;
 }
 

@@ -26,7 +26,7 @@ constexpr std::uint32_t kNameTaken = 0x19, kInvalidClass = 0x22;
 struct Thing {
   Handle parent = 0;
   std::uint32_t objectClass = 0;
-  std::shared_ptr<std::uint64_t> memory;  // of the card
+  std::shared_ptr<std::uint64_t> memory;  // of the card, in whole pages
 };
 
 struct Client {
@@ -65,11 +65,19 @@ std::string driverVersion() {
   return text ? text : "580.142";
 }
 
+// What the card gives for a size, and tells nobody.
+std::uint64_t takenFor(std::uint64_t bytes) {
+  constexpr std::uint64_t kGiven = 64 << 10;
+  return (bytes + kGiven - 1) / kGiven * kGiven;
+}
+
 std::uint64_t held() {
   std::map<const void*, std::uint64_t> all;
   for (const auto& [handle, client] : kernel().clients) {
     for (const auto& [name, thing] : client.things) {
-      if (thing.memory && handle != kForeignClient) all[thing.memory.get()] = *thing.memory;
+      if (thing.memory && handle != kForeignClient) {
+        all[thing.memory.get()] = takenFor(*thing.memory);
+      }
     }
   }
   std::uint64_t sum = 0;
@@ -148,18 +156,19 @@ std::uint32_t place(Client* client, Handle parent, Handle& name, const Thing& th
   return kOk;
 }
 
-// `bytes`: what it asks for, and afterwards what it takes; null: no memory of the card.
+// `bytes`: what it asks for, and afterwards in whole pages; null: no memory of the card.
 std::uint32_t make(int fd, Handle client, Handle parent, Handle& name, std::uint32_t objectClass,
                    std::uint64_t* bytes) {
   if (isClient(objectClass)) return makeClient(fd, name);
   Thing thing{parent, objectClass, nullptr};
   if (bytes) {
     const std::uint64_t page = setting("QGPU_STAND_IN_PAGE", 4096);
-    const std::uint64_t taken = (*bytes + page - 1) / page * page;
+    const std::uint64_t told = (*bytes + page - 1) / page * page;
     if (*bytes == 0) return kInvalidClass;
-    if (taken > setting("QGPU_STAND_IN_BYTES", 16ull << 30) - held()) return kNoMemory;
-    thing.memory = std::make_shared<std::uint64_t>(taken);
-    *bytes = taken;
+    const std::uint64_t left = setting("QGPU_STAND_IN_BYTES", 16ull << 30) - held();
+    if (told > left || takenFor(told) > left) return kNoMemory;
+    thing.memory = std::make_shared<std::uint64_t>(told);
+    *bytes = told;
   }
   return place(clientOf(fd, client), parent, name, thing);
 }

@@ -3,10 +3,11 @@
 // in front of it: its ioctl() answers, with the resource manager's structs and rules, on files that
 // stand for the driver's: QGPU_DRIVER_ROOT/dev/nvidiactl and nvidia0, which are ordinary ones.
 // Every other descriptor is the system's. It keeps what the real one keeps: objects in trees that
-// end with their parent, client or file, memory that is free with its last name, sizes rounded up,
-// and a client's calls taken from its own open file alone. It shares no code with what it tests
-// but the declarations in rm_abi.h, which have a test of their own. It is for the memory of one
-// process; channels that others take off the card are tests/rm_stand_in's.
+// end with their parent, client or file, memory that is free with its last name, sizes rounded up
+// to pages while the card gives 64 KiB at least, and a client's calls taken from its own open file
+// alone. It shares no code with what it tests but the declarations in rm_abi.h, which have a test
+// of their own. It is for the memory of one process; channels that others take off the card are
+// tests/rm_stand_in's.
 //
 // Its environment: QGPU_STAND_IN_DRIVER (version, 580.142), QGPU_STAND_IN_BYTES (of the card,
 // 16 GiB), QGPU_STAND_IN_PAGE (sizes are rounded up to it, 4096), QGPU_STAND_IN_SILENT=1 (nobody is

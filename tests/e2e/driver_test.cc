@@ -42,7 +42,7 @@ class Driver : public ::testing::Test {
 constexpr std::int64_t kMiB = 1 << 20;
 
 // What init has in the kernel, as the unit tests say it: a context, a module, a page.
-constexpr std::int64_t kInit = 2 * kMiB + (64 << 10) + 4096;
+constexpr std::int64_t kInit = 2 * kMiB + (64 << 10) + (64 << 10);
 
 TEST_F(Driver, TheManagerSeesWhatTheKernelHolds) {
   auto tenant = task("exec $CUDA < $PIPE");

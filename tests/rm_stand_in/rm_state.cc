@@ -91,12 +91,15 @@ std::uint64_t heldBytes(const State& all) {
     return client && open.count(client->file) != 0;
   };
   std::map<std::uint64_t, std::uint64_t> held;
+  const auto hold = [&](const Memory& memory) {
+    constexpr std::uint64_t kGiven = 64 << 10;  // what the card gives at least, and tells nobody
+    held[memory.number] = (memory.bytes + kGiven - 1) / kGiven * kGiven;
+  };
   for (const Object& object : all.objects) {
-    if (object.memory.number != 0 && lives(object))
-      held[object.memory.number] = object.memory.bytes;
+    if (object.memory.number != 0 && lives(object)) hold(object.memory);
   }
   for (const Exported& each : all.exported) {
-    if (open.count(each.file) != 0) held[each.memory.number] = each.memory.bytes;
+    if (open.count(each.file) != 0) hold(each.memory);
   }
   std::uint64_t sum = 0;
   for (const auto& one : held) sum += one.second;

@@ -24,7 +24,7 @@ enum class Commit : std::uint32_t { kNone, kRestart, kPreempt, kNever };
 // What a name stands for of it: duplicates have the same number.
 struct Memory {
   std::uint64_t number;  // 0: none of the card
-  std::uint64_t bytes;   // 0: this is no memory
+  std::uint64_t bytes;   // in whole pages; 0: this is no memory
   std::uint32_t place;   // as the driver tells it
 };
 
@@ -70,7 +70,8 @@ void prepare();
 // Maps the state; null where there is none.
 State* state();
 
-// What living processes and open files hold of the card, each byte once.
+// What living processes and open files hold of the card, each byte once: 64 KiB at least for each
+// memory.
 std::uint64_t heldBytes(const State& all);
 
 // For the stand-in libcuda: whether a channel is here, and whether its work may run now.

@@ -20,8 +20,9 @@ namespace qgpu::testing {
 namespace {
 
 constexpr std::uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr std::uint64_t kGiven = 64 * kKiB;  // what the card gives at least
 // What cuda_program's init has in the kernel: a context, its module, and a page of its own.
-constexpr std::uint64_t kInit = 2 * kMiB + 64 * kKiB + 4096;
+constexpr std::uint64_t kInit = 2 * kMiB + 64 * kKiB + kGiven;
 
 using Environment = std::vector<std::string>;
 
@@ -219,6 +220,20 @@ TEST(CudaRm, SizesThatTheDriverRoundsUpCountAsItTookThem) {
   EXPECT_EQ(s.held(), 64 * kMiB);
   EXPECT_EQ(s.guest.ask("free 1"), "0");
   EXPECT_EQ(s.charged(), before);
+}
+
+TEST(CudaRm, MemoryOfSmallPagesCountsAsTheCardGivesIt) {
+  Scene s(kInit + 3 * kGiven);
+  s.init();
+  const std::string client = s.client(0);
+  for (const int object : {7, 8, 9}) {
+    EXPECT_EQ(s.guest.ask(memory(client, client, object, 4096)).substr(0, 4), "0 0 ");
+  }
+  EXPECT_EQ(s.charged(), kInit + 3 * kGiven);
+  EXPECT_EQ(s.held(), s.charged());
+  EXPECT_EQ(s.guest.ask(memory(client, client, 10, 4096)).substr(0, 4), "0 81");
+  EXPECT_EQ(s.guest.ask("rm free 0 " + client + " " + client), "0 0");
+  EXPECT_EQ(s.charged(), kInit);
 }
 
 TEST(CudaRm, ARoundingThatTheQuotaHasNoRoomForIsGivenBackAtOnce) {

@@ -141,6 +141,16 @@ TEST(CudaShared, MemoryThatItsLenderFreedFirstCountsUntilTheLastBorrowerFreesIt)
   s.expectShared(0, 3);
 }
 
+TEST(CudaShared, MemoryOfSmallPagesCountsAsTheCardGivesItForWhoHoldsItOn) {
+  Scene s;
+  EXPECT_EQ(s.lender->allocate(4096), kDone);
+  EXPECT_EQ(s.borrower->take(*s.lender), kDone);
+  EXPECT_EQ(s.lender->letGo(kMemory), kDone);
+  s.expectShared(64 << 10);
+  EXPECT_EQ(s.borrower->letGo(kCopy), kDone);
+  s.expectShared(0);
+}
+
 TEST(CudaShared, AClientsEndEndsTheNamesBeneathIt) {
   Scene s;
   EXPECT_EQ(s.lender->allocate(8 * kMiB), kDone);

@@ -62,6 +62,17 @@ TEST(RmDecode, MemoryOfTheCardIsReadInBothFormsOfEveryLayout) {
   }
 }
 
+TEST(RmDecode, MemoryOfSmallPagesIsReadAsTheCardGivesIt) {
+  MemoryParameters memory{};
+  for (const auto& [asked, given] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+           {0, 0}, {1, 64 << 10}, {64 << 10, 64 << 10}, {65 << 10, 128 << 10}, {~0ull, ~0ull}}) {
+    memory.size = asked;
+    Alloc alloc(Layout::kFrom535, true, kLocalMemory, &memory, 128);
+    EXPECT_EQ(alloc.read().bytes, given) << asked;
+    EXPECT_EQ(bytesTaken(alloc.read()), given) << "where the driver tells " << asked;
+  }
+}
+
 TEST(RmDecode, AddressesAndOtherObjectsTakeNoMemory) {
   MemoryParameters memory{};
   memory.size = 1 << 20;
@@ -105,7 +116,7 @@ TEST(RmDecode, TheHeapsCallsAreReadByWhatTheyAskFor) {
   };
   heap.function = kHeapAllocSize;
   heap.bySize.size = 4096;
-  EXPECT_EQ(read().bytes, 4096u);
+  EXPECT_EQ(read().bytes, 65'536u);
   EXPECT_EQ(read().objectClass, kLocalMemory);
   for (const std::uint32_t place : {1u, 2u, 3u}) {
     heap.bySize.attributes = place << 25;
@@ -118,15 +129,15 @@ TEST(RmDecode, TheHeapsCallsAreReadByWhatTheyAskFor) {
 
   heap = {};
   heap.function = kHeapAllocRange;
-  heap.inRange.size = 8192;
-  EXPECT_EQ(read().bytes, 8192u);
+  heap.inRange.size = 128 << 10;
+  EXPECT_EQ(read().bytes, 128u << 10);
   heap = {};
   heap.function = kHeapAllocTiled;
-  heap.tiled.height = 100;
+  heap.tiled.height = 200;
   heap.tiled.pitch = 512;
-  EXPECT_EQ(read().bytes, 51'200u);
-  heap.tiled.size = 65'536;
-  EXPECT_EQ(bytesTaken(read()), 65'536u);
+  EXPECT_EQ(read().bytes, 128u << 10);
+  heap.tiled.size = 130 << 10;
+  EXPECT_EQ(bytesTaken(read()), 192u << 10);
   heap = {};
   heap.function = kHeapFree;
   heap.freed.object = 9;
