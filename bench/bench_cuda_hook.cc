@@ -1,8 +1,8 @@
 // Claim: with the gate open, libqgpu.so adds at most 20 ns to a cuLaunchKernel, and at most 30
 // where a thread takes turns between two streams. A million empty launches on the stand-in
 // driver, with the library preloaded and without, in turns of the same run; processor time of
-// the launching thread, medians over the turns, so that a busy machine counts less. The stand-
-// in's own launch is part of both. Not a figure of a card: there a launch takes about two
+// the launching thread, medians over the turns, so that a busy machine counts less. The
+// stand-in's own launch is part of both. Not a figure of a card: there a launch takes about two
 // microseconds, and the library's part of it is what is measured here.
 //
 // And: what it adds to an ioctl() that is not NVIDIA's, and to an fcntl() that copies nothing, by

@@ -27,6 +27,7 @@ inline constexpr Result kNotSupported = 801;
 inline constexpr Result kCaptureUnsupported = 900;
 inline constexpr Result kCaptureInvalidated = 901;
 inline constexpr Result kCaptureImplicit = 906;
+inline constexpr Result kStreamDetached = 917;  // its green context is gone
 
 // Nothing of the context runs any more, or will: it is gone, or its errors are for good.
 constexpr bool endsContext(Result rc) {
@@ -48,7 +49,7 @@ constexpr bool endsContext(Result rc) {
     case 719:  // launch failed
     case 721:  // tensor memory leaked
     case 911:  // of another device that work waited for: the process is to end
-    case 917:  // the stream's green context is gone
+    case kStreamDetached:
     case 999:  // unknown
       return true;
     default:
@@ -62,6 +63,7 @@ using Mem = unsigned long long;  // physical memory of the virtual memory interf
 using Size = std::size_t;
 using U = unsigned int;
 using Ctx = struct CtxTag*;
+using Green = struct GreenTag*;  // a context of some of a card's multiprocessors
 using Str = struct StrTag*;
 using Evt = struct EvtTag*;
 using Fn = struct FnTag*;

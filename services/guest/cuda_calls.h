@@ -174,6 +174,7 @@ constexpr int perThreadSince(int since) {
   X(cuCtxDestroy, cuCtxDestroy, 2000, kLegacy, (Ctx))                               \
   X(cuCtxDestroy_v2, cuCtxDestroy, 4000, kLegacy, (Ctx))                            \
   X(cuCtxDetach, cuCtxDetach, 2000, kLegacy, (Ctx))                                 \
+  X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, kLegacy, (Green))                  \
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, kLegacy, (Dev))     \
   X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, kLegacy, (Dev)) \
   X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, kLegacy, (Dev))         \
@@ -229,6 +230,8 @@ constexpr int perThreadSince(int since) {
 
 // What the hooks themselves call, and programs call without a hook.
 #define QGPU_CUDA_CALLED(X)                                                                       \
+  X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, kLegacy, (Ctx, U*))                             \
+  X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, kLegacy, (Ctx*, Green))                          \
   X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, kLegacy, (Ctx*))                                      \
   X(cuStreamGetCtx, cuStreamGetCtx, 9020, kLegacy, (Str, Ctx*))                                   \
   X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, kLegacy, (Str, int*))                        \

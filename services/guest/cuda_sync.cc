@@ -56,25 +56,47 @@ Result destroyStream(Str handle) {
   return (cudaDriver.*member)(handle);
 }
 
-// The memory of a context goes with it; so does its work.
-void ended(Ctx context) {
-  contextEnded(context);
-  releaseMemoryOf(context);
-  forgetStreamCaches();
-}
+enum class Memory { kEnds, kStays };  // with its context
 
-template <auto member>
-Result destroyContext(Ctx context) {
-  const bool looks = looksAtCalls();
-  if (looks) contextCloses(context, true);
-  const Result rc = (cudaDriver.*member)(context);
-  if (looks && rc == kSuccess) {
-    ended(context);
-  } else if (looks) {
+// A call that may end a context, null where it is none of ours: `gone` says whether it did. Its
+// work is over then. The reaper leaves the context alone meanwhile.
+template <typename Call, typename Gone>
+Result closing(Ctx context, Memory memory, Call call, Gone gone) {
+  if (context) contextCloses(context, true);
+  const Result rc = call();
+  if (context && rc == kSuccess && gone()) {
+    contextEnded(context);
+    if (memory == Memory::kEnds) releaseMemoryOf(context);
+    forgetStreamCaches();
+  } else if (context) {
     contextCloses(context, false);
   }
   forgetOwnDefaultStreams();
   return rc;
+}
+
+template <auto member>
+Result destroyContext(Ctx context) {
+  const auto call = [&] { return (cudaDriver.*member)(context); };
+  return closing(looksAtCalls() ? context : nullptr, Memory::kEnds, call, [] { return true; });
+}
+
+// Whoever attached to a context detaches from it; the last one ends it.
+Result detachContext(Ctx context) {
+  const auto call = [&] { return cudaDriver.cuCtxDetach(context); };
+  return closing(looksAtCalls() ? context : nullptr, Memory::kEnds, call, [&] {
+    U version = 0;
+    return !cudaDriver.cuCtxGetApiVersion ||
+           cudaDriver.cuCtxGetApiVersion(context, &version) != kSuccess;
+  });
+}
+
+// Its streams know a green context as an ordinary one; memory is the primary context's.
+Result destroyGreen(Green green) {
+  Ctx context = nullptr;
+  if (looksAtCalls() && cudaDriver.cuCtxFromGreenCtx) cudaDriver.cuCtxFromGreenCtx(&context, green);
+  const auto call = [&] { return cudaDriver.cuGreenCtxDestroy(green); };
+  return closing(context, Memory::kStays, call, [] { return true; });
 }
 
 // The handle of a device's primary context while it is active.
@@ -96,15 +118,8 @@ Ctx primaryOf(Dev device) {
 template <auto member>
 Result endPrimary(Dev device) {
   const Ctx context = looksAtCalls() ? primaryOf(device) : nullptr;
-  if (context) contextCloses(context, true);
-  const Result rc = (cudaDriver.*member)(device);
-  if (context && rc == kSuccess && !primaryOf(device)) {
-    ended(context);
-  } else if (context) {
-    contextCloses(context, false);
-  }
-  forgetOwnDefaultStreams();
-  return rc;
+  const auto call = [&] { return (cudaDriver.*member)(device); };
+  return closing(context, Memory::kEnds, call, [&] { return !primaryOf(device); });
 }
 
 // Another context may be the thread's own now: what stream 0 means changed.
@@ -187,7 +202,8 @@ void wrapCudaStreams(Calls& table) {
   table.cuCtxSynchronize_v2 = finishThatContext;
   table.cuCtxDestroy = destroyContext<&Calls::cuCtxDestroy>;
   table.cuCtxDestroy_v2 = destroyContext<&Calls::cuCtxDestroy_v2>;
-  table.cuCtxDetach = destroyContext<&Calls::cuCtxDetach>;
+  table.cuCtxDetach = detachContext;
+  table.cuGreenCtxDestroy = destroyGreen;
   table.cuDevicePrimaryCtxRelease = endPrimary<&Calls::cuDevicePrimaryCtxRelease>;
   table.cuDevicePrimaryCtxRelease_v2 = endPrimary<&Calls::cuDevicePrimaryCtxRelease_v2>;
   table.cuDevicePrimaryCtxReset = endPrimary<&Calls::cuDevicePrimaryCtxReset>;

@@ -142,6 +142,59 @@ Result destroy(Ctx handle) {
   return kSuccess;
 }
 
+Result attach(Ctx* out, U) {
+  Locked held(machine().lock);
+  Context* context = currentContext();
+  if (!context || context->dead) return kInvalidContext;
+  ++context->retained;
+  *out = reinterpret_cast<Ctx>(context);
+  return kSuccess;
+}
+Result detach(Ctx handle) {
+  {
+    Locked held(machine().lock);
+    Context* context = alive(handle);
+    if (!context) return kInvalidContext;
+    if (context->retained > 0) return --context->retained, kSuccess;
+  }
+  return destroy(handle);
+}
+// Of a context that is gone it says so, and asking is no misuse.
+Result apiVersion(Ctx handle, U* out) {
+  Locked held(machine().lock);
+  *out = 3020;
+  for (const Context& context : machine().contexts) {
+    if (reinterpret_cast<Ctx>(const_cast<Context*>(&context)) == handle && !context.dead)
+      return kSuccess;
+  }
+  return kInvalidContext;
+}
+
+Result createGreen(Green* out, void*, Dev device, U) {
+  Ctx primary = nullptr;
+  if (Result rc = retain(&primary, device)) return rc;
+  Locked held(machine().lock);
+  *out = reinterpret_cast<Green>(makeGreenContext(*reinterpret_cast<Context*>(primary)));
+  return kSuccess;
+}
+Result fromGreen(Ctx* out, Green green) {
+  Locked held(machine().lock);
+  Context* context = alive(reinterpret_cast<Ctx>(green));
+  *out = reinterpret_cast<Ctx>(context);
+  return context ? kSuccess : kInvalidContext;
+}
+Result destroyGreen(Green green) {
+  Dev device = 0;
+  {
+    Locked held(machine().lock);
+    Context* context = alive(reinterpret_cast<Ctx>(green));
+    if (!context) return kInvalidContext;
+    endGreenContext(*context);
+    device = context->device;
+  }
+  return release(device);
+}
+
 Result getCurrent(Ctx* out) {
   *out = reinterpret_cast<Ctx>(currentContext());
   return kSuccess;
@@ -223,7 +276,13 @@ void fillContexts(Table& table) {
   table.cuCtxCreate = table.cuCtxCreate_v2 = create;
   table.cuCtxCreate_v3 = createWithAffinity;
   table.cuCtxCreate_v4 = createWithParams;
-  table.cuCtxDestroy = table.cuCtxDestroy_v2 = table.cuCtxDetach = destroy;
+  table.cuCtxDestroy = table.cuCtxDestroy_v2 = destroy;
+  table.cuCtxAttach = attach;
+  table.cuCtxDetach = detach;
+  table.cuCtxGetApiVersion = apiVersion;
+  table.cuGreenCtxCreate = createGreen;
+  table.cuGreenCtxDestroy = destroyGreen;
+  table.cuCtxFromGreenCtx = fromGreen;
   table.cuCtxGetCurrent = getCurrent;
   table.cuCtxSetCurrent = setCurrent;
   table.cuCtxPushCurrent = table.cuCtxPushCurrent_v2 = push;

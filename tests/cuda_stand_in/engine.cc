@@ -117,16 +117,31 @@ Stream* makeStream(Context& context, bool blocking) {
   return &stream;
 }
 
+namespace {
+
+Context& addContext(int device, const Channel& channel) {
+  Context& context = machine().contexts.emplace_back();
+  context.device = device;
+  context.channel = channel;
+  context.legacyStream = makeStream(context, false);
+  context.legacyStream->legacy = true;
+  return context;
+}
+
+}  // namespace
+
 Context* makeContext(int device) {
   Channel channel;
   const std::uint32_t rm = rmMakeContext(channel);
   if (rmAnswers() && rm == 0) return nullptr;
-  Context& context = machine().contexts.emplace_back();
-  context.device = device;
+  Context& context = addContext(device, channel);
   context.rm = rm;
-  context.channel = channel;
-  context.legacyStream = makeStream(context, false);
-  context.legacyStream->legacy = true;
+  return &context;
+}
+
+Context* makeGreenContext(Context& primary) {
+  Context& context = addContext(primary.device, primary.channel);
+  context.beneath = &primary;
   return &context;
 }
 
@@ -134,6 +149,18 @@ void endContext(Context& context) {
   context.dead = true;
   rmFree(context.rm);
   for (Stream* stream : context.streams) stream->dead = true;
+}
+
+void endGreenContext(Context& context) {
+  context.dead = true;
+  for (Stream* stream : context.streams) stream->detached = true;
+}
+
+Stream* madeStream(cuda::Str handle) {
+  for (Stream& stream : machine().streams) {
+    if (reinterpret_cast<cuda::Str>(&stream) == handle) return stream.dead ? nullptr : &stream;
+  }
+  return nullptr;
 }
 
 Stream* perThreadStream(Context& context) {
@@ -153,13 +180,10 @@ Stream* find(cuda::Str handle, cuda::Stream0 zero, Result& result) {
     if (context->dead) return ++m.misuses, result = cuda::kContextIsDestroyed, nullptr;
     return handle == cuda::legacyStream() ? context->legacyStream : perThreadStream(*context);
   }
-  for (Stream& stream : m.streams) {
-    if (reinterpret_cast<cuda::Str>(&stream) != handle) continue;
-    if (!stream.dead) return &stream;
-    break;
-  }
+  Stream* stream = madeStream(handle);
+  if (stream && !stream->detached) return stream;
   ++m.misuses;
-  result = cuda::kInvalidHandle;
+  result = stream ? cuda::kStreamDetached : cuda::kInvalidHandle;
   return nullptr;
 }
 

@@ -56,6 +56,7 @@ struct Stream {
   bool blocking = true;  // in implicit order with the legacy stream
   bool legacy = false;
   bool dead = false;
+  bool detached = false;  // its green context is gone: it can only be destroyed
   std::uint64_t put = 0, done = 0;
   std::deque<Queued> queue;
   std::shared_ptr<Capture> capture;
@@ -83,8 +84,9 @@ struct Context {
   Channel channel;
   bool dead = false;
   bool primary = false;
-  std::uint32_t retained = 0;
-  std::uint32_t rm = 0;  // what frees its objects in the kernel
+  Context* beneath = nullptr;  // a green context's primary one, whose memory and events it has
+  std::uint32_t retained = 0;  // of a primary context; of another one, attached to
+  std::uint32_t rm = 0;        // what frees its objects in the kernel
   Stream* legacyStream = nullptr;
   std::vector<Stream*> streams;
 };
@@ -111,10 +113,14 @@ std::vector<Context*>& contextStack();
 int& threadCaptureMode();
 
 Context* makeContext(int device);  // null: the kernel has no memory for it
+Context* makeGreenContext(Context& primary);
 void endContext(Context& context);
+void endGreenContext(Context& context);  // its streams stay, and its work runs on
 Stream* makeStream(Context& context, bool blocking);
 Stream* perThreadStream(Context& context);
 
+// A stream that was made and not destroyed, or null.
+Stream* madeStream(cuda::Str handle);
 // The stream that a handle means; null with `result` set where there is none. Counts misuse.
 Stream* find(cuda::Str handle, cuda::Stream0 zero, cuda::Result& result);
 Event* find(cuda::Evt handle, cuda::Result& result);

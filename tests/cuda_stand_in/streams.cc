@@ -17,10 +17,19 @@ Result createStream(Str* out, U flags) {
   return kSuccess;
 }
 
+Result createGreenStream(Str* out, Green green, U, int) {
+  Locked held(machine().lock);
+  Context& context = *reinterpret_cast<Context*>(green);
+  if (context.dead) return ++machine().misuses, kInvalidContext;
+  *out = reinterpret_cast<Str>(makeStream(context, false));
+  return kSuccess;
+}
+
 Result destroyStream(Str handle) {
   Locked held(machine().lock);
   Result rc = kSuccess;
-  Stream* stream = find(handle, Stream0::kLegacy, rc);
+  Stream* stream = madeStream(handle);
+  if (!stream) stream = find(handle, Stream0::kLegacy, rc);
   if (!stream) return rc;
   stream->dead = true;  // what is in it still runs
   if (stream->capture) {
@@ -102,6 +111,10 @@ Result destroyEvent(Evt handle) {
   return rc;
 }
 
+const Context* memoryOf(const Context& context) {
+  return context.beneath ? context.beneath : &context;
+}
+
 template <Stream0 zero>
 Result record(Evt handle, Str streamHandle) {
   Locked held(machine().lock);
@@ -109,7 +122,7 @@ Result record(Evt handle, Str streamHandle) {
   Event* event = find(handle, rc);
   Stream* stream = event ? find(streamHandle, zero, rc) : nullptr;
   if (!stream) return rc;
-  if (event->context != stream->context) return kInvalidHandle;
+  if (memoryOf(*event->context) != memoryOf(*stream->context)) return kInvalidHandle;
   event->capture = stream->capture;
   if (event->capture) return forbidden(*stream);
   auto end = std::make_shared<std::uint64_t>(0);
@@ -277,6 +290,7 @@ Result launchGraph(Exec graph, Str handle) {
 void fillStreams(Table& table) {
   constexpr auto legacy = Stream0::kLegacy, own = Stream0::kPerThread;
   table.cuStreamCreate = createStream;
+  table.cuGreenCtxStreamCreate = createGreenStream;
   table.cuStreamDestroy = table.cuStreamDestroy_v2 = destroyStream;
   table.cuStreamSynchronize = synchronize<legacy>;
   table.cuStreamSynchronize_ptsz = synchronize<own>;

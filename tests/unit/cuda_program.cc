@@ -462,6 +462,16 @@ std::string onContexts(const std::string& verb, std::istringstream& in) {
     if (Result rc = t.cuDevicePrimaryCtxRetain(&p.context, number)) return text(rc);
     return text(t.cuCtxSetCurrent(p.context));
   }
+  static Green green = nullptr;
+  if (verb == "ctxattach") return text(plain<Result (*)(Ctx*, U)>("cuCtxAttach")(&second, 0));
+  if (verb == "ctxdetach") return text(t.cuCtxDetach(second));
+  if (verb == "greennew") {  // with its stream "green"
+    const auto create = plain<Result (*)(Green*, void*, Dev, U)>("cuGreenCtxCreate");
+    const auto stream = plain<Result (*)(Str*, Green, U, int)>("cuGreenCtxStreamCreate");
+    const Result rc = create(&green, nullptr, 0, 0);
+    return text(rc ? rc : stream(&p.streams["green"], green, 1, 0));
+  }
+  if (verb == "greenend") return text(t.cuGreenCtxDestroy(green));
   if (verb == "reset") return text(t.cuDevicePrimaryCtxReset_v2(0));
   if (verb == "release") return text(t.cuDevicePrimaryCtxRelease_v2(0));
   return "";

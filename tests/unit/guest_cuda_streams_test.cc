@@ -166,6 +166,40 @@ TEST(CudaStreams, TheLegacyStreamIsFollowedByContext) {
   EXPECT_TRUE(settles(s.manager)) << "the reaper has looked, and not at the context that is gone";
 }
 
+// The driver destroys none of its streams, and from then on answers nothing of them.
+TEST(CudaStreams, WorkOfAGreenContextIsOverWithIt) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("greennew"), "0");
+  EXPECT_EQ(s.guest.ask("sleep green 3000"), "0");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("waitvalue green"), "0");
+  EXPECT_EQ(s.guest.ask("burst green 3 0"), "0");
+  EXPECT_TRUE(looks(s.guest, "cuCtxSetCurrent"));
+  EXPECT_EQ(s.manager.inFlight(), 3u);
+  EXPECT_EQ(s.guest.ask("greenend"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 0u);
+  EXPECT_EQ(s.guest.ask("sleep a 3000"), "0");
+  EXPECT_TRUE(settles(s.manager)) << "the reaper has looked, and not at the context that is gone";
+  EXPECT_EQ(s.guest.ask("destroy green"), "0");
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+}
+
+TEST(CudaStreams, AContextEndsWithTheLastThatDetachesFromIt) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("ctxnew"), "0");
+  EXPECT_EQ(s.guest.ask("ctxattach"), "0");
+  EXPECT_EQ(s.guest.ask("alloc plain 1 1000000"), "0");
+  EXPECT_EQ(s.guest.ask("waitvalue null"), "0");
+  EXPECT_EQ(s.guest.ask("add null"), "0");
+  EXPECT_EQ(s.guest.ask("ctxdetach"), "0");
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.manager.bytes(), kCudaInitBytes + 1'000'000);
+  EXPECT_EQ(s.guest.ask("set"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("ctxdetach"), "0");
+  EXPECT_EQ(s.manager.bytes(), kCudaInitBytes);
+}
+
 // The legacy stream is the current context's: without that context another's would be asked.
 TEST(CudaStreams, AContextThatIsNotToBeHadIsNotAskedThroughAnother) {
   Scene s;
