@@ -68,6 +68,7 @@ using Str = struct StrTag*;
 using Evt = struct EvtTag*;
 using Fn = struct FnTag*;
 using Mod = struct ModTag*;
+using Lib = struct LibTag*;  // code that is loaded into every context
 using Arr = struct ArrTag*;
 using Mip = struct MipTag*;
 using Pool = struct PoolTag*;

@@ -142,6 +142,12 @@ constexpr int perThreadSince(int since) {
   QGPU_STREAM_PAIR(X, cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000,  \
                    (const Sem*, const void*, U, Str))
 
+// Ends of what is launched: another may get its address.
+#define QGPU_CUDA_CODE(X)                                           \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kLegacy, (Exec)) \
+  X(cuModuleUnload, cuModuleUnload, 2000, kLegacy, (Mod))           \
+  X(cuLibraryUnload, cuLibraryUnload, 12000, kLegacy, (Lib))
+
 // What retires work, ends streams and begins and ends captures.
 #define QGPU_CUDA_STREAMS(X)                                                                     \
   QGPU_STREAM_PAIR(X, cuStreamSynchronize, cuStreamSynchronize, 2000, (Str))                     \
@@ -223,6 +229,7 @@ constexpr int perThreadSince(int since) {
   QGPU_CUDA_DRAINING(X)     \
   QGPU_CUDA_MEMOPS(X)       \
   QGPU_CUDA_WAITS(X)        \
+  QGPU_CUDA_CODE(X)         \
   QGPU_CUDA_STREAMS(X)      \
   QGPU_CUDA_CONTEXTS(X)     \
   QGPU_CUDA_MEMORY(X)       \

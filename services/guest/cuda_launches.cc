@@ -127,6 +127,20 @@ Result launchOnDevices(LaunchParams* launches, U count, U flags) {
   return rc;
 }
 
+// --- ends of what was launched ---
+
+Result destroyGraph(Exec graph) {
+  forgetKernel(graph);
+  return cudaDriver.cuGraphExecDestroy(graph);
+}
+
+// Which kernels are its own is not known.
+template <auto member, typename Code>
+Result unload(Code code) {
+  forgetAllKernels();
+  return (cudaDriver.*member)(code);
+}
+
 }  // namespace
 
 void wrapCudaLaunches(Calls& table) {
@@ -151,6 +165,9 @@ void wrapCudaLaunches(Calls& table) {
 #undef QGPU_DRAINING
 #undef QGPU_NOTED
   table.cuLaunchCooperativeKernelMultiDevice = launchOnDevices;
+  table.cuGraphExecDestroy = destroyGraph;
+  table.cuModuleUnload = unload<&Calls::cuModuleUnload, Mod>;
+  table.cuLibraryUnload = unload<&Calls::cuLibraryUnload, Lib>;
 }
 
 }  // namespace qgpu::guest

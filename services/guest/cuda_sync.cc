@@ -4,6 +4,7 @@
 
 #include "services/guest/cuda_memory.h"
 #include "services/guest/cuda_streams.h"
+#include "services/guest/estimates.h"
 
 namespace qgpu::guest {
 namespace {
@@ -56,17 +57,18 @@ Result destroyStream(Str handle) {
   return (cudaDriver.*member)(handle);
 }
 
-enum class Memory { kEnds, kStays };  // with its context
+enum class Belongings { kEnd, kStay };  // memory and modules, with their context
 
 // A call that may end a context, null where it is none of ours: `gone` says whether it did. Its
 // work is over then. The reaper leaves the context alone meanwhile.
 template <typename Call, typename Gone>
-Result closing(Ctx context, Memory memory, Call call, Gone gone) {
+Result closing(Ctx context, Belongings belongings, Call call, Gone gone) {
   if (context) contextCloses(context, true);
   const Result rc = call();
   if (context && rc == kSuccess && gone()) {
     contextEnded(context);
-    if (memory == Memory::kEnds) releaseMemoryOf(context);
+    if (belongings == Belongings::kEnd) releaseMemoryOf(context);
+    if (belongings == Belongings::kEnd) forgetAllKernels();
     forgetStreamCaches();
   } else if (context) {
     contextCloses(context, false);
@@ -78,25 +80,26 @@ Result closing(Ctx context, Memory memory, Call call, Gone gone) {
 template <auto member>
 Result destroyContext(Ctx context) {
   const auto call = [&] { return (cudaDriver.*member)(context); };
-  return closing(looksAtCalls() ? context : nullptr, Memory::kEnds, call, [] { return true; });
+  return closing(looksAtCalls() ? context : nullptr, Belongings::kEnd, call, [] { return true; });
 }
 
 // Whoever attached to a context detaches from it; the last one ends it.
 Result detachContext(Ctx context) {
   const auto call = [&] { return cudaDriver.cuCtxDetach(context); };
-  return closing(looksAtCalls() ? context : nullptr, Memory::kEnds, call, [&] {
+  return closing(looksAtCalls() ? context : nullptr, Belongings::kEnd, call, [&] {
     U version = 0;
     return !cudaDriver.cuCtxGetApiVersion ||
            cudaDriver.cuCtxGetApiVersion(context, &version) != kSuccess;
   });
 }
 
-// Its streams know a green context as an ordinary one; memory is the primary context's.
+// Its streams know a green context as an ordinary one; memory and modules are the primary
+// context's.
 Result destroyGreen(Green green) {
   Ctx context = nullptr;
   if (looksAtCalls() && cudaDriver.cuCtxFromGreenCtx) cudaDriver.cuCtxFromGreenCtx(&context, green);
   const auto call = [&] { return cudaDriver.cuGreenCtxDestroy(green); };
-  return closing(context, Memory::kStays, call, [] { return true; });
+  return closing(context, Belongings::kStay, call, [] { return true; });
 }
 
 // The handle of a device's primary context while it is active.
@@ -119,7 +122,7 @@ template <auto member>
 Result endPrimary(Dev device) {
   const Ctx context = looksAtCalls() ? primaryOf(device) : nullptr;
   const auto call = [&] { return (cudaDriver.*member)(device); };
-  return closing(context, Memory::kEnds, call, [&] { return !primaryOf(device); });
+  return closing(context, Belongings::kEnd, call, [&] { return !primaryOf(device); });
 }
 
 // Another context may be the thread's own now: what stream 0 means changed.

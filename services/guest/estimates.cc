@@ -21,6 +21,11 @@ std::uint64_t mix(std::uint64_t x) {  // the finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
+void forget(Entry& entry) {
+  entry.kernel.store(nullptr, std::memory_order_relaxed);
+  entry.key.store(0, std::memory_order_relaxed);
+}
+
 Entry* find(std::uint64_t key) {
   for (std::size_t i = 0; i < kProbes; ++i) {
     Entry& entry = table[(key + i) % kEntries];
@@ -65,11 +70,12 @@ void learn(std::uint64_t key, const void* kernel, std::uint64_t ns) {
 
 void forgetKernel(const void* kernel) {
   for (Entry& entry : table) {
-    if (entry.kernel.load(std::memory_order_relaxed) == kernel) {
-      entry.kernel.store(nullptr, std::memory_order_relaxed);
-      entry.key.store(0, std::memory_order_relaxed);
-    }
+    if (entry.kernel.load(std::memory_order_relaxed) == kernel) forget(entry);
   }
+}
+
+void forgetAllKernels() {
+  for (Entry& entry : table) forget(entry);
 }
 
 }  // namespace qgpu::guest

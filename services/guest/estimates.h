@@ -26,5 +26,6 @@ inline constexpr std::uint64_t transferNs(std::uint64_t bytes) {
 
 // A new kernel may have the address of a released one: forgets what was learnt at that address.
 void forgetKernel(const void* kernel);
+void forgetAllKernels();
 
 }  // namespace qgpu::guest

@@ -20,7 +20,6 @@
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,              \
     (Exec*, Graph, unsigned long long))                                                    \
   X(cuGraphDestroy, cuGraphDestroy, 10000, kLegacy, (Graph))                               \
-  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kLegacy, (Exec))                        \
   X(cuCtxAttach, cuCtxAttach, 2000, kLegacy, (Ctx*, U))                                    \
   X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, kLegacy, (Green*, void*, Dev, U))           \
   X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12040, kLegacy, (Str*, Green, U, int)) \

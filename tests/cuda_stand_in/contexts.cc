@@ -290,6 +290,8 @@ void fillContexts(Table& table) {
   table.cuCtxSynchronize = synchronize;
   table.cuCtxSynchronize_v2 = synchronizeOn;
   table.cuModuleLoadData = loadModule;
+  table.cuModuleUnload = [](Mod) { return kSuccess; };
+  table.cuLibraryUnload = [](Lib) { return kSuccess; };
   table.cuModuleGetFunction = getFunction;
   table.cuGetExportTable = exportTable;
 }

@@ -3,8 +3,8 @@
 // ones, for tests of what stands in front of a driver. Kernels are time that passes on a thread of
 // their stream; copies copy. It keeps the rules that a hook can break: per-thread default streams,
 // the implicit order of the legacy stream, versions in cuGetProcAddress, and the laws of stream
-// capture (an unsafe call in a forbidden mode breaks the capture, as on a card). A handle is never
-// reused, so a call with a dead one is seen and counted.
+// capture (an unsafe call in a forbidden mode breaks the capture, as on a card). A handle, but for
+// a graph's, is never reused, so a call with a dead one is seen and counted.
 //
 // Its environment: QGPU_STAND_IN_DEVICES (1), QGPU_STAND_IN_BYTES per card (16 GiB),
 // QGPU_STAND_IN_CONTEXT (bytes of the card that a context asks the kernel for, where one answers;

@@ -255,8 +255,19 @@ Result exchangeMode(int* mode) {
   return kSuccess;
 }
 
+// The handle of a graph that was destroyed is given out again: the other handles never are.
+std::vector<GraphBody*>& endedGraphs() {
+  static std::vector<GraphBody*> all;
+  return all;
+}
+
 Result instantiate(Exec* out, Graph graph, unsigned long long) {
-  *out = reinterpret_cast<Exec>(new GraphBody(*reinterpret_cast<GraphBody*>(graph)));
+  Locked held(machine().lock);
+  if (endedGraphs().empty()) endedGraphs().push_back(new GraphBody);
+  GraphBody* body = endedGraphs().back();
+  endedGraphs().pop_back();
+  *body = *reinterpret_cast<GraphBody*>(graph);
+  *out = reinterpret_cast<Exec>(body);
   return kSuccess;
 }
 Result destroyGraph(Graph graph) {
@@ -264,7 +275,8 @@ Result destroyGraph(Graph graph) {
   return kSuccess;
 }
 Result destroyExec(Exec graph) {
-  delete reinterpret_cast<GraphBody*>(graph);
+  Locked held(machine().lock);
+  endedGraphs().push_back(reinterpret_cast<GraphBody*>(graph));
   return kSuccess;
 }
 

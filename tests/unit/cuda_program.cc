@@ -225,6 +225,7 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
         plain<Result (*)(Exec*, Graph, unsigned long long)>("cuGraphInstantiateWithFlags");
     return text(make(&p.execs[name], p.graphs[name], 0));
   }
+  if (verb == "graphend") return text(t.cuGraphExecDestroy(p.execs[name]));
   if (verb == "launch") return text(t.cuGraphLaunch(p.execs[name], p.streams[name]));
   if (verb == "event") {
     const Result rc = t.cuEventCreate(&p.events[name], 0);
@@ -234,6 +235,7 @@ std::string onStreams(const std::string& verb, std::istringstream& in) {
     const auto wait = plain<Result (*)(Str, Evt, U)>("cuStreamWaitEvent");
     return text(wait(p.streams["b"], p.events[name], 0));
   }
+  if (verb == "unload") return text(t.cuModuleUnload(nullptr));
   if (verb == "waitevent") return text(t.cuEventSynchronize(p.events[name]));
   if (verb == "waitvalue") {
     const auto value = n ? static_cast<U>(n) : 1;

@@ -297,6 +297,37 @@ TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
   EXPECT_LE(most, 12u) << "20 ms hold ten kernels of 2 ms";
 }
 
+// Another kernel or graph may get the address of one that is gone: it takes the window alone.
+TEST(CudaStreams, WhatWasLearntOfAGraphOrAModuleEndsWithIt) {
+  FakeManager::Options options = cudaTask();
+  options.windowNs = 2'000'000'000;
+  Scene s(options);
+  EXPECT_EQ(s.guest.ask("begin a 0"), "0");
+  EXPECT_EQ(s.guest.ask("sleep a 1000"), "0");
+  EXPECT_EQ(s.guest.ask("end a"), "0 graph");
+  EXPECT_EQ(s.guest.ask("instantiate a"), "0");
+  s.manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
+  int value = 0;
+  const auto taken = [&](const std::string& launch) {  // of the window, by a launch that waits
+    EXPECT_EQ(s.guest.ask("waitvalue a " + std::to_string(++value)), "0");
+    EXPECT_EQ(s.guest.ask(launch), "0");
+    const std::uint64_t ns = s.manager.slot(0).window_used_ns;
+    EXPECT_EQ(s.guest.ask("set " + std::to_string(value)), "ok");
+    EXPECT_EQ(s.guest.ask("sync a"), "0");
+    return ns;
+  };
+  for (const char* launch : {"launch a", "sleep a 1000"}) {
+    const std::string end = *launch == 'l' ? "graphend a" : "unload";
+    EXPECT_EQ(taken(launch), options.windowNs + 1) << launch;
+    EXPECT_LE(taken(launch), options.windowNs) << launch;
+    EXPECT_EQ(s.guest.ask(end), "0");
+    if (*launch == 'l') {
+      EXPECT_EQ(s.guest.ask("instantiate a"), "0");
+    }
+    EXPECT_EQ(taken(launch), options.windowNs + 1) << launch;
+  }
+}
+
 TEST(CudaStreams, TheWindowHoldsAlsoWhereMoreFitIntoItThanAStreamHasMarkers) {
   FakeManager::Options options = cudaTask();
   options.windowNs = 60'000'000;
