@@ -55,6 +55,9 @@ Suspenders::Suspenders(Loop& loop, std::vector<Card>& cards, SuspendersOptions o
 }
 
 Suspenders::~Suspenders() {
+  for (const auto& card : cards_) {
+    if (card) card->end();
+  }
   cards_.clear();  // what they tell to their end is posted, and forgotten
 }
 

@@ -29,7 +29,7 @@ class Suspenders {
   Suspenders(Loop& loop, std::vector<Card>& cards, SuspendersOptions options, OnNews news);
   Suspenders(const Suspenders&) = delete;
   Suspenders& operator=(const Suspenders&) = delete;
-  ~Suspenders();
+  ~Suspenders();  // all at the same time: see Suspender
 
   // Of tasks whose card has such a thread; of others nothing happens.
   void hold(const GuestTask& task);  // under its gate's epoch

@@ -16,8 +16,12 @@ Suspender::Suspender(std::unique_ptr<Calls> calls, Rung rung, std::function<void
       }) {}
 
 Suspender::~Suspender() {
-  loop_.post([this] { end(); });
+  end();
   thread_.join();
+}
+
+void Suspender::end() {
+  loop_.post([this] { onEnd(); });
 }
 
 // --- what comes in ---
@@ -124,8 +128,8 @@ void Suspender::wakeAt(Nanos when) {
   });
 }
 
-void Suspender::end() {
-  ending_ = true;
+void Suspender::onEnd() {
+  if (std::exchange(ending_, true)) return;
   holds_.removeAll(loop_.now());
   loop_.after(kPatience, [this] { loop_.stop(); });
   advance();

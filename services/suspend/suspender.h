@@ -28,7 +28,10 @@ class Suspender {
             std::function<void()> begin = {}, std::unique_ptr<CardCheck> check = nullptr);
   Suspender(const Suspender&) = delete;
   Suspender& operator=(const Suspender&) = delete;
+  // Waits for its end; begins it, where nobody did.
   ~Suspender();
+  // Begins the end, and returns at once: several of them can end in the same time.
+  void end();
 
   // See Holds.
   void hold(std::uint64_t task, std::uint32_t number);
@@ -51,7 +54,7 @@ class Suspender {
   void tellAll();
   void check();
   void wakeAt(Nanos when);
-  void end();
+  void onEnd();
 
   // Of the thread.
   std::unique_ptr<Calls> calls_;

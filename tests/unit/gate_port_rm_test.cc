@@ -2,6 +2,7 @@
 // what happens where that can't be done. The driver is a script; the threads and sockets are real.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -431,37 +432,81 @@ struct NoPages final : PageSurroundings {
   void wake(std::uint64_t, qgpu_gate_page&, int) override {}
 };
 
+class SuspendersTest : public ::testing::Test {
+ protected:
+  // Cards that suspend by `rm`, each with a driver of its own.
+  void start(std::size_t count) {
+    cards.resize(count);
+    for (std::size_t i = 0; i < count; i++) {
+      cards[i].index = static_cast<std::uint32_t>(i);
+      cards[i].suspend = schema::Suspend::RM;
+      cards[i].rung = suspend::Rung::kDisable;
+    }
+    SuspendersOptions options;
+    options.open = [this](const Card& card) -> Result<std::unique_ptr<suspend::Calls>> {
+      return std::unique_ptr<suspend::Calls>(
+          std::make_unique<suspend::ScriptedCalls>(scenes[card.index]));
+    };
+    suspenders.emplace(loop, cards, options, [this](std::uint32_t, const suspend::News& news) {
+      heard.push_back(news);
+      loop.stop();
+    });
+  }
+  std::unique_ptr<GuestTask> taskOf(std::uint64_t id, std::uint32_t card) {
+    TaskPagesSpec spec;
+    spec.task = id;
+    auto pages = TaskPages::create(spec, around);
+    EXPECT_TRUE(pages);
+    auto task = std::make_unique<GuestTask>(std::move(*pages));
+    task->id = id;
+    task->cards = {card};
+    return task;
+  }
+
+  Loop loop;
+  std::array<Scene, 3> scenes;
+  std::vector<Card> cards;
+  NoPages around;
+  std::vector<suspend::News> heard;
+  std::optional<Suspenders> suspenders;
+};
+
 // Out of descriptors the manager keeps none of its own of a process: then its channels are out of
 // reach, which is not to say that they are gone.
-TEST(SuspendersTest, ATaskWithAProcessThatCanNotBeReachedIsInDoubt) {
-  Loop loop;
-  Scene scene;
-  std::vector<Card> cards(1);
-  cards[0].suspend = schema::Suspend::RM;
-  cards[0].rung = suspend::Rung::kDisable;
-  SuspendersOptions options;
-  options.open = [&](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
-    return std::unique_ptr<suspend::Calls>(std::make_unique<suspend::ScriptedCalls>(scene));
-  };
-  std::vector<suspend::News> heard;
-  Suspenders suspenders(loop, cards, options, [&](std::uint32_t, const suspend::News& news) {
-    heard.push_back(news);
-    loop.stop();
-  });
-  NoPages around;
-  TaskPagesSpec spec;
-  spec.task = 7;
-  auto pages = TaskPages::create(spec, around);
-  ASSERT_TRUE(pages);
-  GuestTask task(std::move(*pages));
-  task.id = 7;
-  task.cards = {0};
-  suspenders.attached(task, GuestProcess());  // its pidfd can't be duplicated
+TEST_F(SuspendersTest, ATaskWithAProcessThatCanNotBeReachedIsInDoubt) {
+  start(1);
+  const auto task = taskOf(7, 0);
+  suspenders->attached(*task, GuestProcess());  // its pidfd can't be duplicated
   loop.run();
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_EQ(heard[0].what, suspend::News::What::kDoubted);
   EXPECT_EQ(heard[0].task, 7u);
   EXPECT_EQ(heard[0].why, "a process of it can't be reached: Bad file descriptor");
+}
+
+// A service manager does not wait for one driver after the other.
+TEST_F(SuspendersTest, AllCardsArePutBackAtTheSameTimeAtTheEnd) {
+  start(scenes.size());
+  for (std::uint32_t i = 0; i < scenes.size(); i++) {
+    const auto task = taskOf(i + 1, i);
+    qgpu_note note{};
+    note.magic = QGPU_NOTE_MAGIC;
+    note.what = QGPU_NOTE_MADE;
+    note.client = kClient;
+    note.object = 100 + i;
+    note.device = ~0u;
+    ASSERT_TRUE(suspenders->noted(*task, GuestProcess(), note));
+    suspenders->hold(*task);
+    ASSERT_TRUE(scenes[i].until([&] { return scenes[i].off.size() == 1; }));
+    scenes[i].change([&] { scenes[i].blocksBack = true; });
+  }
+  std::thread ending([this] { suspenders.reset(); });
+  for (Scene& scene : scenes) {
+    EXPECT_TRUE(scene.until([&] { return scene.blocked == 1; })) << "it waits for another card";
+  }
+  for (Scene& scene : scenes) scene.change([&] { scene.blocksBack = false; });
+  ending.join();
+  for (Scene& scene : scenes) EXPECT_TRUE(scene.off.empty()) << "something was left off the card";
 }
 
 // --- C7: what a guest says ---

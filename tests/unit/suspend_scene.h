@@ -30,7 +30,8 @@ struct Scene {
   std::vector<Order> orders;
   std::vector<News> news;
   std::set<std::uint32_t> processes;
-  bool blocks = false;                     // calls do not return
+  bool blocks = false;                     // calls do not return ...
+  bool blocksBack = false;                 // ... or only enables
   std::uint32_t blocked = 0;               // that wait now
   std::uint32_t refuses = 0;               // so many disables ...
   std::uint32_t busyFor = 0;               // ... and so many before those, which may pass
@@ -76,10 +77,14 @@ class ScriptedCalls final : public Calls {
   Outcome carryOut(const Order& order, Rung) override {
     if (order.step == Step::kProve) return {Answer::kDone, {}, ""};
     std::unique_lock lock(scene_.mutex);
-    scene_.blocked++;
-    scene_.changed.notify_all();
-    scene_.changed.wait(lock, [&] { return !scene_.blocks; });
-    scene_.blocked--;
+    const bool back = order.step == Step::kEnable;
+    const auto goes = [&] { return !scene_.blocks && !(back && scene_.blocksBack); };
+    if (!goes()) {
+      scene_.blocked++;
+      scene_.changed.notify_all();
+      scene_.changed.wait(lock, goes);
+      scene_.blocked--;
+    }
     scene_.orders.push_back(order);
     scene_.changed.notify_all();
     if (order.step == Step::kDisable && scene_.busyFor > 0) {
