@@ -80,7 +80,9 @@ struct FreeCall {  // NVOS00
   std::uint32_t status;
 };
 
-struct AllocMemoryCall {  // NVOS02, and the descriptor that the call appends to it
+// NVOS02, and the descriptor that the call appends to it. Asked for kLocalMemory the driver makes
+// an object without memory, and tells in `limit` how much the card has.
+struct AllocMemoryCall {
   Handle client, parent, object;
   std::uint32_t objectClass, flags, pad0;
   std::uint64_t memory, limit;  // limit: the last byte, so one less than the size
@@ -142,11 +144,15 @@ struct HeapCall {
       Handle object;
       std::uint32_t flags;
     } freed;
+    struct {
+      std::uint32_t attributes, pad;
+      std::uint64_t offset, size, base;  // size: of the largest free piece
+    } info;
     std::uint8_t all[144];
   };
 };
-inline constexpr std::uint32_t kHeapAllocSize = 2, kHeapFree = 3, kHeapAllocTiled = 6,
-                               kHeapAllocRange = 14;
+inline constexpr std::uint32_t kHeapAllocSize = 2, kHeapFree = 3, kHeapInfo = 5,
+                               kHeapAllocTiled = 6, kHeapAllocRange = 14;
 
 // What an allocation of memory says of it: NV_MEMORY_ALLOCATION_PARAMS up to the size. The whole
 // has 120 bytes, and 128 from 545 on.
@@ -281,7 +287,8 @@ static_assert(sizeof(ControlCall) == 32 && offsetof(ControlCall, parameters) == 
 static_assert(sizeof(HeapCall) == 184 && offsetof(HeapCall, total) == 24 &&
               offsetof(HeapCall, bySize.size) == 88 && offsetof(HeapCall, bySize.attributes) == 56);
 static_assert(offsetof(HeapCall, tiled.size) == 88 && offsetof(HeapCall, tiled.attributes) == 64 &&
-              offsetof(HeapCall, inRange.size) == 80 && offsetof(HeapCall, freed.object) == 44);
+              offsetof(HeapCall, inRange.size) == 80 && offsetof(HeapCall, freed.object) == 44 &&
+              offsetof(HeapCall, info.size) == 56);
 static_assert(sizeof(MemoryParameters) == 72 && offsetof(MemoryParameters, size) == 64 &&
               offsetof(MemoryParameters, attributes) == 24);
 static_assert(sizeof(TransferCall) == 16 && sizeof(VersionCall) == 72);

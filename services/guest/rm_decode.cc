@@ -71,10 +71,10 @@ void decodeAlloc(Call& call, Layout layout, std::uint32_t size) {
   readParameters(call, layout, {pointer(alloc.parameters), told});
 }
 
-// Two older calls that make objects.
+// Two older calls that make objects. What the first makes of the card's memory needs no following.
 void decodeAllocMemory(Call& call) {
   const auto alloc = readMaking<AllocMemoryCall>(call, offsetof(AllocMemoryCall, status));
-  if (alloc.objectClass == kLocalMemory && alloc.limit != ~0ull) call.bytes = alloc.limit + 1;
+  if (alloc.objectClass == kLocalMemory) call.verb = Verb::kSizes;
 }
 
 void decodeAllocObject(Call& call) {
@@ -115,6 +115,9 @@ void decodeHeap(Call& call) {
       call.verb = Verb::kFree;
       call.object = heap.freed.object;
       return;
+    case kHeapInfo:
+      call.verb = Verb::kSizes;
+      return;
     default:
       return;
   }
@@ -149,10 +152,8 @@ void decodeControl(Call& call) {
   call.statusAt = offsetof(ControlCall, status);
   call.parameters = pointer(control.parameters);
   call.parametersSize = control.parametersSize;
-  if (control.command == kFbGetInfo || control.command == kFbGetInfo2 ||
-      schedules(control.command)) {
-    call.verb = Verb::kControl;
-  }
+  if (control.command == kFbGetInfo || control.command == kFbGetInfo2) call.verb = Verb::kSizes;
+  if (schedules(control.command)) call.verb = Verb::kSchedule;
   const auto carries = [&](std::uint32_t command, std::size_t size) {
     return call.command == command && call.parameters && call.parametersSize == size;
   };
@@ -272,9 +273,10 @@ void answerNoMemory(const Call& call) {
   memcpy(static_cast<char*>(call.argument) + call.statusAt, &status, sizeof status);
 }
 
+namespace {
+
 void limitFbInfo(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes) {
   const bool inPlace = call.command == kFbGetInfo2;
-  if (!inPlace && call.command != kFbGetInfo) return;
   if (!call.parameters || call.parametersSize < sizeof(std::uint32_t)) return;
   std::uint32_t count = read<std::uint32_t>(call.parameters);
   char* pairs = static_cast<char*>(call.parameters) + sizeof(std::uint32_t);
@@ -295,6 +297,23 @@ void limitFbInfo(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftB
     info.kibibytes = static_cast<std::uint32_t>(most);
     memcpy(pairs, &info, sizeof info);
   }
+}
+
+}  // namespace
+
+void limitSizes(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes) {
+  const auto lower = [&](std::size_t at, std::uint64_t most) {
+    if (read<std::uint64_t>(call.argument, at) <= most) return;
+    memcpy(static_cast<char*>(call.argument) + at, &most, sizeof most);
+  };
+  if (call.verb != Verb::kSizes) return;
+  if (call.command != 0) return limitFbInfo(call, quotaBytes, leftBytes);
+  if (call.objectClass == kLocalMemory) {
+    return lower(offsetof(AllocMemoryCall, limit), quotaBytes ? quotaBytes - 1 : 0);
+  }
+  lower(offsetof(HeapCall, total), quotaBytes);
+  lower(offsetof(HeapCall, free), leftBytes);
+  lower(offsetof(HeapCall, info.size), leftBytes);
 }
 
 }  // namespace qgpu::rm

@@ -9,14 +9,15 @@
 namespace qgpu::rm {
 
 enum class Verb : std::uint8_t {
-  kOther,    // nothing that is followed here
-  kVersion,  // the driver tells its version
-  kAlloc,    // an object is made; it may take memory of the card
-  kFree,     // an object and all beneath it end
-  kDup,      // a second name for an object, in this client or from another
-  kControl,  // one of the controls that are followed
-  kExport,   // a control, or a call of its own, that puts objects into a file
-  kImport,   // a control that takes names for them out of it
+  kOther,     // nothing that is followed here
+  kVersion,   // the driver tells its version
+  kAlloc,     // an object is made; it may take memory of the card
+  kFree,      // an object and all beneath it end
+  kDup,       // a second name for an object, in this client or from another
+  kSizes,     // the driver tells how much the card has, or has left
+  kSchedule,  // a control that puts channels where the hardware runs them, or takes them away
+  kExport,    // a control, or a call of its own, that puts objects into a file
+  kImport,    // a control that takes names for them out of it
 };
 
 struct Call {
@@ -64,7 +65,7 @@ FileObjects fileObjects(const Call& call);
 // The answer that the driver gives when the card is full. Its own input stays as it was.
 void answerNoMemory(const Call& call);
 
-// Lowers what a control of FB_GET_INFO told to a quota and what is left of it.
-void limitFbInfo(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes);
+// Lowers what a call of Verb::kSizes told to a quota and what is left of it.
+void limitSizes(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes);
 
 }  // namespace qgpu::rm

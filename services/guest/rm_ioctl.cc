@@ -443,17 +443,16 @@ int freeObject(const Asked& asked, const Call& call) {
   return rc;
 }
 
-void limitSizes(const Call& call) {
-  rm::limitFbInfo(call, loadRelaxed(session.gate->quota_bytes), leftBytes());
+int askSizes(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (done(rc, call)) rm::limitSizes(call, loadRelaxed(session.gate->quota_bytes), leftBytes());
+  return rc;
 }
 
-int control(const Asked& asked, const Call& call) {
+// What puts channels where the hardware runs them, or takes them away.
+int schedule(const Asked& asked, const Call& call) {
   const int rc = asked.go();
   if (!done(rc, call)) return rc;
-  if (!rm::schedules(call.command)) {
-    limitSizes(call);
-    return rc;
-  }
   const bool enable = call.parameters && *static_cast<const std::uint8_t*>(call.parameters) != 0;
   RmChannelEvent event{};
   if (enable) {
@@ -549,8 +548,10 @@ int look(int fd, unsigned long request, void* argument) {
       return duplicate(asked, call);
     case Verb::kFree:
       return freeObject(asked, call);
-    case Verb::kControl:
-      return control(asked, call);
+    case Verb::kSizes:
+      return askSizes(asked, call);
+    case Verb::kSchedule:
+      return schedule(asked, call);
     case Verb::kExport:
       return exportObjects(asked, call);
     case Verb::kImport:

@@ -60,6 +60,9 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 0) : otherwise;
 }
+std::uint64_t cardBytes() {
+  return setting("QGPU_STAND_IN_BYTES", 16ull << 30);
+}
 std::string driverVersion() {
   const char* text = std::getenv("QGPU_STAND_IN_DRIVER");
   return text ? text : "580.142";
@@ -165,7 +168,7 @@ std::uint32_t make(int fd, Handle client, Handle parent, Handle& name, std::uint
     const std::uint64_t page = setting("QGPU_STAND_IN_PAGE", 4096);
     const std::uint64_t told = (*bytes + page - 1) / page * page;
     if (*bytes == 0) return kInvalidClass;
-    const std::uint64_t left = setting("QGPU_STAND_IN_BYTES", 16ull << 30) - held();
+    const std::uint64_t left = cardBytes() - held();
     if (told > left || takenFor(told) > left) return kNoMemory;
     thing.memory = std::make_shared<std::uint64_t>(told);
     *bytes = told;
@@ -210,6 +213,11 @@ int heap(int fd, void* argument) {
   auto& call = as<HeapCall>(argument);
   if (call.function == kHeapFree) {
     call.status = end(fd, call.client, call.freed.object);
+    return 0;
+  }
+  if (call.function == kHeapInfo) {
+    call.total = cardBytes();
+    call.free = call.info.size = cardBytes() - held();
     return 0;
   }
   if (call.function != kHeapAllocSize) return EINVAL;
@@ -258,7 +266,7 @@ int control(int fd, void* argument) {
   }
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
-  const std::uint64_t total = setting("QGPU_STAND_IN_BYTES", 16ull << 30);
+  const std::uint64_t total = cardBytes();
   for (std::uint32_t i = 0; i < words[0]; ++i) {
     const std::uint32_t index = words[1 + 2 * i];
     const std::uint64_t bytes = index == kFbHeapFree ? total - held() : total;
@@ -294,6 +302,7 @@ int answer(int fd, std::uint32_t number, std::uint32_t size, void* argument) {
     case kEscAllocMemory: {
       auto& call = as<AllocMemoryCall>(argument);
       call.status = make(fd, call.client, call.parent, call.object, call.objectClass, nullptr);
+      if (call.objectClass == kLocalMemory) call.limit = cardBytes() - 1;
       return 0;
     }
     case kEscFree: {

@@ -138,7 +138,8 @@ class Game {
       return;
     }
     require(layout_ != Layout::kUnknown, "nothing is assumed of an unknown driver");
-    if (call.verb == Verb::kControl) return limit(call);
+    if (call.verb == Verb::kSchedule) return;
+    if (call.verb == Verb::kSizes) return limit(call, block);
     if (call.verb == Verb::kExport || call.verb == Verb::kImport) return exchange(call);
     auto before = block.copy();
     answerNoMemory(call);
@@ -148,17 +149,31 @@ class Game {
     keep(call);
   }
 
-  void limit(const Call& call) {
-    if (call.command != kFbGetInfo2) return;  // the other form points where only a program can
+  void limit(const Call& call, const Block& block) {
+    if (call.command == kFbGetInfo) return;  // it points where only a program can
+    const auto quota = in_.number<std::uint32_t>(), left = in_.number<std::uint32_t>();
+    if (call.command == 0) return limitInPlace(call, block, quota, left);
     const std::vector<std::uint8_t> before(
         static_cast<std::uint8_t*>(call.parameters),
         static_cast<std::uint8_t*>(call.parameters) + call.parametersSize);
-    limitFbInfo(call, in_.number<std::uint32_t>(), in_.number<std::uint32_t>());
+    limitSizes(call, quota, left);
     for (std::size_t at = 4; at + sizeof(FbInfo) <= before.size(); at += sizeof(FbInfo)) {
       FbInfo was, is;
       std::memcpy(&was, before.data() + at, sizeof was);
       std::memcpy(&is, static_cast<std::uint8_t*>(call.parameters) + at, sizeof is);
       require(is.index == was.index && is.kibibytes <= was.kibibytes, "sizes only get smaller");
+    }
+  }
+
+  static void limitInPlace(const Call& call, const Block& block, std::uint64_t quota,
+                           std::uint64_t left) {
+    const auto before = block.copy();
+    limitSizes(call, quota, left);
+    for (std::size_t at = 0; at + 8 <= before.size(); at += 8) {
+      std::uint64_t was, is;
+      std::memcpy(&was, before.data() + at, sizeof was);
+      std::memcpy(&is, block.at.get() + at, sizeof is);
+      require(is <= was, "sizes only get smaller");
     }
   }
 

@@ -261,6 +261,27 @@ std::string sizes(std::istringstream& in) {
   return all;
 }
 
+// FILE CLIENT: total, free and largest piece in MiB, as the heap tells them, and the total as the
+// call tells it that names a piece of memory, over LIMIT.
+std::string heapSizes(std::istringstream& in) {
+  int file = 0;
+  HeapCall heap{};
+  AllocMemoryCall whole{};
+  in >> file >> heap.client >> whole.limit;
+  heap.parent = heap.client;
+  heap.function = kHeapInfo;
+  if (call(file, kEscVidHeapControl, &heap, sizeof heap) || heap.status) return "failed";
+  whole.client = whole.parent = heap.client;
+  whole.object = 0x77;
+  whole.objectClass = kLocalMemory;
+  if (call(file, kEscAllocMemory, &whole, sizeof whole) || whole.status) return "refused";
+  std::string all;
+  for (const std::uint64_t each : {heap.total, heap.free, heap.info.size, whole.limit + 1}) {
+    all += (all.empty() ? "" : " ") + std::to_string(each >> 20);
+  }
+  return all;
+}
+
 // A child in the same memory, as posix_spawn and Python make one, that closes what it inherited.
 std::string closeInVfork(int fd) {
   const pid_t child = vfork();
@@ -359,6 +380,7 @@ std::string obeyRm(std::istringstream& in) {
   if (verb == "takeeach") return takeEach(in);
   if (verb == "dupobject") return duplicate(in);
   if (verb == "sizes") return sizes(in);
+  if (verb == "heapsizes") return heapSizes(in);
   if (verb == "export") return exportOne(in);
   if (verb == "import") return importOne(in);
   if (verb == "exportmany") return exportMany(in);

@@ -503,6 +503,10 @@ TEST(CudaRm, CudaNvmlAndTheDriverItselfTellTheQuotaAlike) {
   const std::string client = s.client(0);
   EXPECT_EQ(s.guest.ask("rm sizes 0 " + client),
             "64 64 " + std::to_string((64 * kMiB - held) / kMiB));
+  const std::string mib = std::to_string((64 * kMiB - held) / kMiB);
+  EXPECT_EQ(s.guest.ask("rm heapsizes 0 " + client + " " + std::to_string(1ull << 40)),
+            "64 " + mib + " " + mib + " 64");
+  EXPECT_EQ(s.charged(), held) << "what names a limit takes nothing";
 }
 
 TEST(CudaRm, TheOldestLayoutsCountAlike) {

@@ -111,6 +111,7 @@ Facts declared(Layout layout, std::size_t dmaBufSize) {
       {"heap.tiled.size", offsetof(HeapCall, tiled.size)},
       {"heap.in_range.attributes", offsetof(HeapCall, inRange.attributes)},
       {"heap.in_range.size", offsetof(HeapCall, inRange.size)},
+      {"heap.info.size", offsetof(HeapCall, info.size)},
       {"heap.freed.object", offsetof(HeapCall, freed.object)},
       {"parameters.flags", offsetof(MemoryParameters, flags)},
       {"parameters.attributes", offsetof(MemoryParameters, attributes)},

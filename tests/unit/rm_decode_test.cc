@@ -143,21 +143,19 @@ TEST(RmDecode, TheHeapsCallsAreReadByWhatTheyAskFor) {
   heap.freed.object = 9;
   EXPECT_EQ(read().verb, Verb::kFree);
   EXPECT_EQ(read().object, 9u);
-  heap.function = 5;
+  heap.function = 18;  // about alignment
   EXPECT_EQ(read().verb, Verb::kOther);
 }
 
 TEST(RmDecode, OlderCallsThatMakeObjectsAreReadToo) {
   AllocMemoryCall memory{};
   memory.object = 3;
-  memory.objectClass = kLocalMemory;
-  memory.limit = 4095;
-  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 4096u);
-  memory.limit = ~0ull;
-  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 0u);
   memory.objectClass = kHostDescriptor;
   memory.limit = 4095;
-  EXPECT_EQ(decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory).bytes, 0u);
+  const Call host = decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory);
+  EXPECT_EQ(host.verb, Verb::kAlloc);
+  EXPECT_EQ(host.object, 3u);
+  EXPECT_EQ(host.bytes, 0u);
   AllocObjectCall object{1, 2, 3, kSubdevice, 0};
   EXPECT_EQ(decode(Layout::kFrom535, kEscAllocObject, sizeof object, &object).object, 3u);
 }
@@ -336,8 +334,8 @@ TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   std::memcpy(inPlace.pairs, before, sizeof before);
   ControlCall control{1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
   const auto limit = [&] {
-    limitFbInfo(decode(Layout::kFrom535, kEscControl, sizeof control, &control), 64 * kMiB,
-                16 * kMiB);
+    limitSizes(decode(Layout::kFrom535, kEscControl, sizeof control, &control), 64 * kMiB,
+               16 * kMiB);
   };
   limit();
   EXPECT_EQ(std::memcmp(inPlace.pairs, after, sizeof after), 0);
@@ -354,6 +352,39 @@ TEST(RmDecode, SizesAreLoweredToTheQuotaInBothFormsOfTheQuestion) {
   control = {1, 2, kFbGetInfo2, 0, addressOf(&inPlace), sizeof inPlace, 0};
   limit();
   EXPECT_EQ(std::memcmp(inPlace.pairs, before, sizeof before), 0);
+}
+
+TEST(RmDecode, SizesThatTheHeapTellsAreLoweredToo) {
+  HeapCall heap{};
+  heap.function = kHeapInfo;
+  const auto tell = [&](std::uint64_t total, std::uint64_t free, std::uint64_t largest) {
+    heap.total = total;
+    heap.free = free;
+    heap.info.size = largest;
+    limitSizes(decode(Layout::kFrom535, kEscVidHeapControl, sizeof heap, &heap), 64, 16);
+  };
+  tell(100, 90, 80);
+  EXPECT_EQ(heap.total, 64u);
+  EXPECT_EQ(heap.free, 16u);
+  EXPECT_EQ(heap.info.size, 16u);
+  tell(60, 10, 5);
+  EXPECT_EQ(heap.total, 60u);
+  EXPECT_EQ(heap.free, 10u);
+  EXPECT_EQ(heap.info.size, 5u);
+}
+
+TEST(RmDecode, TheOlderCallForMemoryTellsTheCardsSizeAndTakesNone) {
+  AllocMemoryCall memory{};
+  memory.objectClass = kLocalMemory;
+  memory.limit = 100;
+  const Call call = decode(Layout::kFrom535, kEscAllocMemory, sizeof memory, &memory);
+  EXPECT_EQ(call.bytes, 0u);
+  limitSizes(call, 64, 16);
+  EXPECT_EQ(memory.limit, 63u) << "the last byte";
+  limitSizes(call, 100, 16);
+  EXPECT_EQ(memory.limit, 63u);
+  limitSizes(call, 0, 0);
+  EXPECT_EQ(memory.limit, 0u);
 }
 
 }  // namespace
