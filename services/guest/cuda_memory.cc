@@ -143,7 +143,7 @@ Result allocateManaged(Ptr* out, Size bytes, U flags) {
 }
 
 // The driver chooses the pitch: known only afterwards, so the rows are charged at the widest that
-// it may take, and the rest is given back.
+// it may take, for as long as they live.
 constexpr Size kWidestPitch = 512;
 
 Result allocatePitch(Ptr* out, Size* pitch, Size width, Size height, U element) {

@@ -4,6 +4,9 @@
 // manager, which exchanges the word and only then reads admitted - retired, never misses it
 // (HAZARDS 5). The open path is one add, one load and a coarse clock; all else is out of line.
 //
+// The window bounds what is launched while the card is contended. What was in flight before is not
+// in it: the first settling of a contended card takes as long as that runs.
+//
 // No lock of this library may be held while admit() is called: it may wait as long as the gate is
 // shut. Work from inside a driver's callback is counted, never blocked (HAZARDS 3).
 
