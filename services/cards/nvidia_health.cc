@@ -42,7 +42,8 @@ std::int64_t msOf(Nanos time) {
 
 // --- the process that asks ---
 
-// Its lines are "<kind> <number> <uuid>" for a reading, and this one at the end of each round.
+// Its lines are "<kind> <number> <uuid>" for a reading, and this one at the end of each round in
+// which something was said of a card.
 constexpr const char* kAlive = "alive";
 
 class Asker {
@@ -52,15 +53,16 @@ class Asker {
   // Until nobody reads any more.
   void run(std::int64_t intervalMs) {
     do {
-      if (!nvml_ || lost_) begin();
-      lost_ = false;
+      if (!answered_ || lost_) begin();
+      answered_ = lost_ = false;
       for (const std::string& uuid : uuids_) look(uuid);
-      if (nvml_ || absent_) ::dprintf(out_, "%s\n", kAlive);
+      if (answered_) ::dprintf(out_, "%s\n", kAlive);
     } while (waitFor(nowMs() + intervalMs));
   }
 
  private:
-  // Anew while a card is lost, since only then one that came back is found.
+  // Anew while a card is lost, since only then one that came back is found, or none is answered
+  // for.
   void begin() {
     if (nvml_) nvml_->close();
     nvml_.reset();
@@ -77,12 +79,11 @@ class Asker {
   void look(const std::string& uuid) {
     std::uint64_t errors = 0;
     const int rc = ask(uuid, errors);
-    if (rc == Nvml::kGpuIsLost) {
-      lost_ = true;
-      tell({uuid, HealthReading::Kind::Lost, 0});
-    } else if (rc != kUnanswered) {
-      tell({uuid, HealthReading::Kind::Present, 0});
-    }
+    if (rc == kUnanswered) return;
+    answered_ = true;
+    const bool lost = rc == Nvml::kGpuIsLost;
+    lost_ = lost_ || lost;
+    tell({uuid, lost ? HealthReading::Kind::Lost : HealthReading::Kind::Present, 0});
     if (rc == Nvml::kSuccess) tell({uuid, HealthReading::Kind::Errors, errors});
   }
 
@@ -121,8 +122,9 @@ class Asker {
   const int out_;
   const std::vector<std::string>& uuids_;
   std::optional<Nvml> nvml_;
-  bool lost_ = false;    // a card, in the last round
-  bool absent_ = false;  // there is no driver
+  bool absent_ = false;    // there is no driver
+  bool answered_ = false;  // for a card, in the last round
+  bool lost_ = false;      // a card, in the last round
 };
 
 std::optional<HealthReading> parseReading(const std::string& line) {
@@ -201,7 +203,7 @@ class Keeper {
         againMs_ = msOf(times_.again);
         if (std::exchange(blind_, false)) tell({kEveryCard, Change::Sees, "NVML answers again"});
       } else if (const auto reading = parseReading(line)) {
-        if (const auto change = judge_.judge(*reading)) tell(*change);
+        if (const auto change = judge_.judge(*reading, millis(nowMs()))) tell(*change);
       }
     }
     return alive;
@@ -238,7 +240,7 @@ class Keeper {
 
 }  // namespace
 
-std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading) {
+std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading, Nanos now) {
   Known& known = cards_[reading.uuid];
   switch (reading.kind) {
     case HealthReading::Kind::Present:
@@ -251,7 +253,11 @@ std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading) {
       if (xidClass(reading.number) == XidClass::Program) {
         return HealthChange{reading.uuid, Change::ProgramFault, xidText(reading.number)};
       }
-      if (std::exchange(known.xids[reading.number], true)) return std::nullopt;
+      if (const auto told = known.xids.find(reading.number);
+          told != known.xids.end() && now - told->second < kXidAgain) {
+        return std::nullopt;
+      }
+      known.xids[reading.number] = now;
       return HealthChange{reading.uuid,
                           xidClass(reading.number) == XidClass::Note ? Change::Note : Change::Ill,
                           xidText(reading.number)};

@@ -49,18 +49,20 @@ struct HealthChange {
 
 inline constexpr const char* kEveryCard = "*";
 
-// Pure: turns readings into changes. An illness and a note are told once, a program's fault each
-// time.
+// Pure: turns readings into changes. A program's fault is told each time. The same Xid of a sick
+// card, or one to note, is told again when kXidAgain has passed: a person may have uncordoned the
+// card meanwhile.
 class HealthJudge {
  public:
-  std::optional<HealthChange> judge(const HealthReading& reading);
+  static constexpr Nanos kXidAgain = seconds(60);
+  std::optional<HealthChange> judge(const HealthReading& reading, Nanos now);
 
  private:
   struct Known {
     bool lost = false;
     std::uint64_t errors = 0;
     bool counted = false;
-    std::map<std::uint64_t, bool> xids;  // told; at most a few kinds exist
+    std::map<std::uint64_t, Nanos> xids;  // told then; at most a few kinds exist
   };
   std::map<std::string, Known> cards_;
 };

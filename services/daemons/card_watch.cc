@@ -8,6 +8,10 @@ namespace {
 
 constexpr std::size_t kLineMax = 1024;  // a child that goes mad fills no memory
 
+bool mayPass(ErrorCode refusal) {
+  return refusal == ErrorCode::Unavailable || refusal == ErrorCode::Overloaded;
+}
+
 Peer ourselves() {
   Peer peer;
   peer.uid = ::geteuid();
@@ -19,10 +23,11 @@ Peer ourselves() {
 }  // namespace
 
 CardWatch::CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
-                     Told told)
+                     kj::Timer& timer, Told told)
     : watch_(std::move(watch)),
       door_(door),
       log_(log),
+      timer_(timer),
       told_(std::move(told)),
       pipe_(io.wrapInputFd(watch_.fd())) {
   reading_ = read().eagerlyEvaluate([this](kj::Exception&& failure) {
@@ -74,13 +79,36 @@ void CardWatch::onChange(const HealthChange& change) {
       break;
   }
   log_.error("card-ill", {{"card", change.uuid}, {"why", change.why}});
-  door_.ask(ourselves(), [&](schema::Request::Builder request) { request.setCordon(change.uuid); })
-      .then([this, card = change.uuid](Result<NodeDoor::Answer> answer) {
-        if (!answer) {
-          log_.error("card-not-cordoned", {{"card", card}, {"why", answer.error().message}});
-        }
-      })
-      .detach([](kj::Exception&&) {});
+  // One at a time: it is the same for every illness.
+  if (cordoning_.emplace(change.uuid, false).second) cordons_.add(cordon(change.uuid));
+}
+
+kj::Promise<void> CardWatch::cordon(const std::string& card) {
+  return door_.ask(ourselves(), [&](schema::Request::Builder request) { request.setCordon(card); })
+      .then([this, card](Result<NodeDoor::Answer> answer) {
+        return onAnswer(card, answer ? ok() : Status(answer.error()));
+      });
+}
+
+kj::Promise<void> CardWatch::onAnswer(const std::string& card, const Status& answer) {
+  const bool again = !answer && mayPass(answer.error().code);
+  if (!answer && !std::exchange(cordoning_[card], true)) {
+    log_.error("card-not-cordoned",
+               {{"card", card},
+                {"why", answer.error().message},
+                {"then", again ? "it is asked for until it is taken" : "qgpuctl cordon"}});
+  }
+  if (again) {
+    return timer_.afterDelay(kAgain.value * kj::NANOSECONDS).then([this, card] {
+      return cordon(card);
+    });
+  }
+  cordoning_.erase(card);
+  return kj::READY_NOW;
+}
+
+void CardWatch::taskFailed(kj::Exception&& failure) {
+  log_.error("card-not-cordoned", {{"why", failure.getDescription().cStr()}});
 }
 
 }  // namespace qgpu

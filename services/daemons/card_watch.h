@@ -1,10 +1,13 @@
 #pragma once
 // What the manager does when a card of NVIDIA's falls ill: it says so, and takes no new tasks there
 // (a cordon that it asks for itself), since whether what runs on it is still right only its owner
-// can tell. A card that answers again stays cordoned until a person has looked.
+// can tell. A card that answers again stays cordoned until a person has looked. A cordon that the
+// node can't take now (its disk is full, its mailbox too) is asked for until it is taken.
 
 #include <functional>
 #include <kj/async-io.h>
+#include <kj/timer.h>
+#include <map>
 #include <string>
 
 #include "runtime/log.h"
@@ -13,25 +16,33 @@
 
 namespace qgpu {
 
-class CardWatch {
+class CardWatch : private kj::TaskSet::ErrorHandler {
  public:
+  static constexpr Nanos kAgain = seconds(5);  // before a refused cordon is asked for again
+
   using Told = std::function<void(const HealthChange&)>;
   // All outlive this. `io` is the loop's, on which `door` is. `told` hears of each change.
   CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
-            Told told);
+            kj::Timer& timer, Told told);
 
  private:
   kj::Promise<void> read();
   void onText(std::size_t bytes);
   void onChange(const HealthChange& change);
+  kj::Promise<void> cordon(const std::string& card);
+  kj::Promise<void> onAnswer(const std::string& card, const Status& answer);
+  void taskFailed(kj::Exception&& failure) override;
 
   HealthWatch watch_;
   NodeDoor& door_;
   Log& log_;
+  kj::Timer& timer_;
   Told told_;
   kj::Own<kj::AsyncInputStream> pipe_;
   char chunk_[512] = {};
   std::string line_;
+  std::map<std::string, bool> cordoning_;  // cards, and whether a refusal was told
+  kj::TaskSet cordons_{*this};
   kj::Promise<void> reading_ = nullptr;
 };
 

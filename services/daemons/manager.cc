@@ -292,7 +292,7 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   door.emplace(*link, kj->timer());
   mainActors.attach(doorId, *door);
   if (found.health) {
-    cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel(),
+    cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel(), kj->timer(),
                       [this](const HealthChange& change) {
                         if (agent) agent->onHealth(change);
                       });

@@ -7,6 +7,7 @@
 // entry of the lists _v3 has QGPU_STAND_IN_ENTRY bytes (24).
 // Lines of the cards' file that make it unkind:
 //   !init|N   nvmlInit answers N
+//   !count|N  nvmlDeviceGetCount answers N, and so does the search for a card by its UUID
 //   !hang|1   questions about cards are never answered
 //   !die|1    they end the process
 // Errors of "?" are a question about them that fails. A card that was lost or not there once stays
@@ -221,6 +222,7 @@ QGPU_NVML nvmlSystemGetDriverVersion(char* out, unsigned room) {
 QGPU_NVML nvmlDeviceGetCount_v2(unsigned* out) {
   std::lock_guard held(lock);
   if (!initialised) return kUninitialized;
+  if (const std::string code = unkind("count"); !code.empty()) return std::atoi(code.c_str());
   *out = static_cast<unsigned>(cards().size());
   return kSuccess;
 }
@@ -235,6 +237,7 @@ QGPU_NVML nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
 QGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
   std::lock_guard held(lock);
   if (!initialised) return kUninitialized;
+  if (const std::string code = unkind("count"); !code.empty()) return std::atoi(code.c_str());
   const auto all = cards();
   const auto isLost = [](const Card& each) { return each.lost != 0; };
   if (std::any_of(all.begin(), all.end(), isLost)) return kGpuIsLost;  // whichever is asked for

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <map>
 #include <poll.h>
@@ -11,60 +10,14 @@
 #include <stdlib.h>
 #include <string>
 #include <unistd.h>
-#include <vector>
 
 #include "services/cards/cards.h"
 #include "services/cards/nvidia_probe.h"
 #include "services/cards/xid.h"
+#include "tests/unit/nvml_machine.h"
 
 namespace qgpu {
 namespace {
-
-// The cards of the machine, in the file that the stand-in reads at every question.
-class Machine {
- public:
-  Machine() {
-    char folder[] = "/tmp/qgpu-nvml-XXXXXX";
-    folder_ = ::mkdtemp(folder);
-    ::setenv("QGPU_STAND_IN_CARDS", file().c_str(), 1);
-    write({});
-  }
-  ~Machine() {
-    ::unsetenv("QGPU_STAND_IN_CARDS");
-    std::filesystem::remove_all(folder_);
-  }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-
-  // Whole or not at all: a watching child reads whenever it likes.
-  void write(const std::vector<std::string>& cards) {
-    const std::string next = file() + ".next";
-    std::ofstream out(next);
-    for (const std::string& card : cards) out << card << "\n";
-    out.close();
-    ::rename(next.c_str(), file().c_str());
-  }
-  std::string pciDevices() const { return folder_ + "/pci"; }
-  void plugIn(const std::string& vendor, const std::string& deviceClass) {
-    const std::string device = pciDevices() + "/0000:" + std::to_string(++plugged_) + ":00.0";
-    std::filesystem::create_directories(device);
-    std::ofstream(device + "/vendor") << vendor << "\n";
-    std::ofstream(device + "/class") << deviceClass << "\n";
-  }
-
- private:
-  std::string file() const { return folder_ + "/cards"; }
-  std::string folder_;
-  int plugged_ = 0;
-};
-
-const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
-const std::string kSecond = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
-
-// uuid|name|bytes|used|mig|lost|errors|xid
-std::string t4(const std::string& uuid, const std::string& state = "0|0|0|0") {
-  return uuid + "|Tesla T4|15843721216|0|" + state;  // 15,109 MiB
-}
 
 Result<CardsFound> find(CardBackend backend, const std::string& pciDevices = "/none") {
   CardsOptions options;
@@ -206,8 +159,8 @@ TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
 
 using Kind = HealthReading::Kind;
 
-std::string judged(HealthJudge& judge, Kind kind, std::uint64_t number = 0) {
-  const auto change = judge.judge({kFirst, kind, number});
+std::string judged(HealthJudge& judge, Kind kind, std::uint64_t number = 0, Nanos now = Nanos(0)) {
+  const auto change = judge.judge({kFirst, kind, number}, now);
   return change ? healthLine(*change).substr(kFirst.size() + 1) : "";
 }
 
@@ -240,11 +193,21 @@ TEST(NvidiaHealth, AnXidsClassSaysWhetherTheCardIsIllOrAProgramFailedOrNothingFo
       if (change == "program")
         EXPECT_TRUE(again.starts_with(told)) << xid;
       else
-        EXPECT_EQ(again, "") << "told once";
+        EXPECT_EQ(again, "") << "told at once";
     }
   }
   EXPECT_EQ(xidText(79), "Xid 79 (card): it fell off the bus");
   EXPECT_EQ(xidText(9'999), "Xid 9999 (card): its driver's manual says what it means");
+}
+
+TEST(NvidiaHealth, ACardThatFallsIllOfTheSameAgainIsHeardAgainAndOnceAMinute) {
+  HealthJudge judge;
+  for (const std::uint64_t xid : {48u, 154u}) {
+    EXPECT_NE(judged(judge, Kind::Xid, xid, seconds(1)), "");
+    EXPECT_EQ(judged(judge, Kind::Xid, xid, seconds(60)), "");
+    EXPECT_NE(judged(judge, Kind::Xid, xid, seconds(61)), "");
+    EXPECT_EQ(judged(judge, Kind::Xid, xid, seconds(120)), "") << "a minute since it was told";
+  }
 }
 
 TEST(NvidiaHealth, AChangeComesBackFromItsLine) {
@@ -337,6 +300,19 @@ TEST(NvidiaHealth, AWellCardIsNotLostSinceAnotherIsAndNvmlCantBeAsked) {
     EXPECT_FALSE(line.starts_with(kSecond)) << line;
   } while (!line.empty() && !line.starts_with(kFirst + "\tanswers\t"));
   EXPECT_NE(line, "");
+}
+
+TEST(NvidiaHealth, AnNvmlThatSaysNothingOfAnyCardIsNoSignOfLife) {
+  Machine machine;
+  machine.write({"!count|999", t4(kFirst), t4(kSecond)});
+  HealthTimes times;
+  times.interval = times.again = millis(5);
+  times.patience = millis(500);
+  const auto watch = HealthWatch::start({kFirst, kSecond}, times);
+  ASSERT_TRUE(watch.ok()) << watch.error().message;
+  EXPECT_EQ(nextLine(*watch), std::string(kEveryCard) + "\tblind\tNVML did not answer for 500 ms");
+  machine.write({t4(kFirst), t4(kSecond)});
+  EXPECT_EQ(nextLine(*watch), std::string(kEveryCard) + "\tsees\tNVML answers again");
 }
 
 TEST(NvidiaHealth, AQuestionAboutErrorsThatFailsIsNoAnswer) {

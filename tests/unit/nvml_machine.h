@@ -1,0 +1,60 @@
+#pragma once
+// The NVIDIA cards of a machine as the stand-in of NVML (tests/cuda_stand_in/nvml.cc) has them, so
+// that a test makes them ill or takes them away under whoever watches them. Nothing of it stays.
+
+#include <cstdio>
+#include <fstream>
+#include <stdlib.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace qgpu {
+
+// The cards of the machine, in the file that the stand-in reads at every question.
+class Machine {
+ public:
+  Machine() {
+    char folder[] = "/tmp/qgpu-nvml-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    ::setenv("QGPU_STAND_IN_CARDS", file().c_str(), 1);
+    write({});
+  }
+  ~Machine() {
+    ::unsetenv("QGPU_STAND_IN_CARDS");
+    std::filesystem::remove_all(folder_);
+  }
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Whole or not at all: a watching child reads whenever it likes.
+  void write(const std::vector<std::string>& cards) {
+    const std::string next = file() + ".next";
+    std::ofstream out(next);
+    for (const std::string& card : cards) out << card << "\n";
+    out.close();
+    ::rename(next.c_str(), file().c_str());
+  }
+  std::string pciDevices() const { return folder_ + "/pci"; }
+  void plugIn(const std::string& vendor, const std::string& deviceClass) {
+    const std::string device = pciDevices() + "/0000:" + std::to_string(++plugged_) + ":00.0";
+    std::filesystem::create_directories(device);
+    std::ofstream(device + "/vendor") << vendor << "\n";
+    std::ofstream(device + "/class") << deviceClass << "\n";
+  }
+
+ private:
+  std::string file() const { return folder_ + "/cards"; }
+  std::string folder_;
+  int plugged_ = 0;
+};
+
+inline const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
+inline const std::string kSecond = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
+
+// uuid|name|bytes|used|mig|lost|errors|xid
+inline std::string t4(const std::string& uuid, const std::string& state = "0|0|0|0") {
+  return uuid + "|Tesla T4|15843721216|0|" + state;  // 15,109 MiB
+}
+
+}  // namespace qgpu
