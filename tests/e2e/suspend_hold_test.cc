@@ -229,6 +229,20 @@ TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHear
   EXPECT_TRUE(eventually([&] { return state("batch") == "ready"; })) << manager_->tasks();
   EXPECT_EQ(off(), 0);
   EXPECT_EQ(manager_->cards()[0]["suspend"], "rm") << "one task is not the card";
+  // So it is in each later hold.
+  rest();
+  EXPECT_EQ(online_->wait().value_or(-1), 0) << online_->output();
+  std::filesystem::remove(restFile());
+  EXPECT_TRUE(goesOn());
+  const std::uint64_t disables = driver().disables;
+  startOnline();
+  EXPECT_TRUE(eventually([&] {
+    const std::string now = state("batch");
+    return (now == "suspended" || now == "ready") && manager_->task("serve")["launches"] > 50;
+  })) << manager_->tasks();
+  EXPECT_EQ(driver().disables, disables);
+  rest();
+  EXPECT_TRUE(goesOn());
   finish();
 }
 
