@@ -444,6 +444,12 @@ bool ensureAttached() {
   return session.state.load() == State::kAttached;
 }
 
+std::uint32_t slotOf(std::uint32_t pid) {
+  std::uint32_t slot = pid != 0 ? 0 : QGPU_SLOTS;
+  while (slot < QGPU_SLOTS && loadRelaxed(session.report->slot[slot].pid) != pid) ++slot;
+  return slot;
+}
+
 bool managerLost() {
   std::uint64_t beat = loadRelaxed(session.gate->heartbeat_ns);
   std::uint64_t attached = session.attachedNs.load(std::memory_order_relaxed);

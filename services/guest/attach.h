@@ -46,6 +46,10 @@ bool tokenGiven();
 // Returns whether the process is attached. Says one line on stderr when it gives up.
 bool ensureAttached();
 
+// The slot of a process of the task, by its number where it attached; QGPU_SLOTS: it is none of the
+// task's. This process must be attached.
+std::uint32_t slotOf(std::uint32_t pid);
+
 // Whether the gate page's heartbeat is older than the orphan grace. Async-signal-safe.
 bool managerLost();
 

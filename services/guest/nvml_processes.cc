@@ -1,7 +1,8 @@
-// The processes on a card as a tenant is told them, by NVML and so by nvidia-smi: its own task's,
-// each with the memory that counts against the quota, so that their sum is what NVML and CUDA tell
-// as used, and how busy each kept the card. Others' are not its affair. Which of the task's have
-// work on the card the driver says; whose they are, and what they hold, the report page.
+// The processes on a card as a tenant is told them by NVML: its own task's, each with the memory
+// that counts against the quota, so that their sum is what NVML and CUDA tell as used, and how busy
+// each kept the card. Others' are not its affair. Which of the task's have work on the card the
+// driver says; whose they are, and what they hold, the report page. nvidia-smi asks for its list
+// past NVML's public functions: rm_ioctl.cc leaves only the task's in what the driver tells.
 //
 // How long an entry of a list of who holds memory is, its name does not say: _v3 had another length
 // in the first releases of 535 than before and after, and callers were made for either. All begin
@@ -42,11 +43,9 @@ struct Own {
   std::uint64_t bytes;
 };
 Own ownOf(U pid) {
-  for (std::uint32_t slot = 0; slot < QGPU_SLOTS && pid != 0; ++slot) {
-    if (loadRelaxed(session.report->slot[slot].pid) != pid) continue;
-    return {true, loans::total(*session.report, 1ull << slot)};
-  }
-  return {false, 0};
+  const std::uint32_t slot = slotOf(pid);
+  if (slot == QGPU_SLOTS) return {false, 0};
+  return {true, loans::total(*session.report, 1ull << slot)};
 }
 
 class List {

@@ -59,6 +59,7 @@ constexpr bool isClient(std::uint32_t objectClass) {
 
 // Controls.
 inline constexpr std::uint32_t kFbGetInfo = 0x20801301, kFbGetInfo2 = 0x20801303;
+inline constexpr std::uint32_t kGetPids = 0x2080018d;  // the processes that use the card
 // Puts a group, or a channel that stands alone, where the hardware runs it, or takes it away: the
 // first byte of the parameters.
 inline constexpr std::uint32_t kGroupSchedule = 0xa06c0101, kChannelSchedule = 0xa06f0103;
@@ -193,6 +194,11 @@ struct VersionCall {
   char version[64];  // afterwards the driver's own, or what agrees with it up to the first point
 };
 inline constexpr std::uint32_t kVersionRecognised = 1;
+
+inline constexpr std::uint32_t kPidsMost = 950;
+struct PidsCall {
+  std::uint32_t kind, id, count, pids[kPidsMost];
+};
 
 struct FbInfo {
   std::uint32_t index, kibibytes;

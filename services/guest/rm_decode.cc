@@ -157,6 +157,7 @@ void decodeControl(Call& call) {
   const auto carries = [&](std::uint32_t command, std::size_t size) {
     return call.command == command && call.parameters && call.parametersSize == size;
   };
+  if (carries(kGetPids, sizeof(PidsCall))) call.verb = Verb::kPids;
   if (carries(kExportOne, sizeof(ExportOne)) || carries(kExportMany, sizeof(ExportMany))) {
     call.verb = Verb::kExport;
   }
@@ -314,6 +315,21 @@ void limitSizes(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBy
   lower(offsetof(HeapCall, total), quotaBytes);
   lower(offsetof(HeapCall, free), leftBytes);
   lower(offsetof(HeapCall, info.size), leftBytes);
+}
+
+void keepPids(const Call& call, bool (*keeps)(std::uint32_t pid)) {
+  if (call.verb != Verb::kPids) return;
+  auto* at = static_cast<char*>(call.parameters);
+  char* const pids = at + offsetof(PidsCall, pids);
+  const auto count = read<std::uint32_t>(at, offsetof(PidsCall, count));
+  if (count > kPidsMost) return;
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto pid = read<std::uint32_t>(pids, i * sizeof(std::uint32_t));
+    if (keeps(pid)) memcpy(pids + kept++ * sizeof pid, &pid, sizeof pid);
+  }
+  memset(pids + kept * sizeof(std::uint32_t), 0, (count - kept) * sizeof(std::uint32_t));
+  memcpy(at + offsetof(PidsCall, count), &kept, sizeof kept);
 }
 
 }  // namespace qgpu::rm

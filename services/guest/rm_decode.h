@@ -15,6 +15,7 @@ enum class Verb : std::uint8_t {
   kFree,      // an object and all beneath it end
   kDup,       // a second name for an object, in this client or from another
   kSizes,     // the driver tells how much the card has, or has left
+  kPids,      // the driver tells which processes use the card
   kSchedule,  // a control that puts channels where the hardware runs them, or takes them away
   kExport,    // a control, or a call of its own, that puts objects into a file
   kImport,    // a control that takes names for them out of it
@@ -67,5 +68,8 @@ void answerNoMemory(const Call& call);
 
 // Lowers what a call of Verb::kSizes told to a quota and what is left of it.
 void limitSizes(const Call& call, std::uint64_t quotaBytes, std::uint64_t leftBytes);
+
+// Of the processes that a call of Verb::kPids told, leaves those that `keeps` says.
+void keepPids(const Call& call, bool (*keeps)(std::uint32_t pid));
 
 }  // namespace qgpu::rm

@@ -449,6 +449,16 @@ int askSizes(const Asked& asked, const Call& call) {
   return rc;
 }
 
+bool isOfTask(std::uint32_t pid) {
+  return slotOf(pid) != QGPU_SLOTS;
+}
+
+int askPids(const Asked& asked, const Call& call) {
+  const int rc = asked.go();
+  if (done(rc, call)) rm::keepPids(call, isOfTask);
+  return rc;
+}
+
 // What puts channels where the hardware runs them, or takes them away.
 int schedule(const Asked& asked, const Call& call) {
   const int rc = asked.go();
@@ -550,6 +560,8 @@ int look(int fd, unsigned long request, void* argument) {
       return freeObject(asked, call);
     case Verb::kSizes:
       return askSizes(asked, call);
+    case Verb::kPids:
+      return askPids(asked, call);
     case Verb::kSchedule:
       return schedule(asked, call);
     case Verb::kExport:

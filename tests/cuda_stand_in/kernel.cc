@@ -264,6 +264,12 @@ int control(int fd, void* argument) {
   if (call.status == kOk && call.command == kSurfaceInfo) {
     call.status = surfaceInfo(client->things.at(call.object), call);
   }
+  if (call.status == kOk && call.command == kGetPids) {
+    // Those that have the card, as a fixed story: this process between two others.
+    auto& told = *reinterpret_cast<PidsCall*>(call.parameters);
+    told.count = 3;
+    told.pids[0] = 1, told.pids[1] = static_cast<std::uint32_t>(getpid()), told.pids[2] = 2;
+  }
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
   const std::uint64_t total = cardBytes();

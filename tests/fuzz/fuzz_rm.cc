@@ -78,7 +78,7 @@ void onEnd(const Object&, const Memory* freed, void* context) {
 constexpr Handle kClients = 3, kNames = 13;
 constexpr std::size_t kInner = 160;
 constexpr std::size_t kFileSizes[] = {sizeof(ExportOne), sizeof(ImportOne), sizeof(ImportMany),
-                                      sizeof(ExportMany)};
+                                      sizeof(ExportMany), sizeof(PidsCall)};
 
 // Large, and empty again after each game.
 Objects& forest() {
@@ -140,6 +140,9 @@ class Game {
     require(layout_ != Layout::kUnknown, "nothing is assumed of an unknown driver");
     if (call.verb == Verb::kSchedule) return;
     if (call.verb == Verb::kSizes) return limit(call, block);
+    if (call.verb == Verb::kPids) {
+      return keepPids(call, [](std::uint32_t pid) { return pid % 2 != 0; });
+    }
     if (call.verb == Verb::kExport || call.verb == Verb::kImport) return exchange(call);
     auto before = block.copy();
     answerNoMemory(call);

@@ -282,6 +282,25 @@ std::string heapSizes(std::istringstream& in) {
   return all;
 }
 
+// FILE CLIENT: the processes on the card as the driver tells them, "self" for this one.
+std::string pids(std::istringstream& in) {
+  int file = 0;
+  PidsCall told{};
+  ControlCall wanted{};
+  in >> file >> wanted.client;
+  wanted.object = wanted.client;
+  wanted.command = kGetPids;
+  wanted.parameters = reinterpret_cast<std::uint64_t>(&told);
+  wanted.parametersSize = sizeof told;
+  if (call(file, kEscControl, &wanted, sizeof wanted) || wanted.status) return "failed";
+  std::string all = std::to_string(told.count) + ":";
+  for (const std::uint32_t pid : told.pids) {
+    if (pid == 0) break;
+    all += " " + (pid == static_cast<std::uint32_t>(getpid()) ? "self" : std::to_string(pid));
+  }
+  return all;
+}
+
 // A child in the same memory, as posix_spawn and Python make one, that closes what it inherited.
 std::string closeInVfork(int fd) {
   const pid_t child = vfork();
@@ -381,6 +400,7 @@ std::string obeyRm(std::istringstream& in) {
   if (verb == "dupobject") return duplicate(in);
   if (verb == "sizes") return sizes(in);
   if (verb == "heapsizes") return heapSizes(in);
+  if (verb == "pids") return pids(in);
   if (verb == "export") return exportOne(in);
   if (verb == "import") return importOne(in);
   if (verb == "exportmany") return exportMany(in);

@@ -509,6 +509,13 @@ TEST(CudaRm, CudaNvmlAndTheDriverItselfTellTheQuotaAlike) {
   EXPECT_EQ(s.charged(), held) << "what names a limit takes nothing";
 }
 
+// nvidia-smi asks so, and not by NVML's functions.
+TEST(CudaRm, TheDriverItselfTellsOfTheTasksProcessesAlone) {
+  Scene s;
+  s.init();
+  EXPECT_EQ(s.guest.ask("rm pids 0 " + s.client(0)), "1: self");
+}
+
 TEST(CudaRm, TheOldestLayoutsCountAlike) {
   for (const char* driver : {"515.43.04", "525.147.05", "535.43.02", "595.45.04"}) {
     Scene s(64 * kMiB, {std::string("QGPU_STAND_IN_DRIVER=") + driver});

@@ -387,5 +387,21 @@ TEST(RmDecode, TheOlderCallForMemoryTellsTheCardsSizeAndTakesNone) {
   EXPECT_EQ(memory.limit, 0u);
 }
 
+TEST(RmDecode, OfTheProcessesOnACardThoseOfTheTaskStay) {
+  PidsCall told{0, 0x2080, 5, {7, 8, 9, 10, 11, 13}};
+  ControlCall control{1, 2, kGetPids, 0, addressOf(&told), sizeof told, 0};
+  const auto read = [&] { return decode(Layout::kFrom535, kEscControl, sizeof control, &control); };
+  const auto keep = [&] {
+    keepPids(read(), [](std::uint32_t pid) { return pid % 2 != 0; });
+    return std::vector<std::uint32_t>(told.pids, told.pids + 6);
+  };
+  EXPECT_EQ(keep(), (std::vector<std::uint32_t>{7, 9, 11, 0, 0, 13})) << "13 is not counted";
+  EXPECT_EQ(told.count, 3u);
+  told.count = kPidsMost + 1;
+  EXPECT_EQ(keep()[5], 13u) << "more than there is room for is left alone";
+  control.parametersSize = sizeof told - 4;
+  EXPECT_EQ(read().verb, Verb::kOther) << "a form that is not known";
+}
+
 }  // namespace
 }  // namespace qgpu::rm
