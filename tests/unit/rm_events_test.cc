@@ -38,6 +38,9 @@ void release(std::uint64_t bytes, std::uint32_t) {
 std::uint64_t leftBytes() {
   return ~charged;
 }
+std::uint32_t slotOf(std::uint32_t) {
+  return QGPU_SLOTS;
+}
 void onForkInChild(void (*)()) {}
 
 }  // namespace qgpu::guest
