@@ -1,5 +1,5 @@
-// What must not happen: results that differ after many holds, and tenants or managers that leave
-// something behind when they are killed while a task is held.
+// What must not happen: tenants or managers that leave something behind when they are killed while
+// a task is held.
 
 #include <signal.h>
 
@@ -8,16 +8,6 @@
 
 namespace qgpu::gpu {
 namespace {
-
-Words verifying(const Stage& stage, int launches, double ms) {
-  const auto rounds = static_cast<std::uint64_t>(static_cast<double>(stage.mixPerMs) * ms);
-  return Scene::work(
-      {"verify", "--rounds", std::to_string(rounds), "--launches", std::to_string(launches)});
-}
-
-std::int64_t holds(Scene& scene) {
-  return scene.card()["holds"].get<std::int64_t>();
-}
 
 void checkTenantKilled(Stage& stage) {
   constexpr double kMostMs = 1'000;
@@ -30,7 +20,8 @@ void checkTenantKilled(Stage& stage) {
   Scene::give(all.rest);
   const Json online = resultOf(*all.online, "the online program");
   // Its memory is free, and the next program has the card.
-  auto next = all.scene.run({"next", "offline", 50}, verifying(stage, 1, 1));
+  auto next = all.scene.run({"next", "offline", 50},
+                            Scene::work({"verify", "--rounds", std::to_string(stage.mixPerMs)}));
   resultOf(*next, "the next program");
   all.scene.await("the card's memory", [&] {
     constexpr std::uint64_t kRest = 64 << 20;  // the driver's own
@@ -69,33 +60,6 @@ void checkManagerKilled(Stage& stage) {
 }
 
 }  // namespace
-
-void checkSuspends(Stage& stage) {
-  const int wanted = stage.count(500, 20);
-  Scene scene(stage.card, {"--online-idle=5ms"});
-  // Online leaves some 10 ms between two bursts: each of those is a kernel's time.
-  const Words program = verifying(stage, wanted * 3 / 2, 10);
-  auto alone = scene.bare(program);
-  const Json bare = resultOf(*alone, "a bare program");
-  const std::string rest = scene.signalFile();
-  auto offline = scene.run({"batch", "offline", 50}, program);
-  scene.await("offline", *offline, [&] { return said(*offline, "verifies"); });
-  const std::int64_t from = holds(scene);
-  auto online = scene.run({"serve", "online"}, busyOnline(stage, 15, rest));
-  const Json under = resultOf(*offline, "the offline program", std::chrono::seconds(300));
-  const std::int64_t suspends = holds(scene) - from;
-  Scene::give(rest);
-  resultOf(*online, "the online program");
-  const Json card = scene.card(), faults = scene.faults();
-  Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
-  finding.figures = {
-      {"suspend", card["suspend"]},      {"holds", suspends},      {"sum", under["sum"]},
-      {"sum_bare", bare["sum"]},         {"state", card["state"]}, {"seconds", under["seconds"]},
-      {"bare_seconds", bare["seconds"]}, {"faults", faults}};
-  const bool met = under["sum"] == bare["sum"] && suspends >= wanted && faults.empty();
-  finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
-}
 
 void checkKills(Stage& stage) {
   checkTenantKilled(stage);

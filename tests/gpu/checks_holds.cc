@@ -1,5 +1,6 @@
-// Holds: of a program that makes channels while it is held, of one that is held for long, beneath a
-// manager that does not run meanwhile, and how long they take while others keep the driver busy.
+// Holds: many of them, of a program that makes channels while it is held, of one that is held for
+// long, beneath a manager that does not run meanwhile, and how long they take while others keep the
+// driver busy.
 
 #include <condition_variable>
 #include <mutex>
@@ -114,14 +115,14 @@ void checkCrowd(Stage& stage, const Crowd& crowd) {
   auto offline = scene.run({"batch", "offline", 50},
                            Scene::work({"burn", "--iterations", stage.spins(kKernelMs), "--batch",
                                         "2", "--until", end}));
-  scene.await("offline", *offline, [&] { return said(*offline, "burns"); });
+  scene.await("offline", *offline, [&] { return said(*offline, "burns") == 1; });
   std::vector<std::unique_ptr<Child>> others;
   for (const char* how : {"memory", "contexts"}) {
     const bool there = how == std::string("memory") ? crowd.memory : crowd.contexts;
     if (!there) continue;
     others.push_back(
         scene.run({how, "offline", 20, 4}, Scene::work({"disturb", "--how", how, "--until", end})));
-    scene.await(how, *others.back(), [&] { return said(*others.back(), "disturbs"); });
+    scene.await(how, *others.back(), [&] { return said(*others.back(), "disturbs") == 1; });
   }
   std::optional<Asking> asking;
   if (crowd.nvml) asking.emplace(stage.card);
@@ -211,6 +212,34 @@ void checkManagerStopped(Stage& stage) {
 }
 
 }  // namespace
+
+void checkSuspends(Stage& stage) {
+  const int wanted = stage.count(500, 20);
+  // Online leaves some 10 ms between two bursts: each of those is a kernel's time.
+  Held all(stage, {"--online-idle=5ms"}, verifyingTillEnd(stage, {}), 15);
+  const auto holds = [&] { return all.scene.card()["holds"].get<int>(); };
+  const int from = holds();
+  all.scene.await(
+      std::to_string(wanted) + " holds", *all.offline, [&] { return holds() - from >= wanted; },
+      std::chrono::seconds(120));
+  const Json card = all.scene.card();
+  all.restOnline();
+  const Json under = all.endOffline();
+  const Json bare = bareAs(stage, all.scene, under), faults = all.scene.faults();
+  Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
+  finding.figures = {{"suspend", card["suspend"]},
+                     {"holds", card["holds"].get<int>() - from},
+                     {"launches", under["launches"]},
+                     {"sum", under["sum"]},
+                     {"sum_bare", bare["sum"]},
+                     {"state", card["state"]},
+                     {"seconds", under["seconds"]},
+                     {"bare_seconds", bare["seconds"]},
+                     {"faults", faults}};
+  const bool met = under["sum"] == bare["sum"] && faults.empty();
+  finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
+  stage.record.add(std::move(finding));
+}
 
 void checkLate(Stage& stage) {
   constexpr std::uint64_t kLate = 4;

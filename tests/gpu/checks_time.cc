@@ -37,7 +37,8 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
   std::vector<std::unique_ptr<Child>> children;
   for (const Tenant& tenant : tenants) {
     children.push_back(scene.run(tenant, program));
-    scene.await(tenant.name, *children.back(), [&] { return said(*children.back(), "burns"); });
+    scene.await(tenant.name, *children.back(),
+                [&] { return said(*children.back(), "burns") == 1; });
   }
   Scene::give(begin);
   std::vector<double> rates;
@@ -47,19 +48,13 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
   return rates;
 }
 
-// As one program, so many at once, and how many of them burn by now.
+// As one program, so many at once.
 Words several(int count, const Words& program) {
   std::string line = "\"$@\"";
   for (int i = 1; i < count; ++i) line += " & \"$@\"";
   Words words = {"sh", "-c", line + "; wait", "sh"};
   words.insert(words.end(), program.begin(), program.end());
   return words;
-}
-int burns(const Child& children) {
-  const std::string text = children.output();
-  int count = 0;
-  for (std::size_t at = 0; (at = text.find("burns", at)) != std::string::npos; ++at) ++count;
-  return count;
 }
 
 double bareRate(Scene& scene, int seconds, const Stage& stage) {
@@ -100,7 +95,7 @@ std::unique_ptr<Child> burningOffline(Scene& scene, const Stage& stage, const ch
                                       const std::string& end) {
   auto offline =
       scene.run({"batch", "offline", 50}, burning(stage, how, kKernelMs, {"--until", end}));
-  scene.await("offline", *offline, [&] { return said(*offline, "burns"); });
+  scene.await("offline", *offline, [&] { return said(*offline, "burns") == 1; });
   return offline;
 }
 
@@ -177,7 +172,7 @@ double rateBesideItself(Stage& stage, const char* timeslices) {
   const Words one =
       burning(stage, "plain", kShortKernelMs, {"--seconds", seconds, "--from", begin});
   auto both = scene.run({"batch", "offline", 50, Tenant::kSeveral}, several(2, one));
-  scene.await("two processes", *both, [&] { return burns(*both) == 2; });
+  scene.await("two processes", *both, [&] { return said(*both, "burns") == 2; });
   Scene::give(begin);
   return rateOf(resultOf(*both, "the offline task"));
 }
@@ -243,9 +238,9 @@ void checkShares(Stage& stage) {
   const Words one = burning(stage, "plain", kShortKernelMs,
                             {"--seconds", std::to_string(seconds), "--from", begin});
   auto many = scene.run({"many", "ordinary", 50, Tenant::kSeveral}, several(4, one));
-  scene.await("four processes", *many, [&] { return burns(*many) == 4; });
+  scene.await("four processes", *many, [&] { return said(*many, "burns") == 4; });
   auto single = scene.run({"single", "ordinary", 50}, one);
-  scene.await("one process", *single, [&] { return said(*single, "burns"); });
+  scene.await("one process", *single, [&] { return said(*single, "burns") == 1; });
   Scene::give(begin);
   const double got = rateOf(resultOf(*single, "single")) / bare;
   resultOf(*many, "many");

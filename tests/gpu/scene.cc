@@ -156,8 +156,11 @@ void Scene::give(const std::string& file) {
   std::ofstream made(file);
 }
 
-bool said(const Child& child, const std::string& word) {
-  return child.output().find(word) != std::string::npos;
+int said(const Child& child, const std::string& line) {
+  const std::string text = "\n" + child.output(), whole = "\n" + line + "\n";
+  int times = 0;
+  for (std::size_t at = 0; (at = text.find(whole, at)) != std::string::npos; ++at) ++times;
+  return times;
 }
 
 }  // namespace qgpu::gpu

@@ -92,7 +92,7 @@ class Scene {
   int files_ = 0;
 };
 
-// True once the program printed this.
-bool said(const Child& child, const std::string& word);
+// How often the program printed this as a line of its own; what libqgpu.so writes is there as well.
+int said(const Child& child, const std::string& line);
 
 }  // namespace qgpu::gpu
