@@ -12,8 +12,9 @@
 //   !die|1    they end the process
 // Errors of "?" are a question about them that fails. A card that was lost or not there once stays
 // so until the library is initialised anew.
-// QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy cards
-// as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
+// With QGPU_DRIVER_ROOT what the kernel's stand-in (tests/rm_stand_in) has given away is used as
+// well. QGPU_STAND_IN_DRIVER is the driver's version (580.142). Without the file: as many healthy
+// cards as QGPU_STAND_IN_DEVICES says. An empty file is a machine whose driver is not loaded.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "services/guest/cuda_abi.h"
+#include "tests/rm_stand_in/rm_state.h"
 
 namespace {
 
@@ -127,6 +129,11 @@ int look(Device device, Card& out) {
   const auto* place = reinterpret_cast<const std::string*>(device);
   if (place < known || place >= known + kCardsMax || place->empty()) return kInvalidArgument;
   return look(*place, out);
+}
+
+std::uint64_t usedOf(const Card& card) {
+  const auto* kernel = qgpu::rm_stand_in::state();
+  return std::min(card.bytes, card.used + (kernel ? qgpu::rm_stand_in::goneBytes(*kernel) : 0));
 }
 
 int give(const std::string& text, char* out, unsigned room) {
@@ -266,13 +273,17 @@ QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
 QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::cuda::NvmlMemory* out) {
   Card card;
   const int rc = look(device, card);
-  if (rc == kSuccess) *out = {card.bytes, card.bytes - card.used, card.used};
+  if (rc != kSuccess) return rc;
+  const std::uint64_t used = usedOf(card);
+  *out = {card.bytes, card.bytes - used, used};
   return rc;
 }
 QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::cuda::NvmlMemory2* out) {
   Card card;
   const int rc = look(device, card);
-  if (rc == kSuccess) *out = {out->version, card.bytes, 0, card.bytes - card.used, card.used};
+  if (rc != kSuccess) return rc;
+  const std::uint64_t used = usedOf(card);
+  *out = {out->version, card.bytes, 0, card.bytes - used, used};
   return rc;
 }
 #define QGPU_PROCESSES(name, entry)                           \

@@ -187,6 +187,25 @@ std::uint32_t freeObject(State& all, int fd, const FreeCall& asked) {
   return ended.empty() ? kObjectNotFound : kOk;
 }
 
+// Memory made and freed by the heap's call.
+std::uint32_t byHeap(State& all, int fd, HeapCall& call) {
+  if (call.function == kHeapFree) {
+    return freeObject(all, fd, {call.client, call.parent, call.freed.object, kOk});
+  }
+  if (call.function != kHeapAllocSize) return kInvalidArgument;
+  auto& wanted = call.bySize;
+  MemoryParameters memory{};
+  memory.flags = wanted.flags;
+  memory.size = wanted.size;
+  const bool onCard = (wanted.attributes & kLocationMask) == 0;
+  AllocCall asked{call.client, call.parent, wanted.object, onCard ? kLocalMemory : kSystemMemory,
+                  reinterpret_cast<std::uint64_t>(&memory)};
+  const std::uint32_t status = allocate(all, fd, asked);
+  wanted.object = asked.object;
+  wanted.size = memory.size;
+  return status;
+}
+
 // --- controls ---
 
 Exported* inFile(State& all, std::uint32_t file, std::uint32_t index) {
@@ -398,6 +417,9 @@ int answer(State& all, int fd, std::uint32_t number, std::uint32_t size, void* a
   } else if (number == kEscFree && size == sizeof(FreeCall)) {
     auto& asked = *static_cast<FreeCall*>(argument);
     asked.status = freeObject(all, fd, asked);
+  } else if (number == kEscVidHeapControl && size == sizeof(HeapCall)) {
+    auto& asked = *static_cast<HeapCall*>(argument);
+    asked.status = byHeap(all, fd, asked);
   } else if (number == kEscDupObject && size == sizeof(DupCall)) {
     auto& asked = *static_cast<DupCall*>(argument);
     asked.status = duplicate(all, fd, asked);

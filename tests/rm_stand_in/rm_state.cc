@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "services/guest/rm_abi.h"
+
 namespace qgpu::rm_stand_in {
 namespace {
 
@@ -44,6 +46,8 @@ std::set<std::uint32_t> openFiles() {
     for (const auto& each : std::filesystem::directory_iterator(process.path() / "fd", gone)) {
       const auto of = std::filesystem::read_symlink(each, gone);
       if (of != root() + "/dev/nvidiactl" && of != root() + "/dev/dmabuf") continue;
+      // In another mount name space the same path may be another driver's.
+      if (!std::filesystem::equivalent(each, of, gone)) continue;
       std::ifstream info(process.path() / "fdinfo" / each.path().filename());
       std::string word;
       std::uint32_t position = 0;
@@ -58,6 +62,12 @@ const Object* find(const State& all, std::uint32_t client, std::uint32_t channel
     if (object.pid != 0 && object.client == client && object.handle == channel) return &object;
   }
   return nullptr;
+}
+
+// A living process's, or kept by a file of its client that somebody still has open.
+bool lives(const State& all, const std::set<std::uint32_t>& open, const Object& object) {
+  const Object* client = object.pid != 0 ? find(all, object.client, object.client) : nullptr;
+  return client && open.count(client->file) != 0;
 }
 
 }  // namespace
@@ -86,23 +96,28 @@ State* state() {
 
 std::uint64_t heldBytes(const State& all) {
   const std::set<std::uint32_t> open = openFiles();
-  const auto lives = [&](const Object& object) {
-    const Object* client = object.pid != 0 ? find(all, object.client, object.client) : nullptr;
-    return client && open.count(client->file) != 0;
-  };
   std::map<std::uint64_t, std::uint64_t> held;
   const auto hold = [&](const Memory& memory) {
     constexpr std::uint64_t kGiven = 64 << 10;  // what the card gives at least, and tells nobody
     held[memory.number] = (memory.bytes + kGiven - 1) / kGiven * kGiven;
   };
   for (const Object& object : all.objects) {
-    if (object.memory.number != 0 && lives(object)) hold(object.memory);
+    if (object.memory.number != 0 && lives(all, open, object)) hold(object.memory);
   }
   for (const Exported& each : all.exported) {
     if (open.count(each.file) != 0) hold(each.memory);
   }
   std::uint64_t sum = 0;
   for (const auto& one : held) sum += one.second;
+  return sum;
+}
+
+std::uint64_t goneBytes(const State& all) {
+  const std::set<std::uint32_t> open = openFiles();
+  std::uint64_t sum = heldBytes(all);
+  for (const Object& object : all.objects) {
+    if (object.objectClass == rm::kChannelGroup && lives(all, open, object)) sum += kOwnBytes;
+  }
   return sum;
 }
 

@@ -73,6 +73,10 @@ State* state();
 // What living processes and open files hold of the card, each byte once: 64 KiB at least for each
 // memory.
 std::uint64_t heldBytes(const State& all);
+// What is gone of the card: also what the driver takes for itself beneath each group of channels,
+// of which no call tells.
+inline constexpr std::uint64_t kOwnBytes = 48 << 20;
+std::uint64_t goneBytes(const State& all);
 
 // For the stand-in libcuda: whether a channel is here, and whether its work may run now.
 bool knows(const State& all, std::uint32_t client, std::uint32_t channel);
