@@ -1,15 +1,17 @@
 #include "tests/e2e/processes.h"
 
+#include <cerrno>
 #include <cstdlib>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +20,10 @@ namespace qgpu::e2e {
 namespace {
 std::filesystem::path own() {
   return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+[[noreturn]] void refused(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
 }
 }  // namespace
 
@@ -44,13 +50,19 @@ bool eventually(const std::function<bool()>& probe, std::chrono::milliseconds li
 }
 
 Child::Child(std::vector<std::string> argv, const Environment& extra) {
-  out_ = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  out_ = ::memfd_create("output", MFD_CLOEXEC);
+  if (out_ < 0) refused("no memory for what " + argv[0] + " prints");
   std::vector<char*> arguments;
   for (std::string& a : argv) arguments.push_back(a.data());
   arguments.push_back(nullptr);
   const pid_t parent = ::getpid();
   pid_ = ::fork();
-  if (pid_ != 0) return;
+  if (pid_ > 0) return;
+  if (pid_ < 0) {
+    ::close(out_);
+    refused("no process for " + argv[0]);
+  }
+  ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
   ::dup2(out_, 1);
@@ -66,7 +78,8 @@ Child::Child(std::vector<std::string> argv, const Environment& extra) {
 
 Child::~Child() {
   if (!status_) {
-    ::kill(pid_, SIGKILL);
+    // It has no group yet where it has not come that far, and nobody in it either.
+    if (::kill(-pid_, SIGKILL) != 0) ::kill(pid_, SIGKILL);
     wait();
   }
   ::close(out_);
@@ -118,8 +131,9 @@ Finished run(std::vector<std::string> argv, const Environment& extra,
 }
 
 TempDir::TempDir() {
-  char name[] = "/tmp/qgpu-e2e-XXXXXX";
-  path_ = ::mkdtemp(name);
+  char name[] = "/tmp/qgpu-e2e-XXXXXX";  // short: a socket's path has 107 characters
+  if (::mkdtemp(name) == nullptr) refused("no folder could be made in /tmp: make room or rights");
+  path_ = name;
 }
 
 TempDir::~TempDir() {

@@ -1,7 +1,8 @@
 #pragma once
 // Real processes for tests that run daemons and programs as a user would: children with captured
 // output that die with whoever started them, private folders, and a line to a unix socket and back.
-// Nothing here knows a test framework, so that programs of the tests use it as well.
+// Nothing here knows a test framework, so that programs of the tests use it as well. What the
+// system refuses (a process, a folder in /tmp) is thrown as std::system_error.
 
 #include <chrono>
 #include <functional>
@@ -28,7 +29,8 @@ bool eventually(const std::function<bool()>& probe,
 
 std::int64_t monotonicNs();
 
-// A child process with its output in a file of its own. Killed and reaped by the destructor.
+// A child process with its output in memory. The destructor kills and reaps it, and kills with it
+// what it started: whom qgpuctl ran would go on without it, and keep a card busy.
 class Child {
  public:
   Child(std::vector<std::string> argv, const Environment& extra = {});

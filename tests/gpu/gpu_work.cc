@@ -1,12 +1,16 @@
-// qgpu-gpu-work: a plain CUDA program, the tenant of tests/gpu. It knows nothing of qgpu.
+// qgpu-gpu-work: a plain CUDA program, the tenant of tests/gpu. It knows nothing of qgpu. It dies
+// with whoever started it: a card that is being measured has no room for what a test left behind.
 
 #include <cstdio>
 #include <cstring>
+#include <signal.h>
+#include <sys/prctl.h>
 
 #include "tests/gpu/work_driver.h"
 
 int main(int argc, char** argv) {
   using namespace qgpu::gpu;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   struct Mode {
     const char* name;
     int (*run)(const Options&);
