@@ -145,6 +145,10 @@ Context* makeGreenContext(Context& primary) {
   return &context;
 }
 
+const Context* memoryOf(const Context& context) {
+  return context.beneath ? context.beneath : &context;
+}
+
 void endContext(Context& context) {
   context.dead = true;
   rmFree(context.rm);

@@ -114,6 +114,7 @@ int& threadCaptureMode();
 
 Context* makeContext(int device);  // null: the kernel has no memory for it
 Context* makeGreenContext(Context& primary);
+const Context* memoryOf(const Context& context);  // itself, or what a green one lies upon
 void endContext(Context& context);
 void endGreenContext(Context& context);  // its streams stay, and its work runs on
 Stream* makeStream(Context& context, bool blocking);

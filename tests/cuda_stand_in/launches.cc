@@ -53,11 +53,16 @@ Work kernelWork(Fn function, void** arguments) {
   return work;
 }
 
+// Into streams of the current context alone, or of a green one upon it: a driver may refuse others.
 Result launchOn(Str handle, Stream0 zero, Work work) {
   Locked held(machine().lock);
   Result rc = kSuccess;
   Stream* stream = find(handle, zero, rc);
-  return stream ? put(*stream, std::move(work)) : rc;
+  if (!stream) return rc;
+  const Context* current = currentContext();
+  if (!current) return kInvalidContext;
+  if (memoryOf(*stream->context) != memoryOf(*current)) return ++machine().misuses, kInvalidHandle;
+  return put(*stream, std::move(work));
 }
 
 template <Stream0 zero>
@@ -72,11 +77,13 @@ template <Stream0 zero>
 Result cooperative(Fn function, U, U, U, U, U, U, U, Str stream, void** arguments) {
   return launchOn(stream, zero, kernelWork(function, arguments));
 }
+// Each device's stream is of a context of that device.
 Result onManyDevices(LaunchParams* launches, U count, U) {
+  Locked held(machine().lock);
   Result rc = kSuccess;
   for (U i = 0; i < count && rc == kSuccess; ++i) {
-    rc = launchOn(launches[i].stream, Stream0::kLegacy,
-                  kernelWork(launches[i].function, launches[i].arguments));
+    Stream* stream = find(launches[i].stream, Stream0::kLegacy, rc);
+    if (stream) rc = put(*stream, kernelWork(launches[i].function, launches[i].arguments));
   }
   return rc;
 }

@@ -111,10 +111,6 @@ Result destroyEvent(Evt handle) {
   return rc;
 }
 
-const Context* memoryOf(const Context& context) {
-  return context.beneath ? context.beneath : &context;
-}
-
 template <Stream0 zero>
 Result record(Evt handle, Str streamHandle) {
   Locked held(machine().lock);

@@ -49,7 +49,10 @@ void LateWork::work() {
     std::fflush(stdout);
   }
   if (!all_.empty()) ::poll(nullptr, 0, kHeardMs);
-  for (One& one : all_) QGPU_MUST(driver_.cuLaunchHostFunc(one.stream, ran, this));
+  for (One& one : all_) {
+    QGPU_MUST(driver_.cuCtxSetCurrent(one.context));  // a driver may refuse another's stream
+    QGPU_MUST(driver_.cuLaunchHostFunc(one.stream, ran, this));
+  }
   for (One& one : all_) run(one);
 }
 

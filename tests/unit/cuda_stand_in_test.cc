@@ -182,5 +182,16 @@ TEST_F(StandIn, ADeadHandleIsRefusedAndCounted) {
   EXPECT_EQ(in_->misuses(), ++misuses_);
 }
 
+TEST_F(StandIn, WhatIsLaunchedGoesIntoStreamsOfTheCurrentContextAlone) {
+  Str s = stream();
+  Ctx other = nullptr;
+  EXPECT_EQ((call<Result (*)(Ctx*, U, Dev)>("cuCtxCreate_v2", &other, 0u, 0)), kSuccess);
+  EXPECT_EQ(sleepOn(s, 1), kInvalidHandle);
+  EXPECT_EQ(in_->misuses(), ++misuses_);
+  EXPECT_EQ((call<Result (*)(Ctx)>("cuCtxDestroy_v2", other)), kSuccess);
+  EXPECT_EQ((call<Result (*)(Ctx)>("cuCtxSetCurrent", context_)), kSuccess);
+  EXPECT_EQ(sleepOn(s, 1), kSuccess);
+}
+
 }  // namespace
 }  // namespace qgpu::cuda
