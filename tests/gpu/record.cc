@@ -27,14 +27,25 @@ bool bad(const Finding& finding) {
   return finding.verdict == Verdict::kMissed || finding.verdict == Verdict::kFailed;
 }
 
+// Whatever a program printed: bytes that are no text don't end us.
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As a cell of a table.
+std::string inOneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '|', '/');
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 std::string inOneLine(const Json& figures) {
   std::string text;
   for (const auto& [name, value] : figures.items()) {
     text += (text.empty() ? "" : ", ") + name + " " +
-            (value.is_string() ? value.get<std::string>() : value.dump());
+            (value.is_string() ? value.get<std::string>() : dumped(value));
   }
-  std::replace(text.begin(), text.end(), '|', '/');
-  return text;
+  return inOneLine(std::move(text));
 }
 
 }  // namespace
@@ -44,14 +55,14 @@ void Record::add(Finding finding) {
   if (!finding.wanted.empty()) line["wanted"] = finding.wanted;
   if (!finding.why.empty()) line["why"] = finding.why;
   for (const auto& [name, value] : finding.figures.items()) line[name] = value;
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", dumped(line).c_str());
   std::fflush(stdout);
   findings_.push_back(std::move(finding));
 }
 
 void Record::took(const std::string& check, double seconds) {
   const Json line = {{"check", check}, {"seconds", std::round(seconds * 10) / 10}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", dumped(line).c_str());
   std::fflush(stdout);
   took_ += (took_.empty() ? "" : ", ") + check + " " + std::to_string(std::lround(seconds)) + " s";
 }
@@ -65,7 +76,7 @@ std::string Record::markdown(const std::string& title,
   for (const Finding& each : findings_) {
     const std::string got = inOneLine(each.figures);
     text += "| " + each.check + " | " + each.wanted + " | " + got +
-            (each.why.empty() ? "" : (got.empty() ? "" : "; ") + each.why) + " | " +
+            (each.why.empty() ? "" : (got.empty() ? "" : "; ") + inOneLine(each.why)) + " | " +
             word(each.verdict) + " |\n";
   }
   return text;

@@ -1,23 +1,29 @@
 // qgpu-test-gpu [--results FOLDER] [--quick] [--suspends rm|gate] [CHECK...]: what qgpu promises,
-// on a real NVIDIA card. One JSON line for each finding, and with --results a page MODEL-DATE.md of
-// all. With --suspends a manager that finds anything else fails the check. Ends with 0 when every
-// promise was met, 1 when not, 77 where there is no card.
+// on a real NVIDIA card. One JSON line for each finding, and with --results a page of all, written
+// whole after each check: a run that is cut off leaves what it found. The page is named for the
+// model, the day and what was asked for, so that a part of the checks replaces no page of all. With
+// --suspends a manager that finds anything else fails the check. Ends with 0 when every promise was
+// met, 1 when not, 2 where it was asked for nonsense, 77 where there is no card.
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 
 namespace qgpu::gpu {
 namespace {
 
-constexpr int kNoCard = 77;
+constexpr int kNonsense = 2, kNoCard = 77;
 
 struct Check {
   const char* name;
@@ -37,13 +43,8 @@ struct Asked {
   std::string results;
   std::string suspends;
   bool quick = false;
-  Words checks;
+  Words checks;  // in the order of the list
 };
-
-bool known(const std::string& name) {
-  return std::any_of(std::begin(kChecks), std::end(kChecks),
-                     [&](const Check& check) { return name == check.name; });
-}
 
 void usage(std::FILE* to) {
   std::fprintf(to,
@@ -58,24 +59,32 @@ void usage(std::FILE* to) {
 }
 
 // False: nonsense, and said so.
-bool parse(int argc, char** argv, Asked& out) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+bool parse(const Words& words, Asked& out) {
+  const auto wrong = [](const std::string& what) {
+    std::fprintf(stderr, "qgpu-test-gpu: %s\n", what.c_str());
+    usage(stderr);
+    return false;
+  };
+  Words names;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     if (word == "--quick") {
       out.quick = true;
-    } else if (word == "--results" && i + 1 < argc) {
-      out.results = argv[++i];
-    } else if (word == "--suspends" && i + 1 < argc) {
-      out.suspends = argv[++i];
-    } else if (known(word)) {
-      out.checks.push_back(word);
+    } else if (word == "--results" || word == "--suspends") {
+      if (i + 1 == words.size()) return wrong("nothing stands after " + word);
+      (word == "--results" ? out.results : out.suspends) = words[++i];
     } else {
-      std::fprintf(stderr, "qgpu-test-gpu: '%s' is no check\n", word.c_str());
-      usage(stderr);
-      return false;
+      names.push_back(word);
     }
   }
-  return true;
+  if (!out.suspends.empty() && out.suspends != "rm" && out.suspends != "gate") {
+    return wrong("--suspends is rm or gate, not '" + out.suspends + "'");
+  }
+  const bool all = names.empty();
+  for (const Check& check : kChecks) {
+    if (std::erase(names, check.name) != 0 || all) out.checks.emplace_back(check.name);
+  }
+  return names.empty() || wrong("'" + names.front() + "' is no check");
 }
 
 std::string today() {
@@ -86,23 +95,71 @@ std::string today() {
   return text;
 }
 
-// "NVIDIA H200" is "h200-2026-11-22.md".
-std::string fileName(const std::string& model) {
-  constexpr std::string_view kMaker = "NVIDIA ";
-  std::string name;
-  for (const char c : model.starts_with(kMaker) ? model.substr(kMaker.size()) : model) {
-    const auto byte = static_cast<unsigned char>(c);
-    name += std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : '-';
-  }
-  return name + "-" + today() + ".md";
+// What was asked for, as words that ask for the same: " --quick hook"; none where it was all.
+std::string words(const Asked& asked) {
+  std::string text = asked.quick ? " --quick" : "";
+  if (!asked.suspends.empty()) text += " --suspends " + asked.suspends;
+  if (asked.checks.size() == std::size(kChecks)) return text;
+  for (const std::string& check : asked.checks) text += " " + check;
+  return text;
 }
 
-std::vector<std::string> about(const TheCard& card) {
-  utsname machine{};
-  ::uname(&machine);
-  return {card.model + ", " + std::to_string(card.bytes >> 20) + " MiB, driver " + card.driver,
-          std::string(machine.sysname) + " " + machine.release + ", " + today(),
-          "`./dev test-gpu`, qgpu " QGPU_VERSION};
+// "NVIDIA H200" that was asked for hook alone is "h200-2026-11-22-hook.md".
+std::string fileName(const std::string& model, const std::string& day, const std::string& asked) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  std::string name;
+  for (const char c :
+       (model.starts_with(kMaker) ? model.substr(kMaker.size()) : model) + " " + day + asked) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) {
+      name += static_cast<char>(std::tolower(byte));
+    } else if (!name.ends_with('-')) {
+      name += '-';
+    }
+  }
+  return name + ".md";
+}
+
+// Where the page goes, and what it says above its findings.
+struct Page {
+  Page(const TheCard& card, const Asked& asked) : title("qgpu on a " + card.model) {
+    const std::string day = today(), all = words(asked);
+    utsname machine{};
+    ::uname(&machine);
+    about = {card.model + ", " + std::to_string(card.bytes >> 20) + " MiB, driver " + card.driver,
+             std::string(machine.sysname) + " " + machine.release + ", " + day,
+             "`./dev test-gpu" + all + "`, qgpu " QGPU_VERSION};
+    path = asked.results + "/" + fileName(card.model, day, all);
+  }
+
+  std::string path, title;
+  std::vector<std::string> about;
+};
+
+// False: it can't be made, or nobody may write there; and said so.
+bool makeFolder(const std::string& path) {
+  std::error_code wrong;
+  std::filesystem::create_directories(path, wrong);
+  if (!wrong && ::access(path.c_str(), W_OK) == 0) return true;
+  std::fprintf(stderr, "qgpu-test-gpu: nothing can be written in %s (%s): name another folder\n",
+               path.c_str(), wrong ? wrong.message().c_str() : std::strerror(errno));
+  return false;
+}
+
+// Whole or as it was. False: it can't be written, and said so.
+bool write(const Page& page, const Record& record, const Words& missing) {
+  std::vector<std::string> about = page.about;
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (i == 0) about.emplace_back("Not run yet:");
+    about.back() += " " + missing[i];
+  }
+  const std::string part = page.path + ".part";
+  std::ofstream file(part);
+  file << record.markdown(page.title, about);
+  file.close();
+  if (file && std::rename(part.c_str(), page.path.c_str()) == 0) return true;
+  std::fprintf(stderr, "qgpu-test-gpu: %s can't be written\n", page.path.c_str());
+  return false;
 }
 
 void calibrate(Stage& stage) {
@@ -112,20 +169,15 @@ void calibrate(Stage& stage) {
   stage.mixPerMs = rates["mix_per_ms"].get<std::uint64_t>();
 }
 
-void runAll(const Asked& asked, Stage& stage) {
-  for (const Check& check : kChecks) {
-    const bool chosen = asked.checks.empty() ||
-                        std::count(asked.checks.begin(), asked.checks.end(), check.name) != 0;
-    if (!chosen) continue;
-    const std::int64_t from = e2e::monotonicNs();
-    try {
-      if (stage.spinPerMs == 0) calibrate(stage);
-      check.run(stage);
-    } catch (const crash::Violation& wrong) {
-      stage.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
-    }
-    stage.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
+void run(const Check& check, Stage& stage) {
+  const std::int64_t from = e2e::monotonicNs();
+  try {
+    if (stage.spinPerMs == 0) calibrate(stage);
+    check.run(stage);
+  } catch (const std::exception& wrong) {
+    stage.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
   }
+  stage.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
 }
 
 int run(const Asked& asked) {
@@ -136,31 +188,32 @@ int run(const Asked& asked) {
         "tested\n");
     return kNoCard;
   }
+  if (!asked.results.empty() && !makeFolder(asked.results)) return kNonsense;
   card->suspends = asked.suspends;
+  const Page page(*card, asked);
   Record record;
   Stage stage{*card, record, asked.quick};
-  runAll(asked, stage);
-  if (!asked.results.empty() && !card->standIn()) {
-    const std::string path = asked.results + "/" + fileName(card->model);
-    std::ofstream page(path);
-    page << record.markdown("qgpu on a " + card->model, about(*card));
-    if (!page.flush()) {
-      std::fprintf(stderr, "qgpu-test-gpu: %s can't be written\n", path.c_str());
-      return 1;
-    }
-    std::printf("qgpu-test-gpu: wrote %s\n", path.c_str());
+  bool kept = true;
+  Words left = asked.checks;
+  for (const Check& check : kChecks) {
+    if (std::erase(left, check.name) == 0) continue;
+    run(check, stage);
+    if (!asked.results.empty()) kept = write(page, record, left);
   }
-  return record.allMet() ? 0 : 1;
+  if (!asked.results.empty() && kept) {
+    std::printf("qgpu-test-gpu: wrote %s\n", page.path.c_str());
+  }
+  return kept && record.allMet() ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace qgpu::gpu
 
 int main(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
+  const qgpu::gpu::Words words(argv + 1, argv + argc);
+  for (const std::string& word : words) {
     if (word == "help" || word == "-h" || word == "--help") return qgpu::gpu::usage(stdout), 0;
   }
   qgpu::gpu::Asked asked;
-  return qgpu::gpu::parse(argc, argv, asked) ? qgpu::gpu::run(asked) : 2;
+  return qgpu::gpu::parse(words, asked) ? qgpu::gpu::run(asked) : qgpu::gpu::kNonsense;
 }

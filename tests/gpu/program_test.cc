@@ -1,0 +1,145 @@
+// qgpu-test-gpu as a program, on the stand-in: the pages that it leaves, and what it says.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <regex>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "tests/e2e/processes.h"
+
+namespace qgpu::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+using e2e::Child;
+using e2e::Finished;
+using std::chrono::seconds;
+using Words = std::vector<std::string>;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class TestGpu : public testing::Test {
+ protected:
+  Words line(Words words) const {
+    words.insert(words.begin(), {program_, "--results", results_});
+    return words;
+  }
+  Finished run(Words words) const {
+    return e2e::run(line(std::move(words)), environment_, seconds(60));
+  }
+
+  // The names of the pages with what they say.
+  std::map<std::string, std::string> pages() const {
+    std::map<std::string, std::string> all;
+    if (!fs::exists(results_)) return all;
+    for (const auto& entry : fs::directory_iterator(results_)) {
+      if (entry.path().extension() != ".md") continue;
+      std::ifstream file(entry.path());
+      all[entry.path().filename()].assign(std::istreambuf_iterator<char>(file), {});
+    }
+    return all;
+  }
+
+  // From here on it is a copy of the program, whose tenants are this script.
+  void useTenant(const std::string& script) {
+    const std::string bin = folder_.path() + "/bin";
+    fs::create_directory(bin);
+    program_ = bin + "/qgpu-test-gpu";
+    fs::copy_file(e2e::binary("qgpu-test-gpu"), program_);
+    std::ofstream(bin + "/qgpu-gpu-work") << "#!/bin/sh\n" << script;
+    ::chmod((bin + "/qgpu-gpu-work").c_str(), 0755);
+  }
+
+  e2e::TempDir folder_;
+  std::string results_ = folder_.path() + "/more/results";
+  std::string program_ = e2e::binary("qgpu-test-gpu");
+  e2e::Environment environment_ = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR}};
+};
+
+TEST_F(TestGpu, ARunThatIsCutOffLeavesWhatItFound) {
+  Child child(line({"--quick", "hook", "latency"}), environment_);
+  ASSERT_TRUE(e2e::eventually([&] { return !pages().empty(); }, seconds(60))) << child.output();
+  child.signal(SIGKILL);
+  EXPECT_EQ(child.wait(), 128 + SIGKILL) << child.output();
+  ASSERT_EQ(pages().size(), 1u);
+  const std::string page = pages().begin()->second;
+  EXPECT_TRUE(has(page, "\n| an empty launch |")) << page;
+  EXPECT_TRUE(has(page, "- It took: hook ")) << page;
+  EXPECT_TRUE(has(page, "- Not run yet: latency\n")) << page;
+}
+
+TEST_F(TestGpu, APageIsNamedForWhatWasAskedSoThatAPartReplacesNoWhole) {
+  const Finished all = run({"--quick", "--suspends", "gate", "hook"});
+  EXPECT_EQ(all.status, 0) << all.output;
+  ASSERT_EQ(pages().size(), 1u);
+  const auto [name, page] = *pages().begin();
+  const std::regex wanted("stand-in-gpu-\\d{4}-\\d\\d-\\d\\d-quick-suspends-gate-hook\\.md");
+  EXPECT_TRUE(std::regex_match(name, wanted)) << name;
+  EXPECT_TRUE(has(page, "`./dev test-gpu --quick --suspends gate hook`")) << page;
+  EXPECT_FALSE(has(page, "Not run yet")) << page;
+}
+
+TEST_F(TestGpu, WhateverACheckMeetsIsAFindingAndTheNextCheckRuns) {
+  useTenant("echo '{\"spin_per_ms\":\"much\",\"mix_per_ms\":1}'");
+  const Finished both = run({"hook", "late"});
+  EXPECT_EQ(both.status, 1) << both.output;
+  EXPECT_TRUE(has(both.output, R"({"check":"hook","verdict":"failed","why":"[json)"))
+      << both.output;
+  EXPECT_TRUE(has(both.output, R"({"check":"late","verdict":"failed","why":"[json)"))
+      << both.output;
+}
+
+TEST_F(TestGpu, WhatAProgramPrintedBreaksNeitherTheLineNorTheRow) {
+  useTenant("echo one; printf 'two | three\\377'; exit 3");
+  const Finished failed = run({"hook"});
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_TRUE(has(failed.output, "ended with 3: one\\ntwo | three\xEF\xBF\xBD\"")) << failed.output;
+  ASSERT_EQ(pages().size(), 1u);
+  const std::string page = pages().begin()->second;
+  EXPECT_TRUE(has(page, "ended with 3: one two / three\377 | failed |\n")) << page;
+}
+
+TEST_F(TestGpu, NonsenseIsRefusedByItsName) {
+  const std::pair<Words, std::string> kRows[] = {
+      {{"--suspends", "foo", "hook"}, "--suspends is rm or gate, not 'foo'\n"},
+      {{"hook", "--suspends"}, "nothing stands after --suspends\n"},
+      {{"hook", "hooks"}, "'hooks' is no check\n"},
+  };
+  for (const auto& [words, wanted] : kRows) {
+    const Finished refused = run(words);
+    EXPECT_EQ(refused.status, 2) << wanted;
+    EXPECT_TRUE(refused.output.starts_with("qgpu-test-gpu: " + wanted)) << refused.output;
+    EXPECT_TRUE(has(refused.output, "\n  together ")) << refused.output;
+  }
+  EXPECT_TRUE(pages().empty());
+}
+
+TEST_F(TestGpu, AFolderThatCantBeMadeIsToldBeforeTheFirstCheck) {
+  std::ofstream(folder_.path() + "/more") << "a file";
+  const Finished refused = run({"--quick", "hook"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.output, "qgpu-test-gpu: nothing can be written in " + results_ +
+                                " (Not a directory): name another folder\n");
+}
+
+TEST_F(TestGpu, DevTellsItsHelpWithoutABuild) {
+  const Finished told = e2e::run({program_, "--help"});
+  EXPECT_TRUE(has(told.output, "\n  interference ")) << told.output;
+  const std::string nowhere = folder_.path() + "/build";
+  for (const Words& words :
+       {Words{"--help"}, Words{"-h"}, Words{"help"}, Words{"hook", "--help"}}) {
+    Words dev = {QGPU_SOURCE_ROOT "/dev", "test-gpu"};
+    dev.insert(dev.end(), words.begin(), words.end());
+    const Finished help = e2e::run(dev, {{"BUILD", nowhere}});
+    EXPECT_EQ(help.status, 0) << words.back();
+    EXPECT_EQ(help.output, told.output) << words.back();
+  }
+  EXPECT_FALSE(fs::exists(nowhere));
+}
+
+}  // namespace
+}  // namespace qgpu::gpu
