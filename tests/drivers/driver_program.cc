@@ -1,0 +1,95 @@
+// A tenant that loads NVIDIA's own driver libraries, without a card. It reads commands and answers
+// each with a line.
+
+#include <cstring>
+#include <dlfcn.h>
+#include <iostream>
+#include <string>
+
+#include "services/guest/cuda_calls.h"
+
+namespace qgpu::testing {
+namespace {
+
+using namespace cuda;  // the names of the interface
+
+void* library(const char* name) {
+  void* found = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (!found) {
+    std::cerr << dlerror() << "\n";
+    std::_Exit(1);
+  }
+  return found;
+}
+
+void* driver() {
+  static void* const found = library("libcuda.so.1");
+  return found;
+}
+
+template <typename F>
+F named(const char* name) {
+  return reinterpret_cast<F>(dlsym(driver(), name));
+}
+
+// Whose function it is: "none", "driver" or "guest".
+std::string ownerOf(void* function) {
+  Dl_info info{};
+  if (!function || !dladdr(function, &info)) return "none";
+  return std::strstr(info.dli_fname, "libqgpu.so") ? "guest" : "driver";
+}
+
+// As a runtime of the version that brought the function asks for it.
+void* byAddress(const char* base, int since, Stream0 stream) {
+  static const auto ask = named<decltype(Calls::cuGetProcAddress)>("cuGetProcAddress");
+  static const auto ask2 = named<decltype(Calls::cuGetProcAddress_v2)>("cuGetProcAddress_v2");
+  const bool own = stream == Stream0::kPerThread;
+  const std::uint64_t flags = own ? kAskPerThreadStream : kAskLegacyStream;
+  void* found = nullptr;
+  int status = 0;
+  Result rc = kNotFound;
+  if (ask2) {
+    rc = ask2(base, &found, since, flags, &status);
+  } else if (ask) {
+    rc = ask(base, &found, since, flags);
+  }
+  return rc == kSuccess ? found : nullptr;
+}
+
+// Of each hook NAME:SINCE:BY-NAME:BY-ADDRESS.
+std::string hooks() {
+  std::string all;
+  const auto tell = [&](const char* symbol, const char* base, int since, Stream0 stream) {
+    all += std::string(symbol) + ":" + std::to_string(since) + ":";
+    all += ownerOf(dlsym(driver(), symbol)) + ":" + ownerOf(byAddress(base, since, stream)) + " ";
+  };
+#define QGPU_TELL(symbol, base, since, stream, types) tell(#symbol, #base, since, Stream0::stream);
+  QGPU_CUDA_HOOKED(QGPU_TELL)
+#undef QGPU_TELL
+  return all;
+}
+
+std::string obey(const std::string& verb) {
+  if (verb == "hooks") return hooks();
+  if (verb == "init") return std::to_string(named<Result (*)(U)>("cuInit")(0));
+  if (verb == "version") {
+    int version = 0;
+    const Result rc = named<Result (*)(int*)>("cuDriverGetVersion")(&version);
+    return rc == kSuccess ? std::to_string(version) : "failed " + std::to_string(rc);
+  }
+  if (verb == "nvml") {
+    void* const init = dlsym(library("libnvidia-ml.so.1"), "nvmlInit_v2");
+    return std::to_string(reinterpret_cast<int (*)()>(init)());
+  }
+  return "unknown " + verb;
+}
+
+}  // namespace
+}  // namespace qgpu::testing
+
+int main() {
+  for (std::string verb; std::getline(std::cin, verb);) {
+    std::cout << qgpu::testing::obey(verb) << std::endl;
+  }
+  return 0;
+}
