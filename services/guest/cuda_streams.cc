@@ -339,23 +339,26 @@ void endWithContext(CudaStream& s) {
   streamEpoch.fetch_add(1);
 }
 
-// Some of what is asked of streams and events needs their context, and a default stream is the
-// current one's. False: the context is not to be had now, so nothing can be asked.
+// Some of what is asked of streams and events needs their context. False: it is not to be had now.
+// A green context may be refused to a second thread: that it is none must be true of itself.
 bool enterContext(CudaStream& s) {
   const bool busy = s.count || s.launched() != s.retired;
   if (!busy && !(s.over && (s.spares || s.last))) return true;
   const cuda::Result rc = cudaDriver.cuCtxSetCurrent(s.context);
-  if (rc == cuda::kSuccess) return true;
-  if (!cuda::endsContext(rc) && rc != cuda::kInvalidContext) return false;
-  endWithContext(s);
-  return true;
+  const bool gone =
+      cuda::endsContext(rc) || (rc == cuda::kInvalidContext && !contextLives(s.context));
+  if (gone) endWithContext(s);
+  return rc == cuda::kSuccess || gone;
 }
 
 void lookAt(CudaStream& s) {
+  const bool entered = enterContext(s);
   collect(s);
   // A stream that was destroyed and left no marker is not asked: its work is called finished.
   if (s.over && s.count == 0) retireAll(s, s.launched());
-  if (s.launched() != s.retired && s.count == 0) queryTail(s);
+  // A default stream is that of the current context, which may be another's.
+  const bool meant = entered || !isDefault(s.handle);
+  if (meant && s.launched() != s.retired && s.count == 0) queryTail(s);
 }
 
 void lookAtStreams(Look& look) {
@@ -364,13 +367,12 @@ void lookAtStreams(Look& look) {
   for (CudaStream** link = &newest; *link;) {
     CudaStream& s = **link;
     s.lock.lock();
-    const bool asked = !s.closing && enterContext(s);
-    if (asked) lookAt(s);
+    if (!s.closing) lookAt(s);
     if (s.launched() != s.retired) {
       look.any = look.running = true;
       look.attended = false;
     }
-    const bool gone = asked && recycleIfOver(link);
+    const bool gone = !s.closing && recycleIfOver(link);
     s.lock.unlock();
     if (!gone) link = &s.older;
   }
@@ -515,6 +517,12 @@ void contextCloses(cuda::Ctx context, bool closing) {
     Lock own(s->lock);
     s->closing = closing;
   }
+}
+
+bool contextLives(cuda::Ctx context) {
+  cuda::U version = 0;
+  return cudaDriver.cuCtxGetApiVersion &&
+         cudaDriver.cuCtxGetApiVersion(context, &version) == cuda::kSuccess;
 }
 
 void contextEnded(cuda::Ctx context) {

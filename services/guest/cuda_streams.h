@@ -175,6 +175,7 @@ void streamEnded(CudaStream* stream);  // before the driver destroys it
 // Before the driver is asked to destroy it, and where it did not: meanwhile its streams and events
 // may vanish under the reaper, which leaves them alone.
 void contextCloses(cuda::Ctx context, bool closing);
+bool contextLives(cuda::Ctx context);  // false also where the driver has no answer
 void contextEnded(cuda::Ctx context);  // after the driver destroyed it: its work is over
 void captureBegins();                  // before the driver is asked
 void captureBegan(CudaStream* stream, bool began);  // its answer

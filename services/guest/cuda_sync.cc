@@ -86,11 +86,8 @@ Result destroyContext(Ctx context) {
 // Whoever attached to a context detaches from it; the last one ends it.
 Result detachContext(Ctx context) {
   const auto call = [&] { return cudaDriver.cuCtxDetach(context); };
-  return closing(looksAtCalls() ? context : nullptr, Belongings::kEnd, call, [&] {
-    U version = 0;
-    return !cudaDriver.cuCtxGetApiVersion ||
-           cudaDriver.cuCtxGetApiVersion(context, &version) != kSuccess;
-  });
+  return closing(looksAtCalls() ? context : nullptr, Belongings::kEnd, call,
+                 [&] { return !contextLives(context); });
 }
 
 // Its streams know a green context as an ordinary one; memory and modules are the primary

@@ -223,8 +223,7 @@ TEST(CudaStreams, AContextThatIsNotToBeHadIsNotAskedThroughAnother) {
 
 // An error of the context for good, or its end that no call told of: whoever is asked says so.
 TEST(CudaStreams, WorkOfAContextThatIsNoMoreIsOver) {
-  for (const char* gone :
-       {"cuCtxSetCurrent 201", "cuCtxSetCurrent 709", "cuStreamQuery 911", "cuStreamQuery 917"}) {
+  for (const char* gone : {"cuCtxSetCurrent 709", "cuStreamQuery 911", "cuStreamQuery 917"}) {
     Scene s;
     EXPECT_EQ(s.guest.ask("waitvalue a"), "0");
     EXPECT_EQ(s.guest.ask("add a"), "0");
@@ -295,6 +294,19 @@ TEST(CudaStreams, AContendedWindowHoldsWhatIsUnknownAndLearnsIt) {
   EXPECT_EQ(s.manager.slot(0).window_used_ns, 0u);
   EXPECT_GE(most, 2u) << "known kernels share the window";
   EXPECT_LE(most, 12u) << "20 ms hold ten kernels of 2 ms";
+}
+
+// A green context may be current to one thread only.
+TEST(CudaStreams, WorkOfAContextThatIsRefusedEndsOnlyWhereItIsNone) {
+  Scene s;
+  EXPECT_EQ(s.guest.ask("answer cuCtxSetCurrent 201"), "ok");
+  EXPECT_EQ(s.guest.ask("waitvalue a 1"), "0");
+  EXPECT_EQ(s.guest.ask("add a"), "0");
+  EXPECT_TRUE(looks(s.guest, "cuCtxSetCurrent"));
+  EXPECT_EQ(s.manager.inFlight(), 1u);
+  EXPECT_EQ(s.guest.ask("answer cuCtxGetApiVersion 201"), "ok");
+  EXPECT_TRUE(settles(s.manager));
+  EXPECT_EQ(s.guest.ask("set 1"), "ok");
 }
 
 // Another kernel or graph may get the address of one that is gone: it takes the window alone.
