@@ -28,6 +28,7 @@
   X(cuMemAddressReserve, cuMemAddressReserve, 10020, kLegacy,                              \
     (Ptr*, Size, Size, Ptr, unsigned long long))                                           \
   X(cuMemAddressFree, cuMemAddressFree, 10020, kLegacy, (Ptr, Size))                       \
+  X(cuMemSetAccess, cuMemSetAccess, 10020, kLegacy, (Ptr, Size, const MemAccess*, Size))   \
   X(cuLaunchOfTomorrow, cuLaunchOfTomorrow, 13990, kLegacy, (Str))                         \
   X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kLegacy, (IpcMemory*, Ptr))                \
   X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kLegacy, (Ptr*, IpcMemory, U))       \
@@ -41,6 +42,12 @@ using namespace cuda;  // the names of the interface, as its own implementation 
 struct IpcMemory {  // CUipcMemHandle: what it says is the driver's own affair
   unsigned char bytes[64];
 };
+
+struct MemAccess {  // CUmemAccessDesc
+  Location location;
+  int rights;
+};
+inline constexpr int kReadWrite = 3;
 
 struct Table : Calls {
 #define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;

@@ -268,6 +268,11 @@ Result map(Ptr at, Size bytes, Size, Mem handle, unsigned long long) {
   heap().maps[at] = {handle, bytes};
   return kSuccess;
 }
+Result setAccess(Ptr at, Size, const MemAccess* access, Size count) {
+  Locked held(machine().lock);
+  const bool knows = count == 1 && access->rights == kReadWrite && heap().maps.count(at) != 0;
+  return knows ? kSuccess : kInvalidValue;
+}
 Result unmap(Ptr at, Size bytes) {
   Locked held(machine().lock);
   bool any = false;
@@ -410,6 +415,7 @@ void fillMemory(Table& table) {
   table.cuMemAddressReserve = reserveAddress;
   table.cuMemAddressFree = freeAddress;
   table.cuMemMap = map;
+  table.cuMemSetAccess = setAccess;
   table.cuMemUnmap = unmap;
   table.cuArrayCreate_v2 = createArray;
   table.cuArray3DCreate_v2 = createArray3D;

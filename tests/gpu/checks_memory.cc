@@ -102,7 +102,8 @@ Json torch(Child& child, std::string& why) {
 void checkQuota(Stage& stage) {
   Scene scene(stage.card, {});
   const std::uint64_t own = driversOwn(stage, scene);
-  for (const char* kind : {"plain", "async", "pool", "physical", "managed", "array", "graph"}) {
+  for (const char* kind :
+       {"plain", "async", "pool", "physical", "mapped", "managed", "array", "graph"}) {
     try {
       if (stage.card.standIn() && kind == std::string("graph")) continue;  // no such thing there
       checkKind(stage, scene, kind, own);

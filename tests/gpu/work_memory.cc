@@ -20,18 +20,28 @@ class Taker {
   // One piece more. What is taken is also used where a page counts only then.
   Result take(Size bytes);
   void giveBack();
-  Size pieces() const { return plain_.size() + physical_.size() + arrays_.size() + graphs_; }
+  Size pieces() const {
+    return plain_.size() + physical_.size() + mapped_.size() + arrays_.size() + graphs_;
+  }
 
  private:
+  struct Map {
+    Ptr at;
+    Size bytes;
+  };
+
   Result takePhysical(Size bytes);
+  Result takeMapped(Size bytes);
   Result takeArray(Size bytes);
   Result takeByGraph(Size bytes);
+  void unmap(const Map& map);
 
   Work& work_;
   const std::string kind_;
   Pool pool_ = nullptr;
   std::vector<Ptr> plain_;
   std::vector<Mem> physical_;
+  std::vector<Map> mapped_;
   std::vector<Arr> arrays_;
   Size graphs_ = 0;
 };
@@ -42,6 +52,34 @@ Result Taker::takePhysical(Size bytes) {
   const Result rc = work_.driver.cuMemCreate(&made, bytes, &properties, 0);
   if (rc == kSuccess) physical_.push_back(made);
   return rc;
+}
+
+// As allocators do that grow in place: once it is mapped the handle is released, and the map alone
+// keeps the memory.
+Result Taker::takeMapped(Size bytes) {
+  const Driver& d = work_.driver;
+  const stand_in::MemAccess access{{kDeviceMemory, 0}, stand_in::kReadWrite};
+  if (Result rc = takePhysical(bytes)) return rc;
+  const Mem made = physical_.back();
+  physical_.pop_back();
+  Map map{0, bytes};
+  Result rc = d.cuMemAddressReserve(&map.at, bytes, 0, 0, 0);
+  if (rc == kSuccess) rc = d.cuMemMap(map.at, bytes, 0, made, 0);
+  if (rc == kSuccess) rc = d.cuMemSetAccess(map.at, bytes, &access, 1);
+  d.cuMemRelease(made);
+  if (rc == kSuccess) rc = d.cuMemsetD8Async(map.at, 1, bytes, work_.stream);
+  if (rc == kSuccess) rc = d.cuStreamSynchronize(work_.stream);
+  if (rc == kSuccess) {
+    mapped_.push_back(map);
+  } else {
+    unmap(map);
+  }
+  return rc;
+}
+
+void Taker::unmap(const Map& map) {
+  work_.driver.cuMemUnmap(map.at, map.bytes);
+  work_.driver.cuMemAddressFree(map.at, map.bytes);
 }
 
 Result Taker::takeArray(Size bytes) {
@@ -75,6 +113,7 @@ Result Taker::takeByGraph(Size bytes) {
 Result Taker::take(Size bytes) {
   const Driver& d = work_.driver;
   if (kind_ == "physical") return takePhysical(bytes);
+  if (kind_ == "mapped") return takeMapped(bytes);
   if (kind_ == "array") return takeArray(bytes);
   if (kind_ == "graph") return takeByGraph(bytes);
   Ptr at = 0;
@@ -98,10 +137,12 @@ void Taker::giveBack() {
   const bool ordered = kind_ == "async" || kind_ == "pool";
   for (const Ptr at : plain_) ordered ? d.cuMemFreeAsync(at, work_.stream) : d.cuMemFree_v2(at);
   for (const Mem each : physical_) d.cuMemRelease(each);
+  for (const Map& each : mapped_) unmap(each);
   for (const Arr each : arrays_) d.cuArrayDestroy(each);
   d.cuStreamSynchronize(work_.stream);
   plain_.clear();
   physical_.clear();
+  mapped_.clear();
   arrays_.clear();
 }
 
