@@ -88,10 +88,10 @@ void checkKind(Stage& stage, Scene& scene, const std::string& kind, std::uint64_
 
 // Runs the PyTorch program; null with `why` set where there is no PyTorch that sees the card.
 Json torch(Child& child, std::string& why) {
-  constexpr int kNone = 77;
-  child.wait(std::chrono::seconds(180));
-  if (child.wait(milliseconds(0)) == kNone) {
-    why = child.output();
+  constexpr int kNone = 77, kNoPython = 127;
+  const std::optional<int> status = child.wait(std::chrono::seconds(180));
+  if (status == kNone || status == kNoPython) {
+    why = status == kNone ? child.output() : "there is no python3";
     return nullptr;
   }
   return resultOf(child, "PyTorch");
@@ -160,7 +160,7 @@ void checkTorch(Stage& stage) {
   same.verdict = right ? Verdict::kMet : Verdict::kMissed;
   stage.record.add(std::move(same));
   const Words loop = {script[0], script[1], "loop"};
-  const Pairs all = Pairs::run(stage.count(4, 2), [&](bool is) {
+  const Pairs all = Pairs::run(stage.count(3, 2), [&](bool is) {
     auto looping = is ? scene.run({"torch", "ordinary", 10, kTorchGiB}, loop) : scene.bare(loop);
     return resultOf(*looping, "a loop in PyTorch")["loop_us"].get<double>();
   });

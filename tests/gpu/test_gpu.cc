@@ -32,10 +32,10 @@ struct Check {
 };
 constexpr Check kChecks[] = {
     {"rungs", 30, checkRungs},       {"quota", 25, checkQuota},
-    {"shared", 10, checkShared},     {"torch", 40, checkTorch},
-    {"hook", 35, checkHook},         {"alone", 34, checkAlone},
-    {"shares", 36, checkShares},     {"latency", 60, checkLatency},
-    {"suspends", 40, checkSuspends}, {"timeslices", 35, checkTimeslices},
+    {"shared", 10, checkShared},     {"torch", 60, checkTorch},
+    {"hook", 35, checkHook},         {"alone", 26, checkAlone},
+    {"shares", 32, checkShares},     {"latency", 70, checkLatency},
+    {"suspends", 25, checkSuspends}, {"timeslices", 35, checkTimeslices},
     {"late", 20, checkLate},         {"kills", 25, checkKills},
     {"wait", 85, checkWait},         {"interference", 50, checkInterference}};
 
