@@ -48,11 +48,11 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
   return rates;
 }
 
-// As one program, so many at once.
+// As one program, so many at once. A shell lives on without qgpuctl, and they with it.
 Words several(int count, const Words& program) {
   std::string line = "\"$@\"";
   for (int i = 1; i < count; ++i) line += " & \"$@\"";
-  Words words = {"sh", "-c", line + "; wait", "sh"};
+  Words words = {"setpriv", "--pdeathsig", "KILL", "sh", "-c", line + "; wait", "sh"};
   words.insert(words.end(), program.begin(), program.end());
   return words;
 }

@@ -1,5 +1,6 @@
 // qgpu-test-gpu as a program, on the stand-in: the pages that it leaves, and what it says.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -44,6 +45,24 @@ class TestGpu : public testing::Test {
     return all;
   }
 
+  // The processes that it has or left, with their names. They are known by their environment.
+  std::map<pid_t, std::string> processes() const {
+    std::map<pid_t, std::string> all;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      std::ifstream environment(entry.path() / "environ"), comm(entry.path() / "comm");
+      const std::string text(std::istreambuf_iterator<char>(environment), {});
+      std::string name;
+      if (has(text, folder_.path()) && std::getline(comm, name)) {
+        all[std::stoi(entry.path().filename())] = name;
+      }
+    }
+    return all;
+  }
+  std::ptrdiff_t count(const std::string& name) const {
+    const auto all = processes();
+    return std::count_if(all.begin(), all.end(), [&](const auto& p) { return p.second == name; });
+  }
+
   // From here on it is a copy of the program, whose tenants are this script.
   void useTenant(const std::string& script) {
     const std::string bin = folder_.path() + "/bin";
@@ -57,7 +76,8 @@ class TestGpu : public testing::Test {
   e2e::TempDir folder_;
   std::string results_ = folder_.path() + "/more/results";
   std::string program_ = e2e::binary("qgpu-test-gpu");
-  e2e::Environment environment_ = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR}};
+  e2e::Environment environment_ = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+                                   {"OF_THE_TEST_IN", folder_.path()}};
 };
 
 TEST_F(TestGpu, ARunThatIsCutOffLeavesWhatItFound) {
@@ -70,6 +90,17 @@ TEST_F(TestGpu, ARunThatIsCutOffLeavesWhatItFound) {
   EXPECT_TRUE(has(page, "\n| an empty launch |")) << page;
   EXPECT_TRUE(has(page, "- It took: hook ")) << page;
   EXPECT_TRUE(has(page, "- Not run yet: latency\n")) << page;
+}
+
+TEST_F(TestGpu, ARunThatIsCutOffLeavesNobodyOnTheCard) {
+  Child child(line({"--quick", "shares"}), environment_);
+  const auto four = [&] { return count("sh") == 1 && count("qgpu-gpu-work") == 4; };
+  ASSERT_TRUE(e2e::eventually(four, seconds(60))) << child.output();
+  child.signal(SIGKILL);  // to it alone
+  child.wait();
+  EXPECT_TRUE(e2e::eventually([&] { return processes().empty(); }))
+      << testing::PrintToString(processes());
+  for (const auto& [pid, name] : processes()) ::kill(pid, SIGKILL);
 }
 
 TEST_F(TestGpu, APageIsNamedForWhatWasAskedSoThatAPartReplacesNoWhole) {
