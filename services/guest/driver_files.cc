@@ -166,6 +166,22 @@ void Inherited::dropMaps() const {
   syscall(SYS_close, fd);
 }
 
+bool readModuleVersion(char* text, std::size_t size) {
+  const int saved = errno;
+  char path[512];
+  const char* root = testRoot();
+  const int n = snprintf(path, sizeof path, "%s/sys/module/nvidia/version", root ? root : "");
+  long got = -1;
+  if (n > 0 && static_cast<std::size_t>(n) < sizeof path) {
+    const long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) got = syscall(SYS_read, fd, text, size - 1);
+    if (fd >= 0) syscall(SYS_close, fd);
+  }
+  text[got > 0 ? got : 0] = 0;
+  errno = saved;
+  return got > 0;
+}
+
 Inherited::~Inherited() {
   if (nothing_ >= 0) syscall(SYS_close, nothing_);
 }

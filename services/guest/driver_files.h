@@ -15,6 +15,8 @@
 //
 // Everything here is for the child of a fork in a program with threads: no locks and no heap.
 
+#include <cstddef>
+
 namespace qgpu::guest {
 
 enum class FileClass { kForeign, kControl, kCard };
@@ -25,6 +27,10 @@ bool isUnifiedMemory(int fd);
 
 // A file that the driver makes of memory for other drivers, and that holds that memory.
 bool isDmaBuf(int fd);
+
+// The version of the driver's module that is loaded, as sysfs tells it, with a NUL behind it.
+// False: it is not told here.
+bool readModuleVersion(char* text, std::size_t size);
 
 class Inherited {
  public:

@@ -194,6 +194,9 @@ struct VersionCall {
   char version[64];  // afterwards the driver's own, or what agrees with it up to the first point
 };
 inline constexpr std::uint32_t kVersionRecognised = 1;
+// The command that has the driver tell its version, from 530 on. Those before take it as "do not
+// compare", and leave the text as it was.
+inline constexpr std::uint32_t kVersionQuery = '2';
 
 inline constexpr std::uint32_t kPidsMost = 950;
 struct PidsCall {

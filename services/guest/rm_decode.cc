@@ -190,7 +190,6 @@ Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argum
   }
   if (!argument) return call;
   call.argument = argument;
-  if (number == kEscCheckVersion && size == sizeof(VersionCall)) call.verb = Verb::kVersion;
   if (layout == Layout::kUnknown) return call;
   if (number == kEscAlloc) decodeAlloc(call, layout, size);
   if (number == kEscFree && size == sizeof(FreeCall)) decodeFree(call);
@@ -219,10 +218,9 @@ std::uint64_t bytesTaken(const Call& call) {
   return bytesGiven(read<std::uint64_t>(call.takenAt));
 }
 
-Layout layoutTold(const Call& call) {
-  const auto told = read<VersionCall>(call.argument);
-  if (told.reply != kVersionRecognised) return Layout::kUnknown;
-  return layoutOf(told.version, sizeof told.version);
+Layout layoutTold(const VersionCall& answered) {
+  if (answered.reply != kVersionRecognised) return Layout::kUnknown;
+  return layoutOf(answered.version, sizeof answered.version);
 }
 
 Handle FileObjects::object(std::uint32_t i) const {

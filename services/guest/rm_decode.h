@@ -10,7 +10,6 @@ namespace qgpu::rm {
 
 enum class Verb : std::uint8_t {
   kOther,     // nothing that is followed here
-  kVersion,   // the driver tells its version
   kAlloc,     // an object is made; it may take memory of the card
   kFree,      // an object and all beneath it end
   kDup,       // a second name for an object, in this client or from another
@@ -48,7 +47,7 @@ Call decode(Layout layout, std::uint32_t number, std::uint32_t size, void* argum
 std::uint32_t statusOf(const Call& call);
 Handle madeBy(const Call& call);
 std::uint64_t bytesTaken(const Call& call);
-Layout layoutTold(const Call& call);  // of Verb::kVersion
+Layout layoutTold(const VersionCall& answered);
 
 // What a call of Verb::kExport or kImport names; an import's objects once it was answered.
 struct FileObjects {

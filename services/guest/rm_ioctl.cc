@@ -81,6 +81,7 @@ Objects objects;
 rm::Files files;
 rm::Handle lostExports = 0x10000;  // names of what is in files that there is no room to know
 std::atomic<rm::Layout> layout{rm::Layout::kUnknown};
+std::atomic<bool> layoutLearnt{false};
 std::atomic<std::uint32_t> counted{QGPU_COUNTED_UNDECIDED};
 std::atomic<std::int32_t> owner{0};  // the process that all of this is of
 std::atomic<RmChannelHandler> handler{nullptr};
@@ -474,11 +475,23 @@ int schedule(const Asked& asked, const Call& call) {
   return rc;
 }
 
-int askVersion(const Asked& asked, const Call& call) {
-  const int rc = asked.go();
-  rm::Layout unknown = rm::Layout::kUnknown;
-  layout.compare_exchange_strong(unknown, rm::layoutTold(call));
-  return rc;
+// The layout of the driver that answers on the control file `fd`, once, before anything is read by
+// it. The question is this library's own: CUDA from 535 on asks for no version, and to what it
+// asked before, a driver before 530 answers with what the program said. Of such a one sysfs tells.
+void learnLayout(int fd) {
+  if (layoutLearnt.load()) return;
+  const int saved = errno;
+  rm::VersionCall version{};
+  version.command = rm::kVersionQuery;
+  constexpr unsigned long kRequest =
+      _IOC(_IOC_READ | _IOC_WRITE, rm::kIoctlType, rm::kEscCheckVersion, sizeof version);
+  const bool told = driverIoctl(fd, kRequest, &version) == 0 && version.version[0] != 0;
+  if (told || readModuleVersion(version.version, sizeof version.version)) {
+    if (!told) version.reply = rm::kVersionRecognised;
+    layout.store(rm::layoutTold(version));
+  }
+  layoutLearnt.store(true);
+  errno = saved;
 }
 
 // --- descriptors ---
@@ -547,11 +560,10 @@ int replaced(int from, int to, int rc) {
 int look(int fd, unsigned long request, void* argument) {
   const Asked asked{fd, request, argument, classOf(fd)};
   if (asked.place == FileClass::kForeign || !isOwner()) return asked.go();
+  if (asked.place == FileClass::kControl) learnLayout(fd);
   if (_IOC_NR(request) == rm::kEscRegisterFd) return registerFile(asked);
   const Call call = rm::decode(layout.load(), _IOC_NR(request), _IOC_SIZE(request), argument);
   switch (call.verb) {
-    case Verb::kVersion:
-      return askVersion(asked, call);
     case Verb::kAlloc:
       return allocate(asked, call);
     case Verb::kDup:

@@ -285,10 +285,11 @@ int version(void* argument) {
   auto& call = as<VersionCall>(argument);
   if (setting("QGPU_STAND_IN_SILENT", 0)) return EINVAL;
   const std::string own = driverVersion();
-  const bool same = own == call.version;
   call.reply = kVersionRecognised;
+  if (call.command == kVersionQuery && std::stoul(own) < 530) return 0;  // nothing is compared
+  const bool same = own == call.version;
   if (!same) std::memcpy(call.version, own.c_str(), own.size() + 1);
-  return same || call.command != 0 ? 0 : EINVAL;
+  return same || call.command == kVersionQuery ? 0 : EINVAL;
 }
 
 // 0, or an error number.

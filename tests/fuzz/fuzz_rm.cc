@@ -113,6 +113,11 @@ class Game {
     Block inner(in_, ofFile || layout_ == Layout::kFrom535 ? told : 512, kInner);
     Block call(in_, size, std::min(size, kReadMost));
     pointInside(call, inner, layout_, number);
+    if (number == kEscCheckVersion && size == sizeof(VersionCall)) {
+      VersionCall version;
+      std::memcpy(&version, call.at.get(), sizeof version);
+      static_cast<void>(layoutTold(version));
+    }
     if (number != kEscTransfer) return read(number, call, inner);
     const std::uint32_t carried = kNumbers[in_.byte() % std::size(kNumbers)];
     pointInside(call, inner, layout_, carried);
@@ -133,10 +138,6 @@ class Game {
 
   void use(const Call& call, Block& block) {
     if (call.verb == Verb::kOther) return;
-    if (call.verb == Verb::kVersion) {
-      static_cast<void>(layoutTold(call));
-      return;
-    }
     require(layout_ != Layout::kUnknown, "nothing is assumed of an unknown driver");
     if (call.verb == Verb::kSchedule) return;
     if (call.verb == Verb::kSizes) return limit(call, block);

@@ -33,6 +33,11 @@ DriverRoot::DriverRoot() {
   }
 }
 
+void DriverRoot::loaded(const std::string& driver) const {
+  std::filesystem::create_directories(path_ + "/sys/module/nvidia");
+  std::ofstream(path_ + "/sys/module/nvidia/version") << driver << "\n";
+}
+
 DriverRoot::~DriverRoot() {
   std::filesystem::remove_all(path_);
 }

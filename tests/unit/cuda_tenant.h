@@ -22,6 +22,7 @@ class DriverRoot {
   ~DriverRoot();
   DriverRoot(const DriverRoot&) = delete;
   const std::string& path() const { return path_; }
+  void loaded(const std::string& driver) const;  // as sysfs tells the version of its module
   // What a tenant needs beside the rest to have that kernel behind libqgpu.so, or another.
   std::vector<std::string> tenantOf(const FakeManager& manager,
                                     const std::string& kernel = QGPU_STAND_IN_KERNEL) const;

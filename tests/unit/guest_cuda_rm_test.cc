@@ -519,6 +519,7 @@ TEST(CudaRm, TheDriverItselfTellsOfTheTasksProcessesAlone) {
 TEST(CudaRm, TheOldestLayoutsCountAlike) {
   for (const char* driver : {"515.43.04", "525.147.05", "535.43.02", "595.45.04"}) {
     Scene s(64 * kMiB, {std::string("QGPU_STAND_IN_DRIVER=") + driver});
+    s.root.loaded(driver);
     s.init();
     EXPECT_EQ(s.charged(), kInit) << driver;
     EXPECT_EQ(s.guest.ask(alloc("plain", 1, 63 * kMiB)), "2") << driver;
@@ -527,6 +528,17 @@ TEST(CudaRm, TheOldestLayoutsCountAlike) {
     EXPECT_EQ(s.guest.ask("free 1"), "0");
     EXPECT_EQ(s.held(), s.charged()) << driver;
   }
+}
+
+// A driver before 530 says what the program said: a library of another release would be believed.
+TEST(CudaRm, WhatAnOldDriverIsSysfsTellsAndNotTheProgram) {
+  Scene s(64 * kMiB, {"QGPU_STAND_IN_DRIVER=525.147.05"});
+  s.init();
+  EXPECT_EQ(s.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_CALLS}) << "it is not told";
+  Scene told(64 * kMiB, {"QGPU_STAND_IN_DRIVER=525.147.05"});
+  told.root.loaded("525.147.05");
+  told.init();
+  EXPECT_EQ(told.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_DRIVER});
 }
 
 TEST(CudaRm, ADriverThatIsNotKnownLeavesTheCountToTheCalls) {

@@ -304,7 +304,7 @@ TEST(RmDecode, TheDriverTellsItsVersion) {
     std::memset(version.version, 0, sizeof version.version);
     std::memcpy(version.version, text, std::min(std::strlen(text), sizeof version.version));
     version.reply = reply;
-    return layoutTold(decode(Layout::kUnknown, kEscCheckVersion, sizeof version, &version));
+    return layoutTold(version);
   };
   EXPECT_EQ(told("580.142", 1), Layout::kFrom535);
   EXPECT_EQ(told("525.105.17", 1), Layout::kFrom525);

@@ -67,9 +67,6 @@ class RmEvents : public ::testing::Test {
     heard.clear();
     onRmChannel([](const RmChannelEvent& event) { heard.push_back(event); });
     file_ = open((root_ + "/dev/nvidiactl").c_str(), O_RDWR | O_CLOEXEC);
-    rm::VersionCall version{};
-    version.command = '2';
-    call(rm::kEscCheckVersion, version);
     client_ = make(0, 0, rm::kRootClient);
     device_ = make(client_, 5, rm::kDevice, offsetof(rm::DeviceParameters, device), 3);
   }
