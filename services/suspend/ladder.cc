@@ -257,7 +257,7 @@ std::optional<Order> Ladder::nextAside(Nanos now) {
     if (entry.channel.dead && now >= buryAt_) return ask(Step::kDisable, {entry.channel});
     if (!entry.channel.proven && !entry.asked) unproven.push_back(entry.channel);
   }
-  if (unproven.empty() || doubted()) return std::nullopt;
+  if (unproven.empty() || doubted() || now < proveAt_) return std::nullopt;
   shorten(unproven, 1);
   return ask(Step::kProve, std::move(unproven));
 }
@@ -278,7 +278,7 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
         }
         break;
       case Step::kProve:
-        onProved(answer);
+        onProved(answer, now);
         break;
       case Step::kRestart:
       case Step::kPreempt:
@@ -298,7 +298,9 @@ Nanos Ladder::retryAt() const {
   if (asked_) return kNever;
   const auto isDead = [](const Entry& entry) { return entry.channel.dead; };
   const auto isOff = [](const Entry& e) { return e.state != State::kOn && !e.channel.dead; };
+  const auto isUnasked = [](const Entry& e) { return !e.channel.proven && !e.asked; };
   Nanos next = any(isDead) ? buryAt_ : kNever;
+  if (!doubted() && any(isUnasked)) next = std::min(next, proveAt_);
   if (staysOff() && stopped()) next = std::min(next, againAt_);
   const bool runs = !areOff([](const Channel& channel) { return !channel.dead; });
   if (holds() && runs) next = std::min(next, retryAt_);
@@ -322,6 +324,7 @@ void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
     return;
   }
   if (waits_ == kWaitsMax) return doubt(what);
+  QGPU_MARK(DriverBusy);
   waits_++;
   retryAt_ = now + retryAfter_;
   retryAfter_ = retryAfter_ * 2;
@@ -329,6 +332,7 @@ void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
 
 void Ladder::onDisabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) {  // without them, at once
+    QGPU_MARK(ChannelsEnded);
     if (++gones_ == kGonesMax) doubt("its channels end unsaid, one after the other");
     return;
   }
@@ -358,7 +362,13 @@ void Ladder::onBuried(Answer answer, Nanos now) {
                 [](const auto& each) { return each.second.channel.dead && each.second.named; });
 }
 
-void Ladder::onProved(Answer answer) {
+void Ladder::onProved(Answer answer, Nanos now) {
+  if (answer == Answer::kLater && ++proofs_ < kProofsMax) {
+    proveAt_ = now + kProveEvery;
+    for (auto& [name, entry] : channels_) entry.asked = entry.asked && !entry.named;
+    return;
+  }
+  proofs_ = 0;
   // Its first disable asks again.
   if (answer == Answer::kFailed || answer == Answer::kLater) return;
   for (auto& [name, entry] : channels_) {

@@ -101,6 +101,8 @@ class Ladder {
   static constexpr Nanos kAgainEvery = seconds(2);
   static constexpr Nanos kBuryEvery = millis(100);
   static constexpr int kBuriesMax = 10;
+  static constexpr Nanos kProveEvery = millis(100);  // where it can't be asked now
+  static constexpr int kProofsMax = 10;
 
   explicit Ladder(Rung rung) : rung_(rung) {}
 
@@ -181,7 +183,7 @@ class Ladder {
   void onNotTakenOff(Answer answer, const char* what, Nanos now);
   void onDisabled(Answer answer, bool someGone, Nanos now);
   void onBuried(Answer answer, Nanos now);
-  void onProved(Answer answer);
+  void onProved(Answer answer, Nanos now);
   void onCommitted(Answer answer, bool someGone, Nanos now);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 
@@ -197,6 +199,8 @@ class Ladder {
   Nanos againAt_{0};      // when what is stopped is taken off once more
   Nanos buryAt_{0};       // when the dead are worth asking after again
   int buries_ = 0;        // in vain
+  Nanos proveAt_{0};      // when whose the channels are is worth asking again
+  int proofs_ = 0;        // likewise
   bool singly_ = false;   // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };

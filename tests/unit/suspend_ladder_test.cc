@@ -582,6 +582,25 @@ TEST(Ladder, OfADeadProcessThatCouldNotBeAskedAboutTheresADoubt) {
   EXPECT_FALSE(young.doubted()) << "it died at once";
 }
 
+TEST(Ladder, WhoCouldNotBeAskedAboutForAMomentIsAskedAgain) {
+  for (const int moments : {3, Ladder::kProofsMax}) {
+    Ladder ladder(Rung::kDisable);
+    ladder.made(channelOf(100));
+    Nanos now(0);
+    for (int i = 0; i < moments; i++) {
+      const auto order = ladder.next(now);
+      ASSERT_TRUE(order && order->step == Step::kProve) << i;
+      ladder.answered(Answer::kLater, {}, now);
+      EXPECT_FALSE(ladder.next(now)) << "not at once";
+      const bool again = i + 1 < Ladder::kProofsMax;
+      ASSERT_EQ(ladder.retryAt(), again ? now + Ladder::kProveEvery : kNever);
+      now += Ladder::kProveEvery;
+    }
+    ladder.processGone(7);
+    EXPECT_EQ(ladder.doubted(), moments == Ladder::kProofsMax);
+  }
+}
+
 TEST(Ladder, ATaskWithoutChannelsIsNeverStopped) {
   Ladder ladder(Rung::kDisable);
   ladder.hold(Nanos(0));
