@@ -188,23 +188,34 @@ void AttachDouble::check(DriverThread& driver) {
   });
 }
 
+bool AttachDouble::happens(std::uint32_t permille) {
+  return permille != 0 && dice_.below(1'000) < permille;
+}
+
+// A call that is not done may be half done, and ends at the first channel that is gone.
 suspend::Outcome AttachDouble::carryOut(const suspend::Order& order) {
-  suspend::Outcome outcome{suspend::Answer::kDone, {}, ""};
-  const bool off = order.step == suspend::Step::kDisable;
-  const bool refused = off && options_.refusals != 0 && dice_.below(1'000) < options_.refusals;
-  if (refused) return {suspend::Answer::kFailed, {}, "it is simulated"};
+  using suspend::Answer;
+  using suspend::Step;
+  const bool off = order.step == Step::kDisable;
+  const bool refused = off && happens(options_.refusals);
+  const bool busy = !refused && happens(options_.busy);
+  std::size_t left = order.channels.size();
+  if (refused || busy) left = dice_.below(left + 1);
+  suspend::Outcome outcome{refused ? Answer::kFailed : busy ? Answer::kLater : Answer::kDone, {},
+                           "it is simulated"};
   for (const suspend::Channel& channel : order.channels) {
-    const bool there = order.step == suspend::Step::kProve
-                           ? machine_.lives(channel.process)
-                           : machine_.setChannel(channel.process, off);
-    if (!there) outcome.gone.push_back(channel);
-    if (!off || options_.undoes == 0 || dice_.below(1'000) >= options_.undoes) continue;
+    const bool proves = order.step == Step::kProve;
+    if (!(proves ? machine_.lives(channel.process) : machine_.hasChannel(channel))) {
+      outcome.gone.push_back(channel);
+    }
+    if (proves || left == 0 || !outcome.gone.empty()) continue;
+    left--;
+    machine_.setChannel(channel, off);
+    if (!off || !happens(options_.undoes)) continue;
     at(host_.now() + dice_.magnitude(kUndoneAfterMin, kUndoneAfterMax),
-       [this, pid = channel.process] { machine_.undo(pid); });
+       [this, channel] { machine_.undo(channel); });
   }
-  if (outcome.gone.empty()) return outcome;
-  outcome.answer = suspend::Answer::kGone;
-  outcome.why = "its process is dead";
+  if (!outcome.gone.empty()) outcome.answer = Answer::kGone;
   return outcome;
 }
 
@@ -214,36 +225,51 @@ void AttachDouble::heard(const suspend::News& news) {
   if (news.what == suspend::News::What::kStopped) {
     return port_.stopped(*found->second, news.hold, news.at);
   }
+  // A driver that refuses nothing has nobody in doubt.
+  QGPU_CHECK(options_.refusals != 0, news.why.c_str());
   port_.doubted(*found->second, news.why);
 }
 
-// Of a process that has attached: it has one channel. Who comes back, with work in flight it may
-// be, is heard of it a little later.
-void AttachDouble::channelThere(GuestTask& task, std::uint32_t pid, bool again) {
-  if (task.heldBy != QGPU_SUSPEND_RM) return;
-  processOf(task, pid)->channels = false;
-  if (!again) return channelTold(task.id, pid, false);
-  at(host_.now() + dice_.magnitude(kHeardAfterMin, kTellsAfterMax),
-     [this, id = task.id, pid] { channelTold(id, pid, true); });
+// In the order in which it said them.
+void AttachDouble::note(std::uint32_t pid, Nanos most,
+                        std::function<void(GuestTask&, suspend::Holds&)> work) {
+  if (options_.suspend != QGPU_SUSPEND_RM) return;
+  Nanos& when = heardAt_[pid];
+  when = std::max(when, host_.now() + dice_.magnitude(kHeardAfterMin, most));
+  at(when, [this, pid, work = std::move(work)] {
+    for (auto& [id, task] : tasks_) {
+      if (task->heldBy != QGPU_SUSPEND_RM || processOf(*task, pid) == nullptr) continue;
+      work(*task, driverOf(*task).holds);
+      wakeDriver(driverOf(*task));
+    }
+  });
 }
 
-void AttachDouble::channelTold(std::uint64_t id, std::uint32_t pid, bool again) {
-  const auto found = tasks_.find(id);
-  qgpu::GuestProcess* process =
-      found == tasks_.end() ? nullptr : processOf(*found->second, pid);
-  if (process == nullptr) return;
-  process->channels = true;
-  DriverThread& driver = driverOf(*found->second);
-  driver.holds.made(id, {pid, 1, 1, 1, pid, 1}, again);
-  wakeDriver(driver);
+// Who comes back, with work in flight it may be, is heard of it a little later.
+void AttachDouble::channelsThere(std::uint32_t pid, bool again) {
+  note(pid, again ? kTellsAfterMax : kHeardAfterMax,
+       [this, pid, again, all = machine_.channelsOf(pid)](GuestTask& task, suspend::Holds& holds) {
+         processOf(task, pid)->channels = true;
+         for (const suspend::Channel& channel : all) holds.made(task.id, channel, again);
+       });
 }
 
-void AttachDouble::channelOn(std::uint32_t pid) {
-  for (const auto& [id, task] : tasks_) {
-    if (task->heldBy != QGPU_SUSPEND_RM || processOf(*task, pid) == nullptr) continue;
-    driverOf(*task).holds.enabled(id, pid, 1);
-    wakeDriver(driverOf(*task));
-  }
+void AttachDouble::channelsOn(std::uint32_t pid) {
+  note(pid, kHeardAfterMax, [pid](GuestTask& task, suspend::Holds& holds) {
+    holds.enabled(task.id, clientOf(pid), clientOf(pid));
+  });
+}
+
+void AttachDouble::channelMade(const suspend::Channel& channel) {
+  note(channel.process, kHeardAfterMax, [channel](GuestTask& task, suspend::Holds& holds) {
+    holds.made(task.id, channel, false);
+  });
+}
+
+void AttachDouble::channelEnded(std::uint32_t pid, std::uint32_t name) {
+  note(pid, kHeardAfterMax, [pid, name](GuestTask& task, suspend::Holds& holds) {
+    holds.ended(task.id, clientOf(pid), name);
+  });
 }
 
 void AttachDouble::ring(std::uint64_t task) {

@@ -51,6 +51,10 @@ struct SimWelcome {
   const TaskPages* pages = nullptr;
 };
 
+// Objects of the driver: their names, and those of channels (1, 2, ...), differ.
+inline constexpr std::uint32_t kGroup = 1u << 30;
+inline constexpr std::uint32_t clientOf(std::uint32_t pid) { return 1u << 31 | pid; }
+
 // What the kernel of the simulated machine does for a manager.
 class Machine {
  public:
@@ -62,9 +66,11 @@ class Machine {
   // FUTEX_WAKE on the gate word of the page that this life handed out.
   virtual void wake(std::uint64_t task, std::uint32_t life, int waiters) = 0;
   virtual void stopThread(std::uint32_t pid, std::uint32_t tid) = 0;   // the freeze signal
-  // NVIDIA's driver takes a process's channel off its card, or puts it back. False: it has none.
-  virtual bool setChannel(std::uint32_t pid, bool off) = 0;
-  virtual void undo(std::uint32_t pid) = 0;   // the driver puts it back, and tells nobody
+  // NVIDIA's driver takes a channel off its card, or puts it back.
+  virtual std::vector<suspend::Channel> channelsOf(std::uint32_t pid) const = 0;
+  virtual bool hasChannel(const suspend::Channel& channel) const = 0;
+  virtual void setChannel(const suspend::Channel& channel, bool off) = 0;
+  virtual void undo(const suspend::Channel& channel) = 0;   // it puts it back, and tells nobody
   virtual void kill(std::uint32_t pid, bool hard) = 0;                 // SIGKILL or SIGTERM
   // False: nobody listens on that connection any more.
   virtual bool answer(const SimWelcome& welcome) = 0;
@@ -76,7 +82,8 @@ struct AttachDoubleOptions {
   ActorId node = ActorId::kNobody;
   std::vector<ActorId> cards;           // card actors by index
   qgpu_suspend suspend = QGPU_SUSPEND_GATE;   // how these cards do
-  std::uint32_t refusals = 0;           // permille of the driver's calls that take channels off
+  std::uint32_t refusals = 0;           // permille of the driver's calls that take channels off ...
+  std::uint32_t busy = 0;               // ... and of all that may pass
   std::uint32_t undoes = 0;             // permille of channels that it puts on by itself later
   Nanos orphanGrace = seconds(5);
   Nanos window = millis(2);
@@ -102,7 +109,11 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void hello(SimHello said);
   void died(std::uint32_t pid);         // a pidfd says so; of a tenant's process or of an owner
   void ring(std::uint64_t task);        // the doorbell that this life handed out
-  void channelOn(std::uint32_t pid);    // a process put its channel back on itself
+  // What a process says of its channels: these are there, or it put them back on itself.
+  void channelsThere(std::uint32_t pid, bool again);
+  void channelsOn(std::uint32_t pid);
+  void channelMade(const suspend::Channel& channel);
+  void channelEnded(std::uint32_t pid, std::uint32_t name);
 
   std::uint32_t life() const { return options_.life; }
   std::uint32_t incarnation() const { return incarnation_; }
@@ -156,10 +167,11 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void wakeDriver(DriverThread& driver);
   void drive(DriverThread& driver);
   void check(DriverThread& driver);
+  bool happens(std::uint32_t permille);
   suspend::Outcome carryOut(const suspend::Order& order);
   void heard(const suspend::News& news);
-  void channelThere(GuestTask& task, std::uint32_t pid, bool again);
-  void channelTold(std::uint64_t id, std::uint32_t pid, bool again);
+  void note(std::uint32_t pid, Nanos most,
+            std::function<void(GuestTask&, suspend::Holds&)> work);
 
   TimerKey soon(std::function<void()> work);
   void ringSoon(std::uint64_t task, Bell& bell);
@@ -210,6 +222,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   TaskTable tasks_;
   std::map<std::uint64_t, std::uint32_t> owners_;   // pid of the process that a task is bound for
   std::vector<DriverThread> drivers_;               // by card
+  std::map<std::uint32_t, Nanos> heardAt_;          // when a process's last note will have been
   GatePort port_;
 
   std::map<std::uint64_t, Hello> hellos_;

@@ -151,7 +151,7 @@ void AttachDouble::admit(const Hello& hello, GuestTask& task, std::uint32_t slot
   process->incarnation = incarnation_;
   process->returned = hello.said.reattach;
   process->threads = ThreadIds(hello.said.pid, hello.said.pid);
-  channelThere(task, hello.said.pid, hello.said.reattach);
+  process->channels = false;
   if (!had) {
     outlet_.sendUrgent(task.actor, [&](schema::Envelope::Builder message) {
       auto attached = message.initProcessAttached();

@@ -11,7 +11,7 @@ namespace {
 
 const char* name(GuestNews::Kind kind) {
   constexpr const char* kNames[] = {
-      "attached", "waits",  "submitted", "started",  "frozen", "thawed", "retired",
+      "attached", "waits",  "submitted", "started",  "frozen", "thawed", "undone", "retired",
       "died",     "bytes returned", "allocated", "freed", "refused", "failed", "orphaned",
       "lies",     "silent", "disobeys"};
   return kNames[static_cast<std::size_t>(kind)];

@@ -97,13 +97,22 @@ void Tenants::stopThread(std::uint32_t pid, std::uint32_t tid) {
   if (Program* program = find(pid)) program->signalled(tid);
 }
 
-bool Tenants::setChannel(std::uint32_t pid, bool off) {
-  Program* program = find(pid);
-  return program != nullptr && program->setChannel(off);
+std::vector<suspend::Channel> Tenants::channelsOf(std::uint32_t pid) const {
+  const Program* program = find(pid);
+  return program == nullptr ? std::vector<suspend::Channel>() : program->channels();
 }
 
-void Tenants::undo(std::uint32_t pid) {
-  if (Program* program = find(pid)) program->undoChannel();
+bool Tenants::hasChannel(const suspend::Channel& channel) const {
+  const Program* program = find(channel.process);
+  return program != nullptr && program->hasChannel(channel.channel);
+}
+
+void Tenants::setChannel(const suspend::Channel& channel, bool off) {
+  if (Program* program = find(channel.process)) program->setChannel(channel.channel, off);
+}
+
+void Tenants::undo(const suspend::Channel& channel) {
+  if (Program* program = find(channel.process)) program->undoChannel(channel.channel);
 }
 
 void Tenants::kill(std::uint32_t pid, bool hard) {

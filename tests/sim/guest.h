@@ -69,8 +69,10 @@ class Tenants final : public Machine {
   Fd reportOf(std::uint32_t pid) const override;
   void wake(std::uint64_t task, std::uint32_t life, int waiters) override;
   void stopThread(std::uint32_t pid, std::uint32_t tid) override;
-  bool setChannel(std::uint32_t pid, bool off) override;
-  void undo(std::uint32_t pid) override;
+  std::vector<suspend::Channel> channelsOf(std::uint32_t pid) const override;
+  bool hasChannel(const suspend::Channel& channel) const override;
+  void setChannel(const suspend::Channel& channel, bool off) override;
+  void undo(const suspend::Channel& channel) override;
   void kill(std::uint32_t pid, bool hard) override;
   bool answer(const SimWelcome& welcome) override;
 

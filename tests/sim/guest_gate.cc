@@ -209,13 +209,14 @@ void Program::pass(std::uint32_t i, std::uint64_t cost) {
   fresh.left = fresh.length;
   fresh.cost = cost;
   fresh.thread = i;
+  fresh.channel = 1 + i % plan_.channels;
   fresh.counted = thread.counted;
   fresh.blocked = plan_.waitsForHost && plan_.depth > 1 && dice_.percent(20);
   if (!fresh.blocked) unblock(i);
   thread.inFlight++;
   if (thread.left != UINT32_MAX) thread.left--;
   tell(GuestNews::Kind::Submitted);
-  if (allFrozen() || off_) tell(GuestNews::Kind::Frozen);   // what is late to go on
+  if (allFrozen() || stands()) tell(GuestNews::Kind::Frozen);   // what is late to go on
   runNext();
   goOn(i);
 }

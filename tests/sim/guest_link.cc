@@ -108,6 +108,7 @@ void Program::adopt() {
   ring();
   tell(GuestNews::Kind::Attached);
   if (!adoption.again) begin();
+  if (connected_) home_.attach_->channelsThere(pid_, adoption.again);
   linkIn(Nanos(0));
 }
 
@@ -140,10 +141,10 @@ void Program::link() {
       tell(GuestNews::Kind::Orphaned);
       gate_->wake(INT32_MAX);
     } else if (connected_ && home_.attach_ != nullptr) {
-      home_.attach_->channelOn(pid_);   // if it was off, it is not
+      home_.attach_->channelsOn(pid_);   // what was off is not
     }
   }
-  if (lost) setChannel(false);
+  if (lost) putChannelsOn();
   if (connected_) return linkIn(linkTick());
   if (helloSerial_ != 0 || adoption_) return;
   if (now() >= nextConnect_) return connect();

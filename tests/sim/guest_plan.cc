@@ -77,6 +77,9 @@ Plan drawPlan(Class taskClass, const Options& options, Dice& dice) {
   plan.deafToTerm = dice.percent(10);
   plan.triesOn = dice.percent(10);
   drawVice(plan, options, dice);
+  if (!options.rm) return plan;
+  plan.channels = static_cast<std::uint32_t>(dice.between(1, 3));
+  if (dice.percent(40)) plan.contextEvery = dice.magnitude(millis(1), seconds(1));
   return plan;
 }
 

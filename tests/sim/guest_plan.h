@@ -35,6 +35,8 @@ struct Plan {
   std::uint32_t drivers = 0;        // threads that can be frozen; 0: not identified
   bool profiling = false;           // counts GPU time
   bool waitsForHost = false;        // kernels that wait for an event that a later launch sets
+  std::uint32_t channels = 1;       // that its kernels go by, each thread's by one of them
+  Nanos contextEvery = kNever;      // how long contexts beside live, and until the next
   std::uint32_t racesPercent = 0;   // of its locked steps are interrupted half-way
   std::uint32_t allocations = 0;    // that it begins with
   Nanos memoryEvery = kNever;       // between two changes of its memory

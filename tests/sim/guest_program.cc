@@ -87,6 +87,7 @@ void Program::onHost(Do what, std::uint32_t arg) {
     case Do::Parked:
       return store(slot().parked, queued_ != 0 && !running_ && kernel(0).blocked ? 1u : 0u);
     case Do::TellIdle: return tellIdle();
+    case Do::Context: return context();
     case Do::Memory: return memory();
     case Do::Reserve: return reserve();
     case Do::Scribble: return scribble();
@@ -123,6 +124,7 @@ void Program::begin() {
   store(s.owner, pid_);
   for (std::uint32_t i = 0; i < plan_.drivers; i++) store(s.tids[i], pid_ + 1 + i);
   store(s.driver_threads, plan_.drivers);
+  while (lastChannel_ < plan_.channels) channels_[++lastChannel_] = false;
   for (std::uint32_t i = 0; i < plan_.threads; i++) {
     threads_[i].left = plan_.burst;
     threads_[i].timer = later(dice_.magnitude(micros(1), millis(2)), Do::Launch, i);
@@ -131,6 +133,7 @@ void Program::begin() {
     later(dice_.magnitude(micros(1), millis(2)), Do::Memory, 1);
   }
   if (plan_.memoryEvery != kNever) later(plan_.memoryEvery, Do::Memory);
+  if (plan_.contextEvery != kNever) later(plan_.contextEvery, Do::Context);
   if (plan_.life != kNever) later(plan_.life, Do::Exit);
   if (plan_.vice != Vice::None && !home_.calm_) later(plan_.viceAt, Do::ViceBegins);
 }

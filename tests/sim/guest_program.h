@@ -9,7 +9,9 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tests/sim/guest.h"
@@ -33,8 +35,10 @@ class Program {
   void connectionLost();
   void woken(std::uint32_t thread);       // by a FUTEX_WAKE
   void signalled(std::uint32_t tid);      // freeze
-  void undoChannel();                     // the driver puts it back by itself
-  bool setChannel(bool off);              // of the card; false: its process is dead
+  void undoChannel(std::uint32_t name);   // the driver puts it back by itself
+  bool hasChannel(std::uint32_t name) const { return !over() && channels_.contains(name); }
+  void setChannel(std::uint32_t name, bool off);   // that it has
+  std::vector<suspend::Channel> channels() const;
   void killed(bool hard);
   void calm();
 
@@ -43,8 +47,8 @@ class Program {
   // What a thread of the host does next, when its time has come.
   enum class Do : std::uint8_t {
     Connect, GiveUpHello, Adopt, Link, Launch, Admit, Wait, AdmitAgain, Synced, Reap, Parked,
-    TellIdle, Memory, Reserve, ViceBegins, ViceEnds, Scribble, Storm, Exit, Terminate, OwnerWord,
-    MemoryGone, KernelEnd, Freeze, Frozen,
+    TellIdle, Context, Memory, Reserve, ViceBegins, ViceEnds, Scribble, Storm, Exit, Terminate,
+    OwnerWord, MemoryGone, KernelEnd, Freeze, Frozen,
   };
   enum class At : std::uint8_t { Rest, Launching, Gate, Window, Sync, Over };
 
@@ -73,6 +77,7 @@ class Program {
     Nanos length{0};
     std::uint64_t cost = 0;
     std::uint32_t thread = 0;
+    std::uint32_t channel = 0;
     bool started = false;
     bool blocked = false;        // waits for an event that the thread's next launch sets
     bool counted = true;
@@ -146,7 +151,15 @@ class Program {
   Kernel& kernel(std::uint32_t i) { return kernels_[(first_ + i) % kKernelsMax]; }
   void runNext();
   void kernelEnd();
+  bool choose();
   void stopKernel();
+  bool stands() const;
+  bool isOff(const Kernel& kernel) const { return channels_.at(kernel.channel); }
+  suspend::Channel channelOf(std::uint32_t name) const;
+  void putChannelsOn();
+  void context();
+  void makeChannel();
+  void endChannel();
   bool allFrozen() const;
   void freeze(std::uint32_t i);
   void frozenLooks(std::uint32_t i);
@@ -210,7 +223,10 @@ class Program {
   std::uint32_t first_ = 0;
   std::uint32_t queued_ = 0;
   bool running_ = false;
-  bool off_ = false;                // its channel
+  std::map<std::uint32_t, bool> channels_;   // by name, which are off
+  std::set<std::uint32_t> undone_;           // put back by the driver itself
+  std::vector<std::uint32_t> context_;       // those of them that no kernel goes by
+  std::uint32_t lastChannel_ = 0;
   Nanos ranFrom_{0};
   Host::Key kernelTimer_ = 0;
   std::array<Driver, kDriversMax> drivers_;

@@ -1,6 +1,7 @@
 // Kernels, their retirement, and driver threads that are frozen, as services/guest/retirement.cc,
 // reaper.cc and freeze.cc have them.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "tests/sim/guest_program.h"
@@ -13,13 +14,29 @@ constexpr Nanos kFastTick = micros(350);       // of the reaper, where somebody 
 constexpr Nanos kSlowTick = millis(2);
 constexpr Nanos kIdleRingEvery = millis(1);
 constexpr Nanos kFrozenWait = millis(100);
+constexpr std::int64_t kContextMost = 24;      // channels
 
 }  // namespace
 
 // --- the driver: one kernel after the other ---
 
+// Brings the kernel that is next to the head: a channel runs its own in order, whatever others do.
+// False: none can go on now. One that waits for the host is next only where nothing else is.
+bool Program::choose() {
+  std::uint32_t next = queued_;
+  std::set<std::uint32_t> seen;
+  for (std::uint32_t i = 0; i < queued_; i++) {
+    if (isOff(kernel(i)) || !seen.insert(kernel(i).channel).second) continue;
+    if (next == queued_ || kernel(next).blocked) next = i;
+    if (!kernel(next).blocked) break;
+  }
+  if (next == queued_) return false;
+  for (; next != 0; next--) std::swap(kernel(next), kernel(next - 1));
+  return true;
+}
+
 void Program::runNext() {
-  if (running_ || queued_ == 0 || allFrozen() || off_) return;
+  if (running_ || queued_ == 0 || allFrozen() || !choose()) return;
   Kernel& head = kernel(0);
   if (head.blocked) {
     later(dice_.between(millis(1), millis(6)), Do::Parked);
@@ -67,12 +84,10 @@ bool Program::allFrozen() const {
 }
 
 void Program::stopKernel() {
-  if (std::exchange(running_, false)) {
-    home_.host_.cancel(Scope::World, std::exchange(kernelTimer_, 0));
-    Kernel& head = kernel(0);
-    head.left = std::max(Nanos(0), head.left - (now() - ranFrom_));
-  }
-  if (queued_ != 0) tell(GuestNews::Kind::Frozen);
+  if (!std::exchange(running_, false)) return;
+  home_.host_.cancel(Scope::World, std::exchange(kernelTimer_, 0));
+  Kernel& head = kernel(0);
+  head.left = std::max(Nanos(0), head.left - (now() - ranFrom_));
 }
 
 void Program::unblock(std::uint32_t thread) {
@@ -87,21 +102,73 @@ void Program::unblock(std::uint32_t thread) {
   runNext();
 }
 
-bool Program::setChannel(bool off) {
-  if (over()) return false;
-  if (std::exchange(off_, off) == off) return true;
-  if (off) {
-    stopKernel();
-  } else {
-    runNext();
+// --- channels ---
+
+// What the driver put back by itself may run.
+bool Program::stands() const {
+  if (!undone_.empty()) return false;
+  for (std::uint32_t i = 0; i < queued_; i++) {
+    if (!isOff(kernels_[(first_ + i) % kKernelsMax])) return false;
   }
-  return true;
+  return queued_ != 0;
 }
 
-void Program::undoChannel() {
-  if (over() || !off_) return;
+void Program::setChannel(std::uint32_t name, bool off) {
+  undone_.erase(name);
+  if (!hasChannel(name) || std::exchange(channels_.at(name), off) == off) return;
+  if (off && running_ && kernel(0).channel == name) stopKernel();
+  runNext();
+  if (off && stands()) tell(GuestNews::Kind::Frozen);
+}
+
+void Program::undoChannel(std::uint32_t name) {
+  if (!hasChannel(name) || !channels_.at(name)) return;
   tell(GuestNews::Kind::Undone);
-  setChannel(false);
+  setChannel(name, false);
+  undone_.insert(name);
+}
+
+suspend::Channel Program::channelOf(std::uint32_t name) const {
+  const std::uint32_t engine = name > plan_.channels && name % 2 == 0 ? 9 : 1;   // copies, too
+  return {clientOf(pid_), name, kGroup, engine, pid_, 1};
+}
+
+std::vector<suspend::Channel> Program::channels() const {
+  std::vector<suspend::Channel> list;
+  for (const auto& [name, off] : channels_) list.push_back(channelOf(name));
+  return list;
+}
+
+// Of one whose manager is lost.
+void Program::putChannelsOn() {
+  bool any = false;
+  for (auto& [name, off] : channels_) any = std::exchange(off, false) || any;
+  undone_.clear();
+  if (any) runNext();
+}
+
+// A context that it makes at once, and whose channels end one after the other.
+void Program::context() {
+  const bool makes = context_.empty();
+  if (makes && home_.resting_) return;
+  const std::int64_t count = makes ? dice_.between(1, kContextMost) : 1;
+  for (std::int64_t i = 0; i < count; i++) makes ? makeChannel() : endChannel();
+  const bool ending = !makes && !context_.empty();
+  later(ending ? dice_.magnitude(micros(5), micros(500)) : plan_.contextEvery, Do::Context);
+}
+
+void Program::makeChannel() {
+  channels_[++lastChannel_] = false;
+  context_.push_back(lastChannel_);
+  if (connected_) home_.attach_->channelMade(channelOf(lastChannel_));
+}
+
+void Program::endChannel() {
+  const std::uint32_t ended = context_.back();
+  context_.pop_back();
+  channels_.erase(ended);
+  undone_.erase(ended);
+  if (connected_) home_.attach_->channelEnded(pid_, ended);
 }
 
 // --- freezing ---
@@ -133,7 +200,10 @@ void Program::freeze(std::uint32_t i) {
   driver.is = Freezing::Frozen;
   const std::uint32_t stopped = add(slot().frozen, 1) + 1;
   store(slot().frozen_ns, ns(now()));
-  if (allFrozen()) stopKernel();
+  if (allFrozen()) {
+    stopKernel();
+    if (queued_ != 0) tell(GuestNews::Kind::Frozen);
+  }
   if (stopped == load(slot().driver_threads)) ring();
   frozenLooks(i);
 }

@@ -16,6 +16,7 @@ const OptionWords<Options, FaultName>& words() {
           number("freeze", &Options::freeze),
           number("rm", &Options::rm),
           number("refusals", &Options::refusals),
+          number("busy", &Options::busy),
           number("undoes", &Options::undoes),
           number("mixed", &Options::mixed),
           number("tasks_per_card", &Options::maxTasksPerCard),
@@ -49,6 +50,7 @@ void drawNode(Options& o, Dice& dice) {
   o.freeze = how < 50;
   o.rm = how >= 75;
   o.refusals = how >= 92 ? 200 : 0;
+  o.busy = how >= 96 ? 200 : how >= 80 && how < 84 ? 100 : 0;
   o.undoes = how >= 84 && how < 92 ? 300 : 0;
   o.mixed = dice.percent(85);
   o.maxTasksPerCard = dice.percent(60) ? 0 : static_cast<std::uint32_t>(dice.between(1, 12));

@@ -49,7 +49,8 @@ struct Options {
   std::int64_t cardGib = 16;
   bool freeze = false;              // cards that suspend by freeze ...
   bool rm = false;                  // ... or by rm; else by gate
-  std::uint32_t refusals = 0;       // permille of the driver's calls that take channels off
+  std::uint32_t refusals = 0;       // permille of the driver's calls that take channels off ...
+  std::uint32_t busy = 0;           // ... and of all of them that may pass
   std::uint32_t undoes = 0;         // permille of channels taken off that it puts on by itself
   bool mixed = true;
   std::uint32_t maxTasksPerCard = 0;

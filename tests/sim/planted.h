@@ -80,6 +80,8 @@ namespace qgpu::sim {
   X(HolderDied, Must)          \
   X(LateHoldSettled, Must)     \
   X(ChannelsOff, Must)         \
+  X(ChannelsEnded, Must)       \
+  X(DriverBusy, Must)          \
   X(TakenOffAgain, Must)       \
   X(Overrun, Must)             \
   X(QuarantineOver, Must)      \

@@ -310,6 +310,7 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
                    : options_.rm   ? QGPU_SUSPEND_RM
                                    : QGPU_SUSPEND_GATE;
   attach.refusals = options_.refusals;
+  attach.busy = options_.busy;
   attach.undoes = options_.undoes;
   life_->attach = std::make_unique<AttachDouble>(host_, crowd_, peers.attach, runDir_, tenants_,
                                                  attach, Dice(dice_.word()));
