@@ -79,7 +79,7 @@ Plan drawPlan(Class taskClass, const Options& options, Dice& dice) {
   drawVice(plan, options, dice);
   if (!options.rm) return plan;
   plan.channels = static_cast<std::uint32_t>(dice.between(1, 3));
-  if (dice.percent(40)) plan.contextEvery = dice.magnitude(millis(1), seconds(1));
+  if (dice.percent(40)) plan.contextEvery = dice.magnitude(millis(10), seconds(1));
   return plan;
 }
 
