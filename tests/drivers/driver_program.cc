@@ -7,6 +7,7 @@
 #include <string>
 
 #include "services/guest/cuda_calls.h"
+#include "tests/cuda_stand_in/kernel.h"
 
 namespace qgpu::testing {
 namespace {
@@ -69,8 +70,17 @@ std::string hooks() {
   return all;
 }
 
+// How often the kernel's stand-in was called so.
+std::string calls(std::uint32_t number) {
+  const auto kernel =
+      reinterpret_cast<decltype(&qgpuKernelStandIn)>(dlsym(RTLD_DEFAULT, "qgpuKernelStandIn"));
+  return kernel ? std::to_string(kernel()->calls(number)) : "no stand-in";
+}
+
 std::string obey(const std::string& verb) {
   if (verb == "hooks") return hooks();
+  if (verb == "questions") return calls(rm::kEscCheckVersion);
+  if (verb == "allocations") return calls(rm::kEscAlloc);
   if (verb == "init") return std::to_string(named<Result (*)(U)>("cuInit")(0));
   if (verb == "version") {
     int version = 0;

@@ -36,6 +36,7 @@ class Drivers : public ::testing::Test {
 
   // Programs on that driver: a tenant, and one without the library.
   static std::vector<std::string> on(std::vector<std::string> environment, const fs::path& driver) {
+    std::erase_if(environment, [](const auto& e) { return e.starts_with("LD_LIBRARY_PATH="); });
     environment.push_back("LD_LIBRARY_PATH=" + driver.string());
     return environment;
   }
@@ -118,6 +119,35 @@ TEST_F(Drivers, NothingThatLooksLikeWorkIsExportedWithoutAHook) {
       const bool known = hooked.contains(name) || hooked.contains(name + "_v2");  // of CUDA 3.1
       EXPECT_TRUE(known || !cuda::looksLikeWork(name)) << name << " of " << driver;
     }
+  }
+}
+
+// Its first calls, on the kernel's stand-in: CUDA's library from 535 on asks for no version, so
+// libqgpu.so would never know how to read the rest if it did not ask itself.
+TEST_F(Drivers, TheKernelsVersionIsAskedForOnceAlsoWhereNobodyElseAsks) {
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    const std::string version = driver.filename();
+    FakeManager manager(cudaTask());
+    DriverRoot root;
+    root.loaded(version);
+    auto environment = on(root.tenantOf(manager), driver);
+    environment.push_back("QGPU_STAND_IN_DRIVER=" + version);
+    for (std::string& each : environment) {
+      if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " QGPU_DRIVER_NAMES;
+    }
+    GuestChild tenant(environment, QGPU_DRIVER_PROGRAM);
+    GuestChild alone(on({"LD_PRELOAD=" QGPU_STAND_IN_KERNEL " " QGPU_DRIVER_NAMES,
+                         "QGPU_DRIVER_ROOT=" + root.path(), "QGPU_STAND_IN_DRIVER=" + version},
+                        driver),
+                     QGPU_DRIVER_PROGRAM);
+    EXPECT_EQ(tenant.ask("init"), alone.ask("init"));
+    const int asked = std::stoi(alone.ask("questions"));
+    EXPECT_EQ(asked > 0, std::stoi(version) < 535) << asked;
+    EXPECT_EQ(std::stoi(tenant.ask("questions")), asked + 1);
+    if (std::stoi(version) < 470) continue;  // it wants more than the stand-in has
+    EXPECT_GT(std::stoi(alone.ask("allocations")), 0);
+    EXPECT_EQ(tenant.ask("allocations"), alone.ask("allocations"));
   }
 }
 
