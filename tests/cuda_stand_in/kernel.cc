@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "tests/cuda_stand_in/kernel_card.h"
+
 namespace qgpu::stand_in {
 namespace {
 
@@ -270,6 +272,10 @@ int control(int fd, void* argument) {
     told.count = 3;
     told.pids[0] = 1, told.pids[1] = static_cast<std::uint32_t>(getpid()), told.pids[2] = 2;
   }
+  if (call.status == kOk && call.parameters) {
+    tellOfCard(call.command, reinterpret_cast<void*>(call.parameters), call.parametersSize,
+               driverVersion().c_str());
+  }
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
   const std::uint64_t total = cardBytes();
@@ -290,25 +296,6 @@ int version(void* argument) {
   const bool same = own == call.version;
   if (!same) std::memcpy(call.version, own.c_str(), own.size() + 1);
   return same || call.command == kVersionQuery ? 0 : EINVAL;
-}
-
-// One card, as far as CUDA's library looks before it asks for its client.
-constexpr std::uint32_t kEscCardInfo = 200, kEscSysParams = 214;
-struct CardInfo {
-  std::uint8_t valid, pad[3];
-  std::uint32_t domain;
-  std::uint8_t bus, slot, function, pad2;
-  std::uint16_t vendor, device;
-  std::uint32_t id;
-  std::uint8_t rest[52];
-};
-static_assert(sizeof(CardInfo) == 72);
-
-int cards(std::uint32_t size, void* argument) {
-  if (size < sizeof(CardInfo)) return EINVAL;
-  std::memset(argument, 0, size);
-  as<CardInfo>(argument) = {1, {}, 0, 1, 0, 0, 0, 0x10de, 0x2330, 0x100, {}};
-  return 0;
 }
 
 // 0, or an error number.
@@ -341,12 +328,11 @@ int answer(int fd, std::uint32_t number, std::uint32_t size, void* argument) {
     case kEscControl:
       return control(fd, argument);
     case kEscRegisterFd:
-    case kEscSysParams:
       return 0;
-    case kEscCardInfo:
-      return cards(size, argument);
-    default:
-      return EINVAL;
+    default: {
+      const int error = answerForCard(number, size, argument);
+      return error < 0 ? EINVAL : error;
+    }
   }
 }
 
@@ -380,7 +366,7 @@ int standInClose(int fd) QGPU_SYSTEM_CALL(close);
 int standInIoctl(int fd, unsigned long request, void* argument) {
   using namespace qgpu::stand_in;
   static const auto system = next<int (*)(int, unsigned long, void*)>("ioctl");
-  if (qgpu::rm::opensUnifiedMemory(request) && is(fd, "nvidia-uvm")) return 0;
+  if (is(fd, "nvidia-uvm")) return 0;  // whatever it is: done
   if (_IOC_TYPE(request) != qgpu::rm::kIoctlType) return system(fd, request, argument);
   if (!is(fd, "nvidiactl") && !is(fd, "nvidia0")) return system(fd, request, argument);
   std::lock_guard lock(kernel().lock);

@@ -40,8 +40,11 @@ int statusOf(const char* function, int version, const char* path, Stat* out) {
   const int rc = system(version, place.isDrivers ? place.path : path, out);
   if (rc != 0 || !place.isDrivers) return rc;
   const bool control = std::strcmp(path, "/dev/nvidiactl") == 0;
+  constexpr unsigned kAnyMajor = 510;  // unified memory's is given by the kernel as it comes
+  const bool unified = std::strncmp(path, "/dev/nvidia-uvm", 15) == 0;
   out->st_mode = S_IFCHR | 0666;
-  out->st_rdev = makedev(qgpu::rm::kDeviceMajor, control ? qgpu::rm::kControlMinor : 0);
+  out->st_rdev =
+      makedev(unified ? kAnyMajor : qgpu::rm::kDeviceMajor, control ? qgpu::rm::kControlMinor : 0);
   return 0;
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <iostream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "services/guest/cuda_calls.h"
@@ -77,7 +79,63 @@ std::string calls(std::uint32_t number) {
   return kernel ? std::to_string(kernel()->calls(number)) : "no stand-in";
 }
 
-std::string obey(const std::string& verb) {
+// --- memory and contexts, on the card that the kernel's stand-in tells of ---
+
+struct Piece {
+  Mem name = 0;
+  Ptr address = 0;
+  Size bytes = 0;
+};
+std::map<int, Piece> pieces;
+
+Result create(Piece& piece, Size bytes) {
+  const MemProperties wanted{kPinned, 0, {1, 0}, nullptr, {}};
+  piece.bytes = bytes;
+  return named<decltype(Calls::cuMemCreate)>("cuMemCreate")(&piece.name, bytes, &wanted, 0);
+}
+
+Result map(Piece& piece) {
+  const auto reserve =
+      named<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
+  const auto allow = named<Result (*)(Ptr, Size, const void*, Size)>("cuMemSetAccess");
+  const struct {
+    Location place;
+    int flags;
+  } access{{1, 0}, 3};
+  Result rc = reserve(&piece.address, piece.bytes, 0, 0, 0);
+  const auto map = named<decltype(Calls::cuMemMap)>("cuMemMap");
+  if (rc == kSuccess) rc = map(piece.address, piece.bytes, 0, piece.name, 0);
+  return rc == kSuccess ? allow(piece.address, piece.bytes, &access, 1) : rc;
+}
+
+std::string onMemory(const std::string& verb, std::istream& in) {
+  int id = 0;
+  in >> id;
+  Piece& piece = pieces[id];
+  if (verb == "create") {
+    Size bytes = 0;
+    in >> bytes;
+    return std::to_string(create(piece, bytes));
+  }
+  if (verb == "map") return std::to_string(map(piece));
+  if (verb == "unmap") {
+    return std::to_string(
+        named<decltype(Calls::cuMemUnmap)>("cuMemUnmap")(piece.address, piece.bytes));
+  }
+  if (verb == "release") {
+    return std::to_string(named<decltype(Calls::cuMemRelease)>("cuMemRelease")(piece.name));
+  }
+  if (verb == "context") {  // which waits for a card that works
+    Ctx made = nullptr;
+    return std::to_string(named<decltype(Calls::cuCtxCreate_v2)>("cuCtxCreate_v2")(&made, 0, 0));
+  }
+  return "unknown " + verb;
+}
+
+std::string obey(const std::string& line) {
+  std::istringstream in(line);
+  std::string verb;
+  in >> verb;
   if (verb == "hooks") return hooks();
   if (verb == "questions") return calls(rm::kEscCheckVersion);
   if (verb == "allocations") return calls(rm::kEscAlloc);
@@ -91,15 +149,15 @@ std::string obey(const std::string& verb) {
     void* const init = dlsym(library("libnvidia-ml.so.1"), "nvmlInit_v2");
     return std::to_string(reinterpret_cast<int (*)()>(init)());
   }
-  return "unknown " + verb;
+  return onMemory(verb, in);
 }
 
 }  // namespace
 }  // namespace qgpu::testing
 
 int main() {
-  for (std::string verb; std::getline(std::cin, verb);) {
-    std::cout << qgpu::testing::obey(verb) << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << qgpu::testing::obey(line) << std::endl;
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/guest/cuda_calls.h"
@@ -22,6 +23,13 @@ namespace qgpu::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The environment of a program on that driver.
+std::vector<std::string> on(std::vector<std::string> environment, const fs::path& driver) {
+  std::erase_if(environment, [](const auto& e) { return e.starts_with("LD_LIBRARY_PATH="); });
+  environment.push_back("LD_LIBRARY_PATH=" + driver.string());
+  return environment;
+}
 
 class Drivers : public ::testing::Test {
  protected:
@@ -34,12 +42,6 @@ class Drivers : public ::testing::Test {
     ASSERT_FALSE(all_.empty()) << folder << " holds no VERSION/libcuda.so.1";
   }
 
-  // Programs on that driver: a tenant, and one without the library.
-  static std::vector<std::string> on(std::vector<std::string> environment, const fs::path& driver) {
-    std::erase_if(environment, [](const auto& e) { return e.starts_with("LD_LIBRARY_PATH="); });
-    environment.push_back("LD_LIBRARY_PATH=" + driver.string());
-    return environment;
-  }
   std::set<fs::path> all_;
 };
 
@@ -122,34 +124,117 @@ TEST_F(Drivers, NothingThatLooksLikeWorkIsExportedWithoutAHook) {
   }
 }
 
-// Its first calls, on the kernel's stand-in: CUDA's library from 535 on asks for no version, so
-// libqgpu.so would never know how to read the rest if it did not ask itself.
+// --- with the kernel's stand-in behind them, which tells of a card ---
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+struct Card {
+  explicit Card(const fs::path& of, FakeManager::Options options = cudaTask())
+      : driver(of), manager(std::move(options)) {
+    root.loaded(version());
+    for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0"}) {  // what is mapped of them
+      fs::resize_file(root.path() + name, 64 * kMiB);
+    }
+  }
+  std::string version() const { return driver.filename(); }
+  int major() const { return std::stoi(version()); }
+
+  std::vector<std::string> tenant() const { return with(root.tenantOf(manager)); }
+  std::vector<std::string> bare() const {
+    return with({"LD_PRELOAD=" QGPU_STAND_IN_KERNEL, "QGPU_DRIVER_ROOT=" + root.path()});
+  }
+
+  const fs::path driver;
+  FakeManager manager;
+  DriverRoot root;
+
+ private:
+  std::vector<std::string> with(std::vector<std::string> environment) const {
+    for (std::string& each : environment) {
+      if (each.starts_with("LD_PRELOAD=")) each += " " QGPU_DRIVER_NAMES;
+    }
+    environment.push_back("QGPU_STAND_IN_DRIVER=" + version());
+    return on(std::move(environment), driver);
+  }
+};
+
+// CUDA's library from 535 on asks for no version, so libqgpu.so would never know how to read the
+// rest if it did not ask itself.
 TEST_F(Drivers, TheKernelsVersionIsAskedForOnceAlsoWhereNobodyElseAsks) {
   for (const fs::path& driver : all_) {
     SCOPED_TRACE(driver);
-    const std::string version = driver.filename();
-    FakeManager manager(cudaTask());
-    DriverRoot root;
-    root.loaded(version);
-    auto environment = on(root.tenantOf(manager), driver);
-    environment.push_back("QGPU_STAND_IN_DRIVER=" + version);
-    for (std::string& each : environment) {
-      if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " QGPU_DRIVER_NAMES;
-    }
-    GuestChild tenant(environment, QGPU_DRIVER_PROGRAM);
-    GuestChild alone(on({"LD_PRELOAD=" QGPU_STAND_IN_KERNEL " " QGPU_DRIVER_NAMES,
-                         "QGPU_DRIVER_ROOT=" + root.path(), "QGPU_STAND_IN_DRIVER=" + version},
-                        driver),
-                     QGPU_DRIVER_PROGRAM);
-    EXPECT_EQ(tenant.ask("init"), alone.ask("init"));
-    const int asked = std::stoi(alone.ask("questions"));
-    EXPECT_EQ(asked > 0, std::stoi(version) < 535) << asked;
+    Card card(driver);
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
+    EXPECT_EQ(tenant.ask("init"), bare.ask("init"));
+    const int asked = std::stoi(bare.ask("questions"));
+    EXPECT_EQ(asked > 0, card.major() < 535) << asked;
     EXPECT_EQ(std::stoi(tenant.ask("questions")), asked + 1);
-    if (std::stoi(version) < 470) continue;  // it wants more than the stand-in has
-    EXPECT_GT(std::stoi(alone.ask("allocations")), 0);
-    EXPECT_EQ(tenant.ask("allocations"), alone.ask("allocations"));
+    if (card.major() < 470) continue;  // it wants more than the stand-in has
+    EXPECT_NE(bare.ask("allocations"), "0");
+    EXPECT_EQ(tenant.ask("allocations"), bare.ask("allocations"));
   }
 }
+
+// Those that find the card. What they ask the kernel for is counted, for as long as they hold it: a
+// piece that is mapped outlives its release.
+TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    FakeManager::Options options = cudaTask();
+    options.quotaBytes = 256 * kMiB;
+    Card card(driver, options);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    EXPECT_EQ(card.manager.slot(0).counted, std::uint32_t{QGPU_COUNTED_BY_DRIVER});
+    const std::uint64_t before = card.manager.bytes();
+    EXPECT_EQ(tenant.ask("create 1 " + std::to_string(128 * kMiB)), "0");
+    EXPECT_EQ(card.manager.bytes(), before + 128 * kMiB);
+    EXPECT_EQ(tenant.ask("create 2 " + std::to_string(256 * kMiB)), "2") << "out of memory";
+    EXPECT_EQ(tenant.ask("map 1"), "0");
+    EXPECT_EQ(tenant.ask("release 1"), "0");
+    EXPECT_EQ(card.manager.bytes(), before + 128 * kMiB);
+    EXPECT_EQ(tenant.ask("unmap 1"), "0");
+    EXPECT_EQ(card.manager.bytes(), before);
+    EXPECT_EQ(tenant.errors(), "");
+  }
+}
+
+// A context's eight channels are told as they are made, in one group that computes, before the
+// library waits for the card to work, which this one never does.
+TEST_F(Drivers, TheChannelsOfAContextAreTold) {
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    FakeManager::Options options = cudaTask();
+    options.suspend = QGPU_SUSPEND_RM;
+    options.quotaBytes = 4096 * kMiB;
+    Card card(driver, options);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    tenant.send("context");
+    const auto channels = [&] {
+      std::vector<qgpu_note> made;
+      for (const FakeManager::Note& each : card.manager.notes()) {
+        if (each.said.what == QGPU_NOTE_MADE) made.push_back(each.said);
+      }
+      return made;
+    };
+    EXPECT_TRUE(eventually([&] { return channels().size() == 8; })) << channels().size();
+    std::set<std::uint32_t> groups, engines;
+    for (const qgpu_note& each : channels()) {
+      groups.insert(each.group);
+      engines.insert(each.engine);
+    }
+    EXPECT_EQ(groups.size(), 1u);
+    EXPECT_FALSE(groups.contains(0));
+    EXPECT_EQ(engines, std::set<std::uint32_t>{1});
+    EXPECT_EQ(tenant.errors(), "");
+    tenant.kill();
+  }
+}
+
+// --- without one ---
 
 TEST_F(Drivers, WithoutACardATenantIsToldSoAndIsATenantAllTheSame) {
   for (const fs::path& driver : all_) {
