@@ -38,12 +38,23 @@ static_assert(sizeof(CardInfo) == 72);
 constexpr std::uint32_t kAttachedIds = 0x201, kIdInfo = 0x202, kIdInfo2 = 0x205, kProbedIds = 0x214,
                         kBuildVersion = 0x101, kAddressSpace = 0xd01;
 constexpr std::uint32_t kClasses = 0x800292, kSubdevices = 0x800280;
-constexpr std::uint32_t kUuid = 0x2080014a, kEngines = 0x20800170, kGraphicsInfo = 0x20801201,
-                        kMultiprocessors = 0x2080121b, kArchitecture = 0x20801701;
+constexpr std::uint32_t kName = 0x20800110, kUuid = 0x2080014a, kEngines = 0x20800170,
+                        kGraphicsInfo = 0x20801201, kMultiprocessors = 0x2080121b,
+                        kArchitecture = 0x20801701;
 
 void tellIds(void* parameters) {
   std::fill_n(&word(parameters, 0), 32, ~0u);
   word(parameters, 0) = kId;
+}
+
+// Index, flags, length, and the bytes or the text of them.
+void tellUuid(void* parameters) {
+  constexpr std::uint32_t kBinary = 2;
+  constexpr char kText[] = "GPU-51515151-5151-5151-5151-515151515151";
+  const bool binary = (word(parameters, 1) & kBinary) != 0;
+  word(parameters, 2) = binary ? 16 : sizeof kText;
+  char* to = &at<char>(parameters, 12);
+  binary ? std::memset(to, 0x51, 16) : std::memcpy(to, kText, sizeof kText);
 }
 
 struct BuildVersion {
@@ -139,9 +150,10 @@ void tellOfCard(std::uint32_t command, void* parameters, std::uint32_t size, con
       list.count = std::size(kHopperClasses);
       return std::copy_n(kHopperClasses, list.count, list.all), void();
     }
-    case kUuid:  // index, flags, length, then the bytes
-      word(parameters, 2) = 16;
-      return void(std::memset(&word(parameters, 3), 0x51, 16));
+    case kUuid:
+      return tellUuid(parameters);
+    case kName:  // flags, then the text
+      return void(std::strcpy(&at<char>(parameters, 4), "NVIDIA stand-in"));
     case kEngines: {  // graphics, and four that copy
       constexpr std::uint32_t kAll[] = {5, 1, 9, 10, 11, 12};
       return std::copy_n(kAll, std::size(kAll), &word(parameters, 0)), void();

@@ -67,15 +67,23 @@ std::vector<Hook> hooksOf(GuestChild& program) {
   return all;
 }
 
-std::vector<std::string> exportsOf(const fs::path& library) {
-  const std::string command = "nm -D --defined-only " + library.string();
+std::string outputOf(const std::vector<std::string>& environment, const std::string& program) {
+  std::string command = "env";
+  for (const std::string& each : environment) command += " '" + each + "'";
+  command += " " + program + " 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> out(popen(command.c_str(), "r"), pclose);
+  std::string all;
+  std::array<char, 4096> some;
+  while (const std::size_t n = out ? std::fread(some.data(), 1, some.size(), out.get()) : 0) {
+    all.append(some.data(), n);
+  }
+  return all;
+}
+
+std::vector<std::string> exportsOf(const fs::path& library) {
+  std::istringstream lines(outputOf({}, "nm -D --defined-only " + library.string()));
   std::vector<std::string> names;
-  std::array<char, 512> line;
-  while (out && std::fgets(line.data(), line.size(), out.get())) {
-    std::istringstream words(line.data());
-    std::string address, kind, name;
-    words >> address >> kind >> name;
+  for (std::string address, kind, name; lines >> address >> kind >> name;) {
     names.push_back(name.substr(0, name.find('@')));
   }
   return names;
@@ -232,6 +240,29 @@ TEST_F(Drivers, TheChannelsOfAContextAreTold) {
     EXPECT_EQ(tenant.errors(), "");
     tenant.kill();
   }
+}
+
+// It asks NVML for the memory by name, and for the processes by a table of its own.
+TEST_F(Drivers, NvidiaSmiInATenantShowsItsQuotaAndItselfAlone) {
+  int shown = 0;
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    FakeManager::Options options = cudaTask();
+    options.quotaBytes = 12000 * kMiB;
+    Card card(driver, options);
+    const fs::path smi = driver / "nvidia-smi";
+    if (!fs::exists(smi)) continue;
+    const std::string bare = outputOf(card.bare(), smi);
+    if (bare.find("No devices") != bare.npos) continue;  // it wants more than the stand-in has
+    EXPECT_NE(bare.find(" / 16384MiB"), bare.npos) << bare;
+    EXPECT_NE(bare.find(" 1  M+C+G "), bare.npos) << bare;
+    const std::string tenant = outputOf(card.tenant(), smi);
+    EXPECT_NE(tenant.find(" / 12000MiB"), tenant.npos) << tenant;
+    EXPECT_EQ(tenant.find(" 1  M+C+G "), tenant.npos) << tenant;
+    EXPECT_NE(tenant.find("/nvidia-smi "), tenant.npos) << tenant;
+    ++shown;
+  }
+  if (shown == 0) GTEST_SKIP() << "none of the drivers has an nvidia-smi that finds the card";
 }
 
 // --- without one ---
