@@ -209,10 +209,20 @@ bool cardIsCuda() {
   return false;
 }
 
+// The session's generation in which CUDA started.
+constexpr std::uint32_t kNever = ~0u;
+std::atomic<std::uint32_t> startedIn{kNever};
+
+// CUDA does not survive a fork. In the child, which has let go of the driver's files, some drivers
+// would find these gone before they find that, and say so.
 Result init(cuda::U flags) {
   if (!ensureAttached() || !cardIsCuda()) return cuda::kNoDevice;
+  const std::uint32_t started = startedIn.load(), now = session.generation.load();
+  if (started != kNever && started != now) return cuda::kNotInitialized;
   const Result rc = cudaDriver.cuInit(flags);
-  if (rc == cuda::kSuccess) countedByDriver();  // it has told its version by now, if ever
+  if (rc != cuda::kSuccess) return rc;
+  startedIn.store(now);
+  countedByDriver();  // the layout of the driver is known by now, if ever
   return rc;
 }
 

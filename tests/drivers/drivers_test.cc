@@ -208,6 +208,27 @@ TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
   }
 }
 
+// Its files of the driver are nobody's any more; the library finds that as it would find a fork.
+TEST_F(Drivers, AForkedChildEndsAsItWouldAndHarmsNothingOfItsParents) {
+  for (const fs::path& driver : all_) {
+    SCOPED_TRACE(driver);
+    Card card(driver);
+    if (card.major() < 525) continue;
+    GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM), bare(card.bare(), QGPU_DRIVER_PROGRAM);
+    ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
+    ASSERT_EQ(bare.ask("init"), "0");
+    EXPECT_EQ(tenant.ask("create 1 " + std::to_string(16 * kMiB)), "0");
+    const std::uint64_t before = card.manager.bytes();
+    EXPECT_EQ(tenant.ask("fork"), bare.ask("fork"));
+    EXPECT_EQ(card.manager.bytes(), before);
+    EXPECT_EQ(tenant.ask("map 1"), "0");
+    EXPECT_EQ(tenant.ask("release 1"), "0");
+    EXPECT_EQ(tenant.ask("unmap 1"), "0");
+    EXPECT_EQ(card.manager.bytes(), before - 16 * kMiB);
+    EXPECT_EQ(tenant.errors(), "");
+  }
+}
+
 // A context's eight channels are told as they are made, in one group that computes, before the
 // library waits for the card to work, which this one never does.
 TEST_F(Drivers, TheChannelsOfAContextAreTold) {

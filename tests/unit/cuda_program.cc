@@ -479,7 +479,7 @@ std::string onContexts(const std::string& verb, std::istringstream& in) {
   return "";
 }
 
-// `then`: what the child does of `rm` as a tenant of its own.
+// `then`: what the child does of `rm` as a tenant of its own; "init": what cuInit says there.
 std::string inFork(const std::string& then) {
   std::cout.flush();
   const pid_t child = fork();
@@ -489,7 +489,8 @@ std::string inFork(const std::string& then) {
     t.cuMemFree_v2(p.buffer);
     t.cuMemAlloc_v2(&at, 64);
     if (then.empty()) _exit(0);
-    t.cuInit(0);
+    const Result rc = t.cuInit(0);
+    if (then == "init") _exit(rc);
     std::istringstream in(then);
     _exit(obeyRm(in) != "no channel" ? 0 : 1);
   }
