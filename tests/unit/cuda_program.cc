@@ -479,7 +479,7 @@ std::string onContexts(const std::string& verb, std::istringstream& in) {
   return "";
 }
 
-// `then`: what the child does of `rm` as a tenant of its own; "init": what cuInit says there.
+// `then`: what the child does of `rm` as a tenant of its own, or "init": what cuInit says there.
 std::string inFork(const std::string& then) {
   std::cout.flush();
   const pid_t child = fork();

@@ -212,7 +212,7 @@ TEST(CudaHooks, AForkedChildHarmsNothingOfItsParents) {
   CudaTenant guest(manager);
   ASSERT_EQ(guest.ask("init"), "0") << guest.errors();
   EXPECT_EQ(guest.ask("fork"), "0");
-  EXPECT_EQ(guest.ask("fork init"), "3") << "CUDA_ERROR_NOT_INITIALIZED";
+  EXPECT_EQ(guest.ask("fork cuda init"), "3") << "CUDA_ERROR_NOT_INITIALIZED";
   EXPECT_EQ(manager.bytes(), kCudaInitBytes);
   EXPECT_EQ(guest.ask("sleep null 100"), "0");
   EXPECT_EQ(guest.ask("sync null"), "0");
