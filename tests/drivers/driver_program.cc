@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "services/guest/cuda_calls.h"
@@ -74,11 +75,10 @@ std::string hooks() {
   return all;
 }
 
-// How often the kernel's stand-in was called so.
-std::string calls(std::uint32_t number) {
-  const auto kernel =
+const QgpuKernelStandIn& kernel() {
+  static const auto find =
       reinterpret_cast<decltype(&qgpuKernelStandIn)>(dlsym(RTLD_DEFAULT, "qgpuKernelStandIn"));
-  return kernel ? std::to_string(kernel()->calls(number)) : "no stand-in";
+  return *find();
 }
 
 // --- memory and contexts, on the card that the kernel's stand-in tells of ---
@@ -140,8 +140,11 @@ std::string onMemory(const std::string& verb, std::istream& in) {
     return std::to_string(named<decltype(Calls::cuMemRelease)>("cuMemRelease")(piece.name));
   }
   if (verb == "context") {  // which waits for a card that works
-    Ctx made = nullptr;
-    return std::to_string(named<decltype(Calls::cuCtxCreate_v2)>("cuCtxCreate_v2")(&made, 0, 0));
+    std::thread([] {
+      Ctx made = nullptr;
+      named<decltype(Calls::cuCtxCreate_v2)>("cuCtxCreate_v2")(&made, 0, 0);
+    }).detach();
+    return "begun";
   }
   return "unknown " + verb;
 }
@@ -152,8 +155,9 @@ std::string obey(const std::string& line) {
   in >> verb;
   if (verb == "hooks") return hooks();
   if (verb == "fork") return inFork();
-  if (verb == "questions") return calls(rm::kEscCheckVersion);
-  if (verb == "allocations") return calls(rm::kEscAlloc);
+  if (verb == "questions") return std::to_string(kernel().calls(rm::kEscCheckVersion));
+  if (verb == "allocations") return std::to_string(kernel().calls(rm::kEscAlloc));
+  if (verb == "held") return std::to_string(kernel().bytes());
   if (verb == "init") return std::to_string(named<Result (*)(U)>("cuInit")(0));
   if (verb == "version") {
     int version = 0;

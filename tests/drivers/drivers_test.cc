@@ -152,6 +152,11 @@ struct Card {
     return with({"LD_PRELOAD=" QGPU_STAND_IN_KERNEL, "QGPU_DRIVER_ROOT=" + root.path()});
   }
 
+  // What counts is what the kernel gave.
+  bool charges(GuestChild& tenant) const {
+    return tenant.ask("held") == std::to_string(manager.bytes());
+  }
+
   const fs::path driver;
   FakeManager manager;
   DriverRoot root;
@@ -198,12 +203,14 @@ TEST_F(Drivers, MemoryCountsWhereTheLibraryAsksTheKernelForIt) {
     const std::uint64_t before = card.manager.bytes();
     EXPECT_EQ(tenant.ask("create 1 " + std::to_string(128 * kMiB)), "0");
     EXPECT_EQ(card.manager.bytes(), before + 128 * kMiB);
+    EXPECT_TRUE(card.charges(tenant));
     EXPECT_EQ(tenant.ask("create 2 " + std::to_string(256 * kMiB)), "2") << "out of memory";
     EXPECT_EQ(tenant.ask("map 1"), "0");
     EXPECT_EQ(tenant.ask("release 1"), "0");
     EXPECT_EQ(card.manager.bytes(), before + 128 * kMiB);
     EXPECT_EQ(tenant.ask("unmap 1"), "0");
     EXPECT_EQ(card.manager.bytes(), before);
+    EXPECT_TRUE(card.charges(tenant));
     EXPECT_EQ(tenant.errors(), "");
   }
 }
@@ -241,7 +248,7 @@ TEST_F(Drivers, TheChannelsOfAContextAreTold) {
     if (card.major() < 525) continue;
     GuestChild tenant(card.tenant(), QGPU_DRIVER_PROGRAM);
     ASSERT_EQ(tenant.ask("init"), "0") << tenant.errors();
-    tenant.send("context");
+    ASSERT_EQ(tenant.ask("context"), "begun");
     const auto channels = [&] {
       std::vector<qgpu_note> made;
       for (const FakeManager::Note& each : card.manager.notes()) {
@@ -258,6 +265,7 @@ TEST_F(Drivers, TheChannelsOfAContextAreTold) {
     EXPECT_EQ(groups.size(), 1u);
     EXPECT_FALSE(groups.contains(0));
     EXPECT_EQ(engines, std::set<std::uint32_t>{1});
+    EXPECT_TRUE(card.charges(tenant)) << "of the host's memory, so far";
     EXPECT_EQ(tenant.errors(), "");
     tenant.kill();
   }
