@@ -1,7 +1,9 @@
 // NVIDIA's libraries open the driver's files by fixed names, and want them to be its character
 // devices. Preloaded, this leads those names below QGPU_DRIVER_ROOT, where the files that the
-// kernel's stand-in answers for are, and has them pass for such devices.
+// kernel's stand-in answers for are, and has them pass for such devices. As root, they would make
+// devices in /dev where there are none: here they may not.
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -60,6 +62,8 @@ int opened(const char* function, const char* path, int flags, mode_t mode) {
 #define QGPU_IN_FRONT_OF(name) __asm__(#name) __attribute__((visibility("default")))
 
 extern "C" {
+int namedMakeNode(int version, const char* path, mode_t mode, dev_t* device)
+    QGPU_IN_FRONT_OF(__xmknod);
 int namedOpen(const char* path, int flags, ...) QGPU_IN_FRONT_OF(open);
 int namedOpen64(const char* path, int flags, ...) QGPU_IN_FRONT_OF(open64);
 int namedStat(int version, const char* path, struct stat* out) QGPU_IN_FRONT_OF(__xstat);
@@ -78,6 +82,10 @@ int namedOpen64(const char* path, int flags, ...) {
   const auto mode = va_arg(more, mode_t);
   va_end(more);
   return opened("open64", path, flags, mode);
+}
+int namedMakeNode(int version, const char* path, mode_t mode, dev_t* device) {
+  if (placeOf(path).isDrivers) return errno = EPERM, -1;
+  return next<int (*)(int, const char*, mode_t, dev_t*)>("__xmknod")(version, path, mode, device);
 }
 int namedStat(int version, const char* path, struct stat* out) {
   return statusOf("__xstat", version, path, out);
