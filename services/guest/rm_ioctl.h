@@ -17,9 +17,10 @@
 //
 // An ioctl that is not NVIDIA's costs one comparison. One that is, is looked at only in an attached
 // process, on a descriptor that fstat() says is the driver's control file or a card's (never by
-// name), and in a layout that the driver's version is known to have (rm_abi.h): the version is what
-// the driver itself told when libcuda asked. Otherwise memory counts at the interfaces' calls, as
-// it does on other cards: one of the two for each process, decided at its first allocation.
+// name), and in a layout that the driver's version is known to have (rm_abi.h). For that version
+// the driver is asked before the first call is passed on to it. Otherwise memory counts at the
+// interfaces' calls, as it does on other cards: one of the two for each process, decided at its
+// first allocation.
 //
 // The child of a fork counts nothing of its parent's, and a child of vfork() touches nothing: both
 // are told by the process id.

@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include "services/guest/cuda_calls.h"
+#include "tests/cuda_stand_in/calls.h"
 #include "tests/cuda_stand_in/kernel.h"
 
 namespace qgpu::testing {
 namespace {
 
 using namespace cuda;  // the names of the interface
+using stand_in::kReadWrite, stand_in::MemAccess;
 
 void* library(const char* name) {
   void* found = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -99,11 +101,8 @@ Result create(Piece& piece, Size bytes) {
 Result map(Piece& piece) {
   const auto reserve =
       named<Result (*)(Ptr*, Size, Size, Ptr, unsigned long long)>("cuMemAddressReserve");
-  const auto allow = named<Result (*)(Ptr, Size, const void*, Size)>("cuMemSetAccess");
-  const struct {
-    Location place;
-    int flags;
-  } access{{1, 0}, 3};
+  const auto allow = named<Result (*)(Ptr, Size, const MemAccess*, Size)>("cuMemSetAccess");
+  const MemAccess access{{1, 0}, kReadWrite};
   Result rc = reserve(&piece.address, piece.bytes, 0, 0, 0);
   const auto map = named<decltype(Calls::cuMemMap)>("cuMemMap");
   if (rc == kSuccess) rc = map(piece.address, piece.bytes, 0, piece.name, 0);

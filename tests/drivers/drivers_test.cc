@@ -1,7 +1,7 @@
 // libqgpu.so before NVIDIA's own libraries, of each driver in the folder QGPU_DRIVERS (fetch.sh
-// brings some). There is no card: they are loaded, asked for their functions and started, and say
-// that there is none. What programs are given is the library's, and what the hook table says of
-// versions is true.
+// brings some). What programs are given is the library's, what the hook table says of versions is
+// true, and where there is no card they are told so. With the kernel's stand-in behind them, which
+// tells of one, they go as far as a card need not work: memory counts, and channels are told.
 
 #include <array>
 #include <cstdio>
@@ -163,11 +163,8 @@ struct Card {
 
  private:
   std::vector<std::string> with(std::vector<std::string> environment) const {
-    for (std::string& each : environment) {
-      if (each.starts_with("LD_PRELOAD=")) each += " " QGPU_DRIVER_NAMES;
-    }
     environment.push_back("QGPU_STAND_IN_DRIVER=" + version());
-    return on(std::move(environment), driver);
+    return on(preloading(std::move(environment), QGPU_DRIVER_NAMES), driver);
   }
 };
 
@@ -301,10 +298,7 @@ TEST_F(Drivers, WithoutACardATenantIsToldSoAndIsATenantAllTheSame) {
     SCOPED_TRACE(driver);
     FakeManager manager(cudaTask());
     const std::string nowhere = "QGPU_DRIVER_ROOT=/nonexistent";
-    auto environment = cudaTenantOf(manager);
-    for (std::string& each : environment) {
-      if (each.starts_with("LD_PRELOAD=")) each += " " QGPU_DRIVER_NAMES;
-    }
+    auto environment = preloading(cudaTenantOf(manager), QGPU_DRIVER_NAMES);
     environment.push_back(nowhere);
     GuestChild tenant(on(environment, driver), QGPU_DRIVER_PROGRAM);
     GuestChild bare(on({"LD_PRELOAD=" QGPU_DRIVER_NAMES, nowhere}, driver), QGPU_DRIVER_PROGRAM);

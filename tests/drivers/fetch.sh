@@ -7,7 +7,7 @@ set -eu
 FOLDER=${1:?usage: fetch.sh FOLDER}
 KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 WORK=$(mktemp -d)
-trap 'rm -rf "$WORK"' EXIT
+trap 'rm -rf "$WORK" "$FOLDER.part"' EXIT
 
 format='$(COMPONENT) $(RELEASE) $(REPO_URI)'
 mirror=$(apt-get indextargets --format "$format" 'Created-By: Packages' |
@@ -47,10 +47,11 @@ lists_of() {
 keep() {
   found=$(find "$1" -name 'libcuda.so.[1-9]*.*' -type f)
   version=${found##*/libcuda.so.}
-  mkdir -p "$FOLDER/$version"
-  cp "$found" "$FOLDER/$version/libcuda.so.1"
-  cp "$(find "$1" -name 'libnvidia-ml.so.[1-9]*.*' -type f)" "$FOLDER/$version/libnvidia-ml.so.1"
-  find "$1" -name nvidia-smi -type f -perm -100 -exec cp {} "$FOLDER/$version/" \;
+  to=$FOLDER.part/$version
+  mkdir -p "$to"
+  cp "$found" "$to/libcuda.so.1"
+  cp "$(find "$1" -name 'libnvidia-ml.so.[1-9]*.*' -type f)" "$to/libnvidia-ml.so.1"
+  find "$1" -name nvidia-smi -type f -perm -100 -exec cp {} "$to/" \;
   echo "fetch.sh: driver $version"
 }
 
@@ -67,3 +68,4 @@ branches | while read -r suite packages; do
     echo "fetch.sh: $suite has no $packages: left out" >&2
   fi
 done
+mv "$FOLDER.part" "$FOLDER"  # whole, or not there

@@ -240,6 +240,15 @@ std::string fetch(std::istringstream& in) {
   return files[file] < 0 ? "no" : "ok";
 }
 
+// Whether the driver answered a control of a client itself.
+template <typename Parameters>
+bool ask(int file, Handle client, std::uint32_t command, Parameters& parameters) {
+  ControlCall wanted{
+      client, client, command, 0, reinterpret_cast<std::uint64_t>(&parameters), sizeof parameters,
+      0};
+  return call(file, kEscControl, &wanted, sizeof wanted) == 0 && wanted.status == kOk;
+}
+
 // FILE CLIENT: total, heap and free in MiB, as FB_GET_INFO_V2 tells them.
 std::string sizes(std::istringstream& in) {
   int file = 0;
@@ -247,13 +256,9 @@ std::string sizes(std::istringstream& in) {
     std::uint32_t count = 3;
     FbInfo all[128] = {{kFbTotalRam, 0}, {kFbHeapSize, 0}, {kFbHeapFree, 0}};
   } list;
-  ControlCall wanted{};
-  in >> file >> wanted.client;
-  wanted.object = wanted.client;
-  wanted.command = kFbGetInfo2;
-  wanted.parameters = reinterpret_cast<std::uint64_t>(&list);
-  wanted.parametersSize = sizeof list;
-  if (call(file, kEscControl, &wanted, sizeof wanted) || wanted.status) return "failed";
+  Handle client = 0;
+  in >> file >> client;
+  if (!ask(file, client, kFbGetInfo2, list)) return "failed";
   std::string all;
   for (const FbInfo* each = list.all; each != list.all + 3; ++each) {
     all += (all.empty() ? "" : " ") + std::to_string(each->kibibytes >> 10);
@@ -286,13 +291,9 @@ std::string heapSizes(std::istringstream& in) {
 std::string pids(std::istringstream& in) {
   int file = 0;
   PidsCall told{};
-  ControlCall wanted{};
-  in >> file >> wanted.client;
-  wanted.object = wanted.client;
-  wanted.command = kGetPids;
-  wanted.parameters = reinterpret_cast<std::uint64_t>(&told);
-  wanted.parametersSize = sizeof told;
-  if (call(file, kEscControl, &wanted, sizeof wanted) || wanted.status) return "failed";
+  Handle client = 0;
+  in >> file >> client;
+  if (!ask(file, client, kGetPids, told)) return "failed";
   std::string all = std::to_string(told.count) + ":";
   for (const std::uint32_t pid : told.pids) {
     if (pid == 0) break;

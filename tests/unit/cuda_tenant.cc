@@ -24,6 +24,14 @@ std::vector<std::string> cudaTenantOf(const FakeManager& manager, const std::str
   return environment;
 }
 
+std::vector<std::string> preloading(std::vector<std::string> environment,
+                                    const std::string& library) {
+  for (std::string& each : environment) {
+    if (each.starts_with("LD_PRELOAD=")) each += " " + library;
+  }
+  return environment;
+}
+
 DriverRoot::DriverRoot() {
   path_ = std::filesystem::temp_directory_path() / "qgpu-driver-XXXXXX";
   if (!mkdtemp(path_.data())) std::abort();
@@ -44,10 +52,7 @@ DriverRoot::~DriverRoot() {
 
 std::vector<std::string> DriverRoot::tenantOf(const FakeManager& manager,
                                               const std::string& kernel) const {
-  std::vector<std::string> environment = cudaTenantOf(manager);
-  for (std::string& each : environment) {
-    if (each.rfind("LD_PRELOAD=", 0) == 0) each += " " + kernel;
-  }
+  std::vector<std::string> environment = preloading(cudaTenantOf(manager), kernel);
   environment.push_back("QGPU_DRIVER_ROOT=" + path_);
   return environment;
 }

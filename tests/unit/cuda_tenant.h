@@ -14,6 +14,9 @@ FakeManager::Options cudaTask();
 // The environment of a tenant that comes to the driver's functions by `way`.
 std::vector<std::string> cudaTenantOf(const FakeManager& manager, const std::string& way = "dlsym");
 std::vector<std::string> bareCuda(const std::string& way = "dlsym");
+// With a library behind those that are preloaded there.
+std::vector<std::string> preloading(std::vector<std::string> environment,
+                                    const std::string& library);
 
 // A folder in the place of / for one test: files that the kernel's stand-in answers for.
 class DriverRoot {

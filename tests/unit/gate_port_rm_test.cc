@@ -61,6 +61,12 @@ class GatePortRmTest : public AttachTest {
     const std::lock_guard lock(scene.mutex);
     return scene.off.size();
   }
+  // A second process of task 7.
+  bool isAtWork(const Child& child, const qgpu_report_page& page) const {
+    const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
+    return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
+           page.slot[attached->slot].admitted == 1;
+  }
   bool isOff(std::size_t channels) {
     return until([&] { return off() == channels; });
   }
@@ -292,11 +298,7 @@ TEST_F(GatePortRmTest, A1_AProcessAtWorkThatToldOfNoChannelIsNotTakenForStopped)
     silent->ring();
     for (;;) ::pause();
   });
-  ASSERT_TRUE(until([&] {
-    const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
-    return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
-           told->reportPage().slot[attached->slot].admitted == 1;
-  }));
+  ASSERT_TRUE(until([&] { return isAtWork(child, told->reportPage()); }));
   const std::uint32_t epoch = hold(7);
   ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
   EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
@@ -350,11 +352,7 @@ TEST_F(GatePortRmTest, AHoldSettlesWhenAProcessTellsOfItsChannelsJustAfterTheOth
     if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
     for (;;) ::pause();
   });
-  ASSERT_TRUE(until([&] {
-    const Heard* attached = task.last(Which::PROCESS_ATTACHED, 7);
-    return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
-           told->reportPage().slot[attached->slot].admitted == 1;
-  }));
+  ASSERT_TRUE(until([&] { return isAtWork(child, told->reportPage()); }));
   const std::uint32_t epoch = hold(7);
   ASSERT_TRUE(isOff(1));
   turns(20);

@@ -127,11 +127,15 @@ TEST(CudaHooks, AProgramThatLooksForADriverIsNotToldThatThereIsOne) {
   EXPECT_EQ(manager.attaches(), 0u);
 }
 
-TEST(CudaHooks, AFunctionThatAnOldDriverLacksIsNotFoundInOurs) {
-  FakeManager manager(cudaTask());
+std::vector<std::string> onOldDriver(const FakeManager& manager) {
   auto environment = cudaTenantOf(manager);
   environment[0] = "LD_LIBRARY_PATH=" QGPU_CUDA_OLD_DRIVER_DIR;
-  CudaTenant guest(environment);
+  return environment;
+}
+
+TEST(CudaHooks, AFunctionThatAnOldDriverLacksIsNotFoundInOurs) {
+  FakeManager manager(cudaTask());
+  CudaTenant guest(onOldDriver(manager));
   EXPECT_EQ(guest.ask("global cuInit"), "found");
   EXPECT_EQ(guest.ask("global cuCtxSynchronize"), "found");
   EXPECT_EQ(guest.ask("global cuLaunchKernelEx"), "none");
@@ -141,9 +145,7 @@ TEST(CudaHooks, AFunctionThatAnOldDriverLacksIsNotFoundInOurs) {
 
 TEST(CudaHooks, WhatADriverGivesWithoutExportingItIsTheDriversOwn) {
   FakeManager manager(cudaTask());
-  auto environment = cudaTenantOf(manager);
-  environment[0] = "LD_LIBRARY_PATH=" QGPU_CUDA_OLD_DRIVER_DIR;
-  CudaTenant guest(environment);
+  CudaTenant guest(onOldDriver(manager));
   EXPECT_EQ(guest.ask("private cuLaunchKernel"), "42");
   EXPECT_NE(guest.errors().find("cuLaunchKernel"), std::string::npos) << "it is told";
   EXPECT_EQ(guest.ask("private cuLaunchKernelEx"), "none");
