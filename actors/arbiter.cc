@@ -18,6 +18,7 @@ Arbiter::Arbiter(ArbiterConfig config, Nanos now, std::uint32_t firstEpoch)
     : config_(config), last_(std::clamp(now, Nanos(0), kTimeMax)), nextEpoch_(firstEpoch) {
   QGPU_CHECK(config.sliceMin > Nanos(0) && config.sliceMin <= config.sliceMax,
              "the configuration is checked where it is read");
+  QGPU_CHECK(config.patience <= config.settleMax, "nothing is late before it is stopped");
 }
 
 // --- who is here ---
@@ -62,7 +63,7 @@ void Arbiter::leave(TaskId id, Nanos now, Decisions& out) {
   drop(slot, out);
   if (task->spec.taskClass == TaskClass::Online) --onlineTasks_;
   if (slot == holder_) {  // a whole card's gate stays open until its task goes
-    shut(*task, out);
+    shut(*task, Nanos(0), out);
     holder_ = kNone;
     phase_ = Phase::Free;
   }
@@ -91,10 +92,11 @@ void Arbiter::busy(TaskId id, Nanos since, Nanos now, Decisions& out) {
   const bool woke = !task->wants;
   if (woke) {
     task->wants = true;
-    task->wokeIn = sliceNumber_;
-    if (task->quietSince != kNever) {
-      task->meter.noteGap(std::max(since - task->quietSince, Nanos(0)));
-    }
+    const Nanos gap =
+        task->quietSince == kNever ? kNever : std::max(since - task->quietSince, Nanos(0));
+    if (gap != kNever) task->meter.noteGap(gap);
+    // Who was only between two pieces of work when its slice ended waits for its turn.
+    if (gap > config_.lingerMax) task->wokeIn = sliceNumber_;
   }
   if (task->spec.taskClass == TaskClass::Online) {
     if (woke) ++onlineWanting_;
@@ -152,7 +154,9 @@ void Arbiter::settled(TaskId id, std::uint32_t epoch, Nanos at, Nanos now, Decis
   if (slot == holder_ && phase_ == Phase::Settling && epoch == holdEpoch_) {
     tick(std::clamp(at, last_, now));
     task->longestSettle = std::max(task->longestSettle, last_ - holdAt_);
-    switchCost_ += (now - holdAt_ - switchCost_) / 8;
+    // Until its patience was over the hold cost nothing: the work went on.
+    const Nanos stopping = std::max(last_ - std::max(stopAt_, holdAt_), Nanos(0));
+    switchCost_ += (now - last_ + stopping - switchCost_) / 8;
     finish(out);
   } else if (task->late && epoch == task->lateEpoch) {
     QGPU_MARK(LateHoldSettled);
@@ -317,6 +321,7 @@ std::uint64_t Arbiter::digest() const {
   }
   if (phase_ == Phase::Settling) {
     d = mixDigest(mixDigest(d, since(holdAt_)), since(settleDeadline_));
+    d = mixDigest(d, since(stopAt_));
   }
   d = mixDigest(d, static_cast<std::uint64_t>(switchCost_.value));
   d = mixDigest(d, onlineActive_ ? since(lastOnline_) : 1);

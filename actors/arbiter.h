@@ -35,6 +35,12 @@ struct ArbiterConfig {
   Nanos lingerMax = micros(500);  // an idle holder keeps its slice min(this, 2 x its usual gap)
   Nanos settleMax = millis(100);  // after it the card goes on and the overrun is charged ...
   std::int64_t settleFactor = 4;  // ... or after this many of its longest measured settlings
+  // Where a hold stops work in the middle: for how long it first lets what is in flight end by
+  // itself, unless somebody online waits. At most settleMax; 0: stops it at once.
+  Nanos patience{0};
+  // Of each slice's length no work is done, beyond what the end of the one before took to settle
+  // and to be told: the program has to wake, and to launch again.
+  Nanos resumeCost{0};
 };
 
 struct ArbiterTask {
@@ -44,14 +50,16 @@ struct ArbiterTask {
   bool exclusive = false;  // whole cards: its gate is always open, nobody else is on the card
 };
 
-// One order for a task's gate. Every order has an epoch of its own, growing on this card.
+// One order for a task's gate. Opens and holds have an epoch of their own each, growing on this
+// card; Hasten repeats that of the hold whose patience it ends.
 struct GateDecision {
-  enum class Kind : std::uint8_t { Open, Hold };
+  enum class Kind : std::uint8_t { Open, Hold, Hasten };
   Kind kind = Kind::Hold;
   TaskId task = TaskId::kNone;
   std::uint32_t epoch = 0;
   bool notify = false;     // Open: nobody uses the card, tell at the first submit
   bool contended = false;  // Open: somebody else wants it, or an online task is attached
+  Nanos patience{0};       // Hold: how long what is in flight may run on before it is stopped
   bool operator==(const GateDecision&) const = default;
 };
 
@@ -198,7 +206,7 @@ class Arbiter {
   void beginSlice(Decisions& out);
   void measureSlice();
   void park(Decisions& out);
-  void hold(Decisions& out);
+  void hold(Nanos patience, Decisions& out);
   void finish(Decisions& out);
   void overrun(Decisions& out);
   void drop(std::uint32_t slot, Decisions& out);
@@ -209,7 +217,7 @@ class Arbiter {
   void onlineBusy(Task& task, Nanos since, Decisions& out);
   void endOnline(Decisions& out);
   void open(Task& task, bool notify, bool contended, Decisions& out);
-  void shut(Task& task, Decisions& out);
+  void shut(Task& task, Nanos patience, Decisions& out);
   void applyPolicy();
   void refreshDeadline();
   std::uint32_t takeEpoch();
@@ -230,9 +238,10 @@ class Arbiter {
   Nanos lingerEnd_ = kNever;  // the holder wants nothing and its slice ends here
   Nanos capAt_ = kNever;      // the holder's bucket reaches one slice here
   Nanos holdAt_{0};
+  Nanos stopAt_{0};  // when the hold's patience is over: until then work may end by itself
   std::uint32_t holdEpoch_ = 0;
   Nanos settleDeadline_ = kNever;
-  Nanos switchCost_{0};  // moving average of hold to settled and handled
+  Nanos switchCost_{0};  // moving average of what a hold costs: stopping, and being told so
 
   bool onlineActive_ = false;
   std::uint32_t onlineTasks_ = 0;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "actors/arbiter.h"
-
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -37,7 +36,8 @@ Permille Arbiter::weightUnder(Policy policy, const Task& task) {
 }
 
 Nanos Arbiter::slice() const {
-  return std::clamp(switchCost_ * kSwitchCostFactor, config_.sliceMin, config_.sliceMax);
+  const Nanos cost = switchCost_ + config_.resumeCost;
+  return std::clamp(cost * kSwitchCostFactor, config_.sliceMin, config_.sliceMax);
 }
 
 // Fixed-share: may the task stay open at all?
@@ -90,7 +90,7 @@ void Arbiter::decide(Decisions& out) {
   if (phase_ == Phase::Parked) {
     Task& holder = tasks_[holder_];
     if (contender() != nullptr || !hasRoom(holder)) {
-      hold(out);
+      hold(Nanos(0), out);
     } else if (!holder.notify) {
       open(holder, true, holder.contended, out);
     }
@@ -109,9 +109,14 @@ void Arbiter::judge(Decisions& out) {
   if (lingerEnd_ <= last_) return park(out);
   const bool over = last_ >= sliceEnd_;
   if (over && pendingPolicy_) applyPolicy();
-  if (last_ >= capAt_) return hold(out);
+  if (last_ >= capAt_) return hold(config_.patience, out);
   const RunQueue::Entry* other = contender();
-  if (other != nullptr && yields(holder, *other)) return hold(out);
+  if (other != nullptr && yields(holder, *other)) {
+    // Who woke waits for short work alone, and who owns the card for none.
+    const bool woke = wokeInSlice(tasks_[other->slot]);
+    const Nanos patience = std::min(config_.patience, woke ? config_.sliceMin : config_.patience);
+    return hold(other->tier == tier(holder) ? patience : Nanos(0), out);
+  }
   if (!over) return;
   // A slice that nobody contests just goes on, and gives way as soon as somebody may.
   if (other != nullptr) measureSlice();
@@ -176,15 +181,16 @@ void Arbiter::park(Decisions& out) {
   if (pendingPolicy_) applyPolicy();
 }
 
-void Arbiter::hold(Decisions& out) {
+void Arbiter::hold(Nanos patience, Decisions& out) {
   Task& task = tasks_[holder_];
-  shut(task, out);
+  shut(task, patience, out);
   const Nanos ran = phase_ == Phase::Running ? last_ - sliceStart_ : Nanos(0);
   out.note(NoteKind::Suspending, task.spec.id, ran);
   if (task.wants) task.meter.beginHeld(last_);
   phase_ = Phase::Settling;
   lingerEnd_ = kNever;
   holdAt_ = last_;
+  stopAt_ = last_ + patience;
   holdEpoch_ = out.gates.back().epoch;
   const Nanos bound = std::max(config_.settleMax, task.longestSettle * config_.settleFactor);
   settleDeadline_ = last_ + std::min(bound, config_.settleMax * kSettleBoundFactor);
@@ -244,7 +250,7 @@ void Arbiter::drop(std::uint32_t slot, Decisions& out) {
   }
   if (task.open) {  // nothing is left to settle: this hold ends with the death
     holdAt_ = last_;
-    shut(task, out);
+    shut(task, Nanos(0), out);
   }
   finish(out);
 }
@@ -286,7 +292,12 @@ void Arbiter::onlineBusy(Task& task, Nanos since, Decisions& out) {
   if (phase_ == Phase::Parked) QGPU_MARK(OnlineHoldsParked);
   if (phase_ == Phase::Settling) QGPU_MARK(OnlineWhileSettling);
   const bool parked = phase_ == Phase::Parked && !QGPU_PLANTED(ParkedHolderNotHeld);
-  if (phase_ == Phase::Running || parked) hold(out);
+  if (phase_ == Phase::Settling && last_ < stopAt_) {
+    QGPU_MARK(OnlineHastens);
+    stopAt_ = last_;
+    out.gates.push_back({GateDecision::Kind::Hasten, tasks_[holder_].spec.id, holdEpoch_});
+  }
+  if (phase_ == Phase::Running || parked) hold(Nanos(0), out);
   if (task.notify) open(task, false, false, out);
   if (first) out.note(NoteKind::OnlineActive, task.spec.id);
 }
@@ -305,13 +316,18 @@ void Arbiter::open(Task& task, bool notify, bool contended, Decisions& out) {
   task.open = true;
   task.notify = notify;
   task.contended = contended;
-  out.gates.push_back({GateDecision::Kind::Open, task.spec.id, takeEpoch(), notify, contended});
+  GateDecision order{GateDecision::Kind::Open, task.spec.id, takeEpoch()};
+  order.notify = notify;
+  order.contended = contended;
+  out.gates.push_back(order);
 }
 
-void Arbiter::shut(Task& task, Decisions& out) {
+void Arbiter::shut(Task& task, Nanos patience, Decisions& out) {
   task.open = false;
   ++holds_;
-  out.gates.push_back({GateDecision::Kind::Hold, task.spec.id, takeEpoch(), false, false});
+  GateDecision order{GateDecision::Kind::Hold, task.spec.id, takeEpoch()};
+  order.patience = patience;
+  out.gates.push_back(order);
 }
 
 // Who is ahead of its share stays ahead by as much card time, counted with the new weights.
@@ -321,7 +337,7 @@ void Arbiter::applyPolicy() {
   for (std::uint32_t slot = 0; slot < tasks_.size(); ++slot) {
     if (tasks_[slot].present) chargeLate(slot);
   }
-  advanceVirtual(0);   // a holder that nobody contests may have run for long since the last time
+  advanceVirtual(0);  // a holder that nobody contests may have run for long since the last time
   advanceVirtual(1);
   const Policy old = config_.policy;
   const Policy next = *pendingPolicy_;

@@ -169,22 +169,27 @@ void CardActor::carryOut(Turn& turn, Nanos cause) {
 void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
   Here* here = find(raw(gate.task));
   if (here == nullptr) return;
-  const bool isHold = gate.kind == GateDecision::Kind::Hold;
+  using Order = schema::GateOrder::Order;
+  using Kind = GateDecision::Kind;
+  const Order word = gate.kind == Kind::Open   ? Order::OPEN
+                     : gate.kind == Kind::Hold ? Order::HOLD
+                                               : Order::HASTEN;
   here->epoch = gate.epoch;
-  here->causeNs = isHold ? ns(cause) : 0;
-  if (isHold) {
+  here->causeNs = word == Order::OPEN ? 0 : ns(cause);
+  if (word == Order::HOLD) {
     here->holdEpoch = gate.epoch;
     here->holdAt = turn.now();
   }
   const std::uint64_t causeNs = here->causeNs;
-  turn.sendUrgent(peers_.gatePort, [&gate, isHold, causeNs](schema::Envelope::Builder envelope) {
-    auto word = envelope.initGateOrder();
-    word.setTask(raw(gate.task));
-    word.setEpoch(gate.epoch);
-    word.setOrder(isHold ? schema::GateOrder::Order::HOLD : schema::GateOrder::Order::OPEN);
-    word.setNotify(gate.notify);
-    word.setContended(gate.contended);
-    word.setCauseNs(causeNs);
+  turn.sendUrgent(peers_.gatePort, [&gate, word, causeNs](schema::Envelope::Builder envelope) {
+    auto order = envelope.initGateOrder();
+    order.setTask(raw(gate.task));
+    order.setEpoch(gate.epoch);
+    order.setOrder(word);
+    order.setNotify(gate.notify);
+    order.setContended(gate.contended);
+    order.setCauseNs(causeNs);
+    order.setPatienceNs(ns(gate.patience));
   });
 }
 

@@ -132,7 +132,10 @@ struct GateOrder {
   notify @3 :Bool;                      # open, but tell at the first submit: nobody uses the card
   contended @4 :Bool;                   # the window applies, look often
   causeNs @5 :UInt64;                   # the submit that led to a hold, for the record; 0: none
-  enum Order { open @0; hold @1; close @2; }   # close: left this card, no more orders for it
+  patienceNs @6 :UInt64;                # of a hold: what is in flight may run on for so long first
+  # close: left this card, no more orders for it. hasten: the patience of the hold with this epoch
+  # is over.
+  enum Order { open @0; hold @1; close @2; hasten @3; }
 }
 
 struct ProcessAttached { task @0 :UInt64; pid @1 :UInt32; slot @2 :UInt32; }

@@ -20,6 +20,10 @@ std::uint64_t unsignedNs(Nanos t) {
   return static_cast<std::uint64_t>(t.value);
 }
 
+bool heldByGate(const GuestTask& task) {
+  return task.heldBy == QGPU_SUSPEND_GATE || task.doubted;
+}
+
 bool usableSignal(std::uint32_t signal) {
   return signal >= static_cast<std::uint32_t>(SIGRTMIN) &&
          signal <= static_cast<std::uint32_t>(SIGRTMAX);
@@ -44,6 +48,10 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   GateState& gate = task.gate;
   const bool wasFrozen = gate.frozen;
   counters_.orders++;
+  if (order.getOrder() == schema::GateOrder::Order::HASTEN) {
+    hasten(task, order.getEpoch());
+    return tellDone(task, order.getCauseNs());
+  }
   gate.card = from;
   gate.epoch = order.getEpoch();
   // A closed gate never opens, but what was in flight then has its turns until it ends.
@@ -59,23 +67,44 @@ void GatePort::order(schema::GateOrder::Reader order, ActorId from) {
   gate.offAt = kNever;
   gate.offInPart = false;
   gate.agains = 0;
+  const Nanos patience(static_cast<std::int64_t>(order.getPatienceNs()));
+  const bool patient = gate.settling && patience > Nanos(0) && !heldByGate(task);
+  gate.stopAt = patient ? around_.now() + patience : kNever;
   // A task that leaves its card has no turn left: what it has frozen stays so until it is killed.
-  const bool byGate = task.heldBy == QGPU_SUSPEND_GATE || task.doubted;
-  gate.frozen = gate.settling ? !byGate : wasFrozen && !gate.ordered;
+  gate.frozen = gate.settling ? !patient && !heldByGate(task) : wasFrozen && !gate.ordered;
   store(task);
   if (wasFrozen && !gate.frozen) letRun(task);
-  if (order.getCauseNs() != 0) {
-    outlet_.sendUrgent(from, [&](schema::Envelope::Builder message) {
-      auto done = message.initGateDone();
-      done.setTask(task.id);
-      done.setEpoch(gate.epoch);
-      done.setStoredNs(unsignedNs(gate.storedAt));
-      done.setCauseNs(order.getCauseNs());
-    });
-  }
+  tellDone(task, order.getCauseNs());
   gate.rearm = gate.disarmed;
   look(task);
-  if (!gate.frozen || !gate.settling) return;
+  if (gate.frozen && gate.settling) stopWork(task);
+}
+
+void GatePort::tellDone(const GuestTask& task, std::uint64_t causeNs) {
+  if (causeNs == 0) return;
+  outlet_.sendUrgent(task.gate.card, [&](schema::Envelope::Builder message) {
+    auto done = message.initGateDone();
+    done.setTask(task.id);
+    done.setEpoch(task.gate.epoch);
+    done.setStoredNs(unsignedNs(task.gate.storedAt));
+    done.setCauseNs(causeNs);
+  });
+}
+
+// What is in flight had its time to end by itself, or somebody online waits.
+void GatePort::hasten(GuestTask& task, std::uint32_t epoch) {
+  GateState& gate = task.gate;
+  if (!gate.settling || gate.epoch != epoch || gate.stopAt == kNever) return;
+  gate.stopAt = kNever;
+  gate.settleDelay = options_.settleFirst;
+  gate.frozen = !heldByGate(task);
+  if (!gate.frozen) return;
+  store(task);
+  stopWork(task);
+  schedule(task, gate.settleDelay, around_.now());
+}
+
+void GatePort::stopWork(GuestTask& task) {
   if (task.heldBy == QGPU_SUSPEND_RM) return around_.takeOff(task);
   freezeThreads(task);
 }
@@ -237,6 +266,9 @@ void GatePort::look(GuestTask& task, bool rang) {
   } else if (gate.ordered) {
     tellWork(task, sample, now);
   }
+  // Work that waits for the host ends nothing by itself.
+  const bool over = now >= gate.stopAt || sample.anyParked;
+  if (gate.settling && over && sample.inFlight != 0) hasten(task, gate.epoch);
   if (gate.settling) tellSettled(task, sample, now);
   if (gate.offAt != kNever) keepOff(task, sample, now);
   if (gate.frozen && sample.inFlight == 0) thaw(task);
@@ -251,6 +283,9 @@ void GatePort::look(GuestTask& task, bool rang) {
 Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos now) const {
   const GateState& gate = task.gate;
   if (gate.life != Life::Alive) return kNever;
+  if (gate.settling && gate.stopAt != kNever) {  // its doorbell tells of the end, if it comes
+    return std::clamp(gate.stopAt - now, Nanos(0), options_.busyEvery);
+  }
   if (gate.settling) {
     const Nanos held = now - gate.storedAt;
     if (held >= seconds(1)) return options_.lateEvery;
@@ -345,6 +380,8 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
             std::clamp(sample.lastRetire, std::min(from, now), now));
   } else if (gate.offAt != kNever) {
     settled(task, schema::Settled::How::FROZEN, std::clamp(gate.offAt, gate.storedAt, now));
+  } else if (gate.stopAt != kNever) {
+    // Nothing was stopped yet: who stands still is late to go on from the hold before, and will.
   } else if (sample.stopped && (late || !sample.anyParked)) {
     // Work that waits for the host may start at any moment: it counts only once time is up.
     if (sample.anyParked) QGPU_MARK(SettledParked);

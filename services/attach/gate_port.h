@@ -87,6 +87,9 @@ class GatePort {
 
  private:
   void store(GuestTask& task);
+  void hasten(GuestTask& task, std::uint32_t epoch);
+  void stopWork(GuestTask& task);
+  void tellDone(const GuestTask& task, std::uint64_t causeNs);
   void thaw(GuestTask& task);
   void letRun(GuestTask& task);
   bool hasUnseenWork(GuestTask& task) const;

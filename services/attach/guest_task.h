@@ -64,6 +64,7 @@ struct GateState {
   Nanos storedAt{0};  // when the word of this epoch was stored
 
   bool settling = false;     // held, and not yet told that nothing runs any more
+  Nanos stopAt = kNever;     // until then work in flight may end by itself; kNever: it is stopped
   bool frozen = false;       // held by more than the gate: driver threads wait as well, or channels
                              // are off the card or about to be
   Nanos offAt = kNever;      // since when all channels are off, in the hold of this epoch

@@ -24,6 +24,7 @@ CardBook::CardBook(const Boot& boot, std::uint32_t index, Verdict& verdict, Nano
       lingerMax_(boot.lingerMax),
       settleMax_(boot.settleMax),
       settleFactor_(boot.settleFactor),
+      patience_(boot.patience),
       start_(now),
       policy_(boot.policy),
       policyNext_(boot.policy),

@@ -98,7 +98,8 @@ class CardBook {
 
   // What was decided: card_judge.cc.
   void opened(std::size_t at, bool notify, Nanos now);
-  void heldUp(std::size_t at, std::uint32_t epoch, Nanos now);
+  void heldUp(std::size_t at, std::uint32_t epoch, Nanos patience, Nanos now);
+  void hastened(std::size_t at, std::uint32_t epoch, Nanos now);
   bool protects(const Seat& seat, Nanos now) const;
   bool willing(std::size_t at) const;
   bool hasRoom(const Seat& seat) const;
@@ -126,6 +127,7 @@ class CardBook {
   const std::uint32_t index_;
   const Nanos onlineIdle_, sliceMin_, sliceMax_, lingerMax_, settleMax_;
   const std::int64_t settleFactor_;
+  const Nanos patience_;
   const Nanos start_;
 
   std::vector<Seat> seats_;
@@ -139,6 +141,7 @@ class CardBook {
   std::size_t holder_ = kNone;     // of a non-online gate that is open or settles
   Nanos sliceAt_{0};
   Nanos lingerEnd_ = kNever;
+  Nanos stopAt_{0};                // of the hold that settles: work may end by itself until then
   Nanos settleEnd_ = kNever;       // settling counts as over
   bool onlineActive_ = false;
   std::uint32_t onlineWanting_ = 0;

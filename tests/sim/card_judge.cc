@@ -5,7 +5,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kTurn = micros(2);   // a timer fires after the turn that is under way
+constexpr Nanos kTurn = micros(2);  // a timer fires after the turn that is under way
 
 using Order = schema::GateOrder::Order;
 
@@ -20,13 +20,14 @@ void CardBook::ordered(schema::GateOrder::Reader order, Nanos now) {
     return violated("A12", "task " + std::to_string(task) + " is closed though it has not left");
   }
   const std::size_t at = find(task);
-  if (order.getEpoch() == 0) {   // the word that makes the port speak of a task
+  if (order.getOrder() == Order::HASTEN) return hastened(at, order.getEpoch(), now);
+  if (order.getEpoch() == 0) {  // the word that makes the port speak of a task
     if (at != kNone && task == joinedNow_ && order.getOrder() == Order::HOLD) return;
     return violated("A10", "an order without an epoch for task " + std::to_string(task));
   }
   if (order.getEpoch() <= lastEpoch_) {
-    violated("A10", "epoch " + std::to_string(order.getEpoch()) + " after " +
-                        std::to_string(lastEpoch_));
+    violated("A10",
+             "epoch " + std::to_string(order.getEpoch()) + " after " + std::to_string(lastEpoch_));
   }
   lastEpoch_ = order.getEpoch();
   if (at == kNone) {
@@ -40,9 +41,12 @@ void CardBook::ordered(schema::GateOrder::Reader order, Nanos now) {
   }
   ++switches_;
   ++seat.orders;
-  if (order.getOrder() == Order::HOLD) return heldUp(at, order.getEpoch(), now);
-  const bool same = seat.open && seat.notify == order.getNotify() &&
-                    seat.contended == order.getContended();
+  if (order.getOrder() == Order::HOLD) {
+    return heldUp(at, order.getEpoch(), Nanos(static_cast<std::int64_t>(order.getPatienceNs())),
+                  now);
+  }
+  const bool same =
+      seat.open && seat.notify == order.getNotify() && seat.contended == order.getContended();
   if (same) violated("A12", name(seat) + ": an order that changes nothing");
   if (!seat.online()) opened(at, order.getNotify(), now);
   seat.open = true;
@@ -76,7 +80,7 @@ void CardBook::opened(std::size_t at, bool notify, Nanos now) {
   phase_ = notify ? Phase::Parked : Phase::Running;
   sliceAt_ = last_;
   lingerEnd_ = kNever;
-  seat.late = seat.owes = false;   // what still runs of it is now its own slice
+  seat.late = seat.owes = false;  // what still runs of it is now its own slice
   seat.waited = Nanos(0);
 }
 
@@ -88,7 +92,7 @@ bool CardBook::protects(const Seat& seat, Nanos now) const {
   return now - sliceAt_ < sliceMin_;
 }
 
-void CardBook::heldUp(std::size_t at, std::uint32_t epoch, Nanos now) {
+void CardBook::heldUp(std::size_t at, std::uint32_t epoch, Nanos patience, Nanos now) {
   Seat& seat = seats_[at];
   ++holds_;
   if (seat.online()) return violated("A2", name(seat) + " is online and held");
@@ -102,12 +106,27 @@ void CardBook::heldUp(std::size_t at, std::uint32_t epoch, Nanos now) {
   seat.open = seat.notify = seat.contended = false;
   seat.holdEpoch = epoch;
   seat.holdAt = now;
-  if (diedNow_ == seat.task) return free();   // nothing is left to settle
+  if (patience > patience_) violated("A4", name(seat) + " may run on for longer than agreed");
+  if (patience > Nanos(0) && onlineActive_) {
+    violated("A3", name(seat) + " may run on though online wants the card");
+  }
+  stopAt_ = now + patience;
+  if (diedNow_ == seat.task) return free();  // nothing is left to settle
   phase_ = Phase::Settling;
   lingerEnd_ = kNever;
   const Nanos bound = std::max(settleMax_, seat.longestSettle * settleFactor_);
-  constexpr std::int64_t kFactorMax = 10;   // HAZARDS 4, capped so that no task moves it at will
+  constexpr std::int64_t kFactorMax = 10;  // HAZARDS 4, capped so that no task moves it at will
   settleEnd_ = now + std::min(bound, settleMax_ * kFactorMax);
+}
+
+// Online waits: what the holder may run on for is over.
+void CardBook::hastened(std::size_t at, std::uint32_t epoch, Nanos now) {
+  if (at == kNone || at != holder_ || phase_ != Phase::Settling || epoch != seats_[at].holdEpoch) {
+    return violated("A10", "a hold is hastened that is none, or over");
+  }
+  if (!onlineActive_) violated("A12", name(seats_[at]) + " is hastened and nobody is online");
+  if (now >= stopAt_) violated("A12", name(seats_[at]) + " is hastened twice, or late");
+  stopAt_ = now;
 }
 
 // --- the end of a turn ---
@@ -116,6 +135,9 @@ void CardBook::end(Nanos now) {
   if (reaches_) {
     policyMoves(now);
     judgeOnline();
+    if (onlineActive_ && phase_ == Phase::Settling && now < stopAt_) {
+      violated("A3", name(seats_[holder_]) + " runs on though online wants the card");
+    }
     if (!onlineActive_) judgeWork(now);
     judgeBorrower(now);
     judgeShares(now);
@@ -253,8 +275,8 @@ Nanos CardBook::nextDue(Nanos now) const {
 
 void CardBook::overdue(Nanos now) {
   const Nanos due = due_;
-  due_ = kNever;          // once is enough
-  if (tick_ != 0) return;   // it was woken; its loop has no turns
+  due_ = kNever;           // once is enough
+  if (tick_ != 0) return;  // it was woken; its loop has no turns
   const std::string what = std::to_string((now - due).value) + " ns after its time nobody woke it";
   if (phase_ == Phase::Settling) return violated("A11", "it waits too long to settle: " + what);
   if (onlineActive_) return violated("A7", "online is idle: " + what);

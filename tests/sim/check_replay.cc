@@ -81,6 +81,7 @@ class ReplayCheck::Second final : public TurnHost {
     config.lingerMax = boot.lingerMax;
     config.settleMax = boot.settleMax;
     config.settleFactor = boot.settleFactor;
+    config.patience = boot.patience;
     return config;
   }
 

@@ -88,6 +88,7 @@ namespace qgpu::sim {
   X(OnlineHoldsRunning, Must)  \
   X(OnlineHoldsParked, Must)   \
   X(OnlineWhileSettling, Must) \
+  X(OnlineHastens, Must)       \
   X(PolicyDuringSlice, Must)   \
   X(StaleSettled, Must)        \
   X(BellDisarmed, Must)        \

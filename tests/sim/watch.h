@@ -44,6 +44,7 @@ struct Boot {
   Nanos lingerMax{0};
   Nanos settleMax{0};
   std::int64_t settleFactor = 0;
+  Nanos patience{0};
   std::vector<StoredRow> rows;     // what the store gave it
   std::vector<StoredRow> rowsAgain;   // ... and when it was read a second time (D3)
   bool databaseLost = false;       // its files were deleted before this life

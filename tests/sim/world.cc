@@ -42,6 +42,9 @@ ArbiterConfig arbiterConfig(const Options& options) {
   config.onlineIdle = options.onlineIdle;
   config.sliceMin = options.sliceMin;
   config.sliceMax = options.sliceMax;
+  if (options.freeze || options.rm) {
+    config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
+  }
   return config;
 }
 
@@ -269,6 +272,7 @@ void World::Parts::tellBoot(Boot& boot, const NodePeers& peers) const {
   boot.lingerMax = config.lingerMax;
   boot.settleMax = config.settleMax;
   boot.settleFactor = config.settleFactor;
+  boot.patience = config.patience;
 }
 
 void World::Parts::compose(std::unique_ptr<SimJournal> journal) {

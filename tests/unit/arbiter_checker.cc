@@ -216,10 +216,11 @@ Nanos ArbiterChecker::settleBound(const Seen& task) const {
 }
 
 void ArbiterChecker::takeOrder(const GateDecision& order, const ArbiterEvent& event, Nanos now) {
-  if (order.epoch <= lastEpoch_) fail("A10: epoch " + std::to_string(order.epoch) + " again");
-  lastEpoch_ = order.epoch;
   const auto it = tasks_.find(static_cast<std::uint64_t>(order.task));
   if (it == tasks_.end()) return fail("A10: an order for a task that is not here");
+  if (order.kind == GateDecision::Kind::Hasten) return takeHasten(it->second, order, now);
+  if (order.epoch <= lastEpoch_) fail("A10: epoch " + std::to_string(order.epoch) + " again");
+  lastEpoch_ = order.epoch;
   if (order.kind == GateDecision::Kind::Open) {
     takeOpen(it->second, order, now);
   } else {
@@ -269,8 +270,18 @@ void ArbiterChecker::takeHold(Seen& task, const GateDecision& order, const Arbit
   task.open = task.notify = task.contended = false;
   task.holdEpoch = order.epoch;
   task.holdAt = now;
+  task.stopAt = now + order.patience;
   task.charging = !gone;
   task.settling = !gone;
+  if (order.patience > config_.patience) fail("A4: a hold is more patient than it may be");
+  if (order.patience > Nanos(0) && onlineActive_) fail("A3: a patient hold beside active online");
+}
+
+void ArbiterChecker::takeHasten(Seen& task, const GateDecision& order, Nanos now) {
+  if (!task.settling || order.epoch != task.holdEpoch) fail("A10: no such hold to hasten");
+  if (!onlineActive_) fail("A12: hastened and nobody is online");
+  if (now >= task.stopAt) fail("A12: hastened twice, or late");
+  task.stopAt = now;
 }
 
 void ArbiterChecker::checkGates(Nanos now) {
@@ -284,6 +295,9 @@ void ArbiterChecker::checkGates(Nanos now) {
     }
     if (task.open && onlineActive_) fail("A3: a gate is open beside active online");
     if (task.open || task.settling) ++holders;
+    if (task.settling && onlineActive_ && now < task.stopAt) {
+      fail("A3: work runs on though online wants the card");
+    }
     if (task.settling && now >= task.holdAt + settleBound(task)) {
       fail("A11: settling is waited for beyond its bound");
     }
@@ -398,6 +412,7 @@ std::uint64_t ArbiterChecker::digest() const {
     hash = fold(hash, id);
     for (bool flag : flags) hash = fold(hash, flag ? 3 : 5);
     hash = fold(hash, task.settling ? bits((last_ - task.holdAt).value) : 0);
+    hash = fold(hash, task.settling ? bits((last_ - task.stopAt).value) : 0);
     hash = fold(hash, task.open ? bits((last_ - task.sliceAt).value) : 0);
     hash = fold(hash, task.open && !task.wants ? bits((last_ - task.quietAt).value) : 0);
     hash = fold(hash, bits(task.longestSettle.value));
@@ -419,7 +434,8 @@ std::uint64_t replay(const ArbiterConfig& config, Nanos start,
     for (const GateDecision& order : out.gates) {
       hash = fold(hash, static_cast<std::uint64_t>(order.task));
       hash = fold(hash, order.epoch);
-      hash = fold(hash, (order.kind == GateDecision::Kind::Open ? 4 : 0) + (order.notify ? 2 : 0) +
+      hash = fold(hash, bits(order.patience.value));
+      hash = fold(hash, (static_cast<std::uint64_t>(order.kind) << 2) + (order.notify ? 2 : 0) +
                             (order.contended ? 1 : 0));
     }
     for (const ArbiterNote& note : out.notes) {

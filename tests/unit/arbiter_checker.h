@@ -50,7 +50,7 @@ class ArbiterChecker {
     bool overran = false;  // ever
     bool charging = false;
     std::uint32_t holdEpoch = 0;
-    Nanos holdAt{0}, sliceAt{0}, quietAt{0};
+    Nanos holdAt{0}, stopAt{0}, sliceAt{0}, quietAt{0};
     Nanos longestSettle{0};
     Nanos charged{0};
     Nanos waited{0};          // wanting and willing, since it last had the card
@@ -82,6 +82,7 @@ class ArbiterChecker {
   void takeOrder(const GateDecision& order, const ArbiterEvent& event, Nanos now);
   void takeOpen(Seen& task, const GateDecision& order, Nanos now);
   void takeHold(Seen& task, const GateDecision& order, const ArbiterEvent& event, Nanos now);
+  void takeHasten(Seen& task, const GateDecision& order, Nanos now);
   void checkGates(Nanos now);
   void checkWork(Nanos now);
   void checkShares();

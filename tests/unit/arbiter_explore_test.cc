@@ -26,13 +26,14 @@ constexpr std::uint64_t kSeeds[] = {1, 2, 3, 5, 8, 13, 21, 34};
 using Kind = ArbiterEvent::Kind;
 
 // Times small enough that a few events cross every one of them.
-ArbiterConfig smallConfig(Policy policy) {
+ArbiterConfig smallConfig(Policy policy, Nanos patience) {
   ArbiterConfig config;
   config.policy = policy;
   config.onlineIdle = millis(5);
   config.sliceMin = millis(2);
   config.sliceMax = millis(8);
   config.settleMax = millis(6);
+  config.patience = patience;
   return config;
 }
 
@@ -52,6 +53,7 @@ struct Cast {
   const char* name;
   Policy policy;
   std::vector<ArbiterTask> tasks;
+  Nanos patience{0};  // of holds
 };
 
 std::vector<Cast> casts() {
@@ -69,6 +71,8 @@ std::vector<Cast> casts() {
           {"HybridBestEffort", Policy::BestEffort, hybrid},
           {"HybridFixedShare", Policy::FixedShare, hybrid},
           {"HybridBurstShare", Policy::BurstShare, hybrid},
+          {"PatientOrdinaryFixedShare", Policy::FixedShare, ordinary, millis(3)},
+          {"PatientHybridBestEffort", Policy::BestEffort, hybrid, millis(3)},
           {"TwoOnlineOneOffline", Policy::BestEffort, two},
           {"OwnerAndBorrowers",
            Policy::BurstShare,
@@ -302,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(Casts, Explore, testing::ValuesIn(casts()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(Explore, EveryOrderOfAFewEventsKeepsTheInvariants) {
-  start(smallConfig(GetParam().policy));
+  start(smallConfig(GetParam().policy, GetParam().patience));
   descend(*root_, kDepthCold);
   tell("cold", kDepthCold);
 }
@@ -311,7 +315,7 @@ TEST_P(Explore, EveryOrderOfAFewEventsKeepsTheInvariants) {
 // runs; and the first never settled.
 TEST_P(Explore, EveryOrderOfAFewEventsFromABusyCardKeepsTheInvariants) {
   for (int warmth = 0; warmth < 3 && !HasFailure(); ++warmth) {
-    start(smallConfig(GetParam().policy));
+    start(smallConfig(GetParam().policy, GetParam().patience));
     for (const ArbiterTask& task : GetParam().tasks) {
       if (task.taskClass == TaskClass::Online) continue;
       ASSERT_TRUE(enter(*root_, eventNow(Kind::Busy, task.id, root_->checker.now())));
@@ -333,7 +337,7 @@ TEST_P(Explore, EveryOrderOfAFewEventsFromABusyCardKeepsTheInvariants) {
 
 // What the merging of states rests on.
 TEST_P(Explore, EqualDigestsMeanEqualFutures) {
-  start(smallConfig(GetParam().policy));
+  start(smallConfig(GetParam().policy, GetParam().patience));
   findTwins(*root_, kDepthTwins);
   EXPECT_GT(twins_, 0u);
 }
@@ -342,7 +346,7 @@ TEST_P(Explore, EqualDigestsMeanEqualFutures) {
 // are exact over a long run.
 TEST_P(Explore, LongPunctualWalksKeepTheInvariantsExactly) {
   for (std::uint64_t seed : kSeeds) {
-    start(smallConfig(GetParam().policy));
+    start(smallConfig(GetParam().policy, GetParam().patience));
     walk(seed, Manner::Punctual);
     EXPECT_EQ(root_->checker.slack(), Nanos(0));
     if (HasFailure()) return;
@@ -352,7 +356,7 @@ TEST_P(Explore, LongPunctualWalksKeepTheInvariantsExactly) {
 // Late timers, times that run backwards, reports from the future and from long ago.
 TEST_P(Explore, LongWalksOfNonsenseKeepTheInvariants) {
   for (std::uint64_t seed : kSeeds) {
-    start(smallConfig(GetParam().policy));
+    start(smallConfig(GetParam().policy, GetParam().patience));
     walk(seed, Manner::Nonsense);
     if (HasFailure()) return;
   }

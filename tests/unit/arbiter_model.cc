@@ -54,7 +54,7 @@ Nanos ArbiterModel::nextEvent() const {
     const State& state = states_[i];
     next = std::min(next, state.settleAt);
     if (!state.working) next = std::min(next, state.submitAt);
-    if (state.working && state.open) next = std::min(next, now_ + state.left);
+    if (state.working && runs(state)) next = std::min(next, now_ + state.left);
   }
   return std::max(next, now_);
 }
@@ -70,9 +70,10 @@ void ArbiterModel::runUntil(Nanos end) {
 // Kernels of open gates run; online kernels share the hardware freely, so each runs at full speed.
 void ArbiterModel::advance(Nanos to) {
   for (State& state : states_) {
-    if (!state.working || !state.open) continue;
-    state.left -= to - now_;
-    state.worked += to - now_;
+    if (!state.working || !runs(state)) continue;
+    const Nanos span = (state.open ? to : std::min(to, state.runsUntil)) - now_;
+    state.left -= span;
+    state.worked += span;
   }
   now_ = to;
 }
@@ -86,8 +87,9 @@ void ArbiterModel::step() {
       state.settleAt = kNever;
       tell(ArbiterEvent::Kind::Settled, i, at, state.settleEpoch);
     }
-    if (state.working && state.open && state.left <= Nanos(0)) {
+    if (state.working && state.left <= Nanos(0)) {
       state.working = false;
+      state.runsUntil = now_;
       const Nanos gap = tasks_[i].gap == Nanos(0) ? Nanos(0) : vary(tasks_[i].gap);
       state.submitAt = now_ + gap;
       if (pausedAt(i, state.submitAt)) state.submitAt = tasks_[i].resumeAt;
@@ -118,7 +120,10 @@ void ArbiterModel::obey() {
       State& state = states_[i];
       state.open = order.kind == GateDecision::Kind::Open;
       if (state.open) continue;
-      state.settleAt = now_ + vary(tasks_[i].settle);
+      // What is left of the kernel ends by itself where the hold has the patience.
+      const bool ends = state.working && state.left <= order.patience;
+      state.settleAt = now_ + (ends ? state.left : order.patience + vary(tasks_[i].settle));
+      state.runsUntil = now_ + order.patience;
       state.settleEpoch = order.epoch;
     }
   }

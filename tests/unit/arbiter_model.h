@@ -47,6 +47,7 @@ class ArbiterModel {
     bool working = false;  // a kernel is unfinished (it stands still while held)
     Nanos left{0};         // of the kernel
     Nanos submitAt{0};     // next submit, if not working
+    Nanos runsUntil{0};    // behind a shut gate: the patience of its hold
     Nanos settleAt = kNever;
     std::uint32_t settleEpoch = 0;
     Nanos worked{0};
@@ -56,6 +57,7 @@ class ArbiterModel {
   Nanos nextEvent() const;
   void advance(Nanos to);
   void step();
+  bool runs(const State& state) const { return state.open || now_ < state.runsUntil; }
   void tell(ArbiterEvent::Kind kind, std::size_t index, Nanos since, std::uint32_t epoch = 0);
   void obey();
   bool pausedAt(std::size_t index, Nanos at) const;

@@ -79,10 +79,11 @@ class ArbiterCase : public testing::Test {
     call();
     std::string text;
     for (const GateDecision& order : out.gates) {
-      const bool opens = order.kind == GateDecision::Kind::Open;
-      if (!opens) lastHold = order.epoch;
-      text += (text.empty() ? "" : ", ") + std::string(opens ? "open " : "hold ");
+      constexpr const char* kWords[] = {"open ", "hold ", "hasten "};
+      if (order.kind == GateDecision::Kind::Hold) lastHold = order.epoch;
+      text += (text.empty() ? "" : ", ") + std::string(kWords[static_cast<int>(order.kind)]);
       text += std::to_string(static_cast<std::uint64_t>(order.task));
+      if (order.patience > Nanos(0)) text += " patient";
       if (order.notify) text += " notify";
       if (order.contended) text += " contended";
     }
@@ -197,6 +198,127 @@ TEST_F(ArbiterCase, A3_NothingIsHeldTwiceWhenOnlineArrivesDuringSettling) {
   EXPECT_EQ(after(millis(2)), "hold 1");
   EXPECT_EQ(busy(kOn), "open 9");
   EXPECT_EQ(settle(kA), "");
+}
+
+// Cards whose holds stop work in the middle.
+class PatientCase : public ArbiterCase {
+ protected:
+  static ArbiterConfig patient(Policy policy = Policy::BestEffort) {
+    ArbiterConfig config;
+    config.policy = policy;
+    config.patience = millis(15);
+    return config;
+  }
+  PatientCase() : ArbiterCase(patient()) {}
+};
+
+TEST_F(PatientCase, ASliceThatIsOverLetsWhatIsInFlightEnd) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(2)), "hold 1 patient");
+  now += millis(3);
+  EXPECT_EQ(settle(kA), "open 2 contended");
+  EXPECT_EQ(view(kA).used, millis(5)) << "what ran on is charged";
+}
+
+TEST_F(PatientCase, A3_OnlineEndsThePatienceInItsOwnTurnAndOnce) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(2)), "hold 1 patient");
+  now += millis(1);
+  EXPECT_EQ(busy(kOn), "hasten 1, open 9");
+  EXPECT_EQ(out.gates.at(0).epoch, lastHold);
+  EXPECT_EQ(quiet(kOn), "");
+  EXPECT_EQ(busy(kOn), "");
+  EXPECT_EQ(settle(kA), "");
+}
+
+TEST_F(PatientCase, A3_NothingIsHastenedOnceThePatienceIsOver) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  join(kB, TaskClass::Offline);
+  busy(kA);
+  busy(kB);
+  EXPECT_EQ(after(millis(2)), "hold 1 patient");
+  now += millis(15);
+  EXPECT_EQ(busy(kOn), "open 9");
+}
+
+TEST_F(PatientCase, A3_AHoldForOnlineHasNoPatience) {
+  join(kOn, TaskClass::Online);
+  join(kA, TaskClass::Offline);
+  busy(kA);
+  EXPECT_EQ(busy(kOn), "hold 1, open 9");
+}
+
+TEST_F(PatientCase, WhoWakesAndHasUsedLessWaitsForShortWorkAlone) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  now += millis(5);
+  EXPECT_EQ(busy(kB), "hold 1 patient");
+  EXPECT_EQ(out.gates.at(0).patience, ArbiterConfig{}.sliceMin);
+}
+
+TEST_F(PatientCase, A6_WhoLivesOnIdleTimeGivesWayAtOnce) {
+  arbiter = Arbiter(patient(Policy::BurstShare), now);
+  join(kA, TaskClass::Offline, 0);
+  join(kB, TaskClass::Offline, 500);
+  busy(kA);
+  now += millis(5);
+  EXPECT_EQ(busy(kB), "hold 1");
+}
+
+TEST_F(PatientCase, A4_ThePatienceOfACapIsPaidBack) {
+  arbiter = Arbiter(patient(Policy::FixedShare), now);
+  join(kA, TaskClass::Ordinary, 500);
+  busy(kA);
+  EXPECT_EQ(after(millis(60)), "hold 1 patient") << "one slice above half of the time";
+  now += millis(10);
+  settle(kA);
+  EXPECT_EQ(view(kA).used, millis(70));
+  EXPECT_EQ(after(millis(11)), "") << "5 ms above the cap, and room for a new slice";
+  EXPECT_EQ(after(millis(1)), "open 1");
+}
+
+TEST_F(ArbiterCase, A12_WhoWasBetweenTwoPiecesOfWorkIsNoneThatWakes) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  ASSERT_EQ(after(millis(2)), "hold 1");
+  now += millis(1);  // so that slices are longer than the least
+  ASSERT_EQ(settle(kA), "open 2 contended");
+  quiet(kA);
+  now += micros(100);
+  busy(kA);
+  EXPECT_EQ(after(millis(8)), "") << "it has used less, and was not away";
+  quiet(kA);
+  now += millis(1);
+  EXPECT_EQ(busy(kA), "hold 2") << "it was away for longer than a linger";
+}
+
+// What ran on is no cost of switching, so slices stay short where stopping is cheap.
+TEST_F(PatientCase, SlicesDoNotGrowWithWhatHoldsLetEnd) {
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  busy(kB);
+  for (int i = 0; i < 20; ++i) {
+    const TaskId holder = arbiter.card(now).holder;
+    const Nanos from = now;
+    do {
+      after(arbiter.nextDeadline() - now);
+    } while (!noted(ArbiterNote::Kind::Suspending, holder));
+    ASSERT_LE(now - from, millis(13)) << "slice " << i;
+    now += i == 0 ? millis(1) : millis(10);
+    settle(holder);
+  }
 }
 
 TEST_F(ArbiterCase, A10_AnOldEpochChangesNothing) {

@@ -224,7 +224,7 @@ void AttachTest::close(std::uint64_t id, bool kill) {
 }
 
 std::uint32_t AttachTest::order(std::uint64_t id, schema::GateOrder::Order what, bool notify,
-                                bool contended, Nanos cause) {
+                                bool contended, Nanos cause, Nanos patience) {
   const std::uint32_t epoch = ++epoch_;
   machine_->asCard.sendUrgent(machine_->room, [&](schema::Envelope::Builder message) {
     auto order = message.initGateOrder();
@@ -234,6 +234,7 @@ std::uint32_t AttachTest::order(std::uint64_t id, schema::GateOrder::Order what,
     order.setNotify(notify);
     order.setContended(contended);
     order.setCauseNs(static_cast<std::uint64_t>(cause.value));
+    order.setPatienceNs(static_cast<std::uint64_t>(patience.value));
   });
   return epoch;
 }

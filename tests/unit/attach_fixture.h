@@ -85,12 +85,21 @@ class AttachTest : public ::testing::Test {
   static std::string tokenOf(std::uint64_t id);
 
   std::uint32_t order(std::uint64_t id, schema::GateOrder::Order order, bool notify = false,
-                      bool contended = false, Nanos cause = Nanos(0));
+                      bool contended = false, Nanos cause = Nanos(0), Nanos patience = Nanos(0));
   std::uint32_t open(std::uint64_t id, bool notify = false, bool contended = false) {
     return order(id, schema::GateOrder::Order::OPEN, notify, contended);
   }
   std::uint32_t hold(std::uint64_t id) {
     return order(id, schema::GateOrder::Order::HOLD);
+  }
+
+  // What is in flight may run on for `patience` first; hasten() ends that of the last order.
+  std::uint32_t holdPatiently(std::uint64_t id, Nanos patience) {
+    return order(id, schema::GateOrder::Order::HOLD, false, false, Nanos(0), patience);
+  }
+  void hasten(std::uint64_t id, Nanos cause) {
+    --epoch_;
+    order(id, schema::GateOrder::Order::HASTEN, false, false, cause);
   }
 
   // Turns the loop until `condition` holds; fails the test after a generous limit.

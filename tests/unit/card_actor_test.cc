@@ -14,12 +14,15 @@ constexpr std::uint64_t kOnline = 1;
 constexpr std::uint64_t kOffline = 2;
 
 struct Card {
+  explicit Card(ArbiterConfig chosen = {}) : config(chosen) {}
+
+  const ArbiterConfig config;
   Fixture fixture;
   Probe port, node, task;
   ActorId portId = fixture.add(port);
   ActorId nodeId = fixture.add(node);
   ActorId taskId = fixture.add(task);
-  CardActor actor{3, ArbiterConfig(), {portId, nodeId}, fixture.now()};
+  CardActor actor{3, config, {portId, nodeId}, fixture.now()};
   ActorId id = fixture.add(actor);
 
   std::uint64_t ns() const { return static_cast<std::uint64_t>(fixture.now().value); }
@@ -235,6 +238,30 @@ TEST(CardActor, ATaskThatSettledTooLateIsReadyAgainOnceItsQuarantineIsOver) {
   EXPECT_EQ(newest(), schema::TaskState::SUSPENDING);
   card.settled(kOffline, card.lastOrder(kOffline).getEpoch());
   EXPECT_EQ(newest(), schema::TaskState::READY) << "it waits as others do";
+}
+
+TEST(CardActor, A3_OnlineHastensAPatientHoldWithItsCause) {
+  ArbiterConfig config;
+  config.patience = millis(15);
+  Card card(config);
+  card.hybrid();
+  card.joined(5, schema::TaskClass::OFFLINE, 300);
+  card.busy(5, card.ns());
+  card.fixture.run();
+  for (int i = 0; i < 100 && card.lastOrder(kOffline).getOrder() == Order::OPEN; ++i) {
+    card.fixture.advance(micros(100));
+  }
+  const auto hold = card.lastOrder(kOffline);
+  ASSERT_EQ(hold.getOrder(), Order::HOLD);
+  EXPECT_GT(hold.getPatienceNs(), 0u);
+  const std::uint32_t epoch = hold.getEpoch();
+  const std::uint64_t cause = card.ns();
+  card.busy(kOnline, cause);
+  card.fixture.run();
+  const auto hasten = card.lastOrder(kOffline);
+  EXPECT_EQ(hasten.getOrder(), Order::HASTEN);
+  EXPECT_EQ(hasten.getEpoch(), epoch);
+  EXPECT_EQ(hasten.getCauseNs(), cause);
 }
 
 TEST(CardActor, A11_TheNextIsGrantedInTheTurnThatHearsOfTheHoldersDeath) {

@@ -645,6 +645,78 @@ TEST_F(GatePortTest, HAZARDS2_AHoldStopsTheDriverThreadsInTheMiddleOfTheirWorkAn
   EXPECT_GE(counters().freezeSignals, 10u);
 }
 
+TEST_F(GatePortTest, A2_APatientHoldStopsNothingThatEndsByItself) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  const std::uint32_t epoch = holdPatiently(7, seconds(3'600));
+  ASSERT_TRUE(inForce(*client, epoch));
+  turns(10);
+  EXPECT_EQ(client->gateWord() & (QGPU_GATE_OPEN | QGPU_GATE_FROZEN), 0u);
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
+  EXPECT_EQ(counters().freezeSignals, 0u);
+}
+
+TEST_F(GatePortTest, AHoldWhosePatienceIsOverStopsTheWorkInTheMiddle) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  SharedWords<Spinner> shared;
+  Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  const std::uint32_t epoch = holdPatiently(7, millis(20));
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+  const std::uint64_t stopped = shared->turns.load();
+  turns(10);
+  EXPECT_EQ(shared->turns.load(), stopped);
+}
+
+TEST_F(GatePortTest, A3_AHoldThatIsHastenedStopsTheWorkAndTellsWhen) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  SharedWords<Spinner> shared;
+  Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  const std::uint32_t epoch = holdPatiently(7, seconds(3'600));
+  const std::uint64_t before = shared->turns.load();
+  ASSERT_TRUE(until([&] { return shared->turns.load() > before; }));
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  const Nanos cause = monotonicNow();
+  hasten(7, cause);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+  ASSERT_EQ(card.count(Which::GATE_DONE, 7), 1u);
+  EXPECT_GE(card.last(Which::GATE_DONE, 7)->at, cause);
+}
+
+// Found by seed 1320 of the simulator: the slice was over before the thread had gone on.
+TEST_F(GatePortTest, A1_AThreadThatIsLateToGoOnIsNotTakenForStoppedByAPatientHold) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  auto client = attachSelf(7);
+  ASSERT_TRUE(inForce(*client, open(7)));
+  ASSERT_TRUE(client->admit(0));
+  std::atomic_ref<std::uint32_t>(client->slot().driver_threads).store(1);
+  std::atomic_ref<std::uint32_t>(client->slot().frozen).store(1);
+  const std::uint32_t epoch = holdPatiently(7, seconds(3'600));
+  ASSERT_TRUE(inForce(*client, epoch));
+  client->ring();
+  turns(20);
+  EXPECT_EQ(settledOf(7, epoch), nullptr);
+  std::atomic_ref<std::uint32_t>(client->slot().frozen).store(0);
+  client->retire();
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+}
+
 // A driver thread may be stopped with a lock of the driver in its hand, after its kernel ended. A
 // task with nothing in flight asks for no slice, so nobody else would ever let that thread go on.
 TEST_F(GatePortTest, HAZARDS2_DriverThreadsWithNothingLeftInFlightGoOnBehindTheShutGate) {
