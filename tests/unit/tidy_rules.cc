@@ -10,8 +10,6 @@ namespace qgpu::tidy {
 namespace {
 
 constexpr std::size_t kColumnsMax = 100;
-constexpr std::size_t kFileLinesMax = 800;
-constexpr std::size_t kCoreLinesMax = 500;
 constexpr std::size_t kSmallHeaderLines = 60;
 constexpr int kFunctionLinesMax = 70;
 
@@ -287,11 +285,6 @@ class Check {
   }
 
   void checkLengths() {
-    const std::size_t most = isCore(path_) ? kCoreLinesMax : kFileLinesMax;
-    if (lines_.size() > most) {
-      add(lines_.size(), "file-length",
-          std::to_string(lines_.size()) + " lines of at most " + std::to_string(most));
-    }
     for (const Function& function : functionsOf(file_.text)) {
       if (function.length <= kFunctionLinesMax) continue;
       add(static_cast<std::size_t>(function.line), "function-length",
