@@ -59,6 +59,46 @@ bool installHandler() {
   return handlerInstalled.load();
 }
 
+constexpr std::size_t kCpuWords = 128;
+constexpr std::size_t kCpuBits = 64;
+
+// The CPUs on which a thread may run.
+struct CpuSet {
+  std::uint64_t word[kCpuWords] = {};
+
+  bool read(std::uint32_t tid) {
+    return syscall(SYS_sched_getaffinity, tid, sizeof word, word) > 0;
+  }
+  void apply(std::uint32_t tid) const {
+    syscall(SYS_sched_setaffinity, tid, sizeof word, word);  // refused: it stays where it may be
+  }
+  bool has(std::size_t cpu) const { return word[cpu / kCpuBits] >> cpu % kCpuBits & 1; }
+  void add(std::size_t cpu) { word[cpu / kCpuBits] |= 1ull << cpu % kCpuBits; }
+  std::size_t next(std::size_t cpu) const {  // after `cpu`, in turn; there is one
+    do {
+      cpu = (cpu + 1) % (kCpuWords * kCpuBits);
+    } while (!has(cpu));
+    return cpu;
+  }
+  bool operator==(const CpuSet& other) const { return !memcmp(word, other.word, sizeof word); }
+};
+
+// Who may run wherever its process may was placed by nobody.
+void spread(const std::uint32_t* tids, std::uint32_t count) {
+  CpuSet process;
+  if (!process.read(0)) return;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    CpuSet of;
+    if (!of.read(tids[i]) || !(of == process)) return;
+  }
+  std::size_t cpu = kCpuWords * kCpuBits - 1;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    CpuSet own;
+    own.add(cpu = process.next(cpu));
+    own.apply(tids[i]);
+  }
+}
+
 bool contains(const ThreadList& list, std::uint32_t tid) {
   for (int i = 0; i < list.count; ++i) {
     if (list.tid[i] == tid) return true;
@@ -120,6 +160,7 @@ bool publishDriverThreads(const ThreadList& before, const ThreadList& after,
   qgpu_slot& slot = *session.slot;
   for (std::uint32_t i = 0; i < count; ++i) storeRelaxed(slot.tids[i], fresh[i]);
   shared(slot.driver_threads).store(count);
+  spread(fresh, count);
   return true;
 }
 

@@ -1,6 +1,8 @@
 // Freeze: kernels of a real driver are stopped in the middle and go on where they were.
 
+#include <fstream>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "tests/unit/guest_child.h"
 
@@ -27,6 +29,34 @@ TEST(GuestFreeze, DriverThreadsAreKnownExactly) {
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
   EXPECT_EQ(manager.driverThreads(), 2u);
   EXPECT_NE(manager.lastHello().freeze_signal, 0u);
+}
+
+// The CPUs on which a thread of `pid` may run, as the kernel tells them: "0" or "0-1".
+std::string cpusOf(pid_t pid, std::uint32_t tid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status");
+  const std::string name = "Cpus_allowed_list:\t";
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return line.substr(name.size());
+  }
+  return "?";
+}
+
+// Woken from one place they would all begin their slice on one CPU.
+TEST(GuestFreeze, EachDriverThreadHasACpuOfItsOwn) {
+  FakeManager manager(freezing());
+  auto environment = tenantOf(manager);
+  environment.push_back("POCL_MAX_PTHREAD_COUNT=2");
+  GuestChild guest(environment);
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  ASSERT_EQ(manager.driverThreads(), 2u);
+  const auto cpu = [&](int i) { return cpusOf(guest.pid(), manager.slot(0).tids[i]); };
+  EXPECT_EQ(cpu(0).find_first_not_of("0123456789"), std::string::npos) << cpu(0);
+  EXPECT_EQ(cpu(1).find_first_not_of("0123456789"), std::string::npos) << cpu(1);
+  const bool several = std::thread::hardware_concurrency() > 1;
+  EXPECT_EQ(cpu(0) != cpu(1), several);
+  EXPECT_EQ(cpusOf(guest.pid(), static_cast<std::uint32_t>(guest.pid())),
+            cpusOf(getpid(), static_cast<std::uint32_t>(getpid())))
+      << "the program's own threads are not moved";
 }
 
 TEST(GuestFreeze, ADriverWithoutThreadsOfItsOwnIsNotFrozen) {
@@ -81,8 +111,8 @@ TEST(GuestFreeze, ASignalThatTheApplicationTakesLaterIsNoLongerSent) {
   ASSERT_GT(manager.driverThreads(), 0u);
   EXPECT_EQ(guest.ask("takesignal"), "ok");
   EXPECT_TRUE(eventually([&] { return manager.driverThreads() == 0; }, 5000));
-  EXPECT_TRUE(eventually([&] { return guest.errors().find("took signal") != std::string::npos; },
-                         5000));
+  EXPECT_TRUE(
+      eventually([&] { return guest.errors().find("took signal") != std::string::npos; }, 5000));
 }
 
 // C9: a frozen task whose manager is gone runs on by itself after the grace.
