@@ -96,7 +96,7 @@ void Arbiter::busy(TaskId id, Nanos since, Nanos now, Decisions& out) {
         task->quietSince == kNever ? kNever : std::max(since - task->quietSince, Nanos(0));
     if (gap != kNever) task->meter.noteGap(gap);
     // Who was only between two pieces of work when its slice ended waits for its turn.
-    if (gap > config_.lingerMax) task->wokeIn = sliceNumber_;
+    task->wokeIn = gap > config_.lingerMax ? sliceNumber_ : Task::kDidNotWake;
   }
   if (task->spec.taskClass == TaskClass::Online) {
     if (woke) ++onlineWanting_;
@@ -104,7 +104,10 @@ void Arbiter::busy(TaskId id, Nanos since, Nanos now, Decisions& out) {
     if (woke) out.note(NoteKind::Running, id);
   } else if (slot == holder_) {
     lingerEnd_ = kNever;
-    if (phase_ == Phase::Parked) beginSlice(out);
+    if (phase_ == Phase::Parked) {
+      workFrom_ = last_;
+      beginSlice(out);
+    }
     if (phase_ == Phase::Settling) task->meter.beginHeld(last_);
     tick(now);
   } else if (woke) {
@@ -212,10 +215,12 @@ void Arbiter::eachSpan(Nanos now, Each each) const {
                          : phase_ == Phase::Settling ? kNever
                                                      : Nanos(0);
   for (Nanos at = last_; at < now;) {
-    const Label label = at < onlineEnd ? Label::Online : at < sliceEnd ? Label::Used : Label::Idle;
+    const bool works = at >= workFrom_ && at < sliceEnd;
+    const Label label = at < onlineEnd ? Label::Online : works ? Label::Used : Label::Idle;
     Nanos until = now;
     if (label == Label::Online) until = std::min(until, onlineEnd);
     if (label == Label::Used) until = std::min(until, sliceEnd);
+    if (label == Label::Idle && at < workFrom_) until = std::min(until, workFrom_);
     each(at, until, label);
     at = until;
   }
@@ -319,6 +324,7 @@ std::uint64_t Arbiter::digest() const {
   if (phase_ == Phase::Running) {
     for (Nanos at : {sliceStart_, sliceEnd_, lingerEnd_, capAt_}) d = mixDigest(d, since(at));
   }
+  d = mixDigest(d, since(std::max(workFrom_, last_)));
   if (phase_ == Phase::Settling) {
     d = mixDigest(mixDigest(d, since(holdAt_)), since(settleDeadline_));
     d = mixDigest(d, since(stopAt_));

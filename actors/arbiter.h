@@ -4,8 +4,9 @@
 // the same inputs always give the same orders (A13).
 //
 // The words: a *slice* is the time in which one non-online task's gate is open. A slice ends with
-// a hold; until the holder has *settled* nobody else is granted. *Used* runs from gate open to
-// settled and is charged to the holder. An online task's gate is never shut.
+// a hold; until the holder has *settled* nobody else is granted. *Used* runs from gate open, or a
+// moment later (resumeCost), to settled and is charged to the holder. An online task's gate is
+// never shut.
 //
 // Kept here: A1 (one open non-online gate), A3 (online first, in the same turn), A4 to A9
 // (policies, fallback, work conservation, starvation, accounts), A10 (epochs fence), A11
@@ -38,8 +39,9 @@ struct ArbiterConfig {
   // Where a hold stops work in the middle: for how long it first lets what is in flight end by
   // itself, unless somebody online waits. At most settleMax; 0: stops it at once.
   Nanos patience{0};
-  // Of each slice's length no work is done, beyond what the end of the one before took to settle
-  // and to be told: the program has to wake, and to launch again.
+  // At the start of each slice no work is done for so long: the program has to wake, and to launch
+  // again. It is a cost of switching as what a hold takes to settle is, and charged to nobody,
+  // since a share is work done.
   Nanos resumeCost{0};
 };
 
@@ -171,7 +173,8 @@ class Arbiter {
     bool late = false;  // over its settle bound; lateEpoch has not settled yet
     std::uint32_t lateEpoch = 0;
     Nanos lateSince{0};         // debt is charged up to here
-    std::uint64_t wokeIn = 0;   // the slice in which it last began to want the card
+    static constexpr std::uint64_t kDidNotWake = UINT64_MAX;
+    std::uint64_t wokeIn = kDidNotWake;  // the slice in which it last began to want the card
     Nanos quietSince = kNever;  // kNever: never had work
     Nanos longestSettle{0};
     std::uint64_t turns = 0;
@@ -235,6 +238,7 @@ class Arbiter {
   std::uint64_t sliceNumber_ = 0;  // of the running slice, counted anew at each measureSlice()
   Nanos sliceStart_{0};
   Nanos sliceEnd_{0};
+  Nanos workFrom_{0};         // the slice is charged from here
   Nanos lingerEnd_ = kNever;  // the holder wants nothing and its slice ends here
   Nanos capAt_ = kNever;      // the holder's bucket reaches one slice here
   Nanos holdAt_{0};

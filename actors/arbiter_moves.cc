@@ -144,6 +144,7 @@ void Arbiter::grant(Decisions& out) {
   queue_.erase(holder_);
   tasks_[holder_].late = false;
   tasks_[holder_].meter.endHeld(last_);
+  workFrom_ = last_ + config_.resumeCost;
   beginSlice(out);
 }
 
@@ -190,6 +191,7 @@ void Arbiter::hold(Nanos patience, Decisions& out) {
   phase_ = Phase::Settling;
   lingerEnd_ = kNever;
   holdAt_ = last_;
+  workFrom_ = std::min(workFrom_, last_);
   stopAt_ = last_ + patience;
   holdEpoch_ = out.gates.back().epoch;
   const Nanos bound = std::max(config_.settleMax, task.longestSettle * config_.settleFactor);

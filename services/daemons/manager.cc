@@ -143,9 +143,9 @@ Error refused(Error store) {
   return store;
 }
 
-// From an opened gate to the first kernel of a program that waits there: two threads wake, 100 to
-// 250 us were seen on PoCL. bench_work_share shows what is lost of a share.
-constexpr Nanos kResumeCost = micros(100);
+// From an opened gate to the first kernel of a program that waits there, with all of the driver's
+// threads: 100 to 250 us were seen on PoCL. bench_work_share shows what is lost of a share.
+constexpr Nanos kResumeCost = micros(250);
 
 ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   ArbiterConfig config;
@@ -161,7 +161,7 @@ ArbiterConfig arbiterConfig(const ManagerOptions& options) {
 ArbiterConfig configOf(const CardFacts& card, ArbiterConfig config) {
   if (card.suspend != schema::Suspend::GATE) {
     config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
-    config.resumeCost = kResumeCost;
+    config.resumeCost = std::min(kResumeCost, config.sliceMin / 4);
   }
   return config;
 }

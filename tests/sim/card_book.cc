@@ -25,6 +25,7 @@ CardBook::CardBook(const Boot& boot, std::uint32_t index, Verdict& verdict, Nano
       settleMax_(boot.settleMax),
       settleFactor_(boot.settleFactor),
       patience_(boot.patience),
+      resumeCost_(boot.resumeCost),
       start_(now),
       policy_(boot.policy),
       policyNext_(boot.policy),
@@ -218,7 +219,7 @@ void CardBook::busy(std::size_t at, std::uint64_t stamp, Nanos now) {
     lingerEnd_ = kNever;
     if (phase_ == Phase::Parked) {
       phase_ = Phase::Running;
-      sliceAt_ = last_;
+      sliceAt_ = workFrom_ = last_;
       began_ = true;
       lateNow_ = std::max(lateNow_, now - sliceAt_);   // it began before it was told
       latest_ = std::max(latest_, lateNow_);
@@ -300,6 +301,8 @@ void CardBook::eachSpan(Nanos from, Nanos to, Each&& each) const {
     if (from < online) {
       label = Label::Online;
       until = std::min(to, online);
+    } else if (from < workFrom_) {
+      until = std::min(to, workFrom_);
     } else if (from < slice) {
       label = Label::Used;
       until = std::min(to, slice);

@@ -127,7 +127,7 @@ class CardBook {
   const std::uint32_t index_;
   const Nanos onlineIdle_, sliceMin_, sliceMax_, lingerMax_, settleMax_;
   const std::int64_t settleFactor_;
-  const Nanos patience_;
+  const Nanos patience_, resumeCost_;
   const Nanos start_;
 
   std::vector<Seat> seats_;
@@ -140,6 +140,7 @@ class CardBook {
   Phase phase_ = Phase::Free;
   std::size_t holder_ = kNone;     // of a non-online gate that is open or settles
   Nanos sliceAt_{0};
+  Nanos workFrom_{0};              // the slice is charged from here
   Nanos lingerEnd_ = kNever;
   Nanos stopAt_{0};                // of the hold that settles: work may end by itself until then
   Nanos settleEnd_ = kNever;       // settling counts as over

@@ -79,6 +79,7 @@ void CardBook::opened(std::size_t at, bool notify, Nanos now) {
   holder_ = at;
   phase_ = notify ? Phase::Parked : Phase::Running;
   sliceAt_ = last_;
+  workFrom_ = last_ + resumeCost_;
   lingerEnd_ = kNever;
   seat.late = seat.owes = false;  // what still runs of it is now its own slice
   seat.waited = Nanos(0);
@@ -110,6 +111,7 @@ void CardBook::heldUp(std::size_t at, std::uint32_t epoch, Nanos patience, Nanos
   if (patience > Nanos(0) && onlineActive_) {
     violated("A3", name(seat) + " may run on though online wants the card");
   }
+  workFrom_ = std::min(workFrom_, now);
   stopAt_ = now + patience;
   if (diedNow_ == seat.task) return free();  // nothing is left to settle
   phase_ = Phase::Settling;

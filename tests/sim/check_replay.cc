@@ -82,6 +82,7 @@ class ReplayCheck::Second final : public TurnHost {
     config.settleMax = boot.settleMax;
     config.settleFactor = boot.settleFactor;
     config.patience = boot.patience;
+    config.resumeCost = boot.resumeCost;
     return config;
   }
 

@@ -45,6 +45,7 @@ struct Boot {
   Nanos settleMax{0};
   std::int64_t settleFactor = 0;
   Nanos patience{0};
+  Nanos resumeCost{0};
   std::vector<StoredRow> rows;     // what the store gave it
   std::vector<StoredRow> rowsAgain;   // ... and when it was read a second time (D3)
   bool databaseLost = false;       // its files were deleted before this life

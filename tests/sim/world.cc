@@ -44,6 +44,7 @@ ArbiterConfig arbiterConfig(const Options& options) {
   config.sliceMax = options.sliceMax;
   if (options.freeze || options.rm) {
     config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
+    config.resumeCost = std::min(micros(250), config.sliceMin / 4);
   }
   return config;
 }
@@ -273,6 +274,7 @@ void World::Parts::tellBoot(Boot& boot, const NodePeers& peers) const {
   boot.settleMax = config.settleMax;
   boot.settleFactor = config.settleFactor;
   boot.patience = config.patience;
+  boot.resumeCost = config.resumeCost;
 }
 
 void World::Parts::compose(std::unique_ptr<SimJournal> journal) {

@@ -87,6 +87,11 @@ std::string ArbiterChecker::judge(const Arbiter& arbiter, const ArbiterEvent& ev
     const auto gone = tasks_.find(static_cast<std::uint64_t>(event.task));
     if (gone != tasks_.end()) {
       if (gone->second.open && !isOnline(gone->second)) fail("A1: left with an open gate");
+      for (auto& [id, task] : tasks_) {
+        if (isOnline(gone->second)) break;
+        ++task.goneRivals;
+        task.goneWeights += weightOf(gone->second);
+      }
       tasks_.erase(gone);
     }
   }
@@ -96,7 +101,7 @@ std::string ArbiterChecker::judge(const Arbiter& arbiter, const ArbiterEvent& ev
     for (auto& [id, task] : tasks_) {
       task.level = config_.sliceMax.value * 1000 + std::max<std::int64_t>(0, task.level);
       task.excess = 0;
-      task.waited = Nanos(0);
+      beginWait(task);
     }
   }
   checkGates(now);
@@ -121,9 +126,11 @@ void ArbiterChecker::charge(const ArbiterEvent& event, Nanos now) {
       from = std::clamp(event.since, last_, now);  // the new slice starts with its work
       addCharge(task, from - last_, false);
       task.charging = true;
-      task.sliceAt = from;
+      task.sliceAt = task.chargeFrom = from;
     }
-    addCharge(task, until - from, task.charging);
+    const Nanos resumed = std::clamp(task.chargeFrom, from, until);
+    addCharge(task, resumed - from, false);
+    addCharge(task, until - resumed, task.charging);
     addCharge(task, now - until, false);
     const bool eligible = task.wants && !task.open && !task.settling && !task.quarantined;
     if (eligible && !onlineActive_) task.waited += now - last_;
@@ -246,7 +253,8 @@ void ArbiterChecker::takeOpen(Seen& task, const GateDecision& order, Nanos now) 
     } else if (!task.charging || !task.open) {
       task.charging = true;
       task.sliceAt = now;
-      task.waited = Nanos(0);
+      task.chargeFrom = now + config_.resumeCost;
+      beginWait(task);
     }
   }
   task.open = true;
@@ -270,6 +278,7 @@ void ArbiterChecker::takeHold(Seen& task, const GateDecision& order, const Arbit
   task.open = task.notify = task.contended = false;
   task.holdEpoch = order.epoch;
   task.holdAt = now;
+  task.chargeFrom = std::min(task.chargeFrom, now);
   task.stopAt = now + order.patience;
   task.charging = !gone;
   task.settling = !gone;
@@ -348,13 +357,22 @@ void ArbiterChecker::checkWork(Nanos now) {
   }
 }
 
+std::int64_t ArbiterChecker::weightOf(const Seen& task) const {
+  return policy_ == Policy::BestEffort ? 1000 : task.spec.share.value;
+}
+
+void ArbiterChecker::beginWait(Seen& task) {
+  task.waited = Nanos(0);
+  task.goneRivals = task.goneWeights = 0;
+}
+
 void ArbiterChecker::checkShares() {
   const Nanos settle = std::max(config_.settleMax, longestSettle_);
   std::int64_t weights = 0, count = 0;
   for (const auto& [id, task] : tasks_) {
     if (isOnline(task)) continue;
     ++count;
-    weights += policy_ == Policy::BestEffort ? 1000 : task.spec.share.value;
+    weights += weightOf(task);
   }
   for (const auto& [id, task] : tasks_) {
     if (isOnline(task) || task.spec.exclusive) continue;
@@ -367,10 +385,10 @@ void ArbiterChecker::checkShares() {
       }
       continue;
     }
-    const bool best = policy_ == Policy::BestEffort;
-    const std::int64_t weight = best ? 1000 : task.spec.share.value;
+    const std::int64_t weight = weightOf(task);
     if (weight == 0 || task.overran) continue;
-    const Nanos bound = (config_.sliceMax + settle) * count * weights / weight + slack_;
+    const Nanos turns = (config_.sliceMax + settle) * (count + task.goneRivals);
+    const Nanos bound = turns * (weights + task.goneWeights) / weight + slack_;
     if (task.waited > bound) fail("A8: " + name(task.spec.id) + " starves");
   }
 }
@@ -414,9 +432,11 @@ std::uint64_t ArbiterChecker::digest() const {
     hash = fold(hash, task.settling ? bits((last_ - task.holdAt).value) : 0);
     hash = fold(hash, task.settling ? bits((last_ - task.stopAt).value) : 0);
     hash = fold(hash, task.open ? bits((last_ - task.sliceAt).value) : 0);
+    hash = fold(hash, bits(std::max(task.chargeFrom - last_, Nanos(0)).value));
     hash = fold(hash, task.open && !task.wants ? bits((last_ - task.quietAt).value) : 0);
     hash = fold(hash, bits(task.longestSettle.value));
     hash = fold(hash, bits(task.waited.value));
+    hash = fold(hash, bits(task.goneRivals) << 32 | bits(task.goneWeights));
     hash = fold(hash, policy_ == Policy::FixedShare ? bits(task.level) : 0);
     hash = fold(hash, policy_ == Policy::FixedShare ? bits(task.excess) : 0);
   }

@@ -50,10 +50,11 @@ class ArbiterChecker {
     bool overran = false;  // ever
     bool charging = false;
     std::uint32_t holdEpoch = 0;
-    Nanos holdAt{0}, stopAt{0}, sliceAt{0}, quietAt{0};
+    Nanos holdAt{0}, stopAt{0}, sliceAt{0}, chargeFrom{0}, quietAt{0};
     Nanos longestSettle{0};
     Nanos charged{0};
     Nanos waited{0};          // wanting and willing, since it last had the card
+    std::int64_t goneRivals = 0, goneWeights = 0;  // who left meanwhile, and may have had turns
     std::int64_t level = 0;   // fixed-share bucket, at least what it really is, ns x permille
     std::int64_t excess = 0;  // D - min(D) of A4 since the policy began, ns x permille
   };
@@ -85,6 +86,8 @@ class ArbiterChecker {
   void takeHasten(Seen& task, const GateDecision& order, Nanos now);
   void checkGates(Nanos now);
   void checkWork(Nanos now);
+  std::int64_t weightOf(const Seen& task) const;  // under the policy in force
+  static void beginWait(Seen& task);
   void checkShares();
   void checkAccounts(const Arbiter& arbiter, Nanos now);
   Nanos settleBound(const Seen& task) const;

@@ -34,6 +34,7 @@ ArbiterConfig smallConfig(Policy policy, Nanos patience) {
   config.sliceMax = millis(8);
   config.settleMax = millis(6);
   config.patience = patience;
+  config.resumeCost = patience / 4;
   return config;
 }
 

@@ -321,6 +321,27 @@ TEST_F(PatientCase, SlicesDoNotGrowWithWhatHoldsLetEnd) {
   }
 }
 
+// A share is work done, and a program that was held does none before it woke and launched again.
+TEST_F(ArbiterCase, A9_WhatASliceTakesToResumeIsNobodysAndIsIdleTime) {
+  ArbiterConfig config;
+  config.resumeCost = micros(200);
+  arbiter = Arbiter(config, now);
+  join(kA, TaskClass::Ordinary);
+  join(kB, TaskClass::Ordinary);
+  busy(kA);
+  now += micros(150);
+  EXPECT_EQ(view(kA).used, Nanos(0));
+  now += millis(1);
+  EXPECT_EQ(view(kA).used, micros(950));
+  EXPECT_EQ(arbiter.card(now).idle, micros(200));
+  quiet(kA);
+  after(millis(5));
+  const Nanos before = view(kA).used;
+  busy(kA);
+  now += millis(1);
+  EXPECT_EQ(view(kA).used - before, millis(1)) << "its gate was open: it runs from its launch on";
+}
+
 TEST_F(ArbiterCase, A10_AnOldEpochChangesNothing) {
   join(kA, TaskClass::Ordinary);
   join(kB, TaskClass::Ordinary);
