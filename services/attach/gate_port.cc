@@ -284,12 +284,12 @@ Nanos GatePort::nextLook(const GuestTask& task, const GateSample& sample, Nanos 
   const GateState& gate = task.gate;
   if (gate.life != Life::Alive) return kNever;
   if (gate.settling && gate.stopAt != kNever) {  // its doorbell tells of the end, if it comes
-    return std::clamp(gate.stopAt - now, Nanos(0), options_.busyEvery);
+    return std::clamp(gate.stopAt - now, Nanos(0), options_.contendedEvery);
   }
   if (gate.settling) {
     const Nanos held = now - gate.storedAt;
     if (held >= seconds(1)) return options_.lateEvery;
-    return held >= options_.lateAfter ? options_.busyEvery : gate.settleDelay;
+    return held >= options_.lateAfter ? options_.contendedEvery : gate.settleDelay;
   }
   if (gate.frozen && gate.offAt != kNever) return options_.heldEvery;
   if (!gate.ordered) return kNever;

@@ -36,6 +36,7 @@ struct Session {
   qgpu_slot* slot = nullptr;
   qgpu_welcome welcome{};              // of the first attach
   void (*pollRetirement)() = nullptr;  // set by the front end; used by waits at the window
+  void (*nudgeReaper)() = nullptr;     // set by the reaper: it looks at once
 };
 extern Session session;
 

@@ -370,7 +370,7 @@ void lookAtStreams(Look& look) {
     if (!s.closing) lookAt(s);
     if (s.launched() != s.retired) {
       look.any = look.running = true;
-      look.attended = false;
+      look.attended = look.awaited = false;
     }
     const bool gone = !s.closing && recycleIfOver(link);
     s.lock.unlock();

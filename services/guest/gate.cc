@@ -120,6 +120,7 @@ Pass waitAndAdmit(std::uint64_t estimateNs, bool told) {
       return {};
     }
     if (!passes(gate)) {
+      if (!waitedAtGate && session.nudgeReaper) session.nudgeReaper();
       waitedAtGate = true;
       if (!told) ringDoorbell();
       told = true;

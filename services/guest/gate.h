@@ -62,6 +62,12 @@ inline void retire(std::uint64_t count, std::uint64_t windowNs, std::uint64_t no
     wakeWindowWaiters();
 }
 
+// The gate is shut, and what is in flight may end by itself: the manager waits for the last of it.
+inline bool settling() {
+  const std::uint32_t gate = loadShared(session.gate->gate);
+  return !(gate & (QGPU_GATE_OPEN | QGPU_GATE_FROZEN)) && !session.online && !session.orphan.load();
+}
+
 // Rings for an idle edge that the rate limit held back. Called now and then by the reaper.
 void ringIfIdleIsUntold();
 

@@ -35,6 +35,7 @@ struct Queue {
   std::uint32_t thread = 0;     // the first that launched
   std::uint32_t syncing = 0;    // threads that wait for all of it right now
   std::uint64_t first = 0, next = 0;
+  std::uint64_t awaited = 0;  // the `next` behind whose last launch the reaper is to be nudged
   std::uint32_t capacity = 0;
   Launch* ring = nullptr;
   std::uint64_t lastRetireNs = 0;

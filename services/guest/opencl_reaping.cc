@@ -54,6 +54,29 @@ void cover(Queue& q) {
   driver->clReleaseCommandQueue(handle);
 }
 
+void CL_CALLBACK onLastEnded(cl_event, cl_int, void*) {
+  nudgeReaper();
+}
+
+// Others wait until nothing is in flight any more: the end of a queue's last launch is told by its
+// event, where it has one. One callback for a hold or a tick, none for a launch. Returns whether
+// the end of all that is in the queue is, or was, told.
+bool awaitLast(Queue& q, bool may) {
+  q.lock.lock();
+  const bool any = q.first < q.next;
+  bool awaited = !any || q.awaited == q.next;
+  cl_event last = awaited || !may ? nullptr : q.at(q.next - 1).event;
+  if (last) {
+    q.awaited = q.next;
+    driver->clRetainEvent(last);
+  }
+  q.lock.unlock();
+  if (!last) return awaited;
+  awaited = driver->clSetEventCallback(last, CL_COMPLETE, onLastEnded, nullptr) == CL_SUCCESS;
+  driver->clReleaseEvent(last);
+  return awaited;
+}
+
 void lookAtOldest(Queue& q, Look& look) {
   q.lock.lock();
   if (q.first < q.next) {
@@ -87,6 +110,7 @@ void lookAtQueues(Look& look) {
       flush(q);
       cover(q);
     }
+    look.awaited = awaitLast(q, look.await && !session.callerRuns) && look.awaited && q.inOrder;
     lookAtOldest(q, look);
   });
   freeReleasedQueues();

@@ -14,6 +14,7 @@ std::atomic<const FrontEnd*> frontEnds[kFrontEnds] = {};
 std::atomic<bool> reaperRuns{false};
 std::atomic<bool> stopping{false};
 std::uint32_t reaperStopped = 0;  // futex
+std::uint32_t nudges = 0;         // futex: counts them
 
 template <typename F>
 void forEachFrontEnd(F visit) {
@@ -43,12 +44,17 @@ constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // nobody else wants the 
 constexpr std::uint64_t kLazyTickNs = 5 * kNsPerMs;    // and some thread waits for all there is
 constexpr std::uint64_t kLingerNs = 5 * kNsPerMs;      // awake after the last launch
 constexpr int kParkedLooks = 3;
+constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // a wake that got lost costs this much
 
-std::uint64_t tickNs(bool attended) {
-  std::uint32_t gate = loadShared(session.gate->gate);
-  bool alone = !session.online && (gate & kGateFastMask) == QGPU_GATE_OPEN;
-  if (alone) return attended ? kLazyTickNs : kSlowTickNs;
-  return attended ? kSlowTickNs : kFastTickNs;
+bool alone() {
+  const std::uint32_t gate = loadShared(session.gate->gate);
+  return !session.online && (gate & kGateFastMask) == QGPU_GATE_OPEN;
+}
+
+std::uint64_t tickNs(const Look& look) {
+  const bool attended = look.any && look.attended;
+  if (alone()) return attended ? kLazyTickNs : kSlowTickNs;
+  return attended || (look.any && look.awaited) ? kSlowTickNs : kFastTickNs;
 }
 
 void sleepUntilLaunch() {
@@ -59,9 +65,21 @@ void sleepUntilLaunch() {
   shared(reaperAsleep).store(0);
 }
 
-// One look at everything; `withoutRun` counts looks in a row that met no running launch.
-Look lookAtAll(int& withoutRun) {
+// Frozen threads may hold the driver's locks, so that a query would wait for them: there is nothing
+// to look at before they go on. Who is woken at the gate wakes the next (HAZARDS 15).
+void waitForThaw() {
+  const std::uint32_t gate = loadShared(session.gate->gate);
+  if (gate & QGPU_GATE_OPEN) return;
+  futexWait(&session.gate->gate, gate, kFrozenWaitNs);
+  futexWake(&session.gate->gate, 1);
+}
+
+// One look at everything; `withoutRun` counts looks in a row that met no running launch. Where
+// somebody cares about the end of what is in flight, it is asked to be told; but not again because
+// it was told, which would be once for each launch of a program that waits for each.
+Look lookAtAll(int& withoutRun, bool nudged) {
   Look look;
+  look.await = settling() || (!nudged && !alone());
   forEachFrontEnd([&](const FrontEnd& each) { each.look(look); });
   withoutRun = look.any && !look.running ? withoutRun + 1 : 0;
   storeRelaxed(session.slot->parked, withoutRun >= kParkedLooks ? 1u : 0u);
@@ -72,18 +90,25 @@ void* reaperThread(void*) {
   std::uint64_t busyNs = nowNs();
   Look look;
   int withoutRun = 0;
+  bool nudged = false;
   while (!stopping.load()) {
-    // A frozen driver thread may hold the driver's locks: a query would wait for the thaw.
-    bool frozen = driverIsFrozen();
-    if (!frozen) look = lookAtAll(withoutRun);
+    if (driverIsFrozen()) {
+      waitForThaw();
+      busyNs = nowNs();
+      continue;
+    }
+    const std::uint32_t before = loadShared(nudges);
+    look = lookAtAll(withoutRun, nudged);
+    nudged = false;
     std::uint64_t now = nowNs();
-    if (frozen || look.any) busyNs = now;
+    if (look.any) busyNs = now;
     ringIfIdleIsUntold();
     if (now - busyNs > kLingerNs && !anythingInFlight()) {
       sleepUntilLaunch();
       busyNs = nowNs();
     } else {
-      sleepNs(tickNs(look.any && look.attended));
+      futexWait(&nudges, before, tickNs(look));
+      nudged = loadShared(nudges) != before;
     }
   }
   shared(reaperStopped).store(1);
@@ -124,10 +149,16 @@ void startReaper(const FrontEnd& frontEnd) {
   if (!atExitKnown) atexit(stopReaper);
   atExitKnown = true;
   session.pollRetirement = pollAll;
+  session.nudgeReaper = nudgeReaper;
   onForkInChild(forgetReaperInChild);
   if (!startThread(reaperThread)) {
     say("cannot start a thread: launches retire at synchronising calls only");
   }
+}
+
+void nudgeReaper() {
+  shared(nudges).fetch_add(1);
+  futexWake(&nudges, 1);
 }
 
 void wakeReaperSlow() {

@@ -9,6 +9,8 @@ namespace qgpu::guest {
 
 // What one look at everything found.
 struct Look {
+  bool await = false;    // asked for: be told of the end of what is in flight, where that can be
+  bool awaited = true;   // and that is so: nobody need look again before
   bool any = false;      // something is in flight
   bool attended = true;  // and some thread waits for all of that
   bool running = false;  // some oldest launch runs, or nothing is known of it
@@ -26,6 +28,9 @@ extern std::uint32_t reaperAsleep;  // futex
 
 // Starts it if it does not run; without threads launches retire at synchronising calls only.
 void startReaper(const FrontEnd& frontEnd);
+
+// It looks at once, whatever it sleeps for. Async-signal-safe.
+void nudgeReaper();
 
 // After a launch: it may be asleep.
 void wakeReaperSlow();

@@ -2,8 +2,8 @@
 // Who finishes what: follows the launches of each command queue by their events and retires them at
 // the gate (HAZARDS 19). Synchronising calls retire for free; a thread of its own, the reaper,
 // flushes queues that were left unflushed and looks at what is in flight while there is any. No
-// callback per launch. It also learns estimates, publishes `parked` and counts GPU time where the
-// application's queue has profiling.
+// callback per launch, and one for each queue that a hold waits for. It also learns estimates,
+// publishes `parked` and counts GPU time where the application's queue has profiling.
 //
 // Locks here are held for a few instructions or one event query, never across an enqueue, a wait
 // or the release of an event, since those may run the application's callbacks.
