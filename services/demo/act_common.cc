@@ -1,5 +1,6 @@
 #include "services/demo/act_common.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 
@@ -40,22 +41,61 @@ TaskFigure figureOf(const Cast& cast, const TenantSpec& spec, Interval window) {
   figure.name = spec.name;
   figure.tenantClass = spec.tenantClass;
   if (cast.used(spec.name).empty()) return figure;
-  figure.gotPermille = shareOver(cast.used(spec.name), window);
+  figure.accountPermille = shareOver(cast.used(spec.name), window);
   figure.gpuMs =
       (usedAt(cast.gpu(spec.name), window.end) - usedAt(cast.gpu(spec.name), window.begin)) /
       1'000'000;
   return figure;
 }
 
-Result<std::map<std::string, WorkReport>> closeAct(const ActSetting& setting, Cast& cast,
-                                                   ActResult act) {
-  Result<std::map<std::string, WorkReport>> reports = cast.finish();
-  if (!reports) return reports;
+BareRun::BareRun(Stage& stage, const TenantSpec& spec)
+    : stage_(stage), child_(stage.startBare(spec)) {}
+
+Status BareRun::measure(std::int64_t everyNs) {
+  constexpr std::int64_t kQuietNs = 300'000'000;  // it begins, and ends what it has in flight
+  constexpr std::int64_t kReadyNsMax = 60'000'000'000;
+  constexpr std::int64_t kLookNs = 20'000'000;
+  child_->say("go");
+  const std::int64_t until = monotonicNs() + kReadyNsMax;
+  while (child_->errors().find("ready") == std::string::npos && child_->running()) {
+    if (monotonicNs() > until || !pauseFor(kLookNs)) break;
+  }
+  pauseFor(kQuietNs);
+  child_->say("mark");
+  for (std::int64_t rest = kMeasureNs; rest > 0; rest -= everyNs) {
+    if (const Result<TaskSnapshot> none = stage_.node().tasks(); !none) return none.error();
+    pauseFor(std::min(rest, everyNs));
+  }
+  child_->say("mark");
+  child_->say("pause");
+  measured_++;
+  if (pauseFor(kQuietNs) && child_->running()) return ok();
+  return fail(ErrorCode::Unavailable, "the program without qgpu ended: " + child_->errors());
+}
+
+Result<double> BareRun::finish() {
+  const Result<WorkReport> report = finishWork(*child_, "bare");
+  if (!report) return report.error();
+  double sum = 0;
+  for (std::size_t i = 0; i < measured_; i++) {
+    const double rate = rateBetween(report->marks, 2 * i, 2 * i + 1);
+    if (rate <= 0) return fail(ErrorCode::Unavailable, "the program did nothing without qgpu");
+    sum += rate;
+  }
+  return sum / static_cast<double>(measured_);
+}
+
+std::int64_t workPermille(const WorkReport& report, std::size_t first, std::size_t last,
+                          double bareRate) {
+  return static_cast<std::int64_t>(rateBetween(report.marks, first, last) / bareRate * 1000 + 0.5);
+}
+
+void closeAct(const ActSetting& setting, const Reports& reports, ActResult act) {
   std::uint64_t kernels = 0;
   std::uint64_t wrong = 0;
   for (TaskFigure& task : act.tasks) {
-    const auto report = reports->find(task.name);
-    if (report == reports->end()) continue;
+    const auto report = reports.find(task.name);
+    if (report == reports.end()) continue;
     kernels += report->second.kernels;
     wrong += report->second.wrong;
     task.checksumOk = report->second.checksumOk();
@@ -68,7 +108,6 @@ Result<std::map<std::string, WorkReport>> closeAct(const ActSetting& setting, Ca
   setting.sheet.add(act.act, "wrong items in " + std::to_string(kernels) + " kernels", "0",
                     std::to_string(wrong), wrong == 0);
   setting.sheet.acts.push_back(std::move(act));
-  return reports;
 }
 
 }  // namespace qgpu::demo

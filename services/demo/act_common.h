@@ -1,6 +1,8 @@
 #pragma once
 // Steps that several acts share.
 
+#include <map>
+#include <memory>
 #include <string>
 
 #include "runtime/result.h"
@@ -15,11 +17,35 @@ Status setScene(const ActSetting& setting, const std::string& title, const std::
 // A tenant that wants the card all the time with kernels of `kernelMs` ("2..8").
 TenantSpec busyTenant(const std::string& name, int corePercent, const std::string& kernelMs);
 
-// The task's figures over the window, without a wanted share.
+// What a tenant's program does without qgpu, on the same machine in the same minutes: a second one
+// that has the device to itself, before the tenants are started and after they have ended. The
+// manager is asked as often meanwhile as for the tenants (Cast::watch).
+class BareRun {
+ public:
+  static constexpr std::int64_t kMeasureNs = 1'500'000'000;
+
+  BareRun(Stage& stage, const TenantSpec& spec);
+  // While nobody else uses the device.
+  Status measure(std::int64_t everyNs = Cast::kSampleNs);
+  // Loops for each second, over all that was measured. Ends it.
+  Result<double> finish();
+
+ private:
+  Stage& stage_;
+  std::unique_ptr<Child> child_;
+  std::size_t measured_ = 0;
+};
+
+// The permille of the bare rate that a tenant did between two of its marks.
+std::int64_t workPermille(const WorkReport& report, std::size_t first, std::size_t last,
+                          double bareRate);
+
+// The task's figures over the window, as the manager counted it, without a wanted share.
 TaskFigure figureOf(const Cast& cast, const TenantSpec& spec, Interval window);
 
-// Ends the tenants and completes the act: checksums go into its tasks, wrong ones into failures.
-Result<std::map<std::string, WorkReport>> closeAct(const ActSetting& setting, Cast& cast,
-                                                   ActResult act);
+using Reports = std::map<std::string, WorkReport>;
+
+// Completes an act whose tenants have ended: checksums go into its tasks, wrong ones into failures.
+void closeAct(const ActSetting& setting, const Reports& reports, ActResult act);
 
 }  // namespace qgpu::demo

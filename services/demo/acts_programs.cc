@@ -67,8 +67,10 @@ Status clpeakAct(const ActSetting& setting) {
   if (!cast.used("busy").empty()) {
     act.tasks.push_back(figureOf(cast, cast.specs().front(), {start, cast.lastSampleNs()}));
   }
-  const auto reports = closeAct(setting, cast, std::move(act));
-  return reports ? ok() : Status(reports.error());
+  const auto reports = cast.finish();
+  if (!reports) return reports.error();
+  closeAct(setting, *reports, std::move(act));
+  return ok();
 }
 
 Status aloneAct(const ActSetting& setting) {
@@ -98,13 +100,14 @@ Status aloneAct(const ActSetting& setting) {
   const Result<WorkReport> bareReport = finishWork(*bare, "bare");
   if (!bareReport) return bareReport.error();
   act.tasks.push_back(figureOf(cast, spec, {cast.used("alone").front().atNs, cast.lastSampleNs()}));
-  const auto reports = closeAct(setting, cast, std::move(act));
+  const auto reports = cast.finish();
   if (!reports) return reports.error();
+  closeAct(setting, *reports, std::move(act));
   const std::vector<std::int64_t> found = ratios(reports->at("alone"), *bareReport, rounds);
   const std::int64_t median = percentile(found, 500);
   setting.sheet.alonePermille = median / 1000;
-  setting.sheet.add("alone", "of its bare rate, median of " + std::to_string(found.size()),
-                    ">= 99.0 %", percentText((median + 500) / 1000), median >= 990'000);
+  setting.sheet.measure("alone", "of its bare rate, median of " + std::to_string(found.size()),
+                        {Wanted::Kind::AtLeast, 990}, (median + 500) / 1000, percentText);
   setting.sheet.tell("alone", "of its bare rate, lowest and highest",
                      percentText(percentile(found, 0) / 1000) + " .. " +
                          percentText(percentile(found, 1000) / 1000));

@@ -104,17 +104,23 @@ void Cast::draw() {
   drawnNs_ = lastNs_;
 }
 
-Status Cast::watch(std::int64_t ns) {
+Status Cast::watch(std::int64_t ns, std::int64_t everyNs) {
   if (Status status = sample(); !status) return status;
   draw();
   const std::int64_t until = lastNs_ + ns;
-  for (std::int64_t next = lastNs_ + kSampleNs; lastNs_ < until; next += kSampleNs) {
+  for (std::int64_t next = lastNs_ + everyNs; lastNs_ < until; next += everyNs) {
     pauseFor(std::min(next, until) - monotonicNs());
     if (Status status = checkAlive(); !status) return status;
     if (Status status = sample(); !status) return status;
     draw();
   }
   return ok();
+}
+
+void Cast::mark() {
+  for (const TenantSpec& spec : specs_) {
+    if (spec.program.empty()) child(spec.name).say("mark");
+  }
 }
 
 Result<int> Cast::watchUntilEnd(const std::string& name, std::int64_t nsMax) {

@@ -34,6 +34,7 @@ void writeAct(JsonText& out, const ActResult& act) {
     if (task.wantedPermille) {
       out.number("share_wanted_permille", *task.wantedPermille);
       out.number("share_got_permille", task.gotPermille);
+      out.number("account_permille", task.accountPermille);
     }
     out.number("gpu_ms", task.gpuMs).flag("checksum_ok", task.checksumOk).endObject();
   }
@@ -48,6 +49,7 @@ void writeHybrid(JsonText& out, const HybridFigures& hybrid) {
   out.decimal("p99", static_cast<double>(hybrid.releaseMs.p99) / 10);
   out.number("n", static_cast<std::int64_t>(hybrid.releaseMs.n)).endObject();
   out.number("offline_share_of_rest_permille", hybrid.offlineShareOfRestPermille);
+  out.number("offline_account_of_rest_permille", hybrid.accountOfRestPermille);
   out.flag("offline_resumed", hybrid.offlineResumed).endObject();
 }
 
@@ -57,10 +59,53 @@ std::string percentText(std::int64_t permille) {
   return tenthsText(permille, "%");
 }
 
+std::string millisText(std::int64_t tenths) {
+  return tenthsText(tenths, "ms");
+}
+
+std::string countText(std::int64_t n) {
+  return std::to_string(n);
+}
+
 std::string tenthsText(std::int64_t tenths, const char* unit) {
   const std::int64_t size = tenths < 0 ? -tenths : tenths;
   return (tenths < 0 ? "-" : "") + std::to_string(size / 10) + "." + std::to_string(size % 10) +
          " " + unit;
+}
+
+bool Wanted::met(std::int64_t got, std::int64_t roomPercent) const {
+  const std::int64_t room = value * roomPercent / 100;
+  switch (kind) {
+    case Kind::AtLeast:
+      return got >= value - room;
+    case Kind::AtMost:
+      return got <= value + room;
+    default:
+      return got >= value - tolerance - room && got <= value + tolerance + room;
+  }
+}
+
+void ResultSheet::measure(const std::string& act, const std::string& what, Wanted wanted,
+                          std::int64_t got, std::string (*text)(std::int64_t)) {
+  const std::string value = text(wanted.value);
+  const std::string bound = wanted.kind == Wanted::Kind::AtLeast ? ">= " + value
+                            : wanted.kind == Wanted::Kind::AtMost
+                                ? "<= " + value
+                                : value + " +- " + text(wanted.tolerance);
+  const bool met = wanted.met(got, 0);
+  figures.push_back({act, what, bound, text(got), met ? Verdict::Ok : Verdict::Miss,
+                     !wanted.met(got, roomPercent)});
+}
+
+std::size_t ResultSheet::missed() const {
+  return static_cast<std::size_t>(
+      std::count_if(figures.begin(), figures.end(),
+                    [](const Figure& figure) { return figure.verdict == Verdict::Miss; }));
+}
+
+std::size_t ResultSheet::beyondRoom() const {
+  return static_cast<std::size_t>(std::count_if(
+      figures.begin(), figures.end(), [](const Figure& figure) { return figure.beyondRoom; }));
 }
 
 std::string ResultSheet::table() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <poll.h>
 #include <signal.h>
 #include <string>
@@ -49,9 +50,24 @@ void WorkControl::readWords() {
     }
     if (line == "pause") say(Word::Pause);
     if (line == "go") say(Word::Go);
+    if (line == "mark") mark();
     if (line == "end") return say(Word::End);
     line.clear();
   }
+}
+
+void WorkControl::finished(std::uint64_t loops) {
+  if (loops_.fetch_add(loops) == 0 && reader_.joinable()) std::fputs("ready\n", stderr);
+}
+
+void WorkControl::mark() {
+  const std::lock_guard guard(lock_);
+  marks_.push_back({monotonicNs(), loops_});
+}
+
+std::vector<Mark> WorkControl::marks() const {
+  const std::lock_guard guard(lock_);
+  return marks_;
 }
 
 void WorkControl::say(Word word) {

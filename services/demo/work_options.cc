@@ -149,7 +149,8 @@ result on the host. It runs on any OpenCL 1.2 device and knows nothing of qgpu.
   --loops-per-ms=N       from --calibrate on an idle machine; else measured at the start
   --calibrate            print {"loops_per_ms":N} and end
   --seed=N               draws lengths and first values
-  --control              read "pause", "go" and "end" from stdin, a line each; end of file ends
+  --control              read "pause", "go", "mark" and "end" from stdin, a line each; end of file
+                         ends; at a mark the report says how much was done by then
   --progress             watch finished work-groups from the host and report every standstill
   --verify               check results, which is always done
   --json                 the report as one JSON document

@@ -22,6 +22,10 @@ std::string WorkReport::json() const {
     out.object().number("start_ns", p.startNs).number("end_ns", p.endNs);
     out.number("kernels", count(p.kernels)).number("loops", count(p.loops)).endObject();
   }
+  out.endArray().array("marks");
+  for (const Mark& m : marks) {
+    out.object().number("at_ns", m.atNs).number("loops", count(m.loops)).endObject();
+  }
   out.endArray().array("bursts");
   for (const Burst& b : bursts) {
     out.object().number("submit_ns", b.submitNs).number("start_ns", b.startNs);

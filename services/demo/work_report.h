@@ -25,6 +25,15 @@ struct Phase {
   std::uint64_t loops = 0;
 };
 
+// How much was done when its workload was told "mark".
+struct Mark {
+  std::int64_t atNs = 0;  // CLOCK_MONOTONIC
+  std::uint64_t loops = 0;
+};
+
+// Loops for each second between two marks of a workload; 0 where one is missing.
+double rateBetween(const std::vector<Mark>& marks, std::size_t first, std::size_t last);
+
 struct Burst {
   std::int64_t submitNs = 0;  // before the first clEnqueueNDRangeKernel
   std::int64_t startNs = 0;   // the first kernel runs
@@ -43,6 +52,7 @@ struct WorkReport {
   std::int64_t wallNs = 0;
   std::string clock;  // whose stamps start and end are
   std::vector<Phase> phases;
+  std::vector<Mark> marks;
   std::vector<Burst> bursts;
   std::optional<bool> progressSeen;
   std::vector<Standstill> standstills;

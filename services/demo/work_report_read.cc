@@ -34,6 +34,12 @@ void each(const element& object, const char* key, auto&& visit) {
 
 }  // namespace
 
+double rateBetween(const std::vector<Mark>& marks, std::size_t first, std::size_t last) {
+  if (last >= marks.size() || first >= last || marks[last].atNs <= marks[first].atNs) return 0;
+  return static_cast<double>(marks[last].loops - marks[first].loops) * 1e9 /
+         static_cast<double>(marks[last].atNs - marks[first].atNs);
+}
+
 Result<WorkReport> parseWorkReport(const std::string& json) {
   simdjson::dom::parser parser;
   element root;
@@ -56,6 +62,9 @@ Result<WorkReport> parseWorkReport(const std::string& json) {
   each(root, "phases", [&](const element& p) {
     report.phases.push_back(
         {integer(p, "start_ns"), integer(p, "end_ns"), count(p, "kernels"), count(p, "loops")});
+  });
+  each(root, "marks", [&](const element& m) {
+    report.marks.push_back({integer(m, "at_ns"), count(m, "loops")});
   });
   each(root, "bursts", [&](const element& b) {
     report.bursts.push_back({integer(b, "submit_ns"), integer(b, "start_ns"), integer(b, "end_ns"),

@@ -28,6 +28,7 @@ class Runner {
     const Status status = options_.mode == WorkOptions::Mode::Steady ? steady() : bursts();
     if (!status) return status.error();
     report_.wallNs = monotonicNs() - start;
+    report_.marks = control_.marks();
     if (watch) {
       watch->stop();
       report_.progressSeen = watch->seen();
@@ -102,6 +103,7 @@ class Runner {
     report_.kernelNs += work.endNs - work.startNs;
     report_.itemsChecked += work.items.size();
     report_.wrong += work.wrong;
+    if (work.wrong == 0) control_.finished(work.loops);
     return ok();
   }
 

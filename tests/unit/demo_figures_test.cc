@@ -5,9 +5,11 @@
 
 #include "services/demo/acts.h"
 #include "services/demo/demo_options.h"
+#include "services/demo/machine_use.h"
 #include "services/demo/result_sheet.h"
 #include "services/demo/statistics.h"
 #include "services/demo/timeline.h"
+#include "services/demo/work_report.h"
 
 namespace qgpu::demo {
 namespace {
@@ -66,6 +68,55 @@ TEST(Statistics, A4_ExcessIsTheWorstWindowAboveTheShareEvenAfterIdleTime) {
   EXPECT_EQ(excessOver({{0, 0}, {100, 0}, {160, 60}, {300, 60}}, 500), 30);
   EXPECT_EQ(excessOver({{0, 0}, {100, 50}, {200, 100}}, 500), 0);
   EXPECT_EQ(excessOver({}, 500), 0);
+}
+
+TEST(ResultSheet, AFigureIsMetOrMissedAndTheRoomIsForNoiseAlone) {
+  const Wanted least{Wanted::Kind::AtLeast, 990}, most{Wanted::Kind::AtMost, 100};
+  const Wanted near{Wanted::Kind::Near, 300, 9};
+  EXPECT_TRUE(least.met(990, 0));
+  EXPECT_FALSE(least.met(989, 0));
+  EXPECT_TRUE(least.met(892, 10));
+  EXPECT_TRUE(most.met(100, 0));
+  EXPECT_FALSE(most.met(101, 0));
+  EXPECT_TRUE(most.met(110, 10));
+  EXPECT_TRUE(near.met(291, 0));
+  EXPECT_FALSE(near.met(290, 0));
+  EXPECT_FALSE(near.met(310, 0));
+  EXPECT_TRUE(near.met(339, 10));
+  EXPECT_FALSE(near.met(340, 10));
+  ResultSheet sheet;
+  sheet.roomPercent = 10;
+  sheet.measure("fs", "work", near, 295, percentText);
+  sheet.measure("fs", "work", near, 280, percentText);
+  sheet.measure("fs", "work", near, 200, percentText);
+  sheet.add("fs", "right", "yes", "no", false);
+  sheet.miss("fs", "seen", "not seen");
+  EXPECT_EQ(sheet.figures[0].wanted, "30.0 % +- 0.9 %");
+  EXPECT_EQ(sheet.missed(), 4U);
+  EXPECT_EQ(sheet.beyondRoom(), 3U);
+}
+
+TEST(MachineUse, TellsOthersAndTheHostFromThisProcess) {
+  auto before = MachineUse::parse("cpu  100 10 20 1000 30 5 5 40 7 7\ncpu0 1 2 3\n");
+  EXPECT_EQ(before.all, 1210);
+  EXPECT_EQ(before.busy, 140);
+  EXPECT_EQ(before.stolen, 40);
+  before.own = 50;
+  auto after = MachineUse::parse("cpu  500 10 120 1400 30 5 5 140 7 7\n");
+  after.own = 450;
+  const MachineUse use = MachineUse::between(before, after);
+  EXPECT_EQ(use.othersPermille, 100);
+  EXPECT_EQ(use.stolenPermille, 100);
+  EXPECT_EQ(MachineUse::between(after, after).othersPermille, 0);
+  EXPECT_GT(MachineUse::count().all, 0);
+}
+
+TEST(WorkReport, ARateIsTakenBetweenTwoMarks) {
+  const std::vector<Mark> marks = {{1'000'000'000, 50}, {3'000'000'000, 250}};
+  EXPECT_DOUBLE_EQ(rateBetween(marks, 0, 1), 100);
+  EXPECT_DOUBLE_EQ(rateBetween(marks, 0, 2), 0);
+  EXPECT_DOUBLE_EQ(rateBetween(marks, 1, 1), 0);
+  EXPECT_DOUBLE_EQ(rateBetween({}, 0, 1), 0);
 }
 
 TEST(Timeline, DarkerCellsMeanMoreOfTheCard) {
@@ -131,9 +182,9 @@ ResultSheet sheetOfEverything() {
   sheet.realtime = "fifo";
   sheet.acts.push_back({"fs",
                         "fixed-share",
-                        {{"thirty", TenantClass::Ordinary, 300, 299, 2990, true},
+                        {{"thirty", TenantClass::Ordinary, 300, 299, 301, 2990, true},
                          {"plain", TenantClass::Offline, std::nullopt, 5, 50, false}}});
-  sheet.hybrid = HybridFigures{{40, 900, 210}, {300, 2000, 210}, {1003, 1040, 200}, 961, true};
+  sheet.hybrid = HybridFigures{{40, 900, 210}, {300, 2000, 210}, {1003, 1040, 200}, 961, 970, true};
   sheet.alonePermille = 995;
   sheet.add("fs", "share \"x\"", "30.0 %", "29.9 %", true);
   sheet.add("fs", "other", "1", "2", false);
@@ -153,6 +204,7 @@ TEST(ResultSheet, WritesTheDemoJsonThatTheContractDescribes) {
   EXPECT_EQ(task["class"].get_string().value(), "ordinary");
   EXPECT_EQ(task["share_wanted_permille"].get_int64().value(), 300);
   EXPECT_EQ(task["share_got_permille"].get_int64().value(), 299);
+  EXPECT_EQ(task["account_permille"].get_int64().value(), 301);
   EXPECT_EQ(task["gpu_ms"].get_int64().value(), 2990);
   EXPECT_TRUE(task["checksum_ok"].get_bool().value());
   const simdjson::dom::element plain = act["tasks"].at(1);

@@ -73,8 +73,13 @@ TEST_F(OnTheDevice, AShortRunReportsItselfAndTheReportIsReadBack) {
   options.idleMs = {1, 2};
   options.kernelMs = {1, 1};
   WorkControl control(false, monotonicNs() + 100'000'000);
+  control.mark();
   const auto report = runWork(*device_, options, 10, control);
   ASSERT_TRUE(report.ok()) << report.error().message;
+  control.mark();
+  ASSERT_EQ(control.marks().size(), 2U);
+  EXPECT_EQ(control.marks()[0].loops, 0U);
+  EXPECT_EQ(control.marks()[1].loops, report->loops) << "every one was right";
   EXPECT_TRUE(report->checksumOk());
   const auto again = parseWorkReport(report->json());
   ASSERT_TRUE(again.ok()) << again.error().message;
@@ -83,6 +88,8 @@ TEST_F(OnTheDevice, AShortRunReportsItselfAndTheReportIsReadBack) {
   ASSERT_EQ(again->bursts.size(), report->bursts.size());
   EXPECT_EQ(again->bursts.back().endNs, report->bursts.back().endNs);
   EXPECT_TRUE(again->checksumOk());
+  ASSERT_EQ(again->marks.size(), 1U);
+  EXPECT_EQ(again->marks[0].atNs, control.marks()[0].atNs);
 }
 
 TEST(WorkReport, WhatIsNoReportIsRefused) {
