@@ -7,6 +7,7 @@ qgpu_test(attach_server_test SOURCES attach_server_test.cc attach_welcome_test.c
 qgpu_test(page_search_test SOURCES page_search_test.cc attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)
 qgpu_test(gate_port_test SOURCES gate_port_test.cc attach_fixture.cc
-  LIBS qgpu_attach_testing LABELS unit threads)
+  LIBS qgpu_attach_testing LABELS unit threads
+  TIMING GatePortTest.A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown)
 qgpu_test(gate_port_rm_test SOURCES gate_port_rm_test.cc attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)

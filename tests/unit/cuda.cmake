@@ -45,18 +45,22 @@ target_compile_definitions(cuda_fixture PUBLIC
   QGPU_CUDA_DEEP_LIBRARY="$<TARGET_FILE:cuda_deep_library>"
   QGPU_CUDA_OLD_DRIVER_DIR="$<TARGET_FILE_DIR:cuda_old_driver>")
 add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library cuda_old_driver)
+set(streams_timing CudaStreams.AContendedWindowHoldsWhatIsUnknownAndLearnsIt
+  CudaStreams.TheWindowHoldsAlsoWhereMoreFitIntoItThanAStreamHasMarkers)
 foreach(part hooks streams memory rm)
   qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
-    LABELS unit threads)
+    LABELS unit threads TIMING ${${part}_timing})
 endforeach()
 
 qgpu_test(guest_nvml_test SOURCES guest_nvml_test.cc LIBS cuda_fixture LABELS unit threads)
 
 # Channels that others may take off the card: on the kernel's stand-in that all processes share.
 # And memory of it that several of them hold.
+set(channels_timing GuestChannels.AManagerThatDoesNotReadKeepsNobodyAndIsToldAllLater
+  GuestChannels.ADriverThatRefusesIsAskedEverMoreSeldom)
 foreach(part channels cuda_shared)
   qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS cuda_fixture rm_state
-    LABELS unit threads)
+    LABELS unit threads TIMING ${${part}_timing})
   target_compile_definitions(guest_${part}_test PRIVATE
     QGPU_RM_STAND_IN="$<TARGET_FILE:rm_stand_in>")
   add_dependencies(guest_${part}_test rm_stand_in)

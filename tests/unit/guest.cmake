@@ -26,7 +26,10 @@ qgpu_test(visible_cards_test
   LABELS unit)
 
 # They compete for this machine's few processors with their own kernels.
+set(gate_timing GuestGate.EachWokenLaunchWakesTheNext
+  GuestGate.EachLaunchThatLearnsTheEndWakesTheNext)
 foreach(part gate memory link freeze front)
-  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit threads)
-  set_tests_properties(guest_${part}_test PROPERTIES RESOURCE_LOCK cpu_card)
+  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS guest_fixture LABELS unit threads
+    TIMING ${${part}_timing})
+  qgpu_test_properties(guest_${part}_test RESOURCE_LOCK cpu_card)
 endforeach()
