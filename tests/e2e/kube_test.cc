@@ -34,7 +34,9 @@ struct KubeScheduler : ::testing::Test {
     pod["metadata"]["annotations"][kAssignedAnnotation] = R"({"main":["GPU-1"]})";
     api.put("pods", pod);
   }
-  Environment environment() const { return {{"KUBECONFIG", api.kubeconfig(dir.path() + "/c")}}; }
+  Environment environment() const {
+    return {{"KUBECONFIG", api.kubeconfig(dir.path() + "/c", "qgpu-scheduler")}};
+  }
 
   void start() {
     scheduler = std::make_unique<Scheduler>(std::vector<std::string>{}, environment());

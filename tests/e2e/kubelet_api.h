@@ -46,7 +46,7 @@ struct KubeletApi : ::testing::Test {
     std::ofstream(dir.path() + "/plugin.conf")
         << R"((reconcile = "50ms", goneAfter = "200ms", settle = "100ms")" << pluginConfig << ")";
     kubelet.start();
-    environment["KUBECONFIG"] = api.kubeconfig(dir.path() + "/kubeconfig");
+    environment["KUBECONFIG"] = api.kubeconfig(dir.path() + "/kubeconfig", "qgpu-manager");
     flags.insert(flags.end(),
                  {"--cards=" + backend, "--nodename=n1", "--kubelet-dir=" + dir.path() + "/kubelet",
                   "--kubelet-config=" + dir.path() + "/plugin.conf"});

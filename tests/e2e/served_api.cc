@@ -1,12 +1,36 @@
 #include "tests/e2e/served_api.h"
 
+#include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
 
 #include "runtime/kj_bridge.h"
+#include "services/yaml/yaml.h"
 
 namespace qgpu::e2e {
 
 using testing::ApiStandIn;
+
+namespace {
+
+// The roles that are installed, and no other.
+testing::ApiRoles installedRoles() {
+  std::vector<testing::Json> documents;
+  const std::string folder = std::string(QGPU_SOURCE_ROOT) + "/deploy/kubernetes";
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() != ".yaml") continue;
+    std::stringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    const auto parsed = yamlToJson(text.str());
+    EXPECT_TRUE(parsed.ok()) << file.path();
+    if (!parsed) continue;
+    for (const std::string& one : *parsed) documents.push_back(testing::Json::parse(one));
+  }
+  return testing::ApiRoles(documents);
+}
+
+}  // namespace
 
 ServedApi::ServedApi() : thread_([this] { serve(); }) {
   ready_.get_future().wait();
@@ -20,6 +44,7 @@ ServedApi::~ServedApi() {
 void ServedApi::serve() {
   KjBridge kj(loop_);
   ApiStandIn server(kj.io().getNetwork(), kj.timer(), nullptr, kj.waitScope());
+  server.roles = installedRoles();
   server_ = &server;
   port_ = server.port();
   ready_.set_value();
@@ -91,12 +116,12 @@ ServedApi::Json ServedApi::event(const std::string& reason) {
   return nullptr;
 }
 
-std::string ServedApi::kubeconfig(const std::string& path) const {
+std::string ServedApi::kubeconfig(const std::string& path, const std::string& account) const {
   std::ofstream(path) << "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
                          "contexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: "
                          "k, cluster: {server: "
                          "'http://127.0.0.1:"
-                      << port_ << "'}}]\nusers: [{name: u, user: {token: t}}]\n";
+                      << port_ << "'}}]\nusers: [{name: u, user: {token: " << account << "}}]\n";
   return path;
 }
 

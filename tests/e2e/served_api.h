@@ -1,6 +1,7 @@
 #pragma once
 // The API server's stand-in, served on a thread of its own as a server is: daemons reach it by the
-// KUBECONFIG that it writes, and tests by the calls here, from any thread but the server's own.
+// KUBECONFIG that it writes, with the rights of their account in deploy/kubernetes alone, and tests
+// by the calls here, from any thread but the server's own.
 
 #include <functional>
 #include <future>
@@ -39,8 +40,8 @@ class ServedApi {
   // The first event of this reason; null: there is none yet.
   Json event(const std::string& reason);
 
-  // Writes what KUBECONFIG names to `path`; `path`.
-  std::string kubeconfig(const std::string& path) const;
+  // Writes what KUBECONFIG names to `path`, for a service account of deploy/kubernetes; `path`.
+  std::string kubeconfig(const std::string& path, const std::string& account) const;
 
  private:
   void serve();

@@ -9,43 +9,34 @@ std::string text(kj::StringPtr words) {
   return std::string(words.begin(), words.size());
 }
 
-std::string unescaped(const std::string& part) {
-  std::string out;
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    if (part[i] == '%' && i + 2 < part.size()) {
-      out += static_cast<char>(std::stoi(part.substr(i + 1, 2), nullptr, 16));
-      i += 2;
-    } else {
-      out += part[i] == '+' ? ' ' : part[i];
-    }
-  }
-  return out;
-}
-
-std::vector<std::string> split(const std::string& whole, char by) {
-  std::vector<std::string> parts;
-  std::size_t from = 0;
-  while (from <= whole.size()) {
-    const std::size_t to = std::min(whole.find(by, from), whole.size());
-    if (to > from) parts.push_back(whole.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
 Json statusOf(unsigned code, const std::string& reason, const std::string& message) {
   return Json{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
               {"message", message}, {"reason", reason},   {"code", code}};
 }
 
-const std::string& named(const std::map<std::string, std::string>& query, const char* key) {
-  static const std::string kNone;
-  const auto found = query.find(key);
-  return found == query.end() ? kNone : found->second;
-}
-
 std::uint64_t numberOf(const std::string& words) {
   return words.empty() ? 0 : std::stoull(words);
+}
+
+// The kinds and versions that a body may say it has; empty ones are what the path says.
+bool isOfItsKind(const ApiPath& path, const Json& object) {
+  const std::string group = path.collection->group;
+  std::vector<std::string> versions = {group.empty() ? path.version : group + "/" + path.version};
+  std::string kind = path.collection->kind;
+  if (path.sub == "binding") kind = "Binding";
+  if (path.sub == "eviction") kind = "Eviction", versions = {"policy/v1", "policy/v1beta1"};
+  const std::string said = object.value("apiVersion", versions[0]);
+  return object.value("kind", kind) == kind &&
+         std::find(versions.begin(), versions.end(), said) != versions.end();
+}
+
+// What a write by this path does not change: all but the status has one path, the status another,
+// which both take metadata.
+void keepApart(const ApiPath& path, const Json& before, Json& object) {
+  if (!path.collection->keepsStatus) return;
+  const char* kept = path.sub == "status" ? "spec" : "status";
+  object.erase(kept);
+  if (before.contains(kept)) object[kept] = before[kept];
 }
 
 }  // namespace
@@ -57,10 +48,7 @@ ApiStandIn::ApiStandIn(kj::Network& network, kj::Timer& timer, kj::Maybe<kj::Tls
   authorization_ = builder.add("Authorization");
   retryAfter_ = builder.add("Retry-After");
   table_ = builder.build();
-  for (const char* collection : {"nodes", "pods", "events", "leases", "secrets",
-                                 "validatingwebhookconfigurations"}) {
-    objects_[collection];
-  }
+  for (const ApiCollection& collection : apiCollections()) objects_[collection.name];
   listen(*network_.parseAddress("127.0.0.1").wait(scope));
   address_ = network_.parseAddress("127.0.0.1", port_).wait(scope);
 }
@@ -97,26 +85,43 @@ std::string ApiStandIn::keyOf(const Json& object) {
   return meta.value("namespace", "") + "/" + meta.at("name").get<std::string>();
 }
 
-void ApiStandIn::tell(const std::string& collection, const std::string& type, const Json& object) {
-  std::string line = Json{{"type", type}, {"object", object}}.dump() + "\n";
-  history_.push_back(Change{version_, collection, line});
+void ApiStandIn::tell(Change change) {
+  history_.push_back(std::move(change));
   if (history_.size() > 10'000) {
     forgotten_ = history_.front().version;
     history_.pop_front();
   }
   for (Watcher* watcher : watchers_) {
-    if (watcher->collection != collection) continue;
+    const std::string line = lineFor(*watcher, history_.back());
+    if (line.empty()) continue;
     watcher->lines.push_back(line);
     KJ_IF_MAYBE (woken, watcher->woken) (*woken)->fulfill();
   }
+}
+
+// Empty: it is none of its own. To a watch by fields an object comes and goes with them.
+std::string ApiStandIn::lineFor(const Watcher& watcher, const Change& change) {
+  if (watcher.path.collection->name != change.collection) return "";
+  const std::string& space = watcher.path.nameSpace;
+  if (!space.empty() && space != change.nameSpace) return "";
+  std::string type = change.type;
+  if (!watcher.selector.isEmpty()) {
+    const bool was = !change.before.empty() && watcher.selector.matches(Json::parse(change.before));
+    const bool is = type != "DELETED" && watcher.selector.matches(Json::parse(change.after));
+    if (!was && !is) return "";
+    type = !is ? "DELETED" : was ? "MODIFIED" : "ADDED";
+  }
+  return "{\"type\":\"" + type + "\",\"object\":" + change.after + "}\n";
 }
 
 void ApiStandIn::put(const std::string& collection, Json object) {
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
   Stored& stored = objects_.at(collection)[keyOf(object)];
   const bool added = stored.version == 0;
+  std::string before = std::move(stored.text);
   stored = {object.dump(), version_};
-  tell(collection, added ? "ADDED" : "MODIFIED", object);
+  tell({version_, collection, object["metadata"].value("namespace", ""),
+        added ? "ADDED" : "MODIFIED", std::move(before), stored.text});
 }
 
 void ApiStandIn::remove(const std::string& collection, const std::string& nameSpace,
@@ -124,10 +129,11 @@ void ApiStandIn::remove(const std::string& collection, const std::string& nameSp
   auto& objects = objects_.at(collection);
   const auto found = objects.find(nameSpace + "/" + name);
   if (found == objects.end()) return;
-  Json object = Json::parse(found->second.text);
+  std::string before = std::move(found->second.text);
+  Json object = Json::parse(before);
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
   objects.erase(found);
-  tell(collection, "DELETED", object);
+  tell({version_, collection, nameSpace, "DELETED", std::move(before), object.dump()});
 }
 
 Json ApiStandIn::find(const std::string& collection, const std::string& nameSpace,
@@ -162,8 +168,13 @@ void ApiStandIn::setLate(bool late) {
 }
 
 void ApiStandIn::bookmark() {
-  const Json meta{{"resourceVersion", std::to_string(version_)}, {"creationTimestamp", nullptr}};
-  sayToWatches(Json{{"type", "BOOKMARK"}, {"object", {{"metadata", meta}}}}.dump());
+  for (Watcher* watcher : watchers_) {
+    if (!watcher->bookmarks) continue;
+    const Json meta{{"resourceVersion", std::to_string(version_)}, {"creationTimestamp", nullptr}};
+    const Json object{{"kind", watcher->path.collection->kind}, {"metadata", meta}};
+    watcher->lines.push_back(Json{{"type", "BOOKMARK"}, {"object", object}}.dump() + "\n");
+    KJ_IF_MAYBE (woken, watcher->woken) (*woken)->fulfill();
+  }
 }
 
 void ApiStandIn::forget() {
@@ -178,10 +189,13 @@ void ApiStandIn::endWatches() {
   }
 }
 
-kj::Promise<void> ApiStandIn::watch(const Where& where, Response& response) {
-  const std::uint64_t since = numberOf(named(where.query, "resourceVersion"));
+kj::Promise<void> ApiStandIn::watch(const ApiPath& path, FieldSelector selector,
+                                    Response& response) {
+  const std::uint64_t since = numberOf(path.asked("resourceVersion"));
   auto watcher = kj::heap<Watcher>();
-  watcher->collection = where.collection;
+  watcher->path = path;
+  watcher->selector = std::move(selector);
+  watcher->bookmarks = path.yes("allowWatchBookmarks");
   if (since < forgotten_) {
     watcher->over = true;
     watcher->lines.push_back(
@@ -190,9 +204,9 @@ kj::Promise<void> ApiStandIn::watch(const Where& where, Response& response) {
         "\n");
   }
   for (const Change& change : history_) {
-    if (change.collection == where.collection && change.version > since && !watcher->over) {
-      watcher->lines.push_back(change.line);
-    }
+    if (change.version <= since || watcher->over) continue;
+    const std::string line = lineFor(*watcher, change);
+    if (!line.empty()) watcher->lines.push_back(line);
   }
   kj::HttpHeaders headers(*table_);
   headers.set(kj::HttpHeaderId::CONTENT_TYPE, "application/json");
@@ -200,7 +214,7 @@ kj::Promise<void> ApiStandIn::watch(const Where& where, Response& response) {
   Watcher& ref = *watcher;
   watchers_.insert(&ref);
   ++begun_;
-  if (const auto limit = numberOf(named(where.query, "timeoutSeconds")); limit != 0) {
+  if (const auto limit = numberOf(path.asked("timeoutSeconds")); limit != 0) {
     auto late = timer_.afterDelay(static_cast<std::int64_t>(limit) * kj::SECONDS);
     return feed(kj::mv(stream), ref)
         .exclusiveJoin(kj::mv(late))
@@ -233,30 +247,6 @@ kj::Promise<void> ApiStandIn::feed(kj::Own<kj::AsyncOutputStream> stream, Watche
 
 // --- requests ---
 
-ApiStandIn::Where ApiStandIn::parse(const std::string& url) {
-  Where where;
-  const std::size_t mark = std::min(url.find('?'), url.size());
-  for (const std::string& pair : split(mark < url.size() ? url.substr(mark + 1) : "", '&')) {
-    const std::size_t equal = std::min(pair.find('='), pair.size());
-    where.query[pair.substr(0, equal)] =
-        unescaped(equal < pair.size() ? pair.substr(equal + 1) : "");
-  }
-  std::vector<std::string> parts = split(url.substr(0, mark), '/');
-  // api/v1/..., or apis/GROUP/v1/...
-  const std::size_t head = parts.empty() || parts[0] == "api" ? 2 : 3;
-  parts.erase(parts.begin(),
-              parts.begin() + static_cast<std::ptrdiff_t>(std::min(head, parts.size())));
-  for (std::string& part : parts) part = unescaped(part);
-  if (parts.size() > 2 && parts[0] == "namespaces") {
-    where.nameSpace = parts[1];
-    parts.erase(parts.begin(), parts.begin() + 2);
-  }
-  if (!parts.empty()) where.collection = parts[0];
-  if (parts.size() > 1) where.name = parts[1];
-  if (parts.size() > 2) where.sub = parts[2];
-  return where;
-}
-
 kj::Promise<void> ApiStandIn::request(kj::HttpMethod method, kj::StringPtr url,
                                       const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                                       Response& response) {
@@ -286,11 +276,13 @@ kj::Promise<void> ApiStandIn::request(kj::HttpMethod method, kj::StringPtr url,
           const Json version{{"major", "1"}, {"minor", minor}};
           return send(response, {200, version.dump(), ""});
         }
-        const Where where = parse(path);
-        if (method == kj::HttpMethod::GET && !named(where.query, "watch").empty()) {
-          return watch(where, response);
+        const ApiPath meant = ApiPath::parse(path);
+        FieldSelector selector;
+        if (auto reply = refused(method, meant, bearer, selector)) {
+          return send(response, std::move(*reply));
         }
-        Reply reply = answer(method, where, type, text(said));
+        if (meant.verb(method) == "watch") return watch(meant, std::move(selector), response);
+        Reply reply = answer(method, meant, selector, type, text(said));
         if (onDone) onDone(text(kj::str(method)) + " " + path);
         return send(response, std::move(reply));
       });
@@ -311,41 +303,58 @@ ApiStandIn::Reply ApiStandIn::refuse(unsigned status, const std::string& reason,
   return {status, statusOf(status, reason, message).dump(), ""};
 }
 
-ApiStandIn::Reply ApiStandIn::answer(kj::HttpMethod method, const Where& where,
-                                     const std::string& type, const std::string& body) {
-  if (!objects_.contains(where.collection)) {
+std::optional<ApiStandIn::Reply> ApiStandIn::refused(kj::HttpMethod method, const ApiPath& path,
+                                                     const std::string& bearer,
+                                                     FieldSelector& selector) {
+  const std::string account = bearer.starts_with("Bearer ") ? bearer.substr(7) : "";
+  if (roles && !roles->knows(account)) return refuse(401, "Unauthorized", "Unauthorized");
+  if (path.collection == nullptr) {
     return refuse(404, "NotFound", "the server could not find the requested resource");
   }
-  const auto& objects = objects_.at(where.collection);
-  if (where.name.empty() && method == kj::HttpMethod::GET) return list(where);
+  std::string why;
+  auto fields = FieldSelector::parse(*path.collection, path.asked("fieldSelector"), why);
+  if (!fields) return refuse(400, "BadRequest", why);
+  selector = std::move(*fields);
+  if (!roles) return std::nullopt;
+  const std::string name = path.name.empty() ? selector.name() : path.name;
+  why = roles->refusal(account, path.verb(method), path, name);
+  if (why.empty()) return std::nullopt;
+  return refuse(403, "Forbidden", why);
+}
+
+ApiStandIn::Reply ApiStandIn::answer(kj::HttpMethod method, const ApiPath& path,
+                                     const FieldSelector& selector, const std::string& type,
+                                     const std::string& body) {
+  const std::string collection = path.collection->name;
+  const auto& objects = objects_.at(collection);
+  if (path.name.empty() && method == kj::HttpMethod::GET) return list(path, selector);
   const bool creates = method == kj::HttpMethod::POST;
-  if (where.name.empty() && !creates) return refuse(405, "MethodNotAllowed", "not here");
-  const auto found = objects.find(where.nameSpace + "/" + where.name);
-  if (!where.name.empty() && found == objects.end()) {
-    return refuse(404, "NotFound", where.collection + " \"" + where.name + "\" not found");
+  if (path.name.empty() && !creates) return refuse(405, "MethodNotAllowed", "not here");
+  const auto found = objects.find(path.key());
+  if (!path.name.empty() && found == objects.end()) {
+    return refuse(404, "NotFound", collection + " \"" + path.name + "\" not found");
   }
-  switch (method) {
-    case kj::HttpMethod::GET:
-      return {200, found->second.text, ""};
-    case kj::HttpMethod::POST:
-      return create(where, body);
-    case kj::HttpMethod::PATCH:
-      return patch(where, type, body);
-    case kj::HttpMethod::PUT:
-      return replace(where, body);
-    case kj::HttpMethod::DELETE:
-      remove(where.collection, where.nameSpace, where.name);
-      return {200, statusOf(200, "", "").dump(), ""};
-    default:
-      return refuse(405, "MethodNotAllowed", "not here");
+  if (method == kj::HttpMethod::GET) return {200, found->second.text, ""};
+  if (method == kj::HttpMethod::DELETE) {
+    remove(collection, path.nameSpace, path.name);
+    return {200, statusOf(200, "", "").dump(), ""};
   }
+  Json said = Json::parse(body, nullptr, false);
+  if (said.is_discarded()) return refuse(400, "BadRequest", "the body is no JSON");
+  if (method == kj::HttpMethod::PATCH) return patch(path, type, said);
+  if (!isOfItsKind(path, said)) {
+    return refuse(400, "BadRequest", "the body is of another kind or version than its path");
+  }
+  if (creates) return create(path, std::move(said));
+  if (method == kj::HttpMethod::PUT) return replace(path, std::move(said));
+  return refuse(405, "MethodNotAllowed", "not here");
 }
 
 // A page's `continue` is the version of the first page and the key behind which the next begins.
-ApiStandIn::Reply ApiStandIn::list(const Where& where) {
-  const auto& objects = objects_.at(where.collection);
-  const std::size_t limit = numberOf(named(where.query, "limit"));
-  const std::string& from = named(where.query, "continue");
+ApiStandIn::Reply ApiStandIn::list(const ApiPath& path, const FieldSelector& selector) {
+  const auto& objects = objects_.at(path.collection->name);
+  const std::size_t limit = numberOf(path.asked("limit"));
+  const std::string& from = path.asked("continue");
   std::uint64_t version = version_;
   auto at = objects.begin();
   if (!from.empty()) {
@@ -357,7 +366,8 @@ ApiStandIn::Reply ApiStandIn::list(const Where& where) {
   std::string items, next;
   std::size_t count = 0;
   for (; at != objects.end() && (limit == 0 || count < limit); ++at) {
-    if (!where.nameSpace.empty() && !at->first.starts_with(where.nameSpace + "/")) continue;
+    if (!path.nameSpace.empty() && !at->first.starts_with(path.nameSpace + "/")) continue;
+    if (!selector.isEmpty() && !selector.matches(Json::parse(at->second.text))) continue;
     items += (count++ == 0 ? "" : ",") + at->second.text;
     next = at->first;
   }
@@ -369,32 +379,31 @@ ApiStandIn::Reply ApiStandIn::list(const Where& where) {
           ""};
 }
 
-ApiStandIn::Reply ApiStandIn::create(const Where& where, const std::string& body) {
-  Json object = Json::parse(body, nullptr, false);
-  if (object.is_discarded()) return refuse(400, "BadRequest", "the body is no JSON");
-  if (where.sub == "binding") return bind(where, object);
-  if (where.sub == "eviction") {
+ApiStandIn::Reply ApiStandIn::create(const ApiPath& path, Json object) {
+  if (path.sub == "binding") return bind(path, object);
+  if (path.sub == "eviction") {
     ++evictions_;
-    Json pod = find("pods", where.nameSpace, where.name);
+    Json pod = find("pods", path.nameSpace, path.name);
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
     put("pods", pod);
     return {201, statusOf(201, "", "").dump(), ""};
   }
+  const std::string collection = path.collection->name;
   Json& meta = object["metadata"];
-  if (!where.nameSpace.empty()) meta["namespace"] = where.nameSpace;
+  if (!path.nameSpace.empty()) meta["namespace"] = path.nameSpace;
   if (!meta.contains("name")) {
     meta["name"] = meta.value("generateName", "x") + std::to_string(version_);
   }
-  if (!find(where.collection, where.nameSpace, meta["name"]).is_null()) {
+  if (!find(collection, path.nameSpace, meta["name"]).is_null()) {
     return refuse(409, "AlreadyExists",
-                  where.collection + " \"" + std::string(meta["name"]) + "\" already exists");
+                  collection + " \"" + std::string(meta["name"]) + "\" already exists");
   }
-  put(where.collection, object);
-  return {201, find(where.collection, where.nameSpace, object["metadata"]["name"]).dump(), ""};
+  put(collection, object);
+  return {201, find(collection, path.nameSpace, object["metadata"]["name"]).dump(), ""};
 }
 
-ApiStandIn::Reply ApiStandIn::bind(const Where& where, const Json& binding) {
-  Json pod = find("pods", where.nameSpace, where.name);
+ApiStandIn::Reply ApiStandIn::bind(const ApiPath& path, const Json& binding) {
+  Json pod = find("pods", path.nameSpace, path.name);
   const Json meta = binding.value("metadata", Json::object());
   if (meta.contains("uid") && meta["uid"] != pod["metadata"]["uid"]) {
     return refuse(409, "Conflict", "Precondition failed: UID in precondition");
@@ -402,7 +411,7 @@ ApiStandIn::Reply ApiStandIn::bind(const Where& where, const Json& binding) {
   const Json& target = binding.at("target").at("name");
   if (pod["spec"].contains("nodeName")) {
     return refuse(409, "Conflict",
-                  "pod " + where.name + " is already assigned to node \"" +
+                  "pod " + path.name + " is already assigned to node \"" +
                       pod["spec"]["nodeName"].get<std::string>() + "\"");
   }
   pod["spec"]["nodeName"] = target;
@@ -410,12 +419,11 @@ ApiStandIn::Reply ApiStandIn::bind(const Where& where, const Json& binding) {
   return {201, statusOf(201, "", "").dump(), ""};
 }
 
-ApiStandIn::Reply ApiStandIn::patch(const Where& where, const std::string& type,
-                                    const std::string& body) {
-  Json object = find(where.collection, where.nameSpace, where.name);
+ApiStandIn::Reply ApiStandIn::patch(const ApiPath& path, const std::string& type,
+                                    const Json& change) {
+  const std::string collection = path.collection->name;
+  Json object = find(collection, path.nameSpace, path.name);
   const Json before = object;
-  const Json change = Json::parse(body, nullptr, false);
-  if (change.is_discarded()) return refuse(400, "BadRequest", "the patch is no JSON");
   if (type == "application/json-patch+json") {
     object = object.patch(change);
   } else if (type == "application/merge-patch+json" ||
@@ -429,22 +437,23 @@ ApiStandIn::Reply ApiStandIn::patch(const Where& where, const std::string& type,
       return refuse(409, "Conflict", std::string("the object has been modified: ") + key);
     }
   }
-  if (object != before) put(where.collection, object);
-  return {200, find(where.collection, where.nameSpace, where.name).dump(), ""};
+  keepApart(path, before, object);
+  if (object != before) put(collection, object);
+  return {200, find(collection, path.nameSpace, path.name).dump(), ""};
 }
 
-ApiStandIn::Reply ApiStandIn::replace(const Where& where, const std::string& body) {
-  Json object = Json::parse(body, nullptr, false);
-  if (object.is_discarded()) return refuse(400, "BadRequest", "the body is no JSON");
-  const Json before = find(where.collection, where.nameSpace, where.name);
+ApiStandIn::Reply ApiStandIn::replace(const ApiPath& path, Json object) {
+  const std::string collection = path.collection->name;
+  const Json before = find(collection, path.nameSpace, path.name);
   const std::string wanted = object["metadata"].value("resourceVersion", "");
   if (!wanted.empty() && wanted != before["metadata"]["resourceVersion"]) {
     return refuse(409, "Conflict",
                   "the object has been modified; please apply your changes to "
                   "the latest version and try again");
   }
-  put(where.collection, object);
-  return {200, find(where.collection, where.nameSpace, where.name).dump(), ""};
+  keepApart(path, before, object);
+  put(collection, object);
+  return {200, find(collection, path.nameSpace, path.name).dump(), ""};
 }
 
 // --- objects to begin with ---

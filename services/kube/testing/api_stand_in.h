@@ -1,8 +1,10 @@
 #pragma once
 // A Kubernetes API server's manners in one object, for tests and benches: real HTTP on a real port,
-// lists in pages, watches with history, bookmarks and 410, patches, conflicts, Bindings, evictions,
-// events and leases. It knows nodes, pods, events, leases, secrets and webhook configurations only,
-// and checks no fields of theirs.
+// lists in pages, watches with history, bookmarks and 410, field selectors, patches, conflicts, a
+// status that is written apart, Bindings, evictions, events and leases. It knows nodes, pods,
+// events, leases, secrets and webhook configurations only, in their groups and versions
+// (api_paths.h), and checks no fields of theirs. With roles (api_roles.h) it does for an account
+// what they grant, and nothing else.
 // It can be cut off, come back on its port, refuse what is asked next, and forget its history.
 
 #include <deque>
@@ -12,14 +14,15 @@
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-namespace qgpu::testing {
+#include "services/kube/testing/api_paths.h"
+#include "services/kube/testing/api_roles.h"
 
-using Json = nlohmann::json;
+namespace qgpu::testing {
 
 class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHandler {
  public:
@@ -40,6 +43,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::deque<Refusal> refusals;
   std::string minor = "28";        // of its version
   std::string token;               // wanted of everybody; empty: of nobody
+  std::optional<ApiRoles> roles;   // nothing: everybody may do everything
   std::vector<std::string> heard;  // "GET /api/v1/pods?limit=500"
   std::vector<std::string> types;  // content types of bodies
   std::string lastBody;
@@ -60,7 +64,7 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::uint64_t version() const { return version_; }
 
   void setLate(bool late);  // while it is, watches hear of nothing, and of all of it later
-  void bookmark();          // to every watch
+  void bookmark();          // to every watch that asked for bookmarks
   void forget();            // watches from here back end with 410
   void endWatches();        // as at their time-out
   void sayToWatches(const std::string& line);
@@ -72,24 +76,20 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   static Json pod(const std::string& nameSpace, const std::string& name, const std::string& uid);
 
  private:
-  struct Where {  // of a path
-    std::string collection;
-    std::string nameSpace;
-    std::string name;
-    std::string sub;  // "binding", "eviction", "status"
-    std::map<std::string, std::string> query;
-  };
   struct Stored {
     std::string text;
     std::uint64_t version = 0;
   };
   struct Change {
-    std::uint64_t version;
-    std::string collection;
-    std::string line;
+    std::uint64_t version = 0;
+    std::string collection, nameSpace;
+    std::string type;           // "ADDED", "MODIFIED", "DELETED"
+    std::string before, after;  // texts; before: empty where there was none
   };
   struct Watcher {
-    std::string collection;
+    ApiPath path;
+    FieldSelector selector;
+    bool bookmarks = false;
     std::deque<std::string> lines;
     bool over = false;
     kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> woken;
@@ -103,19 +103,22 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                             Response& response) override;
-  static Where parse(const std::string& url);
-  Reply answer(kj::HttpMethod method, const Where& where, const std::string& type,
-               const std::string& body);
-  Reply list(const Where& where);
-  Reply create(const Where& where, const std::string& body);
-  Reply bind(const Where& where, const Json& binding);
-  Reply patch(const Where& where, const std::string& type, const std::string& body);
-  Reply replace(const Where& where, const std::string& body);
+  // Nothing: it may go on.
+  std::optional<Reply> refused(kj::HttpMethod method, const ApiPath& path,
+                               const std::string& bearer, FieldSelector& selector);
+  Reply answer(kj::HttpMethod method, const ApiPath& path, const FieldSelector& selector,
+               const std::string& type, const std::string& body);
+  Reply list(const ApiPath& path, const FieldSelector& selector);
+  Reply create(const ApiPath& path, Json object);
+  Reply bind(const ApiPath& path, const Json& binding);
+  Reply patch(const ApiPath& path, const std::string& type, const Json& change);
+  Reply replace(const ApiPath& path, Json object);
   static Reply refuse(unsigned status, const std::string& reason, const std::string& message);
   kj::Promise<void> send(Response& response, Reply reply);
-  kj::Promise<void> watch(const Where& where, Response& response);
+  kj::Promise<void> watch(const ApiPath& path, FieldSelector selector, Response& response);
   kj::Promise<void> feed(kj::Own<kj::AsyncOutputStream> stream, Watcher& watcher);
-  void tell(const std::string& collection, const std::string& type, const Json& object);
+  void tell(Change change);
+  static std::string lineFor(const Watcher& watcher, const Change& change);
   void listen(kj::NetworkAddress& address);
   void taskFailed(kj::Exception&& exception) override;
   static std::string keyOf(const Json& object);
