@@ -246,5 +246,19 @@ TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHear
   finish();
 }
 
+// Its own test says that the card lets work go on: what an earlier one found is of no use then.
+TEST_F(SuspendHold, WhatWasFoundOfACardThatFailsLaterIsForgotten) {
+  startBatch();
+  driver().commit = Commit::kNever;
+  driver().refuseDisable = suspend::Ladder::kTriesMax;
+  startOnline();
+  ASSERT_TRUE(eventually([&] { return manager_->cards()[0]["suspend"] == "gate"; }))
+      << manager_->log();
+  finish();
+  manager_->kill();
+  manager_->start();
+  EXPECT_EQ(manager_->cards()[0]["suspend"], "gate") << "it is tested anew: " << manager_->log();
+}
+
 }  // namespace
 }  // namespace qgpu::e2e

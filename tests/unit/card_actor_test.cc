@@ -159,6 +159,34 @@ TEST(CardActor, RecordsHowLongPreemptionSettlingAndReleaseTook) {
   EXPECT_EQ(status.getReleaseP50Ns(), 100'000'000u);
 }
 
+TEST(CardActor, APreemptionThatTookLongIsRecordedAsLongAndNonsenseNotAtAll) {
+  Card card;
+  card.hybrid();
+  const auto preemptedIn = [&](Nanos took) {
+    card.busy(kOnline, card.ns());
+    card.fixture.run();
+    const auto hold = card.lastOrder(kOffline);
+    const std::uint64_t stored = hold.getCauseNs() + static_cast<std::uint64_t>(took.value);
+    const std::uint32_t epoch = hold.getEpoch();
+    card.fixture.advance(took);
+    card.fixture.tellUrgent(card.portId, card.id, [&](schema::Envelope::Builder e) {
+      e.initGateDone().setTask(kOffline);
+      e.getGateDone().setEpoch(epoch);
+      e.getGateDone().setStoredNs(stored);
+    });
+    card.settled(kOffline, epoch);
+    card.quiet(kOnline);
+    card.fixture.advance(millis(150));
+  };
+  preemptedIn(micros(61));
+  EXPECT_EQ(card.report().getStatus().getPreemptP99Ns(), 61'000u);
+  preemptedIn(millis(7));
+  EXPECT_EQ(card.report().getStatus().getPreemptP99Ns(), 7'000'000u);
+  EXPECT_EQ(card.report().getStatus().getPreemptP50Ns(), 61'000u);
+  preemptedIn(CardActor::kPreemptMax + millis(1));
+  EXPECT_EQ(card.report().getStatus().getPreemptCount(), 2u);
+}
+
 TEST(CardActor, A10_IgnoresTasksThatAreNotHereAndOrdersThatWereReplaced) {
   Card card;
   card.hybrid();

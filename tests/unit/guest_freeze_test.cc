@@ -1,8 +1,11 @@
 // Freeze: kernels of a real driver are stopped in the middle and go on where they were.
 
+#include <csignal>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 #include "tests/unit/guest_child.h"
 
@@ -113,6 +116,26 @@ TEST(GuestFreeze, ASignalThatTheApplicationTakesLaterIsNoLongerSent) {
   EXPECT_TRUE(eventually([&] { return manager.driverThreads() == 0; }, 5000));
   EXPECT_TRUE(
       eventually([&] { return guest.errors().find("took signal") != std::string::npos; }, 5000));
+}
+
+// A handler may take locks of the program and go on with its work: not while its thread is held.
+TEST(GuestFreeze, NoHandlerOfTheProgramRunsOnAFrozenThread) {
+  FakeManager manager(freezing());
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  ASSERT_GT(manager.driverThreads(), 0u);
+  EXPECT_EQ(guest.ask("signals count"), "ok");
+  EXPECT_EQ(guest.ask("launch 1000"), "0");
+  EXPECT_EQ(guest.ask("flush"), "0");
+  manager.freeze();
+  ASSERT_TRUE(eventually([&] { return manager.frozen() == manager.driverThreads(); }));
+  const auto thread = static_cast<pid_t>(manager.slot(0).tids[0]);
+  ASSERT_EQ(::syscall(SYS_tgkill, guest.pid(), thread, SIGUSR1), 0);
+  EXPECT_FALSE(eventually([&] { return guest.ask("signals") != "0"; }, 60));
+  manager.setGate(QGPU_GATE_OPEN);
+  EXPECT_TRUE(eventually([&] { return guest.ask("signals") == "1"; })) << "it comes afterwards";
+  EXPECT_EQ(guest.ask("finish"), "0");
+  EXPECT_EQ(guest.ask("check"), "ok");
 }
 
 // C9: a frozen task whose manager is gone runs on by itself after the grace.

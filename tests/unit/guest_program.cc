@@ -57,6 +57,7 @@ struct Program {
   cl_event user = nullptr;
   cl_event last = nullptr;
   std::atomic<int> callbacks{0}, callbackLaunch{1};
+  std::atomic<int> signals{0};
   std::thread behindUser;  // a blocking call that waits for the user event
   std::atomic<cl_int> behindUserRc{1};
 } p;
@@ -162,7 +163,9 @@ std::string check() {
 }
 
 // A blocking call behind the user event, from a thread of its own.
-std::string behindUser(const std::string& call) {
+std::string behindUser(std::istringstream& in) {
+  std::string call;
+  in >> call;
   p.behindUser = std::thread([call] {
     float value = 0;
     cl_int rc = CL_SUCCESS;
@@ -438,6 +441,13 @@ std::string pace(int count, double ms) {
   return std::to_string(nowMs() - start);
 }
 
+// "count": from now on; else how many came since.
+std::string signals(std::istringstream& in) {
+  std::string what;
+  if (in >> what; what != "count") return std::to_string(p.signals.load());
+  return signal(SIGUSR1, [](int) { p.signals.fetch_add(1); }) != SIG_ERR ? "ok" : "failed";
+}
+
 std::string burst(int count, double ms) {
   cl_int rc = CL_SUCCESS;
   for (int i = 0; i < count && rc == CL_SUCCESS; ++i) rc = launch(ms, nullptr, nullptr);
@@ -446,11 +456,8 @@ std::string burst(int count, double ms) {
 
 std::string obey(const std::string& verb, std::istringstream& in, const char* progressFile) {
   double a = 0, b = 0, c = 0;
-  if (verb == "behinduser") {
-    std::string call;
-    in >> call;
-    return behindUser(call);
-  }
+  if (verb == "behinduser") return behindUser(in);
+  if (verb == "signals") return signals(in);
   if (verb == "allocby") return allocateBy(in);
   if (verb == "launchby") return launchBy(in);
   in >> a >> b >> c;

@@ -1,7 +1,9 @@
 // The loop itself: timers, descriptors watched for edges and levels, stop, and what status shows.
 #include "runtime/loop.h"
 
+#include <cerrno>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +11,7 @@
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +19,22 @@
 
 #include "runtime/mailbox_ring.h"
 #include "runtime/realtime.h"
+
+// What the kernel says to who asks for a policy. The call stands before libc's.
+struct Scheduling {
+  enum class Says { AsItIs, Yes, No } says = Says::AsItIs;
+  int asked = -1;
+} scheduling;
+
+extern "C" int sched_setscheduler(pid_t pid, int policy, const sched_param* param) noexcept {
+  if (scheduling.says == Scheduling::Says::AsItIs) {
+    return static_cast<int>(::syscall(SYS_sched_setscheduler, pid, policy, param));
+  }
+  scheduling.asked = policy;
+  if (scheduling.says == Scheduling::Says::Yes) return 0;
+  errno = EPERM;
+  return -1;
+}
 
 namespace qgpu {
 namespace {
@@ -173,9 +192,31 @@ TEST(Loop, HAZARDS24_ARealtimeLoopThatPreemptsItsWakerDoesNotWaitForIt) {
 
 TEST(Loop, SaysWhatPriorityTheKernelGranted) {
   std::string got;
-  std::thread thread([&] { got = askRealtime(); });
+  int policy = -1;
+  std::thread thread([&] {
+    got = askRealtime();
+    policy = sched_getscheduler(0);
+  });
   thread.join();
   EXPECT_TRUE((std::set<std::string>{"fifo", "slice", "nice", "none"}.contains(got))) << got;
+  EXPECT_EQ(policy, got == "fifo" ? SCHED_FIFO | SCHED_RESET_ON_FORK : SCHED_OTHER);
+}
+
+// Without it a busy machine turns 100 us of the card loop into some ms.
+TEST(Loop, TakesFifoWhereTheKernelPermitsItAndAnotherWhereNot) {
+  std::int64_t throttledAtUs = -1;  // so much of each period a thread of this kind may take
+  std::ifstream("/proc/sys/kernel/sched_rt_runtime_us") >> throttledAtUs;
+  if (throttledAtUs < 0) GTEST_SKIP() << "nothing ends a thread of SCHED_FIFO that runs on";
+  const auto got = [](Scheduling::Says says) {
+    scheduling = {says, -1};
+    std::string out;
+    std::thread([&] { out = askRealtime(); }).join();
+    scheduling.says = Scheduling::Says::AsItIs;
+    return out;
+  };
+  EXPECT_EQ(got(Scheduling::Says::Yes), "fifo");
+  EXPECT_EQ(scheduling.asked, SCHED_FIFO | SCHED_RESET_ON_FORK) << "no child inherits it";
+  EXPECT_NE(got(Scheduling::Says::No), "fifo");
 }
 
 // --- the ring under a dispatcher ---

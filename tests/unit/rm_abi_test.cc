@@ -20,6 +20,7 @@ using Facts = std::map<std::string, std::size_t>;
 struct Block {
   std::vector<std::string> releases;
   Facts facts;
+  bool isOfEvery() const { return releases == std::vector<std::string>{"every"}; }
 };
 
 std::vector<Block> readBlocks() {
@@ -31,6 +32,7 @@ std::vector<Block> readBlocks() {
     if (!(words >> word) || word == "#") continue;
     if (word == "end") {
       all.emplace_back();
+      if (all.front().isOfEvery()) all.back().facts = all.front().facts;
     } else if (word == "releases") {
       while (words >> word) all.back().releases.push_back(word);
     } else {
@@ -38,6 +40,7 @@ std::vector<Block> readBlocks() {
     }
   }
   all.pop_back();
+  if (all.front().isOfEvery()) all.erase(all.begin());
   return all;
 }
 
@@ -72,6 +75,44 @@ Facts declaredOfFiles(std::size_t dmaBufSize) {
       {"dmabuf.index", offsetof(DmaBufCall, index)},
       {"dmabuf.objects", dmaBuf.objectsAt},
       {"dmabuf.status", dmaBuf.statusAt},
+  };
+}
+
+// And of the controls that take channels off the hardware and put them back (rm_controls.h).
+Facts declaredOfChannels() {
+  return {
+      {"disable.command", kFifoDisableChannels},
+      {"disable.size", sizeof(DisableChannels)},
+      {"disable.most", kDisabledMax},
+      {"disable.disable", offsetof(DisableChannels, disable)},
+      {"disable.count", offsetof(DisableChannels, count)},
+      {"disable.only_scheduling", offsetof(DisableChannels, onlyScheduling)},
+      {"disable.rewind", offsetof(DisableChannels, rewind)},
+      {"disable.event", offsetof(DisableChannels, event)},
+      {"disable.clients", offsetof(DisableChannels, clients)},
+      {"disable.channels", offsetof(DisableChannels, channels)},
+      {"preempt.command", kGroupPreempt},
+      {"preempt.size", sizeof(Preempt)},
+      {"preempt.wait", offsetof(Preempt, wait)},
+      {"preempt.own_timeout", offsetof(Preempt, ownTimeout)},
+      {"preempt.timeout_us", offsetof(Preempt, timeoutUs)},
+      {"restart.command", kChannelRestartRunlist},
+      {"restart.size", sizeof(RestartRunlist)},
+      {"restart.force", offsetof(RestartRunlist, force)},
+      {"restart.dont_wait", offsetof(RestartRunlist, dontWait)},
+      {"handle.command", kClientHandleInfo},
+      {"handle.size", sizeof(HandleInfo)},
+      {"handle.object", offsetof(HandleInfo, object)},
+      {"handle.index", offsetof(HandleInfo, index)},
+      {"handle.result", offsetof(HandleInfo, result)},
+      {"handle.parent", kHandleParent},
+      {"handle.class", kHandleClass},
+      {"uuid.command", kUuidInfo},
+      {"uuid.size", sizeof(UuidInfo)},
+      {"uuid.uuid", offsetof(UuidInfo, uuid)},
+      {"uuid.flags", offsetof(UuidInfo, flags)},
+      {"uuid.device", offsetof(UuidInfo, device)},
+      {"uuid.subdevice", offsetof(UuidInfo, subdevice)},
   };
 }
 
@@ -134,6 +175,7 @@ Facts declared(Layout layout, std::size_t dmaBufSize) {
       {"version.text", offsetof(VersionCall, version)},
   };
   all.merge(declaredOfFiles(dmaBufSize));
+  all.merge(declaredOfChannels());
   return all;
 }
 
