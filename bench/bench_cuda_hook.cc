@@ -48,7 +48,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-using namespace cuda;  // the names of the interface
+using namespace nvidia::cuda;  // the names of the interface
 
 // Nanoseconds of one of a million calls; negative: one of them failed.
 template <typename Call>

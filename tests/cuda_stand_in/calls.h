@@ -2,10 +2,10 @@
 // Every function of a driver that the tests' programs call and the stand-in has: those that hooks
 // know, and the others that a program needs to get going.
 
-#include "services/guest/cuda_calls.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 
 // Functions without a hook, by the same form as the hooked ones.
-#define QGPU_CUDA_PLAIN(X)                                                                 \
+#define NVIDIA_CUDA_PLAIN(X)                                                               \
   X(cuDriverGetVersion, cuDriverGetVersion, 2020, kLegacy, (int*))                         \
   X(cuDeviceGet, cuDeviceGet, 2000, kLegacy, (Dev*, int))                                  \
   X(cuDeviceGetCount, cuDeviceGetCount, 2000, kLegacy, (int*))                             \
@@ -14,7 +14,7 @@
   X(cuModuleLoadData, cuModuleLoadData, 2000, kLegacy, (Mod*, const void*))                \
   X(cuModuleGetFunction, cuModuleGetFunction, 2000, kLegacy, (Fn*, Mod, const char*))      \
   X(cuStreamCreate, cuStreamCreate, 2000, kLegacy, (Str*, U))                              \
-  QGPU_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))           \
+  NVIDIA_STREAM_PAIR(X, cuStreamWaitEvent, cuStreamWaitEvent, 3020, (Str, Evt, U))         \
   X(cuEventRecord_ptsz, cuEventRecord, 7000, kPerThread, (Evt, Str))                       \
   X(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, 10000, kPerThread, (Str, int*))         \
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kLegacy,              \
@@ -37,6 +37,7 @@
 
 namespace qgpu::stand_in {
 
+namespace cuda = nvidia::cuda;
 using namespace cuda;  // the names of the interface, as its own implementation says them
 
 struct IpcMemory {  // CUipcMemHandle: what it says is the driver's own affair
@@ -51,7 +52,7 @@ inline constexpr int kReadWrite = 3;
 
 struct Table : Calls {
 #define QGPU_MEMBER(symbol, base, since, stream, types) Result(*symbol) types;
-  QGPU_CUDA_PLAIN(QGPU_MEMBER)
+  NVIDIA_CUDA_PLAIN(QGPU_MEMBER)
 #undef QGPU_MEMBER
 };
 

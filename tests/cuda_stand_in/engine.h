@@ -13,9 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "services/guest/cuda_calls.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 
 namespace qgpu::stand_in {
+
+namespace cuda = nvidia::cuda;
 
 struct Context;
 struct Stream;

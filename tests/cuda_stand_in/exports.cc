@@ -41,27 +41,38 @@ struct Counted<member, Result (*)(A...)> {
 }  // namespace
 }  // namespace qgpu::stand_in
 
+// Exports `symbol` as a jump through the pointer qgpu_to_<symbol>.
+#if defined(__x86_64__)
+#define QGPU_JUMP(symbol) "jmp *qgpu_to_" #symbol "(%rip)\n"
+#elif defined(__aarch64__)
+#define QGPU_JUMP(symbol) \
+  "adrp x16, qgpu_to_" #symbol "\nldr x16, [x16, :lo12:qgpu_to_" #symbol "]\nbr x16\n"
+#endif
+#define QGPU_EXPORT_JUMP(symbol)                                              \
+  __asm__(".text\n.globl " #symbol "\n.type " #symbol ", %function\n" #symbol \
+          ":\n" QGPU_JUMP(symbol) ".size " #symbol ", .-" #symbol "\n");
+
 extern "C" {
 #define QGPU_POINTER(symbol, base, since, stream, types)                                        \
   __attribute__((visibility("hidden"), used)) void* qgpu_to_##symbol = reinterpret_cast<void*>( \
       &qgpu::stand_in::Counted<&qgpu::stand_in::Table::symbol,                                  \
                                decltype(qgpu::stand_in::Table::symbol)>::call);
-QGPU_CUDA_HOOKED(QGPU_POINTER)
-QGPU_CUDA_CALLED(QGPU_POINTER)
-QGPU_CUDA_PLAIN(QGPU_POINTER)
+NVIDIA_CUDA_HOOKED(QGPU_POINTER)
+NVIDIA_CUDA_CALLED(QGPU_POINTER)
+NVIDIA_CUDA_PLAIN(QGPU_POINTER)
 #define QGPU_EXPORT(symbol, base, since, stream, types) extern char symbol[];
 namespace exported {
-QGPU_CUDA_HOOKED(QGPU_EXPORT)
-QGPU_CUDA_CALLED(QGPU_EXPORT)
-QGPU_CUDA_PLAIN(QGPU_EXPORT)
+NVIDIA_CUDA_HOOKED(QGPU_EXPORT)
+NVIDIA_CUDA_CALLED(QGPU_EXPORT)
+NVIDIA_CUDA_PLAIN(QGPU_EXPORT)
 }  // namespace exported
 #undef QGPU_EXPORT
 }
 
 #define QGPU_EXPORT(symbol, base, since, stream, types) QGPU_EXPORT_JUMP(symbol)
-QGPU_CUDA_HOOKED(QGPU_EXPORT)
-QGPU_CUDA_CALLED(QGPU_EXPORT)
-QGPU_CUDA_PLAIN(QGPU_EXPORT)
+NVIDIA_CUDA_HOOKED(QGPU_EXPORT)
+NVIDIA_CUDA_CALLED(QGPU_EXPORT)
+NVIDIA_CUDA_PLAIN(QGPU_EXPORT)
 
 namespace qgpu::stand_in {
 namespace {
@@ -87,7 +98,7 @@ const Entry entries[] = {
    qgpu_to_##symbol,                                   \
    &calls<&Table::symbol>,                             \
    &answers<&Table::symbol>},
-    QGPU_CUDA_HOOKED(QGPU_ENTRY) QGPU_CUDA_CALLED(QGPU_ENTRY) QGPU_CUDA_PLAIN(QGPU_ENTRY)
+    NVIDIA_CUDA_HOOKED(QGPU_ENTRY) NVIDIA_CUDA_CALLED(QGPU_ENTRY) NVIDIA_CUDA_PLAIN(QGPU_ENTRY)
 #undef QGPU_ENTRY
 };
 

@@ -23,8 +23,6 @@ namespace {
 
 using namespace rm;  // the driver's words, as its own implementation says them
 
-constexpr std::uint32_t kNameTaken = 0x19, kInvalidClass = 0x22;
-
 struct Thing {
   Handle parent = 0;
   std::uint32_t objectClass = 0;
@@ -195,7 +193,7 @@ T& as(void* argument) {
 }
 
 int alloc(int fd, std::uint32_t size, void* argument) {
-  const AllocForms forms = allocForms(layoutOf(driverVersion().c_str(), 64));
+  const AllocForms forms = allocForms(static_cast<std::uint32_t>(std::stoul(driverVersion())));
   const AllocForm& form = size == forms.longForm.size ? forms.longForm : forms.shortForm;
   if (size != form.size) return EINVAL;
   auto& call = as<AllocCall>(argument);
@@ -257,6 +255,11 @@ std::uint32_t surfaceInfo(const Thing& thing, const ControlCall& call) {
   return kOk;
 }
 
+bool isKnownHere(std::uint32_t command) {
+  return command == kSurfaceInfo || command == kGetPids || command == kFbGetInfo2 ||
+         command == kGroupSchedule || command == kChannelSchedule;
+}
+
 int control(int fd, void* argument) {
   auto& call = as<ControlCall>(argument);
   const Client* client = clientOf(fd, call.client);
@@ -272,9 +275,11 @@ int control(int fd, void* argument) {
     told.count = 3;
     told.pids[0] = 1, told.pids[1] = static_cast<std::uint32_t>(getpid()), told.pids[2] = 2;
   }
-  if (call.status == kOk && call.parameters) {
-    tellOfCard(call.command, reinterpret_cast<void*>(call.parameters), call.parametersSize,
-               driverVersion().c_str());
+  if (call.status == kOk && !isKnownHere(call.command)) {
+    const bool told =
+        call.parameters && tellOfCard(call.command, reinterpret_cast<void*>(call.parameters),
+                                      call.parametersSize, driverVersion().c_str());
+    if (!told && !setting("QGPU_STAND_IN_LENIENT", 0)) call.status = kNotSupported;
   }
   if (call.status != kOk || call.command != kFbGetInfo2) return 0;
   auto* words = reinterpret_cast<std::uint32_t*>(call.parameters);
@@ -367,7 +372,7 @@ int standInIoctl(int fd, unsigned long request, void* argument) {
   using namespace qgpu::stand_in;
   static const auto system = next<int (*)(int, unsigned long, void*)>("ioctl");
   if (is(fd, "nvidia-uvm")) return 0;  // whatever it is: done
-  if (_IOC_TYPE(request) != qgpu::rm::kIoctlType) return system(fd, request, argument);
+  if (_IOC_TYPE(request) != qgpu::nvidia::rm::kIoctlType) return system(fd, request, argument);
   if (!is(fd, "nvidiactl") && !is(fd, "nvidia0")) return system(fd, request, argument);
   std::lock_guard lock(kernel().lock);
   const int error = answer(fd, _IOC_NR(request), _IOC_SIZE(request), argument);

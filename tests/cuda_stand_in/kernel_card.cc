@@ -131,53 +131,53 @@ int answerForCard(std::uint32_t number, std::uint32_t size, void* argument) {
   }
 }
 
-void tellOfCard(std::uint32_t command, void* parameters, std::uint32_t size, const char* version) {
+bool tellOfCard(std::uint32_t command, void* parameters, std::uint32_t size, const char* version) {
   switch (command) {
     case kBuildVersion:
-      return tellBuild(at<BuildVersion>(parameters), version);
+      return tellBuild(at<BuildVersion>(parameters), version), true;
     case kAttachedIds:
     case kProbedIds:
-      return tellIds(parameters);
+      return tellIds(parameters), true;
     case kIdInfo:
     case kIdInfo2:  // flags, and which device and part of it: the first
-      return std::fill_n(&word(parameters, 1), 3, 0), void();
+      return std::fill_n(&word(parameters, 1), 3, 0), true;
     case kAddressSpace:
-      return void(word(parameters, 2) = 3);  // registers
+      return word(parameters, 2) = 3, true;  // registers
     case kSubdevices:
-      return void(word(parameters, 0) = 1);
+      return word(parameters, 0) = 1, true;
     case kClasses: {
       auto& list = at<ClassList>(parameters);
       list.count = std::size(kHopperClasses);
-      return std::copy_n(kHopperClasses, list.count, list.all), void();
+      return std::copy_n(kHopperClasses, list.count, list.all), true;
     }
     case kUuid:
-      return tellUuid(parameters);
+      return tellUuid(parameters), true;
     case kName:  // flags, then the text
-      return void(std::strcpy(&at<char>(parameters, 4), "NVIDIA stand-in"));
+      return std::strcpy(&at<char>(parameters, 4), "NVIDIA stand-in"), true;
     case kEngines: {  // graphics, and four that copy
       constexpr std::uint32_t kAll[] = {5, 1, 9, 10, 11, 12};
-      return std::copy_n(kAll, std::size(kAll), &word(parameters, 0)), void();
+      return std::copy_n(kAll, std::size(kAll), &word(parameters, 0)), true;
     }
     case kArchitecture:
       word(parameters, 0) = 0x180;
       word(parameters, 1) = 0;
-      return void(word(parameters, 2) = 0xa1);
+      return word(parameters, 2) = 0xa1, true;
     case kGraphicsInfo: {
       const auto& list = at<GraphicsInfo>(parameters);
       for (std::uint32_t i = 0; i < list.count; ++i) {
         list.pairs[i].value = graphicsInfo(list.pairs[i].index);
       }
-      return;
+      return true;
     }
     case kMultiprocessors: {
       auto& list = at<Multiprocessors>(parameters);
-      if (size < sizeof list) return;
+      if (size < sizeof list) return true;
       list.count = 2;
       list.pairs = 1;
-      return void(list.all[1].local = 1);
+      return list.all[1].local = 1, true;
     }
     default:
-      return;
+      return false;
   }
 }
 

@@ -7,8 +7,9 @@
 
 namespace qgpu::stand_in {
 
-// Fills the parameters of a control that succeeded, for the driver `version`.
-void tellOfCard(std::uint32_t command, void* parameters, std::uint32_t size, const char* version);
+// Fills the parameters of a control that succeeded, for the driver `version`; false: it is none of
+// these.
+bool tellOfCard(std::uint32_t command, void* parameters, std::uint32_t size, const char* version);
 
 // Answers a call that is about no object: 0 or an error number, or -1: it is another.
 int answerForCard(std::uint32_t number, std::uint32_t size, void* argument);

@@ -30,7 +30,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "services/guest/cuda_abi.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 #include "tests/rm_stand_in/rm_state.h"
 
 namespace {
@@ -97,7 +97,7 @@ std::vector<Card> cards() {
   return all;
 }
 
-using Device = qgpu::cuda::NvmlDevice;
+using Device = qgpu::nvidia::cuda::NvmlDevice;
 
 // With the lock held.
 Device handleOf(const std::string& uuid) {
@@ -270,7 +270,7 @@ QGPU_NVML nvmlDeviceGetMinorNumber(Device device, unsigned* out) {
   if (rc == kSuccess) *out = static_cast<unsigned>(place - known);
   return rc;
 }
-QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::cuda::NvmlMemory* out) {
+QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::nvidia::cuda::NvmlMemory* out) {
   Card card;
   const int rc = look(device, card);
   if (rc != kSuccess) return rc;
@@ -278,7 +278,7 @@ QGPU_NVML nvmlDeviceGetMemoryInfo(Device device, qgpu::cuda::NvmlMemory* out) {
   *out = {card.bytes, card.bytes - used, used};
   return rc;
 }
-QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::cuda::NvmlMemory2* out) {
+QGPU_NVML nvmlDeviceGetMemoryInfo_v2(Device device, qgpu::nvidia::cuda::NvmlMemory2* out) {
   Card card;
   const int rc = look(device, card);
   if (rc != kSuccess) return rc;
@@ -299,14 +299,16 @@ QGPU_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, lengthOfThird())
 QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, 16)
 QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, 24)
 QGPU_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, lengthOfThird())
-QGPU_NVML nvmlDeviceGetRunningProcessDetailList(Device device, qgpu::cuda::NvmlProcesses* list) {
+QGPU_NVML nvmlDeviceGetRunningProcessDetailList(Device device,
+                                                qgpu::nvidia::cuda::NvmlProcesses* list) {
   return listProcesses(device, 32, &list->count, list->entries);
 }
 QGPU_NVML nvmlDeviceGetProcessUtilization(Device device, void* out, unsigned* count,
                                           unsigned long long) {
   return listProcesses(device, 32, count, out);
 }
-QGPU_NVML nvmlDeviceGetProcessesUtilizationInfo(Device device, qgpu::cuda::NvmlUtilization* list) {
+QGPU_NVML nvmlDeviceGetProcessesUtilizationInfo(Device device,
+                                                qgpu::nvidia::cuda::NvmlUtilization* list) {
   return listProcesses(device, 40, &list->count, list->entries, 8);
 }
 QGPU_NVML nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pending) {

@@ -13,7 +13,6 @@
 #include <sys/ioctl.h>
 #include <thread>
 
-#include "services/guest/rm_abi.h"
 #include "tests/cuda_stand_in/table.h"
 #include "tests/rm_stand_in/rm_state.h"
 
@@ -27,7 +26,7 @@ std::atomic<Handle> nextObject{0x5c010000};
 
 struct Kernel {
   int control = -1, card = -1;
-  rm::Layout layout = rm::Layout::kFrom535;
+  std::uint32_t major = 580;  // of the driver's release
   Handle client = 0xc1d00001, device = 0x5c000001;
 };
 Kernel& kernel() {
@@ -53,7 +52,7 @@ bool call(std::uint32_t number, Call& parameters) {
 // NV_ESC_RM_ALLOC in the driver's long form; the status that came back.
 std::uint32_t alloc(Handle parent, Handle& made, std::uint32_t objectClass, void* parameters,
                     std::uint32_t size, bool carried = false) {
-  const rm::AllocForm form = rm::allocForms(kernel().layout).longForm;
+  const rm::AllocForm form = rm::allocForms(kernel().major).longForm;
   alignas(8) char bytes[64] = {};
   const bool isClient = rm::isClient(objectClass);
   const rm::AllocCall head{isClient ? 0 : kernel().client, parent, made, objectClass,
@@ -105,9 +104,8 @@ void rmInit() {
   if (!rmAnswers()) return;
   k.card = opened("nvidia0");
   const char* own = std::getenv("QGPU_STAND_IN_DRIVER");  // it is of the same release as the kernel
-  const rm::Layout layout = own ? rm::layoutOf(own, std::strlen(own) + 1) : rm::Layout::kFrom535;
-  if (layout != rm::Layout::kUnknown) k.layout = layout;
-  if (own && std::strtoul(own, nullptr, 10) < 535) {  // later ones don't ask
+  if (own) k.major = static_cast<std::uint32_t>(std::strtoul(own, nullptr, 10));
+  if (k.major < 535) {  // later ones don't ask
     rm::VersionCall version{};
     version.command = rm::kVersionQuery;
     std::strncpy(version.version, own, sizeof version.version - 1);

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "services/guest/cuda_calls.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 
 extern "C" {
 
@@ -31,7 +31,7 @@ struct QgpuStandIn {
   std::uint64_t (*ioctls)(std::uint32_t number);  // resource manager calls issued, by number
   std::uint64_t (*events)();                      // that were created and not destroyed
   // The function does nothing from now on but say so; success: what it does by itself.
-  void (*answer)(const char* symbol, qgpu::cuda::Result rc);
+  void (*answer)(const char* symbol, qgpu::nvidia::cuda::Result rc);
 };
 const QgpuStandIn* qgpuStandIn();
 }

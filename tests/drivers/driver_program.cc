@@ -18,7 +18,7 @@
 namespace qgpu::testing {
 namespace {
 
-using namespace cuda;  // the names of the interface
+using namespace nvidia::cuda;  // the names of the interface
 using stand_in::kReadWrite, stand_in::MemAccess;
 
 void* library(const char* name) {
@@ -154,8 +154,8 @@ std::string obey(const std::string& line) {
   in >> verb;
   if (verb == "hooks") return hooks();
   if (verb == "fork") return inFork();
-  if (verb == "questions") return std::to_string(kernel().calls(rm::kEscCheckVersion));
-  if (verb == "allocations") return std::to_string(kernel().calls(rm::kEscAlloc));
+  if (verb == "questions") return std::to_string(kernel().calls(nvidia::rm::kEscCheckVersion));
+  if (verb == "allocations") return std::to_string(kernel().calls(nvidia::rm::kEscAlloc));
   if (verb == "held") return std::to_string(kernel().bytes());
   if (verb == "init") return std::to_string(named<Result (*)(U)>("cuInit")(0));
   if (verb == "version") {

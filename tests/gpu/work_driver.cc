@@ -25,9 +25,9 @@ void load(Driver& driver) {
   }
 #define QGPU_FIND(symbol, base, since, stream, types) \
   driver.symbol = reinterpret_cast<decltype(driver.symbol)>(dlsym(library, #symbol));
-  QGPU_CUDA_HOOKED(QGPU_FIND)
-  QGPU_CUDA_CALLED(QGPU_FIND)
-  QGPU_CUDA_PLAIN(QGPU_FIND)
+  NVIDIA_CUDA_HOOKED(QGPU_FIND)
+  NVIDIA_CUDA_CALLED(QGPU_FIND)
+  NVIDIA_CUDA_PLAIN(QGPU_FIND)
 #undef QGPU_FIND
 }
 

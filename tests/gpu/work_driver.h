@@ -9,7 +9,7 @@
 
 namespace qgpu::gpu {
 
-using namespace cuda;  // the names of the interface
+using namespace nvidia::cuda;  // the names of the interface
 using Driver = stand_in::Table;
 using stand_in::IpcMemory;
 

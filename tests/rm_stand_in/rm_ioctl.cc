@@ -15,18 +15,15 @@
 #include <unistd.h>
 #include <vector>
 
-#include "services/guest/rm_controls.h"
+#include "tests/rm_stand_in/nvidia_rm.h"
 #include "tests/rm_stand_in/rm_state.h"
 
 namespace qgpu::rm_stand_in {
 namespace {
 
-using namespace rm;  // the names of the interface
+using namespace nvidia::rm;  // the names of the interface
 
-constexpr std::uint32_t kInvalidArgument = 0x1f, kRefused = 0x1b;
-constexpr std::uint32_t kNameTaken = 0x19, kInUse = 0x63, kOutOfRange = 0x5b;
-constexpr std::uint32_t kVirtualMemory = 0x50a0;  // addresses alone
-constexpr AllocForms kForms = allocForms(Layout::kFrom535);
+constexpr AllocForms kForms = allocForms(580);  // of the release that it tells
 
 // Also one that nobody has waited for: its files are closed.
 bool dead(std::int32_t pid) {
@@ -92,7 +89,7 @@ std::uint32_t takeMemory(State& all, const AllocCall& asked, Memory& memory) {
   auto* parameters = reinterpret_cast<char*>(asked.parameters);
   if (asked.objectClass == kFabricMemory && parameters) {
     Handle source = 0;
-    std::memcpy(&source, parameters + fabricMemoryAt(Layout::kFrom535), sizeof source);
+    std::memcpy(&source, parameters + kFabricMemoryAt, sizeof source);
     const Object* held = find(all, asked.client, source);
     if (source != 0 && !held) return kObjectNotFound;
     if (held) memory = {held->memory.number, held->memory.bytes, kPlaceOther};
@@ -311,7 +308,7 @@ Object* findOn(State& all, std::uint32_t device, Handle client, Handle channel) 
 }
 
 std::uint32_t disableChannels(State& all, std::uint32_t device, const DisableChannels& asked) {
-  if (asked.event != 0 || asked.rewind != 0 || asked.count > kDisabledMax) return kInvalidArgument;
+  if (asked.event != 0 || asked.rewind != 0 || asked.count > kDisabledMost) return kInvalidArgument;
   (asked.disable ? all.disables : all.enables)++;
   if (takeOne(asked.disable ? all.refuseDisable : all.refuseEnable)) {
     return all.refusal != 0 ? all.refusal.load() : kRefused;
@@ -372,30 +369,35 @@ std::uint32_t control(State& all, int fd, const ControlCall& asked) {
       (asked.command == kImportMany && fits(sizeof(ImportMany)))) {
     return onFile(all, fd, asked, parameters);
   }
-  if (asked.command == kFifoDisableChannels && fits(sizeof(DisableChannels))) {
+  if (asked.command == kDisableChannels && fits(sizeof(DisableChannels))) {
     return disableChannels(all, object->device, *static_cast<const DisableChannels*>(parameters));
   }
-  if (asked.command == kClientHandleInfo && fits(sizeof(HandleInfo))) {
+  if (asked.command == kHandleInfo && fits(sizeof(HandleInfo))) {
     return handleInfo(all, asked.client, *static_cast<HandleInfo*>(parameters));
   }
   if (asked.command == kUuidInfo && fits(sizeof(UuidInfo))) {
     return uuidInfo(*static_cast<UuidInfo*>(parameters));
   }
-  if (asked.command == kChannelRestartRunlist && fits(sizeof(RestartRunlist))) {
+  if (asked.command == kRestartRunlist && fits(sizeof(RestartRunlist))) {
     all.restarts++;
     if (all.commit == Commit::kRestart) settle(all, 0, 0);
     return kOk;
   }
   if (asked.command == kGroupPreempt && fits(sizeof(Preempt))) {
     all.preempts++;
-    if (all.commit == Commit::kPreempt) settle(all, asked.client, asked.object);
+    // Who does not wait is told nothing of when it happens: here never.
+    const bool waits = static_cast<const Preempt*>(parameters)->wait != 0;
+    if (waits && all.commit == Commit::kPreempt) settle(all, asked.client, asked.object);
     return kOk;
   }
-  if (asked.command == kGroupSetTimeslice && fits(sizeof(Timeslice))) {
+  if (asked.command == kSetTimeslice && fits(sizeof(Timeslice))) {
     if (takeOne(all.refuseTimeslice)) return kRefused;
     object->timesliceUs = static_cast<const Timeslice*>(parameters)->us;
+    return kOk;
   }
-  return kOk;  // whatever else it is: done, and of no effect here
+  // Done, and of no effect here.
+  const bool schedules = asked.command == kGroupSchedule || asked.command == kChannelSchedule;
+  return schedules ? kOk : kNotSupported;
 }
 
 void tellVersion(VersionCall& asked) {
@@ -466,10 +468,10 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
   void* argument = va_arg(list, void*);
   va_end(list);
   using namespace qgpu::rm_stand_in;
-  if (_IOC_TYPE(request) == qgpu::rm::kIoctlType && argument && isDriver(fd)) {
+  if (_IOC_TYPE(request) == qgpu::nvidia::rm::kIoctlType && argument && isDriver(fd)) {
     if (State* all = state()) {
       const int rc = answer(*all, fd, _IOC_NR(request), _IOC_SIZE(request), argument);
-      while (_IOC_NR(request) == qgpu::rm::kEscFree && all->keepFrees) ::sched_yield();
+      while (_IOC_NR(request) == qgpu::nvidia::rm::kEscFree && all->keepFrees) ::sched_yield();
       return rc;
     }
   }

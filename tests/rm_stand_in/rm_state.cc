@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/guest/rm_abi.h"
+#include "tests/rm_stand_in/nvidia_rm.h"
 
 namespace qgpu::rm_stand_in {
 namespace {
@@ -116,7 +116,8 @@ std::uint64_t goneBytes(const State& all) {
   const std::set<std::uint32_t> open = openFiles();
   std::uint64_t sum = heldBytes(all);
   for (const Object& object : all.objects) {
-    if (object.objectClass == rm::kChannelGroup && lives(all, open, object)) sum += kOwnBytes;
+    if (object.objectClass == nvidia::rm::kChannelGroup && lives(all, open, object))
+      sum += kOwnBytes;
   }
   return sum;
 }

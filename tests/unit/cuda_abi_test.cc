@@ -4,6 +4,7 @@
 // table, or is named here with the reason why not, so that a new version shows its holes.
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -22,6 +23,7 @@
 
 #include "services/guest/cuda_calls.h"
 #include "services/guest/cuda_names.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 
 // What the toolkit of this machine does not have yet is taken to be as we declare it.
 #ifdef QGPU_CUDA_HEADER
@@ -54,6 +56,20 @@ std::set<std::string> hooked() {
       QGPU_CUDA_HOOKED(QGPU_NAME)
 #undef QGPU_NAME
   };
+}
+
+// The stand-in of the driver has a list of its own: what is wrong in one is not in the other.
+TEST(CudaHooks, TheStandInsFunctionsHaveTheSameNamesVersionsAndForms) {
+  using Row = std::array<std::string, 5>;
+#define QGPU_ROW(symbol, base, since, stream, types) \
+  Row{#symbol, #base, std::to_string(since), #stream, #types},
+  const std::vector<Row> ours = {QGPU_CUDA_HOOKED(QGPU_ROW) QGPU_CUDA_CALLED(QGPU_ROW)
+                                     QGPU_NVML_HOOKED(QGPU_ROW)};
+  const std::vector<Row> theirs = {NVIDIA_CUDA_HOOKED(QGPU_ROW) NVIDIA_CUDA_CALLED(QGPU_ROW)
+                                       NVIDIA_NVML_HOOKED(QGPU_ROW)};
+#undef QGPU_ROW
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_EQ(ours[i], theirs[i]);
 }
 
 // What a name says: work for the card, or memory of it.

@@ -1,8 +1,8 @@
 // A library that is linked with the driver, to be opened with RTLD_DEEPBIND.
 
-#include "services/guest/cuda_abi.h"
+#include "tests/cuda_stand_in/nvidia_cuda.h"
 
-using namespace qgpu::cuda;
+using namespace qgpu::nvidia::cuda;
 
 extern "C" {
 Result cuCtxGetCurrent(Ctx*);

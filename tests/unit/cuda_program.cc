@@ -24,7 +24,7 @@
 namespace qgpu::testing {
 namespace {
 
-using namespace cuda;  // the names of the interface
+using namespace nvidia::cuda;  // the names of the interface
 
 CudaTable t{};
 
@@ -133,12 +133,12 @@ std::string doOne(const std::string& wanted) {
   const std::uint64_t before = driver().calls(wanted.c_str());
 #define QGPU_DO(symbol, base, since, stream, types) \
   if (wanted == #symbol) rc = callWithSome(t.symbol);
-  QGPU_CUDA_KERNELS(QGPU_DO)
-  QGPU_CUDA_COPIES(QGPU_DO)
-  QGPU_CUDA_FILLS(QGPU_DO)
-  QGPU_CUDA_DRAINING(QGPU_DO)
-  QGPU_CUDA_MEMOPS(QGPU_DO)
-  QGPU_CUDA_WAITS(QGPU_DO)
+  NVIDIA_CUDA_KERNELS(QGPU_DO)
+  NVIDIA_CUDA_COPIES(QGPU_DO)
+  NVIDIA_CUDA_FILLS(QGPU_DO)
+  NVIDIA_CUDA_DRAINING(QGPU_DO)
+  NVIDIA_CUDA_MEMOPS(QGPU_DO)
+  NVIDIA_CUDA_WAITS(QGPU_DO)
 #undef QGPU_DO
   return text(rc) + " " + std::to_string(driver().calls(wanted.c_str()) - before);
 }
@@ -148,7 +148,7 @@ std::string missing() {
   std::string names;
 #define QGPU_LOOK(symbol, base, since, stream, types) \
   if (!t.symbol) names += std::string(#symbol) + " ";
-  QGPU_CUDA_HOOKED(QGPU_LOOK)
+  NVIDIA_CUDA_HOOKED(QGPU_LOOK)
 #undef QGPU_LOOK
   return names.empty() ? "none" : names;
 }
@@ -160,7 +160,7 @@ std::string bare() {
   if (reinterpret_cast<void*>(t.symbol) == driver().function(#symbol)) { \
     names += std::string(#symbol) + " ";                                 \
   }
-  QGPU_CUDA_HOOKED(QGPU_LOOK)
+  NVIDIA_CUDA_HOOKED(QGPU_LOOK)
 #undef QGPU_LOOK
   return names.empty() ? "none" : names;
 }

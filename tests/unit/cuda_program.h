@@ -9,7 +9,7 @@
 namespace qgpu::testing {
 
 // All functions that the program calls, by their exported names.
-using CudaTable = cuda::Calls;
+using CudaTable = nvidia::cuda::Calls;
 
 // The ways: "dlsym", "dlsym-2.2.5", "dlsym-2.34", "dlvsym", "global", "proc1", "proc2".
 // "linked" is another program's, since it is the linker's.

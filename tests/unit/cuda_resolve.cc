@@ -5,8 +5,8 @@
 #ifdef QGPU_CUDA_LINKED
 extern "C" {
 #define QGPU_DECLARE(symbol, base, since, stream, types) void symbol();
-QGPU_CUDA_HOOKED(QGPU_DECLARE)
-QGPU_CUDA_CALLED(QGPU_DECLARE)
+NVIDIA_CUDA_HOOKED(QGPU_DECLARE)
+NVIDIA_CUDA_CALLED(QGPU_DECLARE)
 #undef QGPU_DECLARE
 }
 #endif
@@ -20,6 +20,7 @@ __asm__(".symver newDlsym, dlsym@GLIBC_2.34");
 namespace qgpu::testing {
 namespace {
 
+namespace cuda = nvidia::cuda;
 using cuda::Result;
 using Find = void* (*)(void*, const char*);
 using Proc1 = decltype(CudaTable::cuGetProcAddress);
@@ -32,8 +33,8 @@ void set(F& place, void* found) {
 
 void fillBy(CudaTable& table, Find find, void* handle) {
 #define QGPU_FILL(symbol, base, since, stream, types) set(table.symbol, find(handle, #symbol));
-  QGPU_CUDA_HOOKED(QGPU_FILL)
-  QGPU_CUDA_CALLED(QGPU_FILL)
+  NVIDIA_CUDA_HOOKED(QGPU_FILL)
+  NVIDIA_CUDA_CALLED(QGPU_FILL)
 #undef QGPU_FILL
 }
 
@@ -48,8 +49,8 @@ void fillByProc1(CudaTable& table, Proc1 ask) {
   found = nullptr;                                          \
   ask(#base, &found, since, kindOf(cuda::Stream0::stream)); \
   set(table.symbol, found);
-  QGPU_CUDA_HOOKED(QGPU_FILL)
-  QGPU_CUDA_CALLED(QGPU_FILL)
+  NVIDIA_CUDA_HOOKED(QGPU_FILL)
+  NVIDIA_CUDA_CALLED(QGPU_FILL)
 #undef QGPU_FILL
 }
 void fillByProc2(CudaTable& table, Proc2 ask) {
@@ -59,8 +60,8 @@ void fillByProc2(CudaTable& table, Proc2 ask) {
   found = nullptr;                                                   \
   ask(#base, &found, since, kindOf(cuda::Stream0::stream), &status); \
   set(table.symbol, status == cuda::kSymbolFound ? found : nullptr);
-  QGPU_CUDA_HOOKED(QGPU_FILL)
-  QGPU_CUDA_CALLED(QGPU_FILL)
+  NVIDIA_CUDA_HOOKED(QGPU_FILL)
+  NVIDIA_CUDA_CALLED(QGPU_FILL)
 #undef QGPU_FILL
 }
 
@@ -68,8 +69,8 @@ void fillByProc2(CudaTable& table, Proc2 ask) {
 void fillLinked(CudaTable& table) {
 #define QGPU_FILL(symbol, base, since, stream, types) \
   set(table.symbol, reinterpret_cast<void*>(&::symbol));
-  QGPU_CUDA_HOOKED(QGPU_FILL)
-  QGPU_CUDA_CALLED(QGPU_FILL)
+  NVIDIA_CUDA_HOOKED(QGPU_FILL)
+  NVIDIA_CUDA_CALLED(QGPU_FILL)
 #undef QGPU_FILL
 }
 #endif

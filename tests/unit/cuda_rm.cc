@@ -12,13 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "services/guest/rm_abi.h"
 #include "tests/cuda_stand_in/kernel.h"
 
 namespace qgpu::testing {
 namespace {
 
-using namespace rm;  // the words of the kernel's interface
+using namespace nvidia::rm;  // the words of the kernel's interface
 
 std::map<int, int> files;  // what tests call them, and the descriptor
 
@@ -103,7 +102,7 @@ std::string fabric(std::istringstream& in) {
   Handle memory = 0;
   in >> file >> wanted.client >> wanted.parent >> wanted.object >> memory;
   wanted.objectClass = kFabricMemory;
-  return make(file, wanted, fabricMemoryAt(Layout::kFrom535), memory) ? "ok" : "no";
+  return make(file, wanted, kFabricMemoryAt, memory) ? "ok" : "no";
 }
 
 // FILE CLIENT OBJECT

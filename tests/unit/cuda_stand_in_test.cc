@@ -9,7 +9,7 @@
 
 #include "tests/cuda_stand_in/stand_in.h"
 
-namespace qgpu::cuda {
+namespace qgpu::nvidia::cuda {
 namespace {
 
 constexpr U kNonBlocking = 1;
@@ -194,4 +194,4 @@ TEST_F(StandIn, WhatIsLaunchedGoesIntoStreamsOfTheCurrentContextAlone) {
 }
 
 }  // namespace
-}  // namespace qgpu::cuda
+}  // namespace qgpu::nvidia::cuda

@@ -53,6 +53,9 @@ constexpr Home kHomes[] = {
     {"yaml-cpp/", "services/yaml/"},
 };
 
+// Drivers that tests play: they share no declaration with what meets them.
+constexpr std::string_view kDriverStandIns[] = {"tests/cuda_stand_in/", "tests/rm_stand_in/"};
+
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
 constexpr std::string_view kCores[] = {
     "actors/arbiter",     "actors/cluster_ledger", "actors/fit",        "actors/ledger",
@@ -216,7 +219,7 @@ class Check {
 
   void checkIncludes() {
     for (const Include& include : includesOf(file_.text)) {
-      if (include.quoted) checkRoom(include);
+      if (include.quoted) checkRoom(include), checkStandIn(include);
       if (!isFreeToInclude(path_)) checkHome(include);
       if (isCore(path_)) checkCoreInclude(include);
     }
@@ -235,6 +238,17 @@ class Check {
         add(line, "layering", std::string(room.name) + "/ must not include " + target);
       }
     }
+  }
+
+  // A number that the product has wrong must meet a driver that does not know it.
+  void checkStandIn(const Include& include) {
+    const bool ours =
+        under(include.target, "services/guest/") || under(include.target, "services/suspend/");
+    const bool driver = std::any_of(std::begin(kDriverStandIns), std::end(kDriverStandIns),
+                                    [&](std::string_view one) { return under(path_, one); });
+    if (!ours || !driver) return;
+    add(static_cast<std::size_t>(include.line), "stand-in",
+        "a driver's stand-in must not include " + std::string(include.target));
   }
 
   void checkHome(const Include& include) {

@@ -5,7 +5,9 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "tests/unit/tidy_rules.h"
@@ -64,6 +66,31 @@ TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
   EXPECT_GT(files, 50u) << "the tree was not found at " << root;
 }
 
+// A name that is misspelt there would be a test that never runs, or one that does not run twice.
+TEST(Tidy, WhatIsSaidToJudgeByTimeIsATest) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  std::string lists, tests;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "tests")) {
+    const fs::path& path = entry.path();
+    if (path.extension() == ".cmake" || path.filename() == "CMakeLists.txt") {
+      lists += readSource(root, path).text;
+    } else if (path.string().ends_with("_test.cc")) {
+      tests += readSource(root, path).text;
+    }
+  }
+  const std::regex named(R"((TIMING|_timing)[ \n]+((\w+\.\w+[ \n]*)+)\))");
+  std::size_t found = 0;
+  for (std::sregex_iterator at(lists.begin(), lists.end(), named), end; at != end; ++at) {
+    std::istringstream names((*at)[2]);
+    for (std::string name; names >> name; ++found) {
+      const std::size_t dot = name.find('.');
+      const std::string words = "(" + name.substr(0, dot) + ", " + name.substr(dot + 1) + ")";
+      EXPECT_NE(tests.find(words), std::string::npos) << "no TEST" << words;
+    }
+  }
+  EXPECT_GT(found, 10u);
+}
+
 // --- the rules ---
 
 std::vector<std::string> rulesBroken(const std::string& path, const std::string& text,
@@ -103,6 +130,17 @@ TEST(TidyRules, KeepThirdPartyHeadersAtHome) {
   EXPECT_EQ(rulesBroken("services/a.cc", "#include <spdlog/spdlog.h>\n"), home);
   EXPECT_EQ(rulesBroken("runtime/log.cc", "#include <spdlog/spdlog.h>\n"), Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include <sqlite3.h>\n"), Rules());
+}
+
+TEST(TidyRules, KeepDriversStandInsFromTheProductsDeclarations) {
+  const Rules standIn = {"stand-in"};
+  for (const char* header : {"rm_abi.h", "rm_controls.h", "cuda_abi.h", "cuda_calls.h"}) {
+    const std::string text = std::string("#include \"services/guest/") + header + "\"\n";
+    EXPECT_EQ(rulesBroken("tests/rm_stand_in/a.cc", text), standIn);
+    EXPECT_EQ(rulesBroken("tests/cuda_stand_in/a.cc", text), standIn);
+    EXPECT_EQ(rulesBroken("tests/unit/a.cc", text), Rules());
+  }
+  EXPECT_EQ(rulesBroken("tests/rm_stand_in/a.cc", "#include \"runtime/check.h\"\n"), Rules());
 }
 
 TEST(TidyRules, KeepTheCoresPure) {
