@@ -70,10 +70,11 @@ class Worker {
 
   int out() const { return out_; }
   std::optional<std::uint64_t> seed;   // that it has now
+  std::uint64_t last = 0;              // that it was given
 
   void give(std::uint64_t next) {
     const std::string line = std::to_string(next) + "\n";
-    seed = next;
+    seed = last = next;
     // A worker that died is noticed by the end of its output.
     if (::write(in_, line.data(), line.size()) < 0) return;
   }
@@ -158,9 +159,14 @@ class Pass {
     for (const std::string& line : worker.read(open)) hear(worker, line);
     if (open) return;
     const std::optional<std::uint64_t> seed = worker.seed;
+    const std::uint64_t last = worker.last;
     const std::string how = worker.reap();
     workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(index));
-    if (!seed) return;
+    if (!seed) {  // it had no more to do: leaks and the like are told now
+      const std::string late = "the process ended after its last seed: " + how;
+      if (!how.empty()) summary_.bad.push_back({last, {Failing::Crash, "crash", late, {}, 0}});
+      return;
+    }
     done(*seed);
     summary_.bad.push_back({*seed, {Failing::Crash, "crash", "the process ended: " + how, {}, 0}});
     if (!left_.empty() && !options_.stopAtFirst) start();
@@ -293,6 +299,15 @@ Bug bugNamed(const std::string& name) {
   return Bug::kNone;
 }
 
+namespace {
+
+bool isBad(const Summary& summary, std::uint64_t seed) {
+  return std::any_of(summary.bad.begin(), summary.bad.end(),
+                     [seed](const Summary::Bad& bad) { return bad.seed == seed; });
+}
+
+}  // namespace
+
 Summary runSeeds(const Seeds& seeds, const RunnerOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
   Summary summary;
@@ -303,6 +318,11 @@ Summary runSeeds(const Seeds& seeds, const RunnerOptions& options) {
   Pass second(seeds, options, again);
   second.run();
   summary.cpuNs += again.cpuNs;
+  for (Summary::Bad& bad : again.bad) {
+    if (isBad(summary, bad.seed)) continue;
+    bad.failure.what = "in the second run: " + bad.failure.what;
+    summary.bad.push_back(std::move(bad));
+  }
   for (const auto& [seed, hash] : second.hashes) {
     const auto before = first.hashes.find(seed);
     if (before == first.hashes.end() || before->second == hash) continue;
