@@ -204,8 +204,10 @@ TEST_F(KubeReflector, BookmarksKeepTheVersionYoung) {
   server->endWatches();
   ASSERT_TRUE(watching(4));
   server->put("nodes", ApiStandIn::node("n9"));
-  ASSERT_TRUE(served([&] { return has("n9"); }));
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(served([&] { return has("n9") && heardPods.objects.contains("web/p"); }));
   EXPECT_EQ(nodes->lists(), 1u);
+  EXPECT_EQ(pods->lists(), 1u) << "nothing of theirs had changed: only a bookmark told the version";
 }
 
 TEST_F(KubeReflector, C7_NonsenseInAWatchIsListedOver) {
