@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <set>
 #include <signal.h>
@@ -91,6 +92,18 @@ class SuspendHold : public ::testing::Test {
   bool goesOn() {
     const std::uint64_t before = made();
     return eventually([&] { return made() > before + 1; });
+  }
+  // One task after the other that the driver does not take off; `last` is called before the last.
+  void refuseTasks(int count, const std::function<void()>& last) {
+    for (int i = 0; i < count; i++) {
+      startBatch("batch" + std::to_string(i));
+      if (i + 1 == count) last();
+      driver().refuseDisable = suspend::Ladder::kTriesMax;
+      startOnline();
+      EXPECT_TRUE(eventually([&] { return driver().refuseDisable == 0; }));
+      finish();
+      for (const std::string& file : {endFile(), restFile()}) std::filesystem::remove(file);
+    }
   }
   void finish() {
     rest();
@@ -187,15 +200,7 @@ TEST_F(SuspendHold, ATaskThatIsKilledWhileItIsOffLeavesTheCardToOthers) {
 // A tenant may know how to make the driver refuse its channels, as often as it likes.
 TEST_F(SuspendHold, C7_TasksThatTheDriverRefusesCostNoCardThatPassesATestOfItsOwn) {
   std::uint64_t disables = 0;
-  for (int i = 0; i < 3; i++) {
-    startBatch("batch" + std::to_string(i));
-    driver().refuseDisable = suspend::Ladder::kTriesMax;
-    startOnline();
-    ASSERT_TRUE(eventually([&] { return driver().refuseDisable == 0; }));
-    disables = driver().disables;
-    finish();
-    for (const std::string& file : {endFile(), restFile()}) std::filesystem::remove(file);
-  }
+  refuseTasks(3, [&] { disables = driver().disables + suspend::Ladder::kTriesMax; });
   EXPECT_TRUE(eventually([&] { return driver().disables >= disables + 3; })) << "it is tested";
   startBatch();
   startOnline();
@@ -248,13 +253,9 @@ TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHear
 
 // Its own test says that the card lets work go on: what an earlier one found is of no use then.
 TEST_F(SuspendHold, WhatWasFoundOfACardThatFailsLaterIsForgotten) {
-  startBatch();
-  driver().commit = Commit::kNever;
-  driver().refuseDisable = suspend::Ladder::kTriesMax;
-  startOnline();
+  refuseTasks(3, [] { driver().commit = Commit::kNever; });
   ASSERT_TRUE(eventually([&] { return manager_->cards()[0]["suspend"] == "gate"; }))
       << manager_->log();
-  finish();
   manager_->kill();
   manager_->start();
   EXPECT_EQ(manager_->cards()[0]["suspend"], "gate") << "it is tested anew: " << manager_->log();
