@@ -13,6 +13,7 @@
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
 #include "services/guest/loans.h"
+#include "services/guest/test_hooks.h"
 #include "services/guest/token.h"
 
 namespace qgpu::guest {
@@ -355,7 +356,7 @@ void becomeUnattachedInChild() {
 }
 
 std::uint64_t attachTimeoutNs() {
-  const char* text = getenv("QGPU_ATTACH_TIMEOUT_MS");
+  const char* text = testSetting("QGPU_ATTACH_TIMEOUT_MS");
   std::uint64_t ms = text ? strtoull(text, nullptr, 10) : kDefaultAttachTimeoutMs;
   return ms * kNsPerMs;
 }

@@ -5,6 +5,7 @@
 
 #include "services/guest/rm_card.h"
 #include "services/guest/rm_events.h"
+#include "services/guest/test_hooks.h"
 #include "services/guest/timeslice.h"
 
 namespace qgpu::guest {
@@ -219,7 +220,7 @@ void sayRefusal(std::uint32_t status) {
 // The card is a client of the driver by itself, and its calls pass through this library as a
 // program's do. Null; or what failed.
 const char* openCard(rm::Card& card, std::uint32_t device) {
-  const char* root = getenv("QGPU_DRIVER_ROOT");  // set by tests alone
+  const char* root = testSetting("QGPU_DRIVER_ROOT");
   return card.openDevice(root ? root : "", -1, device, rmLayout());
 }
 

@@ -10,6 +10,7 @@
 
 #include "services/guest/rm_abi.h"
 #include "services/guest/sys.h"
+#include "services/guest/test_hooks.h"
 
 namespace qgpu::guest {
 namespace {
@@ -30,7 +31,7 @@ bool statusOf(const char* root, const char* name, struct stat& out) {
 
 // Tests have a folder of their own in the place of /, whose files in dev/ stand for the driver's.
 const char* testRoot() {
-  const char* root = getenv("QGPU_DRIVER_ROOT");
+  const char* root = testSetting("QGPU_DRIVER_ROOT");
   return root && *root ? root : nullptr;
 }
 

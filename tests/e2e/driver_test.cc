@@ -26,6 +26,7 @@ class Driver : public ::testing::Test {
     return manager_.runTask({"--name", name, "--memory", "1", "--", "sh", "-c", script},
                             {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
                              {"LD_PRELOAD", QGPU_STAND_IN_KERNEL},
+                             {"QGPU_LIB", QGPU_TESTING_LIBRARY},
                              {"QGPU_DRIVER_ROOT", root_.path()},
                              {"CUDA", binary("cuda_program")},
                              {"PIPE", lines()}});

@@ -27,6 +27,7 @@ inline e2e::Environment drivers() {
   driver();
   return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
           {"LD_PRELOAD", QGPU_RM_STAND_IN},
+          {"QGPU_LIB", QGPU_TESTING_LIBRARY},
           {"QGPU_DRIVER_ROOT", std::getenv("QGPU_DRIVER_ROOT")}};
 }
 

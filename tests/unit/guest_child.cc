@@ -37,8 +37,17 @@ bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs) {
   return true;
 }
 
+std::string guestLibrary() {
+  const char* named = getenv("QGPU_GUEST_LIBRARY");
+  return named ? named : QGPU_GUEST_LIBRARY;
+}
+std::string guestProgram() {
+  const char* named = getenv("QGPU_GUEST_PROGRAM");
+  return named ? named : QGPU_GUEST_PROGRAM;
+}
+
 std::vector<std::string> tenantOf(const FakeManager& manager) {
-  return {"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=" + manager.socketPath(),
+  return {"OPENCL_LAYERS=" + guestLibrary(), "QGPU_SOCKET=" + manager.socketPath(),
           "QGPU_TOKEN=" + FakeManager::token()};
 }
 

@@ -24,5 +24,6 @@ qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
   ${CMAKE_SOURCE_DIR}/services/guest/rm_ioctl.cc
   ${CMAKE_SOURCE_DIR}/services/guest/sys.cc
   LIBS nvkernel_stand_in ${CMAKE_DL_LIBS} LABELS unit)
+target_compile_definitions(rm_events_test PRIVATE QGPU_TEST_HOOKS)
 target_compile_options(rm_events_test PRIVATE -fno-sanitize=all)
 target_link_options(rm_events_test PRIVATE -fno-sanitize=all -Wl,--no-as-needed)
