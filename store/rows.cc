@@ -34,6 +34,11 @@ const char* kindName(RowKind kind) {
   return nullptr;
 }
 
+// A row under a kind that is known here may hold one that is not: a newer qgpu wrote it.
+bool isKnown(schema::Row::Which which) {
+  return which <= schema::Row::CLUSTER_TASK;
+}
+
 // The union member that a row under `kind` must hold.
 bool holdsKind(schema::Row::Which which, RowKind kind) {
   switch (which) {
@@ -102,6 +107,10 @@ Error corrupt(RowKey key, const char* why) {
   return fail(ErrorCode::Corrupt, describe(key) + " " + why);
 }
 
+Error newer(RowKey key) {
+  return fail(ErrorCode::Unsupported, describe(key) + " was written by a newer qgpu");
+}
+
 }  // namespace
 
 std::span<const std::byte> bytesOf(const StoredRow& row) {
@@ -139,7 +148,7 @@ Status checkOwnRow(const StoredRow& row) {
 }
 
 Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
-  if (kindName(key.kind) == nullptr) return corrupt(key, "is of an unknown kind");
+  if (kindName(key.kind) == nullptr) return newer(key);
   if (bytes.empty() || bytes.size() > kRowBytesMax || bytes.size() % sizeof(capnp::word) != 0) {
     return corrupt(key, "has an impossible length");
   }
@@ -152,13 +161,14 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
   limits.traversalLimitInWords = stored.words.size() + 8;
   limits.nestingLimit = kRowNestingMax;
   StoredRow copy{key, {}};
-  bool rightKind = false;
+  bool rightKind = false, known = true;
   const auto failure = kj::runCatchingExceptions([&] {
     const kj::ArrayPtr<const capnp::word> segment(stored.words.data(), stored.words.size());
     const kj::ArrayPtr<const capnp::word> segments[] = {segment};
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(segments, 1), limits);
     const auto root = reader.getRoot<schema::Row>();
     // Nothing is stored for a key that is gone, so a row that says so, as zeros do, is damaged.
+    known = isKnown(root.which());
     rightKind = root.which() != schema::Row::ERASED && holdsKind(root.which(), key.kind);
     capnp::MallocMessageBuilder message(static_cast<kj::uint>(stored.words.size() + 8));
     message.setRoot(root);
@@ -176,6 +186,7 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
     readAll(capnp::toDynamic(copied.getRoot<schema::Row>()));
     copy.words = Words(built[0].begin(), built[0].end());
   });
+  if (!known) return newer(key);
   if (failure != nullptr) return corrupt(key, "does not decode");
   if (!rightKind) return corrupt(key, "holds a row of another kind");
   return copy;

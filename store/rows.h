@@ -38,7 +38,8 @@ bool isErased(const StoredRow& row);
 Status checkOwnRow(const StoredRow& row);
 
 // Bytes from disk as a row: a flat single-segment message, read in full with limits and copied, so
-// that capnp::readMessageUnchecked of the result is safe. Corrupt for anything else.
+// that capnp::readMessageUnchecked of the result is safe. Unsupported: of a kind that only a newer
+// qgpu can have written, where the checksum says that the bytes are as written. Corrupt: all else.
 Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes);
 
 // The newest row of every key: what snapshot and journal add up to.

@@ -78,6 +78,12 @@ Error Store::damaged(const std::string& what) const {
                                       "-wal away, or restore a copy, and start again");
 }
 
+Error Store::unusable(const char* table, const Error& row) const {
+  const std::string what = std::string(table) + ": " + row.message;
+  if (row.code != ErrorCode::Unsupported) return damaged(what);
+  return fail(row.code, path_ + ": " + what + ": install that one, or choose another --dbfile");
+}
+
 Result<Store> Store::open(const std::string& path) {
   return open(path, Options());
 }
@@ -194,7 +200,7 @@ Status Store::readSnapshot(RowTable& table, Lsn upTo) {
     const RowKey key = keyOf(select.integer(1), select.integer(2));
     if (lsn < 1 || lsn > upTo) return damaged("snapshot: " + describe(key) + " is out of place");
     auto row = checkedRow(key, lsn, select.blob(3), select.integer(4));
-    if (!row) return damaged("snapshot: " + row.error().message);
+    if (!row) return unusable("snapshot", row.error());
     table.redo(lsn, std::move(*row));
   }
 }
@@ -210,7 +216,7 @@ Status Store::readJournal(RowTable& table, Lsn from) {
     if (lsn != last + 1) return damaged("journal: no row " + std::to_string(last + 1));
     auto row = checkedRow(keyOf(select.integer(1), select.integer(2)), lsn, select.blob(3),
                           select.integer(4));
-    if (!row) return damaged("journal: " + row.error().message);
+    if (!row) return unusable("journal", row.error());
     table.redo(lsn, std::move(*row));
     last = lsn;
   }

@@ -78,6 +78,8 @@ class Store {
   Status readJournal(RowTable& table, Lsn from);
   Status undo(Error why);
   Error damaged(const std::string& what) const;
+  // Of a row in `table` that can't be taken.
+  Error unusable(const char* table, const Error& row) const;
 
   Sqlite db_;
   std::string path_;

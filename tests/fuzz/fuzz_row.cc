@@ -50,8 +50,10 @@ void oneRow(Input in) {
   const auto bytes = asBytes(in.bytes(in.left()));
   const Result<StoredRow> row = decodeRow(key, bytes);
   if (!row) {
-    require(row.error().code == ErrorCode::Corrupt && !row.error().message.empty(),
-            "D5: a damaged row is told as corrupt");
+    const ErrorCode code = row.error().code;
+    require((code == ErrorCode::Corrupt || code == ErrorCode::Unsupported) &&
+                !row.error().message.empty(),
+            "D5, D6: a row that can't be read is told as corrupt, or as of a newer qgpu");
     return;
   }
   checkAccepted(*row, bytes.size());

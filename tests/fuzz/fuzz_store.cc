@@ -104,7 +104,9 @@ void wholeDatabase(Input in) {
     const ErrorCode code = store.error().code;
     require(code == ErrorCode::Corrupt || code == ErrorCode::Unsupported,
             "D5, D6: a damaged database is told as such");
-    require(code != ErrorCode::Unsupported || format != 0, "D6: our own format is supported");
+    const bool newer = store.error().message.find("by a newer qgpu") != std::string::npos;
+    require(code != ErrorCode::Unsupported || format != 0 || newer,
+            "D6: our own format is supported");
     return;
   }
   require(format == 0 || format == kFormats.current, "D6: another format is refused");

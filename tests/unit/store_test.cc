@@ -285,6 +285,24 @@ TEST_F(StoreTest, D6_RefusesANewerFormatAndLeavesItAlone) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "-shm"));
 }
 
+// What this program does not know yet, under a checksum that is right.
+TEST_F(StoreTest, D6_RowsOfANewerQgpuAreNoDamage) {
+  const StoredRow row = taskRow(1, "a");
+  const RowKey later{RowKind(99), 1};
+  write({row});
+  tamper(path_,
+         "UPDATE journal SET kind = 99, sum = " + std::to_string(checksum(later, 1, bytesOf(row))));
+  const std::string before = fileBytes();
+  const Error error = openFails();
+  EXPECT_EQ(error.code, ErrorCode::Unsupported);
+  EXPECT_EQ(error.message, path_ +
+                               ": journal: kind 99 1 was written by a newer qgpu: install that "
+                               "one, or choose another --dbfile");
+  EXPECT_EQ(fileBytes(), before);
+  tamper(path_, "UPDATE journal SET sum = sum + 1");
+  EXPECT_EQ(openFails().code, ErrorCode::Corrupt);
+}
+
 TEST_F(StoreTest, D6_RefusesTheDatabaseOfAnotherProgram) {
   tamper(path_, "CREATE TABLE recipes (name TEXT)");
   const std::string before = fileBytes();
@@ -337,6 +355,19 @@ TEST(DecodeRow, D5_RefusesMessagesThatReachOutsideThemselves) {
   EXPECT_FALSE(decodeRow(row.key, {}).ok());
   EXPECT_FALSE(decodeRow({RowKind::Card, 1}, good).ok());
   EXPECT_FALSE(decodeRow({RowKind(9), 1}, good).ok());
+}
+
+TEST(DecodeRow, D6_AKindThatIsNotKnownIsOfANewerQgpu) {
+  StoredRow row = taskRow(1, "name");
+  EXPECT_EQ(decodeRow({RowKind(99), 1}, bytesOf(row)).error().code, ErrorCode::Unsupported);
+  // Data begins with the union's tag, 16 bits wide; the root pointer stands before it.
+  const auto of = [](std::uint16_t which) {
+    const std::uint64_t words[] = {std::uint64_t{1} << 32, which};
+    const auto decoded = decodeRow({RowKind::Task, 1}, std::as_bytes(std::span(words)));
+    return decoded ? ErrorCode::Internal : decoded.error().code;
+  };
+  EXPECT_EQ(of(999), ErrorCode::Unsupported);
+  EXPECT_EQ(of(schema::Row::NODE), ErrorCode::Corrupt) << "known, and of another key";
 }
 
 TEST(DecodeRow, D6_ARootThatAnOlderSchemaMadeSmallerStaysWhole) {
