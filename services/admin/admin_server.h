@@ -50,7 +50,7 @@ class AdminServer final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   AdminDesk& desk_;
-  const ChangeRule rule_;
+  ChangeRule rule_;
   const AdminLimits limits_;
   kj::Timer& timer_;
   UnixListener listener_;

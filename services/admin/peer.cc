@@ -43,9 +43,20 @@ std::vector<gid_t> groupsOf(uid_t uid) {
 
 }  // namespace
 
-bool ChangeRule::mayChange(const PeerIds& peer) const {
+bool ChangeRule::mayChange(const PeerIds& peer) {
   if (peer.uid == 0 || peer.uid == self_) return true;
-  const std::optional<gid_t> wanted = groupId(group_);
+  const Nanos now = now_();
+  const std::pair<uid_t, gid_t> ids(peer.uid, peer.gid);
+  const auto found = known_.find(ids);
+  if (found != known_.end() && now < found->second.until) return found->second.member;
+  if (known_.size() >= kRememberedMax) known_.clear();
+  const bool member = lookUp_(peer, group_);
+  known_[ids] = {member, now + kRemembered};
+  return member;
+}
+
+bool isMember(const PeerIds& peer, const std::string& group) {
+  const std::optional<gid_t> wanted = groupId(group);
   if (!wanted) return false;
   if (peer.gid == *wanted) return true;
   const std::vector<gid_t> groups = groupsOf(peer.uid);

@@ -7,9 +7,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "runtime/loop.h"
 #include "runtime/result.h"
 #include "services/admin/node_door.h"
 
@@ -21,22 +25,39 @@ struct PeerIds {
   pid_t pid = 0;  // 0: lives in a pid namespace that we do not see
 };
 
+// Whether a peer is of a group, as NSS says now, which may ask the network.
+bool isMember(const PeerIds& peer, const std::string& group);
+
 class ChangeRule {
  public:
+  static constexpr Nanos kRemembered = seconds(10);
+  static constexpr std::size_t kRememberedMax = 1024;
+  using LookUp = std::function<bool(const PeerIds&, const std::string& group)>;
+  using Now = std::function<Nanos()>;
+
   // `self`: the daemon's user. `group`: its members may change too; it need not exist.
-  explicit ChangeRule(uid_t self, std::string group = "qgpu")
-      : self_(self), group_(std::move(group)) {}
+  explicit ChangeRule(uid_t self, std::string group = "qgpu", LookUp lookUp = isMember,
+                      Now now = monotonicNow)
+      : self_(self), group_(std::move(group)), lookUp_(std::move(lookUp)), now_(std::move(now)) {}
 
-  // Groups are looked up at each call, so that a change of /etc/group needs no restart.
-  bool mayChange(const PeerIds& peer) const;
+  // What was looked up is remembered for a while: a flood of connections asks NSS once, and a
+  // change of /etc/group needs no restart.
+  bool mayChange(const PeerIds& peer);
 
-  Peer peer(const PeerIds& ids) const {
+  Peer peer(const PeerIds& ids) {
     return Peer{ids.uid, static_cast<std::uint32_t>(ids.pid), mayChange(ids)};
   }
 
  private:
+  struct Known {
+    bool member;
+    Nanos until;
+  };
   uid_t self_;
   std::string group_;
+  LookUp lookUp_;
+  Now now_;
+  std::map<std::pair<uid_t, gid_t>, Known> known_;
 };
 
 // Of a connected unix socket. Unavailable where the kernel tells nothing.

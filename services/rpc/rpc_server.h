@@ -55,7 +55,7 @@ class RpcServer final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   kj::Own<RpcService> service_;
-  const ChangeRule rule_;
+  ChangeRule rule_;
   const RpcLimits limits_;
   kj::LowLevelAsyncIoProvider& io_;
   kj::Timer& timer_;

@@ -329,13 +329,36 @@ TEST(TcpListenerTest, ListensOnLoopbackOnlyAndTellsTheRealPort) {
 // --- who may change ----------------------------------------------------------------------------
 
 TEST(ChangeRuleTest, RootTheDaemonsUserAndTheGroupMayChangeAndNobodyElse) {
-  const ChangeRule rule(12345, "games");  // uid and gid 5 and 60 on every Debian
+  ChangeRule rule(12345, "games");  // uid and gid 5 and 60 on every Debian
   EXPECT_TRUE(rule.mayChange({0, 0, 1}));
   EXPECT_TRUE(rule.mayChange({12345, 1, 1}));
   EXPECT_TRUE(rule.mayChange({4000, 60, 1}));
   EXPECT_TRUE(rule.mayChange({5, 100, 1})) << "the group database says so";
   EXPECT_FALSE(rule.mayChange({4000, 4000, 1}));
   EXPECT_FALSE(ChangeRule(12345, "no-such-group").mayChange({4000, 60, 1}));
+}
+
+TEST(ChangeRuleTest, AFloodOfConnectionsLooksUpAGroupOnce) {
+  Nanos now = seconds(1);
+  int asked = 0;
+  bool member = false;
+  ChangeRule rule(
+      12345, "qgpu",
+      [&](const PeerIds&, const std::string&) {
+        ++asked;
+        return member;
+      },
+      [&] { return now; });
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(rule.mayChange({4000, 4000, 1}));
+  EXPECT_EQ(asked, 1);
+  EXPECT_FALSE(rule.mayChange({4000, 4001, 1})) << "another group is another question";
+  EXPECT_EQ(asked, 2);
+  member = true;
+  now = now + ChangeRule::kRemembered;
+  EXPECT_TRUE(rule.mayChange({4000, 4000, 1})) << "/etc/group was changed";
+  for (uid_t uid = 5000; uid < 5000 + 3 * ChangeRule::kRememberedMax; ++uid) {
+    EXPECT_TRUE(rule.mayChange({uid, 1, 1})) << "what is remembered is bounded";
+  }
 }
 
 TEST(ProcessStart, TellsAProcessFromALaterOne) {
