@@ -2,9 +2,12 @@
 // a cluster of files and writes down what it was told to change. What runs twice changes nothing
 // the second time.
 
+#include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
+#include <sstream>
+#include <sys/stat.h>
 
 #include "tests/deploy/documents.h"
 #include "tests/deploy/shell.h"
@@ -269,7 +272,10 @@ class Cluster {
   }
   ShellResult run(const std::string& line) const {
     return shell(sourcePath("deploy/kubernetes/" + line),
-                 {{"KUBECTL", kubectl_}, {"CLUSTER", folder_.path()}, {"POLL", "0"}});
+                 {{"KUBECTL", kubectl_},
+                  {"CLUSTER", folder_.path()},
+                  {"POLL", "0"},
+                  {"PATH", folder_.file("bin") + ":" + std::getenv("PATH")}});
   }
   std::string log() const { return readText(folder_.file("log")); }
   void forget() const { folder_.write("log", ""); }
@@ -350,6 +356,26 @@ TEST(Register, AsksTheServiceWithTheCertificatesOfTheInstaller) {
     ASSERT_EQ(machine.run("--remove").status, 0);
     EXPECT_FALSE(machine.hasFolder()) << "keys are not left behind";
   }
+}
+
+TEST(Register, AKeyIsNobodyElsesFromItsFirstByteOn) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  cluster.folder().write("service", "10.96.7.8");
+  cluster.folder().write("bin/chmod",
+                         "#!/bin/sh\nstat -c %a \"$2\" >>\"$CLUSTER/born\"\n"
+                         "exec /bin/chmod \"$@\"\n",
+                         0755);
+  const ControlPlane machine(manifestOf("28.3"));
+  const std::string line = "kube-scheduler/register.sh --remote " + machine.options();
+  const mode_t before = ::umask(022);
+  const ShellResult result = cluster.run(line);
+  ::umask(before);
+  ASSERT_EQ(result.status, 0) << result.output;
+  std::istringstream born(readText(cluster.folder().file("born")));
+  std::size_t files = 0;
+  for (std::string mode; born >> mode; ++files) EXPECT_EQ(mode, "600");
+  EXPECT_GE(files, 3u);
 }
 
 TEST(Register, SaysWhatIsMissingForAnotherMachine) {

@@ -67,7 +67,8 @@ done
 # folder that kubelet reads, where it would be a second kube-scheduler.
 replace() {
   mkdir -p "$FOLDER"
-  cat >"$FOLDER/.new"
+  rm -f "$FOLDER/.new"
+  (umask 077 && cat >"$FOLDER/.new") # nobody else reads a key before it has its mode
   chmod "$2" "$FOLDER/.new"
   mv "$FOLDER/.new" "$1"
 }
