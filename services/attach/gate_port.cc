@@ -151,8 +151,9 @@ void GatePort::freezeThreads(GuestTask& task) {
     for (std::uint32_t i = 0; i < threads; i++) {
       const std::uint32_t tid = process->threads.host(task.pages.driverThread(slot, i), now);
       if (tid == 0 || tid > INT32_MAX) continue;
-      around_.stopThread(*process, tid);
-      counters_.freezeSignals++;
+      // Nothing follows where it fails: the task has settled once all of its threads say that they
+      // wait, or its work has retired.
+      ++(around_.stopThread(*process, tid) ? counters_.freezeSignals : counters_.freezeFailed);
     }
   }
 }

@@ -51,6 +51,7 @@ struct GatePortCounters {
   std::uint64_t rings = 0;
   std::uint64_t samples = 0;
   std::uint64_t freezeSignals = 0;
+  std::uint64_t freezeFailed = 0;   // signals that could not be sent
   std::uint64_t disarmed = 0;
 };
 

@@ -35,9 +35,9 @@ bool LoopSurroundings::isStopped(const GuestProcess& process) {
   return processStopped(process.entry.pid);
 }
 
-void LoopSurroundings::stopThread(const GuestProcess& process, std::uint32_t tid) {
-  ::syscall(SYS_tgkill, static_cast<pid_t>(process.entry.pid), static_cast<pid_t>(tid),
-            static_cast<int>(process.freezeSignal));
+bool LoopSurroundings::stopThread(const GuestProcess& process, std::uint32_t tid) {
+  return ::syscall(SYS_tgkill, static_cast<pid_t>(process.entry.pid), static_cast<pid_t>(tid),
+                   static_cast<int>(process.freezeSignal)) == 0;
 }
 
 }  // namespace qgpu

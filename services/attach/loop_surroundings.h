@@ -20,7 +20,7 @@ class LoopSurroundings final : public GateSurroundings {
   void unwatchBell(GuestTask& task) override;
   bool lives(const GuestProcess& process) override;
   bool isStopped(const GuestProcess& process) override;
-  void stopThread(const GuestProcess& process, std::uint32_t tid) override;
+  bool stopThread(const GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override { suspenders_.hold(task); }
   void takeOffAgain(const GuestTask& task) override { suspenders_.again(task); }
   void putBack(const GuestTask& task) override { suspenders_.release(task); }

@@ -124,8 +124,9 @@ bool AttachDouble::lives(const qgpu::GuestProcess& process) {
   return machine_.lives(process.entry.pid);
 }
 
-void AttachDouble::stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) {
+bool AttachDouble::stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) {
   machine_.stopThread(process.entry.pid, tid);
+  return true;
 }
 
 // --- channels ---

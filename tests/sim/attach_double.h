@@ -152,7 +152,7 @@ class AttachDouble final : public Actor, private GateSurroundings {
   void unwatchBell(GuestTask& task) override;
   bool lives(const qgpu::GuestProcess& process) override;
   bool isStopped(const qgpu::GuestProcess&) override { return false; }  // nobody stops one here
-  void stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) override;
+  bool stopThread(const qgpu::GuestProcess& process, std::uint32_t tid) override;
   void takeOff(const GuestTask& task) override;
   void takeOffAgain(const GuestTask& task) override;
   void putBack(const GuestTask& task) override;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <thread>
 
@@ -715,6 +716,27 @@ TEST_F(GatePortTest, A1_AThreadThatIsLateToGoOnIsNotTakenForStoppedByAPatientHol
   std::atomic_ref<std::uint32_t>(client->slot().frozen).store(0);
   client->retire();
   ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+}
+
+// A process may leave no room for one more signal in its queue. It settles as under `gate`.
+TEST_F(GatePortTest, HAZARDS2_ASignalThatCouldNotBeSentCountsAsNoStop) {
+  start(schema::Suspend::FREEZE);
+  bind(7, schema::TaskClass::OFFLINE);
+  SharedWords<Spinner> shared;
+  Child child([&] {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_SIGPENDING, &none);
+    return runSpinner(socket(), tokenOf(7), shared.get());
+  });
+  ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
+  open(7, false, true);
+  ASSERT_TRUE(until([&] { return card.count(Which::BUSY, 7) == 1; }));
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] { return counters().freezeFailed == 2; }));
+  EXPECT_EQ(counters().freezeSignals, 0u);
+  shared->retire.store(true);
+  ASSERT_TRUE(until([&] { return settledOf(7, epoch) != nullptr; }));
+  EXPECT_EQ(settledOf(7, epoch)->how, How::RETIRED);
 }
 
 // A driver thread may be stopped with a lock of the driver in its hand, after its kernel ended. A
