@@ -198,7 +198,7 @@ void NodeActor::armProbe(Turn& turn) {
 // --- events ---
 
 std::uint64_t NodeActor::unixMs(Turn& turn) const {
-  return static_cast<std::uint64_t>(options_.unixMsAtZero + turn.now() / millis(1));
+  return static_cast<std::uint64_t>(options_.unixMsAtZero() + turn.now() / millis(1));
 }
 
 void NodeActor::note(const char* kind, std::uint64_t task, const std::string& card,

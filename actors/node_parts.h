@@ -3,6 +3,7 @@
 // what one durable change consists of.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,10 @@ class TokenSource {
   ~TokenSource() = default;
 };
 
+// The wall clock at loop time 0, in ms. Asked for each date, since somebody may set the clock while
+// a daemon runs.
+using UnixMsAtZero = std::function<std::int64_t()>;
+
 struct NodeOptions {
   std::string name;
   std::string version;
@@ -44,7 +49,7 @@ struct NodeOptions {
   std::string attachSocket;
   std::string realtime = "none";      // what the card loop got, for status
   ArbiterConfig arbiter;              // of the cards, for status
-  std::int64_t unixMsAtZero = 0;      // wall clock at loop time 0, to date events
+  UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };   // to date events
   Nanos evictGrace = seconds(5);      // from "launches fail" to the end of its processes
   Nanos ownerGrace = millis(800);     // from its owner's death to its release, if none is attached
   Nanos gatherMax = seconds(1);       // for reports of cards and tasks

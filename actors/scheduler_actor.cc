@@ -179,13 +179,13 @@ const Job* SchedulerActor::task(std::uint64_t id) const {
 // --- events ---
 
 std::uint64_t SchedulerActor::unixMs(Turn& turn) const {
-  return static_cast<std::uint64_t>(options_.unixMsAtZero + turn.now() / millis(1));
+  return static_cast<std::uint64_t>(options_.unixMsAtZero() + turn.now() / millis(1));
 }
 
 void SchedulerActor::note(const char* kind, std::uint64_t task, const std::string& where,
                           const std::string& what) {
   if (notes_.size() >= EventLog::kKept) return;
-  const auto at = static_cast<std::uint64_t>(options_.unixMsAtZero + now_ / millis(1));
+  const auto at = static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
   notes_.push_back(EventRecord{0, at, kind, task, where, what, "scheduler"});
 }
 

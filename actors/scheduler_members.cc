@@ -149,7 +149,7 @@ void SchedulerActor::closeLink(std::uint32_t link) {
 
 void SchedulerActor::setLife(MemberId member, NodeLife life) {
   ClusterMember& node = at(member);
-  node.sinceUnixMs = static_cast<std::uint64_t>(options_.unixMsAtZero + now_ / millis(1));
+  node.sinceUnixMs = static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
   if (!node.node) return;
   ledger_.setLife(*node.node, life);
   if (life == NodeLife::Alive) gain(*node.node);
@@ -357,7 +357,7 @@ std::uint64_t SchedulerActor::adopt(MemberId member, const Held& held, std::uint
   job.member = member;
   job.cards = held.cards;
   job.nodeTask = held.nodeTask;
-  job.submittedUnixMs = static_cast<std::uint64_t>(options_.unixMsAtZero + now_ / millis(1));
+  job.submittedUnixMs = static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
   job.boundUnixMs = job.submittedUnixMs;
   job.phase = held.phase;
   job.figures = held.figures;

@@ -29,7 +29,7 @@ struct SchedulerOptions {
   // that nodes hold are taken over as they are.
   std::uint64_t firstTask = 1;
   std::size_t endedKept = 8'192;      // newest tasks that ended, whose requests are remembered
-  std::int64_t unixMsAtZero = 0;      // wall clock at loop time 0, to date events
+  UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };   // to date events
   Membership::Times times;
   Nanos assumeMax = seconds(30);      // for a node's answer to an order
   Nanos refusedPause = seconds(1);    // before a node that refused gets more of what waits

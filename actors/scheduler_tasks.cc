@@ -73,9 +73,8 @@ void SchedulerActor::erase(std::uint64_t task, std::string reason) {
   job.reason = std::move(reason);
   job.phase = TaskPhase::Exited;
   job.making.reset();
-  job.endedUnixMs =
-      std::max<std::uint64_t>(static_cast<std::uint64_t>(options_.unixMsAtZero + now_ / millis(1)),
-                              1);
+  job.endedUnixMs = std::max<std::uint64_t>(
+      static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1)), 1);
   round_->ended[task] = job;
   after([this, task, job = std::move(job), bound](Turn&) {
     for (const Asker& asker : job.askers) {

@@ -261,7 +261,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.maxTasksPerCard = options.maxTasksPerCard;
   node_.attachSocket = runDir.file("attach.sock");
   node_.realtime = cardThread.realtime();
-  node_.unixMsAtZero = unixMsAtZero();
+  node_.unixMsAtZero = unixMsAtZero;
 
   NodePeers peers;
   peers.attach = cardActors.reserve();

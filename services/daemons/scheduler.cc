@@ -41,8 +41,8 @@ SchedulerOptions actorOptions(const SchedulerDaemonOptions& options) {
   out.version = QGPU_VERSION;
   out.pid = static_cast<std::uint32_t>(::getpid());
   out.priority = readScore(options.priority);
-  out.unixMsAtZero = unixMsAtZero();
-  out.firstTask = static_cast<std::uint64_t>(out.unixMsAtZero + monotonicNow() / millis(1));
+  out.unixMsAtZero = unixMsAtZero;
+  out.firstTask = static_cast<std::uint64_t>(unixMsAtZero() + monotonicNow() / millis(1));
   out.times = timesOf(options.lease);
   return out;
 }

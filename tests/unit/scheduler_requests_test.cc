@@ -134,6 +134,20 @@ TEST(SchedulerRequests, PeersWithoutRightsReadAndSubmitAndEndTheirOwnTasks) {
   }
 }
 
+TEST(SchedulerRequests, EventsAreDatedByTheClockAsItIsSet) {
+  std::int64_t zero = 1'000'000;
+  testing::ClusterOptions options;
+  options.unixMsAtZero = [&zero] { return zero; };
+  ClusterWorld world(options);
+  world.start();
+  world.add("a");
+  zero += 3'600'000;  // somebody sets the clock, an hour on
+  world.order(cordon("a"));
+  const auto events = world.reply(world.ask(kEvents)).getEvents();
+  EXPECT_GE(events[events.size() - 1].getUnixMs(), 4'600'000u);
+  EXPECT_LT(events[0].getUnixMs(), 4'600'000u);
+}
+
 TEST(SchedulerRequests, WhatALauncherNeedsIsForTheOwnerOfATask) {
   ClusterWorld world;
   world.start();
