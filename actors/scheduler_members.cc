@@ -437,6 +437,7 @@ void SchedulerActor::onForward(MemberId member, schema::MemberForward::Reader fo
   round_->forwards.emplace_back(member, corr);
   Job job;
   job.spec = readClusterSpec(forward.getSpec());
+  job.spec.preempt = false;  // whoever asked there may have no right to it
   job.spec.node = at(member).facts.ledger.name;
   job.spec.task.ownerUid = forward.getUid();
   job.forwarded = true;

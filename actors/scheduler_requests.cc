@@ -180,6 +180,11 @@ Status SchedulerActor::onChange(const Asker& asker, schema::ClusterRequest::Read
 Status SchedulerActor::submit(const Asker& asker, const Who& who, ClusterSpec spec, Turn& turn) {
   TaskSpec& task = spec.task;
   if (!who.mayChange) task.ownerUid = who.uid;
+  if (!who.mayChange && spec.preempt) {
+    return fail(ErrorCode::Denied, "uid " + std::to_string(who.uid) +
+                                       " may not evict tasks of others: submit without preempt, or "
+                                       "become root, the daemon's user, or a member of group qgpu");
+  }
   const auto known = requests_.find({task.ownerUid, task.requestId});
   const bool isKnown = known != requests_.end() && !QGPU_PLANTED(SubmitTakenAgain);
   if (!task.requestId.empty() && isKnown) {

@@ -373,7 +373,8 @@ class Parser {
     const CLI::IsMember scores({"binpack", "spread", "fgd", "random", "best-fit"});
     sub->add_option("--node-score", place.nodeScore, "how its node is chosen")->check(scores);
     sub->add_option("--card-score", place.cardScore, "how its card is chosen")->check(scores);
-    sub->add_flag("--preempt", place.preempt, "may evict offline tasks where it fits nowhere");
+    sub->add_flag("--preempt", place.preempt,
+                  "may evict offline tasks where it fits nowhere (for whoever may change things)");
   }
 
   void addSubmit() {

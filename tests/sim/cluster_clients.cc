@@ -31,7 +31,7 @@ Wish Wish::draw(const ClusterOptions& options, Dice& dice, const std::string& id
   if (dice.percent(10)) wish.application = "application";
   if (dice.percent(5)) wish.model = dice.percent(70) ? "imaginary" : "unheard-of";
   if (dice.percent(15)) wish.cpuMilli = 100 + dice.below(6'000);
-  wish.preempt = wish.taskClass != 1 && dice.percent(50);
+  wish.preempt = wish.taskClass != 1 && wish.uid == 0 && dice.percent(90);  // who may change
   return wish;
 }
 

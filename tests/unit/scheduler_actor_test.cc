@@ -373,7 +373,9 @@ TEST(Scheduler, ALocalBindIsForwardedToItsOwnNodeAndTheOrderComesBeforeTheAnswer
     auto forward = words.initForward();
     forward.setCorr(77);
     forward.setUid(1000);
-    writeClusterSpec(small(), forward.initSpec());
+    ClusterSpec evictor = small();
+    evictor.preempt = true;
+    writeClusterSpec(evictor, forward.initSpec());
   });
   world.run();
   std::vector<schema::ToMember::Which> order;
@@ -386,6 +388,7 @@ TEST(Scheduler, ALocalBindIsForwardedToItsOwnNodeAndTheOrderComesBeforeTheAnswer
   EXPECT_EQ(world.links.heard[1].getToMember().getForwarded().getTask(), 1u);
   EXPECT_EQ(world.placeOf(1), "b");
   EXPECT_EQ(world.scheduler->task(1)->spec.task.ownerUid, 1000u);
+  EXPECT_FALSE(world.scheduler->task(1)->spec.preempt) << "a node gives nobody that right";
 }
 
 TEST(Scheduler, ALocalBindThatDoesNotFitHereIsRefusedWithWhereItWouldFit) {

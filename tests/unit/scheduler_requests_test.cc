@@ -134,6 +134,33 @@ TEST(SchedulerRequests, PeersWithoutRightsReadAndSubmitAndEndTheirOwnTasks) {
   }
 }
 
+TEST(SchedulerRequests, OnlyWhoMayChangeThingsEvictsTasksOfOthers) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1);
+  ClusterSpec victim = small();
+  victim.task.taskClass = TaskClass::Offline;
+  victim.task.mem = gibibytes(10);
+  const std::uint64_t others = world.submitted(victim);
+  ClusterSpec evictor = victim;
+  evictor.task.taskClass = TaskClass::Online;
+  evictor.task.share = Permille(0);
+  evictor.preempt = true;
+  const ClusterWorld::As user{1000, false};
+  const std::uint64_t refused = world.ask(ClusterWorld::submit(evictor), user);
+  ASSERT_TRUE(world.reply(refused).isFailed());
+  EXPECT_EQ(text(world.reply(refused).getFailed().getCode()), "denied");
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(others), PlaceState::Bound);
+  evictor.preempt = false;
+  const std::uint64_t patient = world.submitted(evictor, user);
+  EXPECT_EQ(world.state(patient), PlaceState::Waiting);
+  evictor.preempt = true;
+  world.submitted(evictor);
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(others), PlaceState::Waiting);
+}
+
 TEST(SchedulerRequests, EventsAreDatedByTheClockAsItIsSet) {
   std::int64_t zero = 1'000'000;
   testing::ClusterOptions options;
