@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/scheduler_actor.h"
+#include "actors/tenant_environment.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -389,6 +390,7 @@ void SchedulerActor::onBound(MemberId member, schema::MemberBound::Reader bound,
   job.held = true;
   job.nodeTask = bound.getNodeTask();
   job.token = text(bound.getToken()).substr(0, kNameMax);
+  if (!taskMayCarry("QGPU_TOKEN", job.token)) job.token.clear();
   if (first) job.boundUnixMs = std::max<std::uint64_t>(unixMs(turn), 1);
   if (first) job.phase = TaskPhase::Bound;
   const std::vector<std::string> cards = readTexts(bound.getCards(), kNodeCardsMax);

@@ -86,10 +86,8 @@ void SchedulerActor::writeAssigned(std::uint64_t task, const Job& job,
   writeTexts(job.cards, builder.initCards(static_cast<unsigned>(job.cards.size())));
   builder.setNodeTask(job.nodeTask);
   builder.setToken(job.token);
-  builder.setAttachSocket(facts.attachSocket);
   std::vector<std::string> environment = facts.environment;
-  for (const Variables& part :
-       {doorVariables(facts.attachSocket, job.token), cardVariables(job.cards)}) {
+  for (const Variables& part : {Variables{{"QGPU_TOKEN", job.token}}, cardVariables(job.cards)}) {
     for (std::string& variable : assignments(part)) environment.push_back(std::move(variable));
   }
   writeTexts(environment, builder.initEnvironment(static_cast<unsigned>(environment.size())));

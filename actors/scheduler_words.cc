@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "actors/tenant_environment.h"
+
 namespace qgpu {
 namespace {
 
@@ -130,9 +132,12 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
   facts.ledger.hostMem = std::min(Bytes(bounded(reader.getHostMemBytes())), kMemMax);
   facts.version = text(reader.getVersion()).substr(0, kNameMax);
   facts.incarnation = reader.getIncarnation();
-  facts.attachSocket = text(reader.getAttachSocket()).substr(0, 256);
   for (const std::string& variable : readTexts(reader.getEnvironment(), kEnvironmentMax)) {
-    facts.environment.push_back(variable.substr(0, 1024));
+    const std::size_t equals = std::min(variable.find('='), variable.size());
+    const std::string_view all(variable);
+    if (equals == all.size()) continue;
+    if (!nodeMayGive(all.substr(0, equals), all.substr(equals + 1))) continue;
+    facts.environment.push_back(variable);
   }
   std::set<std::string> ids;
   for (const auto status : reader.getCards()) {

@@ -51,7 +51,6 @@ struct MemberFacts {
   ClusterNodeFacts ledger;
   std::string version;
   std::uint32_t incarnation = 0;
-  std::string attachSocket;
   std::vector<std::string> environment;
   std::vector<CardLine> cards;         // as ledger.cards
 };

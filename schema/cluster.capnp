@@ -51,9 +51,9 @@ struct Assigned {              # what a launcher on that node needs
   cards @3 :List(Text);
   nodeTask @4 :UInt64;
   token @5 :Text;
-  attachSocket @6 :Text;
+  attachSocket @6 :Text;       # empty: paths are the launcher's to know
   waiting @7 :Bool;            # nothing of the above yet: get() or watch() tells when
-  environment @8 :List(Text);  # NAME=VALUE, for a process on that node
+  environment @8 :List(Text);  # NAME=VALUE, for a process on that node; none is a path
   reason @9 :Text;             # while it waits: why, as ClusterTask has it
 }
 
@@ -71,8 +71,8 @@ struct NodeFacts {
   maxTasksPerCard @5 :UInt32;  # 0: from each card's memory
   cpuMilli @6 :UInt64;
   hostMemBytes @7 :UInt64;
-  attachSocket @8 :Text;
-  environment @9 :List(Text);  # of tenants on that node, without socket and token
+  attachSocket @8 :Text;       # for schedulers that still pass it on to launchers
+  environment @9 :List(Text);  # of tenants on that node; a scheduler takes names that it knows
 }
 
 struct HeldTask {              # a binding as its node has it

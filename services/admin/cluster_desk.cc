@@ -42,7 +42,7 @@ kj::Promise<AdminAnswer> ClusterDesk::answer(const Peer& peer, std::string line)
     const std::string done(reply.isDone() ? view(reply.getDone()) : std::string_view());
     if (verb == ClusterVerb::Snapshot) return keepSnapshot(keeping_, done);
     if (verb == ClusterVerb::LogLevel) return keepLogLevel(keeping_, level, done);
-    return AdminAnswer(renderClusterReply(reply));
+    return AdminAnswer(renderClusterReply(reply, here_));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "actors/tenant_environment.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/desk.h"
@@ -12,8 +13,9 @@ namespace qgpu {
 
 class ClusterDesk final : public AdminDesk {
  public:
-  // `door` and `keeping` outlive the desk.
-  ClusterDesk(ClusterDoor& door, Housekeeping& keeping) : door_(door), keeping_(keeping) {}
+  // `door` and `keeping` outlive the desk. `here`: of programs started on this machine.
+  ClusterDesk(ClusterDoor& door, Housekeeping& keeping, Variables here = {})
+      : door_(door), keeping_(keeping), here_(std::move(here)) {}
 
   kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
 
@@ -23,6 +25,7 @@ class ClusterDesk final : public AdminDesk {
 
   ClusterDoor& door_;
   Housekeeping& keeping_;
+  const Variables here_;
 };
 
 }  // namespace qgpu

@@ -82,17 +82,21 @@ void task(JsonWriter& json, schema::ClusterTask::Reader task) {
   json.endObject();
 }
 
-void assigned(JsonWriter& json, schema::Assigned::Reader assigned) {
+void assigned(JsonWriter& json, schema::Assigned::Reader assigned, const Variables& here) {
   json.count("task", assigned.getTask()).count("epoch", assigned.getEpoch());
   json.flag("waiting", assigned.getWaiting()).field("node", view(assigned.getNode()));
   writeTexts(json, "cards", assigned.getCards());
   json.count("node_task", assigned.getNodeTask()).field("token", view(assigned.getToken()));
   json.key("env").beginObject();
+  if (!assigned.getWaiting()) {
+    for (const auto& [name, value] : here) json.field(name, value);
+  }
   for (const auto pair : assigned.getEnvironment()) {
     const std::string_view text = view(pair);
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
-    json.field(text.substr(0, equals), text.substr(equals + 1));
+    const std::string_view name = text.substr(0, equals), value = text.substr(equals + 1);
+    if (taskMayCarry(name, value)) json.field(name, value);
   }
   json.endObject().field("reason", view(assigned.getReason()));
 }
@@ -155,7 +159,13 @@ void listEntries(JsonWriter& json, schema::ClusterReply::Reader reply) {
 
 }  // namespace
 
-std::string renderClusterReply(schema::ClusterReply::Reader reply) {
+Variables launchVariables(const std::string& library, const std::string& runDir) {
+  Variables here = nodeVariables({library, {}});
+  here.emplace_back("QGPU_SOCKET", runDir + "/attach.sock");
+  return here;
+}
+
+std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variables& here) {
   JsonWriter json;
   json.beginObject().flag("ok", true);
   switch (reply.which()) {
@@ -167,7 +177,9 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply) {
       listEntries(json, reply);
       json.endArray();
       break;
-    case schema::ClusterReply::ASSIGNED: assigned(json, reply.getAssigned()); break;
+    case schema::ClusterReply::ASSIGNED:
+      assigned(json, reply.getAssigned(), here);
+      break;
     case schema::ClusterReply::DONE: json.field("done", view(reply.getDone())); break;
     case schema::ClusterReply::EXPLANATION: explanation(json, reply.getExplanation()); break;
     case schema::ClusterReply::WHAT_IF: whatIf(json, reply.getWhatIf()); break;

@@ -5,13 +5,18 @@
 
 #include <string>
 
+#include "actors/tenant_environment.h"
 #include "schema/cluster.capnp.h"
 #include "services/admin/json.h"
 
 namespace qgpu {
 
-// {"ok":true,...} of any reply, or {"ok":false,...} of `failed`.
-std::string renderClusterReply(schema::ClusterReply::Reader reply);
+// {"ok":true,...} of any reply, or {"ok":false,...} of `failed`. `here`: what a program that starts
+// on this machine needs beside what is told of its task, in the environment of an Assigned.
+std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variables& here = {});
+
+// Library and socket as they lie on this machine, for `here`.
+Variables launchVariables(const std::string& library, const std::string& runDir);
 
 // A list of nodes, cards or tasks that comes page by page, as the one document that it would be
 // whole: a list of 100,000 tasks holds nobody up, and no message has them all.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "actors/tenant_environment.h"
 #include "services/cards/nvidia_probe.h"
 #include "services/cards/opencl_probe.h"
 #include "services/guest/rm_abi.h"
@@ -33,8 +34,9 @@ std::vector<std::pair<std::string, std::string>> poclEnvironment() {
   std::vector<std::pair<std::string, std::string>> pairs;
   for (char** entry = ::environ; entry != nullptr && *entry != nullptr; entry++) {
     const char* equals = std::strchr(*entry, '=');
-    if (equals == nullptr || std::strncmp(*entry, "POCL_", 5) != 0) continue;
-    pairs.emplace_back(std::string(static_cast<const char*>(*entry), equals), equals + 1);
+    if (equals == nullptr) continue;
+    const std::string name(static_cast<const char*>(*entry), equals);
+    if (nodeMayGive(name, equals + 1)) pairs.emplace_back(name, equals + 1);
   }
   return pairs;
 }

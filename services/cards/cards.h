@@ -53,7 +53,8 @@ struct CardsFound {
   std::optional<HealthWatch> health;  // of NVIDIA's cards
   // What was seen and not taken, and why: for the log.
   std::vector<std::string> leftAlone;
-  // What a tenant's environment must carry so that it sees the same devices: POCL_* (HAZARDS 14).
+  // What a tenant's environment must carry so that it sees the same devices (HAZARDS 14): POCL_*
+  // of those that a node may give.
   std::vector<std::pair<std::string, std::string>> tenantEnv;
 };
 

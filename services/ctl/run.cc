@@ -1,16 +1,17 @@
 #include "services/ctl/run.h"
 
-#include <errno.h>
-#include <simdjson.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <errno.h>
+#include <filesystem>
+#include <simdjson.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 
+#include "actors/tenant_environment.h"
 #include "services/admin/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/table.h"
@@ -148,31 +149,32 @@ Result<BoundTask> parseBound(const std::string& answer) {
   return bound;
 }
 
+std::string attachSocketOf(const std::string& socket) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(socket, error);
+  return whole.parent_path() / "attach.sock";
+}
+
 Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string& library,
-                                      const std::string& preloadNow,
-                                      const std::string& layersNow) {
-  Environment out;
-  bool found = !library.empty();
-  std::string path = library;
-  for (const auto& [name, value] : bound.environment) {
-    if (name == "LD_PRELOAD" || name == "OPENCL_LAYERS") {
-      if (path.empty()) path = value;
-      found = found || !value.empty();
-    } else {
-      out.emplace_back(name, value);
-    }
-  }
-  if (!found) {
+                                      const std::string& attachSocket,
+                                      const std::string& preloadNow, const std::string& layersNow) {
+  if (library.empty()) {
     return fail(ErrorCode::NotFound,
                 "libqgpu.so is not beside this program (../lib/libqgpu.so): set QGPU_LIB to it");
   }
-  if (path.find_first_of(" :") != std::string::npos) {
+  if (library.find_first_of(" :") != std::string::npos) {
     return fail(ErrorCode::InvalidArgument,
-                "\"" + path + "\" holds a blank or a colon, which LD_PRELOAD can't carry: set "
-                              "QGPU_LIB to a path without");
+                "\"" + library +
+                    "\" holds a blank or a colon, which LD_PRELOAD can't carry: set "
+                    "QGPU_LIB to a path without");
   }
-  out.emplace_back("LD_PRELOAD", joined(path, preloadNow));
-  out.emplace_back("OPENCL_LAYERS", joined(path, layersNow));
+  Environment out;
+  for (const auto& [name, value] : bound.environment) {
+    if (taskMayCarry(name, value)) out.emplace_back(name, value);
+  }
+  out.emplace_back("QGPU_SOCKET", attachSocket);
+  out.emplace_back("LD_PRELOAD", joined(library, preloadNow));
+  out.emplace_back("OPENCL_LAYERS", joined(library, layersNow));
   return out;
 }
 
@@ -207,8 +209,9 @@ int run(const Options& options) {
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);
   if (!bound) return refuse(bound.error().message, helpFor(bound.error()));
-  const Result<Environment> environment = tenantEnvironment(
-      *bound, library, environmentNow("LD_PRELOAD"), environmentNow("OPENCL_LAYERS"));
+  const Result<Environment> environment =
+      tenantEnvironment(*bound, library, attachSocketOf(options.socket),
+                        environmentNow("LD_PRELOAD"), environmentNow("OPENCL_LAYERS"));
   if (!environment) {
     endTask(client, bound->id);
     return refuse(environment.error().message, "");

@@ -27,12 +27,15 @@ std::string runLine(const RunOptions& options);
 
 Result<BoundTask> parseBound(const std::string& answer);
 
-// The environment of CMD: what `bound` says, with libqgpu of `library` (where not empty) before
-// whatever was to be preloaded anyway. InvalidArgument where the path of the library can't stand
-// in LD_PRELOAD.
+// Where the door to tasks lies that were bound over the admin socket `socket`.
+std::string attachSocketOf(const std::string& socket);
+
+// The environment of CMD: what `bound` may say (taskMayCarry()), with libqgpu of `library` before
+// whatever was to be preloaded anyway, and `attachSocket`: no path comes from a daemon. NotFound
+// where `library` is empty, InvalidArgument where its path can't stand in LD_PRELOAD.
 Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string& library,
-                                      const std::string& preloadNow,
-                                      const std::string& layersNow);
+                                      const std::string& attachSocket,
+                                      const std::string& preloadNow, const std::string& layersNow);
 
 // What would help with a refusal, by its reason; empty where its message says so itself.
 std::string helpFor(const Error& error);

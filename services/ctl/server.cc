@@ -1,16 +1,17 @@
 #include "services/ctl/server.h"
 
 #include <capnp/rpc-twoparty.h>
+#include <deque>
 #include <kj/async-io.h>
 #include <unistd.h>
-
-#include <deque>
 
 #include "schema/scheduler.capnp.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_render.h"
 #include "services/admin/render.h"
 #include "services/admin/words.h"
+#include "services/ctl/run.h"
+#include "services/daemons/surroundings.h"
 #include "services/rpc/dial.h"
 #include "services/rpc/rpc_session.h"
 #include "services/rpc/tls.h"
@@ -327,7 +328,10 @@ Result<std::string> Server::ask(const std::string& line, Nanos limit) {
     auto reply = answer.initRoot<schema::ClusterReply>();
     auto asked = kj::evalNow([&]() { return askServer(calls, request.asReader(), reply); });
     if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
-    if (!paged) return renderClusterReply(reply.asReader());
+    if (!paged) {
+      const std::string runDir = defaultRunDir(Surroundings::ofThisProcess());
+      return renderClusterReply(reply.asReader(), launchVariables(findLibrary(), runDir));
+    }
     if (!listing.add(reply.asReader())) return listing.take();
   }
 }

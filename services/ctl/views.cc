@@ -250,7 +250,7 @@ std::string submitView(element root) {
   for (const auto pair : environment) {
     std::string_view value;
     if (pair.value.get(value) != simdjson::SUCCESS) continue;
-    out += line("environment", std::string(pair.key) + "=" + std::string(value));
+    out += line("environment", printable(std::string(pair.key) + "=" + std::string(value)));
   }
   return out;
 }

@@ -90,6 +90,12 @@ std::filesystem::path folderOfBinaries() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
 
+std::string guestLibrary() {
+  std::error_code error;
+  const auto path = folderOfBinaries().parent_path() / "lib" / "libqgpu.so";
+  return std::filesystem::exists(path, error) ? path.string() : std::string();
+}
+
 std::int64_t unixMsAtZero() {
   timespec wall{};
   ::clock_gettime(CLOCK_REALTIME, &wall);

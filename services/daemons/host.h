@@ -35,7 +35,10 @@ HostRoom hostRoom();
 // Where this program and those that it starts lie: build/bin or PREFIX/bin.
 std::filesystem::path folderOfBinaries();
 
-// CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0.
+// libqgpu.so beside the binaries: build/lib or PREFIX/lib. Empty where there is none.
+std::string guestLibrary();
+
+// CLOCK_REALTIME in ms when CLOCK_MONOTONIC was 0, by the clock as it is set now.
 std::int64_t unixMsAtZero();
 
 // 64 bits that nobody guesses; ends the process where the kernel gives none.

@@ -95,13 +95,6 @@ class CardThread {
   std::thread thread_;  // last: it uses the promises
 };
 
-// libqgpu.so beside the binaries: build/lib or PREFIX/lib.
-std::string guestLibrary() {
-  std::error_code error;
-  const auto path = folderOfBinaries().parent_path() / "lib" / "libqgpu.so";
-  return std::filesystem::exists(path, error) ? path.string() : std::string();
-}
-
 std::string suspendProbe() {
   return folderOfBinaries() / "qgpu-suspend-probe";
 }

@@ -7,6 +7,7 @@
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
 #include "services/admin/cluster_desk.h"
+#include "services/admin/cluster_render.h"
 #include "services/admin/node_link.h"
 #include "services/daemons/doors.h"
 #include "services/daemons/extender_door.h"
@@ -176,7 +177,7 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors lo
                              TcpDoors remote) {
   const ChangeRule rule(::geteuid());
   keeping.emplace(*journal, log);
-  desk.emplace(*door, *keeping);
+  desk.emplace(*door, *keeping, launchVariables(guestLibrary(), runDir.path()));
   admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(kj::heap<SchedulerRpc>(*door, *links, *keeping), rule, SchedulerRpc::limits(),
               kj->lowLevel(), kj->timer());

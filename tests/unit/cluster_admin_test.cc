@@ -7,6 +7,7 @@
 #include "services/admin/admin_server.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_desk.h"
+#include "services/admin/cluster_render.h"
 #include "tests/unit/door_fixture.h"
 #include "tests/unit/scripted_cluster.h"
 
@@ -132,7 +133,7 @@ struct ClusterAdmin : ::testing::Test {
   ScriptedCluster cluster;
   ClusterDoor door{cluster, bridge.timer()};
   House house;
-  ClusterDesk desk{door, house};
+  ClusterDesk desk{door, house, launchVariables("/opt/libqgpu.so", "/run/here")};
   std::unique_ptr<AdminServer> server;
 };
 
@@ -167,7 +168,9 @@ TEST_F(ClusterAdmin, HasTheFieldsOfTheContract) {
 TEST_F(ClusterAdmin, ASubmitAnswersWhatALauncherNeedsOrThatItWaits) {
   const std::string bound = ask("submit {}");
   EXPECT_HOLDS(bound, R"("task":7,"epoch":1,"waiting":false,"node":"node-a","cards":["sim-1"])");
-  EXPECT_HOLDS(bound, R"("env":{"POCL_DEVICES":"pthread","QGPU_SOCKET":"/run/qgpu/attach.sock")");
+  EXPECT_HOLDS(bound, R"("env":{"LD_PRELOAD":"/opt/libqgpu.so","OPENCL_LAYERS":"/opt/libqgpu.so",)"
+                      R"("QGPU_SOCKET":"/run/here/attach.sock","POCL_DEVICES":"pthread",)"
+                      R"("QGPU_TOKEN":"secret"})");
   EXPECT_EQ(cluster.last().getSubmit().getTask().getOwnerUid(), ::getuid());
   cluster.waits = true;
   const std::string waits = ask("submit {}");

@@ -189,8 +189,8 @@ TEST_F(Ctl, RunGivesItsCommandTheEnvironmentAndItsExitStatus) {
                  "echo $QGPU_TOKEN $QGPU_SOCKET $LD_PRELOAD $OPENCL_LAYERS; exit 7"}),
             7);
   const std::string library = ::getenv("QGPU_LIB");
-  EXPECT_EQ(output, "0123456789abcdef0123456789abcdef /run/qgpu/attach.sock " + library + " " +
-                        library + "\n");
+  EXPECT_EQ(output, "0123456789abcdef0123456789abcdef " + folder / "attach.sock" + " " + library +
+                        " " + library + "\n");
   ASSERT_EQ(node.asked.size(), 3u);
   EXPECT_EQ(node.asked[0].which, schema::Request::INFO) << "whether it has joined its scheduler";
   EXPECT_EQ(node.asked[1].which, schema::Request::BIND);

@@ -181,12 +181,15 @@ TEST(CtlRun, TheLibraryStandsBeforeWhatWasPreloadedAnyway) {
   EXPECT_EQ(bound->id, 7u);
   const Environment expected = {{"QGPU_TOKEN", "t"},
                                 {"POCL_DEVICES", "p p"},
+                                {"QGPU_SOCKET", "/r/attach.sock"},
                                 {"LD_PRELOAD", "/own/libqgpu.so:/other.so"},
                                 {"OPENCL_LAYERS", "/own/libqgpu.so"}};
-  EXPECT_EQ(*tenantEnvironment(*bound, "/own/libqgpu.so", "/other.so", ""), expected);
-  EXPECT_EQ(tenantEnvironment(*bound, "", "", "")->at(2).second, "/d/libqgpu.so");
-  EXPECT_FALSE(tenantEnvironment(*bound, "/a b/libqgpu.so", "", "").ok());
-  EXPECT_FALSE(tenantEnvironment(BoundTask{}, "", "", "").ok());
+  const std::string socket = "/r/attach.sock";
+  EXPECT_EQ(*tenantEnvironment(*bound, "/own/libqgpu.so", socket, "/other.so", ""), expected);
+  EXPECT_FALSE(tenantEnvironment(*bound, "", socket, "", "").ok()) << "no path comes from a daemon";
+  EXPECT_FALSE(tenantEnvironment(*bound, "/a b/libqgpu.so", socket, "", "").ok());
+  EXPECT_EQ(attachSocketOf("/run/qgpu/manager.sock"), "/run/qgpu/attach.sock");
+  EXPECT_TRUE(attachSocketOf("manager.sock").starts_with("/")) << "CMD may go elsewhere";
 }
 
 TEST(CtlRun, NoPoclVariableDiffersFromTheManagers) {

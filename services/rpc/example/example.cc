@@ -77,7 +77,8 @@ void run(int argc, char** argv) {
     rung = bell.next();
     got = get();
   }
-  // A launcher on that node starts the program with `environment`, token and attach socket.
+  // A launcher on that node starts the program with `environment`, and with library and socket as
+  // they lie there.
   std::cout << "bound on node " << got.getAssigned().getNode().cStr() << "\n";
   for (const auto card : got.getAssigned().getCards()) std::cout << "card " << card.cStr() << "\n";
   auto gone = scheduler.deleteRequest();
