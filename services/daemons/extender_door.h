@@ -5,43 +5,33 @@
 // port serves nobody whom the installer did not name.
 
 #include <kj/async-io.h>
-#include <kj/compat/tls.h>
 #include <kj/timer.h>
 #include <string>
 #include <vector>
 
 #include "runtime/log.h"
+#include "services/daemons/live_tls.h"
 #include "services/http/http_server.h"
-#include "services/rpc/tls.h"
 
 namespace qgpu {
 
-class ExtenderDoor final : private kj::TaskSet::ErrorHandler {
+class ExtenderDoor final {
  public:
-  static constexpr Nanos kLookEvery = seconds(10);
-
   // `io`, `timer` and `log` outlive the door, which serves until it is destroyed.
   ExtenderDoor(std::vector<HttpRoute> routes, HttpLimits limits, const std::string& folder,
                kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, TcpListener listener, Log& log,
-               Nanos lookEvery = kLookEvery);
+               Nanos lookEvery = LiveTls::kLookEvery);
 
   const std::string& address() const { return http_.address(); }
-  bool opened() const { return contexts_.size() > 1; }
+  bool opened() const { return tls_.opened(); }
 
  private:
-  kj::Promise<void> look();
-  void read();
-  void taskFailed(kj::Exception&& exception) override;
+  void use(kj::TlsContext& now);
+  void refused(const std::string& why);
 
-  const TlsFiles files_;
-  kj::Timer& timer_;
   Log& log_;
-  const Nanos lookEvery_;
-  std::string seen_;                               // what the files held
-  std::string trouble_;                            // that was told
-  std::vector<kj::Own<kj::TlsContext>> contexts_;  // the last is in use, connections keep theirs
+  LiveTls tls_;
   HttpServer http_;
-  kj::TaskSet tasks_;  // last
 };
 
 }  // namespace qgpu

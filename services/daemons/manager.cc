@@ -27,6 +27,7 @@
 #include "services/daemons/doors.h"
 #include "services/daemons/host.h"
 #include "services/daemons/kubelet_choice.h"
+#include "services/daemons/live_tls.h"
 #include "services/daemons/run_dir.h"
 #include "services/kube/event_metrics.h"
 #include "services/kube/pod_writer.h"
@@ -162,12 +163,11 @@ ArbiterConfig configOf(const CardFacts& card, ArbiterConfig config) {
 }  // namespace
 
 // Nothing where the node stands alone, or reaches its scheduler without certificates.
-Result<kj::Maybe<kj::Own<kj::TlsContext>>> openWay(const ManagerOptions& options) {
-  using Way = kj::Maybe<kj::Own<kj::TlsContext>>;
-  if (options.tls.none()) return Way();
-  auto opened = openTls(options.tls);
-  if (!opened) return opened.error();
-  return Way(kj::mv(opened.value()));
+Result<std::unique_ptr<LiveTls>> openWay(const ManagerOptions& options) {
+  if (options.tls.none()) return std::unique_ptr<LiveTls>();
+  auto tls = std::make_unique<LiveTls>(options.tls);
+  if (Status read = tls->read(); !read) return read.error();
+  return tls;
 }
 
 // Nothing where no kubelet is served, or no API server is known.
@@ -205,7 +205,7 @@ struct Manager::Parts {
   std::optional<MemberActor> member;
 
   std::optional<KjBridge> kj;
-  kj::Maybe<kj::Own<kj::TlsContext>> tls;
+  std::unique_ptr<LiveTls> tls;  // null: none was given
   std::optional<NodeLink> toMember;
   std::optional<SchedulerLink> scheduler;
   std::optional<NodeLink> link;
@@ -231,6 +231,7 @@ struct Manager::Parts {
                 ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
+  void followCertificates();
   kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
@@ -317,7 +318,9 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   log.info(
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
-  pages.emplace(*door, [this] { return podEvents ? eventMetrics(*podEvents) : ""; });
+  pages.emplace(*door, [this] {
+    return (podEvents ? eventMetrics(*podEvents) : "") + (tls ? tls->metrics() : "");
+  });
   http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
@@ -337,13 +340,25 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
 
   SchedulerLinkConfig config;
   config.addresses = options.schedulers;
-  KJ_IF_MAYBE (context, tls) config.tls = **context;
+  if (tls) config.tls = tls->now();
   config.seed = randomWord();
   config.onState = [this](const std::string& state) { log.info("scheduler", {{"state", state}}); };
   toMember.emplace(mainActors, linkId, memberId);
   scheduler.emplace(*toMember, kj->io().getNetwork(), kj->timer(), std::move(config));
   mainActors.attach(linkId, *scheduler);
   scheduler->start();
+  if (tls) followCertificates();
+}
+
+void Manager::Parts::followCertificates() {
+  const auto use = [this](kj::TlsContext& now) {
+    scheduler->setTls(now);
+    log.info("certificates-changed", {{"certificate", tls->files().cert}});
+  };
+  const auto refused = [this](const std::string& why) {
+    log.warn("certificates-kept", {{"why", why}});
+  };
+  tls->follow(kj->timer(), {use, refused});
 }
 
 // The desk is there before anybody connects, the plugin once there is something to connect to.
@@ -407,7 +422,7 @@ void Manager::Parts::close() {
   toMember.reset();
   door.reset();
   link.reset();
-  tls = nullptr;
+  tls.reset();
   kj.reset();
 }
 
@@ -440,7 +455,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   parts->mainActors.setJournal(*parts->journal);
   const ActorId nodeId = parts->mainActors.reserve();
   if (!options.schedulers.empty()) parts->memberId = parts->mainActors.reserve();
-  parts->tls = kj::mv(way.value());
+  parts->tls = std::move(*way);
   parts->inCluster = cluster->has_value();
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();

@@ -12,6 +12,7 @@
 #include "services/daemons/doors.h"
 #include "services/daemons/extender_door.h"
 #include "services/daemons/host.h"
+#include "services/daemons/live_tls.h"
 #include "services/extender/extender.h"
 #include "services/kube/cluster_bridge.h"
 #include "services/kube/event_metrics.h"
@@ -20,7 +21,6 @@
 #include "services/metrics/pages.h"
 #include "services/rpc/rpc_server.h"
 #include "services/rpc/scheduler_service.h"
-#include "services/rpc/tls.h"
 #include "services/webhook/webhook_door.h"
 
 namespace qgpu {
@@ -65,12 +65,12 @@ Result<std::optional<TcpListener>> openExtender(const SchedulerDaemonOptions& op
 }
 
 // Nothing where no certificate was given.
-Result<kj::Maybe<kj::Own<kj::TlsContext>>> readTls(const SchedulerDaemonOptions& options) {
+Result<std::unique_ptr<LiveTls>> readTls(const SchedulerDaemonOptions& options) {
   const TlsFiles files{options.tlsCert, options.tlsKey, options.tlsCa};
-  if (files.none()) return kj::Maybe<kj::Own<kj::TlsContext>>(nullptr);
-  auto tls = openTls(files);
-  if (!tls) return tls.error();
-  return kj::Maybe<kj::Own<kj::TlsContext>>(kj::mv(*tls));
+  if (files.none()) return std::unique_ptr<LiveTls>();
+  auto tls = std::make_unique<LiveTls>(files);
+  if (Status read = tls->read(); !read) return read.error();
+  return tls;
 }
 
 // Nothing where --webhook is not given.
@@ -117,7 +117,7 @@ struct Scheduler::Parts {
 
   RunDir runDir;
   Log& log;
-  kj::Maybe<kj::Own<kj::TlsContext>> tls;
+  std::unique_ptr<LiveTls> tls;  // null: none was given
   Loop loop;
   ActorSystem system{randomWord()};
   Dispatcher actors{system, loop};
@@ -147,6 +147,7 @@ struct Scheduler::Parts {
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(const SchedulerDaemonOptions& options, UnixDoors local, TcpDoors remote);
+  void followCertificates(const SchedulerDaemonOptions& options);
   void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
   void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
@@ -185,18 +186,31 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors lo
                       {"http", remote.http.address()},
                       {"rpc", remote.rpc->address()}});
   rpc->serveUnix(std::move(local.rpc));
-  KJ_IF_MAYBE (context, tls) {
-    rpc->serveTcp(std::move(*remote.rpc), **context);
+  if (tls) {
+    rpc->serveTcp(std::move(*remote.rpc), tls->now());
   } else {
     rpc->serveTcp(std::move(*remote.rpc));
   }
   serveHttp(options, std::move(remote.http));
+  if (tls) followCertificates(options);
+}
+
+void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options) {
+  const auto use = [this, alsoHttp = options.httpTls](kj::TlsContext& now) {
+    rpc->setTls(now);
+    if (alsoHttp) http->setTls(now);
+    log.info("certificates-changed", {{"certificate", tls->files().cert}});
+  };
+  const auto refused = [this](const std::string& why) {
+    log.warn("certificates-kept", {{"why", why}});
+  };
+  tls->follow(kj->timer(), {use, refused});
 }
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
   pages.emplace(*door, [this]() {
     return extender->metrics() + (bridge ? bridge->metrics() : "") +
-           (writer ? eventMetrics(*writer) : "");
+           (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
   });
   extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
   std::vector<HttpRoute> routes = routesOf(*pages);
@@ -204,9 +218,7 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
   routes.push_back(
       HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> { return readiness(); }));
   kj::Maybe<kj::TlsContext&> secured;
-  if (options.httpTls) {
-    KJ_IF_MAYBE (context, tls) secured = **context;
-  }
+  if (options.httpTls && tls) secured = tls->now();
   http.emplace(std::move(routes), httpLimits(), kj->lowLevel(), kj->timer(), std::move(listener),
                secured);
 }
@@ -285,6 +297,7 @@ void Scheduler::Parts::close() {
   extender.reset();
   rpc.reset();
   admin.reset();
+  tls.reset();  // before the loop turns once more
   leaveKubernetes();
   system.stop();
   journal.reset();
@@ -301,7 +314,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   raiseDescriptorLimit();
   auto tls = readTls(options);
   if (!tls) return tls.error();
-  const bool secured = *tls != nullptr || options.insecure;
+  const bool secured = *tls || options.insecure;
   auto kubernetes = readKubernetes(options, log);
   if (!kubernetes) return kubernetes.error();
   auto remote =
@@ -321,7 +334,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), log);
-  parts->tls = kj::mv(*tls);
+  parts->tls = std::move(*tls);
   openJournal(parts->journal, std::move(*store), parts->loop, log);
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);

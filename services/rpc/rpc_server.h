@@ -39,6 +39,8 @@ class RpcServer final : private kj::TaskSet::ErrorHandler {
   // Serve from now on, until this is destroyed. Once each at most. `tls` outlives the server.
   void serveUnix(UnixListener listener);
   void serveTcp(TcpListener listener, kj::Maybe<kj::TlsContext&> tls = nullptr);
+  // Connections from now on begin with this one; it outlives the server, as those before it.
+  void setTls(kj::TlsContext& tls) { tls_ = tls; }
 
   // Connections that this counts; those that joined as nodes are counted by their links.
   std::size_t connections() const { return connections_; }

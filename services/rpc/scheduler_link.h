@@ -61,6 +61,8 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
 
   // Connects from now on, until this is destroyed.
   void start();
+  // Connections from now on begin with this one; it outlives the link, as those before it.
+  void setTls(kj::TlsContext& tls) { config_.tls = tls; }
 
   // fromMember and linkDown of the member actor.
   void handle(schema::Envelope::Reader message, Turn& turn) override;

@@ -17,24 +17,33 @@ Result<std::string> readPem(const char* flag, const std::string& path) {
 
 }  // namespace
 
-Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
-  const auto cert = readPem("--tls-cert", files.cert);
+Result<TlsTexts> readTlsTexts(const TlsFiles& files) {
+  auto cert = readPem("--tls-cert", files.cert);
   if (!cert) return cert.error();
-  const auto key = readPem("--tls-key", files.key);
+  auto key = readPem("--tls-key", files.key);
   if (!key) return key.error();
-  const auto ca = readPem("--tls-ca", files.ca);
+  auto ca = readPem("--tls-ca", files.ca);
   if (!ca) return ca.error();
+  return TlsTexts{std::move(*cert), std::move(*key), std::move(*ca)};
+}
 
-  auto chain = parseCertificate("--tls-cert=" + files.cert + ": ", *cert);
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
+  const auto texts = readTlsTexts(files);
+  if (!texts) return texts.error();
+  return openTls(files, *texts);
+}
+
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts) {
+  auto chain = parseCertificate("--tls-cert=" + files.cert + ": ", texts.cert);
   if (!chain) return chain.error();
-  auto secret = parsePrivateKey("--tls-key=" + files.key + ": ", *key);
+  auto secret = parsePrivateKey("--tls-key=" + files.key + ": ", texts.key);
   if (!secret) return secret.error();
-  const auto trusted = parseBundle("--tls-ca=" + files.ca + ": ", *ca);
+  const auto trusted = parseBundle("--tls-ca=" + files.ca + ": ", texts.ca);
   if (!trusted) return trusted.error();
   const Error mismatch =
       fail(ErrorCode::InvalidArgument,
            "--tls-key=" + files.key + " does not belong to --tls-cert=" + files.cert);
-  if (!belongTogether(*cert, *key)) return mismatch;
+  if (!belongTogether(texts.cert, texts.key)) return mismatch;
 
   const kj::TlsKeypair pair{std::move(*secret), std::move(*chain)};
   kj::TlsContext::Options options;

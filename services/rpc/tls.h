@@ -21,9 +21,23 @@ struct TlsFiles {
   bool none() const { return cert.empty() && key.empty() && ca.empty(); }
 };
 
+// What the three files hold.
+struct TlsTexts {
+  std::string cert;
+  std::string key;
+  std::string ca;
+
+  bool operator==(const TlsTexts&) const = default;
+};
+
+// InvalidArgument names the flag and the file that is missing or unreadable.
+Result<TlsTexts> readTlsTexts(const TlsFiles& files);
+
 // For connections in both directions. InvalidArgument names the flag and the file that is missing,
 // unreadable or of another kind.
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
+// The same of files that were read already.
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts);
 
 // What a door begins with that has no certificate yet: one context, which agrees with nobody. Those
 // of certificates come behind it and all stay, since connections keep the one they began with.
