@@ -38,7 +38,7 @@ OwnScheduler::OwnScheduler(std::vector<std::string> more)
 Status OwnScheduler::start() {
   std::vector<std::string> argv = {e2e::binary("qgpu-scheduler"),
                                    "--run-dir=" + dir_.path() + "/run", "--dbfile=" + dbfile(),
-                                   "--http=127.0.0.1:0", "--rpc=" + tcp_};
+                                   "--http=127.0.0.1:0", "--rpc=" + tcp_, "--insecure"};
   argv.insert(argv.end(), more_.begin(), more_.end());
   child_ = std::make_unique<e2e::Child>(argv);
   const std::string socket = dir_.path() + "/run/scheduler.sock";

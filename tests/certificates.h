@@ -17,10 +17,11 @@ class Certificates {
     run("req -x509 " + newKey(ca) + " -out " + path(ca + ".pem") + " -days 2 -subj /CN=" + ca);
   }
   // A certificate with this common name, signed by `ca`. `names`: other names and addresses, as in
-  // "DNS:a.b,IP:10.0.0.1".
-  TlsFiles make(const std::string& ca, const std::string& name, const std::string& names = "") {
+  // "DNS:a.b,IP:10.0.0.1". `units` of its subject: "/OU=qgpu-node".
+  TlsFiles make(const std::string& ca, const std::string& name, const std::string& names = "",
+                const std::string& units = "") {
     const std::string request = path(name + ".csr");
-    run("req " + newKey(name) + " -out " + request + " -subj /CN=" + name +
+    run("req " + newKey(name) + " -out " + request + " -subj " + units + "/CN=" + name +
         (names.empty() ? "" : " -addext subjectAltName=" + names));
     run("x509 -req -in " + request + " -CA " + path(ca + ".pem") + " -CAkey " + path(ca + ".key") +
         " -CAcreateserial -copy_extensions copyall -out " + path(name + ".pem") + " -days 2");

@@ -1,6 +1,8 @@
 #include "services/ctl/doctor.h"
 
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <ctime>
 #include <simdjson.h>
 #include <sys/stat.h>
@@ -11,6 +13,7 @@
 #include "services/ctl/doctor_look.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
+#include "services/rpc/certificate.h"
 #include "services/rpc/pem.h"
 #include "services/webhook/certificates.h"
 
@@ -86,6 +89,23 @@ std::string flagValue(const std::string& flags, const std::string& flag) {
   return flags.substr(at, flags.find_first_of(" \t\n\"'", at) - at);
 }
 
+// Another one is refused by the scheduler each time that the node would join.
+void checkNodeCertificate(Patient& patient, const std::string& whose, const std::string& pem,
+                          const std::string& flags) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string named = flagValue(flags, "--nodename");
+  const std::string node = named.empty() ? host.data() : named;
+  const CertificateOwner owner = ownerOf(pem);
+  if (!owner.mayJoin()) {
+    patient.finding("certificate-role", whose + " is not that of a node",
+                    std::string("sign one whose subject has OU=") + kNodeUnit);
+  } else if (!owner.mayJoinAs(node)) {
+    patient.finding("certificate-name", whose + " does not name " + node + ", which joins with it",
+                    "sign one with that CN or DNS entry, or say --nodename");
+  }
+}
+
 void checkCertificate(Patient& patient, const std::string& daemon, const std::string& flags) {
   const std::string file = flagValue(flags, "--tls-cert");
   if (file.empty()) return;
@@ -98,7 +118,8 @@ void checkCertificate(Patient& patient, const std::string& daemon, const std::st
     return;
   }
   const std::int64_t left = *end - static_cast<std::int64_t>(std::time(nullptr));
-  const std::string renew = "sign a new one by the CA of --tls-ca, then restart " + daemon;
+  const std::string renew =
+      "sign a new one by the CA of --tls-ca; " + daemon + " reads it within 10 s";
   if (left <= 0) {
     patient.finding("certificate-expired", whose + " has expired", renew);
   } else if (left < kSoonSeconds) {
@@ -110,10 +131,11 @@ void checkCertificate(Patient& patient, const std::string& daemon, const std::st
     patient.finding("certificate-key", whose + " does not belong to the key of --tls-key",
                     "name the pair in /etc/default/" + daemon);
   }
+  if (daemon == "qgpu-manager") return checkNodeCertificate(patient, whose, *pem, flags);
   const std::string rpc = flagValue(flags, "--rpc");
   const std::string host = rpc.substr(0, rpc.rfind(':'));
   const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
-  if (daemon == "qgpu-scheduler" && !everywhere && !isFor(*pem, host)) {
+  if (!everywhere && !isFor(*pem, host)) {
     patient.finding("certificate-name", whose + " does not name " + host + ", where it serves",
                     "sign one with that name; managers refuse it else");
   }

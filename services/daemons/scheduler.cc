@@ -169,7 +169,8 @@ void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
   door.emplace(*fromDoor, kj->timer());
   actors.attach(doorId, *door);
   fromLinks.emplace(actors, linksId, schedulerId);
-  links.emplace(*fromLinks, kj->timer());
+  links.emplace(*fromLinks, kj->timer(),
+                options.insecure ? Links::PlainJoins::Taken : Links::PlainJoins::Refused);
   actors.attach(linksId, *links);
   Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
 }

@@ -22,11 +22,11 @@ constexpr std::array kFlags = {
     FlagWords{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 (15s)"},
     FlagWords{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
     FlagWords{"tls-key", "FILE", "its key, PEM"},
-    FlagWords{"tls-ca", "FILE", "whose certificates may do anything over --rpc, PEM"},
+    FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagWords{"http-tls", nullptr, "TLS for --http too, with the same three files"},
     FlagWords{"extender", "HOST:PORT", "the extender for other machines, by certificates (none)"},
     FlagWords{"extender-certs", "DIR", "tls.crt, tls.key, ca.crt (/etc/qgpu/extender)"},
-    FlagWords{"insecure", nullptr, "let --rpc and --http listen beyond loopback without TLS"},
+    FlagWords{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
     FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
     FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
     FlagWords{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
@@ -46,6 +46,9 @@ One scheduler places the tasks of many managers. On one machine:
 For other machines, with certificates of both sides:
   qgpu-scheduler --rpc=0.0.0.0:12346 --tls-cert=cert.pem --tls-key=key.pem --tls-ca=ca.pem
   qgpu-manager --scheduler=HOST:12346 --tls-cert=... --tls-key=... --tls-ca=ca.pem
+Units of a certificate's subject say what its owner may: OU=qgpu-node joins as the node of its CN or
+DNS entries, OU=qgpu-reader reads, OU=qgpu-admin changes anything; without one it joins and reads.
+Files that change are read again within 10 s. Over TCP without TLS one may read.
 
 Root has its sockets in /run/qgpu and its state in /var/lib/qgpu; others have them in
 $XDG_RUNTIME_DIR/qgpu and below $XDG_STATE_HOME. Killed or stopped, it goes on from its state, and

@@ -2,6 +2,7 @@
 
 #include <kj/vector.h>
 
+#include "services/admin/words.h"
 #include "services/rpc/member_words.h"
 
 namespace qgpu {
@@ -11,6 +12,8 @@ template <typename Reader>
 std::size_t wordsOf(Reader reader) {
   return reader.totalSize().wordCount + 4;
 }
+
+constexpr std::size_t kNamedMax = 256;  // bytes of a refusal that name a certificate's owner
 
 kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
 
@@ -29,6 +32,22 @@ Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader w
   const Status good = checkMemberWords(copy->getRoot<schema::FromMember>().asReader());
   if (!good) return good.error();
   return kj::mv(copy);
+}
+
+// Which node these words speak for is in its facts; whoever a certificate speaks for is in that.
+Status checkName(const RpcSession& session, schema::FromMember::Reader words) {
+  if (session.face != Face::Tls || !(words.isHello() || words.isFacts())) return ok();
+  const auto facts = words.isHello() ? words.getHello().getFacts() : words.getFacts();
+  const std::string name(view(facts.getName()));
+  if (session.owner.mayJoinAs(name)) return ok();
+  std::string named;
+  for (const std::string& one : session.owner.names) {
+    if (named.size() < kNamedMax) named += (named.empty() ? "" : ", ") + one;
+  }
+  return fail(ErrorCode::Denied, "node " + name + " has a certificate of " + named +
+                                     ": start its manager with such a --nodename, or sign a "
+                                     "certificate with CN=" +
+                                     name + " or that DNS entry");
 }
 
 }  // namespace
@@ -69,23 +88,40 @@ class Links::End final : public schema::SchedulerEnd::Server {
   const std::uint32_t number_;
 };
 
-Links::Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits)
-    : scheduler_(scheduler), timer_(timer), limits_(limits), tasks_(*this) {
+Links::Links(RequestSink& scheduler, kj::Timer& timer, PlainJoins plain, LinksLimits limits)
+    : scheduler_(scheduler), timer_(timer), plain_(plain), limits_(limits), tasks_(*this) {
   tasks_.add(sweep());
 }
 
 Links::~Links() noexcept { alive_->here = false; }
+
+Status Links::mayJoin(const RpcSession& session) const {
+  switch (session.face) {
+    case Face::Unix:
+      if (session.peer.mayChange) return ok();
+      return fail(ErrorCode::Denied, "uid " + std::to_string(session.peer.uid) +
+                                         " may not join as a node: root, the daemon's own user "
+                                         "and group qgpu may");
+    case Face::Tls:
+      if (session.owner.mayJoin()) return ok();
+      return fail(ErrorCode::Denied,
+                  "certificate " + session.owner.name +
+                      " may not join as a node: sign one whose subject has OU=" + kNodeUnit);
+    case Face::Plain:
+      break;
+  }
+  if (plain_ == PlainJoins::Taken) return ok();
+  return fail(ErrorCode::Denied,
+              "nothing says who joins over TCP without TLS: use the scheduler's unix socket "
+              "(--scheduler=unix:PATH) or certificates; one with --insecure takes anybody");
+}
 
 schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd::Client member,
                                          Takes takes) {
   const auto refuse = [](ErrorCode code, std::string message) {
     kj::throwFatalException(toException(fail(code, std::move(message))));
   };
-  if (session.peerKnown() && !session.peer.mayChange) {
-    refuse(ErrorCode::Denied, "uid " + std::to_string(session.peer.uid) +
-                                  " may not join as a node: root, the daemon's own user and group "
-                                  "qgpu may, and whoever holds a certificate");
-  }
+  if (const Status may = mayJoin(session); !may) refuse(may.error().code, may.error().message);
   if (session.joined) refuse(ErrorCode::Conflict, "this connection has joined already");
   if (links_.size() >= limits_.linksMax) {
     refuse(ErrorCode::Overloaded, std::to_string(links_.size()) + " nodes are linked already");
@@ -108,9 +144,13 @@ kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader w
     return toException(fail(ErrorCode::Conflict, "this link is over: connect anew"));
   }
   auto copy = copyOf(words, number);
-  if (!copy) {
-    turnAway(number, copy.error());
-    return toException(copy.error());
+  Status good = copy ? ok() : Status(copy.error());
+  if (good) {
+    good = checkName(*found->second->session, (*copy)->getRoot<schema::FromMember>().asReader());
+  }
+  if (!good) {
+    turnAway(number, good.error());
+    return toException(good.error());
   }
   found->second->heard = timer_.now();
   ++wordsIn_;

@@ -3,6 +3,10 @@
 // connections that joined, passes what their members say to the scheduler, sends what the
 // scheduler says to a member, and tells `lost` when a connection is over.
 //
+// Who may join: over the unix socket whoever may change things, as any node; over TLS the owner of
+// a certificate with the role of a node, as the node that it names; over TCP without TLS, where
+// nothing says who it is, nobody, unless the daemon was told to trust its network (--insecure).
+//
 //   fromMember  member -> scheduler: copied, checked, `link` set; for each link in order, `lost`
 //               once and last
 //   toMember    scheduler -> member: by `link`; for a link that is over it is dropped, because
@@ -43,8 +47,12 @@ struct LinksLimits {
 
 class Links final : public Actor, private kj::TaskSet::ErrorHandler {
  public:
+  // Whether a TCP peer without TLS may join.
+  enum class PlainJoins : std::uint8_t { Refused, Taken };
+
   // `scheduler` and `timer` outlive this; the RpcServer ends before it.
-  Links(RequestSink& scheduler, kj::Timer& timer, LinksLimits limits = {});
+  Links(RequestSink& scheduler, kj::Timer& timer, PlainJoins plain = PlainJoins::Refused,
+        LinksLimits limits = {});
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   ~Links() noexcept;
@@ -100,6 +108,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     std::size_t size;
   };
 
+  Status mayJoin(const RpcSession& session) const;
   kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader words);
   kj::Promise<void> beat(std::uint32_t number, BeatContext context);
   static bool answerBeat(Link& link, schema::ToMember::Reader words);
@@ -118,6 +127,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
 
   RequestSink& scheduler_;
   kj::Timer& timer_;
+  const PlainJoins plain_;
   const LinksLimits limits_;
   LocalMembers* local_ = nullptr;
   std::uint32_t lastNumber_ = 0;

@@ -42,7 +42,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
   }
 
   kj::Promise<void> bind(BindContext context) override {
-    requireKnownPeer();
+    requireOwnTasks();
     const CheckedSpec spec(context.getParams().getSpec(), session().peer,
                            session().face == Face::Unix);
     context.releaseParams();
@@ -58,7 +58,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
   }
 
   kj::Promise<void> unbind(UnbindContext context) override {
-    requireKnownPeer();
+    requireOwnTasks();
     const std::uint64_t task = context.getParams().getTask();
     return call(context, [task](schema::Request::Builder request) { request.setUnbind(task); },
                 [](schema::Reply::Reader) {});

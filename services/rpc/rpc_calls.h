@@ -40,7 +40,7 @@ class RpcCalls {
   kj::Promise<void> watch(Context context, Watcher watcher, std::uint64_t since);
 
   // Throw a refusal.
-  void requireKnownPeer() const;
+  void requireOwnTasks() const;
   void requireChange() const;
 
  private:
@@ -60,6 +60,12 @@ class RpcCalls {
 
 inline kj::Exception refusal(ErrorCode code, std::string message) {
   return toException(fail(code, std::move(message)));
+}
+
+inline kj::Exception readsOnly(const CertificateOwner& owner) {
+  return refusal(ErrorCode::Denied, "certificate " + owner.name +
+                                        " may read only: sign one whose subject has OU=" +
+                                        kAdminUnit + " for whoever may change things");
 }
 
 template <typename Words>
@@ -160,8 +166,9 @@ kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::
 }
 
 template <typename Words>
-void RpcCalls<Words>::requireKnownPeer() const {
-  if (session_->peerKnown()) return;
+void RpcCalls<Words>::requireOwnTasks() const {
+  if (session_->mayOwnTasks()) return;
+  if (session_->face == Face::Tls) kj::throwFatalException(readsOnly(session_->owner));
   kj::throwFatalException(refusal(ErrorCode::Denied,
                                   "nothing says who asks over TCP without TLS: use the daemon's "
                                   "unix socket, or certificates"));
@@ -169,7 +176,7 @@ void RpcCalls<Words>::requireKnownPeer() const {
 
 template <typename Words>
 void RpcCalls<Words>::requireChange() const {
-  requireKnownPeer();
+  requireOwnTasks();
   if (session_->peer.mayChange) return;
   kj::throwFatalException(refusal(ErrorCode::Denied,
                                   "uid " + std::to_string(session_->peer.uid) +

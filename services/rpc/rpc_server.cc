@@ -15,7 +15,7 @@ namespace {
 constexpr auto kAcceptPause = 100 * kj::MILLISECONDS;
 constexpr int kNestingMax = 16;
 constexpr std::uint32_t kNobody = 65534;
-constexpr std::size_t kNameMax = 64;  // bytes of a certificate's name that are kept
+constexpr std::size_t kNameMax = 64;  // bytes of a certificate's name that go into the audit
 
 // One peer's connection; the RPC system before the stream that it reads from.
 struct Conversation {
@@ -26,25 +26,16 @@ struct Conversation {
         network(stream, capnp::rpc::twoparty::Side::SERVER, options(session)),
         system(capnp::makeRpcServer(network, kj::mv(service))) {
     const RpcLimits& limits = session.limits;
-    system.setFlowLimit(session.peer.mayChange ? limits.trustedFlowWordsMax : limits.flowWordsMax);
+    system.setFlowLimit(session.trusted() ? limits.trustedFlowWordsMax : limits.flowWordsMax);
   }
   static capnp::ReaderOptions options(const RpcSession& session) {
     const RpcLimits& limits = session.limits;
-    return {session.peer.mayChange ? limits.trustedWordsMax : limits.messageWordsMax, kNestingMax};
+    return {session.trusted() ? limits.trustedWordsMax : limits.messageWordsMax, kNestingMax};
   }
   PacedStream stream;
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
 };
-
-// A name as it goes into the audit: printable, and no longer than it may be.
-std::string cleanName(kj::StringPtr name) {
-  std::string out(view(name).substr(0, kNameMax));
-  for (char& c : out) {
-    if (c <= ' ' || c > '~') c = '?';
-  }
-  return out;
-}
 
 // A host that vanished without a word is noticed within a minute or so.
 void keepAlive(kj::AsyncIoStream& stream) {
@@ -138,8 +129,9 @@ bool RpcServer::full(bool mayChange) const {
   return connections_ >= limits_.connectionsMax - (mayChange ? 0 : limits_.connectionsReserved);
 }
 
-kj::Own<RpcSession> RpcServer::newSession(Peer peer, Face face) {
-  return kj::refcounted<RpcSession>(timer_, limits_, std::move(peer), face, connections_);
+kj::Own<RpcSession> RpcServer::newSession(Peer peer, Face face, CertificateOwner owner) {
+  return kj::refcounted<RpcSession>(timer_, limits_, std::move(peer), face, connections_,
+                                    std::move(owner));
 }
 
 // Who finds no place is closed: the peer sees DISCONNECTED.
@@ -169,8 +161,10 @@ kj::Promise<void> RpcServer::shakeHands(kj::Own<kj::AsyncIoStream> stream) {
         auto& identity = kj::downcast<kj::TlsPeerIdentity>(*peer.peerIdentity);
         if (!identity.hasCertificate()) return kj::READY_NOW;
         { auto gone = kj::mv(counted); }
-        const std::string name = cleanName(identity.getCommonName());
-        return converse(kj::mv(peer.stream), newSession(Peer{kNobody, 0, true, name}, Face::Tls));
+        CertificateOwner owner = ownerOf(identity);
+        Peer who{kNobody, 0, owner.mayChange(), owner.name.substr(0, kNameMax)};
+        return converse(kj::mv(peer.stream),
+                        newSession(std::move(who), Face::Tls, std::move(owner)));
       });
 }
 

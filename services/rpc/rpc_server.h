@@ -1,7 +1,7 @@
 #pragma once
 // An RPC service on a unix socket, and on TCP where it is asked for. Each connection knows its
-// peer: unix sockets tell who it is; a TCP peer shows a certificate, or is nobody in particular, so
-// that it may read and watch, but neither change nor bind.
+// peer: unix sockets tell who it is; a TCP peer shows a certificate, which has a role, or is nobody
+// in particular, so that it may read and watch, but neither change nor bind.
 //
 // Kept here: C7 (messages, calls under way and connections are bounded, a peer that does not read
 // is not read from; what a peer sent is copied and checked before a message of the actors is
@@ -53,7 +53,7 @@ class RpcServer final : private kj::TaskSet::ErrorHandler {
   Accepted shakeHands(kj::Own<kj::AsyncIoStream> stream);
   Accepted converse(kj::Own<kj::AsyncIoStream> stream, kj::Own<RpcSession> session);
   bool full(bool mayChange) const;
-  kj::Own<RpcSession> newSession(Peer peer, Face face);
+  kj::Own<RpcSession> newSession(Peer peer, Face face, CertificateOwner owner = {});
   void taskFailed(kj::Exception&& exception) override;
 
   kj::Own<RpcService> service_;

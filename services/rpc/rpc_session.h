@@ -2,17 +2,18 @@
 // What the capabilities of one RPC connection share: who the peer is, what it may use, and the way
 // to end it. A service gives each connection its first capability.
 //
-// A TCP peer without TLS is nobody in particular: it may read and watch. Over TLS it showed a
-// certificate of our CA, so it may change things; a unix socket tells its user.
+// A unix socket tells its user. Over TLS a peer showed a certificate of our CA, whose units say
+// what it may (certificate.h). A TCP peer without TLS is nobody in particular: it may read and
+// watch.
 
 #include <capnp/capability.h>
 #include <kj/async-io.h>
 #include <kj/timer.h>
-
 #include <string>
 
 #include "runtime/result.h"
 #include "services/admin/door.h"
+#include "services/rpc/certificate.h"
 
 namespace qgpu {
 
@@ -23,7 +24,7 @@ struct RpcLimits {
   std::size_t watchesMax = 4;            // subscriptions of one connection
   std::size_t messageWordsMax = 16 * 1024;
   std::size_t flowWordsMax = 64 * 1024;  // requests of one connection in memory at once
-  std::size_t trustedWordsMax = 16 * 1024;     // the same two for who may change things
+  std::size_t trustedWordsMax = 16 * 1024;  // the same two for who may change or join
   std::size_t trustedFlowWordsMax = 64 * 1024;
   std::size_t largeCallsMax = 2;         // of callsMax, those whose answers may be long lists
   Nanos eventDeadline = seconds(30);     // a watcher that does not take an event is dropped
@@ -36,12 +37,22 @@ struct RpcLimits {
 enum class Face : std::uint8_t { Unix, Plain, Tls };
 
 struct RpcSession : public kj::Refcounted {
-  RpcSession(kj::Timer& t, const RpcLimits& l, Peer p, Face f, std::size_t& connections)
-      : timer(t), limits(l), peer(std::move(p)), face(f), connections_(&connections) {
+  RpcSession(kj::Timer& t, const RpcLimits& l, Peer p, Face f, std::size_t& connections,
+             CertificateOwner o = {})
+      : timer(t),
+        limits(l),
+        peer(std::move(p)),
+        face(f),
+        owner(std::move(o)),
+        connections_(&connections) {
     ++connections;
   }
 
-  bool peerKnown() const { return face != Face::Plain; }
+  // May have tasks: a user of this machine, or who may change anything. A certificate names no
+  // user, so one that only reads has none.
+  bool mayOwnTasks() const { return face == Face::Unix || peer.mayChange; }
+  // Its words may be long.
+  bool trusted() const { return peer.mayChange || owner.mayJoin(); }
 
   // The connection ends soon; what was said last still leaves. May be called again.
   void close() {
@@ -65,6 +76,7 @@ struct RpcSession : public kj::Refcounted {
   const RpcLimits& limits;
   const Peer peer;
   const Face face;
+  const CertificateOwner owner;  // of Face::Tls
   std::size_t calls = 0;       // under way
   std::size_t largeCalls = 0;  // of them
   std::size_t watches = 0;     // subscriptions that live

@@ -129,7 +129,7 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   kj::Promise<void> submit(SubmitContext context) override {
-    requireKnownPeer();
+    requireOwnTasks();
     const CheckedClusterSpec spec(context.getParams().getSpec(), session().peer);
     context.releaseParams();
     return call(context, [&spec](Ask ask) { spec.fill(ask.initSubmit()); },
@@ -139,7 +139,7 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   kj::Promise<void> delete_(DeleteContext context) override {
-    requireKnownPeer();
+    requireOwnTasks();
     const std::uint64_t task = context.getParams().getTask();
     return changeWith(context, [task](Ask ask) { ask.setDelete(task); });
   }
@@ -147,16 +147,17 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   // What everybody may read of a task; and what its launcher needs, for its owner alone.
   kj::Promise<void> get(GetContext context) override {
     const std::uint64_t task = context.getParams().getTask();
-    return call(context, [task](Ask ask) { ask.initTasks(1).set(0, task); },
-                [context, task](Told told) mutable {
-                  if (told.getTasks().size() != 1) {
-                    kj::throwFatalException(refusal(ErrorCode::NotFound,
-                                                    "no task " + std::to_string(task)));
-                  }
-                  context.getResults().setTask(told.getTasks()[0]);
-                })
+    return call(
+               context, [task](Ask ask) { ask.initTasks(1).set(0, task); },
+               [context, task](Told told) mutable {
+                 if (told.getTasks().size() != 1) {
+                   kj::throwFatalException(
+                       refusal(ErrorCode::NotFound, "no task " + std::to_string(task)));
+                 }
+                 context.getResults().setTask(told.getTasks()[0]);
+               })
         .then([this, context, task]() mutable -> kj::Promise<void> {
-          if (!session().peerKnown()) return kj::READY_NOW;
+          if (!session().mayOwnTasks()) return kj::READY_NOW;
           return call(context, [task](Ask ask) { ask.setAssigned(task); },
                       [context](Told told) mutable {
                         context.getResults().setAssigned(told.getAssigned());

@@ -2,10 +2,9 @@
 // The Scheduler interface of schema/scheduler.capnp: calls become requests of a ClusterDoor in the
 // name of the connection's peer, and managers join through Links.
 //
-// Who may what: everybody reads. Who is known (unix socket, TLS) submits tasks, and deletes those
-// of its own user; who may change things does everything. Over TCP without TLS, which is loopback
-// unless --insecure was said, managers may join: whoever must not trust the users of the
-// scheduler's machine gives certificates.
+// Who may what: everybody reads. Users of this machine (unix socket) submit tasks, and delete those
+// of their own; who may change things does everything: root, the daemon's user and group qgpu, and
+// over TLS a certificate of that role. Who joins as a node: links.h.
 
 #include "schema/scheduler.capnp.h"
 #include "services/admin/cluster_door.h"

@@ -1,6 +1,7 @@
 #pragma once
 // Mutual TLS of everything that leaves the machine. Both sides show a certificate that the same CA
-// signed: who holds one may change things, so the CA is the list of who is trusted. A server's
+// signed, so the CA is the list of who is trusted. With what, a certificate says itself: units (OU)
+// of its subject are roles, qgpu-node, qgpu-reader and qgpu-admin (certificate.h). A server's
 // certificate names, as common name or DNS entry, the host as its clients write it, also where
 // that is an IP address. Nothing of the system's trust store takes part, and TLS is 1.2 at least.
 

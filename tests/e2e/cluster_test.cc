@@ -222,7 +222,7 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
   made.makeCa("ca");
   made.makeCa("other");
   Scheduler scheduler(flagsOf(made.make("ca", "127.0.0.1")));
-  std::vector<std::string> joins = flagsOf(made.make("ca", "node-a"));
+  std::vector<std::string> joins = flagsOf(made.make("ca", "node-a", "", "/OU=qgpu-node"));
   joins.insert(joins.end(), {"--cards=sim:1x16", "--nodename=node-a",
                              "--scheduler=" + scheduler.tcp()});
   Manager a(joins);
@@ -234,7 +234,13 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
     argv.insert(argv.end(), words.begin(), words.end());
     return run(argv);
   };
-  EXPECT_EQ(asked({"cordon", "node-a"}, flagsOf(made.make("ca", "operator-3"))).status, 0);
+  const TlsFiles reader = made.make("ca", "operator-2");
+  const Finished unasked = asked({"cordon", "node-a"}, flagsOf(reader));
+  EXPECT_EQ(unasked.status, 3) << unasked.output;
+  EXPECT_HOLDS(unasked.output, "OU=qgpu-admin");
+  EXPECT_EQ(asked({"nodes"}, flagsOf(reader)).status, 0);
+  const TlsFiles admin = made.make("ca", "operator-3", "", "/OU=qgpu-admin");
+  EXPECT_EQ(asked({"cordon", "node-a"}, flagsOf(admin)).status, 0);
   EXPECT_HOLDS(ctl(scheduler, {"audit"}).output, "cordoned  (certificate operator-3)");
 
   const TlsFiles stranger = made.make("other", "stranger");
@@ -247,6 +253,36 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
     EXPECT_LT(monotonicNs() - before, 3'000'000'000) << "told at once: " << refused.output;
   }
   EXPECT_TRUE(scheduler.ask("nodes")["nodes"][0]["cordoned"]) << "state unchanged";
+}
+
+// Whoever has a shell on the scheduler's machine reaches its port on loopback.
+TEST(Cluster, WithoutCertificatesNobodyTakesANodeOverFromLoopback) {
+  Scheduler scheduler;
+  Manager owner(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const std::vector<std::string> flags = {"--cards=sim:2x16", "--nodename=node-a",
+                                          "--scheduler=" + scheduler.tcp()};
+  Manager thief(flags);
+  for (int later = 0; later < 2; ++later) {  // incarnations than that of the node
+    thief.kill();
+    thief.start();
+  }
+  const auto standing = [](Manager& manager) {
+    return manager.ask("status")["cluster"].get<std::string>();
+  };
+  EXPECT_TRUE(eventually([&] {
+    return thief.log().find("nothing says who joins over TCP") != std::string::npos;
+  })) << thief.log();
+  EXPECT_EQ(standing(thief), "no scheduler");
+  EXPECT_TRUE(standing(owner).starts_with("joined")) << standing(owner);
+  const Json bound = scheduler.ask(std::string("submit ") + kSubmit);
+  ASSERT_TRUE(bound["ok"]) << bound;
+  EXPECT_EQ(owner.tasks().size(), 1u);
+  EXPECT_TRUE(thief.tasks().empty());
+
+  Scheduler trusting({"--insecure"});
+  Manager joined({"--cards=sim:2x16", "--nodename=node-a", "--scheduler=" + trusting.tcp()});
+  EXPECT_TRUE(trusting.waitFor("node-a", "alive")) << joined.log();
 }
 
 TEST(Cluster, TheExampleClientSubmitsFollowsAndDeletes) {

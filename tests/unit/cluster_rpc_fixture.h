@@ -149,6 +149,7 @@ class ScriptedScheduler final : public Listener {
 class ScriptedMember final : public Listener {
  public:
   bool hello = true;
+  std::string name = "node-1";
   std::uint64_t nonce = 0;
   void onMessage(schema::Envelope::Reader message, Turn& turn) override {
     if (!message.isLinkUp() || !hello) return;
@@ -157,7 +158,7 @@ class ScriptedMember final : public Listener {
       words.setSeq(1);
       auto said = words.initHello();
       said.setNonce(++nonce);
-      said.initFacts().setName("node-1");
+      said.initFacts().setName(ptr(name));
     });
     EXPECT_EQ(sent, SendResult::Sent);
   }
@@ -250,7 +251,7 @@ struct ClusterRpcFixture : ::testing::Test {
                    RpcLimits limits = SchedulerRpc::limits(), LinksLimits linkLimits = {}) {
     limits.goodbye = millis(20);
     if (!links) {
-      links = std::make_unique<Links>(linksSink, bridge.timer(), linkLimits);
+      links = std::make_unique<Links>(linksSink, bridge.timer(), plainJoins, linkLimits);
       dispatcher.attach(linksId, *links);
     }
     server = std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(door, *links, house),
@@ -299,6 +300,7 @@ struct ClusterRpcFixture : ::testing::Test {
   TempFolder folder;
   std::string path = folder / "scheduler.rpc";
   uid_t self = ::getuid();
+  Links::PlainJoins plainJoins = Links::PlainJoins::Taken;
   std::uint16_t port = 0;
   Loop loop;
   ActorSystem system;

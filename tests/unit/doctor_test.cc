@@ -19,6 +19,7 @@
 
 #include "services/kube/wall_time.h"
 #include "services/webhook/certificates.h"
+#include "tests/certificates.h"
 #include "tests/unit/program.h"
 
 namespace qgpu::ctl {
@@ -272,6 +273,25 @@ TEST_F(Doctor, LooksAtTheCertificatesThatTheDaemonsAreGiven) {
   certificate(now, "host.example.org");
   write("/etc/qgpu/key.pem", other);
   EXPECT_EQ(codes(), "certificate-key");
+}
+
+TEST_F(Doctor, SaysWhereANodesCertificateIsOfNoUseToIt) {
+  testing::Certificates made(root + "/etc/qgpu");
+  fs::create_directories(root + "/etc/qgpu");
+  made.makeCa("ca");
+  made.make("ca", "node-1", "", "/OU=qgpu-node");
+  made.make("ca", "operator", "DNS:node-1", "/OU=qgpu-admin");
+  const auto flags = [&](const std::string& pair, const std::string& node) {
+    write("/etc/default/qgpu-manager", "QGPU_MANAGER_FLAGS=\"--nodename=" + node +
+                                           " --tls-cert=/etc/qgpu/" + pair +
+                                           ".pem --tls-key=/etc/qgpu/" + pair + ".key\"\n");
+  };
+  flags("node-1", "node-1");
+  EXPECT_EQ(codes(), "certificate-ends") << "it is for two days";
+  flags("node-1", "node-2");
+  EXPECT_EQ(codes(), "certificate-ends certificate-name");
+  flags("operator", "node-1");
+  EXPECT_EQ(codes(), "certificate-ends certificate-role");
 }
 
 // --- kubelet ---

@@ -36,6 +36,19 @@ TEST_F(RpcLinks, CarryWordsBothWaysOverTcpAndUnixSockets) {
   EXPECT_EQ(server->connections(), 0u) << "links have a limit of their own";
 }
 
+TEST_F(RpcLinks, NobodyJoinsOverTcpWithoutTlsUnlessTheDaemonWasToldToTrustItsNetwork) {
+  plainJoins = Links::PlainJoins::Refused;
+  startServer();
+  Member& owner = addMember(quickConfig(unixAddress()));
+  ASSERT_TRUE(welcomed(owner));
+  Member& thief = addMember(quickConfig(tcpAddress()));
+  ASSERT_TRUE(served([&] {
+    return thief.link.state().find("nothing says who joins over TCP") != std::string::npos;
+  })) << thief.link.state();
+  EXPECT_EQ(hellos(), std::vector<std::uint32_t>{1});
+  EXPECT_TRUE(owner.link.up());
+}
+
 TEST_F(RpcLinks, C6_KeepTheOrderOfAMembersWords) {
   startServer();
   Member& member = addMember(quickConfig(unixAddress()));
