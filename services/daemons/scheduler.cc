@@ -241,8 +241,7 @@ void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListene
 
 void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
                                     WebhookDoor::Opened opened) {
-  webhook.emplace(std::move(opened), options.pods, kj->lowLevel(), kj->io().getNetwork(),
-                  kj->timer(), randomWord(), log);
+  webhook.emplace(std::move(opened), options.pods, randomWord(), log);
 }
 
 void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,

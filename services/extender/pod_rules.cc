@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "services/extender/json_keys.h"
+#include "services/extender/pod_document.h"
 #include "services/extender/quantity.h"
 
 namespace qgpu {
@@ -20,6 +21,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kMemMax = std::int64_t{1} << 20;  // GiB
 constexpr std::int64_t kPercentMax = 100 * 1024;
 constexpr std::size_t kTextMax = 253;
+constexpr std::size_t kBrokenRulesMax = 32;
 constexpr const char* kNvidia = "nvidia.com/gpu";
 
 Error invalid(std::string text) {
@@ -319,40 +321,109 @@ void shareRooms(std::vector<ContainerDemand>& containers) {
   }
 }
 
-Status readContainers(const element& spec, const PodRules& rules, PodDemands& pod) {
+// The rules that a pod breaks, as they are found: no two alike, and no more than are wanted.
+class Broken {
+ public:
+  explicit Broken(std::size_t wanted) : wanted_(wanted) {}
+
+  void add(std::string rule) {
+    if (full() || std::find(rules_.begin(), rules_.end(), rule) != rules_.end()) return;
+    rules_.push_back(std::move(rule));
+  }
+  bool any() const { return !rules_.empty(); }
+  bool full() const { return rules_.size() >= wanted_; }
+  std::vector<std::string> take() { return std::move(rules_); }
+
+ private:
+  const std::size_t wanted_;
+  std::vector<std::string> rules_;
+};
+
+// Each container once, until enough is known.
+void readList(const array& containers, bool inits, ContainerReader& reader, PodDemands& pod,
+              Broken& broken) {
+  std::size_t unfit = 0;
+  for (const element container : containers) {
+    auto demand = reader.read(container, inits);
+    if (!demand) {
+      ++unfit;
+      broken.add(demand.error().message);
+    } else if (*demand) {
+      pod.containers.push_back(std::move(**demand));
+    }
+    if (pod.containers.size() + unfit > PodDemands::kContainersMax) {
+      broken.add("more than " + std::to_string(PodDemands::kContainersMax) +
+                 " containers ask for qgpu");
+      return;
+    }
+    if (broken.full()) return;
+  }
+}
+
+void readContainers(const element& spec, const PodRules& rules, PodDemands& pod, Broken& broken) {
   ContainerReader reader(rules, pod.taskClass);
   for (const char* part : {"initContainers", "containers"}) {
     const auto list = member(spec, part);
     if (!list || list->is_null()) continue;
     array containers;
     if (list->get(containers) != simdjson::SUCCESS) {
-      return invalid(std::string("spec.") + part + " is no list");
+      return broken.add(std::string("spec.") + part + " is no list");
     }
-    for (const element container : containers) {
-      auto demand = reader.read(container, std::string_view(part) == "initContainers");
-      if (!demand) return demand.error();
-      if (*demand) pod.containers.push_back(std::move(**demand));
-      if (pod.containers.size() > PodDemands::kContainersMax) {
-        return invalid("more than " + std::to_string(PodDemands::kContainersMax) +
-                       " containers ask for qgpu");
-      }
-    }
+    readList(containers, std::string_view(part) == "initContainers", reader, pod, broken);
   }
+  // What follows is said of containers that were all understood.
+  if (broken.any()) return;
   if (reader.sawNvidia() && !pod.containers.empty()) {
-    return invalid(std::string("the pod asks for ") + kNvidia +
-                   " and for qgpu: a qgpu node "
-                   "serves no " +
-                   kNvidia + ", so ask for whole cards by " + rules.prefix + "/qgpu-core: \"100\"");
+    broken.add(std::string("the pod asks for ") + kNvidia +
+               " and for qgpu: a qgpu node "
+               "serves no " +
+               kNvidia + ", so ask for whole cards by " + rules.prefix + "/qgpu-core: \"100\"");
   }
-  if (Status done = reader.initsHaveMains(); !done) return done;
+  if (Status done = reader.initsHaveMains(); !done) broken.add(done.error().message);
   shareRooms(pod.containers);
-  return ok();
 }
 
 void readNames(const element& metadata, PodDemands& pod) {
   pod.nameSpace = cut(textAt(metadata, "namespace"));
   pod.name = cut(textAt(metadata, "name"));
   pod.uid = cut(textAt(metadata, "uid"));
+}
+
+// Where the class is not known no container can be judged.
+void readMetadata(const element& metadata, const PodRules& rules, PodDemands& pod, Broken& broken) {
+  readNames(metadata, pod);
+  pod.resourceVersion = cut(textAt(metadata, "resourceVersion"));
+  pod.application = controllerOf(metadata);
+  const Result<TaskClass> taskClass = classOf(metadata, rules);
+  if (!taskClass) return broken.add(taskClass.error().message);
+  pod.taskClass = *taskClass;
+  if (const auto annotations = member(metadata, "annotations")) {
+    std::string_view assigned;
+    if (annotations->at_key(kAssignedAnnotation).get(assigned) == simdjson::SUCCESS) {
+      pod.assigned = assigned;
+    }
+  }
+}
+
+PodDemands readDocument(const element& root, const PodRules& rules, Broken& broken) {
+  PodDemands pod;
+  if (!root.is_object()) {
+    broken.add("the pod is no JSON object");
+    return pod;
+  }
+  if (member(root, "annotations")) {
+    broken.add(
+        "annotations stand beside metadata: write them under metadata, where the API "
+        "server keeps them");
+    return pod;
+  }
+  const auto metadata = member(root, "metadata");
+  if (metadata && metadata->is_object()) readMetadata(*metadata, rules, pod, broken);
+  const auto spec = member(root, "spec");
+  if (broken.any() || !spec || !spec->is_object()) return pod;
+  pod.nodeName = cut(textAt(*spec, "nodeName"));
+  readContainers(*spec, rules, pod, broken);
+  return pod;
 }
 
 }  // namespace
@@ -370,35 +441,19 @@ Result<PodDemands> readPod(std::string_view json, const PodRules& rules) {
   simdjson::dom::parser parser;
   element root;
   const auto error = parser.parse(json.data(), json.size()).get(root);
-  if (error != simdjson::SUCCESS || !root.is_object()) {
+  if (error != simdjson::SUCCESS) {
     return invalid(std::string("the pod is no JSON object: ") + simdjson::error_message(error));
   }
-  PodDemands pod;
-  if (const auto annotations = member(root, "annotations");
-      annotations && !annotations->is_null()) {
-    return invalid(
-        "annotations stand beside metadata: write them under metadata, where the API "
-        "server keeps them");
-  }
-  if (const auto metadata = member(root, "metadata"); metadata && metadata->is_object()) {
-    readNames(*metadata, pod);
-    pod.resourceVersion = cut(textAt(*metadata, "resourceVersion"));
-    pod.application = controllerOf(*metadata);
-    const Result<TaskClass> taskClass = classOf(*metadata, rules);
-    if (!taskClass) return taskClass.error();
-    pod.taskClass = *taskClass;
-    if (const auto annotations = member(*metadata, "annotations")) {
-      std::string_view assigned;
-      if (annotations->at_key(kAssignedAnnotation).get(assigned) == simdjson::SUCCESS) {
-        pod.assigned = assigned;
-      }
-    }
-  }
-  const auto spec = member(root, "spec");
-  if (!spec || !spec->is_object()) return pod;
-  pod.nodeName = cut(textAt(*spec, "nodeName"));
-  if (Status done = readContainers(*spec, rules, pod); !done) return done.error();
+  Broken broken(1);
+  PodDemands pod = readDocument(root, rules, broken);
+  if (broken.any()) return invalid(broken.take().front());
   return pod;
+}
+
+std::vector<std::string> brokenRules(const element& pod, const PodRules& rules) {
+  Broken broken(kBrokenRulesMax);
+  readDocument(pod, rules, broken);
+  return broken.take();
 }
 
 }  // namespace qgpu

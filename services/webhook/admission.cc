@@ -1,9 +1,9 @@
 #include "services/webhook/admission.h"
 
-#include <algorithm>
 #include <simdjson.h>
 
 #include "services/admin/json.h"
+#include "services/extender/pod_document.h"
 
 namespace qgpu {
 namespace {
@@ -18,24 +18,6 @@ std::string_view textAt(const element& object, std::string_view pointer) {
   return object.at_pointer(pointer).get(text) == simdjson::SUCCESS ? text : std::string_view();
 }
 
-std::string minified(const element& object, std::string_view pointer) {
-  element found;
-  if (object.at_pointer(pointer).get(found) != simdjson::SUCCESS) return "null";
-  return simdjson::minify(found);
-}
-
-// A pod with the one container, as far as rules look at a pod.
-std::string podWith(const std::string& metadata, const char* list, const element& container) {
-  std::string pod = R"({"metadata":)" + metadata + R"(,"spec":{")";
-  pod += list;
-  pod += R"(":[)" + std::string(simdjson::minify(container)) + "]}}";
-  return pod;
-}
-
-void addNew(std::vector<std::string>& all, std::string one) {
-  if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(std::move(one));
-}
-
 std::string messageOf(const std::vector<std::string>& broken) {
   std::string message = "qgpu: ";
   for (const std::string& rule : broken) message += (&rule == &broken.front() ? "" : "; ") + rule;
@@ -44,31 +26,6 @@ std::string messageOf(const std::vector<std::string>& broken) {
 }
 
 }  // namespace
-
-std::vector<std::string> brokenRules(std::string_view pod, const PodRules& rules) {
-  std::vector<std::string> broken;
-  const auto whole = readPod(pod, rules);
-  if (whole) return broken;
-  // The reader stops at the first: each container again, on its own.
-  simdjson::dom::parser parser;
-  element root;
-  if (parser.parse(pod.data(), pod.size()).get(root) == simdjson::SUCCESS) {
-    const std::string metadata = minified(root, "/metadata");
-    for (const char* list : {"initContainers", "containers"}) {
-      simdjson::dom::array containers;
-      if (root.at_pointer(std::string("/spec/") + list).get(containers) != simdjson::SUCCESS) {
-        continue;
-      }
-      for (const element container : containers) {
-        const auto alone = readPod(podWith(metadata, list, container), rules);
-        if (!alone) addNew(broken, alone.error().message);
-      }
-    }
-  }
-  // A rule of the pod as a whole, where no container breaks one.
-  if (broken.empty()) broken.push_back(whole.error().message);
-  return broken;
-}
 
 Result<Review> answerReview(std::string_view body, const PodRules& rules) {
   simdjson::dom::parser parser;
@@ -89,7 +46,10 @@ Result<Review> answerReview(std::string_view body, const PodRules& rules) {
                       textAt(request, "/kind/group").empty() &&
                       textAt(request, "/operation") == "CREATE";
   std::vector<std::string> broken;
-  if (judged) broken = brokenRules(minified(request, "/object"), rules);
+  element pod;
+  if (judged && request.at_pointer("/object").get(pod) == simdjson::SUCCESS) {
+    broken = brokenRules(pod, rules);
+  }
   Review review;
   review.allowed = broken.empty();
   JsonWriter json;

@@ -8,18 +8,14 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "runtime/result.h"
 #include "services/extender/pod_rules.h"
 
 namespace qgpu {
 
-// The API server's own limit of a request is 3 MiB, and a review has an object twice at most.
-inline constexpr std::size_t kReviewBytesMax = std::size_t{8} << 20;
-
-// Every rule that the pod breaks, a sentence each; empty: none.
-std::vector<std::string> brokenRules(std::string_view pod, const PodRules& rules);
+// The API server takes no larger request, so no larger pod; stored objects have 1.5 MiB at most.
+inline constexpr std::size_t kReviewBytesMax = std::size_t{3} << 20;
 
 struct Review {
   std::string json;  // the AdmissionReview that answers

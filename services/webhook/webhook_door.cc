@@ -1,6 +1,12 @@
 #include "services/webhook/webhook_door.h"
 
+#include <utility>
+
+#include "runtime/kj_bridge.h"
+#include "services/kube/api_client.h"
 #include "services/kube/wall_time.h"
+#include "services/webhook/webhook_keeper.h"
+#include "services/webhook/webhook_server.h"
 
 namespace qgpu {
 
@@ -13,13 +19,27 @@ Result<WebhookDoor::Opened> WebhookDoor::open(const std::string& address,
   return Opened{std::move(*listener), std::move(*credentials)};
 }
 
-WebhookDoor::WebhookDoor(Opened opened, PodRules rules, kj::LowLevelAsyncIoProvider& io,
-                         kj::Network& network, kj::Timer& timer, std::uint64_t seed, Log& log)
-    : api_(std::move(opened.credentials), network, timer, seed),
-      server_(rules, io, timer, std::move(opened.listener)),
-      keeper_(
-          WebhookNames{}, rules, api_, server_, []() { return unixMsNow() / 1000; }, log) {
-  keeper_.start();
+WebhookDoor::WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log& log)
+    : opened_(std::move(opened)),
+      rules_(std::move(rules)),
+      seed_(seed),
+      log_(log),
+      address_(opened_.listener.address()),
+      thread_([this] { serve(); }) {}
+
+WebhookDoor::~WebhookDoor() {
+  loop_.stop();
+  thread_.join();
+}
+
+void WebhookDoor::serve() {
+  KjBridge kj(loop_);
+  ApiClient api(std::move(opened_.credentials), kj.io().getNetwork(), kj.timer(), seed_);
+  WebhookServer server(rules_, kj.lowLevel(), kj.timer(), std::move(opened_.listener));
+  WebhookKeeper keeper(
+      WebhookNames{}, rules_, api, server, []() { return unixMsNow() / 1000; }, log_);
+  keeper.start();
+  loop_.run();
 }
 
 }  // namespace qgpu

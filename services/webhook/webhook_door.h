@@ -1,15 +1,18 @@
 #pragma once
 // The webhook put together for a daemon: a door, whoever keeps it reachable, and a client of the
-// API server for that. What can be wrong with them is found by open(), before anything serves.
+// API server for that, on a thread and a loop of their own. Anybody who reaches the door may have
+// pods judged, and nobody else in the daemon waits for that. What can be wrong is found by open(),
+// before anything serves.
 
 #include <cstdint>
-#include <kj/async-io.h>
 #include <string>
+#include <thread>
 
-#include "services/kube/api_client.h"
+#include "runtime/log.h"
+#include "runtime/loop.h"
+#include "services/admin/listen.h"
+#include "services/extender/pod_rules.h"
 #include "services/kube/credentials.h"
-#include "services/webhook/webhook_keeper.h"
-#include "services/webhook/webhook_server.h"
 
 namespace qgpu {
 
@@ -23,17 +26,25 @@ class WebhookDoor {
   // Errors: the address is taken, or nothing says where the API server is.
   static Result<Opened> open(const std::string& address, const KubeSurroundings& around);
 
-  // `io`, `network`, `timer` and `log` outlive the door, which serves until it is destroyed. `seed`
-  // is of the jitter of retries.
-  WebhookDoor(Opened opened, PodRules rules, kj::LowLevelAsyncIoProvider& io, kj::Network& network,
-              kj::Timer& timer, std::uint64_t seed, Log& log);
+  // `log` outlives the door, which serves until it is destroyed. `seed` is of the jitter of
+  // retries.
+  WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log& log);
+  ~WebhookDoor();
+  WebhookDoor(const WebhookDoor&) = delete;
+  WebhookDoor& operator=(const WebhookDoor&) = delete;
 
-  const std::string& address() const { return server_.address(); }
+  const std::string& address() const { return address_; }
 
  private:
-  ApiClient api_;
-  WebhookServer server_;
-  WebhookKeeper keeper_;
+  void serve();
+
+  Opened opened_;  // until the thread takes it
+  const PodRules rules_;
+  const std::uint64_t seed_;
+  Log& log_;
+  const std::string address_;
+  Loop loop_;
+  std::thread thread_;  // last: it uses all above
 };
 
 }  // namespace qgpu

@@ -22,7 +22,7 @@ inline constexpr const char* kWebhookPath = "/webhook/pods";
 
 // API servers keep connections, and give up on an answer sooner than this.
 inline constexpr HttpLimits kWebhookLimits = {.connectionsMax = 64,
-                                              .bodiesMax = std::size_t{32} << 20,
+                                              .bodiesMax = std::size_t{24} << 20,
                                               .requestDeadline = seconds(10),
                                               .idleDeadline = seconds(90),
                                               .writeDeadline = seconds(10)};

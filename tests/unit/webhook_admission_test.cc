@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/webhook/admission.h"
+#include "tests/unit/allocated_bytes.h"
 
 namespace qgpu {
 namespace {
@@ -121,6 +122,34 @@ TEST(Admission, SaysARuleOfThePodOnceAndRulesThatTakeTwoContainers) {
   nvidia["resources"]["limits"]["nvidia.com/gpu"] = "1";
   const std::string both = refusal(podOf({container("a", {{"qgpu-core", "100"}}), nvidia}));
   EXPECT_NE(both.find("nvidia.com/gpu"), std::string::npos) << both;
+}
+
+TEST(Admission, C7_CostsAWalkOverThePodHoweverManyContainersBreakRules) {
+  constexpr std::size_t kContainers = 4'000;
+  std::vector<Json> containers;
+  for (std::size_t i = 0; i < kContainers; ++i) {
+    containers.push_back(container("c" + std::to_string(i), {{"qgpu-core", "150"}}));
+  }
+  Json pod = podOf(std::move(containers));
+  pod["metadata"]["annotations"]["large"] = std::string(std::size_t{1} << 20, 'x');
+  const std::string body = reviewOf(pod).dump();
+  ASSERT_LT(body.size(), kReviewBytesMax);
+  const std::size_t before = testing::allocatedBytes();
+  const auto answered = answerReview(body, PodRules{});
+  EXPECT_LT(testing::allocatedBytes() - before, 32 * body.size());
+  ASSERT_TRUE(answered.ok());
+  EXPECT_FALSE(answered->allowed);
+  EXPECT_LT(answered->json.size(), 8'192u);
+}
+
+TEST(Admission, SaysAnInitContainerIsRightWhereAnotherBreaksARule) {
+  Json pod = podOf({container("main", {{"qgpu-core", "30"}, {"qgpu-memory", "2"}}),
+                    container("wrong", {{"qgpu-core", "150"}})});
+  pod["spec"]["initContainers"] = {
+      container("before", {{"qgpu-core", "30"}, {"qgpu-memory", "2"}})};
+  const std::string said = refusal(pod);
+  EXPECT_NE(said.find("'wrong'"), std::string::npos) << said;
+  EXPECT_EQ(said.find("'before'"), std::string::npos) << said;
 }
 
 TEST(Admission, LeavesAloneWhatIsNoNewPod) {

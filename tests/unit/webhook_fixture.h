@@ -70,9 +70,10 @@ struct WebhookFixture : KubeFixture {
   }
   Json secret() const { return server->find("secrets", "kube-system", "qgpu-scheduler-webhook"); }
 
-  // What curl, which trusts `ca` alone, is answered; "status N" for its own failures.
-  std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
-                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
+  // curl, which trusts `ca` alone, and posts `body`.
+  std::vector<std::string> curl(const std::string& ca, const std::string& body,
+                                const std::string& more = "", const std::string& host = kHost,
+                                const std::string& path = kWebhookPath) {
     std::ofstream(folder + "/ca.pem") << ca;
     std::ofstream(folder + "/body") << body;
     const std::string port = programPort.empty() ? std::to_string(webhook().port()) : programPort;
@@ -84,10 +85,27 @@ struct WebhookFixture : KubeFixture {
                                      "--write-out",   " [%{http_code}]"};
     if (!more.empty()) argv.push_back(more);
     argv.push_back("https://" + host + path);
-    Program curl(argv, false);
-    EXPECT_TRUE(served([&]() { return curl.status().has_value(); }));
+    return argv;
+  }
+  // What it is answered; "status N" for its own failures.
+  static std::string said(Program& curl) {
     const int status = curl.status().value_or(-1);
     return status == 0 ? curl.output() : "status " + std::to_string(status);
+  }
+  std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
+                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
+    Program asks(curl(ca, body, more, host, path), false);
+    EXPECT_TRUE(served([&]() { return asks.status().has_value(); }));
+    return said(asks);
+  }
+
+  // What KUBECONFIG names, for the stand-in.
+  std::string kubeconfig() const {
+    std::ofstream(folder + "/kubeconfig")
+        << "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:" << server->port() << "'}}]\n"
+        << "users: [{name: u, user: {token: t}}]\n"
+        << "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
+    return folder + "/kubeconfig";
   }
 
   std::string folder;

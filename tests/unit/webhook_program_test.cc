@@ -26,11 +26,7 @@ struct WebhookProgram : testing::WebhookFixture {
 };
 
 TEST_F(WebhookProgram, ServesTheWebhookThatItPublishes) {
-  std::ofstream(folder + "/kubeconfig")
-      << "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:" << server->port() << "'}}]\n"
-      << "users: [{name: u, user: {token: t}}]\n"
-      << "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
-  Program program(scheduler(folder + "/kubeconfig"), false);
+  Program program(scheduler(kubeconfig()), false);
   const std::string line = "webhook-certificate address=127.0.0.1:";
   ASSERT_TRUE(served([&]() {
     return program.output().find(line) != std::string::npos || program.status().has_value();

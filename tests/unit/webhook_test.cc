@@ -1,6 +1,10 @@
 // The webhook over real HTTPS, as an API server reaches it (by the name of its Service, trusting
 // the caBundle alone), and what keeps it reachable, with an API server's stand-in.
 
+#include <atomic>
+#include <sys/wait.h>
+
+#include "services/webhook/webhook_door.h"
 #include "tests/unit/webhook_fixture.h"
 
 namespace qgpu {
@@ -10,6 +14,7 @@ using testing::Json;
 using testing::kBrokenPod;
 using testing::kConfigurations;
 using testing::kHost;
+using testing::Program;
 
 struct Webhook : testing::WebhookFixture {};
 
@@ -39,9 +44,28 @@ TEST_F(Webhook, AnswersNonsenseWithAWordAndServesOn) {
   said(post(bundle(), "nonsense"), "[400]");
   said(post(bundle(), "{}", "", kHost, "/other"), "[404]");
   said(post(bundle(), "{}", "-XPUT"), "[405]");
-  said(post(bundle(), std::string(9U << 20U, 'x')), "[413]");
+  said(post(bundle(), std::string(4U << 20U, 'x')), "[413]");
   said(post(bundle(), kBrokenPod), "[200]");
   EXPECT_EQ(webhook().counts().malformed, 1u);
+}
+
+TEST_F(Webhook, C7_JudgesWhileTheLoopOfItsDaemonStandsAndNeverHoldsIt) {
+  std::atomic<bool> shown{false};
+  Log words(LogLevel::Info, [&](LogLevel, const std::string& line) {
+    if (line.starts_with("webhook-certificate ")) shown = true;
+  });
+  KubeSurroundings around;
+  around.kubeconfig = kubeconfig();
+  auto opened = WebhookDoor::open("127.0.0.1:0", around);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  WebhookDoor door(std::move(*opened), PodRules{}, 7, words);
+  ASSERT_TRUE(served([&]() { return shown.load(); }));  // this loop is the API server's
+  programPort = door.address().substr(door.address().rfind(':') + 1);
+  Program asks(curl(bundle(), kBrokenPod), false);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(asks.pid()), &ended, WEXITED | WNOWAIT), 0);
+  ASSERT_TRUE(asks.status().has_value());
+  EXPECT_NE(said(asks).find(R"("allowed":false)"), std::string::npos) << said(asks);
 }
 
 TEST_F(Webhook, ClosesConnectionsWhileItHasNoCertificate) {
