@@ -1,6 +1,7 @@
 #include "services/http/http_server.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/admin/words.h"
 
@@ -69,8 +70,69 @@ HttpRoute HttpRoute::post(std::string path, std::size_t bodyMax, Take take, Refu
   return route;
 }
 
+// One client's, from the moment that it is taken. Where it waits for its client it has a place in
+// `waiting_`, and may be told to go.
+class HttpServer::Connection final : public kj::HttpService {
+ public:
+  enum class Wait : std::uint8_t { Idle, Busy };  // Busy: a request of it is under way
+
+  Connection(HttpServer& server, kj::Own<kj::PromiseFulfiller<void>> gone)
+      : server_(server),
+        gone_(kj::mv(gone)),
+        http_(server.timer_, *server.headerTable_, *this, settings(server.limits_, server)) {
+    ++server_.connections_;
+    await(Wait::Idle);
+  }
+  ~Connection() noexcept(false) { leave(); }
+
+  kj::Promise<void> listen(kj::Own<kj::AsyncIoStream> stream) {
+    return http_.listenHttp(kj::mv(stream));
+  }
+  bool idle() const { return wait_ == Wait::Idle; }
+  kj::TimePoint since() const { return since_; }
+  // Its place is free from now on, and what it does ends soon.
+  void leave() {
+    work();
+    if (std::exchange(left_, true)) return;
+    --server_.connections_;
+    gone_->fulfill();
+  }
+
+ private:
+  struct Body;
+
+  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                            Response& response) override;
+  kj::Promise<void> take(const HttpRoute& route, kj::AsyncInputStream& body, Response& response);
+  kj::Promise<Status> readBody(Body& into, kj::AsyncInputStream& from);
+  kj::Promise<void> send(Response& response, HttpPage page, kj::StringPtr allow = nullptr);
+  // For its client, from now on.
+  void await(Wait wait) {
+    work();
+    if (left_) return;
+    wait_ = wait;
+    since_ = server_.timer_.now();
+    place_ = server_.waiting_.insert(server_.waiting_.end(), this);
+    waits_ = true;
+  }
+  // It is our turn.
+  void work() {
+    if (std::exchange(waits_, false)) server_.waiting_.erase(place_);
+  }
+
+  HttpServer& server_;
+  kj::Own<kj::PromiseFulfiller<void>> gone_;
+  bool left_ = false;
+  bool waits_ = false;
+  Wait wait_ = Wait::Idle;
+  kj::TimePoint since_ = kj::origin<kj::TimePoint>();
+  std::list<Connection*>::iterator place_;
+  kj::HttpServer http_;
+};
+
 // The bytes of one body, which count until they are handed on.
-struct HttpServer::Body {
+struct HttpServer::Connection::Body {
   Body(HttpServer& s, const HttpRoute& r) : server(s), route(r) {}
   ~Body() { release(); }
   Body(const Body&) = delete;
@@ -107,7 +169,6 @@ HttpServer::HttpServer(std::vector<HttpRoute> routes, HttpLimits limits,
       listener_(std::move(listener)),
       tls_(tls),
       headerTable_(headerTable(allow_)),
-      server_(timer, *headerTable_, *this, settings(limits, *this)),
       receiver_(listener_.receive(io)),
       tasks_(*this) {
   tasks_.add(accept());
@@ -130,43 +191,71 @@ kj::Promise<void> HttpServer::accept() {
 }
 
 kj::Promise<void> HttpServer::serve(kj::Own<kj::AsyncIoStream> stream) {
-  if (connections_ >= limits_.connectionsMax) return kj::READY_NOW;  // closed
-  ++connections_;
-  auto counted = kj::defer([this]() { --connections_; });
+  if (connections_ >= limits_.connectionsMax && !makeRoom()) return kj::READY_NOW;  // closed
+  auto gone = kj::newPromiseAndFulfiller<void>();
+  auto owned = kj::heap<Connection>(*this, kj::mv(gone.fulfiller));
+  Connection& connection = *owned;
+  kj::Promise<void> served = nullptr;
   KJ_IF_MAYBE (tls, tls_) {
-    return timer_.timeoutAfter(duration(limits_.requestDeadline), tls->wrapServer(kj::mv(stream)))
-        .then([this](kj::Own<kj::AsyncIoStream> secured) {
-          return server_.listenHttp(kj::mv(secured));
-        })
-        .attach(kj::mv(counted));
+    served = timer_.timeoutAfter(duration(limits_.requestDeadline), tls->wrapServer(kj::mv(stream)))
+                 .then([&connection](kj::Own<kj::AsyncIoStream> secured) {
+                   return connection.listen(kj::mv(secured));
+                 });
+  } else {
+    served = connection.listen(kj::mv(stream));
   }
-  return server_.listenHttp(kj::mv(stream)).attach(kj::mv(counted));
+  return served.exclusiveJoin(kj::mv(gone.promise)).attach(kj::mv(owned));
 }
 
-kj::Promise<void> HttpServer::request(kj::HttpMethod method, kj::StringPtr url,
-                                      const kj::HttpHeaders&, kj::AsyncInputStream& body,
-                                      Response& response) {
-  const std::string_view path = view(url).substr(0, view(url).find('?'));
+// False where everybody is served, or was until just now.
+bool HttpServer::makeRoom() {
+  auto one = std::find_if(waiting_.begin(), waiting_.end(),
+                          [](const Connection* waits) { return waits->idle(); });
+  if (one == waiting_.end()) one = waiting_.begin();
+  if (one == waiting_.end()) return false;
+  Connection& goes = **one;
+  if (!goes.idle() && timer_.now() - goes.since() < duration(limits_.patience)) return false;
+  goes.leave();
+  return true;
+}
+
+const HttpRoute* HttpServer::find(std::string_view path) const {
   const auto route = std::find_if(routes_.begin(), routes_.end(),
                                   [&](const HttpRoute& one) { return one.path == path; });
-  if (route == routes_.end()) return send(response, notFound());
-  const bool reads = method == kj::HttpMethod::GET || method == kj::HttpMethod::HEAD;
-  if (route->take ? method != kj::HttpMethod::POST : !reads) {
-    const kj::StringPtr allow = route->take ? "POST" : "GET, HEAD";
-    return send(response,
-                HttpPage{405, "text/plain; charset=utf-8", std::string(view(allow)) + "\n"}, allow);
-  }
-  if (route->take) return take(*route, body, response);
-  return route->page().then(
-      [this, &response](HttpPage page) { return send(response, std::move(page)); });
+  return route == routes_.end() ? nullptr : &*route;
 }
 
-kj::Promise<void> HttpServer::take(const HttpRoute& route, kj::AsyncInputStream& body,
-                                   Response& response) {
-  auto owned = kj::heap<Body>(*this, route);
+kj::Promise<void> HttpServer::Connection::request(kj::HttpMethod method, kj::StringPtr url,
+                                                  const kj::HttpHeaders&,
+                                                  kj::AsyncInputStream& body, Response& response) {
+  work();
+  kj::Promise<void> done = nullptr;
+  const HttpRoute* route = server_.find(view(url).substr(0, view(url).find('?')));
+  const bool reads = method == kj::HttpMethod::GET || method == kj::HttpMethod::HEAD;
+  if (route == nullptr) {
+    done = send(response, server_.notFound());
+  } else if (route->take ? method != kj::HttpMethod::POST : !reads) {
+    const kj::StringPtr allow = route->take ? "POST" : "GET, HEAD";
+    done = send(response,
+                HttpPage{405, "text/plain; charset=utf-8", std::string(view(allow)) + "\n"}, allow);
+  } else if (route->take) {
+    done = take(*route, body, response);
+  } else {
+    done = route->page().then(
+        [this, &response](HttpPage page) { return send(response, std::move(page)); });
+  }
+  return done.attach(kj::defer([this]() { await(Wait::Idle); }));
+}
+
+kj::Promise<void> HttpServer::Connection::take(const HttpRoute& route, kj::AsyncInputStream& body,
+                                               Response& response) {
+  auto owned = kj::heap<Body>(server_, route);
   Body& into = *owned;
-  return timer_.timeoutAfter(duration(limits_.requestDeadline), readBody(into, body))
-      .then([&route, &into](Status read) -> kj::Promise<HttpPage> {
+  await(Wait::Busy);
+  return server_.timer_
+      .timeoutAfter(duration(server_.limits_.requestDeadline), readBody(into, body))
+      .then([this, &route, &into](Status read) -> kj::Promise<HttpPage> {
+        work();
         if (!read) return route.refuse(read.error());
         into.release();
         return route.take(std::move(into.text));
@@ -175,7 +264,7 @@ kj::Promise<void> HttpServer::take(const HttpRoute& route, kj::AsyncInputStream&
       .then([this, &response](HttpPage page) { return send(response, std::move(page)); });
 }
 
-kj::Promise<Status> HttpServer::readBody(Body& into, kj::AsyncInputStream& from) {
+kj::Promise<Status> HttpServer::Connection::readBody(Body& into, kj::AsyncInputStream& from) {
   const std::size_t at = into.text.size();
   std::size_t piece = std::min(kPiece, into.route.bodyMax - at);
   KJ_IF_MAYBE (length, from.tryGetLength()) {
@@ -199,19 +288,22 @@ HttpPage HttpServer::notFound() const {
   return HttpPage{404, "text/plain; charset=utf-8", text + "\n"};
 }
 
-kj::Promise<void> HttpServer::send(Response& response, HttpPage page, kj::StringPtr allow) {
-  kj::HttpHeaders headers(*headerTable_);
+kj::Promise<void> HttpServer::Connection::send(Response& response, HttpPage page,
+                                               kj::StringPtr allow) {
+  await(Wait::Busy);
+  kj::HttpHeaders headers(*server_.headerTable_);
   headers.set(kj::HttpHeaderId::CONTENT_TYPE, ptr(page.type));
-  if (allow != nullptr) headers.set(allow_, allow);
+  if (allow != nullptr) headers.set(server_.allow_, allow);
   auto text = kj::heap<std::string>(std::move(page.text));
   auto body = response.send(page.status, statusText(page.status), headers, text->size());
   auto written = body->write(text->data(), text->size()).attach(kj::mv(body), kj::mv(text));
-  return timer_.timeoutAfter(duration(limits_.writeDeadline), kj::mv(written));
+  return server_.timer_.timeoutAfter(duration(server_.limits_.writeDeadline), kj::mv(written));
 }
 
 // Headers that are too long, a client that left: its connection is closed, and nobody needs a log
 // line for it, which is what KJ would do.
-kj::Promise<void> HttpServer::handleApplicationError(kj::Exception, kj::Maybe<Response&>) {
+kj::Promise<void> HttpServer::handleApplicationError(kj::Exception,
+                                                     kj::Maybe<kj::HttpService::Response&>) {
   return kj::READY_NOW;
 }
 

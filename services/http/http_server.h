@@ -3,7 +3,8 @@
 // take a body (the extender's verbs, the admission webhook), on loopback or, with a TLS context,
 // anywhere. What is asked has a bounded cost: connections, bytes of bodies under way, the time to
 // send a request, to take an answer and between two requests have limits, so that slow or broken
-// clients cost their own connection only (C7).
+// clients cost their own connection only (C7). Where all places are taken the connection that has
+// been idle longest gives way to a new one, so that nobody keeps others out by doing nothing.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +12,9 @@
 #include <kj/compat/http.h>
 #include <kj/compat/tls.h>
 #include <kj/timer.h>
+#include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/units.h"
@@ -50,11 +53,12 @@ struct HttpLimits {
   Nanos requestDeadline = seconds(10);           // headers, and the body after them
   Nanos idleDeadline = seconds(60);              // between requests of one connection
   Nanos writeDeadline = seconds(30);
+  // So long a client may take to send a body or to take an answer before its connection, too,
+  // gives way where none is idle.
+  Nanos patience = seconds(1);
 };
 
-class HttpServer final : private kj::HttpService,
-                         private kj::HttpServerErrorHandler,
-                         private kj::TaskSet::ErrorHandler {
+class HttpServer final : private kj::HttpServerErrorHandler, private kj::TaskSet::ErrorHandler {
  public:
   // `io`, `timer` and what the routes use outlive the server, which serves until it is destroyed.
   // With `tls` every connection begins with its handshake; the context outlives the server too.
@@ -74,19 +78,15 @@ class HttpServer final : private kj::HttpService,
   std::size_t bodyBytes() const { return bodyBytes_; }
 
  private:
-  struct Body;
+  class Connection;
 
   kj::Promise<void> accept();
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream);
-  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
-                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
-                            Response& response) override;
-  kj::Promise<void> take(const HttpRoute& route, kj::AsyncInputStream& body, Response& response);
-  kj::Promise<Status> readBody(Body& into, kj::AsyncInputStream& from);
+  bool makeRoom();
+  const HttpRoute* find(std::string_view path) const;
   HttpPage notFound() const;
-  kj::Promise<void> send(Response& response, HttpPage page, kj::StringPtr allow = nullptr);
   kj::Promise<void> handleApplicationError(kj::Exception exception,
-                                           kj::Maybe<Response&> response) override;
+                                           kj::Maybe<kj::HttpService::Response&> response) override;
   void taskFailed(kj::Exception&& exception) override;
 
   const std::vector<HttpRoute> routes_;
@@ -96,11 +96,11 @@ class HttpServer final : private kj::HttpService,
   kj::Maybe<kj::TlsContext&> tls_;
   kj::Own<kj::HttpHeaderTable> headerTable_;
   kj::HttpHeaderId allow_;
-  kj::HttpServer server_;
   kj::Own<kj::ConnectionReceiver> receiver_;
   std::size_t connections_ = 0;
   std::size_t bodyBytes_ = 0;
-  kj::TaskSet tasks_;  // last: its connections use everything above
+  std::list<Connection*> waiting_;  // for their clients, the one that has waited longest first
+  kj::TaskSet tasks_;               // last: its connections use everything above
 };
 
 }  // namespace qgpu

@@ -27,6 +27,11 @@ struct Http : ::testing::Test {
           return HttpPage{200, "text/plain", errorName(error.code)};
         }));
     routes.push_back(HttpRoute::post("/large", 5000, [](std::string body) { return page(body); }));
+    routes.push_back(HttpRoute::get("/held", [this] {
+      auto held = kj::newPromiseAndFulfiller<HttpPage>();
+      answers.push_back(kj::mv(held.fulfiller));
+      return kj::mv(held.promise);
+    }));
   }
 
   ~Http() noexcept override = default;
@@ -59,6 +64,25 @@ struct Http : ::testing::Test {
     return answer;
   }
   std::string exchange(const std::string& bytes) { return talk(*connect(), bytes); }
+  std::string read() { return exchange("GET /read HTTP/1.1\r\nConnection: close\r\n\r\n"); }
+  template <typename Done>
+  void waitUntil(Done done) {
+    while (!done()) io.provider->getTimer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
+  }
+  // A connection that has a place, and has said `bytes`.
+  kj::Own<kj::AsyncIoStream> placed(const std::string& bytes = "") {
+    const std::size_t before = server->connections();
+    auto stream = connect();
+    stream->write(bytes.data(), bytes.size()).wait(io.waitScope);
+    waitUntil([&] { return server->connections() > before; });
+    return stream;
+  }
+  bool isClosed(kj::AsyncIoStream& stream) {
+    return stream.readAllText()
+        .then([](kj::String text) { return text.size() == 0; },
+              [](kj::Exception&&) { return true; })
+        .wait(io.waitScope);
+  }
   static std::string post(const std::string& path, const std::string& body) {
     return "POST " + path +
            " HTTP/1.1\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
@@ -68,6 +92,7 @@ struct Http : ::testing::Test {
   kj::AsyncIoContext io = kj::setupAsyncIo();
   HttpLimits limits;
   std::vector<HttpRoute> routes;
+  std::vector<kj::Own<kj::PromiseFulfiller<HttpPage>>> answers;  // of /held
   std::unique_ptr<HttpServer> server;
 };
 
@@ -99,13 +124,60 @@ TEST_F(Http, C7_BodiesUnderWayShareOneLimit) {
   auto slow = connect();
   const std::string begin = post("/large", std::string(950, 'x')).substr(0, 120);
   slow->write(begin.data(), begin.size()).wait(io.waitScope);
-  while (server->bodyBytes() == 0)
-    io.provider->getTimer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
+  waitUntil([&] { return server->bodyBytes() > 0; });
   EXPECT_TRUE(exchange(post("/kind", std::string(90, 'x'))).ends_with("overloaded"));
   EXPECT_TRUE(exchange(post("/take", std::string(50, 'x'))).starts_with("HTTP/1.1 200"));
   // Its time is over, and its room is free again.
   EXPECT_EQ(std::string(view(slow->readAllText().wait(io.waitScope))), "");
   EXPECT_TRUE(exchange(post("/kind", std::string(90, 'x'))).ends_with("xxx"));
+}
+
+TEST_F(Http, C7_WhoHasBeenIdleLongestGivesWayWhereAllPlacesAreTaken) {
+  limits.connectionsMax = 3;
+  limits.requestDeadline = seconds(600);
+  start();
+  auto oldest = placed();
+  auto begun = placed("GET /re");
+  auto last = placed();
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(read().ends_with("read"));
+    waitUntil([&] { return server->connections() == 2; });
+  }
+  EXPECT_TRUE(isClosed(*oldest));
+  const std::string rest = "ad HTTP/1.1\r\nConnection: close\r\n\r\n";
+  EXPECT_TRUE(talk(*begun, rest).ends_with("read"));
+}
+
+TEST_F(Http, C7_WhoWaitsForAnAnswerOfOursKeepsItsPlace) {
+  limits.connectionsMax = 2;
+  start();
+  auto one = placed("GET /held HTTP/1.1\r\nConnection: close\r\n\r\n");
+  auto other = placed("GET /held HTTP/1.1\r\nConnection: close\r\n\r\n");
+  waitUntil([&] { return answers.size() == 2; });
+  EXPECT_EQ(read(), "") << "closed: no place";
+  for (auto& answer : answers) answer->fulfill(HttpPage{200, "text/plain", "late"});
+  EXPECT_TRUE(talk(*one, "").ends_with("late"));
+  EXPECT_TRUE(talk(*other, "").ends_with("late"));
+  EXPECT_TRUE(read().ends_with("read"));
+}
+
+TEST_F(Http, C7_WhoDoesNotSendItsBodyGivesWayOnceItWasWaitedFor) {
+  limits.connectionsMax = 2;
+  limits.requestDeadline = seconds(600);
+  const std::string begin = post("/take", std::string(90, 'x')).substr(0, 80);
+  start();
+  auto slow = placed(begin);
+  auto other = placed(begin);
+  waitUntil([&] { return server->bodyBytes() == 180; });
+  EXPECT_EQ(read(), "") << "their time has only begun";
+  server.reset();
+  limits.patience = Nanos(0);
+  start();
+  auto slowAgain = placed(begin);
+  auto otherAgain = placed(begin);
+  waitUntil([&] { return server->bodyBytes() == 180; });
+  EXPECT_TRUE(read().ends_with("read"));
+  EXPECT_TRUE(isClosed(*slowAgain));
 }
 
 TEST_F(Http, MethodsAndPathsAreTold) {
@@ -116,7 +188,7 @@ TEST_F(Http, MethodsAndPathsAreTold) {
   EXPECT_NE(get.find("Allow: POST"), std::string::npos) << get;
   const std::string none = exchange(post("/none", ""));
   EXPECT_TRUE(none.starts_with("HTTP/1.1 404")) << none;
-  EXPECT_TRUE(none.ends_with("here are /read /take /kind /large\n")) << none;
+  EXPECT_TRUE(none.ends_with("here are /read /take /kind /large /held\n")) << none;
 }
 
 TEST_F(Http, SpeaksTlsWhereItHasACertificate) {
