@@ -72,6 +72,10 @@ void serveUntilEnded(Loop& loop, Log& log, const std::function<void()>& onSignal
   ::close(signals);
 }
 
+void feedWatchdog() {
+  if (std::getenv("WATCHDOG_USEC") != nullptr) tellServiceManager("WATCHDOG=1");
+}
+
 void raiseDescriptorLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -21,6 +21,9 @@ void blockEndSignals();
 // `onSignal` ends the loop, at once by default.
 void serveUntilEnded(Loop& loop, Log& log, const std::function<void()>& onSignal = nullptr);
 
+// The watchdog of systemd, where it runs one for this daemon (WATCHDOG_USEC is set), waits anew.
+void feedWatchdog();
+
 // A task costs three descriptors, each process two and each connection one: the soft limit is for
 // programs that use select(), which nobody here does.
 void raiseDescriptorLimit();

@@ -194,6 +194,7 @@ struct Manager::Parts {
   ActorSystem system{randomWord()};
   Dispatcher mainActors{system, mainLoop};
   Dispatcher cardActors{system, cardLoop};
+  LoopBeat cardBeat{cardLoop};
 
   std::optional<SqliteJournal> journal;
   std::optional<NodeActor> node;
@@ -218,6 +219,7 @@ struct Manager::Parts {
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<NodePages> pages;
+  std::optional<Health> health;
   std::optional<HttpServer> http;
   std::optional<PluginProcess> plugin;
   std::optional<ApiClient> api;  // of the Kubernetes API server; none: nobody named one
@@ -321,7 +323,10 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   pages.emplace(*door, [this] {
     return (podEvents ? eventMetrics(*podEvents) : "") + (tls ? tls->metrics() : "");
   });
-  http.emplace(routesOf(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(), std::move(remote.http));
+  health.emplace([this] { return pages->storage(); },
+                 std::vector<Health::Watched>{{"card loop", cardBeat}}, kj->timer(), feedWatchdog);
+  http.emplace(routesOf(*pages, *health), HttpLimits{}, kj->lowLevel(), kj->timer(),
+               std::move(remote.http));
   Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
 }
@@ -410,6 +415,7 @@ void Manager::Parts::close() {
   podEvents.reset();
   api.reset();
   http.reset();
+  health.reset();
   rpc.reset();
   kubelet.reset();
   admin.reset();

@@ -135,6 +135,7 @@ struct Scheduler::Parts {
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<ClusterPages> pages;
+  std::optional<Health> health;
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
   std::optional<ExtenderDoor> outerExtender;
@@ -214,7 +215,9 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
            (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
   });
   extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
-  std::vector<HttpRoute> routes = routesOf(*pages);
+  health.emplace([this] { return pages->storage(); }, std::vector<Health::Watched>{}, kj->timer(),
+                 feedWatchdog);
+  std::vector<HttpRoute> routes = routesOf(*pages, *health);
   for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
   routes.push_back(
       HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> { return readiness(); }));
@@ -294,6 +297,7 @@ void Scheduler::Parts::close() {
   webhook.reset();
   outerExtender.reset();
   http.reset();
+  health.reset();
   extender.reset();
   rpc.reset();
   admin.reset();

@@ -13,6 +13,14 @@ Peer nobody() {
   return peer;
 }
 
+// The daemon itself: it is heard where nobodies fill the door.
+Peer self() {
+  Peer peer;
+  peer.mayChange = true;
+  peer.name = "health";
+  return peer;
+}
+
 HttpPage unwell(const Error& error) {
   return {503, "text/plain; charset=utf-8",
           std::string(errorName(error.code)) + ": " + error.message + "\n"};
@@ -22,11 +30,6 @@ HttpPage prometheus(std::string text) {
   return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
 }
 
-HttpPage healthOf(std::string_view storage) {
-  if (storage == "ok") return {200, "text/plain; charset=utf-8", "ok\n"};
-  return {503, "text/plain; charset=utf-8", "storage: " + std::string(storage) + "\n"};
-}
-
 template <typename Words>
 DoorCounts countsOf(const Door<Words>& door) {
   return {door.outstanding(), door.watchers(), door.refused(), door.late()};
@@ -34,9 +37,14 @@ DoorCounts countsOf(const Door<Words>& door) {
 
 }  // namespace
 
-std::vector<HttpRoute> routesOf(HttpPages& pages) {
+std::vector<HttpRoute> routesOf(HttpPages& pages, const Health& health) {
   return {HttpRoute::get("/metrics", [&pages] { return pages.metrics(); }),
-          HttpRoute::get("/healthz", [&pages] { return pages.health(); })};
+          HttpRoute::get("/healthz", [&health]() -> kj::Promise<HttpPage> {
+            constexpr const char* kPlain = "text/plain; charset=utf-8";
+            std::string trouble = health.trouble();
+            if (trouble.empty()) return HttpPage{200, kPlain, "ok\n"};
+            return HttpPage{503, kPlain, std::move(trouble)};
+          })};
 }
 
 kj::Promise<HttpPage> NodePages::metrics() {
@@ -67,11 +75,11 @@ kj::Promise<HttpPage> NodePages::metrics() {
       .attach(kj::mv(facts));
 }
 
-kj::Promise<HttpPage> NodePages::health() {
-  return door_.ask(nobody(), [](schema::Request::Builder request) { request.setInfo(); })
-      .then([](Result<Answer> info) {
-        if (!info) return unwell(info.error());
-        return healthOf(view(info->reply().getInfo().getStorage()));
+kj::Promise<Result<std::string>> NodePages::storage() {
+  return door_.ask(self(), [](schema::Request::Builder request) { request.setInfo(); })
+      .then([](Result<Answer> info) -> Result<std::string> {
+        if (!info) return info.error();
+        return std::string(view(info->reply().getInfo().getStorage()));
       });
 }
 
@@ -91,11 +99,11 @@ kj::Promise<HttpPage> ClusterPages::metrics() {
       });
 }
 
-kj::Promise<HttpPage> ClusterPages::health() {
-  return door_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
-      .then([](Result<ClusterAnswer> info) {
-        if (!info) return unwell(info.error());
-        return healthOf(view(info->reply().getInfo().getStorage()));
+kj::Promise<Result<std::string>> ClusterPages::storage() {
+  return door_.ask(self(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
+      .then([](Result<ClusterAnswer> info) -> Result<std::string> {
+        if (!info) return info.error();
+        return std::string(view(info->reply().getInfo().getStorage()));
       });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What the HTTP door of a daemon shows: the pages of a manager and those of a scheduler. Each asks
 // the daemon's actor in the name of nobody, one question after the other, so that a scrape takes
-// one place of the door's at a time.
+// one place of the door's at a time. /healthz asks nobody: health.h knows.
 
 #include <functional>
 #include <kj/async.h>
@@ -11,20 +11,21 @@
 #include "services/admin/cluster_door.h"
 #include "services/admin/node_door.h"
 #include "services/http/http_server.h"
+#include "services/metrics/health.h"
 
 namespace qgpu {
 
 class HttpPages {
  public:
-  virtual kj::Promise<HttpPage> metrics() = 0;  // Prometheus text
-  virtual kj::Promise<HttpPage> health() = 0;   // 200 while it answers and can store, else 503
+  virtual kj::Promise<HttpPage> metrics() = 0;             // Prometheus text
+  virtual kj::Promise<Result<std::string>> storage() = 0;  // for Health
 
  protected:
   ~HttpPages() = default;
 };
 
-// /metrics and /healthz.
-std::vector<HttpRoute> routesOf(HttpPages& pages);
+// /metrics and /healthz, which is 200 while all is well and else 503 with what is not.
+std::vector<HttpRoute> routesOf(HttpPages& pages, const Health& health);
 
 // Families that other parts of a daemon have, as text behind those of its actor.
 using MoreMetrics = std::function<std::string()>;
@@ -34,7 +35,7 @@ class NodePages final : public HttpPages {
   explicit NodePages(NodeDoor& door, MoreMetrics more = nullptr)
       : door_(door), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
-  kj::Promise<HttpPage> health() override;
+  kj::Promise<Result<std::string>> storage() override;
 
  private:
   NodeDoor& door_;
@@ -46,7 +47,7 @@ class ClusterPages final : public HttpPages {
   explicit ClusterPages(ClusterDoor& door, MoreMetrics more = nullptr)
       : door_(door), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
-  kj::Promise<HttpPage> health() override;
+  kj::Promise<Result<std::string>> storage() override;
 
  private:
   ClusterDoor& door_;

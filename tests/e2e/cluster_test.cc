@@ -312,11 +312,15 @@ TEST(Scheduler, TellsSystemdWhenItServesAndWhenItEnds) {
   };
   Child child({binary("qgpu-scheduler"), "--run-dir=" + dir.path() + "/run", "--http=127.0.0.1:0",
                "--dbfile=" + dir.path() + "/s.db", "--rpc=127.0.0.1:0"},
-              {{"NOTIFY_SOCKET", path}});
+              {{"NOTIFY_SOCKET", path}, {"WATCHDOG_USEC", "30000000"}});
   EXPECT_EQ(hear(), "READY=1");
+  EXPECT_EQ(hear(), "WATCHDOG=1");
+  EXPECT_EQ(hear(), "WATCHDOG=1") << "again and again";
   EXPECT_FALSE(askSocket(dir.path() + "/run/scheduler.sock", "status").empty());
   child.signal(SIGTERM);
-  EXPECT_EQ(hear(), "STOPPING=1");
+  std::string last = hear();
+  while (last == "WATCHDOG=1") last = hear();
+  EXPECT_EQ(last, "STOPPING=1");
   EXPECT_EQ(child.wait().value_or(-1), 0) << child.output();
   ::close(socket);
 }

@@ -1,9 +1,11 @@
 #include <arpa/inet.h>
+#include <future>
 #include <map>
 #include <random>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "services/admin/json.h"
 #include "services/admin/words.h"
@@ -29,7 +31,7 @@ struct Metrics : DoorFixture {
     HttpLimits limits;
     limits.connectionsMax = 3;
     auto listener = TcpListener::open("127.0.0.1:0", "--http");
-    server = std::make_unique<HttpServer>(routesOf(pages), limits, *io.lowLevelProvider,
+    server = std::make_unique<HttpServer>(routesOf(pages, health), limits, *io.lowLevelProvider,
                                           bridge.timer(), std::move(*listener));
   }
   ~Metrics() noexcept override = default;
@@ -66,7 +68,23 @@ struct Metrics : DoorFixture {
     return fetched;
   }
 
+  // What a look finds is told soon.
+  int healthSoon() {
+    const std::uint64_t before = looks + 1;  // one may be under way
+    waitUntil([&] { return looks > before; });
+    return fetch("/healthz").status;
+  }
+
   NodePages pages{door};
+  std::uint64_t looks = 0;
+  Health health{[this] {
+                  ++looks;
+                  return pages.storage();
+                },
+                {},
+                bridge.timer(),
+                nullptr,
+                {millis(1), seconds(600)}};
   std::unique_ptr<HttpServer> server;
 };
 
@@ -128,12 +146,66 @@ TEST_F(Metrics, HealthzSaysOkOrWhyNot) {
   EXPECT_EQ(good.status, 200);
   EXPECT_EQ(good.body, "ok\n");
   node.storage = "disk full: no new tasks";
-  const Fetched bad = fetch("/healthz");
-  EXPECT_EQ(bad.status, 503);
-  EXPECT_EQ(bad.body, "storage: disk full: no new tasks\n");
+  EXPECT_EQ(healthSoon(), 503);
+  EXPECT_EQ(fetch("/healthz").body, "storage: disk full: no new tasks\n");
+  node.storage = "ok";
+  EXPECT_EQ(healthSoon(), 200);
   sink.full = true;
-  EXPECT_EQ(fetch("/healthz").status, 503);
+  EXPECT_EQ(healthSoon(), 200) << "much to do is no death";
   EXPECT_EQ(fetch("/metrics").status, 503);
+}
+
+TEST_F(Metrics, HealthzAsksNobody) {
+  waitUntil([&] { return looks > 0; });
+  const std::size_t asked = node.asked.size();
+  const std::uint64_t before = looks;
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch("/healthz").status, 200);
+  EXPECT_LE(node.asked.size() - asked, looks - before + 1);
+}
+
+// A loop on a thread of its own, which a test holds up.
+struct HeldLoop {
+  HeldLoop() : thread([this] { loop.run(); }) {}
+  ~HeldLoop() {
+    loop.stop();
+    thread.join();
+  }
+  Loop loop;
+  LoopBeat beat{loop, millis(1)};
+  std::thread thread;
+};
+
+TEST_F(Metrics, HealthNamesTheLoopThatIsSilentAndFeedsNoWatchdogMeanwhile) {
+  HeldLoop cards;
+  std::uint64_t fed = 0;
+  std::uint64_t looked = 0;
+  Health both(
+      [&] {
+        ++looked;
+        return pages.storage();
+      },
+      {{"card loop", cards.beat}}, bridge.timer(), [&] { ++fed; }, {millis(1), millis(500)});
+  waitUntil([&] { return fed > 0; });
+  std::promise<void> go;
+  cards.loop.post([&] { go.get_future().wait(); });
+  waitUntil([&] { return both.trouble() == "card loop: silent for 0 s\n"; });
+  const std::uint64_t before = fed;
+  const std::uint64_t lookedBefore = looked;
+  waitUntil([&] { return looked > lookedBefore + 2; });
+  EXPECT_EQ(fed, before);
+  go.set_value();
+  waitUntil([&] { return both.trouble().empty() && fed > before; });
+}
+
+TEST_F(Metrics, HealthTellsOfActorsThatDoNotAnswer) {
+  actor.silent = true;
+  NodeDoor::Limits soon;
+  soon.deadline = millis(1);
+  NodeDoor impatient(sink, bridge.timer(), soon);
+  NodePages asks(impatient);
+  Health alone([&] { return asks.storage(); }, {}, bridge.timer(), nullptr,
+               {millis(1), millis(20)});
+  waitUntil([&] { return alone.trouble().starts_with("main loop: silent for "); });
 }
 
 TEST_F(Metrics, OtherPathsAndMethodsAreRefused) {
@@ -156,11 +228,11 @@ TEST_F(Metrics, C7_GarbageAndHugeHeadersAreHarmless) {
     exchange(bytes);
   }
   exchange("GET /metrics HTTP/1.1\r\nX: " + std::string(1 << 20, 'x') + "\r\n\r\n");
-  EXPECT_TRUE(node.asked.empty());
+  EXPECT_EQ(node.asked.size(), looks) << "nobody else asked";
   EXPECT_EQ(fetch("/healthz").status, 200);
 }
 
-TEST_F(Metrics, C7_ConnectionsAreLimitedAndSlowClientsHoldUpNobody) {
+TEST_F(Metrics, C7_HealthIsToldHoweverManyConnectionsAreIdle) {
   std::vector<kj::Own<kj::AsyncIoStream>> slow;
   for (int i = 0; i < 2; ++i) {
     slow.push_back(connect());
@@ -169,7 +241,8 @@ TEST_F(Metrics, C7_ConnectionsAreLimitedAndSlowClientsHoldUpNobody) {
   EXPECT_EQ(fetch("/healthz").status, 200);
   slow.push_back(connect());
   waitUntil([&] { return server->connections() == 3; });
-  EXPECT_EQ(fetch("/healthz").status, 0) << "closed: no place";
+  EXPECT_EQ(fetch("/healthz").status, 200);
+  EXPECT_EQ(slow.front()->readAllText().wait(io.waitScope).size(), 0u) << "it gave way";
   slow.clear();
   waitUntil([&] { return server->connections() == 0; });
   EXPECT_EQ(fetch("/healthz").status, 200);
@@ -208,17 +281,16 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   }
 }
 
-TEST(ClusterPages, HealthIsThatOfTheStore) {
+TEST(ClusterPages, StorageIsThatOfTheStore) {
   Loop loop;
   KjBridge bridge(loop);
   testing::ScriptedCluster cluster;
   ClusterDoor door(cluster, bridge.timer());
   cluster.door = &door;
   ClusterPages pages(door);
-  EXPECT_EQ(pages.health().wait(bridge.waitScope()).status, 200u);
   EXPECT_EQ(pages.metrics().wait(bridge.waitScope()).status, 200u);
   cluster.storage = "disk full";
-  EXPECT_EQ(pages.health().wait(bridge.waitScope()).status, 503u);
+  EXPECT_EQ(*pages.storage().wait(bridge.waitScope()), "disk full");
 }
 
 }  // namespace
