@@ -34,7 +34,8 @@ Error errorOf(schema::Failure::Reader failure) {
 struct Binder::Bind {
   PodRef pod;
   std::string node;
-  SeenPod seen;
+  SeenPod seen;  // as filter was told, until the pod itself was read
+  bool isRead = false;
   NodeId nodeId{};
   PodCards plan;                                // of the demands
   std::vector<std::uint64_t> tasks;             // of the demands; 0: none
@@ -44,11 +45,12 @@ struct Binder::Bind {
 };
 
 Binder::Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen,
-               kj::Timer& timer, std::uint64_t boot)
+               PodRules rules, kj::Timer& timer, std::uint64_t boot)
     : door_(door),
       cluster_(cluster),
       ledger_(cluster.ledger()),
       seen_(seen),
+      rules_(std::move(rules)),
       timer_(timer),
       boot_(boot),
       tasks_(*this) {}
@@ -75,10 +77,6 @@ kj::Promise<std::string> Binder::bind(ExtenderBindingArgs args) {
     return refuse("pod " + pod + " (UID " + args.podUid +
                   ") was not filtered by this scheduler: "
                   "it is bound when kube-scheduler has tried it again");
-  }
-  if (seen->pod.name != args.podName || seen->pod.nameSpace != args.podNamespace) {
-    return refuse("UID " + args.podUid + " is that of pod " + seen->pod.nameSpace + "/" +
-                  seen->pod.name + ", not of " + pod);
   }
   if (api_ == nullptr) return refuse("this scheduler knows no Kubernetes API server to bind by");
   if (underWay_ >= kBindsMax) {
@@ -125,10 +123,14 @@ void Binder::ended(const std::string& uid, bool bound) {
 }
 
 kj::Promise<std::string> Binder::run(Bind& bind) {
-  return place(bind, kTriesMax)
+  return read(bind)
       .then([this, &bind](Status done) -> kj::Promise<Status> {
         if (!done) return kj::mv(done);
-        return mayWrite().then([this, &bind]() { return write(bind); });
+        return place(bind, kTriesMax);
+      })
+      .then([this, &bind](Status done) -> kj::Promise<Status> {
+        if (!done) return kj::mv(done);
+        return mayCall().then([this, &bind]() { return write(bind); });
       })
       .then([this, &bind](Status done) -> kj::Promise<std::string> {
         if (!done) return takeBack(bind, done.error());
@@ -142,6 +144,41 @@ kj::Promise<std::string> Binder::run(Bind& bind) {
         tell(bind, EventReason::Scheduled, {bind.node, where});
         return std::string();
       });
+}
+
+// Meanwhile it counts as filter was told, for others who choose.
+kj::Promise<Status> Binder::read(Bind& bind) {
+  const std::optional<NodeId> node = ledger_.findNode(bind.node);
+  const auto hint = node ? placing_.emplace(*node, &bind.seen.ask) : placing_.end();
+  return mayCall()
+      .then([this, &bind]() { return api_->readPod(bind.pod); })
+      .then([this, &bind](Result<std::string> json) { return take(bind, json); })
+      .attach(kj::defer([this, hint]() {
+        doneCalling();
+        if (hint != placing_.end()) placing_.erase(hint);
+      }));
+}
+
+Status Binder::take(Bind& bind, const Result<std::string>& json) const {
+  if (!json) return json.error();
+  Result<PodDemands> pod = qgpu::readPod(*json, rules_);
+  if (!pod) return pod.error();
+  const std::string name = "pod " + bind.pod.nameSpace + "/" + bind.pod.name;
+  if (pod->uid != bind.pod.uid) {
+    return fail(ErrorCode::NotFound, name + " has the UID " + pod->uid + ", not " + bind.pod.uid);
+  }
+  if (!pod->namesOurs) {
+    return fail(ErrorCode::Denied,
+                name +
+                    " asks for nothing of qgpu, so kube-scheduler is to bind it itself: name "
+                    "qgpu's resources as managedResources in its configuration");
+  }
+  if (!pod->nodeName.empty()) {
+    return fail(ErrorCode::Conflict, name + " is bound already, to node " + pod->nodeName);
+  }
+  bind.seen = seenPod(std::move(*pod));
+  bind.isRead = true;
+  return ok();
 }
 
 // Other binds, whose requests the scheduler has not taken yet, may be given the same cards by their
@@ -181,7 +218,7 @@ kj::Promise<Status> Binder::write(Bind& bind) {
         if (!annotated) return kj::mv(annotated);
         return createBinding(bind, timer_.now() + kRetryFor);
       })
-      .attach(kj::defer([this]() { doneWriting(); }));
+      .attach(kj::defer([this]() { doneCalling(); }));
 }
 
 // Which cards, as the ledger has them now.
@@ -342,28 +379,28 @@ kj::Promise<void> Binder::deleteTasks(Bind& bind) {
   return kj::joinPromises(all.finish());
 }
 
-kj::Promise<void> Binder::mayWrite() {
-  if (writing_ < kWritesMax) {
-    ++writing_;
+kj::Promise<void> Binder::mayCall() {
+  if (calling_ < kWritesMax) {
+    ++calling_;
     return kj::READY_NOW;
   }
   auto paf = kj::newPromiseAndFulfiller<void>();
-  writers_.push_back(kj::mv(paf.fulfiller));
+  callers_.push_back(kj::mv(paf.fulfiller));
   return kj::mv(paf.promise);
 }
 
 // The place goes to the next that waits.
-void Binder::doneWriting() {
-  if (writers_.empty()) {
-    --writing_;
+void Binder::doneCalling() {
+  if (callers_.empty()) {
+    --calling_;
     return;
   }
-  writers_.front()->fulfill();
-  writers_.pop_front();
+  callers_.front()->fulfill();
+  callers_.pop_front();
 }
 
 void Binder::tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values) {
-  if (bind.seen.pod.containers.empty()) return;  // no pod of ours
+  if (!bind.isRead || bind.seen.pod.containers.empty()) return;  // no pod of ours
   api_->tellPod(podEvent(bind.pod, reason, values));
 }
 

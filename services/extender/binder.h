@@ -2,10 +2,13 @@
 // The bind verb: from a pod that filter has seen and a node to tasks of the scheduler, the pod's
 // annotation and its Binding, all or nothing.
 //
+//   pod         read from the API server: anybody on the scheduler's machine may say what he likes
+//               of a pod to the verbs, so what it asks is what its own object says. A pod that
+//               names no resource of ours is not bound here
 //   tasks       one for each container with room of its own, submitted for this node and, where
 //               there are several containers, each for its card; never waiting, never evicting
-//   annotation  qgpu.io/assigned = {"container":["card id"]}, if the pod is still the one that was
-//               filtered (its UID and resource version)
+//   annotation  qgpu.io/assigned = {"container":["card id"]}, if the pod is still as it was read
+//               (its UID and resource version)
 //   Binding     created last, so that the node finds the decision when the pod arrives
 //
 // A failure takes back what was done, in the reverse order, and is told as the reason. Where nobody
@@ -34,7 +37,7 @@ namespace qgpu {
 class Binder final : private kj::TaskSet::ErrorHandler {
  public:
   static constexpr std::size_t kBindsMax = 8'192;  // under way; more are refused
-  static constexpr std::size_t kWritesMax = 128;   // binds that write to the API server at once
+  static constexpr std::size_t kWritesMax = 128;   // binds that use the API server at once
   static constexpr std::size_t kRememberedMax = 20'000;
   static constexpr int kTriesMax = 4;  // to place, while others take the same cards
   static constexpr kj::Duration kRetryEvery = 500 * kj::MILLISECONDS;
@@ -47,8 +50,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   };
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
-  Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen, kj::Timer& timer,
-         std::uint64_t boot);
+  Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen, PodRules rules,
+         kj::Timer& timer, std::uint64_t boot);
   ~Binder() noexcept(false);
 
   // Whose pods these are; without it every bind is refused.
@@ -77,6 +80,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
 
   kj::Promise<std::string> start(const ExtenderBindingArgs& args, const SeenPod& seen);
   kj::Promise<std::string> run(Bind& bind);
+  kj::Promise<Status> read(Bind& bind);
+  Status take(Bind& bind, const Result<std::string>& json) const;
   Status plan(Bind& bind);
   kj::Promise<Status> place(Bind& bind, int tries);
   kj::Promise<Status> write(Bind& bind);
@@ -87,8 +92,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> createBinding(Bind& bind, kj::TimePoint until);
   kj::Promise<std::string> takeBack(Bind& bind, Error why);
   kj::Promise<void> deleteTasks(Bind& bind);
-  kj::Promise<void> mayWrite();
-  void doneWriting();
+  kj::Promise<void> mayCall();
+  void doneCalling();
   void ended(const std::string& uid, bool bound);
   void tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values);
   void taskFailed(kj::Exception&& exception) override;
@@ -97,14 +102,15 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   const SchedulerActor& cluster_;
   const ClusterLedger& ledger_;
   const SeenPods& seen_;
+  const PodRules rules_;
   kj::Timer& timer_;
   const std::uint64_t boot_;
   ApiServer* api_ = nullptr;
   Counts counts_;
   std::uint64_t attempts_ = 0;
   std::size_t underWay_ = 0;
-  std::size_t writing_ = 0;
-  std::deque<kj::Own<kj::PromiseFulfiller<void>>> writers_;
+  std::size_t calling_ = 0;
+  std::deque<kj::Own<kj::PromiseFulfiller<void>>> callers_;
   std::multimap<NodeId, const PodAsk*> placing_;  // binds whose submits are not all answered
   std::map<std::string, Known, std::less<>> known_;
   std::deque<std::string> bound_;  // of known_, oldest first

@@ -39,7 +39,7 @@ Extender::Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& 
       timer_(timer),
       rules_(std::move(rules)),
       verdicts_(cluster.ledger()),
-      binder_(door, cluster, seen_, timer, boot) {}
+      binder_(door, cluster, seen_, rules_, timer, boot) {}
 
 void Extender::setApi(ApiServer& api) {
   api_ = &api;

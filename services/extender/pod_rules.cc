@@ -38,6 +38,7 @@ struct Amounts {
   std::optional<std::int64_t> core;
   std::optional<std::int64_t> greedy;
   bool nvidia = false;
+  bool ours = false;  // any of them is written
 
   bool operator==(const Amounts& other) const {
     return memory == other.memory && core == other.core && greedy == other.greedy;
@@ -73,6 +74,7 @@ class ContainerReader {
     if (Status done = checkBoth(asked); !done) return done.error();
     const Amounts& limits = asked.limits;
     nvidia_ = nvidia_ || limits.nvidia || asked.requests.nvidia;
+    ours_ = ours_ || limits.ours || asked.requests.ours;
     if (!limits.any()) return std::optional<ContainerDemand>();
     if (demand.name.empty()) return invalid("a container that asks for qgpu has no name");
     note(demand.kind, limits);
@@ -86,6 +88,7 @@ class ContainerReader {
   }
 
   bool sawNvidia() const { return nvidia_; }
+  bool sawOurs() const { return ours_; }
 
   // Kubelet tells nobody whose devices an init container has, unless a main one uses them again.
   Status initsHaveMains() const {
@@ -121,6 +124,7 @@ class ContainerReader {
     for (const auto entry : entries) {
       if (entry.key == kNvidia) out.nvidia = true;
       if (!entry.key.starts_with(rules_.prefix + "/qgpu-")) continue;
+      out.ours = true;
       const std::string_view suffix = entry.key.substr(rules_.prefix.size() + 1);
       std::optional<std::int64_t>* amount = suffix == "qgpu-memory"        ? &out.memory
                                             : suffix == "qgpu-core"        ? &out.core
@@ -252,6 +256,7 @@ class ContainerReader {
   const TaskClass taskClass_;
   std::string where_;
   bool nvidia_ = false;
+  bool ours_ = false;
   std::set<std::string_view> byMains_;                        // resources
   std::vector<std::pair<std::string, const char*>> byInits_;  // who asks for which
 };
@@ -371,6 +376,7 @@ void readContainers(const element& spec, const PodRules& rules, PodDemands& pod,
     }
     readList(containers, std::string_view(part) == "initContainers", reader, pod, broken);
   }
+  pod.namesOurs = reader.sawOurs();
   // What follows is said of containers that were all understood.
   if (broken.any()) return;
   if (reader.sawNvidia() && !pod.containers.empty()) {

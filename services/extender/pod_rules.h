@@ -59,6 +59,7 @@ struct PodDemands {
   std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
 
   bool asksNothing() const { return containers.empty(); }
+  bool namesOurs = false;  // a resource of ours is written in it, if only as 0
 };
 
 // InvalidArgument: the rule that is broken, what was found, and what to write instead. Limits on

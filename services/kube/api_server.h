@@ -1,7 +1,7 @@
 #pragma once
-// What the scheduler writes to the Kubernetes API server when it binds a pod: the decision as an
-// annotation, the Binding, and a word for whoever looks at the pod. The extender's bind verb knows
-// the API server by this alone, so that its tests need none.
+// What the scheduler reads and writes at the Kubernetes API server when it binds a pod: what the
+// pod asks, the decision as an annotation, the Binding, and a word for whoever looks at the pod.
+// The extender's bind verb knows the API server by this alone, so that its tests need none.
 //
 // Calls never throw and end in one answer within the implementation's own deadline (C2). Codes:
 //   NotFound     no such pod, or its name belongs to a later pod (another UID)
@@ -53,6 +53,8 @@ PodEvent podEvent(PodRef pod, EventReason reason, const std::vector<std::string>
 
 class ApiServer {
  public:
+  // The pod as it is now, its JSON.
+  virtual kj::Promise<Result<std::string>> readPod(PodRef pod) = 0;
   // Changes the pod's annotations in one patch. `resourceVersion` empty: whatever its version.
   virtual kj::Promise<Status> annotatePod(PodRef pod, std::vector<AnnotationChange> changes,
                                           std::string resourceVersion) = 0;

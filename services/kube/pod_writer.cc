@@ -126,6 +126,13 @@ kj::Promise<Status> PodWriter::lookAgain(PodRef pod, std::string node, Error ref
   });
 }
 
+kj::Promise<Result<std::string>> PodWriter::readPod(PodRef pod) {
+  return api_.get(podPath(pod)).then([](ApiAnswer answer) -> Result<std::string> {
+    if (!answer.ok()) return answer.error();
+    return std::move(answer.body);
+  });
+}
+
 kj::Promise<Status> PodWriter::annotatePod(PodRef pod, std::vector<AnnotationChange> changes,
                                            std::string resourceVersion) {
   JsonWriter json;

@@ -34,6 +34,7 @@ class PodWriter final : public ApiServer, private kj::TaskSet::ErrorHandler {
   // `api` outlives the writer. `component` and `host` say in events who speaks.
   PodWriter(ApiClient& api, std::string component, std::string host, PodWriterLimits limits = {});
 
+  kj::Promise<Result<std::string>> readPod(PodRef pod) override;
   kj::Promise<Status> annotatePod(PodRef pod, std::vector<AnnotationChange> changes,
                                   std::string resourceVersion) override;
   kj::Promise<Status> bindPod(PodRef pod, std::string node) override;

@@ -36,8 +36,9 @@ class Sink final : public RequestSink {
   ClusterWorld& world_;
 };
 
-// Takes everything, at once.
+// Takes everything, at once, and has each pod as filter was told of it last.
 struct Taker final : ApiServer {
+  kj::Promise<Result<std::string>> readPod(PodRef) override { return Result<std::string>(pod); }
   kj::Promise<Status> annotatePod(PodRef, std::vector<AnnotationChange>, std::string) override {
     return ok();
   }
@@ -47,6 +48,7 @@ struct Taker final : ApiServer {
   }
   void tellPod(PodEvent) override {}
   std::uint64_t bound = 0;
+  std::string pod;
 };
 
 struct World {
@@ -103,6 +105,12 @@ std::multiset<std::string> namesOf(std::string body) {
   const Result<ExtenderArgs> args = reader.args(body);
   if (!args) return {};
   return {args->names.begin(), args->names.end()};
+}
+
+std::string podOf(std::string body) {
+  WireReader reader;
+  const Result<ExtenderArgs> args = reader.args(body);
+  return args ? std::string(args->pod) : std::string();
 }
 
 void checkFilter(const std::string& body, const std::string& text) {
@@ -194,7 +202,10 @@ void serve(World& world, Input in) {
       checkCards(ledger);
       continue;
     }
-    if (verb == 0) checkFilter(body, world.extender.filter(body));
+    if (verb == 0) {
+      world.api.pod = podOf(body);
+      checkFilter(body, world.extender.filter(body));
+    }
     if (verb == 1) checkPriorities(world.extender.priorities(body));
     if (verb == 3) Answer(world.extender.preempt(body));
     require(ledger.digest() == before, "questions change nothing");

@@ -68,14 +68,68 @@ TEST(Extender, APodThatBreaksARuleFitsNowhereAndIsToldWhy) {
   EXPECT_EQ(world.api.events[0].pod.uid, kUid);
 }
 
-TEST(Extender, APodThatAsksNothingOfOursPassesAndIsBound) {
+TEST(Extender, APodThatAsksNothingOfOursPassesAndIsBoundByOthers) {
   ExtenderWorld world({{"a"}});
   const std::string answer = world.filter({kUid, {{"c", ""}}, "", "", ""}, {"a", "stranger"});
   EXPECT_NE(answer.find(R"("NodeNames":["a","stranger"])"), std::string::npos) << answer;
+  const std::string refused = world.post("bind", world.bindingArgs(kUid, "stranger"));
+  EXPECT_NE(refused.find("asks for nothing of qgpu"), std::string::npos) << refused;
+  EXPECT_EQ(world.api.pods[kUid].node, "");
+  EXPECT_EQ(world.tasks(), 0U);
+  EXPECT_TRUE(world.api.events.empty());
+}
+
+// kube-scheduler leaves its bind to us, as it names a resource of ours.
+TEST(Extender, APodThatAsksForZeroIsBound) {
+  ExtenderWorld world({{"a"}});
+  world.filter({kUid, {{"c", "memory=0"}}, "", "", ""}, {"a", "stranger"});
   EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "stranger")), kBound);
   EXPECT_EQ(world.api.pods[kUid].node, "stranger");
   EXPECT_EQ(world.tasks(), 0U);
-  EXPECT_TRUE(world.api.events.empty());
+}
+
+// Whoever is on the scheduler's machine may ask what he likes.
+TEST(Extender, AForgedFilterMakesNobodyElsesPodOursToBind) {
+  ExtenderWorld world({{"a"}});
+  world.create({kUid, {{"c", ""}}, "", "", ""});  // somebody's, who wants nothing of us
+  for (const std::string& forged : {std::string(), std::string("memory=1 core=1")}) {
+    world.filter({kUid, {{"c", forged}}, "", "", ""}, {"a"});
+    const std::string said = world.post("bind", world.bindingArgs(kUid, "a"));
+    EXPECT_NE(said.find("asks for nothing of qgpu"), std::string::npos) << said;
+  }
+  EXPECT_EQ(world.api.pods[kUid].node, "");
+  EXPECT_FALSE(world.api.pods[kUid].annotations.contains("qgpu.io/assigned"));
+  EXPECT_EQ(world.tasks(), 0U);
+}
+
+TEST(Extender, AForgedDemandNeverReplacesThatOfThePod) {
+  ExtenderWorld world({{"a"}});
+  const PodSpec real{kUid, {{"c", "memory=12 core=60"}}, "", "", ""};
+  world.create(real);
+  world.filter(real, {"a"});
+  world.filter({kUid, {{"c", "memory=1 core=1"}}, "", "", ""}, {"a"});
+  world.filter({kUid, {{"c", ""}}, "", "", ""}, {"a"});
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a")), kBound);
+  ASSERT_EQ(world.nodes.tasks.size(), 1U);
+  EXPECT_EQ(world.nodes.tasks.begin()->second.spec.mem, gibibytes(12));
+  EXPECT_EQ(world.nodes.tasks.begin()->second.spec.share, Permille(600));
+}
+
+TEST(Extender, AForgedNameOrVersionChangesNothingOfAPod) {
+  ExtenderWorld world({{"a"}});
+  world.create(ordinary(kUid));
+  world.create({"other", {{"c", "memory=1 core=1"}}, "", "", ""});
+  std::string forged = world.pod(ordinary(kUid));
+  forged.replace(forged.find(kUid), kUid.size(), "other");  // its name
+  forged.replace(forged.find(R"("resourceVersion":"1")"), 21, R"("resourceVersion":"7")");
+  world.post("filter", world.args(forged, {"a"}));
+  EXPECT_NE(world
+                .post("bind", R"({"PodName":"other","PodNamespace":"ns","PodUID":")" + kUid +
+                                  R"(","Node":"a"})")
+                .find("has the UID other"),
+            std::string::npos);
+  EXPECT_EQ(world.tasks(), 0U);
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a")), kBound);
 }
 
 TEST(Extender, EveryAnswerIs200AndNonsenseIsSaidInError) {
@@ -204,7 +258,7 @@ TEST(Extender, OnlyPodsThatWereFilteredAreBound) {
   EXPECT_NE(world
                 .post("bind", R"({"PodName":"other","PodNamespace":"ns","PodUID":")" + kUid +
                                   R"(","Node":"a"})")
-                .find("is that of pod ns/"),
+                .find("there is no pod other"),
             std::string::npos);
   EXPECT_EQ(world.tasks(), 0U);
 }
@@ -241,10 +295,10 @@ TEST(Extender, AFailedAnnotationOrBindingIsTakenBack) {
   }
 }
 
-TEST(Extender, APodThatChangedSinceItWasFilteredIsNotBound) {
+TEST(Extender, APodThatChangedSinceItWasReadIsNotBound) {
   ExtenderWorld world({{"a"}});
   world.filter(ordinary(kUid), {"a"});
-  world.api.pods[kUid].resourceVersion = "9";
+  world.api.meanwhileRead = [&]() { world.api.pods[kUid].resourceVersion = "9"; };
   EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "a")).find("conflict"), std::string::npos);
   expectNothingLeft(world);
 }

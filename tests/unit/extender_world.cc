@@ -77,14 +77,6 @@ void PlainNodes::handle(schema::Envelope::Reader message, Turn& turn) {
 
 // --- the API server ---
 
-kj::Promise<Status> ApiDouble::later(Status status) {
-  busiest = std::max(busiest, ++busy);
-  return kj::evalLater([this, status = std::move(status)]() {
-    --busy;
-    return status;
-  });
-}
-
 namespace {
 
 std::optional<ErrorCode> next(std::deque<std::optional<ErrorCode>>& fails) {
@@ -95,6 +87,25 @@ std::optional<ErrorCode> next(std::deque<std::optional<ErrorCode>>& fails) {
 }
 
 }  // namespace
+
+kj::Promise<Result<std::string>> ApiDouble::readPod(PodRef pod) {
+  for (const auto& [uid, here] : pods) {  // its name is its UID
+    if (uid != pod.name || here.json.empty()) continue;
+    std::string json = here.json;
+    const std::string version = "\"resourceVersion\":\"";
+    const std::size_t at = json.find(version) + version.size();
+    json.replace(at, json.find('"', at) - at, here.resourceVersion);
+    if (!here.node.empty()) {
+      const std::string spec = "\"spec\":{";
+      json.insert(json.find(spec) + spec.size(), "\"nodeName\":\"" + here.node + "\",");
+    }
+    return delayed(Result<std::string>(std::move(json))).then([this](Result<std::string> read) {
+      meanwhileRead();
+      return read;
+    });
+  }
+  return delayed(Result<std::string>(fail(ErrorCode::NotFound, "there is no pod " + pod.name)));
+}
 
 kj::Promise<Status> ApiDouble::annotatePod(PodRef pod, std::vector<AnnotationChange> changes,
                                            std::string resourceVersion) {
@@ -225,8 +236,13 @@ std::string ExtenderWorld::post(const std::string& verb, const std::string& body
   return posted(verb, body).wait(kj.waitScope());
 }
 
+void ExtenderWorld::create(const PodSpec& spec) {
+  api.pods[spec.uid].json.clear();
+  pod(spec);
+}
+
 std::string ExtenderWorld::pod(const PodSpec& spec) {
-  const ApiDouble::Pod& known = api.pods[spec.uid];
+  ApiDouble::Pod& known = api.pods[spec.uid];
   std::string json = R"({"metadata":{"name":")" + spec.uid + R"(","namespace":"ns","uid":")" +
                      spec.uid + R"(","creationTimestamp":null,"resourceVersion":")" +
                      known.resourceVersion + "\"";
@@ -253,7 +269,9 @@ std::string ExtenderWorld::pod(const PodSpec& spec) {
     }
     json += "}}}";
   }
-  return json + "]}}";
+  json += "]}}";
+  if (known.json.empty()) known.json = json;
+  return json;
 }
 
 std::string ExtenderWorld::args(const std::string& pod, const std::vector<std::string>& nodes) {

@@ -65,7 +65,9 @@ class ApiDouble final : public ApiServer {
     std::string resourceVersion = "1";
     std::map<std::string, std::string> annotations;
     std::string node;
+    std::string json;  // as it was created
   };
+  kj::Promise<Result<std::string>> readPod(PodRef pod) override;
   kj::Promise<Status> annotatePod(PodRef pod, std::vector<AnnotationChange> changes,
                                   std::string resourceVersion) override;
   kj::Promise<Status> bindPod(PodRef pod, std::string node) override;
@@ -75,12 +77,21 @@ class ApiDouble final : public ApiServer {
   std::deque<std::optional<ErrorCode>> annotateFails;
   std::deque<std::optional<ErrorCode>> bindFails;  // Unavailable: it is bound all the same
   std::function<kj::Promise<void>()> meanwhile;    // done before the next annotation is answered
+  std::function<void()> meanwhileRead = [] {};     // done once a pod was read
   std::vector<PodEvent> events;
   std::size_t busy = 0;  // calls under way, and the most there ever were
   std::size_t busiest = 0;
 
  private:
-  kj::Promise<Status> later(Status status);
+  kj::Promise<Status> later(Status status) { return delayed(std::move(status)); }
+  template <typename Answer>
+  kj::Promise<Answer> delayed(Answer answer) {
+    busiest = std::max(busiest, ++busy);
+    return kj::evalLater([this, answer = std::move(answer)]() {
+      --busy;
+      return answer;
+    });
+  }
 };
 
 class ExtenderWorld {
@@ -103,7 +114,8 @@ class ExtenderWorld {
   kj::Promise<std::string> posted(const std::string& verb, const std::string& body);
   std::string post(const std::string& verb, const std::string& body);
 
-  // A pod with these containers, known to the API server: {"c": "memory=4 core=30"}.
+  // A pod with these containers: {"c": "memory=4 core=30"}. The first of a UID is the one that the
+  // API server has, until create().
   struct PodSpec {
     std::string uid;
     std::map<std::string, std::string> containers;
@@ -112,6 +124,7 @@ class ExtenderWorld {
     std::string owner;
   };
   std::string pod(const PodSpec& spec);  // its JSON
+  void create(const PodSpec& spec);      // at the API server, in place of what is there
   static std::string args(const std::string& pod, const std::vector<std::string>& nodes);
   std::string filter(const PodSpec& spec, const std::vector<std::string>& nodes);
   static std::string bindingArgs(const std::string& uid, const std::string& node);
