@@ -68,7 +68,7 @@ StatusWords wordsOf(const std::string& body) {
   return words;
 }
 
-// All of a body, with room for simdjson's padding behind it.
+// All of a body, with room for simdjson's padding behind it; nothing where it is too large.
 class BodyReader {
  public:
   BodyReader(kj::Own<kj::AsyncInputStream> stream, std::size_t most)
@@ -77,16 +77,16 @@ class BodyReader {
       if (*length <= most_) text_.reserve(static_cast<std::size_t>(*length) + kPadding);
     }
   }
-  kj::Promise<std::string> read() {
+  kj::Promise<kj::Maybe<std::string>> read() {
     const std::size_t have = text_.size();
     const std::size_t step =
         std::max(kReadAtOnce, text_.capacity() - std::min(text_.capacity(), have + kPadding));
     text_.resize(have + step);
     return stream_->tryRead(text_.data() + have, step, step)
-        .then([this, have, step](std::size_t n) -> kj::Promise<std::string> {
+        .then([this, have, step](std::size_t n) -> kj::Promise<kj::Maybe<std::string>> {
           text_.resize(have + n);
-          KJ_REQUIRE(text_.size() <= most_, "the answer is too long");
-          if (n < step) return std::move(text_);
+          if (text_.size() > most_) return kj::Maybe<std::string>(nullptr);
+          if (n < step) return kj::Maybe<std::string>(std::move(text_));
           return read();
         });
   }
@@ -356,7 +356,14 @@ kj::Promise<ApiAnswer> ApiClient::answered(kj::HttpClient::Response response) {
   }
   auto reader = kj::heap<BodyReader>(kj::mv(response.body), limits_.bodyMax);
   auto read = reader->read();
-  return read.attach(kj::mv(reader)).then([this, status, after](std::string body) {
+  return read.attach(kj::mv(reader)).then([this, status, after](kj::Maybe<std::string> whole) {
+    std::string body;
+    KJ_IF_MAYBE (text, whole) {
+      body = std::move(*text);
+    } else {
+      return faulty(ApiFault::TooLarge, "an answer of the API server is larger than " +
+                                            std::to_string(limits_.bodyMax) + " bytes");
+    }
     if (status >= 200 && status < 300) {
       ApiAnswer answer;
       answer.status = status;

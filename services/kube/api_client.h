@@ -37,6 +37,7 @@ enum class ApiFault : std::uint8_t {
   Busy,         // 429: not now
   ServerFault,  // 5xx
   Malformed,    // an answer that is none
+  TooLarge,     // an answer beyond bodyMax: ask for less
 };
 
 struct ApiAnswer {

@@ -14,6 +14,7 @@ ReflectorBase::ReflectorBase(ApiClient& api, std::string path, Log& log, Reflect
       path_(std::move(path)),
       log_(log),
       options_(options),
+      page_(options.page),
       backoff_(api.backoff(options.retryFirst, options.retryMost)),
       heardAt_(api.timer().now()) {}
 
@@ -29,12 +30,18 @@ kj::Promise<void> ReflectorBase::run() {
   return list("");
 }
 
+// Smaller pages begin a list of their own: a server may hold the next one to the size of the first.
 // A page's list stays at the version of its first page; where the server gave that up, 410 says so
 // and the list begins anew.
 kj::Promise<void> ReflectorBase::list(std::string next) {
-  std::string query = "limit=" + std::to_string(options_.page);
+  std::string query = "limit=" + std::to_string(page_);
   if (!next.empty()) query += "&continue=" + urlEscaped(next);
   return api_.get(joined(path_, query)).then([this](ApiAnswer answer) -> kj::Promise<void> {
+    if (answer.fault == ApiFault::TooLarge && page_ > 1) {
+      page_ /= 2;
+      log_.info("kube-page", {{"path", path_}, {"objects", page_}, {"why", answer.message}});
+      return run();
+    }
     if (!answer.ok()) return again(answer.message);
     std::string following;
     const Status read = takePage(answer.body, listing_, following);

@@ -37,7 +37,7 @@ class KubeListener {
 };
 
 struct ReflectorOptions {
-  unsigned page = 500;             // objects
+  unsigned page = 500;             // objects; fewer where so many are too large for an answer
   Nanos watchMost = seconds(300);  // the server ends a watch after it
   Nanos silence = seconds(420);    // a watch that says nothing for so long is broken
   Nanos retryFirst = millis(200);
@@ -84,6 +84,7 @@ class ReflectorBase : private LineSink {
   const std::string path_;
   Log& log_;
   const ReflectorOptions options_;
+  unsigned page_;
   Backoff backoff_;
   std::string version_;  // empty: list
   std::string listing_;  // version of the list that is under way

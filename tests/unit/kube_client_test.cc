@@ -129,7 +129,7 @@ TEST_F(KubeClient, AnAnswerThatIsTooLongEndsItsConnectionOnly) {
   ApiLimits limits = quick();
   limits.bodyMax = 100'000;
   ApiClient& api = client(plain(), limits);
-  EXPECT_EQ(get(api, "/api/v1/nodes/n1").fault, ApiFault::Unreachable);
+  EXPECT_EQ(get(api, "/api/v1/nodes/n1").fault, ApiFault::TooLarge);
   server->remove("nodes", "", "n1");
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
 }

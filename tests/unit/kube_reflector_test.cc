@@ -81,6 +81,23 @@ TEST_F(KubeReflector, ListsInPagesAndThenFollows) {
   EXPECT_EQ(nodes->lists(), 1u);
 }
 
+TEST_F(KubeReflector, C5_PagesThatAreTooLargeBecomeSmaller) {
+  addNodes(12);
+  Json large = ApiStandIn::node("large");
+  large["metadata"]["annotations"]["notes"] = std::string(20'000, 'x');
+  server->put("nodes", large);
+  ApiLimits limits = quick();
+  limits.bodyMax = 21'000;
+  ReflectorOptions options = brisk();
+  options.page = 500;
+  Reflector<KubeNode> all(client(plain(), limits), "/api/v1/nodes", heardNodes, log, PodRules{},
+                          options);
+  ASSERT_TRUE(served([&] { return heardNodes.synced >= 1; }));
+  EXPECT_EQ(heardNodes.objects.size(), 13u);
+  EXPECT_GE(askedFor("/api/v1/nodes?limit=250"), 1u);
+  EXPECT_EQ(all.lastTrouble(), "");
+}
+
 TEST_F(KubeReflector, ANodeIsWhatSchedulingNeeds) {
   Json node = ApiStandIn::node("n1");
   node["metadata"]["labels"]["mixed-qgpu-enable"] = "enable";
