@@ -6,14 +6,18 @@ set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 KUBECTL=${KUBECTL:-kubectl}
+registry='' preloaded=no
 nodes='' mixed='' dry=no register=auto webhook=yes certificates=once
 SECRET=qgpu-scheduler-extender  # for kube-schedulers of other machines
 
 usage() {
   cat <<'TEXT'
-usage: install.sh [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register]
+usage: install.sh --registry PREFIX | --preloaded
+                  [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register]
                   [--new-certificates] [--dry-run]
 
+  --registry PREFIX  nodes pull the images PREFIX/qgpu/scheduler and PREFIX/qgpu/manager
+  --preloaded     the images qgpu/scheduler and qgpu/manager are on every node; nothing is pulled
   --node NAME     a node whose cards qgpu shares from now on (label qgpu-device-enable=enable)
   --mixed NAME    likewise, and online and offline pods may run there (mixed-qgpu-enable=enable)
   --no-webhook    without the webhook that explains what is wrong with a pod when it is created
@@ -21,6 +25,7 @@ usage: install.sh [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-regist
   --new-certificates  others for the extender; then run register.sh anew where it was run
   --dry-run       says what would be done
 
+Neither is needed where kustomization.yaml gives the images other names (newName).
 KUBECTL names another kubectl, with options of its own: KUBECTL="kubectl --context=test".
 TEXT
 }
@@ -41,6 +46,8 @@ run() {
 
 while [ $# -gt 0 ]; do
   case "$1" in
+    --registry) registry=${2:?--registry PREFIX}; shift ;;
+    --preloaded) preloaded=yes ;;
     --node) nodes="$nodes ${2:?--node NAME}"; shift ;;
     --mixed) nodes="$nodes ${2:?--mixed NAME}" mixed="$mixed $2"; shift ;;
     --no-webhook) webhook=no ;;
@@ -52,6 +59,22 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+
+# From where nodes get the images. A plain name would be pulled from a public registry, where
+# anybody may own it.
+case "$registry" in
+  *[!A-Za-z0-9._:/-]* | /* | */) fail "--registry $registry is no PREFIX of images, like" \
+    "registry.example.org/team" ;;
+esac
+[ -z "$registry" ] || [ "$preloaded" = no ] || fail "--registry and --preloaded exclude each other"
+named=no
+if grep -q '^ *newName:' "$HERE/kustomization.yaml"; then named=yes; fi
+if [ "$named" = yes ] && { [ -n "$registry" ] || [ "$preloaded" = yes ]; }; then
+  fail "kustomization.yaml gives the images names (newName): leave --registry and --preloaded out"
+elif [ "$named" = no ] && [ -z "$registry" ] && [ "$preloaded" = no ]; then
+  fail "where are the images? Push qgpu/scheduler and qgpu/manager to a registry and say" \
+    "--registry PREFIX, or load them on every node and say --preloaded"
+fi
 
 version=$(ask get --raw /version) || fail "no cluster answers $KUBECTL: set KUBECONFIG or KUBECTL"
 minor=$(printf %s "$version" | tr -d ' \n' | sed -n 's/.*"minor":"\([0-9]*\).*/\1/p')
@@ -104,7 +127,20 @@ if [ -n "$known" ] && [ "$certificates" = new ]; then
 fi
 [ -n "$known" ] || make_certificates
 
-run apply -k "$HERE"
+# With the images as they were named.
+objects() {
+  all=$(ask kustomize "$HERE") || fail "the objects can't be read from $HERE"
+  if [ "$preloaded" = yes ]; then
+    all=$(printf %s "$all" | sed 's/imagePullPolicy: IfNotPresent/imagePullPolicy: Never/')
+  elif [ -n "$registry" ]; then
+    all=$(printf %s "$all" | sed "s|image: qgpu/|image: $registry/qgpu/|")
+  fi
+  printf '%s\n' "$all"
+}
+if [ "$dry" = yes ]; then say "would run: $KUBECTL apply -f -, with these images:"
+  objects | sed -n 's/^[ -]*\(image: .*\)/  \1/p' | sort -u
+else objects | $KUBECTL apply -f -
+fi
 if [ "$webhook" = no ]; then :
 elif [ "$minor" -ge 16 ]; then run apply -f "$HERE/webhook.yaml"
 else run apply -f "$HERE/webhook-v1beta1.yaml"

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -21,6 +22,7 @@ using testing::Document;
 using testing::find;
 using testing::manifests;
 using testing::readDocuments;
+using testing::readText;
 using testing::sourcePath;
 
 constexpr const char* kPod = "/spec/template/spec";
@@ -103,6 +105,39 @@ TEST(Manifests, StartTheSchedulerAsItsUsersKnowIt) {
   EXPECT_EQ(service.at("/spec/ports/0"), R"({"port":12345,"name":"http","targetPort":12349})");
 }
 
+// Only what gives it its folders is root's, for a moment, and may do nothing else.
+TEST(Manifests, RunTheSchedulerAsNoRoot) {
+  const Document object = find(manifests(), "Deployment", "qgpu-scheduler");
+  const std::string pod = kPod;
+  EXPECT_EQ(object.at(pod + "/securityContext"),
+            R"({"runAsNonRoot":true,"runAsUser":65532,"runAsGroup":65532,"fsGroup":65532})");
+  const std::string container = pod + "/containers/0";
+  for (const char* field : {"runAsUser", "runAsNonRoot", "privileged"}) {
+    EXPECT_EQ(object.at(container + "/securityContext/" + field), "") << field;
+  }
+  EXPECT_EQ(object.at(container + "/securityContext/capabilities"), R"({"drop":["ALL"]})");
+  const std::string init = pod + "/initContainers/0";
+  EXPECT_EQ(object.at(init + "/command"), R"(["/usr/bin/scheduler-folders.sh"])");
+  EXPECT_EQ(object.at(init + "/securityContext/capabilities"),
+            R"({"drop":["ALL"],"add":["CHOWN","DAC_OVERRIDE","FOWNER"]})");
+  const std::string script = readText(sourcePath("deploy/image/scheduler-folders.sh"));
+  EXPECT_NE(script.find("OWNER=${OWNER:-65532:65532}"), std::string::npos);
+  // What it writes to is its own; a default would be another user's.
+  const std::string command = object.at(container + "/command");
+  for (const char* flag : {"--dbfile=/var/lib/qgpu/scheduler.db", "--run-dir=/run/qgpu"}) {
+    EXPECT_NE(command.find(flag), std::string::npos) << command;
+  }
+  std::map<std::string, std::string> paths;
+  for (const std::string& one : below(object, pod + "/volumes")) {
+    paths[object.text(one + "/name")] = object.text(one + "/hostPath/path");
+  }
+  EXPECT_EQ(paths["state"], "/var/lib/qgpu/scheduler");
+  EXPECT_EQ(paths["run"], "/run/qgpu/scheduler");
+  for (const std::string& one : below(object, container + "/volumeMounts")) {
+    EXPECT_FALSE(object.text(one + "/name").starts_with("host-")) << "the init container's alone";
+  }
+}
+
 TEST(Manifests, StartTheManagerAsItsUsersKnowIt) {
   const auto all = manifests();
   const Document& object = find(all, "DaemonSet", "qgpu-manager");
@@ -124,9 +159,14 @@ TEST(Manifests, StartTheManagerAsItsUsersKnowIt) {
     mounts.insert(object.text(one + "/name") + " " + object.text(one + "/mountPath"));
   }
   for (const char* mount : {"device-plugin /var/lib/kubelet/device-plugins",
-                            "pod-resources /var/lib/kubelet/pod-resources", "host-var /host/var",
-                            "host-dev /host/dev", "run /run/qgpu"}) {
+                            "pod-resources /var/lib/kubelet/pod-resources",
+                            "state /host/var/lib/qgpu", "host-dev /host/dev", "run /run/qgpu"}) {
     EXPECT_TRUE(mounts.contains(mount)) << mount;
+  }
+  for (const std::string& one : below(object, pod + "/volumes")) {
+    const std::string path = object.text(one + "/hostPath/path");
+    EXPECT_NE(path, "/var") << "its own folder of it is enough";
+    EXPECT_EQ(path == "/", object.text(one + "/name") == "host-root") << path;
   }
 }
 

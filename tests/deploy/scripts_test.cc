@@ -217,6 +217,8 @@ TEST(Register, NoticesAnUpgradeThatNeedsAnotherConfiguration) {
 constexpr const char* kKubectl = R"SH(#!/bin/sh
 set -eu
 case "$*" in
+  kustomize*) cat "$CLUSTER/objects"; exit ;;
+  'apply -f -') cat >"$CLUSTER/applied"; echo "$*" >>"$CLUSTER/log"; exit ;;
   'get --raw /version') cat "$CLUSTER/version"; exit ;;
   *' get secret '*' -o name') [ ! -e "$CLUSTER/secret" ] || echo secret/of-the-extender; exit ;;
   *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')"; exit ;;
@@ -263,6 +265,9 @@ class Cluster {
   explicit Cluster(const std::string& minor = "28") {
     kubectl_ = folder_.write("kubectl", kKubectl, 0755);
     folder_.write("version", "{\n  \"major\": \"1\",\n  \"minor\": \"" + minor + "+\"\n}\n");
+    folder_.write("objects",
+                  "  - image: qgpu/manager:0.1.0\n    imagePullPolicy: IfNotPresent\n"
+                  "  - image: qgpu/scheduler:0.1.0\n    imagePullPolicy: IfNotPresent\n");
     folder_.write("pods", "");
     folder_.write("log", "");
     for (const char* node : {"n1", "n2"}) {
@@ -278,6 +283,7 @@ class Cluster {
                   {"PATH", folder_.file("bin") + ":" + std::getenv("PATH")}});
   }
   std::string log() const { return readText(folder_.file("log")); }
+  std::string applied() const { return readText(folder_.file("applied")); }
   void forget() const { folder_.write("log", ""); }
   std::string labels(const std::string& node) const {
     return readText(folder_.file("labels/" + node));
@@ -294,18 +300,52 @@ class Cluster {
 
 TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
   const Cluster cluster;
-  const ShellResult result = cluster.run("install.sh --no-register --node n1 --mixed n2");
+  const ShellResult result =
+      cluster.run("install.sh --preloaded --no-register --node n1 --mixed n2");
   ASSERT_EQ(result.status, 0) << result.output;
   EXPECT_EQ(cluster.labels("n1"), "qgpu-device-enable=enable\n");
   EXPECT_EQ(cluster.labels("n2"), "qgpu-device-enable=enable\nmixed-qgpu-enable=enable\n");
-  EXPECT_TRUE(has(cluster.log(), "apply -k " + sourcePath("deploy/kubernetes")));
+  EXPECT_TRUE(has(cluster.log(), "apply -f -\n"));
   EXPECT_TRUE(has(cluster.log(), "deploy/kubernetes/webhook.yaml"));
   EXPECT_TRUE(has(result.output, "examples/ordinary.yaml")) << result.output;
 }
 
+// A plain name would be pulled from a public registry, and end in ImagePullBackOff or worse.
+TEST(Install, WantsToKnowWhereTheImagesAre) {
+  const Cluster cluster;
+  const ShellResult unsaid = cluster.run("install.sh --no-register");
+  EXPECT_EQ(unsaid.status, 1);
+  EXPECT_TRUE(has(unsaid.output, "--registry PREFIX") && has(unsaid.output, "--preloaded"))
+      << unsaid.output;
+  for (const char* wrong : {"--registry 'a b'", "--registry x/", "--registry x --preloaded"}) {
+    EXPECT_EQ(cluster.run(std::string("install.sh --no-register ") + wrong).status, 1) << wrong;
+  }
+  EXPECT_EQ(cluster.log(), "");
+}
+
+TEST(Install, NamesTheImagesOfARegistry) {
+  const Cluster cluster;
+  const std::string line = "install.sh --no-register --registry registry.example.org:5000/team";
+  ASSERT_EQ(cluster.run(line).status, 0);
+  EXPECT_TRUE(has(cluster.applied(), "image: registry.example.org:5000/team/qgpu/manager:0.1.0\n"));
+  EXPECT_TRUE(has(cluster.applied(), "image: registry.example.org:5000/team/qgpu/scheduler:0.1.0"));
+  EXPECT_FALSE(has(cluster.applied(), "image: qgpu/")) << cluster.applied();
+  EXPECT_TRUE(has(cluster.applied(), "imagePullPolicy: IfNotPresent"));
+  const ShellResult dry = cluster.run(line + " --dry-run");
+  EXPECT_TRUE(has(dry.output, "image: registry.example.org:5000/team/qgpu/manager")) << dry.output;
+}
+
+TEST(Install, PullsNothingWhereTheImagesAreOnTheNodes) {
+  const Cluster cluster;
+  ASSERT_EQ(cluster.run("install.sh --no-register --preloaded").status, 0);
+  EXPECT_TRUE(has(cluster.applied(), "image: qgpu/manager:0.1.0\n"));
+  EXPECT_TRUE(has(cluster.applied(), "imagePullPolicy: Never"));
+  EXPECT_FALSE(has(cluster.applied(), "IfNotPresent")) << cluster.applied();
+}
+
 TEST(Install, MakesTheCertificatesOfTheExtenderOnce) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register").status, 0);
   const std::string files = cluster.folder().file("secret/");
   const std::string verify = "openssl verify -CAfile " + files + "ca.crt -purpose ";
   EXPECT_EQ(shell(verify + "sslserver -verify_hostname qgpu-scheduler.kube-system.svc " + files +
@@ -317,10 +357,10 @@ TEST(Install, MakesTheCertificatesOfTheExtenderOnce) {
   EXPECT_FALSE(fs::exists(files + "ca.key")) << "nobody signs more of them";
   const std::string before = readText(files + "tls.crt");
   cluster.forget();
-  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register").status, 0);
   EXPECT_EQ(readText(files + "tls.crt"), before);
   EXPECT_FALSE(has(cluster.log(), "secret")) << cluster.log();
-  ASSERT_EQ(cluster.run("install.sh --no-register --new-certificates").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --new-certificates").status, 0);
   EXPECT_NE(readText(files + "tls.crt"), before);
   EXPECT_TRUE(has(cluster.log(), "delete secret\ncreate secret\n")) << cluster.log();
 }
@@ -328,7 +368,7 @@ TEST(Install, MakesTheCertificatesOfTheExtenderOnce) {
 // kube-scheduler of a machine on which no qgpu-scheduler may be.
 TEST(Register, AsksTheServiceWithTheCertificatesOfTheInstaller) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register").status, 0);
   cluster.folder().write("service", "10.96.7.8");
   for (const std::string version : {"28.3", "22.0", "18.0"}) {
     const ControlPlane machine(manifestOf(version));
@@ -390,17 +430,18 @@ TEST(Register, SaysWhatIsMissingForAnotherMachine) {
 
 TEST(Install, LabelsNothingTheSecondTime) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register --mixed n1").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --mixed n1").status, 0);
   const std::string before = cluster.labels("n1");
   cluster.forget();
-  ASSERT_EQ(cluster.run("install.sh --no-register --mixed n1").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --mixed n1").status, 0);
   EXPECT_EQ(cluster.labels("n1"), before);
   EXPECT_FALSE(has(cluster.log(), "label")) << cluster.log();
 }
 
 TEST(Install, ChangesNothingInADryRun) {
   const Cluster cluster;
-  const ShellResult result = cluster.run("install.sh --no-register --node n1 --dry-run");
+  const ShellResult result =
+      cluster.run("install.sh --preloaded --no-register --node n1 --dry-run");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_TRUE(has(result.output, "label --overwrite node n1 qgpu-device-enable=enable"));
   EXPECT_EQ(cluster.log(), "");
@@ -409,31 +450,32 @@ TEST(Install, ChangesNothingInADryRun) {
 TEST(Install, RefusesBeforeItChangesAnything) {
   const Cluster cluster;
   cluster.folder().write("regular/n2", "8");
-  const ShellResult regular = cluster.run("install.sh --no-register --node n1 --node n2");
+  const ShellResult regular =
+      cluster.run("install.sh --preloaded --no-register --node n1 --node n2");
   EXPECT_EQ(regular.status, 1);
   EXPECT_TRUE(has(regular.output, "n2 offers 8 nvidia.com/gpu")) << regular.output;
-  const ShellResult stranger = cluster.run("install.sh --no-register --node n3");
+  const ShellResult stranger = cluster.run("install.sh --preloaded --no-register --node n3");
   EXPECT_EQ(stranger.status, 1);
   EXPECT_TRUE(has(stranger.output, "no node n3")) << stranger.output;
   EXPECT_EQ(cluster.run("install.sh --whatever").status, 2);
   EXPECT_EQ(cluster.log(), "");
 
   const Cluster before16("15");
-  ASSERT_EQ(before16.run("install.sh --no-register").status, 0);
+  ASSERT_EQ(before16.run("install.sh --preloaded --no-register").status, 0);
   EXPECT_TRUE(has(before16.log(), "deploy/kubernetes/webhook-v1beta1.yaml")) << before16.log();
   const Cluster without;
-  ASSERT_EQ(without.run("install.sh --no-register --no-webhook").status, 0);
+  ASSERT_EQ(without.run("install.sh --preloaded --no-register --no-webhook").status, 0);
   EXPECT_FALSE(has(without.log(), "webhook")) << without.log();
 
   const Cluster old("13");
-  const ShellResult refused = old.run("install.sh --no-register");
+  const ShellResult refused = old.run("install.sh --preloaded --no-register");
   EXPECT_EQ(refused.status, 1);
   EXPECT_TRUE(has(refused.output, "1.13 is too old")) << refused.output;
 }
 
 TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register --node n1 --mixed n2").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1 --mixed n2").status, 0);
   cluster.folder().write("annotations/n2", "closed=true\n");  // by a person
   cluster.folder().write("pods", "default/train\n");
   cluster.folder().write("pods.next", "");
@@ -452,7 +494,7 @@ TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
 
 TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register --node n1").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1").status, 0);
   cluster.folder().write("pods", "default/train\n");
   const ShellResult result = cluster.run("uninstall.sh --no-register --timeout 0");
   EXPECT_EQ(result.status, 4);
@@ -466,7 +508,7 @@ TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
 
 TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {
   const Cluster cluster;
-  ASSERT_EQ(cluster.run("install.sh --no-register --node n1").status, 0);
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1").status, 0);
   cluster.folder().write("pods", "default/train\n");
   cluster.forget();
   const ShellResult dry = cluster.run("uninstall.sh --no-register --dry-run");
@@ -529,6 +571,62 @@ TEST(Installer, MakesFoldersOnce) {
   EXPECT_EQ(second.status, 0);
   EXPECT_FALSE(has(second.output, "made") || has(second.output, "now")) << second.output;
 }
+
+// --- the scheduler's init container ---
+
+class SchedulerNode {
+ public:
+  SchedulerNode() {
+    for (const char* path : {"var/lib/qgpu", "run/qgpu"}) fs::create_directories(root_.file(path));
+  }
+  ShellResult prepare() const {
+    const std::string me = shell("echo $(id -u):$(id -g)").output;
+    const std::string owner = me == "0:0\n" ? "65532:65532" : me.substr(0, me.size() - 1);
+    return shell(sourcePath("deploy/image/scheduler-folders.sh"),
+                 {{"HOST", root_.path()}, {"OWNER", owner}});
+  }
+  std::string ownerOf(const std::string& path) const {
+    return shell("stat -c %u " + root_.file(path)).output;
+  }
+  const TemporaryFolder& root() const { return root_; }
+
+ private:
+  TemporaryFolder root_;
+};
+
+TEST(SchedulerFolders, AreTheSchedulersAndKeepWhatRootLeft) {
+  const SchedulerNode node;
+  node.root().write("var/lib/qgpu/scheduler.db", "old", 0600);
+  node.root().write("var/lib/qgpu/scheduler.db-wal", "log", 0600);
+  node.root().write("var/lib/qgpu/meta.db", "the manager's", 0600);
+  for (int times = 0; times < 2; ++times) {
+    const ShellResult result = node.prepare();
+    ASSERT_EQ(result.status, 0) << result.output;
+    EXPECT_EQ(has(result.output, "took over"), times == 0) << result.output;
+    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/scheduler/scheduler.db")), "old");
+    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/scheduler/scheduler.db-wal")), "log");
+    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/meta.db")), "the manager's");
+  }
+  const std::string user = node.ownerOf("var/lib/qgpu/scheduler");
+  EXPECT_EQ(node.ownerOf("var/lib/qgpu/scheduler/scheduler.db"), user);
+  EXPECT_EQ(node.ownerOf("run/qgpu/scheduler"), user);
+  EXPECT_EQ(fs::read_symlink(node.root().file("run/qgpu/scheduler.sock")),
+            "scheduler/scheduler.sock");
+  if (shell("id -u").output != "0\n") return;
+  EXPECT_EQ(user, "65532\n");
+  EXPECT_EQ(node.ownerOf("var/lib/qgpu"), "0\n") << "the manager's stays root's";
+  EXPECT_EQ(node.ownerOf("run/qgpu"), "0\n");
+}
+
+TEST(SchedulerFolders, FollowNoLink) {
+  const SchedulerNode node;
+  fs::create_directory_symlink("/etc", node.root().file("var/lib/qgpu/scheduler"));
+  const ShellResult result = node.prepare();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(has(result.output, "/var/lib/qgpu/scheduler is no folder")) << result.output;
+}
+
+// --- the manager's ---
 
 TEST(Installer, ClosesWhatOthersCouldWriteTo) {
   const Node node;

@@ -63,11 +63,11 @@ daemons_ready() {
 }
 
 check_install() {
-  "$DEPLOY/install.sh" --mixed "$NODE" >"$STATE/install.log"
+  "$DEPLOY/install.sh" --preloaded --mixed "$NODE" >"$STATE/install.log"
   await 90 "the daemons run" daemons_ready || fail "$(cat "$STATE/install.log")"
   await 30 "kubelet knows the card" sh -c "kubectl get node $NODE -o json |
     jq -e '.status.allocatable[\"$PREFIX/qgpu-core\"] == \"100\"'" || fail "no devices"
-  again=$("$DEPLOY/install.sh" --mixed "$NODE")
+  again=$("$DEPLOY/install.sh" --preloaded --mixed "$NODE")
   if echo "$again" | grep -E ' (created|configured|labeled)$'; then fail "not the same again"; fi
   has "$again" "registered already: nothing to do"
   await 30 "doctor finds nothing" "$QGPUCTL" doctor || fail "$("$QGPUCTL" doctor)"
