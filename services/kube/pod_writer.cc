@@ -140,7 +140,7 @@ kj::Promise<Status> PodWriter::annotatePod(PodRef pod, std::vector<AnnotationCha
   if (!resourceVersion.empty()) json.field("resourceVersion", resourceVersion);
   writeAnnotations(json, changes);
   json.endObject().endObject();
-  ApiCall call{kj::HttpMethod::PATCH, podPath(pod), json.take(), kMergePatch};
+  ApiCall call{kj::HttpMethod::PATCH, podPath(pod) + "/status", json.take(), kMergePatch};
   return write(std::move(call), std::move(pod), "");
 }
 
@@ -149,7 +149,7 @@ kj::Promise<Status> PodWriter::annotateNode(std::string node,
   JsonWriter json;
   writeAnnotations(json.beginObject().key("metadata").beginObject(), changes);
   json.endObject().endObject();
-  ApiCall call{kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(node), json.take(),
+  ApiCall call{kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(node) + "/status", json.take(),
                kMergePatch};
   return api_.call(std::move(call)).then([](ApiAnswer answer) -> Status {
     if (!answer.ok()) return answer.error();

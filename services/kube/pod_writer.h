@@ -6,6 +6,9 @@
 // also while they wait; what does not fit into the queue is counted and dropped, oldest pods' words
 // first to stay.
 //
+// Annotations are written through the subresource status, which takes metadata as well and leaves
+// the spec alone: who may write there can't change what a pod runs or where a node stands.
+//
 // Kept here: C2 (each call has one answer, within the client's deadline), C5 (bounded).
 
 #include <cstdint>

@@ -15,7 +15,7 @@ const char* word(RoleLabel::Role role) {
 std::string pathOf(const KubeSurroundings& around) {
   if (around.pod.empty() || around.podNameSpace.empty()) return {};
   return "/api/v1/namespaces/" + urlEscaped(around.podNameSpace) + "/pods/" +
-         urlEscaped(around.pod);
+         urlEscaped(around.pod) + "/status";  // see pod_writer.h
 }
 
 std::string patch(RoleLabel::Role role) {

@@ -146,7 +146,8 @@ Status WebhookKeeper::show(const CertificateSet& set) {
 // --- the Secret ---
 
 std::string WebhookKeeper::secretPath() const {
-  return "/api/v1/namespaces/" + urlEscaped(names_.nameSpace) + "/secrets";
+  return "/api/v1/namespaces/" + urlEscaped(names_.nameSpace) + "/secrets/" +
+         urlEscaped(names_.secret);
 }
 
 std::vector<std::string> WebhookKeeper::dnsNames() const {
@@ -170,12 +171,15 @@ WebhookKeeper::Held WebhookKeeper::read(const ApiAnswer& answer) const {
 }
 
 kj::Promise<Result<CertificateSet>> WebhookKeeper::certificates(int conflicts) {
-  return api_.get(secretPath() + "/" + urlEscaped(names_.secret))
+  return api_.get(secretPath())
       .then([this, conflicts](ApiAnswer answer) -> kj::Promise<Result<CertificateSet>> {
-        if (!answer.ok() && answer.fault != ApiFault::NotFound) {
-          return Result<CertificateSet>(answer.error());
+        if (answer.fault == ApiFault::NotFound) {
+          return Result<CertificateSet>(
+              fail(ErrorCode::NotFound, "there is no Secret " + names_.nameSpace + "/" +
+                                            names_.secret + ": apply deploy/kubernetes again"));
         }
-        const Held held = answer.ok() ? read(answer) : Held{};
+        if (!answer.ok()) return Result<CertificateSet>(answer.error());
+        const Held held = read(answer);
         auto next = renewed(held.set, dnsNames(), clock_());
         if (!next) return Result<CertificateSet>(next.error());
         if (!*next) return Result<CertificateSet>(*held.set);
@@ -186,18 +190,11 @@ kj::Promise<Result<CertificateSet>> WebhookKeeper::certificates(int conflicts) {
 kj::Promise<Result<CertificateSet>> WebhookKeeper::store(CertificateSet set, std::string version,
                                                          int conflicts) {
   JsonWriter json;
-  json.beginObject().field("apiVersion", "v1").field("kind", "Secret").field("type", "Opaque");
-  json.key("metadata").beginObject().field("name", names_.secret);
-  json.field("namespace", names_.nameSpace);
-  if (!version.empty()) json.field("resourceVersion", version);
-  json.key("labels").beginObject().field("app", names_.service).endObject().endObject();
+  json.beginObject().key("metadata").beginObject().field("resourceVersion", version).endObject();
   json.key("data").beginObject();
   for (const auto& [name, part] : kParts) json.field(name, toBase64(set.*part));
   json.endObject().endObject();
-  ApiCall call;
-  call.method = version.empty() ? kj::HttpMethod::POST : kj::HttpMethod::PUT;
-  call.path = secretPath() + (version.empty() ? "" : "/" + urlEscaped(names_.secret));
-  call.body = json.take();
+  ApiCall call{kj::HttpMethod::PATCH, secretPath(), json.take(), kMergePatch};
   return api_.call(std::move(call))
       .then([this, conflicts, set = std::move(set)](
                 ApiAnswer answer) mutable -> kj::Promise<Result<CertificateSet>> {
@@ -205,9 +202,8 @@ kj::Promise<Result<CertificateSet>> WebhookKeeper::store(CertificateSet set, std
           log_.info("webhook-certificate-made", {{"secret", names_.secret}});
           return Result<CertificateSet>(std::move(set));
         }
-        const bool another =
-            answer.fault == ApiFault::Conflict || answer.fault == ApiFault::AlreadyExists;
-        if (another && conflicts < kConflictsMax) return certificates(conflicts + 1);
+        if (answer.fault == ApiFault::Conflict && conflicts < kConflictsMax)
+          return certificates(conflicts + 1);
         return Result<CertificateSet>(answer.error());
       });
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Keeps the webhook reachable for the API server: a certificate of its own in a Secret, renewed in
-// time, and its CA as caBundle in the ValidatingWebhookConfiguration. It exists so that nobody has
-// to run a certificate manager, and no certificate of ours ends a working cluster.
+// Keeps the webhook reachable for the API server: a certificate of its own in a Secret that the
+// installer made empty, renewed in time, and its CA as caBundle in the
+// ValidatingWebhookConfiguration. It exists so that nobody has to run a certificate manager, and no
+// certificate of ours ends a working cluster.
 //
 // Several schedulers may do so at once: the Secret's version decides whose certificate counts, and
 // who loses takes that. The CA is told before a certificate of it is shown. Whatever fails is tried
@@ -49,7 +50,7 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
  private:
   struct Held {  // what the Secret has
     std::optional<CertificateSet> set;
-    std::string version;  // empty: there is no Secret
+    std::string version;
   };
 
   kj::Promise<void> run();

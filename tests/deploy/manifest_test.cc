@@ -309,22 +309,19 @@ TEST(Manifests, BindRolesThatAreThereToAccountsThatAreThere) {
 
 // --- rights ---
 
-// The rights that users know, in the roles of these names; nothing more stands in them.
-TEST(Manifests, GiveInTheKnownRolesExactlyTheKnownRights) {
+// Of the rights that users know those that are used; nothing else stands in the roles of these
+// names. That they are used, and are enough, is shown by tests/e2e/kube_rights_test.
+TEST(Manifests, GiveInTheKnownRolesNothingButKnownRights) {
   const auto all = manifests();
   EXPECT_EQ(find(all, "ClusterRole", "qgpu-scheduler").at("/rules"),
-            R"([{"apiGroups":[""],"resources":["nodes"],"verbs":["get","list","watch"]},)"
+            R"([{"apiGroups":[""],"resources":["nodes"],"verbs":["list","watch"]},)"
             R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
-            R"({"apiGroups":[""],"resources":["pods"],)"
-            R"("verbs":["update","patch","get","list","watch"]},)"
-            R"({"apiGroups":[""],"resources":["bindings","pods/binding"],"verbs":["create"]},)"
-            R"({"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}])");
+            R"({"apiGroups":[""],"resources":["pods"],"verbs":["get","list","watch"]},)"
+            R"({"apiGroups":[""],"resources":["pods/binding"],"verbs":["create"]}])");
   EXPECT_EQ(find(all, "ClusterRole", "qgpu-manager").at("/rules"),
-            R"([{"apiGroups":[""],"resources":["*"],"verbs":["get","list","watch"]},)"
+            R"([{"apiGroups":[""],"resources":["nodes","pods"],"verbs":["list","watch"]},)"
             R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
-            R"({"apiGroups":[""],"resources":["pods"],)"
-            R"("verbs":["update","patch","get","list","watch"]},)"
-            R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch","update"]}])");
+            R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch"]}])");
 }
 
 bool holds(const Document& role, const std::string& rule, const char* list,
@@ -368,22 +365,23 @@ struct Right {
   std::vector<const char*> verbs;
 };
 const Right kNeeded[] = {
-    {"qgpu-scheduler", "", "nodes", "", {"get", "list", "watch", "patch"}},
-    {"qgpu-scheduler", "", "pods", "", {"get", "list", "watch", "patch"}},
+    {"qgpu-scheduler", "", "nodes", "", {"list", "watch"}},
+    {"qgpu-scheduler", "", "nodes/status", "", {"patch"}},
+    {"qgpu-scheduler", "", "pods", "", {"get", "list", "watch"}},
+    {"qgpu-scheduler", "", "pods/status", "", {"patch"}},
     {"qgpu-scheduler", "", "pods/binding", "", {"create"}},
     {"qgpu-scheduler", "", "pods/eviction", "", {"create"}},
     {"qgpu-scheduler", "", "events", "", {"create", "patch"}},
     {"qgpu-scheduler", "coordination.k8s.io", "leases", "", {"create"}},
     {"qgpu-scheduler", "coordination.k8s.io", "leases", "qgpu-scheduler", {"get", "update"}},
-    {"qgpu-scheduler", "", "secrets", "", {"create"}},
-    {"qgpu-scheduler", "", "secrets", "qgpu-scheduler-webhook", {"get", "update"}},
+    {"qgpu-scheduler", "", "secrets", "qgpu-scheduler-webhook", {"get", "patch"}},
     {"qgpu-scheduler",
      "admissionregistration.k8s.io",
      "validatingwebhookconfigurations",
      "qgpu-scheduler",
      {"get", "patch"}},
-    {"qgpu-manager", "", "nodes", "", {"get", "list", "watch"}},
-    {"qgpu-manager", "", "pods", "", {"get", "list", "watch"}},
+    {"qgpu-manager", "", "nodes", "", {"list", "watch"}},
+    {"qgpu-manager", "", "pods", "", {"list", "watch"}},
     {"qgpu-manager", "", "nodes/status", "", {"patch"}},
     {"qgpu-manager", "", "events", "", {"create", "patch"}},
 };
@@ -398,6 +396,10 @@ TEST(Manifests, LetTheDaemonsDoWhatTheyDo) {
   }
   // The check itself: rights that nobody gave.
   EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "secrets", "", "get"));
+  EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "secrets", "", "create"));
+  EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "pods", "", "patch"));
+  EXPECT_FALSE(mayDo(all, "qgpu-manager", "", "secrets", "", "list"));
+  EXPECT_FALSE(mayDo(all, "qgpu-manager", "", "pods", "", "patch"));
   EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "", "nodes", "", "delete"));
   EXPECT_FALSE(mayDo(all, "qgpu-scheduler", "coordination.k8s.io", "leases", "other", "update"));
   EXPECT_FALSE(mayDo(all, "qgpu-manager", "apps", "daemonsets", "", "get"));

@@ -82,7 +82,7 @@ struct KubeKill : KubeWorld, ::testing::WithParamInterface<Case> {
     api.with([this](testing::ApiStandIn& server) {
       server.onDone = [this](const std::string& what) {
         const std::string path = std::string("/api/v1/namespaces/web/pods/") + kJob;
-        if (what == "PATCH " + path) strikeAt(After::Annotate);
+        if (what == "PATCH " + path + "/status") strikeAt(After::Annotate);
         if (what == "POST " + path + "/binding") strikeAt(After::Bind);
       };
     });

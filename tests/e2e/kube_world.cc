@@ -75,15 +75,16 @@ KubeWorld::~KubeWorld() noexcept {
 void KubeWorld::startAll(const std::string& cards, std::vector<std::string> more) {
   std::ofstream(dir.path() + "/plugin.conf") << kPluginConfig;
   const auto as = [this](const std::string& account) {
-    return Environment{{"KUBECONFIG", api.kubeconfig(dir.path() + "/" + account, account)}};
+    return api.kubeconfig(dir.path() + "/" + account, account);
   };
+  schedulerEnvironment["KUBECONFIG"] = as(kSchedulerAccount);
   std::vector<std::string> flags = {"--cards=" + cards, std::string("--nodename=") + kNode,
                                     "--kubelet-dir=" + dir.path() + "/kubelet",
                                     "--kubelet-config=" + dir.path() + "/plugin.conf"};
   flags.insert(flags.end(), more.begin(), more.end());
   kubelet.start();
-  manager = std::make_unique<Manager>(flags, as("qgpu-manager"));
-  scheduler = std::make_unique<Scheduler>(std::vector<std::string>{}, as("qgpu-scheduler"));
+  manager = std::make_unique<Manager>(flags, Environment{{"KUBECONFIG", as(kManagerAccount)}});
+  scheduler = std::make_unique<Scheduler>(schedulerFlags, schedulerEnvironment);
   ASSERT_TRUE(eventually([&] { return served(); }, kPatience)) << manager->log();
   Json answer;
   ASSERT_TRUE(eventually(

@@ -22,6 +22,9 @@ namespace qgpu::e2e {
 inline constexpr const char* kPrefix = "tke.cloud.tencent.com";
 inline constexpr const char* kNode = "n1";
 inline constexpr const char* kSpace = "web";
+// The tokens of the daemons at the API server, called like their accounts.
+inline constexpr const char* kManagerAccount = "qgpu-manager";
+inline constexpr const char* kSchedulerAccount = "qgpu-scheduler";
 
 // A tenant without a driver, in a container: attaches, launches, and ends when it is told to.
 class PlainTenant {
@@ -77,6 +80,9 @@ struct KubeWorld : ::testing::Test {
   // The three views of the cards are one; waits for it. What they say goes with a failure.
   ::testing::AssertionResult agrees();
   std::uint64_t boundGib();  // by the manager
+
+  std::vector<std::string> schedulerFlags;
+  Environment schedulerEnvironment;
 
   TempDir dir;
   ServedApi api;

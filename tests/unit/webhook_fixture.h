@@ -37,6 +37,11 @@ struct WebhookFixture : KubeFixture {
         {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
          Json{{"name", "pods.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}}});
     server->put(kConfigurations, configuration);
+    server->put("secrets", emptySecret());
+  }
+  // As deploy/kubernetes has it.
+  static Json emptySecret() {
+    return {{"metadata", {{"name", "qgpu-scheduler-webhook"}, {"namespace", "kube-system"}}}};
   }
   ~WebhookFixture() noexcept override {
     std::error_code error;

@@ -115,7 +115,7 @@ TEST_F(Webhook, TwoSchedulersShowTheSameCertificate) {
   WebhookKeeper& one = keeper();
   WebhookKeeper& other = keeper();
   auto first = one.look();
-  auto second = other.look();  // both find no Secret
+  auto second = other.look();  // both find an empty Secret
   EXPECT_TRUE(wait(kj::mv(first)).ok());
   EXPECT_TRUE(wait(kj::mv(second)).ok());
   EXPECT_TRUE(look(one).ok());
@@ -145,6 +145,14 @@ TEST_F(Webhook, MakesWhatSomebodySpoiltInTheSecretAnew) {
   ASSERT_TRUE(look(one).ok());
   EXPECT_NE(secret()["data"]["tls.key"], "bm9uc2Vuc2U=");
   EXPECT_NE(post(bundle(), kBrokenPod).find("[200]"), std::string::npos);
+}
+
+TEST_F(Webhook, SaysThatItsSecretIsMissingAndMakesNone) {
+  server->remove("secrets", "kube-system", "qgpu-scheduler-webhook");
+  const Status missing = look(keeper());
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().message.find("apply deploy/kubernetes again"), std::string::npos);
+  EXPECT_TRUE(server->all("secrets").empty());
 }
 
 TEST_F(Webhook, SaysWhatTheApiServerRefused) {

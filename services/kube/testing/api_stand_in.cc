@@ -311,6 +311,9 @@ std::optional<ApiStandIn::Reply> ApiStandIn::refused(kj::HttpMethod method, cons
   if (path.collection == nullptr) {
     return refuse(404, "NotFound", "the server could not find the requested resource");
   }
+  uses.insert({account, path.verb(method), path.collection->group,
+               path.collection->name + (path.sub.empty() ? "" : "/" + path.sub), path.nameSpace,
+               path.name});
   std::string why;
   auto fields = FieldSelector::parse(*path.collection, path.asked("fieldSelector"), why);
   if (!fields) return refuse(400, "BadRequest", why);

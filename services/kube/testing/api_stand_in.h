@@ -45,6 +45,17 @@ class ApiStandIn final : private kj::HttpService, private kj::TaskSet::ErrorHand
   std::string token;               // wanted of everybody; empty: of nobody
   std::optional<ApiRoles> roles;   // nothing: everybody may do everything
   std::vector<std::string> heard;  // "GET /api/v1/pods?limit=500"
+  // What was asked, in the words of RBAC, and by whom (see ApiRoles).
+  struct Use {
+    std::string account;
+    std::string verb;      // "get", "list", "watch", "create", "update", "patch", "delete"
+    std::string group;     // empty: the core group
+    std::string resource;  // "pods", "pods/binding"
+    std::string nameSpace;
+    std::string name;
+    auto operator<=>(const Use&) const = default;
+  };
+  std::set<Use> uses;
   std::vector<std::string> types;  // content types of bodies
   std::string lastBody;
   std::function<void()> onRequest;  // before each is answered
