@@ -29,11 +29,10 @@ Status AttachServer::readAttachedList() {
 
 // The page that the living are counted in, before anybody new is given a slot in another one.
 void AttachServer::findReport(GuestTask& task) {
-  std::size_t looks = kPageLooksMax;
+  SearchBound bound;
   for (auto& [key, expected] : expected_) {
     if (expected.entry.task != task.id) continue;
-    const PageSearch found =
-        adoptReportOf(expected.entry.pid, expected.pidfd, task.pages, looks);
+    const PageSearch found = adoptReportOf(expected.entry.pid, expected.pidfd, task.pages, bound);
     if (found == PageSearch::Adopted) return keepSlotsOfExpected(task);
     expected.hidden = found == PageSearch::Hidden;
   }

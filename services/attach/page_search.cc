@@ -33,7 +33,8 @@ PageSearch adoptFrom(const Fd& folder, const char* name, TaskPages& pages,
   if (!mayBePage(place, ours)) return PageSearch::None;
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", place.get());
-  Fd page(::open(path, O_RDWR | O_CLOEXEC));
+  // A lease on it would be waited for, /proc/sys/fs/lease-break-time seconds long.
+  Fd page(::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!page) return PageSearch::Hidden;
   const Status adopted = pages.adoptReport(std::move(page));
   return adopted && pages.adopted() ? PageSearch::Adopted : PageSearch::None;
@@ -41,8 +42,7 @@ PageSearch adoptFrom(const Fd& folder, const char* name, TaskPages& pages,
 
 }  // namespace
 
-PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages,
-                         std::size_t& looks) {
+PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages, SearchBound& bound) {
   struct stat ours{};
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%u/fd", pid);
@@ -57,11 +57,11 @@ PageSearch adoptReportOf(std::uint32_t pid, const Fd& pidfd, TaskPages& pages,
   PageSearch found = PageSearch::None;
   while (const dirent* entry = found == PageSearch::Adopted ? nullptr : ::readdir(list)) {
     if (entry->d_name[0] == '.') continue;
-    if (looks == 0) {
+    if (bound.looks == 0 || monotonicNow() > bound.until) {
       found = PageSearch::Hidden;
       break;
     }
-    looks--;
+    bound.looks--;
     const PageSearch one = adoptFrom(folder, entry->d_name, pages, ours);
     if (one != PageSearch::None) found = one;
   }

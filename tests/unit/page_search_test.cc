@@ -1,12 +1,12 @@
+#include <atomic>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "tests/unit/attach_fixture.h"
@@ -25,6 +25,7 @@ char processState(pid_t pid) {
 }
 
 constexpr std::uint64_t kTheirs = 300;   // bytes that the earlier process has on the card
+constexpr Nanos kLeaseTime = seconds(15);  // well below what the kernel waits for a lease, 45 s
 
 class PageSearchTest : public AttachTest {
  protected:
@@ -115,6 +116,52 @@ TEST_F(PageSearchTest, HAZARDS9_AFileThatOnlyLooksLikeAPageIsPassedOver) {
   auto client = attachSelf(7);
   ASSERT_TRUE(client.ok()) << client.error().message;
   EXPECT_NE(client->welcome().slot, 0u) << "slot 0 is in the page of the stopped process";
+}
+
+// Who opens the file is waited for until its holder gives the lease up, or its time is over.
+void lease(int file) {
+  ::signal(SIGIO, SIG_IGN);
+  // The kernel gives a lease to who has opened the file, which the maker of one in memory has not.
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (opened < 0 || ::fcntl(opened, F_SETLEASE, F_WRLCK) != 0) ::_exit(4);
+}
+
+TEST_F(PageSearchTest, HAZARDS9_ALeaseOnAFileLikeAPageHoldsNobodyUp) {
+  Fd fake;
+  const auto makeFake = [&] {
+    fake.reset(::memfd_create("qgpu-report", MFD_CLOEXEC));
+    if (::ftruncate(fake.get(), static_cast<off_t>(kReportPageBytes)) != 0) ::_exit(2);
+    lease(fake.get());
+  };
+  const auto stopped = leave(makeFake, [](GuestClient&) { ::raise(SIGSTOP); });
+  const Nanos from = monotonicNow();
+  restart();
+  auto client = attachSelf(7);
+  EXPECT_LT((monotonicNow() - from).value, kLeaseTime.value);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::uint64_t sum = 0;
+  for (const qgpu_slot& slot : client->reportPage().slot) sum += slot.bytes;
+  EXPECT_EQ(sum, kTheirs) << "its page is behind the other file";
+}
+
+TEST_F(PageSearchTest, A14_APageWithALeaseOnItIsHiddenWhichIsForItsOwnTaskAlone) {
+  const auto keep = [](GuestClient& client) {
+    lease(client.reportFd());
+    ::raise(SIGSTOP);
+  };
+  const auto stopped = leave([] {}, keep);
+  ASSERT_TRUE(until([&] { return processState(stopped->pid()) == 'T'; }));
+  const Nanos from = monotonicNow();
+  restart();
+  bind(8);
+  EXPECT_TRUE(attachSelf(8).ok());
+  const auto early = attachSelf(7);
+  EXPECT_LT((monotonicNow() - from).value, kLeaseTime.value);
+  ASSERT_FALSE(early.ok());
+  EXPECT_NE(early.error().message.find("has not come back"), std::string::npos);
+  stopped->kill();
+  EXPECT_TRUE(until([&] { return attachSelf(7).ok(); }));
 }
 
 TEST_F(PageSearchTest, AProcessThatExecutedAnotherProgramHoldsNobodyUp) {
