@@ -1,16 +1,15 @@
 // The handshake: what a process says in its hello, who the kernel says it is, and its answer.
-#include "services/attach/attach_server.h"
-
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sys/socket.h>
+#include <utility>
+
+#include "services/attach/attach_server.h"
+#include "services/attach/connection.h"
 
 namespace qgpu {
 namespace {
-
-constexpr std::size_t kDescriptorsMax = 4;   // that one record may bring; more are closed
 
 // Of an id as NVML writes it, "GPU-" and 32 digits with dashes between; any other leaves zeros.
 void copyUuid(std::uint8_t (&to)[QGPU_UUID_LEN], const std::string& id) {
@@ -35,112 +34,26 @@ void copyText(char (&to)[N], const std::string& text) {
   std::memcpy(to, text.data(), std::min(text.size(), N - 1));
 }
 
-// Owns every descriptor that a record brought; the first one is kept, the others are closed.
-Fd takeDescriptors(msghdr& message) {
-  Fd first;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; i++) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-      Fd owned(fd);
-      if (!first) first = std::move(owned);
-    }
-  }
-  return first;
-}
-
-bool sendRecord(int connection, const qgpu_welcome& welcome, const int* fds, std::size_t count) {
-  iovec part{const_cast<qgpu_welcome*>(&welcome), sizeof welcome};
-  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (count != 0) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    cmsghdr* c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(count * sizeof(int));
-    std::memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-  }
-  const ssize_t sent = ::sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return sent == static_cast<ssize_t>(sizeof welcome);
-}
-
 }  // namespace
 
-// In the same time whatever the difference is.
-bool AttachServer::sameToken(const char* left, const char* right) {
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < QGPU_TOKEN_LEN; i++) {
-    difference |= static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]);
-  }
-  return difference == 0;
-}
-
-void AttachServer::onHello(std::uint64_t id) {
-  Hello& hello = hellos_.at(id);
-  if (!receive(hello)) return;
-  hello.watch.reset();
-  decide(id);
-}
-
-// True once a record of the right size and kind is there. Anything else ends the connection.
-bool AttachServer::receive(Hello& hello) {
-  char bytes[sizeof(qgpu_hello) + 1];
-  iovec part{bytes, sizeof bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t n = ::recvmsg(hello.connection.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n >= 0) hello.page = takeDescriptors(message);   // an empty record may bring some as well
-  if (n == static_cast<ssize_t>(sizeof(qgpu_hello))) {
-    std::memcpy(&hello.said, bytes, sizeof hello.said);
-    if (hello.said.magic == QGPU_ATTACH_MAGIC && hello.said.version != 0) return true;
-    refuse(hello.id, "this is not a hello of libqgpu");
-  } else if (n > 0) {
-    refuse(hello.id, "a hello has " + std::to_string(sizeof(qgpu_hello)) + " bytes");
-  } else {
-    dropHello(hello.id);
-  }
-  return false;
-}
-
-GuestTask* AttachServer::byToken(const char* token) const {
-  GuestTask* found = nullptr;
-  for (const auto& [id, task] : tasks_) {
-    if (sameToken(task->token.data(), token)) found = task.get();
-  }
-  return found;
-}
-
-// After a restart: for the node to tell of the task, or for the processes that bring its page.
-bool AttachServer::mustWait(const Hello& hello, const GuestTask* task) const {
-  if (!recovering_) return false;
-  return task == nullptr || (hello.said.reattach == 0 && expects(task->id));
+// After a restart: for the processes that bring the page of its task.
+bool AttachServer::mustWait(const Hello& hello) const {
+  return recovering_ && hello.said.reattach == 0 && expects(hello.task);
 }
 
 void AttachServer::decide(std::uint64_t id) {
   Hello& hello = hellos_.at(id);
-  GuestTask* task = byToken(hello.said.token);
-  if (mustWait(hello, task)) return wait(hello, task, false);
-  if (task == nullptr) {
-    return refuse(id, "no task has this token: it has ended, or QGPU_TOKEN is wrong");
-  }
+  const auto found = tasks_.find(hello.task);
+  if (found == tasks_.end()) return refuse(id, "the task has ended");
+  if (mustWait(hello)) return wait(hello, false);
+  GuestTask* task = found->second.get();
   if (task->pages.closed()) return refuse(id, "the task was unbound or evicted");
   Result<Peer> peer = identify(hello, *task);
   if (!peer) return refuse(id, peer.error().message);
   if (hello.said.incarnation_seen >= incarnation_) {
     const Status asked = askIncarnationAbove(hello.said.incarnation_seen);
     if (!asked) return refuse(id, asked.error().message);
-    return wait(hello, task, true);
+    return wait(hello, true);
   }
   const Result<std::uint32_t> slot = giveSlot(hello, *task, *peer);
   if (!slot) return refuse(id, slot.error().message);
@@ -150,15 +63,10 @@ void AttachServer::decide(std::uint64_t id) {
 }
 
 // Its time to wait is bounded by the timer of its connection.
-void AttachServer::wait(Hello& hello, const GuestTask* task, bool raises) {
-  if (!hello.waits && waitingHellos() >= kWaitingMax) {
-    return refuse(hello.id, std::to_string(kWaitingMax) + " processes wait for the manager; "
-                            "try again once it has recovered");
-  }
-  silent_.erase(hello.id);
+void AttachServer::wait(Hello& hello, bool raises) {
+  if (waitingHellos() > kWaitingMax) return refuse(hello.id, tooManyWait());
   hello.waits = true;
   hello.raises = raises;
-  hello.task = task == nullptr ? 0 : task->id;
 }
 
 // The store was an older copy, or the guest lies: either way its next page must not look to it
@@ -269,7 +177,7 @@ bool AttachServer::welcome(const Hello& hello, const GuestTask& task, std::uint3
   // A simulated card is no device that the driver of the guest could name.
   if (!first.platform.empty()) copyText(record.model, first.model);
   const int fds[] = {task.pages.gateFd(), task.pages.reportFd(), task.pages.doorbellFd()};
-  return sendRecord(hello.connection.get(), record, fds, std::size(fds));
+  return sendWelcome(hello.connection, record, fds, std::size(fds));
 }
 
 void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_t slot) {
@@ -301,7 +209,7 @@ void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_
   process->returned = again;
   process->threads = ThreadIds(peer.entry.pid, hello.said.pid);
   process->talk.reset();
-  process->connection = std::move(hello.connection);
+  letGo(std::exchange(process->connection, std::move(hello.connection)));
   process->talk = loop_.fds().watchLevel(
       process->connection.get(), EPOLLIN | EPOLLRDHUP,
       [this, id = task.id, slot](std::uint32_t) { onTalk(id, slot); });
@@ -318,13 +226,7 @@ void AttachServer::attach(Hello& hello, GuestTask& task, Peer peer, std::uint32_
 
 void AttachServer::refuse(std::uint64_t id, const std::string& reason) {
   counters_.refused++;
-  qgpu_welcome record{};
-  record.magic = QGPU_ATTACH_MAGIC;
-  record.version = QGPU_ABI_VERSION;
-  record.refused = 1;
-  record.incarnation = incarnation_;
-  copyText(record.reason, reason);
-  sendRecord(hellos_.at(id).connection.get(), record, nullptr, 0);
+  sendRefusal(hellos_.at(id).connection, incarnation_, reason.c_str());
   dropHello(id);
 }
 

@@ -8,6 +8,13 @@ GatePortOptions withNode(GatePortOptions options, ActorId node) {
   return options;
 }
 
+AttachDoorOptions doorOptions(AttachDoorOptions options, const AttachServerOptions& server) {
+  options.path = server.runDir + "/attach.sock";
+  options.incarnation = server.incarnation;
+  options.helloWithin = server.helloWithin;
+  return options;
+}
+
 }  // namespace
 
 AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig config)
@@ -21,8 +28,12 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
                   [this](std::uint32_t card, const suspend::News& news) { onNews(card, news); }),
       around_(dispatcher.loop(), suspenders_),
       port_(around_, outlet_, tasks_, withNode(config.gate, config.node)),
+      doorLoop_(config.doorLoop != nullptr ? *config.doorLoop : dispatcher.loop()),
       server_(dispatcher.loop(), outlet_, tasks_, port_, suspenders_, config.node, cards_,
-              std::move(config.cardActors), std::move(config.server)) {
+              std::move(config.cardActors), config.server, book_,
+              [this](const std::string& token) { tellDoor(token); }),
+      door_(doorLoop_, book_, doorOptions(config.door, config.server),
+            [this](Arrival arrival) { server_.arrive(std::move(arrival)); }) {
   dispatcher_.attach(self_, *this);
 }
 
@@ -30,7 +41,17 @@ Status AttachPort::listen() {
   for (const Card& card : cards_) {
     if (card.rung && card.suspend == schema::Suspend::GATE) tellSuspendLost(card);
   }
-  return server_.listen();
+  // The door first: who finds it taken has touched nothing.
+  if (Status open = door_.listen(); !open) return open;
+  return server_.begin();
+}
+
+void AttachPort::tellDoor(const std::string& token) {
+  doorLoop_.post([this, here = std::weak_ptr(here_), token] {
+    if (here.expired()) return;
+    if (token.empty()) return door_.bookComplete();
+    door_.tokenCame(token);
+  });
 }
 
 AttachPort::~AttachPort() {

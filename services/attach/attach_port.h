@@ -3,7 +3,8 @@
 // Card actors send it gateOrder, the node taskKnown and taskClosed, task actors reportAsked.
 //
 // It is an adapter, not a core: it does I/O, so it lives on the card loop only. What it does per
-// message is bounded: a few system calls, no file but in the run dir at attach and death.
+// message is bounded: a few system calls, no file but in the run dir at attach and death. The door
+// before it is on another loop: what anybody may say costs cards no time.
 
 #include <vector>
 
@@ -21,8 +22,10 @@ struct AttachPortConfig {
   std::vector<Card> cards;             // by index
   std::vector<ActorId> cardActors;     // of the same cards, in the same order
   AttachServerOptions server;
+  AttachDoorOptions door;
   GatePortOptions gate;
   SuspendersOptions suspend;
+  Loop* doorLoop = nullptr;  // null: the card loop, where nothing depends on cards' time
 };
 
 class AttachPort final : public Actor {
@@ -39,11 +42,13 @@ class AttachPort final : public Actor {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
+  const AttachDoor& door() const { return door_; }  // of its loop's thread
   const AttachServer& server() const { return server_; }
   const GatePort& gate() const { return port_; }
 
  private:
   void tellUseOf(ActorId actor);
+  void tellDoor(const std::string& token);
   void onNews(std::uint32_t card, const suspend::News& news);
   void tellSuspendLost(const Card& card);
 
@@ -57,7 +62,12 @@ class AttachPort final : public Actor {
   LoopSurroundings around_;
   TaskTable tasks_;
   GatePort port_;
-  AttachServer server_;   // last: it ends first, and takes the tasks with it
+  TokenBook book_;
+  Loop& doorLoop_;
+  // What is posted to the door may outlive this on its loop.
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+  AttachServer server_;  // takes the tasks with it
+  AttachDoor door_;      // last: it ends first
 };
 
 }  // namespace qgpu

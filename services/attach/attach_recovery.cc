@@ -1,10 +1,10 @@
 // After a restart (HAZARDS 8): who was attached under an earlier manager, in which page their bytes
 // are counted, who has come back, and from when on a card may be driven.
-#include "services/attach/attach_server.h"
-
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "services/attach/attach_server.h"
 #include "services/attach/page_search.h"
 
 namespace qgpu {
@@ -152,13 +152,12 @@ void AttachServer::recoveryMoved() {
 // As mustWait() says it, but without a look at every task's token for each of them.
 std::vector<std::uint64_t> AttachServer::endedWaits() const {
   std::vector<std::uint64_t> ended;
-  if (waitingHellos() == 0) return ended;
+  if (hellos_.empty()) return ended;
   std::set<std::uint64_t> expecting;
   for (const auto& [key, expected] : expected_) expecting.insert(expected.entry.task);
   for (const auto& [id, hello] : hellos_) {
     if (!hello.waits) continue;
-    const bool held = hello.task == 0 || (hello.said.reattach == 0 &&
-                                          expecting.contains(hello.task));
+    const bool held = hello.said.reattach == 0 && expecting.contains(hello.task);
     const bool waits = hello.raises ? hello.said.incarnation_seen >= incarnation_
                                     : recovering_ && held;
     if (!waits) ended.push_back(id);
@@ -169,6 +168,8 @@ std::vector<std::uint64_t> AttachServer::endedWaits() const {
 void AttachServer::endRecovery() {
   recoveryTimer_ = 0;
   recovering_ = false;
+  book_.complete();
+  booked_({});
   recoveryMoved();
 }
 

@@ -1,21 +1,14 @@
 #include "services/attach/attach_server.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <signal.h>
 
-#include "services/attach/socket_file.h"
+#include "services/attach/connection.h"
 #include "services/attach/timeslices.h"
 
 namespace qgpu {
 namespace {
-
-constexpr int kBacklog = 128;
 
 qgpu_class classOf(schema::TaskClass taskClass) {
   switch (taskClass) {
@@ -37,7 +30,8 @@ qgpu_suspend suspendOf(schema::Suspend suspend) {
 
 AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,
                            Suspenders& suspenders, ActorId node, const std::vector<Card>& cards,
-                           std::vector<ActorId> cardActors, AttachServerOptions options)
+                           std::vector<ActorId> cardActors, AttachServerOptions options,
+                           TokenBook& book, Booked booked)
     : loop_(loop),
       outlet_(outlet),
       tasks_(tasks),
@@ -47,7 +41,8 @@ AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePor
       cards_(cards),
       cardActors_(std::move(cardActors)),
       options_(std::move(options)),
-      path_(options_.runDir + "/attach.sock"),
+      book_(book),
+      booked_(std::move(booked)),
       incarnation_(options_.incarnation) {
   QGPU_CHECK(cards_.size() == cardActors_.size(), "every card has an actor");
   // A process that has come back rings when it reads its new page.
@@ -57,84 +52,67 @@ AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePor
 }
 
 AttachServer::~AttachServer() {
-  for (auto& [id, hello] : hellos_) loop_.cancel(hello.timer);
+  while (!hellos_.empty()) dropHello(hellos_.begin()->first);
+  for (Arrival& arrival : arrivals_) letGo(std::move(arrival.connection));
   loop_.cancel(recoveryTimer_);
   port_.onRing({});
   for (const auto& [task, timer] : killing_) loop_.cancel(timer);
   while (!tasks_.empty()) erase(tasks_.begin()->first);
-  if (listen_) ::unlink(path_.c_str());
 }
 
-// --- listening ---
+// --- arrivals ---
 
-Status AttachServer::listen() {
-  const Result<sockaddr_un> address = socketAddress(path_);
-  if (!address) return address.error();
-  Status claimed = clearSocketFile(path_, SOCK_SEQPACKET);
-  if (!claimed) return claimed;
+Status AttachServer::begin() {
   Status opened = list_.open(options_.runDir);
   if (opened) opened = records_.open(options_.runDir);
+  if (opened) opened = readAttachedList();
   if (!opened) return opened;
-  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
-      ::chmod(path_.c_str(), 0666) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    return fail(ErrorCode::Unavailable, path_ + ": " + std::strerror(errno));
-  }
-  listen_ = std::move(socket);
-  spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const Status read = readAttachedList();
-  if (!read) return read;
-  listenWatch_ = loop_.fds().watchLevel(listen_.get(), EPOLLIN,
-                                        [this](std::uint32_t) { acceptSome(); });
   recoveryTimer_ = loop_.after(options_.recovery, [this] { endRecovery(); });
   return ok();
 }
 
-void AttachServer::acceptSome() {
-  for (int i = 0; i < kAcceptsPerTurn; i++) {
-    Fd connection(::accept4(listen_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (connection) {
-      startHello(std::move(connection));
-    } else if (errno == EMFILE || errno == ENFILE) {
-      return acceptWithoutDescriptors();
-    } else if (errno != ECONNABORTED && errno != EINTR) {
-      return;
+void AttachServer::arrive(Arrival arrival) {
+  {
+    const std::lock_guard lock(arrivalsMutex_);
+    // Over that, tenants that come faster than they are looked at come again.
+    if (arrivals_.size() < kWaitingMax) arrivals_.push_back(std::move(arrival));
+  }
+  if (arrival.connection) return letGo(std::move(arrival.connection));
+  loop_.post([this, here = std::weak_ptr(here_)] {
+    if (!here.expired()) takeArrivals();
+  });
+}
+
+void AttachServer::takeArrivals() {
+  for (std::size_t i = 0; i < kArrivalsPerTurn; i++) {
+    Arrival next;
+    {
+      const std::lock_guard lock(arrivalsMutex_);
+      if (arrivals_.empty()) return;
+      next = std::move(arrivals_.front());
+      arrivals_.pop_front();
     }
+    startHello(std::move(next));
   }
+  loop_.post([this, here = std::weak_ptr(here_)] {
+    if (!here.expired()) takeArrivals();
+  });
 }
 
-// Out of descriptors the socket would stay readable for ever: turn the next one away instead.
-void AttachServer::acceptWithoutDescriptors() {
-  spare_.reset();
-  Fd connection(::accept4(listen_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  connection.reset();
-  spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  counters_.refused++;
-}
-
-void AttachServer::startHello(Fd connection) {
-  if (silent_.size() >= kHellosMax) {
-    // An honest guest has said its hello by now; the oldest silence makes room.
-    counters_.evicted++;
-    dropHello(*silent_.begin());
-  }
+void AttachServer::startHello(Arrival arrival) {
   const std::uint64_t id = ++lastId_;
-  silent_.insert(id);
   Hello& hello = hellos_[id];
+  static_cast<Arrival&>(hello) = std::move(arrival);
   hello.id = id;
-  hello.connection = std::move(connection);
   hello.timer = loop_.after(options_.helloWithin, [this, id] { dropHello(id); });
-  hello.watch = loop_.fds().watchLevel(hello.connection.get(), EPOLLIN | EPOLLRDHUP,
-                                       [this, id](std::uint32_t) { onHello(id); });
+  decide(id);
 }
 
 void AttachServer::dropHello(std::uint64_t id) {
   const auto found = hellos_.find(id);
   if (found == hellos_.end()) return;
   loop_.cancel(found->second.timer);
-  found->second.watch.reset();
-  silent_.erase(id);
+  letGo(std::move(found->second.connection));
   hellos_.erase(found);
 }
 
@@ -148,7 +126,7 @@ void AttachServer::onTalk(std::uint64_t id, std::uint32_t slot) {
   if (readNotes(task, process)) return;
   process.channels = false;
   process.talk.reset();
-  process.connection.reset();
+  letGo(std::move(process.connection));
 }
 
 // False: the connection is over, or what came is no note that its card needs.
@@ -156,13 +134,14 @@ bool AttachServer::readNotes(GuestTask& task, GuestProcess& process) {
   const Nanos now = loop_.now();
   for (int i = 0; i < kNotesPerTurn; i++) {
     char bytes[sizeof(qgpu_note) + 1];
-    const ssize_t n = ::recv(process.connection.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    const NextRecord next = peekRecord(process.connection, bytes, sizeof bytes);
+    if (next.what == NextRecord::What::None) return true;
     qgpu_note note;
-    if (n != static_cast<ssize_t>(sizeof note) || !process.notes.takes(now, kNotesMax) ||
+    if (next.bytes != sizeof note || next.descriptors || !process.notes.takes(now, kNotesMax) ||
         !task.notes.takes(now, kTaskNotesMax)) {
       return false;
     }
+    passRecord(process.connection);
     std::memcpy(&note, bytes, sizeof note);
     if (!suspenders_.noted(task, process, note)) return false;
     process.channels = process.channels || note.what == QGPU_NOTE_MADE ||
@@ -176,6 +155,8 @@ void AttachServer::forgetProcess(GuestTask& task, std::uint32_t slot) {
   suspenders_.gone(task, *task.processes.at(slot));
   task.pages.freeSlot(slot);
   const std::uint32_t pid = task.processes.at(slot)->entry.pid;
+  task.processes.at(slot)->talk.reset();
+  letGo(std::move(task.processes.at(slot)->connection));
   task.processes.erase(slot);
   outlet_.sendUrgent(task.actor, [&](schema::Envelope::Builder message) {
     auto gone = message.initProcessGone();
@@ -246,14 +227,11 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   for (const std::uint32_t card : cards) task->cardActors.push_back(cardActors_[card]);
   task->cards = std::move(cards);
   GuestTask& kept = *tasks_.emplace(id, std::move(task)).first->second;
-  for (auto& [key, hello] : hellos_) {
-    const bool its = hello.waits && hello.task == 0 &&
-                     sameToken(hello.said.token, kept.token.data());
-    if (its) hello.task = id;
-  }
   if (known.hasStored()) records_.write(known.getStored());
   findReport(kept);
   port_.added(kept);
+  book_.add(id, kept.token);
+  booked_(kept.token);
   if (known.getOwnerPid() != 0) watchOwner(kept, std::move(*owner));
   recoveryMoved();
 }
@@ -307,8 +285,13 @@ void AttachServer::end(std::uint64_t id) {
 
 // What is in memory of it: a manager that stops leaves the rest to the next one.
 void AttachServer::erase(std::uint64_t id) {
+  book_.remove(id);
   port_.removed(*tasks_.at(id));
   suspenders_.removed(*tasks_.at(id));
+  for (auto& [slot, process] : tasks_.at(id)->processes) {
+    process->talk.reset();
+    letGo(std::move(process->connection));
+  }
   tasks_.erase(id);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The door through which tenants' processes come: RUN_DIR/attach.sock (SOCK_SEQPACKET). A process
-// says hello with its task's token and gets the task's pages, its doorbell and a slot.
+// What becomes of tenants' processes that came through the door (attach_door.h) with the token of a
+// task: each gets the task's pages, its doorbell and a slot.
 //
 // A process is what SO_PEERCRED and its start time say, and it is attached until its pidfd says
 // dead; then its bytes return, once (HAZARDS 7, A14). Whatever else comes through the socket costs
@@ -14,9 +14,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +24,7 @@
 #include "runtime/dispatcher.h"
 #include "runtime/loop.h"
 #include "runtime/result.h"
+#include "services/attach/attach_door.h"
 #include "services/attach/attached_list.h"
 #include "services/attach/gate_port.h"
 #include "services/attach/guest_task.h"
@@ -33,9 +34,7 @@
 
 namespace qgpu {
 
-inline constexpr std::size_t kHellosMax = 64;    // connections that have not said hello yet
-inline constexpr std::size_t kWaitingMax = 4'096;   // that have, and wait for their answer
-inline constexpr int kAcceptsPerTurn = 16;
+inline constexpr std::size_t kArrivalsPerTurn = 16;
 inline constexpr int kNotesPerTurn = 16;
 // More in a second is no program that makes channels, and ends the connection.
 inline constexpr std::uint32_t kNotesMax = 1'024;        // of one process
@@ -53,7 +52,7 @@ struct AttachServerOptions {
   std::uint32_t incarnation = 1;        // of this manager, committed before it is used
   Nanos orphanGrace = seconds(5);
   Nanos window = millis(2);             // of work in flight, on cards that suspend by gate
-  Nanos helloWithin = seconds(2);
+  Nanos helloWithin = seconds(2);       // how long one waits for its answer
   Nanos recovery = millis(500);
   Nanos killGrace = seconds(2);         // between SIGTERM and SIGKILL
   bool timeslices = true;               // on NVIDIA cards (services/attach/timeslices.h)
@@ -63,23 +62,26 @@ struct AttachCounters {
   std::uint64_t attached = 0;
   std::uint64_t reattached = 0;
   std::uint64_t refused = 0;
-  std::uint64_t evicted = 0;            // silent connections that made room for others
 };
 
 class AttachServer {
  public:
-  // `cards` by index; `cardActors` are their actors in the same order.
-  AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,
-               Suspenders& suspenders, ActorId node, const std::vector<Card>& cards,
-               std::vector<ActorId> cardActors, AttachServerOptions options);
+  // `cards` by index; `cardActors` are their actors in the same order. `book` is told whose token
+  // is whose, and `booked` runs after that: with a token that is new, or empty once all are there.
+  using Booked = std::function<void(const std::string& token)>;
+  AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port, Suspenders& suspenders,
+               ActorId node, const std::vector<Card>& cards, std::vector<ActorId> cardActors,
+               AttachServerOptions options, TokenBook& book, Booked booked);
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
   ~AttachServer();
 
-  // Starts to listen; the time of recovery runs from here. AlreadyExists: another daemon serves
-  // this run dir. Unavailable: the folder or the socket can't be made.
-  Status listen();
-  const std::string& socketPath() const { return path_; }
+  // Reads who was attached; the time of recovery runs from here. Unavailable: the folder can't be
+  // made or read.
+  Status begin();
+
+  // From the door's thread.
+  void arrive(Arrival arrival);
 
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
@@ -87,22 +89,16 @@ class AttachServer {
 
   bool recovering() const { return recovering_; }
   std::uint32_t incarnation() const { return incarnation_; }
-  std::size_t pendingHellos() const { return hellos_.size(); }
-  std::size_t waitingHellos() const { return hellos_.size() - silent_.size(); }
+  std::size_t waitingHellos() const { return hellos_.size(); }
   const AttachCounters& counters() const { return counters_; }
 
  private:
-  // A connection that is not attached yet.
-  struct Hello {
+  // One that is not attached yet.
+  struct Hello : Arrival {
     std::uint64_t id = 0;
-    Fd connection;
-    FdWatch watch;
     Loop::TimerKey timer = 0;
     bool waits = false;      // for the end of recovery, or for an incarnation above all it has met
     bool raises = false;     // the latter
-    std::uint64_t task = 0;  // whose token it said; 0: of none that is known
-    qgpu_hello said{};
-    Fd page;                 // the descriptor that came along
   };
   // A process that an earlier manager had attached and that has not come back yet.
   struct Expected {
@@ -120,15 +116,12 @@ class AttachServer {
   };
 
   Status readAttachedList();
-  void acceptSome();
-  void acceptWithoutDescriptors();
-  void startHello(Fd connection);
-  void onHello(std::uint64_t id);
-  bool receive(Hello& hello);
+  void takeArrivals();
+  void startHello(Arrival arrival);
   void decide(std::uint64_t id);
   Result<Peer> identify(const Hello& hello, const GuestTask& task) const;
-  bool mustWait(const Hello& hello, const GuestTask* task) const;
-  void wait(Hello& hello, const GuestTask* task, bool raises);
+  bool mustWait(const Hello& hello) const;
+  void wait(Hello& hello, bool raises);
   std::vector<std::uint64_t> endedWaits() const;
   Status askIncarnationAbove(std::uint32_t seen);
   Result<std::uint32_t> giveSlot(Hello& hello, GuestTask& task, const Peer& peer);
@@ -140,8 +133,6 @@ class AttachServer {
   bool welcome(const Hello& hello, const GuestTask& task, std::uint32_t slot) const;
   void refuse(std::uint64_t id, const std::string& reason);
   void dropHello(std::uint64_t id);
-  static bool sameToken(const char* left, const char* right);
-  GuestTask* byToken(const char* token) const;
   GuestProcess* processOf(GuestTask& task, const AttachedEntry& entry) const;
 
   void onTalk(std::uint64_t task, std::uint32_t slot);
@@ -174,15 +165,16 @@ class AttachServer {
   const std::vector<Card>& cards_;
   const std::vector<ActorId> cardActors_;
   const AttachServerOptions options_;
-  const std::string path_;
+  TokenBook& book_;
+  const Booked booked_;
 
-  Fd listen_;
-  Fd spare_;                          // given up to turn a connection away when out of others
-  FdWatch listenWatch_;
+  PiMutex arrivalsMutex_;
+  std::deque<Arrival> arrivals_;  // let in, and not looked at yet
+  // What the door's thread posts may outlive this on the loop.
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   AttachedList list_;
   TaskRecords records_;
   std::map<std::uint64_t, Hello> hellos_;
-  std::set<std::uint64_t> silent_;    // of these, the ones that said nothing yet; oldest first
   std::uint64_t lastId_ = 0;
   std::map<std::uint64_t, Expected> expected_;
   // Tasks whose processes were told to go, with pages or without, and the timer of the SIGKILL.

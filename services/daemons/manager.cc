@@ -264,6 +264,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   peers.member = memberId;
   AttachPortConfig port;
   port.node = nodeId;
+  port.doorLoop = &mainLoop;
   port.cards = found.cards;
   port.server.runDir = runDir.path();
   port.server.timeslices = options.timeslices;

@@ -1,7 +1,8 @@
 qgpu_test(task_pages_test SOURCES task_pages_test.cc LIBS qgpu_attach LABELS unit threads)
 qgpu_test(process_test SOURCES process_test.cc LIBS qgpu_attach LABELS unit)
 qgpu_test(survivors_test SOURCES survivors_test.cc LIBS qgpu_attach LABELS unit threads)
-qgpu_test(attach_server_test SOURCES attach_server_test.cc attach_welcome_test.cc
+qgpu_test(attach_server_test SOURCES attach_server_test.cc attach_door_test.cc
+  attach_welcome_test.cc
   attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)
 qgpu_test(page_search_test SOURCES page_search_test.cc attach_fixture.cc

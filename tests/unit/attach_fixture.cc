@@ -3,6 +3,8 @@
 #include <cstring>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <thread>
+#include <time.h>
 #include <utility>
 
 namespace qgpu {
@@ -140,6 +142,7 @@ struct AttachTest::Machine {
   }
   ActorSystem system;
   Loop loop;
+  Loop doorLoop;
   Dispatcher dispatcher;
   ActorId node, card, task, room;
   Outlet asNode, asCard;
@@ -150,6 +153,7 @@ AttachTest::AttachTest() {
   folder_ = ::mkdtemp(path);
   serverOptions.runDir = folder_;
   serverOptions.recovery = millis(500);
+  doorOptions.comersAtOnce = 1'000'000;  // all tests together are one uid
 }
 
 AttachTest::~AttachTest() {
@@ -171,6 +175,8 @@ void AttachTest::start(schema::Suspend suspend) {
   if (suspend == schema::Suspend::RM) config.cards[0].rung = suspend::Rung::kDisable;
   config.cardActors = {machine_->card};
   config.server = serverOptions;
+  config.door = doorOptions;
+  if (doorApart) config.doorLoop = &machine_->doorLoop;
   config.gate = gateOptions;
   config.suspend = suspendOptions;
   room_ = std::make_unique<AttachPort>(machine_->dispatcher, machine_->room, std::move(config));
@@ -248,6 +254,7 @@ bool AttachTest::until(const std::function<bool()>& condition) {
     const Loop::TimerKey turn = loop.after(micros(200), [] {});
     uv_run(&loop.uv(), UV_RUN_ONCE);
     loop.cancel(turn);
+    machine_->doorLoop.poll();
   }
   return true;
 }
@@ -255,6 +262,22 @@ bool AttachTest::until(const std::function<bool()>& condition) {
 void AttachTest::turns(int count) {
   int done = 0;
   until([&] { return done++ >= count; });
+}
+
+void AttachTest::turnDoor() {
+  machine_->doorLoop.poll();
+}
+
+Nanos AttachTest::cardLoopTimeDuring(const std::function<void()>& meanwhile) {
+  timespec used{};
+  std::thread thread([&] {
+    machine_->loop.run();
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  });
+  meanwhile();
+  machine_->loop.stop();
+  thread.join();
+  return seconds(used.tv_sec) + Nanos(used.tv_nsec);
 }
 
 Fd AttachTest::connectRaw() const {

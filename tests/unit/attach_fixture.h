@@ -78,6 +78,7 @@ class AttachTest : public ::testing::Test {
   void close(std::uint64_t id, bool kill);
   std::string cardId = "sim-0";
   std::string backend = "sim";  // of the card, at the next start
+  bool doorApart = false;  // on a loop of its own, at the next start
   // What a task is bound to from now on: the one card, said so many times.
   unsigned cardsOfTasks = 1;
   // The next orders are those of another card, whose epochs are its own.
@@ -105,6 +106,10 @@ class AttachTest : public ::testing::Test {
   // Turns the loop until `condition` holds; fails the test after a generous limit.
   bool until(const std::function<bool()>& condition);
   void turns(int count);
+  // The CPU time that the card loop takes while it runs on a thread of its own; the last that is
+  // done with this manager.
+  Nanos cardLoopTimeDuring(const std::function<void()>& meanwhile);
+  void turnDoor();
   // A connection to the manager on which nothing was said; none: it takes none.
   Fd connectRaw() const;
   // Attaches this process itself.
@@ -120,8 +125,14 @@ class AttachTest : public ::testing::Test {
   std::string folder() const { return folder_; }
   std::string socket() const { return folder_ + "/attach.sock"; }
   AttachPort& room() { return *room_; }
+  // Connections that said hello and have no answer yet, and with them those that said nothing.
+  std::size_t waitingHellos() const {
+    return room_->door().waiting() + room_->server().waitingHellos();
+  }
+  std::size_t pendingHellos() const { return room_->door().silent() + waitingHellos(); }
 
   AttachServerOptions serverOptions;
+  AttachDoorOptions doorOptions;
   GatePortOptions gateOptions;
   SuspendersOptions suspendOptions;
   Recorder node, card, task;

@@ -141,7 +141,7 @@ TEST_F(AttachServerTest, C7_GarbageOnTheSocketHarmsNobody) {
     if (kind == 4) (void)!::send(fd.get(), &almost, sizeof almost / 2, MSG_NOSIGNAL);
     if (round % 32 == 0) turns(2);
   }
-  ASSERT_TRUE(until([&] { return room().server().pendingHellos() == 0; }));
+  ASSERT_TRUE(until([&] { return pendingHellos() == 0; }));
   EXPECT_TRUE(attachSelf(7).ok());
 }
 
@@ -180,11 +180,11 @@ TEST_F(AttachServerTest, SilentConnectionsAreClosedAndTooManyMakeRoomForAnHonest
   for (std::size_t i = 0; i < 2 * kHellosMax; i++) {
     silent.push_back(connectRaw());
     if (i % 16 == 15) turns(2);
-    ASSERT_LE(room().server().pendingHellos(), kHellosMax);
+    ASSERT_LE(pendingHellos(), kHellosMax);
   }
-  EXPECT_GE(room().server().counters().evicted, kHellosMax / 2);
+  EXPECT_GE(room().door().counters().evicted, kHellosMax / 2);
   EXPECT_TRUE(attachSelf(7).ok());
-  ASSERT_TRUE(until([&] { return room().server().pendingHellos() == 0; }));
+  ASSERT_TRUE(until([&] { return pendingHellos() == 0; }));
 }
 
 TEST_F(AttachServerTest, ASecondManagerOnTheSameRunDirIsRefusedAndALeftoverSocketIsNot) {
@@ -571,17 +571,15 @@ TEST_F(AttachServerTest, HAZARDS8_GuestsThatWaitForTheNodeDoNotEvictEachOther) {
     auto guest = GuestClient::begin(socket(), GuestClient::hello(tokenOf(i + 1)), -1);
     ASSERT_TRUE(guest.ok());
     guests.push_back(std::move(*guest));
-    ASSERT_TRUE(until([&] { return room().server().waitingHellos() == i + 1; }));
+    ASSERT_TRUE(until([&] { return waitingHellos() == i + 1; }));
   }
   std::vector<Fd> silent;
   for (std::size_t i = 0; i < 2 * kHellosMax; i++) {
     silent.push_back(connectRaw());
-    ASSERT_TRUE(until([&] {
-      const AttachServer& server = room().server();
-      return server.pendingHellos() + server.counters().evicted == kTasks + i + 1;
-    }));
+    ASSERT_TRUE(until(
+        [&] { return pendingHellos() + room().door().counters().evicted == kTasks + i + 1; }));
   }
-  EXPECT_EQ(room().server().counters().evicted, kHellosMax);
+  EXPECT_EQ(room().door().counters().evicted, kHellosMax);
   for (std::size_t i = 0; i < kTasks; i++) bind(i + 1);
   ASSERT_TRUE(until([&] { return room().server().counters().attached == kTasks; }));
   for (GuestClient& guest : guests) EXPECT_TRUE(guest.finish(0).ok());
@@ -603,7 +601,7 @@ TEST_F(AttachServerTest, C7_ThoseWhoWaitAreBoundedAndTheNextOneIsToldWhy) {
     ASSERT_TRUE(guest.ok());
     guests.push_back(std::move(*guest));
     if (i % 32 == 31) {
-      ASSERT_TRUE(until([&] { return room().server().waitingHellos() == i + 1; }));
+      ASSERT_TRUE(until([&] { return waitingHellos() == i + 1; }));
     }
   }
   EXPECT_NE(refusalOf(hello).find("4096 processes wait"), std::string::npos);
