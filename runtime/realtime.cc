@@ -1,6 +1,7 @@
 #include "runtime/realtime.h"
 
 #include <cstdint>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -27,6 +28,16 @@ struct SchedAttr {
   std::uint64_t periodNs;
 };
 
+// Whether the kernel lets real-time threads have all the time that there is.
+bool unlimited(const char* limit) {
+  char text[16] = {};
+  const int fd = open(limit, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  return n > 0 && text[0] == '-';
+}
+
 bool askFifo() {
   sched_param param{};
   param.sched_priority = kFifoPriority;
@@ -50,10 +61,17 @@ bool askNice() {
 
 }  // namespace
 
-const char* askRealtime() {
-  if (askFifo()) return "fifo";
-  if (askSlice()) return "slice";
-  return askNice() ? "nice" : "none";
+Realtime askRealtime(const char* limit) {
+  Realtime realtime;
+  if (unlimited(limit)) {
+    realtime.why = "kernel.sched_rt_runtime_us is -1, so SCHED_FIFO is declined; set it to 950000";
+  } else if (askFifo()) {
+    return {"fifo", ""};
+  } else {
+    realtime.why = "SCHED_FIFO is not permitted; root or CAP_SYS_NICE gives it";
+  }
+  realtime.got = askSlice() ? "slice" : askNice() ? "nice" : "none";
+  return realtime;
 }
 
 }  // namespace qgpu

@@ -108,7 +108,8 @@ struct NodeInfo {
   policy @7 :Policy;
   mixed @8 :Bool;
   maxTasksPerCard @9 :UInt32;  # 0: from each card's memory
-  realtime @10 :Text;          # "fifo", "slice", "nice" or "none": what the card loop got
+  realtime @10 :Text;          # what the card loop got: "fifo", "slice", "nice" or "none", and
+                               # where it is told why it is no more, ": " and that
   storage @11 :Text;           # "ok", or why binds are refused
   onlineIdleNs @12 :UInt64;
   sliceMinNs @13 :UInt64;

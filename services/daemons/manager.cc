@@ -71,12 +71,13 @@ class CardThread {
  public:
   explicit CardThread(Loop& loop, RealtimeChoice realtime)
       : loop_(loop), thread_([this, realtime] {
-          granted_.set_value(realtime == RealtimeChoice::Auto ? askRealtime() : "none");
+          const Realtime off;
+          granted_.set_value(realtime == RealtimeChoice::Auto ? askRealtime() : off);
           if (go_.get_future().get()) loop_.run();
         }) {}
   ~CardThread() { stop(); }
 
-  std::string realtime() { return granted_.get_future().get(); }
+  Realtime realtime() { return granted_.get_future().get(); }
   void start() {
     started_ = true;
     go_.set_value(true);
@@ -90,7 +91,7 @@ class CardThread {
 
  private:
   Loop& loop_;
-  std::promise<const char*> granted_;
+  std::promise<Realtime> granted_;
   std::promise<bool> go_;
   bool started_ = false;
   std::thread thread_;  // last: it uses the promises
@@ -256,7 +257,9 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.labelled = inCluster;
   node_.maxTasksPerCard = options.maxTasksPerCard;
   node_.attachSocket = runDir.file("attach.sock");
-  node_.realtime = cardThread.realtime();
+  const Realtime realtime = cardThread.realtime();
+  // A word, and ": " with why it is no more.
+  node_.realtime = std::string(realtime.got) + (*realtime.why != 0 ? ": " : "") + realtime.why;
   node_.unixMsAtZero = unixMsAtZero;
 
   NodePeers peers;

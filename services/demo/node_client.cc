@@ -193,7 +193,7 @@ Result<std::string> NodeClient::realtime() {
   const Result<element> document = parseOk(parser, *answer);
   if (!document) return document.error();
   const std::string got = text(*document, "realtime");
-  return got.empty() ? std::string("unknown") : got;
+  return got.empty() ? std::string("unknown") : got.substr(0, got.find(':'));
 }
 
 }  // namespace qgpu::demo

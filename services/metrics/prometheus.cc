@@ -38,8 +38,9 @@ class Page : public MetricsText {
 
 void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& doors) {
   page.family("qgpu_node_info", "gauge", "The node: always 1, facts are labels.");
+  const std::string_view realtime = view(node.getRealtime());
   page.sample({{"node", view(node.getName())}, {"version", view(node.getVersion())},
-               {"realtime", view(node.getRealtime())}}, "1");
+               {"realtime", realtime.substr(0, realtime.find(':'))}}, "1");
   page.one("qgpu_node_uptime_seconds", "gauge", "Since this manager started.",
            seconds(node.getUptimeNs()));
   page.one("qgpu_node_storage_ok", "gauge", "1 where new tasks can be stored.",

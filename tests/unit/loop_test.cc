@@ -191,32 +191,52 @@ TEST(Loop, HAZARDS24_ARealtimeLoopThatPreemptsItsWakerDoesNotWaitForIt) {
 }
 
 TEST(Loop, SaysWhatPriorityTheKernelGranted) {
-  std::string got;
+  Realtime got;
   int policy = -1;
   std::thread thread([&] {
     got = askRealtime();
     policy = sched_getscheduler(0);
   });
   thread.join();
-  EXPECT_TRUE((std::set<std::string>{"fifo", "slice", "nice", "none"}.contains(got))) << got;
-  EXPECT_EQ(policy, got == "fifo" ? SCHED_FIFO | SCHED_RESET_ON_FORK : SCHED_OTHER);
+  EXPECT_TRUE((std::set<std::string>{"fifo", "slice", "nice", "none"}.contains(got.got)));
+  const bool fifo = got.got == std::string("fifo");
+  EXPECT_EQ(fifo, got.why == std::string()) << got.why;
+  EXPECT_EQ(policy, fifo ? SCHED_FIFO | SCHED_RESET_ON_FORK : SCHED_OTHER);
 }
 
 // Without it a busy machine turns 100 us of the card loop into some ms.
 TEST(Loop, TakesFifoWhereTheKernelPermitsItAndAnotherWhereNot) {
-  std::int64_t throttledAtUs = -1;  // so much of each period a thread of this kind may take
-  std::ifstream("/proc/sys/kernel/sched_rt_runtime_us") >> throttledAtUs;
-  if (throttledAtUs < 0) GTEST_SKIP() << "nothing ends a thread of SCHED_FIFO that runs on";
-  const auto got = [](Scheduling::Says says) {
+  char path[] = "/tmp/qgpu-limit-XXXXXX";
+  const Fd limit(::mkstemp(path));
+  ASSERT_EQ(::write(limit.fd, "950000\n", 7), 7);
+  const auto got = [&](Scheduling::Says says) {
     scheduling = {says, -1};
     std::string out;
-    std::thread([&] { out = askRealtime(); }).join();
+    std::thread([&] { out = askRealtime(path).got; }).join();
     scheduling.says = Scheduling::Says::AsItIs;
     return out;
   };
   EXPECT_EQ(got(Scheduling::Says::Yes), "fifo");
   EXPECT_EQ(scheduling.asked, SCHED_FIFO | SCHED_RESET_ON_FORK) << "no child inherits it";
   EXPECT_NE(got(Scheduling::Says::No), "fifo");
+  ::unlink(path);
+}
+
+TEST(Loop, DeclinesFifoWhereTheKernelLimitsNoRealtimeThread) {
+  char path[] = "/tmp/qgpu-limit-XXXXXX";
+  const Fd limit(::mkstemp(path));
+  ASSERT_EQ(::write(limit.fd, "-1\n", 3), 3);
+  Realtime got;
+  int policy = -1;
+  std::thread thread([&] {
+    got = askRealtime(path);
+    policy = ::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+  });
+  thread.join();
+  ::unlink(path);
+  EXPECT_NE(got.got, std::string("fifo"));
+  EXPECT_EQ(policy, SCHED_OTHER);
+  EXPECT_NE(std::string(got.why).find("sched_rt_runtime_us is -1"), std::string::npos);
 }
 
 // --- the ring under a dispatcher ---
