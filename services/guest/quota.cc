@@ -1,6 +1,7 @@
 #include "services/guest/quota.h"
 
 #include "services/guest/loans.h"
+#include "services/guest/token.h"
 
 namespace qgpu::guest {
 namespace {
@@ -13,6 +14,24 @@ void raisePeak(std::uint64_t bytes) {
   std::uint64_t seen = peak.load(std::memory_order_relaxed);
   while (seen < bytes && !peak.compare_exchange_weak(seen, bytes)) {
   }
+}
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kGiB = 1 << 30;
+
+// A program that ignores what its API says would end without a word of why. Said once a process, a
+// fork's child included: it has failed by itself.
+void tellOfRefusal(std::uint64_t bytes) {
+  static std::atomic<std::uint32_t> saidIn{0};  // the generation, from 1
+  const std::uint32_t generation = session.generation.load() + 1;
+  if (saidIn.exchange(generation) == generation) return;
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  const std::uint64_t more = bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2;
+  const auto enough = static_cast<unsigned long long>((held + more + kGiB - 1) / kGiB);
+  const auto inMiB = [](std::uint64_t n) { return static_cast<unsigned long long>(n / kMiB); };
+  say(tokenInFile() ? "%llu MiB refused: %llu of %llu MiB in use; ask for %llu GiB of qgpu-memory"
+                    : "%llu MiB refused: %llu of %llu MiB in use; start with --memory %llu",
+      inMiB(more + kMiB - 1), inMiB(held), inMiB(quota), enough);
 }
 
 }  // namespace
@@ -35,6 +54,7 @@ bool reserve(std::uint64_t bytes) {
 bool reserveOrFail(std::uint64_t bytes) {
   if (reserve(bytes)) return true;
   shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
+  tellOfRefusal(bytes);
   return false;
 }
 

@@ -11,7 +11,8 @@ namespace qgpu::guest {
 // False: over the quota, nothing was taken. The process must be attached.
 bool reserve(std::uint64_t bytes);
 
-// The same for the last try: without room the allocation fails, and the manager is told of it.
+// The same for the last try: without room the allocation fails, the manager is told of it, and the
+// program's stderr once.
 bool reserveOrFail(std::uint64_t bytes);
 
 // Gives back what reserve() took in this process. `generation` is the session's at reserve();

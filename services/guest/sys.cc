@@ -1,6 +1,10 @@
 #include "services/guest/sys.h"
 
+#include <csignal>
 #include <cstdarg>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 
 namespace qgpu::guest {
 
@@ -15,6 +19,54 @@ bool startThread(void* (*body)(void*)) {
   return started;
 }
 
+namespace {
+
+bool fileOf(int fd, struct stat& file) {
+  return syscall(SYS_newfstatat, fd, "", &file, AT_EMPTY_PATH) == 0;
+}
+
+bool sameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_rdev == b.st_rdev;
+}
+
+struct stat stderrAtLoad;
+bool stderrKnown = false;
+
+__attribute__((constructor)) void lookAtStderr() {
+  const int saved = errno;
+  stderrKnown = fileOf(STDERR_FILENO, stderrAtLoad);
+  errno = saved;
+}
+
+// It is what it was when the program began, or a log that the program has put there; and no file of
+// data that was opened when the number was free.
+bool stderrIsForText() {
+  struct stat now, output;
+  if (!fileOf(STDERR_FILENO, now)) return false;
+  if (stderrKnown && sameFile(now, stderrAtLoad)) return true;
+  if (fileOf(STDOUT_FILENO, output) && sameFile(now, output)) return true;
+  const int flags = fcntl(STDERR_FILENO, F_GETFL);
+  return flags >= 0 && (flags & O_APPEND) != 0;
+}
+
+// Without waiting for a reader, and without SIGPIPE where there is none.
+void writeToStderr(const char* line, std::size_t size) {
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return;
+  const std::uint64_t pipe = 1ull << (SIGPIPE - 1);
+  std::uint64_t before = 0, pending = 0;
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe, &before, sizeof pipe);
+  syscall(SYS_rt_sigpending, &pending, sizeof pending);
+  const bool broken = write(STDERR_FILENO, line, size) < 0 && errno == EPIPE;
+  const timespec now{};
+  if (broken && (pending & pipe) == 0) {
+    syscall(SYS_rt_sigtimedwait, &pipe, nullptr, &now, sizeof pipe);
+  }
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
+}
+
+}  // namespace
+
 void say(const char* format, ...) {
   char line[512] = "qgpu: ";
   va_list args;
@@ -26,7 +78,7 @@ void say(const char* format, ...) {
   if (used > sizeof line - 2) used = sizeof line - 2;
   line[used++] = '\n';
   const int saved = errno;
-  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line, used);
+  if (stderrIsForText()) writeToStderr(line, used);
   errno = saved;
 }
 

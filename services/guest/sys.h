@@ -105,7 +105,8 @@ class Lock {
 // Starts a detached thread that gets no signal of the application. False: no thread.
 bool startThread(void* (*body)(void*));
 
-// One line to stderr, in one write: "qgpu: ...".
+// One line to stderr, in one write: "qgpu: ...". Nothing where the program has closed its stderr,
+// also where another file has that number since; a reader that is slow or gone harms nobody.
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace qgpu::guest

@@ -62,6 +62,10 @@ bool tokenNamed() {
   return given("QGPU_TOKEN") || given("QGPU_TOKEN_FILE");
 }
 
+bool tokenInFile() {
+  return !given("QGPU_TOKEN");
+}
+
 const char* findToken() {
   if (const char* named = given("QGPU_TOKEN")) {
     token[0] = 0;

@@ -11,6 +11,9 @@ namespace qgpu::guest {
 // Whether the environment names a token at all.
 bool tokenNamed();
 
+// Whether it stands in a file: then a cluster made the task, and no `qgpuctl run`.
+bool tokenInFile();
+
 // A copy of the token as it stands there, of any length below 64. What was read once is also there
 // when the environment names none any more, and for children. Nullptr: no file of QGPU_TOKEN_FILE
 // is there yet. Not for two threads at once.

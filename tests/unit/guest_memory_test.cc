@@ -36,6 +36,39 @@ TEST(GuestMemory, OverTheQuotaAnAllocationFailsAsTheApiSaysAndFreedBytesReturn) 
   EXPECT_EQ(manager.slot(0).bytes_peak, 60 * kMiB + kOwn);
 }
 
+TEST(GuestMemory, TheFirstRefusalIsSaidOnStderrAndNoOther) {
+  FakeManager manager(quota(1024));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask(megabytes(1, 512)), "0");
+  EXPECT_EQ(guest.ask(megabytes(2, 700)), "-4");
+  EXPECT_EQ(guest.errors(),
+            "qgpu: 700 MiB refused: 512 of 1024 MiB in use; start with --memory 2\n");
+  EXPECT_EQ(guest.ask(megabytes(2, 700)), "-4");
+  EXPECT_EQ(guest.errors().find("refused", 20), std::string::npos) << guest.errors();
+}
+
+TEST(GuestMemory, NothingIsSaidIntoAFileThatHasTheNumberOfAClosedStderr) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("data2"), "0") << "another file is descriptor 2 now";
+  EXPECT_EQ(guest.ask(megabytes(1, 70)), "-4");
+  EXPECT_EQ(guest.ask("size2"), "0");
+}
+
+TEST(GuestMemory, NobodyWhoReadsStderrIsWaitedForOrNeeded) {
+  FakeManager manager(quota(64));
+  GuestChild guest(tenantOf(manager));
+  ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_EQ(guest.ask("full2"), "0") << "a pipe that takes no more";
+  EXPECT_EQ(guest.ask(megabytes(1, 70)), "-4");
+  GuestChild other(tenantOf(manager));
+  ASSERT_EQ(other.ask("init"), "ok") << other.errors();
+  EXPECT_EQ(other.ask("broken2"), "0") << "a pipe that nobody reads";
+  EXPECT_EQ(other.ask(megabytes(1, 70)), "-4");
+}
+
 TEST(GuestMemory, ImagesAndSharedVirtualMemoryCountToo) {
   FakeManager manager(quota(64));
   GuestChild guest(tenantOf(manager));

@@ -183,6 +183,24 @@ std::string behindUser(std::istringstream& in) {
   return "ok";
 }
 
+// What becomes of descriptor 2.
+std::string standardError(const std::string& verb) {
+  if (verb == "size2") return std::to_string(lseek(STDERR_FILENO, 0, SEEK_END));
+  close(STDERR_FILENO);
+  if (verb == "data2") return std::to_string(memfd_create("data", 0) - STDERR_FILENO);
+  int ends[2];  // reading is 2, and then writing
+  if (pipe(ends) != 0 || ends[0] != STDERR_FILENO) return "no pipe";
+  const int reading = dup(ends[0]);
+  dup2(ends[1], STDERR_FILENO);
+  fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK | O_APPEND);
+  const std::string page(4096, 'x');
+  while (verb == "full2" && write(STDERR_FILENO, page.data(), page.size()) > 0) {
+  }
+  fcntl(STDERR_FILENO, F_SETFL, O_APPEND);
+  if (verb == "broken2") close(reading);
+  return "0";
+}
+
 std::string allocate(int name, size_t bytes) {
   cl_int rc = CL_SUCCESS;
   cl_mem mem = clCreateBuffer(p.context, CL_MEM_READ_WRITE, bytes, nullptr, &rc);
@@ -470,6 +488,7 @@ std::string obey(const std::string& verb, std::istringstream& in, const char* pr
   if (verb == "finish") return std::to_string(clFinish(p.queue));
   if (verb == "flush") return std::to_string(clFlush(p.queue));
   if (verb == "check") return check();
+  if (verb.ends_with('2')) return standardError(verb);
   if (verb == "alloc") return allocate(name, static_cast<size_t>(b));
   if (verb == "image") return image(name, static_cast<size_t>(b));
   if (verb == "sub") return subBuffer(name, static_cast<size_t>(b));
