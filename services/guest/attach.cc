@@ -13,6 +13,7 @@
 #include "services/guest/freeze.h"
 #include "services/guest/gate.h"
 #include "services/guest/loans.h"
+#include "services/guest/places.h"
 #include "services/guest/test_hooks.h"
 #include "services/guest/token.h"
 
@@ -376,7 +377,7 @@ bool readToken() {
   const char* token = findToken();
   if (!token) {
     const char* path = getenv("QGPU_TOKEN_FILE");
-    say("no token in QGPU_TOKEN_FILE=%s; no device", path ? path : "");
+    say("no token in QGPU_TOKEN_FILE=%s; no device", path ? path : kTenantTokens);
     return false;
   }
   identity.token = token;
@@ -389,7 +390,7 @@ bool readToken() {
 
 // A fork's child may find nothing in its environment any more: it is then who its parent was.
 bool readIdentity() {
-  const char* path = getenv("QGPU_SOCKET");
+  const char* path = findSocket();
   if (path && strlen(path) >= sizeof identity.socket) {
     say("QGPU_SOCKET has %zu characters, a socket's path has at most %zu; no device", strlen(path),
         sizeof identity.socket - 1);
@@ -432,8 +433,7 @@ bool attachFirst() {
 
 bool tokenGiven() {
   if (identity.known.load(std::memory_order_relaxed)) return true;
-  const char* path = getenv("QGPU_SOCKET");
-  return tokenNamed() && path && *path;
+  return tokenNamed() && findSocket();
 }
 
 bool ensureAttached() {

@@ -1,9 +1,13 @@
 #include "services/guest/token.h"
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
+
+#include "services/guest/places.h"
 
 namespace qgpu::guest {
 namespace {
@@ -13,8 +17,27 @@ constexpr std::size_t kPathMax = 512;
 char token[64];  // empty: none was read yet
 
 const char* given(const char* name) {
-  const char* value = getenv(name);
+  const char* value = secure_getenv(name);
   return value && *value ? value : nullptr;
+}
+
+// Asked once: the folder is mounted before the first program of a container starts.
+bool inContainer() {
+  static std::atomic<int> known{-1};
+  int found = known.load(std::memory_order_relaxed);
+  if (found < 0) {
+    const int saved = errno;
+    found = access(kTenantTask, F_OK) == 0 ? 1 : 0;
+    errno = saved;
+    known.store(found, std::memory_order_relaxed);
+  }
+  return found != 0;
+}
+
+// Paths of files that may have a token, joined by ':'; nullptr: none is named.
+const char* tokenFiles() {
+  if (const char* named = given("QGPU_TOKEN_FILE")) return named;
+  return inContainer() ? kTenantTokens : nullptr;
 }
 
 // The first line of `path` into `token`. False: it is not there, or has none.
@@ -59,7 +82,12 @@ bool nextPath(const char*& list, char (&path)[kPathMax]) {
 }  // namespace
 
 bool tokenNamed() {
-  return given("QGPU_TOKEN") || given("QGPU_TOKEN_FILE");
+  return given("QGPU_TOKEN") || tokenFiles();
+}
+
+const char* findSocket() {
+  if (const char* named = given("QGPU_SOCKET")) return named;
+  return inContainer() ? kTenantSocket : nullptr;
 }
 
 bool tokenInFile() {
@@ -72,7 +100,7 @@ const char* findToken() {
     strncat(token, named, sizeof token - 1);
   }
   if (token[0]) return token;
-  const char* next = given("QGPU_TOKEN_FILE");
+  const char* next = tokenFiles();
   for (char path[kPathMax]; nextPath(next, path);) {
     if (readFirstLine(path)) return token;
   }
@@ -80,7 +108,7 @@ const char* findToken() {
 }
 
 bool readBesideToken(const char* name, char* text, std::size_t size) {
-  const char* next = given("QGPU_TOKEN_FILE");
+  const char* next = tokenFiles();
   for (char path[kPathMax]; nextPath(next, path);) {
     char* base = strrchr(path, '/');
     base = base ? base + 1 : path;

@@ -8,6 +8,7 @@
 #include "actors/tenant_environment.h"
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
+#include "services/guest/places.h"
 #include "services/kubelet_plugin/cdi_spec.h"
 #include "services/kubelet_plugin/nvidia_nodes.h"
 #include "services/kubelet_plugin/placeholders.h"
@@ -19,8 +20,10 @@ namespace fs = std::filesystem;
 
 // In a container.
 constexpr const char* kLibrary = "/opt/qgpu/libqgpu.so";
-constexpr const char* kDoor = "/run/qgpu/tenant";
-constexpr const char* kTask = "/run/qgpu/task/";
+// The loader of glibc reads it before any variable, which a pod's own can't undo. It hides the one
+// of an image, which Allocate can't know: what that names is not loaded. The loader of musl reads
+// none, and programs that are linked statically have no loader.
+constexpr const char* kPreload = "/etc/ld.so.preload";
 // Where programs of the two families of distributions look for a driver's libraries, and all of
 // them for its tool.
 constexpr const char* kDriverHomes[] = {"/usr/lib/x86_64-linux-gnu/", "/usr/lib64/"};
@@ -30,14 +33,6 @@ constexpr const char* kToolHome = "/usr/bin/";
 
 constexpr std::uintmax_t kLibraryMax = 64 << 20;
 constexpr std::size_t kDriverFilesMax = 64;
-
-std::string tokenFiles() {
-  std::string list;
-  for (const Resource resource : kResources) {
-    list += (list.empty() ? "" : ":") + std::string(kTask) + resourceWord(resource) + "/token";
-  }
-  return list;
-}
 
 std::vector<std::string> namesIn(const std::string& folder) {
   std::vector<std::string> names;
@@ -65,6 +60,8 @@ Status TenantFiles::publish() {
   if (!fs::exists(name, error)) {
     if (Status written = writeAnew(name, content, 0755); !written) return written;
   }
+  const std::string line = std::string(kLibrary) + "\n";
+  if (Status written = writeAnew(preload(), line, 0644); !written) return written;
   published_ = name;
   return ok();
 }
@@ -81,10 +78,10 @@ Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& 
                                           const std::map<std::string, std::string>& environment) {
   ContainerSetup setup;
   setup.environment = environment;
-  setup.environment["QGPU_SOCKET"] = std::string(kDoor) + "/attach.sock";
-  setup.environment["QGPU_TOKEN_FILE"] = tokenFiles();
-  setup.mounts.push_back({kDoor, config_.runDir + "/tenant"});
-  setup.mounts.push_back({std::string(kTask) + resourceWord(resource), placeholder});
+  setup.environment["QGPU_SOCKET"] = kTenantSocket;
+  setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
+  setup.mounts.push_back({kTenantDoor, config_.runDir + "/tenant"});
+  setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
   ContainerSetup common = shared(backend, cards);
   if (!config_.cdiDir.empty() && cdiOffers(common)) {
     if (Status offered = offer(common); !offered) return offered.error();
@@ -106,6 +103,7 @@ ContainerSetup TenantFiles::shared(const std::string& backend,
       setup.environment[name] = value;
     }
     setup.mounts.push_back({kLibrary, onHost(published_)});
+    setup.mounts.push_back({kPreload, onHost(preload())});
   }
   if (backend == "nvidia") addNvidia(setup, cards);
   return setup;

@@ -4,6 +4,10 @@
 // the wish that a container runtime of NVIDIA's brings it. Paths here are of three kinds: as we see
 // them, as the host does (kubelet mounts those), and as the container will.
 //
+// The library is loaded by the loader's own file, so that a pod or an image with variables of its
+// own is contained all the same; the variables stay for loaders that read no such file. Where it
+// finds no card's driver it does nothing.
+//
 // The library is copied to a name that says what is in it and never overwritten: a process that has
 // mapped the old one keeps it when a new version comes.
 
@@ -46,6 +50,7 @@ class TenantFiles {
 
  private:
   std::string onHost(const std::string& path) const;
+  std::string preload() const { return config_.filesDir + "/ld.so.preload"; }
   ContainerSetup shared(const std::string& backend, const std::vector<PluginCard>& cards) const;
   std::vector<ContainerSetup::Mount> driver() const;
   void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;

@@ -168,6 +168,30 @@ TEST_F(Injection, AProgramWithNothingButWhatAllocateNamedReachesItsCardThroughTh
   expectRuns(container);
 }
 
+// kubelet puts the pod's variables after the plugin's.
+TEST_F(Injection, APodThatSetsTheVariablesItselfIsContainedAllTheSame) {
+  copyDriver();
+  Container container = startPod();
+  for (const char* name : {"LD_PRELOAD", "OPENCL_LAYERS", "QGPU_SOCKET", "QGPU_TOKEN_FILE"}) {
+    ASSERT_TRUE(container.environment.contains(name));
+    container.environment[name] = "";
+  }
+  expectRuns(container);
+}
+
+TEST_F(Injection, ALibraryThatAPodPreloadsIsThereBesideOurs) {
+  copyDriver();
+  Container container = startPod();
+  const std::string library = "/usr/lib/own.so";
+  Root root(dir.path() + "/root");
+  fs::copy_file(QGPU_STAND_IN_DIR "/libnvidia-ml.so.1", dir.path() + "/root" + library);
+  container.environment["LD_PRELOAD"] = library;
+  const Finished ran =
+      root.run(container, host(), "while read -r line; do echo $line; done </proc/$$/maps\n");
+  EXPECT_NE(ran.output.find(library), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("/opt/qgpu/libqgpu.so"), std::string::npos) << ran.output;
+}
+
 TEST_F(Injection, WhereNoDriverWasCopiedTheRuntimeIsAskedToBringIt) {
   const Container container = startPod();
   EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
