@@ -133,7 +133,8 @@ void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
 
 void NodeActor::onEventTold(schema::Event::Reader told, Turn& turn) {
   if (find(told.getTask()) == nullptr) return;
-  for (const char* kind : {kSuspendDoubted, kSuspendUndone, kTaskStopped, kMemoryRefused}) {
+  for (const char* kind :
+       {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached, kMemoryRefused}) {
     if (text(told.getKind()) != kind) continue;
     note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
   }

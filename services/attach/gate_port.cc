@@ -161,7 +161,8 @@ void GatePort::freezeThreads(GuestTask& task) {
 // --- who comes and goes ---
 
 void GatePort::added(GuestTask& task) {
-  task.pages.heartbeat(around_.now());
+  task.gate.addedAt = around_.now();
+  task.pages.heartbeat(task.gate.addedAt);
   arm(task);
   if (heartbeat_ == 0) beatAgain(around_.now());
 }
@@ -499,6 +500,7 @@ void GatePort::beat() {
     task->pages.judgeQuota();
     tellRefused(*task, task->pages.use().refused, now);
     judgeStopped(*task, now);
+    judgeUnattached(*task, now);
     if (!task->processes.empty()) tellUseIfChanged(*task, now);
   }
   beatAgain(now);
@@ -554,6 +556,18 @@ void GatePort::judgeStopped(GuestTask& task, Nanos now) {
   if (sent == SendResult::Refused) return;  // with the next heartbeat
   gate.stopped = true;
   look(task);
+}
+
+// Said once. Whether it uses a card all the same can't be seen from here.
+void GatePort::judgeUnattached(GuestTask& task, Nanos now) {
+  GateState& gate = task.gate;
+  if (gate.life != Life::Never || gate.unattachedTold) return;
+  if (now - gate.addedAt < options_.unattachedAfter) return;
+  const SendResult sent = tellNode(
+      task, kTaskUnattached,
+      "no process of it has attached for " + std::to_string(options_.unattachedAfter / seconds(1)) +
+          " s: it uses no card, or runs without libqgpu.so, and so without quota and turns");
+  gate.unattachedTold = sent != SendResult::Refused;  // else with the next heartbeat
 }
 
 void GatePort::beatAgain(Nanos now) {

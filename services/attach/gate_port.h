@@ -39,6 +39,8 @@ struct GatePortOptions {
   // All processes of a task are stopped for so long, by a signal, a debugger or with their cgroup,
   // with work under way: it would be given turns in which nothing runs (HAZARDS 4).
   Nanos stoppedAfter = seconds(60);
+  // No process of a task has attached for so long: it runs none, or without the library.
+  Nanos unattachedAfter = seconds(60);
   Nanos useEvery = millis(250);      // between two `used` of one task
   Nanos refusedEvery = seconds(10);  // between two words to the node that memory was refused
   ActorId node = ActorId::kNobody;   // who hears these; nobody: they are not said
@@ -109,6 +111,7 @@ class GatePort {
   SendResult tellNode(const GuestTask& task, const char* kind, const std::string& text);
   void tellRefused(GuestTask& task, std::uint64_t refused, Nanos now);
   void judgeStopped(GuestTask& task, Nanos now);
+  void judgeUnattached(GuestTask& task, Nanos now);
   void busy(GuestTask& task, const GateSample& sample, Nanos since);
   void quiet(GuestTask& task, Nanos since);
   void settled(GuestTask& task, schema::Settled::How how, Nanos at);

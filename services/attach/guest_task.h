@@ -99,6 +99,8 @@ struct GateState {
   UseSample use;
   Nanos useToldAt{0};
   std::uint32_t faultsTold = 0;
+  Nanos addedAt{0};
+  bool unattachedTold = false;    // nobody has attached since
   std::uint64_t refusedTold = 0;  // allocations, to the node
   Nanos refusedToldAt{0};
 };

@@ -4,10 +4,12 @@
 #include <array>
 #include <climits>
 #include <ctime>
+#include <map>
 #include <simdjson.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/event_log.h"
 #include "services/admin/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/doctor_look.h"
@@ -151,6 +153,44 @@ std::string versionOf(const std::string& socket) {
   return textOf(root, "version");
 }
 
+// The list `name` of a daemon's answer to `command`. False: it has none.
+bool askList(const std::string& socket, const std::string& command, const char* name,
+             simdjson::dom::parser& parser, simdjson::dom::array& list) {
+  Client client(socket);
+  const Result<std::string> answer = client.ask(command, kAskLimit);
+  simdjson::dom::element root;
+  return answer && parser.parse(*answer).get(root) == simdjson::SUCCESS &&
+         root[name].get(list) == simdjson::SUCCESS;
+}
+
+// Of tasks that were told of once those that still have no process.
+void checkUnattached(Patient& patient, const std::string& socket) {
+  std::map<std::uint64_t, std::string> told;
+  simdjson::dom::parser parser;
+  std::uint64_t since = 0;
+  for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
+    simdjson::dom::array events;
+    const std::string command = "events " + std::to_string(since);
+    if (!askList(socket, command, "events", parser, events) || events.size() == 0) break;
+    for (const auto event : events) {
+      since = numberOf(event, "seq");
+      if (textOf(event, "kind") != kTaskUnattached) continue;
+      told[numberOf(event, "task")] = textOf(event, "text");
+    }
+  }
+  simdjson::dom::array tasks;
+  if (told.empty() || !askList(socket, "tasks", "tasks", parser, tasks)) return;
+  for (const auto task : tasks) {
+    const auto found = told.find(numberOf(task, "id"));
+    if (found == told.end() || numberOf(task, "processes") != 0) continue;
+    patient.finding("task-unattached",
+                    "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
+                        "): " + found->second,
+                    "where its program should use a card, look for what keeps libqgpu.so out of "
+                    "it: a program without glibc's loader, or an environment of its own");
+  }
+}
+
 // Compared with the copies that containers get, which the device plugin makes at its start.
 void checkLibrary(Patient& patient) {
   const std::string folder = patient.path("/var/lib/qgpu/kubelet");
@@ -214,6 +254,8 @@ void examineDaemons(Patient& patient, const std::string& version) {
         patient.finding("versions-differ",
                         "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
                         "bring both to one version");
+      } else if (daemon == "manager") {
+        checkUnattached(patient, patient.path(name));
       }
     }
   }

@@ -409,9 +409,10 @@ kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
 void NodeAgent::onEvent(schema::Event::Reader event) {
   const std::string_view kind = view(event.getKind());
   if (kind.starts_with("card-") || kind == "policy-changed") ring();
-  const bool refused = kind == kMemoryRefused;
-  if (!refused && kind != "task-fault") return;
-  const EventReason reason = refused ? EventReason::MemoryOverrun : EventReason::TaskFault;
+  if (kind != kMemoryRefused && kind != kTaskUnattached && kind != "task-fault") return;
+  const EventReason reason = kind == kMemoryRefused    ? EventReason::MemoryOverrun
+                             : kind == kTaskUnattached ? EventReason::Unattached
+                                                       : EventReason::TaskFault;
   std::string what(view(event.getText()));
   const auto holding = holdings_.find(event.getTask());
   if (holding != holdings_.end()) return tellTrouble(holding->second, reason, what);

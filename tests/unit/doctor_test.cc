@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <memory>
 #include <netinet/in.h>
 #include <sched.h>
@@ -47,8 +48,10 @@ class Listening {
 // A daemon that says its version to whoever asks for its status.
 class Daemon {
  public:
-  Daemon(const std::string& path, std::string version)
+  // `more`: its answers to other commands.
+  Daemon(const std::string& path, std::string version, std::map<std::string, std::string> more = {})
       : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        more_(std::move(more)),
         answer_("{\"ok\":true,\"version\":\"" + std::move(version) + "\"}\n") {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -70,14 +73,17 @@ class Daemon {
       const int peer = ::accept(fd_, nullptr, nullptr);
       if (peer < 0) return;
       char line[64];
-      if (::read(peer, line, sizeof line) > 0) {
-        EXPECT_EQ(::write(peer, answer_.data(), answer_.size()),
-                  static_cast<ssize_t>(answer_.size()));
+      const ssize_t n = ::read(peer, line, sizeof line);
+      if (n > 0) {
+        const auto other = more_.find(std::string(line, static_cast<std::size_t>(n) - 1));
+        const std::string& answer = other == more_.end() ? answer_ : other->second;
+        EXPECT_EQ(::write(peer, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
       }
       ::close(peer);
     }
   }
   const int fd_;
+  const std::map<std::string, std::string> more_;
   const std::string answer_;
   std::thread thread_;
 };
@@ -241,6 +247,25 @@ TEST_F(Doctor, ComparesVersions) {
   daemon("/run/qgpu/manager.sock", "1.0");
   listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
   EXPECT_EQ(codes(), "versions-differ");
+}
+
+TEST_F(Doctor, TellsOfTasksThatWereNeverAttachedAndStillHaveNoProcess) {
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  const auto event = [](int seq, const std::string& kind, int task) {
+    return "{\"seq\":" + std::to_string(seq) + ",\"kind\":\"" + kind +
+           "\",\"task\":" + std::to_string(task) + ",\"text\":\"no process of it\"}";
+  };
+  std::map<std::string, std::string> more;
+  more["events 0"] = "{\"ok\":true,\"events\":[" + event(3, "task-unattached", 1) + "," +
+                     event(4, "task-unattached", 2) + "," + event(5, "task-bound", 3) + "]}\n";
+  more["events 5"] = "{\"ok\":true,\"events\":[" + event(6, "task-unattached", 4) + "]}\n";
+  more["tasks"] =
+      "{\"ok\":true,\"tasks\":[{\"id\":1,\"name\":\"late\",\"processes\":1},"
+      "{\"id\":2,\"name\":\"web/own\",\"processes\":0},"
+      "{\"id\":3,\"name\":\"new\",\"processes\":0}]}\n";
+  daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  EXPECT_EQ(codes(), "task-unattached");
+  EXPECT_EQ(whatOf("task-unattached"), "task 2 (web/own): no process of it");
 }
 
 TEST_F(Doctor, LooksAtTheCertificatesThatTheDaemonsAreGiven) {

@@ -843,5 +843,22 @@ TEST_F(GatePortTest, HAZARDS3_WorkThatNoSignalStopsAndThatWaitsForALaunchOfItsOw
   EXPECT_EQ(settledOf(7, epoch)->how, How::PARKED);
 }
 
+// --- tasks that never come ---
+
+TEST_F(GatePortTest, ATaskOfWhichNoProcessAttachesIsToldOfOnce) {
+  gateOptions.heartbeatEvery = millis(5);
+  gateOptions.unattachedAfter = millis(100);
+  start();
+  bind(7);
+  bind(8);
+  const auto client = attachSelf(8);
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
+  EXPECT_TRUE(node.last(Which::EVENT_TOLD, 7)->text.starts_with("no process of it has attached"));
+  turns(200);
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u);
+  EXPECT_EQ(node.count(Which::EVENT_TOLD, 8), 0u);
+}
+
 }  // namespace
 }  // namespace qgpu

@@ -481,7 +481,8 @@ TEST(NodeActor, WhatTheAttachRoomTellsOfItsTasksIsInTheStoryUnderItsKind) {
     world.run();
   };
   const std::uint64_t before = world.reply(world.ask(events(0))).getEvents().size();
-  const char* kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped, kMemoryRefused};
+  const char* kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
+                         kMemoryRefused};
   for (const char* kind : kinds) tell(task, kind);
   tell(task, "card-cordoned");
   tell(99, kTaskStopped);
