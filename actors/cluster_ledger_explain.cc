@@ -24,6 +24,7 @@ std::int64_t distance(Reason reason, std::int64_t missing, Bytes cardMem) {
     case Reason::NotEnoughCards: return 1000 + 1000 * missing;
     case Reason::ShareNeeded: return 20'000;
     case Reason::WrongTenancy: return 21'000;
+    case Reason::ManagerStarting: return 21'500;
     case Reason::CardCordoned: return 22'000;
     case Reason::NodeCordoned: return 23'000;
     case Reason::StaleState: return 24'000;

@@ -23,7 +23,7 @@ constexpr std::array<const char*, kReasons> kReasonNames = {
     "CardCordoned", "CardUnhealthy", "CardTooSmall",  "WrongTenancy",   "HeldWhole",
     "NotWholeFree", "NotEnoughCards", "MemShort",     "CoreShort",      "GreedyShort",
     "SlotsFull",    "ShareNeeded",  "ModelMismatch",  "CpuShort",       "HostMemShort",
-    "OtherNode",    "InvalidRequest", "StaleState"};
+    "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting"};
 
 Status invalid(std::string text) { return fail(ErrorCode::InvalidArgument, std::move(text)); }
 
@@ -133,6 +133,7 @@ Status checkAsk(const LedgerAsk& ask) {
 Reason judge(const CardRoom& card, const CardAsk& ask) {
   if (!ask.whole && ask.mem > card.mem) return Reason::CardTooSmall;
   if (!card.healthy) return Reason::CardUnhealthy;
+  if (card.mark == CardMark::Starting) return Reason::ManagerStarting;
   if (card.mark != CardMark::Ready) return Reason::CardCordoned;
   if (card.exclusive) return Reason::HeldWhole;
   if (ask.whole) return card.tasks == 0 ? Reason::Fits : Reason::NotWholeFree;
@@ -170,6 +171,8 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
     case Reason::CardTooSmall: return "has " + gibText(card.mem) + " in all";
     case Reason::CardUnhealthy: return "is out of order";
     case Reason::CardCordoned: return "takes no new tasks";
+    case Reason::ManagerStarting:
+      return "its manager is starting: kubelet does not count its devices yet";
     case Reason::HeldWhole: return "held whole by a task";
     case Reason::NotWholeFree: return "holds " + std::to_string(card.tasks) + " task(s)";
     case Reason::WrongTenancy:

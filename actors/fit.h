@@ -22,6 +22,8 @@ struct LedgerAsk {
   Permille share{0};
   std::uint32_t cards = 1;
   std::string card;          // id or index wanted; empty: the ledger chooses
+
+  bool operator==(const LedgerAsk&) const = default;
 };
 
 // The rules that need neither card nor node: what may be asked at all. InvalidArgument.
@@ -57,14 +59,15 @@ enum class Reason : std::uint8_t {
   OtherNode,       // the task named a node or card, and it is not this one
   InvalidRequest,
   StaleState,      // the node has not said yet what it holds
+  ManagerStarting, // kubelet does not count the devices of the card, as after a restart
 };
-inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::StaleState) + 1;
+inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::ManagerStarting) + 1;
 const char* reasonName(Reason reason);
 // Whether waiting can't help: it would not fit were the card, or the node, empty.
 bool isHopeless(Reason reason);
 
 enum class Tenancy : std::uint8_t { Free, Ordinary, Hybrid };
-enum class CardMark : std::uint8_t { Ready, Cordoned, Draining };
+enum class CardMark : std::uint8_t { Ready, Cordoned, Draining, Starting };
 
 // The sums of one card, and what it is.
 struct CardRoom {

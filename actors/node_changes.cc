@@ -24,6 +24,7 @@ const char* markEvent(CardMark mark) {
     case CardMark::Ready: return "card-uncordoned";
     case CardMark::Cordoned: return "card-cordoned";
     case CardMark::Draining: return "card-draining";
+    case CardMark::Starting: break;  // a node never says it of itself
   }
   return "card-cordoned";
 }

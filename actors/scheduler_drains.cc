@@ -84,7 +84,7 @@ void SchedulerActor::applyMarks(MemberId member) {
 // The node stores it and will say so itself; until then nothing new goes there.
 void SchedulerActor::cardMarked(MemberId member, const std::string& card, CardMark mark) {
   for (ClusterCard& known : at(member).facts.ledger.cards) {
-    if (known.id != card) continue;
+    if (known.id != card || known.mark == CardMark::Starting) continue;
     known.mark = mark == CardMark::Ready ? CardMark::Ready : CardMark::Cordoned;
   }
   applyMarks(member);

@@ -187,6 +187,7 @@ void SchedulerActor::writeCard(const ClusterMember& node, std::size_t card,
   writeFacts(node.facts.cards[card].facts, status.initInfo());
   schema::CardState state = schema::CardState::READY;
   if (room.mark != CardMark::Ready) state = schema::CardState::CORDONED;
+  if (room.mark == CardMark::Starting) state = schema::CardState::STARTING;
   if (room.mark == CardMark::Draining && room.tasks != 0) state = schema::CardState::DRAINING;
   if (!room.healthy) state = schema::CardState::QUARANTINED;
   status.setState(state);

@@ -25,6 +25,7 @@ CardMark markOf(schema::CardState state) {
   switch (state) {
     case schema::CardState::CORDONED: return CardMark::Cordoned;
     case schema::CardState::DRAINING: return CardMark::Draining;
+    case schema::CardState::STARTING: return CardMark::Starting;
     default: return CardMark::Ready;
   }
 }

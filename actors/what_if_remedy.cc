@@ -68,7 +68,8 @@ class Remedies {
       const std::size_t cards = ledger_.facts(node).cards.size();
       std::vector<std::size_t> marked;
       for (std::size_t card = 0; card < cards; ++card) {
-        if (ledger_.room(node, card).mark == CardMark::Ready) continue;
+        const CardMark mark = ledger_.room(node, card).mark;
+        if (mark == CardMark::Ready || mark == CardMark::Starting) continue;
         if (permits_.mayUncordon(node, card)) marked.push_back(card);
       }
       if (marked.empty() && !ledger_.cordoned(node)) continue;

@@ -43,6 +43,9 @@ interface KubeletDesk {
   # resource of the container says which of them starts.
   tasks @4 () -> (tasks :List(ContainerTask));
   end @5 (task :UInt64);         # refused while its processes live
+  counted @6 (cards :List(Text));
+  # The cards whose devices kubelet counts, all of them: what is bound elsewhere fails for good. It
+  # replaces what this connection said before, and ends with it.
 }
 
 struct PodPlan {

@@ -17,7 +17,8 @@ enum TaskState {
   exited @8; lost @9;
 }
 
-enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; }
+enum CardState { ready @0; cordoned @1; draining @2; quarantined @3; starting @4; }
+# starting: said of a Kubernetes node alone, while its kubelet does not count the card's devices
 
 struct CardInfo {              # what a backend found; only `suspend` may change, to `gate`
   id @0 :Text;                 # stable over restarts: "opencl-<platform>-<index>", "sim-<index>"

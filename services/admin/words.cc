@@ -15,8 +15,8 @@ constexpr std::array<std::string_view, 3> kSuspends = {"gate", "freeze", "rm"};
 constexpr std::array<std::string_view, 10> kTaskStates = {
     "pending", "bound",      "attached",  "idle",   "ready",
     "running", "suspending", "suspended", "exited", "lost"};
-constexpr std::array<std::string_view, 4> kCardStates = {"ready", "cordoned", "draining",
-                                                         "quarantined"};
+constexpr std::array<std::string_view, 5> kCardStates = {"ready", "cordoned", "draining",
+                                                         "quarantined", "starting"};
 
 constexpr std::array<std::string_view, 6> kScores = {"default", "binpack", "spread",
                                                      "fgd",     "random",  "best-fit"};

@@ -398,7 +398,6 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.node = options.nodename;
   config.version = QGPU_VERSION;
   config.attachSocket = runDir.file("attach.sock");
-  config.kubeletSocket = options.kubeletDir + "/device-plugins/kubelet.sock";
   config.maxTasksPerCard = options.maxTasksPerCard;
   config.policy = options.policy;
   config.rules = options.pods;

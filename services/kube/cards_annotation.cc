@@ -64,7 +64,7 @@ AnnotatedCard readCard(Element from) {
   card.suspend =
       named(text(from, "suspend"), &suspendName, schema::Suspend::RM, schema::Suspend::GATE);
   // What is not understood gets nothing new.
-  card.health = named(text(from, "health"), &cardStateName, schema::CardState::QUARANTINED,
+  card.health = named(text(from, "health"), &cardStateName, schema::CardState::STARTING,
                       schema::CardState::QUARANTINED);
   return card;
 }

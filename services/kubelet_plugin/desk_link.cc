@@ -208,6 +208,16 @@ kj::Promise<Status> DeskLink::endTask(std::uint64_t task) {
   });
 }
 
+kj::Promise<Status> DeskLink::tellCounted(const std::vector<std::string>& cards) {
+  return call<Unit>([&cards](schema::KubeletDesk::Client& desk) {
+    auto request = desk.countedRequest();
+    auto list = request.initCards(static_cast<kj::uint>(cards.size()));
+    for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(cards[i]));
+    return request.send().then(
+        [](capnp::Response<schema::KubeletDesk::CountedResults>) { return Status(Unit{}); });
+  });
+}
+
 void DeskLink::taskFailed(kj::Exception&&) {
   QGPU_CHECK(false, "every attempt handles its own failures");
 }

@@ -53,6 +53,8 @@ class DeskLink final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Grant>> startTask(const DevicesOwner& owner, Resource resource);
   kj::Promise<Result<std::vector<PodTask>>> tasks();
   kj::Promise<Status> endTask(std::uint64_t task);
+  // The cards whose devices kubelet counts. See KubeletDesk.counted.
+  kj::Promise<Status> tellCounted(const std::vector<std::string>& cards);
 
  private:
   struct Connection;

@@ -35,21 +35,29 @@ struct V1Alpha1 {
   using Reply = v1alpha1::ListPodResourcesResponse;
 };
 
+// Of a list of kubelet's ContainerDevices.
+template <typename Parts>
+std::map<Resource, std::vector<std::string>> oursOf(const Parts& parts, const std::string& prefix) {
+  std::map<Resource, std::vector<std::string>> all;
+  for (const auto& part : parts) {
+    const std::string& name = part.resource_name();
+    if (!name.starts_with(prefix + "/")) continue;
+    const auto resource = resourceFromName(std::string_view(name).substr(prefix.size() + 1));
+    if (!resource) continue;
+    auto& ids = all[*resource];
+    ids.insert(ids.end(), part.device_ids().begin(), part.device_ids().end());
+  }
+  for (auto& [resource, ids] : all) ids = sortedIds(std::move(ids));
+  return all;
+}
+
 template <typename Reply>
 std::vector<ContainerDevices> ours(const Reply& reply, const std::string& prefix) {
   std::vector<ContainerDevices> found;
   for (const auto& pod : reply.pod_resources()) {
     for (const auto& container : pod.containers()) {
-      ContainerDevices devices{{pod.namespace_(), pod.name(), container.name()}, {}};
-      for (const auto& part : container.devices()) {
-        const std::string& name = part.resource_name();
-        if (!name.starts_with(prefix + "/")) continue;
-        const auto resource = resourceFromName(std::string_view(name).substr(prefix.size() + 1));
-        if (!resource) continue;
-        auto& ids = devices.ids[*resource];
-        ids.insert(ids.end(), part.device_ids().begin(), part.device_ids().end());
-      }
-      for (auto& [resource, ids] : devices.ids) ids = sortedIds(std::move(ids));
+      ContainerDevices devices{{pod.namespace_(), pod.name(), container.name()},
+                               oursOf(container.devices(), prefix)};
       if (!devices.ids.empty()) found.push_back(std::move(devices));
     }
   }
@@ -144,6 +152,24 @@ kj::Promise<KubeletCalls::Listed> KubeletCalls::list(const std::string& socket,
                 else
                   done->fulfill(errorOf(status));
               });
+  return kj::mv(paf.promise);
+}
+
+// Where the gate is shut, its server says so without a code.
+kj::Promise<Result<CountedDevices>> KubeletCalls::countedDevices(const std::string& socket,
+                                                                 const std::string& prefix) {
+  using Count = Call<v1::PodResourcesLister, v1::AllocatableResourcesRequest,
+                     v1::AllocatableResourcesResponse>;
+  auto paf = kj::newPromiseAndFulfiller<Result<CountedDevices>>();
+  Count::start(loop_, calls_, socket, &v1::PodResourcesLister::Stub::async::GetAllocatableResources,
+               {},
+               [prefix, done = kj::mv(paf.fulfiller)](const grpc::Status& status,
+                                                      const auto& reply) mutable {
+                 if (status.ok()) return done->fulfill(oursOf(reply.devices(), prefix));
+                 const bool shut = status.error_code() == grpc::StatusCode::UNKNOWN;
+                 done->fulfill(shut ? fail(ErrorCode::Unsupported, status.error_message())
+                                    : errorOf(status));
+               });
   return kj::mv(paf.promise);
 }
 

@@ -1,9 +1,11 @@
 #pragma once
-// What we ask of kubelet: to know a resource of ours, and which container got which devices. Calls
-// run on gRPC's threads; their ends come back to the loop, on which everything here is called.
+// What we ask of kubelet: to know a resource of ours, which container got which devices, and which
+// devices it counts. Calls run on gRPC's threads; their ends come back to the loop, on which
+// everything here is called.
 
 #include <cstddef>
 #include <kj/async.h>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,11 @@ class KubeletCalls {
   // kubelet knows no v1.
   kj::Promise<Result<std::vector<ContainerDevices>>> podDevices(const std::string& socket,
                                                                 const std::string& prefix);
+
+  // The devices of the resources "PREFIX/..." that kubelet would give to a container; ids sorted.
+  // Unsupported: this kubelet can't say, as before 1.23.
+  kj::Promise<Result<CountedDevices>> countedDevices(const std::string& socket,
+                                                     const std::string& prefix);
 
   // Calls under way. Before the loop ends: cancel(), then run the loop until there is none.
   std::size_t underWay() const { return calls_.size(); }

@@ -13,6 +13,9 @@ namespace {
 
 constexpr auto kTick = 1 * kj::SECONDS;          // where inotify tells nothing
 constexpr auto kRetry = 200 * kj::MILLISECONDS;  // of what kubelet or the manager refused
+constexpr auto kCount = 1 * kj::SECONDS;         // where kubelet counts all that it was told
+constexpr auto kCountSoon = 100 * kj::MILLISECONDS;
+constexpr auto kBelieved = 2 * kj::SECONDS;  // after which a kubelet that can't say counts
 constexpr Nanos kEndTick = millis(1);
 constexpr Nanos kWordOnItsWay = seconds(5);    // of the API server, or of kubelet itself
 constexpr const char* kSocketStart = "qgpu-";  // of our sockets beside kubelet's
@@ -95,6 +98,7 @@ void Plugin::start() {
   link_.start();
   tasks_->add(lookAgain());
   tasks_->add(reconcileForEver());
+  tasks_->add(countForEver());
 }
 
 void Plugin::stop(std::function<void()> over) {
@@ -128,6 +132,7 @@ void Plugin::onNode(const NodeNow& node) {
     if (served.server) serve(resource, served);
   }
   look();
+  if (countNow_.get() != nullptr) countNow_->fulfill();
 }
 
 // Greedy devices are there on mixed nodes alone. A kubelet that knows them stays told: of none.
@@ -213,6 +218,7 @@ void Plugin::announce(Resource resource, Served& served, const SocketId& kubelet
             const bool same = served.server && served.server->socket() == socket;
             if (told && same) {
               served.toldTo = kubelet;
+              served.toldAt = timer_.now();
               served.failure.clear();
               log_.info("registered", {{"resource", name}});
             } else if (!told && served.failure != told.error().message) {
@@ -227,6 +233,61 @@ void Plugin::announce(Resource resource, Served& served, const SocketId& kubelet
 kj::Promise<void> Plugin::lookAgain() {
   look();
   return timer_.afterDelay(kTick).then([this] { return lookAgain(); });
+}
+
+// --- what kubelet counts ---
+
+// What it counts is told again and again: a manager that starts knows nothing yet.
+kj::Promise<void> Plugin::countForEver() {
+  auto now = kj::newPromiseAndFulfiller<void>();
+  countNow_ = kj::mv(now.fulfiller);
+  return count()
+      .then([this, now = kj::mv(now.promise)](bool all) mutable {
+        return timer_.afterDelay(all ? kCount : kCountSoon).exclusiveJoin(kj::mv(now));
+      })
+      .then([this] { return countForEver(); });
+}
+
+std::vector<Resource> Plugin::wantedResources() const {
+  std::vector<Resource> resources;
+  for (const Resource resource : kResources) {
+    if (wanted(resource)) resources.push_back(resource);
+  }
+  return resources;
+}
+
+// The cards of a kubelet that can't say what it counts, a while after it was told of them.
+std::vector<std::string> Plugin::believed() const {
+  for (const Resource resource : wantedResources()) {
+    const auto served = served_.find(resource);
+    const bool told = served != served_.end() && served->second.toldTo == kubelet_ &&
+                      timer_.now() - served->second.toldAt >= kBelieved;
+    if (!told || !kubelet_) return {};
+  }
+  std::vector<std::string> cards;
+  for (const PluginCard& card : node_->cards) {
+    if (card.healthy) cards.push_back(card.id);
+  }
+  return cards;
+}
+
+// True: all that there is to count, and the manager knows.
+kj::Promise<bool> Plugin::count() {
+  if (!node_) return false;
+  return calls_.countedDevices(podResources(), config_.resourcePrefix)
+      .then([this](Result<CountedDevices> counted) -> kj::Promise<bool> {
+        std::vector<std::string> cards;
+        if (counted) {
+          cards = countedCards(node_->cards, wantedResources(), config_.memoryUnit, *counted);
+        } else if (counted.error().code == ErrorCode::Unsupported) {
+          cards = believed();
+        }
+        const auto healthy = static_cast<std::size_t>(
+            std::count_if(node_->cards.begin(), node_->cards.end(),
+                          [](const PluginCard& card) { return card.healthy; }));
+        const bool all = cards.size() == healthy;
+        return link_.tellCounted(cards).then([all](Status told) { return all && told.ok(); });
+      });
 }
 
 // --- what kubelet asks ---

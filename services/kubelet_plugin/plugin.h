@@ -8,6 +8,7 @@
 //   PreStartContainer   PodResources says whose; the manager binds its task, or gives the one that
 //                       is bound; token and settings go into the placeholder
 //   reconcile           containers that kubelet lists no more: their tasks end, placeholders go
+//   count               cards whose devices kubelet counts: the manager lets nothing go elsewhere
 //
 // qgpu-core and qgpu-memory of one container come here one after the other; both get its one task.
 
@@ -64,6 +65,7 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   struct Served {
     std::unique_ptr<ResourceServer> server;
     std::optional<SocketId> toldTo;  // the kubelet that knows us
+    kj::TimePoint toldAt = kj::origin<kj::TimePoint>();
     bool telling = false;
     std::string failure;  // the last one, so that it is said once
   };
@@ -88,6 +90,11 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> tryStart(kj::Own<Starting> starting);
   kj::Promise<Status> startOnce(const Starting& starting);
 
+  kj::Promise<void> countForEver();
+  kj::Promise<bool> count();
+  std::vector<Resource> wantedResources() const;
+  std::vector<std::string> believed() const;
+
   kj::Promise<void> reconcileForEver();
   kj::Promise<void> reconcile();
   kj::Promise<void> carryOut(ReconcilePlan plan);
@@ -108,8 +115,9 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   std::optional<NodeNow> node_;
   std::map<Resource, Served> served_;
   std::optional<SocketId> kubelet_;  // as last seen
-  std::uint64_t sockets_ = 0;        // made so far
-  std::uint64_t starts_ = 0;         // containers that were started so far
+  kj::Own<kj::PromiseFulfiller<void>> countNow_;
+  std::uint64_t sockets_ = 0;  // made so far
+  std::uint64_t starts_ = 0;   // containers that were started so far
   std::uint64_t startsUnderWay_ = 0;
   int folder_ = -1;  // inotify
   bool folderWatched_ = false;

@@ -23,6 +23,24 @@ std::string describe(Resource resource, const std::vector<std::string>& ids) {
 
 }  // namespace
 
+std::vector<std::string> countedCards(const std::vector<PluginCard>& cards,
+                                      const std::vector<Resource>& resources, MemoryUnit unit,
+                                      const CountedDevices& counted) {
+  std::vector<std::string> all;
+  for (const PluginCard& card : cards) {
+    const bool whole = std::all_of(resources.begin(), resources.end(), [&](Resource resource) {
+      const auto devices = devicesOf({card}, resource, unit);
+      const auto known = counted.find(resource);
+      if (!devices || known == counted.end()) return false;
+      return std::all_of(devices->begin(), devices->end(), [&](const Device& device) {
+        return std::binary_search(known->second.begin(), known->second.end(), device.id);
+      });
+    });
+    if (card.healthy && whole) all.push_back(card.id);
+  }
+  return all;
+}
+
 std::vector<std::string> sortedIds(std::vector<std::string> ids) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -29,6 +29,14 @@ struct ContainerDevices {
   std::map<Resource, std::vector<std::string>> ids;
 };
 
+// The devices of ours that kubelet counts, healthy ones, given to somebody or not.
+using CountedDevices = std::map<Resource, std::vector<std::string>>;
+// Those of `cards` that kubelet counts every device of, by their ids. `resources`: those that it
+// was told of.
+std::vector<std::string> countedCards(const std::vector<PluginCard>& cards,
+                                      const std::vector<Resource>& resources, MemoryUnit unit,
+                                      const CountedDevices& counted);
+
 // Sorted, each once: ids come in any order, and in several parts since 1.21.
 std::vector<std::string> sortedIds(std::vector<std::string> ids);
 

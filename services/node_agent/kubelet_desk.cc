@@ -78,6 +78,10 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
  public:
   DeskService(KubeletDesk& desk, NodeDoor& door, kj::Own<RpcSession> session)
       : RpcCalls(door, kj::mv(session)), desk_(desk) {}
+  // A plugin that is gone counts nothing for kubelet.
+  ~DeskService() noexcept(false) {
+    if (told_) desk_.setCounted({});
+  }
 
   kj::Promise<void> node(NodeContext context) override {
     return call(
@@ -147,6 +151,16 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
         });
   }
 
+  kj::Promise<void> counted(CountedContext context) override {
+    const auto cards = context.getParams().getCards();
+    if (cards.size() > kCardsMax) return refusal(ErrorCode::InvalidArgument, "cards: too many");
+    std::set<std::string> all;
+    for (const auto card : cards) all.insert(checkedText(card, "cards"));
+    told_ = true;
+    desk_.setCounted(std::move(all));
+    return kj::READY_NOW;
+  }
+
   kj::Promise<void> end(EndContext context) override {
     return desk_.end(session().peer, context.getParams().getTask()).then([](Status ended) {
       if (!ended) kj::throwFatalException(toException(ended.error()));
@@ -155,6 +169,7 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
 
  private:
   KubeletDesk& desk_;
+  bool told_ = false;  // what kubelet counts
 };
 
 }  // namespace
@@ -180,6 +195,12 @@ schema::KubeletDesk::Client KubeletDesk::serve(kj::Own<RpcSession> session) {
 
 void KubeletDesk::taskFailed(kj::Exception&&) {
   QGPU_CHECK(false, "the door never throws");
+}
+
+void KubeletDesk::setCounted(std::set<std::string> cards) {
+  if (cards == counted_) return;
+  counted_ = std::move(cards);
+  KJ_IF_MAYBE (listener, listener_) listener->onCounted();
 }
 
 std::string KubeletDesk::requestOf(const std::string& uid, const std::string& container) {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <kj/async.h>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class DeskListener {
   virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                          const std::vector<std::string>& cards) = 0;
   virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
+  // KubeletDesk::counts() changed.
+  virtual void onCounted() = 0;
 
  protected:
   ~DeskListener() = default;
@@ -76,8 +79,13 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   // Nothing new is served from now on, because of `why`; empty: again. What is bound, runs on.
   void close(std::string why) { closed_ = std::move(why); }
   const std::string& closed() const { return closed_; }
-  // `listener` outlives the desk.
-  void setListener(DeskListener& listener) { listener_ = listener; }
+  // Whether kubelet counts every device of this card, by the last word of a plugin that is there.
+  bool counts(const std::string& card) const { return counted_.contains(card); }
+  void setCounted(std::set<std::string> cards);
+  // Its devices are about to be out of order: only a later word counts.
+  void uncount(const std::string& card) { counted_.erase(card); }
+  // It hears of the desk until there is another one, or none.
+  void setListener(kj::Maybe<DeskListener&> listener) { listener_ = listener; }
   const std::vector<std::string>& environment() const { return config_.environment; }
 
   // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
@@ -109,6 +117,7 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   const KubeletDeskConfig config_;
   bool mixed_;
   std::string closed_;
+  std::set<std::string> counted_;  // cards
   kj::Maybe<DeskListener&> listener_;
   std::deque<Waiting> waiting_;
   bool working_ = false;

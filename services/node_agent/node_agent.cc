@@ -1,7 +1,6 @@
 #include "services/node_agent/node_agent.h"
 
 #include <algorithm>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "actors/event_log.h"
@@ -9,7 +8,6 @@
 #include "runtime/config.h"
 #include "services/admin/json.h"
 #include "services/admin/words.h"
-#include "services/attach/socket_file.h"
 #include "services/kube/assigned_annotation.h"
 
 namespace qgpu {
@@ -82,7 +80,7 @@ NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServe
       timer_(api.timer()),
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
       tasks_(*this) {
-  desk_.setListener(*this);
+  desk_.setListener(static_cast<DeskListener&>(*this));
   const std::string name = urlEscaped(config_.node);
   KubeListener<KubeNode>& nodes = *this;
   KubeListener<KubePod>& pods = *this;
@@ -94,7 +92,9 @@ NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServe
   tasks_.add(follow());
 }
 
-NodeAgent::~NodeAgent() noexcept = default;
+NodeAgent::~NodeAgent() noexcept {
+  desk_.setListener(nullptr);
+}
 
 void NodeAgent::taskFailed(kj::Exception&& exception) {
   log_.error("unexpected", {{"why", exception.getDescription().cStr()}});
@@ -215,7 +215,6 @@ kj::Promise<void> NodeAgent::rounds() {
 }
 
 kj::Promise<void> NodeAgent::round() {
-  lookAtKubelet();
   return readCards()
       .then([this] { return choosePolicy(); })
       .then([this] { return annotate(); })
@@ -228,18 +227,13 @@ kj::Promise<void> NodeAgent::readCards() {
       .then([this](Result<Answer> answer) {
         if (!answer) return;
         Cards now;
-        for (const auto card : answer->reply().getCards()) now.push_back(annotated(card));
+        for (const auto card : answer->reply().getCards()) {
+          now.push_back(annotated(card));
+          if (now.back().health != schema::CardState::READY) desk_.uncount(now.back().id);
+        }
         tellRecovered(now);
         cards_ = std::move(now);
       });
-}
-
-void NodeAgent::lookAtKubelet() {
-  const bool before = kubeletBack_ == kKubeletSettled;
-  const bool answers = isServed(config_.kubeletSocket, SOCK_STREAM);
-  kubeletBack_ = answers ? std::min(kubeletBack_ + 1, kKubeletSettled) : 0;
-  const bool now = kubeletBack_ == kKubeletSettled;
-  if (now != before) log_.info("kubelet", {{"state", now ? "back" : "away"}});
 }
 
 // A refusal is said once, and made up for when what stands in the way has ended.
@@ -278,9 +272,10 @@ kj::Promise<void> NodeAgent::annotate() {
   annotation.maxTasksPerCard = config_.maxTasksPerCard;
   annotation.attachSocket = config_.attachSocket;
   annotation.cards = cards_;
-  if (leaving_ || kubeletBack_ != kKubeletSettled) {
-    for (AnnotatedCard& card : annotation.cards) {
-      if (card.health == schema::CardState::READY) card.health = schema::CardState::CORDONED;
+  for (AnnotatedCard& card : annotation.cards) {
+    const bool counted = !leaving_ && desk_.counts(card.id);
+    if (card.health == schema::CardState::READY && !counted) {
+      card.health = schema::CardState::STARTING;
     }
   }
   std::string text = writeCardsAnnotation(annotation);

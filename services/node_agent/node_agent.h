@@ -1,9 +1,9 @@
 #pragma once
 // The manager's words with the Kubernetes API server about its own node:
 //
-//   cards and their health -> node annotation qgpu.io/cards, through nodes/status; while kubelet or
-//                             this manager is away they take nothing new, since kubelet fails a pod
-//                             for good whose devices it does not know at that moment
+//   cards and their health -> node annotation qgpu.io/cards, through nodes/status; a card whose
+//                             devices kubelet does not count at that moment is "starting" and takes
+//                             nothing new, since kubelet fails a pod for good that asks for them
 //   labels of the node     -> policy of its cards, mixed or not, served at all; at once
 //   pods of the node       -> the book of pods (annotation qgpu.io/assigned), and the end of the
 //                             tasks of pods that are over
@@ -33,7 +33,6 @@ struct NodeAgentConfig {
   std::string node;
   std::string version;
   std::string attachSocket;
-  std::string kubeletSocket;  // where plugins register
   std::uint32_t maxTasksPerCard = 0;
   schema::Policy policy = schema::Policy::BEST_EFFORT;  // of a node without the label
   PodRules rules;
@@ -63,8 +62,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
  private:
   using Cards = std::vector<AnnotatedCard>;
-  static constexpr int kKubeletSettled = 2;  // then its plugins have registered
-  struct Holding {                           // a task of a container, as events need it
+  struct Holding {  // a task of a container, as events need it
     PodRef pod;
     std::string container;
     std::vector<std::string> cards;
@@ -82,6 +80,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                  const std::vector<std::string>& cards) override;
   void onRefused(const PodPlan& pod, const std::string& container, const Error& why) override;
+  void onCounted() override { ring(); }
 
   void readLabels(const KubeNode& node);
   void over(const PodDemands& pod);
@@ -95,7 +94,6 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> round();
   void ring();
   kj::Promise<void> readCards();
-  void lookAtKubelet();
   kj::Promise<void> annotate();
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
@@ -127,7 +125,6 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::optional<schema::Policy> policy_;  // wanted by the label; none: whatever is
   std::string label_;                     // its value, as last read
   bool labelWasThere_ = false;
-  int kubeletBack_ = kKubeletSettled;  // rounds in which it answered, since it was away
   bool leaving_ = false;
   std::string trouble_;                  // last said of the server or the node, once each
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it

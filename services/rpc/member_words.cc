@@ -66,7 +66,7 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getSuspendWhy(), "card.suspendWhy", kSentenceMax);
       text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
       known(info.getSuspend(), schema::Suspend::RM, "card.suspend");
-      known(card.getState(), schema::CardState::QUARANTINED, "card.state");
+      known(card.getState(), schema::CardState::STARTING, "card.state");
       known(card.getPolicy(), schema::Policy::BURST_SHARE, "card.policy");
       known(card.getTenancy(), schema::Tenancy::HYBRID, "card.tenancy");
     }

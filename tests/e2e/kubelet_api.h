@@ -52,7 +52,8 @@ struct KubeletApi : ::testing::Test {
                   "--kubelet-config=" + dir.path() + "/plugin.conf"});
     manager = std::make_unique<Manager>(flags, environment);
     ASSERT_TRUE(eventually([&] {
-      return healthy("qgpu-core") != 0 && healthy("qgpu-memory") != 0 && !cards().empty();
+      return healthy("qgpu-core") != 0 && healthy("qgpu-memory") != 0 && !cards().empty() &&
+             healths().find("starting") == std::string::npos;
     })) << manager->log();
   }
 

@@ -244,7 +244,7 @@ check_failures() {
 }
 takes_nothing() {
   kubectl get node "$NODE" -o json |
-    jq -e '.metadata.annotations["qgpu.io/cards"] | fromjson | all(.cards[]; .health == "cordoned")'
+    jq -e '.metadata.annotations["qgpu.io/cards"] | fromjson | all(.cards[]; .health == "starting")'
 }
 gone_kubelet() {
   stop kubelet

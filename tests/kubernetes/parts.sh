@@ -138,6 +138,8 @@ staticPodPath: /etc/kubernetes/manifests
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
 TEXT
+  # From 1.35 on it does not start on cgroups of version 1 unless it is told to; 1.31 knew the word.
+  [ "$MINOR" -lt 31 ] || echo 'failCgroupV1: false' >>/etc/kubernetes/kubelet.yaml
   old=
   [ "$MINOR" -ge 24 ] || old=--container-runtime=remote
   echo kubelet --config=/etc/kubernetes/kubelet.yaml $old \

@@ -137,6 +137,25 @@ TEST(PodDevices, TheContainerWithExactlyTheseIsTheOwnerInWhateverOrderTheyCome) 
   EXPECT_EQ(owner->counts.at(Resource::Memory), 2u);
 }
 
+// A card counts when all of its devices do, of every resource that kubelet was told of.
+TEST(PodDevices, ACardIsCountedWithTheLastOfItsDevices) {
+  const std::vector<PluginCard> cards = {{"sim-0", gibibytes(2)}, {"sim-1", gibibytes(2)}};
+  const std::vector<Resource> told = {Resource::Core, Resource::Memory};
+  CountedDevices counted;
+  const auto now = [&] { return countedCards(cards, told, MemoryUnit::GiB, counted); };
+  EXPECT_TRUE(now().empty());
+  for (const Resource resource : told) {
+    const auto devices = devicesOf(cards, resource, MemoryUnit::GiB);
+    for (const Device& device : *devices) counted[resource].push_back(device.id);
+    counted[resource] = sortedIds(counted[resource]);
+  }
+  EXPECT_EQ(now(), (std::vector<std::string>{"sim-0", "sim-1"}));
+  std::erase(counted[Resource::Memory], deviceId("sim-1", Resource::Memory, 1));
+  EXPECT_EQ(now(), std::vector<std::string>{"sim-0"});
+  counted.erase(Resource::Core);
+  EXPECT_TRUE(now().empty());
+}
+
 TEST(PodDevices, NobodyIsGuessed) {
   const std::vector<ContainerDevices> listed = {
       container("one", idsOf("a", Resource::Core, 0, 10), {})};

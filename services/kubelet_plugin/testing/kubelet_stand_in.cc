@@ -108,6 +108,12 @@ struct KubeletStandIn::Parts final : v1beta1::Registration::Service {
       write(parts.allocations(), true, *out);
       return grpc::Status::OK;
     }
+    grpc::Status GetAllocatableResources(grpc::ServerContext*,
+                                         const v1::AllocatableResourcesRequest*,
+                                         v1::AllocatableResourcesResponse* out) override {
+      parts.writeCounted(*out);
+      return grpc::Status::OK;
+    }
   };
   struct PodsV1Alpha1 final : v1alpha1::PodResourcesLister::Service {
     Parts& parts;
@@ -146,6 +152,17 @@ struct KubeletStandIn::Parts final : v1beta1::Registration::Service {
     const auto found = endpoints.find(prefix + "/" + resource);
     return found == endpoints.end() ? nullptr : found->second.get();
   }
+  void writeCounted(v1::AllocatableResourcesResponse& out) const {
+    const std::lock_guard lock(mutex);
+    if (!counts) return;
+    for (const auto& [name, endpoint] : endpoints) {
+      auto* part = out.add_devices();
+      part->set_resource_name(name);
+      for (const auto& [id, healthy] : endpoint->devices()) {
+        if (healthy) part->add_device_ids(id);
+      }
+    }
+  }
   Ids freeOf(const std::string& resource, const std::map<std::string, bool>& devices) const {
     std::set<std::string> taken;
     for (const auto& [name, given] : allocations()) {
@@ -166,6 +183,7 @@ struct KubeletStandIn::Parts final : v1beta1::Registration::Service {
   PodsV1Alpha1 podsV1Alpha1;
   mutable std::mutex mutex;
   std::size_t registrations = 0;
+  bool counts = true;
   Allocations allocated;
   std::map<std::string, std::unique_ptr<Endpoint>> endpoints;
   std::vector<std::unique_ptr<Endpoint>> retired;
@@ -214,6 +232,11 @@ void KubeletStandIn::stop() {
     ended.swap(parts_->endpoints);
   }
   parts_->retired.clear();
+}
+
+void KubeletStandIn::setCounts(bool counts) {
+  const std::lock_guard lock(parts_->mutex);
+  parts_->counts = counts;
 }
 
 std::vector<std::string> KubeletStandIn::registered() const {
@@ -279,6 +302,13 @@ KubeletStandIn::Ids KubeletStandIn::choose(const std::string& resource, int coun
   if (endpoint == nullptr) {
     error = "nobody serves " + resource;
     return {};
+  }
+  {
+    const std::lock_guard lock(parts_->mutex);
+    if (!parts_->counts) {
+      error = "no healthy devices present; cannot allocate unhealthy devices " + resource;
+      return {};
+    }
   }
   Ids available = parts_->freeOf(resource, endpoint->devices());
   available.insert(available.end(), ids.begin(), ids.end());

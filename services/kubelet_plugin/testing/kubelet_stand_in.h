@@ -27,6 +27,10 @@ class KubeletStandIn {
   void start();  // kubelet's start: sockets of plugins go, kubelet.sock is made anew
   void stop();   // its containers are remembered, as in its checkpoint
 
+  // While it counts none, it has not looked yet at the devices that it was told of: it has none
+  // that are healthy, and fails each pod that asks for one.
+  void setCounts(bool counts);
+
   // Resources that registered since the last start(), without prefix.
   std::vector<std::string> registered() const;
   std::size_t registrations() const;  // in all
