@@ -15,4 +15,7 @@ namespace qgpu {
 // very many, the first of them: of containers as many as may ask for something of ours.
 std::vector<std::string> brokenRules(const simdjson::dom::element& pod, const PodRules& rules);
 
+// As readHeldPod() of pod_rules.h.
+Result<PodDemands> readHeldPod(const simdjson::dom::element& pod, const PodRules& rules);
+
 }  // namespace qgpu

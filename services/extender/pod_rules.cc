@@ -395,12 +395,13 @@ void readNames(const element& metadata, PodDemands& pod) {
   pod.uid = cut(textAt(metadata, "uid"));
 }
 
-// Where the class is not known no container can be judged.
-void readMetadata(const element& metadata, const PodRules& rules, PodDemands& pod, Broken& broken) {
+// The class is `as`, where one is given. Where it is not known no container can be judged.
+void readMetadata(const element& metadata, const PodRules& rules, std::optional<TaskClass> as,
+                  PodDemands& pod, Broken& broken) {
   readNames(metadata, pod);
   pod.resourceVersion = cut(textAt(metadata, "resourceVersion"));
   pod.application = controllerOf(metadata);
-  const Result<TaskClass> taskClass = classOf(metadata, rules);
+  const Result<TaskClass> taskClass = as ? *as : classOf(metadata, rules);
   if (!taskClass) return broken.add(taskClass.error().message);
   pod.taskClass = *taskClass;
   if (const auto annotations = member(metadata, "annotations")) {
@@ -411,7 +412,8 @@ void readMetadata(const element& metadata, const PodRules& rules, PodDemands& po
   }
 }
 
-PodDemands readDocument(const element& root, const PodRules& rules, Broken& broken) {
+PodDemands readDocument(const element& root, const PodRules& rules, Broken& broken,
+                        std::optional<TaskClass> as = std::nullopt) {
   PodDemands pod;
   if (!root.is_object()) {
     broken.add("the pod is no JSON object");
@@ -424,11 +426,25 @@ PodDemands readDocument(const element& root, const PodRules& rules, Broken& brok
     return pod;
   }
   const auto metadata = member(root, "metadata");
-  if (metadata && metadata->is_object()) readMetadata(*metadata, rules, pod, broken);
+  if (metadata && metadata->is_object()) readMetadata(*metadata, rules, as, pod, broken);
   const auto spec = member(root, "spec");
   if (broken.any() || !spec || !spec->is_object()) return pod;
   pod.nodeName = cut(textAt(*spec, "nodeName"));
   readContainers(*spec, rules, pod, broken);
+  return pod;
+}
+
+Status parsePod(simdjson::dom::parser& parser, std::string_view json, element& root) {
+  const auto error = parser.parse(json.data(), json.size()).get(root);
+  if (error == simdjson::SUCCESS) return ok();
+  return invalid(std::string("the pod is no JSON object: ") + simdjson::error_message(error));
+}
+
+Result<PodDemands> readAs(const element& root, const PodRules& rules,
+                          std::optional<TaskClass> as) {
+  Broken broken(1);
+  PodDemands pod = readDocument(root, rules, broken, as);
+  if (broken.any()) return invalid(broken.take().front());
   return pod;
 }
 
@@ -446,14 +462,29 @@ PodDemands podNamed(std::string_view json) {
 Result<PodDemands> readPod(std::string_view json, const PodRules& rules) {
   simdjson::dom::parser parser;
   element root;
-  const auto error = parser.parse(json.data(), json.size()).get(root);
-  if (error != simdjson::SUCCESS) {
-    return invalid(std::string("the pod is no JSON object: ") + simdjson::error_message(error));
+  if (Status read = parsePod(parser, json, root); !read) return read.error();
+  return readAs(root, rules, std::nullopt);
+}
+
+Result<PodDemands> readHeldPod(std::string_view json, const PodRules& rules) {
+  simdjson::dom::parser parser;
+  element root;
+  if (Status read = parsePod(parser, json, root); !read) return read.error();
+  return readHeldPod(root, rules);
+}
+
+// What asks for something of ours keeps the rules of one class alone.
+Result<PodDemands> readHeldPod(const element& root, const PodRules& rules) {
+  Result<PodDemands> annotated = readAs(root, rules, std::nullopt);
+  if (annotated) return annotated;
+  Broken ignored(1);
+  const PodDemands pod = readDocument(root, rules, ignored, TaskClass::Ordinary);
+  if (pod.nodeName.empty() || pod.assigned.empty()) return annotated;
+  for (const TaskClass bound : {TaskClass::Ordinary, TaskClass::Online, TaskClass::Offline}) {
+    auto read = readAs(root, rules, bound);
+    if (read) return read;
   }
-  Broken broken(1);
-  PodDemands pod = readDocument(root, rules, broken);
-  if (broken.any()) return invalid(broken.take().front());
-  return pod;
+  return annotated;
 }
 
 std::vector<std::string> brokenRules(const element& pod, const PodRules& rules) {

@@ -43,6 +43,8 @@ struct ContainerDemand {
   // theirs is at least as large: else this is the place, in `containers`, of the one whose cards
   // and room it uses. So room is never counted too low.
   std::optional<std::size_t> sharesWith;
+
+  bool operator==(const ContainerDemand&) const = default;
 };
 
 struct PodDemands {
@@ -58,6 +60,7 @@ struct PodDemands {
   TaskClass taskClass = TaskClass::Ordinary;
   std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
 
+  bool operator==(const PodDemands&) const = default;
   bool asksNothing() const { return containers.empty(); }
   bool namesOurs = false;  // a resource of ours is written in it, if only as 0
 };
@@ -65,6 +68,9 @@ struct PodDemands {
 // InvalidArgument: the rule that is broken, what was found, and what to write instead. Limits on
 // the text are the caller's.
 Result<PodDemands> readPod(std::string_view json, const PodRules& rules);
+// The same of a pod that may be bound with its decision: that one keeps the class in which it was
+// bound, which its resources show, whatever its annotation was changed to since.
+Result<PodDemands> readHeldPod(std::string_view json, const PodRules& rules);
 // Whose JSON it is, also where it breaks a rule: namespace, name and uid, as far as they are there.
 PodDemands podNamed(std::string_view json);
 

@@ -178,8 +178,11 @@ struct KubeReader::Parts {
         raw.find(kAssignedAnnotation) == std::string_view::npos) {
       return false;
     }
-    auto demands = readPod(raw, rules);
-    if (!demands) return false;  // it was refused, and never holds anything
+    auto demands = readHeldPod(raw, rules);
+    if (!demands) {  // it is refused, and never holds anything
+      to.demands = podNamed(raw);
+      return false;
+    }
     to.demands = std::move(*demands);
     rest.assign(raw);
     rest.reserve(raw.size() + simdjson::SIMDJSON_PADDING);

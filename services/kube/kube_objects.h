@@ -32,8 +32,8 @@ struct KubeNode {
 };
 
 struct KubePod {
-  PodDemands demands;              // also who it is, and where
-  bool deleting = false;           // has a deletionTimestamp
+  PodDemands demands;     // also who it is, and where
+  bool deleting = false;  // has a deletionTimestamp
   bool over = false;               // phase Succeeded or Failed: all its containers have ended
   std::vector<std::string> ended;  // its containers that have ended for good
 };
@@ -54,7 +54,7 @@ enum class KubeChange : std::uint8_t { Added, Modified, Deleted, Bookmark, Error
 template <typename Object>
 struct KubeLine {
   KubeChange change = KubeChange::Bookmark;
-  Object object;     // not of Bookmark and Error
+  Object object;     // not of Bookmark and Error; of a pod that breaks a rule: who it is
   bool ours = true;  // of pods: it asks for a card or holds one
   std::string resourceVersion;
   unsigned status = 0;  // of Error

@@ -25,6 +25,55 @@ std::string messageOf(const std::vector<std::string>& broken) {
   return message;
 }
 
+// The annotation app-class as it stands in the request; equal texts are equal values.
+std::string classText(const element& request, const char* object, const PodRules& rules) {
+  element annotations;
+  element value;
+  const std::string at = std::string(object) + "/metadata/annotations";
+  if (request.at_pointer(at).get(annotations) != simdjson::SUCCESS ||
+      annotations.at_key(rules.prefix + "/app-class").get(value) != simdjson::SUCCESS) {
+    return "";
+  }
+  return simdjson::minify(value);
+}
+
+std::vector<std::string> brokenAt(const element& request, const char* object,
+                                  const PodRules& rules) {
+  element pod;
+  if (request.at_pointer(object).get(pod) != simdjson::SUCCESS) return {};
+  return brokenRules(pod, rules);
+}
+
+bool asksSomething(const element& request, const char* object, const PodRules& rules) {
+  element pod;
+  if (request.at_pointer(object).get(pod) != simdjson::SUCCESS) return false;
+  const auto held = readHeldPod(pod, rules);
+  return !held || !held->asksNothing();
+}
+
+// Of an update the class alone is judged: nothing else that the rules look at can change. A pod
+// that is bound keeps the class in which it runs.
+std::vector<std::string> brokenByUpdate(const element& request, const PodRules& rules) {
+  if (classText(request, "/object", rules) == classText(request, "/oldObject", rules)) return {};
+  if (textAt(request, "/oldObject/spec/nodeName").empty()) {
+    return brokenAt(request, "/object", rules);
+  }
+  if (!asksSomething(request, "/oldObject", rules)) return {};
+  return {"annotation " + rules.prefix +
+          "/app-class of a pod that is bound to a node stays as it "
+          "is: delete the pod, and create it anew with the other class"};
+}
+
+std::vector<std::string> brokenBy(const element& request, const PodRules& rules) {
+  if (textAt(request, "/kind/kind") != "Pod" || !textAt(request, "/kind/group").empty()) return {};
+  const std::string_view operation = textAt(request, "/operation");
+  if (operation == "CREATE") return brokenAt(request, "/object", rules);
+  if (operation == "UPDATE" && textAt(request, "/subResource").empty()) {
+    return brokenByUpdate(request, rules);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Review> answerReview(std::string_view body, const PodRules& rules) {
@@ -42,14 +91,7 @@ Result<Review> answerReview(std::string_view body, const PodRules& rules) {
                 "AdmissionReview is of \"" + std::string(version.substr(0, 64)) +
                     "\": admission.k8s.io/v1 and v1beta1 are spoken here");
   }
-  const bool judged = textAt(request, "/kind/kind") == "Pod" &&
-                      textAt(request, "/kind/group").empty() &&
-                      textAt(request, "/operation") == "CREATE";
-  std::vector<std::string> broken;
-  element pod;
-  if (judged && request.at_pointer("/object").get(pod) == simdjson::SUCCESS) {
-    broken = brokenRules(pod, rules);
-  }
+  const std::vector<std::string> broken = brokenBy(request, rules);
   Review review;
   review.allowed = broken.empty();
   JsonWriter json;

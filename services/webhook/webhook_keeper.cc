@@ -85,11 +85,20 @@ std::string matchExpression(const PodRules& rules) {
     return "(has(c.resources." + list + ") && c.resources." + list + ".exists(r, r.startsWith('" +
            rules.prefix + "/qgpu-')))";
   };
-  return "(has(object.metadata.annotations) && '" + rules.prefix +
-         "/app-class' in object.metadata.annotations) || (object.spec.containers + "
+  const std::string key = "'" + rules.prefix + "/app-class'";
+  const auto has = [&](const std::string& pod) {
+    return "(has(" + pod + ".metadata.annotations) && " + key + " in " + pod +
+           ".metadata.annotations)";
+  };
+  const auto classOf = [&](const std::string& pod) {
+    return "(" + has(pod) + " ? " + pod + ".metadata.annotations[" + key + "] : '')";
+  };
+  return "(request.operation != 'UPDATE' || " + classOf("object") + " != " + classOf("oldObject") +
+         ") && (" + has("object") +
+         " || (object.spec.containers + "
          "(has(object.spec.initContainers) ? object.spec.initContainers : [])).exists(c, "
          "has(c.resources) && (" +
-         asks("limits") + " || " + asks("requests") + "))";
+         asks("limits") + " || " + asks("requests") + ")))";
 }
 
 WebhookKeeper::WebhookKeeper(WebhookNames names, PodRules rules, ApiClient& api,

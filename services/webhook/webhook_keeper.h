@@ -78,8 +78,8 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
   kj::TaskSet tasks_;
 };
 
-// CEL that is true for the pods that brokenRules() can say something about, and false for all
-// others: whether it names the annotation or a resource of ours.
+// CEL that is true for the pods that answerReview() can say something about, and false for all
+// others: whether it names the annotation or a resource of ours, and an update changes the class.
 std::string matchExpression(const PodRules& rules);
 
 }  // namespace qgpu

@@ -428,7 +428,7 @@ TEST(Manifests, LeadTheApiServerToTheWebhook) {
     EXPECT_EQ(object.text(webhook + "/failurePolicy"), "Ignore");
     EXPECT_EQ(object.text(webhook + "/sideEffects"), "None");
     EXPECT_EQ(object.text(webhook + "/namespaceSelector/matchExpressions/0/operator"), "NotIn");
-    EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE"])");
+    EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE","UPDATE"])");
   }
   EXPECT_EQ(seen, 2u) << "of v1 and of v1beta1";
 }

@@ -103,6 +103,22 @@ TEST_F(KubeletApi, APodRunsAsItWasBoundIsToldOfAndEndsWithItsPhase) {
   EXPECT_TRUE(eventually([&] { return manager->tasks().empty(); }));
 }
 
+// A rule that it breaks since is no reason to end what it has.
+TEST_F(KubeletApi, APodWhoseClassIsEditedWhileItRunsStartsAgainAsItWasBound) {
+  bindPod("u1", "sim-1", 30, 4);
+  ASSERT_EQ(start({{"qgpu-core", 30}, {"qgpu-memory", 4}}), "");
+  const Json before = manager->task("web/train-0/main");
+  api.change("pods", "web", "train-0", [](Json& pod) {
+    pod["metadata"]["annotations"][std::string(kPrefix) + "/app-class"] = "online";
+  });
+  bindPod("u2", "sim-0", 30, 4, "", {"web", "other", "main"});  // told after it
+  ASSERT_EQ(start({{"qgpu-core", 30}, {"qgpu-memory", 4}}, {"web", "other", "main"}), "");
+  EXPECT_EQ(manager->task("web/train-0/main")["id"], before["id"]);
+  EXPECT_EQ(kubelet.startContainer(kMain).error, "") << "its container starts again";
+  phase("Succeeded");
+  EXPECT_TRUE(eventually([&] { return manager->tasks().size() == 1; }));
+}
+
 TEST_F(KubeletApi, AnOfflinePodWaitsForTheMixedLabelAndIsToldWhy) {
   label("mixed-qgpu-enable", "enable");
   msUntil([&] { return healthy("qgpu-core-greedy") == 200; });

@@ -303,5 +303,35 @@ TEST(PodNames, StayReadableWhereTheyFitAndApartWhereTheyDoNot) {
   EXPECT_EQ(podUidOf("job-5"), "");
 }
 
+// A running pod's annotation can be edited; what it holds can't be.
+TEST(PodRules, WhatIsBoundKeepsTheClassThatItsResourcesShow) {
+  const auto bound = [](const std::string& appClass, const std::string& limits) {
+    std::string json = pod(appClass, container("c", limits));
+    const std::string decision = R"("qgpu.io/assigned":"{\"c\":[\"GPU-1\"]}")";
+    const std::size_t none = json.find("\"annotations\":null");
+    if (none != std::string::npos) {
+      json.replace(none, 18, "\"annotations\":{" + decision + "}");
+    } else {
+      json.replace(json.find("\"annotations\":{") + 14, 1, "{" + decision + ",");
+    }
+    return json.replace(json.find("\"spec\":{"), 8, R"("spec":{"nodeName":"n1",)");
+  };
+  const std::tuple<const char*, TaskClass, std::vector<const char*>> rows[] = {
+      {"memory=\"5\"", TaskClass::Online, {"online", "offline", "batch", ""}},
+      {"memory=\"5\" core-greedy=\"60\"", TaskClass::Offline, {"offline", "online", "batch", ""}},
+      {"memory=\"5\" core=\"30\"", TaskClass::Ordinary, {"", "online", "offline", "batch"}}};
+  for (const auto& [limits, taskClass, edits] : rows) {
+    for (const char* edit : edits) {
+      const auto held = readHeldPod(bound(edit, limits), {});
+      ASSERT_TRUE(held.ok()) << limits << " as '" << edit << "': " << held.error().message;
+      EXPECT_EQ(held->taskClass, taskClass) << limits << " as '" << edit << "'";
+      EXPECT_EQ(held->containers[0].ask.mem, gibibytes(5));
+      EXPECT_EQ(readPod(bound(edit, limits), {}).ok(), edit == edits.front());
+    }
+  }
+  // One that waits is what its annotation says.
+  EXPECT_FALSE(readHeldPod(pod("offline", container("c", "memory=\"5\"")), {}).ok());
+}
+
 }  // namespace
 }  // namespace qgpu

@@ -74,6 +74,62 @@ TEST(Admission, AllowsWhatTheRulesAllow) {
   EXPECT_EQ(refusal(Json::object()), "");
 }
 
+// The refusal of an update; empty: it passes.
+std::string updateRefusal(const Json& before, const Json& after, const std::string& sub = "") {
+  Json review = reviewOf(after);
+  review["request"]["operation"] = "UPDATE";
+  review["request"]["oldObject"] = before;
+  if (!sub.empty()) review["request"]["subResource"] = sub;
+  const Json response = answer(review)["response"];
+  return response["allowed"].get<bool>() ? "" : response["status"]["message"].get<std::string>();
+}
+
+Json boundPod(const std::map<std::string, std::string>& limits, const std::string& appClass) {
+  Json pod = podOf({container("a", limits)}, appClass);
+  pod["spec"]["nodeName"] = "n1";
+  pod["metadata"]["annotations"]["qgpu.io/assigned"] = R"({"a":["GPU-1"]})";
+  return pod;
+}
+
+TEST(Admission, APodThatIsBoundKeepsItsClass) {
+  const Json runs = boundPod({{"qgpu-memory", "4"}}, "online");
+  const std::string key = std::string(kPrefix) + "app-class";
+  for (const char* other : {"offline", "batch", ""}) {
+    Json edited = runs;
+    edited["metadata"]["annotations"][key] = other;
+    const std::string said = updateRefusal(runs, edited);
+    EXPECT_NE(said.find("app-class of a pod that is bound"), std::string::npos) << other << said;
+    EXPECT_EQ(updateRefusal(runs, edited, "status"), "") << "not what is judged";
+  }
+  Json without = runs;
+  without["metadata"]["annotations"].erase(key);
+  EXPECT_NE(updateRefusal(runs, without), "");
+}
+
+TEST(Admission, UpdatesThatTouchNothingOfOursPass) {
+  Json runs = boundPod({{"qgpu-memory", "4"}}, "online");
+  Json labelled = runs;
+  labelled["metadata"]["labels"]["tier"] = "front";
+  EXPECT_EQ(updateRefusal(runs, labelled), "");
+  // One that was created before anybody judged it stays as it is, too.
+  Json broken = boundPod({{"qgpu-memory", "4"}}, "batch");
+  Json touched = broken;
+  touched["metadata"]["labels"]["tier"] = "front";
+  EXPECT_EQ(updateRefusal(broken, touched), "");
+  Json plain = podOf({container("a", {})});
+  plain["spec"]["nodeName"] = "n1";
+  Json noted = plain;
+  noted["metadata"]["annotations"][std::string(kPrefix) + "app-class"] = "online";
+  EXPECT_EQ(updateRefusal(plain, noted), "") << "it asks nothing";
+}
+
+TEST(Admission, AWaitingPodMayBeMendedAndNotBroken) {
+  const Json wrong = podOf({container("a", {{"qgpu-memory", "4"}})}, "offline");
+  const Json right = podOf({container("a", {{"qgpu-memory", "4"}})}, "online");
+  EXPECT_EQ(updateRefusal(wrong, right), "");
+  EXPECT_NE(updateRefusal(right, wrong).find("qgpu-core-greedy"), std::string::npos);
+}
+
 // A pod, and a piece of what its author reads.
 struct Row {
   const char* name;
