@@ -260,6 +260,10 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   follow.mayBind = [this] { return !election || election->holds(); };
   follow.bindOf = [this](std::string_view uid) { return extender->binder().underWayOf(uid); };
   follow.onReady = [this] { extender->setReady(true); };
+  follow.onWaits = [this](const KubePod& pod) {
+    extender->waiting().waits(pod.demands, pod.priority);
+  };
+  follow.onWaitsNoMore = [this](const std::string& uid) { extender->waiting().waitsNoMore(uid); };
   bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
   links->setLocal(&*bridge);
   label.emplace(*api, KubeSurroundings::ofProcess(), log);

@@ -45,12 +45,13 @@ struct Binder::Bind {
 };
 
 Binder::Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen,
-               PodRules rules, kj::Timer& timer, std::uint64_t boot)
+               PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot)
     : door_(door),
       cluster_(cluster),
       ledger_(cluster.ledger()),
       seen_(seen),
       rules_(std::move(rules)),
+      waiting_(waiting),
       timer_(timer),
       boot_(boot),
       tasks_(*this) {}
@@ -110,6 +111,7 @@ kj::Promise<std::string> Binder::start(const ExtenderBindingArgs& args, const Se
 void Binder::ended(const std::string& uid, bool bound) {
   --underWay_;
   if (!bound) {
+    waiting_.notBound(uid);
     known_.erase(uid);
     return;
   }
@@ -213,7 +215,7 @@ bool Binder::fitsBeside(NodeId node, const PodAsk& ask) const {
 }
 
 kj::Promise<Status> Binder::write(Bind& bind) {
-  return annotate(bind)
+  return annotate(bind, kVersionsMax)
       .then([this, &bind](Status annotated) -> kj::Promise<Status> {
         if (!annotated) return kj::mv(annotated);
         return createBinding(bind, timer_.now() + kRetryFor);
@@ -310,7 +312,7 @@ Status Binder::stillPlaced(const Bind& bind) const {
   return ok();
 }
 
-kj::Promise<Status> Binder::annotate(Bind& bind) {
+kj::Promise<Status> Binder::annotate(Bind& bind, int versions) {
   const PodDemands& pod = bind.seen.pod;
   if (pod.containers.empty()) return ok();
   if (Status placed = stillPlaced(bind); !placed) return placed;
@@ -324,9 +326,27 @@ kj::Promise<Status> Binder::annotate(Bind& bind) {
   json.endObject();
   bind.annotated = true;
   return api_->annotatePod(bind.pod, {{kAssignedAnnotation, json.take()}}, pod.resourceVersion)
-      .then([&bind](Status done) {
+      .then([this, &bind, versions](Status done) -> kj::Promise<Status> {
         bind.annotated = done.ok() || done.error().code == ErrorCode::Unavailable;
-        return done;
+        if (done || done.error().code != ErrorCode::Conflict) return kj::mv(done);
+        return annotateLater(bind, done.error(), versions);
+      });
+}
+
+// It has another version since it was filtered, as when it was woken meanwhile. If it asks the
+// same, its decision holds.
+kj::Promise<Status> Binder::annotateLater(Bind& bind, Error why, int versions) {
+  if (versions == 0) return Status(std::move(why));
+  return timer_.afterDelay(kVersionEvery)
+      .then([this, &bind, why = std::move(why), versions]() mutable -> kj::Promise<Status> {
+        const PodDemands* now = waiting_.find(bind.pod.uid);
+        if (now == nullptr) return Status(std::move(why));
+        PodDemands& before = bind.seen.pod;
+        const bool same = now->resourceVersion == before.resourceVersion;
+        before.resourceVersion = now->resourceVersion;
+        if (same) return annotateLater(bind, std::move(why), versions - 1);
+        if (*now != before) return Status(std::move(why));
+        return annotate(bind, versions - 1);
       });
 }
 

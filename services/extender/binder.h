@@ -8,7 +8,7 @@
 //   tasks       one for each container with room of its own, submitted for this node and, where
 //               there are several containers, each for its card; never waiting, never evicting
 //   annotation  qgpu.io/assigned = {"container":["card id"]}, if the pod is still as it was read
-//               (its UID and resource version)
+//               (its UID and resource version; a later one that asks the same will do)
 //   Binding     created last, so that the node finds the decision when the pod arrives
 //
 // A failure takes back what was done, in the reverse order, and is told as the reason. Where nobody
@@ -29,6 +29,7 @@
 #include "actors/scheduler_actor.h"
 #include "services/admin/cluster_door.h"
 #include "services/extender/seen_pods.h"
+#include "services/extender/waiting_pods.h"
 #include "services/extender/wire.h"
 #include "services/kube/api_server.h"
 
@@ -39,7 +40,9 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   static constexpr std::size_t kBindsMax = 8'192;  // under way; more are refused
   static constexpr std::size_t kWritesMax = 128;   // binds that use the API server at once
   static constexpr std::size_t kRememberedMax = 20'000;
-  static constexpr int kTriesMax = 4;  // to place, while others take the same cards
+  static constexpr int kTriesMax = 4;     // to place, while others take the same cards
+  static constexpr int kVersionsMax = 5;  // of a pod, that are waited for while it is annotated
+  static constexpr kj::Duration kVersionEvery = 20 * kj::MILLISECONDS;
   static constexpr kj::Duration kRetryEvery = 500 * kj::MILLISECONDS;
   static constexpr kj::Duration kRetryFor = 25 * kj::SECONDS;  // less than a bind is assumed for
 
@@ -51,7 +54,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
   Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen, PodRules rules,
-         kj::Timer& timer, std::uint64_t boot);
+         WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot);
   ~Binder() noexcept(false);
 
   // Whose pods these are; without it every bind is refused.
@@ -88,7 +91,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> submitAll(Bind& bind);
   Status takeAnswer(Bind& bind, std::size_t demand, const Result<ClusterAnswer>& answer);
   Status stillPlaced(const Bind& bind) const;
-  kj::Promise<Status> annotate(Bind& bind);
+  kj::Promise<Status> annotate(Bind& bind, int versions);
+  kj::Promise<Status> annotateLater(Bind& bind, Error why, int versions);
   kj::Promise<Status> createBinding(Bind& bind, kj::TimePoint until);
   kj::Promise<std::string> takeBack(Bind& bind, Error why);
   kj::Promise<void> deleteTasks(Bind& bind);
@@ -103,6 +107,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   const ClusterLedger& ledger_;
   const SeenPods& seen_;
   const PodRules rules_;
+  WaitingPods& waiting_;
   kj::Timer& timer_;
   const std::uint64_t boot_;
   ApiServer* api_ = nullptr;

@@ -39,11 +39,18 @@ Extender::Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& 
       timer_(timer),
       rules_(std::move(rules)),
       verdicts_(cluster.ledger()),
-      binder_(door, cluster, seen_, rules_, timer, boot) {}
+      waiting_(cluster.ledger(), verdicts_, timer, boot),
+      binder_(door, cluster, seen_, rules_, waiting_, timer, boot) {}
 
 void Extender::setApi(ApiServer& api) {
   api_ = &api;
   binder_.setApi(&api);
+  waiting_.setApi(api);
+}
+
+void Extender::setReady(bool ready) {
+  ready_ = ready;
+  if (ready && api_ != nullptr) waiting_.start();
 }
 
 std::vector<HttpRoute> Extender::routes() {
@@ -129,6 +136,7 @@ std::string Extender::filterNow(std::string body) {
   } else {
     SeenPod seen = seenPod(std::move(*pod));
     judge(*args, seen.ask, result);
+    waiting_.judged(seen.pod.uid, !result.fitting.empty());
     seen_.add(std::move(seen), timer_.now());
   }
   counts_.fitting += result.fitting.size();
@@ -275,6 +283,10 @@ std::string Extender::metrics() const {
   page.sample({{"result", "rolled-back"}}, countText(binds.rolledBack));
   page.one("qgpu_binds_under_way", "gauge", "Binds of pods that have not ended yet.",
            countText(binder_.underWay()));
+  page.one("qgpu_pods_waiting", "gauge", "Pods that ask for a card and are bound to no node.",
+           countText(waiting_.size()));
+  page.one("qgpu_pods_woken_total", "counter", "Updates of pods that wait, since there is room.",
+           countText(waiting_.woken()));
   return page.take();
 }
 

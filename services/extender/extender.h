@@ -53,8 +53,11 @@ class Extender {
   void setApi(ApiServer& api);
   // Whether all nodes of the cluster are known; until then filter says so instead of telling pods
   // that they fit nowhere. Ready unless told otherwise.
-  void setReady(bool ready) { ready_ = ready; }
+  void setReady(bool ready);
   bool ready() const { return ready_; }
+
+  // The pods that wait, as the API server's watch tells them.
+  WaitingPods& waiting() { return waiting_; }
 
   // One body in, one out.
   std::string filter(std::string body);
@@ -102,6 +105,7 @@ class Extender {
   WireReader reader_;
   SeenPods seen_;
   PodVerdicts verdicts_;
+  WaitingPods waiting_;
   // Nodes keep their places while the process lives, so this never goes stale.
   std::unordered_map<std::string, NodeId, TextHash, std::equal_to<>> nodes_;
   Binder binder_;

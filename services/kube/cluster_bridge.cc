@@ -170,6 +170,11 @@ std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod&
 }
 
 void ClusterBridge::onUpsert(const KubePod& pod) {
+  if (pod.demands.nodeName.empty() && !pod.deleting && !pod.over) {
+    options_.onWaits(pod);
+  } else {
+    options_.onWaitsNoMore(pod.demands.uid);
+  }
   auto now = tasksOf(pod);
   const std::string key = keyOf(pod);
   const auto before = pods_.find(key);
@@ -210,6 +215,7 @@ void ClusterBridge::releaseAssumed(const KubePod& pod, const std::map<std::strin
 }
 
 void ClusterBridge::onGone(const KubePod& last) {
+  options_.onWaitsNoMore(last.demands.uid);
   const auto before = pods_.find(keyOf(last));
   if (before == pods_.end()) return;
   for (const std::string& request : before->second.second) release(before->second.first, request);

@@ -1,6 +1,7 @@
 // The bridge between a stand-in of the API server and the real scheduler actor: what both believe
 // after anything that may happen to nodes, pods and the server.
 #include <optional>
+#include <set>
 
 #include "actors/scheduler_actor.h"
 #include "runtime/dispatcher.h"
@@ -99,6 +100,8 @@ struct KubeBridge : KubeFixture {
     out.awayMax = millis(5);
     out.onReady = [this] { ++ready; };
     out.mayBind = [this] { return mayBind; };
+    out.onWaits = [this](const KubePod& pod) { waiting.insert(pod.demands.uid); };
+    out.onWaitsNoMore = [this](const std::string& uid) { waiting.erase(uid); };
     out.settleEvery = out.markEvery = millis(5);
     out.bindOf = [this](std::string_view uid) -> std::optional<BindUnderWay> {
       const auto found = binds.find(uid);
@@ -196,6 +199,7 @@ struct KubeBridge : KubeFixture {
 
   Nanos assumeMax = seconds(30);
   std::vector<std::string> lines;
+  std::set<std::string> waiting;  // UIDs
   int ready = 0;
   bool mayBind = true;
   std::map<std::string, BindUnderWay, std::less<>> binds;  // by UID
@@ -272,6 +276,28 @@ TEST_F(KubeBridge, PodsWithTheirAnnotationAreHeldUntilTheyAreGone) {
   Json over = bound("q", "u3");
   over["status"]["phase"] = "Succeeded";
   server->put("pods", over);
+  EXPECT_TRUE(served([&] { return tasks().empty(); }));
+}
+
+// Its class may be edited to one whose rules it breaks: it keeps its room, also after a restart.
+TEST_F(KubeBridge, P1_AnEditOfARunningPodsClassFreesNothing) {
+  server->put("pods", bound("p", "u1"));
+  beginWithNode();
+  ASSERT_TRUE(served([&] { return tasks().size() == 1; }));
+  Json edited = bound("p", "u1");
+  edited["metadata"]["annotations"]["tke.cloud.tencent.com/app-class"] = "online";
+  server->put("pods", edited);
+  server->put("pods", bound("q", "u2"));  // told after it
+  ASSERT_TRUE(served([&] { return tasks().size() == 2; }));
+  server->forget();  // it is listed again
+  server->endWatches();
+  server->remove("pods", "web", "q");
+  ASSERT_TRUE(served([&] { return tasks().size() == 1; }));
+  EXPECT_TRUE(isBound("u1/main"));
+  live.reset();
+  beginWithNode();
+  EXPECT_TRUE(served([&] { return isBound("u1/main"); }));
+  server->remove("pods", "web", "p");
   EXPECT_TRUE(served([&] { return tasks().empty(); }));
 }
 
@@ -494,6 +520,34 @@ TEST_F(KubeBridge, AMarkOfACardIsKeptByTheServer) {
   mark(false);
   ASSERT_TRUE(served([&] { return stored() == "[]"; }));
   EXPECT_EQ(state(), "ready");
+}
+
+TEST_F(KubeBridge, ACardThatKubeletDoesNotCountTakesNothingAndSaysWhy) {
+  Json starts = node("n1");
+  std::string cards = starts["metadata"]["annotations"][kCardsAnnotation];
+  cards.replace(cards.find("\"ready\""), 7, "\"starting\"");
+  starts["metadata"]["annotations"][kCardsAnnotation] = cards;
+  server->put("nodes", starts);
+  beginWithNode();
+  EXPECT_TRUE(wait(submit("u1", "p"))->reply().getAssigned().getWaiting());
+  const auto cardsNow = ask([](auto request) { request.setCards(); });
+  EXPECT_EQ(cardsNow.reply().getCards()[0].getStatus().getState(), schema::CardState::STARTING);
+  server->put("nodes", node("n1"));
+  EXPECT_TRUE(served([&] { return tasks().size() == 1 && tasks()[0].state == "bound"; }));
+}
+
+TEST_F(KubeBridge, WhichPodsWaitIsTold) {
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  beginWithNode();
+  EXPECT_TRUE(served([&] { return waiting.contains("u1"); }));
+  server->put("pods", bound("p", "u1"));
+  EXPECT_TRUE(served([&] { return waiting.empty(); }));
+  server->put("pods", ApiStandIn::pod("web", "q", "u2"));
+  ASSERT_TRUE(served([&] { return waiting.contains("u2"); }));
+  Json broken = ApiStandIn::pod("web", "q", "u2");
+  broken["metadata"]["annotations"]["tke.cloud.tencent.com/app-class"] = "online";
+  server->put("pods", broken);
+  EXPECT_TRUE(served([&] { return waiting.empty(); })) << "it fits nowhere";
 }
 
 TEST_F(KubeBridge, WhatIsNoPodIsRefused) {
