@@ -225,6 +225,7 @@ check_hundred() {
 # kubelet, the manager, the scheduler and the API server go and come back under a running pod; one
 # that is created meanwhile waits, and then runs.
 check_failures() {
+  cards sim:8x64 8   # the CPU as a card has too few places
   run_pod stays '' 'core=30 memory=1' sleep infinity
   await_phase stays Running
   before=$(starts_of stays)
