@@ -3,7 +3,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <fcntl.h>
-#include <poll.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 
 namespace qgpu::guest {
@@ -51,8 +51,11 @@ bool stderrIsForText() {
 
 // Without waiting for a reader, and without SIGPIPE where there is none.
 void writeToStderr(const char* line, std::size_t size) {
-  pollfd ready{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT) return;
+  fd_set ready;  // poll() refuses to look where a process may open nothing more
+  FD_ZERO(&ready);
+  FD_SET(STDERR_FILENO, &ready);
+  timeval none{};
+  if (select(STDERR_FILENO + 1, nullptr, &ready, nullptr, &none) != 1) return;
   const std::uint64_t pipe = 1ull << (SIGPIPE - 1);
   std::uint64_t before = 0, pending = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe, &before, sizeof pipe);

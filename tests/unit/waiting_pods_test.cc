@@ -116,18 +116,22 @@ TEST_F(WaitingPodsTest, AServerThatDoesNotAnswerIsAskedAgain) {
   EXPECT_TRUE(world.served([&] { return isWoken("p"); }));
 }
 
-// It has another version then than the one that was filtered.
-TEST_F(WaitingPodsTest, WhoWasWokenAfterItWasFilteredIsBoundAllTheSame) {
+// It has another version then than the one that bind read.
+TEST_F(WaitingPodsTest, WhoIsWokenWhileItIsBoundIsBoundAllTheSame) {
   waits(pod("p"));
   tried(pod("p"));
-  world.api.pods["p"].resourceVersion = "7";
-  waits(pod("p"));
+  world.api.meanwhileRead = [&] {
+    world.api.pods["p"].resourceVersion = "7";
+    waits(pod("p"));
+  };
   EXPECT_EQ(world.post("bind", ExtenderWorld::bindingArgs("p", "a")), R"({"Error":""})");
   // What asks something else is another pod.
   waits(pod("q"));
   tried(pod("q"));
-  world.api.pods["q"].resourceVersion = "7";
-  waits(pod("q", "memory=5 core=30"));
+  world.api.meanwhileRead = [&] {
+    world.api.pods["q"].resourceVersion = "7";
+    waits(pod("q", "memory=5 core=30"));
+  };
   EXPECT_NE(world.post("bind", ExtenderWorld::bindingArgs("q", "a")), R"({"Error":""})");
 }
 
