@@ -53,7 +53,9 @@ void printDevice(const OpenclCalls& calls, const char* platform, cl_uint index, 
   calls.deviceInfo(id, CL_DEVICE_NAME, sizeof name - 1, name, nullptr);
   if (available == CL_FALSE || (type & CL_DEVICE_TYPE_CUSTOM) != 0) return;
   cleanField(name);
-  ::dprintf(out, "%s\t%u\t%llu\t%s\n", platform, index, static_cast<unsigned long long>(mem), name);
+  const bool cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
+  ::dprintf(out, "%s\t%u\t%s\t%llu\t%s\n", platform, index, cpu ? "cpu" : "other",
+            static_cast<unsigned long long>(mem), name);
 }
 
 void listDevices(int out) {
@@ -82,26 +84,38 @@ void listDevices(int out) {
 
 // --- in the daemon ---
 
+Bytes machineMemory() {
+  return Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE));
+}
+
 std::vector<OpenclDevice> parseAnswer(const std::string& text) {
+  const Bytes machine = machineMemory();
   std::vector<OpenclDevice> devices;
   std::istringstream lines(text);
   std::string line;
   while (std::getline(lines, line)) {
     OpenclDevice device;
     std::istringstream fields(line);
-    std::string index, mem;
+    std::string index, type, mem;
     if (!std::getline(fields, device.platform, '\t') || !std::getline(fields, index, '\t') ||
-        !std::getline(fields, mem, '\t') || !std::getline(fields, device.name)) {
+        !std::getline(fields, type, '\t') || !std::getline(fields, mem, '\t') ||
+        !std::getline(fields, device.name)) {
       continue;
     }
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));
-    device.mem = Bytes(std::strtoll(mem.c_str(), nullptr, 10));
+    device.mem = type == "cpu" ? cpuCardBytes(machine)
+                               : Bytes(std::strtoll(mem.c_str(), nullptr, 10));
     devices.push_back(std::move(device));
   }
   return devices;
 }
 
 }  // namespace
+
+Bytes cpuCardBytes(Bytes machine) {
+  const std::int64_t nominal = (machine.value + gibibytes(1).value - 1) / gibibytes(1).value;
+  return nominal < 2 ? machine / 2 : gibibytes(nominal / 2);
+}
 
 Result<std::vector<OpenclDevice>> probeOpencl(Nanos timeout) {
   const auto answer = askInChild("the OpenCL drivers", "clinfo -l", timeout, listDevices);

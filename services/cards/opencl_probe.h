@@ -15,8 +15,15 @@ struct OpenclDevice {
   std::string platform;
   std::uint32_t index = 0;     // in the platform's CL_DEVICE_TYPE_ALL list
   std::string name;
-  Bytes mem{0};
+  Bytes mem{0};  // as the driver tells it; of a CPU cpuCardBytes()
 };
+
+// The memory of a card that is a CPU, on a machine with so much. A CPU's driver tells a size that
+// follows what is free at that moment (6 to 14 GiB were seen on one machine), so a manager that
+// restarts would find its card smaller than what is bound on it. It is half of the machine instead,
+// whose size is rounded up to whole GiB first, since the kernel keeps a part: the same at each
+// start.
+Bytes cpuCardBytes(Bytes machine);
 
 // Empty where no driver is installed. Unavailable: the child failed, crashed, or took longer than
 // `timeout`. Forks: to be called while the process has one thread.

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "services/cards/opencl_probe.h"
+
 namespace qgpu {
 namespace {
 
@@ -61,12 +63,29 @@ TEST(Cards, AnIdIsAPlainWordWhateverThePlatformIsCalled) {
   EXPECT_EQ(openclCardId("***", 2), "opencl-unnamed-2");
 }
 
+// Of "MemTotal:       24683520 kB".
+Bytes halfOfTheMachine() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::int64_t kib = 0;
+  file >> name >> kib;
+  return gibibytes((kib + (1 << 20) - 1) / (1 << 20) / 2);
+}
+
+TEST(OpenclProbe, ACpuHasHalfOfItsMachineInWholeGib) {
+  EXPECT_EQ(cpuCardBytes(mebibytes(24'105)), gibibytes(12));
+  EXPECT_EQ(cpuCardBytes(mebibytes(15'900)), gibibytes(8));
+  EXPECT_EQ(cpuCardBytes(mebibytes(7'900)), gibibytes(4));
+  EXPECT_EQ(cpuCardBytes(mebibytes(1'900)), gibibytes(1));
+  EXPECT_EQ(cpuCardBytes(mebibytes(512)), mebibytes(256));
+}
+
 TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
   const auto found = find(CardBackend::Opencl);
   ASSERT_TRUE(found.ok()) << found.error().message;
   const Card& card = found->cards.front();
   EXPECT_EQ(card.backend, "opencl");
-  EXPECT_GT(card.mem, mebibytes(1));
+  EXPECT_EQ(card.mem, halfOfTheMachine()) << "whatever is free now";
   if (card.platform == "Portable Computing Language" && card.model.starts_with("pthread")) {
     EXPECT_EQ(card.id, "opencl-portable-computing-language-0");
     EXPECT_EQ(card.suspend, schema::Suspend::FREEZE);
