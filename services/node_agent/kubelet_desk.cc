@@ -77,10 +77,10 @@ bool isPods(schema::TaskInfo::Reader task) {
 class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<NodeWords> {
  public:
   DeskService(KubeletDesk& desk, NodeDoor& door, kj::Own<RpcSession> session)
-      : RpcCalls(door, kj::mv(session)), desk_(desk) {}
+      : RpcCalls(door, kj::mv(session)), desk_(desk), alive_(desk.alive()) {}
   // A plugin that is gone counts nothing for kubelet.
   ~DeskService() noexcept(false) {
-    if (told_) desk_.setCounted({});
+    if (told_ && alive_->here) desk_.setCounted({});
   }
 
   kj::Promise<void> node(NodeContext context) override {
@@ -169,6 +169,7 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
 
  private:
   KubeletDesk& desk_;
+  kj::Own<KubeletDesk::Alive> alive_;
   bool told_ = false;  // what kubelet counts
 };
 

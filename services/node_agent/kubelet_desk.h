@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <kj/async.h>
+#include <kj/refcount.h>
 #include <map>
 #include <set>
 #include <string>
@@ -51,6 +52,7 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config);
   KubeletDesk(const KubeletDesk&) = delete;
   KubeletDesk& operator=(const KubeletDesk&) = delete;
+  ~KubeletDesk() noexcept(false) { alive_->here = false; }
 
   schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) override;
 
@@ -88,6 +90,12 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   void setListener(kj::Maybe<DeskListener&> listener) { listener_ = listener; }
   const std::vector<std::string>& environment() const { return config_.environment; }
 
+  // Of a connection that ends: a call that was under way may be let go of only with the loop.
+  struct Alive : public kj::Refcounted {
+    bool here = true;
+  };
+  kj::Own<Alive> alive() { return kj::addRef(*alive_); }
+
   // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
   static std::string requestOf(const std::string& uid, const std::string& container);
   // Of a request id of ours, that begin; else empty.
@@ -121,6 +129,7 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   kj::Maybe<DeskListener&> listener_;
   std::deque<Waiting> waiting_;
   bool working_ = false;
+  kj::Own<Alive> alive_ = kj::refcounted<Alive>();
   kj::TaskSet tasks_;  // last
 };
 

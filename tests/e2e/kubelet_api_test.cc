@@ -37,6 +37,7 @@ TEST_F(KubeletApi, WhileItsKubeletIsAwayTheNodeTakesNothingNew) {
 
 TEST_F(KubeletApi, AManagerThatEndsTakesNothingNewUntilTheNextOneIsThere) {
   ASSERT_TRUE(manager->ask("cordon sim-1")["ok"]);
+  ASSERT_TRUE(eventually([&] { return healths() == "ready cordoned "; })) << healths();
   ASSERT_EQ(manager->stop(), 0) << manager->log();
   EXPECT_EQ(healths(), "starting cordoned ");
   manager->start();
