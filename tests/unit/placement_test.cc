@@ -66,22 +66,22 @@ TEST(Placement, P8_TakesAndRefusesByTheRulesOfTheContract) {
   cardAlone.task.card = "a-0";
   ClusterAsk less = host(-1, 0);
   expectAll(ledger, {
-      {"memory goes by GiB, 5 of them (C1)", ask(Ordinary, 5, 10), "fits"},
-      {"5 MiB more are no GiB (C1)", {odd, "", {}, 0, Bytes(0), "", {}, {}}, "invalid-argument"},
-      {"at least 1 GiB (C3)", ask(Ordinary, 0, 10), "invalid-argument"},
+      {"memory goes by GiB, 5 of them", ask(Ordinary, 5, 10), "fits"},
+      {"5 MiB more are no GiB", {odd, "", {}, 0, Bytes(0), "", {}, {}}, "invalid-argument"},
+      {"at least 1 GiB", ask(Ordinary, 0, 10), "invalid-argument"},
       {"99 percent", ask(Ordinary, 1, 99), "fits"},
-      {"N * 100 are whole cards (C2, C4)", ask(Ordinary, 0, 400), "fits"},
-      {"between whole cards (C2)", ask(Ordinary, 1, 160), "invalid-argument"},
+      {"N * 100 are whole cards", ask(Ordinary, 0, 400), "fits"},
+      {"between whole cards", ask(Ordinary, 1, 160), "invalid-argument"},
       {"more cards than any node has", ask(Ordinary, 0, 500), "infeasible"},
       {"online asks memory alone", ask(Online, 4, 0), "fits"},
-      {"online with a share (C13)", ask(Online, 4, 10), "invalid-argument"},
-      {"offline with a greedy share (C16)", ask(Offline, 4, 100), "fits"},
+      {"online with a share", ask(Online, 4, 10), "invalid-argument"},
+      {"offline with a greedy share", ask(Offline, 4, 100), "fits"},
       {"offline with more than a card", ask(Offline, 4, 110), "invalid-argument"},
-      {"offline on two cards (C12)", ask(Offline, 4, 50, 2), "invalid-argument"},
+      {"offline on two cards", ask(Offline, 4, 50, 2), "invalid-argument"},
       {"online on mixed nodes only", named(ask(Online, 4, 0), "b"), "infeasible"},
       {"online larger than mixed nodes", ask(Online, 20, 0), "infeasible"},
       {"ordinary anywhere", named(ask(Ordinary, 20, 10), "b"), "fits"},
-      {"no share under best-effort (C14)", ask(Ordinary, 1, 0), "fits"},
+      {"no share under best-effort", ask(Ordinary, 1, 0), "fits"},
       {"an unknown model", models, "infeasible"},
       {"a model of two", known, "fits"},
       {"too large for that model", small, "infeasible"},
@@ -123,10 +123,10 @@ TEST(Placement, P1_P2_CountsEachPoolAndTheTasksOfACard) {
   facts.maxTasksPerCard = 0;
   ClusterLedger ledger = cluster::of({facts});
   for (std::uint64_t task = 1; task <= 4; ++task) bound(ledger, task, ask(Offline, 1, 25));
-  expectAll(ledger, {{"sold as 16 GiB, so four tasks (C3, C18)", ask(Online, 1, 0), "no-room"}});
+  expectAll(ledger, {{"sold as 16 GiB, so four tasks", ask(Online, 1, 0), "no-room"}});
   ledger.release(TaskId{4});
-  expectAll(ledger, {{"greedy adds up to 100 (C16)", ask(Offline, 1, 26), "no-room"},
-                     {"online counts no share (C15)", ask(Online, 11, 0), "fits"},
+  expectAll(ledger, {{"greedy adds up to 100", ask(Offline, 1, 26), "no-room"},
+                     {"online counts no share", ask(Online, 11, 0), "fits"},
                      {"memory counts for all", ask(Online, 12, 0), "no-room"},
                      {"one kind of tenancy", ask(Ordinary, 1, 10), "conflict"}});
 }
