@@ -1,6 +1,6 @@
 #pragma once
 // What the demo found: figures with what was wanted and what was got, printed as a table and
-// written as demo.json (CONTRACT.md, "Build"). Shares are permille, as everywhere.
+// written as demo.json (docs/get-started.md). Shares are permille, as everywhere.
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,9 @@
 #!/bin/sh
 # A Kubernetes cluster of one node from the binaries of this machine, and qgpu installed on it as
-# its README says. Everything runs in namespaces of its own (mounts, network, processes, host name):
-# /var, /etc and /run below are copies, no port is taken, and all of it ends with its first process.
-# Needs root, and cgroups as the kubelet at hand understands them (v1 before 1.19).
+# docs/operate/kubernetes.md says. Everything runs in namespaces of its own (mounts, network,
+# processes, host name): /var, /etc and /run below are copies, no port is taken, and all of it ends
+# with its first process. Needs root, and cgroups as the kubelet at hand understands them (v1 before
+# 1.19).
 set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

@@ -13,6 +13,10 @@ constexpr std::size_t kColumnsMax = 100;
 constexpr std::size_t kSmallHeaderLines = 60;
 constexpr int kFunctionLinesMax = 70;
 
+// What a stranger reads first, in full: what is longer goes to docs/.
+constexpr std::string_view kFrontPage = "README.md";
+constexpr std::size_t kFrontPageBytesMax = 6'144;
+
 using Words = std::span<const std::string_view>;
 
 // schema <- runtime <- {actors, store} <- services.
@@ -93,15 +97,13 @@ constexpr std::string_view kTop[] = {".ci",
                                      ".git",
                                      ".gitattributes",
                                      ".gitignore",
+                                     "CHANGELOG.md",
                                      "CMakeLists.txt",
                                      "CMakePresets.json",
+                                     "CONTRIBUTING.md",
                                      "LICENSE",
                                      "README.md",
-                                     "DESIGN.md",
-                                     "CONTRACT.md",
-                                     "HAZARDS.md",
-                                     "INVARIANTS.md",
-                                     "STYLE.md",
+                                     "SECURITY.md",
                                      "actors",
                                      "bench",
                                      "deploy",
@@ -158,6 +160,7 @@ class Check {
 
   std::vector<Finding> run() {
     checkPlainText();
+    checkFrontPage();
     if (under(path_, "schema/")) checkSchemaFile();
     if (!isCpp(path_)) return std::move(found_);
     checkIncludes();
@@ -210,6 +213,14 @@ class Check {
     if (!file_.text.empty() && !file_.text.ends_with('\n')) {
       add(lines_.size(), "newline", "the last line has no end");
     }
+  }
+
+  void checkFrontPage() {
+    const std::size_t bytes = file_.text.size();
+    if (path_ != kFrontPage || bytes <= kFrontPageBytesMax) return;
+    add(1, "front-page",
+        std::to_string(bytes) + " bytes of at most " + std::to_string(kFrontPageBytesMax) +
+            ": move the rest to docs/");
   }
 
   void checkSchemaFile() {

@@ -259,6 +259,12 @@ TEST(TidyRules, KeepReasonsOfEventsInTheirCatalogue) {
   EXPECT_EQ(rulesBroken("services/a.cc", "getenv(\"QGPU_SERVER\");\n"), Rules());
 }
 
+TEST(TidyRules, KeepTheFrontPageShort) {
+  EXPECT_EQ(rulesBroken("README.md", std::string(6'143, 'x') + "\n"), Rules());
+  EXPECT_EQ(rulesBroken("README.md", std::string(6'144, 'x') + "\n"), Rules{"front-page"});
+  EXPECT_EQ(rulesBroken("docs/concepts.md", std::string(6'144, 'x') + "\n"), Rules());
+}
+
 TEST(TidyRules, KnowTheRoomsOfTheHouse) {
   EXPECT_TRUE(checkTop({"actors", "README.md", "dev"}).empty());
   EXPECT_EQ(checkTop({"actors", "misc"}).size(), 1u);
