@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/unit/tidy_pointers.h"
 #include "tests/unit/tidy_rules.h"
 #include "tests/unit/tidy_text.h"
 
@@ -41,29 +42,74 @@ SourceFile readSource(const fs::path& root, const fs::path& path) {
   return file;
 }
 
-TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
-  const fs::path root = QGPU_SOURCE_ROOT;
-  std::vector<std::string> top;
-  std::size_t files = 0;
+std::vector<std::string> topOf(const fs::path& root) {
+  std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (isLeftOver(name)) continue;
-    top.push_back(name);
+    if (!isLeftOver(name)) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<fs::path> sourcesOf(const fs::path& root) {
+  std::vector<fs::path> sources;
+  for (const std::string& name : topOf(root)) {
     if (name == ".git") continue;
-    std::vector<fs::path> paths = {entry.path()};
-    if (entry.is_directory()) {
-      paths.assign(fs::recursive_directory_iterator(entry.path()), {});
+    std::vector<fs::path> paths = {root / name};
+    if (fs::is_directory(root / name)) {
+      paths.assign(fs::recursive_directory_iterator(root / name), {});
     }
     for (const fs::path& path : paths) {
-      if (!fs::is_regular_file(path) || !isSource(path)) continue;
-      ++files;
-      for (const Finding& f : checkFile(readSource(root, path))) {
-        ADD_FAILURE() << f.path << ":" << f.line << ": " << f.rule << ": " << f.what;
-      }
+      if (fs::is_regular_file(path) && isSource(path)) sources.push_back(path);
     }
   }
-  for (const Finding& f : checkTop(top)) ADD_FAILURE() << f.path << ": " << f.what;
-  EXPECT_GT(files, 50u) << "the tree was not found at " << root;
+  return sources;
+}
+
+TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  const std::vector<fs::path> sources = sourcesOf(root);
+  for (const fs::path& path : sources) {
+    for (const Finding& f : checkFile(readSource(root, path))) {
+      ADD_FAILURE() << f.path << ":" << f.line << ": " << f.rule << ": " << f.what;
+    }
+  }
+  for (const Finding& f : checkTop(topOf(root))) ADD_FAILURE() << f.path << ": " << f.what;
+  EXPECT_GT(sources.size(), 50u) << "the tree was not found at " << root;
+}
+
+TEST(Tidy, LinksOfDocumentsLeadToFiles) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  std::size_t links = 0;
+  for (const fs::path& path : sourcesOf(root)) {
+    if (path.extension() != ".md") continue;
+    for (const Pointer& link : linksOf(readSource(root, path).text)) {
+      ++links;
+      EXPECT_TRUE(fs::exists(path.parent_path() / link.target))
+          << path << ":" << link.line << ": there is no " << link.target;
+    }
+  }
+  EXPECT_GT(links, 50u);
+}
+
+TEST(Tidy, WhatCodeCitesIsALinkTarget) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  std::set<std::string> known = {"c11", "p50", "p99"};  // a language and percentiles
+  for (const char* page : {"docs/invariants.md", "docs/hazards.md"}) {
+    for (const std::string& id : anchorsOf(readSource(root, root / page).text)) {
+      EXPECT_TRUE(known.insert(id).second) << page << ": " << id << " stands there twice";
+    }
+  }
+  std::size_t citations = 0;
+  for (const fs::path& path : sourcesOf(root)) {
+    if (path.extension() != ".h" && path.extension() != ".cc") continue;
+    for (const Pointer& citation : citationsOf(readSource(root, path).text)) {
+      ++citations;
+      EXPECT_TRUE(known.contains(citation.target))
+          << path << ":" << citation.line << ": docs/ has no target " << citation.target;
+    }
+  }
+  EXPECT_GT(citations, 500u);
 }
 
 // A name that is misspelt there would be a test that never runs, or one that does not run twice.
@@ -275,6 +321,34 @@ TEST(TidyText, TellsCodeFromCommentsAndLiterals) {
   EXPECT_EQ(codeOf("R\"(x \" y)\" z"), "R          z");
   EXPECT_EQ(codeOf("1'000'000 a"), "1'000'000 a");
   EXPECT_EQ(codeOf("\"a\\\"b\" c"), "       c");
+}
+
+std::vector<std::string> targetsOf(const std::vector<Pointer>& pointers) {
+  std::vector<std::string> targets;
+  for (const Pointer& pointer : pointers) targets.push_back(pointer.target);
+  return targets;
+}
+
+using Targets = std::vector<std::string>;
+
+TEST(TidyPointers, FindsWhatCodeCites) {
+  EXPECT_EQ(targetsOf(citationsOf("// Kept: A4, (D1); C7_Harms HAZARDS 23 HAZARDS9_Reads\n")),
+            (Targets{"a4", "d1", "c7", "hazards-23", "hazards-9"}));
+  EXPECT_EQ(targetsOf(citationsOf("B4 XA4 xA4 _A4 4A4 A4b A100 P2P A HAZARDS HAZARDS of 9\n")),
+            Targets());
+  const auto found = citationsOf("f();\n// A10\n");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].line, 2);
+}
+
+TEST(TidyPointers, FindsWhatDocumentsHaveAndLinkTo) {
+  EXPECT_EQ(anchorsOf("- <a id=\"a4\"></a>**A4**\n<a id=\"b\"></a><a id=\"c\"></a>"),
+            (Targets{"a4", "b", "c"}));
+  EXPECT_EQ(targetsOf(linksOf("[a](b.md), [c](../d.md#e) and\n[f](g)\n")),
+            (Targets{"b.md", "../d.md", "g"}));
+  EXPECT_EQ(targetsOf(linksOf("[a](https://a.example/) [b](#c) `[d](e)`\n    [f](g)\n"
+                              "```\n[h](i)\n```\n")),
+            Targets());
 }
 
 }  // namespace
