@@ -31,7 +31,8 @@ class Program {
   }
   // What a shell starts it with.
   std::string start() const {
-    return "\"$CUDA\" < " + in_ + " > " + in_ + ".out 2> " + in_ + ".err & echo $! > " + in_ + ".pid\n";
+    const std::string files = in_ + " > " + in_ + ".out 2> " + in_ + ".err";
+    return "\"$CUDA\" < " + files + " & echo $! > " + in_ + ".pid\n";
   }
   void begin() {
     to_.reset(::open(in_.c_str(), O_WRONLY | O_CLOEXEC));  // a manager started later has none of it
