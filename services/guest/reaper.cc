@@ -40,8 +40,8 @@ bool driverIsFrozen() {
 }
 
 constexpr std::uint64_t kFastTickNs = 350 * kNsPerUs;  // somebody cares when we are idle
-constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // nobody else wants the card
-constexpr std::uint64_t kLazyTickNs = 5 * kNsPerMs;    // and some thread waits for all there is
+constexpr std::uint64_t kSlowTickNs = 2 * kNsPerMs;    // and is told, or some thread waits for it
+constexpr std::uint64_t kLazyTickNs = 5 * kNsPerMs;    // nobody else wants the card
 constexpr std::uint64_t kLingerNs = 5 * kNsPerMs;      // awake after the last launch
 constexpr int kParkedLooks = 3;
 constexpr std::uint64_t kFrozenWaitNs = 100 * kNsPerMs;  // a wake that got lost costs this much
@@ -52,9 +52,8 @@ bool alone() {
 }
 
 std::uint64_t tickNs(const Look& look) {
-  const bool attended = look.any && look.attended;
-  if (alone()) return attended ? kLazyTickNs : kSlowTickNs;
-  return attended || (look.any && look.awaited) ? kSlowTickNs : kFastTickNs;
+  if (alone()) return kLazyTickNs;
+  return look.any && (look.attended || look.awaited) ? kSlowTickNs : kFastTickNs;
 }
 
 void sleepUntilLaunch() {
