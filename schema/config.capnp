@@ -32,6 +32,7 @@ struct ManagerConfig {
   kubeletConfig @23 :Text;     # file of a KubeletPluginConfig
   cdi @24 :Text;               # off, on, or a folder of specs
   timeslices @25 :Text;        # on, off
+  strict @26 :Bool;
 }
 
 struct SchedulerConfig {

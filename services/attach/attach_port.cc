@@ -1,5 +1,10 @@
 #include "services/attach/attach_port.h"
 
+#include <algorithm>
+#include <signal.h>
+
+#include "actors/event_log.h"
+
 namespace qgpu {
 namespace {
 
@@ -33,7 +38,14 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
               std::move(config.cardActors), config.server, book_,
               [this](const std::string& token) { tellDoor(token); }),
       door_(doorLoop_, book_, doorOptions(config.door, config.server),
-            [this](Arrival arrival) { server_.arrive(std::move(arrival)); }) {
+            [this](Arrival arrival) { server_.arrive(std::move(arrival)); }),
+      strict_(config.unheld.strict),
+      watch_(std::move(config.unheld), config.server.runDir, book_,
+             [this](const UnheldJudge::Accused& accused, const std::string& what) {
+               dispatcher_.loop().post([this, here = std::weak_ptr(here_), accused, what] {
+                 if (!here.expired()) accuse(accused, what);
+               });
+             }) {
   dispatcher_.attach(self_, *this);
 }
 
@@ -43,7 +55,9 @@ Status AttachPort::listen() {
   }
   // The door first: who finds it taken has touched nothing.
   if (Status open = door_.listen(); !open) return open;
-  return server_.begin();
+  if (Status begun = server_.begin(); !begun) return begun;
+  watch_.start();
+  return ok();
 }
 
 void AttachPort::tellDoor(const std::string& token) {
@@ -95,6 +109,34 @@ void AttachPort::tellSuspendLost(const Card& card) {
     auto lost = message.initSuspendLost();
     lost.setCard(card.index);
     lost.setWhy(card.suspendWhy);
+  });
+}
+
+// The list that the watch reads misses whom a full run dir had no room for, so the table has the
+// last word. Who does not die at once is ended again after each scan, and told of once.
+void AttachPort::accuse(const UnheldJudge::Accused& accused, const std::string& what) {
+  const ProcessKey& process = accused.user.process;
+  const auto found = tasks_.find(accused.user.task);
+  if (found == tasks_.end()) return;
+  const auto& attached = found->second->processes;
+  if (std::any_of(attached.begin(), attached.end(), [&](const auto& its) {
+        return its.second->entry.pid == process.pid && its.second->entry.start == process.start;
+      })) {
+    return;
+  }
+  bool ended = false;
+  if (strict_) {
+    const Result<Fd> pidfd = openProcess(process.pid, process.start);
+    ended = pidfd && *pidfd && signalProcess(*pidfd, SIGKILL);
+  }
+  if (!accused.first) return;
+  unheld_.told.fetch_add(1, std::memory_order_relaxed);
+  if (ended) unheld_.ended.fetch_add(1, std::memory_order_relaxed);
+  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
+    auto event = message.initEventTold();
+    event.setKind(kTaskUnheld);
+    event.setTask(accused.user.task);
+    event.setText(ended ? "ended by --strict: " + what : what);
   });
 }
 

@@ -13,18 +13,20 @@
 #include "services/attach/attach_server.h"
 #include "services/attach/gate_port.h"
 #include "services/attach/loop_surroundings.h"
+#include "services/attach/unheld.h"
 #include "services/cards/cards.h"
 
 namespace qgpu {
 
 struct AttachPortConfig {
   ActorId node = ActorId::kNobody;
-  std::vector<Card> cards;             // by index
-  std::vector<ActorId> cardActors;     // of the same cards, in the same order
+  std::vector<Card> cards;          // by index
+  std::vector<ActorId> cardActors;  // of the same cards, in the same order
   AttachServerOptions server;
   AttachDoorOptions door;
   GatePortOptions gate;
   SuspendersOptions suspend;
+  UnheldOptions unheld;
   Loop* doorLoop = nullptr;  // null: the card loop, where nothing depends on cards' time
 };
 
@@ -45,12 +47,14 @@ class AttachPort final : public Actor {
   const AttachDoor& door() const { return door_; }  // of its loop's thread
   const AttachServer& server() const { return server_; }
   const GatePort& gate() const { return port_; }
+  const UnheldCounters& unheld() const { return unheld_; }  // of any thread
 
  private:
   void tellUseOf(ActorId actor);
   void tellDoor(const std::string& token);
   void onNews(std::uint32_t card, const suspend::News& news);
   void tellSuspendLost(const Card& card);
+  void accuse(const UnheldJudge::Accused& accused, const std::string& what);
 
   Dispatcher& dispatcher_;
   const ActorId self_;
@@ -67,7 +71,10 @@ class AttachPort final : public Actor {
   // What is posted to the door may outlive this on its loop.
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   AttachServer server_;  // takes the tasks with it
-  AttachDoor door_;      // last: it ends first
+  AttachDoor door_;
+  const bool strict_;
+  UnheldCounters unheld_;
+  UnheldWatch watch_;  // last: it ends first
 };
 
 }  // namespace qgpu

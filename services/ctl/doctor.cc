@@ -163,9 +163,13 @@ bool askList(const std::string& socket, const std::string& command, const char* 
          root[name].get(list) == simdjson::SUCCESS;
 }
 
-// Of tasks that were told of once those that still have no process.
-void checkUnattached(Patient& patient, const std::string& socket) {
-  std::map<std::uint64_t, std::string> told;
+// What was told last of each task that an event of this kind was told of.
+using ToldOf = std::map<std::uint64_t, std::string>;
+
+// Of tasks that are still there: those that still have no process, and those of which one went past
+// the library.
+void checkUncontained(Patient& patient, const std::string& socket) {
+  std::map<std::string, ToldOf> told;
   simdjson::dom::parser parser;
   std::uint64_t since = 0;
   for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
@@ -174,20 +178,24 @@ void checkUnattached(Patient& patient, const std::string& socket) {
     if (!askList(socket, command, "events", parser, events) || events.size() == 0) break;
     for (const auto event : events) {
       since = numberOf(event, "seq");
-      if (textOf(event, "kind") != kTaskUnattached) continue;
-      told[numberOf(event, "task")] = textOf(event, "text");
+      const std::string kind = textOf(event, "kind");
+      if (kind != kTaskUnattached && kind != kTaskUnheld) continue;
+      told[kind][numberOf(event, "task")] = textOf(event, "text");
     }
   }
   simdjson::dom::array tasks;
   if (told.empty() || !askList(socket, "tasks", "tasks", parser, tasks)) return;
-  for (const auto task : tasks) {
-    const auto found = told.find(numberOf(task, "id"));
-    if (found == told.end() || numberOf(task, "processes") != 0) continue;
-    patient.finding("task-unattached",
-                    "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
-                        "): " + found->second,
-                    "where its program should use a card, look for what keeps libqgpu.so out of "
-                    "it: a program without glibc's loader, or an environment of its own");
+  for (const auto& [kind, toldOf] : told) {
+    for (const auto task : tasks) {
+      const auto found = toldOf.find(numberOf(task, "id"));
+      if (found == toldOf.end()) continue;
+      if (kind == kTaskUnattached && numberOf(task, "processes") != 0) continue;
+      patient.finding(kind,
+                      "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
+                          "): " + found->second,
+                      "where its program should use a card, look for what keeps libqgpu.so out of "
+                      "it: a program without glibc's loader, or an environment of its own");
+    }
   }
 }
 
@@ -255,7 +263,7 @@ void examineDaemons(Patient& patient, const std::string& version) {
                         "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
                         "bring both to one version");
       } else if (daemon == "manager") {
-        checkUnattached(patient, patient.path(name));
+        checkUncontained(patient, patient.path(name));
       }
     }
   }

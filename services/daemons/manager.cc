@@ -31,6 +31,7 @@
 #include "services/daemons/run_dir.h"
 #include "services/kube/event_metrics.h"
 #include "services/kube/pod_writer.h"
+#include "services/metrics/metrics_text.h"
 #include "services/metrics/pages.h"
 #include "services/node_agent/kubelet_desk.h"
 #include "services/node_agent/node_agent.h"
@@ -129,6 +130,16 @@ struct Past {
     return Past{std::move(*rows), std::move(*survivors)};
   }
 };
+
+std::string unheldMetrics(const UnheldCounters& counters) {
+  MetricsText page;
+  page.one("qgpu_unheld_processes_total", "counter",
+           "Processes of tasks that had a card open and were not attached.",
+           countText(counters.told.load()));
+  page.one("qgpu_unheld_ended_total", "counter", "Of these, the ones that --strict ended.",
+           countText(counters.ended.load()));
+  return page.take();
+}
 
 // A damaged database is never served; what lives does not depend on it.
 Error refused(Error store) {
@@ -279,6 +290,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
     ::unlink(runDir.file(kSuspendAnswersFile).c_str());
   };
   port.server.incarnation = node_.incarnation;
+  port.unheld.nodes = cardNodes(found.cards);
+  port.unheld.strict = options.strict;
   std::vector<CardFacts> facts;
   for (const Card& card : found.cards) {
     facts.push_back(card);
@@ -325,7 +338,8 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
   pages.emplace(*door, [this] {
-    return (podEvents ? eventMetrics(*podEvents) : "") + (tls ? tls->metrics() : "");
+    return unheldMetrics(attach->unheld()) + (podEvents ? eventMetrics(*podEvents) : "") +
+           (tls ? tls->metrics() : "");
   });
   health.emplace([this] { return pages->storage(); },
                  std::vector<Health::Watched>{{"card loop", cardBeat}}, kj->timer(), feedWatchdog);

@@ -18,7 +18,7 @@ constexpr Nanos kSliceMin = micros(100);
 constexpr Nanos kSliceMax = seconds(10);
 constexpr std::size_t kNodenameMax = 253;
 
-// In the order of help; every flag but the last two takes a value.
+// In the order of help; every flag but the last three takes a value.
 constexpr std::array kFlags = {
     FlagWords{"nodename", "NAME", "name of this node (default: the host name)"},
     FlagWords{"dbfile", "PATH", "SQLite file of this node's state"},
@@ -46,6 +46,7 @@ constexpr std::array kFlags = {
     FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
     FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
     FlagWords{"mixed", nullptr, "allow online and offline tasks on this node"},
+    FlagWords{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
     FlagWords{"insecure", nullptr, "a scheduler on another machine without certificates"},
 };
 
@@ -189,6 +190,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
   to.mixed = to.mixed || name == "mixed";
+  to.strict = to.strict || name == "strict";
   to.insecure = to.insecure || name == "insecure";
   return ok();
 }

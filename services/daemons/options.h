@@ -34,6 +34,7 @@ struct ManagerOptions {
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;
   bool mixed = false;
+  bool strict = false;                // services/attach/unheld.h
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
   Nanos onlineIdle = millis(100);
   DurationRange slice{millis(2), millis(30)};

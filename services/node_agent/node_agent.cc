@@ -1,7 +1,9 @@
 #include "services/node_agent/node_agent.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unistd.h>
+#include <utility>
 
 #include "actors/event_log.h"
 #include "actors/fit.h"
@@ -404,10 +406,15 @@ kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
 void NodeAgent::onEvent(schema::Event::Reader event) {
   const std::string_view kind = view(event.getKind());
   if (kind.starts_with("card-") || kind == "policy-changed") ring();
-  if (kind != kMemoryRefused && kind != kTaskUnattached && kind != "task-fault") return;
-  const EventReason reason = kind == kMemoryRefused    ? EventReason::MemoryOverrun
-                             : kind == kTaskUnattached ? EventReason::Unattached
-                                                       : EventReason::TaskFault;
+  static constexpr std::pair<std::string_view, EventReason> kTroubles[] = {
+      {kMemoryRefused, EventReason::MemoryOverrun},
+      {kTaskUnattached, EventReason::Unattached},
+      {kTaskUnheld, EventReason::Unheld},
+      {"task-fault", EventReason::TaskFault}};
+  const auto* known = std::find_if(std::begin(kTroubles), std::end(kTroubles),
+                                   [&](const auto& entry) { return entry.first == kind; });
+  if (known == std::end(kTroubles)) return;
+  const EventReason reason = known->second;
   std::string what(view(event.getText()));
   const auto holding = holdings_.find(event.getTask());
   if (holding != holdings_.end()) return tellTrouble(holding->second, reason, what);

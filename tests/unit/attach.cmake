@@ -12,3 +12,5 @@ qgpu_test(gate_port_test SOURCES gate_port_test.cc attach_fixture.cc
   TIMING GatePortTest.A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown)
 qgpu_test(gate_port_rm_test SOURCES gate_port_rm_test.cc attach_fixture.cc
   LIBS qgpu_attach_testing LABELS unit threads)
+qgpu_test(unheld_test SOURCES unheld_test.cc attach_fixture.cc
+  LIBS qgpu_attach_testing LABELS unit threads)

@@ -179,6 +179,7 @@ void AttachTest::start(schema::Suspend suspend) {
   if (doorApart) config.doorLoop = &machine_->doorLoop;
   config.gate = gateOptions;
   config.suspend = suspendOptions;
+  config.unheld = unheldOptions;
   room_ = std::make_unique<AttachPort>(machine_->dispatcher, machine_->room, std::move(config));
   const Status listening = room_->listen();
   ASSERT_TRUE(listening.ok()) << listening.error().message;

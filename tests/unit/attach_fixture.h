@@ -135,6 +135,7 @@ class AttachTest : public ::testing::Test {
   AttachDoorOptions doorOptions;
   GatePortOptions gateOptions;
   SuspendersOptions suspendOptions;
+  UnheldOptions unheldOptions;
   Recorder node, card, task;
 
  private:

@@ -268,6 +268,22 @@ TEST_F(Doctor, TellsOfTasksThatWereNeverAttachedAndStillHaveNoProcess) {
   EXPECT_EQ(whatOf("task-unattached"), "task 2 (web/own): no process of it");
 }
 
+TEST_F(Doctor, TellsOfTasksOfWhichAProcessHasACardOpenAndIsNotAttached) {
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  const auto event = [](int seq, int task, const std::string& what) {
+    return "{\"seq\":" + std::to_string(seq) +
+           ",\"kind\":\"task-unheld\",\"task\":" + std::to_string(task) + ",\"text\":\"" + what +
+           "\"}";
+  };
+  std::map<std::string, std::string> more;
+  more["events 0"] = "{\"ok\":true,\"events\":[" + event(1, 1, "ended since") + "," +
+                     event(2, 2, "process 5") + "," + event(3, 2, "process 6") + "]}\n";
+  more["tasks"] = "{\"ok\":true,\"tasks\":[{\"id\":2,\"name\":\"web\",\"processes\":1}]}\n";
+  daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  EXPECT_EQ(codes(), "task-unheld");
+  EXPECT_EQ(whatOf("task-unheld"), "task 2 (web): process 6");
+}
+
 TEST_F(Doctor, LooksAtTheCertificatesThatTheDaemonsAreGiven) {
   const auto now = unixMsNow() / 1000;
   const auto certificate = [&](std::int64_t made, const std::string& name) {

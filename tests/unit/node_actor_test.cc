@@ -482,7 +482,7 @@ TEST(NodeActor, WhatTheAttachRoomTellsOfItsTasksIsInTheStoryUnderItsKind) {
   };
   const std::uint64_t before = world.reply(world.ask(events(0))).getEvents().size();
   const char* kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
-                         kMemoryRefused};
+                         kTaskUnheld, kMemoryRefused};
   for (const char* kind : kinds) tell(task, kind);
   tell(task, "card-cordoned");
   tell(99, kTaskStopped);

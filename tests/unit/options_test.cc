@@ -65,6 +65,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.policy, schema::Policy::BEST_EFFORT);
   EXPECT_EQ(o.cards.backend, CardBackend::Auto);
   EXPECT_FALSE(o.mixed);
+  EXPECT_FALSE(o.strict);
   EXPECT_EQ(o.maxTasksPerCard, 0u);
   EXPECT_EQ(o.onlineIdle, millis(100));
   EXPECT_EQ(o.slice, (DurationRange{millis(2), millis(30)}));
@@ -96,6 +97,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--policy=fs",
                                  "--cards=sim:8x32",
                                  "--mixed",
+                                 "--strict",
                                  "--max-tasks-per-card=16",
                                  "--online-idle=50ms",
                                  "--slice=1ms..5ms",
@@ -118,6 +120,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.cards.backend, CardBackend::Sim);
   EXPECT_EQ(o.cards.sim, (SimCards{8, gibibytes(32)}));
   EXPECT_TRUE(o.mixed);
+  EXPECT_TRUE(o.strict);
   EXPECT_EQ(o.maxTasksPerCard, 16u);
   EXPECT_EQ(o.onlineIdle, millis(50));
   EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(5)}));
@@ -232,11 +235,12 @@ TEST_F(OptionsTest, PrintsHelpAndVersion) {
 TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
   const std::string config = file(
       "# a comment\n(nodename = \"n\", policy = \"fs\", mixed = true, slice = \"1ms..2ms\",\n"
-      " maxTasksPerCard = \"3\", realtime = \"off\", timeslices = \"off\")");
+      " maxTasksPerCard = \"3\", strict = true, realtime = \"off\", timeslices = \"off\")");
   const ManagerOptions o = good({config, "--policy=bs"});
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.policy, schema::Policy::BURST_SHARE);
   EXPECT_TRUE(o.mixed);
+  EXPECT_TRUE(o.strict);
   EXPECT_EQ(o.slice, (DurationRange{millis(1), millis(2)}));
   EXPECT_EQ(o.maxTasksPerCard, 3u);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
