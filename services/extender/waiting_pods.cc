@@ -86,6 +86,8 @@ WaitingPods::Kind& WaitingPods::kindOf(const PodAsk& ask) {
 void WaitingPods::judged(const std::string& uid, bool fits) {
   const auto found = pods_.find(uid);
   if (found == pods_.end()) return;
+  // A node that is closed now may be open again at the next look.
+  if (!fits) takeChanges();
   Waiting& waiting = found->second;
   waiting.judged = !fits;
   waiting.judgedAt = ledger_.changes();
@@ -108,11 +110,13 @@ kj::Promise<void> WaitingPods::lookForEver() {
 }
 
 void WaitingPods::look() {
+  takeChanges();
+  for (auto& [shapes, kind] : kinds_) wakeOf(kind);
+}
+
+void WaitingPods::takeChanges() {
   const std::vector<std::size_t> nodes = changedNodes();
-  for (auto& [shapes, kind] : kinds_) {
-    judge(kind, nodes);
-    wakeOf(kind);
-  }
+  for (auto& [shapes, kind] : kinds_) judge(kind, nodes);
 }
 
 std::vector<std::size_t> WaitingPods::changedNodes() {

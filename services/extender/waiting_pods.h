@@ -84,6 +84,7 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
 
   kj::Promise<void> lookForEver();
   void look();
+  void takeChanges();
   std::vector<std::size_t> changedNodes();
   void judge(Kind& kind, const std::vector<std::size_t>& nodes);
   void wakeOf(Kind& kind);

@@ -110,6 +110,16 @@ TEST_F(WaitingPodsTest, HighPriorityFirstAndTheOthersWhileThereIsRoom) {
   EXPECT_TRUE(world.served([&] { return world.extender.waiting().woken() == count; }));
 }
 
+// A card that is closed and opens again between two looks was closed all the same.
+TEST_F(WaitingPodsTest, WhoWasRefusedBetweenTwoLooksIsWoken) {
+  looks(2);
+  waits(pod("p"));
+  mark(true);
+  tried(pod("p"));
+  mark(false);
+  EXPECT_TRUE(world.served([&] { return isWoken("p"); }));
+}
+
 TEST_F(WaitingPodsTest, AServerThatDoesNotAnswerIsAskedAgain) {
   world.api.annotateFails = {ErrorCode::Unavailable};
   waits(pod("p"));
