@@ -7,8 +7,8 @@ namespace {
 thread_local std::size_t allocated = 0;
 }
 
-// All forms of one object's `new` and `delete` stand here: a sanitizer brings its own for those that
-// are missing, and calls it an error when memory of one goes back through the other.
+// All forms of one object's `new` and `delete` stand here: a sanitizer brings its own for those
+// that are missing, and calls it an error when memory of one goes back through the other.
 
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   allocated += size;
