@@ -12,7 +12,7 @@
 #include <ctime>
 #include <vector>
 
-#include "actors/arbiter.h"
+#include "actors/arbiter/arbiter.h"
 
 namespace {
 

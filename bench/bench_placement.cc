@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/cluster_ledger.h"
+#include "actors/placement/cluster_ledger.h"
 #include "bench/placement_trace.h"
 
 namespace qgpu::bench {

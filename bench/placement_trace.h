@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/cluster_ledger.h"
+#include "actors/placement/cluster_ledger.h"
 
 namespace qgpu::bench {
 

@@ -2,7 +2,7 @@
 
 #include <capnp/message.h>
 
-#include "actors/words.h"
+#include "actors/base/codec.h"
 #include "runtime/message_words.h"
 
 namespace qgpu::bench {

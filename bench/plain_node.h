@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/node_parts.h"
-#include "actors/outbox.h"
+#include "actors/base/outbox.h"
+#include "actors/node/node_parts.h"
 #include "runtime/actor.h"
 
 namespace qgpu::bench {

@@ -60,7 +60,7 @@ struct Assigned {              # what a launcher on that node needs
 # --- scheduler and node ---
 # Each connection is a session with a number of its own. Words of another session are dropped, so
 # what the network kept for long, or told twice, changes nothing (P6, A10). A node hears the
-# scheduler through its member actor (actors/member_actor.h).
+# scheduler through its member actor (actors/node/member_actor.h).
 
 struct NodeFacts {
   name @0 :Text;
@@ -163,7 +163,7 @@ struct ClusterCard { node @0 :Text; status @1 :T.CardStatus; }
 struct CardVerdict {           # why one card does or does not take a task
   node @0 :Text;
   card @1 :Text;               # empty: the whole node is out
-  reason @2 :Text;             # stable code: "Fits", "MemShort", ... see actors/fit.h
+  reason @2 :Text;             # stable code: "Fits", "MemShort", ... see actors/ledger/fit.h
   text @3 :Text;               # exactly what is missing
 }
 struct Explanation {

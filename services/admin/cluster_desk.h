@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "actors/tenant_environment.h"
+#include "actors/base/tenant_environment.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/desk.h"

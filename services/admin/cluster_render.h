@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "actors/tenant_environment.h"
+#include "actors/base/tenant_environment.h"
 #include "schema/cluster.capnp.h"
 #include "services/admin/json.h"
 

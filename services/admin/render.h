@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/tenant_environment.h"
+#include "actors/base/tenant_environment.h"
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
 #include "services/admin/command_line.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <signal.h>
 
-#include "actors/event_log.h"
+#include "actors/base/event_log.h"
 
 namespace qgpu {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/arbiter.h"
+#include "actors/arbiter/arbiter.h"
 #include "runtime/dispatcher.h"
 #include "runtime/loop.h"
 #include "runtime/result.h"

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <utility>
 
-#include "actors/event_log.h"
+#include "actors/base/event_log.h"
 #include "runtime/planted.h"
 
 namespace qgpu {

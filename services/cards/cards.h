@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/card_facts.h"
+#include "actors/base/card_facts.h"
 #include "runtime/config.h"
 #include "runtime/result.h"
 #include "runtime/units.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/event_log.h"
+#include "actors/base/event_log.h"
 #include "services/admin/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/doctor_look.h"

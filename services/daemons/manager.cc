@@ -9,10 +9,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "actors/card_actor.h"
-#include "actors/member_actor.h"
-#include "actors/node_actor.h"
-#include "actors/task_actor.h"
+#include "actors/card/card_actor.h"
+#include "actors/card/task_actor.h"
+#include "actors/node/member_actor.h"
+#include "actors/node/node_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
 #include "runtime/loop.h"

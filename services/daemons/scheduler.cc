@@ -3,7 +3,7 @@
 #include <optional>
 #include <unistd.h>
 
-#include "actors/scheduler_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
 #include "services/admin/cluster_desk.h"

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "actors/scheduler_words.h"
+#include "actors/scheduler/codec.h"
 #include "services/admin/json.h"
 #include "services/admin/words.h"
 #include "services/extender/pod_names.h"

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/scheduler_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "services/admin/cluster_door.h"
 #include "services/extender/seen_pods.h"
 #include "services/extender/waiting_pods.h"

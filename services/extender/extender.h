@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/latency_record.h"
-#include "actors/scheduler_actor.h"
+#include "actors/card/latency_record.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "services/extender/binder.h"
 #include "services/extender/pod_rules.h"
 #include "services/extender/pod_verdicts.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/fit.h"
+#include "actors/ledger/fit.h"
 #include "runtime/result.h"
 
 namespace qgpu {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/pod_fit.h"
+#include "actors/placement/pod_fit.h"
 #include "services/extender/room_faces.h"
 
 namespace qgpu {

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/cluster_ledger.h"
+#include "actors/placement/cluster_ledger.h"
 
 namespace qgpu {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/pod_fit.h"
+#include "actors/placement/pod_fit.h"
 #include "services/extender/pod_rules.h"
 
 namespace qgpu {

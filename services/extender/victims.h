@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/pod_fit.h"
-#include "actors/preemption.h"
+#include "actors/placement/pod_fit.h"
+#include "actors/placement/preemption.h"
 #include "services/extender/wire.h"
 
 namespace qgpu {

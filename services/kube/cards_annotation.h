@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/card_facts.h"
+#include "actors/base/card_facts.h"
 #include "runtime/result.h"
 
 namespace qgpu {

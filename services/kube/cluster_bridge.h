@@ -38,7 +38,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/words.h"
+#include "actors/base/codec.h"
 #include "services/admin/cluster_door.h"
 #include "services/kube/cards_annotation.h"
 #include "services/kube/pod_writer.h"

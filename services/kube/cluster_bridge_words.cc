@@ -1,7 +1,7 @@
-// What members say and hear, see actors/member_actor.h for a real node's part.
+// What members say and hear, see actors/node/member_actor.h for a real node's part.
 #include <algorithm>
 
-#include "actors/member_parts.h"
+#include "actors/node/member_parts.h"
 #include "runtime/config.h"
 #include "services/extender/pod_names.h"
 #include "services/kube/cluster_bridge.h"

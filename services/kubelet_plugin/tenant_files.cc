@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sys/stat.h>
 
-#include "actors/tenant_environment.h"
+#include "actors/base/tenant_environment.h"
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
 #include "services/guest/places.h"

@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "actors/event_log.h"
-#include "actors/fit.h"
+#include "actors/base/event_log.h"
+#include "actors/ledger/fit.h"
 #include "runtime/config.h"
 #include "services/admin/json.h"
 #include "services/admin/words.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/words.h"
+#include "actors/base/codec.h"
 #include "runtime/result.h"
 
 namespace qgpu {

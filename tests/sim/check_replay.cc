@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/card_actor.h"
+#include "actors/card/card_actor.h"
 #include "runtime/message.h"
 
 namespace qgpu::sim {

@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "actors/node_actor.h"
+#include "actors/node/node_actor.h"
 #include "tests/sim/cluster_options.h"
 #include "tests/sim/cluster_site.h"
 

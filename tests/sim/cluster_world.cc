@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/member_actor.h"
-#include "actors/node_actor.h"
-#include "actors/scheduler_actor.h"
+#include "actors/node/member_actor.h"
+#include "actors/node/node_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "tests/sim/cluster_clients.h"
 #include "tests/sim/cluster_net.h"
 #include "tests/sim/cluster_room.h"

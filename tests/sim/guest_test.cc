@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "actors/card_actor.h"
+#include "actors/card/card_actor.h"
 #include "tests/sim/attach_double.h"
 #include "tests/sim/guest.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/card_actor.h"
-#include "actors/node_actor.h"
-#include "actors/task_actor.h"
+#include "actors/card/card_actor.h"
+#include "actors/card/task_actor.h"
+#include "actors/node/node_actor.h"
 #include "store/testing/memory_disk.h"
 #include "tests/sim/attach_double.h"
 #include "tests/sim/checkers.h"

@@ -1,7 +1,7 @@
 // Node, card and task actors as a daemon composes them; the test plays the door and the gate port.
 #include <gtest/gtest.h>
 
-#include "actors/card_actor.h"
+#include "actors/card/card_actor.h"
 #include "tests/unit/actors_world.h"
 
 namespace qgpu {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/node_actor.h"
-#include "actors/task_actor.h"
+#include "actors/card/task_actor.h"
+#include "actors/node/node_actor.h"
 #include "runtime/testing/fixture.h"
 
 namespace qgpu::testing {

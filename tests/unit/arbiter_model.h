@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/arbiter.h"
+#include "actors/arbiter/arbiter.h"
 #include "tests/unit/arbiter_checker.h"
 
 namespace qgpu {

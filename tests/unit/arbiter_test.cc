@@ -1,6 +1,6 @@
 // What the arbiter promises, one promise per test.
 
-#include "actors/arbiter.h"
+#include "actors/arbiter/arbiter.h"
 
 #include <gtest/gtest.h>
 #include <string>

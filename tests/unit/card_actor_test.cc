@@ -1,4 +1,4 @@
-#include "actors/card_actor.h"
+#include "actors/card/card_actor.h"
 
 #include <gtest/gtest.h>
 

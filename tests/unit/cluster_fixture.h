@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/cluster_ledger.h"
-#include "actors/pod_fit.h"
+#include "actors/placement/cluster_ledger.h"
+#include "actors/placement/pod_fit.h"
 
 namespace qgpu::cluster {
 

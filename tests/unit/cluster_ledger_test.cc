@@ -1,4 +1,4 @@
-#include "actors/cluster_ledger.h"
+#include "actors/placement/cluster_ledger.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "tests/unit/extender_world.h"
 
-#include "actors/scheduler_words.h"
+#include "actors/scheduler/codec.h"
 #include "services/admin/words.h"
 
 namespace qgpu::testing {

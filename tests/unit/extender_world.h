@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/scheduler_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
 #include "services/admin/cluster_door.h"

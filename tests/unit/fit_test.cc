@@ -1,4 +1,4 @@
-#include "actors/fit.h"
+#include "actors/ledger/fit.h"
 
 #include <gtest/gtest.h>
 

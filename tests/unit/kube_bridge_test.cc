@@ -3,7 +3,7 @@
 #include <optional>
 #include <set>
 
-#include "actors/scheduler_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
 #include "services/admin/node_link.h"
 #include "services/admin/words.h"

@@ -1,4 +1,4 @@
-#include "actors/ledger.h"
+#include "actors/ledger/ledger.h"
 
 #include <gtest/gtest.h>
 

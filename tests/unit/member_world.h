@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/member_actor.h"
+#include "actors/node/member_actor.h"
 #include "tests/unit/actors_world.h"
 
 namespace qgpu::testing {

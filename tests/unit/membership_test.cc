@@ -1,4 +1,4 @@
-#include "actors/membership.h"
+#include "actors/membership/membership.h"
 
 #include <gtest/gtest.h>
 

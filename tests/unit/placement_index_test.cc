@@ -1,4 +1,4 @@
-#include "actors/placement_index.h"
+#include "actors/placement/index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "actors/placement.h"
+#include "actors/placement/placement.h"
 
 #include <gtest/gtest.h>
 

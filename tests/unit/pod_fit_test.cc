@@ -1,4 +1,4 @@
-#include "actors/pod_fit.h"
+#include "actors/placement/pod_fit.h"
 
 #include <functional>
 #include <gtest/gtest.h>

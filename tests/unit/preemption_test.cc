@@ -1,5 +1,5 @@
 // Whom one task may evict: the least set of offline tasks, compared with all sets there are.
-#include "actors/preemption.h"
+#include "actors/placement/preemption.h"
 
 #include <gtest/gtest.h>
 

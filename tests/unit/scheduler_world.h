@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/scheduler_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
 #include "runtime/testing/fixture.h"
 
 namespace qgpu::testing {

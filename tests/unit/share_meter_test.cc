@@ -1,4 +1,4 @@
-#include "actors/share_meter.h"
+#include "actors/arbiter/share_meter.h"
 
 #include <gtest/gtest.h>
 

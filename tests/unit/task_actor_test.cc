@@ -1,4 +1,4 @@
-#include "actors/task_actor.h"
+#include "actors/card/task_actor.h"
 
 #include <gtest/gtest.h>
 

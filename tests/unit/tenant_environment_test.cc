@@ -1,6 +1,6 @@
 // What stands in the environment of a tenant's program, part by part.
 
-#include "actors/tenant_environment.h"
+#include "actors/base/tenant_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -61,10 +61,8 @@ constexpr Home kHomes[] = {
 constexpr std::string_view kDriverStandIns[] = {"tests/cuda_stand_in/", "tests/rm_stand_in/"};
 
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
-constexpr std::string_view kCores[] = {
-    "actors/arbiter",     "actors/cluster_ledger", "actors/fit",        "actors/ledger",
-    "actors/membership",  "actors/placement",      "actors/preemption", "actors/run_queue",
-    "actors/share_meter", "actors/wait_queue",     "actors/what_if"};
+constexpr std::string_view kCores[] = {"actors/arbiter/", "actors/ledger/", "actors/membership/",
+                                       "actors/placement/"};
 constexpr std::string_view kCoreIncludes[] = {"runtime/units.h", "runtime/result.h",
                                               "runtime/check.h", "runtime/planted.h"};
 
@@ -141,11 +139,8 @@ bool isFreeToInclude(std::string_view path) {
 }
 
 bool isCore(std::string_view path) {
-  for (const auto core : kCores) {
-    // `actors/arbiter` covers arbiter.h, arbiter.cc and its parts such as arbiter_moves.cc.
-    if (under(path, core) && (path[core.size()] == '.' || path[core.size()] == '_')) return true;
-  }
-  return false;
+  return std::any_of(std::begin(kCores), std::end(kCores),
+                     [&](std::string_view room) { return under(path, room); });
 }
 
 bool contains(Words words, std::string_view word) {

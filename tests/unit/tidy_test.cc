@@ -191,11 +191,11 @@ TEST(TidyRules, KeepDriversStandInsFromTheProductsDeclarations) {
 
 TEST(TidyRules, KeepTheCoresPure) {
   const Rules pure = {"pure-core"};
-  EXPECT_EQ(rulesBroken("actors/arbiter.cc", "#include \"runtime/actor.h\"\n"), pure);
-  EXPECT_EQ(rulesBroken("actors/ledger.cc", "#include \"schema/rows.capnp.h\"\n"), pure);
-  EXPECT_EQ(rulesBroken("actors/arbiter_moves.cc", "#include <sys/time.h>\n"), pure);
-  EXPECT_EQ(rulesBroken("actors/share_meter.cc",
-                        "#include \"actors/arbiter.h\"\n#include \"runtime/units.h\"\n"
+  EXPECT_EQ(rulesBroken("actors/arbiter/arbiter.cc", "#include \"runtime/actor.h\"\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/ledger/ledger.cc", "#include \"schema/rows.capnp.h\"\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/arbiter/arbiter_moves.cc", "#include <sys/time.h>\n"), pure);
+  EXPECT_EQ(rulesBroken("actors/arbiter/share_meter.cc",
+                        "#include \"actors/arbiter/arbiter.h\"\n#include \"runtime/units.h\"\n"
                         "#include <vector>\n"),
             Rules());
 }

@@ -1,4 +1,4 @@
-#include "actors/wait_queue.h"
+#include "actors/placement/wait_queue.h"
 
 #include <gtest/gtest.h>
 

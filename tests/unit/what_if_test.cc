@@ -1,5 +1,5 @@
 // Questions that are tried on a copy: where tasks would land, what a drain would do, what helps.
-#include "actors/what_if.h"
+#include "actors/placement/what_if.h"
 
 #include <gtest/gtest.h>
 

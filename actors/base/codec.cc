@@ -1,0 +1,207 @@
+#include "actors/base/codec.h"
+
+#include <algorithm>
+
+namespace qgpu {
+namespace {
+
+template <typename To, typename From>
+constexpr bool same(From a, To b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+static_assert(same(TaskClass::Ordinary, schema::TaskClass::ORDINARY));
+static_assert(same(TaskClass::Offline, schema::TaskClass::OFFLINE));
+static_assert(same(Policy::FixedShare, schema::Policy::FIXED_SHARE));
+static_assert(same(Policy::BurstShare, schema::Policy::BURST_SHARE));
+static_assert(same(Tenancy::Hybrid, schema::Tenancy::HYBRID));
+static_assert(same(TaskPhase::Pending, schema::TaskState::PENDING));
+static_assert(same(TaskPhase::Running, schema::TaskState::RUNNING));
+static_assert(same(TaskPhase::Lost, schema::TaskState::LOST));
+
+bool printable(const std::string& s) {
+  return std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+Status checkText(const char* what, const std::string& s) {
+  if (s.size() > kNameMax) {
+    return fail(ErrorCode::InvalidArgument, std::string(what) + " is " + std::to_string(s.size()) +
+                                                " characters long: at most " +
+                                                std::to_string(kNameMax));
+  }
+  if (!printable(s)) {
+    return fail(ErrorCode::InvalidArgument,
+                std::string(what) + " holds a character that is not printable ASCII");
+  }
+  return ok();
+}
+
+}  // namespace
+
+TaskClass readClass(schema::TaskClass word) {
+  switch (word) {
+    case schema::TaskClass::ONLINE: return TaskClass::Online;
+    case schema::TaskClass::OFFLINE: return TaskClass::Offline;
+    case schema::TaskClass::ORDINARY: return TaskClass::Ordinary;
+  }
+  return TaskClass::Ordinary;
+}
+
+Policy readPolicy(schema::Policy word) {
+  switch (word) {
+    case schema::Policy::BEST_EFFORT: return Policy::BestEffort;
+    case schema::Policy::FIXED_SHARE: return Policy::FixedShare;
+    case schema::Policy::BURST_SHARE: return Policy::BurstShare;
+  }
+  return Policy::BestEffort;
+}
+
+TaskPhase readPhase(schema::TaskState word) {
+  const auto value = static_cast<std::uint16_t>(word);
+  return value < kTaskPhases ? static_cast<TaskPhase>(value) : TaskPhase::Idle;
+}
+
+schema::TaskClass word(TaskClass taskClass) { return static_cast<schema::TaskClass>(taskClass); }
+schema::Policy word(Policy policy) { return static_cast<schema::Policy>(policy); }
+schema::Tenancy word(Tenancy tenancy) { return static_cast<schema::Tenancy>(tenancy); }
+schema::TaskState word(TaskPhase phase) { return static_cast<schema::TaskState>(phase); }
+
+const char* policyName(Policy policy) {
+  switch (policy) {
+    case Policy::BestEffort: return "best-effort";
+    case Policy::FixedShare: return "fixed-share";
+    case Policy::BurstShare: return "burst-share";
+  }
+  return "best-effort";
+}
+
+const char* className(TaskClass taskClass) {
+  switch (taskClass) {
+    case TaskClass::Online: return "online";
+    case TaskClass::Offline: return "offline";
+    case TaskClass::Ordinary: return "ordinary";
+  }
+  return "ordinary";
+}
+
+TaskSpec readSpec(schema::TaskSpec::Reader reader) {
+  TaskSpec spec;
+  spec.name = text(reader.getName());
+  spec.taskClass = readClass(reader.getClass());
+  spec.mem = Bytes(bounded(reader.getMemBytes()));
+  spec.share = Permille(reader.getSharePermille());
+  spec.cards = reader.getCards();
+  spec.card = text(reader.getCard());
+  spec.ownerPid = reader.getOwnerPid();
+  spec.ownerStart = reader.getOwnerStart();
+  spec.ownerUid = reader.getOwnerUid();
+  spec.requestId = text(reader.getRequestId());
+  spec.clusterTask = reader.getClusterTask();
+  spec.clusterEpoch = reader.getClusterEpoch();
+  return spec;
+}
+
+void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder) {
+  builder.setName(spec.name);
+  builder.setClass(word(spec.taskClass));
+  builder.setMemBytes(static_cast<std::uint64_t>(spec.mem.value));
+  builder.setSharePermille(static_cast<std::uint32_t>(spec.share.value));
+  builder.setCards(spec.cards);
+  builder.setCard(spec.card);
+  builder.setOwnerPid(spec.ownerPid);
+  builder.setOwnerStart(spec.ownerStart);
+  builder.setOwnerUid(spec.ownerUid);
+  builder.setRequestId(spec.requestId);
+  builder.setClusterTask(spec.clusterTask);
+  builder.setClusterEpoch(spec.clusterEpoch);
+}
+
+LedgerAsk askOf(const TaskSpec& spec) {
+  return LedgerAsk{spec.taskClass, spec.mem, spec.share, spec.cards, spec.card};
+}
+
+Status checkSpec(const TaskSpec& spec) {
+  if (spec.name.empty()) return fail(ErrorCode::InvalidArgument, "a task needs a name");
+  if (Status s = checkText("the name", spec.name); !s) return s;
+  if (Status s = checkText("the card", spec.card); !s) return s;
+  return checkText("the request id", spec.requestId);
+}
+
+void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder) {
+  builder.setId(facts.id);
+  builder.setIndex(facts.index);
+  builder.setModel(facts.model);
+  builder.setBackend(facts.backend);
+  builder.setMemBytes(static_cast<std::uint64_t>(facts.mem.value));
+  builder.setSuspend(facts.suspend);
+  builder.setPlatform(facts.platform);
+  builder.setDevice(facts.device);
+  builder.setSuspendWhy(facts.suspendWhy);
+  builder.setMemoryCounted(facts.memoryCounted);
+}
+
+CardFacts readCardFacts(schema::CardInfo::Reader info) {
+  CardFacts facts;
+  facts.id = text(info.getId());
+  facts.index = info.getIndex();
+  facts.model = text(info.getModel()).substr(0, kNameMax);
+  facts.backend = text(info.getBackend()).substr(0, kNameMax);
+  facts.mem = Bytes(bounded(info.getMemBytes()));
+  facts.suspend = info.getSuspend();
+  facts.platform = text(info.getPlatform()).substr(0, kNameMax);
+  facts.device = info.getDevice();
+  facts.suspendWhy = text(info.getSuspendWhy()).substr(0, kCardTextMax);
+  facts.memoryCounted = text(info.getMemoryCounted()).substr(0, kCardTextMax);
+  return facts;
+}
+
+CardFigures readFigures(schema::CardStatus::Reader reader) {
+  CardFigures figures;
+  figures.holder = reader.getHolder();
+  figures.onlineActive = reader.getOnlineActive();
+  figures.usedNs = reader.getUsedNs();
+  figures.idleNs = reader.getIdleNs();
+  figures.onlineNs = reader.getOnlineNs();
+  figures.holds = reader.getHolds();
+  figures.overruns = reader.getOverruns();
+  figures.settle = {reader.getSettleP50Ns(), reader.getSettleP99Ns(), reader.getSettleCount()};
+  figures.preempt = {reader.getPreemptP50Ns(), reader.getPreemptP99Ns(), reader.getPreemptCount()};
+  figures.release = {reader.getReleaseP50Ns(), reader.getReleaseP99Ns(), reader.getReleaseCount()};
+  return figures;
+}
+
+void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder) {
+  builder.setHolder(figures.holder);
+  builder.setOnlineActive(figures.onlineActive);
+  builder.setUsedNs(figures.usedNs);
+  builder.setIdleNs(figures.idleNs);
+  builder.setOnlineNs(figures.onlineNs);
+  builder.setHolds(figures.holds);
+  builder.setOverruns(figures.overruns);
+  builder.setSettleP50Ns(figures.settle.p50);
+  builder.setSettleP99Ns(figures.settle.p99);
+  builder.setSettleCount(figures.settle.count);
+  builder.setPreemptP50Ns(figures.preempt.p50);
+  builder.setPreemptP99Ns(figures.preempt.p99);
+  builder.setPreemptCount(figures.preempt.count);
+  builder.setReleaseP50Ns(figures.release.p50);
+  builder.setReleaseP99Ns(figures.release.p99);
+  builder.setReleaseCount(figures.release.count);
+}
+
+EventRecord readEvent(schema::Event::Reader reader) {
+  return EventRecord{reader.getSeq(),        reader.getUnixMs(),     text(reader.getKind()),
+                     reader.getTask(),       text(reader.getCard()), text(reader.getText()),
+                     text(reader.getActor())};
+}
+
+void writeEvent(const EventRecord& event, schema::Event::Builder builder) {
+  builder.setSeq(event.seq);
+  builder.setUnixMs(event.unixMs);
+  builder.setKind(event.kind);
+  builder.setTask(event.task);
+  builder.setCard(event.card);
+  builder.setText(event.text);
+  builder.setActor(event.actor);
+}
+
+}  // namespace qgpu

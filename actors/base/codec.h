@@ -1,0 +1,116 @@
+#pragma once
+// Between messages and the plain types that actors decide with. Everything that is read here is
+// bounded: a number that does not fit its type becomes the type's largest, which the rules then
+// refuse. The enums of the schema and of the cores have the same order, checked in words.cc.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/arbiter/arbiter.h"
+#include "actors/base/card_facts.h"
+#include "actors/base/task_states.h"
+#include "actors/ledger/ledger.h"
+#include "schema/envelope.capnp.h"
+#include "schema/types.capnp.h"
+
+namespace qgpu {
+
+inline std::uint64_t raw(TaskId task) { return static_cast<std::uint64_t>(task); }
+inline std::string text(capnp::Text::Reader reader) { return {reader.begin(), reader.size()}; }
+
+// An unsigned number of a message as a signed quantity, saturated.
+inline std::int64_t bounded(std::uint64_t value) {
+  return value > static_cast<std::uint64_t>(INT64_MAX) ? INT64_MAX
+                                                       : static_cast<std::int64_t>(value);
+}
+
+// Values that the enum does not have (a newer peer) read as the safest: ordinary, best-effort.
+TaskClass readClass(schema::TaskClass word);
+Policy readPolicy(schema::Policy word);
+schema::TaskClass word(TaskClass taskClass);
+schema::Policy word(Policy policy);
+schema::Tenancy word(Tenancy tenancy);
+schema::TaskState word(TaskPhase phase);
+TaskPhase readPhase(schema::TaskState word);
+const char* policyName(Policy policy);
+const char* className(TaskClass taskClass);
+
+// What a person or program asks for, see schema::TaskSpec.
+struct TaskSpec {
+  std::string name;
+  TaskClass taskClass = TaskClass::Ordinary;
+  Bytes mem{0};
+  Permille share{0};
+  std::uint32_t cards = 1;
+  std::string card;
+  std::uint32_t ownerPid = 0;
+  std::uint64_t ownerStart = 0;
+  std::uint32_t ownerUid = 0;
+  std::string requestId;
+  std::uint64_t clusterTask = 0;      // 0: bound by this node alone
+  std::uint32_t clusterEpoch = 0;
+};
+TaskSpec readSpec(schema::TaskSpec::Reader reader);
+void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder);
+LedgerAsk askOf(const TaskSpec& spec);
+// The rules that concern the outside alone: lengths and printable characters.
+Status checkSpec(const TaskSpec& spec);
+inline constexpr std::size_t kNameMax = 64;  // of names, card ids and request ids
+
+// What a card actor says of its arbiter.
+struct CardFigures {
+  std::uint64_t holder = 0;
+  bool onlineActive = false;
+  std::uint64_t usedNs = 0;
+  std::uint64_t idleNs = 0;
+  std::uint64_t onlineNs = 0;
+  std::uint64_t holds = 0;
+  std::uint64_t overruns = 0;
+  struct Latency {
+    std::uint64_t p50 = 0;
+    std::uint64_t p99 = 0;
+    std::uint64_t count = 0;
+  };
+  Latency settle;
+  Latency preempt;
+  Latency release;
+};
+CardFigures readFigures(schema::CardStatus::Reader reader);
+void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder);
+
+// What one card says of a task.
+struct ShareFigures {
+  std::uint64_t usedNs = 0;
+  std::uint64_t heldNs = 0;
+  std::uint64_t turns = 0;
+  std::uint64_t overrunNs = 0;
+  bool quarantined = false;
+  std::string note;
+};
+
+// What a task actor says of itself.
+struct TaskFigures {
+  std::uint64_t gpuNs = 0;
+  std::uint64_t launches = 0;
+  std::uint64_t memBytes = 0;
+  std::uint64_t memPeak = 0;
+  std::uint32_t processes = 0;
+};
+
+// One line of the node's story, see schema::Event.
+struct EventRecord {
+  std::uint64_t seq = 0;
+  std::uint64_t unixMs = 0;
+  std::string kind;
+  std::uint64_t task = 0;
+  std::string card;
+  std::string text;
+  std::string actor;
+};
+EventRecord readEvent(schema::Event::Reader reader);
+void writeEvent(const EventRecord& event, schema::Event::Builder builder);
+
+}  // namespace qgpu

@@ -1,0 +1,293 @@
+#include "actors/card/card_actor.h"
+
+#include <algorithm>
+
+#include "runtime/planted.h"
+#include "schema/envelope.actor.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::uint64_t ns(Nanos t) { return static_cast<std::uint64_t>(t.value); }
+
+CardFigures::Latency latency(const LatencyRecord& record) {
+  return {ns(record.percentile(Permille(500))), ns(record.percentile(Permille(990))),
+          record.count()};
+}
+
+// What a person should know of a task on this card.
+const char* noteOf(const Arbiter::TaskView& view, Policy policy) {
+  if (view.quarantined) {
+    return "ran on after a hold: no turn until it retires work, or waits for long";
+  }
+  if (policy == Policy::BurstShare && view.task.share.value == 0 &&
+      view.task.taskClass != TaskClass::Online) {
+    return "share 0 under burst-share: lives on idle time only";
+  }
+  return "";
+}
+
+}  // namespace
+
+void CardActor::handle(schema::Envelope::Reader message, Turn& turn) {
+  dispatch(*this, message, turn);
+}
+
+CardActor::Here* CardActor::find(std::uint64_t task) {
+  const auto found = tasks_.find(task);
+  return found == tasks_.end() ? nullptr : &found->second;
+}
+
+Nanos CardActor::clamp(std::uint64_t stamp, Nanos from, Nanos now) {
+  return std::clamp(Nanos(bounded(stamp)), std::min(from, now), now);
+}
+
+void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
+  if (joined.getTask() == 0 || joined.getActor() == 0) return;
+  if (tasks_.size() >= Arbiter::kTasksMax) return;
+  const auto [entry, isNew] = tasks_.try_emplace(joined.getTask());
+  if (!isNew) return;
+  Here& here = entry->second;
+  here.actor = ActorId{joined.getActor()};
+  here.taskClass = readClass(joined.getClass());
+  here.reportedAt = turn.now();
+  ArbiterTask task;
+  task.id = TaskId{joined.getTask()};
+  task.taskClass = here.taskClass;
+  task.share = std::min(Permille(joined.getSharePermille()), kWholeCard);
+  if (QGPU_PLANTED(ShareRoundedUp)) task.share = (task.share + Permille(99)) / 100 * 100;
+  task.exclusive = joined.getExclusive();
+  arbiter_.join(task, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+  if (here.epoch == 0) introduce(joined.getTask(), turn);
+}
+
+// The gate port speaks of a task only after its first order. The arbiter gives none to a task that
+// starts shut, so it gets a hold here: of epoch 0, so that its settling is nobody's news.
+void CardActor::introduce(std::uint64_t task, Turn& turn) {
+  turn.sendUrgent(peers_.gatePort, [task](schema::Envelope::Builder envelope) {
+    auto gate = envelope.initGateOrder();
+    gate.setTask(task);
+    gate.setOrder(schema::GateOrder::Order::HOLD);
+  });
+}
+
+void CardActor::onLeft(schema::Left::Reader left, Turn& turn) {
+  const std::uint64_t task = left.getTask();
+  const Here* here = find(task);
+  if (here == nullptr) return;
+  const std::uint32_t epoch = here->epoch;
+  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
+  tasks_.erase(task);
+  turn.sendUrgent(peers_.gatePort, [task, epoch](schema::Envelope::Builder envelope) {
+    auto gate = envelope.initGateOrder();
+    gate.setTask(task);
+    gate.setEpoch(epoch);
+    gate.setOrder(schema::GateOrder::Order::CLOSE);
+  });
+  arbiter_.leave(TaskId{task}, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onPolicyChosen(schema::PolicyChosen::Reader chosen, Turn& turn) {
+  arbiter_.setPolicy(readPolicy(chosen.getPolicy()), turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onBusy(schema::Busy::Reader busy, Turn& turn) {
+  Here* here = find(busy.getTask());
+  if (here == nullptr) return;
+  const Nanos since = clamp(busy.getSinceNs(), here->reportedAt, turn.now());
+  here->reportedAt = since;
+  arbiter_.busy(TaskId{busy.getTask()}, since, turn.now(), decisions_);
+  carryOut(turn, here->taskClass == TaskClass::Online ? since : Nanos(0));
+}
+
+void CardActor::onQuiet(schema::Quiet::Reader quiet, Turn& turn) {
+  Here* here = find(quiet.getTask());
+  if (here == nullptr) return;
+  const Nanos since = clamp(quiet.getSinceNs(), here->reportedAt, turn.now());
+  here->reportedAt = since;
+  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = std::max(onlineQuietAt_, since);
+  arbiter_.quiet(TaskId{quiet.getTask()}, since, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onSettled(schema::Settled::Reader settled, Turn& turn) {
+  Here* here = find(settled.getTask());
+  if (here == nullptr) return;
+  const bool current = here->holdEpoch != 0 && here->holdEpoch == settled.getEpoch();
+  if (!current) QGPU_MARK(StaleSettled);
+  const Nanos at = clamp(settled.getAtNs(), current ? here->holdAt : turn.now(), turn.now());
+  if (current) {
+    settle_.add(at - here->holdAt);
+    here->holdEpoch = 0;
+  }
+  arbiter_.settled(TaskId{settled.getTask()}, settled.getEpoch(), at, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onOwnerDied(schema::OwnerDied::Reader died, Turn& turn) {
+  Here* here = find(died.getTask());
+  if (here == nullptr) return;
+  here->holdEpoch = 0;
+  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
+  arbiter_.died(TaskId{died.getTask()}, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onRetiredLate(schema::RetiredLate::Reader retired, Turn& turn) {
+  if (find(retired.getTask()) == nullptr) return;
+  arbiter_.retired(TaskId{retired.getTask()}, turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::onGateDone(schema::GateDone::Reader done, Turn& turn) {
+  Here* here = find(done.getTask());
+  if (here == nullptr || here->causeNs == 0 || here->epoch != done.getEpoch()) return;
+  const Nanos cause(bounded(here->causeNs));
+  here->causeNs = 0;
+  const Nanos took = clamp(done.getStoredNs(), cause, turn.now()) - cause;
+  if (took <= kPreemptMax) preempt_.add(took);
+}
+
+void CardActor::onTick(schema::Tick::Reader, Turn& turn) {
+  timer_ = TimerId::kNone;
+  armedFor_ = kNever;
+  arbiter_.expire(turn.now(), decisions_);
+  carryOut(turn, Nanos(0));
+}
+
+void CardActor::carryOut(Turn& turn, Nanos cause) {
+  for (const GateDecision& gate : decisions_.gates) order(gate, turn, cause);
+  for (const ArbiterNote& n : decisions_.notes) note(n, turn.now());
+  decisions_.clear();
+  tellMoves(turn);
+  arm(turn);
+}
+
+void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
+  Here* here = find(raw(gate.task));
+  if (here == nullptr) return;
+  using Order = schema::GateOrder::Order;
+  using Kind = GateDecision::Kind;
+  const Order word = gate.kind == Kind::Open   ? Order::OPEN
+                     : gate.kind == Kind::Hold ? Order::HOLD
+                                               : Order::HASTEN;
+  here->epoch = gate.epoch;
+  here->causeNs = word == Order::OPEN ? 0 : ns(cause);
+  if (word == Order::HOLD) {
+    here->holdEpoch = gate.epoch;
+    here->holdAt = turn.now();
+  }
+  const std::uint64_t causeNs = here->causeNs;
+  turn.sendUrgent(peers_.gatePort, [&gate, word, causeNs](schema::Envelope::Builder envelope) {
+    auto order = envelope.initGateOrder();
+    order.setTask(raw(gate.task));
+    order.setEpoch(gate.epoch);
+    order.setOrder(word);
+    order.setNotify(gate.notify);
+    order.setContended(gate.contended);
+    order.setCauseNs(causeNs);
+    order.setPatienceNs(ns(gate.patience));
+  });
+}
+
+void CardActor::note(const ArbiterNote& note, Nanos now) {
+  using Kind = ArbiterNote::Kind;
+  if (note.kind == Kind::OnlineIdle) release_.add(now - onlineQuietAt_);
+  Here* here = find(raw(note.task));
+  if (here == nullptr) return;
+  switch (note.kind) {
+    case Kind::Ready: here->state = schema::TaskState::READY; break;
+    case Kind::Running: here->state = schema::TaskState::RUNNING; break;
+    case Kind::Idle: here->state = schema::TaskState::IDLE; break;
+    case Kind::Suspending: here->state = schema::TaskState::SUSPENDING; break;
+    case Kind::Suspended: here->state = schema::TaskState::SUSPENDED; break;
+    case Kind::Overrun: here->quarantined = true; break;
+    case Kind::QuarantineOver:
+      here->quarantined = false;
+      // Its hold is over at last: had it stopped to want the card, it were idle.
+      if (here->state == schema::TaskState::SUSPENDING) here->state = schema::TaskState::READY;
+      break;
+    case Kind::OnlineActive:
+    case Kind::OnlineIdle: return;
+  }
+  if (!here->moveOwed) movesOwed_.push_back(raw(note.task));
+  here->moveOwed = true;
+}
+
+void CardActor::tellMoves(Turn& turn) {
+  std::erase_if(movesOwed_, [&](std::uint64_t task) {
+    Here* here = find(task);
+    if (here == nullptr) return true;
+    const SendResult sent =
+        turn.send(here->actor, [task, here](schema::Envelope::Builder envelope) {
+          auto moved = envelope.initMoved();
+          moved.setTask(task);
+          moved.setState(here->state);
+          moved.setQuarantined(here->quarantined);
+        });
+    here->moveOwed = sent == SendResult::Refused;
+    if (here->moveOwed) QGPU_MARK(MoveRefused);
+    return !here->moveOwed;
+  });
+  resendAt_ = movesOwed_.empty() ? kNever : turn.now() + kResend;
+}
+
+// One timer, moved only when what it waits for changed.
+void CardActor::arm(Turn& turn) {
+  const Nanos due = std::min(arbiter_.nextDeadline(), resendAt_);
+  if (due == armedFor_) return;
+  turn.cancel(timer_);
+  timer_ = TimerId::kNone;
+  armedFor_ = due;
+  if (due == kNever) return;
+  const Nanos delay = std::max(Nanos(0), due - turn.now());
+  timer_ = turn.after(delay, [](schema::Envelope::Builder e) { e.initTick(); });
+}
+
+CardFigures CardActor::figures(Nanos now) const {
+  const Arbiter::CardView view = arbiter_.card(now);
+  CardFigures figures;
+  figures.holder = raw(view.holder);
+  figures.onlineActive = view.onlineActive;
+  figures.usedNs = ns(view.used);
+  figures.idleNs = ns(view.idle);
+  figures.onlineNs = ns(view.online);
+  figures.holds = view.holds;
+  figures.overruns = view.overruns;
+  figures.settle = latency(settle_);
+  figures.preempt = latency(preempt_);
+  figures.release = latency(release_);
+  return figures;
+}
+
+void CardActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {
+  const auto build = [&](schema::Envelope::Builder envelope) {
+    auto report = envelope.initCardReport();
+    report.setCorr(asked.getCorr());
+    auto status = report.initStatus();
+    status.initInfo().setIndex(index_);
+    status.setTasks(static_cast<std::uint32_t>(tasks_.size()));
+    writeFigures(figures(turn.now()), status);
+    auto shares = report.initShares(static_cast<unsigned>(tasks_.size()));
+    unsigned i = 0;
+    for (const auto& entry : tasks_) {
+      const auto view = arbiter_.task(TaskId{entry.first}, turn.now());
+      auto share = shares[i++];
+      share.setTask(entry.first);
+      if (!view) continue;
+      share.setUsedNs(ns(view->used));
+      share.setHeldNs(ns(view->held));
+      share.setTurns(view->turns);
+      share.setOverrunNs(ns(view->overrun));
+      share.setQuarantined(view->quarantined);
+      share.setNote(noteOf(*view, arbiter_.config().policy));
+    }
+  };
+  // A refusal is the node's own full mailbox: it answers with the last report instead.
+  static_cast<void>(turn.send(peers_.node, build));
+}
+
+}  // namespace qgpu

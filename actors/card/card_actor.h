@@ -1,0 +1,98 @@
+#pragma once
+// The card actor: one GPU card. A thin shell around the arbiter: it carries what gates report into
+// it and its decisions to the gate port, in the same turn and on the control lane, so that nothing
+// stands between an online submit and the holds that it causes.
+//
+// Stamps of gates are clamped to what is possible; words about tasks that are not here, or about
+// orders that were replaced, change nothing. Moves of tasks are told on the ordinary lane: what is
+// refused there is kept, the newest for each task, and sent again.
+//
+// Kept here: A2 and A3 (the hold leaves in the turn of the first online submit), A10, C5.
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "actors/arbiter/arbiter.h"
+#include "actors/base/codec.h"
+#include "actors/card/latency_record.h"
+#include "runtime/actor.h"
+
+namespace qgpu {
+
+struct CardPeers {
+  ActorId gatePort{};
+  ActorId node{};
+};
+
+class CardActor final : public Actor {
+ public:
+  static constexpr Nanos kResend = millis(10);     // of moves that a full mailbox refused
+  static constexpr Nanos kPreemptMax = seconds(10);  // a longer one is a nonsense stamp
+
+  // `index` is the card's position on this node; `now` is loop time.
+  CardActor(std::uint32_t index, const ArbiterConfig& config, CardPeers peers, Nanos now)
+      : index_(index), peers_(peers), arbiter_(config, now) {}
+
+  void handle(schema::Envelope::Reader message, Turn& turn) override;
+
+  const Arbiter& arbiter() const { return arbiter_; }
+  std::size_t tasks() const { return tasks_.size(); }
+
+  // --- messages; see schema/envelope.capnp for who sends them ---
+  void onJoined(schema::Joined::Reader joined, Turn& turn);
+  void onLeft(schema::Left::Reader left, Turn& turn);
+  void onPolicyChosen(schema::PolicyChosen::Reader chosen, Turn& turn);
+  void onBusy(schema::Busy::Reader busy, Turn& turn);
+  void onQuiet(schema::Quiet::Reader quiet, Turn& turn);
+  void onSettled(schema::Settled::Reader settled, Turn& turn);
+  void onOwnerDied(schema::OwnerDied::Reader died, Turn& turn);
+  void onRetiredLate(schema::RetiredLate::Reader retired, Turn& turn);
+  void onGateDone(schema::GateDone::Reader done, Turn& turn);
+  void onReportAsked(schema::ReportAsked::Reader asked, Turn& turn);
+  void onTick(schema::Tick::Reader tick, Turn& turn);
+  void onUnexpected(schema::Envelope::Which, Turn&) {}
+
+ private:
+  // What the arbiter does not know of a task, or knows no longer.
+  struct Here {
+    ActorId actor{};
+    TaskClass taskClass = TaskClass::Ordinary;
+    std::uint32_t epoch = 0;       // of its last order
+    Nanos reportedAt{0};           // no earlier stamp of it is believed
+    std::uint32_t holdEpoch = 0;   // of its last hold; 0: it settled
+    Nanos holdAt{0};
+    std::uint64_t causeNs = 0;     // of that hold, until its store was reported
+    bool quarantined = false;
+    schema::TaskState state = schema::TaskState::IDLE;
+    bool moveOwed = false;         // listed in movesOwed_
+  };
+
+  Here* find(std::uint64_t task);
+  // A stamp of a gate, not before `from` and not after now.
+  static Nanos clamp(std::uint64_t stamp, Nanos from, Nanos now);
+  void introduce(std::uint64_t task, Turn& turn);
+  // Carries the arbiter's decisions out. `cause`: the submit behind the holds, or 0.
+  void carryOut(Turn& turn, Nanos cause);
+  void order(const GateDecision& gate, Turn& turn, Nanos cause);
+  void note(const ArbiterNote& note, Nanos now);
+  void tellMoves(Turn& turn);
+  void arm(Turn& turn);
+  CardFigures figures(Nanos now) const;
+
+  const std::uint32_t index_;
+  const CardPeers peers_;
+  Arbiter arbiter_;
+  Decisions decisions_;                 // of this turn; kept for its memory
+  std::map<std::uint64_t, Here> tasks_;
+  std::vector<std::uint64_t> movesOwed_;   // tasks whose actor was not told of their state yet
+  Nanos resendAt_ = kNever;
+  Nanos armedFor_ = kNever;
+  TimerId timer_ = TimerId::kNone;
+  Nanos onlineQuietAt_{0};              // online's last retired work, as reported
+  LatencyRecord settle_;                // hold to settled
+  LatencyRecord preempt_;               // online submit to the other gate shut
+  LatencyRecord release_;               // online's last retired work to the others' resume
+};
+
+}  // namespace qgpu

@@ -1,0 +1,81 @@
+#pragma once
+// Between the words of schema/cluster.capnp and the plain types that the scheduler decides with.
+// Bounded like actors/base/codec.h: what is too long or too much is told apart here, once.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/base/codec.h"
+#include "actors/placement/cluster_ledger.h"
+#include "schema/cluster.capnp.h"
+
+namespace qgpu {
+
+inline constexpr std::size_t kModelsMax = 16;        // models that a task may name
+inline constexpr std::size_t kNodeCardsMax = 64;
+inline constexpr std::size_t kNodeNameMax = 253;     // as long as Kubernetes' names of nodes are
+inline constexpr std::size_t kHeldMax = 4'096;       // tasks in one hello
+inline constexpr std::size_t kEnvironmentMax = 64;   // variables of a node's tenants
+
+// What is asked of a whole cluster, see schema::ClusterSpec.
+struct ClusterSpec {
+  TaskSpec task;
+  std::string node;
+  std::vector<std::string> models;
+  std::int64_t cpuMilli = 0;
+  Bytes hostMem{0};
+  std::string application;
+  Score nodeScore = Score::ClassDefault;
+  Score cardScore = Score::ClassDefault;
+  bool preempt = false;
+};
+// A score that the enum does not have (a newer peer) reads as the default of the class.
+Score readScore(schema::Score word);
+schema::Score word(Score score);
+ClusterSpec readClusterSpec(schema::ClusterSpec::Reader reader);
+void writeClusterSpec(const ClusterSpec& spec, schema::ClusterSpec::Builder builder);
+ClusterAsk askOf(const ClusterSpec& spec);
+// The rules that concern the outside alone: lengths, characters, and what goes only together.
+Status checkClusterSpec(const ClusterSpec& spec);
+// Whether two specs ask for the same, so that a repeated request is the same request.
+bool sameAsk(const ClusterSpec& one, const ClusterSpec& other);
+
+struct CardLine {
+  CardFacts facts;
+  CardFigures figures;
+};
+
+// What a node says of itself, see schema::NodeFacts.
+struct MemberFacts {
+  ClusterNodeFacts ledger;
+  std::string version;
+  std::uint32_t incarnation = 0;
+  std::vector<std::string> environment;
+  std::vector<CardLine> cards;         // as ledger.cards
+};
+// InvalidArgument where the name, a card or a length is not as it should be.
+Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader);
+
+// A binding as its node has it, see schema::HeldTask.
+struct Held {
+  std::uint64_t nodeTask = 0;
+  std::uint64_t clusterTask = 0;
+  std::uint32_t epoch = 0;
+  TaskSpec spec;
+  std::vector<std::string> cards;
+  TaskPhase phase = TaskPhase::Bound;
+  TaskFigures figures;
+  std::uint64_t usedNs = 0;
+  std::uint64_t heldNs = 0;
+  bool ended = false;
+};
+Held readHeld(schema::HeldTask::Reader reader);
+
+std::vector<std::string> readTexts(capnp::List<capnp::Text>::Reader list, std::size_t limit);
+template <typename List>
+void writeTexts(const std::vector<std::string>& texts, List list) {
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, texts[i]);
+}
+
+}  // namespace qgpu

@@ -1,0 +1,147 @@
+#pragma once
+// The plain parts of the scheduler actor: what it is told at construction, what it keeps of a task
+// and of a node, and what one round of durable changes consists of.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/membership/membership.h"
+#include "actors/node/node_parts.h"
+#include "actors/scheduler/codec.h"
+#include "runtime/actor.h"
+
+namespace qgpu {
+
+struct SchedulerOptions {
+  std::string version;
+  std::uint32_t pid = 0;
+  Score priority = Score::Binpack;    // of ordinary tasks, until somebody chooses another one live
+  // Of a new store: no task gets a number below it. A silent node may hold tasks of a store that
+  // is lost, and must not be asked for another task by the number of one of these. So it is to be
+  // more than all stores of this cluster before have given: the daemon takes the Unix time in ms,
+  // which nobody outruns with less than 1,000 tasks a second for ever. Tasks with numbers below it
+  // that nodes hold are taken over as they are.
+  std::uint64_t firstTask = 1;
+  std::size_t endedKept = 8'192;      // newest tasks that ended, whose requests are remembered
+  UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };   // to date events
+  Membership::Times times;
+  Nanos assumeMax = seconds(30);      // for a node's answer to an order
+  Nanos refusedPause = seconds(1);    // before a node that refused gets more of what waits
+  Nanos lookEvery = millis(500);      // at leases, overdue orders and drains
+  Nanos probeEvery = seconds(1);      // of a storage that failed
+};
+
+struct SchedulerPeers {
+  ActorId links{};                    // the adapter that has the connections to the nodes
+};
+
+enum class PlaceState : std::uint8_t { Waiting, Assumed, Bound, Ending, Ended, Lost };
+
+// Room that tasks, which were told to end, make for one that waits.
+struct RoomMaking {
+  MemberId member{};
+  std::vector<std::string> cards;     // ids; closed to everybody else
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> victims;   // with their epochs
+};
+
+// One task of the cluster.
+struct Job {
+  std::uint32_t epoch = 0;            // of the last decision; 0: none yet
+  ClusterSpec spec;
+  PlaceState state = PlaceState::Waiting;
+  bool again = false;                 // Ending: it waits again once its node has ended it
+  bool adopted = false;               // bound by its node alone; never placed anywhere else
+  bool forwarded = false;             // asked for on its node, by somebody who waits there
+  std::optional<MemberId> member;     // whose node holds it, or was told to
+  std::vector<std::string> cards;
+  std::uint64_t nodeTask = 0;
+  std::string token;
+  std::uint64_t submittedUnixMs = 0;
+  std::uint64_t boundUnixMs = 0;
+  std::uint64_t endedUnixMs = 0;
+  std::string reason;
+  std::optional<RoomMaking> making;   // for it, while it waits
+  // Not durable: told again by the node, or of this moment alone.
+  TaskPhase phase = TaskPhase::Pending;
+  TaskFigures figures;
+  std::uint64_t usedNs = 0;
+  std::uint64_t heldNs = 0;
+  std::vector<Asker> askers;          // of submit, until it is bound
+  bool held = false;                  // its node has said that it has it
+  Nanos answerBy{0};                  // of the last order about it
+  Nanos refusedAt{0};                 // by the last node that did
+
+  // Its node is part of what was asked, so it is placed nowhere else.
+  bool pinned() const { return adopted || !spec.node.empty(); }
+};
+
+// What an operator said of a node; durable.
+struct NodeMarks {
+  bool cordoned = false;
+  std::map<std::string, std::uint64_t> drains;   // card id ("": all of it) to the end, Unix ms
+};
+
+// What a node holds of a task under an earlier epoch than the one in force.
+struct Older {
+  std::uint32_t epoch = 0;
+  std::optional<TaskId> room;         // in the ledger, until the node has ended it
+};
+
+struct ClusterMember {
+  MemberFacts facts;                  // name alone until it said hello
+  std::optional<NodeId> node;         // in the ledger, once it said hello
+  NodeMarks marks;
+  std::uint64_t sinceUnixMs = 0;      // of its life
+  std::set<std::uint64_t> jobs;       // whose member it is
+  std::map<std::uint64_t, std::uint64_t> adopted;   // its number of a task, to ours
+  std::map<std::uint64_t, Older> older;             // by our number
+};
+
+// Which part of a list is told.
+struct ListPart {
+  std::uint64_t after = 0;
+  std::size_t most = SIZE_MAX;        // entries
+};
+
+// How a task was before a round touched it.
+struct JobBefore {
+  std::optional<Job> job;             // nothing: it did not exist
+  std::optional<Spot> spot;
+};
+
+// Words of a node that wait for their turn.
+struct Heard {
+  Words words;
+  Nanos at;                           // when they arrived
+};
+
+// The changes that are decided together and committed together. Everything that leaves because of
+// them waits in `effects`.
+struct Round {
+  std::map<std::uint64_t, JobBefore> jobs;
+  std::map<MemberId, NodeMarks> marks;
+  std::map<std::uint64_t, Job> ended;
+  std::size_t members = 0;            // where nodes are new: how many are stored then
+  std::optional<Score> priority;      // as it was before
+  std::vector<EventRecord> audits;
+  std::vector<std::uint64_t> auditsErased;
+  std::vector<std::function<void(Turn&)>> effects;
+  std::vector<Asker> askers;          // who is told of a failure
+  std::vector<Heard> words;           // taken up again after a failure
+  std::vector<std::pair<MemberId, std::uint64_t>> forwards;   // like askers, with their corr
+  std::size_t searches = 0;           // for tasks to evict
+  bool cluster = false;               // the cluster's own row is due
+  std::uint64_t term = 0;             // as that row has it
+
+  bool empty() const {
+    return !cluster && jobs.empty() && marks.empty() && members == 0 && audits.empty() && !priority;
+  }
+};
+
+}  // namespace qgpu

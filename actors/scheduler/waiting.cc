@@ -1,0 +1,110 @@
+// Why tasks wait: a stable code and a sentence about the card that is nearest to taking them, as
+// the first line of explain() has it. It is found when the first task of a shape begins to wait,
+// and anew at a look once rooms have changed, a bounded number of cards each time. So lists,
+// events, metrics and the audit say the same, and none of them judges a card.
+#include <utility>
+
+#include "actors/scheduler/scheduler_actor.h"
+
+namespace qgpu {
+namespace {
+
+using schema::ClusterInfo;
+
+constexpr TaskClass kClasses[] = {TaskClass::Online, TaskClass::Ordinary, TaskClass::Offline};
+
+std::string sentence(const NodeVerdict& nearest, const std::string& name) {
+  if (nearest.reason == Reason::Fits) return "fits on node " + name + " and is to be tried there";
+  return "nearest: node " + name + (nearest.card ? ", " : " ") + nearest.text;
+}
+
+}  // namespace
+
+// `ask` has passed check().
+WaitQueue::Why SchedulerActor::judge(const ClusterAsk& ask) const {
+  const std::optional<NodeVerdict> nearest = ledger_.nearest(ask);
+  if ((!nearest || isHopeless(nearest->reason)) && nodesMissing()) {
+    return {Reason::StaleState, "nodes that are known by name have not said yet what they are"};
+  }
+  if (!nearest) {
+    return {Reason::NoQgpuNode,
+            ask.node.empty() ? "no node has joined" : "no node '" + ask.node + "'"};
+  }
+  return {nearest->reason, sentence(*nearest, ledger_.facts(nearest->node).name)};
+}
+
+// Of a task that waits.
+const WaitQueue::Why& SchedulerActor::whyOf(std::uint64_t task, const Job& job) {
+  if (!waiting_.hasWhy(task)) {
+    const ClusterAsk ask = askOf(job.spec);
+    waiting_.setWhy(ask, judge(ask));
+  }
+  return *waiting_.why(task);
+}
+
+void SchedulerActor::judgeAtLook() {
+  if (!judgeNext_ && std::exchange(judgedAt_, ledger_.changes()) == ledger_.changes()) return;
+  const auto all = static_cast<std::size_t>(ledger_.sums().cards) + 1;
+  for (std::size_t judged = 0; judged < kJudgedPerLook;) {
+    const ClusterAsk* ask = waiting_.shapeAfter(judgeNext_);
+    if (ask == nullptr) return;
+    waiting_.setWhy(*ask, judge(*ask));
+    judged += ask->node.empty() ? all : kNodeCardsMax;
+  }
+}
+
+// Where what was decided since has not given it a place.
+void SchedulerActor::beginsToWait(std::uint64_t task) {
+  const auto found = jobs_.find(task);
+  if (found == jobs_.end() || !waiting_.contains(task)) return;
+  count(Decided::Waits, whyOf(task, found->second).reason);
+  note("task-waits", task, "", reasonOf(task, found->second));
+}
+
+// As ClusterTask has it: of a task that waits a code, its own story and what its shape lacks.
+std::string SchedulerActor::reasonOf(std::uint64_t task, const Job& job) const {
+  const WaitQueue::Why* why = waiting_.why(task);
+  if (why == nullptr) return job.reason;
+  const std::string code = std::string(reasonName(why->reason)) + ": ";
+  if (job.making) return code + job.reason;
+  return code + (job.reason.empty() ? "" : job.reason + "; ") + why->text;
+}
+
+void SchedulerActor::count(Decided result, Reason reason) {
+  ++decided_[static_cast<std::size_t>(result)][static_cast<std::size_t>(reason)];
+}
+
+void SchedulerActor::writeReasons(ClusterInfo::Builder info) const {
+  static_assert(static_cast<int>(Decided::Refused) ==
+                static_cast<int>(ClusterInfo::Result::REFUSED));
+  struct Line {
+    std::size_t of = 0;  // a class, or a result
+    std::size_t reason = 0;
+    std::uint64_t count = 0;
+  };
+  std::vector<Line> pending, decided;
+  for (std::size_t reason = 0; reason < kReasons; ++reason) {
+    for (const TaskClass one : kClasses) {
+      const std::size_t tasks = waiting_.waitingFor(one, static_cast<Reason>(reason));
+      if (tasks != 0) pending.push_back({static_cast<std::size_t>(one), reason, tasks});
+    }
+    for (std::size_t result = 0; result < decided_.size(); ++result) {
+      const std::uint64_t count = decided_[result][reason];
+      if (count != 0) decided.push_back({result, reason, count});
+    }
+  }
+  auto waits = info.initPending(static_cast<unsigned>(pending.size()));
+  for (unsigned i = 0; i < waits.size(); ++i) {
+    waits[i].setClass(word(static_cast<TaskClass>(pending[i].of)));
+    waits[i].setReason(reasonName(static_cast<Reason>(pending[i].reason)));
+    waits[i].setTasks(pending[i].count);
+  }
+  auto counts = info.initDecided(static_cast<unsigned>(decided.size()));
+  for (unsigned i = 0; i < counts.size(); ++i) {
+    counts[i].setResult(static_cast<ClusterInfo::Result>(decided[i].of));
+    counts[i].setReason(reasonName(static_cast<Reason>(decided[i].reason)));
+    counts[i].setCount(decided[i].count);
+  }
+}
+
+}  // namespace qgpu
