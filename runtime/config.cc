@@ -4,6 +4,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/enum_names.h"
+
 namespace qgpu {
 namespace {
 
@@ -80,6 +82,15 @@ Error refuse(std::string_view what, std::string_view text, std::string_view acce
                                               " is not valid; use " + std::string(accepted));
 }
 
+// "best-effort" as "be".
+std::string initials(std::string_view name) {
+  std::string letters;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (i == 0 || name[i - 1] == '-') letters += name[i];
+  }
+  return letters;
+}
+
 }  // namespace
 
 Result<Nanos> parseDuration(std::string_view text) {
@@ -112,11 +123,21 @@ Result<std::int64_t> parseInteger(std::string_view text, std::int64_t low, std::
                 "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
+std::string policyForms() {
+  const std::vector<std::string>& names = enumNames<schema::Policy>();
+  std::string forms;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const char* before = i == 0 ? "" : i + 1 == names.size() ? " or " : ", ";
+    forms += before + names[i] + " (" + initials(names[i]) + ")";
+  }
+  return forms;
+}
+
 Result<schema::Policy> parsePolicy(std::string_view text) {
-  if (text == "be" || text == "best-effort") return schema::Policy::BEST_EFFORT;
-  if (text == "fs" || text == "fixed-share") return schema::Policy::FIXED_SHARE;
-  if (text == "bs" || text == "burst-share") return schema::Policy::BURST_SHARE;
-  return refuse("policy", text, "best-effort (be), fixed-share (fs) or burst-share (bs)");
+  for (const std::string& name : enumNames<schema::Policy>()) {
+    if (text == name || text == initials(name)) return *enumFromName<schema::Policy>(name);
+  }
+  return refuse("policy", text, policyForms());
 }
 
 Result<SimCards> parseSimCards(std::string_view text) {

@@ -32,8 +32,10 @@ inline constexpr Bytes kBytesMax = gibibytes(1 << 20);
 Result<std::int64_t> parseInteger(std::string_view text, std::int64_t low, std::int64_t high,
                                   std::string_view what);
 
-// "be", "fs", "bs", "best-effort", "fixed-share" or "burst-share".
+// Names of schema::Policy and their initials: "be" or "best-effort".
 Result<schema::Policy> parsePolicy(std::string_view text);
+// All that parsePolicy() takes, for people: "best-effort (be), fixed-share (fs) or ...".
+std::string policyForms();
 
 // "sim:8x32": eight cards of 32 GiB each.
 struct SimCards {

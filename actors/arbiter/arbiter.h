@@ -20,17 +20,15 @@
 
 #include "actors/arbiter/run_queue.h"
 #include "actors/arbiter/share_meter.h"
+#include "actors/model.h"
 #include "runtime/units.h"
 
 namespace qgpu {
 
-enum class TaskId : std::uint64_t { kNone = 0 };
-enum class TaskClass : std::uint8_t { Online, Offline, Ordinary };
-enum class Policy : std::uint8_t { BestEffort, FixedShare, BurstShare };
-
 struct ArbiterConfig {
   Policy policy = Policy::BestEffort;
-  Nanos onlineIdle = millis(100);  // the card is released this long after online's last work
+  // The card is released so long after online's last work.
+  Nanos onlineIdle = kOnlineIdleDefault;
   Nanos sliceMin = millis(2);      // also the least time before a wake-up preempts the holder
   Nanos sliceMax = millis(30);
   Nanos lingerMax = micros(500);  // an idle holder keeps its slice min(this, 2 x its usual gap)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/enum_names.h"
+
 namespace qgpu {
 namespace {
 
@@ -38,21 +40,12 @@ Status checkText(const char* what, const std::string& s) {
 }  // namespace
 
 TaskClass readClass(schema::TaskClass word) {
-  switch (word) {
-    case schema::TaskClass::ONLINE: return TaskClass::Online;
-    case schema::TaskClass::OFFLINE: return TaskClass::Offline;
-    case schema::TaskClass::ORDINARY: return TaskClass::Ordinary;
-  }
-  return TaskClass::Ordinary;
+  return word <= schema::TaskClass::ORDINARY ? static_cast<TaskClass>(word) : TaskClass::Ordinary;
 }
 
 Policy readPolicy(schema::Policy word) {
-  switch (word) {
-    case schema::Policy::BEST_EFFORT: return Policy::BestEffort;
-    case schema::Policy::FIXED_SHARE: return Policy::FixedShare;
-    case schema::Policy::BURST_SHARE: return Policy::BurstShare;
-  }
-  return Policy::BestEffort;
+  const bool known = static_cast<std::size_t>(word) < enumNames<schema::Policy>().size();
+  return known ? static_cast<Policy>(word) : Policy::BestEffort;
 }
 
 TaskPhase readPhase(schema::TaskState word) {
@@ -65,23 +58,8 @@ schema::Policy word(Policy policy) { return static_cast<schema::Policy>(policy);
 schema::Tenancy word(Tenancy tenancy) { return static_cast<schema::Tenancy>(tenancy); }
 schema::TaskState word(TaskPhase phase) { return static_cast<schema::TaskState>(phase); }
 
-const char* policyName(Policy policy) {
-  switch (policy) {
-    case Policy::BestEffort: return "best-effort";
-    case Policy::FixedShare: return "fixed-share";
-    case Policy::BurstShare: return "burst-share";
-  }
-  return "best-effort";
-}
-
-const char* className(TaskClass taskClass) {
-  switch (taskClass) {
-    case TaskClass::Online: return "online";
-    case TaskClass::Offline: return "offline";
-    case TaskClass::Ordinary: return "ordinary";
-  }
-  return "ordinary";
-}
+std::string policyName(Policy policy) { return std::string(enumName(word(policy))); }
+std::string className(TaskClass taskClass) { return std::string(enumName(word(taskClass))); }
 
 TaskSpec readSpec(schema::TaskSpec::Reader reader) {
   TaskSpec spec;

@@ -1,7 +1,7 @@
 #pragma once
 // Between messages and the plain types that actors decide with. Everything that is read here is
 // bounded: a number that does not fit its type becomes the type's largest, which the rules then
-// refuse. The enums of the schema and of the cores have the same order, checked in words.cc.
+// refuse. The enums of the schema and of the cores have the same order, checked in codec.cc.
 
 #include <cstdint>
 #include <map>
@@ -9,10 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/arbiter/arbiter.h"
 #include "actors/base/card_facts.h"
-#include "actors/base/task_states.h"
 #include "actors/ledger/ledger.h"
+#include "actors/model.h"
 #include "schema/envelope.capnp.h"
 #include "schema/types.capnp.h"
 
@@ -35,8 +34,8 @@ schema::Policy word(Policy policy);
 schema::Tenancy word(Tenancy tenancy);
 schema::TaskState word(TaskPhase phase);
 TaskPhase readPhase(schema::TaskState word);
-const char* policyName(Policy policy);
-const char* className(TaskClass taskClass);
+std::string policyName(Policy policy);
+std::string className(TaskClass taskClass);
 
 // What a person or program asks for, see schema::TaskSpec.
 struct TaskSpec {

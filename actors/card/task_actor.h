@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "actors/base/codec.h"
-#include "actors/base/task_states.h"
+#include "actors/card/task_states.h"
 #include "runtime/actor.h"
 
 namespace qgpu {

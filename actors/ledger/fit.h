@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "actors/arbiter/arbiter.h"
+#include "actors/model.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 
@@ -65,9 +65,6 @@ inline constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::Manager
 const char* reasonName(Reason reason);
 // Whether waiting can't help: it would not fit were the card, or the node, empty.
 bool isHopeless(Reason reason);
-
-enum class Tenancy : std::uint8_t { Free, Ordinary, Hybrid };
-enum class CardMark : std::uint8_t { Ready, Cordoned, Draining, Starting };
 
 // The sums of one card, and what it is.
 struct CardRoom {

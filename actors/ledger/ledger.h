@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/arbiter/arbiter.h"
 #include "actors/ledger/fit.h"
+#include "actors/model.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 

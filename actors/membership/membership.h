@@ -17,13 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "actors/placement/cluster_ledger.h"
+#include "actors/model.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 
 namespace qgpu {
-
-enum class MemberId : std::uint32_t {};
 
 class Membership {
  public:

@@ -532,7 +532,7 @@ void NodeActor::applyPolicy(const Change& change) {
                   envelope.initPolicyChosen().setPolicy(word(policy));
                 });
   }
-  replyDone(change.asker, std::string(policyName(change.policy)) + " on " +
+  replyDone(change.asker, policyName(change.policy) + " on " +
                               std::to_string(change.cards.size()) +
                               " card(s), from the end of the running slice");
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/arbiter/arbiter.h"
 #include "actors/base/codec.h"
 #include "actors/ledger/ledger.h"
 #include "runtime/actor.h"

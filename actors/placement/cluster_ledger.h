@@ -20,14 +20,12 @@
 
 #include "actors/ledger/fit.h"
 #include "actors/ledger/ledger.h"
+#include "actors/model.h"
 #include "actors/placement/placement.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
 
 namespace qgpu {
-
-// Position of a node in the ledger; it stays while the process lives, also when the node is lost.
-enum class NodeId : std::uint32_t {};
 
 struct ClusterCard {
   std::string id;

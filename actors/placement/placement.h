@@ -14,15 +14,13 @@
 #include <vector>
 
 #include "actors/ledger/fit.h"
+#include "actors/model.h"
 #include "actors/placement/fragments.h"
 #include "runtime/units.h"
 
 namespace qgpu {
 
-enum class Score : std::uint8_t { ClassDefault, Binpack, Spread, Fgd, Random, BestFit };
 const char* scoreName(Score score);
-
-enum class NodeLife : std::uint8_t { Joining, Alive, Suspect, Lost };
 
 // An ask as ranks see it: equal shapes rank every node equally.
 struct Shape {

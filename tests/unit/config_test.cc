@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "runtime/enum_names.h"
+
 namespace qgpu {
 namespace {
 
@@ -83,6 +85,16 @@ TEST(ParsePolicy, TakesShortAndFullNames) {
   EXPECT_EQ(*parsePolicy("bs"), schema::Policy::BURST_SHARE);
   expectRefused(parsePolicy("BE"), "'BE'");
   expectRefused(parsePolicy(""), "burst-share (bs)");
+  EXPECT_EQ(policyForms(), "best-effort (be), fixed-share (fs) or burst-share (bs)");
+}
+
+// The schema is the one home of names.
+TEST(EnumNames, AreThoseOfTheSchemaInKebabCase) {
+  EXPECT_EQ(enumName(schema::Policy::BURST_SHARE), "burst-share");
+  EXPECT_EQ(enumName(schema::TaskState::LOST), "lost");
+  EXPECT_EQ(enumName(static_cast<schema::Policy>(99)), "unknown");
+  EXPECT_EQ(enumFromName<schema::TaskClass>("offline"), schema::TaskClass::OFFLINE);
+  EXPECT_EQ(enumFromName<schema::TaskClass>("Offline"), std::nullopt);
 }
 
 TEST(ParseSimCards, TakesCountAndGib) {

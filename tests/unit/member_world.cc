@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/enum_names.h"
+
 namespace qgpu::testing {
 namespace {
 
@@ -108,7 +110,7 @@ std::string MemberWorld::heldAs(std::uint64_t clusterTask) const {
   std::string state = "never said";
   const auto read = [&](schema::HeldTask::Reader task) {
     if (task.getClusterTask() != clusterTask) return;
-    state = task.getEnded() ? "ended" : phaseName(readPhase(task.getState()));
+    state = task.getEnded() ? "ended" : enumName(task.getState());
   };
   for (const auto word : said()) {
     if (word.isHello()) {

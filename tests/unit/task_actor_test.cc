@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/enum_names.h"
 #include "runtime/testing/fixture.h"
 
 namespace qgpu {
@@ -75,7 +76,7 @@ TEST(TaskStates, TheTableAllowsTheLifeOfATaskAndNothingElse) {
     else if (to == TaskPhase::Exited || to == TaskPhase::Lost) legal = true;
     else if (from == TaskPhase::Bound) legal = to == TaskPhase::Attached;
     else legal = isActive(to) || to == TaskPhase::Bound;
-    EXPECT_EQ(mayMove(from, to), legal) << phaseName(from) << " to " << phaseName(to);
+    EXPECT_EQ(mayMove(from, to), legal) << enumName(word(from)) << " to " << enumName(word(to));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "actors/base/task_states.h"
+#include "actors/card/task_states.h"
 
 namespace qgpu {
 namespace {
