@@ -7,7 +7,7 @@ namespace qgpu {
 
 void NodeActor::handle(schema::Envelope::Reader message, Turn& turn) {
   dispatch(*this, message, turn);
-  finishTurn(turn);
+  shell_.finishTurn(*this, turn);
 }
 
 void NodeActor::tick(Turn& turn, Nanos delay, TickKind kind, std::uint64_t value) {
@@ -25,19 +25,17 @@ void NodeActor::onStart(schema::Start::Reader, Turn& turn) {
 }
 
 void NodeActor::onTick(schema::Tick::Reader tick, Turn& turn) {
+  if (shell_.onTick(tick.getKind())) return;
   switch (TickKind{tick.getKind()}) {
-    case TickKind::Pump:
-      pumpTold_ = false;
-      pumpTurn_ = true;
+    case TickKind::Introduce:
+      onIntroduceDue(tick.getValue());
       break;
-    case TickKind::Resend: resendArmed_ = false; break;
-    case TickKind::Probe:
-      probeArmed_ = false;
-      probeDue_ = true;
+    case TickKind::OwnerCheck:
+      onOwnerCheck(tick.getValue(), turn);
       break;
-    case TickKind::Introduce: onIntroduceDue(tick.getValue()); break;
-    case TickKind::OwnerCheck: onOwnerCheck(tick.getValue(), turn); break;
-    case TickKind::Kill: onKillDue(tick.getValue()); break;
+    case TickKind::Kill:
+      onKillDue(tick.getValue());
+      break;
     case TickKind::Gather: {
       const auto found = gathers_.find(tick.getValue());
       if (found == gathers_.end()) break;
@@ -49,42 +47,21 @@ void NodeActor::onTick(schema::Tick::Reader tick, Turn& turn) {
   }
 }
 
-// A turn either persists or sends: what a turn sends beside its rows would be lost with them.
-void NodeActor::finishTurn(Turn& turn) {
-  const bool mayBegin = pumpTurn_ || outbox_.empty();
-  pumpTurn_ = false;
-  if (inFlight_) return;
-  if (mayBegin) pump(turn);
-  if (inFlight_) return;
-  outbox_.flush(turn);
-  if (!outbox_.empty() && !resendArmed_) {
-    resendArmed_ = true;
-    tick(turn, kResend, TickKind::Resend, 0);
-  }
-  if (hasChange() && !pumpTold_) {
-    pumpTold_ = true;
-    turn.sendUrgent(turn.self(), [](schema::Envelope::Builder envelope) {
-      envelope.initTick().setKind(static_cast<std::uint32_t>(TickKind::Pump));
-    });
-  }
-}
-
-bool NodeActor::hasChange() const {
+bool NodeActor::hasWork() const {
   if (!startAsked_) return false;
-  if (!storageOk_) return probeDue_;
+  if (!shell_.storageOk()) return shell_.probeDue();
   return nodeRowDue() || !toClose_.empty() || !toEvict_.empty() || !queue_.empty();
 }
 
 bool NodeActor::nodeRowDue() const {
-  return !started_ || nextEvent_ + kEventBlock / 4 > eventCeiling_ ||
-         incarnationSeen_ >= incarnation_;
+  return !started_ || feed_.rowDue() || incarnationSeen_ >= incarnation_;
 }
 
 std::optional<Change> NodeActor::nextChange() {
-  if (!hasChange()) return std::nullopt;
+  if (!hasWork()) return std::nullopt;
   Change change;
-  if (!storageOk_ || nodeRowDue()) {
-    probeDue_ = false;
+  if (!shell_.storageOk() || nodeRowDue()) {
+    shell_.takeProbe();
     change.kind = Change::Kind::Node;
   } else if (!toClose_.empty()) {
     change.kind = Change::Kind::Close;
@@ -101,7 +78,8 @@ std::optional<Change> NodeActor::nextChange() {
   return change;
 }
 
-void NodeActor::pump(Turn& turn) {
+// Where the own mailbox is full the change waits, and the shell comes back at once.
+bool NodeActor::work(Turn& turn) {
   while (std::optional<Change> change = nextChange()) {
     const Result<Need> need = check(*change, turn);
     if (!need) {
@@ -109,20 +87,17 @@ void NodeActor::pump(Turn& turn) {
       continue;
     }
     if (*need == Need::Nothing) continue;
-    if (!begin(std::move(*change), turn)) return;
-    if (inFlight_) return;
+    if (!begin(std::move(*change), turn)) return true;
+    if (inFlight_) return true;
   }
+  return true;
 }
 
 // False: the node's own mailbox is full, the change waits.
 bool NodeActor::begin(Change change, Turn& turn) {
-  const std::uint64_t serial = ++changeSerial_;
-  const SendResult sent = turn.send(turn.self(), [serial](schema::Envelope::Builder envelope) {
-    envelope.initCommitted().setChange(serial);
-  });
-  if (sent == SendResult::Refused) {
+  if (!shell_.announce(turn)) {
     if (change.kind == Change::Kind::End && !change.asker) toEvict_.push_front(change.task);
-    if (!storageOk_) armProbe(turn);   // nobody else would look again
+    if (!shell_.storageOk()) shell_.armProbe(turn);  // nobody else would look again
     if (change.asker) {
       replyFailed(change.asker,
                   fail(ErrorCode::Overloaded, "the node's mailbox is full: try again in a moment"));
@@ -131,16 +106,17 @@ bool NodeActor::begin(Change change, Turn& turn) {
   }
   persist(change, turn);
   inFlight_ = std::move(change);
+  shell_.persisted();
   return true;
 }
 
 void NodeActor::enqueue(Change change) {
-  if (!storageOk_) {
-    return replyFailed(change.asker,
-                       fail(ErrorCode::Unavailable, "nothing can be stored now (" + storageText_ +
-                                                        "): try again when it can"));
+  if (!shell_.storageOk()) {
+    return replyFailed(change.asker, fail(ErrorCode::Unavailable, "nothing can be stored now (" +
+                                                                      shell_.storageText() +
+                                                                      "): try again when it can"));
   }
-  if (queue_.size() >= kChangesMax || outbox_.size() > kOutboxMax) {
+  if (queue_.size() >= kChangesMax || shell_.outbox().size() > kOutboxMax) {
     return replyFailed(change.asker,
                        fail(ErrorCode::Overloaded, std::to_string(queue_.size()) +
                                                        " changes wait already: try again later"));
@@ -149,18 +125,17 @@ void NodeActor::enqueue(Change change) {
 }
 
 void NodeActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
-  if (!inFlight_ || committed.getChange() != changeSerial_) return;
+  const DurableShell::Commit commit = shell_.onCommitted(committed);
+  if (commit == DurableShell::Commit::NotOurs) return;
   Change change = std::move(*inFlight_);
   inFlight_.reset();
-  if (change.event.seq != 0) tellEvent(change.event);
-  if (!storageOk_) {
+  if (change.event.seq != 0) feed_.tell(change.event);
+  if (commit == DurableShell::Commit::Back) {
     QGPU_MARK(StorageBack);
-    storageOk_ = true;
-    storageText_ = "ok";
     note("storage-ok", 0, "", "changes are taken again", turn);
   }
   apply(change, turn);
-  tellDeferred();
+  feed_.tellNotes();
 }
 
 void NodeActor::onStorageHealth(schema::StorageHealth::Reader health, Turn& turn) {
@@ -170,11 +145,9 @@ void NodeActor::onStorageHealth(schema::StorageHealth::Reader health, Turn& turn
 // Nothing was applied, so there is nothing to undo but the wish itself.
 void NodeActor::storageFailed(const std::string& why, Turn& turn) {
   QGPU_MARK(CommitFailed);
-  const bool wasOk = storageOk_;
-  storageOk_ = false;
-  storageText_ = why.empty() ? "the last commit failed" : why.substr(0, 160);
+  const DurableShell::Failure failure = shell_.onFailed(why);
   const Error error = fail(ErrorCode::Unavailable,
-                           "nothing was changed: storage failed (" + storageText_ + ")");
+                           "nothing was changed: storage failed (" + shell_.storageText() + ")");
   if (inFlight_) {
     if (inFlight_->kind == Change::Kind::End && !inFlight_->asker) {
       toEvict_.push_front(inFlight_->task);
@@ -184,15 +157,9 @@ void NodeActor::storageFailed(const std::string& why, Turn& turn) {
   }
   for (const Change& change : queue_) replyFailed(change.asker, error);
   queue_.clear();
-  tellDeferred();
-  if (wasOk) note("storage-failed", 0, "", storageText_, turn);
-  if (!QGPU_PLANTED(LostWakeUpAfterFailure)) armProbe(turn);
-}
-
-void NodeActor::armProbe(Turn& turn) {
-  if (probeArmed_) return;
-  probeArmed_ = true;
-  tick(turn, options_.probeEvery, TickKind::Probe, 0);
+  feed_.tellNotes();
+  if (failure.first) note("storage-failed", 0, "", shell_.storageText(), turn);
+  if (!QGPU_PLANTED(LostWakeUpAfterFailure)) shell_.armProbe(turn);
 }
 
 // --- events ---
@@ -204,29 +171,8 @@ std::uint64_t NodeActor::unixMs(Turn& turn) const {
 void NodeActor::note(const char* kind, std::uint64_t task, const std::string& card,
                      const std::string& what, Turn& turn) {
   EventRecord event{0, unixMs(turn), kind, task, card, what, "node"};
-  if (inFlight_) {
-    if (deferred_.size() < EventLog::kKept) deferred_.push_back(std::move(event));
-    return;
-  }
-  event.seq = nextEvent_++;
-  tellEvent(std::move(event));
-}
-
-void NodeActor::tellDeferred() {
-  for (EventRecord& event : deferred_) {
-    event.seq = nextEvent_++;
-    tellEvent(std::move(event));
-  }
-  deferred_.clear();
-}
-
-void NodeActor::tellEvent(EventRecord event) {
-  for (const ActorId door : watchers_) {
-    outbox_.putWithin(door, kEventsPerDoor, [event](schema::Envelope::Builder envelope) {
-      writeEvent(event, envelope.initEventTold());
-    });
-  }
-  events_.add(std::move(event));
+  if (inFlight_) return feed_.note(std::move(event));
+  feed_.tellNow(std::move(event));
 }
 
 }  // namespace qgpu

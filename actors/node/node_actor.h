@@ -3,10 +3,9 @@
 // keeps them durable, introduces them to their card, task actor and attach server, and answers the
 // doors (admin socket, RPC, HTTP).
 //
-// Durable changes are made one at a time: checked, persisted, and applied when a message that the
-// turn sent to itself arrives, which the output gate lets pass only after the commit. A commit that
-// fails therefore leaves nothing to undo. While a change is in flight every other message waits in
-// the outbox, so that none is lost with a failed commit.
+// Durable changes are made one at a time over a DurableShell: checked, persisted, and applied once
+// their commit is known. A commit that fails therefore leaves nothing to undo. While a change is in
+// flight every other message waits in the outbox, so that none is lost with a failed commit.
 //
 // Kept here: P1 to P6, P8, P9 (through the ledger), D2, D4 (storage out of order: changes are
 // refused, the rest goes on), D5 (tasks that live are taken into a new database), A10 (no
@@ -24,27 +23,23 @@
 #include <utility>
 #include <vector>
 
-#include "actors/base/event_log.h"
-#include "actors/base/outbox.h"
+#include "actors/base/durable_shell.h"
+#include "actors/base/event_source.h"
 #include "actors/ledger/ledger.h"
 #include "actors/node/node_parts.h"
 #include "runtime/actor.h"
 
 namespace qgpu {
 
-class NodeActor final : public Actor {
+class NodeActor final : public Actor, private DurableShell::Work {
  public:
   static constexpr std::size_t kChangesMax = 256;       // changes that wait for their turn
   static constexpr std::size_t kGathersMax = 32;        // questions that wait for reports
   static constexpr std::size_t kOutboxMax = 16'384;     // beyond it no new change is taken
   static constexpr std::size_t kAsksPerPeer = 8;        // report questions that may pile up
   static constexpr std::size_t kRepliesPerDoor = 1024;  // then the door's own deadline answers
-  static constexpr std::size_t kEventsPerDoor = 256;    // a watcher that lags sees a gap
-  static constexpr std::size_t kWatchersMax = 16;       // doors, not people
-  static constexpr std::size_t kAuditKept = 1024;       // audit rows in the store
   static constexpr std::size_t kFinishedKept = 1024;    // request ids of tasks that ended
   static constexpr std::uint64_t kEventBlock = 1024;    // event numbers reserved at a time
-  static constexpr Nanos kResend = millis(20);          // of what a full mailbox refused
 
   // `rows`: what the store had at the start. Tasks in it are taken as they are, but for those
   // whose card is not there any more, which are given up. `cards`, `peers.cards`: same length.
@@ -85,7 +80,12 @@ class NodeActor final : public Actor {
   void onUnexpected(schema::Envelope::Which, Turn&) {}
 
  private:
-  enum class TickKind : std::uint32_t { Pump, Resend, Probe, Introduce, OwnerCheck, Kill, Gather };
+  enum class TickKind : std::uint32_t {
+    Introduce = DurableShell::kTickOwn,
+    OwnerCheck,
+    Kill,
+    Gather
+  };
   enum class Need : std::uint8_t { Commit, Nothing };  // Nothing: answered already
   struct CardNow {
     CardFacts facts;
@@ -111,15 +111,13 @@ class NodeActor final : public Actor {
   void introduceAll(Turn& turn);
 
   // The machinery of changes (node_actor.cc).
-  void finishTurn(Turn& turn);
-  void pump(Turn& turn);
-  bool hasChange() const;
+  bool hasWork() const override;
+  bool work(Turn& turn) override;
   bool nodeRowDue() const;
   std::optional<Change> nextChange();
   bool begin(Change change, Turn& turn);
   void enqueue(Change change);
   void storageFailed(const std::string& why, Turn& turn);
-  void armProbe(Turn& turn);
   void tick(Turn& turn, Nanos delay, TickKind kind, std::uint64_t value);
 
   // Each kind of change: check, persist, apply (node_changes.cc).
@@ -191,8 +189,6 @@ class NodeActor final : public Actor {
   // Events: told now, or after the change in flight, so that numbers are told in order.
   void note(const char* kind, std::uint64_t task, const std::string& card, const std::string& text,
             Turn& turn);
-  void tellDeferred();
-  void tellEvent(EventRecord event);
   std::uint64_t unixMs(Turn& turn) const;
 
   const NodeOptions options_;
@@ -214,8 +210,6 @@ class NodeActor final : public Actor {
   std::uint32_t incarnation_;          // in force; durable once started_
   std::uint32_t incarnationSeen_ = 0;  // the highest that a guest has met
   std::uint64_t nextTask_ = 1;
-  std::uint64_t nextEvent_ = 1;
-  std::uint64_t eventCeiling_ = 0;           // durable: numbers below it may have been told
   std::vector<std::uint64_t> lostTasks_;     // rows that are erased at the start
   std::vector<std::uint64_t> takenOver_;     // rows that are written at the start
   std::vector<std::uint64_t> notTakenOver_;  // told of at the start
@@ -225,25 +219,12 @@ class NodeActor final : public Actor {
   std::uint64_t clusterTerm_ = 0;  // durable
   std::string standing_ = "none";
 
-  std::optional<Change> inFlight_;
-  std::uint64_t changeSerial_ = 0;
+  DurableShell shell_;
+  EventSource feed_;
+  std::optional<Change> inFlight_;  // what shell_ commits
   std::deque<Change> queue_;
   std::set<std::uint64_t> toClose_;    // tasks whose binding is over
   std::deque<std::uint64_t> toEvict_;  // of drained cards
-  bool storageOk_ = true;
-  bool probeDue_ = false;
-  bool probeArmed_ = false;
-  std::string storageText_ = "ok";
-
-  Outbox outbox_;
-  bool pumpTold_ = false;
-  bool pumpTurn_ = false;
-  bool resendArmed_ = false;
-
-  EventLog events_;
-  std::vector<EventRecord> deferred_;
-  std::deque<std::uint64_t> audits_;  // numbers of the audit rows in the store
-  std::set<ActorId> watchers_;
   std::map<std::uint64_t, Gather> gathers_;
   std::uint64_t lastGather_ = 0;
 };

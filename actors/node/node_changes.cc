@@ -83,7 +83,7 @@ Result<NodeActor::Need> NodeActor::check(Change& change, Turn& turn) {
     change.event = {0, 0, "permitted", 0, "", change.text, ""};
   }
   if (!change.event.kind.empty()) {
-    change.event.seq = nextEvent_++;
+    change.event.seq = feed_.take();
     change.event.unixMs = unixMs(turn);
     change.event.actor = actorOf(change);
   }
@@ -330,7 +330,7 @@ void NodeActor::persistNode(const Change& change, Turn& turn) {
     auto node = row.initNode();
     node.setIncarnation(change.incarnation);
     node.setNextTask(nextTask_);
-    node.setNextEvent(nextEvent_ + kEventBlock);
+    node.setNextEvent(feed_.toStore());
     node.setUnknownFrom(unknownFrom_);
     node.setUnknownTo(unknownTo_);
     node.setClusterTerm(std::max(clusterTerm_, change.term));
@@ -377,24 +377,15 @@ void NodeActor::persistCard(std::size_t card, const Change& change, Turn& turn) 
 
 void NodeActor::persistAudit(const Change& change, Turn& turn) {
   if (QGPU_PLANTED(NoAudit) && change.kind == Change::Kind::Mark) return;
-  turn.persist({RowKind::Audit, change.event.seq}, [&](schema::Row::Builder row) {
-    writeEvent(change.event, row.initAudit());
-  });
-  if (audits_.size() < kAuditKept) return;
-  turn.persist({RowKind::Audit, audits_.front()},
-               [](schema::Row::Builder row) { row.setErased(); });
+  feed_.persistAudits({change.event}, turn);
 }
 
 // --- effects, after the commit ---
 
 void NodeActor::apply(Change& change, Turn& turn) {
   // Every change wrote the node's row, and with it a higher ceiling for event numbers.
-  eventCeiling_ = nextEvent_ + kEventBlock;
-  if (change.event.seq != 0) {
-    eventCeiling_ = change.event.seq + kEventBlock;
-    if (audits_.size() >= kAuditKept) audits_.pop_front();
-    audits_.push_back(change.event.seq);
-  }
+  feed_.stored();
+  if (change.event.seq != 0) feed_.auditsStored({change.event});
   if (change.incarnation != incarnation_) applyIncarnation(change, turn);
   switch (change.kind) {
     case Change::Kind::Node: return applyNode(turn);
@@ -487,7 +478,7 @@ void NodeActor::applyClose(Change& change, Turn&) {
   for (const std::size_t card : placement->cards) {
     cards_[card].shares.erase(change.task);
     if (QGPU_PLANTED(CloseKeepsCard)) continue;
-    outbox_.put(peers_.cards[card],
+    shell_.outbox().put(peers_.cards[card],
                 [task = change.task, why = change.text](schema::Envelope::Builder envelope) {
                   auto left = envelope.initLeft();
                   left.setTask(task);
@@ -527,7 +518,7 @@ void NodeActor::applyPolicy(const Change& change) {
   for (const std::size_t card : change.cards) {
     ledger_.choosePolicy(card, change.policy);
     cards_[card].policyChosen = true;
-    outbox_.put(peers_.cards[card],
+    shell_.outbox().put(peers_.cards[card],
                 [policy = change.policy](schema::Envelope::Builder envelope) {
                   envelope.initPolicyChosen().setPolicy(word(policy));
                 });

@@ -45,7 +45,9 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
       tokens_(tokens),
       ledger_({options_.mixed || options_.labelled, options_.maxTasksPerCard}, ledgerCards(cards),
               options_.policy),
-      incarnation_(options_.incarnation) {
+      incarnation_(options_.incarnation),
+      shell_(options_.probeEvery),
+      feed_(shell_.outbox(), kEventBlock) {
   if (peers_.member != ActorId::kNobody) standing_ = "no scheduler";
   QGPU_CHECK(cards.size() == peers_.cards.size(), "each card has an actor");
   for (CardFacts& facts : cards) {
@@ -63,13 +65,14 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
 }
 
 void NodeActor::load(const std::vector<StoredRow>& rows) {
+  std::vector<EventRecord> audits;
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
     if (row.isNode()) {
       if (!QGPU_PLANTED(TaskIdReused)) {
         nextTask_ = std::max(nextTask_, row.getNode().getNextTask());
       }
-      nextEvent_ = std::max(nextEvent_, row.getNode().getNextEvent());
+      feed_.atLeast(row.getNode().getNextEvent());
       clusterTerm_ = std::max(clusterTerm_, row.getNode().getClusterTerm());
     } else if (row.isCard()) {
       loadCard(stored.key.id, row.getCard());
@@ -78,21 +81,11 @@ void NodeActor::load(const std::vector<StoredRow>& rows) {
         lostTasks_.push_back(stored.key.id);
       }
     } else if (row.isAudit()) {
-      audits_.push_back(stored.key.id);
+      audits.push_back(readEvent(row.getAudit()));
     }
   }
   numberNewCards(rows);
-  std::sort(audits_.begin(), audits_.end());
-  // The audited events are the story so far; they are read again once they are in order.
-  std::map<std::uint64_t, EventRecord> story;
-  for (const StoredRow& stored : rows) {
-    const schema::Row::Reader row = readRow(stored);
-    if (row.isAudit()) story.emplace(row.getAudit().getSeq(), readEvent(row.getAudit()));
-  }
-  for (auto& [seq, event] : story) {
-    nextEvent_ = std::max(nextEvent_, seq + 1);
-    events_.add(std::move(event));
-  }
+  feed_.load(std::move(audits));
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     if (ledger_.mark(card) == CardMark::Draining) queueDrain(card);
   }
@@ -200,7 +193,7 @@ void NodeActor::findOutlived(std::optional<schema::NodeRow::Reader> stored) {
 void NodeActor::introduceAll(Turn& turn) {
   for (std::size_t card = 0; card < cards_.size(); ++card) {
     const Policy policy = ledger_.policy(card);
-    outbox_.put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
+    shell_.outbox().put(peers_.cards[card], [policy](schema::Envelope::Builder envelope) {
       envelope.initPolicyChosen().setPolicy(word(policy));
     });
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/arbiter/arbiter.h"
+#include "actors/base/asker.h"
 #include "actors/base/codec.h"
 #include "actors/ledger/ledger.h"
 #include "runtime/actor.h"
@@ -26,10 +27,6 @@ class TokenSource {
  protected:
   ~TokenSource() = default;
 };
-
-// The wall clock at loop time 0, in ms. Asked for each date, since somebody may set the clock while
-// a daemon runs.
-using UnixMsAtZero = std::function<std::int64_t()>;
 
 struct NodeOptions {
   std::string name;
@@ -69,20 +66,6 @@ struct NodePeers {
 inline bool isLocalRequest(const TaskSpec& spec) {
   return !spec.requestId.empty() && spec.clusterTask == 0;
 }
-
-// Where an answer goes.
-struct Asker {
-  ActorId door{};
-  std::uint64_t corr = 0;
-};
-
-// Who asked, as the kernel told the door.
-struct Who {
-  std::uint32_t uid = 0;
-  std::uint32_t pid = 0;
-  bool mayChange = false;
-  std::string name{};   // of its certificate; empty where the kernel told who it is
-};
 
 // How far a task's binding is known. Each step is caused by the answer to the one before.
 enum class Stage : std::uint8_t { TellingTask, TellingAttach, Live };

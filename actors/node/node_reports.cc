@@ -8,7 +8,7 @@
 namespace qgpu {
 
 void NodeActor::reply(const Asker& asker, Outbox::Build build) {
-  outbox_.putWithin(asker.door, kRepliesPerDoor, std::move(build));
+  shell_.outbox().putWithin(asker.door, kRepliesPerDoor, std::move(build));
 }
 
 void NodeActor::replyFailed(const std::optional<Asker>& asker, const Error& error) {
@@ -65,7 +65,7 @@ void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
     info.setMixed(mixed_);
     info.setMaxTasksPerCard(options_.maxTasksPerCard);
     info.setRealtime(options_.realtime);
-    info.setStorage(storageText_);
+    info.setStorage(shell_.storageText());
     info.setCluster(standing_);
     info.setClusterTerm(clusterTerm_);
     info.setOnlineIdleNs(static_cast<std::uint64_t>(options_.arbiter.onlineIdle.value));
@@ -75,9 +75,7 @@ void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
 }
 
 void NodeActor::replyEvents(const Asker& asker, std::uint64_t since) {
-  std::vector<EventRecord> found;
-  for (const EventRecord* event : events_.after(since)) found.push_back(*event);
-  reply(asker, [corr = asker.corr, found = std::move(found)](schema::Envelope::Builder envelope) {
+  reply(asker, [corr = asker.corr, found = feed_.after(since)](schema::Envelope::Builder envelope) {
     auto answer = envelope.initReply();
     answer.setCorr(corr);
     auto list = answer.initEvents(static_cast<unsigned>(found.size()));
@@ -98,7 +96,7 @@ void NodeActor::gather(const Asker& asker, Gather::About about, Turn& turn) {
   gather.asker = asker;
   gather.about = about;
   const auto ask = [this, id](ActorId to) {
-    return outbox_.putWithin(to, kAsksPerPeer, [id](schema::Envelope::Builder envelope) {
+    return shell_.outbox().putWithin(to, kAsksPerPeer, [id](schema::Envelope::Builder envelope) {
       envelope.initReportAsked().setCorr(id);
     });
   };

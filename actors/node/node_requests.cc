@@ -156,15 +156,9 @@ void NodeActor::setStanding(const Asker& asker, const std::string& standing, Tur
   replyDone(asker, "noted");
 }
 
-// One entry for each door: a door passes events on to its own watchers.
 void NodeActor::watch(const Asker& asker, bool on) {
-  if (!on) {
-    watchers_.erase(asker.door);
-  } else if (watchers_.size() < kWatchersMax) {
-    watchers_.insert(asker.door);
-  } else if (!watchers_.contains(asker.door)) {
-    return replyFailed(asker, fail(ErrorCode::Overloaded, std::to_string(watchers_.size()) +
-                                                              " doors watch already"));
+  if (const Status done = feed_.watch(asker.door, on); !done) {
+    return replyFailed(asker, done.error());
   }
   replyDone(asker, on ? "events from now on" : "no more events");
 }

@@ -66,7 +66,7 @@ void NodeActor::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
   if (placement->cards.size() > 1) QGPU_MARK(SeveralCards);
   for (std::size_t i = 0; i < placement->cards.size(); ++i) {
     if (QGPU_PLANTED(PartialMultiCard) && i > 0) break;
-    outbox_.put(peers_.cards[placement->cards[i]],
+    shell_.outbox().put(peers_.cards[placement->cards[i]],
                 [task, actor, placement = *placement, i](schema::Envelope::Builder envelope) {
                   auto joined = envelope.initJoined();
                   joined.setTask(task);
@@ -89,7 +89,7 @@ void NodeActor::tellKnown(ActorId to, std::uint64_t task, const Binding& binding
   for (const std::size_t card : placement->cards) cards.push_back(cards_[card].facts.index);
   const ActorId actor = peers_.tasks[binding.slot];
   const bool forAttach = to == peers_.attach;
-  outbox_.put(to, [this, task, quota, cards, actor, forAttach, binding,
+  shell_.outbox().put(to, [this, task, quota, cards, actor, forAttach, binding,
                    placement = *placement](schema::Envelope::Builder envelope) {
     const TaskSpec& spec = binding.spec;
     auto known = envelope.initTaskKnown();
@@ -176,7 +176,7 @@ void NodeActor::onIncarnationSeen(schema::Incarnation::Reader seen, Turn&) {
 }
 
 void NodeActor::tellIncarnation() {
-  outbox_.put(peers_.attach, [value = incarnation_](schema::Envelope::Builder envelope) {
+  shell_.outbox().put(peers_.attach, [value = incarnation_](schema::Envelope::Builder envelope) {
     envelope.initIncarnationChosen().setValue(value);
   });
 }
@@ -204,7 +204,7 @@ void NodeActor::onKillDue(std::uint64_t task) {
 }
 
 void NodeActor::tellClosed(ActorId to, std::uint64_t task, bool kill, const std::string& reason) {
-  outbox_.put(to, [task, kill, reason](schema::Envelope::Builder envelope) {
+  shell_.outbox().put(to, [task, kill, reason](schema::Envelope::Builder envelope) {
     auto closed = envelope.initTaskClosed();
     closed.setTask(task);
     closed.setKill(kill);

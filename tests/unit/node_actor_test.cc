@@ -527,7 +527,7 @@ TEST(NodeActor, EventsAreNumberedKeptWithinBoundsAndToldToDoorsThatWatch) {
   EXPECT_GT(first[0].getSeq(), 300u) << "the oldest ones are gone";
   std::size_t audits = 0;
   for (const StoredRow& row : world.rows()) audits += row.key.kind == RowKind::Audit ? 1 : 0;
-  EXPECT_EQ(audits, NodeActor::kAuditKept);
+  EXPECT_EQ(audits, EventSource::kAuditKept);
 }
 
 TEST(NodeActor, C5_AFullMailboxOfACardDelaysItsWordsInOrderAndLosesNone) {
@@ -540,7 +540,7 @@ TEST(NodeActor, C5_AFullMailboxOfACardDelaysItsWordsInOrderAndLosesNone) {
   EXPECT_NE(world.bound(World::spec(Ordinary, 1, 10, "sim-1")), 0u) << "others are not delayed";
   EXPECT_EQ(world.cards[0]->heard.size(), 0u);
   world.fixture.setMailboxMax(world.cardIds[0], 100);
-  world.fixture.advance(NodeActor::kResend);
+  world.fixture.advance(DurableShell::kResend);
   ASSERT_EQ(world.cards[0]->heard.size(), 2u);
   EXPECT_TRUE(world.cards[0]->heard[0].isJoined());
   EXPECT_TRUE(world.cards[0]->heard[1].isLeft());
