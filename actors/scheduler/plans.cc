@@ -1,9 +1,7 @@
-// What would happen if: questions that are tried on a copy of the ledger and change nothing. One is
-// answered at a time, over as many turns as it takes, so that the cluster is served in between.
+#include "actors/scheduler/plans.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "actors/scheduler/scheduler_actor.h"
 
 namespace qgpu {
 namespace {
@@ -36,66 +34,70 @@ std::uint32_t permille(std::int64_t value) {
   return static_cast<std::uint32_t>(std::max<std::int64_t>(0, value));
 }
 
-std::string nameOf(std::uint64_t task) { return "task " + std::to_string(task); }
+std::string nameOf(std::uint64_t task) {
+  return "task " + std::to_string(task);
+}
 
 }  // namespace
 
-void SchedulerActor::planQuestion(const Asker& asker, schema::ClusterRequest::Reader request) {
+void Plans::ask(const Asker& asker, schema::ClusterRequest::Reader request) {
   std::function<Trial()> begin;
   if (request.isPreempt()) {
-    begin = [this, task = request.getPreempt()] { return planEviction(task); };
+    begin = [this, task = request.getPreempt()] { return evict(task); };
   } else if (request.getWhatIf().isDrain()) {
     const auto target = request.getWhatIf().getDrain();
     begin = [this, node = text(target.getNode()), card = text(target.getCard())] {
-      return planDrain(node, card);
+      return drain(node, card);
     };
   } else {
     const auto place = request.getWhatIf().getPlace();
     begin = [this, spec = readClusterSpec(place.getSpec()), count = place.getCount()] {
-      return planPlace(spec, count);
+      return this->place(spec, count);
     };
   }
-  after([this, asker, begin = std::move(begin)](Turn& turn) {
+  rounds_.after([this, asker, begin = std::move(begin)](Turn& turn) {
     if (plans_.size() >= kPlansMax) {
-      return replyFailed(asker, fail(ErrorCode::Overloaded,
-                                     std::to_string(plans_.size()) +
-                                         " such questions wait already: try again later"));
+      return rounds_.replyFailed(
+          asker, fail(ErrorCode::Overloaded, std::to_string(plans_.size()) +
+                                                 " such questions wait already: try again later"));
     }
     plans_.push_back({asker, begin, nullptr});
-    tellPlan(turn);
+    wake(turn);
   });
 }
 
 // Behind all that waits already; where there is no room for it, or it was lost with the rows of a
 // turn, a look makes up for it.
-void SchedulerActor::tellPlan(Turn& turn) {
-  if (plans_.empty() || planTold_) return;
-  const SendResult sent = turn.send(turn.self(), [](schema::Envelope::Builder envelope) {
-    envelope.initTick().setKind(static_cast<std::uint32_t>(TickKind::Plan));
+void Plans::wake(Turn& turn) {
+  if (plans_.empty() || told_) return;
+  const SendResult sent = turn.send(turn.self(), [this](schema::Envelope::Builder envelope) {
+    envelope.initTick().setKind(tick_);
   });
-  planTold_ = sent == SendResult::Sent;
+  told_ = sent == SendResult::Sent;
 }
 
 // One turn makes the copy, the next ones try.
-void SchedulerActor::stepPlans(Turn& turn) {
-  planTold_ = false;
+void Plans::step(Turn& turn) {
+  told_ = false;
   if (plans_.empty()) return;
   Plan& plan = plans_.front();
   bool done = false;
   if (!plan.trial) {
     Trial trial = plan.begin();
     done = !trial;
-    if (trial) plan.trial = std::move(*trial);
-    else replyFailed(plan.asker, trial.error());
+    if (trial)
+      plan.trial = std::move(*trial);
+    else
+      rounds_.replyFailed(plan.asker, trial.error());
   } else if (plan.trial->step(kTrialsPerTurn)) {
     done = true;
-    replyPlan(plan.asker, *plan.trial);
+    reply(plan.asker, *plan.trial);
   }
   if (done) plans_.pop_front();
-  tellPlan(turn);
+  wake(turn);
 }
 
-Trial SchedulerActor::planPlace(const ClusterSpec& spec, std::uint32_t count) const {
+Trial Plans::place(const ClusterSpec& spec, std::uint32_t count) const {
   if (count == 0 || count > WhatIf::kCountMax) {
     return fail(ErrorCode::InvalidArgument, "1 to " + std::to_string(WhatIf::kCountMax) +
                                                 " tasks can be tried, not " +
@@ -109,16 +111,16 @@ Trial SchedulerActor::planPlace(const ClusterSpec& spec, std::uint32_t count) co
 }
 
 // In the order in which a drain moves them.
-Trial SchedulerActor::planDrain(const std::string& name, const std::string& card) const {
-  const auto named = names_.find(name);
-  if (named == names_.end() || !at(named->second).node) {
+Trial Plans::drain(const std::string& name, const std::string& card) const {
+  const std::optional<MemberId> named = members_.find(name);
+  if (!named || !members_.at(*named).node) {
     return fail(ErrorCode::NotFound, "no node '" + name + "' in this cluster");
   }
-  const NodeId node = *at(named->second).node;
+  const NodeId node = *members_.at(*named).node;
   std::vector<TaskId> held = ledger_.tasksOn(node);
   std::optional<std::size_t> index;
   if (!card.empty()) {
-    const Result<std::size_t> found = findCard(named->second, card);
+    const Result<std::size_t> found = members_.findCard(*named, card);
     if (!found) return found.error();
     index = *found;
     held = ledger_.tasksOn(node, *index);
@@ -126,18 +128,18 @@ Trial SchedulerActor::planDrain(const std::string& name, const std::string& card
   std::vector<WhatIf::Mover> movers;
   for (const TaskClass turnOf : {TaskClass::Online, TaskClass::Ordinary, TaskClass::Offline}) {
     for (const TaskId id : held) {
-      const Job* job = task(raw(id));
+      const Job* job = tasks_.find(raw(id));
       if (job == nullptr || job->spec.task.taskClass != turnOf) continue;
-      if (job->state == PlaceState::Ending) continue;   // it goes anyway
-      movers.push_back({id, askOf(job->spec),
-                        job->pinned() ? "it may run on node " + name + " only" : ""});
+      if (job->state == PlaceState::Ending) continue;  // it goes anyway
+      movers.push_back(
+          {id, askOf(job->spec), job->pinned() ? "it may run on node " + name + " only" : ""});
     }
   }
   return std::make_unique<WhatIf>(WhatIf::drain(ledger_, node, index, std::move(movers)));
 }
 
-Trial SchedulerActor::planEviction(std::uint64_t task) const {
-  const Job* job = this->task(task);
+Trial Plans::evict(std::uint64_t task) const {
+  const Job* job = tasks_.find(task);
   if (job == nullptr) return fail(ErrorCode::NotFound, "no " + nameOf(task) + " in this cluster");
   if (job->state != PlaceState::Waiting) {
     return fail(ErrorCode::Conflict, nameOf(task) + " does not wait: it has its room");
@@ -145,18 +147,18 @@ Trial SchedulerActor::planEviction(std::uint64_t task) const {
   if (job->spec.task.taskClass == TaskClass::Offline) {
     return fail(ErrorCode::InvalidArgument, nameOf(task) + " is offline, and evicts nobody");
   }
-  if (claims_.contains(task)) {
+  if (evictions_.makesRoomFor(task)) {
     return fail(ErrorCode::Conflict, nameOf(task) + " waits no longer than that: " + job->reason);
   }
   const ClusterAsk ask = askOf(job->spec);
-  const std::optional<Eviction> eviction = leastEviction(ledger_, ask, mayEvict());
+  const std::optional<Eviction> eviction = leastEviction(ledger_, ask, evictions_.mayEvict());
   if (!eviction) {
-    return fail(ErrorCode::NoRoom, "no set of offline tasks on one card would make room for " +
-                                       nameOf(task));
+    return fail(ErrorCode::NoRoom,
+                "no set of offline tasks on one card would make room for " + nameOf(task));
   }
   std::vector<WhatIf::Mover> victims;
   for (const TaskId victim : eviction->victims) {
-    const Job& held = jobs_.at(raw(victim));
+    const Job& held = tasks_.at(raw(victim));
     const bool again = !held.adopted && !held.forwarded;
     victims.push_back({victim, askOf(held.spec), again ? "" : "it ends: only its node knows it"});
   }
@@ -164,7 +166,7 @@ Trial SchedulerActor::planEviction(std::uint64_t task) const {
       WhatIf::evict(ledger_, TaskId{task}, ask, *eviction, std::move(victims)));
 }
 
-void SchedulerActor::replyPlan(const Asker& asker, const WhatIf& trial) {
+void Plans::reply(const Asker& asker, const WhatIf& trial) {
   std::vector<Line> landed;
   std::vector<Line> stay;
   for (const WhatIf::Landing& landing : trial.landed()) {
@@ -187,8 +189,8 @@ void SchedulerActor::replyPlan(const Asker& asker, const WhatIf& trial) {
     line.reason = std::to_string(staying.count) + " of " +
                   std::to_string(staying.count + trial.landed().size()) + ": " + staying.why;
   }
-  reply(asker, [landed = std::move(landed), stay = std::move(stay), before = trial.before(),
-                after = trial.after()](schema::ClusterReply::Builder answer) {
+  rounds_.reply(asker, [landed = std::move(landed), stay = std::move(stay), before = trial.before(),
+                        after = trial.after()](schema::ClusterReply::Builder answer) {
     auto told = answer.initWhatIf();
     writeLines(landed, told.initLanded(static_cast<unsigned>(landed.size())));
     writeLines(stay, told.initStay(static_cast<unsigned>(stay.size())));
@@ -199,17 +201,16 @@ void SchedulerActor::replyPlan(const Asker& asker, const WhatIf& trial) {
   });
 }
 
-// Empty: none was found.
-std::string SchedulerActor::remedyFor(const ClusterAsk& ask) const {
+std::string Plans::remedyFor(const ClusterAsk& ask) const {
   Permits permits;
-  permits.mayEvict = mayEvict();
+  permits.mayEvict = evictions_.mayEvict();
   permits.mayEnd = [this](TaskId id) {
-    const Job* job = task(raw(id));
+    const Job* job = tasks_.find(raw(id));
     return job != nullptr && job->state == PlaceState::Bound;
   };
   permits.mayUncordon = [this](NodeId node, std::size_t card) {
-    const MemberId member = memberOf(node);
-    return !kept_.contains({member, at(member).facts.ledger.cards[card].id});
+    const MemberId member = members_.memberOf(node);
+    return !members_.isKept(member, members_.at(member).facts.ledger.cards[card].id);
   };
   return remedyOf(ledger_, ask, permits);
 }

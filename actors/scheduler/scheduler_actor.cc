@@ -1,146 +1,194 @@
 #include "actors/scheduler/scheduler_actor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
+namespace {
 
-void SchedulerActor::handle(schema::Envelope::Reader message, Turn& turn) {
-  now_ = turn.now();
-  dispatch(*this, message, turn);
-  finishTurn(turn);
+schema::Row::Reader readRow(const StoredRow& row) {
+  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
 }
 
-void SchedulerActor::tick(Turn& turn, Nanos delay, TickKind kind) {
-  turn.after(delay, [kind](schema::Envelope::Builder envelope) {
-    envelope.initTick().setKind(static_cast<std::uint32_t>(kind));
-  });
+}  // namespace
+
+SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
+                               const std::vector<StoredRow>& rows)
+    : options_(std::move(options)),
+      shell_(options_.probeEvery),
+      feed_(shell_.outbox(), kEventBlock),
+      rounds_(options_, shell_, feed_),
+      ledger_(ClusterLedger::Options{options_.priority, 1, true}),
+      members_(rounds_, ledger_, freed_, peers.links, options_.times),
+      places_(ledger_, members_, freed_),
+      waiting_(ledger_, members_),
+      tasks_(options_, rounds_, ledger_, members_, freed_, places_, waiting_),
+      evictions_(rounds_, ledger_, members_, freed_, places_, tasks_),
+      drains_(rounds_, ledger_, members_, freed_, tasks_),
+      plans_(rounds_, ledger_, members_, tasks_, evictions_, kTickPlan),
+      reports_(options_, rounds_, ledger_, members_, places_, waiting_, tasks_, evictions_, plans_),
+      sessions_(options_, peers, rounds_, ledger_, members_, freed_, places_, tasks_, evictions_,
+                drains_),
+      requests_(rounds_, members_, waiting_, tasks_, drains_, plans_, reports_) {
+  load(rows);
+}
+
+// --- start ---
+
+// What the store had. Places in it are believed until their node says what it holds, or is lost for
+// not saying anything within the fence time.
+void SchedulerActor::load(const std::vector<StoredRow>& rows) {
+  const std::uint64_t fresh = std::max<std::uint64_t>(options_.firstTask, 1);
+  std::uint64_t first = fresh, next = fresh, term = 0;
+  Score priority = options_.priority;
+  std::vector<EventRecord> audits;
+  for (const StoredRow& stored : rows) {
+    const schema::Row::Reader row = readRow(stored);
+    if (row.isAudit()) audits.push_back(readEvent(row.getAudit()));
+    if (!row.isCluster()) continue;
+    const auto cluster = row.getCluster();
+    first = cluster.getFirstTask();
+    next = cluster.getNextTask();
+    term = cluster.getTerm();
+    feed_.atLeast(cluster.getNextEvent());
+    const Score chosen = readScore(cluster.getPriority());
+    if (chosen != Score::ClassDefault) priority = chosen;
+  }
+  tasks_.loadNumbers(first, next);
+  tasks_.loadPriority(priority);
+  members_.load(rows, term);
+  tasks_.load(rows);
+  evictions_.openClaims();
+  feed_.load(std::move(audits));
 }
 
 void SchedulerActor::onStart(schema::Start::Reader, Turn& turn) {
   if (startAsked_) return;
   startAsked_ = true;
-  startedAt_ = turn.now();
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    members_[i].sinceUnixMs = unixMs(turn);
-    membership_.add(turn.now());
-  }
-  tick(turn, options_.lookEvery, TickKind::Look);
+  requests_.start(turn.now());
+  members_.start();
+  lookLater(turn);
+}
+
+// --- turns ---
+
+void SchedulerActor::handle(schema::Envelope::Reader message, Turn& turn) {
+  rounds_.setNow(turn.now());
+  dispatch(*this, message, turn);
+  shell_.finishTurn(*this, turn);
+}
+
+void SchedulerActor::lookLater(Turn& turn) const {
+  turn.after(options_.lookEvery,
+             [](schema::Envelope::Builder envelope) { envelope.initTick().setKind(kTickLook); });
 }
 
 void SchedulerActor::onTick(schema::Tick::Reader message, Turn& turn) {
-  switch (TickKind{message.getKind()}) {
-    case TickKind::Pump:
-      pumpTold_ = false;
-      pumpTurn_ = true;
-      break;
-    case TickKind::Resend: resendArmed_ = false; break;
-    case TickKind::Probe:
-      probeArmed_ = false;
-      probeDue_ = true;
-      break;
-    case TickKind::Look:
-      lookDue_ = true;
-      if (started_) lookAtLeases();   // whatever the storage does: nothing durable follows at once
-      tellPlan(turn);
-      tick(turn, options_.lookEvery, TickKind::Look);
-      break;
-    case TickKind::Plan: stepPlans(turn); break;
-  }
-}
-
-// A turn either persists or sends: what a turn sends beside its rows would be lost with them.
-void SchedulerActor::finishTurn(Turn& turn) {
-  const bool mayDecide = pumpTurn_ || outbox_.empty();
-  pumpTurn_ = false;
-  if (inFlight_) return;
-  bool refused = false;
-  if (mayDecide && hasWork()) refused = !decide(turn);
-  if (inFlight_) return;
-  outbox_.flush(turn);
-  if ((refused || !outbox_.empty()) && !resendArmed_) {
-    resendArmed_ = true;
-    tick(turn, kResend, TickKind::Resend);
-  }
-  if (!refused && hasWork() && !pumpTold_) {
-    pumpTold_ = true;
-    turn.sendUrgent(turn.self(), [](schema::Envelope::Builder envelope) {
-      envelope.initTick().setKind(static_cast<std::uint32_t>(TickKind::Pump));
-    });
-  }
+  if (shell_.onTick(message.getKind())) return;
+  if (message.getKind() == kTickPlan) return plans_.step(turn);
+  if (message.getKind() != kTickLook) return;
+  lookDue_ = true;
+  if (members_.started()) sessions_.lookAtLeases();  // whatever the storage does
+  plans_.wake(turn);
+  lookLater(turn);
 }
 
 bool SchedulerActor::hasWork() const {
   if (!startAsked_) return false;
-  if (!storageOk_) return probeDue_ || !asked_.empty();
-  return !started_ || clusterRowDue() || lookDue_ || !words_.empty() || !asked_.empty() ||
-         !gained_.empty() || !losing_.empty();
+  if (!shell_.storageOk()) return shell_.probeDue() || requests_.hasWork();
+  return !members_.started() || feed_.rowDue() || lookDue_ || sessions_.hasWork() ||
+         requests_.hasWork() || !freed_.empty();
 }
 
-bool SchedulerActor::clusterRowDue() const {
-  return nextEvent_ + kEventBlock / 4 > eventCeiling_;
-}
+// --- rounds ---
 
-// False: the scheduler's own mailbox is full, and it decides nothing whose commit it would not hear
-// of. The message is sent first because nothing that was decided could be taken back for want of
-// room; where the round turns out to be empty it is ignored.
-bool SchedulerActor::decide(Turn& turn) {
-  const std::uint64_t serial = ++roundSerial_;
-  const SendResult sent = turn.send(turn.self(), [serial](schema::Envelope::Builder envelope) {
-    envelope.initCommitted().setChange(serial);
-  });
-  if (sent == SendResult::Refused) return false;
-  round_ = std::make_unique<Round>();
-  decideAll(turn);
-  if (!round_->empty()) {
+bool SchedulerActor::work(Turn& turn) {
+  if (!shell_.announce(turn)) return false;
+  rounds_.begin();
+  decide();
+  if (!rounds_.open().empty()) {
     persist(turn);
-    inFlight_ = true;
+    shell_.persisted();
     return true;
   }
-  const std::unique_ptr<Round> done = std::move(round_);
+  const std::unique_ptr<Round> done = rounds_.end();
   for (const auto& effect : done->effects) effect(turn);
-  tellNotes(turn);
+  feed_.tellReservedNotes();
   return true;
 }
 
-void SchedulerActor::decideAll(Turn& turn) {
-  if (!storageOk_) {
-    round_->cluster = std::exchange(probeDue_, false);
-    if (!round_->cluster) takeRequests(turn);
+void SchedulerActor::decide() {
+  Round& round = rounds_.open();
+  if (!shell_.storageOk()) {
+    round.cluster = shell_.takeProbe();
+    if (!round.cluster) requests_.take();
     return;
   }
-  if (!started_) {
-    round_->cluster = true;
+  if (!members_.started()) {
+    round.cluster = true;
     return;
   }
-  round_->cluster = clusterRowDue();
-  takeWords(turn);
-  if (!started_) return;               // a node has seen a later term
+  round.cluster = feed_.rowDue();
+  sessions_.take();
+  if (!members_.started()) return;  // a node has seen a later term
   if (std::exchange(lookDue_, false)) {
-    onOverdue();
-    moveDrained(turn);
-    evictAtLook();
-    judgeAtLook();
+    tasks_.onOverdue();
+    drains_.look();
+    evictions_.look();
+    waiting_.look();
   }
-  loseTasks();
-  wakeWaiting();
-  takeRequests(turn);
+  sessions_.loseTasks();
+  tasks_.wakeWaiting();
+  requests_.take();
+}
+
+// The cluster's row goes with every round: it has the numbers that the other rows used.
+void SchedulerActor::persist(Turn& turn) {
+  Round& round = rounds_.open();
+  const std::uint64_t term = members_.term();
+  const bool same = members_.started() || (QGPU_PLANTED(TermReused) && term != 0);
+  round.term = same ? term : term + 1;
+  turn.persist({RowKind::Cluster, 0}, [&](schema::Row::Builder row) {
+    auto cluster = row.initCluster();
+    cluster.setTerm(round.term);
+    cluster.setFirstTask(tasks_.firstNumber());
+    cluster.setNextTask(tasks_.nextNumber());
+    cluster.setNextEvent(feed_.toStore());
+    cluster.setPriority(word(tasks_.priority()));
+  });
+  members_.persist(round, turn);
+  tasks_.persist(round, turn);
+  feed_.persistAudits(round.audits, turn);
 }
 
 void SchedulerActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
-  if (!inFlight_ || committed.getChange() != roundSerial_) return;
-  inFlight_ = false;
-  const std::unique_ptr<Round> round = std::move(round_);
-  if (!storageOk_) {
-    storageOk_ = true;
-    storageText_ = "ok";
-    note("storage-ok", 0, "", "changes are taken again");
+  const DurableShell::Commit commit = shell_.onCommitted(committed);
+  if (commit == DurableShell::Commit::NotOurs) return;
+  const std::unique_ptr<Round> round = rounds_.end();
+  if (commit == DurableShell::Commit::Back) {
+    rounds_.note("storage-ok", 0, "", "changes are taken again");
   }
   apply(*round, turn);
-  tellNotes(turn);
+  feed_.tellReservedNotes();
 }
+
+void SchedulerActor::apply(const Round& round, Turn& turn) {
+  feed_.stored();
+  feed_.auditsStored(round.audits);
+  for (const EventRecord& event : round.audits) feed_.tell(event);
+  members_.stored(round);
+  if (!members_.started()) {
+    members_.begin(round.term);
+    rounds_.note("scheduler-started", 0, "",
+                 options_.version + ", term " + std::to_string(round.term));
+  }
+  for (const auto& effect : round.effects) effect(turn);
+}
+
+// --- storage that failed ---
 
 void SchedulerActor::onStorageHealth(schema::StorageHealth::Reader health, Turn& turn) {
   if (!health.getOk()) storageFailed(text(health.getText()), turn);
@@ -149,72 +197,35 @@ void SchedulerActor::onStorageHealth(schema::StorageHealth::Reader health, Turn&
 // Exactly the round is undone. What nodes said is taken up again when the storage is back, since
 // nobody will say it twice; who asked is told.
 void SchedulerActor::storageFailed(const std::string& why, Turn& turn) {
-  if (storageOk_) note("storage-failed", 0, "", why);
-  storageOk_ = false;
-  storageText_ = why.empty() ? "the last commit failed" : why.substr(0, 160);
-  if (inFlight_) {
-    inFlight_ = false;
-    const std::unique_ptr<Round> round = std::move(round_);
+  const DurableShell::Failure failure = shell_.onFailed(why);
+  if (failure.first) rounds_.note("storage-failed", 0, "", why);
+  const std::string& text = shell_.storageText();
+  if (failure.wasInFlight) {
+    const std::unique_ptr<Round> round = rounds_.end();
     QGPU_MARK(RoundUndone);
     if (!QGPU_PLANTED(RoundNotUndone)) undo(*round);
-    const Error error = fail(ErrorCode::Unavailable,
-                             "nothing was changed: storage failed (" + storageText_ + ")");
-    for (const Asker& asker : round->askers) replyFailed(asker, error);
-    for (const auto& [member, corr] : round->forwards) tellForwarded(member, corr, error);
-    words_.insert(words_.begin(), round->words.begin(), round->words.end());
+    const Error error =
+        fail(ErrorCode::Unavailable, "nothing was changed: storage failed (" + text + ")");
+    for (const Asker& asker : round->askers) rounds_.replyFailed(asker, error);
+    for (const auto& [member, corr] : round->forwards) {
+      sessions_.tellForwarded(member, corr, error);
+    }
+    sessions_.takeAgain(*round);
   }
-  refuseForwards(fail(ErrorCode::Unavailable, "storage failed (" + storageText_ + ")"));
-  planTold_ = false;
-  tellNotes(turn);
-  if (probeArmed_) return;
-  probeArmed_ = true;
-  tick(turn, options_.probeEvery, TickKind::Probe);
+  sessions_.refuseForwards(fail(ErrorCode::Unavailable, "storage failed (" + text + ")"));
+  plans_.tickLost();
+  feed_.tellReservedNotes();
+  shell_.armProbe(turn);
 }
 
-const Job* SchedulerActor::task(std::uint64_t id) const {
-  const auto found = jobs_.find(id);
-  return found == jobs_.end() ? nullptr : &found->second;
-}
-
-// --- events ---
-
-std::uint64_t SchedulerActor::unixMs(Turn& turn) const {
-  return static_cast<std::uint64_t>(options_.unixMsAtZero() + turn.now() / millis(1));
-}
-
-void SchedulerActor::note(const char* kind, std::uint64_t task, const std::string& where,
-                          const std::string& what) {
-  if (notes_.size() >= EventLog::kKept) return;
-  const auto at = static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
-  notes_.push_back(EventRecord{0, at, kind, task, where, what, "scheduler"});
-}
-
-void SchedulerActor::audit(const char* kind, const Who& who, std::uint64_t task,
-                           const std::string& where, const std::string& what, Turn& turn) {
-  const std::string actor = who.name.empty() ? "uid " + std::to_string(who.uid) + " pid " +
-                                                   std::to_string(who.pid)
-                                             : "certificate " + who.name;
-  round_->audits.push_back(
-      EventRecord{nextEvent_++, unixMs(turn), kind, task, where, what, actor});
-}
-
-// Numbers that a restart could give out again are not used: the ceiling is raised first.
-void SchedulerActor::tellNotes(Turn&) {
-  for (EventRecord& event : notes_) {
-    if (nextEvent_ >= eventCeiling_) break;
-    event.seq = nextEvent_++;
-    tellEvent(std::move(event));
-  }
-  notes_.clear();
-}
-
-void SchedulerActor::tellEvent(EventRecord event) {
-  for (const ActorId door : watchers_) {
-    outbox_.putWithin(door, kEventsPerDoor, [event](schema::Envelope::Builder envelope) {
-      writeEvent(event, envelope.initEventTold());
-    });
-  }
-  events_.add(std::move(event));
+void SchedulerActor::undo(const Round& round) {
+  tasks_.undo(round);
+  sessions_.undo(round);
+  evictions_.openClaims();
+  members_.undo(round);
+  if (round.priority) tasks_.loadPriority(*round.priority);
+  // Rooms that the round had given away are free again, and nobody would look.
+  for (const MemberId member : members_.withNode()) freed_.gain(*members_.at(member).node);
 }
 
 }  // namespace qgpu

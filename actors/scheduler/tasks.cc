@@ -1,8 +1,10 @@
-// The life of a task at the scheduler: where it waits, which node is told to hold it, and how it
-// ends. Every durable change goes through put() and erase(), which remember what was before.
-#include <algorithm>
+#include "actors/scheduler/tasks.h"
 
-#include "actors/scheduler/scheduler_actor.h"
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "actors/base/tenant_environment.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -11,12 +13,47 @@ namespace {
 // Room that is kept for a task on its way is held under a number that no task has.
 constexpr std::uint64_t kMoveBit = std::uint64_t{1} << 63;
 
+schema::Row::Reader readRow(const StoredRow& row) {
+  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
+}
+
+PlaceState readState(schema::PlaceState word) {
+  return word <= schema::PlaceState::LOST ? static_cast<PlaceState>(word) : PlaceState::Bound;
+}
+
 }  // namespace
+
+const Job* Tasks::find(std::uint64_t task) const {
+  const auto found = jobs_.find(task);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+Job* Tasks::find(std::uint64_t task) {
+  const auto found = jobs_.find(task);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+const Job* Tasks::ended(std::uint64_t task) const {
+  const auto found = ended_.find(task);
+  return found == ended_.end() ? nullptr : &found->second;
+}
+
+const Job* Tasks::known(std::uint64_t task) const {
+  const Job* living = find(task);
+  return living != nullptr ? living : ended(task);
+}
+
+std::optional<std::uint64_t> Tasks::ofRequest(std::uint32_t uid,
+                                              const std::string& requestId) const {
+  const auto found = requests_.find({uid, requestId});
+  if (requestId.empty() || found == requests_.end()) return std::nullopt;
+  return found->second;
+}
 
 // --- what lists a task ---
 
-void SchedulerActor::remember(std::uint64_t task) {
-  const auto [entry, isNew] = round_->jobs.try_emplace(task);
+void Tasks::remember(std::uint64_t task) {
+  const auto [entry, isNew] = rounds_.open().jobs.try_emplace(task);
   if (!isNew) return;
   const auto found = jobs_.find(task);
   if (found == jobs_.end()) return;
@@ -24,30 +61,29 @@ void SchedulerActor::remember(std::uint64_t task) {
   if (const Spot* spot = ledger_.spot(TaskId{task})) entry->second.spot = *spot;
 }
 
-void SchedulerActor::list(std::uint64_t task, const Job& job, const std::optional<Spot>& spot) {
-  if (job.state == PlaceState::Waiting && waiting_.add(task, askOf(job.spec))) {
-    listEvictor(task, job);
+void Tasks::list(std::uint64_t task, const Job& job, const std::optional<Spot>& spot) {
+  if (job.state == PlaceState::Waiting && waiting_.queue().add(task, askOf(job.spec))) {
+    maker_->waits(task, job);
   }
   if (spot) ledger_.bind(TaskId{task}, *spot, job.spec.application);
   if (!job.member) return;
-  at(*job.member).jobs.insert(task);
-  if (job.adopted) at(*job.member).adopted[job.nodeTask] = task;
+  members_.at(*job.member).jobs.insert(task);
+  if (job.adopted) members_.at(*job.member).adopted[job.nodeTask] = task;
 }
 
-void SchedulerActor::unlist(std::uint64_t task, const Job& job) {
-  if (waiting_.remove(task)) unlistEvictor(task, job);
+void Tasks::unlist(std::uint64_t task, const Job& job) {
+  if (waiting_.queue().remove(task)) maker_->waitsNoMore(task, job);
   if (const Spot* spot = ledger_.spot(TaskId{task})) {
-    gain(spot->node);
+    freed_.gain(spot->node);
     const bool keeps = QGPU_PLANTED(EndedRoomKept) && job.state == PlaceState::Ending && !job.again;
     if (!keeps) ledger_.release(TaskId{task});
   }
   if (!job.member) return;
-  at(*job.member).jobs.erase(task);
-  if (job.adopted) at(*job.member).adopted.erase(job.nodeTask);
+  members_.at(*job.member).jobs.erase(task);
+  if (job.adopted) members_.at(*job.member).adopted.erase(job.nodeTask);
 }
 
-// `spot`: what it holds from now on; nothing where it holds no room that we know of.
-void SchedulerActor::put(std::uint64_t task, Job job, std::optional<Spot> spot) {
+void Tasks::put(std::uint64_t task, Job job, std::optional<Spot> spot) {
   remember(task);
   const auto found = jobs_.find(task);
   if (found != jobs_.end()) unlist(task, found->second);
@@ -56,10 +92,10 @@ void SchedulerActor::put(std::uint64_t task, Job job, std::optional<Spot> spot) 
   if (!now.spec.task.requestId.empty()) {
     requests_[{now.spec.task.ownerUid, now.spec.task.requestId}] = task;
   }
-  if (now.state != PlaceState::Ending) victimGone(task);
+  if (now.state != PlaceState::Ending) maker_->isGone(task);
 }
 
-void SchedulerActor::erase(std::uint64_t task, std::string reason) {
+void Tasks::erase(std::uint64_t task, std::string reason) {
   remember(task);
   const auto found = jobs_.find(task);
   QGPU_CHECK(found != jobs_.end(), "only a living task ends");
@@ -67,33 +103,32 @@ void SchedulerActor::erase(std::uint64_t task, std::string reason) {
   unlist(task, job);
   jobs_.erase(found);
   releaseMove(task);
-  victimGone(task);
+  maker_->isGone(task);
   const bool bound = job.boundUnixMs != 0;
   job.state = PlaceState::Ended;
   job.reason = std::move(reason);
   job.phase = TaskPhase::Exited;
   job.making.reset();
-  job.endedUnixMs = std::max<std::uint64_t>(
-      static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1)), 1);
-  round_->ended[task] = job;
-  after([this, task, job = std::move(job), bound](Turn&) {
+  job.endedUnixMs = std::max<std::uint64_t>(rounds_.unixMs(), 1);
+  rounds_.open().ended[task] = job;
+  rounds_.after([this, task, job = std::move(job), bound](Turn&) {
     for (const Asker& asker : job.askers) {
-      replyFailed(asker, fail(ErrorCode::Unavailable,
-                              "task " + std::to_string(task) + " ended before it was bound: " +
-                                  job.reason));
+      rounds_.replyFailed(
+          asker, fail(ErrorCode::Unavailable, "task " + std::to_string(task) +
+                                                  " ended before it was bound: " + job.reason));
     }
-    note(bound ? "task-ended" : "task-dropped", task, "", job.reason);
+    rounds_.note(bound ? "task-ended" : "task-dropped", task, "", job.reason);
     keepEnded(task, job);
     if (endedOrder_.size() > options_.endedKept) forgetOldest();
   });
 }
 
-void SchedulerActor::keepEnded(std::uint64_t task, Job job) {
+void Tasks::keepEnded(std::uint64_t task, Job job) {
   job.askers.clear();
   if (ended_.emplace(task, std::move(job)).second) endedOrder_.push_back(task);
 }
 
-void SchedulerActor::forgetOldest() {
+void Tasks::forgetOldest() {
   const std::uint64_t task = endedOrder_.front();
   const Job& oldest = ended_.at(task);
   const RequestKey key{oldest.spec.task.ownerUid, oldest.spec.task.requestId};
@@ -105,58 +140,91 @@ void SchedulerActor::forgetOldest() {
 
 // --- places ---
 
-std::vector<std::string> SchedulerActor::cardIds(const Spot& spot) const {
-  std::vector<std::string> ids;
-  for (const std::size_t card : spot.placement.cards) {
-    ids.push_back(at(memberOf(spot.node)).facts.ledger.cards[card].id);
+Result<std::uint64_t> Tasks::admit(Job job) {
+  job.spec.task.clusterTask = 0;
+  job.spec.task.clusterEpoch = 0;
+  const ClusterAsk ask = askOf(job.spec);
+  Status valid = checkClusterSpec(job.spec);
+  if (valid) valid = ledger_.check(ask);
+  if (!valid) {
+    waiting_.count(Waiting::Decided::Refused, Reason::InvalidRequest);
+    return valid.error();
   }
-  return ids;
-}
-
-// What a task of this spec holds of these cards; nothing where the node has not all of them.
-std::optional<Spot> SchedulerActor::spotOf(const ClusterMember& member, const ClusterSpec& spec,
-                                           const std::vector<std::string>& cards) const {
-  if (!member.node) return std::nullopt;
-  const bool whole = isWhole(askOf(spec.task));
-  Spot spot{*member.node, {}, spec.cpuMilli, spec.hostMem};
-  spot.placement.taskClass = spec.task.taskClass;
-  spot.placement.exclusive = whole;
-  spot.placement.share = whole ? kWholeCard : std::min(spec.task.share, kWholeCard);
-  const std::vector<ClusterCard>& known = member.facts.ledger.cards;
-  for (std::size_t i = 0; i < known.size(); ++i) {
-    if (std::find(cards.begin(), cards.end(), known[i].id) == cards.end()) continue;
-    spot.placement.cards.push_back(i);
-    spot.placement.mem.push_back(whole ? known[i].mem : std::min(spec.task.mem, known[i].mem));
+  if (jobs_.size() >= kTasksMax) {
+    return fail(ErrorCode::Overloaded, std::to_string(jobs_.size()) + " tasks are here already");
   }
-  if (spot.placement.cards.size() != cards.size()) return std::nullopt;
-  return spot;
+  job.epoch = 1;
+  job.submittedUnixMs = rounds_.unixMs();
+  const std::uint64_t task = nextTask_;
+  // What fits nowhere for an older task of the same shape fits nowhere for this one, unless that
+  // one alone is kept off some node.
+  if (!job.forwarded && freed_.empty() && !places_.anyOlder() && waiting_.queue().waitsAlike(ask)) {
+    return admitToQueue(task, std::move(job));
+  }
+  Result<Spot> spot = choose(task, job);
+  if (spot) {
+    ++nextTask_;
+    assume(task, std::move(job), *spot);
+    return task;
+  }
+  const Error& error = spot.error();
+  const bool mayCome = error.code == ErrorCode::NoRoom || error.code == ErrorCode::Cordoned ||
+                       error.code == ErrorCode::Conflict;
+  const bool known = error.code == ErrorCode::Infeasible || error.code == ErrorCode::NotFound;
+  if (QGPU_PLANTED(InfeasibleWhenFull) && !job.forwarded) {
+    return fail(ErrorCode::Infeasible, error.message);
+  }
+  if (!job.forwarded && (mayCome || (known && members_.missing()))) {
+    return admitToQueue(task, std::move(job));
+  }
+  waiting_.count(Waiting::Decided::Refused, waiting_.judge(ask).reason);
+  if (!job.forwarded) return error;
+  return fail(error.code, error.message + whereElse(job.spec));
 }
 
-// A node that has just refused it is left out for this once: its own sums are about to arrive.
-Result<Spot> SchedulerActor::choose(std::uint64_t task, const Job& job,
-                                    std::optional<MemberId> avoided) {
-  return placeFor(task, askOf(job.spec), avoided);
+Result<std::uint64_t> Tasks::admitToQueue(std::uint64_t task, Job job) {
+  const WaitQueue& queue = waiting_.queue();
+  if (queue.full()) {
+    return fail(ErrorCode::Overloaded,
+                std::to_string(queue.size()) + " tasks wait already: try again later");
+  }
+  ++nextTask_;
+  letWait(task, std::move(job), "");
+  maker_->came(task);
+  return task;
 }
 
-void SchedulerActor::assume(std::uint64_t task, Job job, Spot spot) {
+std::string Tasks::whereElse(ClusterSpec spec) {
+  spec.node.clear();
+  spec.task.card.clear();
+  spec.task.ownerPid = 0;
+  const Result<Spot> spot = ledger_.place(askOf(spec));
+  if (!spot) return "; it fits nowhere else in the cluster either";
+  std::string cards;
+  for (const std::string& id : members_.cardIds(*spot)) cards += (cards.empty() ? "" : ",") + id;
+  return "; it would fit on node " + members_.name(members_.memberOf(spot->node)) + " (" + cards +
+         "): submit it to the scheduler";
+}
+
+void Tasks::assume(std::uint64_t task, Job job, Spot spot) {
   job.state = PlaceState::Assumed;
   job.again = false;
   job.held = false;
-  job.member = memberOf(spot.node);
-  job.cards = cardIds(spot);
+  job.member = members_.memberOf(spot.node);
+  job.cards = members_.cardIds(spot);
   job.nodeTask = 0;
   job.token.clear();
   job.reason.clear();
   job.making.reset();
   put(task, std::move(job), std::move(spot));
-  after([this, task](Turn&) {
-    count(Decided::Placed, Reason::Fits);
+  rounds_.after([this, task](Turn&) {
+    waiting_.count(Waiting::Decided::Placed, Reason::Fits);
     orderBind(task);
   });
 }
 
 // `story`: what became of it before, if anything did; why it fits nowhere its shape knows.
-void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& story) {
+void Tasks::letWait(std::uint64_t task, Job job, const std::string& story) {
   job.state = PlaceState::Waiting;
   job.again = false;
   job.held = false;
@@ -169,30 +237,36 @@ void SchedulerActor::letWait(std::uint64_t task, Job job, const std::string& sto
   job.reason = story;
   job.making.reset();
   put(task, std::move(job), std::nullopt);
-  after([this, task](Turn&) {
+  rounds_.after([this, task](Turn&) {
     beginsToWait(task);
     answerAskers(task);  // with "waiting"
   });
 }
 
-// Under the next epoch; its last place is known to hold it no more. Somebody who waits on one node
-// for his task has gone by now, or asks again.
-void SchedulerActor::placeAgain(std::uint64_t task, const std::string& reason, Elsewhere when,
-                                std::optional<MemberId> avoided) {
+// Where what was decided since has not given it a place.
+void Tasks::beginsToWait(std::uint64_t task) {
+  const auto found = jobs_.find(task);
+  if (found == jobs_.end() || !waiting_.queue().contains(task)) return;
+  waiting_.count(Waiting::Decided::Waits, waiting_.why(task, found->second).reason);
+  rounds_.note("task-waits", task, "", waiting_.reason(task, found->second));
+}
+
+// Somebody who waits on one node for his task has gone by now, or asks again.
+void Tasks::placeAgain(std::uint64_t task, const std::string& reason, Elsewhere when,
+                       std::optional<MemberId> avoided) {
   Job job = jobs_.at(task);
   if (job.forwarded || job.adopted) return erase(task, reason);
   releaseMove(task);
   ++job.epoch;
   job.boundUnixMs = 0;
   job.phase = TaskPhase::Pending;
-  letWait(task, job, reason);   // gives back what it held, before another place is looked for
+  letWait(task, job, reason);  // gives back what it held, before another place is looked for
   if (when == Elsewhere::Later) return;
   const Result<Spot> spot = choose(task, job, avoided);
   if (spot) assume(task, std::move(job), *spot);
 }
 
-// Its node is told; what it holds it holds until the node says that it is over.
-void SchedulerActor::beginEnd(std::uint64_t task, bool again, const std::string& reason) {
+void Tasks::beginEnd(std::uint64_t task, bool again, const std::string& reason) {
   Job job = jobs_.at(task);
   job.state = PlaceState::Ending;
   job.again = again;
@@ -200,14 +274,13 @@ void SchedulerActor::beginEnd(std::uint64_t task, bool again, const std::string&
   std::optional<Spot> spot;
   if (const Spot* held = ledger_.spot(TaskId{task})) spot = *held;
   put(task, std::move(job), std::move(spot));
-  after([this, task](Turn&) {
+  rounds_.after([this, task](Turn&) {
     answerAskers(task);
     orderEnd(task);
   });
 }
 
-// Its node holds it no more.
-void SchedulerActor::nodeEnded(std::uint64_t task, const std::string& reason) {
+void Tasks::nodeEnded(std::uint64_t task, const std::string& reason) {
   const Job& job = jobs_.at(task);
   const bool neverHeld = job.state != PlaceState::Ending && job.boundUnixMs == 0 && !job.held;
   const bool known = job.state == PlaceState::Ending && !job.reason.empty();
@@ -216,28 +289,28 @@ void SchedulerActor::nodeEnded(std::uint64_t task, const std::string& reason) {
   erase(task, why);
 }
 
-void SchedulerActor::releaseMove(std::uint64_t task) {
+void Tasks::releaseMove(std::uint64_t task) {
   const auto found = moves_.find(task);
   if (found == moves_.end()) return;
-  gain(found->second.node);
+  freed_.gain(found->second.node);
   ledger_.release(TaskId{task | kMoveBit});
   moves_.erase(found);
 }
 
-void SchedulerActor::keepForMove(std::uint64_t task, const Spot& spot) {
+void Tasks::keepForMove(std::uint64_t task, const Spot& spot) {
   ledger_.bind(TaskId{task | kMoveBit}, spot, jobs_.at(task).spec.application);
   moves_.emplace(task, spot);
 }
 
 // --- orders ---
 
-void SchedulerActor::orderBind(std::uint64_t task) {
+void Tasks::orderBind(std::uint64_t task) {
   const auto found = jobs_.find(task);
   if (found == jobs_.end()) return;
   Job& job = found->second;
   if (job.state != PlaceState::Assumed && job.state != PlaceState::Bound) return;
-  tell(*job.member, [task, epoch = job.epoch, spec = job.spec.task,
-                     cards = job.cards](schema::ToMember::Builder words) {
+  members_.tell(*job.member, [task, epoch = job.epoch, spec = job.spec.task,
+                              cards = job.cards](schema::ToMember::Builder words) {
     auto bind = words.initBind();
     bind.setTask(task);
     bind.setEpoch(epoch);
@@ -251,7 +324,7 @@ void SchedulerActor::orderBind(std::uint64_t task) {
   expectAnswer(task, job);
 }
 
-void SchedulerActor::orderEnd(std::uint64_t task) {
+void Tasks::orderEnd(std::uint64_t task) {
   const auto found = jobs_.find(task);
   if (found == jobs_.end() || found->second.state != PlaceState::Ending) return;
   Job& job = found->second;
@@ -260,14 +333,14 @@ void SchedulerActor::orderEnd(std::uint64_t task) {
   expectAnswer(task, job);
 }
 
-void SchedulerActor::expectAnswer(std::uint64_t task, Job& job) {
-  job.answerBy = now_ + options_.assumeMax;
+void Tasks::expectAnswer(std::uint64_t task, Job& job) {
+  job.answerBy = rounds_.now() + options_.assumeMax;
   overdue_.push_back({job.answerBy, task});
 }
 
-void SchedulerActor::orderEndOf(MemberId member, std::uint64_t task, std::uint32_t epoch,
-                                std::uint64_t nodeTask, const std::string& reason) {
-  tell(member, [=](schema::ToMember::Builder words) {
+void Tasks::orderEndOf(MemberId member, std::uint64_t task, std::uint32_t epoch,
+                       std::uint64_t nodeTask, const std::string& reason) {
+  members_.tell(member, [=](schema::ToMember::Builder words) {
     auto end = words.initEnd();
     end.setTask(task);
     end.setEpoch(epoch);
@@ -276,63 +349,54 @@ void SchedulerActor::orderEndOf(MemberId member, std::uint64_t task, std::uint32
   });
 }
 
-void SchedulerActor::onOverdue() {
-  while (!overdue_.empty() && overdue_.front().at <= now_ && !roundFull()) {
+void Tasks::onOverdue() {
+  while (!overdue_.empty() && overdue_.front().at <= rounds_.now() && !rounds_.full()) {
     const Overdue due = overdue_.front();
     overdue_.pop_front();
     const auto found = jobs_.find(due.task);
-    if (found == jobs_.end() || found->second.answerBy != due.at) continue;   // ordered again
+    if (found == jobs_.end() || found->second.answerBy != due.at) continue;  // ordered again
     const Job& job = found->second;
     if (job.state == PlaceState::Assumed) {
       QGPU_MARK(AssumeExpired);
-      note("assume-expired", due.task, at(*job.member).facts.ledger.name,
-           "its node has not confirmed it in time");
+      rounds_.note("assume-expired", due.task, members_.name(*job.member),
+                   "its node has not confirmed it in time");
       beginEnd(due.task, !job.forwarded, "not confirmed in time by its node");
     } else if (job.state == PlaceState::Ending) {
       QGPU_MARK(EndOrderedAgain);
-      after([this, task = due.task](Turn&) { orderEnd(task); });
+      rounds_.after([this, task = due.task](Turn&) { orderEnd(task); });
     }
   }
-  while (!pausing_.empty() && pausing_.front().first <= now_) {
-    gain(pausing_.front().second);
-    pausing_.pop_front();
-  }
+  freed_.gainDue(rounds_.now());
 }
 
 // --- who waits ---
 
-void SchedulerActor::gain(NodeId node) {
-  if (QGPU_PLANTED(WaitersNotWoken)) return;
-  evictionsDue_ = true;
-  const auto [entry, isNew] = gained_.try_emplace(node);
-  if (!isNew && entry->second.upTo) entry->second.again = true;
-}
-
 // Only the nodes that gained room, and on each only the shapes that fit it.
-void SchedulerActor::wakeWaiting() {
+void Tasks::wakeWaiting() {
   std::size_t tried = 0;
-  while (!gained_.empty() && !roundFull() && tried < kShapesPerTurn) {
-    const auto entry = gained_.begin();
+  while (!freed_.empty() && !rounds_.full() && tried < kShapesPerTurn) {
+    const auto entry = freed_.nodes().begin();
     if (!wakeFor(entry->first, entry->second, tried)) return;
     if (std::exchange(entry->second.again, false)) {
       entry->second.upTo.reset();
     } else {
-      gained_.erase(entry);
+      freed_.nodes().erase(entry);
     }
   }
 }
 
 // False: the bound of this turn stopped it; the rest follows in a later one.
-bool SchedulerActor::wakeFor(NodeId node, Wake& wake, std::size_t& tried) {
-  const std::string& name = at(memberOf(node)).facts.ledger.name;
-  while (std::optional<WaitQueue::Candidate> next = waiting_.next(name, wake.upTo)) {
-    if (tried >= kShapesPerTurn || roundFull()) return false;
+bool Tasks::wakeFor(NodeId node, FreedRoom::Wake& wake, std::size_t& tried) {
+  const MemberId member = members_.memberOf(node);
+  const std::string& name = members_.name(member);
+  while (std::optional<WaitQueue::Candidate> next = waiting_.queue().next(name, wake.upTo)) {
+    if (tried >= kShapesPerTurn || rounds_.full()) return false;
     ++tried;
     const std::optional<WaitQueue::Place> before = std::exchange(wake.upTo, next->place);
     if (!ledger_.fitsOn(node, *next->ask)) continue;
     // One that may not go there now stands in nobody's way.
-    while (next && at(memberOf(node)).older.contains(next->place.task)) {
-      next = waiting_.behind(next->place);
+    while (next && places_.holdsOlder(member, next->place.task)) {
+      next = waiting_.queue().behind(next->place);
     }
     if (!next) continue;
     const std::uint64_t task = next->place.task;
@@ -341,9 +405,248 @@ bool SchedulerActor::wakeFor(NodeId node, Wake& wake, std::size_t& tried) {
     const Result<Spot> spot = choose(task, job);
     if (!spot) continue;
     assume(task, job, *spot);
-    if (!oldest) wake.upTo = before;   // others of its shape are behind it
+    if (!oldest) wake.upTo = before;  // others of its shape are behind it
   }
   return true;
+}
+
+// --- who asked ---
+
+void Tasks::replyAssigned(const Asker& asker, std::uint64_t task) {
+  const Job* job = known(task);
+  if (job == nullptr) {
+    return rounds_.replyFailed(
+        asker, fail(ErrorCode::NotFound, "task " + std::to_string(task) + " ended long ago"));
+  }
+  rounds_.reply(asker, [this, task, job = *job](schema::ClusterReply::Builder answer) {
+    writeAssigned(task, job, answer.initAssigned());
+  });
+}
+
+Status Tasks::addAsker(std::uint64_t task, const Asker& asker) {
+  const Job* job = known(task);
+  if (job != nullptr && job->askers.size() >= kAskersMax) {
+    return fail(ErrorCode::Overloaded, "too many wait for this task already");
+  }
+  rounds_.after([this, asker, task](Turn&) {
+    Job* living = find(task);
+    if (living == nullptr) return replyAssigned(asker, task);
+    living->askers.push_back(asker);
+    answerAskers(task);
+  });
+  return ok();
+}
+
+void Tasks::answerAskers(std::uint64_t task) {
+  const auto found = jobs_.find(task);
+  if (found == jobs_.end() || found->second.state == PlaceState::Assumed) return;
+  Job& job = found->second;
+  if (job.state == PlaceState::Ending && !job.again) return;  // answered at its end
+  for (const Asker& asker : std::exchange(job.askers, {})) {
+    replyAssigned(asker, task);
+    if (QGPU_PLANTED(AnsweredTwice)) replyAssigned(asker, task);
+  }
+}
+
+void Tasks::writeAssigned(std::uint64_t task, const Job& job,
+                          schema::Assigned::Builder builder) const {
+  builder.setTask(task);
+  builder.setEpoch(job.epoch);
+  if (!job.member || job.boundUnixMs == 0 || job.again) {
+    builder.setReason(waiting_.reason(task, job));
+    return builder.setWaiting(true);
+  }
+  const MemberFacts& facts = members_.at(*job.member).facts;
+  builder.setNode(facts.ledger.name);
+  writeTexts(job.cards, builder.initCards(static_cast<unsigned>(job.cards.size())));
+  builder.setNodeTask(job.nodeTask);
+  builder.setToken(job.token);
+  std::vector<std::string> environment = facts.environment;
+  for (const Variables& part : {Variables{{"QGPU_TOKEN", job.token}}, cardVariables(job.cards)}) {
+    for (std::string& variable : assignments(part)) environment.push_back(std::move(variable));
+  }
+  writeTexts(environment, builder.initEnvironment(static_cast<unsigned>(environment.size())));
+}
+
+// --- rows ---
+
+void Tasks::persist(const Round& round, Turn& turn) const {
+  for (const auto& [task, before] : round.jobs) persistTask(task, round, turn);
+  persistForgotten(round, turn);
+}
+
+// What has ended is kept for its request alone.
+void Tasks::persistTask(std::uint64_t task, const Round& round, Turn& turn) const {
+  const RowKey key{RowKind::ClusterTask, task};
+  const auto living = jobs_.find(task);
+  const auto over = round.ended.find(task);
+  if (living == jobs_.end() && over->second.spec.task.requestId.empty()) {
+    if (!round.jobs.at(task).job) return;  // begun and ended in one round
+    turn.persist(key, [](schema::Row::Builder row) { row.setErased(); });
+    return;
+  }
+  const Job& job = living != jobs_.end() ? living->second : over->second;
+  if (QGPU_PLANTED(SubmitNotStored) && job.state == PlaceState::Waiting) return;
+  turn.persist(key, [&](schema::Row::Builder row) { writeRow(task, job, row.initClusterTask()); });
+}
+
+void Tasks::writeDurable(std::uint64_t task, const Job& job,
+                         schema::ClusterTask::Builder facts) const {
+  facts.setId(task);
+  facts.setEpoch(job.epoch);
+  writeClusterSpec(job.spec, facts.initSpec());
+  facts.setState(static_cast<schema::PlaceState>(job.state));
+  if (job.member) facts.setNode(members_.name(*job.member));
+  writeTexts(job.cards, facts.initCards(static_cast<unsigned>(job.cards.size())));
+  facts.setNodeTask(job.nodeTask);
+  facts.setSubmittedUnixMs(job.submittedUnixMs);
+  facts.setBoundUnixMs(job.boundUnixMs);
+  facts.setReason(job.reason);
+}
+
+void Tasks::writeRow(std::uint64_t task, const Job& job,
+                     schema::ClusterTaskRow::Builder row) const {
+  writeDurable(task, job, row.initTask());
+  row.setRequestId(job.spec.task.requestId);
+  row.setUid(job.spec.task.ownerUid);
+  row.setToken(job.token);
+  row.setAgain(job.again);
+  row.setAdopted(job.adopted);
+  row.setForwarded(job.forwarded);
+  row.setEndedUnixMs(job.endedUnixMs);
+  if (!job.making) return;
+  auto making = row.initMaking();
+  making.setNode(members_.name(job.making->member));
+  const std::vector<std::string>& cards = job.making->cards;
+  writeTexts(cards, making.initCards(static_cast<unsigned>(cards.size())));
+  auto victims = making.initVictims(static_cast<unsigned>(job.making->victims.size()));
+  for (unsigned i = 0; i < victims.size(); ++i) {
+    victims[i].setTask(job.making->victims[i].first);
+    victims[i].setEpoch(job.making->victims[i].second);
+  }
+}
+
+// The rows of those that endedOrder_ will have no room for.
+void Tasks::persistForgotten(const Round& round, Turn& turn) const {
+  const std::size_t kept = endedOrder_.size() + round.ended.size();
+  const std::size_t over = kept > options_.endedKept ? kept - options_.endedKept : 0;
+  for (std::size_t i = 0; i < std::min(over, endedOrder_.size()); ++i) {
+    if (ended_.at(endedOrder_[i]).spec.task.requestId.empty()) continue;
+    turn.persist({RowKind::ClusterTask, endedOrder_[i]},
+                 [](schema::Row::Builder row) { row.setErased(); });
+  }
+}
+
+void Tasks::undo(const Round& round) {
+  for (const auto& [task, before] : round.jobs) {
+    const auto found = jobs_.find(task);
+    if (found == jobs_.end()) continue;
+    unlist(task, found->second);
+    if (!before.job)
+      requests_.erase({found->second.spec.task.ownerUid, found->second.spec.task.requestId});
+    jobs_.erase(found);
+  }
+  for (const auto& [task, before] : round.jobs) {
+    releaseMove(task);
+    maker_->isUndone(task);
+    if (!before.job) continue;
+    const Job& job = jobs_[task] = *before.job;
+    std::optional<Spot> spot;
+    if (before.spot && job.member) spot = members_.spotOf(*job.member, job.spec, job.cards);
+    list(task, job, spot);
+    // What had made the round look at it was taken off its list.
+    if (job.answerBy != Nanos(0) && job.answerBy <= rounds_.now()) {
+      overdue_.push_front({job.answerBy, task});
+    }
+  }
+}
+
+void Tasks::choosePriority(Score priority) {
+  if (!rounds_.open().priority) rounds_.open().priority = priority_;
+  loadPriority(priority);
+}
+
+void Tasks::loadPriority(Score priority) {
+  priority_ = priority;
+  ledger_.setPriority(priority);
+}
+
+void Tasks::loadNumbers(std::uint64_t first, std::uint64_t next) {
+  firstTask_ = first;
+  nextTask_ = std::max(nextTask_, next);
+}
+
+void Tasks::load(const std::vector<StoredRow>& rows) {
+  std::map<std::uint64_t, Job> ended;
+  for (const StoredRow& stored : rows) {
+    const schema::Row::Reader row = readRow(stored);
+    if (!row.isClusterTask()) continue;
+    const std::uint64_t id = stored.key.id;
+    numberAbove(id);
+    Job job = readJob(row.getClusterTask());
+    if (job.endedUnixMs != 0) {
+      ended.emplace(id, std::move(job));
+    } else {
+      loadTask(id, std::move(job));
+    }
+  }
+  loadEnded(std::move(ended));
+}
+
+Job Tasks::readJob(schema::ClusterTaskRow::Reader row) const {
+  const auto stored = row.getTask();
+  Job job;
+  job.epoch = stored.getEpoch();
+  job.spec = readClusterSpec(stored.getSpec());
+  job.state = readState(stored.getState());
+  job.again = row.getAgain();
+  job.adopted = row.getAdopted();
+  job.forwarded = row.getForwarded();
+  job.cards = readTexts(stored.getCards(), kNodeCardsMax);
+  job.nodeTask = stored.getNodeTask();
+  job.token = text(row.getToken());
+  job.submittedUnixMs = stored.getSubmittedUnixMs();
+  job.boundUnixMs = stored.getBoundUnixMs();
+  job.endedUnixMs = row.getEndedUnixMs();
+  job.reason = text(stored.getReason());
+  if (job.boundUnixMs != 0) job.phase = TaskPhase::Bound;
+  job.member = members_.find(text(stored.getNode()));
+  const auto making = row.getMaking();
+  const std::optional<MemberId> host = members_.find(text(making.getNode()));
+  if (!host || making.getVictims().size() == 0) return job;
+  RoomMaking& room = job.making.emplace();
+  room.member = *host;
+  room.cards = readTexts(making.getCards(), kNodeCardsMax);
+  for (const auto victim : making.getVictims()) {
+    room.victims.emplace_back(victim.getTask(), victim.getEpoch());
+  }
+  return job;
+}
+
+// Where nobody can hold it, it waits.
+void Tasks::loadTask(std::uint64_t id, Job job) {
+  if (!job.member) job.state = PlaceState::Waiting;
+  if (job.state == PlaceState::Assumed) QGPU_MARK(RestartedMidBind);
+  if (job.state == PlaceState::Ending) QGPU_MARK(RestartedMidEnd);
+  if (!job.spec.task.requestId.empty()) {
+    requests_[{job.spec.task.ownerUid, job.spec.task.requestId}] = id;
+  }
+  list(id, job, std::nullopt);
+  jobs_.emplace(id, std::move(job));
+}
+
+// As they ended. A request that was used again belongs to the task that lives.
+void Tasks::loadEnded(std::map<std::uint64_t, Job> ended) {
+  std::set<std::pair<std::uint64_t, std::uint64_t>> order;
+  for (const auto& [id, job] : ended) order.emplace(job.endedUnixMs, id);
+  for (const auto& [endedAt, id] : order) {
+    Job& job = ended.at(id);
+    job.phase = TaskPhase::Exited;
+    const RequestKey key{job.spec.task.ownerUid, job.spec.task.requestId};
+    const auto [request, isNew] = requests_.emplace(key, id);
+    if (!isNew && !jobs_.contains(request->second)) request->second = id;
+    keepEnded(id, std::move(job));
+  }
 }
 
 }  // namespace qgpu

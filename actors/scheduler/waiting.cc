@@ -1,15 +1,10 @@
-// Why tasks wait: a stable code and a sentence about the card that is nearest to taking them, as
-// the first line of explain() has it. It is found when the first task of a shape begins to wait,
-// and anew at a look once rooms have changed, a bounded number of cards each time. So lists,
-// events, metrics and the audit say the same, and none of them judges a card.
-#include <utility>
+#include "actors/scheduler/waiting.h"
 
-#include "actors/scheduler/scheduler_actor.h"
+#include <utility>
+#include <vector>
 
 namespace qgpu {
 namespace {
-
-using schema::ClusterInfo;
 
 constexpr TaskClass kClasses[] = {TaskClass::Online, TaskClass::Ordinary, TaskClass::Offline};
 
@@ -20,10 +15,9 @@ std::string sentence(const NodeVerdict& nearest, const std::string& name) {
 
 }  // namespace
 
-// `ask` has passed check().
-WaitQueue::Why SchedulerActor::judge(const ClusterAsk& ask) const {
+WaitQueue::Why Waiting::judge(const ClusterAsk& ask) const {
   const std::optional<NodeVerdict> nearest = ledger_.nearest(ask);
-  if ((!nearest || isHopeless(nearest->reason)) && nodesMissing()) {
+  if ((!nearest || isHopeless(nearest->reason)) && members_.missing()) {
     return {Reason::StaleState, "nodes that are known by name have not said yet what they are"};
   }
   if (!nearest) {
@@ -33,50 +27,40 @@ WaitQueue::Why SchedulerActor::judge(const ClusterAsk& ask) const {
   return {nearest->reason, sentence(*nearest, ledger_.facts(nearest->node).name)};
 }
 
-// Of a task that waits.
-const WaitQueue::Why& SchedulerActor::whyOf(std::uint64_t task, const Job& job) {
-  if (!waiting_.hasWhy(task)) {
+const WaitQueue::Why& Waiting::why(std::uint64_t task, const Job& job) {
+  if (!queue_.hasWhy(task)) {
     const ClusterAsk ask = askOf(job.spec);
-    waiting_.setWhy(ask, judge(ask));
+    queue_.setWhy(ask, judge(ask));
   }
-  return *waiting_.why(task);
+  return *queue_.why(task);
 }
 
-void SchedulerActor::judgeAtLook() {
-  if (!judgeNext_ && std::exchange(judgedAt_, ledger_.changes()) == ledger_.changes()) return;
-  const auto all = static_cast<std::size_t>(ledger_.sums().cards) + 1;
-  for (std::size_t judged = 0; judged < kJudgedPerLook;) {
-    const ClusterAsk* ask = waiting_.shapeAfter(judgeNext_);
-    if (ask == nullptr) return;
-    waiting_.setWhy(*ask, judge(*ask));
-    judged += ask->node.empty() ? all : kNodeCardsMax;
-  }
-}
-
-// Where what was decided since has not given it a place.
-void SchedulerActor::beginsToWait(std::uint64_t task) {
-  const auto found = jobs_.find(task);
-  if (found == jobs_.end() || !waiting_.contains(task)) return;
-  count(Decided::Waits, whyOf(task, found->second).reason);
-  note("task-waits", task, "", reasonOf(task, found->second));
-}
-
-// As ClusterTask has it: of a task that waits a code, its own story and what its shape lacks.
-std::string SchedulerActor::reasonOf(std::uint64_t task, const Job& job) const {
-  const WaitQueue::Why* why = waiting_.why(task);
+std::string Waiting::reason(std::uint64_t task, const Job& job) const {
+  const WaitQueue::Why* why = queue_.why(task);
   if (why == nullptr) return job.reason;
   const std::string code = std::string(reasonName(why->reason)) + ": ";
   if (job.making) return code + job.reason;
   return code + (job.reason.empty() ? "" : job.reason + "; ") + why->text;
 }
 
-void SchedulerActor::count(Decided result, Reason reason) {
+void Waiting::look() {
+  if (!next_ && std::exchange(judgedAt_, ledger_.changes()) == ledger_.changes()) return;
+  const auto all = static_cast<std::size_t>(ledger_.sums().cards) + 1;
+  for (std::size_t judged = 0; judged < kJudgedPerLook;) {
+    const ClusterAsk* ask = queue_.shapeAfter(next_);
+    if (ask == nullptr) return;
+    queue_.setWhy(*ask, judge(*ask));
+    judged += ask->node.empty() ? all : kNodeCardsMax;
+  }
+}
+
+void Waiting::count(Decided result, Reason reason) {
   ++decided_[static_cast<std::size_t>(result)][static_cast<std::size_t>(reason)];
 }
 
-void SchedulerActor::writeReasons(ClusterInfo::Builder info) const {
+void Waiting::writeReasons(schema::ClusterInfo::Builder info) const {
   static_assert(static_cast<int>(Decided::Refused) ==
-                static_cast<int>(ClusterInfo::Result::REFUSED));
+                static_cast<int>(schema::ClusterInfo::Result::REFUSED));
   struct Line {
     std::size_t of = 0;  // a class, or a result
     std::size_t reason = 0;
@@ -85,7 +69,7 @@ void SchedulerActor::writeReasons(ClusterInfo::Builder info) const {
   std::vector<Line> pending, decided;
   for (std::size_t reason = 0; reason < kReasons; ++reason) {
     for (const TaskClass one : kClasses) {
-      const std::size_t tasks = waiting_.waitingFor(one, static_cast<Reason>(reason));
+      const std::size_t tasks = queue_.waitingFor(one, static_cast<Reason>(reason));
       if (tasks != 0) pending.push_back({static_cast<std::size_t>(one), reason, tasks});
     }
     for (std::size_t result = 0; result < decided_.size(); ++result) {
@@ -101,7 +85,7 @@ void SchedulerActor::writeReasons(ClusterInfo::Builder info) const {
   }
   auto counts = info.initDecided(static_cast<unsigned>(decided.size()));
   for (unsigned i = 0; i < counts.size(); ++i) {
-    counts[i].setResult(static_cast<ClusterInfo::Result>(decided[i].of));
+    counts[i].setResult(static_cast<schema::ClusterInfo::Result>(decided[i].of));
     counts[i].setReason(reasonName(static_cast<Reason>(decided[i].reason)));
     counts[i].setCount(decided[i].count);
   }

@@ -4,8 +4,8 @@ qgpu_test(membership_test
   LIBS qgpu_cores
   LABELS unit)
 qgpu_test(scheduler_actor_test
-  SOURCES scheduler_actor_test.cc scheduler_chaos_test.cc scheduler_plans_test.cc
-    scheduler_requests_test.cc scheduler_restart_test.cc scheduler_returns_test.cc
-    scheduler_waiting_test.cc scheduler_world.cc
+  SOURCES scheduler_actor_test.cc scheduler_chaos_test.cc scheduler_parts_test.cc
+    scheduler_plans_test.cc scheduler_requests_test.cc scheduler_restart_test.cc
+    scheduler_returns_test.cc scheduler_waiting_test.cc scheduler_world.cc
   LIBS qgpu_actors qgpu_testing
   LABELS unit)

@@ -324,7 +324,7 @@ TEST(SchedulerPlans, C5_HowManyAreTriedAndHowManyQuestionsWaitIsBounded) {
     refused += world.code(corr) == "overloaded" ? 1 : 0;
   }
   EXPECT_GE(refused, 1u);
-  EXPECT_LE(refused, 40u - SchedulerActor::kPlansMax);
+  EXPECT_LE(refused, 40u - Plans::kPlansMax);
 }
 
 // --- remedies ---

@@ -305,13 +305,13 @@ TEST(SchedulerRequests, C5_ListsComeInPagesOfBoundedSize) {
 TEST(SchedulerRequests, C5_APageIsNeverLargerThanItsLimitWhateverIsAsked) {
   ClusterWorld world;
   world.start();
-  const std::size_t all = SchedulerActor::kPageMost + 10;
+  const std::size_t all = Requests::kPageMost + 10;
   world.add("a", 1);
   for (std::size_t i = 0; i < all; ++i) world.ask(ClusterWorld::submit(wholeCard("a")));
   const auto tasks = [](Reply reply) { return std::size_t{reply.getTasks().size()}; };
   for (const std::uint32_t most : {0u, UINT32_MAX}) {
     EXPECT_EQ(pages(world, most, [](Request r) { r.initTasks(0); }, tasks),
-              (std::vector<std::size_t>{SchedulerActor::kPageMost, 10}));
+              (std::vector<std::size_t>{Requests::kPageMost, 10}));
   }
 }
 
@@ -428,7 +428,7 @@ TEST(SchedulerRequests, C5_WhatIsAskedDuringACommitIsBoundedAndRefusedVisibly) {
   world.fixture.journal().holdCommits();
   world.ask(ClusterWorld::submit(small()));
   std::vector<std::uint64_t> corrs;
-  for (std::size_t i = 0; i < SchedulerActor::kRequestsMax + 5; ++i) {
+  for (std::size_t i = 0; i < Requests::kRequestsMax + 5; ++i) {
     corrs.push_back(world.ask(kInfo));
   }
   world.fixture.journal().commitAutomatically();

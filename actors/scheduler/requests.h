@@ -1,0 +1,70 @@
+#pragma once
+// What doors ask: questions are answered from the index, everything else becomes part of a round.
+// Peers are as the kernel or TLS told the doors.
+//
+// Who calls: SchedulerActor. Kept here: C2 (one answer for each request), C5 (requests that wait
+// are bounded), C7 (what doors send is checked, and every change is audited).
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "actors/scheduler/drains.h"
+#include "actors/scheduler/plans.h"
+#include "actors/scheduler/reports.h"
+
+namespace qgpu {
+
+class Requests {
+ public:
+  static constexpr std::size_t kRequestsMax = 4'096;  // that wait for a round
+  static constexpr std::size_t kOutboxMax = 65'536;   // beyond it no new change is taken
+  static constexpr std::size_t kPageMost = 1'024;     // entries of one page of a list
+
+  Requests(Rounds& rounds, const Members& members, Waiting& waiting, Tasks& tasks, Drains& drains,
+           Plans& plans, Reports& reports)
+      : rounds_(rounds),
+        members_(members),
+        waiting_(waiting),
+        tasks_(tasks),
+        drains_(drains),
+        plans_(plans),
+        reports_(reports) {}
+
+  void onClusterRequest(schema::ClusterRequest::Reader request, Turn& turn);
+  bool hasWork() const { return !asked_.empty(); }
+  // In a round.
+  void take();
+  // Since then `uptime` of info counts.
+  void start(Nanos now) { startedAt_ = now; }
+
+ private:
+  struct Asked {  // a request that waits for its turn
+    ActorId door{};
+    Words words;
+  };
+
+  void onAsked(const Asker& asker, schema::ClusterRequest::Reader request);
+  void onQuestion(const Asker& asker, schema::ClusterRequest::Reader request);
+  Status onChange(const Asker& asker, schema::ClusterRequest::Reader request);
+  Status submit(const Asker& asker, const Who& who, ClusterSpec spec);
+  Status repeated(const Asker& asker, std::uint64_t task, const ClusterSpec& spec);
+  Status remove(const Asker& asker, const Who& who, std::uint64_t task);
+  void tellAssigned(const Asker& asker, const Who& who, std::uint64_t task);
+  Status choosePriority(const Asker& asker, const Who& who, Score score);
+  Status permit(const Asker& asker, const Who& who, const std::string& what);
+  void watch(const Asker& asker, bool on);
+
+  Rounds& rounds_;
+  const Members& members_;
+  Waiting& waiting_;
+  Tasks& tasks_;
+  Drains& drains_;
+  Plans& plans_;
+  Reports& reports_;
+  std::deque<Asked> asked_;
+  std::optional<Nanos> startedAt_;
+};
+
+}  // namespace qgpu

@@ -1,0 +1,42 @@
+#include "actors/scheduler/round.h"
+
+namespace qgpu {
+
+std::uint64_t Rounds::unixMs() const {
+  return static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
+}
+
+void Rounds::note(const char* kind, std::uint64_t task, const std::string& where,
+                  const std::string& what) {
+  feed_.note(EventRecord{0, unixMs(), kind, task, where, what, "scheduler"});
+}
+
+void Rounds::audit(const char* kind, const Who& who, std::uint64_t task, const std::string& where,
+                   const std::string& what) {
+  const std::string actor =
+      who.name.empty() ? "uid " + std::to_string(who.uid) + " pid " + std::to_string(who.pid)
+                       : "certificate " + who.name;
+  round_->audits.push_back(EventRecord{feed_.take(), unixMs(), kind, task, where, what, actor});
+}
+
+void Rounds::reply(const Asker& asker, std::function<void(schema::ClusterReply::Builder)> fill) {
+  outbox().putWithin(asker.door, kRepliesPerDoor,
+                     [corr = asker.corr, fill = std::move(fill)](schema::Envelope::Builder e) {
+                       auto answer = e.initClusterReply();
+                       answer.setCorr(corr);
+                       fill(answer);
+                     });
+}
+
+void Rounds::replyFailed(const Asker& asker, const Error& error) {
+  reply(asker, [error](schema::ClusterReply::Builder answer) {
+    answer.initFailed().setCode(errorName(error.code));
+    answer.getFailed().setMessage(error.message);
+  });
+}
+
+void Rounds::replyDone(const Asker& asker, const std::string& said) {
+  reply(asker, [said](schema::ClusterReply::Builder answer) { answer.setDone(said); });
+}
+
+}  // namespace qgpu
