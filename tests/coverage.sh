@@ -59,9 +59,10 @@ done
 
 awk -v root="$root/" -v linesLeast="$lines_least" -v branchesLeast="$core_branches_least" '
   function roomOf(path,   parts) {
-    if (path ~ /^actors\/(arbiter|arbiter_moves|run_queue|share_meter|ledger)\.(cc|h)$/) {
+    if (path ~ /^actors\/(arbiter\/[a-z_]+|ledger\/ledger)\.(cc|h)$/) {
       sub(/\.(cc|h)$/, "", path)
-      return "core " substr(path, 8)
+      sub(/^.*\//, "", path)
+      return "core " path
     }
     split(path, parts, "/")
     return parts[1] == "services" ? parts[1] "/" parts[2] : parts[1]
