@@ -10,8 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/units.h"
-
 namespace qgpu {
 
 // A task where it is held: numbered by the node's ledger from 1, by the cluster's for a scheduler.
@@ -65,7 +63,9 @@ constexpr bool isActive(TaskPhase phase) {
   return phase >= TaskPhase::Idle && phase <= TaskPhase::Suspended;
 }
 
-// The others get the card so long after the last work of an online task.
-inline constexpr Nanos kOnlineIdleDefault = millis(100);
+// --- limits that more than one place checks ---
+inline constexpr std::size_t kModelsMax = 16;     // card models that a task may name
+inline constexpr std::size_t kNodeCardsMax = 64;  // cards of one node
+inline constexpr std::size_t kTaskCardsMax = 16;  // of one task: as many as a welcome has room for
 
 }  // namespace qgpu

@@ -25,10 +25,10 @@
 
 namespace qgpu {
 
+// How one card is shared. The defaults here are those of the daemon's flags too.
 struct ArbiterConfig {
   Policy policy = Policy::BestEffort;
-  // The card is released so long after online's last work.
-  Nanos onlineIdle = kOnlineIdleDefault;
+  Nanos onlineIdle = millis(100);  // the card is released this long after online's last work
   Nanos sliceMin = millis(2);      // also the least time before a wake-up preempts the holder
   Nanos sliceMax = millis(30);
   Nanos lingerMax = micros(500);  // an idle holder keeps its slice min(this, 2 x its usual gap)

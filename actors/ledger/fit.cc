@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-constexpr std::uint32_t kTaskCardsMax = 16;   // of one task: as many as a welcome has room for
 
 // Sizes that cards are sold in. A driver reports up to an eighth less than these.
 constexpr std::array<std::int64_t, 26> kNominal = {1,  2,  3,  4,  6,  8,  10,  11, 12,

@@ -24,7 +24,7 @@ struct ClusterLedger::Parts {
     std::vector<TaskId> tasks;                      // ascending
     std::vector<std::vector<OfflineHeld>> offline;  // by card, each ascending
   };
-  struct Held {
+  struct Holding {
     Spot spot;
     std::string application;
   };
@@ -40,7 +40,7 @@ struct ClusterLedger::Parts {
   std::vector<Node> nodes;
   std::vector<NodeRoom> rooms;  // of the nodes
   std::map<std::string, NodeId> byName;
-  std::map<TaskId, Held> tasks;
+  std::map<TaskId, Holding> tasks;
   std::map<std::string, std::map<NodeId, Replicas>> applications;
   std::map<std::string, std::uint32_t> models;
   Fragments fragments;
@@ -87,8 +87,8 @@ struct ClusterLedger::Parts {
   void take(const Spot& spot, std::int64_t sign);
   void listOffline(TaskId task, const Spot& spot);
   void unlistOffline(TaskId task, const Spot& spot);
-  void hold(TaskId task, Held held);
-  Held drop(TaskId task);
+  void hold(TaskId task, Holding held);
+  Holding drop(TaskId task);
   void learn(const Spot& spot);
   std::vector<TypicalShape> learntTypical() const;
   void lookAnew();
@@ -129,7 +129,6 @@ void mix(std::uint64_t& digest, const std::string& text) {
   mix(digest, text.size());
 }
 
-constexpr std::size_t kModelsMax = 64;  // that one ask may allow
 constexpr std::size_t kModelsSaid = 8;  // of a cluster, where others are asked
 
 std::string wanted(const Shape& shape) {
@@ -309,7 +308,7 @@ void ClusterLedger::Parts::unlistOffline(TaskId task, const Spot& spot) {
                 [task](const OfflineHeld& held) { return held.task == task; });
 }
 
-void ClusterLedger::Parts::hold(TaskId task, Held held) {
+void ClusterLedger::Parts::hold(TaskId task, Holding held) {
   Node& node = at(held.spot.node);
   take(held.spot, 1);
   listOffline(task, held.spot);
@@ -326,9 +325,9 @@ void ClusterLedger::Parts::hold(TaskId task, Held held) {
   touch(where);
 }
 
-ClusterLedger::Parts::Held ClusterLedger::Parts::drop(TaskId task) {
+ClusterLedger::Parts::Holding ClusterLedger::Parts::drop(TaskId task) {
   auto found = tasks.extract(task);
-  Held held = std::move(found.mapped());
+  Holding held = std::move(found.mapped());
   Node& node = at(held.spot.node);
   take(held.spot, -1);
   unlistOffline(task, held.spot);
@@ -416,7 +415,7 @@ std::pair<NodeId, std::vector<TaskId>> ClusterLedger::setNode(const ClusterNodeF
   Parts::Node& node = p.at(id);
   NodeRoom& room = p.room(id);
 
-  std::map<TaskId, Parts::Held> stay;
+  std::map<TaskId, Parts::Holding> stay;
   const std::vector<TaskId> were = node.tasks;
   for (const TaskId task : were) stay.emplace(task, p.drop(task));
   for (const CardRoom& card : room.cards) p.sums.mem -= card.mem;

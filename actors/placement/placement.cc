@@ -249,7 +249,7 @@ std::uint64_t rankRefusal(const NodeRoom& node, const Shape& shape,
 }  // namespace
 
 const char* scoreName(Score score) {
-  constexpr std::array<const char*, 6> kNames = {"class-default", "binpack", "spread",
+  constexpr std::array<const char*, 6> kNames = {"default", "binpack", "spread",
                                                  "fgd",           "random",  "best-fit"};
   return kNames[static_cast<std::size_t>(score)];
 }

@@ -12,8 +12,6 @@
 
 namespace qgpu {
 
-inline constexpr std::size_t kModelsMax = 16;        // models that a task may name
-inline constexpr std::size_t kNodeCardsMax = 64;
 inline constexpr std::size_t kNodeNameMax = 253;     // as long as Kubernetes' names of nodes are
 inline constexpr std::size_t kHeldMax = 4'096;       // tasks in one hello
 inline constexpr std::size_t kEnvironmentMax = 64;   // variables of a node's tenants

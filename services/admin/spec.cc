@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "actors/model.h"
 #include "services/admin/command_line.h"
 #include "services/admin/words.h"
 
@@ -17,7 +18,6 @@ constexpr std::uint64_t kMemoryGibMax = 1 << 20;  // 1 PiB: far above any card, 
 constexpr std::uint64_t kCardsMax = 1024;
 constexpr std::uint64_t kCpuMilliMax = 1 << 24;   // some 16,000 cores
 constexpr std::uint64_t kReplicasMax = 4096;      // in one what-if
-constexpr std::size_t kModelsMax = 16;
 constexpr std::uint64_t kShareStep = 10;          // permille in a percent
 
 Error wrongField(std::string_view key, std::string_view expected) {

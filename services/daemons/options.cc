@@ -18,6 +18,10 @@ constexpr Nanos kSliceMin = micros(100);
 constexpr Nanos kSliceMax = seconds(10);
 constexpr std::size_t kNodenameMax = 253;
 
+// Help names them, as does the reference of flags.
+static_assert(ArbiterConfig{}.onlineIdle == millis(100));
+static_assert(ArbiterConfig{}.sliceMin == millis(2) && ArbiterConfig{}.sliceMax == millis(30));
+
 // In the order of help; every flag but the last three takes a value.
 constexpr std::array kFlags = {
     FlagWords{"nodename", "NAME", "name of this node (default: the host name)"},

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/arbiter/arbiter.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/units.h"
@@ -36,8 +37,8 @@ struct ManagerOptions {
   bool mixed = false;
   bool strict = false;                // services/attach/unheld.h
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
-  Nanos onlineIdle = millis(100);
-  DurationRange slice{millis(2), millis(30)};
+  Nanos onlineIdle = ArbiterConfig{}.onlineIdle;
+  DurationRange slice{ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
   bool timeslices = true;                       // on NVIDIA cards (services/attach/timeslices.h)

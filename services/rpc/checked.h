@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "actors/model.h"
 #include "schema/cluster.capnp.h"
 #include "services/rpc/rpc_session.h"
 
 namespace qgpu {
 
 inline constexpr std::size_t kTextMax = 256;     // bytes of a name or id
-inline constexpr std::size_t kModelsMax = 64;    // card models that a task may name
 
 std::string checkedText(capnp::Text::Reader text, const char* what);
 

@@ -2,14 +2,13 @@
 // Words of a member as the network brought them, checked before the scheduler sees them (C7): how
 // many, how long, and of a kind that this build knows. What they mean is the scheduler's to judge.
 
+#include "actors/model.h"
 #include "runtime/result.h"
 #include "schema/cluster.capnp.h"
 
 namespace qgpu {
 
-inline constexpr std::size_t kNodeCardsMax = 64;
 inline constexpr std::size_t kHeldTasksMax = 16 * 1024;   // in one message
-inline constexpr std::size_t kTaskCardsMax = 64;
 inline constexpr std::size_t kEnvironmentMax = 64;        // entries
 inline constexpr std::size_t kEnvironmentTextMax = 4096;  // bytes of one
 inline constexpr std::size_t kSentenceMax = 1024;         // bytes of a message for a person
