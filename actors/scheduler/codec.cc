@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 
 namespace qgpu {
 namespace {

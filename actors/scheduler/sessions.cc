@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 #include "runtime/planted.h"
 
 namespace qgpu {

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 #include "runtime/planted.h"
 
 namespace qgpu {

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "actors/base/tenant_environment.h"
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/desk.h"
+#include "services/attach/tenant_environment.h"
 
 namespace qgpu {
 

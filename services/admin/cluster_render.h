@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "actors/base/tenant_environment.h"
 #include "schema/cluster.capnp.h"
 #include "services/admin/json.h"
+#include "services/attach/tenant_environment.h"
 
 namespace qgpu {
 

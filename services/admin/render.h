@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/base/tenant_environment.h"
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
 #include "services/admin/command_line.h"
 #include "services/admin/json.h"
+#include "services/attach/tenant_environment.h"
 
 namespace qgpu {
 

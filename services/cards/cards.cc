@@ -5,7 +5,7 @@
 #include <string_view>
 #include <unistd.h>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 #include "services/cards/nvidia_probe.h"
 #include "services/cards/opencl_probe.h"
 #include "services/guest/rm_abi.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 #include "services/admin/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/table.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
 

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <sys/stat.h>
 
-#include "actors/base/tenant_environment.h"
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
+#include "services/attach/tenant_environment.h"
 #include "services/guest/places.h"
 #include "services/kubelet_plugin/cdi_spec.h"
 #include "services/kubelet_plugin/nvidia_nodes.h"

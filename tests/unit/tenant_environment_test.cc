@@ -1,6 +1,6 @@
 // What stands in the environment of a tenant's program, part by part.
 
-#include "actors/base/tenant_environment.h"
+#include "services/attach/tenant_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "actors/base/tenant_environment.h"
+#include "actors/base/tenant_variables.h"
 
 #include <algorithm>
 #include <array>
@@ -37,20 +37,6 @@ bool nodeMayGive(std::string_view name, std::string_view value) {
 
 bool taskMayCarry(std::string_view name, std::string_view value) {
   return nodeMayGive(name, value) || (isOneOf(kOfTasks, name) && isPlain(value));
-}
-
-Variables nodeVariables(const TenantEnvironment& node) {
-  Variables all;
-  if (!node.library.empty()) {
-    all.emplace_back("LD_PRELOAD", node.library);
-    all.emplace_back("OPENCL_LAYERS", node.library);
-  }
-  all.insert(all.end(), node.extras.begin(), node.extras.end());
-  return all;
-}
-
-Variables doorVariables(const std::string& attachSocket, const std::string& token) {
-  return {{"QGPU_SOCKET", attachSocket}, {"QGPU_TOKEN", token}};
 }
 
 Variables cardVariables(const std::vector<std::string>& cardIds) {
