@@ -96,6 +96,7 @@ struct Envelope {
     clusterReply @37 :C.ClusterReply;
 
     suspendLost @38 :SuspendLost;       # attach -> node: a card holds its tasks by `gate` now
+    nodeLabelled @39 :NodeLabelled;     # composition -> node (control lane): its label was read
   }
 }
 
@@ -153,6 +154,7 @@ struct Used {
   fault @5 :Text;                       # what was nonsense in its page, empty: nothing
 }
 
+struct NodeLabelled { mixed @0 :Bool; }   # online and offline tasks are allowed
 struct SuspendLost { card @0 :UInt32; why @1 :Text; }
 
 struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }

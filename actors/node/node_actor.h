@@ -54,10 +54,6 @@ class NodeActor final : public Actor, private DurableShell::Work {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
-  // What the label of a labelled node says, between turns of its loop. Not stored, since the API
-  // server keeps it; what is bound runs on.
-  void setMixed(bool mixed) { mixed_ = mixed; }
-
   const Ledger& ledger() const { return ledger_; }
   std::size_t tasks() const { return bindings_.size(); }
 
@@ -74,6 +70,9 @@ class NodeActor final : public Actor, private DurableShell::Work {
   void onEventTold(schema::Event::Reader told, Turn& turn);
   // From the attach room: what the card's suspend was does not work any more.
   void onSuspendLost(schema::SuspendLost::Reader lost, Turn& turn);
+  // What the label of the node says, where NodeOptions.labelled. Not stored, since the API server
+  // keeps it; what is bound runs on.
+  void onNodeLabelled(schema::NodeLabelled::Reader label, Turn&) { mixed_ = label.getMixed(); }
   void onIncarnationSeen(schema::Incarnation::Reader seen, Turn& turn);
   void onCardReport(schema::CardReport::Reader report, Turn& turn);
   void onTaskReport(schema::TaskReport::Reader report, Turn& turn);

@@ -41,7 +41,7 @@ struct NodeOptions {
   std::vector<std::uint64_t> living;
   Policy policy = Policy::BestEffort; // of cards whose policy nobody chose live
   bool mixed = false;
-  // On Kubernetes: whether it is mixed the node's label says, by setMixed(); until then `mixed`.
+  // On Kubernetes: whether it is mixed the node's label says, by NodeLabelled; until then `mixed`.
   bool labelled = false;
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
   std::string attachSocket;

@@ -215,6 +215,7 @@ struct Manager::Parts {
   std::optional<AttachPort> attach;
 
   ActorId memberId = ActorId::kNobody;  // stays so where the node stands alone
+  ActorId doorId{};                     // of `door`, and of what the composition tells the node
   std::optional<MemberActor> member;
 
   std::optional<KjBridge> kj;
@@ -249,7 +250,7 @@ struct Manager::Parts {
   kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
-  void addAgent(const ManagerOptions& options, KubeCredentials credentials);
+  void addAgent(const ManagerOptions& options, KubeCredentials credentials, ActorId nodeId);
   void close();
 };
 
@@ -313,7 +314,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
 
 void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local,
                               TcpDoors remote, ActorId nodeId) {
-  const ActorId doorId = mainActors.reserve();
+  doorId = mainActors.reserve();
   kj.emplace(mainLoop);
   link.emplace(mainActors, doorId, nodeId, memberId);
   door.emplace(*link, kj->timer());
@@ -404,7 +405,8 @@ Status Manager::Parts::serveKubelet(const ManagerOptions& options) {
   return ok();
 }
 
-void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials credentials) {
+void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials credentials,
+                              ActorId nodeId) {
   if (!kubelet) return;
   for (const std::string& why : credentials.warnings) log.warn("kubernetes", {{"why", why}});
   log.info("kubernetes", {{"credentials", credentials.source}, {"server", credentials.host}});
@@ -415,7 +417,11 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.maxTasksPerCard = options.maxTasksPerCard;
   config.policy = options.policy;
   config.rules = options.pods;
-  config.onMixed = [this](bool mixed) { node->setMixed(mixed); };
+  config.onMixed = [this, nodeId](bool mixed) {
+    Outlet(mainActors, doorId).sendUrgent(nodeId, [mixed](schema::Envelope::Builder message) {
+      message.initNodeLabelled().setMixed(mixed);
+    });
+  };
   api.emplace(std::move(credentials), kj->io().getNetwork(), kj->timer(), randomWord());
   podEvents.emplace(*api, "qgpu-manager", options.nodename);
   agent.emplace(*door, *kubelet, *api, *podEvents, log, std::move(config));
@@ -483,7 +489,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
-  if (*cluster) parts->addAgent(options, std::move(**cluster));
+  if (*cluster) parts->addAgent(options, std::move(**cluster), nodeId);
   if (Status kubelet = parts->serveKubelet(options); !kubelet) return kubelet.error();
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));
 }

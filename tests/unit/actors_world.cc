@@ -93,6 +93,7 @@ World::World(WorldOptions options) : fixture(options.seed), random_(options.seed
   nodeOptions.living = options.living;
   nodeOptions.policy = options.policy;
   nodeOptions.mixed = options.mixed;
+  nodeOptions.labelled = options.labelled;
   nodeOptions.maxTasksPerCard = options.tasksMax;
   nodeOptions.attachSocket = "/run/qgpu/attach.sock";
   if (options.member) memberId = fixture.reserve();

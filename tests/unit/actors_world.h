@@ -53,6 +53,7 @@ struct WorldOptions {
   std::int64_t gib = 8;
   std::size_t slots = 16;
   bool mixed = true;
+  bool labelled = false;  // its label says whether it is
   Policy policy = Policy::BestEffort;
   std::uint32_t tasksMax = 8;
   std::uint32_t incarnation = 1;

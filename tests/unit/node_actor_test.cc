@@ -346,6 +346,27 @@ TEST(NodeActor, P8_ACordonedCardTakesNoNewTasksAndKeepsTheOldOnes) {
   EXPECT_NE(world.bound(World::spec(Ordinary, 1, 10, "sim-0")), 0u);
 }
 
+TEST(NodeActor, TheLabelOfALabelledNodeSaysWhichTasksItTakes) {
+  WorldOptions options;
+  options.mixed = false;
+  options.labelled = true;
+  World world(options);
+  world.start();
+  const auto label = [&](bool mixed) {
+    world.fixture.tellUrgent(world.doorId, world.nodeId, [&](schema::Envelope::Builder envelope) {
+      envelope.initNodeLabelled().setMixed(mixed);
+    });
+    world.run();
+  };
+  const auto offline = [&] { return world.order(World::bind(World::spec(Offline, 1, 10))); };
+  EXPECT_EQ(offline(), "infeasible");
+  label(true);
+  EXPECT_EQ(offline(), "ok");
+  label(false);
+  EXPECT_EQ(offline(), "infeasible");
+  EXPECT_EQ(world.node->tasks(), 1u) << "what is bound runs on";
+}
+
 TEST(NodeActor, ADrainedCardLosesItsOfflineTasksFirst) {
   World world;
   world.start();
