@@ -22,13 +22,14 @@
 
 #include "actors/base/durable_shell.h"
 #include "actors/base/event_source.h"
+#include "actors/scheduler/cluster_view.h"
 #include "actors/scheduler/requests.h"
 #include "actors/scheduler/sessions.h"
 #include "runtime/actor.h"
 
 namespace qgpu {
 
-class SchedulerActor final : public Actor, private DurableShell::Work {
+class SchedulerActor final : public Actor, public ClusterView, private DurableShell::Work {
  public:
   static constexpr std::uint64_t kEventBlock = 65'536;  // event numbers reserved at a time
 
@@ -39,12 +40,11 @@ class SchedulerActor final : public Actor, private DurableShell::Work {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
-  const ClusterLedger& ledger() const { return ledger_; }
+  const ClusterLedger& ledger() const override { return ledger_; }
   const Membership& membership() const { return members_.membership(); }
   std::size_t tasks() const { return tasks_.all().size(); }
   std::size_t waiting() const { return waiting_.queue().size(); }
-  // Null: it does not live.
-  const Job* task(std::uint64_t id) const { return tasks_.find(id); }
+  const Job* task(std::uint64_t id) const override { return tasks_.find(id); }
 
   // --- messages; see schema/envelope.capnp for who sends them ---
   void onStart(schema::Start::Reader start, Turn& turn);

@@ -44,7 +44,7 @@ struct Binder::Bind {
   bool annotated = false;  // or nobody knows
 };
 
-Binder::Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen,
+Binder::Binder(ClusterDoor& door, const ClusterView& cluster, const SeenPods& seen,
                PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot)
     : door_(door),
       cluster_(cluster),

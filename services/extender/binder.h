@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/scheduler/scheduler_actor.h"
+#include "actors/scheduler/cluster_view.h"
 #include "services/admin/cluster_door.h"
 #include "services/extender/seen_pods.h"
 #include "services/extender/waiting_pods.h"
@@ -53,7 +53,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   };
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
-  Binder(ClusterDoor& door, const SchedulerActor& cluster, const SeenPods& seen, PodRules rules,
+  Binder(ClusterDoor& door, const ClusterView& cluster, const SeenPods& seen, PodRules rules,
          WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot);
   ~Binder() noexcept(false);
 
@@ -103,7 +103,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   ClusterDoor& door_;
-  const SchedulerActor& cluster_;
+  const ClusterView& cluster_;
   const ClusterLedger& ledger_;
   const SeenPods& seen_;
   const PodRules rules_;

@@ -33,7 +33,7 @@ std::string timed(LatencyRecord& record, Work work) {
 
 }  // namespace
 
-Extender::Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& timer,
+Extender::Extender(ClusterDoor& door, const ClusterView& cluster, kj::Timer& timer,
                    PodRules rules, std::uint64_t boot)
     : cluster_(cluster),
       timer_(timer),

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "actors/card/latency_record.h"
-#include "actors/scheduler/scheduler_actor.h"
+#include "actors/scheduler/cluster_view.h"
 #include "services/extender/binder.h"
 #include "services/extender/pod_rules.h"
 #include "services/extender/pod_verdicts.h"
@@ -43,7 +43,7 @@ class Extender {
   };
 
   // Everything outlives the extender. `boot`: another one in each process.
-  Extender(ClusterDoor& door, const SchedulerActor& cluster, kj::Timer& timer, PodRules rules,
+  Extender(ClusterDoor& door, const ClusterView& cluster, kj::Timer& timer, PodRules rules,
            std::uint64_t boot);
 
   // Those of the verbs, for the daemon's HTTP server.
@@ -95,7 +95,7 @@ class Extender {
   std::optional<NodeId> nodeOf(std::string_view name);
   PodTasks podTasks() const;
 
-  const SchedulerActor& cluster_;
+  const ClusterView& cluster_;
   kj::Timer& timer_;
   const PodRules rules_;
   bool ready_ = true;
