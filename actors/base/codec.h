@@ -1,7 +1,8 @@
 #pragma once
-// Between messages and the plain types that actors decide with. Everything that is read here is
-// bounded: a number that does not fit its type becomes the type's largest, which the rules then
-// refuse. The enums of the schema and of the cores have the same order, checked in codec.cc.
+// Between messages and the plain types that actors decide with; all actors use it. Everything that
+// is read here is bounded: a number that does not fit its type becomes the type's largest, which
+// the rules then refuse. Nothing here fails but checkSpec(). The enums of the schema and of the
+// cores have the same order, checked in codec.cc.
 
 #include <cstdint>
 #include <map>
@@ -17,8 +18,12 @@
 
 namespace qgpu {
 
-inline std::uint64_t raw(TaskId task) { return static_cast<std::uint64_t>(task); }
-inline std::string text(capnp::Text::Reader reader) { return {reader.begin(), reader.size()}; }
+inline std::uint64_t raw(TaskId task) {
+  return static_cast<std::uint64_t>(task);
+}
+inline std::string text(capnp::Text::Reader reader) {
+  return {reader.begin(), reader.size()};
+}
 
 // An unsigned number of a message as a signed quantity, saturated.
 inline std::int64_t bounded(std::uint64_t value) {
@@ -34,34 +39,35 @@ schema::Policy word(Policy policy);
 schema::Tenancy word(Tenancy tenancy);
 schema::TaskState word(TaskPhase phase);
 TaskPhase readPhase(schema::TaskState word);
+// As people read them: "best-effort", "online".
 std::string policyName(Policy policy);
 std::string className(TaskClass taskClass);
 
 // What a person or program asks for, see schema::TaskSpec.
 struct TaskSpec {
-  std::string name;
+  std::string name;  // for people
   TaskClass taskClass = TaskClass::Ordinary;
-  Bytes mem{0};
-  Permille share{0};
-  std::uint32_t cards = 1;
-  std::string card;
-  std::uint32_t ownerPid = 0;
-  std::uint64_t ownerStart = 0;
-  std::uint32_t ownerUid = 0;
-  std::string requestId;
-  std::uint64_t clusterTask = 0;      // 0: bound by this node alone
-  std::uint32_t clusterEpoch = 0;
+  Bytes mem{0};                    // of each card
+  Permille share{0};               // of one card; 0 for online
+  std::uint32_t cards = 1;         // more than one: whole ones
+  std::string card;                // id or index wanted; empty: any
+  std::uint32_t ownerPid = 0;      // it ends with this process; 0: with nobody
+  std::uint64_t ownerStart = 0;    // which tells that process from a later one of its number
+  std::uint32_t ownerUid = 0;      // who may end it
+  std::string requestId;           // repeated: the same task; empty: each is a new one
+  std::uint64_t clusterTask = 0;   // 0: bound by this node alone
+  std::uint32_t clusterEpoch = 0;  // of the decision of the scheduler
 };
 TaskSpec readSpec(schema::TaskSpec::Reader reader);
 void writeSpec(const TaskSpec& spec, schema::TaskSpec::Builder builder);
 LedgerAsk askOf(const TaskSpec& spec);
-// The rules that concern the outside alone: lengths and printable characters.
+// The rules that concern the outside alone: lengths and printable characters. InvalidArgument.
 Status checkSpec(const TaskSpec& spec);
 inline constexpr std::size_t kNameMax = 64;  // of names, card ids and request ids
 
-// What a card actor says of its arbiter.
+// What a card actor says of its arbiter, since its start: times in ns, latencies of slices in ns.
 struct CardFigures {
-  std::uint64_t holder = 0;
+  std::uint64_t holder = 0;  // task that has the slice; 0: nobody
   bool onlineActive = false;
   std::uint64_t usedNs = 0;
   std::uint64_t idleNs = 0;
@@ -80,7 +86,7 @@ struct CardFigures {
 CardFigures readFigures(schema::CardStatus::Reader reader);
 void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder);
 
-// What one card says of a task.
+// What one card says of a task, since it joined.
 struct ShareFigures {
   std::uint64_t usedNs = 0;
   std::uint64_t heldNs = 0;
@@ -90,7 +96,7 @@ struct ShareFigures {
   std::string note;
 };
 
-// What a task actor says of itself.
+// What a task actor says of itself; memory in bytes, over all its processes.
 struct TaskFigures {
   std::uint64_t gpuNs = 0;
   std::uint64_t launches = 0;
@@ -99,7 +105,7 @@ struct TaskFigures {
   std::uint32_t processes = 0;
 };
 
-// One line of the node's story, see schema::Event.
+// One line of the story of a node or a scheduler, see schema::Event. Numbered by EventSource.
 struct EventRecord {
   std::uint64_t seq = 0;
   std::uint64_t unixMs = 0;

@@ -180,7 +180,7 @@ class MemberActor final : public Actor {
 
   bool gathered_ = false;            // asked for in this attempt
   Words info_;                       // schema::Reply, as the node gave it; empty: not yet
-  Words cards_;                      // likewise
+  Words cards_;                      // the same of its cards
   bool tasksKnown_ = false;
   std::string statesTold_;           // digests of the cards
   std::string useTold_;

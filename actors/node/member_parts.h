@@ -14,7 +14,7 @@ namespace qgpu {
 
 struct MemberOptions {
   std::int64_t cpuMilli = 0;               // of this machine; 0: not counted
-  Bytes hostMem{0};                        // likewise
+  Bytes hostMem{0};                        // of this machine; 0: not counted
   std::string attachSocket;
   std::vector<std::string> environment;    // NAME=VALUE, of tenants on this node
   Nanos joinMax = seconds(10);             // from the connection to the welcome

@@ -76,7 +76,7 @@ class Fragments {
   std::vector<TypicalMask> byModel_;   // by number; more models than that: anyModel_
   TypicalMask anyModel_ = 0;
   std::array<TypicalMask, 1001> byShare_{};   // those who ask for no more than this permille
-  std::vector<TypicalMask> byGib_;            // likewise GiB
+  std::vector<TypicalMask> byGib_;            // those who ask for no more GiB
   std::array<TypicalMask, 17> byWholeFree_{}; // those who ask for no more cards
   std::vector<Step> byCpu_;            // ascending
   std::vector<Step> byHostMem_;

@@ -25,7 +25,7 @@ struct Eviction {
   std::size_t card = 0;           // the card that is freed, a position on its node
   std::vector<TaskId> victims;    // ascending, at least one
   Permille greedy{0};             // that they hold together
-  Bytes mem{0};                   // likewise
+  Bytes mem{0};                   // of their card, that they hold together
 };
 
 // Whether an offline task may be evicted at all; asked of no other.

@@ -158,8 +158,8 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
   return facts;
 }
 
-Held readHeld(schema::HeldTask::Reader reader) {
-  Held held;
+HeldTask readHeld(schema::HeldTask::Reader reader) {
+  HeldTask held;
   held.nodeTask = reader.getNodeTask();
   held.clusterTask = reader.getClusterTask();
   held.epoch = reader.getEpoch();

@@ -43,7 +43,7 @@ Places::ShutNodes::~ShutNodes() {
   for (const NodeId node : shut_) ledger_.setCordoned(node, false);
 }
 
-void Places::noteOlder(MemberId member, const Held& held) {
+void Places::noteOlder(MemberId member, const HeldTask& held) {
   const auto [entry, isNew] = older_[member].try_emplace(held.clusterTask);
   Older& older = entry->second;
   older.epoch = std::max(older.epoch, held.epoch);

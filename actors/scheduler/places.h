@@ -49,7 +49,7 @@ class Places {
 
   // --- earlier epochs ---
   // The node holds this, and it was decided otherwise since.
-  void noteOlder(MemberId member, const Held& held);
+  void noteOlder(MemberId member, const HeldTask& held);
   // The node has ended it, up to this epoch.
   void olderGone(MemberId member, std::uint64_t task, std::uint32_t epoch);
   // Its next hello names what is left.

@@ -220,7 +220,7 @@ void Sessions::reconcile(MemberId member, const std::set<std::uint64_t>& said) {
 }
 
 // The task that it is here, where it goes on; nothing where it is over or its end is ordered.
-std::optional<std::uint64_t> Sessions::onHeld(MemberId member, const Held& held) {
+std::optional<std::uint64_t> Sessions::onHeld(MemberId member, const HeldTask& held) {
   if (held.ended) places_.olderGone(member, held.clusterTask, held.epoch);
   std::optional<std::uint64_t> task;
   if (held.clusterTask != 0) {
@@ -256,7 +256,7 @@ std::optional<std::uint64_t> Sessions::onHeld(MemberId member, const Held& held)
 }
 
 // The store is older than this decision: the node that has the later epoch is right (P3).
-void Sessions::takeLater(MemberId member, std::uint64_t task, const Held& held) {
+void Sessions::takeLater(MemberId member, std::uint64_t task, const HeldTask& held) {
   Job job = tasks_.at(task);
   if (job.member && *job.member != member) {
     rounds_.after([this, from = *job.member, task, epoch = job.epoch, old = job.nodeTask](Turn&) {
@@ -275,7 +275,7 @@ void Sessions::takeLater(MemberId member, std::uint64_t task, const Held& held) 
   tasks_.put(task, std::move(job), spot);
 }
 
-void Sessions::stillHeld(MemberId member, std::uint64_t task, const Held& held) {
+void Sessions::stillHeld(MemberId member, std::uint64_t task, const HeldTask& held) {
   Job& job = *tasks_.find(task);
   job.phase = held.phase;
   job.figures = held.figures;
@@ -298,7 +298,7 @@ void Sessions::stillHeld(MemberId member, std::uint64_t task, const Held& held) 
   }
 }
 
-std::uint64_t Sessions::adopt(MemberId member, const Held& held, std::uint64_t task) {
+std::uint64_t Sessions::adopt(MemberId member, const HeldTask& held, std::uint64_t task) {
   tasks_.numberAbove(task);
   Job job;
   job.adopted = held.clusterTask == 0;

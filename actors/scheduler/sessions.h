@@ -60,10 +60,10 @@ class Sessions {
   void onMessage(schema::FromMember::Reader said, Nanos heardAt);
   void onHello(std::uint32_t link, schema::MemberHello::Reader hello, Nanos heardAt);
   void takeFacts(MemberId member, MemberFacts facts);
-  std::optional<std::uint64_t> onHeld(MemberId member, const Held& held);
-  void takeLater(MemberId member, std::uint64_t task, const Held& held);
-  void stillHeld(MemberId member, std::uint64_t task, const Held& held);
-  std::uint64_t adopt(MemberId member, const Held& held, std::uint64_t task);
+  std::optional<std::uint64_t> onHeld(MemberId member, const HeldTask& held);
+  void takeLater(MemberId member, std::uint64_t task, const HeldTask& held);
+  void stillHeld(MemberId member, std::uint64_t task, const HeldTask& held);
+  std::uint64_t adopt(MemberId member, const HeldTask& held, std::uint64_t task);
   void reconcile(MemberId member, const std::set<std::uint64_t>& said);
   void onBound(MemberId member, schema::MemberBound::Reader bound);
   void onRefused(MemberId member, schema::MemberRefused::Reader refused);

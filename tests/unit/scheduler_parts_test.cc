@@ -147,7 +147,7 @@ TEST(Members, TellNobodyWithoutASession) {
 TEST(Places, P3_KeepATaskOffANodeThatHoldsAnEarlierEpoch) {
   Parts parts;
   const MemberId a = parts.node("a");
-  Held held;
+  HeldTask held;
   held.clusterTask = 9;
   held.epoch = 2;
   held.spec.mem = gibibytes(4);
