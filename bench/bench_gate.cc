@@ -10,8 +10,8 @@
 #include <dlfcn.h>
 #include <vector>
 
-#include "services/guest/gate.h"
-#include "services/guest/opencl_layer.h"
+#include "services/guest/gate/gate.h"
+#include "services/guest/opencl/opencl_layer.h"
 #include "tests/unit/fake_manager.h"
 
 namespace qgpu {

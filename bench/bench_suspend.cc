@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "services/suspend/suspender.h"
+#include "services/cards/suspend/suspender.h"
 
 namespace qgpu {
 namespace {

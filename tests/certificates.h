@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-#include "services/rpc/tls.h"
+#include "services/base/tls.h"
 
 namespace qgpu::testing {
 

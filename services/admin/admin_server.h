@@ -10,7 +10,7 @@
 #include <string>
 
 #include "services/admin/desk.h"
-#include "services/admin/listen.h"
+#include "services/base/listen.h"
 #include "services/admin/peer.h"
 
 namespace qgpu {

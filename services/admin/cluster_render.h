@@ -6,7 +6,7 @@
 #include <string>
 
 #include "schema/cluster.capnp.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/attach/tenant_environment.h"
 
 namespace qgpu {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/admin/words.h"
 
 namespace qgpu {

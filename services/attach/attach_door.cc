@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "services/attach/connection.h"
-#include "services/attach/socket_file.h"
+#include "services/base/socket_file.h"
 #include "services/attach/task_pages.h"
 
 namespace qgpu {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "services/suspend/aside.h"
+#include "services/cards/suspend/aside.h"
 
 namespace qgpu {
 namespace {

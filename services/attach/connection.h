@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "runtime/fd.h"
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu {
 

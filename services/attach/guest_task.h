@@ -14,7 +14,7 @@
 #include "runtime/loop.h"
 #include "runtime/units.h"
 #include "services/attach/attached_list.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "services/attach/task_pages.h"
 
 namespace qgpu {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "services/attach/process.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 namespace {

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "runtime/units.h"
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu {
 

@@ -7,7 +7,7 @@
 
 #include "schema/rows.capnp.h"
 #include "services/attach/attached_list.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "services/attach/task_records.h"
 
 namespace qgpu {

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 
 #include "runtime/realtime.h"
-#include "services/suspend/driver_calls.h"
+#include "services/cards/suspend/driver_calls.h"
 
 namespace qgpu {
 namespace {

@@ -11,7 +11,7 @@
 #include "runtime/loop.h"
 #include "services/attach/guest_task.h"
 #include "services/cards/cards.h"
-#include "services/suspend/suspender.h"
+#include "services/cards/suspend/suspender.h"
 
 namespace qgpu {
 

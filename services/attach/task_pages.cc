@@ -15,7 +15,7 @@
 #include <sys/vfs.h>
 
 #include "runtime/planted.h"
-#include "services/guest/loans.h"
+#include "services/wire/loans.h"
 
 namespace qgpu {
 namespace {

@@ -15,7 +15,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/attach/surroundings.h"
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu {
 

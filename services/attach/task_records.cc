@@ -15,7 +15,7 @@
 #include <optional>
 #include <span>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 #include "store/rows.h"
 
 namespace qgpu {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/pi_mutex.h"
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu {
 

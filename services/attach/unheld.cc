@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "runtime/fd.h"
-#include "services/attach/process.h"
-#include "services/guest/places.h"
-#include "services/guest/rm_abi.h"
+#include "services/base/process.h"
+#include "services/wire/places.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 namespace qgpu {
 namespace {

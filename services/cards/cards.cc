@@ -8,7 +8,7 @@
 #include "actors/base/tenant_variables.h"
 #include "services/cards/nvidia_probe.h"
 #include "services/cards/opencl_probe.h"
-#include "services/guest/rm_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 namespace qgpu {
 namespace {

@@ -19,7 +19,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/cards/nvidia_health.h"
-#include "services/suspend/ladder.h"
+#include "services/cards/suspend/ladder.h"
 
 namespace qgpu {
 

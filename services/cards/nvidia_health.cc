@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "services/cards/child_probe.h"
+#include "services/base/child_probe.h"
 #include "services/cards/nvml.h"
 #include "services/cards/xid.h"
 

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "services/cards/child_probe.h"
+#include "services/base/child_probe.h"
 #include "services/cards/nvml.h"
 
 namespace qgpu {

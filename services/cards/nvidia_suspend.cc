@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
-#include "services/cards/child_probe.h"
+#include "services/base/child_probe.h"
 #include "services/cards/suspend_answers.h"
-#include "services/suspend/self_test.h"
+#include "services/cards/suspend/self_test.h"
 
 namespace qgpu {
 namespace {

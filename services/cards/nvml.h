@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/guest/cuda_abi.h"
+#include "services/nvidia_abi/cuda_abi.h"
 
 namespace qgpu {
 

@@ -10,7 +10,7 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 
-#include "services/cards/child_probe.h"
+#include "services/base/child_probe.h"
 
 namespace qgpu {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/suspend/ladder.h"
+#include "services/cards/suspend/ladder.h"
 
 namespace qgpu {
 

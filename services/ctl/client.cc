@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "services/ctl/views.h"
-#include "services/daemons/surroundings.h"
+#include "services/base/surroundings.h"
 
 namespace qgpu::ctl {
 namespace {

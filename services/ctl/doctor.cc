@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "actors/base/event_log.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/doctor_look.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
 #include "services/rpc/certificate.h"
-#include "services/rpc/pem.h"
-#include "services/webhook/certificates.h"
+#include "services/base/pem.h"
+#include "services/kubernetes/webhook/certificates.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "services/ctl/doctor.h"
 #include "services/ctl/doctor_look.h"
-#include "services/extender/pod_rules.h"
-#include "services/yaml/yaml.h"
+#include "services/kubernetes/pods/pod_rules.h"
+#include "services/base/yaml.h"
 
 namespace qgpu::ctl {
 namespace {

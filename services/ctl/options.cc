@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/admin/words.h"
 
 namespace qgpu::ctl {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "services/ctl/doctor.h"
-#include "services/daemons/surroundings.h"
+#include "services/base/surroundings.h"
 
 namespace qgpu::ctl {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "actors/base/tenant_variables.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "runtime/check.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -10,8 +10,8 @@
 #include "runtime/log.h"
 #include "runtime/loop.h"
 #include "services/admin/admin_server.h"
-#include "services/admin/listen.h"
-#include "services/daemons/run_dir.h"
+#include "services/base/listen.h"
+#include "services/base/run_dir.h"
 #include "store/sqlite_journal.h"
 
 namespace qgpu {

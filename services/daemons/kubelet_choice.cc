@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "services/daemons/host.h"
-#include "services/kubelet_plugin/plugin_words.h"
+#include "services/base/host.h"
+#include "services/kubernetes/device_plugin/plugin_words.h"
 
 namespace qgpu {
 namespace {

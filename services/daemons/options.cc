@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
-#include "services/kubelet_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_words.h"
 #include "services/rpc/dial.h"
 
 namespace qgpu {

@@ -13,10 +13,10 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/cards/cards.h"
-#include "services/daemons/flags.h"
-#include "services/daemons/surroundings.h"
-#include "services/extender/pod_rules.h"
-#include "services/rpc/tls.h"
+#include "services/base/flags.h"
+#include "services/base/surroundings.h"
+#include "services/kubernetes/pods/pod_rules.h"
+#include "services/base/tls.h"
 
 namespace qgpu {
 

@@ -4,7 +4,7 @@
 
 #include "runtime/config.h"
 #include "schema/config.capnp.h"
-#include "services/kubelet_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_words.h"
 
 namespace qgpu {
 namespace {

@@ -8,9 +8,9 @@
 #include "runtime/log.h"
 #include "runtime/units.h"
 #include "schema/cluster.capnp.h"
-#include "services/daemons/flags.h"
-#include "services/daemons/surroundings.h"
-#include "services/extender/pod_rules.h"
+#include "services/base/flags.h"
+#include "services/base/surroundings.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "services/demo/clock.h"
+#include "services/demo/work/clock.h"
 
 namespace qgpu::demo {
 

@@ -6,7 +6,7 @@
 
 #include "services/demo/act_common.h"
 #include "services/demo/acts.h"
-#include "services/demo/clock.h"
+#include "services/demo/work/clock.h"
 
 namespace qgpu::demo {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/demo/clock.h"
+#include "services/demo/work/clock.h"
 
 namespace qgpu::demo {
 namespace {

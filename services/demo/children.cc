@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "services/demo/clock.h"
+#include "services/demo/work/clock.h"
 
 namespace qgpu::demo {
 namespace {

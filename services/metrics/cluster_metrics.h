@@ -5,7 +5,7 @@
 #include <string>
 
 #include "schema/cluster.capnp.h"
-#include "services/metrics/metrics_text.h"
+#include "services/base/metrics_text.h"
 
 namespace qgpu {
 

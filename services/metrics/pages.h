@@ -10,7 +10,7 @@
 
 #include "services/admin/cluster_door.h"
 #include "services/admin/node_door.h"
-#include "services/http/http_server.h"
+#include "services/base/http_server.h"
 #include "services/metrics/health.h"
 
 namespace qgpu {

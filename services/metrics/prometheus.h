@@ -6,7 +6,7 @@
 #include <string>
 
 #include "schema/types.capnp.h"
-#include "services/metrics/metrics_text.h"
+#include "services/base/metrics_text.h"
 
 namespace qgpu {
 

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "services/admin/words.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 namespace {

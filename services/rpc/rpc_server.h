@@ -15,7 +15,7 @@
 
 #include <memory>
 
-#include "services/admin/listen.h"
+#include "services/base/listen.h"
 #include "services/admin/node_door.h"
 #include "services/admin/peer.h"
 #include "services/rpc/rpc_session.h"

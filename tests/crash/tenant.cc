@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "services/guest/gate.h"
-#include "services/guest/quota.h"
+#include "services/guest/gate/gate.h"
+#include "services/guest/gate/quota.h"
 #include "tests/crash/tenant_record.h"
 
 namespace qgpu::crash {

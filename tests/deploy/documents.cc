@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 
-#include "services/yaml/yaml.h"
+#include "services/base/yaml.h"
 
 namespace qgpu::testing {
 namespace fs = std::filesystem;

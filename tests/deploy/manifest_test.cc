@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "services/extender/pod_rules.h"
-#include "services/kube/role_label.h"
-#include "services/webhook/webhook_keeper.h"
+#include "services/kubernetes/pods/pod_rules.h"
+#include "services/kubernetes/bridge/role_label.h"
+#include "services/kubernetes/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
 
 namespace qgpu {

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "services/guest/rm_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "services/guest/cuda_calls.h"
+#include "services/nvidia_abi/cuda_calls.h"
 #include "tests/cuda_stand_in/calls.h"
 #include "tests/cuda_stand_in/kernel.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "services/kubernetes/device_plugin/testing/kubelet_stand_in.h"
 #include "tests/e2e/processes.h"
 
 namespace qgpu::e2e {

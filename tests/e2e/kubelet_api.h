@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "services/kubernetes/device_plugin/testing/kubelet_stand_in.h"
 #include "tests/e2e/container.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/served_api.h"

@@ -10,7 +10,7 @@
 #include <signal.h>
 
 #include "schema/node.capnp.h"
-#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "services/kubernetes/device_plugin/testing/kubelet_stand_in.h"
 #include "tests/e2e/container.h"
 #include "tests/e2e/harness.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "runtime/kj_bridge.h"
-#include "services/yaml/yaml.h"
+#include "services/base/yaml.h"
 
 namespace qgpu::e2e {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/loop.h"
-#include "services/kube/testing/api_stand_in.h"
+#include "services/kubernetes/client/testing/api_stand_in.h"
 
 namespace qgpu::e2e {
 

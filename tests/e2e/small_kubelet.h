@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-#include "services/kubelet_plugin/testing/kubelet_stand_in.h"
+#include "services/kubernetes/device_plugin/testing/kubelet_stand_in.h"
 #include "tests/e2e/processes.h"
 #include "tests/e2e/served_api.h"
 

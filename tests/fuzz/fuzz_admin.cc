@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "services/admin/admin_server.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/admin/node_desk.h"
 #include "tests/fuzz/fuzz_doors.h"
 #include "tests/fuzz/target.h"

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "services/attach/attach_port.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {

@@ -13,7 +13,7 @@
 #include <set>
 #include <simdjson.h>
 
-#include "services/extender/extender.h"
+#include "services/kubernetes/extender/extender.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/scheduler_world.h"
 

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "services/attach/task_pages.h"
-#include "services/guest/loans.h"
+#include "services/wire/loans.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "services/guest/rm_decode.h"
-#include "services/guest/rm_objects.h"
+#include "services/nvidia_abi/rm_decode.h"
+#include "services/nvidia_abi/rm_objects.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {

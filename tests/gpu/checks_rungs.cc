@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "services/suspend/driver_calls.h"
-#include "services/suspend/probe_process.h"
+#include "services/cards/suspend/driver_calls.h"
+#include "services/cards/suspend/probe_process.h"
 #include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/ranks.h"

@@ -3,7 +3,7 @@
 // here for their results and for how they are launched: a checksum that shows any lost register, a
 // kernel whose blocks wait for each other, and a product of matrices.
 
-#include "services/suspend/spin_kernel.h"
+#include "services/cards/suspend/spin_kernel.h"
 
 namespace qgpu::gpu {
 

@@ -18,7 +18,7 @@
 
 #include "runtime/dispatcher.h"
 #include "services/attach/gate_port.h"
-#include "services/suspend/holds.h"
+#include "services/cards/suspend/holds.h"
 #include "tests/sim/attach_run_dir.h"
 #include "tests/sim/host.h"
 #include "tests/sim/watch.h"

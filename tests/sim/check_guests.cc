@@ -4,7 +4,7 @@
 #include <bit>
 #include <string>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu::sim {
 namespace {

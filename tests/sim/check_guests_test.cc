@@ -2,7 +2,7 @@
 // found.
 #include <gtest/gtest.h>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 #include "tests/sim/check_stage.h"
 
 namespace qgpu::sim {

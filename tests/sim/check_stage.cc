@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu::sim {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <kj/string-tree.h>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu::sim {
 namespace {

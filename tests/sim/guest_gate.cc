@@ -1,4 +1,4 @@
-// The gate and the window, as services/guest/gate.cc has them.
+// The gate and the window, as services/guest/gate/gate.cc has them.
 #include <algorithm>
 
 #include "tests/sim/guest_program.h"

@@ -1,4 +1,4 @@
-// The tie to the manager, as services/guest/attach.cc keeps it.
+// The tie to the manager, as services/guest/gate/attach.cc keeps it.
 #include <fcntl.h>
 
 #include <algorithm>

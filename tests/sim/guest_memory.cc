@@ -1,4 +1,4 @@
-// Memory by the quota's rule (services/guest/quota.cc), and what is wrong with some processes.
+// Memory by the quota's rule (services/guest/gate/quota.cc), and what is wrong with some processes.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Kernels, their retirement, and driver threads that are frozen, as services/guest/retirement.cc,
+// Kernels, their retirement, and driver threads that are frozen, as services/guest/opencl/retirement.cc,
 // reaper.cc and freeze.cc have them.
 #include <algorithm>
 #include <set>

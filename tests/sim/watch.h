@@ -68,7 +68,7 @@ struct Carried {
 struct GateStore {
   std::uint64_t task = 0;
   std::uint32_t epoch = 0;
-  std::uint32_t flags = 0;         // QGPU_GATE_* of services/guest/gate_abi.h
+  std::uint32_t flags = 0;         // QGPU_GATE_* of services/wire/gate_abi.h
   bool closed = false;             // the task is over: launches fail
 };
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "services/admin/node_desk.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {

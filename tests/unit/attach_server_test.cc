@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "services/attach/task_records.h"
 #include "services/attach/timeslices.h"
 #include "tests/unit/attach_fixture.h"

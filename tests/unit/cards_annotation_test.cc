@@ -1,4 +1,4 @@
-#include "services/kube/cards_annotation.h"
+#include "services/kubernetes/pods/cards_annotation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A child that asks a driver, and how its end is waited for.
 
-#include "services/cards/child_probe.h"
+#include "services/base/child_probe.h"
 
 #include <cerrno>
 #include <fcntl.h>

@@ -11,8 +11,8 @@
 #include <string>
 #include <unistd.h>
 
-#include "services/kubelet_plugin/cdi_spec.h"
-#include "services/kubelet_plugin/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/cdi_spec.h"
+#include "services/kubernetes/device_plugin/nvidia_nodes.h"
 
 namespace qgpu {
 namespace {

@@ -1,10 +1,10 @@
 // Which container of a pod starts, by what kubelet tells.
 
-#include "services/node_agent/container_room.h"
+#include "services/kubernetes/agent/container_room.h"
 
 #include <gtest/gtest.h>
 
-#include "services/kube/kube_objects.h"
+#include "services/kubernetes/pods/kube_objects.h"
 
 namespace qgpu {
 namespace {

@@ -1,6 +1,6 @@
 // What a call's arguments say of its work, by each form that they have.
 
-#include "services/guest/cuda_work.h"
+#include "services/guest/cuda/cuda_work.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 # The manager as a process: its folder, its addresses, what it keeps over a restart.
 qgpu_test(manager_test
-  SOURCES manager_test.cc run_dir_test.cc ${CMAKE_SOURCE_DIR}/services/daemons/run_dir.cc
+  SOURCES manager_test.cc run_dir_test.cc ${CMAKE_SOURCE_DIR}/services/base/run_dir.cc
   LIBS qgpu_e2e LABELS unit threads)
 add_dependencies(manager_test qgpu-manager)
 qgpu_test(extender_door_test

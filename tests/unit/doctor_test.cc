@@ -18,8 +18,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "services/kube/wall_time.h"
-#include "services/webhook/certificates.h"
+#include "services/base/wall_time.h"
+#include "services/kubernetes/webhook/certificates.h"
 #include "tests/certificates.h"
 #include "tests/unit/program.h"
 

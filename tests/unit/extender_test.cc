@@ -4,7 +4,7 @@
 #include <simdjson.h>
 #include <sys/resource.h>
 
-#include "services/extender/pod_names.h"
+#include "services/kubernetes/pods/pod_names.h"
 #include "tests/unit/extender_world.h"
 
 namespace qgpu {

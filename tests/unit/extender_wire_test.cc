@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
-#include "services/extender/wire.h"
+#include "services/kubernetes/extender/wire.h"
 
 namespace qgpu {
 namespace {

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
-#include "services/guest/loans.h"
+#include "services/wire/loans.h"
 
 namespace qgpu::testing {
 namespace {

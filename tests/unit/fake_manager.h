@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu::testing {
 

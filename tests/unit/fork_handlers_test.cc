@@ -1,6 +1,6 @@
 // What a fork's child must do is kept once and never lost, whoever adds at the same time.
 
-#include "services/guest/fork_handlers.h"
+#include "services/guest/gate/fork_handlers.h"
 
 #include <atomic>
 #include <gtest/gtest.h>

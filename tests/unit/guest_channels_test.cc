@@ -9,7 +9,7 @@
 #include <string>
 #include <sys/resource.h>
 
-#include "services/guest/rm_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 #include "tests/unit/shared_driver.h"
 
 namespace qgpu::testing {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/guest/cuda_calls.h"
+#include "services/nvidia_abi/cuda_calls.h"
 #include "tests/unit/cuda_tenant.h"
 
 namespace qgpu::testing {

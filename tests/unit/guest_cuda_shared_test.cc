@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/guest/rm_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 #include "tests/unit/shared_driver.h"
 
 namespace qgpu::testing {

@@ -1,11 +1,11 @@
 // The HTTP server alone: bodies and their limits, TLS, and clients that do not end what they begin.
-#include "services/http/http_server.h"
+#include "services/base/http_server.h"
 
 #include <gtest/gtest.h>
 #include <memory>
 
 #include "services/admin/words.h"
-#include "services/rpc/tls.h"
+#include "services/base/tls.h"
 #include "tests/certificates.h"
 #include "tests/unit/door_fixture.h"
 

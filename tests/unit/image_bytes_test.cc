@@ -1,6 +1,6 @@
 // What an image costs of the quota: its pixels in the format that was asked, for every shape.
 
-#include "services/guest/opencl_images.h"
+#include "services/guest/opencl/opencl_images.h"
 
 #include <gtest/gtest.h>
 

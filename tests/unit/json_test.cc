@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "services/admin/json.h"
+#include "services/base/json.h"
 
 namespace qgpu {
 namespace {

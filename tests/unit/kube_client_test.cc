@@ -2,7 +2,7 @@
 #include <fstream>
 #include <stdlib.h>
 
-#include "services/kube/api_client.h"
+#include "services/kubernetes/client/api_client.h"
 #include "tests/certificates.h"
 #include "tests/unit/kube_fixture.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string>
 
-#include "services/kube/credentials.h"
+#include "services/kubernetes/client/credentials.h"
 
 namespace qgpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "runtime/kj_bridge.h"
-#include "services/kube/api_client.h"
-#include "services/kube/testing/api_stand_in.h"
+#include "services/kubernetes/client/api_client.h"
+#include "services/kubernetes/client/testing/api_stand_in.h"
 
 namespace qgpu::testing {
 

@@ -1,4 +1,4 @@
-#include "services/kube/leader.h"
+#include "services/kubernetes/client/leader.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

@@ -1,7 +1,7 @@
 #include <map>
 #include <optional>
 
-#include "services/kube/reflector.h"
+#include "services/kubernetes/client/reflector.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

@@ -1,4 +1,4 @@
-#include "services/kube/role_label.h"
+#include "services/kubernetes/bridge/role_label.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

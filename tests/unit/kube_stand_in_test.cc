@@ -1,7 +1,7 @@
 // The API server's stand-in refuses what a real one refuses, so that a wrong path, field or right
 // of ours fails a test and not a cluster.
 
-#include "services/kube/api_client.h"
+#include "services/kubernetes/client/api_client.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

@@ -2,8 +2,8 @@
 #include <cctype>
 #include <set>
 
-#include "services/kube/event_metrics.h"
-#include "services/kube/pod_writer.h"
+#include "services/kubernetes/client/event_metrics.h"
+#include "services/kubernetes/client/pod_writer.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

@@ -5,11 +5,11 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "services/kubelet_plugin/device_ids.h"
-#include "services/kubelet_plugin/placeholders.h"
-#include "services/kubelet_plugin/pod_devices.h"
-#include "services/kubelet_plugin/preferred.h"
-#include "services/kubelet_plugin/reconciler.h"
+#include "services/kubernetes/device_plugin/device_ids.h"
+#include "services/kubernetes/device_plugin/placeholders.h"
+#include "services/kubernetes/device_plugin/pod_devices.h"
+#include "services/kubernetes/device_plugin/preferred.h"
+#include "services/kubernetes/device_plugin/reconciler.h"
 #include "tests/e2e/processes.h"
 
 namespace qgpu {

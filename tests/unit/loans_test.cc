@@ -1,7 +1,7 @@
 // Memory that several processes of a task hold: what counts of it, whoever ends first and wherever
 // somebody is killed.
 
-#include "services/guest/loans.h"
+#include "services/wire/loans.h"
 
 #include <cstdint>
 #include <deque>

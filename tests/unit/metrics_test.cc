@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/admin/words.h"
 #include "services/metrics/cluster_metrics.h"
 #include "services/metrics/pages.h"

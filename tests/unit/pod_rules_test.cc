@@ -1,11 +1,11 @@
 // One row for each rule of the contract and of the seeds about what a pod may ask, with the
 // sentence that its author reads; then quantities, init containers, and names.
-#include "services/extender/pod_rules.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 #include <gtest/gtest.h>
 
-#include "services/extender/pod_names.h"
-#include "services/extender/quantity.h"
+#include "services/kubernetes/pods/pod_names.h"
+#include "services/kubernetes/pods/quantity.h"
 
 namespace qgpu {
 namespace {

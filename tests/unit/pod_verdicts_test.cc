@@ -1,9 +1,9 @@
-#include "services/extender/pod_verdicts.h"
+#include "services/kubernetes/extender/pod_verdicts.h"
 
 #include <gtest/gtest.h>
 #include <utility>
 
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "tests/unit/cluster_fixture.h"
 
 namespace qgpu {

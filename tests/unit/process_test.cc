@@ -1,6 +1,6 @@
 // What the kernel says of a process that somebody has stopped, in each of the ways there are.
 
-#include "services/attach/process.h"
+#include "services/base/process.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,9 +1,9 @@
 # What a process says to NVIDIA's kernel driver: the pure parts of libqgpu.so that read and count
 # it.
 set(rm_sources
-  ${CMAKE_SOURCE_DIR}/services/guest/rm_decode.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/rm_files.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/rm_objects.cc)
+  ${CMAKE_SOURCE_DIR}/services/nvidia_abi/rm_decode.cc
+  ${CMAKE_SOURCE_DIR}/services/nvidia_abi/rm_files.cc
+  ${CMAKE_SOURCE_DIR}/services/nvidia_abi/rm_objects.cc)
 qgpu_test(rm_test SOURCES rm_abi_test.cc rm_decode_test.cc rm_files_test.cc
   rm_objects_test.cc ${rm_sources}
   LABELS unit)
@@ -17,12 +17,12 @@ qgpu_test(wrapper_table_test SOURCES wrapper_table_test.cc LABELS unit threads)
 # The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
 # and close() would be in its place.
 qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
-  ${CMAKE_SOURCE_DIR}/services/guest/real_loader.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/driver_files.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/lending.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/rm_card.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/rm_ioctl.cc
-  ${CMAKE_SOURCE_DIR}/services/guest/sys.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/gate/real_loader.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/gate/driver_files.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/gate/lending.cc
+  ${CMAKE_SOURCE_DIR}/services/nvidia_abi/rm_card.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/rm/rm_ioctl.cc
+  ${CMAKE_SOURCE_DIR}/services/guest/gate/sys.cc
   LIBS nvkernel_stand_in ${CMAKE_DL_LIBS} LABELS unit)
 target_compile_definitions(rm_events_test PRIVATE QGPU_TEST_HOOKS)
 target_compile_options(rm_events_test PRIVATE -fno-sanitize=all)

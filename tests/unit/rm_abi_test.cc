@@ -1,7 +1,7 @@
 // The declared layouts beside what the headers of every release of the open kernel module say
 // (fixtures/rm_abi.txt). What is not in the table has no layout, and nothing is assumed of it.
 
-#include "services/guest/rm_abi.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "services/guest/rm_controls.h"
+#include "services/nvidia_abi/rm_controls.h"
 
 namespace qgpu::rm {
 namespace {

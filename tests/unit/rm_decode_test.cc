@@ -1,6 +1,6 @@
 // Each call as a driver of each layout takes it, and what does not fit a layout.
 
-#include "services/guest/rm_decode.h"
+#include "services/nvidia_abi/rm_decode.h"
 
 #include <algorithm>
 #include <cstring>

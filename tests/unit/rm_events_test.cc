@@ -1,7 +1,7 @@
 // What a subscriber hears of channels: rm_ioctl.cc in this program's own ioctl(), in front of the
 // kernel's stand-in, with an attached session and a quota that always has room.
 
-#include "services/guest/rm_events.h"
+#include "services/nvidia_abi/rm_events.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "services/guest/quota.h"
-#include "services/guest/rm_ioctl.h"
+#include "services/guest/gate/quota.h"
+#include "services/guest/rm/rm_ioctl.h"
 
 // The rest of the library, as far as it is asked.
 namespace qgpu::guest {

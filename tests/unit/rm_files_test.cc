@@ -1,6 +1,6 @@
 // Descriptors of one open file, and when it is closed.
 
-#include "services/guest/rm_files.h"
+#include "services/nvidia_abi/rm_files.h"
 
 #include <gtest/gtest.h>
 #include <memory>

@@ -1,7 +1,7 @@
 // The forest of objects against a model of plain sets, over random programs; and the cases that a
 // driver makes: trees, clients, files, names that come again, memory with several names.
 
-#include "services/guest/rm_objects.h"
+#include "services/nvidia_abi/rm_objects.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include "schema/node.capnp.h"
 #include "services/admin/words.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {

@@ -1,4 +1,4 @@
-#include "services/rpc/tls.h"
+#include "services/base/tls.h"
 
 #include <fcntl.h>
 #include <spawn.h>

@@ -1,6 +1,6 @@
 // The folder of a daemon: whose it must be, and that one daemon at a time has it.
 
-#include "services/daemons/run_dir.h"
+#include "services/base/run_dir.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "services/attach/attached_list.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 #include "services/attach/task_records.h"
 
 namespace qgpu {

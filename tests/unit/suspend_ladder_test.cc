@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include "services/suspend/ladder.h"
+#include "services/cards/suspend/ladder.h"
 
 namespace qgpu::suspend {
 namespace {

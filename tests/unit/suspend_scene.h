@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "services/suspend/suspender.h"
+#include "services/cards/suspend/suspender.h"
 
 namespace qgpu::suspend {
 

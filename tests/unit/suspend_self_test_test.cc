@@ -16,10 +16,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include "services/suspend/card_check.h"
-#include "services/suspend/driver_calls.h"
-#include "services/suspend/probe_process.h"
-#include "services/suspend/self_test.h"
+#include "services/cards/suspend/card_check.h"
+#include "services/cards/suspend/driver_calls.h"
+#include "services/cards/suspend/probe_process.h"
+#include "services/cards/suspend/self_test.h"
 #include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/test_driver.h"
 

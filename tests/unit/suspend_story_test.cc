@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "services/suspend/ladder.h"
+#include "services/cards/suspend/ladder.h"
 
 namespace qgpu::suspend {
 namespace {

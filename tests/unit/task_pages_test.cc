@@ -11,7 +11,7 @@
 #include <string>
 
 #include "runtime/actor.h"
-#include "services/guest/loans.h"
+#include "services/wire/loans.h"
 
 namespace qgpu {
 namespace {

@@ -91,7 +91,7 @@ constexpr std::string_view kSleeps[] = {"sleep_for", "sleep_until", "sleep(",
                                         "usleep(",   "nanosleep(",  "clock_nanosleep("};
 
 // Reasons of Kubernetes events stand in one catalogue; environment variables begin like them.
-constexpr std::string_view kEventReasons = "services/kube/event_reasons.h";
+constexpr std::string_view kEventReasons = "services/kubernetes/pods/event_reasons.h";
 constexpr std::string_view kEventReasonStart = "\"QGPU";
 
 // A word that has its reason where it stands.
@@ -130,7 +130,7 @@ constexpr std::string_view kTop[] = {".ci",
                                      "tests"};
 
 // C headers that guests of any age include, with guards instead of the pragma.
-constexpr std::string_view kCHeaders[] = {"services/guest/gate_abi.h"};
+constexpr std::string_view kCHeaders[] = {"services/wire/gate_abi.h"};
 
 bool under(std::string_view path, std::string_view start) {
   return path.starts_with(start);

@@ -241,7 +241,7 @@ TEST(TidyRules, AskHeadersToSayWhatTheyAre) {
   EXPECT_EQ(rulesBroken("store/a.h", small), Rules());
   EXPECT_EQ(rulesBroken("store/a.h", small + linesOfCode(60)), Rules{"paragraph"});
   EXPECT_EQ(rulesBroken("store/a.h", "#ifndef A_H\n#define A_H\n#endif\n"), Rules{"pragma"});
-  EXPECT_EQ(rulesBroken("services/guest/gate_abi.h", "#ifndef A_H\n#endif\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/wire/gate_abi.h", "#ifndef A_H\n#endif\n"), Rules());
 }
 
 TEST(TidyRules, AskSourcesToIncludeTheirHeaderFirst) {
@@ -303,7 +303,7 @@ TEST(TidyRules, KeepTextClean) {
 TEST(TidyRules, KeepReasonsOfEventsInTheirCatalogue) {
   const std::string line = "tell(\"QGPU" + std::string("Bored\");\n");
   EXPECT_EQ(rulesBroken("services/a.cc", line), Rules{"event-reason"});
-  EXPECT_EQ(rulesBroken("services/kube/event_reasons.h", "#pragma once\n// What it is.\n" + line),
+  EXPECT_EQ(rulesBroken("services/kubernetes/pods/event_reasons.h", "#pragma once\n// What it is.\n" + line),
             Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", line), Rules());
   EXPECT_EQ(rulesBroken("services/a.cc", "getenv(\"QGPU_SERVER\");\n"), Rules());

@@ -1,6 +1,6 @@
 // Which cards a container's program may choose from, and what it chose itself.
 
-#include "services/guest/visible_cards.h"
+#include "services/guest/gate/visible_cards.h"
 
 #include <cstdlib>
 #include <filesystem>

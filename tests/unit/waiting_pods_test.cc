@@ -1,5 +1,5 @@
 // Who is woken, and who is left alone, on a real scheduler's ledger.
-#include "services/extender/waiting_pods.h"
+#include "services/kubernetes/extender/waiting_pods.h"
 
 #include <gtest/gtest.h>
 

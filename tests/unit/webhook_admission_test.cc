@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "services/webhook/admission.h"
+#include "services/kubernetes/webhook/admission.h"
 #include "tests/unit/allocated_bytes.h"
 
 namespace qgpu {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "services/rpc/pem.h"
-#include "services/webhook/certificates.h"
+#include "services/base/pem.h"
+#include "services/kubernetes/webhook/certificates.h"
 
 namespace qgpu {
 namespace {

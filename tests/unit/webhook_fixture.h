@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "services/kube/base64.h"
-#include "services/kube/wall_time.h"
-#include "services/webhook/webhook_keeper.h"
+#include "services/base/base64.h"
+#include "services/base/wall_time.h"
+#include "services/kubernetes/webhook/webhook_keeper.h"
 #include "tests/unit/kube_fixture.h"
 #include "tests/unit/program.h"
 

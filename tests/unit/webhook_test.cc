@@ -4,7 +4,7 @@
 #include <atomic>
 #include <sys/wait.h>
 
-#include "services/webhook/webhook_door.h"
+#include "services/kubernetes/webhook/webhook_door.h"
 #include "tests/unit/webhook_fixture.h"
 
 namespace qgpu {

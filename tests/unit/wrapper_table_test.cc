@@ -1,6 +1,6 @@
 // Which wrapper stands before a function, and that no thread misses what it added itself.
 
-#include "services/guest/wrapper_table.h"
+#include "services/guest/gate/wrapper_table.h"
 
 #include <gtest/gtest.h>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "services/yaml/yaml.h"
+#include "services/base/yaml.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "runtime/loop.h"
-#include "services/attach/process.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 namespace {

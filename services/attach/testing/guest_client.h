@@ -11,7 +11,7 @@
 #include "runtime/fd.h"
 #include "runtime/result.h"
 #include "services/attach/task_pages.h"
-#include "services/guest/gate_abi.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu {
 

@@ -13,7 +13,7 @@
 #include "schema/scheduler.capnp.h"
 #include "services/rpc/dial.h"
 #include "services/rpc/rpc_session.h"
-#include "services/rpc/tls.h"
+#include "services/base/tls.h"
 
 using namespace qgpu;
 namespace {

@@ -1,0 +1,220 @@
+#include "services/base/flags.h"
+
+#include <capnp/dynamic.h>
+#include <capnp/message.h>
+#include <capnp/serialize-text.h>
+#include <kj/exception.h>
+#include <sys/un.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "runtime/check.h"
+#include "runtime/config.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kConfigBytesMax = 64 * 1024;
+constexpr std::size_t kConfigNestingMax = 8;  // brackets; a right file has one pair
+
+Result<std::string> readFile(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kConfigBytesMax + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (!in.is_open() || in.bad()) {
+    return fail(ErrorCode::NotFound, "can't read it: " + std::string(std::strerror(errno)));
+  }
+  if (text.size() > kConfigBytesMax) {
+    return fail(ErrorCode::InvalidArgument, "it has more than 65536 bytes");
+  }
+  return text;
+}
+
+std::string firstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// Most brackets that are open at once, outside texts and comments.
+std::size_t nestingOf(std::string_view text) {
+  std::size_t open = 0;
+  std::size_t most = 0;
+  char until = 0;  // the end of the text or comment that we are in
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (until != 0) {
+      if (c == '\\' && until != '\n') ++i;
+      if (c == until) until = 0;
+    } else if (c == '"') {
+      until = c;
+    } else if (c == '#') {
+      until = '\n';
+    } else if (c == '(' || c == '[' || c == '{') {
+      most = std::max(most, ++open);
+    } else if ((c == ')' || c == ']' || c == '}') && open > 0) {
+      --open;
+    }
+  }
+  return most;
+}
+
+// "maxTasks" as a flag is called: "max-tasks".
+std::string flagName(std::string_view field) {
+  std::string name;
+  for (const char c : field) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isupper(byte) != 0) name += '-';
+    name += static_cast<char>(std::tolower(byte));
+  }
+  return name;
+}
+
+}  // namespace
+
+std::size_t Flags::indexOf(std::string_view name) const {
+  const auto named = [name](const FlagWords& words) { return name == words.name; };
+  const auto found = std::find_if(table_.begin(), table_.end(), named);
+  QGPU_CHECK(found != table_.end(), "every name asked for stands in the table of flags");
+  return static_cast<std::size_t>(found - table_.begin());
+}
+
+ExitNow Flags::refuse(std::string line) const {
+  const auto drivesTerminal = [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; };
+  std::replace_if(line.begin(), line.end(), drivesTerminal, '?');
+  return ExitNow{static_cast<int>(ExitCode::Usage), std::string(program_) + ": " + line + "\n"};
+}
+
+void Flags::setDefault(std::string_view name, std::string text) {
+  Given& given = values_[indexOf(name)];
+  if (!given.origin.empty()) return;
+  given = {std::move(text), "--" + std::string(name) + " by default"};
+}
+
+std::optional<ExitNow> Flags::each(const ReadOne& readOne) const {
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    if (values_[i].origin.empty()) continue;
+    if (Status status = readOne(table_[i].name, values_[i]); !status) {
+      return refuse(values_[i].origin + ": " + status.error().message);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ExitNow> Flags::read(int argc, const char* const* argv,
+                                   capnp::StructSchema config) {
+  if (auto exit = readFlags(argc, argv)) return exit;
+  const Given& file = at("config");
+  if (file.origin.empty()) return std::nullopt;
+  const std::string path = file.text;
+  if (Status status = readConfig(path, config); !status) {
+    return refuse("--config=" + path + ": " + status.error().message);
+  }
+  return std::nullopt;
+}
+
+std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
+  CLI::App app(std::string(program_) + ": " + purpose_, program_);
+  app.set_version_flag("--version", std::string(program_) + " " + QGPU_VERSION);
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(footer_);
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const std::string dashed = std::string("--") + table_[i].name;
+    if (table_[i].value == nullptr) {
+      app.add_flag_callback(dashed, [this, i] { values_[i].text = "true"; }, table_[i].help);
+    } else {
+      app.add_option(dashed, values_[i].text, table_[i].help)
+          ->type_name(table_[i].value)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return ExitNow{0, app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return ExitNow{0, std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    return refuse(std::string(error.what()) + "; see " + program_ + " --help");
+  }
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const std::string dashed = std::string("--") + table_[i].name;
+    if (app.count(dashed) > 0) values_[i].origin = dashed;
+  }
+  return std::nullopt;
+}
+
+// Fills in what no flag gave.
+Status Flags::readConfig(const std::string& path, capnp::StructSchema schema) {
+  const auto text = readFile(path);
+  if (!text) return text.error();
+  // The reader of Cap'n Proto text calls itself for each bracket, as deep as the stack is.
+  if (nestingOf(*text) > kConfigNestingMax) {
+    return fail(ErrorCode::InvalidArgument, "it nests brackets more than " +
+                                                std::to_string(kConfigNestingMax) + " deep");
+  }
+  capnp::MallocMessageBuilder message;
+  auto config = message.initRoot<capnp::DynamicStruct>(schema);
+  const auto failure = kj::runCatchingExceptions(
+      [&] { capnp::TextCodec().decode(kj::StringPtr(text->c_str(), text->size()), config); });
+  KJ_IF_MAYBE (exception, failure) {
+    return fail(ErrorCode::InvalidArgument,
+                "it is not Cap'n Proto text of " + std::string(schema.getShortDisplayName()) +
+                    ", as in " + example_ + ": " +
+                    firstLine(exception->getDescription().cStr()));
+  }
+  const auto filled = config.asReader();
+  for (const auto field : schema.getFields()) {
+    const std::string name = flagName(field.getProto().getName().cStr());
+    if (field.getType().isBool()) {
+      if (filled.get(field).as<bool>()) take(path, name, "true");
+    } else if (filled.has(field)) {
+      take(path, name, filled.get(field).as<capnp::Text>().cStr());
+    }
+  }
+  return ok();
+}
+
+void Flags::take(const std::string& path, const std::string& name, std::string text) {
+  Given& given = values_[indexOf(name)];
+  if (given.origin.empty()) given = {std::move(text), path + ": " + name};
+}
+
+// --- values -----------------------------------------------------------------------------------
+
+Error badValue(const Given& given, const std::string& accepted) {
+  return fail(ErrorCode::InvalidArgument, "'" + given.text + "' is not valid; use " + accepted);
+}
+
+// The longest socket name below the run dir must fit into a socket address.
+Status readRunDir(const Given& given, std::string& to) {
+  constexpr std::size_t kLongest = sizeof(sockaddr_un::sun_path) - sizeof("/scheduler.sock");
+  if (given.text.empty() || given.text.size() > kLongest) {
+    return badValue(given, "a folder whose name has 1 to " + std::to_string(kLongest) + " bytes");
+  }
+  to = given.text;
+  return ok();
+}
+
+Status readPath(const Given& given, std::string& to) {
+  if (given.text.empty()) return badValue(given, "a file name");
+  to = given.text;
+  return ok();
+}
+
+Status readAddress(const Given& given, std::string& to) {
+  const std::size_t colon = given.text.rfind(':');
+  const bool port =
+      colon != std::string::npos && colon > 0 &&
+      parseInteger(std::string_view(given.text).substr(colon + 1), 0, 65535, "port").ok();
+  if (!port) return badValue(given, "HOST:PORT, as in 127.0.0.1:12347; port 0 takes a free one");
+  to = given.text;
+  return ok();
+}
+
+}  // namespace qgpu

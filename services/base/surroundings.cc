@@ -1,0 +1,38 @@
+#include "services/base/surroundings.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace qgpu {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+Surroundings Surroundings::ofThisProcess() {
+  std::array<char, 256> name = {};
+  static_cast<void>(::gethostname(name.data(), name.size() - 1));
+  return {::geteuid(), name.data(), environment("HOME"), environment("XDG_RUNTIME_DIR"),
+          environment("XDG_STATE_HOME"), environment("PORT")};
+}
+
+std::string defaultRunDir(const Surroundings& around) {
+  if (around.uid == 0) return kMachineRunDir;
+  if (!around.runtimeDir.empty()) return around.runtimeDir + "/qgpu";
+  return "/tmp/qgpu-" + std::to_string(around.uid);
+}
+
+std::string defaultDbfile(const Surroundings& around, const std::string& name) {
+  if (around.uid == 0) return "/var/lib/qgpu/" + name;
+  if (!around.stateHome.empty()) return around.stateHome + "/qgpu/" + name;
+  if (!around.home.empty()) return around.home + "/.local/state/qgpu/" + name;
+  return defaultRunDir(around) + "/" + name;
+}
+
+}  // namespace qgpu

@@ -1,0 +1,30 @@
+#pragma once
+// What a ladder's orders need of a driver.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/cards/suspend/ladder.h"
+
+namespace qgpu::suspend {
+
+struct Outcome {
+  Answer answer = Answer::kFailed;
+  std::vector<Channel> gone;
+  std::string why;  // it is not done: for people
+};
+
+// Of one card. All of it is called from one thread, and may block.
+class Calls {
+ public:
+  virtual ~Calls() = default;
+
+  // How a process's files of the driver are reached: its pidfd, which stays the caller's.
+  virtual void process(std::uint32_t id, int pidfd) = 0;
+  virtual void forget(std::uint32_t id) = 0;
+  // With the scheduling alone where the rung is such.
+  virtual Outcome carryOut(const Order& order, Rung rung) = 0;
+};
+
+}  // namespace qgpu::suspend

@@ -1,0 +1,420 @@
+#include "services/cards/suspend/ladder.h"
+
+#include <algorithm>
+
+#include "runtime/planted.h"
+
+namespace qgpu::suspend {
+
+const char* nameOf(Rung rung) {
+  switch (rung) {
+    case Rung::kDisable:
+      return "disable";
+    case Rung::kDisableRestart:
+      return "disable, restart";
+    case Rung::kDisablePreempt:
+      return "disable, preempt";
+    case Rung::kSchedulingPreempt:
+      return "disable scheduling, preempt";
+  }
+  return "";
+}
+
+// --- what is wanted ---
+
+void Ladder::hold(Nanos now) {
+  if (wanted_) return;
+  wanted_ = true;
+  heldAt_ = now;
+  counted_ = false;
+  beginAnew();
+  noteStopped(now);
+}
+
+void Ladder::release(Nanos) {
+  if (!wanted_) return;
+  wanted_ = false;
+  beginAnew();
+}
+
+void Ladder::beginAnew() {
+  tries_ = gones_ = waits_ = 0;
+  retryAt_ = Nanos(0);
+  retryAfter_ = kRetryFirst;
+}
+
+void Ladder::again() {
+  if (!holds() || QGPU_PLANTED(UndoneKept)) return;
+  for (auto& [name, entry] : channels_) {
+    if (entry.state == State::kOff) entry.state = State::kMaybe;
+    entry.late = true;
+  }
+}
+
+void Ladder::doubt(std::string why) {
+  if (doubted()) return;
+  doubt_ = std::move(why);
+  beginAnew();
+  std::erase_if(channels_, [](const auto& each) { return each.second.channel.dead; });
+}
+
+// --- what processes do ---
+
+namespace {
+
+bool names(std::uint32_t client, std::uint32_t name, const Channel& channel) {
+  return channel.client == client &&
+         (channel.channel == name || channel.group == name || client == name);
+}
+
+}  // namespace
+
+void Ladder::made(const Channel& channel, bool touched) {
+  const Name name{channel.client, channel.channel};
+  const auto known = channels_.find(name);
+  if (known == channels_.end() && channels_.size() == kChannelsMax) {
+    return doubt("the task has more than " + std::to_string(kChannelsMax) + " channels");
+  }
+  // A name that comes again is a new channel, but what was said of the old one may still reach it.
+  touched = touched || (known != channels_.end() && known->second.state != State::kOn);
+  channels_[name] = Entry{channel, touched ? State::kMaybe : State::kOn};
+}
+
+void Ladder::ended(std::uint32_t client, std::uint32_t name) {
+  std::erase_if(channels_,
+                [&](const auto& each) { return names(client, name, each.second.channel); });
+}
+
+void Ladder::scheduled(std::uint32_t client, std::uint32_t name) {
+  for (auto& [key, entry] : channels_) {
+    if (!names(client, name, entry.channel)) continue;
+    if (entry.state == State::kOff) entry.state = State::kMaybe;
+    entry.late = true;
+  }
+}
+
+// What was never proven may be anybody's. That it could not be is a doubt; that it was not even
+// asked, as it died at once, is none.
+void Ladder::processGone(std::uint32_t process) {
+  bool unknown = false;
+  for (auto& [name, entry] : channels_) {
+    if (entry.channel.process != process || entry.channel.dead) continue;
+    unknown = unknown || (entry.asked && !entry.named && !entry.channel.proven);
+    const bool off = entry.state == State::kOff && entry.committed;
+    entry.channel.dead = entry.channel.proven && !off && doubt_.empty();
+  }
+  std::erase_if(channels_, [process](const auto& each) {
+    return each.second.channel.process == process && !each.second.channel.dead;
+  });
+  if (unknown) doubt("a process is dead that the driver could not be asked about");
+}
+
+// --- calls ---
+
+template <typename Which>
+bool Ladder::areOff(Which which) const {
+  return std::all_of(channels_.begin(), channels_.end(), [&](const auto& each) {
+    const Entry& entry = each.second;
+    return !which(entry.channel) || (entry.state == State::kOff && entry.committed);
+  });
+}
+
+bool Ladder::allOff() const {
+  return areOff([](const Channel&) { return true; });
+}
+
+bool Ladder::computingOff() const {
+  return holds() && !channels_.empty() &&
+         areOff([](const Channel& channel) { return channel.computes(); });
+}
+
+template <typename Which>
+bool Ladder::any(Which which) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [&](const auto& each) { return which(each.second); });
+}
+
+bool Ladder::free() const {
+  if (asked_ && asked_->step == Step::kDisable) return false;
+  return !any([](const Entry& entry) { return entry.state != State::kOn || entry.channel.dead; });
+}
+
+bool Ladder::has(std::uint32_t client, std::uint32_t channel) const {
+  const auto found = channels_.find({client, channel});
+  return found != channels_.end() && !found->second.channel.dead;
+}
+
+std::vector<Channel> Ladder::everything() const {
+  std::vector<Channel> list;
+  for (const auto& [name, entry] : channels_) list.push_back(entry.channel);
+  return list;
+}
+
+namespace {
+
+// Leaves what one call may name.
+void shorten(std::vector<Channel>& list, std::size_t ownersMax) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> owners;
+  std::erase_if(list, [&](const Channel& each) {
+    const std::pair owner(each.process, each.client);
+    if (std::find(owners.begin(), owners.end(), owner) != owners.end()) return false;
+    if (owners.size() == ownersMax) return true;
+    owners.push_back(owner);
+    return false;
+  });
+  if (list.size() > Ladder::kNamedMax) list.resize(Ladder::kNamedMax);
+}
+
+}  // namespace
+
+std::vector<Channel> Ladder::chosen(bool disable) const {
+  std::vector<Channel> list;
+  for (const auto& [name, entry] : channels_) {
+    if (entry.channel.dead) continue;
+    if (disable ? entry.state != State::kOff : entry.state != State::kOn && !entry.stuck) {
+      list.push_back(entry.channel);
+    }
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Channel& a, const Channel& b) { return a.computes() > b.computes(); });
+  shorten(list, kOwnersMax);
+  return list;
+}
+
+// One that the driver refuses keeps nobody else off.
+std::vector<Channel> Ladder::toEnable(Nanos now) {
+  std::vector<Channel> list = chosen(false);
+  if (list.empty() && now >= retryAt_ && any([](const Entry& entry) { return entry.stuck; })) {
+    for (auto& [name, entry] : channels_) entry.stuck = false;
+    waits_++;
+    retryAfter_ = std::min(retryAfter_ * 2, kRetryMax);
+    list = chosen(false);
+  }
+  if (singly_ && list.size() > 1) list.resize(1);
+  return list;
+}
+
+// What one commit covers: a group; or by a restart all that an engine runs, since each has a
+// runlist of its own.
+Ladder::Name Ladder::committedBy(const Channel& channel) const {
+  if (rung_ == Rung::kDisableRestart && channel.engine != 0) return {0, channel.engine};
+  return {channel.client, channel.group ? channel.group : channel.channel};
+}
+
+// The next channel whose group or engine is to be committed.
+std::optional<Channel> Ladder::uncommitted() const {
+  std::optional<Channel> found;
+  for (const auto& [name, entry] : channels_) {
+    if (entry.state != State::kOff || entry.committed || entry.channel.dead) continue;
+    if (!found || (entry.channel.computes() && !found->computes())) found = entry.channel;
+  }
+  return found;
+}
+
+std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
+  asked_ = Order{step, std::move(channels)};
+  for (const Channel& channel : asked_->channels) {
+    Entry& entry = channels_.at({channel.client, channel.channel});
+    entry.named = true;
+    entry.late = false;
+    entry.asked = entry.asked || step == Step::kProve;
+    if (step != Step::kDisable && step != Step::kEnable) continue;
+    if (step == Step::kEnable && QGPU_PLANTED(EnableTrusted)) continue;
+    entry.state = State::kMaybe;
+    entry.committed = false;
+  }
+  return asked_;
+}
+
+std::optional<Order> Ladder::next(Nanos now) {
+  if (asked_) return std::nullopt;
+  std::optional<Order> order;
+  if (!staysOff()) {
+    std::vector<Channel> touched = toEnable(now);
+    if (!touched.empty()) order = ask(Step::kEnable, std::move(touched));
+  } else if (holds()) {
+    order = nextHeld(now);
+  }
+  return order ? order : nextAside(now);
+}
+
+std::optional<Order> Ladder::nextHeld(Nanos now) {
+  if (stopped() && now >= againAt_) again();
+  if (now < retryAt_) return std::nullopt;
+  std::vector<Channel> running = chosen(true);
+  const std::optional<Channel> pending = uncommitted();
+  const bool commitFirst =
+      pending && (running.empty() || (pending->computes() && !running.front().computes()));
+  if (commitFirst) return ask(commitStep(), {*pending});
+  if (running.empty()) return std::nullopt;
+  return ask(Step::kDisable, std::move(running));
+}
+
+// For what nobody waits.
+std::optional<Order> Ladder::nextAside(Nanos now) {
+  std::vector<Channel> unproven;
+  for (auto& [name, entry] : channels_) {
+    if (entry.channel.dead && now >= buryAt_) return ask(Step::kDisable, {entry.channel});
+    if (!entry.channel.proven && !entry.asked) unproven.push_back(entry.channel);
+  }
+  if (unproven.empty() || doubted() || now < proveAt_) return std::nullopt;
+  shorten(unproven, 1);
+  return ask(Step::kProve, std::move(unproven));
+}
+
+void Ladder::forget(const std::vector<Channel>& gone) {
+  for (const Channel& channel : gone) channels_.erase({channel.client, channel.channel});
+}
+
+void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now) {
+  forget(gone);
+  if (asked_) {
+    switch (asked_->step) {
+      case Step::kDisable:
+        if (asked_->channels.front().dead) {
+          onBuried(answer, now);
+        } else {
+          onDisabled(answer, !gone.empty(), now);
+        }
+        break;
+      case Step::kProve:
+        onProved(answer, now);
+        break;
+      case Step::kRestart:
+      case Step::kPreempt:
+        onCommitted(answer, !gone.empty(), now);
+        break;
+      case Step::kEnable:
+        onEnabled(answer, !gone.empty(), now);
+        break;
+    }
+    for (auto& [name, entry] : channels_) entry.named = false;
+    asked_.reset();
+  }
+  noteStopped(now);
+}
+
+Nanos Ladder::retryAt() const {
+  if (asked_) return kNever;
+  const auto isDead = [](const Entry& entry) { return entry.channel.dead; };
+  const auto isOff = [](const Entry& e) { return e.state != State::kOn && !e.channel.dead; };
+  const auto isUnasked = [](const Entry& e) { return !e.channel.proven && !e.asked; };
+  Nanos next = any(isDead) ? buryAt_ : kNever;
+  if (!doubted() && any(isUnasked)) next = std::min(next, proveAt_);
+  if (staysOff() && stopped()) next = std::min(next, againAt_);
+  const bool runs = !areOff([](const Channel& channel) { return !channel.dead; });
+  if (holds() && runs) next = std::min(next, retryAt_);
+  if (!staysOff() && any(isOff)) next = std::min(next, retryAt_);
+  return next;
+}
+
+void Ladder::noteStopped(Nanos now) {
+  if (!stopped()) return;
+  againAt_ = now + kAgainEvery;
+  if (counted_) return;
+  counted_ = true;
+  took_ = now - heldAt_;
+}
+
+// Of a hold that is over it says nothing.
+void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
+  if (!holds()) return;
+  if (answer != Answer::kLater) {
+    if (++tries_ == kTriesMax) doubt(what);
+    return;
+  }
+  if (waits_ == kWaitsMax) return doubt(what);
+  QGPU_MARK(DriverBusy);
+  waits_++;
+  retryAt_ = now + retryAfter_;
+  retryAfter_ = retryAfter_ * 2;
+}
+
+void Ladder::onDisabled(Answer answer, bool someGone, Nanos now) {
+  if (answer == Answer::kGone && someGone) {  // without them, at once
+    QGPU_MARK(ChannelsEnded);
+    if (++gones_ == kGonesMax) doubt("its channels end unsaid, one after the other");
+    return;
+  }
+  if (answer != Answer::kDone) {
+    return onNotTakenOff(answer, "the driver refused to disable channels", now);
+  }
+  beginAnew();
+  for (auto& [name, entry] : channels_) {
+    if (!entry.named) continue;
+    entry.channel.proven = true;
+    if (entry.late) continue;
+    entry.state = State::kOff;
+    entry.committed = rung_ == Rung::kDisable;
+  }
+}
+
+// Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
+void Ladder::onBuried(Answer answer, Nanos now) {
+  const bool lost = answer == Answer::kDone && rung_ != Rung::kDisable;
+  if (answer == Answer::kFailed || answer == Answer::kLater || lost) {
+    buryAt_ = now + kBuryEvery;
+    if (++buries_ < kBuriesMax) return;
+    return doubt("a process is dead, and what it left on the card may run on");
+  }
+  buries_ = 0;
+  std::erase_if(channels_,
+                [](const auto& each) { return each.second.channel.dead && each.second.named; });
+}
+
+void Ladder::onProved(Answer answer, Nanos now) {
+  if (answer == Answer::kLater && ++proofs_ < kProofsMax) {
+    proveAt_ = now + kProveEvery;
+    for (auto& [name, entry] : channels_) entry.asked = entry.asked && !entry.named;
+    return;
+  }
+  proofs_ = 0;
+  // Its first disable asks again.
+  if (answer == Answer::kFailed || answer == Answer::kLater) return;
+  for (auto& [name, entry] : channels_) {
+    entry.channel.proven = entry.channel.proven || entry.named;
+  }
+}
+
+void Ladder::onCommitted(Answer answer, bool someGone, Nanos now) {
+  if (answer == Answer::kGone && someGone) return;  // by another of its group, if there is one
+  if (answer != Answer::kDone) {
+    return onNotTakenOff(answer, "the driver refused to commit what was disabled", now);
+  }
+  beginAnew();
+  const Name committed = committedBy(asked_->channels.front());
+  for (auto& [name, entry] : channels_) {
+    if (entry.state == State::kOff && committedBy(entry.channel) == committed) {
+      entry.committed = true;
+    }
+  }
+}
+
+// Whatever it is that fails, a task is never left off the card.
+void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
+  if (answer == Answer::kGone && someGone) return;  // without them, at once
+  if (answer != Answer::kDone) {
+    if (staysOff()) return;  // it is held anew
+    const bool often = answer == Answer::kLater ? waits_ >= kWaitsMax : ++tries_ >= kTriesMax;
+    if (often) doubt("the driver refused to enable channels again");
+    singly_ = true;
+    if (asked_->channels.size() > 1) return;  // one by one, at once
+    for (auto& [name, entry] : channels_) entry.stuck = entry.stuck || entry.named;
+    retryAt_ = now + retryAfter_;
+    return;
+  }
+  tries_ = 0;
+  bool all = true;
+  for (auto& [name, entry] : channels_) {
+    if (entry.named && !entry.late) {
+      entry.state = State::kOn;
+      entry.committed = false;
+    }
+    all = all && entry.state == State::kOn;
+  }
+  if (!all) return;
+  singly_ = false;
+  beginAnew();
+}
+
+}  // namespace qgpu::suspend

@@ -1,0 +1,150 @@
+#include "services/cards/suspend/self_test.h"
+
+#include "services/cards/suspend/probe_process.h"
+
+namespace qgpu::suspend {
+namespace {
+
+// --- one rung ---
+
+class Trial {
+ public:
+  Trial(ProbeProcess& probe, Calls& calls, const SelfTestOptions& options, Rung rung)
+      : probe_(probe), calls_(calls), options_(options), ladder_(rung) {
+    tried_.rung = rung;
+    for (const Channel& channel : probe_.channels()) ladder_.made(channel);
+  }
+
+  RungTried go() {
+    for (std::uint32_t i = 0; i < options_.toggles && tried_.why.empty(); i++) once();
+    if (!putBack()) {
+      tried_.why = "what was taken off can't be put back: " + ladder_.why();
+      tried_.sure = byDriver_;
+    }
+    tried_.works = tried_.why.empty();
+    return std::move(tried_);
+  }
+  bool putBack();  // true: nothing is off any more
+
+ private:
+  void once();
+  void callAll();
+  template <typename What>
+  bool reach(What what);
+  ProbeProcess::Goes goesOn() const;
+  void judge(ProbeProcess::Goes whileOff, bool back);
+
+  ProbeProcess& probe_;
+  Calls& calls_;
+  const SelfTestOptions& options_;
+  Ladder ladder_;
+  RungTried tried_;
+  std::string refusal_;
+  bool byDriver_ = false;
+};
+
+void Trial::callAll() {
+  while (const auto order = ladder_.next(now())) {
+    const Outcome outcome = calls_.carryOut(*order, tried_.rung);
+    if (outcome.answer != Answer::kDone) refusal_ = outcome.why;
+    byDriver_ = byDriver_ || outcome.answer == Answer::kFailed;
+    ladder_.answered(outcome.answer, outcome.gone, now());
+  }
+}
+
+// As long as another try may help.
+template <typename What>
+bool Trial::reach(What what) {
+  const Nanos until = now() + options_.patience;
+  for (;;) {
+    callAll();
+    if (what()) return true;
+    if (ladder_.retryAt() == kNever || now() > until) return false;
+    pass(millis(1));
+  }
+}
+
+bool Trial::putBack() {
+  ladder_.release(now());
+  return reach([this] { return ladder_.free(); });
+}
+
+// While it is off.
+ProbeProcess::Goes Trial::goesOn() const {
+  pass(options_.settle);
+  const auto before = probe_.count();
+  pass(options_.watch);
+  const auto after = probe_.count();
+  if (!before || !after) return ProbeProcess::Goes::Unseen;
+  return *after == *before ? ProbeProcess::Goes::Not : ProbeProcess::Goes::On;
+}
+
+void Trial::judge(ProbeProcess::Goes whileOff, bool back) {
+  using Goes = ProbeProcess::Goes;
+  if (whileOff == Goes::On) {
+    tried_.why = "the kernel went on while it was off";
+    tried_.sure = true;
+    return;
+  }
+  const Goes after = back && whileOff == Goes::Not ? probe_.goesOnWithin(seconds(2)) : whileOff;
+  if (after == Goes::Unseen) {
+    tried_.why =
+        "the probe had no time to look whether its kernel goes on: the machine is too busy";
+    tried_.unseen = true;
+  } else if (after == Goes::Not) {
+    tried_.why = "the kernel did not go on after it was put back";
+  }
+}
+
+void Trial::once() {
+  const Nanos from = now();
+  ladder_.hold(from);
+  reach([this] { return ladder_.stopped() || ladder_.doubted(); });
+  if (!ladder_.stopped()) {
+    tried_.why = (ladder_.doubted() ? ladder_.why() : std::string("the channels are gone")) + " (" +
+                 refusal_ + ")";
+    tried_.sure = ladder_.doubted() && byDriver_;
+    return;
+  }
+  tried_.off.push_back(now() - from);
+  const ProbeProcess::Goes whileOff = goesOn();
+  const Nanos again = now();
+  const bool back = putBack();
+  tried_.on.push_back(now() - again);
+  judge(whileOff, back);
+}
+
+std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& calls,
+                   SelfTest& out) {
+  if (const std::string why = probe.begin(); !why.empty()) return why;
+  out.channels = probe.channels().size();
+  calls.process(ProbeProcess::kProcess, probe.pidfd());
+  for (const Rung rung : kRungs) {
+    if (options.only && *options.only != rung) continue;
+    out.tried.push_back(Trial(probe, calls, options, rung).go());
+    out.sure = out.tried.back().sure;
+    if (out.tried.back().unseen) break;
+    if (!out.tried.back().works) continue;
+    const std::string wrong = probe.end();
+    out.sure = wrong == ProbeProcess::kWrongCount;
+    if (wrong.empty()) out.rung = rung;
+    return wrong;
+  }
+  return out.tried.back().why;
+}
+
+}  // namespace
+
+SelfTest testSuspend(const SelfTestOptions& options) {
+  SelfTest found;
+  const auto calls = DriverCalls::open(options);
+  if (!calls) {
+    found.why = calls.error().message;
+    return found;
+  }
+  ProbeProcess probe(options);
+  found.why = tryAll(options, probe, **calls, found);
+  return found;
+}
+
+}  // namespace qgpu::suspend

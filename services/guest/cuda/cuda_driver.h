@@ -1,0 +1,32 @@
+#pragma once
+// The CUDA front end of libqgpu.so: the driver's own functions, the wrappers in front of them, and
+// how a program comes to the wrappers. Whatever way it asks (linked names, dlsym, dlvsym,
+// cuGetProcAddress), the driver is asked first and the *address* that it gave decides: an address
+// that is in the table becomes its wrapper, any other stays. So a version that is unknown here is
+// never replaced by one with other arguments.
+//
+// Nothing is attached and nothing of the driver is called while symbols are looked up; that begins
+// with cuInit. Looking up takes no lock: threads that do it together store the same.
+
+#include "services/nvidia_abi/cuda_calls.h"
+
+namespace qgpu::guest {
+
+// The driver's functions; null where it lacks one, or before it was found.
+extern cuda::Calls cudaDriver;
+
+// Fill in the wrappers of one area each.
+void wrapCudaLaunches(cuda::Calls& table);
+void wrapCudaStreams(cuda::Calls& table);
+void wrapCudaMemory(cuda::Calls& table);
+void wrapCudaSizes(cuda::Calls& table);
+void wrapNvmlProcesses(cuda::Calls& table);
+
+// Finds libcuda.so.1 and libnvidia-ml.so.1 where the process has loaded them by now. False: no
+// driver is there.
+bool findCudaDriver();
+
+// The wrapper of an address of the driver's; the address itself where it has none.
+void* wrapperOf(void* address);
+
+}  // namespace qgpu::guest

@@ -1,0 +1,81 @@
+#include "services/guest/gate/quota.h"
+
+#include "services/wire/loans.h"
+#include "services/guest/gate/token.h"
+
+namespace qgpu::guest {
+namespace {
+
+constexpr int kTries = 3;  // racers that all took back may succeed one after the other
+constexpr std::uint64_t kAllSlots = ~0ull;
+
+void raisePeak(std::uint64_t bytes) {
+  auto peak = shared(session.slot->bytes_peak);
+  std::uint64_t seen = peak.load(std::memory_order_relaxed);
+  while (seen < bytes && !peak.compare_exchange_weak(seen, bytes)) {
+  }
+}
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kGiB = 1 << 30;
+
+// A program that ignores what its API says would end without a word of why. Said once a process, a
+// fork's child included: it has failed by itself.
+void tellOfRefusal(std::uint64_t bytes) {
+  static std::atomic<std::uint32_t> saidIn{0};  // the generation, from 1
+  const std::uint32_t generation = session.generation.load() + 1;
+  if (saidIn.exchange(generation) == generation) return;
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  const std::uint64_t more = bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2;
+  const auto enough = static_cast<unsigned long long>((held + more + kGiB - 1) / kGiB);
+  const auto inMiB = [](std::uint64_t n) { return static_cast<unsigned long long>(n / kMiB); };
+  say(tokenInFile() ? "%llu MiB refused: %llu of %llu MiB in use; ask for %llu GiB of qgpu-memory"
+                    : "%llu MiB refused: %llu of %llu MiB in use; start with --memory %llu",
+      inMiB(more + kMiB - 1), inMiB(held), inMiB(quota), enough);
+}
+
+}  // namespace
+
+bool reserve(std::uint64_t bytes) {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  if (bytes > quota) return false;
+  auto own = shared(session.slot->bytes);
+  for (int i = 0; i < kTries; ++i) {
+    std::uint64_t mine = own.fetch_add(bytes) + bytes;
+    if (reservedBytes() <= quota) {
+      raisePeak(mine);
+      return true;
+    }
+    own.fetch_sub(bytes);
+  }
+  return false;
+}
+
+bool reserveOrFail(std::uint64_t bytes) {
+  if (reserve(bytes)) return true;
+  shared(session.slot->refused).fetch_add(1, std::memory_order_relaxed);
+  tellOfRefusal(bytes);
+  return false;
+}
+
+void release(std::uint64_t bytes, std::uint32_t generation) {
+  if (session.state.load() != State::kAttached) return;
+  if (session.generation.load() == generation) shared(session.slot->bytes).fetch_sub(bytes);
+}
+
+std::uint64_t reservedBytes() {
+  return loans::total(*session.report, kAllSlots);
+}
+
+std::uint64_t leftBytes() {
+  const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
+  return held < quota ? quota - held : 0;
+}
+
+std::uint64_t limitToQuota(std::uint64_t bytes) {
+  if (session.state.load() != State::kAttached) return bytes;
+  std::uint64_t quota = loadRelaxed(session.gate->quota_bytes);
+  return bytes < quota ? bytes : quota;
+}
+
+}  // namespace qgpu::guest

@@ -1,0 +1,431 @@
+#include "services/kubernetes/agent/kubelet_desk.h"
+
+#include <algorithm>
+#include <sys/random.h>
+
+#include "runtime/check.h"
+#include "runtime/text_hash.h"
+#include "services/admin/words.h"
+#include "services/kubernetes/pods/pod_names.h"
+#include "services/kubernetes/agent/container_room.h"
+#include "services/rpc/checked.h"
+#include "services/rpc/rpc_calls.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kDeviceKindsMax = 8;
+constexpr std::size_t kContainersMax = 64;
+constexpr std::size_t kCardsMax = 64;
+
+// Another one for each binding: the ids of tasks that ended stay taken.
+std::string freshRequest(const std::string& start) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    fatal(ExitCode::Environment, "getrandom() gives nothing");
+  }
+  return start + textHashHex(std::to_string(random));
+}
+
+std::uint32_t countOf(const std::map<std::string, std::uint32_t>& devices, Resource resource) {
+  const auto found = devices.find(resourceName(resource));
+  return found == devices.end() ? 0 : found->second;
+}
+
+ContainerPlan readContainer(schema::ContainerPlan::Reader reader) {
+  ContainerPlan plan;
+  plan.name = checkedText(reader.getName(), "name");
+  if (reader.getCards().size() > kCardsMax) {
+    kj::throwFatalException(refusal(ErrorCode::InvalidArgument, "cards: too many"));
+  }
+  for (const auto card : reader.getCards()) plan.cards.push_back(checkedText(card, "cards"));
+  plan.mem = Bytes(bounded(reader.getMemBytes()));
+  plan.share = Permille(reader.getSharePermille());
+  plan.uses = checkedText(reader.getUses(), "uses");
+  plan.init = reader.getInit();
+  return plan;
+}
+
+PodPlan readPlan(schema::PodPlan::Reader reader) {
+  PodPlan plan;
+  plan.uid = checkedText(reader.getUid(), "uid");
+  plan.nameSpace = checkedText(reader.getNamespace(), "namespace");
+  plan.name = checkedText(reader.getName(), "name");
+  plan.taskClass = readClass(reader.getClass());
+  if (reader.getContainers().size() > kContainersMax) {
+    kj::throwFatalException(refusal(ErrorCode::InvalidArgument, "containers: too many"));
+  }
+  for (const auto container : reader.getContainers()) {
+    plan.containers.push_back(readContainer(container));
+  }
+  return plan;
+}
+
+Result<KubeletDesk::Started> startedOf(const Result<Answer>& answer) {
+  if (!answer) return answer.error();
+  const auto bound = answer->reply().getBound();
+  KubeletDesk::Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
+  for (const auto card : bound.getCards()) started.cards.emplace_back(view(card));
+  return started;
+}
+
+// Whether this is a container's task.
+bool isPods(schema::TaskInfo::Reader task) {
+  return view(task.getSpec().getRequestId()).starts_with(KubeletDesk::kRequestStart);
+}
+
+class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<NodeWords> {
+ public:
+  DeskService(KubeletDesk& desk, NodeDoor& door, kj::Own<RpcSession> session)
+      : RpcCalls(door, kj::mv(session)), desk_(desk), alive_(desk.alive()) {}
+  // A plugin that is gone counts nothing for kubelet.
+  ~DeskService() noexcept(false) {
+    if (told_ && alive_->here) desk_.setCounted({});
+  }
+
+  kj::Promise<void> node(NodeContext context) override {
+    return call(
+        context, [](schema::Request::Builder request) { request.setCards(); },
+        [this, context](schema::Reply::Reader reply) mutable {
+          auto results = context.getResults();
+          if (desk_.closed().empty()) results.setCards(reply.getCards());
+          results.setMixed(desk_.mixed());
+          const auto& environment = desk_.environment();
+          auto list = results.initEnvironment(static_cast<kj::uint>(environment.size()));
+          for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(environment[i]));
+        });
+  }
+
+  kj::Promise<void> assign(AssignContext context) override {
+    const Status put = desk_.book().put(readPlan(context.getParams().getPod()));
+    if (!put) return toException(put.error());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> forget(ForgetContext context) override {
+    desk_.book().forget(checkedText(context.getParams().getUid(), "uid"));
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> start(StartContext context) override {
+    const auto params = context.getParams();
+    const auto container = params.getContainer();
+    KubeletDesk::Asked asked{session().peer,
+                             checkedText(container.getNamespace(), "namespace"),
+                             checkedText(container.getPod(), "pod"),
+                             checkedText(container.getName(), "container"),
+                             {},
+                             checkedText(params.getResource(), "resource")};
+    if (params.getDevices().size() > kDeviceKindsMax) {
+      return refusal(ErrorCode::InvalidArgument, "devices: too many resources");
+    }
+    for (const auto device : params.getDevices()) {
+      asked.devices[checkedText(device.getResource(), "resource")] = device.getCount();
+    }
+    return desk_.start(std::move(asked))
+        .then([context](Result<KubeletDesk::Started> started) mutable {
+          if (!started) kj::throwFatalException(toException(started.error()));
+          auto results = context.getResults();
+          results.setTask(started->task);
+          results.setToken(ptr(started->token));
+          auto cards = results.initCards(static_cast<kj::uint>(started->cards.size()));
+          for (kj::uint i = 0; i < cards.size(); ++i) cards.set(i, ptr(started->cards[i]));
+        });
+  }
+
+  kj::Promise<void> tasks(TasksContext context) override {
+    return call(
+        context, [](schema::Request::Builder request) { request.setTasks(); },
+        [context](schema::Reply::Reader reply) mutable {
+          kj::uint count = 0;
+          for (const auto task : reply.getTasks()) count += isPods(task) ? 1 : 0;
+          auto out = context.getResults().initTasks(count);
+          kj::uint at = 0;
+          for (const auto task : reply.getTasks()) {
+            if (!isPods(task)) continue;
+            auto one = out[at++];
+            one.setTask(task.getId());
+            one.setName(task.getSpec().getName());
+            one.setProcesses(task.getUse().getProcesses());
+          }
+        });
+  }
+
+  kj::Promise<void> counted(CountedContext context) override {
+    const auto cards = context.getParams().getCards();
+    if (cards.size() > kCardsMax) return refusal(ErrorCode::InvalidArgument, "cards: too many");
+    std::set<std::string> all;
+    for (const auto card : cards) all.insert(checkedText(card, "cards"));
+    told_ = true;
+    desk_.setCounted(std::move(all));
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> end(EndContext context) override {
+    return desk_.end(session().peer, context.getParams().getTask()).then([](Status ended) {
+      if (!ended) kj::throwFatalException(toException(ended.error()));
+    });
+  }
+
+ private:
+  KubeletDesk& desk_;
+  kj::Own<KubeletDesk::Alive> alive_;
+  bool told_ = false;  // what kubelet counts
+};
+
+}  // namespace
+
+struct KubeletDesk::Bind {
+  Peer peer;
+  PodPlan pod;
+  std::string container;  // that starts
+  bool fresh = false;     // no task of it was there
+  std::string name;
+  std::string request;  // begin of its request ids
+  TaskClass taskClass;
+  ContainerPlan plan;
+  std::string cards;  // as spec.card wants them
+};
+
+KubeletDesk::KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config)
+    : door_(door), book_(book), config_(std::move(config)), mixed_(config_.mixed), tasks_(*this) {}
+
+schema::KubeletDesk::Client KubeletDesk::serve(kj::Own<RpcSession> session) {
+  return kj::heap<DeskService>(*this, door_, kj::mv(session));
+}
+
+void KubeletDesk::taskFailed(kj::Exception&&) {
+  QGPU_CHECK(false, "the door never throws");
+}
+
+void KubeletDesk::setCounted(std::set<std::string> cards) {
+  if (cards == counted_) return;
+  counted_ = std::move(cards);
+  KJ_IF_MAYBE (listener, listener_) listener->onCounted();
+}
+
+std::string KubeletDesk::requestOf(const std::string& uid, const std::string& container) {
+  return kRequestStart + textHashHex(uid + "/" + container) + ":";
+}
+
+std::string_view KubeletDesk::requestStartOf(std::string_view requestId) {
+  const std::size_t end = requestId.rfind(':');
+  const bool ours =
+      requestId.starts_with(kRequestStart) && end >= std::string(kRequestStart).size();
+  return ours ? requestId.substr(0, end + 1) : "";
+}
+
+// --- starting ---
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::start(Asked asked) {
+  if (waiting_.size() >= kStartsMax) {
+    return Result<Started>(
+        fail(ErrorCode::Overloaded, std::to_string(waiting_.size()) + " containers start already"));
+  }
+  auto paf = kj::newPromiseAndFulfiller<Result<Started>>();
+  waiting_.push_back({std::move(asked), kj::mv(paf.fulfiller)});
+  if (!working_) {
+    working_ = true;
+    tasks_.add(work());
+  }
+  return kj::mv(paf.promise);
+}
+
+kj::Promise<void> KubeletDesk::work() {
+  Waiting next = std::move(waiting_.front());
+  waiting_.pop_front();
+  return startNow(std::move(next.asked))
+      .then([this, done = kj::mv(next.done)](Result<Started> started) mutable -> kj::Promise<void> {
+        done->fulfill(kj::mv(started));
+        if (!waiting_.empty()) return work();
+        working_ = false;
+        return kj::READY_NOW;
+      });
+}
+
+// What kubelet gave must be what the scheduler decided upon: else two of them speak of different
+// pods, and whoever starts would have what nobody counted.
+Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) const {
+  const auto wanted = devicesOf(*found.container, found.pod->taskClass, config_.unit);
+  for (const auto& [resource, count] : wanted) {
+    const std::uint32_t given = countOf(asked.devices, resource);
+    if (given == count) continue;
+    return fail(ErrorCode::Conflict, "kubelet gave " + asked.nameSpace + "/" + asked.pod + "/" +
+                                         asked.container + " " + std::to_string(given) + " of " +
+                                         resourceName(resource) + ", the scheduler decided upon " +
+                                         std::to_string(count));
+  }
+  return ok();
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
+  const auto pod = book_.findPod(asked.nameSpace, asked.pod);
+  if (!pod) return Result<Started>(pod.error());
+  const auto room = roomFor(asked, **pod);
+  if (!room && room.error().code == ErrorCode::NotFound) return Result<Started>(room.error());
+  if (!room) {
+    KJ_IF_MAYBE (listener, listener_) {
+      listener->onRefused(**pod, asked.container.empty() ? "(init)" : asked.container,
+                          room.error());
+    }
+    return Result<Started>(room.error());
+  }
+  if (*room == nullptr) return Result<Started>(Started{});
+  return startIn(asked, **pod, **room);
+}
+
+// Whose room the container uses that starts; nullptr: this resource does not say.
+Result<const ContainerPlan*> KubeletDesk::roomFor(const Asked& asked, const PodPlan& pod) const {
+  if (!asked.container.empty()) {
+    const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
+    if (!found) return found.error();
+    if (Status same = compare(asked, *found); !same) return same.error();
+    if (asked.resource.empty()) {
+      const std::string& uses = found->container->uses;
+      const auto owner =
+          book_.find(asked.nameSpace, asked.pod, uses.empty() ? asked.container : uses);
+      if (!owner) return owner.error();
+      return owner->container;
+    }
+  }
+  const auto resource = resourceFromName(asked.resource);
+  if (!resource) {
+    return fail(ErrorCode::InvalidArgument, "there is no resource '" + asked.resource + "'");
+  }
+  return roomOf(pod, asked.container, *resource, countOf(asked.devices, *resource), config_.unit);
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startIn(const Asked& asked,
+                                                               const PodPlan& pod,
+                                                               const ContainerPlan& plan) {
+  auto bind = kj::heap<Bind>(Bind{asked.peer,
+                                  pod,
+                                  asked.container.empty() ? plan.name : asked.container,
+                                  false,
+                                  podTaskName(asked.nameSpace, asked.pod, plan.name),
+                                  requestOf(pod.uid, plan.name),
+                                  pod.taskClass,
+                                  plan,
+                                  {}});
+  return door_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this,
+             bind = kj::mv(bind)](Result<Answer> tasks) mutable -> kj::Promise<Result<Started>> {
+        if (!tasks) return Result<Started>(tasks.error());
+        std::string request;
+        for (const auto task : tasks->reply().getTasks()) {
+          const std::string_view known = view(task.getSpec().getRequestId());
+          if (known.starts_with(bind->request)) request = known;
+        }
+        bind->fresh = request.empty();
+        if (bind->fresh && !closed_.empty()) {  // a container of a task that is there starts again
+          const Result<Started> refused(fail(ErrorCode::Conflict, closed_));
+          tell(bind->pod, *bind, refused);
+          return kj::cp(refused);
+        }
+        bind->request = bind->fresh ? freshRequest(bind->request) : request;
+        Bind& named = *bind;
+        return nameCards(named).then(
+            [this, bind = kj::mv(bind)](Status good) mutable -> kj::Promise<Result<Started>> {
+              if (!good) return Result<Started>(good.error());
+              return this->bind(kj::mv(bind));
+            });
+      });
+}
+
+void KubeletDesk::tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started) {
+  KJ_IF_MAYBE (listener, listener_) {
+    if (!started)
+      listener->onRefused(pod, bind.container, started.error());
+    else if (bind.fresh)
+      listener->onStarted(pod, bind.container, started->task, started->cards);
+  }
+}
+
+// One card by its id; several by their places on this node, which are short enough to be listed.
+kj::Promise<Status> KubeletDesk::nameCards(Bind& bind) {
+  if (bind.plan.cards.size() == 1) {
+    bind.cards = bind.plan.cards.front();
+    return Status(Unit{});
+  }
+  return door_.ask(bind.peer, [](schema::Request::Builder request) { request.setCards(); })
+      .then([&bind](Result<Answer> cards) -> Status {
+        if (!cards) return cards.error();
+        for (const std::string& id : bind.plan.cards) {
+          std::string index;
+          for (const auto card : cards->reply().getCards()) {
+            const auto info = card.getInfo();
+            if (view(info.getId()) == id) index = std::to_string(info.getIndex());
+          }
+          if (index.empty()) return fail(ErrorCode::NotFound, "no card '" + id + "' here");
+          bind.cards += (bind.cards.empty() ? "" : ",") + index;
+        }
+        return ok();
+      });
+}
+
+kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) {
+  const Bind& what = *bind;
+  auto fill = [&what](schema::Request::Builder request) {
+    auto spec = request.initBind();
+    spec.setName(ptr(what.name));
+    spec.setClass(word(what.taskClass));
+    const Bytes mem = std::max(what.plan.mem, gibibytes(1));  // whole cards take all of theirs
+    spec.setMemBytes(static_cast<std::uint64_t>(mem.value));
+    const bool online = what.taskClass == TaskClass::Online;
+    spec.setSharePermille(online ? 0 : static_cast<std::uint32_t>(what.plan.share.value));
+    spec.setCards(static_cast<std::uint32_t>(what.plan.cards.size()));
+    spec.setCard(ptr(what.cards));
+    spec.setOwnerUid(what.peer.uid);
+    spec.setRequestId(ptr(what.request));
+  };
+  auto asked = door_.ask(what.peer, fill);
+  return asked.then([this, bind = kj::mv(bind)](Result<Answer> answer) {
+    Result<Started> started = startedOf(answer);
+    tell(bind->pod, *bind, started);
+    return started;
+  });
+}
+
+// --- ending ---
+
+kj::Promise<Status> KubeletDesk::end(Peer peer, std::uint64_t task) {
+  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this, peer, task](Result<Answer> tasks) -> kj::Promise<Status> {
+        if (!tasks) return Status(tasks.error());
+        for (const auto one : tasks->reply().getTasks()) {
+          if (one.getId() != task) continue;
+          if (!isPods(one)) return Status(fail(ErrorCode::Denied, "that is no container's task"));
+          if (one.getUse().getProcesses() == 0) {
+            return door_.ask(peer, [task](schema::Request::Builder r) { r.setUnbind(task); })
+                .then([](Result<Answer> ended) {
+                  return ended ? Status(Unit{}) : Status(ended.error());
+                });
+          }
+          return Status(fail(ErrorCode::Conflict, std::to_string(one.getUse().getProcesses()) +
+                                                      " of its processes live"));
+        }
+        return Status(Unit{});  // it has ended
+      });
+}
+
+kj::Promise<Result<bool>> KubeletDesk::endPod(Peer peer, PodPlan pod) {
+  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this, peer, pod = std::move(pod)](Result<Answer> tasks) -> kj::Promise<Result<bool>> {
+        if (!tasks) return Result<bool>(tasks.error());
+        kj::Promise<bool> all = true;
+        for (const auto task : tasks->reply().getTasks()) {
+          const std::string_view request = view(task.getSpec().getRequestId());
+          const bool its = std::any_of(
+              pod.containers.begin(), pod.containers.end(), [&](const ContainerPlan& container) {
+                return request.starts_with(requestOf(pod.uid, container.name));
+              });
+          if (!its) continue;
+          all = all.then([this, peer, id = task.getId()](bool before) {
+            return end(peer, id).then([before](Status ended) { return before && ended.ok(); });
+          });
+        }
+        return all.then([](bool none) { return Result<bool>(none); });
+      });
+}
+
+}  // namespace qgpu

@@ -1,0 +1,136 @@
+#pragma once
+// The desk of schema/node.capnp where kubelet's containers become tasks. A container's start is
+// looked up in the pod book, compared with what kubelet gave, and bound through the node's door,
+// under a request id of its own: a start that is repeated, by kubelet, by its second resource or
+// after a crash of anybody, finds the task that is there.
+//
+// Starts are made one after the other, so that two for one container can't bind twice.
+//
+// Kept here: C5 (starts that wait are bounded), C7 (what came is copied and checked first), P6.
+
+#include <deque>
+#include <kj/async.h>
+#include <kj/refcount.h>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schema/node.capnp.h"
+#include "services/admin/node_door.h"
+#include "services/kubernetes/pods/pod_rules.h"
+#include "services/kubernetes/agent/pod_book.h"
+#include "services/rpc/node_service.h"
+
+namespace qgpu {
+
+struct KubeletDeskConfig {
+  MemoryUnit unit = MemoryUnit::GiB;
+  bool mixed = false;                    // until a label says otherwise
+  std::vector<std::string> environment;  // NAME=VALUE of every tenant
+};
+
+// Hears what became of containers; on the desk's loop.
+class DeskListener {
+ public:
+  // `task` is bound for it from now on.
+  virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
+                         const std::vector<std::string>& cards) = 0;
+  virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
+  // KubeletDesk::counts() changed.
+  virtual void onCounted() = 0;
+
+ protected:
+  ~DeskListener() = default;
+};
+
+class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler {
+ public:
+  static constexpr std::size_t kStartsMax = 256;  // that wait
+
+  // `door` and `book` outlive the desk and every connection.
+  KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config);
+  KubeletDesk(const KubeletDesk&) = delete;
+  KubeletDesk& operator=(const KubeletDesk&) = delete;
+  ~KubeletDesk() noexcept(false) { alive_->here = false; }
+
+  schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) override;
+
+  struct Started {
+    std::uint64_t task = 0;  // 0: another resource of the container says which one it is
+    std::string token;
+    std::vector<std::string> cards;
+  };
+  struct Asked {
+    Peer peer;
+    std::string nameSpace;
+    std::string pod;
+    std::string container;  // empty: an init container, which kubelet does not list
+    std::map<std::string, std::uint32_t> devices;  // by resource, without its prefix
+    std::string resource;                          // that kubelet asks for; empty: none of them
+  };
+  kj::Promise<Result<Started>> start(Asked asked);
+  // Ends a container's task that has no process.
+  kj::Promise<Status> end(Peer peer, std::uint64_t task);
+  // Ends the tasks of a pod's containers as far as they have no process. True: none is left.
+  kj::Promise<Result<bool>> endPod(Peer peer, PodPlan pod);
+
+  PodBook& book() { return book_; }
+  bool mixed() const { return mixed_; }
+  void setMixed(bool mixed) { mixed_ = mixed; }
+  // Nothing new is served from now on, because of `why`; empty: again. What is bound, runs on.
+  void close(std::string why) { closed_ = std::move(why); }
+  const std::string& closed() const { return closed_; }
+  // Whether kubelet counts every device of this card, by the last word of a plugin that is there.
+  bool counts(const std::string& card) const { return counted_.contains(card); }
+  void setCounted(std::set<std::string> cards);
+  // Its devices are about to be out of order: only a later word counts.
+  void uncount(const std::string& card) { counted_.erase(card); }
+  // It hears of the desk until there is another one, or none.
+  void setListener(kj::Maybe<DeskListener&> listener) { listener_ = listener; }
+  const std::vector<std::string>& environment() const { return config_.environment; }
+
+  // Of a connection that ends: a call that was under way may be let go of only with the loop.
+  struct Alive : public kj::Refcounted {
+    bool here = true;
+  };
+  kj::Own<Alive> alive() { return kj::addRef(*alive_); }
+
+  // The begin of request ids of a container's tasks; all of ours begin with kRequestStart.
+  static std::string requestOf(const std::string& uid, const std::string& container);
+  // Of a request id of ours, that begin; else empty.
+  static std::string_view requestStartOf(std::string_view requestId);
+  static constexpr const char* kRequestStart = "pod:";
+
+ private:
+  struct Waiting {
+    Asked asked;
+    kj::Own<kj::PromiseFulfiller<Result<Started>>> done;
+  };
+  struct Bind;
+
+  kj::Promise<void> work();
+  kj::Promise<Result<Started>> startNow(Asked asked);
+  kj::Promise<Result<Started>> startIn(const Asked& asked, const PodPlan& pod,
+                                       const ContainerPlan& room);
+  Result<const ContainerPlan*> roomFor(const Asked& asked, const PodPlan& pod) const;
+  void tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started);
+  Status compare(const Asked& asked, const PodBook::Found& found) const;
+  kj::Promise<Result<Started>> bind(kj::Own<Bind> bind);
+  kj::Promise<Status> nameCards(Bind& bind);
+  void taskFailed(kj::Exception&& exception) override;
+
+  NodeDoor& door_;
+  PodBook& book_;
+  const KubeletDeskConfig config_;
+  bool mixed_;
+  std::string closed_;
+  std::set<std::string> counted_;  // cards
+  kj::Maybe<DeskListener&> listener_;
+  std::deque<Waiting> waiting_;
+  bool working_ = false;
+  kj::Own<Alive> alive_ = kj::refcounted<Alive>();
+  kj::TaskSet tasks_;  // last
+};
+
+}  // namespace qgpu

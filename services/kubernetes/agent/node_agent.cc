@@ -1,0 +1,504 @@
+#include "services/kubernetes/agent/node_agent.h"
+
+#include <algorithm>
+#include <iterator>
+#include <unistd.h>
+#include <utility>
+
+#include "actors/base/event_log.h"
+#include "actors/ledger/fit.h"
+#include "runtime/config.h"
+#include "services/base/json.h"
+#include "services/admin/words.h"
+#include "services/kubernetes/pods/assigned_annotation.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::size_t kHoldingsMax = PodBook::kPodsMax;
+constexpr const char* kWholeCards =
+    "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
+    "device plugin away";
+constexpr const char* kDecision = "what was decided for it";
+constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
+
+kj::Duration toKj(Nanos time) {
+  return time.value * kj::NANOSECONDS;
+}
+
+AnnotatedCard annotated(schema::CardStatus::Reader status) {
+  AnnotatedCard card{readCardFacts(status.getInfo())};
+  card.nominalGib = static_cast<std::uint32_t>(nominalGib(card.mem));
+  card.policy = status.getPolicy();
+  card.health = status.getState();
+  return card;
+}
+
+ContainerPlan planOf(const PodDemands& pod, const ContainerDemand& demand,
+                     const AssignedCards& assigned) {
+  const LedgerAsk ask = normalAsk(demand.ask);
+  ContainerPlan plan;
+  plan.name = demand.name;
+  plan.mem = ask.mem;
+  plan.share = ask.share;
+  plan.init = demand.kind == ContainerKind::Init;
+  if (demand.sharesWith) plan.uses = pod.containers[*demand.sharesWith].name;
+  const auto cards = assigned.find(plan.uses.empty() ? plan.name : plan.uses);
+  if (cards != assigned.end()) plan.cards = cards->second;
+  return plan;
+}
+
+// What the scheduler decided for it. InvalidArgument where that can't be read.
+Result<PodPlan> planOf(const PodDemands& pod) {
+  const auto assigned = readAssignedAnnotation(pod.assigned);
+  if (!assigned) return assigned.error();
+  PodPlan plan{pod.uid, pod.nameSpace, pod.name, pod.taskClass, {}};
+  for (const ContainerDemand& demand : pod.containers) {
+    plan.containers.push_back(planOf(pod, demand, *assigned));
+  }
+  return plan;
+}
+
+PodRef refOf(const PodPlan& pod) {
+  return {pod.nameSpace, pod.name, pod.uid};
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+}  // namespace
+
+NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServer& events, Log& log,
+                     NodeAgentConfig config)
+    : door_(door),
+      desk_(desk),
+      api_(api),
+      events_(events),
+      log_(log),
+      config_(std::move(config)),
+      timer_(api.timer()),
+      self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
+      tasks_(*this) {
+  desk_.setListener(static_cast<DeskListener&>(*this));
+  const std::string name = urlEscaped(config_.node);
+  KubeListener<KubeNode>& nodes = *this;
+  KubeListener<KubePod>& pods = *this;
+  nodes_.emplace(api_, "/api/v1/nodes?fieldSelector=metadata.name%3D" + name, nodes, log_,
+                 config_.rules, config_.follow);
+  pods_.emplace(api_, "/api/v1/pods?fieldSelector=spec.nodeName%3D" + name, pods, log_,
+                config_.rules, config_.follow);
+  tasks_.add(rounds());
+  tasks_.add(follow());
+}
+
+NodeAgent::~NodeAgent() noexcept {
+  desk_.setListener(nullptr);
+}
+
+void NodeAgent::taskFailed(kj::Exception&& exception) {
+  log_.error("unexpected", {{"why", exception.getDescription().cStr()}});
+}
+
+void NodeAgent::ring() {
+  if (rung_.get() != nullptr) rung_->fulfill();
+}
+
+// --- the node ---
+
+void NodeAgent::onUpsert(const KubeNode& node) {
+  if (node.name != config_.node) return;
+  node_ = node;
+  readLabels(node);
+  ring();
+}
+
+void NodeAgent::onGone(const KubeNode& last) {
+  if (last.name == config_.node) node_.reset();
+}
+
+void NodeAgent::readLabels(const KubeNode& node) {
+  desk_.setMixed(node.mixed);
+  config_.onMixed(node.mixed);
+  const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
+  if (closed != desk_.closed()) {
+    log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
+    if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
+    if (closed.empty() && desk_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
+    desk_.close(closed);
+  }
+  const bool there = !node.policy.empty();
+  if (node.policy == label_ && there == labelWasThere_) return;
+  const auto read = parsePolicy(node.policy);
+  if (!there && labelWasThere_) policy_ = config_.policy;  // as if it had never been there
+  if (there) policy_ = read ? *read : schema::Policy::BEST_EFFORT;
+  label_ = node.policy;
+  labelWasThere_ = there;
+  if (there && !read) {
+    tellNode(EventReason::PolicyUnknown,
+             {config_.rules.prefix + "/qgpu-schedule-policy", read.error().message});
+  }
+}
+
+// --- pods ---
+
+void NodeAgent::onUpsert(const KubePod& pod) {
+  const PodDemands& demands = pod.demands;
+  if (demands.nodeName != config_.node) return;
+  if (pod.over) return over(demands);
+  if (!pod.ended.empty()) endRooms(pod);
+  if (demands.assigned.empty() || demands.asksNothing()) return;
+  Result<PodPlan> plan = planOf(demands);
+  const PodRef ref{demands.nameSpace, demands.name, demands.uid};
+  if (!plan) return tell(ref, EventReason::Refused, {kDecision, plan.error().message});
+  const auto known = desk_.book().pods().find(plan->uid);
+  if (known != desk_.book().pods().end() && known->second == *plan) return;
+  if (Status put = desk_.book().put(std::move(*plan)); !put) {
+    tell(ref, EventReason::Refused, {kDecision, put.error().message});
+  }
+}
+
+void NodeAgent::onGone(const KubePod& last) {
+  if (last.demands.nodeName == config_.node) over(last.demands);
+}
+
+// Its tasks end as its processes do, also those that a manager before this one bound.
+void NodeAgent::over(const PodDemands& pod) {
+  Result<PodPlan> plan = planOf(pod);
+  desk_.book().forget(pod.uid);
+  if (plan) endLater(pod.uid, std::move(*plan));
+}
+
+// The scheduler gives away the room of a container that has ended for good, so its task ends here
+// too, whatever kubelet lists while its pod lives.
+void NodeAgent::endRooms(const KubePod& pod) {
+  Result<PodPlan> plan = planOf(pod.demands);
+  if (!plan) return;
+  std::vector<ContainerPlan> rooms;
+  for (std::size_t i = 0; i < plan->containers.size(); ++i) {
+    if (!pod.demands.containers[i].sharesWith && isRoomOver(pod, i)) {
+      rooms.push_back(plan->containers[i]);
+    }
+  }
+  plan->containers = std::move(rooms);
+  if (!plan->containers.empty()) endLater(pod.demands.uid + "/", std::move(*plan));
+}
+
+void NodeAgent::endLater(const std::string& key, PodPlan plan) {
+  if (over_.size() >= PodBook::kPodsMax) return;
+  over_[key] = std::move(plan);
+  ring();
+}
+
+void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
+                          const std::vector<std::string>& cards) {
+  if (holdings_.size() < kHoldingsMax && !holdings_.contains(task)) {
+    holdings_.emplace(task, Holding{refOf(pod), container, cards, 0, timer_.now(), false, false});
+  }
+  tell(refOf(pod), EventReason::Allocated, {container, joined(cards)});
+}
+
+void NodeAgent::onRefused(const PodPlan& pod, const std::string& container, const Error& why) {
+  tell(refOf(pod), EventReason::Refused, {"container " + container, why.message});
+}
+
+// --- rounds ---
+
+kj::Promise<void> NodeAgent::rounds() {
+  auto rung = kj::newPromiseAndFulfiller<void>();
+  rung_ = kj::mv(rung.fulfiller);
+  return round()
+      .then([this, next = kj::mv(rung.promise)]() mutable {
+        return timer_.afterDelay(toKj(config_.round)).exclusiveJoin(kj::mv(next));
+      })
+      .then([this] { return rounds(); });
+}
+
+kj::Promise<void> NodeAgent::round() {
+  return readCards()
+      .then([this] { return choosePolicy(); })
+      .then([this] { return annotate(); })
+      .then([this] { return endOverPods(); })
+      .then([this] { return readTasks(); });
+}
+
+kj::Promise<void> NodeAgent::readCards() {
+  return door_.ask(self_, [](schema::Request::Builder request) { request.setCards(); })
+      .then([this](Result<Answer> answer) {
+        if (!answer) return;
+        Cards now;
+        for (const auto card : answer->reply().getCards()) {
+          now.push_back(annotated(card));
+          if (now.back().health != schema::CardState::READY) desk_.uncount(now.back().id);
+        }
+        tellRecovered(now);
+        cards_ = std::move(now);
+      });
+}
+
+// A refusal is said once, and made up for when what stands in the way has ended.
+kj::Promise<void> NodeAgent::choosePolicy() {
+  const auto differs = [this](const AnnotatedCard& card) { return card.policy != *policy_; };
+  if (!policy_ || std::none_of(cards_.begin(), cards_.end(), differs)) return kj::READY_NOW;
+  const schema::Policy wanted = *policy_;
+  return door_
+      .ask(self_,
+           [wanted](schema::Request::Builder request) {
+             auto policy = request.initPolicy();
+             policy.setCard("all");
+             policy.setPolicy(wanted);
+           })
+      .then([this, wanted](Result<Answer> answer) {
+        const std::string name(policyName(wanted));
+        if (!answer) {
+          if (trouble_ == answer.error().message) return;
+          trouble_ = answer.error().message;
+          return tellNode(EventReason::PolicyRefused, {name, trouble_});
+        }
+        trouble_.clear();
+        for (AnnotatedCard& card : cards_) card.policy = wanted;
+        log_.info("policy-label", {{"policy", name}});
+        tellAll(EventReason::PolicyChanged, {name});
+      });
+}
+
+// What the server has is compared, so that a patch that was lost, or undone by others, is made
+// again.
+kj::Promise<void> NodeAgent::annotate() {
+  if (!node_ || cards_.empty() || cards_.size() > kAnnotatedCardsMax) return kj::READY_NOW;
+  CardsAnnotation annotation;
+  annotation.version = config_.version;
+  annotation.mixed = node_->mixed;
+  annotation.maxTasksPerCard = config_.maxTasksPerCard;
+  annotation.attachSocket = config_.attachSocket;
+  annotation.cards = cards_;
+  for (AnnotatedCard& card : annotation.cards) {
+    const bool counted = !leaving_ && desk_.counts(card.id);
+    if (card.health == schema::CardState::READY && !counted) {
+      card.health = schema::CardState::STARTING;
+    }
+  }
+  std::string text = writeCardsAnnotation(annotation);
+  if (text == node_->cards) return kj::READY_NOW;
+  JsonWriter json;
+  json.beginObject().key("metadata").beginObject().key("annotations").beginObject();
+  json.field(kCardsAnnotation, text).endObject().endObject().endObject();
+  return api_
+      .call({kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(config_.node) + "/status",
+             json.take(), kMergePatch})
+      .then([this, text = std::move(text)](ApiAnswer answer) mutable {
+        if (answer.ok()) {
+          if (node_) node_->cards = std::move(text);
+          log_.info("cards-annotated", {{"cards", cards_.size()}});
+        } else if (trouble_ != answer.message) {
+          trouble_ = answer.message;
+          log_.warn("cards-not-annotated", {{"why", trouble_}});
+        }
+      });
+}
+
+kj::Promise<void> NodeAgent::leave() {
+  leaving_ = true;
+  return annotate();
+}
+
+kj::Promise<void> NodeAgent::endOverPods() {
+  kj::Promise<void> all = kj::READY_NOW;
+  for (const auto& [uid, pod] : over_) {
+    all = all.then([this, pod = pod] { return desk_.endPod(self_, pod); })
+              .then([this, uid = uid](Result<bool> none) {
+                if (none && *none) over_.erase(uid);
+              });
+  }
+  return all;
+}
+
+kj::Promise<void> NodeAgent::readTasks() {
+  if (holdings_.empty() && desk_.book().pods().empty()) return kj::READY_NOW;
+  return door_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
+      .then([this](Result<Answer> answer) {
+        if (!answer) return;
+        const auto tasks = answer->reply().getTasks();
+        findHoldings(tasks);
+        std::map<std::uint64_t, Holding> live;
+        for (const auto task : tasks) {
+          const auto known = holdings_.find(task.getId());
+          if (known == holdings_.end()) continue;
+          tellTask(live.emplace(task.getId(), std::move(known->second)).first->second, task);
+        }
+        holdings_ = std::move(live);
+        tellEarly(tasks);
+      });
+}
+
+void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
+  auto early = std::exchange(early_, {});
+  if (early.empty()) return;
+  for (const auto task : tasks) {
+    const auto found = early.find(task.getId());
+    const bool ours = !KubeletDesk::requestStartOf(view(task.getSpec().getRequestId())).empty();
+    if (found == early.end() || !ours) continue;
+    const auto holding = holdings_.find(task.getId());
+    if (holding == holdings_.end()) {
+      early_.insert(*found);
+    } else {
+      tellTrouble(holding->second, found->second.first, found->second.second);
+    }
+  }
+}
+
+// Those that a manager before this one bound; what it told of them is not told again.
+void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
+  std::map<std::string_view, schema::TaskInfo::Reader> unknown;
+  for (const auto task : tasks) {
+    const auto start = KubeletDesk::requestStartOf(view(task.getSpec().getRequestId()));
+    if (!start.empty() && !holdings_.contains(task.getId())) unknown.emplace(start, task);
+  }
+  if (unknown.empty()) return;
+  for (const auto& [uid, pod] : desk_.book().pods()) {
+    for (const ContainerPlan& container : pod.containers) {
+      const auto found = unknown.find(KubeletDesk::requestOf(uid, container.name));
+      if (found == unknown.end() || holdings_.size() >= kHoldingsMax) continue;
+      const schema::TaskInfo::Reader task = found->second;
+      holdings_.emplace(task.getId(), Holding{refOf(pod), container.name, container.cards,
+                                              task.getUse().getHeldNs(), timer_.now(), true,
+                                              task.getQuarantined()});
+    }
+  }
+}
+
+void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
+  tellHeld(holding, task.getUse().getHeldNs());
+  if (task.getQuarantined() == holding.quarantined) return;
+  holding.quarantined = task.getQuarantined();
+  if (holding.quarantined) {
+    return tell(holding.pod, EventReason::TaskQuarantined,
+                {holding.container, std::string(view(task.getNote()))});
+  }
+  tell(holding.pod, EventReason::TaskReturned, {holding.container});
+}
+
+// --- events ---
+
+// The node's own story: what concerns a card starts a round, what concerns a pod it is told.
+kj::Promise<void> NodeAgent::follow() {
+  return EventFeed::open(door_, self_, 0)
+      .then([this](Result<kj::Own<EventFeed>> feed) -> kj::Promise<void> {
+        if (feed) return hear(kj::mv(*feed));
+        return timer_.afterDelay(toKj(config_.round)).then([this] { return follow(); });
+      });
+}
+
+kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
+  EventFeed& from = *feed;
+  return from.next().then([this, feed = kj::mv(feed)](
+                              kj::Maybe<EventFeed::EventCopy> event) mutable -> kj::Promise<void> {
+    KJ_IF_MAYBE (copy, event) {
+      onEvent((*copy)->getRoot<schema::Event>().asReader());
+      return hear(kj::mv(feed));
+    }
+    return follow();
+  });
+}
+
+void NodeAgent::onEvent(schema::Event::Reader event) {
+  const std::string_view kind = view(event.getKind());
+  if (kind.starts_with("card-") || kind == "policy-changed") ring();
+  static constexpr std::pair<std::string_view, EventReason> kTroubles[] = {
+      {kMemoryRefused, EventReason::MemoryOverrun},
+      {kTaskUnattached, EventReason::Unattached},
+      {kTaskUnheld, EventReason::Unheld},
+      {"task-fault", EventReason::TaskFault}};
+  const auto* known = std::find_if(std::begin(kTroubles), std::end(kTroubles),
+                                   [&](const auto& entry) { return entry.first == kind; });
+  if (known == std::end(kTroubles)) return;
+  const EventReason reason = known->second;
+  std::string what(view(event.getText()));
+  const auto holding = holdings_.find(event.getTask());
+  if (holding != holdings_.end()) return tellTrouble(holding->second, reason, what);
+  if (early_.size() < kHoldingsMax) early_[event.getTask()] = {reason, std::move(what)};
+}
+
+void NodeAgent::tellTrouble(const Holding& holding, EventReason reason, const std::string& what) {
+  tell(holding.pod, reason, {holding.container, what});
+}
+
+// The first time that it is worth telling at once, then a summary now and again.
+void NodeAgent::tellHeld(Holding& holding, std::uint64_t heldNs) {
+  const kj::TimePoint now = timer_.now();
+  const bool due = now - holding.heldFrom >= toKj(config_.suspendedEvery);
+  if (holding.heldTold && !due) return;
+  const Nanos held(static_cast<std::int64_t>(heldNs - std::min(heldNs, holding.heldNs)));
+  const auto passed = (now - holding.heldFrom) / kj::MILLISECONDS;
+  const bool worth = held >= config_.suspendedAtLeast;
+  if (!worth && !due) return;
+  holding.heldNs = heldNs;
+  holding.heldFrom = now;
+  if (!worth) return;
+  holding.heldTold = true;
+  tell(holding.pod, EventReason::Suspended,
+       {holding.container, std::to_string(held / millis(1)), std::to_string(passed)});
+}
+
+// An ill card is cordoned by the watch; what it does to pods is told here, and when that is over.
+void NodeAgent::onHealth(const HealthChange& change) {
+  switch (change.kind) {
+    case HealthChange::Kind::ProgramFault:
+      return tellOfCard(change.uuid, EventReason::ProgramFault, change.why);
+    case HealthChange::Kind::Answers:
+      return tellOfCard(change.uuid, EventReason::CardRecovered,
+                        change.why + "; `qgpuctl uncordon` gives it new tasks");
+    case HealthChange::Kind::Note:
+    case HealthChange::Kind::Blind:
+    case HealthChange::Kind::Sees:
+      return;
+    case HealthChange::Kind::Ill:
+      break;
+  }
+  ill_.emplace(change.uuid, false);
+  tellOfCard(change.uuid, EventReason::CardFault, change.why + "; it takes no new tasks");
+}
+
+void NodeAgent::tellRecovered(const Cards& now) {
+  for (const AnnotatedCard& card : now) {
+    const auto ill = ill_.find(card.id);
+    if (ill == ill_.end()) continue;
+    const bool used = card.health == schema::CardState::READY;
+    if (used && ill->second) {
+      tellOfCard(card.id, EventReason::CardRecovered, "it takes new tasks again");
+      ill_.erase(ill);
+    } else if (!used) {
+      ill->second = true;
+    }
+  }
+}
+
+void NodeAgent::tellOfCard(const std::string& card, EventReason reason, const std::string& what) {
+  tellNode(reason, {card, what});
+  for (const auto& [task, holding] : holdings_) {
+    const auto& cards = holding.cards;
+    if (std::find(cards.begin(), cards.end(), card) == cards.end()) continue;
+    tell(holding.pod, reason, {card, what});
+  }
+}
+
+void NodeAgent::tell(const PodRef& pod, EventReason reason, const Values& values) {
+  events_.tellPod(podEvent(pod, reason, values));
+}
+
+void NodeAgent::tellNode(EventReason reason, const Values& values) {
+  PodEvent event = podEvent({"", config_.node, config_.node}, reason, values);
+  const EventEntry& entry = eventEntry(reason);
+  const bool normal = entry.type == EventType::Normal;
+  if (normal) log_.info("node", {{"reason", entry.name}, {"what", event.message}});
+  if (!normal) log_.warn("node", {{"reason", entry.name}, {"why", event.message}});
+  events_.tellPod(std::move(event));
+}
+
+void NodeAgent::tellAll(EventReason reason, const Values& values) {
+  for (const auto& [uid, pod] : desk_.book().pods()) tell(refOf(pod), reason, values);
+}
+
+}  // namespace qgpu

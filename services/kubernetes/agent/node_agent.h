@@ -1,0 +1,141 @@
+#pragma once
+// The manager's words with the Kubernetes API server about its own node:
+//
+//   cards and their health -> node annotation qgpu.io/cards, through nodes/status; a card whose
+//                             devices kubelet does not count at that moment is "starting" and takes
+//                             nothing new, since kubelet fails a pod for good that asks for them
+//   labels of the node     -> policy of its cards, mixed or not, served at all; at once
+//   pods of the node       -> the book of pods (annotation qgpu.io/assigned), and the end of the
+//                             tasks of pods that are over
+//   what became of pods    -> events that `kubectl describe pod` shows
+//
+// Nothing here is waited for by a pod that runs. While the server is away, everything stays as it
+// was; each round compares what is wanted with what is, so that whatever was missed is made up for.
+
+#include <functional>
+#include <kj/async.h>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/log.h"
+#include "services/admin/node_door.h"
+#include "services/cards/nvidia_health.h"
+#include "services/kubernetes/client/api_server.h"
+#include "services/kubernetes/pods/cards_annotation.h"
+#include "services/kubernetes/client/reflector.h"
+#include "services/kubernetes/agent/kubelet_desk.h"
+
+namespace qgpu {
+
+struct NodeAgentConfig {
+  std::string node;
+  std::string version;
+  std::string attachSocket;
+  std::uint32_t maxTasksPerCard = 0;
+  schema::Policy policy = schema::Policy::BEST_EFFORT;  // of a node without the label
+  PodRules rules;
+  std::function<void(bool)> onMixed = [](bool) {};  // whether the node's label says so; each time
+  ReflectorOptions follow;
+  Nanos round = seconds(1);              // at the latest; labels and pods start one at once
+  Nanos suspendedEvery = seconds(60);    // one summary of each container, the first at once
+  Nanos suspendedAtLeast = millis(100);  // in that time; less is not told
+};
+
+class NodeAgent final : private KubeListener<KubeNode>,
+                        private KubeListener<KubePod>,
+                        private DeskListener,
+                        private kj::TaskSet::ErrorHandler {
+ public:
+  // All of them outlive the agent, which runs from here on. `events` tells pods.
+  NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServer& events, Log& log,
+            NodeAgentConfig config);
+  NodeAgent(const NodeAgent&) = delete;
+  NodeAgent& operator=(const NodeAgent&) = delete;
+  ~NodeAgent() noexcept;
+
+  // Before the manager ends: nothing new until the next one is there.
+  kj::Promise<void> leave();
+  // What the watch of NVIDIA's cards says.
+  void onHealth(const HealthChange& change);
+
+ private:
+  using Cards = std::vector<AnnotatedCard>;
+  struct Holding {  // a task of a container, as events need it
+    PodRef pod;
+    std::string container;
+    std::vector<std::string> cards;
+    std::uint64_t heldNs = 0;  // when it was told of last,
+    kj::TimePoint heldFrom;    // which was then
+    bool heldTold = false;     // or never, since it began
+    bool quarantined = false;  // likewise
+  };
+
+  void onUpsert(const KubeNode& node) override;
+  void onGone(const KubeNode& last) override;
+  void onUpsert(const KubePod& pod) override;
+  void onGone(const KubePod& last) override;
+  void onSynced() override {}
+  void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
+                 const std::vector<std::string>& cards) override;
+  void onRefused(const PodPlan& pod, const std::string& container, const Error& why) override;
+  void onCounted() override { ring(); }
+
+  void readLabels(const KubeNode& node);
+  void over(const PodDemands& pod);
+  void endRooms(const KubePod& pod);
+  void endLater(const std::string& key, PodPlan plan);
+  kj::Promise<void> follow();
+  kj::Promise<void> hear(kj::Own<EventFeed> feed);
+  void onEvent(schema::Event::Reader event);
+
+  kj::Promise<void> rounds();
+  kj::Promise<void> round();
+  void ring();
+  kj::Promise<void> readCards();
+  kj::Promise<void> annotate();
+  kj::Promise<void> choosePolicy();
+  kj::Promise<void> endOverPods();
+  kj::Promise<void> readTasks();
+  void findHoldings(capnp::List<schema::TaskInfo>::Reader tasks);
+  void tellEarly(capnp::List<schema::TaskInfo>::Reader tasks);
+  void tellTrouble(const Holding& holding, EventReason reason, const std::string& what);
+  void tellTask(Holding& holding, schema::TaskInfo::Reader task);
+  void tellHeld(Holding& holding, std::uint64_t heldNs);
+  void tellRecovered(const Cards& now);
+  void tellOfCard(const std::string& card, EventReason reason, const std::string& what);
+  using Values = std::vector<std::string>;  // of a reason's shape
+  void tell(const PodRef& pod, EventReason reason, const Values& values);
+  void tellNode(EventReason reason, const Values& values);
+  void tellAll(EventReason reason, const Values& values);
+  void taskFailed(kj::Exception&& exception) override;
+
+  NodeDoor& door_;
+  KubeletDesk& desk_;
+  ApiClient& api_;
+  ApiServer& events_;
+  Log& log_;
+  const NodeAgentConfig config_;
+  kj::Timer& timer_;
+  const Peer self_;
+
+  Cards cards_;                           // as the node has them
+  std::optional<KubeNode> node_;          // as the server has it
+  std::optional<schema::Policy> policy_;  // wanted by the label; none: whatever is
+  std::string label_;                     // its value, as last read
+  bool labelWasThere_ = false;
+  bool leaving_ = false;
+  std::string trouble_;                  // last said of the server or the node, once each
+  std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
+  std::map<std::uint64_t, Holding> holdings_;
+  // What happened to tasks of pods that are not known yet, as after a restart.
+  std::map<std::uint64_t, std::pair<EventReason, std::string>> early_;
+  std::map<std::string, bool> ill_;  // cards by id; true: seen out of use since
+  kj::Own<kj::PromiseFulfiller<void>> rung_;
+  std::optional<Reflector<KubeNode>> nodes_;
+  std::optional<Reflector<KubePod>> pods_;
+  kj::TaskSet tasks_;  // last
+};
+
+}  // namespace qgpu

@@ -1,0 +1,120 @@
+// qgpu-kubelet-plugin: kubelet's device plugin of this node. qgpu-manager starts and watches it.
+
+#include <array>
+#include <cstdio>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include <variant>
+
+#include "runtime/config.h"
+#include "runtime/kj_bridge.h"
+#include "schema/config.capnp.h"
+#include "services/base/flags.h"
+#include "services/base/host.h"
+#include "services/base/surroundings.h"
+#include "services/kubernetes/device_plugin/plugin.h"
+#include "services/kubernetes/device_plugin/plugin_words.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::array kFlags = {
+    FlagWords{"manager", "PATH", "RPC socket of this node's manager (RUN_DIR/manager.rpc)"},
+    FlagWords{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagWords{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
+    FlagWords{"files-dir", "DIR",
+              "folder of libraries that containers map (RUN_DIR/kubelet-files)"},
+    FlagWords{"host-prefix", "DIR", "where the host's root lies for this process (none)"},
+    FlagWords{"resource-prefix", "NAME", "before '/' in names of resources"},
+    FlagWords{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB"},
+    FlagWords{"library", "FILE", "libqgpu.so for containers (none)"},
+    FlagWords{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
+    FlagWords{"reconcile", "TIME", "between looks at what kubelet lists (2s)"},
+    FlagWords{"gone-after", "TIME", "a container that is not listed for so long is over (6s)"},
+    FlagWords{"settle", "TIME", "after a start of kubelet in which nothing is over (30s)"},
+    FlagWords{"parent", "PID", "process with which this one ends (none)"},
+    FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+};
+
+struct Options {
+  PluginConfig plugin;
+  pid_t parent = 0;
+  LogLevel logLevel = LogLevel::Info;
+};
+
+Status readParent(const Given& given, pid_t& to) {
+  if (readInto(parseInteger(given.text, 1, INT32_MAX, "pid"), to)) return ok();
+  return badValue(given, "the number of a process");
+}
+
+Status readOne(std::string_view name, const Given& given, Options& to) {
+  PluginConfig& plugin = to.plugin;
+  if (name == "manager") return readPath(given, plugin.manager);
+  if (name == "kubelet-dir") return readPath(given, plugin.kubeletDir);
+  if (name == "run-dir") return readRunDir(given, plugin.files.runDir);
+  if (name == "files-dir") return readPath(given, plugin.files.filesDir);
+  if (name == "host-prefix") return readPath(given, plugin.files.hostPrefix);
+  if (name == "resource-prefix")
+    return readInto(parseResourcePrefix(given.text), plugin.resourcePrefix);
+  if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), plugin.memoryUnit);
+  if (name == "library") return readPath(given, plugin.files.library);
+  if (name == "cdi") return readInto(parseCdi(given.text), plugin.files.cdiDir);
+  if (name == "reconcile") return readInto(parseDuration(given.text), plugin.reconcile);
+  if (name == "gone-after") return readInto(parseDuration(given.text), plugin.times.goneAfter);
+  if (name == "settle") return readInto(parseDuration(given.text), plugin.times.settle);
+  if (name == "parent") return readParent(given, to.parent);
+  if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  return ok();
+}
+
+std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
+  Flags flags("qgpu-kubelet-plugin", "tells kubelet of this node's cards.",
+              "(memoryUnit = \"GiB\")", kFlags);
+  const auto schema = capnp::Schema::from<schema::KubeletPluginConfig>();
+  if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
+  flags.setDefault("run-dir", defaultRunDir(Surroundings::ofThisProcess()));
+  flags.setDefault("manager", flags.at("run-dir").text + "/manager.rpc");
+  flags.setDefault("files-dir", flags.at("run-dir").text + "/kubelet-files");
+  flags.setDefault("kubelet-dir", kKubeletDir);
+  flags.setDefault("resource-prefix", kResourcePrefix);
+  flags.setDefault("cdi", "off");
+  Options options;
+  const auto readOption = [&](std::string_view name, const Given& given) {
+    return readOne(name, given, options);
+  };
+  if (auto exit = flags.each(readOption)) return std::move(*exit);
+  return options;
+}
+
+// Ends with its manager, however that ends. False: it is gone already.
+bool stayWith(pid_t parent) {
+  if (parent == 0) return true;
+  return ::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && ::getppid() == parent;
+}
+
+int main(int argc, const char* const* argv) {
+  const auto parsed = parse(argc, argv);
+  if (const auto* now = std::get_if<ExitNow>(&parsed)) {
+    std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);
+    return now->code;
+  }
+  const auto& options = std::get<Options>(parsed);
+  blockEndSignals();
+  if (!stayWith(options.parent)) return static_cast<int>(ExitCode::Ok);
+  Log log(options.logLevel);
+  Loop loop;
+  KjBridge kj(loop);
+  Plugin plugin(loop, kj.io().getNetwork(), kj.timer(), log, options.plugin);
+  plugin.start();
+  serveUntilEnded(loop, log, [&] { plugin.stop([&loop] { loop.stop(); }); });
+  return static_cast<int>(ExitCode::Ok);
+}
+
+}  // namespace
+}  // namespace qgpu
+
+int main(int argc, char** argv) {
+  return qgpu::main(argc, argv);
+}

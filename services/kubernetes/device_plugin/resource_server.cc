@@ -1,0 +1,298 @@
+#include "services/kubernetes/device_plugin/resource_server.h"
+
+#include <chrono>
+#include <grpcpp/grpcpp.h>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "services/kubernetes/device_plugin/protos/device_plugin.grpc.pb.h"
+
+namespace qgpu {
+namespace {
+
+constexpr int kThreadsMax = 4;  // of gRPC, for calls that we pass on
+constexpr auto kGoodbye = std::chrono::milliseconds(200);
+constexpr const char* kEnding = "the device plugin is ending; ask its successor";
+
+grpc::StatusCode codeOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::InvalidArgument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::NotFound:
+      return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::NoRoom:
+    case ErrorCode::Overloaded:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case ErrorCode::Unavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    default:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+  }
+}
+
+grpc::Status statusOf(const Error& error) {
+  return {codeOf(error.code), error.message};
+}
+
+PluginDesk::Ids idsOf(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+void write(const ContainerSetup& setup, v1beta1::ContainerAllocateResponse& out) {
+  for (const auto& [name, value] : setup.environment) (*out.mutable_envs())[name] = value;
+  for (const ContainerSetup::Mount& mount : setup.mounts) {
+    auto* written = out.add_mounts();
+    written->set_container_path(mount.container);
+    written->set_host_path(mount.host);
+    written->set_read_only(true);
+  }
+  for (const std::string& node : setup.deviceNodes) {
+    auto* written = out.add_devices();
+    written->set_container_path(node);
+    written->set_host_path(node);
+    written->set_permissions("rw");
+  }
+  for (const std::string& name : setup.cdiDevices) out.add_cdi_devices()->set_name(name);
+}
+
+class Server;
+
+// One kubelet that watches the list. gRPC deletes nothing: it goes with OnDone. All of it is
+// touched on the loop.
+class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
+ public:
+  Watch(Loop& loop, std::set<Watch*>& watches) : loop_(loop), watches_(watches) {}
+
+  void begin(const std::vector<Device>& devices) {
+    watches_.insert(this);
+    push(devices);
+  }
+  // What was not sent yet is replaced: a list is always whole.
+  void push(const std::vector<Device>& devices) {
+    if (over_) return;
+    next_ = devices;
+    dirty_ = true;
+    if (!writing_) writeNext();
+  }
+  void end(const grpc::Status& status) {
+    if (std::exchange(over_, true)) return;
+    watches_.erase(this);
+    Finish(status);
+  }
+
+  void OnWriteDone(bool ok) override {
+    loop_.post([this, ok] {
+      writing_ = false;
+      if (over_) return;
+      if (!ok)
+        end(grpc::Status::OK);
+      else if (dirty_)
+        writeNext();
+    });
+  }
+  void OnCancel() override {
+    loop_.post([this] { end(grpc::Status::CANCELLED); });
+  }
+  void OnDone() override {
+    loop_.post([this] { const std::unique_ptr<Watch> gone(this); });
+  }
+
+ private:
+  void writeNext() {
+    list_.Clear();
+    for (const Device& device : next_) {
+      auto* written = list_.add_devices();
+      written->set_id(device.id);
+      written->set_health(device.healthy ? "Healthy" : "Unhealthy");
+    }
+    dirty_ = false;
+    writing_ = true;
+    StartWrite(&list_);
+  }
+
+  Loop& loop_;
+  std::set<Watch*>& watches_;
+  std::vector<Device> next_;
+  v1beta1::ListAndWatchResponse list_;
+  bool dirty_ = false;
+  bool writing_ = false;
+  bool over_ = false;
+};
+
+// Answers one call exactly once, also where the work on it is dropped.
+class Reply {
+ public:
+  explicit Reply(grpc::ServerUnaryReactor* reactor) : reactor_(reactor) {}
+  Reply(Reply&& other) noexcept : reactor_(std::exchange(other.reactor_, nullptr)) {}
+  Reply& operator=(Reply&&) = delete;
+  ~Reply() { finish({grpc::StatusCode::UNAVAILABLE, kEnding}); }
+  void finish(const grpc::Status& status) {
+    if (auto* reactor = std::exchange(reactor_, nullptr)) reactor->Finish(status);
+  }
+
+ private:
+  grpc::ServerUnaryReactor* reactor_;
+};
+
+class Server final : public ResourceServer,
+                     private v1beta1::DevicePlugin::CallbackService,
+                     private kj::TaskSet::ErrorHandler {
+ public:
+  Server(Loop& loop, PluginDesk& desk, Resource resource, std::string socket)
+      : loop_(loop), desk_(desk), resource_(resource), socket_(std::move(socket)) {}
+  ~Server() noexcept override = default;
+
+  bool listen() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("unix:" + socket_, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    builder.SetResourceQuota(grpc::ResourceQuota("qgpu").SetMaxThreads(kThreadsMax));
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    server_ = builder.BuildAndStart();
+    return server_ != nullptr && port != 0;
+  }
+
+  const std::string& socket() const override { return socket_; }
+  void publish(const std::vector<Device>& devices) override {
+    devices_ = devices;
+    for (Watch* watch : std::set<Watch*>(watches_)) watch->push(devices_);
+  }
+
+ private:
+  using Context = grpc::CallbackServerContext;
+
+  void refuseAll() override {
+    refusing_ = true;
+    tasks_.reset();
+    for (Watch* watch : std::set<Watch*>(watches_)) {
+      watch->end({grpc::StatusCode::UNAVAILABLE, kEnding});
+    }
+  }
+  void shutDown() override {
+    server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
+    server_->Wait();
+  }
+  void taskFailed(kj::Exception&&) override {}  // its Reply said so when it was dropped
+
+  // Answers with what `work` returns, on the loop. Request and response live until then.
+  template <typename Work>
+  grpc::ServerUnaryReactor* onLoop(Context* context, Work work) {
+    auto* reactor = context->DefaultReactor();
+    loop_.post([this, reactor, work] {
+      Reply reply(reactor);
+      if (!refusing_) reply.finish(work());
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* GetDevicePluginOptions(Context* context, const v1beta1::Empty*,
+                                                   v1beta1::DevicePluginOptions* out) override {
+    out->set_pre_start_required(true);
+    out->set_get_preferred_allocation_available(true);
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse>* ListAndWatch(
+      Context*, const v1beta1::Empty*) override {
+    auto* watch = std::make_unique<Watch>(loop_, watches_).release();
+    loop_.post([this, watch] {
+      if (refusing_)
+        watch->end({grpc::StatusCode::UNAVAILABLE, kEnding});
+      else
+        watch->begin(devices_);
+    });
+    return watch;
+  }
+
+  grpc::ServerUnaryReactor* GetPreferredAllocation(
+      Context* context, const v1beta1::PreferredAllocationRequest* request,
+      v1beta1::PreferredAllocationResponse* out) override {
+    return onLoop(context, [this, request, out]() -> grpc::Status {
+      for (const auto& one : request->container_requests()) {
+        if (one.size() < 0) return {grpc::StatusCode::INVALID_ARGUMENT, "the size is negative"};
+        const auto chosen =
+            desk_.prefer(resource_, idsOf(one.available()), idsOf(one.must_include()),
+                         static_cast<std::size_t>(one.size()));
+        if (!chosen) return statusOf(chosen.error());
+        auto* answer = out->add_container_responses();
+        for (const std::string& id : *chosen) answer->add_device_ids(id);
+      }
+      return grpc::Status::OK;
+    });
+  }
+
+  grpc::ServerUnaryReactor* Allocate(Context* context, const v1beta1::AllocateRequest* request,
+                                     v1beta1::AllocateResponse* out) override {
+    return onLoop(context, [this, request, out]() -> grpc::Status {
+      for (const auto& one : request->container_requests()) {
+        const auto setup = desk_.allocate(resource_, idsOf(one.device_ids()));
+        if (!setup) return statusOf(setup.error());
+        write(*setup, *out->add_container_responses());
+      }
+      return grpc::Status::OK;
+    });
+  }
+
+  grpc::ServerUnaryReactor* PreStartContainer(Context* context,
+                                              const v1beta1::PreStartContainerRequest* request,
+                                              v1beta1::PreStartContainerResponse*) override {
+    auto* reactor = context->DefaultReactor();
+    loop_.post([this, reactor, request] {
+      Reply reply(reactor);
+      if (refusing_) return;
+      tasks_->add(desk_.preStart(resource_, idsOf(request->device_ids()))
+                      .then([reply = kj::mv(reply)](Status status) mutable {
+                        reply.finish(status ? grpc::Status::OK : statusOf(status.error()));
+                      }));
+    });
+    return reactor;
+  }
+
+  Loop& loop_;
+  PluginDesk& desk_;
+  const Resource resource_;
+  const std::string socket_;
+  std::vector<Device> devices_;
+  std::set<Watch*> watches_;
+  bool refusing_ = false;
+  std::optional<kj::TaskSet> tasks_{std::in_place, static_cast<kj::TaskSet::ErrorHandler&>(*this)};
+  std::unique_ptr<grpc::Server> server_;  // last: its threads use everything above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ResourceServer>> ResourceServer::open(Loop& loop, PluginDesk& desk,
+                                                             Resource resource,
+                                                             std::string socket) {
+  auto server = std::make_unique<Server>(loop, desk, resource, std::move(socket));
+  if (!server->listen()) {
+    return fail(ErrorCode::Unavailable, "can't listen on " + server->socket() +
+                                            ": is its folder there, and may we write to it?");
+  }
+  return std::unique_ptr<ResourceServer>(std::move(server));
+}
+
+RetiredServers::~RetiredServers() {
+  QGPU_CHECK(ending_.empty(), "whoever ends the loop waits for the servers to end");
+}
+
+void RetiredServers::add(std::unique_ptr<ResourceServer> server) {
+  ResourceServer* ending = server.get();
+  ending->refuseAll();
+  const std::uint64_t number = ++last_;
+  Ending& entry = ending_[number];
+  entry.server = std::move(server);
+  entry.thread = std::thread([this, ending, number] {
+    ending->shutDown();
+    loop_.post([this, number] {
+      ending_.at(number).thread.join();
+      ending_.erase(number);
+    });
+  });
+}
+
+}  // namespace qgpu

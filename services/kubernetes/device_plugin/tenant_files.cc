@@ -1,0 +1,161 @@
+#include "services/kubernetes/device_plugin/tenant_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+
+#include "runtime/text_hash.h"
+#include "runtime/whole_file.h"
+#include "services/attach/tenant_environment.h"
+#include "services/wire/places.h"
+#include "services/kubernetes/device_plugin/cdi_spec.h"
+#include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "services/kubernetes/device_plugin/placeholders.h"
+
+namespace qgpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// In a container.
+constexpr const char* kLibrary = "/opt/qgpu/libqgpu.so";
+// The loader of glibc reads it before any variable, which a pod's own can't undo. It hides the one
+// of an image, which Allocate can't know: what that names is not loaded. The loader of musl reads
+// none, and programs that are linked statically have no loader.
+constexpr const char* kPreload = "/etc/ld.so.preload";
+// Where programs of the two families of distributions look for a driver's libraries, and all of
+// them for its tool.
+constexpr const char* kDriverHomes[] = {"/usr/lib/x86_64-linux-gnu/", "/usr/lib64/"};
+constexpr const char* kDriver = "libcuda.so.1";
+constexpr const char* kTool = "nvidia-smi";
+constexpr const char* kToolHome = "/usr/bin/";
+
+constexpr std::uintmax_t kLibraryMax = 64 << 20;
+constexpr std::size_t kDriverFilesMax = 64;
+
+std::vector<std::string> namesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+Status TenantFiles::publish() {
+  if (config_.library.empty()) return ok();
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(config_.library, error);
+  if (error || size == 0 || size > kLibraryMax) {
+    return fail(ErrorCode::NotFound, config_.library + " is no library: " + error.message());
+  }
+  std::ifstream in(config_.library, std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(in)), {});
+  fs::create_directories(config_.filesDir, error);
+  const std::string name = config_.filesDir + "/libqgpu-" + textHashHex(content) + ".so";
+  if (!fs::exists(name, error)) {
+    if (Status written = writeAnew(name, content, 0755); !written) return written;
+  }
+  const std::string line = std::string(kLibrary) + "\n";
+  if (Status written = writeAnew(preload(), line, 0644); !written) return written;
+  published_ = name;
+  return ok();
+}
+
+std::string TenantFiles::onHost(const std::string& path) const {
+  const std::string& prefix = config_.hostPrefix;
+  const bool below = !prefix.empty() && path.starts_with(prefix + "/");
+  return below ? path.substr(prefix.size()) : path;
+}
+
+Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& placeholder,
+                                          const std::string& backend,
+                                          const std::vector<PluginCard>& cards,
+                                          const std::map<std::string, std::string>& environment) {
+  ContainerSetup setup;
+  setup.environment = environment;
+  setup.environment["QGPU_SOCKET"] = kTenantSocket;
+  setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
+  setup.mounts.push_back({kTenantDoor, config_.runDir + "/tenant"});
+  setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
+  ContainerSetup common = shared(backend, cards);
+  if (!config_.cdiDir.empty() && cdiOffers(common)) {
+    if (Status offered = offer(common); !offered) return offered.error();
+    setup.cdiDevices.push_back(cdiDeviceName());
+    return setup;
+  }
+  setup.environment.merge(common.environment);
+  setup.mounts.insert(setup.mounts.end(), common.mounts.begin(), common.mounts.end());
+  setup.deviceNodes = std::move(common.deviceNodes);
+  return setup;
+}
+
+// What is the same for every container on these cards.
+ContainerSetup TenantFiles::shared(const std::string& backend,
+                                   const std::vector<PluginCard>& cards) const {
+  ContainerSetup setup;
+  if (!published_.empty()) {
+    for (const auto& [name, value] : nodeVariables({kLibrary, {}})) {
+      setup.environment[name] = value;
+    }
+    setup.mounts.push_back({kLibrary, onHost(published_)});
+    setup.mounts.push_back({kPreload, onHost(preload())});
+  }
+  if (backend == "nvidia") addNvidia(setup, cards);
+  return setup;
+}
+
+// The node's own driver, as the installer copied it, where a program's loader looks by itself:
+// LD_LIBRARY_PATH is the image's own. Empty where there is none.
+std::vector<ContainerSetup::Mount> TenantFiles::driver() const {
+  const std::string folder = config_.filesDir + "/driver";
+  std::vector<std::string> names = namesIn(folder);
+  if (std::find(names.begin(), names.end(), kDriver) == names.end()) return {};
+  names.resize(std::min(names.size(), kDriverFilesMax));
+  std::vector<ContainerSetup::Mount> mounts;
+  for (const std::string& name : names) {
+    const std::string host = onHost(folder + "/" + name);
+    if (name == kTool) {
+      mounts.push_back({kToolHome + name, host});
+      continue;
+    }
+    for (const char* home : kDriverHomes) mounts.push_back({home + name, host});
+  }
+  return mounts;
+}
+
+// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own. Libraries
+// and device nodes come from us both, or from a container runtime of NVIDIA's both: it is told to
+// stay away, which it does also where it is not the one that the container gets, or to bring them.
+void TenantFiles::addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const {
+  std::vector<std::string> uuids;
+  for (const PluginCard& card : cards) uuids.push_back(card.id);
+  setup.deviceNodes = nvidiaNodes(config_.hostPrefix, uuids);
+  std::vector<ContainerSetup::Mount> driver = this->driver();
+  if (driver.empty() || setup.deviceNodes.empty()) {
+    setup.environment["NVIDIA_VISIBLE_DEVICES"] = "all";
+    setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+    return;
+  }
+  setup.environment["NVIDIA_VISIBLE_DEVICES"] = "void";
+  setup.mounts.insert(setup.mounts.end(), driver.begin(), driver.end());
+}
+
+// Written again where it differs, or somebody took it away.
+Status TenantFiles::offer(const ContainerSetup& shared) const {
+  const CdiFile file(config_.cdiDir);
+  const std::string spec = cdiSpec(shared, QGPU_VERSION);
+  std::ifstream in(file.path(), std::ios::binary);
+  const std::string there((std::istreambuf_iterator<char>(in)), {});
+  return there == spec ? ok() : file.write(spec);
+}
+
+void TenantFiles::withdraw() const {
+  if (!config_.cdiDir.empty()) CdiFile(config_.cdiDir).remove();
+}
+
+}  // namespace qgpu

@@ -1,0 +1,45 @@
+#include "services/kubernetes/webhook/webhook_door.h"
+
+#include <utility>
+
+#include "runtime/kj_bridge.h"
+#include "services/kubernetes/client/api_client.h"
+#include "services/base/wall_time.h"
+#include "services/kubernetes/webhook/webhook_keeper.h"
+#include "services/kubernetes/webhook/webhook_server.h"
+
+namespace qgpu {
+
+Result<WebhookDoor::Opened> WebhookDoor::open(const std::string& address,
+                                              const KubeSurroundings& around) {
+  auto credentials = findCredentials(around);
+  if (!credentials) return credentials.error();
+  auto listener = TcpListener::open(address, "--webhook", Reach::Anywhere);
+  if (!listener) return listener.error();
+  return Opened{std::move(*listener), std::move(*credentials)};
+}
+
+WebhookDoor::WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log& log)
+    : opened_(std::move(opened)),
+      rules_(std::move(rules)),
+      seed_(seed),
+      log_(log),
+      address_(opened_.listener.address()),
+      thread_([this] { serve(); }) {}
+
+WebhookDoor::~WebhookDoor() {
+  loop_.stop();
+  thread_.join();
+}
+
+void WebhookDoor::serve() {
+  KjBridge kj(loop_);
+  ApiClient api(std::move(opened_.credentials), kj.io().getNetwork(), kj.timer(), seed_);
+  WebhookServer server(rules_, kj.lowLevel(), kj.timer(), std::move(opened_.listener));
+  WebhookKeeper keeper(
+      WebhookNames{}, rules_, api, server, []() { return unixMsNow() / 1000; }, log_);
+  keeper.start();
+  loop_.run();
+}
+
+}  // namespace qgpu

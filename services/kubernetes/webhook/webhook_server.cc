@@ -1,0 +1,54 @@
+#include "services/kubernetes/webhook/webhook_server.h"
+
+#include "services/admin/words.h"
+#include "services/base/pem.h"
+#include "services/base/tls.h"
+#include "services/kubernetes/webhook/admission.h"
+
+namespace qgpu {
+
+WebhookServer::WebhookServer(PodRules rules, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
+                             TcpListener listener)
+    : rules_(std::move(rules)),
+      port_(listener.port()),
+      contexts_(closedTls()),
+      http_({HttpRoute::post(
+                kWebhookPath, kReviewBytesMax,
+                [this](std::string body) { return kj::Promise<HttpPage>(review(body)); })},
+            kWebhookLimits, io, timer, std::move(listener), *contexts_.front()) {}
+
+Status WebhookServer::useCertificate(const std::string& cert, const std::string& key) {
+  auto chain = parseCertificate("the webhook's certificate: ", cert);
+  if (!chain) return chain.error();
+  auto secret = parsePrivateKey("the webhook's key: ", key);
+  if (!secret) return secret.error();
+  if (!belongTogether(cert, key)) {
+    return fail(ErrorCode::InvalidArgument, "the webhook's key is not that of its certificate");
+  }
+  const kj::TlsKeypair pair{std::move(*secret), std::move(*chain)};
+  kj::TlsContext::Options options;
+  options.useSystemTrustStore = false;
+  options.minVersion = kj::TlsVersion::TLS_1_2;
+  options.defaultKeypair = pair;
+  kj::Own<kj::TlsContext> context;
+  const auto broken =
+      kj::runCatchingExceptions([&]() { context = kj::heap<kj::TlsContext>(options); });
+  KJ_IF_MAYBE (exception, broken) {
+    return fail(ErrorCode::InvalidArgument, std::string(view(exception->getDescription())));
+  }
+  contexts_.push_back(kj::mv(context));
+  http_.setTls(*contexts_.back());
+  return ok();
+}
+
+HttpPage WebhookServer::review(const std::string& body) {
+  const auto answered = answerReview(body, rules_);
+  if (!answered) {
+    ++counts_.malformed;
+    return {400, "text/plain; charset=utf-8", answered.error().message + "\n"};
+  }
+  ++(answered->allowed ? counts_.allowed : counts_.denied);
+  return {200, "application/json", answered->json};
+}
+
+}  // namespace qgpu
