@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "runtime/kj_bridge.h"
-#include "services/kubernetes/pods/cards_annotation.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/client/testing/api_stand_in.h"
+#include "services/kubernetes/pods/cards_annotation.h"
 
 extern char** environ;
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "services/admin/desk.h"
-#include "services/base/listen.h"
 #include "services/admin/peer.h"
+#include "services/base/listen.h"
 
 namespace qgpu {
 

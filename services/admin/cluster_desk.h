@@ -7,7 +7,7 @@
 #include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/desk.h"
-#include "services/attach/tenant_environment.h"
+#include "services/admin/tenant_environment.h"
 
 namespace qgpu {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "schema/cluster.capnp.h"
+#include "services/admin/tenant_environment.h"
 #include "services/base/json.h"
-#include "services/attach/tenant_environment.h"
 
 namespace qgpu {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 
 namespace qgpu {
 namespace {

@@ -10,8 +10,8 @@
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
 #include "services/admin/command_line.h"
+#include "services/admin/tenant_environment.h"
 #include "services/base/json.h"
-#include "services/attach/tenant_environment.h"
 
 namespace qgpu {
 

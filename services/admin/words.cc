@@ -1,6 +1,5 @@
 #include "services/admin/words.h"
 
-#include <charconv>
 #include <cstdint>
 
 #include "runtime/enum_names.h"
@@ -37,14 +36,6 @@ ErrorCode errorFromName(std::string_view name) {
     if (name == errorName(code)) return code;
   }
   return ErrorCode::Internal;
-}
-
-std::optional<std::uint64_t> parseUint(std::string_view text) {
-  std::uint64_t n = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, n);
-  if (error != std::errc() || stopped != end || text.empty()) return std::nullopt;
-  return n;
 }
 
 }  // namespace qgpu

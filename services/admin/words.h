@@ -2,19 +2,15 @@
 // The words that people and programs type and read for the enums of the schemas, and the way
 // back. One place for all doors, so that JSON, tables, metrics and RPC say the same.
 
-#include <kj/string.h>
-
 #include <optional>
 #include <string_view>
 
 #include "runtime/result.h"
 #include "schema/cluster.capnp.h"
 #include "schema/types.capnp.h"
+#include "services/base/text.h"
 
 namespace qgpu {
-
-inline std::string_view view(kj::StringPtr text) { return {text.begin(), text.size()}; }
-inline kj::StringPtr ptr(const std::string& text) { return {text.c_str(), text.size()}; }
 
 // A value that this build does not know reads as "unknown": schemas only grow.
 std::string_view className(schema::TaskClass value);
@@ -31,8 +27,5 @@ std::string_view decidedName(schema::ClusterInfo::Result value);
 std::optional<schema::TaskClass> classFromName(std::string_view name);
 std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default
 ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
-
-// A whole unsigned decimal number and nothing else.
-std::optional<std::uint64_t> parseUint(std::string_view text);
 
 }  // namespace qgpu

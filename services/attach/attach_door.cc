@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "services/attach/connection.h"
-#include "services/base/socket_file.h"
 #include "services/attach/task_pages.h"
+#include "services/base/socket_file.h"
 
 namespace qgpu {
 namespace {

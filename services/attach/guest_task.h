@@ -14,8 +14,8 @@
 #include "runtime/loop.h"
 #include "runtime/units.h"
 #include "services/attach/attached_list.h"
-#include "services/base/process.h"
 #include "services/attach/task_pages.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 

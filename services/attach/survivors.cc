@@ -7,8 +7,8 @@
 
 #include "schema/rows.capnp.h"
 #include "services/attach/attached_list.h"
-#include "services/base/process.h"
 #include "services/attach/task_records.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 namespace {

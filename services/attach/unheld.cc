@@ -15,8 +15,8 @@
 
 #include "runtime/fd.h"
 #include "services/base/process.h"
-#include "services/wire/places.h"
 #include "services/nvidia_abi/rm_abi.h"
+#include "services/wire/places.h"
 
 namespace qgpu {
 namespace {

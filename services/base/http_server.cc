@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/admin/words.h"
+#include "services/base/text.h"
 
 namespace qgpu {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <cstring>
 
-#include "services/admin/words.h"
 #include "services/base/socket_file.h"
+#include "services/base/text.h"
 
 namespace qgpu {
 namespace {

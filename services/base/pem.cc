@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/admin/words.h"
+#include "services/base/text.h"
 
 namespace qgpu {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "runtime/whole_file.h"
 #include "services/base/child_probe.h"
-#include "services/cards/suspend_answers.h"
 #include "services/cards/suspend/self_test.h"
+#include "services/cards/suspend_answers.h"
 
 namespace qgpu {
 namespace {

@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "services/ctl/views.h"
 #include "services/base/surroundings.h"
+#include "services/ctl/views.h"
 
 namespace qgpu::ctl {
 namespace {

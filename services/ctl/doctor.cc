@@ -11,13 +11,13 @@
 
 #include "actors/base/event_log.h"
 #include "services/base/json.h"
+#include "services/base/pem.h"
 #include "services/ctl/client.h"
 #include "services/ctl/doctor_look.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
-#include "services/rpc/certificate.h"
-#include "services/base/pem.h"
 #include "services/kubernetes/webhook/certificates.h"
+#include "services/rpc/certificate.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <simdjson.h>
 
+#include "services/base/yaml.h"
 #include "services/ctl/doctor.h"
 #include "services/ctl/doctor_look.h"
 #include "services/kubernetes/pods/pod_rules.h"
-#include "services/base/yaml.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "services/ctl/doctor.h"
 #include "services/base/surroundings.h"
+#include "services/ctl/doctor.h"
 
 namespace qgpu::ctl {
 

@@ -10,11 +10,11 @@
 #include "services/admin/cluster_render.h"
 #include "services/admin/render.h"
 #include "services/admin/words.h"
-#include "services/ctl/run.h"
 #include "services/base/surroundings.h"
+#include "services/base/tls.h"
+#include "services/ctl/run.h"
 #include "services/rpc/dial.h"
 #include "services/rpc/rpc_session.h"
-#include "services/base/tls.h"
 
 namespace qgpu::ctl {
 namespace {

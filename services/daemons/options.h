@@ -12,11 +12,11 @@
 #include "runtime/log.h"
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
-#include "services/cards/cards.h"
 #include "services/base/flags.h"
 #include "services/base/surroundings.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/base/tls.h"
+#include "services/cards/cards.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 

@@ -15,9 +15,9 @@
 
 #include <memory>
 
-#include "services/base/listen.h"
 #include "services/admin/node_door.h"
 #include "services/admin/peer.h"
+#include "services/base/listen.h"
 #include "services/rpc/rpc_session.h"
 
 namespace qgpu {

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/bridge/role_label.h"
+#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
 

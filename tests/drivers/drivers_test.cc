@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/nvidia_abi/cuda_calls.h"
 #include "services/guest/cuda/cuda_names.h"
+#include "services/nvidia_abi/cuda_calls.h"
 #include "tests/unit/cuda_tenant.h"
 
 namespace qgpu::testing {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <signal.h>
 
-#include "services/kubernetes/pods/pod_rules.h"
-#include "services/kubernetes/pods/cards_annotation.h"
 #include "services/kubernetes/bridge/role_label.h"
+#include "services/kubernetes/pods/cards_annotation.h"
+#include "services/kubernetes/pods/pod_rules.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/served_api.h"
 

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu::e2e {
 namespace {

@@ -11,8 +11,8 @@
 #include <signal.h>
 
 #include "services/attach/timeslices.h"
-#include "services/nvidia_abi/rm_abi.h"
 #include "services/cards/suspend/ladder.h"
+#include "services/nvidia_abi/rm_abi.h"
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
 

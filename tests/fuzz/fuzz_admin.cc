@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "services/admin/admin_server.h"
-#include "services/base/json.h"
 #include "services/admin/node_desk.h"
+#include "services/base/json.h"
 #include "tests/fuzz/fuzz_doors.h"
 #include "tests/fuzz/target.h"
 

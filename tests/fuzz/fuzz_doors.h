@@ -6,8 +6,8 @@
 #include <kj/async.h>
 #include <kj/timer.h>
 
-#include "services/base/listen.h"
 #include "services/admin/node_door.h"
+#include "services/base/listen.h"
 #include "tests/fuzz/memory_io.h"
 #include "tests/unit/scripted_node.h"
 

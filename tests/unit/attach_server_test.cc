@@ -9,9 +9,9 @@
 
 #include <cstring>
 
-#include "services/base/process.h"
 #include "services/attach/task_records.h"
 #include "services/attach/timeslices.h"
+#include "services/base/process.h"
 #include "tests/unit/attach_fixture.h"
 
 namespace qgpu {

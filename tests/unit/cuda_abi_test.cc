@@ -21,8 +21,8 @@
 #include <cuda.h>
 #endif
 
-#include "services/nvidia_abi/cuda_calls.h"
 #include "services/guest/cuda/cuda_names.h"
+#include "services/nvidia_abi/cuda_calls.h"
 #include "tests/cuda_stand_in/nvidia_cuda.h"
 
 // What the toolkit of this machine does not have yet is taken to be as we declare it.

@@ -18,8 +18,8 @@
 #include "runtime/kj_bridge.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/node_link.h"
-#include "services/kubernetes/extender/extender.h"
 #include "services/base/http_server.h"
+#include "services/kubernetes/extender/extender.h"
 #include "store/sqlite_journal.h"
 #include "tests/unit/door_fixture.h"
 

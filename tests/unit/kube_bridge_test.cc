@@ -7,8 +7,8 @@
 #include "runtime/dispatcher.h"
 #include "services/admin/node_link.h"
 #include "services/admin/words.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
+#include "services/kubernetes/pods/pod_names.h"
 #include "tests/unit/kube_fixture.h"
 
 namespace qgpu {

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <thread>
 
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 #include "services/metrics/cluster_metrics.h"
 #include "services/metrics/pages.h"
 #include "services/metrics/prometheus.h"

@@ -14,8 +14,8 @@
 #include <optional>
 
 #include "services/attach/attached_list.h"
-#include "services/base/process.h"
 #include "services/attach/task_records.h"
+#include "services/base/process.h"
 
 namespace qgpu {
 namespace {

@@ -24,6 +24,12 @@ struct Finding {
 
 std::vector<Finding> checkFile(const SourceFile& file);
 
+// Rows of the matrix of rooms that name a row below themselves, whence a cycle could grow.
+std::vector<Finding> checkRows();
+
+// Folders of the product with more C++ files than a reader looks over. Paths from the root.
+std::vector<Finding> checkRoomSizes(const std::vector<std::string>& paths);
+
 // Names of files and folders at the root.
 std::vector<Finding> checkTop(const std::vector<std::string>& names);
 

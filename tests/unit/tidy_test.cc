@@ -74,6 +74,9 @@ TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
       ADD_FAILURE() << f.path << ":" << f.line << ": " << f.rule << ": " << f.what;
     }
   }
+  std::vector<std::string> paths;
+  for (const fs::path& path : sources) paths.push_back(path.lexically_relative(root));
+  for (const Finding& f : checkRoomSizes(paths)) ADD_FAILURE() << f.path << ": " << f.what;
   for (const Finding& f : checkTop(topOf(root))) ADD_FAILURE() << f.path << ": " << f.what;
   EXPECT_GT(sources.size(), 50u) << "the tree was not found at " << root;
 }
@@ -160,14 +163,32 @@ TEST(TidyRules, KeepTheLayersApart) {
   EXPECT_EQ(rulesBroken("runtime/a.cc", "#include \"services/admin/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/a.cc", "#include \"store/store.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("store/a.cc", "#include \"actors/card.h\"\n"), layering);
-  EXPECT_EQ(rulesBroken("services/a.cc", "#include \"tests/unit/a.h\"\n"), layering);
-  EXPECT_EQ(rulesBroken("services/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"tests/unit/a.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"store/store.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/daemons/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/base/a.cc", "#include \"services/admin/a.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"),
+            Rules{"no-room"});
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/scheduler/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/base/a.cc", "#include \"actors/card/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/base/a.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include \"store/store.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("store/a.cc", "#include \"b.h\"\n"), Rules{"root-include"});
   EXPECT_EQ(rulesBroken("store/a.cc", "// #include \"actors/card.h\"\n"), Rules());
+}
+
+TEST(TidyRules, TheMatrixOfRoomsHasNoCycle) {
+  for (const Finding& f : checkRows()) ADD_FAILURE() << f.path << ": " << f.what;
+}
+
+TEST(TidyRules, NoRoomIsTooFull) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < 36; ++i) paths.push_back("services/a/" + std::to_string(i) + ".cc");
+  paths.push_back("services/a/CMakeLists.txt");
+  EXPECT_TRUE(checkRoomSizes(paths).empty());
+  paths.push_back("services/a/b.h");
+  ASSERT_EQ(checkRoomSizes(paths).size(), 1u);
+  EXPECT_EQ(checkRoomSizes(paths)[0].path, "services/a");
 }
 
 TEST(TidyRules, KeepThirdPartyHeadersAtHome) {

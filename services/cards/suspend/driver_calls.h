@@ -24,8 +24,8 @@
 #include <sys/stat.h>
 
 #include "runtime/result.h"
-#include "services/nvidia_abi/rm_card.h"
 #include "services/cards/suspend/calls.h"
+#include "services/nvidia_abi/rm_card.h"
 
 namespace qgpu::suspend {
 

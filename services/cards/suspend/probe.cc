@@ -17,11 +17,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "services/nvidia_abi/cuda_calls.h"
-#include "services/nvidia_abi/rm_decode.h"
 #include "services/cards/suspend/check_program.h"
 #include "services/cards/suspend/probe_page.h"
 #include "services/cards/suspend/spin_kernel.h"
+#include "services/nvidia_abi/cuda_calls.h"
+#include "services/nvidia_abi/rm_decode.h"
 
 namespace {
 

@@ -5,11 +5,11 @@
 #include <iterator>
 #include <string_view>
 
-#include "services/guest/gate/attach.h"
 #include "services/guest/cuda/cuda_names.h"
+#include "services/guest/gate/attach.h"
 #include "services/guest/gate/real_loader.h"
-#include "services/guest/rm/rm_ioctl.h"
 #include "services/guest/gate/wrapper_table.h"
+#include "services/guest/rm/rm_ioctl.h"
 
 namespace qgpu::guest {
 

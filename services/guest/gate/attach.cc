@@ -12,10 +12,10 @@
 #include "services/guest/gate/fork_handlers.h"
 #include "services/guest/gate/freeze.h"
 #include "services/guest/gate/gate.h"
-#include "services/wire/loans.h"
-#include "services/wire/places.h"
 #include "services/guest/gate/test_hooks.h"
 #include "services/guest/gate/token.h"
+#include "services/wire/loans.h"
+#include "services/wire/places.h"
 
 namespace qgpu::guest {
 

@@ -9,8 +9,8 @@
 // loaded into other people's programs has no main() to own its state, so there is one Session per
 // process, constant-initialised.
 
-#include "services/wire/gate_abi.h"
 #include "services/guest/gate/sys.h"
+#include "services/wire/gate_abi.h"
 
 namespace qgpu::guest {
 

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <sys/socket.h>
 
-#include "services/nvidia_abi/rm_card.h"
-#include "services/nvidia_abi/rm_events.h"
 #include "services/guest/gate/test_hooks.h"
 #include "services/guest/gate/timeslice.h"
+#include "services/nvidia_abi/rm_card.h"
+#include "services/nvidia_abi/rm_events.h"
 
 namespace qgpu::guest {
 namespace {

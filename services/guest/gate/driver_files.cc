@@ -8,9 +8,9 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
-#include "services/nvidia_abi/rm_abi.h"
 #include "services/guest/gate/sys.h"
 #include "services/guest/gate/test_hooks.h"
+#include "services/nvidia_abi/rm_abi.h"
 
 namespace qgpu::guest {
 namespace {

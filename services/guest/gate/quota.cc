@@ -1,7 +1,7 @@
 #include "services/guest/gate/quota.h"
 
-#include "services/wire/loans.h"
 #include "services/guest/gate/token.h"
+#include "services/wire/loans.h"
 
 namespace qgpu::guest {
 namespace {

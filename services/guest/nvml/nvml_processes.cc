@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "services/guest/gate/attach.h"
 #include "services/guest/cuda/cuda_driver.h"
+#include "services/guest/gate/attach.h"
 #include "services/wire/loans.h"
 
 namespace qgpu::guest {

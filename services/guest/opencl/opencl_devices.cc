@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "services/guest/opencl/callbacks.h"
 #include "services/guest/gate/freeze.h"
+#include "services/guest/gate/quota.h"
+#include "services/guest/opencl/callbacks.h"
 #include "services/guest/opencl/opencl_extensions.h"
 #include "services/guest/opencl/opencl_layer.h"
-#include "services/guest/gate/quota.h"
 #include "services/guest/opencl/retirement.h"
 
 namespace qgpu::guest {

@@ -2,8 +2,8 @@
 // The one way in which a wrapper launches: ask the gate, call the driver, follow the event. What
 // the driver refuses is retired at once; a blocking call is finished when it returns.
 
-#include "services/guest/opencl/callbacks.h"
 #include "services/guest/gate/estimates.h"
+#include "services/guest/opencl/callbacks.h"
 #include "services/guest/opencl/retirement.h"
 
 namespace qgpu::guest {

@@ -7,10 +7,10 @@
 
 #include <cstdlib>
 
+#include "services/guest/gate/quota.h"
 #include "services/guest/opencl/callbacks.h"
 #include "services/guest/opencl/opencl_images.h"
 #include "services/guest/opencl/opencl_layer.h"
-#include "services/guest/gate/quota.h"
 #include "services/guest/rm/rm_ioctl.h"
 
 namespace qgpu::guest {

@@ -8,8 +8,8 @@
 #include <dlfcn.h>
 
 #include "services/guest/gate/attach.h"
-#include "services/guest/opencl/opencl_layer.h"
 #include "services/guest/gate/real_loader.h"
+#include "services/guest/opencl/opencl_layer.h"
 
 extern "C" std::uint32_t qgpu_layer_active;
 

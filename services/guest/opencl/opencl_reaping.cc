@@ -2,8 +2,8 @@
 // marker behind launches that have no event, retires what is finished, frees queues that were
 // released.
 
-#include "services/guest/opencl/launch_queues.h"
 #include "services/guest/gate/reaper.h"
+#include "services/guest/opencl/launch_queues.h"
 #include "services/guest/opencl/retirement.h"
 
 namespace qgpu::guest {

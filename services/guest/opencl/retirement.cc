@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 
-#include "services/guest/opencl/callbacks.h"
 #include "services/guest/gate/estimates.h"
-#include "services/guest/opencl/launch_queues.h"
 #include "services/guest/gate/reaper.h"
+#include "services/guest/opencl/callbacks.h"
+#include "services/guest/opencl/launch_queues.h"
 
 namespace qgpu::guest {
 namespace {

@@ -9,8 +9,8 @@
 // or the release of an event, since those may run the application's callbacks.
 
 #include "services/guest/gate/gate.h"
-#include "services/guest/opencl/opencl_layer.h"
 #include "services/guest/gate/reaper.h"
+#include "services/guest/opencl/opencl_layer.h"
 
 namespace qgpu::guest {
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "runtime/result.h"
-#include "services/kubernetes/device_plugin/device_ids.h"
 #include "services/kubernetes/agent/pod_book.h"
+#include "services/kubernetes/device_plugin/device_ids.h"
 
 namespace qgpu {
 

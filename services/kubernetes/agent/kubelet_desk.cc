@@ -6,8 +6,8 @@
 #include "runtime/check.h"
 #include "runtime/text_hash.h"
 #include "services/admin/words.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/agent/container_room.h"
+#include "services/kubernetes/pods/pod_names.h"
 #include "services/rpc/checked.h"
 #include "services/rpc/rpc_calls.h"
 

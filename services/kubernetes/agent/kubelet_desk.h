@@ -18,8 +18,8 @@
 
 #include "schema/node.capnp.h"
 #include "services/admin/node_door.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/agent/pod_book.h"
+#include "services/kubernetes/pods/pod_rules.h"
 #include "services/rpc/node_service.h"
 
 namespace qgpu {

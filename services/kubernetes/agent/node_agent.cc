@@ -8,8 +8,8 @@
 #include "actors/base/event_log.h"
 #include "actors/ledger/fit.h"
 #include "runtime/config.h"
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
 namespace qgpu {

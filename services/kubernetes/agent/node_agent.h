@@ -22,10 +22,10 @@
 #include "runtime/log.h"
 #include "services/admin/node_door.h"
 #include "services/cards/nvidia_health.h"
-#include "services/kubernetes/client/api_server.h"
-#include "services/kubernetes/pods/cards_annotation.h"
-#include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/agent/kubelet_desk.h"
+#include "services/kubernetes/client/api_server.h"
+#include "services/kubernetes/client/reflector.h"
+#include "services/kubernetes/pods/cards_annotation.h"
 
 namespace qgpu {
 

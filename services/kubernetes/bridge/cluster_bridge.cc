@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "runtime/text_hash.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 namespace {

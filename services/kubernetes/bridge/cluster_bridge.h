@@ -40,9 +40,9 @@
 
 #include "actors/base/codec.h"
 #include "services/admin/cluster_door.h"
-#include "services/kubernetes/pods/cards_annotation.h"
 #include "services/kubernetes/client/pod_writer.h"
 #include "services/kubernetes/client/reflector.h"
+#include "services/kubernetes/pods/cards_annotation.h"
 #include "services/rpc/links.h"
 
 namespace qgpu {

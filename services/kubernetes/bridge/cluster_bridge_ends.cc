@@ -1,6 +1,6 @@
 // How what is held ends: what was only assumed, and pods that are to leave.
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 namespace {

@@ -1,6 +1,6 @@
 // What /metrics shows of the bridge: how well it follows the API server, and what it knows.
-#include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/base/metrics_text.h"
+#include "services/kubernetes/bridge/cluster_bridge.h"
 
 namespace qgpu {
 

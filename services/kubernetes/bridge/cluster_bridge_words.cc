@@ -3,8 +3,8 @@
 
 #include "actors/node/member_parts.h"
 #include "runtime/config.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 namespace {

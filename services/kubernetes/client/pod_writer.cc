@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "services/base/json.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/base/wall_time.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
-#include "services/attach/tenant_environment.h"
-#include "services/wire/places.h"
+#include "services/admin/tenant_environment.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
+#include "services/wire/places.h"
 
 namespace qgpu {
 namespace {

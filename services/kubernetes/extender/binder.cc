@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "actors/scheduler/codec.h"
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 #include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {

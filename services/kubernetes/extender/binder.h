@@ -28,10 +28,10 @@
 
 #include "actors/scheduler/cluster_view.h"
 #include "services/admin/cluster_door.h"
+#include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/extender/waiting_pods.h"
 #include "services/kubernetes/extender/wire.h"
-#include "services/kubernetes/client/api_server.h"
 
 namespace qgpu {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "runtime/loop.h"
-#include "services/kubernetes/pods/pod_names.h"
 #include "services/base/metrics_text.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 namespace {

@@ -20,13 +20,13 @@
 
 #include "actors/card/latency_record.h"
 #include "actors/scheduler/cluster_view.h"
+#include "services/base/http_server.h"
 #include "services/kubernetes/extender/binder.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/extender/pod_verdicts.h"
 #include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/extender/victims.h"
 #include "services/kubernetes/extender/wire.h"
-#include "services/base/http_server.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 

@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
+#include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/extender/pod_verdicts.h"
 #include "services/kubernetes/extender/seen_pods.h"
-#include "services/kubernetes/client/api_server.h"
 
 namespace qgpu {
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <simdjson.h>
 
-#include "services/base/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 
 namespace qgpu {
 namespace {

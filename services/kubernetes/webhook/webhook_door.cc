@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "runtime/kj_bridge.h"
-#include "services/kubernetes/client/api_client.h"
 #include "services/base/wall_time.h"
+#include "services/kubernetes/client/api_client.h"
 #include "services/kubernetes/webhook/webhook_keeper.h"
 #include "services/kubernetes/webhook/webhook_server.h"
 

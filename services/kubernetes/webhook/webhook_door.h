@@ -11,8 +11,8 @@
 #include "runtime/log.h"
 #include "runtime/loop.h"
 #include "services/base/listen.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/client/credentials.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 

@@ -2,9 +2,9 @@
 
 #include <simdjson.h>
 
-#include "services/base/json.h"
 #include "services/admin/words.h"
 #include "services/base/base64.h"
+#include "services/base/json.h"
 
 namespace qgpu {
 namespace {

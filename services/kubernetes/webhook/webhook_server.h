@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "services/base/http_server.h"
 #include "services/base/listen.h"
 #include "services/kubernetes/pods/pod_rules.h"
-#include "services/base/http_server.h"
 
 namespace qgpu {
 

@@ -11,9 +11,9 @@
 #include <iostream>
 
 #include "schema/scheduler.capnp.h"
+#include "services/base/tls.h"
 #include "services/rpc/dial.h"
 #include "services/rpc/rpc_session.h"
-#include "services/base/tls.h"
 
 using namespace qgpu;
 namespace {
