@@ -29,8 +29,9 @@ interface Subscription {}
 # Containers of pods as tasks of this node: what the scheduler decided for a pod and what kubelet
 # starts meet here. Nothing is guessed: a container that nobody told of is refused.
 interface KubeletDesk {
-  node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text));
+  node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text), runtime :Text);
   # `environment`: NAME=VALUE that every tenant's process needs beside library, socket and token.
+  # `runtime`: of its containers, "containerd://1.7.2"; empty: the API server has not told.
   assign @1 (pod :PodPlan);
   # What was decided for a pod of this node. A later one of the same uid replaces it.
   forget @2 (uid :Text);         # the pod is over; its tasks end when kubelet says so

@@ -27,11 +27,12 @@ struct KubeletApi : ::testing::Test {
   ServedApi api;
   KubeletStandIn kubelet{dir.path() + "/kubelet", kPrefix, KubeletStandIn::PodApi::V1};
   std::unique_ptr<Manager> manager;
-  std::string backend = "sim:2x16";           // its cards
-  Environment environment;                    // of the manager
-  std::vector<std::string> flags;             // likewise, besides those that each test needs
-  std::string pluginConfig;                   // ", name = value" likewise of the device plugin
-  std::map<std::string, Container> admitted;  // by pod: what Allocate answered
+  std::string backend = "sim:2x16";            // its cards
+  std::string runtime = "containerd://1.7.0";  // of containers
+  Environment environment;                     // of the manager
+  std::vector<std::string> flags;              // likewise, besides those that each test needs
+  std::string pluginConfig;                    // ", name = value" likewise of the device plugin
+  std::map<std::string, Container> admitted;   // by pod: what Allocate answered
 
   std::int64_t msUntil(const std::function<bool()>& probe) {
     const std::int64_t began = monotonicNs();
@@ -42,6 +43,7 @@ struct KubeletApi : ::testing::Test {
   void SetUp() override {
     Json node = ApiStandIn::node("n1");
     node["metadata"]["labels"]["qgpu-device-enable"] = "enable";
+    node["status"]["nodeInfo"]["containerRuntimeVersion"] = runtime;
     api.put("nodes", node);
     std::ofstream(dir.path() + "/plugin.conf")
         << R"((reconcile = "50ms", goneAfter = "200ms", settle = "100ms")" << pluginConfig << ")";

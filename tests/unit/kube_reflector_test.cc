@@ -105,6 +105,8 @@ TEST_F(KubeReflector, ANodeIsWhatSchedulingNeeds) {
   node["metadata"]["annotations"]["qgpu.io/cards"] = R"({"version":1,"cards":[]})";
   node["spec"]["unschedulable"] = true;
   node["status"]["allocatable"]["nvidia.com/gpu"] = "2";
+  node["status"]["nodeInfo"] = {{"kubeletVersion", "v1.30.1"},
+                                {"containerRuntimeVersion", "containerd://1.7.2"}};
   server->put("nodes", node);
   server->put("nodes", Json{{"metadata", {{"name", "bare"}}}});
   follow();
@@ -113,6 +115,7 @@ TEST_F(KubeReflector, ANodeIsWhatSchedulingNeeds) {
   EXPECT_EQ(one.policy, "fs");
   EXPECT_EQ(one.cards, R"({"version":1,"cards":[]})");
   EXPECT_EQ(one.uid, "uid-n1");
+  EXPECT_EQ(one.runtime, "containerd://1.7.2");
   const KubeNode& bare = heardNodes.objects.at("bare");
   EXPECT_FALSE(bare.enabled || bare.mixed || bare.ready || bare.unschedulable || bare.wholeCards);
 }

@@ -90,6 +90,8 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
           auto results = context.getResults();
           if (desk_.closed().empty()) results.setCards(reply.getCards());
           results.setMixed(desk_.mixed());
+          toldRuntime_ = desk_.runtime();
+          results.setRuntime(ptr(toldRuntime_));
           const auto& environment = desk_.environment();
           auto list = results.initEnvironment(static_cast<kj::uint>(environment.size()));
           for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(environment[i]));
@@ -157,6 +159,8 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
     std::set<std::string> all;
     for (const auto card : cards) all.insert(checkedText(card, "cards"));
     told_ = true;
+    // What it prepares for containers depends on it: until it knows, none is to come here.
+    if (toldRuntime_ != desk_.runtime()) all.clear();
     desk_.setCounted(std::move(all));
     return kj::READY_NOW;
   }
@@ -170,7 +174,8 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
  private:
   KubeletDesk& desk_;
   kj::Own<KubeletDesk::Alive> alive_;
-  bool told_ = false;  // what kubelet counts
+  bool told_ = false;        // what kubelet counts
+  std::string toldRuntime_;  // of containers; by us
 };
 
 }  // namespace

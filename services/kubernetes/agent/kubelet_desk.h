@@ -78,6 +78,8 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   PodBook& book() { return book_; }
   bool mixed() const { return mixed_; }
   void setMixed(bool mixed) { mixed_ = mixed; }
+  const std::string& runtime() const { return runtime_; }
+  void setRuntime(std::string runtime) { runtime_ = std::move(runtime); }
   // Nothing new is served from now on, because of `why`; empty: again. What is bound, runs on.
   void close(std::string why) { closed_ = std::move(why); }
   const std::string& closed() const { return closed_; }
@@ -125,6 +127,7 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   const KubeletDeskConfig config_;
   bool mixed_;
   std::string closed_;
+  std::string runtime_;  // of containers, as the API server names it; empty: it has not told
   std::set<std::string> counted_;  // cards
   kj::Maybe<DeskListener&> listener_;
   std::deque<Waiting> waiting_;

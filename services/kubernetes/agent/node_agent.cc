@@ -111,6 +111,7 @@ void NodeAgent::ring() {
 void NodeAgent::onUpsert(const KubeNode& node) {
   if (node.name != config_.node) return;
   node_ = node;
+  desk_.setRuntime(node.runtime);
   readLabels(node);
   ring();
 }

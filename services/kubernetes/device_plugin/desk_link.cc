@@ -31,6 +31,7 @@ class Bell final : public schema::EventWatcher::Server {
 NodeNow readNode(schema::KubeletDesk::NodeResults::Reader reader) {
   NodeNow node;
   node.mixed = reader.getMixed();
+  node.runtime = view(reader.getRuntime());
   for (const auto card : reader.getCards()) {
     const auto info = card.getInfo();
     node.cards.push_back({std::string(view(info.getId())),

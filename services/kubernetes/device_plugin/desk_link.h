@@ -7,7 +7,6 @@
 #include <functional>
 #include <kj/async-io.h>
 #include <kj/timer.h>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -17,15 +16,6 @@
 #include "services/kubernetes/device_plugin/reconciler.h"
 
 namespace qgpu {
-
-// What the node has.
-struct NodeNow {
-  std::vector<PluginCard> cards;
-  std::string backend;  // of its cards: "nvidia", "opencl", "sim"
-  bool mixed = false;
-  std::map<std::string, std::string> environment;  // of every tenant
-  bool operator==(const NodeNow&) const = default;
-};
 
 struct DeskLinkConfig {
   std::string socket;           // path of the manager's RPC

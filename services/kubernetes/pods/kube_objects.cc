@@ -80,6 +80,11 @@ void readNodeStatus(od::value value, KubeNode& to) {
         if (name == kWholeCards) to.wholeCards = textOf(count) != "0";
       });
     }
+    if (key == "nodeInfo") {
+      eachField(field, [&](std::string_view name, od::value text) {
+        if (name == "containerRuntimeVersion") to.runtime = textOf(text);
+      });
+    }
     if (key != "conditions") return;
     eachEntry(field, [&](od::value condition) {
       std::string type, status;

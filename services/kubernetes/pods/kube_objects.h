@@ -28,6 +28,7 @@ struct KubeNode {
   bool ready = false;
   bool unschedulable = false;
   bool wholeCards = false;  // it also serves nvidia.com/gpu
+  std::string runtime;      // of containers, "containerd://1.7.2"; empty: kubelet has not told
   bool operator==(const KubeNode&) const = default;
 };
 

@@ -1,0 +1,21 @@
+#pragma once
+// What the manager says that the node has, as the device plugin works with it.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/kubelet_plugin/device_ids.h"
+
+namespace qgpu {
+
+struct NodeNow {
+  std::vector<PluginCard> cards;
+  std::string backend;  // of its cards: "nvidia", "opencl", "sim"
+  bool mixed = false;
+  std::map<std::string, std::string> environment;  // of every tenant
+  std::string runtime;  // of containers, "containerd://1.7.2"; empty: not known
+  bool operator==(const NodeNow&) const = default;
+};
+
+}  // namespace qgpu
