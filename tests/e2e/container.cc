@@ -23,7 +23,7 @@ Container::Container(const testing::KubeletStandIn::Answer& admitted) {
   for (const auto& [resource, setup] : admitted.setups) {
     for (const auto& [name, value] : setup.environment) environment[name] = value;
     mounts.insert(setup.mounts.begin(), setup.mounts.end());
-    for (const std::string& node : setup.deviceNodes) addOnce(deviceNodes, node);
+    devices.insert(setup.devices.begin(), setup.devices.end());
     for (const std::string& name : setup.cdiDevices) addOnce(cdiDevices, name);
   }
 }
@@ -42,9 +42,24 @@ void Container::addCdi(const Json& spec) {
       mounts[mount["containerPath"]] = mount["hostPath"];
     }
     for (const Json& node : edits.value("deviceNodes", Json::array())) {
-      addOnce(deviceNodes, node["path"]);
+      devices[node["path"]] = node["path"];
     }
   }
+}
+
+std::map<std::string, std::string> Container::deviceFiles(const std::string& hostRoot) const {
+  std::map<std::string, std::string> files;
+  for (const auto& [inside, outside] : devices) {
+    if (!std::filesystem::is_directory(outside)) {
+      files[inside] = hostRoot + outside;
+      continue;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(outside)) {
+      const auto path = std::filesystem::path(inside) / entry.path().filename();
+      if (entry.is_character_file()) files[path.lexically_normal()] = entry.path();
+    }
+  }
+  return files;
 }
 
 std::string Container::token() const {

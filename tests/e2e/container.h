@@ -22,10 +22,14 @@ struct Container {
   // What a runtime adds for the CDI devices that it is asked for, by the spec that names them.
   void addCdi(const Json& spec);
 
+  // Its device nodes when a runtime creates it now: of a folder those that lie in it. By the path
+  // in it; `hostRoot` is where the host's /dev is.
+  std::map<std::string, std::string> deviceFiles(const std::string& hostRoot) const;
+
   Environment environment;
-  std::map<std::string, std::string> mounts;  // by the path in it
-  std::vector<std::string> deviceNodes;
-  std::vector<std::string> cdiDevices;  // full names
+  std::map<std::string, std::string> mounts;   // by the path in it
+  std::map<std::string, std::string> devices;  // likewise, nodes and folders of nodes
+  std::vector<std::string> cdiDevices;         // full names
 };
 
 // Of a file; empty where there is none.

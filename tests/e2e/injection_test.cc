@@ -4,12 +4,16 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <gtest/gtest.h>
 #include <iostream>
+#include <linux/capability.h>
 #include <set>
 #include <sstream>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <thread>
 #include <unistd.h>
 
 #include "tests/e2e/kubelet_api.h"
@@ -21,6 +25,8 @@ namespace fs = std::filesystem;
 
 const std::string kCard = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
 const std::string kMigCard = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
+const std::string kOtherCard = "GPU-5f1b1b0c-0000-4000-8000-000000000003";
+constexpr unsigned kNvidiaMajor = 195;
 
 // The root of an image: a shell, the program, and what their loader asks for.
 class Root {
@@ -51,16 +57,41 @@ class Root {
     std::ostringstream enter;
     enter << "set -e\nmount --make-rprivate /\nmount --rbind /proc " << path_ << "/proc\n";
     for (const auto& [inside, outside] : container.mounts) mount(enter, outside, inside);
-    for (const std::string& node : container.deviceNodes) mount(enter, hostRoot + node, node);
+    for (const auto& [inside, outside] : container.deviceFiles(hostRoot)) {
+      mount(enter, outside, inside);
+    }
     enter << "exec chroot " << path_ << " /bin/sh /start.sh 2>&1\n";
     return e2e::run({"unshare", "--mount", "/bin/sh", "-c", enter.str()});
   }
 
- private:
-  void add(const std::string& file, const std::string& to) {
-    fs::copy_file(file, path_ + to);
-    addLibrariesOf(file);
+  // Likewise by runc, as container runtimes ask it to: each device with a rule of the cgroup that
+  // allows it. A user that is root in it may make any node.
+  Finished runInRunc(const Container& container, const std::string& hostRoot,
+                     const std::string& commands) {
+    const std::string bundle = path_ + "/..";
+    const Finished made = e2e::run({"runc", "spec", "--bundle", bundle});
+    if (made.status != 0) return made;
+    Json spec = Json::parse(contentOf(bundle + "/config.json"));
+    spec["root"] = {{"path", path_}};
+    spec["process"]["terminal"] = false;
+    spec["process"]["args"] = {"/bin/sh", "-c", commands};
+    for (auto& [kind, list] : spec["process"]["capabilities"].items()) list.push_back("CAP_MKNOD");
+    Json& rules = spec["linux"]["resources"]["devices"];
+    for (const auto& [inside, outside] : container.deviceFiles(hostRoot)) {
+      struct stat node {};
+      EXPECT_EQ(::stat(outside.c_str(), &node), 0) << outside;
+      Json device = {{"type", "c"}, {"major", major(node.st_rdev)}, {"minor", minor(node.st_rdev)}};
+      Json rule = device;
+      rule.update({{"allow", true}, {"access", "rw"}});
+      rules.push_back(rule);
+      device.update({{"path", inside}, {"fileMode", node.st_mode & 07777}});
+      spec["linux"]["devices"].push_back(device);
+    }
+    std::ofstream(bundle + "/config.json") << spec;
+    const std::string name = "qgpu-injection-" + std::to_string(::getpid());
+    return e2e::run({"/bin/sh", "-c", "exec runc run --bundle " + bundle + " " + name + " 2>&1"});
   }
+
   void addLibrariesOf(const std::string& file) {
     std::istringstream lines(e2e::run({"ldd", file}).output);
     for (std::string line; std::getline(lines, line);) {
@@ -70,6 +101,12 @@ class Root {
       fs::create_directories(fs::path(path_ + library).parent_path());
       fs::copy_file(library, path_ + library, fs::copy_options::skip_existing);
     }
+  }
+
+ private:
+  void add(const std::string& file, const std::string& to) {
+    fs::copy_file(file, path_ + to);
+    addLibrariesOf(file);
   }
   // A place for it, as runtimes make one, and the mount, read-only.
   void mount(std::ostream& out, const std::string& from, const std::string& inside) {
@@ -88,15 +125,20 @@ struct Injection : KubeletApi {
     environment["LD_LIBRARY_PATH"] = QGPU_STAND_IN_DIR;
     environment["QGPU_STAND_IN_CARDS"] = dir.path() + "/cards";
     std::ofstream(dir.path() + "/cards") << kCard << "|Tesla T4|15843721216|0|0|0|0|0\n"
-                                         << kMigCard << "|A100|42949672960|0|1|0|0|0\n";
+                                         << kMigCard << "|A100|42949672960|0|1|0|0|0\n"
+                                         << kOtherCard << "|Tesla T4|15843721216|0|0|0|0|0\n";
     pluginConfig = ", hostPrefix = \"" + host() + "\"";
     fs::create_directories(host() + "/dev");
-    for (const char* name :
-         {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}) {
-      ::mknod((host() + "/dev/" + name).c_str(), S_IFCHR | 0666, ::makedev(1, 3));
+    unsigned minor = 0;  // no driver of this machine has the others
+    for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidia-uvm", "nvidia-uvm-tools",
+                             "nvidiactl", "nvidia-modeset"}) {
+      const std::string node = host() + "/dev/" + name;
+      ::mknod(node.c_str(), S_IFCHR, ::makedev(kNvidiaMajor, minor++));
+      ::chmod(node.c_str(), 0666);
     }
     tellMinor("0000:3b:00.0", kMigCard, 0);
     tellMinor("0000:af:00.0", kCard, 1);
+    tellMinor("0000:d8:00.0", kOtherCard, 2);
   }
   std::string host() const { return dir.path() + "/host"; }
   void tellMinor(const std::string& bus, const std::string& uuid, int minor) {
@@ -105,6 +147,8 @@ struct Injection : KubeletApi {
     std::ofstream(folder + "/information")
         << "GPU UUID: \t " << uuid << "\nDevice Minor: \t " << minor << "\n";
   }
+  // Where it stands why containers get the nodes of all shared cards, for `doctor`.
+  std::string wideNote() const { return manager->runDir() + "/kubelet/all-nodes"; }
   std::string filesDir() const {
     return fs::path(manager->database()).parent_path().string() + "/kubelet";
   }
@@ -118,10 +162,19 @@ struct Injection : KubeletApi {
     std::ofstream(tool) << "#!/bin/sh\necho 'tool runs'\n";
     fs::permissions(tool, fs::perms::owner_all);
   }
-  Container startPod() {
-    bindPod("u1", kCard, 50, 4);
-    EXPECT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");
-    return admitted[kMain.pod];
+  Container startPod(const std::string& card = kCard, const std::string& uid = "u1",
+                     const ContainerName& who = kMain) {
+    bindPod(uid, card, 50, 4, "", who);
+    EXPECT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}, who), "");
+    return admitted[who.pod];
+  }
+  // Of the nodes below /dev that it has, those of cards.
+  std::set<std::string> cardNodes(const Container& container) const {
+    std::set<std::string> nodes;
+    for (const auto& [inside, outside] : container.deviceFiles(host())) {
+      if (std::isdigit(static_cast<unsigned char>(inside.back())) != 0) nodes.insert(inside);
+    }
+    return nodes;
   }
   // Allocates within the quota and beyond it.
   static constexpr const char* kProgram =
@@ -146,11 +199,11 @@ struct Injection : KubeletApi {
   void expectRuns(const Container& container) {
     const Finished ran = Root(dir.path() + "/root").run(container, host(), kProgram);
     EXPECT_EQ(ran.status, 0) << ran.output;
-    EXPECT_EQ(lines(ran.output),
-              (std::set<std::string>{"cards " + kCard, "child " + kCard, "0", "2", "refused",
-                                     "tool runs", "node /dev/nvidia-uvm",
-                                     "node /dev/nvidia-uvm-tools", "node /dev/nvidia1",
-                                     "node /dev/nvidiactl"}))
+    EXPECT_EQ(
+        lines(ran.output),
+        (std::set<std::string>{"cards " + kCard, "child " + kCard, "0", "2", "refused", "tool runs",
+                               "node /dev/nvidia-uvm", "node /dev/nvidia-uvm-tools",
+                               "node /dev/nvidia1", "node /dev/nvidiactl"}))
         << ran.output;
     const Json task = manager->task("web/train-0/main");
     EXPECT_GE(task["mem_peak_bytes"].get<std::uint64_t>(), 1u << 30) << "it was of this task";
@@ -192,12 +245,129 @@ TEST_F(Injection, ALibraryThatAPodPreloadsIsThereBesideOurs) {
   EXPECT_NE(ran.output.find("/opt/qgpu/libqgpu.so"), std::string::npos) << ran.output;
 }
 
+const ContainerName kSecond{"web", "train-1", "main"};
+using Nodes = std::set<std::string>;
+
+TEST_F(Injection, EachContainerHasTheNodesOfItsOwnCardsAlone) {
+  copyDriver();
+  const Container first = startPod();
+  const Container second = startPod(kOtherCard, "u2", kSecond);
+  EXPECT_EQ(cardNodes(first), Nodes{"/dev/nvidia1"});
+  EXPECT_EQ(cardNodes(second), Nodes{"/dev/nvidia2"});
+  for (const auto& [inside, outside] : second.deviceFiles(host())) {
+    struct stat copy {};
+    struct stat real {};
+    ASSERT_EQ(::stat(outside.c_str(), &copy), 0);
+    ASSERT_EQ(::stat((host() + inside).c_str(), &real), 0);
+    EXPECT_EQ(copy.st_rdev, real.st_rdev) << inside;
+    EXPECT_EQ(copy.st_mode, real.st_mode) << inside;
+  }
+  EXPECT_FALSE(fs::exists(wideNote()));
+}
+
+TEST_F(Injection, BeforeItStartsItHasNoCardsNode) {
+  copyDriver();
+  bindPod("u1", kCard, 50, 4);
+  const auto answer = kubelet.admit(kMain, {{"qgpu-core", 50}, {"qgpu-memory", 4}});
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  EXPECT_EQ(cardNodes(Container(answer)), Nodes{});
+}
+
+TEST_F(Injection, WholeCardsAreAllThere) {
+  copyDriver();
+  bindPod("u1", kCard, 200, 0);
+  Json pod = api.find("pods", "web", "train-0");
+  pod["metadata"]["annotations"]["qgpu.io/assigned"] = Json{{"main", {kCard, kOtherCard}}}.dump();
+  pod["spec"]["containers"][0]["resources"]["limits"].erase(std::string(kPrefix) + "/qgpu-memory");
+  api.put("pods", pod);
+  ASSERT_EQ(start({{"qgpu-core", 200}}), "");
+  EXPECT_EQ(cardNodes(admitted[kMain.pod]), (Nodes{"/dev/nvidia1", "/dev/nvidia2"}));
+}
+
+// As after a boot: kubelet has kept what Allocate said, and the run dir is empty.
+TEST_F(Injection, ItsNodesAreMadeAgainWhereverItStartsAgain) {
+  copyDriver();
+  const Container container = startPod();
+  fs::remove_all(manager->runDir() + "/kubelet");
+  EXPECT_EQ(kubelet.startContainer(kMain).error, "");
+  EXPECT_EQ(cardNodes(container), Nodes{"/dev/nvidia1"});
+}
+
+// The whole way: what a container runtime makes of the answers, in a cgroup of this kernel's.
+TEST_F(Injection, TheKernelLetsItOpenItsOwnCardAndNoOther) {
+  if (e2e::run({"runc", "--version"}).status != 0) GTEST_SKIP() << "no runc is installed here";
+  copyDriver();
+  const Container container = startPod();
+  Root root(dir.path() + "/root");
+  fs::copy_file("/bin/mknod", dir.path() + "/root/usr/bin/mknod");
+  root.addLibrariesOf("/bin/mknod");
+  const Finished ran = root.runInRunc(container, host(), R"(
+    mknod /tmp/other c 195 2
+    for node in /dev/nvidia1 /dev/nvidiactl /tmp/other; do (: <$node) 2>&1; done
+    exit 0)");
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  // Without the driver there is nothing behind a node that may be opened.
+  EXPECT_EQ(
+      lines(ran.output),
+      (std::set<std::string>{"/bin/sh: 3: cannot open /dev/nvidia1: No such device or address",
+                             "/bin/sh: 3: cannot open /dev/nvidiactl: No such device or address",
+                             "/bin/sh: 3: cannot open /tmp/other: Operation not permitted"}));
+}
+
+struct InjectionWithoutMknod : Injection {
+  // What the manager may is what the thread may that starts it, and with that it ends.
+  void SetUp() override {
+    std::promise<void> started;
+    parent = std::thread([this, &started] {
+      ASSERT_EQ(::prctl(PR_CAPBSET_DROP, CAP_MKNOD), 0);
+      Injection::SetUp();
+      started.set_value();
+      over.get_future().wait();
+    });
+    started.get_future().wait();
+  }
+  void TearDown() override {
+    manager.reset();
+    over.set_value();
+    parent.join();
+  }
+  std::promise<void> over;
+  std::thread parent;
+};
+
+TEST_F(InjectionWithoutMknod, ItGetsTheNodesOfAllSharedCardsAndItIsSaidOnce) {
+  copyDriver();
+  const Container container = startPod();
+  EXPECT_EQ(cardNodes(container), (Nodes{"/dev/nvidia1", "/dev/nvidia2"}));
+  EXPECT_EQ(cardNodes(startPod(kOtherCard, "u2", kSecond)),
+            (Nodes{"/dev/nvidia1", "/dev/nvidia2"}));
+  EXPECT_NE(contentOf(wideNote()).find("CAP_MKNOD"), std::string::npos);
+  const std::string log = manager->log();
+  const std::size_t said = log.find(" card-nodes ");
+  ASSERT_NE(said, std::string::npos) << log;
+  EXPECT_EQ(log.find(" card-nodes ", said + 1), std::string::npos) << log;
+}
+
+struct InjectionOnOldContainerd : Injection {
+  InjectionOnOldContainerd() { runtime = "containerd://1.4.13"; }
+};
+
+TEST_F(InjectionOnOldContainerd, ItGetsTheNodesOfAllSharedCardsAndItIsSaid) {
+  copyDriver();
+  const Container container = startPod();
+  EXPECT_EQ(cardNodes(container), (Nodes{"/dev/nvidia1", "/dev/nvidia2"}));
+  const std::string why = contentOf(wideNote());
+  EXPECT_NE(why.find("containerd://1.4.13"), std::string::npos) << why;
+  EXPECT_NE(manager->log().find("containerd://1.4.13"), std::string::npos);
+}
+
 TEST_F(Injection, WhereNoDriverWasCopiedTheRuntimeIsAskedToBringIt) {
   const Container container = startPod();
   EXPECT_EQ(container.environment.at("NVIDIA_VISIBLE_DEVICES"), "all");
   for (const auto& [inside, outside] : container.mounts) {
     EXPECT_EQ(inside.find("libcuda"), std::string::npos);
   }
+  EXPECT_NE(contentOf(wideNote()).find("NVIDIA's container runtime"), std::string::npos);
 }
 
 // A driver container may keep them to itself.
@@ -221,7 +391,6 @@ TEST_F(InjectionByCdi, TheSpecSaysWhatAllocateLeavesOutAndGoesWithTheManager) {
   copyDriver();
   Container container = startPod();
   EXPECT_EQ(container.cdiDevices, std::vector<std::string>{"qgpu.io/card=all"});
-  EXPECT_TRUE(container.deviceNodes.empty());
   ASSERT_TRUE(fs::exists(spec()));
   container.addCdi(Json::parse(contentOf(spec())));
   expectRuns(container);

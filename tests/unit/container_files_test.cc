@@ -1,14 +1,21 @@
 // What Allocate's answers are made of: the nodes of NVIDIA's cards, and the same as a CDI spec,
 // held against the rules of the published schema (0.6.0).
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <linux/capability.h>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <thread>
 #include <unistd.h>
 
 #include "services/kubernetes/device_plugin/cdi_spec.h"
@@ -53,17 +60,117 @@ TEST_F(HostRoot, NodesAreThoseOfTheCardsByTheirMinorsAndTheSharedOnes) {
   card("0000:3b:00.0", kFirst, "1");
   card("0000:af:00.0", kSecond, "0");
   card("0000:d8:00.0", "GPU-of-another", "2");
-  EXPECT_EQ(nvidiaNodes(root, {kFirst}),
+  EXPECT_EQ(*nvidiaNodes(root, {kFirst}),
             (Names{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia1", "/dev/nvidiactl"}));
-  EXPECT_EQ(nvidiaNodes(root, {kSecond, kFirst}),
+  EXPECT_EQ(*nvidiaNodes(root, {kSecond, kFirst}),
             (Names{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidia1",
                    "/dev/nvidiactl"}));
+  EXPECT_EQ(*nvidiaNodes(root, {}),
+            (Names{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}));
 }
 
-TEST_F(HostRoot, WithoutMinorsTheNodesOfAllCardsAreGiven) {
+TEST_F(HostRoot, ACardWithoutAMinorIsNamedAndAllNodesAreThereToGive) {
   for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) node(name);
   card("0000:3b:00.0", kFirst, "not told");
-  EXPECT_EQ(nvidiaNodes(root, {kFirst}), (Names{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"}));
+  const auto nodes = nvidiaNodes(root, {kFirst});
+  ASSERT_FALSE(nodes.ok());
+  EXPECT_NE(nodes.error().message.find(kFirst), std::string::npos) << nodes.error().message;
+  EXPECT_EQ(allNvidiaNodes(root), (Names{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"}));
+}
+
+// --- the folder of a container's nodes ---
+
+// What `work` says without that capability, on a thread of its own.
+std::string without(unsigned capability, const std::function<std::string()>& work) {
+  std::string said;
+  std::thread([&] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    ASSERT_EQ(::syscall(SYS_capget, &header, data), 0);
+    data[CAP_TO_INDEX(capability)].effective &= ~CAP_TO_MASK(capability);
+    ASSERT_EQ(::syscall(SYS_capset, &header, data), 0);
+    said = work();
+  }).join();
+  return said;
+}
+
+struct DeviceFolder : HostRoot {
+  // Of a number that no driver has. False: nodes can't be made here.
+  bool make(const std::string& name, unsigned minor, unsigned mode) {
+    const std::string path = root + "/dev/" + name;
+    return ::mknod(path.c_str(), S_IFCHR, ::makedev(195, minor)) == 0 &&
+           ::chmod(path.c_str(), mode) == 0 && ::chown(path.c_str(), 12, 34) == 0;
+  }
+  void SetUp() override {
+    if (!make("nvidia0", 0, 0666) || !make("nvidia1", 1, 0640)) {
+      GTEST_SKIP() << "making device nodes needs root, and a kernel that allows it";
+    }
+  }
+  struct stat stateOf(const std::string& path) const {
+    struct stat state {};
+    EXPECT_EQ(::lstat(path.c_str(), &state), 0) << path;
+    return state;
+  }
+  Names names() const {
+    Names all;
+    for (const auto& entry : fs::directory_iterator(folder)) all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  std::string folder = root + "/placeholder";
+};
+
+TEST_F(DeviceFolder, HoldsCopiesOfTheHostsNodes) {
+  const mode_t umask = ::umask(077);
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {"/dev/nvidia1"}).ok());
+  ::umask(umask);
+  EXPECT_EQ(names(), Names{"nvidia1"});
+  const struct stat copy = stateOf(folder + "/nvidia1");
+  EXPECT_EQ(copy.st_rdev, ::makedev(195, 1));
+  EXPECT_EQ(copy.st_mode, S_IFCHR | 0640u);
+  EXPECT_EQ(copy.st_uid, 12u);
+  EXPECT_EQ(copy.st_gid, 34u);
+  EXPECT_EQ(stateOf(folder).st_mode, S_IFDIR | 0755u);
+}
+
+TEST_F(DeviceFolder, WhatAnEarlierContainerHadThereGoes) {
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {"/dev/nvidia0", "/dev/nvidia1"}).ok());
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {"/dev/nvidia1"}).ok());
+  EXPECT_EQ(names(), Names{"nvidia1"});
+  ASSERT_TRUE(fillDeviceFolder(folder, root, {}).ok());
+  EXPECT_EQ(names(), Names{});
+}
+
+TEST_F(DeviceFolder, WhatIsNoDeviceIsRefusedByItsName) {
+  node("nvidia2");
+  for (const char* name : {"/dev/nvidia2", "/dev/nvidia3"}) {
+    const Status filled = fillDeviceFolder(folder, root, {name});
+    ASSERT_FALSE(filled.ok());
+    EXPECT_NE(filled.error().message.find(name), std::string::npos) << filled.error().message;
+  }
+  EXPECT_EQ(names(), Names{});
+  EXPECT_FALSE(fillDeviceFolder(root + "/no/parent", root, {}).ok());
+}
+
+TEST_F(DeviceFolder, WhereNodesCantBeMadeItIsSaidWhatIsMissing) {
+  const std::string why = without(CAP_MKNOD, [this] {
+    const Status filled = fillDeviceFolder(folder, root, {"/dev/nvidia1"});
+    return filled ? std::string("nothing") : filled.error().message;
+  });
+  EXPECT_EQ(why, "no copy of " + root + "/dev/nvidia1 can be made: Operation not permitted; " +
+                     "qgpu-manager needs CAP_MKNOD");
+}
+
+TEST(ContainerRuntimes, AllButContainerdBefore1_5TakeFoldersOfNodes) {
+  for (const char* runtime : {"containerd://1.5.0", "containerd://1.6.20~ds1", "containerd://2.1.3",
+                              "containerd://v1.10.0", "containerd://1.7.0-k3s1", "docker://18.9.1",
+                              "cri-o://1.14.0", "containerd://Unknown", "containerd://", ""}) {
+    EXPECT_TRUE(takesDeviceFolders(runtime)) << runtime;
+  }
+  for (const char* runtime : {"containerd://1.4.13", "containerd://v1.2.0",
+                              "containerd://1.4.4-k3s1", "containerd://1.4"}) {
+    EXPECT_FALSE(takesDeviceFolders(runtime)) << runtime;
+  }
 }
 
 // --- the CDI spec ---

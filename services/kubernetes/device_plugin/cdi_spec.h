@@ -1,8 +1,8 @@
 #pragma once
 // What containers of this node get, as the Container Device Interface says it: one file that
 // container runtimes read, and a name by which Allocate asks for what stands there. It holds what
-// is the same for every container: device nodes, driver and library. What differs, token and door,
-// stays with Allocate.
+// is the same for every container: library and driver, and the nodes of all cards where containers
+// can't have those of their own alone. What differs, as token and door, stays with Allocate.
 //
 // The file is written anew beside the old one and renamed over it; it says which version of qgpu
 // wrote it. It goes when the plugin ends, as when qgpu is taken off the node: a plugin that is
@@ -17,7 +17,7 @@ namespace qgpu {
 
 inline constexpr const char* kCdiVersion = "0.6.0";  // the first with annotations
 inline constexpr const char* kCdiKind = "qgpu.io/card";
-inline constexpr const char* kCdiDevice = "all";  // of the node: Allocate knows no card yet
+inline constexpr const char* kCdiDevice = "all";  // that there is
 inline constexpr const char* kCdiFolder = "/var/run/cdi";
 inline constexpr const char* kCdiFile = "qgpu.io-card.json";
 

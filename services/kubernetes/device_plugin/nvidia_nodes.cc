@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -45,37 +46,45 @@ std::map<std::string, std::string> minorsIn(const std::string& folder) {
   return minors;
 }
 
-// Names of nodes of cards; nothing where one of them is not known.
-std::optional<std::set<std::string>> nodesOf(const std::map<std::string, std::string>& minors,
-                                             const std::vector<std::string>& uuids) {
-  std::set<std::string> names;
-  for (const std::string& uuid : uuids) {
-    const auto minor = minors.find(uuid);
-    if (minor == minors.end()) return std::nullopt;
-    names.insert(std::string(kCard) + minor->second);
-  }
-  return names;
-}
-
-}  // namespace
-
-std::vector<std::string> nvidiaNodes(const std::string& hostRoot,
-                                     const std::vector<std::string>& uuids) {
-  // The driver's files are the same for every container, also where the host's are not to be seen.
-  const std::string below = "/proc/driver/nvidia/gpus";
-  std::error_code error;
-  const bool seen = fs::exists(hostRoot + below, error);
-  const auto ours = nodesOf(minorsIn(seen ? hostRoot + below : below), uuids);
+// The nodes that all cards share, and those of cards that `given` takes by their names.
+std::vector<std::string> nodesWhere(const std::string& hostRoot,
+                                    const std::function<bool(const std::string&)>& given) {
   std::vector<std::string> nodes;
+  std::error_code error;
   for (const auto& entry : fs::directory_iterator(hostRoot + "/dev", error)) {
     const std::string name = entry.path().filename().string();
     const bool shared =
         std::find(std::begin(kShared), std::end(kShared), name) != std::end(kShared);
     const bool card = name.starts_with(kCard) && isNumber(name.substr(kCard.size()));
-    if (shared || (card && (!ours || ours->contains(name)))) nodes.push_back("/dev/" + name);
+    if (shared || (card && given(name))) nodes.push_back("/dev/" + name);
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> nvidiaNodes(const std::string& hostRoot,
+                                             const std::vector<std::string>& uuids) {
+  // The driver's files are the same for every container, also where the host's are not to be seen.
+  const std::string below = "/proc/driver/nvidia/gpus";
+  std::error_code error;
+  const bool seen = fs::exists(hostRoot + below, error);
+  const auto minors = minorsIn(seen ? hostRoot + below : below);
+  std::set<std::string> names;
+  for (const std::string& uuid : uuids) {
+    const auto minor = minors.find(uuid);
+    if (minor == minors.end()) {
+      return fail(ErrorCode::NotFound,
+                  "no file in " + below + " says which node is that of " + uuid);
+    }
+    names.insert(std::string(kCard) + minor->second);
+  }
+  return nodesWhere(hostRoot, [&names](const std::string& name) { return names.contains(name); });
+}
+
+std::vector<std::string> allNvidiaNodes(const std::string& hostRoot) {
+  return nodesWhere(hostRoot, [](const std::string&) { return true; });
 }
 
 }  // namespace qgpu

@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "runtime/result.h"
+
 namespace qgpu {
 
 // Paths "/dev/...", sorted. `hostRoot` (may be empty) is where the host's root lies for us; `dev`
-// and `proc/driver/nvidia` below it are read. Where the driver tells no minor for one of the cards:
-// the nodes of all that are there.
-std::vector<std::string> nvidiaNodes(const std::string& hostRoot,
-                                     const std::vector<std::string>& uuids);
+// and `proc/driver/nvidia` below it are read. NotFound: the driver tells no minor of one of the
+// cards.
+Result<std::vector<std::string>> nvidiaNodes(const std::string& hostRoot,
+                                             const std::vector<std::string>& uuids);
+// The same of all cards that are there.
+std::vector<std::string> allNvidiaNodes(const std::string& hostRoot);
 
 }  // namespace qgpu

@@ -9,6 +9,7 @@
 //                              /environment  NAME=VALUE lines: which cards are its program's,
 //                                            where these are NVIDIA's; libqgpu.so applies them
 //                              /token      the tenant's token; written last
+//                              /dev/       device nodes for the container (device_folder.h)
 //
 // Every file is written anew beside the old one and renamed over it: a reader has the old or the
 // new, never half of one. DIR is closed to all but its owner; the files in it are not, since the

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/whole_file.h"
 #include "services/kubernetes/device_plugin/preferred.h"
 
 namespace qgpu {
@@ -20,6 +21,7 @@ constexpr Nanos kEndTick = millis(1);
 constexpr Nanos kWordOnItsWay = seconds(5);    // of the API server, or of kubelet itself
 constexpr const char* kSocketStart = "qgpu-";  // of our sockets beside kubelet's
 constexpr const char* kSocketEnd = ".sock";
+constexpr unsigned kForAll = 0644;
 
 kj::Duration toKj(Nanos time) {
   return time.value * kj::NANOSECONDS;
@@ -87,6 +89,7 @@ void Plugin::start() {
     log_.error("library", {{"why", published.error().message}});
   }
   sweep(pluginsDir());
+  ::unlink((config_.files.runDir + kWideNote).c_str());
   folder_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (folder_ < 0) fatal(ExitCode::Environment, "inotify_init1() fails");
   folderWatch_ = loop_.fds().watchLevel(folder_, EPOLLIN, [this](std::uint32_t) {
@@ -310,7 +313,25 @@ Result<ContainerSetup> Plugin::allocate(Resource resource, const Ids& ids) {
   }
   const auto placeholder = placeholders_.prepare(resource, ids);
   if (!placeholder) return placeholder.error();
-  return files_.setup(resource, *placeholder, node_->backend, node_->cards, node_->environment);
+  auto setup = files_.setup(resource, *placeholder, *node_);
+  if (setup) tellWide(setup->wide);
+  return setup;
+}
+
+// Once, until it changes.
+void Plugin::tellWide(const std::string& why) {
+  if (why == wide_) return;
+  wide_ = why;
+  const std::string note = config_.files.runDir + kWideNote;
+  if (why.empty()) {
+    ::unlink(note.c_str());
+    log_.info("card-nodes", {{"given", "those of a container's own cards"}});
+    return;
+  }
+  log_.warn("card-nodes", {{"given", "those of all shared cards"}, {"why", why}});
+  if (const Status noted = writeAnew(note, why + "\n", kForAll); !noted) {
+    log_.warn("card-nodes", {{"why", noted.error().message}});
+  }
 }
 
 kj::Promise<Status> Plugin::preStart(Resource resource, Ids ids) {
@@ -346,14 +367,22 @@ kj::Promise<Status> Plugin::startOnce(const Starting& starting) {
         return link_.startTask(*owner, starting.resource)
             .then([this, &starting](Result<Grant> grant) -> Status {
               if (!grant) return grant.error();
-              if (grant->task == 0) {  // what an earlier container left there is not this one's
-                const auto emptied = placeholders_.prepare(starting.resource, starting.ids);
-                return emptied ? ok() : Status(emptied.error());
-              }
-              log_.info("container", {{"name", grant->container.text()}, {"task", grant->task}});
-              return placeholders_.fill(starting.resource, starting.ids, *grant);
+              return give(starting, *grant);
             });
       });
+}
+
+Status Plugin::give(const Starting& starting, const Grant& grant) {
+  const std::string placeholder =
+      placeholders_.pathOf(Placeholders::keyOf(starting.resource, starting.ids));
+  if (grant.task == 0) {  // what an earlier container left there is not this one's
+    const auto emptied = placeholders_.prepare(starting.resource, starting.ids);
+    if (!emptied) return emptied.error();
+    return files_.giveCards(placeholder, node_->backend, {});
+  }
+  log_.info("container", {{"name", grant.container.text()}, {"task", grant.task}});
+  const Status filled = placeholders_.fill(starting.resource, starting.ids, grant);
+  return filled ? files_.giveCards(placeholder, node_->backend, grant.cards) : filled;
 }
 
 // --- what is over ---

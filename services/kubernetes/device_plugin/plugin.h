@@ -6,7 +6,7 @@
 //
 //   Allocate            a placeholder, named after the devices: nobody says yet whose they are
 //   PreStartContainer   PodResources says whose; the manager binds its task, or gives the one that
-//                       is bound; token and settings go into the placeholder
+//                       is bound; token, settings and its cards' nodes go into the placeholder
 //   reconcile           containers that kubelet lists no more: their tasks end, placeholders go
 //   count               cards whose devices kubelet counts: the manager lets nothing go elsewhere
 //
@@ -89,6 +89,8 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> preStart(Resource resource, Ids ids) override;
   kj::Promise<Status> tryStart(kj::Own<Starting> starting);
   kj::Promise<Status> startOnce(const Starting& starting);
+  Status give(const Starting& starting, const Grant& grant);
+  void tellWide(const std::string& why);
 
   kj::Promise<void> countForEver();
   kj::Promise<bool> count();
@@ -113,6 +115,7 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   DeskLink link_;
 
   std::optional<NodeNow> node_;
+  std::string wide_;  // why containers get the nodes of all shared cards, as last told
   std::map<Resource, Served> served_;
   std::optional<SocketId> kubelet_;  // as last seen
   kj::Own<kj::PromiseFulfiller<void>> countNow_;

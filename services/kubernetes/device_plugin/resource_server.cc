@@ -47,12 +47,14 @@ void write(const ContainerSetup& setup, v1beta1::ContainerAllocateResponse& out)
     written->set_host_path(mount.host);
     written->set_read_only(true);
   }
-  for (const std::string& node : setup.deviceNodes) {
+  const auto addDevices = [&out](const std::string& inside, const std::string& host) {
     auto* written = out.add_devices();
-    written->set_container_path(node);
-    written->set_host_path(node);
+    written->set_container_path(inside);
+    written->set_host_path(host);
     written->set_permissions("rw");
-  }
+  };
+  for (const std::string& node : setup.deviceNodes) addDevices(node, node);
+  for (const auto& folder : setup.deviceFolders) addDevices(folder.container, folder.host);
   for (const std::string& name : setup.cdiDevices) out.add_cdi_devices()->set_name(name);
 }
 

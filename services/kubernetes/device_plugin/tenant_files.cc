@@ -31,6 +31,9 @@ constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kTool = "nvidia-smi";
 constexpr const char* kToolHome = "/usr/bin/";
 
+// In a placeholder: device nodes.
+constexpr const char* kNodes = "/dev";
+
 constexpr std::uintmax_t kLibraryMax = 64 << 20;
 constexpr std::size_t kDriverFilesMax = 64;
 
@@ -42,6 +45,19 @@ std::vector<std::string> namesIn(const std::string& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// Where the nodes of a placeholder come in the container: /dev, each resource by a spelling of its
+// own. Of the placeholders of one container one may have no card's node (KubeletDesk.start: another
+// resource says which), and under one name kubelet takes the folder of whichever it likes.
+std::string devFor(Resource resource) {
+  return "/dev" + std::string(static_cast<std::size_t>(resource), '/');
+}
+
+std::vector<std::string> idsOf(const std::vector<PluginCard>& cards) {
+  std::vector<std::string> ids;
+  for (const PluginCard& card : cards) ids.push_back(card.id);
+  return ids;
 }
 
 }  // namespace
@@ -73,16 +89,26 @@ std::string TenantFiles::onHost(const std::string& path) const {
 }
 
 Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& placeholder,
-                                          const std::string& backend,
-                                          const std::vector<PluginCard>& cards,
-                                          const std::map<std::string, std::string>& environment) {
+                                          const NodeNow& node) const {
   ContainerSetup setup;
-  setup.environment = environment;
+  setup.environment = node.environment;
   setup.environment["QGPU_SOCKET"] = kTenantSocket;
   setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
   setup.mounts.push_back({kTenantDoor, config_.runDir + "/tenant"});
   setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
-  ContainerSetup common = shared(backend, cards);
+  ContainerSetup common = shared(node);
+  const std::string folder = placeholder + kNodes;
+  std::error_code error;
+  if (common.deviceNodes.empty()) {
+    fs::remove_all(folder, error);
+  } else if (const Status opened = openFolder(folder, node); opened) {
+    setup.deviceFolders.push_back({devFor(resource), folder});
+    common.deviceNodes.clear();
+  } else {
+    fs::remove_all(folder, error);
+    common.wide = opened.error().message;
+  }
+  setup.wide = common.wide;
   if (!config_.cdiDir.empty() && cdiOffers(common)) {
     if (Status offered = offer(common); !offered) return offered.error();
     setup.cdiDevices.push_back(cdiDeviceName());
@@ -94,9 +120,33 @@ Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& 
   return setup;
 }
 
-// What is the same for every container on these cards.
-ContainerSetup TenantFiles::shared(const std::string& backend,
-                                   const std::vector<PluginCard>& cards) const {
+// Where its nodes will be: until it starts, and is known, those that belong to no card.
+Status TenantFiles::openFolder(const std::string& folder, const NodeNow& node) const {
+  if (!takesDeviceFolders(node.runtime)) {
+    return fail(ErrorCode::Unsupported,
+                node.runtime + " takes no folders of device nodes; containerd 1.5 and later does");
+  }
+  if (auto known = nvidiaNodes(config_.hostPrefix, idsOf(node.cards)); !known) return known.error();
+  const auto nodes = nvidiaNodes(config_.hostPrefix, {});
+  return nodes ? fillDeviceFolder(folder, config_.hostPrefix, *nodes) : Status(nodes.error());
+}
+
+Status TenantFiles::giveCards(const std::string& placeholder, const std::string& backend,
+                              const std::vector<std::string>& cards) const {
+  if (backend != "nvidia") return ok();
+  const std::string folder = placeholder + kNodes;
+  std::error_code error;
+  const bool promised = fs::exists(folder, error);
+  const auto nodes = nvidiaNodes(config_.hostPrefix, cards);
+  const Status filled =
+      nodes ? fillDeviceFolder(folder, config_.hostPrefix, *nodes) : Status(nodes.error());
+  if (filled || promised) return filled;
+  fs::remove_all(folder, error);  // nor could Allocate: it named all nodes one by one
+  return ok();
+}
+
+// What is the same for every container on the node's cards.
+ContainerSetup TenantFiles::shared(const NodeNow& node) const {
   ContainerSetup setup;
   if (!published_.empty()) {
     for (const auto& [name, value] : nodeVariables({kLibrary, {}})) {
@@ -105,7 +155,7 @@ ContainerSetup TenantFiles::shared(const std::string& backend,
     setup.mounts.push_back({kLibrary, onHost(published_)});
     setup.mounts.push_back({kPreload, onHost(preload())});
   }
-  if (backend == "nvidia") addNvidia(setup, cards);
+  if (node.backend == "nvidia") addNvidia(setup, node.cards);
   return setup;
 }
 
@@ -128,17 +178,19 @@ std::vector<ContainerSetup::Mount> TenantFiles::driver() const {
   return mounts;
 }
 
-// Allocate does not know the card yet, so all of them; libqgpu shows a tenant its own. Libraries
-// and device nodes come from us both, or from a container runtime of NVIDIA's both: it is told to
-// stay away, which it does also where it is not the one that the container gets, or to bring them.
+// Nodes are those of all cards; libqgpu shows a tenant its own. Libraries and device nodes come
+// from us both, or from a container runtime of NVIDIA's both: it is told to stay away, which it
+// does also where it is not the one that the container gets, or to bring them.
 void TenantFiles::addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const {
-  std::vector<std::string> uuids;
-  for (const PluginCard& card : cards) uuids.push_back(card.id);
-  setup.deviceNodes = nvidiaNodes(config_.hostPrefix, uuids);
+  const auto nodes = nvidiaNodes(config_.hostPrefix, idsOf(cards));
+  setup.deviceNodes = nodes ? *nodes : allNvidiaNodes(config_.hostPrefix);
   std::vector<ContainerSetup::Mount> driver = this->driver();
   if (driver.empty() || setup.deviceNodes.empty()) {
     setup.environment["NVIDIA_VISIBLE_DEVICES"] = "all";
     setup.environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility";
+    setup.wide =
+        "no driver and device nodes are here to give, so NVIDIA's container runtime is "
+        "asked for them, and brings every card";
     return;
   }
   setup.environment["NVIDIA_VISIBLE_DEVICES"] = "void";

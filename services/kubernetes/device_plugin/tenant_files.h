@@ -36,12 +36,14 @@ class TenantFiles {
   // Copies the library where this version of it is not there yet; before the first setup().
   Status publish();
 
-  // For a container on these cards of `backend`, whose placeholder of `resource` is at
-  // `placeholder`. Every resource of one container says the same under the same name, since kubelet
-  // takes the first that it hears. Unavailable: the CDI spec can't be written.
+  // For a container on this node, whose placeholder of `resource` is at `placeholder`. Every
+  // resource of one container says the same under the same name, since kubelet takes the first that
+  // it hears. Unavailable: the CDI spec can't be written.
   Result<ContainerSetup> setup(Resource resource, const std::string& placeholder,
-                               const std::string& backend, const std::vector<PluginCard>& cards,
-                               const std::map<std::string, std::string>& environment);
+                               const NodeNow& node) const;
+  // Before it starts: the nodes of its cards, where it takes them from its placeholder.
+  Status giveCards(const std::string& placeholder, const std::string& backend,
+                   const std::vector<std::string>& cards) const;
   // Takes back what lies outside our own folders: the CDI spec.
   void withdraw() const;
 
@@ -51,7 +53,8 @@ class TenantFiles {
  private:
   std::string onHost(const std::string& path) const;
   std::string preload() const { return config_.filesDir + "/ld.so.preload"; }
-  ContainerSetup shared(const std::string& backend, const std::vector<PluginCard>& cards) const;
+  ContainerSetup shared(const NodeNow& node) const;
+  Status openFolder(const std::string& folder, const NodeNow& node) const;
   std::vector<ContainerSetup::Mount> driver() const;
   void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;
   Status offer(const ContainerSetup& shared) const;

@@ -336,7 +336,9 @@ std::string KubeletStandIn::allocate(const std::string& resource, const Ids& ids
   for (const auto& mount : given.mounts()) {
     setup.mounts[mount.container_path()] = mount.host_path();
   }
-  for (const auto& device : given.devices()) setup.deviceNodes.push_back(device.host_path());
+  for (const auto& device : given.devices()) {
+    setup.devices[device.container_path()] = device.host_path();
+  }
   for (const auto& device : given.cdi_devices()) setup.cdiDevices.push_back(device.name());
   return "";
 }

@@ -39,9 +39,9 @@ class KubeletStandIn {
 
   struct Setup {  // one answer to Allocate
     std::map<std::string, std::string> environment;
-    std::map<std::string, std::string> mounts;  // by the path in the container
-    std::vector<std::string> deviceNodes;       // of the host, at the same place in the container
-    std::vector<std::string> cdiDevices;        // by their full names
+    std::map<std::string, std::string> mounts;   // by the path in the container
+    std::map<std::string, std::string> devices;  // likewise; of the host, nodes or folders of them
+    std::vector<std::string> cdiDevices;         // by their full names
   };
   struct Answer {
     std::string error;                    // of the first call that failed; empty: none

@@ -1,0 +1,81 @@
+#include "services/kubelet_plugin/device_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace qgpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kFolder = 0755;
+constexpr mode_t kPermissions = 07777;
+constexpr std::string_view kContainerd = "containerd://";
+constexpr std::pair<unsigned, unsigned> kFirstContainerd = {1, 5};
+
+Error failed(const std::string& path) {
+  return fail(ErrorCode::Unavailable, path + ": " + std::strerror(errno));
+}
+
+Status copyNode(const std::string& from, const std::string& to) {
+  struct stat node {};
+  if (::stat(from.c_str(), &node) != 0 || !S_ISCHR(node.st_mode)) {
+    return fail(ErrorCode::NotFound, from + " is no device node");
+  }
+  // The mode once more: our umask took its part of the first.
+  const bool made = ::mknod(to.c_str(), S_IFCHR, node.st_rdev) == 0 &&
+                    ::chown(to.c_str(), node.st_uid, node.st_gid) == 0 &&
+                    ::chmod(to.c_str(), node.st_mode & kPermissions) == 0;
+  if (made) return ok();
+  // The same words for every folder, so that they are said once.
+  const std::string fix = errno == EPERM ? "; qgpu-manager needs CAP_MKNOD" : "";
+  return fail(ErrorCode::Unavailable,
+              "no copy of " + from + " can be made: " + std::strerror(errno) + fix);
+}
+
+// The number that `text` begins with, which is taken off it; 0 where there is none.
+unsigned cutNumber(std::string_view& text) {
+  constexpr unsigned kMost = 10'000;
+  unsigned number = 0;
+  while (!text.empty() && text.front() >= '0' && text.front() <= '9') {
+    number = std::min(kMost, number * 10 + static_cast<unsigned>(text.front() - '0'));
+    text.remove_prefix(1);
+  }
+  return number;
+}
+
+}  // namespace
+
+Status fillDeviceFolder(const std::string& folder, const std::string& hostRoot,
+                        const std::vector<std::string>& nodes) {
+  if (::mkdir(folder.c_str(), kFolder) != 0 && errno != EEXIST) return failed(folder);
+  if (::chmod(folder.c_str(), kFolder) != 0) return failed(folder);
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (::unlink(entry.path().c_str()) != 0) return failed(entry.path());
+  }
+  for (const std::string& node : nodes) {
+    const std::string name = node.substr(node.rfind('/') + 1);
+    if (Status copied = copyNode(hostRoot + node, folder + "/" + name); !copied) return copied;
+  }
+  return ok();
+}
+
+bool takesDeviceFolders(std::string_view runtime) {
+  if (!runtime.starts_with(kContainerd)) return true;
+  runtime.remove_prefix(kContainerd.size());
+  if (runtime.starts_with('v')) runtime.remove_prefix(1);
+  std::pair<unsigned, unsigned> version;
+  version.first = cutNumber(runtime);
+  if (version.first == 0 || !runtime.starts_with('.')) return true;
+  runtime.remove_prefix(1);
+  version.second = cutNumber(runtime);
+  return version >= kFirstContainerd;
+}
+
+}  // namespace qgpu
