@@ -83,7 +83,8 @@ make_product_layers() {
   DESTDIR=$STATE/out cmake --install "$BUILD" --prefix /usr >/dev/null
   out=$STATE/out/usr
   mkdir -p "$trees/scheduler/usr/bin" "$trees/manager/usr/bin" "$trees/manager/usr/lib"
-  cp "$out/bin/qgpu-scheduler" "$out/bin/qgpuctl" "$trees/scheduler/usr/bin/"
+  cp "$out/bin/qgpu-scheduler" "$out/bin/qgpuctl" "$ROOT/deploy/image/scheduler-folders.sh" \
+    "$trees/scheduler/usr/bin/"
   cp "$out/bin/qgpu-manager" "$out/bin/qgpu-kubelet-plugin" "$out/bin/qgpuctl" \
     "$ROOT/deploy/image/install.sh" "$ROOT/deploy/image/nvidia-nodes.sh" "$trees/manager/usr/bin/"
   cp "$out/lib/libqgpu.so" "$trees/manager/usr/lib/"
