@@ -185,6 +185,62 @@ check_multi_card() {
   clear_pods
 }
 
+# The node with NVIDIA's cards that are none: a driver's libraries as a driver container has them,
+# its files, and nodes of numbers that nothing of this machine serves.
+stand_in_cards() {
+  machine=$STATE/stand-in driver=/run/nvidia/driver/usr/lib/x86_64-linux-gnu
+  mkdir -p "$machine/dev" "$driver"
+  cp "$BUILD"/lib/stand_in/libcuda.so.1 "$BUILD"/lib/stand_in/libnvidia-ml.so.1 "$driver/"
+  : >"$machine/cards"
+  for minor in 0 1; do
+    uuid=GPU-5f1b1b0c-0000-4000-8000-00000000000$minor
+    echo "$uuid|Tesla T4|15843721216|0|0|0|0|0" >>"$machine/cards"
+    mkdir -p "$machine/proc/driver/nvidia/gpus/0000:0$minor:00.0"
+    printf 'GPU UUID: \t %s\nDevice Minor: \t %s\n' "$uuid" "$minor" \
+      >"$machine/proc/driver/nvidia/gpus/0000:0$minor:00.0/information"
+    [ -e "$machine/dev/nvidia$minor" ] || mknod -m 666 "$machine/dev/nvidia$minor" c 195 "$minor"
+  done
+  [ -e "$machine/dev/nvidiactl" ] || mknod -m 666 "$machine/dev/nvidiactl" c 195 255
+  kubectl -n kube-system get daemonset qgpu-manager -o json | jq --arg at "$machine" '
+    .spec.template.spec |= (
+      (.volumes[] | select(.name == "host-dev") | .hostPath.path) = $at + "/dev" |
+      .volumes += [{name: "stand-in", hostPath: {path: $at}}] |
+      .containers[0].env += [{name: "QGPU_STAND_IN_CARDS", value: "/stand-in/cards"}] |
+      .containers[0].volumeMounts += [{name: "stand-in", mountPath: "/stand-in"},
+        {name: "stand-in", mountPath: "/host/proc", subPath: "proc"}])' |
+    kubectl apply -f - >/dev/null
+  cards nvidia 2
+}
+# Each of two pods has the node of its own card, and its kernel lets it open no other one, also by a
+# node that it makes. What it may open is none of a driver's here.
+check_card_nodes() {
+  [ -e "$BUILD/lib/stand_in/libcuda.so.1" ] || { saw "no stand-in of a driver is built"; return; }
+  was=$(kubectl -n kube-system get daemonset qgpu-manager -o json |
+    jq 'del(.metadata.resourceVersion, .metadata.uid, .status)')
+  stand_in_cards
+  for one in first second; do
+    # shellcheck disable=SC2016
+    run_pod "$one" '' 'core=60 memory=2' sh -c 'echo has $(echo /dev/nvidia*)
+      for n in 0 1; do
+        mknod /tmp/$n c 195 $n
+        echo $n: $( (: </tmp/$n) 2>&1)
+      done
+      sleep 60'
+  done
+  for one in first second; do
+    await_phase "$one" Running
+    card=$(kubectl get pod "$one" -o 'jsonpath={.metadata.annotations.qgpu\.io/assigned}' |
+      jq -r '.main[0][-1:]')
+    said=$(await 10 "its words" sh -c "kubectl logs $one | grep -q ^1:" && kubectl logs "$one")
+    has "$said" "has /dev/nvidia$card /dev/nvidiactl"
+    has "$(echo "$said" | grep "^$card:")" 'No such device or address'
+    has "$(echo "$said" | grep "^$((1 - card)):")" 'Operation not permitted'
+    saw "$one: $(echo "$said" | tr '\n' ' ')"
+  done
+  clear_pods
+  printf '%s\n' "$was" | kubectl replace -f - >/dev/null
+  await 90 "the manager" daemons_ready
+}
 
 # What is given of a card's time and memory is what live tasks have, for the node and the cluster.
 sums() {
@@ -370,8 +426,8 @@ check_uninstall() {
     fail "the node keeps something"
 }
 
-ALL='install examples quota webhook labels multi_card hundred failures preemption leaders
-  policy_file uninstall'
+ALL='install examples quota webhook labels multi_card card_nodes hundred failures preemption
+  leaders policy_file uninstall'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do
