@@ -71,7 +71,7 @@ std::vector<std::string> namesIn(const std::string& folder, std::string_view beg
 
 SocketState socketState(const std::string& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return SocketState::Missing;
+  if (::stat(path.c_str(), &info) != 0) return SocketState::Missing;
   if (!S_ISSOCK(info.st_mode)) return SocketState::NoSocket;
   int error = connectError(path, SOCK_STREAM);
   if (error == EPROTOTYPE) error = connectError(path, SOCK_SEQPACKET);

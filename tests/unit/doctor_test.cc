@@ -335,6 +335,15 @@ TEST_F(Doctor, SaysWhereANodesCertificateIsOfNoUseToIt) {
   EXPECT_EQ(codes(), "certificate-ends certificate-role");
 }
 
+// As the pod of the scheduler has them, which runs as no root.
+TEST_F(Doctor, FollowsALinkToADaemonsSocket) {
+  fs::create_directories(root + "/run/qgpu/scheduler");
+  daemon("/run/qgpu/scheduler/scheduler.sock");
+  fs::create_symlink("scheduler/scheduler.sock", root + "/run/qgpu/scheduler.sock");
+  fs::create_symlink("scheduler/scheduler.rpc", root + "/run/qgpu/scheduler.rpc");
+  EXPECT_EQ(codes(), "") << "the second leads nowhere, as after a stop";
+}
+
 // --- kubelet ---
 
 TEST_F(Doctor, FindsASecondPluginByItsSocketOrByWhatKubeletKnows) {
