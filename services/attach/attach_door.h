@@ -18,18 +18,14 @@
 #include "runtime/loop.h"
 #include "runtime/result.h"
 #include "services/attach/arrival_buckets.h"
+#include "services/attach/roster.h"
 #include "services/attach/token_book.h"
 
 namespace qgpu {
 
-inline constexpr std::size_t kHellosMax = 64;      // connections that have not said hello yet
-inline constexpr std::size_t kWaitingMax = 4'096;  // that have, and wait for their answer
-inline std::string tooManyWait() {
-  return std::to_string(kWaitingMax) +
-         " processes wait for the manager; try again once it has recovered";
-}
+inline constexpr std::size_t kHellosMax = 64;  // connections that have not said hello yet
 inline constexpr int kAcceptsPerTurn = 16;
-inline constexpr std::size_t kComersMax = 1'024;   // uids that are told apart
+inline constexpr std::size_t kComersMax = 1'024;  // uids that are told apart
 
 // A connection that said the token of a task.
 struct Arrival {
@@ -52,9 +48,9 @@ struct AttachDoorOptions {
 struct DoorCounters {
   std::uint64_t accepted = 0;
   std::uint64_t letIn = 0;
-  std::uint64_t refused = 0;      // with a reason
-  std::uint64_t turnedAway = 0;   // over its part, or out of descriptors
-  std::uint64_t evicted = 0;      // silent connections that made room for others
+  std::uint64_t refused = 0;     // with a reason
+  std::uint64_t turnedAway = 0;  // over its part, or out of descriptors
+  std::uint64_t evicted = 0;     // silent connections that made room for others
 };
 
 class AttachDoor {

@@ -5,54 +5,30 @@
 #include <signal.h>
 
 #include "services/attach/connection.h"
-#include "services/attach/timeslices.h"
+#include "services/attach/page_search.h"
 
 namespace qgpu {
-namespace {
-
-qgpu_class classOf(schema::TaskClass taskClass) {
-  switch (taskClass) {
-    case schema::TaskClass::ONLINE: return QGPU_ONLINE;
-    case schema::TaskClass::OFFLINE: return QGPU_OFFLINE;
-    default: return QGPU_ORDINARY;
-  }
-}
-
-qgpu_suspend suspendOf(schema::Suspend suspend) {
-  switch (suspend) {
-    case schema::Suspend::FREEZE: return QGPU_SUSPEND_FREEZE;
-    case schema::Suspend::RM: return QGPU_SUSPEND_RM;
-    default: return QGPU_SUSPEND_GATE;
-  }
-}
-
-}  // namespace
-
 AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,
                            Suspenders& suspenders, ActorId node, const std::vector<Card>& cards,
                            std::vector<ActorId> cardActors, AttachServerOptions options,
                            TokenBook& book, Booked booked)
     : loop_(loop),
-      outlet_(outlet),
       tasks_(tasks),
       port_(port),
       suspenders_(suspenders),
-      node_(node),
       cards_(cards),
       cardActors_(std::move(cardActors)),
       options_(std::move(options)),
       book_(book),
       booked_(std::move(booked)),
-      incarnation_(options_.incarnation) {
+      messages_(outlet, node),
+      roster_(*this, options_.incarnation) {
   QGPU_CHECK(cards_.size() == cardActors_.size(), "every card has an actor");
-  // A process that has come back rings when it reads its new page.
-  port_.onRing([this] {
-    if (recovering_) recoveryMoved();
-  });
+  port_.onRing([this] { roster_.reported(); });
 }
 
 AttachServer::~AttachServer() {
-  while (!hellos_.empty()) dropHello(hellos_.begin()->first);
+  while (!hellos_.empty()) drop(hellos_.begin()->first);
   for (Arrival& arrival : arrivals_) letGo(std::move(arrival.connection));
   loop_.cancel(recoveryTimer_);
   port_.onRing({});
@@ -100,20 +76,71 @@ void AttachServer::takeArrivals() {
 }
 
 void AttachServer::startHello(Arrival arrival) {
-  const std::uint64_t id = ++lastId_;
+  const std::uint64_t id = ++lastHello_;
   Hello& hello = hellos_[id];
   static_cast<Arrival&>(hello) = std::move(arrival);
-  hello.id = id;
-  hello.timer = loop_.after(options_.helloWithin, [this, id] { dropHello(id); });
-  decide(id);
+  hello.timer = loop_.after(options_.helloWithin, [this, id] {
+    roster_.giveUp(id);
+    drop(id);
+  });
+  Roster::Said said;
+  said.task = hello.task;
+  said.pid = hello.said.pid;
+  said.again = hello.said.reattach != 0;
+  said.slot = hello.said.slot;
+  said.incarnationSeen = hello.said.incarnation_seen;
+  roster_.hello(id, said);
 }
 
-void AttachServer::dropHello(std::uint64_t id) {
-  const auto found = hellos_.find(id);
-  if (found == hellos_.end()) return;
-  loop_.cancel(found->second.timer);
-  letGo(std::move(found->second.connection));
-  hellos_.erase(found);
+// --- who was attached under an earlier manager ---
+
+Status AttachServer::readAttachedList() {
+  for (const AttachedEntry& entry : list_.read()) {
+    Result<Fd> opened = openProcess(entry.pid, entry.start);
+    if (!opened) return opened.error();
+    if (!*opened) {
+      list_.remove(entry);
+      continue;
+    }
+    Listed& listed = listed_[entry];
+    listed.pidfd = std::move(*opened);
+    listed.death = loop_.fds().watchLevel(
+        listed.pidfd.get(), EPOLLIN,
+        [this, entry](std::uint32_t) { onListedDeath(AttachedEntry(entry)); });
+    roster_.expect(entry);
+  }
+  return ok();
+}
+
+void AttachServer::onListedDeath(const AttachedEntry& process) {
+  list_.remove(process);
+  listed_.erase(process);
+  roster_.expectedDied(process);
+}
+
+std::uint32_t AttachServer::ownPid(const AttachedEntry& process) {
+  return qgpu::ownPid(process.pid);
+}
+
+RosterPlatform::FoundPage AttachServer::findPage(std::uint64_t task,
+                                                 const std::vector<AttachedEntry>& among) {
+  FoundPage found;
+  SearchBound bound;
+  for (const AttachedEntry& process : among) {
+    const PageSearch search =
+        adoptReportOf(process.pid, listed_.at(process).pidfd, tasks_.at(task)->pages, bound);
+    found.adopted = search == PageSearch::Adopted;
+    if (found.adopted) break;
+    if (search == PageSearch::Hidden) found.hidden.push_back(process);
+  }
+  return found;
+}
+
+void AttachServer::endRecovery() {
+  recoveryTimer_ = 0;
+  book_.complete();
+  booked_({});
+  roster_.recoveryOver();
 }
 
 // --- attached processes ---
@@ -144,137 +171,76 @@ bool AttachServer::readNotes(GuestTask& task, GuestProcess& process) {
     passRecord(process.connection);
     std::memcpy(&note, bytes, sizeof note);
     if (!suspenders_.noted(task, process, note)) return false;
-    process.channels = process.channels || note.what == QGPU_NOTE_MADE ||
-                       note.what == QGPU_NOTE_THERE;
+    process.channels =
+        process.channels || note.what == QGPU_NOTE_MADE || note.what == QGPU_NOTE_THERE;
   }
   return true;
 }
 
-void AttachServer::forgetProcess(GuestTask& task, std::uint32_t slot) {
-  list_.remove(task.processes.at(slot)->entry);
-  suspenders_.gone(task, *task.processes.at(slot));
-  task.pages.freeSlot(slot);
-  const std::uint32_t pid = task.processes.at(slot)->entry.pid;
-  task.processes.at(slot)->talk.reset();
-  letGo(std::move(task.processes.at(slot)->connection));
-  task.processes.erase(slot);
-  outlet_.sendUrgent(task.actor, [&](schema::Envelope::Builder message) {
-    auto gone = message.initProcessGone();
-    gone.setTask(task.id);
-    gone.setPid(pid);
-    gone.setSlot(slot);
-    gone.setLast(task.processes.empty());
-  });
-}
-
-void AttachServer::onDeath(std::uint64_t id, std::uint32_t slot) {
+void AttachServer::gone(std::uint64_t id, std::uint32_t slot, Leaves how, bool last) {
   GuestTask& task = *tasks_.at(id);
-  forgetProcess(task, slot);
-  port_.processGone(task);
-  eraseIfKilled(id);
-  if (recovering_) recoveryMoved();
+  GuestProcess& process = *task.processes.at(slot);
+  list_.remove(process.entry);
+  suspenders_.gone(task, process);
+  const std::uint32_t pid = process.entry.pid;
+  process.talk.reset();
+  letGo(std::move(process.connection));
+  task.processes.erase(slot);
+  messages_.processGone(task, pid, slot, last);
+  if (how == Leaves::Died) port_.processGone(task);
 }
 
 // --- the node's words ---
 
 void AttachServer::known(schema::TaskKnown::Reader known) {
   const std::uint64_t id = known.getTask();
-  const auto tellFailure = [&](const std::string& why) {
-    outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
-      auto opened = message.initGateOpened();
-      opened.setTask(id);
-      opened.setFailed(why);
-    });
-  };
-  if (const auto found = tasks_.find(id); found != tasks_.end()) {
-    found->second->announced = false;   // said again, answered again
-    return announceIfReady(*found->second, awaitedCards());
-  }
-  if (known.getToken().size() != QGPU_TOKEN_LEN) return tellFailure("its token has a wrong length");
-  if (tasks_.size() >= kTasksMax) return tellFailure("too many tasks on this node");
-  std::vector<std::uint32_t> cards;
-  for (const std::uint32_t card : known.getCards()) {
-    if (card >= cards_.size()) return tellFailure("no card " + std::to_string(card));
-    cards.push_back(card);
-  }
-  if (cards.empty()) return tellFailure("it has no card");
+  if (roster_.knows(id)) return roster_.knownAgain(id);
+  if (tasks_.size() >= kTasksMax) return messages_.gateFailed(id, "too many tasks on this node");
   Result<Fd> owner = Fd();
   if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
-  if (!owner) return tellFailure(owner.error().message);
-  // A task with several cards is not divided: its channels are on all of them.
-  schema::Suspend suspend = cards_[cards.front()].suspend;
-  if (suspend == schema::Suspend::RM && cards.size() > 1) suspend = schema::Suspend::GATE;
-  TaskPagesSpec spec;
-  spec.task = id;
-  spec.taskClass = classOf(known.getClass());
-  spec.suspend = suspendOf(suspend);
-  spec.incarnation = incarnation_;
-  spec.quota = Bytes(static_cast<std::int64_t>(known.getQuotaBytes()));
-  spec.window = suspend == schema::Suspend::GATE && cards.size() == 1 ? options_.window : Nanos(0);
-  spec.orphanGrace = options_.orphanGrace;
-  const bool slices = options_.timeslices && cards_[cards.front()].backend == "nvidia";
-  if (slices && cards.size() == 1) spec.timesliceUs = timesliceUsOf(spec.taskClass);
-  Result<TaskPages> pages = TaskPages::create(spec, port_.surroundings());
-  if (!pages) return tellFailure(pages.error().message);
+  if (!owner) return messages_.gateFailed(id, owner.error().message);
+  auto made = makeGuestTask(known, roster_.incarnation(), cards_, cardActors_, options_,
+                            port_.surroundings());
+  if (!made) return messages_.gateFailed(id, made.error().message);
 
-  auto task = std::make_unique<GuestTask>(std::move(*pages));
-  task->id = id;
-  task->token.assign(known.getToken().begin(), known.getToken().size());
-  task->taskClass = spec.taskClass;
-  if (spec.taskClass != QGPU_ONLINE) task->heldBy = spec.suspend;
-  task->window = options_.window;
-  task->actor = static_cast<ActorId>(known.getActor());
-  for (const std::uint32_t card : cards) task->cardActors.push_back(cardActors_[card]);
-  task->cards = std::move(cards);
-  GuestTask& kept = *tasks_.emplace(id, std::move(task)).first->second;
+  GuestTask& task = *tasks_.emplace(id, std::move(*made)).first->second;
   if (known.hasStored()) records_.write(known.getStored());
-  findReport(kept);
-  port_.added(kept);
-  book_.add(id, kept.token);
-  booked_(kept.token);
-  if (known.getOwnerPid() != 0) watchOwner(kept, std::move(*owner));
-  recoveryMoved();
+  port_.added(task);
+  book_.add(id, task.token);
+  booked_(task.token);
+  if (known.getOwnerPid() != 0) watchOwner(task, std::move(*owner));
+  roster_.known({id, task.taskClass == QGPU_ONLINE, task.cards}, task.pages);
 }
 
-// A task without pages here: it never had any, or an earlier manager had ended it and its processes
-// may live on, listed.
 void AttachServer::closed(schema::TaskClosed::Reader closed) {
   const std::uint64_t id = closed.getTask();
   if (const auto found = tasks_.find(id); found != tasks_.end()) port_.close(*found->second);
-  if (closed.getKill() && deserted(id)) return end(id);
-  records_.markEvicting(id);
-  if (closed.getKill()) kill(id);
+  roster_.closed(id, closed.getKill());
 }
 
-// Nobody lives of it, those included that have not come back yet.
-bool AttachServer::deserted(std::uint64_t id) const {
-  const auto found = tasks_.find(id);
-  return (found == tasks_.end() || found->second->processes.empty()) && !expects(id);
+void AttachServer::incarnationChosen(schema::Incarnation::Reader chosen) {
+  roster_.incarnationChosen(chosen.getValue());
 }
 
 void AttachServer::signalAll(std::uint64_t id, int signal) {
   if (const auto found = tasks_.find(id); found != tasks_.end()) {
     for (auto& [slot, process] : found->second->processes) signalProcess(process->pidfd, signal);
   }
-  for (auto& [key, expected] : expected_) {
-    if (expected.entry.task == id) signalProcess(expected.pidfd, signal);
+  for (auto& [process, listed] : listed_) {
+    if (process.task == id) signalProcess(listed.pidfd, signal);
   }
 }
 
-void AttachServer::kill(std::uint64_t id) {
-  if (killing_.contains(id)) return;
-  signalAll(id, SIGTERM);
+void AttachServer::kill(std::uint64_t id, Kill how) {
+  signalAll(id, how == Kill::Ask ? SIGTERM : SIGKILL);
+  if (how == Kill::Force) return;
   killing_[id] = loop_.after(options_.killGrace, [this, id] {
-    killing_.at(id) = 0;
-    signalAll(id, SIGKILL);
+    killing_.erase(id);
+    roster_.killDue(id);
   });
 }
 
-void AttachServer::eraseIfKilled(std::uint64_t id) {
-  if (killing_.contains(id) && deserted(id)) end(id);
-}
-
-void AttachServer::end(std::uint64_t id) {
+void AttachServer::ended(std::uint64_t id) {
   records_.remove(id);
   if (const auto killed = killing_.find(id); killed != killing_.end()) {
     loop_.cancel(killed->second);
@@ -306,11 +272,7 @@ void AttachServer::watchOwner(GuestTask& task, Fd owner) {
 
 void AttachServer::ownerGone(GuestTask& task) {
   task.owner.reset();
-  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
-    auto gone = message.initOwnerGone();
-    gone.setTask(task.id);
-    gone.setReason("the process that the task was bound for is dead");
-  });
+  messages_.ownerGone(task.id);
 }
 
 }  // namespace qgpu

@@ -2,21 +2,15 @@
 // The memory of who was attached, for the manager that comes next (HAZARDS 8): one empty file per
 // process in RUN_DIR/attached, whose name says it all, so that no crash leaves half a line.
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "runtime/fd.h"
 #include "runtime/result.h"
+#include "services/attach/roster.h"
 
 namespace qgpu {
-
-struct AttachedEntry {
-  std::uint32_t pid = 0;
-  std::uint64_t start = 0;
-  std::uint64_t task = 0;
-  std::vector<std::uint32_t> cards;
-};
 
 class AttachedList {
  public:

@@ -1,7 +1,8 @@
 #pragma once
-// One bound task as the attach room sees it: its pages, its attached processes and the state of
-// its gate. The attach server fills in processes, the gate port drives the gate; both run on the
-// card loop and share this table without locks.
+// One bound task as the attach room sees it: its pages, what is needed to reach its attached
+// processes, and the state of its gate. The attach server fills in processes as the roster says
+// (roster.h), the gate port drives the gate; both run on the card loop and share this table without
+// locks.
 
 #include <cstdint>
 #include <map>
@@ -16,6 +17,7 @@
 #include "services/attach/attached_list.h"
 #include "services/attach/task_pages.h"
 #include "services/base/process.h"
+#include "services/cards/cards.h"
 
 namespace qgpu {
 
@@ -124,10 +126,26 @@ struct GuestTask {
   std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
 
   bool announced = false;  // the node was told that its gate can be driven
-  Fd owner;                // pidfd of the process whose death ends the task
+  Fd owner;  // pidfd of the process whose death ends the task
   FdWatch ownerWatch;
 };
 
 using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
+
+struct GuestTaskOptions {
+  Nanos orphanGrace = seconds(5);
+  Nanos window = millis(2);  // of work in flight, on cards that suspend by gate
+  bool timeslices = true;    // on NVIDIA cards (services/attach/timeslices.h)
+};
+
+// The task that the node tells of, with pages under `incarnation`, on those of `cards` and their
+// actors (by index) that it names. An error says in words for the node why there is none:
+// InvalidArgument and NotFound, what it told makes no sense; Unavailable, see TaskPages::create().
+Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known,
+                                                 std::uint32_t incarnation,
+                                                 const std::vector<Card>& cards,
+                                                 const std::vector<ActorId>& cardActors,
+                                                 const GuestTaskOptions& options,
+                                                 PageSurroundings& around);
 
 }  // namespace qgpu

@@ -23,7 +23,7 @@ namespace {
 constexpr int kGateSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kReportSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::int64_t kStampSlackNs = 1'000'000;            // later than that is looked into
-constexpr std::uint32_t kWaitingMax = 1u << 20;              // threads; more is nonsense
+constexpr std::uint32_t kWaitingThreadsMax = 1u << 20;       // more is nonsense
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 62;  // sums stop here
 
 std::uint64_t load(std::uint64_t& word) {
@@ -320,9 +320,9 @@ void TaskPages::sampleSlot(std::uint32_t i, Nanos now, GateSample& out) {
   }
   out.anyAlive = true;
   const std::uint32_t inFlight = readInFlight(i);
-  const std::uint32_t waiting = std::min(load(s.waiting), kWaitingMax);
+  const std::uint32_t waiting = std::min(load(s.waiting), kWaitingThreadsMax);
   out.inFlight = std::min(out.inFlight + inFlight, QGPU_MAX_INFLIGHT);
-  out.waiting = std::min(out.waiting + waiting, kWaitingMax);
+  out.waiting = std::min(out.waiting + waiting, kWaitingThreadsMax);
   Seen& seen = seen_[i];
   const std::uint64_t admitted = load(s.admitted);
   out.admitted += admitted - std::min(admitted, seen.admittedBefore);

@@ -14,6 +14,7 @@
 #include "runtime/fd.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/attach/roster.h"
 #include "services/attach/surroundings.h"
 #include "services/wire/gate_abi.h"
 
@@ -90,7 +91,7 @@ enum PageFault : std::uint32_t {
   kFaultHeader = 1u << 5,     // the page's own header was overwritten
 };
 
-class TaskPages {
+class TaskPages final : public RosterPages {
  public:
   // Fails with Unavailable when the machine has no memory or descriptors left.
   // `around` outlives the pages.
@@ -105,36 +106,28 @@ class TaskPages {
   // one. The first one replaces the unused page made by create(); later ones must be the same file.
   // Refused with Denied (seals, size, type, other task) or Conflict (a different page is in use).
   Status adoptReport(Fd page);
-  // The page is one that an earlier manager made.
-  bool adopted() const { return adopted_; }
+  bool adopted() const override { return adopted_; }
 
-  // --- slots ---
-  // A free slot, cleared and marked with the process, or NoRoom.
-  Result<std::uint32_t> takeSlot(std::uint32_t pid, std::uint64_t startTime);
-  // The slot that a process had before the restart: only if the page says that it is its own.
-  Status claimSlot(std::uint32_t slot, std::uint32_t pid, std::uint64_t startTime);
-  // The process is dead: its bytes return, once, and the slot is free.
-  void freeSlot(std::uint32_t slot);
-  // After a restart: keep `slot` for a process that lives and has not come back yet.
-  void reserveSlot(std::uint32_t slot) {
+  // --- slots: see RosterPages ---
+  Result<std::uint32_t> takeSlot(std::uint32_t pid, std::uint64_t startTime) override;
+  Status claimSlot(std::uint32_t slot, std::uint32_t pid, std::uint64_t startTime) override;
+  void freeSlot(std::uint32_t slot) override;
+  void reserveSlot(std::uint32_t slot) override {
     used_ |= bit(slot);
     ignored_ |= bit(slot);
   }
-  // Slots of an adopted page that carry a pid; that pid, as the process sees itself, and the start
-  // time in one of them.
-  std::uint64_t markedSlots() const;
-  std::uint32_t slotPid(std::uint32_t slot) const;
-  std::uint64_t slotStart(std::uint32_t slot) const;
-  // Incarnation of the gate page that the slot's process reads now, as it says.
-  std::uint32_t obeys(std::uint32_t slot) const;
-  std::uint64_t usedSlots() const { return used_; }
+  std::uint64_t markedSlots() const override;
+  std::uint32_t slotPid(std::uint32_t slot) const override;
+  std::uint64_t slotStart(std::uint32_t slot) const override;
+  std::uint32_t obeys(std::uint32_t slot) const override;
+  std::uint64_t usedSlots() const override { return used_; }
   bool slotUsed(std::uint32_t slot) const { return (used_ & bit(slot)) != 0; }
-  // The slot's process can't run any more though its memory is not torn down yet.
-  bool slotDead(std::uint32_t slot) const { return (ignored_ & bit(slot)) != 0; }
+  // The slot's process can't run any more though its memory is not torn down yet, or has not come
+  // back: it counts nothing.
+  bool slotDead(std::uint32_t slot) const override { return (ignored_ & bit(slot)) != 0; }
 
   // --- the gate ---
-  // The number under which the gate page is handed out from now on.
-  void setIncarnation(std::uint32_t incarnation);
+  void setIncarnation(std::uint32_t incarnation) override;
   // Exchanges the gate word, sequentially consistent, and stamps it. Returns the stamp.
   Nanos storeGate(std::uint32_t epoch, std::uint32_t flags);
   // Wakes that many waiters. One is enough for an open gate: each woken guest thread wakes the

@@ -1,3 +1,4 @@
+qgpu_test(roster_test SOURCES roster_test.cc LIBS qgpu_attach LABELS unit)
 qgpu_test(task_pages_test SOURCES task_pages_test.cc LIBS qgpu_attach LABELS unit threads)
 qgpu_test(process_test SOURCES process_test.cc LIBS qgpu_attach LABELS unit)
 qgpu_test(survivors_test SOURCES survivors_test.cc LIBS qgpu_attach LABELS unit threads)

@@ -133,7 +133,7 @@ constexpr std::string_view kDriverStandIns[] = {"tests/cuda_stand_in/", "tests/r
 
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
 constexpr std::string_view kCores[] = {"actors/arbiter/", "actors/ledger/", "actors/membership/",
-                                       "actors/placement/"};
+                                       "actors/placement/", "services/attach/roster"};
 constexpr std::string_view kCoreIncludes[] = {"actors/model.h", "runtime/check.h",
                                               "runtime/planted.h", "runtime/result.h",
                                               "runtime/units.h"};
