@@ -38,8 +38,6 @@ struct GuestProcess {
   AttachedEntry entry;  // pid and start time as this pid namespace has them
   std::uint32_t slot = 0;
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
-  std::uint32_t incarnation = 0;   // under which it was given its gate page
-  bool returned = false;           // re-attached: it had an earlier gate page before
   ThreadIds threads;
   Fd pidfd;
   Fd connection;          // empty once the guest closed it
@@ -125,7 +123,6 @@ struct GuestTask {
   GateState gate;
   std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
 
-  bool announced = false;  // the node was told that its gate can be driven
   Fd owner;  // pidfd of the process whose death ends the task
   FdWatch ownerWatch;
 };

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/attach_double.h"
+#include "tests/sim/sim_attach.h"
 #include "tests/sim/guest_pages.h"
 #include "tests/sim/guest_plan.h"
 #include "tests/sim/host.h"
@@ -49,7 +49,7 @@ class Tenants final : public Machine {
   void ownerDies(std::uint32_t pid);
 
   // A manager serves; it is gone (before its room is destroyed).
-  void managerBack(AttachDouble& attach) { attach_ = &attach; }
+  void managerBack(SimAttach& attach) { attach_ = &attach; }
   void managerGone();
 
   // From now on all behave: liars stop, who ignores obeys, who is silent comes back or dies.
@@ -93,7 +93,7 @@ class Tenants final : public Machine {
   Watch& watch_;
   const Options& options_;
   Dice dice_;
-  AttachDouble* attach_ = nullptr;
+  SimAttach* attach_ = nullptr;
   std::map<std::uint64_t, std::unique_ptr<Task>> tasks_;
   std::vector<std::unique_ptr<Program>> programs_;   // by pid - kFirstPid; stay until the end
   std::set<std::uint32_t> deadOwners_;

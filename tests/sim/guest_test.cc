@@ -5,7 +5,7 @@
 #include <string>
 
 #include "actors/card/card_actor.h"
-#include "tests/sim/attach_double.h"
+#include "tests/sim/sim_attach.h"
 #include "tests/sim/guest.h"
 
 namespace qgpu::sim {
@@ -116,14 +116,14 @@ class GuestWorld {
     card = std::make_unique<CardActor>(0, ArbiterConfig(), CardPeers{attachId_, nodeId},
                                        host.now());
     node.card = host.add(*card, Home::Card);
-    AttachDoubleOptions attachOptions;
+    SimAttachOptions attachOptions;
     attachOptions.life = ++lives_;
     attachOptions.incarnation = lives_;
     attachOptions.node = nodeId;
     attachOptions.cards = {node.card};
-    attachOptions.suspend = options.freeze ? QGPU_SUSPEND_FREEZE : QGPU_SUSPEND_GATE;
-    attach = std::make_unique<AttachDouble>(host, ledger, attachId_, runDir, tenants,
-                                            attachOptions, Dice(dice_.word()));
+    attachOptions.suspend = options.freeze ? schema::Suspend::FREEZE : schema::Suspend::GATE;
+    attach = std::make_unique<SimAttach>(host, ledger, attachId_, runDir, tenants, attachOptions,
+                                         Dice(dice_.word()));
     tenants.managerBack(*attach);
     for (const PlainNode::Known& known : node.tasks) tell(known);
   }
@@ -167,7 +167,7 @@ class GuestWorld {
   PlainNode node;
   Sink sink;
   std::unique_ptr<CardActor> card;
-  std::unique_ptr<AttachDouble> attach;
+  std::unique_ptr<SimAttach> attach;
 
  private:
   void tell(const PlainNode::Known& known) {

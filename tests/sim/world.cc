@@ -10,7 +10,7 @@
 #include "actors/card/task_actor.h"
 #include "actors/node/node_actor.h"
 #include "store/testing/memory_disk.h"
-#include "tests/sim/attach_double.h"
+#include "tests/sim/sim_attach.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/client.h"
 #include "tests/sim/crowd.h"
@@ -85,7 +85,7 @@ struct Life {
   std::vector<std::unique_ptr<CardActor>> cards;
   std::vector<std::unique_ptr<TaskActor>> tasks;
   std::unique_ptr<NodeActor> node;
-  std::unique_ptr<AttachDouble> attach;
+  std::unique_ptr<SimAttach> attach;
 };
 
 class World::Parts final : public Verdict {
@@ -307,19 +307,19 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   tellBoot(boot, peers);
   crowd_.onBoot(boot, host_.now());
 
-  AttachDoubleOptions attach;
+  SimAttachOptions attach;
   attach.life = boot.life;
   attach.incarnation = boot.incarnation;
   attach.node = boot.node;
   attach.cards = peers.cards;
-  attach.suspend = options_.freeze ? QGPU_SUSPEND_FREEZE
-                   : options_.rm   ? QGPU_SUSPEND_RM
-                                   : QGPU_SUSPEND_GATE;
+  attach.suspend = options_.freeze ? schema::Suspend::FREEZE
+                   : options_.rm   ? schema::Suspend::RM
+                                   : schema::Suspend::GATE;
   attach.refusals = options_.refusals;
   attach.busy = options_.busy;
   attach.undoes = options_.undoes;
-  life_->attach = std::make_unique<AttachDouble>(host_, crowd_, peers.attach, runDir_, tenants_,
-                                                 attach, Dice(dice_.word()));
+  life_->attach = std::make_unique<SimAttach>(host_, crowd_, peers.attach, runDir_, tenants_,
+                                              attach, Dice(dice_.word()));
   NodeOptions node;
   node.name = "sim";
   node.version = "sim";
