@@ -59,6 +59,7 @@ void Roster::decide(std::uint64_t id) {
 
 void Roster::wait(std::uint64_t id, Waits forWhat) {
   if (hellos_.size() > kWaitingMax) return refuse(id, tooManyWait());
+  if (forWhat == Waits::ForRecovery) QGPU_MARK(HelloWaited);
   hellos_.at(id).waits = forWhat;
 }
 
@@ -192,7 +193,10 @@ void Roster::expectedDied(const AttachedEntry& process) {
                                   [&](const Expected& one) { return one.entry == process; });
   if (found == among->second.end()) return;
   const auto task = tasks_.find(process.task);
-  if (found->slot && task != tasks_.end()) task->second.pages.freeSlot(*found->slot);
+  if (found->slot && task != tasks_.end()) {
+    QGPU_MARK(DiedUnreturned);
+    task->second.pages.freeSlot(*found->slot);
+  }
   const std::uint64_t id = process.task;
   among->second.erase(found);
   if (among->second.empty()) expected_.erase(among);
@@ -244,8 +248,9 @@ void Roster::keepSlotsOfExpected(Known& task) {
       }
     }
     if (owner != nullptr) {
+      QGPU_MARK(SlotKept);
       owner->slot = slot;
-      task.pages.reserveSlot(slot);
+      if (!QGPU_PLANTED(KeptSlotGiven)) task.pages.reserveSlot(slot);
     } else {
       task.pages.freeSlot(slot);
     }
@@ -260,12 +265,14 @@ std::set<std::uint32_t> Roster::awaitedCards() const {
     awaited.insert(cards.begin(), cards.end());
   };
   for (const auto& [task, processes] : expected_) {
+    if (QGPU_PLANTED(ExpectedIgnored)) break;
     for (const Expected& one : processes) mark(one.entry.cards);
   }
   for (const auto& [id, task] : tasks_) {
     // It has its new page but reads the old one still, so a hold would not stop it.
     const auto disobeys = [&](const auto& process) {
       const auto& [slot, who] = process;
+      if (QGPU_PLANTED(DisobedientIgnored)) return false;
       return who.returned && task.pages.obeys(slot) != who.incarnation;
     };
     if (std::any_of(task.processes.begin(), task.processes.end(), disobeys)) mark(task.task.cards);
@@ -278,7 +285,10 @@ void Roster::announceIfReady(Known& task, const std::set<std::uint32_t>& awaited
   if (task.announced) return;
   const bool waits = std::any_of(task.task.cards.begin(), task.task.cards.end(),
                                  [&](std::uint32_t card) { return awaited.contains(card); });
-  if (!task.task.online && waits) return;
+  if (!task.task.online && waits) {
+    QGPU_MARK(GateWithheld);
+    return;
+  }
   task.announced = true;
   platform_.announce(task.task.id);
 }

@@ -41,7 +41,10 @@ namespace qgpu::sim {
   X(EnableTrusted, "A1")           \
   X(UndoneKept, "rest")            \
   X(FutureBelieved, "C7")          \
-  X(DeadBytesKept, "A14")
+  X(DeadBytesKept, "A14")          \
+  X(ExpectedIgnored, "A1")         \
+  X(DisobedientIgnored, "A1")      \
+  X(KeptSlotGiven, "A14")
 
 // Of a cluster: in the scheduler, the member and what the node does for it.
 #define QGPU_CLUSTER_BUGS(X)  \
@@ -97,7 +100,11 @@ namespace qgpu::sim {
   X(SettledStuck, Rare)        \
   X(Thawed, Must)              \
   X(CounterBackwards, Must)    \
-  X(BytesAboveQuota, Must)
+  X(BytesAboveQuota, Must)     \
+  X(GateWithheld, Must)        \
+  X(HelloWaited, Must)         \
+  X(SlotKept, Must)            \
+  X(DiedUnreturned, Must)
 
 // Likewise, of seeds of clusters.
 #define QGPU_CLUSTER_MARKS(X)    \
