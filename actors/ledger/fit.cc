@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "actors/model.h"
 #include "runtime/planted.h"
 
 namespace qgpu {

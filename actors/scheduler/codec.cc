@@ -31,7 +31,7 @@ CardMark markOf(schema::CardState state) {
 }
 
 // A sum over 64 cards of a node and all of its tasks must stay far from the end of 64 bits.
-constexpr Bytes kMemMax = gibibytes(1 << 20);
+constexpr Bytes kMemMax = gibibytes(kMemoryGibMax);
 
 }  // namespace
 
@@ -100,7 +100,7 @@ Status checkClusterSpec(const ClusterSpec& spec) {
     return fail(ErrorCode::InvalidArgument,
                 "an owner process is named without its node: name both");
   }
-  if (spec.hostMem > kMemMax || spec.cpuMilli > (std::int64_t{1} << 32)) {
+  if (spec.hostMem > kMemMax || spec.cpuMilli > kCpuMilliMax) {
     return fail(ErrorCode::InvalidArgument, "more CPU or host memory than any node can have");
   }
   return ok();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "actors/model.h"
+#include "actors/placement/what_if.h"
 #include "services/admin/command_line.h"
 #include "services/admin/words.h"
 
@@ -14,10 +15,6 @@ namespace {
 
 using simdjson::dom::element;
 
-constexpr std::uint64_t kMemoryGibMax = 1 << 20;  // 1 PiB: far above any card, far below overflow
-constexpr std::uint64_t kCardsMax = 1024;
-constexpr std::uint64_t kCpuMilliMax = 1 << 24;   // some 16,000 cores
-constexpr std::uint64_t kReplicasMax = 4096;      // in one what-if
 constexpr std::uint64_t kShareStep = 10;          // permille in a percent
 
 Error wrongField(std::string_view key, std::string_view expected) {
@@ -88,9 +85,9 @@ Result<Field> RawSpec::read(std::string_view key, element value) {
   } else if (key == "memory_gib") {
     status = take(numberField(key, value, kMemoryGibMax), memoryGib);
   } else if (key == "core_percent") {
-    status = take(numberField(key, value, kCardsMax * 100), corePercent);
+    status = take(numberField(key, value, std::uint64_t{kTaskCardsMax} * 100), corePercent);
   } else if (key == "cards") {
-    status = take(numberField(key, value, kCardsMax), cards);
+    status = take(numberField(key, value, kTaskCardsMax), cards);
   } else {
     return Field::Unknown;
   }
@@ -272,9 +269,9 @@ Result<PlaceOrDrain> parsePlaceOrDrain(std::string_view json) {
   const bool counts = (*object)["count"].get(count) == simdjson::SUCCESS;
   const std::size_t known = std::size_t{places} + std::size_t{drains} + std::size_t{counts};
   if (places == drains || (drains && counts) || known != object->size() || count == 0 ||
-      count > kReplicasMax) {
+      count > WhatIf::kCountMax) {
     return wrong("SPEC is {\"place\":SPEC,\"count\":N}, N from 1 to " +
-                 std::to_string(kReplicasMax) + ", or {\"drain\":\"NODE[/CARD]\"}");
+                 std::to_string(WhatIf::kCountMax) + ", or {\"drain\":\"NODE[/CARD]\"}");
   }
   if (drains) {
     if (Status parsed = parseTarget(target, question.node, question.card); !parsed) {

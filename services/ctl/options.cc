@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "actors/model.h"
+#include "actors/placement/what_if.h"
 #include "services/admin/words.h"
 #include "services/base/json.h"
 
@@ -335,13 +337,13 @@ class Parser {
     sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
         ->check(CLI::IsMember({"online", "offline", "ordinary"}));
     sub->add_option("--memory", run.memoryGib, "GiB of card memory (default 1)")
-        ->check(whole("GiB", 1, 1U << 20U))
+        ->check(whole("GiB", 1, kMemoryGibMax))
         ->type_name("GIB");
     sub->add_option("--core", run.corePercent, "percent of a card (default 10; online: none)")
-        ->check(whole("percent", 0, 102'400))
+        ->check(whole("percent", 0, std::uint64_t{kTaskCardsMax} * 100))
         ->type_name("PERCENT");
     sub->add_option("--cards", run.cards, "more than one: whole cards of its own")
-        ->check(whole("cards", 1, 1024))
+        ->check(whole("cards", 1, kTaskCardsMax))
         ->type_name("N");
   }
 
@@ -408,7 +410,7 @@ class Parser {
     CLI::App* place = sub->add_subcommand("place", "where tasks like this would land");
     addPlace(place);
     place->add_option("--count", options_.place.count, "so many of them (default 1)")
-        ->check(whole("tasks", 1, 4096))
+        ->check(whole("tasks", 1, WhatIf::kCountMax))
         ->type_name("N");
     place->callback([this] {
       choose(Action::Ask, "what-if", Daemon::Scheduler);

@@ -1,5 +1,6 @@
 #include "services/rpc/member_words.h"
 
+#include "actors/model.h"
 #include "services/admin/words.h"
 #include "services/rpc/checked.h"
 

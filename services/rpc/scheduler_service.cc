@@ -1,5 +1,6 @@
 #include "services/rpc/scheduler_service.h"
 
+#include "actors/what_if.h"
 #include "services/admin/words.h"
 #include "services/rpc/checked.h"
 #include "services/rpc/rpc_calls.h"
@@ -10,17 +11,16 @@ namespace {
 using Ask = schema::ClusterRequest::Builder;
 using Told = schema::ClusterReply::Reader;
 
-constexpr std::uint32_t kPlacesMax = 10'000;   // of one what-if
-
 // What a peer asks to be tried, as plain values.
 struct CheckedWhatIf {
   CheckedWhatIf(schema::WhatIf::Reader question, const Peer& peer) {
     if (question.isPlace()) {
       spec.emplace(question.getPlace().getSpec(), peer);
       count = question.getPlace().getCount();
-      if (count == 0 || count > kPlacesMax) {
+      if (count == 0 || count > WhatIf::kCountMax) {
         kj::throwFatalException(refusal(ErrorCode::InvalidArgument,
-                                        "place.count is 1 to " + std::to_string(kPlacesMax)));
+                                        "place.count is 1 to " +
+                                            std::to_string(WhatIf::kCountMax)));
       }
     } else if (question.isDrain()) {
       target.emplace(question.getDrain());

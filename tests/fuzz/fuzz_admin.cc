@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "actors/model.h"
 #include "services/admin/admin_server.h"
 #include "services/admin/node_desk.h"
 #include "services/base/json.h"
@@ -50,7 +51,7 @@ void checkCommand(const Command& command) {
   require(spec.memBytes != 0 && (spec.memBytes & ((1ULL << 30) - 1)) == 0 &&
               spec.memBytes <= 1ULL << 50, "memory is whole GiB");
   require(spec.sharePermille <= 1000 && spec.sharePermille % 10 == 0, "a share is of one card");
-  require(spec.cards >= 1 && spec.cards <= 1024, "at least one card");
+  require(spec.cards >= 1 && spec.cards <= kTaskCardsMax, "at least one card");
 }
 
 // Whether `line` is a command, and which.

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/sim_attach.h"
 #include "tests/sim/guest_pages.h"
 #include "tests/sim/guest_plan.h"
 #include "tests/sim/host.h"
 #include "tests/sim/options.h"
+#include "tests/sim/sim_attach.h"
 #include "tests/sim/watch.h"
 
 namespace qgpu::sim {

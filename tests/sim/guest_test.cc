@@ -5,8 +5,8 @@
 #include <string>
 
 #include "actors/card/card_actor.h"
-#include "tests/sim/sim_attach.h"
 #include "tests/sim/guest.h"
+#include "tests/sim/sim_attach.h"
 
 namespace qgpu::sim {
 namespace {

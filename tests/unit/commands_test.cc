@@ -117,6 +117,7 @@ TEST(RunSpec, AWrongFieldIsNamed) {
       {R"({"memory_gib":-1})", "memory_gib"}, {R"({"memory_gib":99999999999999})", "memory_gib"},
       {R"({"class":"fast"})", "class"},       {R"({"name":7})", "name"},
       {R"({"name":"a\u0000b"})", "name"},     {R"({"cards":0})", "cards"},
+      {R"({"cards":17})", "cards"},           {R"({"core_percent":1700})", "core_percent"},
       {R"({"core_percent":150})", "core_percent"},
       {R"({"core_percent":300,"cards":2})", "core_percent"},
       {R"({"owner":"me"})", "owner"},
