@@ -49,7 +49,7 @@ Result<OwnManager> OwnManager::start(const std::string& binary, const std::strin
   }
   ctl::Client client(manager.adminSocket());
   for (int tries = 0; tries < 500; tries++) {
-    if (client.ask("status", seconds(1))) return manager;
+    if (client.askLine("status", seconds(1))) return manager;
     if (::waitpid(manager.pid_, nullptr, WNOHANG) == manager.pid_) {
       manager.pid_ = -1;
       break;

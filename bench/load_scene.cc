@@ -13,6 +13,7 @@
 #include <new>
 
 #include "runtime/loop.h"
+#include "services/admin/json.h"
 #include "services/ctl/run.h"
 
 namespace qgpu::bench {
@@ -37,22 +38,22 @@ Scene::~Scene() {
   for (const Tenant& tenant : tenants_) {
     if (tenant.pid > 0) ::waitpid(tenant.pid, nullptr, 0);
   }
-  for (const Tenant& tenant : tenants_) (void)client_.ask("end " + std::to_string(tenant.task));
+  for (const Tenant& tenant : tenants_) (void)client_.askLine("end " + std::to_string(tenant.task));
   if (records_ != nullptr) ::munmap(records_, kRecordsBytes);
 }
 
 Result<Scene::Tenant> Scene::bindTenant(std::uint32_t card, const char* taskClass,
                                         const SceneOptions& options) {
-  ctl::RunOptions run;
-  run.name = std::string(taskClass) + "-" + std::to_string(card);
-  run.taskClass = taskClass;
-  run.memoryGib = 1;
-  const bool online = run.taskClass == "online";
+  const bool online = std::string_view(taskClass) == "online";
+  JsonWriter spec;
+  spec.beginObject().field("name", std::string(taskClass) + "-" + std::to_string(card));
+  spec.field("class", taskClass).count("memory_gib", 1);
   if (!online) {
-    run.corePercent = static_cast<std::uint64_t>(std::max<std::int64_t>(90 / options.perCard, 1));
+    spec.count("core_percent",
+               static_cast<std::uint64_t>(std::max<std::int64_t>(90 / options.perCard, 1)));
   }
-  run.card = "sim-" + std::to_string(card);
-  const Result<std::string> answer = client_.ask(ctl::runLine(run));
+  spec.field("card", "sim-" + std::to_string(card)).endObject();
+  const Result<std::string> answer = client_.askLine("run " + spec.take());
   if (!answer) return answer.error();
   Result<ctl::BoundTask> bound = ctl::parseBound(*answer);
   if (!bound) return bound.error();
@@ -145,7 +146,7 @@ std::size_t Scene::alive() {
 }
 
 std::uint64_t turnsOf(ctl::Client& client) {
-  const Result<std::string> answer = client.ask("tasks");
+  const Result<std::string> answer = client.askLine("tasks");
   if (!answer) return 0;
   simdjson::dom::parser parser;
   simdjson::dom::element root;

@@ -5,6 +5,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
 using T = import "types.capnp";
+using E = import "envelope.capnp";
 
 interface Node {
   info @0 () -> (info :T.NodeInfo);
@@ -21,6 +22,9 @@ interface Node {
   uncordon @8 (card :Text);
   events @9 (since :UInt64) -> (events :List(T.Event));
   kubelet @10 () -> (desk :KubeletDesk);         # only for who may change things
+  ask @11 (request :E.Request) -> (reply :E.Reply);
+  # Any command of the admin socket, by the member of the union that it stands for; those above are
+  # some of them. Who asks, and the number of the request, are not the caller's to say.
 }
 
 interface EventWatcher { event @0 (event :T.Event) -> stream; }

@@ -34,6 +34,9 @@ interface Scheduler {
   registry @17 () -> (registry :Registry);   # for managers
   snapshot @18 () -> (done :Text);           # of its store; returns when it is written
   setLogLevel @19 (level :Text) -> (done :Text);
+  ask @20 (request :C.ClusterRequest) -> (reply :C.ClusterReply);
+  # Any command of the admin socket, by the member of the union that it stands for; those above are
+  # some of them. Who asks, and the number of the request, are not the caller's to say.
 }
 
 interface ClusterWatcher { event @0 (event :T.Event) -> stream; }

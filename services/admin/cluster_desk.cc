@@ -2,48 +2,33 @@
 
 #include "services/admin/cluster_render.h"
 #include "services/admin/render.h"
-#include "services/admin/words.h"
 
 namespace qgpu {
 
-// One that is under way.
-struct ClusterDesk::List {
-  ClusterCommand command;
+struct ClusterDesk::Pages {
+  Command command;
   ClusterListing listing;
 };
 
-kj::Promise<AdminAnswer> ClusterDesk::pages(const Peer& peer, kj::Own<List> list) {
+kj::Promise<AdminAnswer> ClusterDesk::list(const Peer& peer, Command command) {
+  return nextPage(peer, kj::heap<Pages>(Pages{std::move(command), {}}));
+}
+
+kj::Promise<AdminAnswer> ClusterDesk::nextPage(const Peer& peer, kj::Own<Pages> pages) {
   auto asked = door_.ask(peer, [&](schema::ClusterRequest::Builder request) {
-    fillClusterRequest(request, list->command, peer.uid);
-    request.initPage().setAfter(list->listing.after());
+    fillRequest(request, pages->command);
+    request.initPage().setAfter(pages->listing.after());
   });
-  return asked.then([this, &peer, list = kj::mv(list)](
+  return asked.then([this, &peer, pages = kj::mv(pages)](
                         Result<ClusterAnswer> got) mutable -> kj::Promise<AdminAnswer> {
     if (!got) return AdminAnswer(renderError(got.error()));
-    if (list->listing.add(got->reply())) return pages(peer, kj::mv(list));
-    return AdminAnswer(list->listing.take());
+    if (pages->listing.add(got->reply())) return nextPage(peer, kj::mv(pages));
+    return AdminAnswer(pages->listing.take());
   });
 }
 
-kj::Promise<AdminAnswer> ClusterDesk::answer(const Peer& peer, std::string line) {
-  Result<ClusterCommand> command = parseClusterCommand(line);
-  if (!command) return AdminAnswer(renderError(command.error()));
-  if (command->verb == ClusterVerb::Help) return AdminAnswer(renderHelp(clusterCommandInfos()));
-  if (command->verb == ClusterVerb::Watch) return watchFrom(door_, peer, command->number);
-  if (command->changes && !peer.mayChange) return AdminAnswer(refuseChange(peer, "a cluster"));
-  if (isList(*command)) return pages(peer, kj::heap<List>(List{std::move(*command), {}}));
-  auto asked = door_.ask(peer, [&](schema::ClusterRequest::Builder request) {
-    fillClusterRequest(request, *command, peer.uid);
-  });
-  return asked.then([this, verb = command->verb, level = std::move(command->level)](
-                        Result<ClusterAnswer> got) -> kj::Promise<AdminAnswer> {
-    if (!got) return AdminAnswer(renderError(got.error()));
-    const auto reply = got->reply();
-    const std::string done(reply.isDone() ? view(reply.getDone()) : std::string_view());
-    if (verb == ClusterVerb::Snapshot) return keepSnapshot(keeping_, done);
-    if (verb == ClusterVerb::LogLevel) return keepLogLevel(keeping_, level, done);
-    return AdminAnswer(renderClusterReply(reply, here_));
-  });
+std::string ClusterDesk::render(schema::ClusterReply::Reader reply) {
+  return renderClusterReply(reply, here_);
 }
 
 }  // namespace qgpu

@@ -1,30 +1,25 @@
 #pragma once
-// The admin commands of a scheduler: what services/admin/cluster_commands.h reads becomes a request
-// of its ClusterDoor, and the reply a JSON document.
+// The admin commands of a scheduler.
 
-#include <string>
-
-#include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_door.h"
 #include "services/admin/desk.h"
 #include "services/admin/tenant_environment.h"
 
 namespace qgpu {
 
-class ClusterDesk final : public AdminDesk {
+class ClusterDesk final : public CommandDesk<ClusterWords> {
  public:
   // `door` and `keeping` outlive the desk. `here`: of programs started on this machine.
   ClusterDesk(ClusterDoor& door, Housekeeping& keeping, Variables here = {})
-      : door_(door), keeping_(keeping), here_(std::move(here)) {}
-
-  kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
+      : CommandDesk(door, keeping), here_(std::move(here)) {}
 
  private:
-  struct List;                         // that is asked for page by page
-  kj::Promise<AdminAnswer> pages(const Peer& peer, kj::Own<List> list);
+  struct Pages;  // of a list that is under way
 
-  ClusterDoor& door_;
-  Housekeeping& keeping_;
+  std::string render(schema::ClusterReply::Reader reply) override;
+  kj::Promise<AdminAnswer> list(const Peer& peer, Command command) override;
+  kj::Promise<AdminAnswer> nextPage(const Peer& peer, kj::Own<Pages> pages);
+
   const Variables here_;
 };
 

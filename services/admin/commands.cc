@@ -1,96 +1,134 @@
 #include "services/admin/commands.h"
 
-#include "runtime/config.h"
+#include <algorithm>
+#include <capnp/message.h>
+#include <map>
+#include <vector>
+
+#include "runtime/check.h"
+#include "services/admin/command_line.h"
 
 namespace qgpu {
 namespace {
 
-constexpr CommandInfo info(Verb verb, std::string_view name, std::string_view usage,
-                           std::string_view what, bool changes) {
-  return {static_cast<std::uint8_t>(verb), name, usage, what, changes};
+using Need = Argument::Need;
+
+// Each request that a row makes: some make one of two, by what was given.
+template <typename Request, typename Ask>
+std::map<std::uint16_t, const CommandRow*> requestsOf(Ask CommandRow::*ask) {
+  Arguments nothing;
+  Arguments something;
+  something.number = 1;
+  something.count = 1;
+  std::map<std::uint16_t, const CommandRow*> rows;
+  for (const CommandRow& row : commandRows()) {
+    if (row.*ask == nullptr) continue;
+    for (const Arguments& given : {nothing, something}) {
+      capnp::MallocMessageBuilder message;
+      auto request = message.initRoot<Request>();
+      (row.*ask)(request, given);
+      rows.emplace(static_cast<std::uint16_t>(request.which()), &row);
+    }
+  }
+  return rows;
 }
 
-// What follows the name; the number of words is right already.
-Status parseArguments(Command& command, const TypedLine& line) {
-  const std::vector<std::string_view>& words = line.words;
-  switch (command.verb) {
-    case Verb::Events:
-    case Verb::Watch: {
-      const Result<std::uint64_t> since = eventNumber(line);
-      if (!since) return since.error();
-      command.number = *since;
-      return ok();
+const CommandRow* find(const std::map<std::uint16_t, const CommandRow*>& rows,
+                       std::uint16_t which) {
+  const auto found = rows.find(which);
+  return found == rows.end() ? nullptr : found->second;
+}
+
+bool isThere(const Argument& argument, Side side) {
+  return !argument.on(side).name.empty();
+}
+
+// A word for each argument, and none for those that this side does not take.
+std::vector<std::string> wordsFor(const CommandRow& row, const TypedLine& line, Side side) {
+  std::vector<std::string> words;
+  std::size_t at = 1;
+  for (const Argument& argument : row.arguments) {
+    std::string_view word;
+    if (isThere(argument, side) && at < line.words.size()) {
+      word = argument.need == Need::Rest ? line.rest : line.words[at];
+      ++at;
     }
-    case Verb::Policy: {
-      const auto policy = parsePolicy(words[2]);
-      if (!policy) {
-        return wrong(quoted(words[2]) +
-                     " is no policy: best-effort, fixed-share or burst-share (be, fs, bs)");
-      }
-      command.policy = *policy;
-      [[fallthrough]];
-    }
-    case Verb::Cordon:
-    case Verb::Uncordon:
-    case Verb::Drain: {
-      Result<std::string> card = shortWord(words[1], "a card's id");
-      if (!card) return card.error();
-      command.card = std::move(*card);
-      return ok();
-    }
-    case Verb::Evict:
-    case Verb::End: {
-      Result<std::uint64_t> task = taskNumber(words[1]);
-      if (!task) return task.error();
-      command.number = *task;
-      return ok();
-    }
-    case Verb::LogLevel:
-      command.level = std::string(words[1].substr(0, kWordMax));
-      return ok();
-    case Verb::Run: {
-      Result<RunSpec> spec = parseRunSpec(line.rest);
-      if (!spec) return spec.error();
-      command.spec = std::move(*spec);
-      return ok();
-    }
-    default: return ok();
+    words.emplace_back(word);
   }
+  return words;
+}
+
+// Whether a line has as many words as its usage stands for.
+bool fits(const CommandRow& row, std::size_t count, Side side) {
+  std::size_t least = 1;
+  std::size_t most = 1;
+  bool rest = false;
+  for (const Argument& argument : row.arguments) {
+    if (!isThere(argument, side)) continue;
+    ++most;
+    if (argument.need != Need::OptionalWord) ++least;
+    rest = rest || argument.need == Need::Rest;
+  }
+  return count >= least && (count <= most || rest);
 }
 
 }  // namespace
 
-std::span<const CommandInfo> commandInfos() {
-  static constexpr CommandInfo kInfos[] = {
-      info(Verb::Help, "help", "help", "this list", false),
-      info(Verb::Info, "status", "status", "the node in one object", false),
-      info(Verb::Cards, "cards", "cards", "every card", false),
-      info(Verb::Tasks, "tasks", "tasks", "every task", false),
-      info(Verb::Events, "events", "events [SINCE]", "what happened after event SINCE", false),
-      info(Verb::Watch, "watch", "watch [SINCE]", "events as they happen, a line each", false),
-      info(Verb::Policy, "policy", "policy CARD NAME",
-           "best-effort, fixed-share or burst-share for a card or all", true),
-      info(Verb::Cordon, "cordon", "cordon CARD", "no new tasks on a card", true),
-      info(Verb::Uncordon, "uncordon", "uncordon CARD", "new tasks again", true),
-      info(Verb::Drain, "drain", "drain CARD", "cordon, and end the tasks that are there", true),
-      info(Verb::Evict, "evict", "evict TASK", "end a task, whoever owns it", true),
-      info(Verb::Snapshot, "snapshot", "snapshot", "write a snapshot of the store now", true),
-      info(Verb::LogLevel, "loglevel", "loglevel LEVEL",
-           "trace, debug, info, warn, error or off", true),
-      info(Verb::Run, "run", "run SPEC", "bind a task to a card; SPEC is one JSON object", false),
-      info(Verb::End, "end", "end TASK", "end a task of your own", false),
-  };
-  return kInfos;
+std::string CommandRow::usage(Side side) const {
+  std::string out(name);
+  for (const Argument& argument : arguments) {
+    const std::string word(argument.on(side).name);
+    if (word.empty()) continue;
+    out += argument.need == Need::OptionalWord ? " [" + word + "]" : " " + word;
+  }
+  return out;
 }
 
-Result<Command> parseCommand(std::string_view line) {
-  const Result<TypedLine> typed = readLine(line, commandInfos());
+const CommandRow& commandRow(std::string_view name) {
+  const auto rows = commandRows();
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
+  QGPU_CHECK(row != rows.end(), "a command that the table has");
+  return *row;
+}
+
+const CommandRow* rowOf(schema::Request::Which which) {
+  static const auto rows = requestsOf<schema::Request>(&CommandRow::askNode);
+  return find(rows, static_cast<std::uint16_t>(which));
+}
+
+const CommandRow* rowOf(schema::ClusterRequest::Which which) {
+  static const auto rows = requestsOf<schema::ClusterRequest>(&CommandRow::askCluster);
+  return find(rows, static_cast<std::uint16_t>(which));
+}
+
+Result<Arguments> readArguments(const CommandRow& row, std::span<const std::string> words,
+                                Side side) {
+  QGPU_CHECK(words.size() == row.arguments.size(), "a word for each argument");
+  Arguments given;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const Argument& argument = row.arguments[i];
+    if (words[i].empty()) continue;
+    if (!isThere(argument, side)) return wrong("usage: " + row.usage(side));
+    if (Status read = argument.on(side).read(words[i], given); !read) return read.error();
+  }
+  return given;
+}
+
+Result<Command> parseCommand(std::string_view line, Side side) {
+  const Result<TypedLine> typed = readLine(line);
   if (!typed) return typed.error();
-  Command command;
-  command.verb = static_cast<Verb>(typed->info->verb);
-  command.changes = typed->info->changes;
-  if (Status status = parseArguments(command, *typed); !status) return status.error();
-  return command;
+  const auto rows = commandRows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const CommandRow& r) {
+    return r.on(side) && r.name == typed->words.front();
+  });
+  if (row == rows.end()) {
+    return wrong("unknown command " + quoted(typed->words.front()) + "; `help` lists the commands");
+  }
+  if (!fits(*row, typed->words.size(), side)) return wrong("usage: " + row->usage(side));
+  Result<Arguments> given = readArguments(*row, wordsFor(*row, *typed, side), side);
+  if (!given) return given.error();
+  return Command{&*row, std::move(*given)};
 }
 
 }  // namespace qgpu

@@ -1,22 +1,12 @@
 #include "services/admin/desk.h"
 
-#include "services/admin/cluster_door.h"
-#include "services/admin/node_door.h"
 #include "services/admin/render.h"
+#include "services/admin/words.h"
 
 namespace qgpu {
+namespace {
 
-kj::Promise<AdminAnswer> keepSnapshot(Housekeeping& keeping, std::string done) {
-  return snapshotOf(keeping).then([done = std::move(done)](const Status& status) -> AdminAnswer {
-    return status ? renderDone(done) : renderError(status.error());
-  });
-}
-
-AdminAnswer keepLogLevel(Housekeeping& keeping, const std::string& level, std::string_view done) {
-  const Status status = keeping.setLogLevel(level);
-  return status ? renderDone(done) : renderError(status.error());
-}
-
+// The document of a peer that may read only and asked for a change of `what`.
 std::string refuseChange(const Peer& peer, std::string_view what) {
   return renderError(fail(ErrorCode::Denied, "uid " + std::to_string(peer.uid) +
                                                  " may read only: root, the daemon's own user "
@@ -24,6 +14,11 @@ std::string refuseChange(const Peer& peer, std::string_view what) {
                                                  std::string(what)));
 }
 
+std::string renderStatus(const Status& status, std::string_view done) {
+  return status ? renderDone(done) : renderError(status.error());
+}
+
+// Events after `since` of a door, as an answer to `watch`.
 template <typename Words>
 kj::Promise<AdminAnswer> watchFrom(Door<Words>& door, const Peer& peer, std::uint64_t since) {
   return Feed<Words>::open(door, peer, since)
@@ -34,7 +29,56 @@ kj::Promise<AdminAnswer> watchFrom(Door<Words>& door, const Peer& peer, std::uin
       });
 }
 
-template kj::Promise<AdminAnswer> watchFrom(Door<NodeWords>&, const Peer&, std::uint64_t);
-template kj::Promise<AdminAnswer> watchFrom(Door<ClusterWords>&, const Peer&, std::uint64_t);
+}  // namespace
+
+template <typename Words>
+kj::Promise<AdminAnswer> CommandDesk<Words>::answer(const Peer& peer, std::string line) {
+  Result<Command> command = parseCommand(line, kSideOf<Words>);
+  if (!command) return AdminAnswer(renderError(command.error()));
+  const CommandRow& row = *command->row;
+  Arguments& given = command->given;
+  if (row.does == Does::Help) return AdminAnswer(renderHelp(kSideOf<Words>));
+  if (row.does == Does::Watch) return watchFrom(door_, peer, given.number);
+  if (row.right == Right::Change && !peer.mayChange) {
+    return AdminAnswer(refuseChange(peer, Words::kChanged));
+  }
+  given.spec.task.ownerUid = peer.uid;
+  if (row.does == Does::Run && given.owned) {
+    if (const Status owned = own(peer, given.spec.task); !owned) {
+      return AdminAnswer(renderError(owned.error()));
+    }
+  }
+  return command->isList() ? list(peer, std::move(*command)) : ask(peer, std::move(*command));
+}
+
+template <typename Words>
+kj::Promise<AdminAnswer> CommandDesk<Words>::ask(const Peer& peer, Command command) {
+  auto asked = door_.ask(peer, [&command](typename Words::Request::Builder request) {
+    fillRequest(request, command);
+  });
+  using Answered = Result<typename Door<Words>::Answer>;
+  return asked.then([this, command = std::move(command)](Answered got) -> kj::Promise<AdminAnswer> {
+    if (!got) return AdminAnswer(renderError(got.error()));
+    return finish(command, got->reply());
+  });
+}
+
+// The actor permits and audits, then the daemon acts.
+template <typename Words>
+kj::Promise<AdminAnswer> CommandDesk<Words>::finish(const Command& command, Reply reply) {
+  std::string done(reply.isDone() ? view(reply.getDone()) : std::string_view());
+  if (command.row->does == Does::Snapshot) {
+    return snapshotOf(keeping_).then([done = std::move(done)](const Status& status) {
+      return AdminAnswer(renderStatus(status, done));
+    });
+  }
+  if (command.row->does == Does::LogLevel) {
+    return AdminAnswer(renderStatus(keeping_.setLogLevel(command.given.level), done));
+  }
+  return AdminAnswer(render(reply));
+}
+
+template class CommandDesk<NodeWords>;
+template class CommandDesk<ClusterWords>;
 
 }  // namespace qgpu

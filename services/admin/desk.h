@@ -1,16 +1,19 @@
 #pragma once
 // What an admin socket leads to: the commands of one daemon. AdminServer knows lines, peers and
-// limits; a desk knows what the lines mean and whom to ask.
+// limits; a desk reads a line (commands.h), asks the daemon's actor by its door, and makes the
+// reply a JSON document.
 
 #include <capnp/message.h>
 #include <kj/async.h>
 #include <kj/function.h>
-
 #include <string>
+#include <type_traits>
 
 #include "runtime/result.h"
-#include "services/admin/door.h"
+#include "services/admin/cluster_door.h"
+#include "services/admin/commands.h"
 #include "services/admin/housekeeping.h"
+#include "services/admin/node_door.h"
 
 namespace qgpu {
 
@@ -37,15 +40,42 @@ class AdminDesk {
   ~AdminDesk() = default;
 };
 
-// The document that says how it went; `done` is what the actor said of it.
-kj::Promise<AdminAnswer> keepSnapshot(Housekeeping& keeping, std::string done);
-AdminAnswer keepLogLevel(Housekeeping& keeping, const std::string& level, std::string_view done);
-
-// The document of a peer that may read only and asked for a change of `what`.
-std::string refuseChange(const Peer& peer, std::string_view what);
-
-// Events after `since` of a door, as an answer to `watch`.
 template <typename Words>
-kj::Promise<AdminAnswer> watchFrom(Door<Words>& door, const Peer& peer, std::uint64_t since);
+inline constexpr Side kSideOf = std::is_same_v<Words, NodeWords> ? Side::Node : Side::Cluster;
+
+// What both daemons' desks do with a line of theirs.
+template <typename Words>
+class CommandDesk : public AdminDesk {
+ public:
+  kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
+
+ protected:
+  using Reply = typename Words::Reply::Reader;
+
+  // `door` and `keeping` outlive the desk.
+  CommandDesk(Door<Words>& door, Housekeeping& keeping) : door_(door), keeping_(keeping) {}
+  ~CommandDesk() = default;
+
+  // Before a command of Does::Run is asked: whose process it is.
+  virtual Status own(const Peer&, TaskSpec&) { return ok(); }
+  // The document of a reply that is no failure.
+  virtual std::string render(Reply reply) = 0;
+  // The answer to a list, which may come page by page.
+  virtual kj::Promise<AdminAnswer> list(const Peer& peer, Command command) {
+    return ask(peer, std::move(command));
+  }
+
+  kj::Promise<AdminAnswer> ask(const Peer& peer, Command command);
+
+  Door<Words>& door_;
+
+ private:
+  kj::Promise<AdminAnswer> finish(const Command& command, Reply reply);
+
+  Housekeeping& keeping_;
+};
+
+extern template class CommandDesk<NodeWords>;
+extern template class CommandDesk<ClusterWords>;
 
 }  // namespace qgpu

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::uint64_t kNanosPerMicro = 1000;
 
-void beginOk(JsonWriter& json) {
-  json.beginObject().flag("ok", true);
+JsonWriter& beginOk(JsonWriter& json) {
+  return json.beginObject().flag("ok", true);
 }
 
 // {"p50":..,"p99":..,"n":..} in microseconds.
@@ -50,6 +50,21 @@ void status(JsonWriter& json, schema::NodeInfo::Reader info) {
   json.field("cluster", view(info.getCluster())).count("cluster_term", info.getClusterTerm());
   json.count("online_idle_ns", info.getOnlineIdleNs());
   json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
+}
+
+void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironment& environment) {
+  json.count("task", bound.getTask()).field("token", view(bound.getToken()));
+  writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
+  json.key("env").beginObject();
+  std::vector<std::string> cards;
+  for (const kj::StringPtr id : bound.getCards()) cards.emplace_back(view(id));
+  const std::string socket(view(bound.getAttachSocket()));
+  const std::string token(view(bound.getToken()));
+  for (const Variables& part :
+       {doorVariables(socket, token), nodeVariables(environment), cardVariables(cards)}) {
+    for (const auto& [name, value] : part) json.field(name, value);
+  }
+  json.endObject();
 }
 
 }  // namespace
@@ -97,7 +112,8 @@ std::string renderError(const Error& error) {
   return json.take();
 }
 
-std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) {
+std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName,
+                        const TenantEnvironment& environment) {
   JsonWriter json;
   beginOk(json);
   switch (reply.which()) {
@@ -113,6 +129,9 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) 
     case schema::Reply::EVENTS:
       writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
+    case schema::Reply::BOUND:
+      bound(json, reply.getBound(), environment);
+      break;
     case schema::Reply::DONE:
       json.field("done", view(reply.getDone()));
       break;
@@ -120,24 +139,6 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName) 
       return renderError(fail(ErrorCode::Internal, "the node gave an answer of another kind"));
   }
   json.endObject();
-  return json.take();
-}
-
-std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& environment) {
-  JsonWriter json;
-  beginOk(json);
-  json.count("task", bound.getTask()).field("token", view(bound.getToken()));
-  writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
-  json.key("env").beginObject();
-  std::vector<std::string> cards;
-  for (const kj::StringPtr id : bound.getCards()) cards.emplace_back(view(id));
-  const std::string socket(view(bound.getAttachSocket()));
-  const std::string token(view(bound.getToken()));
-  for (const Variables& part :
-       {doorVariables(socket, token), nodeVariables(environment), cardVariables(cards)}) {
-    for (const auto& [name, value] : part) json.field(name, value);
-  }
-  json.endObject().endObject();
   return json.take();
 }
 
@@ -164,15 +165,15 @@ std::string renderEvent(schema::Event::Reader told) {
   return json.take();
 }
 
-std::string renderHelp(std::span<const CommandInfo> infos) {
+std::string renderHelp(Side side) {
   JsonWriter json;
-  beginOk(json);
-  writeArray(json, "commands", infos, [&](const CommandInfo& info) {
-    json.beginObject();
-    json.field("usage", info.usage).field("what", info.what).flag("changes", info.changes);
-    json.endObject();
-  });
-  json.endObject();
+  beginOk(json).key("commands").beginArray();
+  for (const CommandRow& row : commandRows()) {
+    if (!row.on(side)) continue;
+    json.beginObject().field("usage", row.usage(side)).field("what", row.what);
+    json.flag("changes", row.right == Right::Change).endObject();
+  }
+  json.endArray().endObject();
   return json.take();
 }
 

@@ -2,7 +2,6 @@
 // Replies of the node as the JSON documents of the admin socket, with the field names of the
 // contract. Pure: what it is given is all it knows.
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
 #include "services/admin/command_line.h"
+#include "services/admin/commands.h"
 #include "services/admin/tenant_environment.h"
 #include "services/base/json.h"
 
@@ -18,19 +18,18 @@ namespace qgpu {
 // One line without its newline: {"ok":false,"error":...,"code":...}.
 std::string renderError(const Error& error);
 
-// {"ok":true,...} of any reply but bound. `nodeName` stands in cards and tasks.
-std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName);
-
-// {"ok":true,"task","token","cards","env":{...}}.
-std::string renderBound(schema::Bound::Reader bound, const TenantEnvironment& environment);
+// {"ok":true,...} of any reply. `nodeName` stands in cards and tasks, `environment` in what a
+// bound task is told.
+std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName,
+                        const TenantEnvironment& environment);
 
 // {"ok":true,"done":text}, {"ok":true,"watching":true} and {"ok":true,"event":{...}}.
 std::string renderDone(std::string_view text);
 std::string renderWatching();
 std::string renderEvent(schema::Event::Reader event);
 
-// {"ok":true,"commands":[{"usage","what","changes"}]}.
-std::string renderHelp(std::span<const CommandInfo> infos);
+// {"ok":true,"commands":[{"usage","what","changes"}]}: those of that daemon.
+std::string renderHelp(Side side);
 
 // The parts of documents that a node and a cluster show alike.
 void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName);

@@ -1,220 +1,216 @@
 #include "services/admin/spec.h"
 
-#include <simdjson.h>
-
+#include <algorithm>
 #include <array>
-#include <optional>
+#include <simdjson.h>
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
 #include "services/admin/command_line.h"
+#include "services/admin/json.h"
 #include "services/admin/words.h"
 
 namespace qgpu {
 namespace {
 
 using simdjson::dom::element;
+using Form = SpecField::Form;
 
-constexpr std::uint64_t kShareStep = 10;          // permille in a percent
+constexpr std::uint64_t kPercentMax = std::uint64_t{kTaskCardsMax} * 100;
+constexpr std::int64_t kShareStep = 10;  // permille in a percent
+constexpr std::string_view kClasses[] = {"online", "offline", "ordinary"};
+constexpr std::string_view kScores[] = {"binpack", "spread", "fgd", "random", "best-fit"};
+constexpr std::string_view kOwners[] = {"peer", "none"};
 
-Error wrongField(std::string_view key, std::string_view expected) {
-  return wrong(std::string(key) + ": expected " + std::string(expected));
+TaskClass classOf(const SaidValue& value) {
+  return readClass(classFromName(value.text).value_or(schema::TaskClass::ORDINARY));
 }
 
-Result<std::string> textField(std::string_view key, element value) {
-  std::string_view text;
-  if (value.get(text) != simdjson::SUCCESS || text.size() > kWordMax ||
-      text.find('\0') != std::string_view::npos) {
-    return wrongField(key, "a text of at most " + std::to_string(kWordMax) + " bytes");
-  }
-  return std::string(text);
+Score scoreOf(const SaidValue& value) {
+  return readScore(scoreFromName(value.text).value_or(schema::Score::CLASS_DEFAULT));
 }
 
-Result<std::uint64_t> numberField(std::string_view key, element value, std::uint64_t most) {
-  std::uint64_t number = 0;
-  if (value.get(number) != simdjson::SUCCESS || number > most) {
-    return wrongField(key, "a whole number from 0 to " + std::to_string(most));
-  }
-  return number;
+using Fill = void (*)(AskedTask& asked, SaidValue&& value);
+using Only = std::optional<Side>;
+
+// The forms of a row, each with its bounds.
+constexpr SpecField text(std::string_view key, std::string_view option, std::string_view type,
+                         std::string_view meaning, Fill fill, Only only = {}) {
+  return {
+      .key = key, .option = option, .type = type, .meaning = meaning, .fill = fill, .only = only};
+}
+constexpr SpecField choice(std::string_view key, std::string_view option, std::string_view meaning,
+                           std::span<const std::string_view> choices, Fill fill, Only only = {}) {
+  SpecField field = text(key, option, "TEXT", meaning, fill, only);
+  field.form = Form::Choice;
+  field.choices = choices;
+  return field;
+}
+struct Range {
+  std::uint64_t least;
+  std::uint64_t most;
+  std::string_view unit;
+};
+constexpr SpecField number(std::string_view key, std::string_view option, std::string_view type,
+                           std::string_view meaning, Range range, Fill fill, Only only = {}) {
+  SpecField field = text(key, option, type, meaning, fill, only);
+  field.form = Form::Number;
+  field.least = range.least;
+  field.most = range.most;
+  field.unit = range.unit;
+  return field;
+}
+constexpr SpecField other(Form form, SpecField field, std::uint64_t most = 0) {
+  field.form = form;
+  field.most = most;
+  return field;
 }
 
-// Copies a field's value, or passes its error on.
-template <typename T, typename To>
-Status take(Result<T> field, To& to) {
-  if (!field) return field.error();
-  to = std::move(*field);
-  return ok();
+Bytes gib(const SaidValue& value) {
+  return gibibytes(static_cast<std::int64_t>(value.number));
 }
 
-enum class Field : std::uint8_t { Taken, Unknown };
-
-// What a SPEC says of the task itself; absent numbers have defaults that depend on others.
-struct RawSpec {
-  RunSpec spec;
-  std::optional<std::uint64_t> memoryGib;
-  std::optional<std::uint64_t> corePercent;
-  std::optional<std::uint64_t> cards;
-
-  Result<Field> read(std::string_view key, element value);
-  Result<RunSpec> finish();
-
- private:
-  Status readClass(element value);
-  Status applyShare();
+constexpr SpecField kFields[] = {
+    text("name", "--name", "NAME", "of the task (default: of CMD, else \"task\")",
+         [](AskedTask& a, SaidValue&& v) { a.spec.task.name = std::move(v.text); }),
+    choice("class", "--class", "online, offline or ordinary (default)", kClasses,
+           [](AskedTask& a, SaidValue&& v) { a.spec.task.taskClass = classOf(v); }),
+    number("memory_gib", "--memory", "GIB", "GiB of card memory (default 1)",
+           {1, kMemoryGibMax, "GiB"},
+           [](AskedTask& a, SaidValue&& v) { a.spec.task.mem = gib(v); }),
+    number("core_percent", "--core", "PERCENT", "percent of a card (default 10; online: none)",
+           {0, kPercentMax, "percent"},
+           [](AskedTask& a, SaidValue&& v) { a.corePercent = v.number; }),
+    number("cards", "--cards", "N", "more than one: whole cards of its own",
+           {1, kTaskCardsMax, "cards"}, [](AskedTask& a, SaidValue&& v) { a.cards = v.number; }),
+    text("card", "--card", "ID", "a certain card; of a cluster, of the node that --node names",
+         [](AskedTask& a, SaidValue&& v) { a.spec.task.card = std::move(v.text); }),
+    text(
+        "node", "--node", "NAME", "a certain node (default: the scheduler chooses)",
+        [](AskedTask& a, SaidValue&& v) { a.spec.node = std::move(v.text); }, Side::Cluster),
+    other(
+        Form::Texts,
+        text(
+            "models", "--model", "MODEL", "only cards of this model; may be repeated",
+            [](AskedTask& a, SaidValue&& v) { a.spec.models = std::move(v.texts); }, Side::Cluster),
+        kModelsMax),
+    number(
+        "cpu_milli", "--cpu-milli", "MILLI", "thousandths of a CPU of the node, counted",
+        {0, kCpuMilliMax, "thousandths of a CPU"},
+        [](AskedTask& a, SaidValue&& v) { a.spec.cpuMilli = static_cast<std::int64_t>(v.number); },
+        Side::Cluster),
+    number(
+        "host_memory_gib", "--host-memory", "GIB", "GiB of the node's memory, counted",
+        {0, kMemoryGibMax, "GiB"}, [](AskedTask& a, SaidValue&& v) { a.spec.hostMem = gib(v); },
+        Side::Cluster),
+    text(
+        "application", "--application", "NAME", "replicas of one are kept apart",
+        [](AskedTask& a, SaidValue&& v) { a.spec.application = std::move(v.text); }, Side::Cluster),
+    choice(
+        "node_score", "--node-score", "how its node is chosen", kScores,
+        [](AskedTask& a, SaidValue&& v) { a.spec.nodeScore = scoreOf(v); }, Side::Cluster),
+    choice(
+        "card_score", "--card-score", "how its card is chosen", kScores,
+        [](AskedTask& a, SaidValue&& v) { a.spec.cardScore = scoreOf(v); }, Side::Cluster),
+    other(Form::Flag,
+          text(
+              "preempt", "--preempt", {},
+              "may evict offline tasks where it fits nowhere (for whoever may change things)",
+              [](AskedTask& a, SaidValue&& v) { a.spec.preempt = v.flag; }, Side::Cluster)),
+    text("request_id", "--request-id", "ID", "asked again, the same task is answered",
+         [](AskedTask& a, SaidValue&& v) { a.spec.task.requestId = std::move(v.text); }),
+    choice(
+        "owner", {}, "peer (default): the task ends with the process that asks; none: by hand",
+        kOwners, [](AskedTask& a, SaidValue&& v) { a.owned = v.text == "peer"; }, Side::Node),
 };
 
-Status RawSpec::readClass(element value) {
-  Result<std::string> text = textField("class", value);
-  if (!text) return text.error();
-  const auto parsed = classFromName(*text);
-  if (!parsed) return wrongField("class", "online, offline or ordinary");
-  spec.taskClass = *parsed;
-  return ok();
-}
-
-Result<Field> RawSpec::read(std::string_view key, element value) {
-  Status status = ok();
-  if (key == "name") {
-    status = take(textField(key, value), spec.name);
-  } else if (key == "card") {
-    status = take(textField(key, value), spec.card);
-  } else if (key == "request_id") {
-    status = take(textField(key, value), spec.requestId);
-  } else if (key == "class") {
-    status = readClass(value);
-  } else if (key == "memory_gib") {
-    status = take(numberField(key, value, kMemoryGibMax), memoryGib);
-  } else if (key == "core_percent") {
-    status = take(numberField(key, value, std::uint64_t{kTaskCardsMax} * 100), corePercent);
-  } else if (key == "cards") {
-    status = take(numberField(key, value, kTaskCardsMax), cards);
-  } else {
-    return Field::Unknown;
+// "a, b or c"
+std::string listed(std::span<const std::string_view> words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
   }
-  if (!status) return status.error();
-  return Field::Taken;
+  return out;
 }
 
-// core_percent above 100 stands for whole cards, as on Kubernetes: N*100 is N cards.
-Status RawSpec::applyShare() {
-  constexpr std::uint64_t kDefaultPercent = 10;
-  const bool whole = cards.value_or(1) > 1;
-  std::uint64_t percent = corePercent.value_or(whole ? 100 : kDefaultPercent);
-  if (spec.taskClass == schema::TaskClass::ONLINE && !corePercent) percent = whole ? 100 : 0;
-  std::uint64_t count = cards.value_or(1);
-  if (count == 0) return wrongField("cards", "at least 1");
-  if (percent > 100) {
-    if (percent % 100 != 0 || (cards && *cards != percent / 100)) {
-      return wrongField("core_percent", "1 to 100, or N*100 for N whole cards");
-    }
-    count = percent / 100;
-    percent = 100;
+std::string expected(const SpecField& field) {
+  switch (field.form) {
+    case Form::Text:
+      return "a text of at most " + std::to_string(kWordMax) + " bytes";
+    case Form::Choice:
+      return listed(field.choices);
+    case Form::Number:
+      return "a whole number of " + std::string(field.unit) + " from " +
+             std::to_string(field.least) + " to " + std::to_string(field.most);
+    case Form::Flag:
+      return "true or false";
+    case Form::Texts:
+      return "an array of at most " + std::to_string(field.most) + " texts";
   }
-  spec.cards = static_cast<std::uint32_t>(count);
-  spec.sharePermille = static_cast<std::uint32_t>(percent * kShareStep);
-  return ok();
+  return {};
 }
 
-Result<RunSpec> RawSpec::finish() {
-  if (Status status = applyShare(); !status) return status.error();
-  const std::uint64_t gib = memoryGib.value_or(1);
-  if (gib == 0) return wrongField("memory_gib", "at least 1");
-  spec.memBytes = gib << 30U;
-  return std::move(spec);
+bool readText(element from, std::string& to) {
+  std::string_view text;
+  if (from.get(text) != simdjson::SUCCESS || text.size() > kWordMax) return false;
+  to = std::string(text);
+  return text.find('\0') == std::string_view::npos;
 }
 
-Result<Field> readOwner(std::string_view key, element value, RunSpec& spec) {
-  if (key != "owner") return Field::Unknown;
-  Result<std::string> text = textField(key, value);
-  if (!text) return text.error();
-  if (*text != "none" && *text != "peer") return wrongField(key, "\"peer\" or \"none\"");
-  spec.owned = *text == "peer";
-  return Field::Taken;
-}
-
-Status readModels(element value, std::vector<std::string>& to) {
+bool readTexts(element from, std::size_t most, std::vector<std::string>& to) {
   simdjson::dom::array list;
-  if (value.get(list) != simdjson::SUCCESS || list.size() > kModelsMax) {
-    return wrongField("models", "an array of at most " + std::to_string(kModelsMax) + " texts");
-  }
-  for (const element model : list) {
-    Result<std::string> text = textField("models", model);
-    if (!text) return text.error();
-    to.push_back(std::move(*text));
-  }
-  return ok();
+  if (from.get(list) != simdjson::SUCCESS || list.size() > most) return false;
+  return std::all_of(list.begin(), list.end(),
+                     [&](element one) { return readText(one, to.emplace_back()); });
 }
 
-Result<schema::Score> readScore(std::string_view key, element value) {
-  Result<std::string> text = textField(key, value);
-  if (!text) return text.error();
-  const auto score = scoreFromName(*text);
-  if (!score) return wrongField(key, "binpack, spread, fgd, random or best-fit");
-  return *score;
-}
-
-// What a SPEC says of the cluster.
-Result<Field> readWhere(std::string_view key, element value, SubmitSpec& spec) {
-  Status status = ok();
-  if (key == "node") {
-    status = take(textField(key, value), spec.node);
-  } else if (key == "application") {
-    status = take(textField(key, value), spec.application);
-  } else if (key == "models") {
-    status = readModels(value, spec.models);
-  } else if (key == "cpu_milli") {
-    status = take(numberField(key, value, kCpuMilliMax), spec.cpuMilli);
-  } else if (key == "host_memory_gib") {
-    status = take(numberField(key, value, kMemoryGibMax), spec.hostMemBytes);
-    spec.hostMemBytes <<= 30U;
-  } else if (key == "node_score") {
-    status = take(readScore(key, value), spec.nodeScore);
-  } else if (key == "card_score") {
-    status = take(readScore(key, value), spec.cardScore);
-  } else if (key == "preempt") {
-    if (value.get(spec.preempt) != simdjson::SUCCESS) status = wrongField(key, "true or false");
-  } else {
-    return Field::Unknown;
+bool readValue(const SpecField& field, element from, SaidValue& to) {
+  switch (field.form) {
+    case Form::Text:
+      return readText(from, to.text);
+    case Form::Choice:
+      return readText(from, to.text) &&
+             std::find(field.choices.begin(), field.choices.end(), to.text) != field.choices.end();
+    case Form::Number:
+      return from.get(to.number) == simdjson::SUCCESS && to.number >= field.least &&
+             to.number <= field.most;
+    case Form::Flag:
+      return from.get(to.flag) == simdjson::SUCCESS;
+    case Form::Texts:
+      return readTexts(from, field.most, to.texts);
   }
-  if (!status) return status.error();
-  return Field::Taken;
+  return false;
 }
 
-// The fields of one object, each given to the first of `readers` that knows it.
-template <typename... Readers>
-Status readFields(simdjson::dom::object object, std::string_view known, Readers... readers) {
-  for (const auto field : object) {
-    Result<Field> taken = Field::Unknown;
-    const auto offer = [&](auto& reader) {
-      if (taken && *taken == Field::Unknown) taken = reader(field.key, field.value);
-    };
-    (offer(readers), ...);
-    if (!taken) return taken.error();
-    if (*taken == Field::Unknown) {
-      return wrong(quoted(field.key) + " is no field of a SPEC: " + std::string(known));
+bool isKnown(const SpecField& field, Side side) {
+  return !field.only || *field.only == side;
+}
+
+Error unknownField(std::string_view key, Side side) {
+  std::string known;
+  for (const SpecField& field : kFields) {
+    if (isKnown(field, side)) known += (known.empty() ? "" : ", ") + std::string(field.key);
+  }
+  return wrong(quoted(key) + " is no field of a SPEC: " + known);
+}
+
+Result<SaidSpec> readObject(simdjson::dom::object object, Side side) {
+  SaidSpec said;
+  for (const auto& [key, value] : object) {
+    const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const auto& f) {
+      return f.key == key && isKnown(f, side);
+    });
+    if (field == std::end(kFields)) return unknownField(key, side);
+    const bool again = std::any_of(said.begin(), said.end(),
+                                   [&](const auto& one) { return one.first == &*field; });
+    if (again) return wrong(std::string(key) + ": stands here twice");
+    said.emplace_back(&*field, SaidValue{});
+    if (!readValue(*field, value, said.back().second)) {
+      return wrong(std::string(key) + ": expected " + expected(*field));
     }
   }
-  return ok();
-}
-
-Result<SubmitSpec> readSubmit(simdjson::dom::object object) {
-  RawSpec raw;
-  SubmitSpec spec;
-  const auto ofTask = [&](std::string_view key, element value) { return raw.read(key, value); };
-  const auto where = [&](std::string_view key, element value) {
-    return readWhere(key, value, spec);
-  };
-  Status read = readFields(object,
-                           "name, class, memory_gib, core_percent, cards, card, request_id, node, "
-                           "models, cpu_milli, host_memory_gib, application, node_score, "
-                           "card_score, preempt",
-                           ofTask, where);
-  if (!read) return read.error();
-  Result<RunSpec> task = raw.finish();
-  if (!task) return task.error();
-  spec.task = std::move(*task);
-  spec.task.owned = false;
-  return spec;
+  return said;
 }
 
 // `parser` keeps what the object stands in.
@@ -231,29 +227,78 @@ Result<simdjson::dom::object> parseObject(simdjson::dom::parser& parser, std::st
   return object;
 }
 
-}  // namespace
-
-Result<RunSpec> parseRunSpec(std::string_view json) {
-  simdjson::dom::parser parser;
-  const auto object = parseObject(parser, json);
-  if (!object) return object.error();
-  RawSpec raw;
-  const auto ofTask = [&](std::string_view key, element value) { return raw.read(key, value); };
-  const auto owner = [&](std::string_view key, element value) {
-    return readOwner(key, value, raw.spec);
-  };
-  Status read = readFields(
-      *object, "name, class, memory_gib, core_percent, cards, card, request_id, owner", ofTask,
-      owner);
-  if (!read) return read.error();
-  return raw.finish();
+// core_percent above 100 stands for whole cards, as on Kubernetes: N*100 is N cards.
+Status fillShare(AskedTask& asked) {
+  constexpr std::uint64_t kDefaultPercent = 10;
+  TaskSpec& task = asked.spec.task;
+  std::uint64_t count = asked.cards.value_or(1);
+  const bool whole = count > 1;
+  const bool online = task.taskClass == TaskClass::Online;
+  std::uint64_t percent = asked.corePercent.value_or(whole ? 100 : online ? 0 : kDefaultPercent);
+  if (percent > 100) {
+    if (percent % 100 != 0 || (asked.cards && *asked.cards != percent / 100)) {
+      return wrong("core_percent: expected 1 to 100, or N*100 for N whole cards");
+    }
+    count = percent / 100;
+    percent = 100;
+  }
+  task.cards = static_cast<std::uint32_t>(count);
+  task.share = Permille(static_cast<std::int64_t>(percent) * kShareStep);
+  return ok();
 }
 
-Result<SubmitSpec> parseSubmitSpec(std::string_view json) {
+void writeValue(JsonWriter& json, const SpecField& field, const SaidValue& value) {
+  json.key(field.key);
+  switch (field.form) {
+    case Form::Text:
+    case Form::Choice:
+      json.string(value.text);
+      return;
+    case Form::Number:
+      json.number(value.number);
+      return;
+    case Form::Flag:
+      json.boolean(value.flag);
+      return;
+    case Form::Texts:
+      json.beginArray();
+      for (const std::string& text : value.texts) json.string(text);
+      json.endArray();
+      return;
+  }
+}
+
+void writeSaid(JsonWriter& json, const SaidSpec& said) {
+  json.beginObject();
+  for (const auto& [field, value] : said) writeValue(json, *field, value);
+  json.endObject();
+}
+
+}  // namespace
+
+std::span<const SpecField> specFields() {
+  return kFields;
+}
+
+Result<SaidSpec> readSpec(std::string_view json, Side side) {
   simdjson::dom::parser parser;
   const auto object = parseObject(parser, json);
   if (!object) return object.error();
-  return readSubmit(*object);
+  return readObject(*object, side);
+}
+
+std::string specJson(const SaidSpec& said) {
+  JsonWriter json;
+  writeSaid(json, said);
+  return json.take();
+}
+
+Result<AskedTask> fillSpec(SaidSpec said) {
+  AskedTask asked;
+  asked.spec.task.mem = gibibytes(1);
+  for (auto& [field, value] : said) field->fill(asked, std::move(value));
+  if (Status status = fillShare(asked); !status) return status.error();
+  return asked;
 }
 
 Result<PlaceOrDrain> parsePlaceOrDrain(std::string_view json) {
@@ -279,11 +324,27 @@ Result<PlaceOrDrain> parsePlaceOrDrain(std::string_view json) {
     }
     return question;
   }
-  Result<SubmitSpec> spec = readSubmit(place);
-  if (!spec) return spec.error();
-  question.place = std::move(*spec);
+  Result<SaidSpec> said = readObject(place, Side::Cluster);
+  if (!said) return said.error();
+  Result<AskedTask> asked = fillSpec(std::move(*said));
+  if (!asked) return asked.error();
+  question.place = std::move(asked->spec);
   question.count = static_cast<std::uint32_t>(count);
   return question;
+}
+
+std::string placeJson(const SaidSpec& said, std::uint32_t count) {
+  JsonWriter json;
+  json.beginObject().key("place");
+  writeSaid(json, said);
+  json.count("count", count).endObject();
+  return json.take();
+}
+
+std::string drainJson(std::string_view target) {
+  JsonWriter json;
+  json.beginObject().field("drain", target).endObject();
+  return json.take();
 }
 
 // A node's name holds no slash, a card's id may.
@@ -296,30 +357,6 @@ Status parseTarget(std::string_view text, std::string& node, std::string& card) 
                     text.find('\0') == std::string_view::npos;
   if (good) return ok();
   return wrong(quoted(text) + " names no node: NODE, or NODE/CARD for one of its cards");
-}
-
-void fillTask(schema::TaskSpec::Builder out, const RunSpec& spec, std::uint32_t uid) {
-  out.setName(ptr(spec.name));
-  out.setClass(spec.taskClass);
-  out.setMemBytes(spec.memBytes);
-  out.setSharePermille(spec.sharePermille);
-  out.setCards(spec.cards);
-  out.setCard(ptr(spec.card));
-  out.setRequestId(ptr(spec.requestId));
-  out.setOwnerUid(uid);
-}
-
-void fillSubmit(schema::ClusterSpec::Builder out, const SubmitSpec& spec, std::uint32_t uid) {
-  fillTask(out.initTask(), spec.task, uid);
-  out.setNode(ptr(spec.node));
-  auto models = out.initModels(static_cast<capnp::uint>(spec.models.size()));
-  for (capnp::uint i = 0; i < models.size(); ++i) models.set(i, ptr(spec.models[i]));
-  out.setCpuMilli(spec.cpuMilli);
-  out.setHostMemBytes(spec.hostMemBytes);
-  out.setApplication(ptr(spec.application));
-  out.setNodeScore(spec.nodeScore);
-  out.setCardScore(spec.cardScore);
-  out.setPreempt(spec.preempt);
 }
 
 }  // namespace qgpu

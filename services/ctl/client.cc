@@ -66,7 +66,7 @@ void Client::write(const std::string& text) {
   }
 }
 
-Result<std::string> Client::ask(const std::string& line, Nanos limit) {
+Result<std::string> Client::askLine(const std::string& line, Nanos limit) {
   const bool fresh = fd_ < 0;
   if (fresh) {
     if (Status status = connect(); !status) return status.error();
@@ -75,7 +75,7 @@ Result<std::string> Client::ask(const std::string& line, Nanos limit) {
   Result<std::string> answer = nextLine(limit);
   if (answer || fresh || fd_ >= 0) return answer;
   // The connection was from an earlier call and the daemon was restarted since.
-  return ask(line, limit);
+  return askLine(line, limit);
 }
 
 Result<std::string> Client::nextLine(Nanos limit) {

@@ -1,11 +1,12 @@
 #pragma once
-// A blocking connection to a daemon: a line out, a line back, with a deadline. Client speaks to the
-// admin socket; server.h has the one that speaks RPC and answers the same.
+// A blocking connection to a daemon: a question out, a document back, with a deadline. Client
+// speaks to the admin socket; server.h has the one that speaks RPC and answers the same.
 
 #include <string>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/ctl/ask.h"
 
 namespace qgpu::ctl {
 
@@ -15,9 +16,9 @@ inline constexpr std::size_t kAnswerMax = 512U << 20U;
 class Asker {
  public:
   virtual ~Asker() = default;
-  // The daemon's line, whatever it says. Unavailable: no daemon, or it went away.
-  virtual Result<std::string> ask(const std::string& line, Nanos limit) = 0;
-  // The next line of a stream that ask("watch ...") began. kNever waits as long as it takes.
+  // The daemon's document, whatever it says. Unavailable: no daemon, or it went away.
+  virtual Result<std::string> ask(const Ask& ask, Nanos limit) = 0;
+  // The next document of a stream that a `watch` began. kNever waits as long as it takes.
   virtual Result<std::string> nextLine(Nanos limit) = 0;
 };
 
@@ -31,7 +32,10 @@ class Client final : public Asker {
   const std::string& socket() const { return socket_; }
 
   // Connects anew where that helps.
-  Result<std::string> ask(const std::string& line, Nanos limit = seconds(10)) override;
+  Result<std::string> ask(const Ask& ask, Nanos limit) override {
+    return askLine(lineOf(ask), limit);
+  }
+  Result<std::string> askLine(const std::string& line, Nanos limit = seconds(10));
   Result<std::string> nextLine(Nanos limit) override;
 
   // Ready for reading as poll() understands it; -1 where not connected.

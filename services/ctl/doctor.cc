@@ -146,7 +146,7 @@ void checkCertificate(Patient& patient, const std::string& daemon, const std::st
 // The version that a daemon tells; empty where it tells none.
 std::string versionOf(const std::string& socket) {
   Client client(socket);
-  const Result<std::string> answer = client.ask("status", kAskLimit);
+  const Result<std::string> answer = client.askLine("status", kAskLimit);
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   if (!answer || parser.parse(*answer).get(root) != simdjson::SUCCESS) return "";
@@ -157,7 +157,7 @@ std::string versionOf(const std::string& socket) {
 bool askList(const std::string& socket, const std::string& command, const char* name,
              simdjson::dom::parser& parser, simdjson::dom::array& list) {
   Client client(socket);
-  const Result<std::string> answer = client.ask(command, kAskLimit);
+  const Result<std::string> answer = client.askLine(command, kAskLimit);
   simdjson::dom::element root;
   return answer && parser.parse(*answer).get(root) == simdjson::SUCCESS &&
          root[name].get(list) == simdjson::SUCCESS;

@@ -1,12 +1,12 @@
 #include "services/ctl/options.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
@@ -52,31 +52,14 @@ examples:
   qgpuctl run --class offline --core 50 -- ./batch.sh
 )";
 
-// The commands that are one line to the daemon, with the name of their argument.
-struct Simple {
-  const char* name;
-  const char* argument;  // nullptr: none
-  Daemon daemon;
-  const char* what;
-  const char* meaning = "";  // of the argument
-};
-constexpr const char* kTarget = "id or index of a card; of a cluster NODE or NODE/CARD";
-constexpr Simple kSimple[] = {
-    {"status", nullptr, Daemon::Either, "the node, or the cluster, in a few lines"},
-    {"cards", nullptr, Daemon::Either, "every card: memory, shares, policy, who is on it"},
-    {"tasks", nullptr, Daemon::Either, "every task: where it is, what it may use and has used"},
-    {"cordon", "TARGET", Daemon::Either, "no new tasks on a card or node", kTarget},
-    {"uncordon", "TARGET", Daemon::Either, "new tasks there again", kTarget},
-    {"evict", "TASK", Daemon::Manager, "end a task of this node, whoever owns it", "its number"},
-    {"end", "TASK", Daemon::Manager, "end a task of your own on this node", "its number"},
-    {"snapshot", nullptr, Daemon::Either, "let the daemon write a snapshot of its store"},
-    {"loglevel", "LEVEL", Daemon::Either, "trace, debug, info, warn, error or off"},
-    {"nodes", nullptr, Daemon::Scheduler, "every node of the cluster"},
-    {"delete", "TASK", Daemon::Scheduler, "end a task of the cluster, or take it from the queue",
-     "its number"},
-    {"explain", "TASK", Daemon::Scheduler, "why it is where it is, or why it waits", "its number"},
-    {"priority", "NAME", Daemon::Scheduler, "where ordinary tasks go: binpack, spread or fgd"},
-};
+Daemon daemonOf(const CommandRow& row) {
+  if (row.on(Side::Node) && row.on(Side::Cluster)) return Daemon::Either;
+  return row.on(Side::Node) ? Daemon::Manager : Daemon::Scheduler;
+}
+
+std::vector<std::string> listOf(std::span<const std::string_view> words) {
+  return {words.begin(), words.end()};
+}
 
 // `1.5` and `2GiB` are not cut off at what could be read of them, and are told the unit.
 CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t most) {
@@ -87,6 +70,25 @@ CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t
     return "\"" + word + "\" is not a whole number of " + unit + " from " + range;
   };
   return CLI::Validator(check, range);
+}
+
+// One thing that a task may ask for, and whether it was typed.
+struct Said {
+  const SpecField* field = nullptr;
+  bool given = false;
+  SaidValue value;
+
+  void take(const std::string& text) {
+    given = true;
+    value.text = text;
+    if (field->form == SpecField::Form::Number) value.number = parseUint(text).value_or(0);
+  }
+};
+
+std::vector<Said> allFields() {
+  std::vector<Said> all;
+  for (const SpecField& field : specFields()) all.push_back({&field, false, {}});
+  return all;
 }
 
 class Parser {
@@ -107,16 +109,9 @@ class Parser {
     app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
         ->check(CLI::IsMember({"table", "json"}))
         ->type_name("FORMAT");
-    addRun();
+    for (const CommandRow& row : commandRows()) addRow(row);
     addTop();
-    for (const Simple& simple : kSimple) addSimple(simple);
-    addDrain();
-    addEvents("events", "what happened");
-    addEvents("audit", "of that, who changed what");
-    addPolicy();
-    addSubmit();
-    addPreempt();
-    addWhatIf();
+    addEvents("audit", "of what happened, who changed what");
     addDoctor();
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
@@ -129,7 +124,7 @@ class Parser {
   }
 
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
-    options_.run.command = splitCommand(argv);
+    options_.program = splitCommand(argv);
     const std::string* command = firstWord(argv);
     const auto named = [&](CLI::App* sub) { return sub->get_name() == *command; };
     if (command == nullptr && argv.empty()) {
@@ -151,7 +146,8 @@ class Parser {
     }
     if (helpAsked_) return help();
     if (auto wrong = readSince()) return std::move(*wrong);
-    if (options_.action == Action::Run && options_.run.command.empty()) {
+    say();
+    if (options_.action == Action::Run && options_.program.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
     options_.output = output_ == "json" ? Output::Json : Output::Table;
@@ -264,8 +260,8 @@ class Parser {
       if (whose == daemon) sub->group(title);
     }
   }
-  CLI::App* addCommand(const char* name, const char* what, Daemon daemon) {
-    CLI::App* sub = app_.add_subcommand(name, what);
+  CLI::App* addCommand(std::string_view name, std::string_view what, Daemon daemon) {
+    CLI::App* sub = app_.add_subcommand(std::string(name), std::string(what));
     commands_.emplace_back(sub, daemon);
     return sub;
   }
@@ -287,144 +283,133 @@ class Parser {
     options_.command = command;
     options_.daemon = daemon;
   }
+  void choose(Action action, const CommandRow& row, Daemon daemon) {
+    choose(action, row.name.data(), daemon);
+    options_.ask.row = &row;
+    options_.ask.words.assign(words_.begin(), words_.end());
+  }
 
-  void addSimple(const Simple& simple) {
-    CLI::App* sub = addCommand(simple.name, simple.what, simple.daemon);
-    if (simple.argument != nullptr) addArgument(sub, simple.argument, simple.meaning);
-    sub->callback([this, &simple] {
-      choose(Action::Ask, simple.name, simple.daemon);
-      options_.line = simple.name;
-      if (simple.argument != nullptr) options_.line += " " + argument_;
+  // Most commands are what their row says; of the others qgpuctl does more than ask.
+  void addRow(const CommandRow& row) {
+    if (row.does == Does::Help || row.does == Does::Watch) return;  // `help`; `events --follow`
+    if (row.name == "run") return addRun(row);
+    if (row.name == "submit") return addSubmit(row);
+    if (row.name == "whatif") return addWhatIf(row);
+    if (row.name == "events") return addEvents("events", row.what.data());
+    CLI::App* sub = addCommand(row.name, row.what, daemonOf(row));
+    for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(sub, row, i);
+    // Tasks evict by themselves where they were submitted with --preempt: this only asks.
+    if (row.name == "preempt") {
+      sub->add_flag_callback(
+          "--dry-run", [] {}, "the only way there is: `submit --preempt` does it in earnest");
+    }
+    sub->callback([this, &row] {
+      Daemon daemon = daemonOf(row);
+      for (std::size_t i = 0; i < row.arguments.size(); ++i) {
+        if (!words_[i].empty() && row.arguments[i].node.name.empty()) daemon = Daemon::Scheduler;
+      }
+      choose(Action::Ask, row, daemon);
     });
   }
 
-  void addArgument(CLI::App* sub, const char* name, const char* meaning) {
-    sub->add_option(name, argument_, meaning)->required()->check(oneWord())->type_name("");
-  }
-
-  void addPolicy() {
-    CLI::App* sub =
-        addCommand("policy", "how a card, or all, is shared between tasks", Daemon::Manager);
-    addArgument(sub, "CARD", "id or index of a card, or all");
-    sub->add_option("NAME", policy_, "best-effort, fixed-share or burst-share")
-        ->required()
-        ->check(CLI::IsMember(
-            {"best-effort", "fixed-share", "burst-share", "be", "fs", "bs"}));
-    sub->callback([this] {
-      choose(Action::Ask, "policy", Daemon::Manager);
-      options_.line = "policy " + argument_ + " " + policy_;
-    });
-  }
-
-  void addDrain() {
-    CLI::App* sub = addCommand("drain", "cordon it; a node ends its tasks, a cluster moves them",
-                               Daemon::Either);
-    addArgument(sub, "TARGET", kTarget);
-    sub->add_option("--timeout", timeout_,
-                    "of a cluster: what has found no other place by then is ended and waits (5m)")
-        ->check(oneWord())
-        ->type_name("TIME");
-    sub->callback([this] {
-      choose(Action::Ask, "drain", timeout_.empty() ? Daemon::Either : Daemon::Scheduler);
-      options_.line = "drain " + argument_ + (timeout_.empty() ? "" : " " + timeout_);
-    });
+  void addArgument(CLI::App* sub, const CommandRow& row, std::size_t i) {
+    const Argument& argument = row.arguments[i];
+    if (argument.name.empty()) return;
+    const bool named = !argument.option.empty();
+    CLI::Option* option = sub->add_option(std::string(named ? argument.option : argument.name),
+                                          words_[i], std::string(argument.meaning));
+    option->type_name(named ? std::string(argument.name) : "");
+    if (argument.need != Argument::Need::OptionalWord) option->required();
+    if (argument.choices.empty()) {
+      option->check(oneWord());
+    } else {
+      option->check(CLI::IsMember(listOf(argument.choices)));
+    }
   }
 
   // What a task asks for, wherever it is to run.
-  void addTask(CLI::App* sub, const char* nameMeaning) {
-    RunOptions& run = options_.run;
-    sub->add_option("--name", run.name, nameMeaning)->type_name("NAME");
-    sub->add_option("--class", run.taskClass, "online, offline or ordinary (default)")
-        ->check(CLI::IsMember({"online", "offline", "ordinary"}));
-    sub->add_option("--memory", run.memoryGib, "GiB of card memory (default 1)")
-        ->check(whole("GiB", 1, kMemoryGibMax))
-        ->type_name("GIB");
-    sub->add_option("--core", run.corePercent, "percent of a card (default 10; online: none)")
-        ->check(whole("percent", 0, std::uint64_t{kTaskCardsMax} * 100))
-        ->type_name("PERCENT");
-    sub->add_option("--cards", run.cards, "more than one: whole cards of its own")
-        ->check(whole("cards", 1, kTaskCardsMax))
-        ->type_name("N");
+  void addSpec(CLI::App* sub, Side side) {
+    for (Said& said : said_) {
+      const SpecField& field = *said.field;
+      if (field.option.empty() || (field.only && *field.only != side)) continue;
+      const std::string name(field.option);
+      const std::string meaning(field.meaning);
+      CLI::Option* option = nullptr;
+      if (field.form == SpecField::Form::Flag) {
+        sub->add_flag_callback(
+            name, [&said] { said.given = said.value.flag = true; }, meaning);
+        continue;
+      }
+      if (field.form == SpecField::Form::Texts) {
+        option = sub->add_option_function<std::vector<std::string>>(
+                        name,
+                        [&said](const std::vector<std::string>& texts) {
+                          said.given = true;
+                          said.value.texts = texts;
+                        },
+                        meaning)
+                     ->allow_extra_args(false);
+      } else {
+        option = sub->add_option_function<std::string>(
+            name, [&said](const std::string& text) { said.take(text); }, meaning);
+      }
+      if (field.form == SpecField::Form::Choice)
+        option->check(CLI::IsMember(listOf(field.choices)));
+      if (field.form == SpecField::Form::Number) {
+        option->check(whole(std::string(field.unit), field.least, field.most));
+      }
+      option->type_name(std::string(field.type));
+    }
   }
 
-  void addRun() {
-    CLI::App* sub = addCommand("run", "run a command as a task on a card", Daemon::Manager);
+  void addRun(const CommandRow& row) {
+    CLI::App* sub = addCommand(row.name, row.what, Daemon::Manager);
     run_ = sub;
     sub->footer(kRunFooter);
-    addTask(sub, "of the task (default: of CMD)");
-    sub->add_option("--card", options_.run.card, "a certain card (default: the node chooses)")
-        ->type_name("ID");
-    sub->callback([this] { choose(Action::Run, "run", Daemon::Manager); });
+    addSpec(sub, Side::Node);
+    sub->callback([this, &row] { choose(Action::Run, row, Daemon::Manager); });
   }
 
-  void addPlace(CLI::App* sub) {
-    PlaceOptions& place = options_.place;
-    addTask(sub, "of the task (default: task)");
-    sub->add_option("--node", place.node, "a certain node (default: the scheduler chooses)")
-        ->type_name("NAME");
-    sub->add_option("--card", options_.run.card, "a certain card of that node")->type_name("ID");
-    sub->add_option("--model", place.models, "only cards of this model; may be repeated")
-        ->allow_extra_args(false)
-        ->type_name("MODEL");
-    sub->add_option("--cpu-milli", place.cpuMilli, "thousandths of a CPU of the node, counted")
-        ->type_name("MILLI");
-    sub->add_option("--host-memory", place.hostMemoryGib, "GiB of the node's memory, counted")
-        ->type_name("GIB");
-    sub->add_option("--application", place.application, "replicas of one are kept apart")
-        ->type_name("NAME");
-    const CLI::IsMember scores({"binpack", "spread", "fgd", "random", "best-fit"});
-    sub->add_option("--node-score", place.nodeScore, "how its node is chosen")->check(scores);
-    sub->add_option("--card-score", place.cardScore, "how its card is chosen")->check(scores);
-    sub->add_flag("--preempt", place.preempt,
-                  "may evict offline tasks where it fits nowhere (for whoever may change things)");
+  void addSubmit(const CommandRow& row) {
+    CLI::App* sub = addCommand(row.name, row.what, Daemon::Scheduler);
+    addSpec(sub, Side::Cluster);
+    sub->add_flag("--wait", options_.wait, "until it is bound, however long that takes");
+    sub->callback([this, &row] { choose(Action::Submit, row, Daemon::Scheduler); });
   }
 
-  void addSubmit() {
-    CLI::App* sub = addCommand(
-        "submit", "place a task; answers node, card, token and environment", Daemon::Scheduler);
-    addPlace(sub);
-    sub->add_option("--request-id", options_.place.requestId,
-                    "asked again, the same task is answered")
-        ->type_name("ID");
-    sub->add_flag("--wait", options_.place.wait, "until it is bound, however long that takes");
-    sub->callback([this] { choose(Action::Submit, "submit", Daemon::Scheduler); });
-  }
-
-  // Tasks evict by themselves where they were submitted with --preempt: this only asks.
-  void addPreempt() {
-    CLI::App* sub = addCommand("preempt", "whom a waiting task would evict; nothing is done",
-                               Daemon::Scheduler);
-    addArgument(sub, "TASK", "its number");
-    sub->add_flag_callback("--dry-run", [] {},
-                           "the only way there is: `submit --preempt` does it in earnest");
-    sub->callback([this] {
-      choose(Action::Ask, "preempt", Daemon::Scheduler);
-      options_.line = "preempt " + argument_;
-    });
-  }
-
-  void addWhatIf() {
-    CLI::App* sub =
-        addCommand("what-if", "try something on a copy of the cluster", Daemon::Scheduler);
+  void addWhatIf(const CommandRow& row) {
+    CLI::App* sub = addCommand("what-if", row.what, Daemon::Scheduler);
     sub->require_subcommand(1);
     CLI::App* place = sub->add_subcommand("place", "where tasks like this would land");
-    addPlace(place);
-    place->add_option("--count", options_.place.count, "so many of them (default 1)")
+    addSpec(place, Side::Cluster);
+    place->add_option("--count", count_, "so many of them (default 1)")
         ->check(whole("tasks", 1, WhatIf::kCountMax))
         ->type_name("N");
-    place->callback([this] {
-      choose(Action::Ask, "what-if", Daemon::Scheduler);
-      options_.line = "whatif {\"place\":" + submitSpec(options_.run, options_.place) +
-                      ",\"count\":" + std::to_string(options_.place.count) + "}";
+    place->callback([this, &row] {
+      choose(Action::Ask, row, Daemon::Scheduler);
+      options_.ask.count = count_;
     });
     CLI::App* drain = sub->add_subcommand("drain", "where the tasks of a node or card would go");
-    addArgument(drain, "TARGET", "NODE or NODE/CARD");
-    drain->callback([this] {
-      choose(Action::Ask, "what-if", Daemon::Scheduler);
-      JsonWriter json;
-      json.beginObject().field("drain", argument_).endObject();
-      options_.line = "whatif " + json.take();
-    });
+    drain->add_option("TARGET", words_[0], "NODE or NODE/CARD")
+        ->required()
+        ->check(oneWord())
+        ->type_name("");
+    drain->callback([this, &row] { choose(Action::Ask, row, Daemon::Scheduler); });
+  }
+
+  // What was typed of a task, in the order of the fields; its name and class are always said.
+  void say() {
+    SaidSpec& spec = options_.ask.said;
+    for (Said& said : said_) {
+      const bool always = said.field->key == "name" || said.field->key == "class";
+      if (!said.given && !always) continue;
+      if (!said.given && said.field->key == "class") said.value.text = "ordinary";
+      if (said.field->key == "name" && said.value.text.empty()) {
+        const std::string program = options_.program.empty() ? "task" : options_.program.front();
+        said.value.text = program.substr(program.rfind('/') + 1);
+      }
+      spec.emplace_back(said.field, said.value);
+    }
   }
 
   // Needs no daemon: it is for when there is none.
@@ -446,18 +431,18 @@ class Parser {
 
   void addHelp() {
     CLI::App* sub = app_.add_subcommand("help", "this text, or how COMMAND is used");
-    sub->add_option("COMMAND", argument_, "one of those above");
+    sub->add_option("COMMAND", words_[0], "one of those above");
     sub->callback([this] { helpAsked_ = true; });
   }
 
   ExitNow help() {
-    if (argument_.empty()) {
+    if (words_[0].empty()) {
       // Not app_.help(): once a subcommand was typed, that is the subcommand's.
       return {0, app_.get_formatter()->make_help(&app_, "qgpuctl", CLI::AppFormatMode::Normal)};
     }
-    const auto named = [&](CLI::App* sub) { return sub->get_name() == argument_; };
+    const auto named = [&](CLI::App* sub) { return sub->get_name() == words_[0]; };
     const auto found = app_.get_subcommands(named);
-    if (found.empty()) return usage("there is no command \"" + argument_ + "\"");
+    if (found.empty()) return usage("there is no command \"" + words_[0] + "\"");
     return {0, found.front()->help("qgpuctl")};
   }
 
@@ -480,7 +465,7 @@ class Parser {
     sub->add_flag("-f,--follow", options_.events.follow,
                   "and what happens from now on, over restarts of the daemon");
     sub->callback([this, changes = std::string_view(name) == "audit"] {
-      choose(Action::Events, "events", Daemon::Either);
+      choose(Action::Events, commandRow("events"), Daemon::Either);
       options_.events.changes = changes;
     });
   }
@@ -509,10 +494,10 @@ class Parser {
   Options options_;
   std::string since_;
   std::string output_ = "table";
-  std::string argument_;
-  std::string timeout_;
+  std::array<std::string, std::tuple_size_v<decltype(CommandRow::arguments)>> words_;
+  std::vector<Said> said_ = allFields();
+  std::uint32_t count_ = 1;
   bool cluster_ = false;
-  std::string policy_;
   bool helpAsked_ = false;
 };
 
@@ -520,37 +505,6 @@ class Parser {
 
 std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv) {
   return Parser().parse(std::move(argv));
-}
-
-std::string submitSpec(const RunOptions& task, const PlaceOptions& place) {
-  JsonWriter json;
-  json.beginObject();
-  json.field("name", task.name.empty() ? "task" : task.name).field("class", task.taskClass);
-  const auto text = [&](const char* key, const std::string& value) {
-    if (!value.empty()) json.field(key, value);
-  };
-  const auto number = [&](const char* key, const std::optional<std::uint64_t>& value) {
-    if (value) json.count(key, *value);
-  };
-  number("memory_gib", task.memoryGib);
-  number("core_percent", task.corePercent);
-  number("cards", task.cards);
-  text("card", task.card);
-  text("node", place.node);
-  if (!place.models.empty()) {
-    json.key("models").beginArray();
-    for (const std::string& model : place.models) json.string(model);
-    json.endArray();
-  }
-  number("cpu_milli", place.cpuMilli);
-  number("host_memory_gib", place.hostMemoryGib);
-  text("application", place.application);
-  text("node_score", place.nodeScore);
-  text("card_score", place.cardScore);
-  if (place.preempt) json.flag("preempt", true);
-  text("request_id", place.requestId);
-  json.endObject();
-  return json.take();
 }
 
 std::string defaultSocket(const Surroundings& around, const std::string& machine,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "services/base/surroundings.h"
+#include "services/ctl/ask.h"
 #include "services/ctl/doctor.h"
 
 namespace qgpu::ctl {
@@ -27,38 +28,13 @@ enum class Exit : int {
 enum class Output : std::uint8_t { Table, Json };
 
 enum class Action : std::uint8_t {
-  Ask,     // one line to the daemon, one answer
+  Ask,  // one question to the daemon, one answer
   Submit,
   Events,
   Top,
   Run,
   Doctor,
   Version,
-};
-
-struct RunOptions {
-  std::string name;  // empty: of the command
-  std::string taskClass = "ordinary";
-  std::optional<std::uint64_t> memoryGib;
-  std::optional<std::uint64_t> corePercent;
-  std::optional<std::uint64_t> cards;
-  std::string card;
-  std::vector<std::string> command;
-};
-
-// What `submit` and `what-if place` ask a cluster for, beside RunOptions without its command.
-struct PlaceOptions {
-  std::string node;
-  std::vector<std::string> models;
-  std::optional<std::uint64_t> cpuMilli;
-  std::optional<std::uint64_t> hostMemoryGib;
-  std::string application;
-  std::string nodeScore;
-  std::string cardScore;
-  bool preempt = false;
-  std::string requestId;
-  std::uint64_t count = 1;   // of a what-if
-  bool wait = false;         // until it is bound
 };
 
 // Whom a command asks. What both know (tasks, cordon, drain, ...) asks, the first that is so:
@@ -97,10 +73,10 @@ struct Options {
   Daemon daemon = Daemon::Either;
   Output output = Output::Table;
   Action action = Action::Ask;
-  std::string command;  // its name: how the answer is shown
-  std::string line;     // for Ask: what the daemon is told
-  RunOptions run;
-  PlaceOptions place;
+  std::string command;               // its name, as it was typed
+  Ask ask;                           // what the daemon is asked; of doctor, top and version nothing
+  std::vector<std::string> program;  // of `run`: CMD
+  bool wait = false;                 // a submit: until its task is bound
   TopOptions top;
   EventOptions events;
   DoctorOptions doctor;
@@ -114,9 +90,6 @@ struct ExitNow {
 
 // argv without the program's name.
 std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv);
-
-// SPEC of a cluster for these options, as the admin socket of a scheduler reads it.
-std::string submitSpec(const RunOptions& task, const PlaceOptions& place);
 
 // Where a daemon of this user, else that of the machine (run dir `machine`), listens with a socket
 // of that name. A run dir of somebody else's is passed over: below /tmp anybody may make one, and

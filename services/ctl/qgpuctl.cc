@@ -96,7 +96,7 @@ int show(const Result<std::string>& answer, const Options& options) {
     return exitWith(status ? Exit::Ok : Exit::Refused);
   }
   if (!status) return refused(status.error(), options);
-  const Result<std::string> view = viewOf(options.command, *answer);
+  const Result<std::string> view = viewOf(options.ask.row->shown, *answer);
   if (!view) return refused(view.error(), options);
   return print(*view);
 }
@@ -112,7 +112,7 @@ bool isShown(simdjson::dom::element event, const EventOptions& options) {
 Result<std::string> allEvents(Asker& asker, const EventOptions& options, std::uint64_t& since) {
   std::string events;
   while (true) {
-    Result<std::string> answer = asker.ask("events " + std::to_string(since), kLimit);
+    Result<std::string> answer = asker.ask(askFor("events", std::to_string(since)), kLimit);
     if (!answer || !statusOf(*answer)) return answer;
     simdjson::dom::parser parser;
     simdjson::dom::array page;
@@ -141,7 +141,7 @@ int follow(const Options& options, std::uint64_t last) {
   while (true) {
     auto asker = reach(options);
     Result<std::string> line =
-        asker ? (*asker)->ask("watch " + std::to_string(last), kLimit) : asker.error();
+        asker ? (*asker)->ask(askFor("watch", std::to_string(last)), kLimit) : asker.error();
     for (; line; line = (*asker)->nextLine(kNever)) {
       const Status said = statusOf(*line);
       if (!said && said.error().code == ErrorCode::Overloaded) break;   // we were too slow
@@ -187,6 +187,19 @@ std::string newRequestId() {
   return text;
 }
 
+// Unless the person did.
+void nameRequest(SaidSpec& said) {
+  constexpr std::string_view kKey = "request_id";
+  for (auto& [field, value] : said) {
+    if (field->key != kKey) continue;
+    if (value.text.empty()) value.text = newRequestId();
+    return;
+  }
+  for (const SpecField& field : specFields()) {
+    if (field.key == kKey) said.emplace_back(&field, SaidValue{.text = newRequestId()});
+  }
+}
+
 // The task that is to be waited for; 0 where none is.
 std::uint64_t waitingTask(const Result<std::string>& answer) {
   simdjson::dom::parser parser;
@@ -197,7 +210,7 @@ std::uint64_t waitingTask(const Result<std::string>& answer) {
 
 // True where `asker` tells events from now on.
 bool startWatch(Asker& asker) {
-  const Result<std::string> line = asker.ask("watch", kLimit);
+  const Result<std::string> line = asker.ask(askFor("watch"), kLimit);
   return line && statusOf(*line);
 }
 
@@ -215,21 +228,20 @@ void awaitNews(Asker& watch, std::uint64_t task) {
 // Asked again with the same request id the scheduler answers for the same task, over its own
 // restarts too. The watch begins before the question, so that no news falls between.
 int submit(const Options& options) {
-  PlaceOptions place = options.place;
-  if (place.requestId.empty()) place.requestId = newRequestId();
-  const std::string line = "submit " + submitSpec(options.run, place);
+  Ask ask = options.ask;
+  nameRequest(ask.said);
   Backoff backoff = newBackoff();
   bool reached = false;
   while (true) {
     auto asker = reach(options);
     Client second(options.socket);   // an admin socket watches or answers, RPC does both
     Asker& watch = options.server.empty() || !asker ? second : **asker;
-    const bool watched = place.wait && asker && startWatch(watch);
-    Result<std::string> answer = asker ? (*asker)->ask(line, kClusterLimit) : asker.error();
+    const bool watched = options.wait && asker && startWatch(watch);
+    Result<std::string> answer = asker ? (*asker)->ask(ask, kClusterLimit) : asker.error();
     const std::uint64_t task = waitingTask(answer);
     const bool again = task != 0 || (!answer && reached);
     reached = reached || answer.ok();
-    if (!place.wait || !again) return show(answer, options);
+    if (!options.wait || !again) return show(answer, options);
     if (task != 0 && watched) {
       backoff.reset();
       awaitNews(watch, task);
@@ -250,7 +262,7 @@ int act(const Options& options) {
     case Action::Ask: {
       auto asker = reach(options);
       if (!asker) return noDaemon(asker.error(), options);
-      return show((*asker)->ask(options.line, limitOf(options)), options);
+      return show((*asker)->ask(options.ask, limitOf(options)), options);
     }
     case Action::Submit: return submit(options);
     case Action::Events: return events(options);

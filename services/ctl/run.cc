@@ -21,6 +21,7 @@ namespace qgpu::ctl {
 namespace {
 
 constexpr Nanos kEndLimit = seconds(2);  // for ending the task while the manager restarts
+constexpr Nanos kBindLimit = seconds(10);
 constexpr int kEndPauseMs = 100;
 constexpr Nanos kJoinLimit = seconds(5);  // for a manager that is about to join its scheduler
 constexpr int kJoinPauseMs = 50;
@@ -30,8 +31,6 @@ int refuse(const std::string& message, const std::string& help) {
   if (!help.empty()) std::fprintf(stderr, "qgpuctl: %s\n", help.c_str());
   return static_cast<int>(Exit::RunRefused);
 }
-
-std::string baseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 std::string environmentNow(const char* name) {
   const char* value = std::getenv(name);
@@ -45,7 +44,7 @@ std::string joined(const std::string& first, const std::string& rest) {
 [[noreturn]] void execute(const Options& options, const Environment& environment) {
   for (const std::string& name : strangers(environment, ::environ)) ::unsetenv(name.c_str());
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<std::string> words = options.run.command;
+  std::vector<std::string> words = options.program;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -60,16 +59,15 @@ std::string joined(const std::string& first, const std::string& rest) {
 
 // The manager may be restarting; after a while it sees by itself that the owner is gone.
 void endTask(Client& client, std::uint64_t id) {
-  const std::string line = "end " + std::to_string(id);
   for (Nanos waited{}; waited < kEndLimit; waited += millis(kEndPauseMs)) {
-    if (client.ask(line, seconds(1))) return;
+    if (client.ask(askFor("end", std::to_string(id)), seconds(1))) return;
     ::usleep(kEndPauseMs * 1000);
   }
 }
 
 // What the manager says of its scheduler while it is on its way there; else empty.
 std::string joining(Client& client) {
-  const Result<std::string> answer = client.ask("status");
+  const Result<std::string> answer = client.ask(askFor("status"), kBindLimit);
   if (!answer) return "";
   simdjson::dom::parser parser;
   simdjson::dom::element root;
@@ -115,19 +113,6 @@ std::string helpFor(const Error& error) {
     case ErrorCode::Unavailable: return "try again in a moment; `qgpuctl status` says how it is";
     default: return "`qgpuctl run --help` shows how it is used";
   }
-}
-
-std::string runLine(const RunOptions& options) {
-  JsonWriter json;
-  json.beginObject();
-  json.field("name", options.name.empty() ? baseName(options.command.front()) : options.name);
-  json.field("class", options.taskClass);
-  if (options.memoryGib) json.count("memory_gib", *options.memoryGib);
-  if (options.corePercent) json.count("core_percent", *options.corePercent);
-  if (options.cards) json.count("cards", *options.cards);
-  if (!options.card.empty()) json.field("card", options.card);
-  json.endObject();
-  return "run " + json.take();
 }
 
 Result<BoundTask> parseBound(const std::string& answer) {
@@ -205,7 +190,7 @@ int run(const Options& options) {
   }
   Client client(options.socket);
   awaitJoin(client);
-  const Result<std::string> answer = client.ask(runLine(options.run));
+  const Result<std::string> answer = client.ask(options.ask, kBindLimit);
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);
   if (!bound) return refuse(bound.error().message, helpFor(bound.error()));

@@ -22,9 +22,6 @@ struct BoundTask {
   Environment environment;
 };
 
-// The command line of the admin socket for these options.
-std::string runLine(const RunOptions& options);
-
 Result<BoundTask> parseBound(const std::string& answer);
 
 // Where the door to tasks lies that were bound over the admin socket `socket`.

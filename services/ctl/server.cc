@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "schema/scheduler.capnp.h"
-#include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_render.h"
 #include "services/admin/render.h"
 #include "services/admin/words.h"
@@ -24,142 +23,10 @@ constexpr std::uint64_t kAnswerWords = kAnswerMax / 8;
 constexpr int kNestingMax = 32;
 constexpr std::size_t kAheadMax = 64;   // events taken before they are asked for
 
-using Request = schema::ClusterRequest::Reader;
-using Reply = schema::ClusterReply::Builder;
 using Calls = schema::Scheduler::Client;
+using Answered = capnp::Response<schema::Scheduler::AskResults>;
 
 capnp::ReaderOptions readerOptions() { return {kAnswerWords, kNestingMax}; }
-
-// Each question as a call of the interface; its results become the reply that the door would get.
-template <typename Call, typename Take>
-kj::Promise<void> send(Call call, Reply reply, Take take) {
-  return call.send().then([reply, take](auto results) mutable { take(reply, results); });
-}
-
-template <typename Call>
-kj::Promise<void> change(Call call, Reply reply) {
-  return send(kj::mv(call), reply,
-              [](Reply r, auto& results) { r.setDone(results.getDone()); });
-}
-
-template <typename Call>
-kj::Promise<void> changeTarget(Call call, schema::Target::Reader target, Reply reply) {
-  call.setTarget(target);
-  return change(kj::mv(call), reply);
-}
-
-// A page of a list, or all of it from a scheduler that knows no pages.
-template <typename Call, typename Take>
-kj::Promise<void> sendList(Call call, Request request, Reply reply, Take take) {
-  if (request.hasPage()) call.setPage(request.getPage());
-  return send(kj::mv(call), reply, [take](Reply r, auto& results) {
-    take(r, results);
-    r.setNext(results.getNext());
-  });
-}
-
-kj::Promise<void> askTasks(Calls& calls, Request request, Reply reply) {
-  if (request.getTasks().size() == 0) {
-    return sendList(calls.listRequest(), request, reply,
-                    [](Reply r, auto& results) { r.setTasks(results.getTasks()); });
-  }
-  auto call = calls.getRequest();
-  call.setTask(request.getTasks()[0]);
-  return send(kj::mv(call), reply, [](Reply r, auto& results) {
-    r.initTasks(1).setWithCaveats(0, results.getTask());
-  });
-}
-
-kj::Promise<void> askPlans(Calls& calls, Request request, Reply reply) {
-  switch (request.which()) {
-    case schema::ClusterRequest::EXPLAIN: {
-      auto call = calls.explainRequest();
-      call.setTask(request.getExplain());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setExplanation(results.getExplanation()); });
-    }
-    case schema::ClusterRequest::EXPLAIN_SPEC: {
-      auto call = calls.explainSpecRequest();
-      call.setSpec(request.getExplainSpec());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setExplanation(results.getExplanation()); });
-    }
-    case schema::ClusterRequest::WHAT_IF: {
-      auto call = calls.whatIfRequest();
-      call.setQuestion(request.getWhatIf());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setWhatIf(results.getAnswer()); });
-    }
-    default: {
-      auto call = calls.preemptDryRunRequest();
-      call.setTask(request.getPreempt());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setWhatIf(results.getAnswer()); });
-    }
-  }
-}
-
-kj::Promise<void> askChange(Calls& calls, Request request, Reply reply) {
-  switch (request.which()) {
-    case schema::ClusterRequest::SUBMIT: {
-      auto call = calls.submitRequest();
-      call.setSpec(request.getSubmit());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setAssigned(results.getAssigned()); });
-    }
-    case schema::ClusterRequest::DELETE: {
-      auto call = calls.deleteRequest();
-      call.setTask(request.getDelete());
-      return change(kj::mv(call), reply);
-    }
-    case schema::ClusterRequest::CORDON:
-      return changeTarget(calls.cordonRequest(), request.getCordon(), reply);
-    case schema::ClusterRequest::UNCORDON:
-      return changeTarget(calls.uncordonRequest(), request.getUncordon(), reply);
-    case schema::ClusterRequest::DRAIN: {
-      auto call = calls.drainRequest();
-      call.setTimeoutNs(request.getDrain().getTimeoutNs());
-      return changeTarget(kj::mv(call), request.getDrain().getTarget(), reply);
-    }
-    case schema::ClusterRequest::SNAPSHOT: return change(calls.snapshotRequest(), reply);
-    case schema::ClusterRequest::LOG_LEVEL: {
-      auto call = calls.setLogLevelRequest();
-      call.setLevel(request.getLogLevel());
-      return change(kj::mv(call), reply);
-    }
-    default: {
-      auto call = calls.setPriorityRequest();
-      call.setScore(request.getPriority());
-      return change(kj::mv(call), reply);
-    }
-  }
-}
-
-kj::Promise<void> askServer(Calls& calls, Request request, Reply reply) {
-  switch (request.which()) {
-    case schema::ClusterRequest::INFO:
-      return send(calls.infoRequest(), reply,
-                  [](Reply r, auto& results) { r.setInfo(results.getInfo()); });
-    case schema::ClusterRequest::NODES:
-      return sendList(calls.nodesRequest(), request, reply,
-                      [](Reply r, auto& results) { r.setNodes(results.getNodes()); });
-    case schema::ClusterRequest::CARDS:
-      return sendList(calls.cardsRequest(), request, reply,
-                      [](Reply r, auto& results) { r.setCards(results.getCards()); });
-    case schema::ClusterRequest::TASKS: return askTasks(calls, request, reply);
-    case schema::ClusterRequest::EVENTS: {
-      auto call = calls.eventsRequest();
-      call.setSince(request.getEvents());
-      return send(kj::mv(call), reply,
-                  [](Reply r, auto& results) { r.setEvents(results.getEvents()); });
-    }
-    case schema::ClusterRequest::EXPLAIN:
-    case schema::ClusterRequest::EXPLAIN_SPEC:
-    case schema::ClusterRequest::WHAT_IF:
-    case schema::ClusterRequest::PREEMPT: return askPlans(calls, request, reply);
-    default: return askChange(calls, request, reply);
-  }
-}
 
 // What a watch brought and nobody took yet.
 class Lines {
@@ -306,33 +173,34 @@ Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
   return std::unique_ptr<Server>(new Server(std::move(connection)));
 }
 
-Result<std::string> Server::ask(const std::string& line, Nanos limit) {
-  const Result<ClusterCommand> command = parseClusterCommand(line);
+Result<std::string> Server::ask(const Ask& ask, Nanos limit) {
+  Result<Command> command = commandOf(ask, Side::Cluster);
   if (!command) return renderError(command.error());
-  if (command->verb == ClusterVerb::Help) return renderHelp(clusterCommandInfos());
+  command->given.spec.task.ownerUid = static_cast<std::uint32_t>(::geteuid());
   Connection& c = *connection_;
   Calls& calls = KJ_ASSERT_NONNULL(c.calls);
-  if (command->verb == ClusterVerb::Watch) {
-    auto started = kj::evalNow([&]() { return c.startWatch(calls, command->number); });
+  if (ask.row->does == Does::Watch) {
+    auto started = kj::evalNow([&]() { return c.startWatch(calls, command->given.number); });
     if (Status status = c.wait(kj::mv(started), limit); !status) return c.failed(status.error());
     return renderWatching();
   }
-  const bool paged = isList(*command);
   ClusterListing listing;
   while (true) {
-    capnp::MallocMessageBuilder question;
-    auto request = question.initRoot<schema::ClusterRequest>();
-    fillClusterRequest(request, *command, static_cast<std::uint32_t>(::geteuid()));
-    if (paged) request.initPage().setAfter(listing.after());
-    capnp::MallocMessageBuilder answer;
-    auto reply = answer.initRoot<schema::ClusterReply>();
-    auto asked = kj::evalNow([&]() { return askServer(calls, request.asReader(), reply); });
+    kj::Maybe<Answered> answer;
+    auto asked = kj::evalNow([&]() {
+      auto call = calls.askRequest();
+      auto request = call.initRequest();
+      fillRequest(request, *command);
+      if (command->isList()) request.initPage().setAfter(listing.after());
+      return call.send().then([&](Answered&& got) { answer = kj::mv(got); });
+    });
     if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
-    if (!paged) {
+    const auto reply = KJ_ASSERT_NONNULL(answer).getReply();
+    if (!command->isList()) {
       const std::string runDir = defaultRunDir(Surroundings::ofThisProcess());
-      return renderClusterReply(reply.asReader(), launchVariables(findLibrary(), runDir));
+      return renderClusterReply(reply, launchVariables(findLibrary(), runDir));
     }
-    if (!listing.add(reply.asReader())) return listing.take();
+    if (!listing.add(reply)) return listing.take();
   }
 }
 

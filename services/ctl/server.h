@@ -1,6 +1,6 @@
 #pragma once
-// A scheduler over RPC, asked with the lines of its admin socket and answering its documents, so
-// that a command is one thing wherever it goes.
+// A scheduler over RPC, which answers the documents of its admin socket, so that a command is one
+// thing wherever it goes.
 
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ class Server final : public Asker {
                                                  const TlsOptions& tls);
   ~Server() override;
 
-  Result<std::string> ask(const std::string& line, Nanos limit) override;
+  Result<std::string> ask(const Ask& ask, Nanos limit) override;
   // Events that nobody takes here are not taken from the scheduler either.
   Result<std::string> nextLine(Nanos limit) override;
 

@@ -118,7 +118,7 @@ Result<std::string> look(Client& client, TopView& view, Output output) {
   std::string answers[3];
   const char* const kQuestions[] = {"status", "cards", "tasks"};
   for (int i = 0; i < 3; ++i) {
-    Result<std::string> answer = client.ask(kQuestions[i], seconds(6));
+    Result<std::string> answer = client.ask(askFor(kQuestions[i]), seconds(6));
     if (!answer) return answer.error();
     if (Status status = statusOf(*answer); !status) return status.error();
     answers[i] = std::move(*answer);

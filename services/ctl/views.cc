@@ -393,23 +393,33 @@ std::string eventLine(element event) {
   return out + "\n";
 }
 
-Result<std::string> viewOf(const std::string& command, const std::string& answer) {
+Result<std::string> viewOf(Shown shown, const std::string& answer) {
   simdjson::dom::parser parser;
   element root;
   if (parser.parse(answer).get(root) != simdjson::SUCCESS) {
     return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document");
   }
-  if (command == "status") {
-    return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
+  switch (shown) {
+    case Shown::Info:
+      return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
+    case Shown::Nodes:
+      return nodesView(root);
+    case Shown::Cards:
+      return cardsView(root);
+    case Shown::Tasks:
+      if (listOf(root, "tasks").empty()) return std::string("no tasks\n");
+      return ofCluster(root) ? clusterTasksView(root) : tasksView(root);
+    case Shown::Events:
+      return eventsView(root);
+    case Shown::Assigned:
+      return submitView(root);
+    case Shown::Explanation:
+      return explainView(root);
+    case Shown::Plan:
+      return whatIfView(root);
+    case Shown::Done:
+      break;
   }
-  if (command == "cards") return cardsView(root);
-  if (command == "tasks" && listOf(root, "tasks").empty()) return std::string("no tasks\n");
-  if (command == "tasks") return ofCluster(root) ? clusterTasksView(root) : tasksView(root);
-  if (command == "nodes") return nodesView(root);
-  if (command == "submit") return submitView(root);
-  if (command == "explain") return explainView(root);
-  if (command == "what-if" || command == "preempt") return whatIfView(root);
-  if (command == "events") return eventsView(root);
   const std::string done = textOf(root, "done");
   return (done.empty() ? "done" : printable(done)) + "\n";
 }

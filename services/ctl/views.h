@@ -3,12 +3,12 @@
 // (an older or newer daemon) reads as empty or 0.
 
 #include <simdjson.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/admin/commands.h"
 
 namespace qgpu::ctl {
 
@@ -17,8 +17,8 @@ std::string textOf(simdjson::dom::element object, std::string_view key);
 bool flagOf(simdjson::dom::element object, std::string_view key);
 std::vector<simdjson::dom::element> listOf(simdjson::dom::element object, std::string_view key);
 
-// The table or sentence for `command`'s answer, which said ok.
-Result<std::string> viewOf(const std::string& command, const std::string& answer);
+// The table or sentence for an answer that said ok, as its command's row has it.
+Result<std::string> viewOf(Shown shown, const std::string& answer);
 
 // One line of `events`, from an event object.
 std::string eventLine(simdjson::dom::element event);

@@ -332,7 +332,7 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   desk.emplace(*door, *keeping, options.nodename, environment);
   admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer(),
-              addKubelet(options, environment));
+              addKubelet(options, environment), *keeping);
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
   log.info(

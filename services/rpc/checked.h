@@ -1,10 +1,13 @@
 #pragma once
 // What a peer sent, copied and checked before any message of the actors is begun (C7): reading a
-// peer's message may throw, and its texts and lists may be long. Every function here throws a
-// refusal, "invalid-argument: ..." with the field and what it may be.
+// peer's message may throw, and its texts and lists may be long. Nothing here knows one request
+// from another: the schema says what is a text, a list or an enum, and the actors say what an ask
+// may be. Every function throws a refusal, "invalid-argument: ..." with the field and what it may
+// be.
 
+#include <capnp/dynamic.h>
+#include <capnp/message.h>
 #include <string>
-#include <vector>
 
 #include "actors/model.h"
 #include "schema/cluster.capnp.h"
@@ -13,53 +16,37 @@
 namespace qgpu {
 
 inline constexpr std::size_t kTextMax = 256;     // bytes of a name or id
+inline constexpr std::size_t kEntriesMax = 64;   // of a list that a request holds
 
 std::string checkedText(capnp::Text::Reader text, const char* what);
 
-// A TaskSpec as plain values. Without clusterTask and clusterEpoch: those are the member's to set.
-struct CheckedSpec {
-  // `peer` owns the task, or may say who does where it may change things. `local`: the peer is a
-  // process of this machine, so that a task may end with one.
-  CheckedSpec(schema::TaskSpec::Reader spec, const Peer& peer, bool local);
-  void fill(schema::TaskSpec::Builder out) const;
+// Bounds texts and lists, refuses values of enums that this daemon does not know, and makes the
+// peer the owner of every TaskSpec, unless it may change things and says who is. Only a process of
+// this machine (a unix socket of the task's own node) can own one, and is known by its start.
+void checkRequest(capnp::DynamicStruct::Builder request, const Peer& peer, bool takesOwners);
 
-  std::string name;
-  std::string card;
-  std::string requestId;
-  schema::TaskClass taskClass;
-  std::uint64_t memBytes;
-  std::uint32_t sharePermille;
-  std::uint32_t cards;
-  std::uint32_t ownerPid;
-  std::uint64_t ownerStart;
-  std::uint32_t ownerUid;
+// The member of the union that is set, and which page of a list is asked for: all of a request but
+// what a door says of who asks. Unsupported where this daemon does not know the member.
+void copyQuestion(capnp::DynamicStruct::Reader from, capnp::DynamicStruct::Builder to);
+
+// A request as a peer made it up, or as a call's parameters say it.
+template <typename Request>
+class CheckedRequest {
+ public:
+  // `build` is given a builder of Request and may throw.
+  template <typename Build>
+  CheckedRequest(const Peer& peer, bool takesOwners, Build&& build) {
+    auto request = message_.template initRoot<Request>();
+    build(request);
+    checkRequest(request, peer, takesOwners);
+  }
+
+  typename Request::Reader read() { return message_.template getRoot<Request>().asReader(); }
+
+  void fill(typename Request::Builder out) { copyQuestion(read(), out); }
+
+ private:
+  capnp::MallocMessageBuilder message_;
 };
-
-struct CheckedClusterSpec {
-  CheckedClusterSpec(schema::ClusterSpec::Reader spec, const Peer& peer);
-  void fill(schema::ClusterSpec::Builder out) const;
-
-  CheckedSpec task;
-  std::string node;
-  std::vector<std::string> models;
-  std::uint64_t cpuMilli;
-  std::uint64_t hostMemBytes;
-  std::string application;
-  schema::Score nodeScore;
-  schema::Score cardScore;
-  bool preempt;
-};
-
-struct CheckedTarget {
-  explicit CheckedTarget(schema::Target::Reader target)
-      : node(checkedText(target.getNode(), "target.node")),
-        card(checkedText(target.getCard(), "target.card")) {}
-  void fill(schema::Target::Builder out) const;
-
-  std::string node;
-  std::string card;
-};
-
-schema::Score checkedScore(schema::Score score, const char* what);
 
 }  // namespace qgpu

@@ -1,98 +1,90 @@
 #include "services/rpc/node_service.h"
 
 #include "services/admin/words.h"
-#include "services/rpc/checked.h"
 #include "services/rpc/rpc_calls.h"
 
 namespace qgpu {
 namespace {
 
+using Ask = schema::Request::Builder;
+using Told = schema::Reply::Reader;
+
 class NodeService final : public schema::Node::Server, private RpcCalls<NodeWords> {
  public:
-  NodeService(NodeDoor& door, kj::Own<RpcSession> session, kj::Maybe<KubeletDesks&> desks)
-      : RpcCalls(door, kj::mv(session)), desks_(desks) {}
+  NodeService(NodeDoor& door, kj::Maybe<Housekeeping&> keeping, kj::Own<RpcSession> session,
+              kj::Maybe<KubeletDesks&> desks)
+      : RpcCalls(door, kj::mv(session), keeping), desks_(desks) {}
+
+  kj::Promise<void> ask(AskContext context) override {
+    return command(
+        context, [&](Ask request) { copyQuestion(context.getParams().getRequest(), request); },
+        [context](Told told) mutable { context.getResults().setReply(told); });
+  }
 
   kj::Promise<void> info(InfoContext context) override {
-    return call(context, [](schema::Request::Builder request) { request.setInfo(); },
-                [context](schema::Reply::Reader reply) mutable {
-                  context.getResults().setInfo(reply.getInfo());
-                });
+    return command(
+        context, [](Ask request) { request.setInfo(); },
+        [context](Told told) mutable { context.getResults().setInfo(told.getInfo()); });
   }
 
   kj::Promise<void> cards(CardsContext context) override {
-    return call(context, [](schema::Request::Builder request) { request.setCards(); },
-                [context](schema::Reply::Reader reply) mutable {
-                  context.getResults().setCards(reply.getCards());
-                });
+    return command(
+        context, [](Ask request) { request.setCards(); },
+        [context](Told told) mutable { context.getResults().setCards(told.getCards()); });
   }
 
   kj::Promise<void> tasks(TasksContext context) override {
-    return call(context, [](schema::Request::Builder request) { request.setTasks(); },
-                [context](schema::Reply::Reader reply) mutable {
-                  context.getResults().setTasks(reply.getTasks());
-                });
+    return command(
+        context, [](Ask request) { request.setTasks(); },
+        [context](Told told) mutable { context.getResults().setTasks(told.getTasks()); });
   }
 
   kj::Promise<void> events(EventsContext context) override {
-    const std::uint64_t since = context.getParams().getSince();
-    return call(context, [since](schema::Request::Builder request) { request.setEvents(since); },
-                [context](schema::Reply::Reader reply) mutable {
-                  context.getResults().setEvents(reply.getEvents());
-                });
+    return command(
+        context, [&](Ask request) { request.setEvents(context.getParams().getSince()); },
+        [context](Told told) mutable { context.getResults().setEvents(told.getEvents()); });
   }
 
   kj::Promise<void> bind(BindContext context) override {
-    requireOwnTasks();
-    const CheckedSpec spec(context.getParams().getSpec(), session().peer,
-                           session().face == Face::Unix);
-    context.releaseParams();
-    return call(context, [&spec](schema::Request::Builder r) { spec.fill(r.initBind()); },
-                [context](schema::Reply::Reader reply) mutable {
-                  const auto bound = reply.getBound();
-                  auto results = context.getResults();
-                  results.setTask(bound.getTask());
-                  results.setToken(bound.getToken());
-                  results.setCards(bound.getCards());
-                  results.setAttachSocket(bound.getAttachSocket());
-                });
+    return command(
+        context, [&](Ask request) { request.setBind(context.getParams().getSpec()); },
+        [context](Told told) mutable {
+          const auto bound = told.getBound();
+          auto results = context.getResults();
+          results.setTask(bound.getTask());
+          results.setToken(bound.getToken());
+          results.setCards(bound.getCards());
+          results.setAttachSocket(bound.getAttachSocket());
+        });
   }
 
   kj::Promise<void> unbind(UnbindContext context) override {
-    requireOwnTasks();
-    const std::uint64_t task = context.getParams().getTask();
-    return call(context, [task](schema::Request::Builder request) { request.setUnbind(task); },
-                [](schema::Reply::Reader) {});
+    return command(
+        context, [&](Ask request) { request.setUnbind(context.getParams().getTask()); },
+        [](Told) {});
   }
 
   kj::Promise<void> setPolicy(SetPolicyContext context) override {
-    requireChange();
-    const auto params = context.getParams();
-    const std::string card = checkedText(params.getCard(), "card");
-    const schema::Policy policy = params.getPolicy();
-    if (policyName(policy) == "unknown") {
-      return refusal(ErrorCode::InvalidArgument, "policy: this daemon does not know it");
-    }
-    return call(
-        context, [&](schema::Request::Builder request) {
+    return command(
+        context,
+        [&](Ask request) {
           auto wanted = request.initPolicy();
-          wanted.setCard(ptr(card));
-          wanted.setPolicy(policy);
+          wanted.setCard(context.getParams().getCard());
+          wanted.setPolicy(context.getParams().getPolicy());
         },
-        [](schema::Reply::Reader) {});
+        [](Told) {});
   }
 
   kj::Promise<void> cordon(CordonContext context) override {
-    requireChange();
-    const std::string card = checkedText(context.getParams().getCard(), "card");
-    return call(context, [&](schema::Request::Builder request) { request.setCordon(ptr(card)); },
-                [](schema::Reply::Reader) {});
+    return command(
+        context, [&](Ask request) { request.setCordon(context.getParams().getCard()); },
+        [](Told) {});
   }
 
   kj::Promise<void> uncordon(UncordonContext context) override {
-    requireChange();
-    const std::string card = checkedText(context.getParams().getCard(), "card");
-    return call(context, [&](schema::Request::Builder request) { request.setUncordon(ptr(card)); },
-                [](schema::Reply::Reader) {});
+    return command(
+        context, [&](Ask request) { request.setUncordon(context.getParams().getCard()); },
+        [](Told) {});
   }
 
   kj::Promise<void> watch(WatchContext context) override {
@@ -116,7 +108,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
 }  // namespace
 
 capnp::Capability::Client NodeRpc::serve(kj::Own<RpcSession> session) {
-  return schema::Node::Client(kj::heap<NodeService>(door_, kj::mv(session), desks_));
+  return schema::Node::Client(kj::heap<NodeService>(door_, keeping_, kj::mv(session), desks_));
 }
 
 }  // namespace qgpu

@@ -3,6 +3,7 @@
 // connection's peer.
 
 #include "schema/node.capnp.h"
+#include "services/admin/housekeeping.h"
 #include "services/admin/node_door.h"
 #include "services/rpc/rpc_session.h"
 
@@ -19,14 +20,16 @@ class KubeletDesks {
 
 class NodeRpc final : public RpcService {
  public:
-  // `door` and `desks` outlive every connection.
-  explicit NodeRpc(NodeDoor& door, kj::Maybe<KubeletDesks&> desks = nullptr)
-      : door_(door), desks_(desks) {}
+  // These outlive every connection.
+  explicit NodeRpc(NodeDoor& door, kj::Maybe<KubeletDesks&> desks = nullptr,
+                   kj::Maybe<Housekeeping&> keeping = nullptr)
+      : door_(door), desks_(desks), keeping_(keeping) {}
   capnp::Capability::Client serve(kj::Own<RpcSession> session) override;
 
  private:
   NodeDoor& door_;
   kj::Maybe<KubeletDesks&> desks_;
+  kj::Maybe<Housekeeping&> keeping_;
 };
 
 }  // namespace qgpu

@@ -1,8 +1,12 @@
 #pragma once
 // What the services of node and scheduler have in common: a call becomes a question to the door, a
-// watch a feed of events, each within the limits of its connection.
+// watch a feed of events, each within the limits of its connection. Who may call it, and what the
+// daemon does beside asking its actor, the table of commands says (services/admin/commands.h).
 
-#include "services/admin/door.h"
+#include "services/admin/commands.h"
+#include "services/admin/desk.h"
+#include "services/admin/words.h"
+#include "services/rpc/checked.h"
 #include "services/rpc/rpc_session.h"
 
 namespace qgpu {
@@ -20,9 +24,12 @@ class SubscriptionServer final : public Interface::Server {
 template <typename Words>
 class RpcCalls {
  public:
-  // `door` outlives this.
-  RpcCalls(Door<Words>& door, kj::Own<RpcSession> session)
-      : door_(door), session_(kj::mv(session)) {}
+  using Request = typename Words::Request;
+
+  // `door` and `keeping` outlive this.
+  RpcCalls(Door<Words>& door, kj::Own<RpcSession> session,
+           kj::Maybe<Housekeeping&> keeping = nullptr)
+      : door_(door), keeping_(keeping), session_(kj::mv(session)) {}
 
   RpcSession& session() { return *session_; }
   kj::Own<RpcSession> share() { return kj::addRef(*session_); }
@@ -34,6 +41,11 @@ class RpcCalls {
   template <typename Context, typename Fill, typename Done>
   kj::Promise<void> call(Context& context, Fill&& fill, Done done, Size size = Size::Small);
 
+  // A call that is a command: `build` makes its request, and may read what the peer sent. The
+  // command's right is asked for, its texts and lists are bounded, and a task's owner is the peer.
+  template <typename Context, typename Build, typename Done>
+  kj::Promise<void> command(Context context, Build&& build, Done done);
+
   // Feeds `watcher` the events after `since`, 0: those from now on; the results get a subscription
   // of `Subscription`.
   template <typename Subscription, typename Context, typename Watcher>
@@ -44,6 +56,8 @@ class RpcCalls {
   void requireChange() const;
 
  private:
+  void require(Right right) const;
+  kj::Promise<void> keepHouse(Does does, const std::string& level);
   template <typename Watcher>
   static kj::Promise<void> deliver(RpcSession& session, Watcher& watcher,
                                    schema::Event::Reader event);
@@ -53,6 +67,7 @@ class RpcCalls {
   static kj::Promise<void> tellDropped(Watcher watcher);
 
   Door<Words>& door_;
+  kj::Maybe<Housekeeping&> keeping_;
   kj::Own<RpcSession> session_;
 };
 
@@ -94,6 +109,44 @@ kj::Promise<void> RpcCalls<Words>::call(Context& context, Fill&& fill, Done done
         done(answer->reply());
       })
       .attach(kj::mv(counted));
+}
+
+template <typename Words>
+template <typename Context, typename Build, typename Done>
+kj::Promise<void> RpcCalls<Words>::command(Context context, Build&& build, Done done) {
+  CheckedRequest<Request> request(
+      session_->peer, session_->face == Face::Unix && kSideOf<Words> == Side::Node, build);
+  context.releaseParams();
+  const CommandRow* row = rowOf(request.read().which());
+  if (row == nullptr) {
+    return refusal(ErrorCode::Unsupported, "no command asks this: `help` lists them");
+  }
+  require(row->right);
+  // A node has no more tasks than one answer holds well.
+  const bool small = kSideOf<Words> == Side::Node || row->shown == Shown::Done ||
+                     row->shown == Shown::Info || row->shown == Shown::Assigned;
+  std::string level;
+  if (row->does == Does::LogLevel) level = std::string(view(request.read().getLogLevel()));
+  return call(
+             context, [&request](typename Request::Builder out) { request.fill(out); },
+             kj::mv(done), small ? Size::Small : Size::Large)
+      .then([this, row, level = std::move(level)]() { return keepHouse(row->does, level); });
+}
+
+// The actor has permitted and audited it.
+template <typename Words>
+kj::Promise<void> RpcCalls<Words>::keepHouse(Does does, const std::string& level) {
+  if (does != Does::Snapshot && does != Does::LogLevel) return kj::READY_NOW;
+  KJ_IF_MAYBE (keeping, keeping_) {
+    if (does == Does::LogLevel) {
+      const Status set = keeping->setLogLevel(level);
+      return set ? kj::Promise<void>(kj::READY_NOW) : toException(set.error());
+    }
+    return snapshotOf(*keeping).then([](const Status& written) -> kj::Promise<void> {
+      return written ? kj::Promise<void>(kj::READY_NOW) : toException(written.error());
+    });
+  }
+  return refusal(ErrorCode::Unsupported, "this daemon keeps no house");
 }
 
 template <typename Words>
@@ -163,6 +216,12 @@ kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::
         context.getResults().setSubscription(
             kj::heap<SubscriptionServer<Subscription>>(kj::mv(told)));
       });
+}
+
+template <typename Words>
+void RpcCalls<Words>::require(Right right) const {
+  if (right == Right::OwnTasks) requireOwnTasks();
+  if (right == Right::Change) requireChange();
 }
 
 template <typename Words>

@@ -90,8 +90,8 @@ RpcServer::RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits lim
 
 RpcServer::RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits,
                      kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
-                     kj::Maybe<KubeletDesks&> desks)
-    : RpcServer(kj::heap<NodeRpc>(door, desks), std::move(rule), limits, io, timer) {}
+                     kj::Maybe<KubeletDesks&> desks, kj::Maybe<Housekeeping&> keeping)
+    : RpcServer(kj::heap<NodeRpc>(door, desks, keeping), std::move(rule), limits, io, timer) {}
 
 RpcServer::~RpcServer() noexcept = default;
 

@@ -22,6 +22,7 @@
 
 namespace qgpu {
 
+class Housekeeping;
 class KubeletDesks;
 
 class RpcServer final : private kj::TaskSet::ErrorHandler {
@@ -31,7 +32,8 @@ class RpcServer final : private kj::TaskSet::ErrorHandler {
             kj::LowLevelAsyncIoProvider& io, kj::Timer& timer);
   // Of a node; `door` and `desks` outlive the server too.
   RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits, kj::LowLevelAsyncIoProvider& io,
-            kj::Timer& timer, kj::Maybe<KubeletDesks&> desks = nullptr);
+            kj::Timer& timer, kj::Maybe<KubeletDesks&> desks = nullptr,
+            kj::Maybe<Housekeeping&> keeping = nullptr);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
   ~RpcServer() noexcept;

@@ -1,8 +1,5 @@
 #include "services/rpc/scheduler_service.h"
 
-#include "actors/what_if.h"
-#include "services/admin/words.h"
-#include "services/rpc/checked.h"
 #include "services/rpc/rpc_calls.h"
 
 namespace qgpu {
@@ -10,36 +7,6 @@ namespace {
 
 using Ask = schema::ClusterRequest::Builder;
 using Told = schema::ClusterReply::Reader;
-
-// What a peer asks to be tried, as plain values.
-struct CheckedWhatIf {
-  CheckedWhatIf(schema::WhatIf::Reader question, const Peer& peer) {
-    if (question.isPlace()) {
-      spec.emplace(question.getPlace().getSpec(), peer);
-      count = question.getPlace().getCount();
-      if (count == 0 || count > WhatIf::kCountMax) {
-        kj::throwFatalException(refusal(ErrorCode::InvalidArgument,
-                                        "place.count is 1 to " +
-                                            std::to_string(WhatIf::kCountMax)));
-      }
-    } else if (question.isDrain()) {
-      target.emplace(question.getDrain());
-    } else {
-      kj::throwFatalException(
-          refusal(ErrorCode::Unsupported, "this question is of a later version"));
-    }
-  }
-  void fill(schema::WhatIf::Builder out) const {
-    if (target) return target->fill(out.initDrain());
-    auto place = out.initPlace();
-    spec->fill(place.initSpec());
-    place.setCount(count);
-  }
-
-  std::optional<CheckedClusterSpec> spec;
-  std::optional<CheckedTarget> target;
-  std::uint32_t count = 0;
-};
 
 class RegistryServer final : public schema::Registry::Server {
  public:
@@ -61,87 +28,77 @@ class RegistryServer final : public schema::Registry::Server {
   kj::Own<RpcSession> session_;
 };
 
-// Which page of a list a peer asks for; whole lists where it names none.
-struct PageAsked {
-  explicit PageAsked(schema::Page::Reader page, bool named)
-      : given(named), after(page.getAfter()), most(page.getMost()) {}
-  void fill(Ask ask) const {
-    if (!given) return;
-    ask.initPage().setAfter(after);
-    ask.getPage().setMost(most);
-  }
-  const bool given;
-  const std::uint64_t after;
-  const std::uint32_t most;
-};
+// As far as the call says which page of a list it asks for.
+template <typename Params>
+void setPage(Ask ask, Params params) {
+  if (params.hasPage()) ask.setPage(params.getPage());
+}
 
 class SchedulerService final : public schema::Scheduler::Server, private RpcCalls<ClusterWords> {
  public:
   SchedulerService(ClusterDoor& door, Links& links, Housekeeping& keeping,
                    kj::Own<RpcSession> session)
-      : RpcCalls(door, kj::mv(session)), links_(links), keeping_(keeping) {}
+      : RpcCalls(door, kj::mv(session), keeping), links_(links) {}
+
+  kj::Promise<void> ask(AskContext context) override {
+    return command(
+        context, [&](Ask ask) { copyQuestion(context.getParams().getRequest(), ask); },
+        [context](Told told) mutable { context.getResults().setReply(told); });
+  }
 
   kj::Promise<void> info(InfoContext context) override {
-    return call(context, [](Ask ask) { ask.setInfo(); },
-                [context](Told told) mutable { context.getResults().setInfo(told.getInfo()); });
+    return command(
+        context, [](Ask ask) { ask.setInfo(); },
+        [context](Told told) mutable { context.getResults().setInfo(told.getInfo()); });
   }
 
   kj::Promise<void> nodes(NodesContext context) override {
-    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
-    auto fill = [&page](Ask ask) {
-      ask.setNodes();
-      page.fill(ask);
-    };
-    return call(context, fill,
-                [context](Told told) mutable {
-                  context.getResults().setNodes(told.getNodes());
-                  context.getResults().setNext(told.getNext());
-                },
-                Size::Large);
+    return command(
+        context,
+        [&](Ask ask) {
+          ask.setNodes();
+          setPage(ask, context.getParams());
+        },
+        [context](Told told) mutable {
+          context.getResults().setNodes(told.getNodes());
+          context.getResults().setNext(told.getNext());
+        });
   }
 
   kj::Promise<void> cards(CardsContext context) override {
-    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
-    auto fill = [&page](Ask ask) {
-      ask.setCards();
-      page.fill(ask);
-    };
-    return call(context, fill,
-                [context](Told told) mutable {
-                  context.getResults().setCards(told.getCards());
-                  context.getResults().setNext(told.getNext());
-                },
-                Size::Large);
+    return command(
+        context,
+        [&](Ask ask) {
+          ask.setCards();
+          setPage(ask, context.getParams());
+        },
+        [context](Told told) mutable {
+          context.getResults().setCards(told.getCards());
+          context.getResults().setNext(told.getNext());
+        });
   }
 
   kj::Promise<void> list(ListContext context) override {
-    const PageAsked page(context.getParams().getPage(), context.getParams().hasPage());
-    auto fill = [&page](Ask ask) {
-      ask.initTasks(0);
-      page.fill(ask);
-    };
-    return call(context, fill,
-                [context](Told told) mutable {
-                  context.getResults().setTasks(told.getTasks());
-                  context.getResults().setNext(told.getNext());
-                },
-                Size::Large);
+    return command(
+        context,
+        [&](Ask ask) {
+          ask.initTasks(0);
+          setPage(ask, context.getParams());
+        },
+        [context](Told told) mutable {
+          context.getResults().setTasks(told.getTasks());
+          context.getResults().setNext(told.getNext());
+        });
   }
 
   kj::Promise<void> submit(SubmitContext context) override {
-    requireOwnTasks();
-    const CheckedClusterSpec spec(context.getParams().getSpec(), session().peer);
-    context.releaseParams();
-    return call(context, [&spec](Ask ask) { spec.fill(ask.initSubmit()); },
-                [context](Told told) mutable {
-                  context.getResults().setAssigned(told.getAssigned());
-                });
+    return command(
+        context, [&](Ask ask) { ask.setSubmit(context.getParams().getSpec()); },
+        [context](Told told) mutable { context.getResults().setAssigned(told.getAssigned()); });
   }
 
   kj::Promise<void> delete_(DeleteContext context) override {
-    requireOwnTasks();
-    const std::uint64_t task = context.getParams().getTask();
-    return changeWith(context, [task](Ask ask) { ask.setDelete(task); });
+    return change(context, [&](Ask ask) { ask.setDelete(context.getParams().getTask()); });
   }
 
   // What everybody may read of a task; and what its launcher needs, for its owner alone.
@@ -177,74 +134,53 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
   kj::Promise<void> events(EventsContext context) override {
-    const std::uint64_t since = context.getParams().getSince();
-    return call(context, [since](Ask ask) { ask.setEvents(since); },
-                [context](Told told) mutable { context.getResults().setEvents(told.getEvents()); },
-                Size::Large);
+    return command(
+        context, [&](Ask ask) { ask.setEvents(context.getParams().getSince()); },
+        [context](Told told) mutable { context.getResults().setEvents(told.getEvents()); });
   }
 
   kj::Promise<void> explain(ExplainContext context) override {
-    const std::uint64_t task = context.getParams().getTask();
-    return explainWith(context, [task](Ask ask) { ask.setExplain(task); });
+    return explained(context, [&](Ask ask) { ask.setExplain(context.getParams().getTask()); });
   }
 
   kj::Promise<void> explainSpec(ExplainSpecContext context) override {
-    const CheckedClusterSpec spec(context.getParams().getSpec(), session().peer);
-    return explainWith(context, [&spec](Ask ask) { spec.fill(ask.initExplainSpec()); });
+    return explained(context, [&](Ask ask) { ask.setExplainSpec(context.getParams().getSpec()); });
   }
 
   kj::Promise<void> whatIf(WhatIfContext context) override {
-    const CheckedWhatIf question(context.getParams().getQuestion(), session().peer);
-    return whatIfWith(context, [&question](Ask ask) { question.fill(ask.initWhatIf()); });
+    return tried(context, [&](Ask ask) { ask.setWhatIf(context.getParams().getQuestion()); });
   }
 
   kj::Promise<void> preemptDryRun(PreemptDryRunContext context) override {
-    const std::uint64_t task = context.getParams().getTask();
-    return whatIfWith(context, [task](Ask ask) { ask.setPreempt(task); });
+    return tried(context, [&](Ask ask) { ask.setPreempt(context.getParams().getTask()); });
   }
 
   kj::Promise<void> cordon(CordonContext context) override {
-    requireChange();
-    const CheckedTarget target(context.getParams().getTarget());
-    return changeWith(context, [&](Ask ask) { target.fill(ask.initCordon()); });
+    return change(context, [&](Ask ask) { ask.setCordon(context.getParams().getTarget()); });
   }
 
   kj::Promise<void> uncordon(UncordonContext context) override {
-    requireChange();
-    const CheckedTarget target(context.getParams().getTarget());
-    return changeWith(context, [&](Ask ask) { target.fill(ask.initUncordon()); });
+    return change(context, [&](Ask ask) { ask.setUncordon(context.getParams().getTarget()); });
   }
 
   kj::Promise<void> drain(DrainContext context) override {
-    requireChange();
-    const CheckedTarget target(context.getParams().getTarget());
-    const std::uint64_t timeoutNs = context.getParams().getTimeoutNs();
-    return changeWith(context, [&](Ask ask) {
+    return change(context, [&](Ask ask) {
       auto drain = ask.initDrain();
-      target.fill(drain.initTarget());
-      drain.setTimeoutNs(timeoutNs);
+      drain.setTarget(context.getParams().getTarget());
+      drain.setTimeoutNs(context.getParams().getTimeoutNs());
     });
   }
 
   kj::Promise<void> setPriority(SetPriorityContext context) override {
-    requireChange();
-    const schema::Score score = checkedScore(context.getParams().getScore(), "score");
-    return changeWith(context, [score](Ask ask) { ask.setPriority(score); });
+    return change(context, [&](Ask ask) { ask.setPriority(context.getParams().getScore()); });
   }
 
-  // The actor permits and audits, then the daemon acts.
   kj::Promise<void> snapshot(SnapshotContext context) override {
-    requireChange();
-    return changeWith(context, [](Ask ask) { ask.setSnapshot(); })
-        .then([this]() { return snapshotOf(keeping_); })
-        .then([](const Status& status) { throwUnless(status); });
+    return change(context, [](Ask ask) { ask.setSnapshot(); });
   }
 
   kj::Promise<void> setLogLevel(SetLogLevelContext context) override {
-    requireChange();
-    const std::string level = checkedText(context.getParams().getLevel(), "level");
-    return changeWith(context, [&level](Ask ask) { ask.setLogLevel(ptr(level)); })
-        .then([this, level]() { throwUnless(keeping_.setLogLevel(level)); });
+    return change(context, [&](Ask ask) { ask.setLogLevel(context.getParams().getLevel()); });
   }
 
   kj::Promise<void> registry(RegistryContext context) override {
@@ -253,35 +189,28 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   }
 
  private:
-  static void throwUnless(const Status& status) {
-    if (!status) kj::throwFatalException(toException(status.error()));
-  }
-
-  template <typename Context, typename Fill>
-  kj::Promise<void> changeWith(Context context, Fill fill) {
-    return call(context, fill, [context](Told told) mutable {
+  template <typename Context, typename Build>
+  kj::Promise<void> change(Context context, Build&& build) {
+    return command(context, build, [context](Told told) mutable {
       context.getResults().setDone(told.isDone() ? told.getDone() : "done");
     });
   }
 
-  template <typename Context, typename Fill>
-  kj::Promise<void> explainWith(Context context, Fill fill) {
-    return call(context, fill,
-                [context](Told told) mutable {
-                  context.getResults().setExplanation(told.getExplanation());
-                },
-                Size::Large);
+  template <typename Context, typename Build>
+  kj::Promise<void> explained(Context context, Build&& build) {
+    return command(context, build, [context](Told told) mutable {
+      context.getResults().setExplanation(told.getExplanation());
+    });
   }
 
-  template <typename Context, typename Fill>
-  kj::Promise<void> whatIfWith(Context context, Fill fill) {
-    return call(context, fill,
-                [context](Told told) mutable { context.getResults().setAnswer(told.getWhatIf()); },
-                Size::Large);
+  template <typename Context, typename Build>
+  kj::Promise<void> tried(Context context, Build&& build) {
+    return command(context, build, [context](Told told) mutable {
+      context.getResults().setAnswer(told.getWhatIf());
+    });
   }
 
   Links& links_;
-  Housekeeping& keeping_;
 };
 
 }  // namespace

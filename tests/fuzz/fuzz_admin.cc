@@ -7,12 +7,12 @@
 // grows past its limit), and what is a command has its values within their bounds.
 
 #include <simdjson.h>
-
-#include <optional>
 #include <vector>
 
 #include "actors/model.h"
 #include "services/admin/admin_server.h"
+#include "services/admin/command_line.h"
+#include "services/base/json.h"
 #include "services/admin/node_desk.h"
 #include "services/base/json.h"
 #include "tests/fuzz/fuzz_doors.h"
@@ -39,33 +39,34 @@ struct Admin : Doors {
 // --- the parser alone ---
 
 void checkCommand(const Command& command) {
-  require(command.card.size() <= kWordMax && command.level.size() <= kWordMax,
-          "words are bounded");
-  if (command.verb == Verb::Evict || command.verb == Verb::End) {
-    require(command.number != 0, "a task has a number");
+  const Arguments& given = command.given;
+  require(given.card.size() <= kWordMax && given.level.size() <= kWordMax, "words are bounded");
+  if (command.row->name == "evict" || command.row->name == "end") {
+    require(given.number != 0, "a task has a number");
   }
-  if (command.verb != Verb::Run) return;
-  const RunSpec& spec = command.spec;
+  if (command.row->does != Does::Run) return;
+  const TaskSpec& spec = given.spec.task;
   require(spec.name.size() <= kWordMax && spec.requestId.size() <= kWordMax,
           "texts of a SPEC are bounded");
-  require(spec.memBytes != 0 && (spec.memBytes & ((1ULL << 30) - 1)) == 0 &&
-              spec.memBytes <= 1ULL << 50, "memory is whole GiB");
-  require(spec.sharePermille <= 1000 && spec.sharePermille % 10 == 0, "a share is of one card");
+  require(spec.mem.value > 0 && spec.mem.value % gibibytes(1).value == 0 &&
+              spec.mem <= gibibytes(kMemoryGibMax),
+          "memory is whole GiB");
+  require(spec.share.value <= 1000 && spec.share.value % 10 == 0, "a share is of one card");
   require(spec.cards >= 1 && spec.cards <= kTaskCardsMax, "at least one card");
 }
 
 // Whether `line` is a command, and which.
-std::optional<Verb> parse(const std::string& line) {
-  const Result<Command> command = parseCommand(line);
-  const Result<Command> padded = parseCommand(" \t" + line + " \r");
+const CommandRow* parse(const std::string& line) {
+  const Result<Command> command = parseCommand(line, Side::Node);
+  const Result<Command> padded = parseCommand(" \t" + line + " \r", Side::Node);
   require(command.ok() == padded.ok(), "blanks around a command mean nothing");
   if (command) {
     checkCommand(*command);
-    return command->verb;
+    return command->row;
   }
   require(command.error().code == ErrorCode::InvalidArgument, "what is no command is told so");
   require(isUtf8(command.error().message), "errors are text");
-  return std::nullopt;
+  return nullptr;
 }
 
 // --- the server ---
@@ -104,9 +105,10 @@ void checkAnswers(std::string_view said, bool ends, const std::string& heard) {
       ++at;
       break;   // and the connection closed
     }
-    const std::optional<Verb> verb = parse(std::string(said.substr(0, newline)));
-    require(verb || !ok, "what is no command is refused");
-    if (verb == Verb::Watch) return;   // events follow until the peer says more
+    const CommandRow* row = parse(std::string(said.substr(0, newline)));
+    require(row != nullptr || !ok, "what is no command is refused");
+    if (row != nullptr && row->does == Does::Watch)
+      return;  // events follow until the peer says more
     said.remove_prefix(newline + 1);
   }
   require(at == answers.size(), "C2: one answer for each line");

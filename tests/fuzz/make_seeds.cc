@@ -229,8 +229,20 @@ void conversations() {
   seed("rpc", "events", open + call<N::EventsParams>(1, 9, [](auto p) { p.setSince(3); }));
   seed("rpc", "watch", open + watch(1) + watch(2) + finish(1));
   seed("rpc", "no-method", open + call<N::InfoParams>(1, 99, nothing));
-  seed("rpc", "stranger", std::string("\0\2", 2) + bootstrap() +
-                              call<N::CordonParams>(1, 7, [](auto p) { p.setCard("0"); }));
+  const std::string stranger = std::string("\0\2", 2) + bootstrap();
+  seed("rpc", "stranger", stranger + call<N::CordonParams>(1, 7, [](auto p) { p.setCard("0"); }));
+  const auto evict = [](N::AskParams::Builder p) { p.initRequest().setEvict(7); };
+  seed("rpc", "ask",
+       open + call<N::AskParams>(1, 11, evict) +
+           call<N::AskParams>(
+               2, 11, [](N::AskParams::Builder p) { p.initRequest().initBind().setName("job"); }));
+  seed("rpc", "ask-stranger",
+       stranger + call<N::AskParams>(1, 11, evict) +
+           call<N::AskParams>(2, 11, [](N::AskParams::Builder p) {
+             auto request = p.initRequest();
+             request.setMayChange(true);
+             request.initBind().setOwnerUid(0);
+           }));
 }
 
 void rareMessages() {

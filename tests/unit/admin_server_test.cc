@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "services/admin/command_line.h"
 #include "services/admin/node_desk.h"
 #include "services/base/process.h"
 #include "tests/unit/door_fixture.h"

@@ -5,7 +5,6 @@
 #include <simdjson.h>
 
 #include "services/admin/admin_server.h"
-#include "services/admin/cluster_commands.h"
 #include "services/admin/cluster_desk.h"
 #include "services/admin/cluster_render.h"
 #include "tests/unit/door_fixture.h"
@@ -35,7 +34,7 @@ TEST(ClusterCommands, EveryErrorSaysWhatWouldBeRight) {
       {"submit {\"node_score\":\"best\"}", "binpack, spread, fgd, random or best-fit"},
       {"submit {\"node_score\":\"default\"}", "binpack, spread, fgd, random or best-fit"},
       {"submit {\"preempt\":1}", "preempt: expected true or false"},
-      {"submit {\"memory_gib\":0}", "memory_gib: expected at least 1"},
+      {"submit {\"memory_gib\":0}", "memory_gib: expected a whole number of GiB from 1 to 1048576"},
       {"delete seven", "no task id"},
       {"explain", "usage: explain TASK|SPEC"},
       {"explain 1 2", "no task id"},
@@ -52,7 +51,7 @@ TEST(ClusterCommands, EveryErrorSaysWhatWouldBeRight) {
       {"events soon", "no sequence number"},
   };
   for (const auto& expected : kLines) {
-    const Result<ClusterCommand> command = parseClusterCommand(expected.line);
+    const Result<Command> command = parseCommand(expected.line, Side::Cluster);
     ASSERT_FALSE(command.ok()) << expected.line;
     EXPECT_EQ(command.error().code, ErrorCode::InvalidArgument);
     EXPECT_NE(command.error().message.find(expected.says), std::string::npos)
@@ -61,21 +60,21 @@ TEST(ClusterCommands, EveryErrorSaysWhatWouldBeRight) {
 }
 
 TEST(ClusterCommands, ASpecSaysWhereATaskMayGo) {
-  const Result<ClusterCommand> command = parseClusterCommand(
+  const Result<Command> command = parseCommand(
       R"(submit {"name":"a b","class":"offline","memory_gib":4,"core_percent":50,"node":"n-1",)"
       R"("models":["A","B"],"cpu_milli":1500,"host_memory_gib":2,"application":"web",)"
-      R"("node_score":"spread","card_score":"best-fit","preempt":true,"request_id":"r1"})");
+      R"("node_score":"spread","card_score":"best-fit","preempt":true,"request_id":"r1"})",
+      Side::Cluster);
   ASSERT_TRUE(command.ok()) << command.error().message;
   capnp::MallocMessageBuilder message;
   auto request = message.initRoot<schema::ClusterRequest>();
-  fillClusterRequest(request, *command, 1000);
+  fillRequest(request, *command);
   const auto spec = request.asReader().getSubmit();
   EXPECT_EQ(spec.getTask().getName(), "a b");
   EXPECT_EQ(spec.getTask().getClass(), schema::TaskClass::OFFLINE);
   EXPECT_EQ(spec.getTask().getMemBytes(), 4ULL << 30);
   EXPECT_EQ(spec.getTask().getSharePermille(), 500u);
   EXPECT_EQ(spec.getTask().getRequestId(), "r1");
-  EXPECT_EQ(spec.getTask().getOwnerUid(), 1000u);
   EXPECT_EQ(spec.getTask().getOwnerPid(), 0u);
   EXPECT_EQ(spec.getNode(), "n-1");
   ASSERT_EQ(spec.getModels().size(), 2u);
@@ -89,12 +88,12 @@ TEST(ClusterCommands, ASpecSaysWhereATaskMayGo) {
 }
 
 TEST(ClusterCommands, ATargetIsANodeOrOneOfItsCardsWhateverTheCardIsCalled) {
-  const Result<ClusterCommand> command = parseClusterCommand("drain n-1/opencl-a/b-0 90s");
+  const Result<Command> command = parseCommand("drain n-1/opencl-a/b-0 90s", Side::Cluster);
   ASSERT_TRUE(command.ok()) << command.error().message;
-  EXPECT_EQ(command->node, "n-1");
-  EXPECT_EQ(command->card, "opencl-a/b-0");
-  EXPECT_EQ(command->timeout, seconds(90));
-  EXPECT_EQ(parseClusterCommand("drain n-1")->timeout, kDrainTimeDefault);
+  EXPECT_EQ(command->given.node, "n-1");
+  EXPECT_EQ(command->given.card, "opencl-a/b-0");
+  EXPECT_EQ(command->given.timeout, seconds(90));
+  EXPECT_EQ(parseCommand("drain n-1", Side::Cluster)->given.timeout, kDrainTimeDefault);
 }
 
 // --- the socket ---

@@ -5,33 +5,78 @@
 namespace qgpu {
 namespace {
 
+Result<AskedTask> asked(std::string_view json, Side side = Side::Node) {
+  Result<SaidSpec> said = readSpec(json, side);
+  if (!said) return said.error();
+  return fillSpec(std::move(*said));
+}
+
 TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
   const struct {
     const char* line;
-    Verb verb;
-    bool changes;
+    const char* name;
+    Right right;
   } kLines[] = {
-      {"help", Verb::Help, false},          {"status", Verb::Info, false},
-      {"cards", Verb::Cards, false},        {"tasks", Verb::Tasks, false},
-      {"events", Verb::Events, false},      {"events 12", Verb::Events, false},
-      {"watch", Verb::Watch, false},        {"watch 3", Verb::Watch, false},
-      {"policy all be", Verb::Policy, true}, {"cordon sim-0", Verb::Cordon, true},
-      {"uncordon 0", Verb::Uncordon, true}, {"drain sim-0", Verb::Drain, true},
-      {"evict 7", Verb::Evict, true},       {"snapshot", Verb::Snapshot, true},
-      {"loglevel debug", Verb::LogLevel, true}, {"run {}", Verb::Run, false},
-      {"end 7", Verb::End, false},          {"  status \r", Verb::Info, false},
-      {"evict\t7", Verb::Evict, true},
+      {"help", "help", Right::Read},
+      {"status", "status", Right::Read},
+      {"cards", "cards", Right::Read},
+      {"tasks", "tasks", Right::Read},
+      {"events", "events", Right::Read},
+      {"events 12", "events", Right::Read},
+      {"watch", "watch", Right::Read},
+      {"watch 3", "watch", Right::Read},
+      {"policy all be", "policy", Right::Change},
+      {"cordon sim-0", "cordon", Right::Change},
+      {"uncordon 0", "uncordon", Right::Change},
+      {"drain sim-0", "drain", Right::Change},
+      {"evict 7", "evict", Right::Change},
+      {"snapshot", "snapshot", Right::Change},
+      {"loglevel debug", "loglevel", Right::Change},
+      {"run {}", "run", Right::OwnTasks},
+      {"end 7", "end", Right::OwnTasks},
+      {"  status \r", "status", Right::Read},
+      {"evict\t7", "evict", Right::Change},
   };
   for (const auto& expected : kLines) {
-    const Result<Command> command = parseCommand(expected.line);
+    const Result<Command> command = parseCommand(expected.line, Side::Node);
     ASSERT_TRUE(command.ok()) << expected.line << ": " << command.error().message;
-    EXPECT_EQ(command->verb, expected.verb) << expected.line;
-    EXPECT_EQ(command->changes, expected.changes) << expected.line;
+    EXPECT_EQ(command->row->name, expected.name) << expected.line;
+    EXPECT_EQ(command->row->right, expected.right) << expected.line;
   }
-  EXPECT_EQ(parseCommand("events 12")->number, 12u);
-  EXPECT_EQ(parseCommand("policy sim-1 burst-share")->policy, schema::Policy::BURST_SHARE);
-  EXPECT_EQ(parseCommand("policy sim-1 fs")->policy, schema::Policy::FIXED_SHARE);
-  EXPECT_EQ(parseCommand("policy sim-1 fs")->card, "sim-1");
+  EXPECT_EQ(parseCommand("events 12", Side::Node)->given.number, 12u);
+  EXPECT_EQ(parseCommand("policy sim-1 burst-share", Side::Node)->given.policy,
+            schema::Policy::BURST_SHARE);
+  EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.policy, schema::Policy::FIXED_SHARE);
+  EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.card, "sim-1");
+}
+
+// The names by which RPC knows who may ask what.
+TEST(Commands, EveryRequestOfACommandIsFoundAgainAndNoOther) {
+  using Node = schema::Request;
+  using Cluster = schema::ClusterRequest;
+  EXPECT_EQ(rowOf(Node::EVICT)->name, "evict");
+  EXPECT_EQ(rowOf(Node::BIND)->right, Right::OwnTasks);
+  EXPECT_EQ(rowOf(Cluster::EXPLAIN), rowOf(Cluster::EXPLAIN_SPEC));
+  EXPECT_EQ(rowOf(Cluster::LOG_LEVEL)->does, Does::LogLevel);
+  for (const auto which :
+       {Node::WATCH, Node::PLACE, Node::END, Node::CLUSTER_TERM, Node::STANDING}) {
+    EXPECT_EQ(rowOf(which), nullptr) << "not for doors: " << which;
+  }
+  EXPECT_EQ(rowOf(Cluster::WATCH), nullptr);
+  EXPECT_EQ(rowOf(Cluster::ASSIGNED), nullptr) << "says a token";
+}
+
+TEST(Commands, EachRowIsWhole) {
+  for (const CommandRow& row : commandRows()) {
+    EXPECT_FALSE(row.what.empty()) << row.name;
+    EXPECT_TRUE(row.on(Side::Node) || row.on(Side::Cluster)) << row.name;
+    for (const Argument& argument : row.arguments) {
+      if (argument.name.empty()) continue;
+      EXPECT_FALSE(argument.meaning.empty()) << row.name;
+      EXPECT_EQ(argument.node.name.empty(), argument.node.read == nullptr) << row.name;
+      EXPECT_EQ(argument.cluster.name.empty(), argument.cluster.read == nullptr) << row.name;
+    }
+  }
 }
 
 TEST(Commands, EverythingElseIsAnErrorThatSaysWhatIsRight) {
@@ -61,7 +106,7 @@ TEST(Commands, EverythingElseIsAnErrorThatSaysWhatIsRight) {
       {"cordon " + std::string(300, 'x'), "at most 256"},
   };
   for (const auto& expected : kLines) {
-    const Result<Command> command = parseCommand(expected.line);
+    const Result<Command> command = parseCommand(expected.line, Side::Node);
     ASSERT_FALSE(command.ok()) << expected.line;
     EXPECT_EQ(command.error().code, ErrorCode::InvalidArgument);
     EXPECT_NE(command.error().message.find(expected.says), std::string::npos)
@@ -69,45 +114,45 @@ TEST(Commands, EverythingElseIsAnErrorThatSaysWhatIsRight) {
   }
 }
 
-TEST(RunSpec, DefaultsAreAnOrdinaryTaskOfOneGibAndTenPercent) {
-  const Result<RunSpec> spec = parseRunSpec("{}");
+TEST(AskedTask, DefaultsAreAnOrdinaryTaskOfOneGibAndTenPercent) {
+  const Result<AskedTask> spec = asked("{}");
   ASSERT_TRUE(spec.ok());
-  EXPECT_EQ(spec->taskClass, schema::TaskClass::ORDINARY);
-  EXPECT_EQ(spec->memBytes, 1ULL << 30U);
-  EXPECT_EQ(spec->sharePermille, 100u);
-  EXPECT_EQ(spec->cards, 1u);
+  EXPECT_EQ(spec->spec.task.taskClass, TaskClass::Ordinary);
+  EXPECT_EQ(spec->spec.task.mem, gibibytes(1));
+  EXPECT_EQ(spec->spec.task.share, Permille(100));
+  EXPECT_EQ(spec->spec.task.cards, 1u);
   EXPECT_TRUE(spec->owned);
 }
 
-TEST(RunSpec, ReadsEveryField) {
-  const Result<RunSpec> spec = parseRunSpec(
+TEST(AskedTask, ReadsEveryField) {
+  const Result<AskedTask> spec = asked(
       R"({"name":"tr\u00e4in","class":"offline","memory_gib":3,"core_percent":25,"card":"sim-1",)"
       R"("cards":1,"request_id":"r","owner":"none"})");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(spec->name, "träin");
-  EXPECT_EQ(spec->taskClass, schema::TaskClass::OFFLINE);
-  EXPECT_EQ(spec->memBytes, 3ULL << 30U);
-  EXPECT_EQ(spec->sharePermille, 250u);
-  EXPECT_EQ(spec->card, "sim-1");
-  EXPECT_EQ(spec->requestId, "r");
+  EXPECT_EQ(spec->spec.task.name, "träin");
+  EXPECT_EQ(spec->spec.task.taskClass, TaskClass::Offline);
+  EXPECT_EQ(spec->spec.task.mem, gibibytes(3));
+  EXPECT_EQ(spec->spec.task.share, Permille(250));
+  EXPECT_EQ(spec->spec.task.card, "sim-1");
+  EXPECT_EQ(spec->spec.task.requestId, "r");
   EXPECT_FALSE(spec->owned);
 }
 
-TEST(RunSpec, AnOnlineTaskAsksForNoShareUnlessItSaysSo) {
-  EXPECT_EQ(parseRunSpec(R"({"class":"online"})")->sharePermille, 0u);
-  EXPECT_EQ(parseRunSpec(R"({"class":"online","core_percent":10})")->sharePermille, 100u);
+TEST(AskedTask, AnOnlineTaskAsksForNoShareUnlessItSaysSo) {
+  EXPECT_EQ(asked(R"({"class":"online"})")->spec.task.share, Permille(0));
+  EXPECT_EQ(asked(R"({"class":"online","core_percent":10})")->spec.task.share, Permille(100));
 }
 
-TEST(RunSpec, SeveralCardsAreWholeCards) {
-  const Result<RunSpec> two = parseRunSpec(R"({"cards":2})");
-  EXPECT_EQ(two->cards, 2u);
-  EXPECT_EQ(two->sharePermille, 1000u);
-  const Result<RunSpec> three = parseRunSpec(R"({"core_percent":300})");
-  EXPECT_EQ(three->cards, 3u);
-  EXPECT_EQ(three->sharePermille, 1000u);
+TEST(AskedTask, SeveralCardsAreWholeCards) {
+  const Result<AskedTask> two = asked(R"({"cards":2})");
+  EXPECT_EQ(two->spec.task.cards, 2u);
+  EXPECT_EQ(two->spec.task.share, Permille(1000));
+  const Result<AskedTask> three = asked(R"({"core_percent":300})");
+  EXPECT_EQ(three->spec.task.cards, 3u);
+  EXPECT_EQ(three->spec.task.share, Permille(1000));
 }
 
-TEST(RunSpec, AWrongFieldIsNamed) {
+TEST(AskedTask, AWrongFieldIsNamed) {
   const struct {
     const char* json;
     const char* says;
@@ -123,15 +168,25 @@ TEST(RunSpec, AWrongFieldIsNamed) {
       {R"({"owner":"me"})", "owner"},
   };
   for (const auto& expected : kSpecs) {
-    const Result<RunSpec> spec = parseRunSpec(expected.json);
+    const Result<AskedTask> spec = asked(expected.json);
     ASSERT_FALSE(spec.ok()) << expected.json;
     EXPECT_NE(spec.error().message.find(expected.says), std::string::npos)
         << expected.json << " -> " << spec.error().message;
   }
 }
 
-TEST(RunSpec, DeepNestingIsRefused) {
-  EXPECT_FALSE(parseRunSpec("{\"name\":" + std::string(60'000, '[') + "}").ok());
+TEST(AskedTask, WhatWasSaidIsWrittenAsItWasRead) {
+  const std::string json =
+      R"({"name":"a\"b","class":"offline","memory_gib":4,"models":["A","B"],"preempt":true})";
+  const Result<SaidSpec> said = readSpec(json, Side::Cluster);
+  ASSERT_TRUE(said.ok()) << said.error().message;
+  EXPECT_EQ(specJson(*said), json);
+  EXPECT_FALSE(readSpec(json, Side::Node).ok()) << "a node has no other models";
+  EXPECT_FALSE(readSpec(R"({"cards":1,"cards":2})", Side::Node).ok()) << "which of the two?";
+}
+
+TEST(AskedTask, DeepNestingIsRefused) {
+  EXPECT_FALSE(asked("{\"name\":" + std::string(60'000, '[') + "}").ok());
 }
 
 }  // namespace

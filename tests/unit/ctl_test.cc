@@ -52,17 +52,17 @@ int exitCode(std::vector<std::string> argv) {
 }
 
 TEST(CtlOptions, EachCommandBecomesTheLineOfTheAdminSocket) {
-  EXPECT_EQ(parsed({"status"}).line, "status");
-  EXPECT_EQ(parsed({"cards"}).line, "cards");
-  EXPECT_EQ(parsed({"tasks"}).line, "tasks");
-  EXPECT_EQ(parsed({"policy", "all", "bs"}).line, "policy all bs");
-  EXPECT_EQ(parsed({"cordon", "sim-0"}).line, "cordon sim-0");
-  EXPECT_EQ(parsed({"uncordon", "sim-0"}).line, "uncordon sim-0");
-  EXPECT_EQ(parsed({"drain", "0"}).line, "drain 0");
-  EXPECT_EQ(parsed({"evict", "7"}).line, "evict 7");
-  EXPECT_EQ(parsed({"end", "7"}).line, "end 7");
-  EXPECT_EQ(parsed({"snapshot"}).line, "snapshot");
-  EXPECT_EQ(parsed({"loglevel", "debug"}).line, "loglevel debug");
+  EXPECT_EQ(lineOf(parsed({"status"}).ask), "status");
+  EXPECT_EQ(lineOf(parsed({"cards"}).ask), "cards");
+  EXPECT_EQ(lineOf(parsed({"tasks"}).ask), "tasks");
+  EXPECT_EQ(lineOf(parsed({"policy", "all", "bs"}).ask), "policy all bs");
+  EXPECT_EQ(lineOf(parsed({"cordon", "sim-0"}).ask), "cordon sim-0");
+  EXPECT_EQ(lineOf(parsed({"uncordon", "sim-0"}).ask), "uncordon sim-0");
+  EXPECT_EQ(lineOf(parsed({"drain", "0"}).ask), "drain 0");
+  EXPECT_EQ(lineOf(parsed({"evict", "7"}).ask), "evict 7");
+  EXPECT_EQ(lineOf(parsed({"end", "7"}).ask), "end 7");
+  EXPECT_EQ(lineOf(parsed({"snapshot"}).ask), "snapshot");
+  EXPECT_EQ(lineOf(parsed({"loglevel", "debug"}).ask), "loglevel debug");
 }
 
 TEST(CtlOptions, TheGeneralOptionsStandBeforeOrAfterTheCommand) {
@@ -105,14 +105,13 @@ TEST(CtlOptions, AnUnknownOptionIsNamedAndNotTheWordBehindIt) {
 
 TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {
   const Options dashes = parsed({"run", "--name", "a", "--core=30", "--", "prog", "--name", "-o"});
-  EXPECT_EQ(dashes.run.name, "a");
-  EXPECT_EQ(dashes.run.corePercent, 30u);
-  EXPECT_EQ(dashes.run.command, (std::vector<std::string>{"prog", "--name", "-o"}));
+  EXPECT_EQ(lineOf(dashes.ask), R"(run {"name":"a","class":"ordinary","core_percent":30})");
+  EXPECT_EQ(dashes.program, (std::vector<std::string>{"prog", "--name", "-o"}));
   const Options bare = parsed({"--socket", "/s", "run", "--memory", "2", "prog", "--memory", "9"});
-  EXPECT_EQ(bare.run.memoryGib, 2u);
-  EXPECT_EQ(bare.run.command, (std::vector<std::string>{"prog", "--memory", "9"}));
+  EXPECT_EQ(lineOf(bare.ask), R"(run {"name":"prog","class":"ordinary","memory_gib":2})");
+  EXPECT_EQ(bare.program, (std::vector<std::string>{"prog", "--memory", "9"}));
   const Options twice = parsed({"run", "--", "sh", "--", "x"});
-  EXPECT_EQ(twice.run.command, (std::vector<std::string>{"sh", "--", "x"}));
+  EXPECT_EQ(twice.program, (std::vector<std::string>{"sh", "--", "x"}));
 }
 
 class CtlSocket : public ::testing::Test {
@@ -164,11 +163,11 @@ TEST_F(CtlSocket, IsNeverInAFolderOfSomebodyElse) {
 }
 
 TEST(CtlRun, AsksForWhatWasTypedAndLeavesTheRestToTheDaemon) {
-  EXPECT_EQ(runLine(parsed({"run", "--", "/usr/bin/clpeak"}).run),
+  EXPECT_EQ(lineOf(parsed({"run", "--", "/usr/bin/clpeak"}).ask),
             R"(run {"name":"clpeak","class":"ordinary"})");
-  EXPECT_EQ(runLine(parsed({"run", "--name", "a\"b", "--class", "online", "--memory", "3",
-                            "--core", "0", "--cards", "1", "--card", "sim-1", "--", "x"})
-                        .run),
+  EXPECT_EQ(lineOf(parsed({"run", "--name", "a\"b", "--class", "online", "--memory", "3", "--core",
+                           "0", "--cards", "1", "--card", "sim-1", "--", "x"})
+                       .ask),
             R"(run {"name":"a\"b","class":"online","memory_gib":3,"core_percent":0,)"
             R"("cards":1,"card":"sim-1"})");
 }
@@ -285,76 +284,81 @@ TEST(CtlOptions, ASubmitSaysWhereItsTaskMayGo) {
   const Options options = parsed({"submit", "--memory", "8", "--core", "50", "--node", "n-1",
                                   "--model", "A", "--model", "B", "--preempt", "--wait"});
   EXPECT_EQ(options.action, Action::Submit);
-  EXPECT_TRUE(options.place.wait);
-  EXPECT_EQ(submitSpec(options.run, options.place),
-            R"({"name":"task","class":"ordinary","memory_gib":8,"core_percent":50,"node":"n-1",)"
-            R"("models":["A","B"],"preempt":true})");
+  EXPECT_TRUE(options.wait);
+  EXPECT_EQ(
+      lineOf(options.ask),
+      R"(submit {"name":"task","class":"ordinary","memory_gib":8,"core_percent":50,"node":"n-1",)"
+      R"("models":["A","B"],"preempt":true})");
   EXPECT_EQ(exitCode({"submit", "--node-score", "best"}), 2);
 }
 
 TEST(CtlOptions, AWhatIfPlacesOrDrains) {
-  EXPECT_EQ(parsed({"what-if", "place", "--name", "a", "--count", "20"}).line,
+  EXPECT_EQ(lineOf(parsed({"what-if", "place", "--name", "a", "--count", "20"}).ask),
             R"(whatif {"place":{"name":"a","class":"ordinary"},"count":20})");
-  EXPECT_EQ(parsed({"what-if", "drain", "n-1/sim-0"}).line, R"(whatif {"drain":"n-1/sim-0"})");
+  EXPECT_EQ(lineOf(parsed({"what-if", "drain", "n-1/sim-0"}).ask),
+            R"(whatif {"drain":"n-1/sim-0"})");
   EXPECT_EQ(exitCode({"what-if"}), 2);
 }
 
 TEST(CtlOptions, ADrainOfAClusterHasATimeout) {
   const Options options = parsed({"drain", "n-1", "--timeout", "10m"});
-  EXPECT_EQ(options.line, "drain n-1 10m");
+  EXPECT_EQ(lineOf(options.ask), "drain n-1 10m");
   EXPECT_EQ(options.daemon, Daemon::Scheduler);
   EXPECT_EQ(parsed({"drain", "sim-0"}).daemon, Daemon::Manager);
 }
 
 TEST(CtlOptions, APreemptionIsOnlyAskedFor) {
-  EXPECT_EQ(parsed({"preempt", "7"}).line, "preempt 7");
-  EXPECT_EQ(parsed({"preempt", "7", "--dry-run"}).line, "preempt 7");
+  EXPECT_EQ(lineOf(parsed({"preempt", "7"}).ask), "preempt 7");
+  EXPECT_EQ(lineOf(parsed({"preempt", "7", "--dry-run"}).ask), "preempt 7");
 }
 
 TEST(CtlOptions, AModelIsOneWord) {
   const Options options = parsed({"submit", "--model", "A", "--model", "B"});
-  EXPECT_EQ(options.place.models.size(), 2u);
+  EXPECT_EQ(options.ask.said.back().second.texts.size(), 2u);
   EXPECT_EQ(exitCode({"submit", "--model", "A", "B"}), 2);
 }
 
 TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
-  const auto view = viewOf("submit", R"({"ok":true,"task":7,"waiting":false,"node":"n-1",)"
-                                     R"("cards":["sim-0"],"token":"t","env":{"QGPU_TOKEN":"t"}})");
+  const auto view =
+      viewOf(Shown::Assigned, R"({"ok":true,"task":7,"waiting":false,"node":"n-1",)"
+                              R"("cards":["sim-0"],"token":"t","env":{"QGPU_TOKEN":"t"}})");
   ASSERT_TRUE(view.ok());
   EXPECT_NE(view->find("environment QGPU_TOKEN=t\n"), std::string::npos) << *view;
   EXPECT_NE(view->find("n-1"), std::string::npos) << *view;
-  EXPECT_NE(viewOf("submit", R"({"ok":true,"task":7,"waiting":true})")->find("explain 7"),
+  EXPECT_NE(viewOf(Shown::Assigned, R"({"ok":true,"task":7,"waiting":true})")->find("explain 7"),
             std::string::npos);
 }
 
 TEST(CtlViews, AnExplanationEndsWithTheNearestCards) {
-  const auto view = viewOf(
-      "explain", R"({"ok":true,"text":"it waits","remedy":"end task 3","nodes":)"
-                 R"([{"node":"n-1","card":"sim-0","reason":"MemShort","text":"4 GiB short"}]})");
+  const auto view =
+      viewOf(Shown::Explanation,
+             R"({"ok":true,"text":"it waits","remedy":"end task 3","nodes":)"
+             R"([{"node":"n-1","card":"sim-0","reason":"MemShort","text":"4 GiB short"}]})");
   ASSERT_TRUE(view.ok());
   for (const char* part : {"it waits\n", "what would help: end task 3\n", "4 GiB short"}) {
     EXPECT_NE(view->find(part), std::string::npos) << *view;
   }
-  const auto repeated = viewOf(
-      "explain", R"({"ok":true,"nodes":[{"node":"n","card":"c","reason":"R","text":"c: full"}]})");
+  const auto repeated =
+      viewOf(Shown::Explanation,
+             R"({"ok":true,"nodes":[{"node":"n","card":"c","reason":"R","text":"c: full"}]})");
   EXPECT_NE(repeated->find("R       full\n"), std::string::npos) << *repeated;
 }
 
 TEST(CtlViews, TasksThatLandAlikeShareALine) {
   const std::string landing = R"({"task":0,"node":"n-1","cards":["sim-0"],"evicts":[]})";
-  const auto view = viewOf("what-if", R"({"ok":true,"landed":[)" + landing + "," + landing +
-                                          R"(],"stay":[{"task":0,"node":"","reason":"3 of 5"}],)"
-                                          R"("allocated_before_permille":100})");
+  const auto view = viewOf(Shown::Plan, R"({"ok":true,"landed":[)" + landing + "," + landing +
+                                            R"(],"stay":[{"task":0,"node":"","reason":"3 of 5"}],)"
+                                            R"("allocated_before_permille":100})");
   ASSERT_TRUE(view.ok());
   EXPECT_NE(view->find("    2  n-1      sim-0"), std::string::npos) << *view;
   EXPECT_NE(view->find("    -  nowhere  -"), std::string::npos) << *view;
   EXPECT_NE(view->find("allocated   10% -> 0%"), std::string::npos) << *view;
-  EXPECT_NE(viewOf("what-if", R"({"ok":true})")->find("no task is concerned"), std::string::npos);
+  EXPECT_NE(viewOf(Shown::Plan, R"({"ok":true})")->find("no task is concerned"), std::string::npos);
 }
 
 TEST(CtlViews, NodesStandInTheOrderOfTheirNumbers) {
-  const auto view = viewOf("nodes", R"({"ok":true,"nodes":[{"name":"n-10"},{"name":"n-9"},)"
-                                    R"({"name":"m"},{"name":"n-9a"}]})");
+  const auto view = viewOf(Shown::Nodes, R"({"ok":true,"nodes":[{"name":"n-10"},{"name":"n-9"},)"
+                                         R"({"name":"m"},{"name":"n-9a"}]})");
   ASSERT_TRUE(view.ok());
   EXPECT_LT(view->find("\nm "), view->find("n-9 ")) << *view;
   EXPECT_LT(view->find("n-9 "), view->find("n-9a")) << *view;
@@ -362,11 +366,11 @@ TEST(CtlViews, NodesStandInTheOrderOfTheirNumbers) {
 }
 
 TEST(CtlViews, ATaskOfWholeCardsShowsThemAll) {
-  const auto view = viewOf("tasks", R"({"ok":true,"tasks":[{"id":4,"place":"bound","cards":2,)"
-                                    R"("share_permille":1000,"mem_bytes":1073741824}]})");
+  const auto view = viewOf(Shown::Tasks, R"({"ok":true,"tasks":[{"id":4,"place":"bound","cards":2,)"
+                                         R"("share_permille":1000,"mem_bytes":1073741824}]})");
   ASSERT_TRUE(view.ok());
   EXPECT_NE(view->find("200%  0 B / all"), std::string::npos) << *view;
-  EXPECT_EQ(*viewOf("tasks", R"({"ok":true,"tasks":[]})"), "no tasks\n");
+  EXPECT_EQ(*viewOf(Shown::Tasks, R"({"ok":true,"tasks":[]})"), "no tasks\n");
 }
 
 TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
@@ -424,12 +428,12 @@ TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
 }
 
 TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
-  EXPECT_EQ(*viewOf("cordon", R"({"ok":true,"done":"card sim-0 is cordoned"})"),
+  EXPECT_EQ(*viewOf(Shown::Done, R"({"ok":true,"done":"card sim-0 is cordoned"})"),
             "card sim-0 is cordoned\n");
-  EXPECT_NE(viewOf("cards", R"({"ok":true,"cards":[{"id":"x","new":{}}]})")->find("x"),
+  EXPECT_NE(viewOf(Shown::Cards, R"({"ok":true,"cards":[{"id":"x","new":{}}]})")->find("x"),
             std::string::npos);
-  EXPECT_TRUE(viewOf("tasks", R"({"ok":true})").ok());
-  EXPECT_FALSE(viewOf("tasks", "{").ok());
+  EXPECT_TRUE(viewOf(Shown::Tasks, R"({"ok":true})").ok());
+  EXPECT_FALSE(viewOf(Shown::Tasks, "{").ok());
 }
 
 TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
@@ -437,7 +441,7 @@ TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
     return R"({"node":"here","id":")" + id + "\"" + more + "}";
   };
   const auto below = [](const std::string& cards) {
-    const std::string view = *viewOf("cards", R"({"ok":true,"cards":[)" + cards + "]}");
+    const std::string view = *viewOf(Shown::Cards, R"({"ok":true,"cards":[)" + cards + "]}");
     const auto rows = 1 + std::count(cards.begin(), cards.end(), '}');
     std::size_t at = 0;
     for (std::ptrdiff_t i = 0; i < rows; ++i) at = view.find('\n', at) + 1;

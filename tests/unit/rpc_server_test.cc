@@ -125,6 +125,30 @@ TEST_F(Rpc, ServesEveryMethodOverAUnixSocket) {
   EXPECT_EQ(events.send().wait(io.waitScope).getEvents().size(), 2u);
 }
 
+TEST_F(Rpc, AnyCommandIsAskedByItsRequest) {
+  RpcClient client = connect();
+  auto evict = client.node.askRequest();
+  evict.initRequest().setEvict(7);
+  evict.send().wait(io.waitScope);
+  EXPECT_EQ(node.asked.back().which, schema::Request::EVICT);
+  EXPECT_EQ(node.asked.back().number, 7u);
+  for (const bool end : {true, false}) {  // for the member actor alone
+    auto own = client.node.askRequest();
+    if (end)
+      own.initRequest().initEnd();
+    else
+      own.initRequest().initPlace();
+    EXPECT_EQ(errorOf(own.send()).code, ErrorCode::Unsupported);
+  }
+  RpcClient stranger(io, tcpAddress);
+  auto again = stranger.node.askRequest();
+  again.initRequest().setEvict(7);
+  EXPECT_EQ(errorOf(again.send()).code, ErrorCode::Denied);
+  auto cards = stranger.node.askRequest();
+  cards.initRequest().setCards();
+  EXPECT_EQ(cards.send().wait(io.waitScope).getReply().getCards().size(), 2u);
+}
+
 TEST_F(Rpc, RefusalsAreFailedWithCodeAndMessageAndAFullMailboxIsOverloaded) {
   RpcClient client = connect();
   node.failNext = fail(ErrorCode::NoRoom, "no card has 9 GiB left: wait");

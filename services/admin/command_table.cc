@@ -1,0 +1,346 @@
+// The table of commands itself; see commands.h.
+
+#include "runtime/config.h"
+#include "services/admin/command_line.h"
+#include "services/admin/commands.h"
+#include "services/admin/words.h"
+
+namespace qgpu {
+namespace {
+
+using Need = Argument::Need;
+using Node = schema::Request::Builder;
+using Cluster = schema::ClusterRequest::Builder;
+
+constexpr std::string_view kPolicies[] = {"best-effort", "fixed-share", "burst-share",
+                                          "be",          "fs",          "bs"};
+
+// Copies what was read, or passes its error on.
+template <typename T, typename To>
+Status keep(Result<T> read, To& to) {
+  if (!read) return read.error();
+  to = std::move(*read);
+  return ok();
+}
+
+// --- how a word is read ---
+
+Status readTask(std::string_view word, Arguments& given) {
+  const auto number = parseUint(word);
+  if (!number || *number == 0) return wrong(quoted(word) + " is no task id: `tasks` lists them");
+  given.number = *number;
+  return ok();
+}
+
+Status readEvent(std::string_view word, Arguments& given) {
+  const auto number = parseUint(word);
+  if (!number) return wrong(quoted(word) + " is no sequence number of an event");
+  given.number = *number;
+  return ok();
+}
+
+Status readCard(std::string_view word, Arguments& given) {
+  given.card = std::string(word.substr(0, kWordMax));
+  if (word.size() <= kWordMax) return ok();
+  return wrong("a card's id has at most " + std::to_string(kWordMax) + " characters");
+}
+
+Status readTarget(std::string_view word, Arguments& given) {
+  return parseTarget(word, given.node, given.card);
+}
+
+Status readPolicy(std::string_view word, Arguments& given) {
+  if (keep(parsePolicy(word), given.policy)) return ok();
+  return wrong(quoted(word) +
+               " is no policy: best-effort, fixed-share or burst-share (be, fs, bs)");
+}
+
+Status readPriority(std::string_view word, Arguments& given) {
+  const auto score = scoreFromName(word);
+  if (!score || *score > schema::Score::FGD) {
+    return wrong(quoted(word) + " is no priority: binpack, spread or fgd");
+  }
+  given.priority = *score;
+  return ok();
+}
+
+Status readTime(std::string_view word, Arguments& given) {
+  return keep(parseDuration(word), given.timeout);
+}
+
+Status readLevel(std::string_view word, Arguments& given) {
+  given.level = std::string(word.substr(0, kWordMax));
+  return ok();
+}
+
+Status readAsked(std::string_view json, Side side, Arguments& given) {
+  Result<SaidSpec> said = readSpec(json, side);
+  if (!said) return said.error();
+  Result<AskedTask> asked = fillSpec(std::move(*said));
+  if (!asked) return asked.error();
+  given.spec = std::move(asked->spec);
+  given.owned = asked->owned;
+  return ok();
+}
+Status readRun(std::string_view json, Arguments& given) {
+  return readAsked(json, Side::Node, given);
+}
+Status readSubmit(std::string_view json, Arguments& given) {
+  return readAsked(json, Side::Cluster, given);
+}
+
+Status readTaskOrSpec(std::string_view text, Arguments& given) {
+  return text.starts_with('{') ? readSubmit(text, given) : readTask(text, given);
+}
+
+Status readQuestion(std::string_view json, Arguments& given) {
+  Result<PlaceOrDrain> question = parsePlaceOrDrain(json);
+  if (!question) return question.error();
+  given.spec = std::move(question->place);
+  given.count = question->count;
+  given.node = std::move(question->node);
+  given.card = std::move(question->card);
+  return ok();
+}
+
+// --- arguments that several commands have ---
+
+constexpr Argument kSince = {.name = "SINCE",
+                             .meaning = "only after this sequence number",
+                             .node = {"SINCE", readEvent},
+                             .cluster = {"SINCE", readEvent},
+                             .need = Need::OptionalWord};
+constexpr Argument kTarget = {.name = "TARGET",
+                              .meaning = "id or index of a card; of a cluster NODE or NODE/CARD",
+                              .node = {"CARD", readCard},
+                              .cluster = {"NODE[/CARD]", readTarget}};
+constexpr Argument kNodeTask = {
+    .name = "TASK", .meaning = "its number", .node = {"TASK", readTask}, .cluster = {}};
+constexpr Argument kClusterTask = {
+    .name = "TASK", .meaning = "its number", .node = {}, .cluster = {"TASK", readTask}};
+
+void fillTarget(schema::Target::Builder out, const Arguments& given) {
+  out.setNode(ptr(given.node));
+  out.setCard(ptr(given.card));
+}
+
+// --- the rows ---
+
+constexpr CommandRow kRows[] = {
+    {.name = "help",
+     .what = "this list, or how a command is used",
+     .example = "help run",
+     .does = Does::Help},
+    {.name = "status",
+     .what = "the node, or the cluster, in a few lines",
+     .example = "status",
+     .shown = Shown::Info,
+     .askNode = [](Node r, const Arguments&) { r.setInfo(); },
+     .askCluster = [](Cluster r, const Arguments&) { r.setInfo(); }},
+    {.name = "nodes",
+     .what = "every node of the cluster",
+     .example = "nodes",
+     .does = Does::List,
+     .shown = Shown::Nodes,
+     .askCluster = [](Cluster r, const Arguments&) { r.setNodes(); }},
+    {.name = "cards",
+     .what = "every card: memory, shares, policy, who is on it",
+     .example = "cards",
+     .does = Does::List,
+     .shown = Shown::Cards,
+     .askNode = [](Node r, const Arguments&) { r.setCards(); },
+     .askCluster = [](Cluster r, const Arguments&) { r.setCards(); }},
+    {.name = "tasks",
+     .what = "every task: where it is, what it may use and has used",
+     .example = "-o json tasks",
+     .arguments = {{{.name = "TASK",
+                     .meaning = "of a cluster: this one alone, also when it ended lately",
+                     .node = {},
+                     .cluster = {"TASK", readTask},
+                     .need = Need::OptionalWord}}},
+     .does = Does::List,
+     .shown = Shown::Tasks,
+     .askNode = [](Node r, const Arguments&) { r.setTasks(); },
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           auto ids = r.initTasks(given.number == 0 ? 0 : 1);
+           if (given.number != 0) ids.set(0, given.number);
+         }},
+    {.name = "events",
+     .what = "what happened",
+     .example = "events --follow",
+     .arguments = {{kSince}},
+     .shown = Shown::Events,
+     .askNode = [](Node r, const Arguments& given) { r.setEvents(given.number); },
+     .askCluster = [](Cluster r, const Arguments& given) { r.setEvents(given.number); }},
+    {.name = "watch",
+     .what = "events as they happen, a line each",
+     .example = {},
+     .arguments = {{kSince}},
+     .does = Does::Watch},
+    {.name = "run",
+     .what = "run a command as a task on a card",
+     .example = "run --memory 2 --core 30 -- ./train.sh",
+     .arguments = {{{.name = "SPEC",
+                     .meaning = "what the task asks for: one JSON object",
+                     .node = {"SPEC", readRun},
+                     .cluster = {},
+                     .need = Need::Rest}}},
+     .right = Right::OwnTasks,
+     .does = Does::Run,
+     .askNode = [](Node r, const Arguments& given) { writeSpec(given.spec.task, r.initBind()); }},
+    {.name = "end",
+     .what = "end a task of your own on this node",
+     .example = "end 7",
+     .arguments = {{kNodeTask}},
+     .right = Right::OwnTasks,
+     .askNode = [](Node r, const Arguments& given) { r.setUnbind(given.number); }},
+    {.name = "evict",
+     .what = "end a task of this node, whoever owns it",
+     .example = "evict 7",
+     .arguments = {{kNodeTask}},
+     .right = Right::Change,
+     .askNode = [](Node r, const Arguments& given) { r.setEvict(given.number); }},
+    {.name = "policy",
+     .what = "how a card, or all, is shared between tasks",
+     .example = "policy all burst-share",
+     .arguments = {{{.name = "CARD",
+                     .meaning = "id or index of a card, or all",
+                     .node = {"CARD", readCard},
+                     .cluster = {}},
+                    {.name = "NAME",
+                     .meaning = "best-effort, fixed-share or burst-share",
+                     .node = {"NAME", readPolicy},
+                     .cluster = {},
+                     .choices = kPolicies}}},
+     .right = Right::Change,
+     .askNode =
+         [](Node r, const Arguments& given) {
+           auto policy = r.initPolicy();
+           policy.setCard(ptr(given.card));
+           policy.setPolicy(given.policy);
+         }},
+    {.name = "submit",
+     .what = "place a task; answers node, card, token and environment",
+     .example = "submit --memory 8 --core 50",
+     .arguments = {{{.name = "SPEC",
+                     .meaning = "what the task asks for: one JSON object",
+                     .node = {},
+                     .cluster = {"SPEC", readSubmit},
+                     .need = Need::Rest}}},
+     .right = Right::OwnTasks,
+     .shown = Shown::Assigned,
+     .askCluster = [](Cluster r,
+                      const Arguments& given) { writeClusterSpec(given.spec, r.initSubmit()); }},
+    {.name = "delete",
+     .what = "end a task of the cluster, or take it from the queue",
+     .example = "delete 12",
+     .arguments = {{kClusterTask}},
+     .right = Right::OwnTasks,
+     .askCluster = [](Cluster r, const Arguments& given) { r.setDelete(given.number); }},
+    {.name = "explain",
+     .what = "why it is where it is, or why it waits",
+     .example = "explain 12",
+     .arguments = {{{.name = "TASK",
+                     .meaning = "its number",
+                     .node = {},
+                     .cluster = {"TASK|SPEC", readTaskOrSpec},
+                     .need = Need::Rest}}},
+     .shown = Shown::Explanation,
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           if (given.number != 0) return r.setExplain(given.number);
+           writeClusterSpec(given.spec, r.initExplainSpec());
+         }},
+    {.name = "whatif",
+     .what = "try something on a copy of the cluster",
+     .example = "what-if drain node-3",
+     .arguments = {{{.name = "SPEC",
+                     .meaning = "{\"place\":SPEC,\"count\":N} or {\"drain\":\"NODE[/CARD]\"}",
+                     .node = {},
+                     .cluster = {"SPEC", readQuestion},
+                     .need = Need::Rest}}},
+     .shown = Shown::Plan,
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           auto question = r.initWhatIf();
+           if (given.count == 0) return fillTarget(question.initDrain(), given);
+           auto place = question.initPlace();
+           writeClusterSpec(given.spec, place.initSpec());
+           place.setCount(given.count);
+         }},
+    {.name = "preempt",
+     .what = "whom a waiting task would evict; nothing is done",
+     .example = "preempt 12",
+     .arguments = {{kClusterTask}},
+     .shown = Shown::Plan,
+     .askCluster = [](Cluster r, const Arguments& given) { r.setPreempt(given.number); }},
+    {.name = "cordon",
+     .what = "no new tasks on a card or node",
+     .example = "cordon 0",
+     .arguments = {{kTarget}},
+     .right = Right::Change,
+     .askNode = [](Node r, const Arguments& given) { r.setCordon(ptr(given.card)); },
+     .askCluster = [](Cluster r, const Arguments& given) { fillTarget(r.initCordon(), given); }},
+    {.name = "uncordon",
+     .what = "new tasks there again",
+     .example = "uncordon 0",
+     .arguments = {{kTarget}},
+     .right = Right::Change,
+     .askNode = [](Node r, const Arguments& given) { r.setUncordon(ptr(given.card)); },
+     .askCluster = [](Cluster r, const Arguments& given) { fillTarget(r.initUncordon(), given); }},
+    {.name = "drain",
+     .what = "cordon it; a node ends its tasks, a cluster moves them",
+     .example = "--cluster drain node-3 --timeout 10m",
+     .arguments = {{kTarget,
+                    {.name = "TIME",
+                     .meaning = "of a cluster: what has found no other place by then is ended and "
+                                "waits (5m)",
+                     .node = {},
+                     .cluster = {"TIME", readTime},
+                     .need = Need::OptionalWord,
+                     .option = "--timeout"}}},
+     .right = Right::Change,
+     .askNode = [](Node r, const Arguments& given) { r.setDrain(ptr(given.card)); },
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           auto drain = r.initDrain();
+           fillTarget(drain.initTarget(), given);
+           drain.setTimeoutNs(static_cast<std::uint64_t>(given.timeout.value));
+         }},
+    {.name = "priority",
+     .what = "where ordinary tasks go: binpack, spread or fgd",
+     .example = "priority fgd",
+     .arguments = {{{.name = "NAME",
+                     .meaning = "binpack, spread or fgd",
+                     .node = {},
+                     .cluster = {"NAME", readPriority}}}},
+     .right = Right::Change,
+     .askCluster = [](Cluster r, const Arguments& given) { r.setPriority(given.priority); }},
+    {.name = "snapshot",
+     .what = "let the daemon write a snapshot of its store",
+     .example = "snapshot",
+     .right = Right::Change,
+     .does = Does::Snapshot,
+     .askNode = [](Node r, const Arguments&) { r.setSnapshot(); },
+     .askCluster = [](Cluster r, const Arguments&) { r.setSnapshot(); }},
+    {.name = "loglevel",
+     .what = "trace, debug, info, warn, error or off",
+     .example = "loglevel debug",
+     .arguments = {{{.name = "LEVEL",
+                     .meaning = "trace, debug, info, warn, error or off",
+                     .node = {"LEVEL", readLevel},
+                     .cluster = {"LEVEL", readLevel}}}},
+     .right = Right::Change,
+     .does = Does::LogLevel,
+     .askNode = [](Node r, const Arguments& given) { r.setLogLevel(ptr(given.level)); },
+     .askCluster = [](Cluster r, const Arguments& given) { r.setLogLevel(ptr(given.level)); }},
+};
+
+}  // namespace
+
+std::span<const CommandRow> commandRows() {
+  return kRows;
+}
+
+}  // namespace qgpu

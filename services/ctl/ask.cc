@@ -1,0 +1,63 @@
+#include "services/ctl/ask.h"
+
+namespace qgpu::ctl {
+namespace {
+
+bool isSpec(const CommandRow& row) {
+  return row.arguments[0].name == "SPEC";
+}
+bool isQuestion(const CommandRow& row) {
+  return row.shown == Shown::Plan && isSpec(row);
+}
+
+Result<Command> readQuestion(const Ask& ask) {
+  Command command{ask.row, {}};
+  Arguments& given = command.given;
+  given.count = ask.count;
+  if (ask.count == 0) {
+    const Status target = parseTarget(ask.words.front(), given.node, given.card);
+    if (!target) return target.error();
+    return command;
+  }
+  Result<AskedTask> asked = fillSpec(ask.said);
+  if (!asked) return asked.error();
+  given.spec = std::move(asked->spec);
+  return command;
+}
+
+}  // namespace
+
+Ask askFor(std::string_view name, std::string word) {
+  Ask ask;
+  ask.row = &commandRow(name);
+  ask.words.resize(ask.row->arguments.size());
+  ask.words.front() = std::move(word);
+  return ask;
+}
+
+std::string lineOf(const Ask& ask) {
+  std::string line(ask.row->name);
+  if (isQuestion(*ask.row)) {
+    return line + " " +
+           (ask.count == 0 ? drainJson(ask.words.front()) : placeJson(ask.said, ask.count));
+  }
+  if (isSpec(*ask.row)) return line + " " + specJson(ask.said);
+  for (const std::string& word : ask.words) line += word.empty() ? "" : " " + word;
+  return line;
+}
+
+Result<Command> commandOf(const Ask& ask, Side side) {
+  if (isQuestion(*ask.row)) return readQuestion(ask);
+  if (isSpec(*ask.row)) {
+    Result<AskedTask> asked = fillSpec(ask.said);
+    if (!asked) return asked.error();
+    Command command{ask.row, {}};
+    command.given.spec = std::move(asked->spec);
+    return command;
+  }
+  Result<Arguments> given = readArguments(*ask.row, ask.words, side);
+  if (!given) return given.error();
+  return Command{ask.row, std::move(*given)};
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,30 @@
+#pragma once
+// What a person typed for a daemon, as one command of the table (services/admin/commands.h): for an
+// admin socket it becomes its line, over RPC a request; neither is read again on this side.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/result.h"
+#include "services/admin/commands.h"
+
+namespace qgpu::ctl {
+
+struct Ask {
+  const CommandRow* row = nullptr;
+  std::vector<std::string> words;  // one for each argument of the row; empty: not given
+  SaidSpec said;                   // what a task asks for, instead of the words
+  std::uint32_t count = 0;         // tasks like it that a what-if places
+};
+
+// `name` of the table, with one word at most.
+Ask askFor(std::string_view name, std::string word = {});
+
+// What an admin socket is told, without its newline.
+std::string lineOf(const Ask& ask);
+
+// The same, read for a request. InvalidArgument says what is wrong with a word.
+Result<Command> commandOf(const Ask& ask, Side side);
+
+}  // namespace qgpu::ctl
