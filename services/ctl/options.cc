@@ -12,6 +12,7 @@
 #include "actors/placement/what_if.h"
 #include "services/admin/words.h"
 #include "services/base/json.h"
+#include "services/ctl/describe.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -436,6 +437,7 @@ class Parser {
   }
 
   ExitNow help() {
+    if (words_[0].empty() && output_ == "json") return {0, describe(app_) + "\n"};
     if (words_[0].empty()) {
       // Not app_.help(): once a subcommand was typed, that is the subcommand's.
       return {0, app_.get_formatter()->make_help(&app_, "qgpuctl", CLI::AppFormatMode::Normal)};

@@ -1,0 +1,16 @@
+#pragma once
+// All that can be typed, as one JSON document: from it come completion, man page and
+// docs/reference/commands.md. Of each command: its options and arguments as the parser has them,
+// and what the table of commands (services/admin/commands.h) says of it.
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace qgpu::ctl {
+
+// {"ok":true,"options":[...],"commands":[{"name","group","what","right","example","lines":{"node",
+// "cluster"},"arguments":[{"name","meaning","required"}],"options":[{"names","value","meaning"}],
+// "commands":[...]}]}. `lines`: of the admin sockets that know it.
+std::string describe(const CLI::App& app);
+
+}  // namespace qgpu::ctl
