@@ -71,7 +71,7 @@ enum class Does : std::uint8_t {
   Watch,     // tells events as they happen
   Run,       // names the process that asks as the owner of a task
   Snapshot,  // writes one, once the actor has permitted it
-  LogLevel,  // sets it, likewise
+  LogLevel,  // sets it, once the actor has permitted it
 };
 
 // How qgpuctl shows the answer to a person.

@@ -92,6 +92,12 @@ TEST(CtlOptions, WrongUseExitsWith2AndHelpWith0) {
   }
 }
 
+TEST(CtlOptions, AWordThatOnlyAClusterTakesAsksTheCluster) {
+  EXPECT_EQ(lineOf(parsed({"tasks", "7"}).ask), "tasks 7");
+  EXPECT_EQ(parsed({"tasks", "7"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"tasks"}).daemon, Daemon::Manager);
+}
+
 TEST(CtlOptions, AnUnknownOptionIsNamedAndNotTheWordBehindIt) {
   for (const char* option : {"--run-dir", "--run-dir=x", "-x"}) {
     const auto result = parseOptions({"-o", "json", option, "/run/qgpu", "cards"});
