@@ -8,11 +8,11 @@ qgpu_test(suspender_test SOURCES suspender_test.cc LIBS qgpu_suspend LABELS unit
 qgpu_test(suspend_self_test_test SOURCES suspend_self_test_test.cc
   LIBS qgpu_suspend rm_test_driver LABELS e2e)
 add_dependencies(suspend_self_test_test qgpu-suspend-probe rm_stand_in cuda_stand_in)
-set_tests_properties(suspend_self_test_test PROPERTIES ENVIRONMENT
+set_tests_properties(suspend_self_test_test PROPERTIES RUN_SERIAL ON ENVIRONMENT
   "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/stand_in;LD_PRELOAD=$<TARGET_FILE:rm_stand_in>")
 
 qgpu_test(nvidia_suspend_test SOURCES nvidia_suspend_test.cc
   LIBS qgpu_cards qgpu_suspend qgpu_whole_file rm_test_driver LABELS e2e)
 add_dependencies(nvidia_suspend_test qgpu-suspend-probe rm_stand_in cuda_stand_in)
-set_tests_properties(nvidia_suspend_test PROPERTIES ENVIRONMENT
+set_tests_properties(nvidia_suspend_test PROPERTIES RUN_SERIAL ON ENVIRONMENT
   "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/lib/stand_in;LD_PRELOAD=$<TARGET_FILE:rm_stand_in>")
