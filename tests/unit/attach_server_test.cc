@@ -75,17 +75,17 @@ TEST_F(AttachServerTest, ATimesliceIsForATaskOfAClassOnOneNvidiaCardAndCanBeSwit
     stop();
     return us;
   };
-  using enum schema::TaskClass;
-  EXPECT_EQ(given(OFFLINE), 0u) << "not NVIDIA's";
+  using Class = schema::TaskClass;
+  EXPECT_EQ(given(Class::OFFLINE), 0u) << "not NVIDIA's";
   backend = "nvidia";
-  EXPECT_EQ(given(OFFLINE), kOfflineTimesliceUs);
-  EXPECT_EQ(given(ONLINE), kOnlineTimesliceUs);
-  EXPECT_EQ(given(ORDINARY), 0u);
+  EXPECT_EQ(given(Class::OFFLINE), kOfflineTimesliceUs);
+  EXPECT_EQ(given(Class::ONLINE), kOnlineTimesliceUs);
+  EXPECT_EQ(given(Class::ORDINARY), 0u);
   cardsOfTasks = 2;
-  EXPECT_EQ(given(OFFLINE), 0u) << "nobody else is on its cards";
+  EXPECT_EQ(given(Class::OFFLINE), 0u) << "nobody else is on its cards";
   cardsOfTasks = 1;
   serverOptions.timeslices = false;
-  EXPECT_EQ(given(OFFLINE), 0u);
+  EXPECT_EQ(given(Class::OFFLINE), 0u);
 }
 
 TEST_F(AttachServerTest, ARefusalSaysWhyInWords) {
