@@ -1,7 +1,7 @@
 # NVIDIA cards without one: our declarations beside the toolkit's header where there is one, the
 # stand-in driver itself, and libqgpu.so in programs that run on it.
 find_file(QGPU_CUDA_HEADER cuda.h PATHS /usr/local/cuda/include)
-qgpu_test(cuda_abi_test SOURCES cuda_abi_test.cc LABELS unit)
+qgpu_test(cuda_abi_test PLAIN SOURCES cuda_abi_test.cc LABELS unit)
 target_compile_definitions(cuda_abi_test PRIVATE
   QGPU_CUDA_SYMBOLS="${CMAKE_CURRENT_SOURCE_DIR}/cuda_symbols.txt"
   QGPU_CUDART_ASKS="${CMAKE_CURRENT_SOURCE_DIR}/fixtures/cudart13_asks.txt")
@@ -13,7 +13,7 @@ endif()
 
 qgpu_test(cuda_work_test SOURCES cuda_work_test.cc LABELS unit)
 
-qgpu_test(cuda_stand_in_test SOURCES cuda_stand_in_test.cc
+qgpu_test(cuda_stand_in_test PLAIN SOURCES cuda_stand_in_test.cc
   LIBS qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS} LABELS unit)
 
 # libqgpu.so in a tenant of the stand-in: one program that looks functions up, and one that is
@@ -48,19 +48,20 @@ add_dependencies(cuda_fixture cuda_program cuda_linked_program cuda_deep_library
 set(streams_timing CudaStreams.AContendedWindowHoldsWhatIsUnknownAndLearnsIt
   CudaStreams.TheWindowHoldsAlsoWhereMoreFitIntoItThanAStreamHasMarkers)
 foreach(part hooks streams memory rm)
-  qgpu_test(guest_cuda_${part}_test SOURCES guest_cuda_${part}_test.cc LIBS cuda_fixture
-    LABELS unit threads TIMING ${${part}_timing})
+  qgpu_test(guest_cuda_${part}_test PLAIN SOURCES guest_cuda_${part}_test.cc
+    LIBS cuda_fixture LABELS unit threads TIMING ${${part}_timing})
 endforeach()
 
-qgpu_test(guest_nvml_test SOURCES guest_nvml_test.cc LIBS cuda_fixture LABELS unit threads)
+qgpu_test(guest_nvml_test PLAIN SOURCES guest_nvml_test.cc LIBS cuda_fixture
+  LABELS unit threads)
 
 # Channels that others may take off the card: on the kernel's stand-in that all processes share.
 # And memory of it that several of them hold.
 set(channels_timing GuestChannels.AManagerThatDoesNotReadKeepsNobodyAndIsToldAllLater
   GuestChannels.ADriverThatRefusesIsAskedEverMoreSeldom)
 foreach(part channels cuda_shared)
-  qgpu_test(guest_${part}_test SOURCES guest_${part}_test.cc LIBS cuda_fixture rm_state
-    LABELS unit threads TIMING ${${part}_timing})
+  qgpu_test(guest_${part}_test PLAIN SOURCES guest_${part}_test.cc
+    LIBS cuda_fixture rm_state LABELS unit threads TIMING ${${part}_timing})
   target_compile_definitions(guest_${part}_test PRIVATE
     QGPU_RM_STAND_IN="$<TARGET_FILE:rm_stand_in>")
   add_dependencies(guest_${part}_test rm_stand_in)

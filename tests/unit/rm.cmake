@@ -16,7 +16,7 @@ qgpu_test(wrapper_table_test SOURCES wrapper_table_test.cc LABELS unit threads)
 
 # The interposer in the test's own program. It is never built with a sanitizer, whose own ioctl()
 # and close() would be in its place.
-qgpu_test(rm_events_test SOURCES rm_events_test.cc ${rm_sources}
+qgpu_test(rm_events_test PLAIN SOURCES rm_events_test.cc ${rm_sources}
   ${CMAKE_SOURCE_DIR}/services/guest/gate/real_loader.cc
   ${CMAKE_SOURCE_DIR}/services/guest/gate/driver_files.cc
   ${CMAKE_SOURCE_DIR}/services/guest/gate/lending.cc
