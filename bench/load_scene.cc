@@ -13,7 +13,7 @@
 #include <new>
 
 #include "runtime/loop.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 #include "services/ctl/run.h"
 
 namespace qgpu::bench {

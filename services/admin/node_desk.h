@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "actors/tenant_environment.h"
 #include "services/admin/desk.h"
+#include "services/admin/tenant_environment.h"
 
 namespace qgpu {
 

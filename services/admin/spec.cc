@@ -7,8 +7,8 @@
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
 #include "services/admin/command_line.h"
-#include "services/admin/json.h"
 #include "services/admin/words.h"
+#include "services/base/json.h"
 
 namespace qgpu {
 namespace {

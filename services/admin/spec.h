@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/scheduler_words.h"
+#include "actors/scheduler/codec.h"
 #include "runtime/result.h"
 
 namespace qgpu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "services/admin/commands.h"
-#include "services/admin/json.h"
+#include "services/base/json.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -12,7 +12,6 @@
 #include "actors/model.h"
 #include "services/admin/admin_server.h"
 #include "services/admin/command_line.h"
-#include "services/base/json.h"
 #include "services/admin/node_desk.h"
 #include "services/base/json.h"
 #include "tests/fuzz/fuzz_doors.h"

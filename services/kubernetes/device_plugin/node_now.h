@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/kubelet_plugin/device_ids.h"
+#include "services/kubernetes/device_plugin/device_ids.h"
 
 namespace qgpu {
 
