@@ -7,6 +7,7 @@
 #include "services/base/yaml.h"
 #include "services/ctl/doctor.h"
 #include "services/ctl/doctor_look.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu::ctl {

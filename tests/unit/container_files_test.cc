@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "services/kubernetes/device_plugin/cdi_spec.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
 
 namespace qgpu {

@@ -12,6 +12,7 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/kubernetes/device_plugin/node_now.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/kubernetes/device_plugin/reconciler.h"
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/preferred.h"
 
 namespace qgpu {

@@ -9,6 +9,7 @@
 #include "runtime/whole_file.h"
 #include "services/admin/tenant_environment.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
+#include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/wire/places.h"

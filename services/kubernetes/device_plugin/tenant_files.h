@@ -18,6 +18,7 @@
 #include "runtime/result.h"
 #include "services/kubernetes/device_plugin/container_setup.h"
 #include "services/kubernetes/device_plugin/device_ids.h"
+#include "services/kubernetes/device_plugin/node_now.h"
 
 namespace qgpu {
 
