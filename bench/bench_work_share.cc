@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "services/demo/act_common.h"
-#include "services/demo/work/json_text.h"
+#include "services/demo/workload/json_text.h"
 
 namespace qgpu::demo {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 // The way from the attach room to the threads that take tasks' channels off NVIDIA cards
-// (services/cards/suspend): one for each card that suspends by `rm`. Guests' notes, holds and releases go
-// there; what became of them comes back on the card loop. A card whose driver can't be reached
-// suspends by `gate`, and says why.
+// (services/cards/suspend): one for each card that suspends by `rm`. Guests' notes, holds and
+// releases go there; what became of them comes back on the card loop. A card whose driver can't be
+// reached suspends by `gate`, and says why.
 
 #include <functional>
 #include <memory>

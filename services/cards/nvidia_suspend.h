@@ -1,6 +1,6 @@
 #pragma once
-// How work is taken off each NVIDIA card: `rm` where the self-test (services/cards/suspend/self_test.h)
-// took work of its own off the card and put it back, else `gate`, with the reason for people. The
+// How work is taken off each NVIDIA card: `rm` where the self-test (suspend/self_test.h) took
+// work of its own off the card and put it back, else `gate`, with the reason for people. The
 // test runs in a child process, as all that talks to a driver at the start: one that hangs or
 // crashes costs its card `rm`, and never the daemon.
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 namespace {

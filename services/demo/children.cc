@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "services/demo/work/json_text.h"
+#include "services/demo/workload/json_text.h"
 
 namespace qgpu::demo {
 namespace {

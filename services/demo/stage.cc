@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 namespace {

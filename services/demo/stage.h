@@ -12,7 +12,7 @@
 #include "services/demo/children.h"
 #include "services/demo/node_client.h"
 #include "services/demo/timeline.h"
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 

@@ -1,5 +1,5 @@
-// Kernels, their retirement, and driver threads that are frozen, as services/guest/opencl/retirement.cc,
-// reaper.cc and freeze.cc have them.
+// Kernels, their retirement, and driver threads that are frozen, as opencl/retirement.cc and
+// gate/{reaper,freeze}.cc of services/guest have them.
 #include <algorithm>
 #include <set>
 #include <utility>

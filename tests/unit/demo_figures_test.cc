@@ -9,7 +9,7 @@
 #include "services/demo/result_sheet.h"
 #include "services/demo/statistics.h"
 #include "services/demo/timeline.h"
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "services/demo/work/work_device.h"
-#include "services/demo/work/work_options.h"
-#include "services/demo/work/work_recurrence.h"
-#include "services/demo/work/work_report.h"
-#include "services/demo/work/work_run.h"
+#include "services/demo/workload/work_device.h"
+#include "services/demo/workload/work_options.h"
+#include "services/demo/workload/work_recurrence.h"
+#include "services/demo/workload/work_report.h"
+#include "services/demo/workload/work_run.h"
 
 namespace qgpu::demo {
 namespace {

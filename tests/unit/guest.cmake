@@ -18,7 +18,8 @@ target_compile_definitions(guest_fixture PUBLIC
 add_dependencies(guest_fixture guest_program guest_notify_layer qgpu_guest_testing)
 
 qgpu_test(image_bytes_test
-  SOURCES image_bytes_test.cc ${CMAKE_SOURCE_DIR}/services/guest/opencl/opencl_images.cc LABELS unit)
+  SOURCES image_bytes_test.cc ${CMAKE_SOURCE_DIR}/services/guest/opencl/opencl_images.cc
+  LABELS unit)
 
 qgpu_test(visible_cards_test
   SOURCES visible_cards_test.cc ${CMAKE_SOURCE_DIR}/services/guest/gate/visible_cards.cc

@@ -100,8 +100,8 @@ constexpr Room kRooms[] = {
      {"services/daemons", "services/kubernetes", "services/metrics", "services/rpc",
       "services/admin", "services/attach", "services/cards", "services/base", "store", "actors",
       "runtime", "schema"}},
-    {"services/demo/work", {"services/demo/work", "runtime"}},
-    {"services/demo", {"services/demo", "services/demo/work", "runtime"}},
+    {"services/demo/workload", {"services/demo/workload", "runtime"}},
+    {"services/demo", {"services/demo", "services/demo/workload", "runtime"}},
 };
 
 // Each third-party header has one home; tests and benches may look at anything.

@@ -324,7 +324,8 @@ TEST(TidyRules, KeepTextClean) {
 TEST(TidyRules, KeepReasonsOfEventsInTheirCatalogue) {
   const std::string line = "tell(\"QGPU" + std::string("Bored\");\n");
   EXPECT_EQ(rulesBroken("services/a.cc", line), Rules{"event-reason"});
-  EXPECT_EQ(rulesBroken("services/kubernetes/pods/event_reasons.h", "#pragma once\n// What it is.\n" + line),
+  EXPECT_EQ(rulesBroken("services/kubernetes/pods/event_reasons.h",
+                        "#pragma once\n// What it is.\n" + line),
             Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", line), Rules());
   EXPECT_EQ(rulesBroken("services/a.cc", "getenv(\"QGPU_SERVER\");\n"), Rules());

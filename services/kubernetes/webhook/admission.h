@@ -2,9 +2,9 @@
 // What the API server is answered when it asks whether a pod may be created or updated:
 // AdmissionReview v1 and v1beta1, one JSON in, one out. Pure.
 //
-// A pod is refused for the rules of services/kubernetes/pods/pod_rules.h alone, which the scheduler knows
-// too: the webhook says them at once, to whoever wrote the pod, and for each container that breaks
-// one. An update is judged where it changes app-class: of a pod that is bound it is refused, since
+// A pod is refused for the rules of pods/pod_rules.h alone, which the scheduler knows too: the
+// webhook says them at once, to whoever wrote the pod, and for each container that breaks one.
+// An update is judged where it changes app-class: of a pod that is bound it is refused, since
 // what is bound keeps its demands until it ends. What is no pod, or asks nothing of qgpu, is
 // allowed: others judge it.
 

@@ -1,9 +1,9 @@
-#include "services/demo/work/work_run.h"
+#include "services/demo/workload/work_run.h"
 
 #include <algorithm>
 #include <deque>
 
-#include "services/demo/work/work_progress.h"
+#include "services/demo/workload/work_progress.h"
 
 namespace qgpu::demo {
 namespace {

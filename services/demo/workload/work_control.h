@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 

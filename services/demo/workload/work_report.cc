@@ -1,6 +1,6 @@
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_report.h"
 
-#include "services/demo/work/json_text.h"
+#include "services/demo/workload/json_text.h"
 
 namespace qgpu::demo {
 

@@ -1,4 +1,4 @@
-#include "services/demo/work/work_device.h"
+#include "services/demo/workload/work_device.h"
 
 #include <array>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "services/demo/work/work_control.h"
+#include "services/demo/workload/work_control.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/demo/work/clock.h"
-#include "services/demo/work/work_recurrence.h"
+#include "services/demo/workload/clock.h"
+#include "services/demo/workload/work_recurrence.h"
 
 namespace qgpu::demo {
 

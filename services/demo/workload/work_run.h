@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "runtime/result.h"
-#include "services/demo/work/work_control.h"
-#include "services/demo/work/work_device.h"
-#include "services/demo/work/work_options.h"
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_control.h"
+#include "services/demo/workload/work_device.h"
+#include "services/demo/workload/work_options.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 

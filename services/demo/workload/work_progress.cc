@@ -1,8 +1,8 @@
-#include "services/demo/work/work_progress.h"
+#include "services/demo/workload/work_progress.h"
 
 #include <time.h>
 
-#include "services/demo/work/clock.h"
+#include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
 

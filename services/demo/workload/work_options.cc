@@ -1,4 +1,4 @@
-#include "services/demo/work/work_options.h"
+#include "services/demo/workload/work_options.h"
 
 #include <charconv>
 #include <functional>

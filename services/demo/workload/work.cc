@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "services/demo/work/work_control.h"
-#include "services/demo/work/work_device.h"
-#include "services/demo/work/work_options.h"
-#include "services/demo/work/work_run.h"
+#include "services/demo/workload/work_control.h"
+#include "services/demo/workload/work_device.h"
+#include "services/demo/workload/work_options.h"
+#include "services/demo/workload/work_run.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #include <simdjson.h>
 
-#include "services/demo/work/work_report.h"
+#include "services/demo/workload/work_report.h"
 
 namespace qgpu::demo {
 namespace {
