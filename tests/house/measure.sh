@@ -95,7 +95,7 @@ touched 'a metric of a card (overruns)' '[oO]verruns'
 touched 'a cluster command (uncordon)' '[uU]ncordon'
 touched 'a CUDA launch function' 'cuLaunchCooperativeKernel\b'
 touched 'cards of AMD (says NVIDIA, outside its rooms)' '[nN]vidia|[nN]vml|NVIDIA' \
-  '^services/(cards|suspend|guest)/'
+  '^services/(cards|suspend|guest|nvidia_abi)/'
 touched 'etcd beside SQLite (outside store/)' '[sS]qlite|"store/store\.h"' '^store/'
 touched 'a reason code (stale state)' 'StaleState|"stale-state"'
 touched 'a placement rule (fragment gradient)' '\bFgd\b|"fgd"'
