@@ -97,4 +97,14 @@ std::vector<Pointer> linksOf(std::string_view document) {
   return found;
 }
 
+std::vector<std::string> navigationOf(std::string_view configuration) {
+  const std::size_t start = configuration.find("\nnav:\n");
+  std::vector<std::string> found;
+  if (start == std::string_view::npos) return found;
+  for (const std::string_view line : linesOf(configuration.substr(start + 1))) {
+    if (line.ends_with(".md")) found.emplace_back(line.substr(line.rfind(' ') + 1));
+  }
+  return found;
+}
+
 }  // namespace qgpu::tidy

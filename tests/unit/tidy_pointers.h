@@ -24,4 +24,8 @@ std::vector<std::string> anchorsOf(std::string_view document);
 // and links within the document, and what stands in code.
 std::vector<Pointer> linksOf(std::string_view document);
 
+// The pages that the navigation of mkdocs' configuration names, its last part: `- PAGE` or
+// `- TITLE: PAGE`, from top to bottom.
+std::vector<std::string> navigationOf(std::string_view configuration);
+
 }  // namespace qgpu::tidy

@@ -81,7 +81,7 @@ TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
   EXPECT_GT(sources.size(), 50u) << "the tree was not found at " << root;
 }
 
-// Not to folders: a site that is made of the documents has no page for one.
+// Not to folders: the site that is made of the documents has no page for one.
 TEST(Tidy, LinksOfDocumentsLeadToFiles) {
   const fs::path root = QGPU_SOURCE_ROOT;
   std::size_t links = 0;
@@ -94,6 +94,31 @@ TEST(Tidy, LinksOfDocumentsLeadToFiles) {
     }
   }
   EXPECT_GT(links, 50u);
+}
+
+TEST(Tidy, TheSiteNamesEachDocumentOnceInTheOrderOfTheIndex) {
+  const fs::path root = QGPU_SOURCE_ROOT;
+  const std::vector<std::string> named =
+      navigationOf(readSource(root, root / "deploy/mkdocs.yaml").text);
+  for (const std::string& page : named) {
+    EXPECT_TRUE(fs::is_regular_file(root / page)) << "deploy/mkdocs.yaml: there is no " << page;
+  }
+  for (const fs::path& path : sourcesOf(root)) {
+    const fs::path page = path.lexically_relative(root);
+    const bool document = *page.begin() == "docs" || !page.has_parent_path();
+    if (page.extension() != ".md" || !document) continue;
+    EXPECT_EQ(std::count(named.begin(), named.end(), page), 1) << "deploy/mkdocs.yaml: " << page;
+  }
+  std::vector<std::string> index;
+  for (const Pointer& link : linksOf(readSource(root, root / "docs/index.md").text)) {
+    index.push_back(("docs" / fs::path(link.target)).lexically_normal());
+  }
+  std::vector<std::string> inOrder;
+  std::copy_if(named.begin(), named.end(), std::back_inserter(inOrder), [&](const auto& page) {
+    return std::find(index.begin(), index.end(), page) != index.end();
+  });
+  EXPECT_EQ(inOrder, index);
+  EXPECT_GT(index.size(), 10u);
 }
 
 TEST(Tidy, WhatCodeCitesIsALinkTarget) {
@@ -376,6 +401,12 @@ TEST(TidyPointers, FindsWhatDocumentsHaveAndLinkTo) {
   EXPECT_EQ(targetsOf(linksOf("[a](https://a.example/) [b](#c) `[d](e)`\n    [f](g)\n"
                               "```\n[h](i)\n```\n")),
             Targets());
+}
+
+TEST(TidyPointers, FindsWhatTheSiteNames) {
+  EXPECT_EQ(navigationOf("- z.md\nnav:\n  - A:\n      - b.md\n      - C d, e: f/g.md\n"),
+            (Targets{"b.md", "f/g.md"}));
+  EXPECT_EQ(navigationOf("- z.md\n"), Targets());
 }
 
 }  // namespace
