@@ -37,6 +37,10 @@ bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs) {
   return true;
 }
 
+bool retiresAll(const FakeManager& manager) {
+  return eventually([&] { return manager.inFlight() == 0; });
+}
+
 std::string guestLibrary() {
   const char* named = getenv("QGPU_GUEST_LIBRARY");
   return named ? named : QGPU_GUEST_LIBRARY;

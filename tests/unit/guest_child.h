@@ -24,6 +24,10 @@ std::vector<std::string> tenantOf(const FakeManager& manager);
 // Whether `holds` became true before the deadline; looks every 0.2 ms.
 bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs = 20'000);
 
+// Whether all that was launched is retired. A call that waits for the device retires what it waited
+// for, but for what the reaper took a moment before: that the reaper retires, a moment later.
+bool retiresAll(const FakeManager& manager);
+
 class GuestChild {
  public:
   // environment: "NAME=value" entries that are added to this process's own.
