@@ -197,7 +197,9 @@ Error unknownField(std::string_view key, Side side) {
 
 Result<SaidSpec> readObject(simdjson::dom::object object, Side side) {
   SaidSpec said;
-  for (const auto& [key, value] : object) {
+  for (const auto& member : object) {
+    const std::string_view key = member.key;
+    const element value = member.value;
     const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const auto& f) {
       return f.key == key && isKnown(f, side);
     });

@@ -268,7 +268,8 @@ std::set<std::uint32_t> Roster::awaitedCards() const {
     if (QGPU_PLANTED(ExpectedIgnored)) break;
     for (const Expected& one : processes) mark(one.entry.cards);
   }
-  for (const auto& [id, task] : tasks_) {
+  for (const auto& known : tasks_) {
+    const Known& task = known.second;
     // It has its new page but reads the old one still, so a hold would not stop it.
     const auto disobeys = [&](const auto& process) {
       const auto& [slot, who] = process;
