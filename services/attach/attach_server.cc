@@ -171,8 +171,9 @@ bool AttachServer::readNotes(GuestTask& task, GuestProcess& process) {
     passRecord(process.connection);
     std::memcpy(&note, bytes, sizeof note);
     if (!suspenders_.noted(task, process, note)) return false;
-    process.channels =
-        process.channels || note.what == QGPU_NOTE_MADE || note.what == QGPU_NOTE_THERE;
+    if (note.what == QGPU_NOTE_MADE || note.what == QGPU_NOTE_THERE) {
+      port_.channelsTold(task, process);
+    }
   }
   return true;
 }

@@ -105,8 +105,13 @@ void GatePort::hasten(GuestTask& task, std::uint32_t epoch) {
 }
 
 void GatePort::stopWork(GuestTask& task) {
-  if (task.heldBy == QGPU_SUSPEND_RM) return around_.takeOff(task);
+  if (task.heldBy == QGPU_SUSPEND_RM) return takeOff(task);
   freezeThreads(task);
+}
+
+void GatePort::takeOff(GuestTask& task) {
+  ++task.gate.ask;
+  around_.takeOff(task);
 }
 
 void GatePort::store(GuestTask& task) {
@@ -193,9 +198,16 @@ void GatePort::close(GuestTask& task) {
 
 // --- channels ---
 
-void GatePort::stopped(GuestTask& task, std::uint32_t epoch, Nanos at) {
+void GatePort::channelsTold(GuestTask& task, GuestProcess& process) {
+  if (std::exchange(process.channels, true)) return;
+  const GateState& gate = task.gate;
+  // That all is stopped may be on its way, said before these were known.
+  if (gate.settling && gate.frozen && gate.offAt == kNever) takeOff(task);
+}
+
+void GatePort::stopped(GuestTask& task, std::uint32_t ask, Nanos at) {
   GateState& gate = task.gate;
-  if (!gate.settling || gate.epoch != epoch) return;  // of a hold that is over
+  if (!gate.settling || gate.ask != ask) return;  // of a hold that is over, or asked for anew
   gate.offInPart = hasUnseenWork(task);
   if (gate.offInPart) return;
   QGPU_MARK(ChannelsOff);
@@ -369,7 +381,7 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
   // A hold is told stopped once, so it is asked for again.
   if (gate.offInPart && !hasUnseenWork(task)) {
     gate.offInPart = false;
-    if (gate.frozen) around_.takeOff(task);
+    if (gate.frozen) takeOff(task);
   }
   // The look before this one saw it run, so it stopped in between.
   const Nanos from = std::max(gate.storedAt, gate.sampledAt);

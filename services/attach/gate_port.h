@@ -76,8 +76,11 @@ class GatePort {
   void close(GuestTask& task);        // launches fail from now on
 
   // --- of takeOff() ---
-  // Nothing of it can run any more, since `at`; said of the hold with that epoch.
-  void stopped(GuestTask& task, std::uint32_t epoch, Nanos at);
+  // A process of it, which told of none before it may be, has told of channels: the driver's thread
+  // knows them.
+  void channelsTold(GuestTask& task, GuestProcess& process);
+  // Nothing of it can run any more, since `at`; said of the takeOff() with that number (`ask`).
+  void stopped(GuestTask& task, std::uint32_t ask, Nanos at);
   // Its channels can't be taken off: it is held by its gate from now on.
   void doubted(GuestTask& task, const std::string& why);
 
@@ -94,6 +97,7 @@ class GatePort {
   void store(GuestTask& task);
   void hasten(GuestTask& task, std::uint32_t epoch);
   void stopWork(GuestTask& task);
+  void takeOff(GuestTask& task);
   void tellDone(const GuestTask& task, std::uint64_t causeNs);
   void thaw(GuestTask& task);
   void letRun(GuestTask& task);

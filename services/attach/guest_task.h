@@ -69,6 +69,7 @@ struct GateState {
                              // are off the card or about to be
   Nanos offAt = kNever;      // since when all channels are off, in the hold of this epoch
   bool offInPart = false;    // told so, while a process at work had told of none of its own
+  std::uint32_t ask = 0;     // number of the last takeOff(): what came of others is not believed
   Nanos againAt{0};          // when its work was last seen to go on all the same ...
   std::uint32_t agains = 0;  // ... and how often, in the hold of this epoch
   bool parked = false;       // told settled although work is in flight that can't run

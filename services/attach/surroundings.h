@@ -45,7 +45,7 @@ class GateSurroundings : public PageSurroundings {
   // Sends its freeze signal to the thread `tid` (as the manager sees it) of a process that lives.
   // False: it was not sent; the thread is gone, or its user has no room for one more signal.
   virtual bool stopThread(const GuestProcess& process, std::uint32_t tid) = 0;
-  // The task's channels, where it is held by `rm`: off the card, for the epoch of its gate, and on
+  // The task's channels, where it is held by `rm`: off the card, as gate.ask numbers it, and on
   // it again; or off once more, where a held task's work goes on. They return at once.
   virtual void takeOff(const GuestTask& task) = 0;
   virtual void takeOffAgain(const GuestTask& task) = 0;

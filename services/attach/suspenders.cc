@@ -66,7 +66,7 @@ suspend::Suspender* Suspenders::of(const GuestTask& task) const {
 }
 
 void Suspenders::hold(const GuestTask& task) {
-  if (auto* card = of(task)) card->hold(task.id, task.gate.epoch);
+  if (auto* card = of(task)) card->hold(task.id, task.gate.ask);
 }
 
 void Suspenders::release(const GuestTask& task) {

@@ -22,7 +22,7 @@ constexpr Nanos kUndoneAfterMax = seconds(1);
 }  // namespace
 
 void SimAttach::takeOff(const GuestTask& task) {
-  driverOf(task).holds.hold(task.id, task.gate.epoch, host_.now());
+  driverOf(task).holds.hold(task.id, task.gate.ask, host_.now());
   wakeDriver(driverOf(task));
 }
 
@@ -143,8 +143,8 @@ void SimAttach::note(std::uint32_t pid, Nanos most,
 void SimAttach::channelsThere(std::uint32_t pid, bool again) {
   note(pid, again ? kTellsAfterMax : kHeardAfterMax,
        [this, pid, again, all = machine_.channelsOf(pid)](GuestTask& task, suspend::Holds& holds) {
-         processOf(task, pid)->channels = true;
          for (const suspend::Channel& channel : all) holds.made(task.id, channel, again);
+         port_.channelsTold(task, *processOf(task, pid));
        });
 }
 

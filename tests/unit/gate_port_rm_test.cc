@@ -364,6 +364,35 @@ TEST_F(GatePortRmTest, AHoldSettlesWhenAProcessTellsOfItsChannelsJustAfterTheOth
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 0u) << "no doubt";
 }
 
+// As before, but it tells while the driver has not answered for the other one yet.
+TEST_F(GatePortRmTest, A1_WhatIsToldStoppedBeforeAProcessToldOfItsChannelsIsNotBelieved) {
+  start(schema::Suspend::RM);
+  auto told = working(7, 100);
+  ASSERT_TRUE(told.ok());
+  auto* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* tells = new (at) std::atomic<bool>;
+  Child child([&]() -> int {
+    auto late = GuestClient::attach(socket(), tokenOf(7));
+    if (!late.ok() || !late->admit()) return 1;
+    while (!tells->load()) std::this_thread::yield();
+    if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(until([&] { return isAtWork(child, told->reportPage()); }));
+  scene.change([&] { scene.blocks = true; });
+  const std::uint32_t epoch = hold(7);
+  ASSERT_TRUE(until([&] {
+    const std::lock_guard lock(scene.mutex);
+    return scene.blocked == 1;
+  }));
+  tells->store(true);
+  turns(20);
+  scene.change([&] { scene.blocks = false; });
+  ASSERT_TRUE(settles(7, epoch));
+  EXPECT_EQ(off(), 2u);
+  EXPECT_EQ(settledOf(7, epoch)->how, How::FROZEN);
+}
+
 // --- HAZARDS 4: who is stopped by others ---
 
 class StoppedTaskTest : public GatePortRmTest {
