@@ -431,10 +431,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     unchanged = game.unchanged();
   }
   if (unchanged) {
-    // What may wait to be closed is closed on a thread of its own.
+    // What may wait to be closed is closed on a thread of its own; what an earlier input left there
+    // as well, so that the lowest may be lower now.
     const Nanos until = monotonicNow() + seconds(10);
-    while (lowestFree() != free && monotonicNow() < until) std::this_thread::yield();
-    require(lowestFree() == free, "C7: no descriptor is left behind");
+    while (lowestFree() > free && monotonicNow() < until) std::this_thread::yield();
+    require(lowestFree() <= free, "C7: no descriptor is left behind");
   } else {
     room.open();
   }
