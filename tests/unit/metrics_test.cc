@@ -228,7 +228,7 @@ TEST_F(Metrics, C7_GarbageAndHugeHeadersAreHarmless) {
     exchange(bytes);
   }
   exchange("GET /metrics HTTP/1.1\r\nX: " + std::string(1 << 20, 'x') + "\r\n\r\n");
-  EXPECT_EQ(node.asked.size(), looks) << "nobody else asked";
+  EXPECT_LE(node.asked.size(), looks) << "nobody else asked; one look may wait for its answer";
   EXPECT_EQ(fetch("/healthz").status, 200);
 }
 
