@@ -166,6 +166,19 @@ void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builde
   builder.setReleaseCount(figures.release.count);
 }
 
+TaskFigures readFigures(schema::TaskUse::Reader reader) {
+  return {reader.getGpuNs(), reader.getLaunches(), reader.getMemBytes(), reader.getMemPeak(),
+          reader.getProcesses()};
+}
+
+void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder) {
+  builder.setGpuNs(figures.gpuNs);
+  builder.setLaunches(figures.launches);
+  builder.setMemBytes(figures.memBytes);
+  builder.setMemPeak(figures.memPeak);
+  builder.setProcesses(figures.processes);
+}
+
 EventRecord readEvent(schema::Event::Reader reader) {
   return EventRecord{reader.getSeq(),        reader.getUnixMs(),     text(reader.getKind()),
                      reader.getTask(),       text(reader.getCard()), text(reader.getText()),

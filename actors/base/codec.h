@@ -104,6 +104,8 @@ struct TaskFigures {
   std::uint64_t memPeak = 0;
   std::uint32_t processes = 0;
 };
+TaskFigures readFigures(schema::TaskUse::Reader reader);
+void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder);  // others stay
 
 // One line of the story of a node or a scheduler, see schema::Event. Numbered by EventSource.
 struct EventRecord {

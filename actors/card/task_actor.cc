@@ -134,10 +134,7 @@ void TaskActor::report(std::uint64_t corr, Turn& turn) {
     report.setTask(task_);
     report.setState(word(states_.phase()));
     auto use = report.initUse();
-    use.setGpuNs(use_.gpuNs);
-    use.setLaunches(use_.launches);
-    use.setMemBytes(use_.memBytes);
-    use.setMemPeak(use_.memPeak);
+    writeFigures(use_, use);
     use.setProcesses(static_cast<std::uint32_t>(processes_.size()));
   }));
 }

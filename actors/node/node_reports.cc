@@ -140,10 +140,8 @@ void NodeActor::onCardReport(schema::CardReport::Reader report, Turn&) {
 
 void NodeActor::onTaskReport(schema::TaskReport::Reader report, Turn&) {
   if (Binding* binding = find(report.getTask())) {
-    const auto use = report.getUse();
     binding->phase = readPhase(report.getState());
-    binding->figures = {use.getGpuNs(), use.getLaunches(), use.getMemBytes(), use.getMemPeak(),
-                        use.getProcesses()};
+    binding->figures = readFigures(report.getUse());
   }
   const auto waiting = gathers_.find(report.getCorr());
   if (waiting == gathers_.end()) return;
@@ -205,10 +203,7 @@ void NodeActor::writeTask(std::uint64_t id, const Binding& binding,
   builder.setState(word(binding.phase));
   builder.setEvicting(binding.evicting);
   auto use = builder.initUse();
-  use.setGpuNs(binding.figures.gpuNs);
-  use.setLaunches(binding.figures.launches);
-  use.setMemBytes(binding.figures.memBytes);
-  use.setMemPeak(binding.figures.memPeak);
+  writeFigures(binding.figures, use);
   use.setProcesses(binding.processes);
   ShareFigures sum;
   for (const std::size_t card : placement->cards) {

@@ -167,8 +167,7 @@ HeldTask readHeld(schema::HeldTask::Reader reader) {
   held.cards = readTexts(reader.getCards(), kNodeCardsMax);
   held.phase = readPhase(reader.getState());
   const auto use = reader.getUse();
-  held.figures = {use.getGpuNs(), use.getLaunches(), use.getMemBytes(), use.getMemPeak(),
-                  use.getProcesses()};
+  held.figures = readFigures(use);
   held.usedNs = use.getUsedNs();
   held.heldNs = use.getHeldNs();
   held.ended = reader.getEnded();

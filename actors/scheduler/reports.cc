@@ -167,11 +167,7 @@ void Reports::writeTask(std::uint64_t task, const Job& job,
   if (job.state == PlaceState::Waiting) builder.setReason(waiting_.reason(task, job));
   builder.setTaskState(word(job.phase));
   auto use = builder.initUse();
-  use.setGpuNs(job.figures.gpuNs);
-  use.setLaunches(job.figures.launches);
-  use.setMemBytes(job.figures.memBytes);
-  use.setMemPeak(job.figures.memPeak);
-  use.setProcesses(job.figures.processes);
+  writeFigures(job.figures, use);
   use.setUsedNs(job.usedNs);
   use.setHeldNs(job.heldNs);
 }
