@@ -84,11 +84,16 @@ std::string CommandRow::usage(Side side) const {
   return out;
 }
 
-const CommandRow& commandRow(std::string_view name) {
+const CommandRow* findRow(std::string_view name) {
   const auto rows = commandRows();
   const auto row =
       std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
-  QGPU_CHECK(row != rows.end(), "a command that the table has");
+  return row == rows.end() ? nullptr : &*row;
+}
+
+const CommandRow& commandRow(std::string_view name) {
+  const CommandRow* row = findRow(name);
+  QGPU_CHECK(row != nullptr, "a command that the table has");
   return *row;
 }
 

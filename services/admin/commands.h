@@ -113,6 +113,7 @@ struct CommandRow {
 
 // In the order in which help shows them.
 std::span<const CommandRow> commandRows();
+const CommandRow* findRow(std::string_view name);     // null: there is none
 const CommandRow& commandRow(std::string_view name);  // one that there is
 
 // Whose requests these are; null where no command makes them.

@@ -1,7 +1,5 @@
 #include "services/ctl/describe.h"
 
-#include <algorithm>
-
 #include "services/admin/commands.h"
 #include "services/base/json.h"
 
@@ -21,12 +19,8 @@ const char* rightName(Right right) {
 }
 
 // Of the table; null for what qgpuctl does without a daemon.
-const CommandRow* rowNamed(std::string name) {
-  if (name == "what-if") name = "whatif";
-  const auto rows = commandRows();
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == name; });
-  return row == rows.end() ? nullptr : &*row;
+const CommandRow* rowNamed(std::string_view name) {
+  return findRow(name == "what-if" ? "whatif" : name);
 }
 
 void writeRow(JsonWriter& json, const CommandRow& row) {
