@@ -111,6 +111,7 @@ void GatePort::stopWork(GuestTask& task) {
 
 void GatePort::takeOff(GuestTask& task) {
   ++task.gate.ask;
+  task.gate.offInPart = false;
   around_.takeOff(task);
 }
 
@@ -379,10 +380,7 @@ void GatePort::tellSettled(GuestTask& task, const GateSample& sample, Nanos now)
     doubted(task, "a process at work has told of none of its channels");
   }
   // A hold is told stopped once, so it is asked for again.
-  if (gate.offInPart && !hasUnseenWork(task)) {
-    gate.offInPart = false;
-    if (gate.frozen) takeOff(task);
-  }
+  if (gate.offInPart && gate.frozen && !hasUnseenWork(task)) takeOff(task);
   // The look before this one saw it run, so it stopped in between.
   const Nanos from = std::max(gate.storedAt, gate.sampledAt);
   if (!sample.anyAlive) {

@@ -67,6 +67,19 @@ class GatePortRmTest : public AttachTest {
     return attached != nullptr && attached->pid == static_cast<std::uint32_t>(child.pid()) &&
            page.slot[attached->slot].admitted == 1;
   }
+  // Of this process and its children.
+  static std::atomic<bool>* sharedFlag() {
+    return new (::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+        std::atomic<bool>;
+  }
+  // A second process of task 7, at work, that tells of its channel once `tells` is set.
+  int tellsLate(const std::atomic<bool>& tells) {
+    auto late = GuestClient::attach(socket(), tokenOf(7));
+    if (!late.ok() || !late->admit()) return 1;
+    while (!tells.load()) std::this_thread::yield();
+    if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
+    for (;;) ::pause();
+  }
   bool isOff(std::size_t channels) {
     return until([&] { return off() == channels; });
   }
@@ -287,9 +300,7 @@ TEST_F(GatePortRmTest, A1_AProcessAtWorkThatToldOfNoChannelIsNotTakenForStopped)
   start(schema::Suspend::RM);
   auto told = working(7, 100);
   ASSERT_TRUE(told.ok());
-  std::atomic<bool>* retire =
-      new (::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-          std::atomic<bool>;
+  auto* retire = sharedFlag();
   Child child([&]() -> int {
     auto silent = GuestClient::attach(socket(), tokenOf(7));
     if (!silent.ok() || !silent->admit()) return 1;
@@ -343,15 +354,8 @@ TEST_F(GatePortRmTest, AHoldSettlesWhenAProcessTellsOfItsChannelsJustAfterTheOth
   start(schema::Suspend::RM);
   auto told = working(7, 100);
   ASSERT_TRUE(told.ok());
-  auto* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* tells = new (at) std::atomic<bool>;
-  Child child([&]() -> int {
-    auto late = GuestClient::attach(socket(), tokenOf(7));
-    if (!late.ok() || !late->admit()) return 1;
-    while (!tells->load()) std::this_thread::yield();
-    if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
-    for (;;) ::pause();
-  });
+  auto* tells = sharedFlag();
+  Child child([&] { return tellsLate(*tells); });
   ASSERT_TRUE(until([&] { return isAtWork(child, told->reportPage()); }));
   const std::uint32_t epoch = hold(7);
   ASSERT_TRUE(isOff(1));
@@ -369,15 +373,8 @@ TEST_F(GatePortRmTest, A1_WhatIsToldStoppedBeforeAProcessToldOfItsChannelsIsNotB
   start(schema::Suspend::RM);
   auto told = working(7, 100);
   ASSERT_TRUE(told.ok());
-  auto* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* tells = new (at) std::atomic<bool>;
-  Child child([&]() -> int {
-    auto late = GuestClient::attach(socket(), tokenOf(7));
-    if (!late.ok() || !late->admit()) return 1;
-    while (!tells->load()) std::this_thread::yield();
-    if (!say(*late, QGPU_NOTE_MADE, 200)) return 2;
-    for (;;) ::pause();
-  });
+  auto* tells = sharedFlag();
+  Child child([&] { return tellsLate(*tells); });
   ASSERT_TRUE(until([&] { return isAtWork(child, told->reportPage()); }));
   scene.change([&] { scene.blocks = true; });
   const std::uint32_t epoch = hold(7);
