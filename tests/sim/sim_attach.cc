@@ -6,9 +6,6 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kHeardAfterMin = micros(2);  // what happens on a descriptor, until the loop runs
-constexpr Nanos kHeardAfterMax = micros(60);
-
 std::vector<Card> cardsOf(const SimAttachOptions& options) {
   std::vector<Card> cards(options.cards.size());
   for (Card& card : cards) card.suspend = options.suspend;

@@ -136,6 +136,10 @@ class SimAttach final : public Actor, private GateSurroundings, private RosterPl
     TimerKey timer = 0;          // a ring is on its way
   };
 
+  // What happens on a descriptor takes so long until the loop runs.
+  static constexpr Nanos kHeardAfterMin = micros(2);
+  static constexpr Nanos kHeardAfterMax = micros(60);
+
   // GateSurroundings
   Nanos now() override { return host_.now(); }
   Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;

@@ -8,9 +8,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kHeardAfterMin = micros(2);  // a note, until the loop runs ...
-constexpr Nanos kHeardAfterMax = micros(60);
-constexpr Nanos kTellsAfterMax = millis(8);  // ... of who is back, of its channels
+constexpr Nanos kTellsAfterMax = millis(8);  // a note of who is back, of its channels
 constexpr Nanos kCallMin = micros(30);       // of the driver
 constexpr Nanos kCallMax = micros(600);
 constexpr Nanos kCallLongest = millis(6);
