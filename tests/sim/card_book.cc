@@ -302,6 +302,7 @@ void CardBook::eachSpan(Nanos from, Nanos to, Each&& each) const {
       label = Label::Online;
       until = std::min(to, online);
     } else if (from < workFrom_) {
+      label = Label::Switch;
       until = std::min(to, workFrom_);
     } else if (from < slice) {
       label = Label::Used;
@@ -324,7 +325,7 @@ void CardBook::advance(Nanos to) {
 }
 
 void CardBook::account(Seat& seat, Nanos span, bool isHolder, Label label) {
-  const bool slice = isHolder && slicing() && label != Label::Idle;
+  const bool slice = isHolder && slicing() && charges(label);
   const bool charged = slice || seat.late;
   if (slice && label == Label::Used) {
     seat.used += span;
@@ -337,7 +338,7 @@ void CardBook::account(Seat& seat, Nanos span, bool isHolder, Label label) {
   if (!seat.wants) return;
   if (!seat.open) seat.held += span;
   const bool counts = !seat.quarantined && label != Label::Online && !hindsight_;
-  const std::int64_t due = counts ? span.value * weight(seat) : 0;
+  const std::int64_t due = counts && label != Label::Switch ? span.value * weight(seat) : 0;
   seat.lag = std::max<std::int64_t>(0, seat.lag + due - (charged ? span.value * 1000 : 0));
   if (counts && !isHolder && hasRoom(seat)) seat.waited += span;
 }
@@ -378,7 +379,7 @@ void CardBook::judgeTask(schema::TaskShare::Reader share, Nanos now, Nanos slack
   const Seat& seat = seats_[at];
   Nanos used = seat.used, debt = seat.debt, held = seat.held;
   eachSpan(last_, now, [&](Nanos span, Label label) {
-    const bool slice = at == holder_ && slicing() && label != Label::Idle;
+    const bool slice = at == holder_ && slicing() && charges(label);
     if (slice && label == Label::Used) {
       used += span;
     } else if (slice || seat.late) {

@@ -71,7 +71,9 @@ class CardBook {
 
  private:
   enum class Phase : std::uint8_t { Free, Running, Parked, Settling };
-  enum class Label : std::uint8_t { Used, Idle, Online };
+  // Switch: what a slice takes to begin. It is told as idle, and is nobody's share.
+  enum class Label : std::uint8_t { Used, Idle, Online, Switch };
+  static bool charges(Label label) { return label == Label::Used || label == Label::Online; }
   static constexpr std::size_t kNone = SIZE_MAX;
 
   std::size_t find(std::uint64_t task) const;
