@@ -19,7 +19,7 @@
 #include <sys/resource.h>
 #include <vector>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "tests/unit/extender_world.h"
 
 namespace qgpu::bench {

@@ -60,7 +60,7 @@ bool parse(int argc, char** argv, Options& options) {
 struct Round {
   double rate = 0, p50 = 0, p99 = 0;   // per second, ms
   double schedulerUs = 0;              // its CPU for each bind
-  double nodesUs = 0;                  // likewise of real managers
+  double nodesUs = 0;                  // the CPU of real managers for each bind
 };
 
 struct Figures {

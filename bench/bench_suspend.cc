@@ -24,7 +24,7 @@ class InstantCalls final : public suspend::Calls {
  public:
   void process(std::uint32_t, int) override {}
   void forget(std::uint32_t) override {}
-  suspend::Outcome carryOut(const suspend::Order&, suspend::Rung) override {
+  suspend::Outcome carryOut(const suspend::Order&, suspend::SuspendMethod) override {
     return {suspend::Answer::kDone, {}, ""};
   }
 };
@@ -42,7 +42,7 @@ Times timesOf(std::vector<Nanos> took) {
 }
 
 // From hold() to the news of it on this loop.
-Times holds(suspend::Rung rung) {
+Times holds(suspend::SuspendMethod method) {
   Loop loop;
   std::vector<Nanos> took;
   Nanos from{0};
@@ -52,7 +52,7 @@ Times holds(suspend::Rung rung) {
     from = loop.now();
     card->hold(1, ++number);
   };
-  suspend::Suspender suspender(std::make_unique<InstantCalls>(), rung, [&](suspend::News) {
+  suspend::Suspender suspender(std::make_unique<InstantCalls>(), method, [&](suspend::News) {
     loop.post([&] {
       took.push_back(loop.now() - from);
       if (took.size() == kRounds) return loop.stop();
@@ -101,8 +101,8 @@ Times wakes() {
 
 int run() {
   const Times limit = wakes();
-  const Times one = holds(suspend::Rung::kDisable);
-  const Times committed = holds(suspend::Rung::kDisablePreempt);
+  const Times one = holds(suspend::SuspendMethod::kDisable);
+  const Times committed = holds(suspend::SuspendMethod::kDisablePreempt);
   std::printf(
       "{\"bench\":\"suspend\",\"rounds\":%d,\"channels\":%u,\"hold_p50_us\":%.1f,"
       "\"hold_p99_us\":%.1f,\"committed_p50_us\":%.1f,\"committed_p99_us\":%.1f,"

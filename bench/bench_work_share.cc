@@ -76,18 +76,18 @@ Result<Row> measure(const ActSetting& setting, Row row) {
       (row.neighbour == 0 ? ", alone" : ", beside a busy " + std::to_string(row.neighbour) + " %");
   if (Status status = setScene(setting, title, "fixed-share"); !status) return status.error();
   const std::string kernel = std::to_string(row.kernelMs);
-  BareRun bare(setting.stage, busyTenant("bare", 10, kernel));
+  BareRun bare(setting.node, busyTenant("bare", 10, kernel));
   if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status.error();
   std::vector<TenantSpec> tenants = {busyTenant("measured", row.share, kernel)};
   if (row.neighbour != 0) tenants.push_back(busyTenant("neighbour", row.neighbour, "2..8"));
-  Cast cast(setting.stage, tenants);
-  if (Status status = cast.warmUp(); !status) return status.error();
-  cast.mark();
-  if (Status status = cast.watch(setting.ns, setting.ns); !status) return status.error();
-  cast.mark();
-  const Series& used = cast.used("measured");
+  TenantGroup group(setting.node, tenants);
+  if (Status status = group.warmUp(); !status) return status.error();
+  group.mark();
+  if (Status status = group.watch(setting.ns, setting.ns); !status) return status.error();
+  group.mark();
+  const Series& used = group.used("measured");
   row.accountPermille = shareOver(used, {used.front().atNs, used.back().atNs});
-  const auto reports = cast.finish();
+  const auto reports = group.finish();
   if (!reports) return reports.error();
   if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status.error();
   const Result<double> rate = bare.finish();
@@ -121,16 +121,16 @@ int run(const Options& options) {
   // The pictures of who runs are for a person; the one line of the result goes to stdout alone.
   const int result = dup(STDOUT_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
-  Stage stage(std::filesystem::read_symlink("/proc/self/exe").parent_path());
+  PrivateNode node(std::filesystem::read_symlink("/proc/self/exe").parent_path());
   ResultSheet sheet;
-  Status status = stage.open();
+  Status status = node.open();
   std::string model;
   if (status) {
-    const Result<CardCounters> card = stage.node().firstCard();
+    const Result<CardCounters> card = node.client().firstCard();
     status = card ? ok() : Status(card.error());
     if (card) model = card->model;
   }
-  const ActSetting setting{stage, sheet, static_cast<std::int64_t>(options.seconds * 1e9)};
+  const ActSetting setting{node, sheet, static_cast<std::int64_t>(options.seconds * 1e9)};
   std::vector<Row> rows;
   for (const int kernelMs : options.kernels) {
     for (const int share : options.shares) {

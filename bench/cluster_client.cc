@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "runtime/loop.h"
-#include "services/rpc/dial.h"
+#include "services/api/rpc/dial.h"
 
 namespace qgpu::bench {
 

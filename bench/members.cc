@@ -6,8 +6,8 @@
 #include "runtime/check.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
-#include "services/admin/node_link.h"
-#include "services/rpc/scheduler_link.h"
+#include "services/api/commands/node_link.h"
+#include "services/api/rpc/scheduler_link.h"
 
 namespace qgpu::bench {
 namespace {

@@ -52,7 +52,7 @@ void PlainNode::answer(schema::Request::Reader request, Reply reply) {
 void PlainNode::place(schema::OrderBind::Reader order, Reply reply) {
   const auto [entry, isNew] = byCluster_.try_emplace(order.getTask(), lastTask_ + 1);
   if (isNew) {
-    Held& held = tasks_[++lastTask_];
+    PlainTask& held = tasks_[++lastTask_];
     held.spec = readSpec(order.getSpec());
     for (const auto card : order.getCards()) held.cards.push_back(text(card));
     counts_.placed.fetch_add(1, std::memory_order_relaxed);

@@ -36,7 +36,7 @@ class PlainNode final : public Actor {
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
  private:
-  struct Held {
+  struct PlainTask {
     TaskSpec spec;
     std::vector<std::string> cards;
   };
@@ -58,7 +58,7 @@ class PlainNode final : public Actor {
   bool joined_ = false;
   std::uint64_t term_ = 0;
   std::uint64_t lastTask_ = 0;
-  std::map<std::uint64_t, Held> tasks_;                    // by its own numbers
+  std::map<std::uint64_t, PlainTask> tasks_;                    // by its own numbers
   std::map<std::uint64_t, std::uint64_t> byCluster_;       // the scheduler's numbers to its own
 };
 

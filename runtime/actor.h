@@ -18,7 +18,7 @@
 
 namespace qgpu {
 
-// Address of an actor, or of an adapter that speaks the same messages (a gate port, a door).
+// Address of an actor, or of an adapter that speaks the same messages (a gate port, a client).
 // 0 is nobody: a send there is a bug.
 enum class ActorId : std::uint32_t { kNobody = 0 };
 

@@ -1,7 +1,7 @@
 #pragma once
 // Text to values: durations, ranges, sizes, policies and the simulated cards of flags, config files
-// and door commands. It exists so that every door accepts the same forms and refuses with the same
-// words. Each error is InvalidArgument and names the value and the forms that are accepted.
+// and commands. It exists so that every way in accepts the same forms and refuses with the
+// same words. Each error is InvalidArgument and names the value and the forms that are accepted.
 
 #include <cstdint>
 #include <string_view>

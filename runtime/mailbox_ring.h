@@ -143,7 +143,7 @@ class MailboxRing {
   void rewindIfEmpty() {
     if (read_ == write_) rewind();
   }
-  // Likewise, before its last record is handled: that one stays where it is until pop(), and what
+  // The same before its last record is handled: that one stays where it is until pop(), and what
   // its handler sends starts over, around it.
   void rewindBehindFront() {
     const std::size_t offset = read_ & (size_ - 1);

@@ -5,14 +5,14 @@
 #
 # The life of a binding, each step caused by the one before, so that no order between different
 # senders is assumed:
-#   door -> node       request.bind
+#   client -> node       request.bind
 #   node: the row is committed
 #   node -> task       taskKnown          the task actor takes the slot
 #   task -> node       taskFact(bound)
 #   node -> attach     taskKnown          token, quota, actor to tell of processes
 #   attach -> node     gateOpened         pages exist, the token is good; its gate is still shut
 #   node -> card(s)    joined
-#   node -> door       reply.bound
+#   node -> client       reply.bound
 #   card -> gate port  gateOrder          the first order; only from now on the port says busy of it
 # and its end:
 #   node -> attach     taskClosed(kill = false)  only when processes are attached: launches fail now
@@ -66,10 +66,10 @@ struct Envelope {
     cardReport @17 :CardReport;
     taskReport @18 :TaskReport;
 
-    # --- doors (admin, rpc, ctl, metrics) <-> node ---
+    # --- clients (admin, rpc, ctl, metrics) <-> node ---
     request @19 :Request;
     reply @20 :Reply;
-    eventTold @21 :T.Event;             # node -> doors that watch; a gap in seq: ask `events`
+    eventTold @21 :T.Event;             # node -> clients that watch; a gap in seq: ask `events`
 
     # --- node <-> attach server ---
     taskKnown @22 :TaskKnown;           # token and page data of a bound task
@@ -92,7 +92,7 @@ struct Envelope {
     linkUp @34 :Void;                   # link -> member: connected, say hello
     linkDown @35 :Text;                 # link -> member: why the connection is over;
                                         # member -> link: drop it for this reason, and start anew
-    clusterRequest @36 :C.ClusterRequest;  # doors -> scheduler
+    clusterRequest @36 :C.ClusterRequest;  # clients -> scheduler
     clusterReply @37 :C.ClusterReply;
 
     suspendLost @38 :SuspendLost;       # attach -> node: a card holds its tasks by `gate` now
@@ -176,7 +176,7 @@ struct TaskShare {
 }
 struct TaskReport { corr @0 :UInt64; task @1 :UInt64; state @2 :T.TaskState; use @3 :T.TaskUse; }
 
-struct Request {                        # one question or order from a door
+struct Request {                        # one question or order from a client
   corr @0 :UInt64;
   peerUid @1 :UInt32;
   peerPid @2 :UInt32;
@@ -194,9 +194,9 @@ struct Request {                        # one question or order from a door
     uncordon @12 :Text;
     drain @13 :Text;
     evict @14 :UInt64;
-    snapshot @15 :Void;                 # the node permits and audits it; on `done` the door acts
+    snapshot @15 :Void;                 # the node permits and audits it; on `done` the client acts
     logLevel @16 :Text;                 # likewise
-    watch @17 :Bool;                    # eventTold to the sending door from now on, or no longer
+    watch @17 :Bool;                    # eventTold to the sending client from now on, or no longer
     # From the member actor alone; a scheduler's word stands behind each.
     place @19 :C.OrderBind;             # bound, also when repeated; a stale epoch is a conflict
     end @20 :C.OrderEnd;                # done, or not-found where nothing of it is held

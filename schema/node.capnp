@@ -21,7 +21,7 @@ interface Node {
   cordon @7 (card :Text);
   uncordon @8 (card :Text);
   events @9 (since :UInt64) -> (events :List(T.Event));
-  kubelet @10 () -> (desk :KubeletDesk);         # only for who may change things
+  kubelet @10 () -> (handler :KubeletHandler);   # only for who may change things
   ask @11 (request :E.Request) -> (reply :E.Reply);
   # Any command of the admin socket, by the member of the union that it stands for; those above are
   # some of them. Who asks, and the number of the request, are not the caller's to say.
@@ -32,7 +32,7 @@ interface Subscription {}
 
 # Containers of pods as tasks of this node: what the scheduler decided for a pod and what kubelet
 # starts meet here. Nothing is guessed: a container that nobody told of is refused.
-interface KubeletDesk {
+interface KubeletHandler @0xec40f8c62da9c12f {   # as it was when it was called KubeletDesk
   node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text), runtime :Text);
   # `environment`: NAME=VALUE that every tenant's process needs beside library, socket and token.
   # `runtime`: of its containers, "containerd://1.7.2"; empty: the API server has not told.

@@ -409,7 +409,7 @@ void Arbiter::decide(Decisions& out) {
   if (phase_ == Phase::Settling && last_ >= settleDeadline_) overrun(out);
   if (pendingPolicy_ && (phase_ == Phase::Free || phase_ == Phase::Parked)) applyPolicy();
   if (onlineActive_ && !QGPU_PLANTED(GrantWhileOnline)) return refreshDeadline();
-  if (phase_ == Phase::Running) judge(out);
+  if (phase_ == Phase::Running) reviewSlice(out);
   if (phase_ == Phase::Parked) {
     Task& holder = tasks_[holder_];
     if (contender() != nullptr || !hasRoom(holder)) {
@@ -427,7 +427,7 @@ void Arbiter::decide(Decisions& out) {
 }
 
 // The running slice: does it end, pass on, or go on?
-void Arbiter::judge(Decisions& out) {
+void Arbiter::reviewSlice(Decisions& out) {
   Task& holder = tasks_[holder_];
   if (lingerEnd_ <= last_) return park(out);
   const bool over = last_ >= sliceEnd_;

@@ -201,7 +201,7 @@ class Arbiter {
   void advanceVirtual(std::uint32_t tierIndex);
   // Moves of the non-online side.
   void decide(Decisions& out);
-  void judge(Decisions& out);
+  void reviewSlice(Decisions& out);
   bool yields(const Task& holder, const RunQueue::Entry& other) const;
   void grant(Decisions& out);
   void beginSlice(Decisions& out);

@@ -1,6 +1,6 @@
 #pragma once
-// Who asks an actor for something, and where the answer goes. Doors (admin socket, RPC, HTTP) fill
-// it from what the kernel or TLS told them, never from what the peer said of itself.
+// Who asks an actor for something, and where the answer goes. Clients (admin socket, RPC, HTTP)
+// fill it from what the kernel or TLS told them, never from what the peer said of itself.
 
 #include <cstdint>
 #include <functional>
@@ -14,9 +14,9 @@ namespace qgpu {
 // a daemon runs.
 using UnixMsAtZero = std::function<std::int64_t()>;
 
-// Where an answer goes: the actor of the door, and its own number of the question.
+// Where an answer goes: the actor of the client, and its own number of the question.
 struct Asker {
-  ActorId door{};
+  ActorId client{};
   std::uint64_t corr = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 // One card as a backend found it, see schema::CardInfo: what the manager finds at its start, its
-// doors show, and schedulers are told. It is one struct so that a fact has one place; who knows
+// clients show, and schedulers are told. It is one struct so that a fact has one place; who knows
 // more of a card (how it is held, how it is annotated) adds that to it.
 
 #include <cstdint>

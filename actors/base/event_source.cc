@@ -3,8 +3,8 @@
 namespace qgpu {
 
 void EventSource::tell(EventRecord event) {
-  for (const ActorId door : watchers_) {
-    outbox_.putWithin(door, kEventsPerDoor, [event](schema::Envelope::Builder envelope) {
+  for (const ActorId client : watchers_) {
+    outbox_.putWithin(client, kEventsPerClient, [event](schema::Envelope::Builder envelope) {
       writeEvent(event, envelope.initEventTold());
     });
   }
@@ -34,14 +34,14 @@ void EventSource::tellReservedNotes() {
   notes_.clear();
 }
 
-// One entry for each door: a door passes events on to its own watchers.
-Status EventSource::watch(ActorId door, bool on) {
+// One entry for each client: a client passes events on to its own watchers.
+Status EventSource::watch(ActorId client, bool on) {
   if (!on) {
-    watchers_.erase(door);
+    watchers_.erase(client);
   } else if (watchers_.size() < kWatchersMax) {
-    watchers_.insert(door);
-  } else if (!watchers_.contains(door)) {
-    return fail(ErrorCode::Overloaded, std::to_string(watchers_.size()) + " doors watch already");
+    watchers_.insert(client);
+  } else if (!watchers_.contains(client)) {
+    return fail(ErrorCode::Overloaded, std::to_string(watchers_.size()) + " clients watch already");
   }
   return ok();
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The story that an actor tells: events with growing numbers, kept for readers that come later
-// (EventLog), told at once to the doors that watch, and, where they are audits, stored.
+// (EventLog), told at once to the clients that watch, and, where they are audits, stored.
 //
 // Numbers are never given twice, also over a restart: the actor's own row stores a number above all
 // that may be told until its next commit (toStore), in blocks, so that an event costs no commit.
@@ -25,8 +25,8 @@ namespace qgpu {
 
 class EventSource {
  public:
-  static constexpr std::size_t kEventsPerDoor = 256;  // then a watcher sees a gap
-  static constexpr std::size_t kWatchersMax = 16;     // doors, not people
+  static constexpr std::size_t kEventsPerClient = 256;  // then a watcher sees a gap
+  static constexpr std::size_t kWatchersMax = 16;     // clients, not people
   static constexpr std::size_t kAuditKept = 1'024;    // audit rows in the store
 
   // `block`: how many numbers are reserved at a time.
@@ -53,8 +53,8 @@ class EventSource {
   void tellReservedNotes();
 
   // --- who reads ---
-  // Overloaded where kWatchersMax doors watch already.
-  Status watch(ActorId door, bool on);
+  // Overloaded where kWatchersMax clients watch already.
+  Status watch(ActorId client, bool on);
   std::vector<EventRecord> after(std::uint64_t since) const;
 
   // --- audits: events with a row of their own, the newest kAuditKept ---

@@ -1,7 +1,7 @@
 #pragma once
 // The variables of a tenant's environment that a node and a scheduler may speak of: which cards a
 // task got, and what may be told of a node's programs at all. What only the node itself adds, the
-// library and its socket, stands in services/admin/tenant_environment.h.
+// library and its socket, stands in services/api/commands/tenant_environment.h.
 //
 // A launcher may be root on another machine, so it takes from a node only names that are listed
 // here, and no value that could be a path. Library and socket it finds itself.

@@ -1,6 +1,6 @@
 #pragma once
 // The state table of a task: which state may follow which. Pure; the task actor moves along it and
-// an illegal move is a bug of ours, never something that a tenant or a door can cause.
+// an illegal move is a bug of ours, never something that a tenant or a client can cause.
 //
 //   Pending -> Bound -> Attached -> {Idle, Ready, Running, Suspending, Suspended} -> Exited | Lost
 //

@@ -1,5 +1,5 @@
 #pragma once
-// The member actor: a node's part in a cluster. Towards the node actor it is a door: it asks what
+// The member actor: a node's part in a cluster. Towards the node actor it is a client: it asks what
 // the node has, carries out what the scheduler ordered, and answers local binds, which it forwards.
 // Towards the scheduler it speaks FromMember and hears ToMember, through a link that connects.
 //

@@ -1,4 +1,4 @@
-// What the scheduler orders, and what doors of this node ask of it. All orders go to the node in
+// What the scheduler orders, and what clients of this node ask of it. All orders go to the node in
 // the order in which they came.
 #include "actors/node/member_actor.h"
 
@@ -308,7 +308,7 @@ void MemberActor::sayTasks(const std::vector<HeldRecord>& records, Turn& turn) {
 
 void MemberActor::onRequest(schema::Request::Reader request, Turn& turn) {
   const Asker asker{turn.sender(), request.getCorr()};
-  if (asker.door == ActorId::kNobody) return;
+  if (asker.client == ActorId::kNobody) return;
   if (!request.isBind()) {
     return replyFailed(asker, {errorName(ErrorCode::Unsupported), "only binds are forwarded"});
   }
@@ -401,7 +401,7 @@ void MemberActor::replyFailed(const Asker& asker, const Fault& why) {
     reply.setCorr(corr);
     writeFault(why, reply.initFailed());
   };
-  outbox_.putWithin(asker.door, kForwardsMax * 4, build);
+  outbox_.putWithin(asker.client, kForwardsMax * 4, build);
 }
 
 void MemberActor::replyBound(const Asker& asker, const KnownTask& known) {
@@ -415,7 +415,7 @@ void MemberActor::replyBound(const Asker& asker, const KnownTask& known) {
     auto cards = bound.initCards(static_cast<unsigned>(known.cards.size()));
     for (unsigned i = 0; i < cards.size(); ++i) cards.set(i, known.cards[i]);
   };
-  outbox_.putWithin(asker.door, kForwardsMax * 4, build);
+  outbox_.putWithin(asker.client, kForwardsMax * 4, build);
 }
 
 }  // namespace qgpu

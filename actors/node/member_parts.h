@@ -20,7 +20,7 @@ struct MemberOptions {
   Nanos joinMax = seconds(10);             // from the connection to the welcome
   Nanos leaseOverMax = seconds(5);         // then the connection is made anew
   Nanos retryAfter = seconds(5);           // of a scheduler that turned this node away
-  Nanos forwardMax = millis(4'500);        // less than the doors wait
+  Nanos forwardMax = millis(4'500);        // less than the clients wait
   Nanos batch = millis(500);               // of events that ask for the same report
   Nanos refreshEvery = seconds(10);        // of figures of use
   Nanos endAgain = seconds(1);             // of an end that the node could not store

@@ -1,7 +1,7 @@
 #pragma once
 // The node actor: one per machine. It owns the inventory and the ledger, admits and ends tasks,
 // keeps them durable, introduces them to their card, task actor and attach server, and answers the
-// doors (admin socket, RPC, HTTP).
+// clients (admin socket, RPC, HTTP).
 //
 // Durable changes are made one at a time over a DurableShell: checked, persisted, and applied once
 // their commit is known. A commit that fails therefore leaves nothing to undo. While a change is in
@@ -10,7 +10,7 @@
 // Kept here: P1 to P6, P8, P9 (through the ledger), D2, D4 (storage out of order: changes are
 // refused, the rest goes on), D5 (tasks that live are taken into a new database), A10 (no
 // incarnation that a guest has met is used again), C2 (one answer for each request), C5 (all queues
-// bounded), C7 (what doors send is checked, every change is audited). In a cluster also C1 (the
+// bounded), C7 (what clients send is checked, every change is audited). In a cluster also C1 (the
 // highest term is durable) and P6 (one binding and one answer for each task and epoch of the
 // scheduler, of which the member actor alone may speak).
 
@@ -37,7 +37,7 @@ class NodeActor final : public Actor, private DurableShell::Work {
   static constexpr std::size_t kGathersMax = 32;        // questions that wait for reports
   static constexpr std::size_t kOutboxMax = 16'384;     // beyond it no new change is taken
   static constexpr std::size_t kAsksPerPeer = 8;        // report questions that may pile up
-  static constexpr std::size_t kRepliesPerDoor = 1024;  // then the door's own deadline answers
+  static constexpr std::size_t kRepliesPerClient = 1024;  // then the client's own deadline answers
   static constexpr std::size_t kFinishedKept = 1024;    // request ids of tasks that ended
   static constexpr std::uint64_t kEventBlock = 1024;    // event numbers reserved at a time
 
@@ -165,7 +165,7 @@ class NodeActor final : public Actor, private DurableShell::Work {
   void onOwnerCheck(std::uint64_t task, Turn& turn);
   void onKillDue(std::uint64_t task);
 
-  // What doors ask (node_requests.cc).
+  // What clients ask (node_requests.cc).
   void onChangeRequest(schema::Request::Reader request, Change change);
   void onOrder(schema::Request::Reader request, Change change);
   void setStanding(const Asker& asker, const std::string& standing, Turn& turn);

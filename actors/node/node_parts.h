@@ -96,7 +96,7 @@ struct Change {
     Close,    // the row goes, and with it all that the task held
     Policy,
     Mark,     // cordon, uncordon, drain
-    Permit,   // something that the door does itself; the node permits and audits it
+    Permit,   // something that the client does itself; the node permits and audits it
     Term,     // of the scheduler that this node obeys
   };
   Kind kind = Kind::Node;

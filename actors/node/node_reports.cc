@@ -1,4 +1,4 @@
-// Answers to doors. What cards and task actors know is asked of them for each question; whoever
+// Answers to clients. What cards and task actors know is asked of them for each question; whoever
 // does not answer in time is shown as in its last report.
 #include <algorithm>
 #include <memory>
@@ -8,7 +8,7 @@
 namespace qgpu {
 
 void NodeActor::reply(const Asker& asker, Outbox::Build build) {
-  shell_.outbox().putWithin(asker.door, kRepliesPerDoor, std::move(build));
+  shell_.outbox().putWithin(asker.client, kRepliesPerClient, std::move(build));
 }
 
 void NodeActor::replyFailed(const std::optional<Asker>& asker, const Error& error) {

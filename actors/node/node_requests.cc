@@ -1,5 +1,5 @@
-// What doors ask: questions are answered from what the node knows or gathers, everything else
-// becomes a change in the queue. Peers are as the kernel told the doors.
+// What clients ask: questions are answered from what the node knows or gathers, everything else
+// becomes a change in the queue. Peers are as the kernel told the clients.
 #include <algorithm>
 
 #include "actors/node/node_actor.h"
@@ -41,7 +41,7 @@ void takeSeveralCards(Change& change) {
 
 void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
   const Asker asker{turn.sender(), request.getCorr()};
-  if (asker.door == ActorId::kNobody) return;
+  if (asker.client == ActorId::kNobody) return;
   switch (request.which()) {
     case schema::Request::INFO: return replyInfo(asker, turn);
     case schema::Request::CARDS: return gather(asker, Gather::About::Cards, turn);
@@ -50,7 +50,7 @@ void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
     case schema::Request::WATCH: return watch(asker, request.getWatch());
     default: break;
   }
-  if (isOrder(request.which()) && asker.door != peers_.member) {
+  if (isOrder(request.which()) && asker.client != peers_.member) {
     return replyFailed(asker, fail(ErrorCode::Unsupported, "only a scheduler may order this"));
   }
   if (request.isStanding()) return setStanding(asker, text(request.getStanding()), turn);
@@ -63,7 +63,7 @@ void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
   Change change;
   change.asker = asker;
   change.who = whoOf(request);
-  change.ordered = asker.door == peers_.member;
+  change.ordered = asker.client == peers_.member;
   if (isOrder(request.which())) return onOrder(request, std::move(change));
   onChangeRequest(request, std::move(change));
 }
@@ -157,7 +157,7 @@ void NodeActor::setStanding(const Asker& asker, const std::string& standing, Tur
 }
 
 void NodeActor::watch(const Asker& asker, bool on) {
-  if (const Status done = feed_.watch(asker.door, on); !done) {
+  if (const Status done = feed_.watch(asker.client, on); !done) {
     return replyFailed(asker, done.error());
   }
   replyDone(asker, on ? "events from now on" : "no more events");

@@ -1,6 +1,6 @@
 #pragma once
-// Answers to what doors ask: lists of nodes, cards and tasks, explanations, events. It has no state
-// of its own. Answers are written when they leave, from what is known then.
+// Answers to what clients ask: lists of nodes, cards and tasks, explanations, events. It has no
+// state of its own. Answers are written when they leave, from what is known then.
 //
 // Who calls: Requests, once the round in which the question came is committed, so that nobody reads
 // what may be undone.

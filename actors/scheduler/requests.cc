@@ -62,7 +62,7 @@ std::string describe(const ClusterSpec& spec) {
 
 void Requests::onClusterRequest(schema::ClusterRequest::Reader request, Turn& turn) {
   const Asker asker{turn.sender(), request.getCorr()};
-  if (asker.door == ActorId::kNobody) return;
+  if (asker.client == ActorId::kNobody) return;
   if (asked_.size() >= kRequestsMax || rounds_.outbox().size() > kOutboxMax) {
     return rounds_.replyFailed(asker,
                                fail(ErrorCode::Overloaded, std::to_string(asked_.size()) +
@@ -71,7 +71,7 @@ void Requests::onClusterRequest(schema::ClusterRequest::Reader request, Turn& tu
   }
   Words words(request.totalSize().wordCount + 1);
   capnp::copyToUnchecked(request, kj::arrayPtr(words.data(), words.size()));
-  asked_.push_back({asker.door, std::move(words)});
+  asked_.push_back({asker.client, std::move(words)});
 }
 
 void Requests::take() {
@@ -79,7 +79,7 @@ void Requests::take() {
     const Asked asked = std::move(asked_.front());
     asked_.pop_front();
     const auto request = capnp::readMessageUnchecked<schema::ClusterRequest>(asked.words.data());
-    onAsked({asked.door, request.getCorr()}, request);
+    onAsked({asked.client, request.getCorr()}, request);
   }
 }
 
@@ -283,7 +283,7 @@ Status Requests::permit(const Asker& asker, const Who& who, const std::string& w
 }
 
 void Requests::watch(const Asker& asker, bool on) {
-  if (const Status done = rounds_.feed().watch(asker.door, on); !done) {
+  if (const Status done = rounds_.feed().watch(asker.client, on); !done) {
     return rounds_.replyFailed(asker, done.error());
   }
   rounds_.replyDone(asker, on ? "events from now on" : "no more events");

@@ -1,9 +1,9 @@
 #pragma once
-// What doors ask: questions are answered from the index, everything else becomes part of a round.
-// Peers are as the kernel or TLS told the doors.
+// What clients ask: questions are answered from the index, everything else becomes part of a round.
+// Peers are as the kernel or TLS told the clients.
 //
 // Who calls: SchedulerActor. Kept here: C2 (one answer for each request), C5 (requests that wait
-// are bounded), C7 (what doors send is checked, and every change is audited).
+// are bounded), C7 (what clients send is checked, and every change is audited).
 
 #include <cstdint>
 #include <deque>
@@ -41,7 +41,7 @@ class Requests {
 
  private:
   struct Asked {  // a request that waits for its turn
-    ActorId door{};
+    ActorId client{};
     Words words;
   };
 

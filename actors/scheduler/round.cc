@@ -20,7 +20,7 @@ void Rounds::audit(const char* kind, const Who& who, std::uint64_t task, const s
 }
 
 void Rounds::reply(const Asker& asker, std::function<void(schema::ClusterReply::Builder)> fill) {
-  outbox().putWithin(asker.door, kRepliesPerDoor,
+  outbox().putWithin(asker.client, kRepliesPerClient,
                      [corr = asker.corr, fill = std::move(fill)](schema::Envelope::Builder e) {
                        auto answer = e.initClusterReply();
                        answer.setCorr(corr);

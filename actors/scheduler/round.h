@@ -1,8 +1,8 @@
 #pragma once
 // One round of the scheduler: the changes that are decided together and committed together, what
 // was before each of them, and what leaves once they are committed. And what every part of the
-// scheduler may do in a turn: know the time, note an event, answer a door, put an effect off until
-// the commit.
+// scheduler may do in a turn: know the time, note an event, answer a client, put an effect off
+// until the commit.
 //
 // A part that changes something durable calls open() and remembers in the round what was before;
 // SchedulerActor persists the round, and hands it to the parts again to be undone where the commit
@@ -60,7 +60,7 @@ struct Round {
 class Rounds {
  public:
   static constexpr std::size_t kTouchedMax = 1'024;      // tasks that a round begins to change
-  static constexpr std::size_t kRepliesPerDoor = 4'096;  // then the door's own deadline answers
+  static constexpr std::size_t kRepliesPerClient = 4'096;  // then the client's own deadline answers
 
   Rounds(const SchedulerOptions& options, DurableShell& shell, EventSource& feed)
       : options_(options), shell_(shell), feed_(feed) {}

@@ -1,13 +1,14 @@
 #pragma once
 // The scheduler actor: one acting for a cluster. It decides where tasks go, keeps its decisions
-// durable, and answers the doors (admin socket, RPC, HTTP). What it knows stands in parts, each
+// durable, and answers the clients (admin socket, RPC, HTTP). What it knows stands in parts, each
 // with its own state, header and test:
 //
 //   Members   the nodes: names, facts, marks, life, the term      ClusterLedger  their cards
 //   Tasks     the tasks, living and ended, and their orders       Waiting        why some wait
 //   Places    where a task may go; earlier epochs on nodes        FreedRoom      who gained room
 //   Evictions room made for a task by ending others               Drains         marks of operators
-//   Sessions  what nodes say    Requests, Reports, Plans  what doors ask    EventSource  the story
+//   Sessions  what nodes say    Requests, Reports, Plans  what clients ask    EventSource  the
+//   story
 //
 // Parts know one another only downwards, in the order of the members below. What they change in
 // one turn is one round (Rounds): applied at once, so that the next decision sees it, and committed

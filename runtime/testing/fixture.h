@@ -21,7 +21,7 @@
 
 namespace qgpu::testing {
 
-// Collects what it is told; stands for an actor or door that the test plays itself.
+// Collects what it is told; stands for an actor or client that the test plays itself.
 class Probe final : public Actor {
  public:
   struct Received {

@@ -1,4 +1,4 @@
-#include "services/attach/attach_door.h"
+#include "services/attach/attach_listener.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -22,7 +22,8 @@ constexpr std::size_t kArrivingTasksMax = 8'192;  // told apart
 
 }  // namespace
 
-AttachDoor::AttachDoor(Loop& loop, const TokenBook& book, AttachDoorOptions options, LetIn letIn)
+AttachListener::AttachListener(Loop& loop, const TokenBook& book, AttachListenerOptions options,
+                               LetIn letIn)
     : loop_(loop),
       book_(book),
       options_(std::move(options)),
@@ -30,12 +31,12 @@ AttachDoor::AttachDoor(Loop& loop, const TokenBook& book, AttachDoorOptions opti
       comers_(options_.comersAtOnce, options_.comerEach, kComersMax),
       arrivals_(options_.arrivalsAtOnce, options_.arrivalEach, kArrivingTasksMax) {}
 
-AttachDoor::~AttachDoor() {
+AttachListener::~AttachListener() {
   while (!hellos_.empty()) drop(hellos_.begin()->first);
   if (listen_) ::unlink(options_.path.c_str());
 }
 
-Status AttachDoor::listen() {
+Status AttachListener::listen() {
   const Result<sockaddr_un> address = socketAddress(options_.path);
   if (!address) return address.error();
   Status claimed = clearSocketFile(options_.path, SOCK_SEQPACKET);
@@ -53,7 +54,7 @@ Status AttachDoor::listen() {
   return ok();
 }
 
-void AttachDoor::acceptSome() {
+void AttachListener::acceptSome() {
   for (int i = 0; i < kAcceptsPerTurn; i++) {
     Fd connection(::accept4(listen_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection) {
@@ -67,14 +68,14 @@ void AttachDoor::acceptSome() {
 }
 
 // Out of descriptors the socket would stay readable for ever: turn the next one away instead.
-void AttachDoor::acceptWithoutDescriptors() {
+void AttachListener::acceptWithoutDescriptors() {
   spare_.reset();
   letGo(Fd(::accept4(listen_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
   spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   counters_.turnedAway++;
 }
 
-void AttachDoor::admit(Fd connection) {
+void AttachListener::admit(Fd connection) {
   counters_.accepted++;
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -105,7 +106,7 @@ void AttachDoor::admit(Fd connection) {
                                        [this, id](std::uint32_t) { onHello(id); });
 }
 
-void AttachDoor::drop(std::uint64_t id) {
+void AttachListener::drop(std::uint64_t id) {
   const auto found = hellos_.find(id);
   if (found == hellos_.end()) return;
   loop_.cancel(found->second.timer);
@@ -115,19 +116,19 @@ void AttachDoor::drop(std::uint64_t id) {
   hellos_.erase(found);
 }
 
-void AttachDoor::refuse(std::uint64_t id, const std::string& reason) {
+void AttachListener::refuse(std::uint64_t id, const std::string& reason) {
   counters_.refused++;
   sendRefusal(hellos_.at(id).connection, options_.incarnation, reason.c_str());
   drop(id);
 }
 
-void AttachDoor::onHello(std::uint64_t id) {
+void AttachListener::onHello(std::uint64_t id) {
   Hello& hello = hellos_.at(id);
   if (hear(hello)) judge(hello);
 }
 
 // True once a record of the right size and kind is there. Anything else ends the connection.
-bool AttachDoor::hear(Hello& hello) {
+bool AttachListener::hear(Hello& hello) {
   char bytes[sizeof(qgpu_hello) + 1];
   const NextRecord next = peekRecord(hello.connection, bytes, sizeof bytes);
   if (next.what == NextRecord::What::None) return false;
@@ -143,7 +144,7 @@ bool AttachDoor::hear(Hello& hello) {
   return false;
 }
 
-void AttachDoor::judge(Hello& hello) {
+void AttachListener::judge(Hello& hello) {
   const TokenBook::Found found = book_.find(hello.said.token);
   if (found.task != 0) return goOn(hello, found.task);
   if (found.mayCome) return wait(hello);
@@ -151,7 +152,7 @@ void AttachDoor::judge(Hello& hello) {
 }
 
 // Its time to wait is bounded by the timer of its connection.
-void AttachDoor::wait(Hello& hello) {
+void AttachListener::wait(Hello& hello) {
   if (!silent_.contains(hello.id)) return;
   if (waiting() >= kWaitingMax) return refuse(hello.id, tooManyWait());
   silent_.erase(hello.id);
@@ -160,7 +161,7 @@ void AttachDoor::wait(Hello& hello) {
   hello.timer = loop_.after(options_.helloWithin, [this, id = hello.id] { drop(id); });
 }
 
-void AttachDoor::goOn(Hello& hello, std::uint64_t task) {
+void AttachListener::goOn(Hello& hello, std::uint64_t task) {
   const bool its = arrivals_.take(task, loop_.now());
   if (its && hello.counted) comers_.giveBack(hello.uid);
   if (!its) {
@@ -178,7 +179,7 @@ void AttachDoor::goOn(Hello& hello, std::uint64_t task) {
   letIn_(std::move(arrival));
 }
 
-void AttachDoor::tokenCame(const std::string& token) {
+void AttachListener::tokenCame(const std::string& token) {
   std::vector<std::uint64_t> its;
   for (const auto& [id, hello] : hellos_) {
     if (!silent_.contains(id) && TokenBook::same(hello.said.token, token.c_str())) {
@@ -188,7 +189,7 @@ void AttachDoor::tokenCame(const std::string& token) {
   for (const std::uint64_t id : its) judge(hellos_.at(id));
 }
 
-void AttachDoor::bookComplete() {
+void AttachListener::bookComplete() {
   std::vector<std::uint64_t> all;
   for (const auto& [id, hello] : hellos_) {
     if (!silent_.contains(id)) all.push_back(id);

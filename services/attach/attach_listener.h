@@ -1,12 +1,12 @@
 #pragma once
-// The outer door: RUN_DIR/attach.sock (SOCK_SEQPACKET), which anybody on the machine may knock at.
-// It takes connections, hears their first words and turns away who has no token, on a loop that no
-// card waits for; only a connection with the token of a task goes on to the attach server (C7).
+// The attach socket: RUN_DIR/attach.sock (SOCK_SEQPACKET), which anybody on the machine may knock
+// at. It takes connections, hears their first words and turns away who has no token, on a loop that
+// no card waits for; only a connection with the token of a task goes on to the attach server (C7).
 //
 // Each uid has so many connections that have shown no token yet, each task so many that have. Who
 // is over is let in all the same where its token is there at once, so that a uid that floods the
-// door keeps no tenant of the same uid out. While the node has not told of all its tasks, a token
-// that nobody has yet is waited for.
+// listener keeps no tenant of the same uid out. While the node has not told of all its tasks, a
+// token that nobody has yet is waited for.
 
 #include <cstdint>
 #include <functional>
@@ -35,7 +35,7 @@ struct Arrival {
   std::uint64_t task = 0;
 };
 
-struct AttachDoorOptions {
+struct AttachListenerOptions {
   std::string path;               // an AttachPort fills in the first three
   std::uint32_t incarnation = 1;  // told with a refusal
   Nanos helloWithin = seconds(2);
@@ -45,7 +45,7 @@ struct AttachDoorOptions {
   Nanos arrivalEach = millis(10);
 };
 
-struct DoorCounters {
+struct ListenerCounters {
   std::uint64_t accepted = 0;
   std::uint64_t letIn = 0;
   std::uint64_t refused = 0;     // with a reason
@@ -53,15 +53,15 @@ struct DoorCounters {
   std::uint64_t evicted = 0;     // silent connections that made room for others
 };
 
-class AttachDoor {
+class AttachListener {
  public:
   using LetIn = std::function<void(Arrival)>;
 
   // `letIn` runs on `loop`.
-  AttachDoor(Loop& loop, const TokenBook& book, AttachDoorOptions options, LetIn letIn);
-  AttachDoor(const AttachDoor&) = delete;
-  AttachDoor& operator=(const AttachDoor&) = delete;
-  ~AttachDoor();
+  AttachListener(Loop& loop, const TokenBook& book, AttachListenerOptions options, LetIn letIn);
+  AttachListener(const AttachListener&) = delete;
+  AttachListener& operator=(const AttachListener&) = delete;
+  ~AttachListener();
 
   // AlreadyExists: another daemon serves this path. Unavailable: the socket can't be made.
   Status listen();
@@ -72,7 +72,7 @@ class AttachDoor {
 
   std::size_t silent() const { return silent_.size(); }
   std::size_t waiting() const { return hellos_.size() - silent_.size(); }
-  const DoorCounters& counters() const { return counters_; }
+  const ListenerCounters& counters() const { return counters_; }
 
  private:
   struct Hello {
@@ -98,7 +98,7 @@ class AttachDoor {
 
   Loop& loop_;
   const TokenBook& book_;
-  const AttachDoorOptions options_;
+  const AttachListenerOptions options_;
   const LetIn letIn_;
   Fd listen_;
   Fd spare_;  // given up to turn a connection away when out of others
@@ -108,7 +108,7 @@ class AttachDoor {
   std::map<std::uint64_t, Hello> hellos_;
   std::set<std::uint64_t> silent_;  // of these, the ones that said nothing yet; oldest first
   std::uint64_t lastId_ = 0;
-  DoorCounters counters_;
+  ListenerCounters counters_;
 };
 
 }  // namespace qgpu

@@ -13,7 +13,8 @@ GatePortOptions withNode(GatePortOptions options, ActorId node) {
   return options;
 }
 
-AttachDoorOptions doorOptions(AttachDoorOptions options, const AttachServerOptions& server) {
+AttachListenerOptions listenerOptions(AttachListenerOptions options,
+                                      const AttachServerOptions& server) {
   options.path = server.runDir + "/attach.sock";
   options.incarnation = server.incarnation;
   options.helloWithin = server.helloWithin;
@@ -33,11 +34,11 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
                   [this](std::uint32_t card, const suspend::News& news) { onNews(card, news); }),
       around_(dispatcher.loop(), suspenders_),
       port_(around_, outlet_, tasks_, withNode(config.gate, config.node)),
-      doorLoop_(config.doorLoop != nullptr ? *config.doorLoop : dispatcher.loop()),
+      listenerLoop_(config.listenerLoop != nullptr ? *config.listenerLoop : dispatcher.loop()),
       server_(dispatcher.loop(), outlet_, tasks_, port_, suspenders_, config.node, cards_,
               std::move(config.cardActors), config.server, book_,
-              [this](const std::string& token) { tellDoor(token); }),
-      door_(doorLoop_, book_, doorOptions(config.door, config.server),
+              [this](const std::string& token) { tellClient(token); }),
+      listener_(listenerLoop_, book_, listenerOptions(config.listener, config.server),
             [this](Arrival arrival) { server_.arrive(std::move(arrival)); }),
       strict_(config.unheld.strict),
       watch_(std::move(config.unheld), config.server.runDir, book_,
@@ -51,20 +52,20 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
 
 Status AttachPort::listen() {
   for (const Card& card : cards_) {
-    if (card.rung && card.suspend == schema::Suspend::GATE) tellSuspendLost(card);
+    if (card.method && card.suspend == schema::Suspend::GATE) tellSuspendLost(card);
   }
-  // The door first: who finds it taken has touched nothing.
-  if (Status open = door_.listen(); !open) return open;
+  // The listener first: who finds it taken has touched nothing.
+  if (Status open = listener_.listen(); !open) return open;
   if (Status begun = server_.begin(); !begun) return begun;
   watch_.start();
   return ok();
 }
 
-void AttachPort::tellDoor(const std::string& token) {
-  doorLoop_.post([this, here = std::weak_ptr(here_), token] {
+void AttachPort::tellClient(const std::string& token) {
+  listenerLoop_.post([this, here = std::weak_ptr(here_), token] {
     if (here.expired()) return;
-    if (token.empty()) return door_.bookComplete();
-    door_.tokenCame(token);
+    if (token.empty()) return listener_.bookComplete();
+    listener_.tokenCame(token);
   });
 }
 

@@ -3,8 +3,8 @@
 // Card actors send it gateOrder, the node taskKnown and taskClosed, task actors reportAsked.
 //
 // It is an adapter, not a core: it does I/O, so it lives on the card loop only. What it does per
-// message is bounded: a few system calls, no file but in the run dir at attach and death. The door
-// before it is on another loop: what anybody may say costs cards no time.
+// message is bounded: a few system calls, no file but in the run dir at attach and death. The
+// listener before it is on another loop: what anybody may say costs cards no time.
 
 #include <vector>
 
@@ -12,7 +12,7 @@
 #include "runtime/dispatcher.h"
 #include "services/attach/attach_server.h"
 #include "services/attach/gate_port.h"
-#include "services/attach/loop_surroundings.h"
+#include "services/attach/loop_platform.h"
 #include "services/attach/unheld.h"
 #include "services/cards/cards.h"
 
@@ -23,11 +23,11 @@ struct AttachPortConfig {
   std::vector<Card> cards;          // by index
   std::vector<ActorId> cardActors;  // of the same cards, in the same order
   AttachServerOptions server;
-  AttachDoorOptions door;
+  AttachListenerOptions listener;
   GatePortOptions gate;
   SuspendersOptions suspend;
   UnheldOptions unheld;
-  Loop* doorLoop = nullptr;  // null: the card loop, where nothing depends on cards' time
+  Loop* listenerLoop = nullptr;  // null: the card loop, where nothing depends on cards' time
 };
 
 class AttachPort final : public Actor {
@@ -44,14 +44,14 @@ class AttachPort final : public Actor {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
-  const AttachDoor& door() const { return door_; }  // of its loop's thread
+  const AttachListener& listener() const { return listener_; }  // of its loop's thread
   const AttachServer& server() const { return server_; }
   const GatePort& gate() const { return port_; }
   const UnheldCounters& unheld() const { return unheld_; }  // of any thread
 
  private:
   void tellUseOf(ActorId actor);
-  void tellDoor(const std::string& token);
+  void tellClient(const std::string& token);
   void onNews(std::uint32_t card, const suspend::News& news);
   void tellSuspendLost(const Card& card);
   void accuse(const UnheldJudge::Accused& accused, const std::string& what);
@@ -63,15 +63,15 @@ class AttachPort final : public Actor {
   std::vector<Card> cards_;
   Outlet outlet_;
   Suspenders suspenders_;
-  LoopSurroundings around_;
+  LoopPlatform around_;
   TaskTable tasks_;
   GatePort port_;
   TokenBook book_;
-  Loop& doorLoop_;
-  // What is posted to the door may outlive this on its loop.
+  Loop& listenerLoop_;
+  // What is posted to the listener may outlive this on its loop.
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   AttachServer server_;  // takes the tasks with it
-  AttachDoor door_;
+  AttachListener listener_;
   const bool strict_;
   UnheldCounters unheld_;
   UnheldWatch watch_;  // last: it ends first

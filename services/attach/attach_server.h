@@ -1,6 +1,6 @@
 #pragma once
-// What becomes of tenants' processes that came through the door (attach_door.h) with the token of a
-// task: each gets the task's pages, its doorbell and a slot.
+// What becomes of tenants' processes that came in (attach_listener.h) with the
+// token of a task: each gets the task's pages, its doorbell and a slot.
 //
 // Who is attached, who waits and what a restart means is decided by the roster (roster.h). This is
 // its driver in a daemon: it hands it what sockets, pidfds, timers and the node say, and carries
@@ -22,7 +22,7 @@
 #include "runtime/dispatcher.h"
 #include "runtime/loop.h"
 #include "runtime/result.h"
-#include "services/attach/attach_door.h"
+#include "services/attach/attach_listener.h"
 #include "services/attach/attach_messages.h"
 #include "services/attach/attached_list.h"
 #include "services/attach/gate_port.h"
@@ -67,7 +67,7 @@ class AttachServer final : private RosterPlatform {
   // made or read.
   Status begin();
 
-  // From the door's thread.
+  // From the listener's thread.
   void arrive(Arrival arrival);
 
   void known(schema::TaskKnown::Reader known);
@@ -135,7 +135,7 @@ class AttachServer final : private RosterPlatform {
 
   PiMutex arrivalsMutex_;
   std::deque<Arrival> arrivals_;  // let in, and not looked at yet
-  // What the door's thread posts may outlive this on the loop.
+  // What the listener's thread posts may outlive this on the loop.
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   AttachedList list_;
   TaskRecords records_;

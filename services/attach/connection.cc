@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "services/cards/suspend/aside.h"
+#include "services/cards/suspend/detached.h"
 
 namespace qgpu {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kDrainedMax = 64;             // records that are passed over at t
 // Where no thread is to be had it stays open: that costs less than a loop that waits.
 void closeAside(Fd fd) {
   const int kept = fd.release();
-  if (kept >= 0) suspend::aside([kept] { ::close(kept); });
+  if (kept >= 0) suspend::runDetached([kept] { ::close(kept); });
 }
 
 // Of a file in memory nobody is asked when it closes, and a small one that can't grow is gone soon.

@@ -4,7 +4,7 @@
 // What comes may bring descriptors, and to close the last one of a file can take as long as its
 // owner likes: a TCP socket lingers, a file system in user space is asked. The kernel closes them
 // in the thread that takes or drops the record that brought them, so a record is looked at before
-// it is taken, and where somebody may have to wait, that is a thread of its own (aside.h).
+// it is taken, and where somebody may have to wait, that is a thread of its own (detached.h).
 
 #include <cstddef>
 #include <cstdint>

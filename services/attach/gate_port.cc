@@ -31,7 +31,7 @@ bool usableSignal(std::uint32_t signal) {
 
 }  // namespace
 
-GatePort::GatePort(GateSurroundings& around, Outlet& outlet, TaskTable& tasks,
+GatePort::GatePort(GatePlatform& around, Outlet& outlet, TaskTable& tasks,
                    GatePortOptions options)
     : around_(around), outlet_(outlet), tasks_(tasks), options_(options) {}
 

@@ -16,7 +16,7 @@
 #include "runtime/dispatcher.h"
 #include "runtime/units.h"
 #include "services/attach/guest_task.h"
-#include "services/attach/surroundings.h"
+#include "services/attach/platform.h"
 
 namespace qgpu {
 
@@ -59,7 +59,7 @@ struct GatePortCounters {
 
 class GatePort {
  public:
-  GatePort(GateSurroundings& around, Outlet& outlet, TaskTable& tasks, GatePortOptions options);
+  GatePort(GatePlatform& around, Outlet& outlet, TaskTable& tasks, GatePortOptions options);
   GatePort(const GatePort&) = delete;
   GatePort& operator=(const GatePort&) = delete;
   ~GatePort();
@@ -90,7 +90,7 @@ class GatePort {
   // Tells the task actor what its processes use, even if nothing changed.
   void tellUse(GuestTask& task);
 
-  GateSurroundings& surroundings() { return around_; }
+  GatePlatform& surroundings() { return around_; }
   const GatePortCounters& counters() const { return counters_; }
 
  private:
@@ -125,11 +125,11 @@ class GatePort {
   void beat();
   void beatAgain(Nanos now);
 
-  GateSurroundings& around_;
+  GatePlatform& around_;
   Outlet& outlet_;
   TaskTable& tasks_;
   const GatePortOptions options_;
-  GateSurroundings::TimerKey heartbeat_ = 0;
+  GatePlatform::TimerKey heartbeat_ = 0;
   std::function<void()> heard_;
   GatePortCounters counters_;
 };

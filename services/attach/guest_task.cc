@@ -36,7 +36,7 @@ Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known
                                                  const std::vector<Card>& cards,
                                                  const std::vector<ActorId>& cardActors,
                                                  const GuestTaskOptions& options,
-                                                 PageSurroundings& around) {
+                                                 PagePlatform& around) {
   if (known.getToken().size() != QGPU_TOKEN_LEN) {
     return fail(ErrorCode::InvalidArgument, "its token has a wrong length");
   }

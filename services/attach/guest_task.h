@@ -144,6 +144,6 @@ Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known
                                                  const std::vector<Card>& cards,
                                                  const std::vector<ActorId>& cardActors,
                                                  const GuestTaskOptions& options,
-                                                 PageSurroundings& around);
+                                                 PagePlatform& around);
 
 }  // namespace qgpu

@@ -1,4 +1,4 @@
-#include "services/attach/loop_surroundings.h"
+#include "services/attach/loop_platform.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -10,32 +10,32 @@
 
 namespace qgpu {
 
-Nanos LoopSurroundings::stored(std::uint64_t, const qgpu_gate_page&) { return loop_.now(); }
+Nanos LoopPlatform::stored(std::uint64_t, const qgpu_gate_page&) { return loop_.now(); }
 
-void LoopSurroundings::wake(std::uint64_t, qgpu_gate_page& page, int waiters) {
+void LoopPlatform::wake(std::uint64_t, qgpu_gate_page& page, int waiters) {
   ::syscall(SYS_futex, &page.gate, FUTEX_WAKE, waiters, nullptr, nullptr, 0);
 }
 
-GateSurroundings::TimerKey LoopSurroundings::at(Nanos when, std::function<void()> work) {
+GatePlatform::TimerKey LoopPlatform::at(Nanos when, std::function<void()> work) {
   return loop_.at(when, std::move(work));
 }
 
-void LoopSurroundings::watchBell(GuestTask& task, std::function<void()> rang) {
+void LoopPlatform::watchBell(GuestTask& task, std::function<void()> rang) {
   task.gate.bell = loop_.fds().watchEdge(
       task.pages.doorbellFd(), EPOLLIN, [rang = std::move(rang)](std::uint32_t) { rang(); });
 }
 
-void LoopSurroundings::unwatchBell(GuestTask& task) { task.gate.bell.reset(); }
+void LoopPlatform::unwatchBell(GuestTask& task) { task.gate.bell.reset(); }
 
-bool LoopSurroundings::lives(const GuestProcess& process) {
+bool LoopPlatform::lives(const GuestProcess& process) {
   return signalProcess(process.pidfd, 0);
 }
 
-bool LoopSurroundings::isStopped(const GuestProcess& process) {
+bool LoopPlatform::isStopped(const GuestProcess& process) {
   return processStopped(process.entry.pid);
 }
 
-bool LoopSurroundings::stopThread(const GuestProcess& process, std::uint32_t tid) {
+bool LoopPlatform::stopThread(const GuestProcess& process, std::uint32_t tid) {
   return ::syscall(SYS_tgkill, static_cast<pid_t>(process.entry.pid), static_cast<pid_t>(tid),
                    static_cast<int>(process.freezeSignal)) == 0;
 }

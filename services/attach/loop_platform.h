@@ -2,14 +2,14 @@
 // The surroundings of gate port and pages in a daemon: the card loop and the kernel.
 
 #include "runtime/loop.h"
-#include "services/attach/surroundings.h"
+#include "services/attach/platform.h"
 #include "services/attach/suspenders.h"
 
 namespace qgpu {
 
-class LoopSurroundings final : public GateSurroundings {
+class LoopPlatform final : public GatePlatform {
  public:
-  LoopSurroundings(Loop& loop, Suspenders& suspenders) : loop_(loop), suspenders_(suspenders) {}
+  LoopPlatform(Loop& loop, Suspenders& suspenders) : loop_(loop), suspenders_(suspenders) {}
 
   Nanos now() override { return loop_.now(); }
   Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;

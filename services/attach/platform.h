@@ -1,6 +1,6 @@
 #pragma once
 // What gate port and pages need of the world around them: a clock, timers, the doorbells that
-// ring, and the kernel that wakes waiters and stops threads. The daemon has LoopSurroundings, the
+// ring, and the kernel that wakes waiters and stops threads. The daemon has LoopPlatform, the
 // simulator one of its own, so that both run the same port on the same pages.
 //
 // All of it belongs to the card loop's thread. Times are CLOCK_MONOTONIC in ns.
@@ -16,7 +16,7 @@ namespace qgpu {
 struct GuestProcess;
 struct GuestTask;
 
-class PageSurroundings {
+class PagePlatform {
  public:
   virtual Nanos now() = 0;
   // Right after the gate word of a task's page was stored: the time of that store.
@@ -25,10 +25,10 @@ class PageSurroundings {
   virtual void wake(std::uint64_t task, qgpu_gate_page& page, int waiters) = 0;
 
  protected:
-  ~PageSurroundings() = default;
+  ~PagePlatform() = default;
 };
 
-class GateSurroundings : public PageSurroundings {
+class GatePlatform : public PagePlatform {
  public:
   using TimerKey = std::uint64_t;   // 0: none
 
@@ -52,7 +52,7 @@ class GateSurroundings : public PageSurroundings {
   virtual void putBack(const GuestTask& task) = 0;
 
  protected:
-  ~GateSurroundings() = default;
+  ~GatePlatform() = default;
 };
 
 }  // namespace qgpu

@@ -16,7 +16,7 @@ suspend::CardName nameOf(const Card& card) {
 
 std::unique_ptr<suspend::CardCheck> checkOf(const Card& card, const std::string& probe) {
   if (probe.empty()) return nullptr;
-  return std::make_unique<suspend::ProbeCheck>(nameOf(card), *card.rung, probe);
+  return std::make_unique<suspend::ProbeCheck>(nameOf(card), *card.method, probe);
 }
 
 Result<std::unique_ptr<suspend::Calls>> openDriver(const Card& card) {
@@ -35,7 +35,7 @@ Suspenders::Suspenders(Loop& loop, std::vector<Card>& cards, SuspendersOptions o
     : loop_(loop), news_(std::move(news)) {
   for (Card& card : cards) {
     cards_.emplace_back();
-    if (card.suspend != schema::Suspend::RM || !card.rung) continue;
+    if (card.suspend != schema::Suspend::RM || !card.method) continue;
     auto calls = options.open ? options.open(card) : openDriver(card);
     if (!calls) {
       card.suspend = schema::Suspend::GATE;
@@ -48,7 +48,7 @@ Suspenders::Suspenders(Loop& loop, std::vector<Card>& cards, SuspendersOptions o
       });
     };
     cards_.back() = std::make_unique<suspend::Suspender>(
-        std::move(*calls), *card.rung, tell,
+        std::move(*calls), *card.method, tell,
         [realtime = options.realtime] { return realtime ? void(askRealtime()) : void(); },
         checkOf(card, options.probe));
   }

@@ -86,7 +86,7 @@ Mapping::~Mapping() {
   if (at_ != nullptr) ::munmap(at_, size_);
 }
 
-Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PageSurroundings& around) {
+Result<TaskPages> TaskPages::create(const TaskPagesSpec& spec, PagePlatform& around) {
   Result<SharedMemory> gate = makeShared("qgpu-gate", kGatePageBytes, kGateSeals);
   if (!gate) return gate.error();
   Result<SharedMemory> report = makeShared("qgpu-report", kReportPageBytes, kReportSeals);

@@ -15,7 +15,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/attach/roster.h"
-#include "services/attach/surroundings.h"
+#include "services/attach/platform.h"
 #include "services/wire/gate_abi.h"
 
 namespace qgpu {
@@ -95,7 +95,7 @@ class TaskPages final : public RosterPages {
  public:
   // Fails with Unavailable when the machine has no memory or descriptors left.
   // `around` outlives the pages.
-  static Result<TaskPages> create(const TaskPagesSpec& spec, PageSurroundings& around);
+  static Result<TaskPages> create(const TaskPagesSpec& spec, PagePlatform& around);
 
   // --- descriptors to hand to a guest; they stay owned here ---
   int gateFd() const { return gateRead_.get(); }  // O_RDONLY
@@ -168,7 +168,7 @@ class TaskPages final : public RosterPages {
     Nanos stampBefore{0};
   };
 
-  explicit TaskPages(PageSurroundings& around) : around_(&around) {}
+  explicit TaskPages(PagePlatform& around) : around_(&around) {}
   static std::uint64_t bit(std::uint32_t slot) { return std::uint64_t{1} << slot; }
   qgpu_slot& slot(std::uint32_t i) const { return reportMap_.as<qgpu_report_page>()->slot[i]; }
   std::uint64_t bytes() const;
@@ -178,7 +178,7 @@ class TaskPages final : public RosterPages {
   Nanos readStamp(std::uint64_t raw, std::int64_t& seen, Nanos now);
   std::uint64_t grown(std::uint64_t raw, std::uint64_t& seen);
 
-  PageSurroundings* around_;
+  PagePlatform* around_;
   std::uint64_t task_ = 0;
   Bytes quota_{0};
   Fd gateRead_;

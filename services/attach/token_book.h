@@ -1,6 +1,6 @@
 #pragma once
-// Whose token is whose, for the door: the card loop writes it, the door's thread asks. A token is
-// there before anybody is told of its task, and until its processes are gone.
+// Whose token is whose, for the listener: the card loop writes it, the listener's thread asks. A
+// token is there before anybody is told of its task, and until its processes are gone.
 //
 // The card loop takes the lock when a task comes or goes; it lends priority (HAZARDS 24).
 

@@ -78,7 +78,7 @@ std::string flagName(std::string_view field) {
 }  // namespace
 
 std::size_t Flags::indexOf(std::string_view name) const {
-  const auto named = [name](const FlagWords& words) { return name == words.name; };
+  const auto named = [name](const FlagRow& words) { return name == words.name; };
   const auto found = std::find_if(table_.begin(), table_.end(), named);
   QGPU_CHECK(found != table_.end(), "every name asked for stands in the table of flags");
   return static_cast<std::size_t>(found - table_.begin());

@@ -23,7 +23,7 @@ struct ExitNow {
   std::string text;  // ends with a line end
 };
 
-struct FlagWords {
+struct FlagRow {
   const char* name;   // without dashes
   const char* value;  // as help shows it; nullptr: the flag takes none
   const char* help;
@@ -40,7 +40,7 @@ class Flags {
   // `table` is in the order of help, holds "config", and outlives this. `example`: a short config
   // file, for errors.
   Flags(const char* program, const char* purpose, const char* example,
-        std::span<const FlagWords> table, const char* footer = "")
+        std::span<const FlagRow> table, const char* footer = "")
       : program_(program),
         purpose_(purpose),
         example_(example),
@@ -75,7 +75,7 @@ class Flags {
   const char* purpose_;
   const char* example_;
   const char* footer_;   // of the help
-  std::span<const FlagWords> table_;
+  std::span<const FlagRow> table_;
   std::vector<Given> values_;  // one for each entry of the table
 };
 

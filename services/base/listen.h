@@ -1,6 +1,6 @@
 #pragma once
-// Listening sockets of the doors. A unix socket replaces a stale file that a dead daemon left and
-// leaves a live one alone; a TCP socket is on loopback unless more is allowed, because nothing
+// The listening sockets of a daemon. A unix socket replaces a stale file that a dead daemon left
+// and leaves a live one alone; a TCP socket is on loopback unless more is allowed, because nothing
 // there says who is asking. Errors name the address and the fix; nothing was touched when one comes
 // back.
 

@@ -56,14 +56,15 @@ void MetricsText::line(std::string_view what, std::string_view rest) {
   text_.append(what).append(name_).append(" ").append(rest).append("\n");
 }
 
-void doorFamilies(MetricsText& page, const DoorCounts& doors, const std::string& who) {
+void actorClientFamilies(MetricsText& page, const ActorClientCounts& clients,
+                         const std::string& who) {
   page.one("qgpu_door_requests_waiting", "gauge", "Requests that wait for " + who + ".",
-           countText(doors.outstanding));
-  page.one("qgpu_door_watchers", "gauge", "Watchers of events.", countText(doors.watchers));
+           countText(clients.outstanding));
+  page.one("qgpu_door_watchers", "gauge", "Watchers of events.", countText(clients.watchers));
   page.one("qgpu_door_requests_refused_total", "counter", "Requests that found a full queue.",
-           countText(doors.refused));
+           countText(clients.refused));
   page.one("qgpu_door_replies_late_total", "counter",
-           "Replies that came after their asker had left.", countText(doors.late));
+           "Replies that came after their asker had left.", countText(clients.late));
 }
 
 }  // namespace qgpu

@@ -39,8 +39,8 @@ class MetricsText {
   std::string_view name_;
 };
 
-// What the doors themselves count.
-struct DoorCounts {
+// What the client of an actor counts itself.
+struct ActorClientCounts {
   std::size_t outstanding = 0;
   std::size_t watchers = 0;
   std::uint64_t refused = 0;
@@ -48,6 +48,7 @@ struct DoorCounts {
 };
 
 // `who`: for whom requests wait.
-void doorFamilies(MetricsText& page, const DoorCounts& doors, const std::string& who);
+void actorClientFamilies(MetricsText& page, const ActorClientCounts& clients,
+                         const std::string& who);
 
 }  // namespace qgpu

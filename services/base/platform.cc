@@ -1,4 +1,4 @@
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 
 #include <unistd.h>
 
@@ -15,20 +15,20 @@ std::string environment(const char* name) {
 
 }  // namespace
 
-Surroundings Surroundings::ofThisProcess() {
+Platform Platform::ofThisProcess() {
   std::array<char, 256> name = {};
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   return {::geteuid(), name.data(), environment("HOME"), environment("XDG_RUNTIME_DIR"),
           environment("XDG_STATE_HOME"), environment("PORT")};
 }
 
-std::string defaultRunDir(const Surroundings& around) {
+std::string defaultRunDir(const Platform& around) {
   if (around.uid == 0) return kMachineRunDir;
   if (!around.runtimeDir.empty()) return around.runtimeDir + "/qgpu";
   return "/tmp/qgpu-" + std::to_string(around.uid);
 }
 
-std::string defaultDbfile(const Surroundings& around, const std::string& name) {
+std::string defaultDbfile(const Platform& around, const std::string& name) {
   if (around.uid == 0) return "/var/lib/qgpu/" + name;
   if (!around.stateHome.empty()) return around.stateHome + "/qgpu/" + name;
   if (!around.home.empty()) return around.home + "/.local/state/qgpu/" + name;

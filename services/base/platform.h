@@ -7,7 +7,7 @@
 namespace qgpu {
 
 // What the defaults depend on; a test brings its own.
-struct Surroundings {
+struct Platform {
   unsigned uid = 0;
   std::string hostname;
   std::string home;        // $HOME, or empty
@@ -15,7 +15,7 @@ struct Surroundings {
   std::string stateHome;   // $XDG_STATE_HOME, or empty
   std::string port{};      // $PORT, or empty
 
-  static Surroundings ofThisProcess();
+  static Platform ofThisProcess();
 };
 
 // The run dir of the machine's own manager.
@@ -23,7 +23,7 @@ inline constexpr const char* kMachineRunDir = "/run/qgpu";
 
 // Root: /run/qgpu and /var/lib/qgpu/NAME. Others: $XDG_RUNTIME_DIR/qgpu, else /tmp/qgpu-UID; and
 // qgpu/NAME below $XDG_STATE_HOME, else $HOME/.local/state, else the run dir.
-std::string defaultRunDir(const Surroundings& around);
-std::string defaultDbfile(const Surroundings& around, const std::string& name);
+std::string defaultRunDir(const Platform& around);
+std::string defaultDbfile(const Platform& around, const std::string& name);
 
 }  // namespace qgpu

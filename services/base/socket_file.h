@@ -1,6 +1,6 @@
 #pragma once
 // Where a daemon's unix sockets listen: an address that fits, and a path that nobody serves. A file
-// that a dead daemon left is removed, a live one's is left alone; shared by all doors.
+// that a dead daemon left is removed, a live one's is left alone; shared by all listeners.
 
 #include <string>
 #include <sys/un.h>

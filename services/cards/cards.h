@@ -19,7 +19,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/cards/nvidia_health.h"
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu {
 
@@ -29,7 +29,7 @@ struct Card : CardFacts {
   // NVIDIA: what takes work off it takes.
   std::string driverVersion;          // empty: it does not say
   int minor = -1;                     // of its file /dev/nvidiaN; -1: not known
-  std::optional<suspend::Rung> rung;  // set where `suspend` is RM
+  std::optional<suspend::SuspendMethod> method;  // set where `suspend` is RM
 };
 
 enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };

@@ -45,10 +45,10 @@ SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
     options.probe = config.probe;
     options.patience = config.patience;
     const suspend::SelfTest found = suspend::testSuspend(options);
-    answer.rung = found.rung;
+    answer.method = found.method;
     answer.why = found.why;
     // What was not seen for certain holds for no driver.
-    if (!found.rung && !found.sure) answer.driver.clear();
+    if (!found.method && !found.sure) answer.driver.clear();
     const std::string text = writeSuspendAnswers({answer}, config.version);
     if (::write(out, text.data(), text.size()) < 0) ::_exit(1);
   };
@@ -61,8 +61,8 @@ SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
 }
 
 void apply(const SuspendAnswer& answer, Card& card) {
-  card.rung = answer.rung;
-  card.suspend = answer.rung ? schema::Suspend::RM : schema::Suspend::GATE;
+  card.method = answer.method;
+  card.suspend = answer.method ? schema::Suspend::RM : schema::Suspend::GATE;
   card.suspendWhy = answer.why;
 }
 
@@ -77,7 +77,7 @@ class Choosing {
       return one.card == card.id && one.driver == card.driverVersion;
     });
     const bool again = config_.choice == SuspendChoice::Rm;
-    if (known != kept_.end() && (known->rung || !again)) {
+    if (known != kept_.end() && (known->method || !again)) {
       answers_.push_back(*known);
     } else {
       log_.info("suspend-test", {{"card", card.id}, {"driver", card.driverVersion}});
@@ -145,14 +145,14 @@ Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig&
     if (!isNvidia(card)) continue;
     if (why.empty()) choosing.choose(card);
     if (!why.empty()) card.suspendWhy = why;
-    const bool rm = card.rung.has_value();
+    const bool rm = card.method.has_value();
     log.info("card-suspends",
              {{"card", card.id},
               {"by", rm ? "rm" : "gate"},
-              {"how", rm ? suspend::nameOf(*card.rung) : card.suspendWhy.c_str()}});
+              {"how", rm ? suspend::nameOf(*card.method) : card.suspendWhy.c_str()}});
   }
   choosing.keep();
-  const auto isRm = [](const Card& card) { return card.rung.has_value(); };
+  const auto isRm = [](const Card& card) { return card.method.has_value(); };
   if (config.choice == SuspendChoice::Rm && std::none_of(cards.begin(), cards.end(), isRm)) {
     return noCardCan(cards);
   }

@@ -25,9 +25,9 @@ struct NvidiaSuspendConfig {
   Nanos patience = seconds(20);  // for the probe to begin and to end
 };
 
-// Sets suspend, rung and suspendWhy of NVIDIA's cards; others stay as they are. A card whose answer
-// was kept is not tested again, but an old refusal is where `rm` is asked for by name. One of
-// which nothing was seen for certain (its driver was not ready yet, its memory full, the machine
+// Sets suspend, method and suspendWhy of NVIDIA's cards; others stay as they are. A card whose
+// answer was kept is not tested again, but an old refusal is where `rm` is asked for by name. One
+// of which nothing was seen for certain (its driver was not ready yet, its memory full, the machine
 // too busy, the test out of time) is tested at each start. Blocks for about a second a card that it
 // tests, and forks: for a process with one thread, after it claimed the run dir and before it
 // serves. Unsupported: `rm` is asked for by name, and no card can; each says why.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kHead = "qgpu-suspends 1 ";
 constexpr std::size_t kTextMax = 64 * 1024;  // bytes of the file
-constexpr std::string_view kNone = "-";      // in the place of a rung
+constexpr std::string_view kNone = "-";      // in the place of a method
 
 // Fields lie between tabs, answers on lines.
 std::string field(std::string text) {
@@ -34,9 +34,9 @@ std::optional<std::string_view> next(std::string_view& text, char end) {
   return found;
 }
 
-std::optional<suspend::Rung> rungOf(std::string_view name) {
-  for (const suspend::Rung rung : suspend::kRungs) {
-    if (name == suspend::nameOf(rung)) return rung;
+std::optional<suspend::SuspendMethod> methodOf(std::string_view name) {
+  for (const suspend::SuspendMethod method : suspend::kSuspendMethods) {
+    if (name == suspend::nameOf(method)) return method;
   }
   return std::nullopt;
 }
@@ -44,10 +44,11 @@ std::optional<suspend::Rung> rungOf(std::string_view name) {
 std::optional<SuspendAnswer> parseLine(std::string_view line) {
   const auto card = next(line, '\t');
   const auto driver = next(line, '\t');
-  const auto rung = next(line, '\t');
-  if (!card || !driver || !rung || card->empty()) return std::nullopt;
-  SuspendAnswer answer{std::string(*card), std::string(*driver), rungOf(*rung), std::string(line)};
-  const bool whole = answer.rung ? line.empty() : *rung == kNone && !line.empty();
+  const auto method = next(line, '\t');
+  if (!card || !driver || !method || card->empty()) return std::nullopt;
+  SuspendAnswer answer{std::string(*card), std::string(*driver), methodOf(*method),
+                       std::string(line)};
+  const bool whole = answer.method ? line.empty() : *method == kNone && !line.empty();
   return whole ? std::optional(answer) : std::nullopt;
 }
 
@@ -66,7 +67,7 @@ std::string writeSuspendAnswers(const std::vector<SuspendAnswer>& answers,
   std::string text = std::string(kHead) + version + "\n";
   for (const SuspendAnswer& answer : answers) {
     text += field(answer.card) + "\t" + field(answer.driver) + "\t";
-    text += answer.rung ? std::string(suspend::nameOf(*answer.rung)) + "\t"
+    text += answer.method ? std::string(suspend::nameOf(*answer.method)) + "\t"
                         : std::string(kNone) + "\t" + field(answer.why);
     text += "\n";
   }

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu {
 
 struct SuspendAnswer {
   std::string card;                   // its UUID
   std::string driver;                 // its version; empty: it holds for none
-  std::optional<suspend::Rung> rung;  // that works
+  std::optional<suspend::SuspendMethod> method;  // that works
   std::string why;                    // none does
 
   bool operator==(const SuspendAnswer&) const = default;

@@ -1,13 +1,13 @@
 #pragma once
-// What a person typed for a daemon, as one command of the table (services/admin/commands.h): for an
-// admin socket it becomes its line, over RPC a request; neither is read again on this side.
+// What a person typed for a daemon, as one command of the table (services/api/commands/commands.h):
+// for an admin socket it becomes its line, over RPC a request; neither is read again on this side.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/admin/commands.h"
+#include "services/api/commands/commands.h"
 
 namespace qgpu::ctl {
 

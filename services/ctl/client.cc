@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 #include "services/ctl/views.h"
 
 namespace qgpu::ctl {
@@ -146,7 +146,7 @@ std::string startLine(const std::string& socket) {
   const std::size_t slash = socket.rfind('/');
   const std::string folder = socket.substr(0, slash);
   const bool standard =
-      folder == kMachineRunDir || folder == defaultRunDir(Surroundings::ofThisProcess());
+      folder == kMachineRunDir || folder == defaultRunDir(Platform::ofThisProcess());
   if (standard || slash == std::string::npos) return program + " &";
   return program + " --run-dir=" + folder + " --dbfile=" + folder +
          (cluster ? "/scheduler.db &" : "/meta.db &");

@@ -1,6 +1,6 @@
 #include "services/ctl/describe.h"
 
-#include "services/admin/commands.h"
+#include "services/api/commands/commands.h"
 #include "services/base/json.h"
 
 namespace qgpu::ctl {

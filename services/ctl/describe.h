@@ -1,7 +1,7 @@
 #pragma once
 // All that can be typed, as one JSON document: from it come completion, man page and
 // docs/reference/commands.md. Of each command: its options and arguments as the parser has them,
-// and what the table of commands (services/admin/commands.h) says of it.
+// and what the table of commands (services/api/commands/commands.h) says of it.
 
 #include <CLI/CLI.hpp>
 #include <string>

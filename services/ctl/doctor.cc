@@ -17,7 +17,7 @@
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
 #include "services/kubernetes/webhook/certificates.h"
-#include "services/rpc/certificate.h"
+#include "services/api/rpc/certificate.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -28,26 +28,26 @@ const std::vector<unsigned> kOldestKernel = {5, 3};
 const std::vector<unsigned> kOldestDriver = {450, 102, 4};
 
 // Who may write to a folder that daemons trust.
-void checkFolder(Patient& patient, const std::string& folder) {
+void checkFolder(DoctorContext& context, const std::string& folder) {
   struct stat info {};
-  if (::lstat(patient.path(folder).c_str(), &info) != 0) return;
+  if (::lstat(context.path(folder).c_str(), &info) != 0) return;
   const std::string name = folder;
   if (!S_ISDIR(info.st_mode)) {
-    patient.finding("folder", name + " is no folder", "move it away; the daemon makes a new one");
+    context.finding("folder", name + " is no folder", "move it away; the daemon makes a new one");
   } else if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    patient.finding("folder-open", name + " may be written to by others", "chmod go-w " + name);
+    context.finding("folder-open", name + " may be written to by others", "chmod go-w " + name);
   } else if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
-    patient.finding("folder-owner", name + " belongs to uid " + std::to_string(info.st_uid),
+    context.finding("folder-owner", name + " belongs to uid " + std::to_string(info.st_uid),
                     "chown root " + name);
   }
 }
 
-void checkKernel(Patient& patient) {
-  const std::string release = firstLine(patient.path("/proc/sys/kernel/osrelease"));
+void checkKernel(DoctorContext& context) {
+  const std::string release = firstLine(context.path("/proc/sys/kernel/osrelease"));
   if (release.empty()) return;
-  patient.fact("kernel", release);
+  context.fact("kernel", release);
   if (versionNumbers(release, kOldestKernel.size()) < kOldestKernel) {
-    patient.finding("kernel-old",
+    context.finding("kernel-old",
                     "kernel " + release +
                         " has no pidfd, by which qgpu follows "
                         "processes",
@@ -55,14 +55,14 @@ void checkKernel(Patient& patient) {
   }
 }
 
-void checkDriver(Patient& patient) {
-  const std::string line = firstLine(patient.path("/proc/driver/nvidia/version"));
-  const std::string modules = readWhole(patient.path("/proc/modules")).value_or("");
+void checkDriver(DoctorContext& context) {
+  const std::string line = firstLine(context.path("/proc/driver/nvidia/version"));
+  const std::string modules = readWhole(context.path("/proc/modules")).value_or("");
   const bool nouveau =
       modules.starts_with("nouveau ") || modules.find("\nnouveau ") != std::string::npos;
   if (line.empty()) {
     if (nouveau) {
-      patient.finding("driver-nouveau", "the kernel drives NVIDIA cards by nouveau",
+      context.finding("driver-nouveau", "the kernel drives NVIDIA cards by nouveau",
                       "install NVIDIA's driver, and blacklist nouveau");
     }
     return;
@@ -70,14 +70,14 @@ void checkDriver(Patient& patient) {
   const std::size_t at = line.find_first_of("0123456789", line.find("Module"));
   const std::string version =
       at == std::string::npos ? "" : line.substr(at, line.find(' ', at) - at);
-  patient.fact("nvidia driver", version);
+  context.fact("nvidia driver", version);
   if (!version.empty() && versionNumbers(version, kOldestDriver.size()) < kOldestDriver) {
-    patient.finding("driver-old", "NVIDIA's driver " + version + " is older than 450.102.04",
+    context.finding("driver-old", "NVIDIA's driver " + version + " is older than 450.102.04",
                     "install a newer one");
   }
-  if (namesIn(patient.path("/dev"), "nvidia0", "").empty() &&
-      !exists(patient.path("/dev/nvidiactl"))) {
-    patient.finding("driver-devices", "NVIDIA's driver is loaded, and /dev/nvidia* are missing",
+  if (namesIn(context.path("/dev"), "nvidia0", "").empty() &&
+      !exists(context.path("/dev/nvidiactl"))) {
+    context.finding("driver-devices", "NVIDIA's driver is loaded, and /dev/nvidia* are missing",
                     "start qgpu-manager by its unit, or nvidia-persistenced; by hand: "
                     "nvidia-modprobe -c 255 -c 0, then nvidia-modprobe -u -c 0");
   }
@@ -92,7 +92,7 @@ std::string flagValue(const std::string& flags, const std::string& flag) {
 }
 
 // Another one is refused by the scheduler each time that the node would join.
-void checkNodeCertificate(Patient& patient, const std::string& whose, const std::string& pem,
+void checkNodeCertificate(DoctorContext& context, const std::string& whose, const std::string& pem,
                           const std::string& flags) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -100,22 +100,22 @@ void checkNodeCertificate(Patient& patient, const std::string& whose, const std:
   const std::string node = named.empty() ? host.data() : named;
   const CertificateOwner owner = ownerOf(pem);
   if (!owner.mayJoin()) {
-    patient.finding("certificate-role", whose + " is not that of a node",
+    context.finding("certificate-role", whose + " is not that of a node",
                     std::string("sign one whose subject has OU=") + kNodeUnit);
   } else if (!owner.mayJoinAs(node)) {
-    patient.finding("certificate-name", whose + " does not name " + node + ", which joins with it",
+    context.finding("certificate-name", whose + " does not name " + node + ", which joins with it",
                     "sign one with that CN or DNS entry, or say --nodename");
   }
 }
 
-void checkCertificate(Patient& patient, const std::string& daemon, const std::string& flags) {
+void checkCertificate(DoctorContext& context, const std::string& daemon, const std::string& flags) {
   const std::string file = flagValue(flags, "--tls-cert");
   if (file.empty()) return;
   const std::string whose = "the certificate of " + daemon + ", " + file + ",";
-  const auto pem = readWhole(patient.path(file));
+  const auto pem = readWhole(context.path(file));
   const auto end = expiryOf(pem.value_or(""));
   if (!pem || !end) {
-    patient.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
+    context.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
                     "see --tls-cert in /etc/default/" + daemon);
     return;
   }
@@ -123,22 +123,22 @@ void checkCertificate(Patient& patient, const std::string& daemon, const std::st
   const std::string renew =
       "sign a new one by the CA of --tls-ca; " + daemon + " reads it within 10 s";
   if (left <= 0) {
-    patient.finding("certificate-expired", whose + " has expired", renew);
+    context.finding("certificate-expired", whose + " has expired", renew);
   } else if (left < kSoonSeconds) {
-    patient.finding("certificate-ends",
+    context.finding("certificate-ends",
                     whose + " ends in " + std::to_string(left / kDaySeconds) + " days", renew);
   }
-  const auto key = readWhole(patient.path(flagValue(flags, "--tls-key")));
+  const auto key = readWhole(context.path(flagValue(flags, "--tls-key")));
   if (key && !belongTogether(*pem, *key)) {
-    patient.finding("certificate-key", whose + " does not belong to the key of --tls-key",
+    context.finding("certificate-key", whose + " does not belong to the key of --tls-key",
                     "name the pair in /etc/default/" + daemon);
   }
-  if (daemon == "qgpu-manager") return checkNodeCertificate(patient, whose, *pem, flags);
+  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, *pem, flags);
   const std::string rpc = flagValue(flags, "--rpc");
   const std::string host = rpc.substr(0, rpc.rfind(':'));
   const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
   if (!everywhere && !isFor(*pem, host)) {
-    patient.finding("certificate-name", whose + " does not name " + host + ", where it serves",
+    context.finding("certificate-name", whose + " does not name " + host + ", where it serves",
                     "sign one with that name; managers refuse it else");
   }
 }
@@ -168,7 +168,7 @@ using ToldOf = std::map<std::uint64_t, std::string>;
 
 // Of tasks that are still there: those that still have no process, and those of which one went past
 // the library.
-void checkUncontained(Patient& patient, const std::string& socket) {
+void checkUncontained(DoctorContext& context, const std::string& socket) {
   std::map<std::string, ToldOf> told;
   simdjson::dom::parser parser;
   std::uint64_t since = 0;
@@ -190,7 +190,7 @@ void checkUncontained(Patient& patient, const std::string& socket) {
       const auto found = toldOf.find(numberOf(task, "id"));
       if (found == toldOf.end()) continue;
       if (kind == kTaskUnattached && numberOf(task, "processes") != 0) continue;
-      patient.finding(kind,
+      context.finding(kind,
                       "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
                           "): " + found->second,
                       "where its program should use a card, look for what keeps libqgpu.so out of "
@@ -200,8 +200,8 @@ void checkUncontained(Patient& patient, const std::string& socket) {
 }
 
 // Compared with the copies that containers get, which the device plugin makes at its start.
-void checkLibrary(Patient& patient) {
-  const std::string folder = patient.path("/var/lib/qgpu/kubelet");
+void checkLibrary(DoctorContext& context) {
+  const std::string folder = context.path("/var/lib/qgpu/kubelet");
   const std::string program = binaryFolder();
   const auto own = readWhole(program.substr(0, program.rfind('/')) + "/lib/libqgpu.so");
   const auto copies = namesIn(folder, "libqgpu-", ".so");
@@ -210,7 +210,7 @@ void checkLibrary(Patient& patient) {
     return readWhole(folder + "/" + name) == own;
   });
   if (same) return;
-  patient.finding("library-differs",
+  context.finding("library-differs",
                   "containers get another libqgpu.so than the one beside this program",
                   "restart qgpu-manager of this version; running containers keep theirs");
 }
@@ -221,85 +221,85 @@ void append(std::string& out, const std::string& text) {
 
 }  // namespace
 
-std::string Patient::path(const std::string& absolute) const {
+std::string DoctorContext::path(const std::string& absolute) const {
   const std::string& root = options.root;
   return (root.ends_with('/') ? root.substr(0, root.size() - 1) : root) + absolute;
 }
-void Patient::fact(std::string name, std::string value) {
+void DoctorContext::fact(std::string name, std::string value) {
   diagnosis.facts.push_back({std::move(name), std::move(value)});
 }
-void Patient::finding(std::string code, std::string what, std::string fix) {
+void DoctorContext::finding(std::string code, std::string what, std::string fix) {
   diagnosis.findings.push_back({std::move(code), std::move(what), std::move(fix)});
 }
 
-void examineMachine(Patient& patient) {
-  checkKernel(patient);
-  checkDriver(patient);
-  checkFolder(patient, patient.options.runDir);
-  checkFolder(patient, "/var/lib/qgpu");
+void examineMachine(DoctorContext& context) {
+  checkKernel(context);
+  checkDriver(context);
+  checkFolder(context, context.options.runDir);
+  checkFolder(context, "/var/lib/qgpu");
 }
 
-void examineDaemons(Patient& patient, const std::string& version) {
+void examineDaemons(DoctorContext& context, const std::string& version) {
   std::size_t alive = 0;
   for (const std::string daemon : {"manager", "scheduler"}) {
     for (const std::string end : {".sock", ".rpc"}) {
-      const std::string name = patient.options.runDir + "/" + daemon + end;
-      const SocketState state = socketState(patient.path(name));
+      const std::string name = context.options.runDir + "/" + daemon + end;
+      const SocketState state = socketState(context.path(name));
       if (state == SocketState::Stale || state == SocketState::NoSocket) {
-        patient.finding("socket-stale",
+        context.finding("socket-stale",
                         "nobody listens on " + name + ": qgpu-" + daemon + " was killed",
                         "start qgpu-" + daemon + ", which replaces it");
       }
       if (state != SocketState::Alive || end != ".sock") continue;
       ++alive;
-      const std::string told = versionOf(patient.path(name));
-      patient.fact("qgpu-" + daemon, told.empty() ? "does not answer" : told);
+      const std::string told = versionOf(context.path(name));
+      context.fact("qgpu-" + daemon, told.empty() ? "does not answer" : told);
       if (told.empty()) {
-        patient.finding("daemon-silent",
+        context.finding("daemon-silent",
                         "qgpu-" + daemon + " takes connections on " + name + " and does not answer",
                         "look at its log; restart it");
       } else if (told != version) {
-        patient.finding("versions-differ",
+        context.finding("versions-differ",
                         "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
                         "bring both to one version");
       } else if (daemon == "manager") {
-        checkUncontained(patient, patient.path(name));
+        checkUncontained(context, context.path(name));
       }
     }
   }
-  const std::string attach = patient.options.runDir + "/attach.sock";
+  const std::string attach = context.options.runDir + "/attach.sock";
   const bool manager =
-      socketState(patient.path(patient.options.runDir + "/manager.sock")) == SocketState::Alive;
-  if (manager && socketState(patient.path(attach)) != SocketState::Alive) {
-    patient.finding(
+      socketState(context.path(context.options.runDir + "/manager.sock")) == SocketState::Alive;
+  if (manager && socketState(context.path(attach)) != SocketState::Alive) {
+    context.finding(
         "attach-closed",
         "qgpu-manager runs, and nobody listens on " + attach + ": programs can't get their share",
         "restart qgpu-manager");
   }
   if (alive == 0) {
-    patient.finding("no-daemon",
-                    "neither qgpu-manager nor qgpu-scheduler serves in " + patient.options.runDir,
+    context.finding("no-daemon",
+                    "neither qgpu-manager nor qgpu-scheduler serves in " + context.options.runDir,
                     "start one: qgpu-manager, or systemctl start "
                     "qgpu-manager; on Kubernetes label the node qgpu-device-enable=enable");
   }
-  checkLibrary(patient);
+  checkLibrary(context);
 }
 
-void examineCertificates(Patient& patient) {
+void examineCertificates(DoctorContext& context) {
   for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
-    const auto flags = readWhole(patient.path("/etc/default/" + daemon));
-    if (flags) checkCertificate(patient, daemon, *flags);
+    const auto flags = readWhole(context.path("/etc/default/" + daemon));
+    if (flags) checkCertificate(context, daemon, *flags);
   }
 }
 
 Diagnosis examine(const DoctorOptions& options, const std::string& version) {
   Diagnosis diagnosis;
-  Patient patient{options, diagnosis};
-  examineMachine(patient);
-  examineDaemons(patient, version);
-  examineCertificates(patient);
-  examineKubelet(patient);
-  examineKubeScheduler(patient);
+  DoctorContext context{options, diagnosis};
+  examineMachine(context);
+  examineDaemons(context, version);
+  examineCertificates(context);
+  examineKubelet(context);
+  examineKubeScheduler(context);
   return diagnosis;
 }
 

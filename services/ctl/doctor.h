@@ -34,7 +34,7 @@ struct Diagnosis {
 };
 
 // What a check needs: a machine to look at, and where to say what it found.
-struct Patient {
+struct DoctorContext {
   const DoctorOptions& options;
   Diagnosis& diagnosis;
 
@@ -44,11 +44,11 @@ struct Patient {
 };
 
 // The checks. `version`: of this program, which daemons should share.
-void examineMachine(Patient& patient);                              // kernel, driver, folders
-void examineDaemons(Patient& patient, const std::string& version);  // sockets, versions
-void examineCertificates(Patient& patient);                         // of the daemons' flags
-void examineKubelet(Patient& patient);                              // device plugins
-void examineKubeScheduler(Patient& patient);                        // the extender
+void examineMachine(DoctorContext& context);                              // kernel, driver, folders
+void examineDaemons(DoctorContext& context, const std::string& version);  // sockets, versions
+void examineCertificates(DoctorContext& context);                         // of the daemons' flags
+void examineKubelet(DoctorContext& context);                              // device plugins
+void examineKubeScheduler(DoctorContext& context);                        // the extender
 
 Diagnosis examine(const DoctorOptions& options, const std::string& version);
 

@@ -37,8 +37,8 @@ std::vector<element> listAt(element root, std::string_view pointer) {
 
 // How many devices kubelet knows of a resource, by the file that it keeps for itself: good enough
 // for a look. Nothing where there is none.
-std::optional<std::size_t> registered(Patient& patient, const std::string& resource) {
-  const auto text = readWhole(patient.path(std::string(kPlugins) + "/kubelet_internal_checkpoint"));
+std::optional<std::size_t> registered(DoctorContext& context, const std::string& resource) {
+  const auto text = readWhole(context.path(std::string(kPlugins) + "/kubelet_internal_checkpoint"));
   simdjson::dom::parser parser;
   element root;
   simdjson::dom::object all;
@@ -51,35 +51,35 @@ std::optional<std::size_t> registered(Patient& patient, const std::string& resou
   return devices.size();
 }
 
-void checkSecondPlugin(Patient& patient) {
+void checkSecondPlugin(DoctorContext& context) {
   std::string by;
-  for (const std::string& name : namesIn(patient.path(kPlugins), "nvidia", ".sock")) {
+  for (const std::string& name : namesIn(context.path(kPlugins), "nvidia", ".sock")) {
     const std::string socket = std::string(kPlugins) + "/" + name;
-    if (socketState(patient.path(socket)) == SocketState::Alive) by = socket;
+    if (socketState(context.path(socket)) == SocketState::Alive) by = socket;
   }
-  const std::size_t devices = registered(patient, "nvidia.com/gpu").value_or(0);
+  const std::size_t devices = registered(context, "nvidia.com/gpu").value_or(0);
   if (devices > 0) by = "kubelet knows " + std::to_string(devices) + " nvidia.com/gpu";
   if (by.empty()) return;
-  patient.finding("second-plugin", "another device plugin gives out this node's cards: " + by,
+  context.finding("second-plugin", "another device plugin gives out this node's cards: " + by,
                   "keep NVIDIA's device plugin off nodes with the label qgpu-device-enable; qgpu "
                   "refuses a node that serves both");
 }
 
-void checkOwnPlugin(Patient& patient) {
+void checkOwnPlugin(DoctorContext& context) {
   bool alive = false;
-  for (const std::string& name : namesIn(patient.path(kPlugins), "qgpu", ".sock")) {
+  for (const std::string& name : namesIn(context.path(kPlugins), "qgpu", ".sock")) {
     const std::string socket = std::string(kPlugins) + "/" + name;
-    if (socketState(patient.path(socket)) == SocketState::Alive) {
+    if (socketState(context.path(socket)) == SocketState::Alive) {
       alive = true;
       continue;
     }
-    patient.finding("plugin-socket-stale", "nobody listens on " + socket,
+    context.finding("plugin-socket-stale", "nobody listens on " + socket,
                     "restart qgpu-manager; kubelet wipes the folder when it starts");
   }
   const bool manager =
-      socketState(patient.path(patient.options.runDir + "/manager.sock")) == SocketState::Alive;
+      socketState(context.path(context.options.runDir + "/manager.sock")) == SocketState::Alive;
   if (manager && !alive) {
-    patient.finding("plugin-missing",
+    context.finding("plugin-missing",
                     "qgpu-manager runs beside a kubelet, and no device plugin of "
                     "qgpu is in " +
                         std::string(kPlugins),
@@ -88,9 +88,9 @@ void checkOwnPlugin(Patient& patient) {
                     "account is at hand");
   }
   const std::string memory = std::string(kResourcePrefix) + "/qgpu-memory";
-  const auto known = registered(patient, memory);
+  const auto known = registered(context, memory);
   if (alive && known && *known == 0) {
-    patient.finding("plugin-not-registered", "kubelet knows no " + memory,
+    context.finding("plugin-not-registered", "kubelet knows no " + memory,
                     "look at the manager's log and kubelet's; restart kubelet");
   }
 }
@@ -98,15 +98,15 @@ void checkOwnPlugin(Patient& patient) {
 // --- kube-scheduler ---
 
 // A file as documents; a finding where it is there and can't be read.
-std::vector<std::string> documentsOf(Patient& patient, const std::string& file) {
-  const auto text = readWhole(patient.path(file));
+std::vector<std::string> documentsOf(DoctorContext& context, const std::string& file) {
+  const auto text = readWhole(context.path(file));
   if (!text) {
-    patient.finding("scheduler-file", file + " can't be read", "run doctor as root");
+    context.finding("scheduler-file", file + " can't be read", "run doctor as root");
     return {};
   }
   auto documents = yamlToJson(*text);
   if (documents) return std::move(*documents);
-  patient.finding("scheduler-file", file + ": " + documents.error().message, "mend the file");
+  context.finding("scheduler-file", file + ": " + documents.error().message, "mend the file");
   return {};
 }
 
@@ -150,12 +150,13 @@ constexpr Generation kGenerations[] = {
     {"kubescheduler.config.k8s.io/v1", 25, 10'000},
 };
 
-void checkGeneration(Patient& patient, element config, const std::string& file, unsigned minor) {
+void checkGeneration(DoctorContext& context, element config, const std::string& file,
+                     unsigned minor) {
   const std::string version = textAt(config, "/apiVersion");
   for (const Generation& generation : kGenerations) {
     if (version != generation.version || minor == 0) continue;
     if (minor >= generation.first && minor <= generation.last) return;
-    patient.finding("extender-generation",
+    context.finding("extender-generation",
                     file + " is of " + version + ", which kube-scheduler 1." +
                         std::to_string(minor) + " does not read",
                     "run register.sh --remove and then "
@@ -171,7 +172,7 @@ bool isOurs(element extender) {
   return textAt(extender, "/urlPrefix").ends_with(":12345/scheduler");
 }
 
-void checkExtender(Patient& patient, element extender, const std::string& file) {
+void checkExtender(DoctorContext& context, element extender, const std::string& file) {
   std::string missing;
   for (const char* verb : {"filterVerb", "prioritizeVerb", "bindVerb", "preemptVerb"}) {
     if (textAt(extender, std::string("/") + verb).empty()) missing += " " + std::string(verb);
@@ -188,7 +189,7 @@ void checkExtender(Patient& patient, element extender, const std::string& file) 
     }
   }
   if (!missing.empty()) {
-    patient.finding("extender-incomplete", "the extender in " + file + " lacks" + missing,
+    context.finding("extender-incomplete", "the extender in " + file + " lacks" + missing,
                     kRegister);
   }
   const std::string url = textAt(extender, "/urlPrefix");
@@ -196,10 +197,10 @@ void checkExtender(Patient& patient, element extender, const std::string& file) 
   const std::string address =
       host == std::string::npos ? "" : url.substr(host + 3, url.find('/', host + 3) - host - 3);
   const std::size_t colon = address.rfind(':');
-  patient.fact("extender", url);
+  context.fact("extender", url);
   if (colon == std::string::npos || !address.starts_with("127.")) return;
   if (listensAt(address.substr(0, colon), address.substr(colon + 1))) return;
-  patient.finding("extender-unreachable",
+  context.finding("extender-unreachable",
                   "kube-scheduler asks " + url +
                       ", and nobody listens "
                       "there",
@@ -208,33 +209,33 @@ void checkExtender(Patient& patient, element extender, const std::string& file) 
                       file);
 }
 
-void checkConfig(Patient& patient, element config, const std::string& file, unsigned minor) {
-  checkGeneration(patient, config, file, minor);
+void checkConfig(DoctorContext& context, element config, const std::string& file, unsigned minor) {
+  checkGeneration(context, config, file, minor);
   bool found = false;
   for (const element extender : listAt(config, "/extenders")) {
     if (!isOurs(extender)) continue;
     found = true;
-    checkExtender(patient, extender, file);
+    checkExtender(context, extender, file);
   }
   if (!found) {
-    patient.finding("extender-not-registered",
+    context.finding("extender-not-registered",
                     "kube-scheduler's configuration " + file + " has no extender of qgpu",
                     kRegister);
   }
 }
 
-void checkFile(Patient& patient, const std::string& file, unsigned minor);
+void checkFile(DoctorContext& context, const std::string& file, unsigned minor);
 
-void checkPod(Patient& patient, element pod, const std::string& file) {
+void checkPod(DoctorContext& context, element pod, const std::string& file) {
   const std::string image = textAt(pod, "/spec/containers/0/image");
   const std::size_t tag = image.find(':', image.rfind('/'));
   std::string version = tag == std::string::npos ? "" : image.substr(tag + 1);
   if (version.starts_with('v')) version.erase(0, 1);
-  patient.fact("kube-scheduler", version);
+  context.fact("kube-scheduler", version);
   std::string config = argumentOf(pod, "--config");
   if (config.empty()) config = argumentOf(pod, "--policy-config-file");
   if (config.empty()) {
-    patient.finding(
+    context.finding(
         "extender-not-registered",
         "kube-scheduler is started in " + file +
             " with neither --config nor --policy-config-file, so without an extender (an "
@@ -242,21 +243,21 @@ void checkPod(Patient& patient, element pod, const std::string& file) {
         kRegister);
     return;
   }
-  checkFile(patient, onHost(pod, config), versionNumbers(version, 2)[1]);
+  checkFile(context, onHost(pod, config), versionNumbers(version, 2)[1]);
 }
 
-void checkFile(Patient& patient, const std::string& file, unsigned minor) {
-  for (const std::string& json : documentsOf(patient, file)) {
+void checkFile(DoctorContext& context, const std::string& file, unsigned minor) {
+  for (const std::string& json : documentsOf(context, file)) {
     simdjson::dom::parser parser;
     element root;
     if (parser.parse(json).get(root) != simdjson::SUCCESS) continue;
     const std::string kind = textAt(root, "/kind");
     if (kind == "Pod" && minor == 0) {
-      checkPod(patient, root, file);
+      checkPod(context, root, file);
     } else if (kind == "KubeSchedulerConfiguration" || kind == "Policy") {
-      checkConfig(patient, root, file, minor);
+      checkConfig(context, root, file, minor);
     } else {
-      patient.finding("scheduler-file",
+      context.finding("scheduler-file",
                       file + " is a " + kind +
                           ", and no configuration of "
                           "kube-scheduler",
@@ -268,23 +269,23 @@ void checkFile(Patient& patient, const std::string& file, unsigned minor) {
 
 }  // namespace
 
-void examineKubelet(Patient& patient) {
-  if (!exists(patient.path(kPlugins))) return;
-  const SocketState kubelet = socketState(patient.path(std::string(kPlugins) + "/kubelet.sock"));
-  patient.fact("kubelet", kubelet == SocketState::Alive ? "serves" : "does not serve");
+void examineKubelet(DoctorContext& context) {
+  if (!exists(context.path(kPlugins))) return;
+  const SocketState kubelet = socketState(context.path(std::string(kPlugins) + "/kubelet.sock"));
+  context.fact("kubelet", kubelet == SocketState::Alive ? "serves" : "does not serve");
   if (kubelet != SocketState::Alive && kubelet != SocketState::Closed) {
-    patient.finding("kubelet-down",
+    context.finding("kubelet-down",
                     "kubelet takes no device plugins on " + std::string(kPlugins) + "/kubelet.sock",
                     "systemctl start kubelet, and see its log");
   }
-  checkSecondPlugin(patient);
-  checkOwnPlugin(patient);
+  checkSecondPlugin(context);
+  checkOwnPlugin(context);
 }
 
-void examineKubeScheduler(Patient& patient) {
-  const std::string& given = patient.options.kubeScheduler;
-  if (given.empty() && !exists(patient.path(kManifest))) return;
-  checkFile(patient, given.empty() ? kManifest : given, 0);
+void examineKubeScheduler(DoctorContext& context) {
+  const std::string& given = context.options.kubeScheduler;
+  if (given.empty() && !exists(context.path(kManifest))) return;
+  checkFile(context, given.empty() ? kManifest : given, 0);
 }
 
 }  // namespace qgpu::ctl

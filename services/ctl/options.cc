@@ -10,7 +10,7 @@
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/ctl/describe.h"
 
@@ -492,7 +492,7 @@ class Parser {
                 "qgpuctl"};
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
   std::vector<std::pair<CLI::App*, Daemon>> commands_;
-  const Surroundings around_ = Surroundings::ofThisProcess();
+  const Platform around_ = Platform::ofThisProcess();
   Options options_;
   std::string since_;
   std::string output_ = "table";
@@ -509,7 +509,7 @@ std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv) {
   return Parser().parse(std::move(argv));
 }
 
-std::string defaultSocket(const Surroundings& around, const std::string& machine,
+std::string defaultSocket(const Platform& around, const std::string& machine,
                           const std::string& name) {
   const std::string folder = defaultRunDir(around);
   const std::string own = folder + "/" + name;

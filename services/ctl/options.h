@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 #include "services/ctl/ask.h"
 #include "services/ctl/doctor.h"
 
@@ -94,7 +94,7 @@ std::variant<Options, ExitNow> parseOptions(std::vector<std::string> argv);
 // Where a daemon of this user, else that of the machine (run dir `machine`), listens with a socket
 // of that name. A run dir of somebody else's is passed over: below /tmp anybody may make one, and
 // `run` obeys its manager.
-std::string defaultSocket(const Surroundings& around, const std::string& machine = kMachineRunDir,
+std::string defaultSocket(const Platform& around, const std::string& machine = kMachineRunDir,
                           const std::string& name = "manager.sock");
 
 }  // namespace qgpu::ctl

@@ -203,7 +203,7 @@ int run(const Options& options) {
   }
   client.close();  // a command may run for days; its place is for others
 
-  Shepherd shepherd;
+  ChildWaiter shepherd;
   const pid_t child = ::fork();
   if (child == 0) {
     shepherd.release();
@@ -219,9 +219,9 @@ int run(const Options& options) {
   return status;
 }
 
-// --- Shepherd ---------------------------------------------------------------------------------
+// --- ChildWaiter ---------------------------------------------------------------------------------
 
-Shepherd::Shepherd() {
+ChildWaiter::ChildWaiter() {
   ::sigemptyset(&caught_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP,
                            SIGCONT}) {
@@ -237,11 +237,11 @@ Shepherd::Shepherd() {
   ::sigprocmask(SIG_BLOCK, &caught_, &before_);
 }
 
-Shepherd::~Shepherd() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+ChildWaiter::~ChildWaiter() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-void Shepherd::release() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+void ChildWaiter::release() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-int Shepherd::wait(pid_t child) {
+int ChildWaiter::wait(pid_t child) {
   int status = 0;
   while (!reap(child, status)) {
     siginfo_t info{};
@@ -253,7 +253,7 @@ int Shepherd::wait(pid_t child) {
 
 // True once the child has ended. When it stops at the terminal's wish, so do we, or the shell
 // would never see the job stop; its continuation is passed on when we are continued.
-bool Shepherd::reap(pid_t child, int& status) const {
+bool ChildWaiter::reap(pid_t child, int& status) const {
   while (true) {
     const pid_t pid = ::waitpid(child, &status, WNOHANG | WUNTRACED);
     if (pid < 0 && errno == EINTR) continue;
@@ -271,7 +271,7 @@ bool Shepherd::reap(pid_t child, int& status) const {
 }
 
 // What the terminal sends goes to the whole foreground group: a child in ours has it already.
-void Shepherd::forward(pid_t child, int signal, int code) const {
+void ChildWaiter::forward(pid_t child, int signal, int code) const {
   const bool fromTerminal = code == SI_KERNEL;
   if (fromTerminal && ::getpgid(child) == ::getpgrp()) return;
   ::kill(child, signal);

@@ -50,12 +50,12 @@ int run(const Options& options);
 
 // Waits for a child, forwarding signals and following its job control; its status as a shell
 // reports it (128 + signal).
-class Shepherd {
+class ChildWaiter {
  public:
-  Shepherd();   // blocks what it forwards
-  ~Shepherd();  // and restores
-  Shepherd(const Shepherd&) = delete;
-  Shepherd& operator=(const Shepherd&) = delete;
+  ChildWaiter();   // blocks what it forwards
+  ~ChildWaiter();  // and restores
+  ChildWaiter(const ChildWaiter&) = delete;
+  ChildWaiter& operator=(const ChildWaiter&) = delete;
 
   // In the child, before exec: the signals as they were.
   void release() const;

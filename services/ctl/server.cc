@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "schema/scheduler.capnp.h"
-#include "services/admin/cluster_render.h"
-#include "services/admin/render.h"
-#include "services/admin/words.h"
-#include "services/base/surroundings.h"
+#include "services/api/commands/cluster_render.h"
+#include "services/api/commands/render.h"
+#include "services/api/commands/schema_names.h"
+#include "services/base/platform.h"
 #include "services/base/tls.h"
 #include "services/ctl/run.h"
-#include "services/rpc/dial.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/rpc/dial.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -197,7 +197,7 @@ Result<std::string> Server::ask(const Ask& ask, Nanos limit) {
     if (Status status = c.wait(kj::mv(asked), limit); !status) return c.failed(status.error());
     const auto reply = KJ_ASSERT_NONNULL(answer).getReply();
     if (!command->isList()) {
-      const std::string runDir = defaultRunDir(Surroundings::ofThisProcess());
+      const std::string runDir = defaultRunDir(Platform::ofThisProcess());
       return renderClusterReply(reply, launchVariables(findLibrary(), runDir));
     }
     if (!listing.add(reply)) return listing.take();

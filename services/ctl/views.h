@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/admin/commands.h"
+#include "services/api/commands/commands.h"
 
 namespace qgpu::ctl {
 

@@ -22,10 +22,10 @@ Peer ourselves() {
 
 }  // namespace
 
-CardWatch::CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
-                     kj::Timer& timer, Told told)
+CardWatch::CardWatch(HealthWatch watch, NodeActorClient& actor, Log& log,
+                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, Told told)
     : watch_(std::move(watch)),
-      door_(door),
+      actor_(actor),
       log_(log),
       timer_(timer),
       told_(std::move(told)),
@@ -84,8 +84,8 @@ void CardWatch::onChange(const HealthChange& change) {
 }
 
 kj::Promise<void> CardWatch::cordon(const std::string& card) {
-  return door_.ask(ourselves(), [&](schema::Request::Builder request) { request.setCordon(card); })
-      .then([this, card](Result<NodeDoor::Answer> answer) {
+  return actor_.ask(ourselves(), [&](schema::Request::Builder request) { request.setCordon(card); })
+      .then([this, card](Result<NodeActorClient::Answer> answer) {
         return onAnswer(card, answer ? ok() : Status(answer.error()));
       });
 }

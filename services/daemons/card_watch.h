@@ -11,7 +11,7 @@
 #include <string>
 
 #include "runtime/log.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/cards/nvidia_health.h"
 
 namespace qgpu {
@@ -21,8 +21,8 @@ class CardWatch : private kj::TaskSet::ErrorHandler {
   static constexpr Nanos kAgain = seconds(5);  // before a refused cordon is asked for again
 
   using Told = std::function<void(const HealthChange&)>;
-  // All outlive this. `io` is the loop's, on which `door` is. `told` hears of each change.
-  CardWatch(HealthWatch watch, NodeDoor& door, Log& log, kj::LowLevelAsyncIoProvider& io,
+  // All outlive this. `io` is the loop's, on which `actor` is. `told` hears of each change.
+  CardWatch(HealthWatch watch, NodeActorClient& actor, Log& log, kj::LowLevelAsyncIoProvider& io,
             kj::Timer& timer, Told told);
 
  private:
@@ -34,7 +34,7 @@ class CardWatch : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& failure) override;
 
   HealthWatch watch_;
-  NodeDoor& door_;
+  NodeActorClient& actor_;
   Log& log_;
   kj::Timer& timer_;
   Told told_;

@@ -1,8 +1,8 @@
-#include "services/daemons/extender_door.h"
+#include "services/daemons/extender_server.h"
 
 namespace qgpu {
 
-ExtenderDoor::ExtenderDoor(std::vector<HttpRoute> routes, HttpLimits limits,
+ExtenderServer::ExtenderServer(std::vector<HttpRoute> routes, HttpLimits limits,
                            const std::string& folder, kj::LowLevelAsyncIoProvider& io,
                            kj::Timer& timer, TcpListener listener, Log& log, Nanos lookEvery)
     : log_(log),
@@ -18,13 +18,13 @@ ExtenderDoor::ExtenderDoor(std::vector<HttpRoute> routes, HttpLimits limits,
   tls_.follow(timer, std::move(told), lookEvery);
 }
 
-void ExtenderDoor::use(kj::TlsContext& now) {
+void ExtenderServer::use(kj::TlsContext& now) {
   http_.setTls(now);
   log_.info("extender-open", {{"address", address()}, {"certificate", tls_.files().cert}});
 }
 
 // While they are being put there some are missing, or don't belong together.
-void ExtenderDoor::refused(const std::string& why) {
+void ExtenderServer::refused(const std::string& why) {
   const char* event = opened() ? "extender-certificates-kept" : "extender-closed";
   log_.info(event, {{"address", address()}, {"why", why}});
 }

@@ -15,10 +15,10 @@
 
 namespace qgpu {
 
-class ExtenderDoor final {
+class ExtenderServer final {
  public:
-  // `io`, `timer` and `log` outlive the door, which serves until it is destroyed.
-  ExtenderDoor(std::vector<HttpRoute> routes, HttpLimits limits, const std::string& folder,
+  // `io`, `timer` and `log` outlive the server, which serves until it is destroyed.
+  ExtenderServer(std::vector<HttpRoute> routes, HttpLimits limits, const std::string& folder,
                kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, TcpListener listener, Log& log,
                Nanos lookEvery = LiveTls::kLookEvery);
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "services/base/host.h"
-#include "services/kubernetes/device_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/daemons/doors.h"
+#include "services/daemons/listeners.h"
 
 #include <utility>
 
@@ -9,22 +9,23 @@ constexpr mode_t kOpenToAll = 0666;
 
 }  // namespace
 
-Result<TcpDoors> TcpDoors::open(const std::string& httpAddress, const std::string& rpcAddress,
-                                Reach rpcReach, Reach httpReach) {
+Result<TcpListeners> TcpListeners::open(const std::string& httpAddress,
+                                        const std::string& rpcAddress, Reach rpcReach,
+                                        Reach httpReach) {
   auto http = TcpListener::open(httpAddress, "--http", httpReach);
   if (!http) return http.error();
-  if (rpcAddress.empty()) return TcpDoors{std::move(*http), std::nullopt};
+  if (rpcAddress.empty()) return TcpListeners{std::move(*http), std::nullopt};
   auto rpc = TcpListener::open(rpcAddress, "--rpc", rpcReach);
   if (!rpc) return rpc.error();
-  return TcpDoors{std::move(*http), std::move(*rpc)};
+  return TcpListeners{std::move(*http), std::move(*rpc)};
 }
 
-Result<UnixDoors> UnixDoors::open(const RunDir& dir, const std::string& name) {
+Result<UnixListeners> UnixListeners::open(const RunDir& dir, const std::string& name) {
   auto admin = UnixListener::open(dir.file(name + ".sock"), kOpenToAll);
   if (!admin) return admin.error();
   auto rpc = UnixListener::open(dir.file(name + ".rpc"), kOpenToAll);
   if (!rpc) return rpc.error();
-  return UnixDoors{std::move(*admin), std::move(*rpc)};
+  return UnixListeners{std::move(*admin), std::move(*rpc)};
 }
 
 Status Keeping::setLogLevel(const std::string& level) {

@@ -1,7 +1,7 @@
 #pragma once
-// The doors of a daemon, opened before anything on disk is touched or anybody is served, and what
-// the admin socket may ask of the daemon itself. NAME is "manager" or "scheduler", whose sockets
-// are RUN_DIR/NAME.sock and RUN_DIR/NAME.rpc.
+// The listeners of a daemon, opened before anything on disk is touched or anybody is served, and
+// what the admin socket may ask of the daemon itself. NAME is "manager" or "scheduler", whose
+// sockets are RUN_DIR/NAME.sock and RUN_DIR/NAME.rpc.
 
 #include <functional>
 #include <optional>
@@ -9,30 +9,30 @@
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
-#include "services/admin/admin_server.h"
+#include "services/api/admin/admin_server.h"
 #include "services/base/listen.h"
 #include "services/base/run_dir.h"
 #include "store/sqlite_journal.h"
 
 namespace qgpu {
 
-// The doors that have an address.
-struct TcpDoors {
+// The listeners that have an address.
+struct TcpListeners {
   TcpListener http;
   std::optional<TcpListener> rpc;
 
   // `rpc` may be empty: none. Reach: Anywhere where peers show certificates, or where somebody said
   // that they need not.
-  static Result<TcpDoors> open(const std::string& http, const std::string& rpc,
+  static Result<TcpListeners> open(const std::string& http, const std::string& rpc,
                                Reach rpcReach = Reach::Loopback, Reach httpReach = Reach::Loopback);
 };
 
-// The doors in the run dir, open to all: the kernel says who is asking.
-struct UnixDoors {
+// The listeners in the run dir, open to all: the kernel says who is asking.
+struct UnixListeners {
   UnixListener admin;
   UnixListener rpc;
 
-  static Result<UnixDoors> open(const RunDir& dir, const std::string& name);
+  static Result<UnixListeners> open(const RunDir& dir, const std::string& name);
 };
 
 // What the admin socket asks of the daemon itself.

@@ -17,8 +17,8 @@
 #include "runtime/kj_bridge.h"
 #include "runtime/loop.h"
 #include "runtime/realtime.h"
-#include "services/admin/node_desk.h"
-#include "services/admin/node_link.h"
+#include "services/api/admin/node_handler.h"
+#include "services/api/commands/node_link.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/survivors.h"
 #include "services/base/host.h"
@@ -29,17 +29,17 @@
 #include "services/cards/suspend/driver_calls.h"
 #include "services/cards/suspend_answers.h"
 #include "services/daemons/card_watch.h"
-#include "services/daemons/doors.h"
+#include "services/daemons/listeners.h"
 #include "services/daemons/kubelet_choice.h"
-#include "services/kubernetes/agent/kubelet_desk.h"
+#include "services/kubernetes/agent/kubelet_handler.h"
 #include "services/kubernetes/agent/node_agent.h"
 #include "services/kubernetes/agent/plugin_process.h"
-#include "services/kubernetes/agent/tenant_door.h"
+#include "services/kubernetes/agent/tenant_socket.h"
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/pod_writer.h"
-#include "services/metrics/pages.h"
-#include "services/rpc/rpc_server.h"
-#include "services/rpc/scheduler_link.h"
+#include "services/api/metrics/pages.h"
+#include "services/api/rpc/rpc_server.h"
+#include "services/api/rpc/scheduler_link.h"
 
 namespace qgpu {
 namespace {
@@ -185,7 +185,7 @@ Result<std::unique_ptr<LiveTls>> openWay(const ManagerOptions& options) {
 // Nothing where no kubelet is served, or no API server is known.
 Result<std::optional<KubeCredentials>> findCluster(const ManagerOptions& options) {
   using Found = std::optional<KubeCredentials>;
-  const KubeSurroundings around = KubeSurroundings::ofProcess();
+  const KubePlatform around = KubePlatform::ofProcess();
   if (!servesKubelet(options) || !around.present()) return Found();
   auto credentials = findCredentials(around);
   if (!credentials) return credentials.error();
@@ -215,7 +215,7 @@ struct Manager::Parts {
   std::optional<AttachPort> attach;
 
   ActorId memberId = ActorId::kNobody;  // stays so where the node stands alone
-  ActorId doorId{};                     // of `door`, and of what the composition tells the node
+  ActorId clientId{};                     // of `actor`, and of what the composition tells the node
   std::optional<MemberActor> member;
 
   std::optional<KjBridge> kj;
@@ -223,12 +223,12 @@ struct Manager::Parts {
   std::optional<NodeLink> toMember;
   std::optional<SchedulerLink> scheduler;
   std::optional<NodeLink> link;
-  std::optional<NodeDoor> door;
+  std::optional<NodeActorClient> actor;
   std::optional<Keeping> keeping;
   std::optional<CardWatch> cardWatch;  // none: no card of NVIDIA's
-  std::optional<NodeDesk> desk;
+  std::optional<NodeHandler> handler;
   PodBook pods;
-  std::optional<KubeletDesk> kubelet;  // none: this node serves no kubelet
+  std::optional<KubeletHandler> kubelet;  // none: this node serves no kubelet
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<NodePages> pages;
@@ -242,12 +242,12 @@ struct Manager::Parts {
   void addActors(const ManagerOptions& options, const CardsFound& found, const Past& past,
                  ActorId nodeId);
   bool inCluster = false;  // of Kubernetes
-  void addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local, TcpDoors remote,
-                ActorId nodeId);
+  void addServers(CardsFound& found, const ManagerOptions& options, UnixListeners local,
+                  TcpListeners remote, ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
   void followCertificates();
-  kj::Maybe<KubeletDesks&> addKubelet(const ManagerOptions& options,
+  kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
   void addAgent(const ManagerOptions& options, KubeCredentials credentials, ActorId nodeId);
@@ -279,7 +279,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   peers.member = memberId;
   AttachPortConfig port;
   port.node = nodeId;
-  port.doorLoop = &mainLoop;
+  port.listenerLoop = &mainLoop;
   port.cards = found.cards;
   port.server.runDir = runDir.path();
   port.server.timeslices = options.timeslices;
@@ -312,15 +312,15 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   mainActors.attach(nodeId, *node);
 }
 
-void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, UnixDoors local,
-                              TcpDoors remote, ActorId nodeId) {
-  doorId = mainActors.reserve();
+void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options,
+                                UnixListeners local, TcpListeners remote, ActorId nodeId) {
+  clientId = mainActors.reserve();
   kj.emplace(mainLoop);
-  link.emplace(mainActors, doorId, nodeId, memberId);
-  door.emplace(*link, kj->timer());
-  mainActors.attach(doorId, *door);
+  link.emplace(mainActors, clientId, nodeId, memberId);
+  actor.emplace(*link, kj->timer());
+  mainActors.attach(clientId, *actor);
   if (found.health) {
-    cardWatch.emplace(std::move(*found.health), *door, log, kj->lowLevel(), kj->timer(),
+    cardWatch.emplace(std::move(*found.health), *actor, log, kj->lowLevel(), kj->timer(),
                       [this](const HealthChange& change) {
                         if (agent) agent->onHealth(change);
                       });
@@ -329,16 +329,16 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
   keeping.emplace(*journal, log);
   const ChangeRule rule(::geteuid());
   const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
-  desk.emplace(*door, *keeping, options.nodename, environment);
-  admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
-  rpc.emplace(*door, rule, RpcLimits{}, kj->lowLevel(), kj->timer(),
+  handler.emplace(*actor, *keeping, options.nodename, environment);
+  admin.emplace(*handler, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
+  rpc.emplace(*actor, rule, RpcLimits{}, kj->lowLevel(), kj->timer(),
               addKubelet(options, environment), *keeping);
   rpc->serveUnix(std::move(local.rpc));
   if (remote.rpc) rpc->serveTcp(std::move(*remote.rpc));
   log.info(
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
-  pages.emplace(*door, [this] {
+  pages.emplace(*actor, [this] {
     return unheldMetrics(attach->unheld()) + (podEvents ? eventMetrics(*podEvents) : "") +
            (tls ? tls->metrics() : "");
   });
@@ -346,7 +346,7 @@ void Manager::Parts::addDoors(CardsFound& found, const ManagerOptions& options, 
                  std::vector<Health::Watched>{{"card loop", cardBeat}}, kj->timer(), feedWatchdog);
   http.emplace(routesOf(*pages, *health), HttpLimits{}, kj->lowLevel(), kj->timer(),
                std::move(remote.http));
-  Outlet(mainActors, doorId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
+  Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
 }
 
@@ -385,21 +385,21 @@ void Manager::Parts::followCertificates() {
   tls->follow(kj->timer(), {use, refused});
 }
 
-// The desk is there before anybody connects, the plugin once there is something to connect to.
-kj::Maybe<KubeletDesks&> Manager::Parts::addKubelet(const ManagerOptions& options,
+// The handler is there before anybody connects, the plugin once there is something to connect to.
+kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(const ManagerOptions& options,
                                                     const TenantEnvironment& environment) {
   if (!servesKubelet(options)) return nullptr;
-  KubeletDeskConfig config;
+  KubeletHandlerConfig config;
   config.unit = options.pods.unit;
   config.mixed = options.mixed;
   // The library lies elsewhere in a container: the plugin says where.
   config.environment = assignments(nodeVariables({"", environment.extras}));
-  return kubelet.emplace(*door, pods, std::move(config));
+  return kubelet.emplace(*actor, pods, std::move(config));
 }
 
 Status Manager::Parts::serveKubelet(const ManagerOptions& options) {
   if (!kubelet) return ok();
-  if (Status door_ = openTenantDoor(runDir.path()); !door_) return door_;
+  if (Status opened = openTenantSocket(runDir.path()); !opened) return opened;
   plugin.emplace(mainLoop, log, pluginCommand(options, runDir.path(), guestLibrary()));
   plugin->start();
   return ok();
@@ -418,16 +418,16 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.policy = options.policy;
   config.rules = options.pods;
   config.onMixed = [this, nodeId](bool mixed) {
-    Outlet(mainActors, doorId).sendUrgent(nodeId, [mixed](schema::Envelope::Builder message) {
+    Outlet(mainActors, clientId).sendUrgent(nodeId, [mixed](schema::Envelope::Builder message) {
       message.initNodeLabelled().setMixed(mixed);
     });
   };
   api.emplace(std::move(credentials), kj->io().getNetwork(), kj->timer(), randomWord());
   podEvents.emplace(*api, "qgpu-manager", options.nodename);
-  agent.emplace(*door, *kubelet, *api, *podEvents, log, std::move(config));
+  agent.emplace(*actor, *kubelet, *api, *podEvents, log, std::move(config));
 }
 
-// Doors first, then turns, then the disk: nothing is promised after it can't be kept.
+// Servers first, then turns, then the disk: nothing is promised after it can't be kept.
 void Manager::Parts::close() {
   if (agent) {
     auto told = kj->timer().timeoutAfter(kGoodbye, agent->leave());
@@ -449,7 +449,7 @@ void Manager::Parts::close() {
   journal.reset();
   scheduler.reset();
   toMember.reset();
-  door.reset();
+  actor.reset();
   link.reset();
   tls.reset();
   kj.reset();
@@ -464,7 +464,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!cluster) return cluster.error();
   auto way = openWay(options);
   if (!way) return way.error();
-  auto remote = TcpDoors::open(options.http, options.rpc);
+  auto remote = TcpListeners::open(options.http, options.rpc);
   if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
@@ -476,7 +476,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);
   if (!past) return past.error();
-  auto local = UnixDoors::open(*runDir, kName);
+  auto local = UnixListeners::open(*runDir, kName);
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), options, log);
@@ -488,7 +488,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   parts->inCluster = cluster->has_value();
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
-  parts->addDoors(cards, options, std::move(*local), std::move(*remote), nodeId);
+  parts->addServers(cards, options, std::move(*local), std::move(*remote), nodeId);
   if (*cluster) parts->addAgent(options, std::move(**cluster), nodeId);
   if (Status kubelet = parts->serveKubelet(options); !kubelet) return kubelet.error();
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));

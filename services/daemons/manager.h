@@ -1,5 +1,5 @@
 #pragma once
-// qgpu-manager put together: which actor lives on which loop, which door leads to whom, what is
+// qgpu-manager put together: which actor lives on which loop, which socket leads to whom, what is
 // opened in which order and closed in which. Nothing is decided here about tasks or cards.
 //
 //   main loop:  node actor, in a cluster its member actor and the link to the scheduler; admin

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
-#include "services/kubernetes/device_plugin/plugin_words.h"
-#include "services/rpc/dial.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
+#include "services/api/rpc/dial.h"
 
 namespace qgpu {
 namespace {
@@ -24,34 +24,34 @@ static_assert(ArbiterConfig{}.sliceMin == millis(2) && ArbiterConfig{}.sliceMax 
 
 // In the order of help; every flag but the last three takes a value.
 constexpr std::array kFlags = {
-    FlagWords{"nodename", "NAME", "name of this node (default: the host name)"},
-    FlagWords{"dbfile", "PATH", "SQLite file of this node's state"},
-    FlagWords{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH (nowhere)"},
-    FlagWords{"policy", "NAME", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
-    FlagWords{"cards", "KIND", "auto, nvidia, opencl, or sim:NxM (N imaginary cards of M GiB)"},
-    FlagWords{"max-tasks-per-card", "N", "auto (nominal GiB / 4) or a number"},
-    FlagWords{"online-idle", "TIME", "pause after which an online task is idle (100ms)"},
-    FlagWords{"slice", "RANGE", "bounds of a slice (2ms..30ms)"},
-    FlagWords{"run-dir", "DIR", "folder of the sockets"},
-    FlagWords{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:12347)"},
-    FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir"},
-    FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
-    FlagWords{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm"},
-    FlagWords{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
-    FlagWords{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off (on)"},
-    FlagWords{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
-    FlagWords{"tls-key", "FILE", "its key, PEM, not encrypted"},
-    FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
-    FlagWords{"kubelet", "WHEN", "serve the kubelet of this node: auto, on or off"},
-    FlagWords{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
-    FlagWords{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
-    FlagWords{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
-    FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
-    FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
-    FlagWords{"mixed", nullptr, "allow online and offline tasks on this node"},
-    FlagWords{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
-    FlagWords{"insecure", nullptr, "a scheduler on another machine without certificates"},
+    FlagRow{"nodename", "NAME", "name of this node (default: the host name)"},
+    FlagRow{"dbfile", "PATH", "SQLite file of this node's state"},
+    FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH (nowhere)"},
+    FlagRow{"policy", "NAME", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
+    FlagRow{"cards", "KIND", "auto, nvidia, opencl, or sim:NxM (N imaginary cards of M GiB)"},
+    FlagRow{"max-tasks-per-card", "N", "auto (nominal GiB / 4) or a number"},
+    FlagRow{"online-idle", "TIME", "pause after which an online task is idle (100ms)"},
+    FlagRow{"slice", "RANGE", "bounds of a slice (2ms..30ms)"},
+    FlagRow{"run-dir", "DIR", "folder of the sockets"},
+    FlagRow{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:12347)"},
+    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir"},
+    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+    FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm"},
+    FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
+    FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off (on)"},
+    FlagRow{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
+    FlagRow{"tls-key", "FILE", "its key, PEM, not encrypted"},
+    FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
+    FlagRow{"kubelet", "WHEN", "serve the kubelet of this node: auto, on or off"},
+    FlagRow{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
+    FlagRow{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
+    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
+    FlagRow{"mixed", nullptr, "allow online and offline tasks on this node"},
+    FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
+    FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},
 };
 
 Status readNodename(const Given& given, std::string& to) {
@@ -202,7 +202,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
 }  // namespace
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
-                                                          const Surroundings& around) {
+                                                          const Platform& around) {
   Flags flags("qgpu-manager", "finds the cards of this node, admits tasks and divides time.",
               "(policy = \"fs\")", kFlags);
   const auto schema = capnp::Schema::from<schema::ManagerConfig>();

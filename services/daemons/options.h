@@ -13,7 +13,7 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/base/flags.h"
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 #include "services/base/tls.h"
 #include "services/cards/cards.h"
 #include "services/kubernetes/pods/pod_rules.h"
@@ -50,6 +50,6 @@ struct ManagerOptions {
 };
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
-                                                          const Surroundings& around);
+                                                          const Platform& around);
 
 }  // namespace qgpu

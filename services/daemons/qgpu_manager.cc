@@ -18,7 +18,7 @@ int refuse(const Error& error) {
 }
 
 int main(int argc, const char* const* argv) {
-  const auto parsed = parseManagerOptions(argc, argv, Surroundings::ofThisProcess());
+  const auto parsed = parseManagerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
     std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);
     return now->code;

@@ -11,7 +11,7 @@ namespace qgpu {
 namespace {
 
 int main(int argc, const char* const* argv) {
-  const auto parsed = parseSchedulerOptions(argc, argv, Surroundings::ofThisProcess());
+  const auto parsed = parseSchedulerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
     std::fputs(now->text.c_str(), now->code == 0 ? stdout : stderr);
     return now->code;

@@ -6,22 +6,22 @@
 #include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
-#include "services/admin/cluster_desk.h"
-#include "services/admin/cluster_render.h"
-#include "services/admin/node_link.h"
+#include "services/api/admin/cluster_handler.h"
+#include "services/api/commands/cluster_render.h"
+#include "services/api/commands/node_link.h"
 #include "services/base/host.h"
 #include "services/base/live_tls.h"
-#include "services/daemons/doors.h"
-#include "services/daemons/extender_door.h"
+#include "services/daemons/listeners.h"
+#include "services/daemons/extender_server.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/kubernetes/bridge/role_label.h"
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/leader.h"
 #include "services/kubernetes/extender/extender.h"
-#include "services/kubernetes/webhook/webhook_door.h"
-#include "services/metrics/pages.h"
-#include "services/rpc/rpc_server.h"
-#include "services/rpc/scheduler_service.h"
+#include "services/kubernetes/webhook/webhook_service.h"
+#include "services/api/metrics/pages.h"
+#include "services/api/rpc/rpc_server.h"
+#include "services/api/rpc/scheduler_service.h"
 
 namespace qgpu {
 namespace {
@@ -74,9 +74,9 @@ Result<std::unique_ptr<LiveTls>> readTls(const SchedulerDaemonOptions& options) 
 }
 
 // Nothing where --webhook is not given.
-Result<std::optional<WebhookDoor::Opened>> openWebhook(const SchedulerDaemonOptions& options) {
-  if (options.webhook.empty()) return std::optional<WebhookDoor::Opened>();
-  auto opened = WebhookDoor::open(options.webhook, KubeSurroundings::ofProcess());
+Result<std::optional<WebhookService::Opened>> openWebhook(const SchedulerDaemonOptions& options) {
+  if (options.webhook.empty()) return std::optional<WebhookService::Opened>();
+  auto opened = WebhookService::open(options.webhook, KubePlatform::ofProcess());
   if (!opened) return opened.error();
   return std::optional(std::move(*opened));
 }
@@ -84,7 +84,7 @@ Result<std::optional<WebhookDoor::Opened>> openWebhook(const SchedulerDaemonOpti
 // Nothing where Kubernetes takes no part.
 Result<std::optional<KubeCredentials>> readKubernetes(const SchedulerDaemonOptions& options,
                                                       Log& log) {
-  const KubeSurroundings around = KubeSurroundings::ofProcess();
+  const KubePlatform around = KubePlatform::ofProcess();
   const bool automatic = options.kubernetes == KubernetesChoice::Auto;
   if (options.kubernetes == KubernetesChoice::Off || (automatic && !around.present())) {
     return std::optional<KubeCredentials>();
@@ -100,13 +100,13 @@ Result<std::optional<KubeCredentials>> readKubernetes(const SchedulerDaemonOptio
 }
 
 // How else an address may be reached from elsewhere.
-Error refused(Error door) {
-  if (door.code == ErrorCode::Denied && door.message.starts_with("--rpc")) {
-    door.message += "; or give --tls-cert, --tls-key and --tls-ca, or say --insecure";
-  } else if (door.code == ErrorCode::Denied) {
-    door.message += "; or say --http-tls, with --tls-cert, --tls-key and --tls-ca, or --insecure";
+Error refused(Error error) {
+  if (error.code == ErrorCode::Denied && error.message.starts_with("--rpc")) {
+    error.message += "; or give --tls-cert, --tls-key and --tls-ca, or say --insecure";
+  } else if (error.code == ErrorCode::Denied) {
+    error.message += "; or say --http-tls, with --tls-cert, --tls-key and --tls-ca, or --insecure";
   }
-  return door;
+  return error;
 }
 
 }  // namespace
@@ -126,20 +126,20 @@ struct Scheduler::Parts {
   std::optional<SchedulerActor> scheduler;
 
   std::optional<KjBridge> kj;
-  std::optional<NodeLink> fromDoor;
+  std::optional<NodeLink> fromClient;
   std::optional<NodeLink> fromLinks;
-  std::optional<ClusterDoor> door;
+  std::optional<ClusterActorClient> actor;
   std::optional<Links> links;
   std::optional<Keeping> keeping;
-  std::optional<ClusterDesk> desk;
+  std::optional<ClusterHandler> handler;
   std::optional<AdminServer> admin;
   std::optional<RpcServer> rpc;
   std::optional<ClusterPages> pages;
   std::optional<Health> health;
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
-  std::optional<ExtenderDoor> outerExtender;
-  std::optional<WebhookDoor> webhook;
+  std::optional<ExtenderServer> outerExtender;
+  std::optional<WebhookService> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
   std::optional<PodWriter> writer;
   std::optional<ClusterBridge> bridge;
@@ -147,11 +147,11 @@ struct Scheduler::Parts {
   std::optional<LeaderElection> election;
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
-  void serve(const SchedulerDaemonOptions& options, UnixDoors local, TcpDoors remote);
+  void serve(const SchedulerDaemonOptions& options, UnixListeners local, TcpListeners remote);
   void followCertificates(const SchedulerDaemonOptions& options);
   void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
   void serveExtender(const std::string& certificates, TcpListener listener);
-  void serveWebhook(const SchedulerDaemonOptions& options, WebhookDoor::Opened opened);
+  void serveWebhook(const SchedulerDaemonOptions& options, WebhookService::Opened opened);
   HttpPage readiness() const;
   void joinKubernetes(const SchedulerDaemonOptions& options, KubeCredentials credentials);
   void leaveKubernetes();
@@ -161,28 +161,28 @@ struct Scheduler::Parts {
 void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
                                 const std::vector<StoredRow>& rows) {
   const ActorId schedulerId = actors.reserve();
-  const ActorId doorId = actors.reserve();
+  const ActorId clientId = actors.reserve();
   const ActorId linksId = actors.reserve();
   scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
   actors.attach(schedulerId, *scheduler);
   kj.emplace(loop);
-  fromDoor.emplace(actors, doorId, schedulerId);
-  door.emplace(*fromDoor, kj->timer());
-  actors.attach(doorId, *door);
+  fromClient.emplace(actors, clientId, schedulerId);
+  actor.emplace(*fromClient, kj->timer());
+  actors.attach(clientId, *actor);
   fromLinks.emplace(actors, linksId, schedulerId);
   links.emplace(*fromLinks, kj->timer(),
                 options.insecure ? Links::PlainJoins::Taken : Links::PlainJoins::Refused);
   actors.attach(linksId, *links);
-  Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+  Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
 }
 
-void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixDoors local,
-                             TcpDoors remote) {
+void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListeners local,
+                             TcpListeners remote) {
   const ChangeRule rule(::geteuid());
   keeping.emplace(*journal, log);
-  desk.emplace(*door, *keeping, launchVariables(guestLibrary(), runDir.path()));
-  admin.emplace(*desk, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
-  rpc.emplace(kj::heap<SchedulerRpc>(*door, *links, *keeping), rule, SchedulerRpc::limits(),
+  handler.emplace(*actor, *keeping, launchVariables(guestLibrary(), runDir.path()));
+  admin.emplace(*handler, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
+  rpc.emplace(kj::heap<SchedulerRpc>(*actor, *links, *keeping), rule, SchedulerRpc::limits(),
               kj->lowLevel(), kj->timer());
   log.info("serves", {{"run_dir", runDir.path()},
                       {"http", remote.http.address()},
@@ -210,11 +210,11 @@ void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options)
 }
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
-  pages.emplace(*door, [this]() {
+  pages.emplace(*actor, [this]() {
     return extender->metrics() + (bridge ? bridge->metrics() : "") +
            (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
   });
-  extender.emplace(*door, *scheduler, kj->timer(), options.pods, randomWord());
+  extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());
   health.emplace([this] { return pages->storage(); }, std::vector<Health::Watched>{}, kj->timer(),
                  feedWatchdog);
   std::vector<HttpRoute> routes = routesOf(*pages, *health);
@@ -243,7 +243,7 @@ void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListene
 }
 
 void Scheduler::Parts::serveWebhook(const SchedulerDaemonOptions& options,
-                                    WebhookDoor::Opened opened) {
+                                    WebhookService::Opened opened) {
   webhook.emplace(std::move(opened), options.pods, randomWord(), log);
 }
 
@@ -264,9 +264,9 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
     extender->waiting().waits(pod.demands, pod.priority);
   };
   follow.onWaitsNoMore = [this](const std::string& uid) { extender->waiting().waitsNoMore(uid); };
-  bridge.emplace(*fromLinks, *door, *api, *writer, log, std::move(follow));
+  bridge.emplace(*fromLinks, *actor, *api, *writer, log, std::move(follow));
   links->setLocal(&*bridge);
-  label.emplace(*api, KubeSurroundings::ofProcess(), log);
+  label.emplace(*api, KubePlatform::ofProcess(), log);
   const auto lead = [this] {
     label->tell(RoleLabel::Role::Leads);
     bridge->start();
@@ -296,7 +296,7 @@ void Scheduler::Parts::leaveKubernetes() {
   api.reset();
 }
 
-// Doors first, then turns, then the disk: nothing is promised after it can't be kept.
+// Servers first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
   webhook.reset();
   outerExtender.reset();
@@ -310,9 +310,9 @@ void Scheduler::Parts::close() {
   system.stop();
   journal.reset();
   links.reset();
-  door.reset();
+  actor.reset();
   fromLinks.reset();
-  fromDoor.reset();
+  fromClient.reset();
   kj.reset();
 }
 
@@ -326,7 +326,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   auto kubernetes = readKubernetes(options, log);
   if (!kubernetes) return kubernetes.error();
   auto remote =
-      TcpDoors::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
+      TcpListeners::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
   if (!remote) return refused(remote.error());
   auto outer = openExtender(options);
   if (!outer) return outer.error();
@@ -338,7 +338,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!store) return store.error();
   auto rows = store->load();
   if (!rows) return rows.error();
-  auto local = UnixDoors::open(*runDir, kName);
+  auto local = UnixListeners::open(*runDir, kName);
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), log);

@@ -1,6 +1,6 @@
 #pragma once
 // qgpu-scheduler put together: one loop with the scheduler actor, the links to the nodes and the
-// doors, beside the store's thread. Nothing is decided here about tasks or nodes.
+// clients, beside the store's thread. Nothing is decided here about tasks or nodes.
 //
 // Everything that can be wrong is opened before anything serves, so that a bad flag or a second
 // daemon is one line and exit code 2. Kept here: C8 (no turn after stop, every handle is closed).

@@ -4,7 +4,7 @@
 
 #include "runtime/config.h"
 #include "schema/config.capnp.h"
-#include "services/kubernetes/device_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
 namespace {
@@ -14,26 +14,26 @@ constexpr Nanos kLeaseMax = seconds(3600);
 
 // In the order of help.
 constexpr std::array kFlags = {
-    FlagWords{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
-    FlagWords{"http", "HOST:PORT", "extender, /metrics, /healthz (127.0.0.1:$PORT, else :12345)"},
-    FlagWords{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
-    FlagWords{"dbfile", "PATH", "SQLite file of this cluster's state (scheduler.db)"},
-    FlagWords{"run-dir", "DIR", "folder of the sockets: scheduler.sock, scheduler.rpc"},
-    FlagWords{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 (15s)"},
-    FlagWords{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
-    FlagWords{"tls-key", "FILE", "its key, PEM"},
-    FlagWords{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
-    FlagWords{"http-tls", nullptr, "TLS for --http too, with the same three files"},
-    FlagWords{"extender", "HOST:PORT", "the extender for other machines, by certificates (none)"},
-    FlagWords{"extender-certs", "DIR", "tls.crt, tls.key, ca.crt (/etc/qgpu/extender)"},
-    FlagWords{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
-    FlagWords{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
-    FlagWords{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
-    FlagWords{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
-    FlagWords{"kubernetes", "auto|on|off", "auto: where KUBECONFIG or a service account is (auto)"},
-    FlagWords{"leader-elect", "on|off", "on Kubernetes, act only while holding a Lease (on)"},
-    FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+    FlagRow{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
+    FlagRow{"http", "HOST:PORT", "extender, /metrics, /healthz (127.0.0.1:$PORT, else :12345)"},
+    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
+    FlagRow{"dbfile", "PATH", "SQLite file of this cluster's state (scheduler.db)"},
+    FlagRow{"run-dir", "DIR", "folder of the sockets: scheduler.sock, scheduler.rpc"},
+    FlagRow{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 (15s)"},
+    FlagRow{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
+    FlagRow{"tls-key", "FILE", "its key, PEM"},
+    FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
+    FlagRow{"http-tls", nullptr, "TLS for --http too, with the same three files"},
+    FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates (none)"},
+    FlagRow{"extender-certs", "DIR", "tls.crt, tls.key, ca.crt (/etc/qgpu/extender)"},
+    FlagRow{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
+    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
+    FlagRow{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
+    FlagRow{"kubernetes", "auto|on|off", "auto: where KUBECONFIG or a service account is (auto)"},
+    FlagRow{"leader-elect", "on|off", "on Kubernetes, act only while holding a Lease (on)"},
+    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
 };
 
 constexpr const char* kFooter = R"(
@@ -121,7 +121,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
 
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,
-                                                                    const Surroundings& around) {
+                                                                    const Platform& around) {
   Flags flags("qgpu-scheduler", "decides which node and card of a cluster a task gets.",
               "(priority = \"spread\")", kFlags, kFooter);
   const auto schema = capnp::Schema::from<schema::SchedulerConfig>();

@@ -9,7 +9,7 @@
 #include "runtime/units.h"
 #include "schema/cluster.capnp.h"
 #include "services/base/flags.h"
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
@@ -21,7 +21,7 @@ struct SchedulerDaemonOptions {
   std::string dbfile;
   std::string runDir;
   std::string http;                                 // HOST:PORT, port 0: any free one
-  std::string rpc;                                  // likewise
+  std::string rpc;                                  // HOST:PORT, or empty: none
   schema::Score priority = schema::Score::BINPACK;  // of ordinary tasks
   Nanos lease = seconds(15);
   LogLevel logLevel = LogLevel::Info;
@@ -41,6 +41,6 @@ struct SchedulerDaemonOptions {
 
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,
-                                                                    const Surroundings& around);
+                                                                    const Platform& around);
 
 }  // namespace qgpu

@@ -15,7 +15,7 @@ Status setScene(const ActSetting& setting, const std::string& title, const std::
   std::fflush(stdout);
   const std::int64_t until = monotonicNs() + kLeaveNsMax;
   for (;;) {
-    const Result<TaskSnapshot> tasks = setting.stage.node().tasks();
+    const Result<TaskSnapshot> tasks = setting.node.client().tasks();
     if (!tasks) return tasks.error();
     if (tasks->tasks.empty()) break;
     if (monotonicNs() > until || !pauseFor(kLookNs)) {
@@ -23,7 +23,7 @@ Status setScene(const ActSetting& setting, const std::string& title, const std::
                   "task " + tasks->tasks.front().name + " of the act before is still there");
     }
   }
-  const Result<std::string> answer = setting.stage.node().ask("policy all " + policy);
+  const Result<std::string> answer = setting.node.client().ask("policy all " + policy);
   return answer ? ok() : Status(answer.error());
 }
 
@@ -36,20 +36,20 @@ TenantSpec busyTenant(const std::string& name, int corePercent, const std::strin
           {"--kernel-ms=" + kernelMs, "--seed=" + std::to_string(seed)}};
 }
 
-TaskFigure figureOf(const Cast& cast, const TenantSpec& spec, Interval window) {
+TaskFigure figureOf(const TenantGroup& tenants, const TenantSpec& spec, Interval window) {
   TaskFigure figure;
   figure.name = spec.name;
   figure.tenantClass = spec.tenantClass;
-  if (cast.used(spec.name).empty()) return figure;
-  figure.accountPermille = shareOver(cast.used(spec.name), window);
+  if (tenants.used(spec.name).empty()) return figure;
+  figure.accountPermille = shareOver(tenants.used(spec.name), window);
   figure.gpuMs =
-      (usedAt(cast.gpu(spec.name), window.end) - usedAt(cast.gpu(spec.name), window.begin)) /
+      (usedAt(tenants.gpu(spec.name), window.end) - usedAt(tenants.gpu(spec.name), window.begin)) /
       1'000'000;
   return figure;
 }
 
-BareRun::BareRun(Stage& stage, const TenantSpec& spec)
-    : stage_(stage), child_(stage.startBare(spec)) {}
+BareRun::BareRun(PrivateNode& node, const TenantSpec& spec)
+    : node_(node), child_(node.startBare(spec)) {}
 
 Status BareRun::measure(std::int64_t everyNs) {
   constexpr std::int64_t kQuietNs = 300'000'000;  // it begins, and ends what it has in flight
@@ -63,7 +63,7 @@ Status BareRun::measure(std::int64_t everyNs) {
   pauseFor(kQuietNs);
   child_->say("mark");
   for (std::int64_t rest = kMeasureNs; rest > 0; rest -= everyNs) {
-    if (const Result<TaskSnapshot> none = stage_.node().tasks(); !none) return none.error();
+    if (const Result<TaskSnapshot> none = node_.client().tasks(); !none) return none.error();
     pauseFor(std::min(rest, everyNs));
   }
   child_->say("mark");

@@ -7,7 +7,7 @@
 
 #include "runtime/result.h"
 #include "services/demo/acts.h"
-#include "services/demo/cast.h"
+#include "services/demo/tenant_group.h"
 
 namespace qgpu::demo {
 
@@ -19,19 +19,19 @@ TenantSpec busyTenant(const std::string& name, int corePercent, const std::strin
 
 // What a tenant's program does without qgpu, on the same machine in the same minutes: a second one
 // that has the device to itself, before the tenants are started and after they have ended. The
-// manager is asked as often meanwhile as for the tenants (Cast::watch).
+// manager is asked as often meanwhile as for the tenants (TenantGroup::watch).
 class BareRun {
  public:
   static constexpr std::int64_t kMeasureNs = 1'500'000'000;
 
-  BareRun(Stage& stage, const TenantSpec& spec);
+  BareRun(PrivateNode& node, const TenantSpec& spec);
   // While nobody else uses the device.
-  Status measure(std::int64_t everyNs = Cast::kSampleNs);
+  Status measure(std::int64_t everyNs = TenantGroup::kSampleNs);
   // Loops for each second, over all that was measured. Ends it.
   Result<double> finish();
 
  private:
-  Stage& stage_;
+  PrivateNode& node_;
   std::unique_ptr<Child> child_;
   std::size_t measured_ = 0;
 };
@@ -41,7 +41,7 @@ std::int64_t workPermille(const WorkReport& report, std::size_t first, std::size
                           double bareRate);
 
 // The task's figures over the window, as the manager counted it, without a wanted share.
-TaskFigure figureOf(const Cast& cast, const TenantSpec& spec, Interval window);
+TaskFigure figureOf(const TenantGroup& tenants, const TenantSpec& spec, Interval window);
 
 using Reports = std::map<std::string, WorkReport>;
 

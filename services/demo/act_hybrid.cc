@@ -143,23 +143,23 @@ struct HybridPlay {
   CardCounters card;
   bool wentOn = false;
 };
-Result<HybridPlay> playHybrid(const ActSetting& setting, Cast& cast) {
+Result<HybridPlay> playHybrid(const ActSetting& setting, TenantGroup& tenants) {
   HybridPlay play;
-  if (Status status = cast.warmUp(); !status) return status.error();
-  cast.mark();
-  if (Status status = cast.watch(setting.ns * 4); !status) return status.error();
-  cast.mark();
-  const Result<CardCounters> card = setting.stage.node().firstCard();
+  if (Status status = tenants.warmUp(); !status) return status.error();
+  tenants.mark();
+  if (Status status = tenants.watch(setting.ns * 4); !status) return status.error();
+  tenants.mark();
+  const Result<CardCounters> card = setting.node.client().firstCard();
   if (!card) return card.error();
   play.card = *card;
-  cast.child("serve").say("end");
-  const std::int64_t before = cast.used("batch").back().usedNs;
+  tenants.child("serve").say("end");
+  const std::int64_t before = tenants.used("batch").back().usedNs;
   pauseFor(kSecond / 2);
-  const Result<TaskSnapshot> after = setting.stage.node().tasks();
+  const Result<TaskSnapshot> after = setting.node.client().tasks();
   if (!after) return after.error();
   const TaskCounters* offline = after->find("batch");
   play.wentOn = offline != nullptr && offline->usedNs > before;
-  auto reports = cast.finish();
+  auto reports = tenants.finish();
   if (!reports) return reports.error();
   play.reports = std::move(*reports);
   if (play.reports.at("batch").marks.size() == 2) return play;
@@ -171,11 +171,11 @@ Result<HybridPlay> playHybrid(const ActSetting& setting, Cast& cast) {
 Status hybridAct(const ActSetting& setting) {
   const std::string title = "hybrid: online bursts over an offline batch of 2 to 100 ms kernels";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
-  BareRun bare(setting.stage, offlineBatch());
+  BareRun bare(setting.node, offlineBatch());
   if (Status status = bare.measure(); !status) return status;
   ActResult act{"hybrid", "best-effort", {}};
-  Cast cast(setting.stage, {offlineBatch(), onlineBursts()});
-  const Result<HybridPlay> play = playHybrid(setting, cast);
+  TenantGroup tenants(setting.node, {offlineBatch(), onlineBursts()});
+  const Result<HybridPlay> play = playHybrid(setting, tenants);
   if (!play) return play.error();
   if (Status status = bare.measure(); !status) return status;
   const Result<double> rate = bare.finish();
@@ -185,7 +185,7 @@ Status hybridAct(const ActSetting& setting) {
   const HybridStamps stamps{{batch.marks[0].atNs, batch.marks[1].atNs},
                             play->reports.at("serve").bursts,
                             batch.standstills};
-  HybridFigures figures = figuresOf(play->card, stamps, batch, cast.used("batch"), *rate);
+  HybridFigures figures = figuresOf(play->card, stamps, batch, tenants.used("batch"), *rate);
   figures.offlineResumed = play->wentOn && batch.checksumOk();
   addFigures(setting.sheet, figures);
   const Percentiles stops = scaled(stopsOf(stamps), 100'000);
@@ -198,8 +198,8 @@ Status hybridAct(const ActSetting& setting) {
     setting.sheet.tell("hybrid", "online's last kernel to offline's next progress, p50, p99",
                        tenthsText(seen.p50, "ms") + ", " + tenthsText(seen.p99, "ms"));
   }
-  for (const TenantSpec& spec : cast.specs()) {
-    act.tasks.push_back(figureOf(cast, spec, stamps.window));
+  for (const TenantSpec& spec : tenants.specs()) {
+    act.tasks.push_back(figureOf(tenants, spec, stamps.window));
   }
   setting.sheet.hybrid = figures;
   closeAct(setting, play->reports, std::move(act));

@@ -7,12 +7,12 @@
 
 #include "runtime/result.h"
 #include "services/demo/result_sheet.h"
-#include "services/demo/stage.h"
+#include "services/demo/private_node.h"
 
 namespace qgpu::demo {
 
 struct ActSetting {
-  Stage& stage;
+  PrivateNode& node;
   ResultSheet& sheet;
   std::int64_t ns;  // how long to measure; hybrid takes four times as long
 };

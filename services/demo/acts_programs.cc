@@ -49,25 +49,26 @@ Status clpeakAct(const ActSetting& setting) {
   TenantSpec clpeak{
       "clpeak", TenantClass::Ordinary, 10, {"clpeak", "--compute-integer", "--kernel-latency"}, {}};
   ActResult act{"clpeak", "best-effort", {}};
-  Cast cast(setting.stage, {busyTenant("busy", 10, "2..8"), clpeak});
+  TenantGroup tenants(setting.node, {busyTenant("busy", 10, "2..8"), clpeak});
   const std::int64_t start = monotonicNs();
-  const Result<int> status = cast.watchUntilEnd("clpeak", kNsMax);
+  const Result<int> status = tenants.watchUntilEnd("clpeak", kNsMax);
   if (!status) return status.error();
-  const std::string output = cast.child("clpeak").output();
+  const std::string output = tenants.child("clpeak").output();
   const bool complete = output.find("Kernel launch latency") != std::string::npos;
   if (*status != 0 || !complete) {
     return fail(ErrorCode::Unavailable, "clpeak ended with " + std::to_string(*status) + ": " +
-                                            output + cast.child("clpeak").errors());
+                                            output + tenants.child("clpeak").errors());
   }
   printIndented(output);
   setting.sheet.add("clpeak", "ran to its end beside a busy task", "exit 0",
                     "exit " + std::to_string(*status) + " after " +
                         tenthsText((monotonicNs() - start) / 100'000'000, "s"),
                     true);
-  if (!cast.used("busy").empty()) {
-    act.tasks.push_back(figureOf(cast, cast.specs().front(), {start, cast.lastSampleNs()}));
+  if (!tenants.used("busy").empty()) {
+    act.tasks.push_back(
+        figureOf(tenants, tenants.specs().front(), {start, tenants.lastSampleNs()}));
   }
-  const auto reports = cast.finish();
+  const auto reports = tenants.finish();
   if (!reports) return reports.error();
   closeAct(setting, *reports, std::move(act));
   return ok();
@@ -80,27 +81,28 @@ Status aloneAct(const ActSetting& setting) {
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
   const TenantSpec spec = busyTenant("alone", 50, "2");
   ActResult act{"alone", "best-effort", {}};
-  Cast cast(setting.stage, {spec});
-  const std::unique_ptr<Child> bare = setting.stage.startBare(spec);
-  if (Status status = cast.warmUp(); !status) return status;
-  cast.child("alone").say("pause");
+  TenantGroup tenants(setting.node, {spec});
+  const std::unique_ptr<Child> bare = setting.node.startBare(spec);
+  if (Status status = tenants.warmUp(); !status) return status;
+  tenants.child("alone").say("pause");
   bare->say("pause");
   const auto rounds = static_cast<std::size_t>(std::max<std::int64_t>(2, setting.ns / kPhaseNs));
   for (std::size_t round = 0; round < rounds; round++) {
     // Which of the two goes first changes, so that a drift of the machine favours neither.
-    Child* order[2] = {&cast.child("alone"), bare.get()};
+    Child* order[2] = {&tenants.child("alone"), bare.get()};
     if (round % 2 == 1) std::swap(order[0], order[1]);
     for (Child* child : order) {
-      if (Status status = cast.watch(kQuietNs); !status) return status;
+      if (Status status = tenants.watch(kQuietNs); !status) return status;
       child->say("go");
-      if (Status status = cast.watch(kPhaseNs); !status) return status;
+      if (Status status = tenants.watch(kPhaseNs); !status) return status;
       child->say("pause");
     }
   }
   const Result<WorkReport> bareReport = finishWork(*bare, "bare");
   if (!bareReport) return bareReport.error();
-  act.tasks.push_back(figureOf(cast, spec, {cast.used("alone").front().atNs, cast.lastSampleNs()}));
-  const auto reports = cast.finish();
+  act.tasks.push_back(
+      figureOf(tenants, spec, {tenants.used("alone").front().atNs, tenants.lastSampleNs()}));
+  const auto reports = tenants.finish();
   if (!reports) return reports.error();
   closeAct(setting, *reports, std::move(act));
   const std::vector<std::int64_t> found = ratios(reports->at("alone"), *bareReport, rounds);

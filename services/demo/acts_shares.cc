@@ -25,22 +25,22 @@ void addShare(const ActSetting& setting, const std::string& act, const TaskFigur
 }
 
 // Watches for the act's length, ends the tenants and puts each one's share beside the one wanted.
-Result<Reports> measureShares(const ActSetting& setting, Cast& cast, BareRun& bare,
+Result<Reports> measureShares(const ActSetting& setting, TenantGroup& tenants, BareRun& bare,
                               const std::vector<std::int64_t>& wanted, ActResult& act) {
-  if (Status status = cast.warmUp(); !status) return status.error();
-  cast.mark();
-  if (Status status = cast.watch(setting.ns); !status) return status.error();
-  cast.mark();
-  const Series& first = cast.used(cast.specs().front().name);
+  if (Status status = tenants.warmUp(); !status) return status.error();
+  tenants.mark();
+  if (Status status = tenants.watch(setting.ns); !status) return status.error();
+  tenants.mark();
+  const Series& first = tenants.used(tenants.specs().front().name);
   const Interval window{first.front().atNs, first.back().atNs};
-  Result<Reports> reports = cast.finish();
+  Result<Reports> reports = tenants.finish();
   if (!reports) return reports;
   if (Status status = bare.measure(); !status) return status.error();
   const Result<double> rate = bare.finish();
   if (!rate) return rate.error();
   for (std::size_t i = 0; i < wanted.size(); i++) {
-    const TenantSpec& spec = cast.specs()[i];
-    TaskFigure figure = figureOf(cast, spec, window);
+    const TenantSpec& spec = tenants.specs()[i];
+    TaskFigure figure = figureOf(tenants, spec, window);
     figure.wantedPermille = wanted[i];
     figure.gotPermille = workPermille(reports->at(spec.name), 0, 1, *rate);
     addShare(setting, act.act, figure);
@@ -54,12 +54,13 @@ Result<Reports> measureShares(const ActSetting& setting, Cast& cast, BareRun& ba
 Status bestEffortAct(const ActSetting& setting) {
   const std::string title = "best-effort: three busy tasks, a third of the card each";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
-  BareRun bare(setting.stage, busyTenant("bare", 10, "2..8"));
+  BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   if (Status status = bare.measure(); !status) return status;
   ActResult act{"be", "best-effort", {}};
-  Cast cast(setting.stage, {busyTenant("anna", 10, "2..8"), busyTenant("berta", 10, "2..8"),
-                            busyTenant("clara", 10, "2..8")});
-  const auto reports = measureShares(setting, cast, bare, {333, 333, 333}, act);
+  TenantGroup tenants(setting.node,
+                      {busyTenant("anna", 10, "2..8"), busyTenant("berta", 10, "2..8"),
+                       busyTenant("clara", 10, "2..8")});
+  const auto reports = measureShares(setting, tenants, bare, {333, 333, 333}, act);
   if (!reports) return reports.error();
   closeAct(setting, *reports, std::move(act));
   return ok();
@@ -68,20 +69,21 @@ Status bestEffortAct(const ActSetting& setting) {
 Status fixedShareAct(const ActSetting& setting) {
   const std::string title = "fixed-share: 30 % and 60 %, the rest stays idle";
   if (Status status = setScene(setting, title, "fixed-share"); !status) return status;
-  BareRun bare(setting.stage, busyTenant("bare", 10, "2..8"));
+  BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   if (Status status = bare.measure(); !status) return status;
   ActResult act{"fs", "fixed-share", {}};
   const std::vector<std::int64_t> wanted = {300, 600};
-  Cast cast(setting.stage, {busyTenant("thirty", 30, "2..8"), busyTenant("sixty", 60, "2..8")});
-  const auto reports = measureShares(setting, cast, bare, wanted, act);
+  TenantGroup tenants(setting.node,
+                      {busyTenant("thirty", 30, "2..8"), busyTenant("sixty", 60, "2..8")});
+  const auto reports = measureShares(setting, tenants, bare, wanted, act);
   if (!reports) return reports.error();
-  const Result<CardCounters> card = setting.stage.node().firstCard();
+  const Result<CardCounters> card = setting.node.client().firstCard();
   if (!card) return card.error();
   // A4: one slice and one settling time. The settling is the card's own p99.
   const std::int64_t allowed = kSliceMaxNs + card->settleUsP99 * 1000;
   for (std::size_t i = 0; i < wanted.size(); i++) {
-    const std::string& name = cast.specs()[i].name;
-    const std::int64_t excess = excessOver(cast.used(name), wanted[i]);
+    const std::string& name = tenants.specs()[i].name;
+    const std::int64_t excess = excessOver(tenants.used(name), wanted[i]);
     setting.sheet.measure(act.act, name + ": most above its share, any window",
                           {Wanted::Kind::AtMost, allowed / 100'000}, excess / 100'000, millisText);
   }
@@ -94,25 +96,26 @@ Status burstShareAct(const ActSetting& setting) {
   constexpr std::int64_t kWindowNs = kSecond;
   const std::string title = "burst-share: 50 % each; the owner leaves, and returns";
   if (Status status = setScene(setting, title, "burst-share"); !status) return status;
-  BareRun bare(setting.stage, busyTenant("bare", 10, "2..8"));
+  BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   if (Status status = bare.measure(); !status) return status;
   ActResult act{"bs", "burst-share", {}};
-  Cast cast(setting.stage, {busyTenant("borrower", 50, "2..8"), busyTenant("owner", 50, "2..8")});
-  if (Status status = cast.warmUp(); !status) return status;
-  if (Status status = cast.watch(kSecond); !status) return status;
-  cast.child("owner").say("pause");
-  if (Status status = cast.watch(kSecond / 2); !status) return status;  // its last kernels end
-  cast.mark();
-  if (Status status = cast.watch(setting.ns * 4 / 10); !status) return status;
-  cast.mark();
-  cast.child("owner").say("go");
+  TenantGroup tenants(setting.node,
+                      {busyTenant("borrower", 50, "2..8"), busyTenant("owner", 50, "2..8")});
+  if (Status status = tenants.warmUp(); !status) return status;
+  if (Status status = tenants.watch(kSecond); !status) return status;
+  tenants.child("owner").say("pause");
+  if (Status status = tenants.watch(kSecond / 2); !status) return status;  // its last kernels end
+  tenants.mark();
+  if (Status status = tenants.watch(setting.ns * 4 / 10); !status) return status;
+  tenants.mark();
+  tenants.child("owner").say("go");
   const std::int64_t returned = monotonicNs();
-  if (Status status = cast.watch(kFallBackNs); !status) return status;
-  cast.mark();
-  if (Status status = cast.watch(setting.ns * 6 / 10); !status) return status;
-  cast.mark();
-  const Interval sharedWindow{returned + kFallBackNs, cast.lastSampleNs()};
-  const auto reports = cast.finish();
+  if (Status status = tenants.watch(kFallBackNs); !status) return status;
+  tenants.mark();
+  if (Status status = tenants.watch(setting.ns * 6 / 10); !status) return status;
+  tenants.mark();
+  const Interval sharedWindow{returned + kFallBackNs, tenants.lastSampleNs()};
+  const auto reports = tenants.finish();
   if (!reports) return reports.error();
   if (Status status = bare.measure(); !status) return status;
   const Result<double> rate = bare.finish();
@@ -121,13 +124,13 @@ Status burstShareAct(const ActSetting& setting) {
   setting.sheet.measure("bs", "borrower: work done while the owner is away",
                         {Wanted::Kind::AtLeast, 950},
                         workPermille(reports->at("borrower"), 0, 1, *rate), percentText);
-  for (const TenantSpec& spec : cast.specs()) {
-    TaskFigure figure = figureOf(cast, spec, sharedWindow);
+  for (const TenantSpec& spec : tenants.specs()) {
+    TaskFigure figure = figureOf(tenants, spec, sharedWindow);
     figure.wantedPermille = 500;
     figure.gotPermille = workPermille(reports->at(spec.name), 2, 3, *rate);
     addShare(setting, "bs", figure);
     act.tasks.push_back(figure);
-    const auto shares = slidingShares(cast.used(spec.name), sharedWindow.begin, kWindowNs);
+    const auto shares = slidingShares(tenants.used(spec.name), sharedWindow.begin, kWindowNs);
     const std::string what = spec.name + ": time counted in each second after the return";
     setting.sheet.tell("bs", what,
                        shares ? percentText(shares->low) + " .. " + percentText(shares->high)

@@ -13,7 +13,7 @@
 #include "services/demo/demo_options.h"
 #include "services/demo/machine_use.h"
 #include "services/demo/result_sheet.h"
-#include "services/demo/stage.h"
+#include "services/demo/private_node.h"
 
 namespace {
 
@@ -45,10 +45,10 @@ std::string realtimeText(const std::string& got) {
 }
 
 // Whose card this is and what the manager's card loop was allowed to have.
-Status introduce(Stage& stage, ResultSheet& sheet) {
-  const Result<CardCounters> card = stage.node().firstCard();
+Status introduce(PrivateNode& node, ResultSheet& sheet) {
+  const Result<CardCounters> card = node.client().firstCard();
   if (!card) return card.error();
-  const Result<std::string> realtime = stage.node().realtime();
+  const Result<std::string> realtime = node.client().realtime();
   if (!realtime) return realtime.error();
   sheet.cardJson = card->raw;
   sheet.realtime = *realtime;
@@ -59,21 +59,21 @@ Status introduce(Stage& stage, ResultSheet& sheet) {
 
 void play(const DemoOptions& options, ResultSheet& sheet) {
   const std::string binDir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  Stage stage(binDir);
-  Status status = stage.open();
-  if (status) status = introduce(stage, sheet);
+  PrivateNode node(binDir);
+  Status status = node.open();
+  if (status) status = introduce(node, sheet);
   if (!status) return sheet.failures.push_back(status.error().message);
-  const ActSetting setting{stage, sheet, static_cast<std::int64_t>(options.seconds * 1e9)};
+  const ActSetting setting{node, sheet, static_cast<std::int64_t>(options.seconds * 1e9)};
   for (const std::string& name : options.acts) {
     if (interrupted()) return;
     status = acts().at(name)(setting);
     if (status || interrupted()) continue;
     complain("act " + name + ": " + status.error().message);
     sheet.failures.push_back(name + ": " + status.error().message);
-    if (!stage.managerRuns()) return;
+    if (!node.managerRuns()) return;
   }
   // The card's counters at the end say more than those at the start.
-  if (const Result<CardCounters> card = stage.node().firstCard(); card) sheet.cardJson = card->raw;
+  if (const Result<CardCounters> card = node.client().firstCard(); card) sheet.cardJson = card->raw;
 }
 
 Status writeJson(const ResultSheet& sheet) {

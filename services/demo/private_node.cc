@@ -1,4 +1,4 @@
-#include "services/demo/stage.h"
+#include "services/demo/private_node.h"
 
 #include <charconv>
 #include <filesystem>
@@ -22,10 +22,10 @@ std::string lastLines(const std::string& text, std::size_t bytes) {
 
 }  // namespace
 
-Stage::Stage(std::string binDir) : binDir_(std::move(binDir)) {}
+PrivateNode::PrivateNode(std::string binDir) : binDir_(std::move(binDir)) {}
 
-Stage::~Stage() {
-  node_.reset();
+PrivateNode::~PrivateNode() {
+  client_.reset();
   if (manager_ != nullptr) {
     manager_->signal(SIGTERM);
     manager_->wait(kStopNsMax);
@@ -36,7 +36,7 @@ Stage::~Stage() {
   if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
 }
 
-Status Stage::open() {
+Status PrivateNode::open() {
   char path[] = "/tmp/qgpu-demo-XXXXXX";  // short: a socket's path has 107 characters
   if (mkdtemp(path) == nullptr) {
     return fail(ErrorCode::Unavailable,
@@ -47,11 +47,11 @@ Status Stage::open() {
   return startManager();
 }
 
-std::string Stage::outputPath(const std::string& name) {
+std::string PrivateNode::outputPath(const std::string& name) {
   return dir_ + "/" + std::to_string(++started_) + "-" + name;
 }
 
-Status Stage::calibrate() {
+Status PrivateNode::calibrate() {
   Child work({binDir_ + "/qgpu-work", "--calibrate"}, outputPath("calibrate"));
   const std::optional<int> status = work.wait(kCalibrateNsMax);
   const std::string text = work.output();
@@ -64,16 +64,16 @@ Status Stage::calibrate() {
   return fail(ErrorCode::Corrupt, "qgpu-work --calibrate printed '" + text + "'");
 }
 
-Status Stage::startManager() {
+Status PrivateNode::startManager() {
   manager_ = std::make_unique<Child>(
       std::vector<std::string>{binDir_ + "/qgpu-manager", "--cards=opencl", "--mixed",
                                "--max-tasks-per-card=8", "--run-dir=" + dir_,
                                "--dbfile=" + dir_ + "/meta.db", "--http=127.0.0.1:0"},
       outputPath("manager"));
-  node_ = std::make_unique<NodeClient>(dir_ + "/manager.sock");
+  client_ = std::make_unique<NodeClient>(dir_ + "/manager.sock");
   const std::int64_t until = monotonicNs() + kStartNsMax;
   for (;;) {
-    const Result<CardCounters> card = node_->firstCard();
+    const Result<CardCounters> card = client_->firstCard();
     if (card) return ok();
     if (!manager_->running()) {
       return fail(ErrorCode::Unavailable, "qgpu-manager ended at its start: " + managerLog());
@@ -84,20 +84,20 @@ Status Stage::startManager() {
   }
 }
 
-std::string Stage::managerLog() const {
+std::string PrivateNode::managerLog() const {
   constexpr std::size_t kShown = 2000;
   if (manager_ == nullptr) return {};
   return lastLines(manager_->output() + manager_->errors(), kShown);
 }
 
-std::vector<std::string> Stage::workCommand(const TenantSpec& spec) const {
+std::vector<std::string> PrivateNode::workCommand(const TenantSpec& spec) const {
   std::vector<std::string> command = {binDir_ + "/qgpu-work", "--seconds=0", "--control", "--json",
                                       "--loops-per-ms=" + std::to_string(loopsPerMs_)};
   command.insert(command.end(), spec.work.begin(), spec.work.end());
   return command;
 }
 
-std::unique_ptr<Child> Stage::start(const TenantSpec& spec) {
+std::unique_ptr<Child> PrivateNode::start(const TenantSpec& spec) {
   std::vector<std::string> command = {binDir_ + "/qgpuctl",
                                       "--socket",
                                       dir_ + "/manager.sock",
@@ -117,7 +117,7 @@ std::unique_ptr<Child> Stage::start(const TenantSpec& spec) {
   return std::make_unique<Child>(command, outputPath(spec.name));
 }
 
-std::unique_ptr<Child> Stage::startBare(const TenantSpec& spec) {
+std::unique_ptr<Child> PrivateNode::startBare(const TenantSpec& spec) {
   return std::make_unique<Child>(workCommand(spec), outputPath(spec.name));
 }
 

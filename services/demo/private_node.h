@@ -1,6 +1,6 @@
 #pragma once
 // The demo's own little node: a private folder, a manager in it, and tenants that are started the
-// way a person starts them, through `qgpuctl run`. Leaving the stage ends them all and removes the
+// way a person starts them, through `qgpuctl run`. Leaving the node ends them all and removes the
 // folder, whatever happened before.
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct TenantSpec {
   std::vector<std::string> work;     // further options of qgpu-work
 };
 
-class Stage {
+class PrivateNode {
  public:
   // Binaries stand beside this one.
-  explicit Stage(std::string binDir);
-  ~Stage();
-  Stage(const Stage&) = delete;
-  Stage& operator=(const Stage&) = delete;
+  explicit PrivateNode(std::string binDir);
+  ~PrivateNode();
+  PrivateNode(const PrivateNode&) = delete;
+  PrivateNode& operator=(const PrivateNode&) = delete;
 
   Status open();  // measures the idle machine, then starts the manager and waits until it answers
 
@@ -38,7 +38,7 @@ class Stage {
   std::unique_ptr<Child> start(const TenantSpec& spec);
   std::unique_ptr<Child> startBare(const TenantSpec& spec);
 
-  NodeClient& node() { return *node_; }
+  NodeClient& client() { return *client_; }
   bool managerRuns() { return manager_ != nullptr && manager_->running(); }
   double loopsPerMs() const { return loopsPerMs_; }
   std::string managerLog() const;  // its last lines, for a failure's report
@@ -54,7 +54,7 @@ class Stage {
   double loopsPerMs_ = 0;
   int started_ = 0;
   std::unique_ptr<Child> manager_;
-  std::unique_ptr<NodeClient> node_;
+  std::unique_ptr<NodeClient> client_;
 };
 
 // Tells a workload to end and reads its report; an error says what it printed instead.

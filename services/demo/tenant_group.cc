@@ -1,4 +1,4 @@
-#include "services/demo/cast.h"
+#include "services/demo/tenant_group.h"
 
 #include <algorithm>
 
@@ -19,18 +19,19 @@ std::int64_t newestShare(const Series& series, std::int64_t fromNs) {
 
 }  // namespace
 
-Cast::Cast(Stage& stage, std::vector<TenantSpec> specs) : stage_(stage), specs_(std::move(specs)) {
+TenantGroup::TenantGroup(PrivateNode& node, std::vector<TenantSpec> specs)
+    : node_(node), specs_(std::move(specs)) {
   for (const TenantSpec& spec : specs_) {
     Tenant& tenant = tenants_[spec.name];
-    tenant.child = stage_.start(spec);
+    tenant.child = node_.start(spec);
     tenant.mayEnd = !spec.program.empty();
   }
 }
 
-Status Cast::checkAlive() {
+Status TenantGroup::checkAlive() {
   if (interrupted()) return fail(ErrorCode::Unavailable, "interrupted");
-  if (!stage_.managerRuns()) {
-    return fail(ErrorCode::Unavailable, "qgpu-manager ended: " + stage_.managerLog());
+  if (!node_.managerRuns()) {
+    return fail(ErrorCode::Unavailable, "qgpu-manager ended: " + node_.managerLog());
   }
   for (auto& [name, tenant] : tenants_) {
     if (tenant.ended || tenant.child->running()) continue;
@@ -44,11 +45,11 @@ Status Cast::checkAlive() {
   return ok();
 }
 
-Status Cast::warmUp() {
+Status TenantGroup::warmUp() {
   const std::int64_t until = monotonicNs() + kWarmUpNsMax;
   for (;;) {
     if (Status status = checkAlive(); !status) return status;
-    const Result<TaskSnapshot> now = stage_.node().tasks();
+    const Result<TaskSnapshot> now = node_.client().tasks();
     if (!now) return now.error();
     std::string cold;
     for (const TenantSpec& spec : specs_) {
@@ -65,8 +66,8 @@ Status Cast::warmUp() {
   }
 }
 
-Status Cast::sample() {
-  const Result<TaskSnapshot> now = stage_.node().tasks();
+Status TenantGroup::sample() {
+  const Result<TaskSnapshot> now = node_.client().tasks();
   if (!now) return now.error();
   lastNs_ = now->atNs;
   for (auto& [name, tenant] : tenants_) {
@@ -82,7 +83,7 @@ Status Cast::sample() {
   return ok();
 }
 
-void Cast::draw() {
+void TenantGroup::draw() {
   if (!view_) {
     std::vector<TimelineRow> rows;
     for (const TenantSpec& spec : specs_) rows.push_back({spec.name, spec.tenantClass});
@@ -104,7 +105,7 @@ void Cast::draw() {
   drawnNs_ = lastNs_;
 }
 
-Status Cast::watch(std::int64_t ns, std::int64_t everyNs) {
+Status TenantGroup::watch(std::int64_t ns, std::int64_t everyNs) {
   if (Status status = sample(); !status) return status;
   draw();
   const std::int64_t until = lastNs_ + ns;
@@ -117,13 +118,13 @@ Status Cast::watch(std::int64_t ns, std::int64_t everyNs) {
   return ok();
 }
 
-void Cast::mark() {
+void TenantGroup::mark() {
   for (const TenantSpec& spec : specs_) {
     if (spec.program.empty()) child(spec.name).say("mark");
   }
 }
 
-Result<int> Cast::watchUntilEnd(const std::string& name, std::int64_t nsMax) {
+Result<int> TenantGroup::watchUntilEnd(const std::string& name, std::int64_t nsMax) {
   const std::int64_t until = monotonicNs() + nsMax;
   Child& awaited = child(name);
   while (awaited.running()) {
@@ -136,7 +137,7 @@ Result<int> Cast::watchUntilEnd(const std::string& name, std::int64_t nsMax) {
   return awaited.wait(0).value_or(-1);
 }
 
-Result<std::map<std::string, WorkReport>> Cast::finish() {
+Result<std::map<std::string, WorkReport>> TenantGroup::finish() {
   view_.reset();
   std::map<std::string, WorkReport> reports;
   for (const TenantSpec& spec : specs_) {

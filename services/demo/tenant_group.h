@@ -12,16 +12,16 @@
 
 #include "runtime/result.h"
 #include "services/demo/live_view.h"
-#include "services/demo/stage.h"
+#include "services/demo/private_node.h"
 #include "services/demo/statistics.h"
 
 namespace qgpu::demo {
 
-class Cast {
+class TenantGroup {
  public:
   static constexpr std::int64_t kSampleNs = 50'000'000;
 
-  Cast(Stage& stage, std::vector<TenantSpec> specs);
+  TenantGroup(PrivateNode& node, std::vector<TenantSpec> specs);
 
   // Returns when every workload has launched a few kernels, so that nothing is compiled later.
   Status warmUp();
@@ -57,7 +57,7 @@ class Cast {
   Status checkAlive();
   void draw();
 
-  Stage& stage_;
+  PrivateNode& node_;
   std::vector<TenantSpec> specs_;
   std::map<std::string, Tenant> tenants_;
   std::optional<LiveView> view_;

@@ -203,7 +203,7 @@ enum qgpu_note_what {
                           * off the hardware */
   QGPU_NOTE_ENABLED = 3, /* its process put it back on; `object` may also be a group of channels,
                           * or a client: all of it */
-  QGPU_NOTE_ENDED = 4    /* likewise, and it is no more */
+  QGPU_NOTE_ENDED = 4    /* the same objects: they are no more */
 };
 typedef struct qgpu_note {
   uint64_t magic;           /* QGPU_NOTE_MAGIC */

@@ -4,7 +4,7 @@
 
 namespace qgpu {
 
-inline constexpr const char* kTenantDoor = "/run/qgpu/tenant";  // folder of attach.sock
+inline constexpr const char* kTenantFolder = "/run/qgpu/tenant";  // folder of attach.sock
 inline constexpr const char* kTenantSocket = "/run/qgpu/tenant/attach.sock";
 inline constexpr const char* kTenantTask = "/run/qgpu/task";  // a folder for each resource
 inline constexpr const char* kTenantTokens =

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "tests/crash/stage.h"
+#include "tests/crash/busy_node.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -31,57 +31,57 @@ void awaitPreemptions(const Daemon& daemon) {
 enum class Kind : std::uint8_t { Dead, Hanging, Looping };
 
 // Until every plain tenant has launched something since the beginning.
-void awaitProgressInALoop(Stage& stage) {
-  const std::vector<std::uint64_t> before = stage.tenants().plainLaunches();
+void awaitProgressInALoop(BusyNode& node) {
+  const std::vector<std::uint64_t> before = node.tenants().plainLaunches();
   std::size_t deaths = 0;
   const auto diesAgain = [&] {
-    stage.daemon().start();
+    node.daemon().start();
     pause(milliseconds(kLoopUpMs[deaths++ % std::size(kLoopUpMs)]));
-    stage.daemon().kill();
-    stage.tenants().checkUnharmed();
-    return stage.tenants().plainThatWaits(before).empty();
+    node.daemon().kill();
+    node.tenants().checkUnharmed();
+    return node.tenants().plainThatWaits(before).empty();
   };
   if (e2e::eventually(diesAgain, kProgressWithin)) return;
   throw Violation("while the manager dies again and again, tenant " +
-                  stage.tenants().plainThatWaits(before) + " waits for more than " +
+                  node.tenants().plainThatWaits(before) + " waits for more than " +
                   std::to_string(kProgressWithin.count()) + " ms");
 }
 
-void goAway(Stage& stage, Kind kind) {
+void goAway(BusyNode& node, Kind kind) {
   if (kind == Kind::Looping) {
-    stage.daemon().kill();
-    awaitProgressInALoop(stage);
-    awaitProgressInALoop(stage);
+    node.daemon().kill();
+    awaitProgressInALoop(node);
+    awaitProgressInALoop(node);
     return;
   }
-  kind == Kind::Dead ? stage.daemon().kill() : stage.daemon().signal(SIGSTOP);
-  stage.tenants().awaitPlainProgress();
-  stage.tenants().awaitPlainProgress();   // and they go on going on
+  kind == Kind::Dead ? node.daemon().kill() : node.daemon().signal(SIGSTOP);
+  node.tenants().awaitPlainProgress();
+  node.tenants().awaitPlainProgress();   // and they go on going on
 }
 
 }  // namespace
 
 std::string runAbsence(const AbsenceOptions& options) {
-  Stage stage(options.cards);
-  Daemon& daemon = stage.daemon();
+  BusyNode node(options.cards);
+  Daemon& daemon = node.daemon();
   const std::int64_t from = e2e::monotonicNs();
-  stage.raise();
+  node.raise();
   awaitPreemptions(daemon);
   std::int64_t slowestNs = 0;
   for (std::uint64_t round = 0; round < options.rounds; round++) {
     const auto kind = static_cast<Kind>(round % 3);
     const std::int64_t gone = e2e::monotonicNs();
-    goAway(stage, kind);
+    goAway(node, kind);
     slowestNs = std::max(slowestNs, e2e::monotonicNs() - gone);
     kind == Kind::Hanging ? daemon.signal(SIGCONT) : daemon.start();
-    checkBindings(daemon, stage.bindings());
-    stage.tenants().awaitProgress();
-    stage.tenants().checkToken(round);
-    stage.tenants().checkProgramQuota(round);
+    checkBindings(daemon, node.bindings());
+    node.tenants().awaitProgress();
+    node.tenants().checkToken(round);
+    node.tenants().checkProgramQuota(round);
     awaitPreemptions(daemon);
   }
-  const std::size_t tenants = stage.tenants().count();
-  stage.close();
+  const std::size_t tenants = node.tenants().count();
+  node.close();
   const Json line = {{"part", "absence"},
                      {"cards", options.cards},
                      {"rounds", options.rounds},
@@ -89,7 +89,7 @@ std::string runAbsence(const AbsenceOptions& options) {
                      {"harmed", 0},
                      {"lost", 0},
                      {"slowest_to_go_on_ms", slowestNs / 1'000'000},
-                     {"longest_standstill_ms", stage.tenants().longestStandstillNs() / 1'000'000},
+                     {"longest_standstill_ms", node.tenants().longestStandstillNs() / 1'000'000},
                      {"seconds", (e2e::monotonicNs() - from) / 1'000'000'000}};
   return line.dump();
 }

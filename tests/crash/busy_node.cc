@@ -1,4 +1,4 @@
-#include "tests/crash/stage.h"
+#include "tests/crash/busy_node.h"
 
 #include <algorithm>
 
@@ -14,10 +14,10 @@ constexpr milliseconds kRaisedWithin = std::chrono::seconds(60);   // programs m
 
 }  // namespace
 
-Stage::Stage(std::string cards)
+BusyNode::BusyNode(std::string cards)
     : kind_(std::move(cards)), daemon_(plan()), tenants_(daemon_, bindings_, folder_.path()) {}
 
-DaemonPlan Stage::plan() const {
+DaemonPlan BusyNode::plan() const {
   DaemonPlan plan;
   plan.runDir = folder_.file("run");
   plan.database = folder_.file("meta.db");
@@ -26,24 +26,24 @@ DaemonPlan Stage::plan() const {
   return plan;
 }
 
-void Stage::raise() {
+void BusyNode::raise() {
   daemon_.start();
   addTenants();
   tenants_.awaitProgress(kRaisedWithin);
 }
 
-void Stage::addTenants() {
+void BusyNode::addTenants() {
   std::uint64_t gib = 0;
   const Json found = daemon_.ask("cards")["cards"];
   for (const Json& card : found) {
     cards_.push_back(card["id"]);
     gib = card["mem_bytes"].get<std::uint64_t>() >> 30;
   }
-  if (cards_.size() < 2) throw Violation("a stage needs two cards or more");
+  if (cards_.size() < 2) throw Violation("a node needs two cards or more");
   // The clients' card has two plain tenants as well.
-  if (gib < kStageClients + 2) {
+  if (gib < kBusyNodeClients + 2) {
     throw Skipped("a card of " + std::to_string(gib) + " GiB is too small, wanted " +
-                  std::to_string(kStageClients + 2));
+                  std::to_string(kBusyNodeClients + 2));
   }
   const std::size_t hybrid = cards_.size() - 2;
   if (!isSim()) {
@@ -56,7 +56,7 @@ void Stage::addTenants() {
   for (std::size_t i = 0; i < plain; i++) addPlain(i, hybrid);
 }
 
-void Stage::addPlain(std::size_t number, std::size_t hybrid) {
+void BusyNode::addPlain(std::size_t number, std::size_t hybrid) {
   const std::string name = "plain-" + std::to_string(number);
   const std::size_t card = number % cards_.size();
   if (number == hybrid) {
@@ -67,7 +67,7 @@ void Stage::addPlain(std::size_t number, std::size_t hybrid) {
   }
 }
 
-void Stage::close() {
+void BusyNode::close() {
   tenants_.awaitProgress();
   checkBindings(daemon_, bindings_);
   tenants_.finish();

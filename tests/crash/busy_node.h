@@ -12,11 +12,11 @@
 
 namespace qgpu::crash {
 
-inline constexpr std::size_t kStageClients = 4;   // that the last card has room for
+inline constexpr std::size_t kBusyNodeClients = 4;   // that the last card has room for
 
-class Stage {
+class BusyNode {
  public:
-  explicit Stage(std::string cards);
+  explicit BusyNode(std::string cards);
 
   // Starts everything; returns once every tenant launches.
   void raise();

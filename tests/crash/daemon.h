@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 struct DaemonPlan {
   std::string runDir;
   std::string database;
-  std::vector<std::string> arguments;   // besides folder, database and door
+  std::vector<std::string> arguments;   // besides folder, database and sockets
   e2e::Environment environment;
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/crash/churn.h"
-#include "tests/crash/stage.h"
+#include "tests/crash/busy_node.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -26,13 +26,13 @@ constexpr std::uint64_t kCleanOneIn = 12;       // ends by SIGTERM, as an upgrad
 class Storm {
  public:
   explicit Storm(const KillOptions& options)
-      : options_(options), prng_(options.seed), stage_(options.cards) {}
+      : options_(options), prng_(options.seed), node_(options.cards) {}
 
   std::string run() {
-    stage_.raise();
+    node_.raise();
     churn_ = std::make_unique<Churn>(
         daemon_, bindings_,
-        Churn::Plan{kStageClients, stage_.clientsCard(), options_.seed, "c"});
+        Churn::Plan{kBusyNodeClients, node_.clientsCard(), options_.seed, "c"});
     const std::int64_t from = e2e::monotonicNs();
     for (kills_ = 0; kills_ < options_.count;) {
       oneKill();
@@ -112,7 +112,7 @@ class Storm {
     if (may.contains(policy)) return;
     std::string wanted;
     for (const std::string& one : may) wanted += " " + one;
-    throw Violation("card " + stage_.clientsCard() + " has policy " + policy +
+    throw Violation("card " + node_.clientsCard() + " has policy " + policy +
                     ", acknowledged or asked:" + wanted);
   }
 
@@ -139,7 +139,7 @@ class Storm {
     programs_ = tenants_.programs();
     launches_ = tenants_.launches();
     refusals_ = tenants_.quotaRefusals();
-    stage_.close();
+    node_.close();
   }
 
   std::int64_t percentileMs(std::size_t percent) {
@@ -183,10 +183,10 @@ class Storm {
 
   const KillOptions options_;
   std::mt19937_64 prng_;
-  Stage stage_;
-  Daemon& daemon_ = stage_.daemon();
-  Bindings& bindings_ = stage_.bindings();
-  Tenants& tenants_ = stage_.tenants();
+  BusyNode node_;
+  Daemon& daemon_ = node_.daemon();
+  Bindings& bindings_ = node_.bindings();
+  Tenants& tenants_ = node_.tenants();
   std::unique_ptr<Churn> churn_;
   std::vector<std::int64_t> restartsNs_;
   std::uint64_t kills_ = 0;

@@ -15,7 +15,7 @@ class Document {
   // What stands at a JSON pointer ("/spec/ports/0/port"), as JSON; empty where nothing does. A key
   // with a slash is written with ~1.
   std::string at(std::string_view pointer) const;
-  // Likewise, without the quotes of a text.
+  // As at(), without the quotes of a text.
   std::string text(std::string_view pointer) const;
   std::string kind() const { return text("/kind"); }
   std::string name() const { return text("/metadata/name"); }

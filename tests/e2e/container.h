@@ -28,7 +28,7 @@ struct Container {
 
   Environment environment;
   std::map<std::string, std::string> mounts;   // by the path in it
-  std::map<std::string, std::string> devices;  // likewise, nodes and folders of nodes
+  std::map<std::string, std::string> devices;  // nodes and folders of nodes, by the path in it
   std::vector<std::string> cdiDevices;         // full names
 };
 

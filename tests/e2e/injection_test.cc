@@ -1,6 +1,7 @@
 // A CUDA program in a container made of nothing but what Allocate named, on a node whose NVIDIA
 // driver is the stand-in: device nodes by the card's minor, the driver where a loader looks, the
-// library, the door and the token. The container is a real mount namespace with a root of its own.
+// library, the socket and the token. The container is a real mount namespace with a root of its
+// own.
 
 #include <filesystem>
 #include <fstream>
@@ -64,7 +65,7 @@ class Root {
     return e2e::run({"unshare", "--mount", "/bin/sh", "-c", enter.str()});
   }
 
-  // Likewise by runc, as container runtimes ask it to: each device with a rule of the cgroup that
+  // The same by runc, as container runtimes ask it to: each device with a rule of the cgroup that
   // allows it. A user that is root in it may make any node.
   Finished runInRunc(const Container& container, const std::string& hostRoot,
                      const std::string& commands) {

@@ -30,8 +30,8 @@ struct KubeletApi : ::testing::Test {
   std::string backend = "sim:2x16";            // its cards
   std::string runtime = "containerd://1.7.0";  // of containers
   Environment environment;                     // of the manager
-  std::vector<std::string> flags;              // likewise, besides those that each test needs
-  std::string pluginConfig;                    // ", name = value" likewise of the device plugin
+  std::vector<std::string> flags;              // of the manager, besides those that each test needs
+  std::string pluginConfig;                    // ", name = value" of the device plugin
   std::map<std::string, Container> admitted;   // by pod: what Allocate answered
 
   std::int64_t msUntil(const std::function<bool()>& probe) {

@@ -72,15 +72,16 @@ struct Kubelet : ::testing::Test {
     return count;
   }
 
-  void withDesk(const std::function<void(schema::KubeletDesk::Client&, kj::WaitScope&)>& use) {
+  void withHandler(
+      const std::function<void(schema::KubeletHandler::Client&, kj::WaitScope&)>& use) {
     capnp::EzRpcClient client("unix:" + manager->runDir() + "/manager.rpc");
-    auto desk = client.getMain<schema::Node>().kubeletRequest().send().getDesk();
-    use(desk, client.getWaitScope());
+    auto handler = client.getMain<schema::Node>().kubeletRequest().send().getHandler();
+    use(handler, client.getWaitScope());
   }
   void assign(const std::string& uid, const std::string& pod, schema::TaskClass taskClass,
               const std::vector<Planned>& containers) {
-    withDesk([&](schema::KubeletDesk::Client& desk, kj::WaitScope& wait) {
-      auto request = desk.assignRequest();
+    withHandler([&](schema::KubeletHandler::Client& handler, kj::WaitScope& wait) {
+      auto request = handler.assignRequest();
       auto plan = request.initPod();
       plan.setUid(uid);
       plan.setNamespace("default");
@@ -181,9 +182,9 @@ TEST_F(Kubelet, AContainerGetsTheLibraryTheDoorAndNoOtherSocket) {
     const std::string library = setup.mounts.at(env.at("LD_PRELOAD"));
     EXPECT_EQ(contentOf(library), contentOf(e2e::library())) << library;
     const fs::path socket = env.at("QGPU_SOCKET");
-    const std::string door = setup.mounts.at(socket.parent_path());
-    EXPECT_TRUE(fs::is_socket(door + "/" + socket.filename().string())) << door;
-    EXPECT_EQ(std::distance(fs::directory_iterator(door), fs::directory_iterator()), 1) << door;
+    const std::string actor = setup.mounts.at(socket.parent_path());
+    EXPECT_TRUE(fs::is_socket(actor + "/" + socket.filename().string())) << actor;
+    EXPECT_EQ(std::distance(fs::directory_iterator(actor), fs::directory_iterator()), 1) << actor;
   }
 }
 

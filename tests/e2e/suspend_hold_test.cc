@@ -11,7 +11,7 @@
 #include <signal.h>
 
 #include "services/attach/timeslices.h"
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 #include "services/nvidia_abi/rm_abi.h"
 #include "tests/e2e/harness.h"
 #include "tests/rm_stand_in/test_driver.h"
@@ -98,7 +98,7 @@ class SuspendHold : public ::testing::Test {
     for (int i = 0; i < count; i++) {
       startBatch("batch" + std::to_string(i));
       if (i + 1 == count) last();
-      driver().refuseDisable = suspend::Ladder::kTriesMax;
+      driver().refuseDisable = suspend::ChannelSuspender::kTriesMax;
       startOnline();
       EXPECT_TRUE(eventually([&] { return driver().refuseDisable == 0; }));
       finish();
@@ -200,7 +200,7 @@ TEST_F(SuspendHold, ATaskThatIsKilledWhileItIsOffLeavesTheCardToOthers) {
 // A tenant may know how to make the driver refuse its channels, as often as it likes.
 TEST_F(SuspendHold, C7_TasksThatTheDriverRefusesCostNoCardThatPassesATestOfItsOwn) {
   std::uint64_t disables = 0;
-  refuseTasks(3, [&] { disables = driver().disables + suspend::Ladder::kTriesMax; });
+  refuseTasks(3, [&] { disables = driver().disables + suspend::ChannelSuspender::kTriesMax; });
   EXPECT_TRUE(eventually([&] { return driver().disables >= disables + 3; })) << "it is tested";
   startBatch();
   startOnline();
@@ -218,7 +218,7 @@ TEST_F(SuspendHold, C7_TasksThatTheDriverRefusesCostNoCardThatPassesATestOfItsOw
 
 TEST_F(SuspendHold, ATaskThatTheDriverDoesNotTakeOffIsHeldByItsGateAndPeopleHearOfIt) {
   startBatch();
-  driver().refuseDisable = suspend::Ladder::kTriesMax;
+  driver().refuseDisable = suspend::ChannelSuspender::kTriesMax;
   startOnline();
   const auto told = [&] {
     const Json answer = manager_->ask("events");

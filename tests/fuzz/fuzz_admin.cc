@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "actors/model.h"
-#include "services/admin/admin_server.h"
-#include "services/admin/command_line.h"
-#include "services/admin/node_desk.h"
+#include "services/api/admin/admin_server.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/admin/node_handler.h"
 #include "services/base/json.h"
-#include "tests/fuzz/fuzz_doors.h"
+#include "tests/fuzz/fuzz_servers.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {
@@ -29,10 +29,10 @@ class Keeping final : public Housekeeping {
   }
 };
 
-struct Admin : Doors {
+struct Admin : Servers {
   Keeping keeping;
-  NodeDesk desk{door, keeping, "here", {"/usr/lib/libqgpu.so", {}}};
-  AdminServer server{desk, ChangeRule(kDaemon), AdminLimits{}, io, timer, listener()};
+  NodeHandler handler{actor, keeping, "here", {"/usr/lib/libqgpu.so", {}}};
+  AdminServer server{handler, ChangeRule(kDaemon), AdminLimits{}, io, timer, listener()};
 };
 
 // --- the parser alone ---
@@ -119,7 +119,7 @@ void serve(Admin& admin, Input in) {
   const std::size_t piece = 1 + in.byte() * std::size_t{32};
   const std::string said = in.text(in.left());
   {
-    MemoryPeer peer(admin.io.connect(Doors::peer(mayChange)));
+    MemoryPeer peer(admin.io.connect(Servers::peer(mayChange)));
     if (!deaf) peer.startReading();
     for (std::size_t at = 0; at < said.size(); at += piece) peer.write(said.substr(at, piece));
     if (ends) peer.endWrites();

@@ -51,9 +51,10 @@ class WillingDriver final : public suspend::Calls {
  public:
   void process(std::uint32_t, int) override {}
   void forget(std::uint32_t) override {}
-  suspend::Outcome carryOut(const suspend::Order& order, suspend::Rung) override {
-    require(!order.channels.empty() && order.channels.size() <= suspend::Ladder::kNamedMax,
-            "what the driver is asked fits into a call");
+  suspend::Outcome carryOut(const suspend::Order& order, suspend::SuspendMethod) override {
+    require(
+        !order.channels.empty() && order.channels.size() <= suspend::ChannelSuspender::kNamedMax,
+        "what the driver is asked fits into a call");
     return {suspend::Answer::kDone, {}, ""};
   }
 };
@@ -90,14 +91,15 @@ class Manager {
     config.cards[0].id = "sim-0";
     config.cards[1].id = "sim-1";
     config.cards[0].suspend = schema::Suspend::RM;
-    config.cards[0].rung = suspend::Rung::kDisablePreempt;
+    config.cards[0].method = suspend::SuspendMethod::kDisablePreempt;
     config.suspend.open = [](const Card&) -> Result<std::unique_ptr<suspend::Calls>> {
       return std::unique_ptr<suspend::Calls>(std::make_unique<WillingDriver>());
     };
     config.cardActors = {machine_.node, machine_.node};
     config.server.runDir = folder;
     config.server.incarnation = 10;
-    config.door.comersAtOnce = config.door.arrivalsAtOnce = 1'000'000;  // all inputs are one uid
+    config.listener.comersAtOnce = config.listener.arrivalsAtOnce =
+        1'000'000;  // all inputs are one uid
     config.server.recovery = recovery == Recovery::Over ? Nanos(0) : seconds(3600);
     port_ = std::make_unique<AttachPort>(machine_.dispatcher, room_, std::move(config));
     require(port_->listen().ok(), "a socket in a folder of our own");
@@ -140,9 +142,9 @@ class Manager {
     });
   }
   const AttachServer& server() const { return port_->server(); }
-  const AttachDoor& door() const { return port_->door(); }
+  const AttachListener& listener() const { return port_->listener(); }
   // Connections that said hello and have no answer yet.
-  std::size_t waiting() const { return door().waiting() + server().waitingHellos(); }
+  std::size_t waiting() const { return listener().waiting() + server().waitingHellos(); }
 
  private:
   Machine& machine_;
@@ -201,7 +203,7 @@ class Game {
     guests_.clear();
     manager_->turn();
     // Who waits for the recovery is looked at again when that or its time is over.
-    require(manager_->door().silent() == 0 && manager_->waiting() <= said_,
+    require(manager_->listener().silent() == 0 && manager_->waiting() <= said_,
             "C7: a connection ends with its peer");
   }
 
@@ -209,7 +211,7 @@ class Game {
   bool unchanged() const {
     const AttachCounters& now = manager_->server().counters();
     return !moved_ && now.attached == before_.attached && now.reattached == before_.reattached &&
-           manager_->door().silent() + manager_->waiting() == 0;
+           manager_->listener().silent() + manager_->waiting() == 0;
   }
 
  private:

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kFlagsMax = 16;
 
-Surroundings surroundings() {
-  Surroundings around;
+Platform surroundings() {
+  Platform around;
   around.uid = 1000;
   around.hostname = "here";
   around.home = "/home/somebody";
@@ -26,7 +26,7 @@ Surroundings surroundings() {
 }
 
 std::variant<ManagerOptions, ExitNow> parse(const std::vector<std::string>& flags) {
-  static const Surroundings around = surroundings();
+  static const Platform around = surroundings();
   std::vector<const char*> argv = {"qgpu-manager"};
   for (const std::string& flag : flags) argv.push_back(flag.c_str());
   return parseManagerOptions(static_cast<int>(argv.size()), argv.data(), around);

@@ -23,12 +23,12 @@ namespace {
 using simdjson::dom::element;
 using testing::ClusterWorld;
 
-// What the door sends goes to the scheduler of the fixture, and its replies back.
+// What the client sends goes to the scheduler of the fixture, and its replies back.
 class Sink final : public RequestSink {
  public:
   explicit Sink(ClusterWorld& world) : world_(world) {}
   SendResult send(Build build) override {
-    return world_.fixture.tell(world_.doorId, world_.schedulerId,
+    return world_.fixture.tell(world_.clientId, world_.schedulerId,
                                [&](schema::Envelope::Builder envelope) { build(envelope); });
   }
 
@@ -56,8 +56,8 @@ struct World {
       : wait(loop),
         timer(kj::origin<kj::TimePoint>()),
         sink(cluster),
-        door(sink, timer),
-        extender(door, *cluster.scheduler, timer, {}, 1) {
+        actor(sink, timer),
+        extender(actor, *cluster.scheduler, timer, {}, 1) {
     cluster.start();
     for (const char* name : {"a", "b", "c"}) cluster.add(name);
     extender.setApi(api);
@@ -68,11 +68,11 @@ struct World {
     for (int quiet = 0; quiet < 2;) {
       loop.run();
       cluster.run();
-      quiet = cluster.door.empty() ? quiet + 1 : 0;
-      for (std::size_t i = 0; i < cluster.door.size(); ++i) {
-        if (cluster.door[i].isClusterReply()) door.onReply(cluster.door[i].getClusterReply());
+      quiet = cluster.actor.empty() ? quiet + 1 : 0;
+      for (std::size_t i = 0; i < cluster.actor.size(); ++i) {
+        if (cluster.actor[i].isClusterReply()) actor.onReply(cluster.actor[i].getClusterReply());
       }
-      cluster.door.clear();
+      cluster.actor.clear();
       cluster.links.heard.clear();
     }
   }
@@ -82,7 +82,7 @@ struct World {
   kj::TimerImpl timer;
   ClusterWorld cluster;
   Sink sink;
-  ClusterDoor door;
+  ClusterActorClient actor;
   Taker api;
   Extender extender;
 };

@@ -107,16 +107,16 @@ class Node {
  public:
   Node() {
     world_.start();
-    world_.door.clear();
+    world_.actor.clear();
   }
   ~Node() { world_.fixture.dropPending(); }
 
   void ask(schema::Request::Reader request) {
     const std::uint64_t before = world_.node->ledger().digest();
     const std::size_t rows = world_.fixture.journal().size();
-    // The door numbers requests itself, so no two of them are equal.
+    // The client numbers requests itself, so no two of them are equal.
     const std::uint64_t corr = ++lastCorr_;
-    const SendResult sent = world_.fixture.tell(world_.doorId, world_.nodeId,
+    const SendResult sent = world_.fixture.tell(world_.clientId, world_.nodeId,
                                                 [&](schema::Envelope::Builder out) {
                                                   out.setRequest(request);
                                                   out.getRequest().setCorr(corr);
@@ -136,7 +136,7 @@ class Node {
     }
     checkLedger(world_.node->ledger());
     require(world_.node->ledger().tasks() == world_.node->tasks(), "P4: the views agree");
-    world_.door.clear();
+    world_.actor.clear();
   }
 
   // What attach server and gate port tell of a tenant's processes and page.

@@ -23,7 +23,7 @@ constexpr std::uint64_t kTask = 7;
 constexpr Bytes kQuota = mebibytes(64);
 constexpr int kCallsMax = 512;
 
-class StillWorld final : public PageSurroundings {
+class StillWorld final : public PagePlatform {
  public:
   Nanos now() override { return at; }
   Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return at; }

@@ -11,16 +11,16 @@
 
 #include <vector>
 
-#include "services/rpc/rpc_server.h"
-#include "tests/fuzz/fuzz_doors.h"
+#include "services/api/rpc/rpc_server.h"
+#include "tests/fuzz/fuzz_servers.h"
 #include "tests/fuzz/target.h"
 
 namespace qgpu::fuzz {
 namespace {
 
-struct Rpc : Doors {
+struct Rpc : Servers {
   Rpc() { server.serveUnix(listener()); }
-  RpcServer server{door, ChangeRule(kDaemon), RpcLimits(), io, timer};
+  RpcServer server{actor, ChangeRule(kDaemon), RpcLimits(), io, timer};
 };
 
 // How many messages of a kind a stream holds, up to where it ends or is no message.
@@ -58,7 +58,7 @@ void serve(Rpc& rpc, Input in) {
   const std::size_t piece = 1 + in.byte() * std::size_t{32};
   const std::string said = in.text(in.left());
   {
-    MemoryPeer peer(rpc.io.connect(Doors::peer(mayChange)));
+    MemoryPeer peer(rpc.io.connect(Servers::peer(mayChange)));
     if (!deaf) peer.startReading();
     for (std::size_t at = 0; at < said.size(); at += piece) peer.write(said.substr(at, piece));
     if ((flags & 4U) != 0) peer.endWrites();

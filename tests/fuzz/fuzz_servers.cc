@@ -1,4 +1,4 @@
-#include "tests/fuzz/fuzz_doors.h"
+#include "tests/fuzz/fuzz_servers.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 namespace qgpu::fuzz {
 namespace {
 
-constexpr std::size_t kNameMax = 256;   // of what a door hands on
+constexpr std::size_t kNameMax = 256;   // of what a client hands on
 
 bool changes(schema::Request::Which which) {
   switch (which) {
@@ -25,35 +25,35 @@ bool changes(schema::Request::Which which) {
 
 }  // namespace
 
-Doors::Doors()
-    : wait_(loop_), timer(kj::origin<kj::TimePoint>()), io(timer), sink(node), door(sink, timer) {
-  sink.door = &door;
+Servers::Servers()
+    : wait_(loop_), timer(kj::origin<kj::TimePoint>()), io(timer), sink(node), actor(sink, timer) {
+  sink.actor = &actor;
 }
 
-void Doors::run() { wait_.poll(); }
+void Servers::run() { wait_.poll(); }
 
-void Doors::advance(Nanos by) {
+void Servers::advance(Nanos by) {
   timer.advanceTo(timer.now() + by.value * kj::NANOSECONDS);
   run();
 }
 
-UnixListener Doors::listener() {
+UnixListener Servers::listener() {
   char folder[] = "/tmp/qgpu-fuzz-XXXXXX";
   require(::mkdtemp(folder) != nullptr, "a folder for the socket");
-  Result<UnixListener> made = UnixListener::open(std::string(folder) + "/door.sock", 0600);
+  Result<UnixListener> made = UnixListener::open(std::string(folder) + "/actor.sock", 0600);
   require(made.ok(), "a socket in it");
   ::unlink(made->path().c_str());
   ::rmdir(folder);
   return std::move(*made);
 }
 
-ucred Doors::peer(bool mayChange) {
+ucred Servers::peer(bool mayChange) {
   return ucred{::getpid(), mayChange ? kDaemon : kStranger, 65534};
 }
 
-void Doors::checkAsked(bool mayChange) const {
+void Servers::checkAsked(bool mayChange) const {
   for (const testing::Asked& asked : node.asked) {
-    // A door without watchers tells the node so by itself.
+    // A client without watchers tells the node so by itself.
     if (asked.which == schema::Request::WATCH && asked.number == 0) continue;
     require(asked.uid == (mayChange ? kDaemon : kStranger) && asked.mayChange == mayChange,
             "C7: a request is in the name of its peer");
@@ -65,10 +65,10 @@ void Doors::checkAsked(bool mayChange) const {
   }
 }
 
-void Doors::checkIdle() {
+void Servers::checkIdle() {
   run();
-  require(door.outstanding() == 0, "C2: no call outlives its connection");
-  require(door.watchers() == 0, "no watcher outlives its connection");
+  require(actor.outstanding() == 0, "C2: no call outlives its connection");
+  require(actor.watchers() == 0, "no watcher outlives its connection");
   node.asked.clear();
 }
 

@@ -1,12 +1,12 @@
 #pragma once
-// What the doors under fuzz stand on: KJ's event loop without a system, a clock that only the
-// input moves, a scripted node and the real NodeDoor. It stays over all inputs; checkIdle() shows
-// that nothing of one input is left for the next.
+// What the servers under fuzz stand on: KJ's event loop without a system, a clock that only the
+// input moves, a scripted node and the real NodeActorClient. It stays over all inputs; checkIdle()
+// shows that nothing of one input is left for the next.
 
 #include <kj/async.h>
 #include <kj/timer.h>
 
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/base/listen.h"
 #include "tests/fuzz/memory_io.h"
 #include "tests/unit/scripted_node.h"
@@ -17,9 +17,9 @@ namespace qgpu::fuzz {
 inline constexpr uid_t kStranger = 4242;
 inline constexpr uid_t kDaemon = 4711;
 
-class Doors {
+class Servers {
  public:
-  Doors();
+  Servers();
 
   // Runs everything that can run now.
   void run();
@@ -44,7 +44,7 @@ class Doors {
   MemoryIo io;
   testing::ScriptedNode node;
   testing::ScriptedSink sink;
-  NodeDoor door;
+  NodeActorClient actor;
 };
 
 }  // namespace qgpu::fuzz

@@ -1,5 +1,5 @@
 #pragma once
-// The network of a door under fuzz: a provider whose listening sockets get their connections from
+// The network of a client under fuzz: a provider whose listening sockets get their connections from
 // a test, over pipes in memory, with peers that are who the test says. So a real server runs its
 // whole path from accept to answer without a system call.
 

@@ -6,7 +6,7 @@
 
 namespace qgpu::gpu {
 
-struct Stage {
+struct CheckContext {
   const TheCard& card;
   Record& record;
   bool quick = false;           // short runs, as on the stand-in: flows count, not figures
@@ -25,19 +25,20 @@ struct Stage {
   int count(int whole, int few) const { return quick ? few : whole; }
 };
 
-void checkQuota(Stage& stage);         // each way of taking memory, against the quota
-void checkShared(Stage& stage);        // memory that outlives the process that allocated it
-void checkTorch(Stage& stage);         // PyTorch unmodified, where there is one
-void checkHook(Stage& stage);          // what a launch costs more
-void checkAlone(Stage& stage);         // one offline program, of its bare rate
-void checkShares(Stage& stage);        // fixed shares, and one of four processes
-void checkLatency(Stage& stage);       // online behind offline's long kernels
-void checkTimeslices(Stage& stage);    // the card's own turns, beneath a gate that holds nobody
-void checkRungs(Stage& stage);         // whether channels can be taken off this card, and how
-void checkSuspends(Stage& stage);      // results after many holds
-void checkKills(Stage& stage);         // tenant and manager killed while a task is held
-void checkLate(Stage& stage);          // channels that come while their task is held
-void checkWait(Stage& stage);          // a long hold, and one by a manager that does not run
-void checkInterference(Stage& stage);  // holds while others keep the driver busy
+void checkQuota(CheckContext& context);         // each way of taking memory, against the quota
+void checkShared(CheckContext& context);  // memory that outlives the process that allocated it
+void checkTorch(CheckContext& context);         // PyTorch unmodified, where there is one
+void checkHook(CheckContext& context);          // what a launch costs more
+void checkAlone(CheckContext& context);         // one offline program, of its bare rate
+void checkShares(CheckContext& context);        // fixed shares, and one of four processes
+void checkLatency(CheckContext& context);       // online behind offline's long kernels
+void checkTimeslices(
+    CheckContext& context);              // the card's own turns, beneath a gate that holds nobody
+void checkRungs(CheckContext& context);  // whether channels can be taken off this card, and how
+void checkSuspends(CheckContext& context);      // results after many holds
+void checkKills(CheckContext& context);         // tenant and manager killed while a task is held
+void checkLate(CheckContext& context);          // channels that come while their task is held
+void checkWait(CheckContext& context);  // a long hold, and one by a manager that does not run
+void checkInterference(CheckContext& context);  // holds while others keep the driver busy
 
 }  // namespace qgpu::gpu

@@ -9,10 +9,10 @@
 namespace qgpu::gpu {
 namespace {
 
-void checkTenantKilled(Stage& stage) {
+void checkTenantKilled(CheckContext& context) {
   constexpr double kMostMs = 1'000;
-  const std::uint64_t before = stage.card.used();
-  Held all(stage, {});
+  const std::uint64_t before = context.card.used();
+  HeldTenant all(context, {});
   const std::int64_t from = e2e::monotonicNs();
   all.offline->signalChild(SIGKILL);
   all.scene.await("the end of the killed task", [&] { return all.scene.task("batch").is_null(); });
@@ -21,11 +21,11 @@ void checkTenantKilled(Stage& stage) {
   const Json online = resultOf(*all.online, "the online program");
   // Its memory is free, and the next program has the card.
   auto next = all.scene.run({"next", "offline", 50},
-                            Scene::work({"verify", "--rounds", std::to_string(stage.mixPerMs)}));
+                            Scene::work({"verify", "--rounds", std::to_string(context.mixPerMs)}));
   resultOf(*next, "the next program");
   all.scene.await("the card's memory", [&] {
     constexpr std::uint64_t kRest = 64 << 20;  // the driver's own
-    return stage.card.used() <= before + kRest;
+    return context.card.used() <= before + kRest;
   });
   Finding finding{"a tenant killed while it is held",
                   "its task is gone within 1 s, its memory free, the next one runs"};
@@ -34,12 +34,12 @@ void checkTenantKilled(Stage& stage) {
                      {"online_end_p99_us", online["end_p99_us"]},
                      {"faults", all.scene.faults()}};
   finding.verdict = goneMs <= kMostMs ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-void checkManagerKilled(Stage& stage) {
+void checkManagerKilled(CheckContext& context) {
   constexpr double kGraceMs = 5'000, kLateMs = 500;
-  Held all(stage, {});
+  HeldTenant all(context, {});
   all.scene.daemon().kill();
   const std::int64_t from = e2e::monotonicNs();
   const std::uint64_t before = made(*all.offline);
@@ -56,14 +56,14 @@ void checkManagerKilled(Stage& stage) {
                   "the task goes on after the grace of 5 s; a new manager holds it again"};
   finding.figures = {{"goes_on_ms", onMs}, {"faults", all.scene.faults()}};
   finding.verdict = onMs <= kGraceMs + kLateMs ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 }  // namespace
 
-void checkKills(Stage& stage) {
-  checkTenantKilled(stage);
-  checkManagerKilled(stage);
+void checkKills(CheckContext& context) {
+  checkTenantKilled(context);
+  checkManagerKilled(context);
 }
 
 }  // namespace qgpu::gpu

@@ -16,24 +16,25 @@ namespace {
 constexpr double kKernelMs = 10;  // of offline programs
 constexpr const char* kEver = "1000000000";
 
-Words verifying(const Stage& stage, const std::string& launches, Words more) {
-  const auto rounds = static_cast<std::uint64_t>(static_cast<double>(stage.mixPerMs) * kKernelMs);
-  Words words = Scene::work({"verify", "--rounds", std::to_string(rounds), "--launches", launches});
+Arguments verifying(const CheckContext& context, const std::string& launches, Arguments more) {
+  const auto rounds = static_cast<std::uint64_t>(static_cast<double>(context.mixPerMs) * kKernelMs);
+  Arguments words =
+      Scene::work({"verify", "--rounds", std::to_string(rounds), "--launches", launches});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
-Held::Program verifyingTillEnd(const Stage& stage, const Words& more) {
-  return [&stage, more](const std::string& end) {
-    Words all = {"--tell", "1", "--until", end};
+HeldTenant::Program verifyingTillEnd(const CheckContext& context, const Arguments& more) {
+  return [&context, more](const std::string& end) {
+    Arguments all = {"--tell", "1", "--until", end};
     all.insert(all.end(), more.begin(), more.end());
-    return verifying(stage, kEver, all);
+    return verifying(context, kEver, all);
   };
 }
 
 // The same work of the same program without qgpu.
-Json bareAs(Stage& stage, Scene& scene, const Json& under) {
-  auto bare = scene.bare(verifying(stage, std::to_string(under["launches"].get<std::uint64_t>()),
+Json bareAs(CheckContext& context, Scene& scene, const Json& under) {
+  auto bare = scene.bare(verifying(context, std::to_string(under["launches"].get<std::uint64_t>()),
                                    {"--late", std::to_string(under["late"].get<int>())}));
   return resultOf(*bare, "a bare program");
 }
@@ -46,25 +47,25 @@ struct LateRun {
   Json online, offline, bare, card, faults;
 };
 
-LateRun runLate(Stage& stage, std::uint64_t count) {
+LateRun runLate(CheckContext& context, std::uint64_t count) {
   const std::string number = std::to_string(count);
   std::string from;
-  Held all(
-      stage, {},
+  HeldTenant all(
+      context, {},
       [&](const std::string& end) {
         from = end + "-late";
-        return verifyingTillEnd(stage, {"--late", number, "--late-from", from})(end);
+        return verifyingTillEnd(context, {"--late", number, "--late-from", from})(end);
       },
       5);
   LateRun run;
   Scene::give(from);
-  run.still = all.standsStill(milliseconds(stage.count(3'000, 700)));
+  run.still = all.standsStill(milliseconds(context.count(3'000, 700)));
   run.late = made(*all.offline, "late");
   run.ran = made(*all.offline, "ran");
   run.card = all.scene.card();
   run.online = all.restOnline();
   run.offline = all.endOffline();
-  run.bare = bareAs(stage, all.scene, run.offline);
+  run.bare = bareAs(context, all.scene, run.offline);
   run.faults = all.scene.faults();
   return run;
 }
@@ -107,13 +108,13 @@ constexpr Crowd kCrowds[] = {{"nobody else", false, false, false},
                              {"NVML asked each 100 ms", false, false, true},
                              {"all three", true, true, true}};
 
-void checkCrowd(Stage& stage, const Crowd& crowd) {
+void checkCrowd(CheckContext& context, const Crowd& crowd) {
   // Each of online's kernels comes when offline has the card again.
   constexpr int kEveryMs = 25;
-  Scene scene(stage.card, {"--online-idle=5ms"});
+  Scene scene(context.card, {"--online-idle=5ms"});
   const std::string end = scene.signalFile();
   auto offline = scene.run({"batch", "offline", 50},
-                           Scene::work({"burn", "--iterations", stage.spins(kKernelMs), "--batch",
+                           Scene::work({"burn", "--iterations", context.spins(kKernelMs), "--batch",
                                         "2", "--until", end}));
   scene.await("offline", *offline, [&] { return said(*offline, "burns") == 1; });
   std::vector<std::unique_ptr<Child>> others;
@@ -125,11 +126,11 @@ void checkCrowd(Stage& stage, const Crowd& crowd) {
     scene.await(how, *others.back(), [&] { return said(*others.back(), "disturbs") == 1; });
   }
   std::optional<Asking> asking;
-  if (crowd.nvml) asking.emplace(stage.card);
+  if (crowd.nvml) asking.emplace(context.card);
   auto online = scene.run(
       {"serve", "online"},
-      Scene::work({"probe", "--iterations", stage.spins(0.05), "--every", std::to_string(kEveryMs),
-                   "--count", std::to_string(stage.count(200, 10))}));
+      Scene::work({"probe", "--iterations", context.spins(0.05), "--every",
+                   std::to_string(kEveryMs), "--count", std::to_string(context.count(200, 10))}));
   const Json got = resultOf(*online, "the online program");
   const Json card = scene.card();
   Scene::give(end);
@@ -147,19 +148,19 @@ void checkCrowd(Stage& stage, const Crowd& crowd) {
     finding.figures["turns"].push_back(resultOf(*other, "a disturbing program")["turns"]);
   }
   if (card["holds"] == 0) throw crash::Violation("nothing was held: " + card.dump());
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 // --- long holds ---
 
-void checkLongHold(Stage& stage) {
-  Held all(stage, {}, verifyingTillEnd(stage, {}));
+void checkLongHold(CheckContext& context) {
+  HeldTenant all(context, {}, verifyingTillEnd(context, {}));
   const std::int64_t from = e2e::monotonicNs();
-  const bool still = all.standsStill(std::chrono::seconds(stage.seconds(60)));
+  const bool still = all.standsStill(std::chrono::seconds(context.seconds(60)));
   const double ms = msSince(from);
   all.restOnline();
   const Json under = all.endOffline();
-  const Json bare = bareAs(stage, all.scene, under);
+  const Json bare = bareAs(context, all.scene, under);
   const Json card = all.scene.card(), faults = all.scene.faults();
   Finding finding{"a task that is held for long", "stands still, and its sum is exact; no Xid"};
   finding.figures = {{"suspend", card["suspend"]},
@@ -171,15 +172,15 @@ void checkLongHold(Stage& stage) {
                      {"faults", faults}};
   const bool met = still && under["sum"] == bare["sum"] && faults.empty();
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 // It is as if dead, and then as if nothing had been: programs put themselves back, and it has to
 // take them off again though it never let them go.
-void checkManagerStopped(Stage& stage) {
+void checkManagerStopped(CheckContext& context) {
   constexpr double kGraceMs = 5'000;
   constexpr double kLateMs = 2'000;  // its last beat is some time ago, and guests look now and then
-  Held all(stage, {}, verifyingTillEnd(stage, {}));
+  HeldTenant all(context, {}, verifyingTillEnd(context, {}));
   const std::uint64_t before = made(*all.offline);
   all.scene.daemon().signal(SIGSTOP);
   const std::int64_t from = e2e::monotonicNs();
@@ -194,7 +195,7 @@ void checkManagerStopped(Stage& stage) {
   const double heldMs = msSince(again) - 300;
   all.restOnline();
   const Json under = all.endOffline();
-  const Json bare = bareAs(stage, all.scene, under);
+  const Json bare = bareAs(context, all.scene, under);
   const Json faults = all.scene.faults();
   Finding finding{"a manager that stops for longer than the grace while a task is held",
                   "the task goes on after 5 s, is held again when the manager is back, and its sum "
@@ -205,18 +206,18 @@ void checkManagerStopped(Stage& stage) {
                      {"sum", under["sum"]},
                      {"sum_bare", bare["sum"]},
                      {"faults", faults}};
-  const bool inTime = stage.quick || onMs <= kGraceMs + kLateMs;
+  const bool inTime = context.quick || onMs <= kGraceMs + kLateMs;
   const bool met = inTime && under["sum"] == bare["sum"] && faults.empty();
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 }  // namespace
 
-void checkSuspends(Stage& stage) {
-  const int wanted = stage.count(500, 20);
+void checkSuspends(CheckContext& context) {
+  const int wanted = context.count(500, 20);
   // Online leaves some 10 ms between two bursts: each of those is a kernel's time.
-  Held all(stage, {"--online-idle=5ms"}, verifyingTillEnd(stage, {}), 15);
+  HeldTenant all(context, {"--online-idle=5ms"}, verifyingTillEnd(context, {}), 15);
   const auto holds = [&] { return all.scene.card()["holds"].get<int>(); };
   const int from = holds();
   all.scene.await(
@@ -225,7 +226,7 @@ void checkSuspends(Stage& stage) {
   const Json card = all.scene.card();
   all.restOnline();
   const Json under = all.endOffline();
-  const Json bare = bareAs(stage, all.scene, under), faults = all.scene.faults();
+  const Json bare = bareAs(context, all.scene, under), faults = all.scene.faults();
   Finding finding{"results after " + std::to_string(wanted) + " holds", "bit-equal, no Xid"};
   finding.figures = {{"suspend", card["suspend"]},
                      {"holds", card["holds"].get<int>() - from},
@@ -238,13 +239,13 @@ void checkSuspends(Stage& stage) {
                      {"faults", faults}};
   const bool met = under["sum"] == bare["sum"] && faults.empty();
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-void checkLate(Stage& stage) {
+void checkLate(CheckContext& context) {
   constexpr std::uint64_t kLate = 4;
   constexpr double kWorseMaxUs = 100;
-  const LateRun without = runLate(stage, 0), with = runLate(stage, kLate);
+  const LateRun without = runLate(context, 0), with = runLate(context, kLate);
   Finding finding{
       "contexts that a held task makes",
       "its work stands still, online starts as soon (p99 within 0.1 ms), sums are exact, no Xid"};
@@ -264,25 +265,25 @@ void checkLate(Stage& stage) {
   const double worse =
       with.online["start_p99_us"].get<double>() - without.online["start_p99_us"].get<double>();
   // A real driver may let a context wait for its own channels; the stand-in has all of them made.
-  const bool came = !stage.card.standIn() || with.late == kLate;
+  const bool came = !context.card.standIn() || with.late == kLate;
   const bool exact = with.offline["sum"] == with.bare["sum"] &&
                      with.offline["late_sum"] == with.bare["late_sum"] &&
                      with.offline["late_same"] == true && with.bare["late_same"] == true &&
                      with.offline["late_ran"] == with.offline["late"];
   const bool off = with.card["suspend"] != "rm" || with.ran == 0;
   const bool met = off && with.still && without.still && came && exact && with.faults.empty() &&
-                   (stage.quick || worse <= kWorseMaxUs);
+                   (context.quick || worse <= kWorseMaxUs);
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-void checkInterference(Stage& stage) {
-  for (const Crowd& crowd : kCrowds) checkCrowd(stage, crowd);
+void checkInterference(CheckContext& context) {
+  for (const Crowd& crowd : kCrowds) checkCrowd(context, crowd);
 }
 
-void checkWait(Stage& stage) {
-  checkLongHold(stage);
-  checkManagerStopped(stage);
+void checkWait(CheckContext& context) {
+  checkLongHold(context);
+  checkManagerStopped(context);
 }
 
 }  // namespace qgpu::gpu

@@ -23,14 +23,14 @@ struct Taken {
   std::uint64_t card = 0;  // how much more of the card is gone than before, whoever has it
 };
 
-Taken take(Stage& stage, Scene& scene, const std::string& what, Words work) {
-  const std::uint64_t before = stage.card.used();
+Taken take(CheckContext& context, Scene& scene, const std::string& what, Arguments work) {
+  const std::uint64_t before = context.card.used();
   const std::string end = scene.signalFile();
   work.insert(work.end(), {"--until", end});
   auto taker = scene.run({"taker", "ordinary", 10, kQuotaGiB}, Scene::work(std::move(work)));
   scene.await("a program that takes " + what, *taker, [&] { return said(*taker, "held") == 1; });
   Taken taken;
-  const std::uint64_t during = stage.card.used();
+  const std::uint64_t during = context.card.used();
   taken.card = during - std::min(before, during);
   Scene::give(end);
   taken.got = resultOf(*taker, "a program that takes " + what);
@@ -38,7 +38,7 @@ Taken take(Stage& stage, Scene& scene, const std::string& what, Words work) {
   return taken;
 }
 
-Words taking(const std::string& kind, int mostMiB) {
+Arguments taking(const std::string& kind, int mostMiB) {
   return {"memory", "--kind", kind, "--piece", "64", "--most", std::to_string(mostMiB)};
 }
 
@@ -49,8 +49,8 @@ std::uint64_t countedFor(const Json& got) {
 
 // What the kernel driver takes for itself beneath a program: no call tells, so it counts for
 // nobody.
-std::uint64_t driversOwn(Stage& stage, Scene& scene) {
-  const Taken nothing = take(stage, scene, "nothing", taking("plain", 0));
+std::uint64_t driversOwn(CheckContext& context, Scene& scene) {
+  const Taken nothing = take(context, scene, "nothing", taking("plain", 0));
   return nothing.card - std::min(nothing.card, countedFor(nothing.got));
 }
 
@@ -66,8 +66,8 @@ bool judgeCard(Json& figures, std::uint64_t card, std::uint64_t own) {
   return over == 0;
 }
 
-void checkKind(Stage& stage, Scene& scene, const std::string& kind, std::uint64_t own) {
-  const auto [got, card] = take(stage, scene, kind + " memory", taking(kind, kMostMiB));
+void checkKind(CheckContext& context, Scene& scene, const std::string& kind, std::uint64_t own) {
+  const auto [got, card] = take(context, scene, kind + " memory", taking(kind, kMostMiB));
   const auto bytes = got["got_bytes"].get<std::uint64_t>();
   Finding finding{"quota, " + kind,
                   "CUDA's out of memory at the quota, 0 bytes over it, and room "
@@ -83,7 +83,7 @@ void checkKind(Stage& stage, Scene& scene, const std::string& kind, std::uint64_
   const bool words =
       got["error"] == kOutOfMemory && got["again_error"] == 0 && got["total_bytes"] == kQuota;
   finding.verdict = sizes && words ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 // Runs the PyTorch program; null with `why` set where there is no PyTorch that sees the card.
@@ -99,27 +99,27 @@ Json torch(Child& child, std::string& why) {
 
 }  // namespace
 
-void checkQuota(Stage& stage) {
-  Scene scene(stage.card, {});
-  const std::uint64_t own = driversOwn(stage, scene);
+void checkQuota(CheckContext& context) {
+  Scene scene(context.card, {});
+  const std::uint64_t own = driversOwn(context, scene);
   for (const char* kind :
        {"plain", "async", "pool", "physical", "mapped", "managed", "array", "graph"}) {
     try {
-      if (stage.card.standIn() && kind == std::string("graph")) continue;  // no such thing there
-      checkKind(stage, scene, kind, own);
+      if (context.card.standIn() && kind == std::string("graph")) continue;  // no such thing there
+      checkKind(context, scene, kind, own);
     } catch (const crash::Violation& wrong) {
-      stage.record.add(
+      context.record.add(
           {std::string("quota, ") + kind, "", Json::object(), Verdict::kFailed, wrong.what()});
     }
   }
 }
 
 // Shared memory counts for who still holds it once its owner is killed, and for nobody afterwards.
-void checkShared(Stage& stage) {
-  Scene scene(stage.card, {});
-  const std::uint64_t own = driversOwn(stage, scene);
+void checkShared(CheckContext& context) {
+  Scene scene(context.card, {});
+  const std::uint64_t own = driversOwn(context, scene);
   const auto [got, card] =
-      take(stage, scene, "what a killed one allocated",
+      take(context, scene, "what a killed one allocated",
            {"shared", "--shared", "256", "--piece", "32", "--most", std::to_string(kMostMiB)});
   const std::uint64_t all =
       got["got_bytes"].get<std::uint64_t>() + got["shared_bytes"].get<std::uint64_t>();
@@ -134,19 +134,19 @@ void checkShared(Stage& stage) {
   const bool sizes = all <= kQuota && all + kOverheadMax >= kQuota && within;
   const bool words = got["error"] == kOutOfMemory && got["again_error"] == 0;
   finding.verdict = sizes && words ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-void checkTorch(Stage& stage) {
+void checkTorch(CheckContext& context) {
   constexpr double kLoopMax = 1.01;
   constexpr int kTorchGiB = 8;
-  const Words script = {"python3", e2e::binary("torch_work.py")};
-  Scene scene(stage.card, {});
+  const Arguments script = {"python3", e2e::binary("torch_work.py")};
+  Scene scene(context.card, {});
   std::string why;
   auto alone = scene.bare(script);
   const Json bare = torch(*alone, why);
   if (bare.is_null()) {
-    stage.record.add({"PyTorch unmodified", "", Json::object(), Verdict::kSkipped, why});
+    context.record.add({"PyTorch unmodified", "", Json::object(), Verdict::kSkipped, why});
     return;
   }
   auto tenant = scene.run({"torch", "ordinary", 10, kTorchGiB}, script);
@@ -158,9 +158,9 @@ void checkTorch(Stage& stage) {
   const bool right = under["sum"] == bare["sum"] && under["out_of_memory"] == true &&
                      under["total"] == kTorchGiB * kGiB;
   same.verdict = right ? Verdict::kMet : Verdict::kMissed;
-  stage.record.add(std::move(same));
-  const Words loop = {script[0], script[1], "loop"};
-  const Pairs all = Pairs::run(stage.count(3, 2), [&](bool is) {
+  context.record.add(std::move(same));
+  const Arguments loop = {script[0], script[1], "loop"};
+  const Pairs all = Pairs::run(context.count(3, 2), [&](bool is) {
     auto looping = is ? scene.run({"torch", "ordinary", 10, kTorchGiB}, loop) : scene.bare(loop);
     return resultOf(*looping, "a loop in PyTorch")["loop_us"].get<double>();
   });
@@ -169,8 +169,8 @@ void checkTorch(Stage& stage) {
   Finding cost{"PyTorch, loop of small operations", "at most 1 % slower"};
   cost.figures = {{"bare_us", all.bare}, {"under_us", all.under}};
   judgePairs(cost, "ratio", std::move(ratios), kLoopMax);
-  if (stage.quick) cost.verdict = Verdict::kReported;
-  stage.record.add(std::move(cost));
+  if (context.quick) cost.verdict = Verdict::kReported;
+  context.record.add(std::move(cost));
 }
 
 }  // namespace qgpu::gpu

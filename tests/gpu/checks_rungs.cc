@@ -26,52 +26,53 @@ void figures(Json& out, const std::string& name, std::vector<Nanos> times) {
   out[name + "_max_us"] = usOf(times.back());
 }
 
-suspend::SelfTestOptions optionsOf(const Stage& stage) {
+suspend::SelfTestOptions optionsOf(const CheckContext& context) {
   suspend::SelfTestOptions options;
-  options.uuid = stage.card.uuid;
-  options.driverVersion = stage.card.driver;
-  options.minor = stage.card.minor;
+  options.uuid = context.card.uuid;
+  options.driverVersion = context.card.driver;
+  options.minor = context.card.minor;
   options.driverRoot = suspend::driverRoot();
   options.probe = e2e::binary("qgpu-suspend-probe");
-  options.toggles = static_cast<std::uint32_t>(stage.count(200, 5));
+  options.toggles = static_cast<std::uint32_t>(context.count(200, 5));
   return options;
 }
 
 // One client of the driver, and a program that it takes off the card.
 class Hand {
  public:
-  Hand(const suspend::SelfTestOptions& options, suspend::Rung rung,
+  Hand(const suspend::SelfTestOptions& options, suspend::SuspendMethod method,
        const suspend::ProbeProcess& probe)
-      : rung_(rung), ladder_(rung) {
+      : method_(method), suspender_(method) {
     auto opened = suspend::DriverCalls::open(options);
     if (!opened) throw crash::Violation(opened.error().message);
     calls_ = std::move(*opened);
     calls_->process(suspend::ProbeProcess::kProcess, probe.pidfd());
-    for (const suspend::Channel& channel : probe.channels()) ladder_.made(channel);
+    for (const suspend::Channel& channel : probe.channels()) suspender_.made(channel);
   }
   void off() {
-    ladder_.hold(suspend::now());
+    suspender_.hold(suspend::now());
     callAll();
-    if (!ladder_.stopped()) throw crash::Violation("not taken off the card: " + ladder_.why());
+    if (!suspender_.stopped())
+      throw crash::Violation("not taken off the card: " + suspender_.why());
   }
   // Also what another client took off.
   void on() {
     suspend::Order all{suspend::Step::kEnable, {}};
-    all.channels = ladder_.everything();
-    if (calls_->carryOut(all, rung_).answer != suspend::Answer::kDone) {
+    all.channels = suspender_.everything();
+    if (calls_->carryOut(all, method_).answer != suspend::Answer::kDone) {
       throw crash::Violation("not put back");
     }
   }
 
  private:
   void callAll() {
-    while (const auto order = ladder_.next(suspend::now())) {
-      const auto outcome = calls_->carryOut(*order, rung_);
-      ladder_.answered(outcome.answer, outcome.gone, suspend::now());
+    while (const auto order = suspender_.next(suspend::now())) {
+      const auto outcome = calls_->carryOut(*order, method_);
+      suspender_.answered(outcome.answer, outcome.gone, suspend::now());
     }
   }
-  const suspend::Rung rung_;
-  suspend::Ladder ladder_;
+  const suspend::SuspendMethod method_;
+  suspend::ChannelSuspender suspender_;
   std::unique_ptr<suspend::DriverCalls> calls_;
 };
 
@@ -81,14 +82,14 @@ void begin(suspend::ProbeProcess& probe) {
 }
 
 // Who took work off the card dies: does it stay off, and can another put it back?
-void checkHandDies(Stage& stage, suspend::Rung rung) {
-  const suspend::SelfTestOptions options = optionsOf(stage);
+void checkHandDies(CheckContext& context, suspend::SuspendMethod method) {
+  const suspend::SelfTestOptions options = optionsOf(context);
   suspend::ProbeProcess probe(options);
   begin(probe);
   const pid_t child = ::fork();
   if (child == 0) {
     try {
-      Hand hand(options, rung, probe);
+      Hand hand(options, method, probe);
       hand.off();
       ::_exit(0);
     } catch (...) {  // or it would go on as a second one of us
@@ -99,30 +100,30 @@ void checkHandDies(Stage& stage, suspend::Rung rung) {
   ::waitpid(child, &status, 0);
   if (status != 0) throw crash::Violation("the work was not taken off");
   using Goes = suspend::ProbeProcess::Goes;
-  const bool byItself = probe.goesOnWithin(stage.quick ? millis(50) : seconds(3)) == Goes::On;
-  Hand(options, rung, probe).on();
+  const bool byItself = probe.goesOnWithin(context.quick ? millis(50) : seconds(3)) == Goes::On;
+  Hand(options, method, probe).on();
   const bool again = probe.goesOnWithin(seconds(2)) == Goes::On;
   const std::string wrong = probe.end();
   Finding finding{"who took work off the card is gone", "another client puts it back"};
   finding.figures = {{"goes_on_by_itself", byItself}, {"goes_on_again", again}};
   finding.verdict = again && wrong.empty() ? Verdict::kMet : Verdict::kMissed;
   finding.why = wrong;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-void checkKilledWhileOff(Stage& stage, suspend::Rung rung) {
+void checkKilledWhileOff(CheckContext& context, suspend::SuspendMethod method) {
   constexpr std::uint64_t kRest = 64 << 20;  // the driver's own
-  const suspend::SelfTestOptions options = optionsOf(stage);
-  const std::uint64_t before = stage.card.used();
+  const suspend::SelfTestOptions options = optionsOf(context);
+  const std::uint64_t before = context.card.used();
   const std::int64_t from = [&] {
     suspend::ProbeProcess probe(options);
     begin(probe);
-    Hand(options, rung, probe).off();
+    Hand(options, method, probe).off();
     const std::int64_t killed = e2e::monotonicNs();
     probe.kill();
     return killed;
   }();
-  const bool freed = e2e::eventually([&] { return stage.card.used() <= before + kRest; });
+  const bool freed = e2e::eventually([&] { return context.card.used() <= before + kRest; });
   const double ms = static_cast<double>(e2e::monotonicNs() - from) / 1e6;
   suspend::ProbeProcess next(options);
   begin(next);
@@ -131,27 +132,27 @@ void checkKilledWhileOff(Stage& stage, suspend::Rung rung) {
   finding.figures = {{"freed", freed}, {"freed_ms", ms}};
   finding.verdict = freed && wrong.empty() ? Verdict::kMet : Verdict::kMissed;
   finding.why = wrong;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
-Json probeBare(Stage& stage) {
-  Child child(Scene::work({"probe", "--iterations", stage.spins(0.05), "--every", "20", "--count",
-                           std::to_string(stage.count(300, 10))}),
-              {{"CUDA_VISIBLE_DEVICES", stage.card.uuid}});
+Json probeBare(CheckContext& context) {
+  Child child(Scene::work({"probe", "--iterations", context.spins(0.05), "--every", "20", "--count",
+                           std::to_string(context.count(300, 10))}),
+              {{"CUDA_VISIBLE_DEVICES", context.card.uuid}});
   return resultOf(child, "a bare program");
 }
 
 // What rm can reach at best: online beside a program whose work is off, and beside one that runs.
-void checkFloor(Stage& stage, suspend::Rung rung) {
-  suspend::SelfTestOptions options = optionsOf(stage);
-  options.iterations = stage.spinPerMs * 10;
-  const Json alone = probeBare(stage);
+void checkFloor(CheckContext& context, suspend::SuspendMethod method) {
+  suspend::SelfTestOptions options = optionsOf(context);
+  options.iterations = context.spinPerMs * 10;
+  const Json alone = probeBare(context);
   suspend::ProbeProcess probe(options);
   begin(probe);
-  const Json beside = probeBare(stage);
-  Hand hand(options, rung, probe);
+  const Json beside = probeBare(context);
+  Hand hand(options, method, probe);
   hand.off();
-  const Json off = probeBare(stage);
+  const Json off = probeBare(context);
   hand.on();
   const std::string wrong = probe.end();
   Finding finding{"online's start beside 10 ms kernels that run, and that are off the card",
@@ -162,45 +163,45 @@ void checkFloor(Stage& stage, suspend::Rung rung) {
     finding.figures[std::string("off_") + name] = off[name];
   }
   const double added = off["start_p99_us"].get<double>() - alone["start_p99_us"].get<double>();
-  finding.verdict = wrong.empty() ? stage.timed(added <= 100) : Verdict::kMissed;
+  finding.verdict = wrong.empty() ? context.timed(added <= 100) : Verdict::kMissed;
   finding.why = wrong;
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 // The manager's own test at its start, in a process of its own, must find the same.
-void checkManagerFinds(Stage& stage) {
-  Scene scene(stage.card, {});
+void checkManagerFinds(CheckContext& context) {
+  Scene scene(context.card, {});
   const Json card = scene.card();
   Finding finding{"the manager's own test, at its start", "suspend is rm"};
   finding.figures = {{"suspend", card["suspend"]}};
   finding.verdict = card["suspend"] == "rm" ? Verdict::kMet : Verdict::kMissed;
   finding.why = card.value("suspend_why", "");
-  stage.record.add(std::move(finding));
+  context.record.add(std::move(finding));
 }
 
 }  // namespace
 
-void checkRungs(Stage& stage) {
-  const suspend::SelfTest found = suspend::testSuspend(optionsOf(stage));
-  for (const suspend::RungTried& tried : found.tried) {
-    Finding finding{std::string("suspend by: ") + suspend::nameOf(tried.rung)};
+void checkRungs(CheckContext& context) {
+  const suspend::SelfTest found = suspend::testSuspend(optionsOf(context));
+  for (const suspend::MethodTried& tried : found.tried) {
+    Finding finding{std::string("suspend by: ") + suspend::nameOf(tried.method)};
     finding.figures = {
         {"works", tried.works}, {"times", tried.off.size()}, {"channels", found.channels}};
     figures(finding.figures, "off", tried.off);
     figures(finding.figures, "on", tried.on);
     finding.why = tried.why;
-    stage.record.add(std::move(finding));
+    context.record.add(std::move(finding));
   }
-  Finding finding{"work is taken off the card and put back", "a rung works, the count is exact"};
-  finding.figures = {{"rung", found.rung ? suspend::nameOf(*found.rung) : "none"}};
-  finding.verdict = found.rung ? Verdict::kMet : Verdict::kMissed;
+  Finding finding{"work is taken off the card and put back", "a method works, the count is exact"};
+  finding.figures = {{"method", found.method ? suspend::nameOf(*found.method) : "none"}};
+  finding.verdict = found.method ? Verdict::kMet : Verdict::kMissed;
   finding.why = found.why;
-  stage.record.add(std::move(finding));
-  if (!found.rung) return;
-  checkManagerFinds(stage);
-  checkHandDies(stage, *found.rung);
-  checkKilledWhileOff(stage, *found.rung);
-  checkFloor(stage, *found.rung);
+  context.record.add(std::move(finding));
+  if (!found.method) return;
+  checkManagerFinds(context);
+  checkHandDies(context, *found.method);
+  checkKilledWhileOff(context, *found.method);
+  checkFloor(context, *found.method);
 }
 
 }  // namespace qgpu::gpu

@@ -22,17 +22,18 @@ double rateOf(const Json& burnt) {
   return burnt["kernels"].get<double>() / burnt["seconds"].get<double>();
 }
 
-Words burning(const Stage& stage, const std::string& how, double kernelMs, Words more) {
-  Words words = Scene::work({"burn", "--how", how, "--iterations", stage.spins(kernelMs)});
+Arguments burning(const CheckContext& context, const std::string& how, double kernelMs,
+                  Arguments more) {
+  Arguments words = Scene::work({"burn", "--how", how, "--iterations", context.spins(kernelMs)});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
 // Kernels a second of programs that begin together and burn for `seconds`.
-std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
+std::vector<double> ratesTogether(Scene& scene, int seconds, const CheckContext& context,
                                   const std::vector<Tenant>& tenants) {
   const std::string begin = scene.signalFile();
-  const Words program = burning(stage, "plain", kShortKernelMs,
+  const Arguments program = burning(context, "plain", kShortKernelMs,
                                 {"--seconds", std::to_string(seconds), "--from", begin});
   std::vector<std::unique_ptr<Child>> children;
   for (const Tenant& tenant : tenants) {
@@ -49,28 +50,28 @@ std::vector<double> ratesTogether(Scene& scene, int seconds, const Stage& stage,
 }
 
 // As one program, so many at once. A shell lives on without qgpuctl, and they with it.
-Words several(int count, const Words& program) {
+Arguments several(int count, const Arguments& program) {
   std::string line = "\"$@\"";
   for (int i = 1; i < count; ++i) line += " & \"$@\"";
-  Words words = {"setpriv", "--pdeathsig", "KILL", "sh", "-c", line + "; wait", "sh"};
+  Arguments words = {"setpriv", "--pdeathsig", "KILL", "sh", "-c", line + "; wait", "sh"};
   words.insert(words.end(), program.begin(), program.end());
   return words;
 }
 
-double bareRate(Scene& scene, int seconds, const Stage& stage) {
+double bareRate(Scene& scene, int seconds, const CheckContext& context) {
   auto alone =
-      scene.bare(burning(stage, "plain", kShortKernelMs, {"--seconds", std::to_string(seconds)}));
+      scene.bare(burning(context, "plain", kShortKernelMs, {"--seconds", std::to_string(seconds)}));
   return rateOf(resultOf(*alone, "a bare program"));
 }
 
 // --- online ---
 
-Words probing(const Stage& stage, int everyMs, int count) {
-  return Scene::work({"probe", "--iterations", stage.spins(0.05), "--every",
+Arguments probing(const CheckContext& context, int everyMs, int count) {
+  return Scene::work({"probe", "--iterations", context.spins(0.05), "--every",
                       std::to_string(everyMs), "--count", std::to_string(count)});
 }
 
-Json probe(Scene& scene, const Words& program) {
+Json probe(Scene& scene, const Arguments& program) {
   auto online = scene.run({"serve", "online"}, program);
   return resultOf(*online, "the online program");
 }
@@ -79,11 +80,11 @@ Json probe(Scene& scene, const Words& program) {
 // longer than online's idle time by as much as a kernel of offline's takes, and 300 of them have
 // three above their p99. At work: the pause is shorter.
 constexpr const char* kIdle = "--online-idle=10ms";
-Words apart(const Stage& stage) {
-  return probing(stage, 20, stage.count(300, 8));
+Arguments apart(const CheckContext& context) {
+  return probing(context, 20, context.count(300, 8));
 }
-Words atWork(const Stage& stage) {
-  return probing(stage, 5, stage.count(500, 20));
+Arguments atWork(const CheckContext& context) {
+  return probing(context, 5, context.count(500, 20));
 }
 
 // The same two without anybody beside.
@@ -91,10 +92,10 @@ struct Alone {
   Json apart, atWork;
 };
 
-std::unique_ptr<Child> burningOffline(Scene& scene, const Stage& stage, const char* how,
+std::unique_ptr<Child> burningOffline(Scene& scene, const CheckContext& context, const char* how,
                                       const std::string& end) {
   auto offline =
-      scene.run({"batch", "offline", 50}, burning(stage, how, kKernelMs, {"--until", end}));
+      scene.run({"batch", "offline", 50}, burning(context, how, kKernelMs, {"--until", end}));
   scene.await("offline", *offline, [&] { return said(*offline, "burns") == 1; });
   return offline;
 }
@@ -108,13 +109,13 @@ constexpr Behind kBehind[] = {{"plain", "kernels of 10 ms"},
                               {"cooperative", "cooperative kernels of 10 ms"},
                               {"multiply", "a loop of matrix products"}};
 
-void checkBehind(Stage& stage, const Behind& behind, const Alone& alone) {
+void checkBehind(CheckContext& context, const Behind& behind, const Alone& alone) {
   constexpr double kStartMaxUs = 1'000, kStretchUs = 500, kSlowerMax = 1.05;
-  Scene scene(stage.card, {kIdle});
+  Scene scene(context.card, {kIdle});
   const std::string end = scene.signalFile();
-  auto offline = burningOffline(scene, stage, behind.how, end);
-  const Json bursts = probe(scene, apart(stage));
-  const Json busy = probe(scene, atWork(stage));
+  auto offline = burningOffline(scene, context, behind.how, end);
+  const Json bursts = probe(scene, apart(context));
+  const Json busy = probe(scene, atWork(context));
   const Json card = scene.card();
   Scene::give(end);
   resultOf(*offline, "the offline program");
@@ -133,9 +134,9 @@ void checkBehind(Stage& stage, const Behind& behind, const Alone& alone) {
                    {"stretch_met", added < kStretchUs},
                    {"settle_us", card["settle_us"]},
                    {"preempt_us", card["preempt_us"]}};
-  if (hard) start.verdict = stage.timed(added < kStartMaxUs);
+  if (hard) start.verdict = context.timed(added < kStartMaxUs);
   if (!hard) start.why = "under gate the start waits for what is in flight";
-  stage.record.add(std::move(start));
+  context.record.add(std::move(start));
   Finding ratio{std::string("online at work beside ") + behind.says,
                 "p99 at most 1.05 of running alone"};
   ratio.figures = {{"end_p99_us", busy["end_p99_us"]},
@@ -143,34 +144,34 @@ void checkBehind(Stage& stage, const Behind& behind, const Alone& alone) {
                    {"end_p50_us", busy["end_p50_us"]},
                    {"alone_end_p50_us", alone.atWork["end_p50_us"]},
                    {"ratio", slower}};
-  ratio.verdict = stage.timed(slower <= kSlowerMax);
-  stage.record.add(std::move(ratio));
+  ratio.verdict = context.timed(slower <= kSlowerMax);
+  context.record.add(std::move(ratio));
 }
 
 // --- timeslices ---
 
 // A card that holds by its gate alone.
-Words slicedBy(const char* timeslices) {
+Arguments slicedBy(const char* timeslices) {
   return {"--suspend=gate", kIdle, std::string("--timeslices=") + timeslices};
 }
 
-Json behindTheGate(Stage& stage, const char* timeslices) {
-  Scene scene(stage.card, slicedBy(timeslices));
+Json behindTheGate(CheckContext& context, const char* timeslices) {
+  Scene scene(context.card, slicedBy(timeslices));
   const std::string end = scene.signalFile();
-  auto offline = burningOffline(scene, stage, "plain", end);
-  Json online = probe(scene, apart(stage));
+  auto offline = burningOffline(scene, context, "plain", end);
+  Json online = probe(scene, apart(context));
   Scene::give(end);
   resultOf(*offline, "the offline program");
   return online;
 }
 
 // Kernels a second of one of two processes of an offline task that is alone.
-double rateBesideItself(Stage& stage, const char* timeslices) {
-  Scene scene(stage.card, slicedBy(timeslices));
+double rateBesideItself(CheckContext& context, const char* timeslices) {
+  Scene scene(context.card, slicedBy(timeslices));
   const std::string begin = scene.signalFile();
-  const std::string seconds = std::to_string(stage.seconds(4));
-  const Words one =
-      burning(stage, "plain", kShortKernelMs, {"--seconds", seconds, "--from", begin});
+  const std::string seconds = std::to_string(context.seconds(4));
+  const Arguments one =
+      burning(context, "plain", kShortKernelMs, {"--seconds", seconds, "--from", begin});
   auto both = scene.run({"batch", "offline", 50, Tenant::kSeveral}, several(2, one));
   scene.await("two processes", *both, [&] { return said(*both, "burns") == 2; });
   Scene::give(begin);
@@ -179,12 +180,12 @@ double rateBesideItself(Stage& stage, const char* timeslices) {
 
 }  // namespace
 
-void checkHook(Stage& stage) {
+void checkHook(CheckContext& context) {
   constexpr double kMostNs = 20;
-  Scene scene(stage.card, {});
-  const Words program =
-      Scene::work({"launch", "--launches", std::to_string(stage.count(250'000, 10'000))});
-  const Pairs all = Pairs::run(stage.count(12, 4), [&](bool under) {
+  Scene scene(context.card, {});
+  const Arguments program =
+      Scene::work({"launch", "--launches", std::to_string(context.count(250'000, 10'000))});
+  const Pairs all = Pairs::run(context.count(12, 4), [&](bool under) {
     auto launching = under ? scene.run({"launches"}, program) : scene.bare(program);
     return resultOf(*launching, "launches")["launch_ns"].get<double>();
   });
@@ -193,33 +194,33 @@ void checkHook(Stage& stage) {
   Finding finding{"an empty launch", "at most 20 ns more than bare"};
   finding.figures = {{"bare_ns", median(all.bare)}, {"under_ns", median(all.under)}};
   judgePairs(finding, "added_ns", std::move(added), kMostNs);
-  if (stage.quick) finding.verdict = Verdict::kReported;
-  stage.record.add(std::move(finding));
+  if (context.quick) finding.verdict = Verdict::kReported;
+  context.record.add(std::move(finding));
 }
 
-void checkAlone(Stage& stage) {
+void checkAlone(CheckContext& context) {
   constexpr double kLeast = 0.98;
-  const int seconds = stage.seconds(3);
-  Scene scene(stage.card, {});
+  const int seconds = context.seconds(3);
+  Scene scene(context.card, {});
   std::vector<double> ratios;
-  for (int i = 0; i < stage.count(3, 1); ++i) {
-    const double bare = bareRate(scene, seconds, stage);
-    ratios.push_back(ratesTogether(scene, seconds, stage, {{"batch", "offline", 50}})[0] / bare);
+  for (int i = 0; i < context.count(3, 1); ++i) {
+    const double bare = bareRate(scene, seconds, context);
+    ratios.push_back(ratesTogether(scene, seconds, context, {{"batch", "offline", 50}})[0] / bare);
   }
   Finding finding{"offline with online absent", "at least 98 % of its bare rate"};
   finding.figures = {{"ratio", median(ratios)}, {"pairs", ratios.size()}};
-  finding.verdict = stage.timed(median(ratios) >= kLeast);
-  stage.record.add(std::move(finding));
+  finding.verdict = context.timed(median(ratios) >= kLeast);
+  context.record.add(std::move(finding));
 }
 
-void checkShares(Stage& stage) {
+void checkShares(CheckContext& context) {
   constexpr double kAggregateLeast = 0.97, kErrorMax = 0.02;
-  const int seconds = stage.seconds(8);
-  Scene scene(stage.card, {"--policy=fixed-share"});
-  const double bare = bareRate(scene, stage.seconds(5), stage);
+  const int seconds = context.seconds(8);
+  Scene scene(context.card, {"--policy=fixed-share"});
+  const double bare = bareRate(scene, context.seconds(5), context);
   const std::vector<Tenant> three = {
       {"a", "ordinary", 20}, {"b", "ordinary", 30}, {"c", "ordinary", 50}};
-  const std::vector<double> rates = ratesTogether(scene, seconds, stage, three);
+  const std::vector<double> rates = ratesTogether(scene, seconds, context, three);
   Finding shares{"three fixed shares", "each within 2 points, together at least 97 %"};
   double sum = 0, worst = 0;
   for (std::size_t i = 0; i < three.size(); ++i) {
@@ -230,12 +231,12 @@ void checkShares(Stage& stage) {
   }
   shares.figures["aggregate"] = sum;
   shares.figures["worst_error"] = worst;
-  shares.verdict = stage.timed(sum >= kAggregateLeast && worst <= kErrorMax);
-  stage.record.add(std::move(shares));
+  shares.verdict = context.timed(sum >= kAggregateLeast && worst <= kErrorMax);
+  context.record.add(std::move(shares));
 
   // One task of four processes beside one of one: a share is the task's.
   const std::string begin = scene.signalFile();
-  const Words one = burning(stage, "plain", kShortKernelMs,
+  const Arguments one = burning(context, "plain", kShortKernelMs,
                             {"--seconds", std::to_string(seconds), "--from", begin});
   auto many = scene.run({"many", "ordinary", 50, Tenant::kSeveral}, several(4, one));
   scene.await("four processes", *many, [&] { return said(*many, "burns") == 4; });
@@ -246,45 +247,45 @@ void checkShares(Stage& stage) {
   resultOf(*many, "many");
   Finding forks{"a task of four processes beside one of one, 50 each", "within 2 points"};
   forks.figures = {{"single", got}};
-  forks.verdict = stage.timed(std::abs(got - 0.5) <= kErrorMax);
-  stage.record.add(std::move(forks));
+  forks.verdict = context.timed(std::abs(got - 0.5) <= kErrorMax);
+  context.record.add(std::move(forks));
 }
 
 // What the net does where nothing else takes a kernel off, and what it costs a task whose own
 // processes take turns by it.
-void checkTimeslices(Stage& stage) {
+void checkTimeslices(CheckContext& context) {
   Finding start{"online's start behind kernels of 10 ms that only a gate holds", ""};
   Finding cost{"two processes of an offline task, alone", ""};
   for (const char* timeslices : {"on", "off"}) {
     const std::string with = std::string("timeslices_") + timeslices;
-    const Json online = behindTheGate(stage, timeslices);
+    const Json online = behindTheGate(context, timeslices);
     for (const char* figure : {"start_p50_us", "start_p99_us", "start_max_us"}) {
       start.figures[with + "_" + figure] = online[figure];
     }
   }
-  stage.record.add(std::move(start));
+  context.record.add(std::move(start));
   for (const char* timeslices : {"on", "off"}) {
     const std::string with = std::string("timeslices_") + timeslices;
-    cost.figures[with + "_rate"] = rateBesideItself(stage, timeslices);
+    cost.figures[with + "_rate"] = rateBesideItself(context, timeslices);
   }
-  stage.record.add(std::move(cost));
+  context.record.add(std::move(cost));
 }
 
-void checkLatency(Stage& stage) {
+void checkLatency(CheckContext& context) {
   Alone alone;
   {
-    Scene scene(stage.card, {kIdle});
-    auto bare = scene.bare(apart(stage));
+    Scene scene(context.card, {kIdle});
+    auto bare = scene.bare(apart(context));
     const Json without = resultOf(*bare, "a bare program");
-    alone = {probe(scene, apart(stage)), probe(scene, atWork(stage))};
+    alone = {probe(scene, apart(context)), probe(scene, atWork(context))};
     Finding finding{"online alone", ""};
     finding.figures = {{"start_p50_us", alone.apart["start_p50_us"]},
                        {"start_p99_us", alone.apart["start_p99_us"]},
                        {"bare_start_p50_us", without["start_p50_us"]},
                        {"bare_start_p99_us", without["start_p99_us"]}};
-    stage.record.add(std::move(finding));
+    context.record.add(std::move(finding));
   }
-  for (const Behind& behind : kBehind) checkBehind(stage, behind, alone);
+  for (const Behind& behind : kBehind) checkBehind(context, behind, alone);
 }
 
 }  // namespace qgpu::gpu

@@ -2,8 +2,8 @@
 
 namespace qgpu::gpu {
 
-Words busyOnline(const Stage& stage, int everyMs, const std::string& end) {
-  return Scene::work({"probe", "--iterations", stage.spins(0.05), "--every",
+Arguments busyOnline(const CheckContext& context, int everyMs, const std::string& end) {
+  return Scene::work({"probe", "--iterations", context.spins(0.05), "--every",
                       std::to_string(everyMs), "--count", "1000000000", "--until", end});
 }
 
@@ -23,33 +23,33 @@ double msSince(std::int64_t fromNs) {
   return static_cast<double>(e2e::monotonicNs() - fromNs) / 1e6;
 }
 
-Held::Held(Stage& stage, Words flags, const Program& program, int everyMs)
-    : scene(stage.card, std::move(flags)), end(scene.signalFile()), rest(scene.signalFile()) {
+HeldTenant::HeldTenant(CheckContext& context, Arguments flags, const Program& program, int everyMs)
+    : scene(context.card, std::move(flags)), end(scene.signalFile()), rest(scene.signalFile()) {
   offline = scene.run({"batch", "offline", 50, Tenant::kSeveral}, program(end));
   scene.await("offline", *offline, [&] { return made(*offline) > 0; });
-  online = scene.run({"serve", "online"}, busyOnline(stage, everyMs, rest));
+  online = scene.run({"serve", "online"}, busyOnline(context, everyMs, rest));
   scene.await("a hold", *online, [&] { return held(scene, "batch"); });
 }
 
-Held::Held(Stage& stage, Words flags)
-    : Held(stage, std::move(flags), [&](const std::string& until) {
+HeldTenant::HeldTenant(CheckContext& context, Arguments flags)
+    : HeldTenant(context, std::move(flags), [&](const std::string& until) {
         return Scene::work(
-            {"burn", "--iterations", stage.spins(2), "--tell", "1", "--until", until});
+            {"burn", "--iterations", context.spins(2), "--tell", "1", "--until", until});
       }) {}
 
-bool Held::standsStill(milliseconds time) const {
+bool HeldTenant::standsStill(milliseconds time) const {
   constexpr std::uint64_t kToldLate = 1;
   const std::uint64_t before = made(*offline);
   crash::pause(time);
   return made(*offline) <= before + kToldLate;
 }
 
-Json Held::restOnline() {
+Json HeldTenant::restOnline() {
   Scene::give(rest);
   return resultOf(*online, "the online program");
 }
 
-Json Held::endOffline() {
+Json HeldTenant::endOffline() {
   const std::uint64_t before = made(*offline);
   scene.await("offline to go on", *offline, [&] { return made(*offline) > before + 1; });
   Scene::give(end);

@@ -9,7 +9,7 @@
 namespace qgpu::gpu {
 
 // The online program: a kernel each `everyMs` until `end` exists.
-Words busyOnline(const Stage& stage, int everyMs, const std::string& end);
+Arguments busyOnline(const CheckContext& context, int everyMs, const std::string& end);
 
 // The last "made N" of a program, or of another word; 0: it told none yet.
 std::uint64_t made(const Child& child, const std::string& word = "made");
@@ -19,14 +19,14 @@ bool held(Scene& scene, const std::string& name);
 
 double msSince(std::int64_t fromNs);
 
-struct Held {
+struct HeldTenant {
   // `program` ends once the file exists that it is given the name of.
-  using Program = std::function<Words(const std::string& end)>;
+  using Program = std::function<Arguments(const std::string& end)>;
 
   // Ready when "batch" is held.
-  Held(Stage& stage, Words flags, const Program& program, int everyMs = 1);
+  HeldTenant(CheckContext& context, Arguments flags, const Program& program, int everyMs = 1);
   // With an offline program that burns.
-  Held(Stage& stage, Words flags);
+  HeldTenant(CheckContext& context, Arguments flags);
 
   // Whether the offline program makes nothing in this time; one that ended before may be told in
   // it.

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using e2e::Child;
 using e2e::Finished;
 using std::chrono::seconds;
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -25,11 +25,11 @@ bool has(const std::string& text, const std::string& part) {
 
 class TestGpu : public testing::Test {
  protected:
-  Words line(Words words) const {
+  Arguments line(Arguments words) const {
     words.insert(words.begin(), {program_, "--results", results_});
     return words;
   }
-  Finished run(Words words) const {
+  Finished run(Arguments words) const {
     return e2e::run(line(std::move(words)), environment_, seconds(60));
   }
 
@@ -135,7 +135,7 @@ TEST_F(TestGpu, WhatAProgramPrintedBreaksNeitherTheLineNorTheRow) {
 }
 
 TEST_F(TestGpu, NonsenseIsRefusedByItsName) {
-  const std::pair<Words, std::string> kRows[] = {
+  const std::pair<Arguments, std::string> kRows[] = {
       {{"--suspends", "foo", "hook"}, "--suspends is rm or gate, not 'foo'\n"},
       {{"hook", "--suspends"}, "nothing stands after --suspends\n"},
       {{"hook", "hooks"}, "'hooks' is no check\n"},
@@ -161,9 +161,9 @@ TEST_F(TestGpu, DevTellsItsHelpWithoutABuild) {
   const Finished told = e2e::run({program_, "--help"});
   EXPECT_TRUE(has(told.output, "\n  interference ")) << told.output;
   const std::string nowhere = folder_.path() + "/build";
-  for (const Words& words :
-       {Words{"--help"}, Words{"-h"}, Words{"help"}, Words{"hook", "--help"}}) {
-    Words dev = {QGPU_SOURCE_ROOT "/dev", "test-gpu"};
+  for (const Arguments& words :
+       {Arguments{"--help"}, Arguments{"-h"}, Arguments{"help"}, Arguments{"hook", "--help"}}) {
+    Arguments dev = {QGPU_SOURCE_ROOT "/dev", "test-gpu"};
     dev.insert(dev.end(), words.begin(), words.end());
     const Finished help = e2e::run(dev, {{"BUILD", nowhere}});
     EXPECT_EQ(help.status, 0) << words.back();

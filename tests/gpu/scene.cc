@@ -39,14 +39,14 @@ Json resultOf(Child& child, const std::string& name, milliseconds limit) {
 
 namespace {
 
-bool asks(const Words& flags, const std::string& begin) {
+bool asks(const Arguments& flags, const std::string& begin) {
   return std::any_of(flags.begin(), flags.end(),
                      [&](const std::string& flag) { return flag.starts_with(begin); });
 }
 
 }  // namespace
 
-Scene::Scene(const TheCard& card, Words flags)
+Scene::Scene(const TheCard& card, Arguments flags)
     : card_(card), daemon_([&] {
         crash::DaemonPlan plan;
         plan.runDir = dir_.path() + "/run";
@@ -72,10 +72,11 @@ Scene::~Scene() {
   if (daemon_.alive()) daemon_.stop();
 }
 
-std::unique_ptr<Child> Scene::run(const Tenant& tenant, Words program) {
-  Words words = {e2e::binary("qgpuctl"), "--socket", daemon_.socket(), "run"};
-  for (const std::string& word : Words{"--name", tenant.name, "--class", tenant.taskClass, "--card",
-                                       card_.uuid, "--memory", std::to_string(tenant.memory)}) {
+std::unique_ptr<Child> Scene::run(const Tenant& tenant, Arguments program) {
+  Arguments words = {e2e::binary("qgpuctl"), "--socket", daemon_.socket(), "run"};
+  for (const std::string& word :
+       Arguments{"--name", tenant.name, "--class", tenant.taskClass, "--card", card_.uuid,
+                 "--memory", std::to_string(tenant.memory)}) {
     words.push_back(word);
   }
   if (tenant.taskClass != "online") {
@@ -86,12 +87,12 @@ std::unique_ptr<Child> Scene::run(const Tenant& tenant, Words program) {
   return std::make_unique<Child>(std::move(words));
 }
 
-std::unique_ptr<Child> Scene::bare(Words program) const {
+std::unique_ptr<Child> Scene::bare(Arguments program) const {
   return std::make_unique<Child>(std::move(program),
                                  e2e::Environment{{"CUDA_VISIBLE_DEVICES", card_.uuid}});
 }
 
-Words Scene::work(Words words) {
+Arguments Scene::work(Arguments words) {
   words.insert(words.begin(), e2e::binary("qgpu-gpu-work"));
   return words;
 }

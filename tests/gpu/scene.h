@@ -16,7 +16,7 @@ namespace qgpu::gpu {
 using crash::Daemon;
 using e2e::Child;
 using std::chrono::milliseconds;
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 // The first card that NVML lists, by its UUID, and what it says of it.
 class TheCard {
@@ -55,16 +55,16 @@ class Scene {
  public:
   // Starts a manager of the card with these flags more. Throws a Violation where the card does
   // not suspend by what it must; a flag --suspend asks for something else.
-  Scene(const TheCard& card, Words flags);
+  Scene(const TheCard& card, Arguments flags);
   ~Scene();
   Scene(const Scene&) = delete;
   Scene& operator=(const Scene&) = delete;
 
   Daemon& daemon() { return daemon_; }
-  std::unique_ptr<Child> run(const Tenant& tenant, Words program);
-  std::unique_ptr<Child> bare(Words program) const;  // beside qgpu
+  std::unique_ptr<Child> run(const Tenant& tenant, Arguments program);
+  std::unique_ptr<Child> bare(Arguments program) const;  // beside qgpu
   // qgpu-gpu-work with these words.
-  static Words work(Words words);
+  static Arguments work(Arguments words);
 
   Json card();                         // as the admin socket has it
   Json task(const std::string& name);  // null: there is none

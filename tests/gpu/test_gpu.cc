@@ -28,7 +28,7 @@ constexpr int kNonsense = 2, kNoCard = 77;
 struct Check {
   const char* name;
   int seconds;  // on a card, some
-  void (*run)(Stage&);
+  void (*run)(CheckContext&);
 };
 constexpr Check kChecks[] = {
     {"rungs", 30, checkRungs},       {"quota", 25, checkQuota},
@@ -43,7 +43,7 @@ struct Asked {
   std::string results;
   std::string suspends;
   bool quick = false;
-  Words checks;  // in the order of the list
+  Arguments checks;  // in the order of the list
 };
 
 void usage(std::FILE* to) {
@@ -59,13 +59,13 @@ void usage(std::FILE* to) {
 }
 
 // False: nonsense, and said so.
-bool parse(const Words& words, Asked& out) {
+bool parse(const Arguments& words, Asked& out) {
   const auto wrong = [](const std::string& what) {
     std::fprintf(stderr, "qgpu-test-gpu: %s\n", what.c_str());
     usage(stderr);
     return false;
   };
-  Words names;
+  Arguments names;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--quick") {
@@ -147,7 +147,7 @@ bool makeFolder(const std::string& path) {
 }
 
 // Whole or as it was. False: it can't be written, and said so.
-bool write(const Page& page, const Record& record, const Words& missing) {
+bool write(const Page& page, const Record& record, const Arguments& missing) {
   std::vector<std::string> about = page.about;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (i == 0) about.emplace_back("Not run yet:");
@@ -162,22 +162,22 @@ bool write(const Page& page, const Record& record, const Words& missing) {
   return false;
 }
 
-void calibrate(Stage& stage) {
-  Child child(Scene::work({"calibrate"}), {{"CUDA_VISIBLE_DEVICES", stage.card.uuid}});
+void calibrate(CheckContext& context) {
+  Child child(Scene::work({"calibrate"}), {{"CUDA_VISIBLE_DEVICES", context.card.uuid}});
   const Json rates = resultOf(child, "the calibration");
-  stage.spinPerMs = rates["spin_per_ms"].get<std::uint64_t>();
-  stage.mixPerMs = rates["mix_per_ms"].get<std::uint64_t>();
+  context.spinPerMs = rates["spin_per_ms"].get<std::uint64_t>();
+  context.mixPerMs = rates["mix_per_ms"].get<std::uint64_t>();
 }
 
-void run(const Check& check, Stage& stage) {
+void run(const Check& check, CheckContext& context) {
   const std::int64_t from = e2e::monotonicNs();
   try {
-    if (stage.spinPerMs == 0) calibrate(stage);
-    check.run(stage);
+    if (context.spinPerMs == 0) calibrate(context);
+    check.run(context);
   } catch (const std::exception& wrong) {
-    stage.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
+    context.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
   }
-  stage.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
+  context.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
 }
 
 int run(const Asked& asked) {
@@ -192,12 +192,12 @@ int run(const Asked& asked) {
   card->suspends = asked.suspends;
   const Page page(*card, asked);
   Record record;
-  Stage stage{*card, record, asked.quick};
+  CheckContext context{*card, record, asked.quick};
   bool kept = true;
-  Words left = asked.checks;
+  Arguments left = asked.checks;
   for (const Check& check : kChecks) {
     if (std::erase(left, check.name) == 0) continue;
-    run(check, stage);
+    run(check, context);
     if (!asked.results.empty()) kept = write(page, record, left);
   }
   if (!asked.results.empty() && kept) {
@@ -210,7 +210,7 @@ int run(const Asked& asked) {
 }  // namespace qgpu::gpu
 
 int main(int argc, char** argv) {
-  const qgpu::gpu::Words words(argv + 1, argv + argc);
+  const qgpu::gpu::Arguments words(argv + 1, argv + argc);
   for (const std::string& word : words) {
     if (word == "help" || word == "-h" || word == "--help") return qgpu::gpu::usage(stdout), 0;
   }

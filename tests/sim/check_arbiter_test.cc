@@ -1,7 +1,7 @@
 // Each invariant of a card: words that keep it pass, and words that break it are found.
 #include <gtest/gtest.h>
 
-#include "tests/sim/check_stage.h"
+#include "tests/sim/scripted_card.h"
 
 namespace qgpu::sim {
 namespace {
@@ -10,7 +10,7 @@ constexpr auto kOnline = Class::Online;
 constexpr auto kOrdinary = Class::Ordinary;
 
 // Tasks 1 and 2 want the card, and 1 has it since 1 ms.
-void twoBusy(CheckStage& card, std::uint32_t share = 500) {
+void twoBusy(ScriptedCard& card, std::uint32_t share = 500) {
   card.at(0).joins(1, kOrdinary, share);
   card.at(10).joins(2, kOrdinary, share);
   card.at(1'000).busy(1, {open(1)});
@@ -18,7 +18,7 @@ void twoBusy(CheckStage& card, std::uint32_t share = 500) {
 }
 
 TEST(CheckArbiter, A1_OneSliceAfterTheOther) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({hold(1)});
   card.at(11'100).settled(1, card.epoch(), {open(2, true)});
@@ -26,14 +26,14 @@ TEST(CheckArbiter, A1_OneSliceAfterTheOther) {
 }
 
 TEST(CheckArbiter, A1_AGrantWhileTheLastHolderSettlesIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({hold(1), open(2, true)});
   EXPECT_EQ(card.broken(), "A1");
 }
 
 TEST(CheckArbiter, A2_AnOnlineGateThatIsHeldIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOnline, 0, {idle(1)});
   EXPECT_EQ(card.broken(), "");
   card.at(100).tick({hold(1)});
@@ -41,7 +41,7 @@ TEST(CheckArbiter, A2_AnOnlineGateThatIsHeldIsFound) {
 }
 
 TEST(CheckArbiter, A3_HoldsLeaveInTheTurnOfTheOnlineSubmit) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(1'020).joins(3, kOnline, 0, {idle(3)});
   card.at(1'500).busy(3, {hold(1), open(3)});
@@ -52,7 +52,7 @@ TEST(CheckArbiter, A3_HoldsLeaveInTheTurnOfTheOnlineSubmit) {
 }
 
 TEST(CheckArbiter, A3_AHolderBesideActiveOnlineIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(1'020).joins(3, kOnline, 0, {idle(3)});
   card.at(1'500).busy(3, {open(3)});
@@ -60,7 +60,7 @@ TEST(CheckArbiter, A3_AHolderBesideActiveOnlineIsFound) {
 }
 
 TEST(CheckArbiter, A3_AGrantBeforeOnlineIsIdleIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(1'020).joins(3, kOnline, 0, {idle(3)});
   card.at(1'500).busy(3, {hold(1), open(3)});
@@ -71,7 +71,7 @@ TEST(CheckArbiter, A3_AGrantBeforeOnlineIsIdleIsFound) {
 }
 
 TEST(CheckArbiter, A4_ATaskThatIsHeldAtItsCapKeepsItsShare) {
-  CheckStage card(Policy::FixedShare);
+  ScriptedCard card(Policy::FixedShare);
   card.joins(1, kOrdinary, 500);
   card.at(1'000).busy(1, {open(1)});
   card.at(61'000).tick({hold(1)});   // 60 ms used of 60: the bucket holds 30
@@ -82,7 +82,7 @@ TEST(CheckArbiter, A4_ATaskThatIsHeldAtItsCapKeepsItsShare) {
 }
 
 TEST(CheckArbiter, A4_ATaskThatGoesOnBeyondItsCapIsFound) {
-  CheckStage card(Policy::FixedShare);
+  ScriptedCard card(Policy::FixedShare);
   card.joins(1, kOrdinary, 500);
   card.at(1'000).busy(1, {open(1)});
   card.at(65'000).tick();
@@ -90,7 +90,7 @@ TEST(CheckArbiter, A4_ATaskThatGoesOnBeyondItsCapIsFound) {
 }
 
 TEST(CheckArbiter, A4_AShareAboveItsOwnIsFoundOverManySlices) {
-  CheckStage card(Policy::FixedShare);
+  ScriptedCard card(Policy::FixedShare);
   card.joins(1, kOrdinary, 500);
   std::int64_t us = 1'000;
   for (int i = 0; i < 400; ++i) {   // 5.1 ms of 10, its linger with them
@@ -107,7 +107,7 @@ TEST(CheckArbiter, A4_AShareAboveItsOwnIsFoundOverManySlices) {
 
 TEST(CheckArbiter, A5_AndA8_ATaskThatNeverHasItsTurnIsFound) {
   for (const Policy policy : {Policy::BurstShare, Policy::BestEffort}) {
-    CheckStage card(policy);
+    ScriptedCard card(policy);
     twoBusy(card);
     std::int64_t us = 2'000;
     for (int i = 0; i < 3; ++i) card.at(us += 10'000).tick();
@@ -119,7 +119,7 @@ TEST(CheckArbiter, A5_AndA8_ATaskThatNeverHasItsTurnIsFound) {
 
 // Task 1 has the card through a stall of 300 ms and wants it again at once: the other has as much.
 TEST(CheckArbiter, A8_WhoHadTheCardWhileItsLoopStoodStillWaitsForThatTime) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(31'010).fires();
   card.at(331'010).tick({hold(1)});
@@ -131,7 +131,7 @@ TEST(CheckArbiter, A8_WhoHadTheCardWhileItsLoopStoodStillWaitsForThatTime) {
 }
 
 TEST(CheckArbiter, A6_ABorrowerThatKeepsAnOwnerOutIsFound) {
-  CheckStage card(Policy::BurstShare);
+  ScriptedCard card(Policy::BurstShare);
   card.joins(1, kOrdinary, 0);
   card.joins(2, kOrdinary, 500);
   card.at(1'000).busy(1, {open(1)});
@@ -143,14 +143,14 @@ TEST(CheckArbiter, A6_ABorrowerThatKeepsAnOwnerOutIsFound) {
 }
 
 TEST(CheckArbiter, A7_AnIdleCardThatIsWantedIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOrdinary, 500);
   card.at(1'000).busy(1);
   EXPECT_EQ(card.broken(), "A7");
 }
 
 TEST(CheckArbiter, A7_AHolderThatWantsNothingGivesItBackAfterItsLinger) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(5'000).quiet(1);
   card.at(5'500).tick({hold(1)});
@@ -159,7 +159,7 @@ TEST(CheckArbiter, A7_AHolderThatWantsNothingGivesItBackAfterItsLinger) {
 }
 
 TEST(CheckArbiter, A7_ALingerThatNobodyEndsIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(5'000).quiet(1);
   card.at(5'600).guest(GuestNews::Kind::Waits, 2, 1);
@@ -167,7 +167,7 @@ TEST(CheckArbiter, A7_ALingerThatNobodyEndsIsFound) {
 }
 
 TEST(CheckArbiter, A9_LabelsAddUpAndAreWhatHappened) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOrdinary, 500);
   card.at(1'000).busy(1, {open(1)});
   card.at(5'000).quiet(1);
@@ -178,12 +178,12 @@ TEST(CheckArbiter, A9_LabelsAddUpAndAreWhatHappened) {
 }
 
 TEST(CheckArbiter, A9_TimeThatIsMissingOrCountedTwiceIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.at(10'000).reports(0, 10'000, 0);
   EXPECT_EQ(card.broken(), "");
   card.at(20'000).reports(0, 15'000, 0);
   EXPECT_EQ(card.broken(), "A9");
-  CheckStage other;
+  ScriptedCard other;
   other.joins(1, kOrdinary, 500);
   other.at(1'000).busy(1, {open(1)});
   other.at(5'000).reports(2'000, 3'000, 0);   // adds up, and is not what happened
@@ -191,7 +191,7 @@ TEST(CheckArbiter, A9_TimeThatIsMissingOrCountedTwiceIsFound) {
 }
 
 TEST(CheckArbiter, A10_AnOldEpochThatBringsAnOrderIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({hold(1)});
   card.at(11'100).settled(1, card.epoch() - 1);
@@ -201,14 +201,14 @@ TEST(CheckArbiter, A10_AnOldEpochThatBringsAnOrderIsFound) {
 }
 
 TEST(CheckArbiter, A10_AnEpochThatDoesNotGrowIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({{TestOrder::Kind::Hold, 1, false, false, card.epoch()}});
   EXPECT_EQ(card.broken(), "A10");
 }
 
 TEST(CheckArbiter, A11_ASettlingThatTakesTooLongIsOverForTheCardAndQuarantinesItsTask) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({hold(1)});
   card.at(111'000).tick({open(2, false)});
@@ -222,7 +222,7 @@ TEST(CheckArbiter, A11_ASettlingThatTakesTooLongIsOverForTheCardAndQuarantinesIt
 }
 
 TEST(CheckArbiter, A11_ASettlingThatNobodyEndsIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   twoBusy(card);
   card.at(11'000).tick({hold(1)});
   card.at(112'000).guest(GuestNews::Kind::Waits, 2, 1);
@@ -230,26 +230,26 @@ TEST(CheckArbiter, A11_ASettlingThatNobodyEndsIsFound) {
 }
 
 TEST(CheckArbiter, A11_ADeadHolderThatKeepsTheCardIsFound) {
-  CheckStage good;
+  ScriptedCard good;
   twoBusy(good);
   good.at(5'000).died(1, {hold(1), open(2)});
   EXPECT_EQ(good.broken(), "");
-  CheckStage bad;
+  ScriptedCard bad;
   twoBusy(bad);
   bad.at(5'000).died(1);
   EXPECT_NE(bad.broken().find("A11"), std::string::npos);
 }
 
 TEST(CheckArbiter, A12_HoldsThatComeTwiceOrTooSoonAreFound) {
-  CheckStage twice;
+  ScriptedCard twice;
   twoBusy(twice);
   twice.at(11'000).tick({hold(1), hold(1)});
   EXPECT_EQ(twice.broken(), "A12");
-  CheckStage soon;
+  ScriptedCard soon;
   twoBusy(soon);
   soon.at(2'000).tick({hold(1)});
   EXPECT_EQ(soon.broken(), "A12");
-  CheckStage nothing;
+  ScriptedCard nothing;
   twoBusy(nothing);
   nothing.at(2'000).tick({open(1, true)});
   EXPECT_EQ(nothing.broken(), "A12");
@@ -266,9 +266,9 @@ std::string judgeJoin(std::uint32_t epoch) {
   Recorder recorder;
   ReplayCheck replay(recorder);
   Boot boot;
-  boot.node = CheckStage::kNode;
-  boot.attach = CheckStage::kAttach;
-  boot.cards = {{CheckStage::kCard, gibibytes(16), false}};
+  boot.node = ScriptedCard::kNode;
+  boot.attach = ScriptedCard::kAttach;
+  boot.cards = {{ScriptedCard::kCard, gibibytes(16), false}};
   boot.sliceMin = millis(2);
   boot.sliceMax = millis(30);
   replay.onBoot(boot, seconds(1));
@@ -285,11 +285,11 @@ std::string judgeJoin(std::uint32_t epoch) {
   const auto read = [](capnp::MallocMessageBuilder& words) {
     return words.getRoot<schema::Envelope>().asReader();
   };
-  replay.onTurn({boot.node, CheckStage::kCard, Lane::Ordinary, false, 1, read(joinedWords)},
+  replay.onTurn({boot.node, ScriptedCard::kCard, Lane::Ordinary, false, 1, read(joinedWords)},
                 seconds(1));
-  replay.onSent({CheckStage::kCard, boot.attach, Lane::Control, false, 2, read(orderWords)},
+  replay.onSent({ScriptedCard::kCard, boot.attach, Lane::Control, false, 2, read(orderWords)},
                 seconds(1));
-  replay.onTurnEnd(CheckStage::kCard, seconds(1));
+  replay.onTurnEnd(ScriptedCard::kCard, seconds(1));
   return recorder.broken;
 }
 

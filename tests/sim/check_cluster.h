@@ -169,7 +169,7 @@ class ClusterCheck {
   std::map<std::uint64_t, std::uint64_t> sessionTerm_;
   std::map<std::uint32_t, Nanos> helloAt_;       // by link
   std::map<std::uint64_t, Submit> submits_;      // by correlation id
-  std::set<std::uint64_t> asked_;                // likewise, all
+  std::set<std::uint64_t> asked_;                // correlation ids of all that has no answer yet
   std::map<RequestKey, std::uint64_t> requests_; // the task that each has, as was answered
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> tokens_;   // by task and epoch
   std::set<std::uint64_t> deleted_;              // asked for

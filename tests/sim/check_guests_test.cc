@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/wire/gate_abi.h"
-#include "tests/sim/check_stage.h"
+#include "tests/sim/scripted_card.h"
 
 namespace qgpu::sim {
 namespace {
@@ -13,12 +13,12 @@ constexpr auto kOnline = Class::Online;
 constexpr auto kOrdinary = Class::Ordinary;
 
 // The loop of the cards does not stall until then.
-void runsOn(CheckStage& card, std::int64_t untilUs) {
+void runsOn(ScriptedCard& card, std::int64_t untilUs) {
   for (std::int64_t us = 2'500; us <= untilUs; us += 2'500) card.at(us).tick();
 }
 
 TEST(CheckGuests, A1_TwoOpenGatesOfOneCardAreFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOrdinary, 500);
   card.joins(2, kOrdinary, 500);
   card.stores(1, QGPU_GATE_OPEN);
@@ -31,7 +31,7 @@ TEST(CheckGuests, A1_TwoOpenGatesOfOneCardAreFound) {
 
 TEST(CheckGuests, A1_AGrantBesideAnOpenGateOfTheLastManagerIsFound) {
   for (const bool comesBack : {true, false}) {
-    CheckStage card;
+    ScriptedCard card;
     card.joins(1, kOrdinary, 500);
     card.joins(2, kOrdinary, 500);
     card.guest(Kind::Attached, 1, 1001);
@@ -45,7 +45,7 @@ TEST(CheckGuests, A1_AGrantBesideAnOpenGateOfTheLastManagerIsFound) {
 
 TEST(CheckGuests, A1_AKernelThatRunsOnAfterSettledIsFound) {
   for (const std::uint32_t inFlight : {0u, 1u}) {
-    CheckStage card;
+    ScriptedCard card;
     card.joins(1, kOrdinary, 500);
     card.guest(Kind::Attached, 1, 1001);
     card.stores(1, QGPU_GATE_OPEN);
@@ -59,7 +59,7 @@ TEST(CheckGuests, A1_AKernelThatRunsOnAfterSettledIsFound) {
 
 TEST(CheckGuests, A2_OnlineWorkThatNobodyTellsIsFound) {
   for (const bool told : {true, false}) {
-    CheckStage card;
+    ScriptedCard card;
     card.joins(1, kOnline, 0, {idle(1)});
     card.guest(Kind::Attached, 1, 1001);
     card.stores(1, QGPU_GATE_OPEN | QGPU_GATE_NOTIFY);
@@ -72,7 +72,7 @@ TEST(CheckGuests, A2_OnlineWorkThatNobodyTellsIsFound) {
 }
 
 TEST(CheckGuests, A3_QuietWithWorkInFlightIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOnline, 0, {idle(1)});
   card.guest(Kind::Attached, 1, 1001);
   card.guest(Kind::Submitted, 1, 1001, 0, 1);
@@ -82,7 +82,7 @@ TEST(CheckGuests, A3_QuietWithWorkInFlightIsFound) {
 
 TEST(CheckGuests, A11_ADeathThatNobodyTellsIsFound) {
   for (const bool told : {true, false}) {
-    CheckStage card;
+    ScriptedCard card;
     card.joins(1, kOrdinary, 500);
     card.guest(Kind::Attached, 1, 1001);
     card.stores(1, QGPU_GATE_OPEN);
@@ -95,7 +95,7 @@ TEST(CheckGuests, A11_ADeathThatNobodyTellsIsFound) {
 }
 
 TEST(CheckGuests, A11_ATaskThatLivesOnInAProcessThatIsJustAttachingIsNotDead) {
-  CheckStage card;
+  ScriptedCard card;
   card.joins(1, kOrdinary, 500);
   card.guest(Kind::Attached, 1, 1001);
   card.stores(1, QGPU_GATE_OPEN);
@@ -107,12 +107,12 @@ TEST(CheckGuests, A11_ATaskThatLivesOnInAProcessThatIsJustAttachingIsNotDead) {
 }
 
 TEST(CheckGuests, C7_AStampOfTheFutureIsFound) {
-  CheckStage card;
+  ScriptedCard card;
   card.portSays([](auto envelope) { envelope.initBusy().setSinceNs(5'000'000'000); });
   EXPECT_EQ(card.broken(), "C7");
 }
 
-void says(CheckStage& card, std::uint64_t bytes) {
+void says(ScriptedCard& card, std::uint64_t bytes) {
   card.portSays([&](auto envelope) {
     auto used = envelope.initUsed();
     used.setTask(1);
@@ -120,7 +120,7 @@ void says(CheckStage& card, std::uint64_t bytes) {
   });
 }
 
-void known(CheckStage& card, std::uint64_t quota) {
+void known(ScriptedCard& card, std::uint64_t quota) {
   card.tells([&](auto envelope) {
     auto task = envelope.initTaskKnown();
     task.setTask(1);
@@ -129,7 +129,7 @@ void known(CheckStage& card, std::uint64_t quota) {
 }
 
 TEST(CheckMemory, A14_BytesAboveTheQuotaOverAllProcessesAreFound) {
-  CheckStage card;
+  ScriptedCard card;
   known(card, 100);
   card.guest(Kind::Allocated, 1, 1001, 60);
   card.guest(Kind::Allocated, 1, 1002, 40);
@@ -139,7 +139,7 @@ TEST(CheckMemory, A14_BytesAboveTheQuotaOverAllProcessesAreFound) {
 }
 
 TEST(CheckMemory, A14_BytesOfTheDeadReturnOnceAndAreThenNotCounted) {
-  CheckStage card;
+  ScriptedCard card;
   known(card, 100);
   card.guest(Kind::Allocated, 1, 1001, 60);
   card.guest(Kind::Died, 1, 1001);
@@ -151,7 +151,7 @@ TEST(CheckMemory, A14_BytesOfTheDeadReturnOnceAndAreThenNotCounted) {
 }
 
 TEST(CheckMemory, A14_BytesThatTheManagerKeepsCountingOrForgetsAreFound) {
-  CheckStage keeps;
+  ScriptedCard keeps;
   known(keeps, 100);
   for (std::int64_t us = 0; us < 900'000; us += 300'000) {
     keeps.at(us);
@@ -161,7 +161,7 @@ TEST(CheckMemory, A14_BytesThatTheManagerKeepsCountingOrForgetsAreFound) {
   keeps.at(1'200'000);
   says(keeps, 60);
   EXPECT_EQ(keeps.broken(), "A14");
-  CheckStage forgets;
+  ScriptedCard forgets;
   known(forgets, 100);
   forgets.guest(Kind::Attached, 1, 1001);
   forgets.guest(Kind::Allocated, 1, 1001, 60);

@@ -39,7 +39,7 @@ void LedgerCheck::onBoot(const Boot& boot, Nanos) {
     last = std::max(last, static_cast<std::uint32_t>(id));
   };
   include(boot.attach);
-  for (const ActorId id : boot.doors) include(id);
+  for (const ActorId id : boot.clients) include(id);
   for (const CardFact& card : boot.cards) include(card.actor);
   for (const ActorId id : boot.tasks) include(id);
   firstId_ = first;

@@ -1,6 +1,6 @@
 #pragma once
 // Judges who holds what: from committed rows alone, with a model of its own, against what cards,
-// attach server and doors are told.
+// attach server and clients are told.
 //
 // Judged: P1, P2, P4 (the views of node and card agree with the rows), P5 (all cards or none), P6
 // (a task changes nothing but its end, no id twice), P8, P9 (released once, from every card), D2

@@ -10,7 +10,7 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr ActorId kNode{1}, kAttach{2}, kCard{3}, kOtherCard{4}, kSlot{5}, kDoor{6};
+constexpr ActorId kNode{1}, kAttach{2}, kCard{3}, kOtherCard{4}, kSlot{5}, kClient{6};
 
 class CheckTest : public ::testing::Test, public Verdict {
  protected:
@@ -27,7 +27,7 @@ class CheckTest : public ::testing::Test, public Verdict {
     boot.life = ++lives_;
     boot.node = kNode;
     boot.attach = kAttach;
-    boot.doors = {kDoor};
+    boot.clients = {kClient};
     boot.cards = {{kCard, gibibytes(16), false}, {kOtherCard, gibibytes(16), false}};
     boot.tasks = {kSlot};
     boot.mailboxMax = 2;
@@ -122,7 +122,7 @@ class CheckTest : public ::testing::Test, public Verdict {
       request.setMayChange(true);
       fillSpec(request.initBind(), id, gib, share, cards);
     };
-    deliver(kDoor, kNode, fill);
+    deliver(kClient, kNode, fill);
   }
   template <typename Fill>
   void deliver(ActorId from, ActorId to, Fill&& fill) {
@@ -131,20 +131,20 @@ class CheckTest : public ::testing::Test, public Verdict {
     turn(from, to, Lane::Ordinary, fill, serial);
   }
   void askEnd(std::uint64_t corr, std::uint64_t task) {
-    deliver(kDoor, kNode, [&](schema::Envelope::Builder e) {
+    deliver(kClient, kNode, [&](schema::Envelope::Builder e) {
       e.initRequest().setCorr(corr);
       e.getRequest().setMayChange(true);
       e.getRequest().setUnbind(task);
     });
   }
   void fail(std::uint64_t corr, const char* code) {
-    deliver(kNode, kDoor, [&](schema::Envelope::Builder e) {
+    deliver(kNode, kClient, [&](schema::Envelope::Builder e) {
       e.initReply().setCorr(corr);
       e.getReply().initFailed().setCode(code);
     });
   }
   void told(std::uint64_t corr, std::uint64_t task, const char* token = "token") {
-    deliver(kNode, kDoor, [&](schema::Envelope::Builder e) {
+    deliver(kNode, kClient, [&](schema::Envelope::Builder e) {
       e.initReply().setCorr(corr);
       auto bound = e.getReply().initBound();
       bound.setTask(task);
@@ -153,7 +153,7 @@ class CheckTest : public ::testing::Test, public Verdict {
     });
   }
   void done(std::uint64_t corr) {
-    deliver(kNode, kDoor, [&](schema::Envelope::Builder e) {
+    deliver(kNode, kClient, [&](schema::Envelope::Builder e) {
       e.initReply().setCorr(corr);
       e.getReply().setDone("done");
     });
@@ -326,7 +326,7 @@ TEST_F(CheckTest, D1_AnAcknowledgedBatchThatIsLostIsFound) {
 }
 TEST_F(CheckTest, D2_AMessageThatLeavesBeforeTheCommitIsFound) {
   append({nodeRow()});
-  send(kNode, kDoor, Lane::Ordinary, [](schema::Envelope::Builder e) { e.initEventTold(); });
+  send(kNode, kClient, Lane::Ordinary, [](schema::Envelope::Builder e) { e.initEventTold(); });
   expect("D2");
 }
 TEST_F(CheckTest, D2_AnUrgentMessageMayLeaveBeforeTheCommit) {
@@ -336,20 +336,20 @@ TEST_F(CheckTest, D2_AnUrgentMessageMayLeaveBeforeTheCommit) {
 
 TEST_F(CheckTest, C5_AMailboxBeyondItsBoundIsFound) {
   const auto event = [](schema::Envelope::Builder e) { e.initEventTold(); };
-  for (int i = 0; i < 3; ++i) send(kDoor, kNode, Lane::Ordinary, event);
+  for (int i = 0; i < 3; ++i) send(kClient, kNode, Lane::Ordinary, event);
   expect("C5");
 }
 TEST_F(CheckTest, C6_MailThatOvertakesIsFound) {
   const auto event = [](schema::Envelope::Builder e) { e.initEventTold(); };
-  send(kDoor, kNode, Lane::Ordinary, event, 11);
-  send(kDoor, kNode, Lane::Ordinary, event, 12);
-  turn(kDoor, kNode, Lane::Ordinary, event, 12);
-  turn(kDoor, kNode, Lane::Ordinary, event, 11);
+  send(kClient, kNode, Lane::Ordinary, event, 11);
+  send(kClient, kNode, Lane::Ordinary, event, 12);
+  turn(kClient, kNode, Lane::Ordinary, event, 12);
+  turn(kClient, kNode, Lane::Ordinary, event, 11);
   expect("C6");
 }
 TEST_F(CheckTest, C8_ATurnAfterTheEndIsFound) {
   each([&](Watch& watch) { watch.onEnd(Ending::Stop, now_); });
-  turn(kDoor, kSlot, Lane::Control, [](schema::Envelope::Builder e) { e.initTick(); });
+  turn(kClient, kSlot, Lane::Control, [](schema::Envelope::Builder e) { e.initTick(); });
   expect("C8");
 }
 

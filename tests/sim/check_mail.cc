@@ -8,7 +8,7 @@ void MailCheck::onBoot(const Boot& boot, Nanos) {
   boot_ = boot;
   running_ = true;
   std::vector<std::pair<ActorId, Loop>> all = {{boot.node, Loop::Main}, {boot.attach, Loop::Card}};
-  for (const ActorId id : boot.doors) all.emplace_back(id, Loop::Main);
+  for (const ActorId id : boot.clients) all.emplace_back(id, Loop::Main);
   for (const CardFact& card : boot.cards) all.emplace_back(card.actor, Loop::Card);
   for (const ActorId id : boot.tasks) all.emplace_back(id, Loop::Card);
   const auto [first, last] = std::minmax_element(all.begin(), all.end());

@@ -40,7 +40,7 @@ class MailCheck final : public Watch {
   std::vector<Loop> loops_;
   std::vector<std::array<std::uint32_t, 3>> mail_;   // ordinary messages, by the sender's loop
   std::vector<std::uint64_t> sent_;               // last serial by sender, receiver, lane
-  std::vector<std::uint64_t> delivered_;          // likewise
+  std::vector<std::uint64_t> delivered_;          // last serial that came, by the same
   std::vector<std::uint8_t> owes_;                // the node was refused there, and has not sent
 };
 

@@ -47,7 +47,7 @@ bool RequestCheck::isQuestion(schema::Request::Which which) {
          which == schema::Request::WATCH;
 }
 
-void RequestCheck::asked(ActorId door, schema::Request::Reader request) {
+void RequestCheck::asked(ActorId client, schema::Request::Reader request) {
   Ask ask;
   ask.which = request.which();
   ask.uid = request.getPeerUid();
@@ -73,7 +73,7 @@ void RequestCheck::asked(ActorId door, schema::Request::Reader request) {
     }
     default: break;
   }
-  const bool isNew = open_.emplace(std::pair(door, request.getCorr()), std::move(ask)).second;
+  const bool isNew = open_.emplace(std::pair(client, request.getCorr()), std::move(ask)).second;
   if (!isNew) verdict_.violated("C2", "the world asked twice under one correlation id");
 }
 
@@ -97,8 +97,8 @@ void RequestCheck::storageFailed() {
 
 // --- answers ---
 
-void RequestCheck::answered(ActorId door, schema::Reply::Reader reply) {
-  const auto found = open_.find({door, reply.getCorr()});
+void RequestCheck::answered(ActorId client, schema::Reply::Reader reply) {
+  const auto found = open_.find({client, reply.getCorr()});
   if (found == open_.end()) {
     return verdict_.violated("C2", "a reply to request " + std::to_string(reply.getCorr()) +
                                        ", which is not open");

@@ -1,6 +1,6 @@
 #pragma once
-// What doors asked of one life of the node and have not been answered yet: judges each answer, and
-// says whether a committed row was asked for by somebody who may ask. Part of LedgerCheck.
+// What clients asked of one life of the node and have not been answered yet: judges each answer,
+// and says whether a committed row was asked for by somebody who may ask. Part of LedgerCheck.
 //
 // Judged: C2 (one reply to each request), C7 (what is ill-formed or forbidden changes nothing), P6
 // (a request id has one task), P7 and P10 as far as answers show them, D4 (refusals while storage
@@ -30,8 +30,8 @@ class RequestCheck {
   void forget();
 
   // A request reached the node; a reply left it.
-  void asked(ActorId door, schema::Request::Reader request);
-  void answered(ActorId door, schema::Reply::Reader reply);
+  void asked(ActorId client, schema::Request::Reader request);
+  void answered(ActorId client, schema::Reply::Reader reply);
   // What no answer can come from any more.
   void storageFailed();
   void storageWorks() { storageOut_ = false; }
@@ -58,7 +58,7 @@ class RequestCheck {
     Want want;               // of a bind
     std::string flaw;
     bool fits = false;       // at some moment since it was asked
-    bool hadNoRoom = false;  // likewise
+    bool hadNoRoom = false;  // does not fit, at some moment since then
     bool bound = false;      // its task's row was committed
     std::uint64_t task = 0;
     std::string card;
@@ -78,7 +78,7 @@ class RequestCheck {
 
   Verdict& verdict_;
   const LedgerModel& model_;
-  std::map<std::pair<ActorId, std::uint64_t>, Ask> open_;   // by door and correlation id
+  std::map<std::pair<ActorId, std::uint64_t>, Ask> open_;   // by client and correlation id
   std::set<RequestKey> known_;       // that ever had a task
   std::set<RequestKey> finished_;    // whose task ended in this life, the newest
   std::deque<RequestKey> finishedInOrder_;

@@ -1,5 +1,5 @@
 #pragma once
-// Who uses the node: a door that binds tasks, lets them live for a while, ends them, asks for
+// Who uses the node: a client that binds tasks, lets them live for a while, ends them, asks for
 // reports, and (where the seed has such people) operates the node and sends nonsense. It outlives
 // managers: what one had not answered is asked again of the next, under the same request id.
 

@@ -6,7 +6,7 @@ namespace qgpu::sim {
 namespace {
 
 constexpr Nanos kDelayMin = micros(30);        // longer than any turn
-constexpr Nanos kPauseMin = millis(100);       // these are those of services/rpc
+constexpr Nanos kPauseMin = millis(100);       // these are those of services/api/rpc
 constexpr Nanos kPauseMax = seconds(5);
 constexpr Nanos kSilenceAtNode = seconds(20);
 constexpr Nanos kSilenceAtScheduler = seconds(60);

@@ -1,7 +1,7 @@
 #pragma once
 // The network between a scheduler and its nodes, and the adapters at both ends of it (Links and
-// SchedulerLink of services/rpc), without sockets: connections that are made anew with a pause, in
-// which words are in order and none is missing, until they break.
+// SchedulerLink of services/api/rpc), without sockets: connections that are made anew with a pause,
+// in which words are in order and none is missing, until they break.
 //
 // What the seed may let happen: words take up to seconds; a connection breaks, some of what is in
 // flight is lost, the rest is late, and its two ends hear of that at different times, so that words

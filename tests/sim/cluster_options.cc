@@ -6,8 +6,8 @@
 namespace qgpu::sim {
 namespace {
 
-const OptionWords<ClusterOptions, ClusterFaultName>& words() {
-  static const OptionWords<ClusterOptions, ClusterFaultName> all(
+const OptionTable<ClusterOptions, ClusterFaultName>& words() {
+  static const OptionTable<ClusterOptions, ClusterFaultName> all(
       {
           number("nodes", &ClusterOptions::nodes),
           number("cards", &ClusterOptions::cards),

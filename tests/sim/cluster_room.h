@@ -34,7 +34,7 @@ class RoomDouble final : public Actor {
   bool busy() const { return !waiting_.empty(); }
 
  private:
-  struct Held {
+  struct RoomTask {
     std::size_t slot = 0;
     std::uint32_t processes = 0;
   };
@@ -60,7 +60,7 @@ class RoomDouble final : public Actor {
   bool calm_ = false;
   bool armed_ = false;
   std::vector<std::uint64_t> slots_;              // the task of each; 0: none
-  std::map<std::uint64_t, Held> held_;            // by task
+  std::map<std::uint64_t, RoomTask> held_;            // by task
   std::vector<std::set<std::uint64_t>> cards_;
   std::deque<Said> waiting_;
 };

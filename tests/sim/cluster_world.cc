@@ -273,8 +273,8 @@ void ClusterWorld::Parts::composeNode(std::size_t index, std::unique_ptr<SimJour
   boot.node = host.reserve(Home::Main);
   const ActorId member = host.reserve(Home::Main);
   const ActorId link = host.add(net_->nodeEnd(index), Home::Main);
-  const ActorId door = host.add(*machine.client, Home::Main);
-  boot.doors = {member, link, door};
+  const ActorId client = host.add(*machine.client, Home::Main);
+  boot.clients = {member, link, client};
   life.room = std::make_unique<RoomDouble>(*machine.site, options_, Dice(dice_.word()));
   if (healed_) life.room->calm();
   NodePeers peers = life.room->settle(boot.node, machine.cards, options_.slots);
@@ -303,8 +303,8 @@ void ClusterWorld::Parts::composeNode(std::size_t index, std::unique_ptr<SimJour
   options.cpuMilli = kCpuMilli;
   life.member = std::make_unique<MemberActor>(options, MemberPeers{boot.node, link});
   host.attach(member, *life.member);
-  machine.client->connect(door, boot.node, member);
-  host.sendUrgent(door, boot.node, [](auto message) { message.initStart(); });
+  machine.client->connect(client, boot.node, member);
+  host.sendUrgent(client, boot.node, [](auto message) { message.initStart(); });
   net_->nodeUp(index, link, member);
 }
 
@@ -322,15 +322,15 @@ void ClusterWorld::Parts::composeScheduler(std::unique_ptr<SimJournal> journal) 
   boot.mailboxMax = options_.mailboxMax;
   boot.node = host.reserve(Home::Main);
   boot.attach = host.add(net_->linksEnd(), Home::Card);
-  boot.doors = {host.add(*client_, Home::Main)};
+  boot.clients = {host.add(*client_, Home::Main)};
   machine.tap->boot(boot, {boot.node, boot.attach, ActorId::kNobody}, host.now());
   SchedulerOptions options;
   options.version = "sim";
   life.scheduler = std::make_unique<SchedulerActor>(options, SchedulerPeers{boot.attach},
                                                     boot.rows);
   host.attach(boot.node, *life.scheduler);
-  client_->connect(boot.doors[0], boot.node);
-  host.sendUrgent(boot.doors[0], boot.node, [](auto message) { message.initStart(); });
+  client_->connect(boot.clients[0], boot.node);
+  host.sendUrgent(boot.clients[0], boot.node, [](auto message) { message.initStart(); });
   net_->schedulerUp(boot.attach, boot.node);
 }
 

@@ -66,8 +66,8 @@ std::string Tracer::who(ActorId id) const {
   }
   const auto task = std::find(boot_.tasks.begin(), boot_.tasks.end(), id);
   if (task != boot_.tasks.end()) return "slot" + std::to_string(task - boot_.tasks.begin());
-  const auto door = std::find(boot_.doors.begin(), boot_.doors.end(), id);
-  if (door != boot_.doors.end()) return "door";
+  const auto client = std::find(boot_.clients.begin(), boot_.clients.end(), id);
+  if (client != boot_.clients.end()) return "client";
   return id == ActorId::kNobody ? "nobody" : "#" + std::to_string(static_cast<unsigned>(id));
 }
 

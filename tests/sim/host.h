@@ -77,7 +77,7 @@ class Host final : public TurnHost {
   // The manager is gone: actors, mail, the manager's timers and batches without an answer.
   void clearManager();
 
-  // --- messages from adapters (doors, gate port): as Outlet, outside any turn ---
+  // --- messages from adapters (clients, gate port): as Outlet, outside any turn ---
   template <typename Build>
   SendResult send(ActorId from, ActorId to, Build&& build) {
     capnp::MessageBuilder* message = beginSend(from, to, Lane::Ordinary);

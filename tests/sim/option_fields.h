@@ -41,9 +41,9 @@ OptionField<Options> inUnits(Nanos unit, const char* name, Nanos Options::*membe
 }
 
 template <typename Options, typename FaultName>
-class OptionWords {
+class OptionTable {
  public:
-  OptionWords(std::vector<OptionField<Options>> fields, std::vector<FaultName> faults)
+  OptionTable(std::vector<OptionField<Options>> fields, std::vector<FaultName> faults)
       : fields_(std::move(fields)), faults_(std::move(faults)) {}
 
   // All of them, separated by spaces.

@@ -8,8 +8,8 @@
 namespace qgpu::sim {
 namespace {
 
-const OptionWords<Options, FaultName>& words() {
-  static const OptionWords<Options, FaultName> all(
+const OptionTable<Options, FaultName>& words() {
+  static const OptionTable<Options, FaultName> all(
       {
           number("cards", &Options::cards),
           number("card_gib", &Options::cardGib),

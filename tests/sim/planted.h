@@ -106,7 +106,7 @@ namespace qgpu::sim {
   X(SlotKept, Must)            \
   X(DiedUnreturned, Must)
 
-// Likewise, of seeds of clusters.
+// Marks of seeds of clusters.
 #define QGPU_CLUSTER_MARKS(X)    \
   X(NodeSuspected, Must)         \
   X(NodeLost, Must)              \

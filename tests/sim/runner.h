@@ -49,7 +49,7 @@ int work(const RunnerOptions& options);
 
 // The options of a seed, as drawn and then set, in words. InvalidArgument as Options::set().
 Result<std::string> settingsOf(std::uint64_t seed, const RunnerOptions& options);
-// One world of that seed; traced from that event on. Errors likewise.
+// One world of that seed; traced from that event on. Errors as of settingsOf().
 Result<Outcome> runSeed(std::uint64_t seed, const RunnerOptions& options,
                         std::uint64_t traceFrom = UINT64_MAX);
 

@@ -1,4 +1,4 @@
-#include "tests/sim/check_stage.h"
+#include "tests/sim/scripted_card.h"
 
 #include <utility>
 
@@ -6,21 +6,21 @@
 
 namespace qgpu::sim {
 
-CheckStage::CheckStage(Policy policy) : policy_(policy) { boots(); }
+ScriptedCard::ScriptedCard(Policy policy) : policy_(policy) { boots(); }
 
-void CheckStage::violated(const char* invariant, const std::string&) {
+void ScriptedCard::violated(const char* invariant, const std::string&) {
   const std::string word = std::string(invariant) + " ";
   if ((" " + broken_ + " ").find(" " + word) != std::string::npos) return;
   broken_ += (broken_.empty() ? "" : " ") + std::string(invariant);
 }
 
-void CheckStage::each(const std::function<void(Watch&)>& tell) {
+void ScriptedCard::each(const std::function<void(Watch&)>& tell) {
   tell(arbiter_);
   tell(guests_);
   tell(memory_);
 }
 
-void CheckStage::boots() {
+void ScriptedCard::boots() {
   Boot boot;
   boot.life = ++life_;
   boot.node = kNode;
@@ -36,17 +36,17 @@ void CheckStage::boots() {
   each([&](Watch& watch) { watch.onBoot(boot, now_); });
 }
 
-void CheckStage::restarts() {
+void ScriptedCard::restarts() {
   each([&](Watch& watch) { watch.onEnd(Ending::Crash, now_); });
   boots();
 }
 
-CheckStage& CheckStage::at(std::int64_t us) {
+ScriptedCard& ScriptedCard::at(std::int64_t us) {
   now_ = boot_ + micros(us);
   return *this;
 }
 
-void CheckStage::carry(ActorId from, ActorId to, const Build& build, Lane lane, bool timer) {
+void ScriptedCard::carry(ActorId from, ActorId to, const Build& build, Lane lane, bool timer) {
   capnp::MallocMessageBuilder words;
   const auto envelope = words.initRoot<schema::Envelope>();
   build(envelope);
@@ -54,7 +54,7 @@ void CheckStage::carry(ActorId from, ActorId to, const Build& build, Lane lane, 
   each([&](Watch& watch) { watch.onSent(message, now_); });
 }
 
-void CheckStage::turn(const Build& build, const Orders& orders, bool timer) {
+void ScriptedCard::turn(const Build& build, const Orders& orders, bool timer) {
   capnp::MallocMessageBuilder words;
   const auto envelope = words.initRoot<schema::Envelope>();
   build(envelope);
@@ -67,7 +67,7 @@ void CheckStage::turn(const Build& build, const Orders& orders, bool timer) {
   each([&](Watch& watch) { watch.onTurnEnd(kCard, now_); });
 }
 
-void CheckStage::order(const TestOrder& made) {
+void ScriptedCard::order(const TestOrder& made) {
   using Word = schema::GateOrder::Order;
   const bool numbered = made.kind == TestOrder::Kind::Open || made.kind == TestOrder::Kind::Hold;
   if (numbered) epoch_ = made.epoch != 0 ? made.epoch : epoch_ + 1;
@@ -83,7 +83,7 @@ void CheckStage::order(const TestOrder& made) {
   }, Lane::Control);
 }
 
-void CheckStage::joins(std::uint64_t task, Class taskClass, std::uint32_t share,
+void ScriptedCard::joins(std::uint64_t task, Class taskClass, std::uint32_t share,
                        const Orders& orders) {
   const TestOrder first = {TestOrder::Kind::Introduce, task, false, false, 0};
   turn([&](schema::Envelope::Builder envelope) {
@@ -95,11 +95,11 @@ void CheckStage::joins(std::uint64_t task, Class taskClass, std::uint32_t share,
   }, orders.empty() ? Orders{first} : orders);
 }
 
-void CheckStage::leaves(std::uint64_t task, const Orders& orders) {
+void ScriptedCard::leaves(std::uint64_t task, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) { envelope.initLeft().setTask(task); }, orders);
 }
 
-void CheckStage::busy(std::uint64_t task, const Orders& orders) {
+void ScriptedCard::busy(std::uint64_t task, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) {
     auto busy = envelope.initBusy();
     busy.setTask(task);
@@ -107,7 +107,7 @@ void CheckStage::busy(std::uint64_t task, const Orders& orders) {
   }, orders);
 }
 
-void CheckStage::quiet(std::uint64_t task, const Orders& orders) {
+void ScriptedCard::quiet(std::uint64_t task, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) {
     auto quiet = envelope.initQuiet();
     quiet.setTask(task);
@@ -115,7 +115,7 @@ void CheckStage::quiet(std::uint64_t task, const Orders& orders) {
   }, orders);
 }
 
-void CheckStage::settled(std::uint64_t task, std::uint32_t epoch, const Orders& orders) {
+void ScriptedCard::settled(std::uint64_t task, std::uint32_t epoch, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) {
     auto settled = envelope.initSettled();
     settled.setTask(task);
@@ -124,26 +124,26 @@ void CheckStage::settled(std::uint64_t task, std::uint32_t epoch, const Orders& 
   }, orders);
 }
 
-void CheckStage::died(std::uint64_t task, const Orders& orders) {
+void ScriptedCard::died(std::uint64_t task, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) { envelope.initOwnerDied().setTask(task); }, orders);
 }
 
-void CheckStage::retiredLate(std::uint64_t task, const Orders& orders) {
+void ScriptedCard::retiredLate(std::uint64_t task, const Orders& orders) {
   turn([&](schema::Envelope::Builder envelope) { envelope.initRetiredLate().setTask(task); },
        orders);
 }
 
-void CheckStage::tick(const Orders& orders) {
+void ScriptedCard::tick(const Orders& orders) {
   turn([](schema::Envelope::Builder envelope) { envelope.initTick(); }, orders, true);
 }
 
-void CheckStage::fires() {
+void ScriptedCard::fires() {
   carry(kCard, kCard, [](schema::Envelope::Builder envelope) { envelope.initTick(); },
         Lane::Control, true);
   fired_ = serial_;
 }
 
-void CheckStage::reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t onlineUs,
+void ScriptedCard::reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t onlineUs,
                          std::uint64_t holds) {
   carry(kCard, kNode, [&](schema::Envelope::Builder envelope) {
     auto status = envelope.initCardReport().initStatus();
@@ -154,12 +154,12 @@ void CheckStage::reports(std::int64_t usedUs, std::int64_t idleUs, std::int64_t 
   }, Lane::Ordinary);
 }
 
-void CheckStage::stores(std::uint64_t task, std::uint32_t flags) {
+void ScriptedCard::stores(std::uint64_t task, std::uint32_t flags) {
   const GateStore store{task, ++stores_, flags, false};
   each([&](Watch& watch) { watch.onGate(store, now_); });
 }
 
-void CheckStage::guest(GuestNews::Kind kind, std::uint64_t task, std::uint32_t process,
+void ScriptedCard::guest(GuestNews::Kind kind, std::uint64_t task, std::uint32_t process,
                        std::int64_t amount, std::uint32_t inFlight) {
   GuestNews news;
   news.kind = kind;
@@ -170,8 +170,8 @@ void CheckStage::guest(GuestNews::Kind kind, std::uint64_t task, std::uint32_t p
   each([&](Watch& watch) { watch.onGuest(news, now_); });
 }
 
-void CheckStage::portSays(const Build& build) { carry(kAttach, kNode, build, Lane::Control); }
+void ScriptedCard::portSays(const Build& build) { carry(kAttach, kNode, build, Lane::Control); }
 
-void CheckStage::tells(const Build& build) { carry(kNode, kAttach, build, Lane::Ordinary); }
+void ScriptedCard::tells(const Build& build) { carry(kNode, kAttach, build, Lane::Ordinary); }
 
 }  // namespace qgpu::sim

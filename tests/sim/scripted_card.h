@@ -34,20 +34,20 @@ inline TestOrder hold(std::uint64_t task) {
   return {TestOrder::Kind::Hold, task, false, false, 0};
 }
 
-class CheckStage final : public Verdict {
+class ScriptedCard final : public Verdict {
  public:
   using Orders = std::vector<TestOrder>;
   using Build = std::function<void(schema::Envelope::Builder)>;
   static constexpr ActorId kNode{1}, kAttach{2}, kCard{3};
 
-  explicit CheckStage(Policy policy = Policy::BestEffort);
+  explicit ScriptedCard(Policy policy = Policy::BestEffort);
 
   // Ids of what was said to be broken so far, each once.
   std::string broken() const { return broken_; }
   void violated(const char* invariant, const std::string& what) override;
 
   // --- the clock: time of day in microseconds from the boot ---
-  CheckStage& at(std::int64_t us);
+  ScriptedCard& at(std::int64_t us);
   std::uint32_t epoch() const { return epoch_; }   // of the last order
 
   // --- the card is told, and orders ---

@@ -145,7 +145,7 @@ void SimAttach::known(schema::TaskKnown::Reader known) {
     if (!machine_.lives(owner)) tellOwnerGone(id);
   }
   roster_.known({id, task.taskClass == QGPU_ONLINE, task.cards}, task.pages);
-  for (const std::uint64_t serial : atTheDoor()) {
+  for (const std::uint64_t serial : atTheListener()) {
     if (hellos_.at(serial).said.token == task.token) goIn(serial, id);
   }
 }
@@ -164,7 +164,7 @@ void SimAttach::tellOwnerGone(std::uint64_t task) {
 void SimAttach::endRecovery() {
   book_.complete();
   roster_.recoveryOver();
-  for (const std::uint64_t serial : atTheDoor()) refuse(serial, "no task has this token");
+  for (const std::uint64_t serial : atTheListener()) refuse(serial, "no task has this token");
 }
 
 // --- who says hello ---
@@ -197,7 +197,7 @@ void SimAttach::goIn(std::uint64_t serial, std::uint64_t task) {
   roster_.hello(serial, {task, said.pid, said.reattach, said.slot, said.incarnationSeen});
 }
 
-std::vector<std::uint64_t> SimAttach::atTheDoor() const {
+std::vector<std::uint64_t> SimAttach::atTheListener() const {
   std::vector<std::uint64_t> serials;
   for (const auto& [serial, hello] : hellos_) {
     if (hello.waits) serials.push_back(serial);

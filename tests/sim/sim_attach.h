@@ -2,8 +2,8 @@
 // The attach room of one life of the simulated manager: the product's own roster, gate port and
 // pages, driven without sockets, pidfds and threads. Like AttachServer it hands the roster what
 // happens and carries out what it orders; what reaches a descriptor of the daemon comes here after
-// a seeded time, and what is asked of the kernel goes to the Machine. In place of the door it keeps
-// those who say a token that nobody has told yet.
+// a seeded time, and what is asked of the kernel goes to the Machine. In place of the listener it
+// keeps those who say a token that nobody has told yet.
 //
 // It is the surroundings of gate port and pages: their clock is the host's, their timers end with
 // the manager, and each store of a gate word is told to the watch at the moment of that store. It
@@ -98,7 +98,7 @@ struct SimAttachOptions : GuestTaskOptions {
   GatePortOptions gate;
 };
 
-class SimAttach final : public Actor, private GateSurroundings, private RosterPlatform {
+class SimAttach final : public Actor, private GatePlatform, private RosterPlatform {
  public:
   // `self` was reserved on the card loop; the time of recovery runs from here. RunDir and Machine
   // outlive it.
@@ -127,7 +127,7 @@ class SimAttach final : public Actor, private GateSurroundings, private RosterPl
   struct Hello {
     SimHello said;
     std::uint64_t task = 0;  // whose token it said
-    bool waits = false;      // at the door: nobody has told of that task yet
+    bool waits = false;      // at the socket: nobody has told of that task yet
     TimerKey timer = 0;
   };
   struct Bell {
@@ -140,7 +140,7 @@ class SimAttach final : public Actor, private GateSurroundings, private RosterPl
   static constexpr Nanos kHeardAfterMin = micros(2);
   static constexpr Nanos kHeardAfterMax = micros(60);
 
-  // GateSurroundings
+  // GatePlatform
   Nanos now() override { return host_.now(); }
   Nanos stored(std::uint64_t task, const qgpu_gate_page& page) override;
   void wake(std::uint64_t task, qgpu_gate_page& page, int waiters) override;
@@ -177,7 +177,7 @@ class SimAttach final : public Actor, private GateSurroundings, private RosterPl
 
   // The thread of each card that calls the driver.
   struct DriverThread {
-    suspend::Holds holds{suspend::Rung::kDisable};
+    suspend::Holds holds{suspend::SuspendMethod::kDisable};
     bool calls = false;
     TimerKey retry = 0;
   };
@@ -199,7 +199,7 @@ class SimAttach final : public Actor, private GateSurroundings, private RosterPl
   void endRecovery();
   void enter(std::uint64_t serial);
   void goIn(std::uint64_t serial, std::uint64_t task);
-  std::vector<std::uint64_t> atTheDoor() const;
+  std::vector<std::uint64_t> atTheListener() const;
   qgpu::GuestProcess* processOf(GuestTask& task, std::uint32_t pid) const;
   void onDeath(std::uint32_t pid);
   void tellOwnerGone(std::uint64_t task);

@@ -31,7 +31,7 @@ struct Boot {
   std::uint32_t incarnation = 0;   // it starts with; guests may raise it
   ActorId node{};
   ActorId attach{};                // attach server and gate port
-  std::vector<ActorId> doors;
+  std::vector<ActorId> clients;
   std::vector<CardFact> cards;     // by index; their ids are "sim-<index>"
   std::vector<ActorId> tasks;      // slots
   Policy policy = Policy::BestEffort;

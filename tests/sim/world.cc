@@ -302,8 +302,8 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
     life_->tasks.push_back(std::make_unique<TaskActor>(boot.node, peers.attach));
     peers.tasks.push_back(host_.add(*life_->tasks.back(), Home::Card));
   }
-  const ActorId door = host_.add(client_, Home::Main);
-  boot.doors = {door};
+  const ActorId client = host_.add(client_, Home::Main);
+  boot.clients = {client};
   tellBoot(boot, peers);
   crowd_.onBoot(boot, host_.now());
 
@@ -336,8 +336,8 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
                                             boot.survivors);
   host_.attach(boot.node, *life_->node);
   tenants_.managerBack(*life_->attach);
-  client_.connect(door, boot.node);
-  host_.sendUrgent(door, boot.node, [](auto message) { message.initStart(); });
+  client_.connect(client, boot.node);
+  host_.sendUrgent(client, boot.node, [](auto message) { message.initStart(); });
 }
 
 void World::Parts::end(Ending ending) {

@@ -1,4 +1,5 @@
-// Node, card and task actors as a daemon composes them; the test plays the door and the gate port.
+// Node, card and task actors as a daemon composes them; the test plays who asks and the gate
+// port.
 #include <gtest/gtest.h>
 
 #include "actors/card/card_actor.h"
@@ -35,13 +36,13 @@ struct Daemon {
     card = std::make_unique<CardActor>(0, ArbiterConfig(), CardPeers{portId, nodeId},
                                        fixture.now());
     fixture.attach(cardId, *card);
-    fixture.tellUrgent(doorId, nodeId, [](schema::Envelope::Builder e) { e.initStart(); });
+    fixture.tellUrgent(clientId, nodeId, [](schema::Envelope::Builder e) { e.initStart(); });
     fixture.runRandom();
   }
 
   std::uint64_t bind(const TaskSpec& spec) {
     const std::uint64_t corr = ++lastCorr;
-    EXPECT_EQ(fixture.tell(doorId, nodeId,
+    EXPECT_EQ(fixture.tell(clientId, nodeId,
                            [&](schema::Envelope::Builder e) {
                              auto request = e.initRequest();
                              request.setCorr(corr);
@@ -50,7 +51,7 @@ struct Daemon {
                            }),
               SendResult::Sent);
     fixture.runRandom();
-    const auto replies = heard(door, Which::REPLY);
+    const auto replies = heard(actor, Which::REPLY);
     EXPECT_TRUE(replies.back().getReply().isBound());
     const std::uint64_t task = replies.back().getReply().getBound().getTask();
     fixture.tellUrgent(portId, taskIds[task - 1], [&](schema::Envelope::Builder e) {
@@ -75,12 +76,12 @@ struct Daemon {
   }
 
   Fixture fixture;
-  Probe door;
+  Probe actor;
   AttachDouble port;
   CountingTokens tokens;
   ActorId nodeId = fixture.reserve();
   ActorId cardId = fixture.reserve();
-  ActorId doorId = fixture.add(door);
+  ActorId clientId = fixture.add(actor);
   ActorId portId = fixture.add(port);
   std::vector<std::unique_ptr<TaskActor>> tasks;
   std::vector<ActorId> taskIds;

@@ -62,7 +62,7 @@ std::vector<schema::Envelope::Reader> heard(const Probe& probe, schema::Envelope
 
 World::World(WorldOptions options) : fixture(options.seed), random_(options.seed != 1) {
   nodeId = fixture.reserve();
-  doorId = fixture.add(door);
+  clientId = fixture.add(actor);
   attachId = fixture.add(attach);
   std::vector<CardFacts> facts;
   for (std::size_t i = 0; options.ids.size() < options.cards; ++i) {
@@ -109,13 +109,13 @@ void World::run() {
 }
 
 void World::start() {
-  fixture.tellUrgent(doorId, nodeId, [](schema::Envelope::Builder e) { e.initStart(); });
+  fixture.tellUrgent(clientId, nodeId, [](schema::Envelope::Builder e) { e.initStart(); });
   run();
 }
 
 std::uint64_t World::send(const Fill& fill, As as) {
   const std::uint64_t corr = ++lastCorr_;
-  const SendResult sent = fixture.tell(doorId, nodeId, [&](schema::Envelope::Builder envelope) {
+  const SendResult sent = fixture.tell(clientId, nodeId, [&](schema::Envelope::Builder envelope) {
     auto request = envelope.initRequest();
     request.setCorr(corr);
     request.setPeerUid(as.uid);
@@ -135,7 +135,7 @@ std::uint64_t World::ask(const Fill& fill, As as) {
 
 std::size_t World::answers(std::uint64_t corr) const {
   std::size_t count = 0;
-  for (const auto message : heard(door, schema::Envelope::REPLY)) {
+  for (const auto message : heard(actor, schema::Envelope::REPLY)) {
     count += message.getReply().getCorr() == corr ? 1 : 0;
   }
   return count;
@@ -144,7 +144,7 @@ std::size_t World::answers(std::uint64_t corr) const {
 bool World::answered(std::uint64_t corr) const { return answers(corr) != 0; }
 
 schema::Reply::Reader World::reply(std::uint64_t corr) const {
-  for (const auto message : heard(door, schema::Envelope::REPLY)) {
+  for (const auto message : heard(actor, schema::Envelope::REPLY)) {
     if (message.getReply().getCorr() == corr) return message.getReply();
   }
   ADD_FAILURE() << "request " << corr << " was not answered";

@@ -1,5 +1,5 @@
 #pragma once
-// One node in the deterministic fixture: the real node actor and task actors; the door, the cards
+// One node in the deterministic fixture: the real node actor and task actors; the client, the cards
 // and the attach server are played by probes that the test reads.
 
 #include <functional>
@@ -81,7 +81,7 @@ class World {
   // Everything in flight, in the order that the seed chooses if it is not 1.
   void run();
 
-  // --- the door ---
+  // --- the client ---
   static constexpr std::uint32_t kPid = 1;  // of the manager
   using As = WorldPeer;
   using Fill = std::function<void(schema::Request::Builder)>;
@@ -113,13 +113,13 @@ class World {
   std::uint32_t storedIncarnation();
 
   Fixture fixture;
-  Probe door;
+  Probe actor;
   AttachDouble attach;
   std::vector<std::unique_ptr<CardDouble>> cards;
   std::vector<std::unique_ptr<TaskActor>> tasks;
   CountingTokens tokens;
   std::unique_ptr<NodeActor> node;
-  ActorId doorId{}, attachId{}, nodeId{}, memberId{};
+  ActorId clientId{}, attachId{}, nodeId{}, memberId{};
   std::vector<ActorId> cardIds, taskIds;
 
  private:

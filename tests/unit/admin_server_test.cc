@@ -1,4 +1,4 @@
-#include "services/admin/admin_server.h"
+#include "services/api/admin/admin_server.h"
 
 #include <fcntl.h>
 #include <random>
@@ -8,15 +8,15 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "services/admin/command_line.h"
-#include "services/admin/node_desk.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/admin/node_handler.h"
 #include "services/base/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {
 namespace {
 
-using testing::DoorFixture;
+using testing::ApiFixture;
 using testing::LineClient;
 
 struct KeepsHouse final : Housekeeping {
@@ -30,14 +30,14 @@ struct KeepsHouse final : Housekeeping {
   std::string level;
 };
 
-NodeDoor::Limits smallLimits() {
-  NodeDoor::Limits limits;
+NodeActorClient::Limits smallLimits() {
+  NodeActorClient::Limits limits;
   limits.watcherQueueMax = 4;
   return limits;
 }
 
-struct Admin : DoorFixture {
-  Admin() : DoorFixture(smallLimits()), path(folder / "manager.sock") { start(); }
+struct Admin : ApiFixture {
+  Admin() : ApiFixture(smallLimits()), path(folder / "manager.sock") { start(); }
 
   ~Admin() noexcept override = default;
 
@@ -48,7 +48,7 @@ struct Admin : DoorFixture {
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
     server =
-        std::make_unique<AdminServer>(desk, ChangeRule(::getuid()), limits, *io.lowLevelProvider,
+        std::make_unique<AdminServer>(handler, ChangeRule(::getuid()), limits, *io.lowLevelProvider,
                                       bridge.timer(), std::move(*listener));
   }
   std::string ask(const std::string& line) { return LineClient(io, path).ask(line); }
@@ -65,8 +65,8 @@ struct Admin : DoorFixture {
 
   std::string path;
   KeepsHouse house;
-  NodeDesk desk{
-      door, house, "here", {"/opt/lib/libqgpu.so", {{"POCL_DEVICES", "pthread pthread"}}}};
+  NodeHandler handler{
+      actor, house, "here", {"/opt/lib/libqgpu.so", {{"POCL_DEVICES", "pthread pthread"}}}};
   std::unique_ptr<AdminServer> server;
 };
 
@@ -160,7 +160,7 @@ TEST_F(Admin, RefusalsOfTheNodeKeepTheirCode) {
   }
   node.failNext = fail(ErrorCode::Denied, "no");
   EXPECT_EQ(codeOf(ask("loglevel trace")), "denied");
-  EXPECT_EQ(house.level, "") << "the door acts only on what the node permitted";
+  EXPECT_EQ(house.level, "") << "the actor acts only on what the node permitted";
   EXPECT_EQ(codeOf(ask("loglevel loud")), "invalid-argument");
   house.snapshotResult = fail(ErrorCode::Unavailable, "disk full");
   EXPECT_EQ(codeOf(ask("snapshot")), "unavailable");
@@ -250,9 +250,9 @@ TEST_F(Admin, AWatchEndsWithItsPeer) {
   {
     LineClient client(io, path);
     client.ask("watch");
-    EXPECT_EQ(door.watchers(), 1u);
+    EXPECT_EQ(actor.watchers(), 1u);
   }
-  waitUntil([&] { return door.watchers() == 0; });
+  waitUntil([&] { return actor.watchers() == 0; });
   EXPECT_EQ(server->connections(), 0u);
 }
 

@@ -50,14 +50,14 @@ constexpr TaskClass kOnline = TaskClass::Online;
 constexpr TaskClass kOffline = TaskClass::Offline;
 constexpr TaskClass kOrdinary = TaskClass::Ordinary;
 
-struct Cast {
+struct Scenario {
   const char* name;
   Policy policy;
   std::vector<ArbiterTask> tasks;
   Nanos patience{0};  // of holds
 };
 
-std::vector<Cast> casts() {
+std::vector<Scenario> scenarios() {
   const std::vector<ArbiterTask> ordinary{spec(1, kOrdinary, 300), spec(2, kOrdinary, 600),
                                           spec(3, kOrdinary, 100)};
   const std::vector<ArbiterTask> hybrid{spec(1, kOnline, 0), spec(2, kOffline, 300),
@@ -81,7 +81,7 @@ std::vector<Cast> casts() {
           {"WholeCard", Policy::FixedShare, whole}};
 }
 
-class Explore : public testing::TestWithParam<Cast> {
+class Explore : public testing::TestWithParam<Scenario> {
  protected:
   struct Node {
     Arbiter arbiter;
@@ -303,7 +303,7 @@ class Explore : public testing::TestWithParam<Cast> {
   std::uint64_t random_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Casts, Explore, testing::ValuesIn(casts()),
+INSTANTIATE_TEST_SUITE_P(Casts, Explore, testing::ValuesIn(scenarios()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(Explore, EveryOrderOfAFewEventsKeepsTheInvariants) {

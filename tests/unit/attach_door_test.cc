@@ -1,4 +1,4 @@
-// The outer door: who is let in, what a flood costs and whom, and that nobody is waited for.
+// The attach socket: who is let in, what a flood costs and whom, and that nobody is waited for.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -56,9 +56,9 @@ TEST(ArrivalBuckets, MadeUpKeysShareOneBucketAndTheKnownOnesKeepTheirs) {
   EXPECT_EQ(buckets.keys(), 1u);
 }
 
-// --- the door ---
+// --- the listener ---
 
-class AttachDoorTest : public AttachTest {
+class AttachListenerTest : public AttachTest {
  protected:
   // What somebody without a token does, over and over.
   void flood(int connections) {
@@ -69,40 +69,40 @@ class AttachDoorTest : public AttachTest {
         const std::size_t size = i % 3 == 1 ? sizeof wrong : 7;
         (void)!::send(fd.get(), &wrong, size, MSG_NOSIGNAL);
       }
-      if (i % 8 == 7) turnDoor();
+      if (i % 8 == 7) turnClient();
     }
-    for (int i = 0; i < 100; i++) turnDoor();
+    for (int i = 0; i < 100; i++) turnClient();
   }
   // Connections on which nothing is said, as many as the uid may have.
   std::vector<Fd> useUp(std::uint32_t atOnce) {
-    doorOptions.comersAtOnce = atOnce;
-    doorOptions.comerEach = seconds(3600);
+    listenerOptions.comersAtOnce = atOnce;
+    listenerOptions.comerEach = seconds(3600);
     serverOptions.helloWithin = seconds(60);
     start();
     bind(7);
     std::vector<Fd> silent;
     for (std::uint32_t i = 0; i < atOnce; i++) silent.push_back(connectRaw());
-    EXPECT_TRUE(until([&] { return room().door().silent() == atOnce; }));
+    EXPECT_TRUE(until([&] { return room().listener().silent() == atOnce; }));
     return silent;
   }
 };
 
-TEST_F(AttachDoorTest, C7_AFloodWithoutATokenCostsTheCardLoopNothing) {
+TEST_F(AttachListenerTest, C7_AFloodWithoutATokenCostsTheCardLoopNothing) {
   doorApart = true;
   serverOptions.recovery = Nanos(0);
-  doorOptions.comersAtOnce = AttachDoorOptions().comersAtOnce;
+  listenerOptions.comersAtOnce = AttachListenerOptions().comersAtOnce;
   start();
   bind(7);
   turns(3);
   const Nanos took = cardLoopTimeDuring([&] { flood(20'000); });
   EXPECT_LT(took.value, millis(10).value);
-  EXPECT_GE(room().door().counters().accepted, 10'000u);
-  EXPECT_EQ(room().door().counters().letIn, 0u);
+  EXPECT_GE(room().listener().counters().accepted, 10'000u);
+  EXPECT_EQ(room().listener().counters().letIn, 0u);
 }
 
-TEST_F(AttachDoorTest, C7_AFloodWithATokenReachesTheCardLoopOnlySoOften) {
-  doorOptions.arrivalsAtOnce = 8;
-  doorOptions.arrivalEach = seconds(3600);
+TEST_F(AttachListenerTest, C7_AFloodWithATokenReachesTheCardLoopOnlySoOften) {
+  listenerOptions.arrivalsAtOnce = 8;
+  listenerOptions.arrivalEach = seconds(3600);
   start();
   bind(7);
   bind(8);
@@ -112,31 +112,31 @@ TEST_F(AttachDoorTest, C7_AFloodWithATokenReachesTheCardLoopOnlySoOften) {
     const Fd fd = connectRaw();
     (void)!::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
     ASSERT_TRUE(until([&] {
-      const DoorCounters& now = room().door().counters();
+      const ListenerCounters& now = room().listener().counters();
       return now.letIn + now.turnedAway == static_cast<std::uint64_t>(i) + 1;
     }));
   }
-  EXPECT_EQ(room().door().counters().letIn, 8u);
-  EXPECT_EQ(room().door().counters().turnedAway, 56u);
+  EXPECT_EQ(room().listener().counters().letIn, 8u);
+  EXPECT_EQ(room().listener().counters().turnedAway, 56u);
   EXPECT_TRUE(attachSelf(8).ok()) << "another task's part is its own";
 }
 
-TEST_F(AttachDoorTest, WhoHasAlreadyItsPartOfConnectionsIsTurnedAwayUnlessATokenIsThereAtOnce) {
+TEST_F(AttachListenerTest, WhoHasAlreadyItsPartOfConnectionsIsTurnedAwayUnlessATokenIsThereAtOnce) {
   const std::vector<Fd> silent = useUp(4);
   const Fd more = connectRaw();
-  ASSERT_TRUE(until([&] { return room().door().counters().turnedAway == 1; }));
-  EXPECT_EQ(room().door().silent(), 4u) << "the others are heard still";
+  ASSERT_TRUE(until([&] { return room().listener().counters().turnedAway == 1; }));
+  EXPECT_EQ(room().listener().silent(), 4u) << "the others are heard still";
   EXPECT_TRUE(attachSelf(7).ok());
 }
 
-TEST_F(AttachDoorTest, ATokenCostsNothingOfThePartOfAUid) {
-  doorOptions.comersAtOnce = 2;
-  doorOptions.comerEach = seconds(3600);
+TEST_F(AttachListenerTest, ATokenCostsNothingOfThePartOfAUid) {
+  listenerOptions.comersAtOnce = 2;
+  listenerOptions.comerEach = seconds(3600);
   start();
   bind(7);
   for (int i = 0; i < 16; i++) EXPECT_TRUE(until([&] { return attachSelf(7).ok(); })) << i;
   const Fd silent = connectRaw();
-  EXPECT_TRUE(until([&] { return room().door().silent() == 1; }));
+  EXPECT_TRUE(until([&] { return room().listener().silent() == 1; }));
 }
 
 // --- descriptors that take their time to close ---
@@ -184,7 +184,7 @@ void sendAway(Fd fd, int connection, const void* bytes, std::size_t size) {
   EXPECT_EQ(::sendmsg(connection, &record, MSG_NOSIGNAL), static_cast<ssize_t>(size));
 }
 
-class LingeringTest : public AttachDoorTest {
+class LingeringTest : public AttachListenerTest {
  protected:
   // That all of this is over well before the socket is closed.
   void soon(const std::function<void()>& body) {

@@ -142,7 +142,7 @@ struct AttachTest::Machine {
   }
   ActorSystem system;
   Loop loop;
-  Loop doorLoop;
+  Loop listenerLoop;
   Dispatcher dispatcher;
   ActorId node, card, task, room;
   Outlet asNode, asCard;
@@ -153,7 +153,7 @@ AttachTest::AttachTest() {
   folder_ = ::mkdtemp(path);
   serverOptions.runDir = folder_;
   serverOptions.recovery = millis(500);
-  doorOptions.comersAtOnce = 1'000'000;  // all tests together are one uid
+  listenerOptions.comersAtOnce = 1'000'000;  // all tests together are one uid
 }
 
 AttachTest::~AttachTest() {
@@ -172,11 +172,11 @@ void AttachTest::start(schema::Suspend suspend) {
   config.cards[0].platform = "imaginary";
   config.cards[0].model = std::string(QGPU_MODEL_LEN - 1, 'm') + "odel";
   config.cards[0].suspend = suspend;
-  if (suspend == schema::Suspend::RM) config.cards[0].rung = suspend::Rung::kDisable;
+  if (suspend == schema::Suspend::RM) config.cards[0].method = suspend::SuspendMethod::kDisable;
   config.cardActors = {machine_->card};
   config.server = serverOptions;
-  config.door = doorOptions;
-  if (doorApart) config.doorLoop = &machine_->doorLoop;
+  config.listener = listenerOptions;
+  if (doorApart) config.listenerLoop = &machine_->listenerLoop;
   config.gate = gateOptions;
   config.suspend = suspendOptions;
   config.unheld = unheldOptions;
@@ -255,7 +255,7 @@ bool AttachTest::until(const std::function<bool()>& condition) {
     const Loop::TimerKey turn = loop.after(micros(200), [] {});
     uv_run(&loop.uv(), UV_RUN_ONCE);
     loop.cancel(turn);
-    machine_->doorLoop.poll();
+    machine_->listenerLoop.poll();
   }
   return true;
 }
@@ -265,8 +265,8 @@ void AttachTest::turns(int count) {
   until([&] { return done++ >= count; });
 }
 
-void AttachTest::turnDoor() {
-  machine_->doorLoop.poll();
+void AttachTest::turnClient() {
+  machine_->listenerLoop.poll();
 }
 
 Nanos AttachTest::cardLoopTimeDuring(const std::function<void()>& meanwhile) {

@@ -109,7 +109,7 @@ class AttachTest : public ::testing::Test {
   // The CPU time that the card loop takes while it runs on a thread of its own; the last that is
   // done with this manager.
   Nanos cardLoopTimeDuring(const std::function<void()>& meanwhile);
-  void turnDoor();
+  void turnClient();
   // A connection to the manager on which nothing was said; none: it takes none.
   Fd connectRaw() const;
   // Attaches this process itself.
@@ -127,12 +127,12 @@ class AttachTest : public ::testing::Test {
   AttachPort& room() { return *room_; }
   // Connections that said hello and have no answer yet, and with them those that said nothing.
   std::size_t waitingHellos() const {
-    return room_->door().waiting() + room_->server().waitingHellos();
+    return room_->listener().waiting() + room_->server().waitingHellos();
   }
-  std::size_t pendingHellos() const { return room_->door().silent() + waitingHellos(); }
+  std::size_t pendingHellos() const { return room_->listener().silent() + waitingHellos(); }
 
   AttachServerOptions serverOptions;
-  AttachDoorOptions doorOptions;
+  AttachListenerOptions listenerOptions;
   GatePortOptions gateOptions;
   SuspendersOptions suspendOptions;
   UnheldOptions unheldOptions;

@@ -182,7 +182,7 @@ TEST_F(AttachServerTest, SilentConnectionsAreClosedAndTooManyMakeRoomForAnHonest
     if (i % 16 == 15) turns(2);
     ASSERT_LE(pendingHellos(), kHellosMax);
   }
-  EXPECT_GE(room().door().counters().evicted, kHellosMax / 2);
+  EXPECT_GE(room().listener().counters().evicted, kHellosMax / 2);
   EXPECT_TRUE(attachSelf(7).ok());
   ASSERT_TRUE(until([&] { return pendingHellos() == 0; }));
 }
@@ -577,9 +577,9 @@ TEST_F(AttachServerTest, HAZARDS8_GuestsThatWaitForTheNodeDoNotEvictEachOther) {
   for (std::size_t i = 0; i < 2 * kHellosMax; i++) {
     silent.push_back(connectRaw());
     ASSERT_TRUE(until(
-        [&] { return pendingHellos() + room().door().counters().evicted == kTasks + i + 1; }));
+        [&] { return pendingHellos() + room().listener().counters().evicted == kTasks + i + 1; }));
   }
-  EXPECT_EQ(room().door().counters().evicted, kHellosMax);
+  EXPECT_EQ(room().listener().counters().evicted, kHellosMax);
   for (std::size_t i = 0; i < kTasks; i++) bind(i + 1);
   ASSERT_TRUE(until([&] { return room().server().counters().attached == kTasks; }));
   for (GuestClient& guest : guests) EXPECT_TRUE(guest.finish(0).ok());

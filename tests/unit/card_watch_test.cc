@@ -14,7 +14,7 @@ namespace qgpu {
 namespace {
 
 // The watch's clock moves only where the test moves it.
-struct CardWatchTest : testing::DoorFixture {
+struct CardWatchTest : testing::ApiFixture {
   ~CardWatchTest() noexcept override = default;
 
   HealthWatch started() {
@@ -41,7 +41,7 @@ struct CardWatchTest : testing::DoorFixture {
   std::vector<std::string> lines;
   std::vector<HealthChange> heard;
   Log log{LogLevel::Info, [this](LogLevel, const std::string& line) { lines.push_back(line); }};
-  CardWatch watch{started(), door,
+  CardWatch watch{started(), actor,
                   log,       *io.lowLevelProvider,
                   clock,     [this](const HealthChange& change) { heard.push_back(change); }};
 };
@@ -68,7 +68,7 @@ TEST_F(CardWatchTest, ACordonThatTheNodeCantTakeNowIsAskedForUntilItIsTaken) {
   });
   EXPECT_EQ(node.asked[2].text, kFirst);
   EXPECT_EQ(told("card-not-cordoned"), 1) << "once for an illness";
-  waitUntil([&] { return door.outstanding() == 0; });
+  waitUntil([&] { return actor.outstanding() == 0; });
   illOf(79, 4);
 }
 

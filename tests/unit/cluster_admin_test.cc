@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
-#include "services/admin/admin_server.h"
-#include "services/admin/cluster_desk.h"
-#include "services/admin/cluster_render.h"
+#include "services/api/admin/admin_server.h"
+#include "services/api/admin/cluster_handler.h"
+#include "services/api/commands/cluster_render.h"
 #include "tests/unit/door_fixture.h"
 #include "tests/unit/scripted_cluster.h"
 
@@ -115,10 +115,10 @@ struct ClusterAdmin : ::testing::Test {
   ~ClusterAdmin() noexcept override = default;
 
   void SetUp() override {
-    cluster.door = &door;
+    cluster.actor = &actor;
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
-    server = std::make_unique<AdminServer>(desk, ChangeRule(::getuid()), AdminLimits{},
+    server = std::make_unique<AdminServer>(handler, ChangeRule(::getuid()), AdminLimits{},
                                            *io.lowLevelProvider, bridge.timer(),
                                            std::move(*listener));
   }
@@ -130,9 +130,9 @@ struct ClusterAdmin : ::testing::Test {
   KjBridge bridge{loop};
   testing::LoopIo io{bridge};
   ScriptedCluster cluster;
-  ClusterDoor door{cluster, bridge.timer()};
+  ClusterActorClient actor{cluster, bridge.timer()};
   House house;
-  ClusterDesk desk{door, house, launchVariables("/opt/libqgpu.so", "/run/here")};
+  ClusterHandler handler{actor, house, launchVariables("/opt/libqgpu.so", "/run/here")};
   std::unique_ptr<AdminServer> server;
 };
 
@@ -212,7 +212,7 @@ TEST_F(ClusterAdmin, C7_WhoMayNotChangeMayReadAndSubmitOnly) {
   Peer peer;
   peer.uid = 1000;
   const auto answer = [&](const std::string& line) {
-    return desk.answer(peer, line).wait(io.waitScope).document;
+    return handler.answer(peer, line).wait(io.waitScope).document;
   };
   EXPECT_HOLDS(answer("nodes"), "\"ok\":true");
   EXPECT_HOLDS(answer("submit {}"), "\"ok\":true");

@@ -1,14 +1,14 @@
-#include "services/admin/cluster_door.h"
+#include "services/api/commands/cluster_actor_client.h"
 
 #include <gtest/gtest.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
 
 // A scheduler that keeps what it was told and answers when the test says so.
-struct ClusterDoorTest : ::testing::Test {
+struct ClusterActorClientTest : ::testing::Test {
   struct Sink final : RequestSink {
     SendResult send(Build build) override {
       asked.push_back(std::make_unique<capnp::MallocMessageBuilder>());
@@ -20,7 +20,7 @@ struct ClusterDoorTest : ::testing::Test {
     }
     std::vector<std::unique_ptr<capnp::MallocMessageBuilder>> asked;
   };
-  ~ClusterDoorTest() noexcept override = default;
+  ~ClusterActorClientTest() noexcept override = default;
 
   void pass(kj::Duration time) { timer.advanceTo(timer.now() + time); }
 
@@ -28,11 +28,11 @@ struct ClusterDoorTest : ::testing::Test {
   kj::WaitScope scope{loop};
   kj::TimerImpl timer{kj::origin<kj::TimePoint>()};
   Sink sink;
-  ClusterDoor door{sink, timer};
+  ClusterActorClient actor{sink, timer};
 };
 
-TEST_F(ClusterDoorTest, AsksTheSchedulerInThePeersNameAndGivesItsReply) {
-  auto asked = door.ask(Peer{7, 8, true, "node-3"},
+TEST_F(ClusterActorClientTest, AsksTheSchedulerInThePeersNameAndGivesItsReply) {
+  auto asked = actor.ask(Peer{7, 8, true, "node-3"},
                         [](schema::ClusterRequest::Builder request) { request.setDelete(42); });
   EXPECT_EQ(sink.last().getPeerUid(), 7u);
   EXPECT_EQ(sink.last().getPeerPid(), 8u);
@@ -44,15 +44,15 @@ TEST_F(ClusterDoorTest, AsksTheSchedulerInThePeersNameAndGivesItsReply) {
   auto reply = message.initRoot<schema::ClusterReply>();
   reply.setCorr(sink.last().getCorr());
   reply.setDone("ended");
-  door.onReply(reply.asReader());
+  actor.onReply(reply.asReader());
   const Result<ClusterAnswer> answer = asked.wait(scope);
   ASSERT_TRUE(answer.ok());
   EXPECT_EQ(view(answer->reply().getDone()), "ended");
 }
 
-TEST_F(ClusterDoorTest, C2_AnAnswerMayTakeAsLongAsANodeHasToConfirmAndNotForEver) {
+TEST_F(ClusterActorClientTest, C2_AnAnswerMayTakeAsLongAsANodeHasToConfirmAndNotForEver) {
   auto asked =
-      door.ask(Peer(), [](schema::ClusterRequest::Builder request) { request.initSubmit(); });
+      actor.ask(Peer(), [](schema::ClusterRequest::Builder request) { request.initSubmit(); });
   pass(34 * kj::SECONDS);
   EXPECT_FALSE(asked.poll(scope));
   pass(2 * kj::SECONDS);
@@ -62,8 +62,8 @@ TEST_F(ClusterDoorTest, C2_AnAnswerMayTakeAsLongAsANodeHasToConfirmAndNotForEver
   EXPECT_NE(answer.error().message.find("the scheduler did not answer"), std::string::npos);
 }
 
-TEST_F(ClusterDoorTest, WhatItGaveOutMayBeDestroyedAfterIt) {
-  auto brief = std::make_unique<ClusterDoor>(sink, timer);
+TEST_F(ClusterActorClientTest, WhatItGaveOutMayBeDestroyedAfterIt) {
+  auto brief = std::make_unique<ClusterActorClient>(sink, timer);
   auto asked = brief->ask(Peer(), [](schema::ClusterRequest::Builder r) { r.setInfo(); });
   auto watched = brief->watch(Peer());
   brief.reset();

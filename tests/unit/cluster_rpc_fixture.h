@@ -1,6 +1,6 @@
 #pragma once
-// What tests of the cluster's RPC share: a real loop, a scripted scheduler with its door, links and
-// RPC server on real sockets, and scripted members with real links to it.
+// What tests of the cluster's RPC share: a real loop, a scripted scheduler with its client, links
+// and RPC server on real sockets, and scripted members with real links to it.
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "services/admin/words.h"
-#include "services/rpc/rpc_server.h"
-#include "services/rpc/scheduler_link.h"
-#include "services/rpc/scheduler_service.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/rpc_server.h"
+#include "services/api/rpc/scheduler_link.h"
+#include "services/api/rpc/scheduler_service.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu::testing {
@@ -54,7 +54,7 @@ class Listener : public Actor {
   std::vector<Word> heard;
 };
 
-// Answers what the doors ask, and welcomes members.
+// Answers what the clients ask, and welcomes members.
 class ScriptedScheduler final : public Listener {
  public:
   std::optional<Error> failNext;
@@ -254,7 +254,7 @@ struct ClusterRpcFixture : ::testing::Test {
       links = std::make_unique<Links>(linksSink, bridge.timer(), plainJoins, linkLimits);
       dispatcher.attach(linksId, *links);
     }
-    server = std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(door, *links, house),
+    server = std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(actor, *links, house),
                                          ChangeRule(self), limits, bridge.lowLevel(),
                                          bridge.timer());
     auto local = UnixListener::open(path, 0666);
@@ -309,12 +309,12 @@ struct ClusterRpcFixture : ::testing::Test {
   LoopIo io{bridge};
   ScriptedScheduler scheduler;
   ActorId schedulerId = dispatcher.add(scheduler);
-  ActorId doorId = dispatcher.reserve();
+  ActorId clientId = dispatcher.reserve();
   ActorId linksId = dispatcher.reserve();
-  Gate doorSink{dispatcher, doorId, schedulerId};
+  Gate clientSink{dispatcher, clientId, schedulerId};
   Gate linksSink{dispatcher, linksId, schedulerId};
-  ClusterDoor door{doorSink, bridge.timer()};
-  bool attached = (dispatcher.attach(doorId, door), true);
+  ClusterActorClient actor{clientSink, bridge.timer()};
+  bool attached = (dispatcher.attach(clientId, actor), true);
   House house;
   std::unique_ptr<Links> links;
   std::unique_ptr<RpcServer> server;

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "services/admin/commands.h"
+#include "services/api/commands/commands.h"
 
 namespace qgpu {
 namespace {
@@ -60,7 +60,7 @@ TEST(Commands, EveryRequestOfACommandIsFoundAgainAndNoOther) {
   EXPECT_EQ(rowOf(Cluster::LOG_LEVEL)->does, Does::LogLevel);
   for (const auto which :
        {Node::WATCH, Node::PLACE, Node::END, Node::CLUSTER_TERM, Node::STANDING}) {
-    EXPECT_EQ(rowOf(which), nullptr) << "not for doors: " << which;
+    EXPECT_EQ(rowOf(which), nullptr) << "not for clients: " << which;
   }
   EXPECT_EQ(rowOf(Cluster::WATCH), nullptr);
   EXPECT_EQ(rowOf(Cluster::ASSIGNED), nullptr) << "says a token";

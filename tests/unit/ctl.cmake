@@ -1,7 +1,7 @@
 qgpu_test(ctl_test SOURCES ctl_test.cc ctl_program_test.cc reference_test.cc
-  LIBS qgpu_ctl qgpu_admin qgpu_door_fixture simdjson::simdjson LABELS unit threads)
+  LIBS qgpu_ctl qgpu_admin qgpu_api_fixture simdjson::simdjson LABELS unit threads)
 qgpu_test(ctl_server_test SOURCES ctl_server_test.cc
-  LIBS qgpu_rpc qgpu_door_fixture LABELS unit)
+  LIBS qgpu_rpc qgpu_api_fixture LABELS unit)
 qgpu_test(doctor_test SOURCES doctor_test.cc LIBS qgpu_ctl qgpu_webhook LABELS unit threads)
 target_compile_definitions(ctl_test PRIVATE QGPU_SOURCE_ROOT="${CMAKE_SOURCE_DIR}")
 foreach(test ctl_test ctl_server_test doctor_test)

@@ -7,15 +7,15 @@
 
 #include <simdjson.h>
 
-#include "services/admin/admin_server.h"
-#include "services/admin/node_desk.h"
+#include "services/api/admin/admin_server.h"
+#include "services/api/admin/node_handler.h"
 #include "tests/unit/door_fixture.h"
 #include "tests/unit/program.h"
 
 namespace qgpu {
 namespace {
 
-using testing::DoorFixture;
+using testing::ApiFixture;
 using testing::Program;
 
 struct NoHouse final : Housekeeping {
@@ -23,7 +23,7 @@ struct NoHouse final : Housekeeping {
   Status setLogLevel(const std::string&) override { return ok(); }
 };
 
-struct Ctl : DoorFixture {
+struct Ctl : ApiFixture {
   Ctl() : path(folder / "manager.sock") {
     start();
     // A library of that name which changes nothing, so that CMD may really be started.
@@ -36,10 +36,10 @@ struct Ctl : DoorFixture {
   ~Ctl() noexcept override = default;
 
   void start(std::vector<std::pair<std::string, std::string>> extras = {}) {
-    desk.emplace(door, house, "here", TenantEnvironment{"", std::move(extras)});
+    handler.emplace(actor, house, "here", TenantEnvironment{"", std::move(extras)});
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
-    server = std::make_unique<AdminServer>(*desk, ChangeRule(::getuid()), AdminLimits{},
+    server = std::make_unique<AdminServer>(*handler, ChangeRule(::getuid()), AdminLimits{},
                                            *io.lowLevelProvider, bridge.timer(),
                                            std::move(*listener));
   }
@@ -67,7 +67,7 @@ struct Ctl : DoorFixture {
 
   std::string path;
   NoHouse house;
-  std::optional<NodeDesk> desk;
+  std::optional<NodeHandler> handler;
   std::unique_ptr<AdminServer> server;
   std::string output;
 };
@@ -111,7 +111,7 @@ TEST_F(Ctl, EventsAreListedAndFollowed) {
   EXPECT_NE(output.find("task-bound  task 7  sim-0  bound  (uid 0 pid 12)"), std::string::npos)
       << output;
   const auto follower = begin({"events", "--follow"});
-  waitUntil([&] { return door.watchers() == 1; });
+  waitUntil([&] { return actor.watchers() == 1; });
   sink.tellEvent(3);
   const auto shows = [&](const char* part) {
     waitUntil([&] { return follower->output().find(part) != std::string::npos; });
@@ -120,7 +120,7 @@ TEST_F(Ctl, EventsAreListedAndFollowed) {
   server.reset();
   shows("looking again");
   start();
-  waitUntil([&] { return door.watchers() == 1; });
+  waitUntil([&] { return actor.watchers() == 1; });
   sink.tellEvent(4);
   shows("     4  ");
   ::kill(follower->pid(), SIGINT);

@@ -29,7 +29,7 @@ struct CtlServer : ClusterRpcFixture {
   }
   void tellEvent(std::uint64_t seq, std::uint64_t task = 0) {
     Outlet outlet(dispatcher, schedulerId);
-    const SendResult sent = outlet.send(doorId, [=](schema::Envelope::Builder message) {
+    const SendResult sent = outlet.send(clientId, [=](schema::Envelope::Builder message) {
       auto event = message.initEventTold();
       event.setSeq(seq);
       event.setKind("told");
@@ -69,14 +69,14 @@ TEST_F(CtlServer, C5_AListIsAskedForPageByPage) {
 
 TEST_F(CtlServer, EventsAreFollowedOverARestartOfTheScheduler) {
   const auto follower = begin({"events", "--follow"});
-  ASSERT_TRUE(served([&] { return door.watchers() == 1; }));
+  ASSERT_TRUE(served([&] { return actor.watchers() == 1; }));
   ASSERT_TRUE(shows(*follower, "     9  ")) << "what the scheduler remembers";
   tellEvent(10);
   ASSERT_TRUE(shows(*follower, "    10  ")) << follower->output();
   stopServer();
   ASSERT_TRUE(shows(*follower, "looking again")) << follower->output();
   startServer();
-  ASSERT_TRUE(served([&] { return door.watchers() == 1; }));
+  ASSERT_TRUE(served([&] { return actor.watchers() == 1; }));
   tellEvent(11);
   ASSERT_TRUE(shows(*follower, "    11  ")) << follower->output();
   EXPECT_EQ(follower->output().find("     9  "), follower->output().rfind("     9  ")) << "once";
@@ -93,7 +93,7 @@ TEST_F(CtlServer, ASubmitWaitsForNewsOfItsTaskAndNotForTheClock) {
     }
     return n;
   };
-  ASSERT_TRUE(served([&] { return asked() == 1 && door.outstanding() == 0; }));
+  ASSERT_TRUE(served([&] { return asked() == 1 && actor.outstanding() == 0; }));
   tellEvent(10, 41);   // of somebody else
   scheduler.binds = true;
   tellEvent(11, 42);

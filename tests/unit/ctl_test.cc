@@ -137,7 +137,7 @@ class CtlSocket : public ::testing::Test {
   static void listen(const std::string& folder) { std::ofstream(folder + "/manager.sock") << ""; }
 
   Folder folder_;
-  Surroundings around;
+  Platform around;
   std::string machine;
 };
 

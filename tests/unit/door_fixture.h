@@ -1,6 +1,7 @@
 #pragma once
-// What tests of the doors share: a folder of their own, a real loop with KJ as its guest, a
-// scripted node and a NodeDoor as its actors, and a client that speaks lines over a unix socket.
+// What tests of the clients share: a folder of their own, a real loop with KJ as its guest, a
+// scripted node and a NodeActorClient as its actors, and a client that speaks lines over a unix
+// socket.
 
 #include <gtest/gtest.h>
 #include <kj/async-io.h>
@@ -14,8 +15,8 @@
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
 #include "runtime/loop.h"
-#include "services/admin/node_door.h"
-#include "services/admin/node_link.h"
+#include "services/api/commands/node_actor_client.h"
+#include "services/api/commands/node_link.h"
 #include "tests/unit/scripted_node.h"
 
 namespace qgpu::testing {
@@ -23,7 +24,7 @@ namespace qgpu::testing {
 class TempFolder {
  public:
   TempFolder() {
-    char name[] = "/tmp/qgpu-doors-XXXXXX";
+    char name[] = "/tmp/qgpu-clients-XXXXXX";
     path_ = ::mkdtemp(name);
     ::chmod(path_.c_str(), 0755);  // for peers of another user
   }
@@ -67,33 +68,34 @@ struct LoopIo {
   kj::WaitScope& waitScope;
 };
 
-// Door and node as in the daemon: two actors of one loop, which KJ shares.
-struct DoorFixture : ::testing::Test {
+// ActorClient and node as in the daemon: two actors of one loop, which KJ shares.
+struct ApiFixture : ::testing::Test {
   struct Sink final : RequestSink {
-    Sink(DoorFixture& f) : fixture(f), link(f.dispatcher, f.doorId, f.nodeId) {}
+    Sink(ApiFixture& f) : fixture(f), link(f.dispatcher, f.clientId, f.nodeId) {}
     SendResult send(Build build) override {
       return full ? SendResult::Refused : link.send(kj::mv(build));
     }
     void tellEvent(std::uint64_t seq) {
       Outlet outlet(fixture.dispatcher, fixture.nodeId);
-      const SendResult sent = outlet.send(fixture.doorId, [&](schema::Envelope::Builder envelope) {
-        fixture.node.fillEvent(envelope.initEventTold(), seq);
-      });
+      const SendResult sent =
+          outlet.send(fixture.clientId, [&](schema::Envelope::Builder envelope) {
+            fixture.node.fillEvent(envelope.initEventTold(), seq);
+          });
       EXPECT_EQ(sent, SendResult::Sent);
     }
     bool full = false;  // the mailbox refuses
-    DoorFixture& fixture;
+    ApiFixture& fixture;
     NodeLink link;
   };
 
-  explicit DoorFixture(NodeDoor::Limits limits = {})
-      : nodeId(dispatcher.add(actor)),
-        doorId(dispatcher.reserve()),
+  explicit ApiFixture(NodeActorClient::Limits limits = {})
+      : nodeId(dispatcher.add(scripted)),
+        clientId(dispatcher.reserve()),
         sink(*this),
-        door(sink, bridge.timer(), limits) {
-    dispatcher.attach(doorId, door);
+        actor(sink, bridge.timer(), limits) {
+    dispatcher.attach(clientId, actor);
   }
-  ~DoorFixture() noexcept override = default;
+  ~ApiFixture() noexcept override = default;
 
   // Serves until `done`, which the outside brings about.
   template <typename Done>
@@ -108,11 +110,11 @@ struct DoorFixture : ::testing::Test {
   KjBridge bridge{loop};
   LoopIo io{bridge};
   ScriptedNode node;
-  ScriptedActor actor{node};
+  ScriptedActor scripted{node};
   ActorId nodeId;
-  ActorId doorId;
+  ActorId clientId;
   Sink sink;
-  NodeDoor door;
+  NodeActorClient actor;
 };
 
 // A connection that reads lines, on the fixture's loop.

@@ -1,11 +1,11 @@
 // The extender as a kube-scheduler of another machine reaches it.
-#include "services/daemons/extender_door.h"
+#include "services/daemons/extender_server.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "tests/certificates.h"
 #include "tests/unit/door_fixture.h"
 
@@ -25,7 +25,7 @@ struct OuterExtender : ::testing::Test {
     const HttpRoute route = HttpRoute::post("/scheduler/filter", 100, [](std::string body) {
       return kj::Promise<HttpPage>(HttpPage{200, "text/plain", std::move(body)});
     });
-    door = std::make_unique<ExtenderDoor>(std::vector{route}, HttpLimits{}, certificates,
+    server = std::make_unique<ExtenderServer>(std::vector{route}, HttpLimits{}, certificates,
                                           *io.lowLevelProvider, io.provider->getTimer(),
                                           std::move(*listener), log, millis(2));
   }
@@ -53,7 +53,7 @@ struct OuterExtender : ::testing::Test {
         "POST /scheduler/filter HTTP/1.1\r\nConnection: close\r\nContent-Length: 3\r\n\r\nyes";
     auto asked =
         io.provider->getNetwork()
-            .parseAddress(ptr(door->address()))
+            .parseAddress(ptr(server->address()))
             .then([&](kj::Own<kj::NetworkAddress> to) { return to->connect().attach(kj::mv(to)); })
             .then([&](kj::Own<kj::AsyncIoStream> stream) {
               return (*context)->wrapClient(kj::mv(stream), "127.0.0.1");
@@ -87,12 +87,12 @@ struct OuterExtender : ::testing::Test {
   std::vector<std::string> lines;
   Log log{LogLevel::Info, [this](LogLevel, const auto& line) { lines.push_back(line); }};
   kj::AsyncIoContext io = kj::setupAsyncIo();
-  std::unique_ptr<ExtenderDoor> door;
+  std::unique_ptr<ExtenderServer> server;
 };
 
 TEST_F(OuterExtender, AnswersNobodyUntilItsCertificatesAreThere) {
   EXPECT_EQ(ask("ca", "ca"), "");
-  EXPECT_FALSE(door->opened());
+  EXPECT_FALSE(server->opened());
   install();
   EXPECT_TRUE(isAnswered("ca", "ca"));
   ASSERT_EQ(lines.size(), 2U);

@@ -309,7 +309,7 @@ TEST(Extender, P1_WhatWasTakenBackWhileItWasBoundGetsNoBinding) {
   world.filter(ordinary(kUid), {"a"});
   world.api.meanwhile = [&]() {
     EXPECT_EQ(world.extender.binder().underWayOf(kUid)->pod.uid, kUid);
-    return world.door
+    return world.actor
         .ask(Peer{0, 1, true, ""},
              [&](auto request) { request.setDelete(world.nodes.tasks.begin()->first); })
         .ignoreResult();

@@ -1,7 +1,7 @@
 #include "tests/unit/extender_world.h"
 
 #include "actors/scheduler/codec.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu::testing {
 
@@ -157,7 +157,7 @@ SchedulerOptions options(Score priority) {
 
 ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodRules rules)
     : scheduler(options(priority), SchedulerPeers{nodesId}, {}),
-      extender(door, scheduler, kj.timer(), std::move(rules), 1) {
+      extender(actor, scheduler, kj.timer(), std::move(rules), 1) {
   auto store = Store::open(folder / "scheduler.db");
   EXPECT_TRUE(store.ok()) << (store ? "" : store.error().message);
   journal.emplace(
@@ -165,10 +165,10 @@ ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodR
       [](Status health) { EXPECT_TRUE(health.ok()); });
   actors.setJournal(*journal);
   actors.attach(schedulerId, scheduler);
-  actors.attach(doorId, door);
+  actors.attach(clientId, actor);
   actors.attach(nodesId, nodes);
   nodes.shapes = std::move(shapes);
-  Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+  Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
   Outlet from(actors, nodesId);
   for (std::size_t i = 0; i < nodes.shapes.size(); ++i) {
     const auto hello = [&](schema::Envelope::Builder envelope) {

@@ -1,6 +1,6 @@
 #pragma once
 // A cluster under the extender, as qgpu-scheduler puts it together: the real scheduler actor with
-// its store on disk, the door, the extender and the HTTP server on one loop. Nodes and the API
+// its store on disk, the client, the extender and the HTTP server on one loop. Nodes and the API
 // server are doubles: nodes take every order at once, and the API server keeps pods and fails as it
 // is told.
 
@@ -16,8 +16,8 @@
 #include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"
-#include "services/admin/cluster_door.h"
-#include "services/admin/node_link.h"
+#include "services/api/commands/cluster_actor_client.h"
+#include "services/api/commands/node_link.h"
 #include "services/base/http_server.h"
 #include "services/kubernetes/extender/extender.h"
 #include "store/sqlite_journal.h"
@@ -39,13 +39,13 @@ class PlainNodes final : public Actor {
   void handle(schema::Envelope::Reader message, Turn& turn) override;
   void writeFacts(const NodeShape& shape, schema::NodeFacts::Builder facts) const;
 
-  struct Held {
+  struct BoundTask {
     std::string node;
     TaskSpec spec;
     std::vector<std::string> cards;
   };
   std::vector<NodeShape> shapes;        // link n is shapes[n - 1]
-  std::map<std::uint64_t, Held> tasks;  // by the scheduler's numbers
+  std::map<std::uint64_t, BoundTask> tasks;  // by the scheduler's numbers
   std::size_t welcomed = 0;
   bool refuses = false;  // every bind
 
@@ -138,12 +138,12 @@ class ExtenderWorld {
   KjBridge kj{loop};
   std::optional<SqliteJournal> journal;
   ActorId schedulerId = actors.reserve();
-  ActorId doorId = actors.reserve();
+  ActorId clientId = actors.reserve();
   ActorId nodesId = actors.reserve();
   PlainNodes nodes;
   SchedulerActor scheduler;
-  NodeLink fromDoor{actors, doorId, schedulerId};
-  ClusterDoor door{fromDoor, kj.timer()};
+  NodeLink fromClient{actors, clientId, schedulerId};
+  ClusterActorClient actor{fromClient, kj.timer()};
   ApiDouble api;
   Extender extender;
   std::unique_ptr<HttpServer> http;

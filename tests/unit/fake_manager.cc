@@ -290,7 +290,7 @@ std::uint64_t FakeManager::bytes() const {
   return loans::total(*report_, ~0ull);
 }
 
-void FakeManager::bury(std::uint32_t index) {
+void FakeManager::reap(std::uint32_t index) {
   loans::slotEnds(*report_, index);
   store(slot(index).bytes, std::uint64_t{0});
 }

@@ -55,7 +55,7 @@ class FakeManager {
   void setQuota(std::uint64_t bytes);
   void setWindow(std::uint64_t ns);
   void setSuspend(std::uint32_t suspend) { options_.suspend = suspend; }  // of the next restart()
-  void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // likewise
+  void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // of the next too
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
   std::uint64_t heartbeatNs() const;
@@ -72,7 +72,7 @@ class FakeManager {
   std::uint32_t waiting() const;
   std::uint64_t bytes() const;  // that count
   // Does what the manager does once the process of a slot is dead. Its slot is not given out again.
-  void bury(std::uint32_t index);
+  void reap(std::uint32_t index);
   // As a manager that does not know them, at once and after a restart.
   void keepNoLoans() { gate_->loans_kept = options_.loansKept = 0; }
   std::uint32_t frozen() const;

@@ -21,7 +21,7 @@ using Which = schema::Envelope::Which;
 using How = schema::Settled::How;
 using suspend::kClient;
 
-constexpr std::uint32_t kTries = suspend::Ladder::kTriesMax;
+constexpr std::uint32_t kTries = suspend::ChannelSuspender::kTriesMax;
 using suspend::Scene;
 
 class GatePortRmTest : public AttachTest {
@@ -450,7 +450,7 @@ TEST_F(StoppedTaskTest, HAZARDS4_ThatAnOnlineTaskIsStoppedIsToldOnceAndItKeepsIt
   EXPECT_EQ(card.count(Which::QUIET, 7), 0u);
 }
 
-struct NoPages final : PageSurroundings {
+struct NoPages final : PagePlatform {
   Nanos now() override { return Nanos(1); }
   Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return now(); }
   void wake(std::uint64_t, qgpu_gate_page&, int) override {}
@@ -464,7 +464,7 @@ class SuspendersTest : public ::testing::Test {
     for (std::size_t i = 0; i < count; i++) {
       cards[i].index = static_cast<std::uint32_t>(i);
       cards[i].suspend = schema::Suspend::RM;
-      cards[i].rung = suspend::Rung::kDisable;
+      cards[i].method = suspend::SuspendMethod::kDisable;
     }
     SuspendersOptions options;
     options.open = [this](const Card& card) -> Result<std::unique_ptr<suspend::Calls>> {

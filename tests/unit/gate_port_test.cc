@@ -19,14 +19,14 @@ using How = schema::Settled::How;
 
 // Words that a test and its children share.
 template <typename T>
-class SharedWords {
+class SharedState {
  public:
-  SharedWords()
+  SharedState()
       : at_(static_cast<T*>(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE,
                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
     new (at_) T();
   }
-  ~SharedWords() { ::munmap(at_, sizeof(T)); }
+  ~SharedState() { ::munmap(at_, sizeof(T)); }
   T* operator->() { return at_; }
   T* get() { return at_; }
 
@@ -197,7 +197,7 @@ TEST_F(GatePortTest, AWaiterAtAShutGateIsToldBusyAndWokenByTheOpen) {
 TEST_F(GatePortTest, HAZARDS15_OneWakeReachesEveryWaiter) {
   start();
   bind(7);
-  SharedWords<std::atomic<int>> passed;
+  SharedState<std::atomic<int>> passed;
   Child child([&]() -> int {
     auto client = GuestClient::attach(socket(), tokenOf(7));
     std::vector<std::thread> threads;
@@ -236,7 +236,7 @@ struct Hammer {
 TEST_F(GatePortTest, HAZARDS5_SettledMeansThatNoLaunchSlippedThrough) {
   start();
   bind(7);
-  SharedWords<Hammer> shared;
+  SharedState<Hammer> shared;
   Child child([&] {
     auto client = GuestClient::attach(socket(), tokenOf(7));
     while (client.ok() && client->admit()) {
@@ -468,7 +468,7 @@ TEST_F(GatePortTest, A11_TheDeathOfAHolderIsToldBeforeItsMemoryIsTornDown) {
 TEST_F(GatePortTest, ADeadHolderSettlesItsHold) {
   start();
   bind(7);
-  SharedWords<std::atomic<int>> passed;
+  SharedState<std::atomic<int>> passed;
   Child child([&]() -> int {
     auto client = GuestClient::attach(socket(), tokenOf(7));
     client->admit();
@@ -628,7 +628,7 @@ int runSpinner(const std::string& socket, const std::string& token, Spinner* sha
 TEST_F(GatePortTest, HAZARDS2_AHoldStopsTheDriverThreadsInTheMiddleOfTheirWorkAndTheyGoOn) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
-  SharedWords<Spinner> shared;
+  SharedState<Spinner> shared;
   Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   for (int round = 0; round < 5; round++) {
@@ -666,7 +666,7 @@ TEST_F(GatePortTest, A2_APatientHoldStopsNothingThatEndsByItself) {
 TEST_F(GatePortTest, AHoldWhosePatienceIsOverStopsTheWorkInTheMiddle) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
-  SharedWords<Spinner> shared;
+  SharedState<Spinner> shared;
   Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   open(7, false, true);
@@ -682,7 +682,7 @@ TEST_F(GatePortTest, AHoldWhosePatienceIsOverStopsTheWorkInTheMiddle) {
 TEST_F(GatePortTest, A3_AHoldThatIsHastenedStopsTheWorkAndTellsWhen) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
-  SharedWords<Spinner> shared;
+  SharedState<Spinner> shared;
   Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   open(7, false, true);
@@ -722,7 +722,7 @@ TEST_F(GatePortTest, A1_AThreadThatIsLateToGoOnIsNotTakenForStoppedByAPatientHol
 TEST_F(GatePortTest, HAZARDS2_ASignalThatCouldNotBeSentCountsAsNoStop) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
-  SharedWords<Spinner> shared;
+  SharedState<Spinner> shared;
   Child child([&] {
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_SIGPENDING, &none);
@@ -744,7 +744,7 @@ TEST_F(GatePortTest, HAZARDS2_ASignalThatCouldNotBeSentCountsAsNoStop) {
 TEST_F(GatePortTest, HAZARDS2_DriverThreadsWithNothingLeftInFlightGoOnBehindTheShutGate) {
   start(schema::Suspend::FREEZE);
   bind(7, schema::TaskClass::OFFLINE);
-  SharedWords<Spinner> shared;
+  SharedState<Spinner> shared;
   Child child([&] { return runSpinner(socket(), tokenOf(7), shared.get()); });
   ASSERT_TRUE(until([&] { return task.count(Which::PROCESS_ATTACHED, 7) == 1; }));
   open(7, false, true);

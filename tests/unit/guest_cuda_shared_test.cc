@@ -82,7 +82,7 @@ struct Scene {
   void kill(Program& program) {
     program.guest.kill();
     EXPECT_TRUE(eventually([&] { return manager.slot(program.slot).owner & 0x40000000u; }));
-    manager.bury(program.slot);
+    manager.reap(program.slot);
   }
   // To the byte: so much more is had, and no byte beyond.
   void expectRoom(Program& program, std::uint64_t bytes) {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/tls.h"
 #include "tests/certificates.h"
 #include "tests/unit/door_fixture.h"

@@ -5,8 +5,8 @@
 
 #include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
-#include "services/admin/node_link.h"
-#include "services/admin/words.h"
+#include "services/api/commands/node_link.h"
+#include "services/api/commands/schema_names.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/kubernetes/pods/pod_names.h"
 #include "tests/unit/kube_fixture.h"
@@ -47,7 +47,7 @@ struct KubeBridge : KubeFixture {
           actors(system, f.loop),
           log(LogLevel::Warn, [&f](LogLevel, const auto& line) { f.lines.push_back(line); }) {
       const ActorId schedulerId = actors.reserve();
-      const ActorId doorId = actors.reserve();
+      const ActorId clientId = actors.reserve();
       const ActorId linksId = actors.reserve();
       actors.setJournal(f.journal);
       SchedulerOptions options;
@@ -55,15 +55,15 @@ struct KubeBridge : KubeFixture {
       options.lookEvery = millis(10);
       scheduler.emplace(options, SchedulerPeers{linksId}, rows);
       actors.attach(schedulerId, *scheduler);
-      fromDoor.emplace(actors, doorId, schedulerId);
-      door.emplace(*fromDoor, f.kj.timer());
-      actors.attach(doorId, *door);
+      fromClient.emplace(actors, clientId, schedulerId);
+      actor.emplace(*fromClient, f.kj.timer());
+      actors.attach(clientId, *actor);
       fromLinks.emplace(actors, linksId, schedulerId);
       links.emplace(*fromLinks, f.kj.timer());
       actors.attach(linksId, *links);
-      Outlet(actors, doorId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+      Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
       writer.emplace(f.api, "qgpu-scheduler", "here");
-      bridge.emplace(*fromLinks, *door, f.api, *writer, log, f.options());
+      bridge.emplace(*fromLinks, *actor, f.api, *writer, log, f.options());
       links->setLocal(&*bridge);
       bridge->start();
     }
@@ -72,15 +72,15 @@ struct KubeBridge : KubeFixture {
       links->setLocal(nullptr);
       bridge.reset();
       links.reset();
-      door.reset();
+      actor.reset();
     }
 
     ActorSystem system;
     Dispatcher actors;
     Log log;
     std::optional<SchedulerActor> scheduler;
-    std::optional<NodeLink> fromDoor, fromLinks;
-    std::optional<ClusterDoor> door;
+    std::optional<NodeLink> fromClient, fromLinks;
+    std::optional<ClusterActorClient> actor;
     std::optional<Links> links;
     std::optional<PodWriter> writer;
     std::optional<ClusterBridge> bridge;
@@ -142,7 +142,7 @@ struct KubeBridge : KubeFixture {
 
   // --- what the scheduler says ---
   ClusterAnswer ask(std::function<void(schema::ClusterRequest::Builder)> fill) {
-    auto answer = wait(live->door->ask(Peer{::geteuid(), 1, true, ""}, fill));
+    auto answer = wait(live->actor->ask(Peer{::geteuid(), 1, true, ""}, fill));
     EXPECT_TRUE(answer.ok()) << answer.error().message;
     return std::move(*answer);
   }
@@ -190,7 +190,7 @@ struct KubeBridge : KubeFixture {
     spec.mem = gibibytes(5);
     spec.share = Permille(300);
     spec.ownerUid = ::geteuid();
-    return live->door->ask(Peer{::geteuid(), 1, true, ""}, [&](auto request) {
+    return live->actor->ask(Peer{::geteuid(), 1, true, ""}, [&](auto request) {
       auto cluster = request.initSubmit();
       writeSpec(spec, cluster.initTask());
       cluster.setNode(where);
@@ -552,7 +552,7 @@ TEST_F(KubeBridge, WhichPodsWaitIsTold) {
 
 TEST_F(KubeBridge, WhatIsNoPodIsRefused) {
   beginWithNode();
-  auto answer = live->door->ask(Peer{::geteuid(), 1, true, ""}, [](auto request) {
+  auto answer = live->actor->ask(Peer{::geteuid(), 1, true, ""}, [](auto request) {
     TaskSpec spec;
     spec.name = "train";
     spec.mem = gibibytes(1);

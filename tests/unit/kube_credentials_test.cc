@@ -27,7 +27,7 @@ struct KubeCredentialsFiles : ::testing::Test {
     write(account + "/ca.crt", "pem");
     write(account + "/namespace", "kube-system\n");
   }
-  KubeSurroundings pod() const { return {"", "10.96.0.1", "443", account}; }
+  KubePlatform pod() const { return {"", "10.96.0.1", "443", account}; }
   std::string config(const std::string& cluster, const std::string& user) {
     return write(folder + "/config",
                  "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
@@ -70,7 +70,7 @@ TEST_F(KubeCredentialsFiles, WithoutAnyTheErrorNamesBoth) {
 
 TEST_F(KubeCredentialsFiles, AKubeconfigThatIsNotThereYieldsToTheServiceAccount) {
   giveAccount();
-  KubeSurroundings around = pod();
+  KubePlatform around = pod();
   around.kubeconfig = "/etc/kubernetes/none.conf";
   const auto found = findCredentials(around);
   ASSERT_TRUE(found.ok()) << found.error().message;
@@ -84,7 +84,7 @@ TEST_F(KubeCredentialsFiles, AKubeconfigThatIsNotThereYieldsToTheServiceAccount)
 
 TEST_F(KubeCredentialsFiles, AKubeconfigIsReadByItsCurrentContext) {
   giveAccount();
-  KubeSurroundings around = pod();
+  KubePlatform around = pod();
   around.kubeconfig = config(
       "    server: https://[fd00::1]:6443/k8s/\n"
       "    certificate-authority: pki/ca.crt\n"

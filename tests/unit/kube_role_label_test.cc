@@ -12,8 +12,8 @@ struct KubeRoleLabel : KubeFixture {
   KubeRoleLabel() { server->put("pods", ApiStandIn::pod("kube-system", "me", "u1")); }
   ~KubeRoleLabel() noexcept override = default;
 
-  static KubeSurroundings around(const std::string& pod) {
-    KubeSurroundings out;
+  static KubePlatform around(const std::string& pod) {
+    KubePlatform out;
     out.pod = pod;
     out.podNameSpace = "kube-system";
     return out;

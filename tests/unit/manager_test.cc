@@ -147,17 +147,17 @@ TEST(Manager, RefusesADamagedDatabaseAndLeavesItAsItIs) {
 TEST(Manager, RefusesAnAddressThatSomebodyServesAlready) {
   Manager first({"--cards=sim:1x16"});
   const std::string taken = "127.0.0.1:" + std::to_string(httpPortOf(first));
-  for (const std::string door : {"--http=", "--rpc="}) {
+  for (const std::string actor : {"--http=", "--rpc="}) {
     const TempDir dir;
     std::vector<std::string> argv = {binary("qgpu-manager"), "--cards=sim:1x16",
                                      "--run-dir=" + dir.path() + "/run",
                                      "--dbfile=" + dir.path() + "/meta.db", "--http=127.0.0.1:0"};
-    argv.push_back(door + taken);
-    if (door == "--http=") argv.erase(argv.end() - 2);
+    argv.push_back(actor + taken);
+    if (actor == "--http=") argv.erase(argv.end() - 2);
     const Finished refused = run(argv);
     EXPECT_EQ(refused.status, 2) << refused.output;
     EXPECT_NE(refused.output.find(taken), std::string::npos) << refused.output;
-    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << door << " left files behind";
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << actor << " left files behind";
   }
 }
 

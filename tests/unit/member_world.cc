@@ -179,7 +179,7 @@ std::uint64_t MemberWorld::forward(const TaskSpec& spec, World::As as) {
     request.setMayChange(as.mayChange);
     writeSpec(spec, request.initBind());
   };
-  EXPECT_EQ(world.fixture.tell(world.doorId, world.memberId, build), SendResult::Sent);
+  EXPECT_EQ(world.fixture.tell(world.clientId, world.memberId, build), SendResult::Sent);
   world.run();
   return corr;
 }

@@ -47,7 +47,7 @@ class MemberWorld {
   std::vector<std::string> refusals(std::uint64_t task) const;
   std::size_t bounds(std::uint64_t task) const;
 
-  // --- a local bind through the door ---
+  // --- a local bind through the client ---
   std::uint64_t forward(const TaskSpec& spec, World::As as = {0, true});
   static Word forwarded(std::uint64_t corr, std::uint64_t task);
   static Word forwardFailed(std::uint64_t corr, const char* code);

@@ -7,18 +7,18 @@
 #include <sstream>
 #include <thread>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
-#include "services/metrics/cluster_metrics.h"
-#include "services/metrics/pages.h"
-#include "services/metrics/prometheus.h"
+#include "services/api/metrics/cluster_metrics.h"
+#include "services/api/metrics/pages.h"
+#include "services/api/metrics/prometheus.h"
 #include "tests/unit/door_fixture.h"
 #include "tests/unit/scripted_cluster.h"
 
 namespace qgpu {
 namespace {
 
-using testing::DoorFixture;
+using testing::ApiFixture;
 
 struct Fetched {
   int status = 0;
@@ -26,7 +26,7 @@ struct Fetched {
   std::string body;
 };
 
-struct Metrics : DoorFixture {
+struct Metrics : ApiFixture {
   Metrics() {
     HttpLimits limits;
     limits.connectionsMax = 3;
@@ -75,7 +75,7 @@ struct Metrics : DoorFixture {
     return fetch("/healthz").status;
   }
 
-  NodePages pages{door};
+  NodePages pages{actor};
   std::uint64_t looks = 0;
   Health health{[this] {
                   ++looks;
@@ -198,10 +198,10 @@ TEST_F(Metrics, HealthNamesTheLoopThatIsSilentAndFeedsNoWatchdogMeanwhile) {
 }
 
 TEST_F(Metrics, HealthTellsOfActorsThatDoNotAnswer) {
-  actor.silent = true;
-  NodeDoor::Limits soon;
+  scripted.silent = true;
+  NodeActorClient::Limits soon;
   soon.deadline = millis(1);
-  NodeDoor impatient(sink, bridge.timer(), soon);
+  NodeActorClient impatient(sink, bridge.timer(), soon);
   NodePages asks(impatient);
   Health alone([&] { return asks.storage(); }, {}, bridge.timer(), nullptr,
                {millis(1), millis(20)});
@@ -268,7 +268,7 @@ TEST(ClusterMetrics, CountsNodesByStateAndEveryNodeOnce) {
   nodes[1].setName("b\"");
   nodes[1].setState(schema::ClusterNode::State::LOST);
   const std::string page =
-      renderClusterMetrics(info.asReader(), nodes.asReader(), DoorCounts{1, 2, 3, 4});
+      renderClusterMetrics(info.asReader(), nodes.asReader(), ActorClientCounts{1, 2, 3, 4});
   for (const char* line :
        {"qgpu_cluster_term 3", "qgpu_cluster_storage_ok 1",
         "qgpu_pending_tasks{class=\"offline\",reason=\"GreedyShort\"} 12",
@@ -285,9 +285,9 @@ TEST(ClusterPages, StorageIsThatOfTheStore) {
   Loop loop;
   KjBridge bridge(loop);
   testing::ScriptedCluster cluster;
-  ClusterDoor door(cluster, bridge.timer());
-  cluster.door = &door;
-  ClusterPages pages(door);
+  ClusterActorClient actor(cluster, bridge.timer());
+  cluster.actor = &actor;
+  ClusterPages pages(actor);
   EXPECT_EQ(pages.metrics().wait(bridge.waitScope()).status, 200u);
   cluster.storage = "disk full";
   EXPECT_EQ(*pages.storage().wait(bridge.waitScope()), "disk full");

@@ -353,7 +353,7 @@ TEST(NodeActor, TheLabelOfALabelledNodeSaysWhichTasksItTakes) {
   World world(options);
   world.start();
   const auto label = [&](bool mixed) {
-    world.fixture.tellUrgent(world.doorId, world.nodeId, [&](schema::Envelope::Builder envelope) {
+    world.fixture.tellUrgent(world.clientId, world.nodeId, [&](schema::Envelope::Builder envelope) {
       envelope.initNodeLabelled().setMixed(mixed);
     });
     world.run();
@@ -525,7 +525,7 @@ TEST(NodeActor, EventsAreNumberedKeptWithinBoundsAndToldToDoorsThatWatch) {
   world.attached(task);
   world.gone(task);
   EXPECT_EQ(world.order(unbind(task), {0, true}), "ok");
-  const auto told = heard(world.door, Which::EVENT_TOLD);
+  const auto told = heard(world.actor, Which::EVENT_TOLD);
   ASSERT_GE(told.size(), 4u);
   std::uint64_t seq = 0;
   for (const auto event : told) {
@@ -541,7 +541,7 @@ TEST(NodeActor, EventsAreNumberedKeptWithinBoundsAndToldToDoorsThatWatch) {
   for (int i = 0; i < 700; ++i) {
     world.order(cordon("0"));
     world.order(uncordon("0"));
-    world.door.clear();
+    world.actor.clear();
   }
   const auto first = world.reply(world.ask(events(0))).getEvents();
   EXPECT_EQ(first.size(), EventLog::kPerReply);

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "services/admin/node_door.h"
-#include "services/admin/words.h"
+#include "services/api/commands/node_actor_client.h"
+#include "services/api/commands/schema_names.h"
 #include "tests/unit/scripted_node.h"
 
 namespace qgpu {
@@ -10,13 +10,13 @@ namespace {
 using testing::ScriptedNode;
 using testing::ScriptedSink;
 
-// A door on a loop whose clock stands still until the test moves it.
-struct NodeDoorTest : ::testing::Test {
-  NodeDoorTest() : sink(node), door(sink, timer, limits()) { sink.door = &door; }
-  ~NodeDoorTest() noexcept override = default;
+// A client on a loop whose clock stands still until the test moves it.
+struct NodeActorClientTest : ::testing::Test {
+  NodeActorClientTest() : sink(node), actor(sink, timer, limits()) { sink.actor = &actor; }
+  ~NodeActorClientTest() noexcept override = default;
 
-  static NodeDoor::Limits limits() {
-    NodeDoor::Limits l;
+  static NodeActorClient::Limits limits() {
+    NodeActorClient::Limits l;
     l.outstandingMax = 2;
     l.watchersMax = 2;
     l.reserved = 0;
@@ -24,10 +24,10 @@ struct NodeDoorTest : ::testing::Test {
     return l;
   }
   kj::Promise<Result<Answer>> askInfo() {
-    return door.ask(Peer{5, 6, true}, [](schema::Request::Builder r) { r.setInfo(); });
+    return actor.ask(Peer{5, 6, true}, [](schema::Request::Builder r) { r.setInfo(); });
   }
-  kj::Own<NodeDoor::Watcher> watch() {
-    return door.watch(Peer()).wait(scope).value();
+  kj::Own<NodeActorClient::Watcher> watch() {
+    return actor.watch(Peer()).wait(scope).value();
   }
   void pass(kj::Duration time) { timer.advanceTo(timer.now() + time); }
 
@@ -36,10 +36,10 @@ struct NodeDoorTest : ::testing::Test {
   kj::TimerImpl timer{kj::origin<kj::TimePoint>()};
   ScriptedNode node;
   ScriptedSink sink;
-  NodeDoor door;
+  NodeActorClient actor;
 };
 
-TEST_F(NodeDoorTest, GivesTheReplyToTheOneWhoAskedAndSaysWhoThatWas) {
+TEST_F(NodeActorClientTest, GivesTheReplyToTheOneWhoAskedAndSaysWhoThatWas) {
   const Result<Answer> answer = askInfo().wait(scope);
   ASSERT_TRUE(answer.ok());
   EXPECT_EQ(view(answer->reply().getInfo().getName()), "here");
@@ -47,10 +47,10 @@ TEST_F(NodeDoorTest, GivesTheReplyToTheOneWhoAskedAndSaysWhoThatWas) {
   EXPECT_EQ(node.asked[0].uid, 5u);
   EXPECT_EQ(node.asked[0].pid, 6u);
   EXPECT_TRUE(node.asked[0].mayChange);
-  EXPECT_EQ(door.outstanding(), 0u);
+  EXPECT_EQ(actor.outstanding(), 0u);
 }
 
-TEST_F(NodeDoorTest, AFailureKeepsItsCodeAndItsWords) {
+TEST_F(NodeActorClientTest, AFailureKeepsItsCodeAndItsWords) {
   node.failNext = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
   const Result<Answer> answer = askInfo().wait(scope);
   ASSERT_FALSE(answer.ok());
@@ -58,22 +58,22 @@ TEST_F(NodeDoorTest, AFailureKeepsItsCodeAndItsWords) {
   EXPECT_EQ(answer.error().message, "no card has 9 GiB left");
 }
 
-TEST_F(NodeDoorTest, C5_AFullMailboxIsAnErrorForTheCaller) {
+TEST_F(NodeActorClientTest, C5_AFullMailboxIsAnErrorForTheCaller) {
   sink.full = true;
   EXPECT_EQ(askInfo().wait(scope).error().code, ErrorCode::Overloaded);
-  EXPECT_EQ(door.outstanding(), 0u);
-  EXPECT_EQ(door.refused(), 1u);
+  EXPECT_EQ(actor.outstanding(), 0u);
+  EXPECT_EQ(actor.refused(), 1u);
 }
 
-TEST_F(NodeDoorTest, C5_NoMoreCallsWaitThanTheLimit) {
+TEST_F(NodeActorClientTest, C5_NoMoreCallsWaitThanTheLimit) {
   sink.silent = true;
   auto first = askInfo();
   auto second = askInfo();
   EXPECT_EQ(askInfo().wait(scope).error().code, ErrorCode::Overloaded);
   first = nullptr;  // the caller went away, so its place is free
-  EXPECT_EQ(door.outstanding(), 1u);
+  EXPECT_EQ(actor.outstanding(), 1u);
   auto third = askInfo();
-  EXPECT_EQ(door.outstanding(), 2u);
+  EXPECT_EQ(actor.outstanding(), 2u);
 }
 
 TEST(NodeDoorLimits, PlacesAreKeptForThoseWhoMayChange) {
@@ -82,20 +82,20 @@ TEST(NodeDoorLimits, PlacesAreKeptForThoseWhoMayChange) {
   kj::TimerImpl timer(kj::origin<kj::TimePoint>());
   ScriptedNode node;
   ScriptedSink sink(node);
-  NodeDoor::Limits limits;
+  NodeActorClient::Limits limits;
   limits.outstandingMax = 2;
   limits.reserved = 1;
-  NodeDoor door(sink, timer, limits);
-  sink.door = &door;
+  NodeActorClient actor(sink, timer, limits);
+  sink.actor = &actor;
   const auto askAs = [&](const Peer& peer) {
-    return door.ask(peer, [](schema::Request::Builder r) { r.setInfo(); });
+    return actor.ask(peer, [](schema::Request::Builder r) { r.setInfo(); });
   };
   auto first = askAs(Peer{1000, 1, false});
   EXPECT_FALSE(askAs(Peer{1000, 1, false}).wait(scope).ok());
   EXPECT_TRUE(askAs(Peer{0, 1, true}).wait(scope).ok());
 }
 
-TEST_F(NodeDoorTest, C2_ASilentNodeEndsTheCallAtItsDeadline) {
+TEST_F(NodeActorClientTest, C2_ASilentNodeEndsTheCallAtItsDeadline) {
   sink.silent = true;
   auto call = askInfo();
   pass(4 * kj::SECONDS);
@@ -103,19 +103,19 @@ TEST_F(NodeDoorTest, C2_ASilentNodeEndsTheCallAtItsDeadline) {
   pass(2 * kj::SECONDS);
   EXPECT_EQ(call.wait(scope).error().code, ErrorCode::Unavailable);
   call = nullptr;
-  EXPECT_EQ(door.outstanding(), 0u);
+  EXPECT_EQ(actor.outstanding(), 0u);
 }
 
-TEST_F(NodeDoorTest, AReplyThatNobodyWaitsForIsDropped) {
+TEST_F(NodeActorClientTest, AReplyThatNobodyWaitsForIsDropped) {
   capnp::MallocMessageBuilder message;
   auto reply = message.initRoot<schema::Reply>();
   reply.setCorr(99);
   reply.setDone("late");
-  door.onReply(reply.asReader());
-  EXPECT_EQ(door.late(), 1u);
+  actor.onReply(reply.asReader());
+  EXPECT_EQ(actor.late(), 1u);
 }
 
-TEST_F(NodeDoorTest, EachWatcherSeesEveryEventInOrder) {
+TEST_F(NodeActorClientTest, EachWatcherSeesEveryEventInOrder) {
   auto one = watch();
   auto other = watch();
   auto waiting = one->next();
@@ -133,10 +133,10 @@ TEST_F(NodeDoorTest, EachWatcherSeesEveryEventInOrder) {
   EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), 2u);
 }
 
-TEST_F(NodeDoorTest, TheLastWatcherToLeaveEndsTheWatch) {
+TEST_F(NodeActorClientTest, TheLastWatcherToLeaveEndsTheWatch) {
   auto one = watch();
   auto other = watch();
-  EXPECT_EQ(door.watch(Peer()).wait(scope).error().code, ErrorCode::Overloaded);
+  EXPECT_EQ(actor.watch(Peer()).wait(scope).error().code, ErrorCode::Overloaded);
   one = nullptr;
   other = nullptr;
   scope.poll();
@@ -145,7 +145,7 @@ TEST_F(NodeDoorTest, TheLastWatcherToLeaveEndsTheWatch) {
   EXPECT_EQ(node.asked[2].number, 0u);
 }
 
-TEST_F(NodeDoorTest, C5_ASlowWatcherGetsWhatItsQueueHeldAndThenTheEnd) {
+TEST_F(NodeActorClientTest, C5_ASlowWatcherGetsWhatItsQueueHeldAndThenTheEnd) {
   auto slow = watch();
   for (std::uint64_t seq = 1; seq <= 10; ++seq) sink.tellEvent(seq);
   for (std::uint64_t seq = 1; seq <= 3; ++seq) {
@@ -156,7 +156,7 @@ TEST_F(NodeDoorTest, C5_ASlowWatcherGetsWhatItsQueueHeldAndThenTheEnd) {
   EXPECT_TRUE(slow->next().wait(scope) == nullptr);
 }
 
-TEST_F(NodeDoorTest, AReaderWhoGaveUpLosesNoEvent) {
+TEST_F(NodeActorClientTest, AReaderWhoGaveUpLosesNoEvent) {
   auto watcher = watch();
   { auto dropped = watcher->next(); }
   sink.tellEvent(1);
@@ -164,9 +164,9 @@ TEST_F(NodeDoorTest, AReaderWhoGaveUpLosesNoEvent) {
   EXPECT_EQ(KJ_ASSERT_NONNULL(event)->getRoot<schema::Event>().getSeq(), 1u);
 }
 
-TEST_F(NodeDoorTest, AFeedTellsThePastThenThePresentAndEachEventOnce) {
+TEST_F(NodeActorClientTest, AFeedTellsThePastThenThePresentAndEachEventOnce) {
   node.eventSeqs = {1, 2, 3, 4};
-  auto feed = EventFeed::open(door, Peer(), 2).wait(scope).value();
+  auto feed = EventFeed::open(actor, Peer(), 2).wait(scope).value();
   sink.tellEvent(4);  // told while the past was being asked
   sink.tellEvent(5);
   for (std::uint64_t seq : {3u, 4u, 5u}) {
@@ -175,10 +175,10 @@ TEST_F(NodeDoorTest, AFeedTellsThePastThenThePresentAndEachEventOnce) {
   }
 }
 
-TEST_F(NodeDoorTest, AFeedTellsAllOfAPastThatFillsSeveralReplies) {
+TEST_F(NodeActorClientTest, AFeedTellsAllOfAPastThatFillsSeveralReplies) {
   node.eventSeqs = {1, 2, 3, 4, 5, 6};
   node.eventsPerReply = 2;
-  auto feed = EventFeed::open(door, Peer(), 1).wait(scope).value();
+  auto feed = EventFeed::open(actor, Peer(), 1).wait(scope).value();
   sink.tellEvent(7);
   for (std::uint64_t seq : {2u, 3u, 4u, 5u, 6u, 7u}) {
     auto event = feed->next().wait(scope);
@@ -186,8 +186,8 @@ TEST_F(NodeDoorTest, AFeedTellsAllOfAPastThatFillsSeveralReplies) {
   }
 }
 
-TEST_F(NodeDoorTest, AFeedAsksForEventsThatWereNotToldToIt) {
-  auto feed = EventFeed::open(door, Peer(), 0).wait(scope).value();
+TEST_F(NodeActorClientTest, AFeedAsksForEventsThatWereNotToldToIt) {
+  auto feed = EventFeed::open(actor, Peer(), 0).wait(scope).value();
   sink.tellEvent(1);
   sink.tellEvent(4);
   node.eventSeqs = {1, 2, 3, 4};

@@ -25,13 +25,13 @@ using schema::Suspend;
 // --- answers as a text ---
 
 const std::vector<SuspendAnswer> kSome = {
-    {"GPU-1", "580.142", suspend::Rung::kDisableRestart, ""},
+    {"GPU-1", "580.142", suspend::SuspendMethod::kDisableRestart, ""},
     {"GPU-2", "580.142", std::nullopt, "the kernel went on while it was off"},
     {"GPU-3", "", std::nullopt, "no version"}};
 
 TEST(SuspendAnswers, WhatIsWrittenIsRead) {
-  for (const suspend::Rung rung : suspend::kRungs) {
-    const std::vector<SuspendAnswer> one = {{"GPU-1", "580.142", rung, ""}};
+  for (const suspend::SuspendMethod method : suspend::kSuspendMethods) {
+    const std::vector<SuspendAnswer> one = {{"GPU-1", "580.142", method, ""}};
     EXPECT_EQ(*parseSuspendAnswers(writeSuspendAnswers(one, "1"), "1"), one);
   }
   EXPECT_EQ(*parseSuspendAnswers(writeSuspendAnswers(kSome, "0.1.0"), "0.1.0"), kSome);
@@ -147,15 +147,16 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
 };
 
 TEST_F(NvidiaSuspendsOnStandIn, ACardWhoseWorkStopsSuspendsByRmWithTheRungThatDoesIt) {
-  for (const auto& [needs, rung] : {std::pair{Commit::kNone, suspend::Rung::kDisable},
-                                    std::pair{Commit::kRestart, suspend::Rung::kDisableRestart}}) {
+  for (const auto& [needs, method] :
+       {std::pair{Commit::kNone, suspend::SuspendMethod::kDisable},
+        std::pair{Commit::kRestart, suspend::SuspendMethod::kDisableRestart}}) {
     driver().commit = needs;
     ::unlink(config_.kept.c_str());
     const Card card = chosen();
     EXPECT_TRUE(status_.ok());
     EXPECT_EQ(card.suspend, Suspend::RM) << card.suspendWhy;
-    ASSERT_TRUE(card.rung.has_value());
-    EXPECT_EQ(*card.rung, rung);
+    ASSERT_TRUE(card.method.has_value());
+    EXPECT_EQ(*card.method, method);
     EXPECT_EQ(card.suspendWhy, "");
   }
   EXPECT_NE(said_.find("by=rm how=\"disable, restart\""), std::string::npos) << said_;
@@ -166,7 +167,7 @@ TEST_F(NvidiaSuspendsOnStandIn, ACardWhoseWorkGoesOnSuspendsByGateAndSaysWhy) {
   const Card card = chosen();
   EXPECT_TRUE(status_.ok());
   EXPECT_EQ(card.suspend, Suspend::GATE);
-  EXPECT_FALSE(card.rung.has_value());
+  EXPECT_FALSE(card.method.has_value());
   EXPECT_EQ(card.suspendWhy, "the kernel went on while it was off");
 }
 

@@ -13,7 +13,7 @@
 namespace qgpu {
 namespace {
 
-const Surroundings kRoot = {0, "host-1", "/root", "", ""};
+const Platform kRoot = {0, "host-1", "/root", "", ""};
 
 class OptionsTest : public ::testing::Test {
  protected:
@@ -24,19 +24,19 @@ class OptionsTest : public ::testing::Test {
   ~OptionsTest() override { std::filesystem::remove_all(folder_); }
 
   std::variant<ManagerOptions, ExitNow> parse(std::vector<std::string> flags,
-                                              const Surroundings& around = kRoot) {
+                                              const Platform& around = kRoot) {
     std::vector<const char*> argv = {"qgpu-manager"};
     for (const std::string& flag : flags) argv.push_back(flag.c_str());
     return parseManagerOptions(static_cast<int>(argv.size()), argv.data(), around);
   }
-  ManagerOptions good(std::vector<std::string> flags, const Surroundings& around = kRoot) {
+  ManagerOptions good(std::vector<std::string> flags, const Platform& around = kRoot) {
     auto parsed = parse(std::move(flags), around);
     const auto* exit = std::get_if<ExitNow>(&parsed);
     EXPECT_EQ(exit, nullptr) << exit->text;
     return exit == nullptr ? std::get<ManagerOptions>(parsed) : ManagerOptions{};
   }
   // The one line of a refusal.
-  std::string refused(std::vector<std::string> flags, const Surroundings& around = kRoot) {
+  std::string refused(std::vector<std::string> flags, const Platform& around = kRoot) {
     auto parsed = parse(std::move(flags), around);
     const auto* exit = std::get_if<ExitNow>(&parsed);
     if (exit == nullptr) return "accepted";

@@ -1,4 +1,4 @@
-#include "services/rpc/paced_stream.h"
+#include "services/api/rpc/paced_stream.h"
 
 #include <gtest/gtest.h>
 

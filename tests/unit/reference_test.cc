@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdlib.h>
 
-#include "services/admin/spec.h"
+#include "services/api/commands/spec.h"
 #include "services/ctl/options.h"
 #include "services/ctl/views.h"
 
@@ -21,9 +21,9 @@ Of `qgpuctl`, and of the admin sockets `manager.sock` and `scheduler.sock` below
 take one command a line and answer one JSON document a line. Over RPC each is a member of the
 request that `ask` takes (`schema/node.capnp`, `schema/scheduler.capnp`).
 
-This page is generated from the table in `services/admin/command_table.cc`, the fields of a SPEC in
-`services/admin/spec.cc` and the parser of `qgpuctl`. `qgpuctl -o json help` prints the same for
-programs.
+This page is generated from the table in `services/api/commands/command_table.cc`, the fields of a
+SPEC in `services/api/commands/spec.cc` and the parser of `qgpuctl`. `qgpuctl -o json help` prints
+the same for programs.
 
 Who may: **read**: everybody who can connect. **own tasks**: every user of the machine, for tasks of
 their own. **change**: root, the daemon's own user, group `qgpu`, and whom a certificate says it of.

@@ -1,9 +1,9 @@
-#include "services/rpc/links.h"
+#include "services/api/rpc/links.h"
 
 #include <algorithm>
 #include <random>
 
-#include "services/rpc/dial.h"
+#include "services/api/rpc/dial.h"
 #include "tests/unit/cluster_rpc_fixture.h"
 
 namespace qgpu {

@@ -2,8 +2,8 @@
 #include <capnp/serialize.h>
 #include <random>
 
-#include "services/rpc/checked.h"
-#include "services/rpc/scheduler_service.h"
+#include "services/api/rpc/checked.h"
+#include "services/api/rpc/scheduler_service.h"
 #include "tests/unit/cluster_rpc_fixture.h"
 
 namespace qgpu {
@@ -71,7 +71,7 @@ struct RpcScheduler : ClusterRpcFixture {
   }
   void tellEvent(std::uint64_t seq, const std::string& text = "") {
     Outlet outlet(dispatcher, schedulerId);
-    const SendResult sent = outlet.send(doorId, [&](schema::Envelope::Builder m) {
+    const SendResult sent = outlet.send(clientId, [&](schema::Envelope::Builder m) {
       auto event = m.initEventTold();
       event.setSeq(seq);
       event.setKind("told");
@@ -264,7 +264,7 @@ TEST_F(RpcScheduler, C7_WhatIsNoCommandIsNotAsked) {
   Client client(io, unixAddress());
   auto watch = client.scheduler.askRequest();
   watch.initRequest().setWatch(true);
-  EXPECT_EQ(errorOf(watch.send()).code, ErrorCode::Unsupported) << "the door's own";
+  EXPECT_EQ(errorOf(watch.send()).code, ErrorCode::Unsupported) << "the actor's own";
   auto assigned = client.scheduler.askRequest();
   assigned.initRequest().setAssigned(42);
   EXPECT_EQ(errorOf(assigned.send()).code, ErrorCode::Unsupported) << "`get` says whose token";
@@ -329,7 +329,7 @@ TEST_F(RpcScheduler, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   tellEvent(2);
   ASSERT_TRUE(served([&] { return seqs.size() == 2; }));
   subscription = nullptr;
-  ASSERT_TRUE(served([&] { return door.watchers() == 0; }));
+  ASSERT_TRUE(served([&] { return actor.watchers() == 0; }));
 }
 
 TEST_F(RpcScheduler, WatchBeginsAfterTheEventThatItsClientHas) {
@@ -363,7 +363,7 @@ TEST_F(RpcScheduler, C5_AWatcherThatHoldsEventsBackIsToldThatItIsDropped) {
   EXPECT_LT(seen.events, 100u) << "what nobody takes stays here";
   seen.holds = false;
   for (auto& held : seen.held) held->fulfill();
-  ASSERT_TRUE(served([&] { return seen.last == "watch-dropped" && door.watchers() == 0; }));
+  ASSERT_TRUE(served([&] { return seen.last == "watch-dropped" && actor.watchers() == 0; }));
   done(client.scheduler.infoRequest());
 }
 
@@ -402,7 +402,7 @@ TEST_F(RpcScheduler, C5_LongListsAreAskedForAFewAtATime) {
   auto second = client.scheduler.nodesRequest().send();
   EXPECT_EQ(errorOf(client.scheduler.cardsRequest().send()).code, ErrorCode::Overloaded);
   auto small = client.scheduler.infoRequest().send();
-  ASSERT_TRUE(served([&] { return door.outstanding() == 3; }));
+  ASSERT_TRUE(served([&] { return actor.outstanding() == 3; }));
 }
 
 TEST_F(RpcScheduler, C5_WhoDoesNotReadIsNotReadFrom) {

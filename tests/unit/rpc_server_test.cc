@@ -1,18 +1,18 @@
-#include "services/rpc/rpc_server.h"
+#include "services/api/rpc/rpc_server.h"
 
 #include <capnp/serialize-async.h>
 
 #include <random>
 
 #include "schema/node.capnp.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/process.h"
 #include "tests/unit/door_fixture.h"
 
 namespace qgpu {
 namespace {
 
-using testing::DoorFixture;
+using testing::ApiFixture;
 
 struct EventLog final : schema::EventWatcher::Server {
   explicit EventLog(std::vector<std::uint64_t>& s, bool& t) : seqs(s), takes(t) {}
@@ -40,7 +40,7 @@ struct RpcClient {
   schema::Node::Client node;
 };
 
-struct Rpc : DoorFixture {
+struct Rpc : ApiFixture {
   Rpc() : path(folder / "manager.rpc") { start(ChangeRule(::getuid())); }
   ~Rpc() noexcept override = default;
 
@@ -51,7 +51,7 @@ struct Rpc : DoorFixture {
     limits.connectionsReserved = 2;
     limits.callsMax = 3;
     limits.watchesMax = 1;
-    server = std::make_unique<RpcServer>(door, std::move(rule), limits, *io.lowLevelProvider,
+    server = std::make_unique<RpcServer>(actor, std::move(rule), limits, *io.lowLevelProvider,
                                          bridge.timer());
     auto listener = UnixListener::open(path, 0666);
     ASSERT_TRUE(listener.ok()) << listener.error().message;
@@ -165,17 +165,17 @@ TEST_F(Rpc, RefusalsAreFailedWithCodeAndMessageAndAFullMailboxIsOverloaded) {
 }
 
 TEST_F(Rpc, C5_CallsOfAConnectionAreLimited) {
-  actor.silent = true;
+  scripted.silent = true;
   RpcClient client = connect();
   std::vector<kj::Promise<void>> calls;
   for (int i = 0; i < 3; ++i) {
     calls.push_back(client.node.infoRequest().send().ignoreResult());
   }
   EXPECT_EQ(errorOf(client.node.infoRequest().send()).code, ErrorCode::Overloaded);
-  EXPECT_EQ(door.outstanding(), 3u);
+  EXPECT_EQ(actor.outstanding(), 3u);
   calls.clear();
-  waitUntil([&] { return door.outstanding() == 0; });
-  actor.silent = false;
+  waitUntil([&] { return actor.outstanding() == 0; });
+  scripted.silent = false;
   client.node.infoRequest().send().wait(io.waitScope);
 }
 
@@ -197,7 +197,7 @@ TEST_F(Rpc, WatchTellsEventsUntilTheSubscriptionIsDropped) {
   EXPECT_EQ(errorOf(second.send()).code, ErrorCode::Overloaded);
 
   subscription = nullptr;
-  waitUntil([&] { return door.watchers() == 0; });
+  waitUntil([&] { return actor.watchers() == 0; });
 }
 
 TEST_F(Rpc, AWatcherThatLeavesIsForgotten) {
@@ -211,7 +211,7 @@ TEST_F(Rpc, AWatcherThatLeavesIsForgotten) {
     sink.tellEvent(1);
     sink.tellEvent(2);
   }
-  waitUntil([&] { return door.watchers() == 0 && server->connections() == 0; });
+  waitUntil([&] { return actor.watchers() == 0 && server->connections() == 0; });
 }
 
 TEST_F(Rpc, ATcpPeerMayReadButNeitherChangeNorBind) {

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "services/rpc/dial.h"
+#include "services/api/rpc/dial.h"
 #include "tests/certificates.h"
 #include "tests/unit/cluster_rpc_fixture.h"
 
@@ -311,7 +311,7 @@ TEST_F(RpcExample, SubmitsWaitsUntilBoundAndDeletes) {
   startServer();
   EXPECT_EQ(run(unixAddress()), 0) << printed;
   EXPECT_EQ(printed, "task 42\nbound on node node-1\ncard sim-0\ndeleted\n");
-  ASSERT_TRUE(served([&] { return server->connections() == 0 && door.watchers() == 0; }));
+  ASSERT_TRUE(served([&] { return server->connections() == 0 && actor.watchers() == 0; }));
 }
 
 TEST_F(RpcExample, SaysWhyItWasRefused) {

@@ -13,17 +13,17 @@
 namespace qgpu {
 namespace {
 
-const Surroundings kRoot = {0, "host-1", "/root", "", ""};
+const Platform kRoot = {0, "host-1", "/root", "", ""};
 
 std::variant<SchedulerDaemonOptions, ExitNow> parse(const std::vector<std::string>& flags,
-                                                    const Surroundings& around = kRoot) {
+                                                    const Platform& around = kRoot) {
   std::vector<const char*> argv = {"qgpu-scheduler"};
   for (const std::string& flag : flags) argv.push_back(flag.c_str());
   return parseSchedulerOptions(static_cast<int>(argv.size()), argv.data(), around);
 }
 
 SchedulerDaemonOptions good(const std::vector<std::string>& flags,
-                            const Surroundings& around = kRoot) {
+                            const Platform& around = kRoot) {
   auto parsed = parse(flags, around);
   const auto* exit = std::get_if<ExitNow>(&parsed);
   EXPECT_EQ(exit, nullptr) << exit->text;
@@ -44,7 +44,7 @@ TEST(SchedulerOptions, HaveTheDefaultsOfTheContract) {
 }
 
 TEST(SchedulerOptions, PortOfTheEnvironmentIsThatOfHttpUnlessAFlagSaysMore) {
-  Surroundings around = kRoot;
+  Platform around = kRoot;
   around.port = "8080";
   EXPECT_EQ(good({}, around).http, "127.0.0.1:8080");
   EXPECT_EQ(good({"--http=127.0.0.1:1"}, around).http, "127.0.0.1:1");

@@ -1,4 +1,4 @@
-// What doors ask of the scheduler: rights, limits, marks and drains, questions.
+// What clients ask of the scheduler: rights, limits, marks and drains, questions.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -238,10 +238,10 @@ TEST(SchedulerRequests, EveryChangeIsAuditedAndToldToWatchers) {
   }
   std::uint64_t last = 0;
   std::size_t told = 0;
-  for (std::size_t i = 0; i < world.door.size(); ++i) {
-    if (!world.door[i].isEventTold()) continue;
-    EXPECT_GT(world.door[i].getEventTold().getSeq(), last);
-    last = world.door[i].getEventTold().getSeq();
+  for (std::size_t i = 0; i < world.actor.size(); ++i) {
+    if (!world.actor[i].isEventTold()) continue;
+    EXPECT_GT(world.actor[i].getEventTold().getSeq(), last);
+    last = world.actor[i].getEventTold().getSeq();
     ++told;
   }
   EXPECT_GE(told, 8u);
@@ -436,7 +436,7 @@ TEST(SchedulerRequests, C5_WhatIsAskedDuringACommitIsBoundedAndRefusedVisibly) {
   world.run();
   std::size_t refused = 0;
   for (const std::uint64_t corr : corrs) {
-    // A door that lags by more than its share of answers has a deadline of its own.
+    // A client that lags by more than its share of answers has a deadline of its own.
     if (world.answers(corr) == 1 && world.reply(corr).isFailed()) ++refused;
   }
   EXPECT_GE(refused, 5u);

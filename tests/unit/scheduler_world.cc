@@ -158,7 +158,7 @@ void LinksDouble::answerEnd(NodeDouble& node, schema::OrderEnd::Reader end, cons
 ClusterWorld::ClusterWorld(ClusterOptions options)
     : fixture(options.seed), random_(options.seed != 1) {
   schedulerId = fixture.reserve();
-  doorId = fixture.add(door);
+  clientId = fixture.add(actor);
   linksId = fixture.add(links);
   SchedulerOptions scheduling;
   scheduling.version = "1";
@@ -179,7 +179,7 @@ void ClusterWorld::run() {
 }
 
 void ClusterWorld::start() {
-  fixture.tellUrgent(doorId, schedulerId, [](schema::Envelope::Builder e) { e.initStart(); });
+  fixture.tellUrgent(clientId, schedulerId, [](schema::Envelope::Builder e) { e.initStart(); });
   run();
 }
 
@@ -283,7 +283,7 @@ void ClusterWorld::sayHeld(const std::string& name, std::uint64_t nodeTask, bool
 
 std::uint64_t ClusterWorld::send(const Fill& fill, As as) {
   const std::uint64_t corr = ++lastCorr_;
-  const SendResult sent = fixture.tell(doorId, schedulerId, [&](schema::Envelope::Builder e) {
+  const SendResult sent = fixture.tell(clientId, schedulerId, [&](schema::Envelope::Builder e) {
     auto request = e.initClusterRequest();
     request.setCorr(corr);
     request.setPeerUid(as.uid);
@@ -303,16 +303,16 @@ std::uint64_t ClusterWorld::ask(const Fill& fill, As as) {
 
 std::size_t ClusterWorld::answers(std::uint64_t corr) const {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < door.size(); ++i) {
-    if (door[i].isClusterReply()) count += door[i].getClusterReply().getCorr() == corr ? 1 : 0;
+  for (std::size_t i = 0; i < actor.size(); ++i) {
+    if (actor[i].isClusterReply()) count += actor[i].getClusterReply().getCorr() == corr ? 1 : 0;
   }
   return count;
 }
 
 schema::ClusterReply::Reader ClusterWorld::reply(std::uint64_t corr) const {
-  for (std::size_t i = 0; i < door.size(); ++i) {
-    if (!door[i].isClusterReply()) continue;
-    if (door[i].getClusterReply().getCorr() == corr) return door[i].getClusterReply();
+  for (std::size_t i = 0; i < actor.size(); ++i) {
+    if (!actor[i].isClusterReply()) continue;
+    if (actor[i].getClusterReply().getCorr() == corr) return actor[i].getClusterReply();
   }
   ADD_FAILURE() << "request " << corr << " was not answered";
   return schema::ClusterReply::Reader();

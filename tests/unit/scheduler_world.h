@@ -1,7 +1,7 @@
 #pragma once
-// One cluster in the deterministic fixture: the real scheduler; the door is a probe, and nodes and
-// their connections are played by one double that does what a manager does, or as little of it as a
-// test wants.
+// One cluster in the deterministic fixture: the real scheduler; the client is a probe, and nodes
+// and their connections are played by one double that does what a manager does, or as little of it
+// as a test wants.
 
 #include <functional>
 #include <map>
@@ -94,7 +94,7 @@ class ClusterWorld {
   void sayHello(NodeDouble& node);
   void sayHeld(const std::string& name, std::uint64_t nodeTask, bool ended);
 
-  // --- the door ---
+  // --- the client ---
   struct As {
     std::uint32_t uid = 0;
     bool mayChange = true;
@@ -121,10 +121,10 @@ class ClusterWorld {
   std::size_t endedRows();  // of those that ended
 
   Fixture fixture;
-  Probe door;
+  Probe actor;
   LinksDouble links;
   std::unique_ptr<SchedulerActor> scheduler;
-  ActorId doorId{}, linksId{}, schedulerId{};
+  ActorId clientId{}, linksId{}, schedulerId{};
 
  private:
   const bool random_;

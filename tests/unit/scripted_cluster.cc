@@ -1,6 +1,6 @@
 #include "tests/unit/scripted_cluster.h"
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu::testing {
 namespace {
@@ -84,7 +84,7 @@ SendResult ScriptedCluster::send(Build build) {
   tasks_.add(kj::evalLater([this, request]() {
     capnp::MallocMessageBuilder reply;
     answer(request, reply.initRoot<schema::ClusterReply>());
-    door->onReply(reply.getRoot<schema::ClusterReply>().asReader());
+    actor->onReply(reply.getRoot<schema::ClusterReply>().asReader());
   }));
   return SendResult::Sent;
 }

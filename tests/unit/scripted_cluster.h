@@ -1,5 +1,5 @@
 #pragma once
-// A scheduler for the tests of the doors: it answers every request as a small cluster would,
+// A scheduler for the tests of the clients: it answers every request as a small cluster would,
 // without actors behind it, and remembers what it was asked. Its answers come later, over KJ's
 // event loop, as they do in the daemon.
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "services/admin/cluster_door.h"
+#include "services/api/commands/cluster_actor_client.h"
 
 namespace qgpu::testing {
 
@@ -17,7 +17,7 @@ class ScriptedCluster final : public RequestSink, private kj::TaskSet::ErrorHand
  public:
   ScriptedCluster() : tasks_(*this) {}
 
-  ClusterDoor* door = nullptr;     // set once it exists
+  ClusterActorClient* actor = nullptr;     // set once it exists
   std::optional<Error> failNext;   // the answer to the next request
   bool waits = false;              // a submitted task fits nowhere
   std::uint64_t pages = 1;         // of the list of tasks

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu::testing {
 
@@ -179,7 +179,7 @@ SendResult ScriptedSink::send(Build build) {
     capnp::MallocMessageBuilder reply;
     node_.answer(message->getRoot<schema::Envelope>().getRequest().asReader(),
                  reply.initRoot<schema::Reply>());
-    if (!silent) door->onReply(reply.getRoot<schema::Reply>().asReader());
+    if (!silent) actor->onReply(reply.getRoot<schema::Reply>().asReader());
   });
   tasks_.add(kj::mv(work));
   return SendResult::Sent;
@@ -188,7 +188,7 @@ SendResult ScriptedSink::send(Build build) {
 void ScriptedSink::tellEvent(std::uint64_t seq) {
   capnp::MallocMessageBuilder message;
   node_.fillEvent(message.initRoot<schema::Event>(), seq);
-  door->onEvent(message.getRoot<schema::Event>().asReader());
+  actor->onEvent(message.getRoot<schema::Event>().asReader());
 }
 
 }  // namespace qgpu::testing

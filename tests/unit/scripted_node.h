@@ -1,5 +1,5 @@
 #pragma once
-// A node for the tests of the doors: it answers every request as a small node would, without
+// A node for the tests of the clients: it answers every request as a small node would, without
 // actors behind it, and remembers what it was asked. ScriptedSink carries the messages over KJ's
 // event loop, so that answers come later, as they do in the daemon.
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "schema/envelope.capnp.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 
 namespace qgpu::testing {
 
@@ -53,12 +53,12 @@ class ScriptedNode {
   void fillTasks(schema::Reply::Builder reply) const;
 };
 
-// Delivers requests to a ScriptedNode and its answers to a door, each in a KJ event of its own.
+// Delivers requests to a ScriptedNode and its answers to a client, each in a KJ event of its own.
 class ScriptedSink final : public RequestSink, private kj::TaskSet::ErrorHandler {
  public:
   explicit ScriptedSink(ScriptedNode& node) : node_(node), tasks_(*this) {}
 
-  NodeDoor* door = nullptr;  // set once it exists
+  NodeActorClient* actor = nullptr;  // set once it exists
   bool full = false;         // the mailbox refuses
   bool silent = false;       // the node never answers
 

@@ -74,7 +74,7 @@ class ScriptedCalls final : public Calls {
   void forget(std::uint32_t id) override {
     scene_.change([&] { scene_.processes.erase(id); });
   }
-  Outcome carryOut(const Order& order, Rung) override {
+  Outcome carryOut(const Order& order, SuspendMethod) override {
     if (order.step == Step::kProve) return {Answer::kDone, {}, ""};
     std::unique_lock lock(scene_.mutex);
     const bool back = order.step == Step::kEnable;

@@ -106,25 +106,25 @@ class SelfTestOnStandIn : public ::testing::Test {
 };
 
 TEST_F(SelfTestOnStandIn, TheFirstRungThatStopsTheKernelIsTaken) {
-  for (const auto& [needs, rung] : {std::pair{Commit::kNone, Rung::kDisable},
-                                    std::pair{Commit::kRestart, Rung::kDisableRestart},
-                                    std::pair{Commit::kPreempt, Rung::kDisablePreempt}}) {
+  for (const auto& [needs, method] : {std::pair{Commit::kNone, SuspendMethod::kDisable},
+                                    std::pair{Commit::kRestart, SuspendMethod::kDisableRestart},
+                                    std::pair{Commit::kPreempt, SuspendMethod::kDisablePreempt}}) {
     driver().commit = needs;
     const SelfTest found = testSuspend(options());
-    ASSERT_TRUE(found.rung) << found.why;
-    EXPECT_EQ(nameOf(*found.rung), std::string(nameOf(rung)));
+    ASSERT_TRUE(found.method) << found.why;
+    EXPECT_EQ(nameOf(*found.method), std::string(nameOf(method)));
     EXPECT_EQ(found.why, "");
     EXPECT_EQ(found.channels, 2u) << "one computes, one copies";
     EXPECT_EQ(found.tried.back().off.size(), 5u);
-    for (const RungTried& each : found.tried) EXPECT_EQ(each.works, each.rung == rung);
+    for (const MethodTried& each : found.tried) EXPECT_EQ(each.works, each.method == method);
   }
 }
 
 TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoRung) {
   driver().commit = Commit::kNever;
   const SelfTest found = testSuspend(options());
-  EXPECT_FALSE(found.rung);
-  EXPECT_EQ(found.tried.size(), std::size(kRungs));
+  EXPECT_FALSE(found.method);
+  EXPECT_EQ(found.tried.size(), std::size(kSuspendMethods));
   EXPECT_EQ(found.why, "the kernel went on while it was off");
 }
 
@@ -132,8 +132,8 @@ TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoRung) {
 TEST_F(SelfTestOnStandIn, AProbeThatLooksLateDoesNotMakeAKernelThatStandsGoOn) {
   driver().queryNs = 4'000'000;
   const SelfTest found = testSuspend(options());
-  ASSERT_TRUE(found.rung) << found.why;
-  EXPECT_EQ(nameOf(*found.rung), std::string(nameOf(Rung::kDisable)));
+  ASSERT_TRUE(found.method) << found.why;
+  EXPECT_EQ(nameOf(*found.method), std::string(nameOf(SuspendMethod::kDisable)));
 }
 
 TEST_F(SelfTestOnStandIn, AProbeThatLooksLateDoesNotMakeAKernelThatGoesOnStand) {
@@ -142,7 +142,7 @@ TEST_F(SelfTestOnStandIn, AProbeThatLooksLateDoesNotMakeAKernelThatGoesOnStand) 
   SelfTestOptions wanted = options();
   wanted.toggles = 1;
   const SelfTest found = testSuspend(wanted);
-  EXPECT_FALSE(found.rung);
+  EXPECT_FALSE(found.method);
   EXPECT_EQ(found.why, "the kernel went on while it was off");
   EXPECT_TRUE(found.sure);
 }
@@ -158,7 +158,7 @@ TEST_F(SelfTestOnStandIn, AProbeThatLooksNoMoreIsADoubtAndNoRefusal) {
   wanted.patience = seconds(1);
   const SelfTest found = testSuspend(wanted);
   busy.join();
-  EXPECT_FALSE(found.rung);
+  EXPECT_FALSE(found.method);
   EXPECT_FALSE(found.sure);
   EXPECT_EQ(found.tried.size(), 1u) << "no other is tried";
   EXPECT_EQ(found.why,
@@ -168,7 +168,7 @@ TEST_F(SelfTestOnStandIn, AProbeThatLooksNoMoreIsADoubtAndNoRefusal) {
 TEST_F(SelfTestOnStandIn, ARefusalIsAReasonAndNothingStaysOff) {
   driver().refuseDisable = 1'000;
   const SelfTest found = testSuspend(options());
-  EXPECT_FALSE(found.rung);
+  EXPECT_FALSE(found.method);
   EXPECT_EQ(found.why, "the driver refused to disable channels (the driver's status 0x1b)");
 }
 
@@ -178,7 +178,7 @@ TEST_F(SelfTestOnStandIn, ARefusalThatMayPassSaysNothingOfTheCard) {
     driver().refusal = passing;
     driver().refuseDisable = 1'000;
     const SelfTest found = testSuspend(options());
-    EXPECT_FALSE(found.rung);
+    EXPECT_FALSE(found.method);
     EXPECT_FALSE(found.sure) << found.why;
   }
   driver().refusal = 0;
@@ -189,7 +189,7 @@ TEST_F(SelfTestOnStandIn, ARefusalThatMayPassSaysNothingOfTheCard) {
 TEST_F(SelfTestOnStandIn, WhatCanNotBePutBackAtOnceIsTriedUntilItIs) {
   driver().refuseEnable = 3;
   const SelfTest found = testSuspend(options());
-  // The first rung is in doubt for good; another one may be tried, as nothing is off any more.
+  // The first method is in doubt for good; another one may be tried, as nothing is off any more.
   ASSERT_FALSE(found.tried.empty());
   EXPECT_FALSE(found.tried.front().works);
   EXPECT_EQ(driver().refuseEnable.load(), 0u);
@@ -201,7 +201,7 @@ TEST_F(SelfTestOnStandIn, ADriverThatIsNotInTheTableIsNotTouched) {
   for (const char* version : {"470.256.02", "525.60.13", "999.1", "nonsense"}) {
     wanted.driverVersion = version;
     const SelfTest found = testSuspend(wanted);
-    EXPECT_FALSE(found.rung);
+    EXPECT_FALSE(found.method);
     EXPECT_NE(found.why.find("is not known"), std::string::npos) << found.why;
   }
   EXPECT_EQ(driver().disables.load(), before);
@@ -211,7 +211,7 @@ TEST_F(SelfTestOnStandIn, AProbeThatIsNotThereIsAReason) {
   SelfTestOptions wanted = options();
   wanted.probe = "/nonexistent/probe";
   const SelfTest found = testSuspend(wanted);
-  EXPECT_FALSE(found.rung);
+  EXPECT_FALSE(found.method);
   EXPECT_NE(found.why.find("/nonexistent/probe"), std::string::npos) << found.why;
 }
 
@@ -229,33 +229,34 @@ TEST_F(SelfTestOnStandIn, AProcessThatNamesAnothersChannelStopsNobody) {
 
   Channel claimed = victim.channels()[0];
   claimed.process = 2;
-  const auto refused = calls.carryOut({Step::kDisable, {claimed}}, Rung::kDisable);
+  const auto refused = calls.carryOut({Step::kDisable, {claimed}}, SuspendMethod::kDisable);
   EXPECT_EQ(refused.answer, Answer::kGone);
   EXPECT_EQ(refused.gone.size(), 1u);
   EXPECT_EQ(disabledNow(), 0u);
 
   Channel own = victim.channels()[0];
   own.process = 1;
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
   EXPECT_EQ(disabledNow(), 1u);
   // Nor does it start anybody, though it names a file that it has not.
   claimed.fd = -1;
-  EXPECT_EQ(calls.carryOut({Step::kEnable, {claimed}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {claimed}}, SuspendMethod::kDisable).answer,
+            Answer::kGone);
   EXPECT_EQ(disabledNow(), 1u);
   own.fd = -1;  // closed since
-  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
   EXPECT_EQ(disabledNow(), 0u);
   EXPECT_EQ(victim.end(), "");
 }
 
 TEST_F(SelfTestOnStandIn, ChannelsOfADeadProcessAreGone) {
   const SelfTest before = testSuspend(options());
-  ASSERT_TRUE(before.rung) << before.why;
+  ASSERT_TRUE(before.method) << before.why;
   const auto opened = DriverCalls::open(options());
   ASSERT_TRUE(opened) << opened.error().message;
   DriverCalls& calls = **opened;
   const auto outcome = calls.carryOut(
-      {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, Rung::kDisable);
+      {Step::kDisable, {Channel{0xc1d00001, 0x5c000003, 0, 1, 1, 9}}}, SuspendMethod::kDisable);
   EXPECT_EQ(outcome.answer, Answer::kGone);
 }
 
@@ -278,15 +279,17 @@ TEST_F(SelfTestOnStandIn, ANameThatIsAnothersSinceItWasProvenStopsNobodyForLong)
   calls.process(2, liar.pidfd());
   const Channel stale = provenOf(victim, 2);
   const std::uint64_t before = driver().enables;
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, SuspendMethod::kDisable).answer,
+            Answer::kGone);
   EXPECT_EQ(disabledNow(), 0u);
   EXPECT_EQ(driver().enables, before + 1);
   // What is held for its true owner's sake is not started by that.
   const Channel own = provenOf(victim, 1);
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, Rung::kDisable).answer, Answer::kDone);
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {stale}}, SuspendMethod::kDisable).answer,
+            Answer::kGone);
   EXPECT_EQ(disabledNow(), 1u);
-  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
   EXPECT_EQ(victim.end(), "");
 }
 
@@ -300,14 +303,15 @@ TEST_F(SelfTestOnStandIn,
   // To the manager it is dead; somebody else has its file.
   Channel left = provenOf(probe, 1);
   left.dead = true;
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {left}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {left}}, SuspendMethod::kDisable).answer,
+            Answer::kDone);
   EXPECT_EQ(disabledNow(), 1u);
   driver().refusal = 0x65;  // a timeout
   driver().refuseDisable = 1;
-  const Outcome busy = calls.carryOut({Step::kDisable, {left}}, Rung::kDisable);
+  const Outcome busy = calls.carryOut({Step::kDisable, {left}}, SuspendMethod::kDisable);
   EXPECT_EQ(busy.answer, Answer::kLater) << "it says nothing of the card";
   probe.kill();
-  const Outcome gone = calls.carryOut({Step::kDisable, {left}}, Rung::kDisable);
+  const Outcome gone = calls.carryOut({Step::kDisable, {left}}, SuspendMethod::kDisable);
   EXPECT_EQ(gone.answer, Answer::kGone);
   EXPECT_EQ(gone.gone.size(), 1u);
 }
@@ -316,7 +320,7 @@ TEST_F(SelfTestOnStandIn,
 
 Verdict checked(const std::string& probe) {
   Loop loop;
-  ProbeCheck check(options(), Rung::kDisable, probe);
+  ProbeCheck check(options(), SuspendMethod::kDisable, probe);
   Verdict heard;
   check.start(loop, [&](Verdict verdict) {
     heard = std::move(verdict);
@@ -330,7 +334,7 @@ TEST_F(SelfTestOnStandIn, ACardInDoubtIsTestedByAProgramOfItsOwnWhileTheLoopGoes
   using Says = Verdict::Says;
   const std::string probe = e2e::binary("qgpu-suspend-probe");
   EXPECT_EQ(checked(probe).says, Says::kWorks);
-  driver().commit = Commit::kRestart;  // a rung that stopped it once does not any more
+  driver().commit = Commit::kRestart;  // a method that stopped it once does not any more
   const Verdict goesOn = checked(probe);
   EXPECT_EQ(goesOn.says, Says::kFails);
   EXPECT_EQ(goesOn.why, "the kernel went on while it was off");
@@ -356,7 +360,7 @@ TEST_F(SelfTestOnStandIn, WhatCanNotBeSeenOfACardInDoubtIsUnclear) {
 // Of a program that was started and can't be watched, nothing is left either.
 TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
   Loop loop;
-  ProbeCheck check(options(), Rung::kDisable, e2e::binary("qgpu-suspend-probe"));
+  ProbeCheck check(options(), SuspendMethod::kDisable, e2e::binary("qgpu-suspend-probe"));
   const int free[] = {::dup(0), ::dup(0), ::dup(0)};  // two for its words, and the one to watch it
   for (const int fd : free) ::close(fd);
   rlimit limit{};
@@ -382,7 +386,7 @@ TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
 TEST_F(SelfTestOnStandIn, ACheckThatIsNotWaitedForLeavesNoProgram) {
   Loop loop;
   std::optional<ProbeCheck> check;
-  check.emplace(options(), Rung::kDisable, e2e::binary("qgpu-suspend-probe"));
+  check.emplace(options(), SuspendMethod::kDisable, e2e::binary("qgpu-suspend-probe"));
   bool heard = false;
   check->start(loop, [&](const Verdict&) { heard = true; });
   check.reset();
@@ -408,7 +412,7 @@ TEST_F(SelfTestOnStandIn, WhoCanNotBeAskedIsNotTakenForGone) {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
     const bool all = step == Step::kDisable;
     const Outcome outcome = calls.carryOut(
-        {step, all ? channels : std::vector<Channel>{channels[0]}}, Rung::kDisablePreempt);
+        {step, all ? channels : std::vector<Channel>{channels[0]}}, SuspendMethod::kDisablePreempt);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
     EXPECT_EQ(outcome.answer, Answer::kLater) << "the card has no part in it";
     EXPECT_EQ(outcome.why, "its process's file: Too many open files");
@@ -417,7 +421,8 @@ TEST_F(SelfTestOnStandIn, WhoCanNotBeAskedIsNotTakenForGone) {
   // A number that is another file's now is not its client's.
   Channel other = channels[0];
   other.fd = STDIN_FILENO;
-  EXPECT_EQ(calls.carryOut({Step::kDisable, {other}}, Rung::kDisable).answer, Answer::kGone);
+  EXPECT_EQ(calls.carryOut({Step::kDisable, {other}}, SuspendMethod::kDisable).answer,
+            Answer::kGone);
   EXPECT_EQ(probe.end(), "");
 }
 
@@ -444,7 +449,7 @@ TEST_F(SelfTestOnStandIn, AFileThatIsNotTheDriversIsAskedNothingAndKeepsNobody) 
     tenants.inode = file.st_ino;
   }
   const auto disable = [&](const Channel& each) {
-    return calls.carryOut({Step::kDisable, {each}}, Rung::kDisable);
+    return calls.carryOut({Step::kDisable, {each}}, SuspendMethod::kDisable);
   };
   for (int i = 0; i < DriverCalls::kClosingMost; i++) {
     const Outcome outcome = disable(strange);
@@ -456,7 +461,7 @@ TEST_F(SelfTestOnStandIn, AFileThatIsNotTheDriversIsAskedNothingAndKeepsNobody) 
   EXPECT_EQ(tooMany.answer, Answer::kLater);
   EXPECT_EQ(tooMany.why, "its process names files that take long to close");
   EXPECT_EQ(disable(own).answer, Answer::kDone) << "others are held all the while";
-  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, Rung::kDisable).answer, Answer::kDone);
+  EXPECT_EQ(calls.carryOut({Step::kEnable, {own}}, SuspendMethod::kDisable).answer, Answer::kDone);
   {
     std::unique_lock lock(tenants.mutex);
     tenants.changed.wait_for(lock, std::chrono::seconds(30),

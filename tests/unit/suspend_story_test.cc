@@ -1,4 +1,4 @@
-// The ladder of suspend=rm against a driver that fails, forgets and is late, in any order that a
+// The suspender of suspend=rm against a driver that fails, forgets and is late, in any order that a
 // seed decides.
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu::suspend {
 namespace {
@@ -36,12 +36,12 @@ struct Hardware {
     disabled.erase(name);
     running.erase(name);
   }
-  void apply(const Order& order, std::uint32_t name, Rung rung) {
+  void apply(const Order& order, std::uint32_t name, SuspendMethod method) {
     if (!live.contains(name)) return;
     switch (order.step) {
       case Step::kDisable:
         disabled.insert(name);
-        if (rung == Rung::kDisable) running.erase(name);
+        if (method == SuspendMethod::kDisable) running.erase(name);
         break;
       case Step::kEnable:
         disabled.erase(name);
@@ -65,7 +65,8 @@ struct Hardware {
 
 class Story {
  public:
-  Story(std::uint32_t seed, Rung rung) : random_(seed), rung_(rung), ladder_(rung) {}
+  Story(std::uint32_t seed, SuspendMethod method)
+      : random_(seed), method_(method), suspender_(method) {}
 
   void go() {
     for (int i = 0; i < 400 && !::testing::Test::HasFailure(); i++) {
@@ -75,13 +76,13 @@ class Story {
     }
     // The driver is well again, and nobody wants a hold: nothing stays off the card.
     mayFail_ = false;
-    ladder_.release(now_);
-    for (int i = 0; i < 100 && !ladder_.free(); i++) {
-      now_ += Ladder::kRetryMax;
+    suspender_.release(now_);
+    for (int i = 0; i < 100 && !suspender_.free(); i++) {
+      now_ += ChannelSuspender::kRetryMax;
       call();
       answer();
     }
-    EXPECT_TRUE(ladder_.free());
+    EXPECT_TRUE(suspender_.free());
     for (const std::uint32_t name : card_.disabled) EXPECT_TRUE(left_.contains(name));
   }
 
@@ -97,9 +98,9 @@ class Story {
       case 12:
         return killOne(1 + draw(kProcesses));
       case 0:
-        return ladder_.hold(now_);
+        return suspender_.hold(now_);
       case 1:
-        return ladder_.release(now_);
+        return suspender_.release(now_);
       case 2:
         return makeOne(++lastName_);
       case 3:
@@ -107,9 +108,9 @@ class Story {
       case 4:
         return scheduleSome();
       case 5:
-        if (draw(20) == 0) ladder_.doubt("work went on");
+        if (draw(20) == 0) suspender_.doubt("work went on");
         if (draw(4) == 0) undoOne(someLive());
-        if (draw(2) == 0) ladder_.again();
+        if (draw(2) == 0) suspender_.again();
         return;
       case 6:
       case 7:
@@ -123,13 +124,13 @@ class Story {
   void makeOne(std::uint32_t name) {
     const std::uint32_t group = 1 + name % 5;
     card_.make(name, group);
-    ladder_.made({kClient, name, group, engineOf(group), 1 + name % kProcesses, 9});
+    suspender_.made({kClient, name, group, engineOf(group), 1 + name % kProcesses, 9});
   }
   // A guest that dies or lies does not say so.
   void endOne(std::uint32_t name, bool told) {
     if (name == 0) return;
     card_.end(name);
-    if (told) ladder_.ended(kClient, name);
+    if (told) suspender_.ended(kClient, name);
   }
   // Its channels end with it, but for one in a while, which somebody keeps.
   void killOne(std::uint32_t process) {
@@ -145,7 +146,7 @@ class Story {
         card_.end(name);
       }
     }
-    ladder_.processGone(process);
+    suspender_.processGone(process);
   }
   // The driver puts one on by itself, and tells nobody.
   void undoOne(std::uint32_t name) {
@@ -160,17 +161,17 @@ class Story {
       card_.disabled.erase(name);
       card_.running.insert(name);
     }
-    ladder_.scheduled(kClient, group);
+    suspender_.scheduled(kClient, group);
   }
 
   void call() {
-    auto order = ladder_.next(now_);
+    auto order = suspender_.next(now_);
     if (!order) return;
     ASSERT_FALSE(asked_) << "two calls at once";
     ASSERT_FALSE(order->channels.empty());
-    ASSERT_LE(order->channels.size(), Ladder::kNamedMax);
+    ASSERT_LE(order->channels.size(), ChannelSuspender::kNamedMax);
     if (order->step != Step::kEnable) {
-      ASSERT_FALSE(ladder_.doubted());
+      ASSERT_FALSE(suspender_.doubted());
     }
     asked_ = std::move(order);
   }
@@ -186,53 +187,53 @@ class Story {
       for (const Channel& channel : order.channels) {
         if (draw(2) == 0) apply(order, channel.channel);
       }
-      return ladder_.answered(draw(2) == 0 ? Answer::kFailed : Answer::kLater, {}, now_);
+      return suspender_.answered(draw(2) == 0 ? Answer::kFailed : Answer::kLater, {}, now_);
     }
-    if (!gone.empty()) return ladder_.answered(Answer::kGone, gone, now_);
+    if (!gone.empty()) return suspender_.answered(Answer::kGone, gone, now_);
     for (const Channel& channel : order.channels) {
       apply(order, channel.channel);
       if (order.step == Step::kProve || order.step == Step::kDisable) {
         proven_.insert(channel.channel);
       }
     }
-    ladder_.answered(Answer::kDone, {}, now_);
+    suspender_.answered(Answer::kDone, {}, now_);
   }
 
   void apply(const Order& order, std::uint32_t name) {
-    card_.apply(order, name, rung_);
+    card_.apply(order, name, method_);
     if (order.step == Step::kDisable) undone_.erase(name);
   }
 
   void check() {
-    if (ladder_.stopped()) {
+    if (suspender_.stopped()) {
       std::set<std::uint32_t> running, known = card_.live;
       std::set_difference(card_.running.begin(), card_.running.end(), undone_.begin(),
                           undone_.end(), std::inserter(running, running.end()));
-      ASSERT_TRUE(running.empty())
-          << "told to be stopped, and runs: " << *running.begin() << " of " << ladder_.channels();
+      ASSERT_TRUE(running.empty()) << "told to be stopped, and runs: " << *running.begin() << " of "
+                                   << suspender_.channels();
       for (const std::uint32_t name : undone_) known.erase(name);
       ASSERT_EQ(card_.disabled, known);
     }
-    if (ladder_.computingOff()) {
+    if (suspender_.computingOff()) {
       for (const std::uint32_t name : card_.running) {
         ASSERT_TRUE(engineOf(card_.groupOf[name]) > 8 || undone_.contains(name))
             << "told to compute nothing, and does";
       }
     }
-    if (ladder_.free()) {
+    if (suspender_.free()) {
       for (const std::uint32_t name : card_.disabled) {
         ASSERT_TRUE(left_.contains(name)) << "told to be free, and is not";
       }
       for (const std::uint32_t name : left_) {
-        ASSERT_TRUE(ladder_.doubted() || !card_.running.contains(name) || undone_.contains(name))
+        ASSERT_TRUE(suspender_.doubted() || !card_.running.contains(name) || undone_.contains(name))
             << "of a dead process, and runs";
       }
     }
   }
 
   std::mt19937 random_;
-  const Rung rung_;
-  Ladder ladder_;
+  const SuspendMethod method_;
+  ChannelSuspender suspender_;
   Hardware card_;
   static constexpr std::uint32_t kProcesses = 2;
   std::set<std::uint32_t> proven_, left_;  // left by a dead process
@@ -243,11 +244,11 @@ class Story {
   Nanos now_{0};
 };
 
-TEST(Ladder, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
-  for (const Rung rung : kRungs) {
+TEST(ChannelSuspender, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
+  for (const SuspendMethod method : kSuspendMethods) {
     for (std::uint32_t seed = 1; seed <= 3'000 && !HasFailure(); seed++) {
-      SCOPED_TRACE(std::string(nameOf(rung)) + ", seed " + std::to_string(seed));
-      Story(seed, rung).go();
+      SCOPED_TRACE(std::string(nameOf(method)) + ", seed " + std::to_string(seed));
+      Story(seed, method).go();
     }
   }
 }

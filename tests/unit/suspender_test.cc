@@ -10,7 +10,7 @@
 namespace qgpu::suspend {
 namespace {
 
-constexpr std::uint32_t kTries = Ladder::kTriesMax;
+constexpr std::uint32_t kTries = ChannelSuspender::kTriesMax;
 
 class SuspenderTest : public ::testing::Test {
  protected:
@@ -19,9 +19,9 @@ class SuspenderTest : public ::testing::Test {
     EXPECT_TRUE(scene.off.empty()) << "something was left off the card";
   }
   std::optional<Suspender>& start() {
-    suspender.emplace(std::make_unique<ScriptedCalls>(scene), Rung::kDisable, [this](News news) {
-      scene.change([&] { scene.news.push_back(std::move(news)); });
-    });
+    suspender.emplace(
+        std::make_unique<ScriptedCalls>(scene), SuspendMethod::kDisable,
+        [this](News news) { scene.change([&] { scene.news.push_back(std::move(news)); }); });
     return suspender;
   }
   bool stopped(std::uint64_t task, std::uint32_t hold) {
@@ -181,7 +181,7 @@ TEST_F(SuspenderTest, WhileACardIsCheckedOthersAreHeldAndWhatComesOfItIsHeeded) 
     scene.checking = scene.checked = false;
     const bool fails = says == Verdict::Says::kFails;
     suspender.emplace(
-        std::make_unique<ScriptedCalls>(scene), Rung::kDisable,
+        std::make_unique<ScriptedCalls>(scene), SuspendMethod::kDisable,
         [this](News news) { scene.change([&] { scene.news.push_back(std::move(news)); }); },
         std::function<void()>(),
         std::make_unique<ScriptedCheck>(scene, Verdict{says, fails ? "it went on" : ""}));
@@ -209,7 +209,7 @@ TEST_F(SuspenderTest, WhileACardIsCheckedOthersAreHeldAndWhatComesOfItIsHeeded) 
 }
 
 TEST(Holds, TasksThatNameWhatTheyHaveNotSayNothingOfTheCard) {
-  Holds holds(Rung::kDisable);
+  Holds holds(SuspendMethod::kDisable);
   std::size_t doubted = 0;
   for (std::uint64_t task = 1; task <= 2 * Holds::kRefusedInARow; task++) {
     for (std::uint32_t name = 0; name < 100; name++) holds.made(task, channelOf(100 + name), false);
@@ -245,7 +245,7 @@ std::size_t toldOf(Holds& holds, News::What what) {
 
 // Its client's handle is the next one's to whom the driver gives it, which may be another task's.
 TEST(Holds, WhatADeadProcessLeftIsNotTakenFromWhoeverHasItsNameNow) {
-  Holds holds(Rung::kDisable);
+  Holds holds(SuspendMethod::kDisable);
   const auto prove = [&] {
     const auto order = holds.next(Nanos(0));
     ASSERT_TRUE(order && order->step == Step::kProve);
@@ -275,7 +275,7 @@ TEST(Holds, WhatADeadProcessLeftIsNotTakenFromWhoeverHasItsNameNow) {
 // They may be one tenant's, who knows how to make the driver refuse.
 TEST(Holds, C7_TasksThatTheDriverRefusesCostNoCardBeforeItsOwnTestFails) {
   using Says = Verdict::Says;
-  Holds holds(Rung::kDisable);
+  Holds holds(SuspendMethod::kDisable);
   Nanos now(0);
   std::uint64_t task = 0;
   for (const Says says : {Says::kWorks, Says::kUnclear}) {
@@ -303,7 +303,7 @@ TEST(Holds, C7_TasksThatTheDriverRefusesCostNoCardBeforeItsOwnTestFails) {
 
 // A tenant that is held may say as often as it likes that its channels are on again.
 TEST(Holds, C7_NobodyKeepsOthersWaitingByWhatItSays) {
-  Holds holds(Rung::kDisable);
+  Holds holds(SuspendMethod::kDisable);
   holds.made(1, channelOf(100, 1), false);
   holds.made(2, channelOf(200, 2), false);
   holds.made(3, channelOf(300, 3), false);
@@ -327,7 +327,7 @@ TEST(Holds, C7_NobodyKeepsOthersWaitingByWhatItSays) {
 
 // Each group takes a call of some hundred microseconds.
 TEST(Holds, KernelsOfOneTaskAreNotKeptWaitingForTheCopiesOfAnother) {
-  Holds holds(Rung::kDisablePreempt);
+  Holds holds(SuspendMethod::kDisablePreempt);
   for (std::uint32_t i = 0; i < 40; i++) {
     for (const std::uint32_t task : {1u, 2u, 3u, 4u}) {
       holds.made(task, {kClient + task, 100 + i, 100 + i, task == 2 ? 1u : 9u, task, 9}, false);

@@ -17,7 +17,7 @@ namespace qgpu {
 namespace {
 
 // A clock that stands still, and nobody who waits.
-class StillSurroundings final : public PageSurroundings {
+class StillPlatform final : public PagePlatform {
  public:
   Nanos now() override { return seconds(100); }
   Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return now(); }
@@ -25,7 +25,7 @@ class StillSurroundings final : public PageSurroundings {
 };
 
 // A clock that goes on while the manager works, or waits for its CPU.
-class MovingSurroundings final : public PageSurroundings {
+class MovingPlatform final : public PagePlatform {
  public:
   Nanos now() override { return at; }
   Nanos stored(std::uint64_t, const qgpu_gate_page&) override { return at; }
@@ -33,7 +33,7 @@ class MovingSurroundings final : public PageSurroundings {
   Nanos at = seconds(1000);
 };
 
-TaskPages makePagesIn(PageSurroundings& around, std::uint64_t task, Bytes quota) {
+TaskPages makePagesIn(PagePlatform& around, std::uint64_t task, Bytes quota) {
   TaskPagesSpec spec;
   spec.task = task;
   spec.quota = quota;
@@ -44,7 +44,7 @@ TaskPages makePagesIn(PageSurroundings& around, std::uint64_t task, Bytes quota)
 }
 
 TaskPages makePages(std::uint64_t task = 7, Bytes quota = mebibytes(64)) {
-  static StillSurroundings still;
+  static StillPlatform still;
   return makePagesIn(still, task, quota);
 }
 
@@ -226,7 +226,7 @@ TEST(TaskPages, NonsenseIsBoundedAndNamed) {
 }
 
 TEST(TaskPages, AStampWrittenWhileTheManagerWaitedForItsCpuIsNoFault) {
-  MovingSurroundings around;
+  MovingPlatform around;
   TaskPages pages = makePagesIn(around, 7, mebibytes(64));
   GuestMap guest(pages);
   const std::uint32_t a = *pages.takeSlot(1, 1);

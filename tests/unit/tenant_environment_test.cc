@@ -1,6 +1,6 @@
 // What stands in the environment of a tenant's program, part by part.
 
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/tenant_environment.h"
 
 #include <gtest/gtest.h>
 

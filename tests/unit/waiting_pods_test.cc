@@ -27,7 +27,7 @@ struct WaitingPodsTest : ::testing::Test {
   void mark(bool cordoned) {
     Peer peer;
     peer.mayChange = true;
-    auto asked = world.door.ask(peer, [&](schema::ClusterRequest::Builder request) {
+    auto asked = world.actor.ask(peer, [&](schema::ClusterRequest::Builder request) {
       auto target = cordoned ? request.initCordon() : request.initUncordon();
       target.setNode("a");
       target.setCard("0");

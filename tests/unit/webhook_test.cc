@@ -4,7 +4,7 @@
 #include <atomic>
 #include <sys/wait.h>
 
-#include "services/kubernetes/webhook/webhook_door.h"
+#include "services/kubernetes/webhook/webhook_service.h"
 #include "tests/unit/webhook_fixture.h"
 
 namespace qgpu {
@@ -54,13 +54,13 @@ TEST_F(Webhook, C7_JudgesWhileTheLoopOfItsDaemonStandsAndNeverHoldsIt) {
   Log words(LogLevel::Info, [&](LogLevel, const std::string& line) {
     if (line.starts_with("webhook-certificate ")) shown = true;
   });
-  KubeSurroundings around;
+  KubePlatform around;
   around.kubeconfig = kubeconfig();
-  auto opened = WebhookDoor::open("127.0.0.1:0", around);
+  auto opened = WebhookService::open("127.0.0.1:0", around);
   ASSERT_TRUE(opened.ok()) << opened.error().message;
-  WebhookDoor door(std::move(*opened), PodRules{}, 7, words);
+  WebhookService service(std::move(*opened), PodRules{}, 7, words);
   ASSERT_TRUE(served([&]() { return shown.load(); }));  // this loop is the API server's
-  programPort = door.address().substr(door.address().rfind(':') + 1);
+  programPort = service.address().substr(service.address().rfind(':') + 1);
   Program asks(curl(bundle(), kBrokenPod), false);
   siginfo_t ended{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(asks.pid()), &ended, WEXITED | WNOWAIT), 0);

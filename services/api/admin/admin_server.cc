@@ -1,7 +1,7 @@
-#include "services/admin/admin_server.h"
+#include "services/api/admin/admin_server.h"
 
-#include "services/admin/command_line.h"
-#include "services/admin/render.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/commands/render.h"
 
 namespace qgpu {
 namespace {
@@ -29,9 +29,9 @@ struct AdminServer::Connection {
   char chunk[kReadMax];
 };
 
-AdminServer::AdminServer(AdminDesk& desk, ChangeRule rule, AdminLimits limits,
+AdminServer::AdminServer(AdminHandler& handler, ChangeRule rule, AdminLimits limits,
                          kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, UnixListener listener)
-    : desk_(desk),
+    : handler_(handler),
       rule_(std::move(rule)),
       limits_(limits),
       timer_(timer),
@@ -136,7 +136,7 @@ kj::Promise<void> AdminServer::drain(Connection& connection, std::size_t left) {
 
 // False where the connection has no more commands to come.
 kj::Promise<bool> AdminServer::execute(Connection& connection, std::string line) {
-  return desk_.answer(connection.peer, std::move(line))
+  return handler_.answer(connection.peer, std::move(line))
       .then([this, &connection](AdminAnswer answer) -> kj::Promise<bool> {
         auto written = write(connection, std::move(answer.document));
         KJ_IF_MAYBE(events, answer.events) {

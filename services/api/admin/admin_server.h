@@ -9,8 +9,8 @@
 
 #include <string>
 
-#include "services/admin/desk.h"
-#include "services/admin/peer.h"
+#include "services/api/commands/command_handler.h"
+#include "services/api/commands/peer.h"
 #include "services/base/listen.h"
 
 namespace qgpu {
@@ -23,9 +23,9 @@ struct AdminLimits {
 
 class AdminServer final : private kj::TaskSet::ErrorHandler {
  public:
-  // `desk`, `io` and `timer` outlive the server. Serves from now on, on the loop of `io`, until it
-  // is destroyed, which closes every connection.
-  AdminServer(AdminDesk& desk, ChangeRule rule, AdminLimits limits,
+  // `handler`, `io` and `timer` outlive the server. Serves from now on, on the loop of `io`, until
+  // it is destroyed, which closes every connection.
+  AdminServer(AdminHandler& handler, ChangeRule rule, AdminLimits limits,
               kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, UnixListener listener);
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
@@ -49,7 +49,7 @@ class AdminServer final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> write(Connection& connection, std::string line);
   void taskFailed(kj::Exception&& exception) override;
 
-  AdminDesk& desk_;
+  AdminHandler& handler_;
   ChangeRule rule_;
   const AdminLimits limits_;
   kj::Timer& timer_;

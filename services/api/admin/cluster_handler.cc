@@ -1,21 +1,21 @@
-#include "services/admin/cluster_desk.h"
+#include "services/api/admin/cluster_handler.h"
 
-#include "services/admin/cluster_render.h"
-#include "services/admin/render.h"
+#include "services/api/commands/cluster_render.h"
+#include "services/api/commands/render.h"
 
 namespace qgpu {
 
-struct ClusterDesk::Pages {
+struct ClusterHandler::Pages {
   Command command;
   ClusterListing listing;
 };
 
-kj::Promise<AdminAnswer> ClusterDesk::list(const Peer& peer, Command command) {
+kj::Promise<AdminAnswer> ClusterHandler::list(const Peer& peer, Command command) {
   return nextPage(peer, kj::heap<Pages>(Pages{std::move(command), {}}));
 }
 
-kj::Promise<AdminAnswer> ClusterDesk::nextPage(const Peer& peer, kj::Own<Pages> pages) {
-  auto asked = door_.ask(peer, [&](schema::ClusterRequest::Builder request) {
+kj::Promise<AdminAnswer> ClusterHandler::nextPage(const Peer& peer, kj::Own<Pages> pages) {
+  auto asked = actor_.ask(peer, [&](schema::ClusterRequest::Builder request) {
     fillRequest(request, pages->command);
     request.initPage().setAfter(pages->listing.after());
   });
@@ -27,7 +27,7 @@ kj::Promise<AdminAnswer> ClusterDesk::nextPage(const Peer& peer, kj::Own<Pages> 
   });
 }
 
-std::string ClusterDesk::render(schema::ClusterReply::Reader reply) {
+std::string ClusterHandler::render(schema::ClusterReply::Reader reply) {
   return renderClusterReply(reply, here_);
 }
 

@@ -1,17 +1,17 @@
 #pragma once
 // The admin commands of a scheduler.
 
-#include "services/admin/cluster_door.h"
-#include "services/admin/desk.h"
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/cluster_actor_client.h"
+#include "services/api/commands/command_handler.h"
+#include "services/api/commands/tenant_environment.h"
 
 namespace qgpu {
 
-class ClusterDesk final : public CommandDesk<ClusterWords> {
+class ClusterHandler final : public CommandHandler<ClusterApi> {
  public:
-  // `door` and `keeping` outlive the desk. `here`: of programs started on this machine.
-  ClusterDesk(ClusterDoor& door, Housekeeping& keeping, Variables here = {})
-      : CommandDesk(door, keeping), here_(std::move(here)) {}
+  // `actor` and `keeping` outlive the handler. `here`: of programs started on this machine.
+  ClusterHandler(ClusterActorClient& actor, Housekeeping& keeping, Variables here = {})
+      : CommandHandler(actor, keeping), here_(std::move(here)) {}
 
  private:
   struct Pages;  // of a list that is under way

@@ -1,14 +1,14 @@
-#include "services/admin/node_desk.h"
+#include "services/api/admin/node_handler.h"
 
 #include <optional>
 
-#include "services/admin/render.h"
-#include "services/admin/words.h"
+#include "services/api/commands/render.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/process.h"
 
 namespace qgpu {
 
-Status NodeDesk::own(const Peer& peer, TaskSpec& task) {
+Status NodeHandler::own(const Peer& peer, TaskSpec& task) {
   const auto known = peer.pid == 0 ? std::nullopt : processStart(peer.pid);
   if (!known) {
     return fail(ErrorCode::InvalidArgument,
@@ -21,7 +21,7 @@ Status NodeDesk::own(const Peer& peer, TaskSpec& task) {
   return ok();
 }
 
-std::string NodeDesk::render(schema::Reply::Reader reply) {
+std::string NodeHandler::render(schema::Reply::Reader reply) {
   return renderReply(reply, nodeName_, environment_);
 }
 

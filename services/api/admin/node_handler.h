@@ -3,17 +3,17 @@
 
 #include <string>
 
-#include "services/admin/desk.h"
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/command_handler.h"
+#include "services/api/commands/tenant_environment.h"
 
 namespace qgpu {
 
-class NodeDesk final : public CommandDesk<NodeWords> {
+class NodeHandler final : public CommandHandler<NodeApi> {
  public:
-  // `door` and `keeping` outlive the desk. `nodeName` stands in cards and tasks.
-  NodeDesk(NodeDoor& door, Housekeeping& keeping, std::string nodeName,
+  // `actor` and `keeping` outlive the handler. `nodeName` stands in cards and tasks.
+  NodeHandler(NodeActorClient& actor, Housekeeping& keeping, std::string nodeName,
            TenantEnvironment environment)
-      : CommandDesk(door, keeping),
+      : CommandHandler(actor, keeping),
         nodeName_(std::move(nodeName)),
         environment_(std::move(environment)) {}
 

@@ -1,10 +1,10 @@
-#include "services/admin/door.h"
+#include "services/api/commands/actor_client.h"
 
 #include <algorithm>
 
-#include "services/admin/cluster_door.h"
-#include "services/admin/node_door.h"
-#include "services/admin/words.h"
+#include "services/api/commands/cluster_actor_client.h"
+#include "services/api/commands/node_actor_client.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
@@ -33,30 +33,30 @@ Error failureOf(schema::Failure::Reader failure) {
 
 }  // namespace
 
-template <typename Words>
-Door<Words>::Answer::Answer(typename Words::Reply::Reader reply)
+template <typename Api>
+ActorClient<Api>::Answer::Answer(typename Api::Reply::Reader reply)
     : message_(std::make_unique<capnp::MallocMessageBuilder>(copyWords(reply))) {
   message_->setRoot(reply);
 }
 
-template <typename Words>
-typename Words::Reply::Reader Door<Words>::Answer::reply() const {
-  return message_->getRoot<typename Words::Reply>().asReader();
+template <typename Api>
+typename Api::Reply::Reader ActorClient<Api>::Answer::reply() const {
+  return message_->getRoot<typename Api::Reply>().asReader();
 }
 
-template <typename Words>
-Door<Words>::Door(RequestSink& sink, kj::Timer& timer, Limits limits)
+template <typename Api>
+ActorClient<Api>::ActorClient(RequestSink& sink, kj::Timer& timer, Limits limits)
     : sink_(sink), timer_(timer), limits_(limits), state_(kj::refcounted<State>(*this)) {}
 
-template <typename Words>
-Door<Words>::~Door() noexcept {
-  state_->door = nullptr;
+template <typename Api>
+ActorClient<Api>::~ActorClient() noexcept {
+  state_->actor = nullptr;
 }
 
-template <typename Words>
-SendResult Door<Words>::sendRequest(const Peer& peer, std::uint64_t corr, Fill fill) {
+template <typename Api>
+SendResult ActorClient<Api>::sendRequest(const Peer& peer, std::uint64_t corr, Fill fill) {
   return sink_.send([&](schema::Envelope::Builder envelope) {
-    auto request = Words::init(envelope);
+    auto request = Api::init(envelope);
     request.setCorr(corr);
     request.setPeerUid(peer.uid);
     request.setPeerPid(peer.pid);
@@ -66,19 +66,19 @@ SendResult Door<Words>::sendRequest(const Peer& peer, std::uint64_t corr, Fill f
   });
 }
 
-template <typename Words>
-auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>> {
+template <typename Api>
+auto ActorClient<Api>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>> {
   if (state_->waiting.size() >= limits_.outstandingMax - reservedAgainst(peer)) {
     ++refused_;
     return Result<Answer>(fail(
         ErrorCode::Overloaded, std::to_string(state_->waiting.size()) +
-                                   " requests wait for " + Words::kWho +
+                                   " requests wait for " + Api::kWho +
                                    " already: try again in a moment"));
   }
   const std::uint64_t corr = ++lastCorr_;
   if (sendRequest(peer, corr, kj::mv(fill)) == SendResult::Refused) {
     ++refused_;
-    return Result<Answer>(fail(ErrorCode::Overloaded, std::string("the mailbox of ") + Words::kWho +
+    return Result<Answer>(fail(ErrorCode::Overloaded, std::string("the mailbox of ") + Api::kWho +
                                                           " is full: try again in a moment"));
   }
   auto paf = kj::newPromiseAndFulfiller<Result<Answer>>();
@@ -86,7 +86,7 @@ auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>
   auto deadline = timer_.afterDelay(limits_.deadline.value * kj::NANOSECONDS)
                       .then([limit = limits_.deadline]() -> Result<Answer> {
                         return fail(ErrorCode::Unavailable,
-                                    std::string(Words::kWho) + " did not answer within " +
+                                    std::string(Api::kWho) + " did not answer within " +
                                         std::to_string(limit.value / millis(1).value) +
                                         " ms; what was asked may still happen");
                       });
@@ -94,8 +94,8 @@ auto Door<Words>::ask(const Peer& peer, Fill fill) -> kj::Promise<Result<Answer>
       kj::defer([state = kj::addRef(*state_), corr]() mutable { state->waiting.erase(corr); }));
 }
 
-template <typename Words>
-auto Door<Words>::watch(const Peer& peer) -> kj::Promise<Result<kj::Own<Watcher>>> {
+template <typename Api>
+auto ActorClient<Api>::watch(const Peer& peer) -> kj::Promise<Result<kj::Own<Watcher>>> {
   using Watched = Result<kj::Own<Watcher>>;
   if (watchers_.size() >= limits_.watchersMax - reservedAgainst(peer)) {
     ++refused_;
@@ -105,34 +105,34 @@ auto Door<Words>::watch(const Peer& peer) -> kj::Promise<Result<kj::Own<Watcher>
   auto watcher = kj::heap<Watcher>(*this, limits_.watcherQueueMax);
   watchers_.push_back(watcher.get());
   // Asked again for every watcher: it is idempotent, and heals an actor that forgot.
-  return ask(peer, [](typename Words::Request::Builder request) { request.setWatch(true); })
+  return ask(peer, [](typename Api::Request::Builder request) { request.setWatch(true); })
       .then([watcher = kj::mv(watcher)](Result<Answer> answer) mutable -> Watched {
         if (!answer) return answer.error();
         return kj::mv(watcher);
       });
 }
 
-template <typename Words>
-void Door<Words>::forget(Watcher& watcher) {
+template <typename Api>
+void ActorClient<Api>::forget(Watcher& watcher) {
   watchers_.erase(std::remove(watchers_.begin(), watchers_.end(), &watcher), watchers_.end());
   if (!watchers_.empty()) return;
   // Nobody listens: the actor may stop telling. A refusal is harmless, events without watchers
   // are dropped here; the reply finds nobody waiting and is dropped too.
   const SendResult sent =
       sendRequest(Peer(), ++lastCorr_,
-                  [](typename Words::Request::Builder request) { request.setWatch(false); });
+                  [](typename Api::Request::Builder request) { request.setWatch(false); });
   if (sent == SendResult::Refused) ++refused_;
 }
 
-template <typename Words>
-void Door<Words>::handle(schema::Envelope::Reader message, Turn&) {
-  // Stop and the like concern actors, not doors.
-  if (Words::isReply(message)) return onReply(Words::reply(message));
+template <typename Api>
+void ActorClient<Api>::handle(schema::Envelope::Reader message, Turn&) {
+  // Stop and the like concern actors, not clients.
+  if (Api::isReply(message)) return onReply(Api::reply(message));
   if (message.isEventTold()) return onEvent(message.getEventTold());
 }
 
-template <typename Words>
-void Door<Words>::onReply(typename Words::Reply::Reader reply) {
+template <typename Api>
+void ActorClient<Api>::onReply(typename Api::Reply::Reader reply) {
   const auto found = state_->waiting.find(reply.getCorr());
   if (found == state_->waiting.end()) {
     ++late_;
@@ -147,13 +147,13 @@ void Door<Words>::onReply(typename Words::Reply::Reader reply) {
   }
 }
 
-template <typename Words>
-void Door<Words>::onEvent(schema::Event::Reader event) {
+template <typename Api>
+void ActorClient<Api>::onEvent(schema::Event::Reader event) {
   for (Watcher* watcher : watchers_) watcher->push(event);
 }
 
-template <typename Words>
-void Door<Words>::Watcher::push(schema::Event::Reader event) {
+template <typename Api>
+void ActorClient<Api>::Watcher::push(schema::Event::Reader event) {
   if (lagged_) return;
   if (queue_.size() >= queueMax_) {
     lagged_ = true;
@@ -171,8 +171,8 @@ void Door<Words>::Watcher::push(schema::Event::Reader event) {
   queue_.push_back(kj::mv(copy));
 }
 
-template <typename Words>
-auto Door<Words>::Watcher::next() -> kj::Promise<kj::Maybe<EventCopy>> {
+template <typename Api>
+auto ActorClient<Api>::Watcher::next() -> kj::Promise<kj::Maybe<EventCopy>> {
   if (!queue_.empty()) {
     EventCopy event = kj::mv(queue_.front());
     queue_.pop_front();
@@ -184,14 +184,14 @@ auto Door<Words>::Watcher::next() -> kj::Promise<kj::Maybe<EventCopy>> {
   return kj::mv(paf.promise);
 }
 
-template <typename Words>
-auto Feed<Words>::open(Door<Words>& door, const Peer& peer, std::uint64_t since)
+template <typename Api>
+auto Feed<Api>::open(ActorClient<Api>& actor, const Peer& peer, std::uint64_t since)
     -> kj::Promise<Result<kj::Own<Feed>>> {
   using Opened = Result<kj::Own<Feed>>;
-  using Watched = Result<kj::Own<typename Door<Words>::Watcher>>;
-  return door.watch(peer).then([&door, peer, since](Watched watcher) -> kj::Promise<Opened> {
+  using Watched = Result<kj::Own<typename ActorClient<Api>::Watcher>>;
+  return actor.watch(peer).then([&actor, peer, since](Watched watcher) -> kj::Promise<Opened> {
     if (!watcher) return Opened(watcher.error());
-    auto feed = kj::heap<Feed>(door, peer, kj::mv(watcher.value()));
+    auto feed = kj::heap<Feed>(actor, peer, kj::mv(watcher.value()));
     if (since == 0) return Opened(kj::mv(feed));
     auto recalled = feed->recall(since);
     return recalled.then([feed = kj::mv(feed)](Status status) mutable -> Opened {
@@ -202,17 +202,17 @@ auto Feed<Words>::open(Door<Words>& door, const Peer& peer, std::uint64_t since)
 }
 
 // A reply holds the oldest events and only so many: we ask on until one holds no newer.
-template <typename Words>
-kj::Promise<Status> Feed<Words>::recall(std::uint64_t since) {
-  using Told = typename Door<Words>::Answer;
-  return door_
+template <typename Api>
+kj::Promise<Status> Feed<Api>::recall(std::uint64_t since) {
+  using Told = typename ActorClient<Api>::Answer;
+  return actor_
       .ask(peer_,
-           [since](typename Words::Request::Builder request) { request.setEvents(since); })
+           [since](typename Api::Request::Builder request) { request.setEvents(since); })
       .then([this, since](Result<Told> answer) -> kj::Promise<Status> {
         if (!answer) return Status(answer.error());
         const auto reply = answer->reply();
         if (!reply.isEvents()) {
-          return Status(fail(ErrorCode::Internal, std::string(Words::kWho) + " told no events"));
+          return Status(fail(ErrorCode::Internal, std::string(Api::kWho) + " told no events"));
         }
         std::uint64_t newest = since;
         for (const auto event : reply.getEvents()) {
@@ -224,8 +224,8 @@ kj::Promise<Status> Feed<Words>::recall(std::uint64_t since) {
       });
 }
 
-template <typename Words>
-auto Feed<Words>::next() -> kj::Promise<kj::Maybe<EventCopy>> {
+template <typename Api>
+auto Feed<Api>::next() -> kj::Promise<kj::Maybe<EventCopy>> {
   while (!recalled_.empty()) {
     EventCopy event = kj::mv(recalled_.front());
     recalled_.pop_front();
@@ -237,8 +237,8 @@ auto Feed<Words>::next() -> kj::Promise<kj::Maybe<EventCopy>> {
       [this](kj::Maybe<EventCopy> event) { return onEvent(kj::mv(event)); });
 }
 
-template <typename Words>
-auto Feed<Words>::onEvent(kj::Maybe<EventCopy> event) -> kj::Promise<kj::Maybe<EventCopy>> {
+template <typename Api>
+auto Feed<Api>::onEvent(kj::Maybe<EventCopy> event) -> kj::Promise<kj::Maybe<EventCopy>> {
   KJ_IF_MAYBE(copy, event) {
     const std::uint64_t seq = sequenceOf(**copy);
     if (seq <= last_) return next();  // recalled already
@@ -255,9 +255,9 @@ auto Feed<Words>::onEvent(kj::Maybe<EventCopy> event) -> kj::Promise<kj::Maybe<E
   return kj::Maybe<EventCopy>(nullptr);
 }
 
-template class Door<NodeWords>;
-template class Feed<NodeWords>;
-template class Door<ClusterWords>;
-template class Feed<ClusterWords>;
+template class ActorClient<NodeApi>;
+template class Feed<NodeApi>;
+template class ActorClient<ClusterApi>;
+template class Feed<ClusterApi>;
 
 }  // namespace qgpu

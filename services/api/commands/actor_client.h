@@ -2,9 +2,9 @@
 // The one way from the outside to the actor that a daemon is about: the node actor of a manager,
 // the scheduler actor of a scheduler. A call becomes a request message with a correlation id; the
 // reply that carries the same id comes back as a promise. Admin socket, RPC and metrics share one
-// door, which lives on the loop beside that actor and is registered there as an adapter, so that
-// replies and events reach handle(). What differs between the two is in `Words`: NodeWords in
-// node_door.h, ClusterWords in cluster_door.h.
+// client, which lives on the loop beside that actor and is registered there as an adapter, so that
+// replies and events reach handle(). What differs between the two is in `Api`: NodeApi in
+// node_actor_client.h, ClusterApi in cluster_actor_client.h.
 //
 // Kept here: C2 (each request ends in one answer: the actor's, a refusal, or a deadline), C5 (a
 // bounded number of calls is outstanding, every watcher's queue is bounded, refusal is visible).
@@ -46,7 +46,7 @@ class RequestSink {
   ~RequestSink() = default;
 };
 
-struct DoorLimits {
+struct ActorClientLimits {
   std::size_t outstandingMax = 256;    // calls that wait for the actor
   std::size_t reserved = 16;           // of these and of watchersMax, for who may change
   Nanos deadline = seconds(5);         // then a call fails as unavailable
@@ -54,22 +54,22 @@ struct DoorLimits {
   std::size_t watcherQueueMax = 1024;  // events that a watcher may lag behind
 };
 
-template <typename Words>
+template <typename Api>
 class Feed;
 
-template <typename Words>
-class Door final : public Actor {
+template <typename Api>
+class ActorClient final : public Actor {
   struct State;
 
  public:
-  using Limits = DoorLimits;
+  using Limits = ActorClientLimits;
   using EventCopy = kj::Own<capnp::MallocMessageBuilder>;  // root: schema::Event
 
   // A copy of one reply, which the asker owns.
   class Answer {
    public:
-    explicit Answer(typename Words::Reply::Reader reply);
-    typename Words::Reply::Reader reply() const;
+    explicit Answer(typename Api::Reply::Reader reply);
+    typename Api::Reply::Reader reply() const;
 
    private:
     std::unique_ptr<capnp::MallocMessageBuilder> message_;
@@ -78,10 +78,10 @@ class Door final : public Actor {
   // One watcher's bounded queue of events. Dropping it ends the watch.
   class Watcher {
    public:
-    Watcher(Door& door, std::size_t queueMax)
-        : state_(kj::addRef(*door.state_)), queueMax_(queueMax) {}
+    Watcher(ActorClient& actor, std::size_t queueMax)
+        : state_(kj::addRef(*actor.state_)), queueMax_(queueMax) {}
     ~Watcher() {
-      if (state_->door != nullptr) state_->door->forget(*this);
+      if (state_->actor != nullptr) state_->actor->forget(*this);
     }
     Watcher(const Watcher&) = delete;
     Watcher& operator=(const Watcher&) = delete;
@@ -91,7 +91,7 @@ class Door final : public Actor {
     kj::Promise<kj::Maybe<EventCopy>> next();
 
    private:
-    friend class Door;
+    friend class ActorClient;
     void push(schema::Event::Reader event);
 
     kj::Own<State> state_;
@@ -101,17 +101,17 @@ class Door final : public Actor {
     kj::Maybe<kj::Own<kj::PromiseFulfiller<kj::Maybe<EventCopy>>>> reader_;
   };
 
-  // `sink` and `timer` outlive the door. What it gave out may be destroyed after it: the RPC system
-  // lets go of a cancelled call only in a later turn of the loop. It must not be used then.
-  Door(RequestSink& sink, kj::Timer& timer) : Door(sink, timer, Words::limits()) {}
-  Door(RequestSink& sink, kj::Timer& timer, Limits limits);
-  ~Door() noexcept;
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  // `sink` and `timer` outlive the client. What it gave out may be destroyed after it: the RPC
+  // system lets go of a cancelled call only in a later turn of the loop. It must not be used then.
+  ActorClient(RequestSink& sink, kj::Timer& timer) : ActorClient(sink, timer, Api::limits()) {}
+  ActorClient(RequestSink& sink, kj::Timer& timer, Limits limits);
+  ~ActorClient() noexcept;
+  ActorClient(const ActorClient&) = delete;
+  ActorClient& operator=(const ActorClient&) = delete;
 
   // `fill` sets the request's union. The promise gives the reply, or the actor's own error, or
   // Overloaded (mailbox full, too many outstanding), or Unavailable (deadline). It never throws.
-  using Fill = kj::FunctionParam<void(typename Words::Request::Builder)>;
+  using Fill = kj::FunctionParam<void(typename Api::Request::Builder)>;
   kj::Promise<Result<Answer>> ask(const Peer& peer, Fill fill);
 
   // Events from now on, in the actor's order. Overloaded where there are watchersMax already.
@@ -119,7 +119,7 @@ class Door final : public Actor {
 
   // Replies and events of the actor. Late or unknown replies are counted and dropped.
   void handle(schema::Envelope::Reader message, Turn& turn) override;
-  void onReply(typename Words::Reply::Reader reply);
+  void onReply(typename Api::Reply::Reader reply);
   void onEvent(schema::Event::Reader event);
 
   // For /metrics.
@@ -131,8 +131,8 @@ class Door final : public Actor {
  private:
   using Fulfiller = kj::PromiseFulfiller<Result<Answer>>;
   struct State : public kj::Refcounted {
-    explicit State(Door& d) : door(&d) {}
-    Door* door;   // null once it is gone
+    explicit State(ActorClient& d) : actor(&d) {}
+    ActorClient* actor;   // null once it is gone
     std::map<std::uint64_t, kj::Own<Fulfiller>> waiting;
   };
 
@@ -152,20 +152,21 @@ class Door final : public Actor {
   std::vector<Watcher*> watchers_;
 };
 
-// A watcher that starts after event `since` and heals gaps: what was told while this door could
+// A watcher that starts after event `since` and heals gaps: what was told while this client could
 // not take it is asked again, so that a reader sees each event once and in order.
-template <typename Words>
+template <typename Api>
 class Feed {
  public:
-  using EventCopy = typename Door<Words>::EventCopy;
+  using EventCopy = typename ActorClient<Api>::EventCopy;
 
   // Opens the watch first and then asks for the past, so that nothing falls in between.
   // `since` 0: from now on only.
-  static kj::Promise<Result<kj::Own<Feed>>> open(Door<Words>& door, const Peer& peer,
+  static kj::Promise<Result<kj::Own<Feed>>> open(ActorClient<Api>& actor, const Peer& peer,
                                                  std::uint64_t since);
 
-  Feed(Door<Words>& door, const Peer& peer, kj::Own<typename Door<Words>::Watcher> watcher)
-      : door_(door), peer_(peer), watcher_(kj::mv(watcher)) {}
+  Feed(ActorClient<Api>& actor, const Peer& peer,
+       kj::Own<typename ActorClient<Api>::Watcher> watcher)
+      : actor_(actor), peer_(peer), watcher_(kj::mv(watcher)) {}
 
   // As Watcher::next(): nothing once this reader was too slow.
   kj::Promise<kj::Maybe<EventCopy>> next();
@@ -174,9 +175,9 @@ class Feed {
   kj::Promise<Status> recall(std::uint64_t since);
   kj::Promise<kj::Maybe<EventCopy>> onEvent(kj::Maybe<EventCopy> event);
 
-  Door<Words>& door_;
+  ActorClient<Api>& actor_;
   Peer peer_;
-  kj::Own<typename Door<Words>::Watcher> watcher_;
+  kj::Own<typename ActorClient<Api>::Watcher> watcher_;
   std::uint64_t last_ = 0;          // sequence number of the newest event handed out
   std::deque<EventCopy> recalled_;  // older than anything in the watcher's queue
 };

@@ -1,19 +1,19 @@
 #pragma once
-// The door to the scheduler actor; see door.h. A submit is answered when its node has confirmed
-// it, so that an answer may take as long as the scheduler waits for a node.
+// The client to the scheduler actor; see actor_client.h. A submit is answered when its node has
+// confirmed it, so that an answer may take as long as the scheduler waits for a node.
 
-#include "services/admin/door.h"
+#include "services/api/commands/actor_client.h"
 
 namespace qgpu {
 
-struct ClusterWords {
+struct ClusterApi {
   using Request = schema::ClusterRequest;
   using Reply = schema::ClusterReply;
   static constexpr const char* kWho = "the scheduler";
-  static constexpr const char* kActor = "scheduler";        // of events that a door makes
+  static constexpr const char* kActor = "scheduler";        // of events that a client makes
   static constexpr const char* kChanged = "a cluster";    // as refusals say
-  static DoorLimits limits() {
-    DoorLimits limits;
+  static ActorClientLimits limits() {
+    ActorClientLimits limits;
     limits.outstandingMax = 4'096;  // many of them wait for a node
     limits.reserved = 256;
     limits.deadline = seconds(35);  // beyond the 30 s in which a node has to confirm
@@ -28,11 +28,11 @@ struct ClusterWords {
   }
 };
 
-using ClusterDoor = Door<ClusterWords>;
-using ClusterAnswer = ClusterDoor::Answer;
-using ClusterFeed = Feed<ClusterWords>;
+using ClusterActorClient = ActorClient<ClusterApi>;
+using ClusterAnswer = ClusterActorClient::Answer;
+using ClusterFeed = Feed<ClusterApi>;
 
-extern template class Door<ClusterWords>;
-extern template class Feed<ClusterWords>;
+extern template class ActorClient<ClusterApi>;
+extern template class Feed<ClusterApi>;
 
 }  // namespace qgpu

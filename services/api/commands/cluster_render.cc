@@ -1,7 +1,7 @@
-#include "services/admin/cluster_render.h"
+#include "services/api/commands/cluster_render.h"
 
-#include "services/admin/render.h"
-#include "services/admin/words.h"
+#include "services/api/commands/render.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "schema/cluster.capnp.h"
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/tenant_environment.h"
 #include "services/base/json.h"
 
 namespace qgpu {

@@ -1,7 +1,7 @@
-#include "services/admin/desk.h"
+#include "services/api/commands/command_handler.h"
 
-#include "services/admin/render.h"
-#include "services/admin/words.h"
+#include "services/api/commands/render.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
@@ -18,29 +18,29 @@ std::string renderStatus(const Status& status, std::string_view done) {
   return status ? renderDone(done) : renderError(status.error());
 }
 
-// Events after `since` of a door, as an answer to `watch`.
-template <typename Words>
-kj::Promise<AdminAnswer> watchFrom(Door<Words>& door, const Peer& peer, std::uint64_t since) {
-  return Feed<Words>::open(door, peer, since)
-      .then([](Result<kj::Own<Feed<Words>>> feed) -> AdminAnswer {
+// Events after `since` of a client, as an answer to `watch`.
+template <typename Api>
+kj::Promise<AdminAnswer> watchFrom(ActorClient<Api>& actor, const Peer& peer, std::uint64_t since) {
+  return Feed<Api>::open(actor, peer, since)
+      .then([](Result<kj::Own<Feed<Api>>> feed) -> AdminAnswer {
         if (!feed) return renderError(feed.error());
-        kj::Own<Feed<Words>> events = kj::mv(feed.value());
+        kj::Own<Feed<Api>> events = kj::mv(feed.value());
         return {renderWatching(), [events = kj::mv(events)]() mutable { return events->next(); }};
       });
 }
 
 }  // namespace
 
-template <typename Words>
-kj::Promise<AdminAnswer> CommandDesk<Words>::answer(const Peer& peer, std::string line) {
-  Result<Command> command = parseCommand(line, kSideOf<Words>);
+template <typename Api>
+kj::Promise<AdminAnswer> CommandHandler<Api>::answer(const Peer& peer, std::string line) {
+  Result<Command> command = parseCommand(line, kSideOf<Api>);
   if (!command) return AdminAnswer(renderError(command.error()));
   const CommandRow& row = *command->row;
   Arguments& given = command->given;
-  if (row.does == Does::Help) return AdminAnswer(renderHelp(kSideOf<Words>));
-  if (row.does == Does::Watch) return watchFrom(door_, peer, given.number);
+  if (row.does == Does::Help) return AdminAnswer(renderHelp(kSideOf<Api>));
+  if (row.does == Does::Watch) return watchFrom(actor_, peer, given.number);
   if (row.right == Right::Change && !peer.mayChange) {
-    return AdminAnswer(refuseChange(peer, Words::kChanged));
+    return AdminAnswer(refuseChange(peer, Api::kChanged));
   }
   given.spec.task.ownerUid = peer.uid;
   if (row.does == Does::Run && given.owned) {
@@ -51,12 +51,12 @@ kj::Promise<AdminAnswer> CommandDesk<Words>::answer(const Peer& peer, std::strin
   return command->isList() ? list(peer, std::move(*command)) : ask(peer, std::move(*command));
 }
 
-template <typename Words>
-kj::Promise<AdminAnswer> CommandDesk<Words>::ask(const Peer& peer, Command command) {
-  auto asked = door_.ask(peer, [&command](typename Words::Request::Builder request) {
+template <typename Api>
+kj::Promise<AdminAnswer> CommandHandler<Api>::ask(const Peer& peer, Command command) {
+  auto asked = actor_.ask(peer, [&command](typename Api::Request::Builder request) {
     fillRequest(request, command);
   });
-  using Answered = Result<typename Door<Words>::Answer>;
+  using Answered = Result<typename ActorClient<Api>::Answer>;
   return asked.then([this, command = std::move(command)](Answered got) -> kj::Promise<AdminAnswer> {
     if (!got) return AdminAnswer(renderError(got.error()));
     return finish(command, got->reply());
@@ -64,8 +64,8 @@ kj::Promise<AdminAnswer> CommandDesk<Words>::ask(const Peer& peer, Command comma
 }
 
 // The actor permits and audits, then the daemon acts.
-template <typename Words>
-kj::Promise<AdminAnswer> CommandDesk<Words>::finish(const Command& command, Reply reply) {
+template <typename Api>
+kj::Promise<AdminAnswer> CommandHandler<Api>::finish(const Command& command, Reply reply) {
   std::string done(reply.isDone() ? view(reply.getDone()) : std::string_view());
   if (command.row->does == Does::Snapshot) {
     return snapshotOf(keeping_).then([done = std::move(done)](const Status& status) {
@@ -78,7 +78,7 @@ kj::Promise<AdminAnswer> CommandDesk<Words>::finish(const Command& command, Repl
   return AdminAnswer(render(reply));
 }
 
-template class CommandDesk<NodeWords>;
-template class CommandDesk<ClusterWords>;
+template class CommandHandler<NodeApi>;
+template class CommandHandler<ClusterApi>;
 
 }  // namespace qgpu

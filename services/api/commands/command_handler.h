@@ -1,6 +1,6 @@
 #pragma once
 // What an admin socket leads to: the commands of one daemon. AdminServer knows lines, peers and
-// limits; a desk reads a line (commands.h), asks the daemon's actor by its door, and makes the
+// limits; a handler reads a line (commands.h), asks the daemon's actor by its client, and makes the
 // reply a JSON document.
 
 #include <capnp/message.h>
@@ -10,10 +10,10 @@
 #include <type_traits>
 
 #include "runtime/result.h"
-#include "services/admin/cluster_door.h"
-#include "services/admin/commands.h"
-#include "services/admin/housekeeping.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/cluster_actor_client.h"
+#include "services/api/commands/commands.h"
+#include "services/api/commands/housekeeping.h"
+#include "services/api/commands/node_actor_client.h"
 
 namespace qgpu {
 
@@ -31,30 +31,31 @@ struct AdminAnswer {
   kj::Maybe<Events> events;
 };
 
-class AdminDesk {
+class AdminHandler {
  public:
   // `line` came from `peer`, which lives until the promise is done. It never throws.
   virtual kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) = 0;
 
  protected:
-  ~AdminDesk() = default;
+  ~AdminHandler() = default;
 };
 
-template <typename Words>
-inline constexpr Side kSideOf = std::is_same_v<Words, NodeWords> ? Side::Node : Side::Cluster;
+template <typename Api>
+inline constexpr Side kSideOf = std::is_same_v<Api, NodeApi> ? Side::Node : Side::Cluster;
 
-// What both daemons' desks do with a line of theirs.
-template <typename Words>
-class CommandDesk : public AdminDesk {
+// What both daemons' handlers do with a line of theirs.
+template <typename Api>
+class CommandHandler : public AdminHandler {
  public:
   kj::Promise<AdminAnswer> answer(const Peer& peer, std::string line) override;
 
  protected:
-  using Reply = typename Words::Reply::Reader;
+  using Reply = typename Api::Reply::Reader;
 
-  // `door` and `keeping` outlive the desk.
-  CommandDesk(Door<Words>& door, Housekeeping& keeping) : door_(door), keeping_(keeping) {}
-  ~CommandDesk() = default;
+  // `actor` and `keeping` outlive the handler.
+  CommandHandler(ActorClient<Api>& actor, Housekeeping& keeping)
+      : actor_(actor), keeping_(keeping) {}
+  ~CommandHandler() = default;
 
   // Before a command of Does::Run is asked: whose process it is.
   virtual Status own(const Peer&, TaskSpec&) { return ok(); }
@@ -67,7 +68,7 @@ class CommandDesk : public AdminDesk {
 
   kj::Promise<AdminAnswer> ask(const Peer& peer, Command command);
 
-  Door<Words>& door_;
+  ActorClient<Api>& actor_;
 
  private:
   kj::Promise<AdminAnswer> finish(const Command& command, Reply reply);
@@ -75,7 +76,7 @@ class CommandDesk : public AdminDesk {
   Housekeeping& keeping_;
 };
 
-extern template class CommandDesk<NodeWords>;
-extern template class CommandDesk<ClusterWords>;
+extern template class CommandHandler<NodeApi>;
+extern template class CommandHandler<ClusterApi>;
 
 }  // namespace qgpu

@@ -1,8 +1,8 @@
-#include "services/admin/command_line.h"
+#include "services/api/commands/command_line.h"
 
 #include <algorithm>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 
 namespace qgpu {

@@ -1,9 +1,9 @@
 // The table of commands itself; see commands.h.
 
 #include "runtime/config.h"
-#include "services/admin/command_line.h"
-#include "services/admin/commands.h"
-#include "services/admin/words.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/commands/commands.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/admin/commands.h"
+#include "services/api/commands/commands.h"
 
 #include <algorithm>
 #include <capnp/message.h>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/check.h"
-#include "services/admin/command_line.h"
+#include "services/api/commands/command_line.h"
 
 namespace qgpu {
 namespace {

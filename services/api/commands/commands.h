@@ -16,7 +16,7 @@
 #include "runtime/units.h"
 #include "schema/cluster.capnp.h"
 #include "schema/envelope.capnp.h"
-#include "services/admin/spec.h"
+#include "services/api/commands/spec.h"
 
 namespace qgpu {
 
@@ -32,7 +32,7 @@ struct Arguments {
   std::string level;
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   schema::Score priority = schema::Score::BINPACK;
-  ClusterSpec spec;         // its task.ownerUid and owner process are for the door to set
+  ClusterSpec spec;         // its task.ownerUid and owner process are for the client to set
   bool owned = false;       // by the process that asks
   std::uint32_t count = 0;  // of the tasks that a what-if places; 0: a drain
 };
@@ -63,7 +63,7 @@ enum class Right : std::uint8_t {
   Change,    // root, the daemon's own user, group qgpu, and whom a certificate says it of
 };
 
-// What a door does beside asking the actor.
+// What a client does beside asking the actor.
 enum class Does : std::uint8_t {
   Ask,
   List,      // a cluster's is asked for page by page

@@ -1,4 +1,4 @@
-#include "services/admin/housekeeping.h"
+#include "services/api/commands/housekeeping.h"
 
 #include <memory>
 

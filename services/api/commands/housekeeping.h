@@ -1,6 +1,6 @@
 #pragma once
-// What the doors ask of the daemon itself rather than of its actor. The actor permits and audits it
-// first, so that admin socket and RPC do the same.
+// What the clients ask of the daemon itself rather than of its actor. The actor permits and audits
+// it first, so that admin socket and RPC do the same.
 
 #include <kj/async.h>
 

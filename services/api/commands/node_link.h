@@ -1,23 +1,23 @@
 #pragma once
-// The RequestSink of a daemon: requests leave through an outlet of the loop on which door and node
-// actor live. In a cluster the scheduler places tasks, so binds go to the member actor, which
+// The RequestSink of a daemon: requests leave through an outlet of the loop on which client and
+// node actor live. In a cluster the scheduler places tasks, so binds go to the member actor, which
 // forwards them; everything else goes to the node.
 
 #include <capnp/message.h>
 
 #include "runtime/dispatcher.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 
 namespace qgpu {
 
 class NodeLink final : public RequestSink {
  public:
-  // `dispatcher` outlives the link. `door` is the address under which the NodeDoor is registered
-  // there (Dispatcher::reserve, then attach), `node` that of the node actor, `member` that of the
-  // member actor where there is one.
-  NodeLink(Dispatcher& dispatcher, ActorId door, ActorId node,
+  // `dispatcher` outlives the link. `actor` is the address under which the NodeActorClient is
+  // registered there (Dispatcher::reserve, then attach), `node` that of the node actor, `member`
+  // that of the member actor where there is one.
+  NodeLink(Dispatcher& dispatcher, ActorId actor, ActorId node,
            ActorId member = ActorId::kNobody)
-      : outlet_(dispatcher, door), node_(node), member_(member) {}
+      : outlet_(dispatcher, actor), node_(node), member_(member) {}
 
   SendResult send(Build build) override {
     if (member_ == ActorId::kNobody) {

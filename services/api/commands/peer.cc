@@ -1,4 +1,4 @@
-#include "services/admin/peer.h"
+#include "services/api/commands/peer.h"
 
 #include <grp.h>
 #include <kj/exception.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "runtime/loop.h"
 #include "runtime/result.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 
 namespace qgpu {
 

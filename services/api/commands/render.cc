@@ -1,6 +1,6 @@
-#include "services/admin/render.h"
+#include "services/api/commands/render.h"
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "runtime/result.h"
 #include "schema/envelope.capnp.h"
-#include "services/admin/command_line.h"
-#include "services/admin/commands.h"
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/commands/commands.h"
+#include "services/api/commands/tenant_environment.h"
 #include "services/base/json.h"
 
 namespace qgpu {

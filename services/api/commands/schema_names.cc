@@ -1,4 +1,4 @@
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 #include <cstdint>
 

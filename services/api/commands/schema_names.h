@@ -1,6 +1,6 @@
 #pragma once
 // The words that people and programs type and read for the enums of the schemas, and the way
-// back. One place for all doors, so that JSON, tables, metrics and RPC say the same.
+// back. One place for all clients, so that JSON, tables, metrics and RPC say the same.
 
 #include <optional>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "services/admin/spec.h"
+#include "services/api/commands/spec.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
-#include "services/admin/command_line.h"
-#include "services/admin/words.h"
+#include "services/api/commands/command_line.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 
 namespace qgpu {

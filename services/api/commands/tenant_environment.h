@@ -1,7 +1,7 @@
 #pragma once
 // What a node puts into the environment of a tenant's program, for every way in which one is
 // started: by `qgpuctl run`, by a launcher that submitted a task, by kubelet. Each part is known at
-// another moment: what the node's programs share, which door and token are the task's, and which
+// another moment: what the node's programs share, which socket and token are the task's, and which
 // cards it got (actors/base/tenant_variables.h). Whoever starts programs joins the parts it has.
 
 #include <string>

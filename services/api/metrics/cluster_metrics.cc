@@ -1,8 +1,8 @@
-#include "services/metrics/cluster_metrics.h"
+#include "services/api/metrics/cluster_metrics.h"
 
 #include <array>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
@@ -84,11 +84,11 @@ void nodeFamilies(MetricsText& page, Nodes nodes) {
 }  // namespace
 
 std::string renderClusterMetrics(schema::ClusterInfo::Reader info, Nodes nodes,
-                                 const DoorCounts& doors) {
+                                 const ActorClientCounts& clients) {
   MetricsText page;
   infoFamilies(page, info);
   nodeFamilies(page, nodes);
-  doorFamilies(page, doors, "the scheduler actor");
+  actorClientFamilies(page, clients, "the scheduler actor");
   return page.take();
 }
 

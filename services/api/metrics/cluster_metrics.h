@@ -11,6 +11,6 @@ namespace qgpu {
 
 std::string renderClusterMetrics(schema::ClusterInfo::Reader info,
                                  capnp::List<schema::ClusterNode>::Reader nodes,
-                                 const DoorCounts& doors);
+                                 const ActorClientCounts& clients);
 
 }  // namespace qgpu

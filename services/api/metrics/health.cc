@@ -1,4 +1,4 @@
-#include "services/metrics/health.h"
+#include "services/api/metrics/health.h"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
-#include "services/metrics/pages.h"
+#include "services/api/metrics/pages.h"
 
-#include "services/admin/words.h"
-#include "services/metrics/cluster_metrics.h"
-#include "services/metrics/prometheus.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/metrics/cluster_metrics.h"
+#include "services/api/metrics/prometheus.h"
 
 namespace qgpu {
 namespace {
@@ -13,7 +13,7 @@ Peer nobody() {
   return peer;
 }
 
-// The daemon itself: it is heard where nobodies fill the door.
+// The daemon itself: it is heard where nobodies take every place.
 Peer self() {
   Peer peer;
   peer.mayChange = true;
@@ -30,9 +30,9 @@ HttpPage prometheus(std::string text) {
   return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
 }
 
-template <typename Words>
-DoorCounts countsOf(const Door<Words>& door) {
-  return {door.outstanding(), door.watchers(), door.refused(), door.late()};
+template <typename Api>
+ActorClientCounts countsOf(const ActorClient<Api>& actor) {
+  return {actor.outstanding(), actor.watchers(), actor.refused(), actor.late()};
 }
 
 }  // namespace
@@ -53,22 +53,22 @@ kj::Promise<HttpPage> NodePages::metrics() {
   };
   auto facts = kj::heap<Facts>();
   Facts& f = *facts;
-  return door_.ask(nobody(), [](schema::Request::Builder request) { request.setInfo(); })
+  return actor_.ask(nobody(), [](schema::Request::Builder request) { request.setInfo(); })
       .then([this, &f](Result<Answer> info) -> kj::Promise<Result<Answer>> {
         if (!info) return kj::mv(info);
         f.answers.push_back(std::move(*info));
-        return door_.ask(nobody(), [](schema::Request::Builder request) { request.setCards(); });
+        return actor_.ask(nobody(), [](schema::Request::Builder request) { request.setCards(); });
       })
       .then([this, &f](Result<Answer> cards) -> kj::Promise<Result<Answer>> {
         if (!cards) return kj::mv(cards);
         f.answers.push_back(std::move(*cards));
-        return door_.ask(nobody(), [](schema::Request::Builder request) { request.setTasks(); });
+        return actor_.ask(nobody(), [](schema::Request::Builder request) { request.setTasks(); });
       })
       .then([this, &f](Result<Answer> tasks) {
         if (!tasks) return unwell(tasks.error());
         std::string text =
             renderMetrics(f.answers[0].reply().getInfo(), f.answers[1].reply().getCards(),
-                          tasks->reply().getTasks(), countsOf(door_));
+                          tasks->reply().getTasks(), countsOf(actor_));
         if (more_) text += more_();
         return prometheus(std::move(text));
       })
@@ -76,7 +76,7 @@ kj::Promise<HttpPage> NodePages::metrics() {
 }
 
 kj::Promise<Result<std::string>> NodePages::storage() {
-  return door_.ask(self(), [](schema::Request::Builder request) { request.setInfo(); })
+  return actor_.ask(self(), [](schema::Request::Builder request) { request.setInfo(); })
       .then([](Result<Answer> info) -> Result<std::string> {
         if (!info) return info.error();
         return std::string(view(info->reply().getInfo().getStorage()));
@@ -84,15 +84,15 @@ kj::Promise<Result<std::string>> NodePages::storage() {
 }
 
 kj::Promise<HttpPage> ClusterPages::metrics() {
-  return door_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
+  return actor_.ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
       .then([this](Result<ClusterAnswer> info) -> kj::Promise<HttpPage> {
         if (!info) return unwell(info.error());
-        return door_
+        return actor_
             .ask(nobody(), [](schema::ClusterRequest::Builder request) { request.setNodes(); })
             .then([this, info = std::move(*info)](Result<ClusterAnswer> nodes) {
               if (!nodes) return unwell(nodes.error());
               std::string text = renderClusterMetrics(info.reply().getInfo(),
-                                                      nodes->reply().getNodes(), countsOf(door_));
+                                                      nodes->reply().getNodes(), countsOf(actor_));
               if (more_) text += more_();
               return prometheus(std::move(text));
             });
@@ -100,7 +100,7 @@ kj::Promise<HttpPage> ClusterPages::metrics() {
 }
 
 kj::Promise<Result<std::string>> ClusterPages::storage() {
-  return door_.ask(self(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
+  return actor_.ask(self(), [](schema::ClusterRequest::Builder request) { request.setInfo(); })
       .then([](Result<ClusterAnswer> info) -> Result<std::string> {
         if (!info) return info.error();
         return std::string(view(info->reply().getInfo().getStorage()));

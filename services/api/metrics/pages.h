@@ -1,17 +1,17 @@
 #pragma once
-// What the HTTP door of a daemon shows: the pages of a manager and those of a scheduler. Each asks
-// the daemon's actor in the name of nobody, one question after the other, so that a scrape takes
-// one place of the door's at a time. /healthz asks nobody: health.h knows.
+// What the HTTP server of a daemon shows: the pages of a manager and those of a scheduler. Each
+// asks the daemon's actor in the name of nobody, one question after the other, so that a scrape
+// takes one place among the requests at a time. /healthz asks nobody: health.h knows.
 
 #include <functional>
 #include <kj/async.h>
 #include <string>
 #include <vector>
 
-#include "services/admin/cluster_door.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/cluster_actor_client.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/base/http_server.h"
-#include "services/metrics/health.h"
+#include "services/api/metrics/health.h"
 
 namespace qgpu {
 
@@ -32,25 +32,25 @@ using MoreMetrics = std::function<std::string()>;
 
 class NodePages final : public HttpPages {
  public:
-  explicit NodePages(NodeDoor& door, MoreMetrics more = nullptr)
-      : door_(door), more_(std::move(more)) {}
+  explicit NodePages(NodeActorClient& actor, MoreMetrics more = nullptr)
+      : actor_(actor), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<Result<std::string>> storage() override;
 
  private:
-  NodeDoor& door_;
+  NodeActorClient& actor_;
   const MoreMetrics more_;
 };
 
 class ClusterPages final : public HttpPages {
  public:
-  explicit ClusterPages(ClusterDoor& door, MoreMetrics more = nullptr)
-      : door_(door), more_(std::move(more)) {}
+  explicit ClusterPages(ClusterActorClient& actor, MoreMetrics more = nullptr)
+      : actor_(actor), more_(std::move(more)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<Result<std::string>> storage() override;
 
  private:
-  ClusterDoor& door_;
+  ClusterActorClient& actor_;
   const MoreMetrics more_;
 };
 

@@ -1,6 +1,6 @@
-#include "services/metrics/prometheus.h"
+#include "services/api/metrics/prometheus.h"
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
@@ -36,7 +36,7 @@ class Page : public MetricsText {
   }
 };
 
-void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& doors) {
+void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCounts& clients) {
   page.family("qgpu_node_info", "gauge", "The node: always 1, facts are labels.");
   const std::string_view realtime = view(node.getRealtime());
   page.sample({{"node", view(node.getName())}, {"version", view(node.getVersion())},
@@ -51,7 +51,7 @@ void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const DoorCounts& d
   page.sample({{"state", standing.substr(0, standing.find(':'))}}, "1");
   page.one("qgpu_node_cards", "gauge", "Cards of this node.", count(node.getCards()));
   page.one("qgpu_node_tasks", "gauge", "Tasks bound on this node.", count(node.getTasks()));
-  doorFamilies(page, doors, "the node actor");
+  actorClientFamilies(page, clients, "the node actor");
 }
 
 void cardInfo(Page& page, Cards cards) {
@@ -155,9 +155,9 @@ void taskFamilies(Page& page, Tasks tasks) {
 }  // namespace
 
 std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks tasks,
-                          const DoorCounts& doors) {
+                          const ActorClientCounts& clients) {
   Page page;
-  nodeFamilies(page, node, doors);
+  nodeFamilies(page, node, clients);
   cardFamilies(page, cards);
   taskFamilies(page, tasks);
   return page.take();

@@ -12,6 +12,7 @@ namespace qgpu {
 
 std::string renderMetrics(schema::NodeInfo::Reader node,
                           capnp::List<schema::CardStatus>::Reader cards,
-                          capnp::List<schema::TaskInfo>::Reader tasks, const DoorCounts& doors);
+                          capnp::List<schema::TaskInfo>::Reader tasks,
+                          const ActorClientCounts& clients);
 
 }  // namespace qgpu

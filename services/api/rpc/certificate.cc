@@ -1,4 +1,4 @@
-#include "services/rpc/certificate.h"
+#include "services/api/rpc/certificate.h"
 
 #include <algorithm>
 #include <openssl/err.h>

@@ -1,7 +1,7 @@
-#include "services/rpc/checked.h"
+#include "services/api/rpc/checked.h"
 
 #include "schema/types.capnp.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/process.h"
 
 namespace qgpu {

@@ -11,7 +11,7 @@
 
 #include "actors/model.h"
 #include "schema/cluster.capnp.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
@@ -26,7 +26,7 @@ std::string checkedText(capnp::Text::Reader text, const char* what);
 void checkRequest(capnp::DynamicStruct::Builder request, const Peer& peer, bool takesOwners);
 
 // The member of the union that is set, and which page of a list is asked for: all of a request but
-// what a door says of who asks. Unsupported where this daemon does not know the member.
+// what a client says of who asks. Unsupported where this daemon does not know the member.
 void copyQuestion(capnp::DynamicStruct::Reader from, capnp::DynamicStruct::Builder to);
 
 // A request as a peer made it up, or as a call's parameters say it.

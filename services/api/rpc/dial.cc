@@ -1,10 +1,10 @@
-#include "services/rpc/dial.h"
+#include "services/api/rpc/dial.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {

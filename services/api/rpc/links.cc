@@ -1,9 +1,9 @@
-#include "services/rpc/links.h"
+#include "services/api/rpc/links.h"
 
 #include <kj/vector.h>
 
-#include "services/admin/words.h"
-#include "services/rpc/member_words.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/member_codec.h"
 
 namespace qgpu {
 namespace {
@@ -29,7 +29,7 @@ Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader w
   if (broken != nullptr) {
     return fail(ErrorCode::InvalidArgument, "these words of a member can't be read");
   }
-  const Status good = checkMemberWords(copy->getRoot<schema::FromMember>().asReader());
+  const Status good = checkMemberMessage(copy->getRoot<schema::FromMember>().asReader());
   if (!good) return good.error();
   return kj::mv(copy);
 }
@@ -162,7 +162,7 @@ kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader w
     return toException(full);
   }
   auto paf = kj::newPromiseAndFulfiller<void>();
-  hold(Held{kj::mv(*copy), kj::mv(paf.fulfiller), number, timer_.now(), size});
+  hold(QueuedMessage{kj::mv(*copy), kj::mv(paf.fulfiller), number, timer_.now(), size});
   return kj::mv(paf.promise);
 }
 
@@ -200,7 +200,7 @@ kj::Promise<void> Links::beat(std::uint32_t number, BeatContext context) {
   return kj::mv(paf.promise);
 }
 
-// False: it was told, and is answered likewise.
+// Answers the beat that waits for it. False: none does, and it has to be told.
 bool Links::answerBeat(Link& link, schema::ToMember::Reader words) {
   KJ_IF_MAYBE (beat, link.beat) {
     beat->context.getResults(capnp::MessageSize{wordsOf(words) + 4, 0}).setSeen(words);
@@ -217,7 +217,7 @@ bool Links::pass(capnp::MallocMessageBuilder& words) {
   }) == SendResult::Sent;
 }
 
-void Links::hold(Held held) {
+void Links::hold(QueuedMessage held) {
   heldWords_ += held.size;
   held_.push_back(kj::mv(held));
   if (!retrying_) tasks_.add(retryHeld());
@@ -235,14 +235,14 @@ kj::Promise<void> Links::retryHeld() {
 
 void Links::passHeld() {
   while (!held_.empty() && pass(*held_.front().words)) {
-    Held done = kj::mv(held_.front());
+    QueuedMessage done = kj::mv(held_.front());
     held_.pop_front();
     heldWords_ -= done.size;
     KJ_IF_MAYBE(told, done.told) (*told)->fulfill();
   }
   // Oldest first, so that only the front can have waited for too long.
   while (!held_.empty() && timer_.now() - held_.front().since > toKj(limits_.patience)) {
-    Held late = kj::mv(held_.front());
+    QueuedMessage late = kj::mv(held_.front());
     held_.pop_front();
     heldWords_ -= late.size;
     KJ_IF_MAYBE(told, late.told) {
@@ -342,7 +342,7 @@ void Links::end(std::uint32_t number) {
   words.setLost();
   if (held_.empty() && pass(*lost)) return;
   const std::size_t size = lost->sizeInWords();
-  hold(Held{kj::mv(lost), nullptr, number, timer_.now(), size});
+  hold(QueuedMessage{kj::mv(lost), nullptr, number, timer_.now(), size});
 }
 
 kj::Promise<void> Links::sweep() {

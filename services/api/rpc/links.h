@@ -27,8 +27,8 @@
 
 #include "runtime/actor.h"
 #include "schema/scheduler.capnp.h"
-#include "services/rpc/gathered.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/rpc/gathered.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
@@ -100,7 +100,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     kj::Maybe<Beat> beat;                 // the last; the one before is over
     std::size_t unsentWords = 0;
   };
-  struct Held {                    // words that wait for the scheduler's mailbox
+  struct QueuedMessage {                    // words that wait for the scheduler's mailbox
     kj::Own<capnp::MallocMessageBuilder> words;
     kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> told;   // none: `lost`, which nobody waits for
     std::uint32_t link;
@@ -113,7 +113,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> beat(std::uint32_t number, BeatContext context);
   static bool answerBeat(Link& link, schema::ToMember::Reader words);
   bool pass(capnp::MallocMessageBuilder& words);
-  void hold(Held held);
+  void hold(QueuedMessage held);
   kj::Promise<void> retryHeld();
   void passHeld();
   void send(std::uint32_t number, schema::ToMember::Reader words);
@@ -141,7 +141,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
   kj::Own<Alive> alive_ = kj::refcounted<Alive>();
   std::map<std::uint32_t, kj::Own<Link>> links_;
-  std::deque<Held> held_;
+  std::deque<QueuedMessage> held_;
   std::size_t heldWords_ = 0;
   bool retrying_ = false;
   kj::TaskSet tasks_;  // last

@@ -1,8 +1,8 @@
-#include "services/rpc/member_words.h"
+#include "services/api/rpc/member_codec.h"
 
 #include "actors/model.h"
-#include "services/admin/words.h"
-#include "services/rpc/checked.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/checked.h"
 
 namespace qgpu {
 namespace {
@@ -100,7 +100,7 @@ void Check::clusterSpec(schema::ClusterSpec::Reader wanted) {
 
 }  // namespace
 
-Status checkMemberWords(schema::FromMember::Reader words) {
+Status checkMemberMessage(schema::FromMember::Reader words) {
   Check check;
   switch (words.which()) {
     case schema::FromMember::HELLO:
@@ -123,7 +123,7 @@ Status checkMemberWords(schema::FromMember::Reader words) {
   return check.status();
 }
 
-Status checkSchedulerWords(schema::ToMember::Reader words) {
+Status checkSchedulerMessage(schema::ToMember::Reader words) {
   Check check;
   switch (words.which()) {
     case schema::ToMember::WELCOME:

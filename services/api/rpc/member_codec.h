@@ -15,9 +15,9 @@ inline constexpr std::size_t kSentenceMax = 1024;         // bytes of a message 
 
 // `words` is a copy of ours, so that reading it can't fail. InvalidArgument names the field,
 // Unsupported a word that only a later version knows.
-Status checkMemberWords(schema::FromMember::Reader words);
+Status checkMemberMessage(schema::FromMember::Reader words);
 
-// Likewise for what a scheduler said.
-Status checkSchedulerWords(schema::ToMember::Reader words);
+// The same checks of what a scheduler said.
+Status checkSchedulerMessage(schema::ToMember::Reader words);
 
 }  // namespace qgpu

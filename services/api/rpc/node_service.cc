@@ -1,7 +1,7 @@
-#include "services/rpc/node_service.h"
+#include "services/api/rpc/node_service.h"
 
-#include "services/admin/words.h"
-#include "services/rpc/rpc_calls.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/rpc_calls.h"
 
 namespace qgpu {
 namespace {
@@ -9,11 +9,11 @@ namespace {
 using Ask = schema::Request::Builder;
 using Told = schema::Reply::Reader;
 
-class NodeService final : public schema::Node::Server, private RpcCalls<NodeWords> {
+class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi> {
  public:
-  NodeService(NodeDoor& door, kj::Maybe<Housekeeping&> keeping, kj::Own<RpcSession> session,
-              kj::Maybe<KubeletDesks&> desks)
-      : RpcCalls(door, kj::mv(session), keeping), desks_(desks) {}
+  NodeService(NodeActorClient& actor, kj::Maybe<Housekeeping&> keeping, kj::Own<RpcSession> session,
+              kj::Maybe<KubeletHandlers&> handlers)
+      : RpcCalls(actor, kj::mv(session), keeping), handlers_(handlers) {}
 
   kj::Promise<void> ask(AskContext context) override {
     return command(
@@ -93,8 +93,8 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
 
   kj::Promise<void> kubelet(KubeletContext context) override {
     requireChange();
-    KJ_IF_MAYBE(desks, desks_) {
-      context.getResults().setDesk(desks->serve(share()));
+    KJ_IF_MAYBE(handlers, handlers_) {
+      context.getResults().setHandler(handlers->serve(share()));
       return kj::READY_NOW;
     }
     return refusal(ErrorCode::Unsupported,
@@ -102,13 +102,13 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeWord
   }
 
  private:
-  kj::Maybe<KubeletDesks&> desks_;
+  kj::Maybe<KubeletHandlers&> handlers_;
 };
 
 }  // namespace
 
 capnp::Capability::Client NodeRpc::serve(kj::Own<RpcSession> session) {
-  return schema::Node::Client(kj::heap<NodeService>(door_, keeping_, kj::mv(session), desks_));
+  return schema::Node::Client(kj::heap<NodeService>(actor_, keeping_, kj::mv(session), handlers_));
 }
 
 }  // namespace qgpu

@@ -1,34 +1,34 @@
 #pragma once
-// The Node interface of schema/node.capnp: calls become requests of a NodeDoor in the name of the
-// connection's peer.
+// The Node interface of schema/node.capnp: calls become requests of a NodeActorClient in the name
+// of the connection's peer.
 
 #include "schema/node.capnp.h"
-#include "services/admin/housekeeping.h"
-#include "services/admin/node_door.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/commands/housekeeping.h"
+#include "services/api/commands/node_actor_client.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
-// Gives connections their KubeletDesk, where this node serves a kubelet.
-class KubeletDesks {
+// Gives connections their KubeletHandler, where this node serves a kubelet.
+class KubeletHandlers {
  public:
-  virtual schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) = 0;
+  virtual schema::KubeletHandler::Client serve(kj::Own<RpcSession> session) = 0;
 
  protected:
-  ~KubeletDesks() = default;
+  ~KubeletHandlers() = default;
 };
 
 class NodeRpc final : public RpcService {
  public:
   // These outlive every connection.
-  explicit NodeRpc(NodeDoor& door, kj::Maybe<KubeletDesks&> desks = nullptr,
+  explicit NodeRpc(NodeActorClient& actor, kj::Maybe<KubeletHandlers&> handlers = nullptr,
                    kj::Maybe<Housekeeping&> keeping = nullptr)
-      : door_(door), desks_(desks), keeping_(keeping) {}
+      : actor_(actor), handlers_(handlers), keeping_(keeping) {}
   capnp::Capability::Client serve(kj::Own<RpcSession> session) override;
 
  private:
-  NodeDoor& door_;
-  kj::Maybe<KubeletDesks&> desks_;
+  NodeActorClient& actor_;
+  kj::Maybe<KubeletHandlers&> handlers_;
   kj::Maybe<Housekeeping&> keeping_;
 };
 

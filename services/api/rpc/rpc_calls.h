@@ -1,13 +1,14 @@
 #pragma once
-// What the services of node and scheduler have in common: a call becomes a question to the door, a
-// watch a feed of events, each within the limits of its connection. Who may call it, and what the
-// daemon does beside asking its actor, the table of commands says (services/admin/commands.h).
+// What the services of node and scheduler have in common: a call becomes a question to the client,
+// a watch a feed of events, each within the limits of its connection. Who may call it, and what the
+// daemon does beside asking its actor, the table of commands says
+// (services/api/commands/commands.h).
 
-#include "services/admin/commands.h"
-#include "services/admin/desk.h"
-#include "services/admin/words.h"
-#include "services/rpc/checked.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/commands/commands.h"
+#include "services/api/commands/command_handler.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/checked.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
@@ -21,15 +22,15 @@ class SubscriptionServer final : public Interface::Server {
   kj::Promise<void> told_;
 };
 
-template <typename Words>
+template <typename Api>
 class RpcCalls {
  public:
-  using Request = typename Words::Request;
+  using Request = typename Api::Request;
 
-  // `door` and `keeping` outlive this.
-  RpcCalls(Door<Words>& door, kj::Own<RpcSession> session,
+  // `actor` and `keeping` outlive this.
+  RpcCalls(ActorClient<Api>& actor, kj::Own<RpcSession> session,
            kj::Maybe<Housekeeping&> keeping = nullptr)
-      : door_(door), keeping_(keeping), session_(kj::mv(session)) {}
+      : actor_(actor), keeping_(keeping), session_(kj::mv(session)) {}
 
   RpcSession& session() { return *session_; }
   kj::Own<RpcSession> share() { return kj::addRef(*session_); }
@@ -62,11 +63,11 @@ class RpcCalls {
   static kj::Promise<void> deliver(RpcSession& session, Watcher& watcher,
                                    schema::Event::Reader event);
   template <typename Watcher>
-  static kj::Promise<void> tell(RpcSession& session, Watcher watcher, Feed<Words>& feed);
+  static kj::Promise<void> tell(RpcSession& session, Watcher watcher, Feed<Api>& feed);
   template <typename Watcher>
   static kj::Promise<void> tellDropped(Watcher watcher);
 
-  Door<Words>& door_;
+  ActorClient<Api>& actor_;
   kj::Maybe<Housekeeping&> keeping_;
   kj::Own<RpcSession> session_;
 };
@@ -83,10 +84,10 @@ inline kj::Exception readsOnly(const CertificateOwner& owner) {
                                         kAdminUnit + " for whoever may change things");
 }
 
-template <typename Words>
+template <typename Api>
 template <typename Context, typename Fill, typename Done>
-kj::Promise<void> RpcCalls<Words>::call(Context& context, Fill&& fill, Done done, Size size) {
-  using Answered = Result<typename Door<Words>::Answer>;
+kj::Promise<void> RpcCalls<Api>::call(Context& context, Fill&& fill, Done done, Size size) {
+  using Answered = Result<typename ActorClient<Api>::Answer>;
   context.allowCancellation();  // a peer that is gone waits for nothing
   RpcSession& session = *session_;
   const std::size_t large = size == Size::Large ? 1 : 0;
@@ -103,7 +104,7 @@ kj::Promise<void> RpcCalls<Words>::call(Context& context, Fill&& fill, Done done
     --held->calls;
     held->largeCalls -= large;
   });
-  return door_.ask(session.peer, fill)
+  return actor_.ask(session.peer, fill)
       .then([done = kj::mv(done)](Answered answer) mutable {
         if (!answer) kj::throwFatalException(toException(answer.error()));
         done(answer->reply());
@@ -111,11 +112,11 @@ kj::Promise<void> RpcCalls<Words>::call(Context& context, Fill&& fill, Done done
       .attach(kj::mv(counted));
 }
 
-template <typename Words>
+template <typename Api>
 template <typename Context, typename Build, typename Done>
-kj::Promise<void> RpcCalls<Words>::command(Context context, Build&& build, Done done) {
+kj::Promise<void> RpcCalls<Api>::command(Context context, Build&& build, Done done) {
   CheckedRequest<Request> request(
-      session_->peer, session_->face == Face::Unix && kSideOf<Words> == Side::Node, build);
+      session_->peer, session_->face == Face::Unix && kSideOf<Api> == Side::Node, build);
   context.releaseParams();
   const CommandRow* row = rowOf(request.read().which());
   if (row == nullptr) {
@@ -123,7 +124,7 @@ kj::Promise<void> RpcCalls<Words>::command(Context context, Build&& build, Done 
   }
   require(row->right);
   // A node has no more tasks than one answer holds well.
-  const bool small = kSideOf<Words> == Side::Node || row->shown == Shown::Done ||
+  const bool small = kSideOf<Api> == Side::Node || row->shown == Shown::Done ||
                      row->shown == Shown::Info || row->shown == Shown::Assigned;
   std::string level;
   if (row->does == Does::LogLevel) level = std::string(view(request.read().getLogLevel()));
@@ -134,8 +135,8 @@ kj::Promise<void> RpcCalls<Words>::command(Context context, Build&& build, Done 
 }
 
 // The actor has permitted and audited it.
-template <typename Words>
-kj::Promise<void> RpcCalls<Words>::keepHouse(Does does, const std::string& level) {
+template <typename Api>
+kj::Promise<void> RpcCalls<Api>::keepHouse(Does does, const std::string& level) {
   if (does != Does::Snapshot && does != Does::LogLevel) return kj::READY_NOW;
   KJ_IF_MAYBE (keeping, keeping_) {
     if (does == Does::LogLevel) {
@@ -149,9 +150,9 @@ kj::Promise<void> RpcCalls<Words>::keepHouse(Does does, const std::string& level
   return refusal(ErrorCode::Unsupported, "this daemon keeps no house");
 }
 
-template <typename Words>
+template <typename Api>
 template <typename Watcher>
-kj::Promise<void> RpcCalls<Words>::deliver(RpcSession& session, Watcher& watcher,
+kj::Promise<void> RpcCalls<Api>::deliver(RpcSession& session, Watcher& watcher,
                                            schema::Event::Reader event) {
   auto request = watcher.eventRequest(capnp::MessageSize{event.totalSize().wordCount + 4, 0});
   request.setEvent(event);
@@ -159,10 +160,10 @@ kj::Promise<void> RpcCalls<Words>::deliver(RpcSession& session, Watcher& watcher
                                     request.send());
 }
 
-template <typename Words>
+template <typename Api>
 template <typename Watcher>
-kj::Promise<void> RpcCalls<Words>::tell(RpcSession& session, Watcher watcher, Feed<Words>& feed) {
-  using EventCopy = typename Feed<Words>::EventCopy;
+kj::Promise<void> RpcCalls<Api>::tell(RpcSession& session, Watcher watcher, Feed<Api>& feed) {
+  using EventCopy = typename Feed<Api>::EventCopy;
   auto next = feed.next();
   return next.then([&session, watcher = kj::mv(watcher),
                     &feed](kj::Maybe<EventCopy> event) mutable -> kj::Promise<void> {
@@ -177,21 +178,21 @@ kj::Promise<void> RpcCalls<Words>::tell(RpcSession& session, Watcher watcher, Fe
 }
 
 // The last word, which waits for as long as the connection lives and the subscription is held.
-template <typename Words>
+template <typename Api>
 template <typename Watcher>
-kj::Promise<void> RpcCalls<Words>::tellDropped(Watcher watcher) {
+kj::Promise<void> RpcCalls<Api>::tellDropped(Watcher watcher) {
   auto request = watcher.eventRequest();
   auto word = request.initEvent();
   word.setKind("watch-dropped");
   word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
-  word.setActor(Words::kActor);
+  word.setActor(Api::kActor);
   return request.send();
 }
 
-template <typename Words>
+template <typename Api>
 template <typename Subscription, typename Context, typename Watcher>
-kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::uint64_t since) {
-  using Opened = Result<kj::Own<Feed<Words>>>;
+kj::Promise<void> RpcCalls<Api>::watch(Context context, Watcher watcher, std::uint64_t since) {
+  using Opened = Result<kj::Own<Feed<Api>>>;
   if (session_->watches >= session_->limits.watchesMax) {
     return refusal(ErrorCode::Overloaded,
                    std::to_string(session_->watches) + " watches of this connection live");
@@ -199,11 +200,11 @@ kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::
   context.releaseParams();
   ++session_->watches;
   auto counted = kj::defer([held = share()]() mutable { --held->watches; });
-  return Feed<Words>::open(door_, session_->peer, since)
+  return Feed<Api>::open(actor_, session_->peer, since)
       .then([session = share(), watcher = kj::mv(watcher), counted = kj::mv(counted),
              context](Opened opened) mutable {
         if (!opened) kj::throwFatalException(toException(opened.error()));
-        kj::Own<Feed<Words>> feed = kj::mv(opened.value());
+        kj::Own<Feed<Api>> feed = kj::mv(opened.value());
         auto told = tell(*session, watcher, *feed)
                         .catch_([watcher](kj::Exception&& late) mutable -> kj::Promise<void> {
                           if (late.getType() != kj::Exception::Type::OVERLOADED) {
@@ -218,14 +219,14 @@ kj::Promise<void> RpcCalls<Words>::watch(Context context, Watcher watcher, std::
       });
 }
 
-template <typename Words>
-void RpcCalls<Words>::require(Right right) const {
+template <typename Api>
+void RpcCalls<Api>::require(Right right) const {
   if (right == Right::OwnTasks) requireOwnTasks();
   if (right == Right::Change) requireChange();
 }
 
-template <typename Words>
-void RpcCalls<Words>::requireOwnTasks() const {
+template <typename Api>
+void RpcCalls<Api>::requireOwnTasks() const {
   if (session_->mayOwnTasks()) return;
   if (session_->face == Face::Tls) kj::throwFatalException(readsOnly(session_->owner));
   kj::throwFatalException(refusal(ErrorCode::Denied,
@@ -233,14 +234,14 @@ void RpcCalls<Words>::requireOwnTasks() const {
                                   "unix socket, or certificates"));
 }
 
-template <typename Words>
-void RpcCalls<Words>::requireChange() const {
+template <typename Api>
+void RpcCalls<Api>::requireChange() const {
   requireOwnTasks();
   if (session_->peer.mayChange) return;
   kj::throwFatalException(refusal(ErrorCode::Denied,
                                   "uid " + std::to_string(session_->peer.uid) +
                                       " may read only: root, the daemon's own user and group qgpu "
-                                      "may change " + Words::kChanged));
+                                      "may change " + Api::kChanged));
 }
 
 }  // namespace qgpu

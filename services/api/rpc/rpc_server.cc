@@ -1,13 +1,13 @@
-#include "services/rpc/rpc_server.h"
+#include "services/api/rpc/rpc_server.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "services/admin/words.h"
-#include "services/rpc/dial.h"
-#include "services/rpc/node_service.h"
-#include "services/rpc/paced_stream.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/dial.h"
+#include "services/api/rpc/node_service.h"
+#include "services/api/rpc/paced_stream.h"
 
 namespace qgpu {
 namespace {
@@ -88,10 +88,10 @@ RpcServer::RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits lim
       timer_(timer),
       tasks_(*this) {}
 
-RpcServer::RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits,
+RpcServer::RpcServer(NodeActorClient& actor, ChangeRule rule, RpcLimits limits,
                      kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
-                     kj::Maybe<KubeletDesks&> desks, kj::Maybe<Housekeeping&> keeping)
-    : RpcServer(kj::heap<NodeRpc>(door, desks, keeping), std::move(rule), limits, io, timer) {}
+                     kj::Maybe<KubeletHandlers&> handlers, kj::Maybe<Housekeeping&> keeping)
+    : RpcServer(kj::heap<NodeRpc>(actor, handlers, keeping), std::move(rule), limits, io, timer) {}
 
 RpcServer::~RpcServer() noexcept = default;
 

@@ -15,24 +15,25 @@
 
 #include <memory>
 
-#include "services/admin/node_door.h"
-#include "services/admin/peer.h"
+#include "services/api/commands/node_actor_client.h"
+#include "services/api/commands/peer.h"
 #include "services/base/listen.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
 class Housekeeping;
-class KubeletDesks;
+class KubeletHandlers;
 
 class RpcServer final : private kj::TaskSet::ErrorHandler {
  public:
   // `io` and `timer` outlive the server, which serves nobody before it is told where.
   RpcServer(kj::Own<RpcService> service, ChangeRule rule, RpcLimits limits,
             kj::LowLevelAsyncIoProvider& io, kj::Timer& timer);
-  // Of a node; `door` and `desks` outlive the server too.
-  RpcServer(NodeDoor& door, ChangeRule rule, RpcLimits limits, kj::LowLevelAsyncIoProvider& io,
-            kj::Timer& timer, kj::Maybe<KubeletDesks&> desks = nullptr,
+  // Of a node; `actor` and `handlers` outlive the server too.
+  RpcServer(NodeActorClient& actor, ChangeRule rule, RpcLimits limits,
+            kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
+            kj::Maybe<KubeletHandlers&> handlers = nullptr,
             kj::Maybe<Housekeeping&> keeping = nullptr);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "runtime/result.h"
-#include "services/admin/door.h"
-#include "services/rpc/certificate.h"
+#include "services/api/commands/actor_client.h"
+#include "services/api/rpc/certificate.h"
 
 namespace qgpu {
 

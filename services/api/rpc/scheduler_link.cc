@@ -1,14 +1,14 @@
-#include "services/rpc/scheduler_link.h"
+#include "services/api/rpc/scheduler_link.h"
 
 #include <kj/vector.h>
 
 #include <algorithm>
 
-#include "services/admin/words.h"
-#include "services/rpc/dial.h"
-#include "services/rpc/gathered.h"
-#include "services/rpc/member_words.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/dial.h"
+#include "services/api/rpc/gathered.h"
+#include "services/api/rpc/member_codec.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 namespace {
@@ -209,7 +209,7 @@ kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Re
   auto copy = newEnvelope(words.totalSize().wordCount + 8);
   copy->initRoot<schema::Envelope>().setToMember(words);   // throws where it can't be read
   const auto mine = copy->getRoot<schema::Envelope>().asReader().getToMember();
-  if (const Status good = checkSchedulerWords(mine); !good) {
+  if (const Status good = checkSchedulerMessage(mine); !good) {
     drop(good.error().message);
     return toException(good.error());
   }
@@ -234,7 +234,7 @@ bool SchedulerLink::pass(capnp::MallocMessageBuilder& envelope) {
 kj::Promise<void> SchedulerLink::deliver(kj::Own<capnp::MallocMessageBuilder> envelope) {
   if (held_.empty() && pass(*envelope)) return kj::READY_NOW;
   auto paf = kj::newPromiseAndFulfiller<void>();
-  held_.push_back(Held{kj::mv(envelope), kj::mv(paf.fulfiller)});
+  held_.push_back(QueuedMessage{kj::mv(envelope), kj::mv(paf.fulfiller)});
   if (held_.size() == 1) tasks_.add(retryHeld());
   return kj::mv(paf.promise);
 }

@@ -32,7 +32,7 @@
 #include "runtime/actor.h"
 #include "runtime/result.h"
 #include "schema/scheduler.capnp.h"
-#include "services/admin/door.h"
+#include "services/api/commands/actor_client.h"
 
 namespace qgpu {
 
@@ -74,7 +74,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
  private:
   struct Connection;
   class End;
-  struct Held {   // a message that the member's mailbox did not take yet
+  struct QueuedMessage {   // a message that the member's mailbox did not take yet
     kj::Own<capnp::MallocMessageBuilder> envelope;
     kj::Own<kj::PromiseFulfiller<void>> taken;
   };
@@ -108,7 +108,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   std::uint64_t serial_ = 0;    // of the connection
   bool up_ = false;
   std::string state_ = "not connected yet";
-  std::deque<Held> held_;
+  std::deque<QueuedMessage> held_;
   // Shared with what the scheduler calls: the RPC system may let go of that after this is gone.
   struct Alive : public kj::Refcounted {
     bool here = true;

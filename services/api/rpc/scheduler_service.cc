@@ -1,6 +1,6 @@
-#include "services/rpc/scheduler_service.h"
+#include "services/api/rpc/scheduler_service.h"
 
-#include "services/rpc/rpc_calls.h"
+#include "services/api/rpc/rpc_calls.h"
 
 namespace qgpu {
 namespace {
@@ -34,11 +34,11 @@ void setPage(Ask ask, Params params) {
   if (params.hasPage()) ask.setPage(params.getPage());
 }
 
-class SchedulerService final : public schema::Scheduler::Server, private RpcCalls<ClusterWords> {
+class SchedulerService final : public schema::Scheduler::Server, private RpcCalls<ClusterApi> {
  public:
-  SchedulerService(ClusterDoor& door, Links& links, Housekeeping& keeping,
+  SchedulerService(ClusterActorClient& actor, Links& links, Housekeeping& keeping,
                    kj::Own<RpcSession> session)
-      : RpcCalls(door, kj::mv(session), keeping), links_(links) {}
+      : RpcCalls(actor, kj::mv(session), keeping), links_(links) {}
 
   kj::Promise<void> ask(AskContext context) override {
     return command(
@@ -217,7 +217,7 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
 
 capnp::Capability::Client SchedulerRpc::serve(kj::Own<RpcSession> session) {
   return schema::Scheduler::Client(
-      kj::heap<SchedulerService>(door_, links_, keeping_, kj::mv(session)));
+      kj::heap<SchedulerService>(actor_, links_, keeping_, kj::mv(session)));
 }
 
 RpcLimits SchedulerRpc::limits() {

@@ -1,11 +1,11 @@
 #pragma once
-// What a ladder's orders need of a driver.
+// What a suspender's orders need of a driver.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu::suspend {
 
@@ -23,8 +23,8 @@ class Calls {
   // How a process's files of the driver are reached: its pidfd, which stays the caller's.
   virtual void process(std::uint32_t id, int pidfd) = 0;
   virtual void forget(std::uint32_t id) = 0;
-  // With the scheduling alone where the rung is such.
-  virtual Outcome carryOut(const Order& order, Rung rung) = 0;
+  // With the scheduling alone where the method is such.
+  virtual Outcome carryOut(const Order& order, SuspendMethod method) = 0;
 };
 
 }  // namespace qgpu::suspend

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "services/cards/suspend/aside.h"
+#include "services/cards/suspend/detached.h"
 
 namespace qgpu::suspend {
 namespace {
@@ -68,11 +68,11 @@ std::string ProbeCheck::spawn() {
   Attributes how;
   how.standardOutput(in.get());
   const std::string minor = std::to_string(card_.minor);
-  const std::string rung = std::to_string(static_cast<int>(rung_));
+  const std::string method = std::to_string(static_cast<int>(method_));
   const std::string parent = std::to_string(::getpid());
   const char* words[] = {
       probe_.c_str(), "check",      card_.uuid.c_str(), card_.driverVersion.c_str(),
-      minor.c_str(),  rung.c_str(), parent.c_str(),     nullptr};
+      minor.c_str(),  method.c_str(), parent.c_str(),     nullptr};
   const int error = ::posix_spawn(&pid_, probe_.c_str(), how.files(), how.attributes(),
                                   const_cast<char* const*>(words), environ);
   if (error != 0) {
@@ -112,7 +112,7 @@ void ProbeCheck::end() {
     ::kill(pid_, SIGKILL);
     const pid_t pid = std::exchange(pid_, -1);
     const bool reaped = ::waitpid(pid, nullptr, WNOHANG) == pid;
-    if (!reaped) aside([pid] { ::waitpid(pid, nullptr, 0); });
+    if (!reaped) runDetached([pid] { ::waitpid(pid, nullptr, 0); });
   }
   pidfd_.reset();
   out_.reset();

@@ -1,9 +1,9 @@
 #pragma once
 // Whether a card still takes what its self-test found at the manager's start. Tenants can make the
 // driver refuse what is asked of their channels, so their refusals say nothing of a card: before it
-// is given up, the same self-test is made anew, of the one rung, on a program of the manager's own,
-// in which no tenant has a hand. It uses the card for about a tenth of a second, and so it is asked
-// for rarely (Holds). Only what was seen of that program counts: that the driver refuses its
+// is given up, the same self-test is made anew, of the one method, on a program of the manager's
+// own, in which no tenant has a hand. It uses the card for about a tenth of a second, and so it is
+// asked for rarely (Holds). Only what was seen of that program counts: that the driver refuses its
 // channels, or that its kernel goes on while it is off. Where nothing can be seen (no memory left
 // on the card, a kernel of others that does not let ours run) nothing is said.
 //
@@ -35,8 +35,8 @@ class ProbeCheck final : public CardCheck {
  public:
   static constexpr Nanos kPatience = seconds(90);
 
-  ProbeCheck(CardName card, Rung rung, std::string probe)
-      : card_(std::move(card)), rung_(rung), probe_(std::move(probe)) {}
+  ProbeCheck(CardName card, SuspendMethod method, std::string probe)
+      : card_(std::move(card)), method_(method), probe_(std::move(probe)) {}
   ~ProbeCheck() override { end(); }
 
   void start(Loop& loop, std::function<void(Verdict)> done) override;
@@ -47,7 +47,7 @@ class ProbeCheck final : public CardCheck {
   void end();
 
   const CardName card_;
-  const Rung rung_;
+  const SuspendMethod method_;
   const std::string probe_;
   Loop* loop_ = nullptr;
   std::function<void(Verdict)> done_;

@@ -1,4 +1,4 @@
-#include "services/cards/suspend/ladder.h"
+#include "services/cards/suspend/channel_suspender.h"
 
 #include <algorithm>
 
@@ -6,15 +6,15 @@
 
 namespace qgpu::suspend {
 
-const char* nameOf(Rung rung) {
-  switch (rung) {
-    case Rung::kDisable:
+const char* nameOf(SuspendMethod method) {
+  switch (method) {
+    case SuspendMethod::kDisable:
       return "disable";
-    case Rung::kDisableRestart:
+    case SuspendMethod::kDisableRestart:
       return "disable, restart";
-    case Rung::kDisablePreempt:
+    case SuspendMethod::kDisablePreempt:
       return "disable, preempt";
-    case Rung::kSchedulingPreempt:
+    case SuspendMethod::kSchedulingPreempt:
       return "disable scheduling, preempt";
   }
   return "";
@@ -22,7 +22,7 @@ const char* nameOf(Rung rung) {
 
 // --- what is wanted ---
 
-void Ladder::hold(Nanos now) {
+void ChannelSuspender::hold(Nanos now) {
   if (wanted_) return;
   wanted_ = true;
   heldAt_ = now;
@@ -31,19 +31,19 @@ void Ladder::hold(Nanos now) {
   noteStopped(now);
 }
 
-void Ladder::release(Nanos) {
+void ChannelSuspender::release(Nanos) {
   if (!wanted_) return;
   wanted_ = false;
   beginAnew();
 }
 
-void Ladder::beginAnew() {
+void ChannelSuspender::beginAnew() {
   tries_ = gones_ = waits_ = 0;
   retryAt_ = Nanos(0);
   retryAfter_ = kRetryFirst;
 }
 
-void Ladder::again() {
+void ChannelSuspender::again() {
   if (!holds() || QGPU_PLANTED(UndoneKept)) return;
   for (auto& [name, entry] : channels_) {
     if (entry.state == State::kOff) entry.state = State::kMaybe;
@@ -51,7 +51,7 @@ void Ladder::again() {
   }
 }
 
-void Ladder::doubt(std::string why) {
+void ChannelSuspender::doubt(std::string why) {
   if (doubted()) return;
   doubt_ = std::move(why);
   beginAnew();
@@ -69,7 +69,7 @@ bool names(std::uint32_t client, std::uint32_t name, const Channel& channel) {
 
 }  // namespace
 
-void Ladder::made(const Channel& channel, bool touched) {
+void ChannelSuspender::made(const Channel& channel, bool touched) {
   const Name name{channel.client, channel.channel};
   const auto known = channels_.find(name);
   if (known == channels_.end() && channels_.size() == kChannelsMax) {
@@ -80,12 +80,12 @@ void Ladder::made(const Channel& channel, bool touched) {
   channels_[name] = Entry{channel, touched ? State::kMaybe : State::kOn};
 }
 
-void Ladder::ended(std::uint32_t client, std::uint32_t name) {
+void ChannelSuspender::ended(std::uint32_t client, std::uint32_t name) {
   std::erase_if(channels_,
                 [&](const auto& each) { return names(client, name, each.second.channel); });
 }
 
-void Ladder::scheduled(std::uint32_t client, std::uint32_t name) {
+void ChannelSuspender::scheduled(std::uint32_t client, std::uint32_t name) {
   for (auto& [key, entry] : channels_) {
     if (!names(client, name, entry.channel)) continue;
     if (entry.state == State::kOff) entry.state = State::kMaybe;
@@ -95,7 +95,7 @@ void Ladder::scheduled(std::uint32_t client, std::uint32_t name) {
 
 // What was never proven may be anybody's. That it could not be is a doubt; that it was not even
 // asked, as it died at once, is none.
-void Ladder::processGone(std::uint32_t process) {
+void ChannelSuspender::processGone(std::uint32_t process) {
   bool unknown = false;
   for (auto& [name, entry] : channels_) {
     if (entry.channel.process != process || entry.channel.dead) continue;
@@ -112,39 +112,39 @@ void Ladder::processGone(std::uint32_t process) {
 // --- calls ---
 
 template <typename Which>
-bool Ladder::areOff(Which which) const {
+bool ChannelSuspender::areOff(Which which) const {
   return std::all_of(channels_.begin(), channels_.end(), [&](const auto& each) {
     const Entry& entry = each.second;
     return !which(entry.channel) || (entry.state == State::kOff && entry.committed);
   });
 }
 
-bool Ladder::allOff() const {
+bool ChannelSuspender::allOff() const {
   return areOff([](const Channel&) { return true; });
 }
 
-bool Ladder::computingOff() const {
+bool ChannelSuspender::computingOff() const {
   return holds() && !channels_.empty() &&
          areOff([](const Channel& channel) { return channel.computes(); });
 }
 
 template <typename Which>
-bool Ladder::any(Which which) const {
+bool ChannelSuspender::any(Which which) const {
   return std::any_of(channels_.begin(), channels_.end(),
                      [&](const auto& each) { return which(each.second); });
 }
 
-bool Ladder::free() const {
+bool ChannelSuspender::free() const {
   if (asked_ && asked_->step == Step::kDisable) return false;
   return !any([](const Entry& entry) { return entry.state != State::kOn || entry.channel.dead; });
 }
 
-bool Ladder::has(std::uint32_t client, std::uint32_t channel) const {
+bool ChannelSuspender::has(std::uint32_t client, std::uint32_t channel) const {
   const auto found = channels_.find({client, channel});
   return found != channels_.end() && !found->second.channel.dead;
 }
 
-std::vector<Channel> Ladder::everything() const {
+std::vector<Channel> ChannelSuspender::everything() const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) list.push_back(entry.channel);
   return list;
@@ -162,12 +162,12 @@ void shorten(std::vector<Channel>& list, std::size_t ownersMax) {
     owners.push_back(owner);
     return false;
   });
-  if (list.size() > Ladder::kNamedMax) list.resize(Ladder::kNamedMax);
+  if (list.size() > ChannelSuspender::kNamedMax) list.resize(ChannelSuspender::kNamedMax);
 }
 
 }  // namespace
 
-std::vector<Channel> Ladder::chosen(bool disable) const {
+std::vector<Channel> ChannelSuspender::chosen(bool disable) const {
   std::vector<Channel> list;
   for (const auto& [name, entry] : channels_) {
     if (entry.channel.dead) continue;
@@ -182,7 +182,7 @@ std::vector<Channel> Ladder::chosen(bool disable) const {
 }
 
 // One that the driver refuses keeps nobody else off.
-std::vector<Channel> Ladder::toEnable(Nanos now) {
+std::vector<Channel> ChannelSuspender::toEnable(Nanos now) {
   std::vector<Channel> list = chosen(false);
   if (list.empty() && now >= retryAt_ && any([](const Entry& entry) { return entry.stuck; })) {
     for (auto& [name, entry] : channels_) entry.stuck = false;
@@ -196,13 +196,13 @@ std::vector<Channel> Ladder::toEnable(Nanos now) {
 
 // What one commit covers: a group; or by a restart all that an engine runs, since each has a
 // runlist of its own.
-Ladder::Name Ladder::committedBy(const Channel& channel) const {
-  if (rung_ == Rung::kDisableRestart && channel.engine != 0) return {0, channel.engine};
+ChannelSuspender::Name ChannelSuspender::committedBy(const Channel& channel) const {
+  if (method_ == SuspendMethod::kDisableRestart && channel.engine != 0) return {0, channel.engine};
   return {channel.client, channel.group ? channel.group : channel.channel};
 }
 
 // The next channel whose group or engine is to be committed.
-std::optional<Channel> Ladder::uncommitted() const {
+std::optional<Channel> ChannelSuspender::uncommitted() const {
   std::optional<Channel> found;
   for (const auto& [name, entry] : channels_) {
     if (entry.state != State::kOff || entry.committed || entry.channel.dead) continue;
@@ -211,7 +211,7 @@ std::optional<Channel> Ladder::uncommitted() const {
   return found;
 }
 
-std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
+std::optional<Order> ChannelSuspender::ask(Step step, std::vector<Channel> channels) {
   asked_ = Order{step, std::move(channels)};
   for (const Channel& channel : asked_->channels) {
     Entry& entry = channels_.at({channel.client, channel.channel});
@@ -226,7 +226,7 @@ std::optional<Order> Ladder::ask(Step step, std::vector<Channel> channels) {
   return asked_;
 }
 
-std::optional<Order> Ladder::next(Nanos now) {
+std::optional<Order> ChannelSuspender::next(Nanos now) {
   if (asked_) return std::nullopt;
   std::optional<Order> order;
   if (!staysOff()) {
@@ -238,7 +238,7 @@ std::optional<Order> Ladder::next(Nanos now) {
   return order ? order : nextAside(now);
 }
 
-std::optional<Order> Ladder::nextHeld(Nanos now) {
+std::optional<Order> ChannelSuspender::nextHeld(Nanos now) {
   if (stopped() && now >= againAt_) again();
   if (now < retryAt_) return std::nullopt;
   std::vector<Channel> running = chosen(true);
@@ -251,10 +251,10 @@ std::optional<Order> Ladder::nextHeld(Nanos now) {
 }
 
 // For what nobody waits.
-std::optional<Order> Ladder::nextAside(Nanos now) {
+std::optional<Order> ChannelSuspender::nextAside(Nanos now) {
   std::vector<Channel> unproven;
   for (auto& [name, entry] : channels_) {
-    if (entry.channel.dead && now >= buryAt_) return ask(Step::kDisable, {entry.channel});
+    if (entry.channel.dead && now >= reapAt_) return ask(Step::kDisable, {entry.channel});
     if (!entry.channel.proven && !entry.asked) unproven.push_back(entry.channel);
   }
   if (unproven.empty() || doubted() || now < proveAt_) return std::nullopt;
@@ -262,11 +262,11 @@ std::optional<Order> Ladder::nextAside(Nanos now) {
   return ask(Step::kProve, std::move(unproven));
 }
 
-void Ladder::forget(const std::vector<Channel>& gone) {
+void ChannelSuspender::forget(const std::vector<Channel>& gone) {
   for (const Channel& channel : gone) channels_.erase({channel.client, channel.channel});
 }
 
-void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now) {
+void ChannelSuspender::answered(Answer answer, const std::vector<Channel>& gone, Nanos now) {
   forget(gone);
   if (asked_) {
     switch (asked_->step) {
@@ -294,12 +294,12 @@ void Ladder::answered(Answer answer, const std::vector<Channel>& gone, Nanos now
   noteStopped(now);
 }
 
-Nanos Ladder::retryAt() const {
+Nanos ChannelSuspender::retryAt() const {
   if (asked_) return kNever;
   const auto isDead = [](const Entry& entry) { return entry.channel.dead; };
   const auto isOff = [](const Entry& e) { return e.state != State::kOn && !e.channel.dead; };
   const auto isUnasked = [](const Entry& e) { return !e.channel.proven && !e.asked; };
-  Nanos next = any(isDead) ? buryAt_ : kNever;
+  Nanos next = any(isDead) ? reapAt_ : kNever;
   if (!doubted() && any(isUnasked)) next = std::min(next, proveAt_);
   if (staysOff() && stopped()) next = std::min(next, againAt_);
   const bool runs = !areOff([](const Channel& channel) { return !channel.dead; });
@@ -308,7 +308,7 @@ Nanos Ladder::retryAt() const {
   return next;
 }
 
-void Ladder::noteStopped(Nanos now) {
+void ChannelSuspender::noteStopped(Nanos now) {
   if (!stopped()) return;
   againAt_ = now + kAgainEvery;
   if (counted_) return;
@@ -317,7 +317,7 @@ void Ladder::noteStopped(Nanos now) {
 }
 
 // Of a hold that is over it says nothing.
-void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
+void ChannelSuspender::onNotTakenOff(Answer answer, const char* what, Nanos now) {
   if (!holds()) return;
   if (answer != Answer::kLater) {
     if (++tries_ == kTriesMax) doubt(what);
@@ -330,7 +330,7 @@ void Ladder::onNotTakenOff(Answer answer, const char* what, Nanos now) {
   retryAfter_ = retryAfter_ * 2;
 }
 
-void Ladder::onDisabled(Answer answer, bool someGone, Nanos now) {
+void ChannelSuspender::onDisabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) {  // without them, at once
     QGPU_MARK(ChannelsEnded);
     if (++gones_ == kGonesMax) doubt("its channels end unsaid, one after the other");
@@ -345,16 +345,16 @@ void Ladder::onDisabled(Answer answer, bool someGone, Nanos now) {
     entry.channel.proven = true;
     if (entry.late) continue;
     entry.state = State::kOff;
-    entry.committed = rung_ == Rung::kDisable;
+    entry.committed = method_ == SuspendMethod::kDisable;
   }
 }
 
 // Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
-void Ladder::onBuried(Answer answer, Nanos now) {
-  const bool lost = answer == Answer::kDone && rung_ != Rung::kDisable;
+void ChannelSuspender::onBuried(Answer answer, Nanos now) {
+  const bool lost = answer == Answer::kDone && method_ != SuspendMethod::kDisable;
   if (answer == Answer::kFailed || answer == Answer::kLater || lost) {
-    buryAt_ = now + kBuryEvery;
-    if (++buries_ < kBuriesMax) return;
+    reapAt_ = now + kReapEvery;
+    if (++buries_ < kReapsMax) return;
     return doubt("a process is dead, and what it left on the card may run on");
   }
   buries_ = 0;
@@ -362,7 +362,7 @@ void Ladder::onBuried(Answer answer, Nanos now) {
                 [](const auto& each) { return each.second.channel.dead && each.second.named; });
 }
 
-void Ladder::onProved(Answer answer, Nanos now) {
+void ChannelSuspender::onProved(Answer answer, Nanos now) {
   if (answer == Answer::kLater && ++proofs_ < kProofsMax) {
     proveAt_ = now + kProveEvery;
     for (auto& [name, entry] : channels_) entry.asked = entry.asked && !entry.named;
@@ -376,7 +376,7 @@ void Ladder::onProved(Answer answer, Nanos now) {
   }
 }
 
-void Ladder::onCommitted(Answer answer, bool someGone, Nanos now) {
+void ChannelSuspender::onCommitted(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // by another of its group, if there is one
   if (answer != Answer::kDone) {
     return onNotTakenOff(answer, "the driver refused to commit what was disabled", now);
@@ -391,7 +391,7 @@ void Ladder::onCommitted(Answer answer, bool someGone, Nanos now) {
 }
 
 // Whatever it is that fails, a task is never left off the card.
-void Ladder::onEnabled(Answer answer, bool someGone, Nanos now) {
+void ChannelSuspender::onEnabled(Answer answer, bool someGone, Nanos now) {
   if (answer == Answer::kGone && someGone) return;  // without them, at once
   if (answer != Answer::kDone) {
     if (staysOff()) return;  // it is held anew

@@ -27,7 +27,7 @@
 // wait for that. What a process had proven and leaves at its death may run on, where somebody else
 // keeps its file of the driver open: it is taken off for good. Usually it is gone, or goes in a
 // moment. Where taking off takes more than a disable, which only the dead could be asked for, and
-// it is still there after kBuriesMax looks, it is a doubt.
+// it is still there after kReapsMax looks, it is a doubt.
 //
 // Pure: no clock, no I/O, no log. Times are the caller's.
 
@@ -59,15 +59,16 @@ struct Channel {
 
 // What takes running work off the card once its channels are disabled. Which one does is the
 // driver's secret: the self-test tries them in this order.
-enum class Rung : std::uint8_t {
+enum class SuspendMethod : std::uint8_t {
   kDisable,            // nothing more
   kDisableRestart,     // the runlist is read anew
   kDisablePreempt,     // each group is preempted
   kSchedulingPreempt,  // only scheduling is disabled, then each group is preempted
 };
-inline constexpr Rung kRungs[] = {Rung::kDisable, Rung::kDisableRestart, Rung::kDisablePreempt,
-                                  Rung::kSchedulingPreempt};
-const char* nameOf(Rung rung);
+inline constexpr SuspendMethod kSuspendMethods[] = {
+    SuspendMethod::kDisable, SuspendMethod::kDisableRestart, SuspendMethod::kDisablePreempt,
+    SuspendMethod::kSchedulingPreempt};
+const char* nameOf(SuspendMethod method);
 
 enum class Step : std::uint8_t { kDisable, kRestart, kPreempt, kEnable, kProve };
 
@@ -84,11 +85,11 @@ enum class Answer : std::uint8_t {
   kFailed,  // the driver refused it, of channels that their processes have
 };
 
-class Ladder {
+class ChannelSuspender {
  public:
   static constexpr std::size_t kChannelsMax = 512;  // of a task; more can't be held wholly
   static constexpr std::size_t kNamedMax = 64;      // in one call
-  static constexpr std::size_t kOwnersMax = 8;      // likewise; an owner is a client of a process
+  static constexpr std::size_t kOwnersMax = 8;  // of one call; an owner is a client of a process
   static constexpr int kTriesMax = 3;               // of one step that the driver refuses, in a row
   // Of disables in a row that met channels which had ended: a context that is torn down ends its
   // own one by one, and there are tenants who would do nothing else.
@@ -99,12 +100,12 @@ class Ladder {
   static constexpr Nanos kRetryMax = millis(500);
   static constexpr int kWaitsMax = 7;
   static constexpr Nanos kAgainEvery = seconds(2);
-  static constexpr Nanos kBuryEvery = millis(100);
-  static constexpr int kBuriesMax = 10;
+  static constexpr Nanos kReapEvery = millis(100);
+  static constexpr int kReapsMax = 10;
   static constexpr Nanos kProveEvery = millis(100);  // where it can't be asked now
   static constexpr int kProofsMax = 10;
 
-  explicit Ladder(Rung rung) : rung_(rung) {}
+  explicit ChannelSuspender(SuspendMethod method) : method_(method) {}
 
   // --- what is wanted ---
   void hold(Nanos now);
@@ -161,7 +162,7 @@ class Ladder {
   using Name = std::pair<std::uint32_t, std::uint32_t>;
 
   Step commitStep() const {
-    return rung_ == Rung::kDisableRestart ? Step::kRestart : Step::kPreempt;
+    return method_ == SuspendMethod::kDisableRestart ? Step::kRestart : Step::kPreempt;
   }
   Name committedBy(const Channel& channel) const;
   template <typename Which>
@@ -187,7 +188,7 @@ class Ladder {
   void onCommitted(Answer answer, bool someGone, Nanos now);
   void onEnabled(Answer answer, bool someGone, Nanos now);
 
-  const Rung rung_;
+  const SuspendMethod method_;
   std::map<Name, Entry> channels_;
   bool wanted_ = false;  // held
   std::optional<Order> asked_;
@@ -197,10 +198,10 @@ class Ladder {
   Nanos heldAt_{0}, took_{0};
   bool counted_ = false;  // this hold was reached, and took_ is its
   Nanos againAt_{0};      // when what is stopped is taken off once more
-  Nanos buryAt_{0};       // when the dead are worth asking after again
+  Nanos reapAt_{0};       // when the dead are worth asking after again
   int buries_ = 0;        // in vain
   Nanos proveAt_{0};      // when whose the channels are is worth asking again
-  int proofs_ = 0;        // likewise
+  int proofs_ = 0;        // how often it was asked in vain
   bool singly_ = false;   // an enable failed: what is left is named one by one
   Nanos retryAt_{0}, retryAfter_ = kRetryFirst;
 };

@@ -17,8 +17,8 @@ constexpr std::uint32_t kToggles = 3;
 
 int checkCard(int argc, char** argv) {
   if (argc != 7) return 2;
-  const std::size_t rung = std::strtoul(argv[5], nullptr, 10);
-  if (rung >= std::size(kRungs)) return 2;
+  const std::size_t method = std::strtoul(argv[5], nullptr, 10);
+  if (method >= std::size(kSuspendMethods)) return 2;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != std::atoi(argv[6])) return 2;
   SelfTestOptions what;
@@ -27,10 +27,10 @@ int checkCard(int argc, char** argv) {
   what.minor = std::atoi(argv[4]);
   what.driverRoot = driverRoot();
   what.probe = "/proc/self/exe";
-  what.only = kRungs[rung];
+  what.only = kSuspendMethods[method];
   what.toggles = kToggles;
   const SelfTest found = testSuspend(what);
-  const Verdict::Says says = found.rung   ? Verdict::Says::kWorks
+  const Verdict::Says says = found.method   ? Verdict::Says::kWorks
                              : found.sure ? Verdict::Says::kFails
                                           : Verdict::Says::kUnclear;
   std::printf("%s %.400s\n", kVerdictWords[static_cast<int>(says)], found.why.c_str());

@@ -1,6 +1,6 @@
 #pragma once
 // `qgpu-suspend-probe check UUID VERSION MINOR RUNG PARENT`, the process behind a ProbeCheck: makes
-// the self-test of one rung on a child of its own, says the verdict on stdout in a line, and dies
+// the self-test of one method on a child of its own, says the verdict on stdout in a line, and dies
 // with PARENT. Apart from card_check.h, since the probe's own part speaks CUDA's names.
 
 namespace qgpu::suspend {

@@ -1,4 +1,4 @@
-#include "services/cards/suspend/aside.h"
+#include "services/cards/suspend/detached.h"
 
 #include <system_error>
 #include <thread>
@@ -6,7 +6,7 @@
 
 namespace qgpu::suspend {
 
-bool aside(std::function<void()> call) {
+bool runDetached(std::function<void()> call) {
   try {
     std::thread(std::move(call)).detach();
   } catch (const std::system_error&) {

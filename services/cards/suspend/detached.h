@@ -8,6 +8,6 @@
 namespace qgpu::suspend {
 
 // False: there is no thread to be had, and the call is not made.
-bool aside(std::function<void()> call);
+bool runDetached(std::function<void()> call);
 
 }  // namespace qgpu::suspend

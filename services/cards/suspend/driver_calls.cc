@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "services/cards/suspend/aside.h"
+#include "services/cards/suspend/detached.h"
 
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
@@ -104,7 +104,7 @@ class DriverCalls::File {
       ::close(fd);
       closing->fetch_sub(1);
     };
-    if (!aside(close)) close();
+    if (!runDetached(close)) close();
   }
 
   int fd_ = -1, error_ = ESRCH;
@@ -229,7 +229,7 @@ void DriverCalls::giveBack(const std::vector<Channel>& strangers) {
 }
 
 // Its process can't be asked any more. Most often the driver does not know it.
-Outcome DriverCalls::bury(const Channel& channel) {
+Outcome DriverCalls::reap(const Channel& channel) {
   const rm::Named named{channel.client, channel.channel};
   const std::uint32_t status = card_.disable(true, false, &named, 1);
   if (status == rm::kOk) return {Answer::kDone, {}, ""};
@@ -252,13 +252,13 @@ Outcome DriverCalls::commit(const Order& order) {
   return {Answer::kDone, {}, ""};
 }
 
-Outcome DriverCalls::carryOut(const Order& order, Rung rung) {
+Outcome DriverCalls::carryOut(const Order& order, SuspendMethod method) {
   switch (order.step) {
     case Step::kProve:
       return strangers(order);
     case Step::kDisable:
-      if (order.channels.front().dead) return bury(order.channels.front());
-      return set(order, true, rung == Rung::kSchedulingPreempt);
+      if (order.channels.front().dead) return reap(order.channels.front());
+      return set(order, true, method == SuspendMethod::kSchedulingPreempt);
     case Step::kEnable:
       return set(order, false, false);
     case Step::kRestart:

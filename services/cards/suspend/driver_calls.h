@@ -1,8 +1,9 @@
 #pragma once
-// The ladder's orders as calls to NVIDIA's kernel driver. Before a channel is touched its process
-// must prove that it is its own: the process's open file is duplicated for a moment (a longer hold
-// would keep a dead process's memory on the card), and the driver answers for a client only through
-// the client's own file. So a task that names another's channels neither stops nor starts anybody.
+// The suspender's orders as calls to NVIDIA's kernel driver. Before a channel is touched its
+// process must prove that it is its own: the process's open file is duplicated for a moment (a
+// longer hold would keep a dead process's memory on the card), and the driver answers for a client
+// only through the client's own file. So a task that names another's channels neither stops nor
+// starts anybody.
 //
 // What was proven once is taken off before it is proven again: the driver's lock is waited for once
 // less while online waits. A name can have become another's only if its owner ended it unsaid and
@@ -46,7 +47,7 @@ class DriverCalls final : public Calls {
 
   void process(std::uint32_t id, int pidfd) override { processes_[id].pidfd = pidfd; }
   void forget(std::uint32_t id) override;
-  Outcome carryOut(const Order& order, Rung rung) override;
+  Outcome carryOut(const Order& order, SuspendMethod method) override;
 
   static constexpr int kClosingMost = 16;  // of a process, at a time
 
@@ -63,7 +64,7 @@ class DriverCalls final : public Calls {
   Outcome set(const Order& order, bool off, bool onlyScheduling);
   Outcome commit(const Order& order);
   Outcome take(const Order& order, bool off, bool onlyScheduling);
-  Outcome bury(const Channel& channel);
+  Outcome reap(const Channel& channel);
   Outcome strangers(const Order& order) const;
   void giveBack(const std::vector<Channel>& strangers);
   bool leftBehind(const Order& order, const Channel& channel) const;

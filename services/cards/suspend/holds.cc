@@ -8,8 +8,8 @@ namespace qgpu::suspend {
 // --- what comes in ---
 
 Holds::Task& Holds::find(std::uint64_t id) {
-  Task& task = tasks_.try_emplace(id, rung_).first->second;
-  if (!lost_.empty()) task.ladder.doubt(lost_);
+  Task& task = tasks_.try_emplace(id, method_).first->second;
+  if (!lost_.empty()) task.suspender.doubt(lost_);
   return task;
 }
 
@@ -17,17 +17,17 @@ void Holds::hold(std::uint64_t id, std::uint32_t number, Nanos now) {
   Task& task = find(id);
   task.hold = number;
   task.toldStopped = false;
-  task.ladder.hold(now);
+  task.suspender.hold(now);
 }
 
 void Holds::release(std::uint64_t task, Nanos now) {
-  find(task).ladder.release(now);
+  find(task).suspender.release(now);
 }
 
 void Holds::removed(std::uint64_t id, Nanos now) {
   Task& task = find(id);
   task.removed = true;
-  task.ladder.release(now);
+  task.suspender.release(now);
 }
 
 void Holds::removeAll(Nanos now) {
@@ -36,28 +36,28 @@ void Holds::removeAll(Nanos now) {
 
 // A name that a dead process had is another's only after that one's end, if it is told late.
 void Holds::made(std::uint64_t task, const Channel& channel, bool touched) {
-  const bool buried = std::erase(buried_, std::pair(channel.client, channel.channel)) != 0;
-  find(task).ladder.made(channel, touched || buried);
+  const bool reaped = std::erase(reaped_, std::pair(channel.client, channel.channel)) != 0;
+  find(task).suspender.made(channel, touched || reaped);
 }
 
 void Holds::ended(std::uint64_t task, std::uint32_t client, std::uint32_t name) {
-  find(task).ladder.ended(client, name);
+  find(task).suspender.ended(client, name);
 }
 
 void Holds::enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name) {
-  find(task).ladder.scheduled(client, name);
+  find(task).suspender.scheduled(client, name);
 }
 
 void Holds::gone(std::uint64_t task, std::uint32_t process) {
-  find(task).ladder.processGone(process);
+  find(task).suspender.processGone(process);
 }
 
 void Holds::again(std::uint64_t task) {
-  find(task).ladder.again();
+  find(task).suspender.again();
 }
 
 void Holds::doubt(std::uint64_t task, const std::string& why) {
-  find(task).ladder.doubt(why);
+  find(task).suspender.doubt(why);
 }
 
 // --- what is done ---
@@ -75,22 +75,22 @@ std::optional<Order> Holds::next(Nanos now) {
 }
 
 Holds::Kind Holds::kindOf(const Task& task) {
-  if (!task.ladder.held() || task.ladder.doubted()) return Kind::kBack;
-  return task.toldStopped || task.ladder.computingOff() ? Kind::kRest : Kind::kHold;
+  if (!task.suspender.held() || task.suspender.doubted()) return Kind::kBack;
+  return task.toldStopped || task.suspender.computingOff() ? Kind::kRest : Kind::kHold;
 }
 
 // What is named by a process that lives is not the dead one's any more: names are given anew only
 // after an end.
 std::optional<Order> Holds::orderOf(std::uint64_t id, Task& task, Nanos now) {
-  auto order = task.ladder.next(now);
+  auto order = task.suspender.next(now);
   while (order && order->channels.front().dead) {
     const Channel& left = order->channels.front();
     const bool anothers = std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& each) {
-      return each.first != id && each.second.ladder.has(left.client, left.channel);
+      return each.first != id && each.second.suspender.has(left.client, left.channel);
     });
     if (!anothers) break;
-    task.ladder.answered(Answer::kGone, order->channels, now);
-    order = task.ladder.next(now);
+    task.suspender.answered(Answer::kGone, order->channels, now);
+    order = task.suspender.next(now);
   }
   dying_.reset();
   if (order && order->channels.front().dead) dying_ = order->channels.front();
@@ -114,16 +114,16 @@ std::optional<Order> Holds::nextOf(Kind kind, Nanos now) {
 void Holds::answered(const Outcome& outcome, Nanos now) {
   if (!asked_) return;
   const std::uint64_t id = *std::exchange(asked_, std::nullopt);
-  Ladder& ladder = tasks_.at(id).ladder;
-  const bool before = ladder.doubted();
+  ChannelSuspender& suspender = tasks_.at(id).suspender;
+  const bool before = suspender.doubted();
   if (dying_ && outcome.answer == Answer::kDone) {
-    buried_.emplace_back(dying_->client, dying_->channel);
-    if (buried_.size() > kBuriedMax) buried_.pop_front();
+    reaped_.emplace_back(dying_->client, dying_->channel);
+    if (reaped_.size() > kBuriedMax) reaped_.pop_front();
   }
-  ladder.answered(outcome.answer, outcome.gone, now);
-  if (ladder.stopped()) refused_.clear();
-  if (before || !ladder.doubted()) return;
-  const std::string why = ladder.why() + " (" + outcome.why + ")";
+  suspender.answered(outcome.answer, outcome.gone, now);
+  if (suspender.stopped()) refused_.clear();
+  if (before || !suspender.doubted()) return;
+  const std::string why = suspender.why() + " (" + outcome.why + ")";
   tasks_.at(id).toldDoubt = true;
   news_.push_back({News::What::kDoubted, id, 0, now, why});
   if (outcome.answer == Answer::kFailed) refused(id, now, why);
@@ -144,26 +144,26 @@ void Holds::checked(const Verdict& verdict, Nanos now) {
   if (verdict.says != Verdict::Says::kFails || !lost_.empty()) return;
   lost_ = verdict.why.empty() ? refusal_ : verdict.why;
   news_.push_back({News::What::kCardLost, 0, 0, now, lost_});
-  for (auto& [id, task] : tasks_) task.ladder.doubt(lost_);
+  for (auto& [id, task] : tasks_) task.suspender.doubt(lost_);
 }
 
 std::vector<News> Holds::news(Nanos now) {
   for (auto& [id, task] : tasks_) {
-    if (task.ladder.doubted() && !std::exchange(task.toldDoubt, true)) {
-      news_.push_back({News::What::kDoubted, id, task.hold, now, task.ladder.why()});
+    if (task.suspender.doubted() && !std::exchange(task.toldDoubt, true)) {
+      news_.push_back({News::What::kDoubted, id, task.hold, now, task.suspender.why()});
     }
-    if (!task.ladder.stopped() || std::exchange(task.toldStopped, true)) continue;
+    if (!task.suspender.stopped() || std::exchange(task.toldStopped, true)) continue;
     news_.push_back({News::What::kStopped, id, task.hold, now, ""});
   }
   std::erase_if(tasks_, [this](const auto& each) {
-    return each.second.removed && each.second.ladder.free() && asked_ != each.first;
+    return each.second.removed && each.second.suspender.free() && asked_ != each.first;
   });
   return std::exchange(news_, {});
 }
 
 Nanos Holds::retryAt() const {
   Nanos next = kNever;
-  for (const auto& [id, task] : tasks_) next = std::min(next, task.ladder.retryAt());
+  for (const auto& [id, task] : tasks_) next = std::min(next, task.suspender.retryAt());
   return next;
 }
 

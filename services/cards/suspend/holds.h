@@ -1,11 +1,11 @@
 #pragma once
-// The ladders of all tasks of one card, and which of them may have the driver now: the decisions of
-// a Suspender, apart from its thread, so that the simulator runs the same ones.
+// The suspenders of all tasks of one card, and which of them may have the driver now: the decisions
+// of a Suspender, apart from its thread, so that the simulator runs the same ones.
 //
 // It keeps: one call at a time; holds whose kernels may run, what is to be put back, and the rest
 // of the holds (copies, and what came late) take turns, a call each, and in each of these the tasks
 // do, so that no tenant keeps others waiting by what it says or has; a hold is told stopped at most
-// once, and never after the task was released. A task whose ladder is in doubt is told so once.
+// once, and never after the task was released. A task whose suspender is in doubt is told so once.
 // Where the driver refuses kRefusedInARow tasks in a row, it may be the card: that is asked to be
 // checked, since tenants can have done so together, and only where the check fails all of it is
 // given up. Until then each task is tried by itself, as before.
@@ -52,7 +52,7 @@ class Holds {
   static constexpr std::size_t kBuriedMax = 256;
   static constexpr Nanos kCheckEvery = seconds(600);  // of kCardDoubted, at the most
 
-  explicit Holds(Rung rung) : rung_(rung) {}
+  explicit Holds(SuspendMethod method) : method_(method) {}
 
   void hold(std::uint64_t task, std::uint32_t number, Nanos now);
   void release(std::uint64_t task, Nanos now);
@@ -60,7 +60,7 @@ class Holds {
   void removed(std::uint64_t task, Nanos now);
   void removeAll(Nanos now);
 
-  // See Ladder.
+  // See ChannelSuspender.
   void made(std::uint64_t task, const Channel& channel, bool touched);
   void ended(std::uint64_t task, std::uint32_t client, std::uint32_t name);
   void enabled(std::uint64_t task, std::uint32_t client, std::uint32_t name);
@@ -80,12 +80,12 @@ class Holds {
   // When next() is worth asking again though nothing happened; kNever: never.
   Nanos retryAt() const;
   bool empty() const { return tasks_.empty(); }
-  Rung rung() const { return rung_; }
+  SuspendMethod method() const { return method_; }
 
  private:
   struct Task {
-    explicit Task(Rung rung) : ladder(rung) {}
-    Ladder ladder;
+    explicit Task(SuspendMethod method) : suspender(method) {}
+    ChannelSuspender suspender;
     std::uint32_t hold = 0;
     bool toldStopped = false, toldDoubt = false, removed = false;
   };
@@ -98,7 +98,7 @@ class Holds {
   std::optional<Order> nextOf(Kind kind, Nanos now);
   void refused(std::uint64_t id, Nanos now, const std::string& why);
 
-  const Rung rung_;
+  const SuspendMethod method_;
   std::map<std::uint64_t, Task> tasks_;
   std::optional<std::uint64_t> asked_;  // whose call is under way
   std::optional<Channel> dying_;        // that it names, of a dead process
@@ -110,7 +110,7 @@ class Holds {
   Nanos nextCheck_{0};  // not before
   std::string lost_;    // why the card was given up; empty: it was not
   // Names that the dead had, and that were taken off for good; the latest of them.
-  std::deque<std::pair<std::uint32_t, std::uint32_t>> buried_;
+  std::deque<std::pair<std::uint32_t, std::uint32_t>> reaped_;
   std::vector<News> news_;
 };
 

@@ -5,20 +5,20 @@
 namespace qgpu::suspend {
 namespace {
 
-// --- one rung ---
+// --- one method ---
 
 class Trial {
  public:
-  Trial(ProbeProcess& probe, Calls& calls, const SelfTestOptions& options, Rung rung)
-      : probe_(probe), calls_(calls), options_(options), ladder_(rung) {
-    tried_.rung = rung;
-    for (const Channel& channel : probe_.channels()) ladder_.made(channel);
+  Trial(ProbeProcess& probe, Calls& calls, const SelfTestOptions& options, SuspendMethod method)
+      : probe_(probe), calls_(calls), options_(options), suspender_(method) {
+    tried_.method = method;
+    for (const Channel& channel : probe_.channels()) suspender_.made(channel);
   }
 
-  RungTried go() {
+  MethodTried go() {
     for (std::uint32_t i = 0; i < options_.toggles && tried_.why.empty(); i++) once();
     if (!putBack()) {
-      tried_.why = "what was taken off can't be put back: " + ladder_.why();
+      tried_.why = "what was taken off can't be put back: " + suspender_.why();
       tried_.sure = byDriver_;
     }
     tried_.works = tried_.why.empty();
@@ -37,18 +37,18 @@ class Trial {
   ProbeProcess& probe_;
   Calls& calls_;
   const SelfTestOptions& options_;
-  Ladder ladder_;
-  RungTried tried_;
+  ChannelSuspender suspender_;
+  MethodTried tried_;
   std::string refusal_;
   bool byDriver_ = false;
 };
 
 void Trial::callAll() {
-  while (const auto order = ladder_.next(now())) {
-    const Outcome outcome = calls_.carryOut(*order, tried_.rung);
+  while (const auto order = suspender_.next(now())) {
+    const Outcome outcome = calls_.carryOut(*order, tried_.method);
     if (outcome.answer != Answer::kDone) refusal_ = outcome.why;
     byDriver_ = byDriver_ || outcome.answer == Answer::kFailed;
-    ladder_.answered(outcome.answer, outcome.gone, now());
+    suspender_.answered(outcome.answer, outcome.gone, now());
   }
 }
 
@@ -59,14 +59,14 @@ bool Trial::reach(What what) {
   for (;;) {
     callAll();
     if (what()) return true;
-    if (ladder_.retryAt() == kNever || now() > until) return false;
+    if (suspender_.retryAt() == kNever || now() > until) return false;
     pass(millis(1));
   }
 }
 
 bool Trial::putBack() {
-  ladder_.release(now());
-  return reach([this] { return ladder_.free(); });
+  suspender_.release(now());
+  return reach([this] { return suspender_.free(); });
 }
 
 // While it is off.
@@ -98,12 +98,12 @@ void Trial::judge(ProbeProcess::Goes whileOff, bool back) {
 
 void Trial::once() {
   const Nanos from = now();
-  ladder_.hold(from);
-  reach([this] { return ladder_.stopped() || ladder_.doubted(); });
-  if (!ladder_.stopped()) {
-    tried_.why = (ladder_.doubted() ? ladder_.why() : std::string("the channels are gone")) + " (" +
-                 refusal_ + ")";
-    tried_.sure = ladder_.doubted() && byDriver_;
+  suspender_.hold(from);
+  reach([this] { return suspender_.stopped() || suspender_.doubted(); });
+  if (!suspender_.stopped()) {
+    tried_.why = (suspender_.doubted() ? suspender_.why() : std::string("the channels are gone")) +
+                 " (" + refusal_ + ")";
+    tried_.sure = suspender_.doubted() && byDriver_;
     return;
   }
   tried_.off.push_back(now() - from);
@@ -119,15 +119,15 @@ std::string tryAll(const SelfTestOptions& options, ProbeProcess& probe, Calls& c
   if (const std::string why = probe.begin(); !why.empty()) return why;
   out.channels = probe.channels().size();
   calls.process(ProbeProcess::kProcess, probe.pidfd());
-  for (const Rung rung : kRungs) {
-    if (options.only && *options.only != rung) continue;
-    out.tried.push_back(Trial(probe, calls, options, rung).go());
+  for (const SuspendMethod method : kSuspendMethods) {
+    if (options.only && *options.only != method) continue;
+    out.tried.push_back(Trial(probe, calls, options, method).go());
     out.sure = out.tried.back().sure;
     if (out.tried.back().unseen) break;
     if (!out.tried.back().works) continue;
     const std::string wrong = probe.end();
     out.sure = wrong == ProbeProcess::kWrongCount;
-    if (wrong.empty()) out.rung = rung;
+    if (wrong.empty()) out.method = method;
     return wrong;
   }
   return out.tried.back().why;

@@ -4,10 +4,11 @@
 
 namespace qgpu::suspend {
 
-Suspender::Suspender(std::unique_ptr<Calls> calls, Rung rung, std::function<void(News)> tell,
-                     std::function<void()> begin, std::unique_ptr<CardCheck> check)
+Suspender::Suspender(std::unique_ptr<Calls> calls, SuspendMethod method,
+                     std::function<void(News)> tell, std::function<void()> begin,
+                     std::unique_ptr<CardCheck> check)
     : calls_(std::move(calls)),
-      holds_(rung),
+      holds_(method),
       tell_(std::move(tell)),
       check_(std::move(check)),
       thread_([this, begin = std::move(begin)] {
@@ -92,7 +93,7 @@ void Suspender::advance() {
   if (posted_) return;
   const auto order = holds_.next(loop_.now());
   if (!order) return wakeAt(holds_.retryAt());
-  holds_.answered(calls_->carryOut(*order, holds_.rung()), loop_.now());
+  holds_.answered(calls_->carryOut(*order, holds_.method()), loop_.now());
   tellAll();
   posted_ = true;
   loop_.post([this] {

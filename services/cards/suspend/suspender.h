@@ -24,7 +24,7 @@ class Suspender {
 
   // `tell` runs on the thread of this, and is not called any more once this is gone. `begin` runs
   // there first. Without a `check`, a card in doubt is lost.
-  Suspender(std::unique_ptr<Calls> calls, Rung rung, std::function<void(News)> tell,
+  Suspender(std::unique_ptr<Calls> calls, SuspendMethod method, std::function<void(News)> tell,
             std::function<void()> begin = {}, std::unique_ptr<CardCheck> check = nullptr);
   Suspender(const Suspender&) = delete;
   Suspender& operator=(const Suspender&) = delete;

@@ -1,15 +1,15 @@
-#include "services/kubernetes/agent/kubelet_desk.h"
+#include "services/kubernetes/agent/kubelet_handler.h"
 
 #include <algorithm>
 #include <sys/random.h>
 
 #include "runtime/check.h"
 #include "runtime/text_hash.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/kubernetes/agent/container_room.h"
 #include "services/kubernetes/pods/pod_names.h"
-#include "services/rpc/checked.h"
-#include "services/rpc/rpc_calls.h"
+#include "services/api/rpc/checked.h"
+#include "services/api/rpc/rpc_calls.h"
 
 namespace qgpu {
 namespace {
@@ -61,26 +61,26 @@ PodPlan readPlan(schema::PodPlan::Reader reader) {
   return plan;
 }
 
-Result<KubeletDesk::Started> startedOf(const Result<Answer>& answer) {
+Result<KubeletHandler::Started> startedOf(const Result<Answer>& answer) {
   if (!answer) return answer.error();
   const auto bound = answer->reply().getBound();
-  KubeletDesk::Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
+  KubeletHandler::Started started{bound.getTask(), std::string(view(bound.getToken())), {}};
   for (const auto card : bound.getCards()) started.cards.emplace_back(view(card));
   return started;
 }
 
 // Whether this is a container's task.
 bool isPods(schema::TaskInfo::Reader task) {
-  return view(task.getSpec().getRequestId()).starts_with(KubeletDesk::kRequestStart);
+  return view(task.getSpec().getRequestId()).starts_with(KubeletHandler::kRequestStart);
 }
 
-class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<NodeWords> {
+class KubeletService final : public schema::KubeletHandler::Server, private RpcCalls<NodeApi> {
  public:
-  DeskService(KubeletDesk& desk, NodeDoor& door, kj::Own<RpcSession> session)
-      : RpcCalls(door, kj::mv(session)), desk_(desk), alive_(desk.alive()) {}
+  KubeletService(KubeletHandler& handler, NodeActorClient& actor, kj::Own<RpcSession> session)
+      : RpcCalls(actor, kj::mv(session)), handler_(handler), alive_(handler.alive()) {}
   // A plugin that is gone counts nothing for kubelet.
-  ~DeskService() noexcept(false) {
-    if (told_ && alive_->here) desk_.setCounted({});
+  ~KubeletService() noexcept(false) {
+    if (told_ && alive_->here) handler_.setCounted({});
   }
 
   kj::Promise<void> node(NodeContext context) override {
@@ -88,31 +88,31 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
         context, [](schema::Request::Builder request) { request.setCards(); },
         [this, context](schema::Reply::Reader reply) mutable {
           auto results = context.getResults();
-          if (desk_.closed().empty()) results.setCards(reply.getCards());
-          results.setMixed(desk_.mixed());
-          toldRuntime_ = desk_.runtime();
+          if (handler_.closed().empty()) results.setCards(reply.getCards());
+          results.setMixed(handler_.mixed());
+          toldRuntime_ = handler_.runtime();
           results.setRuntime(ptr(toldRuntime_));
-          const auto& environment = desk_.environment();
+          const auto& environment = handler_.environment();
           auto list = results.initEnvironment(static_cast<kj::uint>(environment.size()));
           for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(environment[i]));
         });
   }
 
   kj::Promise<void> assign(AssignContext context) override {
-    const Status put = desk_.book().put(readPlan(context.getParams().getPod()));
+    const Status put = handler_.book().put(readPlan(context.getParams().getPod()));
     if (!put) return toException(put.error());
     return kj::READY_NOW;
   }
 
   kj::Promise<void> forget(ForgetContext context) override {
-    desk_.book().forget(checkedText(context.getParams().getUid(), "uid"));
+    handler_.book().forget(checkedText(context.getParams().getUid(), "uid"));
     return kj::READY_NOW;
   }
 
   kj::Promise<void> start(StartContext context) override {
     const auto params = context.getParams();
     const auto container = params.getContainer();
-    KubeletDesk::Asked asked{session().peer,
+    KubeletHandler::Asked asked{session().peer,
                              checkedText(container.getNamespace(), "namespace"),
                              checkedText(container.getPod(), "pod"),
                              checkedText(container.getName(), "container"),
@@ -124,8 +124,8 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
     for (const auto device : params.getDevices()) {
       asked.devices[checkedText(device.getResource(), "resource")] = device.getCount();
     }
-    return desk_.start(std::move(asked))
-        .then([context](Result<KubeletDesk::Started> started) mutable {
+    return handler_.start(std::move(asked))
+        .then([context](Result<KubeletHandler::Started> started) mutable {
           if (!started) kj::throwFatalException(toException(started.error()));
           auto results = context.getResults();
           results.setTask(started->task);
@@ -160,27 +160,27 @@ class DeskService final : public schema::KubeletDesk::Server, private RpcCalls<N
     for (const auto card : cards) all.insert(checkedText(card, "cards"));
     told_ = true;
     // What it prepares for containers depends on it: until it knows, none is to come here.
-    if (toldRuntime_ != desk_.runtime()) all.clear();
-    desk_.setCounted(std::move(all));
+    if (toldRuntime_ != handler_.runtime()) all.clear();
+    handler_.setCounted(std::move(all));
     return kj::READY_NOW;
   }
 
   kj::Promise<void> end(EndContext context) override {
-    return desk_.end(session().peer, context.getParams().getTask()).then([](Status ended) {
+    return handler_.end(session().peer, context.getParams().getTask()).then([](Status ended) {
       if (!ended) kj::throwFatalException(toException(ended.error()));
     });
   }
 
  private:
-  KubeletDesk& desk_;
-  kj::Own<KubeletDesk::Alive> alive_;
+  KubeletHandler& handler_;
+  kj::Own<KubeletHandler::Alive> alive_;
   bool told_ = false;        // what kubelet counts
   std::string toldRuntime_;  // of containers; by us
 };
 
 }  // namespace
 
-struct KubeletDesk::Bind {
+struct KubeletHandler::Bind {
   Peer peer;
   PodPlan pod;
   std::string container;  // that starts
@@ -192,28 +192,32 @@ struct KubeletDesk::Bind {
   std::string cards;  // as spec.card wants them
 };
 
-KubeletDesk::KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config)
-    : door_(door), book_(book), config_(std::move(config)), mixed_(config_.mixed), tasks_(*this) {}
+KubeletHandler::KubeletHandler(NodeActorClient& actor, PodBook& book, KubeletHandlerConfig config)
+    : actor_(actor),
+      book_(book),
+      config_(std::move(config)),
+      mixed_(config_.mixed),
+      tasks_(*this) {}
 
-schema::KubeletDesk::Client KubeletDesk::serve(kj::Own<RpcSession> session) {
-  return kj::heap<DeskService>(*this, door_, kj::mv(session));
+schema::KubeletHandler::Client KubeletHandler::serve(kj::Own<RpcSession> session) {
+  return kj::heap<KubeletService>(*this, actor_, kj::mv(session));
 }
 
-void KubeletDesk::taskFailed(kj::Exception&&) {
-  QGPU_CHECK(false, "the door never throws");
+void KubeletHandler::taskFailed(kj::Exception&&) {
+  QGPU_CHECK(false, "the actor never throws");
 }
 
-void KubeletDesk::setCounted(std::set<std::string> cards) {
+void KubeletHandler::setCounted(std::set<std::string> cards) {
   if (cards == counted_) return;
   counted_ = std::move(cards);
   KJ_IF_MAYBE (listener, listener_) listener->onCounted();
 }
 
-std::string KubeletDesk::requestOf(const std::string& uid, const std::string& container) {
+std::string KubeletHandler::requestOf(const std::string& uid, const std::string& container) {
   return kRequestStart + textHashHex(uid + "/" + container) + ":";
 }
 
-std::string_view KubeletDesk::requestStartOf(std::string_view requestId) {
+std::string_view KubeletHandler::requestStartOf(std::string_view requestId) {
   const std::size_t end = requestId.rfind(':');
   const bool ours =
       requestId.starts_with(kRequestStart) && end >= std::string(kRequestStart).size();
@@ -222,7 +226,7 @@ std::string_view KubeletDesk::requestStartOf(std::string_view requestId) {
 
 // --- starting ---
 
-kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::start(Asked asked) {
+kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::start(Asked asked) {
   if (waiting_.size() >= kStartsMax) {
     return Result<Started>(
         fail(ErrorCode::Overloaded, std::to_string(waiting_.size()) + " containers start already"));
@@ -236,7 +240,7 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::start(Asked asked) {
   return kj::mv(paf.promise);
 }
 
-kj::Promise<void> KubeletDesk::work() {
+kj::Promise<void> KubeletHandler::work() {
   Waiting next = std::move(waiting_.front());
   waiting_.pop_front();
   return startNow(std::move(next.asked))
@@ -250,7 +254,7 @@ kj::Promise<void> KubeletDesk::work() {
 
 // What kubelet gave must be what the scheduler decided upon: else two of them speak of different
 // pods, and whoever starts would have what nobody counted.
-Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) const {
+Status KubeletHandler::compare(const Asked& asked, const PodBook::Found& found) const {
   const auto wanted = devicesOf(*found.container, found.pod->taskClass, config_.unit);
   for (const auto& [resource, count] : wanted) {
     const std::uint32_t given = countOf(asked.devices, resource);
@@ -263,7 +267,7 @@ Status KubeletDesk::compare(const Asked& asked, const PodBook::Found& found) con
   return ok();
 }
 
-kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
+kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::startNow(Asked asked) {
   const auto pod = book_.findPod(asked.nameSpace, asked.pod);
   if (!pod) return Result<Started>(pod.error());
   const auto room = roomFor(asked, **pod);
@@ -280,7 +284,7 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startNow(Asked asked) {
 }
 
 // Whose room the container uses that starts; nullptr: this resource does not say.
-Result<const ContainerPlan*> KubeletDesk::roomFor(const Asked& asked, const PodPlan& pod) const {
+Result<const ContainerPlan*> KubeletHandler::roomFor(const Asked& asked, const PodPlan& pod) const {
   if (!asked.container.empty()) {
     const auto found = book_.find(asked.nameSpace, asked.pod, asked.container);
     if (!found) return found.error();
@@ -300,7 +304,7 @@ Result<const ContainerPlan*> KubeletDesk::roomFor(const Asked& asked, const PodP
   return roomOf(pod, asked.container, *resource, countOf(asked.devices, *resource), config_.unit);
 }
 
-kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startIn(const Asked& asked,
+kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::startIn(const Asked& asked,
                                                                const PodPlan& pod,
                                                                const ContainerPlan& plan) {
   auto bind = kj::heap<Bind>(Bind{asked.peer,
@@ -312,7 +316,7 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startIn(const Asked& aske
                                   pod.taskClass,
                                   plan,
                                   {}});
-  return door_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
+  return actor_.ask(asked.peer, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this,
              bind = kj::mv(bind)](Result<Answer> tasks) mutable -> kj::Promise<Result<Started>> {
         if (!tasks) return Result<Started>(tasks.error());
@@ -337,7 +341,7 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::startIn(const Asked& aske
       });
 }
 
-void KubeletDesk::tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started) {
+void KubeletHandler::tell(const PodPlan& pod, const Bind& bind, const Result<Started>& started) {
   KJ_IF_MAYBE (listener, listener_) {
     if (!started)
       listener->onRefused(pod, bind.container, started.error());
@@ -347,12 +351,12 @@ void KubeletDesk::tell(const PodPlan& pod, const Bind& bind, const Result<Starte
 }
 
 // One card by its id; several by their places on this node, which are short enough to be listed.
-kj::Promise<Status> KubeletDesk::nameCards(Bind& bind) {
+kj::Promise<Status> KubeletHandler::nameCards(Bind& bind) {
   if (bind.plan.cards.size() == 1) {
     bind.cards = bind.plan.cards.front();
     return Status(Unit{});
   }
-  return door_.ask(bind.peer, [](schema::Request::Builder request) { request.setCards(); })
+  return actor_.ask(bind.peer, [](schema::Request::Builder request) { request.setCards(); })
       .then([&bind](Result<Answer> cards) -> Status {
         if (!cards) return cards.error();
         for (const std::string& id : bind.plan.cards) {
@@ -368,7 +372,7 @@ kj::Promise<Status> KubeletDesk::nameCards(Bind& bind) {
       });
 }
 
-kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) {
+kj::Promise<Result<KubeletHandler::Started>> KubeletHandler::bind(kj::Own<Bind> bind) {
   const Bind& what = *bind;
   auto fill = [&what](schema::Request::Builder request) {
     auto spec = request.initBind();
@@ -383,7 +387,7 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) 
     spec.setOwnerUid(what.peer.uid);
     spec.setRequestId(ptr(what.request));
   };
-  auto asked = door_.ask(what.peer, fill);
+  auto asked = actor_.ask(what.peer, fill);
   return asked.then([this, bind = kj::mv(bind)](Result<Answer> answer) {
     Result<Started> started = startedOf(answer);
     tell(bind->pod, *bind, started);
@@ -393,15 +397,15 @@ kj::Promise<Result<KubeletDesk::Started>> KubeletDesk::bind(kj::Own<Bind> bind) 
 
 // --- ending ---
 
-kj::Promise<Status> KubeletDesk::end(Peer peer, std::uint64_t task) {
-  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+kj::Promise<Status> KubeletHandler::end(Peer peer, std::uint64_t task) {
+  return actor_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this, peer, task](Result<Answer> tasks) -> kj::Promise<Status> {
         if (!tasks) return Status(tasks.error());
         for (const auto one : tasks->reply().getTasks()) {
           if (one.getId() != task) continue;
           if (!isPods(one)) return Status(fail(ErrorCode::Denied, "that is no container's task"));
           if (one.getUse().getProcesses() == 0) {
-            return door_.ask(peer, [task](schema::Request::Builder r) { r.setUnbind(task); })
+            return actor_.ask(peer, [task](schema::Request::Builder r) { r.setUnbind(task); })
                 .then([](Result<Answer> ended) {
                   return ended ? Status(Unit{}) : Status(ended.error());
                 });
@@ -413,8 +417,8 @@ kj::Promise<Status> KubeletDesk::end(Peer peer, std::uint64_t task) {
       });
 }
 
-kj::Promise<Result<bool>> KubeletDesk::endPod(Peer peer, PodPlan pod) {
-  return door_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
+kj::Promise<Result<bool>> KubeletHandler::endPod(Peer peer, PodPlan pod) {
+  return actor_.ask(peer, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this, peer, pod = std::move(pod)](Result<Answer> tasks) -> kj::Promise<Result<bool>> {
         if (!tasks) return Result<bool>(tasks.error());
         kj::Promise<bool> all = true;

@@ -1,6 +1,6 @@
 #pragma once
-// The desk of schema/node.capnp where kubelet's containers become tasks. A container's start is
-// looked up in the pod book, compared with what kubelet gave, and bound through the node's door,
+// The handler of schema/node.capnp where kubelet's containers become tasks. A container's start is
+// looked up in the pod book, compared with what kubelet gave, and bound by the node's actor,
 // under a request id of its own: a start that is repeated, by kubelet, by its second resource or
 // after a crash of anybody, finds the task that is there.
 //
@@ -17,44 +17,44 @@
 #include <vector>
 
 #include "schema/node.capnp.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/kubernetes/agent/pod_book.h"
 #include "services/kubernetes/pods/pod_rules.h"
-#include "services/rpc/node_service.h"
+#include "services/api/rpc/node_service.h"
 
 namespace qgpu {
 
-struct KubeletDeskConfig {
+struct KubeletHandlerConfig {
   MemoryUnit unit = MemoryUnit::GiB;
   bool mixed = false;                    // until a label says otherwise
   std::vector<std::string> environment;  // NAME=VALUE of every tenant
 };
 
-// Hears what became of containers; on the desk's loop.
-class DeskListener {
+// Hears what became of containers; on the handler's loop.
+class StartListener {
  public:
   // `task` is bound for it from now on.
   virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                          const std::vector<std::string>& cards) = 0;
   virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
-  // KubeletDesk::counts() changed.
+  // KubeletHandler::counts() changed.
   virtual void onCounted() = 0;
 
  protected:
-  ~DeskListener() = default;
+  ~StartListener() = default;
 };
 
-class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler {
+class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorHandler {
  public:
   static constexpr std::size_t kStartsMax = 256;  // that wait
 
-  // `door` and `book` outlive the desk and every connection.
-  KubeletDesk(NodeDoor& door, PodBook& book, KubeletDeskConfig config);
-  KubeletDesk(const KubeletDesk&) = delete;
-  KubeletDesk& operator=(const KubeletDesk&) = delete;
-  ~KubeletDesk() noexcept(false) { alive_->here = false; }
+  // `actor` and `book` outlive the handler and every connection.
+  KubeletHandler(NodeActorClient& actor, PodBook& book, KubeletHandlerConfig config);
+  KubeletHandler(const KubeletHandler&) = delete;
+  KubeletHandler& operator=(const KubeletHandler&) = delete;
+  ~KubeletHandler() noexcept(false) { alive_->here = false; }
 
-  schema::KubeletDesk::Client serve(kj::Own<RpcSession> session) override;
+  schema::KubeletHandler::Client serve(kj::Own<RpcSession> session) override;
 
   struct Started {
     std::uint64_t task = 0;  // 0: another resource of the container says which one it is
@@ -88,8 +88,8 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   void setCounted(std::set<std::string> cards);
   // Its devices are about to be out of order: only a later word counts.
   void uncount(const std::string& card) { counted_.erase(card); }
-  // It hears of the desk until there is another one, or none.
-  void setListener(kj::Maybe<DeskListener&> listener) { listener_ = listener; }
+  // It hears of the handler until there is another one, or none.
+  void setListener(kj::Maybe<StartListener&> listener) { listener_ = listener; }
   const std::vector<std::string>& environment() const { return config_.environment; }
 
   // Of a connection that ends: a call that was under way may be let go of only with the loop.
@@ -122,14 +122,14 @@ class KubeletDesk final : public KubeletDesks, private kj::TaskSet::ErrorHandler
   kj::Promise<Status> nameCards(Bind& bind);
   void taskFailed(kj::Exception&& exception) override;
 
-  NodeDoor& door_;
+  NodeActorClient& actor_;
   PodBook& book_;
-  const KubeletDeskConfig config_;
+  const KubeletHandlerConfig config_;
   bool mixed_;
   std::string closed_;
   std::string runtime_;  // of containers, as the API server names it; empty: it has not told
   std::set<std::string> counted_;  // cards
-  kj::Maybe<DeskListener&> listener_;
+  kj::Maybe<StartListener&> listener_;
   std::deque<Waiting> waiting_;
   bool working_ = false;
   kj::Own<Alive> alive_ = kj::refcounted<Alive>();

@@ -8,7 +8,7 @@
 #include "actors/base/event_log.h"
 #include "actors/ledger/fit.h"
 #include "runtime/config.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
@@ -71,10 +71,10 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServer& events, Log& log,
-                     NodeAgentConfig config)
-    : door_(door),
-      desk_(desk),
+NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient& api,
+                     ApiServer& events, Log& log, NodeAgentConfig config)
+    : actor_(actor),
+      handler_(handler),
       api_(api),
       events_(events),
       log_(log),
@@ -82,7 +82,7 @@ NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServe
       timer_(api.timer()),
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
       tasks_(*this) {
-  desk_.setListener(static_cast<DeskListener&>(*this));
+  handler_.setListener(static_cast<StartListener&>(*this));
   const std::string name = urlEscaped(config_.node);
   KubeListener<KubeNode>& nodes = *this;
   KubeListener<KubePod>& pods = *this;
@@ -95,7 +95,7 @@ NodeAgent::NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServe
 }
 
 NodeAgent::~NodeAgent() noexcept {
-  desk_.setListener(nullptr);
+  handler_.setListener(nullptr);
 }
 
 void NodeAgent::taskFailed(kj::Exception&& exception) {
@@ -111,7 +111,7 @@ void NodeAgent::ring() {
 void NodeAgent::onUpsert(const KubeNode& node) {
   if (node.name != config_.node) return;
   node_ = node;
-  desk_.setRuntime(node.runtime);
+  handler_.setRuntime(node.runtime);
   readLabels(node);
   ring();
 }
@@ -121,14 +121,14 @@ void NodeAgent::onGone(const KubeNode& last) {
 }
 
 void NodeAgent::readLabels(const KubeNode& node) {
-  desk_.setMixed(node.mixed);
+  handler_.setMixed(node.mixed);
   config_.onMixed(node.mixed);
   const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
-  if (closed != desk_.closed()) {
+  if (closed != handler_.closed()) {
     log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
     if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
-    if (closed.empty() && desk_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
-    desk_.close(closed);
+    if (closed.empty() && handler_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
+    handler_.close(closed);
   }
   const bool there = !node.policy.empty();
   if (node.policy == label_ && there == labelWasThere_) return;
@@ -154,9 +154,9 @@ void NodeAgent::onUpsert(const KubePod& pod) {
   Result<PodPlan> plan = planOf(demands);
   const PodRef ref{demands.nameSpace, demands.name, demands.uid};
   if (!plan) return tell(ref, EventReason::Refused, {kDecision, plan.error().message});
-  const auto known = desk_.book().pods().find(plan->uid);
-  if (known != desk_.book().pods().end() && known->second == *plan) return;
-  if (Status put = desk_.book().put(std::move(*plan)); !put) {
+  const auto known = handler_.book().pods().find(plan->uid);
+  if (known != handler_.book().pods().end() && known->second == *plan) return;
+  if (Status put = handler_.book().put(std::move(*plan)); !put) {
     tell(ref, EventReason::Refused, {kDecision, put.error().message});
   }
 }
@@ -168,7 +168,7 @@ void NodeAgent::onGone(const KubePod& last) {
 // Its tasks end as its processes do, also those that a manager before this one bound.
 void NodeAgent::over(const PodDemands& pod) {
   Result<PodPlan> plan = planOf(pod);
-  desk_.book().forget(pod.uid);
+  handler_.book().forget(pod.uid);
   if (plan) endLater(pod.uid, std::move(*plan));
 }
 
@@ -226,13 +226,13 @@ kj::Promise<void> NodeAgent::round() {
 }
 
 kj::Promise<void> NodeAgent::readCards() {
-  return door_.ask(self_, [](schema::Request::Builder request) { request.setCards(); })
+  return actor_.ask(self_, [](schema::Request::Builder request) { request.setCards(); })
       .then([this](Result<Answer> answer) {
         if (!answer) return;
         Cards now;
         for (const auto card : answer->reply().getCards()) {
           now.push_back(annotated(card));
-          if (now.back().health != schema::CardState::READY) desk_.uncount(now.back().id);
+          if (now.back().health != schema::CardState::READY) handler_.uncount(now.back().id);
         }
         tellRecovered(now);
         cards_ = std::move(now);
@@ -244,7 +244,7 @@ kj::Promise<void> NodeAgent::choosePolicy() {
   const auto differs = [this](const AnnotatedCard& card) { return card.policy != *policy_; };
   if (!policy_ || std::none_of(cards_.begin(), cards_.end(), differs)) return kj::READY_NOW;
   const schema::Policy wanted = *policy_;
-  return door_
+  return actor_
       .ask(self_,
            [wanted](schema::Request::Builder request) {
              auto policy = request.initPolicy();
@@ -276,7 +276,7 @@ kj::Promise<void> NodeAgent::annotate() {
   annotation.attachSocket = config_.attachSocket;
   annotation.cards = cards_;
   for (AnnotatedCard& card : annotation.cards) {
-    const bool counted = !leaving_ && desk_.counts(card.id);
+    const bool counted = !leaving_ && handler_.counts(card.id);
     if (card.health == schema::CardState::READY && !counted) {
       card.health = schema::CardState::STARTING;
     }
@@ -308,7 +308,7 @@ kj::Promise<void> NodeAgent::leave() {
 kj::Promise<void> NodeAgent::endOverPods() {
   kj::Promise<void> all = kj::READY_NOW;
   for (const auto& [uid, pod] : over_) {
-    all = all.then([this, pod = pod] { return desk_.endPod(self_, pod); })
+    all = all.then([this, pod = pod] { return handler_.endPod(self_, pod); })
               .then([this, uid = uid](Result<bool> none) {
                 if (none && *none) over_.erase(uid);
               });
@@ -317,8 +317,8 @@ kj::Promise<void> NodeAgent::endOverPods() {
 }
 
 kj::Promise<void> NodeAgent::readTasks() {
-  if (holdings_.empty() && desk_.book().pods().empty()) return kj::READY_NOW;
-  return door_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
+  if (holdings_.empty() && handler_.book().pods().empty()) return kj::READY_NOW;
+  return actor_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this](Result<Answer> answer) {
         if (!answer) return;
         const auto tasks = answer->reply().getTasks();
@@ -339,7 +339,7 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
   if (early.empty()) return;
   for (const auto task : tasks) {
     const auto found = early.find(task.getId());
-    const bool ours = !KubeletDesk::requestStartOf(view(task.getSpec().getRequestId())).empty();
+    const bool ours = !KubeletHandler::requestStartOf(view(task.getSpec().getRequestId())).empty();
     if (found == early.end() || !ours) continue;
     const auto holding = holdings_.find(task.getId());
     if (holding == holdings_.end()) {
@@ -354,13 +354,13 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
 void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
   std::map<std::string_view, schema::TaskInfo::Reader> unknown;
   for (const auto task : tasks) {
-    const auto start = KubeletDesk::requestStartOf(view(task.getSpec().getRequestId()));
+    const auto start = KubeletHandler::requestStartOf(view(task.getSpec().getRequestId()));
     if (!start.empty() && !holdings_.contains(task.getId())) unknown.emplace(start, task);
   }
   if (unknown.empty()) return;
-  for (const auto& [uid, pod] : desk_.book().pods()) {
+  for (const auto& [uid, pod] : handler_.book().pods()) {
     for (const ContainerPlan& container : pod.containers) {
-      const auto found = unknown.find(KubeletDesk::requestOf(uid, container.name));
+      const auto found = unknown.find(KubeletHandler::requestOf(uid, container.name));
       if (found == unknown.end() || holdings_.size() >= kHoldingsMax) continue;
       const schema::TaskInfo::Reader task = found->second;
       holdings_.emplace(task.getId(), Holding{refOf(pod), container.name, container.cards,
@@ -385,7 +385,7 @@ void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
 
 // The node's own story: what concerns a card starts a round, what concerns a pod it is told.
 kj::Promise<void> NodeAgent::follow() {
-  return EventFeed::open(door_, self_, 0)
+  return EventFeed::open(actor_, self_, 0)
       .then([this](Result<kj::Own<EventFeed>> feed) -> kj::Promise<void> {
         if (feed) return hear(kj::mv(*feed));
         return timer_.afterDelay(toKj(config_.round)).then([this] { return follow(); });
@@ -499,7 +499,7 @@ void NodeAgent::tellNode(EventReason reason, const Values& values) {
 }
 
 void NodeAgent::tellAll(EventReason reason, const Values& values) {
-  for (const auto& [uid, pod] : desk_.book().pods()) tell(refOf(pod), reason, values);
+  for (const auto& [uid, pod] : handler_.book().pods()) tell(refOf(pod), reason, values);
 }
 
 }  // namespace qgpu

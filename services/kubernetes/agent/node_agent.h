@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "runtime/log.h"
-#include "services/admin/node_door.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/cards/nvidia_health.h"
-#include "services/kubernetes/agent/kubelet_desk.h"
+#include "services/kubernetes/agent/kubelet_handler.h"
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
@@ -45,12 +45,12 @@ struct NodeAgentConfig {
 
 class NodeAgent final : private KubeListener<KubeNode>,
                         private KubeListener<KubePod>,
-                        private DeskListener,
+                        private StartListener,
                         private kj::TaskSet::ErrorHandler {
  public:
   // All of them outlive the agent, which runs from here on. `events` tells pods.
-  NodeAgent(NodeDoor& door, KubeletDesk& desk, ApiClient& api, ApiServer& events, Log& log,
-            NodeAgentConfig config);
+  NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient& api, ApiServer& events,
+            Log& log, NodeAgentConfig config);
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;
   ~NodeAgent() noexcept;
@@ -69,7 +69,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
     std::uint64_t heldNs = 0;  // when it was told of last,
     kj::TimePoint heldFrom;    // which was then
     bool heldTold = false;     // or never, since it began
-    bool quarantined = false;  // likewise
+    bool quarantined = false;  // as it was told of last
   };
 
   void onUpsert(const KubeNode& node) override;
@@ -111,8 +111,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void tellAll(EventReason reason, const Values& values);
   void taskFailed(kj::Exception&& exception) override;
 
-  NodeDoor& door_;
-  KubeletDesk& desk_;
+  NodeActorClient& actor_;
+  KubeletHandler& handler_;
   ApiClient& api_;
   ApiServer& events_;
   Log& log_;

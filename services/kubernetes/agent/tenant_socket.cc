@@ -1,4 +1,4 @@
-#include "services/kubernetes/agent/tenant_door.h"
+#include "services/kubernetes/agent/tenant_socket.h"
 
 #include <cerrno>
 #include <cstring>
@@ -7,16 +7,16 @@
 
 namespace qgpu {
 
-Status openTenantDoor(const std::string& runDir) {
+Status openTenantSocket(const std::string& runDir) {
   const std::string folder = runDir + "/tenant";
-  const std::string door = folder + "/attach.sock";
+  const std::string socket = folder + "/attach.sock";
   const std::string fresh = folder + "/attach.new";
   ::unlink(fresh.c_str());
   const bool made = (::mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST) &&
                     ::link((runDir + "/attach.sock").c_str(), fresh.c_str()) == 0 &&
-                    ::rename(fresh.c_str(), door.c_str()) == 0;
+                    ::rename(fresh.c_str(), socket.c_str()) == 0;
   if (made) return ok();
-  return fail(ErrorCode::Unavailable, door + ": " + std::strerror(errno));
+  return fail(ErrorCode::Unavailable, socket + ": " + std::strerror(errno));
 }
 
 }  // namespace qgpu

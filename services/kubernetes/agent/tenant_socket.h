@@ -10,6 +10,6 @@ namespace qgpu {
 
 // RUN_DIR/tenant/attach.sock leads to RUN_DIR/attach.sock from now on. The folder stays the same
 // one over restarts, so that containers which have it mounted see the next manager's socket.
-Status openTenantDoor(const std::string& runDir);
+Status openTenantSocket(const std::string& runDir);
 
 }  // namespace qgpu

@@ -36,10 +36,10 @@ std::string ClusterBridge::keyOfTask(const TaskSpec& spec) {
   return std::string(podUidOf(spec.requestId)) + " " + spec.name;
 }
 
-ClusterBridge::ClusterBridge(RequestSink& scheduler, ClusterDoor& door, ApiClient& api,
+ClusterBridge::ClusterBridge(RequestSink& scheduler, ClusterActorClient& actor, ApiClient& api,
                              PodWriter& writer, Log& log, BridgeOptions options)
     : scheduler_(scheduler),
-      door_(door),
+      actor_(actor),
       api_(api),
       writer_(writer),
       log_(log),
@@ -63,7 +63,7 @@ void ClusterBridge::start() {
 // The scheduler's tasks, page by page, so that pods that are seen get their numbers.
 kj::Promise<void> ClusterBridge::recall(std::uint64_t after) {
   const Peer self{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, ""};
-  auto asked = door_.ask(self, [after](schema::ClusterRequest::Builder request) {
+  auto asked = actor_.ask(self, [after](schema::ClusterRequest::Builder request) {
     request.initTasks(0);
     request.getPage().setAfter(after);
     request.getPage().setMost(kTasksAtOnce);
@@ -141,8 +141,8 @@ std::string ClusterBridge::refusal(const std::string& node) const {
 // --- pods ---
 
 // What the pod's containers hold on its node, by request id.
-std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod& pod) const {
-  std::map<std::string, Held> out;
+std::map<std::string, ClusterBridge::NodeTask> ClusterBridge::tasksOf(const KubePod& pod) const {
+  std::map<std::string, NodeTask> out;
   const PodDemands& demands = pod.demands;
   if (demands.nodeName.empty() || demands.assigned.empty() || pod.over) return out;
   Result<AssignedCards> assigned = readAssignedAnnotation(demands.assigned);
@@ -151,7 +151,7 @@ std::map<std::string, ClusterBridge::Held> ClusterBridge::tasksOf(const KubePod&
     const ContainerDemand& container = demands.containers[i];
     const auto cards = assigned->find(container.name);
     if (cards == assigned->end() || container.sharesWith || isRoomOver(pod, i)) continue;
-    Held held;
+    NodeTask held;
     held.spec.name = podTaskName(demands.nameSpace, demands.name, container.name);
     held.spec.requestId = podRequestId(demands.uid, container.name, kSeen);
     held.spec.taskClass = container.ask.taskClass;
@@ -199,7 +199,7 @@ void ClusterBridge::onUpsert(const KubePod& pod) {
 
 // What was assumed of a pod that is bound now and turned out to hold nothing: its container ended
 // before anybody saw it hold a card, or nobody told which.
-void ClusterBridge::releaseAssumed(const KubePod& pod, const std::map<std::string, Held>& now) {
+void ClusterBridge::releaseAssumed(const KubePod& pod, const std::map<std::string, NodeTask>& now) {
   const PodDemands& demands = pod.demands;
   if (demands.nodeName.empty()) return;
   if (!synced_) shown_.insert(demands.uid);
@@ -222,11 +222,11 @@ void ClusterBridge::onGone(const KubePod& last) {
   pods_.erase(before);
 }
 
-void ClusterBridge::hold(const std::string& name, const std::string& request, Held seen) {
+void ClusterBridge::hold(const std::string& name, const std::string& request, NodeTask seen) {
   Node& node = nodes_[name];
   const auto found = node.held.find(request);
   if (found != node.held.end()) {
-    Held& held = found->second;
+    NodeTask& held = found->second;
     const bool same = held.seen && held.cards == seen.cards;
     held.seen = true;
     held.pod = std::move(seen.pod);

@@ -39,11 +39,11 @@
 #include <vector>
 
 #include "actors/base/codec.h"
-#include "services/admin/cluster_door.h"
+#include "services/api/commands/cluster_actor_client.h"
 #include "services/kubernetes/client/pod_writer.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
-#include "services/rpc/links.h"
+#include "services/api/rpc/links.h"
 
 namespace qgpu {
 
@@ -76,8 +76,8 @@ class ClusterBridge final : public Links::LocalMembers,
                             private kj::TaskSet::ErrorHandler {
  public:
   // All outlive the bridge. It runs from start() on.
-  ClusterBridge(RequestSink& scheduler, ClusterDoor& door, ApiClient& api, PodWriter& writer,
-                Log& log, BridgeOptions options = {});
+  ClusterBridge(RequestSink& scheduler, ClusterActorClient& actor, ApiClient& api,
+                PodWriter& writer, Log& log, BridgeOptions options = {});
   ClusterBridge(const ClusterBridge&) = delete;
   ClusterBridge& operator=(const ClusterBridge&) = delete;
   ~ClusterBridge() noexcept(false);
@@ -102,7 +102,7 @@ class ClusterBridge final : public Links::LocalMembers,
 
  private:
   enum class Life : std::uint8_t { Away, Greeting, Joined };
-  struct Held {     // a task on its node
+  struct NodeTask {     // a task on its node
     TaskSpec spec;  // with the scheduler's number and epoch; 0: not known
     std::uint64_t nodeTask = 0;
     std::vector<std::string> cards;
@@ -127,9 +127,9 @@ class ClusterBridge final : public Links::LocalMembers,
     std::uint64_t nonce = 0;
     Nanos beatEvery = seconds(5);
     kj::TimePoint due = kj::origin<kj::TimePoint>();  // next beat, hello or end of waiting
-    std::map<std::string, Held> held;                 // by pod and name
+    std::map<std::string, NodeTask> held;                 // by pod and name
     std::set<std::string> changed;                    // of them, to be told
-    std::vector<Held> gone;                           // likewise
+    std::vector<NodeTask> gone;                           // ended, to be told
     std::map<std::string, bool> marks;    // of cards, that the node's annotation does not show yet
     std::optional<kj::TimePoint> markAt;  // when they are to be written
     std::deque<kj::Own<capnp::MallocMessageBuilder>> words;  // that wait for the mailbox
@@ -142,7 +142,7 @@ class ClusterBridge final : public Links::LocalMembers,
   };
   struct Known {  // a task of the scheduler's list
     std::string node;
-    Held held;  // as if it were assumed
+    NodeTask held;  // as if it were assumed
   };
   using Say = std::function<void(schema::FromMember::Builder)>;
 
@@ -154,10 +154,10 @@ class ClusterBridge final : public Links::LocalMembers,
   void onSynced() override;
   kj::Promise<void> recall(std::uint64_t after);
   void assumeKnown();
-  void releaseAssumed(const KubePod& pod, const std::map<std::string, Held>& now);
-  void hold(const std::string& node, const std::string& request, Held seen);
+  void releaseAssumed(const KubePod& pod, const std::map<std::string, NodeTask>& now);
+  void hold(const std::string& node, const std::string& request, NodeTask seen);
   void release(std::string node, std::string request);
-  std::map<std::string, Held> tasksOf(const KubePod& pod) const;
+  std::map<std::string, NodeTask> tasksOf(const KubePod& pod) const;
   static std::string whyNot(const KubeNode& node, const Result<CardsAnnotation>& cards);
   kj::Promise<void> tick();
   static std::string keyOfTask(const TaskSpec& spec);
@@ -168,11 +168,11 @@ class ClusterBridge final : public Links::LocalMembers,
   void settleDue();
   void settle(const Assumption& assumed);
   void onSettled(const Assumption& assumed, const Result<bool>& bound);
-  Held* stillAssumed(const Assumption& assumed);
-  void settleAt(kj::TimePoint when, const Node& node, const Held& held);
-  void beginEviction(Node& node, const std::string& request, Held& held);
+  NodeTask* stillAssumed(const Assumption& assumed);
+  void settleAt(kj::TimePoint when, const Node& node, const NodeTask& held);
+  void beginEviction(Node& node, const std::string& request, NodeTask& held);
   void evictDue();
-  void evict(const std::string& node, const std::string& request, Held& held);
+  void evict(const std::string& node, const std::string& request, NodeTask& held);
 
   // The words of members (cluster_bridge_words.cc).
   void look(Node& node);
@@ -184,7 +184,7 @@ class ClusterBridge final : public Links::LocalMembers,
   void put(Node& node, const Say& fill);
   void onWelcome(Node& node, schema::ToMember::Reader words);
   void onBind(Node& node, schema::OrderBind::Reader order);
-  void sayBound(Node& node, schema::OrderBind::Reader order, const Held& held);
+  void sayBound(Node& node, schema::OrderBind::Reader order, const NodeTask& held);
   void onEnd(Node& node, schema::OrderEnd::Reader order);
   void onMark(Node& node, schema::OrderMark::Reader order);
   void writeMarks(Node& node);
@@ -192,13 +192,13 @@ class ClusterBridge final : public Links::LocalMembers,
   std::optional<PodRef> podOf(const TaskSpec& spec) const;
   void refuse(Node& node, schema::OrderBind::Reader order, const Error& why);
   void writeFacts(const Node& node, schema::NodeFacts::Builder facts) const;
-  static void writeHeld(const Held& held, bool ended, schema::HeldTask::Builder builder);
+  static void writeNodeTask(const NodeTask& held, bool ended, schema::HeldTask::Builder builder);
   bool apiAway() const;
 
   void taskFailed(kj::Exception&& exception) override;
 
   RequestSink& scheduler_;
-  ClusterDoor& door_;
+  ClusterActorClient& actor_;
   ApiClient& api_;
   PodWriter& writer_;
   Log& log_;
@@ -210,7 +210,7 @@ class ClusterBridge final : public Links::LocalMembers,
   std::uint32_t lastLink_ = 0;
   std::map<std::string, std::pair<std::string, std::set<std::string>>> pods_;  // node, requests
   std::map<std::string, Known> known_;                      // by pod and name, until all is synced
-  std::set<std::string> shown_;                             // UIDs of bound pods, likewise
+  std::set<std::string> shown_;                             // UIDs of bound pods, until then
   std::multimap<kj::TimePoint, Assumption> assumed_;        // by when they are looked at again
   std::set<std::pair<std::string, std::string>> evicting_;  // node and request
   std::size_t settling_ = 0;

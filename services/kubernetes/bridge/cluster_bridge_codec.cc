@@ -94,8 +94,8 @@ void ClusterBridge::greet(Node& node) {
     writeFacts(node, hello.initFacts());
     auto tasks = hello.initTasks(static_cast<unsigned>(node.held.size() + node.gone.size()));
     unsigned i = 0;
-    for (const auto& [request, held] : node.held) writeHeld(held, false, tasks[i++]);
-    for (const Held& held : node.gone) writeHeld(held, true, tasks[i++]);
+    for (const auto& [request, held] : node.held) writeNodeTask(held, false, tasks[i++]);
+    for (const NodeTask& held : node.gone) writeNodeTask(held, true, tasks[i++]);
   });
   node.changed.clear();
   node.gone.clear();
@@ -120,9 +120,9 @@ void ClusterBridge::tellChanges(Node& node) {
     auto tasks = words.initTasks(static_cast<unsigned>(node.changed.size() + node.gone.size()));
     unsigned i = 0;
     for (const std::string& request : node.changed) {
-      writeHeld(node.held.at(request), false, tasks[i++]);
+      writeNodeTask(node.held.at(request), false, tasks[i++]);
     }
-    for (const Held& held : node.gone) writeHeld(held, true, tasks[i++]);
+    for (const NodeTask& held : node.gone) writeNodeTask(held, true, tasks[i++]);
   });
   node.changed.clear();
   node.gone.clear();
@@ -208,7 +208,7 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
                     fail(ErrorCode::Unavailable, apiAway() ? "the API server does not answer"
                                                            : "the lease could not be renewed"));
     }
-    Held held;
+    NodeTask held;
     for (const auto card : order.getCards()) held.cards.push_back(text(card));
     held.nodeTask = spec.clusterTask;
     held.spec = std::move(spec);
@@ -227,7 +227,7 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
   sayBound(node, order, found->second);
 }
 
-void ClusterBridge::sayBound(Node& node, schema::OrderBind::Reader order, const Held& held) {
+void ClusterBridge::sayBound(Node& node, schema::OrderBind::Reader order, const NodeTask& held) {
   say(node, [&](schema::FromMember::Builder words) {
     auto bound = words.initBound();
     bound.setTask(order.getTask());
@@ -240,21 +240,21 @@ void ClusterBridge::sayBound(Node& node, schema::OrderBind::Reader order, const 
 
 void ClusterBridge::onEnd(Node& node, schema::OrderEnd::Reader order) {
   const auto ours = [&](const auto& entry) {
-    const Held& held = entry.second;
+    const NodeTask& held = entry.second;
     return held.spec.clusterTask != 0 ? held.spec.clusterTask == order.getTask()
                                       : held.nodeTask == order.getNodeTask();
   };
   const auto found = std::find_if(node.held.begin(), node.held.end(), ours);
   if (found == node.held.end() || found->second.spec.clusterEpoch < order.getEpoch()) {
     // It is not here, and with this epoch will not be.
-    Held over;
+    NodeTask over;
     over.spec.clusterTask = order.getTask();
     over.spec.clusterEpoch = order.getEpoch();
     over.nodeTask = order.getNodeTask();
     node.gone.push_back(std::move(over));
     return tellChanges(node);
   }
-  Held& held = found->second;
+  NodeTask& held = found->second;
   if (held.spec.clusterEpoch > order.getEpoch()) return;
   held.why = text(order.getReason());
   if (held.seen) return beginEviction(node, found->first, held);
@@ -330,7 +330,8 @@ void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder fact
   }
 }
 
-void ClusterBridge::writeHeld(const Held& held, bool ended, schema::HeldTask::Builder builder) {
+void ClusterBridge::writeNodeTask(const NodeTask& held, bool ended,
+                                  schema::HeldTask::Builder builder) {
   writeBinding(held.nodeTask, held.spec, held.cards, builder);
   builder.setState(schema::TaskState::BOUND);
   builder.setEnded(ended);

@@ -15,13 +15,13 @@ kj::Duration toKj(Nanos time) {
 
 // --- assumptions ---
 
-void ClusterBridge::settleAt(kj::TimePoint when, const Node& node, const Held& held) {
+void ClusterBridge::settleAt(kj::TimePoint when, const Node& node, const NodeTask& held) {
   assumed_.emplace(when, Assumption{node.kube.name, keyOfTask(held.spec), held.spec.clusterTask,
                                     held.spec.clusterEpoch});
 }
 
 // Null where it is over, seen, or another attempt's.
-ClusterBridge::Held* ClusterBridge::stillAssumed(const Assumption& assumed) {
+ClusterBridge::NodeTask* ClusterBridge::stillAssumed(const Assumption& assumed) {
   const auto node = nodes_.find(assumed.node);
   if (node == nodes_.end()) return nullptr;
   const auto found = node->second.held.find(assumed.request);
@@ -40,7 +40,7 @@ void ClusterBridge::settleDue() {
 
 // A bind that is under way may still write, and ends by itself.
 void ClusterBridge::settle(const Assumption& assumed) {
-  Held* held = stillAssumed(assumed);
+  NodeTask* held = stillAssumed(assumed);
   if (held == nullptr || held->settling) return;
   if (options_.bindOf(podUidOf(held->spec.requestId))) {
     assumed_.emplace(timer_.now() + toKj(options_.settleEvery), assumed);
@@ -56,7 +56,7 @@ void ClusterBridge::settle(const Assumption& assumed) {
 void ClusterBridge::onSettled(const Assumption& assumed, const Result<bool>& bound) {
   --settling_;
   ++(!bound ? settled_.unknown : *bound ? settled_.bound : settled_.unbound);
-  Held* held = stillAssumed(assumed);
+  NodeTask* held = stillAssumed(assumed);
   if (held == nullptr) return;
   held->settling = false;
   const bool begun = options_.bindOf(podUidOf(held->spec.requestId)).has_value();
@@ -70,7 +70,7 @@ void ClusterBridge::onSettled(const Assumption& assumed, const Result<bool>& bou
 
 // --- evictions ---
 
-void ClusterBridge::beginEviction(Node& node, const std::string& request, Held& held) {
+void ClusterBridge::beginEviction(Node& node, const std::string& request, NodeTask& held) {
   if (held.evicting) return;
   held.evicting = true;
   held.evictAt = timer_.now();
@@ -81,12 +81,12 @@ void ClusterBridge::beginEviction(Node& node, const std::string& request, Held& 
 
 void ClusterBridge::evictDue() {
   for (const auto& [name, request] : evicting_) {
-    Held& held = nodes_.at(name).held.at(request);
+    NodeTask& held = nodes_.at(name).held.at(request);
     if (!held.asking && held.evictAt <= timer_.now()) evict(name, request, held);
   }
 }
 
-void ClusterBridge::evict(const std::string& name, const std::string& request, Held& held) {
+void ClusterBridge::evict(const std::string& name, const std::string& request, NodeTask& held) {
   held.asking = true;
   held.evictAt = timer_.now() + toKj(options_.evictEvery);
   tasks_.add(writer_.evictPod(held.pod).then([this, name, request](Status status) {

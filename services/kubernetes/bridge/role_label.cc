@@ -12,7 +12,7 @@ const char* word(RoleLabel::Role role) {
   return role == RoleLabel::Role::Leads ? "leads" : "follows";
 }
 
-std::string pathOf(const KubeSurroundings& around) {
+std::string pathOf(const KubePlatform& around) {
   if (around.pod.empty() || around.podNameSpace.empty()) return {};
   return "/api/v1/namespaces/" + urlEscaped(around.podNameSpace) + "/pods/" +
          urlEscaped(around.pod) + "/status";  // see pod_writer.h
@@ -27,7 +27,7 @@ std::string patch(RoleLabel::Role role) {
 
 }  // namespace
 
-RoleLabel::RoleLabel(ApiClient& api, const KubeSurroundings& around, Log& log)
+RoleLabel::RoleLabel(ApiClient& api, const KubePlatform& around, Log& log)
     : api_(api), path_(pathOf(around)), log_(log), backoff_(api.backoff(kRetryFirst, kRetryMost)) {}
 
 void RoleLabel::tell(Role role) {

@@ -22,7 +22,7 @@ class RoleLabel {
   enum class Role : std::uint8_t { Leads, Follows };
 
   // `api` and `log` outlive it. Where `around` knows no pod there is no label either.
-  RoleLabel(ApiClient& api, const KubeSurroundings& around, Log& log);
+  RoleLabel(ApiClient& api, const KubePlatform& around, Log& log);
   RoleLabel(const RoleLabel&) = delete;
   RoleLabel& operator=(const RoleLabel&) = delete;
 

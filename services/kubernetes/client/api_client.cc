@@ -4,9 +4,9 @@
 #include <cstring>
 #include <simdjson.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/kubernetes/client/api_tls.h"
-#include "services/rpc/dial.h"
+#include "services/api/rpc/dial.h"
 
 namespace qgpu {
 namespace {
@@ -48,13 +48,13 @@ ApiFault faultOf(unsigned status, std::string_view reason) {
 }
 
 // The texts of a Status that matter; of anything else nothing.
-struct StatusWords {
+struct StatusTexts {
   std::string message;
   std::string reason;
   std::uint64_t code = 0;
 };
-StatusWords wordsOf(const std::string& body) {
-  StatusWords words;
+StatusTexts wordsOf(const std::string& body) {
+  StatusTexts words;
   simdjson::dom::parser parser;
   simdjson::dom::element status;
   if (parser.parse(body).get(status) != simdjson::SUCCESS) return words;
@@ -174,7 +174,7 @@ Error ApiAnswer::error() const {
 }
 
 ApiAnswer readStatus(unsigned status, const std::string& body) {
-  const StatusWords words = wordsOf(body);
+  const StatusTexts words = wordsOf(body);
   ApiAnswer answer;
   answer.status = status;
   answer.fault =

@@ -5,7 +5,7 @@
 #include <openssl/x509v3.h>
 #include <optional>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/pem.h"
 
 namespace qgpu {
@@ -15,12 +15,12 @@ namespace {
 // instantiation may name a private member; nothing else of the library is touched.
 SSL_CTX* nativeOf(kj::TlsContext& context);
 template <void* kj::TlsContext::*Member>
-struct Door {
+struct NativeContext {
   friend SSL_CTX* nativeOf(kj::TlsContext& context) {
     return static_cast<SSL_CTX*>(context.*Member);
   }
 };
-template struct Door<&kj::TlsContext::ctx>;
+template struct NativeContext<&kj::TlsContext::ctx>;
 
 bool isAddress(const std::string& host) {
   in6_addr buffer{};

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/base64.h"
 #include "services/base/pem.h"
 #include "services/base/yaml.h"
@@ -188,7 +188,7 @@ class Kubeconfig {
   Node root_;
 };
 
-Result<KubeCredentials> readAccount(const KubeSurroundings& around) {
+Result<KubeCredentials> readAccount(const KubePlatform& around) {
   KubeCredentials out;
   out.source = "service account";
   out.host = around.serviceHost;
@@ -201,7 +201,7 @@ Result<KubeCredentials> readAccount(const KubeSurroundings& around) {
   return out;
 }
 
-bool hasAccount(const KubeSurroundings& around) {
+bool hasAccount(const KubePlatform& around) {
   return !around.serviceHost.empty() && isFile(around.account + "/token");
 }
 
@@ -214,8 +214,8 @@ Result<std::string> TextSource::read() const {
   return found;
 }
 
-KubeSurroundings KubeSurroundings::ofProcess() {
-  KubeSurroundings around;
+KubePlatform KubePlatform::ofProcess() {
+  KubePlatform around;
   around.kubeconfig = environment("KUBECONFIG");
   around.serviceHost = environment("KUBERNETES_SERVICE_HOST");
   around.servicePort = environment("KUBERNETES_SERVICE_PORT");
@@ -224,11 +224,11 @@ KubeSurroundings KubeSurroundings::ofProcess() {
   return around;
 }
 
-bool KubeSurroundings::present() const {
+bool KubePlatform::present() const {
   return !kubeconfig.empty() || hasAccount(*this);
 }
 
-Result<KubeCredentials> findCredentials(const KubeSurroundings& around) {
+Result<KubeCredentials> findCredentials(const KubePlatform& around) {
   const bool account = hasAccount(around);
   if (!around.kubeconfig.empty() && (!account || isFile(around.kubeconfig))) {
     if (around.kubeconfig.find(':') != std::string::npos && !isFile(around.kubeconfig)) {

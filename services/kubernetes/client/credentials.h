@@ -40,22 +40,22 @@ struct KubeCredentials {
 };
 
 // What the search depends on; a test brings its own.
-struct KubeSurroundings {
+struct KubePlatform {
   std::string kubeconfig;   // $KUBECONFIG, or empty
-  std::string serviceHost;  // $KUBERNETES_SERVICE_HOST, likewise
+  std::string serviceHost;  // $KUBERNETES_SERVICE_HOST, or empty
   std::string servicePort;  // $KUBERNETES_SERVICE_PORT
   std::string account = "/var/run/secrets/kubernetes.io/serviceaccount";
   std::string pod{};           // $POD_NAME: this process's own; empty: it runs in none, or unnamed
   std::string podNameSpace{};  // $POD_NAMESPACE
 
-  static KubeSurroundings ofProcess();
+  static KubePlatform ofProcess();
   // True where there is a reason to look: --kubernetes=auto.
   bool present() const;
 };
 
 // KUBECONFIG where that file is, else the service account. InvalidArgument names the file, the
 // place in it and the fix.
-Result<KubeCredentials> findCredentials(const KubeSurroundings& around);
+Result<KubeCredentials> findCredentials(const KubePlatform& around);
 
 Result<KubeCredentials> readKubeconfig(const std::string& path);
 

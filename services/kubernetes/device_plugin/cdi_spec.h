@@ -2,7 +2,7 @@
 // What containers of this node get, as the Container Device Interface says it: one file that
 // container runtimes read, and a name by which Allocate asks for what stands there. It holds what
 // is the same for every container: library and driver, and the nodes of all cards where containers
-// can't have those of their own alone. What differs, as token and door, stays with Allocate.
+// can't have those of their own alone. What differs, as token and socket, stays with Allocate.
 //
 // The file is written anew beside the old one and renamed over it; it says which version of qgpu
 // wrote it. It goes when the plugin ends, as when qgpu is taken off the node: a plugin that is

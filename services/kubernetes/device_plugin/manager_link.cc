@@ -1,12 +1,12 @@
-#include "services/kubernetes/device_plugin/desk_link.h"
+#include "services/kubernetes/device_plugin/manager_link.h"
 
 #include <algorithm>
 #include <capnp/rpc-twoparty.h>
 
 #include "schema/node.capnp.h"
-#include "services/admin/words.h"
-#include "services/rpc/dial.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/commands/schema_names.h"
+#include "services/api/rpc/dial.h"
+#include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 namespace {
@@ -28,7 +28,7 @@ class Bell final : public schema::EventWatcher::Server {
   kj::Own<kj::PromiseFulfiller<void>>& rung_;
 };
 
-NodeNow readNode(schema::KubeletDesk::NodeResults::Reader reader) {
+NodeNow readNode(schema::KubeletHandler::NodeResults::Reader reader) {
   NodeNow node;
   node.mixed = reader.getMixed();
   node.runtime = view(reader.getRuntime());
@@ -50,13 +50,13 @@ NodeNow readNode(schema::KubeletDesk::NodeResults::Reader reader) {
 
 }  // namespace
 
-struct DeskLink::Connection {
+struct ManagerLink::Connection {
   explicit Connection(kj::Own<kj::AsyncIoStream> s)
       : stream(kj::mv(s)),
         network(*stream, capnp::rpc::twoparty::Side::CLIENT),
         system(capnp::makeRpcClient(network)),
         node(bootstrap()),
-        desk(node.kubeletRequest().send().getDesk()) {}
+        handler(node.kubeletRequest().send().getHandler()) {}
   schema::Node::Client bootstrap() {
     capnp::MallocMessageBuilder message(8);
     auto id = message.initRoot<capnp::rpc::twoparty::VatId>();
@@ -68,12 +68,12 @@ struct DeskLink::Connection {
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
   schema::Node::Client node;
-  schema::KubeletDesk::Client desk;
+  schema::KubeletHandler::Client handler;
   kj::Own<kj::PromiseFulfiller<void>> rung;  // before the next question
 };
 
-DeskLink::DeskLink(kj::Network& network, kj::Timer& timer, DeskLinkConfig config, OnNode onNode,
-                   OnState onState)
+ManagerLink::ManagerLink(kj::Network& network, kj::Timer& timer, ManagerLinkConfig config,
+                         OnNode onNode, OnState onState)
     : network_(network),
       timer_(timer),
       config_(std::move(config)),
@@ -82,19 +82,19 @@ DeskLink::DeskLink(kj::Network& network, kj::Timer& timer, DeskLinkConfig config
       pause_(config_.pauseMin),
       tasks_(*this) {}
 
-DeskLink::~DeskLink() noexcept = default;
+ManagerLink::~ManagerLink() noexcept = default;
 
-void DeskLink::start() {
+void ManagerLink::start() {
   tasks_.add(live());
 }
 
-void DeskLink::setState(std::string state) {
+void ManagerLink::setState(std::string state) {
   if (state == state_) return;
   state_ = std::move(state);
   onState_(state_);
 }
 
-kj::Promise<void> DeskLink::live() {
+kj::Promise<void> ManagerLink::live() {
   return attempt()
       .then([this] {
         const Nanos now = pause_;
@@ -105,7 +105,7 @@ kj::Promise<void> DeskLink::live() {
 }
 
 // One connection, from the first byte to the last. Never fails.
-kj::Promise<void> DeskLink::attempt() {
+kj::Promise<void> ManagerLink::attempt() {
   return kj::evalNow([this] { return dial(network_, "unix:" + config_.socket, nullptr); })
       .then([this](kj::Own<kj::AsyncIoStream> stream) {
         connection_ = kj::heap<Connection>(kj::mv(stream));
@@ -117,7 +117,7 @@ kj::Promise<void> DeskLink::attempt() {
       });
 }
 
-kj::Promise<void> DeskLink::talk() {
+kj::Promise<void> ManagerLink::talk() {
   auto watch = connection_->node.watchRequest();
   watch.setWatcher(kj::heap<Bell>(connection_->rung));
   return watch.send()
@@ -130,7 +130,7 @@ kj::Promise<void> DeskLink::talk() {
 }
 
 // Until the connection fails.
-kj::Promise<void> DeskLink::poll() {
+kj::Promise<void> ManagerLink::poll() {
   auto rung = kj::newPromiseAndFulfiller<void>();
   connection_->rung = kj::mv(rung.fulfiller);  // before the question: what changes since rings
   return ask()
@@ -140,9 +140,9 @@ kj::Promise<void> DeskLink::poll() {
       .then([this] { return poll(); });
 }
 
-kj::Promise<void> DeskLink::ask() {
-  return timer_.timeoutAfter(toKj(config_.deadline), connection_->desk.nodeRequest().send())
-      .then([this](capnp::Response<schema::KubeletDesk::NodeResults> node) {
+kj::Promise<void> ManagerLink::ask() {
+  return timer_.timeoutAfter(toKj(config_.deadline), connection_->handler.nodeRequest().send())
+      .then([this](capnp::Response<schema::KubeletHandler::NodeResults> node) {
         pause_ = config_.pauseMin;
         setState("connected to " + config_.socket);
         onNode_(readNode(node));
@@ -152,20 +152,20 @@ kj::Promise<void> DeskLink::ask() {
 // --- calls ---
 
 template <typename T, typename Send>
-kj::Promise<Result<T>> DeskLink::call(Send send) {
+kj::Promise<Result<T>> ManagerLink::call(Send send) {
   if (connection_.get() == nullptr) {
     return Result<T>(fail(ErrorCode::Unavailable, "no manager answers: " + state_));
   }
   return timer_
-      .timeoutAfter(toKj(config_.deadline), kj::evalNow([&] { return send(connection_->desk); }))
+      .timeoutAfter(toKj(config_.deadline), kj::evalNow([&] { return send(connection_->handler); }))
       .catch_([](kj::Exception&& exception) { return Result<T>(fromException(exception)); });
 }
 
-kj::Promise<Result<Grant>> DeskLink::startTask(const DevicesOwner& owner, Resource resource) {
+kj::Promise<Result<Grant>> ManagerLink::startTask(const DevicesOwner& owner, Resource resource) {
   const ContainerName& container = owner.name;
   const auto& counts = owner.counts;
-  return call<Grant>([&](schema::KubeletDesk::Client& desk) {
-    auto request = desk.startRequest();
+  return call<Grant>([&](schema::KubeletHandler::Client& handler) {
+    auto request = handler.startRequest();
     auto name = request.initContainer();
     name.setNamespace(ptr(container.nameSpace));
     name.setPod(ptr(container.pod));
@@ -179,7 +179,7 @@ kj::Promise<Result<Grant>> DeskLink::startTask(const DevicesOwner& owner, Resour
       device.setCount(static_cast<std::uint32_t>(count));
     }
     return request.send().then(
-        [container](capnp::Response<schema::KubeletDesk::StartResults> started) {
+        [container](capnp::Response<schema::KubeletHandler::StartResults> started) {
           Grant grant{started.getTask(), std::string(view(started.getToken())), container, {}};
           for (const auto card : started.getCards()) grant.cards.emplace_back(view(card));
           return Result<Grant>(std::move(grant));
@@ -187,10 +187,10 @@ kj::Promise<Result<Grant>> DeskLink::startTask(const DevicesOwner& owner, Resour
   });
 }
 
-kj::Promise<Result<std::vector<PodTask>>> DeskLink::tasks() {
-  return call<std::vector<PodTask>>([](schema::KubeletDesk::Client& desk) {
-    return desk.tasksRequest().send().then(
-        [](capnp::Response<schema::KubeletDesk::TasksResults> answer) {
+kj::Promise<Result<std::vector<PodTask>>> ManagerLink::tasks() {
+  return call<std::vector<PodTask>>([](schema::KubeletHandler::Client& handler) {
+    return handler.tasksRequest().send().then(
+        [](capnp::Response<schema::KubeletHandler::TasksResults> answer) {
           std::vector<PodTask> all;
           for (const auto task : answer.getTasks()) {
             all.push_back({task.getTask(), task.getProcesses()});
@@ -200,26 +200,26 @@ kj::Promise<Result<std::vector<PodTask>>> DeskLink::tasks() {
   });
 }
 
-kj::Promise<Status> DeskLink::endTask(std::uint64_t task) {
-  return call<Unit>([task](schema::KubeletDesk::Client& desk) {
-    auto request = desk.endRequest();
+kj::Promise<Status> ManagerLink::endTask(std::uint64_t task) {
+  return call<Unit>([task](schema::KubeletHandler::Client& handler) {
+    auto request = handler.endRequest();
     request.setTask(task);
     return request.send().then(
-        [](capnp::Response<schema::KubeletDesk::EndResults>) { return Status(Unit{}); });
+        [](capnp::Response<schema::KubeletHandler::EndResults>) { return Status(Unit{}); });
   });
 }
 
-kj::Promise<Status> DeskLink::tellCounted(const std::vector<std::string>& cards) {
-  return call<Unit>([&cards](schema::KubeletDesk::Client& desk) {
-    auto request = desk.countedRequest();
+kj::Promise<Status> ManagerLink::tellCounted(const std::vector<std::string>& cards) {
+  return call<Unit>([&cards](schema::KubeletHandler::Client& handler) {
+    auto request = handler.countedRequest();
     auto list = request.initCards(static_cast<kj::uint>(cards.size()));
     for (kj::uint i = 0; i < list.size(); ++i) list.set(i, ptr(cards[i]));
     return request.send().then(
-        [](capnp::Response<schema::KubeletDesk::CountedResults>) { return Status(Unit{}); });
+        [](capnp::Response<schema::KubeletHandler::CountedResults>) { return Status(Unit{}); });
   });
 }
 
-void DeskLink::taskFailed(kj::Exception&&) {
+void ManagerLink::taskFailed(kj::Exception&&) {
   QGPU_CHECK(false, "every attempt handles its own failures");
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// The way to the manager of this node: its KubeletDesk over Cap'n Proto RPC. It connects, asks what
-// the node has, asks again at each event and every moment, and connects anew when the manager is
-// gone. What it was told last stays known meanwhile: kubelet keeps the same devices while a manager
-// is replaced.
+// The way to the manager of this node: its KubeletHandler over Cap'n Proto RPC. It connects, asks
+// what the node has, asks again at each event and every moment, and connects anew when the manager
+// is gone. What it was told last stays known meanwhile: kubelet keeps the same devices while a
+// manager is replaced.
 
 #include <functional>
 #include <kj/async-io.h>
@@ -18,7 +18,7 @@
 
 namespace qgpu {
 
-struct DeskLinkConfig {
+struct ManagerLinkConfig {
   std::string socket;           // path of the manager's RPC
   Nanos poll = millis(400);     // labels of the node act within a second
   Nanos deadline = seconds(5);  // of one call
@@ -26,25 +26,25 @@ struct DeskLinkConfig {
   Nanos pauseMax = seconds(1);
 };
 
-class DeskLink final : private kj::TaskSet::ErrorHandler {
+class ManagerLink final : private kj::TaskSet::ErrorHandler {
  public:
   using OnNode = std::function<void(const NodeNow&)>;
   using OnState = std::function<void(const std::string&)>;  // for the log
 
-  DeskLink(kj::Network& network, kj::Timer& timer, DeskLinkConfig config, OnNode onNode,
+  ManagerLink(kj::Network& network, kj::Timer& timer, ManagerLinkConfig config, OnNode onNode,
            OnState onState);
-  DeskLink(const DeskLink&) = delete;
-  DeskLink& operator=(const DeskLink&) = delete;
-  ~DeskLink() noexcept;
+  ManagerLink(const ManagerLink&) = delete;
+  ManagerLink& operator=(const ManagerLink&) = delete;
+  ~ManagerLink() noexcept;
 
   void start();
 
   // All fail as Unavailable while there is no manager.
-  // The task of whoever has these devices and starts with `resource`. See KubeletDesk.start.
+  // The task of whoever has these devices and starts with `resource`. See KubeletHandler.start.
   kj::Promise<Result<Grant>> startTask(const DevicesOwner& owner, Resource resource);
   kj::Promise<Result<std::vector<PodTask>>> tasks();
   kj::Promise<Status> endTask(std::uint64_t task);
-  // The cards whose devices kubelet counts. See KubeletDesk.counted.
+  // The cards whose devices kubelet counts. See KubeletHandler.counted.
   kj::Promise<Status> tellCounted(const std::vector<std::string>& cards);
 
  private:
@@ -62,7 +62,7 @@ class DeskLink final : private kj::TaskSet::ErrorHandler {
 
   kj::Network& network_;
   kj::Timer& timer_;
-  const DeskLinkConfig config_;
+  const ManagerLinkConfig config_;
   OnNode onNode_;
   OnState onState_;
   std::string state_;

@@ -73,7 +73,7 @@ Plugin::Plugin(Loop& loop, kj::Network& network, kj::Timer& timer, Log& log, Plu
       calls_(loop),
       retired_(loop),
       link_(
-          network, timer, DeskLinkConfig{.socket = config_.manager},
+          network, timer, ManagerLinkConfig{.socket = config_.manager},
           [this](const NodeNow& node) { onNode(node); },
           [this](const std::string& state) {
             log_.info("manager", {{"state", state}});
@@ -296,7 +296,7 @@ kj::Promise<bool> Plugin::count() {
 
 // --- what kubelet asks ---
 
-Result<PluginDesk::Ids> Plugin::prefer(Resource, const Ids& available, const Ids& mustInclude,
+Result<PluginHandler::Ids> Plugin::prefer(Resource, const Ids& available, const Ids& mustInclude,
                                        std::size_t size) {
   return preferredDevices(available, mustInclude, size);
 }

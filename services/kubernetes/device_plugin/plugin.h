@@ -22,7 +22,7 @@
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
-#include "services/kubernetes/device_plugin/desk_link.h"
+#include "services/kubernetes/device_plugin/manager_link.h"
 #include "services/kubernetes/device_plugin/kubelet_calls.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/kubernetes/device_plugin/reconciler.h"
@@ -42,7 +42,7 @@ struct PluginConfig {
   Nanos startDeadline = seconds(25);  // of PreStartContainer; kubelet gives up after 30 s
 };
 
-class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
+class Plugin final : private PluginHandler, private kj::TaskSet::ErrorHandler {
  public:
   Plugin(Loop& loop, kj::Network& network, kj::Timer& timer, Log& log, PluginConfig config);
   Plugin(const Plugin&) = delete;
@@ -112,7 +112,7 @@ class Plugin final : private PluginDesk, private kj::TaskSet::ErrorHandler {
   Reconciler reconciler_;
   KubeletCalls calls_;
   RetiredServers retired_;
-  DeskLink link_;
+  ManagerLink link_;
 
   std::optional<NodeNow> node_;
   std::string wide_;  // why containers get the nodes of all shared cards, as last told

@@ -1,4 +1,4 @@
-#include "services/kubernetes/device_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
 
 #include <algorithm>
 #include <cctype>

@@ -12,30 +12,30 @@
 #include "schema/config.capnp.h"
 #include "services/base/flags.h"
 #include "services/base/host.h"
-#include "services/base/surroundings.h"
+#include "services/base/platform.h"
 #include "services/kubernetes/device_plugin/plugin.h"
-#include "services/kubernetes/device_plugin/plugin_words.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
 namespace {
 
 constexpr std::array kFlags = {
-    FlagWords{"manager", "PATH", "RPC socket of this node's manager (RUN_DIR/manager.rpc)"},
-    FlagWords{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
-    FlagWords{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
-    FlagWords{"files-dir", "DIR",
+    FlagRow{"manager", "PATH", "RPC socket of this node's manager (RUN_DIR/manager.rpc)"},
+    FlagRow{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagRow{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
+    FlagRow{"files-dir", "DIR",
               "folder of libraries that containers map (RUN_DIR/kubelet-files)"},
-    FlagWords{"host-prefix", "DIR", "where the host's root lies for this process (none)"},
-    FlagWords{"resource-prefix", "NAME", "before '/' in names of resources"},
-    FlagWords{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB"},
-    FlagWords{"library", "FILE", "libqgpu.so for containers (none)"},
-    FlagWords{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
-    FlagWords{"reconcile", "TIME", "between looks at what kubelet lists (2s)"},
-    FlagWords{"gone-after", "TIME", "a container that is not listed for so long is over (6s)"},
-    FlagWords{"settle", "TIME", "after a start of kubelet in which nothing is over (30s)"},
-    FlagWords{"parent", "PID", "process with which this one ends (none)"},
-    FlagWords{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagWords{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+    FlagRow{"host-prefix", "DIR", "where the host's root lies for this process (none)"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of resources"},
+    FlagRow{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB"},
+    FlagRow{"library", "FILE", "libqgpu.so for containers (none)"},
+    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
+    FlagRow{"reconcile", "TIME", "between looks at what kubelet lists (2s)"},
+    FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over (6s)"},
+    FlagRow{"settle", "TIME", "after a start of kubelet in which nothing is over (30s)"},
+    FlagRow{"parent", "PID", "process with which this one ends (none)"},
+    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
 };
 
 struct Options {
@@ -74,7 +74,7 @@ std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
               "(memoryUnit = \"GiB\")", kFlags);
   const auto schema = capnp::Schema::from<schema::KubeletPluginConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
-  flags.setDefault("run-dir", defaultRunDir(Surroundings::ofThisProcess()));
+  flags.setDefault("run-dir", defaultRunDir(Platform::ofThisProcess()));
   flags.setDefault("manager", flags.at("run-dir").text + "/manager.rpc");
   flags.setDefault("files-dir", flags.at("run-dir").text + "/kubelet-files");
   flags.setDefault("kubelet-dir", kKubeletDir);

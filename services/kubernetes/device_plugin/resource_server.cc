@@ -35,7 +35,7 @@ grpc::Status statusOf(const Error& error) {
   return {codeOf(error.code), error.message};
 }
 
-PluginDesk::Ids idsOf(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+PluginHandler::Ids idsOf(const google::protobuf::RepeatedPtrField<std::string>& ids) {
   return {ids.begin(), ids.end()};
 }
 
@@ -141,8 +141,8 @@ class Server final : public ResourceServer,
                      private v1beta1::DevicePlugin::CallbackService,
                      private kj::TaskSet::ErrorHandler {
  public:
-  Server(Loop& loop, PluginDesk& desk, Resource resource, std::string socket)
-      : loop_(loop), desk_(desk), resource_(resource), socket_(std::move(socket)) {}
+  Server(Loop& loop, PluginHandler& handler, Resource resource, std::string socket)
+      : loop_(loop), handler_(handler), resource_(resource), socket_(std::move(socket)) {}
   ~Server() noexcept override = default;
 
   bool listen() {
@@ -217,7 +217,7 @@ class Server final : public ResourceServer,
       for (const auto& one : request->container_requests()) {
         if (one.size() < 0) return {grpc::StatusCode::INVALID_ARGUMENT, "the size is negative"};
         const auto chosen =
-            desk_.prefer(resource_, idsOf(one.available()), idsOf(one.must_include()),
+            handler_.prefer(resource_, idsOf(one.available()), idsOf(one.must_include()),
                          static_cast<std::size_t>(one.size()));
         if (!chosen) return statusOf(chosen.error());
         auto* answer = out->add_container_responses();
@@ -231,7 +231,7 @@ class Server final : public ResourceServer,
                                      v1beta1::AllocateResponse* out) override {
     return onLoop(context, [this, request, out]() -> grpc::Status {
       for (const auto& one : request->container_requests()) {
-        const auto setup = desk_.allocate(resource_, idsOf(one.device_ids()));
+        const auto setup = handler_.allocate(resource_, idsOf(one.device_ids()));
         if (!setup) return statusOf(setup.error());
         write(*setup, *out->add_container_responses());
       }
@@ -246,7 +246,7 @@ class Server final : public ResourceServer,
     loop_.post([this, reactor, request] {
       Reply reply(reactor);
       if (refusing_) return;
-      tasks_->add(desk_.preStart(resource_, idsOf(request->device_ids()))
+      tasks_->add(handler_.preStart(resource_, idsOf(request->device_ids()))
                       .then([reply = kj::mv(reply)](Status status) mutable {
                         reply.finish(status ? grpc::Status::OK : statusOf(status.error()));
                       }));
@@ -255,7 +255,7 @@ class Server final : public ResourceServer,
   }
 
   Loop& loop_;
-  PluginDesk& desk_;
+  PluginHandler& handler_;
   const Resource resource_;
   const std::string socket_;
   std::vector<Device> devices_;
@@ -267,10 +267,10 @@ class Server final : public ResourceServer,
 
 }  // namespace
 
-Result<std::unique_ptr<ResourceServer>> ResourceServer::open(Loop& loop, PluginDesk& desk,
+Result<std::unique_ptr<ResourceServer>> ResourceServer::open(Loop& loop, PluginHandler& handler,
                                                              Resource resource,
                                                              std::string socket) {
-  auto server = std::make_unique<Server>(loop, desk, resource, std::move(socket));
+  auto server = std::make_unique<Server>(loop, handler, resource, std::move(socket));
   if (!server->listen()) {
     return fail(ErrorCode::Unavailable, "can't listen on " + server->socket() +
                                             ": is its folder there, and may we write to it?");

@@ -1,6 +1,7 @@
 #pragma once
 // One resource as kubelet sees it: a gRPC server on a socket of its own beside kubelet's. Calls
-// come in on gRPC's threads and are answered on the loop, by a PluginDesk; nothing is decided here.
+// come in on gRPC's threads and are answered on the loop, by a PluginHandler; nothing is decided
+// here.
 //
 // A server that is not wanted any more ends in the background: gRPC waits for the last word of the
 // loop to each call, so a thread waits for gRPC, and the loop runs until RetiredServers is empty.
@@ -20,7 +21,7 @@
 namespace qgpu {
 
 // Answers, on the loop.
-class PluginDesk {
+class PluginHandler {
  public:
   using Ids = std::vector<std::string>;
   virtual Result<Ids> prefer(Resource resource, const Ids& available, const Ids& mustInclude,
@@ -30,14 +31,14 @@ class PluginDesk {
   virtual kj::Promise<Status> preStart(Resource resource, Ids ids) = 0;
 
  protected:
-  ~PluginDesk() = default;
+  ~PluginHandler() = default;
 };
 
 class ResourceServer {
  public:
-  // Serves at `socket` from now on, which nobody else uses. `loop` and `desk` outlive it.
+  // Serves at `socket` from now on, which nobody else uses. `loop` and `handler` outlive it.
   // Unavailable: nobody can listen there.
-  static Result<std::unique_ptr<ResourceServer>> open(Loop& loop, PluginDesk& desk,
+  static Result<std::unique_ptr<ResourceServer>> open(Loop& loop, PluginHandler& handler,
                                                       Resource resource, std::string socket);
   virtual ~ResourceServer() = default;
 

@@ -7,7 +7,7 @@
 
 #include "runtime/text_hash.h"
 #include "runtime/whole_file.h"
-#include "services/admin/tenant_environment.h"
+#include "services/api/commands/tenant_environment.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
@@ -49,8 +49,8 @@ std::vector<std::string> namesIn(const std::string& folder) {
 }
 
 // Where the nodes of a placeholder come in the container: /dev, each resource by a spelling of its
-// own. Of the placeholders of one container one may have no card's node (KubeletDesk.start: another
-// resource says which), and under one name kubelet takes the folder of whichever it likes.
+// own. Of the placeholders of one container one may have no card's node (KubeletHandler.start:
+// another resource says which), and under one name kubelet takes the folder of whichever it likes.
 std::string devFor(Resource resource) {
   return "/dev" + std::string(static_cast<std::size_t>(resource), '/');
 }
@@ -95,7 +95,7 @@ Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& 
   setup.environment = node.environment;
   setup.environment["QGPU_SOCKET"] = kTenantSocket;
   setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
-  setup.mounts.push_back({kTenantDoor, config_.runDir + "/tenant"});
+  setup.mounts.push_back({kTenantFolder, config_.runDir + "/tenant"});
   setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
   ContainerSetup common = shared(node);
   const std::string folder = placeholder + kNodes;

@@ -1,8 +1,8 @@
 #pragma once
-// What every container of ours gets beside its token: the library, the door to the manager, device
-// nodes and the node's own driver with nvidia-smi; where the installer found no driver to copy,
-// the wish that a container runtime of NVIDIA's brings it. Paths here are of three kinds: as we see
-// them, as the host does (kubelet mounts those), and as the container will.
+// What every container of ours gets beside its token: the library, the socket of the manager,
+// device nodes and the node's own driver with nvidia-smi; where the installer found no driver to
+// copy, the wish that a container runtime of NVIDIA's brings it. Paths here are of three kinds: as
+// we see them, as the host does (kubelet mounts those), and as the container will.
 //
 // The library is loaded by the loader's own file, so that a pod or an image with variables of its
 // own is contained all the same; the variables stay for loaders that read no such file. Where it

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "actors/scheduler/codec.h"
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/kubernetes/pods/pod_names.h"
 
@@ -44,9 +44,9 @@ struct Binder::Bind {
   bool annotated = false;  // or nobody knows
 };
 
-Binder::Binder(ClusterDoor& door, const ClusterView& cluster, const SeenPods& seen,
+Binder::Binder(ClusterActorClient& actor, const ClusterView& cluster, const SeenPods& seen,
                PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot)
-    : door_(door),
+    : actor_(actor),
       cluster_(cluster),
       ledger_(cluster.ledger()),
       seen_(seen),
@@ -268,7 +268,7 @@ kj::Promise<Status> Binder::submitAll(Bind& bind) {
     const std::vector<std::size_t>& cards = bind.plan[demand];
     if (cards.size() == 1 && count > 1)
       spec.task.card = ledger_.facts(bind.nodeId).cards[cards.front()].id;
-    answers.add(door_
+    answers.add(actor_
                     .ask(self(),
                          [&](schema::ClusterRequest::Builder request) {
                            writeClusterSpec(spec, request.initSubmit());
@@ -391,7 +391,7 @@ kj::Promise<void> Binder::deleteTasks(Bind& bind) {
       all.add(kj::READY_NOW);
       continue;
     }
-    all.add(door_
+    all.add(actor_
                 .ask(self(),
                      [task](schema::ClusterRequest::Builder request) { request.setDelete(task); })
                 .ignoreResult());

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "actors/scheduler/cluster_view.h"
-#include "services/admin/cluster_door.h"
+#include "services/api/commands/cluster_actor_client.h"
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/extender/seen_pods.h"
 #include "services/kubernetes/extender/waiting_pods.h"
@@ -53,8 +53,8 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   };
 
   // All of these outlive the binder. `boot`: another one in each process, a part of request ids.
-  Binder(ClusterDoor& door, const ClusterView& cluster, const SeenPods& seen, PodRules rules,
-         WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot);
+  Binder(ClusterActorClient& actor, const ClusterView& cluster, const SeenPods& seen,
+         PodRules rules, WaitingPods& waiting, kj::Timer& timer, std::uint64_t boot);
   ~Binder() noexcept(false);
 
   // Whose pods these are; without it every bind is refused.
@@ -78,7 +78,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   struct Known {  // a bind by its pod's UID
     std::string node;
     kj::Maybe<kj::ForkedPromise<std::string>> result;  // while it is under way
-    const Bind* bind = nullptr;                        // likewise
+    const Bind* bind = nullptr;                        // and how far it is
   };
 
   kj::Promise<std::string> start(const ExtenderBindingArgs& args, const SeenPod& seen);
@@ -102,7 +102,7 @@ class Binder final : private kj::TaskSet::ErrorHandler {
   void tell(const Bind& bind, EventReason reason, const std::vector<std::string>& values);
   void taskFailed(kj::Exception&& exception) override;
 
-  ClusterDoor& door_;
+  ClusterActorClient& actor_;
   const ClusterView& cluster_;
   const ClusterLedger& ledger_;
   const SeenPods& seen_;

@@ -33,14 +33,14 @@ std::string timed(LatencyRecord& record, Work work) {
 
 }  // namespace
 
-Extender::Extender(ClusterDoor& door, const ClusterView& cluster, kj::Timer& timer,
+Extender::Extender(ClusterActorClient& actor, const ClusterView& cluster, kj::Timer& timer,
                    PodRules rules, std::uint64_t boot)
     : cluster_(cluster),
       timer_(timer),
       rules_(std::move(rules)),
       verdicts_(cluster.ledger()),
       waiting_(cluster.ledger(), verdicts_, timer, boot),
-      binder_(door, cluster, seen_, rules_, waiting_, timer, boot) {}
+      binder_(actor, cluster, seen_, rules_, waiting_, timer, boot) {}
 
 void Extender::setApi(ApiServer& api) {
   api_ = &api;

@@ -4,7 +4,7 @@
 //
 // It lives on the loop of the scheduler actor and looks at its ledger between turns: 5,000 names
 // and as many verdicts would be copied three times on their way as messages. It changes nothing
-// there; what bind changes goes through the door like every other request. Filter, priorities and
+// there; what bind changes goes through the client like every other request. Filter, priorities and
 // preempt have no effect but that filter remembers the pod for bind.
 //
 // kube-scheduler takes any status but 200 for a broken extender, so every answer is 200 and says
@@ -43,7 +43,7 @@ class Extender {
   };
 
   // Everything outlives the extender. `boot`: another one in each process.
-  Extender(ClusterDoor& door, const ClusterView& cluster, kj::Timer& timer, PodRules rules,
+  Extender(ClusterActorClient& actor, const ClusterView& cluster, kj::Timer& timer, PodRules rules,
            std::uint64_t boot);
 
   // Those of the verbs, for the daemon's HTTP server.

@@ -4,7 +4,7 @@
 #include <set>
 #include <simdjson.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 
 namespace qgpu {

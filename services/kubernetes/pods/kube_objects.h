@@ -59,8 +59,8 @@ struct KubeLine {
   Object object;     // not of Bookmark and Error; of a pod that breaks a rule: who it is
   bool ours = true;  // of pods: it asks for a card or holds one
   std::string resourceVersion;
-  unsigned status = 0;  // of Error
-  std::string message;  // likewise
+  unsigned status = 0;  // of Error, as the message
+  std::string message;
 };
 
 class KubeReader {

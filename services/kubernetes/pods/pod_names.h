@@ -24,9 +24,9 @@ struct PodTaskParts {
 };
 std::optional<PodTaskParts> podTaskParts(std::string_view name);
 
-// "UID/container#attempt", shortened likewise. The UID stays whole at its begin. Each try to bind
-// the pod is an attempt of its own: a request that was taken back must not be answered as if it
-// lived.
+// "UID/container#attempt", shortened as names of tasks are. The UID stays whole at its begin. Each
+// try to bind the pod is an attempt of its own: a request that was taken back must not be answered
+// as if it lived.
 std::string podRequestId(std::string_view uid, std::string_view container,
                          std::string_view attempt);
 // The UID of the pod whose request this is; empty where it is no pod's.

@@ -2,7 +2,7 @@
 
 #include <simdjson.h>
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/base64.h"
 #include "services/base/json.h"
 
@@ -164,8 +164,8 @@ std::vector<std::string> WebhookKeeper::dnsNames() const {
   return {name + ".svc", name + ".svc.cluster.local", name};
 }
 
-WebhookKeeper::Held WebhookKeeper::read(const ApiAnswer& answer) const {
-  Held held;
+WebhookKeeper::StoredSecret WebhookKeeper::read(const ApiAnswer& answer) const {
+  StoredSecret held;
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   if (parser.parse(answer.body).get(root) != simdjson::SUCCESS) return held;
@@ -188,7 +188,7 @@ kj::Promise<Result<CertificateSet>> WebhookKeeper::certificates(int conflicts) {
                                             names_.secret + ": apply deploy/kubernetes again"));
         }
         if (!answer.ok()) return Result<CertificateSet>(answer.error());
-        const Held held = read(answer);
+        const StoredSecret held = read(answer);
         auto next = renewed(held.set, dnsNames(), clock_());
         if (!next) return Result<CertificateSet>(next.error());
         if (!*next) return Result<CertificateSet>(*held.set);

@@ -48,7 +48,7 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
   std::int64_t expiry() const { return expiry_; }
 
  private:
-  struct Held {  // what the Secret has
+  struct StoredSecret {  // what the Secret has
     std::optional<CertificateSet> set;
     std::string version;
   };
@@ -60,7 +60,7 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> publishTo(std::string path, ApiAnswer found, std::string bundle);
   kj::Promise<bool> hasMatchConditions();
   Status show(const CertificateSet& set);
-  Held read(const ApiAnswer& answer) const;
+  StoredSecret read(const ApiAnswer& answer) const;
   std::vector<std::string> dnsNames() const;
   std::string secretPath() const;
   void taskFailed(kj::Exception&& exception) override;

@@ -1,6 +1,6 @@
 #include "services/kubernetes/webhook/webhook_server.h"
 
-#include "services/admin/words.h"
+#include "services/api/commands/schema_names.h"
 #include "services/base/pem.h"
 #include "services/base/tls.h"
 #include "services/kubernetes/webhook/admission.h"

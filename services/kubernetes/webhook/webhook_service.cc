@@ -1,4 +1,4 @@
-#include "services/kubernetes/webhook/webhook_door.h"
+#include "services/kubernetes/webhook/webhook_service.h"
 
 #include <utility>
 
@@ -10,8 +10,8 @@
 
 namespace qgpu {
 
-Result<WebhookDoor::Opened> WebhookDoor::open(const std::string& address,
-                                              const KubeSurroundings& around) {
+Result<WebhookService::Opened> WebhookService::open(const std::string& address,
+                                              const KubePlatform& around) {
   auto credentials = findCredentials(around);
   if (!credentials) return credentials.error();
   auto listener = TcpListener::open(address, "--webhook", Reach::Anywhere);
@@ -19,7 +19,7 @@ Result<WebhookDoor::Opened> WebhookDoor::open(const std::string& address,
   return Opened{std::move(*listener), std::move(*credentials)};
 }
 
-WebhookDoor::WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log& log)
+WebhookService::WebhookService(Opened opened, PodRules rules, std::uint64_t seed, Log& log)
     : opened_(std::move(opened)),
       rules_(std::move(rules)),
       seed_(seed),
@@ -27,12 +27,12 @@ WebhookDoor::WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log&
       address_(opened_.listener.address()),
       thread_([this] { serve(); }) {}
 
-WebhookDoor::~WebhookDoor() {
+WebhookService::~WebhookService() {
   loop_.stop();
   thread_.join();
 }
 
-void WebhookDoor::serve() {
+void WebhookService::serve() {
   KjBridge kj(loop_);
   ApiClient api(std::move(opened_.credentials), kj.io().getNetwork(), kj.timer(), seed_);
   WebhookServer server(rules_, kj.lowLevel(), kj.timer(), std::move(opened_.listener));

@@ -1,6 +1,6 @@
 #pragma once
-// The webhook put together for a daemon: a door, whoever keeps it reachable, and a client of the
-// API server for that, on a thread and a loop of their own. Anybody who reaches the door may have
+// The webhook put together for a daemon: a server, whoever keeps it reachable, and a client of the
+// API server for that, on a thread and a loop of their own. Anybody who reaches the server may have
 // pods judged, and nobody else in the daemon waits for that. What can be wrong is found by open(),
 // before anything serves.
 
@@ -16,7 +16,7 @@
 
 namespace qgpu {
 
-class WebhookDoor {
+class WebhookService {
  public:
   struct Opened {
     TcpListener listener;
@@ -24,14 +24,14 @@ class WebhookDoor {
   };
   // `address` is that of --webhook; it may be reached from anywhere, as API servers run anywhere.
   // Errors: the address is taken, or nothing says where the API server is.
-  static Result<Opened> open(const std::string& address, const KubeSurroundings& around);
+  static Result<Opened> open(const std::string& address, const KubePlatform& around);
 
-  // `log` outlives the door, which serves until it is destroyed. `seed` is of the jitter of
+  // `log` outlives the server, which serves until it is destroyed. `seed` is of the jitter of
   // retries.
-  WebhookDoor(Opened opened, PodRules rules, std::uint64_t seed, Log& log);
-  ~WebhookDoor();
-  WebhookDoor(const WebhookDoor&) = delete;
-  WebhookDoor& operator=(const WebhookDoor&) = delete;
+  WebhookService(Opened opened, PodRules rules, std::uint64_t seed, Log& log);
+  ~WebhookService();
+  WebhookService(const WebhookService&) = delete;
+  WebhookService& operator=(const WebhookService&) = delete;
 
   const std::string& address() const { return address_; }
 

@@ -12,8 +12,8 @@
 
 #include "schema/scheduler.capnp.h"
 #include "services/base/tls.h"
-#include "services/rpc/dial.h"
-#include "services/rpc/rpc_session.h"
+#include "services/api/rpc/dial.h"
+#include "services/api/rpc/rpc_session.h"
 
 using namespace qgpu;
 namespace {

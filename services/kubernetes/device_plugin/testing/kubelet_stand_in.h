@@ -40,7 +40,7 @@ class KubeletStandIn {
   struct Setup {  // one answer to Allocate
     std::map<std::string, std::string> environment;
     std::map<std::string, std::string> mounts;   // by the path in the container
-    std::map<std::string, std::string> devices;  // likewise; of the host, nodes or folders of them
+    std::map<std::string, std::string> devices;  // the host's nodes, or folders of them, so too
     std::vector<std::string> cdiDevices;         // by their full names
   };
   struct Answer {
@@ -74,7 +74,7 @@ class KubeletStandIn {
   std::vector<std::string> idsOf(const ContainerName& container, const std::string& resource) const;
   // PreStartContainer with devices of the test's choice.
   std::string preStart(const std::string& resource, const std::vector<std::string>& ids);
-  // GetPreferredAllocation likewise; empty where it was refused.
+  // GetPreferredAllocation of devices of the test's choice; empty where it was refused.
   std::vector<std::string> prefer(const std::string& resource,
                                   const std::vector<std::string>& available,
                                   const std::vector<std::string>& mustInclude, int size);
