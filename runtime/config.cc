@@ -133,6 +133,12 @@ std::string policyForms() {
   return forms;
 }
 
+std::vector<std::string> policyWords() {
+  std::vector<std::string> words = enumNames<schema::Policy>();
+  for (const std::string& name : enumNames<schema::Policy>()) words.push_back(initials(name));
+  return words;
+}
+
 Result<schema::Policy> parsePolicy(std::string_view text) {
   for (const std::string& name : enumNames<schema::Policy>()) {
     if (text == name || text == initials(name)) return *enumFromName<schema::Policy>(name);

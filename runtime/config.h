@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
@@ -34,7 +35,9 @@ Result<std::int64_t> parseInteger(std::string_view text, std::int64_t low, std::
 
 // Names of schema::Policy and their initials: "be" or "best-effort".
 Result<schema::Policy> parsePolicy(std::string_view text);
-// All that parsePolicy() takes, for people: "best-effort (be), fixed-share (fs) or ...".
+// All that parsePolicy() takes.
+std::vector<std::string> policyWords();
+// The same for people: "best-effort (be), fixed-share (fs) or ...".
 std::string policyForms();
 
 // "sim:8x32": eight cards of 32 GiB each.

@@ -37,6 +37,12 @@ std::string_view enumName(Enum value) {
   return index < names.size() ? std::string_view(names[index]) : std::string_view("unknown");
 }
 
+// Whether this build has the value.
+template <typename Enum>
+bool enumKnows(Enum value) {
+  return static_cast<std::size_t>(value) < enumNames<Enum>().size();
+}
+
 template <typename Enum>
 std::optional<Enum> enumFromName(std::string_view name) {
   const std::vector<std::string>& names = enumNames<Enum>();

@@ -58,10 +58,6 @@ Daemon daemonOf(const CommandRow& row) {
   return row.on(Side::Node) ? Daemon::Manager : Daemon::Scheduler;
 }
 
-std::vector<std::string> listOf(std::span<const std::string_view> words) {
-  return {words.begin(), words.end()};
-}
-
 // `1.5` and `2GiB` are not cut off at what could be read of them, and are told the unit.
 CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t most) {
   const std::string range = std::to_string(least) + " to " + std::to_string(most);
@@ -317,14 +313,16 @@ class Parser {
     const Argument& argument = row.arguments[i];
     if (argument.name.empty()) return;
     const bool named = !argument.option.empty();
+    std::string meaning(argument.meaning);
+    if (argument.choices != nullptr) meaning += ": " + CLI::detail::join(argument.choices(), ", ");
     CLI::Option* option = sub->add_option(std::string(named ? argument.option : argument.name),
-                                          words_[i], std::string(argument.meaning));
+                                          words_[i], meaning);
     option->type_name(named ? std::string(argument.name) : "");
     if (argument.need != Argument::Need::OptionalWord) option->required();
-    if (argument.choices.empty()) {
+    if (argument.choices == nullptr) {
       option->check(oneWord());
     } else {
-      option->check(CLI::IsMember(listOf(argument.choices)));
+      option->check(CLI::IsMember(argument.choices()));
     }
   }
 
@@ -355,7 +353,7 @@ class Parser {
             name, [&said](const std::string& text) { said.take(text); }, meaning);
       }
       if (field.form == SpecField::Form::Choice)
-        option->check(CLI::IsMember(listOf(field.choices)));
+        option->check(CLI::IsMember(field.choices()));
       if (field.form == SpecField::Form::Number) {
         option->check(whole(std::string(field.unit), field.least, field.most));
       }

@@ -91,7 +91,7 @@ TEST(Commands, EverythingElseIsAnErrorThatSaysWhatIsRight) {
       {"events soon", "no sequence number"},
       {"events 1 2", "usage: events [SINCE]"},
       {"policy all", "usage: policy CARD NAME"},
-      {"policy all fastest", "best-effort, fixed-share or burst-share"},
+      {"policy all fastest", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
       {"evict", "usage: evict TASK"},
       {"evict -1", "no task id"},
       {"evict 0", "no task id"},

@@ -12,9 +12,6 @@ using Need = Argument::Need;
 using Node = schema::Request::Builder;
 using Cluster = schema::ClusterRequest::Builder;
 
-constexpr std::string_view kPolicies[] = {"best-effort", "fixed-share", "burst-share",
-                                          "be",          "fs",          "bs"};
-
 // Copies what was read, or passes its error on.
 template <typename T, typename To>
 Status keep(Result<T> read, To& to) {
@@ -51,8 +48,7 @@ Status readTarget(std::string_view word, Arguments& given) {
 
 Status readPolicy(std::string_view word, Arguments& given) {
   if (keep(parsePolicy(word), given.policy)) return ok();
-  return wrong(quoted(word) +
-               " is no policy: best-effort, fixed-share or burst-share (be, fs, bs)");
+  return wrong(quoted(word) + " is no policy: " + policyForms());
 }
 
 Status readPriority(std::string_view word, Arguments& given) {
@@ -209,10 +205,10 @@ constexpr CommandRow kRows[] = {
                      .node = {"CARD", readCard},
                      .cluster = {}},
                     {.name = "NAME",
-                     .meaning = "best-effort, fixed-share or burst-share",
+                     .meaning = "the policy",
                      .node = {"NAME", readPolicy},
                      .cluster = {},
-                     .choices = kPolicies}}},
+                     .choices = policyWords}}},
      .right = Right::Change,
      .askNode =
          [](Node r, const Arguments& given) {

@@ -51,7 +51,7 @@ struct Argument {
   Form cluster;
   Need need = Need::Word;
   std::string_view option{};  // of qgpuctl, where it stands behind one: "--timeout"
-  std::span<const std::string_view> choices{};
+  std::vector<std::string> (*choices)() = nullptr;  // null: any word
   const Form& on(Side side) const { return side == Side::Node ? node : cluster; }
 };
 

@@ -6,6 +6,7 @@
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
+#include "runtime/enum_names.h"
 #include "services/api/commands/command_line.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
@@ -18,9 +19,15 @@ using Form = SpecField::Form;
 
 constexpr std::uint64_t kPercentMax = std::uint64_t{kTaskCardsMax} * 100;
 constexpr std::int64_t kShareStep = 10;  // permille in a percent
-constexpr std::string_view kClasses[] = {"online", "offline", "ordinary"};
-constexpr std::string_view kScores[] = {"binpack", "spread", "fgd", "random", "best-fit"};
-constexpr std::string_view kOwners[] = {"peer", "none"};
+
+std::vector<std::string> classes() { return enumNames<schema::TaskClass>(); }
+// The class default is what is not said.
+std::vector<std::string> scores() {
+  std::vector<std::string> names = enumNames<schema::Score>();
+  std::erase(names, enumName(schema::Score::CLASS_DEFAULT));
+  return names;
+}
+std::vector<std::string> owners() { return {"peer", "none"}; }
 
 TaskClass classOf(const SaidValue& value) {
   return readClass(classFromName(value.text).value_or(schema::TaskClass::ORDINARY));
@@ -40,7 +47,7 @@ constexpr SpecField text(std::string_view key, std::string_view option, std::str
       .key = key, .option = option, .type = type, .meaning = meaning, .fill = fill, .only = only};
 }
 constexpr SpecField choice(std::string_view key, std::string_view option, std::string_view meaning,
-                           std::span<const std::string_view> choices, Fill fill, Only only = {}) {
+                           std::vector<std::string> (*choices)(), Fill fill, Only only = {}) {
   SpecField field = text(key, option, "TEXT", meaning, fill, only);
   field.form = Form::Choice;
   field.choices = choices;
@@ -73,7 +80,7 @@ Bytes gib(const SaidValue& value) {
 constexpr SpecField kFields[] = {
     text("name", "--name", "NAME", "of the task (default: of CMD, else \"task\")",
          [](AskedTask& a, SaidValue&& v) { a.spec.task.name = std::move(v.text); }),
-    choice("class", "--class", "online, offline or ordinary (default)", kClasses,
+    choice("class", "--class", "online, offline or ordinary (default)", classes,
            [](AskedTask& a, SaidValue&& v) { a.spec.task.taskClass = classOf(v); }),
     number("memory_gib", "--memory", "GIB", "GiB of card memory (default 1)",
            {1, kMemoryGibMax, "GiB"},
@@ -107,10 +114,10 @@ constexpr SpecField kFields[] = {
         "application", "--application", "NAME", "replicas of one are kept apart",
         [](AskedTask& a, SaidValue&& v) { a.spec.application = std::move(v.text); }, Side::Cluster),
     choice(
-        "node_score", "--node-score", "how its node is chosen", kScores,
+        "node_score", "--node-score", "how its node is chosen", scores,
         [](AskedTask& a, SaidValue&& v) { a.spec.nodeScore = scoreOf(v); }, Side::Cluster),
     choice(
-        "card_score", "--card-score", "how its card is chosen", kScores,
+        "card_score", "--card-score", "how its card is chosen", scores,
         [](AskedTask& a, SaidValue&& v) { a.spec.cardScore = scoreOf(v); }, Side::Cluster),
     other(Form::Flag,
           text(
@@ -121,11 +128,11 @@ constexpr SpecField kFields[] = {
          [](AskedTask& a, SaidValue&& v) { a.spec.task.requestId = std::move(v.text); }),
     choice(
         "owner", {}, "peer (default): the task ends with the process that asks; none: by hand",
-        kOwners, [](AskedTask& a, SaidValue&& v) { a.owned = v.text == "peer"; }, Side::Node),
+        owners, [](AskedTask& a, SaidValue&& v) { a.owned = v.text == "peer"; }, Side::Node),
 };
 
 // "a, b or c"
-std::string listed(std::span<const std::string_view> words) {
+std::string listed(const std::vector<std::string>& words) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
@@ -139,7 +146,7 @@ std::string expected(const SpecField& field) {
     case Form::Text:
       return "a text of at most " + std::to_string(kWordMax) + " bytes";
     case Form::Choice:
-      return listed(field.choices);
+      return listed(field.choices());
     case Form::Number:
       return "a whole number of " + std::string(field.unit) + " from " +
              std::to_string(field.least) + " to " + std::to_string(field.most);
@@ -170,8 +177,7 @@ bool readValue(const SpecField& field, element from, SaidValue& to) {
     case Form::Text:
       return readText(from, to.text);
     case Form::Choice:
-      return readText(from, to.text) &&
-             std::find(field.choices.begin(), field.choices.end(), to.text) != field.choices.end();
+      return readText(from, to.text) && std::ranges::count(field.choices(), to.text) != 0;
     case Form::Number:
       return from.get(to.number) == simdjson::SUCCESS && to.number >= field.least &&
              to.number <= field.most;

@@ -49,7 +49,7 @@ struct SpecField {
   std::uint64_t least = 0;  // of a number
   std::uint64_t most = 0;
   std::string_view unit{};
-  std::span<const std::string_view> choices{};
+  std::vector<std::string> (*choices)() = nullptr;  // of a choice
   void (*fill)(AskedTask& asked, SaidValue&& value) = nullptr;
   std::optional<Side> only{};  // means something there alone
 };

@@ -1,7 +1,7 @@
 #include "services/api/rpc/member_codec.h"
 
 #include "actors/model.h"
-#include "services/api/commands/schema_names.h"
+#include "runtime/enum_names.h"
 #include "services/api/rpc/checked.h"
 
 namespace qgpu {
@@ -22,8 +22,8 @@ class Check {
     return false;
   }
   template <typename Enum>
-  void known(Enum value, Enum last, const char* what) {
-    if (value > last) wrong(what, "has a value that this version does not know");
+  void known(Enum value, const char* what) {
+    if (!enumKnows(value)) wrong(what, "has a value that this version does not know");
   }
   void wrong(const char* what, const std::string& how,
              ErrorCode code = ErrorCode::InvalidArgument) {
@@ -38,7 +38,7 @@ class Check {
     text(spec.getName(), "spec.name");
     text(spec.getCard(), "spec.card");
     text(spec.getRequestId(), "spec.requestId");
-    known(spec.getClass(), schema::TaskClass::ORDINARY, "spec.class");
+    known(spec.getClass(), "spec.class");
   }
   void failure(schema::Failure::Reader failure) {
     text(failure.getCode(), "failure.code");
@@ -66,10 +66,10 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getPlatform(), "card.platform");
       text(info.getSuspendWhy(), "card.suspendWhy", kSentenceMax);
       text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
-      known(info.getSuspend(), schema::Suspend::RM, "card.suspend");
-      known(card.getState(), schema::CardState::STARTING, "card.state");
-      known(card.getPolicy(), schema::Policy::BURST_SHARE, "card.policy");
-      known(card.getTenancy(), schema::Tenancy::HYBRID, "card.tenancy");
+      known(info.getSuspend(), "card.suspend");
+      known(card.getState(), "card.state");
+      known(card.getPolicy(), "card.policy");
+      known(card.getTenancy(), "card.tenancy");
     }
   }
   if (list(facts.getEnvironment(), "facts.environment", kEnvironmentMax)) {
@@ -84,7 +84,7 @@ void Check::held(capnp::List<schema::HeldTask>::Reader tasks) {
   for (const auto task : tasks) {
     spec(task.getSpec());
     cards(task.getCards());
-    known(task.getState(), schema::TaskState::LOST, "task.state");
+    known(task.getState(), "task.state");
   }
 }
 
@@ -92,8 +92,8 @@ void Check::clusterSpec(schema::ClusterSpec::Reader wanted) {
   spec(wanted.getTask());
   text(wanted.getNode(), "spec.node");
   text(wanted.getApplication(), "spec.application");
-  known(wanted.getNodeScore(), schema::Score::BEST_FIT, "spec.nodeScore");
-  known(wanted.getCardScore(), schema::Score::BEST_FIT, "spec.cardScore");
+  known(wanted.getNodeScore(), "spec.nodeScore");
+  known(wanted.getCardScore(), "spec.cardScore");
   if (!list(wanted.getModels(), "spec.models", kModelsMax)) return;
   for (const auto model : wanted.getModels()) text(model, "spec.models");
 }
@@ -140,7 +140,7 @@ Status checkSchedulerMessage(schema::ToMember::Reader words) {
       break;
     case schema::ToMember::MARK:
       check.text(words.getMark().getCard(), "mark.card");
-      check.known(words.getMark().getMark(), schema::OrderMark::Mark::DRAIN, "mark");
+      check.known(words.getMark().getMark(), "mark");
       break;
     case schema::ToMember::TURNED_AWAY: check.failure(words.getTurnedAway()); break;
     default:

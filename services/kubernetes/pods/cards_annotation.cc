@@ -4,6 +4,7 @@
 #include <set>
 #include <simdjson.h>
 
+#include "runtime/enum_names.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 
@@ -34,13 +35,10 @@ bool flag(Element of, const char* key) {
   return of[key].get(set) == simdjson::SUCCESS && set;
 }
 
-// The value of this name, by the words that are written; `other` for a name of later versions.
+// The value of this name; `other` for a name of later versions.
 template <typename Enum>
-Enum named(const std::string& word, std::string_view (*nameOf)(Enum), Enum last, Enum other) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (nameOf(static_cast<Enum>(i)) == word) return static_cast<Enum>(i);
-  }
-  return other;
+Enum named(const std::string& word, Enum other) {
+  return enumFromName<Enum>(word).value_or(other);
 }
 
 Error bad(const std::string& what) {
@@ -57,15 +55,12 @@ AnnotatedCard readCard(Element from) {
   const std::uint64_t mem = number(from, "mem_bytes");
   card.mem = Bytes(mem > kMemMax ? 0 : static_cast<std::int64_t>(mem));
   card.nominalGib = small(from, "nominal_gib");
-  card.policy = named(text(from, "policy"), &policyName, schema::Policy::BURST_SHARE,
-                      schema::Policy::BEST_EFFORT);
+  card.policy = named(text(from, "policy"), schema::Policy::BEST_EFFORT);
   card.suspendWhy = text(from, "suspend_why");
   card.memoryCounted = text(from, "memory_counted");
-  card.suspend =
-      named(text(from, "suspend"), &suspendName, schema::Suspend::RM, schema::Suspend::GATE);
+  card.suspend = named(text(from, "suspend"), schema::Suspend::GATE);
   // What is not understood gets nothing new.
-  card.health = named(text(from, "health"), &cardStateName, schema::CardState::STARTING,
-                      schema::CardState::QUARANTINED);
+  card.health = named(text(from, "health"), schema::CardState::QUARANTINED);
   return card;
 }
 
