@@ -1,24 +1,26 @@
 #pragma once
-// Which cards this node has. Backends: `nvidia` (by NVML), `opencl` (any OpenCL device; PoCL makes
-// a card of a CPU), `sim` (imaginary cards, for scale), and `auto`, which takes NVIDIA's cards
-// where there are any and else what OpenCL offers.
+// Which cards this node has. Their kinds (backend.h) are `nvidia` (by NVML), `opencl` (any OpenCL
+// device; PoCL makes a card of a CPU) and `sim` (imaginary cards, for scale); `auto` takes NVIDIA's
+// cards where there are any and else what OpenCL offers.
 //
 // Drivers are asked in a short-lived child process, so the daemon never maps a driver and its
 // compiler. A card's id is stable over restarts: an NVIDIA card's UUID; else platform and index in
 // the platform's list of all devices (HAZARDS 14). What is found does not change while the manager
-// lives; whether an NVIDIA card is still well is services/cards/nvidia_health.h.
+// lives; whether an NVIDIA card is still well is services/cards/nvidia/health.h.
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "actors/base/card_facts.h"
 #include "runtime/config.h"
+#include "runtime/log.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/cards/nvidia_health.h"
+#include "services/cards/nvidia/health.h"
 #include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu {
@@ -27,21 +29,22 @@ inline constexpr std::size_t kCardsMax = kSimCardsMax;  // of one node
 
 struct Card : CardFacts {
   // NVIDIA: what takes work off it takes.
-  std::string driverVersion;          // empty: it does not say
-  int minor = -1;                     // of its file /dev/nvidiaN; -1: not known
+  std::string driverVersion;                     // empty: it does not say
+  int minor = -1;                                // of its file /dev/nvidiaN; -1: not known
   std::optional<suspend::SuspendMethod> method;  // set where `suspend` is RM
 };
 
-enum class CardBackend : std::uint8_t { Auto, Nvidia, Opencl, Sim };
-
 // How a hold is made real: Auto is freeze where the kernels run on the tenant's own threads that
 // can be identified (PoCL's threaded CPU device), rm where an NVIDIA card proves to take it
-// (services/cards/nvidia_suspend.h), else gate. Rm is Auto, where at least one card must take it.
+// (nvidia/suspend_trial.h), else gate. Rm is Auto, where at least one card must take it.
 enum class SuspendChoice : std::uint8_t { Auto, Gate, Freeze, Rm };
 
+inline constexpr std::string_view kAutoCards = "auto";
+bool isCardBackend(std::string_view name);  // kAutoCards is one
+
 struct CardsOptions {
-  CardBackend backend = CardBackend::Auto;
-  SimCards sim;  // how many and how large, where backend is Sim
+  std::string backend = std::string(kAutoCards);  // or the name of a kind
+  SimCards sim;                                   // how many and how large, where that is `sim`
   SuspendChoice suspend = SuspendChoice::Auto;
   Nanos probeTimeout = seconds(60);                 // for the child that asks a driver
   std::string pciDevices = "/sys/bus/pci/devices";  // where the kernel lists what is plugged in
@@ -63,7 +66,19 @@ struct CardsFound {
 // Unavailable (the child failed); each names the fix.
 Result<CardsFound> findCards(const CardsOptions& options);
 
-// "opencl-<platform in lower case, other characters as '-'>-<index>".
-std::string openclCardId(const std::string& platform, std::uint32_t device);
+struct SuspendTrial {
+  SuspendChoice choice = SuspendChoice::Auto;
+  std::string probe;             // qgpu-suspend-probe
+  std::string driverRoot;        // stands before /dev; empty but in tests
+  std::string kept;              // the file of the answers, in a folder that is ours
+  std::string version;           // of qgpu
+  Nanos timeout = seconds(60);   // of one card's test
+  Nanos patience = seconds(20);  // for the probe to begin and to end
+};
+
+// Tries on each card what takes work off it, where its kind knows such a trial. Blocks for about a
+// second a card, and forks: for a process with one thread, after it claimed the run dir and before
+// it serves. Unsupported: `rm` is asked for by name, and no card can; each says why.
+Status chooseSuspends(std::vector<Card>& cards, const SuspendTrial& trial, Log& log);
 
 }  // namespace qgpu

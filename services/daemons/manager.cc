@@ -25,9 +25,8 @@
 #include "services/base/live_tls.h"
 #include "services/base/metrics_text.h"
 #include "services/base/run_dir.h"
-#include "services/cards/nvidia_suspend.h"
 #include "services/cards/suspend/driver_calls.h"
-#include "services/cards/suspend_answers.h"
+#include "services/cards/nvidia/suspend_answers.h"
 #include "services/daemons/card_watch.h"
 #include "services/daemons/listeners.h"
 #include "services/daemons/kubelet_choice.h"
@@ -102,14 +101,14 @@ std::string suspendProbe() {
   return folderOfBinaries() / "qgpu-suspend-probe";
 }
 
-NvidiaSuspendConfig suspendConfig(const ManagerOptions& options, const RunDir& dir) {
-  NvidiaSuspendConfig config;
-  config.choice = options.cards.suspend;
-  config.probe = suspendProbe();
-  config.driverRoot = suspend::driverRoot();
-  config.kept = dir.file(kSuspendAnswersFile);
-  config.version = QGPU_VERSION;
-  return config;
+SuspendTrial suspendTrial(const ManagerOptions& options, const RunDir& dir) {
+  SuspendTrial trial;
+  trial.choice = options.cards.suspend;
+  trial.probe = suspendProbe();
+  trial.driverRoot = suspend::driverRoot();
+  trial.kept = dir.file(kSuspendAnswersFile);
+  trial.version = QGPU_VERSION;
+  return trial;
 }
 
 // What was found on disk before anything serves.
@@ -468,10 +467,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
-  const NvidiaSuspendConfig suspends = suspendConfig(options, *runDir);
-  if (Status chosen = chooseNvidiaSuspends(cards.cards, suspends, log); !chosen) {
-    return chosen.error();
-  }
+  const SuspendTrial trial = suspendTrial(options, *runDir);
+  if (Status chosen = chooseSuspends(cards.cards, trial, log); !chosen) return chosen.error();
   auto store = Store::open(options.dbfile);
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);

@@ -68,17 +68,13 @@ Status readNodename(const Given& given, std::string& to) {
 
 Status readCards(const Given& given, CardsOptions& to) {
   if (given.text.rfind("sim:", 0) == 0) {
-    to.backend = CardBackend::Sim;
+    to.backend = "sim";
     return readInto(parseSimCards(given.text), to.sim);
   }
-  if (given.text == "auto")
-    to.backend = CardBackend::Auto;
-  else if (given.text == "nvidia")
-    to.backend = CardBackend::Nvidia;
-  else if (given.text == "opencl")
-    to.backend = CardBackend::Opencl;
-  else
+  if (given.text == "sim" || !isCardBackend(given.text)) {
     return badValue(given, "auto, nvidia, opencl or sim:NxM, as in sim:8x32");
+  }
+  to.backend = given.text;
   return ok();
 }
 

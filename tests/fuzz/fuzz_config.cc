@@ -62,7 +62,7 @@ void checkBounds(const ManagerOptions& o) {
   require(!o.nodename.empty() && o.nodename.size() <= 253, "a node has a name");
   require(!o.runDir.empty() && o.runDir.size() < 108, "the run dir holds sockets");
   require(!o.dbfile.empty() && !o.http.empty(), "defaults fill in what was not given");
-  if (o.cards.backend != CardBackend::Sim) return;
+  if (o.cards.backend != "sim") return;
   require(o.cards.sim.count >= 1 && o.cards.sim.count <= kSimCardsMax &&
               o.cards.sim.memory >= gibibytes(1) && o.cards.sim.memory <= gibibytes(kSimGibMax),
           "imaginary cards in bounds");
@@ -70,7 +70,6 @@ void checkBounds(const ManagerOptions& o) {
 
 std::vector<std::string> flagsOf(const ManagerOptions& o) {
   constexpr const char* kPolicies[] = {"be", "fixed-share", "bs"};
-  constexpr const char* kBackends[] = {"auto", "nvidia", "opencl", "sim"};
   const auto ns = [](Nanos time) { return std::to_string(time.value) + "ns"; };
   std::vector<std::string> flags = {
       "--nodename=" + o.nodename, "--dbfile=" + o.dbfile, "--run-dir=" + o.runDir,
@@ -82,8 +81,8 @@ std::vector<std::string> flagsOf(const ManagerOptions& o) {
   if (o.maxTasksPerCard != 0) {
     flags.push_back("--max-tasks-per-card=" + std::to_string(o.maxTasksPerCard));
   }
-  std::string cards = kBackends[static_cast<std::size_t>(o.cards.backend)];
-  if (o.cards.backend == CardBackend::Sim) {
+  std::string cards = o.cards.backend;
+  if (o.cards.backend == "sim") {
     cards += ":" + std::to_string(o.cards.sim.count) + "x" +
              std::to_string(o.cards.sim.memory.value >> 30);
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/cards/nvml.h"
+#include "services/cards/nvidia/nvml.h"
 #include "tests/crash/daemon.h"
 #include "tests/gpu/record.h"
 

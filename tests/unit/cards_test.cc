@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "services/cards/opencl_probe.h"
+#include "services/cards/opencl/probe.h"
 
 namespace qgpu {
 namespace {
 
-Result<CardsFound> find(CardBackend backend, SuspendChoice suspend = SuspendChoice::Auto) {
+Result<CardsFound> find(const char* backend, SuspendChoice suspend = SuspendChoice::Auto) {
   CardsOptions options;
   options.backend = backend;
   options.sim = {8, gibibytes(32)};
@@ -40,7 +40,7 @@ class Env {
 };
 
 TEST(Cards, SimMakesAsManyImaginaryCardsAsAsked) {
-  const auto found = find(CardBackend::Sim);
+  const auto found = find("sim");
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->cards.size(), 8u);
   EXPECT_EQ(found->cards[3].id, "sim-3");
@@ -51,7 +51,7 @@ TEST(Cards, SimMakesAsManyImaginaryCardsAsAsked) {
 
 TEST(Cards, NvidiaIsRefusedClearlyWhereThereIsNone) {
   if (::access("/proc/driver/nvidia", F_OK) == 0) GTEST_SKIP() << "this machine has some";
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::NotFound);
   EXPECT_NE(found.error().message.find("nvidia-smi -L"), std::string::npos);
@@ -81,7 +81,7 @@ TEST(OpenclProbe, ACpuHasHalfOfItsMachineInWholeGib) {
 }
 
 TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
-  const auto found = find(CardBackend::Opencl);
+  const auto found = find("opencl");
   ASSERT_TRUE(found.ok()) << found.error().message;
   const Card& card = found->cards.front();
   EXPECT_EQ(card.backend, "opencl");
@@ -89,7 +89,7 @@ TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
   if (card.platform == "Portable Computing Language" && card.model.starts_with("pthread")) {
     EXPECT_EQ(card.id, "opencl-portable-computing-language-0");
     EXPECT_EQ(card.suspend, schema::Suspend::FREEZE);
-    const auto gated = find(CardBackend::Opencl, SuspendChoice::Gate);
+    const auto gated = find("opencl", SuspendChoice::Gate);
     EXPECT_EQ(gated->cards.front().suspend, schema::Suspend::GATE);
   }
   EXPECT_FALSE(mapsLlvm());
@@ -97,7 +97,7 @@ TEST(Cards, PoclIsACardThatFreezesAndItsDriverStaysOutOfThisProcess) {
 
 TEST(Cards, TwoPoclDevicesAreTwoCardsAndTenantsMustSeeTheSame) {
   Env env("POCL_DEVICES", "pthread pthread");
-  const auto found = find(CardBackend::Opencl);
+  const auto found = find("opencl");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_GE(found->cards.size(), 2u);
   EXPECT_EQ(found->cards[1].id, "opencl-portable-computing-language-1");
@@ -108,7 +108,7 @@ TEST(Cards, TwoPoclDevicesAreTwoCardsAndTenantsMustSeeTheSame) {
 
 TEST(Cards, NoDriverIsAClearError) {
   Env env("OCL_ICD_VENDORS", "/nonexistent/");
-  const auto found = find(CardBackend::Opencl);
+  const auto found = find("opencl");
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::NotFound);
   EXPECT_NE(found.error().message.find("pocl-opencl-icd"), std::string::npos);
@@ -116,7 +116,7 @@ TEST(Cards, NoDriverIsAClearError) {
 
 TEST(Cards, ADriverThatNeverAnswersIsGivenUp) {
   CardsOptions options;
-  options.backend = CardBackend::Opencl;
+  options.backend = "opencl";
   options.probeTimeout = Nanos(0);
   EXPECT_EQ(findCards(options).error().code, ErrorCode::Unavailable);
 }

@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "services/cards/cards.h"
-#include "services/cards/nvidia_probe.h"
-#include "services/cards/xid.h"
+#include "services/cards/nvidia/probe.h"
+#include "services/cards/nvidia/xid.h"
 #include "tests/unit/nvml_machine.h"
 
 namespace qgpu {
 namespace {
 
-Result<CardsFound> find(CardBackend backend, const std::string& pciDevices = "/none") {
+Result<CardsFound> find(const char* backend, const std::string& pciDevices = "/none") {
   CardsOptions options;
   options.backend = backend;
   options.pciDevices = pciDevices;
@@ -30,7 +30,7 @@ Result<CardsFound> find(CardBackend backend, const std::string& pciDevices = "/n
 TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
   Machine machine;
   machine.write({t4(kFirst), t4(kSecond)});
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->cards.size(), 2u);
   const Card& card = found->cards[1];
@@ -48,11 +48,11 @@ TEST(NvidiaCards, ACardIsCalledByItsUuidAndKnownByWhatNvmlTells) {
 TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
   Machine machine;
   machine.write({t4(kFirst)});
-  const auto known = find(CardBackend::Nvidia);
+  const auto known = find("nvidia");
   ASSERT_TRUE(known.ok()) << known.error().message;
   EXPECT_EQ(known->cards[0].memoryCounted, "where driver 580.142 is asked for it");
   ::setenv("QGPU_STAND_IN_DRIVER", "450.102.04", 1);
-  const auto other = find(CardBackend::Nvidia);
+  const auto other = find("nvidia");
   ::unsetenv("QGPU_STAND_IN_DRIVER");
   ASSERT_TRUE(other.ok()) << other.error().message;
   EXPECT_EQ(other->cards[0].memoryCounted,
@@ -63,7 +63,7 @@ TEST(NvidiaCards, TheDriversVersionSaysWhereMemoryCounts) {
 TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
   Machine machine;
   machine.write({t4(kFirst)});
-  const auto found = find(CardBackend::Auto);
+  const auto found = find("auto");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->cards.size(), 1u);
   EXPECT_EQ(found->cards[0].id, kFirst);
@@ -71,39 +71,39 @@ TEST(NvidiaCards, AutoTakesThemBeforeOpencl) {
 
 TEST(NvidiaCards, WithoutALoadedDriverAutoLooksElsewhere) {
   Machine machine;
-  const auto found = find(CardBackend::Auto);
+  const auto found = find("auto");
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->cards[0].backend, "opencl");
   EXPECT_FALSE(found->health.has_value());
-  EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::NotFound);
+  EXPECT_EQ(find("nvidia").error().code, ErrorCode::NotFound);
 }
 
 TEST(NvidiaCards, ACardWhoseDriverIsNotLoadedIsNotHiddenBehindTheCpu) {
   Machine machine;
   machine.plugIn("0x10de", "0x0c0330");  // a port of such a card
   machine.plugIn("0x1a03", "0x030000");  // somebody else's display
-  EXPECT_EQ(find(CardBackend::Auto, machine.pciDevices())->cards[0].backend, "opencl");
+  EXPECT_EQ(find("auto", machine.pciDevices())->cards[0].backend, "opencl");
   machine.plugIn("0x10de", "0x030200");
-  const auto found = find(CardBackend::Auto, machine.pciDevices());
+  const auto found = find("auto", machine.pciDevices());
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::Unavailable);
   for (const char* told : {"NVML error 9", "`modprobe nvidia`", "--cards=opencl"}) {
     EXPECT_NE(found.error().message.find(told), std::string::npos) << found.error().message;
   }
-  EXPECT_EQ(find(CardBackend::Opencl, machine.pciDevices())->cards[0].backend, "opencl");
+  EXPECT_EQ(find("opencl", machine.pciDevices())->cards[0].backend, "opencl");
 }
 
 TEST(NvidiaCards, ACardInMigModeIsSeenAndLeftAlone) {
   Machine machine;
   machine.write({t4(kFirst, "1|0|0|0"), t4(kSecond)});
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->cards.size(), 1u);
   EXPECT_EQ(found->cards[0].id, kSecond);
   ASSERT_EQ(found->leftAlone.size(), 1u);
   EXPECT_NE(found->leftAlone[0].find(kFirst), std::string::npos);
   machine.write({t4(kFirst, "1|0|0|0")});
-  const auto none = find(CardBackend::Auto);
+  const auto none = find("auto");
   ASSERT_FALSE(none.ok()) << "hidden behind the CPU";
   EXPECT_NE(none.error().message.find("MIG"), std::string::npos);
 }
@@ -111,7 +111,7 @@ TEST(NvidiaCards, ACardInMigModeIsSeenAndLeftAlone) {
 TEST(NvidiaCards, ALostCardIsNotTaken) {
   Machine machine;
   machine.write({t4(kFirst, "0|1|0|0"), t4(kSecond)});
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_EQ(found->cards.size(), 1u);
   EXPECT_EQ(found->cards[0].id, kSecond);
@@ -119,12 +119,12 @@ TEST(NvidiaCards, ALostCardIsNotTaken) {
   EXPECT_TRUE(found->leftAlone[0].starts_with("NVIDIA's card 0 does not answer: NVML error 15 "))
       << found->leftAlone[0];
   machine.write({t4(kFirst), kSecond + "|Tesla T4|0|0|0|0|0|0"});
-  const auto without = find(CardBackend::Nvidia);
+  const auto without = find("nvidia");
   ASSERT_TRUE(without.ok()) << without.error().message;
   ASSERT_EQ(without->leftAlone.size(), 1u);
   EXPECT_NE(without->leftAlone[0].find(kSecond + " does not tell"), std::string::npos);
   machine.write({t4(kFirst, "0|1|0|0")});
-  EXPECT_EQ(find(CardBackend::Auto).error().code, ErrorCode::Unavailable) << "nor is the CPU";
+  EXPECT_EQ(find("auto").error().code, ErrorCode::Unavailable) << "nor is the CPU";
 }
 
 TEST(NvidiaCards, ADriverThatRefusesIsToldByItsNumberAndNotTakenForNone) {
@@ -134,13 +134,13 @@ TEST(NvidiaCards, ADriverThatRefusesIsToldByItsNumberAndNotTakenForNone) {
            {"4", "NVML error 4 (Unknown Error); run this as root"},
            {"999", "NVML error 999 (Unknown Error); `nvidia-smi`"}}) {
     machine.write({"!init|" + number, t4(kFirst)});
-    const auto found = find(CardBackend::Auto);
+    const auto found = find("auto");
     ASSERT_FALSE(found.ok()) << number << " is hidden behind the CPU";
     EXPECT_EQ(found.error().code, ErrorCode::Unavailable);
     EXPECT_NE(found.error().message.find(told), std::string::npos) << found.error().message;
   }
   machine.write({"!init|9", t4(kFirst)});
-  EXPECT_EQ(find(CardBackend::Nvidia).error().code, ErrorCode::NotFound);
+  EXPECT_EQ(find("nvidia").error().code, ErrorCode::NotFound);
 }
 
 TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
@@ -249,7 +249,7 @@ std::string nextLine(const HealthWatch& watch) {
 TEST(NvidiaHealth, TheWatchTellsOfAnXidOfErrorsOfRemovalAndReturn) {
   Machine machine;
   machine.write({t4(kFirst), t4(kSecond)});
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_TRUE(found.ok()) << found.error().message;
   ASSERT_TRUE(found->health.has_value());
   machine.write({t4(kFirst, "0|0|0|31"), t4(kSecond, "0|0|0|79")});
@@ -269,7 +269,7 @@ TEST(NvidiaHealth, TheWatchTellsOfAnXidOfErrorsOfRemovalAndReturn) {
 TEST(NvidiaHealth, TheXidOfACardThatFellOffTheBusIsHeardAndSoAreTheOthers) {
   Machine machine;
   machine.write({t4(kFirst), t4(kSecond)});
-  const auto found = find(CardBackend::Nvidia);
+  const auto found = find("nvidia");
   ASSERT_TRUE(found.ok()) << found.error().message;
   machine.write({t4(kFirst, "0|0|0|13"), t4(kSecond)});
   EXPECT_EQ(nextLine(*found->health), kFirst + "\tprogram\t" + xidText(13)) << "it is watched";
@@ -319,7 +319,7 @@ TEST(NvidiaHealth, AQuestionAboutErrorsThatFailsIsNoAnswer) {
   Machine machine;
   const auto found = [&] {
     machine.write({t4(kFirst, "0|0|7|0"), t4(kSecond)});
-    return find(CardBackend::Nvidia);
+    return find("nvidia");
   }();
   ASSERT_TRUE(found.ok()) << found.error().message;
   // Between two tidings of the second card there is a whole round of questions to the first.

@@ -1,7 +1,7 @@
 // How NVIDIA's cards get their suspend: what the self-test finds on stand-ins of the drivers, what
 // of it is kept over a restart, what is not believed, and who is not asked at all.
 
-#include "services/cards/nvidia_suspend.h"
+#include "services/cards/nvidia/suspend_trial.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
-#include "services/cards/suspend_answers.h"
+#include "services/cards/nvidia/suspend_answers.h"
 #include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/test_driver.h"
 
@@ -128,7 +128,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
   }
   Card chosen(const std::string& version = "580.142") {
     std::vector<Card> cards = {card(version)};
-    status_ = chooseNvidiaSuspends(cards, config_, log_);
+    status_ = chooseSuspends(cards, config_, log_);
     return cards[0];
   }
   // How often a probe was taken off while `what` went on.
@@ -140,7 +140,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
   }
 
   e2e::TempDir folder_;
-  NvidiaSuspendConfig config_;
+  SuspendTrial config_;
   std::string said_;
   Log log_{LogLevel::Info, [this](LogLevel, const std::string& line) { said_ += line + "\n"; }};
   Status status_ = ok();
@@ -231,9 +231,9 @@ TEST_F(NvidiaSuspendsOnStandIn, RmByNameIsRefusedWithTheReasonWhereNoCardTakesIt
             std::string::npos)
       << status_.error().message;
   std::vector<Card> others(2);
-  EXPECT_FALSE(chooseNvidiaSuspends(others, config_, log_).ok());
+  EXPECT_FALSE(chooseSuspends(others, config_, log_).ok());
   config_.choice = SuspendChoice::Auto;
-  EXPECT_TRUE(chooseNvidiaSuspends(others, config_, log_).ok());
+  EXPECT_TRUE(chooseSuspends(others, config_, log_).ok());
   EXPECT_EQ(others[0].suspendWhy, "") << "not NVIDIA's";
 }
 

@@ -63,7 +63,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.http, "127.0.0.1:12347");
   EXPECT_EQ(o.rpc, "");
   EXPECT_EQ(o.policy, schema::Policy::BEST_EFFORT);
-  EXPECT_EQ(o.cards.backend, CardBackend::Auto);
+  EXPECT_EQ(o.cards.backend, "auto");
   EXPECT_FALSE(o.mixed);
   EXPECT_FALSE(o.strict);
   EXPECT_EQ(o.maxTasksPerCard, 0u);
@@ -117,7 +117,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.dbfile, "/d/b");
   EXPECT_EQ(o.policy, schema::Policy::FIXED_SHARE);
-  EXPECT_EQ(o.cards.backend, CardBackend::Sim);
+  EXPECT_EQ(o.cards.backend, "sim");
   EXPECT_EQ(o.cards.sim, (SimCards{8, gibibytes(32)}));
   EXPECT_TRUE(o.mixed);
   EXPECT_TRUE(o.strict);

@@ -1,4 +1,4 @@
-#include "services/cards/nvidia_health.h"
+#include "services/cards/nvidia/health.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "services/base/child_probe.h"
-#include "services/cards/nvml.h"
-#include "services/cards/xid.h"
+#include "services/cards/nvidia/nvml.h"
+#include "services/cards/nvidia/xid.h"
 
 namespace qgpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/cards/nvml.h"
+#include "services/cards/nvidia/nvml.h"
 
 #include <algorithm>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-#include "services/cards/nvidia_probe.h"
+#include "services/cards/nvidia/probe.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "services/base/child_probe.h"
-#include "services/cards/nvml.h"
+#include "services/cards/nvidia/nvml.h"
 
 namespace qgpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/cards/suspend_answers.h"
+#include "services/cards/nvidia/suspend_answers.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -68,7 +68,7 @@ std::string writeSuspendAnswers(const std::vector<SuspendAnswer>& answers,
   for (const SuspendAnswer& answer : answers) {
     text += field(answer.card) + "\t" + field(answer.driver) + "\t";
     text += answer.method ? std::string(suspend::nameOf(*answer.method)) + "\t"
-                        : std::string(kNone) + "\t" + field(answer.why);
+                          : std::string(kNone) + "\t" + field(answer.why);
     text += "\n";
   }
   return text;

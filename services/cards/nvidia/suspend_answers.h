@@ -15,10 +15,10 @@
 namespace qgpu {
 
 struct SuspendAnswer {
-  std::string card;                   // its UUID
-  std::string driver;                 // its version; empty: it holds for none
+  std::string card;                              // its UUID
+  std::string driver;                            // its version; empty: it holds for none
   std::optional<suspend::SuspendMethod> method;  // that works
-  std::string why;                    // none does
+  std::string why;                               // none does
 
   bool operator==(const SuspendAnswer&) const = default;
 };

@@ -1,4 +1,4 @@
-#include "services/cards/nvidia_suspend.h"
+#include "services/cards/nvidia/suspend_trial.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 #include "runtime/whole_file.h"
 #include "services/base/child_probe.h"
+#include "services/cards/nvidia/suspend_answers.h"
 #include "services/cards/suspend/self_test.h"
-#include "services/cards/suspend_answers.h"
 
 namespace qgpu {
 namespace {
@@ -25,35 +25,35 @@ bool isNvidia(const Card& card) {
   return card.backend == "nvidia";
 }
 
-std::vector<SuspendAnswer> answersKept(const NvidiaSuspendConfig& config, Log& log) {
-  const auto text = readSuspendAnswers(config.kept);
+std::vector<SuspendAnswer> answersKept(const SuspendTrial& trial, Log& log) {
+  const auto text = readSuspendAnswers(trial.kept);
   if (!text && text.error().code == ErrorCode::NotFound) return {};
-  const auto answers = text ? parseSuspendAnswers(*text, config.version) : text.error();
+  const auto answers = text ? parseSuspendAnswers(*text, trial.version) : text.error();
   if (answers) return *answers;
-  log.info("suspends-tested-anew", {{"file", config.kept}, {"why", answers.error().message}});
+  log.info("suspends-tested-anew", {{"file", trial.kept}, {"why", answers.error().message}});
   return {};
 }
 
-SuspendAnswer tested(const Card& card, const NvidiaSuspendConfig& config) {
+SuspendAnswer tested(const Card& card, const SuspendTrial& trial) {
   SuspendAnswer answer{card.id, card.driverVersion, std::nullopt, ""};
   const auto body = [&](int out) {
     suspend::SelfTestOptions options;
     options.uuid = card.id;
     options.driverVersion = card.driverVersion;
     options.minor = card.minor;
-    options.driverRoot = config.driverRoot;
-    options.probe = config.probe;
-    options.patience = config.patience;
+    options.driverRoot = trial.driverRoot;
+    options.probe = trial.probe;
+    options.patience = trial.patience;
     const suspend::SelfTest found = suspend::testSuspend(options);
     answer.method = found.method;
     answer.why = found.why;
     // What was not seen for certain holds for no driver.
     if (!found.method && !found.sure) answer.driver.clear();
-    const std::string text = writeSuspendAnswers({answer}, config.version);
+    const std::string text = writeSuspendAnswers({answer}, trial.version);
     if (::write(out, text.data(), text.size()) < 0) ::_exit(1);
   };
-  const auto text = askInChild("NVIDIA's driver", "nvidia-smi", config.timeout, body);
-  const auto answers = text ? parseSuspendAnswers(*text, config.version) : text.error();
+  const auto text = askInChild("NVIDIA's driver", "nvidia-smi", trial.timeout, body);
+  const auto answers = text ? parseSuspendAnswers(*text, trial.version) : text.error();
   if (answers && answers->size() == 1) return answers->front();
   answer.driver.clear();
   answer.why = answers ? "the self-test gave no answer" : answers.error().message;
@@ -69,19 +69,19 @@ void apply(const SuspendAnswer& answer, Card& card) {
 // One card after the other, each told of as it is done.
 class Choosing {
  public:
-  Choosing(const NvidiaSuspendConfig& config, Log& log)
-      : config_(config), log_(log), kept_(answersKept(config, log)) {}
+  Choosing(const SuspendTrial& trial, Log& log)
+      : trial_(trial), log_(log), kept_(answersKept(trial, log)) {}
 
   void choose(Card& card) {
     const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const SuspendAnswer& one) {
       return one.card == card.id && one.driver == card.driverVersion;
     });
-    const bool again = config_.choice == SuspendChoice::Rm;
+    const bool again = trial_.choice == SuspendChoice::Rm;
     if (known != kept_.end() && (known->method || !again)) {
       answers_.push_back(*known);
     } else {
       log_.info("suspend-test", {{"card", card.id}, {"driver", card.driverVersion}});
-      answers_.push_back(tested(card, config_));
+      answers_.push_back(tested(card, trial_));
       new_ = true;
     }
     apply(answers_.back(), card);
@@ -91,13 +91,13 @@ class Choosing {
     std::vector<SuspendAnswer> holding;
     std::copy_if(answers_.begin(), answers_.end(), std::back_inserter(holding),
                  [](const SuspendAnswer& one) { return !one.driver.empty(); });
-    const std::string text = writeSuspendAnswers(holding, config_.version);
-    const Status kept = writeAnew(config_.kept, text, 0600);
+    const std::string text = writeSuspendAnswers(holding, trial_.version);
+    const Status kept = writeAnew(trial_.kept, text, 0600);
     if (!kept) log_.warn("suspends-not-kept", {{"why", kept.error().message}});
   }
 
  private:
-  const NvidiaSuspendConfig& config_;
+  const SuspendTrial& trial_;
   Log& log_;
   const std::vector<SuspendAnswer> kept_;
   std::vector<SuspendAnswer> answers_;
@@ -105,22 +105,11 @@ class Choosing {
 };
 
 // Empty: the cards are to be tested.
-std::string whyNotTested(const NvidiaSuspendConfig& config) {
-  if (config.choice == SuspendChoice::Gate) return "asked for by --suspend=gate";
-  if (config.choice == SuspendChoice::Freeze) return "no thread of a program runs its kernels";
+std::string whyNotTested(const SuspendTrial& trial) {
+  if (trial.choice == SuspendChoice::Gate) return "asked for by --suspend=gate";
+  if (trial.choice == SuspendChoice::Freeze) return "no thread of a program runs its kernels";
   return whyNoDescriptors(contentOf("/proc/self/status"),
                           contentOf("/proc/sys/kernel/yama/ptrace_scope"));
-}
-
-Error noCardCan(const std::vector<Card>& cards) {
-  std::string why;
-  for (const Card& card : cards) {
-    if (isNvidia(card)) why += (why.empty() ? "" : "; ") + card.id + ": " + card.suspendWhy;
-  }
-  if (why.empty()) why = "there is none of NVIDIA's";
-  return fail(ErrorCode::Unsupported,
-              "--suspend=rm, and work can be taken off no card of this node (" + why +
-                  "); --suspend=auto takes what there is");
 }
 
 }  // namespace
@@ -138,9 +127,9 @@ std::string whyNoDescriptors(std::string_view self, std::string_view yama) {
   return "the manager may not take descriptors of its tenants: it needs CAP_SYS_PTRACE";
 }
 
-Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log) {
-  const std::string why = whyNotTested(config);
-  Choosing choosing(config, log);
+void tryNvidiaSuspends(std::vector<Card>& cards, const SuspendTrial& trial, Log& log) {
+  const std::string why = whyNotTested(trial);
+  Choosing choosing(trial, log);
   for (Card& card : cards) {
     if (!isNvidia(card)) continue;
     if (why.empty()) choosing.choose(card);
@@ -152,11 +141,6 @@ Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig&
               {"how", rm ? suspend::nameOf(*card.method) : card.suspendWhy.c_str()}});
   }
   choosing.keep();
-  const auto isRm = [](const Card& card) { return card.method.has_value(); };
-  if (config.choice == SuspendChoice::Rm && std::none_of(cards.begin(), cards.end(), isRm)) {
-    return noCardCan(cards);
-  }
-  return ok();
 }
 
 }  // namespace qgpu

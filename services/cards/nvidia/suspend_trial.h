@@ -15,23 +15,11 @@
 
 namespace qgpu {
 
-struct NvidiaSuspendConfig {
-  SuspendChoice choice = SuspendChoice::Auto;
-  std::string probe;             // qgpu-suspend-probe
-  std::string driverRoot;        // stands before /dev; empty but in tests
-  std::string kept;              // the file of the answers, in a folder that is ours
-  std::string version;           // of qgpu
-  Nanos timeout = seconds(60);   // of one card's test
-  Nanos patience = seconds(20);  // for the probe to begin and to end
-};
-
 // Sets suspend, method and suspendWhy of NVIDIA's cards; others stay as they are. A card whose
 // answer was kept is not tested again, but an old refusal is where `rm` is asked for by name. One
 // of which nothing was seen for certain (its driver was not ready yet, its memory full, the machine
-// too busy, the test out of time) is tested at each start. Blocks for about a second a card that it
-// tests, and forks: for a process with one thread, after it claimed the run dir and before it
-// serves. Unsupported: `rm` is asked for by name, and no card can; each says why.
-Status chooseNvidiaSuspends(std::vector<Card>& cards, const NvidiaSuspendConfig& config, Log& log);
+// too busy, the test out of time) is tested at each start.
+void tryNvidiaSuspends(std::vector<Card>& cards, const SuspendTrial& trial, Log& log);
 
 // Why this process may not take descriptors of its tenants, which `rm` takes; empty: it may. `self`
 // is /proc/self/status, `yama` what /proc/sys/kernel/yama/ptrace_scope holds, empty without Yama.

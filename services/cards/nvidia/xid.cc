@@ -1,4 +1,4 @@
-#include "services/cards/xid.h"
+#include "services/cards/nvidia/xid.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "services/cards/opencl_probe.h"
+#include "services/cards/opencl/probe.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -103,8 +103,8 @@ std::vector<OpenclDevice> parseAnswer(const std::string& text) {
       continue;
     }
     device.index = static_cast<std::uint32_t>(std::strtoul(index.c_str(), nullptr, 10));
-    device.mem = type == "cpu" ? cpuCardBytes(machine)
-                               : Bytes(std::strtoll(mem.c_str(), nullptr, 10));
+    device.mem =
+        type == "cpu" ? cpuCardBytes(machine) : Bytes(std::strtoll(mem.c_str(), nullptr, 10));
     devices.push_back(std::move(device));
   }
   return devices;
@@ -121,6 +121,20 @@ Result<std::vector<OpenclDevice>> probeOpencl(Nanos timeout) {
   const auto answer = askInChild("the OpenCL drivers", "clinfo -l", timeout, listDevices);
   if (!answer) return answer.error();
   return parseAnswer(*answer);
+}
+
+std::string openclCardId(const std::string& platform, std::uint32_t device) {
+  std::string slug;
+  for (const char c : platform) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 && byte < 0x80) {
+      slug += static_cast<char>(std::tolower(byte));
+    } else if (!slug.empty() && slug.back() != '-') {
+      slug += '-';
+    }
+  }
+  while (!slug.empty() && slug.back() == '-') slug.pop_back();
+  return "opencl-" + (slug.empty() ? std::string("unnamed") : slug) + "-" + std::to_string(device);
 }
 
 }  // namespace qgpu

@@ -13,7 +13,7 @@ namespace qgpu {
 
 struct OpenclDevice {
   std::string platform;
-  std::uint32_t index = 0;     // in the platform's CL_DEVICE_TYPE_ALL list
+  std::uint32_t index = 0;  // in the platform's CL_DEVICE_TYPE_ALL list
   std::string name;
   Bytes mem{0};  // as the driver tells it; of a CPU cpuCardBytes()
 };
@@ -24,6 +24,9 @@ struct OpenclDevice {
 // whose size is rounded up to whole GiB first, since the kernel keeps a part: the same at each
 // start.
 Bytes cpuCardBytes(Bytes machine);
+
+// "opencl-<platform in lower case, other characters as '-'>-<index>".
+std::string openclCardId(const std::string& platform, std::uint32_t device);
 
 // Empty where no driver is installed. Unavailable: the child failed, crashed, or took longer than
 // `timeout`. Forks: to be called while the process has one thread.

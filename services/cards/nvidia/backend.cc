@@ -1,0 +1,74 @@
+// NVIDIA's cards, by NVML.
+
+#include "services/cards/backend.h"
+
+#include <string_view>
+
+#include "services/cards/nvidia/probe.h"
+#include "services/cards/nvidia/suspend_trial.h"
+#include "services/nvidia_abi/rm_abi.h"
+
+namespace qgpu {
+namespace {
+
+constexpr std::string_view kNvidia = "NVIDIA CUDA";  // what its OpenCL calls its platform
+
+Result<CardsFound> watched(CardsFound found, const HealthTimes& times) {
+  std::vector<std::string> uuids;
+  for (const Card& card : found.cards) uuids.push_back(card.id);
+  Result<HealthWatch> watch = HealthWatch::start(uuids, times);
+  if (!watch) return watch.error();
+  found.health = std::move(*watch);
+  return found;
+}
+
+// As libqgpu.so decides it in each process (rm_ioctl.h), by the same table.
+std::string whereMemoryCounts(const std::string& driver) {
+  const bool known = rm::layoutOf(driver.c_str(), driver.size() + 1) != rm::Layout::kUnknown;
+  if (known) return "where driver " + driver + " is asked for it";
+  return "at CUDA's calls, without contexts and what pools keep: driver " +
+         (driver.empty() ? "of no version" : driver) + " is not known to qgpu";
+}
+
+// Kernels run on the card, where no thread of the tenant can be frozen.
+Result<CardsFound> nvidiaCards(const CardsOptions& options) {
+  Result<NvidiaFound> nvidia = probeNvidia(options.probeTimeout, options.pciDevices);
+  if (!nvidia) return nvidia.error();
+  CardsFound found;
+  found.leftAlone = std::move(nvidia->silent);
+  for (const NvidiaDevice& device : nvidia->devices) {
+    if (device.mig) {
+      found.leftAlone.push_back(device.uuid + " (" + device.name +
+                                ") is split into MIG instances; `nvidia-smi -mig 0` undoes that");
+      continue;
+    }
+    if (found.cards.size() == kCardsMax) break;
+    Card card;
+    card.id = device.uuid;
+    card.index = static_cast<std::uint32_t>(found.cards.size());
+    card.model = device.name;
+    card.backend = "nvidia";
+    card.mem = device.mem;
+    card.platform = kNvidia;
+    card.device = device.index;
+    card.driverVersion = device.driver;
+    card.minor = device.minor;
+    card.memoryCounted = whereMemoryCounts(device.driver);
+    found.cards.push_back(std::move(card));
+  }
+  if (!found.cards.empty()) return watched(std::move(found), options.health);
+  if (found.leftAlone.empty()) {
+    return fail(ErrorCode::NotFound,
+                "no NVIDIA card on this machine, or its driver is not loaded; does "
+                "`nvidia-smi -L` list one?");
+  }
+  return fail(ErrorCode::Unavailable, "no NVIDIA card to share: " + found.leftAlone.front() +
+                                          "; --cards=opencl shares what OpenCL offers instead");
+}
+
+}  // namespace
+
+const CardBackend kNvidiaCards = {
+    .name = "nvidia", .find = nvidiaCards, .trySuspends = tryNvidiaSuspends, .automatic = true};
+
+}  // namespace qgpu
