@@ -3,8 +3,10 @@
 // without qgpu in the same minutes, within 3 %. Beside it stands what the manager counted.
 //
 // Work is counted by the program itself, kernel by kernel and only where each item was right; the
-// rate without qgpu is taken before and after each row. A row takes --seconds (default 10, since a
-// share of 10 % comes in slices some 150 ms apart). Prints one JSON line.
+// rate without qgpu is taken before and after each time. A row is measured --rounds times (default
+// 3), for --seconds each (default 10, since a share of 10 % comes in slices some 150 ms apart), and
+// tells the medians. `bare_spread` is how far the rates without qgpu of its rounds lie apart, of
+// their median: what the machine alone does to a figure. Prints one JSON line.
 
 #include <algorithm>
 #include <charconv>
@@ -22,21 +24,33 @@
 namespace qgpu::demo {
 namespace {
 
+template <typename T>
+T median(std::vector<T> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
 struct Row {
   int kernelMs = 0;
   int share = 0;
-  int neighbour = 0;  // its share; 0: alone
-  std::int64_t workPermille = 0;
-  std::int64_t accountPermille = 0;
+  int neighbour = 0;                         // its share; 0: alone
+  std::vector<std::int64_t> workPermille{};  // one each round
+  std::vector<std::int64_t> accountPermille{};
+  std::vector<double> bareRates{};
   std::uint64_t wrong = 0;
 
   double ofWanted() const {
-    return static_cast<double>(workPermille) / (10.0 * static_cast<double>(share));
+    return static_cast<double>(median(workPermille)) / (10.0 * static_cast<double>(share));
+  }
+  double bareSpread() const {
+    const auto [least, most] = std::ranges::minmax(bareRates);
+    return (most - least) / median(bareRates);
   }
 };
 
 struct Options {
   double seconds = 10;
+  int rounds = 3;
   std::vector<int> kernels = {1, 2, 5};
   std::vector<int> shares = {10, 30, 60, 100};
 };
@@ -63,6 +77,11 @@ bool parse(int argc, char** argv, Options& options) {
           std::from_chars(a.data() + 10, a.data() + a.size(), options.seconds);
       known = error == std::errc() && stop == a.data() + a.size() && options.seconds >= 1;
     }
+    if (a.starts_with("--rounds=")) {
+      std::vector<int> rounds;
+      known = parseList(a.c_str() + 9, rounds, 100) && rounds.size() == 1;
+      if (known) options.rounds = rounds[0];
+    }
     if (a.starts_with("--kernels=")) known = parseList(a.c_str() + 10, options.kernels, 1'000);
     if (a.starts_with("--shares=")) known = parseList(a.c_str() + 9, options.shares, 100);
     if (!known) return false;
@@ -70,31 +89,34 @@ bool parse(int argc, char** argv, Options& options) {
   return true;
 }
 
-Result<Row> measure(const ActSetting& setting, Row row) {
+// One round of a row.
+Status measure(const ActSetting& setting, Row& row) {
   const std::string title =
       std::to_string(row.kernelMs) + " ms kernels, share " + std::to_string(row.share) + " %" +
       (row.neighbour == 0 ? ", alone" : ", beside a busy " + std::to_string(row.neighbour) + " %");
-  if (Status status = setScene(setting, title, "fixed-share"); !status) return status.error();
+  if (Status status = setScene(setting, title, "fixed-share"); !status) return status;
   const std::string kernel = std::to_string(row.kernelMs);
   BareRun bare(setting.node, busyTenant("bare", 10, kernel));
-  if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status.error();
+  if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status;
   std::vector<TenantSpec> tenants = {busyTenant("measured", row.share, kernel)};
   if (row.neighbour != 0) tenants.push_back(busyTenant("neighbour", row.neighbour, "2..8"));
   TenantGroup group(setting.node, tenants);
-  if (Status status = group.warmUp(); !status) return status.error();
+  if (Status status = group.warmUp(); !status) return status;
   group.mark();
-  if (Status status = group.watch(setting.ns, setting.ns); !status) return status.error();
+  if (Status status = group.watch(setting.ns, setting.ns); !status) return status;
   group.mark();
   const Series& used = group.used("measured");
-  row.accountPermille = shareOver(used, {used.front().atNs, used.back().atNs});
+  const Interval all{used.front().atNs, used.back().atNs};
+  row.accountPermille.push_back(shareOver(used, all));
   const auto reports = group.finish();
   if (!reports) return reports.error();
-  if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status.error();
+  if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status;
   const Result<double> rate = bare.finish();
   if (!rate) return rate.error();
-  row.workPermille = workPermille(reports->at("measured"), 0, 1, *rate);
+  row.bareRates.push_back(*rate);
+  row.workPermille.push_back(workPermille(reports->at("measured"), 0, 1, *rate));
   for (const auto& [name, report] : *reports) row.wrong += report.wrong;
-  return row;
+  return ok();
 }
 
 void print(int file, const std::string& model, const std::vector<Row>& rows) {
@@ -105,9 +127,9 @@ void print(int file, const std::string& model, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     out.object().number("kernel_ms", row.kernelMs).number("share_percent", row.share);
     out.number("neighbour_percent", row.neighbour);
-    out.number("work_permille", row.workPermille);
-    out.number("account_permille", row.accountPermille);
-    out.decimal("of_wanted", row.ofWanted()).endObject();
+    out.number("work_permille", median(row.workPermille));
+    out.number("account_permille", median(row.accountPermille));
+    out.decimal("of_wanted", row.ofWanted()).decimal("bare_spread", row.bareSpread()).endObject();
     worst = std::max(worst, std::abs(row.ofWanted() - 1));
     wrong += row.wrong;
   }
@@ -135,11 +157,13 @@ int run(const Options& options) {
   for (const int kernelMs : options.kernels) {
     for (const int share : options.shares) {
       for (const int neighbour : {0, share <= 30 ? 60 : 30}) {
-        if (!status || share + neighbour > 100) continue;
-        const Result<Row> row = measure(setting, {kernelMs, share, neighbour});
-        if (row) rows.push_back(*row);
-        status = row ? ok() : Status(row.error());
+        if (share + neighbour <= 100) rows.push_back({kernelMs, share, neighbour});
       }
+    }
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Row& row : rows) {
+      if (status) status = measure(setting, row);
     }
   }
   if (!status) {
@@ -157,6 +181,7 @@ int main(int argc, char** argv) {
   qgpu::demo::Options options;
   if (qgpu::demo::parse(argc, argv, options)) return qgpu::demo::run(options);
   std::fprintf(stderr,
-               "usage: bench_work_share [--seconds=N] [--kernels=MS,...] [--shares=PERCENT,...]\n");
+               "usage: bench_work_share [--rounds=N] [--seconds=N] [--kernels=MS,...] "
+               "[--shares=PERCENT,...]\n");
   return 2;
 }

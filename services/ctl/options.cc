@@ -13,6 +13,7 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/ctl/describe.h"
+#include "services/ctl/man_page.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -113,6 +114,7 @@ class Parser {
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
     });
+    addShells();
     addHelp();
     group("On this node", Daemon::Manager);
     group("Of this node, or of a cluster", Daemon::Either);
@@ -121,6 +123,7 @@ class Parser {
   }
 
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
+    if (!argv.empty() && argv.front() == "complete") return next({argv.begin() + 1, argv.end()});
     options_.program = splitCommand(argv);
     const std::string* command = firstWord(argv);
     const auto named = [&](CLI::App* sub) { return sub->get_name() == *command; };
@@ -142,6 +145,7 @@ class Parser {
       return usage(error.what());
     }
     if (helpAsked_) return help();
+    if (!toPrint_.empty()) return ExitNow{0, toPrint_};
     if (auto wrong = readSince()) return std::move(*wrong);
     say();
     if (options_.action == Action::Run && options_.program.empty()) {
@@ -428,6 +432,27 @@ class Parser {
     sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
   }
 
+  Options next(const std::vector<std::string>& words) {
+    options_.action = Action::Complete;
+    options_.completion = complete(app_, words);
+    return options_;
+  }
+
+  void addShells() {
+    CLI::App* sub = app_.add_subcommand("completion", "a script that completes what is typed");
+    sub->footer("\nbash:  source <(qgpuctl completion bash)     in ~/.bashrc\n"
+                "zsh:   source <(qgpuctl completion zsh)      in ~/.zshrc, after compinit\n"
+                "fish:  qgpuctl completion fish | source      in ~/.config/fish/config.fish\n");
+    sub->add_option("SHELL", words_[0], "which reads it")
+        ->required()
+        ->check(CLI::IsMember(shells()))
+        ->type_name("");
+    sub->callback([this] { toPrint_ = completionScript(words_[0]); });
+    app_.add_subcommand("man", "the manual page, as man(1) reads it")->callback([this] {
+      toPrint_ = manPage(app_, kFooter, QGPU_VERSION);
+    });
+  }
+
   void addHelp() {
     CLI::App* sub = app_.add_subcommand("help", "this text, or how COMMAND is used");
     sub->add_option("COMMAND", words_[0], "one of those above");
@@ -499,6 +524,7 @@ class Parser {
   std::uint32_t count_ = 1;
   bool cluster_ = false;
   bool helpAsked_ = false;
+  std::string toPrint_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "services/base/platform.h"
 #include "services/ctl/ask.h"
+#include "services/ctl/completion.h"
 #include "services/ctl/doctor.h"
 
 namespace qgpu::ctl {
@@ -34,6 +35,7 @@ enum class Action : std::uint8_t {
   Top,
   Run,
   Doctor,
+  Complete,  // what may come next
   Version,
 };
 
@@ -80,6 +82,7 @@ struct Options {
   TopOptions top;
   EventOptions events;
   DoctorOptions doctor;
+  Completion completion;
 };
 
 // The program is to print `text` and exit with `code` (stdout for 0, else stderr).

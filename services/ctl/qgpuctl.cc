@@ -15,6 +15,7 @@
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
+#include "services/ctl/table.h"
 #include "services/ctl/top.h"
 #include "services/ctl/views.h"
 
@@ -26,6 +27,7 @@ int exitWith(Exit code) { return static_cast<int>(code); }
 constexpr Nanos kLimit = seconds(10);
 constexpr Nanos kClusterLimit = seconds(40);   // a submit is answered when its node has confirmed
 constexpr Nanos kNewsLimit = seconds(60);      // without news of a task it is asked for again
+constexpr Nanos kNamesLimit = millis(500);     // somebody waits who pressed a key
 constexpr Nanos kPauseMin = millis(100);       // before a lost daemon is looked for again
 constexpr Nanos kPauseMax = seconds(5);
 
@@ -257,6 +259,63 @@ int doctor(const Options& options) {
   return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
 }
 
+// What a list of a daemon is called by, and what says more of an entry.
+struct NamedList {
+  const char* list;
+  const char* word;
+  const char* meaning;
+};
+constexpr NamedList kTasks{"tasks", "id", "name"}, kCards{"cards", "id", "model"},
+    kNodes{"nodes", "name", "state"};
+
+// A daemon that is not there, or slow, has nothing to add.
+void addNames(const Options& options, const NamedList& list, std::vector<Completion::Word>& to) {
+  auto asker = reach(options);
+  const Result<std::string> answer =
+      asker ? (*asker)->ask(askFor(list.list), kNamesLimit) : asker.error();
+  simdjson::dom::parser parser;
+  simdjson::dom::array entries;
+  if (!answer || parser.parse(*answer)[list.list].get(entries) != simdjson::SUCCESS) return;
+  for (const simdjson::dom::element entry : entries) {
+    const std::uint64_t number = numberOf(entry, list.word);
+    const std::string word = number != 0 ? std::to_string(number) : textOf(entry, list.word);
+    to.push_back({word, textOf(entry, list.meaning)});
+  }
+}
+
+// Names that the daemon knows whom the options before the command mean.
+void addNames(const Completion& typed, std::vector<Completion::Word>& to) {
+  using More = Completion::More;
+  std::vector<std::string> argv = typed.globals;
+  argv.emplace_back("status");
+  const auto parsed = parseOptions(std::move(argv));
+  const auto* asked = std::get_if<Options>(&parsed);
+  if (asked == nullptr) return;
+  const bool cluster = asked->daemon == Daemon::Scheduler;
+  std::vector<Completion::Word> names;
+  if (typed.more == More::Tasks) addNames(*asked, kTasks, names);
+  const bool nodes = typed.more == More::Nodes || (typed.more == More::Targets && cluster);
+  if (nodes) addNames(*asked, kNodes, names);
+  const bool cards = typed.more == More::Cards || typed.more == More::Targets;
+  if (cards && !nodes) addNames(*asked, kCards, names);
+  for (Completion::Word& name : names) {
+    if (name.text.starts_with(typed.typed)) to.push_back(std::move(name));
+  }
+}
+
+// A word and what it is a line, for the scripts of `completion`; or what the shell knows itself.
+int complete(const Completion& typed) {
+  using More = Completion::More;
+  if (typed.more == More::Files) return print(":files\n");
+  std::vector<Completion::Word> words = typed.words;
+  if (typed.more != More::None && typed.more != More::Programs) addNames(typed, words);
+  std::string text;
+  for (const auto& [word, meaning] : words) {
+    text += printable(word) + '\t' + printable(meaning) + '\n';
+  }
+  return print(text + (typed.more == More::Programs ? ":programs\n" : ""));
+}
+
 int act(const Options& options) {
   switch (options.action) {
     case Action::Ask: {
@@ -269,6 +328,7 @@ int act(const Options& options) {
     case Action::Top: return top(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);
+    case Action::Complete: return complete(options.completion);
     case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
   }
   return exitWith(Exit::Usage);

@@ -1,4 +1,4 @@
-qgpu_test(ctl_test SOURCES ctl_test.cc ctl_program_test.cc reference_test.cc
+qgpu_test(ctl_test SOURCES ctl_test.cc completion_test.cc ctl_program_test.cc reference_test.cc
   LIBS qgpu_ctl qgpu_admin qgpu_api_fixture simdjson::simdjson LABELS unit threads)
 qgpu_test(ctl_server_test SOURCES ctl_server_test.cc
   LIBS qgpu_rpc qgpu_api_fixture LABELS unit)

@@ -87,6 +87,20 @@ TEST_F(Ctl, ShowsTablesAndPassesJsonThrough) {
   EXPECT_EQ(run({"version"}), 0);
 }
 
+TEST_F(Ctl, CompletesNamesThatTheDaemonKnows) {
+  const auto complete = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {QGPUCTL, "complete", "--socket", path});
+    Program program(words, false);
+    EXPECT_EQ(finish(program), 0);
+    return program.output();
+  };
+  EXPECT_EQ(complete({"end", ""}), "7\ttrain\n");
+  EXPECT_EQ(complete({"end", "8"}), "");
+  EXPECT_TRUE(complete({"cordon", "sim-"}).starts_with("sim-0\t"));
+  server.reset();
+  EXPECT_EQ(complete({"end", ""}), "") << "a daemon that is not there says nothing";
+}
+
 TEST_F(Ctl, RefusalsExitWith3) {
   node.failNext = fail(ErrorCode::NotFound, "no task 999");
   EXPECT_EQ(run({"evict", "999"}), 3);
