@@ -7,19 +7,10 @@
 #include <vector>
 
 #include "actors/base/codec.h"
+#include "actors/base/event_kinds.h"
 
 namespace qgpu {
 
-// Kinds of what the attach room tells the node by eventTold: allocations of a task that failed; a
-// task whose channels can't be taken off its card, or come back by themselves; one whose processes
-// somebody has stopped at work; one of whom no process has ever attached; a process of one that has
-// a card open and is not attached.
-inline constexpr const char* kMemoryRefused = "memory-refused";
-inline constexpr const char* kSuspendDoubted = "suspend-doubted";
-inline constexpr const char* kSuspendUndone = "suspend-undone";
-inline constexpr const char* kTaskStopped = "task-stopped";
-inline constexpr const char* kTaskUnattached = "task-unattached";
-inline constexpr const char* kTaskUnheld = "task-unheld";
 inline constexpr std::size_t kEventTextMax = 160;  // of what comes from an outsider
 
 class EventLog {

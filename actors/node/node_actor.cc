@@ -168,9 +168,9 @@ std::uint64_t NodeActor::unixMs(Turn& turn) const {
   return static_cast<std::uint64_t>(options_.unixMsAtZero() + turn.now() / millis(1));
 }
 
-void NodeActor::note(const char* kind, std::uint64_t task, const std::string& card,
+void NodeActor::note(EventKind kind, std::uint64_t task, const std::string& card,
                      const std::string& what, Turn& turn) {
-  EventRecord event{0, unixMs(turn), kind, task, card, what, "node"};
+  EventRecord event{0, unixMs(turn), kind.name(), task, card, what, "node"};
   if (inFlight_) return feed_.note(std::move(event));
   feed_.tellNow(std::move(event));
 }

@@ -186,7 +186,7 @@ class NodeActor final : public Actor, private DurableShell::Work {
   std::string cardIds(const Placement& placement) const;
 
   // Events: told now, or after the change in flight, so that numbers are told in order.
-  void note(const char* kind, std::uint64_t task, const std::string& card, const std::string& text,
+  void note(EventKind kind, std::uint64_t task, const std::string& card, const std::string& text,
             Turn& turn);
   std::uint64_t unixMs(Turn& turn) const;
 

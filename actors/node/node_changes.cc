@@ -19,7 +19,7 @@ bool mayEnd(const Change& change, const TaskSpec& spec) {
   return !change.asker || change.who.mayChange || change.who.uid == spec.ownerUid;
 }
 
-const char* markEvent(CardMark mark) {
+EventKind markEvent(CardMark mark) {
   switch (mark) {
     case CardMark::Ready: return "card-uncordoned";
     case CardMark::Cordoned: return "card-cordoned";
@@ -71,7 +71,7 @@ Result<NodeActor::Need> NodeActor::check(Change& change, Turn& turn) {
       const Binding* binding = find(change.task);
       QGPU_CHECK(binding != nullptr, "a task leaves toClose_ when it is closed");
       change.text = binding->endReason;
-      change.event = {0, 0, "task-ended", change.task, "", change.text, ""};
+      change.tells("task-ended", change.task, "", change.text);
       break;
     }
     case Change::Kind::Policy: need = checkPolicy(change); break;
@@ -80,7 +80,7 @@ Result<NodeActor::Need> NodeActor::check(Change& change, Turn& turn) {
   if (!need || *need == Need::Nothing) return need;
   change.incarnation = std::max(incarnation_, incarnationSeen_ + 1);
   if (change.kind == Change::Kind::Permit) {
-    change.event = {0, 0, "permitted", 0, "", change.text, ""};
+    change.tells("permitted", 0, "", change.text);
   }
   if (!change.event.kind.empty()) {
     change.event.seq = feed_.take();
@@ -199,7 +199,7 @@ Result<NodeActor::Need> NodeActor::checkBind(Change& change) {
   settleSpec(spec, change.placement);
   change.task = nextTask_++;
   change.token = tokens_.next();
-  change.event = {0, 0, "task-bound", change.task, cardIds(change.placement), describe(spec), ""};
+  change.tells("task-bound", change.task, cardIds(change.placement), describe(spec));
   return Need::Commit;
 }
 
@@ -241,14 +241,14 @@ Result<NodeActor::Need> NodeActor::checkEnd(Change& change) {
   }
   if (binding->processes == 0) {
     change.kind = Change::Kind::Close;
-    change.event = {0, 0, "task-ended", change.task, "", change.text, ""};
+    change.tells("task-ended", change.task, "", change.text);
     return Need::Commit;
   }
   if (binding->evicting) {
     replyDone(change.asker, "task " + std::to_string(change.task) + " is being evicted already");
     return Need::Nothing;
   }
-  change.event = {0, 0, "task-evicting", change.task, "", change.text, ""};
+  change.tells("task-evicting", change.task, "", change.text);
   return Need::Commit;
 }
 
@@ -265,7 +265,7 @@ Result<NodeActor::Need> NodeActor::checkPolicy(Change& change) {
   }
   const bool one = change.cards.size() == 1;
   const std::string name = one ? cards_[change.cards[0]].facts.id : std::string("all");
-  change.event = {0, 0, "policy-changed", 0, name, policyName(change.policy), ""};
+  change.tells("policy-changed", 0, name, policyName(change.policy));
   return Need::Commit;
 }
 
@@ -285,7 +285,7 @@ Result<NodeActor::Need> NodeActor::checkMark(Change& change) {
     replyDone(change.asker, "card " + id + already);
     return Need::Nothing;
   }
-  change.event = {0, 0, markEvent(change.mark), 0, id, "", ""};
+  change.tells(markEvent(change.mark), 0, id, "");
   return Need::Commit;
 }
 

@@ -12,6 +12,7 @@
 #include "actors/arbiter/arbiter.h"
 #include "actors/base/asker.h"
 #include "actors/base/codec.h"
+#include "actors/base/event_kinds.h"
 #include "actors/ledger/ledger.h"
 #include "runtime/actor.h"
 
@@ -117,6 +118,11 @@ struct Change {
   std::string token;
   EventRecord event;                  // seq 0: none
   std::uint32_t incarnation = 0;      // as the row of this change has it
+
+  // The event that goes with it. What is told by whom and when is filled in later.
+  void tells(EventKind which, std::uint64_t ofTask, std::string card, std::string what) {
+    event = {0, 0, which.name(), ofTask, std::move(card), std::move(what), ""};
+  }
 };
 
 // A question that waits for reports of cards and tasks.

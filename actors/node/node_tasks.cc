@@ -133,9 +133,9 @@ void NodeActor::onTaskFact(schema::TaskFact::Reader fact, Turn& turn) {
 
 void NodeActor::onEventTold(schema::Event::Reader told, Turn& turn) {
   if (find(told.getTask()) == nullptr) return;
-  for (const char* kind : {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
+  for (const EventKind kind : {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
                            kTaskUnheld, kMemoryRefused}) {
-    if (text(told.getKind()) != kind) continue;
+    if (kind != text(told.getKind())) continue;
     note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax), turn);
   }
 }

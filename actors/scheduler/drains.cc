@@ -38,10 +38,10 @@ Status Drains::mark(const Asker& asker, const Who& who, schema::Target::Reader t
     if (members_.at(member).node) freed_.gain(*members_.at(member).node);
   }
   const std::string where = id.empty() ? name : name + "/" + id;
-  rounds_.audit(mark.said, who, 0, where, mark.said);
+  rounds_.audit(mark.said, who, 0, where, mark.said.name());
   rounds_.after([this, asker, where, member, id, mark](Turn&) {
     if (!id.empty()) cardMarked(member, id, mark.mark);
-    rounds_.replyDone(asker, where + " is " + mark.said);
+    rounds_.replyDone(asker, where + " is " + mark.said.name());
   });
   return ok();
 }

@@ -22,9 +22,9 @@ class Drains {
   static constexpr std::uint64_t kDrainMsMax = 30ull * 24 * 3'600'000;  // a month
 
   struct Mark {  // of a node or card, as an operator gives it
-    CardMark mark = CardMark::Ready;
-    std::uint64_t untilUnixMs = 0;  // of a drain
-    const char* said = "";          // the word of events and answers: "cordoned"
+    CardMark mark;
+    std::uint64_t untilUnixMs;  // of a drain
+    EventKind said;             // in answers too
   };
 
   Drains(Rounds& rounds, ClusterLedger& ledger, Members& members, FreedRoom& freed, Tasks& tasks)

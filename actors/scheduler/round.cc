@@ -6,17 +6,18 @@ std::uint64_t Rounds::unixMs() const {
   return static_cast<std::uint64_t>(options_.unixMsAtZero() + now_ / millis(1));
 }
 
-void Rounds::note(const char* kind, std::uint64_t task, const std::string& where,
+void Rounds::note(EventKind kind, std::uint64_t task, const std::string& where,
                   const std::string& what) {
-  feed_.note(EventRecord{0, unixMs(), kind, task, where, what, "scheduler"});
+  feed_.note(EventRecord{0, unixMs(), kind.name(), task, where, what, "scheduler"});
 }
 
-void Rounds::audit(const char* kind, const Who& who, std::uint64_t task, const std::string& where,
+void Rounds::audit(EventKind kind, const Who& who, std::uint64_t task, const std::string& where,
                    const std::string& what) {
   const std::string actor =
       who.name.empty() ? "uid " + std::to_string(who.uid) + " pid " + std::to_string(who.pid)
                        : "certificate " + who.name;
-  round_->audits.push_back(EventRecord{feed_.take(), unixMs(), kind, task, where, what, actor});
+  round_->audits.push_back(
+      EventRecord{feed_.take(), unixMs(), kind.name(), task, where, what, actor});
 }
 
 void Rounds::reply(const Asker& asker, std::function<void(schema::ClusterReply::Builder)> fill) {

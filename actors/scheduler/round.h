@@ -86,10 +86,10 @@ class Rounds {
   // --- events ---
   // Told when no round is in flight, so that numbers are told in order. `where`: a node, or
   // node/card.
-  void note(const char* kind, std::uint64_t task, const std::string& where,
+  void note(EventKind kind, std::uint64_t task, const std::string& where,
             const std::string& text);
   // Stored with the round, and told once it is committed.
-  void audit(const char* kind, const Who& who, std::uint64_t task, const std::string& where,
+  void audit(EventKind kind, const Who& who, std::uint64_t task, const std::string& where,
              const std::string& text);
 
   // --- answers; `fill` runs when the message leaves, so it tells what is known then ---

@@ -434,7 +434,8 @@ void Sessions::lookAtLeases() {
       members_.membership().close(link);
     }
     members_.setLife(moved.member, moved.life);
-    rounds_.note(lost ? "node-lost" : "node-suspect", 0, node.facts.ledger.name,
+    rounds_.note(lost ? EventKind("node-lost") : EventKind("node-suspect"), 0,
+                 node.facts.ledger.name,
                  lost ? "not heard of for the fence time" : "its lease ran out");
     if (!lost) {
       QGPU_MARK(NodeSuspected);

@@ -117,7 +117,7 @@ void Tasks::erase(std::uint64_t task, std::string reason) {
           asker, fail(ErrorCode::Unavailable, "task " + std::to_string(task) +
                                                   " ended before it was bound: " + job.reason));
     }
-    rounds_.note(bound ? "task-ended" : "task-dropped", task, "", job.reason);
+    rounds_.note(bound ? EventKind("task-ended") : EventKind("task-dropped"), task, "", job.reason);
     keepEnded(task, job);
     if (endedOrder_.size() > options_.endedKept) forgetOldest();
   });

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <signal.h>
 
-#include "actors/base/event_log.h"
+#include "actors/base/event_kinds.h"
 
 namespace qgpu {
 namespace {
@@ -135,7 +135,7 @@ void AttachPort::accuse(const UnheldJudge::Accused& accused, const std::string& 
   if (ended) unheld_.ended.fetch_add(1, std::memory_order_relaxed);
   outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
     auto event = message.initEventTold();
-    event.setKind(kTaskUnheld);
+    event.setKind(kTaskUnheld.name());
     event.setTask(accused.user.task);
     event.setText(ended ? "ended by --strict: " + what : what);
   });

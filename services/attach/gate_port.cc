@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <utility>
 
-#include "actors/base/event_log.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -516,11 +515,11 @@ void GatePort::beat() {
   beatAgain(now);
 }
 
-SendResult GatePort::tellNode(const GuestTask& task, const char* kind, const std::string& text) {
+SendResult GatePort::tellNode(const GuestTask& task, EventKind kind, const std::string& text) {
   if (options_.node == ActorId::kNobody) return SendResult::Sent;
   return outlet_.send(options_.node, [&](schema::Envelope::Builder message) {
     auto event = message.initEventTold();
-    event.setKind(kind);
+    event.setKind(kind.name());
     event.setTask(task.id);
     event.setText(text);
   });

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "actors/base/event_kinds.h"
 #include "runtime/dispatcher.h"
 #include "runtime/units.h"
 #include "services/attach/guest_task.h"
@@ -112,7 +113,7 @@ class GatePort {
   void tellSettled(GuestTask& task, const GateSample& sample, Nanos now);
   void tellUseIfChanged(GuestTask& task, Nanos now);
   void sendUse(GuestTask& task, const UseSample& use, Nanos now);
-  SendResult tellNode(const GuestTask& task, const char* kind, const std::string& text);
+  SendResult tellNode(const GuestTask& task, EventKind kind, const std::string& text);
   void tellRefused(GuestTask& task, std::uint64_t refused, Nanos now);
   void judgeStopped(GuestTask& task, Nanos now);
   void judgeUnattached(GuestTask& task, Nanos now);

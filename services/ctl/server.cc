@@ -5,6 +5,7 @@
 #include <kj/async-io.h>
 #include <unistd.h>
 
+#include "actors/base/event_kinds.h"
 #include "schema/scheduler.capnp.h"
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/render.h"
@@ -66,7 +67,7 @@ class Watcher final : public schema::ClusterWatcher::Server {
   explicit Watcher(Lines& lines) : lines_(lines) {}
   kj::Promise<void> event(EventContext context) override {
     const auto told = context.getParams().getEvent();
-    const bool dropped = view(told.getKind()) == "watch-dropped";
+    const bool dropped = kWatchDropped == view(told.getKind());
     return lines_.put(dropped ? renderError(fail(ErrorCode::Overloaded,
                                                  std::string(view(told.getText()))))
                               : renderEvent(told));

@@ -492,26 +492,26 @@ TEST(NodeActor, WhatTheAttachRoomTellsOfItsTasksIsInTheStoryUnderItsKind) {
   World world;
   world.start();
   const std::uint64_t task = world.bound(World::spec(Ordinary, 1, 10));
-  const auto tell = [&](std::uint64_t about, const char* kind) {
+  const auto tell = [&](std::uint64_t about, EventKind kind) {
     world.fixture.tell(world.attachId, world.nodeId, [&](schema::Envelope::Builder message) {
       auto event = message.initEventTold();
       event.setTask(about);
-      event.setKind(kind);
+      event.setKind(kind.name());
       event.setText("why");
     });
     world.run();
   };
   const std::uint64_t before = world.reply(world.ask(events(0))).getEvents().size();
-  const char* kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
-                         kTaskUnheld, kMemoryRefused};
-  for (const char* kind : kinds) tell(task, kind);
+  const EventKind kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped,
+                             kTaskUnattached, kTaskUnheld,    kMemoryRefused};
+  for (const EventKind kind : kinds) tell(task, kind);
   tell(task, "card-cordoned");
   tell(99, kTaskStopped);
   const auto all = world.reply(world.ask(events(0))).getEvents();
   ASSERT_EQ(all.size(), before + std::size(kinds)) << "no other kind, and of no other task";
   for (std::size_t i = 0; i < std::size(kinds); i++) {
     const auto event = all[static_cast<unsigned>(before + i)];
-    EXPECT_STREQ(event.getKind().cStr(), kinds[i]);
+    EXPECT_STREQ(event.getKind().cStr(), kinds[i].name());
     EXPECT_EQ(event.getTask(), task);
     EXPECT_STREQ(event.getText().cStr(), "why");
   }

@@ -4,6 +4,7 @@
 // daemon does beside asking its actor, the table of commands says
 // (services/api/commands/commands.h).
 
+#include "actors/base/event_kinds.h"
 #include "services/api/commands/commands.h"
 #include "services/api/commands/command_handler.h"
 #include "services/api/commands/schema_names.h"
@@ -183,7 +184,7 @@ template <typename Watcher>
 kj::Promise<void> RpcCalls<Api>::tellDropped(Watcher watcher) {
   auto request = watcher.eventRequest();
   auto word = request.initEvent();
-  word.setKind("watch-dropped");
+  word.setKind(kWatchDropped.name());
   word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
   word.setActor(Api::kActor);
   return request.send();

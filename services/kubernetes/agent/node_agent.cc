@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "actors/base/event_log.h"
+#include "actors/base/event_kinds.h"
 #include "actors/ledger/fit.h"
 #include "runtime/config.h"
 #include "services/api/commands/schema_names.h"
@@ -407,11 +407,11 @@ kj::Promise<void> NodeAgent::hear(kj::Own<EventFeed> feed) {
 void NodeAgent::onEvent(schema::Event::Reader event) {
   const std::string_view kind = view(event.getKind());
   if (kind.starts_with("card-") || kind == "policy-changed") ring();
-  static constexpr std::pair<std::string_view, EventReason> kTroubles[] = {
+  static constexpr std::pair<EventKind, EventReason> kTroubles[] = {
       {kMemoryRefused, EventReason::MemoryOverrun},
       {kTaskUnattached, EventReason::Unattached},
       {kTaskUnheld, EventReason::Unheld},
-      {"task-fault", EventReason::TaskFault}};
+      {EventKind("task-fault"), EventReason::TaskFault}};
   const auto* known = std::find_if(std::begin(kTroubles), std::end(kTroubles),
                                    [&](const auto& entry) { return entry.first == kind; });
   if (known == std::end(kTroubles)) return;
