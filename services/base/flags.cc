@@ -109,11 +109,13 @@ std::optional<ExitNow> Flags::each(const ReadOne& readOne) const {
 std::optional<ExitNow> Flags::read(int argc, const char* const* argv,
                                    capnp::StructSchema config) {
   if (auto exit = readFlags(argc, argv)) return exit;
-  const Given& file = at("config");
-  if (file.origin.empty()) return std::nullopt;
-  const std::string path = file.text;
-  if (Status status = readConfig(path, config); !status) {
+  const std::string path = at("config").text;
+  const bool hasFile = !at("config").origin.empty();
+  if (Status status = hasFile ? readConfig(path, config) : ok(); !status) {
     return refuse("--config=" + path + ": " + status.error().message);
+  }
+  for (const FlagRow& words : table_) {
+    if (words.preset != nullptr) setDefault(words.name, words.preset);
   }
   return std::nullopt;
 }
@@ -125,10 +127,13 @@ std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
   app.footer(footer_);
   for (std::size_t i = 0; i < table_.size(); ++i) {
     const std::string dashed = std::string("--") + table_[i].name;
+    std::string help = table_[i].help;
+    const std::string otherwise = table_[i].otherwise();
+    if (!otherwise.empty()) help += " (" + otherwise + ")";
     if (table_[i].value == nullptr) {
-      app.add_flag_callback(dashed, [this, i] { values_[i].text = "true"; }, table_[i].help);
+      app.add_flag_callback(dashed, [this, i] { values_[i].text = "true"; }, help);
     } else {
-      app.add_option(dashed, values_[i].text, table_[i].help)
+      app.add_option(dashed, values_[i].text, help)
           ->type_name(table_[i].value)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }

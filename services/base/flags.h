@@ -27,6 +27,11 @@ struct FlagRow {
   const char* name;   // without dashes
   const char* value;  // as help shows it; nullptr: the flag takes none
   const char* help;
+  const char* preset = nullptr;  // what is read where nobody gave a value
+  const char* absent = nullptr;  // what then holds, for people, where that is computed (setDefault)
+
+  // For help and reference; empty: nothing.
+  const char* otherwise() const { return preset ? preset : absent ? absent : ""; }
 };
 
 // A value as it was written, and where: "--policy" or "FILE: policy". Empty origin: not given.
@@ -53,6 +58,7 @@ class Flags {
   // something where the program is to end: help, version, a mistake.
   std::optional<ExitNow> read(int argc, const char* const* argv, capnp::StructSchema config);
 
+  // For a flag without a preset.
   void setDefault(std::string_view name, std::string text);
 
   // Calls `readOne` for every value in the order of the table; its error ends that, as a line that

@@ -18,38 +18,53 @@ constexpr Nanos kSliceMin = micros(100);
 constexpr Nanos kSliceMax = seconds(10);
 constexpr std::size_t kNodenameMax = 253;
 
-// Help names them, as does the reference of flags.
+// Tests and other users of these types get the same without flags.
 static_assert(ArbiterConfig{}.onlineIdle == millis(100));
 static_assert(ArbiterConfig{}.sliceMin == millis(2) && ArbiterConfig{}.sliceMax == millis(30));
 
-// In the order of help; every flag but the last three takes a value.
+// In the order of help.
 constexpr std::array kFlags = {
-    FlagRow{"nodename", "NAME", "name of this node (default: the host name)"},
-    FlagRow{"dbfile", "PATH", "SQLite file of this node's state"},
-    FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH (nowhere)"},
-    FlagRow{"policy", "NAME", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
-    FlagRow{"cards", "KIND", "auto, nvidia, opencl, or sim:NxM (N imaginary cards of M GiB)"},
-    FlagRow{"max-tasks-per-card", "N", "auto (nominal GiB / 4) or a number"},
-    FlagRow{"online-idle", "TIME", "pause after which an online task is idle (100ms)"},
-    FlagRow{"slice", "RANGE", "bounds of a slice (2ms..30ms)"},
-    FlagRow{"run-dir", "DIR", "folder of the sockets"},
-    FlagRow{"http", "HOST:PORT", "/metrics and /healthz (127.0.0.1:12347)"},
-    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir"},
+    FlagRow{"nodename", "NAME", "name of this node", nullptr, "the host name"},
+    FlagRow{"dbfile", "PATH", "SQLite file of this node's state", nullptr,
+              "/var/lib/qgpu/meta.db as root, else qgpu/meta.db below $XDG_STATE_HOME"},
+    FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH", nullptr,
+              "nowhere"},
+    FlagRow{"policy", "NAME",
+              "how cards are shared: best-effort (be), fixed-share (fs) or "
+              "burst-share (bs); on Kubernetes the node's label wins",
+              "best-effort"},
+    FlagRow{"cards", "KIND",
+              "which cards: auto (NVIDIA's where there are any, else OpenCL "
+              "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
+              "auto"},
+    FlagRow{"max-tasks-per-card", "N", "a number, or auto: nominal GiB / 4 of the card", "auto"},
+    FlagRow{"online-idle", "TIME", "pause after which an online task is idle", "100ms"},
+    FlagRow{"slice", "RANGE", "bounds of a slice", "2ms..30ms"},
+    FlagRow{"run-dir", "DIR", "folder of the sockets", nullptr,
+              "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
+    FlagRow{"http", "HOST:PORT", "/metrics and /healthz", "127.0.0.1:12347"},
+    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir",
+              nullptr, "none"},
     FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
-    FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm"},
-    FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off"},
-    FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off (on)"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
+    FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
+    FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off", "auto"},
+    FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off", "on"},
     FlagRow{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
     FlagRow{"tls-key", "FILE", "its key, PEM, not encrypted"},
     FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
-    FlagRow{"kubelet", "WHEN", "serve the kubelet of this node: auto, on or off"},
-    FlagRow{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
-    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
+    FlagRow{"kubelet", "WHEN",
+              "serve the kubelet of this node: on, off, or auto: where there is one and a cluster",
+              "auto"},
+    FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
+    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
+              "off"},
     FlagRow{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
-    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
-    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
-    FlagRow{"mixed", nullptr, "allow online and offline tasks on this node"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
+              kResourcePrefix},
+    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB", "GiB"},
+    FlagRow{"mixed", nullptr,
+              "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
     FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
     FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},
 };
@@ -197,6 +212,10 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
 
 }  // namespace
 
+std::span<const FlagRow> managerFlags() {
+  return kFlags;
+}
+
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
                                                           const Platform& around) {
   Flags flags("qgpu-manager", "finds the cards of this node, admits tasks and divides time.",
@@ -206,9 +225,6 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   flags.setDefault("nodename", around.hostname);
   flags.setDefault("dbfile", defaultDbfile(around, "meta.db"));
   flags.setDefault("run-dir", defaultRunDir(around));
-  flags.setDefault("http", "127.0.0.1:12347");
-  flags.setDefault("kubelet-dir", kKubeletDir);
-  flags.setDefault("cdi", "off");
   ManagerOptions options;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);

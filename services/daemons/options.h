@@ -3,6 +3,7 @@
 // touched.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +49,9 @@ struct ManagerOptions {
   std::string cdi;            // off, on or a folder, for the device plugin
   PodRules pods;
 };
+
+// In the order of help.
+std::span<const FlagRow> managerFlags();
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
                                                           const Platform& around);

@@ -14,26 +14,36 @@ constexpr Nanos kLeaseMax = seconds(3600);
 
 // In the order of help.
 constexpr std::array kFlags = {
-    FlagRow{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd (binpack)"},
-    FlagRow{"http", "HOST:PORT", "extender, /metrics, /healthz (127.0.0.1:$PORT, else :12345)"},
-    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients (127.0.0.1:12346)"},
-    FlagRow{"dbfile", "PATH", "SQLite file of this cluster's state (scheduler.db)"},
-    FlagRow{"run-dir", "DIR", "folder of the sockets: scheduler.sock, scheduler.rpc"},
-    FlagRow{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 (15s)"},
+    FlagRow{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd", "binpack"},
+    FlagRow{"http", "HOST:PORT", "extender, /metrics, /healthz", nullptr,
+              "127.0.0.1:$PORT, else :12345"},
+    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients", "127.0.0.1:12346"},
+    FlagRow{"dbfile", "PATH", "SQLite file of this cluster's state", nullptr,
+              "/var/lib/qgpu/scheduler.db as root, else qgpu/scheduler.db below $XDG_STATE_HOME"},
+    FlagRow{"run-dir", "DIR", "folder of the sockets scheduler.sock and scheduler.rpc", nullptr,
+              "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
+    FlagRow{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 of it",
+              "15s"},
     FlagRow{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
     FlagRow{"tls-key", "FILE", "its key, PEM"},
     FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagRow{"http-tls", nullptr, "TLS for --http too, with the same three files"},
-    FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates (none)"},
-    FlagRow{"extender-certs", "DIR", "tls.crt, tls.key, ca.crt (/etc/qgpu/extender)"},
+    FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates", nullptr,
+              "none"},
+    FlagRow{"extender-certs", "DIR", "folder of tls.crt, tls.key and ca.crt of --extender",
+              "/etc/qgpu/extender"},
     FlagRow{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
-    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources"},
-    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB"},
-    FlagRow{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS (none)"},
-    FlagRow{"kubernetes", "auto|on|off", "auto: where KUBECONFIG or a service account is (auto)"},
-    FlagRow{"leader-elect", "on|off", "on Kubernetes, act only while holding a Lease (on)"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
+              kResourcePrefix},
+    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB", "GiB"},
+    FlagRow{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS", nullptr, "none"},
+    FlagRow{"kubernetes", "WHEN",
+              "follow an API server: on, off, or auto: where KUBECONFIG or a service account is",
+              "auto"},
+    FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
+              "on"},
     FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
 };
 
 constexpr const char* kFooter = R"(
@@ -119,6 +129,10 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
 
 }  // namespace
 
+std::span<const FlagRow> schedulerFlags() {
+  return kFlags;
+}
+
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,
                                                                     const Platform& around) {
@@ -128,9 +142,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("dbfile", defaultDbfile(around, "scheduler.db"));
   flags.setDefault("run-dir", defaultRunDir(around));
-  flags.setDefault("extender-certs", "/etc/qgpu/extender");
   flags.setDefault("http", "127.0.0.1:" + (around.port.empty() ? "12345" : around.port));
-  flags.setDefault("rpc", "127.0.0.1:12346");
   SchedulerDaemonOptions options;
   options.hostname = around.hostname;
   const auto readOption = [&](std::string_view name, const Given& given) {

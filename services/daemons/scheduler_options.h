@@ -2,6 +2,7 @@
 // The flags and the config file of qgpu-scheduler, read and checked in full before anything is
 // touched.
 
+#include <span>
 #include <string>
 #include <variant>
 
@@ -38,6 +39,9 @@ struct SchedulerDaemonOptions {
   KubernetesChoice kubernetes = KubernetesChoice::Auto;
   bool leaderElect = true;  // of several on one Kubernetes cluster, one acts
 };
+
+// In the order of help.
+std::span<const FlagRow> schedulerFlags();
 
 std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,

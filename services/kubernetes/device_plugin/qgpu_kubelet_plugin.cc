@@ -20,22 +20,24 @@ namespace qgpu {
 namespace {
 
 constexpr std::array kFlags = {
-    FlagRow{"manager", "PATH", "RPC socket of this node's manager (RUN_DIR/manager.rpc)"},
-    FlagRow{"kubelet-dir", "DIR", "kubelet's folder (/var/lib/kubelet)"},
+    FlagRow{"manager", "PATH", "RPC socket of this node's manager", nullptr,
+              "RUN_DIR/manager.rpc"},
+    FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
     FlagRow{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
-    FlagRow{"files-dir", "DIR",
-              "folder of libraries that containers map (RUN_DIR/kubelet-files)"},
-    FlagRow{"host-prefix", "DIR", "where the host's root lies for this process (none)"},
-    FlagRow{"resource-prefix", "NAME", "before '/' in names of resources"},
-    FlagRow{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB"},
-    FlagRow{"library", "FILE", "libqgpu.so for containers (none)"},
-    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder"},
-    FlagRow{"reconcile", "TIME", "between looks at what kubelet lists (2s)"},
-    FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over (6s)"},
-    FlagRow{"settle", "TIME", "after a start of kubelet in which nothing is over (30s)"},
-    FlagRow{"parent", "PID", "process with which this one ends (none)"},
+    FlagRow{"files-dir", "DIR", "folder of libraries that containers map", nullptr,
+              "RUN_DIR/kubelet-files"},
+    FlagRow{"host-prefix", "DIR", "where the host's root lies for this process", nullptr, "none"},
+    FlagRow{"resource-prefix", "NAME", "before '/' in names of resources", kResourcePrefix},
+    FlagRow{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB", "GiB"},
+    FlagRow{"library", "FILE", "libqgpu.so for containers", nullptr, "none"},
+    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
+              "off"},
+    FlagRow{"reconcile", "TIME", "between looks at what kubelet lists", "2s"},
+    FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over", "6s"},
+    FlagRow{"settle", "TIME", "after a start of kubelet in which nothing is over", "30s"},
+    FlagRow{"parent", "PID", "process with which this one ends", nullptr, "none"},
     FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
-    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off (info)"},
+    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
 };
 
 struct Options {
@@ -77,9 +79,6 @@ std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
   flags.setDefault("run-dir", defaultRunDir(Platform::ofThisProcess()));
   flags.setDefault("manager", flags.at("run-dir").text + "/manager.rpc");
   flags.setDefault("files-dir", flags.at("run-dir").text + "/kubelet-files");
-  flags.setDefault("kubelet-dir", kKubeletDir);
-  flags.setDefault("resource-prefix", kResourcePrefix);
-  flags.setDefault("cdi", "off");
   Options options;
   const auto readOption = [&](std::string_view name, const Given& given) {
     return readOne(name, given, options);
