@@ -60,6 +60,17 @@ Json Daemon::ask(const std::string& line) {
   return json;
 }
 
+std::string Daemon::get(const std::string& path) const {
+  return run({"/usr/bin/curl", "-s", "-w", "%{http_code}", "http://" + logged("http") + path})
+      .output;
+}
+
+std::string Daemon::logged(const std::string& field) const {
+  const std::string said = log();
+  const std::size_t at = said.find(" " + field + "=") + field.size() + 2;
+  return said.substr(at, said.find_first_of(" \n", at) - at);
+}
+
 Manager::Manager(std::vector<std::string> arguments, Environment environment)
     : Daemon("manager", std::move(arguments), std::move(environment)) {}
 
@@ -80,12 +91,6 @@ Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment
     : Daemon("scheduler", behind("--rpc=127.0.0.1:0", std::move(arguments)),
              std::move(environment)) {}
 
-std::string Scheduler::logged(const std::string& field) const {
-  const std::string said = log();
-  const std::size_t at = said.find(" " + field + "=") + field.size() + 2;
-  return said.substr(at, said.find_first_of(" \n", at) - at);
-}
-
 Json Scheduler::post(const std::string& verb, const Json& body) const {
   const std::string sent = file("body");
   std::ofstream(sent) << body;
@@ -93,11 +98,6 @@ Json Scheduler::post(const std::string& verb, const Json& body) const {
       run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json", "--data-binary",
            "@" + sent, "http://" + logged("http") + "/scheduler/" + verb});
   return answer.status == 0 ? Json::parse(answer.output, nullptr, false) : Json();
-}
-
-std::string Scheduler::get(const std::string& path) const {
-  return run({"/usr/bin/curl", "-s", "-w", "%{http_code}", "http://" + logged("http") + path})
-      .output;
 }
 
 std::string Scheduler::metric(const std::string& family) const {

@@ -27,6 +27,8 @@ class Daemon {
   Json ask(const std::string& line);  // the admin socket's answer; fails the test if there is none
   Json tasks() { return ask("tasks")["tasks"]; }
   Json cards() { return ask("cards")["cards"]; }
+  // What GET answers, and its status behind it.
+  std::string get(const std::string& path) const;
 
  protected:
   // Starts qgpu-NAME with these arguments besides its own folder, and waits until it serves.
@@ -34,6 +36,7 @@ class Daemon {
   ~Daemon();
 
   std::string file(const std::string& name) const { return dir_.path() + "/" + name; }
+  std::string logged(const std::string& field) const;  // its first value there
 
  private:
   TempDir dir_;
@@ -61,17 +64,12 @@ class Scheduler final : public Daemon {
   std::string tcp() const { return logged("rpc"); }
   // As kube-scheduler asks its extender: POST /scheduler/VERB; null where nobody answers.
   Json post(const std::string& verb, const Json& body) const;
-  // What GET answers, and its status behind it.
-  std::string get(const std::string& path) const;
   // The first sample of this family on /metrics.
   std::string metric(const std::string& family) const;
 
   Json task(std::uint64_t id);  // null when there is none of this number
   std::string stateOf(const std::string& node);
   bool waitFor(const std::string& node, const std::string& state);
-
- private:
-  std::string logged(const std::string& field) const;
 };
 
 }  // namespace qgpu::e2e

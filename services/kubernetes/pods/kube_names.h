@@ -1,0 +1,56 @@
+#pragma once
+// The catalogue of names by which qgpu and a Kubernetes cluster speak: resources, labels and
+// annotations, who writes each and what it means. docs/reference/kubernetes.md is made of it, and a
+// test sees that no other name stands in the code, the manifests or their scripts.
+//
+// Manifests and scripts of others use these names: they stay.
+
+#include <cstdint>
+#include <string_view>
+
+namespace qgpu {
+
+enum class KubeNameKind : std::uint8_t { Resource, Annotation, Label };
+
+struct KubeName {
+  KubeNameKind kind;
+  bool prefixed;  // stands behind --resource-prefix and '/'
+  std::string_view name;
+  std::string_view of;  // what carries it
+  std::string_view writer;
+  std::string_view meaning;
+};
+
+inline constexpr KubeName kKubeNames[] = {
+    {KubeNameKind::Resource, true, "qgpu-core", "container of an ordinary pod", "the pod's author",
+     "percent of a card, 1 to 99; or N*100: N whole cards"},
+    {KubeNameKind::Resource, true, "qgpu-memory", "container", "the pod's author",
+     "GiB of a card's memory, a whole number, at least 1; whole cards take all. With "
+     "`--memory-unit=MiB` MiB"},
+    {KubeNameKind::Resource, true, "qgpu-core-greedy", "container of an offline pod",
+     "the pod's author", "percent of one card that it may take while others leave it, 1 to 100"},
+    {KubeNameKind::Annotation, true, "app-class", "pod", "the pod's author",
+     "`online` or `offline`; absent: ordinary. It counts when the pod is bound"},
+    {KubeNameKind::Annotation, false, "qgpu.io/assigned", "pod", "qgpu-scheduler, at the bind",
+     "JSON: the UUIDs of each container's cards"},
+    {KubeNameKind::Annotation, false, "qgpu.io/woken", "pod that waits", "qgpu-scheduler",
+     "changed when the pod could go now, so that kube-scheduler tries it again"},
+    {KubeNameKind::Annotation, false, "qgpu.io/cards", "node", "qgpu-manager",
+     "JSON: the node's cards and their health; who removes it takes the node out"},
+    {KubeNameKind::Annotation, false, "qgpu.io/cordoned", "node", "qgpu-scheduler",
+     "JSON: cards that operators cordoned or drain"},
+    {KubeNameKind::Annotation, false, "qgpu.io/cordoned-by", "node", "uninstall.sh",
+     "the node was cordoned by this script, which takes it back at its end"},
+    {KubeNameKind::Label, false, "qgpu-device-enable", "node", "the administrator, install.sh",
+     "`enable`: its cards are shared"},
+    {KubeNameKind::Label, false, "mixed-qgpu-enable", "node", "the administrator, install.sh",
+     "`enable`: online and offline pods may run there"},
+    {KubeNameKind::Label, true, "qgpu-schedule-policy", "node", "the administrator",
+     "`best-effort`, `fixed-share` or `burst-share`, or `be`, `fs`, `bs`; wins over `--policy`"},
+    {KubeNameKind::Label, false, "qgpu.io/scheduler", "pod of qgpu-scheduler", "qgpu-scheduler",
+     "`leads` or `follows`; the Service leads to the first"},
+    {KubeNameKind::Label, false, "qgpu.io/webhook", "namespace", "the administrator",
+     "`ignore`: the admission webhook leaves its pods alone"},
+};
+
+}  // namespace qgpu
