@@ -53,7 +53,7 @@ Result<Scene::Tenant> Scene::bindTenant(std::uint32_t card, const char* taskClas
                static_cast<std::uint64_t>(std::max<std::int64_t>(90 / options.perCard, 1)));
   }
   spec.field("card", "sim-" + std::to_string(card)).endObject();
-  const Result<std::string> answer = client_.askLine("run " + spec.take());
+  const Result<ctl::Answer> answer = client_.askLine("run " + spec.take());
   if (!answer) return answer.error();
   Result<ctl::BoundTask> bound = ctl::parseBound(*answer);
   if (!bound) return bound.error();
@@ -146,15 +146,9 @@ std::size_t Scene::alive() {
 }
 
 std::uint64_t turnsOf(ctl::Client& client) {
-  const Result<std::string> answer = client.askLine("tasks");
-  if (!answer) return 0;
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
+  const Result<ctl::Answer> answer = client.askLine("tasks");
   simdjson::dom::array tasks;
-  if (parser.parse(*answer).get(root) != simdjson::SUCCESS ||
-      root["tasks"].get(tasks) != simdjson::SUCCESS) {
-    return 0;
-  }
+  if (!answer || answer->root()["tasks"].get(tasks) != simdjson::SUCCESS) return 0;
   std::uint64_t turns = 0;
   for (const simdjson::dom::element task : tasks) {
     std::uint64_t n = 0;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <simdjson.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -12,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/check.h"
 #include "services/base/platform.h"
 #include "services/ctl/views.h"
 
@@ -24,11 +24,31 @@ Nanos now() {
   return seconds(t.tv_sec) + Nanos(t.tv_nsec);
 }
 
+ErrorCode errorNamed(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(ErrorCode::Internal); ++i) {
+    if (name == errorName(static_cast<ErrorCode>(i))) return static_cast<ErrorCode>(i);
+  }
+  return ErrorCode::Internal;
+}
+
 Error lost(const std::string& socket, const char* why) {
   return fail(ErrorCode::Unavailable, "the daemon at " + socket + " " + why);
 }
 
 }  // namespace
+
+Answer::Answer(std::string text)
+    : text_(std::move(text)), parser_(std::make_unique<simdjson::dom::parser>()) {
+  bool good = false;
+  if (parser_->parse(text_).get(root_) != simdjson::SUCCESS) {
+    QGPU_CHECK(parser_->parse(std::string("{}")).get(root_) == simdjson::SUCCESS, "that is JSON");
+  }
+  if (root_["ok"].get(good) != simdjson::SUCCESS) {
+    status_ = fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document of its kind");
+  } else if (!good) {
+    status_ = fail(errorNamed(textOf(root_, "code")), textOf(root_, "error"));
+  }
+}
 
 void Client::close() {
   if (fd_ >= 0) ::close(fd_);
@@ -66,24 +86,24 @@ void Client::write(const std::string& text) {
   }
 }
 
-Result<std::string> Client::askLine(const std::string& line, Nanos limit) {
+Result<Answer> Client::askLine(const std::string& line, Nanos limit) {
   const bool fresh = fd_ < 0;
   if (fresh) {
     if (Status status = connect(); !status) return status.error();
   }
   write(line + "\n");
-  Result<std::string> answer = nextLine(limit);
+  Result<Answer> answer = nextLine(limit);
   if (answer || fresh || fd_ >= 0) return answer;
   // The connection was from an earlier call and the daemon was restarted since.
   return askLine(line, limit);
 }
 
-Result<std::string> Client::nextLine(Nanos limit) {
+Result<Answer> Client::nextLine(Nanos limit) {
   const Nanos end = limit == kNever ? kNever : now() + limit;
   while (true) {
     const std::size_t newline = received_.find('\n', searched_);
     if (newline != std::string::npos) {
-      std::string line = received_.substr(0, newline);
+      Answer line(received_.substr(0, newline));
       received_.erase(0, newline + 1);
       searched_ = 0;
       return line;
@@ -109,25 +129,6 @@ Result<std::string> Client::nextLine(Nanos limit) {
     }
     received_.append(chunk, static_cast<std::size_t>(n));
   }
-}
-
-Status statusOf(const std::string& answer) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  bool good = false;
-  if (parser.parse(answer).get(root) != simdjson::SUCCESS ||
-      root["ok"].get(good) != simdjson::SUCCESS) {
-    return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document of its kind");
-  }
-  if (good) return ok();
-  const std::string message = textOf(root, "error");
-  const std::string code = textOf(root, "code");
-  for (int i = 0; i <= static_cast<int>(ErrorCode::Internal); ++i) {
-    if (code == errorName(static_cast<ErrorCode>(i))) {
-      return fail(static_cast<ErrorCode>(i), message);
-    }
-  }
-  return fail(ErrorCode::Internal, message);
 }
 
 std::string binaryFolder() {

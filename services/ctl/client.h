@@ -1,7 +1,10 @@
 #pragma once
 // A blocking connection to a daemon: a question out, a document back, with a deadline. Client
-// speaks to the admin socket; server.h has the one that speaks RPC and answers the same.
+// speaks to the admin socket; server.h has the one that speaks RPC and answers the same. What comes
+// back is read once, where it comes in.
 
+#include <memory>
+#include <simdjson.h>
 #include <string>
 
 #include "runtime/result.h"
@@ -13,13 +16,32 @@ namespace qgpu::ctl {
 // Longest answer that we take; 100,000 tasks of a cluster are some 70 MB.
 inline constexpr std::size_t kAnswerMax = 512U << 20U;
 
+// What a daemon said: a document, read once.
+class Answer {
+ public:
+  Answer(std::string text);
+  Answer(const char* text) : Answer(std::string(text)) {}
+
+  const std::string& text() const { return text_; }  // as it came
+  // Of no JSON an object without members. Lives as long as this.
+  simdjson::dom::element root() const { return root_; }
+  // The daemon's error where it said no; Corrupt where this is no document of its kind.
+  const Status& status() const { return status_; }
+
+ private:
+  std::string text_;
+  std::unique_ptr<simdjson::dom::parser> parser_;  // keeps what root_ points to
+  simdjson::dom::element root_;
+  Status status_ = ok();
+};
+
 class Asker {
  public:
   virtual ~Asker() = default;
   // The daemon's document, whatever it says. Unavailable: no daemon, or it went away.
-  virtual Result<std::string> ask(const Ask& ask, Nanos limit) = 0;
+  virtual Result<Answer> ask(const Ask& ask, Nanos limit) = 0;
   // The next document of a stream that a `watch` began. kNever waits as long as it takes.
-  virtual Result<std::string> nextLine(Nanos limit) = 0;
+  virtual Result<Answer> nextLine(Nanos limit) = 0;
 };
 
 class Client final : public Asker {
@@ -32,11 +54,11 @@ class Client final : public Asker {
   const std::string& socket() const { return socket_; }
 
   // Connects anew where that helps.
-  Result<std::string> ask(const Ask& ask, Nanos limit) override {
+  Result<Answer> ask(const Ask& ask, Nanos limit) override {
     return askLine(lineOf(ask), limit);
   }
-  Result<std::string> askLine(const std::string& line, Nanos limit = seconds(10));
-  Result<std::string> nextLine(Nanos limit) override;
+  Result<Answer> askLine(const std::string& line, Nanos limit = seconds(10));
+  Result<Answer> nextLine(Nanos limit) override;
 
   // Ready for reading as poll() understands it; -1 where not connected.
   int fd() const { return fd_; }
@@ -51,9 +73,6 @@ class Client final : public Asker {
   std::size_t searched_ = 0;           // of it, without a newline
   int fd_ = -1;
 };
-
-// The daemon's answer, read: its error where it said no.
-Status statusOf(const std::string& answer);
 
 // A line that starts a daemon which would listen on `socket`.
 std::string startLine(const std::string& socket);

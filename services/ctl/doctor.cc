@@ -145,22 +145,8 @@ void checkCertificate(DoctorContext& context, const std::string& daemon, const s
 
 // The version that a daemon tells; empty where it tells none.
 std::string versionOf(const std::string& socket) {
-  Client client(socket);
-  const Result<std::string> answer = client.askLine("status", kAskLimit);
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (!answer || parser.parse(*answer).get(root) != simdjson::SUCCESS) return "";
-  return textOf(root, "version");
-}
-
-// The list `name` of a daemon's answer to `command`. False: it has none.
-bool askList(const std::string& socket, const std::string& command, const char* name,
-             simdjson::dom::parser& parser, simdjson::dom::array& list) {
-  Client client(socket);
-  const Result<std::string> answer = client.askLine(command, kAskLimit);
-  simdjson::dom::element root;
-  return answer && parser.parse(*answer).get(root) == simdjson::SUCCESS &&
-         root[name].get(list) == simdjson::SUCCESS;
+  const Result<Answer> answer = Client(socket).askLine("status", kAskLimit);
+  return answer ? textOf(answer->root(), "version") : "";
 }
 
 // What was told last of each task that an event of this kind was told of.
@@ -169,24 +155,26 @@ using ToldOf = std::map<std::uint64_t, std::string>;
 // Of tasks that are still there: those that still have no process, and those of which one went past
 // the library.
 void checkUncontained(DoctorContext& context, const std::string& socket) {
+  using Event = simdjson::dom::element;
   std::map<std::string, ToldOf> told;
-  simdjson::dom::parser parser;
+  Client client(socket);
   std::uint64_t since = 0;
   for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
-    simdjson::dom::array events;
-    const std::string command = "events " + std::to_string(since);
-    if (!askList(socket, command, "events", parser, events) || events.size() == 0) break;
-    for (const auto event : events) {
+    const Result<Answer> events = client.askLine("events " + std::to_string(since), kAskLimit);
+    const auto list = events ? listOf(events->root(), "events") : std::vector<Event>();
+    if (list.empty()) break;
+    for (const Event event : list) {
       since = numberOf(event, "seq");
       const std::string kind = textOf(event, "kind");
       if (kind != kTaskUnattached && kind != kTaskUnheld) continue;
       told[kind][numberOf(event, "task")] = textOf(event, "text");
     }
   }
-  simdjson::dom::array tasks;
-  if (told.empty() || !askList(socket, "tasks", "tasks", parser, tasks)) return;
+  if (told.empty()) return;
+  const Result<Answer> tasks = client.askLine("tasks", kAskLimit);
+  if (!tasks) return;
   for (const auto& [kind, toldOf] : told) {
-    for (const auto task : tasks) {
+    for (const auto task : listOf(tasks->root(), "tasks")) {
       const auto found = toldOf.find(numberOf(task, "id"));
       if (found == toldOf.end()) continue;
       if (kind == kTaskUnattached && numberOf(task, "processes") != 0) continue;

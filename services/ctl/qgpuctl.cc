@@ -90,14 +90,12 @@ int print(const std::string& text) {
 }
 
 // An answer, shown. JSON goes out as it came, a refusal too.
-int show(const Result<std::string>& answer, const Options& options) {
+int show(const Result<Answer>& answer, const Options& options) {
   if (!answer) return noDaemon(answer.error(), options);
-  const Status status = statusOf(*answer);
   if (options.output == Output::Json) {
-    print(*answer + "\n");
-    return exitWith(status ? Exit::Ok : Exit::Refused);
+    print(answer->text() + "\n");
+    return exitWith(answer->status() ? Exit::Ok : Exit::Refused);
   }
-  if (!status) return refused(status.error(), options);
   const Result<std::string> view = viewOf(options.ask.row->shown, *answer);
   if (!view) return refused(view.error(), options);
   return print(*view);
@@ -111,29 +109,25 @@ bool isShown(simdjson::dom::element event, const EventOptions& options) {
 
 // What the daemon remembers after `since`, as if it had told all in one answer: it tells the oldest
 // first and a part at a time. `since` becomes the number of the newest.
-Result<std::string> allEvents(Asker& asker, const EventOptions& options, std::uint64_t& since) {
+Result<Answer> allEvents(Asker& asker, const EventOptions& options, std::uint64_t& since) {
   std::string events;
   while (true) {
-    Result<std::string> answer = asker.ask(askFor("events", std::to_string(since)), kLimit);
-    if (!answer || !statusOf(*answer)) return answer;
-    simdjson::dom::parser parser;
-    simdjson::dom::array page;
+    Result<Answer> answer = asker.ask(askFor("events", std::to_string(since)), kLimit);
+    if (!answer || !answer->status()) return answer;
     const std::uint64_t before = since;
-    if (parser.parse(*answer)["events"].get(page) != simdjson::SUCCESS) return answer;
-    for (const simdjson::dom::element event : page) {
+    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
       if (numberOf(event, "seq") <= since) continue;
       since = numberOf(event, "seq");
       if (!isShown(event, options)) continue;
       events += (events.empty() ? "" : ",") + simdjson::minify(event);
     }
-    if (since == before) return R"({"ok":true,"events":[)" + events + "]}";
+    if (since == before) return Answer(R"({"ok":true,"events":[)" + events + "]}");
   }
 }
 
 // The event that a line of a watch tells; none in the line that says that it began.
-bool readEvent(simdjson::dom::parser& parser, const std::string& line,
-               simdjson::dom::element& event) {
-  return parser.parse(line)["event"].get(event) == simdjson::SUCCESS;
+bool hasEvent(const Answer& line, simdjson::dom::element& event) {
+  return line.root()["event"].get(event) == simdjson::SUCCESS;
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
@@ -142,20 +136,19 @@ int follow(const Options& options, std::uint64_t last) {
   bool lost = false;   // and said so
   while (true) {
     auto asker = reach(options);
-    Result<std::string> line =
+    Result<Answer> line =
         asker ? (*asker)->ask(askFor("watch", std::to_string(last)), kLimit) : asker.error();
     for (; line; line = (*asker)->nextLine(kNever)) {
-      const Status said = statusOf(*line);
+      const Status& said = line->status();
       if (!said && said.error().code == ErrorCode::Overloaded) break;   // we were too slow
       if (!said) return refused(said.error(), options);
       backoff.reset();
       lost = false;
-      simdjson::dom::parser parser;
       simdjson::dom::element event;
-      if (!readEvent(parser, *line, event)) continue;
+      if (!hasEvent(*line, event)) continue;
       last = numberOf(event, "seq");
       if (!isShown(event, options.events)) continue;
-      print(options.output == Output::Json ? *line + "\n" : eventLine(event));
+      print(options.output == Output::Json ? line->text() + "\n" : eventLine(event));
       if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
     }
     if (!line && !lost) {
@@ -203,27 +196,24 @@ void nameRequest(SaidSpec& said) {
 }
 
 // The task that is to be waited for; 0 where none is.
-std::uint64_t waitingTask(const Result<std::string>& answer) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (!answer || parser.parse(*answer).get(root) != simdjson::SUCCESS) return 0;
-  return flagOf(root, "waiting") ? numberOf(root, "task") : 0;
+std::uint64_t waitingTask(const Result<Answer>& answer) {
+  if (!answer || !flagOf(answer->root(), "waiting")) return 0;
+  return numberOf(answer->root(), "task");
 }
 
 // True where `asker` tells events from now on.
 bool startWatch(Asker& asker) {
-  const Result<std::string> line = asker.ask(askFor("watch"), kLimit);
-  return line && statusOf(*line);
+  const Result<Answer> line = asker.ask(askFor("watch"), kLimit);
+  return line && line->status();
 }
 
 // Until something was said of the task, or for a while.
 void awaitNews(Asker& watch, std::uint64_t task) {
   while (true) {
-    const Result<std::string> line = watch.nextLine(kNewsLimit);
-    simdjson::dom::parser parser;
+    const Result<Answer> line = watch.nextLine(kNewsLimit);
     simdjson::dom::element event;
-    if (!line || !statusOf(*line)) return;
-    if (readEvent(parser, *line, event) && numberOf(event, "task") == task) return;
+    if (!line || !line->status()) return;
+    if (hasEvent(*line, event) && numberOf(event, "task") == task) return;
   }
 }
 
@@ -239,7 +229,7 @@ int submit(const Options& options) {
     Client second(options.socket);   // an admin socket watches or answers, RPC does both
     Asker& watch = options.server.empty() || !asker ? second : **asker;
     const bool watched = options.wait && asker && startWatch(watch);
-    Result<std::string> answer = asker ? (*asker)->ask(ask, kClusterLimit) : asker.error();
+    Result<Answer> answer = asker ? (*asker)->ask(ask, kClusterLimit) : asker.error();
     const std::uint64_t task = waitingTask(answer);
     const bool again = task != 0 || (!answer && reached);
     reached = reached || answer.ok();
@@ -271,11 +261,10 @@ constexpr NamedList kTasks{"tasks", "id", "name"}, kCards{"cards", "id", "model"
 // A daemon that is not there, or slow, has nothing to add.
 void addNames(const Options& options, const NamedList& list, std::vector<Completion::Word>& to) {
   auto asker = reach(options);
-  const Result<std::string> answer =
+  const Result<Answer> answer =
       asker ? (*asker)->ask(askFor(list.list), kNamesLimit) : asker.error();
-  simdjson::dom::parser parser;
   simdjson::dom::array entries;
-  if (!answer || parser.parse(*answer)[list.list].get(entries) != simdjson::SUCCESS) return;
+  if (!answer || answer->root()[list.list].get(entries) != simdjson::SUCCESS) return;
   for (const simdjson::dom::element entry : entries) {
     const std::uint64_t number = numberOf(entry, list.word);
     const std::string word = number != 0 ? std::to_string(number) : textOf(entry, list.word);

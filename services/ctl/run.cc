@@ -67,12 +67,8 @@ void endTask(Client& client, std::uint64_t id) {
 
 // What the manager says of its scheduler while it is on its way there; else empty.
 std::string joining(Client& client) {
-  const Result<std::string> answer = client.ask(askFor("status"), kBindLimit);
-  if (!answer) return "";
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (parser.parse(*answer).get(root) != simdjson::SUCCESS) return "";
-  const std::string standing = textOf(root, "cluster");
+  const Result<Answer> answer = client.ask(askFor("status"), kBindLimit);
+  const std::string standing = answer ? textOf(answer->root(), "cluster") : "";
   const bool onItsWay = standing.starts_with("joining") || standing.starts_with("no scheduler");
   return onItsWay ? standing : "";
 }
@@ -115,17 +111,14 @@ std::string helpFor(const Error& error) {
   }
 }
 
-Result<BoundTask> parseBound(const std::string& answer) {
-  if (Status status = statusOf(answer); !status) return status.error();
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
+Result<BoundTask> parseBound(const Answer& answer) {
+  if (!answer.status()) return answer.status().error();
   simdjson::dom::object environment;
   BoundTask bound;
-  if (parser.parse(answer).get(root) != simdjson::SUCCESS ||
-      root["env"].get(environment) != simdjson::SUCCESS) {
+  if (answer.root()["env"].get(environment) != simdjson::SUCCESS) {
     return fail(ErrorCode::Corrupt, "the daemon told no environment for the task");
   }
-  bound.id = numberOf(root, "task");
+  bound.id = numberOf(answer.root(), "task");
   for (const auto field : environment) {
     std::string_view value;
     if (field.value.get(value) != simdjson::SUCCESS) continue;
@@ -190,7 +183,7 @@ int run(const Options& options) {
   }
   Client client(options.socket);
   awaitJoin(client);
-  const Result<std::string> answer = client.ask(options.ask, kBindLimit);
+  const Result<Answer> answer = client.ask(options.ask, kBindLimit);
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);
   if (!bound) return refuse(bound.error().message, helpFor(bound.error()));

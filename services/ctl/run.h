@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/ctl/client.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {
@@ -22,7 +23,7 @@ struct BoundTask {
   Environment environment;
 };
 
-Result<BoundTask> parseBound(const std::string& answer);
+Result<BoundTask> parseBound(const Answer& answer);
 
 // Where the door to tasks lies that were bound over the admin socket `socket`.
 std::string attachSocketOf(const std::string& socket);

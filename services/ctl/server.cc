@@ -96,7 +96,7 @@ struct Server::Connection {
   // What `promise` came to within `limit`.
   Status wait(kj::Promise<void> promise, Nanos limit);
   // An error of the connection, or a document of what the scheduler refused.
-  Result<std::string> failed(const Error& error);
+  Result<Answer> failed(const Error& error);
 };
 
 Status Server::Connection::wait(kj::Promise<void> promise, Nanos limit) {
@@ -142,8 +142,8 @@ kj::Promise<void> Server::Connection::startWatch(Calls& scheduler, std::uint64_t
   return call.send().then([this](auto results) { watch = results.getSubscription(); });
 }
 
-Result<std::string> Server::Connection::failed(const Error& error) {
-  if (!network->onDisconnect().poll(io.waitScope)) return renderError(error);
+Result<Answer> Server::Connection::failed(const Error& error) {
+  if (!network->onDisconnect().poll(io.waitScope)) return Answer(renderError(error));
   const bool plain = tls == nullptr && !address.starts_with("unix:");
   return fail(error.code, error.message + " (" + address + ")" +
                               (plain ? "; where it speaks TLS, give --tls-cert, --tls-key and "
@@ -174,16 +174,16 @@ Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
   return std::unique_ptr<Server>(new Server(std::move(connection)));
 }
 
-Result<std::string> Server::ask(const Ask& ask, Nanos limit) {
+Result<Answer> Server::ask(const Ask& ask, Nanos limit) {
   Result<Command> command = commandOf(ask, Side::Cluster);
-  if (!command) return renderError(command.error());
+  if (!command) return Answer(renderError(command.error()));
   command->given.spec.task.ownerUid = static_cast<std::uint32_t>(::geteuid());
   Connection& c = *connection_;
   Calls& calls = KJ_ASSERT_NONNULL(c.calls);
   if (ask.row->does == Does::Watch) {
     auto started = kj::evalNow([&]() { return c.startWatch(calls, command->given.number); });
     if (Status status = c.wait(kj::mv(started), limit); !status) return c.failed(status.error());
-    return renderWatching();
+    return Answer(renderWatching());
   }
   ClusterListing listing;
   while (true) {
@@ -199,13 +199,13 @@ Result<std::string> Server::ask(const Ask& ask, Nanos limit) {
     const auto reply = KJ_ASSERT_NONNULL(answer).getReply();
     if (!command->isList()) {
       const std::string runDir = defaultRunDir(Platform::ofThisProcess());
-      return renderClusterReply(reply, launchVariables(findLibrary(), runDir));
+      return Answer(renderClusterReply(reply, launchVariables(findLibrary(), runDir)));
     }
-    if (!listing.add(reply)) return listing.take();
+    if (!listing.add(reply)) return Answer(listing.take());
   }
 }
 
-Result<std::string> Server::nextLine(Nanos limit) {
+Result<Answer> Server::nextLine(Nanos limit) {
   Connection& c = *connection_;
   if (c.lines.empty()) {
     const Status status = c.wait(c.lines.arrival().exclusiveJoin(c.network->onDisconnect()), limit);
@@ -215,7 +215,7 @@ Result<std::string> Server::nextLine(Nanos limit) {
                                                       : " does not answer"));
     }
   }
-  return c.lines.take();
+  return Answer(c.lines.take());
 }
 
 }  // namespace qgpu::ctl

@@ -20,9 +20,9 @@ class Server final : public Asker {
                                                  const TlsOptions& tls);
   ~Server() override;
 
-  Result<std::string> ask(const Ask& ask, Nanos limit) override;
+  Result<Answer> ask(const Ask& ask, Nanos limit) override;
   // Events that nobody takes here are not taken from the scheduler either.
-  Result<std::string> nextLine(Nanos limit) override;
+  Result<Answer> nextLine(Nanos limit) override;
 
  private:
   struct Connection;

@@ -115,17 +115,16 @@ class Signals {
 
 // One picture of the daemon, or why not.
 Result<std::string> look(Client& client, TopView& view, Output output) {
-  std::string answers[3];
-  const char* const kQuestions[] = {"status", "cards", "tasks"};
-  for (int i = 0; i < 3; ++i) {
-    Result<std::string> answer = client.ask(askFor(kQuestions[i]), seconds(6));
+  std::vector<Answer> answers;
+  for (const char* const question : {"status", "cards", "tasks"}) {
+    Result<Answer> answer = client.ask(askFor(question), seconds(6));
     if (!answer) return answer.error();
-    if (Status status = statusOf(*answer); !status) return status.error();
-    answers[i] = std::move(*answer);
+    if (!answer->status()) return answer->status().error();
+    answers.push_back(std::move(*answer));
   }
   if (output == Output::Json) {
-    return R"({"status":)" + answers[0] + R"(,"cards":)" + answers[1] + R"(,"tasks":)" +
-           answers[2] + "}\n";
+    return R"({"status":)" + answers[0].text() + R"(,"cards":)" + answers[1].text() +
+           R"(,"tasks":)" + answers[2].text() + "}\n";
   }
   return view.picture(answers[0], answers[1], answers[2], now());
 }
@@ -194,23 +193,15 @@ std::string TopView::tasks(element root, Nanos elapsed) {
   return table.text();
 }
 
-Result<std::string> TopView::picture(const std::string& status, const std::string& cardsAnswer,
-                                     const std::string& tasksAnswer, Nanos at) {
-  simdjson::dom::parser parsers[3];
-  element node;
-  element cardRoot;
-  element taskRoot;
-  if (parsers[0].parse(status).get(node) != simdjson::SUCCESS ||
-      parsers[1].parse(cardsAnswer).get(cardRoot) != simdjson::SUCCESS ||
-      parsers[2].parse(tasksAnswer).get(taskRoot) != simdjson::SUCCESS) {
-    return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document");
-  }
+std::string TopView::picture(const Answer& status, const Answer& cardsNow, const Answer& tasksNow,
+                             Nanos at) {
+  const element node = status.root();
   const Nanos elapsed = before_ == Nanos() ? Nanos() : at - before_;
   before_ = at;
   return printable(textOf(node, "node")) + "  up " + humanTime(numberOf(node, "uptime_ns")) +
          "  storage " + printable(textOf(node, "storage")) + "  real-time " +
-         printable(textOf(node, "realtime")) + "\n\n" + cards(cardRoot, elapsed) + "\n" +
-         tasks(taskRoot, elapsed);
+         printable(textOf(node, "realtime")) + "\n\n" + cards(cardsNow.root(), elapsed) + "\n" +
+         tasks(tasksNow.root(), elapsed);
 }
 
 int top(const Options& options) {

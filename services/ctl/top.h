@@ -2,14 +2,13 @@
 // `qgpuctl top`: who has the cards, now. On a terminal a picture that is renewed in place; into a
 // pipe, one plain picture after the other.
 
-#include <simdjson.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/ctl/client.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {
@@ -18,8 +17,8 @@ namespace qgpu::ctl {
 class TopView {
  public:
   // The daemon's answers to status, cards and tasks at time `at`.
-  Result<std::string> picture(const std::string& status, const std::string& cardsAnswer,
-                              const std::string& tasksAnswer, Nanos at);
+  std::string picture(const Answer& status, const Answer& cardsNow, const Answer& tasksNow,
+                      Nanos at);
 
  private:
   struct Counters {

@@ -393,12 +393,9 @@ std::string eventLine(element event) {
   return out + "\n";
 }
 
-Result<std::string> viewOf(Shown shown, const std::string& answer) {
-  simdjson::dom::parser parser;
-  element root;
-  if (parser.parse(answer).get(root) != simdjson::SUCCESS) {
-    return fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document");
-  }
+Result<std::string> viewOf(Shown shown, const Answer& answer) {
+  if (!answer.status()) return answer.status().error();
+  const element root = answer.root();
   switch (shown) {
     case Shown::Info:
       return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
