@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "tests/cuda_stand_in/stand_in.h"
-#include "tests/unit/fake_manager.h"
+#include "tests/unit/services/guest/fake_manager.h"
 
 extern char** environ;
 

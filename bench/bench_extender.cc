@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "services/api/commands/schema_names.h"
-#include "tests/unit/extender_world.h"
+#include "tests/unit/services/kubernetes/extender/extender_world.h"
 
 namespace qgpu::bench {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "services/guest/gate/gate.h"
 #include "services/guest/opencl/opencl_layer.h"
-#include "tests/unit/fake_manager.h"
+#include "tests/unit/services/guest/fake_manager.h"
 
 namespace qgpu {
 namespace {

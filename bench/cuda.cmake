@@ -3,7 +3,8 @@
 add_library(nothing_ioctl MODULE nothing_ioctl.cc)
 target_compile_options(nothing_ioctl PRIVATE -fno-sanitize=all)
 target_link_options(nothing_ioctl PRIVATE -fno-sanitize=all)
-add_executable(bench_cuda_hook bench_cuda_hook.cc ${CMAKE_SOURCE_DIR}/tests/unit/fake_manager.cc)
+add_executable(bench_cuda_hook bench_cuda_hook.cc
+  ${CMAKE_SOURCE_DIR}/tests/unit/services/guest/fake_manager.cc)
 target_link_libraries(bench_cuda_hook PRIVATE
   qgpu_flags qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS})
 target_compile_definitions(bench_cuda_hook PRIVATE

@@ -1,7 +1,7 @@
 # What libqgpu.so costs a launch while the gate is open: the core alone, and the whole layer.
 add_executable(bench_gate
   bench_gate.cc
-  ${CMAKE_SOURCE_DIR}/tests/unit/fake_manager.cc
+  ${CMAKE_SOURCE_DIR}/tests/unit/services/guest/fake_manager.cc
 )
 target_link_libraries(bench_gate PRIVATE qgpu_flags qgpu_guest_core Threads::Threads
   ${CMAKE_DL_LIBS})

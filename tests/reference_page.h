@@ -2,7 +2,7 @@
 // A page of docs/reference, which is made of what the programs themselves hold. A test compares it
 // with the tree, and writes it anew where QGPU_WRITE_REFERENCE=1 stands in its environment:
 //
-//   QGPU_WRITE_REFERENCE=1 ctest --test-dir build -R reference
+//   QGPU_WRITE_REFERENCE=1 ctest --test-dir build -R 'ctl_test|e2e_reference'
 
 #include <cstdlib>
 #include <fstream>

@@ -4,8 +4,8 @@
 // libcuda says to the kernel by ioctl() on /dev/nvidiactl and /dev/nvidiaN, and it differs between
 // drivers: a layout is chosen by the driver's version, and a version that is not in the table has
 // none. Every number was compared with the open kernel module's own headers, release by release
-// (tests/unit/fixtures/rm_abi.txt, which rm_abi_test holds against this file); drivers before 515
-// are closed, and nothing is assumed of them.
+// (tests/unit/services/nvidia_abi/rm_abi.txt, which rm_abi_test holds against this file); drivers
+// before 515 are closed, and nothing is assumed of them.
 //
 // The parameters of an allocation are an input and an output: the driver writes the handle, the
 // size that it really took, and the status into them.

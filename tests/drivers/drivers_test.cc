@@ -17,7 +17,7 @@
 
 #include "services/guest/cuda/cuda_names.h"
 #include "services/nvidia_abi/cuda_calls.h"
-#include "tests/unit/cuda_tenant.h"
+#include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
 namespace qgpu::testing {
 namespace {

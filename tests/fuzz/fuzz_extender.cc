@@ -15,7 +15,7 @@
 
 #include "services/kubernetes/extender/extender.h"
 #include "tests/fuzz/target.h"
-#include "tests/unit/scheduler_world.h"
+#include "tests/unit/actors/scheduler/scheduler_world.h"
 
 namespace qgpu::fuzz {
 namespace {

@@ -10,12 +10,11 @@
 #include <capnp/serialize.h>
 #include <gtest/gtest.h>
 #include <kj/exception.h>
-
 #include <optional>
 #include <vector>
 
 #include "tests/fuzz/target.h"
-#include "tests/unit/actors_world.h"
+#include "tests/unit/actors/base/actors_world.h"
 
 namespace qgpu::fuzz {
 namespace {
@@ -57,8 +56,8 @@ std::optional<Words> decode(const std::vector<Words>& segments) {
   for (const Words& s : segments) parts.emplace_back(s.data(), s.size());
   std::optional<Words> copy;
   const auto refused = kj::runCatchingExceptions([&] {
-    capnp::SegmentArrayMessageReader reader(
-        kj::arrayPtr(parts.data(), parts.size()), capnp::ReaderOptions{kWordsMax, kNestingMax});
+    capnp::SegmentArrayMessageReader reader(kj::arrayPtr(parts.data(), parts.size()),
+                                            capnp::ReaderOptions{kWordsMax, kNestingMax});
     capnp::MallocMessageBuilder checked(64);
     checked.setRoot(reader.getRoot<schema::Envelope>());
     static_cast<void>(checked.getRoot<schema::Envelope>().asReader().toString());
@@ -87,8 +86,10 @@ bool changes(schema::Request::Which which) {
     case schema::Request::DRAIN:
     case schema::Request::EVICT:
     case schema::Request::SNAPSHOT:
-    case schema::Request::LOG_LEVEL: return true;
-    default: return false;
+    case schema::Request::LOG_LEVEL:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -116,11 +117,11 @@ class Node {
     const std::size_t rows = world_.fixture.journal().size();
     // The client numbers requests itself, so no two of them are equal.
     const std::uint64_t corr = ++lastCorr_;
-    const SendResult sent = world_.fixture.tell(world_.clientId, world_.nodeId,
-                                                [&](schema::Envelope::Builder out) {
-                                                  out.setRequest(request);
-                                                  out.getRequest().setCorr(corr);
-                                                });
+    const SendResult sent =
+        world_.fixture.tell(world_.clientId, world_.nodeId, [&](schema::Envelope::Builder out) {
+          out.setRequest(request);
+          out.getRequest().setCorr(corr);
+        });
     require(sent == SendResult::Sent, "C5: there is room for one request");
     settle();
     require(world_.answers(corr) == 1, "C2: one answer for each request");
@@ -143,8 +144,10 @@ class Node {
   void tell(schema::Envelope::Reader message) {
     world_.fixture.tellUrgent(world_.attachId, world_.taskIds.front(),
                               [&](schema::Envelope::Builder out) {
-                                if (message.isUsed()) out.setUsed(message.getUsed());
-                                else out.setProcessAttached(message.getProcessAttached());
+                                if (message.isUsed())
+                                  out.setUsed(message.getUsed());
+                                else
+                                  out.setProcessAttached(message.getProcessAttached());
                               });
     settle();
   }
@@ -165,7 +168,7 @@ class Node {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace qgpu::fuzz;
   [[maybe_unused]] static const bool set = [] {
-    GTEST_FLAG_SET(break_on_failure, true);   // what the world expects is a promise, too
+    GTEST_FLAG_SET(break_on_failure, true);  // what the world expects is a promise, too
     return true;
   }();
   Input in(data, size);
@@ -177,8 +180,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const bool asks = message.isRequest();
     if (!asks && !message.isUsed() && !message.isProcessAttached()) continue;
     if (!node) node.emplace();
-    if (asks) node->ask(message.getRequest());
-    else node->tell(message);
+    if (asks)
+      node->ask(message.getRequest());
+    else
+      node->tell(message);
   }
   return 0;
 }

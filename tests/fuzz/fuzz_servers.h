@@ -9,7 +9,7 @@
 #include "services/api/commands/node_actor_client.h"
 #include "services/base/listen.h"
 #include "tests/fuzz/memory_io.h"
-#include "tests/unit/scripted_node.h"
+#include "tests/unit/services/api/scripted_node.h"
 
 namespace qgpu::fuzz {
 

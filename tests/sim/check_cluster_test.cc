@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/make_row.h"
+#include "tests/unit/store/make_row.h"
 
 namespace qgpu::sim {
 namespace {

@@ -1,11 +1,12 @@
 // Those who judge ledger, requests, storage and mail: each lets a sound history pass and finds the
 // one that is not.
+#include "tests/sim/check_ledger.h"
+
 #include <gtest/gtest.h>
 
-#include "tests/sim/check_ledger.h"
 #include "tests/sim/check_mail.h"
 #include "tests/sim/check_storage.h"
-#include "tests/unit/make_row.h"
+#include "tests/unit/store/make_row.h"
 
 namespace qgpu::sim {
 namespace {
@@ -94,9 +95,8 @@ class CheckTest : public ::testing::Test, public Verdict {
 
   template <typename Fill>
   void send(ActorId from, ActorId to, Lane lane, Fill&& fill, std::uint64_t serial = 0) {
-    carry(from, to, lane, fill, serial, [&](const Carried& m) {
-      each([&](Watch& watch) { watch.onSent(m, now_); });
-    });
+    carry(from, to, lane, fill, serial,
+          [&](const Carried& m) { each([&](Watch& watch) { watch.onSent(m, now_); }); });
   }
   template <typename Fill>
   void turn(ActorId from, ActorId to, Lane lane, Fill&& fill, std::uint64_t serial = 0) {

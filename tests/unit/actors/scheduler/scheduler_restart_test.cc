@@ -1,0 +1,478 @@
+// What a scheduler keeps: over a restart, and over a storage that fails.
+#include <gtest/gtest.h>
+
+#include "tests/unit/actors/scheduler/scheduler_world.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ClusterOptions;
+using testing::ClusterWorld;
+using testing::NodeDouble;
+using enum TaskClass;
+using Request = schema::ClusterRequest::Builder;
+
+ClusterSpec small(const std::string& node = "") {
+  return ClusterWorld::spec(Ordinary, 4, 25, node);
+}
+ClusterSpec wholeCard(const std::string& node = "") {
+  return ClusterWorld::spec(Ordinary, 16, 100, node);
+}
+
+ClusterOptions restarted(ClusterWorld& world) {
+  ClusterOptions options;
+  options.rows = world.rows();
+  return options;
+}
+
+// The node as it was at the end of another world, connected to this one.
+void carryOver(ClusterWorld& from, ClusterWorld& to, const std::string& name) {
+  NodeDouble node = from.node(name);
+  node.session = 0;
+  node.link = 0;
+  to.links.nodes[name] = node;
+  to.connect(name);
+}
+
+TEST(SchedulerRestart, C1_TheTermGrowsAndIsCommittedBeforeAnybodyIsServed) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  EXPECT_EQ(first.node("a").term, 1u);
+  ClusterWorld second(restarted(first));
+  second.fixture.journal().holdCommits();
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.node("a").session, 0u);
+  second.fixture.journal().commitAutomatically();
+  second.fixture.journal().commitNext();
+  second.run();
+  EXPECT_EQ(second.node("a").term, 2u);
+  EXPECT_NE(second.node("a").session, 0u);
+}
+
+// Its name is stored and its cards are not, so nobody can say that they would not do.
+TEST(SchedulerRestart, P7_NothingIsInfeasibleWhileANodeIsLostThatSaidNoHelloSince) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  ClusterWorld second(restarted(first));
+  second.start();
+  second.pass(seconds(60));
+  const std::uint64_t task = second.submitted(small());
+  EXPECT_EQ(second.state(task), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.order(ClusterWorld::submit(ClusterWorld::spec(Ordinary, 64, 25))), "infeasible");
+}
+
+TEST(SchedulerRestart, BoundTasksAreBelievedUntilTheirNodeSaysHelloAndThenBoundWithoutAnOrder) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  const std::uint64_t task = first.submitted(small());
+  ClusterWorld second(restarted(first));
+  second.start();
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  const std::uint64_t before = second.fixture.journal().commits();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.scheduler->ledger().tasks(), 1u);
+  EXPECT_EQ(second.holders(task), 1u);
+  EXPECT_EQ(second.fixture.journal().commits(), before);  // nothing new to store
+  EXPECT_GT(second.submitted(small()), task);
+}
+
+TEST(SchedulerRestart, TasksOfANodeThatNeverComesBackAreBoundElsewhereAfterTheFence) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  const std::uint64_t task = first.submitted(small());
+  ClusterWorld second(restarted(first));
+  second.start();
+  second.add("b");
+  second.pass(seconds(18));
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.placeOf(task), "");
+  second.pass(seconds(4));
+  EXPECT_EQ(second.placeOf(task), "b");
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.holders(task), 1u);
+}
+
+TEST(SchedulerRestart, WaitingTasksWaitAgainAndRequestsAreRemembered) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  ClusterSpec spec = wholeCard();
+  spec.task.requestId = "r1";
+  const std::uint64_t holder = first.submitted(spec);
+  const std::uint64_t waits = first.submitted(wholeCard());
+  ClusterWorld second(restarted(first));
+  second.start();
+  EXPECT_EQ(second.state(waits), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  const std::uint64_t again = second.ask(ClusterWorld::submit(spec));
+  EXPECT_EQ(second.reply(again).getAssigned().getTask(), holder);
+  EXPECT_EQ(text(second.reply(again).getAssigned().getToken()), "token-a-1");
+  EXPECT_EQ(second.order([=](Request r) { r.setDelete(holder); }), "ok");
+  EXPECT_EQ(second.placeOf(waits), "a");
+}
+
+TEST(SchedulerRestart, WhatFitsNoNodeYetWaitsWhileNodesAreStillToCome) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  ClusterWorld second(restarted(first));
+  second.start();
+  const std::uint64_t task = second.submitted(small());
+  EXPECT_EQ(second.state(task), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+}
+
+TEST(SchedulerRestart, AnAssumedTaskThatItsNodeHasIsConfirmedAndOneThatItHasNotIsPlacedAgain) {
+  ClusterWorld first;
+  first.start();
+  first.add("a").answers = false;
+  first.ask(ClusterWorld::submit(small()));
+  first.ask(ClusterWorld::submit(small()));
+  NodeDouble& a = first.node("a");
+  NodeDouble::Task& held = a.tasks[++a.lastTask];
+  held.clusterTask = 1;
+  held.epoch = 1;
+  held.spec = small().task;
+  held.cards = first.scheduler->task(1)->cards;
+  a.answers = true;
+  ClusterWorld second(restarted(first));
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(1), PlaceState::Bound);
+  EXPECT_EQ(second.node("a").find(1)->epoch, 1u);
+  EXPECT_EQ(second.node("a").find(2)->epoch, 2u);
+}
+
+TEST(SchedulerRestart, MarksAndDrainsGoOn) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1).ends = false;
+  const std::uint64_t task = first.submitted(small());
+  first.order([](Request r) {
+    r.initDrain().initTarget().setNode("a");
+    r.getDrain().setTimeoutNs(60'000'000'000);
+  });
+  ClusterWorld second(restarted(first));
+  second.start();
+  first.node("a").ends = true;
+  carryOver(first, second, "a");
+  second.add("b", 1);
+  second.pass(seconds(2));
+  EXPECT_EQ(second.placeOf(task), "b");
+  EXPECT_TRUE(second.scheduler->ledger().cordoned(NodeId{0}));
+}
+
+TEST(SchedulerRestart, ATaskThatWasMovingWaitsAgainOnceItsNodeHasEndedIt) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1).ends = false;
+  const std::uint64_t task = first.submitted(small());
+  first.add("b", 1);
+  first.order([](Request r) {
+    r.initDrain().initTarget().setNode("a");
+    r.getDrain().setTimeoutNs(60'000'000'000);
+  });
+  first.pass(seconds(2));
+  EXPECT_EQ(first.state(task), PlaceState::Ending);
+  ClusterWorld second(restarted(first));
+  second.start();
+  carryOver(first, second, "b");
+  first.node("a").ends = true;
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.placeOf(task), "b");
+  EXPECT_EQ(second.holders(task), 1u);
+}
+
+TEST(SchedulerRestart, P3_OnAnOlderStoreTheTasksThatItNeverNumberedAreKept) {
+  ClusterWorld first;
+  first.start();
+  first.add("a");
+  const std::vector<StoredRow> old = first.rows();
+  const std::uint64_t task = first.submitted(small());
+  ClusterOptions options;
+  options.rows = old;
+  ClusterWorld second(options);
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.holders(task), 1u);
+  EXPECT_GT(second.submitted(small()), task);
+}
+
+TEST(SchedulerRestart, P3_ANewStoreGivesNoNumberThatASilentNodeMayHold) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::uint64_t task = first.submitted(wholeCard());
+  ClusterOptions options;
+  options.firstTask = 1'000'000;
+  ClusterWorld second(options);
+  second.start();
+  second.add("b", 1);
+  const std::uint64_t other = second.submitted(small());
+  EXPECT_GE(other, options.firstTask);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.placeOf(other), "b");
+  EXPECT_EQ(second.holders(other), 1u);
+  EXPECT_EQ(second.placeOf(task), "a") << "it is taken over under its number";
+  EXPECT_EQ(second.state(task), PlaceState::Bound);
+  EXPECT_EQ(second.scheduler->ledger().tasks(), 2u);
+}
+
+TEST(SchedulerRestart, P3_AStoreThatGoesOnNeitherSkipsNumbersNorTakesBackWhatHasEnded) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1).ends = false;
+  const std::uint64_t task = first.submitted(small());
+  first.cut("a");
+  first.order([=](Request r) { r.setDelete(task); });
+  first.pass(seconds(22));
+  EXPECT_EQ(first.scheduler->tasks(), 0u);
+  ClusterOptions options = restarted(first);
+  options.firstTask = 1'000'000;
+  ClusterWorld second(options);
+  second.start();
+  first.node("a").ends = true;
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.scheduler->tasks(), 0u);
+  EXPECT_EQ(second.node("a").tasks.size(), 0u) << "it is ended there";
+  EXPECT_EQ(second.submitted(small()), task + 1);
+}
+
+// --- requests of tasks that ended ---
+
+ClusterSpec withRequest(ClusterSpec spec, const std::string& id) {
+  spec.task.requestId = id;
+  return spec;
+}
+
+TEST(SchedulerRestart, C2_ALateRetryOfASubmitWhoseTaskHasEndedMakesNoSecondTask) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const ClusterSpec ran = withRequest(small(), "ran");
+  const ClusterSpec neverRan = withRequest(wholeCard(), "never ran");
+  const std::uint64_t task = first.submitted(ran);
+  const std::uint64_t waited = first.submitted(neverRan);
+  EXPECT_EQ(first.order([=](Request r) { r.setDelete(waited); }), "ok");
+  EXPECT_EQ(first.order([=](Request r) { r.setDelete(task); }), "ok");
+  EXPECT_EQ(first.scheduler->tasks(), 0u);
+  for (int i = 0; i < 2; ++i) {
+    ClusterWorld second(restarted(first));
+    second.start();
+    carryOver(first, second, "a");
+    const std::uint64_t again = second.ask(ClusterWorld::submit(ran));
+    EXPECT_EQ(second.reply(again).getAssigned().getTask(), task);
+    EXPECT_EQ(second.order(ClusterWorld::submit(neverRan)), "conflict");
+    EXPECT_EQ(second.order(ClusterWorld::submit(withRequest(wholeCard(), "ran"))), "conflict");
+    EXPECT_EQ(second.scheduler->tasks(), 0u);
+    EXPECT_EQ(second.node("a").tasks.size(), 0u);
+    EXPECT_GT(second.submitted(small()), waited);
+  }
+}
+
+TEST(SchedulerRestart, C5_OnlySoManyEndedRequestsAreKeptAndOnlyThoseThatHaveAnId) {
+  ClusterOptions few;
+  few.endedKept = 3;
+  ClusterWorld first(few);
+  first.start();
+  first.add("a", 1);
+  for (int i = 0; i < 6; ++i) {
+    const std::string id = i == 4 ? "" : "r" + std::to_string(i);
+    const std::uint64_t task = first.submitted(withRequest(small(), id));
+    EXPECT_EQ(first.order([=](Request r) { r.setDelete(task); }), "ok");
+  }
+  EXPECT_EQ(first.endedRows(), 2u) << "of r3 and r5; the one between has no id";
+  ClusterOptions again = restarted(first);
+  again.endedKept = 3;
+  ClusterWorld second(again);
+  second.start();
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.reply(second.ask(ClusterWorld::submit(withRequest(small(), "r3"))))
+                .getAssigned()
+                .getTask(),
+            4u);
+  EXPECT_EQ(second.submitted(withRequest(small(), "r0")), 7u) << "forgotten, so it is a new one";
+}
+
+TEST(SchedulerRestart, D4_ATaskWhoseEndIsNotStoredLivesOnWithItsRequest) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1);
+  const ClusterSpec spec = withRequest(wholeCard(), "r");
+  world.submitted(wholeCard());
+  const std::uint64_t task = world.submitted(spec);
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  EXPECT_EQ(world.order([=](Request r) { r.setDelete(task); }), "unavailable");
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(task), PlaceState::Waiting);
+  EXPECT_EQ(world.submitted(spec), task);
+}
+
+// --- storage that fails ---
+
+TEST(SchedulerRestart, D4_AFailedCommitUndoesExactlyItsRound) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1);
+  const std::uint64_t holder = world.submitted(small());
+  const std::uint64_t digest = world.scheduler->ledger().digest();
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  const std::uint64_t corr = world.ask(ClusterWorld::submit(small()));
+  EXPECT_EQ(world.code(corr), "unavailable");
+  EXPECT_EQ(world.scheduler->ledger().digest(), digest);
+  EXPECT_EQ(world.scheduler->tasks(), 1u);
+  EXPECT_EQ(world.node("a").tasks.size(), 1u);
+  EXPECT_EQ(world.order([=](Request r) { r.setDelete(holder); }), "unavailable");
+  EXPECT_EQ(world.state(holder), PlaceState::Bound);
+  EXPECT_EQ(world.order([](Request r) { r.setInfo(); }), "ok");
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(world.submitted(small())), PlaceState::Bound);
+}
+
+TEST(SchedulerRestart, D4_LeasesGoOnWhileNothingCanBeStored) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.ask(ClusterWorld::submit(small()));
+  world.pass(seconds(60));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+}
+
+TEST(SchedulerRestart, P8_ANodeThatFallsSilentWhileNothingCanBeStoredIsNotForgivenForIt) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.ask(ClusterWorld::submit(small()));
+  world.cut("a");
+  world.pass(seconds(18));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  EXPECT_EQ(world.placeOf(world.submitted(small())), "b");
+}
+
+// Cluster seed 4584: it was taken for one that had just said hello, and got tasks.
+TEST(SchedulerRestart, P8_AHelloThatWaitedForTheStorageLongerThanALeaseHasToBeSaidAgain) {
+  ClusterWorld world;
+  world.start();
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.pass(seconds(18));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.node("a").turnedAway, "unavailable");
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+  world.connect("a");
+  EXPECT_EQ(world.scheduler->membership().alive(), 2u);
+}
+
+// Cluster seed 36985: a gap in the numbers of nodes hid all behind it from the next scheduler.
+TEST(SchedulerRestart, P3_ANodeWhoseRowWasNotStoredHidesNoneThatCameLater) {
+  ClusterWorld world;
+  world.start();
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.cut("a");
+  world.pass(seconds(18));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  world.add("b");
+  const std::uint64_t task = world.submitted(small());
+  ASSERT_EQ(world.placeOf(task), "b");
+  world.restart();
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+  EXPECT_EQ(world.placeOf(task), "b");
+}
+
+TEST(SchedulerRestart, P8_TheLeaseOfANodeRunsFromItsHelloHoweverLongThatWaited) {
+  ClusterWorld world;
+  world.start();
+  world.add("b");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.add("a");
+  world.cut("a");
+  world.pass(seconds(10));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.scheduler->membership().alive(), 2u);
+  world.pass(seconds(4));
+  EXPECT_EQ(world.scheduler->membership().alive(), 1u);
+}
+
+TEST(SchedulerRestart, D4_WhatNodesSaidDuringAFailureIsTakenUpAfterIt) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1).answers = false;
+  const std::uint64_t corr = world.ask(ClusterWorld::submit(wholeCard()));
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.node("a").tasks[1].clusterTask = 1;
+  world.say("a", [](schema::FromMember::Builder words) {
+    auto bound = words.initBound();
+    bound.setTask(1);
+    bound.setEpoch(1);
+    bound.setNodeTask(1);
+    bound.setToken("t");
+  });
+  world.run();
+  EXPECT_EQ(world.state(1), PlaceState::Assumed);
+  EXPECT_EQ(world.answers(corr), 0u);
+  world.add("b");  // its hello waits too
+  EXPECT_EQ(world.node("b").session, 0u);
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(1), PlaceState::Bound);
+  EXPECT_TRUE(world.reply(corr).isAssigned());
+  EXPECT_NE(world.node("b").session, 0u);
+}
+
+TEST(SchedulerRestart, D4_MarksAndThePriorityAreUndoneToo) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  EXPECT_EQ(world.order([](Request r) { r.initCordon().setNode("a"); }), "unavailable");
+  EXPECT_FALSE(world.scheduler->ledger().cordoned(NodeId{0}));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(2));
+  EXPECT_EQ(world.state(world.submitted(small())), PlaceState::Bound);
+}
+
+TEST(SchedulerRestart, D4_TasksOfANodeThatIsLostDuringAFailureAreMovedAfterIt) {
+  ClusterWorld world;
+  world.start();
+  world.add("a");
+  const std::uint64_t task = world.submitted(small());
+  world.add("b");
+  world.cut("a");
+  world.pass(seconds(19));
+  world.fixture.journal().failAutomatically(fail(ErrorCode::Unavailable, "disk full"));
+  world.pass(seconds(4));
+  world.fixture.journal().commitAutomatically();
+  world.pass(seconds(3));
+  EXPECT_EQ(world.placeOf(task), "a");  // whom nobody reaches
+  EXPECT_NE(world.node("b").find(task), nullptr);
+  EXPECT_EQ(world.state(task), PlaceState::Bound);
+}
+
+}  // namespace
+}  // namespace qgpu

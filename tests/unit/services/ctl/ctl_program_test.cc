@@ -1,0 +1,314 @@
+// qgpuctl as a program, against the admin socket of a scripted node.
+
+#include <algorithm>
+#include <optional>
+#include <signal.h>
+#include <simdjson.h>
+
+#include "services/api/admin/admin_server.h"
+#include "services/api/admin/node_handler.h"
+#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/base/program.h"
+
+namespace qgpu {
+namespace {
+
+using testing::ApiFixture;
+using testing::Program;
+
+struct NoHouse final : Housekeeping {
+  void snapshot(std::function<void(Status)> done) override { done(ok()); }
+  Status setLogLevel(const std::string&) override { return ok(); }
+};
+
+struct Ctl : ApiFixture {
+  Ctl() : path(folder / "manager.sock") {
+    start();
+    // A library of that name which changes nothing, so that CMD may really be started.
+    ::setenv("QGPU_LIB", "/lib/x86_64-linux-gnu/libc.so.6", 1);
+    if (::access(::getenv("QGPU_LIB"), R_OK) != 0) {
+      ::setenv("QGPU_LIB", "/lib/aarch64-linux-gnu/libc.so.6", 1);
+    }
+    ::unsetenv("OPENCL_LAYERS");
+  }
+  ~Ctl() noexcept override = default;
+
+  void start(std::vector<std::pair<std::string, std::string>> extras = {}) {
+    handler.emplace(actor, house, "here", TenantEnvironment{"", std::move(extras)});
+    auto listener = UnixListener::open(path, 0666);
+    ASSERT_TRUE(listener.ok()) << listener.error().message;
+    server =
+        std::make_unique<AdminServer>(*handler, ChangeRule(::getuid()), AdminLimits{},
+                                      *io.lowLevelProvider, bridge.timer(), std::move(*listener));
+  }
+  std::unique_ptr<Program> begin(std::vector<std::string> arguments, bool ownGroup = false) {
+    std::vector<std::string> argv = {QGPUCTL, "--socket", path};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return std::make_unique<Program>(argv, ownGroup);
+  }
+  int finish(Program& program) {
+    waitUntil([&] { return program.status().has_value(); });
+    return *program.status();
+  }
+  int run(std::vector<std::string> arguments) {
+    const auto program = begin(std::move(arguments));
+    const int status = finish(*program);
+    output = program->output();
+    return status;
+  }
+  bool asked(schema::Request::Which which) const {
+    for (const auto& a : node.asked) {
+      if (a.which == which) return true;
+    }
+    return false;
+  }
+
+  std::string path;
+  NoHouse house;
+  std::optional<NodeHandler> handler;
+  std::unique_ptr<AdminServer> server;
+  std::string output;
+};
+
+TEST_F(Ctl, ShowsTablesAndPassesJsonThrough) {
+  EXPECT_EQ(run({"cards"}), 0);
+  EXPECT_NE(output.find("sim-0"), std::string::npos);
+  EXPECT_NE(output.find("2 GiB / 16 GiB"), std::string::npos) << output;
+  EXPECT_EQ(output.find('\x1b'), std::string::npos) << "no colours outside a terminal";
+  EXPECT_EQ(run({"tasks"}), 0);
+  EXPECT_NE(output.find("train"), std::string::npos) << output;
+  EXPECT_EQ(run({"status"}), 0);
+  EXPECT_NE(output.find("here"), std::string::npos) << output;
+  EXPECT_EQ(run({"-o", "json", "tasks"}), 0);
+  EXPECT_TRUE(output.starts_with(R"({"ok":true,"tasks":[{"id":7,)")) << output;
+  EXPECT_NE(output.find("\"gpu_ns\":9007199254740993"), std::string::npos);
+  EXPECT_EQ(run({"version"}), 0);
+}
+
+TEST_F(Ctl, CompletesNamesThatTheDaemonKnows) {
+  const auto complete = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {QGPUCTL, "complete", "--socket", path});
+    Program program(words, false);
+    EXPECT_EQ(finish(program), 0);
+    return program.output();
+  };
+  EXPECT_EQ(complete({"end", ""}), "7\ttrain\n");
+  EXPECT_EQ(complete({"end", "8"}), "");
+  EXPECT_TRUE(complete({"cordon", "sim-"}).starts_with("sim-0\t"));
+  server.reset();
+  EXPECT_EQ(complete({"end", ""}), "") << "a daemon that is not there says nothing";
+}
+
+TEST_F(Ctl, RefusalsExitWith3) {
+  node.failNext = fail(ErrorCode::NotFound, "no task 999");
+  EXPECT_EQ(run({"evict", "999"}), 3);
+  EXPECT_EQ(output, "qgpuctl: no task 999 (not-found)\n");
+  node.failNext = fail(ErrorCode::NotFound, "no task 999");
+  EXPECT_EQ(run({"-o", "json", "evict", "999"}), 3);
+  EXPECT_EQ(output, R"({"ok":false,"error":"no task 999","code":"not-found"})"
+                    "\n");
+}
+
+TEST_F(Ctl, WithoutADaemonItExitsWith4AndSaysHowToStartOne) {
+  server.reset();
+  for (const char* command : {"status", "top", "events"}) {
+    EXPECT_EQ(run({command}), 4) << command;
+    EXPECT_NE(output.find("start one: "), std::string::npos) << output;
+    EXPECT_NE(output.find("qgpu-manager"), std::string::npos) << output;
+  }
+}
+
+TEST_F(Ctl, EventsAreListedAndFollowed) {
+  node.eventSeqs = {1, 2};
+  EXPECT_EQ(run({"events", "--since", "1"}), 0);
+  EXPECT_NE(output.find("task-bound  task 7  sim-0  bound  (uid 0 pid 12)"), std::string::npos)
+      << output;
+  const auto follower = begin({"events", "--follow"});
+  waitUntil([&] { return actor.watchers() == 1; });
+  sink.tellEvent(3);
+  const auto shows = [&](const char* part) {
+    waitUntil([&] { return follower->output().find(part) != std::string::npos; });
+  };
+  shows("     3  ");
+  server.reset();
+  shows("looking again");
+  start();
+  waitUntil([&] { return actor.watchers() == 1; });
+  sink.tellEvent(4);
+  shows("     4  ");
+  ::kill(follower->pid(), SIGINT);
+  EXPECT_EQ(finish(*follower), 128 + SIGINT);
+}
+
+TEST_F(Ctl, AnAuditShowsWhatWasAskedForOnly) {
+  node.eventSeqs = {1, 2};
+  node.eventActor = "node";
+  EXPECT_EQ(run({"audit"}), 0);
+  EXPECT_EQ(output, "");
+  node.eventActor = "uid 0 pid 12";
+  EXPECT_EQ(run({"audit"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 2) << output;
+}
+
+TEST_F(Ctl, WhoMeantAClusterIsToldHowToAskIt) {
+  node.failNext = fail(ErrorCode::NotFound, "no card 'node-3' here");
+  EXPECT_EQ(run({"drain", "node-3"}), 3);
+  EXPECT_NE(output.find("of a cluster: --cluster"), std::string::npos) << output;
+  EXPECT_EQ(run({"nodes"}), 3);
+  EXPECT_NE(output.find("is no scheduler"), std::string::npos) << output;
+}
+
+TEST_F(Ctl, EventsAreAskedForUntilTheNewestIsTold) {
+  for (std::uint64_t seq = 1; seq <= 7; ++seq) node.eventSeqs.push_back(seq);
+  node.eventsPerReply = 3;
+  EXPECT_EQ(run({"events", "1"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 6) << output;
+  EXPECT_NE(output.find("\n     7  "), std::string::npos) << output;
+  EXPECT_EQ(run({"-o", "json", "events"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << "one document";
+  EXPECT_TRUE(output.starts_with(R"({"ok":true,"events":[{"seq":1,)")) << output;
+  EXPECT_NE(output.find(R"(,{"seq":7,)"), std::string::npos) << output;
+}
+
+TEST_F(Ctl, TopPrintsPlainPicturesIntoAPipe) {
+  EXPECT_EQ(run({"top", "-n", "2", "--interval", "0.1"}), 0);
+  EXPECT_EQ(output.find('\x1b'), std::string::npos);
+  const std::size_t first = output.find("CARD");
+  EXPECT_NE(output.find("CARD", first + 1), std::string::npos) << output;
+}
+
+TEST_F(Ctl, TopGivesOneDocumentForEachPictureAsJson) {
+  EXPECT_EQ(run({"-o", "json", "top", "-n", "2", "--interval", "0.1"}), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 2) << output;
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  ASSERT_EQ(parser.parse(output.substr(0, output.find('\n'))).get(root), simdjson::SUCCESS);
+  for (const char* part : {"status", "cards", "tasks"}) {
+    EXPECT_TRUE(root[part]["ok"].get_bool().value()) << part;
+  }
+}
+
+TEST_F(Ctl, TopEndsCleanlyAtCtrlC) {
+  const auto program = begin({"top", "--interval", "0.1"});
+  waitUntil([&] { return program->output().find("CARD") != std::string::npos; });
+  ::kill(program->pid(), SIGINT);
+  EXPECT_EQ(finish(*program), 0);
+}
+
+// --- run ---------------------------------------------------------------------------------------
+
+TEST_F(Ctl, RunGivesItsCommandTheEnvironmentAndItsExitStatus) {
+  EXPECT_EQ(run({"run", "--name", "a", "--memory", "2", "--core", "30", "--", "sh", "-c",
+                 "echo $QGPU_TOKEN $QGPU_SOCKET $LD_PRELOAD $OPENCL_LAYERS; exit 7"}),
+            7);
+  const std::string library = ::getenv("QGPU_LIB");
+  EXPECT_EQ(output, "0123456789abcdef0123456789abcdef " + folder / "attach.sock" + " " + library +
+                        " " + library + "\n");
+  ASSERT_EQ(node.asked.size(), 3u);
+  EXPECT_EQ(node.asked[0].which, schema::Request::INFO) << "whether it has joined its scheduler";
+  EXPECT_EQ(node.asked[1].which, schema::Request::BIND);
+  EXPECT_EQ(node.asked[1].text, "a");
+  EXPECT_EQ(node.asked[1].memBytes, 2ULL << 30U);
+  EXPECT_EQ(node.asked[1].sharePermille, 300u);
+  EXPECT_EQ(node.asked[2].which, schema::Request::UNBIND);
+  EXPECT_EQ(node.asked[2].number, 7u);
+}
+
+TEST_F(Ctl, RunLeavesNoPoclVariableOfTheCallerToItsCommand) {
+  server.reset();
+  start({{"POCL_DEVICES", "cpu"}});
+  ::setenv("POCL_DEVICES", "basic", 1);
+  ::setenv("POCL_KERNEL_CACHE", "0", 1);
+  EXPECT_EQ(run({"run", "--", "sh", "-c", "env | grep ^POCL_"}), 0);
+  EXPECT_EQ(output, "POCL_DEVICES=cpu\n");
+  ::unsetenv("POCL_DEVICES");
+  ::unsetenv("POCL_KERNEL_CACHE");
+}
+
+TEST_F(Ctl, RunReturnsWhatAShellReturns) {
+  EXPECT_EQ(run({"run", "--", "/nonexistent/program"}), 127);
+  EXPECT_NE(output.find("command not found"), std::string::npos) << output;
+  EXPECT_EQ(run({"run", "--", "/tmp"}), 126);
+  EXPECT_EQ(run({"run", "--", "sh", "-c", "kill -KILL $$"}), 128 + SIGKILL);
+  EXPECT_EQ(run({"run", "true"}), 0);
+}
+
+TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
+  node.failBind = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  EXPECT_EQ(run({"run", "--memory", "9", "--", "sh", "-c", "echo started"}), 125);
+  EXPECT_NE(output.find("no card has 9 GiB left"), std::string::npos);
+  EXPECT_NE(output.find("--memory"), std::string::npos);
+  EXPECT_EQ(output.find("started"), std::string::npos);
+
+  ::setenv("QGPU_LIB", "/nonexistent/libqgpu.so", 1);
+  EXPECT_EQ(run({"run", "--", "true"}), 125);
+  server.reset();
+  ::setenv("QGPU_LIB", "/etc/passwd", 1);
+  EXPECT_EQ(run({"run", "--", "true"}), 125);
+  EXPECT_NE(output.find("start one"), std::string::npos) << output;
+}
+
+TEST_F(Ctl, RunWaitsAMomentForAManagerThatIsAboutToJoinItsScheduler) {
+  node.cluster = "joining";
+  const auto program = begin({"run", "--", "sh", "-c", "echo started"});
+  const std::string says = "(joining): waiting up to";
+  waitUntil([&] { return program->output().find(says) != std::string::npos; });
+  EXPECT_FALSE(asked(schema::Request::BIND));
+  node.cluster = "joined: term 1";
+  EXPECT_EQ(finish(*program), 0);
+  EXPECT_NE(program->output().find("started"), std::string::npos) << program->output();
+  for (const char* cluster : {"none", "turned away: another node has this name"}) {
+    node.cluster = cluster;
+    EXPECT_EQ(run({"run", "--", "true"}), 0);
+    EXPECT_EQ(output.find("waiting"), std::string::npos) << cluster << ": " << output;
+  }
+}
+
+TEST_F(Ctl, RunForwardsSignals) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    const auto program = begin({"run", "--", "sh", "-c",
+                                "trap 'exit 40' TERM; trap 'exit 41' INT; trap 'exit 42' HUP;"
+                                "trap 'exit 43' QUIT; trap 'exit 44' USR1; trap 'exit 45' USR2;"
+                                "echo ready; while :; do sleep 0.01; done"});
+    waitUntil([&] { return program->output() == "ready\n"; });
+    ::kill(program->pid(), signal);
+    const int status = finish(*program);
+    EXPECT_GE(status, 40) << signal;
+    EXPECT_LE(status, 45) << signal;
+  }
+  EXPECT_TRUE(asked(schema::Request::UNBIND));
+}
+
+TEST_F(Ctl, RunStopsAndContinuesWithItsCommand) {
+  const auto program = begin(
+      {"run", "--", "sh", "-c", "echo ready; read -r line < " + (folder / "fifo") + "; exit 5"},
+      true);
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  waitUntil([&] { return program->output() == "ready\n"; });
+  ::kill(program->pid(), SIGTSTP);
+  waitUntil([&] { return program->stopped(); });
+  ::kill(program->pid(), SIGCONT);
+  int fifo = -1;
+  waitUntil([&] {
+    fifo = ::open((folder / "fifo").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return fifo >= 0;
+  });
+  ASSERT_EQ(::write(fifo, "go\n", 3), 3);
+  EXPECT_EQ(finish(*program), 5);
+  ::close(fifo);
+}
+
+TEST_F(Ctl, C9_ARestartOfTheManagerDoesNotDisturbACommand) {
+  const auto program = begin(
+      {"run", "--", "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"});
+  waitUntil([&] { return program->output() == "ready\n"; });
+  server.reset();
+  start();
+  EXPECT_FALSE(program->status().has_value());
+  ::kill(program->pid(), SIGTERM);
+  EXPECT_EQ(finish(*program), 9);
+  EXPECT_TRUE(asked(schema::Request::UNBIND));
+}
+
+}  // namespace
+}  // namespace qgpu

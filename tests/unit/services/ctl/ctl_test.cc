@@ -1,0 +1,506 @@
+// The parts of qgpuctl that need no daemon: arguments, units, tables, views, environment.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "services/ctl/client.h"
+#include "services/ctl/options.h"
+#include "services/ctl/run.h"
+#include "services/ctl/table.h"
+#include "services/ctl/top.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/qgpu-ctl-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Options parsed(std::vector<std::string> argv) {
+  auto result = parseOptions(argv);
+  if (const auto* exit = std::get_if<ExitNow>(&result)) {
+    ADD_FAILURE() << exit->text;
+    return {};
+  }
+  return std::get<Options>(result);
+}
+
+int exitCode(std::vector<std::string> argv) {
+  const auto result = parseOptions(std::move(argv));
+  const auto* exit = std::get_if<ExitNow>(&result);
+  return exit != nullptr ? exit->code : -1;
+}
+
+TEST(CtlOptions, EachCommandBecomesTheLineOfTheAdminSocket) {
+  EXPECT_EQ(lineOf(parsed({"status"}).ask), "status");
+  EXPECT_EQ(lineOf(parsed({"cards"}).ask), "cards");
+  EXPECT_EQ(lineOf(parsed({"tasks"}).ask), "tasks");
+  EXPECT_EQ(lineOf(parsed({"policy", "all", "bs"}).ask), "policy all bs");
+  EXPECT_EQ(lineOf(parsed({"cordon", "sim-0"}).ask), "cordon sim-0");
+  EXPECT_EQ(lineOf(parsed({"uncordon", "sim-0"}).ask), "uncordon sim-0");
+  EXPECT_EQ(lineOf(parsed({"drain", "0"}).ask), "drain 0");
+  EXPECT_EQ(lineOf(parsed({"evict", "7"}).ask), "evict 7");
+  EXPECT_EQ(lineOf(parsed({"end", "7"}).ask), "end 7");
+  EXPECT_EQ(lineOf(parsed({"snapshot"}).ask), "snapshot");
+  EXPECT_EQ(lineOf(parsed({"loglevel", "debug"}).ask), "loglevel debug");
+}
+
+TEST(CtlOptions, TheGeneralOptionsStandBeforeOrAfterTheCommand) {
+  for (const auto& argv : {std::vector<std::string>{"-o", "json", "--socket", "/s", "cards"},
+                           std::vector<std::string>{"cards", "-o", "json", "--socket=/s"}}) {
+    const Options options = parsed(argv);
+    EXPECT_EQ(options.output, Output::Json);
+    EXPECT_EQ(options.socket, "/s");
+  }
+}
+
+TEST(CtlOptions, WrongUseExitsWith2AndHelpWith0) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"frobnicate"},
+      {"-o", "json", "frob"},
+      {"status", "--bogus"},
+      {"status", "extra"},
+      {"policy", "all"},
+      {"policy", "all", "fastest"},
+      {"evict"},
+      {"evict", "7\nsnapshot"},
+      {"cordon", "a b"},
+      {"-o", "xml", "cards"},
+      {"run"},
+      {"run", "--"},
+      {"run", "--memory", "0", "--", "true"},
+      {"run", "--memory", "x", "--", "true"},
+      {"run", "--class", "fast", "--", "true"},
+      {"run", "--frob", "--", "true"},
+      {"top", "--interval", "0"},
+      {"top", "-n", "-1"},
+  };
+  for (const auto& argv : wrong) {
+    EXPECT_EQ(exitCode(argv), 2) << (argv.empty() ? "" : argv.back());
+  }
+  for (const auto& argv : {std::vector<std::string>{"--help"}, std::vector<std::string>{"help"},
+                           std::vector<std::string>{"run", "--help"}}) {
+    EXPECT_EQ(exitCode(argv), 0);
+  }
+}
+
+TEST(CtlOptions, AWordThatOnlyAClusterTakesAsksTheCluster) {
+  EXPECT_EQ(lineOf(parsed({"tasks", "7"}).ask), "tasks 7");
+  EXPECT_EQ(parsed({"tasks", "7"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"tasks"}).daemon, Daemon::Manager);
+}
+
+TEST(CtlOptions, AnUnknownOptionIsNamedAndNotTheWordBehindIt) {
+  for (const char* option : {"--run-dir", "--run-dir=x", "-x"}) {
+    const auto result = parseOptions({"-o", "json", option, "/run/qgpu", "cards"});
+    const auto* exit = std::get_if<ExitNow>(&result);
+    ASSERT_NE(exit, nullptr);
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_NE(exit->text.find("there is no option " + std::string(option)), std::string::npos)
+        << exit->text;
+  }
+}
+
+TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {
+  const Options dashes = parsed({"run", "--name", "a", "--core=30", "--", "prog", "--name", "-o"});
+  EXPECT_EQ(lineOf(dashes.ask), R"(run {"name":"a","class":"ordinary","core_percent":30})");
+  EXPECT_EQ(dashes.program, (std::vector<std::string>{"prog", "--name", "-o"}));
+  const Options bare = parsed({"--socket", "/s", "run", "--memory", "2", "prog", "--memory", "9"});
+  EXPECT_EQ(lineOf(bare.ask), R"(run {"name":"prog","class":"ordinary","memory_gib":2})");
+  EXPECT_EQ(bare.program, (std::vector<std::string>{"prog", "--memory", "9"}));
+  const Options twice = parsed({"run", "--", "sh", "--", "x"});
+  EXPECT_EQ(twice.program, (std::vector<std::string>{"sh", "--", "x"}));
+}
+
+class CtlSocket : public ::testing::Test {
+ protected:
+  CtlSocket() {
+    // Root's manager is the machine's: the tests are those of somebody else, also under root.
+    around.uid = ::getuid() == 0 ? 12'345 : ::getuid();
+    around.runtimeDir = folder_.path();
+    machine = folder_.path() + "/machine";
+    std::filesystem::create_directory(machine);
+  }
+  void makeOwnFolder() {
+    std::filesystem::create_directory(defaultRunDir(around));
+    if (::getuid() != 0) return;
+    ASSERT_EQ(::chown(defaultRunDir(around).c_str(), around.uid, static_cast<gid_t>(-1)), 0);
+  }
+  static void listen(const std::string& folder) { std::ofstream(folder + "/manager.sock") << ""; }
+
+  Folder folder_;
+  Platform around;
+  std::string machine;
+};
+
+TEST_F(CtlSocket, IsWhereTheManagerOfTheSameUserListens) {
+  EXPECT_EQ(defaultSocket(around, machine), defaultRunDir(around) + "/manager.sock");
+  makeOwnFolder();
+  listen(defaultRunDir(around));
+  listen(machine);
+  EXPECT_EQ(defaultSocket(around, machine), defaultRunDir(around) + "/manager.sock");
+  around.runtimeDir.clear();  // no XDG_RUNTIME_DIR, as with su or in a container
+  std::filesystem::remove(machine + "/manager.sock");
+  EXPECT_EQ(defaultSocket(around, machine),
+            "/tmp/qgpu-" + std::to_string(around.uid) + "/manager.sock");
+}
+
+TEST_F(CtlSocket, IsTheMachinesWhereTheUserHasNoManager) {
+  listen(machine);
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
+  makeOwnFolder();
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
+}
+
+TEST_F(CtlSocket, IsNeverInAFolderOfSomebodyElse) {
+  makeOwnFolder();
+  listen(defaultRunDir(around));
+  std::filesystem::rename(defaultRunDir(around), folder_.path() + "/real");
+  std::filesystem::create_directory_symlink(folder_.path() + "/real", defaultRunDir(around));
+  EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
+}
+
+TEST(CtlRun, AsksForWhatWasTypedAndLeavesTheRestToTheDaemon) {
+  EXPECT_EQ(lineOf(parsed({"run", "--", "/usr/bin/clpeak"}).ask),
+            R"(run {"name":"clpeak","class":"ordinary"})");
+  EXPECT_EQ(lineOf(parsed({"run", "--name", "a\"b", "--class", "online", "--memory", "3", "--core",
+                           "0", "--cards", "1", "--card", "sim-1", "--", "x"})
+                       .ask),
+            R"(run {"name":"a\"b","class":"online","memory_gib":3,"core_percent":0,)"
+            R"("cards":1,"card":"sim-1"})");
+}
+
+TEST(CtlRun, TheLibraryStandsBeforeWhatWasPreloadedAnyway) {
+  const auto bound = parseBound(
+      R"({"ok":true,"task":7,"token":"t","cards":["c"],"env":{"QGPU_TOKEN":"t",)"
+      R"("LD_PRELOAD":"/d/libqgpu.so","OPENCL_LAYERS":"/d/libqgpu.so","POCL_DEVICES":"p p"}})");
+  ASSERT_TRUE(bound.ok());
+  EXPECT_EQ(bound->id, 7u);
+  const Environment expected = {{"QGPU_TOKEN", "t"},
+                                {"POCL_DEVICES", "p p"},
+                                {"QGPU_SOCKET", "/r/attach.sock"},
+                                {"LD_PRELOAD", "/own/libqgpu.so:/other.so"},
+                                {"OPENCL_LAYERS", "/own/libqgpu.so"}};
+  const std::string socket = "/r/attach.sock";
+  EXPECT_EQ(*tenantEnvironment(*bound, "/own/libqgpu.so", socket, "/other.so", ""), expected);
+  EXPECT_FALSE(tenantEnvironment(*bound, "", socket, "", "").ok()) << "no path comes from a daemon";
+  EXPECT_FALSE(tenantEnvironment(*bound, "/a b/libqgpu.so", socket, "", "").ok());
+  EXPECT_EQ(attachSocketOf("/run/qgpu/manager.sock"), "/run/qgpu/attach.sock");
+  EXPECT_TRUE(attachSocketOf("manager.sock").starts_with("/")) << "CMD may go elsewhere";
+}
+
+TEST(CtlRun, NoPoclVariableDiffersFromTheManagers) {
+  const char* const now[] = {"POCL_DEVICES=basic", "POCL_DEBUG=all", "PATH=/bin",
+                             "XPOCL_A=1",          "POCL_EMPTY=",    nullptr};
+  const std::vector<std::string> expected = {"POCL_DEBUG", "POCL_EMPTY"};
+  EXPECT_EQ(strangers({{"QGPU_TOKEN", "t"}, {"POCL_DEVICES", "cpu"}}, now), expected);
+}
+
+TEST(CtlRun, AHintIsAddedOnlyWhereTheDaemonGaveNone) {
+  EXPECT_EQ(helpFor(fail(ErrorCode::Infeasible,
+                         "online and offline tasks run on mixed nodes only: start the manager "
+                         "with --mixed, or ask for an ordinary task")),
+            "");
+  EXPECT_EQ(helpFor(fail(ErrorCode::NoRoom, "no card has room now; wait until a task ends")), "");
+  EXPECT_NE(helpFor(fail(ErrorCode::NoRoom, "no card has 9 GiB left")).find("--memory"),
+            std::string::npos);
+}
+
+TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
+  const auto text = [](std::vector<std::string> argv) {
+    return std::get<ExitNow>(parseOptions(std::move(argv))).text;
+  };
+  EXPECT_NE(text({}).find("uncordon"), std::string::npos) << text({});
+  EXPECT_NE(text({"help"}).find("uncordon"), std::string::npos);
+  EXPECT_NE(text({"help", "run"}).find("--memory"), std::string::npos) << text({"help", "run"});
+  EXPECT_EQ(exitCode({"help", "run"}), 0);
+  EXPECT_NE(text({"help", "drain"}).find("NODE/CARD"), std::string::npos);
+  EXPECT_EQ(text({"help", "drain"}).find("examples:"), std::string::npos) << "those of qgpuctl";
+  EXPECT_EQ(exitCode({"help", "frobnicate"}), 2);
+}
+
+TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
+  for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "evict", "7"},
+                           std::vector<std::string>{"run", "--server", "h:1", "--", "true"},
+                           std::vector<std::string>{"--cluster", "top"}}) {
+    EXPECT_EQ(exitCode(argv), 2) << argv[0];
+  }
+  EXPECT_EQ(exitCode({"--server", "h:1", "--socket", "/a", "tasks"}), 2);
+  EXPECT_EQ(exitCode({"--server", "h:1", "--cluster", "tasks"}), 2);
+}
+
+TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
+  ::setenv("QGPU_SERVER", "h:1", 1);
+  ::setenv("QGPU_TLS_CERT", "/c.pem", 1);
+  EXPECT_EQ(parsed({"nodes"}).server, "h:1");
+  const Options drain = parsed({"drain", "node-3"});
+  EXPECT_EQ(drain.server, "h:1");
+  EXPECT_EQ(drain.daemon, Daemon::Scheduler);
+  EXPECT_EQ(drain.tls.cert, "/c.pem");
+  EXPECT_EQ(parsed({"--tls-cert", "/d.pem", "nodes"}).tls.cert, "/d.pem") << "the flag wins";
+  EXPECT_EQ(parsed({"--socket", "/a.sock", "drain", "0"}).server, "") << "the flag wins";
+  EXPECT_EQ(parsed({"--cluster", "drain", "node-3"}).server, "h:1");
+  EXPECT_TRUE(parsed({"run", "--", "true"}).socket.ends_with("/manager.sock"));
+  ::unsetenv("QGPU_SERVER");
+  ::unsetenv("QGPU_TLS_CERT");
+}
+
+TEST(CtlOptions, DoctorLooksWhereOtherCommandsAsk) {
+  EXPECT_EQ(parsed({"doctor"}).doctor.runDir + "/manager.sock", parsed({"tasks"}).socket);
+  EXPECT_EQ(parsed({"--socket", "/a/b/manager.sock", "doctor"}).doctor.runDir, "/a/b");
+  EXPECT_EQ(parsed({"doctor", "--root", "/usr"}).doctor.runDir, kMachineRunDir);
+  EXPECT_EQ(parsed({"--socket", "/a/m.sock", "doctor", "--root", "/usr"}).doctor.runDir, "/a");
+  EXPECT_EQ(parsed({"--socket", "/a/m.sock", "doctor", "--run-dir", "/c"}).doctor.runDir, "/c");
+  EXPECT_EQ(exitCode({"--server", "h:1", "doctor"}), 2);
+}
+
+TEST(CtlOptions, ANumberThatCannotBeMeantIsToldItsUnit) {
+  for (const char* memory : {"1.5", "2GiB", "-1", "0", "1048577"}) {
+    const auto result = parseOptions({"run", std::string("--memory=") + memory, "--", "true"});
+    const auto* exit = std::get_if<ExitNow>(&result);
+    ASSERT_NE(exit, nullptr) << memory;
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_NE(exit->text.find("--memory: \"" + std::string(memory) +
+                              "\" is not a whole number of GiB from 1 to 1048576"),
+              std::string::npos)
+        << exit->text;
+  }
+}
+
+TEST(CtlOptions, ClusterCommandsGoToTheSchedulerAndOthersWhereTheyAreSent) {
+  EXPECT_EQ(parsed({"nodes"}).daemon, Daemon::Scheduler);
+  EXPECT_TRUE(parsed({"nodes"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"tasks"}).daemon, Daemon::Manager);
+  EXPECT_TRUE(parsed({"tasks"}).socket.ends_with("/manager.sock"));
+  EXPECT_TRUE(parsed({"--cluster", "tasks"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).socket, "");
+  EXPECT_EQ(parsed({"--socket", "/a.sock", "tasks"}).socket, "/a.sock");
+}
+
+TEST(CtlOptions, ASubmitSaysWhereItsTaskMayGo) {
+  const Options options = parsed({"submit", "--memory", "8", "--core", "50", "--node", "n-1",
+                                  "--model", "A", "--model", "B", "--preempt", "--wait"});
+  EXPECT_EQ(options.action, Action::Submit);
+  EXPECT_TRUE(options.wait);
+  EXPECT_EQ(
+      lineOf(options.ask),
+      R"(submit {"name":"task","class":"ordinary","memory_gib":8,"core_percent":50,"node":"n-1",)"
+      R"("models":["A","B"],"preempt":true})");
+  EXPECT_EQ(exitCode({"submit", "--node-score", "best"}), 2);
+}
+
+TEST(CtlOptions, AWhatIfPlacesOrDrains) {
+  EXPECT_EQ(lineOf(parsed({"what-if", "place", "--name", "a", "--count", "20"}).ask),
+            R"(whatif {"place":{"name":"a","class":"ordinary"},"count":20})");
+  EXPECT_EQ(lineOf(parsed({"what-if", "drain", "n-1/sim-0"}).ask),
+            R"(whatif {"drain":"n-1/sim-0"})");
+  EXPECT_EQ(exitCode({"what-if"}), 2);
+}
+
+TEST(CtlOptions, ADrainOfAClusterHasATimeout) {
+  const Options options = parsed({"drain", "n-1", "--timeout", "10m"});
+  EXPECT_EQ(lineOf(options.ask), "drain n-1 10m");
+  EXPECT_EQ(options.daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"drain", "sim-0"}).daemon, Daemon::Manager);
+}
+
+TEST(CtlOptions, APreemptionIsOnlyAskedFor) {
+  EXPECT_EQ(lineOf(parsed({"preempt", "7"}).ask), "preempt 7");
+  EXPECT_EQ(lineOf(parsed({"preempt", "7", "--dry-run"}).ask), "preempt 7");
+}
+
+TEST(CtlOptions, AModelIsOneWord) {
+  const Options options = parsed({"submit", "--model", "A", "--model", "B"});
+  EXPECT_EQ(options.ask.said.back().second.texts.size(), 2u);
+  EXPECT_EQ(exitCode({"submit", "--model", "A", "B"}), 2);
+}
+
+TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
+  const auto view =
+      viewOf(Shown::Assigned, R"({"ok":true,"task":7,"waiting":false,"node":"n-1",)"
+                              R"("cards":["sim-0"],"token":"t","env":{"QGPU_TOKEN":"t"}})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("environment QGPU_TOKEN=t\n"), std::string::npos) << *view;
+  EXPECT_NE(view->find("n-1"), std::string::npos) << *view;
+  EXPECT_NE(viewOf(Shown::Assigned, R"({"ok":true,"task":7,"waiting":true})")->find("explain 7"),
+            std::string::npos);
+}
+
+TEST(CtlViews, AnExplanationEndsWithTheNearestCards) {
+  const auto view =
+      viewOf(Shown::Explanation,
+             R"({"ok":true,"text":"it waits","remedy":"end task 3","nodes":)"
+             R"([{"node":"n-1","card":"sim-0","reason":"MemShort","text":"4 GiB short"}]})");
+  ASSERT_TRUE(view.ok());
+  for (const char* part : {"it waits\n", "what would help: end task 3\n", "4 GiB short"}) {
+    EXPECT_NE(view->find(part), std::string::npos) << *view;
+  }
+  const auto repeated =
+      viewOf(Shown::Explanation,
+             R"({"ok":true,"nodes":[{"node":"n","card":"c","reason":"R","text":"c: full"}]})");
+  EXPECT_NE(repeated->find("R       full\n"), std::string::npos) << *repeated;
+}
+
+TEST(CtlViews, TasksThatLandAlikeShareALine) {
+  const std::string landing = R"({"task":0,"node":"n-1","cards":["sim-0"],"evicts":[]})";
+  const auto view = viewOf(Shown::Plan, R"({"ok":true,"landed":[)" + landing + "," + landing +
+                                            R"(],"stay":[{"task":0,"node":"","reason":"3 of 5"}],)"
+                                            R"("allocated_before_permille":100})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("    2  n-1      sim-0"), std::string::npos) << *view;
+  EXPECT_NE(view->find("    -  nowhere  -"), std::string::npos) << *view;
+  EXPECT_NE(view->find("allocated   10% -> 0%"), std::string::npos) << *view;
+  EXPECT_NE(viewOf(Shown::Plan, R"({"ok":true})")->find("no task is concerned"), std::string::npos);
+}
+
+TEST(CtlViews, NodesStandInTheOrderOfTheirNumbers) {
+  const auto view = viewOf(Shown::Nodes, R"({"ok":true,"nodes":[{"name":"n-10"},{"name":"n-9"},)"
+                                         R"({"name":"m"},{"name":"n-9a"}]})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_LT(view->find("\nm "), view->find("n-9 ")) << *view;
+  EXPECT_LT(view->find("n-9 "), view->find("n-9a")) << *view;
+  EXPECT_LT(view->find("n-9a"), view->find("n-10")) << *view;
+}
+
+TEST(CtlViews, ATaskOfWholeCardsShowsThemAll) {
+  const auto view = viewOf(Shown::Tasks, R"({"ok":true,"tasks":[{"id":4,"place":"bound","cards":2,)"
+                                         R"("share_permille":1000,"mem_bytes":1073741824}]})");
+  ASSERT_TRUE(view.ok());
+  EXPECT_NE(view->find("200%  0 B / all"), std::string::npos) << *view;
+  EXPECT_EQ(*viewOf(Shown::Tasks, R"({"ok":true,"tasks":[]})"), "no tasks\n");
+}
+
+TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
+  EXPECT_EQ(parsed({"events", "17"}).events.since, 17u);
+  EXPECT_EQ(parsed({"events", "--since", "17", "-f"}).events.since, 17u);
+  EXPECT_TRUE(parsed({"audit", "17"}).events.changes);
+  EXPECT_EQ(exitCode({"events", "x"}), 2);
+  EXPECT_EQ(exitCode({"events", "-1"}), 2);
+  EXPECT_EQ(exitCode({"events", "1", "--since", "2"}), 2);
+}
+
+TEST(CtlRun, ARefusalKeepsItsCode) {
+  const auto bound = parseBound(R"({"ok":false,"error":"no room","code":"no-room"})");
+  ASSERT_FALSE(bound.ok());
+  EXPECT_EQ(bound.error().code, ErrorCode::NoRoom);
+  EXPECT_EQ(bound.error().message, "no room");
+  EXPECT_EQ(parseBound("{}").error().code, ErrorCode::Corrupt);
+  EXPECT_EQ(parseBound("nonsense").error().code, ErrorCode::Corrupt);
+  EXPECT_EQ(parseBound(R"({"ok":true})").error().code, ErrorCode::Corrupt);
+}
+
+TEST(CtlTable, ColumnsAreAlignedByCodePointsAndEmptyCellsShow) {
+  Table table({{"NAME"}, {"N", Align::Right}, {"NOTE"}});
+  table.add({"ä", "1", ""});
+  table.add({"longer", "1000", "x"});
+  EXPECT_EQ(table.text(),
+            "NAME       N  NOTE\n"
+            "ä          1  -\n"
+            "longer  1000  x\n");
+}
+
+TEST(CtlTable, NoTextOfATenantReachesTheTerminalAsACommand) {
+  EXPECT_EQ(printable("a\x1b[2Jb\nc\x7F"), "a?[2Jb?c?");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "?31m");
+  EXPECT_EQ(printable("\xFF"), "\xEF\xBF\xBD");
+}
+
+TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
+  EXPECT_EQ(humanBytes(0), "0 B");
+  EXPECT_EQ(humanBytes(1023), "1023 B");
+  EXPECT_EQ(humanBytes(1536ULL << 20U), "1.5 GiB");
+  EXPECT_EQ(humanBytes(16ULL << 30U), "16 GiB");
+  EXPECT_EQ(humanBytes(UINT64_MAX), "16383 PiB");
+  EXPECT_EQ(humanTime(0), "0");
+  EXPECT_EQ(humanTime(999), "999 ns");
+  EXPECT_EQ(humanTime(850'000), "850 us");
+  EXPECT_EQ(humanTime(1'250'000), "1.2 ms");
+  EXPECT_EQ(humanTime(12'300'000'000), "12.3 s");
+  EXPECT_EQ(humanTime(125'000'000'000), "2m05s");
+  EXPECT_EQ(humanTime(7'380'000'000'000), "2h03m");
+  EXPECT_EQ(humanPermille(300), "30%");
+  EXPECT_EQ(humanPermille(25), "2.5%");
+  EXPECT_EQ(humanCount(9'999), "9999");
+  EXPECT_EQ(humanCount(12'300), "12.3k");
+}
+
+TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
+  EXPECT_EQ(*viewOf(Shown::Done, R"({"ok":true,"done":"card sim-0 is cordoned"})"),
+            "card sim-0 is cordoned\n");
+  EXPECT_NE(viewOf(Shown::Cards, R"({"ok":true,"cards":[{"id":"x","new":{}}]})")->find("x"),
+            std::string::npos);
+  EXPECT_TRUE(viewOf(Shown::Tasks, R"({"ok":true})").ok());
+  EXPECT_FALSE(viewOf(Shown::Tasks, "{").ok());
+}
+
+TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
+  const auto card = [](const std::string& id, const std::string& more) {
+    return R"({"node":"here","id":")" + id + "\"" + more + "}";
+  };
+  const auto below = [](const std::string& cards) {
+    const std::string view = *viewOf(Shown::Cards, R"({"ok":true,"cards":[)" + cards + "]}");
+    const auto rows = 1 + std::count(cards.begin(), cards.end(), '}');
+    std::size_t at = 0;
+    for (std::ptrdiff_t i = 0; i < rows; ++i) at = view.find('\n', at) + 1;
+    return view.substr(at);
+  };
+  const std::string gate = R"(,"suspend":"gate","suspend_why":"no\u001b[2J such driver")";
+  const std::string memory = R"(,"memory_counted":"at CUDA's calls")";
+  EXPECT_EQ(below(card("sim-0", R"(,"suspend":"freeze")")), "");
+  EXPECT_EQ(below(card("GPU-1", gate + memory) + "," + card("GPU-2", memory)),
+            "GPU-1: gate: no?[2J such driver\nall cards: memory counts at CUDA's calls\n");
+  std::string many = card("0", "");
+  for (int i = 1; i <= 2; ++i) many += "," + card(std::to_string(i), memory);
+  EXPECT_EQ(below(many), "1, 2: memory counts at CUDA's calls\n");
+  for (int i = 3; i <= 5; ++i) many += "," + card(std::to_string(i), memory);
+  EXPECT_EQ(below(many), "5 cards: memory counts at CUDA's calls\n");
+}
+
+TEST(CtlTop, ShowsRatesFromTheSecondPictureOn) {
+  TopView view;
+  const std::string status = R"({"ok":true,"node":"here","uptime_ns":5000000000})";
+  const auto cards = [](int usedMs) {
+    return R"({"cards":[{"id":"sim-0","used_ns":)" + std::to_string(usedMs) + "000000}]}";
+  };
+  const auto tasks = [](int usedMs, int launches) {
+    return R"({"tasks":[{"id":7,"name":"a","used_ns":)" + std::to_string(usedMs) +
+           R"(000000,"launches":)" + std::to_string(launches) + "}]}";
+  };
+  const auto first = view.picture(status, cards(100), tasks(100, 10), seconds(1));
+  EXPECT_EQ(first.find("25%"), std::string::npos);
+  const auto second = view.picture(status, cards(600), tasks(600, 110), seconds(3));
+  EXPECT_NE(second.find("25%"), std::string::npos) << second;
+  EXPECT_NE(second.find("  50  "), std::string::npos) << second;
+}
+
+TEST(CtlClient, SaysHowToStartTheDaemonOfASocket) {
+  EXPECT_EQ(startLine("/run/qgpu/manager.sock").find("--run-dir"), std::string::npos);
+  EXPECT_NE(startLine("/tmp/x/manager.sock").find("qgpu-manager --run-dir=/tmp/x"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace qgpu::ctl

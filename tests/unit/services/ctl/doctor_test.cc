@@ -1,0 +1,479 @@
+// `doctor` on machines that a test makes below a folder: each way in which an installation breaks,
+// and that it says nothing of one that is whole.
+
+#include "services/ctl/doctor.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <netinet/in.h>
+#include <sched.h>
+#include <simdjson.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+#include "services/base/wall_time.h"
+#include "services/kubernetes/webhook/certificates.h"
+#include "tests/certificates.h"
+#include "tests/unit/services/base/program.h"
+
+namespace qgpu::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A listening socket; what it leaves when it goes is a stale file.
+class Listening {
+ public:
+  Listening(const std::string& path, int type) : fd_(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << path;
+    EXPECT_EQ(::listen(fd_, 8), 0);
+  }
+  ~Listening() { ::close(fd_); }
+  Listening(const Listening&) = delete;
+
+ private:
+  const int fd_;
+};
+
+// A daemon that says its version to whoever asks for its status.
+class Daemon {
+ public:
+  // `more`: its answers to other commands.
+  Daemon(const std::string& path, std::string version, std::map<std::string, std::string> more = {})
+      : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        more_(std::move(more)),
+        answer_("{\"ok\":true,\"version\":\"" + std::move(version) + "\"}\n") {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << path;
+    EXPECT_EQ(::listen(fd_, 8), 0);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Daemon() {
+    ::shutdown(fd_, SHUT_RDWR);  // accept() ends
+    thread_.join();
+    ::close(fd_);
+  }
+  Daemon(const Daemon&) = delete;
+
+ private:
+  void serve() const {
+    while (true) {
+      const int peer = ::accept(fd_, nullptr, nullptr);
+      if (peer < 0) return;
+      char line[64];
+      const ssize_t n = ::read(peer, line, sizeof line);
+      if (n > 0) {
+        const auto other = more_.find(std::string(line, static_cast<std::size_t>(n) - 1));
+        const std::string& answer = other == more_.end() ? answer_ : other->second;
+        EXPECT_EQ(::write(peer, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
+      }
+      ::close(peer);
+    }
+  }
+  const int fd_;
+  const std::map<std::string, std::string> more_;
+  const std::string answer_;
+  std::thread thread_;
+};
+
+// A port of loopback on which something listens.
+class Port {
+ public:
+  Port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(fd_, 8), 0);
+    socklen_t size = sizeof address;
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    number_ = std::to_string(ntohs(address.sin_port));
+  }
+  ~Port() { ::close(fd_); }
+  Port(const Port&) = delete;
+  const std::string& number() const { return number_; }
+
+ private:
+  const int fd_;
+  std::string number_;
+};
+
+constexpr const char* kDevices = "/var/lib/kubelet/device-plugins/";
+constexpr const char* kManifest = "/etc/kubernetes/manifests/kube-scheduler.yaml";
+
+struct Doctor : ::testing::Test {
+  Doctor() {
+    char name[] = "/tmp/qgpu-dr-XXXXXX";
+    root = ::mkdtemp(name);
+    options.root = root;
+    options.runDir = "/run/qgpu";
+    write("/proc/sys/kernel/osrelease", "6.1.0-40-amd64\n");
+    fs::create_directories(root + "/run/qgpu");
+  }
+  ~Doctor() override {
+    std::error_code error;
+    fs::remove_all(root, error);
+    EXPECT_FALSE(error) << error.message();
+  }
+
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories(fs::path(root + path).parent_path());
+    std::ofstream(root + path, std::ios::binary) << text;
+  }
+  void listen(const std::string& path, int type = SOCK_STREAM) {
+    fs::create_directories(fs::path(root + path).parent_path());
+    listening.push_back(std::make_unique<Listening>(root + path, type));
+  }
+  void daemon(const std::string& path, const std::string& version = "1.0") {
+    daemons.push_back(std::make_unique<Daemon>(root + path, version));
+  }
+  // Codes of all findings, but for that of a machine on which no daemon serves.
+  std::string codes() const {
+    std::string out;
+    for (const Finding& finding : examine(options, "1.0").findings) {
+      EXPECT_FALSE(finding.what.empty() || finding.fix.empty()) << finding.code;
+      if (finding.code == "no-daemon") continue;
+      out += (out.empty() ? "" : " ") + finding.code;
+    }
+    return out;
+  }
+  std::string whatOf(const std::string& code) const {
+    for (const Finding& finding : examine(options, "1.0").findings) {
+      if (finding.code == code) return finding.what;
+    }
+    return "";
+  }
+  // A kube-scheduler of kubeadm with this flag, and its configuration on the host.
+  void writeScheduler(const std::string& minor, const std::string& flag,
+                      const std::string& config) const {
+    write(kManifest, "kind: Pod\nspec:\n  containers:\n  - command:\n    - kube-scheduler\n" +
+                         (flag.empty() ? "" : "    - " + flag + "=/inside/config\n") +
+                         "    image: registry.k8s.io/kube-scheduler:v1." + minor +
+                         ".3\n    volumeMounts:\n    - {mountPath: /inside, name: q}\n"
+                         "  volumes:\n  - {hostPath: {path: /etc/qgpu}, name: q}\n");
+    write("/etc/qgpu/config", config);
+  }
+  static std::string extenderAt(const std::string& port) {
+    return "extenders:\n- urlPrefix: http://127.0.0.1:" + port +
+           "/scheduler\n  filterVerb: filter\n  prioritizeVerb: priorities\n  bindVerb: bind\n"
+           "  preemptVerb: preempt\n  managedResources:\n"
+           "  - name: tke.cloud.tencent.com/qgpu-core\n  - name: "
+           "tke.cloud.tencent.com/qgpu-memory\n"
+           "  - name: tke.cloud.tencent.com/qgpu-core-greedy\n";
+  }
+  static std::string configOf(const std::string& version, const std::string& extenders) {
+    return "apiVersion: kubescheduler.config.k8s.io/" + version +
+           "\nkind: KubeSchedulerConfiguration\n" + extenders;
+  }
+
+  std::string root;
+  DoctorOptions options;
+  std::vector<std::unique_ptr<Listening>> listening;
+  std::vector<std::unique_ptr<Daemon>> daemons;
+  Port port;
+};
+
+// --- the machine ---
+
+TEST_F(Doctor, SaysOnAPlainMachineOnlyThatNoDaemonServes) {
+  const Diagnosis diagnosis = examine(options, "1.0");
+  ASSERT_EQ(diagnosis.findings.size(), 1u) << diagnosis.findings[0].what;
+  EXPECT_EQ(diagnosis.findings[0].code, "no-daemon");
+  ASSERT_EQ(diagnosis.facts.size(), 1u);
+  EXPECT_EQ(diagnosis.facts[0].value, "6.1.0-40-amd64");
+}
+
+TEST_F(Doctor, KnowsKernelsAndDriversThatAreTooOld) {
+  write("/proc/sys/kernel/osrelease", "5.2.21\n");
+  EXPECT_EQ(codes(), "kernel-old");
+  write("/proc/sys/kernel/osrelease", "5.3.0\n");
+  const auto driver = [&](const std::string& version) {
+    write("/proc/driver/nvidia/version",
+          "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + version + "  Tue Jun  6\n");
+  };
+  driver("535.54.03");
+  EXPECT_EQ(codes(), "driver-devices");
+  write("/dev/nvidiactl", "");
+  EXPECT_EQ(codes(), "");
+  driver("450.102.04");
+  EXPECT_EQ(codes(), "");
+  driver("450.80.02");
+  EXPECT_EQ(codes(), "driver-old");
+  EXPECT_NE(whatOf("driver-old").find("450.80.02"), std::string::npos);
+  fs::remove(root + "/proc/driver/nvidia/version");
+  write("/proc/modules", "drm 1 0\nnouveau 1720320 1 - Live\n");
+  EXPECT_EQ(codes(), "driver-nouveau");
+}
+
+TEST_F(Doctor, SeesFoldersThatOthersMayWriteTo) {
+  fs::permissions(root + "/run/qgpu", fs::perms::all);
+  EXPECT_EQ(codes(), "folder-open");
+  fs::permissions(root + "/run/qgpu", fs::perms::owner_all);
+  write("/var/lib/qgpu", "a file");
+  EXPECT_EQ(codes(), "folder");
+}
+
+// --- daemons ---
+
+TEST_F(Doctor, TellsStaleSocketsFromThoseThatLive) {
+  daemon("/run/qgpu/manager.sock");
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  EXPECT_EQ(codes(), "");
+  listen("/run/qgpu/scheduler.sock");
+  listening.pop_back();
+  EXPECT_EQ(codes(), "socket-stale");
+  EXPECT_NE(whatOf("socket-stale").find("scheduler.sock"), std::string::npos);
+  fs::remove(root + "/run/qgpu/scheduler.sock");
+  fs::remove(root + "/run/qgpu/attach.sock");
+  EXPECT_EQ(codes(), "attach-closed");
+}
+
+TEST_F(Doctor, ComparesVersions) {
+  daemon("/run/qgpu/scheduler.sock", "0.9");
+  EXPECT_EQ(codes(), "versions-differ");
+  EXPECT_EQ(whatOf("versions-differ"), "qgpu-scheduler is 0.9, this qgpuctl 1.0");
+  daemon("/run/qgpu/manager.sock", "1.0");
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  EXPECT_EQ(codes(), "versions-differ");
+}
+
+TEST_F(Doctor, TellsOfTasksThatWereNeverAttachedAndStillHaveNoProcess) {
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  const auto event = [](int seq, const std::string& kind, int task) {
+    return "{\"seq\":" + std::to_string(seq) + ",\"kind\":\"" + kind +
+           "\",\"task\":" + std::to_string(task) + ",\"text\":\"no process of it\"}";
+  };
+  std::map<std::string, std::string> more;
+  more["events 0"] = "{\"ok\":true,\"events\":[" + event(3, "task-unattached", 1) + "," +
+                     event(4, "task-unattached", 2) + "," + event(5, "task-bound", 3) + "]}\n";
+  more["events 5"] = "{\"ok\":true,\"events\":[" + event(6, "task-unattached", 4) + "]}\n";
+  more["tasks"] =
+      "{\"ok\":true,\"tasks\":[{\"id\":1,\"name\":\"late\",\"processes\":1},"
+      "{\"id\":2,\"name\":\"web/own\",\"processes\":0},"
+      "{\"id\":3,\"name\":\"new\",\"processes\":0}]}\n";
+  daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  EXPECT_EQ(codes(), "task-unattached");
+  EXPECT_EQ(whatOf("task-unattached"), "task 2 (web/own): no process of it");
+}
+
+TEST_F(Doctor, TellsOfTasksOfWhichAProcessHasACardOpenAndIsNotAttached) {
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  const auto event = [](int seq, int task, const std::string& what) {
+    return "{\"seq\":" + std::to_string(seq) +
+           ",\"kind\":\"task-unheld\",\"task\":" + std::to_string(task) + ",\"text\":\"" + what +
+           "\"}";
+  };
+  std::map<std::string, std::string> more;
+  more["events 0"] = "{\"ok\":true,\"events\":[" + event(1, 1, "ended since") + "," +
+                     event(2, 2, "process 5") + "," + event(3, 2, "process 6") + "]}\n";
+  more["tasks"] = "{\"ok\":true,\"tasks\":[{\"id\":2,\"name\":\"web\",\"processes\":1}]}\n";
+  daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  EXPECT_EQ(codes(), "task-unheld");
+  EXPECT_EQ(whatOf("task-unheld"), "task 2 (web): process 6");
+}
+
+TEST_F(Doctor, LooksAtTheCertificatesThatTheDaemonsAreGiven) {
+  const auto now = unixMsNow() / 1000;
+  const auto certificate = [&](std::int64_t made, const std::string& name) {
+    const auto set = renewed({}, {name}, made);
+    EXPECT_TRUE(set.ok());
+    write("/etc/qgpu/cert.pem", (*set)->cert);
+    write("/etc/qgpu/key.pem", (*set)->key);
+  };
+  const auto flags = [&](const std::string& rpc) {
+    write("/etc/default/qgpu-scheduler",
+          "QGPU_SCHEDULER_FLAGS=\"--rpc=" + rpc +
+              " --tls-cert=/etc/qgpu/cert.pem --tls-key=/etc/qgpu/key.pem\"\n");
+  };
+  flags("0.0.0.0:12346");
+  EXPECT_EQ(codes(), "certificate");
+  certificate(now, "host.example.org");
+  EXPECT_EQ(codes(), "");
+  flags("host.example.org:12346");
+  EXPECT_EQ(codes(), "");
+  flags("other.example.org:12346");
+  EXPECT_EQ(codes(), "certificate-name");
+  flags("0.0.0.0:12346");
+  certificate(now - kServerSeconds + 3 * kDaySeconds, "host.example.org");
+  EXPECT_EQ(codes(), "certificate-ends");
+  certificate(now - kServerSeconds - 1, "host.example.org");
+  EXPECT_EQ(codes(), "certificate-expired");
+  const std::string other = renewed({}, {"x"}, now)->value().key;
+  certificate(now, "host.example.org");
+  write("/etc/qgpu/key.pem", other);
+  EXPECT_EQ(codes(), "certificate-key");
+}
+
+TEST_F(Doctor, SaysWhereANodesCertificateIsOfNoUseToIt) {
+  testing::Certificates made(root + "/etc/qgpu");
+  fs::create_directories(root + "/etc/qgpu");
+  made.makeCa("ca");
+  made.make("ca", "node-1", "", "/OU=qgpu-node");
+  made.make("ca", "operator", "DNS:node-1", "/OU=qgpu-admin");
+  const auto flags = [&](const std::string& pair, const std::string& node) {
+    write("/etc/default/qgpu-manager", "QGPU_MANAGER_FLAGS=\"--nodename=" + node +
+                                           " --tls-cert=/etc/qgpu/" + pair +
+                                           ".pem --tls-key=/etc/qgpu/" + pair + ".key\"\n");
+  };
+  flags("node-1", "node-1");
+  EXPECT_EQ(codes(), "certificate-ends") << "it is for two days";
+  flags("node-1", "node-2");
+  EXPECT_EQ(codes(), "certificate-ends certificate-name");
+  flags("operator", "node-1");
+  EXPECT_EQ(codes(), "certificate-ends certificate-role");
+}
+
+// As the pod of the scheduler has them, which runs as no root.
+TEST_F(Doctor, FollowsALinkToADaemonsSocket) {
+  fs::create_directories(root + "/run/qgpu/scheduler");
+  daemon("/run/qgpu/scheduler/scheduler.sock");
+  fs::create_symlink("scheduler/scheduler.sock", root + "/run/qgpu/scheduler.sock");
+  fs::create_symlink("scheduler/scheduler.rpc", root + "/run/qgpu/scheduler.rpc");
+  EXPECT_EQ(codes(), "") << "the second leads nowhere, as after a stop";
+}
+
+// --- kubelet ---
+
+TEST_F(Doctor, FindsASecondPluginByItsSocketOrByWhatKubeletKnows) {
+  listen(std::string(kDevices) + "kubelet.sock");
+  EXPECT_EQ(codes(), "");
+  listen(std::string(kDevices) + "nvidia-gpu.sock");
+  EXPECT_EQ(codes(), "second-plugin");
+  listening.pop_back();
+  EXPECT_EQ(codes(), "") << "left by a plugin that is gone";
+  write(std::string(kDevices) + "kubelet_internal_checkpoint",
+        R"({"Data":{"RegisteredDevices":{"nvidia.com/gpu":["GPU-1","GPU-2"]}},"Checksum":1})");
+  EXPECT_EQ(codes(), "second-plugin");
+  EXPECT_NE(whatOf("second-plugin").find("2 nvidia.com/gpu"), std::string::npos);
+}
+
+TEST_F(Doctor, FollowsOurPluginFromTheManagerToKubelet) {
+  listen(std::string(kDevices) + "kubelet.sock");
+  daemon("/run/qgpu/manager.sock");
+  listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+  EXPECT_EQ(codes(), "plugin-missing");
+  listen(std::string(kDevices) + "qgpu-memory-12-1.sock");
+  EXPECT_EQ(codes(), "");
+  write(std::string(kDevices) + "kubelet_internal_checkpoint",
+        R"({"Data":{"RegisteredDevices":{"tke.cloud.tencent.com/qgpu-core":["a"]}}})");
+  EXPECT_EQ(codes(), "plugin-not-registered");
+  write(std::string(kDevices) + "kubelet_internal_checkpoint",
+        R"({"Data":{"RegisteredDevices":{"tke.cloud.tencent.com/qgpu-memory":["a"]}}})");
+  EXPECT_EQ(codes(), "");
+  listening.erase(listening.begin());
+  EXPECT_EQ(codes(), "kubelet-down");
+}
+
+// --- kube-scheduler ---
+
+TEST_F(Doctor, MissesTheExtenderWhereKubeSchedulerHasNoConfiguration) {
+  writeScheduler("28", "", "");
+  EXPECT_EQ(codes(), "extender-not-registered");
+  writeScheduler("28", "--config", configOf("v1", "extenders: []\n"));
+  EXPECT_EQ(codes(), "extender-not-registered");
+  writeScheduler("28", "--config", configOf("v1", extenderAt(port.number())));
+  EXPECT_EQ(codes(), "");
+}
+
+TEST_F(Doctor, ReadsPoliciesOfOldVersionsToo) {
+  writeScheduler("18", "--policy-config-file",
+                 "kind: Policy\napiVersion: v1\n" + extenderAt(port.number()));
+  EXPECT_EQ(codes(), "");
+  writeScheduler("23", "--policy-config-file",
+                 "kind: Policy\napiVersion: v1\n" + extenderAt(port.number()));
+  EXPECT_EQ(codes(), "extender-generation");
+}
+
+TEST_F(Doctor, NoticesAConfigurationOfAnotherGeneration) {
+  writeScheduler("29", "--config", configOf("v1beta3", extenderAt(port.number())));
+  EXPECT_EQ(codes(), "extender-generation");
+  writeScheduler("24", "--config", configOf("v1", extenderAt(port.number())));
+  EXPECT_EQ(codes(), "extender-generation");
+  writeScheduler("24", "--config", configOf("v1beta3", extenderAt(port.number())));
+  EXPECT_EQ(codes(), "");
+}
+
+TEST_F(Doctor, NamesWhatAnExtenderLacks) {
+  std::string extender = extenderAt(port.number());
+  extender.replace(extender.find("  bindVerb: bind\n"), 17, "");
+  extender.replace(extender.find("  - name: tke.cloud.tencent.com/qgpu-core-greedy\n"), 49, "");
+  writeScheduler("28", "--config", configOf("v1", extender));
+  EXPECT_EQ(codes(), "extender-incomplete");
+  const std::string what = whatOf("extender-incomplete");
+  EXPECT_NE(what.find("bindVerb"), std::string::npos) << what;
+  EXPECT_NE(what.find("qgpu-core-greedy"), std::string::npos) << what;
+  EXPECT_EQ(what.find("filterVerb"), std::string::npos) << what;
+}
+
+TEST_F(Doctor, AsksWhetherSomebodyListensWhereKubeSchedulerAsks) {
+  std::string closed;
+  { closed = Port().number(); }
+  writeScheduler("28", "--config", configOf("v1", extenderAt(closed)));
+  EXPECT_EQ(codes(), "extender-unreachable");
+}
+
+TEST_F(Doctor, TakesAConfigurationByNameAndSaysWhereAFileIsWrong) {
+  options.kubeScheduler = "/etc/own.yaml";
+  EXPECT_EQ(codes(), "scheduler-file");
+  write("/etc/own.yaml", configOf("v1", extenderAt(port.number())));
+  EXPECT_EQ(codes(), "");
+  write("/etc/own.yaml", "a: 1\na: 2\n");
+  EXPECT_EQ(codes(), "scheduler-file");
+  EXPECT_NE(whatOf("scheduler-file").find("line 2"), std::string::npos);
+  write("/etc/own.yaml", "kind: Deployment\n");
+  EXPECT_EQ(codes(), "scheduler-file");
+}
+
+// --- as a program ---
+
+int runDoctor(std::vector<std::string> arguments, std::string& output) {
+  arguments.insert(arguments.begin(), QGPUCTL);
+  testing::Program program(arguments, false);
+  while (!program.status()) ::sched_yield();
+  output = program.output();
+  return *program.status();
+}
+
+TEST_F(Doctor, EndsWithThreeWhereItFoundSomethingAndShowsTheFix) {
+  std::string output;
+  EXPECT_EQ(runDoctor({"doctor", "--root", root}, output), 3);
+  EXPECT_NE(output.find("no-daemon: "), std::string::npos) << output;
+  EXPECT_NE(output.find("  fix: "), std::string::npos) << output;
+  EXPECT_EQ(runDoctor({"-o", "json", "doctor", "--root", root}, output), 3);
+  simdjson::dom::parser parser;
+  std::string_view code;
+  ASSERT_EQ(parser.parse(output).at_pointer("/findings/0/code").get(code), simdjson::SUCCESS)
+      << output;
+  EXPECT_EQ(code, "no-daemon");
+  EXPECT_EQ(runDoctor({"doctor", "--root", root + "/none"}, output), 2);
+}
+
+TEST_F(Doctor, LooksInTheFolderOfTheSocketThatIsNamed) {
+  daemon("/run/qgpu/manager.sock");
+  std::string output;
+  runDoctor({"--socket", root + "/run/qgpu/manager.sock", "doctor"}, output);
+  EXPECT_EQ(output.find("no-daemon"), std::string::npos) << output;
+  EXPECT_NE(output.find("versions-differ: qgpu-manager is 1.0"), std::string::npos) << output;
+}
+
+TEST_F(Doctor, FindsNothingInADiagnosisWithoutFindings) {
+  const Diagnosis well{{{"kernel", "6.1"}}, {}};
+  EXPECT_NE(doctorTable(well).find("nothing found"), std::string::npos);
+  EXPECT_EQ(doctorJson(well),
+            "{\"ok\":true,\"facts\":[{\"name\":\"kernel\",\"value\":\"6.1\"}],\"findings\":[]}\n");
+}
+
+}  // namespace
+}  // namespace qgpu::ctl

@@ -1,0 +1,56 @@
+#pragma once
+// One guest_program, or another that speaks as it does, in a child process, driven line by line;
+// and a way to wait for what another process does, with a deadline far away instead of a sleep of
+// guessed length.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "tests/unit/services/guest/fake_manager.h"
+
+namespace qgpu::testing {
+
+// The library that the tests load and the program that loads it: this build's, or those that the
+// environment names, which have sanitizers.
+std::string guestLibrary();
+std::string guestProgram();
+
+// The environment of a tenant of `manager`, with the library as an OpenCL layer.
+std::vector<std::string> tenantOf(const FakeManager& manager);
+
+// Whether `holds` became true before the deadline; looks every 0.2 ms.
+bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs = 20'000);
+
+// Whether all that was launched is retired. A call that waits for the device retires what it waited
+// for, but for what the reaper took a moment before: that the reaper retires, a moment later.
+bool retiresAll(const FakeManager& manager);
+
+class GuestChild {
+ public:
+  // environment: "NAME=value" entries that are added to this process's own.
+  explicit GuestChild(const std::vector<std::string>& environment,
+                      std::string program = guestProgram());
+  ~GuestChild();  // ends the program and fails if it does not exit by itself
+  GuestChild(const GuestChild&) = delete;
+  GuestChild& operator=(const GuestChild&) = delete;
+
+  void send(const std::string& command);
+  std::string answer();  // blocks; "" at the program's end
+  std::string ask(const std::string& command) { return send(command), answer(); }
+  bool answered();                 // without blocking
+  std::uint64_t progress() const;  // of its kernels, over all work items
+  std::string errors();            // what it wrote to stderr so far
+  pid_t pid() const { return pid_; }
+  void kill();
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1, err_ = -1;
+  std::string folder_, buffered_;
+  std::uint32_t* words_ = nullptr;
+};
+
+}  // namespace qgpu::testing

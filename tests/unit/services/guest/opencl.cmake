@@ -1,0 +1,44 @@
+# libqgpu.so in real programs on a real driver (PoCL), under a manager that a test plays. The
+# library is built without sanitizers, so the programs that load it are, too.
+add_executable(guest_program guest_program.cc)
+target_link_libraries(guest_program PRIVATE OpenCL Threads::Threads)
+target_compile_options(guest_program PRIVATE -fno-sanitize=all)
+target_link_options(guest_program PRIVATE -fno-sanitize=all)
+
+add_library(guest_notify_layer MODULE guest_notify_layer.cc)
+target_compile_options(guest_notify_layer PRIVATE -fno-sanitize=all)
+target_link_options(guest_notify_layer PRIVATE -fno-sanitize=all)
+
+add_library(guest_fixture STATIC fake_manager.cc guest_child.cc)
+target_link_libraries(guest_fixture PRIVATE qgpu_flags)
+target_compile_definitions(guest_fixture PUBLIC
+  QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
+  QGPU_GUEST_NOTIFY_LAYER="$<TARGET_FILE:guest_notify_layer>"
+  QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest_testing>")
+add_dependencies(guest_fixture guest_program guest_notify_layer qgpu_guest_testing)
+
+# They compete for this machine's few processors with their own kernels.
+set(plain PLAIN)
+if(TARGET qgpu_guest_sanitized)
+  set(plain)
+endif()
+qgpu_test(guest_gate_test ${plain}
+  SOURCES gate/guest_freeze_test.cc gate/guest_gate_test.cc gate/guest_link_test.cc
+    opencl/guest_memory_test.cc
+  LIBS guest_fixture LABELS unit threads
+  TIMING GuestGate.EachWokenLaunchWakesTheNext GuestGate.EachLaunchThatLearnsTheEndWakesTheNext)
+qgpu_test(guest_front_test PLAIN SOURCES opencl/guest_front_test.cc
+  LIBS guest_fixture LABELS unit threads)
+qgpu_test_properties(guest_gate_test RESOURCE_LOCK cpu_card)
+qgpu_test_properties(guest_front_test RESOURCE_LOCK cpu_card)
+
+# With sanitizers in this build: the library has them too where its program is ours and loads it as
+# a layer. (What is preloaded stands before their runtime.) PoCL keeps some memory to its end.
+if(TARGET qgpu_guest_sanitized)
+  add_executable(guest_sanitized_program guest_program.cc)
+  target_link_libraries(guest_sanitized_program PRIVATE OpenCL Threads::Threads)
+  add_dependencies(guest_fixture guest_sanitized_program qgpu_guest_sanitized)
+  set(sanitized "QGPU_GUEST_LIBRARY=$<TARGET_FILE:qgpu_guest_sanitized>"
+    "QGPU_GUEST_PROGRAM=$<TARGET_FILE:guest_sanitized_program>" "ASAN_OPTIONS=detect_leaks=0")
+  qgpu_test_properties(guest_gate_test ENVIRONMENT "${sanitized}")
+endif()

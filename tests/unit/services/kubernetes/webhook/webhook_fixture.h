@@ -1,0 +1,124 @@
+#pragma once
+// What tests of the webhook share: an API server's stand-in with a webhook configuration, and curl,
+// which reaches the webhook as an API server does: by the name of its Service, trusting the
+// caBundle alone.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <memory>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+#include "services/base/base64.h"
+#include "services/base/wall_time.h"
+#include "services/kubernetes/webhook/webhook_keeper.h"
+#include "tests/unit/services/base/program.h"
+#include "tests/unit/services/kubernetes/client/kube_fixture.h"
+
+namespace qgpu::testing {
+
+inline constexpr const char* kHost = "qgpu-scheduler.kube-system.svc";
+inline constexpr const char* kConfigurations = "validatingwebhookconfigurations";
+
+inline constexpr const char* kBrokenPod =
+    R"({"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",)"
+    R"("kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE","object":)"
+    R"({"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","resources":)"
+    R"({"limits":{"tke.cloud.tencent.com/qgpu-core":"150"}}}]}}}})";
+
+struct WebhookFixture : KubeFixture {
+  WebhookFixture() {
+    char name[] = "/tmp/qgpu-webhook-XXXXXX";
+    folder = ::mkdtemp(name);
+    Json configuration{{"metadata", {{"name", "qgpu-scheduler"}}}};
+    configuration["webhooks"] = Json::array(
+        {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
+         Json{{"name", "pods.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}}});
+    server->put(kConfigurations, configuration);
+    server->put("secrets", emptySecret());
+  }
+  // As deploy/kubernetes has it.
+  static Json emptySecret() {
+    return {{"metadata", {{"name", "qgpu-scheduler-webhook"}, {"namespace", "kube-system"}}}};
+  }
+  ~WebhookFixture() noexcept override {
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+    EXPECT_FALSE(error) << error.message();
+    EXPECT_EQ(log.errors(), 0u);
+  }
+
+  WebhookServer& webhook() {
+    if (!served_) {
+      auto listener = TcpListener::open("127.0.0.1:0", "--webhook");
+      EXPECT_TRUE(listener.ok());
+      served_ = std::make_unique<WebhookServer>(PodRules{}, kj.lowLevel(), kj.timer(),
+                                                std::move(*listener));
+    }
+    return *served_;
+  }
+  WebhookKeeper& keeper() {
+    keepers.push_back(std::make_unique<WebhookKeeper>(
+        WebhookNames{}, PodRules{}, client(plain()), webhook(), [this]() { return now; }, log));
+    return *keepers.back();
+  }
+  Status look(WebhookKeeper& one) { return wait(one.look()); }
+
+  Json published() const {
+    return server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][1];
+  }
+  std::string bundle() const {
+    const auto text = fromBase64(published()["clientConfig"].value("caBundle", ""));
+    return text.value_or("");
+  }
+  Json secret() const { return server->find("secrets", "kube-system", "qgpu-scheduler-webhook"); }
+
+  // curl, which trusts `ca` alone, and posts `body`.
+  std::vector<std::string> curl(const std::string& ca, const std::string& body,
+                                const std::string& more = "", const std::string& host = kHost,
+                                const std::string& path = kWebhookPath) {
+    std::ofstream(folder + "/ca.pem") << ca;
+    std::ofstream(folder + "/body") << body;
+    const std::string port = programPort.empty() ? std::to_string(webhook().port()) : programPort;
+    std::vector<std::string> argv = {"/usr/bin/curl", "--silent",
+                                     "--max-time",    "15",
+                                     "--cacert",      folder + "/ca.pem",
+                                     "--connect-to",  host + ":443:127.0.0.1:" + port,
+                                     "--data-binary", "@" + folder + "/body",
+                                     "--write-out",   " [%{http_code}]"};
+    if (!more.empty()) argv.push_back(more);
+    argv.push_back("https://" + host + path);
+    return argv;
+  }
+  // What it is answered; "status N" for its own failures.
+  static std::string said(Program& curl) {
+    const int status = curl.status().value_or(-1);
+    return status == 0 ? curl.output() : "status " + std::to_string(status);
+  }
+  std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
+                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
+    Program asks(curl(ca, body, more, host, path), false);
+    EXPECT_TRUE(served([&]() { return asks.status().has_value(); }));
+    return said(asks);
+  }
+
+  // What KUBECONFIG names, for the stand-in.
+  std::string kubeconfig() const {
+    std::ofstream(folder + "/kubeconfig")
+        << "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:" << server->port() << "'}}]\n"
+        << "users: [{name: u, user: {token: t}}]\n"
+        << "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
+    return folder + "/kubeconfig";
+  }
+
+  std::string folder;
+  std::string programPort;                // of a webhook that is not ours; empty: webhook()
+  std::int64_t now = unixMsNow() / 1000;  // curl looks at the clock too
+  Log log{LogLevel::Info, [](LogLevel, const std::string&) {}};
+  std::unique_ptr<WebhookServer> served_;
+  std::vector<std::unique_ptr<WebhookKeeper>> keepers;
+};
+
+}  // namespace qgpu::testing

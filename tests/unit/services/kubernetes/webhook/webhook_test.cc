@@ -1,0 +1,166 @@
+// The webhook over real HTTPS, as an API server reaches it (by the name of its Service, trusting
+// the caBundle alone), and what keeps it reachable, with an API server's stand-in.
+
+#include <atomic>
+#include <sys/wait.h>
+
+#include "services/kubernetes/webhook/webhook_service.h"
+#include "tests/unit/services/kubernetes/webhook/webhook_fixture.h"
+
+namespace qgpu {
+namespace {
+
+using testing::Json;
+using testing::kBrokenPod;
+using testing::kConfigurations;
+using testing::kHost;
+using testing::Program;
+
+struct Webhook : testing::WebhookFixture {};
+
+TEST_F(Webhook, TellsOverHttpsWhatIsWrongWithAPod) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string said = post(bundle(), kBrokenPod);
+  EXPECT_NE(said.find(R"("allowed":false)"), std::string::npos) << said;
+  EXPECT_NE(said.find("container 'c'"), std::string::npos) << said;
+  EXPECT_NE(said.find("[200]"), std::string::npos) << said;
+  EXPECT_EQ(webhook().counts().denied, 1u);
+}
+
+TEST_F(Webhook, IsTrustedByItsCaAndItsServiceNameAlone) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const auto stranger = renewed({}, {kHost}, now);
+  ASSERT_TRUE(stranger.ok());
+  EXPECT_EQ(post((*stranger)->ca, kBrokenPod), "status 60");
+  EXPECT_EQ(post(bundle(), kBrokenPod, "", "somebody.else.svc"), "status 60");
+  EXPECT_EQ(webhook().counts().denied, 0u);
+}
+
+TEST_F(Webhook, AnswersNonsenseWithAWordAndServesOn) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const auto said = [&](const std::string& answer, const char* status) {
+    EXPECT_NE(answer.find(status), std::string::npos) << answer;
+  };
+  said(post(bundle(), "nonsense"), "[400]");
+  said(post(bundle(), "{}", "", kHost, "/other"), "[404]");
+  said(post(bundle(), "{}", "-XPUT"), "[405]");
+  said(post(bundle(), std::string(4U << 20U, 'x')), "[413]");
+  said(post(bundle(), kBrokenPod), "[200]");
+  EXPECT_EQ(webhook().counts().malformed, 1u);
+}
+
+TEST_F(Webhook, C7_JudgesWhileTheLoopOfItsDaemonStandsAndNeverHoldsIt) {
+  std::atomic<bool> shown{false};
+  Log words(LogLevel::Info, [&](LogLevel, const std::string& line) {
+    if (line.starts_with("webhook-certificate ")) shown = true;
+  });
+  KubePlatform around;
+  around.kubeconfig = kubeconfig();
+  auto opened = WebhookService::open("127.0.0.1:0", around);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  WebhookService service(std::move(*opened), PodRules{}, 7, words);
+  ASSERT_TRUE(served([&]() { return shown.load(); }));  // this loop is the API server's
+  programPort = service.address().substr(service.address().rfind(':') + 1);
+  Program asks(curl(bundle(), kBrokenPod), false);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(asks.pid()), &ended, WEXITED | WNOWAIT), 0);
+  ASSERT_TRUE(asks.status().has_value());
+  EXPECT_NE(said(asks).find(R"("allowed":false)"), std::string::npos) << said(asks);
+}
+
+TEST_F(Webhook, ClosesConnectionsWhileItHasNoCertificate) {
+  const auto set = renewed({}, {kHost}, now);
+  ASSERT_TRUE(set.ok());
+  EXPECT_TRUE(post((*set)->ca, kBrokenPod).starts_with("status "));
+  ASSERT_TRUE(webhook().useCertificate((*set)->cert, (*set)->key).ok());
+  EXPECT_FALSE(webhook().useCertificate((*set)->cert, (*set)->caKey).ok());
+  EXPECT_NE(post((*set)->ca, kBrokenPod).find("[200]"), std::string::npos) << "what was stays";
+}
+
+TEST_F(Webhook, PublishesItsCaAndConditionsAndThenLeavesBothAlone) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_EQ(published()["matchConditions"][0]["expression"], matchExpression(PodRules{}));
+  EXPECT_EQ(published()["clientConfig"]["service"]["name"], "x");
+  const Json others = server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][0];
+  EXPECT_FALSE(others["clientConfig"].contains("caBundle"));
+  EXPECT_EQ(one.expiry(), now + kServerSeconds);
+  const std::uint64_t version = server->version();
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_EQ(server->version(), version) << "nothing was to be changed";
+  // Somebody applied the manifest again.
+  Json configuration = server->find(kConfigurations, "", "qgpu-scheduler");
+  configuration["webhooks"][1]["clientConfig"].erase("caBundle");
+  server->put(kConfigurations, configuration);
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_FALSE(bundle().empty());
+}
+
+TEST_F(Webhook, LeavesConditionsOutWhereTheServerHasNone) {
+  server->minor = "27";
+  ASSERT_TRUE(look(keeper()).ok());
+  EXPECT_FALSE(published().contains("matchConditions"));
+  EXPECT_FALSE(bundle().empty());
+}
+
+TEST_F(Webhook, WaitsForAConfigurationThatIsNotInstalled) {
+  server->remove(kConfigurations, "", "qgpu-scheduler");
+  WebhookKeeper& one = keeper();
+  EXPECT_TRUE(look(one).ok());
+  EXPECT_EQ(server->heard.back(), "GET /apis/admissionregistration.k8s.io/v1beta1/" +
+                                      std::string(kConfigurations) + "/qgpu-scheduler");
+}
+
+TEST_F(Webhook, TwoSchedulersShowTheSameCertificate) {
+  WebhookKeeper& one = keeper();
+  WebhookKeeper& other = keeper();
+  auto first = one.look();
+  auto second = other.look();  // both find an empty Secret
+  EXPECT_TRUE(wait(kj::mv(first)).ok());
+  EXPECT_TRUE(wait(kj::mv(second)).ok());
+  EXPECT_TRUE(look(one).ok());
+  EXPECT_EQ(toBase64(bundle()), published()["clientConfig"]["caBundle"]);
+  EXPECT_EQ(secret()["data"]["ca.crt"], published()["clientConfig"]["caBundle"]);
+  EXPECT_NE(post(bundle(), kBrokenPod).find("[200]"), std::string::npos);
+}
+
+TEST_F(Webhook, RenewsItsCertificateWhileItServes) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  const std::string before = secret()["data"]["tls.crt"];
+  const std::string ca = bundle();
+  now += kServerSeconds * 3 / 4;
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_NE(secret()["data"]["tls.crt"], before);
+  EXPECT_EQ(bundle(), ca);
+  EXPECT_EQ(one.expiry(), now + kServerSeconds);
+}
+
+TEST_F(Webhook, MakesWhatSomebodySpoiltInTheSecretAnew) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  Json spoilt = secret();
+  spoilt["data"]["tls.key"] = "bm9uc2Vuc2U=";
+  server->put("secrets", spoilt);
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_NE(secret()["data"]["tls.key"], "bm9uc2Vuc2U=");
+  EXPECT_NE(post(bundle(), kBrokenPod).find("[200]"), std::string::npos);
+}
+
+TEST_F(Webhook, SaysThatItsSecretIsMissingAndMakesNone) {
+  server->remove("secrets", "kube-system", "qgpu-scheduler-webhook");
+  const Status missing = look(keeper());
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().message.find("apply deploy/kubernetes again"), std::string::npos);
+  EXPECT_TRUE(server->all("secrets").empty());
+}
+
+TEST_F(Webhook, SaysWhatTheApiServerRefused) {
+  server->refusals.push_back({403, "Forbidden", "secrets is forbidden", ""});
+  const Status refused = look(keeper());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("forbidden"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace qgpu
