@@ -26,7 +26,7 @@ constexpr Tables makeTables() {
   return tables;
 }
 
-constexpr Tables kTables = makeTables();
+constexpr Tables kCrcTables = makeTables();
 
 }  // namespace
 
@@ -38,11 +38,11 @@ std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) {
     std::uint32_t next = 0;
     for (std::size_t i = 0; i < kSlices; ++i) {
       const std::uint32_t folded = i < 4 ? (crc >> (8 * i)) & 0xff : 0;
-      next ^= kTables[kSlices - 1 - i][p[i] ^ folded];
+      next ^= kCrcTables[kSlices - 1 - i][p[i] ^ folded];
     }
     crc = next;
   }
-  for (; size > 0; --size, ++p) crc = (crc >> 8) ^ kTables[0][(crc ^ *p) & 0xff];
+  for (; size > 0; --size, ++p) crc = (crc >> 8) ^ kCrcTables[0][(crc ^ *p) & 0xff];
   return ~crc;
 }
 

@@ -14,7 +14,7 @@ constexpr std::uint16_t kActive = bit(TaskPhase::Idle) | bit(TaskPhase::Ready) |
 constexpr std::uint16_t kFromAttached = kActive | bit(TaskPhase::Bound) | kOver;
 
 // By the state that is left: the set of states that may follow.
-constexpr std::array<std::uint16_t, kTaskPhases> kNext = {
+constexpr std::array<std::uint16_t, kTaskPhases> kNextPhases = {
     /* Pending    */ bit(TaskPhase::Bound),
     /* Bound      */ bit(TaskPhase::Attached) | kOver,
     /* Attached   */ kFromAttached,
@@ -30,7 +30,7 @@ constexpr std::array<std::uint16_t, kTaskPhases> kNext = {
 }  // namespace
 
 bool mayMove(TaskPhase from, TaskPhase to) {
-  return (kNext[static_cast<std::size_t>(from)] & bit(to)) != 0;
+  return (kNextPhases[static_cast<std::size_t>(from)] & bit(to)) != 0;
 }
 
 }  // namespace qgpu

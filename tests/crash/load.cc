@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kSamplesMin = 24;      // of a run, however short it is
 constexpr double kSampleSecondsMax = 10;
-constexpr std::size_t kClients = 2;
+constexpr std::size_t kRequesters = 2;
 
 // What counts as growth. Tables that are bounded fill during the warm-up, the first fifth.
 constexpr double kRssFactor = 1.05;
@@ -92,7 +92,7 @@ class Watch {
     if (!scene) throw Violation("the scene does not start: " + scene.error().message);
     scene_ = std::move(*scene);
     const std::string last = "sim-" + std::to_string(options_.cards);   // the clients' own card
-    Churn churn(daemon_, bindings_, {kClients, last, options_.seed, "c"});
+    Churn churn(daemon_, bindings_, {kRequesters, last, options_.seed, "c"});
     from_ = e2e::monotonicNs();
     while (elapsed() < options_.minutes * 60) {
       sample();

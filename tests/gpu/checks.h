@@ -6,6 +6,8 @@
 
 namespace qgpu::gpu {
 
+constexpr double kKernelMs = 10;  // of offline programs
+
 struct CheckContext {
   const TheCard& card;
   Record& record;

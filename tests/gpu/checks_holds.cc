@@ -13,7 +13,6 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr double kKernelMs = 10;  // of offline programs
 constexpr const char* kEver = "1000000000";
 
 Arguments verifying(const CheckContext& context, const std::string& launches, Arguments more) {

@@ -10,7 +10,6 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr double kKernelMs = 10;        // of offline programs
 constexpr double kShortKernelMs = 0.5;  // where only rates are looked at
 
 double median(std::vector<double> values) {

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kMultiprocessors = 16;       // attribute of a device
 constexpr U kBlocksPerMultiprocessor = 2;  // of 256 threads: always resident together
-constexpr U kNonBlocking = 1;              // stream
 constexpr U kPortableAndMapped = 1 | 2;    // memory of the host
 
 void load(Driver& driver) {

@@ -13,6 +13,9 @@ using namespace nvidia::cuda;  // the names of the interface
 using Driver = stand_in::Table;
 using stand_in::IpcMemory;
 
+constexpr Size kMiB = 1 << 20;
+constexpr U kNonBlocking = 1;  // stream
+
 // Ends the program where `result` is no success.
 void must(Result result, const char* call);
 #define QGPU_MUST(call) ::qgpu::gpu::must(call, #call)

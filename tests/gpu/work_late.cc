@@ -9,7 +9,6 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr U kNonBlocking = 1;  // stream
 constexpr int kHeardMs = 200;  // whoever hears of new channels has done so after that
 
 }  // namespace

@@ -9,7 +9,6 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr Size kMiB = 1 << 20;
 constexpr int kDeviceMemory = 1;  // CUmemLocationType and CUmemAllocationType "pinned"
 constexpr U kAttachGlobal = 1;    // managed memory
 

@@ -14,8 +14,6 @@
 namespace qgpu::gpu {
 namespace {
 
-constexpr Size kMiB = 1 << 20;
-
 // The one that allocates. It tells the memory's handle and waits for its end.
 int lend(Size bytes) {
   Work work;

@@ -16,6 +16,8 @@
 
 namespace qgpu::sim {
 
+constexpr Nanos kTurn = micros(2);  // a timer fires after the turn that is under way
+
 // A task on a card.
 struct Seat {
   std::uint64_t task = 0;

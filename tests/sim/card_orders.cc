@@ -5,8 +5,6 @@
 namespace qgpu::sim {
 namespace {
 
-constexpr Nanos kTurn = micros(2);  // a timer fires after the turn that is under way
-
 using Order = schema::GateOrder::Order;
 
 }  // namespace

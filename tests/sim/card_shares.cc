@@ -3,12 +3,6 @@
 #include "tests/sim/card_book.h"
 
 namespace qgpu::sim {
-namespace {
-
-constexpr Nanos kTurn = micros(2);   // a timer fires after the turn that is under way
-
-}  // namespace
-
 void CardBook::restartShares() {
   for (Seat& seat : seats_) {
     seat.excess = seat.lag = 0;

@@ -1,9 +1,6 @@
-# Those who judge cards, gates and guests, and the test that they can fail.
+# Those who judge cards, gates and guests.
 add_library(qgpu_sim_cards STATIC
   card_book.cc card_orders.cc card_shares.cc check_arbiter.cc check_guests.cc check_memory.cc
   check_replay.cc)
 target_link_libraries(qgpu_sim_cards PUBLIC qgpu_sim_product PRIVATE qgpu_flags)
-
-qgpu_test(check_arbiter_test
-  SOURCES check_arbiter_test.cc check_guests_test.cc scripted_card.cc LIBS qgpu_sim_cards
-  LABELS unit)
+qgpu_unity(qgpu_sim_cards)

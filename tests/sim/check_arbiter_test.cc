@@ -3,7 +3,7 @@
 
 #include "tests/sim/scripted_card.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::check_arbiter_test {
 namespace {
 
 constexpr auto kOnline = Class::Online;
@@ -299,4 +299,4 @@ TEST(CheckArbiter, A13_ACardThatAnswersTheSameWordsOtherwiseIsFound) {
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::check_arbiter_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/store/make_row.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::check_cluster_test {
 namespace {
 
 constexpr std::uint64_t kTask = 1;
@@ -124,4 +124,4 @@ TEST_F(ClusterCheckTest, P8_ANodeMayGetATaskWhileItWasGivenFreeBetweenTwoCordons
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::check_cluster_test

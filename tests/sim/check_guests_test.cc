@@ -5,7 +5,7 @@
 #include "services/wire/gate_abi.h"
 #include "tests/sim/scripted_card.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::check_guests_test {
 namespace {
 
 using Kind = GuestNews::Kind;
@@ -170,4 +170,4 @@ TEST(CheckMemory, A14_BytesThatTheManagerKeepsCountingOrForgetsAreFound) {
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::check_guests_test

@@ -9,10 +9,6 @@ schema::Row::Reader readRow(const StoredRow& row) {
   return capnp::readMessageUnchecked<schema::Row>(row.words.data());
 }
 
-std::string textOf(capnp::Text::Reader text) {
-  return {text.begin(), text.size()};
-}
-
 std::uint64_t bit(int card) { return std::uint64_t{1} << card; }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "tests/sim/check_storage.h"
 #include "tests/unit/store/make_row.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::check_ledger_test {
 namespace {
 
 constexpr ActorId kNode{1}, kAttach{2}, kCard{3}, kOtherCard{4}, kSlot{5}, kClient{6};
@@ -354,4 +354,4 @@ TEST_F(CheckTest, C8_ATurnAfterTheEndIsFound) {
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::check_ledger_test

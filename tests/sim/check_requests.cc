@@ -7,10 +7,6 @@ constexpr std::size_t kFinishedKept = 1000;       // the node remembers a few mo
 constexpr std::uint64_t kSaneBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kCardTextMax = 64;
 
-std::string textOf(capnp::Text::Reader text) {
-  return {text.begin(), text.size()};
-}
-
 std::string cardList(const std::vector<std::uint32_t>& cards) {
   std::string list;
   for (const std::uint32_t card : cards) {

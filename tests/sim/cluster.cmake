@@ -8,9 +8,5 @@ target_sources(qgpu_sim_world PRIVATE
   cluster_world.cc)
 target_link_libraries(qgpu_sim_world PUBLIC qgpu_sim_cluster_checks)
 
-qgpu_test(check_cluster_test
-  SOURCES check_cluster_test.cc
-  LIBS qgpu_sim_cluster_checks LABELS unit)
-
 add_test(NAME sim_cluster COMMAND qgpu-sim --cluster --seeds 1..64 --twice --quiet)
 set_tests_properties(sim_cluster PROPERTIES LABELS sim RUN_SERIAL ON TIMEOUT 600)

@@ -8,7 +8,7 @@
 #include "tests/sim/guest.h"
 #include "tests/sim/sim_attach.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::guest_test {
 namespace {
 
 // Counts what tenants do, and whether they and their gates agree.
@@ -286,4 +286,4 @@ TEST(SimulatedGuests, TheSameSeedIsTheSameRun) {
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::guest_test

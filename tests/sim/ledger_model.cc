@@ -15,10 +15,6 @@ Class classOf(schema::TaskClass word) {
   return value < 3 ? static_cast<Class>(value) : Class::Ordinary;   // of a newer peer
 }
 
-std::string textOf(capnp::Text::Reader text) {
-  return {text.begin(), text.size()};
-}
-
 bool printable(const std::string& text) {
   return text.size() <= kTextMax && std::all_of(text.begin(), text.end(), [](char c) {
     return c >= 0x20 && c < 0x7f;

@@ -16,6 +16,8 @@
 
 namespace qgpu::sim {
 
+inline std::string textOf(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
+
 // What a request asks for, or a row says that it got.
 struct Want {
   std::string name;

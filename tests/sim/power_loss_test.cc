@@ -3,7 +3,7 @@
 
 #include "tests/sim/power_loss.h"
 
-namespace qgpu::sim {
+namespace qgpu::sim::power_loss_test {
 namespace {
 
 TEST(PowerLoss, D1_FindsAllThatWasAcknowledgedAfterFiveHundredCuts) {
@@ -23,4 +23,4 @@ TEST(PowerLoss, DoesTheSameAgain) {
 }
 
 }  // namespace
-}  // namespace qgpu::sim
+}  // namespace qgpu::sim::power_loss_test

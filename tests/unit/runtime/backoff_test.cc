@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-namespace qgpu {
+namespace qgpu::backoff_test {
 namespace {
 
 TEST(Backoff, GrowsToItsLimitAndHalfOfEachPauseIsChance) {
@@ -23,4 +23,4 @@ TEST(Backoff, GrowsToItsLimitAndHalfOfEachPauseIsChance) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::backoff_test

@@ -7,7 +7,7 @@
 
 #include "runtime/enum_names.h"
 
-namespace qgpu {
+namespace qgpu::config_test {
 namespace {
 
 template <typename T>
@@ -106,4 +106,4 @@ TEST(ParseSimCards, TakesCountAndGib) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::config_test

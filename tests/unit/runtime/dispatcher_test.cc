@@ -10,7 +10,7 @@
 
 #include "schema/envelope.actor.h"
 
-namespace qgpu {
+namespace qgpu::dispatcher_test {
 namespace {
 
 using Envelope = schema::Envelope;
@@ -520,4 +520,4 @@ TEST(Dispatcher, GeneratedDispatchCallsTheHandlerOfTheMessageOrOnUnexpected) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::dispatcher_test

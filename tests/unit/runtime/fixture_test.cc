@@ -8,7 +8,7 @@
 
 #include "schema/envelope.actor.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::fixture_test {
 namespace {
 
 using Envelope = schema::Envelope;
@@ -216,4 +216,4 @@ TEST(Fixture, FailsATestThatLeavesMessagesOrBatchesBehind) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::fixture_test

@@ -18,7 +18,7 @@
 
 #include "schema/node.capnp.h"
 
-namespace qgpu {
+namespace qgpu::kj_bridge_test {
 namespace {
 
 constexpr kj::uint kOwnFd = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP;
@@ -301,4 +301,4 @@ TEST(KjBridge, TwoFloodingClientsDoNotStarveATimerOfTheLoop) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kj_bridge_test

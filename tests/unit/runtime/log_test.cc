@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::log_test {
 namespace {
 
 class LogTest : public ::testing::Test {
@@ -95,4 +95,4 @@ TEST(LogToStderr, WritesEveryLevelUnderItsNameFromTheChosenOneOn) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::log_test

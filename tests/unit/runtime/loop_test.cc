@@ -36,7 +36,7 @@ extern "C" int sched_setscheduler(pid_t pid, int policy, const sched_param* para
   return -1;
 }
 
-namespace qgpu {
+namespace qgpu::loop_test {
 namespace {
 
 struct Fd {
@@ -331,4 +331,4 @@ TEST(MailboxRing, CarriesOneThreadsRecordsToAnother) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::loop_test

@@ -8,7 +8,7 @@
 
 #include "runtime/message.h"
 
-namespace qgpu {
+namespace qgpu::mailbox_ring_test {
 namespace {
 
 constexpr std::size_t kWords = 4096;
@@ -127,4 +127,4 @@ TEST(KnownCells, ReadWhateverMessageLiesInACellNow) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::mailbox_ring_test

@@ -9,7 +9,7 @@
 #include "store/testing/memory_disk.h"
 #include "tests/unit/store/store_fixture.h"
 
-namespace qgpu {
+namespace qgpu::journal_test {
 namespace {
 
 using ::testing::Test;
@@ -235,4 +235,4 @@ TEST_F(JournalTest, D4_AFailedFsyncEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::journal_test

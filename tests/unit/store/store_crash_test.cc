@@ -9,7 +9,7 @@
 #include "store/testing/memory_disk.h"
 #include "tests/unit/store/store_fixture.h"
 
-namespace qgpu {
+namespace qgpu::store_crash_test {
 namespace {
 
 constexpr int kCommits = 12;
@@ -262,4 +262,4 @@ TEST(StoreCrash, D1_KillOfTheWriterLosesNothingAcknowledged) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::store_crash_test

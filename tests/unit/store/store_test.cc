@@ -14,7 +14,7 @@
 #include "store/crc32c.h"
 #include "tests/unit/store/store_fixture.h"
 
-namespace qgpu {
+namespace qgpu::store_test {
 namespace {
 
 using ::testing::Test;
@@ -437,4 +437,4 @@ TEST(DecodeRow, D5_SurvivesEveryChangeOfOneByte) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::store_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/actors/arbiter/arbiter_checker.h"
 
-namespace qgpu {
+namespace qgpu::arbiter_explore_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -364,4 +364,4 @@ TEST_P(Explore, LongWalksOfNonsenseKeepTheInvariants) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::arbiter_explore_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::arbiter_model_test {
 namespace {
 
 ModelTask tenant(std::uint64_t id, std::int64_t share, TaskClass taskClass = TaskClass::Ordinary) {
@@ -187,4 +187,4 @@ TEST_P(WithSeed, HybridCardServesOnlineAtOnceAndOfflineOtherwise) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::arbiter_model_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-namespace qgpu {
+namespace qgpu::arbiter_test {
 namespace {
 
 constexpr TaskId kA{1}, kB{2}, kC{3}, kOn{9};
@@ -749,4 +749,4 @@ TEST_F(ArbiterCase, ACardHoldsAThousandTasksInTurn) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::arbiter_test

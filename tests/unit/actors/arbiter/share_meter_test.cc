@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::share_meter_test {
 namespace {
 
 constexpr Nanos kStart = seconds(1);
@@ -108,4 +108,4 @@ TEST(ShareMeter, SurvivesAClockThatJumpsByYears) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::share_meter_test

@@ -5,7 +5,7 @@
 #include "actors/card/card_actor.h"
 #include "tests/unit/actors/base/actors_world.h"
 
-namespace qgpu {
+namespace qgpu::actors_together_test {
 namespace {
 
 using testing::AttachDouble;
@@ -114,4 +114,4 @@ TEST(ActorsTogether, A3_FromABindToAPreemptionInAnyOrderOfDelivery) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::actors_together_test

@@ -9,7 +9,7 @@
 #include "runtime/testing/fixture.h"
 #include "schema/envelope.actor.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::durable_shell_test {
 namespace {
 
 // Each EventTold asks it to store one more number; what is stored it tells the listener.
@@ -177,4 +177,4 @@ TEST(EventSource, GoesOnBehindWhatTheStoreHas) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::durable_shell_test

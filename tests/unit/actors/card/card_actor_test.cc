@@ -4,7 +4,7 @@
 
 #include "runtime/testing/fixture.h"
 
-namespace qgpu {
+namespace qgpu::card_actor_test {
 namespace {
 
 using testing::Fixture;
@@ -415,4 +415,4 @@ TEST(CardActor, ATaskThatLeavesIsClosedAndTheNextIsGranted) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::card_actor_test

@@ -5,7 +5,7 @@
 #include "runtime/enum_names.h"
 #include "runtime/testing/fixture.h"
 
-namespace qgpu {
+namespace qgpu::task_actor_test {
 namespace {
 
 using testing::Fixture;
@@ -197,4 +197,4 @@ TEST(TaskActor, ReportsWithFreshCountersOrWithTheLastOnesAfterAMoment) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::task_actor_test

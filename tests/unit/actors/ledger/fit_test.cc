@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::fit_test {
 namespace {
 
 using enum TaskClass;
@@ -108,4 +108,4 @@ TEST(Fit, P9_GivesBackExactlyWhatWasTaken) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::fit_test

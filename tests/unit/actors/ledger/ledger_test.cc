@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::ledger_test {
 namespace {
 
 using enum TaskClass;
@@ -322,4 +322,4 @@ TEST(Ledger, ListsAFewCardsOfManyInARefusal) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::ledger_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::membership_test {
 namespace {
 
 constexpr Nanos kStart = seconds(100);
@@ -145,4 +145,4 @@ TEST(Membership, ALookMovesAtMostAsManyAsItIsTold) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::membership_test

@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/node/member_world.h"
 
-namespace qgpu {
+namespace qgpu::member_actor_test {
 namespace {
 
 using testing::MemberWorld;
@@ -395,4 +395,4 @@ TEST(Member, RepeatsAnEndInTheHelloUntilABeatShowsThatItArrived) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::member_actor_test

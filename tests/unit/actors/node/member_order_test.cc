@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/node/member_world.h"
 
-namespace qgpu {
+namespace qgpu::member_order_test {
 namespace {
 
 using testing::MemberWorld;
@@ -448,4 +448,4 @@ TEST(MemberForward, C7_ADoorMayNotGiveTheOrdersOfAScheduler) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::member_order_test

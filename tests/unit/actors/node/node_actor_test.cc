@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/base/actors_world.h"
 
-namespace qgpu {
+namespace qgpu::node_actor_test {
 namespace {
 
 using testing::heard;
@@ -599,4 +599,4 @@ TEST(NodeActor, A10_IgnoresWordsAboutTasksThatAreNotHere) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::node_actor_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/actors/base/actors_world.h"
 
-namespace qgpu {
+namespace qgpu::node_restart_test {
 namespace {
 
 using testing::heard;
@@ -529,4 +529,4 @@ TEST(NodeRestart, StartsOnceStorageTakesItsRow) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::node_restart_test

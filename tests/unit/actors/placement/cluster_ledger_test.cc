@@ -6,7 +6,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::cluster_ledger_test {
 namespace {
 
 using namespace cluster;
@@ -75,4 +75,4 @@ TEST(ClusterLedger, ACopyChangesNothingOfTheOriginal) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::cluster_ledger_test

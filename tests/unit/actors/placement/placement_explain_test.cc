@@ -4,7 +4,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::placement_explain_test {
 namespace {
 
 using namespace cluster;
@@ -142,4 +142,4 @@ TEST(PlacementExplain, AgreesWithPlacementAboutEachNode) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::placement_explain_test

@@ -5,7 +5,7 @@
 #include "actors/placement/index.h"
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::placement_index_test {
 namespace {
 
 using namespace cluster;
@@ -142,4 +142,4 @@ TEST(PlacementIndex, ForgetsNoChangeThoughItsLogIsShort) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::placement_index_test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::placement_test {
 namespace {
 
 using namespace cluster;
@@ -342,4 +342,4 @@ TEST(Placement, P10_AnEndOfATaskNeverTakesRoomFromAnother) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::placement_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::pod_fit_test {
 namespace {
 
 using namespace cluster;
@@ -233,4 +233,4 @@ TEST(PodFit, P7_TheBestNodeOfASingleDemandIsThatOfTheLedger) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::pod_fit_test

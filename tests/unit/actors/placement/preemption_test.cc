@@ -11,7 +11,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::preemption_test {
 namespace {
 
 using namespace cluster;
@@ -93,7 +93,7 @@ TEST(Preemption, WhomNobodyMayEvictStays) {
 
 TEST(Preemption, P8_CardsAndNodesThatTakeNoTasksAreLeftOut) {
   ClusterLedger ledger = cluster::of({node("a", 1, 16), node("b", 1, 16), node("c", 1, 16)});
-  for (const std::uint64_t task : {1, 2, 3}) bound(ledger, task, ask(Offline, 16, 10));
+  for (const std::uint64_t task : {1u, 2u, 3u}) bound(ledger, task, ask(Offline, 16, 10));
   const ClusterAsk online = ask(Online, 8, 0);
   EXPECT_EQ(victims(ledger, online).size(), 1u);
   const NodeId first = ledger.spot(TaskId{1})->node;
@@ -252,4 +252,4 @@ TEST(Preemption, P1_P2_WhatIsPromisedFitsOnceTheVictimsAreGoneInRandomClusters) 
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::preemption_test

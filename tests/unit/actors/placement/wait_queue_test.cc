@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::wait_queue_test {
 namespace {
 
 using enum TaskClass;
@@ -140,4 +140,4 @@ TEST(WaitQueue, ShapesAreGoneThroughOnceAndThenFromTheBegin) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::wait_queue_test

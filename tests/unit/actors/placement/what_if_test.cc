@@ -8,7 +8,7 @@
 
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::what_if_test {
 namespace {
 
 using namespace cluster;
@@ -218,4 +218,4 @@ TEST(Remedy, WhatIsNotToBeHadIsNotProposed) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::what_if_test

@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_actor_test {
 namespace {
 
 using testing::ClusterWorld;
@@ -556,4 +556,4 @@ TEST(Scheduler, EveryOrderOfDeliveryEndsWithOneHolderForEachTask) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_actor_test

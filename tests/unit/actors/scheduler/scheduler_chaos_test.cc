@@ -5,7 +5,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_chaos_test {
 namespace {
 
 using testing::ClusterOptions;
@@ -202,4 +202,4 @@ TEST(SchedulerChaos, C4_AfterHealingEachTaskIsHeldOnceOrWaitsAndTheViewsAgree) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_chaos_test

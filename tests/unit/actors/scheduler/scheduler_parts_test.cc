@@ -9,7 +9,7 @@
 #include "actors/scheduler/evictions.h"
 #include "actors/scheduler/freed_room.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_parts_test {
 namespace {
 
 struct Parts {
@@ -272,4 +272,4 @@ TEST(Drains, EndWhatIsLeftOnceTheirTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_parts_test

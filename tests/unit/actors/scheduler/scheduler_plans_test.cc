@@ -4,7 +4,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_plans_test {
 namespace {
 
 using testing::ClusterOptions;
@@ -362,4 +362,4 @@ TEST(SchedulerPlans, RoomThatIsMadeForSomebodyIsNoRemedyForOthers) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_plans_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_requests_test {
 namespace {
 
 using testing::ClusterWorld;
@@ -452,4 +452,4 @@ TEST(SchedulerRequests, C5_WhatIsAskedDuringACommitIsBoundedAndRefusedVisibly) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_requests_test

@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_restart_test {
 namespace {
 
 using testing::ClusterOptions;
@@ -475,4 +475,4 @@ TEST(SchedulerRestart, D4_TasksOfANodeThatIsLostDuringAFailureAreMovedAfterIt) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_restart_test

@@ -3,7 +3,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_returns_test {
 namespace {
 
 using testing::ClusterWorld;
@@ -118,4 +118,4 @@ TEST(SchedulerReturns, ADeletedTaskLeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_returns_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
-namespace qgpu {
+namespace qgpu::scheduler_waiting_test {
 namespace {
 
 using testing::ClusterWorld;
@@ -157,4 +157,4 @@ TEST(SchedulerWaiting, NothingIsLeftOfARoundThatWasUndone) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_waiting_test

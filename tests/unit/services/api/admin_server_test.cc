@@ -13,7 +13,7 @@
 #include "services/base/process.h"
 #include "tests/unit/services/api/door_fixture.h"
 
-namespace qgpu {
+namespace qgpu::admin_server_test {
 namespace {
 
 using testing::ApiFixture;
@@ -426,4 +426,4 @@ TEST_F(Admin, PlacesAreKeptForThoseWhoMayChange) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::admin_server_test

@@ -10,7 +10,7 @@
 #include "tests/unit/services/api/door_fixture.h"
 #include "tests/unit/services/api/scripted_cluster.h"
 
-namespace qgpu {
+namespace qgpu::cluster_admin_test {
 namespace {
 
 using testing::LineClient;
@@ -245,4 +245,4 @@ TEST_F(ClusterAdmin, TheDaemonActsOnceTheSchedulerHasPermittedIt) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::cluster_admin_test

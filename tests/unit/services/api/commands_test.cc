@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::commands_test {
 namespace {
 
 Result<AskedTask> asked(std::string_view json, Side side = Side::Node) {
@@ -196,4 +196,4 @@ TEST(AskedTask, DeepNestingIsRefused) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::commands_test

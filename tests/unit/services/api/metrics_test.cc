@@ -15,7 +15,7 @@
 #include "tests/unit/services/api/door_fixture.h"
 #include "tests/unit/services/api/scripted_cluster.h"
 
-namespace qgpu {
+namespace qgpu::metrics_test {
 namespace {
 
 using testing::ApiFixture;
@@ -294,4 +294,4 @@ TEST(ClusterPages, StorageIsThatOfTheStore) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::metrics_test

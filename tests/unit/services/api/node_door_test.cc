@@ -5,7 +5,7 @@
 #include "services/api/commands/schema_names.h"
 #include "tests/unit/services/api/scripted_node.h"
 
-namespace qgpu {
+namespace qgpu::node_door_test {
 namespace {
 
 using testing::ScriptedNode;
@@ -197,4 +197,4 @@ TEST_F(NodeActorClientTest, AFeedAsksForEventsThatWereNotToldToIt) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::node_door_test

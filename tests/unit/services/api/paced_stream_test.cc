@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::paced_stream_test {
 namespace {
 
 // A peer at the other end of a pipe, and time that a test turns on.
@@ -71,4 +71,4 @@ TEST_F(PacedStreams, C5_WhoDoesNotReadIsNotReadFrom) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::paced_stream_test

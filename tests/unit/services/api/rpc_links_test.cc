@@ -5,7 +5,7 @@
 #include "services/api/rpc/links.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
-namespace qgpu {
+namespace qgpu::rpc_links_test {
 namespace {
 
 using testing::ClusterRpcFixture;
@@ -531,4 +531,4 @@ TEST_F(RpcLinks, ManyNodesJoinAndAreForgottenTogether) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::rpc_links_test

@@ -6,7 +6,7 @@
 #include "services/api/rpc/scheduler_service.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
-namespace qgpu {
+namespace qgpu::rpc_scheduler_test {
 namespace {
 
 using testing::ClusterRpcFixture;
@@ -465,4 +465,4 @@ TEST_F(RpcScheduler, C5_AFloodOfConnectionsLeavesPlaceForThoseWhoMayChange) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::rpc_scheduler_test

@@ -8,7 +8,7 @@
 #include "services/base/process.h"
 #include "tests/unit/services/api/door_fixture.h"
 
-namespace qgpu {
+namespace qgpu::rpc_server_test {
 namespace {
 
 using testing::ApiFixture;
@@ -283,4 +283,4 @@ TEST_F(Rpc, C7_ConnectionsAreLimited) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::rpc_server_test

@@ -8,7 +8,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
-namespace qgpu {
+namespace qgpu::rpc_tls_test {
 namespace {
 
 using testing::Certificates;
@@ -320,4 +320,4 @@ TEST_F(RpcExample, SaysWhyItWasRefused) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::rpc_tls_test

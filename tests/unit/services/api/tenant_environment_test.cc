@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::tenant_environment_test {
 namespace {
 
 const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
@@ -55,4 +55,4 @@ TEST(TenantEnvironment, TheDoorIsSocketAndToken) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::tenant_environment_test

@@ -13,7 +13,7 @@
 #include "services/base/process.h"
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu {
+namespace qgpu::attach_server_test {
 namespace {
 
 using Which = schema::Envelope::Which;
@@ -778,4 +778,4 @@ TEST_F(AttachServerTest, A10_WithoutATokenNobodyRaisesTheIncarnationAndALieIsToo
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::attach_server_test

@@ -7,7 +7,7 @@
 #include "services/attach/testing/guest_client.h"
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu {
+namespace qgpu::attach_welcome_test {
 namespace {
 
 class AttachWelcomeTest : public AttachTest {
@@ -56,4 +56,4 @@ TEST_F(AttachWelcomeTest, ACardWithAnotherKindOfIdHasNoUuid) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::attach_welcome_test

@@ -14,7 +14,7 @@
 #include "tests/unit/services/attach/attach_fixture.h"
 #include "tests/unit/services/cards/suspend/suspend_scene.h"
 
-namespace qgpu {
+namespace qgpu::gate_port_rm_test {
 namespace {
 
 using Which = schema::Envelope::Which;
@@ -588,4 +588,4 @@ TEST_F(GatePortRmTest, C7_OnACardWithoutThatANoteIsNonsense) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::gate_port_rm_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu {
+namespace qgpu::gate_port_test {
 namespace {
 
 using Which = schema::Envelope::Which;
@@ -861,4 +861,4 @@ TEST_F(GatePortTest, ATaskOfWhichNoProcessAttachesIsToldOfOnce) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::gate_port_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu {
+namespace qgpu::page_search_test {
 namespace {
 
 using Which = schema::Envelope::Which;
@@ -198,4 +198,4 @@ TEST_F(PageSearchTest, A14_WhileAPageCanNotBeFoundNobodyNewIsGivenAnother) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::page_search_test

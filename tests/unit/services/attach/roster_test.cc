@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::roster_test {
 namespace {
 
 using Orders = std::vector<std::string>;
@@ -514,4 +514,4 @@ TEST_F(RosterTest, A10_ItsTaskMayEndWhileItWaits) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::roster_test

@@ -16,7 +16,7 @@
 #include "services/attach/task_records.h"
 #include "services/base/process.h"
 
-namespace qgpu {
+namespace qgpu::survivors_test {
 namespace {
 
 // A process that only lives.
@@ -274,4 +274,4 @@ TEST_F(SurvivorsTest, A10_TheNumberOfALivingTaskIsKnownAlsoWithoutARecord) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::survivors_test

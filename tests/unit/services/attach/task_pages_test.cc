@@ -12,7 +12,7 @@
 #include "runtime/actor.h"
 #include "services/wire/loans.h"
 
-namespace qgpu {
+namespace qgpu::task_pages_test {
 namespace {
 
 // A clock that stands still, and nobody who waits.
@@ -317,4 +317,4 @@ TEST(TaskPages, TheFirstPageBroughtBackCountsAndTheSecondMustBeTheSame) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::task_pages_test

@@ -15,7 +15,7 @@
 
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu {
+namespace qgpu::unheld_test {
 namespace {
 
 using Which = schema::Envelope::Which;
@@ -112,7 +112,7 @@ class Unheld : public AttachTest {
     unheldOptions.strict = strict;
     unheldOptions.every = millis(20);
     start();
-    for (const std::uint64_t id : {7, 8}) bind(id);
+    for (const std::uint64_t id : {7u, 8u}) bind(id);
   }
 
   // A program with this environment and file open; returns once it runs.
@@ -247,4 +247,4 @@ TEST_F(Unheld, WhoAttachedIsLeftAloneAlsoWhereTheListMissesIt) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::unheld_test

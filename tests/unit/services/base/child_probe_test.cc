@@ -15,7 +15,7 @@
 
 #include "tests/e2e/processes.h"
 
-namespace qgpu {
+namespace qgpu::child_probe_test {
 namespace {
 
 const std::string kLate = "it did not answer in time";
@@ -99,4 +99,4 @@ TEST(ChildProbe, ItHoldsNothingThatIsOpenHere) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::child_probe_test

@@ -9,7 +9,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/api/door_fixture.h"
 
-namespace qgpu {
+namespace qgpu::http_server_test {
 namespace {
 
 using testing::Certificates;
@@ -205,4 +205,4 @@ TEST_F(Http, SpeaksTlsWhereItHasACertificate) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::http_server_test

@@ -4,7 +4,7 @@
 #include <limits>
 #include <simdjson.h>
 
-namespace qgpu {
+namespace qgpu::json_test {
 namespace {
 
 std::string asJson(std::string_view text) {
@@ -71,4 +71,4 @@ TEST(Json, BytesThatAreNoUtf8BecomeReplacementCharacters) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::json_test

@@ -8,7 +8,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/api/door_fixture.h"
 
-namespace qgpu {
+namespace qgpu::live_tls_test {
 namespace {
 
 using testing::Certificates;
@@ -92,4 +92,4 @@ TEST_F(LiveFiles, WhoHasNoneYetAgreesWithNobodyAndSaysWhy) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::live_tls_test

@@ -15,7 +15,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace qgpu {
+namespace qgpu::process_test {
 namespace {
 
 class ProcessStoppedTest : public ::testing::Test {
@@ -124,4 +124,4 @@ TEST_F(ProcessStoppedTest, WithItsCgroup) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::process_test

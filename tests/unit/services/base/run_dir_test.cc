@@ -11,7 +11,7 @@
 
 #include "tests/e2e/processes.h"
 
-namespace qgpu {
+namespace qgpu::run_dir_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,4 +94,4 @@ TEST(RunDir, FollowsNoLinkThatStandsWhereItsLockBelongs) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::run_dir_test

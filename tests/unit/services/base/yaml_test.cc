@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::yaml_test {
 namespace {
 
 std::string json(std::string_view text) {
@@ -90,4 +90,4 @@ TEST(Yaml, GivesUpOnWhatGrowsWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::yaml_test

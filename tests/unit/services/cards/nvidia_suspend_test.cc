@@ -15,7 +15,7 @@
 #include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/test_driver.h"
 
-namespace qgpu {
+namespace qgpu::nvidia_suspend_test {
 namespace {
 
 using rm_stand_in::Commit;
@@ -279,4 +279,4 @@ TEST_F(NvidiaSuspendsOnStandIn, ATestThatRanOutOfTimeSaysNothingOfItsDriver) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::nvidia_suspend_test

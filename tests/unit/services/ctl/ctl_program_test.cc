@@ -10,7 +10,7 @@
 #include "tests/unit/services/api/door_fixture.h"
 #include "tests/unit/services/base/program.h"
 
-namespace qgpu {
+namespace qgpu::ctl_program_test {
 namespace {
 
 using testing::ApiFixture;
@@ -311,4 +311,4 @@ TEST_F(Ctl, C9_ARestartOfTheManagerDoesNotDisturbACommand) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::ctl_program_test

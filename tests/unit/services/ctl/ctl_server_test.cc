@@ -3,7 +3,7 @@
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 #include "tests/unit/services/base/program.h"
 
-namespace qgpu {
+namespace qgpu::ctl_server_test {
 namespace {
 
 using testing::ClusterRpcFixture;
@@ -128,4 +128,4 @@ TEST_F(CtlServer, TheEnvironmentNamesTheSchedulerForWhatAClusterKnows) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::ctl_server_test

@@ -13,7 +13,7 @@
 #include "services/ctl/top.h"
 #include "services/ctl/views.h"
 
-namespace qgpu::ctl {
+namespace qgpu::ctl::ctl_test {
 namespace {
 
 // A folder that goes with the test.
@@ -503,4 +503,4 @@ TEST(CtlClient, SaysHowToStartTheDaemonOfASocket) {
 }
 
 }  // namespace
-}  // namespace qgpu::ctl
+}  // namespace qgpu::ctl::ctl_test

@@ -23,7 +23,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/base/program.h"
 
-namespace qgpu::ctl {
+namespace qgpu::ctl::doctor_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -476,4 +476,4 @@ TEST_F(Doctor, FindsNothingInADiagnosisWithoutFindings) {
 }
 
 }  // namespace
-}  // namespace qgpu::ctl
+}  // namespace qgpu::ctl::doctor_test

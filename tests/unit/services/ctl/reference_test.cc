@@ -19,7 +19,7 @@
 #include "services/kubernetes/pods/kube_names.h"
 #include "tests/reference_page.h"
 
-namespace qgpu {
+namespace qgpu::reference_test {
 namespace {
 
 using ctl::flagOf;
@@ -323,4 +323,4 @@ TEST(Reference, EveryNameOnKubernetesIsInTheCatalogue) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::reference_test

@@ -9,7 +9,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/api/door_fixture.h"
 
-namespace qgpu {
+namespace qgpu::extender_door_test {
 namespace {
 
 using testing::Certificates;
@@ -116,4 +116,4 @@ TEST_F(OuterExtender, TakesOtherCertificatesWhileItServes) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::extender_door_test

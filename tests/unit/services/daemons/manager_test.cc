@@ -10,7 +10,7 @@
 
 #include "tests/e2e/harness.h"
 
-namespace qgpu::e2e {
+namespace qgpu::e2e::manager_test {
 namespace {
 
 const char kBind[] =
@@ -169,4 +169,4 @@ TEST(Manager, SaysItsVersionAndItsFlagsWithoutStarting) {
 }
 
 }  // namespace
-}  // namespace qgpu::e2e
+}  // namespace qgpu::e2e::manager_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::options_test {
 namespace {
 
 const Platform kRoot = {0, "host-1", "/root", "", ""};
@@ -263,4 +263,4 @@ TEST_F(OptionsTest, SaysWhichFileAndFieldIsWrong) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::options_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu {
+namespace qgpu::scheduler_options_test {
 namespace {
 
 const Platform kRoot = {0, "host-1", "/root", "", ""};
@@ -109,4 +109,4 @@ TEST(SchedulerOptions, ReadTheConfigFileBelowTheFlags) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::scheduler_options_test

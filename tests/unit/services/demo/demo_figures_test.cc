@@ -11,7 +11,7 @@
 #include "services/demo/timeline.h"
 #include "services/demo/workload/work_report.h"
 
-namespace qgpu::demo {
+namespace qgpu::demo::demo_figures_test {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
@@ -254,4 +254,4 @@ TEST(DemoOptions, TakesActsAndSecondsAndRefusesTheRestWithAReason) {
 }
 
 }  // namespace
-}  // namespace qgpu::demo
+}  // namespace qgpu::demo::demo_figures_test

@@ -8,7 +8,7 @@
 #include "services/demo/workload/work_report.h"
 #include "services/demo/workload/work_run.h"
 
-namespace qgpu::demo {
+namespace qgpu::demo::demo_work_test {
 namespace {
 
 std::uint32_t naive(std::uint32_t value, std::uint64_t loops) {
@@ -130,4 +130,4 @@ TEST(Draw, StaysInItsRangeAndRepeatsItselfForTheSameSeed) {
 }
 
 }  // namespace
-}  // namespace qgpu::demo
+}  // namespace qgpu::demo::demo_work_test

@@ -12,7 +12,7 @@
 
 #include "services/nvidia_abi/rm_controls.h"
 
-namespace qgpu::rm {
+namespace qgpu::rm::rm_abi_test {
 namespace {
 
 using Facts = std::map<std::string, std::size_t>;
@@ -225,4 +225,4 @@ TEST(RmAbi, NothingIsAssumedOfADriverThatIsNotInTheTable) {
 }
 
 }  // namespace
-}  // namespace qgpu::rm
+}  // namespace qgpu::rm::rm_abi_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace qgpu::rm {
+namespace qgpu::rm::rm_decode_test {
 namespace {
 
 constexpr Layout kLayouts[] = {Layout::kFrom515, Layout::kFrom525, Layout::kFrom535};
@@ -404,4 +404,4 @@ TEST(RmDecode, OfTheProcessesOnACardThoseOfTheTaskStay) {
 }
 
 }  // namespace
-}  // namespace qgpu::rm
+}  // namespace qgpu::rm::rm_decode_test

@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-namespace qgpu::rm {
+namespace qgpu::rm::rm_files_test {
 namespace {
 
 TEST(RmFiles, AFileIsClosedWithItsLastDescriptor) {
@@ -84,4 +84,4 @@ TEST(RmFiles, WhatHasNoRoomOrNoPlaceIsNotKnown) {
 }
 
 }  // namespace
-}  // namespace qgpu::rm
+}  // namespace qgpu::rm::rm_files_test

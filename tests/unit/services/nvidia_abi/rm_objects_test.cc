@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace qgpu::rm {
+namespace qgpu::rm::rm_objects_test {
 namespace {
 
 using Name = std::pair<Handle, Handle>;
@@ -318,4 +318,4 @@ TEST_P(RandomPrograms, HoldWhatPlainSetsHold) {
 INSTANTIATE_TEST_SUITE_P(RmObjects, RandomPrograms, ::testing::Range(1u, 41u));
 
 }  // namespace
-}  // namespace qgpu::rm
+}  // namespace qgpu::rm::rm_objects_test

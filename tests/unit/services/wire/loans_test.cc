@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-namespace qgpu::loans {
+namespace qgpu::loans::loans_test {
 namespace {
 
 constexpr std::uint64_t kAll = ~0ull, kKept = QGPU_LOANS;
@@ -424,4 +424,4 @@ TEST(Loans, A14_TheSumIsNeverTooSmallWhoeverEndsOrIsKilledAtWhateverStep) {
 }
 
 }  // namespace
-}  // namespace qgpu::loans
+}  // namespace qgpu::loans::loans_test

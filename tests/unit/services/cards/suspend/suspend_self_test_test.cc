@@ -71,7 +71,7 @@ extern "C" __attribute__((visibility("default"))) int close(int fd) {
   return next(fd);
 }
 
-namespace qgpu::suspend {
+namespace qgpu::suspend::suspend_self_test_test {
 namespace {
 
 using rm_stand_in::Commit;
@@ -478,4 +478,4 @@ TEST_F(SelfTestOnStandIn, AFileThatIsNotTheDriversIsAskedNothingAndKeepsNobody) 
 }
 
 }  // namespace
-}  // namespace qgpu::suspend
+}  // namespace qgpu::suspend::suspend_self_test_test

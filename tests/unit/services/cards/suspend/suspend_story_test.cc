@@ -10,7 +10,7 @@
 
 #include "services/cards/suspend/channel_suspender.h"
 
-namespace qgpu::suspend {
+namespace qgpu::suspend::suspend_story_test {
 namespace {
 
 constexpr std::uint32_t kClient = 0xc1d00001;
@@ -254,4 +254,4 @@ TEST(ChannelSuspender, WhateverHappensStoppedMeansStoppedAndFreeMeansFree) {
 }
 
 }  // namespace
-}  // namespace qgpu::suspend
+}  // namespace qgpu::suspend::suspend_story_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/services/cards/suspend/suspend_scene.h"
 
-namespace qgpu::suspend {
+namespace qgpu::suspend::suspender_test {
 namespace {
 
 constexpr std::uint32_t kTries = ChannelSuspender::kTriesMax;
@@ -388,4 +388,4 @@ TEST_F(SuspenderTest, AProcessIsReachedUntilItIsGone) {
 }
 
 }  // namespace
-}  // namespace qgpu::suspend
+}  // namespace qgpu::suspend::suspender_test

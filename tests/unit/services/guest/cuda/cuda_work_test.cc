@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu::cuda {
+namespace qgpu::cuda::cuda_work_test {
 namespace {
 
 constexpr Ptr kAt = 0x1000;
@@ -64,4 +64,4 @@ TEST(CudaWork, AKernelIsItsGridAndAGraphItself) {
 }
 
 }  // namespace
-}  // namespace qgpu::cuda
+}  // namespace qgpu::cuda::cuda_work_test

@@ -9,7 +9,7 @@
 #include "services/nvidia_abi/cuda_calls.h"
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_cuda_hooks_test {
 namespace {
 
 struct Named {
@@ -222,4 +222,4 @@ TEST(CudaHooks, AForkedChildHarmsNothingOfItsParents) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_cuda_hooks_test

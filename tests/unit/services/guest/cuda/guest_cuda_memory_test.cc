@@ -7,7 +7,7 @@
 
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_cuda_memory_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1ull << 20;
@@ -172,4 +172,4 @@ TEST(CudaMemory, TheQuotaIsTheTasksOverItsProcesses) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_cuda_memory_test

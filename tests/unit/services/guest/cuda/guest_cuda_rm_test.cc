@@ -16,7 +16,7 @@
 #include "tests/cuda_stand_in/kernel.h"
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_cuda_rm_test {
 namespace {
 
 constexpr std::uint64_t kKiB = 1 << 10, kMiB = 1 << 20;
@@ -567,4 +567,4 @@ TEST(CudaRm, AProgramWithoutATokenIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_cuda_rm_test

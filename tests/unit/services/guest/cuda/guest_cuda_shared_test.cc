@@ -13,7 +13,7 @@
 #include "services/nvidia_abi/rm_abi.h"
 #include "tests/unit/services/guest/cuda/shared_driver.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_cuda_shared_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -453,4 +453,4 @@ TEST(CudaShared, AddressesForOtherCardsHoldTheirMemory) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_cuda_shared_test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_cuda_streams_test {
 namespace {
 
 bool settles(const FakeManager& manager) {
@@ -461,4 +461,4 @@ TEST(CudaStreams, ACaptureThatTheProgramBrokeEndsForUsToo) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_cuda_streams_test

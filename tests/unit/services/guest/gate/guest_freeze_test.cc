@@ -9,7 +9,7 @@
 
 #include "tests/unit/services/guest/guest_child.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_freeze_test {
 namespace {
 
 FakeManager::Options freezing() {
@@ -168,4 +168,4 @@ TEST(GuestFreeze, FrozenThreadsFollowTheGatePageOfANewManager) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_freeze_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/services/guest/guest_child.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_gate_test {
 namespace {
 
 TEST(GuestGate, AnOpenGateLetsARealProgramThroughAndCountsItsLaunches) {
@@ -419,4 +419,4 @@ TEST(GuestGate, ALaunchFromAContextsNotificationIsCountedAndNotBlocked) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_gate_test

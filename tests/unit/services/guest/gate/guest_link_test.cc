@@ -8,7 +8,7 @@
 
 #include "tests/unit/services/guest/guest_child.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_link_test {
 namespace {
 
 FakeManager::Options grace(std::uint64_t ms) {
@@ -262,4 +262,4 @@ TEST(GuestLink, AClosedTaskFailsItsLaunches) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_link_test

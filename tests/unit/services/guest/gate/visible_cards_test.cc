@@ -9,7 +9,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace qgpu::guest {
+namespace qgpu::guest::visible_cards_test {
 namespace {
 
 const std::string kOne = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
@@ -92,4 +92,4 @@ TEST_F(EnvironmentFile, OfCardsOfAnotherVendorOrNoneChangesNothing) {
 }
 
 }  // namespace
-}  // namespace qgpu::guest
+}  // namespace qgpu::guest::visible_cards_test

@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-namespace qgpu::guest {
+namespace qgpu::guest::wrapper_table_test {
 namespace {
 
 void* at(std::uintptr_t number) {
@@ -54,4 +54,4 @@ TEST(WrapperTable, AThreadFindsWhatItAddedWhoeverAddsTheSame) {
 }
 
 }  // namespace
-}  // namespace qgpu::guest
+}  // namespace qgpu::guest::wrapper_table_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_nvml_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1ull << 20;
@@ -146,4 +146,4 @@ TEST_F(NvmlProcesses, WhoIsNoTenantIsToldWhatTheDriverSays) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_nvml_test

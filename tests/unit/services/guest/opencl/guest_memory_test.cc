@@ -5,7 +5,7 @@
 
 #include "tests/unit/services/guest/guest_child.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_memory_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -213,4 +213,4 @@ TEST(GuestMemory, AKilledProcessLeaksNothingThatZeroingItsSlotDoesNotReturn) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_memory_test

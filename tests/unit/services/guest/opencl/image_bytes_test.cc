@@ -4,7 +4,7 @@
 
 #include "services/guest/opencl/opencl_images.h"
 
-namespace qgpu::guest {
+namespace qgpu::guest::image_bytes_test {
 namespace {
 
 cl_image_desc shape(cl_mem_object_type type, std::size_t width, std::size_t height = 0,
@@ -98,4 +98,4 @@ TEST(ImageBytes, A14_SidesThatOverflowAreMoreThanAnyQuota) {
 }
 
 }  // namespace
-}  // namespace qgpu::guest
+}  // namespace qgpu::guest::image_bytes_test

@@ -12,7 +12,7 @@
 #include "services/nvidia_abi/rm_abi.h"
 #include "tests/unit/services/guest/cuda/shared_driver.h"
 
-namespace qgpu::testing {
+namespace qgpu::testing::guest_channels_test {
 namespace {
 
 using Note = FakeManager::Note;
@@ -497,4 +497,4 @@ TEST(GuestTimeslices, WhatIsMadeLaterGetsWhatTheManagerOfThenWants) {
 }
 
 }  // namespace
-}  // namespace qgpu::testing
+}  // namespace qgpu::testing::guest_channels_test

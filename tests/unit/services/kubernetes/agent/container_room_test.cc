@@ -6,7 +6,7 @@
 
 #include "services/kubernetes/pods/kube_objects.h"
 
-namespace qgpu {
+namespace qgpu::container_room_test {
 namespace {
 
 ContainerPlan plan(const std::string& name, int percent, int gib, bool init = false,
@@ -81,4 +81,4 @@ TEST(RoomOver, WhenAllWhoUseItHaveEnded) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::container_room_test

@@ -11,7 +11,7 @@
 #include "services/kubernetes/pods/pod_names.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_bridge_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -680,4 +680,4 @@ TEST_F(KubeBridge, C7_NonsenseInAnnotationsHarmsNobody) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_bridge_test

@@ -1,7 +1,7 @@
 #include "services/kubernetes/bridge/role_label.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_role_label_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -66,4 +66,4 @@ TEST_F(KubeRoleLabel, OutsideOfPodsNothingIsWritten) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_role_label_test

@@ -6,7 +6,7 @@
 #include "tests/certificates.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_client_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -275,4 +275,4 @@ TEST_F(KubeTls, AWrongFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_client_test

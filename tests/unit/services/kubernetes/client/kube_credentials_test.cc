@@ -6,7 +6,7 @@
 
 #include "services/kubernetes/client/credentials.h"
 
-namespace qgpu {
+namespace qgpu::kube_credentials_test {
 namespace {
 
 struct KubeCredentialsFiles : ::testing::Test {
@@ -150,4 +150,4 @@ TEST_F(KubeCredentialsFiles, WhatCantBeUsedIsNamed) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_credentials_test

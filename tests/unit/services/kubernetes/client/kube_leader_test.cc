@@ -1,7 +1,7 @@
 #include "services/kubernetes/client/leader.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_leader_test {
 namespace {
 
 using testing::Json;
@@ -114,4 +114,4 @@ TEST_F(KubeLeader, WithoutTheRightToLeasesNobodyIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_leader_test

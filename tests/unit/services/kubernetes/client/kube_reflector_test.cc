@@ -4,7 +4,7 @@
 #include "services/kubernetes/client/reflector.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_reflector_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -273,4 +273,4 @@ TEST(KubeObjects, PagesThatAreNoneAreCorrupt) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_reflector_test

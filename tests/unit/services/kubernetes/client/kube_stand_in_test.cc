@@ -4,7 +4,7 @@
 #include "services/kubernetes/client/api_client.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_stand_in_test {
 namespace {
 
 using testing::ApiRoles;
@@ -235,4 +235,4 @@ TEST_F(KubeRights, ARolesRightsEndWithItsNamespaceAndStrangersHaveNone) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_stand_in_test

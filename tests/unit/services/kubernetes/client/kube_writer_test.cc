@@ -6,7 +6,7 @@
 #include "services/kubernetes/client/pod_writer.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
-namespace qgpu {
+namespace qgpu::kube_writer_test {
 namespace {
 
 using testing::ApiStandIn;
@@ -248,4 +248,4 @@ TEST_F(KubeWriter, C5_EventsBeyondTheQueueAreCountedAndDropped) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kube_writer_test

@@ -22,7 +22,7 @@
 #include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
 
-namespace qgpu {
+namespace qgpu::container_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -273,4 +273,4 @@ TEST_F(HostRoot, TheSpecsFolderIsMadeTheFileReplacedWholeAndTakenBack) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::container_files_test

@@ -12,7 +12,7 @@
 #include "services/kubernetes/device_plugin/reconciler.h"
 #include "tests/e2e/processes.h"
 
-namespace qgpu {
+namespace qgpu::kubelet_core_test {
 namespace {
 
 using Ids = std::vector<std::string>;
@@ -364,4 +364,4 @@ TEST_F(Over, WhoIsListedAgainStartsAnew) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::kubelet_core_test

@@ -7,7 +7,7 @@
 #include "services/kubernetes/pods/pod_names.h"
 #include "tests/unit/services/kubernetes/extender/extender_world.h"
 
-namespace qgpu {
+namespace qgpu::extender_test {
 namespace {
 
 using testing::ExtenderWorld;
@@ -509,4 +509,4 @@ TEST(Extender, PreemptFreesCardsForAllContainersTogether) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::extender_test

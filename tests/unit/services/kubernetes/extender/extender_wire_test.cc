@@ -4,7 +4,7 @@
 
 #include "services/kubernetes/extender/wire.h"
 
-namespace qgpu {
+namespace qgpu::extender_wire_test {
 namespace {
 
 const std::string kPod =
@@ -154,4 +154,4 @@ TEST(Wire, ReadsVictimsWholeOrByUid) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::extender_wire_test

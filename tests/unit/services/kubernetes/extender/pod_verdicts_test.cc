@@ -6,7 +6,7 @@
 #include "services/base/json.h"
 #include "tests/unit/actors/placement/cluster_fixture.h"
 
-namespace qgpu {
+namespace qgpu::pod_verdicts_test {
 namespace {
 
 using namespace cluster;
@@ -172,4 +172,4 @@ TEST(PodVerdicts, C5_AreForgottenBeyondTheirLimits) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::pod_verdicts_test

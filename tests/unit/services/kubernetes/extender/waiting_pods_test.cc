@@ -5,7 +5,7 @@
 
 #include "tests/unit/services/kubernetes/extender/extender_world.h"
 
-namespace qgpu {
+namespace qgpu::waiting_pods_test {
 namespace {
 
 using testing::ExtenderWorld;
@@ -146,4 +146,4 @@ TEST_F(WaitingPodsTest, WhoIsWokenWhileItIsBoundIsBoundAllTheSame) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::waiting_pods_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace qgpu {
+namespace qgpu::cards_annotation_test {
 namespace {
 
 CardsAnnotation sample() {
@@ -86,4 +86,4 @@ TEST(CardsAnnotation, C7_WhatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::cards_annotation_test

@@ -7,7 +7,7 @@
 #include "services/kubernetes/pods/pod_names.h"
 #include "services/kubernetes/pods/quantity.h"
 
-namespace qgpu {
+namespace qgpu::pod_rules_test {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
@@ -334,4 +334,4 @@ TEST(PodRules, WhatIsBoundKeepsTheClassThatItsResourcesShow) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::pod_rules_test

@@ -4,7 +4,7 @@
 #include "services/kubernetes/webhook/admission.h"
 #include "tests/unit/services/kubernetes/webhook/allocated_bytes.h"
 
-namespace qgpu {
+namespace qgpu::webhook_admission_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -234,4 +234,4 @@ TEST(Admission, RefusesWhatIsNoReview) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::webhook_admission_test

@@ -3,7 +3,7 @@
 #include "services/base/pem.h"
 #include "services/kubernetes/webhook/certificates.h"
 
-namespace qgpu {
+namespace qgpu::webhook_certificates_test {
 namespace {
 
 constexpr std::int64_t kNow = 1'790'000'000;
@@ -88,4 +88,4 @@ TEST(WebhookCertificates, AreMadeAnewWhereTheyAreBrokenOrOfAnotherName) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::webhook_certificates_test

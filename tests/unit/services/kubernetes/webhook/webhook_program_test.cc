@@ -4,7 +4,7 @@
 
 #include "tests/unit/services/kubernetes/webhook/webhook_fixture.h"
 
-namespace qgpu {
+namespace qgpu::webhook_program_test {
 namespace {
 
 using testing::kBrokenPod;
@@ -51,4 +51,4 @@ TEST_F(WebhookProgram, DoesNotStartWhereNothingSaysWhereTheApiServerIs) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::webhook_program_test

@@ -7,7 +7,7 @@
 #include "services/kubernetes/webhook/webhook_service.h"
 #include "tests/unit/services/kubernetes/webhook/webhook_fixture.h"
 
-namespace qgpu {
+namespace qgpu::webhook_test {
 namespace {
 
 using testing::Json;
@@ -163,4 +163,4 @@ TEST_F(Webhook, SaysWhatTheApiServerRefused) {
 }
 
 }  // namespace
-}  // namespace qgpu
+}  // namespace qgpu::webhook_test
