@@ -16,7 +16,7 @@
 
 namespace qgpu {
 
-class CardWatch : private kj::TaskSet::ErrorHandler {
+class CardWatch final : private kj::TaskSet::ErrorHandler {
  public:
   static constexpr Nanos kAgain = seconds(5);  // before a refused cordon is asked for again
 

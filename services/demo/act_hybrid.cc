@@ -12,7 +12,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kBurstsWanted = 200;
 
 TenantSpec offlineBatch() {

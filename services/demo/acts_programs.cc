@@ -11,8 +11,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-
 void printIndented(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

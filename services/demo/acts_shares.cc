@@ -9,7 +9,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kSliceMaxNs = 30'000'000;  // the manager's default
 
 // Within 3 % of the share that is wanted.

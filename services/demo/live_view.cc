@@ -11,7 +11,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kBeside = 32;  // name, class and percent around the columns
 
 std::size_t columnsOfTerminal() {

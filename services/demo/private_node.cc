@@ -10,7 +10,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kStartNsMax = 30 * kSecond;  // of the manager: it probes OpenCL first
 constexpr std::int64_t kStopNsMax = 10 * kSecond;
 constexpr std::int64_t kCalibrateNsMax = 60 * kSecond;  // the first kernel is compiled in it

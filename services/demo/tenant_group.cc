@@ -7,7 +7,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kWarmUpNsMax = 90 * kSecond;
 constexpr std::int64_t kWarmLaunches = 10;
 

@@ -10,6 +10,8 @@
 
 namespace qgpu::demo {
 
+constexpr std::int64_t kSecond = 1'000'000'000;  // in nanoseconds
+
 enum class TenantClass { Online, Offline, Ordinary };
 const char* className(TenantClass tenantClass);
 

@@ -4,6 +4,7 @@
 
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/member_codec.h"
+#include "services/base/kj_time.h"
 
 namespace qgpu {
 namespace {
@@ -14,8 +15,6 @@ std::size_t wordsOf(Reader reader) {
 }
 
 constexpr std::size_t kNamedMax = 256;  // bytes of a refusal that name a certificate's owner
-
-kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
 
 // Reading what a peer sent may throw; a copy of ours does not.
 Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader words,

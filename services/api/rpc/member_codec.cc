@@ -1,6 +1,7 @@
 #include "services/api/rpc/member_codec.h"
 
 #include "actors/model.h"
+#include "actors/scheduler/codec.h"
 #include "runtime/enum_names.h"
 #include "services/api/rpc/checked.h"
 

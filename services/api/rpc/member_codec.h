@@ -9,7 +9,6 @@
 namespace qgpu {
 
 inline constexpr std::size_t kHeldTasksMax = 16 * 1024;   // in one message
-inline constexpr std::size_t kEnvironmentMax = 64;        // entries
 inline constexpr std::size_t kEnvironmentTextMax = 4096;  // bytes of one
 inline constexpr std::size_t kSentenceMax = 1024;         // bytes of a message for a person
 

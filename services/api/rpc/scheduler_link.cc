@@ -9,6 +9,7 @@
 #include "services/api/rpc/gathered.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/kj_time.h"
 
 namespace qgpu {
 namespace {
@@ -17,8 +18,6 @@ constexpr auto kRetry = 1 * kj::MILLISECONDS;   // of a full mailbox
 constexpr int kNestingMax = 16;
 constexpr std::size_t kReasonMax = 200;         // bytes of why a connection is over
 constexpr std::size_t kRoundsMax = 16;          // that double the pause
-
-kj::Duration toKj(Nanos time) { return time.value * kj::NANOSECONDS; }
 
 // One line for a person.
 std::string reasonOf(const kj::Exception& exception) {

@@ -10,6 +10,7 @@
 #include "runtime/config.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
+#include "services/base/kj_time.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
 namespace qgpu {
@@ -21,10 +22,6 @@ constexpr const char* kWholeCards =
     "device plugin away";
 constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 AnnotatedCard annotated(schema::CardStatus::Reader status) {
   AnnotatedCard card{readCardFacts(status.getInfo())};

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/text_hash.h"
+#include "services/base/kj_time.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 #include "services/kubernetes/pods/pod_names.h"
 
@@ -15,10 +16,6 @@ constexpr std::uint32_t kTasksAtOnce = 4'096;
 // What is over is not listed, and tells its end as if it were deleted.
 constexpr const char* kPodsPath =
     "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 // The same number for the same task in every life of this process, so that the scheduler knows
 // again what it adopted.

@@ -3,6 +3,7 @@
 
 #include "actors/node/member_parts.h"
 #include "runtime/config.h"
+#include "services/base/kj_time.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/kubernetes/pods/pod_names.h"
 
@@ -10,10 +11,6 @@ namespace qgpu {
 namespace {
 
 constexpr Nanos kBeatMin = millis(10);
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 }  // namespace
 

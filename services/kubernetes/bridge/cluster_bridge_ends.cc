@@ -1,4 +1,5 @@
 // How what is held ends: what was only assumed, and pods that are to leave.
+#include "services/base/kj_time.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/kubernetes/pods/pod_names.h"
 
@@ -6,10 +7,6 @@ namespace qgpu {
 namespace {
 
 constexpr std::size_t kSettlingMax = 64;  // at once
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 }  // namespace
 

@@ -5,8 +5,9 @@
 #include <simdjson.h>
 
 #include "services/api/commands/schema_names.h"
-#include "services/kubernetes/client/api_tls.h"
 #include "services/api/rpc/dial.h"
+#include "services/base/kj_time.h"
+#include "services/kubernetes/client/api_tls.h"
 
 namespace qgpu {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 constexpr std::size_t kReadAtOnce = 64 << 10;
 constexpr std::size_t kPadding = simdjson::SIMDJSON_PADDING;
 constexpr std::size_t kMessageMax = 1024;
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 ApiAnswer faulty(ApiFault fault, std::string message) {
   ApiAnswer answer;

@@ -3,14 +3,11 @@
 #include <simdjson.h>
 
 #include "services/base/json.h"
+#include "services/base/kj_time.h"
 #include "services/base/wall_time.h"
 
 namespace qgpu {
 namespace {
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 std::string textAt(simdjson::dom::element of, const char* key) {
   std::string_view words;

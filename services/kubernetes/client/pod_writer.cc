@@ -11,7 +11,7 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kMessageMax = 1'024;
+constexpr std::size_t kEventTextMax = 1'024;
 constexpr std::size_t kNameMax = 200;  // of a pod, within its event's name
 
 std::string podPath(const PodRef& pod) {
@@ -214,9 +214,9 @@ kj::Promise<Status> PodWriter::evictPod(PodRef pod) {
 
 void PodWriter::tellPod(PodEvent event) {
   counts_[event.reason] += event.times;
-  event.message = cut(event.message, kMessageMax);
+  event.message = cut(event.message, kEventTextMax);
   const std::string key =
-      event.pod.uid + "\n" + eventEntry(event.reason).name + "\n" + cut(event.about, kMessageMax);
+      event.pod.uid + "\n" + eventEntry(event.reason).name + "\n" + cut(event.about, kEventTextMax);
   const std::int64_t now = unixMsNow();
   auto found = told_.find(key);
   if (found == told_.end()) {

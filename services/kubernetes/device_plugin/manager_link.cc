@@ -7,13 +7,10 @@
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/kj_time.h"
 
 namespace qgpu {
 namespace {
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 // Rings at every event of the node.
 class Bell final : public schema::EventWatcher::Server {

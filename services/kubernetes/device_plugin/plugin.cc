@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
+#include "services/base/kj_time.h"
 #include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/preferred.h"
 
@@ -23,10 +24,6 @@ constexpr Nanos kWordOnItsWay = seconds(5);    // of the API server, or of kubel
 constexpr const char* kSocketStart = "qgpu-";  // of our sockets beside kubelet's
 constexpr const char* kSocketEnd = ".sock";
 constexpr unsigned kForAll = 0644;
-
-kj::Duration toKj(Nanos time) {
-  return time.value * kj::NANOSECONDS;
-}
 
 // For how long it may be right in a moment: kubelet or the manager is away, a task is about to end,
 // or somebody's word is still on its way.

@@ -6,11 +6,12 @@
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kTextMax = 64;
+constexpr std::size_t kQuantityMax = 64;
 constexpr int kPlacesMax = 40;  // far beyond what 63 bits hold
 
 Error refused(std::string_view text, const char* why) {
-  return fail(ErrorCode::InvalidArgument, "'" + std::string(text.substr(0, kTextMax)) + "' " + why);
+  return fail(ErrorCode::InvalidArgument,
+              "'" + std::string(text.substr(0, kQuantityMax)) + "' " + why);
 }
 
 // What a suffix multiplies by: 10^tens * 2^twos.
@@ -80,7 +81,7 @@ Result<std::int64_t> wholeQuantity(std::string_view text) {
   constexpr const char* kNone = "is no quantity: write a whole number like 5";
   constexpr const char* kBeyond = "is more than any node can have";
   constexpr const char* kBroken = "is not a whole number: decimals are not allowed";
-  if (text.size() > kTextMax) return refused(text, kNone);
+  if (text.size() > kQuantityMax) return refused(text, kNone);
   std::string_view rest = text;
   const bool minus = !rest.empty() && rest[0] == '-';
   if (!rest.empty() && (rest[0] == '-' || rest[0] == '+')) rest.remove_prefix(1);
