@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "services/api/commands/command_line.h"
 #include "services/api/admin/node_handler.h"
+#include "services/api/commands/command_line.h"
 #include "services/base/process.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::admin_server_test {
 namespace {

@@ -7,7 +7,7 @@
 #include "services/api/admin/admin_server.h"
 #include "services/api/admin/cluster_handler.h"
 #include "services/api/commands/cluster_render.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 #include "tests/unit/services/api/scripted_cluster.h"
 
 namespace qgpu::cluster_admin_test {

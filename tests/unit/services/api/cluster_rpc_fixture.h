@@ -12,7 +12,7 @@
 #include "services/api/rpc/rpc_server.h"
 #include "services/api/rpc/scheduler_link.h"
 #include "services/api/rpc/scheduler_service.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::testing {
 

@@ -8,11 +8,11 @@
 #include <thread>
 
 #include "services/api/commands/schema_names.h"
-#include "services/base/json.h"
 #include "services/api/metrics/cluster_metrics.h"
 #include "services/api/metrics/pages.h"
 #include "services/api/metrics/prometheus.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "services/base/json.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 #include "tests/unit/services/api/scripted_cluster.h"
 
 namespace qgpu::metrics_test {

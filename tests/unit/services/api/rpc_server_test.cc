@@ -6,7 +6,7 @@
 #include "schema/node.capnp.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/process.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::rpc_server_test {
 namespace {

@@ -3,8 +3,8 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
-#include "services/base/tls.h"
 #include "services/api/rpc/dial.h"
+#include "services/base/tls.h"
 #include "tests/certificates.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 

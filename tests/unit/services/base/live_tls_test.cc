@@ -6,7 +6,7 @@
 #include <kj/async-io.h>
 
 #include "tests/certificates.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::live_tls_test {
 namespace {

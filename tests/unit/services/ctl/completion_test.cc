@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "services/ctl/options.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::ctl {
 namespace {

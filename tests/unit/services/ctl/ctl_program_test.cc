@@ -7,7 +7,7 @@
 
 #include "services/api/admin/admin_server.h"
 #include "services/api/admin/node_handler.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 #include "tests/unit/services/base/program.h"
 
 namespace qgpu::ctl_program_test {

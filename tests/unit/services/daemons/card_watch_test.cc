@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 #include "tests/unit/services/cards/nvml_machine.h"
 
 namespace qgpu {

@@ -21,7 +21,7 @@
 #include "services/base/http_server.h"
 #include "services/kubernetes/extender/extender.h"
 #include "store/sqlite_journal.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::testing {
 

@@ -5,7 +5,7 @@
 #include "services/api/commands/schema_names.h"
 #include "tests/unit/services/api/scripted_node.h"
 
-namespace qgpu::node_door_test {
+namespace qgpu::node_actor_client_test {
 namespace {
 
 using testing::ScriptedNode;
@@ -75,7 +75,7 @@ TEST_F(NodeActorClientTest, C5_NoMoreCallsWaitThanTheLimit) {
   EXPECT_EQ(actor.outstanding(), 2u);
 }
 
-TEST(NodeDoorLimits, PlacesAreKeptForThoseWhoMayChange) {
+TEST(NodeActorClientLimits, PlacesAreKeptForThoseWhoMayChange) {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);
   kj::TimerImpl timer(kj::origin<kj::TimePoint>());
@@ -197,4 +197,4 @@ TEST_F(NodeActorClientTest, AFeedAsksForEventsThatWereNotToldToIt) {
 }
 
 }  // namespace
-}  // namespace qgpu::node_door_test
+}  // namespace qgpu::node_actor_client_test

@@ -7,9 +7,9 @@
 
 #include "services/api/commands/schema_names.h"
 #include "tests/certificates.h"
-#include "tests/unit/services/api/door_fixture.h"
+#include "tests/unit/services/api/actor_client_fixture.h"
 
-namespace qgpu::extender_door_test {
+namespace qgpu::extender_server_test {
 namespace {
 
 using testing::Certificates;
@@ -116,4 +116,4 @@ TEST_F(OuterExtender, TakesOtherCertificatesWhileItServes) {
 }
 
 }  // namespace
-}  // namespace qgpu::extender_door_test
+}  // namespace qgpu::extender_server_test

@@ -6,7 +6,7 @@
 
 #include "services/cards/suspend/channel_suspender.h"
 
-namespace qgpu::suspend::suspend_ladder_test {
+namespace qgpu::suspend::channel_suspender_test {
 namespace {
 
 constexpr std::uint32_t kClient = 0xc1d00001;
@@ -619,4 +619,4 @@ TEST(ChannelSuspender, MoreChannelsThanATaskMayHaveAreADoubt) {
 }
 
 }  // namespace
-}  // namespace qgpu::suspend::suspend_ladder_test
+}  // namespace qgpu::suspend::channel_suspender_test

@@ -4,7 +4,7 @@
 
 #include "services/api/commands/schema_names.h"
 
-namespace qgpu::cluster_door_test {
+namespace qgpu::cluster_actor_client_test {
 namespace {
 
 // A scheduler that keeps what it was told and answers when the test says so.
@@ -70,4 +70,4 @@ TEST_F(ClusterActorClientTest, WhatItGaveOutMayBeDestroyedAfterIt) {
 }
 
 }  // namespace
-}  // namespace qgpu::cluster_door_test
+}  // namespace qgpu::cluster_actor_client_test

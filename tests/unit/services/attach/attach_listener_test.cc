@@ -10,7 +10,7 @@
 #include "services/attach/arrival_buckets.h"
 #include "tests/unit/services/attach/attach_fixture.h"
 
-namespace qgpu::attach_door_test {
+namespace qgpu::attach_listener_test {
 namespace {
 
 // --- the buckets ---
@@ -256,4 +256,4 @@ TEST_F(LingeringTest, C7_WhatADeadProcessHadSentLastIsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace qgpu::attach_door_test
+}  // namespace qgpu::attach_listener_test

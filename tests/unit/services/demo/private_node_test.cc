@@ -14,7 +14,7 @@
 #include "services/demo/children.h"
 #include "services/demo/node_client.h"
 
-namespace qgpu::demo::demo_stage_test {
+namespace qgpu::demo::private_node_test {
 namespace {
 
 constexpr std::int64_t kLong = 30'000'000'000;
@@ -151,4 +151,4 @@ TEST(Cards, TheFirstOneIsReadWithWhatTheManagerMeasured) {
 }
 
 }  // namespace
-}  // namespace qgpu::demo::demo_stage_test
+}  // namespace qgpu::demo::private_node_test
