@@ -3,7 +3,7 @@
 #
 #   tests/fuzz/run.sh BUILD SECONDS [TARGET...]
 #
-# BUILD is a build of the preset `fuzz`; SECONDS are for each target, all of them if none is named.
+# BUILD is a build of the preset `asan`; SECONDS are for each target, all of them if none is named.
 # JOBS=N runs N of them at a time, one if it is not set.
 # New inputs are kept in BUILD/fuzz-corpus/TARGET and used again the next time; what a target fell
 # over lies in BUILD/fuzz-findings. Ends with 1 where there is a finding, 2 where nothing could run.
@@ -51,7 +51,7 @@ edges_of() { sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -1; }
 target=$1
 binary=$build/bin/fuzz_$target
 if [ ! -x "$binary" ]; then
-  echo "$binary is not there: build fuzz_targets with the preset fuzz" >&2
+  echo "$binary is not there: build fuzz_targets with the preset asan" >&2
   exit 2
 fi
 work=$build/fuzz-corpus/$target

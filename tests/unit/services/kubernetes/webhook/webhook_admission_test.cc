@@ -201,8 +201,8 @@ TEST(Admission, C7_CostsAWalkOverThePodHoweverManyContainersBreakRules) {
 TEST(Admission, SaysAnInitContainerIsRightWhereAnotherBreaksARule) {
   Json pod = podOf({container("main", {{"qgpu-core", "30"}, {"qgpu-memory", "2"}}),
                     container("wrong", {{"qgpu-core", "150"}})});
-  pod["spec"]["initContainers"] = {
-      container("before", {{"qgpu-core", "30"}, {"qgpu-memory", "2"}})};
+  pod["spec"]["initContainers"] =
+      Json::array({container("before", {{"qgpu-core", "30"}, {"qgpu-memory", "2"}})});
   const std::string said = refusal(pod);
   EXPECT_NE(said.find("'wrong'"), std::string::npos) << said;
   EXPECT_EQ(said.find("'before'"), std::string::npos) << said;
