@@ -6,7 +6,7 @@
 // Drivers are asked in a short-lived child process, so the daemon never maps a driver and its
 // compiler. A card's id is stable over restarts: an NVIDIA card's UUID; else platform and index in
 // the platform's list of all devices (HAZARDS 14). What is found does not change while the manager
-// lives; whether an NVIDIA card is still well is services/cards/nvidia/health.h.
+// lives; whether a card is still well is health.h.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@
 #include "runtime/log.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/cards/nvidia/health.h"
+#include "services/cards/health.h"
 #include "services/cards/suspend/channel_suspender.h"
 
 namespace qgpu {
@@ -53,7 +53,7 @@ struct CardsOptions {
 
 struct CardsFound {
   std::vector<Card> cards;            // never empty
-  std::optional<HealthWatch> health;  // of NVIDIA's cards
+  std::optional<HealthWatch> health;  // of those whose kind can be asked
   // What was seen and not taken, and why: for the log.
   std::vector<std::string> leftAlone;
   // What a tenant's environment must carry so that it sees the same devices (HAZARDS 14): POCL_*

@@ -12,7 +12,7 @@
 
 #include "runtime/log.h"
 #include "services/api/commands/node_actor_client.h"
-#include "services/cards/nvidia/health.h"
+#include "services/cards/health.h"
 
 namespace qgpu {
 

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "services/cards/nvidia/health.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/suspend_trial.h"
 #include "services/nvidia_abi/rm_abi.h"
@@ -16,7 +17,7 @@ constexpr std::string_view kNvidia = "NVIDIA CUDA";  // what its OpenCL calls it
 Result<CardsFound> watched(CardsFound found, const HealthTimes& times) {
   std::vector<std::string> uuids;
   for (const Card& card : found.cards) uuids.push_back(card.id);
-  Result<HealthWatch> watch = HealthWatch::start(uuids, times);
+  Result<HealthWatch> watch = watchNvidiaCards(uuids, times);
   if (!watch) return watch.error();
   found.health = std::move(*watch);
   return found;

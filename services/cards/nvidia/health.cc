@@ -23,13 +23,6 @@ namespace {
 
 using Change = HealthChange::Kind;
 
-constexpr struct {
-  Change kind;
-  const char* word;
-} kWords[] = {
-    {Change::Ill, "ill"},   {Change::Answers, "answers"}, {Change::ProgramFault, "program"},
-    {Change::Note, "note"}, {Change::Blind, "blind"},     {Change::Sees, "sees"}};
-
 std::int64_t nowMs() {
   timespec t{};
   ::clock_gettime(CLOCK_MONOTONIC, &t);
@@ -272,64 +265,9 @@ std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading, Nan
   return std::nullopt;
 }
 
-Result<HealthWatch> HealthWatch::start(const std::vector<std::string>& uuids,
-                                       const HealthTimes& times) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));
-  }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    becomeProbe();
-    ::signal(SIGPIPE, SIG_IGN);
-    Keeper(ends[1], uuids, times).run();
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
-  }
-  return HealthWatch(ends[0], child);
-}
-
-HealthWatch::HealthWatch(HealthWatch&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), child_(std::exchange(other.child_, -1)) {}
-
-HealthWatch& HealthWatch::operator=(HealthWatch&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(child_, other.child_);
-  return *this;
-}
-
-HealthWatch::~HealthWatch() {
-  if (child_ > 0) {
-    ::kill(child_, SIGKILL);
-    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  if (fd_ >= 0) ::close(fd_);
-}
-
-std::string healthLine(const HealthChange& change) {
-  std::string line = change.uuid + "\t";
-  for (const auto& [kind, word] : kWords) {
-    if (kind == change.kind) line += word;
-  }
-  return line + "\t" + change.why;
-}
-
-std::optional<HealthChange> parseHealthLine(const std::string& line) {
-  const std::size_t uuidEnd = line.find('\t');
-  if (uuidEnd == std::string::npos || uuidEnd == 0) return std::nullopt;
-  const std::size_t wordEnd = line.find('\t', uuidEnd + 1);
-  if (wordEnd == std::string::npos) return std::nullopt;
-  const std::string said = line.substr(uuidEnd + 1, wordEnd - uuidEnd - 1);
-  for (const auto& [kind, word] : kWords) {
-    if (said == word) return HealthChange{line.substr(0, uuidEnd), kind, line.substr(wordEnd + 1)};
-  }
-  return std::nullopt;
+Result<HealthWatch> watchNvidiaCards(const std::vector<std::string>& uuids,
+                                     const HealthTimes& times) {
+  return HealthWatch::start([&](int out) { Keeper(out, uuids, times).run(); });
 }
 
 }  // namespace qgpu

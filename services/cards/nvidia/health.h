@@ -13,20 +13,13 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
+#include "services/cards/health.h"
 
 namespace qgpu {
-
-struct HealthTimes {
-  Nanos interval = seconds(30);   // between two rounds of questions
-  Nanos patience = seconds(90);   // without a sign of life: three rounds
-  Nanos again = seconds(1);       // before it is started anew, twice as long each time
-  Nanos againMax = seconds(300);  // and no longer than this
-};
 
 // One thing that was seen of a card.
 struct HealthReading {
@@ -35,19 +28,6 @@ struct HealthReading {
   Kind kind = Kind::Present;
   std::uint64_t number = 0;  // of the Xid; how many errors
 };
-
-// What there is to tell of a card. Ill: `why` it must not be used. Answers: it was lost, and is
-// there again. ProgramFault: a program on it failed, the card is well. Note: for the log alone.
-// Blind: nothing is known of any card from now on. Sees: it is again.
-struct HealthChange {
-  enum class Kind : std::uint8_t { Ill, Answers, ProgramFault, Note, Blind, Sees };
-  std::string uuid;  // kEveryCard where it is of none in particular
-  Kind kind = Kind::Ill;
-  std::string why;
-  bool operator==(const HealthChange&) const = default;
-};
-
-inline constexpr const char* kEveryCard = "*";
 
 // Pure: turns readings into changes. A program's fault is told each time. The same Xid of a sick
 // card, or one to note, is told again when kXidAgain has passed: a person may have uncordoned the
@@ -67,28 +47,8 @@ class HealthJudge {
   std::map<std::string, Known> cards_;
 };
 
-// The child. Its pipe gives one line a change (healthLine); its end means that the child died.
-class HealthWatch {
- public:
-  // Forks: to be called while the process has one thread. Unavailable: no pipe, no process.
-  static Result<HealthWatch> start(const std::vector<std::string>& uuids,
-                                   const HealthTimes& times = {});
-
-  HealthWatch(HealthWatch&& other) noexcept;
-  HealthWatch& operator=(HealthWatch&& other) noexcept;
-  ~HealthWatch();  // ends the child
-
-  int fd() const { return fd_; }  // to be read; ours
-
- private:
-  HealthWatch(int fd, pid_t child) : fd_(fd), child_(child) {}
-  int fd_ = -1;
-  pid_t child_ = -1;
-};
-
-// "<uuid>\t<ill, answers, program, note, blind or sees>\t<why>"; and what such a line says, without
-// its end. Nothing: it is none of ours.
-std::string healthLine(const HealthChange& change);
-std::optional<HealthChange> parseHealthLine(const std::string& line);
+// Forks: to be called while the process has one thread. Unavailable: no pipe, no process.
+Result<HealthWatch> watchNvidiaCards(const std::vector<std::string>& uuids,
+                                     const HealthTimes& times = {});
 
 }  // namespace qgpu

@@ -21,7 +21,7 @@
 
 #include "runtime/log.h"
 #include "services/api/commands/node_actor_client.h"
-#include "services/cards/nvidia/health.h"
+#include "services/cards/health.h"
 #include "services/kubernetes/agent/kubelet_handler.h"
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/client/reflector.h"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "services/cards/cards.h"
+#include "services/cards/nvidia/health.h"
 #include "services/cards/nvidia/probe.h"
 #include "services/cards/nvidia/xid.h"
 #include "tests/unit/services/cards/nvml_machine.h"
@@ -287,7 +288,7 @@ TEST(NvidiaHealth, AWellCardIsNotLostSinceAnotherIsAndNvmlCantBeAsked) {
   HealthTimes times;
   times.interval = times.again = millis(5);
   times.patience = millis(500);
-  const auto watch = HealthWatch::start({kFirst, kSecond}, times);
+  const auto watch = watchNvidiaCards({kFirst, kSecond}, times);
   ASSERT_TRUE(watch.ok()) << watch.error().message;
   machine.write({t4(kFirst, "0|1|0|0"), t4(kSecond)});
   EXPECT_TRUE(nextLine(*watch).starts_with(kFirst + "\till\t"));
@@ -308,7 +309,7 @@ TEST(NvidiaHealth, AnNvmlThatSaysNothingOfAnyCardIsNoSignOfLife) {
   HealthTimes times;
   times.interval = times.again = millis(5);
   times.patience = millis(500);
-  const auto watch = HealthWatch::start({kFirst, kSecond}, times);
+  const auto watch = watchNvidiaCards({kFirst, kSecond}, times);
   ASSERT_TRUE(watch.ok()) << watch.error().message;
   EXPECT_EQ(nextLine(*watch), std::string(kEveryCard) + "\tblind\tNVML did not answer for 500 ms");
   machine.write({t4(kFirst), t4(kSecond)});
@@ -341,7 +342,7 @@ TEST(NvidiaHealth, AWatchThatHangsOrDiesSaysSoIsStartedAnewAndHasForgottenNothin
   HealthTimes times;
   times.interval = times.again = millis(5);
   times.patience = seconds(2);  // more than a busy machine takes for a round
-  const auto watch = HealthWatch::start({kFirst}, times);
+  const auto watch = watchNvidiaCards({kFirst}, times);
   ASSERT_TRUE(watch.ok()) << watch.error().message;
   const std::string blind = std::string(kEveryCard) + "\tblind\t";
   const std::string sees = std::string(kEveryCard) + "\tsees\tNVML answers again";
@@ -369,7 +370,7 @@ TEST(NvidiaHealth, TheWatchEndsWithItsOwner) {
   machine.write({t4(kFirst)});
   int end = -1;
   {
-    auto watch = HealthWatch::start({kFirst});
+    auto watch = watchNvidiaCards({kFirst});
     ASSERT_TRUE(watch.ok());
     HealthWatch moved = std::move(*watch);
     end = ::fcntl(moved.fd(), F_DUPFD_CLOEXEC, 0);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "services/cards/nvidia/health.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 #include "tests/unit/services/cards/nvml_machine.h"
 
@@ -21,7 +22,7 @@ struct CardWatchTest : testing::ApiFixture {
     machine.write({t4(kFirst)});
     HealthTimes times;
     times.interval = millis(5);
-    auto begun = HealthWatch::start({kFirst}, times);
+    auto begun = watchNvidiaCards({kFirst}, times);
     EXPECT_TRUE(begun.ok());
     return std::move(*begun);
   }

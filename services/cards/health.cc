@@ -1,0 +1,86 @@
+#include "services/cards/health.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "services/base/child_probe.h"
+
+namespace qgpu {
+namespace {
+
+using Change = HealthChange::Kind;
+
+constexpr struct {
+  Change kind;
+  const char* word;
+} kWords[] = {
+    {Change::Ill, "ill"},   {Change::Answers, "answers"}, {Change::ProgramFault, "program"},
+    {Change::Note, "note"}, {Change::Blind, "blind"},     {Change::Sees, "sees"}};
+
+}  // namespace
+
+Result<HealthWatch> HealthWatch::start(const std::function<void(int out)>& run) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return fail(ErrorCode::Unavailable, std::string("pipe: ") + std::strerror(errno));
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    becomeProbe();
+    ::signal(SIGPIPE, SIG_IGN);
+    run(ends[1]);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    return fail(ErrorCode::Unavailable, std::string("fork: ") + std::strerror(errno));
+  }
+  return HealthWatch(ends[0], child);
+}
+
+HealthWatch::HealthWatch(HealthWatch&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), child_(std::exchange(other.child_, -1)) {}
+
+HealthWatch& HealthWatch::operator=(HealthWatch&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(child_, other.child_);
+  return *this;
+}
+
+HealthWatch::~HealthWatch() {
+  if (child_ > 0) {
+    ::kill(child_, SIGKILL);
+    while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::string healthLine(const HealthChange& change) {
+  std::string line = change.uuid + "\t";
+  for (const auto& [kind, word] : kWords) {
+    if (kind == change.kind) line += word;
+  }
+  return line + "\t" + change.why;
+}
+
+std::optional<HealthChange> parseHealthLine(const std::string& line) {
+  const std::size_t uuidEnd = line.find('\t');
+  if (uuidEnd == std::string::npos || uuidEnd == 0) return std::nullopt;
+  const std::size_t wordEnd = line.find('\t', uuidEnd + 1);
+  if (wordEnd == std::string::npos) return std::nullopt;
+  const std::string said = line.substr(uuidEnd + 1, wordEnd - uuidEnd - 1);
+  for (const auto& [kind, word] : kWords) {
+    if (said == word) return HealthChange{line.substr(0, uuidEnd), kind, line.substr(wordEnd + 1)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace qgpu
