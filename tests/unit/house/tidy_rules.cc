@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <span>
+#include <string>
 
 #include "tests/unit/house/tidy_text.h"
 
@@ -465,6 +467,34 @@ std::vector<Finding> checkRows() {
       found.push_back(
           {std::string(row->name), 0, "cycle", "names a row below: " + std::string(other)});
     }
+  }
+  return found;
+}
+
+std::vector<Finding> checkFolderCycles(const std::vector<SourceFile>& files) {
+  const auto folderOf = [](std::string_view path) {
+    return std::string(path.substr(0, path.rfind('/')));
+  };
+  std::map<std::string, std::set<std::string>> under;  // what a folder stands on, in the end
+  for (const SourceFile& file : files) {
+    if (!isCpp(file.path) || isFreeToInclude(file.path)) continue;
+    const std::string folder = folderOf(file.path);
+    for (const Include& include : includesOf(file.text)) {
+      if (include.quoted && folderOf(include.target) != folder) {
+        under[folder].insert(folderOf(include.target));
+      }
+    }
+  }
+  for (const auto& [middle, _] : under) {
+    for (auto& [folder, below] : under) {
+      if (!below.contains(middle)) continue;
+      const std::set<std::string> more = under[middle];
+      below.insert(more.begin(), more.end());
+    }
+  }
+  std::vector<Finding> found;
+  for (const auto& [folder, below] : under) {
+    if (below.contains(folder)) found.push_back({folder, 0, "cycle", "stands on itself"});
   }
   return found;
 }

@@ -27,6 +27,10 @@ std::vector<Finding> checkFile(const SourceFile& file);
 // Rows of the matrix of rooms that name a row below themselves, whence a cycle could grow.
 std::vector<Finding> checkRows();
 
+// Folders of the product that include each other, over however many others: also those within one
+// row of the matrix.
+std::vector<Finding> checkFolderCycles(const std::vector<SourceFile>& files);
+
 // Folders of the product with more C++ files than a reader looks over. Paths from the root.
 std::vector<Finding> checkRoomSizes(const std::vector<std::string>& paths);
 

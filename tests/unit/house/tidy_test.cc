@@ -68,17 +68,19 @@ std::vector<fs::path> sourcesOf(const fs::path& root) {
 
 TEST(Tidy, TheTreeKeepsTheRulesOfTheHouse) {
   const fs::path root = QGPU_SOURCE_ROOT;
-  const std::vector<fs::path> sources = sourcesOf(root);
-  for (const fs::path& path : sources) {
-    for (const Finding& f : checkFile(readSource(root, path))) {
+  std::vector<std::string> paths;
+  std::vector<SourceFile> files;
+  for (const fs::path& path : sourcesOf(root)) {
+    files.push_back(readSource(root, path));
+    paths.push_back(files.back().path);
+    for (const Finding& f : checkFile(files.back())) {
       ADD_FAILURE() << f.path << ":" << f.line << ": " << f.rule << ": " << f.what;
     }
   }
-  std::vector<std::string> paths;
-  for (const fs::path& path : sources) paths.push_back(path.lexically_relative(root));
+  for (const Finding& f : checkFolderCycles(files)) ADD_FAILURE() << f.path << ": " << f.what;
   for (const Finding& f : checkRoomSizes(paths)) ADD_FAILURE() << f.path << ": " << f.what;
   for (const Finding& f : checkTop(topOf(root))) ADD_FAILURE() << f.path << ": " << f.what;
-  EXPECT_GT(sources.size(), 50u) << "the tree was not found at " << root;
+  EXPECT_GT(files.size(), 50u) << "the tree was not found at " << root;
 }
 
 // Not to folders: the site that is made of the documents has no page for one.
@@ -206,6 +208,17 @@ TEST(TidyRules, KeepTheLayersApart) {
 
 TEST(TidyRules, TheMatrixOfRoomsHasNoCycle) {
   for (const Finding& f : checkRows()) ADD_FAILURE() << f.path << ": " << f.what;
+}
+
+TEST(TidyRules, NoFoldersStandOnEachOther) {
+  std::vector<SourceFile> files = {{"services/a/x.cc", "#include \"services/b/x.h\"\n"},
+                                   {"services/b/x.h", "#include \"services/b/c/x.h\"\n"},
+                                   {"services/b/c/x.h", "#include \"services/d/x.h\"\n"}};
+  EXPECT_TRUE(checkFolderCycles(files).empty());
+  files.push_back({"services/b/c/y.cc", "#include \"services/b/x.h\"\n"});
+  ASSERT_EQ(checkFolderCycles(files).size(), 2u);
+  EXPECT_EQ(checkFolderCycles(files)[0].path, "services/b");
+  EXPECT_EQ(checkFolderCycles(files)[1].path, "services/b/c");
 }
 
 TEST(TidyRules, NoRoomIsTooFull) {
