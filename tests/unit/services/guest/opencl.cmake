@@ -38,7 +38,7 @@ if(TARGET qgpu_guest_sanitized)
   add_executable(guest_sanitized_program guest_program.cc)
   target_link_libraries(guest_sanitized_program PRIVATE OpenCL Threads::Threads)
   add_dependencies(guest_fixture guest_sanitized_program qgpu_guest_sanitized)
-  set(sanitized "QGPU_GUEST_LIBRARY=$<TARGET_FILE:qgpu_guest_sanitized>"
+  set_property(TEST guest_gate_test guest_gate_test_timing PROPERTY ENVIRONMENT
+    "QGPU_GUEST_LIBRARY=$<TARGET_FILE:qgpu_guest_sanitized>"
     "QGPU_GUEST_PROGRAM=$<TARGET_FILE:guest_sanitized_program>" "ASAN_OPTIONS=detect_leaks=0")
-  qgpu_test_properties(guest_gate_test ENVIRONMENT "${sanitized}")
 endif()
