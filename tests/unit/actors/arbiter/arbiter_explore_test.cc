@@ -14,7 +14,7 @@
 namespace qgpu::arbiter_explore_test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef QGPU_SANITIZED
 constexpr int kDepthCold = 4, kDepthWarm = 3, kDepthTwins = 3;
 constexpr int kWalkLength = 2'000;
 #else
