@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/e2e/harness.h"
 
 namespace qgpu::e2e {

@@ -14,7 +14,7 @@
 #include <map>
 #include <set>
 
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/e2e/network.h"
 
 namespace qgpu::e2e {

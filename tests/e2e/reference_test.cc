@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/e2e/kube_world.h"
-#include "tests/reference_page.h"
+#include "tests/testing/reference_page.h"
 
 namespace qgpu::e2e {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "services/api/rpc/dial.h"
 #include "services/base/tls.h"
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
 namespace qgpu::rpc_tls_test {

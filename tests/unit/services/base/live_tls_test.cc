@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <kj/async-io.h>
 
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::live_tls_test {

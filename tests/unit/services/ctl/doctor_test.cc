@@ -20,7 +20,7 @@
 
 #include "services/base/wall_time.h"
 #include "services/kubernetes/webhook/certificates.h"
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/unit/services/base/program.h"
 
 namespace qgpu::ctl::doctor_test {

@@ -17,7 +17,7 @@
 #include "services/daemons/scheduler_options.h"
 #include "services/kubernetes/pods/event_reasons.h"
 #include "services/kubernetes/pods/kube_names.h"
-#include "tests/reference_page.h"
+#include "tests/testing/reference_page.h"
 
 namespace qgpu::reference_test {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "services/api/commands/schema_names.h"
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::extender_server_test {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "services/kubernetes/client/api_client.h"
-#include "tests/certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
 namespace qgpu::kube_client_test {
