@@ -23,9 +23,8 @@
 #include <vector>
 
 #include "tests/cuda_stand_in/stand_in.h"
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/guest/fake_manager.h"
-
-extern char** environ;
 
 namespace qgpu {
 namespace {
@@ -105,16 +104,10 @@ int launchAll() {
 // --- the turns ---
 
 // Nanoseconds of a call; negative: the program failed.
-double turn(const char* self, const char* what, const std::vector<std::string>& environment) {
+double turn(const char* self, const char* what, const testing::Environment& environment) {
   int ends[2];
-  if (pipe(ends) != 0) return -1;
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    for (const std::string& each : environment) putenv(const_cast<char*>(each.c_str()));
-    execl(self, self, what, nullptr);
-    _exit(127);
-  }
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const pid_t child = testing::startProgram({self, what}, environment, {.out = ends[1]});
   close(ends[1]);
   FILE* answer = fdopen(ends[0], "r");
   double ns = -1;
@@ -141,21 +134,20 @@ int run(const char* self) {
   testing::FakeManager::Options options;
   options.platform = "NVIDIA CUDA";
   testing::FakeManager manager(options);
-  const std::string folder = "LD_LIBRARY_PATH=" QGPU_STAND_IN_DIR;
-  const std::vector<std::string> token = {"QGPU_SOCKET=" + manager.socketPath(),
-                                          "QGPU_TOKEN=" + testing::FakeManager::token()};
+  const testing::Environment bare = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR}};
   const auto tenant = [&](const std::string& preload) {
-    std::vector<std::string> environment = token;
-    environment.push_back(folder);
-    environment.push_back("LD_PRELOAD=" + preload);
+    testing::Environment environment = bare;
+    environment["QGPU_SOCKET"] = manager.socketPath();
+    environment["QGPU_TOKEN"] = testing::FakeManager::token();
+    environment["LD_PRELOAD"] = preload;
     return environment;
   };
   const std::string library = QGPU_GUEST_LIBRARY, nothing = QGPU_NOTHING_IOCTL;
   Figures launches, alternating, ioctls, controls;
   for (int i = 0; i < kTurns; ++i) {
     const bool ran =
-        launches.take(turn(self, "launch", {folder}), turn(self, "launch", tenant(library))) &&
-        alternating.take(turn(self, "launch2", {folder}), turn(self, "launch2", tenant(library))) &&
+        launches.take(turn(self, "launch", bare), turn(self, "launch", tenant(library))) &&
+        alternating.take(turn(self, "launch2", bare), turn(self, "launch2", tenant(library))) &&
         ioctls.take(turn(self, "ioctl", tenant(nothing)),
                     turn(self, "ioctl", tenant(library + " " + nothing))) &&
         controls.take(turn(self, "fcntl", tenant(nothing)),

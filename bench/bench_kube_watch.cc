@@ -9,19 +9,17 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/kj_bridge.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/client/testing/api_stand_in.h"
 #include "services/kubernetes/pods/cards_annotation.h"
-
-extern char** environ;
+#include "tests/testing/child_process.h"
+#include "tests/testing/eventually.h"
 
 namespace qgpu {
 namespace {
@@ -130,35 +128,18 @@ int serve(const Options& options) {
 
 class ServerProcess {
  public:
-  ServerProcess(const char* self, const Options& options) {
-    int ends[2];
-    if (::pipe(ends) != 0) die("no pipe");
-    const std::string nodes = "--nodes=" + std::to_string(options.nodes);
-    const std::string pods = "--pods=" + std::to_string(options.pods);
-    char* argv[] = {const_cast<char*>(self), const_cast<char*>("--serve"),
-                    const_cast<char*>(nodes.c_str()), const_cast<char*>(pods.c_str()), nullptr};
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    ::posix_spawn_file_actions_addclose(&actions, ends[0]);
-    if (::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv, environ) != 0) {
-      die("the server does not start");
-    }
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::close(ends[1]);
-    char text[16] = {};
-    if (::read(ends[0], text, sizeof text - 1) <= 0) die("the server says no port");
-    ::close(ends[0]);
-    port_ = std::to_string(std::atoi(text));
-  }
-  ~ServerProcess() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
+  explicit ServerProcess(const Options& options)
+      : server_({"/proc/self/exe", "--serve", "--nodes=" + std::to_string(options.nodes),
+                 "--pods=" + std::to_string(options.pods)}) {
+    testing::eventually([&] { return server_.output().ends_with('\n') || !server_.alive(); },
+                        std::chrono::minutes(5));
+    port_ = std::to_string(std::atoi(server_.output().c_str()));
+    if (port_ == "0") die("the server says no port");
   }
   const std::string& port() const { return port_; }
 
  private:
-  pid_t pid_ = 0;
+  testing::Child server_;
   std::string port_;
 };
 
@@ -188,8 +169,8 @@ double cpuSeconds() {
          static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-int follow(const char* self, const Options& options) {
-  ServerProcess server(self, options);
+int follow(const Options& options) {
+  ServerProcess server(options);
   Loop loop;
   KjBridge kj(loop);
   Log log(LogLevel::Error);
@@ -234,5 +215,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: bench_kube_watch [--nodes=N] [--pods=N]\n");
     return 2;
   }
-  return options.serve ? qgpu::serve(options) : qgpu::follow(argv[0], options);
+  return options.serve ? qgpu::serve(options) : qgpu::follow(options);
 }

@@ -144,13 +144,15 @@ int run(int argc, char** argv) {
     return measure(options, options.socket, static_cast<pid_t>(options.managerPid));
   }
   if (options.manager.empty()) options.manager = ctl::binaryFolder() + "/qgpu-manager";
-  Result<OwnManager> manager =
-      OwnManager::start(options.manager, "sim:" + std::to_string(options.scene.cards) + "x32");
+  const auto manager =
+      startManager(options.manager, "sim:" + std::to_string(options.scene.cards) + "x32");
   if (!manager) {
     std::fprintf(stderr, "bench_load: %s\n", manager.error().message.c_str());
     return 1;
   }
-  return measure(options, manager->adminSocket(), manager->pid());
+  const int status = measure(options, (*manager)->socket(), (*manager)->pid());
+  (*manager)->stop();
+  return status;
 }
 
 }  // namespace

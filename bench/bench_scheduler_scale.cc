@@ -7,9 +7,6 @@
 // a fifth of that size, for a minute's run: --nodes=10000 --tasks=100000 is the claim. --idle=N
 // seconds of heartbeats alone.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,11 +14,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "bench/cluster_client.h"
 #include "bench/cluster_daemons.h"
 #include "bench/load_manager.h"
 #include "bench/members.h"
+#include "tests/testing/eventually.h"
 
 namespace qgpu::bench {
 namespace {
@@ -77,7 +77,7 @@ struct Report {
 };
 
 void awaitAlive(ClusterClient& client, std::size_t nodes) {
-  if (!e2e::eventually([&] { return client.alive() == nodes; }, std::chrono::seconds(180))) {
+  if (!testing::eventually([&] { return client.alive() == nodes; }, std::chrono::seconds(180))) {
     die(std::to_string(client.alive()) + " of the nodes have joined");
   }
 }
@@ -106,7 +106,7 @@ Report measure(const Options& options) {
   report.submitPerSecond = seen.perSecond();
   report.beatPercent = beatPercent(scheduler.pid(), options.idle);
   report.rssKib = residentKib(scheduler.pid());
-  report.dbBytes = std::filesystem::file_size(scheduler.dbfile());
+  report.dbBytes = std::filesystem::file_size(scheduler.database());
   client.reset();
   scheduler.kill();
   from = monotonicNow();

@@ -20,6 +20,7 @@
 #include "bench/load_manager.h"
 #include "bench/members.h"
 #include "bench/submit_limits.h"
+#include "tests/testing/eventually.h"
 
 namespace qgpu::bench {
 namespace {
@@ -82,7 +83,7 @@ struct Figures {
 
 template <typename Condition>
 void await(Condition condition, const char* what) {
-  if (!e2e::eventually(condition, std::chrono::seconds(60))) die(std::string("no ") + what);
+  if (!testing::eventually(condition, std::chrono::seconds(60))) die(std::string("no ") + what);
 }
 
 double microsEach(Nanos used, std::size_t count) {
@@ -147,10 +148,10 @@ int run(int argc, char** argv) {
       members = textOf(measure(options, scheduler, static_cast<std::size_t>(options.nodes),
                                static_cast<std::size_t>(options.tasks), nullptr));
     }
-    scheduler.stop();
-    disk = diskLimits(scheduler.dbfile(), scheduler.folder(), window / 4);
+    scheduler.stop(std::chrono::seconds(60));
+    disk = diskLimits(scheduler.database(), scheduler.folder().path(), window / 4);
     if (!disk) die(disk.error().message);
-    echo = echoLimit(scheduler.folder(), connections, window);
+    echo = echoLimit(scheduler.folder().path(), connections, window);
   }
   if (options.managers > 0) {
     OwnScheduler scheduler;

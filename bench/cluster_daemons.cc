@@ -1,7 +1,6 @@
 #include "bench/cluster_daemons.h"
 
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,49 +31,32 @@ int freePort() {
 
 }  // namespace
 
-OwnScheduler::OwnScheduler(std::vector<std::string> more)
-    : more_(std::move(more)), tcp_("127.0.0.1:" + std::to_string(freePort())) {}
+OwnScheduler::OwnScheduler() : OwnScheduler("127.0.0.1:" + std::to_string(freePort())) {}
+
+OwnScheduler::OwnScheduler(const std::string& tcp)
+    : PrivateDaemon("scheduler", testing::TempFolder("bench"), {"--rpc=" + tcp, "--insecure"}),
+      tcp_(tcp) {}
 
 Status OwnScheduler::start() {
-  std::vector<std::string> argv = {e2e::binary("qgpu-scheduler"),
-                                   "--run-dir=" + dir_.path() + "/run", "--dbfile=" + dbfile(),
-                                   "--http=127.0.0.1:0", "--rpc=" + tcp_, "--insecure"};
-  argv.insert(argv.end(), more_.begin(), more_.end());
-  child_ = std::make_unique<e2e::Child>(argv);
-  const std::string socket = dir_.path() + "/run/scheduler.sock";
-  const bool answered = e2e::eventually(
-      [&] { return !e2e::askSocket(socket, "status").empty() || !child_->alive(); },
-      std::chrono::seconds(60));
-  if (answered && child_->alive()) return ok();
+  launch();
+  if (awaitService(std::chrono::seconds(60))) return ok();
   return fail(ErrorCode::Unavailable, "the scheduler does not serve: " + log());
-}
-
-void OwnScheduler::kill() {
-  child_->signal(SIGKILL);
-  child_->wait();
-}
-
-void OwnScheduler::stop() {
-  child_->signal(SIGTERM);
-  child_->wait();
 }
 
 OwnManagers::OwnManagers(std::size_t count, const std::string& scheduler) {
   for (std::size_t i = 1; i <= count; ++i) {
-    auto one = std::make_unique<One>();
-    const std::string& dir = one->dir.path();
-    one->child = std::make_unique<e2e::Child>(std::vector<std::string>{
-        e2e::binary("qgpu-manager"), "--run-dir=" + dir + "/run", "--dbfile=" + dir + "/meta.db",
-        "--http=127.0.0.1:0", "--cards=sim:8x128", "--max-tasks-per-card=100",
-        "--nodename=bench-" + std::to_string(i), "--scheduler=" + scheduler,
-        "--log-level=error"});
-    managers_.push_back(std::move(one));
+    managers_.push_back(std::make_unique<testing::PrivateDaemon>(
+        "manager", testing::TempFolder("bench"),
+        std::vector<std::string>{"--cards=sim:8x128", "--max-tasks-per-card=100",
+                                 "--nodename=bench-" + std::to_string(i),
+                                 "--scheduler=" + scheduler, "--log-level=error"}));
+    managers_.back()->launch();
   }
 }
 
 Nanos OwnManagers::cpuTime() const {
   Nanos used{0};
-  for (const auto& one : managers_) used = used + cpuTimeOf(one->child->pid());
+  for (const auto& one : managers_) used = used + cpuTimeOf(one->pid());
   return used;
 }
 

@@ -6,7 +6,7 @@ target_link_options(nothing_ioctl PRIVATE -fno-sanitize=all)
 add_executable(bench_cuda_hook bench_cuda_hook.cc
   ${CMAKE_SOURCE_DIR}/tests/unit/services/guest/fake_manager.cc)
 target_link_libraries(bench_cuda_hook PRIVATE
-  qgpu_flags qgpu_stand_in Threads::Threads ${CMAKE_DL_LIBS})
+  qgpu_flags qgpu_stand_in qgpu_testing Threads::Threads ${CMAKE_DL_LIBS})
 target_compile_definitions(bench_cuda_hook PRIVATE
   QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest>"
   QGPU_NOTHING_IOCTL="$<TARGET_FILE:nothing_ioctl>")

@@ -24,7 +24,7 @@ std::uint64_t preemptions(const Daemon& daemon) {
 
 void awaitPreemptions(const Daemon& daemon) {
   const std::uint64_t before = preemptions(daemon);
-  if (e2e::eventually([&] { return preemptions(daemon) >= before + kHoldsAgain; })) return;
+  if (testing::eventually([&] { return preemptions(daemon) >= before + kHoldsAgain; })) return;
   throw Violation("the online tenant holds nobody; cards: " + daemon.ask("cards").dump());
 }
 
@@ -41,7 +41,7 @@ void awaitProgressInALoop(BusyNode& node) {
     node.tenants().checkUnharmed();
     return node.tenants().plainThatWaits(before).empty();
   };
-  if (e2e::eventually(diesAgain, kProgressWithin)) return;
+  if (testing::eventually(diesAgain, kProgressWithin)) return;
   throw Violation("while the manager dies again and again, tenant " +
                   node.tenants().plainThatWaits(before) + " waits for more than " +
                   std::to_string(kProgressWithin.count()) + " ms");
@@ -64,15 +64,15 @@ void goAway(BusyNode& node, Kind kind) {
 std::string runAbsence(const AbsenceOptions& options) {
   BusyNode node(options.cards);
   Daemon& daemon = node.daemon();
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   node.raise();
   awaitPreemptions(daemon);
   std::int64_t slowestNs = 0;
   for (std::uint64_t round = 0; round < options.rounds; round++) {
     const auto kind = static_cast<Kind>(round % 3);
-    const std::int64_t gone = e2e::monotonicNs();
+    const std::int64_t gone = testing::monotonicNs();
     goAway(node, kind);
-    slowestNs = std::max(slowestNs, e2e::monotonicNs() - gone);
+    slowestNs = std::max(slowestNs, testing::monotonicNs() - gone);
     kind == Kind::Hanging ? daemon.signal(SIGCONT) : daemon.start();
     checkBindings(daemon, node.bindings());
     node.tenants().awaitProgress();
@@ -90,7 +90,7 @@ std::string runAbsence(const AbsenceOptions& options) {
                      {"lost", 0},
                      {"slowest_to_go_on_ms", slowestNs / 1'000'000},
                      {"longest_standstill_ms", node.tenants().longestStandstillNs() / 1'000'000},
-                     {"seconds", (e2e::monotonicNs() - from) / 1'000'000'000}};
+                     {"seconds", (testing::monotonicNs() - from) / 1'000'000'000}};
   return line.dump();
 }
 

@@ -15,16 +15,11 @@ constexpr milliseconds kRaisedWithin = std::chrono::seconds(60);   // programs m
 }  // namespace
 
 BusyNode::BusyNode(std::string cards)
-    : kind_(std::move(cards)), daemon_(plan()), tenants_(daemon_, bindings_, folder_.path()) {}
-
-DaemonPlan BusyNode::plan() const {
-  DaemonPlan plan;
-  plan.runDir = folder_.file("run");
-  plan.database = folder_.file("meta.db");
-  plan.arguments = {"--cards=" + kind_, "--mixed", "--max-tasks-per-card=32", "--log-level=error"};
-  if (!isSim()) plan.environment = {{"POCL_DEVICES", kOpenclCards}};
-  return plan;
-}
+    : kind_(std::move(cards)),
+      daemon_(
+          {"--cards=" + kind_, "--mixed", "--max-tasks-per-card=32", "--log-level=error"},
+          isSim() ? testing::Environment{} : testing::Environment{{"POCL_DEVICES", kOpenclCards}}),
+      tenants_(daemon_, bindings_, daemon_.folder().path()) {}
 
 void BusyNode::raise() {
   daemon_.start();
@@ -72,7 +67,7 @@ void BusyNode::close() {
   checkBindings(daemon_, bindings_);
   tenants_.finish();
   if (const int status = daemon_.stop(); status != 0) {
-    throw Violation("the manager ended with " + std::to_string(status) + ": " + daemon_.said());
+    throw Violation("the manager ended with " + std::to_string(status) + ": " + daemon_.log());
   }
   daemon_.start();
   checkBindings(daemon_, bindings_);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/crash/folder.h"
 #include "tests/crash/tenants.h"
 
 namespace qgpu::crash {
@@ -31,12 +30,10 @@ class BusyNode {
 
  private:
   bool isSim() const { return kind_.rfind("sim", 0) == 0; }
-  DaemonPlan plan() const;
   void addTenants();
   void addPlain(std::size_t number, std::size_t hybrid);
 
   const std::string kind_;
-  Folder folder_;
   Bindings bindings_;
   Daemon daemon_;
   Tenants tenants_;

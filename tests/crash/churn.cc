@@ -113,10 +113,10 @@ void Churn::choosePolicy(Prng& prng) {
 
 Json Churn::persist(const std::string& line, bool& resent) {
   for (;;) {
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     Json answer = daemon_.tryAsk(line, kAnswerWithin);
     if (!answer.is_null() && (answer["ok"] == true || !isRetry(answer))) return answer;
-    if (e2e::monotonicNs() - from >= kAnswerWithin.count() * 1'000'000) {
+    if (testing::monotonicNs() - from >= kAnswerWithin.count() * 1'000'000) {
       complain("'" + line + "' was not answered within " + std::to_string(kAnswerWithin.count()) +
                " ms");
       return nullptr;

@@ -1,8 +1,9 @@
 #include "tests/crash/daemon.h"
 
 #include <poll.h>
-#include <signal.h>
+#include <utility>
 
+#include "tests/crash/folder.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -26,37 +27,18 @@ std::string bindLine(const Wish& wish) {
   return "run " + spec.dump();
 }
 
-void Daemon::launch() {
-  std::vector<std::string> argv = {e2e::binary("qgpu-manager"), "--run-dir=" + plan_.runDir,
-                                   "--dbfile=" + plan_.database, "--http=127.0.0.1:0"};
-  argv.insert(argv.end(), plan_.arguments.begin(), plan_.arguments.end());
-  child_ = std::make_unique<e2e::Child>(std::move(argv), plan_.environment);
-}
+Daemon::Daemon(std::vector<std::string> arguments, testing::Environment environment)
+    : PrivateDaemon("manager", makeFolder(), std::move(arguments), std::move(environment)) {}
 
 void Daemon::awaitService(milliseconds limit) {
-  const std::int64_t end = e2e::monotonicNs() + limit.count() * 1'000'000;
-  while (tryAsk("status", std::chrono::seconds(2)).is_null()) {
-    if (!alive()) {
-      throw Violation("the manager ended with status " +
-                      std::to_string(child_->wait().value_or(-1)) + ": " + said());
-    }
-    if (e2e::monotonicNs() > end) throw Violation("the manager does not serve: " + said());
-    pause(milliseconds(1));
-  }
-}
-
-void Daemon::kill() {
-  child_->signal(SIGKILL);
-  child_->wait();
-}
-
-int Daemon::stop() {
-  child_->signal(SIGTERM);
-  return child_->wait(std::chrono::seconds(10)).value_or(-1);
+  if (PrivateDaemon::awaitService(limit)) return;
+  if (alive()) throw Violation("the manager does not serve: " + log());
+  throw Violation("the manager ended with status " +
+                  std::to_string(wait(milliseconds(0)).value_or(-1)) + ": " + log());
 }
 
 Json Daemon::tryAsk(const std::string& line, milliseconds limit) const {
-  const std::string answer = e2e::askSocket(socket(), line, limit);
+  const std::string answer = testing::askSocket(socket(), line, limit);
   if (answer.empty() || answer.back() != '\n') return nullptr;
   Json json = Json::parse(answer, nullptr, false);
   if (json.is_discarded()) throw Violation("'" + line + "' was answered: " + answer);
@@ -65,7 +47,7 @@ Json Daemon::tryAsk(const std::string& line, milliseconds limit) const {
 
 Json Daemon::ask(const std::string& line) const {
   Json json = tryAsk(line);
-  if (json.is_null()) throw Violation("'" + line + "' was not answered; manager: " + said());
+  if (json.is_null()) throw Violation("'" + line + "' was not answered; manager: " + log());
   if (json["ok"] != true) throw Violation("'" + line + "' was answered: " + json.dump());
   return json;
 }

@@ -26,13 +26,13 @@ class FullDisk {
   explicit FullDisk(const DiskFullOptions& options)
       : options_(options),
         prng_(options.seed),
-        disk_(folder_.file("disk"), kDiskKib),
-        daemon_({folder_.file("run"), disk_.file("meta.db"),
-                 {"--cards=sim:4x64", "--max-tasks-per-card=32", "--log-level=off"}, {}}),
+        disk_(folder_ / "disk", kDiskKib),
+        daemon_({"--cards=sim:4x64", "--max-tasks-per-card=32", "--log-level=off",
+                 "--dbfile=" + disk_.file("meta.db")}),
         tenants_(daemon_, bindings_, folder_.path()) {}
 
   std::string run() {
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     daemon_.start();
     for (std::size_t i = 0; i < kPlain; i++) {
       const std::string card = "sim-" + std::to_string(i % 3);
@@ -63,7 +63,7 @@ class FullDisk {
                        {"resumed_p50_ms", resumedNs_[resumedNs_.size() / 2] / 1'000'000},
                        {"resumed_max_ms", resumedNs_.back() / 1'000'000},
                        {"longest_standstill_ms", tenants_.longestStandstillNs() / 1'000'000},
-                       {"seconds", (e2e::monotonicNs() - from) / 1'000'000'000}};
+                       {"seconds", (testing::monotonicNs() - from) / 1'000'000'000}};
     return line.dump();
   }
 
@@ -86,10 +86,10 @@ class FullDisk {
     wish.name = "probe-" + std::to_string(probes_++);
     wish.card = "sim-3";
     bindings_.asked(wish);
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     const Json answer = daemon_.tryAsk(bindLine(wish));
-    if (answer.is_null() || e2e::monotonicNs() - from > kAnswerNsMax) {
-      throw Violation("a bind on a full disk is not answered in time: " + daemon_.said());
+    if (answer.is_null() || testing::monotonicNs() - from > kAnswerNsMax) {
+      throw Violation("a bind on a full disk is not answered in time: " + daemon_.log());
     }
     if (answer["ok"] == true) {
       bindings_.bound(wish.name, answer["task"], answer["token"]);
@@ -141,7 +141,7 @@ class FullDisk {
     killedFull_++;
     daemon_.kill();
     daemon_.launch();
-    const bool decided = e2e::eventually(
+    const bool decided = testing::eventually(
         [&] { return !daemon_.alive() || !daemon_.tryAsk("status").is_null(); });
     if (!decided) throw Violation("on a full disk the manager neither serves nor ends");
     if (daemon_.alive()) {
@@ -150,7 +150,7 @@ class FullDisk {
       return;
     }
     const int status = daemon_.wait(milliseconds(100)).value_or(-1);
-    const std::string said = daemon_.said();
+    const std::string said = daemon_.log();
     if ((status != 2 && status != 5) || said.empty()) {
       throw Violation("on a full disk the manager starts and ends with " + std::to_string(status) +
                       ": " + said);
@@ -163,16 +163,16 @@ class FullDisk {
   void resume() {
     const pid_t before = daemon_.pid();
     disk_.free();
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     Json last;
-    const bool resumed = e2e::eventually(
+    const bool resumed = testing::eventually(
         [&] {
           last = bindNew();
           return last["ok"] == true;
         },
         kResumesWithin);
     if (!resumed) throw Violation("there is space, and binds are still refused: " + last.dump());
-    resumedNs_.push_back(e2e::monotonicNs() - from);
+    resumedNs_.push_back(testing::monotonicNs() - from);
     if (!daemon_.alive() || daemon_.pid() != before) throw Violation("the manager has ended");
     for (const auto& [name, task] : toEnd_) {
       const Json ended = daemon_.tryAsk("end " + std::to_string(task));
@@ -186,7 +186,7 @@ class FullDisk {
 
   const DiskFullOptions options_;
   std::mt19937_64 prng_;
-  Folder folder_;
+  const testing::TempFolder folder_ = makeFolder();
   Tmpfs disk_;
   Bindings bindings_;
   Daemon daemon_;

@@ -33,10 +33,10 @@ class Storm {
     churn_ = std::make_unique<Churn>(
         daemon_, bindings_,
         Churn::Plan{kBusyNodeClients, node_.clientsCard(), options_.seed, "c"});
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     for (kills_ = 0; kills_ < options_.count;) {
       oneKill();
-      if (kills_ >= quietAt_ || e2e::monotonicNs() - quietAtNs_ > kQuietAfterNs) quiet();
+      if (kills_ >= quietAt_ || testing::monotonicNs() - quietAtNs_ > kQuietAfterNs) quiet();
       if (kills_ >= toldAt_) tell(from);
     }
     end();
@@ -58,9 +58,9 @@ class Storm {
       pause(milliseconds(draw(0, kStartingMsMax)));
       killNow();
     }
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     daemon_.start();
-    restartsNs_.push_back(e2e::monotonicNs() - from);
+    restartsNs_.push_back(testing::monotonicNs() - from);
     checkIncarnation();
     checkPolicy(policies);
     checkBindings(daemon_, bindings_);
@@ -71,7 +71,7 @@ class Storm {
   void killNow() {
     daemon_.kill();
     kills_++;
-    const std::string said = daemon_.said();
+    const std::string said = daemon_.log();
     if (!said.empty()) throw Violation("the manager complained: " + said);
   }
 
@@ -80,17 +80,17 @@ class Storm {
     stops_++;
     if (status == 0) return;
     throw Violation("stopped by SIGTERM, the manager ended with " + std::to_string(status) + ": " +
-                    daemon_.said());
+                    daemon_.log());
   }
 
   void awaitItsTime(milliseconds up) {
-    const std::int64_t end = e2e::monotonicNs() + up.count() * 1'000'000;
-    while (e2e::monotonicNs() < end) {
+    const std::int64_t end = testing::monotonicNs() + up.count() * 1'000'000;
+    while (testing::monotonicNs() < end) {
       pause(std::min<milliseconds>(up, milliseconds(10)));
       if (!daemon_.alive()) {
         throw Violation("the manager ended by itself with status " +
                         std::to_string(daemon_.wait(milliseconds(100)).value_or(-1)) + ": " +
-                        daemon_.said());
+                        daemon_.log());
       }
     }
   }
@@ -118,11 +118,11 @@ class Storm {
 
   // The manager lives on for as long as it takes to see every tenant move.
   void quiet() {
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     quietAt_ = kills_ + kQuietEvery;
     tenants_.awaitProgress();
-    quietAtNs_ = e2e::monotonicNs();
-    quietNsMax_ = std::max(quietNsMax_, e2e::monotonicNs() - from);
+    quietAtNs_ = testing::monotonicNs();
+    quietNsMax_ = std::max(quietNsMax_, testing::monotonicNs() - from);
     tenants_.checkToken(tokens_++);
     if (kills_ >= programQuotaAt_) {
       programQuotaAt_ = kills_ + kProgramQuotaEvery;
@@ -153,7 +153,7 @@ class Storm {
     std::fprintf(stderr, "kills: %llu of %llu, %zu acknowledged, %.1f s\n",
                  static_cast<unsigned long long>(kills_),
                  static_cast<unsigned long long>(options_.count), bindings_.acknowledged(),
-                 static_cast<double>(e2e::monotonicNs() - from) / 1e9);
+                 static_cast<double>(testing::monotonicNs() - from) / 1e9);
   }
 
   std::string verdict(std::int64_t from) {
@@ -177,7 +177,7 @@ class Storm {
                        {"restart_p99_ms", percentileMs(99)},
                        {"longest_standstill_ms", tenants_.longestStandstillNs() / 1'000'000},
                        {"slowest_quiet_ms", quietNsMax_ / 1'000'000},
-                       {"seconds", (e2e::monotonicNs() - from) / 1'000'000'000}};
+                       {"seconds", (testing::monotonicNs() - from) / 1'000'000'000}};
     return line.dump();
   }
 
@@ -192,7 +192,7 @@ class Storm {
   std::uint64_t kills_ = 0;
   std::uint64_t stops_ = 0;
   std::uint64_t quietAt_ = kQuietEvery;
-  std::int64_t quietAtNs_ = e2e::monotonicNs();
+  std::int64_t quietAtNs_ = testing::monotonicNs();
   std::uint64_t programQuotaAt_ = kProgramQuotaEvery;
   std::uint64_t toldAt_ = kToldEvery;
   std::uint64_t incarnation_ = 0;

@@ -9,7 +9,6 @@
 #include "bench/load_manager.h"
 #include "bench/load_scene.h"
 #include "tests/crash/churn.h"
-#include "tests/crash/folder.h"
 #include "tests/crash/violation.h"
 
 namespace qgpu::crash {
@@ -79,9 +78,8 @@ class Watch {
   explicit Watch(const LoadOptions& options)
       : options_(options),
         each_(std::min(kSampleSecondsMax, options.minutes * 60 / kSamplesMin)),
-        daemon_({folder_.file("run"), folder_.file("meta.db"),
-                 {"--cards=sim:" + std::to_string(options.cards + 1) + "x64", "--mixed",
-                  "--max-tasks-per-card=32", "--log-level=error"}, {}}),
+        daemon_({"--cards=sim:" + std::to_string(options.cards + 1) + "x64", "--mixed",
+                 "--max-tasks-per-card=32", "--log-level=error"}),
         client_(daemon_.socket()) {
     if (!options_.samples.empty()) file_.open(options_.samples, std::ios::app);
   }
@@ -93,7 +91,7 @@ class Watch {
     scene_ = std::move(*scene);
     const std::string last = "sim-" + std::to_string(options_.cards);   // the clients' own card
     Churn churn(daemon_, bindings_, {kRequesters, last, options_.seed, "c"});
-    from_ = e2e::monotonicNs();
+    from_ = testing::monotonicNs();
     while (elapsed() < options_.minutes * 60) {
       sample();
       churn.check();
@@ -101,7 +99,7 @@ class Watch {
     churn.stop();
     churn.check();
     const std::string verdict = judge();
-    if (const std::string said = daemon_.said(); !said.empty()) {
+    if (const std::string said = daemon_.log(); !said.empty()) {
       throw Violation("the manager complained: " + said);
     }
     scene_.reset();
@@ -109,7 +107,7 @@ class Watch {
   }
 
  private:
-  double elapsed() const { return static_cast<double>(e2e::monotonicNs() - from_) / 1e9; }
+  double elapsed() const { return static_cast<double>(testing::monotonicNs() - from_) / 1e9; }
 
   std::size_t descriptors() const {
     std::error_code ignored;
@@ -134,7 +132,7 @@ class Watch {
       scene_->lookForPreemptions(preemptions);
       pause(milliseconds(1));
     }
-    if (!daemon_.alive()) throw Violation("the manager has ended: " + daemon_.said());
+    if (!daemon_.alive()) throw Violation("the manager has ended: " + daemon_.log());
     if (scene_->alive() != scene_->tenants()) throw Violation("a tenant has ended");
     std::sort(preemptions.begin(), preemptions.end());
     Sample now;
@@ -186,8 +184,7 @@ class Watch {
   }
 
   const LoadOptions options_;
-  const double each_;   // seconds of a sample
-  Folder folder_;
+  const double each_;  // seconds of a sample
   Bindings bindings_;
   Daemon daemon_;
   ctl::Client client_;

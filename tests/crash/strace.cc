@@ -1,12 +1,12 @@
 #include "tests/crash/strace.h"
 
-#include <signal.h>
-
 #include <chrono>
+#include <signal.h>
 #include <sstream>
 #include <vector>
 
 #include "tests/crash/violation.h"
+#include "tests/testing/eventually.h"
 
 namespace qgpu::crash {
 
@@ -20,11 +20,11 @@ Strace::Strace(pid_t process, const std::string& inject) {
     argv.insert(argv.end(), {"-e", "inject=" + word});
   }
   argv.insert(argv.end(), {"-e", "trace=" + traced});
-  strace_ = std::make_unique<e2e::Child>(std::move(argv));
+  strace_ = std::make_unique<testing::Child>(std::move(argv));
   const auto said = [this](const char* what) {
     return strace_->output().find(what) != std::string::npos;
   };
-  const bool decided = e2e::eventually([&] { return said(" attached") || !strace_->alive(); });
+  const bool decided = testing::eventually([&] { return said(" attached") || !strace_->alive(); });
   if (!said(" attached")) {
     throw Skipped("strace " + std::string(decided ? "does not work here: " : "hangs: ") +
                   strace_->output());

@@ -4,10 +4,9 @@
 
 #include <memory>
 #include <string>
-
 #include <sys/types.h>
 
-#include "tests/e2e/processes.h"
+#include "tests/testing/child_process.h"
 
 namespace qgpu::crash {
 
@@ -19,7 +18,7 @@ class Strace {
   void end();
 
  private:
-  std::unique_ptr<e2e::Child> strace_;
+  std::unique_ptr<testing::Child> strace_;
 };
 
 }  // namespace qgpu::crash

@@ -6,10 +6,8 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
-
 #include <unistd.h>
 
-#include "tests/crash/folder.h"
 #include "tests/crash/strace.h"
 #include "tests/crash/tenants.h"
 #include "tests/crash/violation.h"
@@ -90,9 +88,8 @@ class Trial {
  public:
   explicit Trial(const Row& row)
       : row_(row),
-        daemon_({folder_.file("run"), folder_.file("meta.db"),
-                 {"--cards=sim:2x32", "--max-tasks-per-card=32", "--log-level=off"}, {}}),
-        tenants_(daemon_, bindings_, folder_.path()) {}
+        daemon_({"--cards=sim:2x32", "--max-tasks-per-card=32", "--log-level=off"}),
+        tenants_(daemon_, bindings_, daemon_.folder().path()) {}
 
   // What happened, in a word.
   std::string run() {
@@ -148,14 +145,14 @@ class Trial {
   // Cheap to be in: it waits for better times, and turns nobody's work off.
   void whileDeaf() {
     const std::int64_t from = cpuMs(daemon_.pid());
-    const std::int64_t fromNs = e2e::monotonicNs();
-    while (e2e::monotonicNs() - fromNs < kDeafFor.count() * 1'000'000) {
+    const std::int64_t fromNs = testing::monotonicNs();
+    while (testing::monotonicNs() - fromNs < kDeafFor.count() * 1'000'000) {
       daemon_.tryAsk("status", milliseconds(100));
     }
     attach();
     tenants_.awaitProgress();
     if (diedWith()) throw wrong("it ended");
-    const double elapsed = static_cast<double>(e2e::monotonicNs() - fromNs) / 1e6;
+    const double elapsed = static_cast<double>(testing::monotonicNs() - fromNs) / 1e6;
     const double busy = static_cast<double>(cpuMs(daemon_.pid()) - from) / elapsed;
     if (busy > kBusyMax) throw wrong("it takes " + std::to_string(busy) + " of a core meanwhile");
   }
@@ -172,10 +169,10 @@ class Trial {
     wish.name = name;
     wish.card = "sim-1";
     bindings_.asked(wish);
-    const std::int64_t from = e2e::monotonicNs();
+    const std::int64_t from = testing::monotonicNs();
     const Json answer = daemon_.tryAsk(bindLine(wish), kAnswerWithin);
     if (answer.is_null()) {
-      const bool late = e2e::monotonicNs() - from >= kAnswerWithin.count() * 1'000'000;
+      const bool late = testing::monotonicNs() - from >= kAnswerWithin.count() * 1'000'000;
       const bool ends = mayDie() && daemon_.wait(milliseconds(500)).has_value();
       if (late || (!ends && row_.then != Then::HangsUp)) throw wrong("a bind has no answer");
       return std::nullopt;
@@ -205,7 +202,7 @@ class Trial {
     Wish wish;
     wish.name = "process";
     const Json bound = tieOfTenant();
-    PlainTenant process(wish, bound, folder_.file("process"), Pace{200, 0}, 2);
+    PlainTenant process(wish, bound, daemon_.folder() / "process", Pace{200, 0}, 2);
     const auto status = process.child().wait(kProgressWithin);
     const bool told = status == 1 && !process.child().output().empty();
     if (status == 0 || told) return;
@@ -222,7 +219,7 @@ class Trial {
   void afterwards() {
     const pid_t pid = daemon_.pid();
     int tries = 0;
-    const bool granted = e2e::eventually(
+    const bool granted = testing::eventually(
         [&] {
           const Json answer = daemon_.tryAsk("status", kAnswerWithin);
           if (answer.is_null()) return false;
@@ -249,11 +246,10 @@ class Trial {
 
   Violation wrong(const std::string& what) {
     return Violation(std::string(row_.name) + " (" + row_.inject + "): " + what +
-                     "; manager: " + daemon_.said());
+                     "; manager: " + daemon_.log());
   }
 
   const Row& row_;
-  Folder folder_;
   Bindings bindings_;
   Daemon daemon_;
   Tenants tenants_;
@@ -265,7 +261,7 @@ class Trial {
 }  // namespace
 
 std::string runSyscalls(const SyscallOptions& options) {
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   Json outcomes = Json::object();
   std::size_t acknowledged = 0;
   for (const Row& row : kRows) {
@@ -282,7 +278,7 @@ std::string runSyscalls(const SyscallOptions& options) {
                      {"lost", 0},
                      {"harmed", 0},
                      {"outcomes", outcomes},
-                     {"seconds", (e2e::monotonicNs() - from) / 1'000'000'000}};
+                     {"seconds", (testing::monotonicNs() - from) / 1'000'000'000}};
   return line.dump();
 }
 

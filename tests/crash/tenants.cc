@@ -18,17 +18,21 @@ std::uint64_t heldBytes(const Wish& wish) { return (std::uint64_t{wish.memoryGib
 
 std::vector<std::string> plainArguments(const std::string& file, Pace pace, std::uint64_t held,
                                         std::uint64_t launches) {
-  return {e2e::binary("qgpu-crash-tenant"), file, std::to_string(pace.kernelUs),
-          std::to_string(pace.gapUs), std::to_string(held), std::to_string(launches)};
+  return {testing::binary("qgpu-crash-tenant"),
+          file,
+          std::to_string(pace.kernelUs),
+          std::to_string(pace.gapUs),
+          std::to_string(held),
+          std::to_string(launches)};
 }
 
 // A plain tenant has no driver, so it needs the tie to the manager and nothing else.
-e2e::Environment tieOf(const Json& bound) {
+testing::Environment tieOf(const Json& bound) {
   return {{"QGPU_SOCKET", bound["env"]["QGPU_SOCKET"]}, {"QGPU_TOKEN", bound["env"]["QGPU_TOKEN"]}};
 }
 
-e2e::Environment environmentOf(const Json& bound) {
-  e2e::Environment all;
+testing::Environment environmentOf(const Json& bound) {
+  testing::Environment all;
   for (const auto& [name, value] : bound["env"].items()) all[name] = value;
   return all;
 }
@@ -42,7 +46,7 @@ TenantRecord* makeRecord(const std::string& file) {
   return new (map) TenantRecord();
 }
 
-std::string howItEnded(e2e::Child& child) {
+std::string howItEnded(testing::Child& child) {
   return "ended with status " + std::to_string(child.wait().value_or(-1)) + ": " + child.output();
 }
 
@@ -68,7 +72,7 @@ Program::Program(const Wish& wish, const Json& bound, std::vector<std::string> a
       task_(bound["task"]),
       child_(
           [&] {
-            arguments.insert(arguments.begin(), e2e::binary("qgpu-work"));
+            arguments.insert(arguments.begin(), testing::binary("qgpu-work"));
             return std::move(arguments);
           }(),
           environmentOf(bound)) {}
@@ -143,7 +147,7 @@ void Tenants::awaitPlainProgress(milliseconds within) {
     checkUnharmed();
     return plainThatWaits(before).empty();
   };
-  if (e2e::eventually(allMoved, within)) return;
+  if (testing::eventually(allMoved, within)) return;
   throw Violation("without a manager tenant " + plainThatWaits(before) + " waits for more than " +
                   std::to_string(within.count()) + " ms");
 }
@@ -168,7 +172,7 @@ void Tenants::awaitProgress(milliseconds within) {
     }
     return waiting.empty();
   };
-  if (e2e::eventually(allMoved, within)) return;
+  if (testing::eventually(allMoved, within)) return;
   const Json tasks = daemon_.ask("tasks")["tasks"];
   Json its;
   for (const Json& task : tasks) {

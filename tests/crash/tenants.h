@@ -34,13 +34,13 @@ class PlainTenant {
 
   const std::string& name() const { return name_; }
   const TenantRecord& record() const { return *record_; }
-  e2e::Child& child() { return child_; }
+  testing::Child& child() { return child_; }
 
  private:
   std::string name_;
   std::string file_;
   TenantRecord* record_;
-  e2e::Child child_;   // last: it shares the record
+  testing::Child child_;  // last: it shares the record
 };
 
 class Program {
@@ -49,12 +49,12 @@ class Program {
 
   const std::string& name() const { return name_; }
   std::uint64_t task() const { return task_; }
-  e2e::Child& child() { return child_; }
+  testing::Child& child() { return child_; }
 
  private:
   std::string name_;
   std::uint64_t task_;
-  e2e::Child child_;
+  testing::Child child_;
 };
 
 class Tenants {

@@ -11,16 +11,17 @@
 #include <unistd.h>
 
 #include "tests/deploy/documents.h"
-#include "tests/deploy/shell.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu {
 namespace {
 
+using testing::Finished;
 using testing::readText;
 using testing::shell;
-using testing::ShellResult;
 using testing::sourcePath;
-using testing::TemporaryFolder;
+using testing::TempFolder;
 
 namespace fs = std::filesystem;
 
@@ -128,8 +129,8 @@ TEST(Dockerfile, BreaksARuleWhereItWould) {
 }
 
 // What `./dev install` puts below DESTDIR=/out with PREFIX=/usr, as absolute paths, in `folder`.
-std::set<std::string> installed(const TemporaryFolder& folder) {
-  const ShellResult result =
+std::set<std::string> installed(const TempFolder& folder) {
+  const Finished result =
       shell(std::string(QGPU_CMAKE) + " --install " + QGPU_BUILD + " --prefix /usr",
             {{"DESTDIR", folder.path()}});
   EXPECT_EQ(result.status, 0) << result.output;
@@ -166,7 +167,7 @@ std::vector<Copied> copies() {
 }
 
 TEST(Dockerfile, CopiesWhatTheBuildInstallsAndTheTreeHas) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto files = installed(folder);
   std::map<std::string, std::set<std::string>> stages;
   for (const Copied& one : copies()) {
@@ -187,12 +188,12 @@ TEST(Dockerfile, CopiesWhatTheBuildInstallsAndTheTreeHas) {
 }
 
 TEST(Units, StartWhatTheBuildInstalls) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto files = installed(folder);
   std::set<std::string> started;
   for (const char* daemon : {"qgpu-manager", "qgpu-scheduler"}) {
     std::istringstream unit(
-        readText(folder.file(std::string("usr/lib/systemd/system/") + daemon + ".service")));
+        readText(folder / (std::string("usr/lib/systemd/system/") + daemon + ".service")));
     for (std::string line; std::getline(unit, line);) {
       if (!line.starts_with("ExecStart")) continue;
       const std::size_t path = line.find('/');
@@ -225,7 +226,7 @@ std::set<std::string> packagesOfTheImages() {
     const std::string package = ask.back();
     ask.pop_back();
     if (!known.insert(package).second) continue;
-    const ShellResult depends = shell("dpkg-query -W -f '${Depends}' " + package);
+    const Finished depends = shell("dpkg-query -W -f '${Depends}' " + package);
     EXPECT_EQ(depends.status, 0) << package << " is in the Dockerfile and not installed here: "
                                  << depends.output;
     std::istringstream list(depends.output);
@@ -239,7 +240,7 @@ std::set<std::string> packagesOfTheImages() {
 
 std::set<std::string> librariesOf(const std::string& program) {
   std::set<std::string> paths;
-  const ShellResult linked = shell("ldd " + program);
+  const Finished linked = shell("ldd " + program);
   EXPECT_EQ(linked.status, 0) << linked.output;
   std::istringstream in(linked.output);
   for (std::string line; std::getline(in, line);) {
@@ -273,7 +274,7 @@ std::map<std::string, std::string> ownersOf(const std::set<std::string>& files) 
 }
 
 TEST(Dockerfile, InstallsTheLibrariesThatItsProgramsLink) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto packages = packagesOfTheImages();
   std::set<std::string> libraries;
   installed(folder);
@@ -294,7 +295,7 @@ TEST(Dockerfile, InstallsTheLibrariesThatItsProgramsLink) {
 
 // From archives or shared, never both: such a process would have KJ twice.
 TEST(Programs, HaveCapnProtoOnce) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   installed(folder);
   for (const Copied& one : copies()) {
     if (!one.built) continue;

@@ -6,7 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/deploy/documents.h"
-#include "tests/deploy/shell.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu {
 namespace {
@@ -14,15 +15,15 @@ namespace {
 using testing::below;
 using testing::Document;
 using testing::find;
+using testing::Finished;
 using testing::manifests;
 using testing::parseDocuments;
 using testing::shell;
-using testing::ShellResult;
 using testing::sourcePath;
-using testing::TemporaryFolder;
+using testing::TempFolder;
 
 TEST(Kubectl, BuildsTheKustomizationWithEveryObjectAndTaggedImages) {
-  const ShellResult built = shell("kubectl kustomize " + sourcePath("deploy/kubernetes"));
+  const Finished built = shell("kubectl kustomize " + sourcePath("deploy/kubernetes"));
   ASSERT_EQ(built.status, 0) << built.output;
   const auto objects = parseDocuments(built.output);
   EXPECT_GE(objects.size(), 9u);
@@ -68,9 +69,9 @@ Change changeFor(const Document& object) {
 
 std::vector<std::string> lostIn(const Document& object) {
   const Change change = changeFor(object);
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string file = folder.write("object.json", object.json());
-  const ShellResult kept =
+  const Finished kept =
       shell("kubectl set " + change.verb + " --local -o json -f " + file + " " + change.value);
   EXPECT_EQ(kept.status, 0) << object.name() << ": " << kept.output;
   std::vector<std::string> lost;

@@ -10,18 +10,19 @@
 #include <sys/stat.h>
 
 #include "tests/deploy/documents.h"
-#include "tests/deploy/shell.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu {
 namespace {
 
 using testing::Document;
+using testing::Finished;
 using testing::parseDocuments;
 using testing::readText;
 using testing::shell;
-using testing::ShellResult;
 using testing::sourcePath;
-using testing::TemporaryFolder;
+using testing::TempFolder;
 
 namespace fs = std::filesystem;
 
@@ -41,7 +42,7 @@ TEST(Scripts, PassShellcheck) {
     EXPECT_TRUE(readText(entry.path().string()).starts_with("#!/bin/sh\n")) << entry.path();
   }
   EXPECT_GE(count, 4u);
-  const ShellResult checked = shell("shellcheck -s sh" + scripts);
+  const Finished checked = shell("shellcheck -s sh" + scripts);
   EXPECT_EQ(checked.status, 0) << checked.output;
 }
 
@@ -83,36 +84,34 @@ class ControlPlane {
   explicit ControlPlane(const std::string& manifest)
       : manifest_(folder_.write("manifests/kube-scheduler.yaml", manifest, 0600)) {}
 
-  ShellResult run(const std::string& options = "") const {
+  Finished run(const std::string& options = "") const {
     return shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") + " " +
                  this->options() + options);
   }
   std::string options() const {
-    return "--manifest " + manifest_ + " --folder " + folder_.file("qgpu") + " ";
+    return "--manifest " + manifest_ + " --folder " + folder_ / "qgpu" + " ";
   }
   std::string manifest() const { return readText(manifest_); }
   void rewrite(const std::string& manifest) const {
     folder_.write("manifests/kube-scheduler.yaml", manifest, 0600);
   }
-  std::string config(const std::string& name) const {
-    return readText(folder_.file("qgpu/" + name));
-  }
-  bool hasFolder() const { return fs::exists(folder_.file("qgpu")); }
+  std::string config(const std::string& name) const { return readText(folder_ / ("qgpu/" + name)); }
+  bool hasFolder() const { return fs::exists(folder_ / "qgpu"); }
   // What kubelet would start as pods.
   std::size_t manifests() const {
     return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(folder_.file("manifests")), fs::directory_iterator()));
+        std::distance(fs::directory_iterator(folder_ / "manifests"), fs::directory_iterator()));
   }
-  std::string folder() const { return folder_.file("qgpu"); }
+  std::string folder() const { return folder_ / "qgpu"; }
 
  private:
-  TemporaryFolder folder_;
+  TempFolder folder_;
   std::string manifest_;
 };
 
 TEST(Register, PutsTheExtenderIntoAStaticPodOfKubeadm) {
   const ControlPlane machine(manifestOf("28.3"));
-  const ShellResult result = machine.run();
+  const Finished result = machine.run();
   ASSERT_EQ(result.status, 0) << result.output;
   const Document pod = parseDocuments(machine.manifest()).at(0);
   EXPECT_EQ(pod.text("/spec/containers/0/command/0"), "kube-scheduler");
@@ -138,7 +137,7 @@ TEST(Register, TakesTheConfigurationOfTheVersion) {
   };
   for (const auto& [version, source] : kRows) {
     const ControlPlane machine(manifestOf(version));
-    const ShellResult result = machine.run();
+    const Finished result = machine.run();
     ASSERT_EQ(result.status, 0) << version << ": " << result.output;
     const bool policy = std::string(source) == "policy.json";
     EXPECT_EQ(machine.config(policy ? "policy.json" : "kube-scheduler.yaml"),
@@ -152,7 +151,7 @@ TEST(Register, ChangesNothingTheSecondTime) {
   const ControlPlane machine(manifestOf("28.3"));
   ASSERT_EQ(machine.run().status, 0);
   const std::string first = machine.manifest();
-  const ShellResult second = machine.run();
+  const Finished second = machine.run();
   EXPECT_EQ(second.status, 0);
   EXPECT_TRUE(has(second.output, "nothing to do")) << second.output;
   EXPECT_EQ(machine.manifest(), first);
@@ -160,7 +159,7 @@ TEST(Register, ChangesNothingTheSecondTime) {
 
 TEST(Register, SaysWhatItWouldDoAndDoesNotDoIt) {
   const ControlPlane machine(manifestOf("28.3"));
-  const ShellResult result = machine.run("--dry-run");
+  const Finished result = machine.run("--dry-run");
   EXPECT_EQ(result.status, 0);
   EXPECT_TRUE(has(result.output, "- --config=" + machine.folder())) << result.output;
   EXPECT_EQ(machine.manifest(), manifestOf("28.3"));
@@ -172,7 +171,7 @@ TEST(Register, RemovesWhatItPutIn) {
   ASSERT_EQ(machine.run().status, 0);
   EXPECT_EQ(machine.run("--remove --dry-run").status, 0);
   EXPECT_NE(machine.manifest(), manifestOf("28.3"));
-  const ShellResult removed = machine.run("--remove");
+  const Finished removed = machine.run("--remove");
   EXPECT_EQ(removed.status, 0) << removed.output;
   EXPECT_EQ(machine.manifest(), manifestOf("28.3"));
   EXPECT_FALSE(machine.hasFolder());
@@ -188,15 +187,15 @@ TEST(Register, LeavesToAPersonWhatItDoesNotUnderstand) {
   noVersion.replace(noVersion.find("v1.28.3"), 7, "latest");
   for (const std::string& manifest : {configured, noVolumes, noVersion, manifestOf("13.1")}) {
     const ControlPlane machine(manifest);
-    const ShellResult result = machine.run();
+    const Finished result = machine.run();
     EXPECT_EQ(result.status, 3) << result.output;
     EXPECT_TRUE(has(result.output, "nothing was changed")) << result.output;
     EXPECT_TRUE(has(result.output, "config-v1.yaml")) << result.output;
     EXPECT_EQ(machine.manifest(), manifest);
     EXPECT_FALSE(machine.hasFolder());
   }
-  const ShellResult none = shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") +
-                                 " --manifest /nonexistent/kube-scheduler.yaml");
+  const Finished none = shell(sourcePath("deploy/kubernetes/kube-scheduler/register.sh") +
+                              " --manifest /nonexistent/kube-scheduler.yaml");
   EXPECT_EQ(none.status, 3);
 }
 
@@ -206,7 +205,7 @@ TEST(Register, NoticesAnUpgradeThatNeedsAnotherConfiguration) {
   std::string upgraded = machine.manifest();
   upgraded.replace(upgraded.find("v1.18.0"), 7, "v1.28.0");
   machine.rewrite(upgraded);
-  const ShellResult result = machine.run();
+  const Finished result = machine.run();
   EXPECT_EQ(result.status, 3);
   EXPECT_TRUE(has(result.output, "--remove first")) << result.output;
 }
@@ -275,33 +274,32 @@ class Cluster {
       folder_.write("annotations/" + std::string(node), "");
     }
   }
-  ShellResult run(const std::string& line) const {
+  Finished run(const std::string& line) const {
     return shell(sourcePath("deploy/kubernetes/" + line),
                  {{"KUBECTL", kubectl_},
                   {"CLUSTER", folder_.path()},
                   {"POLL", "0"},
-                  {"PATH", folder_.file("bin") + ":" + std::getenv("PATH")}});
+                  {"PATH", folder_ / "bin" + ":" + std::getenv("PATH")}});
   }
-  std::string log() const { return readText(folder_.file("log")); }
-  std::string applied() const { return readText(folder_.file("applied")); }
+  std::string log() const { return readText(folder_ / "log"); }
+  std::string applied() const { return readText(folder_ / "applied"); }
   void forget() const { folder_.write("log", ""); }
   std::string labels(const std::string& node) const {
-    return readText(folder_.file("labels/" + node));
+    return readText(folder_ / ("labels/" + node));
   }
   std::string annotations(const std::string& node) const {
-    return readText(folder_.file("annotations/" + node));
+    return readText(folder_ / ("annotations/" + node));
   }
-  const TemporaryFolder& folder() const { return folder_; }
+  const TempFolder& folder() const { return folder_; }
 
  private:
-  TemporaryFolder folder_;
+  TempFolder folder_;
   std::string kubectl_;
 };
 
 TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
   const Cluster cluster;
-  const ShellResult result =
-      cluster.run("install.sh --preloaded --no-register --node n1 --mixed n2");
+  const Finished result = cluster.run("install.sh --preloaded --no-register --node n1 --mixed n2");
   ASSERT_EQ(result.status, 0) << result.output;
   EXPECT_EQ(cluster.labels("n1"), "qgpu-device-enable=enable\n");
   EXPECT_EQ(cluster.labels("n2"), "qgpu-device-enable=enable\nmixed-qgpu-enable=enable\n");
@@ -313,7 +311,7 @@ TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
 // A plain name would be pulled from a public registry, and end in ImagePullBackOff or worse.
 TEST(Install, WantsToKnowWhereTheImagesAre) {
   const Cluster cluster;
-  const ShellResult unsaid = cluster.run("install.sh --no-register");
+  const Finished unsaid = cluster.run("install.sh --no-register");
   EXPECT_EQ(unsaid.status, 1);
   EXPECT_TRUE(has(unsaid.output, "--registry PREFIX") && has(unsaid.output, "--preloaded"))
       << unsaid.output;
@@ -331,7 +329,7 @@ TEST(Install, NamesTheImagesOfARegistry) {
   EXPECT_TRUE(has(cluster.applied(), "image: registry.example.org:5000/team/qgpu/scheduler:0.1.0"));
   EXPECT_FALSE(has(cluster.applied(), "image: qgpu/")) << cluster.applied();
   EXPECT_TRUE(has(cluster.applied(), "imagePullPolicy: IfNotPresent"));
-  const ShellResult dry = cluster.run(line + " --dry-run");
+  const Finished dry = cluster.run(line + " --dry-run");
   EXPECT_TRUE(has(dry.output, "image: registry.example.org:5000/team/qgpu/manager")) << dry.output;
 }
 
@@ -346,7 +344,7 @@ TEST(Install, PullsNothingWhereTheImagesAreOnTheNodes) {
 TEST(Install, MakesTheCertificatesOfTheExtenderOnce) {
   const Cluster cluster;
   ASSERT_EQ(cluster.run("install.sh --preloaded --no-register").status, 0);
-  const std::string files = cluster.folder().file("secret/");
+  const std::string files = cluster.folder() / "secret/";
   const std::string verify = "openssl verify -CAfile " + files + "ca.crt -purpose ";
   EXPECT_EQ(shell(verify + "sslserver -verify_hostname qgpu-scheduler.kube-system.svc " + files +
                   "tls.crt")
@@ -375,7 +373,7 @@ TEST(Register, AsksTheServiceWithTheCertificatesOfTheInstaller) {
     const auto run = [&] {
       return cluster.run("kube-scheduler/register.sh --remote " + machine.options());
     };
-    const ShellResult result = run();
+    const Finished result = run();
     ASSERT_EQ(result.status, 0) << result.output;
     const bool old = version == "18.0";
     const Document config =
@@ -389,9 +387,9 @@ TEST(Register, AsksTheServiceWithTheCertificatesOfTheInstaller) {
     for (const auto& [key, file] : std::map<std::string, std::string>{
              {"caFile", "ca.crt"}, {"certFile", "client.crt"}, {"keyFile", "client.key"}}) {
       EXPECT_EQ(config.text(tls + key), machine.folder() + "/" + file);
-      EXPECT_EQ(machine.config(file), readText(cluster.folder().file("secret/" + file)));
+      EXPECT_EQ(machine.config(file), readText(cluster.folder() / ("secret/" + file)));
     }
-    const ShellResult again = run();
+    const Finished again = run();
     EXPECT_TRUE(has(again.output, "registered already")) << again.output;
     ASSERT_EQ(machine.run("--remove").status, 0);
     EXPECT_FALSE(machine.hasFolder()) << "keys are not left behind";
@@ -409,10 +407,10 @@ TEST(Register, AKeyIsNobodyElsesFromItsFirstByteOn) {
   const ControlPlane machine(manifestOf("28.3"));
   const std::string line = "kube-scheduler/register.sh --remote " + machine.options();
   const mode_t before = ::umask(022);
-  const ShellResult result = cluster.run(line);
+  const Finished result = cluster.run(line);
   ::umask(before);
   ASSERT_EQ(result.status, 0) << result.output;
-  std::istringstream born(readText(cluster.folder().file("born")));
+  std::istringstream born(readText(cluster.folder() / "born"));
   std::size_t files = 0;
   for (std::string mode; born >> mode; ++files) EXPECT_EQ(mode, "600");
   EXPECT_GE(files, 3u);
@@ -421,8 +419,7 @@ TEST(Register, AKeyIsNobodyElsesFromItsFirstByteOn) {
 TEST(Register, SaysWhatIsMissingForAnotherMachine) {
   const Cluster cluster;
   const ControlPlane machine(manifestOf("28.3"));
-  const ShellResult result =
-      cluster.run("kube-scheduler/register.sh --remote " + machine.options());
+  const Finished result = cluster.run("kube-scheduler/register.sh --remote " + machine.options());
   EXPECT_EQ(result.status, 3) << result.output;
   EXPECT_TRUE(has(result.output, "run install.sh first")) << result.output;
   EXPECT_FALSE(machine.hasFolder());
@@ -440,8 +437,7 @@ TEST(Install, LabelsNothingTheSecondTime) {
 
 TEST(Install, ChangesNothingInADryRun) {
   const Cluster cluster;
-  const ShellResult result =
-      cluster.run("install.sh --preloaded --no-register --node n1 --dry-run");
+  const Finished result = cluster.run("install.sh --preloaded --no-register --node n1 --dry-run");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_TRUE(has(result.output, "label --overwrite node n1 qgpu-device-enable=enable"));
   EXPECT_EQ(cluster.log(), "");
@@ -450,11 +446,10 @@ TEST(Install, ChangesNothingInADryRun) {
 TEST(Install, RefusesBeforeItChangesAnything) {
   const Cluster cluster;
   cluster.folder().write("regular/n2", "8");
-  const ShellResult regular =
-      cluster.run("install.sh --preloaded --no-register --node n1 --node n2");
+  const Finished regular = cluster.run("install.sh --preloaded --no-register --node n1 --node n2");
   EXPECT_EQ(regular.status, 1);
   EXPECT_TRUE(has(regular.output, "n2 offers 8 nvidia.com/gpu")) << regular.output;
-  const ShellResult stranger = cluster.run("install.sh --preloaded --no-register --node n3");
+  const Finished stranger = cluster.run("install.sh --preloaded --no-register --node n3");
   EXPECT_EQ(stranger.status, 1);
   EXPECT_TRUE(has(stranger.output, "no node n3")) << stranger.output;
   EXPECT_EQ(cluster.run("install.sh --whatever").status, 2);
@@ -468,7 +463,7 @@ TEST(Install, RefusesBeforeItChangesAnything) {
   EXPECT_FALSE(has(without.log(), "webhook")) << without.log();
 
   const Cluster old("13");
-  const ShellResult refused = old.run("install.sh --preloaded --no-register");
+  const Finished refused = old.run("install.sh --preloaded --no-register");
   EXPECT_EQ(refused.status, 1);
   EXPECT_TRUE(has(refused.output, "1.13 is too old")) << refused.output;
 }
@@ -480,7 +475,7 @@ TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
   cluster.folder().write("pods", "default/train\n");
   cluster.folder().write("pods.next", "");
   cluster.forget();
-  const ShellResult result = cluster.run("uninstall.sh --no-register --timeout 1");
+  const Finished result = cluster.run("uninstall.sh --no-register --timeout 1");
   ASSERT_EQ(result.status, 0) << result.output;
   EXPECT_TRUE(has(result.output, "waiting for these pods to end: default/train")) << result.output;
   EXPECT_EQ(cluster.labels("n1") + cluster.labels("n2"), "");
@@ -496,7 +491,7 @@ TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
   const Cluster cluster;
   ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1").status, 0);
   cluster.folder().write("pods", "default/train\n");
-  const ShellResult result = cluster.run("uninstall.sh --no-register --timeout 0");
+  const Finished result = cluster.run("uninstall.sh --no-register --timeout 0");
   EXPECT_EQ(result.status, 4);
   EXPECT_TRUE(has(result.output, "default/train")) << result.output;
   EXPECT_FALSE(has(cluster.log(), "delete")) << cluster.log();
@@ -511,7 +506,7 @@ TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {
   ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1").status, 0);
   cluster.folder().write("pods", "default/train\n");
   cluster.forget();
-  const ShellResult dry = cluster.run("uninstall.sh --no-register --dry-run");
+  const Finished dry = cluster.run("uninstall.sh --no-register --dry-run");
   EXPECT_EQ(dry.status, 0) << dry.output;
   EXPECT_TRUE(has(dry.output, "would wait for: default/train")) << dry.output;
   EXPECT_EQ(cluster.log(), "");
@@ -530,44 +525,44 @@ class Node {
  public:
   Node() {
     for (const char* path : {"etc", "var/lib/kubelet/device-plugins", "dev"}) {
-      fs::create_directories(root_.file(path));
+      fs::create_directories(root_ / path);
     }
   }
-  ShellResult install(const std::string& release = "5.10.0-35-amd64") const {
+  Finished install(const std::string& release = "5.10.0-35-amd64") const {
     return shell(sourcePath("deploy/image/install.sh"),
                  {{"HOST", root_.path()},
-                  {"TOLD", root_.file("told")},
+                  {"TOLD", root_ / "told"},
                   {"RELEASE", release},
                   {"PATH", tools_.path() + ":" + std::getenv("PATH")}});
   }
   // What was run with the node's root as its own, and by `status`, how it ended.
   void letChrootEndWith(int status) const {
     tools_.write("log", "");
-    tools_.write("chroot",
-                 "#!/bin/sh\necho \"$@\" >>" + tools_.file("log") + "\nexit " +
-                     std::to_string(status) + "\n",
-                 0755);
+    tools_.write(
+        "chroot",
+        "#!/bin/sh\necho \"$@\" >>" + tools_ / "log" + "\nexit " + std::to_string(status) + "\n",
+        0755);
   }
-  std::string ranThere() const { return readText(tools_.file("log")); }
-  std::string told() const { return readText(root_.file("told")); }
+  std::string ranThere() const { return readText(tools_ / "log"); }
+  std::string told() const { return readText(root_ / "told"); }
   std::string modeOf(const std::string& path) const {
-    return shell("stat -c %a " + root_.file(path)).output;
+    return shell("stat -c %a " + root_ / path).output;
   }
-  const TemporaryFolder& root() const { return root_; }
+  const TempFolder& root() const { return root_; }
 
  private:
-  TemporaryFolder root_;
-  TemporaryFolder tools_;
+  TempFolder root_;
+  TempFolder tools_;
 };
 
 TEST(Installer, MakesFoldersOnce) {
   const Node node;
-  const ShellResult first = node.install();
+  const Finished first = node.install();
   ASSERT_EQ(first.status, 0) << first.output;
   EXPECT_EQ(node.modeOf("var/lib/qgpu"), "700\n");
   EXPECT_EQ(node.modeOf("run/qgpu"), "755\n");
   EXPECT_TRUE(has(first.output, "made /var/lib/qgpu"));
-  const ShellResult second = node.install();
+  const Finished second = node.install();
   EXPECT_EQ(second.status, 0);
   EXPECT_FALSE(has(second.output, "made") || has(second.output, "now")) << second.output;
 }
@@ -577,21 +572,21 @@ TEST(Installer, MakesFoldersOnce) {
 class SchedulerNode {
  public:
   SchedulerNode() {
-    for (const char* path : {"var/lib/qgpu", "run/qgpu"}) fs::create_directories(root_.file(path));
+    for (const char* path : {"var/lib/qgpu", "run/qgpu"}) fs::create_directories(root_ / path);
   }
-  ShellResult prepare() const {
+  Finished prepare() const {
     const std::string me = shell("echo $(id -u):$(id -g)").output;
     const std::string owner = me == "0:0\n" ? "65532:65532" : me.substr(0, me.size() - 1);
     return shell(sourcePath("deploy/image/scheduler-folders.sh"),
                  {{"HOST", root_.path()}, {"OWNER", owner}});
   }
   std::string ownerOf(const std::string& path) const {
-    return shell("stat -c %u " + root_.file(path)).output;
+    return shell("stat -c %u " + root_ / path).output;
   }
-  const TemporaryFolder& root() const { return root_; }
+  const TempFolder& root() const { return root_; }
 
  private:
-  TemporaryFolder root_;
+  TempFolder root_;
 };
 
 TEST(SchedulerFolders, AreTheSchedulersAndKeepWhatRootLeft) {
@@ -600,18 +595,17 @@ TEST(SchedulerFolders, AreTheSchedulersAndKeepWhatRootLeft) {
   node.root().write("var/lib/qgpu/scheduler.db-wal", "log", 0600);
   node.root().write("var/lib/qgpu/meta.db", "the manager's", 0600);
   for (int times = 0; times < 2; ++times) {
-    const ShellResult result = node.prepare();
+    const Finished result = node.prepare();
     ASSERT_EQ(result.status, 0) << result.output;
     EXPECT_EQ(has(result.output, "took over"), times == 0) << result.output;
-    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/scheduler/scheduler.db")), "old");
-    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/scheduler/scheduler.db-wal")), "log");
-    EXPECT_EQ(readText(node.root().file("var/lib/qgpu/meta.db")), "the manager's");
+    EXPECT_EQ(readText(node.root() / "var/lib/qgpu/scheduler/scheduler.db"), "old");
+    EXPECT_EQ(readText(node.root() / "var/lib/qgpu/scheduler/scheduler.db-wal"), "log");
+    EXPECT_EQ(readText(node.root() / "var/lib/qgpu/meta.db"), "the manager's");
   }
   const std::string user = node.ownerOf("var/lib/qgpu/scheduler");
   EXPECT_EQ(node.ownerOf("var/lib/qgpu/scheduler/scheduler.db"), user);
   EXPECT_EQ(node.ownerOf("run/qgpu/scheduler"), user);
-  EXPECT_EQ(fs::read_symlink(node.root().file("run/qgpu/scheduler.sock")),
-            "scheduler/scheduler.sock");
+  EXPECT_EQ(fs::read_symlink(node.root() / "run/qgpu/scheduler.sock"), "scheduler/scheduler.sock");
   if (shell("id -u").output != "0\n") return;
   EXPECT_EQ(user, "65532\n");
   EXPECT_EQ(node.ownerOf("var/lib/qgpu"), "0\n") << "the manager's stays root's";
@@ -620,8 +614,8 @@ TEST(SchedulerFolders, AreTheSchedulersAndKeepWhatRootLeft) {
 
 TEST(SchedulerFolders, FollowNoLink) {
   const SchedulerNode node;
-  fs::create_directory_symlink("/etc", node.root().file("var/lib/qgpu/scheduler"));
-  const ShellResult result = node.prepare();
+  fs::create_directory_symlink("/etc", node.root() / "var/lib/qgpu/scheduler");
+  const Finished result = node.prepare();
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(has(result.output, "/var/lib/qgpu/scheduler is no folder")) << result.output;
 }
@@ -630,8 +624,8 @@ TEST(SchedulerFolders, FollowNoLink) {
 
 TEST(Installer, ClosesWhatOthersCouldWriteTo) {
   const Node node;
-  fs::create_directories(node.root().file("run/qgpu"));
-  fs::permissions(node.root().file("run/qgpu"), fs::perms::all);
+  fs::create_directories(node.root() / "run/qgpu");
+  fs::permissions(node.root() / "run/qgpu", fs::perms::all);
   ASSERT_EQ(node.install().status, 0);
   EXPECT_EQ(node.modeOf("run/qgpu"), "755\n");
 }
@@ -648,18 +642,18 @@ TEST(Installer, SaysInOneLineWhyANodeCantServe) {
   EXPECT_TRUE(has(node.install("rolling").output, "can't be read"));
 
   const Node linked;
-  fs::create_directories(linked.root().file("run"));
-  fs::create_directory_symlink("/tmp", linked.root().file("run/qgpu"));
+  fs::create_directories(linked.root() / "run");
+  fs::create_directory_symlink("/tmp", linked.root() / "run/qgpu");
   EXPECT_EQ(linked.install().status, 1);
   EXPECT_TRUE(has(linked.told(), "/run/qgpu is a link")) << linked.told();
 
   const Node elsewhere;
-  fs::remove_all(elsewhere.root().file("var/lib/kubelet"));
+  fs::remove_all(elsewhere.root() / "var/lib/kubelet");
   EXPECT_EQ(elsewhere.install().status, 1);
   EXPECT_TRUE(has(elsewhere.told(), "--root-dir")) << elsewhere.told();
 
-  const TemporaryFolder empty;
-  const ShellResult nothing =
+  const TempFolder empty;
+  const Finished nothing =
       shell(sourcePath("deploy/image/install.sh"), {{"HOST", empty.path()}, {"TOLD", "/dev/null"}});
   EXPECT_EQ(nothing.status, 1);
   EXPECT_TRUE(has(nothing.output, "mount the host path /")) << nothing.output;
@@ -670,7 +664,7 @@ TEST(Installer, WarnsOfASecondDevicePluginAndOfNoCard) {
   EXPECT_TRUE(has(node.install().output, "no /dev/nvidia*"));
   node.root().write("dev/nvidia0", "");
   node.root().write("var/lib/kubelet/device-plugins/nvidia-gpu.sock", "");
-  const ShellResult result = node.install();
+  const Finished result = node.install();
   EXPECT_EQ(result.status, 0);
   EXPECT_TRUE(has(result.output, "nvidia-gpu.sock")) << result.output;
   EXPECT_FALSE(has(result.output, "no /dev/nvidia*")) << result.output;
@@ -682,25 +676,23 @@ TEST(Installer, CopiesTheNodesDriverAndFollowsItsUpgrade) {
   node.root().write("usr/lib/x86_64-linux-gnu/libcuda.so.535.54", "cuda 535");
   node.root().write("usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.54", "compiler");
   node.root().write("opt/driver/libnvidia-ml.so.1", "nvml");
-  fs::create_symlink("libcuda.so.535.54",
-                     node.root().file("usr/lib/x86_64-linux-gnu/libcuda.so.1"));
-  fs::create_directories(node.root().file("usr/lib64"));
-  fs::create_symlink("/opt/driver/libnvidia-ml.so.1",
-                     node.root().file("usr/lib64/libnvidia-ml.so.1"));
+  fs::create_symlink("libcuda.so.535.54", node.root() / "usr/lib/x86_64-linux-gnu/libcuda.so.1");
+  fs::create_directories(node.root() / "usr/lib64");
+  fs::create_symlink("/opt/driver/libnvidia-ml.so.1", node.root() / "usr/lib64/libnvidia-ml.so.1");
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 535");
-  EXPECT_EQ(readText(node.root().file(copies + "libnvidia-ml.so.1")), "nvml");
-  EXPECT_TRUE(fs::exists(node.root().file(copies + "libnvidia-gpucomp.so.535.54")));
+  EXPECT_EQ(readText(node.root() / (copies + "libcuda.so.1")), "cuda 535");
+  EXPECT_EQ(readText(node.root() / (copies + "libnvidia-ml.so.1")), "nvml");
+  EXPECT_TRUE(fs::exists(node.root() / (copies + "libnvidia-gpucomp.so.535.54")));
   EXPECT_FALSE(has(node.install().output, "copied")) << "the second time";
 
   // A running program has the old file: it must stay as it is.
-  fs::create_hard_link(node.root().file(copies + "libcuda.so.1"), node.root().file("mapped"));
+  fs::create_hard_link(node.root() / (copies + "libcuda.so.1"), node.root() / "mapped");
   node.root().write("usr/lib/x86_64-linux-gnu/libcuda.so.535.54", "cuda 550");
-  fs::remove(node.root().file("usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.54"));
+  fs::remove(node.root() / "usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.54");
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 550");
-  EXPECT_EQ(readText(node.root().file("mapped")), "cuda 535");
-  EXPECT_FALSE(fs::exists(node.root().file(copies + "libnvidia-gpucomp.so.535.54")));
+  EXPECT_EQ(readText(node.root() / (copies + "libcuda.so.1")), "cuda 550");
+  EXPECT_EQ(readText(node.root() / "mapped"), "cuda 535");
+  EXPECT_FALSE(fs::exists(node.root() / (copies + "libnvidia-gpucomp.so.535.54")));
 }
 
 // A runtime of NVIDIA's brings nothing to the manager, and only those pods have it that ask for it
@@ -712,8 +704,8 @@ TEST(Installer, CopiesTheDriverWhateverContainerRuntimesAreKnown) {
   node.root().write("etc/containerd/config.toml",
                     "BinaryName = \"/usr/bin/nvidia-container-runtime\"\n");
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_EQ(readText(node.root().file("var/lib/qgpu/kubelet/driver/libcuda.so.1")), "cuda");
-  EXPECT_EQ(readText(node.root().file("var/lib/qgpu/kubelet/driver/nvidia-smi")), "tool");
+  EXPECT_EQ(readText(node.root() / "var/lib/qgpu/kubelet/driver/libcuda.so.1"), "cuda");
+  EXPECT_EQ(readText(node.root() / "var/lib/qgpu/kubelet/driver/nvidia-smi"), "tool");
 }
 
 TEST(Installer, CopiesTheDriverOfADriverContainerAndNeverPartsOfTwo) {
@@ -723,13 +715,13 @@ TEST(Installer, CopiesTheDriverOfADriverContainerAndNeverPartsOfTwo) {
   node.root().write("usr/bin/nvidia-smi", "left over");
   node.root().write(container + "libcuda.so.570.1", "cuda 570");
   fs::create_symlink("/usr/lib/x86_64-linux-gnu/libcuda.so.570.1",
-                     node.root().file(container + "libcuda.so.1"));
+                     node.root() / (container + "libcuda.so.1"));
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_EQ(readText(node.root().file(copies + "libcuda.so.1")), "cuda 570");
-  EXPECT_FALSE(fs::exists(node.root().file(copies + "nvidia-smi")));
+  EXPECT_EQ(readText(node.root() / (copies + "libcuda.so.1")), "cuda 570");
+  EXPECT_FALSE(fs::exists(node.root() / (copies + "nvidia-smi")));
   node.root().write("run/nvidia/driver/usr/bin/nvidia-smi", "tool 570");
   ASSERT_EQ(node.install().status, 0);
-  EXPECT_EQ(readText(node.root().file(copies + "nvidia-smi")), "tool 570");
+  EXPECT_EQ(readText(node.root() / (copies + "nvidia-smi")), "tool 570");
 }
 
 TEST(Installer, MakesTheDeviceFilesOfEachCard) {
@@ -748,7 +740,7 @@ TEST(Installer, MakesTheDeviceFilesOfEachCard) {
             run + "-c 255\n" + run + "-c 0\n" + run + "-c 3\n" + run + "-u -c 0\n");
 
   node.letChrootEndWith(1);
-  const ShellResult failed = node.install();
+  const Finished failed = node.install();
   EXPECT_EQ(failed.status, 0) << failed.output;
   EXPECT_TRUE(has(failed.output, "nvidia-modprobe could not")) << failed.output;
 }

@@ -17,6 +17,7 @@
 
 #include "services/guest/cuda/cuda_names.h"
 #include "services/nvidia_abi/cuda_calls.h"
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/guest/cuda/cuda_tenant.h"
 
 namespace qgpu::testing {
@@ -68,16 +69,10 @@ std::vector<Hook> hooksOf(GuestChild& program) {
 }
 
 std::string outputOf(const std::vector<std::string>& environment, const std::string& program) {
-  std::string command = "env";
-  for (const std::string& each : environment) command += " '" + each + "'";
-  command += " " + program + " 2>&1";
-  const std::unique_ptr<FILE, int (*)(FILE*)> out(popen(command.c_str(), "r"), pclose);
-  std::string all;
-  std::array<char, 4096> some;
-  while (const std::size_t n = out ? std::fread(some.data(), 1, some.size(), out.get()) : 0) {
-    all.append(some.data(), n);
-  }
-  return all;
+  std::vector<std::string> command = {"env"};
+  command.insert(command.end(), environment.begin(), environment.end());
+  command.insert(command.end(), {"sh", "-c", program});
+  return run(command).output;
 }
 
 std::vector<std::string> exportsOf(const fs::path& library) {

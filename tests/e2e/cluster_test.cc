@@ -1,5 +1,7 @@
 // A cluster of real daemons: a scheduler and two managers that reach it over a unix socket.
 
+#include <algorithm>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -7,11 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-
-#include "tests/testing/certificates.h"
 #include "tests/e2e/harness.h"
+#include "tests/testing/certificates.h"
 
 namespace qgpu::e2e {
 namespace {
@@ -45,7 +44,7 @@ std::vector<std::string> flagsOf(const TlsFiles& files) {
 
 TEST(Scheduler, RefusesASecondOneAndBadFlagsWithOneLineAndExit2) {
   Scheduler scheduler;
-  TempDir other;
+  TempFolder other;
   const std::vector<std::vector<std::string>> wrong = {
       {"--run-dir=" + scheduler.runDir(), "--dbfile=" + other.path() + "/a.db"},
       {"--run-dir=" + other.path() + "/r", "--rpc=10.1.2.3:1"},
@@ -217,7 +216,7 @@ TEST(Cluster, ADrainedNodeIsLeftAndWhatFitsNowhereElseWaits) {
 }
 
 TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
-  TempDir folder;
+  TempFolder folder;
   testing::Certificates made(folder.path());
   made.makeCa("ca");
   made.makeCa("other");
@@ -296,7 +295,7 @@ TEST(Cluster, TheExampleClientSubmitsFollowsAndDeletes) {
 }
 
 TEST(Scheduler, TellsSystemdWhenItServesAndWhenItEnds) {
-  TempDir dir;
+  TempFolder dir;
   const std::string path = dir.path() + "/notify";
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};

@@ -38,7 +38,7 @@ TEST(Daemon, RefusesWhatItDoesNotUnderstandWithOneLineAndExit2) {
       {"--cards=sim:1x16", "--http=10.1.2.3:80"},
   };
   for (const auto& flags : wrong) {
-    TempDir dir;
+    TempFolder dir;
     std::vector<std::string> argv = {binary("qgpu-manager"), "--run-dir=" + dir.path() + "/run",
                                      "--dbfile=" + dir.path() + "/meta.db"};
     argv.insert(argv.end(), flags.begin(), flags.end());
@@ -59,7 +59,7 @@ TEST(Daemon, RefusesASecondOneOnTheSameFolderAndTheFirstLivesOn) {
 }
 
 TEST(Daemon, RefusesARunDirThatOthersMayWriteTo) {
-  TempDir dir;
+  TempFolder dir;
   std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
   const Finished result = run({binary("qgpu-manager"), "--cards=sim:1x16", "--http=127.0.0.1:0",
                                "--run-dir=" + dir.path(), "--dbfile=" + dir.path() + "/meta.db"});
@@ -69,7 +69,7 @@ TEST(Daemon, RefusesARunDirThatOthersMayWriteTo) {
 }
 
 TEST(Daemon, QgpuctlSaysHowToStartADaemonThatIsNotThere) {
-  TempDir dir;
+  TempFolder dir;
   const Finished result =
       run({binary("qgpuctl"), "--socket", dir.path() + "/manager.sock", "status"});
   EXPECT_EQ(result.status, 4);
@@ -161,7 +161,7 @@ TEST(Daemon, AnIdleManagerOf8CardsCostsUnderOnePercentOfACoreAnd30MiB) {
 }
 
 TEST(Daemon, D4_AFullDiskRefusesNewBindsAndServiceResumesWithoutARestart) {
-  TempDir dir;
+  TempFolder dir;
   if (::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=2m") != 0) {
     GTEST_SKIP() << "mounting a small tmpfs needs root";
   }

@@ -316,7 +316,7 @@ class Session {
     return all;
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   std::string variables_;
   std::map<std::string, std::unique_ptr<Child>> background_;  // by program
 };

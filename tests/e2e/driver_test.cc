@@ -36,7 +36,7 @@ class Driver : public ::testing::Test {
     return task.is_null() ? -1 : task["mem_used_bytes"].get<std::int64_t>();
   }
 
-  TempDir root_;
+  TempFolder root_;
   Manager manager_{{"--cards=sim:1x16"}};
 };
 
@@ -110,7 +110,7 @@ TEST_F(Driver, AProgramThatCanOnlyGoOnByALaunchGetsItThoughItDidNotSettle) {
 // --- cards that go and come, by the stand-in of their library ---
 
 TEST(Cards, P8_ACordonOutlivesThatItsCardWasAwayAndAnotherHadItsIndex) {
-  TempDir machine;
+  TempFolder machine;
   const auto cards = [&](const std::vector<std::string>& ids) {
     std::ofstream out(machine.path() + "/cards");
     for (const std::string& id : ids) out << id << "|Tesla T4|15843721216|0|0|0|0|0\n";

@@ -2,11 +2,11 @@
 
 #include <fstream>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 namespace qgpu::e2e {
 namespace {
 
+constexpr auto kServesWithin = std::chrono::seconds(20);
 constexpr auto kAnswerWithin = std::chrono::seconds(40);
 
 // The later of two arguments of one name holds.
@@ -18,39 +18,21 @@ std::vector<std::string> behind(std::string first, std::vector<std::string> argu
 }  // namespace
 
 Daemon::Daemon(std::string name, std::vector<std::string> arguments, Environment environment)
-    : name_(std::move(name)),
-      arguments_(std::move(arguments)),
-      environment_(std::move(environment)) {
+    : PrivateDaemon(std::move(name), TempFolder("e2e"), std::move(arguments),
+                    std::move(environment)) {
   start();
 }
 
 Daemon::~Daemon() {
   if (alive()) stop();
   if (::testing::Test::HasFailure()) {
-    fprintf(stderr, "%s said:\n%s\n", name_.c_str(), log().c_str());
+    fprintf(stderr, "%s said:\n%s\n", name().c_str(), log().c_str());
   }
 }
 
 void Daemon::start() {
-  std::vector<std::string> argv = {binary("qgpu-" + name_), "--run-dir=" + runDir(),
-                                   "--dbfile=" + database(), "--http=127.0.0.1:0"};
-  argv.insert(argv.end(), arguments_.begin(), arguments_.end());
-  child_ = std::make_unique<Child>(argv, environment_);
-  const bool serves = eventually([this] {
-    return !askSocket(socket(), "status", std::chrono::milliseconds(500)).empty() ||
-           !child_->alive();
-  });
-  EXPECT_TRUE(serves && child_->alive()) << "the " << name_ << " does not serve: " << log();
-}
-
-void Daemon::kill() {
-  child_->signal(SIGKILL);
-  child_->wait();
-}
-
-int Daemon::stop() {
-  child_->signal(SIGTERM);
-  return child_->wait(std::chrono::seconds(10)).value_or(-1);
+  launch();
+  EXPECT_TRUE(awaitService(kServesWithin)) << "the " << name() << " does not serve: " << log();
 }
 
 Json Daemon::ask(const std::string& line) {
@@ -84,7 +66,7 @@ Json Manager::task(const std::string& name) {
 std::unique_ptr<Child> Manager::runTask(std::vector<std::string> arguments, Environment extra) {
   std::vector<std::string> argv = {binary("qgpuctl"), "--socket", socket(), "run"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  return std::make_unique<Child>(std::move(argv), extra);
+  return std::make_unique<Child>(argv, extra);
 }
 
 Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment)
@@ -92,7 +74,7 @@ Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment
              std::move(environment)) {}
 
 Json Scheduler::post(const std::string& verb, const Json& body) const {
-  const std::string sent = file("body");
+  const std::string sent = folder() / "body";
   std::ofstream(sent) << body;
   const Finished answer =
       run({"/usr/bin/curl", "-s", "-H", "Content-Type: application/json", "--data-binary",

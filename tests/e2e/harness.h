@@ -2,27 +2,19 @@
 // The daemons of an end-to-end test: each in a private folder, spoken to through its admin socket
 // as a user of socat would. What they say is shown where a test fails; they end with their objects.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/e2e/processes.h"
+#include "tests/e2e/testing_names.h"
 
 namespace qgpu::e2e {
 
 // What they have in common.
-class Daemon {
+class Daemon : public testing::PrivateDaemon {
  public:
   void start();  // again, after kill() or stop()
-  void kill();   // SIGKILL, reaped
-  int stop();    // SIGTERM; the exit status
-  bool alive() { return child_ && child_->alive(); }
-  pid_t pid() const { return child_->pid(); }
-  std::string log() const { return child_ ? child_->output() : ""; }
-
-  std::string runDir() const { return dir_.path() + "/run"; }
-  std::string socket() const { return runDir() + "/" + name_ + ".sock"; }
-  std::string database() const { return dir_.path() + "/" + name_ + ".db"; }
 
   Json ask(const std::string& line);  // the admin socket's answer; fails the test if there is none
   Json tasks() { return ask("tasks")["tasks"]; }
@@ -35,15 +27,7 @@ class Daemon {
   Daemon(std::string name, std::vector<std::string> arguments, Environment environment);
   ~Daemon();
 
-  std::string file(const std::string& name) const { return dir_.path() + "/" + name; }
   std::string logged(const std::string& field) const;  // its first value there
-
- private:
-  TempDir dir_;
-  std::string name_;
-  std::vector<std::string> arguments_;
-  Environment environment_;
-  std::unique_ptr<Child> child_;
 };
 
 class Manager final : public Daemon {

@@ -62,7 +62,7 @@ class Root {
       mount(enter, outside, inside);
     }
     enter << "exec chroot " << path_ << " /bin/sh /start.sh 2>&1\n";
-    return e2e::run({"unshare", "--mount", "/bin/sh", "-c", enter.str()});
+    return testing::run({"unshare", "--mount", "/bin/sh", "-c", enter.str()});
   }
 
   // The same by runc, as container runtimes ask it to: each device with a rule of the cgroup that
@@ -70,7 +70,7 @@ class Root {
   Finished runInRunc(const Container& container, const std::string& hostRoot,
                      const std::string& commands) {
     const std::string bundle = path_ + "/..";
-    const Finished made = e2e::run({"runc", "spec", "--bundle", bundle});
+    const Finished made = testing::run({"runc", "spec", "--bundle", bundle});
     if (made.status != 0) return made;
     Json spec = Json::parse(contentOf(bundle + "/config.json"));
     spec["root"] = {{"path", path_}};
@@ -90,11 +90,12 @@ class Root {
     }
     std::ofstream(bundle + "/config.json") << spec;
     const std::string name = "qgpu-injection-" + std::to_string(::getpid());
-    return e2e::run({"/bin/sh", "-c", "exec runc run --bundle " + bundle + " " + name + " 2>&1"});
+    return testing::run(
+        {"/bin/sh", "-c", "exec runc run --bundle " + bundle + " " + name + " 2>&1"});
   }
 
   void addLibrariesOf(const std::string& file) {
-    std::istringstream lines(e2e::run({"ldd", file}).output);
+    std::istringstream lines(testing::run({"ldd", file}).output);
     for (std::string line; std::getline(lines, line);) {
       const std::size_t from = line.find('/');
       if (from == std::string::npos) continue;
@@ -296,7 +297,7 @@ TEST_F(Injection, ItsNodesAreMadeAgainWhereverItStartsAgain) {
 
 // The whole way: what a container runtime makes of the answers, in a cgroup of this kernel's.
 TEST_F(Injection, TheKernelLetsItOpenItsOwnCardAndNoOther) {
-  if (e2e::run({"runc", "--version"}).status != 0) GTEST_SKIP() << "no runc is installed here";
+  if (testing::run({"runc", "--version"}).status != 0) GTEST_SKIP() << "no runc is installed here";
   copyDriver();
   const Container container = startPod();
   Root root(dir.path() + "/root");
@@ -406,7 +407,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const bool may =
       ::geteuid() == 0 &&
-      qgpu::e2e::run({"unshare", "--mount", "mount", "--make-rprivate", "/"}).status == 0;
+      qgpu::testing::run({"unshare", "--mount", "mount", "--make-rprivate", "/"}).status == 0;
   if (!may) {
     std::cout << "skipped: mount namespaces need root, and a kernel that allows them" << std::endl;
     return 77;

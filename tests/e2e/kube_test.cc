@@ -78,7 +78,7 @@ struct KubeScheduler : ::testing::Test {
     return lease.is_null() ? "" : lease["spec"]["holderIdentity"];
   }
 
-  TempDir dir;
+  TempFolder dir;
   ServedApi api;
   std::unique_ptr<Scheduler> scheduler;
 };

@@ -84,7 +84,7 @@ struct KubeWorld : ::testing::Test {
   std::vector<std::string> schedulerFlags;
   Environment schedulerEnvironment;
 
-  TempDir dir;
+  TempFolder dir;
   ServedApi api;
   SmallKubelet kubelet;
   std::unique_ptr<Manager> manager;

@@ -23,7 +23,7 @@ inline const ContainerName kMain{"web", "train-0", "main"};
 struct KubeletApi : ::testing::Test {
   ~KubeletApi() noexcept override = default;
 
-  TempDir dir;
+  TempFolder dir;
   ServedApi api;
   KubeletStandIn kubelet{dir.path() + "/kubelet", kPrefix, KubeletStandIn::PodApi::V1};
   std::unique_ptr<Manager> manager;

@@ -34,7 +34,7 @@ struct Planned {
 
 // Folder, kubelet, and a manager that starts the plugin.
 struct Kubelet : ::testing::Test {
-  TempDir dir;
+  TempFolder dir;
   std::unique_ptr<Manager> manager;
   std::unique_ptr<KubeletStandIn> kubelet;
   std::vector<std::string> managerFlags = {"--cards=sim:2x16"};
@@ -180,7 +180,7 @@ TEST_F(Kubelet, AContainerGetsTheLibraryTheDoorAndNoOtherSocket) {
     const auto& env = setup.environment;
     EXPECT_EQ(env.at("LD_PRELOAD"), env.at("OPENCL_LAYERS"));
     const std::string library = setup.mounts.at(env.at("LD_PRELOAD"));
-    EXPECT_EQ(contentOf(library), contentOf(e2e::library())) << library;
+    EXPECT_EQ(contentOf(library), contentOf(testing::library())) << library;
     const fs::path socket = env.at("QGPU_SOCKET");
     const std::string actor = setup.mounts.at(socket.parent_path());
     EXPECT_TRUE(fs::is_socket(actor + "/" + socket.filename().string())) << actor;

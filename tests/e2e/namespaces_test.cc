@@ -4,18 +4,17 @@
 // (C1), and what was lost comes back elsewhere only after the fence (C3). In the end each task is
 // where the scheduler says, and nowhere else (C4).
 
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <array>
+#include <gtest/gtest.h>
 #include <iostream>
 #include <map>
+#include <poll.h>
 #include <set>
+#include <signal.h>
 
-#include "tests/testing/certificates.h"
 #include "tests/e2e/network.h"
+#include "tests/testing/certificates.h"
 
 namespace qgpu::e2e {
 namespace {
@@ -79,7 +78,7 @@ class Daemon {
   const std::size_t host_;
   const std::string program_;
   const std::vector<std::string> flags_;
-  TempDir dir_;
+  TempFolder dir_;
   std::unique_ptr<Child> child_;
   bool paused_ = false;
 };
@@ -217,7 +216,7 @@ struct Namespaces : ::testing::Test {
   }
 
   Network network{kHosts};
-  TempDir folder;
+  TempFolder folder;
   Certificates made{folder.path()};
   std::unique_ptr<Daemon> scheduler;
   std::array<std::unique_ptr<Daemon>, kHosts> nodes;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/e2e/processes.h"
+#include "tests/e2e/testing_names.h"
 
 namespace qgpu::e2e {
 

@@ -10,7 +10,7 @@
 namespace qgpu::e2e {
 namespace {
 
-class Processes : public testing::Test {
+class Processes : public ::testing::Test {
  protected:
   Processes() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }  // orphans become ours
 
@@ -52,7 +52,7 @@ TEST_F(Processes, AProgramForACardDiesWithWhoeverStartedIt) {
 
 // Not every file system gives files without a name (O_TMPFILE): a container's may not.
 TEST_F(Processes, OutputNeedsNoFile) {
-  const Finished run = e2e::run({"readlink", "/proc/self/fd/1"});
+  const Finished run = testing::run({"readlink", "/proc/self/fd/1"});
   EXPECT_TRUE(run.output.starts_with("/memfd:")) << run.output;
 }
 

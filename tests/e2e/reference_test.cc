@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "tests/testing/certificates.h"
 #include "tests/e2e/kube_world.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/reference_page.h"
 
 namespace qgpu::e2e {

@@ -129,7 +129,7 @@ class SharedMemory : public ::testing::Test {
     EXPECT_EQ(by.letGo(70), kDone);
   }
 
-  TempDir folder_;
+  TempFolder folder_;
   Manager manager_{{"--cards=sim:1x16"}};
   Program a_{folder_.path(), "a"}, b_{folder_.path(), "b"}, c_{folder_.path(), "c"};
   std::unique_ptr<Child> task_;

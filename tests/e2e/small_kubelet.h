@@ -19,8 +19,8 @@
 #include <thread>
 
 #include "services/kubernetes/device_plugin/testing/kubelet_stand_in.h"
-#include "tests/e2e/processes.h"
 #include "tests/e2e/served_api.h"
+#include "tests/e2e/testing_names.h"
 
 namespace qgpu::e2e {
 

@@ -114,7 +114,7 @@ class SuspendHold : public ::testing::Test {
     EXPECT_EQ(batch_->wait().value_or(-1), 0) << batch_->output();
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   std::optional<Manager> manager_;
   std::unique_ptr<Child> batch_, online_;
 };

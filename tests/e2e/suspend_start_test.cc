@@ -69,7 +69,7 @@ TEST(SuspendAtStart, NoProbeIsStartedWhereGateIsAskedFor) {
 
 TEST(SuspendAtStart, RmByNameIsRefusedWithTheReasonWhereNoCardTakesIt) {
   driver().commit = Commit::kNever;
-  const TempDir dir;
+  const TempFolder dir;
   const auto start = [&](const std::string& cards) {
     return run({binary("qgpu-manager"), cards, "--suspend=rm", "--http=127.0.0.1:0",
                 "--run-dir=" + dir.path() + "/run", "--dbfile=" + dir.path() + "/meta.db"},

@@ -9,21 +9,21 @@
 // first card suspends by `rm`, so that notes of channels are heard; its driver does all that it is
 // asked.
 
+#include <cerrno>
 #include <fcntl.h>
+#include <filesystem>
+#include <memory>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
-#include <memory>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "services/attach/attach_port.h"
 #include "services/base/process.h"
 #include "tests/fuzz/target.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::fuzz {
 namespace {
@@ -153,23 +153,9 @@ class Manager {
   std::unique_ptr<AttachPort> port_;
 };
 
-// A folder for the run dir, in memory where there is one.
-std::string makeFolder() {
-  char inMemory[] = "/dev/shm/qgpu-fuzz-XXXXXX";
-  char onDisk[] = "/tmp/qgpu-fuzz-XXXXXX";
-  const char* made = ::mkdtemp(inMemory);
-  if (made == nullptr) made = ::mkdtemp(onDisk);
-  require(made != nullptr, "a folder for the run dir");
-  return made;
-}
-
 // The manager that is there for every input, and its folder, which goes with the process.
 struct Room {
   Room() { open(); }
-  ~Room() {
-    manager.reset();
-    std::filesystem::remove_all(folder);
-  }
   void open() {
     manager.reset();
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -181,7 +167,8 @@ struct Room {
     manager.reset();
     manager = std::make_unique<Manager>(machine, folder, recovery);
   }
-  const std::string folder = makeFolder();
+  const testing::TempFolder made{"fuzz", {.parent = testing::memoryFolder()}};
+  const std::string folder = made.path();
   Machine machine;
   std::unique_ptr<Manager> manager;
 };

@@ -1,9 +1,9 @@
 #include "tests/fuzz/fuzz_servers.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/fuzz/target.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::fuzz {
 namespace {
@@ -38,12 +38,9 @@ void Servers::advance(Nanos by) {
 }
 
 UnixListener Servers::listener() {
-  char folder[] = "/tmp/qgpu-fuzz-XXXXXX";
-  require(::mkdtemp(folder) != nullptr, "a folder for the socket");
-  Result<UnixListener> made = UnixListener::open(std::string(folder) + "/actor.sock", 0600);
+  const testing::TempFolder folder("fuzz");
+  Result<UnixListener> made = UnixListener::open(folder / "actor.sock", 0600);
   require(made.ok(), "a socket in it");
-  ::unlink(made->path().c_str());
-  ::rmdir(folder);
   return std::move(*made);
 }
 

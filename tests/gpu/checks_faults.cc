@@ -13,7 +13,7 @@ void checkTenantKilled(CheckContext& context) {
   constexpr double kMostMs = 1'000;
   const std::uint64_t before = context.card.used();
   HeldTenant all(context, {});
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   all.offline->signalChild(SIGKILL);
   all.scene.await("the end of the killed task", [&] { return all.scene.task("batch").is_null(); });
   const double goneMs = msSince(from);
@@ -41,7 +41,7 @@ void checkManagerKilled(CheckContext& context) {
   constexpr double kGraceMs = 5'000, kLateMs = 500;
   HeldTenant all(context, {});
   all.scene.daemon().kill();
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   const std::uint64_t before = made(*all.offline);
   all.scene.await("offline to go on without a manager", *all.offline,
                   [&] { return made(*all.offline) > before + 4; });

@@ -154,7 +154,7 @@ void checkCrowd(CheckContext& context, const Crowd& crowd) {
 
 void checkLongHold(CheckContext& context) {
   HeldTenant all(context, {}, verifyingTillEnd(context, {}));
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   const bool still = all.standsStill(std::chrono::seconds(context.seconds(60)));
   const double ms = msSince(from);
   all.restOnline();
@@ -182,13 +182,13 @@ void checkManagerStopped(CheckContext& context) {
   HeldTenant all(context, {}, verifyingTillEnd(context, {}));
   const std::uint64_t before = made(*all.offline);
   all.scene.daemon().signal(SIGSTOP);
-  const std::int64_t from = e2e::monotonicNs();
-  const bool goesOn =
-      e2e::eventually([&] { return made(*all.offline) > before + 4; }, std::chrono::seconds(20));
+  const std::int64_t from = testing::monotonicNs();
+  const bool goesOn = testing::eventually([&] { return made(*all.offline) > before + 4; },
+                                          std::chrono::seconds(20));
   const double onMs = msSince(from);
   all.scene.daemon().signal(SIGCONT);
   if (!goesOn) throw crash::Violation("offline stays held by a manager that does not run");
-  const std::int64_t again = e2e::monotonicNs();
+  const std::int64_t again = testing::monotonicNs();
   all.scene.await("a hold by the manager that is back",
                   [&] { return all.standsStill(milliseconds(300)); });
   const double heldMs = msSince(again) - 300;

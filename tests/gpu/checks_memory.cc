@@ -140,7 +140,7 @@ void checkShared(CheckContext& context) {
 void checkTorch(CheckContext& context) {
   constexpr double kLoopMax = 1.01;
   constexpr int kTorchGiB = 8;
-  const Arguments script = {"python3", e2e::binary("torch_work.py")};
+  const Arguments script = {"python3", testing::binary("torch_work.py")};
   Scene scene(context.card, {});
   std::string why;
   auto alone = scene.bare(script);

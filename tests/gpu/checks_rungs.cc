@@ -2,7 +2,6 @@
 // they take. Only our own probe is ever stopped.
 
 #include <algorithm>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "services/cards/suspend/driver_calls.h"
@@ -10,6 +9,7 @@
 #include "tests/crash/violation.h"
 #include "tests/gpu/checks.h"
 #include "tests/gpu/ranks.h"
+#include "tests/testing/forked_process.h"
 
 namespace qgpu::gpu {
 namespace {
@@ -32,7 +32,7 @@ suspend::SelfTestOptions optionsOf(const CheckContext& context) {
   options.driverVersion = context.card.driver;
   options.minor = context.card.minor;
   options.driverRoot = suspend::driverRoot();
-  options.probe = e2e::binary("qgpu-suspend-probe");
+  options.probe = testing::binary("qgpu-suspend-probe");
   options.toggles = static_cast<std::uint32_t>(context.count(200, 5));
   return options;
 }
@@ -86,19 +86,16 @@ void checkHandDies(CheckContext& context, suspend::SuspendMethod method) {
   const suspend::SelfTestOptions options = optionsOf(context);
   suspend::ProbeProcess probe(options);
   begin(probe);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  testing::ForkedProcess child([&] {
     try {
       Hand hand(options, method, probe);
       hand.off();
-      ::_exit(0);
+      ::_exit(0);    // as it is
     } catch (...) {  // or it would go on as a second one of us
-      ::_exit(1);
+      return 1;
     }
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (status != 0) throw crash::Violation("the work was not taken off");
+  });
+  if (child.wait() != 0) throw crash::Violation("the work was not taken off");
   using Goes = suspend::ProbeProcess::Goes;
   const bool byItself = probe.goesOnWithin(context.quick ? millis(50) : seconds(3)) == Goes::On;
   Hand(options, method, probe).on();
@@ -119,12 +116,12 @@ void checkKilledWhileOff(CheckContext& context, suspend::SuspendMethod method) {
     suspend::ProbeProcess probe(options);
     begin(probe);
     Hand(options, method, probe).off();
-    const std::int64_t killed = e2e::monotonicNs();
+    const std::int64_t killed = testing::monotonicNs();
     probe.kill();
     return killed;
   }();
-  const bool freed = e2e::eventually([&] { return context.card.used() <= before + kRest; });
-  const double ms = static_cast<double>(e2e::monotonicNs() - from) / 1e6;
+  const bool freed = testing::eventually([&] { return context.card.used() <= before + kRest; });
+  const double ms = static_cast<double>(testing::monotonicNs() - from) / 1e6;
   suspend::ProbeProcess next(options);
   begin(next);
   const std::string wrong = next.end();

@@ -20,7 +20,7 @@ bool held(Scene& scene, const std::string& name) {
 }
 
 double msSince(std::int64_t fromNs) {
-  return static_cast<double>(e2e::monotonicNs() - fromNs) / 1e6;
+  return static_cast<double>(testing::monotonicNs() - fromNs) / 1e6;
 }
 
 HeldTenant::HeldTenant(CheckContext& context, Arguments flags, const Program& program, int everyMs)

@@ -8,29 +8,31 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "tests/e2e/processes.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::gpu {
 namespace {
 
 namespace fs = std::filesystem;
-using e2e::Child;
-using e2e::Finished;
 using std::chrono::seconds;
+using testing::Child;
+using testing::Finished;
 using Arguments = std::vector<std::string>;
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-class TestGpu : public testing::Test {
+class TestGpu : public ::testing::Test {
  protected:
   Arguments line(Arguments words) const {
     words.insert(words.begin(), {program_, "--results", results_});
     return words;
   }
   Finished run(Arguments words) const {
-    return e2e::run(line(std::move(words)), environment_, seconds(60));
+    return testing::run(line(std::move(words)), environment_, seconds(60));
   }
 
   // The names of the pages with what they say.
@@ -68,21 +70,21 @@ class TestGpu : public testing::Test {
     const std::string bin = folder_.path() + "/bin";
     fs::create_directory(bin);
     program_ = bin + "/qgpu-test-gpu";
-    fs::copy_file(e2e::binary("qgpu-test-gpu"), program_);
+    fs::copy_file(testing::binary("qgpu-test-gpu"), program_);
     std::ofstream(bin + "/qgpu-gpu-work") << "#!/bin/sh\n" << script;
     ::chmod((bin + "/qgpu-gpu-work").c_str(), 0755);
   }
 
-  e2e::TempDir folder_;
+  testing::TempFolder folder_;
   std::string results_ = folder_.path() + "/more/results";
-  std::string program_ = e2e::binary("qgpu-test-gpu");
-  e2e::Environment environment_ = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
-                                   {"OF_THE_TEST_IN", folder_.path()}};
+  std::string program_ = testing::binary("qgpu-test-gpu");
+  testing::Environment environment_ = {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
+                                       {"OF_THE_TEST_IN", folder_.path()}};
 };
 
 TEST_F(TestGpu, ARunThatIsCutOffLeavesWhatItFound) {
   Child child(line({"--quick", "hook", "latency"}), environment_);
-  ASSERT_TRUE(e2e::eventually([&] { return !pages().empty(); }, seconds(60))) << child.output();
+  ASSERT_TRUE(testing::eventually([&] { return !pages().empty(); }, seconds(60))) << child.output();
   child.signal(SIGKILL);
   EXPECT_EQ(child.wait(), 128 + SIGKILL) << child.output();
   ASSERT_EQ(pages().size(), 1u);
@@ -95,11 +97,11 @@ TEST_F(TestGpu, ARunThatIsCutOffLeavesWhatItFound) {
 TEST_F(TestGpu, ARunThatIsCutOffLeavesNobodyOnTheCard) {
   Child child(line({"--quick", "shares"}), environment_);
   const auto four = [&] { return count("sh") == 1 && count("qgpu-gpu-work") == 4; };
-  ASSERT_TRUE(e2e::eventually(four, seconds(60))) << child.output();
+  ASSERT_TRUE(testing::eventually(four, seconds(60))) << child.output();
   child.signal(SIGKILL);  // to it alone
   child.wait();
-  EXPECT_TRUE(e2e::eventually([&] { return processes().empty(); }))
-      << testing::PrintToString(processes());
+  EXPECT_TRUE(testing::eventually([&] { return processes().empty(); }))
+      << ::testing::PrintToString(processes());
   for (const auto& [pid, name] : processes()) ::kill(pid, SIGKILL);
 }
 
@@ -158,14 +160,14 @@ TEST_F(TestGpu, AFolderThatCantBeMadeIsToldBeforeTheFirstCheck) {
 }
 
 TEST_F(TestGpu, DevTellsItsHelpWithoutABuild) {
-  const Finished told = e2e::run({program_, "--help"});
+  const Finished told = testing::run({program_, "--help"});
   EXPECT_TRUE(has(told.output, "\n  interference ")) << told.output;
   const std::string nowhere = folder_.path() + "/build";
   for (const Arguments& words :
        {Arguments{"--help"}, Arguments{"-h"}, Arguments{"help"}, Arguments{"hook", "--help"}}) {
     Arguments dev = {QGPU_SOURCE_ROOT "/dev", "test-gpu"};
     dev.insert(dev.end(), words.begin(), words.end());
-    const Finished help = e2e::run(dev, {{"BUILD", nowhere}});
+    const Finished help = testing::run(dev, {{"BUILD", nowhere}});
     EXPECT_EQ(help.status, 0) << words.back();
     EXPECT_EQ(help.output, told.output) << words.back();
   }

@@ -48,12 +48,9 @@ bool asks(const Arguments& flags, const std::string& begin) {
 
 Scene::Scene(const TheCard& card, Arguments flags)
     : card_(card), daemon_([&] {
-        crash::DaemonPlan plan;
-        plan.runDir = dir_.path() + "/run";
-        plan.database = dir_.path() + "/meta.db";
-        plan.arguments = {"--cards=nvidia", "--mixed", "--max-tasks-per-card=8"};
-        plan.arguments.insert(plan.arguments.end(), flags.begin(), flags.end());
-        return plan;
+        Arguments all = {"--cards=nvidia", "--mixed", "--max-tasks-per-card=8"};
+        all.insert(all.end(), flags.begin(), flags.end());
+        return all;
       }()) {
   daemon_.launch();
   daemon_.awaitService(std::chrono::seconds(60));  // the driver may have to be woken
@@ -73,7 +70,7 @@ Scene::~Scene() {
 }
 
 std::unique_ptr<Child> Scene::run(const Tenant& tenant, Arguments program) {
-  Arguments words = {e2e::binary("qgpuctl"), "--socket", daemon_.socket(), "run"};
+  Arguments words = {testing::binary("qgpuctl"), "--socket", daemon_.socket(), "run"};
   for (const std::string& word :
        Arguments{"--name", tenant.name, "--class", tenant.taskClass, "--card", card_.uuid,
                  "--memory", std::to_string(tenant.memory)}) {
@@ -89,11 +86,11 @@ std::unique_ptr<Child> Scene::run(const Tenant& tenant, Arguments program) {
 
 std::unique_ptr<Child> Scene::bare(Arguments program) const {
   return std::make_unique<Child>(std::move(program),
-                                 e2e::Environment{{"CUDA_VISIBLE_DEVICES", card_.uuid}});
+                                 testing::Environment{{"CUDA_VISIBLE_DEVICES", card_.uuid}});
 }
 
 Arguments Scene::work(Arguments words) {
-  words.insert(words.begin(), e2e::binary("qgpu-gpu-work"));
+  words.insert(words.begin(), testing::binary("qgpu-gpu-work"));
   return words;
 }
 
@@ -114,17 +111,17 @@ Json Scene::task(const std::string& name) {
 }
 
 std::string Scene::told() {
-  return "; tasks: " + daemon_.tryAsk("tasks").dump() + "; manager: " + daemon_.said();
+  return "; tasks: " + daemon_.tryAsk("tasks").dump() + "; manager: " + daemon_.log();
 }
 
 void Scene::await(const std::string& what, const std::function<bool()>& probe, milliseconds limit) {
-  if (!e2e::eventually(probe, limit)) throw Violation("in vain waited for " + what + told());
+  if (!testing::eventually(probe, limit)) throw Violation("in vain waited for " + what + told());
 }
 
 void Scene::await(const std::string& what, Child& program, const std::function<bool()>& probe,
                   milliseconds limit) {
   bool came = false;
-  e2e::eventually(
+  testing::eventually(
       [&] {
         const bool ended = !program.alive();  // before what it said is looked at
         came = probe();
@@ -138,7 +135,7 @@ void Scene::await(const std::string& what, Child& program, const std::function<b
 
 Json Scene::faults() {
   Json lines = Json::array();
-  std::istringstream all(daemon_.said());
+  std::istringstream all(daemon_.log());
   for (std::string line; std::getline(all, line);) {
     for (const char* word : {"Xid", "program-fault", "card-ill"}) {
       if (line.find(word) == std::string::npos) continue;
@@ -150,7 +147,7 @@ Json Scene::faults() {
 }
 
 std::string Scene::signalFile() {
-  return dir_.path() + "/signal-" + std::to_string(++files_);
+  return daemon_.folder() / ("signal-" + std::to_string(++files_));
 }
 
 void Scene::give(const std::string& file) {

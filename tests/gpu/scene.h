@@ -14,8 +14,8 @@
 namespace qgpu::gpu {
 
 using crash::Daemon;
-using e2e::Child;
 using std::chrono::milliseconds;
+using testing::Child;
 using Arguments = std::vector<std::string>;
 
 // The first card that NVML lists, by its UUID, and what it says of it.
@@ -87,7 +87,6 @@ class Scene {
   std::string told();
 
   const TheCard& card_;
-  e2e::TempDir dir_;
   Daemon daemon_;
   int files_ = 0;
 };

@@ -170,14 +170,14 @@ void calibrate(CheckContext& context) {
 }
 
 void run(const Check& check, CheckContext& context) {
-  const std::int64_t from = e2e::monotonicNs();
+  const std::int64_t from = testing::monotonicNs();
   try {
     if (context.spinPerMs == 0) calibrate(context);
     check.run(context);
   } catch (const std::exception& wrong) {
     context.record.add({check.name, "", Json::object(), Verdict::kFailed, wrong.what()});
   }
-  context.record.took(check.name, static_cast<double>(e2e::monotonicNs() - from) / 1e9);
+  context.record.took(check.name, static_cast<double>(testing::monotonicNs() - from) / 1e9);
 }
 
 int run(const Asked& asked) {

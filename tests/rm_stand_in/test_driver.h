@@ -6,13 +6,14 @@
 #include <string>
 
 #include "runtime/check.h"
-#include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/rm_state.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::rm_stand_in {
 
 inline State& driver() {
-  static e2e::TempDir folder;
+  static testing::TempFolder folder;
   static State* const only = [] {
     ::setenv("QGPU_DRIVER_ROOT", folder.path().c_str(), 1);
     prepare();
@@ -23,7 +24,7 @@ inline State& driver() {
 }
 
 // What a program needs to meet it.
-inline e2e::Environment drivers() {
+inline testing::Environment drivers() {
   driver();
   return {{"LD_LIBRARY_PATH", QGPU_STAND_IN_DIR},
           {"LD_PRELOAD", QGPU_RM_STAND_IN},

@@ -1,27 +1,24 @@
 #include "tests/sim/runner.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <deque>
+#include <fcntl.h>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
+#include <poll.h>
 #include <sstream>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "tests/sim/cluster_world.h"
-
-extern char** environ;
+#include "tests/testing/child_process.h"
 
 namespace qgpu::sim {
 namespace {
@@ -42,19 +39,11 @@ class Worker {
     int in[2];
     int out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) std::abort();
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     std::vector<std::string> words = {"/proc/self/exe", "--worker"};
     if (options.cluster) words.emplace_back("--cluster");
     for (const std::string& set : options.sets) words.insert(words.end(), {"--set", set});
     if (!options.plant.empty()) words.insert(words.end(), {"--plant", options.plant});
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) std::abort();
-    posix_spawn_file_actions_destroy(&actions);
+    pid_ = testing::startProgram(words, {}, {.in = in[0], .out = out[1]});
     ::close(in[0]);
     ::close(out[1]);
     in_ = in[1];

@@ -11,7 +11,7 @@
 #include <iostream>
 #include <string>
 
-#include "tests/e2e/processes.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::sim {
 namespace {
@@ -42,7 +42,7 @@ int playWorker() {
 }
 
 Summary runs(const std::string& story, bool twice = false) {
-  const e2e::TempDir folder;
+  const testing::TempFolder folder;
   ::setenv("QGPU_RUNNER_STORY", story.c_str(), 1);
   ::setenv("QGPU_RUNNER_FOLDER", folder.path().c_str(), 1);
   RunnerOptions options;

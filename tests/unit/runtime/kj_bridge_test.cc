@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <kj/async-io.h>
 #include <kj/io.h>
-#include <stdlib.h>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -17,21 +16,12 @@
 #include <unistd.h>
 
 #include "schema/node.capnp.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::kj_bridge_test {
 namespace {
 
 constexpr kj::uint kOwnFd = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP;
-
-struct TempDir {
-  TempDir() { path = mkdtemp(buffer); }
-  ~TempDir() {
-    unlink((path + "/node.rpc").c_str());
-    rmdir(path.c_str());
-  }
-  char buffer[32] = "/tmp/qgpu-bridge-XXXXXX";
-  std::string path;
-};
 
 struct Counts {
   std::atomic<int> started{0};
@@ -80,7 +70,7 @@ class ServerThread {
     loop.stop();
     thread_.join();
   }
-  kj::String address() const { return kj::str("unix:", dir_.path, "/node.rpc"); }
+  kj::String address() const { return kj::str("unix:", dir_.path(), "/node.rpc"); }
 
   Loop loop;
   Counts counts;
@@ -98,7 +88,7 @@ class ServerThread {
     loop.run();
   }
 
-  TempDir dir_;
+  testing::TempFolder dir_;
   std::promise<void> ready_;
   std::thread thread_;
 };
@@ -158,19 +148,19 @@ TEST(KjBridge, C2_AClientThatDiesMidCallCancelsItsCallAndHarmsNobody) {
 }
 
 TEST(KjBridge, ConnectingToNobodyFailsAndSaysSo) {
-  const TempDir dir;
+  const testing::TempFolder dir;
   Loop loop;
   KjBridge kj(loop);
-  auto address = kj::str("unix:", dir.path, "/node.rpc");
+  auto address = kj::str("unix:", dir.path(), "/node.rpc");
   auto where = kj.io().getNetwork().parseAddress(address).wait(kj.waitScope());
   EXPECT_THROW(where->connect().wait(kj.waitScope()), kj::Exception);
 }
 
 TEST(KjBridge, TellsThePeerOfAUnixSocket) {
-  TempDir dir;
+  const testing::TempFolder dir;
   Loop loop;
   KjBridge kj(loop);
-  auto address = kj::str("unix:", dir.path, "/node.rpc");
+  auto address = kj::str("unix:", dir.path(), "/node.rpc");
   auto where = kj.io().getNetwork().parseAddress(address).wait(kj.waitScope());
   auto listener = where->listen();
   auto client = where->connect();

@@ -19,6 +19,7 @@
 
 #include "runtime/mailbox_ring.h"
 #include "runtime/realtime.h"
+#include "tests/testing/temp_folder.h"
 
 // What the kernel says to who asks for a policy. The call stands before libc's.
 struct Scheduling {
@@ -206,34 +207,30 @@ TEST(Loop, SaysWhatPriorityTheKernelGranted) {
 
 // Without it a busy machine turns 100 us of the card loop into some ms.
 TEST(Loop, TakesFifoWhereTheKernelPermitsItAndAnotherWhereNot) {
-  char path[] = "/tmp/qgpu-limit-XXXXXX";
-  const Fd limit(::mkstemp(path));
-  ASSERT_EQ(::write(limit.fd, "950000\n", 7), 7);
+  const testing::TempFolder folder;
+  const std::string limit = folder.write("limit", "950000\n");
   const auto got = [&](Scheduling::Says says) {
     scheduling = {says, -1};
     std::string out;
-    std::thread([&] { out = askRealtime(path).got; }).join();
+    std::thread([&] { out = askRealtime(limit.c_str()).got; }).join();
     scheduling.says = Scheduling::Says::AsItIs;
     return out;
   };
   EXPECT_EQ(got(Scheduling::Says::Yes), "fifo");
   EXPECT_EQ(scheduling.asked, SCHED_FIFO | SCHED_RESET_ON_FORK) << "no child inherits it";
   EXPECT_NE(got(Scheduling::Says::No), "fifo");
-  ::unlink(path);
 }
 
 TEST(Loop, DeclinesFifoWhereTheKernelLimitsNoRealtimeThread) {
-  char path[] = "/tmp/qgpu-limit-XXXXXX";
-  const Fd limit(::mkstemp(path));
-  ASSERT_EQ(::write(limit.fd, "-1\n", 3), 3);
+  const testing::TempFolder folder;
+  const std::string limit = folder.write("limit", "-1\n");
   Realtime got;
   int policy = -1;
   std::thread thread([&] {
-    got = askRealtime(path);
+    got = askRealtime(limit.c_str());
     policy = ::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
   });
   thread.join();
-  ::unlink(path);
   EXPECT_NE(got.got, std::string("fifo"));
   EXPECT_EQ(policy, SCHED_OTHER);
   EXPECT_NE(std::string(got.why).find("sched_rt_runtime_us is -1"), std::string::npos);

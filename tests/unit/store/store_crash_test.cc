@@ -2,11 +2,11 @@
 // kill -9 of a real process that writes to a real file.
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "store/sqlite_journal.h"
 #include "store/testing/memory_disk.h"
+#include "tests/testing/forked_process.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace qgpu::store_crash_test {
@@ -236,22 +236,19 @@ TEST(StoreCrash, D1_KillOfTheWriterLosesNothingAcknowledged) {
   for (int kill = 0; kill < 20; ++kill) {
     int pipes[2];
     ASSERT_EQ(::pipe(pipes), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
+    testing::ForkedProcess child([&]() -> int {
       ::close(pipes[0]);
       writeForEver(path, pipes[1]);
-    }
+    });
     ::close(pipes[1]);
     // The kill lands wherever the writer is after this many answers.
     std::uint64_t acked = 0;
     for (int i = 0; i < 40 + kill * 7; ++i) ASSERT_EQ(::read(pipes[0], &acked, 8), 8);
-    ::kill(child, SIGKILL);
+    child.kill();
     while (::read(pipes[0], &acked, 8) == 8) {
     }
     ::close(pipes[0]);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+    ASSERT_EQ(child.wait(), -SIGKILL);
 
     auto store = Store::open(path);
     ASSERT_TRUE(store.ok()) << store.error().message;

@@ -6,30 +6,17 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
-#include <stdlib.h>
 #include <string>
 #include <vector>
 
 #include "store/rows.h"
 #include "store/store.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/unit/store/make_row.h"
 
 namespace qgpu {
 
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "qgpu-store-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string operator/(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using testing::TempFolder;
 
 inline StoredRow taskRow(std::uint64_t id, const std::string& name) {
   return makeRow({RowKind::Task, id}, [&](schema::Row::Builder row) {

@@ -8,10 +8,10 @@
 #include <fstream>
 #include <iterator>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "store/crc32c.h"
+#include "tests/testing/forked_process.h"
 #include "tests/unit/store/store_fixture.h"
 
 namespace qgpu::store_test {
@@ -152,14 +152,11 @@ TEST_F(StoreTest, RefusesASecondOwnerAndLeavesTheFirstAlone) {
 TEST_F(StoreTest, KeepsItsLockAgainstOtherProcesses) {
   Store store = open();
   openFails();  // this attempt must not cost us the lock
-  const pid_t child = ::fork();
-  if (child == 0) {
+  testing::ForkedProcess child([&] {
     auto other = Store::open(path_);
-    ::_exit(!other.ok() && other.error().code == ErrorCode::Conflict ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return !other.ok() && other.error().code == ErrorCode::Conflict ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST_F(StoreTest, UsesNoSharedMemoryFileAndNobodyElseMayRead) {

@@ -3,12 +3,9 @@
 // scripted node and a NodeActorClient as its actors, and a client that speaks lines over a unix
 // socket.
 
-#include <filesystem>
 #include <gtest/gtest.h>
 #include <kj/async-io.h>
-#include <stdlib.h>
 #include <string>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/dispatcher.h"
@@ -16,26 +13,10 @@
 #include "runtime/loop.h"
 #include "services/api/commands/node_actor_client.h"
 #include "services/api/commands/node_link.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/unit/services/api/scripted_node.h"
 
 namespace qgpu::testing {
-
-class TempFolder {
- public:
-  TempFolder() {
-    char name[] = "/tmp/qgpu-clients-XXXXXX";
-    path_ = ::mkdtemp(name);
-    ::chmod(path_.c_str(), 0755);  // for peers of another user
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // The scripted node as an actor of a real loop.
 class ScriptedActor final : public Actor {
@@ -102,7 +83,7 @@ struct ApiFixture : ::testing::Test {
     while (!done()) bridge.timer().afterDelay(kj::MILLISECONDS).wait(io.waitScope);
   }
 
-  TempFolder folder;
+  TempFolder folder{"clients", {.mode = 0755}};  // for peers of another user
   Loop loop;
   ActorSystem system;
   Dispatcher dispatcher{system, loop};

@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include "services/api/admin/node_handler.h"
 #include "services/api/commands/command_line.h"
 #include "services/base/process.h"
+#include "tests/testing/forked_process.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::admin_server_test {
@@ -371,30 +371,27 @@ TEST(ProcessStart, TellsAProcessFromALaterOne) {
 std::string askAsNobody(Admin& admin, const std::string& line) {
   int pipe[2];
   EXPECT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
+  testing::ForkedProcess child([&] {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 1;
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     admin.path.copy(address.sun_path, sizeof address.sun_path - 1);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ::_exit(2);
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 2;
     // A refusal may be there before anything was asked; it is read all the same.
-    if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) < 0 && errno != EPIPE) ::_exit(3);
+    if (::send(fd, line.data(), line.size(), MSG_NOSIGNAL) < 0 && errno != EPIPE) return 3;
     ::shutdown(fd, SHUT_WR);
     char chunk[4096];
     for (ssize_t n; (n = ::read(fd, chunk, sizeof chunk)) > 0;) {
-      if (::write(pipe[1], chunk, static_cast<std::size_t>(n)) != n) ::_exit(4);
+      if (::write(pipe[1], chunk, static_cast<std::size_t>(n)) != n) return 4;
     }
-    ::_exit(0);
-  }
+    return 0;
+  });
   ::close(pipe[1]);
   auto input =
       admin.io.lowLevelProvider->wrapInputFd(pipe[0], kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
   const std::string text = input->readAllText().wait(admin.io.waitScope).cStr();
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(child.wait(), 0);
   return text;
 }
 

@@ -305,7 +305,7 @@ struct ClusterRpcFixture : ::testing::Test {
     return true;
   }
 
-  TempFolder folder;
+  TempFolder folder{"rpc", {.mode = 0755}};  // for peers of another user
   std::string path = folder / "scheduler.rpc";
   uid_t self = ::getuid();
   Links::PlainJoins plainJoins = Links::PlainJoins::Taken;

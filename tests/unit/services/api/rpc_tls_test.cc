@@ -6,6 +6,7 @@
 #include "services/api/rpc/dial.h"
 #include "services/base/tls.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
 namespace qgpu::rpc_tls_test {
@@ -286,22 +287,10 @@ struct RpcExample : ClusterRpcFixture {
 
   // Its exit code; what it printed is in `printed`.
   int run(const std::string& address) {
-    const std::string out = folder / "out";
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    std::string program = QGPU_EXAMPLE;
-    std::string argument = address;
-    char* argv[] = {program.data(), argument.data(), nullptr};
-    pid_t pid = -1;
-    EXPECT_EQ(::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    int status = -1;
-    EXPECT_TRUE(served([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }));
-    std::ifstream file(out);
-    printed.assign(std::istreambuf_iterator<char>(file), {});
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    testing::Child example({QGPU_EXAMPLE, address});
+    EXPECT_TRUE(served([&] { return !example.alive(); }));
+    printed = example.output();
+    return example.status().value_or(-1);
   }
   std::string printed;
 };

@@ -104,25 +104,6 @@ const Heard* Recorder::last(Which which, std::uint64_t task) const {
   return nullptr;
 }
 
-// --- Child ---
-
-Child::Child(const std::function<int()>& body) : pid_(::fork()) {
-  if (pid_ == 0) ::_exit(body());
-}
-
-Child::~Child() {
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  wait();
-}
-
-int Child::wait() {
-  int status = 0;
-  if (pid_ <= 0 || ::waitpid(pid_, &status, 0) != pid_) return -1;
-  pid_ = -1;
-  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 // --- AttachTest ---
 
 // One life of a manager: system, loop, dispatcher and the three addresses.
@@ -149,16 +130,13 @@ struct AttachTest::Machine {
 };
 
 AttachTest::AttachTest() {
-  char path[] = "/tmp/qgpu-attach-XXXXXX";
-  folder_ = ::mkdtemp(path);
-  serverOptions.runDir = folder_;
+  serverOptions.runDir = folder();
   serverOptions.recovery = millis(500);
   listenerOptions.comersAtOnce = 1'000'000;  // all tests together are one uid
 }
 
 AttachTest::~AttachTest() {
   stop();
-  std::filesystem::remove_all(folder_);
 }
 
 void AttachTest::start(schema::Suspend suspend) {

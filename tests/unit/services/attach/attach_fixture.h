@@ -10,7 +10,6 @@
 #include <memory>
 #include <signal.h>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -18,6 +17,8 @@
 #include "runtime/fd.h"
 #include "services/attach/attach_port.h"
 #include "services/attach/testing/guest_client.h"
+#include "tests/testing/forked_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu {
 
@@ -46,20 +47,7 @@ class Recorder final : public Actor {
   std::vector<Heard> heard;
 };
 
-// A tenant's process: runs `body` after a fork and ends with its return value.
-class Child {
- public:
-  explicit Child(const std::function<int()>& body);
-  Child(const Child&) = delete;
-  ~Child();
-  pid_t pid() const { return pid_; }
-  void kill(int signal = SIGKILL) const { ::kill(pid_, signal); }
-  // Waits for its end; -signal or the exit status.
-  int wait();
-
- private:
-  pid_t pid_ = -1;
-};
+using Child = testing::ForkedProcess;  // a tenant's process
 
 class AttachTest : public ::testing::Test {
  protected:
@@ -119,8 +107,8 @@ class AttachTest : public ::testing::Test {
   // The node's answer to incarnationSeen.
   void tellIncarnation(std::uint32_t value);
 
-  std::string folder() const { return folder_; }
-  std::string socket() const { return folder_ + "/attach.sock"; }
+  const std::string& folder() const { return folder_.path(); }
+  std::string socket() const { return folder_ / "attach.sock"; }
   AttachPort& room() { return *room_; }
   // Connections that said hello and have no answer yet, and with them those that said nothing.
   std::size_t waitingHellos() const {
@@ -137,7 +125,7 @@ class AttachTest : public ::testing::Test {
 
  private:
   struct Machine;
-  std::string folder_;
+  const testing::TempFolder folder_{"attach"};
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<AttachPort> room_;
   std::uint32_t epoch_ = 0;

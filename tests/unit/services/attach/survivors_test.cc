@@ -7,14 +7,14 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <optional>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "services/attach/attached_list.h"
 #include "services/attach/task_records.h"
 #include "services/base/process.h"
+#include "tests/testing/forked_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::survivors_test {
 namespace {
@@ -22,24 +22,17 @@ namespace {
 // A process that only lives.
 class Sleeper {
  public:
-  Sleeper() : pid_(::fork()) {
-    if (pid_ != 0) return;
-    for (;;) ::pause();
-  }
-  Sleeper(const Sleeper&) = delete;
-  ~Sleeper() { end(); }
-
-  std::uint32_t pid() const { return static_cast<std::uint32_t>(pid_); }
+  std::uint32_t pid() const { return static_cast<std::uint32_t>(process_.pid()); }
   std::uint64_t start() const { return processStart(pid()).value_or(0); }
   void end() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = -1;
+    process_.kill();
+    process_.wait();
   }
 
  private:
-  pid_t pid_;
+  testing::ForkedProcess process_{[]() -> int {
+    for (;;) ::pause();
+  }};
 };
 
 struct Owner {
@@ -50,12 +43,9 @@ struct Owner {
 class SurvivorsTest : public ::testing::Test {
  protected:
   SurvivorsTest() {
-    char path[] = "/tmp/qgpu-survivors-XXXXXX";
-    folder_ = ::mkdtemp(path);
     EXPECT_TRUE(records.open(folder_).ok());
     EXPECT_TRUE(list.open(folder_).ok());
   }
-  ~SurvivorsTest() override { std::filesystem::remove_all(folder_); }
 
   static std::string tokenOf(std::uint64_t task) {
     std::string token = std::to_string(task);
@@ -107,7 +97,8 @@ class SurvivorsTest : public ::testing::Test {
 
   TaskRecords records;
   AttachedList list;
-  std::string folder_;
+  const testing::TempFolder made_{"survivors"};
+  const std::string folder_ = made_.path();
 
  private:
   std::optional<StoredRow> row_;

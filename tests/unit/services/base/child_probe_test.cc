@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/e2e/processes.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::child_probe_test {
 namespace {
@@ -63,7 +63,7 @@ TEST(ChildProbe, OneThatHangsIsKilledEvenAfterItAnswered) {
 }
 
 TEST(ChildProbe, OneThatCantBeKilledIsLeftBehind) {
-  e2e::TempDir folder;
+  testing::TempFolder folder;
   const std::string until = folder.path() + "/until";
   ASSERT_EQ(::mkfifo(until.c_str(), 0600), 0);
   const auto stuck = ask(seconds(60), [&](int out) {
@@ -83,7 +83,7 @@ TEST(ChildProbe, OneThatCantBeKilledIsLeftBehind) {
 }
 
 TEST(ChildProbe, ItHoldsNothingThatIsOpenHere) {
-  e2e::TempDir folder;
+  testing::TempFolder folder;
   const int below = ::open(folder.path().c_str(), O_RDONLY | O_CLOEXEC);
   const int above = ::fcntl(below, F_DUPFD_CLOEXEC, 100);
   ASSERT_GE(above, 100);

@@ -15,24 +15,19 @@
 #include <thread>
 #include <unistd.h>
 
+#include "tests/testing/forked_process.h"
+
 namespace qgpu::process_test {
 namespace {
 
 class ProcessStoppedTest : public ::testing::Test {
  protected:
-  ProcessStoppedTest() : pid_(::fork()) {
-    if (pid_ == 0) {
-      for (;;) ::pause();
-    }
-  }
-  ~ProcessStoppedTest() override {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, __WALL);
-  }
-
   bool stopped() const { return processStopped(static_cast<std::uint32_t>(pid_)); }
 
-  const pid_t pid_;
+  testing::ForkedProcess process_{[]() -> int {
+    for (;;) ::pause();
+  }};
+  const pid_t pid_ = process_.pid();
 };
 
 TEST_F(ProcessStoppedTest, ByASignal) {

@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/e2e/processes.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::run_dir_test {
 namespace {
 
 namespace fs = std::filesystem;
-using e2e::TempDir;
+using testing::TempFolder;
 
 ErrorCode refusalOf(const std::string& path) {
   const Result<RunDir> claimed = RunDir::claim(path, "manager");
@@ -28,7 +28,7 @@ ErrorCode refusalOf(const std::string& path) {
 }
 
 TEST(RunDir, MakesItsFolderSoThatOthersMayEnterAndNobodyElseMayWrite) {
-  const TempDir dir;
+  const TempFolder dir;
   const mode_t before = ::umask(0077);
   const Result<RunDir> claimed = RunDir::claim(dir.path() + "/qgpu/run", "manager");
   ::umask(before);
@@ -40,7 +40,7 @@ TEST(RunDir, MakesItsFolderSoThatOthersMayEnterAndNobodyElseMayWrite) {
 }
 
 TEST(RunDir, BelongsToOneDaemonUntilThatOneIsGone) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/run";
   {
     Result<RunDir> first = RunDir::claim(path, "manager");
@@ -52,7 +52,7 @@ TEST(RunDir, BelongsToOneDaemonUntilThatOneIsGone) {
 }
 
 TEST(RunDir, MayBeSharedByDaemonsOfDifferentKinds) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = dir.path() + "/run";
   const Result<RunDir> manager = RunDir::claim(path, "manager");
   ASSERT_TRUE(manager.ok()) << manager.error().message;
@@ -61,7 +61,7 @@ TEST(RunDir, MayBeSharedByDaemonsOfDifferentKinds) {
 }
 
 TEST(RunDir, IsNoLinkNoFileAndNobodyElsesFolder) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string real = dir.path() + "/real";
   fs::create_directory(real);
   fs::create_directory_symlink(real, dir.path() + "/link");
@@ -84,7 +84,7 @@ TEST(RunDir, IsNoLinkNoFileAndNobodyElsesFolder) {
 }
 
 TEST(RunDir, FollowsNoLinkThatStandsWhereItsLockBelongs) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string run = dir.path() + "/run";
   fs::create_directory(run);
   fs::permissions(run, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);

@@ -1,8 +1,6 @@
 // How NVIDIA's cards get their suspend: what the self-test finds on stand-ins of the drivers, what
 // of it is kept over a restart, what is not believed, and who is not asked at all.
 
-#include "services/cards/nvidia/suspend_trial.h"
-
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -12,8 +10,10 @@
 
 #include "runtime/whole_file.h"
 #include "services/cards/nvidia/suspend_answers.h"
-#include "tests/e2e/processes.h"
+#include "services/cards/nvidia/suspend_trial.h"
 #include "tests/rm_stand_in/test_driver.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::nvidia_suspend_test {
 namespace {
@@ -67,7 +67,7 @@ TEST(SuspendAnswers, C7_WhatIsNoneIsRefused) {
 }
 
 TEST(SuspendAnswers, AFileThatOthersCouldHaveWrittenIsNotBelieved) {
-  e2e::TempDir folder;
+  testing::TempFolder folder;
   const std::string path = folder.path() + "/suspends";
   const auto code = [&] { return readSuspendAnswers(path).error().code; };
   EXPECT_EQ(code(), ErrorCode::NotFound);
@@ -112,7 +112,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
   NvidiaSuspendsOnStandIn() {
     driver().commit = Commit::kNone;
     driver().refuseDisable = driver().refuseEnable = 0;
-    config_.probe = e2e::binary("qgpu-suspend-probe");
+    config_.probe = testing::binary("qgpu-suspend-probe");
     config_.driverRoot = ::getenv("QGPU_DRIVER_ROOT");
     config_.kept = folder_.path() + "/suspends";
     config_.version = "0.1.0";
@@ -139,7 +139,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
     return driver().disables.load() - before;
   }
 
-  e2e::TempDir folder_;
+  testing::TempFolder folder_;
   SuspendTrial config_;
   std::string said_;
   Log log_{LogLevel::Info, [this](LogLevel, const std::string& line) { said_ += line + "\n"; }};

@@ -9,21 +9,18 @@
 #include <unistd.h>
 #include <vector>
 
+#include "tests/testing/temp_folder.h"
+
 namespace qgpu {
 
 // The cards of the machine, in the file that the stand-in reads at every question.
 class Machine {
  public:
   Machine() {
-    char folder[] = "/tmp/qgpu-nvml-XXXXXX";
-    folder_ = ::mkdtemp(folder);
     ::setenv("QGPU_STAND_IN_CARDS", file().c_str(), 1);
     write({});
   }
-  ~Machine() {
-    ::unsetenv("QGPU_STAND_IN_CARDS");
-    std::filesystem::remove_all(folder_);
-  }
+  ~Machine() { ::unsetenv("QGPU_STAND_IN_CARDS"); }
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
@@ -35,7 +32,7 @@ class Machine {
     out.close();
     ::rename(next.c_str(), file().c_str());
   }
-  std::string pciDevices() const { return folder_ + "/pci"; }
+  std::string pciDevices() const { return folder_ / "pci"; }
   void plugIn(const std::string& vendor, const std::string& deviceClass) {
     const std::string device = pciDevices() + "/0000:" + std::to_string(++plugged_) + ":00.0";
     std::filesystem::create_directories(device);
@@ -44,8 +41,8 @@ class Machine {
   }
 
  private:
-  std::string file() const { return folder_ + "/cards"; }
-  std::string folder_;
+  std::string file() const { return folder_ / "cards"; }
+  const testing::TempFolder folder_{"nvml"};
   int plugged_ = 0;
 };
 

@@ -2,14 +2,14 @@
 // knows; and the manual page, read by the program that formats it.
 
 #include <algorithm>
-#include <cstdio>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "services/ctl/options.h"
-#include "tests/unit/services/api/actor_client_fixture.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -29,13 +29,7 @@ Texts texts(const Completion& completion) {
 
 // What a shell's command writes to stdout and stderr.
 std::string outputOf(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"),
-                                                   &::pclose);
-  std::string output;
-  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get())) {
-    output += static_cast<char>(c);
-  }
-  return output;
+  return testing::shell(command).output;
 }
 
 std::string quoted(const std::string& script) {

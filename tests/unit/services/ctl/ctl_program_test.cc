@@ -7,14 +7,14 @@
 
 #include "services/api/admin/admin_server.h"
 #include "services/api/admin/node_handler.h"
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
-#include "tests/unit/services/base/program.h"
 
 namespace qgpu::ctl_program_test {
 namespace {
 
 using testing::ApiFixture;
-using testing::Program;
+using testing::Child;
 
 struct NoHouse final : Housekeeping {
   void snapshot(std::function<void(Status)> done) override { done(ok()); }
@@ -41,12 +41,12 @@ struct Ctl : ApiFixture {
         std::make_unique<AdminServer>(*handler, ChangeRule(::getuid()), AdminLimits{},
                                       *io.lowLevelProvider, bridge.timer(), std::move(*listener));
   }
-  std::unique_ptr<Program> begin(std::vector<std::string> arguments, bool ownGroup = false) {
+  std::unique_ptr<Child> begin(std::vector<std::string> arguments) {
     std::vector<std::string> argv = {QGPUCTL, "--socket", path};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    return std::make_unique<Program>(argv, ownGroup);
+    return std::make_unique<Child>(argv);
   }
-  int finish(Program& program) {
+  int finish(Child& program) {
     waitUntil([&] { return program.status().has_value(); });
     return *program.status();
   }
@@ -88,7 +88,7 @@ TEST_F(Ctl, ShowsTablesAndPassesJsonThrough) {
 TEST_F(Ctl, CompletesNamesThatTheDaemonKnows) {
   const auto complete = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {QGPUCTL, "complete", "--socket", path});
-    Program program(words, false);
+    Child program(words);
     EXPECT_EQ(finish(program), 0);
     return program.output();
   };
@@ -281,8 +281,7 @@ TEST_F(Ctl, RunForwardsSignals) {
 
 TEST_F(Ctl, RunStopsAndContinuesWithItsCommand) {
   const auto program = begin(
-      {"run", "--", "sh", "-c", "echo ready; read -r line < " + (folder / "fifo") + "; exit 5"},
-      true);
+      {"run", "--", "sh", "-c", "echo ready; read -r line < " + (folder / "fifo") + "; exit 5"});
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   waitUntil([&] { return program->output() == "ready\n"; });
   ::kill(program->pid(), SIGTSTP);

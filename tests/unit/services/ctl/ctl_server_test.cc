@@ -1,22 +1,22 @@
 // qgpuctl as a program, against a scripted scheduler over RPC.
 
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
-#include "tests/unit/services/base/program.h"
 
 namespace qgpu::ctl_server_test {
 namespace {
 
+using testing::Child;
 using testing::ClusterRpcFixture;
-using testing::Program;
 
 struct CtlServer : ClusterRpcFixture {
   CtlServer() { startServer(); }
   ~CtlServer() noexcept override = default;
 
-  std::unique_ptr<Program> begin(std::vector<std::string> words) {
+  std::unique_ptr<Child> begin(std::vector<std::string> words) {
     std::vector<std::string> argv = {QGPUCTL, "--server", unixAddress()};
     argv.insert(argv.end(), words.begin(), words.end());
-    return std::make_unique<Program>(argv, false);
+    return std::make_unique<Child>(argv);
   }
   int run(std::vector<std::string> words) {
     const auto program = begin(std::move(words));
@@ -24,7 +24,7 @@ struct CtlServer : ClusterRpcFixture {
     output = program->output();
     return program->status().value_or(-1);
   }
-  bool shows(const Program& program, const char* part) {
+  bool shows(const Child& program, const char* part) {
     return served([&] { return program.output().find(part) != std::string::npos; });
   }
   void tellEvent(std::uint64_t seq, std::uint64_t task = 0) {
@@ -108,7 +108,7 @@ TEST_F(CtlServer, ASubmitWaitsForNewsOfItsTaskAndNotForTheClock) {
 
 TEST_F(CtlServer, AnAddressThatIsNoneIsWrongUseAndOneWhereNobodyAnswersIsNoDaemon) {
   const auto at = [&](const std::string& address) {
-    Program program({QGPUCTL, "--server", address, "nodes"}, false);
+    Child program({QGPUCTL, "--server", address, "nodes"});
     EXPECT_TRUE(served([&] { return program.status().has_value(); }));
     output = program.output();
     return program.status().value_or(-1);
@@ -119,10 +119,8 @@ TEST_F(CtlServer, AnAddressThatIsNoneIsWrongUseAndOneWhereNobodyAnswersIsNoDaemo
 }
 
 TEST_F(CtlServer, TheEnvironmentNamesTheSchedulerForWhatAClusterKnows) {
-  ::setenv("QGPU_SERVER", unixAddress().c_str(), 1);
-  Program program({QGPUCTL, "tasks"}, false);
+  Child program({QGPUCTL, "tasks"}, {{"QGPU_SERVER", unixAddress()}});
   EXPECT_TRUE(served([&] { return program.status().has_value(); }));
-  ::unsetenv("QGPU_SERVER");
   EXPECT_EQ(program.status(), 0);
   EXPECT_NE(program.output().find("  42  "), std::string::npos) << program.output();
 }

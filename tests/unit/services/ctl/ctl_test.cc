@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "services/ctl/client.h"
@@ -12,28 +11,10 @@
 #include "services/ctl/table.h"
 #include "services/ctl/top.h"
 #include "services/ctl/views.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl::ctl_test {
 namespace {
-
-// A folder that goes with the test.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/qgpu-ctl-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 Options parsed(std::vector<std::string> argv) {
   auto result = parseOptions(argv);
@@ -138,7 +119,7 @@ class CtlSocket : public ::testing::Test {
     // Root's manager is the machine's: the tests are those of somebody else, also under root.
     around.uid = ::getuid() == 0 ? 12'345 : ::getuid();
     around.runtimeDir = folder_.path();
-    machine = folder_.path() + "/machine";
+    machine = folder_ / "machine";
     std::filesystem::create_directory(machine);
   }
   void makeOwnFolder() {
@@ -148,7 +129,7 @@ class CtlSocket : public ::testing::Test {
   }
   static void listen(const std::string& folder) { std::ofstream(folder + "/manager.sock") << ""; }
 
-  Folder folder_;
+  const testing::TempFolder folder_{"ctl"};
   Platform around;
   std::string machine;
 };
@@ -175,8 +156,8 @@ TEST_F(CtlSocket, IsTheMachinesWhereTheUserHasNoManager) {
 TEST_F(CtlSocket, IsNeverInAFolderOfSomebodyElse) {
   makeOwnFolder();
   listen(defaultRunDir(around));
-  std::filesystem::rename(defaultRunDir(around), folder_.path() + "/real");
-  std::filesystem::create_directory_symlink(folder_.path() + "/real", defaultRunDir(around));
+  std::filesystem::rename(defaultRunDir(around), folder_ / "real");
+  std::filesystem::create_directory_symlink(folder_ / "real", defaultRunDir(around));
   EXPECT_EQ(defaultSocket(around, machine), machine + "/manager.sock");
 }
 

@@ -21,7 +21,8 @@
 #include "services/base/wall_time.h"
 #include "services/kubernetes/webhook/certificates.h"
 #include "tests/testing/certificates.h"
-#include "tests/unit/services/base/program.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl::doctor_test {
 namespace {
@@ -115,17 +116,10 @@ constexpr const char* kManifest = "/etc/kubernetes/manifests/kube-scheduler.yaml
 
 struct Doctor : ::testing::Test {
   Doctor() {
-    char name[] = "/tmp/qgpu-dr-XXXXXX";
-    root = ::mkdtemp(name);
     options.root = root;
     options.runDir = "/run/qgpu";
     write("/proc/sys/kernel/osrelease", "6.1.0-40-amd64\n");
     fs::create_directories(root + "/run/qgpu");
-  }
-  ~Doctor() override {
-    std::error_code error;
-    fs::remove_all(root, error);
-    EXPECT_FALSE(error) << error.message();
   }
 
   void write(const std::string& path, const std::string& text) const {
@@ -178,7 +172,8 @@ struct Doctor : ::testing::Test {
            "\nkind: KubeSchedulerConfiguration\n" + extenders;
   }
 
-  std::string root;
+  const testing::TempFolder machine{"dr"};
+  const std::string root = machine.path();
   DoctorOptions options;
   std::vector<std::unique_ptr<Listening>> listening;
   std::vector<std::unique_ptr<Daemon>> daemons;
@@ -440,10 +435,9 @@ TEST_F(Doctor, TakesAConfigurationByNameAndSaysWhereAFileIsWrong) {
 
 int runDoctor(std::vector<std::string> arguments, std::string& output) {
   arguments.insert(arguments.begin(), QGPUCTL);
-  testing::Program program(arguments, false);
-  while (!program.status()) ::sched_yield();
-  output = program.output();
-  return *program.status();
+  const testing::Finished done = testing::run(arguments);
+  output = done.output;
+  return done.status;
 }
 
 TEST_F(Doctor, EndsWithThreeWhereItFoundSomethingAndShowsTheFix) {

@@ -95,7 +95,7 @@ TEST(Manager, KeepsTasksPoliciesAndMarksOverARestartUnderANewIncarnation) {
 }
 
 TEST(Manager, C1_WithoutItsSchedulerItBindsNothingAndServesEverythingElse) {
-  const TempDir dir;
+  const TempFolder dir;
   Manager manager({"--cards=sim:1x16", "--scheduler=unix:" + dir.path() + "/nobody.rpc"});
   EXPECT_TRUE(eventually([&] {
     return manager.ask("status")["cluster"].get<std::string>().rfind("no scheduler", 0) == 0;
@@ -110,7 +110,7 @@ TEST(Manager, C1_WithoutItsSchedulerItBindsNothingAndServesEverythingElse) {
 }
 
 TEST(Manager, RefusesCertificatesThatItCannotRead) {
-  const TempDir dir;
+  const TempFolder dir;
   const Finished refused =
       run({binary("qgpu-manager"), "--cards=sim:1x16", "--http=127.0.0.1:0",
            "--run-dir=" + dir.path() + "/run", "--dbfile=" + dir.path() + "/meta.db",
@@ -131,7 +131,7 @@ TEST(Manager, ChangesItsLogLevelWhileItRuns) {
 }
 
 TEST(Manager, RefusesADamagedDatabaseAndLeavesItAsItIs) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string damaged = dir.path() + "/meta.db";
   std::ofstream(damaged) << std::string(8192, 'x');
   const Finished refused = run({binary("qgpu-manager"), "--cards=sim:1x16", "--http=127.0.0.1:0",
@@ -146,7 +146,7 @@ TEST(Manager, RefusesAnAddressThatSomebodyServesAlready) {
   Manager first({"--cards=sim:1x16"});
   const std::string taken = "127.0.0.1:" + std::to_string(httpPortOf(first));
   for (const std::string actor : {"--http=", "--rpc="}) {
-    const TempDir dir;
+    const TempFolder dir;
     std::vector<std::string> argv = {binary("qgpu-manager"), "--cards=sim:1x16",
                                      "--run-dir=" + dir.path() + "/run",
                                      "--dbfile=" + dir.path() + "/meta.db", "--http=127.0.0.1:0"};

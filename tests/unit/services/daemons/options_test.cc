@@ -3,12 +3,12 @@
 #include "services/daemons/options.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string>
 #include <vector>
+
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::options_test {
 namespace {
@@ -17,12 +17,6 @@ const Platform kRoot = {0, "host-1", "/root", "", ""};
 
 class OptionsTest : public ::testing::Test {
  protected:
-  OptionsTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "qgpu-options-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~OptionsTest() override { std::filesystem::remove_all(folder_); }
-
   std::variant<ManagerOptions, ExitNow> parse(std::vector<std::string> flags,
                                               const Platform& around = kRoot) {
     std::vector<const char*> argv = {"qgpu-manager"};
@@ -50,7 +44,8 @@ class OptionsTest : public ::testing::Test {
     return "--config=" + folder_ + "/config";
   }
 
-  std::string folder_;
+  const testing::TempFolder made_;
+  const std::string folder_ = made_.path();
 };
 
 #define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)

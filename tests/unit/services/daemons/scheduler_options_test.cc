@@ -3,12 +3,12 @@
 #include "services/daemons/scheduler_options.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string>
 #include <vector>
+
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::scheduler_options_test {
 namespace {
@@ -98,11 +98,10 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
 }
 
 TEST(SchedulerOptions, ReadTheConfigFileBelowTheFlags) {
-  std::string folder = (std::filesystem::temp_directory_path() / "qgpu-sched-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/c") << R"((priority = "spread", tlsCa = "/ca", insecure = true))";
-  const SchedulerDaemonOptions o = good({"--config=" + folder + "/c", "--tls-ca=/mine"});
-  std::filesystem::remove_all(folder);
+  const testing::TempFolder folder;
+  const std::string file =
+      folder.write("c", R"((priority = "spread", tlsCa = "/ca", insecure = true))");
+  const SchedulerDaemonOptions o = good({"--config=" + file, "--tls-ca=/mine"});
   EXPECT_EQ(o.priority, schema::Score::SPREAD);
   EXPECT_EQ(o.tlsCa, "/mine");
   EXPECT_TRUE(o.insecure);

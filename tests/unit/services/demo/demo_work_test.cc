@@ -33,7 +33,7 @@ TEST(Recurrence, EveryItemIsCheckedAndOneWrongBitIsFound) {
   EXPECT_EQ(wrongItems(items, 1000, 7, steps(99)), 1U);
 }
 
-class OnTheDevice : public testing::Test {
+class OnTheDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     DeviceTrouble trouble = DeviceTrouble::None;

@@ -13,20 +13,17 @@
 
 #include "services/demo/children.h"
 #include "services/demo/node_client.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::demo::private_node_test {
 namespace {
 
 constexpr std::int64_t kLong = 30'000'000'000;
 
-class Folder : public testing::Test {
+class Folder : public ::testing::Test {
  protected:
-  Folder() {
-    char name[] = "/tmp/qgpu-demo-test-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Folder() override { std::filesystem::remove_all(path_); }
-  std::string path_;
+  const testing::TempFolder made_{"demo"};
+  const std::string path_ = made_.path();
 };
 
 using Children = Folder;

@@ -49,20 +49,14 @@ T* mapShared(int fd) {
   return static_cast<T*>(map);
 }
 
-}  // namespace
-
-std::uint64_t monotonicNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u +
-         static_cast<std::uint64_t>(t.tv_nsec);
+// As the pages have it.
+std::uint64_t nowNs() {
+  return static_cast<std::uint64_t>(monotonicNs());
 }
 
+}  // namespace
+
 FakeManager::FakeManager(Options options) : options_(std::move(options)) {
-  char folder[] = "/tmp/qgpu-fake-XXXXXX";
-  need(mkdtemp(folder) != nullptr);
-  folder_ = folder;
-  path_ = folder_ + "/attach.sock";
   doorbell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   reportFd_ = makeMemory("qgpu-report", sizeof(qgpu_report_page));
   report_ = mapShared<qgpu_report_page>(reportFd_);
@@ -80,7 +74,6 @@ FakeManager::~FakeManager() {
   for (qgpu_gate_page* page : oldGates_) munmap(page, sizeof *page);
   munmap(gate_, sizeof *gate_);
   for (int fd : {doorbell_, gateFd_, gateReadFd_, reportFd_}) ::close(fd);
-  rmdir(folder_.c_str());
 }
 
 void FakeManager::makeGatePage(std::uint32_t gate) {
@@ -101,7 +94,7 @@ void FakeManager::makeGatePage(std::uint32_t gate) {
   gate_->loans_kept = options_.loansKept;
   epoch_ = 0;  // an incarnation counts its own epochs
   gate_->gate = gate | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
-  gate_->heartbeat_ns = monotonicNs();
+  gate_->heartbeat_ns = nowNs();
   const int seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   need(fcntl(gateFd_, F_ADD_SEALS, seals) == 0);
   std::string again = "/proc/self/fd/" + std::to_string(gateFd_);
@@ -143,7 +136,7 @@ void FakeManager::serve() {
       for (const Guest& guest : guests_) watch.push_back({guest.fd, POLLIN, 0});
     }
     poll(watch.data(), watch.size(), kBeatMs);
-    if (beating_) store(gate_->heartbeat_ns, monotonicNs());
+    if (beating_) store(gate_->heartbeat_ns, nowNs());
     if (reading_) std::erase_if(guests_, [&](const Guest& guest) { return !take(guest); });
     if (!(watch[0].revents & POLLIN)) continue;
     int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -205,7 +198,7 @@ void FakeManager::welcome(int fd) {
     std::lock_guard lock(mutex_);
     reply.refused = options_.refusal.empty() ? 0 : 1;
     strncpy(reply.reason, options_.refusal.c_str(), QGPU_REASON_LEN - 1);
-    if (reply.refused) refusals_.push_back(monotonicNs());
+    if (reply.refused) refusals_.push_back(nowNs());
   }
   int fds[3] = {gateReadFd_, reportFd_, doorbell_};
   alignas(cmsghdr) char out[CMSG_SPACE(sizeof fds)] = {};
@@ -239,7 +232,7 @@ void FakeManager::welcome(int fd) {
 std::uint32_t FakeManager::setGate(std::uint32_t bits) {
   std::uint32_t word = bits | ++epoch_ << QGPU_GATE_SEQ_SHIFT;
   __atomic_exchange_n(&gate_->gate, word, __ATOMIC_SEQ_CST);
-  store(gate_->gate_stored_ns, monotonicNs());
+  store(gate_->gate_stored_ns, nowNs());
   if (bits & QGPU_GATE_OPEN) syscall(SYS_futex, &gate_->gate, FUTEX_WAKE, 1, nullptr, nullptr, 0);
   return word;
 }
@@ -266,8 +259,8 @@ void FakeManager::close() {
 void FakeManager::setQuota(std::uint64_t bytes) {
   store(gate_->quota_bytes, bytes);
 }
-std::uint64_t FakeManager::heartbeatNs() const {
-  return load(gate_->heartbeat_ns);
+std::int64_t FakeManager::heartbeatNs() const {
+  return static_cast<std::int64_t>(load(gate_->heartbeat_ns));
 }
 
 void FakeManager::setWindow(std::uint64_t ns) {

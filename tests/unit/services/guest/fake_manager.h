@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "services/wire/gate_abi.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::testing {
-
-std::uint64_t monotonicNs();
 
 class FakeManager {
  public:
@@ -58,7 +58,7 @@ class FakeManager {
   void setTimeslice(std::uint64_t us) { options_.timesliceUs = us; }      // of the next too
   void stopBeating() { beating_ = false; }
   void goOnBeating() { beating_ = true; }
-  std::uint64_t heartbeatNs() const;
+  std::int64_t heartbeatNs() const;
 
   // Ends every connection and the socket, and with a new gate page of the next incarnation serves
   // again. The report page stays, as its guests bring it back.
@@ -105,7 +105,8 @@ class FakeManager {
   bool take(const Guest& guest);
 
   Options options_;
-  std::string folder_, path_;
+  const TempFolder folder_{"fake"};
+  const std::string path_ = folder_ / "attach.sock";
   int listener_ = -1, wake_ = -1, doorbell_ = -1, gateFd_ = -1, gateReadFd_ = -1, reportFd_ = -1;
   qgpu_gate_page* gate_ = nullptr;
   std::vector<qgpu_gate_page*> oldGates_;

@@ -1,19 +1,15 @@
 #include "tests/unit/services/guest/guest_child.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/check.h"
-
-extern char** environ;
+#include "tests/testing/child_process.h"
 
 namespace qgpu::testing {
 namespace {
@@ -25,17 +21,17 @@ void need(bool held) {
   QGPU_CHECK(held, "a test machine gives pipes, files and processes");
 }
 
-}  // namespace
-
-bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs) {
-  const std::uint64_t end = monotonicNs() + withinMs * 1'000'000;
-  while (!holds()) {
-    if (monotonicNs() > end) return false;
-    timespec pause{0, 200'000};
-    nanosleep(&pause, nullptr);
+// The first of one name holds, as for getenv().
+Environment variablesOf(const std::vector<std::string>& entries) {
+  Environment all;
+  for (const std::string& entry : entries) {
+    const std::size_t end = entry.find('=');
+    all.emplace(entry.substr(0, end), entry.substr(end + 1));
   }
-  return true;
+  return all;
 }
+
+}  // namespace
 
 bool retiresAll(const FakeManager& manager) {
   return eventually([&] { return manager.inFlight() == 0; });
@@ -55,11 +51,8 @@ std::vector<std::string> tenantOf(const FakeManager& manager) {
           "QGPU_TOKEN=" + FakeManager::token()};
 }
 
-GuestChild::GuestChild(const std::vector<std::string>& environment, std::string program) {
-  char folder[] = "/tmp/qgpu-guest-XXXXXX";
-  need(mkdtemp(folder) != nullptr);
-  folder_ = folder;
-  std::string progress = folder_ + "/progress";
+GuestChild::GuestChild(const std::vector<std::string>& environment, const std::string& program) {
+  const std::string progress = folder_ / "progress";
   int fd = open(progress.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   need(fd >= 0 && ftruncate(fd, kProgressBytes) == 0);
   void* map = mmap(nullptr, kProgressBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -68,21 +61,9 @@ GuestChild::GuestChild(const std::vector<std::string>& environment, std::string 
   close(fd);
   int in[2], out[2];
   need(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
-  err_ = open((folder_ + "/stderr").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  err_ = memfd_create("stderr", MFD_CLOEXEC);
   need(err_ >= 0);
-  std::vector<std::string> words = environment;
-  for (char** e = environ; *e; ++e) words.push_back(*e);
-  std::vector<char*> envp;
-  for (std::string& w : words) envp.push_back(w.data());
-  envp.push_back(nullptr);
-  char* argv[] = {program.data(), progress.data(), nullptr};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
-  need(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, envp.data()) == 0);
-  posix_spawn_file_actions_destroy(&actions);
+  pid_ = startProgram({program, progress}, variablesOf(environment), {in[0], out[1], err_});
   close(in[0]);
   close(out[1]);
   in_ = in[1];
@@ -103,9 +84,6 @@ GuestChild::~GuestChild() {
   close(out_);
   close(err_);
   munmap(words_, kProgressBytes);
-  unlink((folder_ + "/progress").c_str());
-  unlink((folder_ + "/stderr").c_str());
-  rmdir(folder_.c_str());
 }
 
 void GuestChild::send(const std::string& command) {

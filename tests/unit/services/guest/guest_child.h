@@ -1,10 +1,7 @@
 #pragma once
-// One guest_program, or another that speaks as it does, in a child process, driven line by line;
-// and a way to wait for what another process does, with a deadline far away instead of a sleep of
-// guessed length.
+// One guest_program, or another that speaks as it does, in a child process, driven line by line.
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -21,9 +18,6 @@ std::string guestProgram();
 // The environment of a tenant of `manager`, with the library as an OpenCL layer.
 std::vector<std::string> tenantOf(const FakeManager& manager);
 
-// Whether `holds` became true before the deadline; looks every 0.2 ms.
-bool eventually(const std::function<bool()>& holds, std::uint64_t withinMs = 20'000);
-
 // Whether all that was launched is retired. A call that waits for the device retires what it waited
 // for, but for what the reaper took a moment before: that the reaper retires, a moment later.
 bool retiresAll(const FakeManager& manager);
@@ -32,7 +26,7 @@ class GuestChild {
  public:
   // environment: "NAME=value" entries that are added to this process's own.
   explicit GuestChild(const std::vector<std::string>& environment,
-                      std::string program = guestProgram());
+                      const std::string& program = guestProgram());
   ~GuestChild();  // ends the program and fails if it does not exit by itself
   GuestChild(const GuestChild&) = delete;
   GuestChild& operator=(const GuestChild&) = delete;
@@ -49,7 +43,8 @@ class GuestChild {
  private:
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1, err_ = -1;
-  std::string folder_, buffered_;
+  const TempFolder folder_{"guest"};
+  std::string buffered_;
   std::uint32_t* words_ = nullptr;
 };
 

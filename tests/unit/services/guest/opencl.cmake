@@ -10,7 +10,7 @@ target_compile_options(guest_notify_layer PRIVATE -fno-sanitize=all)
 target_link_options(guest_notify_layer PRIVATE -fno-sanitize=all)
 
 add_library(guest_fixture STATIC fake_manager.cc guest_child.cc)
-target_link_libraries(guest_fixture PRIVATE qgpu_flags)
+target_link_libraries(guest_fixture PUBLIC qgpu_testing PRIVATE qgpu_flags)
 target_compile_definitions(guest_fixture PUBLIC
   QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
   QGPU_GUEST_NOTIFY_LAYER="$<TARGET_FILE:guest_notify_layer>"

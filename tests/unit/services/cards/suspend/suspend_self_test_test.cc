@@ -20,8 +20,9 @@
 #include "services/cards/suspend/driver_calls.h"
 #include "services/cards/suspend/probe_process.h"
 #include "services/cards/suspend/self_test.h"
-#include "tests/e2e/processes.h"
 #include "tests/rm_stand_in/test_driver.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/eventually.h"
 
 // What is done to a tenant's socket, and by whom: these stand before libc's calls. Its close waits
 // for the tenant here, unless it is the card's thread that would wait.
@@ -82,7 +83,7 @@ SelfTestOptions options() {
   wanted.uuid = "GPU-00000000-0000-0000-0000-000000000000";
   wanted.driverVersion = "580.142";
   wanted.driverRoot = ::getenv("QGPU_DRIVER_ROOT");
-  wanted.probe = e2e::binary("qgpu-suspend-probe");
+  wanted.probe = testing::binary("qgpu-suspend-probe");
   wanted.toggles = 5;
   return wanted;
 }
@@ -332,7 +333,7 @@ Verdict checked(const std::string& probe) {
 
 TEST_F(SelfTestOnStandIn, ACardInDoubtIsTestedByAProgramOfItsOwnWhileTheLoopGoesOn) {
   using Says = Verdict::Says;
-  const std::string probe = e2e::binary("qgpu-suspend-probe");
+  const std::string probe = testing::binary("qgpu-suspend-probe");
   EXPECT_EQ(checked(probe).says, Says::kWorks);
   driver().commit = Commit::kRestart;  // a method that stopped it once does not any more
   const Verdict goesOn = checked(probe);
@@ -351,7 +352,7 @@ TEST_F(SelfTestOnStandIn, WhatCanNotBeSeenOfACardInDoubtIsUnclear) {
   EXPECT_EQ(checked("/nonexistent/probe").why, "/nonexistent/probe: No such file or directory");
   EXPECT_EQ(checked("/bin/true").why, "the check ended without a word");
   ::setenv("LD_LIBRARY_PATH", "/nonexistent", 1);
-  const Verdict noDriver = checked(e2e::binary("qgpu-suspend-probe"));
+  const Verdict noDriver = checked(testing::binary("qgpu-suspend-probe"));
   ::setenv("LD_LIBRARY_PATH", QGPU_STAND_IN_DIR, 1);
   EXPECT_EQ(noDriver.says, Verdict::Says::kUnclear) << noDriver.why;
   EXPECT_NE(noDriver.why.find("failed libcuda.so.1"), std::string::npos) << noDriver.why;
@@ -360,7 +361,7 @@ TEST_F(SelfTestOnStandIn, WhatCanNotBeSeenOfACardInDoubtIsUnclear) {
 // Of a program that was started and can't be watched, nothing is left either.
 TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
   Loop loop;
-  ProbeCheck check(options(), SuspendMethod::kDisable, e2e::binary("qgpu-suspend-probe"));
+  ProbeCheck check(options(), SuspendMethod::kDisable, testing::binary("qgpu-suspend-probe"));
   const int free[] = {::dup(0), ::dup(0), ::dup(0)};  // two for its words, and the one to watch it
   for (const int fd : free) ::close(fd);
   rlimit limit{};
@@ -377,7 +378,7 @@ TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
   ASSERT_TRUE(heard);
   EXPECT_EQ(heard->says, Verdict::Says::kUnclear);
   EXPECT_NE(heard->why.find("Too many open files"), std::string::npos) << heard->why;
-  EXPECT_TRUE(e2e::eventually([] {
+  EXPECT_TRUE(testing::eventually([] {
     siginfo_t child{};
     return ::waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
   }));
@@ -386,7 +387,7 @@ TEST_F(SelfTestOnStandIn, ACheckThatCanNotBeWatchedLeavesNoDeadProgram) {
 TEST_F(SelfTestOnStandIn, ACheckThatIsNotWaitedForLeavesNoProgram) {
   Loop loop;
   std::optional<ProbeCheck> check;
-  check.emplace(options(), SuspendMethod::kDisable, e2e::binary("qgpu-suspend-probe"));
+  check.emplace(options(), SuspendMethod::kDisable, testing::binary("qgpu-suspend-probe"));
   bool heard = false;
   check->start(loop, [&](const Verdict&) { heard = true; });
   check.reset();
@@ -473,7 +474,7 @@ TEST_F(SelfTestOnStandIn, AFileThatIsNotTheDriversIsAskedNothingAndKeepsNobody) 
     tenants.inode = 0;
     tenants.changed.notify_all();
   }
-  EXPECT_TRUE(e2e::eventually([&] { return disable(strange).answer == Answer::kGone; }));
+  EXPECT_TRUE(testing::eventually([&] { return disable(strange).answer == Answer::kGone; }));
   EXPECT_EQ(probe.end(), "");
 }
 

@@ -33,27 +33,19 @@ std::vector<std::string> preloading(std::vector<std::string> environment,
 }
 
 DriverRoot::DriverRoot() {
-  path_ = std::filesystem::temp_directory_path() / "qgpu-driver-XXXXXX";
-  if (!mkdtemp(path_.data())) std::abort();
-  std::filesystem::create_directory(path_ + "/dev");
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"}) {
-    std::ofstream(path_ + name) << name;
+  for (const char* name : {"dev/nvidiactl", "dev/nvidia0", "dev/nvidia-uvm"}) {
+    folder_.write(name, std::string("/") + name);
   }
 }
 
 void DriverRoot::loaded(const std::string& driver) const {
-  std::filesystem::create_directories(path_ + "/sys/module/nvidia");
-  std::ofstream(path_ + "/sys/module/nvidia/version") << driver << "\n";
-}
-
-DriverRoot::~DriverRoot() {
-  std::filesystem::remove_all(path_);
+  folder_.write("sys/module/nvidia/version", driver + "\n");
 }
 
 std::vector<std::string> DriverRoot::tenantOf(const FakeManager& manager,
                                               const std::string& kernel) const {
   std::vector<std::string> environment = preloading(cudaTenantOf(manager), kernel);
-  environment.push_back("QGPU_DRIVER_ROOT=" + path_);
+  environment.push_back("QGPU_DRIVER_ROOT=" + path());
   return environment;
 }
 

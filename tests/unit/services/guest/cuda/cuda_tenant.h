@@ -22,16 +22,14 @@ std::vector<std::string> preloading(std::vector<std::string> environment,
 class DriverRoot {
  public:
   DriverRoot();
-  ~DriverRoot();
-  DriverRoot(const DriverRoot&) = delete;
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_.path(); }
   void loaded(const std::string& driver) const;  // as sysfs tells the version of its module
   // What a tenant needs beside the rest to have that kernel behind libqgpu.so, or another.
   std::vector<std::string> tenantOf(const FakeManager& manager,
                                     const std::string& kernel = QGPU_STAND_IN_KERNEL) const;
 
  private:
-  std::string path_;
+  const TempFolder folder_{"driver"};
 };
 
 // The program that fits the way.

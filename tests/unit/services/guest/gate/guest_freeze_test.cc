@@ -12,6 +12,8 @@
 namespace qgpu::testing::guest_freeze_test {
 namespace {
 
+using namespace std::chrono_literals;
+
 FakeManager::Options freezing() {
   FakeManager::Options options;
   options.suspend = QGPU_SUSPEND_FREEZE;
@@ -21,7 +23,7 @@ FakeManager::Options freezing() {
 // Whether kernels made no progress over a time in which a running one makes a lot.
 bool standsStill(const GuestChild& guest, std::uint64_t forMs) {
   const std::uint64_t before = guest.progress();
-  return !eventually([&] { return guest.progress() != before; }, forMs);
+  return !eventually([&] { return guest.progress() != before; }, std::chrono::milliseconds(forMs));
 }
 
 TEST(GuestFreeze, DriverThreadsAreKnownExactly) {
@@ -130,7 +132,7 @@ TEST(GuestFreeze, NoHandlerOfTheProgramRunsOnAFrozenThread) {
   ASSERT_TRUE(eventually([&] { return manager.frozen() == manager.driverThreads(); }));
   const auto thread = static_cast<pid_t>(manager.slot(0).tids[0]);
   ASSERT_EQ(::syscall(SYS_tgkill, guest.pid(), thread, SIGUSR1), 0);
-  EXPECT_FALSE(eventually([&] { return guest.ask("signals") != "0"; }, 60));
+  EXPECT_FALSE(eventually([&] { return guest.ask("signals") != "0"; }, 60ms));
   manager.setGate(QGPU_GATE_OPEN);
   EXPECT_TRUE(eventually([&] { return guest.ask("signals") == "1"; })) << "it comes afterwards";
   EXPECT_EQ(guest.ask("finish"), "0");

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "tests/unit/services/guest/guest_child.h"
 
 namespace qgpu::testing::guest_gate_test {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST(GuestGate, AnOpenGateLetsARealProgramThroughAndCountsItsLaunches) {
   FakeManager manager({});
@@ -45,7 +48,7 @@ TEST(GuestGate, NotifyRingsOncePerGateWordAndStampsTheSubmit) {
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
   for (int round = 0; round < 3; ++round) {
     std::uint64_t rings = manager.rings();
-    std::uint64_t before = monotonicNs();
+    const auto before = static_cast<std::uint64_t>(monotonicNs());
     manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_NOTIFY);
     for (int i = 0; i < 5; ++i) EXPECT_EQ(guest.ask("touch"), "0");
     EXPECT_EQ(guest.ask("finish"), "0");
@@ -67,7 +70,7 @@ TEST(GuestGate, AnOnlineTaskIsNeverHeldAndRingsWhenItBegins) {
   EXPECT_EQ(manager.rings(), rings + 1);
   manager.setGate(0);
   EXPECT_EQ(guest.ask("touch"), "0");
-  std::uint64_t before = monotonicNs();
+  const auto before = static_cast<std::uint64_t>(monotonicNs());
   EXPECT_EQ(guest.ask("launch 1"), "0");
   EXPECT_EQ(guest.ask("finish"), "0");
   EXPECT_GE(manager.slot(0).last_retire_ns, before);
@@ -158,7 +161,7 @@ TEST(GuestGate, A1_NothingBeginsOnceTheManagerSawAShutGateAndNothingInFlight) {
     }
     ++settled;
     manager.setGate(QGPU_GATE_OPEN);
-    std::uint64_t goOn = monotonicNs() + 300'000;
+    std::int64_t goOn = monotonicNs() + 300'000;
     eventually([&] { return monotonicNs() > goOn; });
   }
   EXPECT_EQ(one.answer(), "0");
@@ -173,23 +176,23 @@ TEST(GuestGate, EachWokenLaunchWakesTheNext) {
   FakeManager manager({});
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
-  std::uint64_t shortest = ~0ull;
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int round = 0; round < 5; ++round) {
     manager.setGate(0);
     guest.send("hammer 8 1 1");
     ASSERT_TRUE(eventually([&] { return manager.waiting() == 8; }));
-    std::uint64_t opened = monotonicNs();
+    const std::int64_t opened = monotonicNs();
     manager.setGate(QGPU_GATE_OPEN);
     EXPECT_TRUE(eventually([&] { return manager.waiting() == 0; }));
     shortest = std::min(shortest, monotonicNs() - opened);
     EXPECT_EQ(guest.answer(), "0");
   }
-  EXPECT_LT(shortest, 75'000'000u);
+  EXPECT_LT(shortest, 75'000'000);
 }
 
 // HAZARDS 15: the same at the end of the task.
 TEST(GuestGate, EachLaunchThatLearnsTheEndWakesTheNext) {
-  std::uint64_t shortest = ~0ull;
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int round = 0; round < 3; ++round) {
     FakeManager manager({});
     GuestChild guest(tenantOf(manager));
@@ -197,13 +200,13 @@ TEST(GuestGate, EachLaunchThatLearnsTheEndWakesTheNext) {
     manager.setGate(0);
     guest.send("hammer 8 1 1");
     ASSERT_TRUE(eventually([&] { return manager.waiting() == 8; }));
-    const std::uint64_t closed = monotonicNs();
+    const std::int64_t closed = monotonicNs();
     manager.close();
     EXPECT_TRUE(eventually([&] { return manager.waiting() == 0; }));
     shortest = std::min(shortest, monotonicNs() - closed);
     EXPECT_NE(guest.answer(), "0");
   }
-  EXPECT_LT(shortest, 75'000'000u);
+  EXPECT_LT(shortest, 75'000'000);
 }
 
 // HAZARDS 10: what is in flight is bounded in estimated time while somebody else wants the card.
@@ -283,7 +286,7 @@ TEST(GuestGate, AKernelThatWaitsForTheHostIsParkedAlsoBehindAnOpenGate) {
   EXPECT_EQ(guest.ask("launchuser 1"), "0");
   EXPECT_EQ(guest.ask("behinduser finish"), "ok");
   manager.setGate(0);
-  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked != 0; }, 5000));
+  EXPECT_TRUE(eventually([&] { return manager.slot(0).parked != 0; }, 5s));
   EXPECT_EQ(guest.ask("setuser"), "0");
   EXPECT_EQ(guest.ask("join"), "0");
   EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }));
@@ -299,9 +302,9 @@ TEST(GuestGate, ABlockingCallThatWaitsForTheHostIsNotInFlight) {
     EXPECT_EQ(guest.ask("user"), "ok");
     EXPECT_EQ(guest.ask(std::string("behinduser ") + call), "ok");
     // Long enough for the call to be in flight, if it were.
-    EXPECT_FALSE(eventually([&] { return manager.inFlight() != 0; }, 30)) << call;
+    EXPECT_FALSE(eventually([&] { return manager.inFlight() != 0; }, 30ms)) << call;
     manager.setGate(0);
-    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }, 1000)) << call;
+    EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; }, 1s)) << call;
     guest.send("touch");
     ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
     manager.setGate(QGPU_GATE_OPEN);
@@ -340,7 +343,7 @@ TEST(GuestGate, WhoWaitsAtTheWindowRingsWhenTheGateIsShut) {
   ASSERT_TRUE(eventually([&] { return manager.waiting() == 1; }));
   std::uint64_t rings = manager.rings();
   manager.setGate(0);
-  EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }, 5000));
+  EXPECT_TRUE(eventually([&] { return manager.rings() > rings; }, 5s));
   manager.setGate(QGPU_GATE_OPEN);
   EXPECT_EQ(guest.answer(), "0");
   EXPECT_EQ(guest.ask("setuser"), "0");
@@ -357,23 +360,24 @@ TEST(GuestGate, WhoWaitsAtAShutGateThatLookedQuietRings) {
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
   manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
-  std::uint64_t quiet = 0, round = 0;
+  std::uint64_t quiet = 0;
+  std::int64_t round = 0;
   for (int i = 0; i < 40 && quiet < 100; ++i) {  // how often it looks quiet is the machine's
     guest.send("hammer 1 2000 1");
     while (!guest.answered()) {
       manager.setGate(0);
-      const std::uint64_t limit = monotonicNs() + 5'000'000'000;
+      const std::int64_t limit = monotonicNs() + 5'000'000'000;
       while (manager.inFlight() != 0 && monotonicNs() < limit) {  // closer than eventually() looks
       }
       const std::uint64_t rings = manager.rings();
       if (manager.inFlight() == 0 && manager.waiting() == 0) {
         ++quiet;
-        ASSERT_TRUE(eventually([&] { return manager.rings() > rings || guest.answered(); }, 5000));
+        ASSERT_TRUE(eventually([&] { return manager.rings() > rings || guest.answered(); }, 5s));
       }
       manager.setGate(QGPU_GATE_OPEN | QGPU_GATE_CONTENDED);
       ASSERT_TRUE(eventually([&] { return manager.waiting() == 0 || guest.answered(); }));
       // Shut at another point of the launch in every round.
-      const std::uint64_t end = monotonicNs() + ++round * 7919 % 50'000;
+      const std::int64_t end = monotonicNs() + ++round * 7919 % 50'000;
       while (monotonicNs() < end) {
       }
     }
@@ -410,7 +414,7 @@ TEST(GuestGate, ALaunchFromAContextsNotificationIsCountedAndNotBlocked) {
   std::uint64_t before = manager.slot(0).admitted;
   manager.setGate(0);
   guest.send("flush");
-  EXPECT_TRUE(eventually([&] { return guest.answered(); }, 5000));
+  EXPECT_TRUE(eventually([&] { return guest.answered(); }, 5s));
   EXPECT_GT(manager.slot(0).admitted, before);
   manager.setGate(QGPU_GATE_OPEN);
   EXPECT_EQ(guest.answer(), "0");

@@ -11,6 +11,8 @@
 namespace qgpu::testing::guest_link_test {
 namespace {
 
+using namespace std::chrono_literals;
+
 FakeManager::Options grace(std::uint64_t ms) {
   FakeManager::Options options;
   options.orphanGraceNs = ms * 1'000'000;
@@ -41,12 +43,11 @@ std::vector<std::string> tenantWithFiles(const FakeManager& manager, const std::
 
 TEST(GuestLink, TheTokenMayStandInTheFirstFileThatIsThere) {
   FakeManager manager({});
-  const std::string file = ::testing::TempDir() + "token-" + std::to_string(getpid());
-  std::ofstream(file) << FakeManager::token() << "\n";
+  const TempFolder folder;
+  const std::string file = folder.write("token", FakeManager::token() + "\n");
   GuestChild guest(tenantWithFiles(manager, "/nonexistent/token:" + file + ":/nonexistent/other"));
   EXPECT_EQ(guest.ask("devices"), "1 1") << guest.errors();
   EXPECT_EQ(std::string(manager.lastHello().token, QGPU_TOKEN_LEN), FakeManager::token());
-  std::filesystem::remove(file);
 }
 
 TEST(GuestLink, WithoutAFileThatHasATokenThereIsNoDeviceAndOneClearLine) {
@@ -55,12 +56,11 @@ TEST(GuestLink, WithoutAFileThatHasATokenThereIsNoDeviceAndOneClearLine) {
   EXPECT_EQ(none.ask("devices"), "no-platform -1001");
   EXPECT_EQ(none.errors(),
             "qgpu: no token in QGPU_TOKEN_FILE=/nonexistent/a:/nonexistent/b; no device\n");
-  const std::string file = ::testing::TempDir() + "short-token-" + std::to_string(getpid());
-  std::ofstream(file) << "abc\n";
+  const TempFolder folder;
+  const std::string file = folder.write("token", "abc\n");
   GuestChild shortOne(tenantWithFiles(manager, file));
   EXPECT_EQ(shortOne.ask("devices"), "no-platform -1001");
   EXPECT_NE(shortOne.errors().find("has 3 characters, wanted 32"), std::string::npos);
-  std::filesystem::remove(file);
 }
 
 TEST(GuestLink, ARefusalIsSaidInOneLine) {
@@ -81,7 +81,7 @@ TEST(GuestLink, AttachesAtTheFirstDeviceCallAndWaitsForALateManager) {
   EXPECT_EQ(manager.attaches(), 0u);
   manager.die();
   guest.send("devices");
-  EXPECT_FALSE(eventually([&] { return guest.answered(); }, 100));
+  EXPECT_FALSE(eventually([&] { return guest.answered(); }, 100ms));
   manager.restart(QGPU_GATE_OPEN);
   EXPECT_EQ(guest.answer(), "1 1");
   EXPECT_EQ(manager.attaches(), 1u);
@@ -200,7 +200,7 @@ TEST(GuestLink, AHungManagerIsLostAndFoundAgain) {
   manager.goOnBeating();
   ASSERT_TRUE(eventually([&] {
     guest.send("launch 1");
-    bool held = eventually([&] { return manager.waiting() == 1; }, 100);
+    bool held = eventually([&] { return manager.waiting() == 1; }, 100ms);
     if (!held) guest.answer();
     return held;
   }));

@@ -9,6 +9,8 @@
 #include <string>
 #include <unistd.h>
 
+#include "tests/testing/temp_folder.h"
+
 namespace qgpu::guest::visible_cards_test {
 namespace {
 
@@ -53,23 +55,18 @@ TEST(VisibleCards, NoListIsWrittenBeyondItsRoom) {
 
 struct EnvironmentFile : ::testing::Test {
   EnvironmentFile() {
-    char folder[] = "/tmp/qgpu-cards-XXXXXX";
-    dir = ::mkdtemp(folder);
     ::unsetenv("CUDA_VISIBLE_DEVICES");
     ::unsetenv("NVIDIA_VISIBLE_DEVICES");
-    ::setenv("QGPU_TOKEN_FILE", (dir + "/core/token:" + dir + "/memory/token").c_str(), 1);
-    std::filesystem::create_directories(dir + "/memory");
+    ::setenv("QGPU_TOKEN_FILE", (dir / "core/token:" + dir / "memory/token").c_str(), 1);
+    std::filesystem::create_directories(dir / "memory");
   }
-  ~EnvironmentFile() override {
-    ::unsetenv("QGPU_TOKEN_FILE");
-    std::filesystem::remove_all(dir);
-  }
-  void write(const std::string& text) { std::ofstream(dir + "/memory/environment") << text; }
+  ~EnvironmentFile() override { ::unsetenv("QGPU_TOKEN_FILE"); }
+  void write(const std::string& text) { std::ofstream(dir / "memory/environment") << text; }
   static std::string value(const char* name) {
     const char* is = ::getenv(name);
     return is == nullptr ? "not set" : is;
   }
-  std::string dir;
+  const testing::TempFolder dir{"cards"};
 };
 
 TEST_F(EnvironmentFile, IsAppliedFromBesideTheTokenThatIsThere) {

@@ -53,11 +53,8 @@ class NvmlProcesses : public ::testing::Test {
   FakeManager manager;
 
  private:
-  const std::string path_ = [] {
-    char path[] = "/tmp/qgpu-processes-XXXXXX";
-    ::close(::mkstemp(path));
-    return std::string(path);
-  }();
+  const TempFolder folder_;
+  const std::string path_ = folder_.write("processes", "");
 };
 
 TEST_F(NvmlProcesses, ATenantSeesItsOwnTasksWithWhatCountsInEveryList) {

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <set>
 
+#include "tests/testing/child_process.h"
 #include "tests/unit/services/guest/guest_child.h"
 
 namespace qgpu::testing {
@@ -192,20 +193,13 @@ TEST(GuestFront, PreloadWithoutATokenDoesNothing) {
   EXPECT_EQ(guest.errors(), "");
 }
 
-std::string outputOf(const std::string& command) {
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return text;
-  std::array<char, 4096> part;
-  while (std::size_t n = fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), n);
-  return pclose(pipe) == 0 ? text : text + " failed";
-}
-
 TEST(GuestFront, UnmodifiedClpeakRuns) {
   FakeManager manager({});
-  std::string environment;
-  for (const std::string& e : tenantOf(manager)) environment += e + " ";
-  std::string text = outputOf("env " + environment + "clpeak --kernel-latency 2>&1");
+  std::vector<std::string> command = {"env"};
+  for (const std::string& each : tenantOf(manager)) command.push_back(each);
+  command.insert(command.end(), {"clpeak", "--kernel-latency"});
+  const auto [status, text] = testing::run(command, {}, std::chrono::minutes(5));
+  EXPECT_EQ(status, 0) << text;
   EXPECT_NE(text.find("Kernel launch latency"), std::string::npos) << text;
   EXPECT_EQ(text.find("failed"), std::string::npos) << text;
   EXPECT_EQ(manager.attaches(), 1u);

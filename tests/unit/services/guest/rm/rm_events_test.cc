@@ -16,6 +16,7 @@
 
 #include "services/guest/gate/quota.h"
 #include "services/guest/rm/rm_ioctl.h"
+#include "tests/testing/temp_folder.h"
 
 // The rest of the library, as far as it is asked.
 namespace qgpu::guest {
@@ -55,8 +56,6 @@ std::vector<RmChannelEvent> heard;
 class RmEvents : public ::testing::Test {
  protected:
   RmEvents() {
-    root_ = std::filesystem::temp_directory_path() / "qgpu-driver-XXXXXX";
-    EXPECT_TRUE(mkdtemp(root_.data()));
     std::filesystem::create_directory(root_ + "/dev");
     for (const char* name : {"/dev/nvidiactl", "/dev/nvidia0"}) std::ofstream(root_ + name);
     setenv("QGPU_DRIVER_ROOT", root_.c_str(), 1);
@@ -73,7 +72,6 @@ class RmEvents : public ::testing::Test {
   ~RmEvents() override {
     if (file_ >= 0) close(file_);
     onRmChannel(nullptr);
-    std::filesystem::remove_all(root_);
     EXPECT_EQ(charged, 0u);
   }
 
@@ -124,7 +122,8 @@ class RmEvents : public ::testing::Test {
     return all;
   }
 
-  std::string root_;
+  const testing::TempFolder made_{"driver"};
+  const std::string root_ = made_.path();
   int file_ = -1;
   rm::Handle client_ = 0, device_ = 0;
 };

@@ -1,9 +1,8 @@
-#include <filesystem>
 #include <fstream>
-#include <stdlib.h>
 
 #include "services/kubernetes/client/api_client.h"
 #include "tests/testing/certificates.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
 namespace qgpu::kube_client_test {
@@ -135,19 +134,17 @@ TEST_F(KubeClient, AnAnswerThatIsTooLongEndsItsConnectionOnly) {
 }
 
 TEST_F(KubeClient, ARotatedTokenIsReadAgain) {
-  char name[] = "/tmp/qgpu-token-XXXXXX";
-  const std::string folder = mkdtemp(name);
-  std::ofstream(folder + "/token") << "first\n";
+  const testing::TempFolder folder;
+  std::ofstream(folder / "token") << "first\n";
   KubeCredentials credentials = plain();
-  credentials.token.path = folder + "/token";
+  credentials.token.path = folder / "token";
   server->token = "first";
   ApiClient& api = client(std::move(credentials));
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
   server->token = "second";
   EXPECT_EQ(get(api, "/api/v1/nodes").fault, ApiFault::Unauthorized);
-  std::ofstream(folder + "/token") << "second\n";
+  std::ofstream(folder / "token") << "second\n";
   EXPECT_TRUE(get(api, "/api/v1/nodes").ok());
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(KubeClient, WatchesLinesAsTheyCome) {
@@ -187,20 +184,14 @@ TEST_F(KubeClient, AWatchThatIsTooLongSilentOrRefusedEnds) {
 // --- TLS ---
 
 struct KubeTls : KubeClient {
-  KubeTls() {
-    char name[] = "/tmp/qgpu-kube-tls-XXXXXX";
-    folder = mkdtemp(name);
-    made = std::make_unique<testing::Certificates>(folder);
-    made->makeCa("ca");
-  }
+  KubeTls() { made.makeCa("ca"); }
   ~KubeTls() noexcept override {
     clients.clear();
     server.reset();
-    std::filesystem::remove_all(folder);
   }
   // The stand-in with a certificate that names these, as API servers have it: none as common name.
   void serveAs(const std::string& names) {
-    const TlsFiles files = made->make("ca", "kube-apiserver", names);
+    const TlsFiles files = made.make("ca", "kube-apiserver", names);
     contexts.push_back(KJ_ASSERT_NONNULL(opened(files)));
     server.reset();
     serve(*contexts.back());
@@ -215,15 +206,15 @@ struct KubeTls : KubeClient {
     KubeCredentials out = plain();
     out.tls = true;
     out.host = host;
-    out.ca.path = folder + "/ca.pem";
-    const TlsFiles mine = made->make("ca", "client", "");
+    out.ca.path = folder / "ca.pem";
+    const TlsFiles mine = made.make("ca", "client", "");
     out.certificate.path = mine.cert;
     out.key.path = mine.key;
     return out;
   }
 
-  std::string folder;
-  std::unique_ptr<testing::Certificates> made;
+  const testing::TempFolder folder;
+  testing::Certificates made{folder.path()};
   std::vector<kj::Own<kj::TlsContext>> contexts;
 };
 
@@ -246,12 +237,12 @@ TEST_F(KubeTls, ServersOfAnotherNameAddressOrCaAreNotTrusted) {
   EXPECT_NE(address.message.find("does not name 127.0.0.1"), std::string::npos) << address.message;
   EXPECT_EQ(get(client(secured("localhost")), "/api/v1/nodes").fault, ApiFault::Unreachable);
   KubeCredentials other = secured("127.0.0.1");
-  made->makeCa("other");
+  made.makeCa("other");
   other.serverName = "kubernetes.default.svc";
-  other.ca.path = folder + "/other.pem";
+  other.ca.path = folder / "other.pem";
   EXPECT_EQ(get(client(other), "/api/v1/nodes").fault, ApiFault::Unreachable);
   EXPECT_TRUE(server->heard.empty());
-  other.ca.path = folder + "/ca.pem";
+  other.ca.path = folder / "ca.pem";
   const ApiAnswer named = get(client(other), "/api/v1/nodes");
   EXPECT_TRUE(named.ok()) << "tls-server-name: " << named.message;
 }
@@ -267,7 +258,7 @@ TEST_F(KubeTls, VerificationIsSkippedOnlyWhereThatWasAskedFor) {
 TEST_F(KubeTls, AWrongFileIsNamed) {
   serveAs("IP:127.0.0.1");
   KubeCredentials wrong = secured("127.0.0.1");
-  wrong.ca.path = folder + "/none.pem";
+  wrong.ca.path = folder / "none.pem";
   wrong.ca.named = "ca: ";
   const ApiAnswer answer = get(client(wrong), "/api/v1/nodes");
   EXPECT_EQ(answer.fault, ApiFault::Unreachable);

@@ -1,22 +1,16 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string>
 
 #include "services/kubernetes/client/credentials.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::kube_credentials_test {
 namespace {
 
 struct KubeCredentialsFiles : ::testing::Test {
-  KubeCredentialsFiles() {
-    char name[] = "/tmp/qgpu-kube-XXXXXX";
-    folder = mkdtemp(name);
-    account = folder + "/account";
-    std::filesystem::create_directory(account);
-  }
-  ~KubeCredentialsFiles() override { std::filesystem::remove_all(folder); }
+  KubeCredentialsFiles() { std::filesystem::create_directory(account); }
 
   std::string write(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
@@ -41,8 +35,9 @@ struct KubeCredentialsFiles : ::testing::Test {
     return read.ok() ? "" : read.error().message;
   }
 
-  std::string folder;
-  std::string account;
+  const testing::TempFolder made;
+  const std::string folder = made.path();
+  const std::string account = folder + "/account";
 };
 
 constexpr const char* kCluster = "    server: https://api.example.org:6443\n";

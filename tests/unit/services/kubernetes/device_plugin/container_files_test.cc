@@ -21,6 +21,7 @@
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/device_folder.h"
 #include "services/kubernetes/device_plugin/nvidia_nodes.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::container_files_test {
 namespace {
@@ -33,12 +34,7 @@ const std::string kFirst = "GPU-5f1b1b0c-0000-4000-8000-000000000001";
 const std::string kSecond = "GPU-5f1b1b0c-0000-4000-8000-000000000002";
 
 struct HostRoot : ::testing::Test {
-  HostRoot() {
-    char folder[] = "/tmp/qgpu-root-XXXXXX";
-    root = ::mkdtemp(folder);
-    fs::create_directories(root + "/dev");
-  }
-  ~HostRoot() override { fs::remove_all(root); }
+  HostRoot() { fs::create_directories(root + "/dev"); }
 
   void node(const std::string& name) { std::ofstream(root + "/dev/" + name); }
   // As the driver has them.
@@ -50,7 +46,8 @@ struct HostRoot : ::testing::Test {
         << "\nVideo BIOS: \t 90.04.96.00.01\nDevice Minor: \t " << minor
         << "\nGPU Excluded:\t No\n";
   }
-  std::string root;
+  const testing::TempFolder made{"root"};
+  const std::string root = made.path();
 };
 
 TEST_F(HostRoot, NodesAreThoseOfTheCardsByTheirMinorsAndTheSharedOnes) {

@@ -10,7 +10,7 @@
 #include "services/kubernetes/device_plugin/pod_devices.h"
 #include "services/kubernetes/device_plugin/preferred.h"
 #include "services/kubernetes/device_plugin/reconciler.h"
-#include "tests/e2e/processes.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::kubelet_core_test {
 namespace {
@@ -199,7 +199,7 @@ TEST(PodDevices, TwoOwnersAreNone) {
 // --- on disk ---
 
 struct Disk : ::testing::Test {
-  e2e::TempDir dir;
+  testing::TempFolder dir;
   Placeholders placeholders{dir.path() + "/kubelet"};
   const Ids ids = idsOf("sim-0", Resource::Memory, 0, 4);
   const Grant grant{12, std::string(32, 'a'), {"default", "train-0", "main"}, {"sim-0"}};

@@ -14,7 +14,8 @@
 #include "services/base/base64.h"
 #include "services/base/wall_time.h"
 #include "services/kubernetes/webhook/webhook_keeper.h"
-#include "tests/unit/services/base/program.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/unit/services/kubernetes/client/kube_fixture.h"
 
 namespace qgpu::testing {
@@ -30,8 +31,6 @@ inline constexpr const char* kBrokenPod =
 
 struct WebhookFixture : KubeFixture {
   WebhookFixture() {
-    char name[] = "/tmp/qgpu-webhook-XXXXXX";
-    folder = ::mkdtemp(name);
     Json configuration{{"metadata", {{"name", "qgpu-scheduler"}}}};
     configuration["webhooks"] = Json::array(
         {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
@@ -43,12 +42,7 @@ struct WebhookFixture : KubeFixture {
   static Json emptySecret() {
     return {{"metadata", {{"name", "qgpu-scheduler-webhook"}, {"namespace", "kube-system"}}}};
   }
-  ~WebhookFixture() noexcept override {
-    std::error_code error;
-    std::filesystem::remove_all(folder, error);
-    EXPECT_FALSE(error) << error.message();
-    EXPECT_EQ(log.errors(), 0u);
-  }
+  ~WebhookFixture() noexcept override { EXPECT_EQ(log.errors(), 0u); }
 
   WebhookServer& webhook() {
     if (!served_) {
@@ -79,41 +73,41 @@ struct WebhookFixture : KubeFixture {
   std::vector<std::string> curl(const std::string& ca, const std::string& body,
                                 const std::string& more = "", const std::string& host = kHost,
                                 const std::string& path = kWebhookPath) {
-    std::ofstream(folder + "/ca.pem") << ca;
-    std::ofstream(folder + "/body") << body;
+    std::ofstream(folder / "ca.pem") << ca;
+    std::ofstream(folder / "body") << body;
     const std::string port = programPort.empty() ? std::to_string(webhook().port()) : programPort;
     std::vector<std::string> argv = {"/usr/bin/curl", "--silent",
                                      "--max-time",    "15",
-                                     "--cacert",      folder + "/ca.pem",
+                                     "--cacert",      folder / "ca.pem",
                                      "--connect-to",  host + ":443:127.0.0.1:" + port,
-                                     "--data-binary", "@" + folder + "/body",
+                                     "--data-binary", "@" + folder / "body",
                                      "--write-out",   " [%{http_code}]"};
     if (!more.empty()) argv.push_back(more);
     argv.push_back("https://" + host + path);
     return argv;
   }
   // What it is answered; "status N" for its own failures.
-  static std::string said(Program& curl) {
+  static std::string said(Child& curl) {
     const int status = curl.status().value_or(-1);
     return status == 0 ? curl.output() : "status " + std::to_string(status);
   }
   std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
                    const std::string& host = kHost, const std::string& path = kWebhookPath) {
-    Program asks(curl(ca, body, more, host, path), false);
-    EXPECT_TRUE(served([&]() { return asks.status().has_value(); }));
+    Child asks(curl(ca, body, more, host, path));
+    EXPECT_TRUE(served([&]() { return !asks.alive(); }));
     return said(asks);
   }
 
   // What KUBECONFIG names, for the stand-in.
   std::string kubeconfig() const {
-    std::ofstream(folder + "/kubeconfig")
+    std::ofstream(folder / "kubeconfig")
         << "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:" << server->port() << "'}}]\n"
         << "users: [{name: u, user: {token: t}}]\n"
         << "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
-    return folder + "/kubeconfig";
+    return folder / "kubeconfig";
   }
 
-  std::string folder;
+  const TempFolder folder{"webhook"};
   std::string programPort;                // of a webhook that is not ours; empty: webhook()
   std::int64_t now = unixMsNow() / 1000;  // curl looks at the clock too
   Log log{LogLevel::Info, [](LogLevel, const std::string&) {}};

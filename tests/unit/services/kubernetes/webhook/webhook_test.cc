@@ -10,11 +10,11 @@
 namespace qgpu::webhook_test {
 namespace {
 
+using testing::Child;
 using testing::Json;
 using testing::kBrokenPod;
 using testing::kConfigurations;
 using testing::kHost;
-using testing::Program;
 
 struct Webhook : testing::WebhookFixture {};
 
@@ -61,10 +61,8 @@ TEST_F(Webhook, C7_JudgesWhileTheLoopOfItsDaemonStandsAndNeverHoldsIt) {
   WebhookService service(std::move(*opened), PodRules{}, 7, words);
   ASSERT_TRUE(served([&]() { return shown.load(); }));  // this loop is the API server's
   programPort = service.address().substr(service.address().rfind(':') + 1);
-  Program asks(curl(bundle(), kBrokenPod), false);
-  siginfo_t ended{};
-  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(asks.pid()), &ended, WEXITED | WNOWAIT), 0);
-  ASSERT_TRUE(asks.status().has_value());
+  Child asks(curl(bundle(), kBrokenPod));
+  ASSERT_TRUE(asks.wait().has_value());
   EXPECT_NE(said(asks).find(R"("allowed":false)"), std::string::npos) << said(asks);
 }
 

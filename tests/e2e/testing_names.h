@@ -1,0 +1,25 @@
+#pragma once
+// What every file of this room says of the library of tests: children, folders and waiting.
+
+#include <nlohmann/json.hpp>
+
+#include "tests/testing/child_process.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/private_daemon.h"
+#include "tests/testing/temp_folder.h"
+
+namespace qgpu::e2e {
+
+using Json = nlohmann::json;
+using testing::askSocket;
+using testing::binary;
+using testing::Child;
+using testing::Environment;
+using testing::eventually;
+using testing::Finished;
+using testing::library;
+using testing::monotonicNs;
+using testing::run;
+using testing::TempFolder;
+
+}  // namespace qgpu::e2e
