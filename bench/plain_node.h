@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/base/codec.h"
 #include "actors/base/outbox.h"
-#include "actors/node/node_parts.h"
 #include "runtime/actor.h"
 
 namespace qgpu::bench {
@@ -53,13 +53,13 @@ class PlainNode final : public Actor {
 
   const NodeShape shape_;
   NodeCounts& counts_;
-  Outbox outbox_;            // thousands of nodes share one loop's rings
+  Outbox outbox_;  // thousands of nodes share one loop's rings
   bool resendArmed_ = false;
   bool joined_ = false;
   std::uint64_t term_ = 0;
   std::uint64_t lastTask_ = 0;
-  std::map<std::uint64_t, PlainTask> tasks_;                    // by its own numbers
-  std::map<std::uint64_t, std::uint64_t> byCluster_;       // the scheduler's numbers to its own
+  std::map<std::uint64_t, PlainTask> tasks_;          // by its own numbers
+  std::map<std::uint64_t, std::uint64_t> byCluster_;  // the scheduler's numbers to its own
 };
 
 }  // namespace qgpu::bench

@@ -20,6 +20,11 @@
 
 namespace qgpu {
 
+// A row as the store had it at the actor's start.
+inline schema::Row::Reader readRow(const StoredRow& row) {
+  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
+}
+
 class DurableShell {
  public:
   static constexpr Nanos kResend = millis(20);         // of what a full mailbox refused

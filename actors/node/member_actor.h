@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
+#include "actors/base/asker.h"
 #include "actors/base/outbox.h"
 #include "actors/node/member_parts.h"
-#include "actors/node/node_parts.h"
 #include "runtime/actor.h"
 #include "runtime/message_words.h"
 

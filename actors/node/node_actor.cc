@@ -1,89 +1,113 @@
 #include "actors/node/node_actor.h"
 
+#include <utility>
+
 #include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
+namespace {
+
+std::vector<LedgerCard> ledgerCards(const std::vector<CardFacts>& cards) {
+  std::vector<LedgerCard> list;
+  for (const CardFacts& facts : cards) list.push_back({facts.id, facts.index, facts.mem});
+  return list;
+}
+
+std::string actorOf(const NodeChange& change) {
+  if (!change.asker) return "node";
+  if (change.ordered) return "scheduler";
+  return "uid " + std::to_string(change.who.uid) + " pid " + std::to_string(change.who.pid);
+}
+
+}  // namespace
+
+NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts> cards,
+                     TokenSource& tokens, const std::vector<StoredRow>& rows,
+                     const std::vector<StoredRow>& survivors)
+    : options_(std::move(options)),
+      peers_(std::move(peers)),
+      shell_(options_.probeEvery),
+      feed_(shell_.outbox(), kEventBlock),
+      node_(options_, peers_, shell_, feed_),
+      ledger_({options_.mixed || options_.labelled, options_.maxTasksPerCard}, ledgerCards(cards),
+              options_.policy),
+      numbers_(node_),
+      cards_(node_, ledger_, std::move(cards)),
+      bindings_(node_, ledger_, numbers_, tokens),
+      life_(node_, cards_, bindings_),
+      recovery_(node_, numbers_, bindings_),
+      reports_(node_, numbers_, cards_, bindings_),
+      requests_(node_, reports_) {
+  load(rows, survivors);
+}
+
+// Tasks that are taken over are on no list of a drained card: the list is of what the store has.
+void NodeActor::load(const std::vector<StoredRow>& rows, const std::vector<StoredRow>& survivors) {
+  std::vector<EventRecord> audits;
+  for (const StoredRow& row : rows) {
+    if (readRow(row).isAudit()) audits.push_back(readEvent(readRow(row).getAudit()));
+  }
+  feed_.load(std::move(audits));
+  numbers_.load(rows);
+  cards_.load(rows);
+  recovery_.load(rows);
+  cards_.queueDrained();
+  recovery_.takeOver(survivors);
+  recovery_.findOutlived(options_.living);
+}
+
+void NodeActor::onStart(schema::Start::Reader, Turn& turn) {
+  if (std::exchange(startAsked_, true)) return;
+  reports_.start(turn.now());
+}
 
 void NodeActor::handle(schema::Envelope::Reader message, Turn& turn) {
+  node_.setNow(turn.now());
   dispatch(*this, message, turn);
   shell_.finishTurn(*this, turn);
 }
 
-void NodeActor::tick(Turn& turn, Nanos delay, TickKind kind, std::uint64_t value) {
-  turn.after(delay, [kind, value](schema::Envelope::Builder envelope) {
-    auto tick = envelope.initTick();
-    tick.setKind(static_cast<std::uint32_t>(kind));
-    tick.setValue(value);
-  });
-}
-
-void NodeActor::onStart(schema::Start::Reader, Turn& turn) {
-  if (startAsked_) return;
-  startAsked_ = true;
-  startedAt_ = turn.now();
-}
-
-void NodeActor::onTick(schema::Tick::Reader tick, Turn& turn) {
+void NodeActor::onTick(schema::Tick::Reader tick, Turn&) {
   if (shell_.onTick(tick.getKind())) return;
-  switch (TickKind{tick.getKind()}) {
-    case TickKind::Introduce:
-      onIntroduceDue(tick.getValue());
-      break;
-    case TickKind::OwnerCheck:
-      onOwnerCheck(tick.getValue(), turn);
-      break;
-    case TickKind::Kill:
-      onKillDue(tick.getValue());
-      break;
-    case TickKind::Gather: {
-      const auto found = gathers_.find(tick.getValue());
-      if (found == gathers_.end()) break;
-      QGPU_MARK(GatherTimedOut);
-      answer(found->second);
-      gathers_.erase(found);
-      break;
-    }
-  }
+  const NodeTick kind{tick.getKind()};
+  if (kind == NodeTick::Gather) return reports_.onGatherDue(tick.getValue());
+  life_.onTick(kind, tick.getValue());
 }
+
+// --- one change at a time ---
 
 bool NodeActor::hasWork() const {
   if (!startAsked_) return false;
   if (!shell_.storageOk()) return shell_.probeDue();
-  return nodeRowDue() || !toClose_.empty() || !toEvict_.empty() || !queue_.empty();
+  return numbers_.rowDue() || life_.anyToClose() || cards_.anyLeaves() || requests_.anyChange();
 }
 
-bool NodeActor::nodeRowDue() const {
-  return !started_ || feed_.rowDue() || incarnationSeen_ >= incarnation_;
-}
-
-std::optional<Change> NodeActor::nextChange() {
+std::optional<NodeChange> NodeActor::nextChange() {
   if (!hasWork()) return std::nullopt;
-  Change change;
-  if (!shell_.storageOk() || nodeRowDue()) {
+  NodeChange change;
+  if (!shell_.storageOk() || numbers_.rowDue()) {
     shell_.takeProbe();
-    change.kind = Change::Kind::Node;
-  } else if (!toClose_.empty()) {
-    change.kind = Change::Kind::Close;
-    change.task = *toClose_.begin();
-  } else if (!toEvict_.empty()) {
-    change.kind = Change::Kind::End;
-    change.task = toEvict_.front();
+    change.kind = NodeChange::Kind::Node;
+  } else if (life_.anyToClose()) {
+    change.kind = NodeChange::Kind::Close;
+    change.task = life_.nextToClose();
+  } else if (cards_.anyLeaves()) {
+    change.kind = NodeChange::Kind::End;
+    change.task = cards_.takeLeaving();
     change.text = "its card is drained";
-    toEvict_.pop_front();
   } else {
-    change = std::move(queue_.front());
-    queue_.pop_front();
+    return requests_.takeChange();
   }
   return change;
 }
 
 // Where the own mailbox is full the change waits, and the shell comes back at once.
 bool NodeActor::work(Turn& turn) {
-  while (std::optional<Change> change = nextChange()) {
-    const Result<Need> need = check(*change, turn);
+  while (std::optional<NodeChange> change = nextChange()) {
+    const Result<Need> need = check(*change);
     if (!need) {
-      replyFailed(change->asker, need.error());
+      node_.replyFailed(change->asker, need.error());
       continue;
     }
     if (*need == Need::Nothing) continue;
@@ -94,14 +118,12 @@ bool NodeActor::work(Turn& turn) {
 }
 
 // False: the node's own mailbox is full, the change waits.
-bool NodeActor::begin(Change change, Turn& turn) {
+bool NodeActor::begin(NodeChange change, Turn& turn) {
   if (!shell_.announce(turn)) {
-    if (change.kind == Change::Kind::End && !change.asker) toEvict_.push_front(change.task);
+    if (change.isOwnEnd()) cards_.leavesAgain(change.task);
     if (!shell_.storageOk()) shell_.armProbe(turn);  // nobody else would look again
-    if (change.asker) {
-      replyFailed(change.asker,
-                  fail(ErrorCode::Overloaded, "the node's mailbox is full: try again in a moment"));
-    }
+    node_.replyFailed(change.asker, fail(ErrorCode::Overloaded,
+                                         "the node's mailbox is full: try again in a moment"));
     return false;
   }
   persist(change, turn);
@@ -110,33 +132,107 @@ bool NodeActor::begin(Change change, Turn& turn) {
   return true;
 }
 
-void NodeActor::enqueue(Change change) {
-  if (!shell_.storageOk()) {
-    return replyFailed(change.asker, fail(ErrorCode::Unavailable, "nothing can be stored now (" +
-                                                                      shell_.storageText() +
-                                                                      "): try again when it can"));
+Result<Need> NodeActor::check(NodeChange& change) {
+  Result<Need> need = checkKind(change);
+  if (!need || *need == Need::Nothing) return need;
+  change.incarnation = numbers_.incarnationToStore();
+  if (!change.event.kind.empty()) {
+    change.event.seq = feed_.take();
+    change.event.unixMs = node_.unixMs();
+    change.event.actor = actorOf(change);
   }
-  if (queue_.size() >= kChangesMax || shell_.outbox().size() > kOutboxMax) {
-    return replyFailed(change.asker,
-                       fail(ErrorCode::Overloaded, std::to_string(queue_.size()) +
-                                                       " changes wait already: try again later"));
+  return need;
+}
+
+Result<Need> NodeActor::checkKind(NodeChange& change) {
+  switch (change.kind) {
+    case NodeChange::Kind::Node:
+      break;
+    case NodeChange::Kind::Bind:
+      return bindings_.check(change);
+    case NodeChange::Kind::End:
+    case NodeChange::Kind::Close:
+      return life_.check(change);
+    case NodeChange::Kind::Policy:
+    case NodeChange::Kind::Mark:
+      return cards_.check(change);
+    case NodeChange::Kind::Permit:
+      change.tells("permitted", 0, "", change.text);
+      break;
+    case NodeChange::Kind::Term:
+      return numbers_.checkTerm(change);
   }
-  queue_.push_back(std::move(change));
+  return Need::Commit;
+}
+
+void NodeActor::persist(const NodeChange& change, Turn& turn) {
+  numbers_.persist(change, turn);
+  if (change.event.seq != 0 && !(QGPU_PLANTED(NoAudit) && change.kind == NodeChange::Kind::Mark)) {
+    feed_.persistAudits({change.event}, turn);
+  }
+  switch (change.kind) {
+    case NodeChange::Kind::Node:
+      return recovery_.persist(turn);
+    case NodeChange::Kind::Bind:
+      return bindings_.persist(change, turn);
+    case NodeChange::Kind::End:
+    case NodeChange::Kind::Close:
+      return life_.persist(change, turn);
+    case NodeChange::Kind::Policy:
+    case NodeChange::Kind::Mark:
+      return cards_.persist(change, turn);
+    case NodeChange::Kind::Permit:
+    case NodeChange::Kind::Term:
+      return;
+  }
 }
 
 void NodeActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
   const DurableShell::Commit commit = shell_.onCommitted(committed);
   if (commit == DurableShell::Commit::NotOurs) return;
-  Change change = std::move(*inFlight_);
-  inFlight_.reset();
+  const NodeChange change = *std::exchange(inFlight_, std::nullopt);
   if (change.event.seq != 0) feed_.tell(change.event);
   if (commit == DurableShell::Commit::Back) {
     QGPU_MARK(StorageBack);
-    note("storage-ok", 0, "", "changes are taken again", turn);
+    node_.note("storage-ok", 0, "", "changes are taken again");
   }
   apply(change, turn);
   feed_.tellNotes();
 }
+
+void NodeActor::apply(const NodeChange& change, Turn& turn) {
+  numbers_.stored(change);
+  if (change.event.seq != 0) feed_.auditsStored({change.event});
+  switch (change.kind) {
+    case NodeChange::Kind::Node:
+      return applyStart(turn);
+    case NodeChange::Kind::Bind:
+      return life_.introduce(change.task, bindings_.apply(change), turn);
+    case NodeChange::Kind::End:
+    case NodeChange::Kind::Close:
+      return life_.apply(change, turn);
+    case NodeChange::Kind::Policy:
+    case NodeChange::Kind::Mark:
+      return cards_.apply(change);
+    case NodeChange::Kind::Permit:
+      return node_.replyDone(change.asker, change.text);
+    case NodeChange::Kind::Term:
+      return numbers_.applyTerm(change);
+  }
+}
+
+// The row of this incarnation is committed, so everybody may be spoken to.
+void NodeActor::applyStart(Turn& turn) {
+  if (numbers_.started()) return;
+  numbers_.start();
+  node_.note("node-started", 0, "",
+             options_.version + ", incarnation " + std::to_string(numbers_.incarnation()));
+  recovery_.tell();
+  cards_.tellPolicies();
+  life_.introduceAll(turn);
+}
+
+// --- storage that failed ---
 
 void NodeActor::onStorageHealth(schema::StorageHealth::Reader health, Turn& turn) {
   if (!health.getOk()) storageFailed(text(health.getText()), turn);
@@ -148,31 +244,14 @@ void NodeActor::storageFailed(const std::string& why, Turn& turn) {
   const DurableShell::Failure failure = shell_.onFailed(why);
   const Error error = fail(ErrorCode::Unavailable,
                            "nothing was changed: storage failed (" + shell_.storageText() + ")");
-  if (inFlight_) {
-    if (inFlight_->kind == Change::Kind::End && !inFlight_->asker) {
-      toEvict_.push_front(inFlight_->task);
-    }
-    replyFailed(inFlight_->asker, error);
-    inFlight_.reset();
+  if (const auto change = std::exchange(inFlight_, std::nullopt)) {
+    if (change->isOwnEnd()) cards_.leavesAgain(change->task);
+    node_.replyFailed(change->asker, error);
   }
-  for (const Change& change : queue_) replyFailed(change.asker, error);
-  queue_.clear();
+  requests_.refuseChanges(error);
   feed_.tellNotes();
-  if (failure.first) note("storage-failed", 0, "", shell_.storageText(), turn);
+  if (failure.first) node_.note("storage-failed", 0, "", shell_.storageText());
   if (!QGPU_PLANTED(LostWakeUpAfterFailure)) shell_.armProbe(turn);
-}
-
-// --- events ---
-
-std::uint64_t NodeActor::unixMs(Turn& turn) const {
-  return static_cast<std::uint64_t>(options_.unixMsAtZero() + turn.now() / millis(1));
-}
-
-void NodeActor::note(EventKind kind, std::uint64_t task, const std::string& card,
-                     const std::string& what, Turn& turn) {
-  EventRecord event{0, unixMs(turn), kind.name(), task, card, what, "node"};
-  if (inFlight_) return feed_.note(std::move(event));
-  feed_.tellNow(std::move(event));
 }
 
 }  // namespace qgpu

@@ -1,83 +1,41 @@
-// Answers to clients. What cards and task actors know is asked of them for each question; whoever
-// does not answer in time is shown as in its last report.
-#include <algorithm>
-#include <memory>
+#include "actors/node/node_reports.h"
 
-#include "actors/node/node_actor.h"
+#include "runtime/planted.h"
 
 namespace qgpu {
 
-void NodeActor::reply(const Asker& asker, Outbox::Build build) {
-  shell_.outbox().putWithin(asker.client, kRepliesPerClient, std::move(build));
+void NodeReports::setStanding(const std::string& standing) {
+  const auto word = [](const std::string& said) { return said.substr(0, said.find(':')); };
+  if (word(standing) != word(standing_)) node_.note("cluster", 0, "", standing);
+  standing_ = standing;
 }
 
-void NodeActor::replyFailed(const std::optional<Asker>& asker, const Error& error) {
-  if (!asker) return;
-  reply(*asker, [corr = asker->corr, error](schema::Envelope::Builder envelope) {
-    auto failed = envelope.initReply();
-    failed.setCorr(corr);
-    failed.initFailed().setCode(errorName(error.code));
-    failed.getFailed().setMessage(error.message);
-  });
-}
-
-void NodeActor::replyDone(const std::optional<Asker>& asker, const std::string& said) {
-  if (!asker) return;
-  reply(*asker, [corr = asker->corr, said](schema::Envelope::Builder envelope) {
-    auto done = envelope.initReply();
-    done.setCorr(corr);
-    done.setDone(said);
-  });
-}
-
-void NodeActor::replyBound(const Asker& asker, std::uint64_t task, const Binding& binding) {
-  std::vector<std::string> ids;
-  for (const std::size_t card : ledger_.placement(TaskId{task})->cards) {
-    ids.push_back(cards_[card].facts.id);
-  }
-  reply(asker, [this, corr = asker.corr, task, ids,
-                token = binding.token](schema::Envelope::Builder envelope) {
-    auto answer = envelope.initReply();
-    answer.setCorr(corr);
-    auto bound = answer.initBound();
-    bound.setTask(task);
-    bound.setToken(token);
-    bound.setAttachSocket(options_.attachSocket);
-    auto list = bound.initCards(static_cast<unsigned>(ids.size()));
-    for (unsigned i = 0; i < list.size(); ++i) list.set(i, ids[i]);
-  });
-}
-
-void NodeActor::replyInfo(const Asker& asker, Turn& turn) {
-  const Nanos uptime = startAsked_ ? turn.now() - startedAt_ : Nanos(0);
-  reply(asker, [this, corr = asker.corr, uptime](schema::Envelope::Builder envelope) {
-    auto answer = envelope.initReply();
-    answer.setCorr(corr);
+void NodeReports::info(const Asker& asker) {
+  const Nanos uptime = startedAt_ ? node_.now() - *startedAt_ : Nanos(0);
+  node_.reply(asker, [this, uptime](schema::Reply::Builder answer) {
     auto info = answer.initInfo();
-    info.setName(options_.name);
-    info.setVersion(options_.version);
-    info.setIncarnation(incarnation_);
-    info.setPid(options_.pid);
+    info.setName(node_.options().name);
+    info.setVersion(node_.options().version);
+    info.setIncarnation(numbers_.incarnation());
+    info.setPid(node_.options().pid);
     info.setUptimeNs(static_cast<std::uint64_t>(uptime.value));
     info.setCards(static_cast<std::uint32_t>(cards_.size()));
-    info.setTasks(static_cast<std::uint32_t>(bindings_.size()));
-    info.setPolicy(word(options_.policy));
-    info.setMixed(mixed_);
-    info.setMaxTasksPerCard(options_.maxTasksPerCard);
-    info.setRealtime(options_.realtime);
-    info.setStorage(shell_.storageText());
+    info.setTasks(static_cast<std::uint32_t>(bindings_.all().size()));
+    info.setPolicy(word(node_.options().policy));
+    info.setMixed(bindings_.mixed());
+    info.setMaxTasksPerCard(node_.options().maxTasksPerCard);
+    info.setRealtime(node_.options().realtime);
+    info.setStorage(node_.shell().storageText());
     info.setCluster(standing_);
-    info.setClusterTerm(clusterTerm_);
-    info.setOnlineIdleNs(static_cast<std::uint64_t>(options_.arbiter.onlineIdle.value));
-    info.setSliceMinNs(static_cast<std::uint64_t>(options_.arbiter.sliceMin.value));
-    info.setSliceMaxNs(static_cast<std::uint64_t>(options_.arbiter.sliceMax.value));
+    info.setClusterTerm(numbers_.term());
+    info.setOnlineIdleNs(static_cast<std::uint64_t>(node_.options().arbiter.onlineIdle.value));
+    info.setSliceMinNs(static_cast<std::uint64_t>(node_.options().arbiter.sliceMin.value));
+    info.setSliceMaxNs(static_cast<std::uint64_t>(node_.options().arbiter.sliceMax.value));
   });
 }
 
-void NodeActor::replyEvents(const Asker& asker, std::uint64_t since) {
-  reply(asker, [corr = asker.corr, found = feed_.after(since)](schema::Envelope::Builder envelope) {
-    auto answer = envelope.initReply();
-    answer.setCorr(corr);
+void NodeReports::events(const Asker& asker, std::uint64_t since) {
+  node_.reply(asker, [found = node_.feed().after(since)](schema::Reply::Builder answer) {
     auto list = answer.initEvents(static_cast<unsigned>(found.size()));
     for (unsigned i = 0; i < list.size(); ++i) writeEvent(found[i], list[i]);
   });
@@ -85,61 +43,44 @@ void NodeActor::replyEvents(const Asker& asker, std::uint64_t since) {
 
 // --- gathering ---
 
-void NodeActor::gather(const Asker& asker, Gather::About about, Turn& turn) {
+void NodeReports::gather(const Asker& asker, About about, Turn& turn) {
   if (gathers_.size() >= kGathersMax) {
-    return replyFailed(asker, fail(ErrorCode::Overloaded, std::to_string(gathers_.size()) +
-                                                              " reports are gathered already: "
-                                                              "try again in a moment"));
+    return node_.replyFailed(asker,
+                             fail(ErrorCode::Overloaded, std::to_string(gathers_.size()) +
+                                                             " reports are gathered already: "
+                                                             "try again in a moment"));
   }
   const std::uint64_t id = ++lastGather_;
   Gather& gather = gathers_[id];
   gather.asker = asker;
   gather.about = about;
   const auto ask = [this, id](ActorId to) {
-    return shell_.outbox().putWithin(to, kAsksPerPeer, [id](schema::Envelope::Builder envelope) {
+    return node_.tellWithin(to, kAsksPerPeer, [id](schema::Envelope::Builder envelope) {
       envelope.initReportAsked().setCorr(id);
     });
   };
   for (std::size_t card = 0; card < cards_.size(); ++card) {
-    if (ask(peers_.cards[card])) gather.cards.insert(card);
+    if (ask(node_.peers().cards[card])) gather.cards.insert(card);
   }
-  if (about == Gather::About::Tasks) {
-    for (const auto& [task, binding] : bindings_) {
-      if (ask(peers_.tasks[binding.slot])) gather.tasks.insert(task);
+  if (about == About::Tasks) {
+    for (const auto& [task, binding] : bindings_.all()) {
+      if (ask(bindings_.actorOf(binding))) gather.tasks.insert(task);
     }
   }
-  tick(turn, options_.gatherMax, TickKind::Gather, id);
+  NodeContext::later(turn, node_.options().gatherMax, NodeTick::Gather, id);
   answerIfWhole(id);
 }
 
-void NodeActor::answerIfWhole(std::uint64_t id) {
-  const auto found = gathers_.find(id);
-  if (found == gathers_.end()) return;
-  if (!found->second.cards.empty() || !found->second.tasks.empty()) return;
-  answer(found->second);
-  gathers_.erase(found);
+void NodeReports::onCardReport(schema::CardReport::Reader report) {
+  const std::optional<std::size_t> card = cards_.onReport(report);
+  const auto waiting = gathers_.find(report.getCorr());
+  if (!card || waiting == gathers_.end()) return;
+  waiting->second.cards.erase(*card);
+  answerIfWhole(report.getCorr());
 }
 
-void NodeActor::onCardReport(schema::CardReport::Reader report, Turn&) {
-  const std::uint32_t index = report.getStatus().getInfo().getIndex();
-  for (std::size_t card = 0; card < cards_.size(); ++card) {
-    if (cards_[card].facts.index != index) continue;
-    cards_[card].figures = readFigures(report.getStatus());
-    for (const auto share : report.getShares()) {
-      if (find(share.getTask()) == nullptr) continue;
-      cards_[card].shares[share.getTask()] = {share.getUsedNs(),    share.getHeldNs(),
-                                              share.getTurns(),     share.getOverrunNs(),
-                                              share.getQuarantined(), text(share.getNote())};
-    }
-    const auto waiting = gathers_.find(report.getCorr());
-    if (waiting == gathers_.end()) return;
-    waiting->second.cards.erase(card);
-    return answerIfWhole(report.getCorr());
-  }
-}
-
-void NodeActor::onTaskReport(schema::TaskReport::Reader report, Turn&) {
-  if (Binding* binding = find(report.getTask())) {
+void NodeReports::onTaskReport(schema::TaskReport::Reader report) {
+  if (Binding* binding = bindings_.find(report.getTask())) {
     binding->phase = readPhase(report.getState());
     binding->figures = readFigures(report.getUse());
   }
@@ -149,80 +90,54 @@ void NodeActor::onTaskReport(schema::TaskReport::Reader report, Turn&) {
   answerIfWhole(report.getCorr());
 }
 
-// Written when the reply leaves, from what is known then.
-void NodeActor::answer(const Gather& gather) {
-  const std::uint64_t corr = gather.asker.corr;
-  if (gather.about == Gather::About::Cards) {
-    return reply(gather.asker, [this, corr](schema::Envelope::Builder envelope) {
-      auto answer = envelope.initReply();
-      answer.setCorr(corr);
+void NodeReports::onGatherDue(std::uint64_t id) {
+  const auto found = gathers_.find(id);
+  if (found == gathers_.end()) return;
+  QGPU_MARK(GatherTimedOut);
+  answer(found->second);
+  gathers_.erase(found);
+}
+
+void NodeReports::answerIfWhole(std::uint64_t id) {
+  const auto found = gathers_.find(id);
+  if (found == gathers_.end()) return;
+  if (!found->second.cards.empty() || !found->second.tasks.empty()) return;
+  answer(found->second);
+  gathers_.erase(found);
+}
+
+void NodeReports::answer(const Gather& gather) {
+  if (gather.about == About::Cards) {
+    return node_.reply(gather.asker, [this](schema::Reply::Builder answer) {
       auto list = answer.initCards(static_cast<unsigned>(cards_.size()));
-      for (unsigned i = 0; i < list.size(); ++i) writeCard(i, list[i]);
+      for (unsigned i = 0; i < list.size(); ++i) cards_.write(i, list[i]);
     });
   }
-  reply(gather.asker, [this, corr](schema::Envelope::Builder envelope) {
-    auto answer = envelope.initReply();
-    answer.setCorr(corr);
-    auto list = answer.initTasks(static_cast<unsigned>(bindings_.size()));
+  node_.reply(gather.asker, [this](schema::Reply::Builder answer) {
+    auto list = answer.initTasks(static_cast<unsigned>(bindings_.all().size()));
     unsigned i = 0;
-    for (const auto& [task, binding] : bindings_) writeTask(task, binding, list[i++]);
+    for (const auto& [task, binding] : bindings_.all()) writeTask(task, binding, list[i++]);
   });
 }
 
-std::string NodeActor::cardIds(const Placement& placement) const {
-  std::string ids;
-  for (const std::size_t card : placement.cards) {
-    ids += (ids.empty() ? "" : ",") + cards_[card].facts.id;
-  }
-  return ids;
-}
-
-void NodeActor::writeCard(std::size_t card, schema::CardStatus::Builder builder) const {
-  const CardRoom& use = ledger_.use(card);
-  const CardMark mark = ledger_.mark(card);
-  writeFigures(cards_[card].figures, builder);
-  writeFacts(cards_[card].facts, builder.initInfo());
-  schema::CardState state = schema::CardState::READY;
-  if (mark != CardMark::Ready) state = schema::CardState::CORDONED;
-  if (mark == CardMark::Draining && use.tasks != 0) state = schema::CardState::DRAINING;
-  builder.setState(state);
-  builder.setPolicy(word(ledger_.policy(card)));
-  builder.setTenancy(word(ledger_.tenancy(card)));
-  builder.setTasks(use.tasks);
-  builder.setMemBound(static_cast<std::uint64_t>(use.memBound.value));
-  builder.setShareBound(static_cast<std::uint32_t>(use.ordinary.value));
-  builder.setGreedyBound(static_cast<std::uint32_t>(use.greedy.value));
-}
-
-void NodeActor::writeTask(std::uint64_t id, const Binding& binding,
-                          schema::TaskInfo::Builder builder) const {
-  const Placement* placement = ledger_.placement(TaskId{id});
-  builder.setId(id);
+void NodeReports::writeTask(std::uint64_t task, const Binding& binding,
+                            schema::TaskInfo::Builder builder) const {
+  const Placement& placement = bindings_.placement(task);
+  builder.setId(task);
   writeSpec(binding.spec, builder.initSpec());
-  builder.setCard(cardIds(*placement));
+  builder.setCard(bindings_.cardIds(placement));
   builder.setState(word(binding.phase));
   builder.setEvicting(binding.evicting);
   auto use = builder.initUse();
   writeFigures(binding.figures, use);
   use.setProcesses(binding.processes);
-  ShareFigures sum;
-  for (const std::size_t card : placement->cards) {
-    const auto found = cards_[card].shares.find(id);
-    if (found == cards_[card].shares.end()) continue;
-    const ShareFigures& share = found->second;
-    sum.usedNs += share.usedNs;
-    sum.heldNs += share.heldNs;
-    sum.turns += share.turns;
-    sum.overrunNs += share.overrunNs;
-    sum.quarantined = sum.quarantined || share.quarantined;
-    sum.note = share.note;
-  }
-  use.setUsedNs(sum.usedNs);
-  use.setHeldNs(sum.heldNs);
-  use.setTurns(sum.turns);
-  use.setOverrunNs(sum.overrunNs);
-  builder.setQuarantined(sum.quarantined);
-  builder.setNote(sum.note);
+  const ShareFigures shares = cards_.sharesOf(task, placement);
+  use.setUsedNs(shares.usedNs);
+  use.setHeldNs(shares.heldNs);
+  use.setTurns(shares.turns);
+  use.setOverrunNs(shares.overrunNs);
+  builder.setQuarantined(shares.quarantined);
+  builder.setNote(shares.note);
 }
 
 }  // namespace qgpu

@@ -1,13 +1,11 @@
-// What clients ask: questions are answered from what the node knows or gathers, everything else
-// becomes a change in the queue. Peers are as the kernel told the clients.
-#include <algorithm>
+#include "actors/node/node_requests.h"
 
-#include "actors/node/node_actor.h"
+#include <algorithm>
 
 namespace qgpu {
 namespace {
 
-constexpr std::size_t kReasonMax = 160;
+constexpr std::size_t kReasonMax = 160;  // bytes, of an end or of a standing
 
 Who whoOf(schema::Request::Reader request) {
   return {request.getPeerUid(), request.getPeerPid(), request.getMayChange()};
@@ -26,7 +24,7 @@ bool openToAll(schema::Request::Which which) {
 }
 
 // A task of several cards may name them all, joined by commas.
-void takeSeveralCards(Change& change) {
+void takeSeveralCards(NodeChange& change) {
   std::string& names = change.spec.card;
   if (change.spec.cards < 2 || names.find(',') == std::string::npos) return;
   for (std::size_t from = 0; from <= names.size();) {
@@ -39,87 +37,104 @@ void takeSeveralCards(Change& change) {
 
 }  // namespace
 
-void NodeActor::onRequest(schema::Request::Reader request, Turn& turn) {
+void NodeRequests::onRequest(schema::Request::Reader request, Turn& turn) {
   const Asker asker{turn.sender(), request.getCorr()};
   if (asker.client == ActorId::kNobody) return;
   switch (request.which()) {
-    case schema::Request::INFO: return replyInfo(asker, turn);
-    case schema::Request::CARDS: return gather(asker, Gather::About::Cards, turn);
-    case schema::Request::TASKS: return gather(asker, Gather::About::Tasks, turn);
-    case schema::Request::EVENTS: return replyEvents(asker, request.getEvents());
-    case schema::Request::WATCH: return watch(asker, request.getWatch());
-    default: break;
+    case schema::Request::INFO:
+      return reports_.info(asker);
+    case schema::Request::CARDS:
+      return reports_.gather(asker, NodeReports::About::Cards, turn);
+    case schema::Request::TASKS:
+      return reports_.gather(asker, NodeReports::About::Tasks, turn);
+    case schema::Request::EVENTS:
+      return reports_.events(asker, request.getEvents());
+    case schema::Request::WATCH:
+      return watch(asker, request.getWatch());
+    default:
+      break;
   }
-  if (isOrder(request.which()) && asker.client != peers_.member) {
-    return replyFailed(asker, fail(ErrorCode::Unsupported, "only a scheduler may order this"));
+  const bool ordered = asker.client == node_.peers().member;
+  if (isOrder(request.which()) && !ordered) {
+    return node_.replyFailed(asker,
+                             fail(ErrorCode::Unsupported, "only a scheduler may order this"));
   }
-  if (request.isStanding()) return setStanding(asker, text(request.getStanding()), turn);
+  if (request.isStanding()) {
+    reports_.setStanding(text(request.getStanding()).substr(0, kReasonMax));
+    return node_.replyDone(asker, "noted");
+  }
   if (!request.getMayChange() && !openToAll(request.which())) {
-    return replyFailed(asker, fail(ErrorCode::Denied,
-                                   "uid " + std::to_string(request.getPeerUid()) +
-                                       " may not change this node: become root, the daemon's "
-                                       "user, or a member of group qgpu"));
+    return node_.replyFailed(
+        asker, fail(ErrorCode::Denied, "uid " + std::to_string(request.getPeerUid()) +
+                                           " may not change this node: become root, the daemon's "
+                                           "user, or a member of group qgpu"));
   }
-  Change change;
+  NodeChange change;
   change.asker = asker;
   change.who = whoOf(request);
-  change.ordered = asker.client == peers_.member;
+  change.ordered = ordered;
   if (isOrder(request.which())) return onOrder(request, std::move(change));
   onChangeRequest(request, std::move(change));
 }
 
-void NodeActor::onChangeRequest(schema::Request::Reader request, Change change) {
+void NodeRequests::onChangeRequest(schema::Request::Reader request, NodeChange change) {
   const auto mark = [&change](CardMark wanted, capnp::Text::Reader card) {
-    change.kind = Change::Kind::Mark;
+    change.kind = NodeChange::Kind::Mark;
     change.mark = wanted;
     change.cardText = text(card).substr(0, kNameMax + 1);
   };
   switch (request.which()) {
     case schema::Request::BIND:
-      change.kind = Change::Kind::Bind;
+      change.kind = NodeChange::Kind::Bind;
       change.spec = readSpec(request.getBind());
-      change.spec.clusterTask = 0;   // the scheduler's alone to say
+      change.spec.clusterTask = 0;  // the scheduler's alone to say
       change.spec.clusterEpoch = 0;
       takeSeveralCards(change);
       break;
     case schema::Request::UNBIND:
-      change.kind = Change::Kind::End;
+      change.kind = NodeChange::Kind::End;
       change.task = request.getUnbind();
       change.text = "unbound";
       break;
     case schema::Request::EVICT:
-      change.kind = Change::Kind::End;
+      change.kind = NodeChange::Kind::End;
       change.task = request.getEvict();
       change.text = "evicted";
       break;
     case schema::Request::POLICY:
-      change.kind = Change::Kind::Policy;
+      change.kind = NodeChange::Kind::Policy;
       change.policy = readPolicy(request.getPolicy().getPolicy());
       change.cardText = text(request.getPolicy().getCard()).substr(0, kNameMax + 1);
       break;
-    case schema::Request::CORDON: mark(CardMark::Cordoned, request.getCordon()); break;
-    case schema::Request::UNCORDON: mark(CardMark::Ready, request.getUncordon()); break;
-    case schema::Request::DRAIN: mark(CardMark::Draining, request.getDrain()); break;
+    case schema::Request::CORDON:
+      mark(CardMark::Cordoned, request.getCordon());
+      break;
+    case schema::Request::UNCORDON:
+      mark(CardMark::Ready, request.getUncordon());
+      break;
+    case schema::Request::DRAIN:
+      mark(CardMark::Draining, request.getDrain());
+      break;
     case schema::Request::SNAPSHOT:
-      change.kind = Change::Kind::Permit;
+      change.kind = NodeChange::Kind::Permit;
       change.text = "snapshot";
       break;
     case schema::Request::LOG_LEVEL:
-      change.kind = Change::Kind::Permit;
+      change.kind = NodeChange::Kind::Permit;
       change.text = "loglevel " + text(request.getLogLevel()).substr(0, 16);
       break;
     default:
-      return replyFailed(change.asker,
-                         fail(ErrorCode::Unsupported, "this manager does not know that request"));
+      return node_.replyFailed(
+          change.asker, fail(ErrorCode::Unsupported, "this manager does not know that request"));
   }
   enqueue(std::move(change));
 }
 
-void NodeActor::onOrder(schema::Request::Reader request, Change change) {
+void NodeRequests::onOrder(schema::Request::Reader request, NodeChange change) {
   switch (request.which()) {
     case schema::Request::PLACE: {
       const auto order = request.getPlace();
-      change.kind = Change::Kind::Bind;
+      change.kind = NodeChange::Kind::Bind;
       change.spec = readSpec(order.getSpec());
       change.spec.clusterTask = order.getTask();
       change.spec.clusterEpoch = order.getEpoch();
@@ -130,7 +145,7 @@ void NodeActor::onOrder(schema::Request::Reader request, Change change) {
     }
     case schema::Request::END: {
       const auto order = request.getEnd();
-      change.kind = Change::Kind::End;
+      change.kind = NodeChange::Kind::End;
       change.task = order.getNodeTask();
       change.spec.clusterTask = order.getTask();
       change.spec.clusterEpoch = order.getEpoch();
@@ -138,29 +153,48 @@ void NodeActor::onOrder(schema::Request::Reader request, Change change) {
       break;
     }
     case schema::Request::CLUSTER_TERM:
-      change.kind = Change::Kind::Term;
+      change.kind = NodeChange::Kind::Term;
       change.term = request.getClusterTerm();
       break;
     default:
-      return replyFailed(change.asker,
-                         fail(ErrorCode::Unsupported, "this manager does not know that order"));
+      return node_.replyFailed(
+          change.asker, fail(ErrorCode::Unsupported, "this manager does not know that order"));
   }
   enqueue(std::move(change));
 }
 
-void NodeActor::setStanding(const Asker& asker, const std::string& standing, Turn& turn) {
-  const std::string now = standing.substr(0, kReasonMax);
-  const auto word = [](const std::string& said) { return said.substr(0, said.find(':')); };
-  if (word(now) != word(standing_)) note("cluster", 0, "", now, turn);
-  standing_ = now;
-  replyDone(asker, "noted");
+void NodeRequests::enqueue(NodeChange change) {
+  const DurableShell& shell = node_.shell();
+  if (!shell.storageOk()) {
+    return node_.replyFailed(
+        change.asker,
+        fail(ErrorCode::Unavailable,
+             "nothing can be stored now (" + shell.storageText() + "): try again when it can"));
+  }
+  if (changes_.size() >= kChangesMax || shell.outbox().size() > kOutboxMax) {
+    return node_.replyFailed(
+        change.asker, fail(ErrorCode::Overloaded, std::to_string(changes_.size()) +
+                                                      " changes wait already: try again later"));
+  }
+  changes_.push_back(std::move(change));
 }
 
-void NodeActor::watch(const Asker& asker, bool on) {
-  if (const Status done = feed_.watch(asker.client, on); !done) {
-    return replyFailed(asker, done.error());
+NodeChange NodeRequests::takeChange() {
+  NodeChange change = std::move(changes_.front());
+  changes_.pop_front();
+  return change;
+}
+
+void NodeRequests::refuseChanges(const Error& error) {
+  for (const NodeChange& change : changes_) node_.replyFailed(change.asker, error);
+  changes_.clear();
+}
+
+void NodeRequests::watch(const Asker& asker, bool on) {
+  if (const Status done = node_.feed().watch(asker.client, on); !done) {
+    return node_.replyFailed(asker, done.error());
   }
-  replyDone(asker, on ? "events from now on" : "no more events");
+  node_.replyDone(asker, on ? "events from now on" : "no more events");
 }
 
 }  // namespace qgpu

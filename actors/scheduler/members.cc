@@ -5,13 +5,6 @@
 #include "runtime/planted.h"
 
 namespace qgpu {
-namespace {
-
-schema::Row::Reader readRow(const StoredRow& row) {
-  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
-}
-
-}  // namespace
 
 std::optional<MemberId> Members::find(const std::string& name) const {
   const auto found = names_.find(name);

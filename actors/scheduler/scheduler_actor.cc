@@ -7,13 +7,6 @@
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
-namespace {
-
-schema::Row::Reader readRow(const StoredRow& row) {
-  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
-}
-
-}  // namespace
 
 SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
                                const std::vector<StoredRow>& rows)

@@ -13,10 +13,6 @@ namespace {
 // Room that is kept for a task on its way is held under a number that no task has.
 constexpr std::uint64_t kMoveBit = std::uint64_t{1} << 63;
 
-schema::Row::Reader readRow(const StoredRow& row) {
-  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
-}
-
 PlaceState readState(schema::PlaceState word) {
   return word <= schema::PlaceState::LOST ? static_cast<PlaceState>(word) : PlaceState::Bound;
 }

@@ -122,7 +122,7 @@ struct Past {
     auto survivors = findSurvivors(dir.path());
     if (!survivors) return survivors.error();
     for (const std::string& why : survivors->unusable) log.warn("task-record", {{"why", why}});
-    if (NodeActor::storedIncarnation(*rows)) survivors->tasks.clear();
+    if (NodeNumbers::storedIncarnation(*rows)) survivors->tasks.clear();
     if (!survivors->tasks.empty()) {
       log.warn("database-is-new", {{"tasks_taken_over", survivors->tasks.size()}});
     }
@@ -259,7 +259,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   node_.name = options.nodename;
   node_.version = QGPU_VERSION;
   node_.pid = static_cast<std::uint32_t>(::getpid());
-  node_.incarnation = NodeActor::storedIncarnation(past.rows).value_or(0) + 1;
+  node_.incarnation = NodeNumbers::storedIncarnation(past.rows).value_or(0) + 1;
   node_.lastTask = past.survivors.lastTask;
   node_.living = past.survivors.living;
   node_.arbiter = arbiterConfig(options);

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "actors/base/durable_shell.h"
+
 namespace qgpu::sim {
 namespace {
-
-schema::Row::Reader readRow(const StoredRow& row) {
-  return capnp::readMessageUnchecked<schema::Row>(row.words.data());
-}
 
 std::uint64_t bit(int card) { return std::uint64_t{1} << card; }
 

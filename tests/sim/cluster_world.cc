@@ -267,7 +267,7 @@ void ClusterWorld::Parts::composeNode(std::size_t index, std::unique_ptr<SimJour
   boot.life = ++machine.lives;
   boot.rows = life.journal->rows();
   boot.rowsAgain = life.journal->rowsAgain();
-  boot.incarnation = NodeActor::storedIncarnation(boot.rows).value_or(0) + 1;
+  boot.incarnation = NodeNumbers::storedIncarnation(boot.rows).value_or(0) + 1;
   boot.mixed = machine.mixed;
   boot.mailboxMax = options_.mailboxMax;
   boot.node = host.reserve(Home::Main);

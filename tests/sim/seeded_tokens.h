@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "actors/node/node_parts.h"
+#include "actors/node/node_options.h"
 #include "tests/sim/host.h"
 
 namespace qgpu::sim {

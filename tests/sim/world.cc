@@ -248,7 +248,7 @@ std::set<std::uint64_t> World::Parts::living() const {
 void World::Parts::takeSurvivors(Boot& boot) {
   const std::set<std::uint64_t> alive = living();
   std::erase_if(runDir_.records, [&](const auto& record) { return !alive.contains(record.first); });
-  if (NodeActor::storedIncarnation(boot.rows)) return;
+  if (NodeNumbers::storedIncarnation(boot.rows)) return;
   for (const auto& [task, row] : runDir_.records) {
     boot.survivors.push_back(row);
     const auto stored = capnp::readMessageUnchecked<schema::Row>(row.words.data()).getTask();
@@ -287,7 +287,7 @@ void World::Parts::compose(std::unique_ptr<SimJournal> journal) {
   boot.rows = life_->journal->rows();
   boot.rowsAgain = life_->journal->rowsAgain();
   boot.databaseLost = std::exchange(databaseLost_, false);
-  boot.incarnation = NodeActor::storedIncarnation(boot.rows).value_or(0) + 1;
+  boot.incarnation = NodeNumbers::storedIncarnation(boot.rows).value_or(0) + 1;
   takeSurvivors(boot);
 
   boot.node = host_.reserve(Home::Main);

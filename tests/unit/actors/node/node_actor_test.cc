@@ -413,7 +413,7 @@ TEST(NodeActor, C2_AReportIsAnsweredInASecondWhateverACardDoes) {
   EXPECT_EQ(world.reply(corr).getCards()[0].getHolds(), 7u);
 
   std::vector<std::uint64_t> corrs;
-  for (std::size_t i = 0; i <= NodeActor::kGathersMax; ++i) corrs.push_back(world.ask(kTasks));
+  for (std::size_t i = 0; i <= NodeReports::kGathersMax; ++i) corrs.push_back(world.ask(kTasks));
   EXPECT_EQ(world.code(corrs.back()), "overloaded");
   world.fixture.advance(seconds(1));
   for (const std::uint64_t each : corrs) EXPECT_EQ(world.answers(each), 1u);

@@ -1,0 +1,70 @@
+#include "actors/node/node_recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace qgpu {
+
+void NodeRecovery::load(const std::vector<StoredRow>& rows) {
+  for (const StoredRow& stored : rows) {
+    const schema::Row::Reader row = readRow(stored);
+    if (!row.isTask()) continue;
+    if (!bindings_.load(stored.key.id, row.getTask(), Bindings::Taking::AsItIs)) {
+      lost_.push_back(stored.key.id);
+    }
+  }
+}
+
+// What was ending may still be dying while another task has its room already, so it comes last, and
+// not at all where it does not fit: its processes are told to go. Where nobody wrote down that it
+// was ending, the newer task has the right: it was bound beside all that held then.
+void NodeRecovery::takeOver(const std::vector<StoredRow>& survivors) {
+  for (const bool ending : {false, true}) {
+    for (auto next = survivors.rbegin(); next != survivors.rend(); ++next) {
+      const std::uint64_t task = next->key.id;
+      const schema::TaskRow::Reader row = readRow(*next).getTask();
+      if (row.getEvicting() != ending || bindings_.find(task) != nullptr) continue;
+      const bool taken = bindings_.load(task, row, Bindings::Taking::IfItFits);
+      (taken ? takenOver_ : notTakenOver_).push_back(task);
+      if (!taken && ending) outlived_.insert(task);
+    }
+  }
+}
+
+// A manager that was killed right after the commit of a task's end left its processes alive.
+void NodeRecovery::findOutlived(const std::vector<std::uint64_t>& living) {
+  for (const std::uint64_t task : living) {
+    const bool lost = std::find(lost_.begin(), lost_.end(), task) != lost_.end();
+    if (lost || bindings_.find(task) != nullptr || outlived_.contains(task)) continue;
+    if (numbers_.gaveOut(task)) outlived_.insert(task);
+  }
+}
+
+void NodeRecovery::persist(Turn& turn) const {
+  for (const std::uint64_t task : lost_) Bindings::erase(task, turn);
+  for (const std::uint64_t task : takenOver_) {
+    bindings_.persist(task, *bindings_.find(task), bindings_.placement(task), turn);
+  }
+}
+
+void NodeRecovery::tell() {
+  for (const std::uint64_t task : std::exchange(lost_, {})) {
+    const char* why = "its card is not on this node any more";
+    node_.note("task-lost", task, "", why);
+    node_.tellClosed(node_.peers().attach, task, true, why);
+  }
+  for (const std::uint64_t task : std::exchange(takenOver_, {})) {
+    node_.note("task-taken-over", task, bindings_.cardIds(bindings_.placement(task)),
+               "it lives, and the database was new");
+  }
+  for (const std::uint64_t task : std::exchange(notTakenOver_, {})) {
+    node_.note("task-not-taken-over", task, "", "it was ending, and its room is another task's");
+  }
+  for (const std::uint64_t task : std::exchange(outlived_, {})) {
+    node_.note("task-outlived", task, "",
+               "it had ended, and its processes had not: they are told to go");
+    node_.tellClosed(node_.peers().attach, task, true, "it had ended before the manager did");
+  }
+}
+
+}  // namespace qgpu
