@@ -1,15 +1,12 @@
-// What the node has and what of it the scheduler was told. The node's events say that something
-// changed; what it is now, its reports say. A refresh now and then heals what events were lost.
-#include "actors/node/member_actor.h"
+#include "actors/node/member_view.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
-
-using Step = KnownTask::Step;
 
 schema::Reply::Reader readReply(const Words& words) {
   return capnp::readMessageUnchecked<schema::Reply>(words.data());
@@ -25,62 +22,53 @@ Words copyOf(schema::Reply::Reader reply) {
 
 // --- asking ---
 
-std::uint64_t MemberActor::askNode(Pending pending, const Fill& fill) {
-  const std::uint64_t corr = ++lastCorr_;
-  pending_[corr] = std::move(pending);
-  outbox_.put(peers_.node, [corr, fill](schema::Envelope::Builder envelope) {
-    auto request = envelope.initRequest();
-    request.setCorr(corr);
-    request.setMayChange(true);
-    fill(request);
-  });
-  return corr;
+void MemberView::begin() {
+  gathered_ = false;
+  info_.clear();
+  cards_.clear();
+  tasksKnown_ = false;
 }
 
-// All that a hello tells. A bind that the node still works on may yet succeed, so it is waited for.
-void MemberActor::gather() {
-  if (!gathered_ && placesAtNode_ != 0) QGPU_MARK(HelloAwaitedBind);
-  if (gathered_ || placesAtNode_ != 0) return;
+void MemberView::gather(std::size_t bindsAtNode) {
+  if (!gathered_ && bindsAtNode != 0) QGPU_MARK(HelloAwaitedBind);
+  if (gathered_ || bindsAtNode != 0) return;
   gathered_ = true;
-  askNode({}, [](schema::Request::Builder request) { request.setWatch(true); });
-  Pending info;
-  info.about = About::Info;
-  info.attempt = attempt_;
-  askNode(info, [](schema::Request::Builder request) { request.setInfo(); });
+  member_.askNode([](schema::Request::Builder request) { request.setWatch(true); });
+  member_.askNode([](schema::Request::Builder request) { request.setInfo(); },
+                  session_.ofThisAttempt(
+                      [this](schema::Reply::Reader reply, Turn& turn) { onInfo(reply, turn); }));
   askCards(Compare::Use);
-  tasksAsked_ = false;   // one that is under way may be older than that bind
+  tasksAsked_ = false;  // one that is under way may be older than that bind
   askTasks(Compare::Use);
 }
 
-void MemberActor::askCards(Compare compare) {
-  Pending pending;
-  pending.about = About::Cards;
-  pending.attempt = attempt_;
-  pending.compare = compare;
-  askNode(pending, [](schema::Request::Builder request) { request.setCards(); });
+void MemberView::askCards(Compare compare) {
+  member_.askNode([](schema::Request::Builder request) { request.setCards(); },
+                  session_.ofThisAttempt([this, compare](schema::Reply::Reader reply, Turn& turn) {
+                    onCards(reply, compare, turn);
+                  }));
 }
 
-void MemberActor::askTasks(Compare compare) {
+void MemberView::askTasks(Compare compare) {
   if (tasksAsked_) {
     tasksDue_ = true;
     return;
   }
   tasksAsked_ = true;
-  Pending pending;
-  pending.about = About::Tasks;
-  pending.attempt = attempt_;
-  pending.compare = compare;
-  askNode(pending, [](schema::Request::Builder request) { request.setTasks(); });
+  member_.askNode([](schema::Request::Builder request) { request.setTasks(); },
+                  session_.ofThisAttempt([this, compare](schema::Reply::Reader reply, Turn& turn) {
+                    onTasks(reply, compare, turn);
+                  }));
 }
 
-void MemberActor::armBatch(Turn& turn) {
-  if (batchArmed_ || !inSession()) return;
+void MemberView::armBatch(Turn& turn) {
+  if (batchArmed_ || !session_.inSession()) return;
   batchArmed_ = true;
-  tick(turn, options_.batch, TickKind::Batch, 0);
+  MemberContext::later(turn, member_.options().batch, MemberTick::Batch, 0);
 }
 
-void MemberActor::askDue(Turn& turn) {
-  if (!inSession()) return;
+void MemberView::askDue(Turn& turn) {
+  if (!session_.inSession()) return;
   if (cardsDue_) askCards(Compare::States);
   cardsDue_ = false;
   if (!tasksDue_) return;
@@ -89,83 +77,80 @@ void MemberActor::askDue(Turn& turn) {
   askTasks(Compare::States);
 }
 
-// The scheduler takes a mark that it ordered for done. What came of it may be what was told before
-// the order: the node could not store it, or somebody here took it back at once. So it is told.
-void MemberActor::tellCardsAgain(Turn& turn) {
+void MemberView::onBatchDue(Turn& turn) {
+  batchArmed_ = false;
+  askDue(turn);
+}
+
+void MemberView::onRefreshDue(Turn& turn) {
+  if (!session_.inSession()) return;
+  askCards(Compare::Use);
+  askTasks(Compare::Use);
+  MemberContext::later(turn, member_.options().refreshEvery, MemberTick::Refresh,
+                       session_.attempt());
+}
+
+void MemberView::tellCardsAgain(Turn& turn) {
   statesTold_.clear();
   cardsDue_ = true;
   armBatch(turn);
 }
 
+void MemberView::tasksChanged(Turn& turn) {
+  tasksDue_ = true;
+  armBatch(turn);
+}
+
 // --- hearing ---
 
-void MemberActor::onEventTold(schema::Event::Reader event, Turn& turn) {
+void MemberView::onEventTold(schema::Event::Reader event, Turn& turn) {
   const std::string kind = text(event.getKind());
   if (kind == "task-ended") {
     noteEnded(event.getTask());
     return sayEnded(turn);
   }
-  if (kind == "task-bound") return;   // its order is answered
+  if (kind == "task-bound") return;  // its order is answered
   if (kind.rfind("task-", 0) == 0) tasksDue_ = true;
   if (kind.rfind("card-", 0) == 0 || kind == "policy-changed") cardsDue_ = true;
   if (cardsDue_ || tasksDue_) armBatch(turn);
 }
 
-void MemberActor::onReply(schema::Reply::Reader reply, Turn& turn) {
-  if (turn.sender() != peers_.node) return;
-  const auto found = pending_.find(reply.getCorr());
-  if (found == pending_.end()) return;
-  const Pending pending = std::move(found->second);
-  pending_.erase(found);
-  if (pending.about == About::Order) return onOrderReply(pending, reply, turn);
-  if (pending.attempt != attempt_) return;
-  switch (pending.about) {
-    case About::Info:
-      if (!reply.isInfo()) return;
-      info_ = copyOf(reply);
-      termSeen_ = std::max(termSeen_, reply.getInfo().getClusterTerm());
-      return helloIfWhole(turn);
-    case About::Cards: return onCards(pending, reply, turn);
-    case About::Tasks: return onTasks(pending, reply, turn);
-    case About::Term:
-      if (state_ != MemberState::Admitting) return;
-      if (reply.isFailed()) {
-        return dropLink("its term can't be stored: " + readFault(reply.getFailed()).message, turn);
-      }
-      termSeen_ = sessionTerm_;
-      return enterSession(turn);
-    default: return;
-  }
+void MemberView::onInfo(schema::Reply::Reader reply, Turn& turn) {
+  if (!reply.isInfo()) return;
+  info_ = copyOf(reply);
+  session_.noteTerm(reply.getInfo().getClusterTerm());
+  helloIfWhole(turn);
 }
 
-void MemberActor::onCards(const Pending& pending, schema::Reply::Reader reply, Turn& turn) {
+void MemberView::onCards(schema::Reply::Reader reply, Compare compare, Turn& turn) {
   if (!reply.isCards()) return;
   cards_ = copyOf(reply);
   const std::string states = digestOf(reply.getCards(), Compare::States);
   const std::string use = digestOf(reply.getCards(), Compare::Use);
-  const bool changed = pending.compare == Compare::Use ? use != useTold_ : states != statesTold_;
-  if (!changed && inSession()) return;
+  const bool changed = compare == Compare::Use ? use != useTold_ : states != statesTold_;
+  if (!changed && session_.inSession()) return;
   statesTold_ = states;
   useTold_ = use;
-  if (!inSession()) return helloIfWhole(turn);
-  say([this](schema::FromMember::Builder word) { writeFacts(word.initFacts()); }, turn);
+  if (!session_.inSession()) return helloIfWhole(turn);
+  session_.say([this](schema::FromMember::Builder word) { writeFacts(word.initFacts()); }, turn);
 }
 
 // A report is as the node was when it left, so what it lacks is over.
-void MemberActor::onTasks(const Pending& pending, schema::Reply::Reader reply, Turn& turn) {
+void MemberView::onTasks(schema::Reply::Reader reply, Compare compare, Turn& turn) {
   tasksAsked_ = false;
   if (!reply.isTasks()) return;
   std::map<std::uint64_t, HeldRecord> now;
   std::vector<HeldRecord> changed;
   for (const auto info : reply.getTasks()) {
     HeldRecord record = readHeld(info);
-    const auto told = told_.find(record.nodeTask);
-    if (told == told_.end() && isAsked(record.spec.clusterTask)) continue;   // soon it is bound
-    noteHeld(record);
-    const bool news = told == told_.end() || differs(told->second, record, pending.compare);
-    if (news) changed.push_back(record);
     const std::uint64_t task = record.nodeTask;
-    now.emplace(task, news || state_ == MemberState::Gathering ? std::move(record) : told->second);
+    const HeldRecord* before = told(task);
+    if (before == nullptr && known_.isAsked(record.spec.clusterTask)) continue;  // soon bound
+    noteHeld(record);
+    const bool news = before == nullptr || differs(*before, record, compare);
+    if (news) changed.push_back(record);
+    const bool takes = news || session_.state() == MemberState::Gathering;
+    now.emplace(task, takes ? std::move(record) : *before);
   }
   std::vector<std::uint64_t> gone;
   for (const auto& [task, record] : told_) {
@@ -174,29 +159,24 @@ void MemberActor::onTasks(const Pending& pending, schema::Reply::Reader reply, T
   for (const std::uint64_t task : gone) noteEnded(task);
   told_ = std::move(now);
   tasksKnown_ = true;
-  if (!inSession()) return helloIfWhole(turn);
+  if (!session_.inSession()) return helloIfWhole(turn);
   sayEnded(turn);
   sayTasks(changed, turn);
 }
 
-bool MemberActor::isAsked(std::uint64_t task) const {
-  const auto known = known_.find(task);
-  return known != known_.end() && known->second.step == Step::Asked;
-}
-
-void MemberActor::noteHeld(const HeldRecord& record) {
+void MemberView::noteHeld(const HeldRecord& record) {
   const std::uint64_t task = record.spec.clusterTask;
-  if (task == 0) return;
-  const auto found = known_.find(task);
-  if (found != known_.end() && found->second.step != Step::Over) return;
-  KnownTask& known = known_[task];
-  known.step = Step::Held;
-  known.epoch = record.spec.clusterEpoch;
-  known.nodeTask = record.nodeTask;
-  known.cards = record.cards;
+  const KnownTask* known = known_.find(task);
+  if (task == 0 || (known != nullptr && known->isHere())) return;
+  known_.hold(task, record.spec.clusterEpoch, record.nodeTask, record.cards);
 }
 
-void MemberActor::noteEnded(std::uint64_t nodeTask) {
+void MemberView::noteBound(HeldRecord record) {
+  const std::uint64_t task = record.nodeTask;
+  told_.try_emplace(task, std::move(record));
+}
+
+void MemberView::noteEnded(std::uint64_t nodeTask) {
   const auto found = told_.find(nodeTask);
   if (found == told_.end()) return;
   Ended over{std::move(found->second), kNever};
@@ -204,18 +184,42 @@ void MemberActor::noteEnded(std::uint64_t nodeTask) {
   over.record.ended = true;
   const TaskSpec& spec = over.record.spec;
   if (spec.clusterTask != 0) {
-    markOver(spec.clusterTask, spec.clusterEpoch,
-             {errorName(ErrorCode::Conflict),
-              "cluster task " + std::to_string(spec.clusterTask) + " has ended here"});
-    settleForwards(spec.clusterTask);
+    known_.end(spec.clusterTask, spec.clusterEpoch,
+               {ErrorCode::Conflict,
+                "cluster task " + std::to_string(spec.clusterTask) + " has ended here"});
+    forwards_.settle(spec.clusterTask);
   }
   ended_.push_back(std::move(over));
   if (ended_.size() > kEndedKept) ended_.pop_front();
 }
 
-// Kept until a beat that was said later is seen: then it has arrived.
-void MemberActor::sayEnded(Turn& turn) {
-  if (!inSession()) return;
+const HeldRecord* MemberView::told(std::uint64_t nodeTask) const {
+  const auto found = told_.find(nodeTask);
+  return found == told_.end() ? nullptr : &found->second;
+}
+
+std::string MemberView::nodeName() const {
+  return info_.empty() ? std::string() : text(readReply(info_).getInfo().getName());
+}
+
+// --- telling ---
+
+void MemberView::onEntered(Turn& turn) {
+  sayEnded(turn);
+  if (!session_.inSession()) return;
+  MemberContext::later(turn, member_.options().refreshEvery, MemberTick::Refresh,
+                       session_.attempt());
+  cardsDue_ = true;  // whatever changed since they were asked for the hello
+  tasksDue_ = true;
+  askDue(turn);
+}
+
+void MemberView::arrived(Nanos saidBefore) {
+  while (!ended_.empty() && ended_.front().saidAt < saidBefore) ended_.pop_front();
+}
+
+void MemberView::sayEnded(Turn& turn) {
+  if (!session_.inSession()) return;
   std::vector<HeldRecord> unsaid;
   for (Ended& over : ended_) {
     if (over.saidAt != kNever) continue;
@@ -225,12 +229,35 @@ void MemberActor::sayEnded(Turn& turn) {
   sayTasks(unsaid, turn);
 }
 
-void MemberActor::helloIfWhole(Turn& turn) {
-  if (state_ != MemberState::Gathering || info_.empty() || cards_.empty() || !tasksKnown_) return;
-  sayHello(turn);
+void MemberView::sayTasks(const std::vector<HeldRecord>& records, Turn& turn) {
+  for (std::size_t from = 0; from < records.size(); from += kTasksPerWord) {
+    const std::size_t count = std::min(kTasksPerWord, records.size() - from);
+    session_.say(
+        [&](schema::FromMember::Builder word) {
+          auto list = word.initTasks(static_cast<unsigned>(count));
+          for (unsigned i = 0; i < count; ++i) writeHeld(records[from + i], list[i]);
+        },
+        turn);
+  }
 }
 
-void MemberActor::writeFacts(schema::NodeFacts::Builder facts) const {
+void MemberView::helloIfWhole(Turn& turn) {
+  if (session_.state() != MemberState::Gathering) return;
+  if (info_.empty() || cards_.empty() || !tasksKnown_) return;
+  const auto fill = [this](schema::MemberHello::Builder hello) {
+    writeFacts(hello.initFacts());
+    auto tasks = hello.initTasks(static_cast<unsigned>(told_.size() + ended_.size()));
+    unsigned i = 0;
+    for (const auto& [task, record] : told_) writeHeld(record, tasks[i++]);
+    for (const Ended& over : ended_) writeHeld(over.record, tasks[i++]);
+  };
+  const auto saidAt = session_.sayHello(fill, turn);
+  if (!saidAt) return;
+  for (Ended& over : ended_) over.saidAt = *saidAt;
+}
+
+void MemberView::writeFacts(schema::NodeFacts::Builder facts) const {
+  const MemberOptions& options = member_.options();
   const auto info = readReply(info_).getInfo();
   facts.setName(info.getName());
   facts.setVersion(info.getVersion());
@@ -238,11 +265,11 @@ void MemberActor::writeFacts(schema::NodeFacts::Builder facts) const {
   facts.setCards(readReply(cards_).getCards());
   facts.setMixed(info.getMixed());
   facts.setMaxTasksPerCard(info.getMaxTasksPerCard());
-  facts.setCpuMilli(static_cast<std::uint64_t>(options_.cpuMilli));
-  facts.setHostMemBytes(static_cast<std::uint64_t>(options_.hostMem.value));
-  facts.setAttachSocket(options_.attachSocket);
-  auto list = facts.initEnvironment(static_cast<unsigned>(options_.environment.size()));
-  for (unsigned i = 0; i < list.size(); ++i) list.set(i, options_.environment[i]);
+  facts.setCpuMilli(static_cast<std::uint64_t>(options.cpuMilli));
+  facts.setHostMemBytes(static_cast<std::uint64_t>(options.hostMem.value));
+  facts.setAttachSocket(options.attachSocket);
+  auto list = facts.initEnvironment(static_cast<unsigned>(options.environment.size()));
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, options.environment[i]);
 }
 
 }  // namespace qgpu

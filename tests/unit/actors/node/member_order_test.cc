@@ -189,7 +189,7 @@ TEST(MemberOrder, P3_WhatWasRefusedLastIsRememberedAsLongAsThatOfOthers) {
   m.join();
   m.tell(MemberWorld::bind(1, 1, job(8)));
   m.tell(MemberWorld::bind(2, 1, job(8)));
-  for (std::uint64_t task = 3; task < MemberActor::kOverKept; ++task) {
+  for (std::uint64_t task = 3; task < KnownTasks::kOverKept; ++task) {
     m.tell(MemberWorld::end(task, 1));
   }
   m.tell(MemberWorld::bind(2, 2, job(8)));
@@ -409,7 +409,7 @@ TEST(MemberForward, C2_TheEndOfTheSessionIsAnAnswerToo) {
 TEST(MemberForward, C5_RefusesMoreThanSoManyAtOnce) {
   MemberWorld m;
   m.join();
-  for (std::size_t i = 0; i < MemberActor::kForwardsMax; ++i) m.forward(job());
+  for (std::size_t i = 0; i < Forwards::kForwardsMax; ++i) m.forward(job());
   EXPECT_EQ(m.world.code(m.forward(job())), "overloaded");
   m.down();
 }

@@ -1,27 +1,9 @@
-#include "actors/node/member_parts.h"
+#include "actors/node/held_record.h"
 
-#include <array>
+#include <algorithm>
 
 namespace qgpu {
 namespace {
-
-constexpr std::uint8_t bit(MemberState state) {
-  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(state));
-}
-
-constexpr std::uint8_t kLeases = bit(MemberState::Member) | bit(MemberState::LeaseOver);
-constexpr std::uint8_t kDown = bit(MemberState::Down);
-
-// By the state that is left: the set of states that may follow.
-constexpr std::array<std::uint8_t, 7> kNext = {
-    /* Down       */ bit(MemberState::Gathering),
-    /* Gathering  */ bit(MemberState::Greeting) | kDown,
-    /* Greeting   */ bit(MemberState::Admitting) | bit(MemberState::TurnedAway) | kLeases | kDown,
-    /* Admitting  */ kLeases | kDown,
-    /* Member     */ bit(MemberState::LeaseOver) | kDown,
-    /* LeaseOver  */ bit(MemberState::Member) | kDown,
-    /* TurnedAway */ kDown,
-};
 
 std::vector<std::string> split(const std::string& ids) {
   std::vector<std::string> found;
@@ -40,21 +22,6 @@ schema::TaskState coarse(schema::TaskState state) {
 
 }  // namespace
 
-bool mayMove(MemberState from, MemberState to) {
-  return (kNext[static_cast<std::size_t>(from)] & bit(to)) != 0;
-}
-
-Fault faultOf(const Error& error) { return {errorName(error.code), error.message}; }
-
-Fault readFault(schema::Failure::Reader reader) {
-  return {text(reader.getCode()).substr(0, 32), text(reader.getMessage()).substr(0, 1'024)};
-}
-
-void writeFault(const Fault& fault, schema::Failure::Builder builder) {
-  builder.setCode(fault.code);
-  builder.setMessage(fault.message);
-}
-
 HeldRecord readHeld(schema::TaskInfo::Reader info) {
   HeldRecord record;
   record.nodeTask = info.getId();
@@ -62,9 +29,9 @@ HeldRecord readHeld(schema::TaskInfo::Reader info) {
   record.cards = split(text(info.getCard()));
   record.state = info.getState();
   const auto use = info.getUse();
-  record.use = {use.getUsedNs(),   use.getGpuNs(),   use.getHeldNs(),  use.getTurns(),
-                use.getLaunches(), use.getMemBytes(), use.getMemPeak(), use.getOverrunNs(),
-                use.getProcesses()};
+  record.use = {use.getUsedNs(),  use.getGpuNs(),     use.getHeldNs(),
+                use.getTurns(),   use.getLaunches(),  use.getMemBytes(),
+                use.getMemPeak(), use.getOverrunNs(), use.getProcesses()};
   return record;
 }
 
