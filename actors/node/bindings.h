@@ -8,10 +8,10 @@
 // a task that the scheduler placed the scheduler remembers it; the node remembers its epoch, so
 // that a repeated order has one effect and one answer, and what ended stays ended.
 //
-// Who calls: NodeActor (binds), TaskLife (all else of a task's life), Survivors (the start),
-// NodeReports. Kept here: P1 to P5 and P8 (through the ledger), P6 (one binding and one answer for
-// each request, and for each task and epoch of the scheduler), P9 (released once), C5 (tasks and
-// what is remembered of them are bounded).
+// Who calls: TaskLife (binds and ends), NodeRecovery (the start), NodeReports. Kept here: P1 to P5
+// and P8 (through the ledger), P6 (one binding and one answer for each request, and for each task
+// and epoch of the scheduler), P9 (released once), C5 (tasks and what is remembered of them are
+// bounded).
 
 #include <cstdint>
 #include <deque>

@@ -36,7 +36,7 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
       cards_(node_, ledger_, std::move(cards)),
       bindings_(node_, ledger_, numbers_, tokens),
       life_(node_, cards_, bindings_),
-      recovery_(node_, numbers_, bindings_),
+      recovery_(node_, numbers_, cards_, bindings_, life_),
       reports_(node_, numbers_, cards_, bindings_),
       requests_(node_, reports_) {
   load(rows, survivors);
@@ -132,8 +132,27 @@ bool NodeActor::begin(NodeChange change, Turn& turn) {
   return true;
 }
 
+ChangeOwner& NodeActor::ownerOf(const NodeChange& change) {
+  switch (change.kind) {
+    case NodeChange::Kind::Node:
+      return recovery_;
+    case NodeChange::Kind::Bind:
+    case NodeChange::Kind::End:
+    case NodeChange::Kind::Close:
+      return life_;
+    case NodeChange::Kind::Policy:
+    case NodeChange::Kind::Mark:
+      return cards_;
+    case NodeChange::Kind::Term:
+      return numbers_;
+    case NodeChange::Kind::Permit:
+      break;
+  }
+  return requests_;
+}
+
 Result<Need> NodeActor::check(NodeChange& change) {
-  Result<Need> need = checkKind(change);
+  Result<Need> need = ownerOf(change).check(change);
   if (!need || *need == Need::Nothing) return need;
   change.incarnation = numbers_.incarnationToStore();
   if (!change.event.kind.empty()) {
@@ -144,47 +163,12 @@ Result<Need> NodeActor::check(NodeChange& change) {
   return need;
 }
 
-Result<Need> NodeActor::checkKind(NodeChange& change) {
-  switch (change.kind) {
-    case NodeChange::Kind::Node:
-      break;
-    case NodeChange::Kind::Bind:
-      return bindings_.check(change);
-    case NodeChange::Kind::End:
-    case NodeChange::Kind::Close:
-      return life_.check(change);
-    case NodeChange::Kind::Policy:
-    case NodeChange::Kind::Mark:
-      return cards_.check(change);
-    case NodeChange::Kind::Permit:
-      change.tells("permitted", 0, "", change.text);
-      break;
-    case NodeChange::Kind::Term:
-      return numbers_.checkTerm(change);
-  }
-  return Need::Commit;
-}
-
 void NodeActor::persist(const NodeChange& change, Turn& turn) {
-  numbers_.persist(change, turn);
+  numbers_.write(change, turn);
   if (change.event.seq != 0 && !(QGPU_PLANTED(NoAudit) && change.kind == NodeChange::Kind::Mark)) {
     feed_.persistAudits({change.event}, turn);
   }
-  switch (change.kind) {
-    case NodeChange::Kind::Node:
-      return recovery_.persist(turn);
-    case NodeChange::Kind::Bind:
-      return bindings_.persist(change, turn);
-    case NodeChange::Kind::End:
-    case NodeChange::Kind::Close:
-      return life_.persist(change, turn);
-    case NodeChange::Kind::Policy:
-    case NodeChange::Kind::Mark:
-      return cards_.persist(change, turn);
-    case NodeChange::Kind::Permit:
-    case NodeChange::Kind::Term:
-      return;
-  }
+  ownerOf(change).persist(change, turn);
 }
 
 void NodeActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
@@ -196,40 +180,10 @@ void NodeActor::onCommitted(schema::Committed::Reader committed, Turn& turn) {
     QGPU_MARK(StorageBack);
     node_.note("storage-ok", 0, "", "changes are taken again");
   }
-  apply(change, turn);
-  feed_.tellNotes();
-}
-
-void NodeActor::apply(const NodeChange& change, Turn& turn) {
   numbers_.stored(change);
   if (change.event.seq != 0) feed_.auditsStored({change.event});
-  switch (change.kind) {
-    case NodeChange::Kind::Node:
-      return applyStart(turn);
-    case NodeChange::Kind::Bind:
-      return life_.introduce(change.task, bindings_.apply(change), turn);
-    case NodeChange::Kind::End:
-    case NodeChange::Kind::Close:
-      return life_.apply(change, turn);
-    case NodeChange::Kind::Policy:
-    case NodeChange::Kind::Mark:
-      return cards_.apply(change);
-    case NodeChange::Kind::Permit:
-      return node_.replyDone(change.asker, change.text);
-    case NodeChange::Kind::Term:
-      return numbers_.applyTerm(change);
-  }
-}
-
-// The row of this incarnation is committed, so everybody may be spoken to.
-void NodeActor::applyStart(Turn& turn) {
-  if (numbers_.started()) return;
-  numbers_.start();
-  node_.note("node-started", 0, "",
-             options_.version + ", incarnation " + std::to_string(numbers_.incarnation()));
-  recovery_.tell();
-  cards_.tellPolicies();
-  life_.introduceAll(turn);
+  ownerOf(change).apply(change, turn);
+  feed_.tellNotes();
 }
 
 // --- storage that failed ---

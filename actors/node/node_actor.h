@@ -10,8 +10,8 @@
 //   NodeContext  what every part may do in a turn                 EventSource   the story
 //
 // Parts know one another only downwards, in the order of the members below. Durable changes are
-// made one at a time over a DurableShell: checked by the part that owns what changes, persisted,
-// and applied once their commit is known. A commit that fails therefore leaves nothing to undo.
+// made one at a time over a DurableShell by the part that owns what changes (ChangeOwner): checked,
+// persisted, and applied once their commit is known. A commit that fails leaves nothing to undo.
 // While a change is in flight every other message waits in the outbox, so that none is lost with
 // it.
 //
@@ -82,13 +82,11 @@ class NodeActor final : public Actor, private DurableShell::Work {
   bool work(Turn& turn) override;
 
   void load(const std::vector<StoredRow>& rows, const std::vector<StoredRow>& survivors);
+  ChangeOwner& ownerOf(const NodeChange& change);
   std::optional<NodeChange> nextChange();
   bool begin(NodeChange change, Turn& turn);
   Result<Need> check(NodeChange& change);
-  Result<Need> checkKind(NodeChange& change);
   void persist(const NodeChange& change, Turn& turn);
-  void apply(const NodeChange& change, Turn& turn);
-  void applyStart(Turn& turn);
   void storageFailed(const std::string& why, Turn& turn);
 
   const NodeOptions options_;

@@ -108,7 +108,7 @@ Result<Need> NodeCards::checkMark(NodeChange& change) {
   return Need::Commit;
 }
 
-void NodeCards::persist(const NodeChange& change, Turn& turn) const {
+void NodeCards::persist(const NodeChange& change, Turn& turn) {
   const bool isPolicy = change.kind == NodeChange::Kind::Policy;
   for (const std::size_t card : change.cards) {
     const CardMark mark = isPolicy ? ledger_.mark(card) : change.mark;
@@ -128,7 +128,7 @@ void NodeCards::persist(const NodeChange& change, Turn& turn) const {
   }
 }
 
-void NodeCards::apply(const NodeChange& change) {
+void NodeCards::apply(const NodeChange& change, Turn&) {
   if (change.kind == NodeChange::Kind::Mark)
     applyMark(change);
   else

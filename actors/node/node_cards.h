@@ -22,7 +22,7 @@
 
 namespace qgpu {
 
-class NodeCards {
+class NodeCards final : public ChangeOwner {
  public:
   // `cards` are those of the ledger and of NodePeers.cards, in the same order.
   NodeCards(NodeContext& node, Ledger& ledger, std::vector<CardFacts> cards);
@@ -34,11 +34,11 @@ class NodeCards {
   // member tell the scheduler of the cards.
   void onSuspendLost(schema::SuspendLost::Reader lost);
 
-  // --- changes of policies and marks ---
+  // --- ChangeOwner, of the kinds Policy and Mark ---
   // Errors: NotFound (card), Conflict (see Ledger::mayChoosePolicy).
-  Result<Need> check(NodeChange& change);
-  void persist(const NodeChange& change, Turn& turn) const;
-  void apply(const NodeChange& change);
+  Result<Need> check(NodeChange& change) override;
+  void persist(const NodeChange& change, Turn& turn) override;
+  void apply(const NodeChange& change, Turn& turn) override;
 
   // --- who leaves what is drained ---
   bool isDraining(const Placement& placement) const;

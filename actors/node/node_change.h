@@ -12,6 +12,7 @@
 #include "actors/base/asker.h"
 #include "actors/base/codec.h"
 #include "actors/base/event_kinds.h"
+#include "runtime/actor.h"
 
 namespace qgpu {
 
@@ -54,5 +55,19 @@ struct NodeChange {
 
 // What a check finds: rows are to be written, or nothing is left to do, since it answered already.
 enum class Need : std::uint8_t { Commit, Nothing };
+
+// The part that owns what a change changes.
+class ChangeOwner {
+ public:
+  // Fills in what the change will do. The asker is told of the error.
+  virtual Result<Need> check(NodeChange& change) = 0;
+  // Its rows, but for the node's own and the audit, which go with every change.
+  virtual void persist(const NodeChange& change, Turn& turn) = 0;
+  // Once that is committed; the asker is answered.
+  virtual void apply(const NodeChange& change, Turn& turn) = 0;
+
+ protected:
+  ~ChangeOwner() = default;
+};
 
 }  // namespace qgpu

@@ -66,13 +66,13 @@ std::uint32_t NodeNumbers::incarnationToStore() const {
 
 // --- the term ---
 
-Need NodeNumbers::checkTerm(const NodeChange& change) {
+Result<Need> NodeNumbers::check(NodeChange& change) {
   if (change.term > term_) return Need::Commit;
   node_.replyDone(change.asker, "term " + std::to_string(term_) + " is stored");
   return Need::Nothing;
 }
 
-void NodeNumbers::applyTerm(const NodeChange& change) {
+void NodeNumbers::apply(const NodeChange& change, Turn&) {
   term_ = change.term;
   node_.replyDone(change.asker, "term " + std::to_string(term_) + " is stored");
 }
@@ -83,7 +83,7 @@ bool NodeNumbers::rowDue() const {
   return !started_ || node_.feed().rowDue() || incarnationSeen_ >= incarnation_;
 }
 
-void NodeNumbers::persist(const NodeChange& change, Turn& turn) {
+void NodeNumbers::write(const NodeChange& change, Turn& turn) {
   turn.persist({RowKind::Node, 0}, [&](schema::Row::Builder row) {
     auto node = row.initNode();
     node.setIncarnation(change.incarnation);

@@ -17,7 +17,7 @@
 
 namespace qgpu {
 
-class NodeNumbers {
+class NodeNumbers final : public ChangeOwner {
  public:
   explicit NodeNumbers(NodeContext& node)
       : node_(node),
@@ -45,16 +45,17 @@ class NodeNumbers {
 
   // --- the term of the scheduler that this node obeys ---
   std::uint64_t term() const { return term_; }
-  // Nothing where it is obeyed already.
-  Need checkTerm(const NodeChange& change);
-  void applyTerm(const NodeChange& change);
+  // ChangeOwner, of the kind Term; it is in the row.
+  Result<Need> check(NodeChange& change) override;
+  void persist(const NodeChange&, Turn&) override {}
+  void apply(const NodeChange& change, Turn& turn) override;
 
   // --- the row ---
   void load(const std::vector<StoredRow>& rows);
   bool rowDue() const;
   // The incarnation that the next row has.
   std::uint32_t incarnationToStore() const;
-  void persist(const NodeChange& change, Turn& turn);
+  void write(const NodeChange& change, Turn& turn);
   // Every change may raise the incarnation, since each writes the row.
   void stored(const NodeChange& change);
 

@@ -40,11 +40,22 @@ void NodeRecovery::findOutlived(const std::vector<std::uint64_t>& living) {
   }
 }
 
-void NodeRecovery::persist(Turn& turn) const {
+// After the first commit nothing is left.
+void NodeRecovery::persist(const NodeChange&, Turn& turn) {
   for (const std::uint64_t task : lost_) Bindings::erase(task, turn);
   for (const std::uint64_t task : takenOver_) {
     bindings_.persist(task, *bindings_.find(task), bindings_.placement(task), turn);
   }
+}
+
+void NodeRecovery::apply(const NodeChange&, Turn& turn) {
+  if (numbers_.started()) return;
+  numbers_.start();
+  node_.note("node-started", 0, "",
+             node_.options().version + ", incarnation " + std::to_string(numbers_.incarnation()));
+  tell();
+  cards_.tellPolicies();
+  life_.introduceAll(turn);
 }
 
 void NodeRecovery::tell() {

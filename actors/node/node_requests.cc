@@ -190,6 +190,15 @@ void NodeRequests::refuseChanges(const Error& error) {
   changes_.clear();
 }
 
+Result<Need> NodeRequests::check(NodeChange& change) {
+  change.tells("permitted", 0, "", change.text);
+  return Need::Commit;
+}
+
+void NodeRequests::apply(const NodeChange& change, Turn&) {
+  node_.replyDone(change.asker, change.text);
+}
+
 void NodeRequests::watch(const Asker& asker, bool on) {
   if (const Status done = node_.feed().watch(asker.client, on); !done) {
     return node_.replyFailed(asker, done.error());

@@ -14,7 +14,7 @@
 
 namespace qgpu {
 
-class NodeRequests {
+class NodeRequests final : public ChangeOwner {
  public:
   static constexpr std::size_t kChangesMax = 256;    // that wait for their turn
   static constexpr std::size_t kOutboxMax = 16'384;  // beyond it no new change is taken
@@ -23,6 +23,12 @@ class NodeRequests {
 
   void onRequest(schema::Request::Reader request, Turn& turn);
 
+  // --- ChangeOwner, of the kind Permit: it is audited, and nothing else ---
+  Result<Need> check(NodeChange& change) override;
+  void persist(const NodeChange&, Turn&) override {}
+  void apply(const NodeChange& change, Turn& turn) override;
+
+  // --- changes that wait ---
   bool anyChange() const { return !changes_.empty(); }
   NodeChange takeChange();
   // All that wait are told; the storage failed.

@@ -157,15 +157,22 @@ void TaskLife::findOrdered(NodeChange& end) {
   }
 }
 
+Result<Need> TaskLife::check(NodeChange& change) {
+  if (change.kind == NodeChange::Kind::Bind) return bindings_.check(change);
+  if (change.kind == NodeChange::Kind::Close) return checkClose(change);
+  return checkEnd(change);
+}
+
+Need TaskLife::checkClose(NodeChange& close) const {
+  const Binding* binding = bindings_.find(close.task);
+  QGPU_CHECK(binding != nullptr, "a task leaves toClose_ when it is closed");
+  close.text = binding->endReason;
+  close.tells("task-ended", close.task, "", close.text);
+  return Need::Commit;
+}
+
 // Ends at once where nobody is attached; otherwise its processes get the grace first.
-Result<Need> TaskLife::check(NodeChange& end) {
-  if (end.kind == NodeChange::Kind::Close) {
-    const Binding* over = bindings_.find(end.task);
-    QGPU_CHECK(over != nullptr, "a task leaves toClose_ when it is closed");
-    end.text = over->endReason;
-    end.tells("task-ended", end.task, "", end.text);
-    return Need::Commit;
-  }
+Result<Need> TaskLife::checkEnd(NodeChange& end) {
   if (end.ordered) findOrdered(end);
   const Binding* binding = bindings_.find(end.task);
   const std::string name = "task " + std::to_string(end.task);
@@ -193,18 +200,20 @@ Result<Need> TaskLife::check(NodeChange& end) {
   return Need::Commit;
 }
 
-void TaskLife::persist(const NodeChange& end, Turn& turn) const {
-  if (end.kind == NodeChange::Kind::Close) return Bindings::erase(end.task, turn);
-  Binding evicted = *bindings_.find(end.task);
+void TaskLife::persist(const NodeChange& change, Turn& turn) {
+  if (change.kind == NodeChange::Kind::Bind) return bindings_.persist(change, turn);
+  if (change.kind == NodeChange::Kind::Close) return Bindings::erase(change.task, turn);
+  Binding evicted = *bindings_.find(change.task);
   evicted.evicting = true;
-  bindings_.persist(end.task, evicted, bindings_.placement(end.task), turn);
+  bindings_.persist(change.task, evicted, bindings_.placement(change.task), turn);
 }
 
-void TaskLife::apply(const NodeChange& end, Turn& turn) {
-  if (end.kind == NodeChange::Kind::Close)
-    applyClose(end);
-  else
-    applyEvict(end, turn);
+void TaskLife::apply(const NodeChange& change, Turn& turn) {
+  if (change.kind == NodeChange::Kind::Bind) {
+    return introduce(change.task, bindings_.apply(change), turn);
+  }
+  if (change.kind == NodeChange::Kind::Close) return applyClose(change);
+  applyEvict(change, turn);
 }
 
 void TaskLife::applyEvict(const NodeChange& end, Turn& turn) {

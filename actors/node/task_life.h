@@ -19,7 +19,7 @@
 
 namespace qgpu {
 
-class TaskLife {
+class TaskLife final : public ChangeOwner {
  public:
   TaskLife(NodeContext& node, NodeCards& cards, Bindings& bindings)
       : node_(node), cards_(cards), bindings_(bindings) {}
@@ -36,11 +36,12 @@ class TaskLife {
   void onEventTold(schema::Event::Reader told);
   void onTick(NodeTick kind, std::uint64_t task);
 
-  // --- the end: changes of the kinds End and Close ---
-  // Errors: NotFound, Denied. An End of a task that nobody is attached to becomes a Close.
-  Result<Need> check(NodeChange& end);
-  void persist(const NodeChange& end, Turn& turn) const;
-  void apply(const NodeChange& end, Turn& turn);
+  // --- ChangeOwner, of the kinds Bind, End and Close ---
+  // Errors: of Bindings::check(); NotFound, Denied. An End of a task that nobody is attached to
+  // becomes a Close.
+  Result<Need> check(NodeChange& change) override;
+  void persist(const NodeChange& change, Turn& turn) override;
+  void apply(const NodeChange& change, Turn& turn) override;
   // Tasks whose binding is over, and still to be closed.
   bool anyToClose() const { return !toClose_.empty(); }
   std::uint64_t nextToClose() const { return *toClose_.begin(); }
@@ -51,6 +52,8 @@ class TaskLife {
   void onIntroduceDue(std::uint64_t task, Binding& binding);
   void onOwnerCheck(std::uint64_t task, Binding& binding);
   void onKillDue(std::uint64_t task, Binding& binding);
+  Result<Need> checkEnd(NodeChange& end);
+  Need checkClose(NodeChange& close) const;
   void findOrdered(NodeChange& end);
   void applyEvict(const NodeChange& end, Turn& turn);
   void applyClose(const NodeChange& end);

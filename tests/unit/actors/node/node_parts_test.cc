@@ -171,7 +171,7 @@ struct Parts final : Actor {
   NodeCards cards{node, ledger, cardFacts()};
   Bindings bindings{node, ledger, numbers, tokens};
   TaskLife life{node, cards, bindings};
-  NodeRecovery recovery{node, numbers, bindings};
+  NodeRecovery recovery{node, numbers, cards, bindings, life};
   NodeReports reports{node, numbers, cards, bindings};
   NodeRequests requests{node, reports};
   std::function<void(Turn&)> next;
@@ -266,7 +266,7 @@ TEST(NodeNumbers, GiveNoNumberOfATaskTwice) {
   EXPECT_TRUE(parts.numbers.gaveOut(8));
   EXPECT_FALSE(parts.numbers.gaveOut(12));
   EXPECT_EQ(parts.numbers.takeTask(), 13u);
-  parts.inTurn([&](Turn& turn) { parts.numbers.persist({}, turn); });
+  parts.inTurn([&](Turn& turn) { parts.numbers.write({}, turn); });
   const auto row = parts.fixture.journal().row({RowKind::Node, 0}).getNode();
   EXPECT_EQ(row.getNextTask(), 14u);
   EXPECT_EQ(row.getUnknownFrom(), 12u);
@@ -277,13 +277,13 @@ TEST(NodeNumbers, C1_ObeyTheHighestTermOnceItIsStored) {
   Parts parts;
   NodeChange term = parts.change(Kind::Term);
   term.term = 5;
-  EXPECT_EQ(parts.numbers.checkTerm(term), Need::Commit);
-  parts.inTurn([&](Turn& turn) { parts.numbers.persist(term, turn); });
+  EXPECT_EQ(*parts.numbers.check(term), Need::Commit);
+  parts.inTurn([&](Turn& turn) { parts.numbers.write(term, turn); });
   EXPECT_EQ(parts.fixture.journal().row({RowKind::Node, 0}).getNode().getClusterTerm(), 5u);
   EXPECT_EQ(parts.numbers.term(), 0u);
-  parts.numbers.applyTerm(term);
+  parts.inTurn([&](Turn& turn) { parts.numbers.apply(term, turn); });
   EXPECT_EQ(parts.numbers.term(), 5u);
-  EXPECT_EQ(parts.numbers.checkTerm(term), Need::Nothing);
+  EXPECT_EQ(*parts.numbers.check(term), Need::Nothing);
   EXPECT_EQ(parts.answers().size(), 2u);
 }
 
@@ -306,7 +306,7 @@ TEST(NodeCards, P8_MarkACardOnceThatIsStoredUnderARowOfItsOwn) {
   EXPECT_EQ(parts.ledger.mark(0), CardMark::Ready);
   EXPECT_FALSE(parts.fixture.journal().has({RowKind::Card, 0})) << "that row is another card's";
   EXPECT_TRUE(parts.fixture.journal().row({RowKind::Card, 1}).getCard().getCordoned());
-  parts.cards.apply(cordon);
+  parts.inTurn([&](Turn& turn) { parts.cards.apply(cordon, turn); });
   EXPECT_EQ(parts.ledger.mark(0), CardMark::Cordoned);
   EXPECT_EQ(*parts.cards.check(cordon), Need::Nothing);
 }
@@ -317,7 +317,7 @@ TEST(NodeCards, QueueWhoLeavesADrainedCardOfflineTasksFirst) {
   const std::uint64_t offline = parts.bound(World::spec(Offline, 1, 10, "0"));
   NodeChange drain = mark(parts, CardMark::Draining, "sim-0");
   EXPECT_EQ(*parts.cards.check(drain), Need::Commit);
-  parts.cards.apply(drain);
+  parts.inTurn([&](Turn& turn) { parts.cards.apply(drain, turn); });
   EXPECT_TRUE(parts.cards.isDraining(parts.bindings.placement(online)));
   EXPECT_EQ(parts.cards.takeLeaving(), offline);
   parts.cards.leavesAgain(offline);
@@ -333,7 +333,7 @@ TEST(NodeCards, TellAPolicyOnceItIsChosen) {
   change.cardText = "all";
   EXPECT_EQ(*parts.cards.check(change), Need::Commit);
   EXPECT_EQ(parts.heardBy(parts.card1, Which::POLICY_CHOSEN), 0u);
-  parts.cards.apply(change);
+  parts.inTurn([&](Turn& turn) { parts.cards.apply(change, turn); });
   EXPECT_EQ(parts.heardBy(parts.card1, Which::POLICY_CHOSEN), 1u);
   EXPECT_EQ(parts.ledger.policy(1), Policy::FixedShare);
 }
@@ -526,17 +526,19 @@ TEST(NodeRecovery, D5_TakesWhatLivesAndEndsWhatHadEnded) {
   parts.recovery.load(rows);
   parts.recovery.takeOver({taskRow(3, "sim-0", true, 4), taskRow(4, "sim-1")});
   parts.recovery.findOutlived({1, 2, 3, 4, 5, 7});
-  parts.inTurn([&](Turn& turn) { parts.recovery.persist(turn); });
+  parts.inTurn([&](Turn& turn) { parts.recovery.persist({}, turn); });
   EXPECT_TRUE(parts.fixture.journal().row({RowKind::Task, 2}).isErased());
   EXPECT_TRUE(parts.fixture.journal().has({RowKind::Task, 4}));
   EXPECT_EQ(parts.attach.size(), 0u);
-  parts.recovery.tell();
-  parts.recovery.tell();
+  for (int i = 0; i < 2; ++i) {
+    parts.inTurn([&](Turn& turn) { parts.recovery.apply({}, turn); });
+  }
   EXPECT_EQ(parts.events(),
-            (std::vector<std::string>{"task-lost", "task-taken-over", "task-not-taken-over",
-                                      "task-outlived", "task-outlived"}));
+            (std::vector<std::string>{"node-started", "task-lost", "task-taken-over",
+                                      "task-not-taken-over", "task-outlived", "task-outlived"}));
+  EXPECT_EQ(parts.task0.count(Which::TASK_KNOWN), 1u);
+  EXPECT_EQ(parts.card0.count(Which::POLICY_CHOSEN), 1u);
   std::vector<std::uint64_t> killed;
-  parts.flush();
   for (const auto message : heard(parts.attach, Which::TASK_CLOSED)) {
     killed.push_back(message.getTaskClosed().getTask());
   }
