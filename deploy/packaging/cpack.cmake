@@ -61,6 +61,7 @@ elseif(CPACK_GENERATOR STREQUAL "RPM")
   set(CPACK_RPM_COMPONENT_INSTALL ON)
   set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
   set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
+  set(CPACK_RPM_PACKAGE_RELOCATABLE OFF)
   set(CPACK_RPM_SPEC_MORE_DEFINE "%define _buildhost localhost
 %define use_source_date_epoch_as_buildtime Y
 %define clamp_mtime_to_source_date_epoch Y

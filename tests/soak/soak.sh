@@ -5,16 +5,16 @@
 #
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
-# Parts: again seeds cluster planted power kills starve fuzz load. `again` runs each test that does
-# not judge by time 20 times in a row.
+# Parts: again seeds cluster planted power kills starve fuzz load packages. `again` runs each test
+# that does not judge by time 20 times in a row. `packages` upgrades them 20 times under a program.
 #
-# SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS and SOAK_LOAD_MINUTES
-# shorten or lengthen a part.
+# SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS, SOAK_LOAD_MINUTES
+# and SOAK_UPGRADES shorten or lengthen a part.
 set -eu
 
 root=$1 build=$2 fuzz=$3
 shift 3
-all='again seeds cluster planted power kills starve fuzz load'
+all='again seeds cluster planted power kills starve fuzz load packages'
 parts=${*:-$all}
 mkdir -p "$build/soak"
 ledger=$build/soak/ledger.tsv
@@ -92,6 +92,10 @@ for part in $parts; do
     load)
       chunk load 30 "$bin/qgpu-crash" load --minutes "${SOAK_LOAD_MINUTES:-30}" \
         --samples "$build/soak/load.jsonl" ;;
+    packages)
+      deploy=$(git ls-files -z deploy | xargs -0 sha1sum | sha1sum | cut -c1-8)
+      chunk packages "${SOAK_UPGRADES:-20} $deploy" env QGPU_UPGRADES="${SOAK_UPGRADES:-20}" \
+        "$bin/deploy_packages_test" --gtest_filter='*.ComeAndGo*' ;;
     *)
       echo "soak: no part '$part': $all" >&2
       exit 2 ;;
