@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "actors/node/member_actor.h"
+#include "actors/member/member_actor.h"
 #include "runtime/check.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"

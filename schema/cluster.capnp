@@ -60,7 +60,7 @@ struct Assigned {              # what a launcher on that node needs
 # --- scheduler and node ---
 # Each connection is a session with a number of its own. Words of another session are dropped, so
 # what the network kept for long, or told twice, changes nothing (P6, A10). A node hears the
-# scheduler through its member actor (actors/node/member_actor.h).
+# scheduler through its member actor (actors/member/member_actor.h).
 
 struct NodeFacts {
   name @0 :Text;

@@ -5,7 +5,7 @@
 // A kind is written as its name where it is told, and a name that is not in the catalogue does not
 // compile. So nothing is told that is not explained. Names are read by scripts of others: they
 // stay. Of the node's own, "task-" and "card-" before a name make the member look at its tasks or
-// cards again (actors/node/member_view.cc).
+// cards again (actors/member/member_view.cc).
 
 #include <cstdint>
 #include <string_view>

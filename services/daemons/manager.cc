@@ -11,7 +11,7 @@
 
 #include "actors/card/card_actor.h"
 #include "actors/card/task_actor.h"
-#include "actors/node/member_actor.h"
+#include "actors/member/member_actor.h"
 #include "actors/node/node_actor.h"
 #include "runtime/dispatcher.h"
 #include "runtime/kj_bridge.h"

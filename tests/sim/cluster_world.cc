@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/node/member_actor.h"
+#include "actors/member/member_actor.h"
 #include "actors/node/node_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
 #include "tests/sim/cluster_clients.h"

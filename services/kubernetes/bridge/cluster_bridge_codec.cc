@@ -1,7 +1,7 @@
-// What members say and hear, see actors/node/member_actor.h for a real node's part.
+// What members say and hear, see actors/member/member_actor.h for a real node's part.
 #include <algorithm>
 
-#include "actors/node/held_record.h"
+#include "actors/member/held_record.h"
 #include "runtime/config.h"
 #include "services/base/kj_time.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"

@@ -42,6 +42,7 @@ constexpr Room kRooms[] = {
     {"actors/base", {"actors/base", "actors/ledger", "actors/model.h", "runtime", "schema"}},
     {"actors/card",
      {"actors/card", "actors/base", "actors/arbiter", "actors/model.h", "runtime", "schema"}},
+    {"actors/member", {"actors/member", "actors/base", "actors/model.h", "runtime", "schema"}},
     {"actors/node",
      {"actors/node", "actors/base", "actors/arbiter", "actors/ledger", "actors/model.h", "runtime",
       "schema"}},

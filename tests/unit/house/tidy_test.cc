@@ -199,6 +199,7 @@ TEST(TidyRules, KeepTheLayersApart) {
   EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"),
             Rules{"no-room"});
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/scheduler/a.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("actors/member/a.cc", "#include \"actors/node/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/base/a.cc", "#include \"actors/card/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/base/a.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include \"store/store.h\"\n"), Rules());

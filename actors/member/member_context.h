@@ -13,7 +13,7 @@
 
 #include "actors/base/asker.h"
 #include "actors/base/outbox.h"
-#include "actors/node/fault.h"
+#include "actors/member/fault.h"
 #include "runtime/actor.h"
 
 namespace qgpu {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <string>
 
-#include "actors/node/member_orders.h"
+#include "actors/member/member_orders.h"
 
 namespace qgpu {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/node/member_orders.h"
+#include "actors/member/member_orders.h"
 #include "runtime/testing/fixture.h"
 
 namespace qgpu::testing::member_parts_test {
@@ -24,6 +24,7 @@ MemberOptions someOptions() {
 }
 
 struct Parts final : Actor, MemberSession::Owner {
+  ~Parts() noexcept override = default;
   void handle(schema::Envelope::Reader message, Turn& turn) override {
     if (next) {
       std::exchange(next, nullptr)(turn);

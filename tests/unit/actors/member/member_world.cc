@@ -1,4 +1,4 @@
-#include "tests/unit/actors/node/member_world.h"
+#include "tests/unit/actors/member/member_world.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What a member does with orders of the scheduler and with binds that somebody asks for here.
 #include <gtest/gtest.h>
 
-#include "tests/unit/actors/node/member_world.h"
+#include "tests/unit/actors/member/member_world.h"
 
 namespace qgpu::member_order_test {
 namespace {

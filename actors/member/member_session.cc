@@ -1,4 +1,4 @@
-#include "actors/node/member_session.h"
+#include "actors/member/member_session.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "actors/node/member_orders.h"
+#include "actors/member/member_orders.h"
 
 #include <utility>
 

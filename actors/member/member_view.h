@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/node/forwards.h"
-#include "actors/node/held_record.h"
+#include "actors/member/forwards.h"
+#include "actors/member/held_record.h"
 #include "runtime/message_words.h"
 
 namespace qgpu {

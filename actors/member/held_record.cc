@@ -1,4 +1,4 @@
-#include "actors/node/held_record.h"
+#include "actors/member/held_record.h"
 
 #include <algorithm>
 

@@ -20,7 +20,7 @@
 #include <optional>
 #include <string>
 
-#include "actors/node/member_context.h"
+#include "actors/member/member_context.h"
 #include "schema/cluster.capnp.h"
 
 namespace qgpu {

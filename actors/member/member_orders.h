@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/node/member_view.h"
+#include "actors/member/member_view.h"
 
 namespace qgpu {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/node/member_actor.h"
+#include "actors/member/member_actor.h"
 #include "tests/unit/actors/base/actors_world.h"
 
 namespace qgpu::testing {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/node/fault.h"
+#include "actors/member/fault.h"
 
 namespace qgpu {
 

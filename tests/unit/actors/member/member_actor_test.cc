@@ -1,7 +1,7 @@
 // The session of a member with its scheduler: hello, welcome, terms, beats and the lease.
 #include <gtest/gtest.h>
 
-#include "tests/unit/actors/node/member_world.h"
+#include "tests/unit/actors/member/member_world.h"
 
 namespace qgpu::member_actor_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "actors/node/known_tasks.h"
+#include "actors/member/known_tasks.h"
 
 namespace qgpu {
 

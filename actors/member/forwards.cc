@@ -1,4 +1,4 @@
-#include "actors/node/forwards.h"
+#include "actors/member/forwards.h"
 
 #include "runtime/planted.h"
 

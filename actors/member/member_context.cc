@@ -1,4 +1,4 @@
-#include "actors/node/member_context.h"
+#include "actors/member/member_context.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "actors/node/member_actor.h"
+#include "actors/member/member_actor.h"
 
 #include "schema/envelope.actor.h"
 

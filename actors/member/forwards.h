@@ -10,8 +10,8 @@
 #include <map>
 #include <string>
 
-#include "actors/node/known_tasks.h"
-#include "actors/node/member_session.h"
+#include "actors/member/known_tasks.h"
+#include "actors/member/member_session.h"
 
 namespace qgpu {
 

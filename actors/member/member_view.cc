@@ -1,4 +1,4 @@
-#include "actors/node/member_view.h"
+#include "actors/member/member_view.h"
 
 #include <algorithm>
 #include <utility>
