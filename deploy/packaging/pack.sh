@@ -6,8 +6,8 @@ set -eu
 build=$1 folder=$2 version=$3 kind=$4
 shift 4
 : "${SOURCE_DATE_EPOCH:?is the time of all that is packed}"
-export SOURCE_DATE_EPOCH
-# Others than root pack as well, and the folder of the packages stays free of what cpack leaves.
+export SOURCE_DATE_EPOCH LC_ALL=C
+# Neither modes of files nor the order of lists is a habit of who packs.
 umask 022
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -5,6 +5,7 @@
 # (BUILD_DEPENDENCY_OF), with the versions that dpkg has installed. BUILD is the folder of ninja
 # that they were built in. The same packages give the same bytes, dated by SOURCE_DATE_EPOCH.
 set -eu
+export LC_ALL=C
 
 build=$1 version=$2 commit=$3
 shift 3
@@ -52,7 +53,7 @@ for deb in "$@"; do
     done
     ninja -C "$build" -t commands "$target" | tail -n 1 | tr ' ' '\n' |
       sed -n '/^\/.*\.a$/p' >>"$work/static"
-    ninja -C "$build" -t inputs "$target" | grep '\.o$' | sort -u |
+    ninja -C "$build" -t inputs "$target" | grep -E '\.(o|gch)$' | sort -u |
       xargs -r ninja -C "$build" -t deps | sed -n 's|^ *\(/usr/.*\)|\1|p' | sort -u \
       >>"$work/headers"
   done

@@ -1,20 +1,20 @@
 #include "services/base/flags.h"
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <capnp/dynamic.h>
 #include <capnp/message.h>
 #include <capnp/serialize-text.h>
-#include <kj/exception.h>
-#include <sys/un.h>
-
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <kj/exception.h>
+#include <sys/un.h>
 
 #include "runtime/check.h"
 #include "runtime/config.h"
+#include "services/base/wrong_use.h"
 
 namespace qgpu {
 namespace {
@@ -35,6 +35,19 @@ Result<std::string> readFile(const std::string& path) {
     return fail(ErrorCode::InvalidArgument, "it has more than 65536 bytes");
   }
   return text;
+}
+
+// The first of argv that is a flag in form and none of `app`; empty: there is none.
+std::string strangeFlag(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.size() < 3 || !word.starts_with("--")) continue;
+    const std::size_t end = word.find('=');
+    const CLI::Option* option = app.get_option_no_throw(word.substr(0, end));
+    if (option == nullptr) return word.substr(0, end);
+    if (end == std::string::npos && option->get_items_expected_max() > 0) ++i;  // its value
+  }
+  return "";
 }
 
 std::string firstLine(std::string_view text) {
@@ -87,6 +100,7 @@ std::size_t Flags::indexOf(std::string_view name) const {
 ExitNow Flags::refuse(std::string line) const {
   const auto drivesTerminal = [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; };
   std::replace_if(line.begin(), line.end(), drivesTerminal, '?');
+  line = shortNumbers(line);
   return ExitNow{static_cast<int>(ExitCode::Usage), std::string(program_) + ": " + line + "\n"};
 }
 
@@ -137,6 +151,13 @@ std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
           ->type_name(table_[i].value)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
+  }
+  if (const std::string strange = strangeFlag(app, argc, argv); !strange.empty()) {
+    std::vector<std::string> known;
+    for (const FlagRow& row : table_) known.push_back(std::string("--") + row.name);
+    const std::string meant = didYouMean(strange, known);
+    return refuse("there is no flag " + strange + (meant.empty() ? ";" : meant) + " see " +
+                  program_ + " --help");
   }
   try {
     app.parse(argc, argv);

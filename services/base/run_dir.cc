@@ -11,10 +11,29 @@
 #include <utility>
 
 namespace qgpu {
+namespace {
+
+// The first folder on the way to `path` that is not there; empty where all are.
+std::string missingFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path so = "/";
+  for (const auto& part : std::filesystem::absolute(path, error).parent_path()) {
+    so /= part;
+    const auto type = std::filesystem::status(so, error).type();
+    if (type == std::filesystem::file_type::not_found) return so.string();
+  }
+  return "";
+}
+
+}  // namespace
 
 Result<RunDir> RunDir::claim(const std::string& path, const std::string& daemon) {
   std::error_code error;
-  const bool made = std::filesystem::create_directories(path, error);
+  const bool made = std::filesystem::create_directory(path, error);
+  if (const std::string missing = error ? missingFolder(path) : ""; !missing.empty()) {
+    return fail(ErrorCode::NotFound, "there is no folder " + missing + " for the run dir " + path +
+                                         "; make it, or choose another with --run-dir");
+  }
   if (made) ::chmod(path.c_str(), 0755);   // whatever the umask says
   if (error) {
     return fail(ErrorCode::Unavailable, "can't make the run dir " + path + ": " + error.message() +

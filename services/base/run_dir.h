@@ -10,9 +10,10 @@ namespace qgpu {
 
 class RunDir {
  public:
-  // Makes the folder (mode 0755, its parents too) and takes the lock of `daemon` ("manager" or
-  // "scheduler"). Conflict: another one has it; Denied: the folder is somebody else's, or others
-  // may write to it; Unavailable: it can't be made.
+  // Makes the folder (mode 0755) and takes the lock of `daemon` ("manager" or "scheduler").
+  // NotFound: a folder above it is missing, which may be a slip of the finger; Conflict: another
+  // daemon has it; Denied: the folder is somebody else's, or others may write to it; Unavailable:
+  // it can't be made.
   static Result<RunDir> claim(const std::string& path, const std::string& daemon);
 
   RunDir(RunDir&& other) noexcept;

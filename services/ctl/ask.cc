@@ -60,4 +60,13 @@ Result<Command> commandOf(const Ask& ask, Side side) {
   return Command{ask.row, std::move(*given)};
 }
 
+std::string asTyped(std::string message) {
+  for (const SpecField& field : specFields()) {
+    const std::string key = std::string(field.key) + ": ";
+    if (field.option.empty() || !message.starts_with(key)) continue;
+    return message.replace(0, field.key.size(), field.option);
+  }
+  return message;
+}
+
 }  // namespace qgpu::ctl

@@ -27,4 +27,7 @@ std::string lineOf(const Ask& ask);
 // The same, read for a request. InvalidArgument says what is wrong with a word.
 Result<Command> commandOf(const Ask& ask, Side side);
 
+// A daemon's sentence about a field of a SPEC, which has other names there than where it was typed.
+std::string asTyped(std::string message);
+
 }  // namespace qgpu::ctl

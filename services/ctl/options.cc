@@ -11,12 +11,15 @@
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
 #include "services/api/commands/schema_names.h"
-#include "services/base/json.h"
+#include "services/base/wrong_use.h"
 #include "services/ctl/describe.h"
 #include "services/ctl/man_page.h"
+#include "services/ctl/table.h"
 
 namespace qgpu::ctl {
 namespace {
+
+constexpr std::uint64_t kPicturesMax = 1'000'000'000;  // of `top`
 
 constexpr const char* kFooter = R"(
 what both a node and a cluster know asks this machine's manager, unless --server, --cluster or
@@ -70,6 +73,33 @@ CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t
   return CLI::Validator(check, range);
 }
 
+// A number with a point, and no word of any length in the answer to a wrong one.
+CLI::Validator fraction(const std::string& unit, double least, double most) {
+  const auto shown = [](double number) { return CLI::detail::to_string(number); };
+  const std::string range = shown(least) + " to " + shown(most);
+  const auto check = [=](const std::string& word) -> std::string {
+    double number = 0;
+    const bool read = CLI::detail::lexical_cast(word, number);
+    if (read && number >= least && number <= most) return "";
+    return "\"" + word + "\" is not a number of " + unit + " from " + range;
+  };
+  return CLI::Validator(check, range);
+}
+
+// One of these words.
+CLI::Validator oneOf(const std::vector<std::string>& choices) {
+  const auto check = [=](const std::string& word) -> std::string {
+    if (std::ranges::count(choices, word) != 0) return "";
+    return "\"" + word + "\" is none of " + CLI::detail::join(choices, ", ") +
+           didYouMean(word, choices);
+  };
+  return CLI::Validator(check, "{" + CLI::detail::join(choices, ",") + "}");
+}
+
+std::vector<const CLI::App*> subcommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 // One thing that a task may ask for, and whether it was typed.
 struct Said {
   const SpecField* field = nullptr;
@@ -95,6 +125,7 @@ class Parser {
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.set_help_flag("-h,--help", "this text");
+    app_.set_version_flag("--version", "qgpuctl " QGPU_VERSION "\n", "of this program");
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
     app_.add_option("--server", options_.server, "a scheduler: HOST:PORT or unix:PATH")
         ->type_name("ADDR");
@@ -105,7 +136,7 @@ class Parser {
     app_.add_option("--tls-ca", options_.tls.ca, "who signed the scheduler's certificate, PEM")
         ->type_name("FILE");
     app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
-        ->check(CLI::IsMember({"table", "json"}))
+        ->check(oneOf({"table", "json"}))
         ->type_name("FORMAT");
     for (const CommandRow& row : commandRows()) addRow(row);
     addTop();
@@ -125,22 +156,15 @@ class Parser {
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
     if (!argv.empty() && argv.front() == "complete") return next({argv.begin() + 1, argv.end()});
     options_.program = splitCommand(argv);
-    const std::string* command = firstWord(argv);
-    const auto named = [&](CLI::App* sub) { return sub->get_name() == *command; };
-    if (command == nullptr && argv.empty()) {
-      return ExitNow{static_cast<int>(Exit::Usage), app_.help()};
-    }
-    if (command != nullptr && app_.get_subcommands(named).empty()) {
-      if (const std::string* option = strangeOption(argv)) {
-        return usage("there is no option " + *option + " before a command");
-      }
-      return usage("there is no command \"" + *command + "\"");
-    }
+    if (argv.empty()) return ExitNow{static_cast<int>(Exit::Usage), app_.help()};
+    if (auto wrong = strangeWord(argv)) return std::move(*wrong);
     std::reverse(argv.begin(), argv.end());  // CLI11 takes them from the back
     try {
       app_.parse(argv);
     } catch (const CLI::CallForHelp&) {
       return ExitNow{0, app_.help()};
+    } catch (const CLI::CallForVersion& version) {
+      return ExitNow{0, version.what()};
     } catch (const CLI::ParseError& error) {
       return usage(error.what());
     }
@@ -158,31 +182,52 @@ class Parser {
   }
 
  private:
-  // True for an option of qgpuctl, or of `run`, whose value is the next argument.
+  // True for an option of qgpuctl, or of the command at hand, whose value is the next argument.
   bool takesValue(const std::string& word) const {
-    const CLI::Option* option = app_.get_option_no_throw(word);
-    if (option == nullptr) option = run_->get_option_no_throw(word);
+    const CLI::Option* option = findOption(word);
     return option != nullptr && option->get_items_expected_max() > 0;
   }
 
-  // The first word that is neither an option nor the value of one.
-  const std::string* firstWord(const std::vector<std::string>& argv) const {
-    for (std::size_t i = 0; i < argv.size(); ++i) {
-      const bool option = argv[i].size() > 1 && argv[i][0] == '-';
-      if (!option) return &argv[i];
-      if (takesValue(argv[i])) ++i;
+  // What was said that nothing of ours is called: a command, or an option of the command at hand.
+  // CLI11 would tell of what is missing first, and of the value of such an option as of a word.
+  std::optional<ExitNow> strangeWord(const std::vector<std::string>& argv) {
+    for (std::size_t i = 0; i < argv.size() && argv[i] != "--"; ++i) {
+      const std::string& word = argv[i];
+      if (word.size() < 2 || word[0] != '-') {
+        const auto subs = subcommandsOf(*at_);
+        const auto sub = std::ranges::find(subs, word, &CLI::App::get_name);
+        if (sub == subs.end() && !subs.empty()) return usage(strangeCommand(word));
+        if (sub != subs.end()) at_ = *sub;
+        continue;
+      }
+      const std::string name = word.substr(0, word.find('='));
+      const bool attached = word[1] != '-' && findOption(word.substr(0, 2)) != nullptr;  // -ojson
+      if (!attached && findOption(name) == nullptr) return usage(strangeOption(name));
+      if (takesValue(word)) ++i;
     }
-    return nullptr;
+    return std::nullopt;
   }
 
-  // The first option before the first word that qgpuctl doesn't have: the word may be its value.
-  const std::string* strangeOption(const std::vector<std::string>& argv) const {
-    for (std::size_t i = 0; i < argv.size() && argv[i].starts_with('-'); ++i) {
-      const std::string name = argv[i].substr(0, argv[i].find('='));
-      if (app_.get_option_no_throw(name) == nullptr) return &argv[i];
-      if (takesValue(argv[i])) ++i;
+  const CLI::Option* findOption(const std::string& name) const {
+    const CLI::Option* option = at_->get_option_no_throw(name);
+    return option != nullptr ? option : app_.get_option_no_throw(name);
+  }
+  std::string strangeOption(const std::string& name) const {
+    std::vector<std::string> known;
+    for (const CLI::App* app : {at_, static_cast<const CLI::App*>(&app_)}) {
+      for (const CLI::Option* option : app->get_options()) {
+        for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+      }
     }
-    return nullptr;
+    return "there is no option " + name +
+           (at_ == &app_ ? " before a command" : " of " + at_->get_name()) +
+           didYouMean(name, known);
+  }
+  std::string strangeCommand(const std::string& word) const {
+    std::vector<std::string> known;
+    for (const CLI::App* sub : subcommandsOf(*at_)) known.push_back(sub->get_name());
+    return "there is no command \"" + (at_ == &app_ ? "" : at_->get_name() + " ") + word + "\"" +
+           didYouMean(word, known);
   }
 
   // Takes CMD and its arguments off the end of argv: what follows `--`, or the first word after
@@ -190,6 +235,11 @@ class Parser {
   std::vector<std::string> splitCommand(std::vector<std::string>& argv) const {
     std::size_t i = 0;
     bool seenRun = false;
+    const auto takesValue = [this](const std::string& word) {
+      const CLI::Option* option = app_.get_option_no_throw(word);
+      if (option == nullptr) option = run_->get_option_no_throw(word);
+      return option != nullptr && option->get_items_expected_max() > 0;
+    };
     for (; i < argv.size(); ++i) {
       const std::string& word = argv[i];
       if (word == "--") break;
@@ -275,9 +325,15 @@ class Parser {
     return std::nullopt;
   }
 
-  ExitNow usage(const std::string& what) {
+  // With where to look: at the command at hand, where one was said.
+  ExitNow usage(const std::string& what) const {
+    std::string command;
+    for (const CLI::App* at = at_; at != &app_; at = at->get_parent()) {
+      command.insert(0, at->get_name() + " ");
+    }
     return {static_cast<int>(Exit::Usage),
-            "qgpuctl: " + what + "\n`qgpuctl help` shows how it is used\n"};
+            "qgpuctl: " + shortNumbers(printable(what)) + "\n`qgpuctl " +
+                (command.empty() ? "help" : command + "--help") + "` shows how it is used\n"};
   }
   void choose(Action action, const char* command, Daemon daemon) {
     options_.action = action;
@@ -326,7 +382,7 @@ class Parser {
     if (argument.choices == nullptr) {
       option->check(oneWord());
     } else {
-      option->check(CLI::IsMember(argument.choices()));
+      option->check(oneOf(argument.choices()));
     }
   }
 
@@ -356,8 +412,7 @@ class Parser {
         option = sub->add_option_function<std::string>(
             name, [&said](const std::string& text) { said.take(text); }, meaning);
       }
-      if (field.form == SpecField::Form::Choice)
-        option->check(CLI::IsMember(field.choices()));
+      if (field.form == SpecField::Form::Choice) option->check(oneOf(field.choices()));
       if (field.form == SpecField::Form::Number) {
         option->check(whole(std::string(field.unit), field.least, field.most));
       }
@@ -445,7 +500,7 @@ class Parser {
                 "fish:  qgpuctl completion fish | source      in ~/.config/fish/config.fish\n");
     sub->add_option("SHELL", words_[0], "which reads it")
         ->required()
-        ->check(CLI::IsMember(shells()))
+        ->check(oneOf(shells()))
         ->type_name("");
     sub->callback([this] { toPrint_ = completionScript(words_[0]); });
     app_.add_subcommand("man", "the manual page, as man(1) reads it")->callback([this] {
@@ -467,17 +522,20 @@ class Parser {
     }
     const auto named = [&](CLI::App* sub) { return sub->get_name() == words_[0]; };
     const auto found = app_.get_subcommands(named);
-    if (found.empty()) return usage("there is no command \"" + words_[0] + "\"");
+    if (found.empty()) {
+      at_ = &app_;
+      return usage(strangeCommand(words_[0]));
+    }
     return {0, found.front()->help("qgpuctl")};
   }
 
   void addTop() {
     CLI::App* sub = addCommand("top", "a live view of cards and tasks", Daemon::Manager);
     sub->add_option("-n,--count", options_.top.count, "end after so many pictures")
-        ->check(CLI::NonNegativeNumber)
+        ->check(whole("pictures", 0, kPicturesMax))
         ->type_name("COUNT");
     sub->add_option("--interval", options_.top.intervalSeconds, "between pictures (default 1)")
-        ->check(CLI::Range(0.1, 3600.0))
+        ->check(fraction("seconds", 0.1, 3600))
         ->type_name("SECONDS");
     sub->callback([this] { choose(Action::Top, "top", Daemon::Manager); });
   }
@@ -514,6 +572,7 @@ class Parser {
   CLI::App app_{"qgpuctl: run programs on shared GPU cards, and see and change who gets what",
                 "qgpuctl"};
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
+  const CLI::App* at_ = &app_;     // the command at hand, or app_ before one was said
   std::vector<std::pair<CLI::App*, Daemon>> commands_;
   const Platform around_ = Platform::ofThisProcess();
   Options options_;

@@ -76,7 +76,7 @@ std::string otherDaemon(const Error& error, const Options& options) {
 }
 
 int refused(const Error& error, const Options& options) {
-  std::fprintf(stderr, "qgpuctl: %s (%s)\n", error.message.c_str(), errorName(error.code));
+  std::fprintf(stderr, "qgpuctl: %s (%s)\n", asTyped(error.message).c_str(), errorName(error.code));
   const std::string other = otherDaemon(error, options);
   if (!other.empty()) std::fprintf(stderr, "qgpuctl: %s\n", other.c_str());
   return exitWith(Exit::Refused);

@@ -27,7 +27,7 @@ constexpr Nanos kJoinLimit = seconds(5);  // for a manager that is about to join
 constexpr int kJoinPauseMs = 50;
 
 int refuse(const std::string& message, const std::string& help) {
-  std::fprintf(stderr, "qgpuctl: %s\n", message.c_str());
+  std::fprintf(stderr, "qgpuctl: %s\n", asTyped(message).c_str());
   if (!help.empty()) std::fprintf(stderr, "qgpuctl: %s\n", help.c_str());
   return static_cast<int>(Exit::RunRefused);
 }

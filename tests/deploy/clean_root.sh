@@ -22,6 +22,8 @@ group() { echo "$(cgroups)/qgpu-test-$(basename "$1")"; }
 
 why() {
   if [ "$(id -u)" != 0 ]; then echo "a root with packages of its own is made by root alone"
+  elif ! awk '$3 < 65536 { exit 1 }' /proc/self/uid_map; then
+    echo "this namespace has too few users for files of packages"
   elif ! unshare -mpfuniC --kill-child true 2>/dev/null; then
     echo "namespaces can't be made here"
   elif [ -z "$(cgroups)" ]; then echo "there are no cgroups of version 2"

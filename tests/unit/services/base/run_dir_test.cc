@@ -30,13 +30,26 @@ ErrorCode refusalOf(const std::string& path) {
 TEST(RunDir, MakesItsFolderSoThatOthersMayEnterAndNobodyElseMayWrite) {
   const TempFolder dir;
   const mode_t before = ::umask(0077);
-  const Result<RunDir> claimed = RunDir::claim(dir.path() + "/qgpu/run", "manager");
+  const Result<RunDir> claimed = RunDir::claim(dir.path() + "/run", "manager");
   ::umask(before);
   ASSERT_TRUE(claimed.ok()) << claimed.error().message;
-  EXPECT_EQ(claimed->file("manager.sock"), dir.path() + "/qgpu/run/manager.sock");
+  EXPECT_EQ(claimed->file("manager.sock"), dir.path() + "/run/manager.sock");
   struct stat folder {};
   ASSERT_EQ(::stat(claimed->path().c_str(), &folder), 0);
   EXPECT_EQ(folder.st_mode & 0777, 0755u);
+}
+
+TEST(RunDir, MakesNoFolderAboveItsOwn) {
+  const TempFolder dir;
+  for (const std::string path : {"/typo/x", "/typo/x/", "/typo/a/b"}) {
+    EXPECT_EQ(refusalOf(dir.path() + path), ErrorCode::NotFound);
+    EXPECT_FALSE(fs::exists(dir.path() + "/typo"));
+  }
+  const auto refused = RunDir::claim(dir.path() + "/typo/a/b", "manager");
+  EXPECT_NE(refused.error().message.find("no folder " + dir.path() + "/typo for"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(RunDir::claim(dir.path() + "/new/", "manager").ok()) << "a slash at the end";
 }
 
 TEST(RunDir, BelongsToOneDaemonUntilThatOneIsGone) {

@@ -248,6 +248,11 @@ TEST_F(Ctl, RunIsRefusedWith125TheReasonAndWhatWouldHelp) {
   EXPECT_NE(output.find("start one"), std::string::npos) << output;
 }
 
+TEST_F(Ctl, NoErrorNamesAFieldThatTheCommandLineLacks) {
+  EXPECT_EQ(run({"run", "--core", "150", "--", "true"}), 125);
+  EXPECT_EQ(output, "qgpuctl: --core: expected 1 to 100, or N*100 for N whole cards\n");
+}
+
 TEST_F(Ctl, RunWaitsAMomentForAManagerThatIsAboutToJoinItsScheduler) {
   node.cluster = "joining";
   const auto program = begin({"run", "--", "sh", "-c", "echo started"});

@@ -97,9 +97,77 @@ TEST(CtlOptions, AnUnknownOptionIsNamedAndNotTheWordBehindIt) {
     const auto* exit = std::get_if<ExitNow>(&result);
     ASSERT_NE(exit, nullptr);
     EXPECT_EQ(exit->code, 2);
-    EXPECT_NE(exit->text.find("there is no option " + std::string(option)), std::string::npos)
+    const std::string name = std::string(option).substr(0, std::string(option).find('='));
+    EXPECT_NE(exit->text.find("there is no option " + name + " before a command"),
+              std::string::npos)
         << exit->text;
   }
+}
+
+// What wrong use is told, but for its exit status.
+std::string wrongUse(std::vector<std::string> argv) {
+  const auto result = parseOptions(std::move(argv));
+  const auto* exit = std::get_if<ExitNow>(&result);
+  EXPECT_TRUE(exit != nullptr && exit->code == 2);
+  return exit == nullptr ? "" : exit->text;
+}
+
+TEST(CtlOptions, AMistypedWordIsToldWhatWasProbablyMeantAndWhereToLook) {
+  EXPECT_EQ(wrongUse({"subimt"}),
+            "qgpuctl: there is no command \"subimt\": did you mean submit?\n"
+            "`qgpuctl help` shows how it is used\n");
+  EXPECT_EQ(wrongUse({"what-if", "plcae"}),
+            "qgpuctl: there is no command \"what-if plcae\": did you mean place?\n"
+            "`qgpuctl what-if --help` shows how it is used\n");
+  EXPECT_EQ(wrongUse({"help", "statsu"}),
+            "qgpuctl: there is no command \"statsu\": did you mean status?\n"
+            "`qgpuctl help` shows how it is used\n");
+  EXPECT_EQ(wrongUse({"run", "--memroy=2", "--", "true"}),
+            "qgpuctl: there is no option --memroy of run: did you mean --memory?\n"
+            "`qgpuctl run --help` shows how it is used\n");
+  EXPECT_EQ(wrongUse({"--sevrer", "h:1", "tasks"}),
+            "qgpuctl: there is no option --sevrer before a command: did you mean --server?\n"
+            "`qgpuctl help` shows how it is used\n");
+  EXPECT_EQ(wrongUse({"run", "--class", "onlin", "--", "true"}),
+            "qgpuctl: --class: \"onlin\" is none of online, offline, ordinary: did you mean "
+            "online?\n`qgpuctl run --help` shows how it is used\n");
+  EXPECT_NE(wrongUse({"policy", "all", "best-efort"}).find("did you mean best-effort?"),
+            std::string::npos);
+  EXPECT_NE(wrongUse({"what-if", "place", "--cout", "1"}).find("`qgpuctl what-if place --help`"),
+            std::string::npos);
+  EXPECT_EQ(wrongUse({"zzz"}).find("did you mean"), std::string::npos);
+}
+
+TEST(CtlOptions, NoNumberIsLongerThanItSaysSomething) {
+  const std::string nines(309, '9');
+  for (const auto& argv : {std::vector<std::string>{"top", "-n", "-1"},
+                           {"top", "-n", nines},
+                           {"top", "--interval", nines},
+                           {"top", "--interval", "0"},
+                           {"events", nines},
+                           {"run", "--memory", nines, "--", "true"},
+                           {"run", "--core", "-" + nines, "--", "true"}}) {
+    EXPECT_LT(wrongUse(argv).size(), 200u) << wrongUse(argv);
+  }
+  EXPECT_NE(wrongUse({"top", "--interval", "0"}).find("not a number of seconds from 0.1 to 3600"),
+            std::string::npos)
+      << wrongUse({"top", "--interval", "0"});
+  EXPECT_EQ(parsed({"top", "--interval", "0.5"}).top.intervalSeconds, 0.5);
+}
+
+TEST(CtlOptions, TheVersionIsSaidWithoutACommandToo) {
+  const auto version = parseOptions({"--version"});
+  const auto* exit = std::get_if<ExitNow>(&version);
+  ASSERT_NE(exit, nullptr);
+  EXPECT_EQ(exit->code, 0);
+  EXPECT_TRUE(exit->text.starts_with("qgpuctl ")) << exit->text;
+}
+
+TEST(CtlOptions, AFieldOfASpecIsCalledByItsOption) {
+  EXPECT_EQ(asTyped("core_percent: expected 1 to 100"), "--core: expected 1 to 100");
+  EXPECT_EQ(asTyped("models: expected an array"), "--model: expected an array");
+  EXPECT_EQ(asTyped("no card has room"), "no card has room");
+  EXPECT_EQ(asTyped("cards are full"), "cards are full");
 }
 
 TEST(CtlOptions, TheCommandOfRunKeepsItsOwnOptions) {

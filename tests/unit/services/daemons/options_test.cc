@@ -195,10 +195,12 @@ TEST_F(OptionsTest, C7_GoesToASchedulerElsewhereOnlyWithCertificatesUnlessToldTo
 }
 
 TEST_F(OptionsTest, RefusesUnknownFlagsAndWords) {
-  EXPECT_SAYS(refused({"--polcy=fs"}), "--polcy=fs");
   EXPECT_SAYS(refused({"start"}), "start");
   EXPECT_SAYS(refused({"--dbfile"}), "--dbfile");
-  EXPECT_SAYS(refused({"--polcy=fs"}), "--help");
+  EXPECT_SAYS(refused({"--polcy=fs"}),
+              "there is no flag --polcy: did you mean --policy? see qgpu-manager --help");
+  EXPECT_SAYS(refused({"--dbfile", "--polcy", "--zzz"}), "there is no flag --zzz; see");
+  EXPECT_LT(refused({"--max-tasks-per-card=" + std::string(309, '9')}).size(), 150u);
 }
 
 TEST_F(OptionsTest, ABadValueStaysOneLineWhateverItHolds) {
