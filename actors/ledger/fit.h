@@ -21,7 +21,7 @@ struct LedgerAsk {
   Bytes mem{0};
   Permille share{0};
   std::uint32_t cards = 1;
-  std::string card;          // id or index wanted; empty: the ledger chooses
+  std::string card;          // by any of its names; empty: the ledger chooses
 
   bool operator==(const LedgerAsk&) const = default;
 };

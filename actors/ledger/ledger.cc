@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "actors/ledger/card_name.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -59,7 +60,7 @@ Result<std::size_t> Ledger::findCard(const std::string& text) const {
   std::string known;
   for (std::size_t i = 0; i < cards_.size(); ++i) {
     const LedgerCard& card = cards_[i].info;
-    if (text == card.id || text == std::to_string(card.index)) return i;
+    if (isCardCalled(text, card.id, card.index)) return i;
     if (i < kReasonCardsMax) known += (i == 0 ? "" : ", ") + card.id;
   }
   return fail(ErrorCode::NotFound, "no card '" + text + "' here; cards: " +

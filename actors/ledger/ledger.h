@@ -54,7 +54,7 @@ class Ledger {
   // Whether and where `ask` fits now. Errors: InvalidArgument, NotFound (card), NoRoom, Cordoned,
   // Conflict, Infeasible; the message has each card's reason and what would help.
   Result<Placement> place(const LedgerAsk& ask) const;
-  // Id or index, as people write them. NotFound names the cards that exist.
+  // By any of its names (card_name.h). NotFound names the cards that exist.
   Result<std::size_t> findCard(const std::string& text) const;
   // Conflict where tasks without a share sit on the card and `policy` is fixed-share.
   Status mayChoosePolicy(std::size_t card, Policy policy) const;

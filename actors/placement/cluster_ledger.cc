@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/ledger/card_name.h"
 #include "actors/placement/index.h"
 #include "actors/placement/placement.h"
 #include "runtime/check.h"
@@ -73,7 +74,7 @@ struct ClusterLedger::Parts {
   Shape shapeOf(const ClusterAsk& ask) const;
   std::uint32_t modelOf(const std::string& name);
   const Replicas* replicasOf(const ClusterAsk& ask, const Shape& shape, NodeId node) const;
-  // SIZE_MAX where the node has no such card, by id or index.
+  // SIZE_MAX where the node has no such card, of any name.
   static std::size_t cardOf(const Node& node, const std::string& text);
   std::uint64_t rank(NodeId node, const ClusterAsk& ask, const Shape& shape, std::size_t card,
                      Pick& pick);
@@ -665,7 +666,7 @@ const Replicas* ClusterLedger::Parts::replicasOf(const ClusterAsk& ask, const Sh
 std::size_t ClusterLedger::Parts::cardOf(const Node& node, const std::string& text) {
   for (std::size_t i = 0; i < node.facts.cards.size(); ++i) {
     const ClusterCard& card = node.facts.cards[i];
-    if (text == card.id || text == std::to_string(card.index)) return i;
+    if (isCardCalled(text, card.id, card.index)) return i;
   }
   return SIZE_MAX;
 }

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "actors/ledger/card_name.h"
+
 namespace qgpu {
 namespace {
 
@@ -152,7 +154,7 @@ class Search {
 
   bool mayUse(const ClusterCard& card) const {
     const std::string& wanted = ask_.task.card;
-    if (!wanted.empty() && wanted != card.id && wanted != std::to_string(card.index)) return false;
+    if (!wanted.empty() && !isCardCalled(wanted, card.id, card.index)) return false;
     const auto& models = ask_.models;
     return models.empty() || std::find(models.begin(), models.end(), card.model) != models.end();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/ledger/card_name.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -61,7 +62,7 @@ bool Members::missing() const {
 Result<std::size_t> Members::findCard(MemberId member, const std::string& card) const {
   const std::vector<ClusterCard>& cards = at(member).facts.ledger.cards;
   for (std::size_t i = 0; i < cards.size(); ++i) {
-    if (cards[i].id == card || std::to_string(cards[i].index) == card) return i;
+    if (isCardCalled(card, cards[i].id, cards[i].index)) return i;
   }
   return fail(ErrorCode::NotFound,
               "no card '" + card + "' on node " + at(member).facts.ledger.name);

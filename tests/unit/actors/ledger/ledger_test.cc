@@ -295,6 +295,22 @@ TEST(Ledger, SaysWhoHoldsWhatAndOnWhichCard) {
   EXPECT_EQ(ledger.placement(TaskId{5}), nullptr);
 }
 
+TEST(Ledger, FindsACardByItsIdItsIndexAndItsShortName) {
+  const Ledger ledger({},
+                      {{"GPU-5f0c", 0, gibibytes(8)},
+                       {"opencl-portable-computing-language-0", 1, gibibytes(8)},
+                       {"sim-2", 2, gibibytes(8)}},
+                      Policy::BestEffort);
+  for (const char* first : {"GPU-5f0c", "0", "gpu-0"}) EXPECT_EQ(*ledger.findCard(first), 0u);
+  for (const char* second : {"opencl-portable-computing-language-0", "1", "ocl-1"}) {
+    EXPECT_EQ(*ledger.findCard(second), 1u);
+  }
+  EXPECT_EQ(*ledger.findCard("sim-2"), 2u);
+  for (const char* none : {"gpu-1", "ocl-0", "gpu-", "GPU-0", ""}) {
+    EXPECT_FALSE(ledger.findCard(none).ok()) << none;
+  }
+}
+
 TEST(Ledger, NamesTheCardsThatExistWhereAnUnknownOneIsAsked) {
   EXPECT_EQ(*node(2, 8).findCard("sim-1"), 1u);
   EXPECT_NE(node(0, 8).findCard("sim-0").error().message.find("cards: none"), std::string::npos);
