@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/base/event_kinds.h"
+
 namespace qgpu::ctl {
 namespace {
 
@@ -67,11 +69,9 @@ constexpr std::pair<std::string_view, const char*> kScripts[] = {
 
 // What is behind a name of an argument or option is the same in every command.
 More behind(const CLI::Option& option) {
-  constexpr std::pair<const char*, More> kNames[] = {{"TASK", More::Tasks},
-                                                     {"CARD", More::Cards},
-                                                     {"TARGET", More::Targets},
-                                                     {"card", More::Cards},
-                                                     {"node", More::Nodes}};
+  constexpr std::pair<const char*, More> kNames[] = {
+      {"TASK", More::Tasks}, {"CARD", More::Cards}, {"TARGET", More::Targets},
+      {"task", More::Tasks}, {"card", More::Cards}, {"node", More::Nodes}};
   for (const auto& [name, more] : kNames) {
     if (option.check_name(name) || option.check_lname(name)) return more;
   }
@@ -160,6 +160,11 @@ class Line {
     if (word.starts_with(out_.typed)) out_.words.push_back({word, meaning});
   }
   void values(const CLI::Option& option, const std::string& before) {
+    if (option.check_lname("kind")) {  // too many to stand in the help
+      for (const EventKindEntry& kind : kEventKinds) {
+        offer(before + std::string(kind.name), std::string(kind.meaning));
+      }
+    }
     for (const std::string& choice : choicesOf(option)) offer(before + choice, "");
     out_.more = before.empty() ? behind(option) : More::None;
   }

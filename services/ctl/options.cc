@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/base/event_kinds.h"
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
+#include "runtime/config.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/wrong_use.h"
 #include "services/ctl/describe.h"
@@ -87,10 +89,14 @@ CLI::Validator fraction(const std::string& unit, double least, double most) {
 }
 
 // One of these words.
+constexpr std::size_t kChoicesShown = 10;
 CLI::Validator oneOf(const std::vector<std::string>& choices) {
   const auto check = [=](const std::string& word) -> std::string {
     if (std::ranges::count(choices, word) != 0) return "";
-    return "\"" + word + "\" is none of " + CLI::detail::join(choices, ", ") +
+    const bool few = choices.size() <= kChoicesShown;
+    return "\"" + word + "\" is none of " +
+           (few ? CLI::detail::join(choices, ", ")
+                : "the " + std::to_string(choices.size()) + " that there are") +
            didYouMean(word, choices);
   };
   return CLI::Validator(check, "{" + CLI::detail::join(choices, ",") + "}");
@@ -98,6 +104,12 @@ CLI::Validator oneOf(const std::vector<std::string>& choices) {
 
 std::vector<const CLI::App*> subcommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> eventKinds() {
+  std::vector<std::string> names;
+  for (const EventKindEntry& kind : kEventKinds) names.emplace_back(kind.name);
+  return names;
 }
 
 // One thing that a task may ask for, and whether it was typed.
@@ -320,8 +332,16 @@ class Parser {
   std::optional<ExitNow> readSince() {
     if (since_.empty()) return std::nullopt;
     const auto number = parseUint(since_);
-    if (!number) return usage("\"" + since_ + "\" is no sequence number: `events` shows them");
-    options_.events.since = *number;
+    const auto age = parseDuration(since_);
+    if (number) {
+      options_.events.since = *number;
+    } else if (age) {
+      options_.events.age = *age;
+    } else {
+      return usage("\"" + since_ +
+                   "\" is neither the number of an event, which `events` shows, nor "
+                   "a time of at most 24h, as in 30m");
+    }
     return std::nullopt;
   }
 
@@ -543,8 +563,18 @@ class Parser {
   void addEvents(const char* name, const char* what) {
     CLI::App* sub = addCommand(name, what, Daemon::Either);
     CLI::Option* since =
-        sub->add_option("SINCE", since_, "only after this sequence number")->type_name("");
-    sub->add_option("--since", since_, "the same")->excludes(since)->type_name("SEQ");
+        sub->add_option("SINCE", since_, "only after this event, or not older than this: 17, 30m")
+            ->type_name("");
+    sub->add_option("--since", since_, "the same")->excludes(since)->type_name("SEQ|TIME");
+    EventOptions& events = options_.events;
+    sub->add_option("--task", events.task, "only of this task, by number or name")
+        ->type_name("TASK");
+    sub->add_option("--card", events.card, "only of this card; of a cluster NODE or NODE/CARD")
+        ->type_name("CARD");
+    sub->add_option("--kind", events.kinds, "only of this kind; may be repeated")
+        ->allow_extra_args(false)
+        ->check(oneOf(eventKinds()).description(""))
+        ->type_name("KIND");
     sub->add_flag("-f,--follow", options_.events.follow,
                   "and what happens from now on, over restarts of the daemon");
     sub->callback([this, changes = std::string_view(name) == "audit"] {

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/units.h"
 #include "services/base/platform.h"
 #include "services/ctl/ask.h"
 #include "services/ctl/completion.h"
@@ -63,7 +64,11 @@ struct TopOptions {
 };
 
 struct EventOptions {
-  std::uint64_t since = 0;
+  std::uint64_t since = 0;  // only later ones
+  Nanos age = kNever;       // and none that is older
+  std::string task;         // number or name; empty: every task
+  std::string card;         // by any of its names; of a cluster NODE or NODE/CARD
+  std::vector<std::string> kinds;
   bool follow = false;
   bool changes = false;   // only what somebody asked for: the audit
 };

@@ -1,17 +1,17 @@
 // qgpuctl: what a person types. Reads its arguments, asks the daemon, shows the answer.
 
-#include <simdjson.h>
-
-#include <sys/random.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <memory>
+#include <simdjson.h>
 #include <string>
+#include <sys/random.h>
+#include <unistd.h>
 #include <vector>
 
 #include "runtime/backoff.h"
+#include "services/base/wall_time.h"
 #include "services/ctl/client.h"
+#include "services/ctl/event_filter.h"
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
@@ -101,15 +101,18 @@ int show(const Result<Answer>& answer, const Options& options) {
   return print(*view);
 }
 
-// An audit leaves out what a daemon did by itself.
-bool isShown(simdjson::dom::element event, const EventOptions& options) {
-  const std::string actor = textOf(event, "actor");
-  return !options.changes || actor.starts_with("uid ") || actor.starts_with("certificate ");
+// The names that the daemon knows. One that is slow to list them tells its events all the same.
+void teach(EventFilter& filter, Asker& asker, const EventOptions& options) {
+  Result<Answer> tasks = Answer("{}");
+  Result<Answer> cards = Answer("{}");
+  if (!options.task.empty()) tasks = asker.ask(askFor("tasks"), kLimit);
+  if (!options.card.empty()) cards = asker.ask(askFor("cards"), kLimit);
+  if (tasks && cards) filter.learn(tasks->root(), cards->root());
 }
 
 // What the daemon remembers after `since`, as if it had told all in one answer: it tells the oldest
 // first and a part at a time. `since` becomes the number of the newest.
-Result<Answer> allEvents(Asker& asker, const EventOptions& options, std::uint64_t& since) {
+Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since) {
   std::string events;
   while (true) {
     Result<Answer> answer = asker.ask(askFor("events", std::to_string(since)), kLimit);
@@ -118,7 +121,7 @@ Result<Answer> allEvents(Asker& asker, const EventOptions& options, std::uint64_
     for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
       if (numberOf(event, "seq") <= since) continue;
       since = numberOf(event, "seq");
-      if (!isShown(event, options)) continue;
+      if (!filter.shows(event)) continue;
       events += (events.empty() ? "" : ",") + simdjson::minify(event);
     }
     if (since == before) return Answer(R"({"ok":true,"events":[)" + events + "]}");
@@ -131,7 +134,7 @@ bool hasEvent(const Answer& line, simdjson::dom::element& event) {
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
-int follow(const Options& options, std::uint64_t last) {
+int follow(const Options& options, EventFilter& filter, std::uint64_t last) {
   Backoff backoff = newBackoff();
   bool lost = false;   // and said so
   while (true) {
@@ -147,7 +150,7 @@ int follow(const Options& options, std::uint64_t last) {
       simdjson::dom::element event;
       if (!hasEvent(*line, event)) continue;
       last = numberOf(event, "seq");
-      if (!isShown(event, options.events)) continue;
+      if (!filter.shows(event)) continue;
       print(options.output == Output::Json ? line->text() + "\n" : eventLine(event));
       if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
     }
@@ -160,15 +163,17 @@ int follow(const Options& options, std::uint64_t last) {
 }
 
 int events(const Options& options) {
+  EventFilter filter(options.events, unixMsNow());
   std::uint64_t last = options.events.since;
   int status = exitWith(Exit::Ok);
   {
     auto asker = reach(options);
     if (!asker) return noDaemon(asker.error(), options);
-    status = show(allEvents(**asker, options.events, last), options);
+    teach(filter, **asker, options.events);
+    status = show(allEvents(**asker, filter, last), options);
   }
   if (status != exitWith(Exit::Ok) || !options.events.follow) return status;
-  return follow(options, last);
+  return follow(options, filter, last);
 }
 
 // Empty, so none, where the kernel gives nothing: a number that comes twice would be worse.

@@ -51,6 +51,8 @@ TEST(Completion, OffersCommandsOptionsAndChoicesByWhatWasTyped) {
   EXPECT_EQ(texts(completed({"help", "dr"})), (Texts{"drain"}));
   EXPECT_EQ(texts(completed({"policy", "0", "f"})), (Texts{"fixed-share", "fs"}));
   EXPECT_EQ(texts(completed({"-o", "json", "tas"})), (Texts{"tasks"}));
+  EXPECT_EQ(texts(completed({"events", "--kind", "task-at"})), (Texts{"task-attached"}));
+  EXPECT_EQ(texts(completed({"events", "--kind=memory-"})), (Texts{"--kind=memory-refused"}));
   EXPECT_EQ(texts(completed({"nothing", "of", "ours", "x"})), Texts{});
   EXPECT_GT(completed({}).words.size(), 20u) << "every command";
 }
@@ -59,6 +61,8 @@ TEST(Completion, SaysWhatIsKnownElsewhere) {
   using More = Completion::More;
   EXPECT_EQ(completed({"end", ""}).more, More::Tasks);
   EXPECT_EQ(completed({"cordon", ""}).more, More::Targets);
+  EXPECT_EQ(completed({"events", "--task", ""}).more, More::Tasks);
+  EXPECT_EQ(completed({"events", "--card", ""}).more, More::Cards);
   EXPECT_EQ(completed({"policy", ""}).more, More::Cards);
   EXPECT_EQ(completed({"submit", "--node", ""}).more, More::Nodes);
   EXPECT_EQ(completed({"--socket", ""}).more, More::Files);

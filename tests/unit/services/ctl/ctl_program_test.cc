@@ -140,6 +140,26 @@ TEST_F(Ctl, EventsAreListedAndFollowed) {
   EXPECT_EQ(finish(*follower), 128 + SIGINT);
 }
 
+TEST_F(Ctl, EventsAreThoseThatAreAskedFor) {
+  node.eventSeqs = {1, 2};
+  const auto lines = [&](std::vector<std::string> arguments) {
+    EXPECT_EQ(run(std::move(arguments)), 0) << output;
+    return std::count(output.begin(), output.end(), '\n');
+  };
+  EXPECT_EQ(lines({"events", "--task", "train"}), 2);
+  EXPECT_EQ(lines({"events", "--task", "8"}), 0);
+  EXPECT_EQ(lines({"events", "--card", "0"}), 2);
+  EXPECT_EQ(lines({"events", "--card", "sim-1"}), 0);
+  EXPECT_EQ(lines({"events", "--kind", "task-ended"}), 0);
+  EXPECT_EQ(lines({"events", "--since", "1h"}), 0) << "they are of another year";
+  EXPECT_EQ(run({"-o", "json", "events", "--kind", "task-ended"}), 0);
+  EXPECT_EQ(output, "{\"ok\":true,\"events\":[]}\n");
+  const auto follower = begin({"events", "--follow", "--task", "train", "--kind", "task-bound"});
+  waitUntil([&] { return actor.watchers() == 1; });
+  sink.tellEvent(3);
+  waitUntil([&] { return follower->output().find("     3  ") != std::string::npos; });
+}
+
 TEST_F(Ctl, AnAuditShowsWhatWasAskedForOnly) {
   node.eventSeqs = {1, 2};
   node.eventActor = "node";

@@ -444,9 +444,24 @@ TEST(CtlOptions, EventsTakeWhereToBeginEitherWay) {
   EXPECT_EQ(parsed({"events", "17"}).events.since, 17u);
   EXPECT_EQ(parsed({"events", "--since", "17", "-f"}).events.since, 17u);
   EXPECT_TRUE(parsed({"audit", "17"}).events.changes);
-  EXPECT_EQ(exitCode({"events", "x"}), 2);
+  EXPECT_EQ(parsed({"events", "--since", "30m"}).events.age, seconds(1800));
+  EXPECT_EQ(parsed({"events", "1h"}).events.age, seconds(3600));
+  EXPECT_NE(wrongUse({"events", "--since", "x"}).find("\"x\" is neither the number of an event"),
+            std::string::npos);
   EXPECT_EQ(exitCode({"events", "-1"}), 2);
   EXPECT_EQ(exitCode({"events", "1", "--since", "2"}), 2);
+}
+
+TEST(CtlOptions, EventsAreThoseOfATaskACardAndKinds) {
+  const EventOptions events = parsed({"events", "--task", "train", "--card=gpu-0", "--kind",
+                                      "task-bound", "--kind", "task-ended", "-f"})
+                                  .events;
+  EXPECT_EQ(events.task, "train");
+  EXPECT_EQ(events.card, "gpu-0");
+  EXPECT_EQ(events.kinds, (std::vector<std::string>{"task-bound", "task-ended"}));
+  EXPECT_TRUE(events.follow);
+  EXPECT_NE(wrongUse({"events", "--kind", "task-bonud"}).find("did you mean task-bound?"),
+            std::string::npos);
 }
 
 TEST(CtlRun, ARefusalKeepsItsCode) {

@@ -1,0 +1,80 @@
+#include "services/ctl/event_filter.h"
+
+#include <algorithm>
+
+#include "services/base/text.h"
+#include "services/ctl/names.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+using simdjson::dom::element;
+
+// Of an event that begins a task, whose text begins with the task's name.
+bool beginsTask(std::string_view kind) {
+  return kind == "task-bound" || kind == "task-submitted";
+}
+
+}  // namespace
+
+EventFilter::EventFilter(const EventOptions& options, std::int64_t nowUnixMs) : options_(options) {
+  if (options.age != kNever) {
+    fromUnixMs_ =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, nowUnixMs - options.age / millis(1)));
+  }
+  if (const auto number = parseUint(options.task)) tasks_.insert(*number);
+  if (!options.card.empty()) cards_.insert(options.card);
+}
+
+void EventFilter::learn(element tasks, element cards) {
+  for (const element task : listOf(tasks, "tasks")) {
+    if (textOf(task, "name") == options_.task) tasks_.insert(numberOf(task, "id"));
+  }
+  for (const element card : listOf(cards, "cards")) {
+    if (isCalled(options_.card, card)) cards_.insert(textOf(card, "id"));
+    const std::string node = textOf(card, "node") + "/";
+    if (options_.card.starts_with(node) && isCalled(options_.card.substr(node.size()), card)) {
+      cards_.insert(node + textOf(card, "id"));
+    }
+  }
+}
+
+bool EventFilter::shows(element event) {
+  const std::string actor = textOf(event, "actor");
+  const auto& kinds = options_.kinds;
+  // An audit leaves out what a daemon did by itself.
+  if (options_.changes && !actor.starts_with("uid ") && !actor.starts_with("certificate ")) {
+    return false;
+  }
+  // First, as it learns names from what is not shown.
+  if (!options_.task.empty() && !isOfTask(event)) return false;
+  if (!options_.card.empty() && !isOnCard(textOf(event, "card"))) return false;
+  if (!kinds.empty() && std::ranges::count(kinds, textOf(event, "kind")) == 0) return false;
+  return numberOf(event, "unix_ms") >= fromUnixMs_;
+}
+
+bool EventFilter::isOfTask(element event) {
+  const std::uint64_t task = numberOf(event, "task");
+  const bool named =
+      beginsTask(textOf(event, "kind")) && textOf(event, "text").starts_with(options_.task + ": ");
+  if (named) tasks_.insert(task);
+  return tasks_.contains(task);
+}
+
+// "ID", "ID,ID", "NODE" or "NODE/ID".
+bool EventFilter::isOnCard(std::string_view where) const {
+  while (!where.empty()) {
+    const std::size_t comma = std::min(where.find(','), where.size());
+    const std::string one(where.substr(0, comma));
+    const std::size_t slash = one.find('/');
+    const bool wanted = cards_.contains(one) ||
+                        (slash != std::string::npos && (cards_.contains(one.substr(0, slash)) ||
+                                                        cards_.contains(one.substr(slash + 1))));
+    if (wanted) return true;
+    where.remove_prefix(std::min(comma + 1, where.size()));
+  }
+  return false;
+}
+
+}  // namespace qgpu::ctl

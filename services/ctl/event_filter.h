@@ -1,0 +1,34 @@
+#pragma once
+// Which events a person wants to see. Pure: events in their order in, yes or no out. A task that is
+// over is known by its name too, as long as the event that began it is told.
+
+#include <cstdint>
+#include <set>
+#include <simdjson.h>
+#include <string>
+
+#include "services/ctl/options.h"
+
+namespace qgpu::ctl {
+
+class EventFilter {
+ public:
+  // `nowUnixMs`: from which an age counts back.
+  EventFilter(const EventOptions& options, std::int64_t nowUnixMs);
+
+  // What the daemon lists, so that what runs has its name, and a card all of its names.
+  void learn(simdjson::dom::element tasks, simdjson::dom::element cards);
+  // Events come in their order.
+  bool shows(simdjson::dom::element event);
+
+ private:
+  bool isOfTask(simdjson::dom::element event);
+  bool isOnCard(std::string_view where) const;
+
+  const EventOptions& options_;
+  std::uint64_t fromUnixMs_ = 0;
+  std::set<std::uint64_t> tasks_;  // by number, or all that were called so
+  std::set<std::string> cards_;
+};
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,64 @@
+#include "services/ctl/names.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "actors/ledger/card_name.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+using simdjson::dom::element;
+
+constexpr std::size_t kListed = 8;  // tasks of one name that an error lists
+
+std::uint32_t indexOf(element card) {
+  return static_cast<std::uint32_t>(numberOf(card, "index"));
+}
+
+}  // namespace
+
+bool isCalled(std::string_view word, element card) {
+  return isCardCalled(word, textOf(card, "id"), indexOf(card));
+}
+
+Result<std::uint64_t> taskNamed(std::string_view name, element tasks) {
+  std::vector<std::uint64_t> found;
+  for (const element task : listOf(tasks, "tasks")) {
+    if (textOf(task, "name") == name) found.push_back(numberOf(task, "id"));
+  }
+  if (found.size() == 1) return found.front();
+  const std::string called = "called \"" + std::string(name) + "\"";
+  if (found.empty()) {
+    return fail(ErrorCode::NotFound, "no task is " + called + ": `qgpuctl tasks` lists them");
+  }
+  std::string numbers;
+  for (std::size_t i = 0; i < std::min(found.size(), kListed); ++i) {
+    numbers += (i == 0 ? "" : ", ") + std::to_string(found[i]);
+  }
+  if (found.size() > kListed) numbers += ", ...";
+  return fail(ErrorCode::Conflict, std::to_string(found.size()) + " tasks are " + called +
+                                       ": say which by its number, of " + numbers);
+}
+
+CardNames::CardNames(element cards) {
+  for (const element card : listOf(cards, "cards")) {
+    const std::string id = textOf(card, "id");
+    short_.emplace(textOf(card, "node") + "/" + id, shortCardName(id, indexOf(card)));
+  }
+}
+
+std::string CardNames::shortOf(std::string_view node, std::string_view ids) const {
+  std::string out;
+  for (std::size_t from = 0; from < ids.size();) {
+    const std::size_t comma = std::min(ids.find(',', from), ids.size());
+    const std::string id(ids.substr(from, comma - from));
+    const auto found = short_.find(std::string(node) + "/" + id);
+    out += (out.empty() ? "" : ",") + (found == short_.end() ? id : found->second);
+    from = comma + 1;
+  }
+  return out;
+}
+
+}  // namespace qgpu::ctl
