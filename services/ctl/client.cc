@@ -18,12 +18,6 @@
 namespace qgpu::ctl {
 namespace {
 
-Nanos now() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return seconds(t.tv_sec) + Nanos(t.tv_nsec);
-}
-
 ErrorCode errorNamed(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(ErrorCode::Internal); ++i) {
     if (name == errorName(static_cast<ErrorCode>(i))) return static_cast<ErrorCode>(i);
@@ -36,6 +30,12 @@ Error lost(const std::string& socket, const char* why) {
 }
 
 }  // namespace
+
+Nanos now() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return seconds(t.tv_sec) + Nanos(t.tv_nsec);
+}
 
 Answer::Answer(std::string text)
     : text_(std::move(text)), parser_(std::make_unique<simdjson::dom::parser>()) {

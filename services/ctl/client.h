@@ -74,6 +74,9 @@ class Client final : public Asker {
   int fd_ = -1;
 };
 
+// Of the monotonic clock.
+Nanos now();
+
 // A line that starts a daemon which would listen on `socket`.
 std::string startLine(const std::string& socket);
 

@@ -51,7 +51,8 @@ constexpr const char* kRunFooter = R"(
 usage: qgpuctl run [OPTIONS] -- CMD...
 
 Binds a task to a card, starts CMD with libqgpu in it, forwards signals, ends the task when CMD
-ends, and returns CMD's exit status. A restart of the manager does not disturb CMD.
+ends, and returns CMD's exit status. A restart of the manager does not disturb CMD. On a terminal it
+says at the end what the task got.
 
 examples:
   qgpuctl run -- clpeak
@@ -445,6 +446,7 @@ class Parser {
     run_ = sub;
     sub->footer(kRunFooter);
     addSpec(sub, Side::Node);
+    sub->add_flag("--wait", options_.wait, "for room, however long that takes");
     sub->callback([this, &row] { choose(Action::Run, row, Daemon::Manager); });
   }
 

@@ -83,7 +83,7 @@ struct Options {
   std::string command;               // its name, as it was typed
   Ask ask;                           // what the daemon is asked; of doctor, top and version nothing
   std::vector<std::string> program;  // of `run`: CMD
-  bool wait = false;                 // a submit: until its task is bound
+  bool wait = false;                 // a run or submit: until its task is bound
   TopOptions top;
   EventOptions events;
   DoctorOptions doctor;

@@ -5,10 +5,8 @@
 #include <simdjson.h>
 #include <string>
 #include <sys/random.h>
-#include <unistd.h>
 #include <vector>
 
-#include "runtime/backoff.h"
 #include "services/base/wall_time.h"
 #include "services/ctl/client.h"
 #include "services/ctl/event_filter.h"
@@ -18,6 +16,7 @@
 #include "services/ctl/table.h"
 #include "services/ctl/top.h"
 #include "services/ctl/views.h"
+#include "services/ctl/watch.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -28,8 +27,6 @@ constexpr Nanos kLimit = seconds(10);
 constexpr Nanos kClusterLimit = seconds(40);   // a submit is answered when its node has confirmed
 constexpr Nanos kNewsLimit = seconds(60);      // without news of a task it is asked for again
 constexpr Nanos kNamesLimit = millis(500);     // somebody waits who pressed a key
-constexpr Nanos kPauseMin = millis(100);       // before a lost daemon is looked for again
-constexpr Nanos kPauseMax = seconds(5);
 
 int noDaemon(const Error& error, const Options& options) {
   std::fprintf(stderr, "qgpuctl: %s\n", error.message.c_str());
@@ -47,15 +44,6 @@ Result<std::unique_ptr<Asker>> reach(const Options& options) {
   if (!server) return server.error();
   return std::unique_ptr<Asker>(std::move(*server));
 }
-
-// For one who looks for a lost daemon, as many others may at the same moment.
-Backoff newBackoff() {
-  std::uint64_t seed = 0;
-  static_cast<void>(::getrandom(&seed, sizeof seed, 0));   // any will do
-  return {kPauseMin, kPauseMax, seed};
-}
-
-void rest(Backoff& backoff) { ::usleep(static_cast<unsigned>(backoff.next() / micros(1))); }
 
 Nanos limitOf(const Options& options) {
   return options.daemon == Daemon::Manager ? kLimit : kClusterLimit;
@@ -126,11 +114,6 @@ Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since
     }
     if (since == before) return Answer(R"({"ok":true,"events":[)" + events + "]}");
   }
-}
-
-// The event that a line of a watch tells; none in the line that says that it began.
-bool hasEvent(const Answer& line, simdjson::dom::element& event) {
-  return line.root()["event"].get(event) == simdjson::SUCCESS;
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
@@ -206,12 +189,6 @@ std::uint64_t waitingTask(const Result<Answer>& answer) {
   return numberOf(answer->root(), "task");
 }
 
-// True where `asker` tells events from now on.
-bool startWatch(Asker& asker) {
-  const Result<Answer> line = asker.ask(askFor("watch"), kLimit);
-  return line && line->status();
-}
-
 // Until something was said of the task, or for a while.
 void awaitNews(Asker& watch, std::uint64_t task) {
   while (true) {
@@ -233,7 +210,7 @@ int submit(const Options& options) {
     auto asker = reach(options);
     Client second(options.socket);   // an admin socket watches or answers, RPC does both
     Asker& watch = options.server.empty() || !asker ? second : **asker;
-    const bool watched = options.wait && asker && startWatch(watch);
+    const bool watched = options.wait && asker && startWatch(watch, kLimit);
     Result<Answer> answer = asker ? (*asker)->ask(ask, kClusterLimit) : asker.error();
     const std::uint64_t task = waitingTask(answer);
     const bool again = task != 0 || (!answer && reached);

@@ -11,11 +11,13 @@
 #include <unistd.h>
 #include <utility>
 
+#include "actors/base/event_kinds.h"
 #include "actors/base/tenant_variables.h"
 #include "services/base/json.h"
 #include "services/ctl/client.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
+#include "services/ctl/watch.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -25,6 +27,9 @@ constexpr Nanos kBindLimit = seconds(10);
 constexpr int kEndPauseMs = 100;
 constexpr Nanos kJoinLimit = seconds(5);  // for a manager that is about to join its scheduler
 constexpr int kJoinPauseMs = 50;
+constexpr Nanos kNewsLimit = seconds(60);    // without news of room it is asked for again
+constexpr Nanos kSettleLimit = millis(200);  // for the manager to see that CMD has ended
+constexpr int kSettlePauseMs = 10;
 
 int refuse(const std::string& message, const std::string& help) {
   std::fprintf(stderr, "qgpuctl: %s\n", asTyped(message).c_str());
@@ -89,15 +94,119 @@ void awaitJoin(Client& client) {
   }
 }
 
+// Refusals that may be over once a task ends, or somebody changes something.
+bool mayPass(const Error& error) {
+  return error.code == ErrorCode::NoRoom || error.code == ErrorCode::Cordoned ||
+         (error.code == ErrorCode::Conflict && !error.message.starts_with("request "));
+}
+
+// Until the manager tells of something after which there may be room, or for a while.
+void awaitRoom(Client& watch) {
+  constexpr std::string_view kKinds[] = {"task-ended",     "task-lost",  "card-uncordoned",
+                                         "policy-changed", "storage-ok", "cluster"};
+  while (true) {
+    const Result<Answer> line = watch.nextLine(kNewsLimit);
+    simdjson::dom::element event;
+    if (!line || !line->status()) return;
+    if (hasEvent(*line, event) && std::ranges::count(kKinds, textOf(event, "kind")) != 0) return;
+  }
+}
+
+// The manager's answer to the bind; with --wait the last one, over restarts of the manager too.
+Result<Answer> bindTask(Client& client, const Options& options) {
+  if (!options.wait) return client.ask(options.ask, kBindLimit);
+  Backoff backoff = newBackoff();
+  bool told = false;
+  while (true) {
+    Client watch(options.socket);
+    const bool watched = startWatch(watch, kBindLimit);
+    Result<Answer> answer = client.ask(options.ask, kBindLimit);
+    if (!answer && !told) return answer;
+    if (answer && (answer->status() || !mayPass(answer->status().error()))) return answer;
+    if (!std::exchange(told, true)) {
+      std::fprintf(stderr, "qgpuctl: waiting for room (ctrl-c ends that): %s\n",
+                   printable(answer->status().error().message).c_str());
+    }
+    client.close();  // its place is for others
+    if (answer && watched) {
+      backoff.reset();
+      awaitRoom(watch);
+    } else {
+      rest(backoff);
+    }
+  }
+}
+
+// The task among all that the manager has; false where it is not there any more. What its processes
+// did last comes with their end, which the manager sees a moment after we do.
+bool findTask(const Answer& tasks, std::uint64_t id, simdjson::dom::element& found) {
+  for (const simdjson::dom::element task : listOf(tasks.root(), "tasks")) {
+    if (numberOf(task, "id") != id) continue;
+    found = task;
+    return true;
+  }
+  return false;
+}
+
+Answer tasksAtTheEnd(Client& client, std::uint64_t id) {
+  for (Nanos waited{};; waited += millis(kSettlePauseMs)) {
+    Result<Answer> tasks = client.ask(askFor("tasks"), kEndLimit);
+    if (!tasks) return Answer("{}");
+    simdjson::dom::element task;
+    const bool settled = !findTask(*tasks, id, task) || numberOf(task, "processes") == 0;
+    if (settled || waited >= kSettleLimit) return std::move(*tasks);
+    ::usleep(kSettlePauseMs * 1000);
+  }
+}
+
+// What the manager has told of refused memory last; empty where nothing was refused.
+std::string refusedMemory(Client& client, std::uint64_t id) {
+  std::string said;
+  for (std::uint64_t since = 0, before = 1; since != before;) {
+    const Result<Answer> answer = client.ask(askFor("events", std::to_string(since)), kEndLimit);
+    before = since;
+    if (!answer || !answer->status()) return said;
+    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
+      since = std::max(since, numberOf(event, "seq"));
+      const bool ours = numberOf(event, "task") == id && textOf(event, "kind") == kMemoryRefused;
+      if (ours) said = textOf(event, "text");
+    }
+  }
+  return said;
+}
+
+// To the person at the terminal, who may want to choose another share or quota next time.
+void sayWhatItGot(Client& client, std::uint64_t id, Nanos elapsed) {
+  const Answer tasks = tasksAtTheEnd(client, id);
+  simdjson::dom::element task;
+  if (!findTask(tasks, id, task)) return;
+  const std::string refused = refusedMemory(client, id);
+  std::fprintf(stderr, "qgpuctl: %s%s\n", gotLine(task, elapsed).c_str(),
+               refused.empty() ? "" : ("; " + printable(refused)).c_str());
+}
+
 }  // namespace
+
+std::string gotLine(simdjson::dom::element task, Nanos elapsed) {
+  const std::uint64_t wanted = numberOf(task, "share_permille");
+  const auto used = static_cast<std::int64_t>(numberOf(task, "used_ns"));
+  const std::int64_t got = elapsed.value > 0 ? mulDiv(used, 1000, elapsed.value) : 0;
+  return printable(textOf(task, "name")) + ": " +
+         humanTime(static_cast<std::uint64_t>(elapsed.value)) +
+         (wanted == 0 ? "" : ", wanted " + humanPermille(wanted)) + ", got " +
+         humanPermille(static_cast<std::uint64_t>(got)) + " of the card, held for " +
+         humanTime(numberOf(task, "held_ns")) + ", memory at most " +
+         humanBytes(numberOf(task, "mem_peak_bytes")) + " of " +
+         humanBytes(numberOf(task, "mem_bytes"));
+}
 
 // The daemon's sentences put what helps after a colon or a semicolon; ours would contradict it.
 std::string helpFor(const Error& error) {
   if (error.message.find_first_of(":;") != std::string::npos) return "";
   switch (error.code) {
     case ErrorCode::NoRoom:
-      return "wait for a task to end, or ask for less: --memory, --core; `qgpuctl cards` shows "
-             "what is free";
+      return "--wait waits for a task to end; or ask for less: --memory, --core; `qgpuctl cards` "
+             "shows what is free";
     case ErrorCode::Infeasible:
       return "no card here is big enough: ask for less --memory, --core or --cards";
     case ErrorCode::Cordoned: return "`qgpuctl uncordon CARD`, or choose another --card";
@@ -183,7 +292,7 @@ int run(const Options& options) {
   }
   Client client(options.socket);
   awaitJoin(client);
-  const Result<Answer> answer = client.ask(options.ask, kBindLimit);
+  const Result<Answer> answer = bindTask(client, options);
   if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
   const Result<BoundTask> bound = parseBound(*answer);
   if (!bound) return refuse(bound.error().message, helpFor(bound.error()));
@@ -196,6 +305,7 @@ int run(const Options& options) {
   }
   client.close();  // a command may run for days; its place is for others
 
+  const Nanos begun = now();
   ChildWaiter shepherd;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -208,6 +318,8 @@ int run(const Options& options) {
     return refuse(std::string("can't start a process: ") + std::strerror(error), "");
   }
   const int status = shepherd.wait(child);
+  const bool shown = options.output == Output::Table && ::isatty(STDERR_FILENO) == 1;
+  if (shown) sayWhatItGot(client, bound->id, now() - begun);
   endTask(client, bound->id);
   return status;
 }

@@ -3,9 +3,8 @@
 // ends the task too (it is the task's owner); the manager's death or restart disturbs nothing.
 
 #include <signal.h>
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -42,6 +41,9 @@ std::string helpFor(const Error& error);
 // them would make PoCL choose other devices or other kernels than the manager counts on, so CMD
 // must not see them.
 std::vector<std::string> strangers(const Environment& given, const char* const* now);
+
+// What a task got in `elapsed`, from what its manager lists of it, for the person who started it.
+std::string gotLine(simdjson::dom::element task, Nanos elapsed);
 
 // libqgpu.so: QGPU_LIB, else ../lib beside this program; empty where there is none.
 std::string findLibrary();

@@ -19,12 +19,6 @@ namespace {
 
 using simdjson::dom::element;
 
-Nanos now() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return seconds(t.tv_sec) + Nanos(t.tv_nsec);
-}
-
 // The part of `elapsed` by which a counter of ns grew; nothing without a picture before.
 std::string shareOf(std::uint64_t before, std::uint64_t after, Nanos elapsed) {
   if (elapsed.value <= 0 || after < before) return "";

@@ -101,7 +101,7 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
 void ScriptedNode::fillEvent(schema::Event::Builder event, std::uint64_t seq) const {
   event.setSeq(seq);
   event.setUnixMs(1'700'000'000'000 + seq);
-  event.setKind("task-bound");
+  event.setKind(eventKind);
   event.setTask(7);
   event.setCard("sim-0");
   event.setText("bound");

@@ -40,6 +40,7 @@ class ScriptedNode {
   std::vector<std::uint64_t> eventSeqs;  // what `events` tells
   std::size_t eventsPerReply = 256;      // the oldest ones
   std::string eventActor = "uid 0 pid 12";
+  const char* eventKind = "task-bound";
   std::string card = "sim-0";  // that a bind gets
   std::string attachSocket = "/run/qgpu/attach.sock";
 

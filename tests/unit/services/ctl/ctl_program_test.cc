@@ -1,9 +1,12 @@
 // qgpuctl as a program, against the admin socket of a scripted node.
 
 #include <algorithm>
+#include <cstdlib>
+#include <fcntl.h>
 #include <optional>
 #include <signal.h>
 #include <simdjson.h>
+#include <unistd.h>
 
 #include "services/api/admin/admin_server.h"
 #include "services/api/admin/node_handler.h"
@@ -19,6 +22,44 @@ using testing::Child;
 struct NoHouse final : Housekeeping {
   void snapshot(std::function<void(Status)> done) override { done(ok()); }
   Status setLogLevel(const std::string&) override { return ok(); }
+};
+
+// A terminal of a program's, as a person sits at one.
+class Terminal {
+ public:
+  Terminal() : fd_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)) {
+    EXPECT_EQ(::grantpt(fd_), 0);
+    EXPECT_EQ(::unlockpt(fd_), 0);
+    char name[64] = {};
+    EXPECT_EQ(::ptsname_r(fd_, name, sizeof name), 0);
+    name_ = name;
+    kept_ = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);  // what is written outlives its writer
+  }
+  ~Terminal() {
+    ::close(kept_);
+    ::close(fd_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  const std::string& name() const { return name_; }
+  void type(const std::string& text) const {
+    EXPECT_EQ(::write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  // All that was shown so far.
+  const std::string& shown() {
+    char chunk[4096];
+    for (ssize_t n = 0; (n = ::read(fd_, chunk, sizeof chunk)) > 0;) {
+      shown_.append(chunk, static_cast<std::size_t>(n));
+    }
+    return shown_;
+  }
+
+ private:
+  int fd_ = -1;
+  int kept_ = -1;
+  std::string name_;
+  std::string shown_;
 };
 
 struct Ctl : ApiFixture {
@@ -43,6 +84,14 @@ struct Ctl : ApiFixture {
   }
   std::unique_ptr<Child> begin(std::vector<std::string> arguments) {
     std::vector<std::string> argv = {QGPUCTL, "--socket", path};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return std::make_unique<Child>(argv);
+  }
+  // With stdin and stderr at a terminal.
+  std::unique_ptr<Child> beginAt(const Terminal& terminal, std::vector<std::string> arguments) {
+    std::vector<std::string> argv = {
+        "/bin/sh", "-c",       "exec \"$0\" \"$@\" <" + terminal.name() + " 2>" + terminal.name(),
+        QGPUCTL,   "--socket", path};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
     return std::make_unique<Child>(argv);
   }
@@ -287,6 +336,61 @@ TEST_F(Ctl, RunWaitsAMomentForAManagerThatIsAboutToJoinItsScheduler) {
     EXPECT_EQ(run({"run", "--", "true"}), 0);
     EXPECT_EQ(output.find("waiting"), std::string::npos) << cluster << ": " << output;
   }
+}
+
+TEST_F(Ctl, RunWaitsForRoomWhereThatIsAskedFor) {
+  node.failBind = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  node.eventKind = "task-ended";
+  const auto program = begin({"run", "--wait", "--", "sh", "-c", "echo started"});
+  const std::string says = "waiting for room (ctrl-c ends that): no card has 9 GiB left\n";
+  waitUntil([&] { return program->output() == "qgpuctl: " + says; });
+  EXPECT_FALSE(program->status().has_value());
+  sink.tellEvent(3);
+  EXPECT_EQ(finish(*program), 0);
+  EXPECT_TRUE(program->output().ends_with("started\n")) << program->output();
+  EXPECT_EQ(std::ranges::count(node.asked, schema::Request::BIND, &testing::Asked::which), 2);
+}
+
+TEST_F(Ctl, RunWaitsForRoomOverARestartOfTheManagerAndUntilCtrlC) {
+  node.failBind = fail(ErrorCode::Cordoned, "all cards are cordoned");
+  const auto program = begin({"run", "--wait", "--", "true"});
+  waitUntil([&] { return program->output().find("waiting for room") != std::string::npos; });
+  server.reset();
+  start();
+  EXPECT_EQ(finish(*program), 0);
+
+  node.failBind = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  const auto other = begin({"run", "--wait", "--", "true"});
+  waitUntil([&] { return other->output().find("waiting for room") != std::string::npos; });
+  ::kill(other->pid(), SIGINT);
+  EXPECT_EQ(finish(*other), 128 + SIGINT);
+}
+
+TEST_F(Ctl, RunDoesNotWaitForWhatNoTimeMends) {
+  node.failBind = fail(ErrorCode::Infeasible, "no card is that big");
+  EXPECT_EQ(run({"run", "--wait", "--", "true"}), 125);
+  node.failBind = fail(ErrorCode::Conflict, "request 'x' is task 3, which asks for something else");
+  EXPECT_EQ(run({"run", "--wait", "--request-id", "x", "--", "true"}), 125);
+  server.reset();
+  EXPECT_EQ(run({"run", "--wait", "--", "true"}), 125) << "no manager was there at all";
+}
+
+TEST_F(Ctl, RunEndsWithALineOfWhatItGotOnATerminalAlone) {
+  Terminal terminal;
+  node.eventKind = "memory-refused";
+  node.eventSeqs = {1};
+  const auto program = beginAt(terminal, {"run", "--", "sh", "-c", "exit 7"});
+  EXPECT_EQ(finish(*program), 7);
+  const std::string shown = terminal.shown();
+  EXPECT_TRUE(shown.starts_with("qgpuctl: train: ")) << shown;
+  EXPECT_NE(shown.find(", wanted 30%, got "), std::string::npos) << shown;
+  EXPECT_TRUE(shown.ends_with("of 2 GiB; bound\r\n")) << shown << ": the text of the event";
+  EXPECT_EQ(program->output(), "");
+  EXPECT_EQ(run({"run", "--", "true"}), 0);
+  EXPECT_EQ(output, "") << "a script reads no such line";
+  const auto json = beginAt(terminal, {"-o", "json", "run", "--", "true"});
+  EXPECT_EQ(finish(*json), 0);
+  EXPECT_EQ(terminal.shown(), shown);
 }
 
 TEST_F(Ctl, RunForwardsSignals) {

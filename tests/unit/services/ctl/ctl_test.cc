@@ -265,6 +265,17 @@ TEST(CtlRun, NoPoclVariableDiffersFromTheManagers) {
   EXPECT_EQ(strangers({{"QGPU_TOKEN", "t"}, {"POCL_DEVICES", "cpu"}}, now), expected);
 }
 
+TEST(CtlRun, AtItsEndItSaysWhatItWantedAndGot) {
+  const Answer task(R"({"name":"train","share_permille":300,"used_ns":3000000000,)"
+                    R"("held_ns":7500000000,"mem_peak_bytes":943718400,"mem_bytes":1073741824})");
+  EXPECT_EQ(gotLine(task.root(), seconds(12)),
+            "train: 12 s, wanted 30%, got 25% of the card, held for 7.5 s, memory at most 900 MiB "
+            "of 1 GiB");
+  const Answer online(R"({"name":"a\u001b[2J","share_permille":0,"used_ns":9007199254740993})");
+  EXPECT_TRUE(gotLine(online.root(), Nanos(0)).starts_with("a?[2J: 0, got 0% of the card"))
+      << gotLine(online.root(), Nanos(0));
+}
+
 TEST(CtlRun, AHintIsAddedOnlyWhereTheDaemonGaveNone) {
   EXPECT_EQ(helpFor(fail(ErrorCode::Infeasible,
                          "online and offline tasks run on mixed nodes only: start the manager "
