@@ -290,8 +290,9 @@ class Parser {
       const auto listens = [](const std::string& path) {
         return ::access(path.c_str(), F_OK) == 0;
       };
-      const bool cluster = cluster_ || !options_.server.empty() ||
-                           (!listens(manager) && listens(scheduler));
+      // A scheduler knows more of why a task is where it is.
+      const bool first = options_.action == Action::Explain || !listens(manager);
+      const bool cluster = cluster_ || !options_.server.empty() || (first && listens(scheduler));
       options_.daemon = cluster ? Daemon::Scheduler : Daemon::Manager;
     }
     if (options_.server.empty()) {
@@ -374,19 +375,24 @@ class Parser {
     if (row.name == "submit") return addSubmit(row);
     if (row.name == "whatif") return addWhatIf(row);
     if (row.name == "events") return addEvents("events", row.what.data());
-    CLI::App* sub = addCommand(row.name, row.what, daemonOf(row));
+    // A node's answer is made here, of what it lists.
+    const bool explains = row.name == "explain";
+    const Daemon whose = explains ? Daemon::Either : daemonOf(row);
+    const Action action = explains ? Action::Explain : Action::Ask;
+    CLI::App* sub = addCommand(row.name, row.what, whose);
     for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(sub, row, i);
     // Tasks evict by themselves where they were submitted with --preempt: this only asks.
     if (row.name == "preempt") {
       sub->add_flag_callback(
           "--dry-run", [] {}, "the only way there is: `submit --preempt` does it in earnest");
     }
-    sub->callback([this, &row] {
-      Daemon daemon = daemonOf(row);
+    sub->callback([this, &row, whose, action] {
+      Daemon daemon = whose;
       for (std::size_t i = 0; i < row.arguments.size(); ++i) {
-        if (!words_[i].empty() && row.arguments[i].node.name.empty()) daemon = Daemon::Scheduler;
+        const bool ofClusters = row.arguments[i].node.name.empty() && action == Action::Ask;
+        if (!words_[i].empty() && ofClusters) daemon = Daemon::Scheduler;
       }
-      choose(Action::Ask, row, daemon);
+      choose(action, row, daemon);
     });
   }
 
@@ -401,7 +407,9 @@ class Parser {
     option->type_name(named ? std::string(argument.name) : "");
     if (argument.need != Argument::Need::OptionalWord) option->required();
     if (argument.choices == nullptr) {
-      option->check(oneWord());
+      // A task's name may hold blanks: its number is what is told.
+      const bool task = argument.name == "TASK";
+      option->check(task ? without("\t\r\n", "a number or a name") : oneWord());
     } else {
       option->check(oneOf(argument.choices()));
     }
@@ -586,14 +594,12 @@ class Parser {
   }
 
   // A blank or a line end would make two arguments, or two commands, of one.
-  static CLI::Validator oneWord() {
-    return CLI::Validator(
-        [](const std::string& text) {
-          return text.empty() || text.find_first_of(" \t\r\n") != std::string::npos
-                     ? std::string("one word without blanks")
-                     : std::string();
-        },
-        "");
+  static CLI::Validator oneWord() { return without(" \t\r\n", "one word without blanks"); }
+  static CLI::Validator without(const char* these, const char* expected) {
+    const auto check = [=](const std::string& text) -> std::string {
+      return text.empty() || text.find_first_of(these) != std::string::npos ? expected : "";
+    };
+    return CLI::Validator(check, "");
   }
 
   static std::string environment(const char* name) {

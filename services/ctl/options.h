@@ -33,6 +33,7 @@ enum class Action : std::uint8_t {
   Ask,  // one question to the daemon, one answer
   Submit,
   Events,
+  Explain,
   Top,
   Run,
   Doctor,
@@ -44,6 +45,7 @@ enum class Action : std::uint8_t {
 //   the daemon of --socket, the scheduler of --server, the one that the environment names in
 //   QGPU_SERVER, this machine's scheduler where --cluster is said, this machine's manager where
 //   one listens, and else its scheduler.
+// `explain` asks this machine's scheduler first.
 // What only a manager or only a scheduler knows is for none but that; QGPU_SERVER is passed over
 // for a manager's, a flag that names the other daemon is wrong use.
 enum class Daemon : std::uint8_t {

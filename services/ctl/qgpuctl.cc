@@ -5,11 +5,17 @@
 #include <simdjson.h>
 #include <string>
 #include <sys/random.h>
+#include <unistd.h>
 #include <vector>
 
+#include "actors/ledger/card_name.h"
+#include "services/api/commands/render.h"
+#include "services/base/text.h"
 #include "services/base/wall_time.h"
 #include "services/ctl/client.h"
 #include "services/ctl/event_filter.h"
+#include "services/ctl/names.h"
+#include "services/ctl/node_explain.h"
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
@@ -87,6 +93,65 @@ int show(const Result<Answer>& answer, const Options& options) {
   const Result<std::string> view = viewOf(options.ask.row->shown, *answer);
   if (!view) return refused(view.error(), options);
   return print(*view);
+}
+
+// The question with a number where a task was named: daemons know tasks by their numbers.
+Result<Answer> askByName(Asker& asker, Ask ask, Nanos limit) {
+  for (std::size_t i = 0; i < ask.words.size(); ++i) {
+    std::string& word = ask.words[i];
+    if (ask.row->arguments[i].name != "TASK" || word.empty() || parseUint(word)) continue;
+    Result<Answer> tasks = asker.ask(askFor("tasks"), limit);
+    if (!tasks || !tasks->status()) return tasks;
+    const Result<std::uint64_t> task = taskNamed(word, tasks->root());
+    if (!task) return Answer(renderError(task.error()));
+    word = std::to_string(*task);
+  }
+  return asker.ask(ask, limit);
+}
+
+// What a manager lists at this moment.
+Result<std::vector<Answer>> look(Asker& asker) {
+  std::vector<Answer> lists;
+  for (const char* list : {"tasks", "cards"}) {
+    Result<Answer> answer = asker.ask(askFor(list), kLimit);
+    if (!answer) return answer.error();
+    lists.push_back(std::move(*answer));
+  }
+  return lists;
+}
+
+// A manager explains by what it lists, twice.
+Result<Answer> explainByLists(Asker& asker, const std::string& word) {
+  constexpr Nanos kApart = seconds(1);
+  const Nanos begun = now();
+  Result<std::vector<Answer>> before = look(asker);
+  if (!before) return before.error();
+  for (Answer& list : *before) {
+    if (!list.status()) return std::move(list);
+  }
+  const auto number = parseUint(word);
+  const Result<std::uint64_t> task =
+      number ? Result<std::uint64_t>(*number) : taskNamed(word, before->front().root());
+  if (!task) return Answer(renderError(task.error()));
+  ::usleep(static_cast<unsigned>(kApart / micros(1)));
+  const Result<std::vector<Answer>> after = look(asker);
+  if (!after) return after.error();
+  return Answer(explainOnNode(*task, {(*before)[0].root(), (*before)[1].root()},
+                              {(*after)[0].root(), (*after)[1].root()}, now() - begun));
+}
+
+int explain(const Options& options) {
+  auto asker = reach(options);
+  if (!asker) return noDaemon(asker.error(), options);
+  bool cluster = options.daemon == Daemon::Scheduler;
+  if (options.daemon == Daemon::Either) {
+    const Result<Answer> status = (*asker)->ask(askFor("status"), kLimit);
+    if (!status) return noDaemon(status.error(), options);
+    cluster = textOf(status->root(), "role") == "scheduler";
+  }
+  return show(cluster ? askByName(**asker, options.ask, kClusterLimit)
+                      : explainByLists(**asker, options.ask.words.front()),
+              options);
 }
 
 // The names that the daemon knows. One that is slow to list them tells its events all the same.
@@ -241,7 +306,8 @@ constexpr NamedList kTasks{"tasks", "id", "name"}, kCards{"cards", "id", "model"
     kNodes{"nodes", "name", "state"};
 
 // A daemon that is not there, or slow, has nothing to add.
-void addNames(const Options& options, const NamedList& list, std::vector<Completion::Word>& to) {
+void addNames(const Options& options, const NamedList& list, const std::string& typed,
+              std::vector<Completion::Word>& to) {
   auto asker = reach(options);
   const Result<Answer> answer =
       asker ? (*asker)->ask(askFor(list.list), kNamesLimit) : asker.error();
@@ -249,8 +315,13 @@ void addNames(const Options& options, const NamedList& list, std::vector<Complet
   if (!answer || answer->root()[list.list].get(entries) != simdjson::SUCCESS) return;
   for (const simdjson::dom::element entry : entries) {
     const std::uint64_t number = numberOf(entry, list.word);
-    const std::string word = number != 0 ? std::to_string(number) : textOf(entry, list.word);
-    to.push_back({word, textOf(entry, list.meaning)});
+    std::string word = number != 0 ? std::to_string(number) : textOf(entry, list.word);
+    std::string meaning = textOf(entry, list.meaning);
+    // The other name, where that is what was begun.
+    if (!typed.empty() && number != 0 && meaning.starts_with(typed)) std::swap(word, meaning);
+    const bool card = &list == &kCards && !(typed.size() > 1 && word.starts_with(typed));
+    if (card) word = shortCardName(word, static_cast<std::uint32_t>(numberOf(entry, "index")));
+    to.push_back({word, meaning});
   }
 }
 
@@ -264,11 +335,11 @@ void addNames(const Completion& typed, std::vector<Completion::Word>& to) {
   if (asked == nullptr) return;
   const bool cluster = asked->daemon == Daemon::Scheduler;
   std::vector<Completion::Word> names;
-  if (typed.more == More::Tasks) addNames(*asked, kTasks, names);
+  if (typed.more == More::Tasks) addNames(*asked, kTasks, typed.typed, names);
   const bool nodes = typed.more == More::Nodes || (typed.more == More::Targets && cluster);
-  if (nodes) addNames(*asked, kNodes, names);
+  if (nodes) addNames(*asked, kNodes, typed.typed, names);
   const bool cards = typed.more == More::Cards || typed.more == More::Targets;
-  if (cards && !nodes) addNames(*asked, kCards, names);
+  if (cards && !nodes) addNames(*asked, kCards, typed.typed, names);
   for (Completion::Word& name : names) {
     if (name.text.starts_with(typed.typed)) to.push_back(std::move(name));
   }
@@ -292,10 +363,12 @@ int act(const Options& options) {
     case Action::Ask: {
       auto asker = reach(options);
       if (!asker) return noDaemon(asker.error(), options);
-      return show((*asker)->ask(options.ask, limitOf(options)), options);
+      return show(askByName(**asker, options.ask, limitOf(options)), options);
     }
     case Action::Submit: return submit(options);
     case Action::Events: return events(options);
+    case Action::Explain:
+      return explain(options);
     case Action::Top: return top(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);

@@ -189,7 +189,8 @@ void sayWhatItGot(Client& client, std::uint64_t id, Nanos elapsed) {
 
 std::string gotLine(simdjson::dom::element task, Nanos elapsed) {
   const std::uint64_t wanted = numberOf(task, "share_permille");
-  const auto used = static_cast<std::int64_t>(numberOf(task, "used_ns"));
+  const std::uint64_t cards = std::max<std::uint64_t>(1, numberOf(task, "cards"));
+  const auto used = static_cast<std::int64_t>(numberOf(task, "used_ns") / cards);
   const std::int64_t got = elapsed.value > 0 ? mulDiv(used, 1000, elapsed.value) : 0;
   return printable(textOf(task, "name")) + ": " +
          humanTime(static_cast<std::uint64_t>(elapsed.value)) +

@@ -257,6 +257,10 @@ std::string submitView(element root) {
 
 std::string explainView(element root) {
   std::string out = printable(textOf(root, "text")) + "\n";
+  for (const element line : listOf(root, "lines")) {
+    std::string_view text;
+    if (line.get(text) == simdjson::SUCCESS) out += "  " + printable(text) + "\n";
+  }
   const std::string remedy = textOf(root, "remedy");
   if (!remedy.empty()) out += "what would help: " + printable(remedy) + "\n";
   if (listOf(root, "nodes").empty()) return out;

@@ -106,14 +106,15 @@ constexpr Argument kSince = {.name = "SINCE",
                              .node = {"SINCE", readEvent},
                              .cluster = {"SINCE", readEvent},
                              .need = Need::OptionalWord};
-constexpr Argument kTarget = {.name = "TARGET",
-                              .meaning = "id or index of a card; of a cluster NODE or NODE/CARD",
-                              .node = {"CARD", readCard},
-                              .cluster = {"NODE[/CARD]", readTarget}};
+constexpr Argument kTarget = {
+    .name = "TARGET",
+    .meaning = "a card: id, index or short name; of a cluster NODE or NODE/CARD",
+    .node = {"CARD", readCard},
+    .cluster = {"NODE[/CARD]", readTarget}};
 constexpr Argument kNodeTask = {
-    .name = "TASK", .meaning = "its number", .node = {"TASK", readTask}, .cluster = {}};
+    .name = "TASK", .meaning = "its number or name", .node = {"TASK", readTask}, .cluster = {}};
 constexpr Argument kClusterTask = {
-    .name = "TASK", .meaning = "its number", .node = {}, .cluster = {"TASK", readTask}};
+    .name = "TASK", .meaning = "its number or name", .node = {}, .cluster = {"TASK", readTask}};
 
 void fillTarget(schema::Target::Builder out, const Arguments& given) {
   out.setNode(ptr(given.node));
@@ -150,7 +151,8 @@ constexpr CommandRow kRows[] = {
      .what = "every task: where it is, what it may use and has used",
      .example = "-o json tasks",
      .arguments = {{{.name = "TASK",
-                     .meaning = "of a cluster: this one alone, also when it ended lately",
+                     .meaning = "of a cluster: this one alone, by its number also when it ended "
+                                "lately",
                      .node = {},
                      .cluster = {"TASK", readTask},
                      .need = Need::OptionalWord}}},
@@ -201,7 +203,7 @@ constexpr CommandRow kRows[] = {
      .what = "how a card, or all, is shared between tasks",
      .example = "policy all burst-share",
      .arguments = {{{.name = "CARD",
-                     .meaning = "id or index of a card, or all",
+                     .meaning = "a card: id, index or short name; or all",
                      .node = {"CARD", readCard},
                      .cluster = {}},
                     {.name = "NAME",
@@ -235,10 +237,10 @@ constexpr CommandRow kRows[] = {
      .right = Right::OwnTasks,
      .askCluster = [](Cluster r, const Arguments& given) { r.setDelete(given.number); }},
     {.name = "explain",
-     .what = "why it is where it is, or why it waits",
-     .example = "explain 12",
+     .what = "why it is where it is, what it gets, or why it waits",
+     .example = "explain train",
      .arguments = {{{.name = "TASK",
-                     .meaning = "its number",
+                     .meaning = "its number or name",
                      .node = {},
                      .cluster = {"TASK|SPEC", readTaskOrSpec},
                      .need = Need::Rest}}},

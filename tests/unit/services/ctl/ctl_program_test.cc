@@ -143,6 +143,7 @@ TEST_F(Ctl, CompletesNamesThatTheDaemonKnows) {
   };
   EXPECT_EQ(complete({"end", ""}), "7\ttrain\n");
   EXPECT_EQ(complete({"end", "8"}), "");
+  EXPECT_EQ(complete({"end", "tr"}), "train\t7\n") << "by its name, where that was begun";
   EXPECT_TRUE(complete({"cordon", "sim-"}).starts_with("sim-0\t"));
   server.reset();
   EXPECT_EQ(complete({"end", ""}), "") << "a daemon that is not there says nothing";
@@ -156,6 +157,31 @@ TEST_F(Ctl, RefusalsExitWith3) {
   EXPECT_EQ(run({"-o", "json", "evict", "999"}), 3);
   EXPECT_EQ(output, R"({"ok":false,"error":"no task 999","code":"not-found"})"
                     "\n");
+}
+
+TEST_F(Ctl, ATaskIsCalledByItsNameWhereThatFitsOne) {
+  EXPECT_EQ(run({"end", "train"}), 0) << output;
+  EXPECT_EQ(node.asked.back().which, schema::Request::UNBIND);
+  EXPECT_EQ(node.asked.back().number, 7u);
+  EXPECT_EQ(run({"evict", "nobody"}), 3);
+  EXPECT_EQ(output,
+            "qgpuctl: no task is called \"nobody\": `qgpuctl tasks` lists them (not-found)\n");
+  EXPECT_EQ(run({"-o", "json", "evict", "nobody"}), 3);
+  EXPECT_TRUE(output.starts_with(R"({"ok":false,"error":"no task is called)")) << output;
+  node.taskName = "my task";
+  EXPECT_EQ(run({"end", "my task"}), 0) << output;
+}
+
+TEST_F(Ctl, ANodeByItselfExplainsATaskToo) {
+  EXPECT_EQ(run({"explain", "train"}), 0) << output;
+  for (const char* part :
+       {"task 7 (train, ordinary) is on sim-0 of here: it asked for 2 GiB and 30% of a card",
+        "sim-0 is shared by fixed-share between 1 task(s), which have 2 GiB of its 16 GiB",
+        "fixed-share: at most 30% of the card", "it had 0% of the card", "it has the card now"}) {
+    EXPECT_NE(output.find(part), std::string::npos) << part << "\n" << output;
+  }
+  EXPECT_EQ(run({"explain", "8"}), 3);
+  EXPECT_EQ(output, "qgpuctl: no task 8 here: `qgpuctl tasks` lists them (not-found)\n");
 }
 
 TEST_F(Ctl, WithoutADaemonItExitsWith4AndSaysHowToStartOne) {

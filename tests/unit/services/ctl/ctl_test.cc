@@ -309,6 +309,16 @@ TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
   EXPECT_EQ(exitCode({"--server", "h:1", "--cluster", "tasks"}), 2);
 }
 
+TEST(CtlOptions, ATaskMayBeNamedAndAnExplanationIsANodesToo) {
+  EXPECT_EQ(lineOf(parsed({"evict", "my task"}).ask), "evict my task") << "until it is looked up";
+  EXPECT_EQ(exitCode({"evict", "a\nb"}), 2);
+  EXPECT_EQ(exitCode({"explain", ""}), 2);
+  EXPECT_EQ(parsed({"explain", "train"}).action, Action::Explain);
+  EXPECT_EQ(parsed({"--cluster", "explain", "7"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"--server", "h:1", "explain", "7"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"--socket", "/s", "explain", "7"}).daemon, Daemon::Either);
+}
+
 TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
   ::setenv("QGPU_SERVER", "h:1", 1);
   ::setenv("QGPU_TLS_CERT", "/c.pem", 1);

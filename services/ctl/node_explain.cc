@@ -1,0 +1,129 @@
+#include "services/ctl/node_explain.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "services/api/commands/render.h"
+#include "services/base/json.h"
+#include "services/ctl/names.h"
+#include "services/ctl/table.h"
+#include "services/ctl/views.h"
+
+namespace qgpu::ctl {
+namespace {
+
+using simdjson::dom::element;
+
+std::optional<element> taskOf(const NodeLook& look, std::uint64_t id) {
+  for (const element task : listOf(look.tasks, "tasks")) {
+    if (numberOf(task, "id") == id) return task;
+  }
+  return std::nullopt;
+}
+
+// The first of the task's cards: of several it has each for itself.
+std::optional<element> cardOf(const NodeLook& look, element task) {
+  const std::string ids = textOf(task, "card");
+  for (const element card : listOf(look.cards, "cards")) {
+    if (textOf(card, "id") == ids.substr(0, ids.find(','))) return card;
+  }
+  return std::nullopt;
+}
+
+bool isWhole(element task) {
+  return numberOf(task, "share_permille") >= 1000;
+}
+
+std::string nameOf(element task) {
+  return "task " + std::to_string(numberOf(task, "id")) + " (" + textOf(task, "name") + ", " +
+         textOf(task, "class") + ")";
+}
+
+std::string askedFor(element task) {
+  const std::uint64_t share = numberOf(task, "share_permille");
+  if (isWhole(task)) return std::to_string(numberOf(task, "cards")) + " whole card(s)";
+  return humanBytes(numberOf(task, "mem_bytes")) +
+         (share == 0 ? " and no share" : " and " + humanPermille(share) + " of a card");
+}
+
+std::string howShared(element card, const std::string& name) {
+  return name + " is shared by " + textOf(card, "policy") + " between " +
+         std::to_string(numberOf(card, "tasks")) + " task(s), which have " +
+         humanBytes(numberOf(card, "mem_bound_bytes")) + " of its " +
+         humanBytes(numberOf(card, "mem_bytes")) + " and " +
+         humanPermille(numberOf(card, "share_bound_permille")) + " of its time";
+}
+
+std::string whatItMayHave(element task, element card) {
+  const std::string share = humanPermille(numberOf(task, "share_permille"));
+  const std::string policy = textOf(card, "policy");
+  if (textOf(task, "class") == "online") return "online: it has the card the moment it wants it";
+  if (isWhole(task)) return "its cards are its own: nothing holds it";
+  const std::string rest = textOf(task, "class") == "offline" ? ", of what online tasks leave" : "";
+  if (policy == "fixed-share") return "fixed-share: at most " + share + " of the card" + rest;
+  if (policy == "burst-share") {
+    return "burst-share: at least " + share + " of the card while it wants it" + rest;
+  }
+  return "best-effort: as much as each other task that wants the card" + rest;
+}
+
+std::string whatItGot(element before, element now, Nanos elapsed) {
+  const auto part = [&](const char* key) {
+    const std::uint64_t was = numberOf(before, key), is = numberOf(now, key);
+    const auto grown = static_cast<std::int64_t>(is - std::min(was, is));
+    return humanPermille(
+        static_cast<std::uint64_t>(elapsed.value > 0 ? mulDiv(grown, 1000, elapsed.value) : 0));
+  };
+  return "in the last " + humanTime(static_cast<std::uint64_t>(elapsed.value)) + " it had " +
+         part("used_ns") + " of the card, and wanted it without having it for " + part("held_ns");
+}
+
+std::string holderOf(const NodeLook& look, element card) {
+  const std::uint64_t id = numberOf(card, "holder");
+  const std::optional<element> holder = taskOf(look, id);
+  if (holder) return nameOf(*holder) + " has the card";
+  return flagOf(card, "online_active") ? "online tasks have the card" : "nobody has the card yet";
+}
+
+std::string whatHoldsIt(const NodeLook& look, element task, element card) {
+  const std::string state = textOf(task, "state");
+  if (flagOf(task, "evicting")) return "it is to end: its processes launch nothing more";
+  if (numberOf(task, "processes") == 0) return "no process of it is attached: it wants nothing";
+  if (state == "running") return "it has the card now";
+  if (state == "suspending") return "its slice is over, and what it launched is ending";
+  if (state == "idle" || state == "attached") return "it wants nothing of the card now";
+  return "it waits for its turn: " + holderOf(look, card);
+}
+
+}  // namespace
+
+std::string explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook& now,
+                          Nanos elapsed) {
+  const std::optional<element> task = taskOf(now, id);
+  const std::optional<element> card = task ? cardOf(now, *task) : std::nullopt;
+  if (!card) {
+    return renderError(fail(ErrorCode::NotFound,
+                            "no task " + std::to_string(id) + " here: `qgpuctl tasks` lists them"));
+  }
+  const std::string node = textOf(*card, "node");
+  const std::string ids = textOf(*task, "card");
+  const std::string name = CardNames(now.cards).shortOf(node, ids);
+  std::vector<std::string> lines;
+  if (!isWhole(*task)) lines.push_back(howShared(*card, name));
+  lines.push_back(whatItMayHave(*task, *card));
+  if (const auto was = taskOf(before, id)) lines.push_back(whatItGot(*was, *task, elapsed));
+  lines.push_back(whatHoldsIt(now, *task, *card));
+  if (const std::string note = textOf(*task, "note"); !note.empty()) lines.push_back(note);
+
+  JsonWriter json;
+  json.beginObject().flag("ok", true).count("task", id).field("node", node).field("card", ids);
+  json.field("text", nameOf(*task) + " is on " + name + " of " + node + ": it asked for " +
+                         askedFor(*task) + ", and that had room");
+  json.key("lines").beginArray();
+  for (const std::string& line : lines) json.string(line);
+  json.endArray().endObject();
+  return json.take();
+}
+
+}  // namespace qgpu::ctl
