@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <optional>
 #include <set>
+#include <simdjson.h>
 #include <yaml-cpp/yaml.h>
 
 #include "services/base/json.h"
@@ -166,7 +168,58 @@ Result<std::vector<std::string>> convert(std::string_view text) {
   return documents;
 }
 
+// True for a text that needs no quotes: no reader takes it for something else.
+bool isPlainText(std::string_view text) {
+  const auto fits = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
+           c == '/';
+  };
+  if (text.empty() || std::isalpha(static_cast<unsigned char>(text.front())) == 0) return false;
+  if (!std::all_of(text.begin(), text.end(), fits)) return false;
+  const bool shortAnswer = text.size() == 1 && std::string_view("yYnN").find(text[0]) < 4;
+  return !shortAnswer && !isOneOf(kNull, text) && !isOneOf(kTrue, text) && !isOneOf(kFalse, text);
+}
+
+void emit(YAML::Emitter& out, simdjson::dom::element value) {
+  std::string_view text;
+  simdjson::dom::array list;
+  simdjson::dom::object object;
+  if (value.get(text) == simdjson::SUCCESS) {
+    if (!isPlainText(text)) out << YAML::DoubleQuoted;
+    out << std::string(text);
+  } else if (value.get(list) == simdjson::SUCCESS) {
+    out << YAML::BeginSeq;
+    for (const simdjson::dom::element one : list) emit(out, one);
+    out << YAML::EndSeq;
+  } else if (value.get(object) == simdjson::SUCCESS) {
+    out << YAML::BeginMap;
+    for (const auto& [key, member] : object) {
+      out << YAML::Key;
+      if (!isPlainText(key)) out << YAML::DoubleQuoted;
+      out << std::string(key) << YAML::Value;
+      emit(out, member);
+    }
+    out << YAML::EndMap;
+  } else if (value.is_null()) {
+    out << YAML::Null;
+  } else {
+    out << simdjson::minify(value);  // a number, true or false, as JSON has it
+  }
+}
+
 }  // namespace
+
+Result<std::string> jsonToYaml(std::string_view json) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (const auto error = parser.parse(simdjson::padded_string(json)).get(root)) {
+    return fail(ErrorCode::InvalidArgument,
+                std::string("this is no JSON: ") + simdjson::error_message(error));
+  }
+  YAML::Emitter out;
+  emit(out, root);
+  return std::string(out.c_str()) + "\n";
+}
 
 Result<std::vector<std::string>> yamlToJson(std::string_view text) {
   if (text.size() > kYamlBytesMax) {

@@ -45,7 +45,11 @@ Result<std::uint64_t> taskNamed(std::string_view name, element tasks) {
 CardNames::CardNames(element cards) {
   for (const element card : listOf(cards, "cards")) {
     const std::string id = textOf(card, "id");
-    short_.emplace(textOf(card, "node") + "/" + id, shortCardName(id, indexOf(card)));
+    const std::string name = shortCardName(id, indexOf(card));
+    short_.emplace(textOf(card, "node") + "/" + id, name);
+    // Without its node a name stands where all cards that are called so have the same short one.
+    const auto [known, isNew] = short_.emplace("/" + id, name);
+    if (!isNew && known->second != name) known->second = id;
   }
 }
 
@@ -54,8 +58,13 @@ std::string CardNames::shortOf(std::string_view node, std::string_view ids) cons
   for (std::size_t from = 0; from < ids.size();) {
     const std::size_t comma = std::min(ids.find(',', from), ids.size());
     const std::string id(ids.substr(from, comma - from));
-    const auto found = short_.find(std::string(node) + "/" + id);
-    out += (out.empty() ? "" : ",") + (found == short_.end() ? id : found->second);
+    const std::size_t slash = node.empty() ? id.find('/') : std::string::npos;
+    const bool whole = slash != std::string::npos;  // NODE/ID
+    const auto found = short_.find(whole ? id : std::string(node) + "/" + id);
+    const std::string name = found == short_.end() ? id
+                             : whole               ? id.substr(0, slash + 1) + found->second
+                                                   : found->second;
+    out += (out.empty() ? "" : ",") + name;
     from = comma + 1;
   }
   return out;

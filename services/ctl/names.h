@@ -25,7 +25,8 @@ class CardNames {
   CardNames() = default;  // every card is its id
   explicit CardNames(simdjson::dom::element cards);
 
-  // Of one id, of several with commas between, or of NODE/ID. What is not known stays.
+  // Of one id, or of several with commas between; without a node also of NODE/ID. What is not known
+  // stays as it is.
   std::string shortOf(std::string_view node, std::string_view ids) const;
 
  private:

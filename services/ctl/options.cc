@@ -21,6 +21,7 @@
 namespace qgpu::ctl {
 namespace {
 
+constexpr std::array<const char*, 5> kOutputs = {"table", "wide", "json", "yaml", "name"};
 constexpr std::uint64_t kPicturesMax = 1'000'000'000;  // of `top`
 
 constexpr const char* kFooter = R"(
@@ -148,8 +149,11 @@ class Parser {
     app_.add_option("--tls-key", options_.tls.key, "its key, PEM")->type_name("FILE");
     app_.add_option("--tls-ca", options_.tls.ca, "who signed the scheduler's certificate, PEM")
         ->type_name("FILE");
-    app_.add_option("-o,--output", output_, "table or json (what the daemon answered, a line each)")
-        ->check(oneOf({"table", "json"}))
+    app_.add_option(
+            "-o,--output", output_,
+            "table, wide (with more columns), json (what the daemon answered, a line each), "
+            "yaml, or name (of a list: the ids)")
+        ->check(oneOf({kOutputs.begin(), kOutputs.end()}))
         ->type_name("FORMAT");
     for (const CommandRow& row : commandRows()) addRow(row);
     addTop();
@@ -188,7 +192,10 @@ class Parser {
     if (options_.action == Action::Run && options_.program.empty()) {
       return usage("run: which command? qgpuctl run [OPTIONS] -- CMD...");
     }
-    options_.output = output_ == "json" ? Output::Json : Output::Table;
+    options_.output = static_cast<Output>(std::ranges::find(kOutputs, output_) - kOutputs.begin());
+    if (options_.output == Output::Name && !isList()) {
+      return usage("-o name is for lists: nodes, cards and tasks");
+    }
     if (auto wrong = chooseDaemon()) return std::move(*wrong);
     if (options_.action == Action::Doctor) chooseRunDir();
     return options_;
@@ -270,6 +277,10 @@ class Parser {
     std::vector<std::string> command(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
     argv.resize(i);
     return command;
+  }
+
+  bool isList() const {
+    return options_.action == Action::Ask && options_.ask.row->does == Does::List;
   }
 
   std::optional<ExitNow> chooseDaemon() {

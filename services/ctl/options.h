@@ -27,7 +27,9 @@ enum class Exit : int {
   NotFound = 127,
 };
 
-enum class Output : std::uint8_t { Table, Json };
+enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name };
+// For people, who sit at terminals.
+inline bool isTable(Output output) { return output == Output::Table || output == Output::Wide; }
 
 enum class Action : std::uint8_t {
   Ask,  // one question to the daemon, one answer

@@ -12,6 +12,7 @@
 #include "services/api/commands/render.h"
 #include "services/base/text.h"
 #include "services/base/wall_time.h"
+#include "services/base/yaml.h"
 #include "services/ctl/client.h"
 #include "services/ctl/event_filter.h"
 #include "services/ctl/names.h"
@@ -83,16 +84,36 @@ int print(const std::string& text) {
   return exitWith(Exit::Ok);
 }
 
-// An answer, shown. JSON goes out as it came, a refusal too.
-int show(const Result<Answer>& answer, const Options& options) {
+// A document for programs: JSON as it came, or as YAML.
+std::string documentOf(const std::string& json, Output output) {
+  if (output == Output::Json) return json + "\n";
+  const Result<std::string> yaml = jsonToYaml(json);
+  return yaml ? *yaml : json + "\n";
+}
+
+// How its answer is shown; cards have short names where their daemon lists them.
+Style styleOf(Asker& asker, const Options& options) {
+  Style style;
+  style.wide = options.output == Output::Wide;
+  const Shown shown = options.ask.row->shown;
+  const bool cards = shown == Shown::Tasks || shown == Shown::Events ||
+                     shown == Shown::Explanation || shown == Shown::Plan;
+  if (options.output != Output::Table || !cards) return style;
+  const Result<Answer> answer = asker.ask(askFor("cards"), kLimit);
+  if (answer) style.cards = CardNames(answer->root());
+  return style;
+}
+
+// An answer, shown. Programs get the document, a refusal too.
+int show(const Result<Answer>& answer, const Options& options, const Style& style = {}) {
   if (!answer) return noDaemon(answer.error(), options);
-  if (options.output == Output::Json) {
-    print(answer->text() + "\n");
+  if (options.output == Output::Json || options.output == Output::Yaml) {
+    print(documentOf(answer->text(), options.output));
     return exitWith(answer->status() ? Exit::Ok : Exit::Refused);
   }
-  const Result<std::string> view = viewOf(options.ask.row->shown, *answer);
+  const Result<std::string> view = viewOf(options.ask.row->shown, *answer, style);
   if (!view) return refused(view.error(), options);
-  return print(*view);
+  return print(options.output == Output::Name ? idsOf(options.ask.row->shown, *answer) : *view);
 }
 
 // The question with a number where a task was named: daemons know tasks by their numbers.
@@ -149,9 +170,9 @@ int explain(const Options& options) {
     if (!status) return noDaemon(status.error(), options);
     cluster = textOf(status->root(), "role") == "scheduler";
   }
-  return show(cluster ? askByName(**asker, options.ask, kClusterLimit)
-                      : explainByLists(**asker, options.ask.words.front()),
-              options);
+  const Result<Answer> answer = cluster ? askByName(**asker, options.ask, kClusterLimit)
+                                        : explainByLists(**asker, options.ask.words.front());
+  return show(answer, options, cluster ? styleOf(**asker, options) : Style{});
 }
 
 // The names that the daemon knows. One that is slow to list them tells its events all the same.
@@ -182,7 +203,7 @@ Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
-int follow(const Options& options, EventFilter& filter, std::uint64_t last) {
+int follow(const Options& options, EventFilter& filter, const Style& style, std::uint64_t last) {
   Backoff backoff = newBackoff();
   bool lost = false;   // and said so
   while (true) {
@@ -199,7 +220,10 @@ int follow(const Options& options, EventFilter& filter, std::uint64_t last) {
       if (!hasEvent(*line, event)) continue;
       last = numberOf(event, "seq");
       if (!filter.shows(event)) continue;
-      print(options.output == Output::Json ? line->text() + "\n" : eventLine(event));
+      const bool apart = options.output == Output::Yaml;  // a document each
+      print(isTable(options.output)
+                ? eventLine(event, style)
+                : (apart ? "---\n" : "") + documentOf(line->text(), options.output));
       if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
     }
     if (!line && !lost) {
@@ -214,14 +238,17 @@ int events(const Options& options) {
   EventFilter filter(options.events, unixMsNow());
   std::uint64_t last = options.events.since;
   int status = exitWith(Exit::Ok);
+  Style style;
   {
     auto asker = reach(options);
     if (!asker) return noDaemon(asker.error(), options);
     teach(filter, **asker, options.events);
-    status = show(allEvents(**asker, filter, last), options);
+    const Result<Answer> told = allEvents(**asker, filter, last);
+    style = styleOf(**asker, options);
+    status = show(told, options, style);
   }
   if (status != exitWith(Exit::Ok) || !options.events.follow) return status;
-  return follow(options, filter, last);
+  return follow(options, filter, style, last);
 }
 
 // Empty, so none, where the kernel gives nothing: a number that comes twice would be worse.
@@ -292,7 +319,8 @@ int submit(const Options& options) {
 
 int doctor(const Options& options) {
   const Diagnosis diagnosis = examine(options.doctor, QGPU_VERSION);
-  print(options.output == Output::Json ? doctorJson(diagnosis) : doctorTable(diagnosis));
+  print(isTable(options.output) ? doctorTable(diagnosis)
+                                : documentOf(doctorJson(diagnosis), options.output));
   return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
 }
 
@@ -363,7 +391,8 @@ int act(const Options& options) {
     case Action::Ask: {
       auto asker = reach(options);
       if (!asker) return noDaemon(asker.error(), options);
-      return show(askByName(**asker, options.ask, limitOf(options)), options);
+      const Result<Answer> answer = askByName(**asker, options.ask, limitOf(options));
+      return show(answer, options, answer ? styleOf(**asker, options) : Style{});
     }
     case Action::Submit: return submit(options);
     case Action::Events: return events(options);

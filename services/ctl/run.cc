@@ -319,7 +319,7 @@ int run(const Options& options) {
     return refuse(std::string("can't start a process: ") + std::strerror(error), "");
   }
   const int status = shepherd.wait(child);
-  const bool shown = options.output == Output::Table && ::isatty(STDERR_FILENO) == 1;
+  const bool shown = isTable(options.output) && ::isatty(STDERR_FILENO) == 1;
   if (shown) sayWhatItGot(client, bound->id, now() - begun);
   endTask(client, bound->id);
   return status;

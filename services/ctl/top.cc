@@ -1,15 +1,15 @@
 #include "services/ctl/top.h"
 
+#include <cstdio>
 #include <errno.h>
+#include <optional>
 #include <signal.h>
 #include <simdjson.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <optional>
-
+#include "services/base/yaml.h"
 #include "services/ctl/client.h"
 #include "services/ctl/table.h"
 #include "services/ctl/views.h"
@@ -116,9 +116,11 @@ Result<std::string> look(Client& client, TopView& view, Output output) {
     if (!answer->status()) return answer->status().error();
     answers.push_back(std::move(*answer));
   }
-  if (output == Output::Json) {
-    return R"({"status":)" + answers[0].text() + R"(,"cards":)" + answers[1].text() +
-           R"(,"tasks":)" + answers[2].text() + "}\n";
+  if (!isTable(output)) {
+    const std::string json = R"({"status":)" + answers[0].text() + R"(,"cards":)" +
+                             answers[1].text() + R"(,"tasks":)" + answers[2].text() + "}";
+    const Result<std::string> yaml = jsonToYaml(json);
+    return output == Output::Yaml && yaml ? "---\n" + *yaml : json + "\n";
   }
   return view.picture(answers[0], answers[1], answers[2], now());
 }
@@ -152,9 +154,9 @@ std::string TopView::cards(element root, Nanos elapsed) {
     const Nanos span = known ? elapsed : Nanos();
     const Counters old = known ? was->second : is;
     const std::uint64_t holder = numberOf(card, "holder");
-    table.add({id, textOf(card, "policy"), textOf(card, "kind"), textOf(card, "state"),
-               shareOf(old.used, is.used, span), shareOf(old.online, is.online, span),
-               holder == 0 ? "" : std::to_string(holder),
+    table.add({wide_ ? id : names_.shortOf(textOf(card, "node"), id), textOf(card, "policy"),
+               textOf(card, "kind"), textOf(card, "state"), shareOf(old.used, is.used, span),
+               shareOf(old.online, is.online, span), holder == 0 ? "" : std::to_string(holder),
                memoryOf(card, "mem_bound_bytes", "mem_bytes"),
                std::to_string(numberOf(card, "tasks"))});
     counted[id] = is;
@@ -175,8 +177,9 @@ std::string TopView::tasks(element root, Nanos elapsed) {
     const bool known = was != tasksBefore_.end();
     const Nanos span = known ? elapsed : Nanos();
     const Counters old = known ? was->second : is;
+    const std::string ids = textOf(task, "card");
     table.add({std::to_string(id), textOf(task, "name"), textOf(task, "class"),
-               textOf(task, "card"), textOf(task, "state"),
+               wide_ ? ids : names_.shortOf(textOf(task, "node"), ids), textOf(task, "state"),
                humanPermille(numberOf(task, "share_permille")), shareOf(old.used, is.used, span),
                rateOf(old.launches, is.launches, span),
                memoryOf(task, "mem_used_bytes", "mem_bytes"),
@@ -192,6 +195,7 @@ std::string TopView::picture(const Answer& status, const Answer& cardsNow, const
   const element node = status.root();
   const Nanos elapsed = before_ == Nanos() ? Nanos() : at - before_;
   before_ = at;
+  names_ = CardNames(cardsNow.root());
   return printable(textOf(node, "node")) + "  up " + humanTime(numberOf(node, "uptime_ns")) +
          "  storage " + printable(textOf(node, "storage")) + "  real-time " +
          printable(textOf(node, "realtime")) + "\n\n" + cards(cardsNow.root(), elapsed) + "\n" +
@@ -199,10 +203,10 @@ std::string TopView::picture(const Answer& status, const Answer& cardsNow, const
 }
 
 int top(const Options& options) {
-  const bool terminal = options.output == Output::Table && ::isatty(STDOUT_FILENO) == 1;
+  const bool terminal = isTable(options.output) && ::isatty(STDOUT_FILENO) == 1;
   const auto interval = Nanos(static_cast<std::int64_t>(options.top.intervalSeconds * 1e9));
   Client client(options.socket);
-  TopView view;
+  TopView view(options.output);
   Result<std::string> picture = look(client, view, options.output);
   if (!picture) {
     std::fprintf(stderr, "qgpuctl: %s\nqgpuctl: start one: %s\n", picture.error().message.c_str(),
@@ -214,7 +218,7 @@ int top(const Options& options) {
   Nanos due = now();
   for (std::uint64_t shown = 1;; ++shown) {
     if (!picture && !terminal) return static_cast<int>(Exit::NoDaemon);
-    const std::string gap = !terminal && options.output == Output::Table && shown > 1 ? "\n" : "";
+    const std::string gap = !terminal && isTable(options.output) && shown > 1 ? "\n" : "";
     const std::string text =
         picture ? *picture : "qgpuctl: " + picture.error().message + "; looking again\n";
     if (!screen.show(gap + text)) return static_cast<int>(Exit::Ok);

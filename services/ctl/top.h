@@ -9,6 +9,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/ctl/client.h"
+#include "services/ctl/names.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {
@@ -16,6 +17,8 @@ namespace qgpu::ctl {
 // Counters of two pictures become rates. Pure: answers and times in, text out.
 class TopView {
  public:
+  explicit TopView(Output output = Output::Table) : wide_(output == Output::Wide) {}
+
   // The daemon's answers to status, cards and tasks at time `at`.
   std::string picture(const Answer& status, const Answer& cardsNow, const Answer& tasksNow,
                       Nanos at);
@@ -29,6 +32,8 @@ class TopView {
   std::string cards(simdjson::dom::element root, Nanos elapsed);
   std::string tasks(simdjson::dom::element root, Nanos elapsed);
 
+  const bool wide_;  // whole ids of cards
+  CardNames names_;
   std::map<std::string, Counters> cardsBefore_;
   std::map<std::uint64_t, Counters> tasksBefore_;
   Nanos before_{};

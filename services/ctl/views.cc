@@ -1,10 +1,10 @@
 #include "services/ctl/views.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <time.h>
 
+#include "actors/ledger/card_name.h"
 #include "services/ctl/table.h"
 
 namespace qgpu::ctl {
@@ -104,14 +104,50 @@ bool severalNodes(element root, std::string_view list) {
   return false;
 }
 
+std::string nameOf(element card, const Style& style) {
+  const std::string id = textOf(card, "id");
+  const auto index = static_cast<std::uint32_t>(numberOf(card, "index"));
+  return style.wide ? id : shortCardName(id, index);
+}
+
+// Where a task or an event is, by the names of its cards.
+std::string placeOf(const Style& style, const std::string& node, const std::string& ids) {
+  return style.wide ? ids : style.cards.shortOf(node, ids);
+}
+
+// A table's columns and cells, of which only a wide one has those after `plain`.
+class Columns {
+ public:
+  Columns(const Style& style, std::vector<Table::Column> plain, std::vector<Table::Column> wide)
+      : plain_(plain.size()), wide_(style.wide), table_(joined(std::move(plain), wide, style)) {}
+
+  void add(std::vector<std::string> cells) {
+    if (!wide_) cells.resize(plain_);
+    table_.add(std::move(cells));
+  }
+  std::string text() const { return table_.text(); }
+
+ private:
+  static std::vector<Table::Column> joined(std::vector<Table::Column> plain,
+                                           const std::vector<Table::Column>& wide,
+                                           const Style& style) {
+    if (style.wide) plain.insert(plain.end(), wide.begin(), wide.end());
+    return plain;
+  }
+
+  std::size_t plain_;
+  bool wide_;
+  Table table_;
+};
+
 // Below the cards: what a person may want to know of how they are shared. Cards of which the same
 // is said share a line; many of them are a number.
-std::string cardNotes(element root, bool several) {
+std::string cardNotes(element root, bool several, const Style& style) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::pair<std::string, std::vector<std::string>>> notes;
   const std::vector<element> all = sortedList(root, "cards", "node");
   for (const element card : all) {
-    const std::string name = (several ? textOf(card, "node") + "/" : "") + textOf(card, "id");
+    const std::string name = (several ? textOf(card, "node") + "/" : "") + nameOf(card, style);
     const std::string why = textOf(card, "suspend_why");
     const std::string memory = textOf(card, "memory_counted");
     const auto say = [&](const std::string& words) {
@@ -137,11 +173,25 @@ std::string cardNotes(element root, bool several) {
   return out;
 }
 
-std::string cardsView(element root) {
+std::string cardsView(element root, const Style& style) {
   const bool several = severalNodes(root, "cards");
-  Table table({{"CARD"}, {"MODEL"}, {"STATE"}, {"POLICY"}, {"KIND"}, {"SUSPEND"},
-               {"TASKS", Align::Right}, {"MEMORY", Align::Right}, {"SHARE", Align::Right},
-               {"GREEDY", Align::Right}, {"PREEMPT P99", Align::Right}});
+  Columns table(style,
+                {{"CARD"},
+                 {"MODEL"},
+                 {"STATE"},
+                 {"POLICY"},
+                 {"KIND"},
+                 {"SUSPEND"},
+                 {"TASKS", Align::Right},
+                 {"MEMORY", Align::Right},
+                 {"SHARE", Align::Right},
+                 {"GREEDY", Align::Right},
+                 {"PREEMPT P99", Align::Right}},
+                {{"SHORT"},
+                 {"BACKEND"},
+                 {"HOLDER", Align::Right},
+                 {"HOLDS", Align::Right},
+                 {"OVERRUNS", Align::Right}});
   for (const element card : sortedList(root, "cards", "node")) {
     element preempt;
     std::string p99;
@@ -149,14 +199,17 @@ std::string cardsView(element root) {
       p99 = humanTime(numberOf(preempt, "p99") * 1000);
     }
     const std::string node = several ? textOf(card, "node") + "/" : "";
-    table.add({node + textOf(card, "id"), textOf(card, "model"), textOf(card, "state"),
+    const std::uint64_t holder = numberOf(card, "holder");
+    table.add({node + nameOf(card, style), textOf(card, "model"), textOf(card, "state"),
                textOf(card, "policy"), textOf(card, "kind"), textOf(card, "suspend"),
                std::to_string(numberOf(card, "tasks")),
                ofTotal(numberOf(card, "mem_bound_bytes"), numberOf(card, "mem_bytes")),
                humanPermille(numberOf(card, "share_bound_permille")),
-               humanPermille(numberOf(card, "greedy_bound_permille")), p99});
+               humanPermille(numberOf(card, "greedy_bound_permille")), p99, nameOf(card, {}),
+               textOf(card, "backend"), holder == 0 ? "" : std::to_string(holder),
+               humanCount(numberOf(card, "holds")), humanCount(numberOf(card, "overruns"))});
   }
-  return table.text() + cardNotes(root, several);
+  return table.text() + cardNotes(root, several, style);
 }
 
 std::string stateOf(element task) {
@@ -166,18 +219,37 @@ std::string stateOf(element task) {
   return state;
 }
 
-std::string tasksView(element root) {
-  Table table({{"TASK", Align::Right}, {"NAME"}, {"CLASS"}, {"CARD"}, {"STATE"},
-               {"SHARE", Align::Right}, {"MEMORY", Align::Right}, {"PROCS", Align::Right},
-               {"USED", Align::Right}, {"HELD", Align::Right}, {"SLICES", Align::Right},
-               {"LAUNCHES", Align::Right}, {"NOTE"}});
+std::string tasksView(element root, const Style& style) {
+  Columns table(style,
+                {{"TASK", Align::Right},
+                 {"NAME"},
+                 {"CLASS"},
+                 {"CARD"},
+                 {"STATE"},
+                 {"SHARE", Align::Right},
+                 {"MEMORY", Align::Right},
+                 {"PROCS", Align::Right},
+                 {"USED", Align::Right},
+                 {"HELD", Align::Right},
+                 {"SLICES", Align::Right},
+                 {"LAUNCHES", Align::Right},
+                 {"NOTE"}},
+                {{"PEAK", Align::Right},
+                 {"OVERRUN", Align::Right},
+                 {"UID", Align::Right},
+                 {"PID", Align::Right}});
   for (const element task : listOf(root, "tasks")) {
+    const std::uint64_t pid = numberOf(task, "owner_pid");
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
-               textOf(task, "card"), stateOf(task), humanPermille(numberOf(task, "share_permille")),
+               placeOf(style, textOf(task, "node"), textOf(task, "card")), stateOf(task),
+               humanPermille(numberOf(task, "share_permille")),
                ofTotal(numberOf(task, "mem_used_bytes"), numberOf(task, "mem_bytes")),
                std::to_string(numberOf(task, "processes")), humanTime(numberOf(task, "used_ns")),
                humanTime(numberOf(task, "held_ns")), humanCount(numberOf(task, "turns")),
-               humanCount(numberOf(task, "launches")), textOf(task, "note")});
+               humanCount(numberOf(task, "launches")), textOf(task, "note"),
+               humanBytes(numberOf(task, "mem_peak_bytes")),
+               humanTime(numberOf(task, "overrun_ns")), std::to_string(numberOf(task, "owner_uid")),
+               pid == 0 ? "" : std::to_string(pid)});
   }
   return table.text();
 }
@@ -193,23 +265,48 @@ std::string memoryOf(element task) {
   return isWhole(task) ? humanBytes(used) + " / all" : ofTotal(used, numberOf(task, "mem_bytes"));
 }
 
-std::string clusterTasksView(element root) {
-  Table table({{"TASK", Align::Right}, {"NAME"}, {"CLASS"}, {"NODE"}, {"CARD"}, {"STATE"},
-               {"SHARE", Align::Right}, {"MEMORY", Align::Right}, {"PROCS", Align::Right},
-               {"USED", Align::Right}, {"REASON"}});
+std::string clusterTasksView(element root, const Style& style) {
+  Columns table(style,
+                {{"TASK", Align::Right},
+                 {"NAME"},
+                 {"CLASS"},
+                 {"NODE"},
+                 {"CARD"},
+                 {"STATE"},
+                 {"SHARE", Align::Right},
+                 {"MEMORY", Align::Right},
+                 {"PROCS", Align::Right},
+                 {"USED", Align::Right},
+                 {"REASON"}},
+                {{"HELD", Align::Right},
+                 {"SLICES", Align::Right},
+                 {"LAUNCHES", Align::Right},
+                 {"UID", Align::Right},
+                 {"APPLICATION"}});
   for (const element task : listOf(root, "tasks")) {
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
-               textOf(task, "node"), textOf(task, "card"), textOf(task, "state"),
-               shareOf(task), memoryOf(task), std::to_string(numberOf(task, "processes")),
-               humanTime(numberOf(task, "used_ns")), textOf(task, "reason")});
+               textOf(task, "node"), placeOf(style, textOf(task, "node"), textOf(task, "card")),
+               textOf(task, "state"), shareOf(task), memoryOf(task),
+               std::to_string(numberOf(task, "processes")), humanTime(numberOf(task, "used_ns")),
+               textOf(task, "reason"), humanTime(numberOf(task, "held_ns")),
+               humanCount(numberOf(task, "turns")), humanCount(numberOf(task, "launches")),
+               std::to_string(numberOf(task, "owner_uid")), textOf(task, "application")});
   }
   return table.text();
 }
 
-std::string nodesView(element root) {
-  Table table({{"NODE"}, {"STATE"}, {"CARDS", Align::Right}, {"TASKS", Align::Right},
-               {"MEMORY", Align::Right}, {"SHARE", Align::Right}, {"GREEDY", Align::Right},
-               {"MIXED"}, {"VERSION"}});
+std::string nodesView(element root, const Style& style) {
+  Columns table(style,
+                {{"NODE"},
+                 {"STATE"},
+                 {"CARDS", Align::Right},
+                 {"TASKS", Align::Right},
+                 {"MEMORY", Align::Right},
+                 {"SHARE", Align::Right},
+                 {"GREEDY", Align::Right},
+                 {"MIXED"},
+                 {"VERSION"}},
+                {{"CPU", Align::Right}, {"HOST MEMORY", Align::Right}});
   for (const element node : sortedList(root, "nodes", "name")) {
     std::string state = textOf(node, "state");
     if (flagOf(node, "draining")) {
@@ -217,12 +314,15 @@ std::string nodesView(element root) {
     } else if (flagOf(node, "cordoned")) {
       state += ", cordoned";
     }
+    const auto cpus = [&](const char* key) { return humanPermille(numberOf(node, key)); };
     table.add({textOf(node, "name"), state, std::to_string(numberOf(node, "cards")),
                std::to_string(numberOf(node, "tasks")),
                ofTotal(numberOf(node, "mem_bound_bytes"), numberOf(node, "mem_bytes")),
                humanPermille(numberOf(node, "share_bound_permille")),
                humanPermille(numberOf(node, "greedy_bound_permille")),
-               flagOf(node, "mixed") ? "yes" : "no", textOf(node, "version")});
+               flagOf(node, "mixed") ? "yes" : "no", textOf(node, "version"),
+               cpus("cpu_bound_milli") + " / " + cpus("cpu_milli"),
+               ofTotal(numberOf(node, "host_mem_bound_bytes"), numberOf(node, "host_mem_bytes"))});
   }
   return table.text();
 }
@@ -255,7 +355,7 @@ std::string submitView(element root) {
   return out;
 }
 
-std::string explainView(element root) {
+std::string explainView(element root, const Style& style) {
   std::string out = printable(textOf(root, "text")) + "\n";
   for (const element line : listOf(root, "lines")) {
     std::string_view text;
@@ -269,7 +369,8 @@ std::string explainView(element root) {
     const std::string card = textOf(node, "card");
     std::string missing = textOf(node, "text");
     if (!card.empty() && missing.starts_with(card + ": ")) missing.erase(0, card.size() + 2);
-    table.add({textOf(node, "node"), card, textOf(node, "reason"), missing});
+    table.add({textOf(node, "node"), placeOf(style, textOf(node, "node"), card),
+               textOf(node, "reason"), missing});
   }
   return out + "\n" + table.text();
 }
@@ -291,14 +392,16 @@ struct LandingLine {
   std::vector<std::string> cells;   // node, cards, evicted tasks, reason
 };
 
-std::vector<LandingLine> landingLines(element root) {
+std::vector<LandingLine> landingLines(element root, const Style& style) {
   std::vector<LandingLine> lines;
   for (const char* list : {"landed", "stay"}) {
     for (const element landing : listOf(root, list)) {
       const std::string node = textOf(landing, "node");
-      LandingLine line{numberOf(landing, "task"), 1,
-                       {node.empty() ? "nowhere" : node, textsOf(landing, "cards"),
-                        numbersOf(landing, "evicts"), textOf(landing, "reason")}};
+      LandingLine line{
+          numberOf(landing, "task"),
+          1,
+          {node.empty() ? "nowhere" : node, placeOf(style, node, textsOf(landing, "cards")),
+           numbersOf(landing, "evicts"), textOf(landing, "reason")}};
       const auto alike = std::find_if(lines.begin(), lines.end(), [&](const LandingLine& other) {
         return line.task == 0 && other.task == 0 && other.cells == line.cells;
       });
@@ -312,8 +415,8 @@ std::vector<LandingLine> landingLines(element root) {
   return lines;
 }
 
-std::string whatIfView(element root) {
-  const std::vector<LandingLine> lines = landingLines(root);
+std::string whatIfView(element root, const Style& style) {
+  const std::vector<LandingLine> lines = landingLines(root, style);
   const bool imagined = !lines.empty() && lines.front().task == 0;
   Table table({{imagined ? "TASKS" : "TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"},
                {"REASON"}});
@@ -343,9 +446,9 @@ bool ofCluster(element root) {
   return false;
 }
 
-std::string eventsView(element root) {
+std::string eventsView(element root, const Style& style) {
   std::string out;
-  for (const element event : listOf(root, "events")) out += eventLine(event);
+  for (const element event : listOf(root, "events")) out += eventLine(event, style);
   return out;
 }
 
@@ -374,7 +477,7 @@ std::vector<element> listOf(element object, std::string_view key) {
   return {list.begin(), list.end()};
 }
 
-std::string eventLine(element event) {
+std::string eventLine(element event, const Style& style) {
   const std::uint64_t ms = numberOf(event, "unix_ms");
   const auto at = static_cast<time_t>(ms / 1000);
   tm local{};
@@ -388,36 +491,56 @@ std::string eventLine(element event) {
   std::string out = head + printable(textOf(event, "kind"));
   const std::uint64_t task = numberOf(event, "task");
   if (task != 0) out += "  task " + std::to_string(task);
-  for (const char* key : {"card", "text"}) {
-    const std::string text = printable(textOf(event, key));
-    if (!text.empty()) out += "  " + text;
+  for (const std::string& text :
+       {placeOf(style, "", textOf(event, "card")), textOf(event, "text")}) {
+    if (!text.empty()) out += "  " + printable(text);
   }
   const std::string actor = printable(textOf(event, "actor"));
   if (!actor.empty()) out += "  (" + actor + ")";
   return out + "\n";
 }
 
-Result<std::string> viewOf(Shown shown, const Answer& answer) {
+std::string idsOf(Shown shown, const Answer& answer) {
+  std::string out;
+  const element root = answer.root();
+  if (shown == Shown::Nodes) {
+    for (const element node : sortedList(root, "nodes", "name")) {
+      out += printable(textOf(node, "name")) + "\n";
+    }
+  } else if (shown == Shown::Cards) {
+    const bool several = severalNodes(root, "cards");
+    for (const element card : sortedList(root, "cards", "node")) {
+      out += printable((several ? textOf(card, "node") + "/" : "") + textOf(card, "id")) + "\n";
+    }
+  } else {
+    for (const element task : listOf(root, "tasks")) {
+      out += std::to_string(numberOf(task, "id")) + "\n";
+    }
+  }
+  return out;
+}
+
+Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style) {
   if (!answer.status()) return answer.status().error();
   const element root = answer.root();
   switch (shown) {
     case Shown::Info:
       return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);
     case Shown::Nodes:
-      return nodesView(root);
+      return nodesView(root, style);
     case Shown::Cards:
-      return cardsView(root);
+      return cardsView(root, style);
     case Shown::Tasks:
       if (listOf(root, "tasks").empty()) return std::string("no tasks\n");
-      return ofCluster(root) ? clusterTasksView(root) : tasksView(root);
+      return ofCluster(root) ? clusterTasksView(root, style) : tasksView(root, style);
     case Shown::Events:
-      return eventsView(root);
+      return eventsView(root, style);
     case Shown::Assigned:
       return submitView(root);
     case Shown::Explanation:
-      return explainView(root);
+      return explainView(root, style);
     case Shown::Plan:
-      return whatIfView(root);
+      return whatIfView(root, style);
     case Shown::Done:
       break;
   }

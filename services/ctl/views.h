@@ -9,6 +9,7 @@
 #include "runtime/result.h"
 #include "services/api/commands/commands.h"
 #include "services/ctl/client.h"
+#include "services/ctl/names.h"
 
 namespace qgpu::ctl {
 
@@ -17,10 +18,19 @@ std::string textOf(simdjson::dom::element object, std::string_view key);
 bool flagOf(simdjson::dom::element object, std::string_view key);
 std::vector<simdjson::dom::element> listOf(simdjson::dom::element object, std::string_view key);
 
+// Tables have short names of cards; wide ones whole ids, and more columns.
+struct Style {
+  bool wide = false;
+  CardNames cards{};
+};
+
 // The table or sentence for an answer, as its command's row has it; its error where it said no.
-Result<std::string> viewOf(Shown shown, const Answer& answer);
+Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style = {});
+
+// The ids of a list of nodes, cards or tasks, one a line; those of a cluster's cards as NODE/ID.
+std::string idsOf(Shown shown, const Answer& answer);
 
 // One line of `events`, from an event object.
-std::string eventLine(simdjson::dom::element event);
+std::string eventLine(simdjson::dom::element event, const Style& style = {});
 
 }  // namespace qgpu::ctl

@@ -65,6 +65,29 @@ TEST(Yaml, FollowsAliases) {
   EXPECT_EQ(json("a: &x {n: 1}\nb: *x\n"), R"({"a":{"n":1},"b":{"n":1}})");
 }
 
+TEST(Yaml, OfADocumentOfOursReadsBackAsTheSame) {
+  const std::string documents[] = {
+      R"({"ok":true,"tasks":[{"id":7,"name":"train","n":-1,"gone":false,"none":null,"env":{}}]})",
+      R"({"list":[],"nested":[[1,2],[{"a":[]}]],"text":"two\nlines","quoted":"a \"b\" \\ c"})",
+      R"({"a":"","b":"true","c":"no","d":"5","e":"0x1f","f":"~","g":"null","h":"1.5","i":"y"})",
+      R"({"a":": b","b":"# c","c":"- d","d":"a: b","e":" x ","f":"[","g":"{","h":"*x","i":"&x"})",
+      R"({"a":"@","b":"%x","c":"!x","d":"?","e":"|","f":">","g":"-","h":"---","i":"'","j":"\t"})",
+      R"({"a":"Portable Computing Language","b":"GPU-5f0c","c":"ä€😀","d":"2026-01-31","e":".inf"})",
+      R"({"a b":1,"true":2,"5":3,"":4,"x: y":5,"n":9007199254740993})",
+      R"([1,"a",{"b":[]}])",
+      R"("a")",
+      R"(7)",
+  };
+  for (const std::string& document : documents) {
+    const auto yaml = jsonToYaml(document);
+    ASSERT_TRUE(yaml.ok()) << document;
+    EXPECT_EQ(json(*yaml), document) << *yaml;
+  }
+  EXPECT_EQ(*jsonToYaml(R"({"ok":true,"tasks":[{"id":7,"name":"train","note":"a b"}]})"),
+            "ok: true\ntasks:\n  - id: 7\n    name: train\n    note: \"a b\"\n");
+  EXPECT_FALSE(jsonToYaml("{").ok());
+}
+
 TEST(Yaml, SaysTheLineOfWhatItRefuses) {
   EXPECT_EQ(json("a: 1\nb: 2\na: 3\n"), "error: line 3: \"a\" stands here twice");
   EXPECT_EQ(json("a: 1\n? [b]\n: 2\n"), "error: line 2: a key that is no plain text");

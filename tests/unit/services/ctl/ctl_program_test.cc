@@ -134,6 +134,22 @@ TEST_F(Ctl, ShowsTablesAndPassesJsonThrough) {
   EXPECT_EQ(run({"version"}), 0);
 }
 
+TEST_F(Ctl, AListIsAlsoWideYamlAndNames) {
+  EXPECT_EQ(run({"-o", "wide", "tasks"}), 0);
+  EXPECT_NE(output.find("PEAK"), std::string::npos) << output;
+  EXPECT_EQ(run({"-o", "yaml", "tasks"}), 0);
+  EXPECT_TRUE(output.starts_with("ok: true\ntasks:\n  - id: 7\n    name: train\n")) << output;
+  EXPECT_EQ(run({"-o", "name", "tasks"}), 0);
+  EXPECT_EQ(output, "7\n");
+  EXPECT_EQ(run({"-o", "name", "cards"}), 0);
+  EXPECT_EQ(output, "sim-0\nsim-1\n");
+  EXPECT_EQ(run({"-o", "yaml", "top", "-n", "1"}), 0);
+  EXPECT_TRUE(output.starts_with("---\nstatus:\n  ok: true\n")) << output;
+  node.failNext = fail(ErrorCode::NotFound, "no task 999");
+  EXPECT_EQ(run({"-o", "yaml", "evict", "999"}), 3);
+  EXPECT_EQ(output, "ok: false\nerror: \"no task 999\"\ncode: not-found\n");
+}
+
 TEST_F(Ctl, CompletesNamesThatTheDaemonKnows) {
   const auto complete = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {QGPUCTL, "complete", "--socket", path});

@@ -543,7 +543,8 @@ TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
 
 TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
   const auto card = [](const std::string& id, const std::string& more) {
-    return R"({"node":"here","id":")" + id + "\"" + more + "}";
+    const std::string index = id.substr(id.find('-') + 1);
+    return R"({"node":"here","id":")" + id + R"(","index":)" + index + more + "}";
   };
   const auto below = [](const std::string& cards) {
     const std::string view = *viewOf(Shown::Cards, R"({"ok":true,"cards":[)" + cards + "]}");
@@ -556,12 +557,48 @@ TEST(CtlViews, BelowTheCardsStandsWhyTheySuspendAsTheyDoAndWhereMemoryCounts) {
   const std::string memory = R"(,"memory_counted":"at CUDA's calls")";
   EXPECT_EQ(below(card("sim-0", R"(,"suspend":"freeze")")), "");
   EXPECT_EQ(below(card("GPU-1", gate + memory) + "," + card("GPU-2", memory)),
-            "GPU-1: gate: no?[2J such driver\nall cards: memory counts at CUDA's calls\n");
+            "gpu-1: gate: no?[2J such driver\nall cards: memory counts at CUDA's calls\n");
   std::string many = card("0", "");
   for (int i = 1; i <= 2; ++i) many += "," + card(std::to_string(i), memory);
   EXPECT_EQ(below(many), "1, 2: memory counts at CUDA's calls\n");
   for (int i = 3; i <= 5; ++i) many += "," + card(std::to_string(i), memory);
   EXPECT_EQ(below(many), "5 cards: memory counts at CUDA's calls\n");
+}
+
+TEST(CtlViews, ACardIsShortInATableAndWholeInAWideOne) {
+  const Answer cards(R"({"ok":true,"cards":[{"id":"GPU-5f0c","index":0,"node":"n-1",)"
+                     R"("backend":"nvidia","holder":7}]})");
+  const Answer tasks(R"({"ok":true,"tasks":[{"id":7,"node":"n-1","card":"GPU-5f0c",)"
+                     R"("mem_peak_bytes":1048576,"owner_pid":12}]})");
+  const Answer event(R"({"seq":1,"card":"GPU-5f0c"})"), there(R"({"seq":1,"card":"n-1/GPU-5f0c"})");
+  const Style plain{false, CardNames(cards.root())}, wide{true, CardNames(cards.root())};
+  for (const auto& [shown, answer] : {std::pair(Shown::Cards, &cards), {Shown::Tasks, &tasks}}) {
+    EXPECT_NE(viewOf(shown, *answer, plain)->find("gpu-0"), std::string::npos);
+    EXPECT_EQ(viewOf(shown, *answer, plain)->find("GPU-5f0c"), std::string::npos);
+    EXPECT_NE(viewOf(shown, *answer, wide)->find("GPU-5f0c"), std::string::npos);
+  }
+  EXPECT_EQ(viewOf(Shown::Tasks, tasks, plain)->find("PEAK"), std::string::npos);
+  EXPECT_NE(viewOf(Shown::Tasks, tasks, wide)->find("PEAK"), std::string::npos);
+  EXPECT_NE(viewOf(Shown::Cards, cards, wide)->find("SHORT"), std::string::npos);
+  EXPECT_NE(eventLine(event.root(), plain).find("  gpu-0\n"), std::string::npos);
+  EXPECT_NE(eventLine(there.root(), plain).find("  n-1/gpu-0\n"), std::string::npos);
+  EXPECT_NE(eventLine(there.root(), wide).find("  n-1/GPU-5f0c\n"), std::string::npos);
+}
+
+TEST(CtlViews, NamesAreTheIdsOfAListOneALine) {
+  EXPECT_EQ(idsOf(Shown::Tasks, R"({"ok":true,"tasks":[{"id":7},{"id":12}]})"), "7\n12\n");
+  EXPECT_EQ(idsOf(Shown::Nodes, R"({"ok":true,"nodes":[{"name":"n-10"},{"name":"n-9"}]})"),
+            "n-9\nn-10\n");
+  const std::string card = R"({"id":"GPU-5f0c","node":"n-1"})";
+  EXPECT_EQ(idsOf(Shown::Cards, R"({"ok":true,"cards":[)" + card + "]}"), "GPU-5f0c\n");
+  EXPECT_EQ(idsOf(Shown::Cards,
+                  R"({"ok":true,"cards":[)" + card + R"(,{"id":"GPU-5f0d","node":"n-2"}]})"),
+            "n-1/GPU-5f0c\nn-2/GPU-5f0d\n");
+  EXPECT_EQ(exitCode({"-o", "name", "status"}), 2);
+  EXPECT_EQ(exitCode({"-o", "name", "events"}), 2);
+  EXPECT_EQ(parsed({"tasks", "-o", "name"}).output, Output::Name);
+  EXPECT_EQ(parsed({"tasks", "-o", "yaml"}).output, Output::Yaml);
+  EXPECT_EQ(parsed({"tasks"}).output, Output::Table);
 }
 
 TEST(CtlTop, ShowsRatesFromTheSecondPictureOn) {
