@@ -389,8 +389,14 @@ class Parser {
     // A node's answer is made here, of what it lists.
     const bool explains = row.name == "explain";
     const Daemon whose = explains ? Daemon::Either : daemonOf(row);
-    const Action action = explains ? Action::Explain : Action::Ask;
+    const Action action = explains              ? Action::Explain
+                          : row.name == "drain" ? Action::Drain
+                                                : Action::Ask;
     CLI::App* sub = addCommand(row.name, row.what, whose);
+    if (action == Action::Drain) {
+      sub->add_flag("--dry-run", options_.dryRun, "only say which tasks would end or move");
+      sub->add_flag("-y,--yes", options_.yes, "go on without a question, also on a terminal");
+    }
     for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(sub, row, i);
     // Tasks evict by themselves where they were submitted with --preempt: this only asks.
     if (row.name == "preempt") {
@@ -400,7 +406,7 @@ class Parser {
     sub->callback([this, &row, whose, action] {
       Daemon daemon = whose;
       for (std::size_t i = 0; i < row.arguments.size(); ++i) {
-        const bool ofClusters = row.arguments[i].node.name.empty() && action == Action::Ask;
+        const bool ofClusters = row.arguments[i].node.name.empty() && action != Action::Explain;
         if (!words_[i].empty() && ofClusters) daemon = Daemon::Scheduler;
       }
       choose(action, row, daemon);

@@ -36,6 +36,7 @@ enum class Action : std::uint8_t {
   Submit,
   Events,
   Explain,
+  Drain,
   Top,
   Run,
   Doctor,
@@ -88,6 +89,8 @@ struct Options {
   Ask ask;                           // what the daemon is asked; of doctor, top and version nothing
   std::vector<std::string> program;  // of `run`: CMD
   bool wait = false;                 // a run or submit: until its task is bound
+  bool dryRun = false;               // a drain: only what it would do
+  bool yes = false;                  // it is not asked about
   TopOptions top;
   EventOptions events;
   DoctorOptions doctor;

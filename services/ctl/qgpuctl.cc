@@ -14,6 +14,7 @@
 #include "services/base/wall_time.h"
 #include "services/base/yaml.h"
 #include "services/ctl/client.h"
+#include "services/ctl/drain_plan.h"
 #include "services/ctl/event_filter.h"
 #include "services/ctl/names.h"
 #include "services/ctl/node_explain.h"
@@ -161,18 +162,78 @@ Result<Answer> explainByLists(Asker& asker, const std::string& word) {
                               {(*after)[0].root(), (*after)[1].root()}, now() - begun));
 }
 
+// Whether a scheduler was reached: --socket doesn't say.
+Result<bool> isScheduler(Asker& asker, const Options& options) {
+  if (options.daemon != Daemon::Either) return options.daemon == Daemon::Scheduler;
+  const Result<Answer> status = asker.ask(askFor("status"), kLimit);
+  if (!status) return status.error();
+  return textOf(status->root(), "role") == "scheduler";
+}
+
 int explain(const Options& options) {
   auto asker = reach(options);
   if (!asker) return noDaemon(asker.error(), options);
-  bool cluster = options.daemon == Daemon::Scheduler;
-  if (options.daemon == Daemon::Either) {
-    const Result<Answer> status = (*asker)->ask(askFor("status"), kLimit);
-    if (!status) return noDaemon(status.error(), options);
-    cluster = textOf(status->root(), "role") == "scheduler";
+  const Result<bool> cluster = isScheduler(**asker, options);
+  if (!cluster) return noDaemon(cluster.error(), options);
+  const Result<Answer> answer = *cluster ? askByName(**asker, options.ask, kClusterLimit)
+                                         : explainByLists(**asker, options.ask.words.front());
+  return show(answer, options, *cluster && answer ? styleOf(**asker, options) : Style{});
+}
+
+// What a drain would do, with nothing done.
+Result<Answer> planDrain(Asker& asker, const Options& options, bool cluster) {
+  const std::string& target = options.ask.words.front();
+  if (cluster) return asker.ask(askFor("whatif", target), kClusterLimit);
+  const Result<std::vector<Answer>> lists = look(asker);
+  if (!lists) return lists.error();
+  return Answer(planNodeDrain(target, (*lists)[0].root(), (*lists)[1].root()));
+}
+
+// True for somebody who sits at a terminal.
+bool canAnswer() {
+  return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+}
+
+bool saysYes(const Options& options, const Answer& plan, bool cluster) {
+  const std::size_t tasks = concernedBy(plan.root());
+  if (tasks == 0) return true;
+  const std::string what =
+      cluster ? "moves or ends " + std::to_string(tasks) + " task(s), see --dry-run"
+              : sayNodeDrain(plan.root());
+  std::fprintf(stderr, "qgpuctl: to drain %s %s; go on? [y/N] ",
+               printable(options.ask.words.front()).c_str(), what.c_str());
+  char said[16] = {};
+  return std::fgets(said, sizeof said, stdin) != nullptr && (said[0] == 'y' || said[0] == 'Y');
+}
+
+int showPlan(Asker& asker, const Options& options, const Answer& plan, bool cluster) {
+  if (!cluster && plan.status() && isTable(options.output)) {
+    return print("to drain " + printable(textOf(plan.root(), "card")) + " " +
+                 sayNodeDrain(plan.root()) + "\n");
   }
-  const Result<Answer> answer = cluster ? askByName(**asker, options.ask, kClusterLimit)
-                                        : explainByLists(**asker, options.ask.words.front());
-  return show(answer, options, cluster ? styleOf(**asker, options) : Style{});
+  Options asked = options;
+  asked.ask.row = &commandRow("whatif");
+  const Style style = styleOf(asker, asked);
+  return show(Result<Answer>(Answer(plan.text())), asked, style);
+}
+
+int drain(const Options& options) {
+  auto asker = reach(options);
+  if (!asker) return noDaemon(asker.error(), options);
+  const bool asks = !options.yes && canAnswer();
+  if (options.dryRun || asks) {
+    const Result<bool> cluster = isScheduler(**asker, options);
+    if (!cluster) return noDaemon(cluster.error(), options);
+    const Result<Answer> plan = planDrain(**asker, options, *cluster);
+    if (!plan) return noDaemon(plan.error(), options);
+    if (options.dryRun) return showPlan(**asker, options, *plan, *cluster);
+    // A plan that fails says no more than the drain itself.
+    if (plan->status() && !saysYes(options, *plan, *cluster)) {
+      std::fprintf(stderr, "qgpuctl: nothing was changed\n");
+      return exitWith(Exit::Refused);
+    }
+  }
+  return show((*asker)->ask(options.ask, limitOf(options)), options);
 }
 
 // The names that the daemon knows. One that is slow to list them tells its events all the same.
@@ -398,6 +459,8 @@ int act(const Options& options) {
     case Action::Events: return events(options);
     case Action::Explain:
       return explain(options);
+    case Action::Drain:
+      return drain(options);
     case Action::Top: return top(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);

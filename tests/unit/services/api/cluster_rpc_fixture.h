@@ -118,6 +118,7 @@ class ScriptedScheduler final : public Listener {
         auto tasks = reply.initTasks(known ? 1 : 0);
         if (known) {
           tasks[0].setId(42);
+          tasks[0].initSpec().initTask().setName("train");
           tasks[0].setState(binds ? schema::PlaceState::BOUND : schema::PlaceState::WAITING);
         }
         return;

@@ -200,6 +200,49 @@ TEST_F(Ctl, ANodeByItselfExplainsATaskToo) {
   EXPECT_EQ(output, "qgpuctl: no task 8 here: `qgpuctl tasks` lists them (not-found)\n");
 }
 
+TEST_F(Ctl, ADrainSaysFirstWhatItWouldEnd) {
+  EXPECT_EQ(run({"drain", "0", "--dry-run"}), 0);
+  EXPECT_EQ(output, "to drain sim-0 ends 1 task: 7 (train)\n");
+  EXPECT_EQ(run({"drain", "sim-1", "--dry-run"}), 0);
+  EXPECT_EQ(output, "to drain sim-1 ends no task\n");
+  EXPECT_EQ(run({"-o", "json", "drain", "0", "--dry-run"}), 0);
+  EXPECT_EQ(output, "{\"ok\":true,\"card\":\"sim-0\",\"ends\":[{\"id\":7,\"name\":\"train\"}]}\n");
+  EXPECT_EQ(run({"drain", "9", "--dry-run"}), 3);
+  EXPECT_NE(output.find("no card '9' here"), std::string::npos) << output;
+  EXPECT_FALSE(asked(schema::Request::DRAIN));
+}
+
+TEST_F(Ctl, ADrainAsksWhoSitsAtATerminalBeforeTasksEnd) {
+  Terminal terminal;
+  const std::string question = "qgpuctl: to drain 0 ends 1 task: 7 (train); go on? [y/N] ";
+  const auto asks = [&] { waitUntil([&] { return terminal.shown().ends_with(question); }); };
+  const auto no = beginAt(terminal, {"drain", "0"});
+  asks();
+  terminal.type("\n");
+  EXPECT_EQ(finish(*no), 3);
+  EXPECT_TRUE(terminal.shown().ends_with("qgpuctl: nothing was changed\r\n")) << terminal.shown();
+  EXPECT_FALSE(asked(schema::Request::DRAIN));
+
+  const auto yes = beginAt(terminal, {"drain", "0"});
+  asks();
+  terminal.type("y\n");
+  EXPECT_EQ(finish(*yes), 0);
+  EXPECT_TRUE(asked(schema::Request::DRAIN));
+}
+
+TEST_F(Ctl, ADrainAsksNobodyWhereThatWasSaidOrNobodySitsThereOrNothingEnds) {
+  Terminal terminal;
+  const auto finishes = [&](std::unique_ptr<Child> program) {
+    node.asked.clear();
+    EXPECT_EQ(finish(*program), 0);
+    EXPECT_TRUE(asked(schema::Request::DRAIN));
+  };
+  finishes(beginAt(terminal, {"drain", "0", "--yes"}));
+  finishes(beginAt(terminal, {"drain", "1"}));
+  EXPECT_EQ(terminal.shown(), "");
+  finishes(begin({"drain", "0"}));
+}
+
 TEST_F(Ctl, WithoutADaemonItExitsWith4AndSaysHowToStartOne) {
   server.reset();
   for (const char* command : {"status", "top", "events"}) {

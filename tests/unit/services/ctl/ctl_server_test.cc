@@ -61,6 +61,29 @@ TEST_F(CtlServer, EveryCommandIsAnsweredOverRpcAsOnTheSocket) {
   EXPECT_NE(output.find("no level is called loud"), std::string::npos) << output;
 }
 
+TEST_F(CtlServer, ATaskOfAClusterIsCalledByItsName) {
+  EXPECT_EQ(run({"delete", "train"}), 0) << output;
+  std::uint64_t deleted = 0;
+  for (const auto& word : scheduler.heard) {
+    if (word.which != schema::Envelope::CLUSTER_REQUEST) continue;
+    const auto request = word.read().getClusterRequest();
+    if (request.isDelete()) deleted = request.getDelete();
+  }
+  EXPECT_EQ(deleted, 42u);
+  EXPECT_EQ(run({"explain", "train"}), 0);
+  EXPECT_EQ(output, "why\n") << "as the scheduler says it";
+  EXPECT_EQ(run({"delete", "nobody"}), 3);
+}
+
+TEST_F(CtlServer, ADrainOfANodeIsPlannedByTheScheduler) {
+  EXPECT_EQ(run({"drain", "node-1", "--dry-run"}), 0);
+  EXPECT_TRUE(output.starts_with("no task is concerned\n")) << output;
+  for (const auto& word : scheduler.heard) {
+    if (word.which != schema::Envelope::CLUSTER_REQUEST) continue;
+    EXPECT_FALSE(word.read().getClusterRequest().isDrain());
+  }
+}
+
 TEST_F(CtlServer, C5_AListIsAskedForPageByPage) {
   scheduler.pages = 3;
   EXPECT_EQ(run({"tasks", "-o", "json"}), 0);

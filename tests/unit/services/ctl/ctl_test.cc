@@ -395,6 +395,15 @@ TEST(CtlOptions, ADrainOfAClusterHasATimeout) {
   EXPECT_EQ(parsed({"drain", "sim-0"}).daemon, Daemon::Manager);
 }
 
+TEST(CtlOptions, ADrainMayOnlyBeThoughtOf) {
+  const Options dry = parsed({"drain", "n-1/gpu-0", "--dry-run", "--timeout", "10m"});
+  EXPECT_TRUE(dry.dryRun);
+  EXPECT_EQ(dry.daemon, Daemon::Scheduler);
+  EXPECT_EQ(lineOf(askFor("whatif", "n-1/gpu-0")), R"(whatif {"drain":"n-1/gpu-0"})");
+  EXPECT_TRUE(parsed({"drain", "0", "-y"}).yes);
+  EXPECT_EQ(parsed({"drain", "0"}).action, Action::Drain);
+}
+
 TEST(CtlOptions, APreemptionIsOnlyAskedFor) {
   EXPECT_EQ(lineOf(parsed({"preempt", "7"}).ask), "preempt 7");
   EXPECT_EQ(lineOf(parsed({"preempt", "7", "--dry-run"}).ask), "preempt 7");
