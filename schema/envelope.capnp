@@ -97,6 +97,9 @@ struct Envelope {
 
     suspendLost @38 :SuspendLost;       # attach -> node: a card holds its tasks by `gate` now
     nodeLabelled @39 :NodeLabelled;     # composition -> node (control lane): its label was read
+
+    traceAsked @40 :TraceAsked;         # node -> card, answered to the client itself by `reply`
+    memoryRefused @41 :MemoryRefused;   # gate port -> card, for its trace
   }
 }
 
@@ -110,8 +113,13 @@ struct Joined {
   exclusive @3 :Bool;                   # whole cards: the gate is always open
   quotaBytes @4 :UInt64;
   actor @5 :UInt32;                     # ActorId of its task actor, which is told of moves
+  name @6 :Text;                        # for the trace
 }
-struct Left { task @0 :UInt64; reason @1 :Text; }
+struct Left {
+  task @0 :UInt64;
+  reason @1 :Text;
+  drained @2 :Bool;                     # for the trace: it goes since its card is drained
+}
 struct PolicyChosen { policy @0 :T.Policy; }
 
 struct Busy { task @0 :UInt64; sinceNs @1 :UInt64; inFlight @2 :UInt32; waiting @3 :UInt32; }
@@ -159,6 +167,14 @@ struct SuspendLost { card @0 :UInt32; why @1 :Text; }
 
 struct Moved { task @0 :UInt64; state @1 :T.TaskState; quarantined @2 :Bool; }
 
+struct MemoryRefused { task @0 :UInt64; atNs @1 :UInt64; }
+
+struct TraceAsked {
+  client @0 :UInt32;                    # ActorId of who asked the node, under `corr`
+  corr @1 :UInt64;
+  query @2 :TraceQuery;                 # `card`: the id, for the answer
+}
+
 struct ReportAsked { corr @0 :UInt64; }
 struct CardReport {
   corr @0 :UInt64;
@@ -202,8 +218,13 @@ struct Request {                        # one question or order from a client
     end @20 :C.OrderEnd;                # done, or not-found where nothing of it is held
     clusterTerm @21 :UInt64;            # done when it is stored; a lower one changes nothing
     standing @22 :Text;                 # for status: "joined", "lease over: ...", ...
+    trace @23 :TraceQuery;              # what a card did
   }
   peerName @18 :Text;                   # common name of a TLS peer's certificate; else empty
+}
+struct TraceQuery {                     # after this number; of an entry that never was: from the
+  card @0 :Text;                        # oldest on, since the manager was started anew
+  since @1 :UInt64;
 }
 struct PolicyRequest { card @0 :Text; policy @1 :T.Policy; }   # card: id, index or "all"
 
@@ -217,6 +238,7 @@ struct Reply {
     events @5 :List(T.Event);
     bound @6 :Bound;
     done @7 :Text;                      # what was done, for a person
+    trace @8 :T.CardTrace;              # the oldest entries, a part at a time: ask again
   }
 }
 struct Bound { task @0 :UInt64; token @1 :Text; cards @2 :List(Text); attachSocket @3 :Text; }

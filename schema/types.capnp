@@ -129,4 +129,38 @@ struct Event {                 # one line of the node's story
   actor @6 :Text;              # who asked: "uid 0 pid 12", or "node"
 }
 
+enum TraceKind {               # what a card's trace tells of a task, as its moves are
+  joined @0;
+  left @1;                     # its binding is over
+  drained @2;                  # the same, since its card is drained
+  ready @3;                    # wants the card and waits; since: its work came
+  running @4;                  # a slice begins; or an online task woke; since: its submit
+  idle @5;                     # wants nothing any more; a slice or a hold of it is over
+  suspending @6;               # held; since: the online submit that caused it, 0: none
+  suspended @7;                # the hold took effect, and it waits for its next slice
+  overrun @8;                  # the hold did not take effect in time: the card goes on, it is
+                               # quarantined
+  quarantineOver @9;
+  onlineActive @10;            # this online task woke first: nobody else gets a slice
+  released @11;                # online is idle, of no task; since: its last submit or retired work
+  gateShut @12;                # a hold's gate was stored; since: the online submit that caused it
+  memoryRefused @13;           # allocations of it failed for its quota; told within some seconds
+}
+struct TraceEntry {
+  kind @0 :TraceKind;
+  task @1 :UInt64;             # 0: of none
+  atNs @2 :UInt64;             # when the card actor handled it; where a gate stamped it, that
+  sinceNs @3 :UInt64;          # as the kind says; 0: nothing
+}
+struct TraceTask { id @0 :UInt64; name @1 :Text; class @2 :TaskClass; }
+struct CardTrace {             # what happened on one card, from its bounded ring
+  card @0 :Text;
+  nowNs @1 :UInt64;            # the card actor's clock, CLOCK_MONOTONIC, as all times here
+  first @2 :UInt64;            # number of entries[0]; the others follow it one by one
+  newest @3 :UInt64;           # number of the newest entry there is; 0: none yet
+  lost @4 :UInt64;             # entries that were asked for and are overwritten
+  entries @5 :List(TraceEntry);
+  tasks @6 :List(TraceTask);   # those that the entries name, as far as the card remembers them
+}
+
 struct Failure { code @0 :Text; message @1 :Text; }   # code: errorName() of runtime/result.h

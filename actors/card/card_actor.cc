@@ -8,11 +8,68 @@
 namespace qgpu {
 namespace {
 
-constexpr std::uint64_t ns(Nanos t) { return static_cast<std::uint64_t>(t.value); }
+constexpr std::uint64_t ns(Nanos t) {
+  return static_cast<std::uint64_t>(t.value);
+}
 
 CardFigures::Latency latency(const LatencyRecord& record) {
   return {ns(record.percentile(Permille(500))), ns(record.percentile(Permille(990))),
           record.count()};
+}
+
+// The entry of the trace that a note becomes.
+CardTrace::Kind kindOf(ArbiterNote::Kind note) {
+  using Note = ArbiterNote::Kind;
+  using Kind = CardTrace::Kind;
+  switch (note) {
+    case Note::Ready:
+      return Kind::READY;
+    case Note::Running:
+      return Kind::RUNNING;
+    case Note::Idle:
+      return Kind::IDLE;
+    case Note::Suspending:
+      return Kind::SUSPENDING;
+    case Note::Suspended:
+      return Kind::SUSPENDED;
+    case Note::Overrun:
+      return Kind::OVERRUN;
+    case Note::QuarantineOver:
+      return Kind::QUARANTINE_OVER;
+    case Note::OnlineActive:
+      return Kind::ONLINE_ACTIVE;
+    case Note::OnlineIdle:
+      break;
+  }
+  return Kind::RELEASED;
+}
+
+// The entries, and the names of the tasks that they are about.
+void writeTrace(const CardTrace& trace, const CardTrace::Part& part,
+                schema::CardTrace::Builder builder) {
+  builder.setFirst(part.first);
+  builder.setNewest(trace.newest());
+  builder.setLost(part.lost);
+  auto entries = builder.initEntries(static_cast<unsigned>(part.count));
+  std::vector<std::uint64_t> ids;
+  for (unsigned i = 0; i < entries.size(); ++i) {
+    const CardTrace::Entry& entry = trace[part.first + i];
+    entries[i].setKind(entry.kind);
+    entries[i].setTask(entry.task);
+    entries[i].setAtNs(ns(entry.at));
+    entries[i].setSinceNs(ns(entry.since));
+    ids.push_back(entry.task);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::erase_if(ids, [&](std::uint64_t task) { return trace.nameOf(task) == nullptr; });
+  auto tasks = builder.initTasks(static_cast<unsigned>(ids.size()));
+  for (unsigned i = 0; i < tasks.size(); ++i) {
+    const CardTrace::Named& named = *trace.nameOf(ids[i]);
+    tasks[i].setId(ids[i]);
+    tasks[i].setName(named.name);
+    tasks[i].setClass(word(named.taskClass));
+  }
 }
 
 // What a person should know of a task on this card.
@@ -55,6 +112,8 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   task.id = TaskId{joined.getTask()};
   task.taskClass = here.taskClass;
   task.share = std::min(Permille(joined.getSharePermille()), kWholeCard);
+  trace_.name(joined.getTask(), {text(joined.getName()).substr(0, kNameMax), here.taskClass});
+  trace_.add(CardTrace::Kind::JOINED, joined.getTask(), turn.now());
   if (QGPU_PLANTED(ShareRoundedUp)) task.share = (task.share + Permille(99)) / 100 * 100;
   task.exclusive = joined.getExclusive();
   arbiter_.join(task, turn.now(), decisions_);
@@ -79,6 +138,9 @@ void CardActor::onLeft(schema::Left::Reader left, Turn& turn) {
   const std::uint32_t epoch = here->epoch;
   if (here->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
   tasks_.erase(task);
+  trace_.add(left.getDrained() ? CardTrace::Kind::DRAINED : CardTrace::Kind::LEFT, task,
+             turn.now());
+  trace_.gone(task);
   turn.sendUrgent(peers_.gatePort, [task, epoch](schema::Envelope::Builder envelope) {
     auto gate = envelope.initGateOrder();
     gate.setTask(task);
@@ -100,7 +162,7 @@ void CardActor::onBusy(schema::Busy::Reader busy, Turn& turn) {
   const Nanos since = clamp(busy.getSinceNs(), here->reportedAt, turn.now());
   here->reportedAt = since;
   arbiter_.busy(TaskId{busy.getTask()}, since, turn.now(), decisions_);
-  carryOut(turn, here->taskClass == TaskClass::Online ? since : Nanos(0));
+  carryOut(turn, here->taskClass == TaskClass::Online ? since : Nanos(0), {busy.getTask(), since});
 }
 
 void CardActor::onQuiet(schema::Quiet::Reader quiet, Turn& turn) {
@@ -110,7 +172,7 @@ void CardActor::onQuiet(schema::Quiet::Reader quiet, Turn& turn) {
   here->reportedAt = since;
   if (here->taskClass == TaskClass::Online) onlineQuietAt_ = std::max(onlineQuietAt_, since);
   arbiter_.quiet(TaskId{quiet.getTask()}, since, turn.now(), decisions_);
-  carryOut(turn, Nanos(0));
+  carryOut(turn, Nanos(0), {quiet.getTask(), since});
 }
 
 void CardActor::onSettled(schema::Settled::Reader settled, Turn& turn) {
@@ -124,7 +186,7 @@ void CardActor::onSettled(schema::Settled::Reader settled, Turn& turn) {
     here->holdEpoch = 0;
   }
   arbiter_.settled(TaskId{settled.getTask()}, settled.getEpoch(), at, turn.now(), decisions_);
-  carryOut(turn, Nanos(0));
+  carryOut(turn, Nanos(0), {settled.getTask(), at});
 }
 
 void CardActor::onOwnerDied(schema::OwnerDied::Reader died, Turn& turn) {
@@ -147,8 +209,16 @@ void CardActor::onGateDone(schema::GateDone::Reader done, Turn& turn) {
   if (here == nullptr || here->causeNs == 0 || here->epoch != done.getEpoch()) return;
   const Nanos cause(bounded(here->causeNs));
   here->causeNs = 0;
-  const Nanos took = clamp(done.getStoredNs(), cause, turn.now()) - cause;
-  if (took <= kPreemptMax) preempt_.add(took);
+  const Nanos stored = clamp(done.getStoredNs(), cause, turn.now());
+  if (stored - cause > kPreemptMax) return;
+  preempt_.add(stored - cause);
+  trace_.add(CardTrace::Kind::GATE_SHUT, done.getTask(), stored, cause);
+}
+
+void CardActor::onMemoryRefused(schema::MemoryRefused::Reader refused, Turn& turn) {
+  if (find(refused.getTask()) == nullptr) return;
+  trace_.add(CardTrace::Kind::MEMORY_REFUSED, refused.getTask(),
+             clamp(refused.getAtNs(), Nanos(0), turn.now()));
 }
 
 void CardActor::onTick(schema::Tick::Reader, Turn& turn) {
@@ -158,9 +228,12 @@ void CardActor::onTick(schema::Tick::Reader, Turn& turn) {
   carryOut(turn, Nanos(0));
 }
 
-void CardActor::carryOut(Turn& turn, Nanos cause) {
+void CardActor::carryOut(Turn& turn, Nanos cause, Told told) {
   for (const GateDecision& gate : decisions_.gates) order(gate, turn, cause);
-  for (const ArbiterNote& n : decisions_.notes) note(n, turn.now());
+  for (const ArbiterNote& n : decisions_.notes) {
+    record(n, turn.now(), cause, told);
+    note(n, turn.now());
+  }
   decisions_.clear();
   tellMoves(turn);
   arm(turn);
@@ -193,25 +266,67 @@ void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
   });
 }
 
+// What is over was over when the gate said so; what begins does so with the orders of this turn.
+void CardActor::record(const ArbiterNote& note, Nanos now, Nanos cause, const Told& told) {
+  using Note = ArbiterNote::Kind;
+  const std::uint64_t task = raw(note.task);
+  const bool ofGate = told.task != 0 && told.task == task;
+  Nanos at = now, since{0};
+  switch (note.kind) {
+    case Note::Idle:
+    case Note::Suspended:
+      if (ofGate) at = told.at;
+      break;
+    case Note::Ready:
+      if (ofGate) since = told.at;
+      break;
+    case Note::Running:
+    case Note::Suspending:
+    case Note::OnlineActive:
+      since = cause;
+      break;
+    case Note::OnlineIdle:
+      since = onlineQuietAt_;
+      break;
+    case Note::Overrun:
+    case Note::QuarantineOver:
+      break;
+  }
+  trace_.add(kindOf(note.kind), task, at, since);
+}
+
 void CardActor::note(const ArbiterNote& note, Nanos now) {
   using Kind = ArbiterNote::Kind;
   if (note.kind == Kind::OnlineIdle) release_.add(now - onlineQuietAt_);
   Here* here = find(raw(note.task));
   if (here == nullptr) return;
   switch (note.kind) {
-    case Kind::Ready: here->state = schema::TaskState::READY; break;
-    case Kind::Running: here->state = schema::TaskState::RUNNING; break;
-    case Kind::Idle: here->state = schema::TaskState::IDLE; break;
-    case Kind::Suspending: here->state = schema::TaskState::SUSPENDING; break;
-    case Kind::Suspended: here->state = schema::TaskState::SUSPENDED; break;
-    case Kind::Overrun: here->quarantined = true; break;
+    case Kind::Ready:
+      here->state = schema::TaskState::READY;
+      break;
+    case Kind::Running:
+      here->state = schema::TaskState::RUNNING;
+      break;
+    case Kind::Idle:
+      here->state = schema::TaskState::IDLE;
+      break;
+    case Kind::Suspending:
+      here->state = schema::TaskState::SUSPENDING;
+      break;
+    case Kind::Suspended:
+      here->state = schema::TaskState::SUSPENDED;
+      break;
+    case Kind::Overrun:
+      here->quarantined = true;
+      break;
     case Kind::QuarantineOver:
       here->quarantined = false;
       // Its hold is over at last: had it stopped to want the card, it were idle.
       if (here->state == schema::TaskState::SUSPENDING) here->state = schema::TaskState::READY;
       break;
     case Kind::OnlineActive:
-    case Kind::OnlineIdle: return;
+    case Kind::OnlineIdle:
+      return;
   }
   if (!here->moveOwed) movesOwed_.push_back(raw(note.task));
   here->moveOwed = true;
@@ -261,6 +376,22 @@ CardFigures CardActor::figures(Nanos now) const {
   figures.preempt = latency(preempt_);
   figures.release = latency(release_);
   return figures;
+}
+
+// The client's own deadline answers where its mailbox is full.
+void CardActor::onTraceAsked(schema::TraceAsked::Reader asked, Turn& turn) {
+  const ActorId client{asked.getClient()};
+  if (client == ActorId::kNobody) return;
+  const CardTrace::Part part = trace_.after(asked.getQuery().getSince());
+  const auto build = [&](schema::Envelope::Builder envelope) {
+    auto reply = envelope.initReply();
+    reply.setCorr(asked.getCorr());
+    auto told = reply.initTrace();
+    told.setCard(asked.getQuery().getCard());
+    told.setNowNs(ns(turn.now()));
+    writeTrace(trace_, part, told);
+  };
+  static_cast<void>(turn.send(client, build));
 }
 
 void CardActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {

@@ -7,6 +7,9 @@
 // orders that were replaced, change nothing. Moves of tasks are told on the ordinary lane: what is
 // refused there is kept, the newest for each task, and sent again.
 //
+// What it carries out it also writes down in the card's trace (card_trace.h), which clients are
+// answered from; nothing is decided by it.
+//
 // Kept here: A2 and A3 (the hold leaves in the turn of the first online submit), A10, C5.
 
 #include <cstdint>
@@ -15,6 +18,7 @@
 
 #include "actors/arbiter/arbiter.h"
 #include "actors/base/codec.h"
+#include "actors/card/card_trace.h"
 #include "actors/card/latency_record.h"
 #include "runtime/actor.h"
 
@@ -27,17 +31,20 @@ struct CardPeers {
 
 class CardActor final : public Actor {
  public:
-  static constexpr Nanos kResend = millis(10);     // of moves that a full mailbox refused
+  static constexpr Nanos kResend = millis(10);       // of moves that a full mailbox refused
   static constexpr Nanos kPreemptMax = seconds(10);  // a longer one is a nonsense stamp
 
-  // `index` is the card's position on this node; `now` is loop time.
-  CardActor(std::uint32_t index, const ArbiterConfig& config, CardPeers peers, Nanos now)
-      : index_(index), peers_(peers), arbiter_(config, now) {}
+  // `index` is the card's position on this node; `now` is loop time. `traceKept`: entries of its
+  // trace.
+  CardActor(std::uint32_t index, const ArbiterConfig& config, CardPeers peers, Nanos now,
+            std::size_t traceKept = CardTrace::kKept)
+      : index_(index), peers_(peers), arbiter_(config, now), trace_(traceKept) {}
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
   const Arbiter& arbiter() const { return arbiter_; }
   std::size_t tasks() const { return tasks_.size(); }
+  const CardTrace& trace() const { return trace_; }
 
   // --- messages; see schema/envelope.capnp for who sends them ---
   void onJoined(schema::Joined::Reader joined, Turn& turn);
@@ -50,6 +57,8 @@ class CardActor final : public Actor {
   void onRetiredLate(schema::RetiredLate::Reader retired, Turn& turn);
   void onGateDone(schema::GateDone::Reader done, Turn& turn);
   void onReportAsked(schema::ReportAsked::Reader asked, Turn& turn);
+  void onTraceAsked(schema::TraceAsked::Reader asked, Turn& turn);
+  void onMemoryRefused(schema::MemoryRefused::Reader refused, Turn& turn);
   void onTick(schema::Tick::Reader tick, Turn& turn);
   void onUnexpected(schema::Envelope::Which, Turn&) {}
 
@@ -58,24 +67,30 @@ class CardActor final : public Actor {
   struct Here {
     ActorId actor{};
     TaskClass taskClass = TaskClass::Ordinary;
-    std::uint32_t epoch = 0;       // of its last order
-    Nanos reportedAt{0};           // no earlier stamp of it is believed
-    std::uint32_t holdEpoch = 0;   // of its last hold; 0: it settled
+    std::uint32_t epoch = 0;      // of its last order
+    Nanos reportedAt{0};          // no earlier stamp of it is believed
+    std::uint32_t holdEpoch = 0;  // of its last hold; 0: it settled
     Nanos holdAt{0};
-    std::uint64_t causeNs = 0;     // of that hold, until its store was reported
+    std::uint64_t causeNs = 0;  // of that hold, until its store was reported
     bool quarantined = false;
     schema::TaskState state = schema::TaskState::IDLE;
-    bool moveOwed = false;         // listed in movesOwed_
+    bool moveOwed = false;  // listed in movesOwed_
   };
 
   Here* find(std::uint64_t task);
   // A stamp of a gate, not before `from` and not after now.
   static Nanos clamp(std::uint64_t stamp, Nanos from, Nanos now);
   void introduce(std::uint64_t task, Turn& turn);
+  // What a gate told in this turn, and when that was.
+  struct Told {
+    std::uint64_t task;  // 0: nothing was
+    Nanos at;
+  };
   // Carries the arbiter's decisions out. `cause`: the submit behind the holds, or 0.
-  void carryOut(Turn& turn, Nanos cause);
+  void carryOut(Turn& turn, Nanos cause, Told told = {});
   void order(const GateDecision& gate, Turn& turn, Nanos cause);
   void note(const ArbiterNote& note, Nanos now);
+  void record(const ArbiterNote& note, Nanos now, Nanos cause, const Told& told);
   void tellMoves(Turn& turn);
   void arm(Turn& turn);
   CardFigures figures(Nanos now) const;
@@ -83,16 +98,17 @@ class CardActor final : public Actor {
   const std::uint32_t index_;
   const CardPeers peers_;
   Arbiter arbiter_;
-  Decisions decisions_;                 // of this turn; kept for its memory
+  Decisions decisions_;  // of this turn; kept for its memory
   std::map<std::uint64_t, Here> tasks_;
-  std::vector<std::uint64_t> movesOwed_;   // tasks whose actor was not told of their state yet
+  std::vector<std::uint64_t> movesOwed_;  // tasks whose actor was not told of their state yet
   Nanos resendAt_ = kNever;
   Nanos armedFor_ = kNever;
   TimerId timer_ = TimerId::kNone;
-  Nanos onlineQuietAt_{0};              // online's last retired work, as reported
-  LatencyRecord settle_;                // hold to settled
-  LatencyRecord preempt_;               // online submit to the other gate shut
-  LatencyRecord release_;               // online's last retired work to the others' resume
+  Nanos onlineQuietAt_{0};  // online's last retired work, as reported
+  LatencyRecord settle_;    // hold to settled
+  LatencyRecord preempt_;   // online submit to the other gate shut
+  LatencyRecord release_;   // online's last retired work to the others' resume
+  CardTrace trace_;
 };
 
 }  // namespace qgpu

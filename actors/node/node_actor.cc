@@ -95,7 +95,7 @@ std::optional<NodeChange> NodeActor::nextChange() {
   } else if (cards_.anyLeaves()) {
     change.kind = NodeChange::Kind::End;
     change.task = cards_.takeLeaving();
-    change.text = "its card is drained";
+    change.text = NodeCards::kEndOfDrained;
   } else {
     return requests_.takeChange();
   }

@@ -203,12 +203,13 @@ void NodeCards::tellPolicy(std::size_t card) {
   });
 }
 
-void NodeCards::join(std::uint64_t task, const Placement& placement, ActorId actor) {
+void NodeCards::join(std::uint64_t task, const std::string& name, const Placement& placement,
+                     ActorId actor) {
   if (placement.cards.size() > 1) QGPU_MARK(SeveralCards);
   for (std::size_t i = 0; i < placement.cards.size(); ++i) {
     if (QGPU_PLANTED(PartialMultiCard) && i > 0) break;
     node_.tell(node_.peers().cards[placement.cards[i]],
-               [task, actor, placement, i](schema::Envelope::Builder envelope) {
+               [task, name, actor, placement, i](schema::Envelope::Builder envelope) {
                  auto joined = envelope.initJoined();
                  joined.setTask(task);
                  joined.setClass(word(placement.taskClass));
@@ -216,6 +217,7 @@ void NodeCards::join(std::uint64_t task, const Placement& placement, ActorId act
                  joined.setExclusive(placement.exclusive);
                  joined.setQuotaBytes(static_cast<std::uint64_t>(placement.mem[i].value));
                  joined.setActor(static_cast<std::uint32_t>(actor));
+                 joined.setName(name);
                });
   }
 }
@@ -228,6 +230,7 @@ void NodeCards::leave(std::uint64_t task, const Placement& placement, const std:
       auto left = envelope.initLeft();
       left.setTask(task);
       left.setReason(reason);
+      left.setDrained(reason == kEndOfDrained);
     });
   }
 }

@@ -24,12 +24,17 @@ namespace qgpu {
 
 class NodeCards final : public ChangeOwner {
  public:
+  // Why a task of a drained card ends.
+  static constexpr const char* kEndOfDrained = "its card is drained";
+
   // `cards` are those of the ledger and of NodePeers.cards, in the same order.
   NodeCards(NodeContext& node, Ledger& ledger, std::vector<CardFacts> cards);
 
   // --- which there are ---
   std::size_t size() const { return cards_.size(); }
   const CardFacts& facts(std::size_t card) const { return cards_[card].facts; }
+  // By what a person may call it. NotFound.
+  Result<std::size_t> find(const std::string& card) const { return ledger_.findCard(card); }
   // As the card's own suspend does not work any more. Told once; the name of that event makes the
   // member tell the scheduler of the cards.
   void onSuspendLost(schema::SuspendLost::Reader lost);
@@ -51,7 +56,7 @@ class NodeCards final : public ChangeOwner {
   // --- what cards are told ---
   void tellPolicies();
   // `actor`: the task's own.
-  void join(std::uint64_t task, const Placement& placement, ActorId actor);
+  void join(std::uint64_t task, const std::string& name, const Placement& placement, ActorId actor);
   void leave(std::uint64_t task, const Placement& placement, const std::string& reason);
 
   // --- reports ---

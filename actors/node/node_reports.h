@@ -36,6 +36,9 @@ class NodeReports {
 
   void info(const Asker& asker);
   void events(const Asker& asker, std::uint64_t since);
+  // The card itself answers: what it tells is long, and nobody else needs it. NotFound; Overloaded
+  // where kAsksPerPeer questions wait for that card already.
+  void trace(const Asker& asker, schema::TraceQuery::Reader query);
   enum class About : std::uint8_t { Cards, Tasks };
   // Overloaded where kGathersMax questions wait already.
   void gather(const Asker& asker, About about, Turn& turn);

@@ -51,6 +51,8 @@ void NodeRequests::onRequest(schema::Request::Reader request, Turn& turn) {
       return reports_.events(asker, request.getEvents());
     case schema::Request::WATCH:
       return watch(asker, request.getWatch());
+    case schema::Request::TRACE:
+      return reports_.trace(asker, request.getTrace());
     default:
       break;
   }

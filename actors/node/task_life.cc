@@ -71,7 +71,7 @@ void TaskLife::onGateOpened(schema::GateRegistered::Reader opened, Turn& turn) {
 
 void TaskLife::becomeLive(std::uint64_t task, Binding& binding, Turn& turn) {
   binding.stage = Stage::Live;
-  cards_.join(task, bindings_.placement(task), bindings_.actorOf(binding));
+  cards_.join(task, binding.spec.name, bindings_.placement(task), bindings_.actorOf(binding));
   bindings_.answerWaiting(task, binding);
   if (binding.evicting) startEviction(task, binding, turn);
 }

@@ -525,7 +525,8 @@ SendResult GatePort::tellNode(const GuestTask& task, EventKind kind, const std::
   });
 }
 
-// For the node's story: at once, and then once in a while for all that came since.
+// For the node's story and the traces of its cards: at once, and then once in a while for all that
+// came since.
 void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
   const bool told = task.gate.refusedTold != 0;
   if (refused <= task.gate.refusedTold ||
@@ -539,6 +540,14 @@ void GatePort::tellRefused(GuestTask& task, std::uint64_t refused, Nanos now) {
   if (sent == SendResult::Refused) return;  // with the next heartbeat
   task.gate.refusedTold = refused;
   task.gate.refusedToldAt = now;
+  for (const ActorId card : task.cardActors) {
+    // Where its mailbox is full its trace lacks this one.
+    static_cast<void>(outlet_.send(card, [&](schema::Envelope::Builder message) {
+      auto refusal = message.initMemoryRefused();
+      refusal.setTask(task.id);
+      refusal.setAtNs(static_cast<std::uint64_t>(now.value));
+    }));
+  }
 }
 
 // Its page says that it works for as long as nobody lets it go on. So it counts as idle until then;

@@ -86,6 +86,22 @@ struct Card {
 };
 
 using Order = schema::GateOrder::Order;
+using Kind = CardTrace::Kind;
+
+// The trace of one task, or with 0 of none.
+std::vector<CardTrace::Entry> traceOf(const Card& card, std::uint64_t task) {
+  const CardTrace& trace = card.actor.trace();
+  std::vector<CardTrace::Entry> found;
+  for (std::uint64_t i = 1; i <= trace.newest(); ++i) {
+    if (trace[i].task == task) found.push_back(trace[i]);
+  }
+  return found;
+}
+std::vector<Kind> kindsOf(const Card& card, std::uint64_t task) {
+  std::vector<Kind> kinds;
+  for (const CardTrace::Entry& entry : traceOf(card, task)) kinds.push_back(entry.kind);
+  return kinds;
+}
 
 TEST(CardActor, A3_TheHoldLeavesInTheTurnOfTheFirstOnlineSubmit) {
   Card card;
@@ -412,6 +428,137 @@ TEST(CardActor, ATaskThatLeavesIsClosedAndTheNextIsGranted) {
   const std::size_t said = card.port.size();
   leave(kOffline);
   EXPECT_EQ(card.port.size(), said) << "a second leave says nothing";
+}
+
+TEST(CardActor, ItsTraceHasTheSliceThatOnlineEndedAndWhen) {
+  Card card;
+  card.hybrid();
+  const Nanos began = traceOf(card, kOffline).back().at;
+  const Nanos submit = card.fixture.now();
+  card.fixture.advanceOnly(micros(20));
+  card.busy(kOnline, static_cast<std::uint64_t>(submit.value));
+  card.fixture.run();
+  const Nanos heldAt = card.fixture.now();
+  const std::uint32_t epoch = card.lastOrder(kOffline).getEpoch();
+  card.fixture.advance(micros(50));
+  const Nanos shut = heldAt + micros(5), stopped = heldAt + micros(30);
+  card.fixture.tellUrgent(card.portId, card.id, [&](schema::Envelope::Builder e) {
+    e.initGateDone().setTask(kOffline);
+    e.getGateDone().setEpoch(epoch);
+    e.getGateDone().setStoredNs(static_cast<std::uint64_t>(shut.value));
+  });
+  card.fixture.tellUrgent(card.portId, card.id, [&](schema::Envelope::Builder e) {
+    e.initSettled().setTask(kOffline);
+    e.getSettled().setEpoch(epoch);
+    e.getSettled().setAtNs(static_cast<std::uint64_t>(stopped.value));
+  });
+  card.fixture.run();
+  const Nanos retired = card.fixture.now();
+  card.quiet(kOnline);
+  card.fixture.advance(millis(150));
+
+  const auto offline = traceOf(card, kOffline);
+  EXPECT_EQ(kindsOf(card, kOffline),
+            (std::vector<Kind>{Kind::JOINED, Kind::READY, Kind::RUNNING, Kind::SUSPENDING,
+                               Kind::GATE_SHUT, Kind::SUSPENDED, Kind::RUNNING}));
+  ASSERT_EQ(offline.size(), 7u);
+  EXPECT_EQ(offline[2].at, began);
+  EXPECT_EQ(offline[3].at, heldAt);
+  EXPECT_EQ(offline[3].since, submit) << "whose submit it was held for";
+  EXPECT_EQ(offline[4].at, shut);
+  EXPECT_EQ(offline[4].since, submit);
+  EXPECT_EQ(offline[5].at, stopped) << "when it stopped, not when the card heard of it";
+  const auto online = traceOf(card, kOnline);
+  EXPECT_EQ(kindsOf(card, kOnline),
+            (std::vector<Kind>{Kind::JOINED, Kind::ONLINE_ACTIVE, Kind::RUNNING, Kind::IDLE}));
+  EXPECT_EQ(online.at(2).since, submit);
+  const auto released = traceOf(card, 0);
+  ASSERT_EQ(released.size(), 1u);
+  EXPECT_EQ(released[0].kind, Kind::RELEASED);
+  EXPECT_EQ(released[0].since, retired);
+  EXPECT_EQ(offline[6].at, released[0].at) << "resumed in the turn of the release";
+}
+
+TEST(CardActor, ItsTraceSaysWhoLeftWhoWasDrainedAndWhoseMemoryWasRefused) {
+  Card card;
+  card.joined(kOffline, schema::TaskClass::OFFLINE, 500);
+  card.joined(5, schema::TaskClass::OFFLINE, 300);
+  const auto refused = [&](std::uint64_t task) {
+    ASSERT_EQ(card.fixture.tell(card.portId, card.id,
+                                [&](schema::Envelope::Builder e) {
+                                  e.initMemoryRefused().setTask(task);
+                                  e.getMemoryRefused().setAtNs(UINT64_MAX);
+                                }),
+              SendResult::Sent);
+    card.fixture.run();
+  };
+  refused(kOffline);
+  refused(77);
+  for (const std::uint64_t task : {kOffline, std::uint64_t{5}}) {
+    ASSERT_EQ(card.fixture.tell(card.nodeId, card.id,
+                                [&](schema::Envelope::Builder e) {
+                                  e.initLeft().setTask(task);
+                                  e.getLeft().setDrained(task == 5);
+                                }),
+              SendResult::Sent);
+  }
+  card.fixture.run();
+  EXPECT_EQ(kindsOf(card, kOffline),
+            (std::vector<Kind>{Kind::JOINED, Kind::MEMORY_REFUSED, Kind::LEFT}));
+  EXPECT_EQ(traceOf(card, kOffline)[1].at, card.fixture.now()) << "no stamp is later than now";
+  EXPECT_EQ(kindsOf(card, 5), (std::vector<Kind>{Kind::JOINED, Kind::DRAINED}));
+  EXPECT_TRUE(kindsOf(card, 77).empty()) << "it is not here";
+}
+
+TEST(CardActor, AnswersAClientWithItsTraceAndTheNamesInIt) {
+  Card card;
+  Probe client;
+  const ActorId clientId = card.fixture.add(client);
+  ASSERT_EQ(card.fixture.tell(card.nodeId, card.id,
+                              [&](schema::Envelope::Builder e) {
+                                auto word = e.initJoined();
+                                word.setTask(5);
+                                word.setClass(schema::TaskClass::OFFLINE);
+                                word.setSharePermille(300);
+                                word.setActor(static_cast<std::uint32_t>(card.taskId));
+                                word.setName("batch");
+                              }),
+            SendResult::Sent);
+  card.fixture.run();
+  card.busy(5, card.ns());
+  card.fixture.run();
+  const auto ask = [&](std::uint64_t since, ActorId to) {
+    ASSERT_EQ(card.fixture.tell(card.nodeId, card.id,
+                                [&](schema::Envelope::Builder e) {
+                                  auto asked = e.initTraceAsked();
+                                  asked.setClient(static_cast<std::uint32_t>(to));
+                                  asked.setCorr(9);
+                                  asked.initQuery().setCard("sim-3");
+                                  asked.getQuery().setSince(since);
+                                }),
+              SendResult::Sent);
+    card.fixture.run();
+  };
+  ask(0, ActorId::kNobody);
+  EXPECT_TRUE(client.empty());
+  ask(1, clientId);
+  ASSERT_EQ(client.size(), 1u);
+  ASSERT_TRUE(client.last().isReply());
+  EXPECT_EQ(client.last().getReply().getCorr(), 9u);
+  const auto trace = client.last().getReply().getTrace();
+  EXPECT_STREQ(trace.getCard().cStr(), "sim-3");
+  EXPECT_EQ(trace.getNowNs(), card.ns());
+  EXPECT_EQ(trace.getFirst(), 2u);
+  EXPECT_EQ(trace.getNewest(), 3u);
+  EXPECT_EQ(trace.getLost(), 0u);
+  ASSERT_EQ(trace.getEntries().size(), 2u);
+  EXPECT_EQ(trace.getEntries()[0].getKind(), Kind::READY);
+  EXPECT_EQ(trace.getEntries()[1].getKind(), Kind::RUNNING);
+  EXPECT_EQ(trace.getEntries()[1].getTask(), 5u);
+  ASSERT_EQ(trace.getTasks().size(), 1u);
+  EXPECT_EQ(trace.getTasks()[0].getId(), 5u);
+  EXPECT_STREQ(trace.getTasks()[0].getName().cStr(), "batch");
+  EXPECT_EQ(trace.getTasks()[0].getClass(), schema::TaskClass::OFFLINE);
 }
 
 }  // namespace

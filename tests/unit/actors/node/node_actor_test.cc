@@ -384,6 +384,39 @@ TEST(NodeActor, ADrainedCardLosesItsOfflineTasksFirst) {
   world.gone(online);
   EXPECT_EQ(world.reply(world.ask(kCards)).getCards()[0].getState(), schema::CardState::CORDONED);
   EXPECT_NE(world.node->ledger().placement(TaskId{other}), nullptr);
+  EXPECT_EQ(world.order(unbind(other)), "ok");
+  const auto drained = heard(world.cards[0]->heard, Which::LEFT);
+  ASSERT_EQ(drained.size(), 2u);
+  EXPECT_TRUE(drained[0].getLeft().getDrained() && drained[1].getLeft().getDrained());
+  const auto ended = heard(world.cards[1]->heard, Which::LEFT);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_FALSE(ended[0].getLeft().getDrained());
+}
+
+TEST(NodeActor, ATraceIsAskedOfItsCardWhichAnswersTheClientItself) {
+  World world;
+  world.start();
+  TaskSpec spec = World::spec(Ordinary, 1, 10, "sim-1");
+  spec.name = "train";
+  world.bound(spec);
+  const auto joined = heard(world.cards[1]->heard, Which::JOINED);
+  ASSERT_EQ(joined.size(), 1u);
+  EXPECT_STREQ(joined[0].getJoined().getName().cStr(), "train");
+  const auto trace = [](const char* card) {
+    return [card](schema::Request::Builder r) {
+      r.initTrace().setCard(card);
+      r.getTrace().setSince(12);
+    };
+  };
+  const std::uint64_t corr = world.ask(trace("1"), {1000, false});
+  const auto asked = heard(world.cards[1]->heard, Which::TRACE_ASKED);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].getTraceAsked().getClient(), static_cast<std::uint32_t>(world.clientId));
+  EXPECT_EQ(asked[0].getTraceAsked().getCorr(), corr);
+  EXPECT_STREQ(asked[0].getTraceAsked().getQuery().getCard().cStr(), "sim-1");
+  EXPECT_EQ(asked[0].getTraceAsked().getQuery().getSince(), 12u);
+  EXPECT_EQ(world.cards[0]->heard.count(Which::TRACE_ASKED), 0u);
+  EXPECT_EQ(world.order(trace("sim-9")), "not-found");
 }
 
 TEST(NodeActor, ACordonByTheManagerItselfEndsNoDrainAndAPersonsDoes) {

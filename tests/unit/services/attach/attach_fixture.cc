@@ -22,9 +22,7 @@ Nanos nanos(std::uint64_t ns) {
 // --- Recorder ---
 
 void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
-  Heard heardNow;
-  heardNow.which = message.which();
-  heardNow.heardAt = turn.now();
+  Heard heardNow{.which = message.which(), .text = {}, .heardAt = turn.now()};
   const auto stamp = [&](auto reader, std::uint64_t at) {
     heardNow.task = reader.getTask();
     heardNow.at = nanos(at);
@@ -46,6 +44,9 @@ void Recorder::handle(schema::Envelope::Reader message, Turn& turn) {
       break;
     case Which::RETIRED_LATE:
       stamp(message.getRetiredLate(), message.getRetiredLate().getAtNs());
+      break;
+    case Which::MEMORY_REFUSED:
+      stamp(message.getMemoryRefused(), message.getMemoryRefused().getAtNs());
       break;
     case Which::GATE_DONE:
       stamp(message.getGateDone(), message.getGateDone().getStoredNs());

@@ -392,10 +392,12 @@ TEST_F(GatePortTest, RefusedMemoryIsToldToTheNodeAtOnceAndThenNowAndAgain) {
   ASSERT_TRUE(until([&] { return node.count(Which::EVENT_TOLD, 7) == 1; }));
   EXPECT_EQ(node.last(Which::EVENT_TOLD, 7)->text,
             "3 allocations failed so far, since they would pass 64 MiB, its share of memory");
+  ASSERT_TRUE(until([&] { return card.count(Which::MEMORY_REFUSED, 7) == 1; })) << "for its trace";
   refuse(4);
   ASSERT_TRUE(until([&] { return task.last(Which::USED, 7) != nullptr; }));
   turns(50);
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u) << "a program that tries again is no flood";
+  EXPECT_EQ(card.count(Which::MEMORY_REFUSED, 7), 1u);
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 8), 0u);
 }
 
