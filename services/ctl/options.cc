@@ -61,6 +61,8 @@ examples:
   qgpuctl run --class offline --core 50 -- ./batch.sh
 )";
 
+constexpr double kTraceSecondsMax = 600;
+
 Daemon daemonOf(const CommandRow& row) {
   if (row.on(Side::Node) && row.on(Side::Cluster)) return Daemon::Either;
   return row.on(Side::Node) ? Daemon::Manager : Daemon::Scheduler;
@@ -157,6 +159,7 @@ class Parser {
         ->type_name("FORMAT");
     for (const CommandRow& row : commandRows()) addRow(row);
     addTop();
+    addTimeline();
     addEvents("audit", "of what happened, who changed what");
     addDoctor();
     app_.add_subcommand("version", "of this program")->callback([this] {
@@ -385,6 +388,7 @@ class Parser {
     if (row.name == "run") return addRun(row);
     if (row.name == "submit") return addSubmit(row);
     if (row.name == "whatif") return addWhatIf(row);
+    if (row.name == "trace") return addTrace(row);
     if (row.name == "events") return addEvents("events", row.what.data());
     // A node's answer is made here, of what it lists.
     const bool explains = row.name == "explain";
@@ -500,6 +504,38 @@ class Parser {
         ->check(oneWord())
         ->type_name("");
     drain->callback([this, &row] { choose(Action::Ask, row, Daemon::Scheduler); });
+  }
+
+  void addTrace(const CommandRow& row) {
+    CLI::App* sub = addCommand(row.name, row.what, Daemon::Manager);
+    sub->require_subcommand(1);
+    CLI::App* record =
+        sub->add_subcommand("record", "a file for Perfetto of what is done from now on");
+    addTraceWindow(record, "record for so long (default 10)");
+    record->add_option("-o,--file", options_.trace.file, "Trace Event Format (default trace.json)")
+        ->type_name("FILE");
+    record->callback([this] { choose(Action::TraceRecord, "trace", Daemon::Manager); });
+    CLI::App* list = sub->add_subcommand("list", "the entries as the manager keeps them");
+    for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(list, row, i);
+    list->callback([this, &row] { choose(Action::Ask, row, Daemon::Manager); });
+  }
+
+  void addTraceWindow(CLI::App* sub, const char* meaning) {
+    sub->add_option("--seconds", options_.trace.seconds, meaning)
+        ->check(CLI::Range(0.1, kTraceSecondsMax))
+        ->type_name("SECONDS");
+    sub->add_option("--card", options_.trace.card, "id or index of a card (default: each)")
+        ->check(oneWord())
+        ->type_name("CARD");
+  }
+
+  void addTimeline() {
+    CLI::App* sub =
+        addCommand("timeline", "what each card did lately, as a picture", Daemon::Manager);
+    addTraceWindow(sub, "look back so far (default 10)");
+    sub->add_option("--svg", options_.trace.svg, "write the picture to a file instead")
+        ->type_name("FILE");
+    sub->callback([this] { choose(Action::Timeline, "timeline", Daemon::Manager); });
   }
 
   // What was typed of a task, in the order of the fields; its name and class are always said.

@@ -38,6 +38,8 @@ enum class Action : std::uint8_t {
   Explain,
   Drain,
   Top,
+  TraceRecord,
+  Timeline,
   Run,
   Doctor,
   Complete,  // what may come next
@@ -68,6 +70,14 @@ struct TopOptions {
   double intervalSeconds = 1;
 };
 
+// Of `trace record`, and of `timeline`.
+struct TraceOptions {
+  double seconds = 10;
+  std::string card;                 // id or index; empty: each
+  std::string file = "trace.json";  // "-": stdout
+  std::string svg;                  // file; empty: the terminal
+};
+
 struct EventOptions {
   std::uint64_t since = 0;  // only later ones
   Nanos age = kNever;       // and none that is older
@@ -93,6 +103,7 @@ struct Options {
   bool yes = false;                  // it is not asked about
   TopOptions top;
   EventOptions events;
+  TraceOptions trace;
   DoctorOptions doctor;
   Completion completion;
 };

@@ -23,6 +23,7 @@
 #include "services/ctl/server.h"
 #include "services/ctl/table.h"
 #include "services/ctl/top.h"
+#include "services/ctl/trace.h"
 #include "services/ctl/views.h"
 #include "services/ctl/watch.h"
 
@@ -462,6 +463,8 @@ int act(const Options& options) {
     case Action::Drain:
       return drain(options);
     case Action::Top: return top(options);
+    case Action::TraceRecord: return recordTrace(options);
+    case Action::Timeline: return timeline(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);
     case Action::Complete: return complete(options.completion);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <time.h>
 
 #include "actors/ledger/card_name.h"
@@ -452,6 +453,23 @@ std::string eventsView(element root, const Style& style) {
   return out;
 }
 
+std::string traceView(element root) {
+  std::map<std::uint64_t, std::string> names;
+  for (const element task : listOf(root, "tasks")) {
+    names[numberOf(task, "id")] = textOf(task, "name");
+  }
+  const std::uint64_t now = numberOf(root, "now_ns");
+  Table table({{"SEQ", Align::Right}, {"BEFORE", Align::Right}, {"KIND"}, {"TASK", Align::Right},
+               {"NAME"}});
+  for (const element entry : listOf(root, "entries")) {
+    const std::uint64_t task = numberOf(entry, "task");
+    const std::uint64_t at = numberOf(entry, "at_ns");
+    table.add({std::to_string(numberOf(entry, "seq")), humanTime(now > at ? now - at : 0),
+               textOf(entry, "kind"), task == 0 ? "" : std::to_string(task), names[task]});
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::uint64_t numberOf(element object, std::string_view key) {
@@ -541,6 +559,8 @@ Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style
       return explainView(root, style);
     case Shown::Plan:
       return whatIfView(root, style);
+    case Shown::Trace:
+      return traceView(root);
     case Shown::Done:
       break;
   }

@@ -29,9 +29,9 @@ Status readTask(std::string_view word, Arguments& given) {
   return ok();
 }
 
-Status readEvent(std::string_view word, Arguments& given) {
+Status readSince(std::string_view word, Arguments& given) {
   const auto number = parseUint(word);
-  if (!number) return wrong(quoted(word) + " is no sequence number of an event");
+  if (!number) return wrong(quoted(word) + " is no sequence number");
   given.number = *number;
   return ok();
 }
@@ -103,8 +103,8 @@ Status readQuestion(std::string_view json, Arguments& given) {
 
 constexpr Argument kSince = {.name = "SINCE",
                              .meaning = "only after this sequence number",
-                             .node = {"SINCE", readEvent},
-                             .cluster = {"SINCE", readEvent},
+                             .node = {"SINCE", readSince},
+                             .cluster = {"SINCE", readSince},
                              .need = Need::OptionalWord};
 constexpr Argument kTarget = {
     .name = "TARGET",
@@ -176,6 +176,25 @@ constexpr CommandRow kRows[] = {
      .example = {},
      .arguments = {{kSince}},
      .does = Does::Watch},
+    {.name = "trace",
+     .what = "what a card did: slices, holds, online tasks that woke",
+     .example = "trace record --seconds 10 -o trace.json",
+     .arguments = {{{.name = "CARD",
+                     .meaning = "id or index of a card",
+                     .node = {"CARD", readCard},
+                     .cluster = {}},
+                    {.name = "SINCE",
+                     .meaning = "only after this sequence number",
+                     .node = {"SINCE", readSince},
+                     .cluster = {},
+                     .need = Need::OptionalWord}}},
+     .shown = Shown::Trace,
+     .askNode =
+         [](Node r, const Arguments& given) {
+           auto query = r.initTrace();
+           query.setCard(ptr(given.card));
+           query.setSince(given.number);
+         }},
     {.name = "run",
      .what = "run a command as a task on a card",
      .example = "run --memory 2 --core 30 -- ./train.sh",

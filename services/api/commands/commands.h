@@ -25,7 +25,7 @@ inline constexpr Nanos kDrainTimeDefault = seconds(300);
 
 // What stood behind a command's name, checked. Which of it counts, the row's arguments tell.
 struct Arguments {
-  std::uint64_t number = 0;  // of a task (0: none, or all), or of an event
+  std::uint64_t number = 0;  // of a task (0: none, or all), of an event or an entry of a trace
   std::string node;
   std::string card;  // of a node: id, index or "all"; of a cluster: empty for a whole node
   Nanos timeout = kDrainTimeDefault;
@@ -85,6 +85,7 @@ enum class Shown : std::uint8_t {
   Assigned,
   Explanation,
   Plan,
+  Trace,
 };
 
 struct CommandRow {

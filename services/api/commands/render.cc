@@ -52,6 +52,26 @@ void status(JsonWriter& json, schema::NodeInfo::Reader info) {
   json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
 }
 
+void traceTask(JsonWriter& json, schema::TraceTask::Reader task) {
+  json.beginObject().count("id", task.getId()).field("name", view(task.getName()));
+  json.field("class", className(task.getClass())).endObject();
+}
+
+// Of an entry's fields those that say something.
+void trace(JsonWriter& json, schema::CardTrace::Reader trace) {
+  json.field("card", view(trace.getCard())).count("now_ns", trace.getNowNs());
+  json.count("newest", trace.getNewest()).count("lost", trace.getLost());
+  std::uint64_t seq = trace.getFirst();
+  writeArray(json, "entries", trace.getEntries(), [&](schema::TraceEntry::Reader entry) {
+    json.beginObject().count("seq", seq++).count("at_ns", entry.getAtNs());
+    json.field("kind", traceKindName(entry.getKind()));
+    if (entry.getTask() != 0) json.count("task", entry.getTask());
+    if (entry.getSinceNs() != 0) json.count("since_ns", entry.getSinceNs());
+    json.endObject();
+  });
+  writeArray(json, "tasks", trace.getTasks(), [&](auto t) { traceTask(json, t); });
+}
+
 void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironment& environment) {
   json.count("task", bound.getTask()).field("token", view(bound.getToken()));
   writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
@@ -131,6 +151,9 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName,
       break;
     case schema::Reply::BOUND:
       bound(json, reply.getBound(), environment);
+      break;
+    case schema::Reply::TRACE:
+      trace(json, reply.getTrace());
       break;
     case schema::Reply::DONE:
       json.field("done", view(reply.getDone()));

@@ -12,6 +12,7 @@ std::string_view tenancyName(schema::Tenancy value) { return enumName(value); }
 std::string_view suspendName(schema::Suspend value) { return enumName(value); }
 std::string_view taskStateName(schema::TaskState value) { return enumName(value); }
 std::string_view cardStateName(schema::CardState value) { return enumName(value); }
+std::string_view traceKindName(schema::TraceKind value) { return enumName(value); }
 std::string_view placeStateName(schema::PlaceState value) { return enumName(value); }
 std::string_view nodeStateName(schema::ClusterNode::State value) { return enumName(value); }
 std::string_view decidedName(schema::ClusterInfo::Result value) { return enumName(value); }
@@ -24,6 +25,10 @@ std::string_view scoreName(schema::Score value) {
 std::optional<schema::Score> scoreFromName(std::string_view name) {
   const auto score = enumFromName<schema::Score>(name);
   return score == schema::Score::CLASS_DEFAULT ? std::nullopt : score;
+}
+
+std::optional<schema::TraceKind> traceKindFromName(std::string_view name) {
+  return enumFromName<schema::TraceKind>(name);
 }
 
 std::optional<schema::TaskClass> classFromName(std::string_view name) {

@@ -19,12 +19,14 @@ std::string_view tenancyName(schema::Tenancy value);
 std::string_view suspendName(schema::Suspend value);
 std::string_view taskStateName(schema::TaskState value);
 std::string_view cardStateName(schema::CardState value);
+std::string_view traceKindName(schema::TraceKind value);
 std::string_view scoreName(schema::Score value);
 std::string_view placeStateName(schema::PlaceState value);
 std::string_view nodeStateName(schema::ClusterNode::State value);
 std::string_view decidedName(schema::ClusterInfo::Result value);
 
 std::optional<schema::TaskClass> classFromName(std::string_view name);
+std::optional<schema::TraceKind> traceKindFromName(std::string_view name);
 std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default
 ErrorCode errorFromName(std::string_view name);  // Internal where the name is not ours
 

@@ -73,8 +73,9 @@ struct Admin : ApiFixture {
 TEST_F(Admin, AnswersEachCommandWithOneDocument) {
   LineClient client(io, path);
   for (const char* line :
-       {"help", "status", "cards", "tasks", "events", "events 3", "policy all bs", "cordon 0",
-        "uncordon 0", "drain sim-0", "evict 7", "snapshot", "loglevel debug", "run {}", "end 7"}) {
+       {"help", "status", "cards", "tasks", "events", "events 3", "trace 0", "policy all bs",
+        "cordon 0", "uncordon 0", "drain sim-0", "evict 7", "snapshot", "loglevel debug", "run {}",
+        "end 7"}) {
     EXPECT_EQ(codeOf(client.ask(line)), "ok") << line;
   }
   EXPECT_EQ(house.level, "debug");
@@ -120,6 +121,16 @@ TEST_F(Admin, CardsAndTasksHaveTheFieldsOfTheContract) {
   EXPECT_EQ(std::uint64_t(task["held_ns"]), 0u);
   EXPECT_EQ(std::uint64_t(task["turns"]), 5u);
   EXPECT_EQ(std::uint64_t(task["launches"]), 42u);
+}
+
+TEST_F(Admin, ATraceIsItsEntriesByNumberAndTheNamesInThem) {
+  EXPECT_EQ(ask("trace sim-0 40"),
+            R"({"ok":true,"card":"sim-0","now_ns":9000000000,"newest":42,"lost":3,"entries":[)"
+            R"({"seq":41,"at_ns":5000000000,"kind":"running","task":7},)"
+            R"({"seq":42,"at_ns":6000000000,"kind":"released","since_ns":5900000000}],)"
+            R"("tasks":[{"id":7,"name":"train","class":"offline"}]})");
+  EXPECT_EQ(node.asked.back().text, "sim-0");
+  EXPECT_EQ(node.asked.back().number, 40u);
 }
 
 TEST_F(Admin, RunBindsForThePeerAndTellsTheEnvironment) {

@@ -25,6 +25,8 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
       {"events 12", "events", Right::Read},
       {"watch", "watch", Right::Read},
       {"watch 3", "watch", Right::Read},
+      {"trace sim-0", "trace", Right::Read},
+      {"trace 0 12", "trace", Right::Read},
       {"policy all be", "policy", Right::Change},
       {"cordon sim-0", "cordon", Right::Change},
       {"uncordon 0", "uncordon", Right::Change},
@@ -44,6 +46,8 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
     EXPECT_EQ(command->row->right, expected.right) << expected.line;
   }
   EXPECT_EQ(parseCommand("events 12", Side::Node)->given.number, 12u);
+  EXPECT_EQ(parseCommand("trace 0 12", Side::Node)->given.card, "0");
+  EXPECT_EQ(parseCommand("trace 0 12", Side::Node)->given.number, 12u);
   EXPECT_EQ(parseCommand("policy sim-1 burst-share", Side::Node)->given.policy,
             schema::Policy::BURST_SHARE);
   EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.policy, schema::Policy::FIXED_SHARE);
@@ -56,6 +60,7 @@ TEST(Commands, EveryRequestOfACommandIsFoundAgainAndNoOther) {
   using Cluster = schema::ClusterRequest;
   EXPECT_EQ(rowOf(Node::EVICT)->name, "evict");
   EXPECT_EQ(rowOf(Node::BIND)->right, Right::OwnTasks);
+  EXPECT_EQ(rowOf(Node::TRACE)->right, Right::Read);
   EXPECT_EQ(rowOf(Cluster::EXPLAIN), rowOf(Cluster::EXPLAIN_SPEC));
   EXPECT_EQ(rowOf(Cluster::LOG_LEVEL)->does, Does::LogLevel);
   for (const auto which :
@@ -90,6 +95,8 @@ TEST(Commands, EverythingElseIsAnErrorThatSaysWhatIsRight) {
       {"status now", "usage: status"},
       {"events soon", "no sequence number"},
       {"events 1 2", "usage: events [SINCE]"},
+      {"trace", "usage: trace CARD [SINCE]"},
+      {"trace 0 soon", "no sequence number"},
       {"policy all", "usage: policy CARD NAME"},
       {"policy all fastest", "best-effort (be), fixed-share (fs) or burst-share (bs)"},
       {"evict", "usage: evict TASK"},

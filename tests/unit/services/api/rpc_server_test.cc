@@ -146,6 +146,13 @@ TEST_F(Rpc, AnyCommandIsAskedByItsRequest) {
   auto cards = stranger.node.askRequest();
   cards.initRequest().setCards();
   EXPECT_EQ(cards.send().wait(io.waitScope).getReply().getCards().size(), 2u);
+  auto trace = stranger.node.askRequest();
+  trace.initRequest().initTrace().setCard("0");
+  trace.getRequest().getTrace().setSince(40);
+  const auto told = trace.send().wait(io.waitScope);
+  EXPECT_EQ(told.getReply().getTrace().getEntries().size(), 2u);
+  EXPECT_EQ(told.getReply().getTrace().getNewest(), 42u);
+  EXPECT_EQ(node.asked.back().number, 40u);
 }
 
 TEST_F(Rpc, RefusalsAreFailedWithCodeAndMessageAndAFullMailboxIsOverloaded) {

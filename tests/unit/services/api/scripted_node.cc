@@ -41,6 +41,10 @@ void ScriptedNode::remember(schema::Request::Reader request) {
       a.text = view(request.getPolicy().getCard());
       a.number = static_cast<std::uint64_t>(request.getPolicy().getPolicy());
       break;
+    case schema::Request::TRACE:
+      a.text = view(request.getTrace().getCard());
+      a.number = request.getTrace().getSince();
+      break;
     case schema::Request::BIND: {
       const auto spec = request.getBind();
       a.text = view(spec.getName());
@@ -84,6 +88,8 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
       for (kj::uint i = 0; i < told.size(); ++i) fillEvent(events[i], told[i]);
       return;
     }
+    case schema::Request::TRACE:
+      return fillTrace(reply.initTrace());
     case schema::Request::BIND: {
       auto bound = reply.initBound();
       bound.setTask(7);
@@ -96,6 +102,27 @@ void ScriptedNode::answer(schema::Request::Reader request, schema::Reply::Builde
       reply.setDone("done");
       return;
   }
+}
+
+// A slice of task 7, and what is of no task.
+void ScriptedNode::fillTrace(schema::CardTrace::Builder trace) {
+  trace.setCard("sim-0");
+  trace.setNowNs(traceNowNs);
+  traceNowNs += 1'000'000'000;
+  trace.setFirst(41);
+  trace.setNewest(42);
+  trace.setLost(3);
+  auto entries = trace.initEntries(2);
+  entries[0].setKind(schema::TraceKind::RUNNING);
+  entries[0].setTask(7);
+  entries[0].setAtNs(5'000'000'000);
+  entries[1].setKind(schema::TraceKind::RELEASED);
+  entries[1].setAtNs(6'000'000'000);
+  entries[1].setSinceNs(5'900'000'000);
+  auto task = trace.initTasks(1)[0];
+  task.setId(7);
+  task.setName(taskName);
+  task.setClass(schema::TaskClass::OFFLINE);
 }
 
 void ScriptedNode::fillEvent(schema::Event::Builder event, std::uint64_t seq) const {

@@ -39,6 +39,7 @@ class ScriptedNode {
   std::string note;
   std::vector<std::uint64_t> eventSeqs;  // what `events` tells
   std::size_t eventsPerReply = 256;      // the oldest ones
+  std::uint64_t traceNowNs = 9'000'000'000;  // of the next trace; a second later each time
   std::string eventActor = "uid 0 pid 12";
   const char* eventKind = "task-bound";
   std::string card = "sim-0";  // that a bind gets
@@ -52,6 +53,7 @@ class ScriptedNode {
   void fillInfo(schema::NodeInfo::Builder info) const;
   void fillCards(schema::Reply::Builder reply) const;
   void fillTasks(schema::Reply::Builder reply) const;
+  void fillTrace(schema::CardTrace::Builder trace);
 };
 
 // Delivers requests to a ScriptedNode and its answers to a client, each in a KJ event of its own.

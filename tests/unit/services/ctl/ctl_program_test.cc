@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <signal.h>
 #include <simdjson.h>
@@ -245,11 +247,43 @@ TEST_F(Ctl, ADrainAsksNobodyWhereThatWasSaidOrNobodySitsThereOrNothingEnds) {
 
 TEST_F(Ctl, WithoutADaemonItExitsWith4AndSaysHowToStartOne) {
   server.reset();
-  for (const char* command : {"status", "top", "events"}) {
+  for (const char* command : {"status", "top", "events", "timeline"}) {
     EXPECT_EQ(run({command}), 4) << command;
     EXPECT_NE(output.find("start one: "), std::string::npos) << output;
     EXPECT_NE(output.find("qgpu-manager"), std::string::npos) << output;
   }
+}
+
+TEST_F(Ctl, ATraceIsListedDrawnAndRecorded) {
+  const auto contentOf = [](const std::string& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  EXPECT_EQ(run({"trace", "list", "0"}), 0);
+  EXPECT_NE(output.find("running"), std::string::npos) << output;
+  EXPECT_NE(output.find("train"), std::string::npos) << output;
+  EXPECT_EQ(run({"timeline", "--card", "0"}), 0);
+  EXPECT_NE(output.find("sim-0: "), std::string::npos) << output;
+  EXPECT_NE(output.find("train offline"), std::string::npos) << output;
+  EXPECT_EQ(output.find('\x1b'), std::string::npos) << "no colours outside a terminal";
+  EXPECT_EQ(run({"-o", "json", "timeline", "--card", "0"}), 0);
+  EXPECT_TRUE(output.starts_with(R"({"ok":true,"card":"sim-0",)")) << output;
+  EXPECT_EQ(run({"timeline", "--svg", folder / "t.svg"}), 0);
+  EXPECT_TRUE(contentOf(folder / "t.svg").starts_with("<svg "));
+  EXPECT_EQ(run({"trace", "record", "--seconds", "0.1", "-o", folder / "t.json"}), 0);
+  EXPECT_NE(output.find("0.1 s of 2 card(s)"), std::string::npos) << output;
+  EXPECT_TRUE(contentOf(folder / "t.json").starts_with(R"({"displayTimeUnit":"ms",)"));
+  EXPECT_EQ(run({"trace", "record", "--seconds", "0.1", "-o", "-"}), 0);
+  EXPECT_TRUE(output.starts_with(R"({"displayTimeUnit":"ms",)")) << output;
+}
+
+TEST_F(Ctl, ARecordThatCannotBeWrittenIsRefusedBeforeItBegins) {
+  EXPECT_EQ(run({"trace", "record", "-o", "/nonexistent/t.json"}), 3);
+  EXPECT_EQ(output, "qgpuctl: can't write /nonexistent/t.json: No such file or directory\n");
+  node.failNext = fail(ErrorCode::NotFound, "no card '9' here");
+  EXPECT_EQ(run({"trace", "record", "--card", "9", "-o", folder / "t.json"}), 3);
+  EXPECT_EQ(output, "qgpuctl: no card '9' here\n");
+  EXPECT_NE(::access((folder / "t.json").c_str(), F_OK), 0) << "nothing is left behind";
 }
 
 TEST_F(Ctl, EventsAreListedAndFollowed) {

@@ -1,0 +1,102 @@
+#pragma once
+// What a card did between two times: the entries of its trace, as the manager tells them part by
+// part, become stretches of time that a person or a tool can look at. Pure: answers in, history
+// out. Times are those of the card actor, CLOCK_MONOTONIC of its machine.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/units.h"
+#include "schema/types.capnp.h"
+#include "services/ctl/client.h"
+
+namespace qgpu::ctl {
+
+struct Span {
+  enum class Kind : std::uint8_t {
+    Slice,   // its gate is open, and it has work
+    Hold,    // held, until nothing of it ran any more
+    Wait,    // wants the card and has no slice
+    Work,    // of an online task, from the submit that woke it to its last retired work
+    Online,  // of the card: nobody else gets a slice
+  };
+  Kind kind = Kind::Slice;
+  std::uint64_t task = 0;  // 0: of the card
+  Nanos from{0};
+  Nanos to{0};
+};
+
+struct Moment {
+  schema::TraceKind kind = schema::TraceKind::JOINED;
+  std::uint64_t task = 0;
+  Nanos at{0};
+};
+
+// An online task's submit, and the gate that was shut for it.
+struct Preemption {
+  std::uint64_t online = 0;
+  std::uint64_t held = 0;
+  Nanos submit{0};
+  Nanos shut{0};
+};
+
+struct CardHistory {
+  struct Task {
+    std::string name;
+    schema::TaskClass taskClass = schema::TaskClass::ORDINARY;
+  };
+  std::string card;
+  Nanos from{0};
+  Nanos to{0};
+  std::uint64_t lost = 0;               // entries that were overwritten before they were read
+  std::map<std::uint64_t, Task> tasks;  // those that the rest names
+  std::vector<Span> spans;              // within from..to, each task's in order
+  std::vector<Moment> moments;          // all that is no span
+  std::vector<Preemption> preemptions;
+};
+
+// One card's trace, read from its oldest entry on.
+class TraceReader {
+ public:
+  // Its id or index.
+  explicit TraceReader(std::string card) : card_(std::move(card)) {}
+
+  // Its id, once the manager has told it.
+  const std::string& card() const { return card_; }
+  // What to ask next: everything after this number.
+  std::uint64_t since() const { return last_; }
+  // Whether the answer that was added last had the newest entry.
+  bool caughtUp() const { return last_ == newest_; }
+  // The card's clock in that answer.
+  Nanos now() const { return now_; }
+  std::size_t entries() const { return entries_.size(); }
+
+  // An answer to `trace`, also of a manager that was started anew.
+  void add(simdjson::dom::element trace);
+
+  // What lies before the oldest entry that is known is left out.
+  CardHistory between(Nanos from, Nanos to) const;
+
+ private:
+  struct Entry {
+    schema::TraceKind kind;
+    std::uint64_t task;
+    Nanos at;
+    Nanos since;
+  };
+  friend class HistoryMaker;
+
+  std::string card_;
+  std::uint64_t last_ = 0;
+  std::uint64_t newest_ = 0;
+  std::uint64_t lost_ = 0;
+  bool asked_ = false;
+  bool whole_ = true;  // nothing came before the first entry
+  Nanos now_{0};
+  std::vector<Entry> entries_;
+  std::map<std::uint64_t, CardHistory::Task> tasks_;
+};
+
+}  // namespace qgpu::ctl
