@@ -517,7 +517,10 @@ class Parser {
     record->callback([this] { choose(Action::TraceRecord, "trace", Daemon::Manager); });
     CLI::App* list = sub->add_subcommand("list", "the entries as the manager keeps them");
     for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(list, row, i);
-    list->callback([this, &row] { choose(Action::Ask, row, Daemon::Manager); });
+    list->add_flag("-f,--follow", options_.trace.follow, "and what happens from now on");
+    list->callback([this, &row] {
+      choose(options_.trace.follow ? Action::TraceFollow : Action::Ask, row, Daemon::Manager);
+    });
   }
 
   void addTraceWindow(CLI::App* sub, const char* meaning) {

@@ -39,6 +39,7 @@ enum class Action : std::uint8_t {
   Drain,
   Top,
   TraceRecord,
+  TraceFollow,
   Timeline,
   Run,
   Doctor,
@@ -70,12 +71,13 @@ struct TopOptions {
   double intervalSeconds = 1;
 };
 
-// Of `trace record`, and of `timeline`.
+// Of `trace`, and of `timeline`.
 struct TraceOptions {
   double seconds = 10;
   std::string card;                 // id or index; empty: each
   std::string file = "trace.json";  // "-": stdout
   std::string svg;                  // file; empty: the terminal
+  bool follow = false;              // of `trace list`
 };
 
 struct EventOptions {

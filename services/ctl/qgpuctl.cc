@@ -464,6 +464,7 @@ int act(const Options& options) {
       return drain(options);
     case Action::Top: return top(options);
     case Action::TraceRecord: return recordTrace(options);
+    case Action::TraceFollow: return followTrace(options);
     case Action::Timeline: return timeline(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);

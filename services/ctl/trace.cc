@@ -205,6 +205,30 @@ int recordTrace(const Options& options) {
   return static_cast<int>(Exit::Ok);
 }
 
+// A card does not tell by itself what it does: it is asked for what is after the last number.
+int followTrace(const Options& options) {
+  Client client(options.socket);
+  Ask ask = options.ask;
+  for (bool first = true;; first = false) {
+    const Result<Answer> answer = answerTo(client, ask);
+    if (!answer) return failed(answer.error(), options);
+    const auto entries = listOf(answer->root(), "entries");
+    const std::uint64_t last = entries.empty() ? 0 : numberOf(entries.back(), "seq");
+    if (last != 0) {
+      std::string text = answer->text() + "\n";
+      if (options.output != Output::Json) text = *viewOf(Shown::Trace, *answer);
+      // The head of the columns once.
+      if (!first && options.output != Output::Json) text.erase(0, text.find('\n') + 1);
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      if (std::fflush(stdout) != 0) return static_cast<int>(Exit::Ok);  // nobody reads any more
+      ask.words[1] = std::to_string(last);
+    }
+    if (last == 0 || last == numberOf(answer->root(), "newest")) {
+      ::usleep(static_cast<unsigned>(kPollEvery / micros(1)));
+    }
+  }
+}
+
 int timeline(const Options& options) {
   Client client(options.socket);
   std::string told;

@@ -277,6 +277,19 @@ TEST_F(Ctl, ATraceIsListedDrawnAndRecorded) {
   EXPECT_TRUE(output.starts_with(R"({"displayTimeUnit":"ms",)")) << output;
 }
 
+TEST_F(Ctl, ATraceIsFollowedFromTheLastNumberThatWasShown) {
+  const auto follower = begin({"trace", "list", "0", "--follow"});
+  waitUntil([&] { return node.asked.size() >= 3; });
+  EXPECT_EQ(node.asked[0].number, 0u);
+  EXPECT_EQ(node.asked[1].number, 42u);
+  EXPECT_EQ(node.asked[2].number, 42u);
+  waitUntil([&] { return follower->output().find("released") != std::string::npos; });
+  const std::string said = follower->output();
+  EXPECT_EQ(said.find("SEQ"), said.rfind("SEQ")) << said;
+  server.reset();
+  EXPECT_EQ(finish(*follower), 4) << follower->output();
+}
+
 TEST_F(Ctl, ARecordThatCannotBeWrittenIsRefusedBeforeItBegins) {
   EXPECT_EQ(run({"trace", "record", "-o", "/nonexistent/t.json"}), 3);
   EXPECT_EQ(output, "qgpuctl: can't write /nonexistent/t.json: No such file or directory\n");
