@@ -20,7 +20,7 @@
 #include "bench/load_manager.h"
 #include "bench/load_scene.h"
 #include "runtime/loop.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 namespace qgpu::bench {
 namespace {

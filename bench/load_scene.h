@@ -15,7 +15,7 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/attach/testing/guest_client.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 namespace qgpu::bench {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "services/api/commands/schema_names.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 namespace qgpu::ctl {
 

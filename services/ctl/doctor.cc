@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "actors/base/event_log.h"
+#include "services/api/rpc/certificate.h"
 #include "services/base/json.h"
 #include "services/base/pem.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
 #include "services/ctl/doctor_look.h"
-#include "services/ctl/table.h"
-#include "services/ctl/views.h"
 #include "services/kubernetes/webhook/certificates.h"
-#include "services/api/rpc/certificate.h"
 
 namespace qgpu::ctl {
 namespace {

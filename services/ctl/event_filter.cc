@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "services/base/text.h"
-#include "services/ctl/names.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/names.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "services/api/commands/render.h"
 #include "services/base/json.h"
-#include "services/ctl/names.h"
-#include "services/ctl/table.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/names.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -14,9 +14,9 @@
 #include "runtime/config.h"
 #include "services/api/commands/schema_names.h"
 #include "services/base/wrong_use.h"
+#include "services/ctl/answers/table.h"
 #include "services/ctl/describe.h"
 #include "services/ctl/man_page.h"
-#include "services/ctl/table.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "runtime/units.h"
 #include "services/base/platform.h"
-#include "services/ctl/ask.h"
+#include "services/ctl/answers/ask.h"
 #include "services/ctl/completion.h"
 #include "services/ctl/doctor.h"
 

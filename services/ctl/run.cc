@@ -14,10 +14,10 @@
 #include "actors/base/event_kinds.h"
 #include "actors/base/tenant_variables.h"
 #include "services/base/json.h"
-#include "services/ctl/client.h"
-#include "services/ctl/table.h"
-#include "services/ctl/views.h"
-#include "services/ctl/watch.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
+#include "services/ctl/answers/watch.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/result.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {

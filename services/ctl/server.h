@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {

@@ -6,7 +6,7 @@
 
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
-#include "services/ctl/table.h"
+#include "services/ctl/answers/table.h"
 #include "services/ctl/trace_json.h"
 
 namespace qgpu::ctl {

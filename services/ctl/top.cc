@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "services/base/yaml.h"
-#include "services/ctl/client.h"
-#include "services/ctl/table.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/ctl/client.h"
-#include "services/ctl/names.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/names.h"
 #include "services/ctl/options.h"
 
 namespace qgpu::ctl {

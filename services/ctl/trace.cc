@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/views.h"
 #include "services/ctl/card_history.h"
-#include "services/ctl/client.h"
 #include "services/ctl/timeline.h"
 #include "services/ctl/trace_json.h"
-#include "services/ctl/views.h"
 
 namespace qgpu::ctl {
 namespace {

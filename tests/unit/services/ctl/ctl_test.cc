@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
-#include "services/ctl/table.h"
 #include "services/ctl/top.h"
-#include "services/ctl/views.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl::ctl_test {

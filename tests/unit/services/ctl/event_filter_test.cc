@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "services/ctl/client.h"
-#include "services/ctl/names.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/names.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl::event_filter_test {
 namespace {

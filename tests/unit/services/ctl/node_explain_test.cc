@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "services/ctl/client.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl::node_explain_test {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "services/ctl/answers/table.h"
 #include "services/ctl/card_history.h"
 #include "services/ctl/options.h"
-#include "services/ctl/table.h"
 #include "services/ctl/timeline.h"
 #include "services/ctl/trace_json.h"
 

@@ -8,8 +8,8 @@
 
 #include "runtime/result.h"
 #include "services/api/commands/commands.h"
-#include "services/ctl/client.h"
-#include "services/ctl/names.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/names.h"
 
 namespace qgpu::ctl {
 

@@ -9,7 +9,7 @@
 
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "services/ctl/ask.h"
+#include "services/ctl/answers/ask.h"
 
 namespace qgpu::ctl {
 

@@ -1,4 +1,4 @@
-#include "services/ctl/watch.h"
+#include "services/ctl/answers/watch.h"
 
 #include <sys/random.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <simdjson.h>
 
 #include "runtime/backoff.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 namespace qgpu::ctl {
 

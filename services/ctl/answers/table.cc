@@ -1,4 +1,4 @@
-#include "services/ctl/table.h"
+#include "services/ctl/answers/table.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 
 #include "runtime/check.h"
 #include "services/base/platform.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

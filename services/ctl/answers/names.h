@@ -8,7 +8,7 @@
 #include <string>
 
 #include "runtime/result.h"
-#include "services/ctl/client.h"
+#include "services/ctl/answers/client.h"
 
 namespace qgpu::ctl {
 

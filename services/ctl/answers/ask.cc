@@ -1,4 +1,4 @@
-#include "services/ctl/ask.h"
+#include "services/ctl/answers/ask.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -1,10 +1,10 @@
-#include "services/ctl/names.h"
+#include "services/ctl/answers/names.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "actors/ledger/card_name.h"
-#include "services/ctl/views.h"
+#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/ctl/views.h"
+#include "services/ctl/answers/views.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "actors/ledger/card_name.h"
-#include "services/ctl/table.h"
+#include "services/ctl/answers/table.h"
 
 namespace qgpu::ctl {
 namespace {
