@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -83,13 +84,17 @@ pid_t startProgram(const std::vector<std::string>& argv, const Environment& extr
   ::_exit(127);
 }
 
+int openOutput() {
+  const int file = ::memfd_create("output", MFD_CLOEXEC);
+  if (file < 0 || ::fcntl(file, F_SETFL, O_APPEND) != 0) refused("no memory for what is printed");
+  return file;
+}
+
 int exitStatus(int raw) {
   return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
 }
 
-Child::Child(const std::vector<std::string>& argv, const Environment& extra)
-    : out_(::memfd_create("output", MFD_CLOEXEC)) {
-  if (out_ < 0) refused("no memory for what " + argv[0] + " prints");
+Child::Child(const std::vector<std::string>& argv, const Environment& extra) : out_(openOutput()) {
   try {
     pid_ = startProgram(argv, extra, {.out = out_, .err = out_});
   } catch (...) {

@@ -34,6 +34,10 @@ struct Streams {
 pid_t startProgram(const std::vector<std::string>& argv, const Environment& extra = {},
                    Streams streams = {});
 
+// A file in memory for what programs print; to be closed by the caller. Each write goes to its end:
+// the kernel locks the offset of no such file, and two processes would write over each other.
+int openOutput();
+
 // As a shell has it, of what waitpid() told: 128 + signal.
 int exitStatus(int raw);
 

@@ -61,8 +61,7 @@ GuestChild::GuestChild(const std::vector<std::string>& environment, const std::s
   close(fd);
   int in[2], out[2];
   need(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
-  err_ = memfd_create("stderr", MFD_CLOEXEC);
-  need(err_ >= 0);
+  err_ = openOutput();
   pid_ = startProgram({program, progress}, variablesOf(environment), {in[0], out[1], err_});
   close(in[0]);
   close(out[1]);
