@@ -83,7 +83,8 @@ void Requests::take() {
   }
 }
 
-// Questions are answered when the round is committed, so that nobody reads what may be undone.
+// Questions are answered when the round is committed, so that nobody reads what may be undone; and
+// a change is refused then, since what refuses it may be undone too.
 void Requests::onAsked(const Asker& asker, schema::ClusterRequest::Reader request) {
   if (isQuestion(request.which())) {
     rounds_.open().askers.push_back(asker);
@@ -98,9 +99,10 @@ void Requests::onAsked(const Asker& asker, schema::ClusterRequest::Reader reques
   }
   if (!rounds_.shell().storageOk())
     return rounds_.replyFailed(asker, unavailable(rounds_.shell().storageText()));
-  const Status done = onChange(asker, request);
-  if (!done) return rounds_.replyFailed(asker, done.error());
   rounds_.open().askers.push_back(asker);
+  const Status done = onChange(asker, request);
+  if (done) return;
+  rounds_.after([this, asker, error = done.error()](Turn&) { rounds_.replyFailed(asker, error); });
 }
 
 void Requests::onQuestion(const Asker& asker, schema::ClusterRequest::Reader request) {

@@ -341,6 +341,31 @@ TEST(SchedulerRestart, D4_AFailedCommitUndoesExactlyItsRound) {
   EXPECT_EQ(world.state(world.submitted(small())), PlaceState::Bound);
 }
 
+// What refuses a change may be of the very round that is undone: that a task is gone is no answer
+// to who asked for its end then, since the task lives on.
+TEST(SchedulerRestart, D4_NobodyIsToldOfWhatWasUndone) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 1);
+  world.submitted(wholeCard());
+  const std::uint64_t task = world.submitted(wholeCard());
+  ASSERT_EQ(world.state(task), PlaceState::Waiting);
+  auto& journal = world.fixture.journal();
+  journal.holdCommits();
+  world.ask(ClusterWorld::submit(small()));  // in flight, so that what is asked now waits
+  const std::uint64_t first = world.ask([=](Request r) { r.setDelete(task); });
+  const std::uint64_t second = world.ask([=](Request r) { r.setDelete(task); });
+  journal.commitNext();
+  world.run();
+  EXPECT_EQ(world.answers(first) + world.answers(second), 0u) << "its commit is in flight";
+  journal.failNext(fail(ErrorCode::Unavailable, "disk full"));
+  world.run();
+  EXPECT_EQ(world.code(first), "unavailable");
+  EXPECT_EQ(world.code(second), "unavailable");
+  EXPECT_EQ(world.answers(second), 1u);
+  EXPECT_EQ(world.state(task), PlaceState::Waiting);
+}
+
 TEST(SchedulerRestart, D4_LeasesGoOnWhileNothingCanBeStored) {
   ClusterWorld world;
   world.start();
