@@ -179,6 +179,22 @@ void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder) 
   builder.setProcesses(figures.processes);
 }
 
+ShareFigures readShares(schema::TaskUse::Reader reader) {
+  ShareFigures shares;
+  shares.usedNs = reader.getUsedNs();
+  shares.heldNs = reader.getHeldNs();
+  shares.turns = reader.getTurns();
+  shares.overrunNs = reader.getOverrunNs();
+  return shares;
+}
+
+void writeShares(const ShareFigures& shares, schema::TaskUse::Builder builder) {
+  builder.setUsedNs(shares.usedNs);
+  builder.setHeldNs(shares.heldNs);
+  builder.setTurns(shares.turns);
+  builder.setOverrunNs(shares.overrunNs);
+}
+
 EventRecord readEvent(schema::Event::Reader reader) {
   return EventRecord{reader.getSeq(),        reader.getUnixMs(),     text(reader.getKind()),
                      reader.getTask(),       text(reader.getCard()), text(reader.getText()),
@@ -193,6 +209,11 @@ void writeEvent(const EventRecord& event, schema::Event::Builder builder) {
   builder.setCard(event.card);
   builder.setText(event.text);
   builder.setActor(event.actor);
+}
+
+void writeFailure(const Error& error, schema::Failure::Builder builder) {
+  builder.setCode(errorName(error.code));
+  builder.setMessage(error.message);
 }
 
 }  // namespace qgpu

@@ -86,7 +86,7 @@ struct CardFigures {
 CardFigures readFigures(schema::CardStatus::Reader reader);
 void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder);
 
-// What one card says of a task, since it joined.
+// What the cards say of a task, since it joined.
 struct ShareFigures {
   std::uint64_t usedNs = 0;
   std::uint64_t heldNs = 0;
@@ -94,6 +94,7 @@ struct ShareFigures {
   std::uint64_t overrunNs = 0;
   bool quarantined = false;
   std::string note;
+  bool operator==(const ShareFigures&) const = default;
 };
 
 // What a task actor says of itself; memory in bytes, over all its processes.
@@ -103,9 +104,13 @@ struct TaskFigures {
   std::uint64_t memBytes = 0;
   std::uint64_t memPeak = 0;
   std::uint32_t processes = 0;
+  bool operator==(const TaskFigures&) const = default;
 };
+// Both of one TaskUse, which has no place for `quarantined` and `note`. Writing one leaves the other.
 TaskFigures readFigures(schema::TaskUse::Reader reader);
-void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder);  // others stay
+ShareFigures readShares(schema::TaskUse::Reader reader);
+void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder);
+void writeShares(const ShareFigures& shares, schema::TaskUse::Builder builder);
 
 // One line of the story of a node or a scheduler, see schema::Event. Numbered by EventSource.
 struct EventRecord {
@@ -119,5 +124,7 @@ struct EventRecord {
 };
 EventRecord readEvent(schema::Event::Reader reader);
 void writeEvent(const EventRecord& event, schema::Event::Builder builder);
+
+void writeFailure(const Error& error, schema::Failure::Builder builder);
 
 }  // namespace qgpu

@@ -2,12 +2,9 @@
 
 #include <utility>
 
-namespace qgpu {
+#include "actors/base/tick.h"
 
-void DurableShell::tick(Turn& turn, Nanos delay, std::uint32_t kind) {
-  turn.after(delay,
-             [kind](schema::Envelope::Builder envelope) { envelope.initTick().setKind(kind); });
-}
+namespace qgpu {
 
 bool DurableShell::onTick(std::uint32_t kind) {
   switch (kind) {
@@ -39,7 +36,7 @@ void DurableShell::finishTurn(Work& work, Turn& turn) {
   outbox_.flush(turn);
   if ((refused || !outbox_.empty()) && !resendArmed_) {
     resendArmed_ = true;
-    tick(turn, kResend, kTickResend);
+    tickAfter(turn, kResend, kTickResend);
   }
   if (!refused && work.hasWork() && !pumpTold_) {
     pumpTold_ = true;
@@ -76,7 +73,7 @@ bool DurableShell::takeProbe() {
 
 void DurableShell::armProbe(Turn& turn) {
   if (std::exchange(probeArmed_, true)) return;
-  tick(turn, probeEvery_, kTickProbe);
+  tickAfter(turn, probeEvery_, kTickProbe);
 }
 
 }  // namespace qgpu

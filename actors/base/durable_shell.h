@@ -88,7 +88,6 @@ class DurableShell {
   const Outbox& outbox() const { return outbox_; }
 
  private:
-  static void tick(Turn& turn, Nanos delay, std::uint32_t kind);
 
   const Nanos probeEvery_;
   Outbox outbox_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/base/tick.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -114,11 +115,7 @@ void TaskActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {
   }
   asks_.push_back(asked.getCorr());
   if (asks_.size() > 1) return;
-  turn.after(kUseMax, [task = task_](schema::Envelope::Builder envelope) {
-    auto tick = envelope.initTick();
-    tick.setKind(static_cast<std::uint32_t>(TickKind::Report));
-    tick.setValue(task);
-  });
+  tickAfter(turn, kUseMax, static_cast<std::uint32_t>(TickKind::Report), task_);
 }
 
 void TaskActor::reportAll(Turn& turn) {

@@ -28,10 +28,8 @@ HeldRecord readHeld(schema::TaskInfo::Reader info) {
   record.spec = readSpec(info.getSpec());
   record.cards = split(text(info.getCard()));
   record.state = info.getState();
-  const auto use = info.getUse();
-  record.use = {use.getUsedNs(),  use.getGpuNs(),     use.getHeldNs(),
-                use.getTurns(),   use.getLaunches(),  use.getMemBytes(),
-                use.getMemPeak(), use.getOverrunNs(), use.getProcesses()};
+  record.figures = readFigures(info.getUse());
+  record.shares = readShares(info.getUse());
   return record;
 }
 
@@ -49,21 +47,17 @@ void writeHeld(const HeldRecord& record, schema::HeldTask::Builder builder) {
   writeBinding(record.nodeTask, record.spec, record.cards, builder);
   builder.setState(record.state);
   auto use = builder.initUse();
-  use.setUsedNs(record.use.usedNs);
-  use.setGpuNs(record.use.gpuNs);
-  use.setHeldNs(record.use.heldNs);
-  use.setTurns(record.use.turns);
-  use.setLaunches(record.use.launches);
-  use.setMemBytes(record.use.memBytes);
-  use.setMemPeak(record.use.memPeak);
-  use.setOverrunNs(record.use.overrunNs);
-  use.setProcesses(record.use.processes);
+  writeFigures(record.figures, use);
+  writeShares(record.shares, use);
   builder.setEnded(record.ended);
 }
 
 bool differs(const HeldRecord& told, const HeldRecord& now, Compare compare) {
-  if (compare == Compare::Use) return told.state != now.state || told.use != now.use;
-  return coarse(told.state) != coarse(now.state) || told.use.processes != now.use.processes;
+  if (compare == Compare::Use) {
+    return told.state != now.state || told.figures != now.figures || told.shares != now.shares;
+  }
+  return coarse(told.state) != coarse(now.state) ||
+         told.figures.processes != now.figures.processes;
 }
 
 std::string digestOf(capnp::List<schema::CardStatus>::Reader cards, Compare compare) {

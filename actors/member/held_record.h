@@ -12,17 +12,12 @@
 namespace qgpu {
 
 struct HeldRecord {
-  struct Use {
-    std::uint64_t usedNs = 0, gpuNs = 0, heldNs = 0, turns = 0, launches = 0;
-    std::uint64_t memBytes = 0, memPeak = 0, overrunNs = 0;
-    std::uint32_t processes = 0;
-    bool operator==(const Use&) const = default;
-  };
   std::uint64_t nodeTask = 0;
   TaskSpec spec;  // with the scheduler's number and epoch
   std::vector<std::string> cards;
   schema::TaskState state = schema::TaskState::BOUND;
-  Use use;
+  TaskFigures figures;
+  ShareFigures shares;
   bool ended = false;
 };
 HeldRecord readHeld(schema::TaskInfo::Reader info);

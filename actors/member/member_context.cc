@@ -2,14 +2,12 @@
 
 #include <utility>
 
+#include "actors/base/tick.h"
+
 namespace qgpu {
 
 void MemberContext::later(Turn& turn, Nanos delay, MemberTick kind, std::uint64_t value) {
-  turn.after(delay, [kind, value](schema::Envelope::Builder envelope) {
-    auto tick = envelope.initTick();
-    tick.setKind(static_cast<std::uint32_t>(kind));
-    tick.setValue(value);
-  });
+  tickAfter(turn, delay, static_cast<std::uint32_t>(kind), value);
 }
 
 void MemberContext::askNode(Ask ask, Heard heard) {

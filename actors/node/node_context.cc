@@ -1,5 +1,8 @@
 #include "actors/node/node_context.h"
 
+#include "actors/base/codec.h"
+#include "actors/base/tick.h"
+
 namespace qgpu {
 
 std::uint64_t NodeContext::unixMs() const {
@@ -7,11 +10,7 @@ std::uint64_t NodeContext::unixMs() const {
 }
 
 void NodeContext::later(Turn& turn, Nanos delay, NodeTick kind, std::uint64_t value) {
-  turn.after(delay, [kind, value](schema::Envelope::Builder envelope) {
-    auto tick = envelope.initTick();
-    tick.setKind(static_cast<std::uint32_t>(kind));
-    tick.setValue(value);
-  });
+  tickAfter(turn, delay, static_cast<std::uint32_t>(kind), value);
 }
 
 void NodeContext::note(EventKind kind, std::uint64_t task, const std::string& card,
@@ -42,8 +41,7 @@ void NodeContext::reply(const Asker& asker, std::function<void(schema::Reply::Bu
 void NodeContext::replyFailed(const std::optional<Asker>& asker, const Error& error) {
   if (!asker) return;
   reply(*asker, [error](schema::Reply::Builder answer) {
-    answer.initFailed().setCode(errorName(error.code));
-    answer.getFailed().setMessage(error.message);
+    writeFailure(error, answer.initFailed());
   });
 }
 

@@ -152,10 +152,7 @@ void NodeReports::writeTask(std::uint64_t task, const Binding& binding,
   writeFigures(binding.figures, use);
   use.setProcesses(binding.processes);
   const ShareFigures shares = cards_.sharesOf(task, placement);
-  use.setUsedNs(shares.usedNs);
-  use.setHeldNs(shares.heldNs);
-  use.setTurns(shares.turns);
-  use.setOverrunNs(shares.overrunNs);
+  writeShares(shares, use);
   builder.setQuarantined(shares.quarantined);
   builder.setNote(shares.note);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/base/codec.h"
 #include "actors/ledger/card_name.h"
 #include "runtime/planted.h"
 
@@ -158,8 +159,7 @@ void Members::turnAway(std::uint32_t link, const Error& error) {
     words.setLink(link);
     words.setSession(session);
     words.setTerm(term);
-    words.initTurnedAway().setCode(errorName(error.code));
-    words.getTurnedAway().setMessage(error.message);
+    writeFailure(error, words.initTurnedAway());
   });
 }
 

@@ -1,5 +1,7 @@
 #include "actors/scheduler/round.h"
 
+#include "actors/base/codec.h"
+
 namespace qgpu {
 
 std::uint64_t Rounds::unixMs() const {
@@ -31,8 +33,7 @@ void Rounds::reply(const Asker& asker, std::function<void(schema::ClusterReply::
 
 void Rounds::replyFailed(const Asker& asker, const Error& error) {
   reply(asker, [error](schema::ClusterReply::Builder answer) {
-    answer.initFailed().setCode(errorName(error.code));
-    answer.getFailed().setMessage(error.message);
+    writeFailure(error, answer.initFailed());
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/base/tick.h"
 #include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
@@ -75,8 +76,7 @@ void SchedulerActor::handle(schema::Envelope::Reader message, Turn& turn) {
 }
 
 void SchedulerActor::lookLater(Turn& turn) const {
-  turn.after(options_.lookEvery,
-             [](schema::Envelope::Builder envelope) { envelope.initTick().setKind(kTickLook); });
+  tickAfter(turn, options_.lookEvery, kTickLook);
 }
 
 void SchedulerActor::onTick(schema::Tick::Reader message, Turn& turn) {

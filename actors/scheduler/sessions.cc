@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "actors/base/codec.h"
 #include "actors/base/tenant_variables.h"
 #include "runtime/planted.h"
 
@@ -416,8 +417,7 @@ void Sessions::tellForwarded(MemberId member, std::uint64_t corr,
     auto forwarded = words.initForwarded();
     forwarded.setCorr(corr);
     if (result) return forwarded.setTask(*result);
-    forwarded.initFailed().setCode(errorName(result.error().code));
-    forwarded.getFailed().setMessage(result.error().message);
+    writeFailure(result.error(), forwarded.initFailed());
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <kj/vector.h>
 
+#include "actors/base/codec.h"
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/base/kj_time.h"
@@ -320,9 +321,7 @@ void Links::sent(std::uint32_t number, std::size_t size) {
 void Links::turnAway(std::uint32_t number, const Error& why) {
   capnp::MallocMessageBuilder message;
   auto words = message.initRoot<schema::ToMember>();
-  auto failure = words.initTurnedAway();
-  failure.setCode(errorName(why.code));
-  failure.setMessage(why.message.c_str());
+  writeFailure(why, words.initTurnedAway());
   ++cutOff_;
   send(number, words.asReader());
   flush(number);

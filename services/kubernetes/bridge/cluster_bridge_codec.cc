@@ -1,6 +1,7 @@
 // What members say and hear, see actors/member/member_actor.h for a real node's part.
 #include <algorithm>
 
+#include "actors/base/codec.h"
 #include "actors/member/held_record.h"
 #include "runtime/config.h"
 #include "services/base/kj_time.h"
@@ -164,8 +165,7 @@ void ClusterBridge::refuse(Node& node, schema::OrderBind::Reader order, const Er
     auto refused = words.initRefused();
     refused.setTask(order.getTask());
     refused.setEpoch(order.getEpoch());
-    refused.initFailure().setCode(errorName(why.code));
-    refused.getFailure().setMessage(why.message);
+    writeFailure(why, refused.initFailure());
   });
 }
 

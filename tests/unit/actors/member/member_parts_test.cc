@@ -174,10 +174,10 @@ TEST(HeldRecord, FromSliceToSliceIsNoNews) {
   told.state = schema::TaskState::RUNNING;
   HeldRecord now = told;
   now.state = schema::TaskState::READY;
-  now.use.usedNs = 5;
+  now.shares.usedNs = 5;
   EXPECT_FALSE(differs(told, now, Compare::States));
   EXPECT_TRUE(differs(told, now, Compare::Use));
-  now.use.processes = 1;
+  now.figures.processes = 1;
   EXPECT_TRUE(differs(told, now, Compare::States));
 }
 
