@@ -106,7 +106,8 @@ struct TaskFigures {
   std::uint32_t processes = 0;
   bool operator==(const TaskFigures&) const = default;
 };
-// Both of one TaskUse, which has no place for `quarantined` and `note`. Writing one leaves the other.
+// Both of one TaskUse, which has no place for `quarantined` and `note`. Writing one leaves the
+// other.
 TaskFigures readFigures(schema::TaskUse::Reader reader);
 ShareFigures readShares(schema::TaskUse::Reader reader);
 void writeFigures(const TaskFigures& figures, schema::TaskUse::Builder builder);

@@ -31,10 +31,6 @@ std::optional<element> cardOf(const NodeLook& look, element task) {
   return std::nullopt;
 }
 
-bool isWhole(element task) {
-  return numberOf(task, "share_permille") >= 1000;
-}
-
 std::string nameOf(element task) {
   return "task " + std::to_string(numberOf(task, "id")) + " (" + textOf(task, "name") + ", " +
          textOf(task, "class") + ")";

@@ -13,6 +13,7 @@
 #include "services/ctl/answers/ask.h"
 #include "services/ctl/completion.h"
 #include "services/ctl/doctor.h"
+#include "services/ctl/output.h"
 
 namespace qgpu::ctl {
 
@@ -26,10 +27,6 @@ enum class Exit : int {
   NotExecutable = 126,  // as a shell has them
   NotFound = 127,
 };
-
-enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name };
-// For people, who sit at terminals.
-inline bool isTable(Output output) { return output == Output::Table || output == Output::Wide; }
 
 enum class Action : std::uint8_t {
   Ask,  // one question to the daemon, one answer

@@ -4,7 +4,6 @@
 #include <memory>
 #include <simdjson.h>
 #include <string>
-#include <sys/random.h>
 #include <unistd.h>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "services/api/commands/render.h"
 #include "services/base/text.h"
 #include "services/base/wall_time.h"
-#include "services/base/yaml.h"
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/names.h"
 #include "services/ctl/answers/table.h"
@@ -80,17 +78,8 @@ int refused(const Error& error, const Options& options) {
 }
 
 int print(const std::string& text) {
-  // A reader that left, as `| head` does, is no failure.
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  writeOut(text);
   return exitWith(Exit::Ok);
-}
-
-// A document for programs: JSON as it came, or as YAML.
-std::string documentOf(const std::string& json, Output output) {
-  if (output == Output::Json) return json + "\n";
-  const Result<std::string> yaml = jsonToYaml(json);
-  return yaml ? *yaml : json + "\n";
 }
 
 // How its answer is shown; cards have short names where their daemon lists them.
@@ -246,22 +235,14 @@ void teach(EventFilter& filter, Asker& asker, const EventOptions& options) {
   if (tasks && cards) filter.learn(tasks->root(), cards->root());
 }
 
-// What the daemon remembers after `since`, as if it had told all in one answer: it tells the oldest
-// first and a part at a time. `since` becomes the number of the newest.
+// What the daemon remembers after `since`, as if it had told all in one answer.
 Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since) {
   std::string events;
-  while (true) {
-    Result<Answer> answer = asker.ask(askFor("events", std::to_string(since)), kLimit);
-    if (!answer || !answer->status()) return answer;
-    const std::uint64_t before = since;
-    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
-      if (numberOf(event, "seq") <= since) continue;
-      since = numberOf(event, "seq");
-      if (!filter.shows(event)) continue;
-      events += (events.empty() ? "" : ",") + simdjson::minify(event);
-    }
-    if (since == before) return Answer(R"({"ok":true,"events":[)" + events + "]}");
-  }
+  Result<Answer> last = eachEvent(asker, since, kLimit, [&](simdjson::dom::element event) {
+    if (filter.shows(event)) events += (events.empty() ? "" : ",") + simdjson::minify(event);
+  });
+  if (!last || !last->status()) return last;
+  return Answer(R"({"ok":true,"events":[)" + events + "]}");
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
@@ -282,10 +263,8 @@ int follow(const Options& options, EventFilter& filter, const Style& style, std:
       if (!hasEvent(*line, event)) continue;
       last = numberOf(event, "seq");
       if (!filter.shows(event)) continue;
-      const bool apart = options.output == Output::Yaml;  // a document each
-      print(isTable(options.output)
-                ? eventLine(event, style)
-                : (apart ? "---\n" : "") + documentOf(line->text(), options.output));
+      print(isTable(options.output) ? eventLine(event, style)
+                                    : streamed(line->text(), options.output));
       if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
     }
     if (!line && !lost) {
@@ -313,44 +292,10 @@ int events(const Options& options) {
   return follow(options, filter, style, last);
 }
 
-// Empty, so none, where the kernel gives nothing: a number that comes twice would be worse.
-std::string newRequestId() {
-  std::uint64_t words[2] = {};
-  if (::getrandom(words, sizeof words, 0) != sizeof words) return {};
-  char text[48];
-  std::snprintf(text, sizeof text, "qgpuctl-%016llx%016llx",
-                static_cast<unsigned long long>(words[0]),
-                static_cast<unsigned long long>(words[1]));
-  return text;
-}
-
-// Unless the person did.
-void nameRequest(SaidSpec& said) {
-  constexpr std::string_view kKey = "request_id";
-  for (auto& [field, value] : said) {
-    if (field->key != kKey) continue;
-    if (value.text.empty()) value.text = newRequestId();
-    return;
-  }
-  for (const SpecField& field : specFields()) {
-    if (field.key == kKey) said.emplace_back(&field, SaidValue{.text = newRequestId()});
-  }
-}
-
 // The task that is to be waited for; 0 where none is.
 std::uint64_t waitingTask(const Result<Answer>& answer) {
   if (!answer || !flagOf(answer->root(), "waiting")) return 0;
   return numberOf(answer->root(), "task");
-}
-
-// Until something was said of the task, or for a while.
-void awaitNews(Asker& watch, std::uint64_t task) {
-  while (true) {
-    const Result<Answer> line = watch.nextLine(kNewsLimit);
-    simdjson::dom::element event;
-    if (!line || !line->status()) return;
-    if (hasEvent(*line, event) && numberOf(event, "task") == task) return;
-  }
 }
 
 // Asked again with the same request id the scheduler answers for the same task, over its own
@@ -372,7 +317,8 @@ int submit(const Options& options) {
     if (!options.wait || !again) return show(answer, options);
     if (task != 0 && watched) {
       backoff.reset();
-      awaitNews(watch, task);
+      awaitEvent(watch, kNewsLimit,
+                 [&](simdjson::dom::element event) { return numberOf(event, "task") == task; });
     } else {
       rest(backoff);
     }

@@ -100,27 +100,25 @@ bool mayPass(const Error& error) {
          (error.code == ErrorCode::Conflict && !error.message.starts_with("request "));
 }
 
-// Until the manager tells of something after which there may be room, or for a while.
-void awaitRoom(Client& watch) {
+// True for an event after which there may be room.
+bool makesRoom(simdjson::dom::element event) {
   constexpr std::string_view kKinds[] = {"task-ended",     "task-lost",  "card-uncordoned",
                                          "policy-changed", "storage-ok", "cluster"};
-  while (true) {
-    const Result<Answer> line = watch.nextLine(kNewsLimit);
-    simdjson::dom::element event;
-    if (!line || !line->status()) return;
-    if (hasEvent(*line, event) && std::ranges::count(kKinds, textOf(event, "kind")) != 0) return;
-  }
+  return std::ranges::count(kKinds, textOf(event, "kind")) != 0;
 }
 
-// The manager's answer to the bind; with --wait the last one, over restarts of the manager too.
+// The manager's answer to the bind; with --wait the last one, over restarts of the manager too: it
+// knows by the request's name what it bound before its answer was lost.
 Result<Answer> bindTask(Client& client, const Options& options) {
   if (!options.wait) return client.ask(options.ask, kBindLimit);
+  Ask ask = options.ask;
+  nameRequest(ask.said);
   Backoff backoff = newBackoff();
   bool told = false;
   while (true) {
     Client watch(options.socket);
     const bool watched = startWatch(watch, kBindLimit);
-    Result<Answer> answer = client.ask(options.ask, kBindLimit);
+    Result<Answer> answer = client.ask(ask, kBindLimit);
     if (!answer && !told) return answer;
     if (answer && (answer->status() || !mayPass(answer->status().error()))) return answer;
     if (!std::exchange(told, true)) {
@@ -130,7 +128,7 @@ Result<Answer> bindTask(Client& client, const Options& options) {
     client.close();  // its place is for others
     if (answer && watched) {
       backoff.reset();
-      awaitRoom(watch);
+      awaitEvent(watch, kNewsLimit, makesRoom);
     } else {
       rest(backoff);
     }
@@ -162,16 +160,11 @@ Answer tasksAtTheEnd(Client& client, std::uint64_t id) {
 // What the manager has told of refused memory last; empty where nothing was refused.
 std::string refusedMemory(Client& client, std::uint64_t id) {
   std::string said;
-  for (std::uint64_t since = 0, before = 1; since != before;) {
-    const Result<Answer> answer = client.ask(askFor("events", std::to_string(since)), kEndLimit);
-    before = since;
-    if (!answer || !answer->status()) return said;
-    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
-      since = std::max(since, numberOf(event, "seq"));
-      const bool ours = numberOf(event, "task") == id && textOf(event, "kind") == kMemoryRefused;
-      if (ours) said = textOf(event, "text");
-    }
-  }
+  std::uint64_t since = 0;
+  static_cast<void>(eachEvent(client, since, kEndLimit, [&](simdjson::dom::element event) {
+    const bool ours = numberOf(event, "task") == id && textOf(event, "kind") == kMemoryRefused;
+    if (ours) said = textOf(event, "text");
+  }));
   return said;
 }
 

@@ -119,8 +119,7 @@ Result<std::string> look(Client& client, TopView& view, Output output) {
   if (!isTable(output)) {
     const std::string json = R"({"status":)" + answers[0].text() + R"(,"cards":)" +
                              answers[1].text() + R"(,"tasks":)" + answers[2].text() + "}";
-    const Result<std::string> yaml = jsonToYaml(json);
-    return output == Output::Yaml && yaml ? "---\n" + *yaml : json + "\n";
+    return streamed(json, output);
   }
   return view.picture(answers[0], answers[1], answers[2], now());
 }

@@ -41,7 +41,7 @@ Result<Answer> answerTo(Client& client, const Ask& ask) {
 }
 
 // All that the card has and the reader has not. `told`: the answers too, where somebody wants them.
-Status catchUp(Client& client, TraceReader& reader, std::string* told = nullptr) {
+Status catchUp(Client& client, TraceReader& reader, std::vector<std::string>* told = nullptr) {
   Ask ask = askFor("trace", reader.card());
   std::uint64_t before = 0;
   do {
@@ -50,14 +50,14 @@ Status catchUp(Client& client, TraceReader& reader, std::string* told = nullptr)
     const Result<Answer> answer = answerTo(client, ask);
     if (!answer) return answer.error();
     reader.add(answer->root());
-    if (told != nullptr) *told += answer->text() + "\n";
+    if (told != nullptr) told->push_back(answer->text());
   } while (!reader.caughtUp() && reader.since() != before);
   return ok();
 }
 
 // A reader for the card that was named, or for each, with all that there is up to now.
 Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& named,
-                                           std::string* told = nullptr) {
+                                           std::vector<std::string>* told = nullptr) {
   std::vector<TraceReader> readers;
   if (named.empty()) {
     const Result<Answer> answer = answerTo(client, askFor("cards"));
@@ -174,7 +174,7 @@ TimelineStyle styleOfOutput() {
 
 // The last seconds, as far as the traces reach. `told`: the answers as they came.
 Result<std::vector<CardHistory>> lookBack(Client& client, const TraceOptions& options,
-                                          std::string& told) {
+                                          std::vector<std::string>& told) {
   const Result<std::vector<TraceReader>> readers = readersOf(client, options.card, &told);
   if (!readers) return readers.error();
   std::vector<CardHistory> cards;
@@ -215,12 +215,12 @@ int followTrace(const Options& options) {
     const auto entries = listOf(answer->root(), "entries");
     const std::uint64_t last = entries.empty() ? 0 : numberOf(entries.back(), "seq");
     if (last != 0) {
-      std::string text = answer->text() + "\n";
-      if (options.output != Output::Json) text = *viewOf(Shown::Trace, *answer);
-      // The head of the columns once.
-      if (!first && options.output != Output::Json) text.erase(0, text.find('\n') + 1);
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      if (std::fflush(stdout) != 0) return static_cast<int>(Exit::Ok);  // nobody reads any more
+      const bool table = isTable(options.output);
+      std::string text =
+          table ? *viewOf(Shown::Trace, *answer) : streamed(answer->text(), options.output);
+      if (table && !first) text.erase(0, text.find('\n') + 1);  // the head of the columns once
+      writeOut(text);
+      if (std::ferror(stdout) != 0) return static_cast<int>(Exit::Ok);  // nobody reads any more
       ask.words[1] = std::to_string(last);
     }
     if (last == 0 || last == numberOf(answer->root(), "newest")) {
@@ -231,7 +231,7 @@ int followTrace(const Options& options) {
 
 int timeline(const Options& options) {
   Client client(options.socket);
-  std::string told;
+  std::vector<std::string> told;
   const Result<std::vector<CardHistory>> cards = lookBack(client, options.trace, told);
   if (!cards) return failed(cards.error(), options);
   if (!options.trace.svg.empty()) {
@@ -240,11 +240,11 @@ int timeline(const Options& options) {
     const Status written = writeAll(std::move(file), options.trace.svg, timelineSvg(*cards));
     return written ? static_cast<int>(Exit::Ok) : failed(written.error(), options);
   }
-  const std::string shown =
-      options.output == Output::Json ? told : timelineText(*cards, styleOfOutput());
-  // A reader that left, as `| head` does, is no failure.
-  std::fwrite(shown.data(), 1, shown.size(), stdout);
-  std::fflush(stdout);
+  if (isTable(options.output)) {
+    writeOut(timelineText(*cards, styleOfOutput()));
+  } else {
+    for (const std::string& answer : told) writeOut(streamed(answer, options.output));
+  }
   return static_cast<int>(Exit::Ok);
 }
 

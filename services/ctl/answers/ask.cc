@@ -1,5 +1,8 @@
 #include "services/ctl/answers/ask.h"
 
+#include <cstdio>
+#include <sys/random.h>
+
 namespace qgpu::ctl {
 namespace {
 
@@ -25,6 +28,17 @@ Result<Command> readQuestion(const Ask& ask) {
   return command;
 }
 
+// Empty, so none, where the kernel gives nothing: a number that comes twice would be worse.
+std::string newRequestId() {
+  std::uint64_t words[2] = {};
+  if (::getrandom(words, sizeof words, 0) != sizeof words) return {};
+  char text[48];
+  std::snprintf(text, sizeof text, "qgpuctl-%016llx%016llx",
+                static_cast<unsigned long long>(words[0]),
+                static_cast<unsigned long long>(words[1]));
+  return text;
+}
+
 }  // namespace
 
 Ask askFor(std::string_view name, std::string word) {
@@ -33,6 +47,18 @@ Ask askFor(std::string_view name, std::string word) {
   ask.words.resize(ask.row->arguments.size());
   ask.words.front() = std::move(word);
   return ask;
+}
+
+void nameRequest(SaidSpec& said) {
+  constexpr std::string_view kKey = "request_id";
+  for (auto& [field, value] : said) {
+    if (field->key != kKey) continue;
+    if (value.text.empty()) value.text = newRequestId();
+    return;
+  }
+  for (const SpecField& field : specFields()) {
+    if (field.key == kKey) said.emplace_back(&field, SaidValue{.text = newRequestId()});
+  }
 }
 
 std::string lineOf(const Ask& ask) {

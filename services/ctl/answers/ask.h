@@ -21,6 +21,10 @@ struct Ask {
 // `name` of the table, with one word at most.
 Ask askFor(std::string_view name, std::string word = {});
 
+// So that the question may be asked again, over restarts of the daemon too, and means the same
+// task. A request that the person named stays.
+void nameRequest(SaidSpec& said);
+
 // What an admin socket is told, without its newline.
 std::string lineOf(const Ask& ask);
 

@@ -256,7 +256,6 @@ std::string tasksView(element root, const Style& style) {
 }
 
 // What a task may use of its cards; one with whole cards has all their memory.
-bool isWhole(element task) { return numberOf(task, "share_permille") >= 1000; }
 std::string shareOf(element task) {
   const std::uint64_t cards = numberOf(task, "cards");
   return humanPermille(numberOf(task, "share_permille") * (isWhole(task) && cards > 1 ? cards : 1));
@@ -493,6 +492,10 @@ std::vector<element> listOf(element object, std::string_view key) {
   simdjson::dom::array list;
   if (object[key].get(list) != simdjson::SUCCESS) return {};
   return {list.begin(), list.end()};
+}
+
+bool isWhole(element task) {
+  return numberOf(task, "share_permille") >= 1000;
 }
 
 std::string eventLine(element event, const Style& style) {

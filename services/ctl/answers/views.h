@@ -18,6 +18,9 @@ std::string textOf(simdjson::dom::element object, std::string_view key);
 bool flagOf(simdjson::dom::element object, std::string_view key);
 std::vector<simdjson::dom::element> listOf(simdjson::dom::element object, std::string_view key);
 
+// True for a task that has whole cards, and so all of their memory.
+bool isWhole(simdjson::dom::element task);
+
 // Tables have short names of cards; wide ones whole ids, and more columns.
 struct Style {
   bool wide = false;

@@ -3,6 +3,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "services/ctl/answers/views.h"
+
 namespace qgpu::ctl {
 namespace {
 
@@ -18,6 +20,31 @@ bool startWatch(Asker& asker, Nanos limit) {
 
 bool hasEvent(const Answer& line, simdjson::dom::element& event) {
   return line.root()["event"].get(event) == simdjson::SUCCESS;
+}
+
+void awaitEvent(Asker& watch, Nanos limit,
+                const std::function<bool(simdjson::dom::element)>& wanted) {
+  while (true) {
+    const Result<Answer> line = watch.nextLine(limit);
+    simdjson::dom::element event;
+    if (!line || !line->status()) return;
+    if (hasEvent(*line, event) && wanted(event)) return;
+  }
+}
+
+Result<Answer> eachEvent(Asker& asker, std::uint64_t& since, Nanos limit,
+                         const std::function<void(simdjson::dom::element)>& take) {
+  while (true) {
+    Result<Answer> answer = asker.ask(askFor("events", std::to_string(since)), limit);
+    if (!answer || !answer->status()) return answer;
+    const std::uint64_t before = since;
+    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
+      if (numberOf(event, "seq") <= since) continue;
+      since = numberOf(event, "seq");
+      take(event);
+    }
+    if (since == before) return answer;
+  }
 }
 
 Backoff newBackoff() {

@@ -1,6 +1,9 @@
 #pragma once
-// Waiting for what a daemon tells, instead of asking it over and over.
+// Events of a daemon: waiting for what it tells, instead of asking it over and over; and what it
+// remembers.
 
+#include <cstdint>
+#include <functional>
 #include <simdjson.h>
 
 #include "runtime/backoff.h"
@@ -8,12 +11,22 @@
 
 namespace qgpu::ctl {
 
-// True where `asker` tells events from now on. Begun before a question that
-// may be refused, no news falls between.
+// True where `asker` tells events from now on. Begun before a question that may be refused, no news
+// falls between.
 bool startWatch(Asker& asker, Nanos limit);
 
 // The event that a line of a watch tells; none in the line that says that it began.
 bool hasEvent(const Answer& line, simdjson::dom::element& event);
+
+// Until an event is told that `wanted` says yes to, nothing comes for `limit`, or the watch is
+// over.
+void awaitEvent(Asker& watch, Nanos limit,
+                const std::function<bool(simdjson::dom::element)>& wanted);
+
+// Each event that the daemon remembers after `since`, which becomes the number of the newest: it
+// tells the oldest first and a part at a time. The last answer, or the first that is none.
+Result<Answer> eachEvent(Asker& asker, std::uint64_t& since, Nanos limit,
+                         const std::function<void(simdjson::dom::element)>& take);
 
 // For one who looks for a lost daemon, as many others may at the same moment.
 Backoff newBackoff();

@@ -48,6 +48,7 @@ void ScriptedNode::remember(schema::Request::Reader request) {
     case schema::Request::BIND: {
       const auto spec = request.getBind();
       a.text = view(spec.getName());
+      a.requestId = view(spec.getRequestId());
       a.ownerPid = spec.getOwnerPid();
       a.ownerStart = spec.getOwnerStart();
       a.ownerUid = spec.getOwnerUid();

@@ -20,6 +20,7 @@ struct Asked {
   std::uint32_t pid = 0;
   bool mayChange = false;
   std::string text;          // card, level, or name of a bound task
+  std::string requestId;
   std::uint64_t number = 0;  // task, since, or watch on and off
   std::uint32_t ownerPid = 0;
   std::uint64_t ownerStart = 0;

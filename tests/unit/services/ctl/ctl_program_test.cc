@@ -268,6 +268,8 @@ TEST_F(Ctl, ATraceIsListedDrawnAndRecorded) {
   EXPECT_EQ(output.find('\x1b'), std::string::npos) << "no colours outside a terminal";
   EXPECT_EQ(run({"-o", "json", "timeline", "--card", "0"}), 0);
   EXPECT_TRUE(output.starts_with(R"({"ok":true,"card":"sim-0",)")) << output;
+  EXPECT_EQ(run({"-o", "yaml", "timeline", "--card", "0"}), 0);
+  EXPECT_TRUE(output.starts_with("---\nok: true\ncard: ")) << output;
   EXPECT_EQ(run({"timeline", "--svg", folder / "t.svg"}), 0);
   EXPECT_TRUE(contentOf(folder / "t.svg").starts_with("<svg "));
   EXPECT_EQ(run({"trace", "record", "--seconds", "0.1", "-o", folder / "t.json"}), 0);
@@ -496,6 +498,27 @@ TEST_F(Ctl, RunWaitsForRoomOverARestartOfTheManagerAndUntilCtrlC) {
   waitUntil([&] { return other->output().find("waiting for room") != std::string::npos; });
   ::kill(other->pid(), SIGINT);
   EXPECT_EQ(finish(*other), 128 + SIGINT);
+}
+
+// An answer that was lost with the manager is no second task.
+TEST_F(Ctl, RunAsksAgainForTheSameTask) {
+  const auto idsOf = [this] {
+    std::vector<std::string> ids;
+    for (const testing::Asked& asked : node.asked) {
+      if (asked.which == schema::Request::BIND) ids.push_back(asked.requestId);
+    }
+    return ids;
+  };
+  node.failBind = fail(ErrorCode::NoRoom, "no card has 9 GiB left");
+  const auto program = begin({"run", "--wait", "--", "true"});
+  waitUntil([&] { return program->output().find("waiting for room") != std::string::npos; });
+  server.reset();
+  start();
+  EXPECT_EQ(finish(*program), 0);
+  const std::vector<std::string> asked = idsOf();
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_FALSE(asked[0].empty());
+  EXPECT_EQ(asked[0], asked[1]);
 }
 
 TEST_F(Ctl, RunDoesNotWaitForWhatNoTimeMends) {
