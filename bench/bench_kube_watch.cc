@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/client/testing/api_stand_in.h"
 #include "services/kubernetes/pods/cards_annotation.h"

@@ -5,7 +5,7 @@
 #include "actors/member/member_actor.h"
 #include "runtime/check.h"
 #include "runtime/dispatcher.h"
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "services/api/commands/node_link.h"
 #include "services/api/rpc/scheduler_link.h"
 

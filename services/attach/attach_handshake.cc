@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "services/attach/attach_server.h"
-#include "services/attach/connection.h"
+#include "services/attach/sockets/connection.h"
 
 namespace qgpu {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/dispatcher.h"
-#include "services/attach/guest_task.h"
+#include "services/attach/pages/guest_task.h"
 
 namespace qgpu {
 

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <signal.h>
 
-#include "services/attach/connection.h"
-#include "services/attach/page_search.h"
+#include "services/attach/pages/page_search.h"
+#include "services/attach/sockets/connection.h"
 
 namespace qgpu {
 AttachServer::AttachServer(Loop& loop, Outlet& outlet, TaskTable& tasks, GatePort& port,

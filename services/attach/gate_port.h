@@ -16,8 +16,8 @@
 #include "actors/base/event_kinds.h"
 #include "runtime/dispatcher.h"
 #include "runtime/units.h"
-#include "services/attach/guest_task.h"
-#include "services/attach/platform.h"
+#include "services/attach/pages/guest_task.h"
+#include "services/attach/pages/platform.h"
 
 namespace qgpu {
 

@@ -2,7 +2,7 @@
 // The surroundings of gate port and pages in a daemon: the card loop and the kernel.
 
 #include "runtime/loop.h"
-#include "services/attach/platform.h"
+#include "services/attach/pages/platform.h"
 #include "services/attach/suspenders.h"
 
 namespace qgpu {

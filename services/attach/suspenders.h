@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/loop.h"
-#include "services/attach/guest_task.h"
+#include "services/attach/pages/guest_task.h"
 #include "services/cards/cards.h"
 #include "services/cards/suspend/suspender.h"
 

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "runtime/units.h"
-#include "services/attach/attached_list.h"
-#include "services/attach/token_book.h"
+#include "services/attach/run_dir/attached_list.h"
+#include "services/attach/sockets/token_book.h"
 #include "services/cards/cards.h"
 
 namespace qgpu {

@@ -12,7 +12,7 @@
 #include "services/base/platform.h"
 #include "services/ctl/answers/ask.h"
 #include "services/ctl/completion.h"
-#include "services/ctl/doctor.h"
+#include "services/ctl/doctor/doctor.h"
 #include "services/ctl/output.h"
 
 namespace qgpu::ctl {

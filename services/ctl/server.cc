@@ -10,11 +10,11 @@
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/render.h"
 #include "services/api/commands/schema_names.h"
-#include "services/base/platform.h"
-#include "services/base/tls.h"
-#include "services/ctl/run.h"
 #include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/net/tls.h"
+#include "services/base/platform.h"
+#include "services/ctl/run.h"
 
 namespace qgpu::ctl {
 namespace {

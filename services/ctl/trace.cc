@@ -15,9 +15,9 @@
 
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/views.h"
-#include "services/ctl/card_history.h"
-#include "services/ctl/timeline.h"
-#include "services/ctl/trace_json.h"
+#include "services/ctl/trace/card_history.h"
+#include "services/ctl/trace/timeline.h"
+#include "services/ctl/trace/trace_json.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "runtime/log.h"
-#include "services/base/http_server.h"
-#include "services/base/live_tls.h"
+#include "services/base/net/http_server.h"
+#include "services/base/net/live_tls.h"
 
 namespace qgpu {
 

@@ -10,7 +10,7 @@
 #include "runtime/log.h"
 #include "runtime/loop.h"
 #include "services/api/admin/admin_server.h"
-#include "services/base/listen.h"
+#include "services/base/net/listen.h"
 #include "services/base/run_dir.h"
 #include "store/sqlite_journal.h"
 

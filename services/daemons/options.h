@@ -14,8 +14,8 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/base/flags.h"
+#include "services/base/net/tls.h"
 #include "services/base/platform.h"
-#include "services/base/tls.h"
 #include "services/cards/cards.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
@@ -42,7 +42,7 @@ struct ManagerOptions {
   DurationRange slice{ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax};
   LogLevel logLevel = LogLevel::Info;
   RealtimeChoice realtime = RealtimeChoice::Auto;
-  bool timeslices = true;                       // on NVIDIA cards (services/attach/timeslices.h)
+  bool timeslices = true;                       // on NVIDIA cards (attach/pages/timeslices.h)
   KubeletChoice kubelet = KubeletChoice::Auto;  // Auto: where there is one, and a cluster
   std::string kubeletDir;
   std::string kubeletConfig;  // file for the device plugin; empty: none

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "tests/e2e/kube_world.h"
+#include "tests/e2e/kubernetes/kube_world.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/reference_page.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <signal.h>
 
-#include "services/attach/timeslices.h"
+#include "services/attach/pages/timeslices.h"
 #include "services/cards/suspend/channel_suspender.h"
 #include "services/nvidia_abi/rm_abi.h"
 #include "tests/e2e/harness.h"

@@ -12,7 +12,7 @@
 
 #include <optional>
 
-#include "services/attach/task_pages.h"
+#include "services/attach/pages/task_pages.h"
 #include "services/wire/loans.h"
 #include "tests/fuzz/target.h"
 

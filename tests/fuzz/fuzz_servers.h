@@ -7,7 +7,7 @@
 #include <kj/timer.h>
 
 #include "services/api/commands/node_actor_client.h"
-#include "services/base/listen.h"
+#include "services/base/net/listen.h"
 #include "tests/fuzz/memory_io.h"
 #include "tests/unit/services/api/scripted_node.h"
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "tests/sim/cluster_world.h"
+#include "tests/sim/cluster/cluster_world.h"
 #include "tests/testing/child_process.h"
 
 namespace qgpu::sim {

@@ -10,14 +10,14 @@
 #include "actors/card/task_actor.h"
 #include "actors/node/node_actor.h"
 #include "store/testing/memory_disk.h"
-#include "tests/sim/checkers.h"
+#include "tests/sim/checkers/checkers.h"
 #include "tests/sim/client.h"
 #include "tests/sim/crowd.h"
 #include "tests/sim/faults.h"
-#include "tests/sim/guest.h"
+#include "tests/sim/guests/guest.h"
+#include "tests/sim/guests/sim_attach.h"
 #include "tests/sim/host.h"
 #include "tests/sim/seeded_tokens.h"
-#include "tests/sim/sim_attach.h"
 #include "tests/sim/sim_journal.h"
 
 namespace qgpu::sim {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-#include "services/base/tls.h"
+#include "services/base/net/tls.h"
 
 namespace qgpu::testing {
 

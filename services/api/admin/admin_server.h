@@ -11,7 +11,7 @@
 
 #include "services/api/commands/command_handler.h"
 #include "services/api/commands/peer.h"
-#include "services/base/listen.h"
+#include "services/base/net/listen.h"
 
 namespace qgpu {
 

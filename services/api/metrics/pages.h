@@ -10,8 +10,8 @@
 
 #include "services/api/commands/cluster_actor_client.h"
 #include "services/api/commands/node_actor_client.h"
-#include "services/base/http_server.h"
 #include "services/api/metrics/health.h"
+#include "services/base/net/http_server.h"
 
 namespace qgpu {
 

@@ -17,8 +17,8 @@
 
 #include "services/api/commands/node_actor_client.h"
 #include "services/api/commands/peer.h"
-#include "services/base/listen.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/net/listen.h"
 
 namespace qgpu {
 

@@ -10,7 +10,7 @@
 
 #include "runtime/fd.h"
 #include "runtime/result.h"
-#include "services/attach/task_pages.h"
+#include "services/attach/pages/task_pages.h"
 #include "services/wire/gate_abi.h"
 
 namespace qgpu {

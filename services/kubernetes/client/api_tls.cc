@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "services/api/commands/schema_names.h"
-#include "services/base/pem.h"
+#include "services/base/net/pem.h"
 
 namespace qgpu {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "services/api/commands/schema_names.h"
 #include "services/base/base64.h"
-#include "services/base/pem.h"
+#include "services/base/net/pem.h"
 #include "services/base/yaml.h"
 
 namespace qgpu {

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "runtime/config.h"
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "schema/config.capnp.h"
 #include "services/base/flags.h"
 #include "services/base/host.h"

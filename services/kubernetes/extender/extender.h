@@ -20,7 +20,7 @@
 
 #include "actors/card/latency_record.h"
 #include "actors/scheduler/cluster_view.h"
-#include "services/base/http_server.h"
+#include "services/base/net/http_server.h"
 #include "services/kubernetes/extender/binder.h"
 #include "services/kubernetes/extender/pod_verdicts.h"
 #include "services/kubernetes/extender/seen_pods.h"

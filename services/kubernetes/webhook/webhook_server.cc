@@ -1,8 +1,8 @@
 #include "services/kubernetes/webhook/webhook_server.h"
 
 #include "services/api/commands/schema_names.h"
-#include "services/base/pem.h"
-#include "services/base/tls.h"
+#include "services/base/net/pem.h"
+#include "services/base/net/tls.h"
 #include "services/kubernetes/webhook/admission.h"
 
 namespace qgpu {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "services/base/http_server.h"
-#include "services/base/listen.h"
+#include "services/base/net/http_server.h"
+#include "services/base/net/listen.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {

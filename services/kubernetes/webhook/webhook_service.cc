@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "services/base/wall_time.h"
 #include "services/kubernetes/client/api_client.h"
 #include "services/kubernetes/webhook/webhook_keeper.h"

@@ -10,7 +10,7 @@
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
-#include "services/base/listen.h"
+#include "services/base/net/listen.h"
 #include "services/kubernetes/client/credentials.h"
 #include "services/kubernetes/pods/pod_rules.h"
 

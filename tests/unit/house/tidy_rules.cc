@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kColumnsMax = 100;
 constexpr std::size_t kSmallHeaderLines = 60;
 constexpr int kFunctionLinesMax = 70;
-constexpr std::size_t kRoomFilesMax = 40;  // what one looks over in a folder
+constexpr std::size_t kRoomFilesMax = 32;  // what one looks over in a folder
 
 // What a stranger reads first, in full: what is longer goes to docs/.
 constexpr std::string_view kFrontPage = "README.md";
@@ -120,12 +120,12 @@ struct Home {
 constexpr Home kHomes[] = {
     {"uv.h", "runtime/"},
     {"sqlite3.h", "store/"},
-    {"kj/async", "runtime/kj_"},
+    {"kj/async", "runtime/kj/"},
     {"kj/async", "services/"},
     {"kj/compat/", "services/"},
-    {"kj/timer.h", "runtime/kj_"},
+    {"kj/timer.h", "runtime/kj/"},
     {"kj/timer.h", "services/"},
-    {"capnp/rpc", "runtime/kj_"},
+    {"capnp/rpc", "runtime/kj/"},
     {"capnp/rpc", "services/"},
     {"capnp/ez-rpc", "services/"},
     {"spdlog/", "runtime/log."},

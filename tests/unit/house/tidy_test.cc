@@ -224,7 +224,7 @@ TEST(TidyRules, NoFoldersStandOnEachOther) {
 
 TEST(TidyRules, NoRoomIsTooFull) {
   std::vector<std::string> paths;
-  for (int i = 0; i < 40; ++i) paths.push_back("services/a/" + std::to_string(i) + ".cc");
+  for (int i = 0; i < 32; ++i) paths.push_back("services/a/" + std::to_string(i) + ".cc");
   paths.push_back("services/a/CMakeLists.txt");
   EXPECT_TRUE(checkRoomSizes(paths).empty());
   paths.push_back("services/a/b.h");
@@ -237,7 +237,7 @@ TEST(TidyRules, KeepThirdPartyHeadersAtHome) {
   EXPECT_EQ(rulesBroken("services/a.cc", "#include <uv.h>\n"), home);
   EXPECT_EQ(rulesBroken("runtime/a.cc", "#include <sqlite3.h>\n"), home);
   EXPECT_EQ(rulesBroken("runtime/loop.cc", "#include <kj/async-io.h>\n"), home);
-  EXPECT_EQ(rulesBroken("runtime/kj_bridge.cc", "#include <kj/async-io.h>\n"), Rules());
+  EXPECT_EQ(rulesBroken("runtime/kj/bridge.cc", "#include <kj/async-io.h>\n"), Rules());
   EXPECT_EQ(rulesBroken("services/a.cc", "#include <spdlog/spdlog.h>\n"), home);
   EXPECT_EQ(rulesBroken("runtime/log.cc", "#include <spdlog/spdlog.h>\n"), Rules());
   EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include <sqlite3.h>\n"), Rules());

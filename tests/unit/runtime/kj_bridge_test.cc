@@ -1,5 +1,5 @@
 // KJ as a guest of the loop: real Cap'n Proto RPC over real sockets, both ends in this process.
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 
 #include <algorithm>
 #include <atomic>

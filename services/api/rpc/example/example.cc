@@ -11,9 +11,9 @@
 #include <iostream>
 
 #include "schema/scheduler.capnp.h"
-#include "services/base/tls.h"
 #include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/net/tls.h"
 
 using namespace qgpu;
 namespace {

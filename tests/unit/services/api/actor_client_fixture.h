@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/dispatcher.h"
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "runtime/loop.h"
 #include "services/api/commands/node_actor_client.h"
 #include "services/api/commands/node_link.h"

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 
 #include "services/api/rpc/dial.h"
-#include "services/base/tls.h"
+#include "services/base/net/tls.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/child_process.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"

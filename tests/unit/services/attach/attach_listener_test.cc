@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "services/attach/arrival_buckets.h"
+#include "services/attach/sockets/arrival_buckets.h"
 #include "tests/unit/services/attach/attach_fixture.h"
 
 namespace qgpu::attach_listener_test {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "services/attach/task_records.h"
-#include "services/attach/timeslices.h"
+#include "services/attach/pages/timeslices.h"
+#include "services/attach/run_dir/task_records.h"
 #include "services/base/process.h"
 #include "tests/unit/services/attach/attach_fixture.h"
 

@@ -1,5 +1,5 @@
 // The restart protocol by itself: events in, orders out, with pages and a platform that are tables.
-#include "services/attach/roster.h"
+#include "services/attach/roster/roster.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // D5: what a manager leaves of its tasks, and what the next one believes of it.
 
-#include "services/attach/survivors.h"
+#include "services/attach/run_dir/survivors.h"
 
 #include <capnp/message.h>
 #include <filesystem>
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/attach/attached_list.h"
-#include "services/attach/task_records.h"
+#include "services/attach/run_dir/attached_list.h"
+#include "services/attach/run_dir/task_records.h"
 #include "services/base/process.h"
 #include "tests/testing/forked_process.h"
 #include "tests/testing/temp_folder.h"

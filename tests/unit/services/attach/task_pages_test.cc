@@ -1,4 +1,4 @@
-#include "services/attach/task_pages.h"
+#include "services/attach/pages/task_pages.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,11 +1,11 @@
 // The HTTP server alone: bodies and their limits, TLS, and clients that do not end what they begin.
-#include "services/base/http_server.h"
+#include "services/base/net/http_server.h"
 
 #include <gtest/gtest.h>
 #include <memory>
 
 #include "services/api/commands/schema_names.h"
-#include "services/base/tls.h"
+#include "services/base/net/tls.h"
 #include "tests/testing/certificates.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 

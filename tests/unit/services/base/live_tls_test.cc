@@ -1,5 +1,5 @@
 // Certificates whose files change while a daemon runs.
-#include "services/base/live_tls.h"
+#include "services/base/net/live_tls.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // `doctor` on machines that a test makes below a folder: each way in which an installation breaks,
 // and that it says nothing of one that is whole.
 
-#include "services/ctl/doctor.h"
+#include "services/ctl/doctor/doctor.h"
 
 #include <cstring>
 #include <filesystem>

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "services/ctl/answers/table.h"
-#include "services/ctl/card_history.h"
 #include "services/ctl/options.h"
-#include "services/ctl/timeline.h"
-#include "services/ctl/trace_json.h"
+#include "services/ctl/trace/card_history.h"
+#include "services/ctl/trace/timeline.h"
+#include "services/ctl/trace/trace_json.h"
 
 namespace qgpu::ctl::trace_test {
 namespace {

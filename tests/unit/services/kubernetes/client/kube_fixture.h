@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "services/kubernetes/client/api_client.h"
 #include "services/kubernetes/client/testing/api_stand_in.h"
 

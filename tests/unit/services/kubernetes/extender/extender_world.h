@@ -15,10 +15,10 @@
 
 #include "actors/scheduler/scheduler_actor.h"
 #include "runtime/dispatcher.h"
-#include "runtime/kj_bridge.h"
+#include "runtime/kj/bridge.h"
 #include "services/api/commands/cluster_actor_client.h"
 #include "services/api/commands/node_link.h"
-#include "services/base/http_server.h"
+#include "services/base/net/http_server.h"
 #include "services/kubernetes/extender/extender.h"
 #include "store/sqlite_journal.h"
 #include "tests/unit/services/api/actor_client_fixture.h"

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "services/base/pem.h"
+#include "services/base/net/pem.h"
 #include "services/kubernetes/webhook/certificates.h"
 
 namespace qgpu::webhook_certificates_test {

@@ -1,0 +1,149 @@
+#pragma once
+// One bound task as the attach room sees it: its pages, what is needed to reach its attached
+// processes, and the state of its gate. The attach server fills in processes as the roster says
+// (roster.h), the gate port drives the gate; both run on the card loop and share this table without
+// locks.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/actor.h"
+#include "runtime/fd.h"
+#include "runtime/loop.h"
+#include "runtime/units.h"
+#include "services/attach/pages/task_pages.h"
+#include "services/attach/run_dir/attached_list.h"
+#include "services/base/process.h"
+#include "services/cards/cards.h"
+
+namespace qgpu {
+
+// How many notes were said in this second.
+struct NoteMeter {
+  std::uint32_t count = 0;
+  Nanos from{0};
+  // False: this one is more than `most`.
+  bool takes(Nanos now, std::uint32_t most) {
+    if (now - from >= seconds(1)) *this = {0, now};
+    return ++count <= most;
+  }
+};
+
+// One attached process. It stays until its pidfd says dead, whatever its connection does
+// (HAZARDS 7).
+struct GuestProcess {
+  AttachedEntry entry;  // pid and start time as this pid namespace has them
+  std::uint32_t slot = 0;
+  std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
+  ThreadIds threads;
+  Fd pidfd;
+  Fd connection;          // empty once the guest closed it
+  bool channels = false;  // it has told of one, on this connection
+  NoteMeter notes;
+  FdWatch death;  // watches end before their descriptors close
+  FdWatch talk;
+};
+
+enum class Life : std::uint8_t {
+  Never,  // no process was attached yet
+  Alive,
+  Dead,  // every process that was attached is dead
+};
+
+// What the gate port knows of one gate.
+struct GateState {
+  ActorId card = ActorId::kNobody;  // who gave the last order, and hears of its effect
+  bool ordered = false;             // an order came: from now on busy and quiet are told
+  bool open = false;
+  bool notify = false;
+  bool contended = false;
+  std::uint32_t epoch = 0;
+  Nanos storedAt{0};  // when the word of this epoch was stored
+
+  bool settling = false;     // held, and not yet told that nothing runs any more
+  Nanos stopAt = kNever;     // until then work in flight may end by itself; kNever: it is stopped
+  bool frozen = false;       // held by more than the gate: driver threads wait as well, or channels
+                             // are off the card or about to be
+  Nanos offAt = kNever;      // since when all channels are off, in the hold of this epoch
+  bool offInPart = false;    // told so, while a process at work had told of none of its own
+  std::uint32_t ask = 0;     // number of the last takeOff(): what came of others is not believed
+  Nanos againAt{0};          // when its work was last seen to go on all the same ...
+  std::uint32_t agains = 0;  // ... and how often, in the hold of this epoch
+  bool parked = false;       // told settled although work is in flight that can't run
+  std::uint32_t stuck = 0;   // turns that it got since nothing retired, in a row
+  Nanos settleDelay{0};
+
+  bool toldBusy = false;
+  Nanos toldStamp{0};          // newest submit or retirement that the card knows of
+  std::uint64_t admitted = 0;  // as of the last sample
+  std::uint64_t retired = 0;
+  Nanos sampledAt{0};
+  Life life = Life::Never;  // as the card knows it
+  Nanos ranAt{0};           // it was idle, its work moved, or a process of it was seen to run
+  bool stopped = false;     // not so for stoppedAfter, with work under way
+
+  Loop::TimerKey timer = 0;
+  Nanos timerAt = kNever;
+
+  bool worked = false;      // work showed in the page since the last order
+  bool rung = false;        // and the doorbell rang for it, which it does only once
+  bool disarmed = false;    // it rang too often: looked at by timer until an order came ...
+  bool rearm = false;       // ... which it has, and the window of `ringsFrom` is over
+  std::uint32_t rings = 0;  // since `ringsFrom`
+  Nanos ringsFrom{0};
+  FdWatch bell;  // in a daemon; after the pages it watches, so it ends first
+
+  bool useTold = false;
+  UseSample use;
+  Nanos useToldAt{0};
+  std::uint32_t faultsTold = 0;
+  Nanos addedAt{0};
+  bool unattachedTold = false;    // nobody has attached since
+  std::uint64_t refusedTold = 0;  // allocations, to the node
+  Nanos refusedToldAt{0};
+};
+
+struct GuestTask {
+  explicit GuestTask(TaskPages made) : pages(std::move(made)) {}
+
+  std::uint64_t id = 0;
+  std::string token;
+  qgpu_class taskClass = QGPU_ORDINARY;
+  // How a hold is made real: FREEZE stops its driver threads, RM takes its channels off the card.
+  qgpu_suspend heldBy = QGPU_SUSPEND_GATE;
+  Nanos window{0};       // of its gate, once its channels can't be taken off
+  bool doubted = false;  // which is so
+  NoteMeter notes;       // of all its processes
+  ActorId actor = ActorId::kNobody;
+  std::vector<std::uint32_t> cards;
+  std::vector<ActorId> cardActors;
+  TaskPages pages;
+  GateState gate;
+  std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
+
+  Fd owner;  // pidfd of the process whose death ends the task
+  FdWatch ownerWatch;
+};
+
+using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
+
+struct GuestTaskOptions {
+  Nanos orphanGrace = seconds(5);
+  Nanos window = millis(2);  // of work in flight, on cards that suspend by gate
+  bool timeslices = true;    // on NVIDIA cards (services/attach/pages/timeslices.h)
+};
+
+// The task that the node tells of, with pages under `incarnation`, on those of `cards` and their
+// actors (by index) that it names. An error says in words for the node why there is none:
+// InvalidArgument and NotFound, what it told makes no sense; Unavailable, see TaskPages::create().
+Result<std::unique_ptr<GuestTask>> makeGuestTask(schema::TaskKnown::Reader known,
+                                                 std::uint32_t incarnation,
+                                                 const std::vector<Card>& cards,
+                                                 const std::vector<ActorId>& cardActors,
+                                                 const GuestTaskOptions& options,
+                                                 PagePlatform& around);
+
+}  // namespace qgpu

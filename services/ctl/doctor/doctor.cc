@@ -1,0 +1,324 @@
+#include "services/ctl/doctor/doctor.h"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <ctime>
+#include <map>
+#include <simdjson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/base/event_log.h"
+#include "services/api/rpc/certificate.h"
+#include "services/base/json.h"
+#include "services/base/net/pem.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/answers/table.h"
+#include "services/ctl/answers/views.h"
+#include "services/ctl/doctor/doctor_look.h"
+#include "services/kubernetes/webhook/certificates.h"
+
+namespace qgpu::ctl {
+namespace {
+
+constexpr Nanos kAskLimit = seconds(3);
+constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
+const std::vector<unsigned> kOldestKernel = {5, 3};
+const std::vector<unsigned> kOldestDriver = {450, 102, 4};
+
+// Who may write to a folder that daemons trust.
+void checkFolder(DoctorContext& context, const std::string& folder) {
+  struct stat info {};
+  if (::lstat(context.path(folder).c_str(), &info) != 0) return;
+  const std::string name = folder;
+  if (!S_ISDIR(info.st_mode)) {
+    context.finding("folder", name + " is no folder", "move it away; the daemon makes a new one");
+  } else if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    context.finding("folder-open", name + " may be written to by others", "chmod go-w " + name);
+  } else if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
+    context.finding("folder-owner", name + " belongs to uid " + std::to_string(info.st_uid),
+                    "chown root " + name);
+  }
+}
+
+void checkKernel(DoctorContext& context) {
+  const std::string release = firstLine(context.path("/proc/sys/kernel/osrelease"));
+  if (release.empty()) return;
+  context.fact("kernel", release);
+  if (versionNumbers(release, kOldestKernel.size()) < kOldestKernel) {
+    context.finding("kernel-old",
+                    "kernel " + release +
+                        " has no pidfd, by which qgpu follows "
+                        "processes",
+                    "run Linux 5.3 or later");
+  }
+}
+
+void checkDriver(DoctorContext& context) {
+  const std::string line = firstLine(context.path("/proc/driver/nvidia/version"));
+  const std::string modules = readWhole(context.path("/proc/modules")).value_or("");
+  const bool nouveau =
+      modules.starts_with("nouveau ") || modules.find("\nnouveau ") != std::string::npos;
+  if (line.empty()) {
+    if (nouveau) {
+      context.finding("driver-nouveau", "the kernel drives NVIDIA cards by nouveau",
+                      "install NVIDIA's driver, and blacklist nouveau");
+    }
+    return;
+  }
+  const std::size_t at = line.find_first_of("0123456789", line.find("Module"));
+  const std::string version =
+      at == std::string::npos ? "" : line.substr(at, line.find(' ', at) - at);
+  context.fact("nvidia driver", version);
+  if (!version.empty() && versionNumbers(version, kOldestDriver.size()) < kOldestDriver) {
+    context.finding("driver-old", "NVIDIA's driver " + version + " is older than 450.102.04",
+                    "install a newer one");
+  }
+  if (namesIn(context.path("/dev"), "nvidia0", "").empty() &&
+      !exists(context.path("/dev/nvidiactl"))) {
+    context.finding("driver-devices", "NVIDIA's driver is loaded, and /dev/nvidia* are missing",
+                    "start qgpu-manager by its unit, or nvidia-persistenced; by hand: "
+                    "nvidia-modprobe -c 255 -c 0, then nvidia-modprobe -u -c 0");
+  }
+}
+
+// The value that a daemon's flags give to `flag`; empty where they don't.
+std::string flagValue(const std::string& flags, const std::string& flag) {
+  std::size_t at = flags.find(flag + "=");
+  if (at == std::string::npos) return "";
+  at += flag.size() + 1;
+  return flags.substr(at, flags.find_first_of(" \t\n\"'", at) - at);
+}
+
+// Another one is refused by the scheduler each time that the node would join.
+void checkNodeCertificate(DoctorContext& context, const std::string& whose, const std::string& pem,
+                          const std::string& flags) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string named = flagValue(flags, "--nodename");
+  const std::string node = named.empty() ? host.data() : named;
+  const CertificateOwner owner = ownerOf(pem);
+  if (!owner.mayJoin()) {
+    context.finding("certificate-role", whose + " is not that of a node",
+                    std::string("sign one whose subject has OU=") + kNodeUnit);
+  } else if (!owner.mayJoinAs(node)) {
+    context.finding("certificate-name", whose + " does not name " + node + ", which joins with it",
+                    "sign one with that CN or DNS entry, or say --nodename");
+  }
+}
+
+void checkCertificate(DoctorContext& context, const std::string& daemon, const std::string& flags) {
+  const std::string file = flagValue(flags, "--tls-cert");
+  if (file.empty()) return;
+  const std::string whose = "the certificate of " + daemon + ", " + file + ",";
+  const auto pem = readWhole(context.path(file));
+  const auto end = expiryOf(pem.value_or(""));
+  if (!pem || !end) {
+    context.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
+                    "see --tls-cert in /etc/default/" + daemon);
+    return;
+  }
+  const std::int64_t left = *end - static_cast<std::int64_t>(std::time(nullptr));
+  const std::string renew =
+      "sign a new one by the CA of --tls-ca; " + daemon + " reads it within 10 s";
+  if (left <= 0) {
+    context.finding("certificate-expired", whose + " has expired", renew);
+  } else if (left < kSoonSeconds) {
+    context.finding("certificate-ends",
+                    whose + " ends in " + std::to_string(left / kDaySeconds) + " days", renew);
+  }
+  const auto key = readWhole(context.path(flagValue(flags, "--tls-key")));
+  if (key && !belongTogether(*pem, *key)) {
+    context.finding("certificate-key", whose + " does not belong to the key of --tls-key",
+                    "name the pair in /etc/default/" + daemon);
+  }
+  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, *pem, flags);
+  const std::string rpc = flagValue(flags, "--rpc");
+  const std::string host = rpc.substr(0, rpc.rfind(':'));
+  const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
+  if (!everywhere && !isFor(*pem, host)) {
+    context.finding("certificate-name", whose + " does not name " + host + ", where it serves",
+                    "sign one with that name; managers refuse it else");
+  }
+}
+
+// The version that a daemon tells; empty where it tells none.
+std::string versionOf(const std::string& socket) {
+  const Result<Answer> answer = Client(socket).askLine("status", kAskLimit);
+  return answer ? textOf(answer->root(), "version") : "";
+}
+
+// What was told last of each task that an event of this kind was told of.
+using ToldOf = std::map<std::uint64_t, std::string>;
+
+// Of tasks that are still there: those that still have no process, and those of which one went past
+// the library.
+void checkUncontained(DoctorContext& context, const std::string& socket) {
+  using Event = simdjson::dom::element;
+  std::map<std::string, ToldOf> told;
+  Client client(socket);
+  std::uint64_t since = 0;
+  for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
+    const Result<Answer> events = client.askLine("events " + std::to_string(since), kAskLimit);
+    const auto list = events ? listOf(events->root(), "events") : std::vector<Event>();
+    if (list.empty()) break;
+    for (const Event event : list) {
+      since = numberOf(event, "seq");
+      const std::string kind = textOf(event, "kind");
+      if (kind != kTaskUnattached && kind != kTaskUnheld) continue;
+      told[kind][numberOf(event, "task")] = textOf(event, "text");
+    }
+  }
+  if (told.empty()) return;
+  const Result<Answer> tasks = client.askLine("tasks", kAskLimit);
+  if (!tasks) return;
+  for (const auto& [kind, toldOf] : told) {
+    for (const auto task : listOf(tasks->root(), "tasks")) {
+      const auto found = toldOf.find(numberOf(task, "id"));
+      if (found == toldOf.end()) continue;
+      if (kind == kTaskUnattached && numberOf(task, "processes") != 0) continue;
+      context.finding(kind,
+                      "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
+                          "): " + found->second,
+                      "where its program should use a card, look for what keeps libqgpu.so out of "
+                      "it: a program without glibc's loader, or an environment of its own");
+    }
+  }
+}
+
+// Compared with the copies that containers get, which the device plugin makes at its start.
+void checkLibrary(DoctorContext& context) {
+  const std::string folder = context.path("/var/lib/qgpu/kubelet");
+  const std::string program = binaryFolder();
+  const auto own = readWhole(program.substr(0, program.rfind('/')) + "/lib/libqgpu.so");
+  const auto copies = namesIn(folder, "libqgpu-", ".so");
+  if (!own || copies.empty()) return;
+  const bool same = std::any_of(copies.begin(), copies.end(), [&](const std::string& name) {
+    return readWhole(folder + "/" + name) == own;
+  });
+  if (same) return;
+  context.finding("library-differs",
+                  "containers get another libqgpu.so than the one beside this program",
+                  "restart qgpu-manager of this version; running containers keep theirs");
+}
+
+void append(std::string& out, const std::string& text) {
+  out += text + "\n";
+}
+
+}  // namespace
+
+std::string DoctorContext::path(const std::string& absolute) const {
+  const std::string& root = options.root;
+  return (root.ends_with('/') ? root.substr(0, root.size() - 1) : root) + absolute;
+}
+void DoctorContext::fact(std::string name, std::string value) {
+  diagnosis.facts.push_back({std::move(name), std::move(value)});
+}
+void DoctorContext::finding(std::string code, std::string what, std::string fix) {
+  diagnosis.findings.push_back({std::move(code), std::move(what), std::move(fix)});
+}
+
+void examineMachine(DoctorContext& context) {
+  checkKernel(context);
+  checkDriver(context);
+  checkFolder(context, context.options.runDir);
+  checkFolder(context, "/var/lib/qgpu");
+}
+
+void examineDaemons(DoctorContext& context, const std::string& version) {
+  std::size_t alive = 0;
+  for (const std::string daemon : {"manager", "scheduler"}) {
+    for (const std::string end : {".sock", ".rpc"}) {
+      const std::string name = context.options.runDir + "/" + daemon + end;
+      const SocketState state = socketState(context.path(name));
+      if (state == SocketState::Stale || state == SocketState::NoSocket) {
+        context.finding("socket-stale",
+                        "nobody listens on " + name + ": qgpu-" + daemon + " was killed",
+                        "start qgpu-" + daemon + ", which replaces it");
+      }
+      if (state != SocketState::Alive || end != ".sock") continue;
+      ++alive;
+      const std::string told = versionOf(context.path(name));
+      context.fact("qgpu-" + daemon, told.empty() ? "does not answer" : told);
+      if (told.empty()) {
+        context.finding("daemon-silent",
+                        "qgpu-" + daemon + " takes connections on " + name + " and does not answer",
+                        "look at its log; restart it");
+      } else if (told != version) {
+        context.finding("versions-differ",
+                        "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
+                        "bring both to one version");
+      } else if (daemon == "manager") {
+        checkUncontained(context, context.path(name));
+      }
+    }
+  }
+  const std::string attach = context.options.runDir + "/attach.sock";
+  const bool manager =
+      socketState(context.path(context.options.runDir + "/manager.sock")) == SocketState::Alive;
+  if (manager && socketState(context.path(attach)) != SocketState::Alive) {
+    context.finding(
+        "attach-closed",
+        "qgpu-manager runs, and nobody listens on " + attach + ": programs can't get their share",
+        "restart qgpu-manager");
+  }
+  if (alive == 0) {
+    context.finding("no-daemon",
+                    "neither qgpu-manager nor qgpu-scheduler serves in " + context.options.runDir,
+                    "start one: qgpu-manager, or systemctl start "
+                    "qgpu-manager; on Kubernetes label the node qgpu-device-enable=enable");
+  }
+  checkLibrary(context);
+}
+
+void examineCertificates(DoctorContext& context) {
+  for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
+    const auto flags = readWhole(context.path("/etc/default/" + daemon));
+    if (flags) checkCertificate(context, daemon, *flags);
+  }
+}
+
+Diagnosis examine(const DoctorOptions& options, const std::string& version) {
+  Diagnosis diagnosis;
+  DoctorContext context{options, diagnosis};
+  examineMachine(context);
+  examineDaemons(context, version);
+  examineCertificates(context);
+  examineKubelet(context);
+  examineKubeScheduler(context);
+  return diagnosis;
+}
+
+std::string doctorTable(const Diagnosis& diagnosis) {
+  Table facts({{"FACT"}, {"VALUE"}});
+  for (const Fact& fact : diagnosis.facts) facts.add({fact.name, fact.value});
+  std::string out = diagnosis.facts.empty() ? "" : facts.text() + "\n";
+  if (diagnosis.findings.empty()) {
+    append(out, "nothing found that would break qgpu here");
+    return out;
+  }
+  for (const Finding& finding : diagnosis.findings) {
+    append(out, printable(finding.code) + ": " + printable(finding.what));
+    append(out, "  fix: " + printable(finding.fix));
+  }
+  return out;
+}
+
+std::string doctorJson(const Diagnosis& diagnosis) {
+  JsonWriter json;
+  json.beginObject().flag("ok", diagnosis.findings.empty()).key("facts").beginArray();
+  for (const Fact& fact : diagnosis.facts) {
+    json.beginObject().field("name", fact.name).field("value", fact.value).endObject();
+  }
+  json.endArray().key("findings").beginArray();
+  for (const Finding& finding : diagnosis.findings) {
+    json.beginObject().field("code", finding.code).field("what", finding.what);
+    json.field("fix", finding.fix).endObject();
+  }
+  json.endArray().endObject();
+  return json.take() + "\n";
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,117 @@
+#include "services/ctl/doctor/doctor_look.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace qgpu::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kFileMax = 4U << 20U;
+constexpr int kConnectMs = 1000;
+
+// 0, or the errno of connecting a socket of this type.
+int connectError(const std::string& path, int type) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = ::socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int done = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int error = done == 0 ? 0 : errno;
+  ::close(fd);
+  return error;
+}
+
+}  // namespace
+
+std::optional<std::string> readWhole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  std::string text(kFileMax, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) return std::nullopt;
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+std::string firstLine(const std::string& path) {
+  const auto text = readWhole(path);
+  return text ? text->substr(0, text->find('\n')) : "";
+}
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+std::vector<std::string> namesIn(const std::string& folder, std::string_view begin,
+                                 std::string_view end) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename().string();
+    if (name.starts_with(begin) && name.ends_with(end)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+SocketState socketState(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return SocketState::Missing;
+  if (!S_ISSOCK(info.st_mode)) return SocketState::NoSocket;
+  int error = connectError(path, SOCK_STREAM);
+  if (error == EPROTOTYPE) error = connectError(path, SOCK_SEQPACKET);
+  if (error == 0 || error == EAGAIN) return SocketState::Alive;  // EAGAIN: its queue is full
+  return error == ECONNREFUSED || error == ENOENT ? SocketState::Stale : SocketState::Closed;
+}
+
+bool listensAt(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return false;
+  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const bool now = fd >= 0 && ::connect(fd, found->ai_addr, found->ai_addrlen) == 0;
+  const bool later = fd >= 0 && !now && errno == EINPROGRESS;
+  ::freeaddrinfo(found);
+  bool listens = now;
+  if (later) {
+    pollfd entry{fd, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof error;
+    listens = ::poll(&entry, 1, kConnectMs) == 1 &&
+              ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+  }
+  if (fd >= 0) ::close(fd);
+  return listens;
+}
+
+std::vector<unsigned> versionNumbers(std::string_view text, std::size_t count) {
+  std::vector<unsigned> numbers(count, 0);
+  std::size_t at = 0;
+  for (unsigned& number : numbers) {
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9' && number < 100'000'000) {
+      number = number * 10 + static_cast<unsigned>(text[at++] - '0');
+    }
+    if (at >= text.size() || text[at] != '.') break;
+    ++at;
+  }
+  return numbers;
+}
+
+}  // namespace qgpu::ctl

@@ -1,0 +1,127 @@
+// The judge of clusters: it lets a sound history pass and finds the one that is not.
+#include "tests/sim/cluster/check_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/store/make_row.h"
+
+namespace qgpu::sim::check_cluster_test {
+namespace {
+
+constexpr std::uint64_t kTask = 1;
+using State = schema::PlaceState;
+
+class ClusterCheckTest : public ::testing::Test, public Verdict {
+ protected:
+  ClusterCheckTest() : check_(*this, {{"n0", {CardFact{{}, gibibytes(8), false}}, true, 0}}) {
+    check_.schedulerBoot({});
+    commit({makeRow({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }),
+            nodeRow(Marked::Free)});
+  }
+  ~ClusterCheckTest() override { EXPECT_EQ(found_, expected_); }
+
+  void violated(const char* invariant, const std::string&) override {
+    if (found_.empty()) found_ = invariant;
+  }
+  void expect(const char* invariant) { expected_ = invariant; }
+
+  enum class Marked { Free, Cordoned, Draining };
+  static StoredRow nodeRow(Marked marked) {
+    return makeRow({RowKind::ClusterNode, 0}, [marked](auto r) {
+      auto node = r.initClusterNode();
+      node.setName("n0");
+      node.setCordoned(marked == Marked::Cordoned);
+      node.setDraining(marked == Marked::Draining);
+    });
+  }
+  // A task that names n0 and has its place there.
+  static StoredRow taskRow(schema::PlaceState state) {
+    return makeRow({RowKind::ClusterTask, kTask}, [state](auto r) {
+      auto stored = r.initClusterTask();
+      stored.setEndedUnixMs(state == schema::PlaceState::ENDED ? 1 : 0);
+      auto task = stored.initTask();
+      task.setEpoch(1);
+      task.setNode("n0");
+      task.setState(state);
+      task.initCards(1).set(0, "sim-0");
+      task.initSpec().setNode("n0");
+      task.getSpec().initTask().setMemBytes(static_cast<std::uint64_t>(gibibytes(1).value));
+    });
+  }
+  void commit(const std::vector<StoredRow>& rows) {
+    check_.schedulerAppended(++batch_, rows, now_);
+    check_.schedulerAnswered(batch_, true);
+  }
+  template <typename Fill>
+  void ask(Fill&& fill) {
+    capnp::MallocMessageBuilder message;
+    auto request = message.initRoot<schema::ClusterRequest>();
+    fill(request);
+    check_.schedulerAsked(request.asReader());
+  }
+  void drainAsked() {
+    ask([](auto request) { request.initDrain().initTarget().setNode("n0"); });
+  }
+  void nodeHeard() {
+    capnp::MallocMessageBuilder message;
+    auto words = message.initRoot<schema::ToMember>();
+    words.setTerm(1);
+    words.setBeatSeen(1);
+    check_.schedulerSays(0, words.asReader(), now_);
+  }
+
+  ClusterCheck check_;
+  Nanos now_ = seconds(100);
+  std::uint64_t batch_ = 0;
+  std::string found_;
+  std::string expected_;
+};
+
+TEST_F(ClusterCheckTest, D1_ATaskThatNobodyDeletedAndNoNodeEndedStays) {
+  commit({taskRow(State::BOUND)});
+  expect("D1");
+  commit({taskRow(State::ENDED)});
+}
+
+// Cluster seed 14318.
+TEST_F(ClusterCheckTest, D1_TheTimeOfADrainMayBeOverInTheLookThatFindsTheNodeLost) {
+  drainAsked();
+  nodeHeard();
+  commit({taskRow(State::BOUND), nodeRow(Marked::Draining)});
+  now_ += ClusterCheck::kFence;
+  commit({taskRow(State::ENDED)});
+}
+
+TEST_F(ClusterCheckTest, D1_OfADrainedNodeThatIsHeardOfNoTaskIsDroppedBeforeItEndedThere) {
+  drainAsked();
+  nodeHeard();
+  commit({taskRow(State::BOUND), nodeRow(Marked::Draining)});
+  now_ += ClusterCheck::kFence - millis(1);
+  expect("D1");
+  commit({taskRow(State::ENDED)});
+}
+
+TEST_F(ClusterCheckTest, P8_ACordonedNodeGetsNothingNew) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  expect("P8");
+  commit({taskRow(State::ASSUMED)});
+}
+
+TEST_F(ClusterCheckTest, P8_ANodeThatStaysCordonedByItsNewRowGetsNothingNewEither) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  expect("P8");
+  commit({nodeRow(Marked::Cordoned), taskRow(State::ASSUMED)});
+}
+
+// Cluster seed 40987.
+TEST_F(ClusterCheckTest, P8_ANodeMayGetATaskWhileItWasGivenFreeBetweenTwoCordonsOfOneCommit) {
+  nodeHeard();
+  commit({nodeRow(Marked::Cordoned)});
+  ask([](auto request) { request.initUncordon().setNode("n0"); });
+  commit({nodeRow(Marked::Cordoned), taskRow(State::ASSUMED)});
+}
+
+}  // namespace
+}  // namespace qgpu::sim::check_cluster_test
