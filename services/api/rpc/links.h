@@ -28,22 +28,13 @@
 #include "runtime/actor.h"
 #include "schema/scheduler.capnp.h"
 #include "services/api/rpc/gathered.h"
+#include "services/api/rpc/link_limits.h"
 #include "services/api/rpc/rpc_session.h"
 
 namespace qgpu {
 
 // Members of this process have links from here on, which they number themselves.
 inline constexpr std::uint32_t kLocalLinks = std::uint32_t{1} << 31;
-
-struct LinksLimits {
-  std::size_t linksMax = 16'384;
-  std::size_t unsentWordsMax = 512 * 1024;         // of one link, that wait for the network
-  std::size_t heldWordsMax = 16 * 1024 * 1024;     // of all, that wait for the scheduler's mailbox
-  Nanos patience = seconds(10);  // for which they wait before their link is ended
-  Nanos retry = millis(1);       // of a full mailbox
-  Nanos silence = seconds(60);   // without a word of its member a link is ended
-  Nanos sweep = seconds(5);      // how often that is looked at
-};
 
 class Links final : public Actor, private kj::TaskSet::ErrorHandler {
  public:

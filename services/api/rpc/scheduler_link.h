@@ -33,17 +33,14 @@
 #include "runtime/result.h"
 #include "schema/scheduler.capnp.h"
 #include "services/api/commands/actor_client.h"
+#include "services/api/rpc/link_limits.h"
 
 namespace qgpu {
 
-struct SchedulerLinkConfig {
+struct SchedulerLinkConfig : SchedulerLinkTimes {
   std::vector<std::string> addresses;   // as parseDialList() gives them; not empty
   kj::Maybe<kj::TlsContext&> tls;       // for HOST:PORT; outlives the link
   std::uint64_t seed = 1;               // of the jitter: another one for each node
-  Nanos connectDeadline = seconds(5);   // to be joined, name look-up and TLS included
-  Nanos pauseMin = millis(100);         // after a round over all addresses; doubled each round
-  Nanos pauseMax = seconds(5);
-  Nanos silence = seconds(20);          // without a word of the scheduler: the connection is dead
   std::size_t unsentWordsMax = 512 * 1024;   // that wait for the network
   std::size_t messageWordsMax = 256 * 1024;  // of one message of the scheduler
   // For the log: called when the state changes, with what state() then says.

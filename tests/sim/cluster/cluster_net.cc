@@ -2,17 +2,15 @@
 
 #include <algorithm>
 
+#include "services/api/rpc/link_limits.h"
+
 namespace qgpu::sim {
 namespace {
 
 constexpr Nanos kDelayMin = micros(30);        // longer than any turn
-constexpr Nanos kPauseMin = millis(100);       // these are those of services/api/rpc
-constexpr Nanos kPauseMax = seconds(5);
-constexpr Nanos kSilenceAtNode = seconds(20);
-constexpr Nanos kSilenceAtScheduler = seconds(60);
-constexpr Nanos kLook = seconds(5);
-constexpr Nanos kPatience = seconds(10);
-constexpr Nanos kRetry = millis(1);
+constexpr LinksLimits kLinks;
+constexpr SchedulerLinkTimes kTimes;
+constexpr Nanos kLook = kTimes.silence / 4;    // as scheduler_link.cc
 constexpr Nanos kToldMax = seconds(30);        // until an end hears that its connection broke
 constexpr std::uint64_t kRepeatedPercent = 15;
 
@@ -87,7 +85,7 @@ std::optional<std::size_t> Net::nodeOf(std::uint32_t link) const {
 void Net::schedulerUp(ActorId links, ActorId scheduler) {
   links_ = links;
   schedulerActor_ = scheduler;
-  scheduler_.after(kLook, [this, life = ++schedulerLife_] { sweep(life); });
+  scheduler_.after(kLinks.sweep, [this, life = ++schedulerLife_] { sweep(life); });
 }
 
 void Net::nodeUp(std::size_t node, ActorId link, ActorId member) {
@@ -129,7 +127,7 @@ void Net::nodeDown(std::size_t node, bool silently) {
 void Net::connectLater(std::size_t node) {
   NodeState& end = ends_[node];
   const std::uint32_t rounds = std::min<std::uint32_t>(end.failures, 10);
-  const Nanos whole = std::min(kPauseMax, kPauseMin * (std::int64_t{1} << rounds));
+  const Nanos whole = std::min(kTimes.pauseMax, kTimes.pauseMin * (std::int64_t{1} << rounds));
   const Nanos pause = whole / 2 + dice_.between(Nanos(0), whole / 2);
   nodes_[node]->after(pause, [this, node, life = end.life] { connect(node, life); });
 }
@@ -141,7 +139,7 @@ void Net::connect(std::size_t node, std::uint32_t life) {
   const bool silent = end.blocked[0] || end.blocked[1];
   if (silent || links_ == ActorId::kNobody) {
     ++end.failures;
-    nodes_[node]->after(silent ? kLook : there, [this, node, life] {
+    nodes_[node]->after(silent ? kTimes.connectDeadline : there, [this, node, life] {
       if (life == ends_[node].life) connectLater(node);
     });
     return;
@@ -187,13 +185,13 @@ void Net::flush(std::uint32_t link, Way way) {
     if (blocked && !to.queue.front().local) return;
     if (!deliver(link, *connection, way, to.queue.front())) {
       to.retry = true;
-      site.after(kRetry, [this, link, way] {
+      site.after(kLinks.retry, [this, link, way] {
         Connection* again = find(link);
         if (again == nullptr) return;
         direction(*again, way).retry = false;
         flush(link, way);
       });
-      const bool late = site.now() - to.queue.front().at > kPatience;
+      const bool late = site.now() - to.queue.front().at > kLinks.patience;
       if (late && way == Way::Up && to.open) endAtScheduler(link);
       return;
     }
@@ -319,7 +317,7 @@ void Net::watchNode(std::size_t node, std::uint32_t link) {
   nodes_[node]->after(kLook, [this, node, link] {
     Connection* connection = find(link);
     if (connection == nullptr || ends_[node].connection != link) return;
-    if (nodes_[node]->now() - connection->down.heard >= kSilenceAtNode) {
+    if (nodes_[node]->now() - connection->down.heard >= kTimes.silence) {
       endAtNode(node, "nothing was heard of the scheduler");
     }
     watchNode(node, link);
@@ -331,10 +329,10 @@ void Net::sweep(std::uint32_t life) {
   std::vector<std::uint32_t> silent;
   for (const auto& [link, connection] : connections_) {
     if (!connection.up.open) continue;
-    if (scheduler_.now() - connection.up.heard > kSilenceAtScheduler) silent.push_back(link);
+    if (scheduler_.now() - connection.up.heard > kLinks.silence) silent.push_back(link);
   }
   for (const std::uint32_t link : silent) endAtScheduler(link);
-  scheduler_.after(kLook, [this, life] { sweep(life); });
+  scheduler_.after(kLinks.sweep, [this, life] { sweep(life); });
 }
 
 // Nobody speaks by it any more; its number is not given again.
