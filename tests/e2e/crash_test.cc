@@ -1,11 +1,10 @@
 // C9: the manager may die at any moment. Tenants run on, and a new one takes up where it was; also,
 // D5, where its database is gone.
 
-#include <gtest/gtest.h>
-#include <signal.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
+#include <signal.h>
 
 #include "tests/e2e/harness.h"
 
@@ -13,8 +12,8 @@ namespace qgpu::e2e {
 namespace {
 
 std::vector<std::string> tenant(const std::string& name, const std::string& share) {
-  return {"--name", name, "--core",    share, "--",          binary("qgpu-work"),
-          "--json", "--seconds", "8", "--verify", "--kernel-ms", "5"};
+  return {"--name", name,        "--core", share,      "--",          binary("qgpu-work"),
+          "--json", "--seconds", "60",     "--verify", "--kernel-ms", "5"};
 }
 
 TEST(Crash, C9_KilledUnderLoadAndRestartedNoTenantStopsAndAllIsAsBefore) {
@@ -41,23 +40,22 @@ TEST(Crash, C9_KilledUnderLoadAndRestartedNoTenantStopsAndAllIsAsBefore) {
     EXPECT_EQ(after[key], before[key]) << key;
   }
   EXPECT_EQ(manager.cards()[0]["policy"], "best-effort");
-  EXPECT_TRUE(eventually([&] {
-    return manager.task("a")["turns"] > 0 && manager.task("b")["turns"] > 0;
-  }));
+  EXPECT_TRUE(
+      eventually([&] { return manager.task("a")["turns"] > 0 && manager.task("b")["turns"] > 0; }));
   EXPECT_LE(monotonicNs() - back, 1'000'000'000) << "slices resume within a second";
-  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
-  EXPECT_EQ(b->wait().value_or(-1), 0) << b->output();
+  endWork(*a);
+  endWork(*b);
   EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
 }
 
 TEST(Crash, A3_ARestartedManagerHoldsOfflineForOnlineAsBefore) {
   Manager manager({"--cards=opencl", "--mixed", "--max-tasks-per-card=8"});
-  auto batch = manager.runTask({"--name", "batch", "--class", "offline", "--core", "50", "--",
-                                binary("qgpu-work"), "--json", "--seconds", "9", "--kernel-ms",
-                                "100"});
-  auto serve = manager.runTask({"--name", "serve", "--class", "online", "--", binary("qgpu-work"),
-                                "--json", "--seconds", "9", "--mode", "bursts", "--kernel-ms",
-                                "1"});
+  auto batch =
+      manager.runTask({"--name", "batch", "--class", "offline", "--core", "50", "--",
+                       binary("qgpu-work"), "--json", "--seconds", "60", "--kernel-ms", "100"});
+  auto serve =
+      manager.runTask({"--name", "serve", "--class", "online", "--", binary("qgpu-work"), "--json",
+                       "--seconds", "60", "--mode", "bursts", "--kernel-ms", "1"});
   const auto preempted = [&](std::int64_t least) {
     return manager.cards()[0]["preempt_us"]["n"].get<std::int64_t>() >= least;
   };
@@ -65,8 +63,8 @@ TEST(Crash, A3_ARestartedManagerHoldsOfflineForOnlineAsBefore) {
   manager.kill();
   manager.start();
   EXPECT_TRUE(eventually([&] { return preempted(5); })) << "online no longer holds offline";
-  EXPECT_EQ(serve->wait().value_or(-1), 0) << serve->output();
-  EXPECT_EQ(batch->wait().value_or(-1), 0) << batch->output();
+  endWork(*serve);
+  endWork(*batch);
 }
 
 // D5: what is left when somebody deletes the database of a manager that is down.
@@ -116,19 +114,19 @@ TEST(Crash, D5_WithItsDatabaseDeletedANewManagerTakesOverTheTasksThatLive) {
   ASSERT_TRUE(manager.ask("evict " + before.at("b")["id"].dump())["ok"]);
   EXPECT_TRUE(eventually([&] { return manager.task("b").is_null(); }));
   EXPECT_NE(b->wait().value_or(0), 0) << "it was ended";
-  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
+  endWork(*a);
   ASSERT_TRUE(manager.ask("evict " + std::to_string(id))["ok"]);
   EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
 }
 
 TEST(Crash, D5_ADamagedDatabaseIsRefusedAndTheTasksGoOnOnceItIsMovedAway) {
   Manager manager({"--cards=opencl", "--mixed", "--max-tasks-per-card=8"});
-  auto batch = manager.runTask({"--name", "batch", "--class", "offline", "--core", "50", "--",
-                                binary("qgpu-work"), "--json", "--seconds", "9", "--kernel-ms",
-                                "100"});
-  auto serve = manager.runTask({"--name", "serve", "--class", "online", "--", binary("qgpu-work"),
-                                "--json", "--seconds", "9", "--mode", "bursts", "--kernel-ms",
-                                "1"});
+  auto batch =
+      manager.runTask({"--name", "batch", "--class", "offline", "--core", "50", "--",
+                       binary("qgpu-work"), "--json", "--seconds", "60", "--kernel-ms", "100"});
+  auto serve =
+      manager.runTask({"--name", "serve", "--class", "online", "--", binary("qgpu-work"), "--json",
+                       "--seconds", "60", "--mode", "bursts", "--kernel-ms", "1"});
   const auto preempted = [&](std::int64_t least) {
     return manager.cards()[0]["preempt_us"]["n"].get<std::int64_t>() >= least;
   };
@@ -147,8 +145,8 @@ TEST(Crash, D5_ADamagedDatabaseIsRefusedAndTheTasksGoOnOnceItIsMovedAway) {
   loseDatabase(manager);
   manager.start();
   EXPECT_TRUE(eventually([&] { return preempted(5); })) << "online no longer holds offline";
-  EXPECT_EQ(serve->wait().value_or(-1), 0) << serve->output();
-  EXPECT_EQ(batch->wait().value_or(-1), 0) << batch->output();
+  endWork(*serve);
+  endWork(*batch);
 }
 
 TEST(Crash, D5_AnOlderCopyIsTheTruthAndItsNewTasksNeverMeetTheNumbersOfOldOnes) {
@@ -158,7 +156,7 @@ TEST(Crash, D5_AnOlderCopyIsTheTruthAndItsNewTasksNeverMeetTheNumbersOfOldOnes) 
   std::filesystem::copy_file(manager.database(), copy);
   manager.start();
   auto a = manager.runTask({"--name", "a", "--core", "30", "--", binary("qgpu-work"), "--json",
-                            "--seconds", "14", "--verify", "--kernel-ms", "5"});
+                            "--seconds", "60", "--verify", "--kernel-ms", "5"});
   const auto launches = [&](const std::string& name) {
     const Json task = manager.task(name);
     return task.is_null() ? 0 : task["launches"].get<int>();
@@ -179,14 +177,15 @@ TEST(Crash, D5_AnOlderCopyIsTheTruthAndItsNewTasksNeverMeetTheNumbersOfOldOnes) 
   ASSERT_TRUE(eventually([&] { return launches("b") > 5; }));
   EXPECT_GT(manager.task("b")["id"], before["id"]);
 
-  manager.kill();   // and whoever takes the copy away has both of them
+  manager.kill();  // and whoever takes the copy away has both of them
   loseDatabase(manager);
   manager.start();
   EXPECT_TRUE(eventually([&] { return launches("a") > 5 && launches("b") > 5; }))
-      << manager.tasks().dump() << '\n' << a->output() << b->output();
+      << manager.tasks().dump() << '\n'
+      << a->output() << b->output();
   EXPECT_EQ(manager.task("a")["id"], before["id"]);
-  EXPECT_EQ(b->wait().value_or(-1), 0) << b->output();
-  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
+  endWork(*b);
+  endWork(*a);
   EXPECT_TRUE(eventually([&] { return manager.tasks().empty(); }));
 }
 
@@ -203,8 +202,12 @@ TEST(Crash, ManyKillsInARowHarmNobody) {
     manager.kill();
     manager.start();
   }
-  EXPECT_EQ(a->wait().value_or(-1), 0) << a->output();
-  EXPECT_EQ(b->wait().value_or(-1), 0) << b->output();
+  for (const char* name : {"a", "b"}) {
+    const auto before = manager.task(name)["launches"].get<std::uint64_t>();
+    EXPECT_TRUE(eventually([&] { return manager.task(name)["launches"] > before + 5; })) << name;
+  }
+  endWork(*a);
+  endWork(*b);
 }
 
 }  // namespace

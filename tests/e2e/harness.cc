@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 namespace qgpu::e2e {
 namespace {
@@ -67,6 +68,11 @@ std::unique_ptr<Child> Manager::runTask(std::vector<std::string> arguments, Envi
   std::vector<std::string> argv = {binary("qgpuctl"), "--socket", socket(), "run"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return std::make_unique<Child>(argv, extra);
+}
+
+void endWork(Child& task) {
+  task.signalChild(SIGTERM);
+  EXPECT_EQ(task.wait().value_or(-1), 0) << task.output();
 }
 
 Scheduler::Scheduler(std::vector<std::string> arguments, Environment environment)

@@ -40,6 +40,9 @@ class Manager final : public Daemon {
   std::unique_ptr<Child> runTask(std::vector<std::string> arguments, Environment extra = {});
 };
 
+// Ends a qgpu-work that a task runs, by SIGTERM, and fails the test where it does not end well.
+void endWork(Child& task);
+
 class Scheduler final : public Daemon {
  public:
   explicit Scheduler(std::vector<std::string> arguments = {}, Environment environment = {});

@@ -35,6 +35,7 @@ int exitOf(DeviceTrouble trouble) {
 }
 
 int work(const WorkOptions& options) {
+  WorkControl::takeSignals();
   DeviceTrouble trouble = DeviceTrouble::None;
   auto device = WorkDevice::open(options.memoryMib, options.seed, trouble);
   if (!device) return complain(device.error(), exitOf(trouble));

@@ -21,11 +21,14 @@ constexpr std::int64_t kSignalLookNs = 20'000'000;  // a signal ends a sleep wit
 
 }  // namespace
 
-WorkControl::WorkControl(bool readStdin, std::int64_t untilNs) : untilNs_(untilNs) {
+void WorkControl::takeSignals() {
   struct sigaction action = {};
   action.sa_handler = [](int) { signalled = true; };
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+}
+
+WorkControl::WorkControl(bool readStdin, std::int64_t untilNs) : untilNs_(untilNs) {
   if (readStdin && pipe(wake_) == 0) reader_ = std::thread([this] { readWords(); });
 }
 

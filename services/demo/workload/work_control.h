@@ -17,7 +17,9 @@ namespace qgpu::demo {
 
 class WorkControl {
  public:
-  // untilNs: CLOCK_MONOTONIC, INT64_MAX for none. SIGTERM and SIGINT end the work.
+  // From now on SIGTERM and SIGINT end the work, also before it began, and no more the process.
+  static void takeSignals();
+  // untilNs: CLOCK_MONOTONIC, INT64_MAX for none.
   WorkControl(bool readStdin, std::int64_t untilNs);
   ~WorkControl();
   WorkControl(const WorkControl&) = delete;
