@@ -1,6 +1,5 @@
 #include "tests/unit/services/guest/guest_child.h"
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -37,17 +36,8 @@ bool retiresAll(const FakeManager& manager) {
   return eventually([&] { return manager.inFlight() == 0; });
 }
 
-std::string guestLibrary() {
-  const char* named = getenv("QGPU_GUEST_LIBRARY");
-  return named ? named : QGPU_GUEST_LIBRARY;
-}
-std::string guestProgram() {
-  const char* named = getenv("QGPU_GUEST_PROGRAM");
-  return named ? named : QGPU_GUEST_PROGRAM;
-}
-
 std::vector<std::string> tenantOf(const FakeManager& manager) {
-  return {"OPENCL_LAYERS=" + guestLibrary(), "QGPU_SOCKET=" + manager.socketPath(),
+  return {"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=" + manager.socketPath(),
           "QGPU_TOKEN=" + FakeManager::token()};
 }
 

@@ -10,11 +10,6 @@
 
 namespace qgpu::testing {
 
-// The library that the tests load and the program that loads it: this build's, or those that the
-// environment names, which have sanitizers.
-std::string guestLibrary();
-std::string guestProgram();
-
 // The environment of a tenant of `manager`, with the library as an OpenCL layer.
 std::vector<std::string> tenantOf(const FakeManager& manager);
 
@@ -26,7 +21,7 @@ class GuestChild {
  public:
   // environment: "NAME=value" entries that are added to this process's own.
   explicit GuestChild(const std::vector<std::string>& environment,
-                      const std::string& program = guestProgram());
+                      const std::string& program = QGPU_GUEST_PROGRAM);
   ~GuestChild();  // ends the program and fails if it does not exit by itself
   GuestChild(const GuestChild&) = delete;
   GuestChild& operator=(const GuestChild&) = delete;

@@ -1,9 +1,14 @@
-# libqgpu.so in real programs on a real driver (PoCL), under a manager that a test plays. The
-# library is built without sanitizers, so the programs that load it are, too.
+# libqgpu.so in real programs on a real driver (PoCL), under a manager that a test plays. Either has
+# sanitizers where the other has: the program is ours there and loads the library as a layer. (What
+# is preloaded stands before their runtime.)
 add_executable(guest_program guest_program.cc)
 target_link_libraries(guest_program PRIVATE OpenCL Threads::Threads)
-target_compile_options(guest_program PRIVATE -fno-sanitize=all)
-target_link_options(guest_program PRIVATE -fno-sanitize=all)
+set(library qgpu_guest_sanitized)
+if(NOT TARGET qgpu_guest_sanitized)
+  set(library qgpu_guest_testing)
+  target_compile_options(guest_program PRIVATE -fno-sanitize=all)
+  target_link_options(guest_program PRIVATE -fno-sanitize=all)
+endif()
 
 add_library(guest_notify_layer MODULE guest_notify_layer.cc)
 target_compile_options(guest_notify_layer PRIVATE -fno-sanitize=all)
@@ -14,8 +19,8 @@ target_link_libraries(guest_fixture PUBLIC qgpu_testing PRIVATE qgpu_flags)
 target_compile_definitions(guest_fixture PUBLIC
   QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
   QGPU_GUEST_NOTIFY_LAYER="$<TARGET_FILE:guest_notify_layer>"
-  QGPU_GUEST_LIBRARY="$<TARGET_FILE:qgpu_guest_testing>")
-add_dependencies(guest_fixture guest_program guest_notify_layer qgpu_guest_testing)
+  QGPU_GUEST_LIBRARY="$<TARGET_FILE:${library}>")
+add_dependencies(guest_fixture guest_program guest_notify_layer ${library})
 
 # They compete for this machine's few processors with their own kernels.
 set(plain PLAIN)
@@ -32,13 +37,7 @@ qgpu_test(guest_front_test PLAIN SOURCES opencl/guest_front_test.cc
 qgpu_test_properties(guest_gate_test RESOURCE_LOCK cpu_card)
 qgpu_test_properties(guest_front_test RESOURCE_LOCK cpu_card)
 
-# With sanitizers in this build: the library has them too where its program is ours and loads it as
-# a layer. (What is preloaded stands before their runtime.) PoCL keeps some memory to its end.
-if(TARGET qgpu_guest_sanitized)
-  add_executable(guest_sanitized_program guest_program.cc)
-  target_link_libraries(guest_sanitized_program PRIVATE OpenCL Threads::Threads)
-  add_dependencies(guest_fixture guest_sanitized_program qgpu_guest_sanitized)
+if(TARGET qgpu_guest_sanitized)  # PoCL keeps some memory to its end
   set_property(TEST guest_gate_test guest_gate_test_timing PROPERTY ENVIRONMENT
-    "QGPU_GUEST_LIBRARY=$<TARGET_FILE:qgpu_guest_sanitized>"
-    "QGPU_GUEST_PROGRAM=$<TARGET_FILE:guest_sanitized_program>" "ASAN_OPTIONS=detect_leaks=0")
+    ASAN_OPTIONS=detect_leaks=0)
 endif()

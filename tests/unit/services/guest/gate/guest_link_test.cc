@@ -20,7 +20,7 @@ FakeManager::Options grace(std::uint64_t ms) {
 }
 
 TEST(GuestLink, WithoutATokenTheLibraryDoesNothing) {
-  GuestChild guest({"OPENCL_LAYERS=" + guestLibrary()});
+  GuestChild guest({"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY});
   ASSERT_EQ(guest.ask("init"), "ok");
   EXPECT_EQ(guest.ask("launch 1"), "0");
   EXPECT_EQ(guest.ask("finish"), "0");
@@ -28,7 +28,7 @@ TEST(GuestLink, WithoutATokenTheLibraryDoesNothing) {
 }
 
 TEST(GuestLink, WithoutAManagerThereIsNoDeviceAndOneClearLine) {
-  GuestChild guest({"OPENCL_LAYERS=" + guestLibrary(), "QGPU_SOCKET=/nonexistent/attach.sock",
+  GuestChild guest({"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=/nonexistent/attach.sock",
                     "QGPU_TOKEN=" + FakeManager::token(), "QGPU_ATTACH_TIMEOUT_MS=100"});
   EXPECT_EQ(guest.ask("devices"), "no-platform -1001");
   EXPECT_EQ(guest.errors(),
@@ -37,7 +37,7 @@ TEST(GuestLink, WithoutAManagerThereIsNoDeviceAndOneClearLine) {
 }
 
 std::vector<std::string> tenantWithFiles(const FakeManager& manager, const std::string& files) {
-  return {"OPENCL_LAYERS=" + guestLibrary(), "QGPU_SOCKET=" + manager.socketPath(),
+  return {"OPENCL_LAYERS=" QGPU_GUEST_LIBRARY, "QGPU_SOCKET=" + manager.socketPath(),
           "QGPU_TOKEN_FILE=" + files};
 }
 
