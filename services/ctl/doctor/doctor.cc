@@ -22,7 +22,7 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr Nanos kAskLimit = seconds(3);
+constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
 const std::vector<unsigned> kOldestKernel = {5, 3};
 const std::vector<unsigned> kOldestDriver = {450, 102, 4};
@@ -145,7 +145,7 @@ void checkCertificate(DoctorContext& context, const std::string& daemon, const s
 
 // The version that a daemon tells; empty where it tells none.
 std::string versionOf(const std::string& socket) {
-  const Result<Answer> answer = Client(socket).askLine("status", kAskLimit);
+  const Result<Answer> answer = Client(socket).askLine("status", kProbeLimit);
   return answer ? textOf(answer->root(), "version") : "";
 }
 
@@ -160,7 +160,7 @@ void checkUncontained(DoctorContext& context, const std::string& socket) {
   Client client(socket);
   std::uint64_t since = 0;
   for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
-    const Result<Answer> events = client.askLine("events " + std::to_string(since), kAskLimit);
+    const Result<Answer> events = client.askLine("events " + std::to_string(since), kProbeLimit);
     const auto list = events ? listOf(events->root(), "events") : std::vector<Event>();
     if (list.empty()) break;
     for (const Event event : list) {
@@ -171,7 +171,7 @@ void checkUncontained(DoctorContext& context, const std::string& socket) {
     }
   }
   if (told.empty()) return;
-  const Result<Answer> tasks = client.askLine("tasks", kAskLimit);
+  const Result<Answer> tasks = client.askLine("tasks", kProbeLimit);
   if (!tasks) return;
   for (const auto& [kind, toldOf] : told) {
     for (const auto task : listOf(tasks->root(), "tasks")) {

@@ -58,9 +58,9 @@ bool waits(const Span& span) {
 }
 // What a person should look at.
 bool isTrouble(const Moment& moment) {
-  using Kind = schema::TraceKind;
-  return moment.kind == Kind::OVERRUN || moment.kind == Kind::MEMORY_REFUSED ||
-         moment.kind == Kind::DRAINED;
+  return moment.kind == schema::TraceKind::OVERRUN ||
+         moment.kind == schema::TraceKind::MEMORY_REFUSED ||
+         moment.kind == schema::TraceKind::DRAINED;
 }
 
 // The nanoseconds of each of `count` stretches of the history that spans of a task cover.
