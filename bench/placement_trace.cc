@@ -19,7 +19,7 @@ constexpr std::uint32_t kNoTaskLimit = 1000;
 ClusterNodeFacts nodeOf(std::string name, std::int64_t cpuMilli, std::int64_t memMib,
                         std::uint32_t cards, const std::string& model) {
   ClusterNodeFacts facts;
-  facts.maxTasksPerCard = kNoTaskLimit;
+  facts.tasks.configured = kNoTaskLimit;
   facts.cpuMilli = cpuMilli;
   facts.hostMem = mebibytes(memMib);
   for (std::uint32_t i = 0; i < cards; ++i) {

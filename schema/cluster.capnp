@@ -73,6 +73,7 @@ struct NodeFacts {
   hostMemBytes @7 :UInt64;
   attachSocket @8 :Text;       # for schedulers that still pass it on to launchers
   environment @9 :List(Text);  # of tenants on that node; a scheduler takes names that it knows
+  leastTasksPerCard @10 :UInt32;  # of a small card, where maxTasksPerCard is 0; 0: one
 }
 
 struct HeldTask {              # a binding as its node has it

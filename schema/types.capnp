@@ -36,7 +36,7 @@ struct CardInfo {              # what a backend found; only `suspend` may change
 struct TaskSpec {              # what a person or program asks for
   name @0 :Text;
   class @1 :TaskClass;
-  memBytes @2 :UInt64;         # per card, a whole number of GiB, at least one
+  memBytes @2 :UInt64;         # per card, a whole number of MiB, at least one
   sharePermille @3 :UInt32;    # 0 for online
   cards @4 :UInt32 = 1;        # more than 1, or a share of 1000: whole cards, exclusive
   card @5 :Text;               # id wanted; empty: the node chooses
@@ -117,6 +117,7 @@ struct NodeInfo {
   sliceMaxNs @14 :UInt64;
   cluster @15 :Text;           # "none", or how it stands with its scheduler: a word, ": ", details
   clusterTerm @16 :UInt64;     # the highest that a scheduler has shown, as stored
+  leastTasksPerCard @17 :UInt32;  # of a small card, where maxTasksPerCard is 0; 0: one
 }
 
 struct Event {                 # one line of the node's story

@@ -77,8 +77,10 @@ bool isHopeless(Reason reason) {
   }
 }
 
-std::string gibText(Bytes mem) {
-  if (mem.value % kGiB == 0) return std::to_string(mem.value / kGiB) + " GiB";
+std::string sizeText(Bytes mem) {
+  const std::string gib = std::to_string(mem.value / kGiB);
+  if (mem.value % kGiB == 0) return gib + " GiB";
+  if (mem.value > kGiB && mem.value % kGiB == kGiB / 2) return gib + ".5 GiB";
   return std::to_string(mem.value / kMiB) + " MiB";
 }
 
@@ -94,9 +96,9 @@ std::int64_t nominalGib(Bytes mem) {
   return std::max<std::int64_t>(1, (mem.value + kGiB - 1) / kGiB);
 }
 
-std::uint32_t tasksMaxOf(Bytes mem, std::uint32_t configured) {
-  if (configured != 0) return configured;
-  return static_cast<std::uint32_t>(std::max<std::int64_t>(1, nominalGib(mem) / 4));
+std::uint32_t tasksMaxOf(Bytes mem, TaskLimit limit) {
+  if (limit.configured != 0) return limit.configured;
+  return std::max({1U, limit.least, static_cast<std::uint32_t>(nominalGib(mem) / 4)});
 }
 
 bool isWhole(const LedgerAsk& ask) {
@@ -117,9 +119,9 @@ CardAsk cardAsk(const LedgerAsk& normal) {
 Status checkAsk(const LedgerAsk& ask) {
   const bool whole = isWhole(ask);
   if (ask.share.value < 0 || ask.cards == 0) return invalid("a share or card count below zero");
-  if (!whole && (ask.mem.value < kGiB || ask.mem.value % kGiB != 0)) {
+  if (!whole && (ask.mem < kMemoryStep || ask.mem.value % kMemoryStep.value != 0)) {
     return invalid("memory is " + std::to_string(ask.mem.value) +
-                   " bytes: ask for a whole number of GiB, at least 1");
+                   " bytes: ask for a whole number of MiB, at least 1");
   }
   if (isHybrid(ask.taskClass)) {
     if (Status valid = checkHybrid(ask); !valid) return valid;
@@ -167,10 +169,14 @@ std::int64_t shortfall(const CardRoom& card, const CardAsk& ask, Reason reason) 
 
 std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
   switch (reason) {
-    case Reason::Fits: return "fits";
-    case Reason::CardTooSmall: return "has " + gibText(card.mem) + " in all";
-    case Reason::CardUnhealthy: return "is out of order";
-    case Reason::CardCordoned: return "takes no new tasks";
+    case Reason::Fits:
+      return "fits";
+    case Reason::CardTooSmall:
+      return "has " + sizeText(card.mem) + " in all";
+    case Reason::CardUnhealthy:
+      return "is out of order";
+    case Reason::CardCordoned:
+      return "takes no new tasks";
     case Reason::ManagerStarting:
       return "its manager is starting: kubelet does not count its devices yet";
     case Reason::HeldWhole: return "held whole by a task";
@@ -182,7 +188,7 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
     case Reason::SlotsFull:
       return std::to_string(card.tasks) + " tasks of at most " + std::to_string(card.tasksMax);
     case Reason::MemShort:
-      return gibText(card.mem - card.memBound) + " free of " + gibText(card.mem);
+      return sizeText(card.mem - card.memBound) + " free of " + sizeText(card.mem);
     case Reason::CoreShort:
     case Reason::GreedyShort: return percentText(poolFree(card, ask.taskClass)) + " percent free";
     default: return reasonName(reason);

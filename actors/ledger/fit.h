@@ -3,7 +3,8 @@
 // contract as a pure function of a card's sums and the ask. The node's ledger admits by it, the
 // scheduler places and explains by it, so that both say the same (P4, P7, P8).
 //
-// Units: memory in bytes, shares in permille of one card, CPU in thousandths of a core.
+// Units: memory in bytes, given out in steps of kMemoryStep; shares in permille of one card, CPU in
+// thousandths of a core.
 
 #include <compare>
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include "runtime/units.h"
 
 namespace qgpu {
+
+inline constexpr Bytes kMemoryStep = mebibytes(1);
 
 // What is asked, in the units of the contract: memory per card, share in permille of one card.
 struct LedgerAsk {
@@ -102,8 +105,14 @@ CardAsk cardAsk(const LedgerAsk& normal);   // of what normalAsk() gave
 
 // The size that a card is sold as: what drivers report (15,109 MiB) rounded up (16 GiB).
 std::int64_t nominalGib(Bytes mem);
-// Tasks that a card takes: `configured`, or where that is 0 nominal GiB / 4, at least 1.
-std::uint32_t tasksMaxOf(Bytes mem, std::uint32_t configured);
+// How many tasks a card of a node takes.
+struct TaskLimit {
+  std::uint32_t configured = 0;  // 0: nominal GiB / 4 of each card
+  std::uint32_t least = 1;       // and of a small card so many
+};
+// Where Kubernetes has no say: several tasks fit a card of any size.
+inline constexpr std::uint32_t kLeastTasksAlone = 4;
+std::uint32_t tasksMaxOf(Bytes mem, TaskLimit limit);
 
 inline bool isHybrid(TaskClass taskClass) { return taskClass != TaskClass::Ordinary; }
 // What is left of the pool that a task of this class takes its share from.
@@ -120,8 +129,8 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason);
 // Adds to the card's sums what a task takes of it. sign: 1 takes, -1 gives back.
 void account(CardRoom& card, const CardAsk& ask, std::int64_t sign);
 
-// Amounts as people read them.
-std::string gibText(Bytes mem);
+// Amounts as people read them: "2 GiB", "1.5 GiB", "700 MiB".
+std::string sizeText(Bytes mem);
 std::string percentText(Permille share);
 
 }  // namespace qgpu

@@ -26,7 +26,7 @@ Ledger::Ledger(LedgerConfig config, std::vector<LedgerCard> cards, Policy policy
   for (LedgerCard& card : cards) {
     CardRoom room;
     room.mem = card.mem;
-    room.tasksMax = tasksMaxOf(card.mem, config.maxTasksPerCard);
+    room.tasksMax = tasksMaxOf(card.mem, config.tasks);
     room.policy = policy;
     cards_.push_back(Slot{std::move(card), room});
   }
@@ -171,15 +171,15 @@ Error Ledger::refuse(const LedgerAsk& ask, const std::vector<std::size_t>& among
   }
   const auto seen = [&](Reason reason) { return count[static_cast<std::size_t>(reason)]; };
   const std::string what =
-      each.whole ? std::to_string(ask.cards) + " whole card(s)" : gibText(ask.mem);
+      each.whole ? std::to_string(ask.cards) + " whole card(s)" : sizeText(ask.mem);
   if (possible < ask.cards) {
     return fail(ErrorCode::Infeasible,
                 "not even an empty node would do for " + what + reasons + "; ask for less");
   }
   std::string help = "wait until a task ends";
   if (mostShare.value >= 10) help += ", or ask for at most " + percentText(mostShare) + " percent";
-  if (mostMem.value >= kGiB) {
-    help += ", or ask for at most " + gibText(Bytes(mostMem.value / kGiB * kGiB));
+  if (mostMem >= kMemoryStep) {
+    help += ", or ask for at most " + sizeText(kMemoryStep * (mostMem / kMemoryStep));
   }
   if (seen(Reason::SlotsFull) != 0) help += ", or raise --max-tasks-per-card";
   if (seen(Reason::ShareNeeded) != 0) help += ", or ask for a share";

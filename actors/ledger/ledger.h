@@ -22,8 +22,8 @@
 namespace qgpu {
 
 struct LedgerConfig {
-  bool mixed = false;                  // online and offline tasks are allowed on this node
-  std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4 of each card, at least 1
+  bool mixed = false;  // online and offline tasks are allowed on this node
+  TaskLimit tasks{};
 };
 
 struct LedgerCard {

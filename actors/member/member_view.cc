@@ -265,6 +265,7 @@ void MemberView::writeFacts(schema::NodeFacts::Builder facts) const {
   facts.setCards(readReply(cards_).getCards());
   facts.setMixed(info.getMixed());
   facts.setMaxTasksPerCard(info.getMaxTasksPerCard());
+  facts.setLeastTasksPerCard(info.getLeastTasksPerCard());
   facts.setCpuMilli(static_cast<std::uint64_t>(options.cpuMilli));
   facts.setHostMemBytes(static_cast<std::uint64_t>(options.hostMem.value));
   facts.setAttachSocket(options.attachSocket);

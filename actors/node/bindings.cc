@@ -29,8 +29,7 @@ bool sameAsk(const TaskSpec& bound, const TaskSpec& asked) {
 }
 
 std::string describe(const TaskSpec& spec) {
-  std::string said = spec.name + ": " + className(spec.taskClass) + ", " +
-                     std::to_string(spec.mem / gibibytes(1)) + " GiB";
+  std::string said = spec.name + ": " + className(spec.taskClass) + ", " + sizeText(spec.mem);
   if (spec.taskClass != TaskClass::Online) {
     said += ", " + std::to_string(spec.share.value) + " permille";
   }

@@ -30,7 +30,7 @@ NodeActor::NodeActor(NodeOptions options, NodePeers peers, std::vector<CardFacts
       shell_(options_.probeEvery),
       feed_(shell_.outbox(), kEventBlock),
       node_(options_, peers_, shell_, feed_),
-      ledger_({options_.mixed || options_.labelled, options_.maxTasksPerCard}, ledgerCards(cards),
+      ledger_({options_.mixed || options_.labelled, taskLimitOf(options_)}, ledgerCards(cards),
               options_.policy),
       numbers_(node_),
       cards_(node_, ledger_, std::move(cards)),

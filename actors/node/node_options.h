@@ -8,6 +8,7 @@
 
 #include "actors/arbiter/arbiter.h"
 #include "actors/base/asker.h"
+#include "actors/ledger/fit.h"
 #include "actors/model.h"
 #include "runtime/actor.h"
 
@@ -39,7 +40,7 @@ struct NodeOptions {
   bool mixed = false;
   // On Kubernetes: whether it is mixed the node's label says, by NodeLabelled; until then `mixed`.
   bool labelled = false;
-  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
+  std::uint32_t maxTasksPerCard = 0;  // 0: as taskLimitOf() says
   std::string attachSocket;
   std::string realtime = "none";                               // what the card loop got, for status
   ArbiterConfig arbiter;                                       // of the cards, for status
@@ -50,6 +51,12 @@ struct NodeOptions {
   Nanos introduceMax = seconds(1);  // then a bind is answered, introduced or not
   Nanos probeEvery = seconds(1);    // of a storage that failed
 };
+
+// What Kubernetes counts, the public pages say; a node that stands alone is shared however small
+// its cards are.
+inline TaskLimit taskLimitOf(const NodeOptions& options) {
+  return {options.maxTasksPerCard, options.labelled ? 1 : kLeastTasksAlone};
+}
 
 struct NodePeers {
   ActorId attach{};            // holds tokens and pages

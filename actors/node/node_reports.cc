@@ -23,7 +23,9 @@ void NodeReports::info(const Asker& asker) {
     info.setTasks(static_cast<std::uint32_t>(bindings_.all().size()));
     info.setPolicy(word(node_.options().policy));
     info.setMixed(bindings_.mixed());
-    info.setMaxTasksPerCard(node_.options().maxTasksPerCard);
+    const TaskLimit limit = taskLimitOf(node_.options());
+    info.setMaxTasksPerCard(limit.configured);
+    info.setLeastTasksPerCard(limit.least);
     info.setRealtime(node_.options().realtime);
     info.setStorage(node_.shell().storageText());
     info.setCluster(standing_);

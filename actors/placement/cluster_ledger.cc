@@ -112,7 +112,7 @@ constexpr std::int64_t kWholeCardPart = 2;  // of what was seen: how often a who
 CardRoom roomOf(const ClusterCard& card, const ClusterNodeFacts& facts, std::uint32_t model) {
   CardRoom room;
   room.mem = card.mem;
-  room.tasksMax = tasksMaxOf(card.mem, facts.maxTasksPerCard);
+  room.tasksMax = tasksMaxOf(card.mem, facts.tasks);
   room.model = model;
   room.policy = card.policy;
   room.mark = card.mark;
@@ -137,7 +137,7 @@ std::string wanted(const Shape& shape) {
   if (shape.card.whole && shape.cards != 0)
     what = std::to_string(shape.cards) + " whole card(s)";
   else if (shape.cards != 0)
-    what = gibText(shape.card.mem);
+    what = sizeText(shape.card.mem);
   if (shape.cards != 0 && !shape.card.whole && shape.card.share.value != 0) {
     what += " and " + percentText(shape.card.share) + " percent";
   }
@@ -145,7 +145,7 @@ std::string wanted(const Shape& shape) {
     what += (what.empty() ? "" : ", ") + std::to_string(shape.cpuMilli) + "m of processors";
   }
   if (shape.hostMem.value != 0) {
-    what += (what.empty() ? "" : ", ") + gibText(shape.hostMem) + " of host memory";
+    what += (what.empty() ? "" : ", ") + sizeText(shape.hostMem) + " of host memory";
   }
   return what;
 }
@@ -223,7 +223,7 @@ std::string nodeText(Reason reason, std::int64_t missing) {
     case Reason::CpuShort:
       return "lacks " + std::to_string(missing) + "m of processors";
     case Reason::HostMemShort:
-      return "lacks " + gibText(Bytes(missing)) + " of host memory";
+      return "lacks " + sizeText(Bytes(missing)) + " of host memory";
     case Reason::NotEnoughCards:
       return "lacks " + std::to_string(missing) + " free card(s)";
     default:
@@ -238,7 +238,7 @@ std::string cardText(const CardRoom& card, const Shape& shape, Reason reason,
   switch (reason) {
     case Reason::CardTooSmall:
     case Reason::MemShort:
-      return "lacks " + gibText(Bytes(missing)) + ": " + has;
+      return "lacks " + sizeText(Bytes(missing)) + ": " + has;
     case Reason::CoreShort:
     case Reason::GreedyShort:
       return "lacks " + percentText(Permille(missing)) + " percent: " + has;

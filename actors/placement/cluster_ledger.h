@@ -41,9 +41,9 @@ struct ClusterCard {
 struct ClusterNodeFacts {
   std::string name;
   bool mixed = false;
-  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4 of each card, at least 1
-  std::int64_t cpuMilli = 0;          // 0: not counted
-  Bytes hostMem{0};                   // 0: not counted
+  TaskLimit tasks{};
+  std::int64_t cpuMilli = 0;  // 0: not counted
+  Bytes hostMem{0};           // 0: not counted
   std::vector<ClusterCard> cards;
 };
 

@@ -8,9 +8,7 @@
 namespace qgpu {
 namespace {
 
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-constexpr std::int64_t kGibMax = 1024;   // cards beyond it host whatever this one hosts
-constexpr std::int64_t kWeightMax = std::int64_t{1} << 31;   // of all, so that sums stay exact
+constexpr std::int64_t kWeightMax = std::int64_t{1} << 31;  // of all, so that sums stay exact
 
 // Where 100 times the logistic curve of x reaches 51, 52, ... 99: x in millionths of a card,
 // ln(q / (100 - q)). Below 50 it is symmetrical.
@@ -33,7 +31,6 @@ void Fragments::setTypical(std::vector<TypicalShape> typical) {
                    [](const auto& a, const auto& b) { return a.weight > b.weight; });
   if (typical.size() > kTypicalMax) typical.resize(kTypicalMax);
   const std::int64_t heaviest = kWeightMax / static_cast<std::int64_t>(kTypicalMax);
-  byGib_.assign(kGibMax + 1, 0);
   std::uint32_t models = 0;
   for (const TypicalShape& shape : typical) {
     for (const std::uint32_t model : shape.models) models = std::max(models, model + 1);
@@ -60,14 +57,11 @@ void Fragments::setTypical(std::vector<TypicalShape> typical) {
     for (std::int64_t p = shape.card.share.value; p <= 1000; ++p) {
       byShare_[static_cast<std::size_t>(p)] |= bit;
     }
-    const std::int64_t gib = shape.card.whole ? 0 : (shape.card.mem.value + kGiB - 1) / kGiB;
-    for (std::int64_t n = std::min(gib, kGibMax); n <= kGibMax; ++n) {
-      byGib_[static_cast<std::size_t>(n)] |= bit;
-    }
+    if (!shape.card.whole) byMem_.push_back({shape.card.mem.value, bit});
     const std::size_t least = shape.card.whole ? shape.cards : 0;
     for (std::size_t n = least; n < byWholeFree_.size(); ++n) byWholeFree_[n] |= bit;
   }
-  for (std::vector<Step>* steps : {&byCpu_, &byHostMem_}) {
+  for (std::vector<Step>* steps : {&byMem_, &byCpu_, &byHostMem_}) {
     std::sort(steps->begin(), steps->end(),
               [](const Step& a, const Step& b) { return a.amount < b.amount; });
     TypicalMask more = 0;
@@ -100,11 +94,9 @@ TypicalMask Fragments::hostable(std::int64_t cpuFree, Bytes hostMemFree,
 CardFragments Fragments::lookAt(const CardRoom& card, bool mixed) const {
   if (!card.healthy || card.mark != CardMark::Ready || card.exclusive) return {};
   CardFragments seen{0, std::max<std::int64_t>(0, poolLeft(card)), card.tasks == 0};
-  if (card.tasks >= card.tasksMax || byGib_.empty()) return seen;
-  const std::int64_t gib =
-      std::clamp<std::int64_t>((card.mem - card.memBound).value / kGiB, 0, kGibMax);
+  if (card.tasks >= card.tasksMax) return seen;
   seen.hosts = byShare_[static_cast<std::size_t>(seen.free)] &
-               byGib_[static_cast<std::size_t>(gib)] &
+               ~tooMuch(byMem_, (card.mem - card.memBound).value) &
                (card.model < byModel_.size() ? byModel_[card.model] | anyModel_ : anyModel_);
   if (card.tenancy() == Tenancy::Ordinary || !mixed) seen.hosts &= ~hybrid_;
   if (card.tenancy() == Tenancy::Hybrid) seen.hosts &= ~ordinary_;

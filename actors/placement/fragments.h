@@ -75,10 +75,10 @@ class Fragments {
   TypicalMask shareless_ = 0;          // ordinary and offline ones
   std::vector<TypicalMask> byModel_;   // by number; more models than that: anyModel_
   TypicalMask anyModel_ = 0;
-  std::array<TypicalMask, 1001> byShare_{};   // those who ask for no more than this permille
-  std::vector<TypicalMask> byGib_;            // those who ask for no more GiB
-  std::array<TypicalMask, 17> byWholeFree_{}; // those who ask for no more cards
-  std::vector<Step> byCpu_;            // ascending
+  std::array<TypicalMask, 1001> byShare_{};    // those who ask for no more than this permille
+  std::array<TypicalMask, 17> byWholeFree_{};  // those who ask for no more cards
+  std::vector<Step> byMem_;                    // ascending, as the next two
+  std::vector<Step> byCpu_;
   std::vector<Step> byHostMem_;
   std::array<std::array<std::int64_t, 256>, 8> weights_{};   // of each byte of a mask
 };

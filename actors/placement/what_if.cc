@@ -25,7 +25,6 @@ WhatIf::Levels levelsOf(const ClusterLedger& ledger) {
   return levels;
 }
 
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kPercent = 10;  // permille
 
 const char* nameOf(TaskClass taskClass) {
@@ -126,7 +125,7 @@ class Remedies {
     if (!trial->fitsOn(kOnly, ask_)) return {};
     const bool one = eviction->victims.size() == 1;
     return "evict " + std::string(one ? "offline task " : "offline tasks ") + numbers + " (" +
-           gibText(eviction->mem) + ") from " + cardName(eviction->spot.node, eviction->card) +
+           sizeText(eviction->mem) + ") from " + cardName(eviction->spot.node, eviction->card) +
            ": it fits there then, and does so itself where it is submitted with preempt";
   }
 
@@ -172,20 +171,20 @@ class Remedies {
   }
   std::string endText(NodeId node, TaskId task, const Placement& held) const {
     return "end task " + numberOf(task) + " (" + nameOf(held.taskClass) + ", " +
-           gibText(memOf(held)) + ") on " + ledger_.facts(node).name + ": it fits there then";
+           sizeText(memOf(held)) + ") on " + ledger_.facts(node).name + ": it fits there then";
   }
 
   // The most that fits, of one amount alone: what fits with more fits with less (P10).
   std::string askForLess() {
     if (ask_.task.cards == 0) return {};
     if (isWhole(ask_.task)) return fewerCards();
-    const auto withMem = [this](std::int64_t gib) {
+    const auto withMem = [this](std::int64_t steps) {
       ClusterAsk less = ask_;
-      less.task.mem = Bytes(gib * kGiB);
+      less.task.mem = kMemoryStep * steps;
       return less;
     };
-    const std::int64_t gib = most(ask_.task.mem.value / kGiB - 1, withMem);
-    if (gib > 0) return lessText(std::to_string(gib) + " GiB", withMem(gib));
+    const std::int64_t steps = most(ask_.task.mem / kMemoryStep - 1, withMem);
+    if (steps > 0) return lessText(sizeText(kMemoryStep * steps), withMem(steps));
     const auto withShare = [this](std::int64_t percent) {
       ClusterAsk less = ask_;
       less.task.share = Permille(percent * kPercent);

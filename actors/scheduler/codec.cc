@@ -127,9 +127,8 @@ Result<MemberFacts> readMemberFacts(schema::NodeFacts::Reader reader) {
                 "a node has at most " + std::to_string(kNodeCardsMax) + " cards");
   }
   facts.ledger.mixed = reader.getMixed();
-  facts.ledger.maxTasksPerCard = reader.getMaxTasksPerCard();
-  facts.ledger.cpuMilli =
-      std::min(bounded(reader.getCpuMilli()), std::int64_t{1} << 32);
+  facts.ledger.tasks = {reader.getMaxTasksPerCard(), reader.getLeastTasksPerCard()};
+  facts.ledger.cpuMilli = std::min(bounded(reader.getCpuMilli()), std::int64_t{1} << 32);
   facts.ledger.hostMem = std::min(Bytes(bounded(reader.getHostMemBytes())), kMemMax);
   facts.version = text(reader.getVersion()).substr(0, kNameMax);
   facts.incarnation = reader.getIncarnation();

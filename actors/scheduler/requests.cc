@@ -48,8 +48,8 @@ ListPart partOf(schema::ClusterRequest::Reader request) {
 }
 
 std::string describe(const ClusterSpec& spec) {
-  std::string said = spec.task.name + ": " + className(spec.task.taskClass) + ", " +
-                     std::to_string(spec.task.mem / gibibytes(1)) + " GiB";
+  std::string said =
+      spec.task.name + ": " + className(spec.task.taskClass) + ", " + sizeText(spec.task.mem);
   if (spec.task.cards > 1) {
     said += ", " + std::to_string(spec.task.cards) + " whole cards";
   } else if (spec.task.taskClass != TaskClass::Online) {

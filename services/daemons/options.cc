@@ -34,10 +34,11 @@ constexpr std::array kFlags = {
               "burst-share (bs); on Kubernetes the node's label wins",
               "best-effort"},
     FlagRow{"cards", "KIND",
-              "which cards: auto (NVIDIA's where there are any, else OpenCL "
-              "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
-              "auto"},
-    FlagRow{"max-tasks-per-card", "N", "a number, or auto: nominal GiB / 4 of the card", "auto"},
+            "which cards: auto (NVIDIA's where there are any, else OpenCL "
+            "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
+            "auto"},
+    FlagRow{"max-tasks-per-card", "N",
+            "a number, or auto: nominal GiB / 4 of the card, at least 4 but on Kubernetes", "auto"},
     FlagRow{"online-idle", "TIME", "pause after which an online task is idle", "100ms"},
     FlagRow{"slice", "RANGE", "bounds of a slice", "2ms..30ms"},
     FlagRow{"run-dir", "DIR", "folder of the sockets", nullptr,

@@ -103,7 +103,8 @@ void Client::newJob() {
   job.taskClass = kind < options_.onlinePercent                             ? Class::Online
                   : kind < options_.onlinePercent + options_.offlinePercent ? Class::Offline
                                                                             : Class::Ordinary;
-  job.gib = dice_.between(1, std::max<std::int64_t>(1, options_.cardGib / 3));
+  job.mib = 1024 * dice_.between(1, std::max<std::int64_t>(1, options_.cardGib / 3));
+  if (dice_.percent(50)) job.mib -= dice_.between(1, 1000);
   if (job.taskClass != Class::Online) {
     job.share = static_cast<std::uint32_t>(dice_.percent(15) ? 0 : 10 * dice_.between(1, 60));
   }
@@ -121,19 +122,22 @@ void Client::newJob() {
 
 void Client::askBind(std::uint64_t id, Job& job) {
   job.asked = true;
-  ask({What::Bind, id}, [job](schema::Request::Builder request) {
-    auto spec = request.initBind();
-    spec.setName(job.requestId);
-    spec.setClass(static_cast<schema::TaskClass>(job.taskClass));
-    spec.setMemBytes(static_cast<std::uint64_t>(gibibytes(job.gib).value));
-    spec.setSharePermille(job.share);
-    spec.setCards(job.cards);
-    spec.setCard(job.card);
-    spec.setOwnerPid(job.ownerPid);
-    spec.setOwnerStart(job.ownerPid);
-    spec.setOwnerUid(job.uid);
-    spec.setRequestId(job.requestId);
-  }, job.uid, job.uid == 0);
+  ask(
+      {What::Bind, id},
+      [job](schema::Request::Builder request) {
+        auto spec = request.initBind();
+        spec.setName(job.requestId);
+        spec.setClass(static_cast<schema::TaskClass>(job.taskClass));
+        spec.setMemBytes(static_cast<std::uint64_t>(mebibytes(job.mib).value));
+        spec.setSharePermille(job.share);
+        spec.setCards(job.cards);
+        spec.setCard(job.card);
+        spec.setOwnerPid(job.ownerPid);
+        spec.setOwnerStart(job.ownerPid);
+        spec.setOwnerUid(job.uid);
+        spec.setRequestId(job.requestId);
+      },
+      job.uid, job.uid == 0);
 }
 
 void Client::askEnd(std::uint64_t id, Job& job) {
@@ -250,7 +254,7 @@ void Client::onBound(Job& job, schema::Bound::Reader bound) {
   job.task = bound.getTask();
   job.endAt = host_.now() + dice_.magnitude(options_.lifeMin, options_.lifeMax);
   if (!isNew) return;
-  bound_({job.task, bound.getToken(), job.taskClass, gibibytes(job.gib), job.ownerPid});
+  bound_({job.task, bound.getToken(), job.taskClass, mebibytes(job.mib), job.ownerPid});
 }
 
 void Client::onFailed(std::uint64_t id, const Ask& what, const std::string& code) {

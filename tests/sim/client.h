@@ -55,7 +55,7 @@ class Client final : public Actor {
   struct Job {
     std::string requestId;
     Class taskClass = Class::Ordinary;
-    std::int64_t gib = 1;
+    std::int64_t mib = 1024;
     std::uint32_t share = 0;
     std::uint32_t cards = 1;
     std::string card;

@@ -36,8 +36,8 @@ struct Boot {
   std::vector<ActorId> tasks;      // slots
   Policy policy = Policy::BestEffort;
   bool mixed = true;
-  std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4
-  std::uint32_t mailboxMax = 0;        // ordinary messages that one actor holds per sending loop
+  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4, at least 4
+  std::uint32_t mailboxMax = 0;       // ordinary messages that one actor holds per sending loop
   Nanos onlineIdle{0};
   Nanos sliceMin{0};
   Nanos sliceMax{0};

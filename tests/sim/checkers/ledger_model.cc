@@ -5,7 +5,9 @@
 namespace qgpu::sim {
 namespace {
 
+constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+constexpr std::int64_t kTasksLeast = 4;  // of a small card
 constexpr std::uint32_t kWhole = 1000;
 constexpr std::uint32_t kCardsMax = 16;      // of one task
 constexpr std::size_t kTextMax = 64;
@@ -55,7 +57,7 @@ std::string Want::flaw() const {
     if (cardCount() > 1 && !card.empty()) return "several cards, and one of them named";
     return "";
   }
-  if (mem < kGib || mem % kGib != 0) return "memory that is not a whole number of GiB";
+  if (mem < kMib || mem % kMib != 0) return "memory that is not a whole number of MiB";
   if (taskClass != Class::Ordinary && cards != 1) return "several cards for a mixed task";
   if (taskClass == Class::Online && share != 0) return "a share for an online task";
   if (share > kWhole || share % 10 != 0) return "a share that is not 0 to 100 whole percent";
@@ -76,7 +78,7 @@ void LedgerModel::boot(const Boot& boot) {
     // The world's cards have sizes that are sold, so the nominal size is the size.
     const auto gib = fact.mem.value / static_cast<std::int64_t>(kGib);
     card.tasksMax = boot.maxTasksPerCard != 0 ? boot.maxTasksPerCard
-                                              : std::max<std::int64_t>(1, gib / 4);
+                                              : std::max<std::int64_t>(kTasksLeast, gib / 4);
   }
   for (const StoredRow& stored : boot.rows) {
     const auto row = capnp::readMessageUnchecked<schema::Row>(stored.words.data());

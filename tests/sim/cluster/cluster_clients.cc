@@ -19,7 +19,8 @@ Wish Wish::draw(const ClusterOptions& options, Dice& dice, const std::string& id
   Wish wish;
   wish.requestId = id;
   wish.taskClass = static_cast<std::uint32_t>(dice.below(3));
-  wish.gib = dice.between(1, std::max<std::int64_t>(1, options.cardGib / 2));
+  wish.mib = 1024 * dice.between(1, std::max<std::int64_t>(1, options.cardGib / 2));
+  if (dice.percent(50)) wish.mib -= dice.between(1, 1000);
   wish.uid = static_cast<std::uint32_t>(dice.below(3));
   if (wish.taskClass != 0) {
     wish.share = static_cast<std::uint32_t>(10 + 10 * dice.below(60));
@@ -38,7 +39,7 @@ Wish Wish::draw(const ClusterOptions& options, Dice& dice, const std::string& id
 void Wish::write(schema::TaskSpec::Builder spec) const {
   spec.setName(requestId);
   spec.setClass(static_cast<schema::TaskClass>(taskClass));
-  spec.setMemBytes(static_cast<std::uint64_t>(gibibytes(gib).value));
+  spec.setMemBytes(static_cast<std::uint64_t>(mebibytes(mib).value));
   spec.setSharePermille(share);
   spec.setCards(cards);
   spec.setCard(card);

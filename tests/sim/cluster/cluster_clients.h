@@ -19,8 +19,8 @@ namespace qgpu::sim {
 // What a client wants, under one request id.
 struct Wish {
   std::string requestId;
-  std::uint32_t taskClass = 2;   // as in schema/types
-  std::int64_t gib = 1;
+  std::uint32_t taskClass = 2;  // as in schema/types
+  std::int64_t mib = 1024;
   std::uint32_t share = 0;
   std::uint32_t cards = 1;
   std::uint32_t uid = 0;

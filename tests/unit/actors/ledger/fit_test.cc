@@ -78,6 +78,14 @@ TEST(Fit, JudgesOneCardByTheRulesOfTheContract) {
   }
 }
 
+TEST(Fit, WritesSizesInWholeUnitsOrHalves) {
+  EXPECT_EQ(sizeText(gibibytes(2)), "2 GiB");
+  EXPECT_EQ(sizeText(mebibytes(1536)), "1.5 GiB");
+  EXPECT_EQ(sizeText(mebibytes(512)), "512 MiB");
+  EXPECT_EQ(sizeText(mebibytes(700)), "700 MiB");
+  EXPECT_EQ(sizeText(mebibytes(15'109)), "15109 MiB");
+}
+
 TEST(Fit, NamesEachReasonOnce) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < kReasons; ++i) names.insert(reasonName(static_cast<Reason>(i)));

@@ -15,7 +15,7 @@ Ledger node(std::size_t cards, std::int64_t gib, bool mixed = true,
   for (std::size_t i = 0; i < cards; ++i) {
     list.push_back({"sim-" + std::to_string(i), static_cast<std::uint32_t>(i), gibibytes(gib)});
   }
-  return Ledger({mixed, tasksMax}, list, policy);
+  return Ledger({mixed, {tasksMax}}, list, policy);
 }
 
 LedgerAsk ask(TaskClass taskClass, std::int64_t gib, std::int64_t percent, std::uint32_t cards = 1,
@@ -43,10 +43,12 @@ TEST(Ledger, AcceptsAndRefusesByTheRulesOfTheContract) {
   using enum ErrorCode;
   const std::vector<Rule> rules = {
       {"an ordinary task", ask(Ordinary, 2, 30), true},
-      {"the least memory", ask(Ordinary, 1, 30), true},
+      {"one GiB", ask(Ordinary, 1, 30), true},
       {"no memory", ask(Ordinary, 0, 30), false, InvalidArgument},
-      {"half a GiB more",
-       {Ordinary, gibibytes(1) + mebibytes(512), Permille(300), 1, ""},
+      {"half a GiB more", {Ordinary, mebibytes(1536), Permille(300), 1, ""}, true},
+      {"the least memory that there is", {Ordinary, mebibytes(1), Permille(300), 1, ""}, true},
+      {"part of a MiB",
+       {Ordinary, mebibytes(1) + Bytes(1), Permille(300), 1, ""},
        false,
        InvalidArgument},
       {"all memory of a card", ask(Ordinary, 8, 30), true},
@@ -277,6 +279,22 @@ TEST(Ledger, TakesCardsForTheSizeThatTheyAreSoldIn) {
   EXPECT_EQ(node(1, 2, true, Policy::BestEffort, 0).tasksMax(0), 1u);
 }
 
+TEST(Ledger, SharesASmallCardBySeveralWhereThatIsWished) {
+  const TaskLimit alone{0, kLeastTasksAlone};
+  EXPECT_EQ(tasksMaxOf(mebibytes(300), alone), 4u);
+  EXPECT_EQ(tasksMaxOf(gibibytes(8), alone), 4u);
+  EXPECT_EQ(tasksMaxOf(gibibytes(16), alone), 4u);
+  EXPECT_EQ(tasksMaxOf(gibibytes(24), alone), 6u);
+  EXPECT_EQ(tasksMaxOf(gibibytes(8), TaskLimit{2, kLeastTasksAlone}), 2u) << "as was configured";
+  EXPECT_EQ(tasksMaxOf(gibibytes(8), TaskLimit{0, 0}), 2u) << "a node that says nothing of it";
+  EXPECT_EQ(tasksMaxOf(gibibytes(2), TaskLimit{0, 0}), 1u);
+  Ledger small({false, alone}, {{"sim-0", 0, gibibytes(2)}}, Policy::BestEffort);
+  for (std::uint64_t task = 1; task <= 4; ++task) {
+    bound(small, task, {Ordinary, mebibytes(512), Permille(100), 1, ""});
+  }
+  EXPECT_EQ(small.use(0).memBound, gibibytes(2));
+}
+
 TEST(Ledger, SaysWhoHoldsWhatAndOnWhichCard) {
   Ledger ledger = node(3, 8);
   bound(ledger, 7, ask(Ordinary, 2, 10, 1, "sim-2"));
@@ -322,11 +340,14 @@ TEST(Ledger, NamesTheCardsThatExistWhereAnUnknownOneIsAsked) {
 }
 
 TEST(Ledger, AdvisesOnlyWhatMayBeAskedFor) {
-  Ledger ledger({true, 100}, {{"odd", 0, gibibytes(8) + mebibytes(512)}}, Policy::BestEffort);
+  Ledger ledger({true, {100}}, {{"odd", 0, mebibytes(8'704) + Bytes(4'096)}}, Policy::BestEffort);
   bound(ledger, 1, ask(Ordinary, 8, 95));
   const std::string memory = ledger.place(ask(Ordinary, 1, 1)).error().message;
   EXPECT_NE(memory.find("odd: 512 MiB free of 8704 MiB"), std::string::npos) << memory;
-  EXPECT_EQ(memory.find("ask for at most"), std::string::npos) << "memory goes by whole GiB";
+  EXPECT_NE(memory.find("ask for at most 512 MiB"), std::string::npos) << memory;
+  bound(ledger, 2, {Ordinary, mebibytes(512), Permille(10), 1, ""});
+  const std::string full = ledger.place(ask(Ordinary, 1, 1)).error().message;
+  EXPECT_EQ(full.find("ask for at most"), std::string::npos) << "4 KiB are no whole MiB: " << full;
 }
 
 TEST(Ledger, ListsAFewCardsOfManyInARefusal) {

@@ -19,7 +19,7 @@ inline ClusterNodeFacts node(const std::string& name, std::uint32_t cards, std::
   ClusterNodeFacts facts;
   facts.name = name;
   facts.mixed = true;
-  facts.maxTasksPerCard = 100;
+  facts.tasks.configured = 100;
   for (std::uint32_t i = 0; i < cards; ++i) {
     ClusterCard card;
     card.id = name + "-" + std::to_string(i);
@@ -88,7 +88,7 @@ inline ClusterNodeFacts anyNode(Dice& dice, std::size_t number) {
       node("n" + std::to_string(number), static_cast<std::uint32_t>(dice.below(5)), gib,
            models[dice.below(3)]);
   facts.mixed = dice.below(3) != 0;
-  facts.maxTasksPerCard = dice.below(2) == 0 ? 0 : static_cast<std::uint32_t>(dice.below(6) + 1);
+  facts.tasks.configured = dice.below(2) == 0 ? 0 : static_cast<std::uint32_t>(dice.below(6) + 1);
   if (dice.below(2) == 0) facts.cpuMilli = static_cast<std::int64_t>(dice.below(20) + 4) * 1000;
   if (dice.below(2) == 0) facts.hostMem = gibibytes(static_cast<std::int64_t>(dice.below(60) + 4));
   for (ClusterCard& card : facts.cards) {

@@ -46,7 +46,7 @@ void expectAll(const ClusterLedger& ledger, const std::vector<Row>& rows) {
 // Numbers in brackets: the contradiction of the oldest texts that the row settles.
 TEST(Placement, P8_TakesAndRefusesByTheRulesOfTheContract) {
   ClusterNodeFacts a = node("a", 2, 16);
-  a.maxTasksPerCard = 0;
+  a.tasks.configured = 0;
   a.cpuMilli = 8000;
   a.hostMem = gibibytes(32);
   ClusterNodeFacts b = node("b", 4, 32, "V100");
@@ -64,40 +64,38 @@ TEST(Placement, P8_TakesAndRefusesByTheRulesOfTheContract) {
   ClusterAsk cardAlone = ask(Ordinary, 1, 10);
   cardAlone.task.card = "a-0";
   ClusterAsk less = host(-1, 0);
-  expectAll(
-      ledger,
-      {
-          {"memory goes by GiB, 5 of them", ask(Ordinary, 5, 10), "fits"},
-          {"5 MiB more are no GiB", {odd, "", {}, 0, Bytes(0), "", {}, {}}, "invalid-argument"},
-          {"at least 1 GiB", ask(Ordinary, 0, 10), "invalid-argument"},
-          {"99 percent", ask(Ordinary, 1, 99), "fits"},
-          {"N * 100 are whole cards", ask(Ordinary, 0, 400), "fits"},
-          {"between whole cards", ask(Ordinary, 1, 160), "invalid-argument"},
-          {"more cards than any node has", ask(Ordinary, 0, 500), "infeasible"},
-          {"online asks memory alone", ask(Online, 4, 0), "fits"},
-          {"online with a share", ask(Online, 4, 10), "invalid-argument"},
-          {"offline with a greedy share", ask(Offline, 4, 100), "fits"},
-          {"offline with more than a card", ask(Offline, 4, 110), "invalid-argument"},
-          {"offline on two cards", ask(Offline, 4, 50, 2), "invalid-argument"},
-          {"online on mixed nodes only", named(ask(Online, 4, 0), "b"), "infeasible"},
-          {"online larger than mixed nodes", ask(Online, 20, 0), "infeasible"},
-          {"ordinary anywhere", named(ask(Ordinary, 20, 10), "b"), "fits"},
-          {"no share under best-effort", ask(Ordinary, 1, 0), "fits"},
-          {"an unknown model", models, "infeasible"},
-          {"a model of two", known, "fits"},
-          {"too large for that model", small, "infeasible"},
-          {"processors where they count", named(processors, "a"), "infeasible"},
-          {"processors that nobody counts", named(processors, "b"), "fits"},
-          {"processors alone", named(host(8000, 32), "a"), "fits"},
-          {"more host memory than there is", named(host(0, 33), "a"), "infeasible"},
-          {"less than nothing", less, "invalid-argument"},
-          {"nothing at all", host(0, 0), "invalid-argument"},
-          {"an unknown node", named(ask(Ordinary, 1, 10), "c"), "not-found"},
-          {"a card of no node", cardAlone, "invalid-argument"},
-          {"a card by id", named(ask(Ordinary, 1, 10), "a", "a-1"), "fits"},
-          {"a card by index", named(ask(Ordinary, 1, 10), "b", "3"), "fits"},
-          {"an unknown card", named(ask(Ordinary, 1, 10), "a", "a-7"), "not-found"},
-      });
+  expectAll(ledger, {
+                        {"memory goes by GiB, 5 of them", ask(Ordinary, 5, 10), "fits"},
+                        {"5 MiB more", {odd, "", {}, 0, Bytes(0), "", {}, {}}, "fits"},
+                        {"at least 1 MiB", ask(Ordinary, 0, 10), "invalid-argument"},
+                        {"99 percent", ask(Ordinary, 1, 99), "fits"},
+                        {"N * 100 are whole cards", ask(Ordinary, 0, 400), "fits"},
+                        {"between whole cards", ask(Ordinary, 1, 160), "invalid-argument"},
+                        {"more cards than any node has", ask(Ordinary, 0, 500), "infeasible"},
+                        {"online asks memory alone", ask(Online, 4, 0), "fits"},
+                        {"online with a share", ask(Online, 4, 10), "invalid-argument"},
+                        {"offline with a greedy share", ask(Offline, 4, 100), "fits"},
+                        {"offline with more than a card", ask(Offline, 4, 110), "invalid-argument"},
+                        {"offline on two cards", ask(Offline, 4, 50, 2), "invalid-argument"},
+                        {"online on mixed nodes only", named(ask(Online, 4, 0), "b"), "infeasible"},
+                        {"online larger than mixed nodes", ask(Online, 20, 0), "infeasible"},
+                        {"ordinary anywhere", named(ask(Ordinary, 20, 10), "b"), "fits"},
+                        {"no share under best-effort", ask(Ordinary, 1, 0), "fits"},
+                        {"an unknown model", models, "infeasible"},
+                        {"a model of two", known, "fits"},
+                        {"too large for that model", small, "infeasible"},
+                        {"processors where they count", named(processors, "a"), "infeasible"},
+                        {"processors that nobody counts", named(processors, "b"), "fits"},
+                        {"processors alone", named(host(8000, 32), "a"), "fits"},
+                        {"more host memory than there is", named(host(0, 33), "a"), "infeasible"},
+                        {"less than nothing", less, "invalid-argument"},
+                        {"nothing at all", host(0, 0), "invalid-argument"},
+                        {"an unknown node", named(ask(Ordinary, 1, 10), "c"), "not-found"},
+                        {"a card of no node", cardAlone, "invalid-argument"},
+                        {"a card by id", named(ask(Ordinary, 1, 10), "a", "a-1"), "fits"},
+                        {"a card by index", named(ask(Ordinary, 1, 10), "b", "3"), "fits"},
+                        {"an unknown card", named(ask(Ordinary, 1, 10), "a", "a-7"), "not-found"},
+                    });
 }
 
 TEST(Placement, P8_TakesNobodyWhereItMayNot) {
@@ -121,7 +119,7 @@ TEST(Placement, P8_TakesNobodyWhereItMayNot) {
 TEST(Placement, P1_P2_CountsEachPoolAndTheTasksOfACard) {
   ClusterNodeFacts facts = node("a", 1, 15);
   facts.cards[0].mem = mebibytes(15'109);
-  facts.maxTasksPerCard = 0;
+  facts.tasks.configured = 0;
   ClusterLedger ledger = cluster::of({facts});
   for (std::uint64_t task = 1; task <= 4; ++task) bound(ledger, task, ask(Offline, 1, 25));
   expectAll(ledger, {{"sold as 16 GiB, so four tasks", ask(Online, 1, 0), "no-room"}});

@@ -109,7 +109,7 @@ TEST(Preemption, P8_CardsAndNodesThatTakeNoTasksAreLeftOut) {
 TEST(Preemption, HostResourcesAndSlotsAreFreedToo) {
   ClusterNodeFacts facts = node("a", 1, 16);
   facts.cpuMilli = 4000;
-  facts.maxTasksPerCard = 3;
+  facts.tasks.configured = 3;
   ClusterLedger ledger = cluster::of({facts});
   ClusterAsk offline = ask(Offline, 1, 10);
   offline.cpuMilli = 1000;
@@ -195,7 +195,7 @@ class Cluster {
     const std::string name(1, static_cast<char>('a' + ledger_.nodes()));
     ClusterNodeFacts facts = node(name, static_cast<std::uint32_t>(draw(1, 2)), draw(1, 2) * 8,
                                   draw(0, 3) == 0 ? "A10" : "T4");
-    facts.maxTasksPerCard = static_cast<std::uint32_t>(draw(2, 6));
+    facts.tasks.configured = static_cast<std::uint32_t>(draw(2, 6));
     facts.mixed = draw(0, 5) != 0;
     if (draw(0, 1) == 0) facts.cpuMilli = draw(4, 8) * 1000;
     ledger_.setLife(ledger_.setNode(facts).first, NodeLife::Alive);
