@@ -14,15 +14,18 @@ struct UnitName {
   std::int64_t size;  // in the smallest unit
 };
 
+constexpr std::size_t kNumberMax = 64;  // letters of one
+
 constexpr UnitName kTimeUnits[] = {{"ns", 1},
                                    {"us", 1'000},
                                    {"ms", 1'000'000},
                                    {"s", 1'000'000'000},
                                    {"m", 60'000'000'000},
                                    {"h", 3'600'000'000'000}};
-constexpr UnitName kByteUnits[] = {
-    {"", 1},           {"B", 1}, {"KiB", 1LL << 10}, {"MiB", 1LL << 20}, {"GiB", 1LL << 30},
-    {"TiB", 1LL << 40}};
+constexpr std::int64_t kMiB = 1LL << 20;
+constexpr UnitName kMemoryUnits[] = {{"", 1LL << 30},    {"mib", kMiB},    {"m", kMiB},
+                                     {"gib", 1LL << 30}, {"g", 1LL << 30}, {"tib", 1LL << 40},
+                                     {"t", 1LL << 40}};
 
 bool isDigit(char c) {
   return c >= '0' && c <= '9';
@@ -39,10 +42,12 @@ bool toInteger(std::string_view digits, std::int64_t& value) {
   return error == std::errc() && end == digits.data() + digits.size();
 }
 
-// "1.5GiB" -> 1.5 * 2^30, exactly: a fraction that is no whole number of the smallest unit is no
-// value. False for anything else that does not parse or exceeds `max`.
-bool parseQuantity(std::string_view text, std::span<const UnitName> units, std::int64_t max,
-                   std::int64_t& value) {
+// Of a fraction that is no whole number of the smallest unit.
+enum class Inexact : std::uint8_t { NoValue, Up };
+
+// "1.5s" -> 1.5 * 10^9. False for what does not parse or exceeds `max`.
+bool parseQuantity(std::string_view text, std::span<const UnitName> units, Inexact inexact,
+                   std::int64_t max, std::int64_t& value) {
   const std::string_view whole = text.substr(0, digitsAt(text));
   std::string_view rest = text.substr(whole.size());
   std::string_view fraction;
@@ -62,8 +67,11 @@ bool parseQuantity(std::string_view text, std::span<const UnitName> units, std::
       parts = parts * 10 + (digit - '0');
       scale *= 10;
     }
-    const std::int64_t below = mulDiv(parts, unit.size, scale);
-    if (mulDiv(below, scale, unit.size) != parts) return false;
+    std::int64_t below = mulDiv(parts, unit.size, scale);
+    if (mulDiv(below, scale, unit.size) != parts) {
+      if (inexact == Inexact::NoValue) return false;
+      ++below;
+    }
     value = count * unit.size + below;
     return value <= max;
   }
@@ -95,7 +103,8 @@ std::string initials(std::string_view name) {
 
 Result<Nanos> parseDuration(std::string_view text) {
   std::int64_t value = 0;
-  if (parseQuantity(text, kTimeUnits, kDurationMax.value, value)) return Nanos(value);
+  if (parseQuantity(text, kTimeUnits, Inexact::NoValue, kDurationMax.value, value))
+    return Nanos(value);
   return refuse("duration", text, "a number and ns, us, ms, s, m or h, at most 24h, as in 100ms");
 }
 
@@ -109,10 +118,16 @@ Result<DurationRange> parseRange(std::string_view text) {
   return DurationRange{*low, *high};
 }
 
-Result<Bytes> parseBytes(std::string_view text) {
+Result<Bytes> parseMemory(std::string_view text) {
+  std::string small(text.substr(0, kNumberMax));
+  for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   std::int64_t value = 0;
-  if (parseQuantity(text, kByteUnits, kBytesMax.value, value)) return Bytes(value);
-  return refuse("size", text, "a number and nothing, KiB, MiB, GiB or TiB, as in 512MiB");
+  if (text.size() <= kNumberMax &&
+      parseQuantity(small, kMemoryUnits, Inexact::Up, kBytesMax.value, value)) {
+    return Bytes((value + kMiB - 1) / kMiB * kMiB);
+  }
+  return fail(ErrorCode::InvalidArgument,
+              quoted(text) + " is not a size: write 1.5GiB, 512MiB or 2");
 }
 
 Result<std::int64_t> parseInteger(std::string_view text, std::int64_t low, std::int64_t high,

@@ -1,7 +1,8 @@
 #pragma once
-// Text to values: durations, ranges, sizes, policies and the simulated cards of flags, config files
-// and commands. It exists so that every way in accepts the same forms and refuses with the
-// same words. Each error is InvalidArgument and names the value and the forms that are accepted.
+// Text to values: durations, ranges, sizes of memory, policies and the simulated cards of flags,
+// config files and commands. It exists so that every way in accepts the same forms and refuses with
+// the same words. Each error is InvalidArgument and names the value and the forms that are
+// accepted.
 
 #include <cstdint>
 #include <string_view>
@@ -25,8 +26,9 @@ struct DurationRange {
 };
 Result<DurationRange> parseRange(std::string_view text);
 
-// "4096", "64KiB", "512MiB", "1.5GiB", "2TiB": at most kBytesMax.
-Result<Bytes> parseBytes(std::string_view text);
+// Memory that a task asks for: "1.5GiB", "512MiB", "1TiB", "2G", "700m"; without a unit it is GiB.
+// A part of a MiB is rounded up. At most kBytesMax.
+Result<Bytes> parseMemory(std::string_view text);
 inline constexpr Bytes kBytesMax = gibibytes(1 << 20);
 
 // A whole number between low and high; `what` names it in the error.

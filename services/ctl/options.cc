@@ -30,7 +30,7 @@ QGPU_SERVER=ADDR in the environment says a scheduler, or only a scheduler is her
 stand in QGPU_TLS_CERT, QGPU_TLS_KEY and QGPU_TLS_CA
 
 examples:
-  qgpuctl run --memory 2 --core 30 -- ./train.sh    a task with 2 GiB and 30 percent of a card
+  qgpuctl run --memory 1.5GiB --core 30 -- ./train  a task with 1.5 GiB and 30 percent of a card
   qgpuctl run --class online --memory 4 -- ./serve  gets the card the moment it wants it
   qgpuctl top                                       who runs now
   qgpuctl policy all burst-share                    change how the cards are shared
@@ -68,7 +68,7 @@ Daemon daemonOf(const CommandRow& row) {
   return row.on(Side::Node) ? Daemon::Manager : Daemon::Scheduler;
 }
 
-// `1.5` and `2GiB` are not cut off at what could be read of them, and are told the unit.
+// `1.5` and `2x` are not cut off at what could be read of them, and are told the unit.
 CLI::Validator whole(const std::string& unit, std::uint64_t least, std::uint64_t most) {
   const std::string range = std::to_string(least) + " to " + std::to_string(most);
   const auto check = [=](const std::string& word) -> std::string {
@@ -90,6 +90,14 @@ CLI::Validator fraction(const std::string& unit, double least, double most) {
     return "\"" + word + "\" is not a number of " + unit + " from " + range;
   };
   return CLI::Validator(check, range);
+}
+
+CLI::Validator sizeOf(const SpecField& field) {
+  const auto check = [&field](const std::string& word) -> std::string {
+    const Result<std::uint64_t> size = readSize(field, word);
+    return size ? "" : size.error().message;
+  };
+  return CLI::Validator(check, "");
 }
 
 // One of these words.
@@ -126,6 +134,10 @@ struct Said {
     given = true;
     value.text = text;
     if (field->form == SpecField::Form::Number) value.number = parseUint(text).value_or(0);
+    if (field->form == SpecField::Form::Size) {
+      const Result<std::uint64_t> mib = readSize(*field, text);
+      value.number = mib ? *mib : 0;
+    }
   }
 };
 
@@ -466,6 +478,7 @@ class Parser {
       if (field.form == SpecField::Form::Number) {
         option->check(whole(std::string(field.unit), field.least, field.most));
       }
+      if (field.form == SpecField::Form::Size) option->check(sizeOf(field));
       option->type_name(std::string(field.type));
     }
   }

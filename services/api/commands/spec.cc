@@ -6,6 +6,7 @@
 
 #include "actors/model.h"
 #include "actors/placement/what_if.h"
+#include "runtime/config.h"
 #include "runtime/enum_names.h"
 #include "services/api/commands/command_line.h"
 #include "services/api/commands/schema_names.h"
@@ -73,8 +74,19 @@ constexpr SpecField other(Form form, SpecField field, std::uint64_t most = 0) {
   return field;
 }
 
-Bytes gib(const SaidValue& value) {
-  return gibibytes(static_cast<std::int64_t>(value.number));
+constexpr std::uint64_t kMibInGib = 1024;
+constexpr SpecField size(std::string_view key, std::string_view inGib, std::string_view option,
+                         std::string_view meaning, std::uint64_t least, Fill fill, Only only = {}) {
+  SpecField field = text(key, option, "SIZE", meaning, fill, only);
+  field.form = Form::Size;
+  field.least = least;
+  field.most = static_cast<std::uint64_t>(kMemoryGibMax) * kMibInGib;
+  field.inGib = inGib;
+  return field;
+}
+
+Bytes bytesOf(const SaidValue& value) {
+  return mebibytes(static_cast<std::int64_t>(value.number));
 }
 
 constexpr SpecField kFields[] = {
@@ -82,9 +94,9 @@ constexpr SpecField kFields[] = {
          [](AskedTask& a, SaidValue&& v) { a.spec.task.name = std::move(v.text); }),
     choice("class", "--class", "online, offline or ordinary (default)", classes,
            [](AskedTask& a, SaidValue&& v) { a.spec.task.taskClass = classOf(v); }),
-    number("memory_gib", "--memory", "GIB", "GiB of card memory (default 1)",
-           {1, kMemoryGibMax, "GiB"},
-           [](AskedTask& a, SaidValue&& v) { a.spec.task.mem = gib(v); }),
+    size("memory", "memory_gib", "--memory",
+         "card memory: 1.5GiB, 512MiB, or a number of GiB (default 1)", 1,
+         [](AskedTask& a, SaidValue&& v) { a.spec.task.mem = bytesOf(v); }),
     number("core_percent", "--core", "PERCENT", "percent of a card (default 10; online: none)",
            {0, kPercentMax, "percent"},
            [](AskedTask& a, SaidValue&& v) { a.corePercent = v.number; }),
@@ -106,10 +118,9 @@ constexpr SpecField kFields[] = {
         {0, kCpuMilliMax, "thousandths of a CPU"},
         [](AskedTask& a, SaidValue&& v) { a.spec.cpuMilli = static_cast<std::int64_t>(v.number); },
         Side::Cluster),
-    number(
-        "host_memory_gib", "--host-memory", "GIB", "GiB of the node's memory, counted",
-        {0, kMemoryGibMax, "GiB"}, [](AskedTask& a, SaidValue&& v) { a.spec.hostMem = gib(v); },
-        Side::Cluster),
+    size(
+        "host_memory", "host_memory_gib", "--host-memory", "the node's memory, counted", 0,
+        [](AskedTask& a, SaidValue&& v) { a.spec.hostMem = bytesOf(v); }, Side::Cluster),
     text(
         "application", "--application", "NAME", "replicas of one are kept apart",
         [](AskedTask& a, SaidValue&& v) { a.spec.application = std::move(v.text); }, Side::Cluster),
@@ -150,6 +161,9 @@ std::string expected(const SpecField& field) {
     case Form::Number:
       return "a whole number of " + std::string(field.unit) + " from " +
              std::to_string(field.least) + " to " + std::to_string(field.most);
+    case Form::Size:
+      return "a size such as \"1.5GiB\" or \"512MiB\", or a number of GiB, from " +
+             std::to_string(field.least) + " MiB to " + std::to_string(kMemoryGibMax) + " GiB";
     case Form::Flag:
       return "true or false";
     case Form::Texts:
@@ -172,6 +186,20 @@ bool readTexts(element from, std::size_t most, std::vector<std::string>& to) {
                      [&](element one) { return readText(one, to.emplace_back()); });
 }
 
+// A text, or a number of GiB.
+bool readSize(const SpecField& field, element from, std::uint64_t& to) {
+  std::string text;
+  double gib = 0;
+  if (from.is_number() && from.get(gib) == simdjson::SUCCESS && gib >= 0 && gib <= kMemoryGibMax) {
+    text = std::to_string(gib);
+  } else if (!readText(from, text)) {
+    return false;
+  }
+  const Result<std::uint64_t> size = readSize(field, text);
+  if (size) to = *size;
+  return size.ok();
+}
+
 bool readValue(const SpecField& field, element from, SaidValue& to) {
   switch (field.form) {
     case Form::Text:
@@ -181,6 +209,8 @@ bool readValue(const SpecField& field, element from, SaidValue& to) {
     case Form::Number:
       return from.get(to.number) == simdjson::SUCCESS && to.number >= field.least &&
              to.number <= field.most;
+    case Form::Size:
+      return readSize(field, from, to.number);
     case Form::Flag:
       return from.get(to.flag) == simdjson::SUCCESS;
     case Form::Texts:
@@ -207,7 +237,7 @@ Result<SaidSpec> readObject(simdjson::dom::object object, Side side) {
     const std::string_view key = member.key;
     const element value = member.value;
     const auto field = std::find_if(std::begin(kFields), std::end(kFields), [&](const auto& f) {
-      return f.key == key && isKnown(f, side);
+      return (f.key == key || (!f.inGib.empty() && f.inGib == key)) && isKnown(f, side);
     });
     if (field == std::end(kFields)) return unknownField(key, side);
     const bool again = std::any_of(said.begin(), said.end(),
@@ -230,7 +260,7 @@ Result<simdjson::dom::object> parseObject(simdjson::dom::parser& parser, std::st
   }
   simdjson::dom::object object;
   if (root.get(object) != simdjson::SUCCESS) {
-    return wrong("SPEC is one JSON object, such as {\"name\":\"a\",\"memory_gib\":1}");
+    return wrong("SPEC is one JSON object, such as {\"name\":\"a\",\"memory\":\"1.5GiB\"}");
   }
   return object;
 }
@@ -256,7 +286,8 @@ Status fillShare(AskedTask& asked) {
 }
 
 void writeValue(JsonWriter& json, const SpecField& field, const SaidValue& value) {
-  json.key(field.key);
+  const bool inGib = field.form == Form::Size && value.number % kMibInGib == 0;
+  json.key(inGib ? field.inGib : field.key);
   switch (field.form) {
     case Form::Text:
     case Form::Choice:
@@ -264,6 +295,10 @@ void writeValue(JsonWriter& json, const SpecField& field, const SaidValue& value
       return;
     case Form::Number:
       json.number(value.number);
+      return;
+    case Form::Size:
+      if (inGib) return static_cast<void>(json.number(value.number / kMibInGib));
+      json.string(std::to_string(value.number) + "MiB");
       return;
     case Form::Flag:
       json.boolean(value.flag);
@@ -286,6 +321,14 @@ void writeSaid(JsonWriter& json, const SaidSpec& said) {
 
 std::span<const SpecField> specFields() {
   return kFields;
+}
+
+Result<std::uint64_t> readSize(const SpecField& field, std::string_view text) {
+  const Result<Bytes> size = parseMemory(text);
+  if (!size) return size.error();
+  const auto mib = static_cast<std::uint64_t>(*size / mebibytes(1));
+  if (mib >= field.least && mib <= field.most) return mib;
+  return wrong(quoted(text) + " is less than " + std::to_string(field.least) + "MiB");
 }
 
 Result<SaidSpec> readSpec(std::string_view json, Side side) {

@@ -33,27 +33,31 @@ struct AskedTask {
 // One value as it was said: which member counts, its field's form tells.
 struct SaidValue {
   std::string text{};
-  std::uint64_t number = 0;
+  std::uint64_t number = 0;  // of a size, MiB
   bool flag = false;
   std::vector<std::string> texts{};
 };
 
 struct SpecField {
-  enum class Form : std::uint8_t { Text, Choice, Number, Flag, Texts };
+  enum class Form : std::uint8_t { Text, Choice, Number, Size, Flag, Texts };
 
   std::string_view key;
   std::string_view option;  // of qgpuctl; empty: it has none
   std::string_view type;    // of the option's value, as help shows it
   std::string_view meaning;
   Form form = Form::Text;
-  std::uint64_t least = 0;  // of a number
+  std::uint64_t least = 0;  // of a number, or of a size in MiB
   std::uint64_t most = 0;
   std::string_view unit{};
   std::vector<std::string> (*choices)() = nullptr;  // of a choice
   void (*fill)(AskedTask& asked, SaidValue&& value) = nullptr;
   std::optional<Side> only{};  // means something there alone
+  std::string_view inGib{};    // of a size: the key of its whole GiB, which older daemons know too
 };
 std::span<const SpecField> specFields();
+
+// "1.5GiB" as MiB, within the bounds of that field.
+Result<std::uint64_t> readSize(const SpecField& field, std::string_view text);
 
 // In the order in which it was said; each field at most once.
 using SaidSpec = std::vector<std::pair<const SpecField*, SaidValue>>;

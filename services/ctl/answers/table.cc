@@ -82,6 +82,12 @@ std::string humanBytes(std::uint64_t bytes) {
     size *= 1024;
     ++unit;
   }
+  // Exactly where four digits can say it: what a task asked for, it shows as it was asked.
+  const std::uint64_t smaller = size / 1024;
+  const bool tenths = (bytes % size * 10) % size == 0 && bytes / size < 100;
+  if (unit > 1 && !tenths && bytes % smaller == 0 && bytes / smaller < 10'000) {
+    return scaled(bytes, smaller, kUnits[unit - 1]);
+  }
   return scaled(bytes, size, kUnits[unit]);
 }
 

@@ -27,10 +27,11 @@ void tellOfRefusal(std::uint64_t bytes) {
   if (saidIn.exchange(generation) == generation) return;
   const std::uint64_t quota = loadRelaxed(session.gate->quota_bytes), held = reservedBytes();
   const std::uint64_t more = bytes < UINT64_MAX / 2 ? bytes : UINT64_MAX / 2;
-  const auto enough = static_cast<unsigned long long>((held + more + kGiB - 1) / kGiB);
+  const std::uint64_t unit = tokenInFile() ? kGiB : kMiB;  // that it can be given in
+  const auto enough = static_cast<unsigned long long>((held + more + unit - 1) / unit);
   const auto inMiB = [](std::uint64_t n) { return static_cast<unsigned long long>(n / kMiB); };
   say(tokenInFile() ? "%llu MiB refused: %llu of %llu MiB in use; ask for %llu GiB of qgpu-memory"
-                    : "%llu MiB refused: %llu of %llu MiB in use; start with --memory %llu",
+                    : "%llu MiB refused: %llu of %llu MiB in use; start with --memory %lluMiB",
       inMiB(more + kMiB - 1), inMiB(held), inMiB(quota), enough);
 }
 

@@ -55,16 +55,33 @@ TEST(ParseRange, RefusesAnythingElse) {
   }
 }
 
-TEST(ParseBytes, TakesBinaryUnits) {
-  EXPECT_EQ(*parseBytes("4096"), Bytes(4096));
-  EXPECT_EQ(*parseBytes("64KiB"), Bytes(65536));
-  EXPECT_EQ(*parseBytes("1.5GiB"), mebibytes(1536));
-  EXPECT_EQ(*parseBytes("2TiB"), gibibytes(2048));
+TEST(ParseMemory, TakesSizesAsPeopleWriteThem) {
+  const std::pair<const char*, Bytes> sizes[] = {
+      {"2", gibibytes(2)},         {"1.5", mebibytes(1536)},
+      {"1.5GiB", mebibytes(1536)}, {"512MiB", mebibytes(512)},
+      {"2G", gibibytes(2)},        {"2g", gibibytes(2)},
+      {"700M", mebibytes(700)},    {"700mib", mebibytes(700)},
+      {"2TiB", gibibytes(2048)},   {"0", Bytes(0)},
+      {"1T", gibibytes(1024)},     {"1048576", kBytesMax}};
+  for (const auto& [text, size] : sizes) {
+    const Result<Bytes> read = parseMemory(text);
+    ASSERT_TRUE(read.ok()) << text << ": " << read.error().message;
+    EXPECT_EQ(*read, size) << text;
+  }
 }
 
-TEST(ParseBytes, RefusesAnythingElse) {
-  for (const char* text : {"", "GiB", "1GB", "-1", "0.3B", "9999999999TiB"}) {
-    expectRefused(parseBytes(text), "512MiB");
+TEST(ParseMemory, RoundsUpToWholeMiB) {
+  EXPECT_EQ(*parseMemory("1.3GiB"), mebibytes(1332));
+  EXPECT_EQ(*parseMemory("0.1M"), mebibytes(1));
+  EXPECT_EQ(*parseMemory("0.5"), mebibytes(512));
+  EXPECT_EQ(*parseMemory("0.333333333"), mebibytes(342));
+}
+
+TEST(ParseMemory, RefusesAnythingElseAndSaysWhatToWrite) {
+  const std::string nines(400, '9');
+  for (const char* text : {"", "GiB", "1.5Gi", "1GB", "1KiB", "-1", "1.", ".5", "1 GiB", "1e3",
+                           "1048577", "1048576.5", "9999999999TiB", nines.c_str()}) {
+    expectRefused(parseMemory(text), "is not a size: write 1.5GiB, 512MiB or 2");
   }
 }
 

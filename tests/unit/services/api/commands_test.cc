@@ -145,6 +145,25 @@ TEST(AskedTask, ReadsEveryField) {
   EXPECT_FALSE(spec->owned);
 }
 
+TEST(AskedTask, TakesSizesAsTextsAndAsNumbersOfGib) {
+  const std::pair<const char*, Bytes> sizes[] = {
+      {R"({"memory":2})", gibibytes(2)},           {R"({"memory":1.5})", mebibytes(1536)},
+      {R"({"memory":"1.5GiB"})", mebibytes(1536)}, {R"({"memory":"700M"})", mebibytes(700)},
+      {R"({"memory":"2"})", gibibytes(2)},         {R"({"memory_gib":3})", gibibytes(3)}};
+  for (const auto& [json, size] : sizes) {
+    const Result<AskedTask> spec = asked(json);
+    ASSERT_TRUE(spec.ok()) << json << ": " << spec.error().message;
+    EXPECT_EQ(spec->spec.task.mem, size) << json;
+  }
+}
+
+TEST(AskedTask, WritesWholeGibAsOlderDaemonsKnowThem) {
+  const auto written = [](const char* json) { return specJson(*readSpec(json, Side::Cluster)); };
+  EXPECT_EQ(written(R"({"memory":"2GiB","host_memory":"0"})"),
+            R"({"memory_gib":2,"host_memory_gib":0})");
+  EXPECT_EQ(written(R"({"memory":1.5})"), R"({"memory":"1536MiB"})");
+}
+
 TEST(AskedTask, AnOnlineTaskAsksForNoShareUnlessItSaysSo) {
   EXPECT_EQ(asked(R"({"class":"online"})")->spec.task.share, Permille(0));
   EXPECT_EQ(asked(R"({"class":"online","core_percent":10})")->spec.task.share, Permille(100));
@@ -164,11 +183,12 @@ TEST(AskedTask, AWrongFieldIsNamed) {
     const char* json;
     const char* says;
   } kSpecs[] = {
-      {R"({"memory":1})", "memory"},
-      {R"({"memory_gib":"1"})", "memory_gib"},
+      {R"({"memory":"1.5Gi"})", "memory: expected a size such as \"1.5GiB\" or \"512MiB\""},
+      {R"({"memory":0})", "from 1 MiB to 1048576 GiB"},
+      {R"({"memory":true})", "memory"},
       {R"({"memory_gib":0})", "memory_gib"},
-      {R"({"memory_gib":1.5})", "memory_gib"},
       {R"({"memory_gib":-1})", "memory_gib"},
+      {R"({"memory_gib":1,"memory":2})", "twice"},
       {R"({"memory_gib":99999999999999})", "memory_gib"},
       {R"({"class":"fast"})", "class"},
       {R"({"name":7})", "name"},

@@ -345,13 +345,34 @@ TEST(CtlOptions, DoctorLooksWhereOtherCommandsAsk) {
 }
 
 TEST(CtlOptions, ANumberThatCannotBeMeantIsToldItsUnit) {
-  for (const char* memory : {"1.5", "2GiB", "-1", "0", "1048577"}) {
-    const auto result = parseOptions({"run", std::string("--memory=") + memory, "--", "true"});
+  for (const char* cards : {"1.5", "2x", "-1", "0", "17"}) {
+    const auto result = parseOptions({"run", std::string("--cards=") + cards, "--", "true"});
     const auto* exit = std::get_if<ExitNow>(&result);
-    ASSERT_NE(exit, nullptr) << memory;
+    ASSERT_NE(exit, nullptr) << cards;
     EXPECT_EQ(exit->code, 2);
-    EXPECT_NE(exit->text.find("--memory: \"" + std::string(memory) +
-                              "\" is not a whole number of GiB from 1 to 1048576"),
+    EXPECT_NE(exit->text.find("--cards: \"" + std::string(cards) +
+                              "\" is not a whole number of cards from 1 to 16"),
+              std::string::npos)
+        << exit->text;
+  }
+}
+
+TEST(CtlOptions, MemoryIsASizeAsPeopleWriteIt) {
+  const std::pair<const char*, const char*> sizes[] = {{"1.5GiB", R"("memory":"1536MiB")"},
+                                                       {"512MiB", R"("memory":"512MiB")"},
+                                                       {"2G", R"("memory_gib":2)"},
+                                                       {"2", R"("memory_gib":2)"}};
+  for (const auto& [size, said] : sizes) {
+    const Options options = parsed({"run", "--memory", size, "prog"});
+    EXPECT_NE(lineOf(options.ask).find(said), std::string::npos) << lineOf(options.ask);
+  }
+  for (const char* size : {"1.5Gi", "2GB", "-1", "1048577"}) {
+    const auto result = parseOptions({"run", std::string("--memory=") + size, "--", "true"});
+    const auto* exit = std::get_if<ExitNow>(&result);
+    ASSERT_NE(exit, nullptr) << size;
+    EXPECT_EQ(exit->code, 2);
+    EXPECT_NE(exit->text.find("--memory: '" + std::string(size) +
+                              "' is not a size: write 1.5GiB, 512MiB or 2"),
               std::string::npos)
         << exit->text;
   }
@@ -526,6 +547,8 @@ TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
   EXPECT_EQ(humanBytes(0), "0 B");
   EXPECT_EQ(humanBytes(1023), "1023 B");
   EXPECT_EQ(humanBytes(1536ULL << 20U), "1.5 GiB");
+  EXPECT_EQ(humanBytes(1100ULL << 20U), "1100 MiB") << "1 GiB would be less than it is";
+  EXPECT_EQ(humanBytes(15'109ULL << 20U), "14.7 GiB");
   EXPECT_EQ(humanBytes(16ULL << 30U), "16 GiB");
   EXPECT_EQ(humanBytes(UINT64_MAX), "16383 PiB");
   EXPECT_EQ(humanTime(0), "0");

@@ -103,6 +103,9 @@ std::string specText() {
     if (field.form == SpecField::Form::Number) {
       bounds = "; " + std::to_string(field.least) + " to " + std::to_string(field.most);
     }
+    if (field.form == SpecField::Form::Size) {
+      bounds = "; as a number, GiB (also " + code(std::string(field.inGib)) + ")";
+    }
     if (field.form == SpecField::Form::Texts) bounds = "; at most " + std::to_string(field.most);
     out += "| " + code(std::string(field.key)) + " | " +
            (field.option.empty() ? "" : code(std::string(field.option))) + " | " + of + " | " +

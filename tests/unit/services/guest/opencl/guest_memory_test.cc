@@ -43,7 +43,7 @@ TEST(GuestMemory, TheFirstRefusalIsSaidOnStderrAndNoOther) {
   EXPECT_EQ(guest.ask(megabytes(1, 512)), "0");
   EXPECT_EQ(guest.ask(megabytes(2, 700)), "-4");
   EXPECT_EQ(guest.errors(),
-            "qgpu: 700 MiB refused: 512 of 1024 MiB in use; start with --memory 2\n");
+            "qgpu: 700 MiB refused: 512 of 1024 MiB in use; start with --memory 1213MiB\n");
   EXPECT_EQ(guest.ask(megabytes(2, 700)), "-4");
   EXPECT_EQ(guest.errors().find("refused", 20), std::string::npos) << guest.errors();
 }
