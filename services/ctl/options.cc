@@ -26,8 +26,9 @@ constexpr std::uint64_t kPicturesMax = 1'000'000'000;  // of `top`
 
 constexpr const char* kFooter = R"(
 what both a node and a cluster know asks this machine's manager, unless --server, --cluster or
-QGPU_SERVER=ADDR in the environment says a scheduler, or only a scheduler is here; certificates may
-stand in QGPU_TLS_CERT, QGPU_TLS_KEY and QGPU_TLS_CA
+QGPU_SERVER=ADDR in the environment says a scheduler, or only a scheduler is here; QGPU_SOCKET=PATH
+stands for --socket; certificates may stand in QGPU_TLS_CERT, QGPU_TLS_KEY and QGPU_TLS_CA. These
+options may stand before or after a command
 
 examples:
   qgpuctl run --memory 1.5GiB --core 30 -- ./train  a task with 1.5 GiB and 30 percent of a card
@@ -310,7 +311,14 @@ class Parser {
                         : ""));
     }
     if (!node && options_.server.empty()) options_.server = environment("QGPU_SERVER");
-    const std::string manager = defaultSocket(around_, kMachineRunDir, "manager.sock");
+    const std::string chosen = environment("QGPU_SOCKET");
+    const std::string beside = besideAttachSocket(chosen);
+    if (named == 0 && options_.server.empty() && !chosen.empty() && beside.empty()) {
+      options_.socket = chosen;
+      return std::nullopt;
+    }
+    const std::string manager =
+        beside.empty() ? defaultSocket(around_, kMachineRunDir, "manager.sock") : beside;
     const std::string scheduler = defaultSocket(around_, kMachineRunDir, "scheduler.sock");
     if (options_.daemon == Daemon::Either) {
       const auto listens = [](const std::string& path) {
@@ -332,6 +340,13 @@ class Parser {
     orElse(options_.tls.key, "QGPU_TLS_KEY");
     orElse(options_.tls.ca, "QGPU_TLS_CA");
     return std::nullopt;
+  }
+
+  // The manager's socket where `path` is the attach socket of one, as in a task's environment.
+  static std::string besideAttachSocket(const std::string& path) {
+    constexpr std::string_view kAttach = "attach.sock";
+    const std::size_t name = path.rfind('/') + 1;
+    return path.substr(name) == kAttach ? path.substr(0, name) + "manager.sock" : "";
   }
 
   // Doctor looks where other commands ask. On another machine's disk that is the machine's folder,

@@ -46,8 +46,9 @@ enum class Action : std::uint8_t {
 
 // Whom a command asks. What both know (tasks, cordon, drain, ...) asks, the first that is so:
 //   the daemon of --socket, the scheduler of --server, the one that the environment names in
-//   QGPU_SERVER, this machine's scheduler where --cluster is said, this machine's manager where
-//   one listens, and else its scheduler.
+//   QGPU_SERVER, this machine's scheduler where --cluster is said, the daemon that the environment
+//   names in QGPU_SOCKET, this machine's manager where one listens, and else its scheduler.
+// In a task QGPU_SOCKET is the attach socket of libqgpu: then the manager beside it is meant.
 // `explain` asks this machine's scheduler first.
 // What only a manager or only a scheduler knows is for none but that; QGPU_SERVER is passed over
 // for a manager's, a flag that names the other daemon is wrong use.

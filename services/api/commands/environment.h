@@ -21,8 +21,10 @@ inline constexpr VariableEntry kVariables[] = {
     {"QGPU_TLS_CA", "qgpuctl", "", "file of `--tls-ca`"},
     {"QGPU_LIB", "qgpuctl run", "lib/libqgpu.so beside the folder of qgpuctl",
      "path of the library"},
-    {"QGPU_SOCKET", "libqgpu.so", "in a container the one that was mounted",
-     "attach socket of the manager, `RUN_DIR/attach.sock`; qgpuctl run gives it"},
+    {"QGPU_SOCKET", "qgpuctl, libqgpu.so", "in a container the one that was mounted",
+     "for qgpuctl the socket of `--socket`; for the library the manager's attach socket, "
+     "`RUN_DIR/attach.sock`, which qgpuctl run gives it: in a task qgpuctl asks the manager beside "
+     "that"},
     {"QGPU_TOKEN", "libqgpu.so", "",
      "whose task a program is; without one the library does nothing"},
     {"QGPU_TOKEN_FILE", "libqgpu.so", "in a container the one that was mounted",

@@ -335,6 +335,50 @@ TEST(CtlOptions, AServerOfTheEnvironmentIsForWhatAClusterKnows) {
   ::unsetenv("QGPU_TLS_CERT");
 }
 
+TEST(CtlOptions, ASocketOfTheEnvironmentStandsForTheOption) {
+  ::setenv("QGPU_SOCKET", "/e/some.sock", 1);
+  EXPECT_EQ(parsed({"tasks"}).socket, "/e/some.sock");
+  EXPECT_EQ(parsed({"nodes"}).socket, "/e/some.sock");
+  EXPECT_EQ(parsed({"--socket", "/a", "tasks"}).socket, "/a") << "the flag wins";
+  EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).socket, "");
+  EXPECT_TRUE(parsed({"--cluster", "tasks"}).socket.ends_with("/scheduler.sock"));
+  ::setenv("QGPU_SERVER", "h:1", 1);
+  EXPECT_EQ(parsed({"tasks"}).server, "h:1");
+  EXPECT_EQ(parsed({"run", "--", "true"}).socket, "/e/some.sock") << "no scheduler runs programs";
+  ::unsetenv("QGPU_SERVER");
+  ::unsetenv("QGPU_SOCKET");
+}
+
+TEST(CtlOptions, InATaskTheManagerBesideItsAttachSocketIsMeant) {
+  ::setenv("QGPU_SOCKET", "/e/attach.sock", 1);
+  EXPECT_EQ(parsed({"run", "--", "true"}).socket, "/e/manager.sock");
+  EXPECT_TRUE(parsed({"nodes"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"nodes"}).socket.find("/e/"), std::string::npos);
+  ::unsetenv("QGPU_SOCKET");
+}
+
+TEST(CtlOptions, VersionAndSocketStandBeforeOrAfterACommand) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"status"},          {"run"},    {"submit"}, {"what-if", "place"}, {"trace", "list"}, {"top"},
+      {"trace", "record"}, {"doctor"}, {"events"}, {"version"}};
+  for (std::vector<std::string> words : commands) {
+    for (const bool before : {true, false}) {
+      std::vector<std::string> argv = words;
+      argv.insert(before ? argv.begin() : argv.end(), "--version");
+      const auto told = parseOptions(argv);
+      const auto* exit = std::get_if<ExitNow>(&told);
+      ASSERT_NE(exit, nullptr) << words.back();
+      EXPECT_EQ(exit->code, 0) << words.back();
+      EXPECT_TRUE(exit->text.starts_with("qgpuctl ")) << exit->text;
+    }
+    if (words.front() == "run") continue;  // needs a program behind
+    words.insert(words.end(), {"--socket", "/a/b.sock"});
+    if (words[1] == "list") words.emplace_back("0");
+    EXPECT_EQ(parsed(words).socket, "/a/b.sock") << words.front();
+  }
+  EXPECT_EQ(parsed({"run", "--socket", "/a/b.sock", "--", "true"}).socket, "/a/b.sock");
+}
+
 TEST(CtlOptions, DoctorLooksWhereOtherCommandsAsk) {
   EXPECT_EQ(parsed({"doctor"}).doctor.runDir + "/manager.sock", parsed({"tasks"}).socket);
   EXPECT_EQ(parsed({"--socket", "/a/b/manager.sock", "doctor"}).doctor.runDir, "/a/b");
