@@ -96,6 +96,13 @@ struct CardStatus {
   releaseP99Ns @21 :UInt64;
   releaseCount @22 :UInt64;
   settleCount @23 :UInt64;
+  preemptTimes @24 :LatencyTimes;
+  releaseTimes @25 :LatencyTimes;
+}
+
+struct LatencyTimes {          # since the manager's start
+  sumNs @0 :UInt64;
+  counts @1 :List(UInt64);     # of each of kLatencyBounds, then of those above the last
 }
 
 struct NodeInfo {

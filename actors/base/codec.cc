@@ -37,7 +37,24 @@ Status checkText(const char* what, const std::string& s) {
   return ok();
 }
 
+void writeTimes(const LatencyTimes& times, schema::LatencyTimes::Builder builder) {
+  builder.setSumNs(times.sumNs);
+  std::size_t said = times.counts.size();  // zeros behind the last count go without saying
+  while (said > 0 && times.counts[said - 1] == 0) --said;
+  auto counts = builder.initCounts(static_cast<unsigned>(said));
+  for (unsigned i = 0; i < counts.size(); ++i) counts.set(i, times.counts[i]);
+}
+
 }  // namespace
+
+LatencyTimes readTimes(schema::LatencyTimes::Reader reader) {
+  LatencyTimes times;
+  times.sumNs = reader.getSumNs();
+  const auto counts = reader.getCounts();
+  const auto most = std::min<unsigned>(counts.size(), static_cast<unsigned>(times.counts.size()));
+  for (unsigned i = 0; i < most; ++i) times.counts[i] = counts[i];
+  return times;
+}
 
 TaskClass readClass(schema::TaskClass word) {
   return word <= schema::TaskClass::ORDINARY ? static_cast<TaskClass>(word) : TaskClass::Ordinary;
@@ -144,6 +161,8 @@ CardFigures readFigures(schema::CardStatus::Reader reader) {
   figures.settle = {reader.getSettleP50Ns(), reader.getSettleP99Ns(), reader.getSettleCount()};
   figures.preempt = {reader.getPreemptP50Ns(), reader.getPreemptP99Ns(), reader.getPreemptCount()};
   figures.release = {reader.getReleaseP50Ns(), reader.getReleaseP99Ns(), reader.getReleaseCount()};
+  figures.preemptTimes = readTimes(reader.getPreemptTimes());
+  figures.releaseTimes = readTimes(reader.getReleaseTimes());
   return figures;
 }
 
@@ -164,6 +183,8 @@ void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builde
   builder.setReleaseP50Ns(figures.release.p50);
   builder.setReleaseP99Ns(figures.release.p99);
   builder.setReleaseCount(figures.release.count);
+  if (figures.preempt.count != 0) writeTimes(figures.preemptTimes, builder.initPreemptTimes());
+  if (figures.release.count != 0) writeTimes(figures.releaseTimes, builder.initReleaseTimes());
 }
 
 TaskFigures readFigures(schema::TaskUse::Reader reader) {

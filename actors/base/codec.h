@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/base/card_facts.h"
+#include "actors/base/latency_times.h"
 #include "actors/ledger/ledger.h"
 #include "actors/model.h"
 #include "schema/envelope.capnp.h"
@@ -82,7 +83,10 @@ struct CardFigures {
   Latency settle;
   Latency preempt;
   Latency release;
+  LatencyTimes preemptTimes;
+  LatencyTimes releaseTimes;
 };
+LatencyTimes readTimes(schema::LatencyTimes::Reader reader);
 CardFigures readFigures(schema::CardStatus::Reader reader);
 void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder);
 

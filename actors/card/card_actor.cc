@@ -375,6 +375,8 @@ CardFigures CardActor::figures(Nanos now) const {
   figures.settle = latency(settle_);
   figures.preempt = latency(preempt_);
   figures.release = latency(release_);
+  figures.preemptTimes = preempt_.times();
+  figures.releaseTimes = release_.times();
   return figures;
 }
 

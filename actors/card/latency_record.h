@@ -1,11 +1,12 @@
 #pragma once
-// The recent latencies of one kind on one card, for reports: percentiles over the last kKept
-// samples, exact, in memory that never grows. It decides nothing.
+// The latencies of one kind on one card, for reports: percentiles over the last kKept samples,
+// exact, and how many of all ever took how long, in memory that never grows. It decides nothing.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "actors/base/latency_times.h"
 #include "runtime/units.h"
 
 namespace qgpu {
@@ -15,12 +16,16 @@ class LatencyRecord {
   static constexpr std::size_t kKept = 1024;
 
   void add(Nanos sample) {
-    samples_[count_ % kKept] = std::max<std::int64_t>(0, sample.value);
+    sample = std::max(sample, Nanos(0));
+    samples_[count_ % kKept] = sample.value;
     ++count_;
+    times_.add(sample);
   }
 
   // All samples ever, also those that are no longer kept.
   std::uint64_t count() const { return count_; }
+
+  const LatencyTimes& times() const { return times_; }
 
   // The smallest kept sample that at least `permille` of them do not exceed; 0 without samples.
   Nanos percentile(Permille permille) const {
@@ -36,6 +41,7 @@ class LatencyRecord {
  private:
   std::array<std::int64_t, kKept> samples_{};
   std::uint64_t count_ = 0;
+  LatencyTimes times_;
 };
 
 }  // namespace qgpu

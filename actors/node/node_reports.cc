@@ -76,21 +76,26 @@ void NodeReports::gather(const Asker& asker, About about, Turn& turn) {
   Gather& gather = gathers_[id];
   gather.asker = asker;
   gather.about = about;
-  const auto ask = [this, id](ActorId to) {
-    return node_.tellWithin(to, kAsksPerPeer, [id](schema::Envelope::Builder envelope) {
-      envelope.initReportAsked().setCorr(id);
-    });
-  };
-  for (std::size_t card = 0; card < cards_.size(); ++card) {
-    if (ask(node_.peers().cards[card])) gather.cards.insert(card);
-  }
+  askCards(id, gather);
   if (about == About::Tasks) {
     for (const auto& [task, binding] : bindings_.all()) {
-      if (ask(bindings_.actorOf(binding))) gather.tasks.insert(task);
+      if (ask(bindings_.actorOf(binding), id)) gather.tasks.insert(task);
     }
   }
   NodeContext::later(turn, node_.options().gatherMax, NodeTick::Gather, id);
   answerIfWhole(id);
+}
+
+bool NodeReports::ask(ActorId peer, std::uint64_t gather) {
+  return node_.tellWithin(peer, kAsksPerPeer, [gather](schema::Envelope::Builder envelope) {
+    envelope.initReportAsked().setCorr(gather);
+  });
+}
+
+void NodeReports::askCards(std::uint64_t id, Gather& gather) {
+  for (; gather.nextCard < cards_.size() && gather.cards.size() < kCardsAtOnce; ++gather.nextCard) {
+    if (ask(node_.peers().cards[gather.nextCard], id)) gather.cards.insert(gather.nextCard);
+  }
 }
 
 void NodeReports::onCardReport(schema::CardReport::Reader report) {
@@ -98,6 +103,7 @@ void NodeReports::onCardReport(schema::CardReport::Reader report) {
   const auto waiting = gathers_.find(report.getCorr());
   if (!card || waiting == gathers_.end()) return;
   waiting->second.cards.erase(*card);
+  askCards(report.getCorr(), waiting->second);
   answerIfWhole(report.getCorr());
 }
 

@@ -22,6 +22,9 @@ class NodeReports {
  public:
   static constexpr std::size_t kGathersMax = 32;  // questions that wait for reports
   static constexpr std::size_t kAsksPerPeer = 8;  // report questions that may pile up at an actor
+  // Cards asked at a time for one question: their reports come together, and one that found no
+  // room in the mailbox would be waited for until gatherMax.
+  static constexpr std::size_t kCardsAtOnce = 256;
 
   NodeReports(NodeContext& node, const NodeNumbers& numbers, NodeCards& cards, Bindings& bindings)
       : node_(node), numbers_(numbers), cards_(cards), bindings_(bindings) {
@@ -52,10 +55,13 @@ class NodeReports {
   struct Gather {  // a question that waits for reports
     Asker asker;
     About about = About::Cards;
-    std::set<std::size_t> cards;  // that have not answered yet
+    std::set<std::size_t> cards;  // that were asked and have not answered yet
+    std::size_t nextCard = 0;     // to be asked
     std::set<std::uint64_t> tasks;
   };
 
+  bool ask(ActorId peer, std::uint64_t gather);
+  void askCards(std::uint64_t id, Gather& gather);
   void answerIfWhole(std::uint64_t gather);
   void answer(const Gather& gather);
   void writeTask(std::uint64_t task, const Binding& binding,

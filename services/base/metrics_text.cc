@@ -1,10 +1,18 @@
 #include "services/base/metrics_text.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "services/base/json.h"
 
 namespace qgpu {
+
+namespace {
+
+// Stands in a label value as it is.
+bool isPlain(char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; }
+
+}  // namespace
 
 std::string secondsText(std::uint64_t ns) {
   constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
@@ -39,7 +47,13 @@ void MetricsText::sampleNamed(std::string_view name, Labels labels, const std::s
   char before = '{';
   for (const auto& [key, label] : labels) {
     text_ += before;
-    text_.append(key).append("=\"").append(escapeLabel(label)).append("\"");
+    text_.append(key).append("=\"");
+    if (std::all_of(label.begin(), label.end(), isPlain)) {
+      text_.append(label);
+    } else {
+      text_.append(escapeLabel(label));
+    }
+    text_ += '"';
     before = ',';
   }
   if (labels.size() > 0) text_ += '}';

@@ -1,5 +1,7 @@
 #include "services/api/metrics/prometheus.h"
 
+#include "actors/base/codec.h"
+#include "actors/base/latency_times.h"
 #include "services/api/commands/schema_names.h"
 
 namespace qgpu {
@@ -15,12 +17,16 @@ std::string count(std::uint64_t n) { return countText(n); }
 
 class Page : public MetricsText {
  public:
+  explicit Page(std::string_view node) : node_(node) {}
+
   // A family with one sample a card; `value` gives its text.
   template <typename Value>
   void perCard(Cards cards, std::string_view name, std::string_view type, std::string_view help,
                Value value) {
     family(name, type, help);
-    for (const Card card : cards) sample({{"card", view(card.getInfo().getId())}}, value(card));
+    for (const Card card : cards) {
+      sample({{"node", node_}, {"card", view(card.getInfo().getId())}}, value(card));
+    }
   }
 
   template <typename Value>
@@ -29,11 +35,62 @@ class Page : public MetricsText {
     family(name, type, help);
     for (const Task task : tasks) {
       const std::string id = count(task.getId());
-      sample({{"task", id}, {"name", view(task.getSpec().getName())},
-              {"class", className(task.getSpec().getClass())}, {"card", view(task.getCard())}},
+      sample({{"node", node_},
+              {"task", id},
+              {"name", view(task.getSpec().getName())},
+              {"class", className(task.getSpec().getClass())},
+              {"card", view(task.getCard())}},
              value(task));
     }
   }
+
+  // A recent latency as a summary without sum: quantiles and how many were counted.
+  template <typename P50, typename P99, typename Count>
+  void summary(Cards cards, std::string_view name, std::string_view help, P50 p50, P99 p99,
+               Count n) {
+    family(name, "summary", help);
+    const std::string counted = std::string(name) + "_count";
+    for (const Card card : cards) {
+      const std::string_view id = view(card.getInfo().getId());
+      sample({{"node", node_}, {"card", id}, {"quantile", "0.5"}}, seconds(p50(card)));
+      sample({{"node", node_}, {"card", id}, {"quantile", "0.99"}}, seconds(p99(card)));
+      sampleNamed(counted, {{"node", node_}, {"card", id}}, count(n(card)));
+    }
+  }
+
+  // All latencies since the start.
+  template <typename Times>
+  void histogram(Cards cards, std::string_view name, std::string_view help, Times times) {
+    family(name, "histogram", help);
+    const std::string bucket = std::string(name) + "_bucket";
+    const std::string sum = std::string(name) + "_sum";
+    const std::string counted = std::string(name) + "_count";
+    std::vector<std::string> bounds;
+    for (const Nanos bound : kLatencyBounds) bounds.push_back(boundText(bound));
+    bounds.emplace_back("+Inf");
+    for (const Card card : cards) {
+      const std::string_view id = view(card.getInfo().getId());
+      const LatencyTimes told = readTimes(times(card));
+      std::uint64_t all = 0;
+      for (std::size_t i = 0; i < bounds.size(); ++i) {
+        all += told.counts[i];
+        sampleNamed(bucket, {{"node", node_}, {"card", id}, {"le", bounds[i]}}, count(all));
+      }
+      sampleNamed(sum, {{"node", node_}, {"card", id}}, seconds(told.sumNs));
+      sampleNamed(counted, {{"node", node_}, {"card", id}}, count(all));
+    }
+  }
+
+ private:
+  // "0.00001", without zeros behind.
+  static std::string boundText(Nanos bound) {
+    std::string text = seconds(static_cast<std::uint64_t>(bound.value));
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.ends_with('.')) text.pop_back();
+    return text;
+  }
+
+  const std::string_view node_;
 };
 
 void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCounts& clients) {
@@ -54,35 +111,26 @@ void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCo
   actorClientFamilies(page, clients, "the node actor");
 }
 
-void cardInfo(Page& page, Cards cards) {
+void cardInfo(Page& page, Cards cards, std::string_view node) {
   page.family("qgpu_card_info", "gauge", "The card: always 1, facts are labels.");
   for (const Card card : cards) {
     const auto info = card.getInfo();
     const std::string index = count(info.getIndex());
-    page.sample({{"card", view(info.getId())}, {"index", index}, {"model", view(info.getModel())},
-                 {"backend", view(info.getBackend())}, {"policy", policyName(card.getPolicy())},
+    page.sample({{"node", node},
+                 {"card", view(info.getId())},
+                 {"index", index},
+                 {"model", view(info.getModel())},
+                 {"backend", view(info.getBackend())},
+                 {"policy", policyName(card.getPolicy())},
                  {"kind", tenancyName(card.getTenancy())},
                  {"suspend", suspendName(info.getSuspend())},
-                 {"state", cardStateName(card.getState())}}, "1");
+                 {"state", cardStateName(card.getState())}},
+                "1");
   }
 }
 
-// A recent latency as a summary without sum: quantiles and how many were counted.
-template <typename P50, typename P99, typename Count>
-void latency(Page& page, Cards cards, std::string_view name, std::string_view help, P50 p50,
-             P99 p99, Count n) {
-  page.family(name, "summary", help);
-  const std::string counted = std::string(name) + "_count";
-  for (const Card card : cards) {
-    const std::string_view id = view(card.getInfo().getId());
-    page.sample({{"card", id}, {"quantile", "0.5"}}, seconds(p50(card)));
-    page.sample({{"card", id}, {"quantile", "0.99"}}, seconds(p99(card)));
-    page.sampleNamed(counted, {{"card", id}}, count(n(card)));
-  }
-}
-
-void cardFamilies(Page& page, Cards cards) {
-  cardInfo(page, cards);
+void cardFamilies(Page& page, Cards cards, std::string_view node) {
+  cardInfo(page, cards, node);
   page.perCard(cards, "qgpu_card_memory_bytes", "gauge", "Memory of the card.",
                [](Card c) { return count(c.getInfo().getMemBytes()); });
   page.perCard(cards, "qgpu_card_memory_bound_bytes", "gauge", "Memory promised to tasks.",
@@ -108,17 +156,16 @@ void cardFamilies(Page& page, Cards cards) {
   page.perCard(cards, "qgpu_card_overruns_total", "counter",
                "Holds that did not settle within their bound.",
                [](Card c) { return count(c.getOverruns()); });
-  latency(page, cards, "qgpu_card_settle_seconds", "From hold to settled, recent.",
-          [](Card c) { return c.getSettleP50Ns(); }, [](Card c) { return c.getSettleP99Ns(); },
-          [](Card c) { return c.getSettleCount(); });
-  latency(page, cards, "qgpu_card_preempt_seconds",
-          "From online submit to the last other gate shut, recent.",
-          [](Card c) { return c.getPreemptP50Ns(); }, [](Card c) { return c.getPreemptP99Ns(); },
-          [](Card c) { return c.getPreemptCount(); });
-  latency(page, cards, "qgpu_card_release_seconds",
-          "From the last retired online work to the others' resume, recent.",
-          [](Card c) { return c.getReleaseP50Ns(); }, [](Card c) { return c.getReleaseP99Ns(); },
-          [](Card c) { return c.getReleaseCount(); });
+  page.summary(
+      cards, "qgpu_card_settle_seconds", "From hold to settled, recent.",
+      [](Card c) { return c.getSettleP50Ns(); }, [](Card c) { return c.getSettleP99Ns(); },
+      [](Card c) { return c.getSettleCount(); });
+  page.histogram(cards, "qgpu_card_preempt_seconds",
+                 "From online submit to the last other gate shut.",
+                 [](Card c) { return c.getPreemptTimes(); });
+  page.histogram(cards, "qgpu_card_release_seconds",
+                 "From the last retired online work to the others' resume.",
+                 [](Card c) { return c.getReleaseTimes(); });
 }
 
 void taskFamilies(Page& page, Tasks tasks) {
@@ -156,9 +203,9 @@ void taskFamilies(Page& page, Tasks tasks) {
 
 std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks tasks,
                           const ActorClientCounts& clients) {
-  Page page;
+  Page page(view(node.getName()));
   nodeFamilies(page, node, clients);
-  cardFamilies(page, cards);
+  cardFamilies(page, cards, view(node.getName()));
   taskFamilies(page, tasks);
   return page.take();
 }

@@ -173,6 +173,12 @@ TEST(CardActor, RecordsHowLongPreemptionSettlingAndReleaseTook) {
   EXPECT_EQ(status.getSettleP99Ns(), 50'000u);
   EXPECT_EQ(status.getReleaseCount(), 1u);
   EXPECT_EQ(status.getReleaseP50Ns(), 100'000'000u);
+  const LatencyTimes preempted = readTimes(status.getPreemptTimes());
+  EXPECT_EQ(preempted.sumNs, 30'000u);
+  EXPECT_EQ(preempted.counts[2], 1u) << "above 20 us, at most 50 us";
+  const LatencyTimes released = readTimes(status.getReleaseTimes());
+  EXPECT_EQ(released.counts[12], 1u) << "100 ms and no more";
+  EXPECT_EQ(kLatencyBounds[12], millis(100));
 }
 
 TEST(CardActor, APreemptionThatTookLongIsRecordedAsLongAndNonsenseNotAtAll) {

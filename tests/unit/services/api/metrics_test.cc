@@ -93,12 +93,19 @@ TEST_F(Metrics, TellsEveryCardAndTaskInPrometheusText) {
   EXPECT_EQ(page.status, 200);
   EXPECT_NE(page.headers.find("text/plain; version=0.0.4"), std::string::npos) << page.headers;
   for (const char* line : {
-           "qgpu_card_memory_bytes{card=\"sim-0\"} 17179869184\n",
-           "qgpu_card_memory_bound_bytes{card=\"sim-1\"} 0\n",
-           "qgpu_card_used_seconds_total{card=\"sim-0\"} 1.500000000\n",
-           "qgpu_card_preempt_seconds{card=\"sim-0\",quantile=\"0.99\"} 0.000090000\n",
-           "qgpu_card_preempt_seconds_count{card=\"sim-0\"} 200\n",
-           "qgpu_task_gpu_seconds_total{task=\"7\",name=\"train\",class=\"ordinary\","
+           "qgpu_card_memory_bytes{node=\"here\",card=\"sim-0\"} 17179869184\n",
+           "qgpu_card_memory_bound_bytes{node=\"here\",card=\"sim-1\"} 0\n",
+           "qgpu_card_used_seconds_total{node=\"here\",card=\"sim-0\"} 1.500000000\n",
+           "qgpu_card_settle_seconds{node=\"here\",card=\"sim-0\",quantile=\"0.99\"} "
+           "0.000090000\n",
+           "qgpu_card_preempt_seconds_bucket{node=\"here\",card=\"sim-0\",le=\"0.00005\"} 150\n",
+           "qgpu_card_preempt_seconds_bucket{node=\"here\",card=\"sim-0\",le=\"0.001\"} 199\n",
+           "qgpu_card_preempt_seconds_bucket{node=\"here\",card=\"sim-0\",le=\"1\"} 199\n",
+           "qgpu_card_preempt_seconds_bucket{node=\"here\",card=\"sim-0\",le=\"+Inf\"} 200\n",
+           "qgpu_card_preempt_seconds_sum{node=\"here\",card=\"sim-0\"} 2.010000000\n",
+           "qgpu_card_preempt_seconds_count{node=\"here\",card=\"sim-0\"} 200\n",
+           "qgpu_card_release_seconds_bucket{node=\"here\",card=\"sim-1\",le=\"0.105\"} 0\n",
+           "qgpu_task_gpu_seconds_total{node=\"here\",task=\"7\",name=\"train\",class=\"ordinary\","
            "card=\"sim-0\"} 9007199.254740993\n",
            "qgpu_node_storage_ok 1\n",
            "model=\"sim \\\"16\\\"\"",
@@ -112,7 +119,7 @@ TEST_F(Metrics, EveryLineIsWellFormed) {
   node.taskName = "a\"b\\c\nd\xFF";
   const Fetched page = fetch("/metrics");
   const std::regex help(R"(# HELP ([a-z_]+) .+\.)");
-  const std::regex type(R"(# TYPE ([a-z_]+) (gauge|counter|summary))");
+  const std::regex type(R"(# TYPE ([a-z_]+) (gauge|counter|summary|histogram))");
   const std::regex sample(
       R"re(([a-z_]+)(\{[a-z]+="([^"\\]|\\["\\n])*"(,[a-z]+="([^"\\]|\\["\\n])*")*\})? [0-9.]+)re");
   std::istringstream lines(page.body);
@@ -132,7 +139,12 @@ TEST_F(Metrics, EveryLineIsWellFormed) {
     } else {
       ASSERT_TRUE(std::regex_match(line, match, sample)) << line;
       const std::string name = match[1];
-      EXPECT_TRUE(name == family || (kind == "summary" && name == family + "_count")) << line;
+      const std::string part = name.substr(std::min(name.size(), family.size()));
+      const bool ofHistogram = part == "_bucket" || part == "_sum" || part == "_count";
+      EXPECT_TRUE(name.starts_with(family)) << line;
+      EXPECT_TRUE(kind == "histogram" ? ofHistogram
+                                      : part.empty() || (kind == "summary" && part == "_count"))
+          << line;
       EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << "twice: " << line;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "actors/base/latency_times.h"
 #include "services/api/commands/schema_names.h"
 
 namespace qgpu::testing {
@@ -176,6 +177,13 @@ void ScriptedNode::fillCards(schema::Reply::Builder reply) const {
     cards[i].setPreemptP50Ns(40'000);
     cards[i].setPreemptP99Ns(90'000);
     cards[i].setPreemptCount(200);
+    cards[i].setSettleP99Ns(90'000);
+    auto times = cards[i].initPreemptTimes();
+    times.setSumNs(2'010'000'000);
+    auto counts = times.initCounts(static_cast<unsigned>(kLatencyBounds.size()) + 1);
+    counts.set(2, 150);
+    counts.set(5, 49);
+    counts.set(static_cast<unsigned>(kLatencyBounds.size()), 1);
   }
 }
 
