@@ -9,15 +9,22 @@ constexpr mode_t kOpenToAll = 0666;
 
 }  // namespace
 
-Result<TcpListeners> TcpListeners::open(const std::string& httpAddress,
-                                        const std::string& rpcAddress, Reach rpcReach,
+Result<TcpListeners> TcpListeners::open(const Addresses& addresses, Reach rpcReach,
                                         Reach httpReach) {
-  auto http = TcpListener::open(httpAddress, "--http", httpReach);
+  auto http = TcpListener::open(addresses.http, "--http", httpReach);
   if (!http) return http.error();
-  if (rpcAddress.empty()) return TcpListeners{std::move(*http), std::nullopt};
-  auto rpc = TcpListener::open(rpcAddress, "--rpc", rpcReach);
-  if (!rpc) return rpc.error();
-  return TcpListeners{std::move(*http), std::move(*rpc)};
+  TcpListeners opened{std::move(*http), std::nullopt, std::nullopt};
+  if (!addresses.rpc.empty()) {
+    auto rpc = TcpListener::open(addresses.rpc, "--rpc", rpcReach);
+    if (!rpc) return rpc.error();
+    opened.rpc.emplace(std::move(*rpc));
+  }
+  if (!addresses.metrics.empty()) {
+    auto metrics = TcpListener::open(addresses.metrics, "--metrics", Reach::Anywhere);
+    if (!metrics) return metrics.error();
+    opened.metrics.emplace(std::move(*metrics));
+  }
+  return opened;
 }
 
 Result<UnixListeners> UnixListeners::open(const RunDir& dir, const std::string& name) {

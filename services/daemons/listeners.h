@@ -20,11 +20,18 @@ namespace qgpu {
 struct TcpListeners {
   TcpListener http;
   std::optional<TcpListener> rpc;
+  std::optional<TcpListener> metrics;
 
-  // `rpc` may be empty: none. Reach: Anywhere where peers show certificates, or where somebody said
-  // that they need not.
-  static Result<TcpListeners> open(const std::string& http, const std::string& rpc,
-                               Reach rpcReach = Reach::Loopback, Reach httpReach = Reach::Loopback);
+  // HOST:PORT each; `rpc` and `metrics` may be empty: none.
+  struct Addresses {
+    std::string http;
+    std::string rpc;
+    std::string metrics;
+  };
+  // Reach: Anywhere where peers show certificates, or where somebody said that they need not. The
+  // metrics' listener is there to be reached from anywhere.
+  static Result<TcpListeners> open(const Addresses& addresses, Reach rpcReach = Reach::Loopback,
+                                   Reach httpReach = Reach::Loopback);
 };
 
 // The listeners in the run dir, open to all: the kernel says who is asking.

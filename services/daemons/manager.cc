@@ -234,6 +234,7 @@ struct Manager::Parts {
   std::optional<NodePages> pages;
   std::optional<Health> health;
   std::optional<HttpServer> http;
+  std::optional<HttpServer> scrapes;  // --metrics
   std::optional<PluginProcess> plugin;
   std::optional<ApiClient> api;  // of the Kubernetes API server; none: nobody named one
   std::optional<PodWriter> podEvents;
@@ -246,7 +247,8 @@ struct Manager::Parts {
                   TcpListeners remote, ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
-  void followCertificates();
+  void followCertificates(const ManagerOptions& options);
+  void serveScrapes(const ManagerOptions& options, TcpListener listener);
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
@@ -346,8 +348,18 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
                  std::vector<Health::Watched>{{"card loop", cardBeat}}, kj->timer(), feedWatchdog);
   http.emplace(routesOf(*pages, *health), HttpLimits{}, kj->lowLevel(), kj->timer(),
                std::move(remote.http));
+  if (remote.metrics) serveScrapes(options, std::move(*remote.metrics));
   Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
+  if (tls) followCertificates(options);
+}
+
+void Manager::Parts::serveScrapes(const ManagerOptions& options, TcpListener listener) {
+  log.info("metrics-open", {{"address", listener.address()}});
+  kj::Maybe<kj::TlsContext&> secured;
+  if (options.metricsTls && tls) secured = tls->now();
+  scrapes.emplace(scrapeRoutes(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(),
+                  std::move(listener), secured);
 }
 
 void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnvironment& environment,
@@ -371,12 +383,12 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
   scheduler.emplace(*toMember, kj->io().getNetwork(), kj->timer(), std::move(config));
   mainActors.attach(linkId, *scheduler);
   scheduler->start();
-  if (tls) followCertificates();
 }
 
-void Manager::Parts::followCertificates() {
-  const auto use = [this](kj::TlsContext& now) {
-    scheduler->setTls(now);
+void Manager::Parts::followCertificates(const ManagerOptions& options) {
+  const auto use = [this, secured = options.metricsTls](kj::TlsContext& now) {
+    if (scheduler) scheduler->setTls(now);
+    if (secured && scrapes) scrapes->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {
@@ -437,6 +449,7 @@ void Manager::Parts::close() {
   agent.reset();
   podEvents.reset();
   api.reset();
+  scrapes.reset();
   http.reset();
   health.reset();
   rpc.reset();
@@ -464,7 +477,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!cluster) return cluster.error();
   auto way = openWay(options);
   if (!way) return way.error();
-  auto remote = TcpListeners::open(options.http, options.rpc);
+  auto remote = TcpListeners::open({options.http, options.rpc, options.metrics});
   if (!remote) return remote.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();

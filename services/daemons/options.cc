@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
-#include "services/kubernetes/device_plugin/plugin_flags.h"
 #include "services/api/rpc/dial.h"
+#include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
 namespace {
@@ -45,7 +45,10 @@ constexpr std::array kFlags = {
               "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
     FlagRow{"http", "HOST:PORT", "/metrics and /healthz", "127.0.0.1:12347"},
     FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir",
-              nullptr, "none"},
+            nullptr, "none"},
+    FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
+            "none"},
+    FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
     FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
     FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
@@ -195,6 +198,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "http") return readAddress(given, to.http);
   if (name == "rpc") return readAddress(given, to.rpc);
+  if (name == "metrics") return readAddress(given, to.metrics);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
@@ -205,6 +209,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "kubelet-config") return readPath(given, to.kubeletConfig);
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
+  to.metricsTls = to.metricsTls || name == "metrics-tls";
   to.mixed = to.mixed || name == "mixed";
   to.strict = to.strict || name == "strict";
   to.insecure = to.insecure || name == "insecure";
@@ -233,6 +238,9 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   if (auto exit = flags.each(readOption)) return std::move(*exit);
   if (const Status way = checkWayToScheduler(options); !way) {
     return flags.refuse(flags.at("scheduler").origin + ": " + way.error().message);
+  }
+  if (options.metricsTls && options.tls.none()) {
+    return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
   }
   return options;
 }

@@ -30,8 +30,10 @@ struct ManagerOptions {
   std::string runDir;
   std::string http;                     // HOST:PORT, port 0: any free one
   std::string rpc;                      // HOST:PORT, empty: only RUN_DIR/manager.rpc
+  std::string metrics;                  // HOST:PORT of /metrics alone, from anywhere; empty: none
+  bool metricsTls = false;              // for those who show a certificate
   std::vector<std::string> schedulers;  // HOST:PORT or unix:PATH; empty: the node stands alone
-  TlsFiles tls;                         // of the way to them
+  TlsFiles tls;                         // of the way to them, and of --metrics-tls
   bool insecure = false;                // they may be reached over the network without
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;

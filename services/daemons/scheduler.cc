@@ -138,6 +138,7 @@ struct Scheduler::Parts {
   std::optional<Health> health;
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
+  std::optional<HttpServer> scrapes;  // --metrics
   std::optional<ExtenderServer> outerExtender;
   std::optional<WebhookService> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
@@ -149,7 +150,7 @@ struct Scheduler::Parts {
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(const SchedulerDaemonOptions& options, UnixListeners local, TcpListeners remote);
   void followCertificates(const SchedulerDaemonOptions& options);
-  void serveHttp(const SchedulerDaemonOptions& options, TcpListener listener);
+  void serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote);
   void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookService::Opened opened);
   HttpPage readiness() const;
@@ -193,14 +194,16 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListener
   } else {
     rpc->serveTcp(std::move(*remote.rpc));
   }
-  serveHttp(options, std::move(remote.http));
+  serveHttp(options, std::move(remote));
   if (tls) followCertificates(options);
 }
 
 void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options) {
-  const auto use = [this, alsoHttp = options.httpTls](kj::TlsContext& now) {
+  const auto use = [this, alsoHttp = options.httpTls,
+                    scraped = options.metricsTls](kj::TlsContext& now) {
     rpc->setTls(now);
     if (alsoHttp) http->setTls(now);
+    if (scraped && scrapes) scrapes->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {
@@ -209,7 +212,7 @@ void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options)
   tls->follow(kj->timer(), {use, refused});
 }
 
-void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListener listener) {
+void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote) {
   pages.emplace(*actor, [this]() {
     return extender->metrics() + (bridge ? bridge->metrics() : "") +
            (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
@@ -221,10 +224,16 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
   for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
   routes.push_back(
       HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> { return readiness(); }));
-  kj::Maybe<kj::TlsContext&> secured;
-  if (options.httpTls && tls) secured = tls->now();
-  http.emplace(std::move(routes), httpLimits(), kj->lowLevel(), kj->timer(), std::move(listener),
-               secured);
+  const auto secured = [this](bool wanted) -> kj::Maybe<kj::TlsContext&> {
+    if (wanted && tls) return tls->now();
+    return nullptr;
+  };
+  http.emplace(std::move(routes), httpLimits(), kj->lowLevel(), kj->timer(), std::move(remote.http),
+               secured(options.httpTls));
+  if (!remote.metrics) return;
+  log.info("metrics-open", {{"address", remote.metrics->address()}});
+  scrapes.emplace(scrapeRoutes(*pages), HttpLimits{}, kj->lowLevel(), kj->timer(),
+                  std::move(*remote.metrics), secured(options.metricsTls));
 }
 
 // Who follows does all that it can be asked to once nobody is led to it.
@@ -300,6 +309,7 @@ void Scheduler::Parts::leaveKubernetes() {
 void Scheduler::Parts::close() {
   webhook.reset();
   outerExtender.reset();
+  scrapes.reset();
   http.reset();
   health.reset();
   extender.reset();
@@ -322,11 +332,14 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   raiseDescriptorLimit();
   auto tls = readTls(options);
   if (!tls) return tls.error();
-  const bool secured = *tls || options.insecure;
+  const auto reach = [&](bool secured) {
+    return secured || options.insecure ? Reach::Anywhere : Reach::Loopback;
+  };
   auto kubernetes = readKubernetes(options, log);
   if (!kubernetes) return kubernetes.error();
   auto remote =
-      TcpListeners::open(options.http, options.rpc, secured ? Reach::Anywhere : Reach::Loopback);
+      TcpListeners::open({options.http, options.rpc, options.metrics}, reach(*tls != nullptr),
+                         reach(*tls != nullptr && options.httpTls));
   if (!remote) return refused(remote.error());
   auto outer = openExtender(options);
   if (!outer) return outer.error();

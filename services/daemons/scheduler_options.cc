@@ -28,8 +28,11 @@ constexpr std::array kFlags = {
     FlagRow{"tls-key", "FILE", "its key, PEM"},
     FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagRow{"http-tls", nullptr, "TLS for --http too, with the same three files"},
-    FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates", nullptr,
+    FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
               "none"},
+    FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
+    FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates", nullptr,
+            "none"},
     FlagRow{"extender-certs", "DIR", "folder of tls.crt, tls.key and ca.crt of --extender",
               "/etc/qgpu/extender"},
     FlagRow{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
@@ -41,7 +44,7 @@ constexpr std::array kFlags = {
               "follow an API server: on, off, or auto: where KUBECONFIG or a service account is",
               "auto"},
     FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
-              "on"},
+            "on"},
     FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
 };
@@ -114,6 +117,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-cert") return readPath(given, to.tlsCert);
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);
+  if (name == "metrics") return readAddress(given, to.metrics);
   if (name == "extender") return readAddress(given, to.extender);
   if (name == "extender-certs") return readPath(given, to.extenderCerts);
   if (name == "webhook") return readAddress(given, to.webhook);
@@ -123,6 +127,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
   to.httpTls = to.httpTls || name == "http-tls";
+  to.metricsTls = to.metricsTls || name == "metrics-tls";
   to.insecure = to.insecure || name == "insecure";
   return ok();
 }
@@ -151,6 +156,9 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   if (auto exit = flags.each(readOption)) return std::move(*exit);
   if (options.httpTls && options.tlsCert.empty()) {
     return flags.refuse("--http-tls needs --tls-cert, --tls-key and --tls-ca");
+  }
+  if (options.metricsTls && options.tlsCert.empty()) {
+    return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
   }
   return options;
 }

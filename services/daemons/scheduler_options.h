@@ -31,6 +31,8 @@ struct SchedulerDaemonOptions {
   std::string tlsCa;
   bool insecure = false;
   bool httpTls = false;  // for --http as well
+  std::string metrics;   // address of /metrics alone, from anywhere; empty: none
+  bool metricsTls = false;
   std::string extender;  // address of the extender for other machines; empty: none
   std::string extenderCerts;
   PodRules pods;

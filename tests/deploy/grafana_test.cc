@@ -1,6 +1,8 @@
 // The dashboard and the alerts against what the daemons export: a panel that asks for a metric
 // which nobody has stays empty without a word, and such an alert is silent for ever.
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <regex>
@@ -71,6 +73,29 @@ TEST(Grafana, AsksForNothingThatTheDaemonsDoNotExport) {
   for (const std::string& name : asked(dashboard())) {
     EXPECT_TRUE(known.contains(family(name))) << name;
   }
+}
+
+TEST(Alerts, AskForNothingThatTheDaemonsDoNotExportAndHaveAPartInTheDocuments) {
+  const std::set<std::string> known = exported();
+  const std::string page = readText(sourcePath("docs/operate/monitoring.md"));
+  const Document alerts = readDocuments(sourcePath("deploy/prometheus/alerts.yaml")).at(0);
+  std::size_t rules = 0;
+  for (const std::string& group : below(alerts, "/groups")) {
+    for (const std::string& rule : below(alerts, group + "/rules")) {
+      const std::string name = alerts.text(rule + "/alert");
+      for (const std::string& metric : allOf(alerts.text(rule + "/expr"), "(qgpu_[a-z_]+)")) {
+        EXPECT_TRUE(known.contains(family(metric))) << name << ": " << metric;
+      }
+      EXPECT_NE(page.find("\n### " + name + "\n"), std::string::npos) << name;
+      std::string anchor = name;
+      std::transform(anchor.begin(), anchor.end(), anchor.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      EXPECT_EQ(alerts.text(rule + "/annotations/runbook_url"),
+                "docs/operate/monitoring.md#" + anchor);
+      ++rules;
+    }
+  }
+  EXPECT_GT(rules, 8u);
 }
 
 TEST(Grafana, ShowsCardsPodsAndWhyTasksWait) {

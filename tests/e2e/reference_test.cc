@@ -19,9 +19,12 @@ using testing::row;
 constexpr const char* kHead = R"(# Metrics
 
 What `/metrics` of the daemons shows, in Prometheus text: of a manager at `127.0.0.1:12347`, of a
-scheduler at `127.0.0.1:12345`, unless `--http` says otherwise. Times are seconds, memory is bytes,
-shares are thousandths of a card. A summary has `quantile="0.5"` and `"0.99"` of what was measured
-last, and a counter NAME`_count`. [The dashboard](../../deploy/grafana/qgpu.json) shows them.
+scheduler at `127.0.0.1:12345`, unless `--http` says otherwise; `--metrics` opens another address
+for a Prometheus elsewhere ([monitoring](../operate/monitoring.md)). Times are seconds, memory is
+bytes, shares are thousandths of a card. A summary has `quantile="0.5"` and `"0.99"` of what was
+measured last, and a counter NAME`_count`; a histogram has NAME`_bucket` up to each bound `le`,
+NAME`_sum` and NAME`_count` of all since the start. [The dashboard](../../deploy/grafana/qgpu.json)
+and [the alerts](../../deploy/prometheus/alerts.yaml) are made of them.
 
 Families with `kube` in their name, and what is said of pods and binds, are there on Kubernetes;
 `qgpu_tls_files_refused` where a daemon has certificates. This page is generated from what a scrape

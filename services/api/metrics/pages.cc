@@ -37,6 +37,10 @@ ActorClientCounts countsOf(const ActorClient<Api>& actor) {
 
 }  // namespace
 
+std::vector<HttpRoute> scrapeRoutes(HttpPages& pages) {
+  return {HttpRoute::get("/metrics", [&pages] { return pages.metrics(); })};
+}
+
 std::vector<HttpRoute> routesOf(HttpPages& pages, const Health& health) {
   return {HttpRoute::get("/metrics", [&pages] { return pages.metrics(); }),
           HttpRoute::get("/healthz", [&health]() -> kj::Promise<HttpPage> {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/e2e/harness.h"
+#include "tests/testing/certificates.h"
 
 namespace qgpu::e2e::manager_test {
 namespace {
@@ -16,10 +17,10 @@ namespace {
 const char kBind[] =
     R"(run {"name":"kept","class":"ordinary","memory_gib":2,"core_percent":20,"owner":"none"})";
 
-// The port of `http=127.0.0.1:PORT` in the line with which the manager says that it serves.
-int httpPortOf(const Manager& manager) {
+// The port behind `before` in a line of the manager's log; that of --http in the line with which it
+// says that it serves.
+int httpPortOf(const Manager& manager, const std::string& before = "http=127.0.0.1:") {
   const std::string log = manager.log();
-  const std::string before = "http=127.0.0.1:";
   const std::size_t at = log.find(before);
   return at == std::string::npos ? 0 : std::stoi(log.substr(at + before.size()));
 }
@@ -71,6 +72,44 @@ TEST(Manager, ServesEveryDoorUntilSigtermAndLeavesNoSocketBehind) {
   for (const char* name : {"manager.sock", "manager.rpc", "attach.sock"}) {
     EXPECT_FALSE(std::filesystem::exists(manager.runDir() + "/" + name)) << name;
   }
+}
+
+constexpr const char* kScrapesAt = "metrics-open address=0.0.0.0:";
+
+TEST(Manager, ShowsNothingButMetricsToOtherMachines) {
+  Manager manager({"--cards=sim:1x16", "--metrics=0.0.0.0:0"});
+  const int port = httpPortOf(manager, kScrapesAt);
+  ASSERT_NE(port, 0) << manager.log();
+  EXPECT_NE(httpGet(port, "/metrics").find("qgpu_card_preempt_seconds_bucket"), std::string::npos);
+  EXPECT_NE(httpGet(port, "/healthz").find("404"), std::string::npos);
+  EXPECT_EQ(manager.stop(), 0) << manager.log();
+}
+
+TEST(Manager, ShowsMetricsByCertificateWhereThatIsSaid) {
+  const TempFolder dir;
+  testing::Certificates made(dir.path());
+  made.makeCa("ca");
+  made.makeCa("other");
+  const TlsFiles server = made.make("ca", "here");
+  Manager manager({"--cards=sim:1x16", "--metrics=0.0.0.0:0", "--metrics-tls",
+                   "--tls-cert=" + server.cert, "--tls-key=" + server.key,
+                   "--tls-ca=" + server.ca});
+  const int port = httpPortOf(manager, kScrapesAt);
+  ASSERT_NE(port, 0) << manager.log();
+  const auto scrape = [&](std::vector<std::string> shown) {
+    std::vector<std::string> argv = {"curl", "-sSk", "-m", "10"};
+    argv.insert(argv.end(), shown.begin(), shown.end());
+    argv.push_back("https://127.0.0.1:" + std::to_string(port) + "/metrics");
+    return run(argv).output;
+  };
+  const auto certificate = [](const TlsFiles& files) {
+    return std::vector<std::string>{"--cert", files.cert, "--key", files.key};
+  };
+  EXPECT_NE(scrape(certificate(made.make("ca", "prometheus"))).find("qgpu_"), std::string::npos);
+  EXPECT_EQ(scrape({}).find("qgpu_"), std::string::npos) << "without a certificate";
+  EXPECT_EQ(scrape(certificate(made.make("other", "stranger"))).find("qgpu_"), std::string::npos);
+  EXPECT_EQ(httpGet(port, "/metrics").find("qgpu_"), std::string::npos) << "without TLS";
+  EXPECT_EQ(manager.stop(), 0) << manager.log();
 }
 
 TEST(Manager, KeepsTasksPoliciesAndMarksOverARestartUnderANewIncarnation) {
@@ -145,7 +184,7 @@ TEST(Manager, RefusesADamagedDatabaseAndLeavesItAsItIs) {
 TEST(Manager, RefusesAnAddressThatSomebodyServesAlready) {
   Manager first({"--cards=sim:1x16"});
   const std::string taken = "127.0.0.1:" + std::to_string(httpPortOf(first));
-  for (const std::string actor : {"--http=", "--rpc="}) {
+  for (const std::string actor : {"--http=", "--rpc=", "--metrics="}) {
     const TempFolder dir;
     std::vector<std::string> argv = {binary("qgpu-manager"), "--cards=sim:1x16",
                                      "--run-dir=" + dir.path() + "/run",

@@ -51,12 +51,29 @@ TEST(SchedulerOptions, PortOfTheEnvironmentIsThatOfHttpUnlessAFlagSaysMore) {
 }
 
 TEST(SchedulerOptions, TakeEveryFlag) {
-  const SchedulerDaemonOptions o =
-      good({"--priority=fgd", "--http=127.0.0.1:1", "--rpc=10.0.0.1:2", "--dbfile=/a",
-            "--run-dir=/r", "--lease=3s", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca",
-            "--insecure", "--log-level=debug", "--http-tls", "--resource-prefix=example.org",
-            "--memory-unit=MiB", "--webhook=0.0.0.0:4", "--kubernetes=off", "--leader-elect=off",
-            "--extender=0.0.0.0:5", "--extender-certs=/e"});
+  const SchedulerDaemonOptions o = good({"--priority=fgd",
+                                         "--http=127.0.0.1:1",
+                                         "--rpc=10.0.0.1:2",
+                                         "--dbfile=/a",
+                                         "--run-dir=/r",
+                                         "--lease=3s",
+                                         "--tls-cert=/c",
+                                         "--tls-key=/k",
+                                         "--tls-ca=/ca",
+                                         "--insecure",
+                                         "--log-level=debug",
+                                         "--http-tls",
+                                         "--resource-prefix=example.org",
+                                         "--memory-unit=MiB",
+                                         "--webhook=0.0.0.0:4",
+                                         "--kubernetes=off",
+                                         "--leader-elect=off",
+                                         "--extender=0.0.0.0:5",
+                                         "--extender-certs=/e",
+                                         "--metrics=0.0.0.0:6",
+                                         "--metrics-tls"});
+  EXPECT_EQ(o.metrics, "0.0.0.0:6");
+  EXPECT_TRUE(o.metricsTls);
   EXPECT_EQ(o.extenderCerts, "/e");
   EXPECT_EQ(o.extender, "0.0.0.0:5");
   EXPECT_FALSE(o.leaderElect);
