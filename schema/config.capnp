@@ -1,6 +1,7 @@
 @0xb1a0c7d25e934f05;
-# The file of --config: Cap'n Proto text of ManagerConfig, SchedulerConfig or KubeletPluginConfig.
-# Flags win over it; an absent field means the flag's default. Fields are named as the flags are.
+# The older form of the file of --config: Cap'n Proto text of ManagerConfig, SchedulerConfig or
+# KubeletPluginConfig. It is still read, and no longer grows: newer flags have their keys in TOML
+# alone (services/base/flags.h). Fields are named as the flags are.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");

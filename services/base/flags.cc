@@ -14,6 +14,8 @@
 
 #include "runtime/check.h"
 #include "runtime/config.h"
+#include "services/base/json.h"
+#include "services/base/toml.h"
 #include "services/base/wrong_use.h"
 
 namespace qgpu {
@@ -77,6 +79,27 @@ std::size_t nestingOf(std::string_view text) {
   return most;
 }
 
+// The older form begins with a bracket; no TOML does.
+bool isOlder(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first != std::string_view::npos && line[first] != '#') return line[first] == '(';
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return false;
+}
+
+// What a file can't say.
+bool isOfCommandLine(std::string_view name) {
+  return name == "config" || name == "print-config";
+}
+
+// What stands for a value in examples.
+std::string shownValue(const FlagRow& row) {
+  return row.preset != nullptr ? row.preset : row.value;
+}
+
 // "maxTasks" as a flag is called: "max-tasks".
 std::string flagName(std::string_view field) {
   std::string name;
@@ -107,7 +130,7 @@ ExitNow Flags::refuse(std::string line) const {
 void Flags::setDefault(std::string_view name, std::string text) {
   Given& given = values_[indexOf(name)];
   if (!given.origin.empty()) return;
-  given = {std::move(text), "--" + std::string(name) + " by default"};
+  given = {std::move(text), "--" + std::string(name) + " by default", true};
 }
 
 std::optional<ExitNow> Flags::each(const ReadOne& readOne) const {
@@ -179,36 +202,106 @@ std::optional<ExitNow> Flags::readFlags(int argc, const char* const* argv) {
 Status Flags::readConfig(const std::string& path, capnp::StructSchema schema) {
   const auto text = readFile(path);
   if (!text) return text.error();
+  return isOlder(*text) ? readOlder(path, *text, schema) : readToml(path, *text);
+}
+
+Result<std::size_t> Flags::rowOf(std::string_view key) const {
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const std::string_view name = table_[i].name;
+    if (isOfCommandLine(name)) continue;
+    if (name == key) return i;
+    known.emplace_back(name);
+  }
+  return fail(ErrorCode::InvalidArgument, "there is no key " + std::string(key) +
+                                              didYouMean(key, known) + "; " + program_ +
+                                              " --print-config shows them all");
+}
+
+Status Flags::readToml(const std::string& path, std::string_view text) {
+  using Kind = TomlEntry::Kind;
+  const auto entries = parseToml(text);
+  if (!entries) {
+    return fail(ErrorCode::InvalidArgument,
+                entries.error().message + "; a line is a key and its value, as in " + example_);
+  }
+  for (const TomlEntry& entry : *entries) {
+    const std::string line = "line " + std::to_string(entry.line) + ": ";
+    const Result<std::size_t> row = rowOf(entry.key);
+    if (!row) return fail(ErrorCode::InvalidArgument, line + row.error().message);
+    const bool takesNone = table_[*row].value == nullptr;
+    const bool fits = takesNone ? entry.kind == Kind::Flag
+                                : entry.kind == Kind::Text || entry.kind == Kind::Number ||
+                                      entry.kind == Kind::Texts;
+    if (!fits) {
+      return fail(ErrorCode::InvalidArgument,
+                  line + entry.key + ": expected " +
+                      (takesNone ? "true or false"
+                                 : "a text in quotes, as in " + entry.key + " = \"" +
+                                       shownValue(table_[*row]) + "\""));
+    }
+    if (takesNone && entry.value == "false") continue;
+    take(path + ": " + line, *row, entry.value);
+  }
+  return ok();
+}
+
+Status Flags::readOlder(const std::string& path, const std::string& text,
+                        capnp::StructSchema schema) {
   // The reader of Cap'n Proto text calls itself for each bracket, as deep as the stack is.
-  if (nestingOf(*text) > kConfigNestingMax) {
-    return fail(ErrorCode::InvalidArgument, "it nests brackets more than " +
-                                                std::to_string(kConfigNestingMax) + " deep");
+  if (nestingOf(text) > kConfigNestingMax) {
+    return fail(ErrorCode::InvalidArgument,
+                "it nests brackets more than " + std::to_string(kConfigNestingMax) + " deep");
   }
   capnp::MallocMessageBuilder message;
   auto config = message.initRoot<capnp::DynamicStruct>(schema);
   const auto failure = kj::runCatchingExceptions(
-      [&] { capnp::TextCodec().decode(kj::StringPtr(text->c_str(), text->size()), config); });
+      [&] { capnp::TextCodec().decode(kj::StringPtr(text.c_str(), text.size()), config); });
   KJ_IF_MAYBE (exception, failure) {
     return fail(ErrorCode::InvalidArgument,
-                "it is not Cap'n Proto text of " + std::string(schema.getShortDisplayName()) +
-                    ", as in " + example_ + ": " +
-                    firstLine(exception->getDescription().cStr()));
+                "it begins as the older form, Cap'n Proto text, and is none: " +
+                    firstLine(exception->getDescription().cStr()) +
+                    "; write a key and its value a line, as in " + example_);
   }
   const auto filled = config.asReader();
   for (const auto field : schema.getFields()) {
     const std::string name = flagName(field.getProto().getName().cStr());
     if (field.getType().isBool()) {
-      if (filled.get(field).as<bool>()) take(path, name, "true");
+      if (filled.get(field).as<bool>()) take(path + ": ", indexOf(name), "true");
     } else if (filled.has(field)) {
-      take(path, name, filled.get(field).as<capnp::Text>().cStr());
+      take(path + ": ", indexOf(name), filled.get(field).as<capnp::Text>().cStr());
     }
   }
   return ok();
 }
 
-void Flags::take(const std::string& path, const std::string& name, std::string text) {
-  Given& given = values_[indexOf(name)];
-  if (given.origin.empty()) given = {std::move(text), path + ": " + name};
+void Flags::take(const std::string& place, std::size_t row, std::string text) {
+  Given& given = values_[row];
+  if (given.origin.empty()) given = {std::move(text), place + table_[row].name};
+}
+
+std::optional<ExitNow> Flags::printed() const {
+  if (at("print-config").origin.empty()) return std::nullopt;
+  std::string out =
+      std::string("# The configuration of ") + program_ + ", as " + program_ +
+      " --config=FILE reads it.\n"
+      "# Lines that begin with # are what holds without them. Flags win over the file.\n";
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const FlagRow& row = table_[i];
+    if (isOfCommandLine(row.name)) continue;
+    const Given& given = values_[i];
+    const bool chosen = !given.origin.empty() && !given.byDefault;
+    out += std::string("\n# ") + row.help;
+    if (row.absent != nullptr) out += std::string(" (default: ") + row.absent + ")";
+    out += std::string("\n") + (chosen ? "" : "#") + row.name + " = ";
+    if (row.value == nullptr) {
+      out += chosen ? "true" : "false";
+    } else {
+      out += JsonWriter().string(given.origin.empty() ? shownValue(row) : given.text).take();
+    }
+    out += '\n';
+  }
+  return ExitNow{0, std::move(out)};
 }
 
 // --- values -----------------------------------------------------------------------------------

@@ -3,9 +3,13 @@
 // stood out. It exists so that every daemon refuses a mistake the same way, with one clear line
 // and exit code 2, wherever it stood: flag, file or default. Flags win over the file, the file wins
 // over the defaults.
+//
+// The file is TOML whose keys are the flags without their dashes; what --print-config prints is
+
+// such a file. The form that it had before, Cap'n Proto text in brackets, is read too, so that a
+// daemon that is replaced by a newer one starts; --print-config writes it anew.
 
 #include <capnp/schema.h>
-
 #include <functional>
 #include <optional>
 #include <span>
@@ -34,16 +38,18 @@ struct FlagRow {
   const char* otherwise() const { return preset ? preset : absent ? absent : ""; }
 };
 
-// A value as it was written, and where: "--policy" or "FILE: policy". Empty origin: not given.
+// A value as it was written, and where: "--policy" or "FILE: line 3: policy". Empty origin: not
+// given.
 struct Given {
   std::string text;
   std::string origin;
+  bool byDefault = false;
 };
 
 class Flags {
  public:
-  // `table` is in the order of help, holds "config", and outlives this. `example`: a short config
-  // file, for errors.
+  // `table` is in the order of help, holds "config" and "print-config", and outlives this.
+  // `example`: a line of a config file, for errors.
   Flags(const char* program, const char* purpose, const char* example,
         std::span<const FlagRow> table, const char* footer = "")
       : program_(program),
@@ -53,7 +59,7 @@ class Flags {
         table_(table),
         values_(table.size()) {}
 
-  // Reads argv, then the file that --config names: Cap'n Proto text of the struct `config`, whose
+  // Reads argv, then the file that --config names. `config`: the struct of the older form, whose
   // fields are named as the flags are ("maxTasks" for "max-tasks") and hold texts, or true. Gives
   // something where the program is to end: help, version, a mistake.
   std::optional<ExitNow> read(int argc, const char* const* argv, capnp::StructSchema config);
@@ -66,6 +72,9 @@ class Flags {
   using ReadOne = std::function<Status(std::string_view name, const Given& given)>;
   std::optional<ExitNow> each(const ReadOne& readOne) const;
 
+  // The file that says what was read, where --print-config asks for it.
+  std::optional<ExitNow> printed() const;
+
   const Given& at(std::string_view name) const { return values_[indexOf(name)]; }
 
   // Code 2 and one line, whatever bytes a value has that is shown in it.
@@ -75,7 +84,10 @@ class Flags {
   std::size_t indexOf(std::string_view name) const;
   std::optional<ExitNow> readFlags(int argc, const char* const* argv);
   Status readConfig(const std::string& path, capnp::StructSchema schema);
-  void take(const std::string& path, const std::string& name, std::string text);
+  Status readToml(const std::string& path, std::string_view text);
+  Status readOlder(const std::string& path, const std::string& text, capnp::StructSchema schema);
+  Result<std::size_t> rowOf(std::string_view key) const;
+  void take(const std::string& place, std::size_t row, std::string text);
 
   const char* program_;
   const char* purpose_;

@@ -49,7 +49,8 @@ constexpr std::array kFlags = {
     FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
             "none"},
     FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
-    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
+    FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
     FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
     FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off", "auto"},
@@ -225,7 +226,7 @@ std::span<const FlagRow> managerFlags() {
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
                                                           const Platform& around) {
   Flags flags("qgpu-manager", "finds the cards of this node, admits tasks and divides time.",
-              "(policy = \"fs\")", kFlags);
+              "policy = \"fs\"", kFlags);
   const auto schema = capnp::Schema::from<schema::ManagerConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("nodename", around.hostname);
@@ -242,6 +243,7 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   if (options.metricsTls && options.tls.none()) {
     return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
   }
+  if (auto exit = flags.printed()) return std::move(*exit);
   return options;
 }
 

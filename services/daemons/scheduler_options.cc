@@ -45,7 +45,8 @@ constexpr std::array kFlags = {
               "auto"},
     FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
             "on"},
-    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
+    FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
 };
 
@@ -142,7 +143,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
                                                                     const char* const* argv,
                                                                     const Platform& around) {
   Flags flags("qgpu-scheduler", "decides which node and card of a cluster a task gets.",
-              "(priority = \"spread\")", kFlags, kFooter);
+              "priority = \"spread\"", kFlags, kFooter);
   const auto schema = capnp::Schema::from<schema::SchedulerConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("dbfile", defaultDbfile(around, "scheduler.db"));
@@ -160,6 +161,7 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   if (options.metricsTls && options.tlsCert.empty()) {
     return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
   }
+  if (auto exit = flags.printed()) return std::move(*exit);
   return options;
 }
 

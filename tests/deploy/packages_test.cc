@@ -126,6 +126,7 @@ TEST_F(Packages, HaveEachInstalledFileOnceAndWhatBelongsToIt) {
   for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
     EXPECT_EQ(packageOf["/etc/default/" + daemon], daemon);
     EXPECT_EQ(packageOf["/usr/lib/systemd/system/" + daemon + ".service"], daemon);
+    EXPECT_EQ(packageOf["/usr/share/doc/" + daemon + "/examples/" + daemon + ".toml"], daemon);
     EXPECT_EQ(packageOf["/usr/lib/sysusers.d/" + daemon + ".conf"], daemon);
     EXPECT_EQ(shell("dpkg-deb -I " + packed->file(daemon, 0) + " conffiles").output,
               "/etc/default/" + daemon + "\n");

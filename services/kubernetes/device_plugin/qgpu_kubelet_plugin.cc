@@ -36,7 +36,8 @@ constexpr std::array kFlags = {
     FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over", "6s"},
     FlagRow{"settle", "TIME", "after a start of kubelet in which nothing is over", "30s"},
     FlagRow{"parent", "PID", "process with which this one ends", nullptr, "none"},
-    FlagRow{"config", "FILE", "Cap'n Proto text with the same values; flags win"},
+    FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
+    FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
 };
 
@@ -72,8 +73,8 @@ Status readOne(std::string_view name, const Given& given, Options& to) {
 }
 
 std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
-  Flags flags("qgpu-kubelet-plugin", "tells kubelet of this node's cards.",
-              "(memoryUnit = \"GiB\")", kFlags);
+  Flags flags("qgpu-kubelet-plugin", "tells kubelet of this node's cards.", "memory-unit = \"GiB\"",
+              kFlags);
   const auto schema = capnp::Schema::from<schema::KubeletPluginConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("run-dir", defaultRunDir(Platform::ofThisProcess()));
@@ -84,6 +85,7 @@ std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
     return readOne(name, given, options);
   };
   if (auto exit = flags.each(readOption)) return std::move(*exit);
+  if (auto exit = flags.printed()) return std::move(*exit);
   return options;
 }
 

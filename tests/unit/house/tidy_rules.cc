@@ -135,6 +135,7 @@ constexpr Home kHomes[] = {
     {"gtest/", "runtime/testing/"},
     {"grpcpp/", "services/kubernetes/device_plugin/"},
     {"yaml-cpp/", "services/base/yaml."},
+    {"toml++/", "services/base/toml."},
 };
 
 // Drivers that tests play: they share no declaration with what meets them.

@@ -159,10 +159,10 @@ Of the daemons, of `qgpuctl`, and of the environment. This page is generated fro
 
 A flag is written `--flag=VALUE` or `--flag VALUE`; of one that is given twice the last counts. TIME
 is a number and a unit, `ns`, `us`, `ms`, `s`, `m` or `h`, as in `1.5s`; RANGE is two of them,
-`2ms..30ms`. HOST:PORT with port 0 takes any free port. The file of `--config` is Cap'n Proto text
-with the same names, as in `(policy = "fs", maxTasksPerCard = "8", mixed = true)`; flags win over
-it. A bad value, wherever it stands, is one line on stderr and exit status 2, and nothing was
-touched.
+`2ms..30ms`. HOST:PORT with port 0 takes any free port. The file of `--config` is TOML with the same
+names and values, a line each, as in `policy = "fs"` or `mixed = true`; `--print-config` prints one.
+Flags win over it. The form that it had before, `(policy = "fs", mixed = true)`, is read too. A bad
+value, wherever it stands, is one line on stderr and exit status 2, and nothing was touched.
 
 )";
 

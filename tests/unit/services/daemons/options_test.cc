@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/reference_page.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::options_test {
@@ -219,9 +220,10 @@ TEST_F(OptionsTest, AConfigFileOfBracketsIsRefusedAndNotFollowedDown) {
 TEST_F(OptionsTest, PrintsHelpAndVersion) {
   const auto help = std::get<ExitNow>(parse({"--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* flag : {"--nodename", "--dbfile", "--policy", "--cards", "--mixed", "--slice",
-                           "--max-tasks-per-card", "--online-idle", "--run-dir", "--http", "--rpc",
-                           "--config", "--log-level", "--suspend", "--realtime", "--timeslices"}) {
+  for (const char* flag :
+       {"--nodename", "--dbfile", "--policy", "--cards", "--mixed", "--slice",
+        "--max-tasks-per-card", "--online-idle", "--run-dir", "--http", "--rpc", "--config",
+        "--print-config", "--log-level", "--suspend", "--realtime", "--timeslices"}) {
     EXPECT_SAYS(help.text, flag);
   }
   const auto version = std::get<ExitNow>(parse({"--version"}));
@@ -229,11 +231,32 @@ TEST_F(OptionsTest, PrintsHelpAndVersion) {
   EXPECT_TRUE(version.text.starts_with("qgpu-manager 0.")) << version.text;
 }
 
-TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
-  const std::string config = file(
-      "# a comment\n(nodename = \"n\", policy = \"fs\", mixed = true, slice = \"1ms..2ms\",\n"
-      " maxTasksPerCard = \"3\", strict = true, realtime = \"off\", timeslices = \"off\")");
-  const ManagerOptions o = good({config, "--policy=bs"});
+constexpr const char* kToml = R"(# A node.
+nodename = "n"
+policy = "fs"          # wins over nothing
+max-tasks-per-card = 3
+scheduler = ["a:1", "unix:/b"]
+slice = "1ms..2ms"
+realtime = 'off'
+timeslices = "off"
+mixed = true
+strict = true
+insecure = false
+tls-cert = "/a#b"
+)";
+constexpr const char* kOlder =
+    "# a comment\n(nodename = \"n\", policy = \"fs\", mixed = true, slice = \"1ms..2ms\",\n"
+    " maxTasksPerCard = \"3\", strict = true, realtime = \"off\", timeslices = \"off\",\n"
+    " scheduler = \"a:1,unix:/b\", tlsCert = \"/a#b\")";
+
+class ConfigFile : public OptionsTest, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Forms, ConfigFile, ::testing::Values(kToml, kOlder));
+
+TEST_P(ConfigFile, IsReadBelowTheFlags) {
+  const ManagerOptions o = good({file(GetParam()), "--policy=bs"});
+  EXPECT_EQ(o.schedulers, (std::vector<std::string>{"a:1", "unix:/b"}));
+  EXPECT_EQ(o.tls.cert, "/a#b");
+  EXPECT_FALSE(o.insecure);
   EXPECT_EQ(o.nodename, "n");
   EXPECT_EQ(o.policy, schema::Policy::BURST_SHARE);
   EXPECT_TRUE(o.mixed);
@@ -245,15 +268,63 @@ TEST_F(OptionsTest, ReadsTheConfigFileBelowTheFlags) {
   EXPECT_EQ(o.http, "127.0.0.1:12347");
 }
 
-TEST_F(OptionsTest, SaysWhichFileAndFieldIsWrong) {
-  const std::string value = refused({file("(policy = \"greedy\")")});
-  EXPECT_SAYS(value, folder_ + "/config: policy: ");
-  EXPECT_SAYS(value, "'greedy'");
-  for (const char* text : {"", "(", "(polcy = \"fs\")", "(policy = 3)", "policy: fs", "\x01\xff"}) {
-    const std::string line = refused({file(text)});
-    EXPECT_SAYS(line, folder_ + "/config");
-    EXPECT_SAYS(line, "as in (policy = \"fs\")");
+// What is printed is read back as the same, and says what else there is.
+TEST_P(ConfigFile, IsPrintedAsTomlThatSaysTheSame) {
+  const auto printed = std::get<ExitNow>(parse({file(GetParam()), "--print-config"}));
+  EXPECT_EQ(printed.code, 0);
+  for (const char* line :
+       {"\nnodename = \"n\"\n", "\nscheduler = \"a:1,unix:/b\"\n", "\nmixed = true\n",
+        "\nmax-tasks-per-card = \"3\"\n", "\n#suspend = \"auto\"\n", "\n#insecure = false\n",
+        "\n#http = \"127.0.0.1:12347\"\n", "\n#rpc = \"HOST:PORT\"\n",
+        "\n# name of this node (default: the host name)\n"}) {
+    EXPECT_SAYS(printed.text, line);
   }
+  EXPECT_EQ(printed.text.find("print-config ="), std::string::npos);
+  const auto again = std::get<ExitNow>(parse({file(printed.text), "--print-config"}));
+  EXPECT_EQ(again.text, printed.text);
+  EXPECT_EQ(good({file(printed.text)}).slice, (DurationRange{millis(1), millis(2)}));
+}
+
+TEST_F(OptionsTest, PrintsNoConfigurationThatItWouldRefuse) {
+  EXPECT_SAYS(refused({"--print-config", "--policy=greedy"}), "--policy: policy 'greedy'");
+}
+
+// What the packages ship.
+TEST_F(OptionsTest, TheSampleIsWhatIsPrintedWithoutFlags) {
+  const auto printed = std::get<ExitNow>(parse({"--print-config"}));
+  testing::expectFile("deploy/packaging/qgpu-manager.toml", printed.text);
+  EXPECT_EQ(good({file(printed.text)}).policy, schema::Policy::BEST_EFFORT);
+}
+
+TEST_F(OptionsTest, SaysWhichLineOfTheFileIsWrongAndWhy) {
+  const struct {
+    const char* text;
+    const char* says;
+  } kFiles[] = {
+      {"\n# x\npolicy = \"greedy\"\n", "/config: line 3: policy: policy 'greedy' is not valid"},
+      {"policy = \"fs\"\npolcy = \"fs\"", "line 2: there is no key polcy: did you mean policy?"},
+      {"config = \"/x\"", "line 1: there is no key config"},
+      {"[manager]\npolicy = \"fs\"", "line 1: there is no key manager"},
+      {"policy = true",
+       "line 1: policy: expected a text in quotes, as in policy = \"best-effort\""},
+      {"strict = \"yes\"", "line 1: strict: expected true or false"},
+      {"strict = 1", "line 1: strict: expected true or false"},
+      {"mixed = true\nmixed = true", "line 2: "},
+      {"mixed = true\npolicy: fs", "line 2: "},
+      {"policy = fs", "line 1: "},
+      {"\x01\xff", "line 1: "},
+      {"slice = [1, 2]", "line 1: slice: expected a text in quotes"},
+      {"(policy = \"greedy\")", "/config: policy: policy 'greedy' is not valid"},
+      {"(", "write a key and its value a line, as in policy = \"fs\""},
+      {"(polcy = \"fs\")", "as in policy = \"fs\""},
+      {"(policy = 3)", "as in policy = \"fs\""},
+  };
+  for (const auto& expected : kFiles) {
+    const std::string line = refused({file(expected.text)});
+    EXPECT_SAYS(line, folder_ + "/config");
+    EXPECT_SAYS(line, expected.says);
+  }
+  EXPECT_EQ(good({file("")}).policy, schema::Policy::BEST_EFFORT) << "nothing is said";
   EXPECT_SAYS(refused({file(std::string(70'000, ' '))}), "65536");
   EXPECT_SAYS(refused({"--config=" + folder_ + "/none"}), "No such file");
   EXPECT_SAYS(refused({"--config=" + folder_}), "can't read it");

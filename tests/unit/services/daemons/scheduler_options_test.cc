@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/reference_page.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::scheduler_options_test {
@@ -114,10 +115,20 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
   }
 }
 
-TEST(SchedulerOptions, ReadTheConfigFileBelowTheFlags) {
+TEST(SchedulerOptions, TheSampleIsWhatIsPrintedWithoutFlags) {
+  const auto printed = std::get<ExitNow>(parse({"--print-config"}));
+  testing::expectFile("deploy/packaging/qgpu-scheduler.toml", printed.text);
+}
+
+class SchedulerFile : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(
+    Forms, SchedulerFile,
+    ::testing::Values("priority = 'spread'\ntls-ca = '/ca'\ninsecure = true",
+                      R"((priority = "spread", tlsCa = "/ca", insecure = true))"));
+
+TEST_P(SchedulerFile, IsReadBelowTheFlags) {
   const testing::TempFolder folder;
-  const std::string file =
-      folder.write("c", R"((priority = "spread", tlsCa = "/ca", insecure = true))");
+  const std::string file = folder.write("c", GetParam());
   const SchedulerDaemonOptions o = good({"--config=" + file, "--tls-ca=/mine"});
   EXPECT_EQ(o.priority, schema::Score::SPREAD);
   EXPECT_EQ(o.tlsCa, "/mine");
