@@ -17,12 +17,6 @@ kj::Duration duration(Nanos time) {
   return time.value * kj::NANOSECONDS;
 }
 
-kj::Own<kj::HttpHeaderTable> headerTable(kj::HttpHeaderId& allow) {
-  kj::HttpHeaderTable::Builder builder;
-  allow = builder.add("Allow");
-  return builder.build();
-}
-
 kj::HttpServerSettings settings(const HttpLimits& limits, kj::HttpServerErrorHandler& errors) {
   kj::HttpServerSettings s;
   s.headerTimeout = duration(limits.requestDeadline);
@@ -36,6 +30,12 @@ kj::StringPtr statusText(kj::uint status) {
   switch (status) {
     case 200:
       return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -55,6 +55,10 @@ HttpPage plain(const Error& error) {
 }  // namespace
 
 HttpRoute HttpRoute::get(std::string path, Read page) {
+  return query(std::move(path), [page = std::move(page)](const HttpAsked&) { return page(); });
+}
+
+HttpRoute HttpRoute::query(std::string path, Answer page) {
   HttpRoute route;
   route.path = std::move(path);
   route.page = std::move(page);
@@ -168,13 +172,30 @@ HttpServer::HttpServer(std::vector<HttpRoute> routes, HttpLimits limits,
       timer_(timer),
       listener_(std::move(listener)),
       tls_(tls),
-      headerTable_(headerTable(allow_)),
+      headerTable_(headerTable(ids_)),
       receiver_(listener_.receive(io)),
       tasks_(*this) {
   tasks_.add(accept());
 }
 
 HttpServer::~HttpServer() noexcept = default;
+
+kj::Own<kj::HttpHeaderTable> HttpServer::headerTable(HeaderIds& ids) {
+  kj::HttpHeaderTable::Builder builder;
+  ids = {builder.add("Allow"), builder.add("Origin"), builder.add("Sec-Fetch-Site"),
+         builder.add("Authorization")};
+  return builder.build();
+}
+
+HttpAsked HttpServer::asked(kj::StringPtr url, const kj::HttpHeaders& headers) const {
+  const auto said = [&](const kj::HttpHeaderId& id) {
+    return std::string(view(headers.get(id).orDefault("")));
+  };
+  const std::size_t mark = view(url).find('?');
+  const std::string_view query = mark == std::string_view::npos ? "" : view(url).substr(mark + 1);
+  return {std::string(query), said(kj::HttpHeaderId::HOST), said(ids_.origin), said(ids_.fetchSite),
+          said(ids_.authorization)};
+}
 
 kj::Promise<void> HttpServer::accept() {
   return receiver_->accept().then(
@@ -226,7 +247,7 @@ const HttpRoute* HttpServer::find(std::string_view path) const {
 }
 
 kj::Promise<void> HttpServer::Connection::request(kj::HttpMethod method, kj::StringPtr url,
-                                                  const kj::HttpHeaders&,
+                                                  const kj::HttpHeaders& headers,
                                                   kj::AsyncInputStream& body, Response& response) {
   work();
   kj::Promise<void> done = nullptr;
@@ -241,8 +262,10 @@ kj::Promise<void> HttpServer::Connection::request(kj::HttpMethod method, kj::Str
   } else if (route->take) {
     done = take(*route, body, response);
   } else {
-    done = route->page().then(
-        [this, &response](HttpPage page) { return send(response, std::move(page)); });
+    auto asked = kj::heap<HttpAsked>(server_.asked(url, headers));
+    done = route->page(*asked).attach(kj::mv(asked)).then([this, &response](HttpPage page) {
+      return send(response, std::move(page));
+    });
   }
   return done.attach(kj::defer([this]() { await(Wait::Idle); }));
 }
@@ -293,7 +316,8 @@ kj::Promise<void> HttpServer::Connection::send(Response& response, HttpPage page
   await(Wait::Busy);
   kj::HttpHeaders headers(*server_.headerTable_);
   headers.set(kj::HttpHeaderId::CONTENT_TYPE, ptr(page.type));
-  if (allow != nullptr) headers.set(server_.allow_, allow);
+  for (const auto& [name, value] : page.headers) headers.add(ptr(name), ptr(value));
+  if (allow != nullptr) headers.set(server_.ids_.allow, allow);
   auto text = kj::heap<std::string>(std::move(page.text));
   auto body = response.send(page.status, statusText(page.status), headers, text->size());
   auto written = body->write(text->data(), text->size()).attach(kj::mv(body), kj::mv(text));

@@ -15,6 +15,7 @@
 #include <list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/units.h"
@@ -22,19 +23,32 @@
 
 namespace qgpu {
 
+// What a route may look at beside its path, as the client wrote it; empty: it wrote none.
+struct HttpAsked {
+  std::string query;  // behind '?', encoded
+  std::string host{};
+  std::string origin{};
+  std::string fetchSite{};  // Sec-Fetch-Site: a browser's word on whose page asks
+  std::string authorization{};
+};
+
 struct HttpPage {
   kj::uint status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string text{};
+  std::vector<std::pair<std::string, std::string>> headers{};  // besides the type
 };
 
 struct HttpRoute {
   using Read = std::function<kj::Promise<HttpPage>()>;
+  using Answer = std::function<kj::Promise<HttpPage>(const HttpAsked& asked)>;
   using Take = std::function<kj::Promise<HttpPage>(std::string body)>;
   using Refuse = std::function<HttpPage(const Error&)>;
 
   // Answers GET and HEAD. `page` never fails, nor does `take` below.
   static HttpRoute get(std::string path, Read page);
+  // The same for a page that depends on how it was asked for; `asked` lives until it is there.
+  static HttpRoute query(std::string path, Answer page);
   // Answers POST with a body of at most `bodyMax` bytes. `refuse`: the page for a body that is too
   // large (InvalidArgument), or came while too much was under way (Overloaded); without it these
   // are status 413 and 503.
@@ -42,7 +56,7 @@ struct HttpRoute {
 
   std::string path;
   std::size_t bodyMax = 0;
-  Read page;
+  Answer page;
   Take take;
   Refuse refuse;
 };
@@ -79,7 +93,12 @@ class HttpServer final : private kj::HttpServerErrorHandler, private kj::TaskSet
 
  private:
   class Connection;
+  struct HeaderIds {
+    kj::HttpHeaderId allow, origin, fetchSite, authorization;
+  };
 
+  static kj::Own<kj::HttpHeaderTable> headerTable(HeaderIds& ids);
+  HttpAsked asked(kj::StringPtr url, const kj::HttpHeaders& headers) const;
   kj::Promise<void> accept();
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream);
   bool makeRoom();
@@ -94,8 +113,8 @@ class HttpServer final : private kj::HttpServerErrorHandler, private kj::TaskSet
   kj::Timer& timer_;
   TcpListener listener_;
   kj::Maybe<kj::TlsContext&> tls_;
+  HeaderIds ids_;  // before the table, which makes them
   kj::Own<kj::HttpHeaderTable> headerTable_;
-  kj::HttpHeaderId allow_;
   kj::Own<kj::ConnectionReceiver> receiver_;
   std::size_t connections_ = 0;
   std::size_t bodyBytes_ = 0;
