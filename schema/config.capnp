@@ -34,6 +34,9 @@ struct ManagerConfig {
   cdi @24 :Text;               # off, on, or a folder of specs
   timeslices @25 :Text;        # on, off
   strict @26 :Bool;
+  web @27 :Text;
+  webToken @28 :Text;          # file
+  webTls @29 :Bool;
 }
 
 struct SchedulerConfig {
@@ -56,6 +59,9 @@ struct SchedulerConfig {
   leaderElect @16 :Text;       # on, off
   extender @17 :Text;          # HOST:PORT
   extenderCerts @18 :Text;     # folder
+  web @19 :Text;               # HOST:PORT
+  webToken @20 :Text;          # file
+  webTls @21 :Bool;
 }
 
 struct KubeletPluginConfig {

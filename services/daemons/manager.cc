@@ -39,6 +39,7 @@
 #include "services/kubernetes/agent/tenant_socket.h"
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/pod_writer.h"
+#include "services/web/web_door.h"
 
 namespace qgpu {
 namespace {
@@ -235,6 +236,7 @@ struct Manager::Parts {
   std::optional<Health> health;
   std::optional<HttpServer> http;
   std::optional<HttpServer> scrapes;  // --metrics
+  std::optional<HttpServer> web;  // none: nobody asked for it
   std::optional<PluginProcess> plugin;
   std::optional<ApiClient> api;  // of the Kubernetes API server; none: nobody named one
   std::optional<PodWriter> podEvents;
@@ -249,6 +251,7 @@ struct Manager::Parts {
                  ActorId nodeId);
   void followCertificates(const ManagerOptions& options);
   void serveScrapes(const ManagerOptions& options, TcpListener listener);
+  void serveWeb(WebOpened opened);
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
                                       const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
@@ -385,10 +388,20 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
   scheduler->start();
 }
 
+void Manager::Parts::serveWeb(WebOpened opened) {
+  log.info("serves-web", {{"web", opened.listener.address()}});
+  kj::Maybe<kj::TlsContext&> secured;
+  if (opened.access.certificates) secured = tls->now();
+  web.emplace(webRoutes(*handler, Side::Node, std::move(opened.access)), HttpLimits{},
+              kj->lowLevel(), kj->timer(), std::move(opened.listener), secured);
+}
+
 void Manager::Parts::followCertificates(const ManagerOptions& options) {
-  const auto use = [this, secured = options.metricsTls](kj::TlsContext& now) {
+  const auto use = [this, scraped = options.metricsTls,
+                    alsoWeb = options.web.tls](kj::TlsContext& now) {
     if (scheduler) scheduler->setTls(now);
-    if (secured && scrapes) scrapes->setTls(now);
+    if (scraped && scrapes) scrapes->setTls(now);
+    if (alsoWeb && web) web->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {
@@ -446,6 +459,7 @@ void Manager::Parts::close() {
     told.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
   }
   plugin.reset();
+  web.reset();
   agent.reset();
   podEvents.reset();
   api.reset();
@@ -479,6 +493,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!way) return way.error();
   auto remote = TcpListeners::open({options.http, options.rpc, options.metrics});
   if (!remote) return remote.error();
+  auto web = openWeb(options.web);
+  if (!web) return web.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
   const SuspendTrial trial = suspendTrial(options, *runDir);
@@ -500,6 +516,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();
   parts->addServers(cards, options, std::move(*local), std::move(*remote), nodeId);
+  if (*web) parts->serveWeb(std::move(**web));
   if (*cluster) parts->addAgent(options, std::move(**cluster), nodeId);
   if (Status kubelet = parts->serveKubelet(options); !kubelet) return kubelet.error();
   return std::unique_ptr<Manager>(new Manager(std::move(parts)));

@@ -49,6 +49,10 @@ constexpr std::array kFlags = {
     FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
             "none"},
     FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
+    FlagRow{"web", "HOST:PORT", "the web page; beyond loopback with one of the next two", nullptr,
+            "none"},
+    FlagRow{"web-token", "FILE", "whose first line --web asks for"},
+    FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
     FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
@@ -200,6 +204,8 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "http") return readAddress(given, to.http);
   if (name == "rpc") return readAddress(given, to.rpc);
   if (name == "metrics") return readAddress(given, to.metrics);
+  if (name == "web") return readAddress(given, to.web.address);
+  if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
@@ -214,6 +220,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   to.mixed = to.mixed || name == "mixed";
   to.strict = to.strict || name == "strict";
   to.insecure = to.insecure || name == "insecure";
+  to.web.tls = to.web.tls || name == "web-tls";
   return ok();
 }
 
@@ -242,6 +249,9 @@ std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* 
   }
   if (options.metricsTls && options.tls.none()) {
     return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
+  }
+  if (options.web.tls && options.tls.cert.empty()) {
+    return flags.refuse("--web-tls needs --tls-cert, --tls-key and --tls-ca");
   }
   if (auto exit = flags.printed()) return std::move(*exit);
   return options;

@@ -18,6 +18,7 @@
 #include "services/base/platform.h"
 #include "services/cards/cards.h"
 #include "services/kubernetes/pods/pod_rules.h"
+#include "services/web/web_options.h"
 
 namespace qgpu {
 
@@ -33,8 +34,9 @@ struct ManagerOptions {
   std::string metrics;                  // HOST:PORT of /metrics alone, from anywhere; empty: none
   bool metricsTls = false;              // for those who show a certificate
   std::vector<std::string> schedulers;  // HOST:PORT or unix:PATH; empty: the node stands alone
-  TlsFiles tls;                         // of the way to them, and of --metrics-tls
+  TlsFiles tls;                         // of the way to them, of --metrics-tls and --web-tls
   bool insecure = false;                // they may be reached over the network without
+  WebOptions web;
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;
   bool mixed = false;

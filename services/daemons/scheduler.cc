@@ -22,6 +22,7 @@
 #include "services/kubernetes/client/leader.h"
 #include "services/kubernetes/extender/extender.h"
 #include "services/kubernetes/webhook/webhook_service.h"
+#include "services/web/web_door.h"
 
 namespace qgpu {
 namespace {
@@ -139,6 +140,7 @@ struct Scheduler::Parts {
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
   std::optional<HttpServer> scrapes;  // --metrics
+  std::optional<HttpServer> web;  // none: nobody asked for it
   std::optional<ExtenderServer> outerExtender;
   std::optional<WebhookService> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
@@ -151,6 +153,7 @@ struct Scheduler::Parts {
   void serve(const SchedulerDaemonOptions& options, UnixListeners local, TcpListeners remote);
   void followCertificates(const SchedulerDaemonOptions& options);
   void serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote);
+  void serveWeb(WebOpened opened);
   void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookService::Opened opened);
   HttpPage readiness() const;
@@ -200,10 +203,11 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListener
 
 void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options) {
   const auto use = [this, alsoHttp = options.httpTls,
-                    scraped = options.metricsTls](kj::TlsContext& now) {
+                    scraped = options.metricsTls, alsoWeb = options.web.tls](kj::TlsContext& now) {
     rpc->setTls(now);
     if (alsoHttp) http->setTls(now);
     if (scraped && scrapes) scrapes->setTls(now);
+    if (alsoWeb && web) web->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {
@@ -244,6 +248,14 @@ HttpPage Scheduler::Parts::readiness() const {
     return {200, kPlain, "ok: " + election->holder() + " acts\n"};
   }
   return {503, kPlain, "the nodes of the cluster are not all known yet\n"};
+}
+
+void Scheduler::Parts::serveWeb(WebOpened opened) {
+  log.info("serves-web", {{"web", opened.listener.address()}});
+  kj::Maybe<kj::TlsContext&> secured;
+  if (opened.access.certificates) secured = tls->now();
+  web.emplace(webRoutes(*handler, Side::Cluster, std::move(opened.access)), HttpLimits{},
+              kj->lowLevel(), kj->timer(), std::move(opened.listener), secured);
 }
 
 void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListener listener) {
@@ -308,6 +320,7 @@ void Scheduler::Parts::leaveKubernetes() {
 // Servers first, then turns, then the disk: nothing is promised after it can't be kept.
 void Scheduler::Parts::close() {
   webhook.reset();
+  web.reset();
   outerExtender.reset();
   scrapes.reset();
   http.reset();
@@ -343,6 +356,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!remote) return refused(remote.error());
   auto outer = openExtender(options);
   if (!outer) return outer.error();
+  auto web = openWeb(options.web);
+  if (!web) return web.error();
   auto webhook = openWebhook(options);
   if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
@@ -360,6 +375,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
   parts->serve(options, std::move(*local), std::move(*remote));
+  if (*web) parts->serveWeb(std::move(**web));
   if (*outer) parts->serveExtender(options.extenderCerts, std::move(**outer));
   if (*kubernetes) parts->joinKubernetes(options, std::move(**kubernetes));
   if (*webhook) parts->serveWebhook(options, std::move(**webhook));

@@ -28,6 +28,10 @@ constexpr std::array kFlags = {
     FlagRow{"tls-key", "FILE", "its key, PEM"},
     FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagRow{"http-tls", nullptr, "TLS for --http too, with the same three files"},
+    FlagRow{"web", "HOST:PORT", "the web page; beyond loopback with one of the next two", nullptr,
+            "none"},
+    FlagRow{"web-token", "FILE", "whose first line --web asks for"},
+    FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
     FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
               "none"},
     FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
@@ -112,6 +116,8 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "priority") return readPriority(given, to.priority);
   if (name == "http") return readAddress(given, to.http);
   if (name == "rpc") return readAddress(given, to.rpc);
+  if (name == "web") return readAddress(given, to.web.address);
+  if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "dbfile") return readPath(given, to.dbfile);
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "lease") return readLease(given, to.lease);
@@ -130,6 +136,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   to.httpTls = to.httpTls || name == "http-tls";
   to.metricsTls = to.metricsTls || name == "metrics-tls";
   to.insecure = to.insecure || name == "insecure";
+  to.web.tls = to.web.tls || name == "web-tls";
   return ok();
 }
 
@@ -160,6 +167,9 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   }
   if (options.metricsTls && options.tlsCert.empty()) {
     return flags.refuse("--metrics-tls needs --tls-cert, --tls-key and --tls-ca");
+  }
+  if (options.web.tls && options.tlsCert.empty()) {
+    return flags.refuse("--web-tls needs --tls-cert, --tls-key and --tls-ca");
   }
   if (auto exit = flags.printed()) return std::move(*exit);
   return options;

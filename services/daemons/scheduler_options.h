@@ -12,6 +12,7 @@
 #include "services/base/flags.h"
 #include "services/base/platform.h"
 #include "services/kubernetes/pods/pod_rules.h"
+#include "services/web/web_options.h"
 
 namespace qgpu {
 
@@ -35,6 +36,7 @@ struct SchedulerDaemonOptions {
   bool metricsTls = false;
   std::string extender;  // address of the extender for other machines; empty: none
   std::string extenderCerts;
+  WebOptions web;
   PodRules pods;
   std::string webhook;   // HOST:PORT; empty: none
   std::string hostname;  // of this machine or pod

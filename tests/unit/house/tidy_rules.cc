@@ -78,6 +78,8 @@ constexpr Room kRooms[] = {
       "schema"}},
     {"services/api/rpc",
      {"services/api/rpc", "services/api/commands", "services/base", "actors", "runtime", "schema"}},
+    {"services/web",
+     {"services/web", "services/api/commands", "services/base", "actors", "runtime", "schema"}},
     {"services/kubernetes/pods",
      {"services/kubernetes/pods", "services/api/commands", "services/base", "actors", "runtime",
       "schema"}},
@@ -105,7 +107,7 @@ constexpr Room kRooms[] = {
       "services/kubernetes/pods", "services/api/rpc", "services/api/commands", "services/base",
       "actors", "runtime", "schema"}},
     {"services/daemons",
-     {"services/daemons", "services/kubernetes", "services/api", "services/attach",
+     {"services/daemons", "services/kubernetes", "services/api", "services/web", "services/attach",
       "services/cards", "services/base", "store", "actors", "runtime", "schema"}},
     {"services/demo/workload", {"services/demo/workload", "runtime"}},
     {"services/demo", {"services/demo", "services/demo/workload", "runtime"}},
@@ -219,7 +221,8 @@ bool isCpp(std::string_view path) {
   return isHeader(path) || path.ends_with(".cc");
 }
 bool isCode(std::string_view path) {
-  for (const auto ending : {".capnp", ".cmake", ".cl", ".sh", "CMakeLists.txt", "dev"}) {
+  for (const auto ending :
+       {".capnp", ".cmake", ".cl", ".sh", ".ts", ".tsx", ".mjs", ".css", "CMakeLists.txt", "dev"}) {
     if (path.ends_with(ending)) return true;
   }
   return isCpp(path);

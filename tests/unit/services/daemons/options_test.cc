@@ -100,6 +100,8 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--run-dir=/r",
                                  "--http=0.0.0.0:0",
                                  "--rpc=[::1]:9",
+                                 "--web=[::1]:8",
+                                 "--web-token=/t",
                                  "--log-level=debug",
                                  "--suspend=freeze",
                                  "--realtime=off",
@@ -123,6 +125,8 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.runDir, "/r");
   EXPECT_EQ(o.http, "0.0.0.0:0");
   EXPECT_EQ(o.rpc, "[::1]:9");
+  EXPECT_EQ(o.web.address, "[::1]:8");
+  EXPECT_EQ(o.web.tokenFile, "/t");
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Freeze);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
@@ -155,6 +159,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--slice=1us..2us", "100us"},
       {"--http=12347", "HOST:PORT"},
       {"--rpc=host:70000", "HOST:PORT"},
+      {"--web=12348", "HOST:PORT"},
       {"--log-level=loud", "trace, debug"},
       {"--suspend=stop", "auto, gate, freeze or rm"},
       {"--realtime=on", "auto or off"},
@@ -215,6 +220,12 @@ TEST_F(OptionsTest, AConfigFileOfBracketsIsRefusedAndNotFollowedDown) {
   EXPECT_SAYS(refused({file("(nodename = " + std::string(60'000, '['))}), "8 deep");
   EXPECT_EQ(good({file("(dbfile = \"/a((((((((((\\\"((((b\")  # ((((((((((((\n")}).dbfile,
             "/a((((((((((\"((((b");
+}
+
+TEST_F(OptionsTest, TheWebPageIsOffAndAsksForCertificatesOnlyWhereItHasSome) {
+  EXPECT_EQ(good({}).web.address, "");
+  EXPECT_SAYS(refused({"--web-tls"}), "--web-tls needs --tls-cert, --tls-key and --tls-ca");
+  EXPECT_TRUE(good({"--web-tls", "--tls-cert=/c", "--tls-key=/k", "--tls-ca=/ca"}).web.tls);
 }
 
 TEST_F(OptionsTest, PrintsHelpAndVersion) {

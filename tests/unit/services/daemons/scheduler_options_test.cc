@@ -72,9 +72,15 @@ TEST(SchedulerOptions, TakeEveryFlag) {
                                          "--extender=0.0.0.0:5",
                                          "--extender-certs=/e",
                                          "--metrics=0.0.0.0:6",
-                                         "--metrics-tls"});
+                                         "--metrics-tls",
+                                         "--web=0.0.0.0:7",
+                                         "--web-token=/t",
+                                         "--web-tls"});
   EXPECT_EQ(o.metrics, "0.0.0.0:6");
   EXPECT_TRUE(o.metricsTls);
+  EXPECT_EQ(o.web.address, "0.0.0.0:7");
+  EXPECT_EQ(o.web.tokenFile, "/t");
+  EXPECT_TRUE(o.web.tls);
   EXPECT_EQ(o.extenderCerts, "/e");
   EXPECT_EQ(o.extender, "0.0.0.0:5");
   EXPECT_FALSE(o.leaderElect);
@@ -100,6 +106,7 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
       {"--lease=10ms", "from 1s to 1h"},
       {"--http=here", "--http: 'here'"},
       {"--kubernetes=yes", "auto, on or off"},
+      {"--web-tls", "--web-tls needs --tls-cert, --tls-key and --tls-ca"},
       {"--leader-elect=yes", "on or off"},
       {"--mixed", "--mixed"},
       {"--config=/nonexistent", "--config=/nonexistent: can't read it"},
