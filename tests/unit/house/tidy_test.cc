@@ -29,7 +29,8 @@ bool isLeftOver(const std::string& name) {
 
 bool isSource(const fs::path& path) {
   static const std::set<std::string> kEndings = {
-      ".h", ".cc", ".capnp", ".cmake", ".cl", ".md", ".sh", ".txt", ".json", ".yaml", ".service"};
+      ".h",    ".cc",   ".capnp",   ".cmake", ".cl",  ".md",  ".sh",  ".txt",
+      ".json", ".yaml", ".service", ".ts",    ".tsx", ".mjs", ".css", ".html"};
   return kEndings.contains(path.extension().string()) || path.filename() == "dev";
 }
 
@@ -196,8 +197,7 @@ TEST(TidyRules, KeepTheLayersApart) {
   EXPECT_EQ(rulesBroken("services/daemons/a.cc", "#include \"store/store.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("services/base/a.cc", "#include \"services/api/commands/a.h\"\n"),
             layering);
-  EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"),
-            Rules{"no-room"});
+  EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"), Rules{"no-room"});
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/scheduler/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/member/a.cc", "#include \"actors/node/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/base/a.cc", "#include \"actors/card/a.h\"\n"), layering);

@@ -1,0 +1,204 @@
+// What the daemon says, asked again and again: its lists, what became of them since the last time,
+// and the traces of the cards that somebody looks at. Where the daemon is away it is asked until it
+// is back, and what belonged to the one before is forgotten.
+
+import { ask, keepToken, Refused, TokenWanted } from "./api";
+import type { Card, ClusterNode, Event, Status, Task, Trace } from "./api";
+import { Rates } from "./rates";
+import { CardTrace } from "./trace";
+
+const kEveryMs = 1000;
+const kTraceEveryMs = 400;
+const kRestFactor = 10; // a daemon is asked a tenth of the time at most
+const kEventsMax = 1000;
+const kHistoryMax = 120; // looks at a card that its small picture shows
+const kNodeWindowMs = 3000;
+const kClusterWindowMs = 15_000; // nodes tell their scheduler what they used every few seconds
+
+const pause = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+export class Live {
+  status: Status | undefined;
+  cards: Card[] = [];
+  tasks: Task[] = [];
+  nodes: ClusterNode[] = [];
+  events: Event[] = []; // the newest first
+  awaySince: number | undefined;
+  wantsToken = false;
+  refused: string | undefined; // what the daemon said instead of an answer
+  readonly traces = new Map<string, CardTrace>();
+  readonly watched = new Map<string, number>(); // cards whose trace is wanted, how often
+  private readonly cardRates = new Rates(kNodeWindowMs);
+  private readonly taskRates = new Rates(kNodeWindowMs);
+  private readonly history = new Map<string, number[]>();
+  private newestEvent = 0;
+  private wake: (() => void) | undefined;
+
+  constructor(private readonly changed: () => void) {
+    document.addEventListener("visibilitychange", () => this.wake?.());
+    void this.follow();
+    void this.followTraces();
+  }
+
+  get isCluster(): boolean {
+    return this.status?.role === "scheduler";
+  }
+
+  // Of 0 to 1; undefined where it is not known yet.
+  busy(card: Card): number | undefined {
+    const grown = this.cardRates.grown(keyOf(card));
+    const all = (grown?.by[0] ?? 0) + (grown?.by[1] ?? 0);
+    return grown === undefined || all <= 0 ? undefined : (grown.by[0] ?? 0) / all;
+  }
+  got(task: Task): number | undefined {
+    const grown = this.taskRates.grown(task.id);
+    return grown === undefined ? undefined : (grown.by[0] ?? 0) / grown.ns;
+  }
+  held(task: Task): number | undefined {
+    const grown = this.taskRates.grown(task.id);
+    return grown === undefined ? undefined : Math.min(1, (grown.by[1] ?? 0) / grown.ns);
+  }
+  busyBefore(card: Card): readonly number[] {
+    return this.history.get(keyOf(card)) ?? [];
+  }
+
+  tellToken(token: string): void {
+    keepToken(token);
+    this.wantsToken = false;
+    this.wake?.();
+  }
+
+  // Until the answer is of use to nobody any more.
+  watch(card: string): () => void {
+    this.watched.set(card, (this.watched.get(card) ?? 0) + 1);
+    return () => {
+      const others = (this.watched.get(card) ?? 1) - 1;
+      if (others > 0) this.watched.set(card, others);
+      else {
+        this.watched.delete(card);
+        this.traces.delete(card);
+      }
+    };
+  }
+
+  private async follow(): Promise<void> {
+    for (;;) {
+      const begun = performance.now();
+      try {
+        await this.look();
+        this.awaySince = undefined;
+        this.refused = undefined;
+      } catch (error) {
+        this.fail(error);
+      }
+      this.changed();
+      await this.rest(Math.max(kEveryMs, kRestFactor * (performance.now() - begun)));
+    }
+  }
+
+  private fail(error: unknown): void {
+    this.refused = error instanceof Refused ? error.message : undefined;
+    this.wantsToken = error instanceof TokenWanted;
+    const away = this.refused === undefined && !this.wantsToken;
+    this.awaySince = away ? (this.awaySince ?? Date.now()) : undefined;
+  }
+
+  // Nobody looks at a page that is hidden.
+  private async rest(ms: number): Promise<void> {
+    const woken = new Promise<void>((done) => (this.wake = done));
+    if (this.wantsToken || document.hidden) await woken;
+    else await Promise.race([woken, pause(this.awaySince === undefined ? ms : kEveryMs)]);
+  }
+
+  private async look(): Promise<void> {
+    const status = await ask<Status>("status");
+    const before = this.status ?? status;
+    if (status.pid !== before.pid || status.uptime_ns < before.uptime_ns) this.forget();
+    this.status = status;
+    const window = this.isCluster ? kClusterWindowMs : kNodeWindowMs;
+    this.cardRates.setWindow(window);
+    this.taskRates.setWindow(window);
+    const [cards, tasks, nodes] = await Promise.all([
+      ask<{ cards: Card[] }>("cards"),
+      ask<{ tasks: Task[] }>("tasks"),
+      this.isCluster ? ask<{ nodes: ClusterNode[] }>("nodes") : { nodes: [] },
+    ]);
+    const at = performance.now();
+    this.cards = cards.cards;
+    this.tasks = tasks.tasks;
+    this.nodes = nodes.nodes;
+    this.cardRates.add(
+      at,
+      this.cards.map((c) => [keyOf(c), [c.used_ns, c.idle_ns, c.online_ns]]),
+    );
+    this.taskRates.add(
+      at,
+      this.tasks.map((t) => [t.id, [t.used_ns, t.held_ns]]),
+    );
+    this.remember();
+    await this.hearEvents();
+  }
+
+  private remember(): void {
+    for (const card of this.cards) {
+      const before = this.history.get(keyOf(card)) ?? [];
+      before.push(this.busy(card) ?? 0);
+      if (before.length > kHistoryMax) before.shift();
+      this.history.set(keyOf(card), before);
+    }
+  }
+
+  private async hearEvents(): Promise<void> {
+    for (;;) {
+      const { events } = await ask<{ events: Event[] }>("events", String(this.newestEvent));
+      const last = events[events.length - 1];
+      if (last === undefined || last.seq <= this.newestEvent) return;
+      this.newestEvent = last.seq;
+      this.events = [...events.reverse(), ...this.events].slice(0, kEventsMax);
+    }
+  }
+
+  private forget(): void {
+    this.cardRates.forget();
+    this.taskRates.forget();
+    this.history.clear();
+    this.events = [];
+    this.newestEvent = 0;
+    this.traces.clear();
+  }
+
+  private async followTraces(): Promise<void> {
+    for (;;) {
+      const begun = performance.now();
+      let behind = false;
+      if (
+        !this.isCluster &&
+        this.awaySince === undefined &&
+        !this.wantsToken &&
+        !document.hidden
+      ) {
+        for (const card of [...this.watched.keys()]) behind = (await this.hear(card)) || behind;
+      }
+      const took = performance.now() - begun;
+      await pause(behind ? 0 : Math.max(kTraceEveryMs, kRestFactor * took));
+    }
+  }
+
+  // Whether there is more to hear at once.
+  private async hear(card: string): Promise<boolean> {
+    const trace = this.traces.get(card) ?? new CardTrace();
+    try {
+      const answer = await ask<Trace>("trace", `${card} ${trace.since}`);
+      if (!this.watched.has(card)) return false;
+      trace.add(answer, performance.now());
+      this.traces.set(card, trace);
+      return !trace.caughtUp;
+    } catch {
+      return false; // follow() tells why
+    }
+  }
+}
+
+export function keyOf(card: { node: string; id: string }): string {
+  return `${card.node}/${card.id}`;
+}

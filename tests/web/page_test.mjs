@@ -1,0 +1,194 @@
+// page_test.mjs BIN PACKAGES: the web page in Debian's Chromium, before a real manager with an
+// imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that the
+// manager is away, is back by itself after a restart, and asks for a token. Ends with 77 where
+// there is no Chromium.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const kChromium = "/usr/bin/chromium";
+const kWaitMs = 60_000; // for what comes; a busy machine may take so long
+const kRecordBytes = 65_536; // more than the tenant writes down
+const kLaunchesMax = "100000"; // some minutes: a tenant that nobody ends
+const kToken = "0123456789abcdef0123456789abcdef";
+
+if (!existsSync(kChromium)) {
+  console.log(`skipped: no ${kChromium} (apt install chromium)`);
+  process.exit(77);
+}
+const [bin, packages] = process.argv.slice(2);
+const { chromium } = createRequire(`${packages}/`)("playwright-core");
+const folder = mkdtempSync(join(tmpdir(), "qgpu-page-"));
+const ends = [() => rmSync(folder, { recursive: true })];
+const tasks = []; // told to end first, while there is a manager: then their programs do too
+
+// Dies with this process, however that ends.
+function start(program, args) {
+  const child = spawn("setpriv", ["--pdeathsig", "KILL", join(bin, program), ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let said = "";
+  const hear = (bytes) => (said += bytes);
+  child.stdout.on("data", hear);
+  child.stderr.on("data", hear);
+  const ended = new Promise((done) => child.on("close", done));
+  ends.unshift(async () => {
+    child.kill("SIGKILL");
+    await ended;
+  });
+  const hears = (pattern) =>
+    new Promise((done, fail) => {
+      const look = () => {
+        const found = pattern.exec(said);
+        if (found !== null) done(found[1]);
+      };
+      child.stdout.on("data", look);
+      child.stderr.on("data", look);
+      child.on("close", () => fail(new Error(`${program} ended: ${said}`)));
+      look();
+    });
+  return { child, ended, hears };
+}
+
+async function startManager(...more) {
+  const manager = start("qgpu-manager", [
+    "--cards=sim:1x16",
+    "--nodename=desk",
+    `--run-dir=${folder}/run`,
+    `--dbfile=${folder}/node.db`,
+    "--http=127.0.0.1:0",
+    "--web=127.0.0.1:0",
+    ...more,
+  ]);
+  port = Number(await manager.hears(/serves-web.*?127\.0\.0\.1:(\d+)/));
+  return manager;
+}
+
+function startTask(name, ...more) {
+  const record = join(folder, name);
+  writeFileSync(record, Buffer.alloc(kRecordBytes));
+  const program = [join(bin, "qgpu-crash-tenant"), record, "2000", "100", "1048576", kLaunchesMax];
+  const args = ["run", "--name", name, "--memory", "2", ...more, "--", ...program];
+  const task = start("qgpuctl", [`--socket=${folder}/run/manager.sock`, ...args]);
+  tasks.push(task);
+}
+
+// One address for every manager there is in turn: each has a port of its own.
+let port = 0;
+const door = createServer((browser) => {
+  const manager = connect(port, "127.0.0.1");
+  for (const [one, other] of [
+    [browser, manager],
+    [manager, browser],
+  ]) {
+    one.on("error", () => other.destroy());
+    one.on("close", () => other.destroy());
+    one.pipe(other);
+  }
+});
+await new Promise((done) => door.listen(0, "127.0.0.1", done));
+const origin = `http://127.0.0.1:${door.address().port}`;
+
+async function story(page) {
+  const says = (selector, text) =>
+    page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: kWaitMs });
+  const shown = (selector, count) =>
+    page.waitForFunction(([s, n]) => document.querySelectorAll(s).length === n, [selector, count]);
+  page.setDefaultTimeout(kWaitMs);
+
+  console.log("loads, and shows the card and its task at work");
+  let manager = await startManager();
+  startTask("train", "--core", "60");
+  await page.goto(origin);
+  await says("h1", "desk");
+  await says("[data-card=sim-0] .name", "sim-0");
+  await says(".lane[data-task=train] .shares", /60 %\s*→\s*[1-9]\d* %/);
+  await page.waitForFunction(() => {
+    const canvas = document.querySelector(".lane[data-task=train] canvas");
+    const wanted = getComputedStyle(document.documentElement).getPropertyValue("--slice");
+    const rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4)
+      if (rgb.every((c, j) => data[i + j] === c)) return true;
+    return false;
+  });
+
+  console.log("moves: a second task comes without a reload");
+  await page.evaluate(() => (window.sameDocument = true));
+  startTask("embed", "--core", "20");
+  await says(".lane[data-task=embed] .shares", /20 %\s*→\s*[1-9]\d* %/);
+
+  console.log("filters and is used by keyboard");
+  await page.getByRole("link", { name: "tasks" }).click();
+  await shown(".task-row", 2);
+  await page.keyboard.press("/");
+  await page.keyboard.type("emb");
+  await shown(".task-row", 1);
+  await page.keyboard.press("ArrowDown"); // into the list
+  await page.keyboard.press("ArrowDown"); // its first row
+  await page.keyboard.press("Enter");
+  await says(".row.open .facts", /launches/);
+  await page.keyboard.press("/");
+  await page.keyboard.type("nowhere");
+  await says(".empty", "“nowhere”");
+  await page.keyboard.press("Escape");
+  await shown(".task-row", 2);
+
+  console.log("says that the manager is away, and is back by itself");
+  manager.child.kill("SIGKILL");
+  await manager.ended;
+  await says(".banner.shown", "away since");
+  await shown(".task-row", 2); // what was known stays
+  manager = await startManager();
+  await page.locator(".banner.shown").waitFor({ state: "detached" });
+  await page.getByRole("link", { name: "cards" }).click();
+  await says(".lane[data-task=train] .shares", /→\s*[1-9]\d* %/);
+  assert.equal(await page.evaluate(() => window.sameDocument), true);
+
+  console.log("asks for a token where the manager does");
+  manager.child.kill("SIGTERM");
+  await manager.ended;
+  writeFileSync(join(folder, "token"), `${kToken}\n`, { mode: 0o600 });
+  await startManager(`--web-token=${folder}/token`);
+  await page.locator(".token input").fill(kToken);
+  await page.keyboard.press("Enter");
+  await says(".lane[data-task=train] .shares", /→/);
+
+  console.log("tells what happened");
+  await page.getByRole("link", { name: "events" }).click();
+  await says(".event-row", "task-bound");
+}
+
+let failed;
+try {
+  const browser = await chromium.launch({ executablePath: kChromium, args: ["--no-sandbox"] });
+  ends.unshift(() => browser.close());
+  const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+  const troubles = [];
+  page.on("pageerror", (error) => troubles.push(String(error)));
+  page.on("console", (message) => {
+    if (/Content.Security.Policy/i.test(message.text())) troubles.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(`${origin}/`)) troubles.push(`asked for ${request.url()}`);
+  });
+  await story(page).catch(async (error) => {
+    console.log(await page.locator("body").innerText());
+    throw error;
+  });
+  assert.deepEqual(troubles, []);
+} catch (error) {
+  failed = error;
+}
+for (const task of tasks) {
+  task.child.kill("SIGTERM");
+  await task.ended;
+}
+for (const end of ends) await end();
+door.close();
+if (failed !== undefined) throw failed;
