@@ -132,6 +132,7 @@ test("why a task does not work is said in words", () => {
   );
   assert.equal(why(task, { online_active: true }, []), "waits: an online task has the card");
   assert.equal(why(task, { holder: 3 }, [{ id: 3, name: "x" }]), "waits for its turn: x works");
+  assert.equal(why({ ...task, id: 3 }, { holder: 3 }, [{ id: 3 }]), "waits for its turn");
   assert.equal(why({ ...task, place: "waiting", reason: "no room" }, undefined, []), "no room");
 });
 

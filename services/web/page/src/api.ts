@@ -37,7 +37,8 @@ export interface Task {
   mem_used_bytes: number;
   state: string;
   processes: number;
-  used_ns: number;
+  used_ns: number; // charged
+  gpu_ns: number; // measured, 0 where the card has no such clock
   held_ns: number;
   launches: number;
   quarantined?: boolean;

@@ -50,9 +50,12 @@ export class Live {
     const all = (grown?.by[0] ?? 0) + (grown?.by[1] ?? 0);
     return grown === undefined || all <= 0 ? undefined : (grown.by[0] ?? 0) / all;
   }
+  // Online work is not charged: what of it the card has measured is told, or nothing.
   got(task: Task): number | undefined {
     const grown = this.taskRates.grown(task.id);
-    return grown === undefined ? undefined : (grown.by[0] ?? 0) / grown.ns;
+    const measured = task.class !== "online" || task.used_ns > 0 || task.gpu_ns > 0;
+    if (grown === undefined || !measured) return undefined;
+    return Math.max(grown.by[0] ?? 0, task.class === "online" ? (grown.by[2] ?? 0) : 0) / grown.ns;
   }
   held(task: Task): number | undefined {
     const grown = this.taskRates.grown(task.id);
@@ -133,7 +136,7 @@ export class Live {
     );
     this.taskRates.add(
       at,
-      this.tasks.map((t) => [t.id, [t.used_ns, t.held_ns]]),
+      this.tasks.map((t) => [t.id, [t.used_ns, t.held_ns, t.gpu_ns]]),
     );
     this.remember();
     await this.hearEvents();

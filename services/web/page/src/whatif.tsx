@@ -95,8 +95,8 @@ function Outcome({ plan }: { plan: Plan }): JSX.Element {
   return (
     <div class="outcome" role="status">
       <p>
-        <b>{plural(plan.landed.length, "task")}</b> would find a place, <b>{plan.stay.length}</b>{" "}
-        would not. Shares given away:{" "}
+        <b>{plural(plan.landed.length, "task")}</b> would find a place, <b>{plan.stay.length}</b>
+        {" would not. Shares given away: "}
         {change(plan.allocated_before_permille, plan.allocated_after_permille)}; of the rest, too
         small to use: {change(plan.fragment_before_permille, plan.fragment_after_permille)}.
       </p>

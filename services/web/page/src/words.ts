@@ -31,7 +31,7 @@ export function why(task: Task, card: Card | undefined, tasks: readonly Task[]):
   if (task.state === "bound") return "no process of it is attached yet";
   if (task.state !== "ready" && task.state !== "suspended") return "";
   if (task.class !== "online" && card?.online_active) return "waits: an online task has the card";
-  const holder = tasks.find((one) => one.id === card?.holder);
+  const holder = tasks.find((one) => one.id === card?.holder && one.id !== task.id);
   return holder === undefined ? "waits for its turn" : `waits for its turn: ${holder.name} works`;
 }
 
