@@ -30,6 +30,7 @@ export class Live {
   readonly watched = new Map<string, number>(); // cards whose trace is wanted, how often
   private readonly cardRates = new Rates(kNodeWindowMs);
   private readonly taskRates = new Rates(kNodeWindowMs);
+  private cardBusy = new Map<string, number>();
   private readonly history = new Map<string, number[]>();
   private newestEvent = 0;
   private wake: (() => void) | undefined;
@@ -46,9 +47,7 @@ export class Live {
 
   // Of 0 to 1; undefined where it is not known yet.
   busy(card: Card): number | undefined {
-    const grown = this.cardRates.grown(keyOf(card));
-    const all = (grown?.by[0] ?? 0) + (grown?.by[1] ?? 0);
-    return grown === undefined || all <= 0 ? undefined : (grown.by[0] ?? 0) / all;
+    return this.cardBusy.get(keyOf(card));
   }
   // Online work is not charged: what of it the card has measured is told, or nothing.
   got(task: Task): number | undefined {
@@ -132,7 +131,7 @@ export class Live {
     this.nodes = nodes.nodes;
     this.cardRates.add(
       at,
-      this.cards.map((c) => [keyOf(c), [c.used_ns, c.idle_ns, c.online_ns]]),
+      this.cards.map((c) => [keyOf(c), [c.used_ns, c.idle_ns]]),
     );
     this.taskRates.add(
       at,
@@ -142,13 +141,37 @@ export class Live {
     await this.hearEvents();
   }
 
+  // A node tells its scheduler what its tasks used, and of a card only when it changes.
   private remember(): void {
+    this.cardBusy = this.isCluster ? this.busyByTasks() : this.busyByCards();
     for (const card of this.cards) {
       const before = this.history.get(keyOf(card)) ?? [];
       before.push(this.busy(card) ?? 0);
       if (before.length > kHistoryMax) before.shift();
       this.history.set(keyOf(card), before);
     }
+  }
+
+  private busyByCards(): Map<string, number> {
+    const busy = new Map<string, number>();
+    for (const card of this.cards) {
+      const [used = 0, idle = 0] = this.cardRates.grown(keyOf(card))?.by ?? [];
+      if (used + idle > 0) busy.set(keyOf(card), used / (used + idle));
+    }
+    return busy;
+  }
+
+  private busyByTasks(): Map<string, number> {
+    const busy = new Map(this.cards.map((card) => [keyOf(card), 0]));
+    for (const task of this.tasks) {
+      const ids = task.card.split(",");
+      for (const id of ids) {
+        const key = keyOf({ node: task.node, id });
+        const before = busy.get(key);
+        if (before !== undefined) busy.set(key, Math.min(1, before + (this.got(task) ?? 0)));
+      }
+    }
+    return busy;
   }
 
   private async hearEvents(): Promise<void> {
