@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "services/api/commands/command_handler.h"
-#include "services/base/http_server.h"
+#include "services/base/net/http_server.h"
 #include "services/web/web_options.h"
 
 namespace qgpu {

@@ -1,5 +1,5 @@
 // What a card did lately, from its trace: entries become stretches of time for each task. The same
-// rules as `qgpuctl timeline` has (services/ctl/card_history.cc).
+// rules as `qgpuctl timeline` has (services/ctl/trace/card_history.cc).
 
 import type { Trace } from "./api";
 
