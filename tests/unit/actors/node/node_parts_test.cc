@@ -166,7 +166,7 @@ struct Parts final : Actor {
   EventSource feed{shell.outbox(), 64};
   NodeContext node{options, peers, shell, feed};
   Ledger ledger{
-      {true, 8}, {{"sim-0", 0, gibibytes(8)}, {"sim-1", 1, gibibytes(8)}}, Policy::BestEffort};
+      {true, {8}}, {{"sim-0", 0, gibibytes(8)}, {"sim-1", 1, gibibytes(8)}}, Policy::BestEffort};
   NodeNumbers numbers{node};
   NodeCards cards{node, ledger, cardFacts()};
   Bindings bindings{node, ledger, numbers, tokens};
