@@ -5,6 +5,7 @@
 #include <cctype>
 #include <fstream>
 #include <functional>
+#include <kj/encoding.h>
 #include <sys/stat.h>
 
 #include "services/api/commands/command_line.h"
@@ -96,30 +97,14 @@ std::optional<HttpPage> refuseReader(const HttpAsked& asked, const WebAccess& ac
   return refused;
 }
 
-int digitOf(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const int letter = std::tolower(static_cast<unsigned char>(c));
-  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 // What a URL's query stands for.
 Result<std::string> decode(std::string_view query) {
   if (query.size() > kQuestionMax) {
     return wrong("a question has at most " + std::to_string(kQuestionMax) + " bytes");
   }
-  std::string text;
-  for (std::size_t i = 0; i < query.size(); ++i) {
-    if (query[i] != '%') {
-      text += query[i];
-      continue;
-    }
-    const int high = i + 2 < query.size() ? digitOf(query[i + 1]) : -1;
-    const int low = i + 2 < query.size() ? digitOf(query[i + 2]) : -1;
-    if (high < 0 || low < 0) return wrong("behind % stand two hexadecimal digits, as in %20");
-    text += static_cast<char>(high * 16 + low);
-    i += 2;
-  }
-  return text;
+  const auto text = kj::decodeUriComponent(kj::arrayPtr(query.data(), query.size()));
+  if (text.hadErrors) return wrong("behind % stand two hexadecimal digits, as in %20");
+  return std::string(text.cStr(), text.size());
 }
 
 HttpRoute fileRoute(const PageFile& file, const WebAccess& access) {
