@@ -249,7 +249,7 @@ struct Manager::Parts {
                   TcpListeners remote, ActorId nodeId);
   void addMember(const ManagerOptions& options, const TenantEnvironment& environment,
                  ActorId nodeId);
-  void followCertificates(const ManagerOptions& options);
+  void followCertificates();
   void serveScrapes(const ManagerOptions& options, TcpListener listener);
   void serveWeb(WebOpened opened);
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
@@ -354,7 +354,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   if (remote.metrics) serveScrapes(options, std::move(*remote.metrics));
   Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
-  if (tls) followCertificates(options);
+  if (tls) followCertificates();
 }
 
 void Manager::Parts::serveScrapes(const ManagerOptions& options, TcpListener listener) {
@@ -396,12 +396,11 @@ void Manager::Parts::serveWeb(WebOpened opened) {
               kj->lowLevel(), kj->timer(), std::move(opened.listener), secured);
 }
 
-void Manager::Parts::followCertificates(const ManagerOptions& options) {
-  const auto use = [this, scraped = options.metricsTls,
-                    alsoWeb = options.web.tls](kj::TlsContext& now) {
+void Manager::Parts::followCertificates() {
+  const auto use = [this](kj::TlsContext& now) {
     if (scheduler) scheduler->setTls(now);
-    if (scraped && scrapes) scrapes->setTls(now);
-    if (alsoWeb && web) web->setTls(now);
+    if (scrapes) scrapes->setTls(now);
+    if (web) web->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {

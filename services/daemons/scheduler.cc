@@ -151,7 +151,7 @@ struct Scheduler::Parts {
 
   void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
   void serve(const SchedulerDaemonOptions& options, UnixListeners local, TcpListeners remote);
-  void followCertificates(const SchedulerDaemonOptions& options);
+  void followCertificates();
   void serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote);
   void serveWeb(WebOpened opened);
   void serveExtender(const std::string& certificates, TcpListener listener);
@@ -198,16 +198,15 @@ void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListener
     rpc->serveTcp(std::move(*remote.rpc));
   }
   serveHttp(options, std::move(remote));
-  if (tls) followCertificates(options);
+  if (tls) followCertificates();
 }
 
-void Scheduler::Parts::followCertificates(const SchedulerDaemonOptions& options) {
-  const auto use = [this, alsoHttp = options.httpTls,
-                    scraped = options.metricsTls, alsoWeb = options.web.tls](kj::TlsContext& now) {
+void Scheduler::Parts::followCertificates() {
+  const auto use = [this](kj::TlsContext& now) {
     rpc->setTls(now);
-    if (alsoHttp) http->setTls(now);
-    if (scraped && scrapes) scrapes->setTls(now);
-    if (alsoWeb && web) web->setTls(now);
+    http->setTls(now);
+    if (scrapes) scrapes->setTls(now);
+    if (web) web->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {

@@ -82,9 +82,11 @@ class HttpServer final : private kj::HttpServerErrorHandler, private kj::TaskSet
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer() noexcept;
 
-  // Of connections from now on: a certificate was renewed. Those that are open keep theirs, so the
-  // old context lives on until the server ends.
-  void setTls(kj::TlsContext& tls) { tls_ = tls; }
+  // Of connections from now on, where there is TLS at all: a certificate was renewed. Those that
+  // are open keep theirs, so the old context lives on until the server ends.
+  void setTls(kj::TlsContext& tls) {
+    if (tls_ != nullptr) tls_ = tls;
+  }
 
   // Where it listens, with the real port.
   const std::string& address() const { return listener_.address(); }
