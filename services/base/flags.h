@@ -5,7 +5,6 @@
 // over the defaults.
 //
 // The file is TOML whose keys are the flags without their dashes; what --print-config prints is
-
 // such a file. The form that it had before, Cap'n Proto text in brackets, is read too, so that a
 // daemon that is replaced by a newer one starts; --print-config writes it anew.
 

@@ -19,6 +19,8 @@ class Page : public MetricsText {
  public:
   explicit Page(std::string_view node) : node_(node) {}
 
+  std::string_view node() const { return node_; }
+
   // A family with one sample a card; `value` gives its text.
   template <typename Value>
   void perCard(Cards cards, std::string_view name, std::string_view type, std::string_view help,
@@ -111,12 +113,12 @@ void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCo
   actorClientFamilies(page, clients, "the node actor");
 }
 
-void cardInfo(Page& page, Cards cards, std::string_view node) {
+void cardInfo(Page& page, Cards cards) {
   page.family("qgpu_card_info", "gauge", "The card: always 1, facts are labels.");
   for (const Card card : cards) {
     const auto info = card.getInfo();
     const std::string index = count(info.getIndex());
-    page.sample({{"node", node},
+    page.sample({{"node", page.node()},
                  {"card", view(info.getId())},
                  {"index", index},
                  {"model", view(info.getModel())},
@@ -129,8 +131,8 @@ void cardInfo(Page& page, Cards cards, std::string_view node) {
   }
 }
 
-void cardFamilies(Page& page, Cards cards, std::string_view node) {
-  cardInfo(page, cards, node);
+void cardFamilies(Page& page, Cards cards) {
+  cardInfo(page, cards);
   page.perCard(cards, "qgpu_card_memory_bytes", "gauge", "Memory of the card.",
                [](Card c) { return count(c.getInfo().getMemBytes()); });
   page.perCard(cards, "qgpu_card_memory_bound_bytes", "gauge", "Memory promised to tasks.",
@@ -205,7 +207,7 @@ std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks task
                           const ActorClientCounts& clients) {
   Page page(view(node.getName()));
   nodeFamilies(page, node, clients);
-  cardFamilies(page, cards, view(node.getName()));
+  cardFamilies(page, cards);
   taskFamilies(page, tasks);
   return page.take();
 }
