@@ -102,19 +102,19 @@ Status measure(const ActSetting& setting, Row& row) {
   if (row.neighbour != 0) tenants.push_back(busyTenant("neighbour", row.neighbour, "2..8"));
   TenantGroup group(setting.node, tenants);
   if (Status status = group.warmUp(); !status) return status;
-  group.mark();
+  group.say("mark");
   if (Status status = group.watch(setting.ns, setting.ns); !status) return status;
-  group.mark();
+  group.say("mark");
   const Series& used = group.used("measured");
   const Interval all{used.front().atNs, used.back().atNs};
-  row.accountPermille.push_back(shareOver(used, all));
+  row.accountPermille.push_back(shareOver(used, {all}));
   const auto reports = group.finish();
   if (!reports) return reports.error();
   if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status;
-  const Result<double> rate = bare.finish();
-  if (!rate) return rate.error();
-  row.bareRates.push_back(*rate);
-  row.workPermille.push_back(workPermille(reports->at("measured"), 0, 1, *rate));
+  const Result<BareRates> rates = bare.finish();
+  if (!rates) return rates.error();
+  row.bareRates.push_back(rates->around.front());
+  row.workPermille.push_back(workPermille(reports->at("measured"), rates->around));
   for (const auto& [name, report] : *reports) row.wrong += report.wrong;
   return ok();
 }

@@ -36,16 +36,19 @@ TenantSpec busyTenant(const std::string& name, int corePercent, const std::strin
           {"--kernel-ms=" + kernelMs, "--seed=" + std::to_string(seed)}};
 }
 
-TaskFigure figureOf(const TenantGroup& tenants, const TenantSpec& spec, Interval window) {
+TaskFigure figureOf(const TenantGroup& tenants, const TenantSpec& spec,
+                    const std::vector<Interval>& windows) {
   TaskFigure figure;
   figure.name = spec.name;
   figure.tenantClass = spec.tenantClass;
   if (tenants.used(spec.name).empty()) return figure;
-  figure.accountPermille = shareOver(tenants.used(spec.name), window);
-  figure.gpuMs =
-      (usedAt(tenants.gpu(spec.name), window.end) - usedAt(tenants.gpu(spec.name), window.begin)) /
-      1'000'000;
+  figure.accountPermille = shareOver(tenants.used(spec.name), windows);
+  figure.gpuMs = usedIn(tenants.gpu(spec.name), windows) / 1'000'000;
   return figure;
+}
+
+std::int64_t roundsOf(std::int64_t ns, std::int64_t roundNs) {
+  return std::max<std::int64_t>(1, (ns + roundNs / 2) / roundNs);
 }
 
 BareRun::BareRun(PrivateNode& node, const TenantSpec& spec)
@@ -73,21 +76,42 @@ Status BareRun::measure(std::int64_t everyNs) {
   return fail(ErrorCode::Unavailable, "the program without qgpu ended: " + child_->errors());
 }
 
-Result<double> BareRun::finish() {
+Result<BareRates> BareRun::finish() {
   const Result<WorkReport> report = finishWork(*child_, "bare");
   if (!report) return report.error();
-  double sum = 0;
+  std::vector<double> rates;
   for (std::size_t i = 0; i < measured_; i++) {
-    const double rate = rateBetween(report->marks, 2 * i, 2 * i + 1);
-    if (rate <= 0) return fail(ErrorCode::Unavailable, "the program did nothing without qgpu");
-    sum += rate;
+    rates.push_back(rateBetween(report->marks, 2 * i, 2 * i + 1));
+    if (rates.back() <= 0) {
+      return fail(ErrorCode::Unavailable, "the program did nothing without qgpu");
+    }
   }
-  return sum / static_cast<double>(measured_);
+  return bareRatesOf(rates);
 }
 
-std::int64_t workPermille(const WorkReport& report, std::size_t first, std::size_t last,
-                          double bareRate) {
-  return static_cast<std::int64_t>(rateBetween(report.marks, first, last) / bareRate * 1000 + 0.5);
+BareRates bareRatesOf(const std::vector<double>& measured) {
+  BareRates rates;
+  if (measured.empty()) return rates;
+  for (std::size_t i = 1; i < measured.size(); i++) {
+    rates.around.push_back((measured[i - 1] + measured[i]) / 2);
+  }
+  const auto [low, high] = std::minmax_element(measured.begin(), measured.end());
+  rates.apartPermille = static_cast<std::int64_t>((*high / *low - 1) * 1000 + 0.5);
+  return rates;
+}
+
+std::int64_t workPermille(const WorkReport& report, const std::vector<double>& bareRates,
+                          std::size_t first, std::size_t end) {
+  double done = 0;
+  double possible = 0;
+  for (std::size_t i = first; i < std::min(end, bareRates.size()); i++) {
+    if (report.marks.size() < 2 * i + 2) break;
+    const Mark& from = report.marks[2 * i];
+    const Mark& to = report.marks[2 * i + 1];
+    done += static_cast<double>(to.loops - from.loops);
+    possible += bareRates[i] * static_cast<double>(to.atNs - from.atNs) / 1e9;
+  }
+  return possible <= 0 ? 0 : static_cast<std::int64_t>(done / possible * 1000 + 0.5);
 }
 
 void closeAct(const ActSetting& setting, const Reports& reports, ActResult act) {

@@ -13,6 +13,8 @@ namespace qgpu::demo {
 namespace {
 
 constexpr std::int64_t kBurstsWanted = 200;
+constexpr std::int64_t kRoundNs = 5 * kSecond;
+constexpr std::int64_t kDrainNs = kSecond / 2;  // three kernels of 100 ms, and online's last
 
 TenantSpec offlineBatch() {
   TenantSpec spec = busyTenant("batch", 50, "2..100");
@@ -29,11 +31,14 @@ TenantSpec onlineBursts() {
           {"--mode=bursts", "--kernel-ms=1..4", "--idle-ms=110..200", "--burst-kernels=1..3"}};
 }
 
-// Bursts that lie in the window wholly; one that began before it still counts as busy time.
-std::vector<Burst> within(const std::vector<Burst>& bursts, Interval window) {
+// Bursts that lie in a window wholly; one that began before it still counts as busy time.
+std::vector<Burst> within(const std::vector<Burst>& bursts, const std::vector<Interval>& windows) {
   std::vector<Burst> inside;
   for (const Burst& burst : bursts) {
-    if (burst.submitNs >= window.begin && burst.endNs <= window.end) inside.push_back(burst);
+    const bool wholly = std::any_of(windows.begin(), windows.end(), [&](const Interval& window) {
+      return burst.submitNs >= window.begin && burst.endNs <= window.end;
+    });
+    if (wholly) inside.push_back(burst);
   }
   return inside;
 }
@@ -83,7 +88,9 @@ std::int64_t restOf(const HybridStamps& stamps) {
   for (const Burst& burst : stamps.bursts) {
     taken.push_back({burst.submitNs, burst.endNs + kOnlineIdleNs});
   }
-  return uncovered(stamps.window, std::move(taken));
+  std::int64_t rest = 0;
+  for (const Interval& window : stamps.windows) rest += uncovered(window, taken);
+  return rest;
 }
 
 std::vector<std::int64_t> releasesOf(const HybridStamps& stamps) {
@@ -91,7 +98,7 @@ std::vector<std::int64_t> releasesOf(const HybridStamps& stamps) {
   for (std::size_t i = 0; i < stamps.bursts.size(); i++) {
     const std::int64_t end = stamps.bursts[i].endNs;
     const std::int64_t next =
-        i + 1 < stamps.bursts.size() ? stamps.bursts[i + 1].submitNs : stamps.window.end;
+        i + 1 < stamps.bursts.size() ? stamps.bursts[i + 1].submitNs : stamps.windows.back().end;
     for (const Standstill& still : stamps.standstills) {
       if (still.resumedNs <= end || still.lastNs > end) continue;
       if (still.resumedNs < next) releases.push_back(still.resumedNs - end);
@@ -115,44 +122,66 @@ std::vector<std::int64_t> stopsOf(const HybridStamps& stamps) {
 
 namespace {
 
+// What the batch did of the time that online left it, in permille of what the same program does
+// without qgpu just before and after each round. A round is a phase of the batch: it begins and
+// ends with nothing in flight, so each kernel of up to 100 ms counts where it ran.
+std::int64_t workOfRest(const WorkReport& batch, const HybridStamps& stamps,
+                        const std::vector<double>& bareRates) {
+  double done = 0;
+  double possible = 0;
+  for (std::size_t i = 0; i < bareRates.size(); i++) {
+    const std::int64_t rest = restOf({{stamps.windows[i]}, stamps.bursts, {}});
+    done += static_cast<double>(batch.phases[i].loops);
+    possible += bareRates[i] * static_cast<double>(rest) / 1e9;
+  }
+  return possible <= 0 ? 0 : static_cast<std::int64_t>(done / possible * 1000 + 0.5);
+}
+
 HybridFigures figuresOf(const CardCounters& card, HybridStamps stamps, const WorkReport& batch,
-                        const Series& counted, double bareRate) {
+                        const Series& counted, const std::vector<double>& bareRates) {
   HybridFigures figures;
   const std::int64_t rest = restOf(stamps);
-  stamps.bursts = within(stamps.bursts, stamps.window);
-  std::vector<std::int64_t> starts;
-  for (const Burst& burst : stamps.bursts) starts.push_back(burst.startNs - burst.submitNs);
   figures.preemptUs = {card.preemptUs.p50, card.preemptUs.p99,
                        static_cast<std::size_t>(card.preemptUs.n)};
-  figures.startUs = scaled(starts, 1000);
   figures.releaseMs = {card.releaseUs.p50 / 100, card.releaseUs.p99 / 100,
                        static_cast<std::size_t>(card.releaseUs.n)};
-  if (rest <= 0) return figures;
-  const std::int64_t length = stamps.window.end - stamps.window.begin;
-  const std::int64_t used =
-      usedAt(counted, stamps.window.end) - usedAt(counted, stamps.window.begin);
-  figures.offlineShareOfRestPermille = mulDiv(workPermille(batch, 0, 1, bareRate), length, rest);
-  figures.accountOfRestPermille = mulDiv(used, 1000, rest);
+  if (rest > 0) {
+    figures.offlineShareOfRestPermille = workOfRest(batch, stamps, bareRates);
+    figures.accountOfRestPermille = mulDiv(usedIn(counted, stamps.windows), 1000, rest);
+  }
+  stamps.bursts = within(stamps.bursts, stamps.windows);
+  std::vector<std::int64_t> starts;
+  for (const Burst& burst : stamps.bursts) starts.push_back(burst.startNs - burst.submitNs);
+  figures.startUs = scaled(starts, 1000);
   return figures;
 }
 
-// Online bursts and the batch, until online leaves and a moment longer: the batch must go on.
+// Rounds of online bursts and the batch, between rounds of the bare program; then a moment of the
+// batch without online: it must go on.
 struct HybridPlay {
   Reports reports;
   CardCounters card;
   bool wentOn = false;
 };
-Result<HybridPlay> playHybrid(const ActSetting& setting, TenantGroup& tenants) {
+Result<HybridPlay> playHybrid(const ActSetting& setting, TenantGroup& tenants, BareRun& bare,
+                              std::int64_t rounds) {
   HybridPlay play;
   if (Status status = tenants.warmUp(); !status) return status.error();
-  tenants.mark();
-  if (Status status = tenants.watch(setting.ns * 4); !status) return status.error();
-  tenants.mark();
+  tenants.say("pause");
+  if (Status status = bare.measure(); !status) return status.error();
+  for (std::int64_t i = 0; i < rounds; i++) {
+    tenants.say("go");
+    if (Status status = tenants.watch(setting.ns * 4 / rounds); !status) return status.error();
+    tenants.say("pause");
+    if (Status status = tenants.watch(kDrainNs); !status) return status.error();
+    if (Status status = bare.measure(); !status) return status.error();
+  }
   const Result<CardCounters> card = setting.node.client().firstCard();
   if (!card) return card.error();
   play.card = *card;
   tenants.child("serve").say("end");
   const std::int64_t before = tenants.used("batch").back().usedNs;
+  tenants.child("batch").say("go");
   pauseFor(kSecond / 2);
   const Result<TaskSnapshot> after = setting.node.client().tasks();
   if (!after) return after.error();
@@ -161,8 +190,14 @@ Result<HybridPlay> playHybrid(const ActSetting& setting, TenantGroup& tenants) {
   auto reports = tenants.finish();
   if (!reports) return reports.error();
   play.reports = std::move(*reports);
-  if (play.reports.at("batch").marks.size() == 2) return play;
-  return fail(ErrorCode::Unavailable, "the batch did not say how much it had done");
+  // Before the rounds it warmed up, after them it went on.
+  std::vector<Phase>& phases = play.reports.at("batch").phases;
+  if (phases.size() != static_cast<std::size_t>(rounds) + 2) {
+    return fail(ErrorCode::Unavailable, "the batch did not run in each of the rounds");
+  }
+  phases.erase(phases.begin());
+  phases.pop_back();
+  return play;
 }
 
 }  // namespace
@@ -171,20 +206,19 @@ Status hybridAct(const ActSetting& setting) {
   const std::string title = "hybrid: online bursts over an offline batch of 2 to 100 ms kernels";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
   BareRun bare(setting.node, offlineBatch());
-  if (Status status = bare.measure(); !status) return status;
   ActResult act{"hybrid", "best-effort", {}};
   TenantGroup tenants(setting.node, {offlineBatch(), onlineBursts()});
-  const Result<HybridPlay> play = playHybrid(setting, tenants);
+  const Result<HybridPlay> play =
+      playHybrid(setting, tenants, bare, roundsOf(setting.ns * 4, kRoundNs));
   if (!play) return play.error();
-  if (Status status = bare.measure(); !status) return status;
-  const Result<double> rate = bare.finish();
-  if (!rate) return rate.error();
+  const Result<BareRates> rates = bare.finish();
+  if (!rates) return rates.error();
 
   const WorkReport& batch = play->reports.at("batch");
-  const HybridStamps stamps{{batch.marks[0].atNs, batch.marks[1].atNs},
-                            play->reports.at("serve").bursts,
-                            batch.standstills};
-  HybridFigures figures = figuresOf(play->card, stamps, batch, tenants.used("batch"), *rate);
+  HybridStamps stamps{{}, play->reports.at("serve").bursts, batch.standstills};
+  for (const Phase& phase : batch.phases) stamps.windows.push_back({phase.startNs, phase.endNs});
+  HybridFigures figures =
+      figuresOf(play->card, stamps, batch, tenants.used("batch"), rates->around);
   figures.offlineResumed = play->wentOn && batch.checksumOk();
   addFigures(setting.sheet, figures);
   const Percentiles stops = scaled(stopsOf(stamps), 100'000);
@@ -198,9 +232,10 @@ Status hybridAct(const ActSetting& setting) {
                        tenthsText(seen.p50, "ms") + ", " + tenthsText(seen.p99, "ms"));
   }
   for (const TenantSpec& spec : tenants.specs()) {
-    act.tasks.push_back(figureOf(tenants, spec, stamps.window));
+    act.tasks.push_back(figureOf(tenants, spec, stamps.windows));
   }
   setting.sheet.hybrid = figures;
+  setting.sheet.tellSpeed(act.act, rates->apartPermille);
   closeAct(setting, play->reports, std::move(act));
   return ok();
 }

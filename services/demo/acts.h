@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "runtime/result.h"
-#include "services/demo/result_sheet.h"
 #include "services/demo/private_node.h"
+#include "services/demo/result_sheet.h"
 
 namespace qgpu::demo {
 
@@ -26,13 +26,13 @@ Status aloneAct(const ActSetting& setting);       // one tenant, with and withou
 
 // What hybridAct makes of the stamps; pure, so that it is tested without a card.
 struct HybridStamps {
-  Interval window;
+  std::vector<Interval> windows;  // the rounds, in the order of time; not empty
   std::vector<Burst> bursts;
   std::vector<Standstill> standstills;  // of the offline task
 };
 constexpr std::int64_t kOnlineIdleNs = 100'000'000;
 
-// Time in the window outside every [first submit, last end + online idle].
+// Time in the windows outside every [first submit, last end + online idle].
 std::int64_t restOf(const HybridStamps& stamps);
 // From the end of each burst to the offline task's next progress, where no other burst came first.
 std::vector<std::int64_t> releasesOf(const HybridStamps& stamps);

@@ -64,7 +64,7 @@ Status clpeakAct(const ActSetting& setting) {
                     true);
   if (!tenants.used("busy").empty()) {
     act.tasks.push_back(
-        figureOf(tenants, tenants.specs().front(), {start, tenants.lastSampleNs()}));
+        figureOf(tenants, tenants.specs().front(), {{start, tenants.lastSampleNs()}}));
   }
   const auto reports = tenants.finish();
   if (!reports) return reports.error();
@@ -99,7 +99,7 @@ Status aloneAct(const ActSetting& setting) {
   const Result<WorkReport> bareReport = finishWork(*bare, "bare");
   if (!bareReport) return bareReport.error();
   act.tasks.push_back(
-      figureOf(tenants, spec, {tenants.used("alone").front().atNs, tenants.lastSampleNs()}));
+      figureOf(tenants, spec, {{tenants.used("alone").front().atNs, tenants.lastSampleNs()}}));
   const auto reports = tenants.finish();
   if (!reports) return reports.error();
   closeAct(setting, *reports, std::move(act));

@@ -23,28 +23,41 @@ void addShare(const ActSetting& setting, const std::string& act, const TaskFigur
                      percentText(figure.accountPermille));
 }
 
-// Watches for the act's length, ends the tenants and puts each one's share beside the one wanted.
+constexpr std::int64_t kSettleNs = kSecond / 4;  // after a "go", before a round counts
+
+// Rounds of the tenants between rounds of the bare program, for the act's length. Ends them all and
+// puts each tenant's share beside the one wanted.
 Result<Reports> measureShares(const ActSetting& setting, TenantGroup& tenants, BareRun& bare,
                               const std::vector<std::int64_t>& wanted, ActResult& act) {
+  constexpr std::int64_t kRoundNs = 5 * kSecond / 2;
   if (Status status = tenants.warmUp(); !status) return status.error();
-  tenants.mark();
-  if (Status status = tenants.watch(setting.ns); !status) return status.error();
-  tenants.mark();
-  const Series& first = tenants.used(tenants.specs().front().name);
-  const Interval window{first.front().atNs, first.back().atNs};
+  const std::int64_t rounds = roundsOf(setting.ns, kRoundNs);
+  std::vector<Interval> windows;
+  for (std::int64_t i = 0; i < rounds; i++) {
+    tenants.say("pause");
+    if (Status status = bare.measure(); !status) return status.error();
+    tenants.say("go");
+    if (Status status = tenants.watch(kSettleNs); !status) return status.error();
+    windows.push_back({tenants.lastSampleNs(), 0});
+    tenants.say("mark");
+    if (Status status = tenants.watch(setting.ns / rounds); !status) return status.error();
+    tenants.say("mark");
+    windows.back().end = tenants.lastSampleNs();
+  }
   Result<Reports> reports = tenants.finish();
   if (!reports) return reports;
   if (Status status = bare.measure(); !status) return status.error();
-  const Result<double> rate = bare.finish();
-  if (!rate) return rate.error();
+  const Result<BareRates> rates = bare.finish();
+  if (!rates) return rates.error();
   for (std::size_t i = 0; i < wanted.size(); i++) {
     const TenantSpec& spec = tenants.specs()[i];
-    TaskFigure figure = figureOf(tenants, spec, window);
+    TaskFigure figure = figureOf(tenants, spec, windows);
     figure.wantedPermille = wanted[i];
-    figure.gotPermille = workPermille(reports->at(spec.name), 0, 1, *rate);
+    figure.gotPermille = workPermille(reports->at(spec.name), rates->around);
     addShare(setting, act.act, figure);
     act.tasks.push_back(std::move(figure));
   }
+  setting.sheet.tellSpeed(act.act, rates->apartPermille);
   return reports;
 }
 
@@ -54,7 +67,6 @@ Status bestEffortAct(const ActSetting& setting) {
   const std::string title = "best-effort: three busy tasks, a third of the card each";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
-  if (Status status = bare.measure(); !status) return status;
   ActResult act{"be", "best-effort", {}};
   TenantGroup tenants(setting.node,
                       {busyTenant("anna", 10, "2..8"), busyTenant("berta", 10, "2..8"),
@@ -69,7 +81,6 @@ Status fixedShareAct(const ActSetting& setting) {
   const std::string title = "fixed-share: 30 % and 60 %, the rest stays idle";
   if (Status status = setScene(setting, title, "fixed-share"); !status) return status;
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
-  if (Status status = bare.measure(); !status) return status;
   ActResult act{"fs", "fixed-share", {}};
   const std::vector<std::int64_t> wanted = {300, 600};
   TenantGroup tenants(setting.node,
@@ -96,37 +107,42 @@ Status burstShareAct(const ActSetting& setting) {
   const std::string title = "burst-share: 50 % each; the owner leaves, and returns";
   if (Status status = setScene(setting, title, "burst-share"); !status) return status;
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
-  if (Status status = bare.measure(); !status) return status;
   ActResult act{"bs", "burst-share", {}};
   TenantGroup tenants(setting.node,
                       {busyTenant("borrower", 50, "2..8"), busyTenant("owner", 50, "2..8")});
   if (Status status = tenants.warmUp(); !status) return status;
   if (Status status = tenants.watch(kSecond); !status) return status;
-  tenants.child("owner").say("pause");
-  if (Status status = tenants.watch(kSecond / 2); !status) return status;  // its last kernels end
-  tenants.mark();
+  tenants.say("pause");
+  if (Status status = bare.measure(); !status) return status;
+  tenants.child("borrower").say("go");
+  if (Status status = tenants.watch(kSettleNs); !status) return status;
+  tenants.say("mark");
   if (Status status = tenants.watch(setting.ns * 4 / 10); !status) return status;
-  tenants.mark();
+  tenants.say("mark");
+  tenants.say("pause");
+  if (Status status = bare.measure(); !status) return status;
+  tenants.child("borrower").say("go");
+  if (Status status = tenants.watch(kSettleNs); !status) return status;
   tenants.child("owner").say("go");
   const std::int64_t returned = monotonicNs();
   if (Status status = tenants.watch(kFallBackNs); !status) return status;
-  tenants.mark();
+  tenants.say("mark");
   if (Status status = tenants.watch(setting.ns * 6 / 10); !status) return status;
-  tenants.mark();
+  tenants.say("mark");
   const Interval sharedWindow{returned + kFallBackNs, tenants.lastSampleNs()};
   const auto reports = tenants.finish();
   if (!reports) return reports.error();
   if (Status status = bare.measure(); !status) return status;
-  const Result<double> rate = bare.finish();
-  if (!rate) return rate.error();
+  const Result<BareRates> rates = bare.finish();
+  if (!rates) return rates.error();
 
   setting.sheet.measure("bs", "borrower: work done while the owner is away",
                         {Wanted::Kind::AtLeast, 950},
-                        workPermille(reports->at("borrower"), 0, 1, *rate), percentText);
+                        workPermille(reports->at("borrower"), rates->around, 0, 1), percentText);
   for (const TenantSpec& spec : tenants.specs()) {
-    TaskFigure figure = figureOf(tenants, spec, sharedWindow);
+    TaskFigure figure = figureOf(tenants, spec, {sharedWindow});
     figure.wantedPermille = 500;
-    figure.gotPermille = workPermille(reports->at(spec.name), 2, 3, *rate);
+    figure.gotPermille = workPermille(reports->at(spec.name), rates->around, 1);
     addShare(setting, "bs", figure);
     act.tasks.push_back(figure);
     const auto shares = slidingShares(tenants.used(spec.name), sharedWindow.begin, kWindowNs);
@@ -135,6 +151,7 @@ Status burstShareAct(const ActSetting& setting) {
                        shares ? percentText(shares->low) + " .. " + percentText(shares->high)
                               : "too short to tell");
   }
+  setting.sheet.tellSpeed("bs", rates->apartPermille);
   closeAct(setting, *reports, std::move(act));
   return ok();
 }

@@ -12,8 +12,8 @@
 #include "services/demo/children.h"
 #include "services/demo/demo_options.h"
 #include "services/demo/machine_use.h"
-#include "services/demo/result_sheet.h"
 #include "services/demo/private_node.h"
+#include "services/demo/result_sheet.h"
 
 namespace {
 
@@ -21,6 +21,9 @@ using namespace qgpu;
 using namespace qgpu::demo;
 
 constexpr std::int64_t kBusyPermille = 20;  // from here on a machine is not quiet
+// Shares are wanted within 3 percent of what one does without qgpu: a machine whose own speed moves
+// by more than this between two looks of seconds can't show them.
+constexpr std::int64_t kUnsteadyPermille = 60;
 
 enum Exit { kFine = 0, kFailed = 1, kUsage = 2, kStopped = 130 };
 
@@ -97,9 +100,13 @@ void explainMisses(const ResultSheet& sheet, const MachineUse& use) {
     std::printf(", %zu of them by more than %lld %%", sheet.beyondRoom(),
                 static_cast<long long>(sheet.roomPercent));
   }
-  std::printf(". Meanwhile other programs took %s of this machine's CPUs and its host %s",
-              percentText(use.othersPermille).c_str(), percentText(use.stolenPermille).c_str());
-  const bool busy = use.othersPermille + use.stolenPermille >= kBusyPermille;
+  std::printf(
+      ". Meanwhile other programs took %s of this machine's CPUs and its host %s, and its speed "
+      "without qgpu moved by up to %s",
+      percentText(use.othersPermille).c_str(), percentText(use.stolenPermille).c_str(),
+      percentText(sheet.apartPermille).c_str());
+  const bool busy = use.othersPermille + use.stolenPermille >= kBusyPermille ||
+                    sheet.apartPermille >= kUnsteadyPermille;
   std::printf(busy ? ": try again on a quiet machine.\n"
                    : ": nothing that explains it. Please report it with demo.json.\n");
 }

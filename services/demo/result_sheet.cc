@@ -97,6 +97,11 @@ void ResultSheet::measure(const std::string& act, const std::string& what, Wante
                      !wanted.met(got, roomPercent)});
 }
 
+void ResultSheet::tellSpeed(const std::string& act, std::int64_t permille) {
+  tell(act, "this machine's speed without qgpu moved by", percentText(permille));
+  apartPermille = std::max(apartPermille, permille);
+}
+
 std::size_t ResultSheet::missed() const {
   return static_cast<std::size_t>(
       std::count_if(figures.begin(), figures.end(),

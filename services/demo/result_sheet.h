@@ -67,7 +67,8 @@ struct ResultSheet {
   std::vector<std::string> failures;  // acts that did not run, wrong checksums
   std::optional<HybridFigures> hybrid;
   std::optional<std::int64_t> alonePermille;
-  std::int64_t roomPercent = 0;  // by which a figure may miss what is wanted on a noisy machine
+  std::int64_t apartPermille = 0;  // the most of tellSpeed()
+  std::int64_t roomPercent = 0;    // by which a figure may miss what is wanted on a noisy machine
 
   // Something that is so or not: noise is no excuse.
   void add(const std::string& act, const std::string& what, const std::string& wanted,
@@ -84,6 +85,8 @@ struct ResultSheet {
   void tell(const std::string& act, const std::string& what, const std::string& got) {
     figures.push_back({act, what, "", got, Verdict::Told});
   }
+  // By how much this machine's own speed moved within an act, seen by the program without qgpu.
+  void tellSpeed(const std::string& act, std::int64_t apartPermille);
   std::size_t missed() const;      // of all figures
   std::size_t beyondRoom() const;  // of these, by more than the room
 

@@ -44,11 +44,19 @@ std::int64_t usedAt(const Series& series, std::int64_t atNs) {
          mulDiv(after->usedNs - before.usedNs, atNs - before.atNs, after->atNs - before.atNs);
 }
 
-std::int64_t shareOver(const Series& series, Interval window) {
-  const std::int64_t length = window.end - window.begin;
+std::int64_t usedIn(const Series& series, const std::vector<Interval>& windows) {
+  std::int64_t used = 0;
+  for (const Interval& window : windows) {
+    used += usedAt(series, window.end) - usedAt(series, window.begin);
+  }
+  return used;
+}
+
+std::int64_t shareOver(const Series& series, const std::vector<Interval>& windows) {
+  std::int64_t length = 0;
+  for (const Interval& window : windows) length += window.end - window.begin;
   if (length <= 0) return 0;
-  const std::int64_t used = usedAt(series, window.end) - usedAt(series, window.begin);
-  return (mulDiv(used, 2000, length) + 1) / 2;
+  return (mulDiv(usedIn(series, windows), 2000, length) + 1) / 2;
 }
 
 std::optional<Extremes> slidingShares(const Series& series, std::int64_t from,
@@ -57,7 +65,7 @@ std::optional<Extremes> slidingShares(const Series& series, std::int64_t from,
   std::optional<Extremes> found;
   const auto look = [&](std::int64_t begin) {
     if (begin < series.front().atNs || begin + lengthNs > series.back().atNs) return;
-    const std::int64_t share = shareOver(series, {begin, begin + lengthNs});
+    const std::int64_t share = shareOver(series, {{begin, begin + lengthNs}});
     if (!found) found = Extremes{share, share};
     found->low = std::min(found->low, share);
     found->high = std::max(found->high, share);

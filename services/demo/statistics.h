@@ -40,8 +40,11 @@ using Series = std::vector<Sample>;  // in the order of time
 // outside of all. The series is not empty.
 std::int64_t usedAt(const Series& series, std::int64_t atNs);
 
-// Share of the card in the window, in permille, rounded to the nearest.
-std::int64_t shareOver(const Series& series, Interval window);
+// What was used within the windows together, in ns.
+std::int64_t usedIn(const Series& series, const std::vector<Interval>& windows);
+
+// Share of the card in the windows together, in permille, rounded to the nearest.
+std::int64_t shareOver(const Series& series, const std::vector<Interval>& windows);
 
 struct Extremes {
   std::int64_t low = 0;

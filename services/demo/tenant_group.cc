@@ -13,7 +13,7 @@ constexpr std::int64_t kWarmLaunches = 10;
 // Share of the stretch since `fromNs`, as the newest sample tells it.
 std::int64_t newestShare(const Series& series, std::int64_t fromNs) {
   if (series.empty()) return 0;
-  return std::clamp<std::int64_t>(shareOver(series, {fromNs, series.back().atNs}), 0, 1000);
+  return std::clamp<std::int64_t>(shareOver(series, {{fromNs, series.back().atNs}}), 0, 1000);
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ Status TenantGroup::watch(std::int64_t ns, std::int64_t everyNs) {
   return ok();
 }
 
-void TenantGroup::mark() {
+void TenantGroup::say(const std::string& word) {
   for (const TenantSpec& spec : specs_) {
-    if (spec.program.empty()) child(spec.name).say("mark");
+    if (spec.program.empty()) child(spec.name).say(word);
   }
 }
 
@@ -139,9 +139,7 @@ Result<int> TenantGroup::watchUntilEnd(const std::string& name, std::int64_t nsM
 Result<std::map<std::string, WorkReport>> TenantGroup::finish() {
   view_.reset();
   std::map<std::string, WorkReport> reports;
-  for (const TenantSpec& spec : specs_) {
-    if (spec.program.empty()) child(spec.name).say("end");  // all at once: they share the card
-  }
+  say("end");  // to all at once: they share the card
   for (const TenantSpec& spec : specs_) {
     if (!spec.program.empty()) continue;
     Result<WorkReport> report = finishWork(child(spec.name), spec.name);

@@ -28,8 +28,8 @@ class TenantGroup {
   // Samples for `ns`, drawing the picture. Fails when a tenant ends or the manager is lost. To ask
   // takes some percent of a card that is a CPU: who measures closer than that asks less often.
   Status watch(std::int64_t ns, std::int64_t everyNs = kSampleNs);
-  // Tells every workload to note how much it has done by now.
-  void mark();
+  // Tells every workload "go", "pause", or "mark": to note how much it has done by now.
+  void say(const std::string& word);
   // Samples until the named tenant ended by itself; gives its exit status.
   Result<int> watchUntilEnd(const std::string& name, std::int64_t nsMax);
   // Ends every workload and gives their reports by name; tenants with a program of their own,

@@ -73,7 +73,8 @@ class Runner {
   }
 
   Status bursts() {
-    while (control_.sleep(static_cast<std::int64_t>(draw_.from(options_.idleMs) * kNsPerMs))) {
+    while (control_.sleep(static_cast<std::int64_t>(draw_.from(options_.idleMs) * kNsPerMs)) &&
+           control_.awaitGo()) {
       const Range half{options_.burstKernels.low, options_.burstKernels.high + 1};
       const auto count = std::clamp(static_cast<std::size_t>(draw_.from(half)), std::size_t{1},
                                     static_cast<std::size_t>(half.high));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "services/demo/act_common.h"
 #include "services/demo/acts.h"
 #include "services/demo/demo_options.h"
 #include "services/demo/machine_use.h"
@@ -43,8 +44,9 @@ TEST(Statistics, UsedTimeIsInterpolatedBetweenSamples) {
   EXPECT_EQ(usedAt(series, 150), 25);
   EXPECT_EQ(usedAt(series, 300), 50);
   EXPECT_EQ(usedAt(series, 900), 50);
-  EXPECT_EQ(shareOver(series, {100, 400}), 167);
-  EXPECT_EQ(shareOver(series, {200, 200}), 0);
+  EXPECT_EQ(shareOver(series, {{100, 400}}), 167);
+  EXPECT_EQ(shareOver(series, {{200, 200}}), 0);
+  EXPECT_EQ(shareOver(series, {}), 0);
 }
 
 TEST(Statistics, SlidingSharesFindTheWorstWindow) {
@@ -149,10 +151,26 @@ TEST(Timeline, ColoursAreResetAtTheEndOfEachRow) {
   EXPECT_NE(timeline.picture().find("\x1b[32m█\x1b[0m "), std::string::npos);
 }
 
+TEST(BareRates, EachRoundIsJudgedByTheMeasuresAroundIt) {
+  const BareRates rates = bareRatesOf({1000, 1100, 1200});
+  EXPECT_EQ(rates.around, (std::vector<double>{1050, 1150}));
+  EXPECT_EQ(rates.apartPermille, 200);
+  EXPECT_TRUE(bareRatesOf({1000}).around.empty());
+  EXPECT_EQ(bareRatesOf({}).apartPermille, 0);
+
+  WorkReport report;  // a third of 1,050 a second in the first round, half of 1,150 in the second
+  report.marks = {{0, 0}, {kSecond, 350}, {5 * kSecond, 350}, {6 * kSecond, 925}};
+  EXPECT_EQ(workPermille(report, rates.around, 0, 1), 333);
+  EXPECT_EQ(workPermille(report, rates.around, 1), 500);
+  EXPECT_EQ(workPermille(report, rates.around), 420) << "925 of 2,200";
+  EXPECT_EQ(workPermille(report, rates.around, 2), 0);
+  EXPECT_EQ(workPermille(WorkReport{}, rates.around), 0);
+}
+
 HybridStamps twoBursts() {
   // Bursts at 1000..1010 and 1200..1210 ms; offline stood still from 1000 to 1111 ms, and again.
   HybridStamps stamps;
-  stamps.window = {900 * kMs, 1400 * kMs};
+  stamps.windows = {{900 * kMs, 1400 * kMs}};
   stamps.bursts = {{1000 * kMs, 1000 * kMs, 1010 * kMs, 1},
                    {1200 * kMs, 1200 * kMs, 1210 * kMs, 1}};
   stamps.standstills = {{1001 * kMs, 1111 * kMs}, {1199 * kMs, 1310 * kMs}};
@@ -161,6 +179,9 @@ HybridStamps twoBursts() {
 
 TEST(Hybrid, RestLeavesOutEachBurstAndTheOnlineIdleTimeAfterIt) {
   EXPECT_EQ(restOf(twoBursts()), (500 - 110 - 110) * kMs);
+  HybridStamps rounds = twoBursts();
+  rounds.windows = {{900 * kMs, 1100 * kMs}, {1150 * kMs, 1400 * kMs}};
+  EXPECT_EQ(restOf(rounds), (100 + 50 + 90) * kMs) << "what lies between rounds is nobody's";
 }
 
 TEST(Hybrid, ReleaseRunsFromTheEndOfABurstToOfflinesNextProgress) {
