@@ -122,7 +122,7 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
 }
 
 // The gate port speaks of a task only after its first order. The arbiter gives none to a task that
-// starts shut, so it gets a hold here: of epoch 0, so that its settling is nobody's news.
+// starts shut, so it gets a hold here, of epoch 0: nobody waits for that one to settle.
 void CardActor::introduce(std::uint64_t task, Turn& turn) {
   turn.sendUrgent(peers_.gatePort, [task](schema::Envelope::Builder envelope) {
     auto gate = envelope.initGateOrder();

@@ -9,7 +9,7 @@
 # that does not judge by time 20 times in a row. `packages` upgrades them 20 times under a program.
 #
 # SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS, SOAK_LOAD_MINUTES
-# and SOAK_UPGRADES shorten or lengthen a part.
+# and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests of `again`.
 set -eu
 
 root=$1 build=$2 fuzz=$3
@@ -51,7 +51,8 @@ for part in $parts; do
   case $part in
     again)
       times=${SOAK_TIMES:-20}
-      for name in $(ctest --test-dir "$build" -N -LE '^timing$' | sed -n 's/^ *Test *#.*: //p'); do
+      for name in $(ctest --test-dir "$build" -N -LE '^timing$' -R "${SOAK_TESTS:-.}" |
+          sed -n 's/^ *Test *#.*: //p'); do
         chunk again "$name $times" ctest --test-dir "$build" -R "^$name\$" \
           --repeat "until-fail:$times" --output-on-failure
       done ;;

@@ -164,7 +164,7 @@ class ClusterBridge final : public Links::LocalMembers,
   static bool isForgotten(const Node& node);
   void tellReady();
 
-  // How what is held ends (cluster_bridge_ends.cc).
+  // How what is held ends.
   void settleDue();
   void settle(const Assumption& assumed);
   void onSettled(const Assumption& assumed, const Result<bool>& bound);
