@@ -108,6 +108,14 @@ Result<Nanos> parseDuration(std::string_view text) {
   return refuse("duration", text, "a number and ns, us, ms, s, m or h, at most 24h, as in 100ms");
 }
 
+std::string durationText(Nanos duration) {
+  const UnitName* unit = std::begin(kTimeUnits);
+  for (const UnitName& one : kTimeUnits) {
+    if (duration.value != 0 && duration.value % one.size == 0) unit = &one;
+  }
+  return std::to_string(duration.value / unit->size) + std::string(unit->name);
+}
+
 Result<DurationRange> parseRange(std::string_view text) {
   constexpr std::string_view kForm = "two durations, the smaller first, as in 2ms..30ms";
   const std::size_t dots = text.find("..");
@@ -116,6 +124,10 @@ Result<DurationRange> parseRange(std::string_view text) {
   const auto high = parseDuration(text.substr(dots + 2));
   if (!low || !high || *low < Nanos(1) || *high < *low) return refuse("range", text, kForm);
   return DurationRange{*low, *high};
+}
+
+std::string rangeText(DurationRange range) {
+  return durationText(range.low) + ".." + durationText(range.high);
 }
 
 Result<Bytes> parseMemory(std::string_view text) {

@@ -5,6 +5,7 @@
 // accepted.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,8 @@ namespace qgpu {
 // "100ms", "2us", "1.5s", "250ns", "1m", "2h": not negative, at most kDurationMax.
 Result<Nanos> parseDuration(std::string_view text);
 inline constexpr Nanos kDurationMax = seconds(24 * 3600);
+// As parseDuration() reads it, in the largest unit of which it is a whole number: "100ms".
+std::string durationText(Nanos duration);
 
 // "2ms..30ms": low at least 1 ns, low <= high.
 struct DurationRange {
@@ -25,6 +28,7 @@ struct DurationRange {
   bool operator==(const DurationRange&) const = default;
 };
 Result<DurationRange> parseRange(std::string_view text);
+std::string rangeText(DurationRange range);
 
 // Memory that a task asks for: "1.5GiB", "512MiB", "1TiB", "2G", "700m"; without a unit it is GiB.
 // A part of a MiB is rounded up. At most kBytesMax.

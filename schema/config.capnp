@@ -13,7 +13,7 @@ struct ManagerConfig {
   cards @3 :Text;              # auto, nvidia, opencl, sim:NxM
   mixed @4 :Bool;
   maxTasksPerCard @5 :Text;    # auto or a number
-  onlineIdle @6 :Text;         # a duration: 100ms
+  onlineIdle @6 :Text;         # a duration
   slice @7 :Text;              # 2ms..30ms
   runDir @8 :Text;
   http @9 :Text;

@@ -14,69 +14,18 @@ namespace {
 
 constexpr std::int64_t kTasksPerCardMax = 4096;
 constexpr Nanos kOnlineIdleMax = seconds(3600);
-constexpr Nanos kSliceMin = micros(100);
-constexpr Nanos kSliceMax = seconds(10);
+constexpr DurationRange kSlices{micros(100), seconds(10)};  // what --slice may be
 constexpr std::size_t kNodenameMax = 253;
 
-// Tests and other users of these types get the same without flags.
-static_assert(ArbiterConfig{}.onlineIdle == millis(100));
-static_assert(ArbiterConfig{}.sliceMin == millis(2) && ArbiterConfig{}.sliceMax == millis(30));
-
-// In the order of help.
-constexpr std::array kFlags = {
-    FlagRow{"nodename", "NAME", "name of this node", nullptr, "the host name"},
-    FlagRow{"dbfile", "PATH", "SQLite file of this node's state", nullptr,
-              "/var/lib/qgpu/meta.db as root, else qgpu/meta.db below $XDG_STATE_HOME"},
-    FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH", nullptr,
-              "nowhere"},
-    FlagRow{"policy", "NAME",
-              "how cards are shared: best-effort (be), fixed-share (fs) or "
-              "burst-share (bs); on Kubernetes the node's label wins",
-              "best-effort"},
-    FlagRow{"cards", "KIND",
-            "which cards: auto (NVIDIA's where there are any, else OpenCL "
-            "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
-            "auto"},
-    FlagRow{"max-tasks-per-card", "N",
-            "a number, or auto: nominal GiB / 4 of the card, at least 4 but on Kubernetes", "auto"},
-    FlagRow{"online-idle", "TIME", "pause after which an online task is idle", "100ms"},
-    FlagRow{"slice", "RANGE", "bounds of a slice", "2ms..30ms"},
-    FlagRow{"run-dir", "DIR", "folder of the sockets", nullptr,
-              "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
-    FlagRow{"http", "HOST:PORT", "/metrics and /healthz", "127.0.0.1:12347"},
-    FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir",
-            nullptr, "none"},
-    FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
-            "none"},
-    FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
-    FlagRow{"web", "HOST:PORT", "the web page; beyond loopback with one of the next two", nullptr,
-            "none"},
-    FlagRow{"web-token", "FILE", "whose first line --web asks for"},
-    FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
-    FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
-    FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
-    FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
-    FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
-    FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off", "auto"},
-    FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off", "on"},
-    FlagRow{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
-    FlagRow{"tls-key", "FILE", "its key, PEM, not encrypted"},
-    FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
-    FlagRow{"kubelet", "WHEN",
-              "serve the kubelet of this node: on, off, or auto: where there is one and a cluster",
-              "auto"},
-    FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
-    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
-              "off"},
-    FlagRow{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
-    FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
-              kResourcePrefix},
-    FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB", "GiB"},
-    FlagRow{"mixed", nullptr,
-              "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
-    FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
-    FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},
-};
+// The defaults of arbitration stand in ArbiterConfig alone.
+const std::string& onlineIdlePreset() {
+  static const std::string kText = durationText(ArbiterConfig{}.onlineIdle);
+  return kText;
+}
+const std::string& slicePreset() {
+  static const std::string kText = rangeText({ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax});
+  return kText;
+}
 
 Status readNodename(const Given& given, std::string& to) {
   const auto fits = [](char c) {
@@ -111,7 +60,10 @@ Status readMaxTasks(const Given& given, std::uint32_t& to) {
 Status readOnlineIdle(const Given& given, Nanos& to) {
   const auto parsed = parseDuration(given.text);
   if (!parsed) return parsed.error();
-  if (*parsed > kOnlineIdleMax) return badValue(given, "a duration of at most 1h, as in 100ms");
+  if (*parsed > kOnlineIdleMax) {
+    return badValue(given, "a duration of at most " + durationText(kOnlineIdleMax) + ", as in " +
+                               onlineIdlePreset());
+  }
   to = *parsed;
   return ok();
 }
@@ -119,8 +71,9 @@ Status readOnlineIdle(const Given& given, Nanos& to) {
 Status readSlice(const Given& given, DurationRange& to) {
   const auto parsed = parseRange(given.text);
   if (!parsed) return parsed.error();
-  if (parsed->low < kSliceMin || parsed->high > kSliceMax) {
-    return badValue(given, "bounds from 100us to 10s, as in 2ms..30ms");
+  if (parsed->low < kSlices.low || parsed->high > kSlices.high) {
+    return badValue(given, "bounds from " + durationText(kSlices.low) + " to " +
+                               durationText(kSlices.high) + ", as in " + slicePreset());
   }
   to = *parsed;
   return ok();
@@ -227,13 +180,70 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
 }  // namespace
 
 std::span<const FlagRow> managerFlags() {
+  static const std::array kFlags = {
+      FlagRow{"nodename", "NAME", "name of this node", nullptr, "the host name"},
+      FlagRow{"dbfile", "PATH", "SQLite file of this node's state", nullptr,
+              "/var/lib/qgpu/meta.db as root, else qgpu/meta.db below $XDG_STATE_HOME"},
+      FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH", nullptr,
+              "nowhere"},
+      FlagRow{"policy", "NAME",
+              "how cards are shared: best-effort (be), fixed-share (fs) or "
+              "burst-share (bs); on Kubernetes the node's label wins",
+              "best-effort"},
+      FlagRow{"cards", "KIND",
+              "which cards: auto (NVIDIA's where there are any, else OpenCL "
+              "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",
+              "auto"},
+      FlagRow{"max-tasks-per-card", "N",
+              "a number, or auto: nominal GiB / 4 of the card, at least 4 but on Kubernetes",
+              "auto"},
+      FlagRow{"online-idle", "TIME", "pause after which an online task is idle",
+              onlineIdlePreset().c_str()},
+      FlagRow{"slice", "RANGE", "bounds of a slice", slicePreset().c_str()},
+      FlagRow{"run-dir", "DIR", "folder of the sockets", nullptr,
+              "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
+      FlagRow{"http", "HOST:PORT", "/metrics and /healthz", "127.0.0.1:12347"},
+      FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC over TCP beside the socket in the run dir",
+              nullptr, "none"},
+      FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
+              "none"},
+      FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
+      FlagRow{"web", "HOST:PORT", "the web page; beyond loopback with one of the next two", nullptr,
+              "none"},
+      FlagRow{"web-token", "FILE", "whose first line --web asks for"},
+      FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
+      FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
+      FlagRow{"print-config", nullptr,
+              "print the configuration that holds, as such a file, and end"},
+      FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
+      FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
+      FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off", "auto"},
+      FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off", "on"},
+      FlagRow{"tls-cert", "FILE", "certificate to show to the scheduler, PEM, with its chain"},
+      FlagRow{"tls-key", "FILE", "its key, PEM, not encrypted"},
+      FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
+      FlagRow{"kubelet", "WHEN",
+              "serve the kubelet of this node: on, off, or auto: where there is one and a cluster",
+              "auto"},
+      FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
+      FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
+              "off"},
+      FlagRow{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
+      FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
+              kResourcePrefix},
+      FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB", "GiB"},
+      FlagRow{"mixed", nullptr,
+              "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
+      FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
+      FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},
+  };
   return kFlags;
 }
 
 std::variant<ManagerOptions, ExitNow> parseManagerOptions(int argc, const char* const* argv,
                                                           const Platform& around) {
   Flags flags("qgpu-manager", "finds the cards of this node, admits tasks and divides time.",
-              "policy = \"fs\"", kFlags);
+              "policy = \"fs\"", managerFlags());
   const auto schema = capnp::Schema::from<schema::ManagerConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("nodename", around.hostname);

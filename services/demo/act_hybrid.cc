@@ -52,7 +52,8 @@ std::string usText(std::int64_t us) {
   return std::to_string(us) + " us";
 }
 
-void addFigures(ResultSheet& sheet, const HybridFigures& h, std::int64_t burstsWanted) {
+void addFigures(ResultSheet& sheet, const HybridFigures& h, std::int64_t onlineIdleNs,
+                std::int64_t burstsWanted) {
   const auto measure = [&sheet](const char* what, Wanted wanted, std::int64_t got, std::size_t of,
                                 std::string (*text)(std::int64_t)) {
     if (of == 0) return sheet.miss("hybrid", what, "not seen");
@@ -69,10 +70,11 @@ void addFigures(ResultSheet& sheet, const HybridFigures& h, std::int64_t burstsW
           usText);
   sheet.measure("hybrid", "online bursts measured", {Wanted::Kind::AtLeast, burstsWanted},
                 static_cast<std::int64_t>(h.startUs.n), countText);
-  constexpr Wanted kRelease{Wanted::Kind::Near, 1000, 50};
-  measure("online's last retired work to release, p50", kRelease, h.releaseMs.p50, h.releaseMs.n,
+  const std::int64_t idleTenths = onlineIdleNs / 100'000;  // of a ms
+  const Wanted release{Wanted::Kind::Near, idleTenths, idleTenths / 20};
+  measure("online's last retired work to release, p50", release, h.releaseMs.p50, h.releaseMs.n,
           millisText);
-  measure("online's last retired work to release, p99", kRelease, h.releaseMs.p99, h.releaseMs.n,
+  measure("online's last retired work to release, p99", release, h.releaseMs.p99, h.releaseMs.n,
           millisText);
   sheet.measure("hybrid", "offline: work done, of a card in the rest", {Wanted::Kind::AtLeast, 950},
                 h.offlineShareOfRestPermille, percentText);
@@ -86,7 +88,7 @@ void addFigures(ResultSheet& sheet, const HybridFigures& h, std::int64_t burstsW
 std::int64_t restOf(const HybridStamps& stamps) {
   std::vector<Interval> taken;
   for (const Burst& burst : stamps.bursts) {
-    taken.push_back({burst.submitNs, burst.endNs + kOnlineIdleNs});
+    taken.push_back({burst.submitNs, burst.endNs + stamps.onlineIdleNs});
   }
   std::int64_t rest = 0;
   for (const Interval& window : stamps.windows) rest += uncovered(window, taken);
@@ -130,7 +132,7 @@ std::int64_t workOfRest(const WorkReport& batch, const HybridStamps& stamps,
   double done = 0;
   double possible = 0;
   for (std::size_t i = 0; i < bareRates.size(); i++) {
-    const std::int64_t rest = restOf({{stamps.windows[i]}, stamps.bursts, {}});
+    const std::int64_t rest = restOf({stamps.onlineIdleNs, {stamps.windows[i]}, stamps.bursts, {}});
     done += static_cast<double>(batch.phases[i].loops);
     possible += bareRates[i] * static_cast<double>(rest) / 1e9;
   }
@@ -205,6 +207,8 @@ Result<HybridPlay> playHybrid(const ActSetting& setting, TenantGroup& tenants, B
 Status hybridAct(const ActSetting& setting) {
   const std::string title = "hybrid: online bursts over an offline batch of 2 to 100 ms kernels";
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
+  const Result<NodeSettings> settings = setting.node.client().settings();
+  if (!settings) return settings.error();
   BareRun bare(setting.node, offlineBatch());
   ActResult act{"hybrid", "best-effort", {}};
   TenantGroup tenants(setting.node, {offlineBatch(), onlineBursts()});
@@ -215,12 +219,14 @@ Status hybridAct(const ActSetting& setting) {
   if (!rates) return rates.error();
 
   const WorkReport& batch = play->reports.at("batch");
-  HybridStamps stamps{{}, play->reports.at("serve").bursts, batch.standstills};
+  HybridStamps stamps{
+      settings->onlineIdleNs, {}, play->reports.at("serve").bursts, batch.standstills};
   for (const Phase& phase : batch.phases) stamps.windows.push_back({phase.startNs, phase.endNs});
   HybridFigures figures =
       figuresOf(play->card, stamps, batch, tenants.used("batch"), rates->around);
   figures.offlineResumed = play->wentOn && batch.checksumOk();
-  addFigures(setting.sheet, figures, setting.ns * 4 / kSecond * kBurstsWanted);
+  addFigures(setting.sheet, figures, settings->onlineIdleNs,
+             setting.ns * 4 / kSecond * kBurstsWanted);
   const Percentiles stops = scaled(stopsOf(stamps), 100'000);
   setting.sheet.tell("hybrid",
                      "offline's last progress after online's submit, p99 (looked for "

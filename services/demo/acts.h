@@ -26,11 +26,11 @@ Status aloneAct(const ActSetting& setting);       // one tenant, with and withou
 
 // What hybridAct makes of the stamps; pure, so that it is tested without a card.
 struct HybridStamps {
+  std::int64_t onlineIdleNs = 0;  // of the manager
   std::vector<Interval> windows;  // the rounds, in the order of time; not empty
   std::vector<Burst> bursts;
   std::vector<Standstill> standstills;  // of the offline task
 };
-constexpr std::int64_t kOnlineIdleNs = 100'000'000;
 
 // Time in the windows outside every [first submit, last end + online idle].
 std::int64_t restOf(const HybridStamps& stamps);

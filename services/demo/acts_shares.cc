@@ -9,8 +9,6 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr std::int64_t kSliceMaxNs = 30'000'000;  // the manager's default
-
 // Within 3 % of the share that is wanted.
 Wanted nearly(std::int64_t permille) {
   return {Wanted::Kind::Near, permille, permille * 3 / 100};
@@ -89,8 +87,10 @@ Status fixedShareAct(const ActSetting& setting) {
   if (!reports) return reports.error();
   const Result<CardCounters> card = setting.node.client().firstCard();
   if (!card) return card.error();
+  const Result<NodeSettings> settings = setting.node.client().settings();
+  if (!settings) return settings.error();
   // A4: one slice and one settling time. The settling is the card's own p99.
-  const std::int64_t allowed = kSliceMaxNs + card->settleUsP99 * 1000;
+  const std::int64_t allowed = settings->sliceMaxNs + card->settleUsP99 * 1000;
   for (std::size_t i = 0; i < wanted.size(); i++) {
     const std::string& name = tenants.specs()[i].name;
     const std::int64_t excess = excessOver(tenants.used(name), wanted[i]);

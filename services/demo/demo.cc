@@ -51,12 +51,12 @@ std::string realtimeText(const std::string& got) {
 Status introduce(PrivateNode& node, ResultSheet& sheet) {
   const Result<CardCounters> card = node.client().firstCard();
   if (!card) return card.error();
-  const Result<std::string> realtime = node.client().realtime();
-  if (!realtime) return realtime.error();
+  const Result<NodeSettings> settings = node.client().settings();
+  if (!settings) return settings.error();
   sheet.cardJson = card->raw;
-  sheet.realtime = *realtime;
+  sheet.realtime = settings->realtime;
   std::printf("card: %s, suspend %s; the card loop has %s\n", card->model.c_str(),
-              card->suspend.c_str(), realtimeText(*realtime).c_str());
+              card->suspend.c_str(), realtimeText(settings->realtime).c_str());
   return ok();
 }
 

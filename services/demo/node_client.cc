@@ -186,14 +186,15 @@ Result<CardCounters> NodeClient::firstCard() {
   return parseFirstCard(*answer);
 }
 
-Result<std::string> NodeClient::realtime() {
+Result<NodeSettings> NodeClient::settings() {
   const Result<std::string> answer = ask("status");
   if (!answer) return answer.error();
   simdjson::dom::parser parser;
   const Result<element> document = parseOk(parser, *answer);
   if (!document) return document.error();
   const std::string got = text(*document, "realtime");
-  return got.empty() ? std::string("unknown") : got.substr(0, got.find(':'));
+  return NodeSettings{got.empty() ? "unknown" : got.substr(0, got.find(':')),
+                      integer(*document, "online_idle_ns"), integer(*document, "slice_max_ns")};
 }
 
 }  // namespace qgpu::demo

@@ -39,6 +39,13 @@ struct CardCounters {
   Measured releaseUs;  // online's last retired work to the others' resume
 };
 
+// How the manager arbitrates.
+struct NodeSettings {
+  std::string realtime;  // what the card loop got: "fifo", "slice", "nice", "none", or "unknown"
+  std::int64_t onlineIdleNs = 0;
+  std::int64_t sliceMaxNs = 0;
+};
+
 struct TaskSnapshot {
   std::int64_t atNs = 0;  // CLOCK_MONOTONIC
   std::vector<TaskCounters> tasks;
@@ -58,7 +65,7 @@ class NodeClient {
 
   Result<TaskSnapshot> tasks();
   Result<CardCounters> firstCard();
-  Result<std::string> realtime();  // what the card loop got: "fifo", "slice", "nice", "none"
+  Result<NodeSettings> settings();
 
  private:
   Status connect();

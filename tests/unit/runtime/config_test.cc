@@ -36,6 +36,17 @@ TEST(ParseDuration, RefusesTheRestAndSaysWhatItTakes) {
   }
 }
 
+TEST(ParseDuration, ReadsWhatDurationTextWrites) {
+  const std::pair<Nanos, const char*> texts[] = {
+      {millis(100), "100ms"}, {micros(1500), "1500us"}, {seconds(60), "1m"}, {seconds(90), "90s"},
+      {kDurationMax, "24h"},  {Nanos(7), "7ns"},        {Nanos(0), "0ns"}};
+  for (const auto& [duration, text] : texts) {
+    EXPECT_EQ(durationText(duration), text);
+    EXPECT_EQ(*parseDuration(text), duration);
+  }
+  EXPECT_EQ(rangeText({millis(2), millis(30)}), "2ms..30ms");
+}
+
 TEST(ParseDuration, ShowsAnOddTextHarmlessly) {
   expectRefused(parseDuration("a\nb"), "'a?b'");
   const auto huge = parseDuration(std::string(1'000'000, 'x'));

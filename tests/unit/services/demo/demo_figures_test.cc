@@ -170,6 +170,7 @@ TEST(BareRates, EachRoundIsJudgedByTheMeasuresAroundIt) {
 HybridStamps twoBursts() {
   // Bursts at 1000..1010 and 1200..1210 ms; offline stood still from 1000 to 1111 ms, and again.
   HybridStamps stamps;
+  stamps.onlineIdleNs = 100 * kMs;
   stamps.windows = {{900 * kMs, 1400 * kMs}};
   stamps.bursts = {{1000 * kMs, 1000 * kMs, 1010 * kMs, 1},
                    {1200 * kMs, 1200 * kMs, 1210 * kMs, 1}};

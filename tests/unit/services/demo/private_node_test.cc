@@ -126,7 +126,7 @@ TEST_F(Conversation, AnAnswerThatBreaksOffIsAnError) {
 
 TEST_F(Conversation, NobodyThereIsAnErrorThatNamesTheSocket) {
   NodeClient node(path_ + "/s");
-  const auto answer = node.realtime();
+  const auto answer = node.settings();
   ASSERT_FALSE(answer.ok());
   EXPECT_NE(answer.error().message.find(path_ + "/s"), std::string::npos);
 }
