@@ -26,8 +26,8 @@ enum class MemberId : std::uint32_t {};
 // share a card among themselves.
 enum class TaskClass : std::uint8_t { Online, Offline, Ordinary };
 
-// How the tasks of one card that are not online share its time; actors/arbiter/arbiter.h has the
-// rules. To add one: here, in schema/types.capnp, and there.
+// How the tasks of one card that are not online share its time; actors/policies.h has the rules. To
+// add one: here, in schema/types.capnp, and there.
 enum class Policy : std::uint8_t { BestEffort, FixedShare, BurstShare };
 
 // What kind of tasks sit on a card: ordinary ones, or online and offline ones.

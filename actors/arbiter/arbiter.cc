@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/policies.h"
 #include "runtime/check.h"
 #include "runtime/planted.h"
 
@@ -348,13 +349,12 @@ Arbiter::Task* Arbiter::find(TaskId id, std::uint32_t* slot) {
   return &tasks_[it->second];
 }
 
-// Under burst-share a task without a share lives on what the others leave.
 std::uint32_t Arbiter::tierUnder(Policy policy, const Task& task) {
-  return policy == Policy::BurstShare && task.spec.share == Permille(0) ? 1 : 0;
+  return rulesOf(policy).ownersFirst && task.spec.share == Permille(0) ? 1 : 0;
 }
 
 Permille Arbiter::weightUnder(Policy policy, const Task& task) {
-  if (policy == Policy::BestEffort || task.spec.share == Permille(0)) return kWholeCard;
+  if (!rulesOf(policy).weighs || task.spec.share == Permille(0)) return kWholeCard;
   return task.spec.share;
 }
 
@@ -363,9 +363,9 @@ Nanos Arbiter::slice() const {
   return std::clamp(cost * kSwitchCostFactor, config_.sliceMin, config_.sliceMax);
 }
 
-// Fixed-share: may the task stay open at all?
+// Where shares are caps: may the task stay open at all?
 bool Arbiter::hasRoom(const Task& task) const {
-  if (config_.policy != Policy::FixedShare || task.spec.exclusive) return true;
+  if (!rulesOf(config_.policy).caps || task.spec.exclusive) return true;
   return task.spec.share > Permille(0) &&
          task.meter.room(config_.sliceMax, last_) >= config_.sliceMin;
 }
@@ -377,7 +377,7 @@ void Arbiter::enqueue(std::uint32_t slot) {
   entry.tier = tier(task);
   entry.virtualTime = task.meter.virtualTime();
   entry.id = static_cast<std::uint64_t>(task.spec.id);
-  if (config_.policy == Policy::FixedShare) {
+  if (rulesOf(config_.policy).caps) {
     // A full slice would leave a small share no time to wait before its credit is forgotten.
     const Nanos need = std::clamp(config_.sliceMax / 2, config_.sliceMin, slice());
     entry.readyAt = task.meter.readyAt(config_.sliceMax, need, last_);
@@ -488,7 +488,7 @@ void Arbiter::measureSlice() {
   sliceStart_ = last_;
   sliceEnd_ = last_ + slice();
   capAt_ = kNever;
-  if (config_.policy != Policy::FixedShare || task.spec.exclusive) return;
+  if (!rulesOf(config_.policy).caps || task.spec.exclusive) return;
   const Nanos room = task.meter.room(config_.sliceMax, last_);
   if (task.spec.share == Permille(0))
     capAt_ = last_;
@@ -673,7 +673,7 @@ void Arbiter::applyPolicy() {
     if (!task.present) continue;
     task.meter.reweigh(virtualNow_[tierUnder(old, task)], weightUnder(next, task));
     task.meter.raiseVirtualTime(-config_.sliceMax.value);
-    if (next == Policy::FixedShare && old != next) task.meter.limitLevel(config_.sliceMax, last_);
+    if (rulesOf(next).caps && old != next) task.meter.limitLevel(config_.sliceMax, last_);
   }
   virtualNow_[0] = virtualNow_[1] = 0;
   for (const RunQueue::Entry& entry : queue_.takeAll()) enqueue(entry.slot);

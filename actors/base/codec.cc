@@ -1,7 +1,9 @@
 #include "actors/base/codec.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "actors/policies.h"
 #include "runtime/enum_names.h"
 
 namespace qgpu {
@@ -13,8 +15,8 @@ constexpr bool same(From a, To b) {
 }
 static_assert(same(TaskClass::Ordinary, schema::TaskClass::ORDINARY));
 static_assert(same(TaskClass::Offline, schema::TaskClass::OFFLINE));
+static_assert(same(Policy::BestEffort, schema::Policy::BEST_EFFORT));
 static_assert(same(Policy::FixedShare, schema::Policy::FIXED_SHARE));
-static_assert(same(Policy::BurstShare, schema::Policy::BURST_SHARE));
 static_assert(same(Tenancy::Hybrid, schema::Tenancy::HYBRID));
 static_assert(same(TaskPhase::Pending, schema::TaskState::PENDING));
 static_assert(same(TaskPhase::Running, schema::TaskState::RUNNING));
@@ -61,7 +63,7 @@ TaskClass readClass(schema::TaskClass word) {
 }
 
 Policy readPolicy(schema::Policy word) {
-  const bool known = static_cast<std::size_t>(word) < enumNames<schema::Policy>().size();
+  const bool known = static_cast<std::size_t>(word) < std::size(kPolicyRules);
   return known ? static_cast<Policy>(word) : Policy::BestEffort;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/policies.h"
 #include "runtime/planted.h"
 #include "schema/envelope.actor.h"
 
@@ -73,13 +74,13 @@ void writeTrace(const CardTrace& trace, const CardTrace::Part& part,
 }
 
 // What a person should know of a task on this card.
-const char* noteOf(const Arbiter::TaskView& view, Policy policy) {
+std::string noteOf(const Arbiter::TaskView& view, Policy policy) {
   if (view.quarantined) {
     return "ran on after a hold: no turn until it retires work, or waits for long";
   }
-  if (policy == Policy::BurstShare && view.task.share.value == 0 &&
+  if (rulesOf(policy).ownersFirst && view.task.share.value == 0 &&
       view.task.taskClass != TaskClass::Online) {
-    return "share 0 under burst-share: lives on idle time only";
+    return "share 0 under " + policyName(policy) + ": lives on idle time only";
   }
   return "";
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/model.h"
+#include "actors/policies.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -14,18 +15,20 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 // Sizes that cards are sold in. A driver reports up to an eighth less than these.
-constexpr std::array<std::int64_t, 26> kNominal = {1,  2,  3,  4,  6,  8,  10,  11, 12,
-                                                   16, 20, 24, 32, 40, 48, 64,  80, 94,
+constexpr std::array<std::int64_t, 26> kNominal = {1,  2,   3,   4,   6,   8,   10,  11, 12,
+                                                   16, 20,  24,  32,  40,  48,  64,  80, 94,
                                                    96, 128, 141, 180, 192, 256, 288, 512};
 
 constexpr std::array<const char*, kReasons> kReasonNames = {
-    "Fits",         "NoQgpuNode",   "NodeLost",       "NodeCordoned",   "NotMixedNode",
-    "CardCordoned", "CardUnhealthy", "CardTooSmall",  "WrongTenancy",   "HeldWhole",
-    "NotWholeFree", "NotEnoughCards", "MemShort",     "CoreShort",      "GreedyShort",
-    "SlotsFull",    "ShareNeeded",  "ModelMismatch",  "CpuShort",       "HostMemShort",
+    "Fits",         "NoQgpuNode",     "NodeLost",      "NodeCordoned",   "NotMixedNode",
+    "CardCordoned", "CardUnhealthy",  "CardTooSmall",  "WrongTenancy",   "HeldWhole",
+    "NotWholeFree", "NotEnoughCards", "MemShort",      "CoreShort",      "GreedyShort",
+    "SlotsFull",    "ShareNeeded",    "ModelMismatch", "CpuShort",       "HostMemShort",
     "OtherNode",    "InvalidRequest", "StaleState",    "ManagerStarting"};
 
-Status invalid(std::string text) { return fail(ErrorCode::InvalidArgument, std::move(text)); }
+Status invalid(std::string text) {
+  return fail(ErrorCode::InvalidArgument, std::move(text));
+}
 
 // Of online and offline tasks, which take part of one card and nothing else.
 Status checkHybrid(const LedgerAsk& ask) {
@@ -61,7 +64,9 @@ Status checkWhole(const LedgerAsk& ask) {
 
 }  // namespace
 
-const char* reasonName(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
+const char* reasonName(Reason reason) {
+  return kReasonNames[static_cast<std::size_t>(reason)];
+}
 
 bool isHopeless(Reason reason) {
   switch (reason) {
@@ -142,7 +147,7 @@ Reason judge(const CardRoom& card, const CardAsk& ask) {
   const Tenancy mine = isHybrid(ask.taskClass) ? Tenancy::Hybrid : Tenancy::Ordinary;
   if (card.tasks != 0 && card.tenancy() != mine) return Reason::WrongTenancy;
   const bool online = ask.taskClass == TaskClass::Online;
-  if (card.policy == Policy::FixedShare && ask.share.value == 0 && !online) {
+  if (rulesOf(card.policy).caps && ask.share.value == 0 && !online) {
     return Reason::ShareNeeded;
   }
   if (card.tasks >= card.tasksMax) return Reason::SlotsFull;
@@ -156,14 +161,20 @@ Reason judge(const CardRoom& card, const CardAsk& ask) {
 
 std::int64_t shortfall(const CardRoom& card, const CardAsk& ask, Reason reason) {
   switch (reason) {
-    case Reason::CardTooSmall: return (ask.mem - card.mem).value;
-    case Reason::MemShort: return (ask.mem - (card.mem - card.memBound)).value;
+    case Reason::CardTooSmall:
+      return (ask.mem - card.mem).value;
+    case Reason::MemShort:
+      return (ask.mem - (card.mem - card.memBound)).value;
     case Reason::CoreShort:
-    case Reason::GreedyShort: return (ask.share - poolFree(card, ask.taskClass)).value;
-    case Reason::SlotsFull: return std::int64_t{card.tasks} - card.tasksMax + 1;
+    case Reason::GreedyShort:
+      return (ask.share - poolFree(card, ask.taskClass)).value;
+    case Reason::SlotsFull:
+      return std::int64_t{card.tasks} - card.tasksMax + 1;
     case Reason::NotWholeFree:
-    case Reason::HeldWhole: return card.tasks;
-    default: return 0;
+    case Reason::HeldWhole:
+      return card.tasks;
+    default:
+      return 0;
   }
 }
 
@@ -179,19 +190,24 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
       return "takes no new tasks";
     case Reason::ManagerStarting:
       return "its manager is starting: kubelet does not count its devices yet";
-    case Reason::HeldWhole: return "held whole by a task";
-    case Reason::NotWholeFree: return "holds " + std::to_string(card.tasks) + " task(s)";
+    case Reason::HeldWhole:
+      return "held whole by a task";
+    case Reason::NotWholeFree:
+      return "holds " + std::to_string(card.tasks) + " task(s)";
     case Reason::WrongTenancy:
       return card.tenancy() == Tenancy::Hybrid ? "holds online and offline tasks"
                                                : "holds ordinary tasks";
-    case Reason::ShareNeeded: return "fixed-share needs a share";
+    case Reason::ShareNeeded:
+      return "fixed-share needs a share";
     case Reason::SlotsFull:
       return std::to_string(card.tasks) + " tasks of at most " + std::to_string(card.tasksMax);
     case Reason::MemShort:
       return sizeText(card.mem - card.memBound) + " free of " + sizeText(card.mem);
     case Reason::CoreShort:
-    case Reason::GreedyShort: return percentText(poolFree(card, ask.taskClass)) + " percent free";
-    default: return reasonName(reason);
+    case Reason::GreedyShort:
+      return percentText(poolFree(card, ask.taskClass)) + " percent free";
+    default:
+      return reasonName(reason);
   }
 }
 

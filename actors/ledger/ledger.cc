@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "actors/ledger/card_name.h"
+#include "actors/policies.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-constexpr std::size_t kReasonCardsMax = 8;   // cards that a refusal lists one by one
+constexpr std::size_t kReasonCardsMax = 8;  // cards that a refusal lists one by one
 
 void mix(std::uint64_t& digest, std::uint64_t value) {
   digest = (digest ^ value) * 0x100000001b3ULL;
@@ -63,12 +64,12 @@ Result<std::size_t> Ledger::findCard(const std::string& text) const {
     if (isCardCalled(text, card.id, card.index)) return i;
     if (i < kReasonCardsMax) known += (i == 0 ? "" : ", ") + card.id;
   }
-  return fail(ErrorCode::NotFound, "no card '" + text + "' here; cards: " +
-                                       (known.empty() ? "none" : known));
+  return fail(ErrorCode::NotFound,
+              "no card '" + text + "' here; cards: " + (known.empty() ? "none" : known));
 }
 
 Status Ledger::mayChoosePolicy(std::size_t card, Policy policy) const {
-  if (policy != Policy::FixedShare) return ok();
+  if (!rulesOf(policy).caps) return ok();
   std::size_t shareless = 0;
   for (const TaskId task : tasksOn(card)) {
     const Placement& held = held_.at(task);
@@ -77,8 +78,8 @@ Status Ledger::mayChoosePolicy(std::size_t card, Policy policy) const {
   if (shareless == 0) return ok();
   return fail(ErrorCode::Conflict,
               "card " + at(card).info.id + " holds " + std::to_string(shareless) +
-                  " task(s) without a share, which would never run under fixed-share: end them "
-                  "first, or choose burst-share");
+                  " task(s) without a share, which this policy would never let run: end "
+                  "them first, or choose another one");
 }
 
 // The rules that need no card: what may be asked at all, here.
@@ -96,8 +97,10 @@ std::vector<std::size_t> Ledger::wanted(const LedgerAsk& ask, Status& found) con
   std::vector<std::size_t> among;
   if (!ask.card.empty()) {
     Result<std::size_t> card = findCard(ask.card);
-    if (card) among.push_back(*card);
-    else found = card.error();
+    if (card)
+      among.push_back(*card);
+    else
+      found = card.error();
     return among;
   }
   for (std::size_t i = 0; i < cards_.size(); ++i) among.push_back(i);
@@ -135,10 +138,10 @@ std::size_t Ledger::best(const CardAsk& ask, const std::vector<std::size_t>& fit
   const auto rank = [&](std::size_t i) -> Rank {
     const CardRoom& room = cards_[i].room;
     const std::int64_t memFree = mulDiv((room.mem - room.memBound).value, 1000, room.mem.value);
-    if (ask.taskClass == TaskClass::Online) {   // spread, away from offline tasks
+    if (ask.taskClass == TaskClass::Online) {  // spread, away from offline tasks
       return {room.offline != 0 ? 1 : 0, room.tasks, -memFree, i};
     }
-    const bool offline = ask.taskClass == TaskClass::Offline;   // binpack, away from online tasks
+    const bool offline = ask.taskClass == TaskClass::Offline;  // binpack, away from online tasks
     const std::int64_t shareFree = poolFree(room, ask.taskClass).value;
     return {offline && room.online != 0 ? 1 : 0, memFree + shareFree, memFree, i};
   };

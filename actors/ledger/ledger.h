@@ -28,16 +28,16 @@ struct LedgerConfig {
 
 struct LedgerCard {
   std::string id;
-  std::uint32_t index = 0;   // position on the node, as people see it
+  std::uint32_t index = 0;  // position on the node, as people see it
   Bytes mem{0};
 };
 
 // What a task gets: the same of each of `cards`, which are positions in the ledger, ascending.
 struct Placement {
   TaskClass taskClass = TaskClass::Ordinary;
-  bool exclusive = false;    // whole cards
+  bool exclusive = false;  // whole cards
   Permille share{0};
-  std::vector<Bytes> mem;    // of each card
+  std::vector<Bytes> mem;  // of each card
   std::vector<std::size_t> cards;
 };
 
@@ -56,7 +56,7 @@ class Ledger {
   Result<Placement> place(const LedgerAsk& ask) const;
   // By any of its names (card_name.h). NotFound names the cards that exist.
   Result<std::size_t> findCard(const std::string& text) const;
-  // Conflict where tasks without a share sit on the card and `policy` is fixed-share.
+  // Conflict where tasks without a share sit on the card and `policy` needs one.
   Status mayChoosePolicy(std::size_t card, Policy policy) const;
   std::vector<TaskId> tasksOn(std::size_t card) const;
   // Whether what was bound before fits beside what is held: its sums, its kind of tenancy and the

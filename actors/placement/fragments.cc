@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/placement/placement.h"
+#include "actors/policies.h"
 
 namespace qgpu {
 namespace {
@@ -48,7 +49,8 @@ void Fragments::setTypical(std::vector<TypicalShape> typical) {
     byHostMem_.push_back({shape.hostMem.value, bit});
     if (shape.cards == 0) continue;
     (isHybrid(shape.card.taskClass) ? hybrid_ : ordinary_) |= bit;
-    if (shape.card.whole) whole_ |= bit;
+    if (shape.card.whole)
+      whole_ |= bit;
     else if (shape.card.share.value == 0 && shape.card.taskClass != TaskClass::Online) {
       shareless_ |= bit;
     }
@@ -101,7 +103,7 @@ CardFragments Fragments::lookAt(const CardRoom& card, bool mixed) const {
   if (card.tenancy() == Tenancy::Ordinary || !mixed) seen.hosts &= ~hybrid_;
   if (card.tenancy() == Tenancy::Hybrid) seen.hosts &= ~ordinary_;
   if (card.tasks != 0) seen.hosts &= ~whole_;
-  if (card.policy == Policy::FixedShare) seen.hosts &= ~shareless_;
+  if (rulesOf(card.policy).caps) seen.hosts &= ~shareless_;
   return seen;
 }
 
@@ -128,10 +130,10 @@ std::int64_t Fragments::amountWith(const NodeRoom& node, const CardAsk& ask,
   for (std::size_t n = 0; n < count; ++n) {
     wholeFree -= node.fragments.cards[cards[n]].whole ? 1 : 0;
   }
-  const TypicalMask may = hostable(node.cpuFree() - cpuMilli, node.hostMemFree() - hostMem,
-                                   wholeFree);
+  const TypicalMask may =
+      hostable(node.cpuFree() - cpuMilli, node.hostMemFree() - hostMem, wholeFree);
   std::int64_t amount = 0;
-  std::size_t next = 0;   // of `cards`, which ascend
+  std::size_t next = 0;  // of `cards`, which ascend
   for (std::size_t i = 0; i < all; ++i) {
     const bool isTaken = next < count && cards[next] == i;
     const CardFragments& card = isTaken ? taken[next++] : node.fragments.cards[i];

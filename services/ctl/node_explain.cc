@@ -4,6 +4,9 @@
 #include <optional>
 #include <vector>
 
+#include "actors/policies.h"
+#include "runtime/enum_names.h"
+#include "schema/types.capnp.h"
 #include "services/api/commands/render.h"
 #include "services/base/json.h"
 #include "services/ctl/answers/names.h"
@@ -57,11 +60,11 @@ std::string whatItMayHave(element task, element card) {
   if (textOf(task, "class") == "online") return "online: it has the card the moment it wants it";
   if (isWhole(task)) return "its cards are its own: nothing holds it";
   const std::string rest = textOf(task, "class") == "offline" ? ", of what online tasks leave" : "";
-  if (policy == "fixed-share") return "fixed-share: at most " + share + " of the card" + rest;
-  if (policy == "burst-share") {
-    return "burst-share: at least " + share + " of the card while it wants it" + rest;
-  }
-  return "best-effort: as much as each other task that wants the card" + rest;
+  const auto known = enumFromName<schema::Policy>(policy);
+  if (!known) return "of the card what " + policy + " gives it" + rest;
+  std::string promise(rulesOf(static_cast<Policy>(*known)).promise);
+  if (const std::size_t at = promise.find('#'); at != promise.npos) promise.replace(at, 1, share);
+  return policy + ": " + promise + rest;
 }
 
 std::string whatItGot(element before, element now, Nanos elapsed) {

@@ -17,7 +17,12 @@ constexpr Nanos kOnlineIdleMax = seconds(3600);
 constexpr DurationRange kSlices{micros(100), seconds(10)};  // what --slice may be
 constexpr std::size_t kNodenameMax = 253;
 
-// The defaults of arbitration stand in ArbiterConfig alone.
+// The names of policies stand in the schema, the defaults of arbitration in ArbiterConfig.
+const std::string& policyHelp() {
+  static const std::string kText =
+      "how cards are shared: " + policyForms() + "; on Kubernetes the node's label wins";
+  return kText;
+}
 const std::string& onlineIdlePreset() {
   static const std::string kText = durationText(ArbiterConfig{}.onlineIdle);
   return kText;
@@ -186,10 +191,7 @@ std::span<const FlagRow> managerFlags() {
               "/var/lib/qgpu/meta.db as root, else qgpu/meta.db below $XDG_STATE_HOME"},
       FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH", nullptr,
               "nowhere"},
-      FlagRow{"policy", "NAME",
-              "how cards are shared: best-effort (be), fixed-share (fs) or "
-              "burst-share (bs); on Kubernetes the node's label wins",
-              "best-effort"},
+      FlagRow{"policy", "NAME", policyHelp().c_str(), "best-effort"},
       FlagRow{"cards", "KIND",
               "which cards: auto (NVIDIA's where there are any, else OpenCL "
               "devices), nvidia, opencl, or sim:NxM, N imaginary cards of M GiB",

@@ -6,7 +6,7 @@
 namespace qgpu::demo {
 namespace {
 
-constexpr double kSecondsMin = 2;  // burst-share needs a window of 1 s after the return
+constexpr double kSecondsMin = 2;  // the owner's act needs a window of 1 s after the return
 constexpr double kSecondsMax = 3600;
 constexpr std::int64_t kRoomPercentMax = 100;
 

@@ -46,7 +46,7 @@ inline constexpr KubeName kKubeNames[] = {
     {KubeNameKind::Label, false, "mixed-qgpu-enable", "node", "the administrator, install.sh",
      "`enable`: online and offline pods may run there"},
     {KubeNameKind::Label, true, "qgpu-schedule-policy", "node", "the administrator",
-     "`best-effort`, `fixed-share` or `burst-share`, or `be`, `fs`, `bs`; wins over `--policy`"},
+     "the policy, written as for `--policy`; wins over it"},
     {KubeNameKind::Label, false, "qgpu.io/scheduler", "pod of qgpu-scheduler", "qgpu-scheduler",
      "`leads` or `follows`; the Service leads to the first"},
     {KubeNameKind::Label, false, "qgpu.io/webhook", "namespace", "the administrator",

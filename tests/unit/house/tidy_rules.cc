@@ -34,14 +34,17 @@ struct Room {
 constexpr Room kRooms[] = {
     {"schema", {"schema"}},
     {"runtime", {"runtime", "schema"}},
-    {"actors", {"runtime", "schema"}},
-    {"actors/arbiter", {"actors/arbiter", "actors/model.h", "runtime"}},
-    {"actors/ledger", {"actors/ledger", "actors/model.h", "runtime"}},
-    {"actors/placement", {"actors/placement", "actors/ledger", "actors/model.h", "runtime"}},
+    {"actors", {"actors/model.h", "runtime", "schema"}},
+    {"actors/arbiter", {"actors/arbiter", "actors/model.h", "actors/policies.h", "runtime"}},
+    {"actors/ledger", {"actors/ledger", "actors/model.h", "actors/policies.h", "runtime"}},
+    {"actors/placement",
+     {"actors/placement", "actors/ledger", "actors/model.h", "actors/policies.h", "runtime"}},
     {"actors/membership", {"actors/membership", "actors/model.h", "runtime"}},
-    {"actors/base", {"actors/base", "actors/ledger", "actors/model.h", "runtime", "schema"}},
+    {"actors/base",
+     {"actors/base", "actors/ledger", "actors/model.h", "actors/policies.h", "runtime", "schema"}},
     {"actors/card",
-     {"actors/card", "actors/base", "actors/arbiter", "actors/model.h", "runtime", "schema"}},
+     {"actors/card", "actors/base", "actors/arbiter", "actors/model.h", "actors/policies.h",
+      "runtime", "schema"}},
     {"actors/member", {"actors/member", "actors/base", "actors/model.h", "runtime", "schema"}},
     {"actors/node",
      {"actors/node", "actors/base", "actors/arbiter", "actors/ledger", "actors/model.h", "runtime",
@@ -146,9 +149,9 @@ constexpr std::string_view kDriverStandIns[] = {"tests/cuda_stand_in/", "tests/r
 // Decisions without I/O: they see the units, Result, QGPU_CHECK, each other and std.
 constexpr std::string_view kCores[] = {"actors/arbiter/", "actors/ledger/", "actors/membership/",
                                        "actors/placement/", "services/attach/roster"};
-constexpr std::string_view kCoreIncludes[] = {"actors/model.h", "runtime/check.h",
-                                              "runtime/planted.h", "runtime/result.h",
-                                              "runtime/units.h"};
+constexpr std::string_view kCoreIncludes[] = {"actors/model.h",   "actors/policies.h",
+                                              "runtime/check.h",  "runtime/planted.h",
+                                              "runtime/result.h", "runtime/units.h"};
 
 // Failure, ownership and determinism: STYLE 3, 4 and 16.
 constexpr std::string_view kNotInActorsAndStore[] = {"throw", "try", "catch", "shared_ptr", "new"};

@@ -46,6 +46,17 @@ TEST(NodeExplain, SaysWhereATaskIsWhatItMayHaveAndWhatItGot) {
       "  a note\n");
 }
 
+TEST(NodeExplain, SaysWhatEachPolicyPromises) {
+  const auto says = [](const std::string& policy, const char* promise) {
+    const std::string card = R"(,"policy":")" + policy + "\"";
+    return explained(R"(,"state":"idle")", card).find(policy + ": " + promise) != std::string::npos;
+  };
+  EXPECT_TRUE(says("fixed-share", "at most 30% of the card"));
+  EXPECT_TRUE(says("burst-share", "at least 30% of the card while it wants it"));
+  const std::string newer = explained(R"(,"state":"idle")", R"(,"policy":"later-share")");
+  EXPECT_NE(newer.find("of the card what later-share gives it"), std::string::npos) << newer;
+}
+
 TEST(NodeExplain, SaysForEachStateWhatHoldsTheTask) {
   const auto last = [](const std::string& task, const std::string& card = "") {
     const std::string text = explained(task, R"(,"policy":"burst-share")" + card);
