@@ -22,18 +22,19 @@ Nanos timeOf(simdjson::dom::element object, std::string_view key) {
 // Follows the entries of one card: what of each task is under way.
 class HistoryMaker {
  public:
-  HistoryMaker(const TraceReader& trace, Nanos from, Nanos to) : trace_(trace) {
-    const bool cut = !trace.whole_ && !trace.entries_.empty();
-    out_.from = cut ? std::clamp(trace.entries_.front().at, from, to) : from;
+  HistoryMaker(const TraceReader& trace, Nanos from, Nanos to)
+      : trace_(trace), underway_(trace.underway_) {
+    out_.from = std::clamp(trace.knownFrom_, from, to);
     out_.to = to;
+    out_.refused = trace.refused_;
     out_.card = trace.card_;
     out_.lost = trace.lost_;
   }
 
   CardHistory make() {
     for (const TraceReader::Entry& entry : trace_.entries_) follow(entry);
-    for (auto& [task, now] : tasks_) endAll(task, now, out_.to);
-    end(Span::Kind::Online, 0, online_, out_.to);
+    for (auto& [task, now] : underway_.tasks) endAll(task, now, out_.to);
+    end(Span::Kind::Online, 0, underway_.online, out_.to);
     std::stable_sort(out_.spans.begin(), out_.spans.end(),
                      [](const Span& a, const Span& b) { return a.from < b.from; });
     for (const Span& span : out_.spans) name(span.task);
@@ -42,11 +43,15 @@ class HistoryMaker {
     return std::move(out_);
   }
 
+  // What goes on after the first `count` entries.
+  TraceReader::Underway after(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) follow(trace_.entries_[i]);
+    return std::move(underway_);
+  }
+
  private:
-  using Since = std::optional<Nanos>;  // nothing: not under way
-  struct Now {
-    Since slice, hold, wait, work;
-  };
+  using Since = TraceReader::Since;
+  using Now = TraceReader::Underway::Task;
 
   void name(std::uint64_t task) {
     const auto known = trace_.tasks_.find(task);
@@ -78,7 +83,7 @@ class HistoryMaker {
   }
 
   void follow(const TraceReader::Entry& entry) {
-    Now& now = tasks_[entry.task];
+    Now& now = underway_.tasks[entry.task];
     switch (entry.kind) {
       case Kind::READY:
         now.wait = entry.since > Nanos(0) ? entry.since : entry.at;
@@ -101,15 +106,15 @@ class HistoryMaker {
         now.wait = entry.at;
         return;
       case Kind::ONLINE_ACTIVE:
-        waker_ = entry.task;
-        online_ = entry.at;
+        underway_.waker = entry.task;
+        underway_.online = entry.at;
         return;
       case Kind::RELEASED:
-        end(Span::Kind::Online, 0, online_, entry.at);
+        end(Span::Kind::Online, 0, underway_.online, entry.at);
         return moment(entry);
       case Kind::GATE_SHUT:
-        if (waker_ != 0 && entry.since >= out_.from && entry.at <= out_.to) {
-          out_.preemptions.push_back({waker_, entry.task, entry.since, entry.at});
+        if (underway_.waker != 0 && entry.since >= out_.from && entry.at <= out_.to) {
+          out_.preemptions.push_back({underway_.waker, entry.task, entry.since, entry.at});
         }
         return;
       case Kind::OVERRUN:
@@ -124,9 +129,7 @@ class HistoryMaker {
 
   const TraceReader& trace_;
   CardHistory out_;
-  std::map<std::uint64_t, Now> tasks_;
-  Since online_;
-  std::uint64_t waker_ = 0;  // the online task that the others were last held for
+  TraceReader::Underway underway_;
 };
 
 void TraceReader::add(simdjson::dom::element trace) {
@@ -134,11 +137,8 @@ void TraceReader::add(simdjson::dom::element trace) {
   now_ = timeOf(trace, "now_ns");
   newest_ = numberOf(trace, "newest");
   const std::uint64_t lost = numberOf(trace, "lost");
-  if (std::exchange(asked_, true)) {
-    lost_ += lost;
-  } else {
-    whole_ = lost == 0;
-  }
+  const bool first = !std::exchange(asked_, true);
+  if (!first) lost_ += lost;
   if (last_ > newest_) last_ = 0;
   for (const simdjson::dom::element entry : listOf(trace, "entries")) {
     last_ = numberOf(entry, "seq");
@@ -146,12 +146,28 @@ void TraceReader::add(simdjson::dom::element trace) {
     if (!kind) continue;  // of a newer manager
     entries_.push_back(
         {*kind, numberOf(entry, "task"), timeOf(entry, "at_ns"), timeOf(entry, "since_ns")});
+    if (*kind == Kind::MEMORY_REFUSED) ++refused_[entries_.back().task];
   }
+  if (first && lost != 0 && !entries_.empty()) knownFrom_ = entries_.front().at;
   for (const simdjson::dom::element task : listOf(trace, "tasks")) {
     const auto taskClass = classFromName(textOf(task, "class"));
     tasks_[numberOf(task, "id")] = {textOf(task, "name"),
                                     taskClass.value_or(schema::TaskClass::ORDINARY)};
   }
+}
+
+void TraceReader::forget(Nanos before) {
+  const auto kept = std::find_if(entries_.begin(), entries_.end(),
+                                 [&](const Entry& entry) { return entry.at >= before; });
+  const auto count = static_cast<std::size_t>(kept - entries_.begin());
+  underway_ = HistoryMaker(*this, before, before).after(count);
+  for (auto entry = entries_.begin(); entry != kept; ++entry) {
+    if (entry->kind != Kind::LEFT && entry->kind != Kind::DRAINED) continue;
+    underway_.tasks.erase(entry->task);
+    tasks_.erase(entry->task);
+    refused_.erase(entry->task);
+  }
+  entries_.erase(entries_.begin(), kept);
 }
 
 CardHistory TraceReader::between(Nanos from, Nanos to) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct CardHistory {
   std::vector<Span> spans;              // within from..to, each task's in order
   std::vector<Moment> moments;          // all that is no span
   std::vector<Preemption> preemptions;
+  std::map<std::uint64_t, std::uint64_t> refused;  // of memory, by task: ever since the first entry
 };
 
 // One card's trace, read from its oldest entry on.
@@ -78,6 +80,8 @@ class TraceReader {
 
   // What lies before the oldest entry that is known is left out.
   CardHistory between(Nanos from, Nanos to) const;
+  // No history is asked for any more that begins before. For one who reads on and on.
+  void forget(Nanos before);
 
  private:
   struct Entry {
@@ -86,6 +90,16 @@ class TraceReader {
     Nanos at;
     Nanos since;
   };
+  // What goes on: since when, of each task.
+  using Since = std::optional<Nanos>;  // nothing: not under way
+  struct Underway {
+    struct Task {
+      Since slice, hold, wait, work;
+    };
+    std::map<std::uint64_t, Task> tasks;
+    Since online;
+    std::uint64_t waker = 0;  // the online task that the others were last held for
+  };
   friend class HistoryMaker;
 
   std::string card_;
@@ -93,9 +107,11 @@ class TraceReader {
   std::uint64_t newest_ = 0;
   std::uint64_t lost_ = 0;
   bool asked_ = false;
-  bool whole_ = true;  // nothing came before the first entry
+  Nanos knownFrom_{0};  // of the oldest entry, where others came before it
   Nanos now_{0};
+  Underway underway_;  // after what was forgotten
   std::vector<Entry> entries_;
+  std::map<std::uint64_t, std::uint64_t> refused_;
   std::map<std::uint64_t, CardHistory::Task> tasks_;
 };
 

@@ -38,17 +38,6 @@ std::string secondsOf(Nanos time, int decimals) {
   return text;
 }
 
-const char* colourOf(schema::TaskClass taskClass) {
-  switch (taskClass) {
-    case schema::TaskClass::ONLINE:
-      return "\x1b[32m";
-    case schema::TaskClass::OFFLINE:
-      return "\x1b[34m";
-    default:
-      return "\x1b[36m";
-  }
-}
-
 // Of a task: when it had the card, or wanted it.
 bool hasCard(const Span& span) {
   return span.kind == Span::Kind::Slice || span.kind == Span::Kind::Work;
@@ -126,33 +115,13 @@ struct Layout {
 
 std::string taskRow(const CardHistory& card, std::uint64_t id, const CardHistory::Task& task,
                     const Layout& layout, const TimelineStyle& style) {
-  const Shades& shades = style.blocks ? kBlocks : kAscii;
-  const auto ran = covered(card, id, layout.cells, hasCard);
-  const auto waited = covered(card, id, layout.cells, waits);
-  std::vector<bool> trouble(layout.cells, false);
-  for (const Moment& moment : card.moments) {
-    if (moment.task == id && isTrouble(moment)) {
-      trouble[placeOf(card, moment.at, layout.cells)] = true;
-    }
+  std::string cells = timelineCells(card, id, layout.cells, style.blocks);
+  if (style.colours) cells = colourOf(task.taskClass) + cells + kColourEnd;
+  std::int64_t sum = 0;
+  for (const Span& span : card.spans) {
+    if (span.task == id && hasCard(span)) sum += (span.to - span.from).value;
   }
   const std::int64_t whole = std::max<std::int64_t>(1, (card.to - card.from).value);
-  const std::int64_t cell = std::max<std::int64_t>(1, whole / std::int64_t(layout.cells));
-  std::string cells;
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < layout.cells; ++i) {
-    sum += ran[i];
-    const std::int64_t permille = std::min<std::int64_t>(1000, mulDiv(ran[i], 1000, cell));
-    const std::int64_t shade =
-        std::min<std::int64_t>(8, (permille * 8 + kFullPermille - 1) / kFullPermille);
-    if (trouble[i]) {
-      cells += "!";
-    } else if (shade == 0 && waited[i] * 2 > cell) {
-      cells += style.blocks ? "·" : "_";
-    } else {
-      cells += shades[static_cast<std::size_t>(shade)];
-    }
-  }
-  if (style.colours) cells = colourOf(task.taskClass) + cells + "\x1b[0m";
   const std::string number = std::to_string(id);
   const std::string share = std::to_string((mulDiv(sum, 1000, whole) + 5) / 10) + "%";
   return "  " + std::string(layout.ids - number.size(), ' ') + number + " " +
@@ -195,13 +164,57 @@ std::string cardText(const CardHistory& card, const TimelineStyle& style) {
 
 }  // namespace
 
+const char* colourOf(schema::TaskClass taskClass) {
+  switch (taskClass) {
+    case schema::TaskClass::ONLINE:
+      return "\x1b[32m";
+    case schema::TaskClass::OFFLINE:
+      return "\x1b[34m";
+    default:
+      return "\x1b[36m";
+  }
+}
+
+const char* shadeOf(std::int64_t permille, bool blocks) {
+  const Shades& shades = blocks ? kBlocks : kAscii;
+  const std::int64_t most = static_cast<std::int64_t>(shades.size()) - 1;
+  const std::int64_t step = (permille * most + kFullPermille - 1) / kFullPermille;
+  return shades[static_cast<std::size_t>(std::clamp<std::int64_t>(step, 0, most))];
+}
+
+std::string timelineCells(const CardHistory& card, std::uint64_t task, std::size_t cells,
+                          bool blocks) {
+  const auto ran = covered(card, task, cells, hasCard);
+  const auto waited = covered(card, task, cells, waits);
+  std::vector<bool> trouble(cells, false);
+  for (const Moment& moment : card.moments) {
+    if (moment.task == task && isTrouble(moment)) trouble[placeOf(card, moment.at, cells)] = true;
+  }
+  const std::int64_t whole = std::max<std::int64_t>(1, (card.to - card.from).value);
+  const std::int64_t cell = std::max<std::int64_t>(1, whole / static_cast<std::int64_t>(cells));
+  std::string out;
+  for (std::size_t i = 0; i < cells; ++i) {
+    const std::int64_t permille = mulDiv(ran[i], 1000, cell);
+    if (trouble[i]) {
+      out += "!";
+    } else if (permille == 0 && waited[i] * 2 > cell) {
+      out += blocks ? "·" : "_";
+    } else {
+      out += shadeOf(permille, blocks);
+    }
+  }
+  return out;
+}
+
+std::string timelineLegend(bool blocks) {
+  return std::string(blocks ? "█" : "#") + " has the card   " + (blocks ? "·" : "_") +
+         " waits for it   ! overran, refused memory, or drained";
+}
+
 std::string timelineText(const std::vector<CardHistory>& cards, const TimelineStyle& style) {
   std::string out;
   for (const CardHistory& card : cards) out += (out.empty() ? "" : "\n") + cardText(card, style);
-  const char* full = style.blocks ? "█" : "#";
-  const char* wait = style.blocks ? "·" : "_";
-  return out + "\n" + full + " has the card   " + wait +
-         " waits for it   ! overran, refused memory, or drained\n";
+  return out + "\n" + timelineLegend(style.blocks) + "\n";
 }
 
 // --- SVG ---

@@ -18,6 +18,16 @@ struct TimelineStyle {
 inline constexpr std::size_t kTimelineColumnsMin = 60;
 inline constexpr std::size_t kTimelineColumnsMax = 200;
 
+// One cell: the more of its time a task had the card, the darker.
+const char* shadeOf(std::int64_t permille, bool blocks);
+// A task's row without what stands around it.
+std::string timelineCells(const CardHistory& card, std::uint64_t task, std::size_t cells,
+                          bool blocks);
+const char* colourOf(schema::TaskClass taskClass);
+inline constexpr const char* kColourEnd = "\x1b[0m";
+// What the cells mean.
+std::string timelineLegend(bool blocks);
+
 std::string timelineText(const std::vector<CardHistory>& cards, const TimelineStyle& style);
 
 // A picture by itself, for light and dark pages.

@@ -181,6 +181,35 @@ TEST(CardHistory, EntriesOfANewerManagerAreLeftOut) {
   EXPECT_EQ(reader.since(), 2u);
 }
 
+// As one who looks on for a whole day does.
+TEST(CardHistory, WhatGoesOnIsStillKnownWhenItsBeginningWasForgotten) {
+  Told told;
+  TraceReader reader("sim-0");
+  const Answer first = hybrid(told).at(300, "memory-refused", kTrain).answer();
+  reader.add(first.root());
+  for (const int ms : {30, 70, 150, 250}) {
+    const CardHistory before = reader.between(millis(ms), millis(400));
+    reader.forget(millis(ms));
+    const CardHistory after = reader.between(millis(ms), millis(400));
+    ASSERT_EQ(after.spans.size(), before.spans.size()) << ms;
+    for (std::size_t i = 0; i < after.spans.size(); ++i) {
+      EXPECT_EQ(after.spans[i].from, before.spans[i].from) << ms;
+      EXPECT_EQ(after.spans[i].to, before.spans[i].to) << ms;
+      EXPECT_EQ(after.spans[i].task, before.spans[i].task) << ms;
+    }
+    EXPECT_EQ(after.from, millis(ms));
+    EXPECT_EQ(after.tasks.count(kTrain), 1u);
+  }
+  EXPECT_EQ(reader.entries(), 1u);
+  reader.forget(millis(500));
+  EXPECT_EQ(reader.between(millis(500), millis(600)).refused.at(kTrain), 1u);
+  const Answer left = told.at(700, "left", kTrain).answer();
+  reader.add(left.root());
+  reader.forget(millis(800));
+  EXPECT_TRUE(reader.between(millis(800), millis(900)).refused.empty()) << "nothing of the dead";
+  EXPECT_TRUE(reader.between(millis(800), millis(900)).spans.empty());
+}
+
 // --- Perfetto ---
 
 std::vector<Json> eventsOf(const Json& trace, const std::string& phase) {
