@@ -224,8 +224,8 @@ bool isCpp(std::string_view path) {
   return isHeader(path) || path.ends_with(".cc");
 }
 bool isCode(std::string_view path) {
-  for (const auto ending :
-       {".capnp", ".cmake", ".cl", ".sh", ".ts", ".tsx", ".mjs", ".css", "CMakeLists.txt", "dev"}) {
+  for (const auto ending : {".capnp", ".cmake", ".cl", ".sh", ".ts", ".tsx", ".mjs", ".css", ".py",
+                            "CMakeLists.txt", "dev"}) {
     if (path.ends_with(ending)) return true;
   }
   return isCpp(path);
