@@ -98,7 +98,8 @@ TEST(GuestGate, LaunchesThatNobodyWaitsForRetire) {
     FakeManager manager({});
     GuestChild guest(tenantOf(manager));
     ASSERT_EQ(guest.ask("init " + std::to_string(queue)), "ok") << guest.errors();
-    std::uint64_t launches = manager.slot(0).launches;
+    EXPECT_TRUE(retiresAll(manager));  // what "init" launched
+    const std::uint64_t launches = manager.slot(0).launches;
     for (int i = 0; i < 100; ++i) EXPECT_EQ(guest.ask("touch"), "0");
     EXPECT_TRUE(eventually([&] { return manager.inFlight() == 0; })) << "queue " << queue;
     EXPECT_TRUE(eventually([&] { return manager.slot(0).launches == launches + 100; }));
@@ -133,6 +134,7 @@ TEST(GuestGate, WhatWasWaitedForByItsEventIsRetiredBeforeTheProgramGoesOn) {
   FakeManager manager({});
   GuestChild guest(tenantOf(manager));
   ASSERT_EQ(guest.ask("init"), "ok") << guest.errors();
+  EXPECT_TRUE(retiresAll(manager));  // what "init" launched
   const std::uint64_t launches = manager.slot(0).launches;
   for (std::uint64_t i = 1; i <= 5; ++i) {
     EXPECT_EQ(guest.ask("launchwait 1"), "0");
