@@ -57,6 +57,8 @@ if(CPACK_GENERATOR STREQUAL "DEB")
     string(TOUPPER ${package} upper)
     set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${scripts}/preinst)
   endforeach()
+  list(APPEND CPACK_DEBIAN_PYTHON3-QGPU_PACKAGE_CONTROL_EXTRA
+    ${scripts}/python3-qgpu/postinst ${scripts}/python3-qgpu/prerm)
   foreach(daemon qgpu-manager qgpu-scheduler)
     string(TOUPPER ${daemon} upper)
     set(conffiles ${CPACK_TOPLEVEL_DIRECTORY}/${daemon}/conffiles)

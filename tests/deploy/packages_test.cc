@@ -36,6 +36,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* kPackages[] = {"libqgpu", "qgpu-manager", "qgpu-scheduler", "qgpuctl"};
+constexpr const char* kPython = "python3-qgpu";  // of any machine, and nothing is linked
 constexpr const char* kEpoch = "1700000000";
 constexpr auto kPatience = 120s;  // for what takes a moment on an idle machine
 
@@ -67,7 +68,8 @@ class Packed {
   static std::string version(std::size_t i) { return "1." + std::to_string(i); }
   std::string folder(std::size_t i) const { return folder_ / version(i); }
   std::string file(const std::string& package, std::size_t i) const {
-    return folder(i) + "/" + package + "_" + version(i) + "_amd64.deb";
+    const std::string machine = package == kPython ? "all" : "amd64";
+    return folder(i) + "/" + package + "_" + version(i) + "_" + machine + ".deb";
   }
 
  private:
@@ -148,8 +150,23 @@ TEST_F(Packages, DependOnWhatTheyLinkAndTheDaemonOnItsOwnLibrary) {
   EXPECT_FALSE(has(field(packed->file("qgpu-scheduler", 0), "Depends"), "libgrpc++"));
 }
 
+TEST_F(Packages, OfPythonHasItsModulesTypesAndAnExample) {
+  const std::string deb = packed->file(kPython, 0);
+  EXPECT_EQ(field(deb, "Depends"), "python3 (>= 3.9)\n");
+  EXPECT_EQ(field(deb, "Architecture"), "all\n");
+  const auto files = filesOf(deb);
+  const std::string modules = "/usr/lib/python3/dist-packages/qgpu/";
+  for (const auto& entry : fs::directory_iterator(sourcePath("services/python/qgpu"))) {
+    const std::string name = entry.path().filename();
+    EXPECT_EQ(files.contains(modules + name), name != "__pycache__") << name;
+  }
+  EXPECT_TRUE(files.contains("/usr/share/doc/python3-qgpu/examples/share_a_card.ipynb"));
+  EXPECT_TRUE(files.contains("/usr/share/doc/python3-qgpu/copyright"));
+}
+
 TEST_F(Packages, AreTheSameBytesAgain) {
   const Packed again(1);
+  EXPECT_EQ(readText(packed->file(kPython, 0)), readText(again.file(kPython, 0)));
   for (const char* package : kPackages) {
     EXPECT_EQ(readText(packed->file(package, 0)), readText(again.file(package, 0))) << package;
     EXPECT_NE(readText(packed->file(package, 0)), readText(packed->file(package, 1))) << package;
@@ -161,6 +178,7 @@ TEST_F(Packages, AreTheSameBytesAgain) {
 TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
   std::string line = sourcePath("deploy/packaging/sbom.sh") + " " + QGPU_BUILD + " 1.0 commit";
   for (const char* package : kPackages) line += " " + packed->file(package, 0);
+  line += " " + packed->file(kPython, 0);
   const Finished said = shell(line, {{"SOURCE_DATE_EPOCH", kEpoch}});
   const Json document = Json::parse(said.output, nullptr, false);
   ASSERT_TRUE(said.status == 0 && document.is_object()) << said.output;
@@ -171,7 +189,7 @@ TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
   for (const Json& package : document["packages"]) {
     const std::string name = package["name"];
     EXPECT_TRUE(ids.insert(package["SPDXID"]).second) << package;
-    if (std::count(std::begin(kPackages), std::end(kPackages), name) == 0) {
+    if (name != kPython && std::count(std::begin(kPackages), std::end(kPackages), name) == 0) {
       versions[name] = package["versionInfo"];
     }
   }
@@ -191,7 +209,7 @@ TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
 
 TEST(PackageScripts, PassShellcheck) {
   const Finished checked =
-      shell("shellcheck -s sh " + sourcePath("deploy/packaging/debian") + "/* " +
+      shell("find " + sourcePath("deploy/packaging/debian") + " -type f | xargs shellcheck -s sh " +
             sourcePath("deploy/packaging/rpm") + "/* " + sourcePath("tests/deploy/clean_root.sh"));
   EXPECT_EQ(checked.status, 0) << checked.output;
 }
@@ -251,10 +269,10 @@ class CleanRoot {
  public:
   // Of the packages that these need, with a program that keeps a card busy.
   explicit CleanRoot(const Packed& packed) {
-    std::string needed = " systemd pocl-opencl-icd ocl-icd-libopencl1";
+    std::string needed = " systemd pocl-opencl-icd ocl-icd-libopencl1 python3";
     for (const char* package : kPackages) {
       const Finished depends = shell("dpkg-deb -f " + packed.file(package, 0) +
-                                        " Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/,//g'");
+                                     " Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/,//g'");
       for (const std::string& name : lines(shell("printf '%s\\n' " + depends.output).output)) {
         if (name != "libqgpu") needed += " " + name;
       }
@@ -445,6 +463,9 @@ TEST_F(Packages, ComeAndGoUnderARunningProgram) {
   expectInstalled(root);
   ASSERT_EQ(root.in("echo QGPU_MANAGER_FLAGS=--mixed >/etc/default/qgpu-manager").status, 0);
 
+  const Finished python = root.in("python3 -m qgpu run --memory 64MiB -- sh -c 'exit 7'");
+  EXPECT_EQ(python.status, 7) << python.output;
+
   Tenant tenant(root);
   for (std::size_t to = 1; to <= last; ++to) upgradeUnder(tenant, root, *packed, to);
   EXPECT_EQ(root.in("cat /etc/default/qgpu-manager").output, "QGPU_MANAGER_FLAGS=--mixed\n");
@@ -452,7 +473,7 @@ TEST_F(Packages, ComeAndGoUnderARunningProgram) {
   tenant.expectUndisturbed();
   tenant.expectRightResults();
 
-  const std::string all = "qgpu-manager qgpu-scheduler qgpuctl libqgpu";
+  const std::string all = "qgpu-manager qgpu-scheduler qgpuctl libqgpu python3-qgpu";
   const Finished removed = root.dpkg("-r", all);
   EXPECT_EQ(removed.status, 0) << removed.output;
   EXPECT_NE(root.in("systemctl is-active qgpu-manager").output, "active\n");
@@ -471,6 +492,8 @@ TEST_F(Packages, ComeAndGoUnderARunningProgram) {
     after.erase(std::string("./etc/") + copy);  // systemd-sysusers keeps one of what was before
   }
   for (const std::string& file : after) {
+    // The root has Python's own modules as they come in packages, not compiled.
+    if (has(file, "__pycache__") && !has(file, "qgpu")) continue;
     EXPECT_TRUE(before.contains(file)) << file << " is left behind";
   }
   EXPECT_EQ(root.in("find /run -name *qgpu*").output, "");
