@@ -119,6 +119,7 @@ std::string wrongWith(std::vector<std::string> words) {
   const std::string program = words[0];
   const std::string name = fs::path(program).filename();
   words.erase(words.begin());
+  if (program.ends_with(':')) return "";  // what it says
   if (program == "./dev") return words.empty() ? "which command?" : wrongWithDev(words);
   if (name == "qgpuctl") return words.empty() ? "" : wrongWithQgpuctl(words);
   if (name.starts_with("qgpu-") && (program == name || program.starts_with("build/bin/"))) {
