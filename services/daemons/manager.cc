@@ -343,10 +343,15 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   log.info(
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
-  pages.emplace(*actor, [this] {
+  const auto more = [this] {
     return unheldMetrics(attach->unheld()) + (podEvents ? eventMetrics(*podEvents) : "") +
            (tls ? tls->metrics() : "");
-  });
+  };
+  const auto podOf = [this](std::uint64_t task) {
+    const PodTaskParts parts = agent ? agent->containerOf(task) : PodTaskParts{};
+    return PodLabels{parts.nameSpace, parts.pod, parts.container};
+  };
+  pages.emplace(*actor, more, kubelet ? PodOfTask(podOf) : nullptr);
   health.emplace([this] { return pages->storage(); },
                  std::vector<Health::Watched>{{"card loop", cardBeat}}, kj->timer(), feedWatchdog);
   http.emplace(routesOf(*pages, *health), HttpLimits{}, kj->lowLevel(), kj->timer(),

@@ -2,7 +2,6 @@
 
 #include "services/api/commands/schema_names.h"
 #include "services/api/metrics/cluster_metrics.h"
-#include "services/api/metrics/prometheus.h"
 
 namespace qgpu {
 namespace {
@@ -72,7 +71,7 @@ kj::Promise<HttpPage> NodePages::metrics() {
         if (!tasks) return unwell(tasks.error());
         std::string text =
             renderMetrics(f.answers[0].reply().getInfo(), f.answers[1].reply().getCards(),
-                          tasks->reply().getTasks(), countsOf(actor_));
+                          tasks->reply().getTasks(), countsOf(actor_), podOf_);
         if (more_) text += more_();
         return prometheus(std::move(text));
       })

@@ -11,6 +11,7 @@
 #include "services/api/commands/cluster_actor_client.h"
 #include "services/api/commands/node_actor_client.h"
 #include "services/api/metrics/health.h"
+#include "services/api/metrics/prometheus.h"
 #include "services/base/net/http_server.h"
 
 namespace qgpu {
@@ -34,14 +35,15 @@ using MoreMetrics = std::function<std::string()>;
 
 class NodePages final : public HttpPages {
  public:
-  explicit NodePages(NodeActorClient& actor, MoreMetrics more = nullptr)
-      : actor_(actor), more_(std::move(more)) {}
+  explicit NodePages(NodeActorClient& actor, MoreMetrics more = nullptr, PodOfTask podOf = nullptr)
+      : actor_(actor), more_(std::move(more)), podOf_(std::move(podOf)) {}
   kj::Promise<HttpPage> metrics() override;
   kj::Promise<Result<std::string>> storage() override;
 
  private:
   NodeActorClient& actor_;
   const MoreMetrics more_;
+  const PodOfTask podOf_;
 };
 
 class ClusterPages final : public HttpPages {

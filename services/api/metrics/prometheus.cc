@@ -17,7 +17,7 @@ std::string count(std::uint64_t n) { return countText(n); }
 
 class Page : public MetricsText {
  public:
-  explicit Page(std::string_view node) : node_(node) {}
+  Page(std::string_view node, const PodOfTask& podOf) : node_(node), podOf_(podOf) {}
 
   std::string_view node() const { return node_; }
 
@@ -37,11 +37,23 @@ class Page : public MetricsText {
     family(name, type, help);
     for (const Task task : tasks) {
       const std::string id = count(task.getId());
+      const std::string_view called = view(task.getSpec().getName());
+      const std::string_view kind = className(task.getSpec().getClass());
+      const std::string_view card = view(task.getCard());
+      if (!podOf_) {
+        sample({{"node", node_}, {"task", id}, {"name", called}, {"class", kind}, {"card", card}},
+               value(task));
+        continue;
+      }
+      const PodLabels pod = podOf_(task.getId());
       sample({{"node", node_},
               {"task", id},
-              {"name", view(task.getSpec().getName())},
-              {"class", className(task.getSpec().getClass())},
-              {"card", view(task.getCard())}},
+              {"name", called},
+              {"class", kind},
+              {"card", card},
+              {"namespace", pod.nameSpace},
+              {"pod", pod.pod},
+              {"container", pod.container}},
              value(task));
     }
   }
@@ -93,6 +105,7 @@ class Page : public MetricsText {
   }
 
   const std::string_view node_;
+  const PodOfTask& podOf_;
 };
 
 void nodeFamilies(Page& page, schema::NodeInfo::Reader node, const ActorClientCounts& clients) {
@@ -204,8 +217,8 @@ void taskFamilies(Page& page, Tasks tasks) {
 }  // namespace
 
 std::string renderMetrics(schema::NodeInfo::Reader node, Cards cards, Tasks tasks,
-                          const ActorClientCounts& clients) {
-  Page page(view(node.getName()));
+                          const ActorClientCounts& clients, const PodOfTask& podOf) {
+  Page page(view(node.getName()), podOf);
   nodeFamilies(page, node, clients);
   cardFamilies(page, cards);
   taskFamilies(page, tasks);

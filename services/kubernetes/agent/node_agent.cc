@@ -190,6 +190,13 @@ void NodeAgent::endLater(const std::string& key, PodPlan plan) {
   ring();
 }
 
+PodTaskParts NodeAgent::containerOf(std::uint64_t task) const {
+  const auto found = holdings_.find(task);
+  if (found == holdings_.end()) return {};
+  const Holding& holding = found->second;
+  return {holding.pod.nameSpace, holding.pod.name, holding.container};
+}
+
 void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                           const std::vector<std::string>& cards) {
   if (holdings_.size() < kHoldingsMax && !holdings_.contains(task)) {

@@ -26,6 +26,7 @@
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
+#include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
 
@@ -59,6 +60,9 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> leave();
   // What the watch of NVIDIA's cards says.
   void onHealth(const HealthChange& change);
+  // Whose task it is, as long as nothing else is done here; empty where it is no container's, or
+  // not known yet, as for a moment after a restart.
+  PodTaskParts containerOf(std::uint64_t task) const;
 
  private:
   using Cards = std::vector<AnnotatedCard>;

@@ -65,6 +65,23 @@ TEST_F(PodEvents, WhatAPodGotIsToldWithItsCards) {
   EXPECT_EQ(messageOf(event), "container main has sim-1");
 }
 
+TEST_F(PodEvents, MetricsOfATaskNameItsContainerOverARestartAndThoseOfNoPodNone) {
+  bindPod("u1", "sim-1", 30, 4);
+  ASSERT_EQ(start({{"qgpu-core", 30}, {"qgpu-memory", 4}}), "");
+  const auto labelled = [&](const std::string& labels) {
+    return manager->get("/metrics").find(labels) != std::string::npos;
+  };
+  const std::string ofMain =
+      ",namespace=\"" + kMain.nameSpace + "\",pod=\"" + kMain.pod + "\",container=\"main\"} ";
+  EXPECT_TRUE(labelled(ofMain)) << manager->get("/metrics");
+  manager->kill();
+  manager->start();
+  EXPECT_TRUE(eventually([&] { return labelled(ofMain); })) << manager->get("/metrics");
+  ASSERT_TRUE(manager->ask("run {\"name\":\"hand\",\"owner\":\"none\"}")["ok"]);
+  EXPECT_TRUE(labelled(",namespace=\"\",pod=\"\",container=\"\"} "))
+      << manager->get("/metrics");
+}
+
 TEST_F(PodEvents, AStartThatIsRefusedIsToldWithItsReason) {
   bindPod("u1", "sim-1", 30, 4);
   EXPECT_NE(start({{"qgpu-core", 60}, {"qgpu-memory", 4}}), "") << "more than was decided";

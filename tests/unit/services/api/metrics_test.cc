@@ -114,6 +114,23 @@ TEST_F(Metrics, TellsEveryCardAndTaskInPrometheusText) {
   }
 }
 
+// An empty label is none to Prometheus, and keeps it from taking the one of the scraped pod.
+TEST_F(Metrics, NameTheContainerOfATaskWherePodsAre) {
+  std::map<std::uint64_t, PodLabels> pods = {{7, {"ml", "train-0", "main"}}};
+  NodePages onKubernetes(actor, nullptr, [&](std::uint64_t task) { return pods[task]; });
+  const auto asked = [&] { return onKubernetes.metrics().wait(io.waitScope).text; };
+  const std::string known = asked();
+  constexpr const char* kTask =
+      "qgpu_task_launches_total{node=\"here\",task=\"7\",name=\"train\",class=\"ordinary\","
+      "card=\"sim-0\"";
+  const std::string named = ",namespace=\"ml\",pod=\"train-0\",container=\"main\"} ";
+  EXPECT_NE(known.find(kTask + named), std::string::npos) << known;
+  pods.clear();
+  const std::string unknown = asked();
+  const std::string none = ",namespace=\"\",pod=\"\",container=\"\"} ";
+  EXPECT_NE(unknown.find(kTask + none), std::string::npos) << unknown;
+}
+
 // Every line is a sample of a family that was described just before, with HELP, then TYPE.
 TEST_F(Metrics, EveryLineIsWellFormed) {
   node.taskName = "a\"b\\c\nd\xFF";
