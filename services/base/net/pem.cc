@@ -78,8 +78,10 @@ bool belongTogether(const std::string& cert, const std::string& key) {
   };
   BIO* certBio = bio(cert);
   BIO* keyBio = bio(key);
+  // Without a callback that says no, OpenSSL would ask a terminal for a passphrase.
+  const auto none = [](char*, int, int, void*) { return -1; };
   X509* x509 = ::PEM_read_bio_X509(certBio, nullptr, nullptr, nullptr);
-  EVP_PKEY* secret = ::PEM_read_bio_PrivateKey(keyBio, nullptr, nullptr, nullptr);
+  EVP_PKEY* secret = ::PEM_read_bio_PrivateKey(keyBio, nullptr, none, nullptr);
   const bool match =
       x509 != nullptr && secret != nullptr && ::X509_check_private_key(x509, secret) == 1;
   ::EVP_PKEY_free(secret);

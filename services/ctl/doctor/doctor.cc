@@ -13,11 +13,11 @@
 #include "services/api/rpc/certificate.h"
 #include "services/base/json.h"
 #include "services/base/net/pem.h"
+#include "services/base/net/x509.h"
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
 #include "services/ctl/doctor/doctor_look.h"
-#include "services/kubernetes/webhook/certificates.h"
 
 namespace qgpu::ctl {
 namespace {

@@ -3,8 +3,7 @@
 // CA signed. Made, looked at and renewed here; where they are kept is not this file's business.
 //
 // Renewing never cuts off who trusts what was there: the bundle holds the new CA and, until it
-// expires, the one before. Keys are EC P-256, signatures SHA-256, TLS servers of Go take both.
-// Times are Unix seconds and come from the caller.
+// expires, the one before. Times are Unix seconds and come from the caller.
 
 #include <cstdint>
 #include <optional>
@@ -12,13 +11,12 @@
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/base/net/x509.h"
 
 namespace qgpu {
 
-inline constexpr std::int64_t kDaySeconds = 86'400;
 inline constexpr std::int64_t kCaSeconds = 3650 * kDaySeconds;
 inline constexpr std::int64_t kServerSeconds = 90 * kDaySeconds;
-inline constexpr std::int64_t kEarlySeconds = 3600;  // valid from then on: clocks differ
 
 // PEM texts.
 struct CertificateSet {
@@ -34,12 +32,5 @@ struct CertificateSet {
 Result<std::optional<CertificateSet>> renewed(const std::optional<CertificateSet>& now,
                                               const std::vector<std::string>& names,
                                               std::int64_t unixSeconds);
-
-// Whether a client that reaches a server by this DNS name or IP address takes the first certificate
-// of a PEM text.
-bool isFor(const std::string& pem, const std::string& host);
-
-// When the first certificate of a PEM text ends; InvalidArgument where it is none.
-Result<std::int64_t> expiryOf(const std::string& pem);
 
 }  // namespace qgpu

@@ -1,0 +1,208 @@
+#include "services/base/net/x509.h"
+
+#include <ctime>
+#include <memory>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+
+namespace qgpu {
+namespace {
+
+template <auto Free>
+struct Freed {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using Buffer = std::unique_ptr<BIO, Freed<BIO_vfree>>;
+using Extension = std::unique_ptr<X509_EXTENSION, Freed<X509_EXTENSION_free>>;
+
+constexpr int kSerialBytes = 16;
+
+Error broken(const char* what) {
+  ERR_clear_error();
+  return fail(ErrorCode::Internal, std::string("OpenSSL gave no ") + what);
+}
+
+std::string textOf(BIO* buffer) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(buffer, &data);
+  return std::string(data, size > 0 ? static_cast<std::size_t>(size) : 0);
+}
+
+std::string pemOf(X509* certificate) {
+  const Buffer buffer(BIO_new(BIO_s_mem()));
+  PEM_write_bio_X509(buffer.get(), certificate);
+  return textOf(buffer.get());
+}
+
+Buffer reading(const std::string& text) {
+  return Buffer(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+Certificate readCertificate(const std::string& pem) {
+  Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate;
+}
+
+Key readKey(const std::string& pem) {
+  // Without a callback that says no, OpenSSL would ask a terminal for a passphrase.
+  const auto none = [](char*, int, int, void*) { return -1; };
+  Key key(PEM_read_bio_PrivateKey(reading(pem).get(), nullptr, none, nullptr));
+  ERR_clear_error();
+  return key;
+}
+
+Result<std::int64_t> timeIn(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (time == nullptr || ASN1_TIME_to_tm(time, &parts) != 1) {
+    return fail(ErrorCode::InvalidArgument, "it is no PEM certificate");
+  }
+  return static_cast<std::int64_t>(::timegm(&parts));
+}
+
+bool extend(X509* certificate, X509* issuer, int what, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx_nodb(&context);
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  const Extension made(X509V3_EXT_conf_nid(nullptr, &context, what, value.c_str()));
+  return made != nullptr && X509_add_ext(certificate, made.get(), -1) == 1;
+}
+
+bool addToSubject(X509* certificate, const char* field, const std::string& text) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.c_str());
+  return text.empty() || X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), field,
+                                                    MBSTRING_UTF8, bytes, -1, -1, 0) == 1;
+}
+
+// What each certificate has of its own: a number, and a time.
+bool date(X509* certificate, std::int64_t from, std::int64_t until) {
+  unsigned char serial[kSerialBytes];
+  if (RAND_bytes(serial, sizeof serial) != 1) return false;
+  serial[0] &= 0x7f;  // positive
+  const std::unique_ptr<BIGNUM, Freed<BN_free>> number(BN_bin2bn(serial, sizeof serial, nullptr));
+  return number != nullptr &&
+         BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr &&
+         ASN1_TIME_set(X509_getm_notBefore(certificate), static_cast<time_t>(from)) != nullptr &&
+         ASN1_TIME_set(X509_getm_notAfter(certificate), static_cast<time_t>(until)) != nullptr;
+}
+
+const char* extendedUse(CertificateAsk::Use use) {
+  switch (use) {
+    case CertificateAsk::Use::Server:
+      return "serverAuth";
+    case CertificateAsk::Use::Client:
+      return "clientAuth";
+    case CertificateAsk::Use::Peer:
+    case CertificateAsk::Use::Ca:
+      break;
+  }
+  return "serverAuth,clientAuth";
+}
+
+bool extendCa(X509* ca) {
+  return extend(ca, ca, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+         extend(ca, ca, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+         extend(ca, ca, NID_subject_key_identifier, "hash");
+}
+
+bool extendLeaf(X509* leaf, X509* ca, const CertificateAsk& ask) {
+  std::string entries;
+  const auto add = [&entries](const char* kind, const std::vector<std::string>& names) {
+    for (const std::string& name : names) entries += (entries.empty() ? "" : ",") + (kind + name);
+  };
+  add("DNS:", ask.names);
+  add("IP:", ask.addresses);
+  // A CA that another tool made may have no key identifier.
+  const bool named = X509_get0_subject_key_id(ca) != nullptr;
+  return extend(leaf, ca, NID_basic_constraints, "critical,CA:FALSE") &&
+         extend(leaf, ca, NID_key_usage, "critical,digitalSignature") &&
+         extend(leaf, ca, NID_ext_key_usage, extendedUse(ask.use)) &&
+         (entries.empty() || extend(leaf, ca, NID_subject_alt_name, entries)) &&
+         (!named || extend(leaf, ca, NID_authority_key_identifier, "keyid"));
+}
+
+}  // namespace
+
+Result<std::string> newPrivateKey() {
+  const Key key(EVP_EC_gen("P-256"));
+  const Buffer buffer(BIO_new(BIO_s_mem()));
+  if (key == nullptr || PEM_write_bio_PKCS8PrivateKey(buffer.get(), key.get(), nullptr, nullptr, 0,
+                                                      nullptr, nullptr) != 1) {
+    return broken("key");
+  }
+  return textOf(buffer.get());
+}
+
+Result<std::string> newCertificate(const CertificateAsk& ask, const std::string& key,
+                                   const KeyPair* ca) {
+  const Certificate made(X509_new());
+  const Key own = readKey(key);
+  const Certificate above = ca == nullptr ? nullptr : readCertificate(ca->cert);
+  const Key aboveKey = ca == nullptr ? nullptr : readKey(ca->key);
+  X509* issuer = ca == nullptr ? made.get() : above.get();
+  EVP_PKEY* signer = ca == nullptr ? own.get() : aboveKey.get();
+  const bool whole =
+      made != nullptr && own != nullptr && issuer != nullptr && signer != nullptr &&
+      X509_set_version(made.get(), X509_VERSION_3) == 1 && date(made.get(), ask.from, ask.until) &&
+      X509_set_pubkey(made.get(), own.get()) == 1 && addToSubject(made.get(), "OU", ask.unit) &&
+      addToSubject(made.get(), "CN", ask.name) &&
+      X509_set_issuer_name(made.get(), X509_get_subject_name(issuer)) == 1 &&
+      (ask.use == CertificateAsk::Use::Ca ? extendCa(made.get())
+                                          : extendLeaf(made.get(), issuer, ask)) &&
+      X509_sign(made.get(), signer, EVP_sha256()) != 0;
+  if (!whole) return broken("certificate");
+  return pemOf(made.get());
+}
+
+Result<std::string> renewedCertificate(const std::string& cert, const KeyPair& ca,
+                                       std::int64_t from, std::int64_t until) {
+  const Certificate before = readCertificate(cert);
+  const Certificate next(before == nullptr ? nullptr : X509_dup(before.get()));
+  const Key signer = readKey(ca.key);
+  const bool whole = next != nullptr && signer != nullptr && date(next.get(), from, until) &&
+                     X509_sign(next.get(), signer.get(), EVP_sha256()) != 0;
+  if (!whole) return broken("certificate");
+  return pemOf(next.get());
+}
+
+bool signedBy(const std::string& cert, const std::string& ca) {
+  const Certificate below = readCertificate(cert);
+  const Certificate above = readCertificate(ca);
+  const bool yes = below != nullptr && above != nullptr &&
+                   X509_verify(below.get(), X509_get0_pubkey(above.get())) == 1;
+  ERR_clear_error();
+  return yes;
+}
+
+std::string firstCertificate(const std::string& pem) {
+  const Certificate first = readCertificate(pem);
+  return first == nullptr ? "" : pemOf(first.get());
+}
+
+bool isFor(const std::string& pem, const std::string& host) {
+  const Certificate certificate = readCertificate(pem);
+  return certificate != nullptr &&
+         (X509_check_host(certificate.get(), host.c_str(), host.size(), 0, nullptr) == 1 ||
+          X509_check_ip_asc(certificate.get(), host.c_str(), 0) == 1);
+}
+
+Result<std::int64_t> expiryOf(const std::string& pem) {
+  const Certificate certificate = readCertificate(pem);
+  return timeIn(certificate == nullptr ? nullptr : X509_get0_notAfter(certificate.get()));
+}
+
+Result<std::int64_t> beginningOf(const std::string& pem) {
+  const Certificate certificate = readCertificate(pem);
+  return timeIn(certificate == nullptr ? nullptr : X509_get0_notBefore(certificate.get()));
+}
+
+}  // namespace qgpu
