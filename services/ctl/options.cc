@@ -175,6 +175,7 @@ class Parser {
     addTimeline();
     addEvents("audit", "of what happened, who changed what");
     addDoctor();
+    addCerts();
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
     });
@@ -599,6 +600,66 @@ class Parser {
                     "folder of the daemons' sockets (default: where other commands ask)")
         ->type_name("DIR");
     sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
+  }
+
+  // Needs no daemon: the folder of a CA is on whatever machine one likes.
+  void addCerts() {
+    CLI::App* sub =
+        addCommand("certs", "a CA, and the certificates of a cluster", Daemon::Scheduler);
+    sub->require_subcommand(1);
+    const auto add = [&](const char* name, const char* what, Certs which) {
+      CLI::App* one = sub->add_subcommand(name, what);
+      one->add_option("--dir", options_.certs.folder, "folder of the CA (default /etc/qgpu/certs)")
+          ->type_name("DIR");
+      one->callback([this, which] {
+        choose(Action::Certs, "certs", Daemon::Scheduler);
+        options_.certs.what = which;
+      });
+      return one;
+    };
+    CLI::App* init = add("init", "makes a CA: ca.key, which stays there, and ca.pem", Certs::Init);
+    addDays(init, "it is good for so long (default 3650d)", options_.certs.days);
+    init->add_flag("--force", options_.certs.force, "also where there is one");
+    addIssue(add("issue", "a key and a certificate, NAME.key and NAME.pem", Certs::Issue));
+    CLI::App* renew =
+        add("renew", "for what ends soon another NAME.pem, of the same key", Certs::Renew);
+    addDays(renew, "what ends within (default 30d)", options_.certs.before, "--before");
+    addDays(renew, "they are good for so long (default: as they were)", options_.certs.days);
+    CLI::App* show = add("show", "what is in the folder, and until when", Certs::Show);
+    addDays(show, "what ends within is told (default 30d)", options_.certs.before, "--before");
+  }
+
+  void addIssue(CLI::App* sub) {
+    CertsOptions& certs = options_.certs;
+    sub->add_option("NAME", certs.name, "of the node, of the scheduler's host, or of a person")
+        ->required()
+        ->type_name("");
+    sub->add_option("--role", certs.role, "what it may do (default node)")
+        ->check(oneOf(certificateRoles()))
+        ->type_name("ROLE");
+    sub->add_option("--san", certs.names, "also a name or address of it; may be repeated")
+        ->allow_extra_args(false)
+        ->type_name("NAME");
+    addDays(sub, "it is good for so long (default 365d)", certs.days);
+    sub->add_flag("--force", certs.force, "also where there is one of this name");
+  }
+
+  static void addDays(CLI::App* sub, const char* meaning, std::uint64_t& days,
+                      const char* name = "--days") {
+    const auto read = [](std::string word) {
+      if (word.ends_with('d')) word.pop_back();
+      return parseUint(word);
+    };
+    const auto check = [read](const std::string& word) -> std::string {
+      const auto number = read(word);
+      if (number && *number >= 1 && *number <= CertsOptions::kDaysMax) return "";
+      return "\"" + word + "\" is not a whole number of days from 1d to " +
+             std::to_string(CertsOptions::kDaysMax) + "d";
+    };
+    sub->add_option_function<std::string>(
+           name, [read, &days](const std::string& word) { days = read(word).value_or(0); }, meaning)
+        ->check(CLI::Validator(check, ""))
+        ->type_name("DAYS");
   }
 
   Options next(const std::vector<std::string>& words) {

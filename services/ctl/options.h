@@ -11,6 +11,7 @@
 #include "runtime/units.h"
 #include "services/base/platform.h"
 #include "services/ctl/answers/ask.h"
+#include "services/ctl/certs/authority.h"
 #include "services/ctl/completion.h"
 #include "services/ctl/doctor/doctor.h"
 #include "services/ctl/output.h"
@@ -40,6 +41,7 @@ enum class Action : std::uint8_t {
   Timeline,
   Run,
   Doctor,
+  Certs,
   Complete,  // what may come next
   Version,
 };
@@ -105,6 +107,7 @@ struct Options {
   EventOptions events;
   TraceOptions trace;
   DoctorOptions doctor;
+  CertsOptions certs;
   Completion completion;
 };
 

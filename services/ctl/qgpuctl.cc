@@ -16,6 +16,7 @@
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
 #include "services/ctl/answers/watch.h"
+#include "services/ctl/certs/authority.h"
 #include "services/ctl/drain_plan.h"
 #include "services/ctl/event_filter.h"
 #include "services/ctl/node_explain.h"
@@ -332,6 +333,17 @@ int doctor(const Options& options) {
   return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
 }
 
+int certs(const Options& options) {
+  const auto made = certificates(options.certs, unixMsNow() / 1000);
+  if (!made) {
+    std::fprintf(stderr, "qgpuctl: %s\n", printable(made.error().message).c_str());
+    const bool typed = made.error().code == ErrorCode::InvalidArgument;
+    return exitWith(typed ? Exit::Usage : Exit::Refused);
+  }
+  return print(isTable(options.output) ? certificatesTable(*made)
+                                       : documentOf(certificatesJson(*made), options.output));
+}
+
 // What a list of a daemon is called by, and what says more of an entry.
 struct NamedList {
   const char* list;
@@ -414,6 +426,7 @@ int act(const Options& options) {
     case Action::Timeline: return timeline(options);
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);
+    case Action::Certs: return certs(options);
     case Action::Complete: return complete(options.completion);
     case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
   }

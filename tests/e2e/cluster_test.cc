@@ -254,6 +254,59 @@ TEST(Cluster, OverTcpOnlyCertificatesOfTheCaCountAndTheAuditNamesThem) {
   EXPECT_TRUE(scheduler.ask("nodes")["nodes"][0]["cordoned"]) << "state unchanged";
 }
 
+// As an operator does it: a CA and certificates by `qgpuctl certs`, and new ones of the same keys
+// while everything runs.
+TEST(Cluster, CertificatesOfTheCommandServeAndAreRenewedWhileDaemonsRun) {
+  TempFolder folder;
+  const auto certs = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {binary("qgpuctl"), "certs"});
+    words.insert(words.end(), {"--dir", folder.path() + "/certs"});
+    const Finished done = run(words);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  const auto files = [&](const std::string& name) {
+    const std::string at = folder.path() + "/certs/";
+    return TlsFiles{at + name + ".pem", at + name + ".key", at + "ca.pem"};
+  };
+  certs({"init"});
+  certs({"issue", "127.0.0.1", "--role", "scheduler"});
+  certs({"issue", "node-a"});
+  certs({"issue", "alice", "--role", "admin"});
+  certs({"issue", "bob", "--role", "reader"});
+  Scheduler scheduler(flagsOf(files("127.0.0.1")));
+  std::vector<std::string> joins = flagsOf(files("node-a"));
+  joins.insert(joins.end(), {"--cards=sim:1x16", "--nodename=node-a",
+                             "--scheduler=" + scheduler.tcp()});
+  Manager a(joins);
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive")) << a.log();
+  const auto asked = [&](const std::string& who, std::vector<std::string> words) {
+    const std::vector<std::string> flags = flagsOf(files(who));
+    words.insert(words.begin(), flags.begin(), flags.end());
+    words.insert(words.begin(), {binary("qgpuctl"), "--server", scheduler.tcp()});
+    return run(words).status;
+  };
+  EXPECT_EQ(asked("bob", {"nodes"}), 0);
+  EXPECT_EQ(asked("bob", {"cordon", "node-a"}), 3);
+  EXPECT_EQ(asked("alice", {"cordon", "node-a"}), 0);
+  EXPECT_EQ(asked("alice", {"uncordon", "node-a"}), 0);
+
+  EXPECT_HOLDS(certs({"renew", "--before", "366d", "--days", "400d"}), "127.0.0.1");
+  const auto readAnew = [](const std::string& log) {
+    return log.find("certificates-changed") != std::string::npos;
+  };
+  EXPECT_TRUE(eventually([&] { return readAnew(scheduler.log()) && readAnew(a.log()); },
+                         std::chrono::seconds(60)))
+      << scheduler.log() << a.log();
+  EXPECT_EQ(scheduler.stateOf("node-a"), "alive") << "nothing was cut off";
+  a.kill();
+  a.start();
+  EXPECT_TRUE(eventually([&] {
+    return a.ask("status")["cluster"].get<std::string>().starts_with("joined");
+  })) << a.log();
+  EXPECT_EQ(asked("alice", {"cordon", "node-a"}), 0);
+}
+
 // Whoever has a shell on the scheduler's machine reaches its port on loopback.
 TEST(Cluster, WithoutCertificatesNobodyTakesANodeOverFromLoopback) {
   Scheduler scheduler;

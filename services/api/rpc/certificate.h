@@ -2,9 +2,10 @@
 // Whose a certificate is and what it may do. That the CA of --tls-ca signed it is OpenSSL's to
 // check; what it says of its owner is read here, from its subject and its DNS entries:
 //
-//   OU=qgpu-node    joins as a node of one of its names, and reads
-//   OU=qgpu-reader  reads
-//   OU=qgpu-admin   reads, and changes anything
+//   OU=qgpu-node       joins as a node of one of its names, and reads
+//   OU=qgpu-scheduler  is shown by a scheduler; reads
+//   OU=qgpu-reader     reads
+//   OU=qgpu-admin      reads, and changes anything
 //
 // One may have several of them. Any other unit that begins with "qgpu-" gives nothing but reading,
 // since it is misspelt or of a later version. A certificate without any such unit was made before
@@ -19,6 +20,7 @@
 namespace qgpu {
 
 inline constexpr const char* kNodeUnit = "qgpu-node";
+inline constexpr const char* kSchedulerUnit = "qgpu-scheduler";
 inline constexpr const char* kReaderUnit = "qgpu-reader";
 inline constexpr const char* kAdminUnit = "qgpu-admin";
 
