@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -72,7 +73,12 @@ pid_t startProgram(const std::vector<std::string>& argv, const Environment& extr
   if (child < 0) refused("no process for " + argv[0]);
   if (child > 0) return child;
   // Nothing from here on allocates: another thread may have had the lock at the fork.
-  ::setpgid(0, 0);
+  if (streams.session) {
+    ::setsid();
+    ::ioctl(streams.in, TIOCSCTTY, 0);
+  } else {
+    ::setpgid(0, 0);
+  }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
   if (streams.in >= 0) ::dup2(streams.in, STDIN_FILENO);
@@ -103,13 +109,17 @@ Child::Child(const std::vector<std::string>& argv, const Environment& extra) : o
   }
 }
 
+Child::Child(const std::vector<std::string>& argv, const Environment& extra, int terminal)
+    : pid_(startProgram(argv, extra,
+                        {.in = terminal, .out = terminal, .err = terminal, .session = true})) {}
+
 Child::~Child() {
   if (!status_) {
     // It has no group yet where it has not come that far, and nobody in it either.
     if (::kill(-pid_, SIGKILL) != 0) ::kill(pid_, SIGKILL);
     wait();
   }
-  ::close(out_);
+  if (out_ >= 0) ::close(out_);
 }
 
 void Child::signal(int number) const {

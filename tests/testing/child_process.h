@@ -26,6 +26,7 @@ struct Streams {
   int in = -1;
   int out = -1;
   int err = -1;
+  bool session = false;  // `in` is the terminal of a session of its own, as where one logged in
 };
 
 // Starts argv[0], which is looked for in PATH; one that can't be started ends with 127. It leads a
@@ -46,6 +47,8 @@ int exitStatus(int raw);
 class Child {
  public:
   explicit Child(const std::vector<std::string>& argv, const Environment& extra = {});
+  // At a terminal (see pseudo_terminal.h) that is all its streams; output() stays empty.
+  Child(const std::vector<std::string>& argv, const Environment& extra, int terminal);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

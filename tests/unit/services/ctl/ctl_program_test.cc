@@ -13,6 +13,7 @@
 #include "services/api/admin/admin_server.h"
 #include "services/api/admin/node_handler.h"
 #include "tests/testing/child_process.h"
+#include "tests/testing/pseudo_terminal.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::ctl_program_test {
@@ -20,48 +21,11 @@ namespace {
 
 using testing::ApiFixture;
 using testing::Child;
+using testing::PseudoTerminal;
 
 struct NoHouse final : Housekeeping {
   void snapshot(std::function<void(Status)> done) override { done(ok()); }
   Status setLogLevel(const std::string&) override { return ok(); }
-};
-
-// A terminal of a program's, as a person sits at one.
-class Terminal {
- public:
-  Terminal() : fd_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)) {
-    EXPECT_EQ(::grantpt(fd_), 0);
-    EXPECT_EQ(::unlockpt(fd_), 0);
-    char name[64] = {};
-    EXPECT_EQ(::ptsname_r(fd_, name, sizeof name), 0);
-    name_ = name;
-    kept_ = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);  // what is written outlives its writer
-  }
-  ~Terminal() {
-    ::close(kept_);
-    ::close(fd_);
-  }
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
-
-  const std::string& name() const { return name_; }
-  void type(const std::string& text) const {
-    EXPECT_EQ(::write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  // All that was shown so far.
-  const std::string& shown() {
-    char chunk[4096];
-    for (ssize_t n = 0; (n = ::read(fd_, chunk, sizeof chunk)) > 0;) {
-      shown_.append(chunk, static_cast<std::size_t>(n));
-    }
-    return shown_;
-  }
-
- private:
-  int fd_ = -1;
-  int kept_ = -1;
-  std::string name_;
-  std::string shown_;
 };
 
 struct Ctl : ApiFixture {
@@ -90,7 +54,8 @@ struct Ctl : ApiFixture {
     return std::make_unique<Child>(argv);
   }
   // With stdin and stderr at a terminal.
-  std::unique_ptr<Child> beginAt(const Terminal& terminal, std::vector<std::string> arguments) {
+  std::unique_ptr<Child> beginAt(const PseudoTerminal& terminal,
+                                 std::vector<std::string> arguments) {
     std::vector<std::string> argv = {
         "/bin/sh", "-c",       "exec \"$0\" \"$@\" <" + terminal.name() + " 2>" + terminal.name(),
         QGPUCTL,   "--socket", path};
@@ -215,7 +180,7 @@ TEST_F(Ctl, ADrainSaysFirstWhatItWouldEnd) {
 }
 
 TEST_F(Ctl, ADrainAsksWhoSitsAtATerminalBeforeTasksEnd) {
-  Terminal terminal;
+  PseudoTerminal terminal;
   const std::string question = "qgpuctl: to drain 0 ends 1 task: 7 (train); go on? [y/N] ";
   const auto asks = [&] { waitUntil([&] { return terminal.shown().ends_with(question); }); };
   const auto no = beginAt(terminal, {"drain", "0"});
@@ -233,7 +198,7 @@ TEST_F(Ctl, ADrainAsksWhoSitsAtATerminalBeforeTasksEnd) {
 }
 
 TEST_F(Ctl, ADrainAsksNobodyWhereThatWasSaidOrNobodySitsThereOrNothingEnds) {
-  Terminal terminal;
+  PseudoTerminal terminal;
   const auto finishes = [&](std::unique_ptr<Child> program) {
     node.asked.clear();
     EXPECT_EQ(finish(*program), 0);
@@ -531,7 +496,7 @@ TEST_F(Ctl, RunDoesNotWaitForWhatNoTimeMends) {
 }
 
 TEST_F(Ctl, RunEndsWithALineOfWhatItGotOnATerminalAlone) {
-  Terminal terminal;
+  PseudoTerminal terminal;
   node.eventKind = "memory-refused";
   node.eventSeqs = {1};
   const auto program = beginAt(terminal, {"run", "--", "sh", "-c", "exit 7"});
