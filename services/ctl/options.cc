@@ -705,14 +705,18 @@ class Parser {
   }
 
   void addTop() {
-    CLI::App* sub = addCommand("top", "a live view of cards and tasks", Daemon::Manager);
+    CLI::App* sub = addCommand("top", "a live screen of cards and tasks; ? there says its keys",
+                               Daemon::Either);
+    CLI::Option* once = sub->add_flag("--once", options_.top.once,
+                                      "one plain picture of the interval from now, and end");
     sub->add_option("-n,--count", options_.top.count, "end after so many pictures")
         ->check(whole("pictures", 0, kPicturesMax))
+        ->excludes(once)
         ->type_name("COUNT");
     sub->add_option("--interval", options_.top.intervalSeconds, "between pictures (default 1)")
         ->check(fraction("seconds", 0.1, 3600))
         ->type_name("SECONDS");
-    sub->callback([this] { choose(Action::Top, "top", Daemon::Manager); });
+    sub->callback([this] { choose(Action::Top, "top", Daemon::Either); });
   }
 
   void addEvents(const char* name, const char* what) {

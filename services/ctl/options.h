@@ -68,6 +68,7 @@ struct TlsOptions {
 
 struct TopOptions {
   std::uint64_t count = 0;  // pictures; 0: until a signal
+  bool once = false;        // one, of what happened within an interval, and plain
   double intervalSeconds = 1;
 };
 

@@ -45,14 +45,6 @@ int noDaemon(const Error& error, const Options& options) {
   return exitWith(Exit::NoDaemon);
 }
 
-// Whom a command asks; connected later where it is a socket.
-Result<std::unique_ptr<Asker>> reach(const Options& options) {
-  if (options.server.empty()) return std::unique_ptr<Asker>(new Client(options.socket));
-  auto server = Server::connect(options.server, options.tls);
-  if (!server) return server.error();
-  return std::unique_ptr<Asker>(std::move(*server));
-}
-
 Nanos limitOf(const Options& options) {
   return options.daemon == Daemon::Manager ? kLimit : kClusterLimit;
 }

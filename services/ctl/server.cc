@@ -218,4 +218,11 @@ Result<Answer> Server::nextLine(Nanos limit) {
   return Answer(c.lines.take());
 }
 
+Result<std::unique_ptr<Asker>> reach(const Options& options) {
+  if (options.server.empty()) return std::unique_ptr<Asker>(new Client(options.socket));
+  auto server = Server::connect(options.server, options.tls);
+  if (!server) return server.error();
+  return std::unique_ptr<Asker>(std::move(*server));
+}
+
 }  // namespace qgpu::ctl

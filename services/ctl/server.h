@@ -31,4 +31,7 @@ class Server final : public Asker {
   std::unique_ptr<Connection> connection_;   // keeps KJ out of this header
 };
 
+// Whom a command asks; connected later where it is a socket.
+Result<std::unique_ptr<Asker>> reach(const Options& options);
+
 }  // namespace qgpu::ctl

@@ -1,232 +1,237 @@
 #include "services/ctl/top.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <errno.h>
+#include <memory>
 #include <optional>
-#include <signal.h>
-#include <simdjson.h>
-#include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+#include <utility>
 
-#include "services/base/yaml.h"
+#include "services/base/terminal.h"
 #include "services/ctl/answers/client.h"
-#include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
+#include "services/ctl/node_explain.h"
+#include "services/ctl/server.h"
+#include "services/ctl/top/live_terminal.h"
+#include "services/ctl/top/top_model.h"
+#include "services/ctl/top/top_picture.h"
+#include "services/ctl/trace/read_trace.h"
 
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
+constexpr Nanos kAskLimit = seconds(6);
+constexpr Nanos kLiveAskLimit = seconds(2);  // somebody may press q
+constexpr Nanos kReach = seconds(10);        // of the timelines
+constexpr std::size_t kTracedMax = 64;       // cards
+constexpr std::size_t kPlainColumns = 120;
+constexpr std::size_t kWideColumns = 200;
 
-// The part of `elapsed` by which a counter of ns grew; nothing without a picture before.
-std::string shareOf(std::uint64_t before, std::uint64_t after, Nanos elapsed) {
-  if (elapsed.value <= 0 || after < before) return "";
-  const auto grown = static_cast<std::int64_t>(after - before);
-  return humanPermille(static_cast<std::uint64_t>(mulDiv(grown, 1000, elapsed.value)));
-}
+// What the daemon told at one time.
+struct Look {
+  Answer status = "{}", cards = "{}", tasks = "{}";
+  std::vector<CardHistory> histories;
+  Nanos at{0};
+};
 
-std::string rateOf(std::uint64_t before, std::uint64_t after, Nanos elapsed) {
-  if (elapsed.value <= 0 || after < before) return "";
-  const auto grown = static_cast<std::int64_t>(after - before);
-  return humanCount(static_cast<std::uint64_t>(mulDiv(grown, seconds(1).value, elapsed.value)));
-}
-
-std::string memoryOf(element object, const char* part, const char* total) {
-  return humanBytes(numberOf(object, part)) + " / " + humanBytes(numberOf(object, total));
-}
-
-// The terminal while it shows the picture: another screen, without a cursor.
-class Screen {
+// Asks the daemon, over its restarts.
+class Looker {
  public:
-  explicit Screen(bool terminal) : terminal_(terminal) { enter(); }
-  ~Screen() { leave(); }
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
+  Looker(const Options& options, Nanos limit) : options_(options), limit_(limit) {}
 
-  void enter() const {
-    if (terminal_) put("\x1b[?1049h\x1b[?25l");
+  Status look() {
+    Result<Look> told = ask();
+    if (!told) {
+      asker_.reset();
+      readers_.clear();  // of another one's trace
+      now_.reset();
+      return told.error();
+    }
+    before_ = std::exchange(now_, std::move(*told));
+    return ok();
   }
-  void leave() const {
-    if (terminal_) put("\x1b[?25h\x1b[?1049l");
+  const Look& last() const { return *now_; }
+  void tell(TopModel& model) {
+    model.take(now_->status, now_->cards, now_->tasks, std::move(now_->histories), now_->at);
   }
-  // False where nobody reads any more.
-  bool show(const std::string& picture) const {
-    return put(terminal_ ? "\x1b[H" + fitted(picture) + "\x1b[J" : picture);
+
+  // The text for a person.
+  std::string explain(std::uint64_t task) {
+    if (!now_) return "";
+    if (textOf(now_->status.root(), "role") == "scheduler") {
+      const auto answer = answerTo(*asker_, askFor("explain", std::to_string(task)), limit_);
+      return answer ? viewed(*answer) : answer.error().message;
+    }
+    const Look& before = before_ ? *before_ : *now_;
+    return viewed(explainOnNode(task, {before.tasks.root(), before.cards.root()},
+                                {now_->tasks.root(), now_->cards.root()}, now_->at - before.at));
   }
 
  private:
-  static bool put(const std::string& text) {
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-           std::fflush(stdout) == 0;
+  std::string viewed(const Answer& answer) const {
+    Style style{options_.output == Output::Wide};
+    if (!style.wide) style.cards = CardNames(now_->cards.root());
+    const Result<std::string> text = viewOf(Shown::Explanation, answer, style);
+    return text ? *text : text.error().message;
   }
 
-  // No more lines and columns than there are: a wrapped line would move everything.
-  static std::string fitted(const std::string& picture) {
-    winsize size{};
-    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-      size.ws_col = 80;
-      size.ws_row = 24;
+  Result<Look> ask() {
+    if (!asker_) {
+      auto reached = reach(options_);
+      if (!reached) return reached.error();
+      asker_ = std::move(*reached);
     }
-    std::string out;
-    std::size_t start = 0;
-    for (unsigned row = 0; row + 1 < size.ws_row && start < picture.size(); ++row) {
-      const std::size_t end = picture.find('\n', start);
-      std::string line = picture.substr(start, end - start);
-      while (width(line) > size.ws_col) line.pop_back();
-      out += line + "\x1b[K\n";
-      if (end == std::string::npos) break;
-      start = end + 1;
+    Look look;
+    for (const auto& [question, to] :
+         {std::pair{"status", &look.status}, std::pair{"cards", &look.cards},
+          std::pair{"tasks", &look.tasks}}) {
+      Result<Answer> answer = answerTo(*asker_, askFor(question), limit_);
+      if (!answer) return answer.error();
+      *to = std::move(*answer);
     }
-    return out;
+    look.at = now();
+    const bool cluster = textOf(look.status.root(), "role") == "scheduler";
+    if (!cluster && isTable(options_.output)) {
+      if (Status read = readTraces(look); !read) return read.error();
+    }
+    return look;
   }
 
-  const bool terminal_;
+  Status readTraces(Look& look) {
+    for (const simdjson::dom::element card : listOf(look.cards.root(), "cards")) {
+      if (look.histories.size() == kTracedMax) break;
+      const std::string id = textOf(card, "id");
+      TraceReader& reader = readers_.try_emplace(id, id).first->second;
+      if (Status read = catchUp(*asker_, reader, limit_); !read) return read;
+      const Nanos from = std::max(Nanos(0), reader.now() - kReach);
+      reader.forget(from);
+      look.histories.push_back(reader.between(from, reader.now()));
+    }
+    return ok();
+  }
+
+  const Options& options_;
+  const Nanos limit_;
+  std::unique_ptr<Asker> asker_;
+  std::map<std::string, TraceReader> readers_;
+  std::optional<Look> before_, now_;
 };
 
-// Signals that end or interrupt the view come when it looks for them.
-class Signals {
- public:
-  Signals() {
-    ::sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH}) {
-      ::sigaddset(&set_, signal);
-    }
-    ::sigprocmask(SIG_BLOCK, &set_, nullptr);
-    ::signal(SIGPIPE, SIG_IGN);
+int noDaemon(const Error& error, const Options& options) {
+  std::fprintf(stderr, "qgpuctl: %s\n", error.message.c_str());
+  if (options.server.empty()) {
+    std::fprintf(stderr, "qgpuctl: start one: %s\n", startLine(options.socket).c_str());
   }
-  // The signal that came within `time`, if any.
-  std::optional<int> within(Nanos time) const {
-    const timespec limit{time.value / seconds(1).value, time.value % seconds(1).value};
-    const int signal = ::sigtimedwait(&set_, nullptr, &limit);
-    if (signal < 0) return std::nullopt;
-    return signal;
+  return static_cast<int>(Exit::NoDaemon);
+}
+
+int ended(int signal) {
+  return signal == SIGINT ? static_cast<int>(Exit::Ok) : 128 + signal;
+}
+
+// --- for a file, a pipe or a program ---
+
+std::string plainPicture(const TopModel& model, bool wide) {
+  TopStyle style{.columns = wide ? kWideColumns : kPlainColumns, .wide = wide};
+  std::string text;
+  for (const Line& line : topPicture(model, style)) text += plainText(line) + "\n";
+  return text;
+}
+
+std::string document(const Look& look, Output output) {
+  return streamed(R"({"status":)" + look.status.text() + R"(,"cards":)" + look.cards.text() +
+                      R"(,"tasks":)" + look.tasks.text() + "}",
+                  output);
+}
+
+int print(const Options& options, Looker& looker, Nanos interval) {
+  LiveTerminal output(false);
+  TopModel model;
+  const bool table = isTable(options.output);
+  // Rates take two looks.
+  const std::uint64_t passed = options.top.once && table ? 1 : 0;
+  const std::uint64_t last = options.top.once ? 1 + passed : options.top.count;
+  Nanos due = now();
+  for (std::uint64_t shown = 1;; ++shown) {
+    if (table) looker.tell(model);
+    if (shown > passed) {
+      const std::string gap = table && shown > 1 + passed ? "\n" : "";
+      const std::string text = table ? plainPicture(model, options.output == Output::Wide)
+                                     : document(looker.last(), options.output);
+      if (!output.write(gap + text)) return static_cast<int>(Exit::Ok);
+    }
+    if (shown == last) return static_cast<int>(Exit::Ok);
+    due += interval;
+    while (now() < due) {
+      if (const int signal = output.next(due).signal; signal != 0) return ended(signal);
+    }
+    if (Status looked = looker.look(); !looked) return noDaemon(looked.error(), options);
+  }
+}
+
+// --- on a terminal ---
+
+class Live {
+ public:
+  Live(const Options& options, Looker& looker) : options_(options), looker_(looker) {}
+
+  int run(Nanos interval) {
+    looker_.tell(model_);
+    Nanos due = now();
+    for (std::uint64_t shown = 1;; ++shown) {
+      explain();
+      if (!draw() || shown == options_.top.count) return static_cast<int>(Exit::Ok);
+      due = std::max(due + interval, now());  // one that was late does not hurry the next
+      do {
+        const LiveTerminal::News news = terminal_.next(due);
+        if (news.signal != 0) return ended(news.signal);
+        for (const Key& key : news.keys) {
+          if (!model_.press(key)) return static_cast<int>(Exit::Ok);
+        }
+        if (news.keys.empty() && !news.redraw) continue;
+        if (model_.explanation().empty()) explain();
+        if (!draw()) return static_cast<int>(Exit::Ok);
+      } while (now() < due);
+      if (Status looked = looker_.look(); looked) {
+        looker_.tell(model_);
+      } else {
+        model_.lose(looked.error().message);
+      }
+    }
   }
 
  private:
-  sigset_t set_;
+  void explain() {
+    const auto task = model_.explaining();
+    if (!task || !model_.lost().empty() || model_.picked() == nullptr) return;
+    model_.explain(looker_.explain(*task));
+  }
+
+  bool draw() {
+    const TerminalSize size = terminal_.size();
+    const TopStyle style{size.columns, size.rows, speaksUtf8(), options_.output == Output::Wide};
+    std::vector<std::string> lines;
+    for (const Line& line : topPicture(model_, style)) {
+      lines.push_back(colours_ ? colouredText(line) : plainText(line));
+    }
+    return terminal_.show(lines);
+  }
+
+  const Options& options_;
+  Looker& looker_;
+  const bool colours_ = takesColours(STDOUT_FILENO);
+  TopModel model_;
+  LiveTerminal terminal_{true};
 };
-
-// One picture of the daemon, or why not.
-Result<std::string> look(Client& client, TopView& view, Output output) {
-  std::vector<Answer> answers;
-  for (const char* const question : {"status", "cards", "tasks"}) {
-    Result<Answer> answer = client.ask(askFor(question), seconds(6));
-    if (!answer) return answer.error();
-    if (!answer->status()) return answer->status().error();
-    answers.push_back(std::move(*answer));
-  }
-  if (!isTable(output)) {
-    const std::string json = R"({"status":)" + answers[0].text() + R"(,"cards":)" +
-                             answers[1].text() + R"(,"tasks":)" + answers[2].text() + "}";
-    return streamed(json, output);
-  }
-  return view.picture(answers[0], answers[1], answers[2], now());
-}
-
-// Until the next picture is due. The signal that ends the view, if one came.
-std::optional<int> pause(const Signals& signals, const Screen& screen, Nanos until) {
-  while (true) {
-    const Nanos left = until - now();
-    const std::optional<int> signal = signals.within(left.value > 0 ? left : Nanos());
-    if (!signal || *signal == SIGWINCH) return std::nullopt;
-    if (*signal != SIGTSTP) return signal;
-    screen.leave();
-    ::kill(::getpid(), SIGSTOP);
-    screen.enter();
-    return std::nullopt;
-  }
-}
 
 }  // namespace
 
-std::string TopView::cards(element root, Nanos elapsed) {
-  Table table({{"CARD"}, {"POLICY"}, {"KIND"}, {"STATE"}, {"USED", Align::Right},
-               {"ONLINE", Align::Right}, {"HOLDER", Align::Right}, {"MEMORY", Align::Right},
-               {"TASKS", Align::Right}});
-  std::map<std::string, Counters> counted;
-  for (const element card : listOf(root, "cards")) {
-    const std::string id = textOf(card, "id");
-    const Counters is{numberOf(card, "used_ns"), numberOf(card, "online_ns"), 0};
-    const auto was = cardsBefore_.find(id);
-    const bool known = was != cardsBefore_.end();
-    const Nanos span = known ? elapsed : Nanos();
-    const Counters old = known ? was->second : is;
-    const std::uint64_t holder = numberOf(card, "holder");
-    table.add({wide_ ? id : names_.shortOf(textOf(card, "node"), id), textOf(card, "policy"),
-               textOf(card, "kind"), textOf(card, "state"), shareOf(old.used, is.used, span),
-               shareOf(old.online, is.online, span), holder == 0 ? "" : std::to_string(holder),
-               memoryOf(card, "mem_bound_bytes", "mem_bytes"),
-               std::to_string(numberOf(card, "tasks"))});
-    counted[id] = is;
-  }
-  cardsBefore_ = std::move(counted);
-  return table.text();
-}
-
-std::string TopView::tasks(element root, Nanos elapsed) {
-  Table table({{"TASK", Align::Right}, {"NAME"}, {"CLASS"}, {"CARD"}, {"STATE"},
-               {"SHARE", Align::Right}, {"USED", Align::Right}, {"LAUNCH/S", Align::Right},
-               {"MEMORY", Align::Right}, {"PROCS", Align::Right}});
-  std::map<std::uint64_t, Counters> counted;
-  for (const element task : listOf(root, "tasks")) {
-    const std::uint64_t id = numberOf(task, "id");
-    const Counters is{numberOf(task, "used_ns"), 0, numberOf(task, "launches")};
-    const auto was = tasksBefore_.find(id);
-    const bool known = was != tasksBefore_.end();
-    const Nanos span = known ? elapsed : Nanos();
-    const Counters old = known ? was->second : is;
-    const std::string ids = textOf(task, "card");
-    table.add({std::to_string(id), textOf(task, "name"), textOf(task, "class"),
-               wide_ ? ids : names_.shortOf(textOf(task, "node"), ids), textOf(task, "state"),
-               humanPermille(numberOf(task, "share_permille")), shareOf(old.used, is.used, span),
-               rateOf(old.launches, is.launches, span),
-               memoryOf(task, "mem_used_bytes", "mem_bytes"),
-               std::to_string(numberOf(task, "processes"))});
-    counted[id] = is;
-  }
-  tasksBefore_ = std::move(counted);
-  return table.text();
-}
-
-std::string TopView::picture(const Answer& status, const Answer& cardsNow, const Answer& tasksNow,
-                             Nanos at) {
-  const element node = status.root();
-  const Nanos elapsed = before_ == Nanos() ? Nanos() : at - before_;
-  before_ = at;
-  names_ = CardNames(cardsNow.root());
-  return printable(textOf(node, "node")) + "  up " + humanTime(numberOf(node, "uptime_ns")) +
-         "  storage " + printable(textOf(node, "storage")) + "  real-time " +
-         printable(textOf(node, "realtime")) + "\n\n" + cards(cardsNow.root(), elapsed) + "\n" +
-         tasks(tasksNow.root(), elapsed);
-}
-
 int top(const Options& options) {
-  const bool terminal = isTable(options.output) && ::isatty(STDOUT_FILENO) == 1;
+  const bool live = isTable(options.output) && !options.top.once && isTerminal(STDOUT_FILENO);
   const auto interval = Nanos(static_cast<std::int64_t>(options.top.intervalSeconds * 1e9));
-  Client client(options.socket);
-  TopView view(options.output);
-  Result<std::string> picture = look(client, view, options.output);
-  if (!picture) {
-    std::fprintf(stderr, "qgpuctl: %s\nqgpuctl: start one: %s\n", picture.error().message.c_str(),
-                 startLine(options.socket).c_str());
-    return static_cast<int>(Exit::NoDaemon);
-  }
-  const Signals signals;
-  const Screen screen(terminal);
-  Nanos due = now();
-  for (std::uint64_t shown = 1;; ++shown) {
-    if (!picture && !terminal) return static_cast<int>(Exit::NoDaemon);
-    const std::string gap = !terminal && isTable(options.output) && shown > 1 ? "\n" : "";
-    const std::string text =
-        picture ? *picture : "qgpuctl: " + picture.error().message + "; looking again\n";
-    if (!screen.show(gap + text)) return static_cast<int>(Exit::Ok);
-    if (shown == options.top.count) return static_cast<int>(Exit::Ok);
-    due += interval;
-    const std::optional<int> signal = pause(signals, screen, due);
-    if (signal) return *signal == SIGINT ? static_cast<int>(Exit::Ok) : 128 + *signal;
-    picture = look(client, view, options.output);
-  }
+  Looker looker(options, live ? kLiveAskLimit : kAskLimit);
+  if (Status looked = looker.look(); !looked) return noDaemon(looked.error(), options);
+  return live ? Live(options, looker).run(interval) : print(options, looker, interval);
 }
 
 }  // namespace qgpu::ctl

@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <signal.h>
-#include <strings.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "services/base/terminal.h"
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/views.h"
 #include "services/ctl/trace/card_history.h"
+#include "services/ctl/trace/read_trace.h"
 #include "services/ctl/trace/timeline.h"
 #include "services/ctl/trace/trace_json.h"
 
@@ -33,34 +32,12 @@ int failed(const Error& error, const Options& options) {
   return static_cast<int>(Exit::NoDaemon);
 }
 
-// The answer, or why there is none, whoever said so.
-Result<Answer> answerTo(Client& client, const Ask& ask) {
-  Result<Answer> answer = client.ask(ask, kAskLimit);
-  if (answer && !answer->status()) return answer->status().error();
-  return answer;
-}
-
-// All that the card has and the reader has not. `told`: the answers too, where somebody wants them.
-Status catchUp(Client& client, TraceReader& reader, std::vector<std::string>* told = nullptr) {
-  Ask ask = askFor("trace", reader.card());
-  std::uint64_t before = 0;
-  do {
-    before = reader.since();
-    ask.words[1] = std::to_string(before);
-    const Result<Answer> answer = answerTo(client, ask);
-    if (!answer) return answer.error();
-    reader.add(answer->root());
-    if (told != nullptr) told->push_back(answer->text());
-  } while (!reader.caughtUp() && reader.since() != before);
-  return ok();
-}
-
 // A reader for the card that was named, or for each, with all that there is up to now.
 Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& named,
                                            std::vector<std::string>* told = nullptr) {
   std::vector<TraceReader> readers;
   if (named.empty()) {
-    const Result<Answer> answer = answerTo(client, askFor("cards"));
+    const Result<Answer> answer = answerTo(client, askFor("cards"), kAskLimit);
     if (!answer) return answer.error();
     for (const simdjson::dom::element card : listOf(answer->root(), "cards")) {
       readers.emplace_back(textOf(card, "id"));
@@ -69,7 +46,7 @@ Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& na
     readers.emplace_back(named);
   }
   for (TraceReader& reader : readers) {
-    if (Status read = catchUp(client, reader, told); !read) return read.error();
+    if (Status read = catchUp(client, reader, kAskLimit, told); !read) return read.error();
   }
   return readers;
 }
@@ -122,7 +99,7 @@ Result<std::vector<CardHistory>> record(Client& client, std::vector<TraceReader>
     const bool ended = signals.within(std::min(kPollEvery, until - now));
     now = kNever;
     for (TraceReader& reader : readers) {
-      if (Status read = catchUp(client, reader); !read) return read.error();
+      if (Status read = catchUp(client, reader, kAskLimit); !read) return read.error();
       now = std::min(now, reader.now());
     }
     if (ended) until = std::min(until, now);
@@ -149,26 +126,12 @@ void sayWhatIsIn(const std::string& path, const std::vector<CardHistory>& cards)
                static_cast<unsigned long long>(lost));
 }
 
-// Blocks need UTF-8; a terminal that speaks something else gets ASCII.
-bool speaksUtf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == 0) continue;
-    return strcasestr(value, "utf-8") != nullptr || strcasestr(value, "utf8") != nullptr;
-  }
-  return false;
-}
-
 TimelineStyle styleOfOutput() {
   TimelineStyle style;
   style.blocks = speaksUtf8();
-  if (::isatty(STDOUT_FILENO) != 1) return style;
-  const char* plain = std::getenv("NO_COLOR");
-  style.colours = plain == nullptr || *plain == 0;
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
-    style.columns = std::clamp<std::size_t>(size.ws_col, kTimelineColumnsMin, kTimelineColumnsMax);
-  }
+  style.colours = takesColours(STDOUT_FILENO);
+  style.columns = std::clamp(terminalSize(STDOUT_FILENO).columns, kTimelineColumnsMin,
+                             kTimelineColumnsMax);
   return style;
 }
 
@@ -210,7 +173,7 @@ int followTrace(const Options& options) {
   Client client(options.socket);
   Ask ask = options.ask;
   for (bool first = true;; first = false) {
-    const Result<Answer> answer = answerTo(client, ask);
+    const Result<Answer> answer = answerTo(client, ask, kAskLimit);
     if (!answer) return failed(answer.error(), options);
     const auto entries = listOf(answer->root(), "entries");
     const std::uint64_t last = entries.empty() ? 0 : numberOf(entries.back(), "seq");

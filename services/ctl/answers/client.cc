@@ -50,6 +50,12 @@ Answer::Answer(std::string text)
   }
 }
 
+Result<Answer> answerTo(Asker& asker, const Ask& ask, Nanos limit) {
+  Result<Answer> answer = asker.ask(ask, limit);
+  if (answer && !answer->status()) return answer->status().error();
+  return answer;
+}
+
 void Client::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;

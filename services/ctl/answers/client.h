@@ -44,6 +44,9 @@ class Asker {
   virtual Result<Answer> nextLine(Nanos limit) = 0;
 };
 
+// The answer, or why there is none, whoever said so.
+Result<Answer> answerTo(Asker& asker, const Ask& ask, Nanos limit);
+
 class Client final : public Asker {
  public:
   explicit Client(std::string socket) : socket_(std::move(socket)) {}

@@ -10,7 +10,6 @@
 #include "services/ctl/answers/views.h"
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
-#include "services/ctl/top.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl::ctl_test {
@@ -153,6 +152,8 @@ TEST(CtlOptions, NoNumberIsLongerThanItSaysSomething) {
             std::string::npos)
       << wrongUse({"top", "--interval", "0"});
   EXPECT_EQ(parsed({"top", "--interval", "0.5"}).top.intervalSeconds, 0.5);
+  EXPECT_EQ(exitCode({"top", "--once", "-n", "2"}), 2);
+  EXPECT_EQ(parsed({"--cluster", "top", "--once"}).daemon, Daemon::Scheduler);
 }
 
 TEST(CtlOptions, TheVersionIsSaidWithoutACommandToo) {
@@ -302,7 +303,7 @@ TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
 TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
   for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "evict", "7"},
                            std::vector<std::string>{"run", "--server", "h:1", "--", "true"},
-                           std::vector<std::string>{"--cluster", "top"}}) {
+                           std::vector<std::string>{"--cluster", "timeline"}}) {
     EXPECT_EQ(exitCode(argv), 2) << argv[0];
   }
   EXPECT_EQ(exitCode({"--server", "h:1", "--socket", "/a", "tasks"}), 2);
@@ -675,23 +676,6 @@ TEST(CtlViews, NamesAreTheIdsOfAListOneALine) {
   EXPECT_EQ(parsed({"tasks", "-o", "name"}).output, Output::Name);
   EXPECT_EQ(parsed({"tasks", "-o", "yaml"}).output, Output::Yaml);
   EXPECT_EQ(parsed({"tasks"}).output, Output::Table);
-}
-
-TEST(CtlTop, ShowsRatesFromTheSecondPictureOn) {
-  TopView view;
-  const std::string status = R"({"ok":true,"node":"here","uptime_ns":5000000000})";
-  const auto cards = [](int usedMs) {
-    return R"({"cards":[{"id":"sim-0","used_ns":)" + std::to_string(usedMs) + "000000}]}";
-  };
-  const auto tasks = [](int usedMs, int launches) {
-    return R"({"tasks":[{"id":7,"name":"a","used_ns":)" + std::to_string(usedMs) +
-           R"(000000,"launches":)" + std::to_string(launches) + "}]}";
-  };
-  const auto first = view.picture(status, cards(100), tasks(100, 10), seconds(1));
-  EXPECT_EQ(first.find("25%"), std::string::npos);
-  const auto second = view.picture(status, cards(600), tasks(600, 110), seconds(3));
-  EXPECT_NE(second.find("25%"), std::string::npos) << second;
-  EXPECT_NE(second.find("  50  "), std::string::npos) << second;
 }
 
 TEST(CtlClient, SaysHowToStartTheDaemonOfASocket) {

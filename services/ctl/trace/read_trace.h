@@ -1,0 +1,18 @@
+#pragma once
+// Reads a card's trace from its manager, part by part.
+
+#include <string>
+#include <vector>
+
+#include "runtime/result.h"
+#include "services/ctl/answers/client.h"
+#include "services/ctl/trace/card_history.h"
+
+namespace qgpu::ctl {
+
+// All that the card has and the reader has not; each answer within `limit`. `told`: the answers
+// too, where somebody wants them.
+Status catchUp(Asker& asker, TraceReader& reader, Nanos limit,
+               std::vector<std::string>* told = nullptr);
+
+}  // namespace qgpu::ctl
