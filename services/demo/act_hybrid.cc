@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kBurstsWanted = 5;  // for each second: 200 in the 40 s of the default
 constexpr std::int64_t kRoundNs = 5 * kSecond;
 constexpr std::int64_t kDrainNs = kSecond / 2;  // three kernels of 100 ms, and online's last
+constexpr std::int64_t kTenthOfMsNs = 100'000;  // most figures are in tenths of a ms
 
 TenantSpec offlineBatch() {
   TenantSpec spec = busyTenant("batch", 50, "2..100");
@@ -70,7 +71,7 @@ void addFigures(ResultSheet& sheet, const HybridFigures& h, std::int64_t onlineI
           usText);
   sheet.measure("hybrid", "online bursts measured", {Wanted::Kind::AtLeast, burstsWanted},
                 static_cast<std::int64_t>(h.startUs.n), countText);
-  const std::int64_t idleTenths = onlineIdleNs / 100'000;  // of a ms
+  const std::int64_t idleTenths = onlineIdleNs / kTenthOfMsNs;
   const Wanted release{Wanted::Kind::Near, idleTenths, idleTenths / 20};
   measure("online's last retired work to release, p50", release, h.releaseMs.p50, h.releaseMs.n,
           millisText);
@@ -227,12 +228,12 @@ Status hybridAct(const ActSetting& setting) {
   figures.offlineResumed = play->wentOn && batch.checksumOk();
   addFigures(setting.sheet, figures, settings->onlineIdleNs,
              setting.ns * 4 / kSecond * kBurstsWanted);
-  const Percentiles stops = scaled(stopsOf(stamps), 100'000);
+  const Percentiles stops = scaled(stopsOf(stamps), kTenthOfMsNs);
   setting.sheet.tell("hybrid",
                      "offline's last progress after online's submit, p99 (looked for "
                      "every 0.5 ms)",
                      stops.n > 0 ? tenthsText(stops.p99, "ms") : "not seen");
-  const Percentiles seen = scaled(releasesOf(stamps), 100'000);
+  const Percentiles seen = scaled(releasesOf(stamps), kTenthOfMsNs);
   if (seen.n > 0) {
     setting.sheet.tell("hybrid", "online's last kernel to offline's next progress, p50, p99",
                        tenthsText(seen.p50, "ms") + ", " + tenthsText(seen.p99, "ms"));
