@@ -10,6 +10,28 @@ void NodeReports::setStanding(const std::string& standing) {
   standing_ = standing;
 }
 
+bool NodeReports::onQuestion(const Asker& asker, schema::Request::Reader request, Turn& turn) {
+  switch (request.which()) {
+    case schema::Request::INFO:
+      info(asker);
+      return true;
+    case schema::Request::CARDS:
+      gather(asker, About::Cards, turn);
+      return true;
+    case schema::Request::TASKS:
+      gather(asker, About::Tasks, turn);
+      return true;
+    case schema::Request::EVENTS:
+      events(asker, request.getEvents());
+      return true;
+    case schema::Request::TRACE:
+      trace(asker, request.getTrace());
+      return true;
+    default:
+      return false;
+  }
+}
+
 void NodeReports::info(const Asker& asker) {
   const Nanos uptime = startedAt_ ? node_.now() - *startedAt_ : Nanos(0);
   node_.reply(asker, [this, uptime](schema::Reply::Builder answer) {

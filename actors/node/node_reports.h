@@ -37,11 +37,8 @@ class NodeReports {
   // change of the word is an event.
   void setStanding(const std::string& standing);
 
-  void info(const Asker& asker);
-  void events(const Asker& asker, std::uint64_t since);
-  // The card itself answers: what it tells is long, and nobody else needs it. NotFound; Overloaded
-  // where kAsksPerPeer questions wait for that card already.
-  void trace(const Asker& asker, schema::TraceQuery::Reader query);
+  // Answers it, now or once the reports are there; false where it is no question. All may ask.
+  bool onQuestion(const Asker& asker, schema::Request::Reader request, Turn& turn);
   enum class About : std::uint8_t { Cards, Tasks };
   // Overloaded where kGathersMax questions wait already.
   void gather(const Asker& asker, About about, Turn& turn);
@@ -60,6 +57,11 @@ class NodeReports {
     std::set<std::uint64_t> tasks;
   };
 
+  void info(const Asker& asker);
+  void events(const Asker& asker, std::uint64_t since);
+  // The card itself answers: what it tells is long, and nobody else needs it. NotFound; Overloaded
+  // where kAsksPerPeer questions wait for that card already.
+  void trace(const Asker& asker, schema::TraceQuery::Reader query);
   bool ask(ActorId peer, std::uint64_t gather);
   void askCards(std::uint64_t id, Gather& gather);
   void answerIfWhole(std::uint64_t gather);

@@ -40,22 +40,8 @@ void takeSeveralCards(NodeChange& change) {
 void NodeRequests::onRequest(schema::Request::Reader request, Turn& turn) {
   const Asker asker{turn.sender(), request.getCorr()};
   if (asker.client == ActorId::kNobody) return;
-  switch (request.which()) {
-    case schema::Request::INFO:
-      return reports_.info(asker);
-    case schema::Request::CARDS:
-      return reports_.gather(asker, NodeReports::About::Cards, turn);
-    case schema::Request::TASKS:
-      return reports_.gather(asker, NodeReports::About::Tasks, turn);
-    case schema::Request::EVENTS:
-      return reports_.events(asker, request.getEvents());
-    case schema::Request::WATCH:
-      return watch(asker, request.getWatch());
-    case schema::Request::TRACE:
-      return reports_.trace(asker, request.getTrace());
-    default:
-      break;
-  }
+  if (reports_.onQuestion(asker, request, turn)) return;
+  if (request.isWatch()) return watch(asker, request.getWatch());
   const bool ordered = asker.client == node_.peers().member;
   if (isOrder(request.which()) && !ordered) {
     return node_.replyFailed(asker,
