@@ -192,6 +192,7 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variabl
                               std::string(view(failed.getMessage()))));
     }
     default:
+      if (writeAsNamed(json, reply)) break;
       return renderError(fail(ErrorCode::Internal, "the scheduler gave an answer of another kind"));
   }
   json.endObject();

@@ -86,6 +86,7 @@ enum class Shown : std::uint8_t {
   Explanation,
   Plan,
   Trace,
+  Rows,  // as a table of the list that the answer is: a column for each field
 };
 
 struct CommandRow {

@@ -1,11 +1,64 @@
 #include "services/api/commands/render.h"
 
+#include <algorithm>
+
+#include "runtime/enum_names.h"
 #include "services/api/commands/schema_names.h"
 
 namespace qgpu {
 namespace {
 
 constexpr std::uint64_t kNanosPerMicro = 1000;
+
+using capnp::DynamicStruct;
+using capnp::DynamicValue;
+
+// "memBytes" as documents have it: "mem_bytes".
+std::string keyOf(capnp::StructSchema::Field field) {
+  std::string key = kebab(view(field.getProto().getName()));
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+void writeValue(JsonWriter& json, DynamicValue::Reader value) {
+  switch (value.getType()) {
+    case DynamicValue::BOOL:
+      json.boolean(value.as<bool>());
+      break;
+    case DynamicValue::INT:
+      json.number(value.as<std::int64_t>());
+      break;
+    case DynamicValue::UINT:
+      json.number(value.as<std::uint64_t>());
+      break;
+    case DynamicValue::TEXT:
+      json.string(view(value.as<capnp::Text>()));
+      break;
+    case DynamicValue::ENUM:
+      KJ_IF_MAYBE (name, value.as<capnp::DynamicEnum>().getEnumerant()) {
+        json.string(kebab(view(name->getProto().getName())));
+      } else {
+        json.string("unknown");
+      }
+      break;
+    case DynamicValue::LIST:
+      json.beginArray();
+      for (const DynamicValue::Reader one : value.as<capnp::DynamicList>()) writeValue(json, one);
+      json.endArray();
+      break;
+    case DynamicValue::STRUCT: {
+      const auto of = value.as<DynamicStruct>();
+      json.beginObject();
+      for (const auto field : of.getSchema().getNonUnionFields()) {
+        writeValue(json.key(keyOf(field)), of.get(field));
+      }
+      json.endObject();
+      break;
+    }
+    default:
+      json.null();  // no answer has another kind
+  }
+}
 
 JsonWriter& beginOk(JsonWriter& json) {
   return json.beginObject().flag("ok", true);
@@ -89,6 +142,16 @@ void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironmen
 
 }  // namespace
 
+bool writeAsNamed(JsonWriter& json, DynamicStruct::Reader reply) {
+  KJ_IF_MAYBE (member, reply.which()) {
+    const std::string key = keyOf(*member);
+    if (key == "failed") return false;
+    writeValue(json.key(key), reply.get(*member));
+    return true;
+  }
+  return false;
+}
+
 void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
   const auto info = status.getInfo();
   json.beginObject();
@@ -159,6 +222,7 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName,
       json.field("done", view(reply.getDone()));
       break;
     default:
+      if (writeAsNamed(json, reply)) break;
       return renderError(fail(ErrorCode::Internal, "the node gave an answer of another kind"));
   }
   json.endObject();

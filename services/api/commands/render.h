@@ -2,6 +2,7 @@
 // Replies of the node as the JSON documents of the admin socket, with the field names of the
 // contract. Pure: what it is given is all it knows.
 
+#include <capnp/dynamic.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,11 @@ std::string renderEvent(schema::Event::Reader event);
 
 // {"ok":true,"commands":[{"usage","what","changes"}]}: those of that daemon.
 std::string renderHelp(Side side);
+
+// The member that is set of a reply of either daemon, by the names of its schema: "memBytes" is
+// "mem_bytes". So an answer that needs nothing else is done with its schema. False for a failure,
+// and for an answer of a newer daemon.
+bool writeAsNamed(JsonWriter& json, capnp::DynamicStruct::Reader reply);
 
 // The parts of documents that a node and a cluster show alike.
 void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName);

@@ -521,6 +521,59 @@ std::string eventLine(element event, const Style& style) {
   return out + "\n";
 }
 
+namespace {
+
+// A number by the unit that the end of its name says.
+std::string numberText(std::string_view key, std::uint64_t number) {
+  if (key.ends_with("_bytes")) return humanBytes(number);
+  if (key.ends_with("_ns")) return humanTime(number);
+  if (key.ends_with("_permille")) return humanPermille(number);
+  return std::to_string(number);
+}
+
+// "mem_used_bytes" as "MEM USED".
+std::string titleOf(std::string_view key) {
+  for (const std::string_view unit : {"_bytes", "_ns", "_permille"}) {
+    if (key.ends_with(unit)) key.remove_suffix(unit.size());
+  }
+  std::string title;
+  for (const char c : key) {
+    title += c == '_' ? ' ' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return title;
+}
+
+// The first list of the answer; every field of its first entry is a column.
+std::string rowsView(element root) {
+  simdjson::dom::object fields;
+  if (root.get(fields) != simdjson::SUCCESS) return "";
+  for (const auto field : fields) {
+    simdjson::dom::array list;
+    if (field.value.get(list) != simdjson::SUCCESS) continue;
+    simdjson::dom::object first;
+    if (list.at(0).get(first) != simdjson::SUCCESS) break;
+    std::vector<Table::Column> columns;
+    for (const auto cell : first) {
+      columns.push_back({titleOf(cell.key), cell.value.is_uint64() ? Align::Right : Align::Left});
+    }
+    Table table(std::move(columns));
+    for (const element row : list) {
+      std::vector<std::string> cells;
+      for (const auto cell : first) {
+        std::uint64_t number = 0;
+        cells.push_back(row[cell.key].get(number) == simdjson::SUCCESS
+                            ? numberText(cell.key, number)
+                            : textOf(row, cell.key));
+      }
+      table.add(std::move(cells));
+    }
+    return table.text();
+  }
+  return "none\n";
+}
+
+}  // namespace
+
 std::string idsOf(Shown shown, const Answer& answer) {
   std::string out;
   const element root = answer.root();
@@ -564,6 +617,8 @@ Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style
       return whatIfView(root, style);
     case Shown::Trace:
       return traceView(root);
+    case Shown::Rows:
+      return rowsView(root);
     case Shown::Done:
       break;
   }

@@ -1,6 +1,9 @@
 #include "services/api/commands/commands.h"
 
+#include <capnp/message.h>
 #include <gtest/gtest.h>
+
+#include "services/api/commands/render.h"
 
 namespace qgpu::commands_test {
 namespace {
@@ -52,6 +55,24 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
             schema::Policy::BURST_SHARE);
   EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.policy, schema::Policy::FIXED_SHARE);
   EXPECT_EQ(parseCommand("policy sim-1 fs", Side::Node)->given.card, "sim-1");
+}
+
+TEST(Commands, AnAnswerWithoutAViewOfItsOwnIsWrittenByTheNamesOfItsSchema) {
+  capnp::MallocMessageBuilder message;
+  auto node = message.initRoot<schema::Reply>();
+  JsonWriter json;
+  node.initFailed().setMessage("no");
+  EXPECT_FALSE(writeAsNamed(json, node.asReader()));
+  json.beginObject();
+  auto card = node.initCards(1)[0];
+  card.setPolicy(static_cast<schema::Policy>(4711));
+  card.setMemBound(5);
+  ASSERT_TRUE(writeAsNamed(json, node.asReader()));
+  const std::string text = json.endObject().take();
+  EXPECT_NE(text.find(R"("policy":"unknown")"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("mem_bound":5)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("state":"ready")"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("online_active":false)"), std::string::npos) << text;
 }
 
 // The names by which RPC knows who may ask what.

@@ -609,7 +609,20 @@ TEST(CtlTable, UnitsAreThoseThatPeopleRead) {
   EXPECT_EQ(humanCount(12'300), "12.3k");
 }
 
+TEST(CtlViews, AListWithoutAViewOfItsOwnIsATableOfItsFields) {
+  EXPECT_EQ(*viewOf(Shown::Rows,
+                    R"({"ok":true,"rows":[{"what":"tasks","mem_used_bytes":1073741824,)"
+                    R"("wait_ns":1500000,"share_permille":300,"now":7},)"
+                    R"({"what":"cards","now":"x"}]})"),
+            "WHAT   MEM USED    WAIT  SHARE  NOW\n"
+            "tasks     1 GiB  1.5 ms    30%    7\n"
+            "cards         -       -      -    x\n");
+  EXPECT_EQ(*viewOf(Shown::Rows, R"({"ok":true,"rows":[]})"), "none\n");
+  EXPECT_EQ(*viewOf(Shown::Rows, R"({"ok":true,"rows":[7]})"), "none\n");
+}
+
 TEST(CtlViews, AnswersOfAnotherVersionStillShow) {
+  EXPECT_EQ(*viewOf(Shown::Rows, R"({"ok":true,"done":"yes"})"), "none\n");
   EXPECT_EQ(*viewOf(Shown::Done, R"({"ok":true,"done":"card sim-0 is cordoned"})"),
             "card sim-0 is cordoned\n");
   EXPECT_NE(viewOf(Shown::Cards, R"({"ok":true,"cards":[{"id":"x","new":{}}]})")->find("x"),
