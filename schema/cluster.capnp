@@ -243,6 +243,7 @@ struct ClusterRequest {
     preempt @21 :UInt64;        # dry run: whom a waiting task would evict
     assigned @23 :UInt64;       # of a task: as its submit is answered; for its owner, or who may
                                 # change
+    limits @25 :Void;
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
   page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once
@@ -266,6 +267,7 @@ struct ClusterReply {
     explanation @8 :Explanation;
     whatIf @9 :WhatIfAnswer;
     events @10 :List(T.Event);
+    limits @12 :List(T.Limit);
   }
   next @11 :UInt64;             # of a page: where the one after it begins; 0: it was the last
 }

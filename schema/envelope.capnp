@@ -219,6 +219,7 @@ struct Request {                        # one question or order from a client
     clusterTerm @21 :UInt64;            # done when it is stored; a lower one changes nothing
     standing @22 :Text;                 # for status: "joined", "lease over: ...", ...
     trace @23 :TraceQuery;              # what a card did
+    limits @24 :Void;
   }
   peerName @18 :Text;                   # common name of a TLS peer's certificate; else empty
 }
@@ -239,6 +240,7 @@ struct Reply {
     bound @6 :Bound;
     done @7 :Text;                      # what was done, for a person
     trace @8 :T.CardTrace;              # the oldest entries, a part at a time: ask again
+    limits @9 :List(T.Limit);
   }
 }
 struct Bound { task @0 :UInt64; token @1 :Text; cards @2 :List(Text); attachSocket @3 :Text; }

@@ -127,6 +127,13 @@ struct NodeInfo {
   leastTasksPerCard @17 :UInt32;  # of a small card, where maxTasksPerCard is 0; 0: one
 }
 
+struct Limit {                 # how near a daemon is to one of its bounds
+  what @0 :Text;               # that there are at most so many of
+  now @1 :UInt64;
+  most @2 :UInt64;
+  beyond @3 :Text;             # what happens where there would be more
+}
+
 struct Event {                 # one line of the node's story
   seq @0 :UInt64;
   unixMs @1 :UInt64;

@@ -1,5 +1,6 @@
 #include "actors/node/node_reports.h"
 
+#include "actors/node/node_requests.h"
 #include "runtime/planted.h"
 
 namespace qgpu {
@@ -26,6 +27,25 @@ bool NodeReports::onQuestion(const Asker& asker, schema::Request::Reader request
       return true;
     case schema::Request::TRACE:
       trace(asker, request.getTrace());
+      return true;
+    case schema::Request::LIMITS:
+      node_.reply(asker, [this](schema::Reply::Builder answer) {
+        unsigned next = 0;
+        auto add = [&, list = answer.initLimits(3)](const char* what, std::size_t now,
+                                                    std::size_t most, const char* beyond) mutable {
+          auto limit = list[next++];
+          limit.setWhat(what);
+          limit.setNow(now);
+          limit.setMost(most);
+          limit.setBeyond(beyond);
+        };
+        add("tasks", bindings_.all().size(), node_.peers().tasks.size(),
+            "a bind is refused until one ends");
+        add("questions that wait for reports", gathers_.size(), kGathersMax,
+            "one more is refused: ask again");
+        add("messages that wait to leave", node_.shell().outbox().size(), NodeRequests::kOutboxMax,
+            "a change is refused: try again");
+      });
       return true;
     default:
       return false;

@@ -30,6 +30,7 @@ bool isQuestion(schema::ClusterRequest::Which which) {
     case schema::ClusterRequest::EVENTS:
     case schema::ClusterRequest::ASSIGNED:
     case schema::ClusterRequest::WATCH:
+    case schema::ClusterRequest::LIMITS:
       return true;
     default:
       return false;
@@ -144,6 +145,28 @@ void Requests::onQuestion(const Asker& asker, schema::ClusterRequest::Reader req
           [this, asker, since = request.getEvents()](Turn&) { reports_.events(asker, since); });
     case schema::ClusterRequest::WATCH:
       return rounds_.after([this, asker, on = request.getWatch()](Turn&) { watch(asker, on); });
+    case schema::ClusterRequest::LIMITS:
+      return rounds_.after([this, asker](Turn&) {
+        rounds_.reply(asker, [this](schema::ClusterReply::Builder answer) {
+          unsigned next = 0;
+          auto add = [&, list = answer.initLimits(5)](const char* what, std::size_t now,
+                                                      std::size_t most,
+                                                      const char* beyond) mutable {
+            auto limit = list[next++];
+            limit.setWhat(what);
+            limit.setNow(now);
+            limit.setMost(most);
+            limit.setBeyond(beyond);
+          };
+          add("nodes", members_.size(), Membership::kMembersMax, "a new node is refused");
+          add("tasks", tasks_.all().size(), Tasks::kTasksMax, "a submit is refused");
+          add("tasks that wait", waiting_.queue().size(), WaitQueue::kTasksMax,
+              "a submit without room now is refused");
+          add("requests that wait", asked_.size(), kRequestsMax, "one more is refused: ask again");
+          add("messages that wait to leave", rounds_.outbox().size(), kOutboxMax,
+              "every request is refused: try again");
+        });
+      });
     default:
       return plans_.ask(asker, request);
   }

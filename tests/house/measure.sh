@@ -93,6 +93,8 @@ row 'and its checkers in tests' \
     grep -cE 'check|judge|model|oracle' || true)"
 touched 'a metric of a card (overruns)' '[oO]verruns'
 touched 'a cluster command (uncordon)' '[uU]ncordon'
+touched 'a command for node and cluster (limits)' \
+  '(set|init)Limits|::LIMITS|limits @|struct Limit\b'
 touched 'a CUDA launch function' 'cuLaunchCooperativeKernel\b'
 touched 'cards of AMD (says NVIDIA, outside its rooms)' '[nN]vidia|[nN]vml|NVIDIA' \
   '^services/(cards|suspend|guest|nvidia_abi)/'

@@ -46,6 +46,22 @@ std::set<std::string> kinds(schema::Reply::Reader reply) {
   return found;
 }
 
+TEST(NodeActor, TellsHowNearItIsToItsBounds) {
+  World world;
+  world.start();
+  world.bound(World::spec(Ordinary, 2, 30));
+  const auto reply = world.reply(world.ask([](schema::Request::Builder r) { r.setLimits(); }));
+  ASSERT_TRUE(reply.isLimits());
+  const auto limits = reply.getLimits();
+  ASSERT_EQ(limits.size(), 3u);
+  EXPECT_EQ(text(limits[0].getWhat()), "tasks");
+  EXPECT_EQ(limits[0].getNow(), 1u);
+  for (const auto limit : limits) {
+    EXPECT_LE(limit.getNow(), limit.getMost()) << text(limit.getWhat());
+    EXPECT_NE(text(limit.getBeyond()), "");
+  }
+}
+
 TEST(NodeActor, D2_ABindIsAnsweredAndToldOnlyAfterItsCommit) {
   World world;
   world.start();

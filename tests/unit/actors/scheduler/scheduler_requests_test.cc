@@ -1,6 +1,9 @@
 // What clients ask of the scheduler: rights, limits, marks and drains, questions.
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
@@ -51,6 +54,25 @@ std::set<std::string> kinds(schema::ClusterReply::Reader reply) {
   std::set<std::string> found;
   for (const auto event : reply.getEvents()) found.insert(text(event.getKind()));
   return found;
+}
+
+TEST(SchedulerRequests, TellsHowNearItIsToItsBounds) {
+  ClusterWorld world;
+  world.start();
+  world.add("a", 2);
+  world.submitted(small("a"));
+  const auto reply = world.reply(world.ask([](Request r) { r.setLimits(); }));
+  ASSERT_TRUE(reply.isLimits());
+  std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> limits;
+  for (const auto limit : reply.getLimits()) {
+    EXPECT_LE(limit.getNow(), limit.getMost()) << text(limit.getWhat());
+    EXPECT_NE(text(limit.getBeyond()), "");
+    limits[text(limit.getWhat())] = {limit.getNow(), limit.getMost()};
+  }
+  EXPECT_EQ(limits.size(), 5u);
+  EXPECT_EQ(limits["nodes"], std::pair(std::uint64_t{1}, std::uint64_t{Membership::kMembersMax}));
+  EXPECT_EQ(limits["tasks"], std::pair(std::uint64_t{1}, std::uint64_t{Tasks::kTasksMax}));
+  EXPECT_EQ(limits["tasks that wait"].first, 0u);
 }
 
 TEST(SchedulerRequests, QuestionsAreAnsweredFromTheIndex) {

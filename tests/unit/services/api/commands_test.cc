@@ -3,6 +3,7 @@
 #include <capnp/message.h>
 #include <gtest/gtest.h>
 
+#include "services/api/commands/cluster_render.h"
 #include "services/api/commands/render.h"
 
 namespace qgpu::commands_test {
@@ -35,6 +36,7 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
       {"uncordon 0", "uncordon", Right::Change},
       {"drain sim-0", "drain", Right::Change},
       {"evict 7", "evict", Right::Change},
+      {"limits", "limits", Right::Read},
       {"snapshot", "snapshot", Right::Change},
       {"loglevel debug", "loglevel", Right::Change},
       {"run {}", "run", Right::OwnTasks},
@@ -58,8 +60,24 @@ TEST(Commands, EveryCommandOfTheContractIsUnderstood) {
 }
 
 TEST(Commands, AnAnswerWithoutAViewOfItsOwnIsWrittenByTheNamesOfItsSchema) {
+  const char* wanted =
+      R"({"ok":true,"limits":[{"what":"tasks","now":3,"most":18446744073709551615,)"
+      R"("beyond":"a \"bind\" is refused"}]})";
+  const auto fill = [](auto limits) {
+    limits[0].setWhat("tasks");
+    limits[0].setNow(3);
+    limits[0].setMost(UINT64_MAX);
+    limits[0].setBeyond("a \"bind\" is refused");
+  };
   capnp::MallocMessageBuilder message;
   auto node = message.initRoot<schema::Reply>();
+  fill(node.initLimits(1));
+  EXPECT_EQ(renderReply(node, "here", {}), wanted);
+  capnp::MallocMessageBuilder other;
+  auto cluster = other.initRoot<schema::ClusterReply>();
+  fill(cluster.initLimits(1));
+  EXPECT_EQ(renderClusterReply(cluster), wanted);
+
   JsonWriter json;
   node.initFailed().setMessage("no");
   EXPECT_FALSE(writeAsNamed(json, node.asReader()));
