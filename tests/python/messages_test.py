@@ -96,8 +96,9 @@ class Reader:
     def _await(self, line, child, log):
         scheduler = line.startswith("qgpu-scheduler")
         there = ["qgpuctl", "--cluster", "status"] if scheduler else ["qgpuctl", "status"]
-        if "--scheduler=" in line:
-            there = ["qgpuctl", "-o", "name", "nodes"]
+        if "--scheduler=" in line:  # both have to know of each other
+            joined = "qgpuctl --socket /run/qgpu/manager.sock -o json status | grep '\"joined:'"
+            there = ["sh", "-c", f"{joined} && qgpuctl -o name nodes"]
         elif line.startswith("qgpuctl run"):
             there = ["qgpuctl", "-o", "name", "tasks"]
         end = time.monotonic() + PATIENCE

@@ -120,7 +120,7 @@ class Programs(WithManager):
             self.assertEqual(info["mem_bytes"], 512 << 20)
             self.assertGreater(info["launches"], 0)
             self.assertGreater(info["gpu_ns"], 0)
-            self.assertGreater(info["mem_peak_bytes"], 16 << 20)
+            self.assertGreaterEqual(info["mem_peak_bytes"], 16 << 20)
             self.assertEqual(info["owner_pid"], os.getpid())
         self.assertEqual(self.manager.tasks(), [])
 
