@@ -441,6 +441,12 @@ class Cluster(WithManager):
         self.assertEqual(placed[0]["node"], "n")
 
 
+class Package(unittest.TestCase):
+    def test_is_of_the_version_that_the_programs_are_of(self):
+        said = subprocess.check_output([BIN / "qgpuctl", "version"], text=True)
+        self.assertEqual(said, f"qgpuctl {qgpu.__version__}\n")
+
+
 class Kernel(unittest.TestCase):
     def test_is_installed_where_jupyter_looks(self):
         said = io.StringIO()
