@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <sys/ioctl.h>
 #include <unistd.h>
 #include <utility>
+
+#include "services/base/terminal.h"
 
 namespace qgpu::demo {
 namespace {
@@ -14,28 +13,19 @@ namespace {
 constexpr std::size_t kBeside = 32;  // name, class and percent around the columns
 
 std::size_t columnsOfTerminal() {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) size.ws_col = 80;
-  return std::clamp<std::size_t>(size.ws_col, kBeside + 20, kBeside + 100) - kBeside;
+  const std::size_t columns = terminalSize(STDOUT_FILENO).columns;
+  return std::clamp<std::size_t>(columns, kBeside + 20, kBeside + 100) - kBeside;
 }
 
-// Blocks need UTF-8; a terminal that speaks something else gets ASCII.
 TimelineStyle styleOfTerminal() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == 0) continue;
-    const bool utf8 = strcasestr(value, "utf-8") != nullptr || strcasestr(value, "utf8") != nullptr;
-    if (!utf8) return TimelineStyle::Ascii;
-    return std::getenv("NO_COLOR") == nullptr ? TimelineStyle::ColouredBlocks
-                                              : TimelineStyle::Blocks;
-  }
-  return TimelineStyle::Ascii;
+  if (!speaksUtf8()) return TimelineStyle::Ascii;
+  return takesColours(STDOUT_FILENO) ? TimelineStyle::ColouredBlocks : TimelineStyle::Blocks;
 }
 
 }  // namespace
 
 bool LiveView::terminal() {
-  return isatty(STDOUT_FILENO) != 0;
+  return isTerminal(STDOUT_FILENO);
 }
 
 LiveView::LiveView(std::vector<TimelineRow> rows, std::int64_t startNs)

@@ -112,7 +112,7 @@ constexpr Room kRooms[] = {
      {"services/daemons", "services/kubernetes", "services/api", "services/web", "services/attach",
       "services/cards", "services/base", "store", "actors", "runtime", "schema"}},
     {"services/demo/workload", {"services/demo/workload", "runtime"}},
-    {"services/demo", {"services/demo", "services/demo/workload", "runtime"}},
+    {"services/demo", {"services/demo", "services/demo/workload", "services/base", "runtime"}},
     {"tests/testing", {"tests/testing", "services/base"}},
 };
 
