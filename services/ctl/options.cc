@@ -214,7 +214,13 @@ class Parser {
       return usage("-o name is for lists: nodes, cards and tasks");
     }
     if (auto wrong = chooseDaemon()) return std::move(*wrong);
-    if (options_.action == Action::Doctor) chooseRunDir();
+    if (options_.action == Action::Doctor) {
+      chooseRunDir();
+      chooseCertificates(options_.tls);
+      options_.doctor.cert = options_.tls.cert;
+      options_.doctor.key = options_.tls.key;
+      options_.doctor.ca = options_.tls.ca;
+    }
     return options_;
   }
 
@@ -334,13 +340,17 @@ class Parser {
       options_.socket = options_.daemon == Daemon::Scheduler ? scheduler : manager;
       return std::nullopt;
     }
+    chooseCertificates(options_.tls);
+    return std::nullopt;
+  }
+
+  static void chooseCertificates(TlsOptions& tls) {
     const auto orElse = [](std::string& value, const char* name) {
       if (value.empty()) value = environment(name);
     };
-    orElse(options_.tls.cert, "QGPU_TLS_CERT");
-    orElse(options_.tls.key, "QGPU_TLS_KEY");
-    orElse(options_.tls.ca, "QGPU_TLS_CA");
-    return std::nullopt;
+    orElse(tls.cert, "QGPU_TLS_CERT");
+    orElse(tls.key, "QGPU_TLS_KEY");
+    orElse(tls.ca, "QGPU_TLS_CA");
   }
 
   // The manager's socket where `path` is the attach socket of one, as in a task's environment.
@@ -599,6 +609,12 @@ class Parser {
     sub->add_option("--run-dir", doctor.runDir,
                     "folder of the daemons' sockets (default: where other commands ask)")
         ->type_name("DIR");
+    sub->add_option("--bundle", doctor.bundle,
+                    "also a report to send to others: a new file, without tokens and keys")
+        ->type_name("FILE");
+    sub->footer(
+        "\nWith --tls-cert, --tls-key and --tls-ca, or with QGPU_TLS_CERT and so on, it looks "
+        "at those too.\n");
     sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
   }
 

@@ -17,6 +17,7 @@
 #include "services/ctl/answers/views.h"
 #include "services/ctl/answers/watch.h"
 #include "services/ctl/certs/authority.h"
+#include "services/ctl/doctor/bundle.h"
 #include "services/ctl/drain_plan.h"
 #include "services/ctl/event_filter.h"
 #include "services/ctl/node_explain.h"
@@ -322,6 +323,16 @@ int doctor(const Options& options) {
   const Diagnosis diagnosis = examine(options.doctor, QGPU_VERSION);
   print(isTable(options.output) ? doctorTable(diagnosis)
                                 : documentOf(doctorJson(diagnosis), options.output));
+  const std::string& bundle = options.doctor.bundle;
+  if (!bundle.empty()) {
+    const Status written =
+        writeReport(bundle, reportOf(options.doctor, diagnosis, QGPU_VERSION));
+    if (!written) {
+      std::fprintf(stderr, "qgpuctl: %s\n", printable(written.error().message).c_str());
+      return exitWith(Exit::Refused);
+    }
+    std::fprintf(stderr, "%s: look it over before you send it\n", printable(bundle).c_str());
+  }
   return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
 }
 

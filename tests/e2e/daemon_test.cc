@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -104,6 +105,33 @@ void scribble(const std::string& path, int type, const std::string& bytes) {
   while (::recv(fd, answer, sizeof answer, 0) > 0) {
   }
   ::close(fd);
+}
+
+TEST(Daemon, AReportOfDoctorHasItsConfigurationAndNoTokenOfATask) {
+  Manager manager({"--cards=sim:1x16", "--online-idle=123ms"});
+  TempFolder folder;
+  const std::string told = folder.path() + "/environment", report = folder.path() + "/report";
+  auto task = manager.runTask({"--name", "train", "--", "sh", "-c",
+                               "echo $QGPU_TOKEN >" + told + ".new; mv " + told + ".new " + told +
+                                   "; exec sleep 1000"},
+                              {{"PASSWORD", "hunter2"}});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(told); })) << task->output();
+  std::string token;
+  std::ifstream(told) >> token;
+  ASSERT_EQ(token.size(), 32u);
+  const Finished done =
+      run({binary("qgpuctl"), "--socket", manager.socket(), "doctor", "--bundle", report});
+  std::stringstream text;
+  text << std::ifstream(report).rdbuf();
+  EXPECT_NE(text.str().find("\"name\":\"train\""), std::string::npos) << done.output << text.str();
+  EXPECT_NE(text.str().find("\nonline-idle = \"123ms\""), std::string::npos) << text.str();
+  EXPECT_EQ(text.str().find(token), std::string::npos);
+  EXPECT_EQ(text.str().find("hunter2"), std::string::npos);
+  struct stat info {};
+  ASSERT_EQ(::stat(report.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  task->signal(SIGTERM);
+  task->wait();
 }
 
 TEST(Daemon, C7_GarbageOnEverySocketHarmsNothing) {

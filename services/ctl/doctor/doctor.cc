@@ -5,6 +5,7 @@
 #include <climits>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <simdjson.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@
 #include "services/base/json.h"
 #include "services/base/net/pem.h"
 #include "services/base/net/x509.h"
+#include "services/base/toml.h"
+#include "services/base/wall_time.h"
 #include "services/ctl/answers/client.h"
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
@@ -24,6 +27,9 @@ namespace {
 
 constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
+// Findings with which everything still works.
+constexpr std::array<std::string_view, 5> kWarnings = {
+    "certificate-ends", "library-differs", "task-unattached", "versions-differ", "socket-stale"};
 const std::vector<unsigned> kOldestKernel = {5, 3};
 const std::vector<unsigned> kOldestDriver = {450, 102, 4};
 
@@ -39,6 +45,8 @@ void checkFolder(DoctorContext& context, const std::string& folder) {
   } else if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
     context.finding("folder-owner", name + " belongs to uid " + std::to_string(info.st_uid),
                     "chown root " + name);
+  } else {
+    context.well(name + " is its daemon's alone");
   }
 }
 
@@ -91,55 +99,113 @@ std::string flagValue(const std::string& flags, const std::string& flag) {
   return flags.substr(at, flags.find_first_of(" \t\n\"'", at) - at);
 }
 
+// What a daemon is told: by its flags, else by the file that --config names.
+struct Told {
+  std::string flags;
+  std::map<std::string, std::string> file{};
+  std::string path{};  // of that file
+
+  std::string value(const std::string& name) const {
+    const std::string said = flagValue(flags, "--" + name);
+    const auto found = file.find(name);
+    return said.empty() && found != file.end() ? found->second : said;
+  }
+  // Where somebody would mend it.
+  std::string place(const std::string& daemon) const {
+    return path.empty() ? "/etc/default/" + daemon : path;
+  }
+};
+
+// Nothing is known of the older form of that file; the daemon itself tells what is wrong with one.
+std::optional<Told> toldTo(DoctorContext& context, const std::string& daemon) {
+  auto flags = readWhole(context.path("/etc/default/" + daemon));
+  if (!flags) return std::nullopt;
+  Told told{std::move(*flags)};
+  const std::string path = flagValue(told.flags, "--config");
+  if (path.empty()) return told;
+  const auto text = readWhole(context.path(path));
+  const auto entries = text ? parseToml(*text) : fail(ErrorCode::NotFound, "it can't be read");
+  told.path = path;
+  if (entries) {
+    for (const TomlEntry& entry : *entries) told.file[entry.key] = entry.value;
+  } else if (!text || !text->starts_with('(')) {
+    context.finding("config",
+                    "the configuration of " + daemon + ", " + path + ": " + entries.error().message,
+                    "mend it, and try it with " + daemon + " --config=" + path + " --print-config");
+  }
+  return told;
+}
+
 // Another one is refused by the scheduler each time that the node would join.
 void checkNodeCertificate(DoctorContext& context, const std::string& whose, const std::string& pem,
-                          const std::string& flags) {
+                          const Told& told) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const std::string named = flagValue(flags, "--nodename");
+  const std::string named = told.value("nodename");
   const std::string node = named.empty() ? host.data() : named;
   const CertificateOwner owner = ownerOf(pem);
   if (!owner.mayJoin()) {
     context.finding("certificate-role", whose + " is not that of a node",
-                    std::string("sign one whose subject has OU=") + kNodeUnit);
+                    "where the CA is: qgpuctl certs issue " + node + " --role node");
   } else if (!owner.mayJoinAs(node)) {
     context.finding("certificate-name", whose + " does not name " + node + ", which joins with it",
-                    "sign one with that CN or DNS entry, or say --nodename");
+                    "where the CA is: qgpuctl certs issue " + node + "; or say --nodename");
   }
 }
 
-void checkCertificate(DoctorContext& context, const std::string& daemon, const std::string& flags) {
-  const std::string file = flagValue(flags, "--tls-cert");
-  if (file.empty()) return;
-  const std::string whose = "the certificate of " + daemon + ", " + file + ",";
-  const auto pem = readWhole(context.path(file));
+struct Pair {
+  std::string cert, key, ca;  // files
+};
+
+// Its text; empty where it is none. `place`: where it is named.
+std::string checkPair(DoctorContext& context, const std::string& whose, const Pair& files,
+                      const std::string& place) {
+  const auto pem = readWhole(context.path(files.cert));
   const auto end = expiryOf(pem.value_or(""));
   if (!pem || !end) {
     context.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
-                    "see --tls-cert in /etc/default/" + daemon);
-    return;
+                    "see --tls-cert in " + place);
+    return "";
   }
+  const std::size_t before = context.diagnosis.findings.size();
   const std::int64_t left = *end - static_cast<std::int64_t>(std::time(nullptr));
   const std::string renew =
-      "sign a new one by the CA of --tls-ca; " + daemon + " reads it within 10 s";
+      "where the CA is: qgpuctl certs renew; then copy it here, and it is read within 10 s";
   if (left <= 0) {
     context.finding("certificate-expired", whose + " has expired", renew);
   } else if (left < kSoonSeconds) {
     context.finding("certificate-ends",
                     whose + " ends in " + std::to_string(left / kDaySeconds) + " days", renew);
   }
-  const auto key = readWhole(context.path(flagValue(flags, "--tls-key")));
+  const auto key = readWhole(context.path(files.key));
   if (key && !belongTogether(*pem, *key)) {
     context.finding("certificate-key", whose + " does not belong to the key of --tls-key",
-                    "name the pair in /etc/default/" + daemon);
+                    "name the pair in " + place);
   }
-  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, *pem, flags);
-  const std::string rpc = flagValue(flags, "--rpc");
+  const auto ca = readWhole(context.path(files.ca));
+  if (ca && !files.ca.empty() && !signedBy(*pem, *ca)) {
+    context.finding("certificate-ca", whose + " is not signed by " + files.ca + ", of --tls-ca",
+                    "bring the ca.pem of the CA that signed it");
+  }
+  if (context.diagnosis.findings.size() == before) {
+    context.well(whose + " holds until " + rfc3339(*end * 1000));
+  }
+  return *pem;
+}
+
+void checkCertificate(DoctorContext& context, const std::string& daemon, const Told& told) {
+  const Pair files{told.value("tls-cert"), told.value("tls-key"), told.value("tls-ca")};
+  if (files.cert.empty()) return;
+  const std::string whose = "the certificate of " + daemon + ", " + files.cert + ",";
+  const std::string pem = checkPair(context, whose, files, told.place(daemon));
+  if (pem.empty()) return;
+  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, pem, told);
+  const std::string rpc = told.value("rpc");
   const std::string host = rpc.substr(0, rpc.rfind(':'));
   const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
-  if (!everywhere && !isFor(*pem, host)) {
+  if (!everywhere && !isFor(pem, host)) {
     context.finding("certificate-name", whose + " does not name " + host + ", where it serves",
-                    "sign one with that name; managers refuse it else");
+                    "where the CA is: qgpuctl certs issue " + host + " --role scheduler");
   }
 }
 
@@ -209,9 +275,11 @@ void append(std::string& out, const std::string& text) {
 
 }  // namespace
 
-std::string DoctorContext::path(const std::string& absolute) const {
-  const std::string& root = options.root;
+std::string DoctorOptions::path(const std::string& absolute) const {
   return (root.ends_with('/') ? root.substr(0, root.size() - 1) : root) + absolute;
+}
+bool Finding::isWarning() const {
+  return std::ranges::count(kWarnings, code) != 0;
 }
 void DoctorContext::fact(std::string name, std::string value) {
   diagnosis.facts.push_back({std::move(name), std::move(value)});
@@ -250,8 +318,9 @@ void examineDaemons(DoctorContext& context, const std::string& version) {
         context.finding("versions-differ",
                         "qgpu-" + daemon + " is " + told + ", this qgpuctl " + version,
                         "bring both to one version");
-      } else if (daemon == "manager") {
-        checkUncontained(context, context.path(name));
+      } else {
+        context.well("qgpu-" + daemon + " " + told + " answers on " + name);
+        if (daemon == "manager") checkUncontained(context, context.path(name));
       }
     }
   }
@@ -275,9 +344,13 @@ void examineDaemons(DoctorContext& context, const std::string& version) {
 
 void examineCertificates(DoctorContext& context) {
   for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
-    const auto flags = readWhole(context.path("/etc/default/" + daemon));
-    if (flags) checkCertificate(context, daemon, *flags);
+    const auto told = toldTo(context, daemon);
+    if (told) checkCertificate(context, daemon, *told);
   }
+  const DoctorOptions& options = context.options;
+  if (options.cert.empty()) return;
+  checkPair(context, "the certificate " + options.cert, {options.cert, options.key, options.ca},
+            "what was said, or QGPU_TLS_CERT");
 }
 
 Diagnosis examine(const DoctorOptions& options, const std::string& version) {
@@ -295,14 +368,13 @@ std::string doctorTable(const Diagnosis& diagnosis) {
   Table facts({{"FACT"}, {"VALUE"}});
   for (const Fact& fact : diagnosis.facts) facts.add({fact.name, fact.value});
   std::string out = diagnosis.facts.empty() ? "" : facts.text() + "\n";
-  if (diagnosis.findings.empty()) {
-    append(out, "nothing found that would break qgpu here");
-    return out;
-  }
+  for (const std::string& well : diagnosis.well) append(out, "[ok]   " + printable(well));
   for (const Finding& finding : diagnosis.findings) {
-    append(out, printable(finding.code) + ": " + printable(finding.what));
-    append(out, "  fix: " + printable(finding.fix));
+    append(out, (finding.isWarning() ? "[warn] " : "[fail] ") + printable(finding.code) + ": " +
+                    printable(finding.what));
+    append(out, "         fix: " + printable(finding.fix));
   }
+  if (diagnosis.findings.empty()) append(out, "nothing found that would break qgpu here");
   return out;
 }
 
@@ -315,7 +387,9 @@ std::string doctorJson(const Diagnosis& diagnosis) {
   json.endArray().key("findings").beginArray();
   for (const Finding& finding : diagnosis.findings) {
     json.beginObject().field("code", finding.code).field("what", finding.what);
-    json.field("fix", finding.fix).endObject();
+    json.field("fix", finding.fix)
+        .field("level", finding.isWarning() ? "warn" : "fail")
+        .endObject();
   }
   json.endArray().endObject();
   return json.take() + "\n";

@@ -15,6 +15,11 @@ struct DoctorOptions {
   std::string root = "/";
   std::string kubeScheduler;  // its static pod or configuration; empty: where kubeadm has it
   std::string runDir;         // of the daemons' sockets
+  std::string bundle;         // file for a report; empty: none
+  // A pair that somebody shows to a scheduler, and who signed that one's; empty: none is looked at.
+  std::string cert, key, ca;
+
+  std::string path(const std::string& absolute) const;
 };
 
 struct Fact {
@@ -26,11 +31,15 @@ struct Finding {
   std::string code;  // stable, for programs
   std::string what;
   std::string fix;
+
+  // True where everything still works.
+  bool isWarning() const;
 };
 
 struct Diagnosis {
   std::vector<Fact> facts;
   std::vector<Finding> findings;
+  std::vector<std::string> well{};  // what was looked at and is as it should be
 };
 
 // What a check needs: a machine to look at, and where to say what it found.
@@ -38,7 +47,8 @@ struct DoctorContext {
   const DoctorOptions& options;
   Diagnosis& diagnosis;
 
-  std::string path(const std::string& absolute) const;
+  std::string path(const std::string& absolute) const { return options.path(absolute); }
+  void well(std::string what) { diagnosis.well.push_back(std::move(what)); }
   void fact(std::string name, std::string value);
   void finding(std::string code, std::string what, std::string fix);
 };
@@ -46,7 +56,7 @@ struct DoctorContext {
 // The checks. `version`: of this program, which daemons should share.
 void examineMachine(DoctorContext& context);                              // kernel, driver, folders
 void examineDaemons(DoctorContext& context, const std::string& version);  // sockets, versions
-void examineCertificates(DoctorContext& context);                         // of the daemons' flags
+void examineCertificates(DoctorContext& context);                         // flags, config files
 void examineKubelet(DoctorContext& context);                              // device plugins
 void examineKubeScheduler(DoctorContext& context);                        // the extender
 

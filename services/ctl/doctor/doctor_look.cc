@@ -12,6 +12,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <utility>
+
+#include "runtime/fd.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -33,6 +36,27 @@ int connectError(const std::string& path, int type) {
   const int error = done == 0 ? 0 : errno;
   ::close(fd);
   return error;
+}
+
+// Empty where nothing listens; `host` is an IP address.
+Fd connectTo(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return Fd();
+  Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const bool now = fd && ::connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0;
+  const bool later = fd && !now && errno == EINPROGRESS;
+  ::freeaddrinfo(found);
+  if (now) return fd;
+  pollfd entry{fd.get(), POLLOUT, 0};
+  int error = 0;
+  socklen_t size = sizeof error;
+  const bool connected = later && ::poll(&entry, 1, kConnectMs) == 1 &&
+                         ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+                         error == 0;
+  return connected ? std::move(fd) : Fd();
 }
 
 }  // namespace
@@ -80,25 +104,36 @@ SocketState socketState(const std::string& path) {
 }
 
 bool listensAt(const std::string& host, const std::string& port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return false;
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  const bool now = fd >= 0 && ::connect(fd, found->ai_addr, found->ai_addrlen) == 0;
-  const bool later = fd >= 0 && !now && errno == EINPROGRESS;
-  ::freeaddrinfo(found);
-  bool listens = now;
-  if (later) {
-    pollfd entry{fd, POLLOUT, 0};
-    int error = 0;
-    socklen_t size = sizeof error;
-    listens = ::poll(&entry, 1, kConnectMs) == 1 &&
-              ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+  return static_cast<bool>(connectTo(host, port));
+}
+
+Result<std::string> fetch(const std::string& address, const std::string& path, Nanos limit) {
+  const std::size_t colon = address.rfind(':');
+  const auto broken = [&](const std::string& why) {
+    return fail(ErrorCode::Unavailable, (address.empty() ? "its address" : address) + why);
+  };
+  if (colon == std::string::npos) return broken(" is not known");
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const Fd fd = connectTo(host, address.substr(colon + 1));
+  if (!fd) return broken(" takes no connection");
+  const std::string ask = "GET " + path + " HTTP/1.0\r\nHost: " + address + "\r\n\r\n";
+  if (::send(fd.get(), ask.data(), ask.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(ask.size())) {
+    return broken(" takes no question");
   }
-  if (fd >= 0) ::close(fd);
-  return listens;
+  std::string answer;
+  char chunk[16'384];
+  pollfd entry{fd.get(), POLLIN, 0};
+  const int limitMs = static_cast<int>(limit / millis(1));
+  while (answer.size() < kFileMax && ::poll(&entry, 1, limitMs) == 1) {
+    const ssize_t n = ::recv(fd.get(), chunk, sizeof chunk, 0);
+    if (n <= 0) break;
+    answer.append(chunk, static_cast<std::size_t>(n));
+  }
+  const std::size_t body = answer.find("\r\n\r\n");
+  const bool well = answer.starts_with("HTTP/1.") && answer.find(" 200 ") == 8;
+  if (!well || body == std::string::npos) return broken(" answers no page, or wants TLS");
+  return answer.substr(body + 4);
 }
 
 std::vector<unsigned> versionNumbers(std::string_view text, std::size_t count) {

@@ -6,6 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/result.h"
+#include "runtime/units.h"
+
 namespace qgpu::ctl {
 
 // At most 4 MiB; nothing where it can't be read.
@@ -27,6 +30,10 @@ SocketState socketState(const std::string& path);
 
 // True where something listens there; `host` is an IP address.
 bool listensAt(const std::string& host, const std::string& port);
+
+// The body of what GET answers at HOST:PORT, an IP address, without TLS; at most 4 MiB.
+// Unavailable: why there is none.
+Result<std::string> fetch(const std::string& address, const std::string& path, Nanos limit);
 
 // The numbers of "5.10.0-35-amd64" or "535.54.03", as many as are asked for; missing ones are 0.
 std::vector<unsigned> versionNumbers(std::string_view text, std::size_t count);

@@ -14,11 +14,14 @@
 #include <simdjson.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <thread>
 #include <unistd.h>
 
 #include "services/base/wall_time.h"
+#include "services/ctl/doctor/bundle.h"
+#include "services/ctl/doctor/doctor_look.h"
 #include "services/kubernetes/webhook/certificates.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/child_process.h"
@@ -328,6 +331,124 @@ TEST_F(Doctor, SaysWhereANodesCertificateIsOfNoUseToIt) {
   EXPECT_EQ(codes(), "certificate-ends certificate-name");
   flags("operator", "node-1");
   EXPECT_EQ(codes(), "certificate-ends certificate-role");
+}
+
+TEST_F(Doctor, LooksAtTheCertificatesOfAConfigFileAndAtOneThatIsSaid) {
+  testing::Certificates made(root + "/etc/qgpu");
+  fs::create_directories(root + "/etc/qgpu");
+  made.makeCa("ca");
+  made.makeCa("other");
+  made.make("ca", "node-1", "", "/OU=qgpu-node");
+  write("/etc/default/qgpu-manager", "QGPU_MANAGER_FLAGS=\"--config=/etc/qgpu/manager.toml\"\n");
+  const std::string pair =
+      "tls-cert = \"/etc/qgpu/node-1.pem\"\ntls-key = \"/etc/qgpu/node-1.key\"\n";
+  write("/etc/qgpu/manager.toml", pair + "nodename = \"node-2\"\n");
+  EXPECT_EQ(codes(), "certificate-ends certificate-name");
+  write("/etc/qgpu/manager.toml", pair + "tls-ca = \"/etc/qgpu/other.pem\"\nnodename=\"node-1\"");
+  EXPECT_EQ(codes(), "certificate-ends certificate-ca");
+  write("/etc/qgpu/manager.toml", pair + "nodename = node-1\n");
+  EXPECT_EQ(codes(), "config");
+  EXPECT_NE(whatOf("config").find("line 3"), std::string::npos) << whatOf("config");
+  fs::remove(root + "/etc/default/qgpu-manager");
+  EXPECT_EQ(codes(), "");
+  options.cert = "/etc/qgpu/node-1.pem";
+  options.key = "/etc/qgpu/ca.key";
+  options.ca = "/etc/qgpu/ca.pem";
+  EXPECT_EQ(codes(), "certificate-ends certificate-key");
+}
+
+TEST_F(Doctor, MarksWhatIsWellAndHowBadTheRestIs) {
+  daemon("/run/qgpu/manager.sock");
+  const Diagnosis diagnosis = examine(options, "1.0");
+  const std::string table = doctorTable(diagnosis);
+  EXPECT_NE(table.find("[ok]   qgpu-manager 1.0 answers on /run/qgpu/manager.sock\n"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("[fail] attach-closed: "), std::string::npos) << table;
+  EXPECT_NE(doctorJson(diagnosis).find(R"("level":"fail")"), std::string::npos);
+  EXPECT_TRUE((Finding{"certificate-ends", "", ""}).isWarning());
+}
+
+// --- the report ---
+
+TEST_F(Doctor, AReportHasWhatDaemonsAnswerAndNoSecretOfIt) {
+  const std::string token = "0123456789abcdef0123456789abcdef";
+  const std::string recent = std::to_string(unixMsNow() - 60'000);
+  std::map<std::string, std::string> more;
+  more["tasks"] = R"({"ok":true,"tasks":[{"id":7,"name":"train","token":"short","env":)"
+                  R"({"PASSWORD":"hunter2"},"note":")" +
+                  token + "\"}]}\n";
+  more["events 0"] = R"({"ok":true,"events":[{"seq":1,"unix_ms":5,"kind":"task-bound"},)"
+                     R"({"seq":2,"unix_ms":)" +
+                     recent + R"(,"kind":"task-ended"}]})" + "\n";
+  more["events 2"] = "{\"ok\":true,\"events\":[]}\n";
+  daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  write("/proc/version", "Linux version 6.1.0 (someone)\n");
+  write("/proc/modules", "drm 1 0\nnvidia_uvm 4 0\nnvidia 9 1\n");
+  const std::string report = reportOf(options, examine(options, "1.0"), "1.0");
+  for (const char* part :
+       {"A report of qgpuctl 1.0", "[fail] attach-closed", "Linux version 6.1.0", "nvidia_uvm 4 0",
+        R"("id":7,"name":"train")", "\"token\":\"(left out)\"", "\"env\":\"(left out)\"",
+        "task-ended", "== qgpu-manager: configuration\n(not known",
+        "== qgpu-scheduler\n(does not"}) {
+    EXPECT_NE(report.find(part), std::string::npos) << part << "\n" << report;
+  }
+  for (const std::string& secret : {token, std::string("short"), std::string("hunter2"),
+                                    std::string("task-bound"), std::string("drm 1 0")}) {
+    EXPECT_EQ(report.find(secret), std::string::npos) << secret;
+  }
+}
+
+TEST(Report, LeavesOutPrivateKeysAndWhatLooksLikeAToken) {
+  const std::string key = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMG\n-----END PRIVATE KEY-----\n";
+  EXPECT_EQ(withoutSecrets("a\n" + key + "b\n"), "a\n(left out)\nb\n");
+  EXPECT_EQ(withoutSecrets("x -----BEGIN EC PRIVATE KEY-----\nMIGH"), "x (left out)\n");
+  const std::string token(32, 'A');
+  EXPECT_EQ(withoutSecrets("QGPU_TOKEN=" + token + "\n"), "QGPU_TOKEN=(left out)\n");
+  const std::string uuid = "GPU-8f3d2a1b-0000-1111-2222-333344445555 deadbeef\n";
+  EXPECT_EQ(withoutSecrets(uuid), uuid);
+}
+
+TEST(Report, IsANewFileForItsUserAlone) {
+  const testing::TempFolder folder{"rp"};
+  const std::string path = folder.path() + "/report";
+  const mode_t before = ::umask(0);
+  EXPECT_TRUE(writeReport(path, "a").ok());
+  ::umask(before);
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(writeReport(path, "b").error().code, ErrorCode::AlreadyExists);
+  fs::create_symlink("nowhere", folder.path() + "/link");
+  EXPECT_FALSE(writeReport(folder.path() + "/link", "b").ok());
+  EXPECT_EQ(writeReport(folder.path() + "/none/report", "b").error().code, ErrorCode::Unavailable);
+}
+
+TEST(Report, FetchesAPageOfMetrics) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(fd, 2), 0);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  std::thread server([fd] {
+    for (const std::string page :
+         {"HTTP/1.1 200 OK\r\na: b\r\n\r\nqgpu_up 1\n", "HTTP/1.1 404 Not Found\r\n\r\nno\n"}) {
+      const int peer = ::accept(fd, nullptr, nullptr);
+      char line[512];
+      EXPECT_GT(::read(peer, line, sizeof line), 0);
+      EXPECT_EQ(::write(peer, page.data(), page.size()), static_cast<ssize_t>(page.size()));
+      ::close(peer);
+    }
+  });
+  const std::string at = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const auto page = fetch(at, "/metrics", seconds(10));
+  EXPECT_TRUE(page.ok() && *page == "qgpu_up 1\n");
+  EXPECT_FALSE(fetch(at, "/metrics", seconds(10)).ok());
+  server.join();
+  ::close(fd);
+  EXPECT_FALSE(fetch(at, "/metrics", seconds(10)).ok());
+  EXPECT_FALSE(fetch("", "/metrics", seconds(10)).ok());
 }
 
 // As the pod of the scheduler has them, which runs as no root.
