@@ -1,10 +1,13 @@
 #include "runtime/log.h"
 
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 namespace qgpu {
@@ -29,6 +32,32 @@ spdlog::level::level_enum spdlogLevel(LogLevel level) {
       return spdlog::level::off;
   }
   return spdlog::level::off;
+}
+
+// As sd-daemon(3) has them: the journal takes a number in front of a line as its priority.
+const char* journalPrefix(LogLevel level) {
+  switch (level) {
+    case LogLevel::Error:
+      return "<3>";
+    case LogLevel::Warn:
+      return "<4>";
+    case LogLevel::Info:
+      return "<6>";
+    case LogLevel::Trace:
+    case LogLevel::Debug:
+    case LogLevel::Off:
+      break;
+  }
+  return "<7>";
+}
+
+// systemd names in JOURNAL_STREAM the stream that leads to the journal; a daemon whose stderr was
+// led elsewhere inherits the name all the same.
+bool stderrIsJournal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat info {};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &info) == 0 &&
+         std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) == stream;
 }
 
 bool isPlain(char c) {
@@ -79,6 +108,7 @@ struct Append {
 struct Log::Backend {
   explicit Backend(Sink ownSink) : sink(std::move(ownSink)) {}
 
+  const bool journal = stderrIsJournal();
   // Where there is no sink of our own.
   spdlog::logger toStderr{"", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   Sink sink;
@@ -112,8 +142,8 @@ Log::Log(LogLevel level, Sink sink)
   spdlog::logger& logger = backend_->toStderr;
   logger.set_level(spdlog::level::trace);
   logger.flush_on(spdlog::level::trace);
-  logger.set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %v",
-                                                                   spdlog::pattern_time_type::utc));
+  logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
+      backend_->journal ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
 }
 
 Log::~Log() = default;
@@ -127,7 +157,8 @@ void Log::write(LogLevel level, std::string_view event, Fields fields) {
     const std::lock_guard lock(backend_->mutex);
     backend_->sink(level, line);
   } else {
-    backend_->toStderr.log(spdlogLevel(level), "{} {}", logLevelName(level), line);
+    const char* prefix = backend_->journal ? journalPrefix(level) : "";
+    backend_->toStderr.log(spdlogLevel(level), "{}{} {}", prefix, logLevelName(level), line);
   }
 }
 

@@ -55,7 +55,7 @@ class Log {
   // Takes a finished line without time and line end.
   using Sink = std::function<void(LogLevel, const std::string& line)>;
 
-  explicit Log(LogLevel level);    // to stderr, with time and level in front
+  explicit Log(LogLevel level);    // to stderr: time, level, line; to the journal with its priority
   Log(LogLevel level, Sink sink);  // for tests and for a daemon's own readers
   ~Log();
   Log(const Log&) = delete;

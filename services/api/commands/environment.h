@@ -50,6 +50,8 @@ inline constexpr VariableEntry kVariables[] = {
     {"QGPU_MANAGER_FLAGS", "unit qgpu-manager", "", "flags, in /etc/default/qgpu-manager"},
     {"QGPU_SCHEDULER_FLAGS", "unit qgpu-scheduler", "", "flags, in /etc/default/qgpu-scheduler"},
     {"NOTIFY_SOCKET", "daemons", "", "systemd's; it is told when a daemon serves"},
+    {"JOURNAL_STREAM", "daemons", "",
+     "systemd's; log lines to that stream have a priority and no time"},
     {"WATCHDOG_USEC", "daemons", "", "systemd's; its watchdog is fed while all loops turn"},
     {"DEMO_JSON", "qgpu-demo", "demo.json", "the file that the demo writes"},
     {"NO_COLOR", "qgpu-demo", "", "if set: no colours"},

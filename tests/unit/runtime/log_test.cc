@@ -2,9 +2,12 @@
 
 #include "runtime/log.h"
 
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <limits>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 namespace qgpu::log_test {
@@ -74,6 +77,31 @@ TEST(LogToStderr, PutsTimeAndLevelInFront) {
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(text.ends_with("Z info started {} pid=7\n")) << text;
   EXPECT_EQ(text.find('T'), 10u) << text;
+}
+
+// As systemd starts a daemon; `changed` names another stream than stderr is.
+std::string saidToJournal(bool changed) {
+  ::testing::internal::CaptureStderr();
+  struct stat info {};
+  EXPECT_EQ(::fstat(STDERR_FILENO, &info), 0);
+  const std::string stream =
+      std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino + (changed ? 1 : 0));
+  ::setenv("JOURNAL_STREAM", stream.c_str(), 1);
+  Log log(LogLevel::Trace);
+  ::unsetenv("JOURNAL_STREAM");
+  log.debug("a");
+  log.info("task-bound", {{"task", 12u}});
+  log.warn("b");
+  log.error("c");
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(LogToStderr, TellsTheJournalThePriorityAndNoTime) {
+  EXPECT_EQ(saidToJournal(false),
+            "<7>debug a\n<6>info task-bound task=12\n<4>warn b\n<3>error c\n");
+  const std::string elsewhere = saidToJournal(true);
+  EXPECT_TRUE(elsewhere.ends_with("Z error c\n")) << elsewhere;
+  EXPECT_EQ(elsewhere.find('<'), std::string::npos) << elsewhere;
 }
 
 TEST(LogToStderr, WritesEveryLevelUnderItsNameFromTheChosenOneOn) {
