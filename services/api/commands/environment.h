@@ -19,10 +19,11 @@ inline constexpr VariableEntry kVariables[] = {
     {"QGPU_TLS_CERT", "qgpuctl", "", "file of `--tls-cert`, where there is a server"},
     {"QGPU_TLS_KEY", "qgpuctl", "", "file of `--tls-key`"},
     {"QGPU_TLS_CA", "qgpuctl", "", "file of `--tls-ca`"},
-    {"QGPU_LIB", "qgpuctl run", "lib/libqgpu.so beside the folder of qgpuctl",
+    {"QGPU_LIB", "qgpuctl run, Python", "lib/libqgpu.so beside the folder of qgpuctl",
      "path of the library"},
-    {"QGPU_SOCKET", "qgpuctl, libqgpu.so", "in a container the one that was mounted",
-     "for qgpuctl the socket of `--socket`; for the library the manager's attach socket, "
+    {"QGPU_SOCKET", "qgpuctl, Python, libqgpu.so", "in a container the one that was mounted",
+     "for qgpuctl and Python the socket of `--socket`; for the library the manager's attach "
+     "socket, "
      "`RUN_DIR/attach.sock`, which qgpuctl run gives it: in a task qgpuctl asks the manager beside "
      "that"},
     {"QGPU_TOKEN", "libqgpu.so", "",
@@ -41,6 +42,8 @@ inline constexpr VariableEntry kVariables[] = {
     {"PORT", "qgpu-scheduler", "12345", "port of `--http`, where that flag is not given"},
     {"XDG_RUNTIME_DIR", "all, not as root", "/tmp/qgpu-UID as run dir", "run dir: qgpu below it"},
     {"XDG_STATE_HOME", "daemons, not as root", "$HOME/.local/state", "database: qgpu below it"},
+    {"XDG_DATA_HOME", "Python", "$HOME/.local/share",
+     "where `python3 -m qgpu kernel install` puts a notebook's kernel"},
     {"KUBECONFIG", "daemons", "the service account of the pod",
      "file that says where the API server is; one file"},
     {"KUBERNETES_SERVICE_HOST", "daemons", "", "address of the API server, as Kubernetes gives it"},
