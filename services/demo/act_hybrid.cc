@@ -13,7 +13,7 @@ namespace qgpu::demo {
 namespace {
 
 constexpr std::int64_t kBurstsWanted = 5;  // for each second: 200 in the 40 s of the default
-constexpr std::int64_t kRoundNs = 5 * kSecond;
+constexpr std::int64_t kHybridRoundNs = 5 * kSecond;
 constexpr std::int64_t kDrainNs = kSecond / 2;  // three kernels of 100 ms, and online's last
 constexpr std::int64_t kTenthOfMsNs = 100'000;  // most figures are in tenths of a ms
 
@@ -214,7 +214,7 @@ Status hybridAct(const ActSetting& setting) {
   ActResult act{"hybrid", "best-effort", {}};
   TenantGroup tenants(setting.node, {offlineBatch(), onlineBursts()});
   const Result<HybridPlay> play =
-      playHybrid(setting, tenants, bare, roundsOf(setting.ns * 4, kRoundNs));
+      playHybrid(setting, tenants, bare, roundsOf(setting.ns * 4, kHybridRoundNs));
   if (!play) return play.error();
   const Result<BareRates> rates = bare.finish();
   if (!rates) return rates.error();

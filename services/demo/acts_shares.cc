@@ -27,9 +27,9 @@ constexpr std::int64_t kSettleNs = kSecond / 4;  // after a "go", before a round
 // puts each tenant's share beside the one wanted.
 Result<Reports> measureShares(const ActSetting& setting, TenantGroup& tenants, BareRun& bare,
                               const std::vector<std::int64_t>& wanted, ActResult& act) {
-  constexpr std::int64_t kRoundNs = 5 * kSecond / 2;
+  constexpr std::int64_t kShareRoundNs = 5 * kSecond / 2;
   if (Status status = tenants.warmUp(); !status) return status.error();
-  const std::int64_t rounds = roundsOf(setting.ns, kRoundNs);
+  const std::int64_t rounds = roundsOf(setting.ns, kShareRoundNs);
   std::vector<Interval> windows;
   for (std::int64_t i = 0; i < rounds; i++) {
     tenants.say("pause");

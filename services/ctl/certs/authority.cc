@@ -281,7 +281,7 @@ Result<Entries> issue(const Folder& folder, const CertsOptions& options, std::in
 }
 
 // Names of the certificates in the folder, the CA first.
-std::vector<std::string> namesIn(const Folder& folder) {
+std::vector<std::string> certificatesIn(const Folder& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& file : fs::directory_iterator(folder.path(), error)) {
@@ -305,7 +305,7 @@ Result<Entries> renew(const Folder& folder, const CertsOptions& options, std::in
   auto ca = readCa(folder);
   if (!ca) return ca.error();
   Entries made;
-  for (const std::string& name : namesIn(folder)) {
+  for (const std::string& name : certificatesIn(folder)) {
     const auto pem = folder.read(name, kCert);
     const auto until = pem ? expiryOf(*pem) : Result<std::int64_t>(pem.error());
     const bool ours = pem && signedBy(*pem, ca->cert);
@@ -335,7 +335,7 @@ Result<Entries> show(const Folder& folder, const CertsOptions& options, std::int
   const auto ca = folder.read(kCa, kCert);
   if (!ca) return ca.error();
   Entries all;
-  for (const std::string& name : namesIn(folder)) {
+  for (const std::string& name : certificatesIn(folder)) {
     const auto pem = folder.read(name, kCert);
     CertificateEntry entry = entryOf(folder, name, pem ? *pem : "");
     if (entry.until == 0) {

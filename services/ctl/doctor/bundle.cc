@@ -25,7 +25,7 @@ namespace {
 
 using simdjson::dom::element;
 
-constexpr Nanos kAskLimit = seconds(10);
+constexpr Nanos kReportAskLimit = seconds(10);
 constexpr std::int64_t kEventsMs = 3'600'000;  // as far back as events are told
 constexpr std::size_t kTokenDigits = 32;       // hexadecimal, of a task's token
 constexpr std::size_t kArgumentsMax = 256;
@@ -91,7 +91,8 @@ std::string eventsOf(Client& client) {
   const std::int64_t oldest = unixMsNow() - kEventsMs;
   std::uint64_t since = 0;
   for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; ++page) {
-    const Result<Answer> answer = client.askLine("events " + std::to_string(since), kAskLimit);
+    const Result<Answer> answer =
+        client.askLine("events " + std::to_string(since), kReportAskLimit);
     if (!answer) return lines + told(answer);
     const std::vector<element> events = listOf(answer->root(), "events");
     if (events.empty()) break;
@@ -138,7 +139,7 @@ Result<std::string> configurationOf(const std::string& program, std::vector<std:
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  return askInChild(program, program + " --print-config", kAskLimit, [&](int out) {
+  return askInChild(program, program + " --print-config", kReportAskLimit, [&](int out) {
     ::dup2(out, STDOUT_FILENO);
     ::execv(argv[0], argv.data());
     ::_exit(127);
@@ -164,11 +165,11 @@ void tellDaemon(std::string& report, const DoctorOptions& options, const std::st
     return section(report, program, "(does not serve in " + options.runDir + ")");
   }
   Client client(socket);
-  const Result<Answer> status = client.askLine("status", kAskLimit);
+  const Result<Answer> status = client.askLine("status", kReportAskLimit);
   section(report, program + ": status", told(status));
   for (const std::string list : {"nodes", "cards", "tasks"}) {
     if (list == "nodes" && daemon == "manager") continue;
-    section(report, program + ": " + list, told(client.askLine(list, kAskLimit)));
+    section(report, program + ": " + list, told(client.askLine(list, kReportAskLimit)));
   }
   section(report, program + ": events of the last hour", eventsOf(client));
   const std::uint64_t pid = status ? numberOf(status->root(), "pid") : 0;
@@ -176,7 +177,7 @@ void tellDaemon(std::string& report, const DoctorOptions& options, const std::st
   section(report, program + ": configuration",
           configuration ? *configuration : "(not known: " + configuration.error().message + ")");
   const std::string address = configuration ? addressIn(*configuration, "http") : "";
-  const auto metrics = fetch(address, "/metrics", kAskLimit);
+  const auto metrics = fetch(address, "/metrics", kReportAskLimit);
   section(report, program + ": metrics",
           metrics ? *metrics : "(not known: " + metrics.error().message + ")");
 }
