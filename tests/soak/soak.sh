@@ -6,7 +6,8 @@
 #   soak.sh ROOT BUILD FUZZ_BUILD [PART...]
 #
 # Parts: again seeds cluster planted power kills starve fuzz load packages. `again` runs each test
-# that does not judge by time 20 times in a row. `packages` upgrades them 20 times under a program.
+# that does not judge by time 20 times in a row, beside others. `packages` upgrades them 20 times
+# under a program.
 #
 # SOAK_TIMES, SOAK_SEEDS, SOAK_CLUSTER_SEEDS, SOAK_KILLS, SOAK_FUZZ_SECONDS, SOAK_LOAD_MINUTES
 # and SOAK_UPGRADES shorten or lengthen a part; SOAK_TESTS=REGEX chooses the tests of `again`.
@@ -25,24 +26,29 @@ cd "$root"
 sources=$(git ls-files -z actors runtime schema services store tests CMakeLists.txt |
   xargs -0 sha1sum 2>/dev/null | sha1sum | cut -c1-12)
 
+# good PART NAME: it passed with these sources.
+good() {
+  awk -F '\t' -v s="$sources" -v p="$1" -v n="$2" \
+    '$1 == s && $2 == p && $3 == n && $4 == "good" { found = 1 } END { exit !found }' "$ledger"
+}
+
+# entry PART NAME VERDICT SECONDS FIGURES
+entry() {
+  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$sources" "$1" "$2" "$3" "$4" \
+    "$(date -u +%Y-%m-%dT%H:%MZ)" "$5" >>"$ledger"
+}
+
 # chunk PART NAME COMMAND...: runs once. The last line that the command prints is kept.
 chunk() {
   part=$1 name=$2
   shift 2
-  if awk -F '\t' -v s="$sources" -v p="$part" -v n="$name" \
-      '$1 == s && $2 == p && $3 == n && $4 == "good" { found = 1 } END { exit !found }' "$ledger"
-  then
-    return 0
-  fi
+  if good "$part" "$name"; then return 0; fi
   out=$build/soak/$part-$(echo "$name" | tr -c 'A-Za-z0-9\n' '_').log
   began=$(date +%s)
   echo "soak: $part $name"
   verdict=good
   "$@" >"$out" 2>&1 || verdict=bad
-  seconds=$(($(date +%s) - began))
-  last=$(tail -n 1 "$out" | tr '\t' ' ')
-  printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$sources" "$part" "$name" "$verdict" "$seconds" \
-    "$(date -u +%Y-%m-%dT%H:%MZ)" "$last" >>"$ledger"
+  entry "$part" "$name" "$verdict" $(($(date +%s) - began)) "$(tail -n 1 "$out" | tr '\t' ' ')"
   [ "$verdict" = good ] || { tail -n 20 "$out"; echo "soak: $part $name is bad, see $out"; }
 }
 
@@ -51,11 +57,25 @@ for part in $parts; do
   case $part in
     again)
       times=${SOAK_TIMES:-20}
-      for name in $(ctest --test-dir "$build" -N -LE '^timing$' -R "${SOAK_TESTS:-.}" |
-          sed -n 's/^ *Test *#.*: //p'); do
-        chunk again "$name $times" ctest --test-dir "$build" -R "^$name\$" \
-          --repeat "until-fail:$times" --output-on-failure
-      done ;;
+      tests=$(ctest --test-dir "$build" -N -LE '^timing$' -R "${SOAK_TESTS:-.}" |
+        sed -n 's/^ *Test *#.*: //p' | while read -r name; do
+          good again "$name $times" || echo "$name"
+        done)
+      [ -n "$tests" ] || continue
+      echo "soak: again, $times times each: $(echo "$tests" | wc -l) tests"
+      # Beside each other, as in ./dev test. The line "I/N Test #K" is a test's last.
+      ctest --test-dir "$build" -j "${JOBS:-$(($(nproc) + 2))}" --output-on-failure \
+        --repeat "until-fail:$times" -R "^($(echo "$tests" | paste -sd '|'))\$" 2>&1 |
+        tee "$build/soak/again.log" |
+        sed -unE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) \.* *\**([A-Z][a-z]+).*/\1 \2/p' |
+        while read -r name is; do
+          case $is in
+            Passed) entry again "$name $times" good 0 "$is"; continue ;;
+            Skipped) ;;
+            *) entry again "$name $times" bad 0 "$is" ;;
+          esac
+          echo "soak: again $name: $is, see $build/soak/again.log"
+        done ;;
     seeds)
       from=1
       while [ "$from" -le "${SOAK_SEEDS:-100000}" ]; do
@@ -112,13 +132,12 @@ awk -F '\t' -v s="$sources" '
       split(key, k, "\t")
       if (k[1] == "again" && newest[key] == "good") {
         again++
-        took += time[key]
         continue
       }
       printf "%-8s %-16s %-5s %7d  %s\n", k[1], k[2], newest[key], time[key], line[key] | "sort -V"
       bad += newest[key] != "good"
     }
     close("sort -V")
-    if (again) printf "%-8s %-16s %-5s %7d\n", "again", again " tests", "good", took
+    if (again) printf "%-8s %-16s %-5s\n", "again", again " tests", "good"
     exit bad != 0
   }' "$ledger"
