@@ -1,0 +1,167 @@
+#include "services/kubernetes/claims/claim.h"
+
+#include <gtest/gtest.h>
+
+namespace qgpu::claim_test {
+namespace {
+
+const ClaimName kClaim{"team", "train-gpu-x7k2p", "1f0a"};
+
+// A claim as kube-apiserver 1.36 has it; `results` and `config` of its allocation.
+std::string claimWith(const std::string& results, const std::string& config = "") {
+  return R"({"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{)"
+         R"("name":"train-gpu-x7k2p","namespace":"team","uid":"1f0a"},)"
+         R"("spec":{"devices":{"requests":[{"name":"gpu","exactly":{}}]}},)"
+         R"("status":{"allocation":{"devices":{"results":[)" +
+         results + R"(],"config":[)" + config + R"(]}}}})";
+}
+
+std::string result(const std::string& request, const std::string& device,
+                   const std::string& consumed, const std::string& pool = "gpu-1",
+                   const std::string& driver = "qgpu.io") {
+  return R"({"request":")" + request + R"(","driver":")" + driver + R"(","pool":")" + pool +
+         R"(","device":")" + device +
+         R"(","shareID":"a671734a-e8e5-11e4-8fde-42010af09327","consumedCapacity":{)" + consumed +
+         "}}";
+}
+
+std::string classConfig(const std::string& name, const std::string& requests = "") {
+  return R"({"source":"FromClass","requests":[)" + requests +
+         R"(],"opaque":{"driver":"qgpu.io","parameters":{"apiVersion":"qgpu.io/v1",)"
+         R"("kind":"TaskParameters","class":")" +
+         name + R"("}}})";
+}
+
+Result<std::vector<ClaimPart>> read(const std::string& json) {
+  return readClaim(json, kClaim, "gpu-1");
+}
+std::string refusal(const std::string& json) {
+  const auto parts = read(json);
+  return parts ? "" : parts.error().message;
+}
+
+TEST(Claim, APartOfACardIsWhatItConsumes) {
+  const auto parts =
+      read(claimWith(result("gpu", "gpu-0", R"("memory":"4Gi","core":"30","tasks":"1")")));
+  ASSERT_TRUE(parts) << parts.error().message;
+  ASSERT_EQ(parts->size(), 1u);
+  const ClaimPart& part = parts->front();
+  EXPECT_EQ(part.request, "gpu");
+  EXPECT_EQ(part.taskClass, TaskClass::Ordinary);
+  EXPECT_EQ(part.mem, gibibytes(4));
+  EXPECT_EQ(part.share, Permille(300));
+  ASSERT_EQ(part.devices.size(), 1u);
+  EXPECT_EQ(part.devices[0].device, "gpu-0");
+  EXPECT_EQ(part.devices[0].share, "a671734a-e8e5-11e4-8fde-42010af09327");
+}
+
+TEST(Claim, CapacityMayBeNamedInFull) {
+  const auto parts =
+      read(claimWith(result("gpu", "gpu-0", R"("qgpu.io/memory":"1Gi","qgpu.io/core":"1")")));
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->front().mem, gibibytes(1));
+  EXPECT_EQ(parts->front().share, Permille(10));
+}
+
+TEST(Claim, TheClassIsWhatTheDeviceClassOrTheClaimSays) {
+  const std::string one = result("gpu", "gpu-0", R"("memory":"4Gi","core":"0")");
+  auto parts = read(claimWith(one, classConfig("online")));
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->front().taskClass, TaskClass::Online);
+  EXPECT_EQ(parts->front().share, Permille(0));
+
+  const std::string part = result("gpu/large", "gpu-0", R"("memory":"4Gi","core":"20")");
+  parts = read(claimWith(
+      part, classConfig("online", R"("other")") + "," + classConfig("offline", R"("gpu")")));
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->front().taskClass, TaskClass::Offline);
+  EXPECT_EQ(parts->front().share, Permille(200));
+}
+
+TEST(Claim, AllOfTheCoreIsAWholeCard) {
+  const std::string all = R"("memory":"16Gi","core":"100")";
+  const auto parts =
+      read(claimWith(result("gpus", "gpu-0", all) + "," + result("gpus", "gpu-1", all)));
+  ASSERT_TRUE(parts) << parts.error().message;
+  ASSERT_EQ(parts->size(), 1u);
+  EXPECT_EQ(parts->front().mem, Bytes(0));
+  EXPECT_EQ(parts->front().share, kWholeCard);
+  EXPECT_EQ(parts->front().devices.size(), 2u);
+}
+
+TEST(Claim, EachRequestIsATaskOfItsOwn) {
+  const std::string some = R"("memory":"2Gi","core":"10")";
+  const auto parts = read(claimWith(result("a", "gpu-0", some) + "," + result("b", "gpu-0", some)));
+  ASSERT_TRUE(parts) << parts.error().message;
+  ASSERT_EQ(parts->size(), 2u);
+  EXPECT_EQ(parts->at(1).request, "b");
+}
+
+TEST(Claim, WhatOthersGiveIsNotOurs) {
+  const std::string some = R"("memory":"2Gi","core":"10")";
+  const std::string others =
+      result("nic", "eth-1", "", "gpu-1", "dra.net") + "," + result("far", "gpu-0", some, "gpu-2");
+  EXPECT_EQ(refusal(claimWith(others)),
+            "claim team/train-gpu-x7k2p gives no device of driver qgpu.io in pool gpu-1");
+  const auto parts = read(claimWith(others + "," + result("gpu", "gpu-0", some)));
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->size(), 1u);
+}
+
+TEST(Claim, AdministratorsLookAtCardsWithoutATask) {
+  const auto parts =
+      read(claimWith(R"({"request":"all","driver":"qgpu.io","pool":"gpu-1","device":"gpu-0",)"
+                     R"("adminAccess":true},{"request":"all","driver":"qgpu.io","pool":"gpu-1",)"
+                     R"("device":"gpu-1","adminAccess":true})"));
+  ASSERT_TRUE(parts) << parts.error().message;
+  ASSERT_EQ(parts->size(), 1u);
+  EXPECT_TRUE(parts->front().admin);
+  EXPECT_EQ(parts->front().devices.size(), 2u);
+}
+
+TEST(Claim, WhatIsNoTaskIsRefusedWithTheReason) {
+  const auto why = [](const std::string& consumed, const std::string& config = "") {
+    return refusal(claimWith(result("gpu", "gpu-0", consumed), config));
+  };
+  const std::string start = "claim team/train-gpu-x7k2p, request 'gpu': ";
+  EXPECT_EQ(why(R"("memory":"4Gi","core":"0")"), start + "core is 0: ask for 1 to 100");
+  EXPECT_EQ(why(R"("memory":"4Gi","core":"101")"), start + "core is 101: a card has 100");
+  EXPECT_EQ(why(R"("core":"30")"), start + "a part of a card needs memory");
+  EXPECT_EQ(why(R"("memory":"4Gi","core":"30")", classConfig("online")),
+            start + "an online task asks for no core: it gets all compute when it wants it");
+  EXPECT_EQ(why(R"("memory":"4Gi","core":"30")", classConfig("both")),
+            start + "class is 'both': it is ordinary, online or offline");
+  EXPECT_NE(why(R"("memory":4,"core":"30")").find("memory is no quantity"), std::string::npos);
+  EXPECT_NE(why(R"("memory":"x","core":"30")").find("memory is x"), std::string::npos);
+  const std::string part = R"("memory":"2Gi","core":"10")";
+  EXPECT_NE(refusal(claimWith(result("gpu", "gpu-0", part) + "," + result("gpu", "gpu-1", part)))
+                .find("several cards of one request are whole ones"),
+            std::string::npos);
+}
+
+TEST(Claim, AnotherClaimOfItsNameIsNotThisOne) {
+  std::string json = claimWith(result("gpu", "gpu-0", R"("memory":"4Gi","core":"30")"));
+  const auto other = readClaim(json, {"team", "train-gpu-x7k2p", "2b"}, "gpu-1");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::NotFound);
+  EXPECT_EQ(refusal(R"({"metadata":{"uid":"1f0a"},"status":{}})"),
+            "claim team/train-gpu-x7k2p is not allocated");
+  EXPECT_FALSE(read("[]"));
+  EXPECT_FALSE(read("{"));
+}
+
+TEST(Claim, ParametersAreReadStrictly) {
+  const std::string start = R"({"apiVersion":"qgpu.io/v1","kind":"TaskParameters",)";
+  EXPECT_TRUE(checkClaimParameters(start + R"("class":"offline"})"));
+  const auto why = [](const std::string& json) {
+    return checkClaimParameters(json).error().message;
+  };
+  EXPECT_EQ(why(start + R"("class":"Online"})"),
+            "class is 'Online': it is ordinary, online or offline");
+  EXPECT_EQ(why(start + R"("clas":"online"})"), "TaskParameters has no 'clas'; it has class");
+  EXPECT_NE(why(R"({"class":"online"})").find("\"apiVersion\": \"qgpu.io/v1\""), std::string::npos);
+  EXPECT_EQ(why("7"), "parameters of qgpu.io are no JSON object");
+}
+
+}  // namespace
+}  // namespace qgpu::claim_test
