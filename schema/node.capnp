@@ -33,9 +33,11 @@ interface Subscription {}
 # Containers of pods as tasks of this node: what the scheduler decided for a pod and what kubelet
 # starts meet here. Nothing is guessed: a container that nobody told of is refused.
 interface KubeletHandler @0xec40f8c62da9c12f {   # as it was when it was called KubeletDesk
-  node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text), runtime :Text);
+  node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text), runtime :Text,
+                 claims :Bool);
   # `environment`: NAME=VALUE that every tenant's process needs beside library, socket and token.
   # `runtime`: of its containers, "containerd://1.7.2"; empty: the API server has not told.
+  # `claims`: its cards are given by ResourceClaims, and not as devices that kubelet counts.
   assign @1 (pod :PodPlan);
   # What was decided for a pod of this node. A later one of the same uid replaces it.
   forget @2 (uid :Text);         # the pod is over; its tasks end when kubelet says so
@@ -51,7 +53,22 @@ interface KubeletHandler @0xec40f8c62da9c12f {   # as it was when it was called 
   counted @6 (cards :List(Text));
   # The cards whose devices kubelet counts, all of them: what is bound elsewhere fails for good. It
   # replaces what this connection said before, and ends with it.
+  prepare @7 (claim :ClaimName) -> (parts :List(ClaimPart));
+  # What an allocated ResourceClaim gives on this node: of each of its requests here a task, bound
+  # now or before. Durable.
+  unprepare @8 (uid :Text);      # of a claim: its tasks end; refused while processes of them live
 }
+
+struct ClaimName { namespace @0 :Text; name @1 :Text; uid @2 :Text; }
+struct ClaimPart {               # one request of a claim
+  request @0 :Text;
+  devices @1 :List(ClaimDevice);
+  cards @2 :List(Text);          # ids, in the order of `devices`
+  admin @3 :Bool;                # it looks at its cards and has no task
+  task @4 :UInt64;
+  token @5 :Text;
+}
+struct ClaimDevice { device @0 :Text; share @1 :Text; }   # as the claim's status names it
 
 struct PodPlan {
   uid @0 :Text;

@@ -7,19 +7,21 @@ set -eu
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 KUBECTL=${KUBECTL:-kubectl}
 registry='' preloaded=no
-nodes='' mixed='' dry=no register=auto webhook=yes certificates=once
+nodes='' mixed='' claims='' dry=no register=auto webhook=yes certificates=once
 SECRET=qgpu-scheduler-extender  # for kube-schedulers of other machines
 
 usage() {
   cat <<'TEXT'
 usage: install.sh --registry PREFIX | --preloaded
-                  [--node NAME]... [--mixed NAME]... [--no-webhook] [--no-register]
-                  [--new-certificates] [--dry-run]
+                  [--node NAME]... [--mixed NAME]... [--claims NAME]...
+                  [--no-webhook] [--no-register] [--new-certificates] [--dry-run]
 
   --registry PREFIX  nodes pull the images PREFIX/qgpu/scheduler and PREFIX/qgpu/manager
   --preloaded     the images qgpu/scheduler and qgpu/manager are on every node; nothing is pulled
   --node NAME     a node whose cards qgpu shares from now on (label qgpu-device-enable=enable)
   --mixed NAME    likewise, and online and offline pods may run there (mixed-qgpu-enable=enable)
+  --claims NAME   a node of --node or --mixed whose cards are given by ResourceClaims, and not by
+                  the extender (qgpu.io/claims=enable); Kubernetes 1.36 or later
   --no-webhook    without the webhook that explains what is wrong with a pod when it is created
   --no-register   leaves this machine's kube-scheduler alone
   --new-certificates  others for the extender; then run register.sh anew where it was run
@@ -50,6 +52,7 @@ while [ $# -gt 0 ]; do
     --preloaded) preloaded=yes ;;
     --node) nodes="$nodes ${2:?--node NAME}"; shift ;;
     --mixed) nodes="$nodes ${2:?--mixed NAME}" mixed="$mixed $2"; shift ;;
+    --claims) claims="$claims ${2:?--claims NAME}"; shift ;;
     --no-webhook) webhook=no ;;
     --no-register) register=no ;;
     --new-certificates) certificates=new ;;
@@ -80,6 +83,8 @@ version=$(ask get --raw /version) || fail "no cluster answers $KUBECTL: set KUBE
 minor=$(printf %s "$version" | tr -d ' \n' | sed -n 's/.*"minor":"\([0-9]*\).*/\1/p')
 [ -n "$minor" ] || fail "the cluster's version can't be read from: $version"
 [ "$minor" -ge 14 ] || fail "Kubernetes 1.$minor is too old: 1.14 or later is needed"
+[ "$minor" -ge 36 ] || [ -z "$claims" ] ||
+  fail "--claims needs Kubernetes 1.36, whose claims may have parts of a card; this is 1.$minor"
 
 # Every node before anything is changed.
 for node in $nodes; do
@@ -146,6 +151,9 @@ elif [ "$minor" -ge 16 ]; then run apply -f "$HERE/webhook.yaml"
 else run apply -f "$HERE/webhook-v1beta1.yaml"
 fi
 
+# Device classes, where claims may name parts of a card.
+if [ "$minor" -ge 36 ]; then run apply -f "$HERE/device-classes.yaml"; fi
+
 # label NODE KEY VALUE, where it is not so already.
 label() {
   now=$(ask get node "$1" -o "jsonpath={.metadata.labels.$(printf %s "$2" | sed 's/\./\\./g')}")
@@ -153,6 +161,7 @@ label() {
 }
 for node in $nodes; do label "$node" qgpu-device-enable enable; done
 for node in $mixed; do label "$node" mixed-qgpu-enable enable; done
+for node in $claims; do label "$node" qgpu.io/claims enable; done
 
 status=0
 if [ "$register" = auto ]; then

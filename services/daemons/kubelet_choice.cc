@@ -43,6 +43,7 @@ std::vector<std::string> pluginCommand(const ManagerOptions& options, const std:
       (folderOfBinaries() / "qgpu-kubelet-plugin").string(),
       "--manager=" + runDir + "/manager.rpc",
       "--run-dir=" + runDir,
+      "--nodename=" + options.nodename,
       "--kubelet-dir=" + options.kubeletDir,
       "--files-dir=" + (database.parent_path() / "kubelet").string(),
       "--resource-prefix=" + options.pods.prefix,

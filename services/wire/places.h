@@ -7,7 +7,9 @@ namespace qgpu {
 inline constexpr const char* kTenantFolder = "/run/qgpu/tenant";  // folder of attach.sock
 inline constexpr const char* kTenantSocket = "/run/qgpu/tenant/attach.sock";
 inline constexpr const char* kTenantTask = "/run/qgpu/task";  // a folder for each resource
+inline constexpr const char* kTenantClaim = "claim";          // and one for a claim
 inline constexpr const char* kTenantTokens =
-    "/run/qgpu/task/core/token:/run/qgpu/task/memory/token:/run/qgpu/task/greedy/token";
+    "/run/qgpu/task/core/token:/run/qgpu/task/memory/token:/run/qgpu/task/greedy/token:"
+    "/run/qgpu/task/claim/token";
 
 }  // namespace qgpu

@@ -321,7 +321,10 @@ TEST(Manifests, GiveInTheKnownRolesNothingButKnownRights) {
   EXPECT_EQ(find(all, "ClusterRole", "qgpu-manager").at("/rules"),
             R"([{"apiGroups":[""],"resources":["nodes","pods"],"verbs":["list","watch"]},)"
             R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
-            R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch"]}])");
+            R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch"]},)"
+            R"({"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],)"
+            R"("verbs":["get","create","update","delete"]},)"
+            R"({"apiGroups":["resource.k8s.io"],"resources":["resourceclaims"],"verbs":["get"]}])");
 }
 
 bool holds(const Document& role, const std::string& rule, const char* list,

@@ -74,6 +74,25 @@ bool isPods(schema::TaskInfo::Reader task) {
   return view(task.getSpec().getRequestId()).starts_with(KubeletHandler::kRequestStart);
 }
 
+constexpr const char* kNoApiServer = "the manager knows no API server, which claims are read at";
+constexpr const char* kNotByClaims =
+    "this node's cards are not given by claims now: its label qgpu.io/claims=enable says so, once "
+    "the tasks of other pods have ended";
+
+void write(const PreparedPart& part, schema::ClaimPart::Builder out) {
+  out.setRequest(ptr(part.request));
+  out.setAdmin(part.admin);
+  out.setTask(part.task);
+  out.setToken(ptr(part.token));
+  auto devices = out.initDevices(static_cast<kj::uint>(part.devices.size()));
+  for (kj::uint i = 0; i < devices.size(); ++i) {
+    devices[i].setDevice(ptr(part.devices[i].device));
+    devices[i].setShare(ptr(part.devices[i].share));
+  }
+  auto cards = out.initCards(static_cast<kj::uint>(part.cards.size()));
+  for (kj::uint i = 0; i < cards.size(); ++i) cards.set(i, ptr(part.cards[i]));
+}
+
 class KubeletService final : public schema::KubeletHandler::Server, private RpcCalls<NodeApi> {
  public:
   KubeletService(KubeletHandler& handler, NodeActorClient& actor, kj::Own<RpcSession> session)
@@ -88,7 +107,9 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
         context, [](schema::Request::Builder request) { request.setCards(); },
         [this, context](schema::Reply::Reader reply) mutable {
           auto results = context.getResults();
-          if (handler_.closed().empty()) results.setCards(reply.getCards());
+          const bool given = handler_.closed().empty() || handler_.givenByClaims();
+          if (given) results.setCards(reply.getCards());
+          results.setClaims(handler_.givenByClaims());
           results.setMixed(handler_.mixed());
           toldRuntime_ = handler_.runtime();
           results.setRuntime(ptr(toldRuntime_));
@@ -163,6 +184,32 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
     if (toldRuntime_ != handler_.runtime()) all.clear();
     handler_.setCounted(std::move(all));
     return kj::READY_NOW;
+  }
+
+  kj::Promise<void> prepare(PrepareContext context) override {
+    const auto claim = context.getParams().getClaim();
+    ClaimName name{checkedText(claim.getNamespace(), "namespace"),
+                   checkedText(claim.getName(), "name"), checkedText(claim.getUid(), "uid")};
+    KJ_IF_MAYBE (claims, handler_.claims()) {
+      if (!handler_.givenByClaims()) return refusal(ErrorCode::Unavailable, kNotByClaims);
+      return claims->prepare(session().peer, std::move(name))
+          .then([context](Result<std::vector<PreparedPart>> parts) mutable {
+            if (!parts) kj::throwFatalException(toException(parts.error()));
+            auto out = context.getResults().initParts(static_cast<kj::uint>(parts->size()));
+            for (kj::uint i = 0; i < out.size(); ++i) write((*parts)[i], out[i]);
+          });
+    }
+    return refusal(ErrorCode::Unavailable, kNoApiServer);
+  }
+
+  kj::Promise<void> unprepare(UnprepareContext context) override {
+    std::string uid = checkedText(context.getParams().getUid(), "uid");
+    KJ_IF_MAYBE (claims, handler_.claims()) {
+      return claims->unprepare(session().peer, std::move(uid)).then([](Status ended) {
+        if (!ended) kj::throwFatalException(toException(ended.error()));
+      });
+    }
+    return refusal(ErrorCode::Unavailable, kNoApiServer);
   }
 
   kj::Promise<void> end(EndContext context) override {

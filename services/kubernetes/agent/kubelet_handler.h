@@ -18,9 +18,11 @@
 
 #include "schema/node.capnp.h"
 #include "services/api/commands/node_actor_client.h"
-#include "services/kubernetes/agent/pod_book.h"
-#include "services/kubernetes/pods/pod_rules.h"
 #include "services/api/rpc/node_service.h"
+#include "services/kubernetes/agent/pod_book.h"
+#include "services/kubernetes/claims/claim_tasks.h"
+#include "services/kubernetes/pods/pod_names.h"
+#include "services/kubernetes/pods/pod_rules.h"
 
 namespace qgpu {
 
@@ -83,6 +85,11 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   // Nothing new is served from now on, because of `why`; empty: again. What is bound, runs on.
   void close(std::string why) { closed_ = std::move(why); }
   const std::string& closed() const { return closed_; }
+  // What prepares claims, where an API server is known; and whether the cards are given by claims.
+  void setClaims(kj::Maybe<ClaimTasks&> claims) { claims_ = claims; }
+  kj::Maybe<ClaimTasks&> claims() { return claims_; }
+  void giveByClaims(bool given) { byClaims_ = given; }
+  bool givenByClaims() const { return byClaims_; }
   // Whether kubelet counts every device of this card, by the last word of a plugin that is there.
   bool counts(const std::string& card) const { return counted_.contains(card); }
   void setCounted(std::set<std::string> cards);
@@ -102,7 +109,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   static std::string requestOf(const std::string& uid, const std::string& container);
   // Of a request id of ours, that begin; else empty.
   static std::string_view requestStartOf(std::string_view requestId);
-  static constexpr const char* kRequestStart = "pod:";
+  static constexpr const char* kRequestStart = kPodTasksRequestStart;
 
  private:
   struct Waiting {
@@ -126,6 +133,8 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   PodBook& book_;
   const KubeletHandlerConfig config_;
   bool mixed_;
+  kj::Maybe<ClaimTasks&> claims_;
+  bool byClaims_ = false;
   std::string closed_;
   std::string runtime_;  // of containers, as the API server names it; empty: it has not told
   std::set<std::string> counted_;  // cards

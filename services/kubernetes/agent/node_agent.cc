@@ -21,6 +21,7 @@ constexpr const char* kWholeCards =
     "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
     "device plugin away";
 constexpr const char* kDecision = "what was decided for it";
+constexpr const char* kByClaims = "its cards are given by claims: label qgpu.io/claims=enable";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
 
 AnnotatedCard annotated(schema::CardStatus::Reader status) {
@@ -78,8 +79,10 @@ NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient&
       config_(std::move(config)),
       timer_(api.timer()),
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
+      claims_(actor, api, log, config_.node, [this] { return handler_.mixed(); }),
       tasks_(*this) {
   handler_.setListener(static_cast<StartListener&>(*this));
+  handler_.setClaims(claims_.tasks());
   const std::string name = urlEscaped(config_.node);
   KubeListener<KubeNode>& nodes = *this;
   KubeListener<KubePod>& pods = *this;
@@ -93,6 +96,8 @@ NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient&
 
 NodeAgent::~NodeAgent() noexcept {
   handler_.setListener(nullptr);
+  handler_.setClaims(nullptr);
+  handler_.giveByClaims(false);
 }
 
 void NodeAgent::taskFailed(kj::Exception&& exception) {
@@ -120,13 +125,7 @@ void NodeAgent::onGone(const KubeNode& last) {
 void NodeAgent::readLabels(const KubeNode& node) {
   handler_.setMixed(node.mixed);
   config_.onMixed(node.mixed);
-  const std::string closed = node.wholeCards ? kWholeCards : node.enabled ? "" : kDisabled;
-  if (closed != handler_.closed()) {
-    log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
-    if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
-    if (closed.empty() && handler_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
-    handler_.close(closed);
-  }
+  closeOrServe(node);
   const bool there = !node.policy.empty();
   if (node.policy == label_ && there == labelWasThere_) return;
   const auto read = parsePolicy(node.policy);
@@ -138,6 +137,21 @@ void NodeAgent::readLabels(const KubeNode& node) {
     tellNode(EventReason::PolicyUnknown,
              {config_.rules.prefix + "/qgpu-schedule-policy", read.error().message});
   }
+}
+
+// As devices: claims are served apart.
+void NodeAgent::closeOrServe(const KubeNode& node) {
+  const bool neither = claims_.way() == NodeClaims::Way::Neither;
+  const std::string closed = node.wholeCards ? kWholeCards
+                             : !node.enabled ? kDisabled
+                             : neither       ? claims_.why()
+                             : node.claims   ? kByClaims
+                                             : "";
+  if (closed == handler_.closed()) return;
+  log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
+  if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
+  if (closed.empty() && handler_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
+  handler_.close(closed);
 }
 
 // --- pods ---
@@ -224,6 +238,7 @@ kj::Promise<void> NodeAgent::rounds() {
 kj::Promise<void> NodeAgent::round() {
   return readCards()
       .then([this] { return choosePolicy(); })
+      .then([this] { return giveCards(); })
       .then([this] { return annotate(); })
       .then([this] { return endOverPods(); })
       .then([this] { return readTasks(); });
@@ -269,10 +284,26 @@ kj::Promise<void> NodeAgent::choosePolicy() {
       });
 }
 
+// By claims or as devices.
+kj::Promise<void> NodeAgent::giveCards() {
+  if (!node_ || leaving_) return kj::READY_NOW;
+  const bool byClaims = node_->claims && node_->enabled && !node_->wholeCards;
+  SliceFacts facts{config_.node,      node_->uid, node_->mixed, config_.maxTasksPerCard,
+                   config_.rules.unit, cards_};
+  return claims_.round(self_, byClaims, std::move(facts)).then([this] {
+    handler_.giveByClaims(claims_.way() == NodeClaims::Way::Claims);
+    if (node_) closeOrServe(*node_);
+  });
+}
+
 // What the server has is compared, so that a patch that was lost, or undone by others, is made
 // again.
 kj::Promise<void> NodeAgent::annotate() {
   if (!node_ || cards_.empty() || cards_.size() > kAnnotatedCardsMax) return kj::READY_NOW;
+  if (claims_.way() == NodeClaims::Way::Unknown) return kj::READY_NOW;
+  if (claims_.way() != NodeClaims::Way::Devices) {
+    return node_->cards.empty() ? kj::Promise<void>(kj::READY_NOW) : writeAnnotation({});
+  }
   CardsAnnotation annotation;
   annotation.version = config_.version;
   annotation.mixed = node_->mixed;
@@ -287,16 +318,27 @@ kj::Promise<void> NodeAgent::annotate() {
   }
   std::string text = writeCardsAnnotation(annotation);
   if (text == node_->cards) return kj::READY_NOW;
+  return writeAnnotation(std::move(text));
+}
+
+// None: the node has none, as one whose cards are given by claims.
+kj::Promise<void> NodeAgent::writeAnnotation(std::optional<std::string> text) {
   JsonWriter json;
   json.beginObject().key("metadata").beginObject().key("annotations").beginObject();
-  json.field(kCardsAnnotation, text).endObject().endObject().endObject();
+  json.key(kCardsAnnotation);
+  if (text) {
+    json.string(*text);
+  } else {
+    json.null();
+  }
+  json.endObject().endObject().endObject();
   return api_
       .call({kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(config_.node) + "/status",
              json.take(), kMergePatch})
       .then([this, text = std::move(text)](ApiAnswer answer) mutable {
         if (answer.ok()) {
-          if (node_) node_->cards = std::move(text);
-          log_.info("cards-annotated", {{"cards", cards_.size()}});
+          log_.info("cards-annotated", {{"cards", text ? cards_.size() : 0}});
+          if (node_) node_->cards = std::move(text).value_or("");
         } else if (trouble_ != answer.message) {
           trouble_ = answer.message;
           log_.warn("cards-not-annotated", {{"why", trouble_}});

@@ -1,7 +1,9 @@
 #pragma once
 // The manager's words with the Kubernetes API server about its own node:
 //
-//   cards and their health -> node annotation qgpu.io/cards, through nodes/status; a card whose
+//   cards and their health -> the node's ResourceSlice, where its label says that they are given by
+//                             claims (node_claims.h); else
+//                             node annotation qgpu.io/cards, through nodes/status; a card whose
 //                             devices kubelet does not count at that moment is "starting" and takes
 //                             nothing new, since kubelet fails a pod for good that asks for them
 //   labels of the node     -> policy of its cards, mixed or not, served at all; at once
@@ -23,6 +25,7 @@
 #include "services/api/commands/node_actor_client.h"
 #include "services/cards/health.h"
 #include "services/kubernetes/agent/kubelet_handler.h"
+#include "services/kubernetes/claims/node_claims.h"
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
@@ -87,6 +90,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void onCounted() override { ring(); }
 
   void readLabels(const KubeNode& node);
+  void closeOrServe(const KubeNode& node);
   void over(const PodDemands& pod);
   void endRooms(const KubePod& pod);
   void endLater(const std::string& key, PodPlan plan);
@@ -98,7 +102,9 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> round();
   void ring();
   kj::Promise<void> readCards();
+  kj::Promise<void> giveCards();
   kj::Promise<void> annotate();
+  kj::Promise<void> writeAnnotation(std::optional<std::string> text);
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
   kj::Promise<void> readTasks();
@@ -123,6 +129,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   const NodeAgentConfig config_;
   kj::Timer& timer_;
   const Peer self_;
+  NodeClaims claims_;
 
   Cards cards_;                           // as the node has them
   std::optional<KubeNode> node_;          // as the server has it

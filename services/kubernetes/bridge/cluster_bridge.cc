@@ -110,13 +110,14 @@ void ClusterBridge::onUpsert(const KubeNode& kube) {
   std::erase_if(node.marks,
                 [&](const auto& mark) { return cordoned.contains(mark.first) == mark.second; });
   const auto cards = readCardsAnnotation(kube.cards);
-  const std::string why = kube.enabled ? whyNot(kube, cards) : "";
+  const bool ours = kube.enabled && !kube.claims;
+  const std::string why = ours ? whyNot(kube, cards) : "";
   if (why != node.refused && !why.empty()) {
     log_.warn("kube-node-refused", {{"node", kube.name}, {"why", why}});
   }
   node.refused = why;
   node.cards.reset();
-  if (kube.enabled && why.empty()) node.cards = *cards;
+  if (ours && why.empty()) node.cards = *cards;
   if (!told && node.life == Life::Joined && node.cards) {
     say(node, [&](schema::FromMember::Builder words) { writeFacts(node, words.initFacts()); });
   }

@@ -50,16 +50,24 @@ bool cdiOffers(const ContainerSetup& setup) {
   return !setup.environment.empty() || !setup.deviceNodes.empty() || !setup.mounts.empty();
 }
 
-std::string cdiSpec(const ContainerSetup& edits, const std::string& version) {
-  QGPU_CHECK(cdiOffers(edits), "a CDI device changes something");
+std::string cdiDocument(std::string_view kind, const std::vector<CdiDevice>& devices,
+                        const std::string& version) {
   JsonWriter json;
-  json.beginObject().field("cdiVersion", kCdiVersion).field("kind", kCdiKind);
+  json.beginObject().field("cdiVersion", kCdiVersion).field("kind", kind);
   json.key("annotations").beginObject().field("qgpu.io/version", version).endObject();
-  json.key("devices").beginArray().beginObject().field("name", kCdiDevice);
-  json.key("containerEdits");
-  writeEdits(json, edits);
-  json.endObject().endArray().endObject();
+  json.key("devices").beginArray();
+  for (const CdiDevice& device : devices) {
+    QGPU_CHECK(cdiOffers(device.edits), "a CDI device changes something");
+    json.beginObject().field("name", device.name).key("containerEdits");
+    writeEdits(json, device.edits);
+    json.endObject();
+  }
+  json.endArray().endObject();
   return json.take() + "\n";
+}
+
+std::string cdiSpec(const ContainerSetup& edits, const std::string& version) {
+  return cdiDocument(kCdiKind, {{kCdiDevice, edits}}, version);
 }
 
 Status CdiFile::write(const std::string& spec) const {

@@ -9,6 +9,8 @@
 // replaced writes it again before it serves.
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "runtime/result.h"
 #include "services/kubernetes/device_plugin/container_setup.h"
@@ -23,21 +25,31 @@ inline constexpr const char* kCdiFile = "qgpu.io-card.json";
 
 // "qgpu.io/card=all".
 std::string cdiDeviceName();
+
+struct CdiDevice {
+  std::string name;
+  ContainerSetup edits;  // something
+};
+// The document of devices of one kind, at least one; `version` is qgpu's.
+std::string cdiDocument(std::string_view kind, const std::vector<CdiDevice>& devices,
+                        const std::string& version);
 // Whether `setup` is anything that a CDI device may be: one without edits is none.
 bool cdiOffers(const ContainerSetup& setup);
 // The document for what `setup` says, which is something; `version` is qgpu's.
 std::string cdiSpec(const ContainerSetup& setup, const std::string& version);
 
-// The file of specs in `folder`, made where its parent is there.
+// A file of specs in `folder`, made where its parent is there.
 class CdiFile {
  public:
-  explicit CdiFile(std::string folder) : folder_(std::move(folder)) {}
+  explicit CdiFile(std::string folder, std::string name = kCdiFile)
+      : folder_(std::move(folder)), name_(std::move(name)) {}
   Status write(const std::string& spec) const;
   void remove() const;
-  std::string path() const { return folder_ + "/" + kCdiFile; }
+  std::string path() const { return folder_ + "/" + name_; }
 
  private:
   std::string folder_;
+  std::string name_;
 };
 
 }  // namespace qgpu

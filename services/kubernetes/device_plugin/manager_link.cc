@@ -28,6 +28,7 @@ class Bell final : public schema::EventWatcher::Server {
 NodeNow readNode(schema::KubeletHandler::NodeResults::Reader reader) {
   NodeNow node;
   node.mixed = reader.getMixed();
+  node.claims = reader.getClaims();
   node.runtime = view(reader.getRuntime());
   for (const auto card : reader.getCards()) {
     const auto info = card.getInfo();
@@ -203,6 +204,46 @@ kj::Promise<Status> ManagerLink::endTask(std::uint64_t task) {
     request.setTask(task);
     return request.send().then(
         [](capnp::Response<schema::KubeletHandler::EndResults>) { return Status(Unit{}); });
+  });
+}
+
+kj::Promise<Result<std::vector<ManagerLink::ClaimPart>>> ManagerLink::prepareClaim(
+    const std::string& nameSpace, const std::string& name, const std::string& uid) {
+  return call<std::vector<ClaimPart>>([&](schema::KubeletHandler::Client& handler) {
+    auto request = handler.prepareRequest();
+    auto claim = request.initClaim();
+    claim.setNamespace(ptr(nameSpace));
+    claim.setName(ptr(name));
+    claim.setUid(ptr(uid));
+    return request.send().then(
+        [nameSpace, name](capnp::Response<schema::KubeletHandler::PrepareResults> answer) {
+          std::vector<ClaimPart> parts;
+          for (const auto from : answer.getParts()) {
+            ClaimPart part;
+            part.request = view(from.getRequest());
+            part.admin = from.getAdmin();
+            part.grant = {from.getTask(),
+                          std::string(view(from.getToken())),
+                          {nameSpace, name, part.request},
+                          {}};
+            for (const auto card : from.getCards()) part.grant.cards.emplace_back(view(card));
+            for (const auto device : from.getDevices()) {
+              part.devices.push_back({std::string(view(device.getDevice())),
+                                      std::string(view(device.getShare()))});
+            }
+            parts.push_back(std::move(part));
+          }
+          return Result<std::vector<ClaimPart>>(std::move(parts));
+        });
+  });
+}
+
+kj::Promise<Status> ManagerLink::unprepareClaim(const std::string& uid) {
+  return call<Unit>([&uid](schema::KubeletHandler::Client& handler) {
+    auto request = handler.unprepareRequest();
+    request.setUid(ptr(uid));
+    return request.send().then(
+        [](capnp::Response<schema::KubeletHandler::UnprepareResults>) { return Status(Unit{}); });
   });
 }
 

@@ -32,7 +32,7 @@ class ManagerLink final : private kj::TaskSet::ErrorHandler {
   using OnState = std::function<void(const std::string&)>;  // for the log
 
   ManagerLink(kj::Network& network, kj::Timer& timer, ManagerLinkConfig config, OnNode onNode,
-           OnState onState);
+              OnState onState);
   ManagerLink(const ManagerLink&) = delete;
   ManagerLink& operator=(const ManagerLink&) = delete;
   ~ManagerLink() noexcept;
@@ -44,6 +44,21 @@ class ManagerLink final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Grant>> startTask(const DevicesOwner& owner, Resource resource);
   kj::Promise<Result<std::vector<PodTask>>> tasks();
   kj::Promise<Status> endTask(std::uint64_t task);
+  // What a claim gives here, in the words of KubeletHandler.prepare.
+  struct ClaimPart {
+    std::string request;
+    bool admin = false;
+    Grant grant;  // its container's name is the claim's
+    struct Device {
+      std::string name;
+      std::string share;
+    };
+    std::vector<Device> devices;
+  };
+  kj::Promise<Result<std::vector<ClaimPart>>> prepareClaim(const std::string& nameSpace,
+                                                           const std::string& name,
+                                                           const std::string& uid);
+  kj::Promise<Status> unprepareClaim(const std::string& uid);
   // The cards whose devices kubelet counts. See KubeletHandler.counted.
   kj::Promise<Status> tellCounted(const std::vector<std::string>& cards);
 

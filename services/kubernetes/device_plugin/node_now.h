@@ -13,6 +13,7 @@ struct NodeNow {
   std::vector<PluginCard> cards;
   std::string backend;  // of its cards: "nvidia", "opencl", "sim"
   bool mixed = false;
+  bool claims = false;  // its cards are given by claims, and not as devices
   std::map<std::string, std::string> environment;  // of every tenant
   std::string runtime;  // of containers, "containerd://1.7.2"; empty: not known
   bool operator==(const NodeNow&) const = default;

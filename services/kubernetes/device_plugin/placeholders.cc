@@ -86,6 +86,21 @@ std::vector<std::string> linesIn(const std::string& text) {
 
 }  // namespace
 
+Status writeGrant(const std::string& folder, const Grant& grant) {
+  if (Status s = writeAnew(folder + "/settings", settingsOf(grant), kForTenants); !s) return s;
+  std::string environment;
+  for (const std::string& line : assignments(cardVariables(grant.cards))) {
+    environment += line + "\n";
+  }
+  const std::string variables = folder + "/environment";
+  if (environment.empty()) {
+    ::unlink(variables.c_str());
+  } else if (Status s = writeAnew(variables, environment, kForTenants); !s) {
+    return s;
+  }
+  return writeAnew(folder + "/token", grant.token + "\n", kForTenants);
+}
+
 std::string Placeholders::keyOf(Resource resource, const std::vector<std::string>& ids) {
   return std::string(resourceWord(resource)) + "-" + textHashHex(linesOf(ids));
 }
@@ -121,19 +136,7 @@ Result<std::string> Placeholders::prepare(Resource resource,
 Status Placeholders::fill(Resource resource, const std::vector<std::string>& ids,
                           const Grant& grant) const {
   const Result<std::string> path = open(resource, ids);
-  if (!path) return path.error();
-  if (Status s = writeAnew(*path + "/settings", settingsOf(grant), kForTenants); !s) return s;
-  std::string environment;
-  for (const std::string& line : assignments(cardVariables(grant.cards))) {
-    environment += line + "\n";
-  }
-  const std::string variables = *path + "/environment";
-  if (environment.empty()) {
-    ::unlink(variables.c_str());
-  } else if (Status s = writeAnew(variables, environment, kForTenants); !s) {
-    return s;
-  }
-  return writeAnew(*path + "/token", grant.token + "\n", kForTenants);
+  return path ? writeGrant(*path, grant) : Status(path.error());
 }
 
 std::vector<Placeholder> Placeholders::list() const {

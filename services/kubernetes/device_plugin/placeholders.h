@@ -34,6 +34,9 @@ struct Grant {
   std::vector<std::string> cards;
 };
 
+// Writes settings, environment and token of `grant` into `folder`, which is there.
+Status writeGrant(const std::string& folder, const Grant& grant);
+
 struct Placeholder {
   std::string key;         // of the folder
   std::uint64_t task = 0;  // 0: nobody has started it yet

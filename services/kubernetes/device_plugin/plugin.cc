@@ -138,7 +138,7 @@ void Plugin::onNode(const NodeNow& node) {
 
 // Greedy devices are there on mixed nodes alone. A kubelet that knows them stays told: of none.
 bool Plugin::wanted(Resource resource) const {
-  if (!node_ || node_->cards.empty()) return false;
+  if (!node_ || node_->cards.empty() || node_->claims) return false;
   return resource != Resource::Greedy || node_->mixed;
 }
 

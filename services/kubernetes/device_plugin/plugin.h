@@ -22,8 +22,8 @@
 
 #include "runtime/log.h"
 #include "runtime/loop.h"
-#include "services/kubernetes/device_plugin/manager_link.h"
 #include "services/kubernetes/device_plugin/kubelet_calls.h"
+#include "services/kubernetes/device_plugin/manager_link.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/kubernetes/device_plugin/reconciler.h"
 #include "services/kubernetes/device_plugin/resource_server.h"

@@ -7,33 +7,12 @@
 #include <utility>
 
 #include "services/kubernetes/device_plugin/protos/device_plugin.grpc.pb.h"
+#include "services/kubernetes/grpc/replies.h"
 
 namespace qgpu {
 namespace {
 
-constexpr int kThreadsMax = 4;  // of gRPC, for calls that we pass on
 constexpr auto kGoodbye = std::chrono::milliseconds(200);
-constexpr const char* kEnding = "the device plugin is ending; ask its successor";
-
-grpc::StatusCode codeOf(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::InvalidArgument:
-      return grpc::StatusCode::INVALID_ARGUMENT;
-    case ErrorCode::NotFound:
-      return grpc::StatusCode::NOT_FOUND;
-    case ErrorCode::NoRoom:
-    case ErrorCode::Overloaded:
-      return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case ErrorCode::Unavailable:
-      return grpc::StatusCode::UNAVAILABLE;
-    default:
-      return grpc::StatusCode::FAILED_PRECONDITION;
-  }
-}
-
-grpc::Status statusOf(const Error& error) {
-  return {codeOf(error.code), error.message};
-}
 
 PluginHandler::Ids idsOf(const google::protobuf::RepeatedPtrField<std::string>& ids) {
   return {ids.begin(), ids.end()};
@@ -122,21 +101,6 @@ class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchRespons
   bool over_ = false;
 };
 
-// Answers one call exactly once, also where the work on it is dropped.
-class Reply {
- public:
-  explicit Reply(grpc::ServerUnaryReactor* reactor) : reactor_(reactor) {}
-  Reply(Reply&& other) noexcept : reactor_(std::exchange(other.reactor_, nullptr)) {}
-  Reply& operator=(Reply&&) = delete;
-  ~Reply() { finish({grpc::StatusCode::UNAVAILABLE, kEnding}); }
-  void finish(const grpc::Status& status) {
-    if (auto* reactor = std::exchange(reactor_, nullptr)) reactor->Finish(status);
-  }
-
- private:
-  grpc::ServerUnaryReactor* reactor_;
-};
-
 class Server final : public ResourceServer,
                      private v1beta1::DevicePlugin::CallbackService,
                      private kj::TaskSet::ErrorHandler {
@@ -150,7 +114,7 @@ class Server final : public ResourceServer,
     int port = 0;
     builder.AddListeningPort("unix:" + socket_, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(this);
-    builder.SetResourceQuota(grpc::ResourceQuota("qgpu").SetMaxThreads(kThreadsMax));
+    builder.SetResourceQuota(grpc::ResourceQuota("qgpu").SetMaxThreads(kGrpcThreadsMax));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
     return server_ != nullptr && port != 0;
@@ -169,21 +133,21 @@ class Server final : public ResourceServer,
     refusing_ = true;
     tasks_.reset();
     for (Watch* watch : std::set<Watch*>(watches_)) {
-      watch->end({grpc::StatusCode::UNAVAILABLE, kEnding});
+      watch->end({grpc::StatusCode::UNAVAILABLE, kServerEnding});
     }
   }
   void shutDown() override {
     server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
     server_->Wait();
   }
-  void taskFailed(kj::Exception&&) override {}  // its Reply said so when it was dropped
+  void taskFailed(kj::Exception&&) override {}  // its GrpcReply said so when it was dropped
 
   // Answers with what `work` returns, on the loop. Request and response live until then.
   template <typename Work>
   grpc::ServerUnaryReactor* onLoop(Context* context, Work work) {
     auto* reactor = context->DefaultReactor();
     loop_.post([this, reactor, work] {
-      Reply reply(reactor);
+      GrpcReply reply(reactor);
       if (!refusing_) reply.finish(work());
     });
     return reactor;
@@ -203,7 +167,7 @@ class Server final : public ResourceServer,
     auto* watch = std::make_unique<Watch>(loop_, watches_).release();
     loop_.post([this, watch] {
       if (refusing_)
-        watch->end({grpc::StatusCode::UNAVAILABLE, kEnding});
+        watch->end({grpc::StatusCode::UNAVAILABLE, kServerEnding});
       else
         watch->begin(devices_);
     });
@@ -219,7 +183,7 @@ class Server final : public ResourceServer,
         const auto chosen =
             handler_.prefer(resource_, idsOf(one.available()), idsOf(one.must_include()),
                          static_cast<std::size_t>(one.size()));
-        if (!chosen) return statusOf(chosen.error());
+        if (!chosen) return grpcStatusOf(chosen.error());
         auto* answer = out->add_container_responses();
         for (const std::string& id : *chosen) answer->add_device_ids(id);
       }
@@ -232,7 +196,7 @@ class Server final : public ResourceServer,
     return onLoop(context, [this, request, out]() -> grpc::Status {
       for (const auto& one : request->container_requests()) {
         const auto setup = handler_.allocate(resource_, idsOf(one.device_ids()));
-        if (!setup) return statusOf(setup.error());
+        if (!setup) return grpcStatusOf(setup.error());
         write(*setup, *out->add_container_responses());
       }
       return grpc::Status::OK;
@@ -244,11 +208,11 @@ class Server final : public ResourceServer,
                                               v1beta1::PreStartContainerResponse*) override {
     auto* reactor = context->DefaultReactor();
     loop_.post([this, reactor, request] {
-      Reply reply(reactor);
+      GrpcReply reply(reactor);
       if (refusing_) return;
       tasks_->add(handler_.preStart(resource_, idsOf(request->device_ids()))
                       .then([reply = kj::mv(reply)](Status status) mutable {
-                        reply.finish(status ? grpc::Status::OK : statusOf(status.error()));
+                        reply.finish(status ? grpc::Status::OK : grpcStatusOf(status.error()));
                       }));
     });
     return reactor;
@@ -276,25 +240,6 @@ Result<std::unique_ptr<ResourceServer>> ResourceServer::open(Loop& loop, PluginH
                                             ": is its folder there, and may we write to it?");
   }
   return std::unique_ptr<ResourceServer>(std::move(server));
-}
-
-RetiredServers::~RetiredServers() {
-  QGPU_CHECK(ending_.empty(), "whoever ends the loop waits for the servers to end");
-}
-
-void RetiredServers::add(std::unique_ptr<ResourceServer> server) {
-  ResourceServer* ending = server.get();
-  ending->refuseAll();
-  const std::uint64_t number = ++last_;
-  Ending& entry = ending_[number];
-  entry.server = std::move(server);
-  entry.thread = std::thread([this, ending, number] {
-    ending->shutDown();
-    loop_.post([this, number] {
-      ending_.at(number).thread.join();
-      ending_.erase(number);
-    });
-  });
 }
 
 }  // namespace qgpu

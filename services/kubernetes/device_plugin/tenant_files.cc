@@ -92,10 +92,7 @@ std::string TenantFiles::onHost(const std::string& path) const {
 Result<ContainerSetup> TenantFiles::setup(Resource resource, const std::string& placeholder,
                                           const NodeNow& node) const {
   ContainerSetup setup;
-  setup.environment = node.environment;
-  setup.environment["QGPU_SOCKET"] = kTenantSocket;
-  setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
-  setup.mounts.push_back({kTenantFolder, config_.runDir + "/tenant"});
+  addTenant(setup, node);
   setup.mounts.push_back({std::string(kTenantTask) + "/" + resourceWord(resource), placeholder});
   ContainerSetup common = shared(node);
   const std::string folder = placeholder + kNodes;
@@ -146,16 +143,46 @@ Status TenantFiles::giveCards(const std::string& placeholder, const std::string&
   return ok();
 }
 
+// The manager's door, and how to go through it.
+void TenantFiles::addTenant(ContainerSetup& setup, const NodeNow& node) const {
+  for (const auto& [name, value] : node.environment) setup.environment[name] = value;
+  setup.environment["QGPU_SOCKET"] = kTenantSocket;
+  setup.environment["QGPU_TOKEN_FILE"] = kTenantTokens;
+  setup.mounts.push_back({kTenantFolder, config_.runDir + "/tenant"});
+}
+
+void TenantFiles::addLibrary(ContainerSetup& setup) const {
+  if (published_.empty()) return;
+  for (const auto& [name, value] : nodeVariables({kLibrary, {}})) setup.environment[name] = value;
+  setup.mounts.push_back({kLibrary, onHost(published_)});
+  setup.mounts.push_back({kPreload, onHost(preload())});
+}
+
+Result<ContainerSetup> TenantFiles::adminSetup(const NodeNow& node,
+                                               const std::vector<std::string>& cards) const {
+  ContainerSetup setup;
+  if (node.backend != "nvidia") return setup;
+  if (const auto nodes = nvidiaNodes(config_.hostPrefix, cards); !nodes) return nodes.error();
+  std::vector<PluginCard> own;
+  for (const std::string& card : cards) own.push_back({card, Bytes(0), true});
+  addNvidia(setup, own);
+  return setup;
+}
+
+Result<ContainerSetup> TenantFiles::claimSetup(const std::string& folder, const NodeNow& node,
+                                               const std::vector<std::string>& cards) const {
+  Result<ContainerSetup> setup = adminSetup(node, cards);
+  if (!setup) return setup;
+  addTenant(*setup, node);
+  setup->mounts.push_back({std::string(kTenantTask) + "/" + kTenantClaim, folder});
+  addLibrary(*setup);
+  return setup;
+}
+
 // What is the same for every container on the node's cards.
 ContainerSetup TenantFiles::shared(const NodeNow& node) const {
   ContainerSetup setup;
-  if (!published_.empty()) {
-    for (const auto& [name, value] : nodeVariables({kLibrary, {}})) {
-      setup.environment[name] = value;
-    }
-    setup.mounts.push_back({kLibrary, onHost(published_)});
-    setup.mounts.push_back({kPreload, onHost(preload())});
-  }
+  addLibrary(setup);
   if (node.backend == "nvidia") addNvidia(setup, node.cards);
   return setup;
 }

@@ -42,6 +42,13 @@ class TenantFiles {
   // it hears. Unavailable: the CDI spec can't be written.
   Result<ContainerSetup> setup(Resource resource, const std::string& placeholder,
                                const NodeNow& node) const;
+  // For a container with a claim: all that it gets, its own cards' nodes alone. `folder` holds its
+  // grant. NotFound: the driver does not say which nodes are a card's.
+  Result<ContainerSetup> claimSetup(const std::string& folder, const NodeNow& node,
+                                    const std::vector<std::string>& cards) const;
+  // For one that looks at cards and has no task: their nodes and their driver. May be nothing.
+  Result<ContainerSetup> adminSetup(const NodeNow& node,
+                                    const std::vector<std::string>& cards) const;
   // Before it starts: the nodes of its cards, where it takes them from its placeholder.
   Status giveCards(const std::string& placeholder, const std::string& backend,
                    const std::vector<std::string>& cards) const;
@@ -50,6 +57,8 @@ class TenantFiles {
 
   // Folder of placeholders.
   std::string placeholders() const { return config_.runDir + "/kubelet"; }
+  // Folder of claims' grants.
+  std::string claims() const { return config_.runDir + "/claims"; }
 
  private:
   std::string onHost(const std::string& path) const;
@@ -58,6 +67,8 @@ class TenantFiles {
   Status openFolder(const std::string& folder, const NodeNow& node) const;
   std::vector<ContainerSetup::Mount> driver() const;
   void addNvidia(ContainerSetup& setup, const std::vector<PluginCard>& cards) const;
+  void addLibrary(ContainerSetup& setup) const;
+  void addTenant(ContainerSetup& setup, const NodeNow& node) const;
   Status offer(const ContainerSetup& shared) const;
 
   TenantFilesConfig config_;

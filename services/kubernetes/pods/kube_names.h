@@ -43,6 +43,8 @@ inline constexpr KubeName kKubeNames[] = {
      "the node was cordoned by this script, which takes it back at its end"},
     {KubeNameKind::Label, false, "qgpu-device-enable", "node", "the administrator, install.sh",
      "`enable`: its cards are shared"},
+    {KubeNameKind::Label, false, "qgpu.io/claims", "node", "the administrator, install.sh",
+     "`enable`: its cards are given by ResourceClaims, and to no pod by the resources above"},
     {KubeNameKind::Label, false, "mixed-qgpu-enable", "node", "the administrator, install.sh",
      "`enable`: online and offline pods may run there"},
     {KubeNameKind::Label, true, "qgpu-schedule-policy", "node", "the administrator",

@@ -23,6 +23,7 @@ struct KubeNode {
   std::string cards;     // annotation qgpu.io/cards, as it is
   std::string cordoned;  // annotation qgpu.io/cordoned, as it is
   bool enabled = false;  // label qgpu-device-enable=enable
+  bool claims = false;   // label qgpu.io/claims=enable: its cards are given by claims
   bool mixed = false;    // label mixed-qgpu-enable=enable
   std::string policy;    // label PREFIX/qgpu-schedule-policy, as it is
   bool ready = false;

@@ -16,6 +16,9 @@ inline constexpr std::size_t kPodTaskNameMax = 64;
 std::string podTaskName(std::string_view nameSpace, std::string_view pod,
                         std::string_view container);
 
+// The begin of request ids of containers' tasks on their node.
+inline constexpr const char* kPodTasksRequestStart = "pod:";
+
 // The parts of a name that was not shortened.
 struct PodTaskParts {
   std::string_view nameSpace;

@@ -1,4 +1,5 @@
-// qgpu-kubelet-plugin: kubelet's device plugin of this node. qgpu-manager starts and watches it.
+// qgpu-kubelet-plugin: kubelet's device plugin and driver of claims of this node. qgpu-manager
+// starts and watches it.
 
 #include <array>
 #include <cstdio>
@@ -13,6 +14,8 @@
 #include "services/base/flags.h"
 #include "services/base/host.h"
 #include "services/base/platform.h"
+#include "services/kubernetes/claim_plugin/claim_plugin.h"
+#include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/plugin.h"
 #include "services/kubernetes/device_plugin/plugin_flags.h"
 
@@ -22,6 +25,7 @@ namespace {
 constexpr std::array kFlags = {
     FlagRow{"manager", "PATH", "RPC socket of this node's manager", nullptr,
               "RUN_DIR/manager.rpc"},
+    FlagRow{"nodename", "NAME", "of the node, as the API server knows it", nullptr, "host name"},
     FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
     FlagRow{"run-dir", "DIR", "folder of the manager's sockets, the same for the host"},
     FlagRow{"files-dir", "DIR", "folder of libraries that containers map", nullptr,
@@ -30,7 +34,8 @@ constexpr std::array kFlags = {
     FlagRow{"resource-prefix", "NAME", "before '/' in names of resources", kResourcePrefix},
     FlagRow{"memory-unit", "UNIT", "of qgpu-memory: GiB or MiB", "GiB"},
     FlagRow{"library", "FILE", "libqgpu.so for containers", nullptr, "none"},
-    FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
+    FlagRow{"cdi", "WHERE",
+              "name a CDI device to kubelet 1.29 or later: off, on or a folder; claims always do",
               "off"},
     FlagRow{"reconcile", "TIME", "between looks at what kubelet lists", "2s"},
     FlagRow{"gone-after", "TIME", "a container that is not listed for so long is over", "6s"},
@@ -43,6 +48,7 @@ constexpr std::array kFlags = {
 
 struct Options {
   PluginConfig plugin;
+  std::string node;
   pid_t parent = 0;
   LogLevel logLevel = LogLevel::Info;
 };
@@ -55,6 +61,7 @@ Status readParent(const Given& given, pid_t& to) {
 Status readOne(std::string_view name, const Given& given, Options& to) {
   PluginConfig& plugin = to.plugin;
   if (name == "manager") return readPath(given, plugin.manager);
+  if (name == "nodename") to.node = given.text;
   if (name == "kubelet-dir") return readPath(given, plugin.kubeletDir);
   if (name == "run-dir") return readRunDir(given, plugin.files.runDir);
   if (name == "files-dir") return readPath(given, plugin.files.filesDir);
@@ -78,6 +85,7 @@ std::variant<Options, ExitNow> parse(int argc, const char* const* argv) {
   const auto schema = capnp::Schema::from<schema::KubeletPluginConfig>();
   if (auto exit = flags.read(argc, argv, schema)) return std::move(*exit);
   flags.setDefault("run-dir", defaultRunDir(Platform::ofThisProcess()));
+  flags.setDefault("nodename", Platform::ofThisProcess().hostname);
   flags.setDefault("manager", flags.at("run-dir").text + "/manager.rpc");
   flags.setDefault("files-dir", flags.at("run-dir").text + "/kubelet-files");
   Options options;
@@ -95,6 +103,14 @@ bool stayWith(pid_t parent) {
   return ::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && ::getppid() == parent;
 }
 
+// Containers of claims are told by CDI alone.
+ClaimPluginConfig claimsOf(const Options& options) {
+  const PluginConfig& plugin = options.plugin;
+  const std::string& cdi = plugin.files.cdiDir;
+  return {plugin.manager, plugin.kubeletDir, options.node, cdi.empty() ? kCdiFolder : cdi,
+          plugin.files};
+}
+
 int main(int argc, const char* const* argv) {
   const auto parsed = parse(argc, argv);
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
@@ -108,8 +124,12 @@ int main(int argc, const char* const* argv) {
   Loop loop;
   KjBridge kj(loop);
   Plugin plugin(loop, kj.io().getNetwork(), kj.timer(), log, options.plugin);
+  ClaimPlugin claims(loop, kj.io().getNetwork(), kj.timer(), log, claimsOf(options));
   plugin.start();
-  serveUntilEnded(loop, log, [&] { plugin.stop([&loop] { loop.stop(); }); });
+  claims.start();
+  serveUntilEnded(loop, log, [&] {
+    plugin.stop([&] { claims.stop([&loop] { loop.stop(); }); });
+  });
   return static_cast<int>(ExitCode::Ok);
 }
 

@@ -1,0 +1,174 @@
+#include "services/kubernetes/claim_plugin/claim_server.h"
+
+#include <chrono>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include "services/kubernetes/claim_plugin/protos/dra_v1.grpc.pb.h"
+#include "services/kubernetes/claim_plugin/protos/plugin_registration.grpc.pb.h"
+#include "services/kubernetes/grpc/replies.h"
+
+namespace qgpu {
+namespace {
+
+namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
+
+constexpr auto kGoodbye = std::chrono::milliseconds(200);
+constexpr const char* kPluginType = "DRAPlugin";
+constexpr const char* kServiceVersion = "v1.DRAPlugin";
+constexpr int kClaimsMax = 256;  // of one call
+
+ClaimName nameOf(const dra::Claim& claim) {
+  return {claim.namespace_(), claim.name(), claim.uid()};
+}
+
+class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
+ public:
+  Server(Loop& loop, ClaimPreparer& preparer, ClaimSockets sockets, std::string pool)
+      : loop_(loop),
+        preparer_(preparer),
+        sockets_(std::move(sockets)),
+        pool_(std::move(pool)),
+        registration_(*this),
+        driver_(*this) {}
+  ~Server() noexcept override = default;
+
+  bool listen() {
+    ::unlink(sockets_.registration.c_str());
+    ::unlink(sockets_.driver.c_str());
+    grpc::ServerBuilder builder;
+    int driver = 0;
+    int registration = 0;
+    builder.AddListeningPort("unix:" + sockets_.driver, grpc::InsecureServerCredentials(), &driver);
+    builder.AddListeningPort("unix:" + sockets_.registration, grpc::InsecureServerCredentials(),
+                             &registration);
+    builder.RegisterService(&driver_);
+    builder.RegisterService(&registration_);
+    builder.SetResourceQuota(grpc::ResourceQuota("qgpu-claims").SetMaxThreads(kGrpcThreadsMax));
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    server_ = builder.BuildAndStart();
+    return server_ != nullptr && driver != 0 && registration != 0;
+  }
+
+ private:
+  using Context = grpc::CallbackServerContext;
+
+  struct Registration final : pluginregistration::Registration::CallbackService {
+    explicit Registration(Server& s) : server(s) {}
+    grpc::ServerUnaryReactor* GetInfo(Context* context, const pluginregistration::InfoRequest*,
+                                      pluginregistration::PluginInfo* out) override {
+      out->set_type(kPluginType);
+      out->set_name(kClaimDriver);
+      out->set_endpoint(server.sockets_.driver);
+      out->add_supported_versions(kServiceVersion);
+      auto* reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    }
+    grpc::ServerUnaryReactor* NotifyRegistrationStatus(
+        Context* context, const pluginregistration::RegistrationStatus* status,
+        pluginregistration::RegistrationStatusResponse*) override {
+      auto* reactor = context->DefaultReactor();
+      server.loop_.post([this, known = status->plugin_registered(), why = status->error()] {
+        if (!server.refusing_) server.preparer_.onRegistered(known, why);
+      });
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    }
+    Server& server;
+  };
+
+  struct Driver final : dra::DRAPlugin::CallbackService {
+    explicit Driver(Server& s) : server(s) {}
+    grpc::ServerUnaryReactor* NodePrepareResources(
+        Context* context, const dra::NodePrepareResourcesRequest* request,
+        dra::NodePrepareResourcesResponse* out) override {
+      return server.onLoop(context, *request, [this, out](ClaimName claim) {
+        return server.preparer_.prepare(claim).then(
+            [this, out, uid = claim.uid](Result<ClaimPreparer::Devices> devices) {
+              server.write(devices, (*out->mutable_claims())[uid]);
+            });
+      });
+    }
+    grpc::ServerUnaryReactor* NodeUnprepareResources(
+        Context* context, const dra::NodeUnprepareResourcesRequest* request,
+        dra::NodeUnprepareResourcesResponse* out) override {
+      return server.onLoop(context, *request, [this, out](ClaimName claim) {
+        return server.preparer_.unprepare(claim).then([out, uid = claim.uid](Status done) {
+          auto& answer = (*out->mutable_claims())[uid];
+          if (!done) answer.set_error(done.error().message);
+        });
+      });
+    }
+    Server& server;
+  };
+
+  // `each` of the claims, one after the other; the answer lives until then.
+  template <typename Request, typename Each>
+  grpc::ServerUnaryReactor* onLoop(Context* context, const Request& request, Each each) {
+    auto* reactor = context->DefaultReactor();
+    if (request.claims_size() > kClaimsMax) {
+      reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT, "too many claims in one call"});
+      return reactor;
+    }
+    loop_.post([this, reactor, &request, each] {
+      GrpcReply reply(reactor);
+      if (refusing_) return;
+      kj::Promise<void> all = kj::READY_NOW;
+      for (const dra::Claim& claim : request.claims()) {
+        all = all.then([each, name = nameOf(claim)] { return each(name); });
+      }
+      tasks_->add(all.then([reply = kj::mv(reply)]() mutable { reply.finish(grpc::Status::OK); }));
+    });
+    return reactor;
+  }
+
+  void write(const Result<ClaimPreparer::Devices>& devices,
+             dra::NodePrepareResourceResponse& out) const {
+    if (!devices) return out.set_error(devices.error().message);
+    for (const PreparedDevice& device : *devices) {
+      auto* written = out.add_devices();
+      written->add_request_names(device.request);
+      written->set_pool_name(pool_);
+      written->set_device_name(device.device.device);
+      for (const std::string& id : device.cdiDevices) written->add_cdi_device_ids(id);
+      if (!device.device.share.empty()) written->set_share_id(device.device.share);
+    }
+  }
+
+  void refuseAll() override {
+    refusing_ = true;
+    tasks_.reset();
+  }
+  void shutDown() override {
+    server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
+    server_->Wait();
+  }
+  void taskFailed(kj::Exception&&) override {}  // its GrpcReply said so when it was dropped
+
+  Loop& loop_;
+  ClaimPreparer& preparer_;
+  const ClaimSockets sockets_;
+  const std::string pool_;
+  Registration registration_;
+  Driver driver_;
+  bool refusing_ = false;
+  std::optional<kj::TaskSet> tasks_{std::in_place, static_cast<kj::TaskSet::ErrorHandler&>(*this)};
+  std::unique_ptr<grpc::Server> server_;  // last: its threads use everything above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ClaimServer>> ClaimServer::open(Loop& loop, ClaimPreparer& preparer,
+                                                       ClaimSockets sockets, std::string pool) {
+  const std::string places = sockets.driver + " and " + sockets.registration;
+  auto server = std::make_unique<Server>(loop, preparer, std::move(sockets), std::move(pool));
+  if (!server->listen()) {
+    return fail(ErrorCode::Unavailable, "can't listen on " + places +
+                                            ": are their folders there, and may we write to them?");
+  }
+  return std::unique_ptr<ClaimServer>(std::move(server));
+}
+
+}  // namespace qgpu

@@ -1,0 +1,46 @@
+#pragma once
+// Keeps the node's ResourceSlice at the API server what it has to be: kubelet deletes it when the
+// driver is away for half a minute, as while a manager is replaced, and anybody may edit it. So it
+// is looked at again and again, and written where it is another one than that written last.
+
+#include <kj/async.h>
+#include <optional>
+#include <string>
+
+#include "runtime/log.h"
+#include "services/kubernetes/claims/resource_slice.h"
+#include "services/kubernetes/client/api_client.h"
+
+namespace qgpu {
+
+class SlicePublisher {
+ public:
+  // Both outlive it.
+  SlicePublisher(ApiClient& api, Log& log, std::string node, Nanos lookEvery = seconds(10))
+      : api_(api), log_(log), node_(std::move(node)), lookEvery_(lookEvery) {}
+  SlicePublisher(const SlicePublisher&) = delete;
+  SlicePublisher& operator=(const SlicePublisher&) = delete;
+
+  // The slice from now on; none: there is none. To be called again and again, never while it is
+  // under way; cheap where nothing changed. Failures are logged, once each, and made up for by a
+  // later call.
+  kj::Promise<void> publish(std::optional<SliceFacts> facts);
+
+ private:
+  std::string path(bool named) const;
+  kj::Promise<void> write(const SliceFacts& facts, const std::string& text,
+                          const std::string& version);
+  kj::Promise<void> withdraw();
+  void tell(const ApiAnswer& answer);
+
+  ApiClient& api_;
+  Log& log_;
+  const std::string node_;
+  const Nanos lookEvery_;
+  std::optional<std::string> is_;  // as it is there, without its version; none: not known
+  std::string version_;            // that it had then
+  kj::TimePoint lookedAt_ = kj::origin<kj::TimePoint>();
+  std::string trouble_;  // as last told
+};
+
+}  // namespace qgpu

@@ -1,0 +1,225 @@
+// Claims on one node: real qgpu-manager and qgpu-kubelet-plugin, real gRPC and HTTP, and tenants
+// that attach with what a claim gave them. API server and kubelet are played; kube-scheduler's
+// part, the allocation, is written by the test.
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "services/kubernetes/claim_plugin/testing/claims_kubelet.h"
+#include "tests/e2e/harness.h"
+#include "tests/e2e/kubernetes/container.h"
+#include "tests/e2e/kubernetes/kube_world.h"
+
+namespace qgpu::e2e {
+namespace {
+
+using testing::ApiStandIn;
+using testing::ClaimsKubelet;
+namespace fs = std::filesystem;
+
+constexpr const char* kSlice = "n1-qgpu.io";
+
+struct Claims : ::testing::Test {
+  Claims() : kubelet(dir.path() + "/kubelet") {
+    Json node = ApiStandIn::node(kNode);
+    node["metadata"]["labels"]["qgpu-device-enable"] = "enable";
+    node["metadata"]["labels"]["qgpu.io/claims"] = "enable";
+    api.put("nodes", node);
+  }
+
+  void start(const std::string& cards = "sim:2x16") {
+    std::ofstream(dir.path() + "/plugin.conf") << "(cdi = \"" << cdiDir() << "\")";
+    manager = std::make_unique<Manager>(
+        std::vector<std::string>{"--kubelet=on", "--cards=" + cards,
+                                 std::string("--nodename=") + kNode,
+                                 "--kubelet-dir=" + dir.path() + "/kubelet",
+                                 "--kubelet-config=" + dir.path() + "/plugin.conf"},
+        Environment{
+            {"KUBECONFIG", api.kubeconfig(dir.path() + "/" + kManagerAccount, kManagerAccount)}});
+    ASSERT_TRUE(eventually([&] { return kubelet.find("qgpu.io", info); })) << manager->log();
+    ASSERT_TRUE(eventually([&] { return !slice().is_null(); })) << manager->log();
+  }
+
+  std::string cdiDir() const { return dir.path() + "/cdi"; }
+  Json slice() { return api.find("resourceslices", "", kSlice); }
+  void label(const std::string& name, const std::string& value) {
+    api.change("nodes", "", kNode, [&](Json& node) { node["metadata"]["labels"][name] = value; });
+  }
+
+  // As kube-scheduler leaves it; `consumed` of device `device` for request "gpu".
+  void allocate(const std::string& name, const std::string& device, const Json& consumed,
+                const std::string& taskClass = "ordinary") {
+    Json result = {
+        {"request", "gpu"}, {"driver", "qgpu.io"},        {"pool", kNode},
+        {"device", device}, {"shareID", "share-" + name}, {"consumedCapacity", consumed}};
+    Json parameters = {
+        {"apiVersion", "qgpu.io/v1"}, {"kind", "TaskParameters"}, {"class", taskClass}};
+    Json config = {{"source", "FromClass"},
+                   {"requests", Json::array()},
+                   {"opaque", {{"driver", "qgpu.io"}, {"parameters", parameters}}}};
+    api.put("resourceclaims",
+            {{"metadata", {{"name", name}, {"namespace", kSpace}, {"uid", "uid-" + name}}},
+             {"spec", Json::object()},
+             {"status",
+              {{"allocation",
+                {{"devices",
+                  {{"results", Json::array({result})}, {"config", Json::array({config})}}}}}}}});
+  }
+  ClaimsKubelet::Prepared prepare(const std::string& name) {
+    return kubelet.prepare(kSpace, name, "uid-" + name);
+  }
+  std::string unprepare(const std::string& name) {
+    return kubelet.unprepare(kSpace, name, "uid-" + name);
+  }
+
+  // What a container runtime makes of the prepared claim.
+  Container container(const ClaimsKubelet::Prepared& prepared, const std::string& claim) {
+    Container made;
+    made.cdiDevices = prepared.cdiDevices;
+    const std::string file = cdiDir() + "/qgpu.io-claim-uid-" + claim + ".json";
+    made.addCdi(Json::parse(contentOf(file)));
+    return made;
+  }
+
+  // Of a process that has no mounts: what lies at a path in the container is named as it lies here.
+  static Environment onHost(const Container& made) {
+    Environment environment = made.environment;
+    for (auto& [name, value] : environment) {
+      for (const auto& [inside, outside] : made.mounts) {
+        const std::size_t at = value.find(inside);
+        if (at != std::string::npos) value.replace(at, inside.size(), outside);
+      }
+    }
+    return environment;
+  }
+
+  TempFolder dir;
+  ServedApi api;
+  ClaimsKubelet kubelet;
+  ClaimsKubelet::Info info;
+  std::unique_ptr<Manager> manager;
+};
+
+TEST_F(Claims, ANodeOfferedToClaimsHasASliceAndNoAnnotation) {
+  start();
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(info.type, "DRAPlugin");
+  EXPECT_EQ(info.name, "qgpu.io");
+  EXPECT_EQ(info.versions, std::vector<std::string>{"v1.DRAPlugin"});
+  const Json devices = slice()["spec"]["devices"];
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0]["name"], "sim-0");
+  EXPECT_EQ(devices[0]["capacity"]["memory"]["value"], "16Gi");
+  EXPECT_FALSE(api.find("nodes", "", kNode)["metadata"]["annotations"].contains("qgpu.io/cards"));
+}
+
+TEST_F(Claims, AClaimIsATaskOfItsCardUntilItIsTakenBack) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-1", {{"memory", "4Gi"}, {"core", "30"}, {"tasks", "1"}});
+  const auto prepared = prepare("train");
+  ASSERT_EQ(prepared.error, "") << manager->log();
+  ASSERT_EQ(prepared.devices.size(), 1u);
+  EXPECT_EQ(prepared.devices[0].request, "gpu");
+  EXPECT_EQ(prepared.devices[0].pool, kNode);
+  EXPECT_EQ(prepared.devices[0].device, "sim-1");
+  EXPECT_EQ(prepared.devices[0].share, "share-train");
+  ASSERT_EQ(prepared.cdiDevices, std::vector<std::string>{"qgpu.io/claim=uid-train-0"});
+
+  const Json tasks = manager->tasks();
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0]["name"], "web/train/gpu");
+  EXPECT_EQ(tasks[0]["card"], "sim-1");
+  EXPECT_EQ(tasks[0]["class"], "ordinary");
+
+  // The same again, as for each pod that shares the claim.
+  const std::string token = container(prepared, "train").token();
+  EXPECT_FALSE(token.empty());
+  const auto again = prepare("train");
+  EXPECT_EQ(again.error, "");
+  EXPECT_EQ(container(again, "train").token(), token);
+  EXPECT_EQ(manager->tasks().size(), 1u);
+
+  EXPECT_EQ(unprepare("train"), "");
+  EXPECT_TRUE(manager->tasks().empty());
+  EXPECT_FALSE(fs::exists(cdiDir() + "/qgpu.io-claim-uid-train.json"));
+  EXPECT_EQ(unprepare("train"), "") << "it is taken back already";
+}
+
+TEST_F(Claims, AContainerOfAClaimAttachesAndAClaimInUseIsNotTakenBack) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  const auto prepared = prepare("train");
+  ASSERT_EQ(prepared.error, "");
+  PlainTenant tenant(dir.path() + "/tenant");
+  Child program(tenant.command(), onHost(container(prepared, "train")));
+  ASSERT_TRUE(eventually([&] { return tenant.attached(); })) << manager->log();
+  EXPECT_NE(unprepare("train").find("processes of the claim's task"), std::string::npos);
+  EXPECT_TRUE(tenant.launchesOn());
+  tenant.end();
+  program.wait();
+  EXPECT_TRUE(eventually([&] { return unprepare("train").empty(); })) << manager->log();
+}
+
+TEST_F(Claims, ARefusedClaimSaysWhy) {
+  start();
+  if (HasFatalFailure()) return;
+  EXPECT_NE(prepare("nobody").error.find("nobody"), std::string::npos);
+  allocate("none", "sim-9", {{"memory", "2Gi"}, {"core", "50"}});
+  EXPECT_EQ(prepare("none").error, "this node has no card of device 'sim-9'");
+  allocate("fast", "sim-0", {{"memory", "2Gi"}}, "online");
+  EXPECT_NE(prepare("fast").error.find("this node has no label mixed-qgpu-enable=enable"),
+            std::string::npos);
+  allocate("large", "sim-0", {{"memory", "17Gi"}, {"core", "50"}});
+  EXPECT_NE(prepare("large").error, "");
+  EXPECT_TRUE(manager->tasks().empty());
+}
+
+TEST_F(Claims, PreparedClaimsOutliveTheManager) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  const auto before = prepare("train");
+  ASSERT_EQ(before.error, "");
+  const std::string token = container(before, "train").token();
+  manager->kill();
+  manager->start();
+  ASSERT_TRUE(eventually([&] { return kubelet.find("qgpu.io", info); })) << manager->log();
+  ASSERT_TRUE(eventually([&] { return prepare("train").error.empty(); })) << manager->log();
+  EXPECT_EQ(container(before, "train").token(), token);
+  EXPECT_EQ(manager->tasks().size(), 1u);
+}
+
+TEST_F(Claims, ASliceThatSomebodyTookAwayIsThereAgain) {
+  start();
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(manager->ask("cordon sim-0")["ok"]);
+  ASSERT_TRUE(eventually([&] { return slice()["spec"]["devices"][0].contains("taints"); }))
+      << slice();
+  EXPECT_EQ(slice()["spec"]["devices"][0]["taints"][0]["value"], "cordoned");
+  api.remove("resourceslices", "", kSlice);
+  ASSERT_TRUE(manager->ask("uncordon sim-0")["ok"]);
+  EXPECT_TRUE(eventually([&] { return !slice().is_null(); }));
+}
+
+TEST_F(Claims, NeitherWayGivesCardsWhileTasksOfTheOtherLive) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  ASSERT_EQ(prepare("train").error, "");
+  const auto annotated = [&] {
+    return api.find("nodes", "", kNode)["metadata"]["annotations"].contains("qgpu.io/cards");
+  };
+  label("qgpu.io/claims", "disable");
+  ASSERT_TRUE(eventually([&] { return slice().is_null(); })) << manager->log();
+  EXPECT_FALSE(annotated());
+  allocate("more", "sim-1", {{"memory", "2Gi"}, {"core", "50"}});
+  EXPECT_NE(prepare("more").error, "");
+  EXPECT_EQ(unprepare("train"), "");
+  EXPECT_TRUE(eventually(annotated)) << manager->log();
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
