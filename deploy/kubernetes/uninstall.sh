@@ -73,7 +73,18 @@ HOLDERS='{{range .items}}{{$uses := false}}
 {{- $uses = true}}{{end}}{{end}}{{end}}
 {{- if and $uses .spec.nodeName (ne .status.phase "Succeeded") (ne .status.phase "Failed")}}
 {{- .metadata.namespace}}/{{.metadata.name}}{{"\n"}}{{end}}{{end}}'
-holders() { ask get pods --all-namespaces -o "go-template=$HOLDERS"; }
+# And those that have one by a claim, where there are claims.
+# shellcheck disable=SC2016
+CLAIMANTS='{{range .items}}{{$space := .metadata.namespace}}{{$pods := .status.reservedFor}}
+{{- $uses := false}}{{with .status.allocation}}{{range .devices.results}}
+{{- if eq .driver "qgpu.io"}}{{$uses = true}}{{end}}{{end}}{{end}}
+{{- if $uses}}{{range $pods}}{{$space}}/{{.name}}{{"\n"}}{{end}}{{end}}{{end}}'
+claims=no
+if ask get --raw /apis/resource.k8s.io/v1 >/dev/null 2>&1; then claims=yes; fi
+holders() {
+  ask get pods --all-namespaces -o "go-template=$HOLDERS" || return 1
+  [ "$claims" = no ] || ask get resourceclaims --all-namespaces -o "go-template=$CLAIMANTS"
+}
 waited=0
 while :; do
   left=$(holders) || fail "the pods can't be listed"
@@ -107,16 +118,19 @@ run delete --ignore-not-found -k "$HERE"
 run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook qgpu-scheduler-extender
 run delete --ignore-not-found -n kube-system lease qgpu-scheduler
 
+if [ "$claims" = yes ]; then run delete --ignore-not-found -f "$HERE/device-classes.yaml"; fi
+
 # 5. The nodes, as they were, once no manager is left that tells of its cards.
 [ "$dry" = yes ] ||
   $KUBECTL -n kube-system wait --for=delete pod -l app=qgpu-manager --timeout=60s >/dev/null 2>&1 ||
   true   # there is none, as a rule
 for node in $nodes; do
   ours=$(ask get node "$node" -o "jsonpath={.metadata.annotations.$OURS_PATH}")
-  run label node "$node" qgpu-device-enable- mixed-qgpu-enable- \
+  run label node "$node" qgpu-device-enable- mixed-qgpu-enable- qgpu.io/claims- \
     tke.cloud.tencent.com/qgpu-schedule-policy-
   run annotate node "$node" qgpu.io/cards- qgpu.io/cordoned- "$OURS-"
   [ "$ours" != uninstall ] || run uncordon "$node"
 done
+if [ "$claims" = yes ]; then run delete resourceslices --field-selector spec.driver=qgpu.io; fi
 [ "$dry" = yes ] || say "done. On each node /var/lib/qgpu holds its state and may be removed." \
   "Their qgpu resources are shown as 0 until kubelet starts anew"

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "services/kubernetes/bridge/role_label.h"
+#include "services/kubernetes/claims/claim.h"
 #include "services/kubernetes/pods/pod_rules.h"
 #include "services/kubernetes/webhook/webhook_keeper.h"
 #include "tests/deploy/documents.h"
@@ -514,10 +515,32 @@ TEST(Examples, AreAllLookedAt) {
   std::size_t files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(sourcePath("deploy/kubernetes/examples"))) {
+    const std::string name = entry.path().filename().string();
+    if (name == "claims.yaml") continue;  // below
     ++files;
-    example(entry.path().filename().string());
+    example(name);
   }
   EXPECT_EQ(files, 4u);
+}
+
+TEST(Examples, ClaimsNameAClassThatIsInstalledAndATemplateThatIsThere) {
+  const auto example = readDocuments(sourcePath("deploy/kubernetes/examples/claims.yaml"));
+  ASSERT_EQ(example.size(), 2u);
+  EXPECT_EQ(example[1].text("/spec/resourceClaims/0/resourceClaimTemplateName"), example[0].name());
+  EXPECT_EQ(example[1].at("/spec/containers/0/resources/claims"), R"([{"name":"gpu"}])");
+  std::set<std::string> classes;
+  for (const Document& one : readDocuments(sourcePath("deploy/kubernetes/device-classes.yaml"))) {
+    EXPECT_EQ(one.kind(), "DeviceClass");
+    EXPECT_EQ(one.text("/spec/config/0/opaque/driver"), kClaimDriver);
+    const Status good = checkClaimParameters(one.at("/spec/config/0/opaque/parameters"));
+    EXPECT_TRUE(good) << one.name() << ": " << good.error().message;
+    EXPECT_EQ(one.text("/spec/config/0/opaque/parameters/class") + ".qgpu.io", one.name());
+    classes.insert(one.name());
+  }
+  EXPECT_EQ(classes,
+            (std::set<std::string>{"offline.qgpu.io", "online.qgpu.io", "ordinary.qgpu.io"}));
+  EXPECT_TRUE(
+      classes.contains(example[0].text("/spec/spec/devices/requests/0/exactly/deviceClassName")));
 }
 
 }  // namespace

@@ -219,6 +219,8 @@ case "$*" in
   kustomize*) cat "$CLUSTER/objects"; exit ;;
   'apply -f -') cat >"$CLUSTER/applied"; echo "$*" >>"$CLUSTER/log"; exit ;;
   'get --raw /version') cat "$CLUSTER/version"; exit ;;
+  'get --raw /apis/resource.k8s.io/v1') [ -e "$CLUSTER/claims" ]; exit ;;
+  'get resourceclaims '*) cat "$CLUSTER/claims"; exit ;;
   *' get secret '*' -o name') [ ! -e "$CLUSTER/secret" ] || echo secret/of-the-extender; exit ;;
   *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')"; exit ;;
   *' get service '*) [ ! -e "$CLUSTER/service" ] || cat "$CLUSTER/service"; exit ;;
@@ -499,6 +501,34 @@ TEST(Uninstall, RemovesNothingWhilePodsUseCards) {
   cluster.folder().write("pods", "");
   ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
   EXPECT_EQ(cluster.annotations("n1"), "");
+}
+
+TEST(Installer, GivesCardsByClaimsWhereTheClusterHasPartsOfDevices) {
+  const Cluster old("35");
+  const Finished refused = old.run("install.sh --preloaded --no-register --node n1 --claims n1");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(has(refused.output, "--claims needs Kubernetes 1.36")) << refused.output;
+  EXPECT_EQ(old.labels("n1"), "");
+
+  const Cluster cluster("36");
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1 --claims n1").status, 0);
+  EXPECT_TRUE(has(cluster.labels("n1"), "qgpu.io/claims=enable")) << cluster.labels("n1");
+  EXPECT_TRUE(has(cluster.log(), "device-classes.yaml")) << cluster.log();
+}
+
+TEST(Uninstall, WaitsForPodsThatHaveCardsByClaimsAndTakesTheirSlices) {
+  const Cluster cluster("36");
+  ASSERT_EQ(cluster.run("install.sh --preloaded --no-register --node n1 --claims n1").status, 0);
+  cluster.folder().write("pods", "");
+  cluster.folder().write("claims", "default/claimant\n");
+  const Finished result = cluster.run("uninstall.sh --no-register --timeout 0");
+  EXPECT_EQ(result.status, 4);
+  EXPECT_TRUE(has(result.output, "default/claimant")) << result.output;
+  cluster.folder().write("claims", "");
+  ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
+  EXPECT_TRUE(has(cluster.log(), "resourceslices --field-selector spec.driver=qgpu.io"))
+      << cluster.log();
+  EXPECT_FALSE(has(cluster.labels("n1"), "claims")) << cluster.labels("n1");
 }
 
 TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {

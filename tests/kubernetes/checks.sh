@@ -406,6 +406,86 @@ check_policy_file() {
   clear_pods
 }
 
+# claim NAME CLASS "CAPACITY=N ..." COMMAND...: a pod with a claim of its own, created.
+claim() {
+  name=$1 class=$2 capacity=$3
+  shift 3
+  jq -n --arg name "$name" --arg class "$class.qgpu.io" --arg capacity "$capacity" \
+    --arg image "$TENANT" '
+    {name: "gpu", exactly: ({deviceClassName: $class} + if $capacity == "" then {} else
+      {capacity: {requests: ([$capacity | splits(" +") | split("=") | {(.[0]): .[1]}] | add)}}
+      end)} as $request |
+    {apiVersion: "v1", kind: "List", items: [
+      {apiVersion: "resource.k8s.io/v1", kind: "ResourceClaimTemplate", metadata: {name: $name},
+       spec: {spec: {devices: {requests: [$request]}}}},
+      {apiVersion: "v1", kind: "Pod", metadata: {name: $name, labels: {check: "yes"}},
+       spec: {restartPolicy: "Never", terminationGracePeriodSeconds: 1,
+         resourceClaims: [{name: "gpu", resourceClaimTemplateName: $name}],
+         containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent",
+           command: $ARGS.positional, resources: {claims: [{name: "gpu"}]}}]}}]}' \
+    --args -- "$@" | kubectl create -f - >/dev/null
+}
+slice_kind() { kubectl get resourceslices -o json |
+  jq -r '.items[] | select(.spec.driver == "qgpu.io") | .spec.devices[0].attributes.kind.string'; }
+kind_is() { [ "$(slice_kind)" = "$1" ]; }
+no_slice() { [ -z "$(slice_kind)" ]; }
+task_count() { [ "$(tasks | wc -l)" = "$1" ]; }
+clear_claims() {
+  kubectl delete pods,resourceclaimtemplates --all --grace-period=1 --wait=true >/dev/null
+  await 60 "all claims taken back" task_count 0 || fail "$("$QGPUCTL" tasks)"
+}
+# The node's cards by claims, hybrid and ordinary, and back again.
+check_claims() {
+  if ! kubectl get --raw /apis/resource.k8s.io/v1 >/dev/null 2>&1; then
+    saw "this API server has no resource.k8s.io/v1"
+    return
+  fi
+  label mixed-qgpu-enable=enable
+  label qgpu.io/claims=enable
+  await 30 "a slice of hybrid cards" kind_is hybrid || fail "slice: $(slice_kind)"
+  claim serve online memory=2Gi sleep infinity   # it has the card whenever it wants it
+  claim batch offline 'memory=2Gi core=60' qgpu-work --seconds=3
+  await_phase serve Running 60
+  await_phase batch Succeeded 90
+  has "$(kubectl logs batch)" '"checksum_ok":true'
+  saw "online and offline: $(tasks | jq -rs 'map(.name + " on " + .card) | join(", ")')"
+  clear_claims
+
+  label mixed-qgpu-enable-
+  await 30 "a slice of ordinary cards" kind_is ordinary || fail "slice: $(slice_kind)"
+  for one in first second third; do
+    claim "$one" ordinary 'memory=1Gi core=30' qgpu-work --seconds=0
+  done
+  claim fourth ordinary 'memory=1Gi core=30' qgpu-work --seconds=0
+  for one in first second third; do
+    await 60 "pod $one runs" is "$one" Running || is fourth Running || fail "$one: $(phase "$one")"
+  done
+  await 60 "three of four run" count_is 3 || fail "$(running) run"
+  task_count 3 || fail "$("$QGPUCTL" tasks)"
+  saw "3 of 4 of 30 percent run; the fourth: $(kubectl get events -o json | jq -r \
+    '[.items[] | select(.reason == "FailedScheduling") | .message] | last')"
+  kubectl delete pod first --grace-period=1 --wait=true >/dev/null
+  await 30 "the fourth has its room" count_is 3 || fail "$(running) run"
+  clear_claims
+
+  claim greedy ordinary 'memory=1Gi core=30' qgpu-work --seconds=1 --memory-mib=1100
+  await_phase greedy Failed
+  code=$(kubectl get pod greedy \
+    -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}')
+  [ "$code" = 3 ] || fail "exit $code: $(kubectl logs greedy)"
+  saw "1100 MiB of 1Gi: exit 3, $(kubectl logs greedy | tail -n 1)"
+  claim whole ordinary '' qgpu-work --seconds=1
+  await_phase whole Succeeded
+  clear_claims
+
+  label qgpu.io/claims-
+  await 30 "the slice goes" no_slice || fail "slice: $(slice_kind)"
+  label mixed-qgpu-enable=enable
+  run_pod again '' 'core=30 memory=1' sleep infinity
+  await_phase again Running
+  clear_pods
+}
+
 # Waits for the pod that has a card, and leaves the node as it was.
 check_uninstall() {
   run_pod last '' 'core=30 memory=1' sleep infinity
@@ -426,7 +506,7 @@ check_uninstall() {
     fail "the node keeps something"
 }
 
-ALL='install examples quota webhook labels multi_card card_nodes hundred failures preemption
+ALL='install examples quota webhook labels multi_card card_nodes claims hundred failures preemption
   leaders policy_file uninstall'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL

@@ -123,6 +123,12 @@ TEXT
   {"type": "bridge", "bridge": "pods0", "isGateway": true,
    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.78.0/24"}]]}}]}
 TEXT
+  # What a claim gives comes by CDI, which containerd has since 1.7 and 2.0 does unasked.
+  case "$(containerd --version)" in
+    *' 1.'[0-6].*) ;;
+    *) sed -i '/^\[plugins."io.containerd.grpc.v1.cri"\]$/a enable_cdi = true' \
+      /etc/containerd.toml ;;
+  esac
   echo containerd --config=/etc/containerd.toml
 }
 kubelet_command() {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "services/base/kj_time.h"
+#include "services/kubernetes/claims/resource_slice.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 
@@ -91,6 +92,16 @@ void ClaimPlugin::onNode(const NodeNow& node) {
   if (!tasks_ || node_ == node) return;
   node_ = node;
   look();
+  tellHealth();
+}
+
+void ClaimPlugin::tellHealth() {
+  if (!server_ || !node_) return;
+  std::vector<DeviceHealth> devices;
+  for (const PluginCard& card : node_->cards)
+    devices.push_back({deviceName(card.id), card.healthy});
+  server_->publish(devices);
+  healthTold_ = timer_.now();
 }
 
 // Claims that were prepared are taken back also after the node's cards are given otherwise, so a
@@ -108,6 +119,7 @@ void ClaimPlugin::look() {
     if (opened) {
       server_ = std::move(*opened);
       failure_.clear();
+      tellHealth();
       log_.info("claims-served", {{"socket", sockets_.driver}});
       return;
     }
@@ -120,6 +132,7 @@ void ClaimPlugin::look() {
 
 kj::Promise<void> ClaimPlugin::lookAgain() {
   look();
+  if (timer_.now() - healthTold_ > toKj(kHealthTold / 3)) tellHealth();
   return timer_.afterDelay(kLook).then([this] { return lookAgain(); });
 }
 

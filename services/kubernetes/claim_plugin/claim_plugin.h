@@ -50,6 +50,7 @@ class ClaimPlugin final : private ClaimPreparer, private kj::TaskSet::ErrorHandl
 
   void onNode(const NodeNow& node);
   void look();
+  void tellHealth();
   kj::Promise<void> lookAgain();
   Result<Devices> give(const ClaimName& claim, const std::vector<ManagerLink::ClaimPart>& parts);
   void waitForEnd();
@@ -65,6 +66,7 @@ class ClaimPlugin final : private ClaimPreparer, private kj::TaskSet::ErrorHandl
   ManagerLink link_;
   std::optional<NodeNow> node_;
   std::unique_ptr<ClaimServer> server_;
+  kj::TimePoint healthTold_ = kj::origin<kj::TimePoint>();
   std::string failure_;  // of its opening, as last told
   std::function<void()> over_;
   std::optional<kj::TaskSet> tasks_;  // last

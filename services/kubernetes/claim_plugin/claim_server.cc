@@ -5,9 +5,11 @@
 #include <unistd.h>
 #include <utility>
 
+#include "services/kubernetes/claim_plugin/protos/dra_health.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/dra_v1.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/plugin_registration.grpc.pb.h"
 #include "services/kubernetes/grpc/replies.h"
+#include "services/kubernetes/grpc/watches.h"
 
 namespace qgpu {
 namespace {
@@ -16,7 +18,7 @@ namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
 
 constexpr auto kGoodbye = std::chrono::milliseconds(200);
 constexpr const char* kPluginType = "DRAPlugin";
-constexpr const char* kServiceVersion = "v1.DRAPlugin";
+constexpr const char* kVersions[] = {"v1.DRAPlugin", "v1alpha1.DRAResourceHealth"};
 constexpr int kClaimsMax = 256;  // of one call
 
 ClaimName nameOf(const dra::Claim& claim) {
@@ -31,7 +33,9 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
         sockets_(std::move(sockets)),
         pool_(std::move(pool)),
         registration_(*this),
-        driver_(*this) {}
+        driver_(*this),
+        watches_(loop),
+        health_(*this) {}
   ~Server() noexcept override = default;
 
   bool listen() {
@@ -45,6 +49,7 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
                              &registration);
     builder.RegisterService(&driver_);
     builder.RegisterService(&registration_);
+    builder.RegisterService(&health_);
     builder.SetResourceQuota(grpc::ResourceQuota("qgpu-claims").SetMaxThreads(kGrpcThreadsMax));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
@@ -61,7 +66,7 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
       out->set_type(kPluginType);
       out->set_name(kClaimDriver);
       out->set_endpoint(server.sockets_.driver);
-      out->add_supported_versions(kServiceVersion);
+      for (const char* version : kVersions) out->add_supported_versions(version);
       auto* reactor = context->DefaultReactor();
       reactor->Finish(grpc::Status::OK);
       return reactor;
@@ -104,6 +109,30 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
     Server& server;
   };
 
+  struct Health final : v1alpha1::DRAResourceHealth::CallbackService {
+    explicit Health(Server& s) : server(s) {}
+    grpc::ServerWriteReactor<v1alpha1::NodeWatchResourcesResponse>* NodeWatchResources(
+        Context*, const v1alpha1::NodeWatchResourcesRequest*) override {
+      return server.watches_.add();
+    }
+    Server& server;
+  };
+
+  void publish(const std::vector<DeviceHealth>& devices) override {
+    const auto now = std::chrono::duration_cast<std::chrono::seconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+    v1alpha1::NodeWatchResourcesResponse list;
+    for (const DeviceHealth& one : devices) {
+      auto* written = list.add_devices();
+      written->mutable_device()->set_pool_name(pool_);
+      written->mutable_device()->set_device_name(one.device);
+      written->set_health(one.healthy ? v1alpha1::HEALTHY : v1alpha1::UNHEALTHY);
+      written->set_last_updated_time(now.count());
+      written->set_health_check_timeout_seconds(kHealthTold / seconds(1));
+    }
+    watches_.publish(std::move(list));
+  }
+
   // `each` of the claims, one after the other; the answer lives until then.
   template <typename Request, typename Each>
   grpc::ServerUnaryReactor* onLoop(Context* context, const Request& request, Each each) {
@@ -140,6 +169,7 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
   void refuseAll() override {
     refusing_ = true;
     tasks_.reset();
+    watches_.refuseAll();
   }
   void shutDown() override {
     server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
@@ -153,6 +183,8 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
   const std::string pool_;
   Registration registration_;
   Driver driver_;
+  GrpcWatches<v1alpha1::NodeWatchResourcesResponse> watches_;
+  Health health_;
   bool refusing_ = false;
   std::optional<kj::TaskSet> tasks_{std::in_place, static_cast<kj::TaskSet::ErrorHandler&>(*this)};
   std::unique_ptr<grpc::Server> server_;  // last: its threads use everything above

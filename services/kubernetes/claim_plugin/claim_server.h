@@ -10,6 +10,7 @@
 
 #include "runtime/loop.h"
 #include "runtime/result.h"
+#include "runtime/units.h"
 #include "services/kubernetes/claims/claim.h"
 #include "services/kubernetes/grpc/retired_servers.h"
 
@@ -35,13 +36,23 @@ class ClaimPreparer {
   ~ClaimPreparer() = default;
 };
 
+inline constexpr Nanos kHealthTold = seconds(60);  // after which kubelet believes it no more
+
 struct ClaimSockets {
   std::string registration;  // in the folder that kubelet watches
   std::string driver;
 };
 
+struct DeviceHealth {
+  std::string device;  // its name in our slice
+  bool healthy = true;
+};
+
 class ClaimServer : public LoopServer {
  public:
+  // To every kubelet that watches. To be told again within kHealthTold, also where it is the same.
+  virtual void publish(const std::vector<DeviceHealth>& devices) = 0;
+
   // Serves from now on; whatever an earlier one left at these places is gone. `pool`: the name
   // under which our slice has its devices. `loop` and `preparer` outlive it. Unavailable: nobody
   // can listen there.

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <grpcpp/grpcpp.h>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "services/kubernetes/device_plugin/protos/device_plugin.grpc.pb.h"
 #include "services/kubernetes/grpc/replies.h"
+#include "services/kubernetes/grpc/watches.h"
 
 namespace qgpu {
 namespace {
@@ -37,76 +37,16 @@ void write(const ContainerSetup& setup, v1beta1::ContainerAllocateResponse& out)
   for (const std::string& name : setup.cdiDevices) out.add_cdi_devices()->set_name(name);
 }
 
-class Server;
-
-// One kubelet that watches the list. gRPC deletes nothing: it goes with OnDone. All of it is
-// touched on the loop.
-class Watch final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
- public:
-  Watch(Loop& loop, std::set<Watch*>& watches) : loop_(loop), watches_(watches) {}
-
-  void begin(const std::vector<Device>& devices) {
-    watches_.insert(this);
-    push(devices);
-  }
-  // What was not sent yet is replaced: a list is always whole.
-  void push(const std::vector<Device>& devices) {
-    if (over_) return;
-    next_ = devices;
-    dirty_ = true;
-    if (!writing_) writeNext();
-  }
-  void end(const grpc::Status& status) {
-    if (std::exchange(over_, true)) return;
-    watches_.erase(this);
-    Finish(status);
-  }
-
-  void OnWriteDone(bool ok) override {
-    loop_.post([this, ok] {
-      writing_ = false;
-      if (over_) return;
-      if (!ok)
-        end(grpc::Status::OK);
-      else if (dirty_)
-        writeNext();
-    });
-  }
-  void OnCancel() override {
-    loop_.post([this] { end(grpc::Status::CANCELLED); });
-  }
-  void OnDone() override {
-    loop_.post([this] { const std::unique_ptr<Watch> gone(this); });
-  }
-
- private:
-  void writeNext() {
-    list_.Clear();
-    for (const Device& device : next_) {
-      auto* written = list_.add_devices();
-      written->set_id(device.id);
-      written->set_health(device.healthy ? "Healthy" : "Unhealthy");
-    }
-    dirty_ = false;
-    writing_ = true;
-    StartWrite(&list_);
-  }
-
-  Loop& loop_;
-  std::set<Watch*>& watches_;
-  std::vector<Device> next_;
-  v1beta1::ListAndWatchResponse list_;
-  bool dirty_ = false;
-  bool writing_ = false;
-  bool over_ = false;
-};
-
 class Server final : public ResourceServer,
                      private v1beta1::DevicePlugin::CallbackService,
                      private kj::TaskSet::ErrorHandler {
  public:
   Server(Loop& loop, PluginHandler& handler, Resource resource, std::string socket)
-      : loop_(loop), handler_(handler), resource_(resource), socket_(std::move(socket)) {}
+      : loop_(loop),
+        handler_(handler),
+        resource_(resource),
+        socket_(std::move(socket)),
+        watches_(loop) {}
   ~Server() noexcept override = default;
 
   bool listen() {
@@ -122,8 +62,13 @@ class Server final : public ResourceServer,
 
   const std::string& socket() const override { return socket_; }
   void publish(const std::vector<Device>& devices) override {
-    devices_ = devices;
-    for (Watch* watch : std::set<Watch*>(watches_)) watch->push(devices_);
+    v1beta1::ListAndWatchResponse list;
+    for (const Device& device : devices) {
+      auto* written = list.add_devices();
+      written->set_id(device.id);
+      written->set_health(device.healthy ? "Healthy" : "Unhealthy");
+    }
+    watches_.publish(std::move(list));
   }
 
  private:
@@ -132,9 +77,7 @@ class Server final : public ResourceServer,
   void refuseAll() override {
     refusing_ = true;
     tasks_.reset();
-    for (Watch* watch : std::set<Watch*>(watches_)) {
-      watch->end({grpc::StatusCode::UNAVAILABLE, kServerEnding});
-    }
+    watches_.refuseAll();
   }
   void shutDown() override {
     server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
@@ -164,14 +107,7 @@ class Server final : public ResourceServer,
 
   grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse>* ListAndWatch(
       Context*, const v1beta1::Empty*) override {
-    auto* watch = std::make_unique<Watch>(loop_, watches_).release();
-    loop_.post([this, watch] {
-      if (refusing_)
-        watch->end({grpc::StatusCode::UNAVAILABLE, kServerEnding});
-      else
-        watch->begin(devices_);
-    });
-    return watch;
+    return watches_.add();
   }
 
   grpc::ServerUnaryReactor* GetPreferredAllocation(
@@ -182,7 +118,7 @@ class Server final : public ResourceServer,
         if (one.size() < 0) return {grpc::StatusCode::INVALID_ARGUMENT, "the size is negative"};
         const auto chosen =
             handler_.prefer(resource_, idsOf(one.available()), idsOf(one.must_include()),
-                         static_cast<std::size_t>(one.size()));
+                            static_cast<std::size_t>(one.size()));
         if (!chosen) return grpcStatusOf(chosen.error());
         auto* answer = out->add_container_responses();
         for (const std::string& id : *chosen) answer->add_device_ids(id);
@@ -222,8 +158,7 @@ class Server final : public ResourceServer,
   PluginHandler& handler_;
   const Resource resource_;
   const std::string socket_;
-  std::vector<Device> devices_;
-  std::set<Watch*> watches_;
+  GrpcWatches<v1beta1::ListAndWatchResponse> watches_;
   bool refusing_ = false;
   std::optional<kj::TaskSet> tasks_{std::in_place, static_cast<kj::TaskSet::ErrorHandler&>(*this)};
   std::unique_ptr<grpc::Server> server_;  // last: its threads use everything above

@@ -106,7 +106,8 @@ TEST_F(Claims, ANodeOfferedToClaimsHasASliceAndNoAnnotation) {
   if (HasFatalFailure()) return;
   EXPECT_EQ(info.type, "DRAPlugin");
   EXPECT_EQ(info.name, "qgpu.io");
-  EXPECT_EQ(info.versions, std::vector<std::string>{"v1.DRAPlugin"});
+  EXPECT_EQ(info.versions,
+            (std::vector<std::string>{"v1.DRAPlugin", "v1alpha1.DRAResourceHealth"}));
   const Json devices = slice()["spec"]["devices"];
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0]["name"], "sim-0");
@@ -195,10 +196,14 @@ TEST_F(Claims, PreparedClaimsOutliveTheManager) {
 TEST_F(Claims, ASliceThatSomebodyTookAwayIsThereAgain) {
   start();
   if (HasFatalFailure()) return;
+  const std::map<std::string, bool> well = {{"sim-0", true}, {"sim-1", true}};
+  EXPECT_EQ(kubelet.health(), well);
   ASSERT_TRUE(manager->ask("cordon sim-0")["ok"]);
   ASSERT_TRUE(eventually([&] { return slice()["spec"]["devices"][0].contains("taints"); }))
       << slice();
   EXPECT_EQ(slice()["spec"]["devices"][0]["taints"][0]["value"], "cordoned");
+  ASSERT_TRUE(eventually([&] { return kubelet.health() != well; }));
+  EXPECT_FALSE(kubelet.health().at("sim-0"));
   api.remove("resourceslices", "", kSlice);
   ASSERT_TRUE(manager->ask("uncordon sim-0")["ok"]);
   EXPECT_TRUE(eventually([&] { return !slice().is_null(); }));

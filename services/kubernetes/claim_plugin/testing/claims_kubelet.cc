@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <grpcpp/grpcpp.h>
 
+#include "services/kubernetes/claim_plugin/protos/dra_health.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/dra_v1.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/plugin_registration.grpc.pb.h"
 
@@ -61,6 +62,23 @@ bool ClaimsKubelet::find(const std::string& name, Info& info) {
   grpc::ClientContext telling;
   limit(telling);
   return stub->NotifyRegistrationStatus(&telling, status, &heard).ok();
+}
+
+std::map<std::string, bool> ClaimsKubelet::health() {
+  const auto stub = stubOf<v1alpha1::DRAResourceHealth>(endpoint_);
+  grpc::ClientContext context;
+  limit(context);
+  const auto reader = stub->NodeWatchResources(&context, {});
+  v1alpha1::NodeWatchResourcesResponse list;
+  std::map<std::string, bool> health;
+  if (reader->Read(&list)) {
+    for (const auto& one : list.devices()) {
+      health[one.device().device_name()] = one.health() == v1alpha1::HEALTHY;
+    }
+  }
+  context.TryCancel();
+  reader->Finish();
+  return health;
 }
 
 ClaimsKubelet::Prepared ClaimsKubelet::prepare(const std::string& nameSpace,

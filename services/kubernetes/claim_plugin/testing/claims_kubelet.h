@@ -2,6 +2,7 @@
 // A kubelet for tests, as far as drivers of claims meet it: it finds the socket of who registers in
 // its folder, asks who that is, and has claims prepared and taken back, over real gRPC.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ class ClaimsKubelet {
   // Of the driver `name`, whose socket is there, asked and told that it is known. False: nobody
   // answers.
   bool find(const std::string& name, Info& info);
+
+  // What it is told first of the health of devices; empty: nobody answers.
+  std::map<std::string, bool> health();
 
   struct Device {
     std::string request, pool, device, share;
