@@ -447,7 +447,7 @@ check_claims() {
   claim batch offline 'memory=2Gi core=60' qgpu-work --seconds=3
   await_phase serve Running 60
   await_phase batch Succeeded 90
-  has "$(kubectl logs batch)" '"checksum_ok":true'
+  has "$(kubectl logs batch)" ' 0 wrong'
   saw "online and offline: $(tasks | jq -rs 'map(.name + " on " + .card) | join(", ")')"
   clear_claims
 

@@ -96,7 +96,7 @@ kj::Promise<Result<T>> ClaimTasks::inTurn(Do&& work) {
   last_ = before.addBranch().then([ours = kj::mv(over.promise)]() mutable { return kj::mv(ours); });
   ++waiting_;
   auto turn = kj::heap<Turn>(waiting_, kj::mv(over.fulfiller));
-  return before.addBranch().then(std::forward<Do>(work)).attach(kj::mv(turn));
+  return under_.wrap(before.addBranch().then(std::forward<Do>(work)).attach(kj::mv(turn)));
 }
 
 kj::Promise<Result<std::vector<PreparedPart>>> ClaimTasks::prepare(Peer peer, ClaimName claim) {

@@ -36,7 +36,8 @@ class ClaimTasks {
   // The begin of request ids of claims' tasks.
   static constexpr const char* kRequestStart = "claim:";
 
-  // `mixed`: whether online and offline tasks may run on this node. All outlive it.
+  // `mixed`: whether online and offline tasks may run on this node. All outlive it; calls that are
+  // under way when it ends fail.
   ClaimTasks(NodeActorClient& actor, ApiClient& api, std::string node, std::function<bool()> mixed);
   ClaimTasks(const ClaimTasks&) = delete;
   ClaimTasks& operator=(const ClaimTasks&) = delete;
@@ -64,6 +65,7 @@ class ClaimTasks {
   const std::function<bool()> mixed_;
   std::size_t waiting_ = 0;
   kj::Promise<void> last_ = kj::READY_NOW;  // ends with the call before
+  kj::Canceler under_;  // last: what is under way ends with us, whoever waits for it
 };
 
 }  // namespace qgpu
