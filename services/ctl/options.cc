@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::array<const char*, 5> kOutputs = {"table", "wide", "json", "yaml", "name"};
 constexpr std::uint64_t kPicturesMax = 1'000'000'000;  // of `top`
+constexpr std::size_t kTitleMax = 200;                 // bytes, of its title
 
 constexpr const char* kFooter = R"(
 what both a node and a cluster know asks this machine's manager, unless --server, --cluster or
@@ -184,7 +185,7 @@ class Parser {
     group("On this node", Daemon::Manager);
     group("Of this node, or of a cluster", Daemon::Either);
     group("Of a cluster", Daemon::Scheduler);
-    app_.footer(kFooter);   // last, or every subcommand would show it
+    app_.footer(kFooter);  // last, or every subcommand would show it
   }
 
   std::variant<Options, ExitNow> parse(std::vector<std::string> argv) {
@@ -461,8 +462,8 @@ class Parser {
     const bool named = !argument.option.empty();
     std::string meaning(argument.meaning);
     if (argument.choices != nullptr) meaning += ": " + CLI::detail::join(argument.choices(), ", ");
-    CLI::Option* option = sub->add_option(std::string(named ? argument.option : argument.name),
-                                          words_[i], meaning);
+    CLI::Option* option =
+        sub->add_option(std::string(named ? argument.option : argument.name), words_[i], meaning);
     option->type_name(named ? std::string(argument.name) : "");
     if (argument.need != Argument::Need::OptionalWord) option->required();
     if (argument.choices == nullptr) {
@@ -686,9 +687,10 @@ class Parser {
 
   void addShells() {
     CLI::App* sub = app_.add_subcommand("completion", "a script that completes what is typed");
-    sub->footer("\nbash:  source <(qgpuctl completion bash)     in ~/.bashrc\n"
-                "zsh:   source <(qgpuctl completion zsh)      in ~/.zshrc, after compinit\n"
-                "fish:  qgpuctl completion fish | source      in ~/.config/fish/config.fish\n");
+    sub->footer(
+        "\nbash:  source <(qgpuctl completion bash)     in ~/.bashrc\n"
+        "zsh:   source <(qgpuctl completion zsh)      in ~/.zshrc, after compinit\n"
+        "fish:  qgpuctl completion fish | source      in ~/.config/fish/config.fish\n");
     sub->add_option("SHELL", words_[0], "which reads it")
         ->required()
         ->check(oneOf(shells()))
@@ -732,6 +734,14 @@ class Parser {
     sub->add_option("--interval", options_.top.intervalSeconds, "between pictures (default 1)")
         ->check(fraction("seconds", 0.1, 3600))
         ->type_name("SECONDS");
+    const auto fits = [](const std::string& text) {
+      return text.size() <= kTitleMax
+                 ? std::string()
+                 : "a title has at most " + std::to_string(kTitleMax) + " bytes";
+    };
+    sub->add_option("--title", options_.top.title, "a line above the picture")
+        ->check(CLI::Validator(fits, ""))
+        ->type_name("TEXT");
     sub->callback([this] { choose(Action::Top, "top", Daemon::Either); });
   }
 

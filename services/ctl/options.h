@@ -57,7 +57,7 @@ enum class Action : std::uint8_t {
 enum class Daemon : std::uint8_t {
   Manager,
   Scheduler,
-  Either,      // whichever listens on the socket that --socket names
+  Either,  // whichever listens on the socket that --socket names
 };
 
 struct TlsOptions {
@@ -70,6 +70,7 @@ struct TopOptions {
   std::uint64_t count = 0;  // pictures; 0: until a signal
   bool once = false;        // one, of what happened within an interval, and plain
   double intervalSeconds = 1;
+  std::string title;  // a line above the picture; empty: none
 };
 
 // Of `trace`, and of `timeline`.
@@ -88,12 +89,12 @@ struct EventOptions {
   std::string card;         // by any of its names; of a cluster NODE or NODE/CARD
   std::vector<std::string> kinds;
   bool follow = false;
-  bool changes = false;   // only what somebody asked for: the audit
+  bool changes = false;  // only what somebody asked for: the audit
 };
 
 struct Options {
-  std::string socket;   // of the daemon that is meant; empty where `server` is not
-  std::string server;   // HOST:PORT or unix:PATH of a scheduler
+  std::string socket;  // of the daemon that is meant; empty where `server` is not
+  std::string server;  // HOST:PORT or unix:PATH of a scheduler
   TlsOptions tls;
   Daemon daemon = Daemon::Either;
   Output output = Output::Table;

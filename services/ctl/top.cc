@@ -131,8 +131,10 @@ int ended(int signal) {
 
 // --- for a file, a pipe or a program ---
 
-std::string plainPicture(const TopModel& model, bool wide) {
-  TopStyle style{.columns = wide ? kWideColumns : kPlainColumns, .wide = wide};
+std::string plainPicture(const TopModel& model, const Options& options) {
+  const bool wide = options.output == Output::Wide;
+  const TopStyle style{
+      .columns = wide ? kWideColumns : kPlainColumns, .wide = wide, .title = options.top.title};
   std::string text;
   for (const Line& line : topPicture(model, style)) text += plainText(line) + "\n";
   return text;
@@ -156,8 +158,8 @@ int print(const Options& options, Looker& looker, Nanos interval) {
     if (table) looker.tell(model);
     if (shown > passed) {
       const std::string gap = table && shown > 1 + passed ? "\n" : "";
-      const std::string text = table ? plainPicture(model, options.output == Output::Wide)
-                                     : document(looker.last(), options.output);
+      const std::string text =
+          table ? plainPicture(model, options) : document(looker.last(), options.output);
       if (!output.write(gap + text)) return static_cast<int>(Exit::Ok);
     }
     if (shown == last) return static_cast<int>(Exit::Ok);
@@ -209,7 +211,8 @@ class Live {
 
   bool draw() {
     const TerminalSize size = terminal_.size();
-    const TopStyle style{size.columns, size.rows, speaksUtf8(), options_.output == Output::Wide};
+    const TopStyle style{size.columns, size.rows, speaksUtf8(), options_.output == Output::Wide,
+                         options_.top.title};
     std::vector<std::string> lines;
     for (const Line& line : topPicture(model_, style)) {
       lines.push_back(colours_ ? colouredText(line) : plainText(line));

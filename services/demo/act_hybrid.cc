@@ -212,7 +212,7 @@ Status hybridAct(const ActSetting& setting) {
   if (!settings) return settings.error();
   BareRun bare(setting.node, offlineBatch());
   ActResult act{"hybrid", "best-effort", {}};
-  TenantGroup tenants(setting.node, {offlineBatch(), onlineBursts()});
+  TenantGroup tenants(setting.node, title, {offlineBatch(), onlineBursts()});
   const Result<HybridPlay> play =
       playHybrid(setting, tenants, bare, roundsOf(setting.ns * 4, kHybridRoundNs));
   if (!play) return play.error();

@@ -47,7 +47,7 @@ Status clpeakAct(const ActSetting& setting) {
   TenantSpec clpeak{
       "clpeak", TenantClass::Ordinary, 10, {"clpeak", "--compute-integer", "--kernel-latency"}, {}};
   ActResult act{"clpeak", "best-effort", {}};
-  TenantGroup tenants(setting.node, {busyTenant("busy", 10, "2..8"), clpeak});
+  TenantGroup tenants(setting.node, title, {busyTenant("busy", 10, "2..8"), clpeak});
   const std::int64_t start = monotonicNs();
   const Result<int> status = tenants.watchUntilEnd("clpeak", kNsMax);
   if (!status) return status.error();
@@ -79,7 +79,7 @@ Status aloneAct(const ActSetting& setting) {
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
   const TenantSpec spec = busyTenant("alone", 50, "2");
   ActResult act{"alone", "best-effort", {}};
-  TenantGroup tenants(setting.node, {spec});
+  TenantGroup tenants(setting.node, title, {spec});
   const std::unique_ptr<Child> bare = setting.node.startBare(spec);
   if (Status status = tenants.warmUp(); !status) return status;
   tenants.child("alone").say("pause");

@@ -66,7 +66,7 @@ Status bestEffortAct(const ActSetting& setting) {
   if (Status status = setScene(setting, title, "best-effort"); !status) return status;
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   ActResult act{"be", "best-effort", {}};
-  TenantGroup tenants(setting.node,
+  TenantGroup tenants(setting.node, title,
                       {busyTenant("anna", 10, "2..8"), busyTenant("berta", 10, "2..8"),
                        busyTenant("clara", 10, "2..8")});
   const auto reports = measureShares(setting, tenants, bare, {333, 333, 333}, act);
@@ -81,7 +81,7 @@ Status fixedShareAct(const ActSetting& setting) {
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   ActResult act{"fs", "fixed-share", {}};
   const std::vector<std::int64_t> wanted = {300, 600};
-  TenantGroup tenants(setting.node,
+  TenantGroup tenants(setting.node, title,
                       {busyTenant("thirty", 30, "2..8"), busyTenant("sixty", 60, "2..8")});
   const auto reports = measureShares(setting, tenants, bare, wanted, act);
   if (!reports) return reports.error();
@@ -108,7 +108,7 @@ Status burstShareAct(const ActSetting& setting) {
   if (Status status = setScene(setting, title, "burst-share"); !status) return status;
   BareRun bare(setting.node, busyTenant("bare", 10, "2..8"));
   ActResult act{"bs", "burst-share", {}};
-  TenantGroup tenants(setting.node,
+  TenantGroup tenants(setting.node, title,
                       {busyTenant("borrower", 50, "2..8"), busyTenant("owner", 50, "2..8")});
   if (Status status = tenants.warmUp(); !status) return status;
   if (Status status = tenants.watch(kSecond); !status) return status;

@@ -33,16 +33,19 @@ std::vector<pid_t> childrenOf(pid_t pid) {
 }
 
 // In the child, between fork and exec: async-signal-safe calls only.
-[[noreturn]] void become(char* const* argv, int in, int out, int err, pid_t parent) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+[[noreturn]] void become(char* const* argv, int deathSignal, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, deathSignal);
   if (getppid() != parent) _exit(127);
-  dup2(in, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
   execvp(argv[0], argv);
   _exit(127);
+}
+
+std::vector<char*> wordsOf(const std::vector<std::string>& argv) {
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  return words;
 }
 
 }  // namespace
@@ -95,18 +98,30 @@ Child::Child(const std::vector<std::string>& argv, const std::string& outputPath
   const int out = open((outputPath + ".out").c_str(), kCreate, 0600);
   const int err = open((outputPath + ".err").c_str(), kCreate, 0600);
   if (out >= 0 && err >= 0 && pipe2(in, O_CLOEXEC) == 0) {
-    std::vector<char*> words;
-    for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
+    const std::vector<char*> words = wordsOf(argv);
     const pid_t parent = getpid();
     pid_ = fork();
-    if (pid_ == 0) become(words.data(), in[0], out, err, parent);
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      dup2(in[0], STDIN_FILENO);
+      dup2(out, STDOUT_FILENO);
+      dup2(err, STDERR_FILENO);
+      become(words.data(), SIGKILL, parent);
+    }
   }
   if (pid_ < 0) status_ = 127;
   for (const int fd : {out, err, in[0]}) {
     if (fd >= 0) close(fd);
   }
   stdin_ = in[1];
+}
+
+Child::Child(const std::vector<std::string>& argv) {
+  const std::vector<char*> words = wordsOf(argv);
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) become(words.data(), SIGTERM, parent);
+  if (pid_ < 0) status_ = 127;
 }
 
 Child::~Child() {

@@ -1,7 +1,7 @@
 #pragma once
-// Programs that the demo starts. Each runs in a process group of its own, so a Ctrl-C at the
-// terminal reaches only the demo, which then ends them in order. Nothing outlives the demo: a child
-// dies with it (PR_SET_PDEATHSIG), a grandchild whose parent died becomes ours (subreaper).
+// Programs that the demo starts. Each but a screen runs in a process group of its own, so a Ctrl-C
+// at the terminal reaches only the demo, which then ends them in order. Nothing outlives the demo:
+// a child dies with it (PR_SET_PDEATHSIG), a grandchild whose parent died becomes ours (subreaper).
 
 #include <cstdint>
 #include <optional>
@@ -25,6 +25,9 @@ class Child {
   // Starts argv[0] with its stdin on a pipe of ours, stdout and stderr in `outputPath`.out and
   // .err. A program that can't be started exits with 127.
   Child(const std::vector<std::string>& argv, const std::string& outputPath);
+  // Starts argv[0] as a screen: with the demo's own terminal, and told by SIGTERM when the demo
+  // died.
+  explicit Child(const std::vector<std::string>& argv);
   ~Child();  // kills the group if it still runs
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

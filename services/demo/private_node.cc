@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "services/base/terminal.h"
 #include "services/demo/workload/clock.h"
 
 namespace qgpu::demo {
@@ -13,6 +15,7 @@ namespace {
 constexpr std::int64_t kStartNsMax = 30 * kSecond;  // of the manager: it probes OpenCL first
 constexpr std::int64_t kStopNsMax = 10 * kSecond;
 constexpr std::int64_t kCalibrateNsMax = 60 * kSecond;  // the first kernel is compiled in it
+constexpr const char* kScreenInterval = "0.5";          // seconds
 constexpr std::int64_t kFinishNsMax = 60 * kSecond;     // of a tenant that holds a small share
 
 std::string lastLines(const std::string& text, std::size_t bytes) {
@@ -118,6 +121,14 @@ std::unique_ptr<Child> PrivateNode::start(const TenantSpec& spec) {
 
 std::unique_ptr<Child> PrivateNode::startBare(const TenantSpec& spec) {
   return std::make_unique<Child>(workCommand(spec), outputPath(spec.name));
+}
+
+std::unique_ptr<Child> PrivateNode::screen(const std::string& title) const {
+  // In the background, to set the terminal's modes would stop it.
+  if (!isTerminal(STDOUT_FILENO) || tcgetpgrp(STDOUT_FILENO) != getpgrp()) return nullptr;
+  return std::make_unique<Child>(
+      std::vector<std::string>{binDir_ + "/qgpuctl", "--socket", dir_ + "/manager.sock", "top",
+                               "--interval", kScreenInterval, "--title", title});
 }
 
 Result<WorkReport> finishWork(Child& child, const std::string& name) {

@@ -37,6 +37,8 @@ class PrivateNode {
   // Starts a tenant under qgpu, or (bare) the same workload beside it.
   std::unique_ptr<Child> start(const TenantSpec& spec);
   std::unique_ptr<Child> startBare(const TenantSpec& spec);
+  // `qgpuctl top` of this node, where stdout is a terminal and this program has it; else null.
+  std::unique_ptr<Child> screen(const std::string& title) const;
 
   NodeClient& client() { return *client_; }
   bool managerRuns() { return manager_ != nullptr && manager_->running(); }

@@ -18,13 +18,16 @@ std::int64_t newestShare(const Series& series, std::int64_t fromNs) {
 
 }  // namespace
 
-TenantGroup::TenantGroup(PrivateNode& node, std::vector<TenantSpec> specs)
+TenantGroup::TenantGroup(PrivateNode& node, const std::string& title, std::vector<TenantSpec> specs)
     : node_(node), specs_(std::move(specs)) {
   for (const TenantSpec& spec : specs_) {
     Tenant& tenant = tenants_[spec.name];
     tenant.child = node_.start(spec);
     tenant.mayEnd = !spec.program.empty();
   }
+  std::vector<std::string> names;
+  for (const TenantSpec& spec : specs_) names.push_back(spec.name);
+  view_.emplace(std::move(names), node_.screen(title));
 }
 
 Status TenantGroup::checkAlive() {
@@ -83,14 +86,8 @@ Status TenantGroup::sample() {
 }
 
 void TenantGroup::draw() {
-  if (!view_) {
-    std::vector<TimelineRow> rows;
-    for (const TenantSpec& spec : specs_) rows.push_back({spec.name, spec.tenantClass});
-    view_.emplace(std::move(rows), lastNs_);
-    drawnNs_ = lastNs_;
-    return;
-  }
-  if (lastNs_ - drawnNs_ < LiveView::kColumnNs) return;
+  if (drawnNs_ == 0) drawnNs_ = lastNs_;
+  if (!view_ || lastNs_ - drawnNs_ < LiveView::kColumnNs) return;
   std::vector<std::int64_t> shares;
   for (const TenantSpec& spec : specs_) {
     const Tenant& tenant = tenants_.at(spec.name);
@@ -133,6 +130,7 @@ Result<int> TenantGroup::watchUntilEnd(const std::string& name, std::int64_t nsM
     }
     if (Status status = watch(kSampleNs); !status) return status.error();
   }
+  view_.reset();
   return awaited.wait(0).value_or(-1);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The tenants of one act: started together, watched while they run, ended with a report each. While
 // watching, every task's counters are sampled about 20 times a second; the same samples feed the
-// live picture and the figures.
+// lines and the figures.
 
 #include <cstdint>
 #include <map>
@@ -21,11 +21,12 @@ class TenantGroup {
  public:
   static constexpr std::int64_t kSampleNs = 50'000'000;
 
-  TenantGroup(PrivateNode& node, std::vector<TenantSpec> specs);
+  // `title` says what they play, to who looks on.
+  TenantGroup(PrivateNode& node, const std::string& title, std::vector<TenantSpec> specs);
 
   // Returns when every workload has launched a few kernels, so that nothing is compiled later.
   Status warmUp();
-  // Samples for `ns`, drawing the picture. Fails when a tenant ends or the manager is lost. To ask
+  // Samples for `ns`, and shows it. Fails when a tenant ends or the manager is lost. To ask
   // takes some percent of a card that is a CPU: who measures closer than that asks less often.
   Status watch(std::int64_t ns, std::int64_t everyNs = kSampleNs);
   // Tells every workload "go", "pause", or "mark": to note how much it has done by now.
@@ -62,7 +63,7 @@ class TenantGroup {
   std::map<std::string, Tenant> tenants_;
   std::optional<LiveView> view_;
   std::int64_t lastNs_ = 0;
-  std::int64_t drawnNs_ = 0;
+  std::int64_t drawnNs_ = 0;  // 0: nothing yet
 };
 
 }  // namespace qgpu::demo

@@ -1,28 +1,20 @@
 // `qgpuctl top` as a person has it: at a terminal, before real daemons.
 
-#include <algorithm>
 #include <csignal>
 #include <gtest/gtest.h>
 
+#include "tests/e2e/at_terminal.h"
 #include "tests/e2e/harness.h"
-#include "tests/testing/pseudo_terminal.h"
 
 namespace qgpu::e2e {
 namespace {
-
-using testing::PseudoTerminal;
 
 const std::string kUp = "\x1b[A", kDown = "\x1b[B", kEnter = "\r", kEscape = "\x1b";
 const std::vector<std::string> kQuick = {"--interval", "0.1"};
 // What is drawn within a test is drawn for a key or a signal.
 const std::vector<std::string> kOnce = {"--interval", "3600"};
 
-bool has(const std::vector<std::string>& lines, const std::string& part) {
-  return std::any_of(lines.begin(), lines.end(),
-                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
-}
-
-struct Top : ::testing::Test {
+struct Top : AtTerminal {
   std::unique_ptr<Child> begin(Manager& of, std::vector<std::string> arguments,
                                Environment extra = {}) {
     return beginAt({"--socket", of.socket()}, std::move(arguments), std::move(extra));
@@ -37,37 +29,9 @@ struct Top : ::testing::Test {
     extra.try_emplace("NO_COLOR", "");
     return std::make_unique<Child>(argv, extra, terminal.programsEnd());
   }
-  void shows(const std::function<bool(const std::vector<std::string>&)>& wanted, const char* what) {
-    EXPECT_TRUE(eventually([&] { return wanted(terminal.picture()); })) << what << "\n" << seen();
-  }
-  void shows(const std::string& part) {
-    shows([&](const auto& lines) { return has(lines, part); }, part.c_str());
-  }
-  void showsNot(const std::string& part) {
-    shows([&](const auto& lines) { return !has(lines, part); }, part.c_str());
-  }
   void waitFor(Manager& manager, std::size_t tasks) {
     EXPECT_TRUE(eventually([&] { return manager.tasks().size() == tasks; })) << manager.tasks();
   }
-  std::string seen() {
-    std::string text;
-    for (const std::string& line : terminal.picture()) text += line + "\n";
-    return text;
-  }
-  // The terminal is as before: its modes, its cursor, its own screen.
-  void isGivenBack() {
-    const termios now = terminal.modes();
-    EXPECT_EQ(now.c_lflag, before.c_lflag);
-    EXPECT_EQ(now.c_iflag, before.c_iflag);
-    EXPECT_EQ(now.c_oflag, before.c_oflag);
-    const std::string all = terminal.shown();
-    EXPECT_GT(all.rfind("\x1b[?1049l") + 1, all.rfind("\x1b[?1049h") + 1);
-    EXPECT_GT(all.rfind("\x1b[?25h") + 1, all.rfind("\x1b[?25l") + 1);
-    EXPECT_GT(all.rfind("\x1b[?7h") + 1, all.rfind("\x1b[?7l") + 1);
-  }
-
-  PseudoTerminal terminal;
-  const termios before = terminal.modes();
 };
 
 struct TwoTasks : Top {
@@ -164,6 +128,15 @@ TEST_F(TwoTasks, ColoursAreForThoseWhoWantThem) {
     EXPECT_EQ(coloured, *plain == 0) << terminal.shown().substr(from);
     isGivenBack();
   }
+}
+
+TEST_F(TwoTasks, ATitleStandsAboveIt) {
+  const auto top = begin(manager, {"--interval", "3600", "--title", "two that sleep"});
+  shows([](const auto& lines) { return lines.size() == 24 && lines[0] == "two that sleep"; },
+        "its title first");
+  shows("train");
+  terminal.type("q");
+  EXPECT_EQ(top->wait(), 0);
 }
 
 TEST_F(TwoTasks, OncePrintsOnePlainPictureWithRates) {

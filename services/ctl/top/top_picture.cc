@@ -260,6 +260,7 @@ class Screen {
   }
 
   std::vector<Line> draw() {
+    if (!style_.title.empty()) say(printable(style_.title), Ink::Bold);
     title();
     if (model_.mode() == TopMode::Help) {
       for (const char* text : kHelp) wrapped(text);

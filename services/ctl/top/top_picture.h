@@ -28,6 +28,7 @@ struct TopStyle {
   std::size_t rows = 0;      // 0: as many as there are, and nothing about keys: for a file or pipe
   bool blocks = false;       // else ASCII
   bool wide = false;         // whole ids of cards
+  std::string title{};       // a line above all; empty: none
 };
 inline constexpr std::size_t kTopColumnsMin = 40;
 
