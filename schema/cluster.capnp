@@ -244,6 +244,7 @@ struct ClusterRequest {
     assigned @23 :UInt64;       # of a task: as its submit is answered; for its owner, or who may
                                 # change
     limits @25 :Void;
+    trace @26 :ClusterTrace;    # what a card did; its node answers, not the scheduler
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
   page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once
@@ -252,6 +253,7 @@ struct Page {
   after @0 :UInt64;             # `next` of the page before; 0: from the begin
   most @1 :UInt32;              # entries; 0: as many as the scheduler gives at once
 }
+struct ClusterTrace { target @0 :Target; since @1 :UInt64; }   # `since` as TraceQuery has it
 struct Drain { target @0 :Target; timeoutNs @1 :UInt64; }   # tasks that remain then are evicted
 
 struct ClusterReply {
@@ -268,6 +270,7 @@ struct ClusterReply {
     whatIf @9 :WhatIfAnswer;
     events @10 :List(T.Event);
     limits @12 :List(T.Limit);
+    trace @13 :T.CardTrace;     # times of its node's clock, tasks by their numbers there
   }
   next @11 :UInt64;             # of a page: where the one after it begins; 0: it was the last
 }

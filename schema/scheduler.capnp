@@ -51,6 +51,8 @@ interface Registry {
 interface MemberEnd {
   tell @0 (words :C.ToMember) -> stream;
   tellAll @1 (all :List(C.ToMember)) -> stream;
+  trace @2 (card :Text, since :UInt64) -> (trace :T.CardTrace);
+  # What a card of this node did, for who looks at the cluster: as the node's own `trace` answers.
 }
 interface SchedulerEnd {
   tell @0 (words :C.FromMember) -> stream;

@@ -555,11 +555,12 @@ class Parser {
     record->add_option("-o,--file", options_.trace.file, "Trace Event Format (default trace.json)")
         ->type_name("FILE");
     record->callback([this] { choose(Action::TraceRecord, "trace", Daemon::Manager); });
-    CLI::App* list = sub->add_subcommand("list", "the entries as the manager keeps them");
+    CLI::App* list = sub->add_subcommand("list", "the entries as the card's manager keeps them");
     for (std::size_t i = 0; i < row.arguments.size(); ++i) addArgument(list, row, i);
     list->add_flag("-f,--follow", options_.trace.follow, "and what happens from now on");
     list->callback([this, &row] {
-      choose(options_.trace.follow ? Action::TraceFollow : Action::Ask, row, Daemon::Manager);
+      if (options_.trace.follow) return choose(Action::TraceFollow, row, Daemon::Manager);
+      choose(Action::Ask, row, Daemon::Either);
     });
   }
 

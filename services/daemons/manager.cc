@@ -385,6 +385,7 @@ void Manager::Parts::addMember(const ManagerOptions& options, const TenantEnviro
   SchedulerLinkConfig config;
   config.addresses = options.schedulers;
   if (tls) config.tls = tls->now();
+  config.node = *actor;
   config.seed = randomWord();
   config.onState = [this](const std::string& state) { log.info("scheduler", {{"state", state}}); };
   toMember.emplace(mainActors, linkId, memberId);

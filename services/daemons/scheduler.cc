@@ -10,6 +10,7 @@
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/node_link.h"
 #include "services/api/metrics/pages.h"
+#include "services/api/rpc/node_traces.h"
 #include "services/api/rpc/rpc_server.h"
 #include "services/api/rpc/scheduler_service.h"
 #include "services/base/host.h"
@@ -128,6 +129,7 @@ struct Scheduler::Parts {
 
   std::optional<KjBridge> kj;
   std::optional<NodeLink> fromClient;
+  std::optional<NodeTraces> traces;
   std::optional<NodeLink> fromLinks;
   std::optional<ClusterActorClient> actor;
   std::optional<Links> links;
@@ -171,12 +173,14 @@ void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
   actors.attach(schedulerId, *scheduler);
   kj.emplace(loop);
   fromClient.emplace(actors, clientId, schedulerId);
-  actor.emplace(*fromClient, kj->timer());
+  traces.emplace(*fromClient, kj->timer());
+  actor.emplace(*traces, kj->timer());
   actors.attach(clientId, *actor);
   fromLinks.emplace(actors, linksId, schedulerId);
   links.emplace(*fromLinks, kj->timer(),
                 options.insecure ? Links::PlainJoins::Taken : Links::PlainJoins::Refused);
   actors.attach(linksId, *links);
+  traces->start(*links, *actor);
   Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
 }
 
@@ -331,8 +335,10 @@ void Scheduler::Parts::close() {
   leaveKubernetes();
   system.stop();
   journal.reset();
+  traces->stop();
   links.reset();
   actor.reset();
+  traces.reset();
   fromLinks.reset();
   fromClient.reset();
   kj.reset();

@@ -1,7 +1,8 @@
 // page_test.mjs BIN PACKAGES: the web page in Debian's Chromium, before a real manager with an
 // imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that the
-// manager is away, is back by itself after a restart, and asks for a token. Ends with 77 where
-// there is no Chromium.
+// manager is away, is back by itself after a restart, and asks for a token; then before a
+// scheduler, where a picked card has the timelines of its node. Ends with 77 where there is no
+// Chromium.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -55,26 +56,44 @@ function start(program, args) {
   return { child, ended, hears };
 }
 
-async function startManager(...more) {
-  const manager = start("qgpu-manager", [
+const managerOn = (run, name, ...more) =>
+  start("qgpu-manager", [
     "--cards=sim:1x16",
-    "--nodename=desk",
-    `--run-dir=${folder}/run`,
-    `--dbfile=${folder}/node.db`,
+    `--nodename=${name}`,
+    `--run-dir=${folder}/${run}`,
+    `--dbfile=${folder}/${name}.db`,
     "--http=127.0.0.1:0",
-    "--web=127.0.0.1:0",
     ...more,
   ]);
-  port = Number(await manager.hears(/serves-web.*?127\.0\.0\.1:(\d+)/));
-  return manager;
+const kServesWeb = /serves-web.*?127\.0\.0\.1:(\d+)/;
+
+async function startManager(...more) {
+  const started = managerOn("run", "desk", "--web=127.0.0.1:0", ...more);
+  port = Number(await started.hears(kServesWeb));
+  return started;
+}
+
+async function startScheduler() {
+  const scheduler = start("qgpu-scheduler", [
+    "--kubernetes=off",
+    `--run-dir=${folder}/cluster`,
+    `--dbfile=${folder}/cluster.db`,
+    "--http=127.0.0.1:0",
+    "--rpc=127.0.0.1:0",
+    "--web=127.0.0.1:0",
+  ]);
+  return `http://127.0.0.1:${await scheduler.hears(kServesWeb)}`;
 }
 
 function startTask(name, ...more) {
+  startTaskOn("run", name, ...more);
+}
+function startTaskOn(run, name, ...more) {
   const record = join(folder, name);
   writeFileSync(record, Buffer.alloc(kRecordBytes));
   const program = [join(bin, "qgpu-crash-tenant"), record, "2000", "100", "1048576", kLaunchesMax];
   const args = ["run", "--name", name, "--memory", "2", ...more, "--", ...program];
-  const task = start("qgpuctl", [`--socket=${folder}/run/manager.sock`, ...args]);
+  const task = start("qgpuctl", [`--socket=${folder}/${run}/manager.sock`, ...args]);
   tasks.push(task);
 }
 
@@ -92,7 +111,20 @@ const door = createServer((browser) => {
   }
 });
 await new Promise((done) => door.listen(0, "127.0.0.1", done));
-const origin = `http://127.0.0.1:${door.address().port}`;
+let origin = `http://127.0.0.1:${door.address().port}`;
+
+// A slice of the task is drawn.
+const works = (page, task) =>
+  page.waitForFunction((name) => {
+    const canvas = document.querySelector(`.lane[data-task=${name}] canvas`);
+    if (canvas === null) return false;
+    const wanted = getComputedStyle(document.documentElement).getPropertyValue("--slice");
+    const rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4)
+      if (rgb.every((c, j) => data[i + j] === c)) return true;
+    return false;
+  }, task);
 
 async function story(page) {
   const says = (selector, text) =>
@@ -108,15 +140,7 @@ async function story(page) {
   await says("h1", "desk");
   await says("[data-card=sim-0] .name", "sim-0");
   await says(".lane[data-task=train] .shares", /60 %\s*→\s*[1-9]\d* %/);
-  await page.waitForFunction(() => {
-    const canvas = document.querySelector(".lane[data-task=train] canvas");
-    const wanted = getComputedStyle(document.documentElement).getPropertyValue("--slice");
-    const rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < data.length; i += 4)
-      if (rgb.every((c, j) => data[i + j] === c)) return true;
-    return false;
-  });
+  await works(page, "train");
 
   console.log("moves: a second task comes without a reload");
   await page.evaluate(() => (window.sameDocument = true));
@@ -164,6 +188,54 @@ async function story(page) {
   await says(".event-row", "task-bound");
 }
 
+async function clusterStory(page) {
+  const says = (selector, text) =>
+    page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: kWaitMs });
+  const asked = [];
+  page.on("request", (request) => asked.push(new URL(request.url())));
+  const traces = () => asked.filter((url) => url.pathname === "/api/trace");
+  const nextLook = () => page.waitForRequest((request) => request.url().endsWith("/api/status"));
+
+  console.log("a cluster: a card that nobody picked is asked nothing");
+  await page.goto("about:blank"); // the page before asks no more
+  asked.length = 0;
+  origin = await startScheduler();
+  const joined = `--scheduler=unix:${folder}/cluster/scheduler.rpc`;
+  const startFar = () => managerOn("far", "n-1", joined);
+  const far = startFar();
+  await page.goto(origin);
+  await says("h1", "cluster");
+  await says(".card-row .name", "n-1");
+  startTaskOn("far", "remote", "--core", "50");
+  await says(".card-row .count", "1 task");
+  assert.deepEqual(traces(), []);
+
+  console.log("a picked card shows what its tasks do, by its node's trace");
+  await page.locator(".card-row").click();
+  await says(".opened .lane[data-task=remote] .shares", /50 %/);
+  await works(page, "remote");
+  assert.match(decodeURIComponent(traces()[0].search), /^\?n-1\/sim-0 0$/);
+
+  console.log("and is asked no more once it is closed");
+  await page.locator(".card-row").click();
+  await page.locator(".opened").waitFor({ state: "detached" });
+  await nextLook();
+  const count = traces().length; // one may have been under way
+  await nextLook();
+  await nextLook();
+  assert.equal(traces().length, count);
+
+  console.log("a node that is away is named, and shown again once it is back");
+  await page.locator(".card-row").click();
+  await works(page, "remote");
+  far.child.kill("SIGKILL");
+  await far.ended;
+  await says(".opened .told", "node n-1: it has no link to this scheduler");
+  startFar();
+  await says(".opened .told", "has the card");
+  await works(page, "remote");
+}
+
 let failed;
 try {
   const browser = await chromium.launch({ executablePath: kChromium, args: ["--no-sandbox"] });
@@ -177,10 +249,12 @@ try {
   page.on("request", (request) => {
     if (!request.url().startsWith(`${origin}/`)) troubles.push(`asked for ${request.url()}`);
   });
-  await story(page).catch(async (error) => {
-    console.log(await page.locator("body").innerText());
-    throw error;
-  });
+  await story(page)
+    .then(() => clusterStory(page))
+    .catch(async (error) => {
+      console.log(await page.locator("body").innerText());
+      throw error;
+    });
   assert.deepEqual(troubles, []);
 } catch (error) {
   failed = error;

@@ -186,6 +186,7 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variabl
     case schema::ClusterReply::EVENTS:
       writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
+    case schema::ClusterReply::TRACE: writeTrace(json, reply.getTrace()); break;
     case schema::ClusterReply::FAILED: {
       const auto failed = reply.getFailed();
       return renderError(fail(errorFromName(view(failed.getCode())),

@@ -46,6 +46,12 @@ Status readTarget(std::string_view word, Arguments& given) {
   return parseTarget(word, given.node, given.card);
 }
 
+Status readNodeCard(std::string_view word, Arguments& given) {
+  if (Status read = readTarget(word, given); !read) return read;
+  if (!given.card.empty()) return ok();
+  return wrong(quoted(word) + " names no card: NODE/CARD, as `cards` lists them");
+}
+
 Status readPolicy(std::string_view word, Arguments& given) {
   if (keep(parsePolicy(word), given.policy)) return ok();
   return wrong(quoted(word) + " is no policy: " + policyForms());
@@ -180,19 +186,21 @@ constexpr CommandRow kRows[] = {
      .what = "what a card did: slices, holds, online tasks that woke",
      .example = "trace record --seconds 10 -o trace.json",
      .arguments = {{{.name = "CARD",
-                     .meaning = "id or index of a card",
+                     .meaning = "id or index of a card; of a cluster NODE/CARD",
                      .node = {"CARD", readCard},
-                     .cluster = {}},
-                    {.name = "SINCE",
-                     .meaning = "only after this sequence number",
-                     .node = {"SINCE", readSince},
-                     .cluster = {},
-                     .need = Need::OptionalWord}}},
+                     .cluster = {"NODE/CARD", readNodeCard}},
+                    kSince}},
      .shown = Shown::Trace,
      .askNode =
          [](Node r, const Arguments& given) {
            auto query = r.initTrace();
            query.setCard(ptr(given.card));
+           query.setSince(given.number);
+         },
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           auto query = r.initTrace();
+           fillTarget(query.initTarget(), given);
            query.setSince(given.number);
          }},
     {.name = "run",

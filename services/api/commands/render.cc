@@ -110,8 +110,10 @@ void traceTask(JsonWriter& json, schema::TraceTask::Reader task) {
   json.field("class", className(task.getClass())).endObject();
 }
 
+}  // namespace
+
 // Of an entry's fields those that say something.
-void trace(JsonWriter& json, schema::CardTrace::Reader trace) {
+void writeTrace(JsonWriter& json, schema::CardTrace::Reader trace) {
   json.field("card", view(trace.getCard())).count("now_ns", trace.getNowNs());
   json.count("newest", trace.getNewest()).count("lost", trace.getLost());
   std::uint64_t seq = trace.getFirst();
@@ -124,6 +126,8 @@ void trace(JsonWriter& json, schema::CardTrace::Reader trace) {
   });
   writeArray(json, "tasks", trace.getTasks(), [&](auto t) { traceTask(json, t); });
 }
+
+namespace {
 
 void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironment& environment) {
   json.count("task", bound.getTask()).field("token", view(bound.getToken()));
@@ -216,7 +220,7 @@ std::string renderReply(schema::Reply::Reader reply, std::string_view nodeName,
       bound(json, reply.getBound(), environment);
       break;
     case schema::Reply::TRACE:
-      trace(json, reply.getTrace());
+      writeTrace(json, reply.getTrace());
       break;
     case schema::Reply::DONE:
       json.field("done", view(reply.getDone()));

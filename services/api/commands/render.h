@@ -40,6 +40,7 @@ bool writeAsNamed(JsonWriter& json, capnp::DynamicStruct::Reader reply);
 // The parts of documents that a node and a cluster show alike.
 void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName);
 void writeEvent(JsonWriter& json, schema::Event::Reader event);
+void writeTrace(JsonWriter& json, schema::CardTrace::Reader trace);
 
 template <typename List, typename Each>
 void writeArray(JsonWriter& json, std::string_view name, List list, Each each) {

@@ -136,6 +136,14 @@ schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd:
   return kj::heap<End>(*this, lastNumber_);
 }
 
+// Numbers almost always grow, and who looks at a card asks some times a second.
+kj::Maybe<schema::MemberEnd::Client> Links::memberOf(std::string_view node) {
+  for (auto at = links_.rbegin(); at != links_.rend(); ++at) {
+    if (at->second->node == node) return at->second->member;
+  }
+  return nullptr;
+}
+
 // --- member to scheduler ---
 
 kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader words) {
@@ -152,6 +160,8 @@ kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader w
     turnAway(number, good.error());
     return toException(good.error());
   }
+  const auto mine = (*copy)->getRoot<schema::FromMember>().asReader();
+  if (mine.isHello()) found->second->node = std::string(view(mine.getHello().getFacts().getName()));
   found->second->heard = timer_.now();
   ++wordsIn_;
   if (held_.empty() && pass(**copy)) return kj::READY_NOW;

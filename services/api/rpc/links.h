@@ -24,6 +24,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
+#include <string_view>
 
 #include "runtime/actor.h"
 #include "schema/scheduler.capnp.h"
@@ -63,6 +65,10 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
   void setLocal(LocalMembers* local) { local_ = local; }
 
+  // What that node can be asked for. The newest link of that name, as its hello says; nothing where
+  // none is here: a member of this process has no link.
+  kj::Maybe<schema::MemberEnd::Client> memberOf(std::string_view node);
+
   // toMember of the scheduler.
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
@@ -86,6 +92,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     kj::Own<RpcSession> session;
     schema::MemberEnd::Client member;
     Takes takes;
+    std::string node;  // as it said hello; empty: not yet
     kj::TimePoint heard;
     Gathered<schema::ToMember> gathered;  // leaves in this turn of the loop
     kj::Maybe<Beat> beat;                 // the last; the one before is over

@@ -16,6 +16,7 @@ namespace {
 
 constexpr auto kRetry = 1 * kj::MILLISECONDS;   // of a full mailbox
 constexpr int kNestingMax = 16;
+constexpr std::uint32_t kNobody = 65534;        // the uid of who asks
 constexpr std::size_t kReasonMax = 200;         // bytes of why a connection is over
 constexpr std::size_t kRoundsMax = 16;          // that double the pause
 
@@ -87,6 +88,12 @@ class SchedulerLink::End final : public schema::MemberEnd::Server {
       heard.add(link_.hear(serial_, words));
     }
     return kj::joinPromises(heard.releaseAsArray());
+  }
+  kj::Promise<void> trace(TraceContext context) override {
+    if (!alive_->here || serial_ != link_.serial_) {
+      return toException(fail(ErrorCode::Conflict, "this link is over"));
+    }
+    return link_.answerTrace(context);
   }
 
  private:
@@ -216,6 +223,26 @@ kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Re
     connection_->why = "turned away: " + std::string(view(mine.getTurnedAway().getMessage()));
   }
   return deliver(kj::mv(copy));
+}
+
+// As `trace` of the admin socket, for a peer that may read.
+kj::Promise<void> SchedulerLink::answerTrace(TraceContext context) {
+  const auto params = context.getParams();
+  context.allowCancellation();
+  KJ_IF_MAYBE(node, config_.node) {
+    auto asked = node->ask(Peer{kNobody, 0, false, "scheduler"}, [&](schema::Request::Builder ask) {
+      auto query = ask.initTrace();
+      query.setCard(params.getCard());
+      query.setSince(params.getSince());
+    });
+    context.releaseParams();
+    return asked.then([context](Result<Answer> got) mutable -> kj::Promise<void> {
+      if (!got) return toException(got.error());
+      context.getResults().setTrace(got->reply().getTrace());
+      return kj::READY_NOW;
+    });
+  }
+  return toException(fail(ErrorCode::Unsupported, "this manager tells no trace"));
 }
 
 bool SchedulerLink::pass(capnp::MallocMessageBuilder& envelope) {

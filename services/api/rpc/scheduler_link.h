@@ -32,7 +32,7 @@
 #include "runtime/actor.h"
 #include "runtime/result.h"
 #include "schema/scheduler.capnp.h"
-#include "services/api/commands/actor_client.h"
+#include "services/api/commands/node_actor_client.h"
 #include "services/api/rpc/link_limits.h"
 
 namespace qgpu {
@@ -40,6 +40,7 @@ namespace qgpu {
 struct SchedulerLinkConfig : SchedulerLinkTimes {
   std::vector<std::string> addresses;   // as parseDialList() gives them; not empty
   kj::Maybe<kj::TlsContext&> tls;       // for HOST:PORT; outlives the link
+  kj::Maybe<NodeActorClient&> node;     // answers what the scheduler asks; outlives the link
   std::uint64_t seed = 1;               // of the jitter: another one for each node
   std::size_t unsentWordsMax = 512 * 1024;   // that wait for the network
   std::size_t messageWordsMax = 256 * 1024;  // of one message of the scheduler
@@ -71,6 +72,8 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
  private:
   struct Connection;
   class End;
+  using TraceContext =
+      capnp::CallContext<schema::MemberEnd::TraceParams, schema::MemberEnd::TraceResults>;
   struct QueuedMessage {   // a message that the member's mailbox did not take yet
     kj::Own<capnp::MallocMessageBuilder> envelope;
     kj::Own<kj::PromiseFulfiller<void>> taken;
@@ -84,6 +87,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> pause();
   Nanos nextPause();
   kj::Promise<void> hear(std::uint64_t serial, schema::ToMember::Reader words);
+  kj::Promise<void> answerTrace(TraceContext context);
   kj::Promise<void> deliver(kj::Own<capnp::MallocMessageBuilder> envelope);
   bool pass(capnp::MallocMessageBuilder& envelope);
   kj::Promise<void> retryHeld();

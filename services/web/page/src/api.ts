@@ -45,6 +45,7 @@ export interface Task {
   evicting?: boolean;
   note?: string;
   // Of a cluster alone.
+  node_task?: number; // its number on its node
   place?: string;
   reason?: string;
   submitted_unix_ms?: number;

@@ -26,8 +26,9 @@ export class Live {
   awaySince: number | undefined;
   wantsToken = false;
   refused: string | undefined; // what the daemon said instead of an answer
-  readonly traces = new Map<string, CardTrace>();
-  readonly watched = new Map<string, number>(); // cards whose trace is wanted, how often
+  readonly traces = new Map<string, CardTrace>(); // by keyOf() of the card
+  readonly untold = new Map<string, string>(); // why there is no trace of a card
+  private readonly watched = new Map<string, { card: Card; by: number }>(); // whose trace is wanted
   private readonly cardRates = new Rates(kNodeWindowMs);
   private readonly taskRates = new Rates(kNodeWindowMs);
   private cardBusy = new Map<string, number>();
@@ -70,16 +71,17 @@ export class Live {
     this.wake?.();
   }
 
-  // Until the answer is of use to nobody any more.
-  watch(card: string): () => void {
-    this.watched.set(card, (this.watched.get(card) ?? 0) + 1);
+  // Its trace, until the answer is of use to nobody any more.
+  watch(card: Card): () => void {
+    const key = keyOf(card);
+    const watched = this.watched.get(key) ?? { card, by: 0 };
+    ++watched.by;
+    this.watched.set(key, watched);
     return () => {
-      const others = (this.watched.get(card) ?? 1) - 1;
-      if (others > 0) this.watched.set(card, others);
-      else {
-        this.watched.delete(card);
-        this.traces.delete(card);
-      }
+      if (--watched.by > 0) return;
+      this.watched.delete(key);
+      this.traces.delete(key);
+      this.untold.delete(key);
     };
   }
 
@@ -191,19 +193,16 @@ export class Live {
     this.events = [];
     this.newestEvent = 0;
     this.traces.clear();
+    this.untold.clear();
   }
 
   private async followTraces(): Promise<void> {
     for (;;) {
       const begun = performance.now();
       let behind = false;
-      if (
-        !this.isCluster &&
-        this.awaySince === undefined &&
-        !this.wantsToken &&
-        !document.hidden
-      ) {
-        for (const card of [...this.watched.keys()]) behind = (await this.hear(card)) || behind;
+      if (this.status !== undefined && this.awaySince === undefined && !this.wantsToken) {
+        for (const { card } of document.hidden ? [] : [...this.watched.values()])
+          behind = (await this.hear(card)) || behind;
       }
       const took = performance.now() - begun;
       await pause(behind ? 0 : Math.max(kTraceEveryMs, kRestFactor * took));
@@ -211,16 +210,21 @@ export class Live {
   }
 
   // Whether there is more to hear at once.
-  private async hear(card: string): Promise<boolean> {
-    const trace = this.traces.get(card) ?? new CardTrace();
+  private async hear(card: Card): Promise<boolean> {
+    const key = keyOf(card);
+    const trace = this.traces.get(key) ?? new CardTrace();
+    const name = this.isCluster ? `${card.node}/${card.id}` : card.id;
     try {
-      const answer = await ask<Trace>("trace", `${card} ${trace.since}`);
-      if (!this.watched.has(card)) return false;
+      const answer = await ask<Trace>("trace", `${name} ${trace.since}`);
+      if (!this.watched.has(key)) return false;
       trace.add(answer, performance.now());
-      this.traces.set(card, trace);
+      this.traces.set(key, trace);
+      this.untold.delete(key);
       return !trace.caughtUp;
-    } catch {
-      return false; // follow() tells why
+    } catch (error) {
+      // Of a node that is away while its scheduler is not; else follow() tells why.
+      if (error instanceof Refused && this.watched.has(key)) this.untold.set(key, error.message);
+      return false;
     }
   }
 }

@@ -4,13 +4,23 @@
 import { render } from "preact";
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import type { ComponentChildren, JSX } from "preact";
-import type { Task } from "./api";
+import type { Card, Task } from "./api";
 import { CardMap } from "./canvas";
 import { bytes, clock, duration, percent, plural } from "./format";
 import { List } from "./list";
 import { keyOf, Live } from "./live";
 import "./page.css";
-import { CardPanel, CardRow, EventRow, kNarrow, kWide, NodeRow, TaskRow, tasksOn } from "./rows";
+import {
+  CardPanel,
+  CardRow,
+  EventRow,
+  kNarrow,
+  kWide,
+  Legend,
+  NodeRow,
+  TaskRow,
+  tasksOn,
+} from "./rows";
 import { WhatIf } from "./whatif";
 import { matches, shortName, why } from "./words";
 
@@ -202,6 +212,8 @@ function Shown(
 const heights = (): typeof kWide => (narrow.matches ? kNarrow : kWide);
 const rowHeight = (_: unknown, open: boolean): number =>
   heights().row + (open ? heights().facts : 0);
+const lanesHeight = (tasks: readonly Task[]): number =>
+  heights().told + tasks.length * heights().lane;
 const nothingFound = (filter: string, otherwise: string): string =>
   filter === "" ? otherwise : `Nothing here has “${filter}”.`;
 
@@ -211,6 +223,7 @@ function Cards({
   setFilter,
 }: ShownProps & { setFilter: (to: string) => void }): JSX.Element {
   const on = new Map(live.cards.map((card) => [keyOf(card), tasksOn(card, live.tasks)]));
+  const tasksOf = (card: Card): Task[] => on.get(keyOf(card)) ?? [];
   const cards = live.cards.filter((card) =>
     matches(
       filter,
@@ -220,7 +233,7 @@ function Cards({
       card.policy,
       card.state,
       card.suspend,
-      ...(on.get(keyOf(card)) ?? []).map((task) => task.name),
+      ...tasksOf(card).map((task) => task.name),
     ),
   );
   const empty = nothingFound(filter, "No card is here yet.");
@@ -237,8 +250,10 @@ function Cards({
           label="cards"
           items={cards}
           keyOf={keyOf}
-          height={rowHeight}
-          render={(card, open) => <CardRow card={card} live={live} open={open} />}
+          height={(card, open) => rowHeight(card, open) + (open ? lanesHeight(tasksOf(card)) : 0)}
+          render={(card, open) => (
+            <CardRow card={card} tasks={tasksOf(card)} live={live} open={open} />
+          )}
           empty={empty}
         />
       </>
@@ -254,11 +269,10 @@ function Cards({
         keyOf={keyOf}
         height={(card, open) => {
           const h = heights();
-          const lanes = on.get(keyOf(card))?.length ?? 0;
-          return h.cardHead + lanes * h.lane + h.cardEnd + (open ? h.facts : 0);
+          return h.cardHead + tasksOf(card).length * h.lane + h.cardEnd + (open ? h.facts : 0);
         }}
         render={(card, open) => (
-          <CardPanel card={card} tasks={on.get(keyOf(card)) ?? []} live={live} open={open} />
+          <CardPanel card={card} tasks={tasksOf(card)} live={live} open={open} />
         )}
         empty={empty}
       />
@@ -299,28 +313,6 @@ function Tiles({ live }: { live: Live }): JSX.Element {
         </div>
       ))}
     </dl>
-  );
-}
-
-const kLegend = [
-  ["slice", "has the card"],
-  ["online", "online work"],
-  ["hold", "being held"],
-  ["wait", "waits"],
-  ["refused", "memory refused"],
-] as const;
-
-function Legend(): JSX.Element {
-  return (
-    <p class="legend">
-      <span>The last 10 s:</span>
-      {kLegend.map(([kind, text]) => (
-        <span key={kind}>
-          <i class={kind} />
-          {text}
-        </span>
-      ))}
-    </p>
   );
 }
 

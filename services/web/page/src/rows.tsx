@@ -6,6 +6,7 @@ import { ask } from "./api";
 import type { Card, ClusterNode, Event, Task } from "./api";
 import { Sparkline, Timeline } from "./canvas";
 import { bytesOf, clock, duration, percent, plural } from "./format";
+import { keyOf } from "./live";
 import type { Live } from "./live";
 import { shortName, trouble, wanted, why } from "./words";
 
@@ -15,6 +16,7 @@ export interface Heights {
   lane: number;
   cardEnd: number;
   row: number;
+  told: number; // above the lanes of a cluster's card
   event: number;
   facts: number;
 }
@@ -23,6 +25,7 @@ export const kWide: Heights = {
   lane: 30,
   cardEnd: 14,
   row: 46,
+  told: 34,
   event: 30,
   facts: 128,
 };
@@ -31,6 +34,7 @@ export const kNarrow: Heights = {
   lane: 58,
   cardEnd: 14,
   row: 86,
+  told: 58,
   event: 50,
   facts: 210,
 };
@@ -115,27 +119,43 @@ export function tasksOn(card: Card, tasks: readonly Task[]): Task[] {
   return tasks.filter((task) => task.node === card.node && task.card.split(",").includes(card.id));
 }
 
-// A card of a node with a timeline for each of its tasks.
-export function CardPanel(props: {
-  card: Card;
-  tasks: readonly Task[];
-  live: Live;
-  open: boolean;
-}): JSX.Element {
-  const { card, live } = props;
-  useEffect(() => live.watch(card.id), [card.id]);
+const kLegend = [
+  ["slice", "has the card"],
+  ["online", "online work"],
+  ["hold", "being held"],
+  ["wait", "waits"],
+  ["refused", "memory refused"],
+] as const;
+
+export function Legend(): JSX.Element {
   return (
-    <article class="panel" data-card={card.id}>
-      <CardHead card={card} live={live} />
-      {props.open ? <Facts of={cardFacts(card)} /> : null}
-      {props.tasks.map((task) => (
+    <p class="legend">
+      <span>The last 10 s:</span>
+      {kLegend.map(([kind, text]) => (
+        <span key={kind}>
+          <i class={kind} />
+          {text}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+// What each task of a card did lately, while somebody looks.
+function Lanes(props: { card: Card; tasks: readonly Task[]; live: Live }): JSX.Element {
+  const { card, live, tasks } = props;
+  const key = keyOf(card);
+  useEffect(() => live.watch(card), [key]);
+  return (
+    <>
+      {tasks.map((task) => (
         <div class={`lane ${task.class}`} key={task.id} data-task={task.name}>
           <span class="who" title={`task ${task.id}, ${task.class}`}>
             {task.name}
           </span>
           <Timeline
-            trace={live.traces.get(card.id)}
-            task={task.id}
+            trace={live.traces.get(key)}
+            task={task.node_task ?? task.id}
             label={`what ${task.name} did in the last 10 seconds`}
           />
           <span class="shares" title="share wanted and got">
@@ -144,19 +164,42 @@ export function CardPanel(props: {
           <span class="mem" title="memory used, of its quota">
             {bytesOf(task.mem_used_bytes, task.mem_bytes)}
           </span>
-          <span class="why" title={why(task, card, props.tasks)}>
-            {why(task, card, props.tasks) || task.state}
+          <span class="why" title={why(task, card, tasks)}>
+            {why(task, card, tasks) || task.state}
           </span>
         </div>
       ))}
+    </>
+  );
+}
+
+// A card of a node with a timeline for each of its tasks.
+export function CardPanel(props: {
+  card: Card;
+  tasks: readonly Task[];
+  live: Live;
+  open: boolean;
+}): JSX.Element {
+  const { card } = props;
+  return (
+    <article class="panel" data-card={card.id}>
+      <CardHead card={card} live={props.live} />
+      {props.open ? <Facts of={cardFacts(card)} /> : null}
+      <Lanes card={card} tasks={props.tasks} live={props.live} />
     </article>
   );
 }
 
-// A card of a cluster.
-export function CardRow(props: { card: Card; live: Live; open: boolean }): JSX.Element {
+// A card of a cluster; an open one has its tasks' timelines, which its node is asked for.
+export function CardRow(props: {
+  card: Card;
+  tasks: readonly Task[];
+  live: Live;
+  open: boolean;
+}): JSX.Element {
   const { card, live } = props;
   const busy = live.busy(card);
+  const untold = live.untold.get(keyOf(card));
   return (
     <>
       <div class="cells card-row">
@@ -175,7 +218,13 @@ export function CardRow(props: { card: Card; live: Live; open: boolean }): JSX.E
         </span>
         <span class="count">{card.tasks === 0 ? "" : plural(card.tasks, "task")}</span>
       </div>
-      {props.open ? <Facts of={[...cardFacts(card), ["policy", card.policy]]} /> : null}
+      {props.open ? (
+        <div class="opened" data-card={keyOf(card)}>
+          <div class="told">{untold ?? <Legend />}</div>
+          <Lanes card={card} tasks={props.tasks} live={live} />
+          <Facts of={[...cardFacts(card), ["policy", card.policy]]} />
+        </div>
+      ) : null}
     </>
   );
 }

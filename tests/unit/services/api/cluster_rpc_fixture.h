@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "services/api/commands/schema_names.h"
+#include "services/api/rpc/node_traces.h"
 #include "services/api/rpc/rpc_server.h"
 #include "services/api/rpc/scheduler_link.h"
 #include "services/api/rpc/scheduler_service.h"
@@ -238,6 +239,7 @@ struct ClusterRpcFixture : ::testing::Test {
   ~ClusterRpcFixture() noexcept override {
     members.clear();
     stopServer();
+    traces.stop();
     links.reset();
   }
 
@@ -262,6 +264,7 @@ struct ClusterRpcFixture : ::testing::Test {
     if (!links) {
       links = std::make_unique<Links>(linksSink, bridge.timer(), plainJoins, linkLimits);
       dispatcher.attach(linksId, *links);
+      traces.start(*links, actor);
     }
     server =
         std::make_unique<RpcServer>(kj::heap<SchedulerRpc>(actor, *links, house), ChangeRule(self),
@@ -322,7 +325,8 @@ struct ClusterRpcFixture : ::testing::Test {
   ActorId linksId = dispatcher.reserve();
   Gate clientSink{dispatcher, clientId, schedulerId};
   Gate linksSink{dispatcher, linksId, schedulerId};
-  ClusterActorClient actor{clientSink, bridge.timer()};
+  NodeTraces traces{clientSink, bridge.timer(), {.askedMax = 4, .within = millis(500)}};
+  ClusterActorClient actor{traces, bridge.timer()};
   bool attached = (dispatcher.attach(clientId, actor), true);
   House house;
   std::unique_ptr<Links> links;

@@ -408,6 +408,9 @@ TEST(TraceOptions, OfARecordAndATimeline) {
   EXPECT_EQ(timeline.daemon, Daemon::Manager);
   EXPECT_EQ(parsed({"-o", "json", "timeline"}).output, Output::Json);
   EXPECT_EQ(lineOf(parsed({"trace", "list", "sim-0", "12"}).ask), "trace sim-0 12");
+  const Options far = parsed({"--cluster", "trace", "list", "n-1/sim-0"});
+  EXPECT_EQ(far.daemon, Daemon::Scheduler);
+  EXPECT_EQ(lineOf(far.ask), "trace n-1/sim-0");
   for (const std::vector<std::string>& wrong : {std::vector<std::string>{"trace"},
                                                 {"trace", "record", "--seconds", "0"},
                                                 {"trace", "record", "--seconds", "601"},
