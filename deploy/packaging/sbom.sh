@@ -2,8 +2,9 @@
 # sbom.sh BUILD VERSION COMMIT DEB...: on stdout what is in these Debian packages of ours, as SPDX
 # JSON: which Debian packages their programs link (DYNAMIC_LINK, what the linker wrote into them;
 # STATIC_LINK, archives of the link command), and whose headers were compiled into them
-# (BUILD_DEPENDENCY_OF), with the versions that dpkg has installed. BUILD is the folder of ninja
-# that they were built in. The same packages give the same bytes, dated by SOURCE_DATE_EPOCH.
+# (BUILD_DEPENDENCY_OF), with the versions that dpkg has installed; and which npm packages are in
+# the web page inside them (CONTAINS), as its bundler says. BUILD is the folder of ninja that they
+# were built in. The same packages give the same bytes, dated by SOURCE_DATE_EPOCH.
 set -eu
 export LC_ALL=C
 
@@ -40,6 +41,7 @@ target_of() {
   esac
 }
 
+page=$build/services/web/page/out/bundled.tsv  # none: built without the page
 ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
 for deb in "$@"; do
   name=$(dpkg-deb -f "$deb" Package)
@@ -51,8 +53,11 @@ for deb in "$@"; do
     for soname in $(objdump -p "$program" | sed -n 's/^ *NEEDED *//p'); do
       "$ldconfig" -p | sed -n "s|^.$soname (libc6,x86-64.*=> ||p" | head -n 1 >>"$work/dynamic"
     done
-    ninja -C "$build" -t commands "$target" | tail -n 1 | tr ' ' '\n' |
-      sed -n '/^\/.*\.a$/p' >>"$work/static"
+    ninja -C "$build" -t commands "$target" | tail -n 1 | tr ' ' '\n' >"$work/link"
+    sed -n '/^\/.*\.a$/p' "$work/link" >>"$work/static"
+    if grep -q '/libqgpu_web\.a$' "$work/link" && [ -f "$page" ]; then
+      sed "s/^/CONTAINS $name /" "$page"
+    fi
     ninja -C "$build" -t inputs "$target" | grep -E '\.(o|gch)$' | sort -u |
       xargs -r ninja -C "$build" -t deps | sed -n 's|^ *\(/usr/.*\)|\1|p' | sort -u \
       >>"$work/headers"
@@ -71,15 +76,32 @@ function relation(from, kind, to) {
   relations = relations (relations == "" ? "" : ",\n") "    {\"spdxElementId\":\"" from \
     "\",\"relationshipType\":\"" kind "\",\"relatedSpdxElement\":\"" to "\"}"
 }
-function package(name, its, more) {
+function package(name, its, more, key) {
   packages = packages (packages == "" ? "" : ",\n") "    {\"name\":\"" name "\",\"SPDXID\":\"" \
-    id(name) "\",\"versionInfo\":\"" its "\",\"downloadLocation\":\"NOASSERTION\"," \
-    "\"filesAnalyzed\":false," more "}"
+    id(key == "" ? name : key) "\",\"versionInfo\":\"" its "\",\"downloadLocation\":" \
+    "\"NOASSERTION\",\"filesAnalyzed\":false," more "}"
 }
 $1 == "OURS" {
   package($2, version, "\"licenseDeclared\":\"Apache-2.0\",\"packageFileName\":\"" $4 \
     "\",\"checksums\":[{\"algorithm\":\"SHA256\",\"checksumValue\":\"" $3 "\"}]")
   relation("SPDXRef-DOCUMENT", "DESCRIBES", id($2))
+  next
+}
+$1 == "CONTAINS" {
+  npm = "npm-" $3
+  if (!(npm in seen)) {
+    purl = $3
+    sub(/^@/, "%40", purl)
+    licence = $6
+    for (i = 7; i <= NF; i++) licence = licence " " $i
+    package($3, $4, "\"licenseDeclared\":\"" licence "\",\"checksums\":[{\"algorithm\":" \
+      "\"SHA512\",\"checksumValue\":\"" $5 "\"}],\"externalRefs\":[{\"referenceCategory\":" \
+      "\"PACKAGE-MANAGER\",\"referenceType\":\"purl\",\"referenceLocator\":\"pkg:npm/" purl \
+      "@" $4 "\"}]", npm)
+    seen[npm] = 1
+  }
+  if (!(($2, npm) in inside)) relation(id($2), $1, id(npm))
+  inside[$2, npm] = 1
   next
 }
 {

@@ -173,6 +173,42 @@ TEST_F(Packages, AreTheSameBytesAgain) {
   }
 }
 
+std::string hexOf(const std::string& base64) {
+  return shell("printf %s '" + base64 + "' | base64 -d | od -An -v -tx1 | tr -d ' \\n'").output;
+}
+
+// What the page inside the daemons was bundled from stands in the lock file, and the packages tell
+// it with its licence. `of`: the packages of the SPDX file by id.
+void checkThePagesPackages(const std::map<std::string, Json>& of,
+                           const std::set<std::string>& relations, const Packed& packed) {
+  const std::string page = "services/web/page/";
+  const Json wanted = Json::parse(readText(sourcePath(page + "package.json")))["dependencies"];
+  const Json lock = Json::parse(readText(sourcePath(page + "package-lock.json")))["packages"];
+  for (const auto& [name, version] : wanted.items()) {
+    const bool bundler = name == "esbuild";
+    EXPECT_EQ(of.contains("SPDXRef-npm-" + name), !bundler) << name;
+  }
+  for (const auto& [id, package] : of) {
+    if (!id.starts_with("SPDXRef-npm-")) continue;
+    const std::string name = package["name"];
+    const Json locked = lock.value("node_modules/" + name, Json());
+    ASSERT_TRUE(locked.is_object()) << name << " is not in the lock file";
+    EXPECT_EQ(package["versionInfo"], locked["version"]);
+    EXPECT_EQ(package["licenseDeclared"], locked["license"]);
+    const std::string sum = locked["integrity"];
+    EXPECT_EQ(package["checksums"][0]["checksumValue"], hexOf(sum.substr(sum.find('-') + 1)));
+    const std::string said = "Contains " + name + " " + package["versionInfo"].get<std::string>();
+    for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
+      EXPECT_TRUE(relations.contains("SPDXRef-" + daemon + " CONTAINS " + id)) << daemon;
+      const std::string copyright = shell("dpkg-deb --fsys-tarfile " + packed.file(daemon, 0) +
+                                          " | tar -xO ./usr/share/doc/" + daemon + "/copyright")
+                                        .output;
+      EXPECT_TRUE(copyright.starts_with(readText(sourcePath("LICENSE")))) << copyright;
+      EXPECT_TRUE(has(copyright, said) && has(copyright, "Permission is hereby granted")) << said;
+    }
+  }
+}
+
 // Every element that the SPDX file tells a relation of is in it, and none is of another version
 // than dpkg knows.
 TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
@@ -186,9 +222,11 @@ TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
   EXPECT_EQ(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
   std::map<std::string, std::string> versions;
   std::set<std::string> ids = {"SPDXRef-DOCUMENT"};
+  std::map<std::string, Json> of;
   for (const Json& package : document["packages"]) {
     const std::string name = package["name"];
     EXPECT_TRUE(ids.insert(package["SPDXID"]).second) << package;
+    of[package["SPDXID"]] = package;
     if (name != kPython && std::count(std::begin(kPackages), std::end(kPackages), name) == 0) {
       versions[name] = package["versionInfo"];
     }
@@ -205,6 +243,7 @@ TEST_F(Packages, SayWhatTheyLinkWithItsVersions) {
   EXPECT_TRUE(relations.contains("SPDXRef-qgpu-manager STATIC_LINK SPDXRef-libcapnp-dev"));
   EXPECT_TRUE(relations.contains("SPDXRef-libcli11-dev BUILD_DEPENDENCY_OF SPDXRef-qgpuctl"));
   EXPECT_TRUE(relations.contains("SPDXRef-libqgpu DYNAMIC_LINK SPDXRef-libc6"));
+  if (QGPU_PAGE_IS_THERE) checkThePagesPackages(of, relations, *packed);
 }
 
 TEST(PackageScripts, PassShellcheck) {
