@@ -1,6 +1,7 @@
 #include "actors/base/codec.h"
 
 #include <algorithm>
+#include <capnp/dynamic.h>
 #include <iterator>
 
 #include "actors/policies.h"
@@ -39,6 +40,12 @@ Status checkText(const char* what, const std::string& s) {
   return ok();
 }
 
+bool any(const LatencyTimes& times) {
+  return std::any_of(times.counts.begin(), times.counts.end(), [](auto n) { return n != 0; });
+}
+
+}  // namespace
+
 void writeTimes(const LatencyTimes& times, schema::LatencyTimes::Builder builder) {
   builder.setSumNs(times.sumNs);
   std::size_t said = times.counts.size();  // zeros behind the last count go without saying
@@ -46,8 +53,6 @@ void writeTimes(const LatencyTimes& times, schema::LatencyTimes::Builder builder
   auto counts = builder.initCounts(static_cast<unsigned>(said));
   for (unsigned i = 0; i < counts.size(); ++i) counts.set(i, times.counts[i]);
 }
-
-}  // namespace
 
 LatencyTimes readTimes(schema::LatencyTimes::Reader reader) {
   LatencyTimes times;
@@ -151,42 +156,47 @@ CardFacts readCardFacts(schema::CardInfo::Reader info) {
   return facts;
 }
 
+const std::vector<capnp::StructSchema::Field>& cardFigureFields() {
+  static const std::vector<capnp::StructSchema::Field> kFields = [] {
+    const capnp::StructSchema status = capnp::Schema::from<schema::CardStatus>();
+    const auto first = status.getFieldByName("holder").getIndex();
+    std::vector<capnp::StructSchema::Field> fields;
+    for (const auto field : status.getNonUnionFields()) {
+      const capnp::Type type = field.getType();
+      const bool number = type.isBool() || type.isUInt32() || type.isUInt64();
+      if (number && field.getIndex() >= first) fields.push_back(field);
+    }
+    return fields;
+  }();
+  return kFields;
+}
+
 CardFigures readFigures(schema::CardStatus::Reader reader) {
+  const capnp::DynamicStruct::Reader status(reader);
   CardFigures figures;
-  figures.holder = reader.getHolder();
-  figures.onlineActive = reader.getOnlineActive();
-  figures.usedNs = reader.getUsedNs();
-  figures.idleNs = reader.getIdleNs();
-  figures.onlineNs = reader.getOnlineNs();
-  figures.holds = reader.getHolds();
-  figures.overruns = reader.getOverruns();
-  figures.settle = {reader.getSettleP50Ns(), reader.getSettleP99Ns(), reader.getSettleCount()};
-  figures.preempt = {reader.getPreemptP50Ns(), reader.getPreemptP99Ns(), reader.getPreemptCount()};
-  figures.release = {reader.getReleaseP50Ns(), reader.getReleaseP99Ns(), reader.getReleaseCount()};
+  for (const auto& field : cardFigureFields()) {
+    const capnp::DynamicValue::Reader value = status.get(field);
+    const bool flag = field.getType().isBool();
+    figures.numbers.push_back(flag ? (value.as<bool>() ? 1 : 0) : value.as<std::uint64_t>());
+  }
   figures.preemptTimes = readTimes(reader.getPreemptTimes());
   figures.releaseTimes = readTimes(reader.getReleaseTimes());
   return figures;
 }
 
 void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder) {
-  builder.setHolder(figures.holder);
-  builder.setOnlineActive(figures.onlineActive);
-  builder.setUsedNs(figures.usedNs);
-  builder.setIdleNs(figures.idleNs);
-  builder.setOnlineNs(figures.onlineNs);
-  builder.setHolds(figures.holds);
-  builder.setOverruns(figures.overruns);
-  builder.setSettleP50Ns(figures.settle.p50);
-  builder.setSettleP99Ns(figures.settle.p99);
-  builder.setSettleCount(figures.settle.count);
-  builder.setPreemptP50Ns(figures.preempt.p50);
-  builder.setPreemptP99Ns(figures.preempt.p99);
-  builder.setPreemptCount(figures.preempt.count);
-  builder.setReleaseP50Ns(figures.release.p50);
-  builder.setReleaseP99Ns(figures.release.p99);
-  builder.setReleaseCount(figures.release.count);
-  if (figures.preempt.count != 0) writeTimes(figures.preemptTimes, builder.initPreemptTimes());
-  if (figures.release.count != 0) writeTimes(figures.releaseTimes, builder.initReleaseTimes());
+  capnp::DynamicStruct::Builder status(builder);
+  for (std::size_t i = 0; i < figures.numbers.size(); ++i) {
+    const capnp::StructSchema::Field field = cardFigureFields()[i];
+    const std::uint64_t number = figures.numbers[i];
+    if (field.getType().isBool()) {
+      status.set(field, number != 0);
+    } else {
+      status.set(field, number);
+    }
+  }
+  if (any(figures.preemptTimes)) writeTimes(figures.preemptTimes, builder.initPreemptTimes());
+  if (any(figures.releaseTimes)) writeTimes(figures.releaseTimes, builder.initReleaseTimes());
 }
 
 TaskFigures readFigures(schema::TaskUse::Reader reader) {

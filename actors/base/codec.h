@@ -4,6 +4,7 @@
 // the rules then refuse. Nothing here fails but checkSpec(). The enums of the schema and of the
 // cores have the same order, checked in codec.cc.
 
+#include <capnp/schema.h>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -66,29 +67,21 @@ LedgerAsk askOf(const TaskSpec& spec);
 Status checkSpec(const TaskSpec& spec);
 inline constexpr std::size_t kNameMax = 64;  // of names, card ids and request ids
 
-// What a card actor says of its arbiter, since its start: times in ns, latencies of slices in ns.
+// What a card actor reports of its card, as its node and its scheduler keep it: the numbers of
+// schema::CardStatus from `holder` on, since the actor's start. Only the actor that writes them and
+// the page of metrics know one from another, so that a new one is named nowhere between.
 struct CardFigures {
-  std::uint64_t holder = 0;  // task that has the slice; 0: nobody
-  bool onlineActive = false;
-  std::uint64_t usedNs = 0;
-  std::uint64_t idleNs = 0;
-  std::uint64_t onlineNs = 0;
-  std::uint64_t holds = 0;
-  std::uint64_t overruns = 0;
-  struct Latency {
-    std::uint64_t p50 = 0;
-    std::uint64_t p99 = 0;
-    std::uint64_t count = 0;
-  };
-  Latency settle;
-  Latency preempt;
-  Latency release;
+  std::vector<std::uint64_t> numbers;  // as cardFigureFields() lists them; none before a report
   LatencyTimes preemptTimes;
   LatencyTimes releaseTimes;
 };
-LatencyTimes readTimes(schema::LatencyTimes::Reader reader);
+// Made once, in the order of the schema: whole numbers and flags.
+const std::vector<capnp::StructSchema::Field>& cardFigureFields();
 CardFigures readFigures(schema::CardStatus::Reader reader);
 void writeFigures(const CardFigures& figures, schema::CardStatus::Builder builder);
+
+LatencyTimes readTimes(schema::LatencyTimes::Reader reader);
+void writeTimes(const LatencyTimes& times, schema::LatencyTimes::Builder builder);
 
 // What the cards say of a task, since it joined.
 struct ShareFigures {

@@ -9,13 +9,11 @@
 namespace qgpu {
 namespace {
 
+constexpr Permille kMedian(500);
+constexpr Permille kNinetyNinth(990);
+
 constexpr std::uint64_t ns(Nanos t) {
   return static_cast<std::uint64_t>(t.value);
-}
-
-CardFigures::Latency latency(const LatencyRecord& record) {
-  return {ns(record.percentile(Permille(500))), ns(record.percentile(Permille(990))),
-          record.count()};
 }
 
 // The entry of the trace that a note becomes.
@@ -363,22 +361,26 @@ void CardActor::arm(Turn& turn) {
   timer_ = turn.after(delay, [](schema::Envelope::Builder e) { e.initTick(); });
 }
 
-CardFigures CardActor::figures(Nanos now) const {
+void CardActor::writeFigures(Nanos now, schema::CardStatus::Builder status) const {
   const Arbiter::CardView view = arbiter_.card(now);
-  CardFigures figures;
-  figures.holder = raw(view.holder);
-  figures.onlineActive = view.onlineActive;
-  figures.usedNs = ns(view.used);
-  figures.idleNs = ns(view.idle);
-  figures.onlineNs = ns(view.online);
-  figures.holds = view.holds;
-  figures.overruns = view.overruns;
-  figures.settle = latency(settle_);
-  figures.preempt = latency(preempt_);
-  figures.release = latency(release_);
-  figures.preemptTimes = preempt_.times();
-  figures.releaseTimes = release_.times();
-  return figures;
+  status.setHolder(raw(view.holder));
+  status.setOnlineActive(view.onlineActive);
+  status.setUsedNs(ns(view.used));
+  status.setIdleNs(ns(view.idle));
+  status.setOnlineNs(ns(view.online));
+  status.setHolds(view.holds);
+  status.setOverruns(view.overruns);
+  status.setSettleP50Ns(ns(settle_.percentile(kMedian)));
+  status.setSettleP99Ns(ns(settle_.percentile(kNinetyNinth)));
+  status.setSettleCount(settle_.count());
+  status.setPreemptP50Ns(ns(preempt_.percentile(kMedian)));
+  status.setPreemptP99Ns(ns(preempt_.percentile(kNinetyNinth)));
+  status.setPreemptCount(preempt_.count());
+  status.setReleaseP50Ns(ns(release_.percentile(kMedian)));
+  status.setReleaseP99Ns(ns(release_.percentile(kNinetyNinth)));
+  status.setReleaseCount(release_.count());
+  if (preempt_.count() != 0) writeTimes(preempt_.times(), status.initPreemptTimes());
+  if (release_.count() != 0) writeTimes(release_.times(), status.initReleaseTimes());
 }
 
 // The client's own deadline answers where its mailbox is full.
@@ -404,7 +406,7 @@ void CardActor::onReportAsked(schema::ReportAsked::Reader asked, Turn& turn) {
     auto status = report.initStatus();
     status.initInfo().setIndex(index_);
     status.setTasks(static_cast<std::uint32_t>(tasks_.size()));
-    writeFigures(figures(turn.now()), status);
+    writeFigures(turn.now(), status);
     auto shares = report.initShares(static_cast<unsigned>(tasks_.size()));
     unsigned i = 0;
     for (const auto& entry : tasks_) {

@@ -93,7 +93,7 @@ class CardActor final : public Actor {
   void record(const ArbiterNote& note, Nanos now, Nanos cause, const Told& told);
   void tellMoves(Turn& turn);
   void arm(Turn& turn);
-  CardFigures figures(Nanos now) const;
+  void writeFigures(Nanos now, schema::CardStatus::Builder status) const;
 
   const std::uint32_t index_;
   const CardPeers peers_;

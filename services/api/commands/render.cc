@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/base/codec.h"
 #include "runtime/enum_names.h"
 #include "services/api/commands/schema_names.h"
 
@@ -64,12 +65,35 @@ JsonWriter& beginOk(JsonWriter& json) {
   return json.beginObject().flag("ok", true);
 }
 
-// {"p50":..,"p99":..,"n":..} in microseconds.
-void percentiles(JsonWriter& json, std::string_view name, std::uint64_t p50Ns, std::uint64_t p99Ns,
-                 std::uint64_t n) {
-  json.key(name).beginObject();
-  json.count("p50", p50Ns / kNanosPerMicro).count("p99", p99Ns / kNanosPerMicro).count("n", n);
-  json.endObject();
+constexpr std::string_view kLatencyField = "P50Ns";
+
+// True for xP99Ns and xCount where there is xP50Ns, which is shown for all three.
+bool isShownWithMedian(capnp::StructSchema schema, std::string_view name) {
+  for (const std::string_view part : {"P99Ns", "Count"}) {
+    if (!name.ends_with(part)) continue;
+    std::string median(name.substr(0, name.size() - part.size()));
+    median += kLatencyField;
+    if (schema.findFieldByName(median) != nullptr) return true;
+  }
+  return false;
+}
+
+// What a card counted. The fields xP50Ns, xP99Ns and xCount of a latency become
+// "x_us":{"p50":..,"p99":..,"n":..} in microseconds, every other one is its number.
+void cardFigures(JsonWriter& json, DynamicStruct::Reader status) {
+  std::string latency;
+  const auto of = [&](const char* part) { return status.get(latency + part).as<std::uint64_t>(); };
+  for (const auto& field : cardFigureFields()) {
+    const std::string_view name = view(field.getProto().getName());
+    if (isShownWithMedian(status.getSchema(), name)) continue;
+    if (!name.ends_with(kLatencyField)) {
+      writeValue(json.key(keyOf(field)), status.get(field));
+      continue;
+    }
+    latency = name.substr(0, name.size() - kLatencyField.size());
+    json.key(latency + "_us").beginObject().count("p50", of("P50Ns") / kNanosPerMicro);
+    json.count("p99", of("P99Ns") / kNanosPerMicro).count("n", of("Count")).endObject();
+  }
 }
 
 void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
@@ -170,16 +194,7 @@ void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_
   json.optional("suspend_why", view(info.getSuspendWhy()));
   json.optional("memory_counted", view(info.getMemoryCounted()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
-  json.count("holder", status.getHolder()).flag("online_active", status.getOnlineActive());
-  json.count("used_ns", status.getUsedNs()).count("idle_ns", status.getIdleNs());
-  json.count("online_ns", status.getOnlineNs()).count("holds", status.getHolds());
-  json.count("overruns", status.getOverruns());
-  percentiles(json, "settle_us", status.getSettleP50Ns(), status.getSettleP99Ns(),
-              status.getSettleCount());
-  percentiles(json, "preempt_us", status.getPreemptP50Ns(), status.getPreemptP99Ns(),
-              status.getPreemptCount());
-  percentiles(json, "release_us", status.getReleaseP50Ns(), status.getReleaseP99Ns(),
-              status.getReleaseCount());
+  cardFigures(json, status);
   json.endObject();
 }
 
