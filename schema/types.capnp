@@ -80,6 +80,8 @@ struct CardStatus {
   memBound @5 :UInt64;
   shareBound @6 :UInt32;       # qgpu-core of ordinary tasks
   greedyBound @7 :UInt32;      # of offline tasks, a pool of its own
+  # From here on what the card actor counts. A number more is kept by node and scheduler and shown
+  # in JSON by the name of its field; xP50Ns, xP99Ns and xCount are shown together, as x_us.
   holder @8 :UInt64;           # task whose gate is open, 0: none
   onlineActive @9 :Bool;
   usedNs @10 :UInt64;          # labels of A9: they add up to the time since the start
