@@ -1,7 +1,6 @@
 #include "bench/load_scene.h"
 
 #include <signal.h>
-#include <simdjson.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -147,12 +146,10 @@ std::size_t Scene::alive() {
 
 std::uint64_t turnsOf(ctl::Client& client) {
   const Result<ctl::Answer> answer = client.askLine("tasks");
-  simdjson::dom::array tasks;
-  if (!answer || answer->root()["tasks"].get(tasks) != simdjson::SUCCESS) return 0;
+  if (!answer) return 0;
   std::uint64_t turns = 0;
-  for (const simdjson::dom::element task : tasks) {
-    std::uint64_t n = 0;
-    if (task["turns"].get(n) == simdjson::SUCCESS) turns += n;
+  for (const ctl::Value task : ctl::listOf(answer->root(), "tasks")) {
+    turns += ctl::numberOf(task, "turns");
   }
   return turns;
 }

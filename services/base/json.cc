@@ -1,6 +1,8 @@
 #include "services/base/json.h"
 
+#include <algorithm>
 #include <charconv>
+#include <simdjson.h>
 
 #include "runtime/check.h"
 
@@ -38,6 +40,12 @@ std::size_t utf8Length(std::string_view text) {
   return length;
 }
 
+// What stands in JSON as it is; most texts are nothing else.
+bool isPlain(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x20 && byte != 0x7F && c != '"' && c != '\\';
+}
+
 void appendEscaped(std::string& out, char c) {
   constexpr char kHex[] = "0123456789abcdef";
   switch (c) {
@@ -49,18 +57,48 @@ void appendEscaped(std::string& out, char c) {
     default: break;
   }
   const auto byte = static_cast<unsigned char>(c);
-  if (byte >= 0x20 && byte != 0x7F) {
-    out += c;
-    return;
-  }
   out += "\\u00";
   out += kHex[byte >> 4U];
   out += kHex[byte & 0xFU];
 }
 
-template <typename Int>
-void appendNumber(std::string& out, Int n) {
-  char digits[24];
+void tell(simdjson::dom::element value, DocumentWriter& to) {
+  using Type = simdjson::dom::element_type;
+  switch (value.type()) {
+    case Type::OBJECT:
+      to.beginObject();
+      for (const auto& [key, member] : simdjson::dom::object(value)) tell(member, to.key(key));
+      to.endObject();
+      break;
+    case Type::ARRAY:
+      to.beginArray();
+      for (const simdjson::dom::element entry : simdjson::dom::array(value)) tell(entry, to);
+      to.endArray();
+      break;
+    case Type::STRING:
+      to.string(std::string_view(value));
+      break;
+    case Type::INT64:
+      to.number(std::int64_t(value));
+      break;
+    case Type::UINT64:
+      to.number(std::uint64_t(value));
+      break;
+    case Type::DOUBLE:
+      to.real(double(value));
+      break;
+    case Type::BOOL:
+      to.boolean(bool(value));
+      break;
+    case Type::NULL_VALUE:
+      to.null();
+      break;
+  }
+}
+
+template <typename Number>
+void appendNumber(std::string& out, Number n) {
+  char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, n).ptr;
   out.append(digits, end);
 }
@@ -68,8 +106,16 @@ void appendNumber(std::string& out, Int n) {
 }  // namespace
 
 void appendJsonString(std::string& out, std::string_view text) {
+  const std::string mended = isUtf8(text) ? std::string() : toUtf8(text);
+  if (!mended.empty()) text = mended;
   out += '"';
-  for (const char c : toUtf8(text)) appendEscaped(out, c);
+  while (!text.empty()) {
+    const auto end = std::find_if_not(text.begin(), text.end(), isPlain);
+    const auto plain = static_cast<std::size_t>(end - text.begin());
+    out += text.substr(0, plain);
+    if (plain < text.size()) appendEscaped(out, text[plain]);
+    text.remove_prefix(std::min(plain + 1, text.size()));
+  }
   out += '"';
 }
 
@@ -85,12 +131,26 @@ std::string toUtf8(std::string_view text) {
 }
 
 bool isUtf8(std::string_view text) {
-  while (!text.empty()) {
+  const auto isAscii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  while (true) {
+    const auto other = std::find_if_not(text.begin(), text.end(), isAscii);
+    text.remove_prefix(static_cast<std::size_t>(other - text.begin()));
+    if (text.empty()) return true;
     const std::size_t length = utf8Length(text);
     if (length == 0) return false;
     text.remove_prefix(length);
   }
-  return true;
+}
+
+Status readJson(std::string_view json, DocumentWriter& to) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (const auto error = parser.parse(simdjson::padded_string(json)).get(root)) {
+    return fail(ErrorCode::InvalidArgument,
+                std::string("this is no JSON: ") + simdjson::error_message(error));
+  }
+  tell(root, to);
+  return ok();
 }
 
 JsonWriter& JsonWriter::key(std::string_view name) {
@@ -115,6 +175,12 @@ JsonWriter& JsonWriter::number(std::int64_t n) {
 }
 
 JsonWriter& JsonWriter::number(std::uint64_t n) {
+  separate();
+  appendNumber(out_, n);
+  return *this;
+}
+
+JsonWriter& JsonWriter::real(double n) {
   separate();
   appendNumber(out_, n);
   return *this;

@@ -180,45 +180,44 @@ bool isPlainText(std::string_view text) {
   return !shortAnswer && !isOneOf(kNull, text) && !isOneOf(kTrue, text) && !isOneOf(kFalse, text);
 }
 
-void emit(YAML::Emitter& out, simdjson::dom::element value) {
-  std::string_view text;
-  simdjson::dom::array list;
-  simdjson::dom::object object;
-  if (value.get(text) == simdjson::SUCCESS) {
-    if (!isPlainText(text)) out << YAML::DoubleQuoted;
-    out << std::string(text);
-  } else if (value.get(list) == simdjson::SUCCESS) {
-    out << YAML::BeginSeq;
-    for (const simdjson::dom::element one : list) emit(out, one);
-    out << YAML::EndSeq;
-  } else if (value.get(object) == simdjson::SUCCESS) {
-    out << YAML::BeginMap;
-    for (const auto& [key, member] : object) {
-      out << YAML::Key;
-      if (!isPlainText(key)) out << YAML::DoubleQuoted;
-      out << std::string(key) << YAML::Value;
-      emit(out, member);
-    }
-    out << YAML::EndMap;
-  } else if (value.is_null()) {
-    out << YAML::Null;
-  } else {
-    out << simdjson::minify(value);  // a number, true or false, as JSON has it
-  }
-}
-
 }  // namespace
 
+YamlWriter::YamlWriter() : out_(std::make_unique<YAML::Emitter>()) {}
+YamlWriter::~YamlWriter() = default;
+
+YamlWriter& YamlWriter::beginObject() { return put(YAML::BeginMap); }
+YamlWriter& YamlWriter::endObject() { return put(YAML::EndMap); }
+YamlWriter& YamlWriter::beginArray() { return put(YAML::BeginSeq); }
+YamlWriter& YamlWriter::endArray() { return put(YAML::EndSeq); }
+
+YamlWriter& YamlWriter::key(std::string_view name) {
+  put(YAML::Key).string(name);
+  return put(YAML::Value);
+}
+
+YamlWriter& YamlWriter::string(std::string_view text) {
+  if (!isPlainText(text)) put(YAML::DoubleQuoted);
+  return put(std::string(text));
+}
+
+YamlWriter& YamlWriter::number(std::int64_t n) { return put(JsonWriter().number(n).text()); }
+YamlWriter& YamlWriter::number(std::uint64_t n) { return put(JsonWriter().number(n).text()); }
+YamlWriter& YamlWriter::real(double n) { return put(JsonWriter().real(n).text()); }
+YamlWriter& YamlWriter::boolean(bool b) { return put(b ? "true" : "false"); }
+YamlWriter& YamlWriter::null() { return put(YAML::Null); }
+
+std::string YamlWriter::text() const { return std::string(out_->c_str()) + "\n"; }
+
+template <typename What>
+YamlWriter& YamlWriter::put(const What& what) {
+  *out_ << what;
+  return *this;
+}
+
 Result<std::string> jsonToYaml(std::string_view json) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (const auto error = parser.parse(simdjson::padded_string(json)).get(root)) {
-    return fail(ErrorCode::InvalidArgument,
-                std::string("this is no JSON: ") + simdjson::error_message(error));
-  }
-  YAML::Emitter out;
-  emit(out, root);
-  return std::string(out.c_str()) + "\n";
+  YamlWriter yaml;
+  if (Status read = readJson(json, yaml); !read) return read.error();
+  return yaml.text();
 }
 
 Result<std::vector<std::string>> yamlToJson(std::string_view text) {

@@ -8,11 +8,17 @@
 // silently lose something: a key that comes twice, a key that is no scalar. Aliases are
 // followed, and what they grow to is limited as is what was written.
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/result.h"
+#include "services/base/json.h"
+
+namespace YAML {
+class Emitter;
+}
 
 namespace qgpu {
 
@@ -24,7 +30,37 @@ inline constexpr int kYamlNestingMax = 64;
 // line where it went wrong.
 Result<std::vector<std::string>> yamlToJson(std::string_view text);
 
-// One document that reads back as the same JSON. InvalidArgument where `json` is none.
+// One document that reads back as the same JSON; its numbers stand as JSON has them.
+class YamlWriter final : public DocumentWriter {
+ public:
+  YamlWriter();
+  ~YamlWriter() override;
+  YamlWriter(const YamlWriter&) = delete;
+  YamlWriter& operator=(const YamlWriter&) = delete;
+
+  YamlWriter& beginObject() override;
+  YamlWriter& endObject() override;
+  YamlWriter& beginArray() override;
+  YamlWriter& endArray() override;
+  YamlWriter& key(std::string_view name) override;
+  YamlWriter& string(std::string_view text) override;
+  YamlWriter& number(std::int64_t n) override;
+  YamlWriter& number(std::uint64_t n) override;
+  YamlWriter& real(double n) override;
+  YamlWriter& boolean(bool b) override;
+  YamlWriter& null() override;
+
+  // With a newline at its end; call it when all is closed.
+  std::string text() const;
+
+ private:
+  template <typename What>
+  YamlWriter& put(const What& what);
+
+  std::unique_ptr<YAML::Emitter> out_;  // keeps the library out of this header
+};
+
+// InvalidArgument where `json` is none.
 Result<std::string> jsonToYaml(std::string_view json);
 
 }  // namespace qgpu

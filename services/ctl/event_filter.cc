@@ -9,8 +9,6 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
 // Of an event that begins a task, whose text begins with the task's name.
 bool beginsTask(std::string_view kind) {
   return kind == "task-bound" || kind == "task-submitted";
@@ -27,11 +25,11 @@ EventFilter::EventFilter(const EventOptions& options, std::int64_t nowUnixMs) : 
   if (!options.card.empty()) cards_.insert(options.card);
 }
 
-void EventFilter::learn(element tasks, element cards) {
-  for (const element task : listOf(tasks, "tasks")) {
+void EventFilter::learn(Value tasks, Value cards) {
+  for (const Value task : listOf(tasks, "tasks")) {
     if (textOf(task, "name") == options_.task) tasks_.insert(numberOf(task, "id"));
   }
-  for (const element card : listOf(cards, "cards")) {
+  for (const Value card : listOf(cards, "cards")) {
     if (isCalled(options_.card, card)) cards_.insert(textOf(card, "id"));
     const std::string node = textOf(card, "node") + "/";
     if (options_.card.starts_with(node) && isCalled(options_.card.substr(node.size()), card)) {
@@ -40,7 +38,7 @@ void EventFilter::learn(element tasks, element cards) {
   }
 }
 
-bool EventFilter::shows(element event) {
+bool EventFilter::shows(Value event) {
   const std::string actor = textOf(event, "actor");
   const auto& kinds = options_.kinds;
   // An audit leaves out what a daemon did by itself.
@@ -54,7 +52,7 @@ bool EventFilter::shows(element event) {
   return numberOf(event, "unix_ms") >= fromUnixMs_;
 }
 
-bool EventFilter::isOfTask(element event) {
+bool EventFilter::isOfTask(Value event) {
   const std::uint64_t task = numberOf(event, "task");
   const bool named =
       beginsTask(textOf(event, "kind")) && textOf(event, "text").starts_with(options_.task + ": ");

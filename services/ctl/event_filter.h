@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <set>
-#include <simdjson.h>
 #include <string>
 
 #include "services/ctl/options.h"
@@ -17,12 +16,12 @@ class EventFilter {
   EventFilter(const EventOptions& options, std::int64_t nowUnixMs);
 
   // What the daemon lists, so that what runs has its name, and a card all of its names.
-  void learn(simdjson::dom::element tasks, simdjson::dom::element cards);
+  void learn(Value tasks, Value cards);
   // Events come in their order.
-  bool shows(simdjson::dom::element event);
+  bool shows(Value event);
 
  private:
-  bool isOfTask(simdjson::dom::element event);
+  bool isOfTask(Value event);
   bool isOnCard(std::string_view where) const;
 
   const EventOptions& options_;

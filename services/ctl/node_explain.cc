@@ -8,7 +8,6 @@
 #include "runtime/enum_names.h"
 #include "schema/types.capnp.h"
 #include "services/api/commands/render.h"
-#include "services/base/json.h"
 #include "services/ctl/answers/names.h"
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
@@ -16,37 +15,35 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
-std::optional<element> taskOf(const NodeLook& look, std::uint64_t id) {
-  for (const element task : listOf(look.tasks, "tasks")) {
+std::optional<Value> taskOf(const NodeLook& look, std::uint64_t id) {
+  for (const Value task : listOf(look.tasks, "tasks")) {
     if (numberOf(task, "id") == id) return task;
   }
   return std::nullopt;
 }
 
 // The first of the task's cards: of several it has each for itself.
-std::optional<element> cardOf(const NodeLook& look, element task) {
+std::optional<Value> cardOf(const NodeLook& look, Value task) {
   const std::string ids = textOf(task, "card");
-  for (const element card : listOf(look.cards, "cards")) {
+  for (const Value card : listOf(look.cards, "cards")) {
     if (textOf(card, "id") == ids.substr(0, ids.find(','))) return card;
   }
   return std::nullopt;
 }
 
-std::string nameOf(element task) {
+std::string nameOf(Value task) {
   return "task " + std::to_string(numberOf(task, "id")) + " (" + textOf(task, "name") + ", " +
          textOf(task, "class") + ")";
 }
 
-std::string askedFor(element task) {
+std::string askedFor(Value task) {
   const std::uint64_t share = numberOf(task, "share_permille");
   if (isWhole(task)) return std::to_string(numberOf(task, "cards")) + " whole card(s)";
   return humanBytes(numberOf(task, "mem_bytes")) +
          (share == 0 ? " and no share" : " and " + humanPermille(share) + " of a card");
 }
 
-std::string howShared(element card, const std::string& name) {
+std::string howShared(Value card, const std::string& name) {
   return name + " is shared by " + textOf(card, "policy") + " between " +
          std::to_string(numberOf(card, "tasks")) + " task(s), which have " +
          humanBytes(numberOf(card, "mem_bound_bytes")) + " of its " +
@@ -54,7 +51,7 @@ std::string howShared(element card, const std::string& name) {
          humanPermille(numberOf(card, "share_bound_permille")) + " of its time";
 }
 
-std::string whatItMayHave(element task, element card) {
+std::string whatItMayHave(Value task, Value card) {
   const std::string share = humanPermille(numberOf(task, "share_permille"));
   const std::string policy = textOf(card, "policy");
   if (textOf(task, "class") == "online") return "online: it has the card the moment it wants it";
@@ -67,7 +64,7 @@ std::string whatItMayHave(element task, element card) {
   return policy + ": " + promise + rest;
 }
 
-std::string whatItGot(element before, element now, Nanos elapsed) {
+std::string whatItGot(Value before, Value now, Nanos elapsed) {
   const auto part = [&](const char* key) {
     const std::uint64_t was = numberOf(before, key), is = numberOf(now, key);
     const auto grown = static_cast<std::int64_t>(is - std::min(was, is));
@@ -78,14 +75,14 @@ std::string whatItGot(element before, element now, Nanos elapsed) {
          part("used_ns") + " of the card, and wanted it without having it for " + part("held_ns");
 }
 
-std::string holderOf(const NodeLook& look, element card) {
+std::string holderOf(const NodeLook& look, Value card) {
   const std::uint64_t id = numberOf(card, "holder");
-  const std::optional<element> holder = taskOf(look, id);
+  const std::optional<Value> holder = taskOf(look, id);
   if (holder) return nameOf(*holder) + " has the card";
   return flagOf(card, "online_active") ? "online tasks have the card" : "nobody has the card yet";
 }
 
-std::string whatHoldsIt(const NodeLook& look, element task, element card) {
+std::string whatHoldsIt(const NodeLook& look, Value task, Value card) {
   const std::string state = textOf(task, "state");
   if (flagOf(task, "evicting")) return "it is to end: its processes launch nothing more";
   if (numberOf(task, "processes") == 0) return "no process of it is attached: it wants nothing";
@@ -97,13 +94,15 @@ std::string whatHoldsIt(const NodeLook& look, element task, element card) {
 
 }  // namespace
 
-std::string explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook& now,
-                          Nanos elapsed) {
-  const std::optional<element> task = taskOf(now, id);
-  const std::optional<element> card = task ? cardOf(now, *task) : std::nullopt;
+Document explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook& now,
+                       Nanos elapsed) {
+  Document told;
+  const std::optional<Value> task = taskOf(now, id);
+  const std::optional<Value> card = task ? cardOf(now, *task) : std::nullopt;
   if (!card) {
-    return renderError(fail(ErrorCode::NotFound,
-                            "no task " + std::to_string(id) + " here: `qgpuctl tasks` lists them"));
+    writeError(told, fail(ErrorCode::NotFound, "no task " + std::to_string(id) +
+                                                   " here: `qgpuctl tasks` lists them"));
+    return told;
   }
   const std::string node = textOf(*card, "node");
   const std::string ids = textOf(*task, "card");
@@ -115,14 +114,13 @@ std::string explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLo
   lines.push_back(whatHoldsIt(now, *task, *card));
   if (const std::string note = textOf(*task, "note"); !note.empty()) lines.push_back(note);
 
-  JsonWriter json;
-  json.beginObject().flag("ok", true).count("task", id).field("node", node).field("card", ids);
-  json.field("text", nameOf(*task) + " is on " + name + " of " + node + ": it asked for " +
+  told.beginObject().flag("ok", true).count("task", id).field("node", node).field("card", ids);
+  told.field("text", nameOf(*task) + " is on " + name + " of " + node + ": it asked for " +
                          askedFor(*task) + ", and that had room");
-  json.key("lines").beginArray();
-  for (const std::string& line : lines) json.string(line);
-  json.endArray().endObject();
-  return json.take();
+  told.key("lines").beginArray();
+  for (const std::string& line : lines) told.string(line);
+  told.endArray().endObject();
+  return told;
 }
 
 }  // namespace qgpu::ctl

@@ -3,21 +3,21 @@
 // in the words of docs/concepts.md. A scheduler explains its tasks by itself. Pure: two looks at
 // what a manager lists in, a document out.
 
-#include <simdjson.h>
 #include <string>
 
 #include "runtime/units.h"
+#include "services/ctl/answers/document.h"
 
 namespace qgpu::ctl {
 
 struct NodeLook {
-  simdjson::dom::element tasks;
-  simdjson::dom::element cards;
+  Value tasks;
+  Value cards;
 };
 
 // {"ok":true,"task":N,"text":...,"lines":[...]}, `elapsed` between both looks; a refusal where the
 // task is not there.
-std::string explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook& now,
-                          Nanos elapsed);
+Document explainOnNode(std::uint64_t id, const NodeLook& before, const NodeLook& now,
+                       Nanos elapsed);
 
 }  // namespace qgpu::ctl

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "services/ctl/answers/document.h"
+
 namespace qgpu::ctl {
 
 enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name };
@@ -11,10 +13,11 @@ enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name };
 // For people; the others are for programs.
 inline bool isTable(Output output) { return output == Output::Table || output == Output::Wide; }
 
-// A document for programs: JSON as it came, or as YAML.
+// A document for programs, as JSON or YAML.
+std::string documentOf(Value document, Output output);
 std::string documentOf(const std::string& json, Output output);
 // One of several documents: a line of JSON each, or YAML's with their marks.
-std::string streamed(const std::string& json, Output output);
+std::string streamed(Value document, Output output);
 
 // At once. A reader that left, as `| head` does, is no failure.
 void writeOut(const std::string& text);

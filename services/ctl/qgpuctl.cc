@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <simdjson.h>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -90,15 +89,24 @@ Style styleOf(Asker& asker, const Options& options) {
 }
 
 // An answer, shown. Programs get the document, a refusal too.
-int show(const Result<Answer>& answer, const Options& options, const Style& style = {}) {
-  if (!answer) return noDaemon(answer.error(), options);
+int show(const Answer& answer, const Options& options, const Style& style = {}) {
   if (options.output == Output::Json || options.output == Output::Yaml) {
-    print(documentOf(answer->text(), options.output));
-    return exitWith(answer->status() ? Exit::Ok : Exit::Refused);
+    print(documentOf(answer.root(), options.output));
+    return exitWith(answer.status() ? Exit::Ok : Exit::Refused);
   }
-  const Result<std::string> view = viewOf(options.ask.row->shown, *answer, style);
+  const Result<std::string> view = viewOf(options.ask.row->shown, answer, style);
   if (!view) return refused(view.error(), options);
-  return print(options.output == Output::Name ? idsOf(options.ask.row->shown, *answer) : *view);
+  return print(options.output == Output::Name ? idsOf(options.ask.row->shown, answer) : *view);
+}
+
+int show(const Result<Answer>& answer, const Options& options, const Style& style = {}) {
+  return answer ? show(*answer, options, style) : noDaemon(answer.error(), options);
+}
+
+Answer refusal(const Error& error) {
+  Document document;
+  writeError(document, error);
+  return document;
 }
 
 // The question with a number where a task was named: daemons know tasks by their numbers.
@@ -109,7 +117,7 @@ Result<Answer> askByName(Asker& asker, Ask ask, Nanos limit) {
     Result<Answer> tasks = asker.ask(askFor("tasks"), limit);
     if (!tasks || !tasks->status()) return tasks;
     const Result<std::uint64_t> task = taskNamed(word, tasks->root());
-    if (!task) return Answer(renderError(task.error()));
+    if (!task) return refusal(task.error());
     word = std::to_string(*task);
   }
   return asker.ask(ask, limit);
@@ -138,7 +146,7 @@ Result<Answer> explainByLists(Asker& asker, const std::string& word) {
   const auto number = parseUint(word);
   const Result<std::uint64_t> task =
       number ? Result<std::uint64_t>(*number) : taskNamed(word, before->front().root());
-  if (!task) return Answer(renderError(task.error()));
+  if (!task) return refusal(task.error());
   ::usleep(static_cast<unsigned>(kApart / micros(1)));
   const Result<std::vector<Answer>> after = look(asker);
   if (!after) return after.error();
@@ -198,7 +206,7 @@ int showPlan(Asker& asker, const Options& options, const Answer& plan, bool clus
   Options asked = options;
   asked.ask.row = &commandRow("whatif");
   const Style style = styleOf(asker, asked);
-  return show(Result<Answer>(Answer(plan.text())), asked, style);
+  return show(plan, asked, style);
 }
 
 int drain(const Options& options) {
@@ -231,12 +239,14 @@ void teach(EventFilter& filter, Asker& asker, const EventOptions& options) {
 
 // What the daemon remembers after `since`, as if it had told all in one answer.
 Result<Answer> allEvents(Asker& asker, EventFilter& filter, std::uint64_t& since) {
-  std::string events;
-  Result<Answer> last = eachEvent(asker, since, kLimit, [&](simdjson::dom::element event) {
-    if (filter.shows(event)) events += (events.empty() ? "" : ",") + simdjson::minify(event);
+  Document events;
+  events.beginObject().flag("ok", true).key("events").beginArray();
+  Result<Answer> last = eachEvent(asker, since, kLimit, [&](Value event) {
+    if (filter.shows(event)) event.write(events);
   });
   if (!last || !last->status()) return last;
-  return Answer(R"({"ok":true,"events":[)" + events + "]}");
+  events.endArray().endObject();
+  return Answer(std::move(events));
 }
 
 // Over restarts of the daemon too: from the newest event that was shown.
@@ -253,12 +263,12 @@ int follow(const Options& options, EventFilter& filter, const Style& style, std:
       if (!said) return refused(said.error(), options);
       backoff.reset();
       lost = false;
-      simdjson::dom::element event;
-      if (!hasEvent(*line, event)) continue;
+      const Value event = eventOf(*line);
+      if (!event.exists()) continue;
       last = numberOf(event, "seq");
       if (!filter.shows(event)) continue;
       print(isTable(options.output) ? eventLine(event, style)
-                                    : streamed(line->text(), options.output));
+                                    : streamed(line->root(), options.output));
       if (std::ferror(stdout) != 0) return exitWith(Exit::Ok);
     }
     if (!line && !lost) {
@@ -312,7 +322,7 @@ int submit(const Options& options) {
     if (task != 0 && watched) {
       backoff.reset();
       awaitEvent(watch, kNewsLimit,
-                 [&](simdjson::dom::element event) { return numberOf(event, "task") == task; });
+                 [&](Value event) { return numberOf(event, "task") == task; });
     } else {
       rest(backoff);
     }
@@ -362,9 +372,8 @@ void addNames(const Options& options, const NamedList& list, const std::string& 
   auto asker = reach(options);
   const Result<Answer> answer =
       asker ? (*asker)->ask(askFor(list.list), kNamesLimit) : asker.error();
-  simdjson::dom::array entries;
-  if (!answer || answer->root()[list.list].get(entries) != simdjson::SUCCESS) return;
-  for (const simdjson::dom::element entry : entries) {
+  if (!answer) return;
+  for (const Value entry : listOf(answer->root(), list.list)) {
     const std::uint64_t number = numberOf(entry, list.word);
     std::string word = number != 0 ? std::to_string(number) : textOf(entry, list.word);
     std::string meaning = textOf(entry, list.meaning);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <errno.h>
 #include <filesystem>
-#include <simdjson.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -101,7 +100,7 @@ bool mayPass(const Error& error) {
 }
 
 // True for an event after which there may be room.
-bool makesRoom(simdjson::dom::element event) {
+bool makesRoom(Value event) {
   constexpr std::string_view kKinds[] = {"task-ended",     "task-lost",  "card-uncordoned",
                                          "policy-changed", "storage-ok", "cluster"};
   return std::ranges::count(kKinds, textOf(event, "kind")) != 0;
@@ -135,23 +134,20 @@ Result<Answer> bindTask(Client& client, const Options& options) {
   }
 }
 
-// The task among all that the manager has; false where it is not there any more. What its processes
-// did last comes with their end, which the manager sees a moment after we do.
-bool findTask(const Answer& tasks, std::uint64_t id, simdjson::dom::element& found) {
-  for (const simdjson::dom::element task : listOf(tasks.root(), "tasks")) {
-    if (numberOf(task, "id") != id) continue;
-    found = task;
-    return true;
+// The task among all that the manager has; nothing where it is not there any more. What its
+// processes did last comes with their end, which the manager sees a moment after we do.
+Value findTask(const Answer& tasks, std::uint64_t id) {
+  for (const Value task : listOf(tasks.root(), "tasks")) {
+    if (numberOf(task, "id") == id) return task;
   }
-  return false;
+  return {};
 }
 
 Answer tasksAtTheEnd(Client& client, std::uint64_t id) {
   for (Nanos waited{};; waited += millis(kSettlePauseMs)) {
     Result<Answer> tasks = client.ask(askFor("tasks"), kEndLimit);
     if (!tasks) return Answer("{}");
-    simdjson::dom::element task;
-    const bool settled = !findTask(*tasks, id, task) || numberOf(task, "processes") == 0;
+    const bool settled = numberOf(findTask(*tasks, id), "processes") == 0;
     if (settled || waited >= kSettleLimit) return std::move(*tasks);
     ::usleep(kSettlePauseMs * 1000);
   }
@@ -161,7 +157,7 @@ Answer tasksAtTheEnd(Client& client, std::uint64_t id) {
 std::string refusedMemory(Client& client, std::uint64_t id) {
   std::string said;
   std::uint64_t since = 0;
-  static_cast<void>(eachEvent(client, since, kEndLimit, [&](simdjson::dom::element event) {
+  static_cast<void>(eachEvent(client, since, kEndLimit, [&](Value event) {
     const bool ours = numberOf(event, "task") == id && textOf(event, "kind") == kMemoryRefused;
     if (ours) said = textOf(event, "text");
   }));
@@ -171,8 +167,8 @@ std::string refusedMemory(Client& client, std::uint64_t id) {
 // To the person at the terminal, who may want to choose another share or quota next time.
 void sayWhatItGot(Client& client, std::uint64_t id, Nanos elapsed) {
   const Answer tasks = tasksAtTheEnd(client, id);
-  simdjson::dom::element task;
-  if (!findTask(tasks, id, task)) return;
+  const Value task = findTask(tasks, id);
+  if (!task.exists()) return;
   const std::string refused = refusedMemory(client, id);
   std::fprintf(stderr, "qgpuctl: %s%s\n", gotLine(task, elapsed).c_str(),
                refused.empty() ? "" : ("; " + printable(refused)).c_str());
@@ -180,7 +176,7 @@ void sayWhatItGot(Client& client, std::uint64_t id, Nanos elapsed) {
 
 }  // namespace
 
-std::string gotLine(simdjson::dom::element task, Nanos elapsed) {
+std::string gotLine(Value task, Nanos elapsed) {
   const std::uint64_t wanted = numberOf(task, "share_permille");
   const std::uint64_t cards = std::max<std::uint64_t>(1, numberOf(task, "cards"));
   const auto used = static_cast<std::int64_t>(numberOf(task, "used_ns") / cards);
@@ -216,16 +212,15 @@ std::string helpFor(const Error& error) {
 
 Result<BoundTask> parseBound(const Answer& answer) {
   if (!answer.status()) return answer.status().error();
-  simdjson::dom::object environment;
+  const Value environment = answer.root()["env"];
   BoundTask bound;
-  if (answer.root()["env"].get(environment) != simdjson::SUCCESS) {
+  if (!environment.isObject()) {
     return fail(ErrorCode::Corrupt, "the daemon told no environment for the task");
   }
   bound.id = numberOf(answer.root(), "task");
-  for (const auto field : environment) {
-    std::string_view value;
-    if (field.value.get(value) != simdjson::SUCCESS) continue;
-    bound.environment.emplace_back(std::string(field.key), std::string(value));
+  for (const Value variable : environment) {
+    const auto value = variable.text();
+    if (value) bound.environment.emplace_back(variable.key(), *value);
   }
   return bound;
 }

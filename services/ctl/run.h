@@ -43,7 +43,7 @@ std::string helpFor(const Error& error);
 std::vector<std::string> strangers(const Environment& given, const char* const* now);
 
 // What a task got in `elapsed`, from what its manager lists of it, for the person who started it.
-std::string gotLine(simdjson::dom::element task, Nanos elapsed);
+std::string gotLine(Value task, Nanos elapsed);
 
 // libqgpu.so: QGPU_LIB, else ../lib beside this program; empty where there is none.
 std::string findLibrary();

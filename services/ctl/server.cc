@@ -35,7 +35,7 @@ class Lines {
   bool empty() const { return lines_.empty(); }
 
   // Done once there is room for another.
-  kj::Promise<void> put(std::string line) {
+  kj::Promise<void> put(Document line) {
     lines_.push_back(std::move(line));
     if (arrived_.get() != nullptr) arrived_->fulfill();
     if (lines_.size() < kAheadMax) return kj::READY_NOW;
@@ -43,8 +43,8 @@ class Lines {
     room_ = kj::mv(paf.fulfiller);
     return kj::mv(paf.promise);
   }
-  std::string take() {
-    std::string line = std::move(lines_.front());
+  Document take() {
+    Document line = std::move(lines_.front());
     lines_.pop_front();
     if (room_.get() != nullptr) room_->fulfill();
     return line;
@@ -57,20 +57,29 @@ class Lines {
   }
 
  private:
-  std::deque<std::string> lines_;
+  std::deque<Document> lines_;
   kj::Own<kj::PromiseFulfiller<void>> arrived_;
   kj::Own<kj::PromiseFulfiller<void>> room_;
 };
+
+Answer refusal(const Error& error) {
+  Document document;
+  writeError(document, error);
+  return document;
+}
 
 class Watcher final : public schema::ClusterWatcher::Server {
  public:
   explicit Watcher(Lines& lines) : lines_(lines) {}
   kj::Promise<void> event(EventContext context) override {
     const auto told = context.getParams().getEvent();
-    const bool dropped = kWatchDropped == view(told.getKind());
-    return lines_.put(dropped ? renderError(fail(ErrorCode::Overloaded,
-                                                 std::string(view(told.getText()))))
-                              : renderEvent(told));
+    Document line;
+    if (kWatchDropped == view(told.getKind())) {
+      writeError(line, fail(ErrorCode::Overloaded, std::string(view(told.getText()))));
+    } else {
+      writeTold(line, told);
+    }
+    return lines_.put(std::move(line));
   }
 
  private:
@@ -143,7 +152,7 @@ kj::Promise<void> Server::Connection::startWatch(Calls& scheduler, std::uint64_t
 }
 
 Result<Answer> Server::Connection::failed(const Error& error) {
-  if (!network->onDisconnect().poll(io.waitScope)) return Answer(renderError(error));
+  if (!network->onDisconnect().poll(io.waitScope)) return refusal(error);
   const bool plain = tls == nullptr && !address.starts_with("unix:");
   return fail(error.code, error.message + " (" + address + ")" +
                               (plain ? "; where it speaks TLS, give --tls-cert, --tls-key and "
@@ -176,16 +185,19 @@ Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
 
 Result<Answer> Server::ask(const Ask& ask, Nanos limit) {
   Result<Command> command = commandOf(ask, Side::Cluster);
-  if (!command) return Answer(renderError(command.error()));
+  if (!command) return refusal(command.error());
   command->given.spec.task.ownerUid = static_cast<std::uint32_t>(::geteuid());
   Connection& c = *connection_;
   Calls& calls = KJ_ASSERT_NONNULL(c.calls);
   if (ask.row->does == Does::Watch) {
     auto started = kj::evalNow([&]() { return c.startWatch(calls, command->given.number); });
     if (Status status = c.wait(kj::mv(started), limit); !status) return c.failed(status.error());
-    return Answer(renderWatching());
+    Document watching;
+    writeWatching(watching);
+    return Answer(std::move(watching));
   }
-  ClusterListing listing;
+  Document document;
+  ClusterListing listing(document);
   while (true) {
     kj::Maybe<Answered> answer;
     auto asked = kj::evalNow([&]() {
@@ -199,9 +211,12 @@ Result<Answer> Server::ask(const Ask& ask, Nanos limit) {
     const auto reply = KJ_ASSERT_NONNULL(answer).getReply();
     if (!command->isList()) {
       const std::string runDir = defaultRunDir(Platform::ofThisProcess());
-      return Answer(renderClusterReply(reply, launchVariables(findLibrary(), runDir)));
+      writeClusterReply(document, reply, launchVariables(findLibrary(), runDir));
+      return Answer(std::move(document));
     }
-    if (!listing.add(reply)) return Answer(listing.take());
+    const Result<bool> more = listing.add(reply);
+    if (!more) return refusal(more.error());
+    if (!*more) return Answer(std::move(document));
   }
 }
 

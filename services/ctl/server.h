@@ -1,6 +1,6 @@
 #pragma once
 // A scheduler over RPC, which answers the documents of its admin socket, so that a command is one
-// thing wherever it goes.
+// thing wherever it goes. They are written from its messages; no JSON is between.
 
 #include <memory>
 #include <string>

@@ -98,7 +98,7 @@ class Looker {
   }
 
   Status readTraces(Look& look) {
-    for (const simdjson::dom::element card : listOf(look.cards.root(), "cards")) {
+    for (const Value card : listOf(look.cards.root(), "cards")) {
       if (look.histories.size() == kTracedMax) break;
       const std::string id = textOf(card, "id");
       TraceReader& reader = readers_.try_emplace(id, id).first->second;
@@ -141,9 +141,13 @@ std::string plainPicture(const TopModel& model, const Options& options) {
 }
 
 std::string document(const Look& look, Output output) {
-  return streamed(R"({"status":)" + look.status.text() + R"(,"cards":)" + look.cards.text() +
-                      R"(,"tasks":)" + look.tasks.text() + "}",
-                  output);
+  Document all;
+  all.beginObject();
+  look.status.root().write(all.key("status"));
+  look.cards.root().write(all.key("cards"));
+  look.tasks.root().write(all.key("tasks"));
+  all.endObject();
+  return streamed(all.root(), output);
 }
 
 int print(const Options& options, Looker& looker, Nanos interval) {

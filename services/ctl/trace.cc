@@ -34,12 +34,12 @@ int failed(const Error& error, const Options& options) {
 
 // A reader for the card that was named, or for each, with all that there is up to now.
 Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& named,
-                                           std::vector<std::string>* told = nullptr) {
+                                           std::vector<Answer>* told = nullptr) {
   std::vector<TraceReader> readers;
   if (named.empty()) {
     const Result<Answer> answer = answerTo(client, askFor("cards"), kTraceAskLimit);
     if (!answer) return answer.error();
-    for (const simdjson::dom::element card : listOf(answer->root(), "cards")) {
+    for (const Value card : listOf(answer->root(), "cards")) {
       readers.emplace_back(textOf(card, "id"));
     }
   } else {
@@ -137,7 +137,7 @@ TimelineStyle styleOfOutput() {
 
 // The last seconds, as far as the traces reach. `told`: the answers as they came.
 Result<std::vector<CardHistory>> lookBack(Client& client, const TraceOptions& options,
-                                          std::vector<std::string>& told) {
+                                          std::vector<Answer>& told) {
   const Result<std::vector<TraceReader>> readers = readersOf(client, options.card, &told);
   if (!readers) return readers.error();
   std::vector<CardHistory> cards;
@@ -180,7 +180,7 @@ int followTrace(const Options& options) {
     if (last != 0) {
       const bool table = isTable(options.output);
       std::string text =
-          table ? *viewOf(Shown::Trace, *answer) : streamed(answer->text(), options.output);
+          table ? *viewOf(Shown::Trace, *answer) : streamed(answer->root(), options.output);
       if (table && !first) text.erase(0, text.find('\n') + 1);  // the head of the columns once
       writeOut(text);
       if (std::ferror(stdout) != 0) return static_cast<int>(Exit::Ok);  // nobody reads any more
@@ -194,7 +194,7 @@ int followTrace(const Options& options) {
 
 int timeline(const Options& options) {
   Client client(options.socket);
-  std::vector<std::string> told;
+  std::vector<Answer> told;
   const Result<std::vector<CardHistory>> cards = lookBack(client, options.trace, told);
   if (!cards) return failed(cards.error(), options);
   if (!options.trace.svg.empty()) {
@@ -206,7 +206,7 @@ int timeline(const Options& options) {
   if (isTable(options.output)) {
     writeOut(timelineText(*cards, styleOfOutput()));
   } else {
-    for (const std::string& answer : told) writeOut(streamed(answer, options.output));
+    for (const Answer& answer : told) writeOut(streamed(answer.root(), options.output));
   }
   return static_cast<int>(Exit::Ok);
 }

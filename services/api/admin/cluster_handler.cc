@@ -6,12 +6,15 @@
 namespace qgpu {
 
 struct ClusterHandler::Pages {
-  Command command;
-  ClusterListing listing;
+  explicit Pages(Command asked) : command(std::move(asked)) {}
+
+  const Command command;
+  JsonWriter json;
+  ClusterListing listing{json};
 };
 
 kj::Promise<AdminAnswer> ClusterHandler::list(const Peer& peer, Command command) {
-  return nextPage(peer, kj::heap<Pages>(Pages{std::move(command), {}}));
+  return nextPage(peer, kj::heap<Pages>(std::move(command)));
 }
 
 kj::Promise<AdminAnswer> ClusterHandler::nextPage(const Peer& peer, kj::Own<Pages> pages) {
@@ -22,8 +25,10 @@ kj::Promise<AdminAnswer> ClusterHandler::nextPage(const Peer& peer, kj::Own<Page
   return asked.then([this, &peer, pages = kj::mv(pages)](
                         Result<ClusterAnswer> got) mutable -> kj::Promise<AdminAnswer> {
     if (!got) return AdminAnswer(renderError(got.error()));
-    if (pages->listing.add(got->reply())) return nextPage(peer, kj::mv(pages));
-    return AdminAnswer(pages->listing.take());
+    const Result<bool> more = pages->listing.add(got->reply());
+    if (!more) return AdminAnswer(renderError(more.error()));
+    if (*more) return nextPage(peer, kj::mv(pages));
+    return AdminAnswer(pages->json.take());
   });
 }
 

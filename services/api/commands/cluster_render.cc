@@ -1,5 +1,8 @@
 #include "services/api/commands/cluster_render.h"
 
+#include <capnp/dynamic.h>
+#include <optional>
+
 #include "services/api/commands/render.h"
 #include "services/api/commands/schema_names.h"
 
@@ -15,11 +18,12 @@ std::string joined(capnp::List<capnp::Text>::Reader texts) {
   return all;
 }
 
-void writeTexts(JsonWriter& json, std::string_view name, capnp::List<capnp::Text>::Reader texts) {
+void writeTexts(DocumentWriter& json, std::string_view name,
+                capnp::List<capnp::Text>::Reader texts) {
   writeArray(json, name, texts, [&](kj::StringPtr text) { json.string(view(text)); });
 }
 
-void info(JsonWriter& json, schema::ClusterInfo::Reader info) {
+void info(DocumentWriter& json, schema::ClusterInfo::Reader info) {
   json.field("role", "scheduler").field("version", view(info.getVersion()));
   json.count("pid", info.getPid()).count("term", info.getTerm());
   json.count("uptime_ns", info.getUptimeNs());
@@ -37,7 +41,7 @@ void info(JsonWriter& json, schema::ClusterInfo::Reader info) {
   });
 }
 
-void node(JsonWriter& json, schema::ClusterNode::Reader node) {
+void node(DocumentWriter& json, schema::ClusterNode::Reader node) {
   json.beginObject();
   json.field("name", view(node.getName())).field("state", nodeStateName(node.getState()));
   json.count("since_unix_ms", node.getSinceUnixMs());
@@ -59,7 +63,7 @@ std::string_view stateOf(schema::ClusterTask::Reader task) {
   return told ? taskStateName(task.getTaskState()) : placeStateName(task.getState());
 }
 
-void task(JsonWriter& json, schema::ClusterTask::Reader task) {
+void task(DocumentWriter& json, schema::ClusterTask::Reader task) {
   const auto wanted = task.getSpec();
   const auto spec = wanted.getTask();
   const auto use = task.getUse();
@@ -82,7 +86,7 @@ void task(JsonWriter& json, schema::ClusterTask::Reader task) {
   json.endObject();
 }
 
-void assigned(JsonWriter& json, schema::Assigned::Reader assigned, const Variables& here) {
+void assigned(DocumentWriter& json, schema::Assigned::Reader assigned, const Variables& here) {
   json.count("task", assigned.getTask()).count("epoch", assigned.getEpoch());
   json.flag("waiting", assigned.getWaiting()).field("node", view(assigned.getNode()));
   writeTexts(json, "cards", assigned.getCards());
@@ -101,7 +105,7 @@ void assigned(JsonWriter& json, schema::Assigned::Reader assigned, const Variabl
   json.endObject().field("reason", view(assigned.getReason()));
 }
 
-void explanation(JsonWriter& json, schema::Explanation::Reader explanation) {
+void explanation(DocumentWriter& json, schema::Explanation::Reader explanation) {
   json.count("task", explanation.getTask()).flag("fits", explanation.getFits());
   json.field("text", view(explanation.getText())).field("remedy", view(explanation.getRemedy()));
   json.count("considered", explanation.getConsidered());
@@ -116,7 +120,7 @@ void explanation(JsonWriter& json, schema::Explanation::Reader explanation) {
   });
 }
 
-void landings(JsonWriter& json, std::string_view name,
+void landings(DocumentWriter& json, std::string_view name,
               capnp::List<schema::WhatIfAnswer::Landing>::Reader list) {
   writeArray(json, name, list, [&](schema::WhatIfAnswer::Landing::Reader landing) {
     json.beginObject().count("task", landing.getTask()).field("node", view(landing.getNode()));
@@ -126,13 +130,28 @@ void landings(JsonWriter& json, std::string_view name,
   });
 }
 
-void whatIf(JsonWriter& json, schema::WhatIfAnswer::Reader answer) {
+void whatIf(DocumentWriter& json, schema::WhatIfAnswer::Reader answer) {
   landings(json, "landed", answer.getLanded());
   landings(json, "stay", answer.getStay());
   json.count("allocated_before_permille", answer.getAllocatedBefore());
   json.count("allocated_after_permille", answer.getAllocatedAfter());
   json.count("fragment_before_permille", answer.getFragmentBefore());
   json.count("fragment_after_permille", answer.getFragmentAfter());
+}
+
+Error anotherKind() {
+  return fail(ErrorCode::Internal, "the scheduler gave an answer of another kind");
+}
+
+// Why there is no answer in it; nothing where there is one.
+std::optional<Error> refusalOf(schema::ClusterReply::Reader reply) {
+  if (reply.isFailed()) {
+    const auto failed = reply.getFailed();
+    return fail(errorFromName(view(failed.getCode())), std::string(view(failed.getMessage())));
+  }
+  const capnp::DynamicStruct::Reader any(reply);
+  if (any.which() == nullptr) return anotherKind();
+  return std::nullopt;
 }
 
 // Of a reply that is a list, else null.
@@ -145,7 +164,7 @@ const char* listName(schema::ClusterReply::Reader reply) {
   }
 }
 
-void listEntries(JsonWriter& json, schema::ClusterReply::Reader reply) {
+void listEntries(DocumentWriter& json, schema::ClusterReply::Reader reply) {
   if (reply.isNodes()) {
     for (const auto one : reply.getNodes()) node(json, one);
   } else if (reply.isCards()) {
@@ -165,8 +184,9 @@ Variables launchVariables(const std::string& library, const std::string& runDir)
   return here;
 }
 
-std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variables& here) {
-  JsonWriter json;
+void writeClusterReply(DocumentWriter& json, schema::ClusterReply::Reader reply,
+                       const Variables& here) {
+  if (const auto error = refusalOf(reply)) return writeError(json, *error);
   json.beginObject().flag("ok", true);
   switch (reply.which()) {
     case schema::ClusterReply::INFO: info(json, reply.getInfo()); break;
@@ -187,39 +207,28 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variabl
       writeArray(json, "events", reply.getEvents(), [&](auto e) { writeEvent(json, e); });
       break;
     case schema::ClusterReply::TRACE: writeTrace(json, reply.getTrace()); break;
-    case schema::ClusterReply::FAILED: {
-      const auto failed = reply.getFailed();
-      return renderError(fail(errorFromName(view(failed.getCode())),
-                              std::string(view(failed.getMessage()))));
-    }
-    default:
-      if (writeAsNamed(json, reply)) break;
-      return renderError(fail(ErrorCode::Internal, "the scheduler gave an answer of another kind"));
+    default: writeAsNamed(json, reply); break;
   }
   json.endObject();
+}
+
+std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variables& here) {
+  JsonWriter json;
+  writeClusterReply(json, reply, here);
   return json.take();
 }
 
-bool ClusterListing::add(schema::ClusterReply::Reader page) {
+Result<bool> ClusterListing::add(schema::ClusterReply::Reader page) {
   const char* name = listName(page);
-  const bool grows = page.getNext() == 0 || page.getNext() > after_;
-  if (name == nullptr || !grows) {
-    failed_ = name == nullptr ? renderClusterReply(page)
-                              : renderError(fail(ErrorCode::Internal,
-                                                 "the scheduler told a page of a list twice"));
-    return false;
+  if (name == nullptr) return refusalOf(page).value_or(anotherKind());
+  if (page.getNext() != 0 && page.getNext() <= after_) {
+    return fail(ErrorCode::Internal, "the scheduler told a page of a list twice");
   }
-  if (!begun_) json_.beginObject().flag("ok", true).key(name).beginArray();
-  begun_ = true;
-  listEntries(json_, page);
+  if (after_ == 0) to_.beginObject().flag("ok", true).key(name).beginArray();
+  listEntries(to_, page);
   after_ = page.getNext();
+  if (after_ == 0) to_.endArray().endObject();
   return after_ != 0;
-}
-
-std::string ClusterListing::take() {
-  if (!failed_.empty()) return std::move(failed_);
-  json_.endArray().endObject();
-  return json_.take();
 }
 
 }  // namespace qgpu

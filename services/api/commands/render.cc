@@ -21,7 +21,7 @@ std::string keyOf(capnp::StructSchema::Field field) {
   return key;
 }
 
-void writeValue(JsonWriter& json, DynamicValue::Reader value) {
+void writeValue(DocumentWriter& json, DynamicValue::Reader value) {
   switch (value.getType()) {
     case DynamicValue::BOOL:
       json.boolean(value.as<bool>());
@@ -61,7 +61,7 @@ void writeValue(JsonWriter& json, DynamicValue::Reader value) {
   }
 }
 
-JsonWriter& beginOk(JsonWriter& json) {
+DocumentWriter& beginOk(DocumentWriter& json) {
   return json.beginObject().flag("ok", true);
 }
 
@@ -80,7 +80,7 @@ bool isShownWithMedian(capnp::StructSchema schema, std::string_view name) {
 
 // What a card counted. The fields xP50Ns, xP99Ns and xCount of a latency become
 // "x_us":{"p50":..,"p99":..,"n":..} in microseconds, every other one is its number.
-void cardFigures(JsonWriter& json, DynamicStruct::Reader status) {
+void cardFigures(DocumentWriter& json, DynamicStruct::Reader status) {
   std::string latency;
   const auto of = [&](const char* part) { return status.get(latency + part).as<std::uint64_t>(); };
   for (const auto& field : cardFigureFields()) {
@@ -96,7 +96,7 @@ void cardFigures(JsonWriter& json, DynamicStruct::Reader status) {
   }
 }
 
-void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
+void task(DocumentWriter& json, schema::TaskInfo::Reader info, std::string_view nodeName) {
   const auto spec = info.getSpec();
   const auto use = info.getUse();
   json.beginObject();
@@ -116,7 +116,7 @@ void task(JsonWriter& json, schema::TaskInfo::Reader info, std::string_view node
   json.endObject();
 }
 
-void status(JsonWriter& json, schema::NodeInfo::Reader info) {
+void status(DocumentWriter& json, schema::NodeInfo::Reader info) {
   json.field("node", view(info.getName())).field("version", view(info.getVersion()));
   json.count("pid", info.getPid()).count("incarnation", info.getIncarnation());
   json.count("uptime_ns", info.getUptimeNs());
@@ -129,7 +129,7 @@ void status(JsonWriter& json, schema::NodeInfo::Reader info) {
   json.count("slice_min_ns", info.getSliceMinNs()).count("slice_max_ns", info.getSliceMaxNs());
 }
 
-void traceTask(JsonWriter& json, schema::TraceTask::Reader task) {
+void traceTask(DocumentWriter& json, schema::TraceTask::Reader task) {
   json.beginObject().count("id", task.getId()).field("name", view(task.getName()));
   json.field("class", className(task.getClass())).endObject();
 }
@@ -137,7 +137,7 @@ void traceTask(JsonWriter& json, schema::TraceTask::Reader task) {
 }  // namespace
 
 // Of an entry's fields those that say something.
-void writeTrace(JsonWriter& json, schema::CardTrace::Reader trace) {
+void writeTrace(DocumentWriter& json, schema::CardTrace::Reader trace) {
   json.field("card", view(trace.getCard())).count("now_ns", trace.getNowNs());
   json.count("newest", trace.getNewest()).count("lost", trace.getLost());
   std::uint64_t seq = trace.getFirst();
@@ -153,7 +153,8 @@ void writeTrace(JsonWriter& json, schema::CardTrace::Reader trace) {
 
 namespace {
 
-void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironment& environment) {
+void bound(DocumentWriter& json, schema::Bound::Reader bound,
+           const TenantEnvironment& environment) {
   json.count("task", bound.getTask()).field("token", view(bound.getToken()));
   writeArray(json, "cards", bound.getCards(), [&](kj::StringPtr id) { json.string(view(id)); });
   json.key("env").beginObject();
@@ -170,7 +171,7 @@ void bound(JsonWriter& json, schema::Bound::Reader bound, const TenantEnvironmen
 
 }  // namespace
 
-bool writeAsNamed(JsonWriter& json, DynamicStruct::Reader reply) {
+bool writeAsNamed(DocumentWriter& json, DynamicStruct::Reader reply) {
   KJ_IF_MAYBE (member, reply.which()) {
     const std::string key = keyOf(*member);
     if (key == "failed") return false;
@@ -180,7 +181,7 @@ bool writeAsNamed(JsonWriter& json, DynamicStruct::Reader reply) {
   return false;
 }
 
-void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
+void writeCard(DocumentWriter& json, schema::CardStatus::Reader status, std::string_view nodeName) {
   const auto info = status.getInfo();
   json.beginObject();
   json.field("id", view(info.getId())).count("index", info.getIndex()).field("node", nodeName);
@@ -198,7 +199,7 @@ void writeCard(JsonWriter& json, schema::CardStatus::Reader status, std::string_
   json.endObject();
 }
 
-void writeEvent(JsonWriter& json, schema::Event::Reader event) {
+void writeEvent(DocumentWriter& json, schema::Event::Reader event) {
   json.beginObject();
   json.count("seq", event.getSeq()).count("unix_ms", event.getUnixMs());
   json.field("kind", view(event.getKind())).count("task", event.getTask());
@@ -207,10 +208,24 @@ void writeEvent(JsonWriter& json, schema::Event::Reader event) {
   json.endObject();
 }
 
-std::string renderError(const Error& error) {
-  JsonWriter json;
+void writeError(DocumentWriter& json, const Error& error) {
   json.beginObject().flag("ok", false);
   json.field("error", error.message).field("code", errorName(error.code)).endObject();
+}
+
+void writeWatching(DocumentWriter& json) {
+  beginOk(json).flag("watching", true).endObject();
+}
+
+void writeTold(DocumentWriter& json, schema::Event::Reader told) {
+  beginOk(json).key("event");
+  writeEvent(json, told);
+  json.endObject();
+}
+
+std::string renderError(const Error& error) {
+  JsonWriter json;
+  writeError(json, error);
   return json.take();
 }
 
@@ -257,17 +272,13 @@ std::string renderDone(std::string_view text) {
 
 std::string renderWatching() {
   JsonWriter json;
-  beginOk(json);
-  json.flag("watching", true).endObject();
+  writeWatching(json);
   return json.take();
 }
 
 std::string renderEvent(schema::Event::Reader told) {
   JsonWriter json;
-  beginOk(json);
-  json.key("event");
-  writeEvent(json, told);
-  json.endObject();
+  writeTold(json, told);
   return json.take();
 }
 

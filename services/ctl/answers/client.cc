@@ -11,9 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/check.h"
 #include "services/base/platform.h"
-#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -23,6 +21,12 @@ ErrorCode errorNamed(const std::string& name) {
     if (name == errorName(static_cast<ErrorCode>(i))) return static_cast<ErrorCode>(i);
   }
   return ErrorCode::Internal;
+}
+
+Document documentOf(std::string_view json) {
+  Document document;
+  if (!readJson(json, document)) document.beginObject().endObject();
+  return document;
 }
 
 Error lost(const std::string& socket, const char* why) {
@@ -37,18 +41,17 @@ Nanos now() {
   return seconds(t.tv_sec) + Nanos(t.tv_nsec);
 }
 
-Answer::Answer(std::string text)
-    : text_(std::move(text)), parser_(std::make_unique<simdjson::dom::parser>()) {
-  bool good = false;
-  if (parser_->parse(text_).get(root_) != simdjson::SUCCESS) {
-    QGPU_CHECK(parser_->parse(std::string("{}")).get(root_) == simdjson::SUCCESS, "that is JSON");
-  }
-  if (root_["ok"].get(good) != simdjson::SUCCESS) {
+Answer::Answer(Document document)
+    : document_(std::make_unique<Document>(std::move(document))) {
+  const std::optional<bool> good = root()["ok"].flag();
+  if (!good) {
     status_ = fail(ErrorCode::Corrupt, "the daemon's answer is no JSON document of its kind");
-  } else if (!good) {
-    status_ = fail(errorNamed(textOf(root_, "code")), textOf(root_, "error"));
+  } else if (!*good) {
+    status_ = fail(errorNamed(textOf(root(), "code")), textOf(root(), "error"));
   }
 }
+
+Answer::Answer(std::string_view json) : Answer(documentOf(json)) {}
 
 Result<Answer> answerTo(Asker& asker, const Ask& ask, Nanos limit) {
   Result<Answer> answer = asker.ask(ask, limit);
@@ -109,7 +112,7 @@ Result<Answer> Client::nextLine(Nanos limit) {
   while (true) {
     const std::size_t newline = received_.find('\n', searched_);
     if (newline != std::string::npos) {
-      Answer line(received_.substr(0, newline));
+      Answer line(std::string_view(received_).substr(0, newline));
       received_.erase(0, newline + 1);
       searched_ = 0;
       return line;

@@ -1,37 +1,37 @@
 #pragma once
 // A blocking connection to a daemon: a question out, a document back, with a deadline. Client
 // speaks to the admin socket; server.h has the one that speaks RPC and answers the same. What comes
-// back is read once, where it comes in.
+// back becomes a Document where it comes in, and is shown from that.
 
 #include <memory>
-#include <simdjson.h>
 #include <string>
 
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "services/ctl/answers/ask.h"
+#include "services/ctl/answers/document.h"
 
 namespace qgpu::ctl {
 
 // Longest answer that we take; 100,000 tasks of a cluster are some 70 MB.
 inline constexpr std::size_t kAnswerMax = 512U << 20U;
 
-// What a daemon said: a document, read once.
+// What a daemon said.
 class Answer {
  public:
-  Answer(std::string text);
-  Answer(const char* text) : Answer(std::string(text)) {}
+  Answer(Document document);
+  // Of JSON; of a text that is none an object without members.
+  Answer(std::string_view json);
+  Answer(const std::string& json) : Answer(std::string_view(json)) {}
+  Answer(const char* json) : Answer(std::string_view(json)) {}
 
-  const std::string& text() const { return text_; }  // as it came
-  // Of no JSON an object without members. Lives as long as this.
-  simdjson::dom::element root() const { return root_; }
+  // Lives as long as this.
+  Value root() const { return document_->root(); }
   // The daemon's error where it said no; Corrupt where this is no document of its kind.
   const Status& status() const { return status_; }
 
  private:
-  std::string text_;
-  std::unique_ptr<simdjson::dom::parser> parser_;  // keeps what root_ points to
-  simdjson::dom::element root_;
+  std::unique_ptr<Document> document_;  // which stays where its values look for it
   Status status_ = ok();
 };
 

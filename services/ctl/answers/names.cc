@@ -9,23 +9,21 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
 constexpr std::size_t kListed = 8;  // tasks of one name that an error lists
 
-std::uint32_t indexOf(element card) {
+std::uint32_t indexOf(Value card) {
   return static_cast<std::uint32_t>(numberOf(card, "index"));
 }
 
 }  // namespace
 
-bool isCalled(std::string_view word, element card) {
+bool isCalled(std::string_view word, Value card) {
   return isCardCalled(word, textOf(card, "id"), indexOf(card));
 }
 
-Result<std::uint64_t> taskNamed(std::string_view name, element tasks) {
+Result<std::uint64_t> taskNamed(std::string_view name, Value tasks) {
   std::vector<std::uint64_t> found;
-  for (const element task : listOf(tasks, "tasks")) {
+  for (const Value task : listOf(tasks, "tasks")) {
     if (textOf(task, "name") == name) found.push_back(numberOf(task, "id"));
   }
   if (found.size() == 1) return found.front();
@@ -42,8 +40,8 @@ Result<std::uint64_t> taskNamed(std::string_view name, element tasks) {
                                        ": say which by its number, of " + numbers);
 }
 
-CardNames::CardNames(element cards) {
-  for (const element card : listOf(cards, "cards")) {
+CardNames::CardNames(Value cards) {
+  for (const Value card : listOf(cards, "cards")) {
     const std::string id = textOf(card, "id");
     const std::string name = shortCardName(id, indexOf(card));
     short_.emplace(textOf(card, "node") + "/" + id, name);

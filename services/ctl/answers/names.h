@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <simdjson.h>
 #include <string>
 
 #include "runtime/result.h"
@@ -13,17 +12,17 @@
 namespace qgpu::ctl {
 
 // True where `word` is the id, the index or the short name of this card of a list.
-bool isCalled(std::string_view word, simdjson::dom::element card);
+bool isCalled(std::string_view word, Value card);
 
 // The number of the one task that is called so; `tasks` is a daemon's list of them. NotFound,
 // Conflict: none is, or several, which the error lists.
-Result<std::uint64_t> taskNamed(std::string_view name, simdjson::dom::element tasks);
+Result<std::uint64_t> taskNamed(std::string_view name, Value tasks);
 
 // Short names of the cards of a daemon's list.
 class CardNames {
  public:
   CardNames() = default;  // every card is its id
-  explicit CardNames(simdjson::dom::element cards);
+  explicit CardNames(Value cards);
 
   // Of one id, or of several with commas between; without a node also of NODE/ID. What is not known
   // stays as it is.

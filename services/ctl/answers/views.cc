@@ -11,8 +11,6 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
 std::string ofTotal(std::uint64_t part, std::uint64_t total) {
   return humanBytes(part) + " / " + humanBytes(total);
 }
@@ -23,7 +21,7 @@ std::string line(const char* name, const std::string& value) {
   return padded + printable(value) + "\n";
 }
 
-std::string clusterStatusView(element root) {
+std::string clusterStatusView(Value root) {
   std::string out = line("scheduler", "pid " + std::to_string(numberOf(root, "pid")) + ", term " +
                                           std::to_string(numberOf(root, "term")) + ", up " +
                                           humanTime(numberOf(root, "uptime_ns")));
@@ -33,7 +31,7 @@ std::string clusterStatusView(element root) {
   out += line("cards", std::to_string(numberOf(root, "cards")));
   out += line("tasks", std::to_string(numberOf(root, "tasks")) + ", " +
                            std::to_string(numberOf(root, "waiting")) + " of them wait");
-  for (const element pending : listOf(root, "pending")) {
+  for (const Value pending : listOf(root, "pending")) {
     out += line("waiting", std::to_string(numberOf(pending, "tasks")) + " " +
                                textOf(pending, "class") + ": " + textOf(pending, "reason"));
   }
@@ -42,7 +40,7 @@ std::string clusterStatusView(element root) {
   return out;
 }
 
-std::string statusView(element root) {
+std::string statusView(Value root) {
   std::string out = line("node", textOf(root, "node"));
   out += line("version", textOf(root, "version"));
   out += line("manager", "pid " + std::to_string(numberOf(root, "pid")) + ", incarnation " +
@@ -86,18 +84,18 @@ bool comesBefore(std::string_view a, std::string_view b) {
 }
 
 // A list in the order of one of its texts; else as the daemon told it.
-std::vector<element> sortedList(element root, std::string_view list, std::string_view key) {
-  std::vector<element> all = listOf(root, list);
-  std::stable_sort(all.begin(), all.end(), [key](element a, element b) {
+std::vector<Value> sortedList(Value root, std::string_view list, std::string_view key) {
+  std::vector<Value> all = listOf(root, list);
+  std::stable_sort(all.begin(), all.end(), [key](Value a, Value b) {
     return comesBefore(textOf(a, key), textOf(b, key));
   });
   return all;
 }
 
 // True for the cards of more than one node, which need a column for it.
-bool severalNodes(element root, std::string_view list) {
+bool severalNodes(Value root, std::string_view list) {
   std::string first;
-  for (const element item : listOf(root, list)) {
+  for (const Value item : listOf(root, list)) {
     const std::string node = textOf(item, "node");
     if (first.empty()) first = node;
     if (node != first) return true;
@@ -105,7 +103,7 @@ bool severalNodes(element root, std::string_view list) {
   return false;
 }
 
-std::string nameOf(element card, const Style& style) {
+std::string nameOf(Value card, const Style& style) {
   const std::string id = textOf(card, "id");
   const auto index = static_cast<std::uint32_t>(numberOf(card, "index"));
   return style.wide ? id : shortCardName(id, index);
@@ -143,11 +141,11 @@ class Columns {
 
 // Below the cards: what a person may want to know of how they are shared. Cards of which the same
 // is said share a line; many of them are a number.
-std::string cardNotes(element root, bool several, const Style& style) {
+std::string cardNotes(Value root, bool several, const Style& style) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::pair<std::string, std::vector<std::string>>> notes;
-  const std::vector<element> all = sortedList(root, "cards", "node");
-  for (const element card : all) {
+  const std::vector<Value> all = sortedList(root, "cards", "node");
+  for (const Value card : all) {
     const std::string name = (several ? textOf(card, "node") + "/" : "") + nameOf(card, style);
     const std::string why = textOf(card, "suspend_why");
     const std::string memory = textOf(card, "memory_counted");
@@ -174,7 +172,7 @@ std::string cardNotes(element root, bool several, const Style& style) {
   return out;
 }
 
-std::string cardsView(element root, const Style& style) {
+std::string cardsView(Value root, const Style& style) {
   const bool several = severalNodes(root, "cards");
   Columns table(style,
                 {{"CARD"},
@@ -193,10 +191,10 @@ std::string cardsView(element root, const Style& style) {
                  {"HOLDER", Align::Right},
                  {"HOLDS", Align::Right},
                  {"OVERRUNS", Align::Right}});
-  for (const element card : sortedList(root, "cards", "node")) {
-    element preempt;
+  for (const Value card : sortedList(root, "cards", "node")) {
+    const Value preempt = card["preempt_us"];
     std::string p99;
-    if (card["preempt_us"].get(preempt) == simdjson::SUCCESS && numberOf(preempt, "n") > 0) {
+    if (numberOf(preempt, "n") > 0) {
       p99 = humanTime(numberOf(preempt, "p99") * 1000);
     }
     const std::string node = several ? textOf(card, "node") + "/" : "";
@@ -213,14 +211,14 @@ std::string cardsView(element root, const Style& style) {
   return table.text() + cardNotes(root, several, style);
 }
 
-std::string stateOf(element task) {
+std::string stateOf(Value task) {
   std::string state = textOf(task, "state");
   if (flagOf(task, "quarantined")) state += ", quarantined";
   if (flagOf(task, "evicting")) state += ", evicting";
   return state;
 }
 
-std::string tasksView(element root, const Style& style) {
+std::string tasksView(Value root, const Style& style) {
   Columns table(style,
                 {{"TASK", Align::Right},
                  {"NAME"},
@@ -239,7 +237,7 @@ std::string tasksView(element root, const Style& style) {
                  {"OVERRUN", Align::Right},
                  {"UID", Align::Right},
                  {"PID", Align::Right}});
-  for (const element task : listOf(root, "tasks")) {
+  for (const Value task : listOf(root, "tasks")) {
     const std::uint64_t pid = numberOf(task, "owner_pid");
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
                placeOf(style, textOf(task, "node"), textOf(task, "card")), stateOf(task),
@@ -256,16 +254,16 @@ std::string tasksView(element root, const Style& style) {
 }
 
 // What a task may use of its cards; one with whole cards has all their memory.
-std::string shareOf(element task) {
+std::string shareOf(Value task) {
   const std::uint64_t cards = numberOf(task, "cards");
   return humanPermille(numberOf(task, "share_permille") * (isWhole(task) && cards > 1 ? cards : 1));
 }
-std::string memoryOf(element task) {
+std::string memoryOf(Value task) {
   const std::uint64_t used = numberOf(task, "mem_used_bytes");
   return isWhole(task) ? humanBytes(used) + " / all" : ofTotal(used, numberOf(task, "mem_bytes"));
 }
 
-std::string clusterTasksView(element root, const Style& style) {
+std::string clusterTasksView(Value root, const Style& style) {
   Columns table(style,
                 {{"TASK", Align::Right},
                  {"NAME"},
@@ -283,7 +281,7 @@ std::string clusterTasksView(element root, const Style& style) {
                  {"LAUNCHES", Align::Right},
                  {"UID", Align::Right},
                  {"APPLICATION"}});
-  for (const element task : listOf(root, "tasks")) {
+  for (const Value task : listOf(root, "tasks")) {
     table.add({std::to_string(numberOf(task, "id")), textOf(task, "name"), textOf(task, "class"),
                textOf(task, "node"), placeOf(style, textOf(task, "node"), textOf(task, "card")),
                textOf(task, "state"), shareOf(task), memoryOf(task),
@@ -295,7 +293,7 @@ std::string clusterTasksView(element root, const Style& style) {
   return table.text();
 }
 
-std::string nodesView(element root, const Style& style) {
+std::string nodesView(Value root, const Style& style) {
   Columns table(style,
                 {{"NODE"},
                  {"STATE"},
@@ -307,7 +305,7 @@ std::string nodesView(element root, const Style& style) {
                  {"MIXED"},
                  {"VERSION"}},
                 {{"CPU", Align::Right}, {"HOST MEMORY", Align::Right}});
-  for (const element node : sortedList(root, "nodes", "name")) {
+  for (const Value node : sortedList(root, "nodes", "name")) {
     std::string state = textOf(node, "state");
     if (flagOf(node, "draining")) {
       state += ", draining";
@@ -327,16 +325,16 @@ std::string nodesView(element root, const Style& style) {
   return table.text();
 }
 
-std::string textsOf(element object, std::string_view key) {
+std::string textsOf(Value object, std::string_view key) {
   std::string out;
-  for (const element text : listOf(object, key)) {
-    std::string_view one;
-    if (text.get(one) == simdjson::SUCCESS) out += (out.empty() ? "" : ",") + std::string(one);
+  for (const Value text : listOf(object, key)) {
+    const auto one = text.text();
+    if (one) out += (out.empty() ? "" : ",") + std::string(*one);
   }
   return out;
 }
 
-std::string submitView(element root) {
+std::string submitView(Value root) {
   const std::string id = std::to_string(numberOf(root, "task"));
   if (flagOf(root, "waiting")) {
     const std::string reason = textOf(root, "reason");
@@ -345,27 +343,24 @@ std::string submitView(element root) {
   }
   std::string out = line("task", id) + line("node", textOf(root, "node")) +
                     line("card", textsOf(root, "cards")) + line("token", textOf(root, "token"));
-  simdjson::dom::object environment;
-  if (root["env"].get(environment) != simdjson::SUCCESS) return out;
-  for (const auto pair : environment) {
-    std::string_view value;
-    if (pair.value.get(value) != simdjson::SUCCESS) continue;
-    out += line("environment", printable(std::string(pair.key) + "=" + std::string(value)));
+  for (const Value variable : root["env"]) {
+    const auto value = variable.text();
+    if (!value) continue;
+    out += line("environment", printable(std::string(variable.key()) + "=" + std::string(*value)));
   }
   return out;
 }
 
-std::string explainView(element root, const Style& style) {
+std::string explainView(Value root, const Style& style) {
   std::string out = printable(textOf(root, "text")) + "\n";
-  for (const element line : listOf(root, "lines")) {
-    std::string_view text;
-    if (line.get(text) == simdjson::SUCCESS) out += "  " + printable(text) + "\n";
+  for (const Value line : listOf(root, "lines")) {
+    if (const auto text = line.text()) out += "  " + printable(*text) + "\n";
   }
   const std::string remedy = textOf(root, "remedy");
   if (!remedy.empty()) out += "what would help: " + printable(remedy) + "\n";
   if (listOf(root, "nodes").empty()) return out;
   Table table({{"NODE"}, {"CARD"}, {"REASON"}, {"MISSING"}});
-  for (const element node : listOf(root, "nodes")) {
+  for (const Value node : listOf(root, "nodes")) {
     const std::string card = textOf(node, "card");
     std::string missing = textOf(node, "text");
     if (!card.empty() && missing.starts_with(card + ": ")) missing.erase(0, card.size() + 2);
@@ -375,12 +370,11 @@ std::string explainView(element root, const Style& style) {
   return out + "\n" + table.text();
 }
 
-std::string numbersOf(element object, std::string_view key) {
+std::string numbersOf(Value object, std::string_view key) {
   std::string out;
-  for (const element one : listOf(object, key)) {
-    std::uint64_t number = 0;
-    if (one.get(number) != simdjson::SUCCESS) continue;
-    out += (out.empty() ? "" : ",") + std::to_string(number);
+  for (const Value one : listOf(object, key)) {
+    const auto number = one.number();
+    if (number) out += (out.empty() ? "" : ",") + std::to_string(*number);
   }
   return out;
 }
@@ -392,10 +386,10 @@ struct LandingLine {
   std::vector<std::string> cells;   // node, cards, evicted tasks, reason
 };
 
-std::vector<LandingLine> landingLines(element root, const Style& style) {
+std::vector<LandingLine> landingLines(Value root, const Style& style) {
   std::vector<LandingLine> lines;
   for (const char* list : {"landed", "stay"}) {
-    for (const element landing : listOf(root, list)) {
+    for (const Value landing : listOf(root, list)) {
       const std::string node = textOf(landing, "node");
       LandingLine line{
           numberOf(landing, "task"),
@@ -415,7 +409,7 @@ std::vector<LandingLine> landingLines(element root, const Style& style) {
   return lines;
 }
 
-std::string whatIfView(element root, const Style& style) {
+std::string whatIfView(Value root, const Style& style) {
   const std::vector<LandingLine> lines = landingLines(root, style);
   const bool imagined = !lines.empty() && lines.front().task == 0;
   Table table({{imagined ? "TASKS" : "TASK", Align::Right}, {"NODE"}, {"CARD"}, {"EVICTS"},
@@ -438,29 +432,28 @@ std::string whatIfView(element root, const Style& style) {
                                " of all cards, free but of no use to typical tasks");
 }
 
-bool ofCluster(element root) {
-  for (const element task : listOf(root, "tasks")) {
-    element place;
-    return task["place"].get(place) == simdjson::SUCCESS;
+bool ofCluster(Value root) {
+  for (const Value task : listOf(root, "tasks")) {
+    return task["place"].exists();
   }
   return false;
 }
 
-std::string eventsView(element root, const Style& style) {
+std::string eventsView(Value root, const Style& style) {
   std::string out;
-  for (const element event : listOf(root, "events")) out += eventLine(event, style);
+  for (const Value event : listOf(root, "events")) out += eventLine(event, style);
   return out;
 }
 
-std::string traceView(element root) {
+std::string traceView(Value root) {
   std::map<std::uint64_t, std::string> names;
-  for (const element task : listOf(root, "tasks")) {
+  for (const Value task : listOf(root, "tasks")) {
     names[numberOf(task, "id")] = textOf(task, "name");
   }
   const std::uint64_t now = numberOf(root, "now_ns");
   Table table({{"SEQ", Align::Right}, {"BEFORE", Align::Right}, {"KIND"}, {"TASK", Align::Right},
                {"NAME"}});
-  for (const element entry : listOf(root, "entries")) {
+  for (const Value entry : listOf(root, "entries")) {
     const std::uint64_t task = numberOf(entry, "task");
     const std::uint64_t at = numberOf(entry, "at_ns");
     table.add({std::to_string(numberOf(entry, "seq")), humanTime(now > at ? now - at : 0),
@@ -471,34 +464,11 @@ std::string traceView(element root) {
 
 }  // namespace
 
-std::uint64_t numberOf(element object, std::string_view key) {
-  std::uint64_t number = 0;
-  if (object[key].get(number) != simdjson::SUCCESS) return 0;
-  return number;
-}
-
-std::string textOf(element object, std::string_view key) {
-  std::string_view text;
-  if (object[key].get(text) != simdjson::SUCCESS) return "";
-  return std::string(text);
-}
-
-bool flagOf(element object, std::string_view key) {
-  bool flag = false;
-  return object[key].get(flag) == simdjson::SUCCESS && flag;
-}
-
-std::vector<element> listOf(element object, std::string_view key) {
-  simdjson::dom::array list;
-  if (object[key].get(list) != simdjson::SUCCESS) return {};
-  return {list.begin(), list.end()};
-}
-
-bool isWhole(element task) {
+bool isWhole(Value task) {
   return numberOf(task, "share_permille") >= 1000;
 }
 
-std::string eventLine(element event, const Style& style) {
+std::string eventLine(Value event, const Style& style) {
   const std::uint64_t ms = numberOf(event, "unix_ms");
   const auto at = static_cast<time_t>(ms / 1000);
   tm local{};
@@ -544,26 +514,22 @@ std::string titleOf(std::string_view key) {
 }
 
 // The first list of the answer; every field of its first entry is a column.
-std::string rowsView(element root) {
-  simdjson::dom::object fields;
-  if (root.get(fields) != simdjson::SUCCESS) return "";
-  for (const auto field : fields) {
-    simdjson::dom::array list;
-    if (field.value.get(list) != simdjson::SUCCESS) continue;
-    simdjson::dom::object first;
-    if (list.at(0).get(first) != simdjson::SUCCESS) break;
+std::string rowsView(Value root) {
+  if (!root.isObject()) return "";
+  for (const Value list : root) {
+    if (!list.isList()) continue;
+    if (list.begin() == list.end() || !(*list.begin()).isObject()) break;
+    const Value first = *list.begin();
     std::vector<Table::Column> columns;
-    for (const auto cell : first) {
-      columns.push_back({titleOf(cell.key), cell.value.is_uint64() ? Align::Right : Align::Left});
+    for (const Value cell : first) {
+      columns.push_back({titleOf(cell.key()), cell.number() ? Align::Right : Align::Left});
     }
     Table table(std::move(columns));
-    for (const element row : list) {
+    for (const Value row : list) {
       std::vector<std::string> cells;
-      for (const auto cell : first) {
-        std::uint64_t number = 0;
-        cells.push_back(row[cell.key].get(number) == simdjson::SUCCESS
-                            ? numberText(cell.key, number)
-                            : textOf(row, cell.key));
+      for (const Value cell : first) {
+        const auto number = row[cell.key()].number();
+        cells.push_back(number ? numberText(cell.key(), *number) : textOf(row, cell.key()));
       }
       table.add(std::move(cells));
     }
@@ -576,18 +542,18 @@ std::string rowsView(element root) {
 
 std::string idsOf(Shown shown, const Answer& answer) {
   std::string out;
-  const element root = answer.root();
+  const Value root = answer.root();
   if (shown == Shown::Nodes) {
-    for (const element node : sortedList(root, "nodes", "name")) {
+    for (const Value node : sortedList(root, "nodes", "name")) {
       out += printable(textOf(node, "name")) + "\n";
     }
   } else if (shown == Shown::Cards) {
     const bool several = severalNodes(root, "cards");
-    for (const element card : sortedList(root, "cards", "node")) {
+    for (const Value card : sortedList(root, "cards", "node")) {
       out += printable((several ? textOf(card, "node") + "/" : "") + textOf(card, "id")) + "\n";
     }
   } else {
-    for (const element task : listOf(root, "tasks")) {
+    for (const Value task : listOf(root, "tasks")) {
       out += std::to_string(numberOf(task, "id")) + "\n";
     }
   }
@@ -596,7 +562,7 @@ std::string idsOf(Shown shown, const Answer& answer) {
 
 Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style) {
   if (!answer.status()) return answer.status().error();
-  const element root = answer.root();
+  const Value root = answer.root();
   switch (shown) {
     case Shown::Info:
       return textOf(root, "role") == "scheduler" ? clusterStatusView(root) : statusView(root);

@@ -1,6 +1,6 @@
 #pragma once
-// Answers of the daemon as a person reads them. Pure: JSON in, text out; a field that is not there
-// (an older or newer daemon) reads as empty or 0.
+// Answers of the daemon as a person reads them. Pure: a document in, text out; a field that is not
+// there (an older or newer daemon) reads as empty or 0.
 
 #include <string>
 #include <string_view>
@@ -13,13 +13,8 @@
 
 namespace qgpu::ctl {
 
-std::uint64_t numberOf(simdjson::dom::element object, std::string_view key);
-std::string textOf(simdjson::dom::element object, std::string_view key);
-bool flagOf(simdjson::dom::element object, std::string_view key);
-std::vector<simdjson::dom::element> listOf(simdjson::dom::element object, std::string_view key);
-
 // True for a task that has whole cards, and so all of their memory.
-bool isWhole(simdjson::dom::element task);
+bool isWhole(Value task);
 
 // Tables have short names of cards; wide ones whole ids, and more columns.
 struct Style {
@@ -34,6 +29,6 @@ Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style
 std::string idsOf(Shown shown, const Answer& answer);
 
 // One line of `events`, from an event object.
-std::string eventLine(simdjson::dom::element event, const Style& style = {});
+std::string eventLine(Value event, const Style& style = {});
 
 }  // namespace qgpu::ctl

@@ -3,7 +3,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -18,27 +17,27 @@ bool startWatch(Asker& asker, Nanos limit) {
   return line && line->status();
 }
 
-bool hasEvent(const Answer& line, simdjson::dom::element& event) {
-  return line.root()["event"].get(event) == simdjson::SUCCESS;
+Value eventOf(const Answer& line) {
+  return line.root()["event"];
 }
 
 void awaitEvent(Asker& watch, Nanos limit,
-                const std::function<bool(simdjson::dom::element)>& wanted) {
+                const std::function<bool(Value)>& wanted) {
   while (true) {
     const Result<Answer> line = watch.nextLine(limit);
-    simdjson::dom::element event;
     if (!line || !line->status()) return;
-    if (hasEvent(*line, event) && wanted(event)) return;
+    const Value event = eventOf(*line);
+    if (event.exists() && wanted(event)) return;
   }
 }
 
 Result<Answer> eachEvent(Asker& asker, std::uint64_t& since, Nanos limit,
-                         const std::function<void(simdjson::dom::element)>& take) {
+                         const std::function<void(Value)>& take) {
   while (true) {
     Result<Answer> answer = asker.ask(askFor("events", std::to_string(since)), limit);
     if (!answer || !answer->status()) return answer;
     const std::uint64_t before = since;
-    for (const simdjson::dom::element event : listOf(answer->root(), "events")) {
+    for (const Value event : listOf(answer->root(), "events")) {
       if (numberOf(event, "seq") <= since) continue;
       since = numberOf(event, "seq");
       take(event);

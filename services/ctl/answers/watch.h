@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <simdjson.h>
 
 #include "runtime/backoff.h"
 #include "services/ctl/answers/client.h"
@@ -15,18 +14,18 @@ namespace qgpu::ctl {
 // falls between.
 bool startWatch(Asker& asker, Nanos limit);
 
-// The event that a line of a watch tells; none in the line that says that it began.
-bool hasEvent(const Answer& line, simdjson::dom::element& event);
+// The event that a line of a watch tells; nothing in the line that says that it began.
+Value eventOf(const Answer& line);
 
 // Until an event is told that `wanted` says yes to, nothing comes for `limit`, or the watch is
 // over.
 void awaitEvent(Asker& watch, Nanos limit,
-                const std::function<bool(simdjson::dom::element)>& wanted);
+                const std::function<bool(Value)>& wanted);
 
 // Each event that the daemon remembers after `since`, which becomes the number of the newest: it
 // tells the oldest first and a part at a time. The last answer, or the first that is none.
 Result<Answer> eachEvent(Asker& asker, std::uint64_t& since, Nanos limit,
-                         const std::function<void(simdjson::dom::element)>& take);
+                         const std::function<void(Value)>& take);
 
 // For one who looks for a lost daemon, as many others may at the same moment.
 Backoff newBackoff();

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <simdjson.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -23,8 +22,6 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
 constexpr Nanos kReportAskLimit = seconds(10);
 constexpr std::int64_t kEventsMs = 3'600'000;  // as far back as events are told
 constexpr std::size_t kTokenDigits = 32;       // hexadecimal, of a task's token
@@ -40,15 +37,14 @@ bool isSecret(std::string_view name) {
          });
 }
 
-void tell(element value, std::size_t depth, std::string& to) {
+void tell(Value value, std::size_t depth, std::string& to) {
   constexpr std::size_t kLinesTo = 2;  // deeper ones stay on their line
   const std::string between = depth < kLinesTo ? ",\n" : ",";
   std::size_t told = 0;
-  simdjson::dom::object members;
-  simdjson::dom::array entries;
-  if (value.get(members) == simdjson::SUCCESS) {
+  if (value.isObject()) {
     to += '{';
-    for (const auto& [name, member] : members) {
+    for (const Value member : value) {
+      const std::string_view name = member.key();
       if (told++ > 0) to += depth == 0 ? between : ",";
       appendJsonString(to, name);
       to += ':';
@@ -59,15 +55,15 @@ void tell(element value, std::size_t depth, std::string& to) {
       }
     }
     to += '}';
-  } else if (value.get(entries) == simdjson::SUCCESS) {
+  } else if (value.isList()) {
     to += '[';
-    for (const element entry : entries) {
+    for (const Value entry : value) {
       if (told++ > 0) to += between;
       tell(entry, depth + 1, to);
     }
     to += ']';
   } else {
-    to += simdjson::minify(value);
+    to += jsonOf(value);
   }
 }
 
@@ -94,9 +90,9 @@ std::string eventsOf(Client& client) {
     const Result<Answer> answer =
         client.askLine("events " + std::to_string(since), kReportAskLimit);
     if (!answer) return lines + told(answer);
-    const std::vector<element> events = listOf(answer->root(), "events");
+    const std::vector<Value> events = listOf(answer->root(), "events");
     if (events.empty()) break;
-    for (const element event : events) {
+    for (const Value event : events) {
       since = numberOf(event, "seq");
       if (static_cast<std::int64_t>(numberOf(event, "unix_ms")) < oldest) continue;
       tell(event, 2, lines);
@@ -198,7 +194,7 @@ void tellMachine(std::string& report, const DoctorOptions& options) {
 
 }  // namespace
 
-std::string tellable(element document) {
+std::string tellable(Value document) {
   std::string text;
   tell(document, 0, text);
   return text;

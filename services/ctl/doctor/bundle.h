@@ -8,7 +8,6 @@
 // nothing asks for them, members of answers that are called so are left out, and so is what looks
 // like one, wherever it stands.
 
-#include <simdjson.h>
 #include <string>
 #include <string_view>
 
@@ -25,7 +24,7 @@ std::string reportOf(const DoctorOptions& options, const Diagnosis& diagnosis,
 Status writeReport(const std::string& path, const std::string& text);
 
 // A daemon's document, an entry of its lists a line, without members that hold secrets.
-std::string tellable(simdjson::dom::element document);
+std::string tellable(Value document);
 
 // Without private keys and whatever is as long and random as a token.
 std::string withoutSecrets(std::string_view text);

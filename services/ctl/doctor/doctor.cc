@@ -6,7 +6,6 @@
 #include <ctime>
 #include <map>
 #include <optional>
-#include <simdjson.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -221,7 +220,7 @@ using ToldOf = std::map<std::uint64_t, std::string>;
 // Of tasks that are still there: those that still have no process, and those of which one went past
 // the library.
 void checkUncontained(DoctorContext& context, const std::string& socket) {
-  using Event = simdjson::dom::element;
+  using Event = Value;
   std::map<std::string, ToldOf> told;
   Client client(socket);
   std::uint64_t since = 0;

@@ -12,8 +12,6 @@
 namespace qgpu::ctl {
 namespace {
 
-using simdjson::dom::element;
-
 constexpr Nanos kReportEvery = seconds(10);  // of a node to its scheduler
 constexpr Nanos kReportLate = seconds(15);
 constexpr std::ptrdiff_t kPage = 10;  // rows
@@ -94,7 +92,7 @@ const TopModel::Meter& TopModel::measure(Meter& meter, const Meter& is, bool kno
   return meter = now;
 }
 
-void TopModel::takeStatus(element status) {
+void TopModel::takeStatus(Value status) {
   facts_.clear();
   troubles_.clear();
   const std::string up = "up " + humanTime(numberOf(status, "uptime_ns"));
@@ -115,14 +113,14 @@ void TopModel::takeStatus(element status) {
   if (!storage.empty() && storage != "ok") troubles_.push_back("storage " + printable(storage));
 }
 
-void TopModel::takeCards(element root, element tasks, Nanos at) {
+void TopModel::takeCards(Value root, Value tasks, Nanos at) {
   std::map<std::string, Meter> meters;
   std::map<std::uint64_t, std::string> holders;
-  for (const element task : listOf(tasks, "tasks")) {
+  for (const Value task : listOf(tasks, "tasks")) {
     holders[numberOf(task, "id")] = printable(textOf(task, "name"));
   }
   cards_.clear();
-  for (const element card : listOf(root, "cards")) {
+  for (const Value card : listOf(root, "cards")) {
     TopCard& row = cards_.emplace_back();
     row.id = printable(textOf(card, "id"));
     row.node = printable(textOf(card, "node"));
@@ -150,11 +148,11 @@ void TopModel::takeCards(element root, element tasks, Nanos at) {
                    [](const TopCard& a, const TopCard& b) { return a.node < b.node; });
 }
 
-void TopModel::takeTasks(element root, Nanos at) {
+void TopModel::takeTasks(Value root, Nanos at) {
   std::map<std::uint64_t, Meter> meters;
   std::map<std::uint64_t, std::deque<std::uint64_t>> shares;
   tasks_.clear();
-  for (const element task : listOf(root, "tasks")) {
+  for (const Value task : listOf(root, "tasks")) {
     TopTask& row = tasks_.emplace_back();
     row.id = numberOf(task, "id");
     row.name = printable(textOf(task, "name"));

@@ -107,9 +107,9 @@ class TopModel {
     Figure usedPermille{}, otherPermille{}, work{};
   };
   const Meter& measure(Meter& meter, const Meter& is, bool known) const;
-  void takeCards(simdjson::dom::element root, simdjson::dom::element tasks, Nanos at);
-  void takeTasks(simdjson::dom::element root, Nanos at);
-  void takeStatus(simdjson::dom::element status);
+  void takeCards(Value root, Value tasks, Nanos at);
+  void takeTasks(Value root, Nanos at);
+  void takeStatus(Value status);
   const TopTask* find(std::uint64_t id) const;
   bool passes(const TopTask& task) const;
   void movePick(std::ptrdiff_t by);

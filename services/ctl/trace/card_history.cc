@@ -12,7 +12,7 @@ namespace {
 
 using Kind = schema::TraceKind;
 
-Nanos timeOf(simdjson::dom::element object, std::string_view key) {
+Nanos timeOf(Value object, std::string_view key) {
   const std::uint64_t ns = numberOf(object, key);
   return Nanos(static_cast<std::int64_t>(std::min<std::uint64_t>(ns, INT64_MAX)));
 }
@@ -132,7 +132,7 @@ class HistoryMaker {
   TraceReader::Underway underway_;
 };
 
-void TraceReader::add(simdjson::dom::element trace) {
+void TraceReader::add(Value trace) {
   if (std::string id = textOf(trace, "card"); !id.empty()) card_ = std::move(id);
   now_ = timeOf(trace, "now_ns");
   newest_ = numberOf(trace, "newest");
@@ -140,7 +140,7 @@ void TraceReader::add(simdjson::dom::element trace) {
   const bool first = !std::exchange(asked_, true);
   if (!first) lost_ += lost;
   if (last_ > newest_) last_ = 0;
-  for (const simdjson::dom::element entry : listOf(trace, "entries")) {
+  for (const Value entry : listOf(trace, "entries")) {
     last_ = numberOf(entry, "seq");
     const auto kind = traceKindFromName(textOf(entry, "kind"));
     if (!kind) continue;  // of a newer manager
@@ -149,7 +149,7 @@ void TraceReader::add(simdjson::dom::element trace) {
     if (*kind == Kind::MEMORY_REFUSED) ++refused_[entries_.back().task];
   }
   if (first && lost != 0 && !entries_.empty()) knownFrom_ = entries_.front().at;
-  for (const simdjson::dom::element task : listOf(trace, "tasks")) {
+  for (const Value task : listOf(trace, "tasks")) {
     const auto taskClass = classFromName(textOf(task, "class"));
     tasks_[numberOf(task, "id")] = {textOf(task, "name"),
                                     taskClass.value_or(schema::TaskClass::ORDINARY)};

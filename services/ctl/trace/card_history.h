@@ -76,7 +76,7 @@ class TraceReader {
   std::size_t entries() const { return entries_.size(); }
 
   // An answer to `trace`, also of a manager that was started anew.
-  void add(simdjson::dom::element trace);
+  void add(Value trace);
 
   // What lies before the oldest entry that is known is left out.
   CardHistory between(Nanos from, Nanos to) const;

@@ -13,6 +13,6 @@ namespace qgpu::ctl {
 // All that the card has and the reader has not; each answer within `limit`. `told`: the answers
 // too, where somebody wants them.
 Status catchUp(Asker& asker, TraceReader& reader, Nanos limit,
-               std::vector<std::string>* told = nullptr);
+               std::vector<Answer>* told = nullptr);
 
 }  // namespace qgpu::ctl

@@ -28,7 +28,7 @@ class Writer {
 
  private:
   // The members that every event has; the event stays open.
-  JsonWriter& begin(const char* phase, std::string_view name, std::uint64_t thread) {
+  DocumentWriter& begin(const char* phase, std::string_view name, std::uint64_t thread) {
     json_.beginObject().field("ph", phase).field("name", name);
     return json_.count("pid", process_).count("tid", thread);
   }

@@ -29,7 +29,7 @@ std::string explained(const std::string& task, const std::string& card, int used
   const Answer answer(
       explainOnNode(7, {before.root(), cards.root()}, {now.root(), cards.root()}, seconds(1)));
   const auto view = viewOf(Shown::Explanation, answer);
-  EXPECT_TRUE(view.ok()) << answer.text();
+  EXPECT_TRUE(view.ok()) << jsonOf(answer.root());
   return view ? *view : "";
 }
 

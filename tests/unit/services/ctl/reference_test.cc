@@ -6,7 +6,6 @@
 #include <iterator>
 #include <regex>
 #include <set>
-#include <simdjson.h>
 
 #include "actors/base/event_kinds.h"
 #include "services/api/commands/environment.h"
@@ -25,7 +24,7 @@ namespace {
 using ctl::flagOf;
 using ctl::listOf;
 using ctl::textOf;
-using simdjson::dom::element;
+using ctl::Value;
 using testing::cell;
 using testing::code;
 using testing::expectPage;
@@ -50,19 +49,17 @@ their own. **change**: root, the daemon's own user, group `qgpu`, and whom a cer
 
 )";
 
-std::string optionRows(element command) {
+std::string optionRows(Value command) {
   std::string out;
-  for (const element argument : listOf(command, "arguments")) {
+  for (const Value argument : listOf(command, "arguments")) {
     const std::string name = textOf(argument, "name");
     out += "| " + code(flagOf(argument, "required") ? name : "[" + name + "]") + " | " +
            cell(textOf(argument, "meaning")) + " |\n";
   }
-  for (const element option : listOf(command, "options")) {
+  for (const Value option : listOf(command, "options")) {
     std::string names;
-    for (const element name : listOf(option, "names")) {
-      std::string_view text;
-      if (name.get(text) == simdjson::SUCCESS)
-        names += (names.empty() ? "" : ", ") + std::string(text);
+    for (const Value name : listOf(option, "names")) {
+      if (const auto text = name.text()) names += (names.empty() ? "" : ", ") + std::string(*text);
     }
     std::string value = textOf(option, "value");
     value = value.substr(0, value.find(':'));
@@ -72,7 +69,7 @@ std::string optionRows(element command) {
   return out.empty() ? out : "\n| | |\n|---|---|\n" + out;
 }
 
-std::string commandText(element command, const std::string& above) {
+std::string commandText(Value command, const std::string& above) {
   const std::string name = above + textOf(command, "name");
   std::string out = "### " + name + "\n\n" + textOf(command, "what") + ".";
   const std::string right = textOf(command, "right");
@@ -81,15 +78,14 @@ std::string commandText(element command, const std::string& above) {
   const std::string example = textOf(command, "example");
   if (!example.empty()) out += "\nExample: " + code("qgpuctl " + example) + "\n";
   out += optionRows(command);
-  element lines;
-  if (command["lines"].get(lines) == simdjson::SUCCESS) {
+  if (const Value lines = command["lines"]; lines.exists()) {
     const std::string node = textOf(lines, "node");
     const std::string cluster = textOf(lines, "cluster");
     out += "\n";
     if (!node.empty()) out += "`manager.sock`: " + code(node) + (cluster.empty() ? "\n" : "; ");
     if (!cluster.empty()) out += "`scheduler.sock`: " + code(cluster) + "\n";
   }
-  for (const element sub : listOf(command, "commands")) out += "\n" + commandText(sub, name + " ");
+  for (const Value sub : listOf(command, "commands")) out += "\n" + commandText(sub, name + " ");
   return out;
 }
 
@@ -114,31 +110,29 @@ std::string specText() {
   return out;
 }
 
-// What qgpuctl says of itself; `parser` keeps it.
-element described(simdjson::dom::parser& parser) {
+ctl::Document described() {
   const auto parsed = ctl::parseOptions({"-o", "json", "help"});
   const auto* said = std::get_if<ctl::ExitNow>(&parsed);
-  element root;
-  const bool known =
-      said != nullptr && said->code == 0 && parser.parse(said->text).get(root) == simdjson::SUCCESS;
+  ctl::Document document;
+  const bool known = said != nullptr && said->code == 0 && readJson(said->text, document).ok();
   EXPECT_TRUE(known) << "qgpuctl does not describe itself";
-  return root;
+  return document;
 }
 
 std::string commandsPage() {
-  simdjson::dom::parser parser;
-  const element root = described(parser);
+  const ctl::Document document = described();
+  const Value root = document.root();
   std::string out = kHead;
   out += "## Options before or after every command\n" + optionRows(root) + "\n";
   std::vector<std::string> groups;
-  const std::vector<element> commands = listOf(root, "commands");
-  for (const element command : commands) {
+  const std::vector<Value> commands = listOf(root, "commands");
+  for (const Value command : commands) {
     const std::string group = textOf(command, "group");
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
   }
   for (const std::string& group : groups) {
     out += "## " + (group == "Subcommands" ? "Of qgpuctl itself" : group) + "\n\n";
-    for (const element command : commands) {
+    for (const Value command : commands) {
       if (textOf(command, "group") == group) out += commandText(command, "") + "\n";
     }
   }
@@ -178,12 +172,12 @@ std::string flagRows(std::span<const FlagRow> flags) {
 }
 
 std::string flagsPage() {
-  simdjson::dom::parser parser;
+  const ctl::Document document = described();
   std::string out = kFlagsHead;
   out += "## qgpu-manager\n\n" + flagRows(managerFlags());
   out += "## qgpu-scheduler\n\n" + flagRows(schedulerFlags());
   out += "## qgpuctl\n\nBefore or after every [command](commands.md):\n";
-  out += optionRows(described(parser)) + "\n";
+  out += optionRows(document.root()) + "\n";
   out += "## Environment\n\n| variable | read by | default | meaning |\n|---|---|---|---|\n";
   for (const VariableEntry& one : kVariables) {
     out += row({code(one.name), cell(one.who), cell(one.preset), cell(one.meaning)});

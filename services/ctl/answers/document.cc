@@ -1,0 +1,177 @@
+#include "services/ctl/answers/document.h"
+
+#include <bit>
+
+#include "runtime/check.h"
+
+namespace qgpu::ctl {
+
+// --- Document ---
+
+Document& Document::key(std::string_view name) {
+  key_ = keep(name);
+  return *this;
+}
+
+Document& Document::string(std::string_view text) {
+  const Part kept = isUtf8(text) ? keep(text) : keep(toUtf8(text));
+  add(Kind::Text, kept.at);
+  nodes_.back().size = kept.size;
+  return *this;
+}
+
+Document& Document::number(std::int64_t n) {
+  return add(n < 0 ? Kind::Negative : Kind::Number, static_cast<std::uint64_t>(n));
+}
+
+Document& Document::real(double n) { return add(Kind::Real, std::bit_cast<std::uint64_t>(n)); }
+
+Document& Document::add(Kind kind, std::uint64_t value) {
+  nodes_.push_back({kind, std::exchange(key_, {}), value, 0});
+  return *this;
+}
+
+Document& Document::open(Kind kind) {
+  open_.push_back(nodes_.size());
+  return add(kind, 0);
+}
+
+Document& Document::close() {
+  QGPU_CHECK(!open_.empty(), "brackets close what was opened");
+  const std::size_t opened = open_.back();
+  open_.pop_back();
+  nodes_[opened].value = nodes_.size() - opened - 1;
+  return *this;
+}
+
+Document::Part Document::keep(std::string_view text) {
+  const Part kept{texts_.size(), text.size()};
+  texts_ += text;
+  return kept;
+}
+
+std::size_t Document::behind(std::size_t at) const {
+  const Node& node = nodes_[at];
+  const bool holds = node.kind == Kind::List || node.kind == Kind::Object;
+  return at + 1 + (holds ? static_cast<std::size_t>(node.value) : 0);
+}
+
+// --- Value ---
+
+Value::Iterator& Value::Iterator::operator++() {
+  at_ = document_->behind(at_);
+  return *this;
+}
+
+bool Value::isList() const {
+  return exists() && document_->nodes_[at_].kind == Document::Kind::List;
+}
+
+bool Value::isObject() const {
+  return exists() && document_->nodes_[at_].kind == Document::Kind::Object;
+}
+
+std::optional<std::uint64_t> Value::number() const {
+  if (!exists() || document_->nodes_[at_].kind != Document::Kind::Number) return std::nullopt;
+  return document_->nodes_[at_].value;
+}
+
+std::optional<std::string_view> Value::text() const {
+  if (!exists() || document_->nodes_[at_].kind != Document::Kind::Text) return std::nullopt;
+  const Document::Node& node = document_->nodes_[at_];
+  return document_->part({static_cast<std::size_t>(node.value), node.size});
+}
+
+std::optional<bool> Value::flag() const {
+  if (!exists() || document_->nodes_[at_].kind != Document::Kind::Flag) return std::nullopt;
+  return document_->nodes_[at_].value != 0;
+}
+
+std::string_view Value::key() const {
+  return exists() ? document_->part(document_->nodes_[at_].key) : std::string_view();
+}
+
+Value Value::operator[](std::string_view key) const {
+  if (!isObject()) return {};
+  for (const Value member : *this) {
+    if (member.key() == key) return member;
+  }
+  return {};
+}
+
+Value::Iterator Value::begin() const {
+  return {document_, at_ + 1};
+}
+
+Value::Iterator Value::end() const {
+  return {document_, isList() || isObject() ? document_->behind(at_) : at_ + 1};
+}
+
+void Value::write(DocumentWriter& to) const {
+  using Kind = Document::Kind;
+  if (!exists()) {
+    to.null();
+    return;
+  }
+  const std::uint64_t value = document_->nodes_[at_].value;
+  switch (document_->nodes_[at_].kind) {
+    case Kind::Null:
+      to.null();
+      break;
+    case Kind::Flag:
+      to.boolean(value != 0);
+      break;
+    case Kind::Number:
+      to.number(value);
+      break;
+    case Kind::Negative:
+      to.number(static_cast<std::int64_t>(value));
+      break;
+    case Kind::Real:
+      to.real(std::bit_cast<double>(value));
+      break;
+    case Kind::Text:
+      to.string(*text());
+      break;
+    case Kind::List:
+      to.beginArray();
+      for (const Value entry : *this) entry.write(to);
+      to.endArray();
+      break;
+    case Kind::Object:
+      to.beginObject();
+      for (const Value member : *this) member.write(to.key(member.key()));
+      to.endObject();
+      break;
+  }
+}
+
+// --- members ---
+
+std::uint64_t numberOf(Value object, std::string_view key) {
+  return object[key].number().value_or(0);
+}
+
+std::string textOf(Value object, std::string_view key) {
+  return std::string(object[key].text().value_or(""));
+}
+
+bool flagOf(Value object, std::string_view key) {
+  return object[key].flag().value_or(false);
+}
+
+std::vector<Value> listOf(Value object, std::string_view key) {
+  const Value list = object[key];
+  std::vector<Value> entries;
+  if (!list.isList()) return entries;
+  for (const Value entry : list) entries.push_back(entry);
+  return entries;
+}
+
+std::string jsonOf(Value value) {
+  JsonWriter json;
+  value.write(json);
+  return json.take();
+}
+
+}  // namespace qgpu::ctl
