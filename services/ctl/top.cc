@@ -20,7 +20,6 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr Nanos kAskLimit = seconds(6);
 constexpr Nanos kLiveAskLimit = seconds(2);  // somebody may press q
 constexpr Nanos kReach = seconds(10);        // of the timelines
 constexpr std::size_t kTracedMax = 64;       // cards

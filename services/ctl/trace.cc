@@ -21,7 +21,6 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr Nanos kTraceAskLimit = seconds(6);
 // Between two looks at a card: far less than its ring holds.
 constexpr Nanos kPollEvery = millis(250);
 
@@ -37,7 +36,7 @@ Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& na
                                            std::vector<Answer>* told = nullptr) {
   std::vector<TraceReader> readers;
   if (named.empty()) {
-    const Result<Answer> answer = answerTo(client, askFor("cards"), kTraceAskLimit);
+    const Result<Answer> answer = answerTo(client, askFor("cards"), kAskLimit);
     if (!answer) return answer.error();
     for (const Value card : listOf(answer->root(), "cards")) {
       readers.emplace_back(textOf(card, "id"));
@@ -46,7 +45,7 @@ Result<std::vector<TraceReader>> readersOf(Client& client, const std::string& na
     readers.emplace_back(named);
   }
   for (TraceReader& reader : readers) {
-    if (Status read = catchUp(client, reader, kTraceAskLimit, told); !read) return read.error();
+    if (Status read = catchUp(client, reader, kAskLimit, told); !read) return read.error();
   }
   return readers;
 }
@@ -99,7 +98,7 @@ Result<std::vector<CardHistory>> record(Client& client, std::vector<TraceReader>
     const bool ended = signals.within(std::min(kPollEvery, until - now));
     now = kNever;
     for (TraceReader& reader : readers) {
-      if (Status read = catchUp(client, reader, kTraceAskLimit); !read) return read.error();
+      if (Status read = catchUp(client, reader, kAskLimit); !read) return read.error();
       now = std::min(now, reader.now());
     }
     if (ended) until = std::min(until, now);
@@ -173,7 +172,7 @@ int followTrace(const Options& options) {
   Client client(options.socket);
   Ask ask = options.ask;
   for (bool first = true;; first = false) {
-    const Result<Answer> answer = answerTo(client, ask, kTraceAskLimit);
+    const Result<Answer> answer = answerTo(client, ask, kAskLimit);
     if (!answer) return failed(answer.error(), options);
     const auto entries = listOf(answer->root(), "entries");
     const std::uint64_t last = entries.empty() ? 0 : numberOf(entries.back(), "seq");

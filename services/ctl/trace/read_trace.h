@@ -10,6 +10,9 @@
 
 namespace qgpu::ctl {
 
+// Of one question of the several that a look at a daemon takes.
+inline constexpr Nanos kAskLimit = seconds(6);
+
 // All that the card has and the reader has not; each answer within `limit`. `told`: the answers
 // too, where somebody wants them.
 Status catchUp(Asker& asker, TraceReader& reader, Nanos limit,
