@@ -5,8 +5,8 @@
 
 namespace qgpu {
 
-LiveTls::LiveTls(TlsFiles files)
-    : files_(std::move(files)), contexts_(closedTls()), tasks_(*this) {}
+LiveTls::LiveTls(TlsFiles files, TlsPeers peers)
+    : files_(std::move(files)), peers_(peers), contexts_(closedTls()), tasks_(*this) {}
 
 LiveTls::~LiveTls() noexcept = default;
 
@@ -16,7 +16,8 @@ Status LiveTls::read() {
     trouble_.clear();
     return ok();
   }
-  auto context = texts ? openTls(files_, *texts) : Result<kj::Own<kj::TlsContext>>(texts.error());
+  auto context =
+      texts ? openTls(files_, *texts, peers_) : Result<kj::Own<kj::TlsContext>>(texts.error());
   if (!context) {
     trouble_ = context.error().message;
     return context.error();

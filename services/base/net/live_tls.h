@@ -19,7 +19,7 @@ class LiveTls final : private kj::TaskSet::ErrorHandler {
   static constexpr Nanos kLookEvery = seconds(10);
 
   // Agrees with nobody until the files were read.
-  explicit LiveTls(TlsFiles files);
+  explicit LiveTls(TlsFiles files, TlsPeers peers = TlsPeers::Certified);
   LiveTls(const LiveTls&) = delete;
   LiveTls& operator=(const LiveTls&) = delete;
   ~LiveTls() noexcept;
@@ -35,6 +35,7 @@ class LiveTls final : private kj::TaskSet::ErrorHandler {
   void follow(kj::Timer& timer, Told told, Nanos every = kLookEvery);
 
   const TlsFiles& files() const { return files_; }
+  const TlsTexts& texts() const { return texts_; }  // that are in use
   // Lives as long as this.
   kj::TlsContext& now() { return *contexts_.back(); }
   bool opened() const { return contexts_.size() > 1; }
@@ -49,6 +50,7 @@ class LiveTls final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   const TlsFiles files_;
+  const TlsPeers peers_;
   TlsTexts texts_;  // what is in use
   std::string trouble_;
   std::vector<kj::Own<kj::TlsContext>> contexts_;  // the last is in use, connections keep theirs

@@ -33,8 +33,10 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files) {
   return openTls(files, *texts);
 }
 
-Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts) {
-  auto chain = parseCertificate("--tls-cert=" + files.cert + ": ", texts.cert);
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts,
+                                         TlsPeers peers) {
+  const std::string shown = texts.cert + (peers == TlsPeers::Any ? "\n" + texts.ca : "");
+  auto chain = parseCertificate("--tls-cert=" + files.cert + ": ", shown);
   if (!chain) return chain.error();
   auto secret = parsePrivateKey("--tls-key=" + files.key + ": ", texts.key);
   if (!secret) return secret.error();
@@ -48,7 +50,7 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& t
   const kj::TlsKeypair pair{std::move(*secret), std::move(*chain)};
   kj::TlsContext::Options options;
   options.useSystemTrustStore = false;
-  options.verifyClients = true;
+  options.verifyClients = peers == TlsPeers::Certified;
   options.trustedCertificates = kj::arrayPtr(trusted->data(), trusted->size());
   options.minVersion = kj::TlsVersion::TLS_1_2;
   options.defaultKeypair = pair;

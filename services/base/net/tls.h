@@ -5,6 +5,7 @@
 // certificate names, as common name or DNS entry, the host as its clients write it, also where
 // that is an IP address. Nothing of the system's trust store takes part, and TLS is 1.2 at least.
 
+#include <cstdint>
 #include <kj/compat/tls.h>
 #include <string>
 #include <vector>
@@ -34,11 +35,16 @@ struct TlsTexts {
 // InvalidArgument names the flag and the file that is missing or unreadable.
 Result<TlsTexts> readTlsTexts(const TlsFiles& files);
 
+// Whether a server asks its clients for a certificate. Any: it asks for none, and shows the CA with
+// its own, so that who knows the CA by its fingerprint alone can tell.
+enum class TlsPeers : std::uint8_t { Certified, Any };
+
 // For connections in both directions. InvalidArgument names the flag and the file that is missing,
 // unreadable or of another kind.
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
 // The same of files that were read already.
-Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts);
+Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts,
+                                         TlsPeers peers = TlsPeers::Certified);
 
 // What a door begins with that has no certificate yet: one context, which agrees with nobody. Those
 // of certificates come behind it and all stay, since connections keep the one they began with.

@@ -1,5 +1,6 @@
 #include "services/base/net/x509.h"
 
+#include <algorithm>
 #include <ctime>
 #include <memory>
 #include <openssl/bio.h>
@@ -7,6 +8,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
 namespace qgpu {
@@ -22,9 +24,11 @@ struct Freed {
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Buffer = std::unique_ptr<BIO, Freed<BIO_vfree>>;
+using Request = std::unique_ptr<X509_REQ, Freed<X509_REQ_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freed<X509_EXTENSION_free>>;
 
 constexpr int kSerialBytes = 16;
+constexpr std::size_t kDnsMax = 253;
 
 Error broken(const char* what) {
   ERR_clear_error();
@@ -77,10 +81,13 @@ bool extend(X509* certificate, X509* issuer, int what, const std::string& value)
   return made != nullptr && X509_add_ext(certificate, made.get(), -1) == 1;
 }
 
-bool addToSubject(X509* certificate, const char* field, const std::string& text) {
+bool addTo(X509_NAME* subject, const char* field, const std::string& text) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.c_str());
-  return text.empty() || X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), field,
-                                                    MBSTRING_UTF8, bytes, -1, -1, 0) == 1;
+  return text.empty() ||
+         X509_NAME_add_entry_by_txt(subject, field, MBSTRING_UTF8, bytes, -1, -1, 0) == 1;
+}
+bool addToSubject(X509* certificate, const char* field, const std::string& text) {
+  return addTo(X509_get_subject_name(certificate), field, text);
 }
 
 // What each certificate has of its own: a number, and a time.
@@ -130,6 +137,60 @@ bool extendLeaf(X509* leaf, X509* ca, const CertificateAsk& ask) {
          (!named || extend(leaf, ca, NID_authority_key_identifier, "keyid"));
 }
 
+bool isLetterOrDigit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+bool isMadeOf(std::string_view text, std::string_view more) {
+  return std::ranges::all_of(
+      text, [&](char c) { return isLetterOrDigit(c) || more.find(c) != std::string_view::npos; });
+}
+
+std::string hexOf(const unsigned char* bytes, std::size_t size) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < size; ++i) {
+    text += kDigits[bytes[i] >> 4U];
+    text += kDigits[bytes[i] & 15U];
+  }
+  return text;
+}
+
+bool isP256(const EVP_PKEY* key) {
+  char group[32];
+  std::size_t size = 0;
+  return EVP_PKEY_get_base_id(key) == EVP_PKEY_EC &&
+         EVP_PKEY_get_group_name(key, group, sizeof group, &size) == 1 &&
+         std::string_view(group, size) == "prime256v1";
+}
+
+// Empty where there is none, or bytes in it that no name has.
+std::string commonNameOf(const X509_NAME* subject) {
+  char text[kCommonNameMax + 1];
+  const int size = X509_NAME_get_text_by_NID(subject, NID_commonName, text, sizeof text);
+  const std::string name(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  return checkCertificateName(name) ? name : "";
+}
+
+// For the public half of `own`, signed by `ca`, or by itself.
+Result<std::string> certify(const CertificateAsk& ask, EVP_PKEY* own, const KeyPair* ca) {
+  const Certificate made(X509_new());
+  const Certificate above = ca == nullptr ? nullptr : readCertificate(ca->cert);
+  const Key aboveKey = ca == nullptr ? nullptr : readKey(ca->key);
+  X509* issuer = ca == nullptr ? made.get() : above.get();
+  EVP_PKEY* signer = ca == nullptr ? own : aboveKey.get();
+  const bool whole =
+      made != nullptr && own != nullptr && issuer != nullptr && signer != nullptr &&
+      X509_set_version(made.get(), X509_VERSION_3) == 1 && date(made.get(), ask.from, ask.until) &&
+      X509_set_pubkey(made.get(), own) == 1 && addToSubject(made.get(), "OU", ask.unit) &&
+      addToSubject(made.get(), "CN", ask.name) &&
+      X509_set_issuer_name(made.get(), X509_get_subject_name(issuer)) == 1 &&
+      (ask.use == CertificateAsk::Use::Ca ? extendCa(made.get())
+                                          : extendLeaf(made.get(), issuer, ask)) &&
+      X509_sign(made.get(), signer, EVP_sha256()) != 0;
+  if (!whole) return broken("certificate");
+  return pemOf(made.get());
+}
+
 }  // namespace
 
 Result<std::string> newPrivateKey() {
@@ -144,23 +205,83 @@ Result<std::string> newPrivateKey() {
 
 Result<std::string> newCertificate(const CertificateAsk& ask, const std::string& key,
                                    const KeyPair* ca) {
-  const Certificate made(X509_new());
   const Key own = readKey(key);
-  const Certificate above = ca == nullptr ? nullptr : readCertificate(ca->cert);
-  const Key aboveKey = ca == nullptr ? nullptr : readKey(ca->key);
-  X509* issuer = ca == nullptr ? made.get() : above.get();
-  EVP_PKEY* signer = ca == nullptr ? own.get() : aboveKey.get();
-  const bool whole =
-      made != nullptr && own != nullptr && issuer != nullptr && signer != nullptr &&
-      X509_set_version(made.get(), X509_VERSION_3) == 1 && date(made.get(), ask.from, ask.until) &&
-      X509_set_pubkey(made.get(), own.get()) == 1 && addToSubject(made.get(), "OU", ask.unit) &&
-      addToSubject(made.get(), "CN", ask.name) &&
-      X509_set_issuer_name(made.get(), X509_get_subject_name(issuer)) == 1 &&
-      (ask.use == CertificateAsk::Use::Ca ? extendCa(made.get())
-                                          : extendLeaf(made.get(), issuer, ask)) &&
-      X509_sign(made.get(), signer, EVP_sha256()) != 0;
-  if (!whole) return broken("certificate");
-  return pemOf(made.get());
+  return certify(ask, own.get(), ca);
+}
+
+Result<std::string> newCertificateFor(const CertificateAsk& ask, const std::string& publicKey,
+                                      const KeyPair& ca) {
+  const Key own(PEM_read_bio_PUBKEY(reading(publicKey).get(), nullptr, nullptr, nullptr));
+  return certify(ask, own.get(), &ca);
+}
+
+Result<std::string> newRequest(const std::string& name, const std::string& key) {
+  const Request made(X509_REQ_new());
+  const Key own = readKey(key);
+  const Buffer buffer(BIO_new(BIO_s_mem()));
+  const bool whole = made != nullptr && own != nullptr && buffer != nullptr &&
+                     X509_REQ_set_version(made.get(), X509_REQ_VERSION_1) == 1 &&
+                     addTo(X509_REQ_get_subject_name(made.get()), "CN", name) &&
+                     X509_REQ_set_pubkey(made.get(), own.get()) == 1 &&
+                     X509_REQ_sign(made.get(), own.get(), EVP_sha256()) != 0 &&
+                     PEM_write_bio_X509_REQ(buffer.get(), made.get()) == 1;
+  if (!whole) return broken("certificate request");
+  return textOf(buffer.get());
+}
+
+Result<CertificateRequest> readRequest(const std::string& pem) {
+  const Request request(PEM_read_bio_X509_REQ(reading(pem).get(), nullptr, nullptr, nullptr));
+  EVP_PKEY* key = request == nullptr ? nullptr : X509_REQ_get0_pubkey(request.get());
+  const Buffer buffer(BIO_new(BIO_s_mem()));
+  const bool proven = key != nullptr && isP256(key) && X509_REQ_verify(request.get(), key) == 1 &&
+                      PEM_write_bio_PUBKEY(buffer.get(), key) == 1;
+  ERR_clear_error();
+  if (!proven) {
+    return fail(ErrorCode::InvalidArgument,
+                "it is no certificate request that its own key, EC P-256, signed");
+  }
+  return CertificateRequest{commonNameOf(X509_REQ_get_subject_name(request.get())),
+                            textOf(buffer.get())};
+}
+
+Status checkCertificateName(const std::string& name) {
+  if (name.size() > kCommonNameMax) {
+    return fail(ErrorCode::InvalidArgument, "\"" + name.substr(0, kDnsMax) + "\" is longer than " +
+                                                std::to_string(kCommonNameMax) + " bytes");
+  }
+  if (!name.empty() && isLetterOrDigit(name.front()) && isMadeOf(name, ".-_@:")) return ok();
+  return fail(ErrorCode::InvalidArgument,
+              "\"" + name +
+                  "\" is no name for a certificate: write letters, digits, "
+                  "'.', '-', '_', '@' or ':', beginning with a letter or a digit");
+}
+
+bool isDnsName(std::string_view text) {
+  return !text.empty() && text.size() <= kDnsMax && isMadeOf(text, ".-_") &&
+         isLetterOrDigit(text.front()) && text.find("..") == std::string_view::npos;
+}
+
+std::string fingerprintOf(const std::string& pem) {
+  const Certificate certificate = readCertificate(pem);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  if (certificate == nullptr ||
+      X509_digest(certificate.get(), EVP_sha256(), digest, &size) != 1) {
+    return "";
+  }
+  return hexOf(digest, size);
+}
+
+std::string sha256Hex(std::string_view bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  return hexOf(digest, sizeof digest);
+}
+
+std::string randomHex(std::size_t bytes) {
+  std::vector<unsigned char> random(bytes);
+  if (RAND_bytes(random.data(), static_cast<int>(bytes)) != 1) return "";
+  return hexOf(random.data(), bytes);
 }
 
 Result<std::string> renewedCertificate(const std::string& cert, const KeyPair& ca,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/result.h"
@@ -41,6 +42,33 @@ Result<std::string> newPrivateKey();
 // the library gave none.
 Result<std::string> newCertificate(const CertificateAsk& ask, const std::string& key,
                                    const KeyPair* ca);
+
+// What somebody asks to have signed, and whose key it is: PEM.
+struct CertificateRequest {
+  std::string name;       // common name; empty where it has none, or one that is no text
+  std::string publicKey;  // EC P-256
+};
+
+// A request for `name`, which its key signs. Internal: the library gave none.
+Result<std::string> newRequest(const std::string& name, const std::string& key);
+
+// InvalidArgument: it is none, is not signed by its own key, or has a key of another kind.
+Result<CertificateRequest> readRequest(const std::string& pem);
+
+// As newCertificate(), for a public key that somebody else has the private half of.
+Result<std::string> newCertificateFor(const CertificateAsk& ask, const std::string& publicKey,
+                                      const KeyPair& ca);
+
+// InvalidArgument: a name that no certificate should have: it is too long, or becomes no file's.
+Status checkCertificateName(const std::string& name);
+// Whether a name may stand as a DNS entry.
+bool isDnsName(std::string_view text);
+
+// Lower-case hexadecimal: SHA-256 of the first certificate as it is encoded, empty where it is
+// none; of any bytes; and so many random bytes, empty where the kernel gives none.
+std::string fingerprintOf(const std::string& pem);
+std::string sha256Hex(std::string_view bytes);
+std::string randomHex(std::size_t bytes);
 
 // The first certificate of `cert` as it is, for the same key, names and units, for another time:
 // signed anew by `ca`, or by itself where that is its own key pair.

@@ -29,7 +29,6 @@ using Entries = std::vector<CertificateEntry>;
 
 constexpr std::string_view kCa = "ca";
 constexpr const char* kCaName = "qgpu CA";
-constexpr std::size_t kDnsMax = 253;
 constexpr mode_t kKeyMode = 0600, kCertMode = 0644, kFolderMode = 0700;
 
 struct Role {
@@ -44,38 +43,20 @@ constexpr std::array<Role, 4> kRoles = {{{"node", kNodeUnit, Use::Peer},
                                          {"reader", kReaderUnit, Use::Client},
                                          {"admin", kAdminUnit, Use::Client}}};
 
-bool isLetterOrDigit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-bool isOf(std::string_view text, std::string_view more) {
-  return std::ranges::all_of(
-      text, [&](char c) { return isLetterOrDigit(c) || more.find(c) != std::string_view::npos; });
-}
 bool isAddress(const std::string& text) {
   in6_addr to{};
   return ::inet_pton(AF_INET, text.c_str(), &to) == 1 ||
          ::inet_pton(AF_INET6, text.c_str(), &to) == 1;
 }
-bool isDns(std::string_view text) {
-  return !text.empty() && text.size() <= kDnsMax && isOf(text, ".-_") &&
-         isLetterOrDigit(text.front()) && text.find("..") == std::string_view::npos;
-}
-
 // A name becomes a file's.
 Status checkName(const std::string& name) {
   if (name == kCa) {
     return fail(ErrorCode::InvalidArgument, "\"ca\" is the CA's own name: choose another");
   }
-  if (name.size() > kCommonNameMax) {
-    return fail(ErrorCode::InvalidArgument, "\"" + name + "\" is longer than " +
-                                                std::to_string(kCommonNameMax) +
-                                                " bytes: shorten it, and say the whole as --san");
-  }
-  if (!name.empty() && isLetterOrDigit(name.front()) && isOf(name, ".-_@:")) return ok();
+  const Status good = checkCertificateName(name);
+  if (good || name.size() <= kCommonNameMax) return good;
   return fail(ErrorCode::InvalidArgument,
-              "\"" + name +
-                  "\" is no name for a certificate: write letters, digits, "
-                  "'.', '-', '_', '@' or ':', beginning with a letter or a digit");
+              good.error().message + ": shorten it, and say the whole as --san");
 }
 
 // Clients compare the host as they write it with DNS entries, also where that is an address.
@@ -89,7 +70,7 @@ Status addNames(CertificateAsk& ask, const CertsOptions& options) {
   for (const std::string& name : all) {
     const bool address = isAddress(name);
     if (address) ask.addresses.push_back(name);
-    if (address || isDns(name)) {
+    if (address || isDnsName(name)) {
       ask.names.push_back(name);
     } else if (&name != &all.front()) {
       return fail(ErrorCode::InvalidArgument, "--san \"" + name +
