@@ -217,6 +217,26 @@ struct ClusterInfo {
   enum Result { placed @0; waits @1; refused @2; }
 }
 
+struct Invite {                # a token by which one machine may join, once
+  id @0 :Text;                 # its public part
+  node @1 :Text;               # as which it joins
+  hash @2 :Text;               # SHA-256 of its secret, which stays with who made it; hexadecimal
+  ttlNs @3 :UInt64;
+}
+struct Admission {             # somebody shows a token
+  id @0 :Text;
+  node @1 :Text;
+  hash @2 :Text;
+}
+struct TokenInfo {
+  id @0 :Text;
+  node @1 :Text;
+  state @2 :State;
+  triesLeft @3 :UInt32;
+  untilUnixMs @4 :UInt64;
+  enum State { open @0; used @1; expired @2; spent @3; }   # spent: too many wrong secrets
+}
+
 struct ClusterRequest {
   corr @0 :UInt64;
   peerUid @1 :UInt32;
@@ -245,6 +265,10 @@ struct ClusterRequest {
                                 # change
     limits @25 :Void;
     trace @26 :ClusterTrace;    # what a card did; its node answers, not the scheduler
+    invite @27 :Invite;         # answered by `tokens`: the one that was made
+    tokens @28 :Void;
+    revoke @29 :Text;           # id
+    admit @30 :Admission;       # the daemon's own door asks it, no client
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
   page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once
@@ -271,6 +295,7 @@ struct ClusterReply {
     events @10 :List(T.Event);
     limits @12 :List(T.Limit);
     trace @13 :T.CardTrace;     # times of its node's clock, tasks by their numbers there
+    tokens @14 :List(TokenInfo);
   }
   next @11 :UInt64;             # of a page: where the one after it begins; 0: it was the last
 }
@@ -283,6 +308,15 @@ struct ClusterRow {            # key: (cluster, 0)
   nextEvent @2 :UInt64;        # a ceiling: no event has had this number yet
   priority @3 :Score;
   firstTask @4 :UInt64;        # of this store: numbers below it are of stores before
+  tokens @5 :List(JoinToken);  # by which machines may join
+}
+struct JoinToken {
+  id @0 :Text;
+  node @1 :Text;
+  hash @2 :Text;
+  untilUnixMs @3 :UInt64;
+  triesLeft @4 :UInt32;
+  used @5 :Bool;
 }
 struct ClusterNodeRow {        # key: (clusterNode, number)
   number @0 :UInt64;

@@ -134,6 +134,16 @@ inline constexpr EventKindEntry kEventKinds[] = {
      "Offline tasks end, since a task that may evict gets their room.", ""},
     {"task-deleted", EventTeller::Scheduler, "Somebody ended a task.", ""},
     {"task-dropped", EventTeller::Scheduler, "A task ended before it was bound.", ""},
+    {"token-created", EventTeller::Scheduler, "Somebody made a token by which a machine may join.",
+     ""},
+    {"token-revoked", EventTeller::Scheduler, "A token is taken back.", ""},
+    {"join-granted", EventTeller::Scheduler,
+     "A machine showed a token and got the certificate of that node.",
+     "If nobody joined it: cordon the node, and find out who had the token."},
+    {"join-refused", EventTeller::Scheduler,
+     "Somebody showed a token that is none, or a wrong one. The text has what is left of its "
+     "tries.",
+     "Where it comes again: see who reaches the address of `--join`."},
     {"priority-changed", EventTeller::Scheduler, "Ordinary tasks are placed by another score.", ""},
 };
 

@@ -31,6 +31,7 @@ bool isQuestion(schema::ClusterRequest::Which which) {
     case schema::ClusterRequest::ASSIGNED:
     case schema::ClusterRequest::WATCH:
     case schema::ClusterRequest::LIMITS:
+    case schema::ClusterRequest::TOKENS:
       return true;
     default:
       return false;
@@ -167,6 +168,8 @@ void Requests::onQuestion(const Asker& asker, schema::ClusterRequest::Reader req
               "every request is refused: try again");
         });
       });
+    case schema::ClusterRequest::TOKENS:
+      return rounds_.after([this, asker](Turn&) { tellTokens(asker, ""); });
     default:
       return plans_.ask(asker, request);
   }
@@ -197,6 +200,12 @@ Status Requests::onChange(const Asker& asker, schema::ClusterRequest::Reader req
       return choosePriority(asker, who, readScore(request.getPriority()));
     case schema::ClusterRequest::SNAPSHOT:
       return permit(asker, who, "snapshot");
+    case schema::ClusterRequest::INVITE:
+      return invite(asker, who, request.getInvite());
+    case schema::ClusterRequest::REVOKE:
+      return revoke(asker, who, text(request.getRevoke()));
+    case schema::ClusterRequest::ADMIT:
+      return admit(asker, who, request.getAdmit());
     case schema::ClusterRequest::LOG_LEVEL:
       return permit(asker, who, "loglevel " + text(request.getLogLevel()).substr(0, 16));
     default:
@@ -285,6 +294,77 @@ Status Requests::remove(const Asker& asker, const Who& who, std::uint64_t task) 
   }
   rounds_.after([this, asker, said](Turn&) { rounds_.replyDone(asker, said); });
   return ok();
+}
+
+// --- machines that join ---
+
+// They go into the cluster's row with this round, and are undone with it.
+JoinTokens& Requests::changeTokens() {
+  Round& round = rounds_.open();
+  if (!round.tokens) round.tokens = joinTokens_.all();
+  return joinTokens_;
+}
+
+Status Requests::invite(const Asker& asker, const Who& who, schema::Invite::Reader invite) {
+  const JoinToken token{text(invite.getId()), text(invite.getNode()), text(invite.getHash())};
+  const Status made = changeTokens().make(token, invite.getTtlNs() / 1'000'000, rounds_.unixMs());
+  if (!made) return made;
+  rounds_.audit("token-created", who, 0, token.node, "token " + token.id);
+  rounds_.after([this, asker, id = token.id](Turn&) { tellTokens(asker, id); });
+  return ok();
+}
+
+Status Requests::revoke(const Asker& asker, const Who& who, const std::string& id) {
+  const JoinToken* token = joinTokens_.find(id);
+  const std::string node = token == nullptr ? "" : token->node;
+  if (const Status done = changeTokens().revoke(id); !done) return done;
+  rounds_.audit("token-revoked", who, 0, node, "token " + id);
+  rounds_.after([this, asker, id](Turn&) { rounds_.replyDone(asker, "token " + id + " is gone"); });
+  return ok();
+}
+
+// A guess costs nothing that is stored, and is told now and then; of a token that there is, a few
+// tries are all.
+Status Requests::admit(const Asker& asker, const Who& who, schema::Admission::Reader shown) {
+  const std::string id = text(shown.getId()), node = text(shown.getNode());
+  const JoinToken* token = joinTokens_.find(id);
+  const std::uint32_t tries = token == nullptr ? 0 : token->triesLeft;
+  std::vector<JoinToken> before = joinTokens_.all();
+  const Status used = joinTokens_.use(id, text(shown.getHash()), node, rounds_.unixMs());
+  const bool failedTry = token != nullptr && token->triesLeft != tries;
+  Round& round = rounds_.open();
+  if ((used || failedTry) && !round.tokens) round.tokens = std::move(before);
+  if (used) {
+    rounds_.audit("join-granted", who, 0, node, "a certificate, by token " + id);
+    rounds_.after([this, asker](Turn&) { rounds_.replyDone(asker, "admitted"); });
+  } else if (failedTry) {
+    const bool guessed = used.error().code == ErrorCode::NotFound;
+    rounds_.audit("join-refused", who, 0, token->node,
+                  "token " + id + ", " + std::to_string(token->triesLeft) + " tries left: " +
+                      (guessed ? "a wrong secret" : "for another node"));
+  } else if (!refusedAt_ || rounds_.now() - *refusedAt_ >= kGuessesToldEvery) {
+    refusedAt_ = rounds_.now();
+    rounds_.note("join-refused", 0, "", "with a token that is none, or good no more");
+  }
+  return used;
+}
+
+// The one of this id; without any, all.
+void Requests::tellTokens(const Asker& asker, const std::string& id) {
+  std::vector<JoinToken> told;
+  for (const JoinToken& token : joinTokens_.all()) {
+    if (id.empty() || token.id == id) told.push_back(token);
+  }
+  rounds_.reply(asker, [now = rounds_.unixMs(), told](schema::ClusterReply::Builder answer) {
+    auto list = answer.initTokens(static_cast<unsigned>(told.size()));
+    for (unsigned i = 0; i < list.size(); ++i) {
+      list[i].setId(told[i].id);
+      list[i].setNode(told[i].node);
+      list[i].setState(JoinTokens::stateOf(told[i], now));
+      list[i].setTriesLeft(told[i].triesLeft);
+      list[i].setUntilUnixMs(told[i].untilUnixMs);
+    }
+  });
 }
 
 // --- the rest ---

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "actors/scheduler/drains.h"
+#include "actors/scheduler/join_tokens.h"
 #include "actors/scheduler/plans.h"
 #include "actors/scheduler/reports.h"
 
@@ -21,16 +22,18 @@ class Requests {
   static constexpr std::size_t kRequestsMax = 4'096;  // that wait for a round
   static constexpr std::size_t kOutboxMax = 65'536;   // beyond it no new change is taken
   static constexpr std::size_t kPageMost = 1'024;     // entries of one page of a list
+  static constexpr Nanos kGuessesToldEvery = seconds(60);  // of tokens that nobody made
 
   Requests(Rounds& rounds, const Members& members, Waiting& waiting, Tasks& tasks, Drains& drains,
-           Plans& plans, Reports& reports)
+           Plans& plans, Reports& reports, JoinTokens& joinTokens)
       : rounds_(rounds),
         members_(members),
         waiting_(waiting),
         tasks_(tasks),
         drains_(drains),
         plans_(plans),
-        reports_(reports) {}
+        reports_(reports),
+        joinTokens_(joinTokens) {}
 
   void onClusterRequest(schema::ClusterRequest::Reader request, Turn& turn);
   bool hasWork() const { return !asked_.empty(); }
@@ -55,6 +58,11 @@ class Requests {
   Status choosePriority(const Asker& asker, const Who& who, Score score);
   Status permit(const Asker& asker, const Who& who, const std::string& what);
   void watch(const Asker& asker, bool on);
+  JoinTokens& changeTokens();
+  Status invite(const Asker& asker, const Who& who, schema::Invite::Reader invite);
+  Status revoke(const Asker& asker, const Who& who, const std::string& id);
+  Status admit(const Asker& asker, const Who& who, schema::Admission::Reader shown);
+  void tellTokens(const Asker& asker, const std::string& id);
 
   Rounds& rounds_;
   const Members& members_;
@@ -63,8 +71,10 @@ class Requests {
   Drains& drains_;
   Plans& plans_;
   Reports& reports_;
+  JoinTokens& joinTokens_;
   std::deque<Asked> asked_;
   std::optional<Nanos> startedAt_;
+  std::optional<Nanos> refusedAt_;  // of a token that nobody made; told then
 };
 
 }  // namespace qgpu

@@ -19,6 +19,7 @@
 
 #include "actors/base/durable_shell.h"
 #include "actors/base/event_source.h"
+#include "actors/scheduler/join_tokens.h"
 #include "actors/scheduler/model.h"
 
 namespace qgpu {
@@ -43,6 +44,7 @@ struct Round {
   std::map<std::uint64_t, Job> ended;
   std::size_t members = 0;        // where nodes are new: how many are stored then
   std::optional<Score> priority;  // as it was before
+  std::optional<std::vector<JoinToken>> tokens;              // as they were before
   std::vector<EventRecord> audits;
   std::vector<std::function<void(Turn&)>> effects;
   std::vector<Asker> askers;                                 // who is told of a failure
@@ -53,7 +55,8 @@ struct Round {
   std::uint64_t term = 0;                                    // as that row has it
 
   bool empty() const {
-    return !cluster && jobs.empty() && marks.empty() && members == 0 && audits.empty() && !priority;
+    return !cluster && jobs.empty() && marks.empty() && members == 0 && audits.empty() &&
+           !priority && !tokens;
   }
 };
 

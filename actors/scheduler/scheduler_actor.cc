@@ -26,7 +26,8 @@ SchedulerActor::SchedulerActor(SchedulerOptions options, SchedulerPeers peers,
       reports_(options_, rounds_, ledger_, members_, places_, waiting_, tasks_, evictions_, plans_),
       sessions_(options_, peers, rounds_, ledger_, members_, freed_, places_, tasks_, evictions_,
                 drains_),
-      requests_(rounds_, members_, waiting_, tasks_, drains_, plans_, reports_) {
+      requests_(rounds_, members_, waiting_, tasks_, drains_, plans_, reports_,
+                joinTokens_) {
   load(rows);
 }
 
@@ -50,6 +51,7 @@ void SchedulerActor::load(const std::vector<StoredRow>& rows) {
     feed_.atLeast(cluster.getNextEvent());
     const Score chosen = readScore(cluster.getPriority());
     if (chosen != Score::ClassDefault) priority = chosen;
+    joinTokens_.load(readTokens(cluster));
   }
   tasks_.loadNumbers(first, next);
   tasks_.loadPriority(priority);
@@ -151,6 +153,7 @@ void SchedulerActor::persist(Turn& turn) {
     cluster.setNextTask(tasks_.nextNumber());
     cluster.setNextEvent(feed_.toStore());
     cluster.setPriority(word(tasks_.priority()));
+    writeTokens(joinTokens_.all(), cluster);
   });
   members_.persist(round, turn);
   tasks_.persist(round, turn);
@@ -217,6 +220,7 @@ void SchedulerActor::undo(const Round& round) {
   evictions_.openClaims();
   members_.undo(round);
   if (round.priority) tasks_.loadPriority(*round.priority);
+  if (round.tokens) joinTokens_.load(*round.tokens);
   // Rooms that the round had given away are free again, and nobody would look.
   for (const MemberId member : members_.withNode()) freed_.gain(*members_.at(member).node);
 }

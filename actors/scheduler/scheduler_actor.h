@@ -7,8 +7,8 @@
 //   Tasks     the tasks, living and ended, and their orders       Waiting        why some wait
 //   Places    where a task may go; earlier epochs on nodes        FreedRoom      who gained room
 //   Evictions room made for a task by ending others               Drains         marks of operators
-//   Sessions  what nodes say    Requests, Reports, Plans  what clients ask    EventSource  the
-//   story
+//   Sessions  what nodes say    JoinTokens      by which machines may join
+//   Requests, Reports, Plans    what clients ask                EventSource  the story
 //
 // Parts know one another only downwards, in the order of the members below. What they change in
 // one turn is one round (Rounds): applied at once, so that the next decision sees it, and committed
@@ -24,6 +24,7 @@
 #include "actors/base/durable_shell.h"
 #include "actors/base/event_source.h"
 #include "actors/scheduler/cluster_view.h"
+#include "actors/scheduler/join_tokens.h"
 #include "actors/scheduler/requests.h"
 #include "actors/scheduler/sessions.h"
 #include "runtime/actor.h"
@@ -91,6 +92,7 @@ class SchedulerActor final : public Actor, public ClusterView, private DurableSh
   Plans plans_;
   Reports reports_;
   Sessions sessions_;
+  JoinTokens joinTokens_;
   Requests requests_;
   bool startAsked_ = false;
   bool lookDue_ = false;
