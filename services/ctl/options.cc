@@ -177,6 +177,7 @@ class Parser {
     addEvents("audit", "of what happened, who changed what");
     addDoctor();
     addCerts();
+    addJoin();
     app_.add_subcommand("version", "of this program")->callback([this] {
       choose(Action::Version, "version", Daemon::Either);
     });
@@ -435,7 +436,7 @@ class Parser {
     const Action action = explains              ? Action::Explain
                           : row.name == "drain" ? Action::Drain
                                                 : Action::Ask;
-    CLI::App* sub = addCommand(row.name, row.what, whose);
+    CLI::App* sub = addRowCommand(row, whose);
     if (action == Action::Drain) {
       sub->add_flag("--dry-run", options_.dryRun, "only say which tasks would end or move");
       sub->add_flag("-y,--yes", options_.yes, "go on without a question, also on a terminal");
@@ -454,6 +455,18 @@ class Parser {
       }
       choose(action, row, daemon);
     });
+  }
+
+  // What the table calls token-create is `token create` here.
+  CLI::App* addRowCommand(const CommandRow& row, Daemon whose) {
+    constexpr std::string_view kTokens = "token-";
+    if (!row.name.starts_with(kTokens)) return addCommand(row.name, row.what, whose);
+    if (tokens_ == nullptr) {
+      tokens_ = addCommand("token", "by which machines join a cluster, each once", whose);
+      tokens_->require_subcommand(1);
+    }
+    return tokens_->add_subcommand(std::string(row.name.substr(kTokens.size())),
+                                   std::string(row.what));
   }
 
   void addArgument(CLI::App* sub, const CommandRow& row, std::size_t i) {
@@ -647,6 +660,32 @@ class Parser {
     addDays(show, "what ends within is told (default 30d)", options_.certs.before, "--before");
   }
 
+  // Asks no daemon of this machine, which may have none yet.
+  void addJoin() {
+    CLI::App* sub = addCommand("join", "makes this machine a node of a cluster, by a token",
+                               Daemon::Scheduler);
+    JoinOptions& join = options_.join;
+    sub->add_option("SCHEDULER", join.door, "HOST:PORT, as `token create` said it there")
+        ->required()
+        ->check(oneWord())
+        ->type_name("");
+    sub->add_option("--token", join.token, "the token; -: the first line of stdin")
+        ->required()
+        ->check(oneWord())
+        ->type_name("TOKEN");
+    sub->add_option("--nodename", join.node, "name of this node (default: the host name)")
+        ->check(oneWord())
+        ->type_name("NAME");
+    sub->add_option("--dir", join.folder,
+                    "folder of key, certificates and configuration (default /etc/qgpu)")
+        ->check(oneWord())
+        ->type_name("DIR");
+    sub->add_flag("--force", join.force, "also where these files are there already");
+    sub->add_flag_callback(
+        "--no-start", [&join] { join.start = false; }, "leave the manager's unit as it is");
+    sub->callback([this] { choose(Action::Join, "join", Daemon::Scheduler); });
+  }
+
   void addIssue(CLI::App* sub) {
     CertsOptions& certs = options_.certs;
     sub->add_option("NAME", certs.name, "of the node, of the scheduler's host, or of a person")
@@ -785,6 +824,7 @@ class Parser {
 
   CLI::App app_{"qgpuctl: run programs on shared GPU cards, and see and change who gets what",
                 "qgpuctl"};
+  CLI::App* tokens_ = nullptr;     // `token`, within app_
   const CLI::App* run_ = nullptr;  // the subcommand, within app_
   const CLI::App* at_ = &app_;     // the command at hand, or app_ before one was said
   std::vector<std::pair<CLI::App*, Daemon>> commands_;

@@ -14,6 +14,7 @@
 #include "services/ctl/certs/authority.h"
 #include "services/ctl/completion.h"
 #include "services/ctl/doctor/doctor.h"
+#include "services/ctl/join/join.h"
 #include "services/ctl/output.h"
 
 namespace qgpu::ctl {
@@ -42,6 +43,7 @@ enum class Action : std::uint8_t {
   Run,
   Doctor,
   Certs,
+  Join,
   Complete,  // what may come next
   Version,
 };
@@ -110,6 +112,7 @@ struct Options {
   TraceOptions trace;
   DoctorOptions doctor;
   CertsOptions certs;
+  JoinOptions join;
   Completion completion;
 };
 

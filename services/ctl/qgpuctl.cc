@@ -357,6 +357,23 @@ int certs(const Options& options) {
                                        : documentOf(certificatesJson(*made), options.output));
 }
 
+int join(const Options& options) {
+  const auto joined = joinCluster(options.join, unixMsNow() / 1000);
+  if (!joined) {
+    std::fprintf(stderr, "qgpuctl: %s\n", printable(joined.error().message).c_str());
+    const bool typed = joined.error().code == ErrorCode::InvalidArgument;
+    return exitWith(typed ? Exit::Usage : Exit::Refused);
+  }
+  const bool starts = options.join.start && unitReads(options.join.folder);
+  const Status started = starts ? startUnit() : ok();
+  const bool runs = starts && started;
+  print(isTable(options.output) ? joinedText(*joined, runs)
+                                : documentOf(joinedJson(*joined, runs), options.output));
+  if (started) return exitWith(Exit::Ok);
+  std::fprintf(stderr, "qgpuctl: %s\n", printable(started.error().message).c_str());
+  return exitWith(Exit::Refused);
+}
+
 // What a list of a daemon is called by, and what says more of an entry.
 struct NamedList {
   const char* list;
@@ -439,6 +456,7 @@ int act(const Options& options) {
     case Action::Run: return run(options);
     case Action::Doctor: return doctor(options);
     case Action::Certs: return certs(options);
+    case Action::Join: return join(options);
     case Action::Complete: return complete(options.completion);
     case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
   }

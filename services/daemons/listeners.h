@@ -49,10 +49,18 @@ class Keeping final : public Housekeeping {
 
   void snapshot(std::function<void(Status)> done) override { journal_.snapshot(std::move(done)); }
   Status setLogLevel(const std::string& level) override;
+  Result<Invitation> invite(const std::string& node) override {
+    return invite_ ? invite_(node) : Housekeeping::invite(node);
+  }
+  // Who makes tokens, where machines may join by them.
+  void setInvite(std::function<Result<Invitation>(const std::string&)> invite) {
+    invite_ = std::move(invite);
+  }
 
  private:
   SqliteJournal& journal_;
   Log& log_;
+  std::function<Result<Invitation>(const std::string&)> invite_;
 };
 
 // The journal over `store`, whose completions run on `loop` and whose troubles are logged.

@@ -9,6 +9,7 @@
 #include "services/api/admin/cluster_handler.h"
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/node_link.h"
+#include "services/api/join/join_door.h"
 #include "services/api/metrics/pages.h"
 #include "services/api/rpc/node_traces.h"
 #include "services/api/rpc/rpc_server.h"
@@ -73,6 +74,21 @@ Result<std::unique_ptr<LiveTls>> readTls(const SchedulerDaemonOptions& options) 
   auto tls = std::make_unique<LiveTls>(files);
   if (Status read = tls->read(); !read) return read.error();
   return tls;
+}
+
+// Where those stand who have no certificate, and what signs for them; nothing without --join.
+struct JoinOpened {
+  TcpListener listener;
+  std::unique_ptr<JoinDoor> door;
+};
+Result<std::optional<JoinOpened>> openJoin(const SchedulerDaemonOptions& options) {
+  if (options.join.empty()) return std::optional<JoinOpened>();
+  const TlsFiles files{options.tlsCert, options.tlsKey, options.tlsCa};
+  auto door = JoinDoor::open({files, options.joinCaKey});
+  if (!door) return door.error();
+  auto opened = TcpListener::open(options.join, "--join", Reach::Anywhere);
+  if (!opened) return opened.error();
+  return std::optional(JoinOpened{std::move(*opened), std::move(*door)});
 }
 
 // Nothing where --webhook is not given.
@@ -144,6 +160,7 @@ struct Scheduler::Parts {
   std::optional<HttpServer> scrapes;  // --metrics
   std::optional<HttpServer> web;  // none: nobody asked for it
   std::optional<ExtenderServer> outerExtender;
+  std::unique_ptr<JoinDoor> joinDoor;  // null: nobody joins by a token
   std::optional<WebhookService> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
   std::optional<PodWriter> writer;
@@ -156,6 +173,7 @@ struct Scheduler::Parts {
   void followCertificates();
   void serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote);
   void serveWeb(WebOpened opened);
+  void serveJoin(JoinOpened opened, std::uint16_t rpcPort);
   void serveExtender(const std::string& certificates, TcpListener listener);
   void serveWebhook(const SchedulerDaemonOptions& options, WebhookService::Opened opened);
   HttpPage readiness() const;
@@ -261,6 +279,13 @@ void Scheduler::Parts::serveWeb(WebOpened opened) {
               kj->lowLevel(), kj->timer(), std::move(opened.listener), secured);
 }
 
+void Scheduler::Parts::serveJoin(JoinOpened opened, std::uint16_t rpcPort) {
+  joinDoor = std::move(opened.door);
+  joinDoor->serve(*actor, kj->lowLevel(), kj->timer(), std::move(opened.listener), rpcPort);
+  keeping->setInvite([this](const std::string& node) { return joinDoor->invite(node); });
+  log.info("takes-joins", {{"join", joinDoor->address()}});
+}
+
 void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListener listener) {
   outerExtender.emplace(extender->routes(), httpLimits(), certificates, kj->lowLevel(), kj->timer(),
                         std::move(listener), log);
@@ -324,6 +349,7 @@ void Scheduler::Parts::leaveKubernetes() {
 void Scheduler::Parts::close() {
   webhook.reset();
   web.reset();
+  joinDoor.reset();
   outerExtender.reset();
   scrapes.reset();
   http.reset();
@@ -361,6 +387,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!remote) return refused(remote.error());
   auto outer = openExtender(options);
   if (!outer) return outer.error();
+  auto join = openJoin(options);
+  if (!join) return join.error();
   auto web = openWeb(options.web);
   if (!web) return web.error();
   auto webhook = openWebhook(options);
@@ -379,7 +407,9 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   openJournal(parts->journal, std::move(*store), parts->loop, log);
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
+  const std::uint16_t rpcPort = remote->rpc->port();
   parts->serve(options, std::move(*local), std::move(*remote));
+  if (*join) parts->serveJoin(std::move(**join), rpcPort);
   if (*web) parts->serveWeb(std::move(**web));
   if (*outer) parts->serveExtender(options.extenderCerts, std::move(**outer));
   if (*kubernetes) parts->joinKubernetes(options, std::move(**kubernetes));

@@ -35,6 +35,10 @@ constexpr std::array kFlags = {
             "none"},
     FlagRow{"web-token", "FILE", "whose first line --web asks for"},
     FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
+    FlagRow{"join", "HOST:PORT",
+            "where machines join by a token (qgpuctl token create); needs the three --tls files",
+            nullptr, "none"},
+    FlagRow{"join-ca-key", "FILE", "key of the CA in --tls-ca, PEM, which signs for --join"},
     FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates", nullptr,
             "none"},
     FlagRow{"extender-certs", "DIR", "folder of tls.crt, tls.key and ca.crt of --extender",
@@ -125,6 +129,8 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "tls-key") return readPath(given, to.tlsKey);
   if (name == "tls-ca") return readPath(given, to.tlsCa);
   if (name == "metrics") return readAddress(given, to.metrics);
+  if (name == "join") return readAddress(given, to.join);
+  if (name == "join-ca-key") return readPath(given, to.joinCaKey);
   if (name == "extender") return readAddress(given, to.extender);
   if (name == "extender-certs") return readPath(given, to.extenderCerts);
   if (name == "webhook") return readAddress(given, to.webhook);
@@ -170,6 +176,9 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   }
   if (options.web.tls && options.tlsCert.empty()) {
     return flags.refuse("--web-tls needs --tls-cert, --tls-key and --tls-ca");
+  }
+  if (!options.join.empty() && (options.tlsCert.empty() || options.joinCaKey.empty())) {
+    return flags.refuse("--join needs --tls-cert, --tls-key, --tls-ca and --join-ca-key");
   }
   if (auto exit = flags.printed()) return std::move(*exit);
   return options;

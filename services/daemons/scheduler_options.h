@@ -36,6 +36,8 @@ struct SchedulerDaemonOptions {
   bool metricsTls = false;
   std::string extender;  // address of the extender for other machines; empty: none
   std::string extenderCerts;
+  std::string join;  // address of the door for machines without a certificate; empty: none
+  std::string joinCaKey;
   WebOptions web;
   PodRules pods;
   std::string webhook;   // HOST:PORT; empty: none

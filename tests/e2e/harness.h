@@ -49,6 +49,7 @@ class Scheduler final : public Daemon {
 
   std::string rpc() const { return "unix:" + runDir() + "/scheduler.rpc"; }
   std::string tcp() const { return logged("rpc"); }
+  std::string door() const { return logged("join"); }  // of machines that join by a token
   // As kube-scheduler asks its extender: POST /scheduler/VERB; null where nobody answers.
   Json post(const std::string& verb, const Json& body) const;
   // The first sample of this family on /metrics.

@@ -32,6 +32,19 @@ kj::Promise<AdminAnswer> ClusterHandler::nextPage(const Peer& peer, kj::Own<Page
   });
 }
 
+kj::Promise<AdminAnswer> ClusterHandler::invite(const Peer& peer, Command command) {
+  const Result<Invitation> made = keeping_.invite(command.given.node);
+  if (!made) return AdminAnswer(renderError(made.error()));
+  command.given.token = made->id;
+  command.given.hash = made->hash;
+  auto asked = actor_.ask(
+      peer, [&](schema::ClusterRequest::Builder request) { fillRequest(request, command); });
+  return asked.then([made = *made](Result<ClusterAnswer> got) -> AdminAnswer {
+    if (!got) return renderError(got.error());
+    return renderInvitation(got->reply(), made.door, made.text);
+  });
+}
+
 std::string ClusterHandler::render(schema::ClusterReply::Reader reply) {
   return renderClusterReply(reply, here_);
 }

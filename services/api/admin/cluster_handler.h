@@ -18,6 +18,7 @@ class ClusterHandler final : public CommandHandler<ClusterApi> {
 
   std::string render(schema::ClusterReply::Reader reply) override;
   kj::Promise<AdminAnswer> list(const Peer& peer, Command command) override;
+  kj::Promise<AdminAnswer> invite(const Peer& peer, Command command) override;
   kj::Promise<AdminAnswer> nextPage(const Peer& peer, kj::Own<Pages> pages);
 
   const Variables here_;

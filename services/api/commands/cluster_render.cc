@@ -218,6 +218,17 @@ std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variabl
   return json.take();
 }
 
+std::string renderInvitation(schema::ClusterReply::Reader reply, const std::string& door,
+                             const std::string& token) {
+  if (!reply.isTokens() || reply.getTokens().size() != 1) return renderClusterReply(reply);
+  const auto made = reply.getTokens()[0];
+  JsonWriter json;
+  json.beginObject().flag("ok", true).field("id", view(made.getId()));
+  json.field("node", view(made.getNode())).count("until_unix_ms", made.getUntilUnixMs());
+  json.field("door", door).field("token", token).endObject();
+  return json.take();
+}
+
 Result<bool> ClusterListing::add(schema::ClusterReply::Reader page) {
   const char* name = listName(page);
   if (name == nullptr) return refusalOf(page).value_or(anotherKind());

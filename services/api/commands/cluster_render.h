@@ -18,6 +18,10 @@ void writeClusterReply(DocumentWriter& json, schema::ClusterReply::Reader reply,
                        const Variables& here = {});
 std::string renderClusterReply(schema::ClusterReply::Reader reply, const Variables& here = {});
 
+// The one token that was made, as it is told once. `door`: HOST:PORT of who takes it.
+std::string renderInvitation(schema::ClusterReply::Reader reply, const std::string& door,
+                             const std::string& token);
+
 // Library and socket as they lie on this machine, for `here`.
 Variables launchVariables(const std::string& library, const std::string& runDir);
 

@@ -42,6 +42,7 @@ kj::Promise<AdminAnswer> CommandHandler<Api>::answer(const Peer& peer, std::stri
   if (row.right == Right::Change && !peer.mayChange) {
     return AdminAnswer(refuseChange(peer, Api::kChanged));
   }
+  if (row.does == Does::Invite) return invite(peer, std::move(*command));
   given.spec.task.ownerUid = peer.uid;
   if (row.does == Does::Run && given.owned) {
     if (const Status owned = own(peer, given.spec.task); !owned) {

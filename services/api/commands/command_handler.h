@@ -66,14 +66,18 @@ class CommandHandler : public AdminHandler {
     return ask(peer, std::move(command));
   }
 
+  // A token, whose secret no actor knows.
+  virtual kj::Promise<AdminAnswer> invite(const Peer& peer, Command command) {
+    return ask(peer, std::move(command));
+  }
+
   kj::Promise<AdminAnswer> ask(const Peer& peer, Command command);
 
   ActorClient<Api>& actor_;
+  Housekeeping& keeping_;
 
  private:
   kj::Promise<AdminAnswer> finish(const Command& command, Reply reply);
-
-  Housekeeping& keeping_;
 };
 
 extern template class CommandHandler<NodeApi>;

@@ -75,6 +75,21 @@ Status readLevel(std::string_view word, Arguments& given) {
   return ok();
 }
 
+Status readToken(std::string_view word, Arguments& given) {
+  given.token = std::string(word.substr(0, kWordMax));
+  return ok();
+}
+
+Status readNode(std::string_view word, Arguments& given) {
+  given.node = std::string(word.substr(0, kWordMax));
+  if (word.size() <= kWordMax) return ok();
+  return wrong("a node's name has at most " + std::to_string(kWordMax) + " characters");
+}
+
+Status readTtl(std::string_view word, Arguments& given) {
+  return keep(parseDuration(word), given.ttl);
+}
+
 Status readAsked(std::string_view json, Side side, Arguments& given) {
   Result<SaidSpec> said = readSpec(json, side);
   if (!said) return said.error();
@@ -342,6 +357,45 @@ constexpr CommandRow kRows[] = {
                      .cluster = {"NAME", readPriority}}}},
      .right = Right::Change,
      .askCluster = [](Cluster r, const Arguments& given) { r.setPriority(given.priority); }},
+    {.name = "token-create",
+     .what = "lets one machine join, once, as this node, by `qgpuctl join`",
+     .example = "token create node-7",
+     .arguments = {{{.name = "NODE",
+                     .meaning = "the name of the node, as its manager's --nodename",
+                     .node = {},
+                     .cluster = {"NODE", readNode}},
+                    {.name = "TIME",
+                     .meaning = "it is good for so long, 1m to 24h (1h)",
+                     .node = {},
+                     .cluster = {"TIME", readTtl},
+                     .need = Need::OptionalWord,
+                     .option = "--ttl"}}},
+     .right = Right::Change,
+     .does = Does::Invite,
+     .shown = Shown::Invited,
+     .askCluster =
+         [](Cluster r, const Arguments& given) {
+           auto invite = r.initInvite();
+           invite.setId(ptr(given.token));
+           invite.setNode(ptr(given.node));
+           invite.setHash(ptr(given.hash));
+           invite.setTtlNs(static_cast<std::uint64_t>(given.ttl.value));
+         }},
+    {.name = "token-list",
+     .what = "the tokens by which machines may join; their secrets are not kept",
+     .example = "token list",
+     .right = Right::Change,
+     .shown = Shown::Rows,
+     .askCluster = [](Cluster r, const Arguments&) { r.setTokens(); }},
+    {.name = "token-revoke",
+     .what = "nobody joins by this token any more",
+     .example = "token revoke 1f2e3d4c",
+     .arguments = {{{.name = "ID",
+                     .meaning = "as `token list` shows it",
+                     .node = {},
+                     .cluster = {"ID", readToken}}}},
+     .right = Right::Change,
+     .askCluster = [](Cluster r, const Arguments& given) { r.setRevoke(ptr(given.token)); }},
     {.name = "limits",
      .what = "how near the daemon is to its bounds, and what happens there",
      .example = "limits",

@@ -22,6 +22,8 @@ namespace qgpu {
 
 // How long a drain waits for its tasks where nobody says.
 inline constexpr Nanos kDrainTimeDefault = seconds(300);
+// And how long a token is good by which a machine may join.
+inline constexpr Nanos kTokenTimeDefault = seconds(3600);
 
 // What stood behind a command's name, checked. Which of it counts, the row's arguments tell.
 struct Arguments {
@@ -35,6 +37,9 @@ struct Arguments {
   ClusterSpec spec;         // its task.ownerUid and owner process are for the client to set
   bool owned = false;       // by the process that asks
   std::uint32_t count = 0;  // of the tasks that a what-if places; 0: a drain
+  std::string token;        // id of one by which a machine may join
+  std::string hash{};       // SHA-256 of its secret: the daemon's to set, as the id of a new one
+  Nanos ttl = kTokenTimeDefault;
 };
 
 struct Argument {
@@ -72,6 +77,7 @@ enum class Does : std::uint8_t {
   Run,       // names the process that asks as the owner of a task
   Snapshot,  // writes one, once the actor has permitted it
   LogLevel,  // sets it, once the actor has permitted it
+  Invite,    // makes a secret first, and tells it with what the actor answers
 };
 
 // How qgpuctl shows the answer to a person.
@@ -86,6 +92,7 @@ enum class Shown : std::uint8_t {
   Explanation,
   Plan,
   Trace,
+  Invited,
   Rows,  // as a table of the list that the answer is: a column for each field
 };
 

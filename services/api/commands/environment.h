@@ -51,6 +51,8 @@ inline constexpr VariableEntry kVariables[] = {
     {"POD_NAME", "qgpu-scheduler", "", "its own pod, which gets the label qgpu.io/scheduler"},
     {"POD_NAMESPACE", "qgpu-scheduler", "", "that pod's namespace"},
     {"QGPU_MANAGER_FLAGS", "unit qgpu-manager", "", "flags, in /etc/default/qgpu-manager"},
+    {"QGPU_MANAGER_JOINED", "unit qgpu-manager", "",
+     "flags of `join`, in /etc/qgpu/manager.env"},
     {"QGPU_SCHEDULER_FLAGS", "unit qgpu-scheduler", "", "flags, in /etc/default/qgpu-scheduler"},
     {"NOTIFY_SOCKET", "daemons", "", "systemd's; it is told when a daemon serves"},
     {"JOURNAL_STREAM", "daemons", "",

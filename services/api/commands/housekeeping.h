@@ -11,6 +11,15 @@
 
 namespace qgpu {
 
+// A token that nobody has yet: `hash` is what a scheduler keeps of it, `text` what one person
+// carries to the machine that is to join at `door`, HOST:PORT.
+struct Invitation {
+  std::string id;
+  std::string hash;
+  std::string text;
+  std::string door;
+};
+
 // What a daemon does itself once its actor has permitted and audited it.
 class Housekeeping {
  public:
@@ -18,6 +27,12 @@ class Housekeeping {
   virtual void snapshot(std::function<void(Status)> done) = 0;
   // InvalidArgument where the level has no such name.
   virtual Status setLogLevel(const std::string& level) = 0;
+  // Unsupported where no machine can join by a token.
+  virtual Result<Invitation> invite(const std::string&) {
+    return fail(ErrorCode::Unsupported,
+                "this scheduler has no door for machines that join: start it with "
+                "--join=HOST:PORT and --join-ca-key=FILE");
+  }
 
  protected:
   ~Housekeeping() = default;

@@ -124,6 +124,10 @@ kj::Promise<void> RpcCalls<Api>::command(Context context, Build&& build, Done do
     return refusal(ErrorCode::Unsupported, "no command asks this: `help` lists them");
   }
   require(row->right);
+  if (row->does == Does::Invite) {
+    return refusal(ErrorCode::Unsupported,
+                   "a token is made on the scheduler's own machine: `qgpuctl token create` there");
+  }
   // A node has no more tasks than one answer holds well.
   const bool small = kSideOf<Api> == Side::Node || row->shown == Shown::Done ||
                      row->shown == Shown::Info || row->shown == Shown::Assigned;

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "actors/ledger/card_name.h"
+#include "services/base/wall_time.h"
 #include "services/ctl/answers/table.h"
 
 namespace qgpu::ctl {
@@ -351,6 +352,14 @@ std::string submitView(Value root) {
   return out;
 }
 
+std::string invitedView(Value root) {
+  const std::string node = printable(textOf(root, "node"));
+  return "token " + printable(textOf(root, "id")) + " lets one machine join as " + node +
+         ", once, until " + rfc3339(static_cast<std::int64_t>(numberOf(root, "until_unix_ms"))) +
+         "; there, as root:\nqgpuctl join " + printable(textOf(root, "door")) + " --nodename " +
+         node + " --token " + printable(textOf(root, "token")) + "\n";
+}
+
 std::string explainView(Value root, const Style& style) {
   std::string out = printable(textOf(root, "text")) + "\n";
   for (const Value line : listOf(root, "lines")) {
@@ -498,12 +507,13 @@ std::string numberText(std::string_view key, std::uint64_t number) {
   if (key.ends_with("_bytes")) return humanBytes(number);
   if (key.ends_with("_ns")) return humanTime(number);
   if (key.ends_with("_permille")) return humanPermille(number);
+  if (key.ends_with("_unix_ms")) return rfc3339(static_cast<std::int64_t>(number));
   return std::to_string(number);
 }
 
 // "mem_used_bytes" as "MEM USED".
 std::string titleOf(std::string_view key) {
-  for (const std::string_view unit : {"_bytes", "_ns", "_permille"}) {
+  for (const std::string_view unit : {"_bytes", "_ns", "_permille", "_unix_ms"}) {
     if (key.ends_with(unit)) key.remove_suffix(unit.size());
   }
   std::string title;
@@ -583,6 +593,8 @@ Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style
       return whatIfView(root, style);
     case Shown::Trace:
       return traceView(root);
+    case Shown::Invited:
+      return invitedView(root);
     case Shown::Rows:
       return rowsView(root);
     case Shown::Done:

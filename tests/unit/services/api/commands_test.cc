@@ -107,6 +107,9 @@ TEST(Commands, EveryRequestOfACommandIsFoundAgainAndNoOther) {
     EXPECT_EQ(rowOf(which), nullptr) << "not for clients: " << which;
   }
   EXPECT_EQ(rowOf(Cluster::WATCH), nullptr);
+  EXPECT_EQ(rowOf(Cluster::ADMIT), nullptr) << "the scheduler's own door asks it";
+  EXPECT_EQ(rowOf(Cluster::INVITE)->right, Right::Change);
+  EXPECT_EQ(rowOf(Cluster::TOKENS)->right, Right::Change);
   EXPECT_EQ(rowOf(Cluster::ASSIGNED), nullptr) << "says a token";
 }
 

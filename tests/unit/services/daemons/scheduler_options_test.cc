@@ -107,6 +107,7 @@ TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
       {"--http=here", "--http: 'here'"},
       {"--kubernetes=yes", "auto, on or off"},
       {"--web-tls", "--web-tls needs --tls-cert, --tls-key and --tls-ca"},
+      {"--join=0.0.0.0:1", "--join needs --tls-cert, --tls-key, --tls-ca and --join-ca-key"},
       {"--leader-elect=yes", "on or off"},
       {"--mixed", "--mixed"},
       {"--config=/nonexistent", "--config=/nonexistent: can't read it"},
