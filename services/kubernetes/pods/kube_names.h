@@ -10,7 +10,7 @@
 
 namespace qgpu {
 
-enum class KubeNameKind : std::uint8_t { Resource, Annotation, Label };
+enum class KubeNameKind : std::uint8_t { Resource, Annotation, Label, Taint };
 
 struct KubeName {
   KubeNameKind kind;
@@ -53,6 +53,8 @@ inline constexpr KubeName kKubeNames[] = {
      "`leads` or `follows`; the Service leads to the first"},
     {KubeNameKind::Label, false, "qgpu.io/webhook", "namespace", "the administrator",
      "`ignore`: the admission webhook leaves its pods alone"},
+    {KubeNameKind::Taint, false, "qgpu.io/unavailable", "device of a ResourceSlice",
+     "qgpu-manager", "the card takes nothing new; the value is its state, as `cordoned`"},
 };
 
 }  // namespace qgpu

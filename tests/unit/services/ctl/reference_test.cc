@@ -259,6 +259,7 @@ TEST(Reference, ThePageOfKubernetesIsWhatItsCataloguesSay) {
   page += "## Resources\n\n" + nameRows(KubeNameKind::Resource, "resource");
   page += "## Annotations\n\n" + nameRows(KubeNameKind::Annotation, "annotation");
   page += "## Labels\n\n" + nameRows(KubeNameKind::Label, "label");
+  page += "## Taints\n\n" + nameRows(KubeNameKind::Taint, "taint");
   expectPage("kubernetes.md", page + "## Events\n\n" + reasonRows());
 }
 
@@ -307,9 +308,9 @@ TEST(Reference, EveryVariableInTheCodeIsInTheCatalogue) {
 }
 
 TEST(Reference, EveryNameOnKubernetesIsInTheCatalogue) {
-  // Of the node's own files: the kind of a CDI device, its file, and a note in it; and parts of
-  // names of objects, which the manifests hold.
-  Names known = {"qgpu.io/card", "qgpu.io/version"};
+  // Of the node's own files: the kinds of CDI devices and a note in them; and the version of claims'
+  // parameters, without its number.
+  Names known = {"qgpu.io/card", "qgpu.io/claim", "qgpu.io/version", "qgpu.io/v"};
   for (const KubeName& name : kKubeNames) known.insert(std::string(name.name));
   const Names used =
       inTree({"services/kubernetes", "deploy"},
