@@ -58,7 +58,7 @@ DRIVER='libcuda.so.1 libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1 libnvidia-n
   libnvidia-gpucomp.so.* libnvidia-opencl.so.1 libcudadebugger.so.1 nvidia-smi'
 # Of a driver on the node itself, or in a container of NVIDIA's GPU operator.
 DRIVER_ROOTS='/ /run/nvidia/driver/'
-DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib64 usr/lib usr/bin'
+DRIVER_FOLDERS='usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib usr/bin'
 
 # real_file ROOT PATH: a file by its path below that root, also where that is a link with a path
 # from there.

@@ -27,7 +27,11 @@ constexpr const char* kLibrary = "/opt/qgpu/libqgpu.so";
 constexpr const char* kPreload = "/etc/ld.so.preload";
 // Where programs of the two families of distributions look for a driver's libraries, and all of
 // them for its tool.
+#if defined(__aarch64__)
+constexpr const char* kDriverHomes[] = {"/usr/lib/aarch64-linux-gnu/", "/usr/lib64/"};
+#else
 constexpr const char* kDriverHomes[] = {"/usr/lib/x86_64-linux-gnu/", "/usr/lib64/"};
+#endif
 constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kTool = "nvidia-smi";
 constexpr const char* kToolHome = "/usr/bin/";
