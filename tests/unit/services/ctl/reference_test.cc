@@ -308,8 +308,8 @@ TEST(Reference, EveryVariableInTheCodeIsInTheCatalogue) {
 }
 
 TEST(Reference, EveryNameOnKubernetesIsInTheCatalogue) {
-  // Of the node's own files: the kinds of CDI devices and a note in them; and the version of claims'
-  // parameters, without its number.
+  // Of the node's own files: the kinds of CDI devices and a note in them; and the version of what
+  // claims say, without its number.
   Names known = {"qgpu.io/card", "qgpu.io/claim", "qgpu.io/version", "qgpu.io/v"};
   for (const KubeName& name : kKubeNames) known.insert(std::string(name.name));
   const Names used =

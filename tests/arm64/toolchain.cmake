@@ -1,0 +1,20 @@
+# Debian's cross compiler for aarch64, the libraries that root.sh unpacked in QGPU_ROOT, and qemu
+# for what is run. Tools that build (capnp, protoc) are this machine's own.
+if(NOT QGPU_ROOT)
+  set(QGPU_ROOT ${CMAKE_BINARY_DIR}/root)
+endif()
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES QGPU_ROOT)
+set(CMAKE_SYSROOT ${QGPU_ROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${QGPU_ROOT})
+set(ENV{PKG_CONFIG_LIBDIR}
+  ${QGPU_ROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${QGPU_ROOT}/usr/share/pkgconfig)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${QGPU_ROOT})
