@@ -100,7 +100,7 @@ Status measure(const ActSetting& setting, Row& row) {
   if (Status status = bare.measure(BareRun::kMeasureNs); !status) return status;
   std::vector<TenantSpec> tenants = {busyTenant("measured", row.share, kernel)};
   if (row.neighbour != 0) tenants.push_back(busyTenant("neighbour", row.neighbour, "2..8"));
-  TenantGroup group(setting.node, tenants);
+  TenantGroup group(setting.node, title, tenants);
   if (Status status = group.warmUp(); !status) return status;
   group.say("mark");
   if (Status status = group.watch(setting.ns, setting.ns); !status) return status;
