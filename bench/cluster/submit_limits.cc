@@ -1,6 +1,6 @@
-#include "bench/submit_limits.h"
+#include "bench/cluster/submit_limits.h"
 
-#include "bench/cluster_client.h"
+#include "bench/cluster/cluster_client.h"
 #include "runtime/loop.h"
 #include "store/sqlite.h"
 #include "store/store.h"

@@ -17,10 +17,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "bench/cluster_client.h"
-#include "bench/cluster_daemons.h"
+#include "bench/cluster/cluster_client.h"
+#include "bench/cluster/cluster_daemons.h"
 #include "bench/load_manager.h"
-#include "bench/members.h"
+#include "bench/cluster/members.h"
 #include "tests/testing/eventually.h"
 
 namespace qgpu::bench {

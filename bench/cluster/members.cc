@@ -1,4 +1,4 @@
-#include "bench/members.h"
+#include "bench/cluster/members.h"
 
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "bench/plain_node.h"
+#include "bench/cluster/plain_node.h"
 #include "runtime/loop.h"
 
 namespace qgpu::bench {

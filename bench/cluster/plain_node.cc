@@ -1,4 +1,4 @@
-#include "bench/plain_node.h"
+#include "bench/cluster/plain_node.h"
 
 #include <capnp/message.h>
 

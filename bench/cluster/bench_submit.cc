@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/cluster_client.h"
-#include "bench/cluster_daemons.h"
+#include "bench/cluster/cluster_client.h"
+#include "bench/cluster/cluster_daemons.h"
 #include "bench/load_manager.h"
-#include "bench/members.h"
-#include "bench/submit_limits.h"
+#include "bench/cluster/members.h"
+#include "bench/cluster/submit_limits.h"
 #include "tests/testing/eventually.h"
 
 namespace qgpu::bench {

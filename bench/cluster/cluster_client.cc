@@ -1,4 +1,4 @@
-#include "bench/cluster_client.h"
+#include "bench/cluster/cluster_client.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "bench/cluster_daemons.h"
+#include "bench/cluster/cluster_daemons.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
