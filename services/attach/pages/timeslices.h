@@ -5,7 +5,7 @@
 // middle of the kernel, and an online kernel waits for slices instead of kernels. Where nobody
 // else has work on the card nothing changes: a slice ends only where another waits.
 //
-// A process sets them itself as it makes a group of channels (services/guest/gate/timeslice.h);
+// A process sets them itself as it makes a group of channels (services/guest/gate/channels.cc);
 // the open kernel module (515 to 595) lets any process do that with its own groups, and hands
 // the value to the card's firmware. The module sets its own default in the same way when it
 // makes a group, and asks for no new runlist then: the group's entry is written when its first

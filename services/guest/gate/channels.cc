@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include "services/guest/gate/test_hooks.h"
-#include "services/guest/gate/timeslice.h"
 #include "services/nvidia_abi/rm_card.h"
 #include "services/nvidia_abi/rm_events.h"
 
@@ -19,6 +18,26 @@ constexpr std::uint32_t kNoCard = ~0u;   // as an event says that its card is no
 
 bool takesChannelsOff() {
   return loadRelaxed(session.gate->suspend) == QGPU_SUSPEND_RM;
+}
+
+// --- the timeslice of this process's work ---
+
+std::atomic<bool> refusalSaid{false};
+
+// Where the manager wants one (services/attach/pages/timeslices.h says which and why), each group
+// of channels gets it as it is made, through the process's own file of the driver, before any of
+// its channels can run. A driver that refuses costs the program nothing: it runs on with what the
+// driver gives, and says so once. By the thread that made the group, before the program knows it.
+void giveTimeslice(const RmChannelEvent& group) {
+  const std::uint64_t us = loadRelaxed(session.gate->timeslice_us);
+  if (us == 0) return;
+  const int saved = errno;
+  const std::uint32_t status = rm::setTimeslice(group.fd, {group.client, group.object}, us);
+  if (status != rm::kOk && !refusalSaid.exchange(true)) {
+    say("the driver gives no timeslices of %llu us (status 0x%x); this program runs with its own",
+        static_cast<unsigned long long>(us), status);
+  }
+  errno = saved;
 }
 
 // --- the channels that are there ---
