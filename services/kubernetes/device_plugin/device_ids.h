@@ -1,7 +1,9 @@
 #pragma once
 // The devices that kubelet counts: qgpu-core has 100 of each card, qgpu-memory one for each unit of
 // its memory, qgpu-core-greedy 100. An id says which card and which of its devices it is, so that
-// it is the same after every restart and kubelet's picture of a card is ours.
+// it is the same after every restart and kubelet's picture of a card is ours. And which of them it
+// should take, so that a container's devices are of as few cards as can be: its picture then breaks
+// no card that ours keeps whole.
 //
 //   sim-0_c17    GPU-fef8089b-4820-abfc-e83e-94318197576e_m3 opencl-portable~0123456789abcdef_g99
 
@@ -54,5 +56,12 @@ std::string_view cardOfDevice(std::string_view deviceId);
 // than kDevicesMax.
 Result<std::vector<Device>> devicesOf(const std::vector<PluginCard>& cards, Resource resource,
                                       MemoryUnit unit);
+
+// `size` ids out of `available`, all of `mustInclude` among them. Cards of `mustInclude` come
+// first; then the card with the fewest free devices that suffices; where none does, the fullest
+// ones. Ties: as `available` has them. InvalidArgument where there are not enough.
+Result<std::vector<std::string>> preferredDevices(const std::vector<std::string>& available,
+                                                  const std::vector<std::string>& mustInclude,
+                                                  std::size_t size);
 
 }  // namespace qgpu

@@ -9,7 +9,7 @@
 #include "runtime/whole_file.h"
 #include "services/base/kj_time.h"
 #include "services/kubernetes/device_plugin/device_folder.h"
-#include "services/kubernetes/device_plugin/preferred.h"
+#include "services/kubernetes/device_plugin/device_ids.h"
 
 namespace qgpu {
 namespace {

@@ -8,7 +8,6 @@
 #include "services/kubernetes/device_plugin/device_ids.h"
 #include "services/kubernetes/device_plugin/placeholders.h"
 #include "services/kubernetes/device_plugin/pod_devices.h"
-#include "services/kubernetes/device_plugin/preferred.h"
 #include "services/kubernetes/device_plugin/reconciler.h"
 #include "tests/testing/temp_folder.h"
 
