@@ -5,7 +5,6 @@
 #include "tests/sim/checkers/check_ledger.h"
 #include "tests/sim/checkers/check_mail.h"
 #include "tests/sim/checkers/check_memory.h"
-#include "tests/sim/checkers/check_rates.h"
 #include "tests/sim/checkers/check_replay.h"
 #include "tests/sim/checkers/check_storage.h"
 
