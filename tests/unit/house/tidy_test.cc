@@ -224,12 +224,14 @@ TEST(TidyRules, NoFoldersStandOnEachOther) {
 
 TEST(TidyRules, NoRoomIsTooFull) {
   std::vector<std::string> paths;
-  for (int i = 0; i < 32; ++i) paths.push_back("services/a/" + std::to_string(i) + ".cc");
+  for (int i = 0; i < 30; ++i) paths.push_back("services/a/" + std::to_string(i) + ".cc");
   paths.push_back("services/a/CMakeLists.txt");
   EXPECT_TRUE(checkRoomSizes(paths).empty());
   paths.push_back("services/a/b.h");
   ASSERT_EQ(checkRoomSizes(paths).size(), 1u);
   EXPECT_EQ(checkRoomSizes(paths)[0].path, "services/a");
+  for (int i = 0; i < 31; ++i) paths.push_back("bench/" + std::to_string(i) + ".cc");
+  EXPECT_EQ(checkRoomSizes(paths).size(), 2u) << "of tests and benches, too";
 }
 
 TEST(TidyRules, KeepThirdPartyHeadersAtHome) {
