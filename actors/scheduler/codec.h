@@ -16,7 +16,6 @@
 
 namespace qgpu {
 
-inline constexpr std::size_t kNodeNameMax = 253;    // as long as Kubernetes' names of nodes are
 inline constexpr std::size_t kHeldMax = 4'096;      // tasks in one hello
 inline constexpr std::size_t kEnvironmentMax = 64;  // variables of a node's tenants
 

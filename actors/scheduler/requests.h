@@ -11,7 +11,7 @@
 #include <string>
 
 #include "actors/scheduler/drains.h"
-#include "actors/scheduler/join_tokens.h"
+#include "actors/join/join_tokens.h"
 #include "actors/scheduler/plans.h"
 #include "actors/scheduler/reports.h"
 

@@ -19,7 +19,7 @@
 
 #include "actors/base/durable_shell.h"
 #include "actors/base/event_source.h"
-#include "actors/scheduler/join_tokens.h"
+#include "actors/join/join_tokens.h"
 #include "actors/scheduler/model.h"
 
 namespace qgpu {

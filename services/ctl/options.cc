@@ -627,6 +627,7 @@ class Parser {
     sub->add_option("--bundle", doctor.bundle,
                     "also a report to send to others: a new file, without tokens and keys")
         ->type_name("FILE");
+    sub->add_flag("-q,--quiet", doctor.quiet, "what was found alone, not what is well");
     sub->footer(
         "\nWith --tls-cert, --tls-key and --tls-ca, or with QGPU_TLS_CERT and so on, it looks "
         "at those too.\n");

@@ -331,7 +331,8 @@ int submit(const Options& options) {
 
 int doctor(const Options& options) {
   const Diagnosis diagnosis = examine(options.doctor, QGPU_VERSION);
-  print(isTable(options.output) ? doctorTable(diagnosis)
+  const Telling telling = options.doctor.quiet ? Telling::Findings : Telling::All;
+  print(isTable(options.output) ? doctorTable(diagnosis, telling)
                                 : documentOf(doctorJson(diagnosis), options.output));
   const std::string& bundle = options.doctor.bundle;
   if (!bundle.empty()) {

@@ -36,7 +36,7 @@ class Strace {
 };
 
 Strace::Strace(pid_t process, const std::string& inject) {
-  std::vector<std::string> argv = {"strace", "-f", "-p", std::to_string(process),
+  std::vector<std::string> argv = {"strace", "-f",       "-p", std::to_string(process),
                                    "-o",     "/dev/null"};
   std::istringstream words(inject);
   std::string traced;
@@ -58,24 +58,24 @@ Strace::Strace(pid_t process, const std::string& inject) {
 
 void Strace::end() {
   if (!strace_) return;
-  strace_->signal(SIGINT);   // lets the process go and ends
+  strace_->signal(SIGINT);  // lets the process go and ends
   strace_->wait(std::chrono::seconds(10));
   strace_.reset();
 }
 
 enum class Then : std::uint8_t {
-  Serves,    // every bind is granted or refused with a reason
-  Refuses,   // as above, and the fault makes it refuse at least one
-  Grants,    // nobody notices anything but time
-  HangsUp,   // as Serves, or the connection ends at once
-  Deaf,      // may not answer while it lasts, but lives and answers afterwards
-  Dies,      // ends with status 5 at the first bind
-  Either,    // Serves, or ends with a documented status
+  Serves,   // every bind is granted or refused with a reason
+  Refuses,  // as above, and the fault makes it refuse at least one
+  Grants,   // nobody notices anything but time
+  HangsUp,  // as Serves, or the connection ends at once
+  Deaf,     // may not answer while it lasts, but lives and answers afterwards
+  Dies,     // ends with status 5 at the first bind
+  Either,   // Serves, or ends with a documented status
 };
 
 struct Row {
   const char* name;
-  const char* inject;   // every second epoll_wait would hit only the inner one of the two in a loop
+  const char* inject;  // every second epoll_wait would hit only the inner one of the two in a loop
   Then then;
 };
 
@@ -113,12 +113,12 @@ constexpr Row kRows[] = {
     {"a read that is interrupted", "read,readv:error=EINTR:when=1+2", Then::Serves},
 };
 
-constexpr int kRestartHelps = 5;                 // ExitCode::Environment
-constexpr milliseconds kAnswerWithin = std::chrono::seconds(5);
+constexpr int kRestartHelps = 5;  // ExitCode::Environment
+constexpr milliseconds kSyscallAnswerWithin = std::chrono::seconds(5);
 constexpr milliseconds kDeafFor = milliseconds(700);
-constexpr milliseconds kResumesWithin = std::chrono::seconds(10);
+constexpr milliseconds kSyscallResumesWithin = std::chrono::seconds(10);
 constexpr std::size_t kBinds = 3;
-constexpr double kBusyMax = 0.9;                 // of one core, while it can't accept
+constexpr double kBusyMax = 0.9;  // of one core, while it can't accept
 
 std::int64_t cpuMs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -176,12 +176,12 @@ class Trial {
       if (const auto bound = bind("during-" + std::to_string(i))) task = bound;
     }
     if (row_.then == Then::Dies) {
-      if (daemon_.wait(kAnswerWithin) != kRestartHelps) throw wrong("it did not end with 5");
+      if (daemon_.wait(kSyscallAnswerWithin) != kRestartHelps) throw wrong("it did not end with 5");
       return;
     }
     if (diedWith() || mayDie()) return checkDeath();
     attach();
-    const bool answers = !daemon_.tryAsk("status", kAnswerWithin).is_null();
+    const bool answers = !daemon_.tryAsk("status", kSyscallAnswerWithin).is_null();
     if (!answers && row_.then != Then::HangsUp) throw wrong("status is not answered");
     if (task) end("during-0");
     tenants_.checkUnharmed();
@@ -218,9 +218,9 @@ class Trial {
     wish.card = "sim-1";
     bindings_.asked(wish);
     const std::int64_t from = testing::monotonicNs();
-    const Json answer = daemon_.tryAsk(bindLine(wish), kAnswerWithin);
+    const Json answer = daemon_.tryAsk(bindLine(wish), kSyscallAnswerWithin);
     if (answer.is_null()) {
-      const bool late = testing::monotonicNs() - from >= kAnswerWithin.count() * 1'000'000;
+      const bool late = testing::monotonicNs() - from >= kSyscallAnswerWithin.count() * 1'000'000;
       const bool ends = mayDie() && daemon_.wait(milliseconds(500)).has_value();
       if (late || (!ends && row_.then != Then::HangsUp)) throw wrong("a bind has no answer");
       return std::nullopt;
@@ -241,7 +241,7 @@ class Trial {
     const Entry entry = bindings_.entries().at(name);
     if (entry.phase != Phase::Bound) return;
     bindings_.endAsked(name);
-    const Json answer = daemon_.tryAsk("end " + std::to_string(entry.task), kAnswerWithin);
+    const Json answer = daemon_.tryAsk("end " + std::to_string(entry.task), kSyscallAnswerWithin);
     if (!answer.is_null() && answer["ok"] == true) bindings_.ended(name);
   }
 
@@ -269,13 +269,13 @@ class Trial {
     int tries = 0;
     const bool granted = testing::eventually(
         [&] {
-          const Json answer = daemon_.tryAsk("status", kAnswerWithin);
+          const Json answer = daemon_.tryAsk("status", kSyscallAnswerWithin);
           if (answer.is_null()) return false;
           Wish wish;
           wish.name = "after-" + std::to_string(tries++);
           wish.card = "sim-1";
           bindings_.asked(wish);
-          last_ = daemon_.tryAsk(bindLine(wish), kAnswerWithin);
+          last_ = daemon_.tryAsk(bindLine(wish), kSyscallAnswerWithin);
           if (last_.is_null()) return false;
           if (last_["ok"] != true) {
             bindings_.refused(wish.name);
@@ -284,7 +284,7 @@ class Trial {
           bindings_.bound(wish.name, last_["task"], last_["token"]);
           return true;
         },
-        kResumesWithin);
+        kSyscallResumesWithin);
     if (!granted) throw wrong("it is over, and binds are refused: " + last_.dump());
     if (daemon_.pid() != pid || !daemon_.alive()) throw wrong("it is over, and it ended");
     attach();

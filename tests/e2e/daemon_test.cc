@@ -134,6 +134,27 @@ TEST(Daemon, AReportOfDoctorHasItsConfigurationAndNoTokenOfATask) {
   task->wait();
 }
 
+// As at three in the morning: what was looked at is said, also where all is well.
+TEST(Daemon, DoctorSaysWhatItLookedAt) {
+  Manager manager({"--cards=sim:2x16"});
+  const Finished told = run({binary("qgpuctl"), "--socket", manager.socket(), "doctor"});
+  for (const char* line :
+       {"[ok]   kernel ", "[ok]   memory can be shared and sealed", "[ok]   qgpu-manager ",
+        "[ok]   the manager's database takes changes", "[ok]   card sim-0 (", "[ok]   card sim-1 (",
+        "[ok]   0 tasks: none is quarantined", "real-time priority"}) {
+    EXPECT_NE(told.output.find(line), std::string::npos) << line << "\n" << told.output;
+  }
+  ASSERT_TRUE(manager.ask("cordon 1")["ok"]);
+  const Finished quiet = run({binary("qgpuctl"), "--socket", manager.socket(), "doctor", "-q"});
+  EXPECT_EQ(quiet.status, 3);
+  EXPECT_NE(quiet.output.find("[warn] card-cordoned: card sim-1 takes no new tasks"),
+            std::string::npos)
+      << quiet.output;
+  EXPECT_NE(quiet.output.find("fix: once it is well: qgpuctl uncordon sim-1"), std::string::npos)
+      << quiet.output;
+  EXPECT_EQ(quiet.output.find("[ok]"), std::string::npos) << quiet.output;
+}
+
 TEST(Daemon, C7_GarbageOnEverySocketHarmsNothing) {
   Manager manager({"--cards=sim:1x16"});
   std::mt19937_64 random(7);

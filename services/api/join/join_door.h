@@ -3,7 +3,7 @@
 // own, where a client shows a token instead. It signs for who shows a good one: always for the
 // node that the token was made for, with the role of a node, whatever the request says beside its
 // key. What a token is worth the scheduler actor decides and stores, and uses it up before anything
-// is signed (actors/scheduler/join_tokens.h).
+// is signed (actors/join/join_tokens.h).
 //
 // Who has no token gets one and the same answer and costs little: connections, bodies, time and
 // questions under way are bounded (C5, C7), and the door has no other page.

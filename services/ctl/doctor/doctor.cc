@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/base/event_log.h"
 #include "services/api/rpc/certificate.h"
 #include "services/base/json.h"
 #include "services/base/net/pem.h"
@@ -27,8 +26,11 @@ namespace {
 constexpr Nanos kProbeLimit = seconds(3);
 constexpr std::int64_t kSoonSeconds = 14 * kDaySeconds;
 // Findings with which everything still works.
-constexpr std::array<std::string_view, 5> kWarnings = {
-    "certificate-ends", "library-differs", "task-unattached", "versions-differ", "socket-stale"};
+constexpr std::array<std::string_view, 16> kWarnings = {
+    "card-cordoned",    "certificate-ends", "clock-unsynced",  "cluster-away",
+    "disk-low",         "driver-rm",        "hold-weak",       "kernel-rm",
+    "library-differs",  "memory-refused",   "realtime",        "socket-stale",
+    "task-quarantined", "task-unattached",  "versions-differ", "wal-large"};
 const std::vector<unsigned> kOldestKernel = {5, 3};
 const std::vector<unsigned> kOldestDriver = {450, 102, 4};
 
@@ -59,6 +61,8 @@ void checkKernel(DoctorContext& context) {
                         " has no pidfd, by which qgpu follows "
                         "processes",
                     "run Linux 5.3 or later");
+  } else {
+    context.well("kernel " + release + " has pidfd, by which qgpu follows processes (5.3)");
   }
 }
 
@@ -81,6 +85,9 @@ void checkDriver(DoctorContext& context) {
   if (!version.empty() && versionNumbers(version, kOldestDriver.size()) < kOldestDriver) {
     context.finding("driver-old", "NVIDIA's driver " + version + " is older than 450.102.04",
                     "install a newer one");
+  } else if (!version.empty()) {
+    const std::string release = firstLine(context.path("/proc/sys/kernel/osrelease"));
+    judgeRm(context, version, versionNumbers(release, kOldestKernel.size()));
   }
   if (namesIn(context.path("/dev"), "nvidia0", "").empty() &&
       !exists(context.path("/dev/nvidiactl"))) {
@@ -160,17 +167,23 @@ struct Pair {
 std::string checkPair(DoctorContext& context, const std::string& whose, const Pair& files,
                       const std::string& place) {
   const auto pem = readWhole(context.path(files.cert));
-  const auto end = expiryOf(pem.value_or(""));
+  const auto begin = beginningOf(pem.value_or("")), end = expiryOf(pem.value_or(""));
   if (!pem || !end) {
     context.finding("certificate", whose + (pem ? " is no PEM certificate" : " can't be read"),
                     "see --tls-cert in " + place);
     return "";
   }
   const std::size_t before = context.diagnosis.findings.size();
-  const std::int64_t left = *end - static_cast<std::int64_t>(std::time(nullptr));
+  const auto now = static_cast<std::int64_t>(std::time(nullptr));
+  const std::int64_t left = *end - now;
   const std::string renew =
       "where the CA is: qgpuctl certs renew; then copy it here, and it is read within 10 s";
-  if (left <= 0) {
+  if (begin && now < *begin) {
+    context.finding(
+        "certificate-early",
+        whose + " holds only from " + rfc3339(*begin * 1000) + " on, by this machine's clock",
+        "set the clock (timedatectl set-ntp true); where it is right, issue another");
+  } else if (left <= 0) {
     context.finding("certificate-expired", whose + " has expired", renew);
   } else if (left < kSoonSeconds) {
     context.finding("certificate-ends",
@@ -212,44 +225,6 @@ void checkCertificate(DoctorContext& context, const std::string& daemon, const T
 std::string versionOf(const std::string& socket) {
   const Result<Answer> answer = Client(socket).askLine("status", kProbeLimit);
   return answer ? textOf(answer->root(), "version") : "";
-}
-
-// What was told last of each task that an event of this kind was told of.
-using ToldOf = std::map<std::uint64_t, std::string>;
-
-// Of tasks that are still there: those that still have no process, and those of which one went past
-// the library.
-void checkUncontained(DoctorContext& context, const std::string& socket) {
-  using Event = Value;
-  std::map<std::string, ToldOf> told;
-  Client client(socket);
-  std::uint64_t since = 0;
-  for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
-    const Result<Answer> events = client.askLine("events " + std::to_string(since), kProbeLimit);
-    const auto list = events ? listOf(events->root(), "events") : std::vector<Event>();
-    if (list.empty()) break;
-    for (const Event event : list) {
-      since = numberOf(event, "seq");
-      const std::string kind = textOf(event, "kind");
-      if (kind != kTaskUnattached && kind != kTaskUnheld) continue;
-      told[kind][numberOf(event, "task")] = textOf(event, "text");
-    }
-  }
-  if (told.empty()) return;
-  const Result<Answer> tasks = client.askLine("tasks", kProbeLimit);
-  if (!tasks) return;
-  for (const auto& [kind, toldOf] : told) {
-    for (const auto task : listOf(tasks->root(), "tasks")) {
-      const auto found = toldOf.find(numberOf(task, "id"));
-      if (found == toldOf.end()) continue;
-      if (kind == kTaskUnattached && numberOf(task, "processes") != 0) continue;
-      context.finding(kind,
-                      "task " + std::to_string(found->first) + " (" + textOf(task, "name") +
-                          "): " + found->second,
-                      "where its program should use a card, look for what keeps libqgpu.so out of "
-                      "it: a program without glibc's loader, or an environment of its own");
-    }
-  }
 }
 
 // Compared with the copies that containers get, which the device plugin makes at its start.
@@ -319,7 +294,6 @@ void examineDaemons(DoctorContext& context, const std::string& version) {
                         "bring both to one version");
       } else {
         context.well("qgpu-" + daemon + " " + told + " answers on " + name);
-        if (daemon == "manager") checkUncontained(context, context.path(name));
       }
     }
   }
@@ -356,24 +330,31 @@ Diagnosis examine(const DoctorOptions& options, const std::string& version) {
   Diagnosis diagnosis;
   DoctorContext context{options, diagnosis};
   examineMachine(context);
+  examineHost(context);
   examineDaemons(context, version);
+  examineNode(context);
   examineCertificates(context);
   examineKubelet(context);
   examineKubeScheduler(context);
   return diagnosis;
 }
 
-std::string doctorTable(const Diagnosis& diagnosis) {
-  Table facts({{"FACT"}, {"VALUE"}});
-  for (const Fact& fact : diagnosis.facts) facts.add({fact.name, fact.value});
-  std::string out = diagnosis.facts.empty() ? "" : facts.text() + "\n";
-  for (const std::string& well : diagnosis.well) append(out, "[ok]   " + printable(well));
+std::string doctorTable(const Diagnosis& diagnosis, Telling telling) {
+  std::string out;
+  if (telling == Telling::All) {
+    Table facts({{"FACT"}, {"VALUE"}});
+    for (const Fact& fact : diagnosis.facts) facts.add({fact.name, fact.value});
+    out = diagnosis.facts.empty() ? "" : facts.text() + "\n";
+    for (const std::string& well : diagnosis.well) append(out, "[ok]   " + printable(well));
+  }
   for (const Finding& finding : diagnosis.findings) {
     append(out, (finding.isWarning() ? "[warn] " : "[fail] ") + printable(finding.code) + ": " +
                     printable(finding.what));
     append(out, "         fix: " + printable(finding.fix));
   }
-  if (diagnosis.findings.empty()) append(out, "nothing found that would break qgpu here");
+  if (diagnosis.findings.empty() && telling == Telling::All) {
+    append(out, "nothing found that would break qgpu here");
+  }
   return out;
 }
 
@@ -383,6 +364,8 @@ std::string doctorJson(const Diagnosis& diagnosis) {
   for (const Fact& fact : diagnosis.facts) {
     json.beginObject().field("name", fact.name).field("value", fact.value).endObject();
   }
+  json.endArray().key("well").beginArray();
+  for (const std::string& well : diagnosis.well) json.string(well);
   json.endArray().key("findings").beginArray();
   for (const Finding& finding : diagnosis.findings) {
     json.beginObject().field("code", finding.code).field("what", finding.what);

@@ -6,6 +6,7 @@
 // person looks at another machine's mounted disk. A finding always names what was found and what
 // mends it; what can't be known here is left unsaid.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct DoctorOptions {
   std::string kubeScheduler;  // its static pod or configuration; empty: where kubeadm has it
   std::string runDir;         // of the daemons' sockets
   std::string bundle;         // file for a report; empty: none
+  bool quiet = false;         // findings alone
   // A pair that somebody shows to a scheduler, and who signed that one's; empty: none is looked at.
   std::string cert, key, ca;
 
@@ -55,14 +57,29 @@ struct DoctorContext {
 
 // The checks. `version`: of this program, which daemons should share.
 void examineMachine(DoctorContext& context);                              // kernel, driver, folders
+void examineHost(DoctorContext& context);                                 // disk, clock, memory
 void examineDaemons(DoctorContext& context, const std::string& version);  // sockets, versions
+void examineNode(DoctorContext& context);                                 // what a manager says
 void examineCertificates(DoctorContext& context);                         // flags, config files
 void examineKubelet(DoctorContext& context);                              // device plugins
 void examineKubeScheduler(DoctorContext& context);                        // the extender
 
+// What is made of what was measured there.
+struct DiskRoom {
+  std::uint64_t freeBytes = 0;
+  std::uint64_t freeFiles = 0;
+  std::uint64_t walBytes = 0;  // the largest log of a database
+};
+void judgeDisk(DoctorContext& context, const std::string& folder, const DiskRoom& room);
+void judgeClock(DoctorContext& context, bool synchronised);
+// Whether cards of this NVIDIA driver can be held by `rm`; `kernel`: two numbers.
+void judgeRm(DoctorContext& context, const std::string& driver,
+             const std::vector<unsigned>& kernel);
+
 Diagnosis examine(const DoctorOptions& options, const std::string& version);
 
-std::string doctorTable(const Diagnosis& diagnosis);
+enum class Telling : std::uint8_t { All, Findings };
+std::string doctorTable(const Diagnosis& diagnosis, Telling telling = Telling::All);
 std::string doctorJson(const Diagnosis& diagnosis);
 
 }  // namespace qgpu::ctl

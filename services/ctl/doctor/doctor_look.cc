@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFileMax = 4U << 20U;
+constexpr std::size_t kPieceMax = 64U << 10U;
 constexpr int kConnectMs = 1000;
 
 // 0, or the errno of connecting a socket of this type.
@@ -64,10 +65,15 @@ Fd connectTo(const std::string& host, const std::string& port) {
 std::optional<std::string> readWhole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return std::nullopt;
-  std::string text(kFileMax, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) return std::nullopt;
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  // The kernel's own files refuse who asks for 4 MiB at a time.
+  std::string text;
+  std::string piece(kPieceMax, '\0');
+  while (text.size() < kFileMax) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    if (in.bad()) return std::nullopt;
+    if (in.gcount() == 0) break;
+    text.append(piece, 0, static_cast<std::size_t>(in.gcount()));
+  }
   return text;
 }
 

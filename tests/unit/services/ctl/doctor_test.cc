@@ -196,7 +196,7 @@ TEST_F(Doctor, SaysOnAPlainMachineOnlyThatNoDaemonServes) {
 TEST_F(Doctor, KnowsKernelsAndDriversThatAreTooOld) {
   write("/proc/sys/kernel/osrelease", "5.2.21\n");
   EXPECT_EQ(codes(), "kernel-old");
-  write("/proc/sys/kernel/osrelease", "5.3.0\n");
+  write("/proc/sys/kernel/osrelease", "5.6.0\n");
   const auto driver = [&](const std::string& version) {
     write("/proc/driver/nvidia/version",
           "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + version + "  Tue Jun  6\n");
@@ -205,14 +205,23 @@ TEST_F(Doctor, KnowsKernelsAndDriversThatAreTooOld) {
   EXPECT_EQ(codes(), "driver-devices");
   write("/dev/nvidiactl", "");
   EXPECT_EQ(codes(), "");
+  write("/proc/sys/kernel/osrelease", "5.5.19\n");
+  EXPECT_EQ(codes(), "kernel-rm");
   driver("450.102.04");
-  EXPECT_EQ(codes(), "");
+  EXPECT_EQ(codes(), "driver-rm");
+  driver("9999.1");
+  EXPECT_EQ(codes(), "driver-rm");
   driver("450.80.02");
   EXPECT_EQ(codes(), "driver-old");
   EXPECT_NE(whatOf("driver-old").find("450.80.02"), std::string::npos);
   fs::remove(root + "/proc/driver/nvidia/version");
   write("/proc/modules", "drm 1 0\nnouveau 1720320 1 - Live\n");
   EXPECT_EQ(codes(), "driver-nouveau");
+}
+
+TEST_F(Doctor, ReadsWhatTheKernelItselfSays) {
+  EXPECT_NE(firstLine("/proc/sys/kernel/osrelease"), "");
+  EXPECT_NE(firstLine("/proc/version"), "");
 }
 
 TEST_F(Doctor, SeesFoldersThatOthersMayWriteTo) {
@@ -223,7 +232,127 @@ TEST_F(Doctor, SeesFoldersThatOthersMayWriteTo) {
   EXPECT_EQ(codes(), "folder");
 }
 
+TEST_F(Doctor, JudgesRoomOnTheDiskTheClockAndDatabasesThatGrow) {
+  Diagnosis diagnosis;
+  DoctorContext context{options, diagnosis};
+  const auto codesOf = [&](auto judge) {
+    diagnosis = {};
+    judge();
+    std::string all;
+    for (const Finding& finding : diagnosis.findings) all += finding.code + " ";
+    return all;
+  };
+  constexpr std::uint64_t kGib = std::uint64_t{1} << 30U;
+  const auto disk = [&](std::uint64_t bytes, std::uint64_t files, std::uint64_t wal) {
+    return codesOf([&] { judgeDisk(context, "/var/lib/qgpu", {bytes, files, wal}); });
+  };
+  EXPECT_EQ(disk(50 * kGib, 1000, 4096), "");
+  ASSERT_EQ(diagnosis.well.size(), 1u);
+  EXPECT_EQ(diagnosis.well[0], "/var/lib/qgpu has 50 GiB left");
+  EXPECT_EQ(disk(kGib / 2, 1000, 0), "disk-low ");
+  EXPECT_TRUE(diagnosis.findings[0].isWarning());
+  EXPECT_EQ(disk(1024, 1000, 0), "disk-full ");
+  EXPECT_FALSE(diagnosis.findings[0].isWarning());
+  EXPECT_EQ(disk(50 * kGib, 0, 0), "disk-full ");
+  EXPECT_EQ(disk(50 * kGib, 1000, kGib), "wal-large ");
+  EXPECT_EQ(codesOf([&] { judgeClock(context, true); }), "");
+  EXPECT_EQ(codesOf([&] { judgeClock(context, false); }), "clock-unsynced ");
+}
+
+TEST_F(Doctor, LooksAtTheDiskOfTheStateAndItsLogs) {
+  write("/var/lib/qgpu/meta.db-wal", "");
+  fs::resize_file(root + "/var/lib/qgpu/meta.db-wal", 300u << 20U);  // takes no room
+  EXPECT_NE(codes().find("wal-large"), std::string::npos);
+  EXPECT_NE(whatOf("wal-large").find("300"), std::string::npos);
+}
+
+TEST_F(Doctor, SaysWhatIsWellUnlessFindingsAloneAreWanted) {
+  const Diagnosis diagnosis{{{"kernel", "6.1"}}, {{"disk-low", "what", "fix"}}, {"all is well"}};
+  EXPECT_NE(doctorTable(diagnosis).find("[ok]   all is well\n[warn] disk-low: what"),
+            std::string::npos);
+  EXPECT_EQ(doctorTable(diagnosis, Telling::Findings),
+            "[warn] disk-low: what\n         fix: fix\n");
+  EXPECT_NE(doctorJson(diagnosis).find(R"("well":["all is well"])"), std::string::npos);
+}
+
 // --- daemons ---
+
+// A manager of which these are the status, the cards and the tasks.
+struct DoctorOfNode : Doctor {
+  void node(const std::string& status, const std::string& cards = "", const std::string& tasks = "",
+            const std::string& events = "") {
+    listen("/run/qgpu/attach.sock", SOCK_SEQPACKET);
+    std::map<std::string, std::string> more;
+    more["status"] = "{\"ok\":true,\"version\":\"1.0\"" + status + "}\n";
+    if (!cards.empty()) more["cards"] = "{\"ok\":true,\"cards\":[" + cards + "]}\n";
+    more["tasks"] = "{\"ok\":true,\"tasks\":[" + tasks + "]}\n";
+    more["events 0"] = "{\"ok\":true,\"events\":[" + events + "]}\n";
+    daemons.push_back(std::make_unique<Daemon>(root + "/run/qgpu/manager.sock", "1.0", more));
+  }
+  bool isWell(const std::string& part) const {
+    for (const std::string& well : examine(options, "1.0").well) {
+      if (well.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+};
+
+TEST_F(DoctorOfNode, SaysHowHoldsAreMadeOnEachCardAndWhy) {
+  node("", R"({"id":"GPU-1","index":0,"model":"T4","backend":"nvidia","suspend":"rm",)"
+           R"("state":"ready"},)"
+           R"({"id":"GPU-2","index":1,"model":"T4","backend":"nvidia","suspend":"gate",)"
+           R"("suspend_why":"driver 390 is not known","state":"ready"},)"
+           R"({"id":"opencl-0","index":2,"model":"cpu","backend":"opencl","suspend":"freeze",)"
+           R"("state":"ready"})");
+  EXPECT_EQ(codes(), "hold-weak");
+  EXPECT_NE(whatOf("hold-weak").find("since driver 390 is not known"), std::string::npos);
+  EXPECT_TRUE(isWell("(T4): held by rm"));
+  EXPECT_TRUE(isWell("(cpu): held by freeze"));
+}
+
+TEST_F(DoctorOfNode, AGateThatSomebodyChoseIsWell) {
+  node("", R"({"id":"GPU-2","index":1,"model":"T4","backend":"nvidia","suspend":"gate",)"
+           R"("suspend_why":"--suspend=gate","state":"ready"})");
+  EXPECT_EQ(codes(), "");
+  EXPECT_TRUE(isWell("held by gate"));
+}
+
+TEST_F(DoctorOfNode, SaysWhyCardsTakeNoTasks) {
+  node("", R"({"id":"a","index":0,"suspend":"gate","state":"cordoned"},)"
+           R"({"id":"b","index":1,"suspend":"gate","state":"quarantined"})");
+  EXPECT_EQ(codes(), "card-cordoned card-quarantined");
+}
+
+TEST_F(DoctorOfNode, SaysWhereThereIsNoCard) {
+  node("", " ");
+  EXPECT_EQ(codes(), "no-cards");
+}
+
+TEST_F(DoctorOfNode, SaysHowRealTimeStorageAndClusterStand) {
+  node(R"(,"realtime":"slice: SCHED_FIFO is not permitted; root or CAP_SYS_NICE gives it",)"
+       R"("storage":"disk I/O error","cluster":"no scheduler: refused")");
+  EXPECT_EQ(codes(), "realtime storage-failed cluster-away");
+}
+
+TEST_F(DoctorOfNode, SaysWhatOfThatIsWell) {
+  node(R"(,"realtime":"fifo","storage":"ok","cluster":"joined: term 3")");
+  EXPECT_EQ(codes(), "");
+  EXPECT_TRUE(isWell("SCHED_FIFO"));
+  EXPECT_TRUE(isWell("database takes changes"));
+  EXPECT_TRUE(isWell("joined: term 3"));
+  EXPECT_TRUE(isWell("0 tasks"));
+}
+
+TEST_F(DoctorOfNode, NamesTasksThatAreQuarantinedOrWereRefusedMemory) {
+  node("", "",
+       R"({"id":2,"name":"big","processes":1},)"
+       R"({"id":3,"name":"stuck","processes":1,"quarantined":true,"note":"kernel runs on"})",
+       R"({"seq":1,"kind":"memory-refused","task":1,"text":"ended since"},)"
+       R"({"seq":2,"kind":"memory-refused","task":2,"text":"refused 3 times"})");
+  EXPECT_EQ(codes(), "memory-refused task-quarantined");
+  EXPECT_EQ(whatOf("memory-refused"), "task 2 (big): refused 3 times");
+  EXPECT_NE(whatOf("task-quarantined").find("kernel runs on"), std::string::npos);
+}
 
 TEST_F(Doctor, TellsStaleSocketsFromThoseThatLive) {
   daemon("/run/qgpu/manager.sock");
@@ -309,6 +438,8 @@ TEST_F(Doctor, LooksAtTheCertificatesThatTheDaemonsAreGiven) {
   certificate(now - kServerSeconds - 1, "host.example.org");
   EXPECT_EQ(codes(), "certificate-expired");
   const std::string other = renewed({}, {"x"}, now)->value().key;
+  certificate(now + 3 * kDaySeconds, "host.example.org");
+  EXPECT_EQ(codes(), "certificate-early");
   certificate(now, "host.example.org");
   write("/etc/qgpu/key.pem", other);
   EXPECT_EQ(codes(), "certificate-key");
@@ -587,7 +718,8 @@ TEST_F(Doctor, FindsNothingInADiagnosisWithoutFindings) {
   const Diagnosis well{{{"kernel", "6.1"}}, {}};
   EXPECT_NE(doctorTable(well).find("nothing found"), std::string::npos);
   EXPECT_EQ(doctorJson(well),
-            "{\"ok\":true,\"facts\":[{\"name\":\"kernel\",\"value\":\"6.1\"}],\"findings\":[]}\n");
+            "{\"ok\":true,\"facts\":[{\"name\":\"kernel\",\"value\":\"6.1\"}],\"well\":[],"
+            "\"findings\":[]}\n");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Tokens by which machines join: the decisions, and what the scheduler keeps and tells of them.
-#include "actors/scheduler/join_tokens.h"
+#include "actors/join/join_tokens.h"
 
 #include <gtest/gtest.h>
 #include <map>

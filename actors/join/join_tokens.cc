@@ -1,9 +1,9 @@
-#include "actors/scheduler/join_tokens.h"
+#include "actors/join/join_tokens.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "actors/scheduler/codec.h"
+#include "actors/base/codec.h"
 
 namespace qgpu {
 namespace {
