@@ -68,6 +68,34 @@ test("a counter that fell is one of another daemon, and who is gone is forgotten
   assert.equal(rates.grown("a"), undefined);
 });
 
+test("counters that are told now and then are shares of the time between two tellings", () => {
+  const rates = new Rates(15_000);
+  rates.setTold(true);
+  // Half of the time, told every 5 s, looked at every second from 2.5 s on.
+  const told = (ms) => [["a", [Math.floor(ms / 5000) * 25e8]]];
+  const known = [];
+  for (let ms = 2500; ms <= 60_000; ms += 1000) {
+    rates.add(ms, told(ms));
+    const grown = rates.grown("a");
+    if (grown !== undefined) known.push([ms, grown.by[0] / grown.ns]);
+  }
+  assert.equal(known[0][0], 10_500);
+  for (const [ms, share] of known) assert.ok(Math.abs(share - 0.5) < 1e-9, `${share} at ${ms} ms`);
+  // Who does nothing for long has nothing, and is not as it was when it was told of last.
+  for (let ms = 61_000; ms <= 90_000; ms += 1000) rates.add(ms, told(60_000));
+  assert.deepEqual(rates.grown("a").by, [0]);
+});
+
+test("who is told of for the first time is not known yet, and who never changes has nothing", () => {
+  const rates = new Rates(3000);
+  rates.setTold(true);
+  rates.add(0, [["a", [7]]]);
+  rates.add(1000, [["a", [7]]]);
+  assert.equal(rates.grown("a"), undefined);
+  for (let s = 2; s <= 4; ++s) rates.add(s * 1000, [["a", [7]]]);
+  assert.deepEqual(rates.grown("a").by, [0]);
+});
+
 test("a trace becomes what each task did", () => {
   const trace = new CardTrace();
   trace.add(

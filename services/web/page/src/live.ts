@@ -120,8 +120,10 @@ export class Live {
     if (status.pid !== before.pid || status.uptime_ns < before.uptime_ns) this.forget();
     this.status = status;
     const window = this.isCluster ? kClusterWindowMs : kNodeWindowMs;
-    this.cardRates.setWindow(window);
-    this.taskRates.setWindow(window);
+    for (const rates of [this.cardRates, this.taskRates]) {
+      rates.setWindow(window);
+      rates.setTold(this.isCluster);
+    }
     const [cards, tasks, nodes] = await Promise.all([
       ask<{ cards: Card[] }>("cards"),
       ask<{ tasks: Task[] }>("tasks"),
