@@ -86,7 +86,7 @@ test("counters that are told now and then are shares of the time between two tel
   assert.deepEqual(rates.grown("a").by, [0]);
 });
 
-test("who is told of for the first time is not known yet, and who never changes has nothing", () => {
+test("who was never told of anew is not known yet, and later has nothing", () => {
   const rates = new Rates(3000);
   rates.setTold(true);
   rates.add(0, [["a", [7]]]);
