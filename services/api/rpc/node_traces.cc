@@ -70,9 +70,9 @@ kj::Promise<void> NodeTraces::question(std::uint64_t corr, const std::string& no
                           fail(ErrorCode::Unavailable,
                                "no answer within " + std::to_string(within / millis(1)) + " ms"));
                     });
-    using Told = capnp::Response<schema::MemberEnd::TraceResults>;
-    kj::Promise<Told> told = call.send();
-    return told.exclusiveJoin(kj::mv(late)).then([this, corr](Told answer) {
+    using Trace = capnp::Response<schema::MemberEnd::TraceResults>;
+    kj::Promise<Trace> told = call.send();
+    return told.exclusiveJoin(kj::mv(late)).then([this, corr](Trace answer) {
       const auto trace = answer.getTrace();
       if (trace.totalSize().wordCount > kTraceWordsMax) {
         kj::throwFatalException(
