@@ -42,8 +42,6 @@ class OutputGate {
     return messages;
   }
 
-  std::size_t actorsWaiting() const { return batches_.size(); }
-
  private:
   std::unordered_map<ActorId, std::deque<std::vector<OwnedMessage>>> batches_;
 };

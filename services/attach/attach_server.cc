@@ -200,8 +200,8 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   Result<Fd> owner = Fd();
   if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
   if (!owner) return messages_.gateFailed(id, owner.error().message);
-  auto made = makeGuestTask(known, roster_.incarnation(), cards_, cardActors_, options_,
-                            port_.surroundings());
+  auto made =
+      makeGuestTask(known, roster_.incarnation(), cards_, cardActors_, options_, port_.platform());
   if (!made) return messages_.gateFailed(id, made.error().message);
 
   GuestTask& task = *tasks_.emplace(id, std::move(*made)).first->second;

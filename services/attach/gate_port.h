@@ -91,7 +91,7 @@ class GatePort {
   // Tells the task actor what its processes use, even if nothing changed.
   void tellUse(GuestTask& task);
 
-  GatePlatform& surroundings() { return around_; }
+  GatePlatform& platform() { return around_; }
   const GatePortCounters& counters() const { return counters_; }
 
  private:

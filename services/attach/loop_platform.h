@@ -1,5 +1,5 @@
 #pragma once
-// The surroundings of gate port and pages in a daemon: the card loop and the kernel.
+// The platform of gate port and pages in a daemon: the card loop and the kernel.
 
 #include "runtime/loop.h"
 #include "services/attach/pages/platform.h"

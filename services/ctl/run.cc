@@ -295,10 +295,10 @@ int run(const Options& options) {
   client.close();  // a command may run for days; its place is for others
 
   const Nanos begun = now();
-  ChildWaiter shepherd;
+  ChildWaiter waiter;
   const pid_t child = ::fork();
   if (child == 0) {
-    shepherd.release();
+    waiter.release();
     execute(options, *environment);
   }
   if (child < 0) {
@@ -306,7 +306,7 @@ int run(const Options& options) {
     endTask(client, bound->id);
     return refuse(std::string("can't start a process: ") + std::strerror(error), "");
   }
-  const int status = shepherd.wait(child);
+  const int status = waiter.wait(child);
   const bool shown = isTable(options.output) && ::isatty(STDERR_FILENO) == 1;
   if (shown) sayWhatItGot(client, bound->id, now() - begun);
   endTask(client, bound->id);

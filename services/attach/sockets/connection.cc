@@ -18,7 +18,7 @@ constexpr std::size_t kDescriptorsMax = 253;  // that one record may bring (the 
 constexpr int kDrainedMax = 64;             // records that are passed over at the end
 
 // Where no thread is to be had it stays open: that costs less than a loop that waits.
-void closeAside(Fd fd) {
+void closeDetached(Fd fd) {
   const int kept = fd.release();
   if (kept >= 0) suspend::runDetached([kept] { ::close(kept); });
 }
@@ -42,7 +42,7 @@ Fd firstMemoryFile(msghdr& message, std::size_t bytesMax) {
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
       Fd owned(fd);
       if (!closesAtOnce(owned, bytesMax)) {
-        closeAside(std::move(owned));
+        closeDetached(std::move(owned));
       } else if (!first) {
         first = std::move(owned);
       }
@@ -126,7 +126,7 @@ void letGo(Fd connection) {
     if (next.what != NextRecord::What::Record) return;  // nothing is left in it
     passRecord(connection);
   }
-  closeAside(std::move(connection));
+  closeDetached(std::move(connection));
 }
 
 }  // namespace qgpu

@@ -235,7 +235,7 @@ std::optional<Order> ChannelSuspender::next(Nanos now) {
   } else if (holds()) {
     order = nextHeld(now);
   }
-  return order ? order : nextAside(now);
+  return order ? order : nextDetached(now);
 }
 
 std::optional<Order> ChannelSuspender::nextHeld(Nanos now) {
@@ -251,7 +251,7 @@ std::optional<Order> ChannelSuspender::nextHeld(Nanos now) {
 }
 
 // For what nobody waits.
-std::optional<Order> ChannelSuspender::nextAside(Nanos now) {
+std::optional<Order> ChannelSuspender::nextDetached(Nanos now) {
   std::vector<Channel> unproven;
   for (auto& [name, entry] : channels_) {
     if (entry.channel.dead && now >= reapAt_) return ask(Step::kDisable, {entry.channel});

@@ -175,7 +175,7 @@ class ChannelSuspender {
   std::vector<Channel> chosen(bool disable) const;
   std::vector<Channel> toEnable(Nanos now);
   std::optional<Order> nextHeld(Nanos now);
-  std::optional<Order> nextAside(Nanos now);
+  std::optional<Order> nextDetached(Nanos now);
   template <typename Which>
   bool any(Which which) const;
   std::optional<Channel> uncommitted() const;

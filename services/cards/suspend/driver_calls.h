@@ -11,7 +11,7 @@
 // and the name is the liar's no more. Nothing is put on before the proof.
 //
 // A tenant may name any file of its own. One that is not the driver's is asked nothing, and its
-// close, which may wait for the tenant, is made aside; a process of which too many wait so is not
+// close, which may wait for the tenant, is run detached; a process of which too many wait so is not
 // asked.
 //
 // Calls block: some hundred microseconds as a rule, more while the driver is busy with others.
