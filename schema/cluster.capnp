@@ -13,7 +13,7 @@ struct ClusterSpec {           # what is asked of a whole cluster
   node @1 :Text;               # name wanted; empty: the scheduler chooses
   models @2 :List(Text);       # card models allowed; empty: any
   cpuMilli @3 :UInt64;         # 0: not named, so not counted
-  hostMemBytes @4 :UInt64;     # likewise
+  hostMemBytes @4 :UInt64;     # 0: not named, so not counted
   application @5 :Text;        # replicas of one are kept apart under spread; empty: none
   nodeScore @6 :Score;
   cardScore @7 :Score;
@@ -97,7 +97,7 @@ struct FromMember {
     facts @5 :NodeFacts;       # changed: policy, marks, sums
     tasks @6 :List(HeldTask);  # changed since the last
     bound @7 :MemberBound;     # answer to an order to bind
-    refused @8 :MemberRefused; # likewise
+    refused @8 :MemberRefused; # answer to an order that is not carried out
     forward @9 :MemberForward; # somebody on the node asks for a task here
     lost @10 :Void;            # the connection is over; made by the receiving side
   }

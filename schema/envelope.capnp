@@ -211,7 +211,7 @@ struct Request {                        # one question or order from a client
     drain @13 :Text;
     evict @14 :UInt64;
     snapshot @15 :Void;                 # the node permits and audits it; on `done` the client acts
-    logLevel @16 :Text;                 # likewise
+    logLevel @16 :Text;                 # permitted and audited, as a snapshot is
     watch @17 :Bool;                    # eventTold to the sending client from now on, or no longer
     # From the member actor alone; a scheduler's word stands behind each.
     place @19 :C.OrderBind;             # bound, also when repeated; a stale epoch is a conflict
