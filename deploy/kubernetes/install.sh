@@ -19,7 +19,7 @@ usage: install.sh --registry PREFIX | --preloaded
   --registry PREFIX  nodes pull the images PREFIX/qgpu/scheduler and PREFIX/qgpu/manager
   --preloaded     the images qgpu/scheduler and qgpu/manager are on every node; nothing is pulled
   --node NAME     a node whose cards qgpu shares from now on (label qgpu-device-enable=enable)
-  --mixed NAME    likewise, and online and offline pods may run there (mixed-qgpu-enable=enable)
+  --mixed NAME    as --node, and online and offline pods may run there (mixed-qgpu-enable=enable)
   --claims NAME   a node of --node or --mixed whose cards are given by ResourceClaims, and not by
                   the extender (qgpu.io/claims=enable); Kubernetes 1.36 or later
   --no-webhook    without the webhook that explains what is wrong with a pod when it is created
