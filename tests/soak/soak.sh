@@ -63,11 +63,12 @@ for part in $parts; do
         done)
       [ -n "$tests" ] || continue
       echo "soak: again, $times times each: $(echo "$tests" | wc -l) tests"
-      # Beside each other, as in ./dev test. The line "I/N Test #K" is a test's last.
+      # Beside each other, as in ./dev test. The line "I/N Test #K" is a test's last, if it passed.
       ctest --test-dir "$build" -j "${JOBS:-$(($(nproc) + 2))}" --output-on-failure \
         --repeat "until-fail:$times" -R "^($(echo "$tests" | paste -sd '|'))\$" 2>&1 |
         tee "$build/soak/again.log" |
-        sed -unE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) \.* *\**([A-Z][a-z]+).*/\1 \2/p' |
+        sed -unE -e 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) \.* +Passed .*/\1 Passed/p' \
+          -e 's/^ *([0-9]+\/[0-9]+ )?Test +#[0-9]+: ([^ ]+) \.*[^*]*\*+([A-Z][a-z]+).*/\2 \3/p' |
         while read -r name is; do
           case $is in
             Passed) entry again "$name $times" good 0 "$is"; continue ;;
