@@ -118,6 +118,7 @@ void ClusterBridge::onUpsert(const KubeNode& kube) {
   node.refused = why;
   node.cards.reset();
   if (ours && why.empty()) node.cards = *cards;
+  if (!told && node.life == Life::Greeting) node.factsLate = true;
   if (!told && node.life == Life::Joined && node.cards) {
     say(node, [&](schema::FromMember::Builder words) { writeFacts(node, words.initFacts()); });
   }

@@ -120,6 +120,7 @@ class ClusterBridge final : public Links::LocalMembers,
     std::optional<CardsAnnotation> cards;
     std::string refused;  // why it is no member
     Life life = Life::Away;
+    bool factsLate = false;  // they changed since the hello that is not answered yet
     bool answered = false;  // was a member, or turned away, once
     std::uint32_t link = 0;
     std::uint64_t session = 0;

@@ -83,6 +83,7 @@ void ClusterBridge::greet(Node& node) {
   node.link = kLocalLinks + lastLink_;
   links_[node.link] = &node;
   node.life = Life::Greeting;
+  node.factsLate = false;
   node.nonce = chance_.next();
   node.due = timer_.now() + toKj(options_.helloMax);
   put(node, [&](schema::FromMember::Builder words) {
@@ -157,6 +158,9 @@ void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader words) {
   // Thousands that joined at once do not beat at once for ever.
   const auto spread = static_cast<std::int64_t>(chance_.next() % 1000);
   node.due = timer_.now() + toKj(Nanos(mulDiv(node.beatEvery.value, spread, 1000)));
+  if (std::exchange(node.factsLate, false) && node.cards) {
+    say(node, [&](schema::FromMember::Builder facts) { writeFacts(node, facts.initFacts()); });
+  }
   tellChanges(node);
 }
 
