@@ -11,21 +11,16 @@
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
+#include "services/base/net/openssl_freed.h"
+
 namespace qgpu {
 namespace {
 
-template <auto Free>
-struct Freed {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
-using Buffer = std::unique_ptr<BIO, Freed<BIO_vfree>>;
-using Request = std::unique_ptr<X509_REQ, Freed<X509_REQ_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Freed<X509_EXTENSION_free>>;
+using Certificate = std::unique_ptr<X509, OpensslFreed<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, OpensslFreed<EVP_PKEY_free>>;
+using Buffer = std::unique_ptr<BIO, OpensslFreed<BIO_vfree>>;
+using Request = std::unique_ptr<X509_REQ, OpensslFreed<X509_REQ_free>>;
+using Extension = std::unique_ptr<X509_EXTENSION, OpensslFreed<X509_EXTENSION_free>>;
 
 constexpr int kSerialBytes = 16;
 constexpr std::size_t kDnsMax = 253;
@@ -95,7 +90,8 @@ bool date(X509* certificate, std::int64_t from, std::int64_t until) {
   unsigned char serial[kSerialBytes];
   if (RAND_bytes(serial, sizeof serial) != 1) return false;
   serial[0] &= 0x7f;  // positive
-  const std::unique_ptr<BIGNUM, Freed<BN_free>> number(BN_bin2bn(serial, sizeof serial, nullptr));
+  const std::unique_ptr<BIGNUM, OpensslFreed<BN_free>> number(
+      BN_bin2bn(serial, sizeof serial, nullptr));
   return number != nullptr &&
          BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr &&
          ASN1_TIME_set(X509_getm_notBefore(certificate), static_cast<time_t>(from)) != nullptr &&
@@ -265,8 +261,7 @@ std::string fingerprintOf(const std::string& pem) {
   const Certificate certificate = readCertificate(pem);
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
-  if (certificate == nullptr ||
-      X509_digest(certificate.get(), EVP_sha256(), digest, &size) != 1) {
+  if (certificate == nullptr || X509_digest(certificate.get(), EVP_sha256(), digest, &size) != 1) {
     return "";
   }
   return hexOf(digest, size);

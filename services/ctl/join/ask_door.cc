@@ -17,6 +17,7 @@
 #include "runtime/config.h"
 #include "runtime/fd.h"
 #include "services/api/join/join_words.h"
+#include "services/base/net/openssl_freed.h"
 #include "services/base/net/x509.h"
 #include "services/base/wall_time.h"
 #include "services/ctl/join/join.h"
@@ -28,15 +29,8 @@ constexpr int kDoorConnectMs = 10'000;
 constexpr time_t kAnswerSeconds = 20;  // for each piece
 constexpr const char* kNextStep = ": see that the scheduler runs with --join, and its firewall";
 
-template <auto Free>
-struct SslFreed {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using SslContext = std::unique_ptr<SSL_CTX, SslFreed<SSL_CTX_free>>;
-using SslSession = std::unique_ptr<SSL, SslFreed<SSL_free>>;
+using SslContext = std::unique_ptr<SSL_CTX, OpensslFreed<SSL_CTX_free>>;
+using SslSession = std::unique_ptr<SSL, OpensslFreed<SSL_free>>;
 
 struct HostPort {
   std::string host;
@@ -64,7 +58,7 @@ Result<Fd> connectedTo(const HostPort& to) {
     return fail(ErrorCode::Unavailable,
                 "no machine is called " + to.host + " here (" + ::gai_strerror(error) + ")");
   }
-  const std::unique_ptr<addrinfo, SslFreed<::freeaddrinfo>> all(found);
+  const std::unique_ptr<addrinfo, OpensslFreed<::freeaddrinfo>> all(found);
   std::string why = "no address";
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     Fd fd(::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
