@@ -1,14 +1,13 @@
 #include "services/kubernetes/claim_plugin/claim_server.h"
 
 #include <chrono>
-#include <optional>
 #include <unistd.h>
 #include <utility>
 
 #include "services/kubernetes/claim_plugin/protos/dra_health.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/dra_v1.grpc.pb.h"
 #include "services/kubernetes/claim_plugin/protos/plugin_registration.grpc.pb.h"
-#include "services/kubernetes/grpc/replies.h"
+#include "services/kubernetes/grpc/host.h"
 #include "services/kubernetes/grpc/watches.h"
 
 namespace qgpu {
@@ -16,7 +15,6 @@ namespace {
 
 namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
 
-constexpr auto kGoodbye = std::chrono::milliseconds(200);
 constexpr const char* kPluginType = "DRAPlugin";
 constexpr const char* kVersions[] = {"v1.DRAPlugin", "v1alpha1.DRAResourceHealth"};
 constexpr int kClaimsMax = 256;  // of one call
@@ -25,7 +23,7 @@ ClaimName nameOf(const dra::Claim& claim) {
   return {claim.namespace_(), claim.name(), claim.uid()};
 }
 
-class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
+class Server final : public ClaimServer {
  public:
   Server(Loop& loop, ClaimPreparer& preparer, ClaimSockets sockets, std::string pool)
       : loop_(loop),
@@ -35,25 +33,15 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
         registration_(*this),
         driver_(*this),
         watches_(loop),
-        health_(*this) {}
+        health_(*this),
+        host_(loop) {}
   ~Server() noexcept override = default;
 
   bool listen() {
     ::unlink(sockets_.registration.c_str());
     ::unlink(sockets_.driver.c_str());
-    grpc::ServerBuilder builder;
-    int driver = 0;
-    int registration = 0;
-    builder.AddListeningPort("unix:" + sockets_.driver, grpc::InsecureServerCredentials(), &driver);
-    builder.AddListeningPort("unix:" + sockets_.registration, grpc::InsecureServerCredentials(),
-                             &registration);
-    builder.RegisterService(&driver_);
-    builder.RegisterService(&registration_);
-    builder.RegisterService(&health_);
-    builder.SetResourceQuota(grpc::ResourceQuota("qgpu-claims").SetMaxThreads(kGrpcThreadsMax));
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    server_ = builder.BuildAndStart();
-    return server_ != nullptr && driver != 0 && registration != 0;
+    return host_.serve({sockets_.driver, sockets_.registration},
+                       {&driver_, &registration_, &health_});
   }
 
  private:
@@ -67,19 +55,15 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
       out->set_name(kClaimDriver);
       out->set_endpoint(server.sockets_.driver);
       for (const char* version : kVersions) out->add_supported_versions(version);
-      auto* reactor = context->DefaultReactor();
-      reactor->Finish(grpc::Status::OK);
-      return reactor;
+      return GrpcHost::answerNow(context);
     }
     grpc::ServerUnaryReactor* NotifyRegistrationStatus(
         Context* context, const pluginregistration::RegistrationStatus* status,
         pluginregistration::RegistrationStatusResponse*) override {
-      auto* reactor = context->DefaultReactor();
       server.loop_.post([this, known = status->plugin_registered(), why = status->error()] {
-        if (!server.refusing_) server.preparer_.onRegistered(known, why);
+        if (!server.host_.refusing()) server.preparer_.onRegistered(known, why);
       });
-      reactor->Finish(grpc::Status::OK);
-      return reactor;
+      return GrpcHost::answerNow(context);
     }
     Server& server;
   };
@@ -136,21 +120,17 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
   // `each` of the claims, one after the other; the answer lives until then.
   template <typename Request, typename Each>
   grpc::ServerUnaryReactor* onLoop(Context* context, const Request& request, Each each) {
-    auto* reactor = context->DefaultReactor();
     if (request.claims_size() > kClaimsMax) {
-      reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT, "too many claims in one call"});
-      return reactor;
+      return GrpcHost::answerNow(
+          context, {grpc::StatusCode::INVALID_ARGUMENT, "too many claims in one call"});
     }
-    loop_.post([this, reactor, &request, each] {
-      GrpcReply reply(reactor);
-      if (refusing_) return;
+    return host_.answer(context, [&request, each] {
       kj::Promise<void> all = kj::READY_NOW;
       for (const dra::Claim& claim : request.claims()) {
         all = all.then([each, name = nameOf(claim)] { return each(name); });
       }
-      tasks_->add(all.then([reply = kj::mv(reply)]() mutable { reply.finish(grpc::Status::OK); }));
+      return all.then([] { return grpc::Status(); });
     });
-    return reactor;
   }
 
   void write(const Result<ClaimPreparer::Devices>& devices,
@@ -167,15 +147,10 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
   }
 
   void refuseAll() override {
-    refusing_ = true;
-    tasks_.reset();
+    host_.refuseAll();
     watches_.refuseAll();
   }
-  void shutDown() override {
-    server_->Shutdown(std::chrono::system_clock::now() + kGoodbye);
-    server_->Wait();
-  }
-  void taskFailed(kj::Exception&&) override {}  // its GrpcReply said so when it was dropped
+  void shutDown() override { host_.shutDown(); }
 
   Loop& loop_;
   ClaimPreparer& preparer_;
@@ -185,9 +160,7 @@ class Server final : public ClaimServer, private kj::TaskSet::ErrorHandler {
   Driver driver_;
   GrpcWatches<v1alpha1::NodeWatchResourcesResponse> watches_;
   Health health_;
-  bool refusing_ = false;
-  std::optional<kj::TaskSet> tasks_{std::in_place, static_cast<kj::TaskSet::ErrorHandler&>(*this)};
-  std::unique_ptr<grpc::Server> server_;  // last: its threads use everything above
+  GrpcHost host_;  // last
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 namespace qgpu {
 
-inline constexpr int kGrpcThreadsMax = 4;  // for calls that are passed on to a loop
 inline constexpr const char* kServerEnding = "the device plugin is ending; ask its successor";
 
 inline grpc::StatusCode grpcCodeOf(ErrorCode code) {
