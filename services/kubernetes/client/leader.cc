@@ -111,8 +111,12 @@ void LeaderElection::failed(const ApiAnswer& answer) {
 
 kj::Promise<void> LeaderElection::release() {
   running_ = nullptr;
-  if (state_ != State::Leading || seen_.version.empty()) return kj::READY_NOW;
+  if (state_ == State::Over) return kj::READY_NOW;
   state_ = State::Over;
+  return giveBack();
+}
+
+kj::Promise<void> LeaderElection::giveBack() {
   return api_.get(path() + "/" + urlEscaped(options_.name))
       .then([this](ApiAnswer answer) -> kj::Promise<void> {
         Lease now;
@@ -122,7 +126,11 @@ kj::Promise<void> LeaderElection::release() {
         now.holder.clear();
         ApiCall call{kj::HttpMethod::PUT, path() + "/" + urlEscaped(options_.name), body(now),
                      "application/json"};
-        return api_.call(std::move(call)).ignoreResult();
+        return api_.call(std::move(call)).then([this](ApiAnswer given) -> kj::Promise<void> {
+          // A renewal was still on its way.
+          if (given.fault == ApiFault::Conflict) return giveBack();
+          return kj::READY_NOW;
+        });
       });
 }
 

@@ -47,7 +47,9 @@ class LeaderElection {
   bool holds() const;
   const std::string& holder() const { return seen_.holder; }  // as last seen
 
-  // Gives the lease back, so that another may act at once: for a clean stop. Ends in any case.
+  // Gives the lease back, so that another may act at once: for a clean stop. Also one that an
+  // earlier life of this identity holds, which this one has not taken over yet. The caller bounds
+  // the time.
   kj::Promise<void> release();
 
  private:
@@ -62,6 +64,7 @@ class LeaderElection {
   kj::Promise<void> run();
   kj::Promise<void> tryOnce();
   kj::Promise<void> write(Lease lease, bool create);
+  kj::Promise<void> giveBack();
   void renewed();
   void failed(const ApiAnswer& answer);
   std::string path() const;

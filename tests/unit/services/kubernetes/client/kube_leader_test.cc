@@ -83,6 +83,37 @@ TEST_F(KubeLeader, ACleanStopGivesTheLeaseBack) {
   ASSERT_TRUE(served([&] { return second.led == 1; }));
 }
 
+TEST_F(KubeLeader, AStopJustAfterItsLeaseWasMadeGivesItBack) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  wait(first.election.release());
+  EXPECT_EQ(lease()["spec"]["holderIdentity"], "");
+}
+
+TEST_F(KubeLeader, AStopBeforeItLeadsGivesBackTheLeaseOfItsEarlierLife) {
+  {
+    One earlier(*this, "a");
+    ASSERT_TRUE(served([&] { return earlier.led == 1; }));
+  }
+  One first(*this, "a");
+  wait(first.election.release());
+  EXPECT_EQ(first.led, 0);
+  EXPECT_EQ(lease()["spec"]["holderIdentity"], "");
+}
+
+TEST_F(KubeLeader, ARenewalThatArrivesWhileItIsGivenBackDoesNotKeepIt) {
+  One first(*this, "a");
+  ASSERT_TRUE(served([&] { return first.led == 1; }));
+  Json renewed = lease();
+  int calls = 0;
+  server->onRequest = [&] {
+    if (++calls == 2) server->put("leases", renewed);  // between what is read and what is written
+  };
+  wait(first.election.release());
+  EXPECT_GT(calls, 2);
+  EXPECT_EQ(lease()["spec"]["holderIdentity"], "");
+}
+
 TEST_F(KubeLeader, WhoCannotRenewStopsBeforeAnotherMayBeginAndGoesOnOnceItCan) {
   constexpr int kSlower = 3;  // 0.6 s between its end and another's begin
   One first(*this, "a", kSlower);
