@@ -250,6 +250,9 @@ class Session {
   }
 
  private:
+  static bool isDaemon(const std::string& program) {
+    return program == "qgpu-manager" || program == "qgpu-scheduler";
+  }
   std::string at(const std::string& name) const { return dir_.path() + "/" + name; }
   void link(const std::string& from, const std::string& name) const {
     fs::create_directory_symlink(from + "/" + name, at(name));
@@ -291,7 +294,7 @@ class Session {
     const std::string program = fs::path(shellWords(line).at(0)).filename();
     end(program);
     auto& child = background_[program] = std::make_unique<Child>(shell("exec " + line));
-    if (program != "qgpu-manager" && program != "qgpu-scheduler") return;
+    if (!isDaemon(program)) return;
     const std::string socket = "/run/qgpu/" + program.substr(5) + ".sock";
     const bool serves = eventually(
         [&] { return !askSocket(socket, "status").empty() || !child->alive(); }, kPatience);
@@ -299,7 +302,14 @@ class Session {
   }
 
   // What was started in the background, where it was: it went well, or ends as it is told to.
+  // A daemon is the last to end: a command may still be on its way to it.
   void end(const std::string& program) {
+    const auto client = std::find_if(background_.begin(), background_.end(),
+                                     [](const auto& one) { return !isDaemon(one.first); });
+    if (isDaemon(program) && client != background_.end()) {
+      end(std::string(client->first));
+      return end(program);
+    }
     const auto found = background_.find(program);
     if (found == background_.end()) return;
     const bool lives = found->second->alive();
