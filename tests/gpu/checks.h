@@ -2,6 +2,8 @@
 // The checks of tests/gpu. Each adds its findings; one that can't go on throws a Violation, which
 // is a finding as well.
 
+#include <algorithm>
+
 #include "tests/gpu/scene.h"
 
 namespace qgpu::gpu {
@@ -15,8 +17,10 @@ struct CheckContext {
   std::uint64_t spinPerMs = 0;  // iterations of a kernel in a millisecond of the bare card
   std::uint64_t mixPerMs = 0;
 
+  // Of at least one turn: a kernel of none never tells that it began.
   std::string spins(double ms) const {
-    return std::to_string(static_cast<std::uint64_t>(static_cast<double>(spinPerMs) * ms));
+    const auto turns = static_cast<std::uint64_t>(static_cast<double>(spinPerMs) * ms);
+    return std::to_string(std::max<std::uint64_t>(1, turns));
   }
   // Of figures that depend on how fast everything is: a quick run only tells them.
   Verdict timed(bool met) const {
@@ -27,20 +31,20 @@ struct CheckContext {
   int count(int whole, int few) const { return quick ? few : whole; }
 };
 
-void checkQuota(CheckContext& context);         // each way of taking memory, against the quota
-void checkShared(CheckContext& context);  // memory that outlives the process that allocated it
-void checkTorch(CheckContext& context);         // PyTorch unmodified, where there is one
-void checkHook(CheckContext& context);          // what a launch costs more
-void checkAlone(CheckContext& context);         // one offline program, of its bare rate
-void checkShares(CheckContext& context);        // fixed shares, and one of four processes
-void checkLatency(CheckContext& context);       // online behind offline's long kernels
+void checkQuota(CheckContext& context);    // each way of taking memory, against the quota
+void checkShared(CheckContext& context);   // memory that outlives the process that allocated it
+void checkTorch(CheckContext& context);    // PyTorch unmodified, where there is one
+void checkHook(CheckContext& context);     // what a launch costs more
+void checkAlone(CheckContext& context);    // one offline program, of its bare rate
+void checkShares(CheckContext& context);   // fixed shares, and one of four processes
+void checkLatency(CheckContext& context);  // online behind offline's long kernels
 void checkTimeslices(
     CheckContext& context);              // the card's own turns, beneath a gate that holds nobody
 void checkRungs(CheckContext& context);  // whether channels can be taken off this card, and how
-void checkSuspends(CheckContext& context);      // results after many holds
-void checkKills(CheckContext& context);         // tenant and manager killed while a task is held
-void checkLate(CheckContext& context);          // channels that come while their task is held
-void checkWait(CheckContext& context);  // a long hold, and one by a manager that does not run
+void checkSuspends(CheckContext& context);  // results after many holds
+void checkKills(CheckContext& context);     // tenant and manager killed while a task is held
+void checkLate(CheckContext& context);      // channels that come while their task is held
+void checkWait(CheckContext& context);      // a long hold, and one by a manager that does not run
 void checkInterference(CheckContext& context);  // holds while others keep the driver busy
 
 }  // namespace qgpu::gpu
