@@ -1,10 +1,12 @@
 #include "tests/unit/services/attach/attach_fixture.h"
 
+#include <chrono>
 #include <cstring>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
 #include <time.h>
+#include <unistd.h>
 #include <utility>
 
 namespace qgpu {
@@ -12,6 +14,12 @@ namespace {
 
 using Which = schema::Envelope::Which;
 constexpr Nanos kPatience = seconds(20);  // a condition that takes longer never comes
+
+// Begins the tokens of this run and its children: managers of other runs look at all processes of
+// the machine for theirs.
+const auto kOfThisRun =
+    static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
+    (static_cast<unsigned long long>(::getpid()) << 40);
 
 Nanos nanos(std::uint64_t ns) {
   return Nanos(static_cast<std::int64_t>(ns));
@@ -172,7 +180,8 @@ void AttachTest::stop() {
 
 std::string AttachTest::tokenOf(std::uint64_t id) {
   char token[QGPU_TOKEN_LEN + 1];
-  std::snprintf(token, sizeof token, "%032llx", static_cast<unsigned long long>(id));
+  std::snprintf(token, sizeof token, "%016llx%016llx", kOfThisRun,
+                static_cast<unsigned long long>(id));
   return token;
 }
 

@@ -156,7 +156,7 @@ class Unheld : public AttachTest {
   // A process in a container of task 7 that attaches, where it is told to, and has a card open;
   // null where none can be made here.
   std::unique_ptr<Child> contained(bool attaches) {
-    const std::string folder = serverOptions.runDir + "/kubelet/core-0123456789abcdef";
+    const std::string folder = serverOptions.runDir + "/kubelet/core-" + tokenOf(7).substr(0, 16);
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/token") << tokenOf(7) << "\n";
     int pipe[2];
