@@ -18,13 +18,21 @@ using testing::ApiStandIn;
 using testing::Json;
 using testing::KubeFixture;
 
-// Commits each batch in a turn of the loop, and keeps what a restart would load.
+// Commits each batch in a turn of the loop, unless it is held, and keeps what a restart would load.
 class LoopJournal final : public Journal {
  public:
   explicit LoopJournal(Loop& loop) : loop_(loop) {}
   void append(std::vector<StoredRow> rows, Committed done) override {
     for (StoredRow& row : rows) rows_[row.key] = std::move(row.words);
+    if (holds_) return held_.push_back(std::move(done));
     loop_.post([done = std::move(done)] { done(ok()); });
+  }
+  void hold() { holds_ = true; }
+  bool holdsSome() const { return !held_.empty(); }
+  void letGo() {
+    holds_ = false;
+    for (Committed& done : held_) loop_.post([done = std::move(done)] { done(ok()); });
+    held_.clear();
   }
   std::vector<StoredRow> stored() const {
     std::vector<StoredRow> out;
@@ -37,6 +45,8 @@ class LoopJournal final : public Journal {
  private:
   Loop& loop_;
   std::map<RowKey, Words> rows_;
+  bool holds_ = false;
+  std::vector<Committed> held_;
 };
 
 struct KubeBridge : KubeFixture {
@@ -130,6 +140,14 @@ struct KubeBridge : KubeFixture {
     card.nominalGib = 16;
     Json out = ApiStandIn::node(name);
     out["metadata"]["annotations"][kCardsAnnotation] = writeCardsAnnotation(told);
+    return out;
+  }
+  // Its card is not counted by kubelet yet.
+  static Json startingNode(const std::string& name) {
+    Json out = node(name);
+    std::string cards = out["metadata"]["annotations"][kCardsAnnotation];
+    cards.replace(cards.find("\"ready\""), 7, "\"starting\"");
+    out["metadata"]["annotations"][kCardsAnnotation] = cards;
     return out;
   }
   static Json bound(const std::string& name, const std::string& uid,
@@ -523,17 +541,33 @@ TEST_F(KubeBridge, AMarkOfACardIsKeptByTheServer) {
 }
 
 TEST_F(KubeBridge, ACardThatKubeletDoesNotCountTakesNothingAndSaysWhy) {
-  Json starts = node("n1");
-  std::string cards = starts["metadata"]["annotations"][kCardsAnnotation];
-  cards.replace(cards.find("\"ready\""), 7, "\"starting\"");
-  starts["metadata"]["annotations"][kCardsAnnotation] = cards;
-  server->put("nodes", starts);
+  server->put("nodes", startingNode("n1"));
   beginWithNode();
   EXPECT_TRUE(wait(submit("u1", "p"))->reply().getAssigned().getWaiting());
   const auto cardsNow = ask([](auto request) { request.setCards(); });
   EXPECT_EQ(cardsNow.reply().getCards()[0].getStatus().getState(), schema::CardState::STARTING);
   server->put("nodes", node("n1"));
   EXPECT_TRUE(served([&] { return tasks().size() == 1 && tasks()[0].state == "bound"; }));
+}
+
+TEST_F(KubeBridge, ACardThatChangesBetweenHelloAndWelcomeIsTold) {
+  server->remove("nodes", "", "n1");
+  begin();
+  ASSERT_EQ(nodeState("n1"), "unknown");
+  journal.hold();
+  server->put("nodes", startingNode("n1"));
+  ASSERT_TRUE(served([&] { return journal.holdsSome(); })) << "the welcome waits for the disk";
+  server->put("nodes", node("n1"));
+  Json later = node("n2");  // what is seen after it
+  later["metadata"]["annotations"].erase(kCardsAnnotation);
+  server->put("nodes", later);
+  ASSERT_TRUE(served([&] { return !live->bridge->refusal("n2").empty(); }));
+  journal.letGo();
+  EXPECT_TRUE(served([&] {
+    const auto cards = ask([](auto request) { request.setCards(); });
+    const auto told = cards.reply().getCards();
+    return told.size() == 1 && told[0].getStatus().getState() == schema::CardState::READY;
+  }));
 }
 
 TEST_F(KubeBridge, WhichPodsWaitIsTold) {
