@@ -163,7 +163,7 @@ kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader w
   const auto mine = (*copy)->getRoot<schema::FromMember>().asReader();
   if (mine.isHello()) found->second->node = std::string(view(mine.getHello().getFacts().getName()));
   found->second->heard = timer_.now();
-  ++wordsIn_;
+  ++messagesIn_;
   if (held_.empty() && pass(**copy)) return kj::READY_NOW;
   const std::size_t size = (*copy)->sizeInWords();
   if (heldWords_ + size > limits_.heldWordsMax) {
@@ -206,7 +206,7 @@ kj::Promise<void> Links::beat(std::uint32_t number, BeatContext context) {
   }
   context.releaseParams();
   link.heard = timer_.now();
-  ++wordsIn_;
+  ++messagesIn_;
   return kj::mv(paf.promise);
 }
 
@@ -287,7 +287,7 @@ void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
   if (found == links_.end()) return;
   Link& link = *found->second;
   if (words.isBeatSeen() && answerBeat(link, words)) {
-    ++wordsOut_;
+    ++messagesOut_;
     return;
   }
   const std::size_t size = wordsOf(words);
@@ -296,7 +296,7 @@ void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
     return end(number);  // it does not read
   }
   link.unsentWords += size;
-  ++wordsOut_;
+  ++messagesOut_;
   if (!link.gathered.fits(size)) flush(number);
   if (link.takes == Takes::Words || size > kGatheredWordsMax) {
     auto request = link.member.tellRequest(capnp::MessageSize{size + 4, 0});

@@ -73,8 +73,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
   std::size_t size() const { return links_.size(); }
-  std::uint64_t wordsIn() const { return wordsIn_; }
-  std::uint64_t wordsOut() const { return wordsOut_; }
+  std::uint64_t messagesIn() const { return messagesIn_; }
+  std::uint64_t messagesOut() const { return messagesOut_; }
   std::uint64_t callsOut() const { return callsOut_; }   // in which they left
   std::uint64_t cutOff() const { return cutOff_; }   // links ended by this side
 
@@ -129,8 +129,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   const LinksLimits limits_;
   LocalMembers* local_ = nullptr;
   std::uint32_t lastNumber_ = 0;
-  std::uint64_t wordsIn_ = 0;
-  std::uint64_t wordsOut_ = 0;
+  std::uint64_t messagesIn_ = 0;
+  std::uint64_t messagesOut_ = 0;
   std::uint64_t callsOut_ = 0;
   std::uint64_t cutOff_ = 0;
   // The ends that members call share it: the RPC system may let go of one only after this is gone.

@@ -222,12 +222,12 @@ TEST_F(RpcLinks, ABeatThatNobodyAnswersEndsWithTheNextOrWithItsLink) {
   ASSERT_TRUE(welcomed(member));
   beat(member, 2);
   beat(member, 3);
-  ASSERT_TRUE(served([&] { return links->wordsIn() == 3; }));
+  ASSERT_TRUE(served([&] { return links->messagesIn() == 3; }));
   tell(1, [](schema::ToMember::Builder words) { words.setBeatSeen(3); });
   ASSERT_TRUE(welcomed(member, 2));
   EXPECT_EQ(member.actor.heard.back().read().getToMember().getBeatSeen(), 3u);
   beat(member, 4);
-  ASSERT_TRUE(served([&] { return links->wordsIn() == 4; }));
+  ASSERT_TRUE(served([&] { return links->messagesIn() == 4; }));
   members.clear();
   ASSERT_TRUE(served([&] { return !lost().empty(); }));
   EXPECT_EQ(lost(), (std::vector<std::uint32_t>{1}));
@@ -249,7 +249,7 @@ TEST_F(RpcLinks, C7_OtherWordsThanABeatAreNotTakenAsOne) {
   auto request = joined.getScheduler().beatRequest();
   request.initWords().initHello();
   EXPECT_ANY_THROW(request.send().wait(io.waitScope));
-  EXPECT_EQ(links->wordsIn(), 0u);
+  EXPECT_EQ(links->messagesIn(), 0u);
 }
 
 // A scheduler that was built before tellAll() and beat() were.
@@ -386,7 +386,7 @@ TEST_F(RpcLinks, C5_AFullMailboxHoldsWordsUpAndLosesNone) {
       words.setBeat(seq);
     });
   }
-  ASSERT_TRUE(served([&] { return links->wordsIn() >= 2; }));
+  ASSERT_TRUE(served([&] { return links->messagesIn() >= 2; }));
   linksSink.full = false;
   ASSERT_TRUE(served([&] { return scheduler.count(schema::Envelope::FROM_MEMBER) == 49; }));
   EXPECT_TRUE(lost().empty());
@@ -413,7 +413,7 @@ TEST_F(RpcLinks, C5_AMemberWhoseMailboxIsFullHearsEverythingLater) {
   for (std::uint64_t i = 0; i < 20; ++i) {
     tell(1, [i](schema::ToMember::Builder words) { words.setBeatSeen(i); });
   }
-  ASSERT_TRUE(served([&] { return links->wordsOut() == 21; }));
+  ASSERT_TRUE(served([&] { return links->messagesOut() == 21; }));
   EXPECT_EQ(member.actor.count(schema::Envelope::TO_MEMBER), 1u);
   member.sink.full = false;
   ASSERT_TRUE(welcomed(member, 21));
