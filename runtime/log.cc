@@ -1,14 +1,19 @@
 #include "runtime/log.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <sys/stat.h>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
+
+#include "runtime/log_journal.h"
 
 namespace qgpu {
 namespace {
@@ -60,6 +65,25 @@ bool stderrIsJournal() {
          std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) == stream;
 }
 
+// What is asked for by name: tasks by number and by name, each card of a list.
+void addFields(JournalEntry& entry, std::string_view event, Log::Fields fields) {
+  entry.add("EVENT", event);
+  bool ofTask = false;
+  for (const LogField& field : fields) ofTask = ofTask || field.name() == "task";
+  for (const LogField& field : fields) {
+    if (field.name() == "task" || (ofTask && field.name() == "name")) {
+      entry.add("TASK", field.text());
+    } else if (field.name() == "card") {
+      const std::string cards = field.text();
+      for (std::size_t at = 0; at < cards.size();) {
+        const std::size_t end = std::min(cards.find(',', at), cards.size());
+        entry.add("CARD", std::string_view(cards).substr(at, end - at));
+        at = end + 1;
+      }
+    }
+  }
+}
+
 bool isPlain(char c) {
   return c > ' ' && c < 0x7f && c != '"' && c != '\\' && c != '=';
 }
@@ -109,6 +133,7 @@ struct Log::Backend {
   explicit Backend(Sink ownSink) : sink(std::move(ownSink)) {}
 
   const bool journal = stderrIsJournal();
+  const JournalSocket entries = journal ? JournalSocket::beside(STDERR_FILENO) : JournalSocket();
   // Where there is no sink of our own.
   spdlog::logger toStderr{"", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   Sink sink;
@@ -135,6 +160,19 @@ void LogField::appendTo(std::string& line) const {
   std::visit(Append{line}, value_);
 }
 
+std::string LogField::text() const {
+  const auto plain = [](auto value) -> std::string {
+    if constexpr (std::is_same_v<decltype(value), std::string_view>) {
+      return std::string(value.substr(0, kTextMax));
+    } else if constexpr (std::is_same_v<decltype(value), bool>) {
+      return value ? "true" : "false";
+    } else {
+      return std::to_string(value);
+    }
+  };
+  return std::visit(plain, value_);
+}
+
 Log::Log(LogLevel level) : Log(level, nullptr) {}
 
 Log::Log(LogLevel level, Sink sink)
@@ -157,6 +195,12 @@ void Log::write(LogLevel level, std::string_view event, Fields fields) {
     const std::lock_guard lock(backend_->mutex);
     backend_->sink(level, line);
   } else {
+    if (backend_->entries) {
+      const std::string said = std::string(logLevelName(level)) + " " + line;
+      JournalEntry entry(said, journalPrefix(level)[1], program_invocation_short_name);
+      addFields(entry, event, fields);
+      if (backend_->entries.send(entry)) return;
+    }
     const char* prefix = backend_->journal ? journalPrefix(level) : "";
     backend_->toStderr.log(spdlogLevel(level), "{}{} {}", prefix, logLevelName(level), line);
   }

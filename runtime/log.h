@@ -3,6 +3,9 @@
 // exists so that no other file knows the logging library, and so that a line has one shape that
 // both people and grep read: `2026-01-31T12:00:00.123Z info task-bound task=12 card=opencl-0`.
 //
+// Where systemd leads stderr to its journal, a line goes there with its priority, and with the task
+// and the card that it is about as fields: `journalctl TASK=train`, `journalctl CARD=opencl-0`.
+//
 // An error line means that someone must look; errors() counts them, so that a test can tell that
 // there was none. Safe from any thread. Never log per launch above Trace.
 
@@ -41,6 +44,8 @@ class LogField {
   template <typename Tag>  // the unit belongs in the name
   LogField(const char* name, Quantity<Tag> quantity) : LogField(name, quantity.value) {}
 
+  std::string_view name() const { return name_; }
+  std::string text() const;  // the value as it is, but for what is too long
   // Appends ` name=value`; texts with blanks or quotes are quoted, control characters escaped.
   void appendTo(std::string& line) const;
 

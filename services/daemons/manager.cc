@@ -33,6 +33,7 @@
 #include "services/daemons/card_watch.h"
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/listeners.h"
+#include "services/daemons/logged_events.h"
 #include "services/kubernetes/agent/kubelet_handler.h"
 #include "services/kubernetes/agent/node_agent.h"
 #include "services/kubernetes/agent/plugin_process.h"
@@ -216,7 +217,7 @@ struct Manager::Parts {
   std::optional<AttachPort> attach;
 
   ActorId memberId = ActorId::kNobody;  // stays so where the node stands alone
-  ActorId clientId{};                     // of `actor`, and of what the composition tells the node
+  ActorId clientId{};                   // of `actor`, and of what the composition tells the node
   std::optional<MemberActor> member;
 
   std::optional<KjBridge> kj;
@@ -225,6 +226,7 @@ struct Manager::Parts {
   std::optional<SchedulerLink> scheduler;
   std::optional<NodeLink> link;
   std::optional<NodeActorClient> actor;
+  std::optional<LoggedEvents> loggedEvents;
   std::optional<Keeping> keeping;
   std::optional<CardWatch> cardWatch;  // none: no card of NVIDIA's
   std::optional<NodeHandler> handler;
@@ -236,7 +238,7 @@ struct Manager::Parts {
   std::optional<Health> health;
   std::optional<HttpServer> http;
   std::optional<HttpServer> scrapes;  // --metrics
-  std::optional<HttpServer> web;  // none: nobody asked for it
+  std::optional<HttpServer> web;      // none: nobody asked for it
   std::optional<PluginProcess> plugin;
   std::optional<ApiClient> api;  // of the Kubernetes API server; none: nobody named one
   std::optional<PodWriter> podEvents;
@@ -253,7 +255,7 @@ struct Manager::Parts {
   void serveScrapes(const ManagerOptions& options, TcpListener listener);
   void serveWeb(WebOpened opened);
   kj::Maybe<KubeletHandlers&> addKubelet(const ManagerOptions& options,
-                                      const TenantEnvironment& environment);
+                                         const TenantEnvironment& environment);
   Status serveKubelet(const ManagerOptions& options);
   void addAgent(const ManagerOptions& options, KubeCredentials credentials, ActorId nodeId);
   void close();
@@ -358,6 +360,8 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
                std::move(remote.http));
   if (remote.metrics) serveScrapes(options, std::move(*remote.metrics));
   Outlet(mainActors, clientId).sendUrgent(nodeId, [](auto message) { message.initStart(); });
+  loggedEvents.emplace(*actor, log);
+  loggedEvents->start();
   if (memberId != ActorId::kNobody) addMember(options, environment, nodeId);
   if (tls) followCertificates();
 }
@@ -417,7 +421,7 @@ void Manager::Parts::followCertificates() {
 
 // The handler is there before anybody connects, the plugin once there is something to connect to.
 kj::Maybe<KubeletHandlers&> Manager::Parts::addKubelet(const ManagerOptions& options,
-                                                    const TenantEnvironment& environment) {
+                                                       const TenantEnvironment& environment) {
   if (!servesKubelet(options)) return nullptr;
   KubeletHandlerConfig config;
   config.unit = options.pods.unit;
@@ -464,6 +468,7 @@ void Manager::Parts::close() {
     told.catch_([](kj::Exception&&) {}).wait(kj->waitScope());
   }
   plugin.reset();
+  loggedEvents.reset();
   web.reset();
   agent.reset();
   podEvents.reset();

@@ -134,6 +134,18 @@ TEST(Daemon, AReportOfDoctorHasItsConfigurationAndNoTokenOfATask) {
   task->wait();
 }
 
+TEST(Daemon, TheLifeOfATaskIsInTheLogByNumberAndName) {
+  Manager manager({"--cards=sim:1x16"});
+  auto task = manager.runTask({"--name", "train", "--", "sleep", "1000"});
+  const auto says = [&](const std::string& part) {
+    return eventually([&] { return manager.log().find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(says(" info task-bound task=1 name=train card=sim-0 text=")) << manager.log();
+  task->signal(SIGTERM);
+  task->wait();
+  EXPECT_TRUE(says(" info task-ended task=1 name=train ")) << manager.log();
+}
+
 // As at three in the morning: what was looked at is said, also where all is well.
 TEST(Daemon, DoctorSaysWhatItLookedAt) {
   Manager manager({"--cards=sim:2x16"});

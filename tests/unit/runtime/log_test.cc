@@ -2,13 +2,20 @@
 
 #include "runtime/log.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
 #include <string>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <vector>
+
+#include "runtime/fd.h"
+#include "tests/testing/temp_folder.h"
 
 namespace qgpu::log_test {
 namespace {
@@ -102,6 +109,91 @@ TEST(LogToStderr, TellsTheJournalThePriorityAndNoTime) {
   const std::string elsewhere = saidToJournal(true);
   EXPECT_TRUE(elsewhere.ends_with("Z error c\n")) << elsewhere;
   EXPECT_EQ(elsewhere.find('<'), std::string::npos) << elsewhere;
+}
+
+// Where systemd has its sockets: a stream for lines, which is stderr of a daemon, and datagrams.
+class JournalStandIn {
+ public:
+  JournalStandIn()
+      : stream_(bound("/stdout", SOCK_STREAM)), entries_(bound("/socket", SOCK_DGRAM)) {
+    EXPECT_EQ(::listen(stream_.get(), 1), 0);
+    stderr_ = Fd(::dup(STDERR_FILENO));
+    const Fd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_un to = addressOf("/stdout");
+    EXPECT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    lines_ = Fd(::accept(stream_.get(), nullptr, nullptr));
+    ::dup2(client.get(), STDERR_FILENO);
+    struct stat info {};
+    ::fstat(STDERR_FILENO, &info);
+    const std::string stream = std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+    ::setenv("JOURNAL_STREAM", stream.c_str(), 1);
+  }
+  ~JournalStandIn() {
+    ::unsetenv("JOURNAL_STREAM");
+    ::dup2(stderr_.get(), STDERR_FILENO);
+  }
+  JournalStandIn(const JournalStandIn&) = delete;
+
+  std::string entry() const { return nextOf(entries_); }
+  std::string line() const { return nextOf(lines_); }
+  void closeEntries() { entries_.reset(); }
+
+ private:
+  sockaddr_un addressOf(const std::string& name) const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = folder_.path() + name;
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+  }
+  Fd bound(const std::string& name, int type) const {
+    Fd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+    const sockaddr_un address = addressOf(name);
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    return fd;
+  }
+  // What is there now: both kinds were written before a call of Log returned.
+  static std::string nextOf(const Fd& fd) {
+    char bytes[32'768];
+    const ssize_t n = ::recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    return n < 0 ? "" : std::string(bytes, static_cast<std::size_t>(n));
+  }
+  const testing::TempFolder folder_{"journal"};
+  Fd stream_, entries_, lines_, stderr_;
+};
+
+TEST(LogToJournal, GivesTasksAndCardsAsFields) {
+  JournalStandIn journal;
+  Log log(LogLevel::Info);
+  log.info("task-bound", {{"task", 12u}, {"name", "my train"}, {"card", "sim-0,sim-1"}});
+  EXPECT_EQ(journal.entry(),
+            "MESSAGE=info task-bound task=12 name=\"my train\" card=sim-0,sim-1\nPRIORITY=6\n"
+            "SYSLOG_IDENTIFIER=" +
+                std::string(program_invocation_short_name) +
+                "\nEVENT=task-bound\nTASK=12\nTASK=my train\nCARD=sim-0\nCARD=sim-1\n");
+  log.error("c", {{"name", "of no task"}});
+  const std::string error = journal.entry();
+  EXPECT_NE(error.find("\nPRIORITY=3\n"), std::string::npos) << error;
+  EXPECT_EQ(error.find("TASK="), std::string::npos) << error;
+  EXPECT_EQ(journal.line(), "") << "a line is said once";
+}
+
+// Nobody makes a field of another name by what a task is called.
+TEST(LogToJournal, ALineEndInAValueStaysInItsValue) {
+  JournalStandIn journal;
+  Log log(LogLevel::Info);
+  log.info("task-bound", {{"task", 1u}, {"name", "a\n_UID=0"}});
+  const std::string said = journal.entry();
+  EXPECT_TRUE(said.ends_with(std::string("TASK=1\nTASK\n\x08\0\0\0\0\0\0\0", 20) + "a\n_UID=0\n"))
+      << said;
+}
+
+TEST(LogToJournal, WhatItDoesNotTakeGoesAsALine) {
+  JournalStandIn journal;
+  Log log(LogLevel::Info);
+  journal.closeEntries();
+  log.info("a", {{"task", 1u}});
+  EXPECT_EQ(journal.line(), "<6>info a task=1\n");
 }
 
 TEST(LogToStderr, WritesEveryLevelUnderItsNameFromTheChosenOneOn) {
