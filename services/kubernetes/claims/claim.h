@@ -56,7 +56,7 @@ struct ClaimPart {
 Result<std::vector<ClaimPart>> readClaim(std::string_view json, const ClaimName& claim,
                                          std::string_view pool);
 
-// Whether `json`, an object, is what a device class or claim may give our driver as parameters.
-Status checkClaimParameters(std::string_view json);
+// The device class of deploy/kubernetes for tasks of this class: "offline.qgpu.io".
+std::string deviceClassOf(TaskClass taskClass);
 
 }  // namespace qgpu

@@ -1,29 +1,12 @@
 #include "services/kubernetes/webhook/admission.h"
 
-#include <simdjson.h>
-
-#include "services/base/json.h"
+#include "services/kubernetes/claims/claim_document.h"
 #include "services/kubernetes/pods/pod_document.h"
 
 namespace qgpu {
 namespace {
 
 using simdjson::dom::element;
-
-constexpr std::size_t kMessageBytesMax = 4096;
-constexpr std::int64_t kForbidden = 403;
-
-std::string_view textAt(const element& object, std::string_view pointer) {
-  std::string_view text;
-  return object.at_pointer(pointer).get(text) == simdjson::SUCCESS ? text : std::string_view();
-}
-
-std::string messageOf(const std::vector<std::string>& broken) {
-  std::string message = "qgpu: ";
-  for (const std::string& rule : broken) message += (&rule == &broken.front() ? "" : "; ") + rule;
-  if (message.size() > kMessageBytesMax) message.resize(kMessageBytesMax);
-  return message;
-}
 
 // The annotation app-class as it stands in the request; equal texts are equal values.
 std::string classText(const element& request, const char* object, const PodRules& rules) {
@@ -53,9 +36,10 @@ bool asksSomething(const element& request, const char* object, const PodRules& r
 
 // Of an update the class alone is judged: nothing else that the rules look at can change. A pod
 // that is bound keeps the class in which it runs.
-std::vector<std::string> brokenByUpdate(const element& request, const PodRules& rules) {
+std::vector<std::string> brokenByUpdate(const ReviewQuestion& question, const PodRules& rules) {
+  const element& request = question.request();
   if (classText(request, "/object", rules) == classText(request, "/oldObject", rules)) return {};
-  if (textAt(request, "/oldObject/spec/nodeName").empty()) {
+  if (question.text("/oldObject/spec/nodeName").empty()) {
     return brokenAt(request, "/object", rules);
   }
   if (!asksSomething(request, "/oldObject", rules)) return {};
@@ -64,47 +48,44 @@ std::vector<std::string> brokenByUpdate(const element& request, const PodRules& 
           "is: delete the pod, and create it anew with the other class"};
 }
 
-std::vector<std::string> brokenBy(const element& request, const PodRules& rules) {
-  if (textAt(request, "/kind/kind") != "Pod" || !textAt(request, "/kind/group").empty()) return {};
-  const std::string_view operation = textAt(request, "/operation");
-  if (operation == "CREATE") return brokenAt(request, "/object", rules);
-  if (operation == "UPDATE" && textAt(request, "/subResource").empty()) {
-    return brokenByUpdate(request, rules);
+std::string specText(const element& request, const char* pointer) {
+  element spec;
+  return request.at_pointer(pointer).get(spec) == simdjson::SUCCESS ? simdjson::minify(spec) : "";
+}
+
+// Where requests and configurations stand in an object of this kind; null: it is not judged.
+const char* devicesOf(const ReviewQuestion& question) {
+  const auto isOf = [&](const char* kind) { return question.isOf("resource.k8s.io", kind); };
+  return isOf("ResourceClaim")           ? "/object/spec/devices"
+         : isOf("ResourceClaimTemplate") ? "/object/spec/spec/devices"
+         : isOf("DeviceClass")           ? "/object/spec"
+                                         : nullptr;
+}
+
+std::vector<std::string> brokenBy(const ReviewQuestion& question, const PodRules& rules) {
+  const element& request = question.request();
+  const bool update = question.text("/operation") == "UPDATE";
+  if (!update && question.text("/operation") != "CREATE") return {};
+  if (!question.text("/subResource").empty()) return {};
+  if (question.isOf("", "Pod")) {
+    return update ? brokenByUpdate(question, rules) : brokenAt(request, "/object", rules);
   }
-  return {};
+  const char* devices = devicesOf(question);
+  element asked;
+  if (devices == nullptr || request.at_pointer(devices).get(asked) != simdjson::SUCCESS) return {};
+  // One that was there before it was judged can still be labelled, and be deleted.
+  if (update && specText(request, "/object/spec") == specText(request, "/oldObject/spec"))
+    return {};
+  return brokenClaimRules(asked);
 }
 
 }  // namespace
 
 Result<Review> answerReview(std::string_view body, const PodRules& rules) {
-  simdjson::dom::parser parser;
-  element root;
-  element request;
-  if (parser.parse(body.data(), body.size()).get(root) != simdjson::SUCCESS ||
-      textAt(root, "/kind") != "AdmissionReview" ||
-      root.at_pointer("/request").get(request) != simdjson::SUCCESS || !request.is_object()) {
-    return fail(ErrorCode::InvalidArgument, "the body is no AdmissionReview with a request");
-  }
-  const std::string_view version = textAt(root, "/apiVersion");
-  if (version != "admission.k8s.io/v1" && version != "admission.k8s.io/v1beta1") {
-    return fail(ErrorCode::InvalidArgument,
-                "AdmissionReview is of \"" + std::string(version.substr(0, 64)) +
-                    "\": admission.k8s.io/v1 and v1beta1 are spoken here");
-  }
-  const std::vector<std::string> broken = brokenBy(request, rules);
-  Review review;
-  review.allowed = broken.empty();
-  JsonWriter json;
-  json.beginObject().field("kind", "AdmissionReview").field("apiVersion", version);
-  json.key("response").beginObject().field("uid", textAt(request, "/uid"));
-  json.flag("allowed", review.allowed);
-  if (!review.allowed) {
-    json.key("status").beginObject().field("message", messageOf(broken));
-    json.field("reason", "Forbidden").key("code").number(kForbidden).endObject();
-  }
-  json.endObject().endObject();
-  review.json = json.take();
-  return review;
+  const auto question = ReviewQuestion::read(body);
+  if (!question) return question.error();
+  const std::vector<std::string> broken = brokenBy(*question, rules);
+  return broken.empty() ? question->allow() : question->refuse(broken);
 }
 
 }  // namespace qgpu

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "services/kubernetes/claims/claim_document.h"
+
 namespace qgpu::claim_test {
 namespace {
 
@@ -150,17 +152,152 @@ TEST(Claim, AnotherClaimOfItsNameIsNotThisOne) {
   EXPECT_FALSE(read("{"));
 }
 
-TEST(Claim, ParametersAreReadStrictly) {
-  const std::string start = R"({"apiVersion":"qgpu.io/v1","kind":"TaskParameters",)";
-  EXPECT_TRUE(checkClaimParameters(start + R"("class":"offline"})"));
-  const auto why = [](const std::string& json) {
-    return checkClaimParameters(json).error().message;
+// --- before it is allocated ---
+
+constexpr const char* kOurs = R"({"apiVersion":"qgpu.io/v1","kind":"TaskParameters",)";
+
+// What is said of the `devices` of a claim's spec, in one text.
+std::string brokenIn(const std::string& devices) {
+  simdjson::dom::parser parser;
+  std::string all;
+  for (const std::string& one : brokenClaimRules(parser.parse(devices))) {
+    all += (all.empty() ? "" : "; ") + one;
+  }
+  return all;
+}
+
+// Of a request "gpu" of a class; `more` stands beside its capacity.
+std::string asked(const std::string& deviceClass, const std::string& amounts,
+                  const std::string& more = "") {
+  return R"({"deviceClassName":")" + deviceClass + R"(","capacity":{"requests":{)" + amounts +
+         "}}" + more + "}";
+}
+std::string requests(const std::string& request, const std::string& config = "") {
+  return R"({"requests":[)" + request + R"(],"config":[)" + config + "]}";
+}
+std::string exactly(const std::string& ask) {
+  return R"({"name":"gpu","exactly":)" + ask + "}";
+}
+std::string ofOurs(const std::string& rest, const std::string& names = "") {
+  return R"({"requests":[)" + names + R"(],"opaque":{"driver":"qgpu.io","parameters":)" + kOurs +
+         rest + "}}";
+}
+
+TEST(ClaimRules, WhatTheSeedsAllowPasses) {
+  for (const std::string& right :
+       {asked("ordinary.qgpu.io", R"("memory":"4Gi","core":"30")"), asked("ordinary.qgpu.io", ""),
+        asked("ordinary.qgpu.io", R"("core":"30")"),
+        asked("ordinary.qgpu.io", "", R"(,"allocationMode":"ExactCount","count":2)"),
+        asked("ordinary.qgpu.io", "", R"(,"allocationMode":"All")"),
+        asked("online.qgpu.io", R"("memory":"4Gi")"),
+        asked("offline.qgpu.io", R"("memory":"4Gi","core":"100","tasks":"1")"),
+        asked("ordinary.qgpu.io", R"("core":"0")", R"(,"adminAccess":true)")}) {
+    EXPECT_EQ(brokenIn(requests(exactly(right))), "") << right;
+  }
+  EXPECT_EQ(brokenIn("{}"), "");
+  EXPECT_EQ(brokenIn(R"({"requests":7,"config":"x"})"), "") << "the API server says that";
+}
+
+TEST(ClaimRules, WhatTheDriverWouldRefuseIsToldInItsWords) {
+  const auto why = [](const std::string& name, const std::string& amounts,
+                      const std::string& more = "") {
+    return brokenIn(requests(exactly(asked(name + ".qgpu.io", amounts, more))));
   };
-  EXPECT_EQ(why(start + R"("class":"Online"})"),
+  const std::string start = "request 'gpu': ";
+  EXPECT_EQ(why("offline", R"("memory":"4Gi")"), start + "core is 0: ask for 1 to 100");
+  EXPECT_EQ(why("offline", R"("core":"101")"), start + "core is 101: a card has 100");
+  EXPECT_EQ(why("ordinary", R"("core":"0")"), start + "core is 0: ask for 1 to 100");
+  EXPECT_EQ(why("ordinary", R"("core":"30","memory":"0")"),
+            start + "a part of a card needs memory");
+  EXPECT_EQ(why("online", R"("core":"30")"),
+            start + "an online task asks for no core: it gets all compute when it wants it");
+  EXPECT_NE(why("ordinary", R"("core":"30","memory":"four")").find("memory is four: "),
+            std::string::npos);
+  EXPECT_NE(why("ordinary", R"("core":"1.5")").find("core is 1.5: "), std::string::npos);
+  EXPECT_EQ(why("ordinary", R"("memory":"4Gi","core":"30")", R"(,"count":2)"),
+            start +
+                "several cards of one request are whole ones: leave core and memory out, or make a "
+                "request for each card");
+  EXPECT_NE(why("online", "", R"(,"count":2)").find("several cards"), std::string::npos);
+}
+
+TEST(ClaimRules, CapacityThatNoCardHasIsNamed) {
+  const auto why = [](const std::string& amounts) {
+    return brokenIn(requests(exactly(asked("ordinary.qgpu.io", amounts))));
+  };
+  EXPECT_EQ(why(R"("mem":"4Gi")"),
+            "request 'gpu': a card has no capacity 'mem': it has memory, core and tasks");
+  EXPECT_NE(why(R"("qgpu.io/memory":"4Gi")").find("no capacity 'qgpu.io/memory'"),
+            std::string::npos)
+      << "kube-scheduler looks for the plain name";
+  EXPECT_EQ(why(R"("tasks":"2")"), "request 'gpu': tasks is 2: each request is one task");
+}
+
+TEST(ClaimRules, ParametersAreReadStrictly) {
+  const auto why = [](const std::string& parameters) {
+    return brokenIn(
+        requests("", R"({"opaque":{"driver":"qgpu.io","parameters":)" + parameters + "}}"));
+  };
+  EXPECT_EQ(why(kOurs + std::string(R"("class":"offline"})")), "");
+  EXPECT_EQ(why(kOurs + std::string(R"("class":"Online"})")),
             "class is 'Online': it is ordinary, online or offline");
-  EXPECT_EQ(why(start + R"("clas":"online"})"), "TaskParameters has no 'clas'; it has class");
-  EXPECT_NE(why(R"({"class":"online"})").find("\"apiVersion\": \"qgpu.io/v1\""), std::string::npos);
-  EXPECT_EQ(why("7"), "parameters of qgpu.io are no JSON object");
+  EXPECT_EQ(why(kOurs + std::string(R"("clas":"online"})")),
+            "TaskParameters has no 'clas'; it has class");
+  for (const char* other :
+       {R"({"class":"online"})",
+        R"({"apiVersion":"qgpu.io/v2","kind":"TaskParameters","class":"online"})",
+        R"({"apiVersion":"qgpu.io/v1","kind":"Task","class":"online"})"}) {
+    EXPECT_EQ(why(other), R"(parameters of qgpu.io are {"apiVersion": "qgpu.io/v1", "kind": )"
+                          R"("TaskParameters", ...})")
+        << other;
+  }
+  EXPECT_EQ(why("7"), "its parameters are no object");
+  EXPECT_EQ(brokenIn(requests("", R"({"opaque":{"driver":"gpu.nvidia.com","parameters":7}})")), "");
+}
+
+TEST(ClaimRules, TheClaimsOwnClassCountsAndMustBeOfTheCardsKind) {
+  const auto why = [](const std::string& deviceClass, const std::string& config) {
+    return brokenIn(requests(exactly(asked(deviceClass, R"("memory":"4Gi","core":"30")")), config));
+  };
+  EXPECT_EQ(why("online.qgpu.io", ofOurs(R"("class":"offline"})")), "");
+  EXPECT_EQ(why("online.qgpu.io", ofOurs(R"("class":"ordinary"})", R"("gpu")")),
+            "request 'gpu': its class is ordinary: cards of online.qgpu.io are for online and "
+            "offline tasks");
+  EXPECT_EQ(
+      why("ordinary.qgpu.io", ofOurs(R"("class":"offline"})")),
+      "request 'gpu': its class is offline: cards of ordinary.qgpu.io are for ordinary tasks");
+  EXPECT_EQ(why("ordinary.qgpu.io", ofOurs(R"("class":"offline"})", R"("other")")), "");
+  EXPECT_EQ(why("ordinary.qgpu.io", ofOurs(R"("class":"both"})")),
+            "class is 'both': it is ordinary, online or offline")
+      << "once, and nothing of what follows from it";
+}
+
+TEST(ClaimRules, ClassesOfOthersAreNotJudged) {
+  EXPECT_EQ(brokenIn(requests(exactly(asked("gpu.example.com", R"("core":"1000")")))), "");
+}
+
+TEST(ClaimRules, AlternativesAndTheFlatRequestsOfV1beta1AreReadToo) {
+  const std::string wrong = R"("deviceClassName":"offline.qgpu.io","capacity":{"requests":{)"
+                            R"("core":"101"}})";
+  EXPECT_EQ(brokenIn(requests(R"({"name":"gpu",)" + wrong + "}")),
+            "request 'gpu': core is 101: a card has 100");
+  EXPECT_EQ(brokenIn(requests(R"({"name":"gpu","firstAvailable":[{"name":"a",)" + wrong +
+                              R"(},{"name":"b","deviceClassName":"online.qgpu.io"}]})")),
+            "request 'gpu/a': core is 101: a card has 100");
+}
+
+// As many entries as fit into what a webhook takes.
+TEST(ClaimRules, C7_ListsThatTheApiDoesNotTakeCostNoMore) {
+  const auto many = [](const std::string& one) {
+    std::string all = one;
+    while (all.size() < 500'000) all += "," + one;
+    return all;
+  };
+  const std::string request = R"({"name":"gpu","firstAvailable":[)" +
+                              many(R"({"name":"a","deviceClassName":"offline.qgpu.io"})") + "]}";
+  const std::string said =
+      brokenIn(requests(many(request), many(ofOurs(R"("class":"offline"})", many(R"("gpu")")))));
+  EXPECT_EQ(said, "request 'gpu/a': core is 0: ask for 1 to 100");
 }
 
 }  // namespace

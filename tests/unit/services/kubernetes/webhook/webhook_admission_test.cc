@@ -218,6 +218,60 @@ TEST(Admission, LeavesAloneWhatIsNoNewPod) {
   EXPECT_EQ(answer(other)["response"]["allowed"], true);
 }
 
+// --- claims ---
+
+Json claimReview(const std::string& kind, const Json& spec, const std::string& version = "v1") {
+  Json review = reviewOf(Json{{"metadata", {{"name", "c"}}}, {"spec", spec}});
+  review["request"]["kind"] = {{"group", "resource.k8s.io"}, {"version", version}, {"kind", kind}};
+  return review;
+}
+
+Json offlineClaim(const std::string& core) {
+  const Json request{{"deviceClassName", "offline.qgpu.io"},
+                     {"capacity", {{"requests", {{"memory", "4Gi"}, {"core", core}}}}}};
+  return {{"devices", {{"requests", Json::array({{{"name", "gpu"}, {"exactly", request}}})}}}};
+}
+
+TEST(Admission, RefusesClaimsTemplatesAndClassesByTheDriversRules) {
+  const Json wrong = offlineClaim("0");
+  const Json parameters{
+      {"apiVersion", "qgpu.io/v1"}, {"kind", "TaskParameters"}, {"class", "both"}};
+  const Json config{{"opaque", {{"driver", "qgpu.io"}, {"parameters", parameters}}}};
+  for (const Json& review :
+       {claimReview("ResourceClaim", wrong), claimReview("ResourceClaim", wrong, "v1beta1"),
+        claimReview("ResourceClaimTemplate", {{"spec", wrong}})}) {
+    const Json response = answer(review)["response"];
+    EXPECT_EQ(response["allowed"], false);
+    EXPECT_EQ(response["status"]["code"], 403);
+    EXPECT_EQ(response["status"]["message"], "qgpu: request 'gpu': core is 0: ask for 1 to 100");
+  }
+  const Json ofClass =
+      answer(claimReview("DeviceClass", {{"config", Json::array({config})}}))["response"];
+  EXPECT_EQ(ofClass["status"]["message"],
+            "qgpu: class is 'both': it is ordinary, online or offline");
+}
+
+TEST(Admission, AllowsClaimsThatAreRightAndClaimsOfOthers) {
+  for (const Json& spec : {offlineClaim("60"), Json::object(), Json(7)}) {
+    EXPECT_EQ(answer(claimReview("ResourceClaim", spec))["response"]["allowed"], true) << spec;
+  }
+  Json other = claimReview("ResourceClaim", offlineClaim("0"));
+  other["request"]["kind"]["group"] = "example.com";
+  EXPECT_EQ(answer(other)["response"]["allowed"], true);
+}
+
+TEST(Admission, AClaimThatWasThereBeforeCanStillBeLabelled) {
+  Json update = claimReview("ResourceClaim", offlineClaim("0"));
+  update["request"]["operation"] = "UPDATE";
+  update["request"]["oldObject"] = update["request"]["object"];
+  update["request"]["object"]["metadata"]["labels"] = {{"a", "b"}};
+  EXPECT_EQ(answer(update)["response"]["allowed"], true);
+  update["request"]["oldObject"]["spec"] = offlineClaim("60");
+  EXPECT_EQ(answer(update)["response"]["allowed"], false);
+  update["request"]["subResource"] = "status";
+  EXPECT_EQ(answer(update)["response"]["allowed"], true);
+}
+
 TEST(Admission, RefusesWhatIsNoReview) {
   const Json review = reviewOf(podOf({}));
   Json v2 = review;
