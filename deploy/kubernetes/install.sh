@@ -22,7 +22,8 @@ usage: install.sh --registry PREFIX | --preloaded
   --mixed NAME    as --node, and online and offline pods may run there (mixed-qgpu-enable=enable)
   --claims NAME   a node of --node or --mixed whose cards are given by ResourceClaims, and not by
                   the extender (qgpu.io/claims=enable); Kubernetes 1.36 or later
-  --no-webhook    without the webhook that explains what is wrong with a pod when it is created
+  --no-webhook    without the webhooks that explain what is wrong with a pod when it is created, and
+                  change the pods of namespaces that want it
   --no-register   leaves this machine's kube-scheduler alone
   --new-certificates  others for the extender; then run register.sh anew where it was run
   --dry-run       says what would be done
@@ -147,7 +148,9 @@ if [ "$dry" = yes ]; then say "would run: $KUBECTL apply -f -, with these images
 else objects | $KUBECTL apply -f -
 fi
 if [ "$webhook" = no ]; then :
-elif [ "$minor" -ge 16 ]; then run apply -f "$HERE/webhook.yaml"
+elif [ "$minor" -ge 16 ]; then
+  run apply -f "$HERE/webhook.yaml"
+  run apply -f "$HERE/mutating-webhook.yaml"
 else run apply -f "$HERE/webhook-v1beta1.yaml"
 fi
 

@@ -112,13 +112,17 @@ if [ "$register" = auto ]; then
     fail "kube-scheduler still has the extender"
 fi
 
-# 4. The objects, the webhook before what it asks.
+# 4. The objects, the webhooks before what they ask.
+run delete --ignore-not-found mutatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found -k "$HERE"
 run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook qgpu-scheduler-extender
 run delete --ignore-not-found -n kube-system lease qgpu-scheduler
 
-if [ "$claims" = yes ]; then run delete --ignore-not-found -f "$HERE/device-classes.yaml"; fi
+if [ "$claims" = yes ]; then
+  run delete --ignore-not-found -f "$HERE/device-classes.yaml"
+  run delete resourceclaimtemplates --all-namespaces -l app=qgpu-scheduler
+fi
 
 # 5. The nodes, as they were, once no manager is left that tells of its cards.
 [ "$dry" = yes ] ||

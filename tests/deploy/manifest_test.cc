@@ -384,6 +384,13 @@ const Right kNeeded[] = {
      "validatingwebhookconfigurations",
      "qgpu-scheduler",
      {"get", "patch"}},
+    {"qgpu-scheduler",
+     "admissionregistration.k8s.io",
+     "mutatingwebhookconfigurations",
+     "qgpu-scheduler",
+     {"get", "patch"}},
+    {"qgpu-scheduler", "", "namespaces", "", {"get"}},
+    {"qgpu-scheduler", "resource.k8s.io", "resourceclaimtemplates", "", {"create"}},
     {"qgpu-manager", "", "nodes", "", {"list", "watch"}},
     {"qgpu-manager", "", "pods", "", {"list", "watch"}},
     {"qgpu-manager", "", "nodes/status", "", {"patch"}},
@@ -419,22 +426,56 @@ TEST(Manifests, LeadTheApiServerToTheWebhook) {
   EXPECT_EQ(find(all, "Service", "qgpu-scheduler").at("/spec/ports/1"),
             R"({"port":443,"name":"webhook","targetPort":12348})");
   const WebhookNames names;
-  std::size_t seen = 0;
+  std::set<std::string> seen;
   for (const Document& object : all) {
-    if (object.kind() != "ValidatingWebhookConfiguration") continue;
-    ++seen;
+    const std::string kind = object.kind();
+    if (!kind.ends_with("WebhookConfiguration")) continue;
     EXPECT_EQ(object.name(), names.configuration);
-    const std::string webhook = "/webhooks/0";
-    EXPECT_EQ(object.text(webhook + "/name"), names.webhook);
-    EXPECT_EQ(object.text(webhook + "/clientConfig/service/name"), names.service);
-    EXPECT_EQ(object.text(webhook + "/clientConfig/service/namespace"), names.nameSpace);
-    EXPECT_EQ(object.text(webhook + "/clientConfig/service/path"), kWebhookPath);
-    EXPECT_EQ(object.text(webhook + "/failurePolicy"), "Ignore");
-    EXPECT_EQ(object.text(webhook + "/sideEffects"), "None");
-    EXPECT_EQ(object.text(webhook + "/namespaceSelector/matchExpressions/0/operator"), "NotIn");
-    EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE","UPDATE"])");
+    for (const std::string& webhook : below(object, "/webhooks")) {
+      const std::string name = object.text(webhook + "/name");
+      const auto published =
+          std::find_if(std::begin(kPublishedWebhooks), std::end(kPublishedWebhooks),
+                       [&](const PublishedWebhook& one) { return one.name == name; });
+      ASSERT_NE(published, std::end(kPublishedWebhooks)) << name;
+      seen.insert(object.text("/apiVersion") + " " + name);
+      std::string collection = kind + "s";
+      for (char& c : collection) c = static_cast<char>(std::tolower(c));
+      EXPECT_EQ(collection, published->collection);
+      const std::string service = webhook + "/clientConfig/service";
+      EXPECT_EQ(object.text(service + "/name"), names.service);
+      EXPECT_EQ(object.text(service + "/namespace"), names.nameSpace);
+      const std::string spaces = webhook + "/namespaceSelector/matchExpressions/";
+      if (published->collection == std::string_view(kMutating)) {
+        EXPECT_EQ(object.text(service + "/path"), "") << "the scheduler's to write";
+        EXPECT_EQ(object.text(webhook + "/failurePolicy"), "Fail");
+        EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE"])");
+        continue;
+      }
+      EXPECT_EQ(object.text(service + "/path"), published->path);
+      EXPECT_EQ(object.text(webhook + "/failurePolicy"), "Ignore");
+      EXPECT_EQ(object.text(webhook + "/sideEffects"), "None");
+      EXPECT_EQ(object.text(spaces + "0/operator"), "NotIn");
+      EXPECT_EQ(object.at(webhook + "/rules/0/operations"), R"(["CREATE","UPDATE"])");
+    }
   }
-  EXPECT_EQ(seen, 2u) << "of v1 and of v1beta1";
+  EXPECT_EQ(seen, (std::set<std::string>{"admissionregistration.k8s.io/v1 by-claims.pods.qgpu.io",
+                                         "admissionregistration.k8s.io/v1 claims.qgpu.io",
+                                         "admissionregistration.k8s.io/v1 pods.qgpu.io",
+                                         "admissionregistration.k8s.io/v1 scheduler.pods.qgpu.io",
+                                         "admissionregistration.k8s.io/v1beta1 pods.qgpu.io"}));
+}
+
+// Nobody's pods are changed unasked, and a dry run makes nothing.
+TEST(Manifests, ChangePodsOfNamespacesThatWantItAlone) {
+  const auto all = manifests();
+  const Document& changes = find(all, "MutatingWebhookConfiguration", WebhookNames().configuration);
+  const std::string spaces = "/namespaceSelector/matchExpressions/0";
+  EXPECT_EQ(changes.at("/webhooks/0" + spaces),
+            R"({"key":"qgpu.io/claims","operator":"In","values":["enable"]})");
+  EXPECT_EQ(changes.text("/webhooks/0/sideEffects"), "NoneOnDryRun");
+  EXPECT_EQ(changes.at("/webhooks/1" + spaces),
+            R"({"key":"qgpu.io/scheduler-name","operator":"Exists"})");
+  EXPECT_EQ(changes.text("/webhooks/1/sideEffects"), "None");
 }
 
 // --- kube-scheduler ---

@@ -307,6 +307,7 @@ TEST(Install, AppliesLabelsAndSaysWhatIsLeft) {
   EXPECT_EQ(cluster.labels("n2"), "qgpu-device-enable=enable\nmixed-qgpu-enable=enable\n");
   EXPECT_TRUE(has(cluster.log(), "apply -f -\n"));
   EXPECT_TRUE(has(cluster.log(), "deploy/kubernetes/webhook.yaml"));
+  EXPECT_TRUE(has(cluster.log(), "deploy/kubernetes/mutating-webhook.yaml"));
   EXPECT_TRUE(has(result.output, "examples/ordinary.yaml")) << result.output;
 }
 
@@ -460,6 +461,7 @@ TEST(Install, RefusesBeforeItChangesAnything) {
   const Cluster before16("15");
   ASSERT_EQ(before16.run("install.sh --preloaded --no-register").status, 0);
   EXPECT_TRUE(has(before16.log(), "deploy/kubernetes/webhook-v1beta1.yaml")) << before16.log();
+  EXPECT_FALSE(has(before16.log(), "mutating")) << before16.log();
   const Cluster without;
   ASSERT_EQ(without.run("install.sh --preloaded --no-register --no-webhook").status, 0);
   EXPECT_FALSE(has(without.log(), "webhook")) << without.log();
@@ -485,7 +487,9 @@ TEST(Uninstall, ClosesTheNodesWaitsRemovesAndOpensThemAgain) {
   EXPECT_EQ(cluster.annotations("n2"), "closed=true\n") << "it was a person who closed it";
   const std::string log = cluster.log();
   EXPECT_LT(log.find("cordon n1"), log.find("delete")) << log;
-  EXPECT_LT(log.find("validatingwebhookconfiguration"), log.find("delete --ignore-not-found -k"));
+  for (const char* one : {"validatingwebhookconfiguration", "mutatingwebhookconfiguration"}) {
+    EXPECT_LT(log.find(one), log.find("delete --ignore-not-found -k")) << one;
+  }
   EXPECT_LT(log.find("delete"), log.find("uncordon n1")) << log;
 }
 
@@ -527,6 +531,8 @@ TEST(Uninstall, WaitsForPodsThatHaveCardsByClaimsAndTakesTheirSlices) {
   cluster.folder().write("claims", "");
   ASSERT_EQ(cluster.run("uninstall.sh --no-register").status, 0);
   EXPECT_TRUE(has(cluster.log(), "resourceslices --field-selector spec.driver=qgpu.io"))
+      << cluster.log();
+  EXPECT_TRUE(has(cluster.log(), "resourceclaimtemplates --all-namespaces -l app=qgpu-scheduler"))
       << cluster.log();
   EXPECT_FALSE(has(cluster.labels("n1"), "claims")) << cluster.labels("n1");
 }

@@ -74,6 +74,12 @@ HttpRoute HttpRoute::post(std::string path, std::size_t bodyMax, Take take, Refu
   return route;
 }
 
+HttpRoute HttpRoute::postBelow(std::string path, Knows knows, std::size_t bodyMax, Take take) {
+  HttpRoute route = post(std::move(path), bodyMax, std::move(take));
+  route.knows = std::move(knows);
+  return route;
+}
+
 // One client's, from the moment that it is taken. Where it waits for its client it has a place in
 // `waiting_`, and may be told to go.
 class HttpServer::Connection final : public kj::HttpService {
@@ -241,8 +247,10 @@ bool HttpServer::makeRoom() {
 }
 
 const HttpRoute* HttpServer::find(std::string_view path) const {
-  const auto route = std::find_if(routes_.begin(), routes_.end(),
-                                  [&](const HttpRoute& one) { return one.path == path; });
+  const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& one) {
+    if (!one.knows) return one.path == path;
+    return path.starts_with(one.path) && one.knows(path.substr(one.path.size()));
+  });
   return route == routes_.end() ? nullptr : &*route;
 }
 

@@ -44,6 +44,7 @@ struct HttpRoute {
   using Answer = std::function<kj::Promise<HttpPage>(const HttpAsked& asked)>;
   using Take = std::function<kj::Promise<HttpPage>(std::string body)>;
   using Refuse = std::function<HttpPage(const Error&)>;
+  using Knows = std::function<bool(std::string_view word)>;
 
   // Answers GET and HEAD. `page` never fails, nor does `take` below.
   static HttpRoute get(std::string path, Read page);
@@ -54,7 +55,12 @@ struct HttpRoute {
   // are status 413 and 503.
   static HttpRoute post(std::string path, std::size_t bodyMax, Take take, Refuse refuse = nullptr);
 
+  // The same below `path`, which ends with '/', for who names a word behind it that `knows` knows;
+  // whoever names another one is told that there is no such path, and no body of theirs is taken.
+  static HttpRoute postBelow(std::string path, Knows knows, std::size_t bodyMax, Take take);
+
   std::string path;
+  Knows knows;  // null: the path alone
   std::size_t bodyMax = 0;
   Answer page;
   Take take;

@@ -53,8 +53,12 @@ inline constexpr KubeName kKubeNames[] = {
      "`leads` or `follows`; the Service leads to the first"},
     {KubeNameKind::Label, false, "qgpu.io/webhook", "namespace", "the administrator",
      "`ignore`: the admission webhook leaves its pods alone"},
-    {KubeNameKind::Taint, false, "qgpu.io/unavailable", "device of a ResourceSlice",
-     "qgpu-manager", "the card takes nothing new; the value is its state, as `cordoned`"},
+    {KubeNameKind::Label, false, "qgpu.io/claims", "namespace", "the administrator",
+     "`enable`: its pods that ask by the resources above are made to ask by ResourceClaims"},
+    {KubeNameKind::Label, false, "qgpu.io/scheduler-name", "namespace", "the administrator",
+     "the scheduler of its pods that ask for resources of qgpu and name none"},
+    {KubeNameKind::Taint, false, "qgpu.io/unavailable", "device of a ResourceSlice", "qgpu-manager",
+     "the card takes nothing new; the value is its state, as `cordoned`"},
 };
 
 }  // namespace qgpu

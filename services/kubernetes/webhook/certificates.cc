@@ -8,6 +8,7 @@ namespace qgpu {
 namespace {
 
 constexpr const char* kCaName = "qgpu webhook CA";
+constexpr std::size_t kPathWordDigits = 40;  // 160 bits; a step of a path has 63 at most
 
 // Without a certificate it has ended.
 std::int64_t endOf(const std::string& pem) {
@@ -35,6 +36,10 @@ Result<KeyPair> newPair(const CertificateAsk& ask, const KeyPair* ca) {
 }
 
 }  // namespace
+
+std::string pathWord(const CertificateSet& set) {
+  return sha256Hex("qgpu webhook path " + set.caKey).substr(0, kPathWordDigits);
+}
 
 Result<std::optional<CertificateSet>> renewed(const std::optional<CertificateSet>& now,
                                               const std::vector<std::string>& names,

@@ -33,4 +33,8 @@ Result<std::optional<CertificateSet>> renewed(const std::optional<CertificateSet
                                               const std::vector<std::string>& names,
                                               std::int64_t unixSeconds);
 
+// The word of the paths that the API server alone is to know (webhook_server.h): whoever knows the
+// CA's key can tell it, and nobody else.
+std::string pathWord(const CertificateSet& set);
+
 }  // namespace qgpu

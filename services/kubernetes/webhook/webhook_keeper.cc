@@ -1,10 +1,12 @@
 #include "services/kubernetes/webhook/webhook_keeper.h"
 
+#include <algorithm>
 #include <simdjson.h>
 
 #include "services/api/commands/schema_names.h"
 #include "services/base/base64.h"
 #include "services/base/json.h"
+#include "services/kubernetes/claims/claim.h"
 
 namespace qgpu {
 namespace {
@@ -27,52 +29,79 @@ std::string textAt(simdjson::dom::element root, std::string_view pointer) {
   return std::string(text);
 }
 
-std::string configurationPath(const char* version, const std::string& name) {
-  return std::string("/apis/admissionregistration.k8s.io/") + version +
-         "/validatingwebhookconfigurations/" + urlEscaped(name);
+std::string configurationPath(const char* version, const std::string& collection,
+                              const std::string& name) {
+  return std::string("/apis/admissionregistration.k8s.io/") + version + "/" + collection + "/" +
+         urlEscaped(name);
 }
 
-// What stands in the configuration about one webhook.
+// What stands in a configuration about one webhook of ours.
 struct Published {
   std::size_t index = 0;
-  std::string bundle;     // as base64
-  std::string condition;  // its expression
+  std::string name;
+  // As they are, and as they are to be. Of the path, empty: it stays as it is.
+  std::string bundle{}, wantedBundle{};        // as base64
+  std::string path{}, wantedPath{};            // of its service
+  std::string condition{}, wantedCondition{};  // its expression
+
+  bool isRight(bool conditions) const {
+    return bundle == wantedBundle && (wantedPath.empty() || path == wantedPath) &&
+           (!conditions || condition == wantedCondition);
+  }
 };
 
-std::optional<Published> findWebhook(const std::string& body, const std::string& name) {
+// Those of ours in a configuration, whose `word` the API server is to know.
+std::vector<Published> findWebhooks(const std::string& body, const std::string& collection,
+                                    const PodRules& rules, const std::string& bundle,
+                                    const std::string& word) {
+  std::vector<Published> all;
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   simdjson::dom::array webhooks;
   if (parser.parse(body).get(root) != simdjson::SUCCESS ||
       root["webhooks"].get(webhooks) != simdjson::SUCCESS) {
-    return std::nullopt;
+    return all;
   }
-  Published found;
+  std::size_t index = 0;
   for (const simdjson::dom::element webhook : webhooks) {
-    if (textAt(webhook, "/name") == name) {
-      found.bundle = textAt(webhook, "/clientConfig/caBundle");
-      found.condition = textAt(webhook, "/matchConditions/0/expression");
-      return found;
-    }
-    ++found.index;
+    Published one{.index = index++, .name = textAt(webhook, "/name")};
+    const auto ours = std::find_if(
+        std::begin(kPublishedWebhooks), std::end(kPublishedWebhooks),
+        [&](const auto& row) { return collection == row.collection && one.name == row.name; });
+    if (ours == std::end(kPublishedWebhooks)) continue;
+    one.bundle = textAt(webhook, "/clientConfig/caBundle");
+    one.wantedBundle = toBase64(bundle);
+    one.path = textAt(webhook, "/clientConfig/service/path");
+    const bool byService = !textAt(webhook, "/clientConfig/service/name").empty();
+    if (byService && std::string_view(ours->path).ends_with('/'))
+      one.wantedPath = ours->path + word;
+    one.condition = textAt(webhook, "/matchConditions/0/expression");
+    one.wantedCondition = ours->condition(rules);
+    all.push_back(std::move(one));
   }
-  return std::nullopt;
+  return all;
 }
 
-// JSON patch; the test fails where somebody changed the order meanwhile. An empty condition is left
-// out.
-std::string patchOf(const Published& at, const std::string& name, const std::string& bundle,
-                    const std::string& condition) {
-  const std::string place = "/webhooks/" + std::to_string(at.index);
+void writeStep(JsonWriter& json, const char* op, const std::string& path,
+               const std::string& value) {
+  json.beginObject().field("op", op).field("path", path).field("value", value).endObject();
+}
+
+// JSON patch; the tests fail where somebody changed the order meanwhile.
+std::string patchOf(const std::vector<Published>& all, bool conditions) {
   JsonWriter json;
-  json.beginArray().beginObject().field("op", "test").field("path", place + "/name");
-  json.field("value", name).endObject();
-  json.beginObject().field("op", "add").field("path", place + "/clientConfig/caBundle");
-  json.field("value", bundle).endObject();
-  if (!condition.empty()) {
+  json.beginArray();
+  for (const Published& one : all) {
+    const std::string place = "/webhooks/" + std::to_string(one.index);
+    writeStep(json, "test", place + "/name", one.name);
+    writeStep(json, "add", place + "/clientConfig/caBundle", one.wantedBundle);
+    if (!one.wantedPath.empty()) {
+      writeStep(json, "add", place + "/clientConfig/service/path", one.wantedPath);
+    }
+    if (!conditions) continue;
     json.beginObject().field("op", "add").field("path", place + "/matchConditions");
     json.key("value").beginArray().beginObject().field("name", kConditionName);
-    json.field("expression", condition).endObject().endArray().endObject();
+    json.field("expression", one.wantedCondition).endObject().endArray().endObject();
   }
   json.endArray();
   return json.take();
@@ -80,11 +109,18 @@ std::string patchOf(const Published& at, const std::string& name, const std::str
 
 }  // namespace
 
-std::string matchExpression(const PodRules& rules) {
+std::string askingPodsExpression(const PodRules& rules) {
   const auto asks = [&](const std::string& list) {
     return "(has(c.resources." + list + ") && c.resources." + list + ".exists(r, r.startsWith('" +
            rules.prefix + "/qgpu-')))";
   };
+  return "(object.spec.containers + "
+         "(has(object.spec.initContainers) ? object.spec.initContainers : [])).exists(c, "
+         "has(c.resources) && (" +
+         asks("limits") + " || " + asks("requests") + "))";
+}
+
+std::string podsExpression(const PodRules& rules) {
   const std::string key = "'" + rules.prefix + "/app-class'";
   const auto has = [&](const std::string& pod) {
     return "(has(" + pod + ".metadata.annotations) && " + key + " in " + pod +
@@ -94,11 +130,26 @@ std::string matchExpression(const PodRules& rules) {
     return "(" + has(pod) + " ? " + pod + ".metadata.annotations[" + key + "] : '')";
   };
   return "(request.operation != 'UPDATE' || " + classOf("object") + " != " + classOf("oldObject") +
-         ") && (" + has("object") +
-         " || (object.spec.containers + "
-         "(has(object.spec.initContainers) ? object.spec.initContainers : [])).exists(c, "
-         "has(c.resources) && (" +
-         asks("limits") + " || " + asks("requests") + ")))";
+         ") && (" + has("object") + " || " + askingPodsExpression(rules) + ")";
+}
+
+// A request names its class in itself, under `exactly` or in each of its alternatives.
+std::string claimsExpression(const PodRules&) {
+  std::string classes;
+  for (const TaskClass one : {TaskClass::Ordinary, TaskClass::Online, TaskClass::Offline}) {
+    classes += (classes.empty() ? "'" : ", '") + deviceClassOf(one) + "'";
+  }
+  return "(request.operation != 'UPDATE' || object.spec != oldObject.spec) && "
+         "[request.resource.resource == 'deviceclasses' ? object.spec : "
+         "request.resource.resource == 'resourceclaims' ? object.spec.devices : "
+         "object.spec.spec.devices].exists(d, "
+         "(has(d.config) && d.config.exists(c, has(c.opaque) && c.opaque.driver == '" +
+         std::string(kClaimDriver) +
+         "')) || (has(d.requests) && d.requests.exists(r, "
+         "([r] + (has(r.exactly) ? [r.exactly] : []) + "
+         "(has(r.firstAvailable) ? r.firstAvailable : [])).exists(a, "
+         "has(a.deviceClassName) && a.deviceClassName in [" +
+         classes + "]))))";
 }
 
 WebhookKeeper::WebhookKeeper(WebhookNames names, PodRules rules, ApiClient& api,
@@ -131,13 +182,13 @@ kj::Promise<void> WebhookKeeper::run() {
 kj::Promise<Status> WebhookKeeper::look() {
   return certificates(0).then([this](Result<CertificateSet> got) -> kj::Promise<Status> {
     if (!got) return Status(got.error());
-    std::string bundle = got->ca;
+    const Trust trust{got->ca, pathWord(*got)};
+    server_.useWord(trust.word);
     // First whom to trust, then what is to be trusted.
-    return publish(std::move(bundle))
-        .then([this, set = std::move(*got)](Status published) -> Status {
-          const Status shown = show(set);
-          return published ? shown : published;
-        });
+    return publish(trust).then([this, set = std::move(*got)](Status published) -> Status {
+      const Status shown = show(set);
+      return published ? shown : published;
+    });
   });
 }
 
@@ -219,17 +270,25 @@ kj::Promise<Result<CertificateSet>> WebhookKeeper::store(CertificateSet set, std
 
 // --- the configuration ---
 
-kj::Promise<Status> WebhookKeeper::publish(std::string bundle) {
-  std::string path = configurationPath("v1", names_.configuration);
-  return api_.get(path).then([this, path, bundle = std::move(bundle)](
-                                 ApiAnswer found) mutable -> kj::Promise<Status> {
+// Both kinds, whatever becomes of the first.
+kj::Promise<Status> WebhookKeeper::publish(Trust trust) {
+  return publishIn(kValidating, trust).then([this, trust](Status validating) {
+    return publishIn(kMutating, trust).then([validating](Status mutating) {
+      return validating ? mutating : validating;
+    });
+  });
+}
+
+kj::Promise<Status> WebhookKeeper::publishIn(std::string collection, Trust trust) {
+  std::string path = configurationPath("v1", collection, names_.configuration);
+  return api_.get(path).then([this, path, collection, trust](ApiAnswer found) mutable {
     if (found.fault != ApiFault::NotFound) {
-      return publishTo(std::move(path), std::move(found), std::move(bundle));
+      return publishTo(collection, std::move(path), std::move(found), trust);
     }
     // Before 1.16 there was no v1.
-    std::string older = configurationPath("v1beta1", names_.configuration);
-    return api_.get(older).then([this, older, bundle = std::move(bundle)](ApiAnswer again) mutable {
-      return publishTo(std::move(older), std::move(again), std::move(bundle));
+    std::string older = configurationPath("v1beta1", collection, names_.configuration);
+    return api_.get(older).then([this, older, collection, trust](ApiAnswer again) mutable {
+      return publishTo(collection, std::move(older), std::move(again), trust);
     });
   });
 }
@@ -246,34 +305,37 @@ kj::Promise<bool> WebhookKeeper::hasMatchConditions() {
   });
 }
 
-kj::Promise<Status> WebhookKeeper::publishTo(std::string path, ApiAnswer found,
-                                             std::string bundle) {
+kj::Promise<Status> WebhookKeeper::publishTo(std::string collection, std::string path,
+                                             ApiAnswer found, Trust trust) {
   if (found.fault == ApiFault::NotFound) {
-    if (!missing_) log_.info("webhook-not-installed", {{"configuration", names_.configuration}});
-    missing_ = true;
+    if (missing_.insert(collection).second) {
+      log_.info("webhook-not-installed",
+                {{"configuration", names_.configuration}, {"of", collection}});
+    }
     return Status(ok());
   }
   if (!found.ok()) return Status(found.error());
-  missing_ = false;
-  const auto at = findWebhook(found.body, names_.webhook);
-  if (!at) {
-    return Status(fail(ErrorCode::NotFound, "ValidatingWebhookConfiguration " +
-                                                names_.configuration + " has no webhook " +
-                                                names_.webhook));
+  missing_.erase(collection);
+  std::vector<Published> all =
+      findWebhooks(found.body, collection, rules_, trust.bundle, trust.word);
+  if (all.empty()) {
+    return Status(fail(ErrorCode::NotFound, names_.configuration + " of " + collection +
+                                                " has no webhook of ours: apply "
+                                                "deploy/kubernetes again"));
   }
-  return hasMatchConditions().then([this, path = std::move(path), at = *at,
-                                    bundle = toBase64(bundle)](bool has) -> kj::Promise<Status> {
-    const std::string condition = has ? matchExpression(rules_) : "";
-    if (at.bundle == bundle && (!has || at.condition == condition)) return Status(ok());
-    ApiCall call{kj::HttpMethod::PATCH, path, patchOf(at, names_.webhook, bundle, condition),
-                 kJsonPatch};
+  return hasMatchConditions().then([this, path = std::move(path),
+                                    all = std::move(all)](bool has) -> kj::Promise<Status> {
+    const bool right =
+        std::all_of(all.begin(), all.end(), [&](const Published& one) { return one.isRight(has); });
+    if (right) return Status(ok());
+    ApiCall call{kj::HttpMethod::PATCH, path, patchOf(all, has), kJsonPatch};
     return api_.call(call)
-        .then([this, call, at, bundle, has](ApiAnswer answer) mutable {
+        .then([this, call, all, has](ApiAnswer answer) mutable {
           if (answer.fault != ApiFault::Refused || !has)
             return kj::Promise<ApiAnswer>(std::move(answer));
           // Conditions spare calls only; a server that does not take them still gets the rest.
           log_.warn("webhook-without-conditions", {{"why", answer.message}});
-          call.body = patchOf(at, names_.webhook, bundle, "");
+          call.body = patchOf(all, false);
           return api_.call(std::move(call));
         })
         .then([](ApiAnswer answer) -> Status {

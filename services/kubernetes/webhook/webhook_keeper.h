@@ -1,8 +1,8 @@
 #pragma once
-// Keeps the webhook reachable for the API server: a certificate of its own in a Secret that the
-// installer made empty, renewed in time, and its CA as caBundle in the
-// ValidatingWebhookConfiguration. It exists so that nobody has to run a certificate manager, and no
-// certificate of ours ends a working cluster.
+// Keeps the webhooks reachable for the API server: a certificate of their own in a Secret that the
+// installer made empty, renewed in time, and its CA as caBundle in each webhook of their
+// configurations. It exists so that nobody has to run a certificate manager, and no certificate of
+// ours ends a working cluster.
 //
 // Several schedulers may do so at once: the Secret's version decides whose certificate counts, and
 // who loses takes that. The CA is told before a certificate of it is shown. Whatever fails is tried
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,30 @@ struct WebhookNames {
   std::string nameSpace = "kube-system";
   std::string service = "qgpu-scheduler";
   std::string secret = "qgpu-scheduler-webhook";
-  std::string configuration = "qgpu-scheduler";
-  std::string webhook = "pods.qgpu.io";
+  std::string configuration = "qgpu-scheduler";  // of either kind
+};
+
+// CEL that is true for the objects that a webhook can say something about, and false for all
+// others: pods that answerReview() looks at, claims, and pods that ask for a resource of ours.
+std::string podsExpression(const PodRules& rules);
+std::string claimsExpression(const PodRules& rules);
+std::string askingPodsExpression(const PodRules& rules);
+
+inline constexpr const char* kValidating = "validatingwebhookconfigurations";
+inline constexpr const char* kMutating = "mutatingwebhookconfigurations";
+
+// The webhooks of deploy/kubernetes.
+struct PublishedWebhook {
+  const char* collection;  // of configurations
+  const char* name;        // in its configuration
+  const char* path;        // of WebhookServer; the word goes behind one that ends with '/'
+  std::string (*condition)(const PodRules& rules);
+};
+inline constexpr PublishedWebhook kPublishedWebhooks[] = {
+    {kValidating, "pods.qgpu.io", kPodsPath, podsExpression},
+    {kValidating, "claims.qgpu.io", kClaimsPath, claimsExpression},
+    {kMutating, "by-claims.pods.qgpu.io", kByClaimsPath, askingPodsExpression},
+    {kMutating, "scheduler.pods.qgpu.io", kSchedulerPath, askingPodsExpression},
 };
 
 class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
@@ -56,8 +79,15 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> run();
   kj::Promise<Result<CertificateSet>> certificates(int conflicts);
   kj::Promise<Result<CertificateSet>> store(CertificateSet set, std::string version, int conflicts);
-  kj::Promise<Status> publish(std::string bundle);
-  kj::Promise<Status> publishTo(std::string path, ApiAnswer found, std::string bundle);
+  struct Trust {  // whom the API server is to trust, and by which word it is known
+    std::string bundle;
+    std::string word;
+  };
+
+  kj::Promise<Status> publish(Trust trust);
+  kj::Promise<Status> publishIn(std::string collection, Trust trust);
+  kj::Promise<Status> publishTo(std::string collection, std::string path, ApiAnswer found,
+                                Trust trust);
   kj::Promise<bool> hasMatchConditions();
   Status show(const CertificateSet& set);
   StoredSecret read(const ApiAnswer& answer) const;
@@ -74,12 +104,8 @@ class WebhookKeeper final : private kj::TaskSet::ErrorHandler {
   Backoff backoff_;
   std::string shown_;  // the certificate
   std::int64_t expiry_ = 0;
-  bool missing_ = false;  // the configuration, and it was said
+  std::set<std::string> missing_;  // collections without our configuration, and it was said
   kj::TaskSet tasks_;
 };
-
-// CEL that is true for the pods that answerReview() can say something about, and false for all
-// others: whether it names the annotation or a resource of ours, and an update changes the class.
-std::string matchExpression(const PodRules& rules);
 
 }  // namespace qgpu

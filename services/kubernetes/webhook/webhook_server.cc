@@ -3,19 +3,47 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/net/pem.h"
 #include "services/base/net/tls.h"
+#include "services/base/net/x509.h"
 #include "services/kubernetes/webhook/admission.h"
 
 namespace qgpu {
 
-WebhookServer::WebhookServer(PodRules rules, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
-                             TcpListener listener)
+WebhookServer::WebhookServer(PodRules rules, ApiClient& api, kj::LowLevelAsyncIoProvider& io,
+                             kj::Timer& timer, TcpListener listener)
     : rules_(std::move(rules)),
+      changes_(rules_, api),
       port_(listener.port()),
       contexts_(closedTls()),
-      http_({HttpRoute::post(
-                kWebhookPath, kReviewBytesMax,
-                [this](std::string body) { return kj::Promise<HttpPage>(review(body)); })},
-            kWebhookLimits, io, timer, std::move(listener), *contexts_.front()) {}
+      http_(
+          {judging(kPodsPath), judging(kClaimsPath), changing(kByClaimsPath, &PodChanges::byClaims),
+           changing(kSchedulerPath, &PodChanges::byScheduler)},
+          kWebhookLimits, io, timer, std::move(listener), *contexts_.front()) {}
+
+HttpRoute WebhookServer::judging(const char* path) {
+  return HttpRoute::post(path, kReviewBytesMax, [this](const std::string& body) {
+    return kj::Promise<HttpPage>(page(answerReview(body, rules_)));
+  });
+}
+
+HttpRoute WebhookServer::changing(const char* path, Change change) {
+  return HttpRoute::postBelow(
+      path, [this](std::string_view word) { return knows(word); }, kReviewBytesMax,
+      [this, change](const std::string& body) {
+        return (changes_.*change)(body).then(
+            [this](Result<Review> answered) { return page(std::move(answered)); });
+      });
+}
+
+void WebhookServer::useWord(const std::string& word) {
+  const std::string hash = sha256Hex(word);
+  if (hash == word_) return;
+  wordBefore_ = std::exchange(word_, hash);
+}
+
+bool WebhookServer::knows(std::string_view word) const {
+  const std::string hash = sha256Hex(word);
+  return hash == word_ || hash == wordBefore_;
+}
 
 Status WebhookServer::useCertificate(const std::string& cert, const std::string& key) {
   auto chain = parseCertificate("the webhook's certificate: ", cert);
@@ -41,14 +69,13 @@ Status WebhookServer::useCertificate(const std::string& cert, const std::string&
   return ok();
 }
 
-HttpPage WebhookServer::review(const std::string& body) {
-  const auto answered = answerReview(body, rules_);
+HttpPage WebhookServer::page(Result<Review> answered) {
   if (!answered) {
     ++counts_.malformed;
     return {400, "text/plain; charset=utf-8", answered.error().message + "\n"};
   }
   ++(answered->allowed ? counts_.allowed : counts_.denied);
-  return {200, "application/json", answered->json};
+  return {200, "application/json", std::move(answered->json)};
 }
 
 }  // namespace qgpu

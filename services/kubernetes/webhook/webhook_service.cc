@@ -11,7 +11,7 @@
 namespace qgpu {
 
 Result<WebhookService::Opened> WebhookService::open(const std::string& address,
-                                              const KubePlatform& around) {
+                                                    const KubePlatform& around) {
   auto credentials = findCredentials(around);
   if (!credentials) return credentials.error();
   auto listener = TcpListener::open(address, "--webhook", Reach::Anywhere);
@@ -35,7 +35,7 @@ WebhookService::~WebhookService() {
 void WebhookService::serve() {
   KjBridge kj(loop_);
   ApiClient api(std::move(opened_.credentials), kj.io().getNetwork(), kj.timer(), seed_);
-  WebhookServer server(rules_, kj.lowLevel(), kj.timer(), std::move(opened_.listener));
+  WebhookServer server(rules_, api, kj.lowLevel(), kj.timer(), std::move(opened_.listener));
   WebhookKeeper keeper(
       WebhookNames{}, rules_, api, server, []() { return unixMsNow() / 1000; }, log_);
   keeper.start();

@@ -2,9 +2,11 @@
 // of deploy/kubernetes: each thing asked is allowed, and each thing allowed is asked.
 
 #include <algorithm>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <set>
 
+#include "services/base/base64.h"
 #include "tests/deploy/documents.h"
 #include "tests/e2e/kubernetes/kube_world.h"
 
@@ -94,6 +96,14 @@ struct KubeRights : KubeWorld {
             {{"metadata", {{"name", "qgpu-scheduler"}}},
              {"webhooks",
               Json::array({{{"name", "pods.qgpu.io"}, {"clientConfig", Json::object()}}})}});
+    const Json service{{"service", {{"name", "qgpu-scheduler"}}}};
+    api.put("mutatingwebhookconfigurations",
+            {{"metadata", {{"name", "qgpu-scheduler"}}},
+             {"webhooks",
+              Json::array({{{"name", "by-claims.pods.qgpu.io"}, {"clientConfig", service}},
+                           {{"name", "scheduler.pods.qgpu.io"}, {"clientConfig", service}}})}});
+    api.put("namespaces",
+            {{"metadata", {{"name", kSpace}, {"labels", {{"qgpu.io/scheduler-name", "second"}}}}}});
     schedulerFlags = {"--webhook=127.0.0.1:0"};
     schedulerEnvironment = {{"POD_NAME", "scheduler-0"}, {"POD_NAMESPACE", "kube-system"}};
   }
@@ -131,6 +141,33 @@ struct KubeRights : KubeWorld {
       });
     })) << "a lease is renewed";
   }
+  // What the API server asks of a pod of that namespace by a webhook that changes pods; the answer.
+  Json askToChange(std::size_t webhook) {
+    const Json client = api.find("mutatingwebhookconfigurations", "",
+                                 "qgpu-scheduler")["webhooks"][webhook]["clientConfig"];
+    const std::string log = scheduler->log();
+    const std::string begin = "webhook-certificate address=";
+    const std::size_t from = log.find(begin) + begin.size();
+    const std::string address = log.substr(from, log.find(' ', from) - from);
+    const Json pod{{"spec", {{"containers", Json::array({container("c", {30, 2}, {"true"})})}}}};
+    const Json review{{"kind", "AdmissionReview"},
+                      {"apiVersion", "admission.k8s.io/v1"},
+                      {"request",
+                       {{"uid", "u"},
+                        {"kind", {{"group", ""}, {"version", "v1"}, {"kind", "Pod"}}},
+                        {"operation", "CREATE"},
+                        {"namespace", kSpace},
+                        {"object", pod}}}};
+    std::ofstream(dir.path() + "/review") << review;
+    std::ofstream(dir.path() + "/ca") << fromBase64(client.value("caBundle", "")).value_or("");
+    const std::string host = "qgpu-scheduler.kube-system.svc";
+    const auto said =
+        testing::run({"curl", "--silent", "--cacert", dir.path() + "/ca", "--connect-to",
+                      host + ":443:" + address, "--data-binary", "@" + dir.path() + "/review",
+                      "https://" + host + client["service"].value("path", "").c_str()});
+    const Json answer = Json::parse(said.output, nullptr, false);
+    return answer.is_discarded() ? Json(said.output) : answer["response"];
+  }
   std::set<ApiStandIn::Use> uses() {
     std::set<ApiStandIn::Use> all;
     api.with([&](ApiStandIn& server) { all = server.uses; });
@@ -143,9 +180,15 @@ TEST_F(KubeRights, AreWhatTheDaemonsUseAndNothingElse) {
   startAll("sim:1x16");
   ASSERT_TRUE(eventually([&] {
     return api.find("validatingwebhookconfigurations", "", "qgpu-scheduler")
-               .dump()
-               .find("caBundle") != std::string::npos;
+                   .dump()
+                   .find("caBundle") != std::string::npos &&
+           scheduler->log().find("webhook-certificate address=") != std::string::npos;
   }));
+  for (const std::size_t webhook : {0u, 1u}) {
+    const Json answer = askToChange(webhook);
+    EXPECT_TRUE(answer.contains("patch")) << answer;
+  }
+  EXPECT_EQ(api.all("resourceclaimtemplates").size(), 1u);
   live();
   if (HasFatalFailure()) return;
   EXPECT_EQ(scheduler->stop(), 0) << scheduler->log();

@@ -2,10 +2,10 @@
 // A Kubernetes API server's manners in one object, for tests and benches: real HTTP on a real port,
 // lists in pages, watches with history, bookmarks and 410, field selectors, patches, conflicts, a
 // status that is written apart, Bindings, evictions, events and leases. It knows nodes, pods,
-// events, leases, secrets, claims, slices and webhook configurations only, in their groups and
-// versions (api_paths.h), and checks no fields of theirs. With roles (api_roles.h) it does for an
-// account what they grant, and nothing else.
-// It can be cut off, come back on its port, refuse what is asked next, and forget its history.
+// namespaces, events, leases, secrets, claims, their templates, slices and webhook configurations
+// only, in their groups and versions (api_paths.h), and checks no fields of theirs. With roles
+// (api_roles.h) it does for an account what they grant, and nothing else. It can be cut off, come
+// back on its port, refuse what is asked next, and forget its history.
 
 #include <deque>
 #include <functional>

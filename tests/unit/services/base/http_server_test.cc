@@ -106,6 +106,19 @@ TEST_F(Http, TakesBodiesWhoseLengthIsToldOrNot) {
   EXPECT_EQ(server->bodyBytes(), 0U);
 }
 
+TEST_F(Http, APathWithAWordIsThereForThoseWhoKnowIt) {
+  routes.push_back(HttpRoute::postBelow(
+      "/below/", [](std::string_view word) { return word == "sesame"; }, 100,
+      [](std::string body) { return page(body); }));
+  start();
+  EXPECT_TRUE(exchange(post("/below/sesame", "hello")).ends_with("\r\n\r\nhello"));
+  for (const char* other : {"/below/", "/below", "/below/sesam", "/below/sesame/", "/sesame"}) {
+    const std::string said = exchange(post(other, "hello"));
+    EXPECT_TRUE(said.starts_with("HTTP/1.1 404")) << said;
+    EXPECT_EQ(said.find("sesame"), std::string::npos) << said;
+  }
+}
+
 TEST_F(Http, C7_ABodyThatIsTooLargeIsRefusedHoweverItComes) {
   start();
   EXPECT_TRUE(exchange(post("/take", std::string(100, 'x'))).starts_with("HTTP/1.1 200"));

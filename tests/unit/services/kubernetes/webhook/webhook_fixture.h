@@ -29,13 +29,46 @@ inline constexpr const char* kBrokenPod =
     R"({"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","resources":)"
     R"({"limits":{"tke.cloud.tencent.com/qgpu-core":"150"}}}]}}}})";
 
+inline constexpr const char* kBrokenClaim =
+    R"({"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1",)"
+    R"("kind":{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"},)"
+    R"("operation":"CREATE","object":{"spec":{"devices":{"requests":[{"name":"gpu","exactly":)"
+    R"({"deviceClassName":"offline.qgpu.io"}}]}}}}})";
+
+// A pod that is right, about to be created in namespace "team".
+inline std::string podReview(const std::string& percent, bool dryRun = false) {
+  const Json limits{{"tke.cloud.tencent.com/qgpu-core", percent},
+                    {"tke.cloud.tencent.com/qgpu-memory", "5"}};
+  const Json container{{"name", "c"}, {"resources", {{"limits", limits}}}};
+  const Json pod{{"metadata", {{"name", "p"}}},
+                 {"spec", {{"containers", Json::array({container})}}}};
+  return Json{{"kind", "AdmissionReview"},
+              {"apiVersion", "admission.k8s.io/v1"},
+              {"request",
+               {{"uid", "u1"},
+                {"kind", {{"group", ""}, {"version", "v1"}, {"kind", "Pod"}}},
+                {"operation", "CREATE"},
+                {"namespace", "team"},
+                {"dryRun", dryRun},
+                {"object", pod}}}}
+      .dump();
+}
+
 struct WebhookFixture : KubeFixture {
   WebhookFixture() {
     Json configuration{{"metadata", {{"name", "qgpu-scheduler"}}}};
     configuration["webhooks"] = Json::array(
         {Json{{"name", "others.example.org"}, {"clientConfig", Json::object()}},
          Json{{"name", "pods.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}}});
+    configuration["webhooks"].push_back(
+        {{"name", "claims.qgpu.io"}, {"clientConfig", {{"service", {{"name", "x"}}}}}});
     server->put(kConfigurations, configuration);
+    const auto ofQgpu = [](const char* name) {
+      return Json{{"name", name}, {"clientConfig", {{"service", {{"name", "x"}}}}}};
+    };
+    server->put(kMutating, {{"metadata", {{"name", "qgpu-scheduler"}}},
+                            {"webhooks", Json::array({ofQgpu("by-claims.pods.qgpu.io"),
+                                                      ofQgpu("scheduler.pods.qgpu.io")})}});
     server->put("secrets", emptySecret());
   }
   // As deploy/kubernetes has it.
@@ -48,8 +81,8 @@ struct WebhookFixture : KubeFixture {
     if (!served_) {
       auto listener = TcpListener::open("127.0.0.1:0", "--webhook");
       EXPECT_TRUE(listener.ok());
-      served_ = std::make_unique<WebhookServer>(PodRules{}, kj.lowLevel(), kj.timer(),
-                                                std::move(*listener));
+      served_ = std::make_unique<WebhookServer>(PodRules{}, client(plain()), kj.lowLevel(),
+                                                kj.timer(), std::move(*listener));
     }
     return *served_;
   }
@@ -60,8 +93,13 @@ struct WebhookFixture : KubeFixture {
   }
   Status look(WebhookKeeper& one) { return wait(one.look()); }
 
-  Json published() const {
-    return server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][1];
+  Json published(std::size_t at = 1) const {
+    return server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][at];
+  }
+  // Where the API server asks for changed pods; 0: by claims, 1: of a scheduler.
+  std::string changingPath(std::size_t at) const {
+    const Json webhook = server->find(kMutating, "", "qgpu-scheduler")["webhooks"][at];
+    return webhook["clientConfig"]["service"].value("path", "");
   }
   std::string bundle() const {
     const auto text = fromBase64(published()["clientConfig"].value("caBundle", ""));
@@ -72,7 +110,7 @@ struct WebhookFixture : KubeFixture {
   // curl, which trusts `ca` alone, and posts `body`.
   std::vector<std::string> curl(const std::string& ca, const std::string& body,
                                 const std::string& more = "", const std::string& host = kHost,
-                                const std::string& path = kWebhookPath) {
+                                const std::string& path = kPodsPath) {
     std::ofstream(folder / "ca.pem") << ca;
     std::ofstream(folder / "body") << body;
     const std::string port = programPort.empty() ? std::to_string(webhook().port()) : programPort;
@@ -92,7 +130,7 @@ struct WebhookFixture : KubeFixture {
     return status == 0 ? curl.output() : "status " + std::to_string(status);
   }
   std::string post(const std::string& ca, const std::string& body, const std::string& more = "",
-                   const std::string& host = kHost, const std::string& path = kWebhookPath) {
+                   const std::string& host = kHost, const std::string& path = kPodsPath) {
     Child asks(curl(ca, body, more, host, path));
     EXPECT_TRUE(served([&]() { return !asks.alive(); }));
     return said(asks);

@@ -10,11 +10,14 @@
 namespace qgpu::webhook_test {
 namespace {
 
+using testing::ApiStandIn;
 using testing::Child;
 using testing::Json;
+using testing::kBrokenClaim;
 using testing::kBrokenPod;
 using testing::kConfigurations;
 using testing::kHost;
+using testing::podReview;
 
 struct Webhook : testing::WebhookFixture {};
 
@@ -25,6 +28,142 @@ TEST_F(Webhook, TellsOverHttpsWhatIsWrongWithAPod) {
   EXPECT_NE(said.find("container 'c'"), std::string::npos) << said;
   EXPECT_NE(said.find("[200]"), std::string::npos) << said;
   EXPECT_EQ(webhook().counts().denied, 1u);
+}
+
+TEST_F(Webhook, TellsOverHttpsWhatIsWrongWithAClaim) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string said = post(bundle(), kBrokenClaim, "", kHost, kClaimsPath);
+  EXPECT_NE(said.find("request 'gpu': core is 0: ask for 1 to 100"), std::string::npos) << said;
+}
+
+// --- pods that are changed ---
+
+// The response in what curl says, which has the status behind it.
+Json responseIn(const std::string& said) {
+  const Json review = Json::parse(said.substr(0, said.rfind(" [")), nullptr, false);
+  return review.is_discarded() ? Json() : review["response"];
+}
+Json patchIn(const Json& response) {
+  return Json::parse(fromBase64(response.value("patch", "")).value_or(""), nullptr, false);
+}
+
+TEST_F(Webhook, ByClaimsTheTemplateIsThereBeforeTheAnswerAndEqualAsksShareIt) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string path = changingPath(0);
+  ASSERT_TRUE(path.starts_with(kByClaimsPath)) << path;
+  std::string named;
+  for (int times = 0; times < 2; ++times) {
+    const Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+    ASSERT_EQ(response.value("allowed", false), true) << response;
+    EXPECT_EQ(response["patchType"], "JSONPatch");
+    const Json patch = patchIn(response);
+    ASSERT_TRUE(patch.is_array()) << response;
+    named = patch.back()["value"][0]["resourceClaimTemplateName"];
+    EXPECT_EQ(server->all("resourceclaimtemplates").size(), 1u);
+  }
+  const Json made = server->find("resourceclaimtemplates", "team", named);
+  EXPECT_EQ(made["spec"]["spec"]["devices"]["requests"][0]["name"], "c") << made;
+  post(bundle(), podReview("40"), "", kHost, path);
+  EXPECT_EQ(server->all("resourceclaimtemplates").size(), 2u);
+}
+
+TEST_F(Webhook, ADryRunIsAnsweredAndMakesNothing) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const Json response =
+      responseIn(post(bundle(), podReview("30", true), "", kHost, changingPath(0)));
+  EXPECT_TRUE(patchIn(response).is_array()) << response;
+  EXPECT_TRUE(server->all("resourceclaimtemplates").empty());
+}
+
+TEST_F(Webhook, ByClaimsWhatBreaksARuleIsRefusedWithTheReason) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const Json response = responseIn(post(bundle(), podReview("150"), "", kHost, changingPath(0)));
+  EXPECT_EQ(response["allowed"], false);
+  EXPECT_EQ(response["status"]["code"], 403);
+  const std::string said = response["status"]["message"];
+  EXPECT_NE(said.find("container 'c'"), std::string::npos) << said;
+  EXPECT_TRUE(server->all("resourceclaimtemplates").empty());
+}
+
+TEST_F(Webhook, ByClaimsATemplateThatCannotBeMadeIsToldAndThePodNotCreated) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string path = changingPath(0);
+  const struct {
+    ApiStandIn::Refusal refusal;
+    int code;
+    const char* says;
+  } rows[] = {{{404, "NotFound", "the server could not find the requested resource", ""},
+               403,
+               "Kubernetes 1.36"},
+              {{422, "Invalid", "name: Invalid value", ""}, 403, "name: Invalid value"},
+              {{403, "Forbidden", "exceeded quota", ""}, 503, "exceeded quota"},
+              {{500, "InternalError", "etcd is away", ""}, 503, "etcd is away"}};
+  for (const auto& row : rows) {
+    server->refusals.push_back(row.refusal);
+    const Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+    EXPECT_EQ(response["allowed"], false) << row.says;
+    EXPECT_EQ(response["status"]["code"], row.code) << row.says;
+    const std::string said = response["status"]["message"];
+    EXPECT_NE(said.find(row.says), std::string::npos) << said;
+  }
+}
+
+// Who could ask so would have objects made in any namespace.
+TEST_F(Webhook, ChangesPodsForTheApiServerAlone) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string path = changingPath(0);
+  for (const std::string& guessed :
+       {std::string(kByClaimsPath), path + "0", path.substr(0, path.size() - 1),
+        kByClaimsPath + std::string(40, '0')}) {
+    const std::string said = post(bundle(), podReview("30"), "", kHost, guessed);
+    EXPECT_NE(said.find("[404]"), std::string::npos) << said;
+  }
+  EXPECT_TRUE(server->all("resourceclaimtemplates").empty());
+}
+
+TEST_F(Webhook, PodsThatAskGoToTheSchedulerThatTheirNamespaceNames) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const std::string path = changingPath(1);
+  server->put("namespaces", {{"metadata", {{"name", "team"}, {"labels", {{"a", "b"}}}}}});
+  Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+  EXPECT_EQ(response["allowed"], true);
+  EXPECT_FALSE(response.contains("patch"));
+  server->put(
+      "namespaces",
+      {{"metadata", {{"name", "team"}, {"labels", {{"qgpu.io/scheduler-name", "second"}}}}}});
+  response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+  EXPECT_EQ(patchIn(response),
+            Json::parse(R"([{"op":"add","path":"/spec/schedulerName","value":"second"}])"));
+  server->refusals.push_back({500, "InternalError", "etcd is away", ""});
+  response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+  EXPECT_EQ(response["status"]["code"], 503) << response;
+  server->remove("namespaces", "", "team");
+}
+
+TEST_F(Webhook, PutsBackThePathThatSomebodyTookAway) {
+  WebhookKeeper& one = keeper();
+  ASSERT_TRUE(look(one).ok());
+  const std::string before = changingPath(0);
+  Json configuration = server->find(kMutating, "", "qgpu-scheduler");
+  configuration["webhooks"][0]["clientConfig"]["service"].erase("path");
+  server->put(kMutating, configuration);
+  ASSERT_TRUE(look(one).ok());
+  EXPECT_EQ(changingPath(0), before);
+}
+
+TEST_F(Webhook, AnswersToTheWordBeforeTheLastUntilItIsForgotten) {
+  ASSERT_TRUE(look(keeper()).ok());
+  const auto isKnown = [&](const std::string& word) {
+    const std::string said = post(bundle(), "nonsense", "", kHost, kByClaimsPath + word);
+    return said.find("[400]") != std::string::npos;
+  };
+  webhook().useWord("first");
+  webhook().useWord("second");
+  webhook().useWord("second");
+  EXPECT_TRUE(isKnown("first"));
+  EXPECT_TRUE(isKnown("second"));
+  webhook().useWord("third");
+  EXPECT_FALSE(isKnown("first"));
 }
 
 TEST_F(Webhook, IsTrustedByItsCaAndItsServiceNameAlone) {
@@ -78,7 +217,9 @@ TEST_F(Webhook, ClosesConnectionsWhileItHasNoCertificate) {
 TEST_F(Webhook, PublishesItsCaAndConditionsAndThenLeavesBothAlone) {
   WebhookKeeper& one = keeper();
   ASSERT_TRUE(look(one).ok());
-  EXPECT_EQ(published()["matchConditions"][0]["expression"], matchExpression(PodRules{}));
+  EXPECT_EQ(published()["matchConditions"][0]["expression"], podsExpression(PodRules{}));
+  EXPECT_EQ(published(2)["matchConditions"][0]["expression"], claimsExpression(PodRules{}));
+  EXPECT_EQ(published(2)["clientConfig"]["caBundle"], published()["clientConfig"]["caBundle"]);
   EXPECT_EQ(published()["clientConfig"]["service"]["name"], "x");
   const Json others = server->find(kConfigurations, "", "qgpu-scheduler")["webhooks"][0];
   EXPECT_FALSE(others["clientConfig"].contains("caBundle"));
@@ -105,8 +246,9 @@ TEST_F(Webhook, WaitsForAConfigurationThatIsNotInstalled) {
   server->remove(kConfigurations, "", "qgpu-scheduler");
   WebhookKeeper& one = keeper();
   EXPECT_TRUE(look(one).ok());
-  EXPECT_EQ(server->heard.back(), "GET /apis/admissionregistration.k8s.io/v1beta1/" +
-                                      std::string(kConfigurations) + "/qgpu-scheduler");
+  const std::string asked = "GET /apis/admissionregistration.k8s.io/v1beta1/" +
+                            std::string(kConfigurations) + "/qgpu-scheduler";
+  EXPECT_EQ(std::count(server->heard.begin(), server->heard.end(), asked), 1);
 }
 
 TEST_F(Webhook, TwoSchedulersShowTheSameCertificate) {
