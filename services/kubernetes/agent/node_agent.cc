@@ -11,6 +11,7 @@
 #include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 #include "services/base/kj_time.h"
+#include "services/kubernetes/device_plugin/nvidia_nodes.h"
 #include "services/kubernetes/pods/assigned_annotation.h"
 
 namespace qgpu {
@@ -61,6 +62,16 @@ PodRef refOf(const PodPlan& pod) {
   return {pod.nameSpace, pod.name, pod.uid};
 }
 
+// By card; of NVIDIA's alone, whose driver says where each is. They stay where they are while a
+// manager runs.
+std::map<std::string, PciPlace> placesOfCards() {
+  std::map<std::string, PciPlace> places;
+  for (const NvidiaCardFile& card : nvidiaCardFiles("")) {
+    places.emplace(card.uuid, pciPlaceOf("/sys", card.pciBus));
+  }
+  return places;
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
@@ -79,6 +90,7 @@ NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient&
       config_(std::move(config)),
       timer_(api.timer()),
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
+      places_(placesOfCards()),
       claims_(actor, api, log, config_.node, [this] { return handler_.mixed(); }),
       tasks_(*this) {
   handler_.setListener(static_cast<StartListener&>(*this));
@@ -288,8 +300,8 @@ kj::Promise<void> NodeAgent::choosePolicy() {
 kj::Promise<void> NodeAgent::giveCards() {
   if (!node_ || leaving_) return kj::READY_NOW;
   const bool byClaims = node_->claims && node_->enabled && !node_->wholeCards;
-  SliceFacts facts{config_.node,      node_->uid, node_->mixed, config_.maxTasksPerCard,
-                   config_.rules.unit, cards_};
+  SliceFacts facts{config_.node,       node_->uid, node_->mixed, config_.maxTasksPerCard,
+                   config_.rules.unit, cards_,     places_};
   return claims_.round(self_, byClaims, std::move(facts)).then([this] {
     handler_.giveByClaims(claims_.way() == NodeClaims::Way::Claims);
     if (node_) closeOrServe(*node_);

@@ -129,6 +129,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   const NodeAgentConfig config_;
   kj::Timer& timer_;
   const Peer self_;
+  const std::map<std::string, PciPlace> places_;
   NodeClaims claims_;
 
   Cards cards_;                           // as the node has them

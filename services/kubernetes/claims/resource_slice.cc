@@ -64,6 +64,16 @@ void writeCapacity(JsonWriter& json, const SliceFacts& facts, const AnnotatedCar
   json.endObject().endObject().endObject();
 }
 
+void writePlace(JsonWriter& json, const SliceFacts& facts, const AnnotatedCard& card) {
+  const auto place = facts.places.find(card.id);
+  if (place == facts.places.end()) return;
+  writeText(json, "resource.kubernetes.io/pciBusID", place->second.bus);
+  writeText(json, "resource.kubernetes.io/pcieRoot", place->second.root);
+  if (!place->second.numaNode) return;
+  json.key("resource.kubernetes.io/numaNode").beginObject();
+  json.count("int", *place->second.numaNode).endObject();
+}
+
 void writeDevice(JsonWriter& json, const SliceFacts& facts, const AnnotatedCard& card) {
   json.beginObject().field("name", deviceName(card.id)).key("attributes").beginObject();
   writeText(json, "uuid", card.id);
@@ -73,6 +83,7 @@ void writeDevice(JsonWriter& json, const SliceFacts& facts, const AnnotatedCard&
   writeText(json, "suspend", suspendName(card.suspend));
   writeText(json, "kind", facts.mixed ? "hybrid" : "ordinary");
   json.key("index").beginObject().count("int", card.index).endObject();
+  writePlace(json, facts, card);
   json.endObject();
   writeCapacity(json, facts, card);
   json.flag("allowMultipleAllocations", true);

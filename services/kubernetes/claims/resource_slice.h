@@ -8,15 +8,21 @@
 //           online ones name none
 //   tasks   how many a card takes; each request is one
 //
+// Where a card is plugged in is told by the names that Kubernetes has for it
+// (resource.kubernetes.io/pciBusID, pcieRoot and numaNode), so that one constraint of a claim may
+// speak of devices of several drivers.
+//
 // The kind of a card is its node's: hybrid where the node is mixed. A card that takes nothing new
 // has a taint that says why. Pure.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "services/kubernetes/claims/claim.h"
+#include "services/kubernetes/claims/pci_place.h"
 #include "services/kubernetes/pods/cards_annotation.h"
 #include "services/kubernetes/pods/pod_rules.h"
 
@@ -32,6 +38,7 @@ struct SliceFacts {
   std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
   MemoryUnit unit = MemoryUnit::GiB;
   std::vector<AnnotatedCard> cards;
+  std::map<std::string, PciPlace> places{};  // of cards, by id, where they are known
 };
 
 // A DNS label for a card: its id, where it is one in lower case; else a begin of it and a hash.

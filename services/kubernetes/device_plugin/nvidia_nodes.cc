@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kCard = "nvidia";  // and its minor number
 constexpr std::string_view kShared[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"};
 
+constexpr const char* kCardFiles = "/proc/driver/nvidia/gpus";
+
 bool isNumber(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -27,23 +29,6 @@ std::optional<std::string> valueIn(const std::string& line, std::string_view nam
   const std::size_t from = line.find_first_not_of(" \t", name.size() + 1);
   if (from == std::string::npos) return {};
   return line.substr(from, line.find_last_not_of(" \t") + 1 - from);
-}
-
-// Minor numbers by UUID.
-std::map<std::string, std::string> minorsIn(const std::string& folder) {
-  std::map<std::string, std::string> minors;
-  std::error_code error;
-  for (const auto& card : fs::directory_iterator(folder, error)) {
-    std::ifstream in(card.path() / "information");
-    std::string uuid;
-    std::string minor;
-    for (std::string line; std::getline(in, line);) {
-      if (const auto value = valueIn(line, "GPU UUID")) uuid = *value;
-      if (const auto value = valueIn(line, "Device Minor")) minor = *value;
-    }
-    if (!uuid.empty() && isNumber(minor)) minors[uuid] = minor;
-  }
-  return minors;
 }
 
 // The nodes that all cards share, and those of cards that `given` takes by their names.
@@ -64,19 +49,37 @@ std::vector<std::string> nodesWhere(const std::string& hostRoot,
 
 }  // namespace
 
+std::vector<NvidiaCardFile> nvidiaCardFiles(const std::string& hostRoot) {
+  // The driver's files are the same for every container, also where the host's are not to be seen.
+  std::error_code error;
+  const bool seen = fs::exists(hostRoot + kCardFiles, error);
+  std::vector<NvidiaCardFile> cards;
+  for (const auto& folder : fs::directory_iterator((seen ? hostRoot : "") + kCardFiles, error)) {
+    NvidiaCardFile card;
+    card.pciBus = folder.path().filename().string();
+    std::ifstream in(folder.path() / "information");
+    for (std::string line; std::getline(in, line);) {
+      if (const auto value = valueIn(line, "GPU UUID")) card.uuid = *value;
+      if (const auto value = valueIn(line, "Device Minor")) card.minor = *value;
+    }
+    if (!isNumber(card.minor)) card.minor.clear();
+    if (!card.uuid.empty()) cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
 Result<std::vector<std::string>> nvidiaNodes(const std::string& hostRoot,
                                              const std::vector<std::string>& uuids) {
-  // The driver's files are the same for every container, also where the host's are not to be seen.
-  const std::string below = "/proc/driver/nvidia/gpus";
-  std::error_code error;
-  const bool seen = fs::exists(hostRoot + below, error);
-  const auto minors = minorsIn(seen ? hostRoot + below : below);
+  std::map<std::string, std::string> minors;
+  for (NvidiaCardFile& card : nvidiaCardFiles(hostRoot)) {
+    if (!card.minor.empty()) minors[card.uuid] = std::move(card.minor);
+  }
   std::set<std::string> names;
   for (const std::string& uuid : uuids) {
     const auto minor = minors.find(uuid);
     if (minor == minors.end()) {
       return fail(ErrorCode::NotFound,
-                  "no file in " + below + " says which node is that of " + uuid);
+                  std::string("no file in ") + kCardFiles + " says which node is that of " + uuid);
     }
     names.insert(std::string(kCard) + minor->second);
   }

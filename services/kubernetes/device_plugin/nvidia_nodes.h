@@ -10,6 +10,15 @@
 
 namespace qgpu {
 
+// A card as the driver's own files describe it.
+struct NvidiaCardFile {
+  std::string uuid;
+  std::string minor;   // empty: not told
+  std::string pciBus;  // "0000:3b:00.0"
+};
+// Of all cards; empty where there is no driver. `hostRoot` as below.
+std::vector<NvidiaCardFile> nvidiaCardFiles(const std::string& hostRoot);
+
 // Paths "/dev/...", sorted. `hostRoot` (may be empty) is where the host's root lies for us; `dev`
 // and `proc/driver/nvidia` below it are read. NotFound: the driver tells no minor of one of the
 // cards.

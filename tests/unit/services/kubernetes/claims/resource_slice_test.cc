@@ -1,10 +1,15 @@
 #include "services/kubernetes/claims/resource_slice.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "tests/testing/temp_folder.h"
+
 namespace qgpu::resource_slice_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 SliceFacts facts() {
   SliceFacts out;
@@ -61,6 +66,53 @@ TEST(ResourceSlice, AnOrdinaryCardIsGivenInPercentAndGib) {
   EXPECT_EQ(at(facts(), device + "/capacity/tasks"),
             R"({"value":"4","requestPolicy":{"default":"1","validValues":["1"]}})");
   EXPECT_EQ(at(facts(), device + "/taints"), "(absent)");
+}
+
+TEST(ResourceSlice, SaysWhereACardIsPluggedInByTheNamesThatAllDriversUse) {
+  SliceFacts placed = facts();
+  const std::string attributes = "/spec/devices/0/attributes/resource.kubernetes.io~1";
+  EXPECT_EQ(at(placed, attributes + "pciBusID"), "(absent)");
+  placed.places["GPU-of-another"] = {"0000:af:00.0", "pci0000:ae", 3};
+  EXPECT_EQ(at(placed, attributes + "pciBusID"), "(absent)");
+  placed.places[placed.cards[0].id] = {"0000:3b:00.0", "pci0000:3a", 0};
+  EXPECT_EQ(at(placed, attributes + "pciBusID"), R"({"string":"0000:3b:00.0"})");
+  EXPECT_EQ(at(placed, attributes + "pcieRoot"), R"({"string":"pci0000:3a"})");
+  EXPECT_EQ(at(placed, attributes + "numaNode"), R"({"int":0})");
+  placed.places[placed.cards[0].id] = {"0000:3b:00.0", "", std::nullopt};
+  EXPECT_EQ(at(placed, attributes + "pcieRoot"), "(absent)");
+  EXPECT_EQ(at(placed, attributes + "numaNode"), "(absent)");
+}
+
+// As the kernel has it: a link into a tree that follows the bridges.
+struct SysFolder : ::testing::Test {
+  void device(const std::string& bus, const std::string& above, const std::string& numa) {
+    const std::string target = "devices/" + above + "/" + bus;
+    fs::create_directories(sys / target);
+    fs::create_directories(sys / "bus/pci/devices");
+    if (!numa.empty()) made.write(target + "/numa_node", numa + "\n");
+    fs::create_directory_symlink("../../../" + target, sys / ("bus/pci/devices/" + bus));
+  }
+  PciPlace place(const std::string& bus) const { return pciPlaceOf(sys.string(), bus); }
+
+  const testing::TempFolder made{"sys"};
+  const fs::path sys = made.path();
+};
+
+TEST_F(SysFolder, TellsRootComplexAndNumaNodeOfACard) {
+  device("0000:3b:00.0", "pci0000:3a/0000:3a:01.0", "1");
+  EXPECT_EQ(place("0000:3b:00.0"), (PciPlace{"0000:3b:00.0", "pci0000:3a", 1}));
+  device("0001:00:00.0", "pci0001:00", "-1");
+  EXPECT_EQ(place("0001:00:00.0"), (PciPlace{"0001:00:00.0", "pci0001:00", std::nullopt}))
+      << "a machine with one memory";
+  device("0000:02:00.0", "platform/virtual", "");
+  EXPECT_EQ(place("0000:02:00.0"), (PciPlace{"0000:02:00.0", "", std::nullopt}));
+}
+
+TEST_F(SysFolder, TellsNothingOfWhatIsNoAddressOrNotThere) {
+  EXPECT_EQ(place("0000:99:00.0"), (PciPlace{"0000:99:00.0", "", std::nullopt}));
+  for (const char* bus : {"", "../../x", "0000:3b:00", "0000:3b:00.9", "0000:3B:00.0"}) {
+    EXPECT_EQ(place(bus), PciPlace()) << bus;
+  }
 }
 
 TEST(ResourceSlice, OnlineTasksOfAHybridCardTakeNoCore) {

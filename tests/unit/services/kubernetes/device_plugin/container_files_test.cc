@@ -67,6 +67,15 @@ TEST_F(HostRoot, NodesAreThoseOfTheCardsByTheirMinorsAndTheSharedOnes) {
             (Names{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}));
 }
 
+TEST_F(HostRoot, TheDriversFilesSayOnWhichBusACardIs) {
+  card("0000:3b:00.0", kFirst, "1");
+  card("0000:af:00.0", kSecond, "none");
+  std::map<std::string, std::string> buses;
+  for (const NvidiaCardFile& one : nvidiaCardFiles(root)) buses[one.uuid] = one.pciBus;
+  EXPECT_EQ(buses, (std::map<std::string, std::string>{{kFirst, "0000:3b:00.0"},
+                                                       {kSecond, "0000:af:00.0"}}));
+}
+
 TEST_F(HostRoot, ACardWithoutAMinorIsNamedAndAllNodesAreThereToGive) {
   for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) node(name);
   card("0000:3b:00.0", kFirst, "not told");
