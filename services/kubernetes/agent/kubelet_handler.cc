@@ -192,9 +192,12 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
                    checkedText(claim.getName(), "name"), checkedText(claim.getUid(), "uid")};
     KJ_IF_MAYBE (claims, handler_.claims()) {
       if (!handler_.givenByClaims()) return refusal(ErrorCode::Unavailable, kNotByClaims);
-      return claims->prepare(session().peer, std::move(name))
-          .then([context](Result<std::vector<PreparedPart>> parts) mutable {
-            if (!parts) kj::throwFatalException(toException(parts.error()));
+      return claims->prepare(session().peer, name)
+          .then([this, name, context](Result<std::vector<PreparedPart>> parts) mutable {
+            if (!parts) {
+              handler_.refuseClaim(name, parts.error());
+              kj::throwFatalException(toException(parts.error()));
+            }
             auto out = context.getResults().initParts(static_cast<kj::uint>(parts->size()));
             for (kj::uint i = 0; i < out.size(); ++i) write((*parts)[i], out[i]);
           });
@@ -258,6 +261,10 @@ void KubeletHandler::setCounted(std::set<std::string> cards) {
   if (cards == counted_) return;
   counted_ = std::move(cards);
   KJ_IF_MAYBE (listener, listener_) listener->onCounted();
+}
+
+void KubeletHandler::refuseClaim(const ClaimName& claim, const Error& why) {
+  KJ_IF_MAYBE (listener, listener_) listener->onClaimRefused(claim, why);
 }
 
 std::string KubeletHandler::requestOf(const std::string& uid, const std::string& container) {

@@ -39,6 +39,8 @@ class StartListener {
   virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                          const std::vector<std::string>& cards) = 0;
   virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
+  // Kubelet is told as well, and says so of the pod.
+  virtual void onClaimRefused(const ClaimName& claim, const Error& why) = 0;
   // KubeletHandler::counts() changed.
   virtual void onCounted() = 0;
 
@@ -88,6 +90,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   // What prepares claims, where an API server is known; and whether the cards are given by claims.
   void setClaims(kj::Maybe<ClaimTasks&> claims) { claims_ = claims; }
   kj::Maybe<ClaimTasks&> claims() { return claims_; }
+  void refuseClaim(const ClaimName& claim, const Error& why);
   void giveByClaims(bool given) { byClaims_ = given; }
   bool givenByClaims() const { return byClaims_; }
   // Whether kubelet counts every device of this card, by the last word of a plugin that is there.

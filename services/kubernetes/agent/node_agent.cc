@@ -235,6 +235,11 @@ void NodeAgent::onRefused(const PodPlan& pod, const std::string& container, cons
   tell(refOf(pod), EventReason::Refused, {"container " + container, why.message});
 }
 
+void NodeAgent::onClaimRefused(const ClaimName& claim, const Error& why) {
+  tell({claim.nameSpace, claim.name, claim.uid}, EventReason::ClaimRefused,
+       {config_.node, why.message});
+}
+
 // --- rounds ---
 
 kj::Promise<void> NodeAgent::rounds() {

@@ -87,6 +87,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                  const std::vector<std::string>& cards) override;
   void onRefused(const PodPlan& pod, const std::string& container, const Error& why) override;
+  void onClaimRefused(const ClaimName& claim, const Error& why) override;
   void onCounted() override { ring(); }
 
   void readLabels(const KubeNode& node);

@@ -39,9 +39,10 @@ struct AnnotationChange {
   std::optional<std::string> value;  // none: the annotation is removed
 };
 
-// An event as `kubectl describe` shows it; those that are the same one (EventSame) are counted.
+// An event as `kubectl describe` shows it, of a pod or of what its reason is of; those that are the
+// same one (EventSame) are counted.
 struct PodEvent {
-  PodRef pod;  // or the node
+  PodRef pod;  // or the node, or the claim
   EventReason reason;
   std::string message;      // one sentence; cut at 1,024 bytes
   std::string about;        // of the same pod and reason: the same event

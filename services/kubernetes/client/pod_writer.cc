@@ -312,12 +312,14 @@ ApiCall PodWriter::created(Told& told) {
   JsonWriter json;
   json.beginObject().field("apiVersion", "v1").field("kind", "Event");
   json.key("metadata").beginObject().field("name", told.name).field("namespace", nameSpace);
-  json.endObject().key("involvedObject").beginObject().field("apiVersion", "v1");
-  json.field("kind", ofNode ? "Node" : "Pod");
+  const EventEntry& entry = eventEntry(told.event.reason);
+  const bool ofClaim = entry.of == EventOf::Claim;
+  json.endObject().key("involvedObject").beginObject();
+  json.field("apiVersion", ofClaim ? "resource.k8s.io/v1" : "v1");
+  json.field("kind", ofClaim ? "ResourceClaim" : ofNode ? "Node" : "Pod");
   if (!ofNode) json.field("namespace", pod.nameSpace);
   json.field("name", pod.name);
   json.field("uid", pod.uid).endObject();
-  const EventEntry& entry = eventEntry(told.event.reason);
   json.field("type", entry.type == EventType::Normal ? "Normal" : "Warning");
   json.field("reason", entry.name).field("message", told.event.message);
   json.key("source").beginObject().field("component", component_).field("host", host_).endObject();

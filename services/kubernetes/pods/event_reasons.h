@@ -33,11 +33,12 @@ enum class EventReason : std::uint8_t {
   PolicyRefused,
   NodeRefused,
   NodeServed,
+  ClaimRefused,
 };
 
 enum class EventType : std::uint8_t { Normal, Warning };
 enum class EventSpeaker : std::uint8_t { Scheduler, Manager };
-enum class EventOf : std::uint8_t { Pod, Node, Both };
+enum class EventOf : std::uint8_t { Pod, Node, Both, Claim };
 // When a later one is the one that is there, counted once more: Words, where its message is equal;
 // Subject, where the first value of its message is, and the message becomes the later one's.
 enum class EventSame : std::uint8_t { Words, Subject };
@@ -96,6 +97,8 @@ inline constexpr EventEntry kEventEntries[] = {
      EventOf::Node, EventSame::Words, "{why}"},
     {EventReason::NodeServed, "QGPUNodeServed", EventType::Normal, EventSpeaker::Manager,
      EventOf::Node, EventSame::Words, "its cards are shared again"},
+    {EventReason::ClaimRefused, "QGPUClaimRefused", EventType::Warning, EventSpeaker::Manager,
+     EventOf::Claim, EventSame::Words, "not prepared on node {node}: {why}"},
 };
 
 constexpr const EventEntry& eventEntry(EventReason reason) {
@@ -107,7 +110,7 @@ consteval bool eventEntriesStandInOrder() {
   for (const EventEntry& entry : kEventEntries) {
     if (entry.reason != static_cast<EventReason>(at++)) return false;
   }
-  return at == static_cast<std::size_t>(EventReason::NodeServed) + 1;
+  return at == static_cast<std::size_t>(EventReason::ClaimRefused) + 1;
 }
 static_assert(eventEntriesStandInOrder());
 

@@ -176,6 +176,23 @@ TEST_F(Claims, ARefusedClaimSaysWhy) {
   allocate("large", "sim-0", {{"memory", "17Gi"}, {"core", "50"}});
   EXPECT_NE(prepare("large").error, "");
   EXPECT_TRUE(manager->tasks().empty());
+  // And who looks at the claim is told.
+  Json event;
+  ASSERT_TRUE(eventually([&] {
+    for (Json& one : api.all("events")) {
+      if (one["involvedObject"]["name"] == "fast") event = std::move(one);
+    }
+    return !event.is_null();
+  })) << manager->log();
+  EXPECT_EQ(event["reason"], "QGPUClaimRefused");
+  EXPECT_EQ(event["involvedObject"], Json({{"apiVersion", "resource.k8s.io/v1"},
+                                           {"kind", "ResourceClaim"},
+                                           {"namespace", kSpace},
+                                           {"name", "fast"},
+                                           {"uid", "uid-fast"}}));
+  const std::string said = event["message"];
+  EXPECT_TRUE(said.starts_with("not prepared on node n1: claim web/fast, request 'gpu' is online"))
+      << said;
 }
 
 TEST_F(Claims, PreparedClaimsOutliveTheManager) {

@@ -246,9 +246,10 @@ std::string reasonRows() {
   for (const EventEntry& entry : kEventEntries) {
     out += row({code(entry.name), entry.type == EventType::Normal ? "Normal" : "Warning",
                 entry.speaker == EventSpeaker::Scheduler ? "qgpu-scheduler" : "qgpu-manager",
-                entry.of == EventOf::Pod    ? "pod"
-                : entry.of == EventOf::Node ? "node"
-                                            : "node, and its pods",
+                entry.of == EventOf::Pod     ? "pod"
+                : entry.of == EventOf::Node  ? "node"
+                : entry.of == EventOf::Claim ? "ResourceClaim"
+                                             : "node, and its pods",
                 code(entry.shape)});
   }
   return out;
