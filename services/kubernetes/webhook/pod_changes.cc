@@ -12,7 +12,15 @@ namespace {
 
 using simdjson::dom::element;
 
+constexpr const char* kClaimsLabel = "qgpu.io/claims";
+constexpr const char* kEnabled = "enable";
 constexpr const char* kSchedulerLabel = "qgpu.io/scheduler-name";
+
+// A pod for which a template is being made.
+struct Making {
+  ReviewQuestion question;
+  PodByClaim changed;
+};
 
 // The pod that is to be created; nothing where the question is another one.
 std::optional<element> newPod(const ReviewQuestion& question) {
@@ -41,14 +49,13 @@ Review madeOrNot(const ReviewQuestion& question, const PodByClaim& changed,
   return question.failed(what + answer.message);
 }
 
-// Empty: the namespace wants none.
-std::string schedulerOf(const std::string& nameSpace) {
+std::string labelIn(const std::string& object, std::string_view name) {
   simdjson::dom::parser parser;
   element root;
-  if (parser.parse(nameSpace).get(root) != simdjson::SUCCESS) return "";
+  if (parser.parse(object).get(root) != simdjson::SUCCESS) return "";
   const auto metadata = member(root, "metadata");
   const auto labels = metadata ? member(*metadata, "labels") : std::nullopt;
-  return labels ? std::string(textAt(*labels, kSchedulerLabel)) : "";
+  return labels ? std::string(textAt(*labels, name)) : "";
 }
 
 }  // namespace
@@ -64,12 +71,22 @@ kj::Promise<Result<Review>> PodChanges::byClaims(std::string_view body) {
   if (!changed) return Result<Review>(question->refuse({changed.error().message}));
   if (!*changed) return Result<Review>(question->allow());
   if (question->isDryRun()) return Result<Review>(question->change((*changed)->patch));
-  ApiCall call{kj::HttpMethod::POST, templatesPath(question->text("/namespace")),
-               (*changed)->templateJson};
-  return api_.call(std::move(call))
-      .then([asked = std::move(*question), made = std::move(**changed)](ApiAnswer answer) {
-        return Result<Review>(madeOrNot(asked, made, answer));
-      });
+  auto work = kj::heap<Making>(Making{std::move(*question), std::move(**changed)});
+  Making& making = *work;
+  // Whoever learnt the word asks in vain for what the namespace does not want.
+  return readNamespace(making.question)
+      .then([this, &making](ApiAnswer read) -> kj::Promise<Result<Review>> {
+        if (!read.ok()) return Result<Review>(making.question.failed(read.message));
+        if (labelIn(read.body, kClaimsLabel) != kEnabled) {
+          return Result<Review>(making.question.allow());
+        }
+        ApiCall call{kj::HttpMethod::POST, templatesPath(making.question.text("/namespace")),
+                     making.changed.templateJson};
+        return api_.call(std::move(call)).then([&making](ApiAnswer made) {
+          return Result<Review>(madeOrNot(making.question, making.changed, made));
+        });
+      })
+      .attach(kj::mv(work));
 }
 
 kj::Promise<Result<Review>> PodChanges::byScheduler(std::string_view body) {
@@ -77,17 +94,21 @@ kj::Promise<Result<Review>> PodChanges::byScheduler(std::string_view body) {
   if (!question) return Result<Review>(question.error());
   const auto pod = newPod(*question);
   if (!pod || !leavesScheduler(*pod, rules_)) return Result<Review>(question->allow());
-  const std::string nameSpace(question->text("/namespace"));
-  return api_.get("/api/v1/namespaces/" + urlEscaped(nameSpace))
-      .then([asked = std::move(*question), nameSpace](ApiAnswer answer) {
-        if (!answer.ok()) {
-          return Result<Review>(
-              asked.failed("namespace " + nameSpace + " can't be read: " + answer.message));
-        }
-        const std::string scheduler = schedulerOf(answer.body);
-        return Result<Review>(scheduler.empty() ? asked.allow()
-                                                : asked.change(schedulerPatch(scheduler)));
-      });
+  auto read = readNamespace(*question);
+  return read.then([asked = std::move(*question)](ApiAnswer answer) {
+    if (!answer.ok()) return Result<Review>(asked.failed(answer.message));
+    const std::string scheduler = labelIn(answer.body, kSchedulerLabel);
+    return Result<Review>(scheduler.empty() ? asked.allow()
+                                            : asked.change(schedulerPatch(scheduler)));
+  });
+}
+
+kj::Promise<ApiAnswer> PodChanges::readNamespace(const ReviewQuestion& question) {
+  const std::string name(question.text("/namespace"));
+  return api_.get("/api/v1/namespaces/" + urlEscaped(name)).then([name](ApiAnswer answer) {
+    answer.message = "namespace " + name + " can't be read: " + answer.message;
+    return answer;
+  });
 }
 
 }  // namespace qgpu

@@ -5,9 +5,10 @@
 //                                  template of the claim is there before the answer is given
 //   qgpu.io/scheduler-name=NAME    those that ask for a resource of ours go to that scheduler
 //
-// The API server asks for pods of such namespaces alone. What breaks a rule is refused by the first
-// with all of its reasons, and left to whoever judges it by the second. Nothing is made for a
-// question that is a dry run.
+// The API server asks for pods of such namespaces alone; a template is made only where the
+// namespace says so itself, whoever asked. What breaks a rule is refused by the first with all of
+// its reasons, and left to whoever judges it by the second. Nothing is made for a question that is
+// a dry run.
 //
 // Kept here: C5 (calls are the API client's, which bounds them), C7.
 
@@ -32,6 +33,9 @@ class PodChanges {
   kj::Promise<Result<Review>> byScheduler(std::string_view body);
 
  private:
+  // The namespace of the pod; the message of a failure names it.
+  kj::Promise<ApiAnswer> readNamespace(const ReviewQuestion& question);
+
   const PodRules& rules_;
   ApiClient& api_;
 };

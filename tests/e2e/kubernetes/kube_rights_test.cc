@@ -102,8 +102,8 @@ struct KubeRights : KubeWorld {
              {"webhooks",
               Json::array({{{"name", "by-claims.pods.qgpu.io"}, {"clientConfig", service}},
                            {{"name", "scheduler.pods.qgpu.io"}, {"clientConfig", service}}})}});
-    api.put("namespaces",
-            {{"metadata", {{"name", kSpace}, {"labels", {{"qgpu.io/scheduler-name", "second"}}}}}});
+    const Json labels{{"qgpu.io/claims", "enable"}, {"qgpu.io/scheduler-name", "second"}};
+    api.put("namespaces", {{"metadata", {{"name", kSpace}, {"labels", labels}}}});
     schedulerFlags = {"--webhook=127.0.0.1:0"};
     schedulerEnvironment = {{"POD_NAME", "scheduler-0"}, {"POD_NAMESPACE", "kube-system"}};
   }

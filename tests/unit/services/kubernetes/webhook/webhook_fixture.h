@@ -70,6 +70,10 @@ struct WebhookFixture : KubeFixture {
                             {"webhooks", Json::array({ofQgpu("by-claims.pods.qgpu.io"),
                                                       ofQgpu("scheduler.pods.qgpu.io")})}});
     server->put("secrets", emptySecret());
+    labelTeam({{"qgpu.io/claims", "enable"}});
+  }
+  void labelTeam(const Json& labels) {
+    server->put("namespaces", {{"metadata", {{"name", "team"}, {"labels", labels}}}});
   }
   // As deploy/kubernetes has it.
   static Json emptySecret() {

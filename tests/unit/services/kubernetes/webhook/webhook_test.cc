@@ -99,13 +99,30 @@ TEST_F(Webhook, ByClaimsATemplateThatCannotBeMadeIsToldAndThePodNotCreated) {
               {{403, "Forbidden", "exceeded quota", ""}, 503, "exceeded quota"},
               {{500, "InternalError", "etcd is away", ""}, 503, "etcd is away"}};
   for (const auto& row : rows) {
-    server->refusals.push_back(row.refusal);
+    server->onRequest = [&]() {
+      if (server->heard.back().starts_with("POST")) server->refusals.push_back(row.refusal);
+    };
     const Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
     EXPECT_EQ(response["allowed"], false) << row.says;
     EXPECT_EQ(response["status"]["code"], row.code) << row.says;
     const std::string said = response["status"]["message"];
     EXPECT_NE(said.find(row.says), std::string::npos) << said;
   }
+  server->onRequest = nullptr;
+  server->refusals.push_back({500, "InternalError", "etcd is away", ""});
+  const Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
+  EXPECT_EQ(response["status"]["message"], "qgpu: namespace team can't be read: etcd is away");
+}
+
+TEST_F(Webhook, ByClaimsNothingIsMadeInANamespaceThatDoesNotWantIt) {
+  ASSERT_TRUE(look(keeper()).ok());
+  for (const Json& labels : {Json::object(), Json({{"qgpu.io/claims", "disable"}})}) {
+    labelTeam(labels);
+    const Json response = responseIn(post(bundle(), podReview("30"), "", kHost, changingPath(0)));
+    EXPECT_EQ(response["allowed"], true) << labels;
+    EXPECT_FALSE(response.contains("patch")) << labels;
+  }
+  EXPECT_TRUE(server->all("resourceclaimtemplates").empty());
 }
 
 // Who could ask so would have objects made in any namespace.
@@ -124,20 +141,16 @@ TEST_F(Webhook, ChangesPodsForTheApiServerAlone) {
 TEST_F(Webhook, PodsThatAskGoToTheSchedulerThatTheirNamespaceNames) {
   ASSERT_TRUE(look(keeper()).ok());
   const std::string path = changingPath(1);
-  server->put("namespaces", {{"metadata", {{"name", "team"}, {"labels", {{"a", "b"}}}}}});
   Json response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
   EXPECT_EQ(response["allowed"], true);
   EXPECT_FALSE(response.contains("patch"));
-  server->put(
-      "namespaces",
-      {{"metadata", {{"name", "team"}, {"labels", {{"qgpu.io/scheduler-name", "second"}}}}}});
+  labelTeam({{"qgpu.io/scheduler-name", "second"}});
   response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
   EXPECT_EQ(patchIn(response),
             Json::parse(R"([{"op":"add","path":"/spec/schedulerName","value":"second"}])"));
   server->refusals.push_back({500, "InternalError", "etcd is away", ""});
   response = responseIn(post(bundle(), podReview("30"), "", kHost, path));
   EXPECT_EQ(response["status"]["code"], 503) << response;
-  server->remove("namespaces", "", "team");
 }
 
 TEST_F(Webhook, PutsBackThePathThatSomebodyTookAway) {
