@@ -5,6 +5,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <set>
 
 #include "services/base/yaml.h"
 
@@ -52,10 +53,11 @@ std::vector<Document> readDocuments(const std::string& path) {
 }
 
 std::vector<Document> manifests() {
+  const std::set<std::string> others = {"kustomization.yaml", "Chart.yaml", "values.yaml"};
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(sourcePath("deploy/kubernetes"))) {
     const fs::path& path = entry.path();
-    if (path.extension() == ".yaml" && path.filename() != "kustomization.yaml") {
+    if (path.extension() == ".yaml" && !others.contains(path.filename().string())) {
       files.push_back(path);
     }
   }

@@ -32,7 +32,7 @@ std::string readText(const std::string& path);
 std::vector<Document> readDocuments(const std::string& path);
 std::vector<Document> parseDocuments(const std::string& text);
 
-// Every document of deploy/kubernetes itself, without kustomization.yaml.
+// Every object of deploy/kubernetes itself, without what is kustomize's or helm's.
 std::vector<Document> manifests();
 const Document& find(const std::vector<Document>& all, const std::string& kind,
                      const std::string& name);
