@@ -6,6 +6,7 @@ set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 KUBECTL=${KUBECTL:-kubectl}
+HELM=${HELM:-helm}       # for what the chart installed
 POLL=${POLL:-5}          # seconds between two looks
 OURS=qgpu.io/cordoned-by # annotation of a node that was cordoned here, and not by a person
 OURS_PATH='qgpu\.io/cordoned-by'
@@ -52,6 +53,12 @@ esac
 NAMES='jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'
 nodes=$(ask get nodes -l qgpu-device-enable -o "$NAMES") ||
   fail "no cluster answers $KUBECTL: set KUBECONFIG or KUBECTL"
+
+release=$(ask -n kube-system get deployment qgpu-scheduler --ignore-not-found \
+  -o 'jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}')
+# shellcheck disable=SC2086
+[ -z "$release" ] || command -v ${HELM%% *} >/dev/null || fail "the chart installed this, as" \
+  "$release, and there is no ${HELM%% *} here, which has to remove it: install it, or set HELM"
 
 # 1. No new pods. A node that a person cordoned stays cordoned at the end.
 for node in $nodes; do
@@ -112,12 +119,16 @@ if [ "$register" = auto ]; then
     fail "kube-scheduler still has the extender"
 fi
 
-# 4. The objects, the webhooks before what they ask.
+# 4. The objects, the webhooks before what they ask; what helm installed by helm, which keeps a record.
 run delete --ignore-not-found mutatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
+if [ -z "$release" ]; then :
+elif [ "$dry" = yes ]; then say "would run: $HELM uninstall $release"
+else $HELM uninstall "$release" --namespace kube-system || fail "helm did not uninstall $release"
+fi
 run delete --ignore-not-found -k "$HERE"
 run delete --ignore-not-found -n kube-system secret qgpu-scheduler-webhook qgpu-scheduler-extender
-run delete --ignore-not-found -n kube-system lease qgpu-scheduler
+run delete --ignore-not-found -n kube-system lease qgpu-scheduler qgpu-kube-scheduler
 
 if [ "$claims" = yes ]; then
   run delete --ignore-not-found -f "$HERE/device-classes.yaml"

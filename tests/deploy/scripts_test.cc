@@ -223,6 +223,7 @@ case "$*" in
   'get resourceclaims '*) cat "$CLUSTER/claims"; exit ;;
   *' get secret '*' -o name') [ ! -e "$CLUSTER/secret" ] || echo secret/of-the-extender; exit ;;
   *' get secret '*) cat "$CLUSTER/secret/$(echo "$*" | sed 's/.*index .data "//;s/".*//')"; exit ;;
+  *' get deployment '*) [ ! -e "$CLUSTER/release" ] || cat "$CLUSTER/release"; exit ;;
   *' get service '*) [ ! -e "$CLUSTER/service" ] || cat "$CLUSTER/service"; exit ;;
   *' create secret '*) echo "create secret" >>"$CLUSTER/log"; mkdir "$CLUSTER/secret"
       for word in "$@"; do case "$word" in
@@ -279,6 +280,7 @@ class Cluster {
   Finished run(const std::string& line) const {
     return shell(sourcePath("deploy/kubernetes/" + line),
                  {{"KUBECTL", kubectl_},
+                  {"HELM", folder_ / "bin/helm"},
                   {"CLUSTER", folder_.path()},
                   {"POLL", "0"},
                   {"PATH", folder_ / "bin" + ":" + std::getenv("PATH")}});
@@ -535,6 +537,24 @@ TEST(Uninstall, WaitsForPodsThatHaveCardsByClaimsAndTakesTheirSlices) {
   EXPECT_TRUE(has(cluster.log(), "resourceclaimtemplates --all-namespaces -l app=qgpu-scheduler"))
       << cluster.log();
   EXPECT_FALSE(has(cluster.labels("n1"), "claims")) << cluster.labels("n1");
+}
+
+// Helm keeps a record of what it installed, and would go on to think that it is there.
+TEST(Uninstall, LetsHelmRemoveWhatHelmInstalled) {
+  const Cluster cluster;
+  cluster.folder().write("pods", "");
+  cluster.folder().write("release", "gpus");
+  const Finished missing = cluster.run("uninstall.sh --no-register");
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_TRUE(has(missing.output, "set HELM")) << missing.output;
+  EXPECT_EQ(cluster.log(), "") << "nothing was changed";
+  cluster.folder().write("bin/helm", "#!/bin/sh\necho \"helm $*\" >>\"$CLUSTER/log\"\n", 0755);
+  const Finished dry = cluster.run("uninstall.sh --no-register --dry-run");
+  EXPECT_TRUE(has(dry.output, "bin/helm uninstall gpus")) << dry.output;
+  EXPECT_FALSE(has(cluster.log(), "helm")) << cluster.log();
+  const Finished result = cluster.run("uninstall.sh --no-register");
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(has(cluster.log(), "helm uninstall gpus --namespace kube-system\n")) << cluster.log();
 }
 
 TEST(Uninstall, ChangesNothingInADryRunNorTheSecondTime) {
