@@ -192,6 +192,22 @@ TEST_F(Chart, HasFieldForFieldWhatInstallShAppliesToEachVersion) {
   }
 }
 
+// A digest of kustomization.yaml holds for the chart too, unless the values name another image.
+TEST_F(Chart, TakesTheDigestThatKustomizationHas) {
+  const TempFolder folder;
+  const std::string copy = folder / "chart";
+  ASSERT_EQ(shell("cp -RL " + sourcePath(kChart) + " " + copy).status, 0);
+  const std::string digest = "sha256:" + std::string(64, 'a');
+  ASSERT_EQ(
+      shell("sed -i 's/newTag: .*/digest: " + digest + "/' " + copy + "/kustomization.yaml").status,
+      0);
+  const std::string image = "/spec/template/spec/containers/0/image";
+  const std::string options = "--set images.pullPolicy=Never,images.scheduler.tag=v2";
+  const Objects all = rendered(options, copy);
+  EXPECT_EQ(at(all, "DaemonSet qgpu-manager", image), "qgpu/manager@" + digest);
+  EXPECT_EQ(at(all, "Deployment qgpu-scheduler", image), "qgpu/scheduler:v2");
+}
+
 TEST_F(Chart, WantsToKnowWhereTheImagesAreAndItsNamespace) {
   const Finished unsaid = render("");
   EXPECT_NE(unsaid.status, 0);

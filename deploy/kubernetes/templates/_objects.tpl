@@ -29,8 +29,8 @@
 {{- $place = $name }}
 {{- end }}
 {{- end }}
-{{- include "qgpu.reference" (dict "repository" $place "tag" ($asked.tag | default $known.newTag)
-    "digest" ($asked.digest | default $known.digest)) }}
+{{- if not (or $asked.tag $asked.digest) }}{{ $asked = dict "tag" $known.newTag "digest" $known.digest }}{{ end }}
+{{- include "qgpu.reference" (dict "repository" $place "tag" $asked.tag "digest" $asked.digest) }}
 {{- end }}
 
 {{/* repository, tag and digest as one name. */}}
