@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "services/base/text.h"
 #include "services/kubernetes/pods/pod_names.h"
 
 namespace qgpu {
