@@ -178,7 +178,7 @@ if [ "$register" = auto ]; then
   set --
   [ "$machines" -le 1 ] || set -- --remote
   [ "$dry" = no ] || set -- "$@" --dry-run
-  "$HERE/kube-scheduler/register.sh" "$@" || status=$?
+  sh "$HERE/kube-scheduler/register.sh" "$@" || status=$?
   [ "$status" = 0 ] || [ "$status" = 3 ] || fail "kube-scheduler was not registered"
 fi
 if [ "$dry" = no ]; then

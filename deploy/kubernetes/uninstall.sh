@@ -115,11 +115,11 @@ done
 if [ "$register" = auto ]; then
   set -- --remove
   [ "$dry" = no ] || set -- "$@" --dry-run
-  "$HERE/kube-scheduler/register.sh" "$@" || [ $? = 3 ] ||
+  sh "$HERE/kube-scheduler/register.sh" "$@" || [ $? = 3 ] ||
     fail "kube-scheduler still has the extender"
 fi
 
-# 4. The objects, the webhooks before what they ask; what helm installed by helm, which keeps a record.
+# 4. The objects, the webhooks before what they ask. Helm keeps a record of what it installed.
 run delete --ignore-not-found mutatingwebhookconfiguration qgpu-scheduler
 run delete --ignore-not-found validatingwebhookconfiguration qgpu-scheduler
 if [ -z "$release" ]; then :
