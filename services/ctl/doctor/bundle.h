@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "runtime/result.h"
+#include "services/ctl/answers/document.h"
 #include "services/ctl/doctor/doctor.h"
 
 namespace qgpu::ctl {
