@@ -18,6 +18,7 @@ using testing::find;
 using testing::Finished;
 using testing::manifests;
 using testing::parseDocuments;
+using testing::readDocuments;
 using testing::shell;
 using testing::sourcePath;
 using testing::TempFolder;
@@ -85,9 +86,12 @@ std::vector<std::string> lostIn(const Document& object) {
 
 TEST(Kubectl, LosesNothingOfAnObjectThatItReadsIntoTheApisTypes) {
   auto objects = manifests();
+  for (Document& one : readDocuments(sourcePath("deploy/kubernetes/kube-scheduler/second.yaml"))) {
+    objects.push_back(std::move(one));
+  }
   for (const char* name : {"online", "offline", "ordinary", "multi-card"}) {
     const std::string file = "deploy/kubernetes/examples/" + std::string(name) + ".yaml";
-    objects.push_back(testing::readDocuments(sourcePath(file)).at(0));
+    objects.push_back(readDocuments(sourcePath(file)).at(0));
   }
   std::size_t read = 0;
   for (const Document& object : objects) {
