@@ -49,9 +49,16 @@ TEXT
   cat >"$folder/manifest.json" <<TEXT
 [{"Config":"config.json","RepoTags":["$name"],"Layers":[$files]}]
 TEXT
-  tar -C "$folder" -cf "$STATE/image.tar" .
-  ctr -n k8s.io images import "$STATE/image.tar" >/dev/null
-  rm -rf "$folder" "$STATE/image.tar"
+  mkdir -p "$STATE/images"
+  archive=$STATE/images/$(echo "$name" | tr '/:' '__').tar
+  tar -C "$folder" -cf "$archive" .
+  ctr -n k8s.io images import "$archive" >/dev/null
+  rm -rf "$folder"
+  [ "$NODES" != 1 ] || rm "$archive"
+}
+# The same images on another node than the one that made them, whose folder is named.
+import_images() {
+  for archive in "$1"/images/*.tar; do ctr -n k8s.io images import "$archive" >/dev/null; done
 }
 
 # The packages that a stage of the Dockerfile installs.

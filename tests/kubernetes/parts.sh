@@ -1,7 +1,13 @@
 #!/bin/sh
 # The machine and the parts of Kubernetes on it. Sourced by node.sh and checks.sh.
+#
+# A node has a number: the first also has the control plane. NODE is its name and STATE its folder,
+# which lies in the first one's for the others.
 
-ADDRESS=10.0.77.1                 # of the node
+NUMBER=${NUMBER:-1}
+CONTROL_PLANE=10.0.77.1           # the first node's address
+ADDRESS=10.0.77.$NUMBER           # of the node
+PODS=10.0.$((77 + NUMBER)).0/24   # of its pods
 export KUBECONFIG=/etc/kubernetes/admin.conf
 MINOR=$(kube-apiserver --version | sed 's/^Kubernetes v1\.\([0-9]*\).*/\1/')
 
@@ -31,13 +37,53 @@ make_machine() {
   mount --make-rshared /
   mkdir -p /etc/kubernetes/manifests /etc/cni/net.d /run/kubernetes
   hostname "$NODE"
+  make_network
+}
+
+# node0 is every node's link: the first one's is a bridge; its ports are the others' other ends, and
+# one that gives it a carrier. The others reach Services through the first, where kube-proxy is.
+make_network() {
   ip link set lo up
-  ip link add node0 type veth peer name node1
-  ip link set node1 up
+  if [ "$NUMBER" = 1 ]; then
+    ip link add node0 type bridge
+    ip link add node1 type veth peer name port0
+    ip link set port0 up
+    ip link set node1 master node0 up
+  else
+    await 60 "a link" ip link show node0
+  fi
   ip link set node0 up
   ip address add "$ADDRESS/24" dev node0
-  ip route add default via "$ADDRESS"
+  ip route add default via "$CONTROL_PLANE"
   echo 1 >/proc/sys/net/ipv4/ip_forward
+}
+
+# add_node NUMBER: one more, in namespaces of its own below the first one's. Its machine is the one
+# that is seen now, so nothing may be mounted yet.
+add_node() {
+  at=$STATE/node-$1
+  mkdir -p "$at"
+  CLUSTER=$STATE NUMBER=$1 NODE=$NODE-$1 STATE=$at \
+    unshare --mount --net --pid --uts --fork --mount-proc sh "$HERE/node.sh" \
+    >"$at/node.log" 2>&1 </dev/null &
+  parent=$!
+  until [ -n "$(ps -o pid= --ppid "$parent")" ]; do sleep 0.1; done
+  ps -o pid= --ppid "$parent" | tr -d ' ' >"$at/pid"
+}
+link_node() {   # NUMBER
+  ip link add "node$1" type veth peer name node0 netns "$(cat "$STATE/node-$1/pid")"
+  ip link set "node$1" master node0 up
+  ip route add "10.0.$((77 + $1)).0/24" via "10.0.77.$1"
+}
+# on NUMBER COMMAND...: what is here or a program, at that node.
+on() {
+  number=$1
+  shift
+  if [ "$number" = 1 ]; then "$@"; return; fi
+  at=$STATE/node-$number
+  # shellcheck disable=SC2016
+  nsenter -t "$(cat "$at/pid")" -m -n -p -u env NUMBER="$number" NODE="$NODE-$number" STATE="$at" \
+    sh -c '. "$HERE/parts.sh" && "$@"' sh "$@"
 }
 
 kubeconfig() {   # FILE TOKEN
@@ -46,7 +92,7 @@ apiVersion: v1
 kind: Config
 clusters:
   - name: here
-    cluster: {server: "https://$ADDRESS:6443", certificate-authority: /etc/kubernetes/ca.pem}
+    cluster: {server: "https://$CONTROL_PLANE:6443", certificate-authority: /etc/kubernetes/ca.pem}
 users:
   - {name: me, user: {token: "$2"}}
 contexts:
@@ -70,17 +116,26 @@ make_credentials() {
   openssl rsa -in accounts.key -pubout -out accounts.pub 2>/dev/null
   : >tokens.csv
   while read -r file user groups; do
+    [ -n "$file" ] || continue
     token=$(openssl rand -hex 16)
     echo "$token,$user,$user,\"$groups\"" >>tokens.csv
     kubeconfig "$file.conf" "$token"
   done <<TEXT
 admin admin system:masters
 kubelet system:node:$NODE system:nodes
+$(for n in $(seq 2 "$NODES"); do echo "kubelet-$n system:node:$NODE-$n system:nodes"; done)
 scheduler system:kube-scheduler
 controllers system:kube-controller-manager
 proxy system:kube-proxy
 TEXT
   cd /
+}
+# The others have theirs from the first.
+take_credentials() {
+  from=$CLUSTER/etc/kubernetes
+  await 120 "credentials" test -s "$from/proxy.conf"
+  cp "$from/ca.pem" "$from/admin.conf" /etc/kubernetes/
+  cp "$from/kubelet-$NUMBER.conf" /etc/kubernetes/kubelet.conf
 }
 
 etcd_command() {
@@ -121,8 +176,9 @@ TEXT
   cat >/etc/cni/net.d/10-bridge.conflist <<'TEXT'
 {"cniVersion": "0.3.1", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "pods0", "isGateway": true,
-   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.78.0/24"}]]}}]}
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": "PODS"}]]}}]}
 TEXT
+  sed -i "s|PODS|$PODS|" /etc/cni/net.d/10-bridge.conflist
   # What a claim gives comes by CDI, which containerd has since 1.7 and 2.0 does unasked.
   case "$(containerd --version)" in
     *' 1.'[0-6].*) ;;
@@ -140,18 +196,30 @@ authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
 clusterDNS: [10.96.0.10]
 failSwapOn: false
+maxPods: 200
 staticPodPath: /etc/kubernetes/manifests
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
 TEXT
   # From 1.35 on it does not start on cgroups of version 1 unless it is told to; 1.31 knew the word.
   [ "$MINOR" -lt 31 ] || echo 'failCgroupV1: false' >>/etc/kubernetes/kubelet.yaml
+  # Each kubelet ends what it finds below its own root and does not know.
+  if [ "$NUMBER" != 1 ]; then
+    mkdir -p $(cgroup_roots)
+    echo "cgroupRoot: /$NODE" >>/etc/kubernetes/kubelet.yaml
+  fi
   old=
   [ "$MINOR" -ge 24 ] || old=--container-runtime=remote
   echo kubelet --config=/etc/kubernetes/kubelet.yaml $old \
     --kubeconfig=/etc/kubernetes/kubelet.conf \
     --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
     --hostname-override="$NODE" --node-ip="$ADDRESS"
+}
+
+cgroup_roots() {
+  for hierarchy in $(awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts | sort -u); do
+    echo "$hierarchy/$NODE"
+  done
 }
 
 ready_etcd() { curl -sf http://127.0.0.1:2379/health; }

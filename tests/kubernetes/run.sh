@@ -1,9 +1,9 @@
 #!/bin/sh
-# A Kubernetes cluster of one node from the binaries of this machine, and qgpu installed on it as
-# docs/operate/kubernetes.md says. Everything runs in namespaces of its own (mounts, network,
-# processes, host name): /var, /etc and /run below are copies, no port is taken, and all of it ends
-# with its first process. Needs root, and cgroups as the kubelet at hand understands them (v1 before
-# 1.19).
+# A Kubernetes cluster of one node or several from the binaries of this machine, and qgpu on it
+# as docs/operate/kubernetes.md says. Everything runs in namespaces of its own (mounts, network,
+# processes, host name), each further node in some below those of the first: /var, /etc and /run
+# below are copies, no port is taken, and all of it ends with its first process. Needs root, and
+# cgroups as the kubelet at hand understands them (v1 before 1.19).
 set -eu
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -12,8 +12,9 @@ BUILD=${BUILD:-$ROOT/build}
 STATE=${STATE:-/tmp/qgpu-kubernetes}
 CNI_BIN=${CNI_BIN:-/usr/lib/cni}
 NODE=qgpu-node
+NODES=${NODES:-1}
 PATH=${KUBE_BIN:+$KUBE_BIN:}$PATH
-export HERE ROOT BUILD STATE CNI_BIN NODE PATH
+export HERE ROOT BUILD STATE CNI_BIN NODE NODES PATH
 
 usage() {
   cat <<'TEXT'
@@ -24,7 +25,8 @@ usage: run.sh [check [NAME...]]   the cluster, every check or those named, and d
 
 KUBE_BIN=DIR holds kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and
 kubectl where PATH does not; BUILD=DIR is the build, STATE=DIR where all of it lives
-(/tmp/qgpu-kubernetes), CNI_BIN=DIR holds bridge, host-local and loopback.
+(/tmp/qgpu-kubernetes), CNI_BIN=DIR holds bridge, host-local and loopback. NODES=N, 1 to 9, is how
+many nodes there are: qgpu-node, which has the control plane too, qgpu-node-2 and so on.
 exit status: 0 all checks passed; 1 one did not; 77 something is missing
 TEXT
 }
@@ -40,6 +42,10 @@ require() {
   done
   [ -x "$BUILD/bin/qgpu-scheduler" ] || missing="$missing $BUILD/bin (./dev build)"
   [ "$(id -u)" = 0 ] || missing="$missing root"
+  case "$NODES" in
+    [1-9]) ;;
+    *) echo "run.sh: NODES is '$NODES': 1 to 9" >&2; exit 2 ;;
+  esac
   [ -z "$missing" ] && return
   echo "run.sh: missing:$missing" >&2
   exit 77
@@ -69,7 +75,7 @@ up() {
   until [ -e "$STATE/ready" ]; do
     kill -0 "$parent" 2>/dev/null || { tail -n 20 "$STATE/node.log" >&2; exit 1; }
     tries=$((tries + 1))
-    [ "$tries" -le 300 ] || { echo "run.sh: not ready after 300 s: $STATE/node.log" >&2; exit 1; }
+    [ "$tries" -le 600 ] || { echo "run.sh: not ready after 600 s: $STATE/node.log" >&2; exit 1; }
     sleep 1
   done
   echo "run.sh: $(inside kubectl get nodes --no-headers)"
@@ -83,7 +89,8 @@ down() {
   if [ -f "$STATE/settings" ]; then
     while read -r setting value; do echo "$value" >"/proc/sys/$setting"; done <"$STATE/settings"
   fi
-  find /sys/fs/cgroup -depth -type d \( -path '*/kubepods*' -o -path '*/k8s.io*' \) \
+  find /sys/fs/cgroup -depth -type d \
+    \( -path '*/kubepods*' -o -path '*/k8s.io*' -o -name "$NODE-[2-9]" \) \
     -exec rmdir {} + 2>/dev/null || true
   rm -rf "$STATE"
 }
