@@ -9,6 +9,7 @@ DEPLOY=$ROOT/deploy/kubernetes
 PREFIX=tke.cloud.tencent.com
 QGPUCTL=$STATE/out/usr/bin/qgpuctl
 TENANT=nvidia/cuda:12.2.2-base-ubuntu22.04
+. "$HERE/several_nodes.sh"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -407,7 +408,8 @@ check_policy_file() {
 }
 
 # claim NAME CLASS "CAPACITY=N ..." COMMAND...: a pod with a claim of its own, created.
-claim() {
+claim() { claim_objects "$@" | kubectl create -f - >/dev/null; }
+claim_objects() {
   name=$1 class=$2 capacity=$3
   shift 3
   jq -n --arg name "$name" --arg class "$class.qgpu.io" --arg capacity "$capacity" \
@@ -423,7 +425,7 @@ claim() {
          resourceClaims: [{name: "gpu", resourceClaimTemplateName: $name}],
          containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent",
            command: $ARGS.positional, resources: {claims: [{name: "gpu"}]}}]}}]}' \
-    --args -- "$@" | kubectl create -f - >/dev/null
+    --args -- "$@"
 }
 slice_kind() { kubectl get resourceslices -o json |
   jq -r '.items[] | select(.spec.driver == "qgpu.io") | .spec.devices[0].attributes.kind.string'; }
@@ -507,7 +509,7 @@ check_uninstall() {
 }
 
 ALL='install examples quota webhook labels multi_card card_nodes claims hundred failures preemption
-  leaders policy_file uninstall'
+  leaders policy_file three_hundred waits node_loss restarts leader uninstall'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do
