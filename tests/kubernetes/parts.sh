@@ -61,14 +61,14 @@ make_network() {
 # add_node NUMBER: one more, in namespaces of its own below the first one's. Its machine is the one
 # that is seen now, so nothing may be mounted yet.
 add_node() {
-  at=$STATE/node-$1
-  mkdir -p "$at"
-  CLUSTER=$STATE NUMBER=$1 NODE=$NODE-$1 STATE=$at \
+  home=$STATE/node-$1
+  mkdir -p "$home"
+  CLUSTER=$STATE NUMBER=$1 NODE=$NODE-$1 STATE=$home \
     unshare --mount --net --pid --uts --fork --mount-proc sh "$HERE/node.sh" \
-    >"$at/node.log" 2>&1 </dev/null &
+    >"$home/node.log" 2>&1 </dev/null &
   parent=$!
   until [ -n "$(ps -o pid= --ppid "$parent")" ]; do sleep 0.1; done
-  ps -o pid= --ppid "$parent" | tr -d ' ' >"$at/pid"
+  ps -o pid= --ppid "$parent" | tr -d ' ' >"$home/pid"
 }
 link_node() {   # NUMBER
   ip link add "node$1" type veth peer name node0 netns "$(cat "$STATE/node-$1/pid")"
@@ -80,9 +80,10 @@ on() {
   number=$1
   shift
   if [ "$number" = 1 ]; then "$@"; return; fi
-  at=$STATE/node-$number
+  home=$STATE/node-$number
   # shellcheck disable=SC2016
-  nsenter -t "$(cat "$at/pid")" -m -n -p -u env NUMBER="$number" NODE="$NODE-$number" STATE="$at" \
+  nsenter -t "$(cat "$home/pid")" -m -n -p -u \
+    env NUMBER="$number" NODE="$NODE-$number" STATE="$home" \
     sh -c '. "$HERE/parts.sh" && "$@"' sh "$@"
 }
 

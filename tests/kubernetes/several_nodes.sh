@@ -297,9 +297,12 @@ check_leader() {
       "$(longest_pause "$at") ms; $(node_of_leader) leads; $(failed_of churn) pods failed"
   done
   clear_all
+  # The one that is left belongs beside kube-scheduler, which asks it there again.
   kubectl -n kube-system scale deployment qgpu-scheduler --replicas=1 >/dev/null
+  kubectl -n kube-system rollout restart deployment qgpu-scheduler >/dev/null
   "$DEPLOY/kube-scheduler/register.sh" --remove >/dev/null
   "$DEPLOY/kube-scheduler/register.sh" >/dev/null
+  await 60 "one scheduler" daemons_ready
   watched
 }
 longest_pause() {   # since SINCE, in milliseconds
