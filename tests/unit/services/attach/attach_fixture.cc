@@ -1,12 +1,11 @@
 #include "tests/unit/services/attach/attach_fixture.h"
 
-#include <chrono>
 #include <cstring>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
 #include <time.h>
-#include <unistd.h>
 #include <utility>
 
 namespace qgpu {
@@ -17,9 +16,11 @@ constexpr Nanos kPatience = seconds(20);  // a condition that takes longer never
 
 // Begins the tokens of this run and its children: managers of other runs look at all processes of
 // the machine for theirs.
-const auto kOfThisRun =
-    static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
-    (static_cast<unsigned long long>(::getpid()) << 40);
+const unsigned long long kOfThisRun = [] {
+  unsigned long long any = 0;
+  EXPECT_EQ(::getrandom(&any, sizeof any, 0), static_cast<ssize_t>(sizeof any));
+  return any;
+}();
 
 Nanos nanos(std::uint64_t ns) {
   return Nanos(static_cast<std::int64_t>(ns));
