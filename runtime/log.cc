@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
 
-#include "runtime/log_journal.h"
+#include "runtime/fd.h"
 
 namespace qgpu {
 namespace {
@@ -63,6 +67,96 @@ bool stderrIsJournal() {
   struct stat info {};
   return stream != nullptr && ::fstat(STDERR_FILENO, &info) == 0 &&
          std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) == stream;
+}
+
+// --- the journal of systemd by its own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL) ---
+//
+// A datagram for each line, with fields beside its text, so that `journalctl TASK=train` finds what
+// concerns a task. A stream has lines alone. Nothing here needs systemd to be there.
+
+constexpr std::string_view kStreamName = "/stdout";
+constexpr std::string_view kSocketName = "/socket";
+
+// One entry: MESSAGE, PRIORITY and whatever else is said of it.
+class JournalEntry {
+ public:
+  // `priority`: as syslog(3) has them. Longer ones go as lines of the stream.
+  static constexpr std::size_t kBytesMax = 16 * 1024;
+
+  JournalEntry(std::string_view message, char priority, std::string_view program);
+
+  // A name of upper-case letters; one may be there several times. An empty value says nothing.
+  void add(std::string_view name, std::string_view value);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// The socket that takes entries.
+class JournalSocket {
+ public:
+  // The one beside the stream that `stream` is connected to, which is how systemd starts a daemon.
+  // Empty where it is connected to nothing of that kind.
+  static JournalSocket beside(int stream);
+
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  // False where the journal did not take it at once: nobody waits for it here.
+  bool send(const JournalEntry& entry) const;
+
+ private:
+  Fd fd_;
+};
+
+JournalEntry::JournalEntry(std::string_view message, char priority, std::string_view program) {
+  add("MESSAGE", message);
+  add("PRIORITY", {&priority, 1});
+  add("SYSLOG_IDENTIFIER", program);
+}
+
+// A value with a line end in it goes with its length in front, the least byte first.
+void JournalEntry::add(std::string_view name, std::string_view value) {
+  if (value.empty()) return;
+  bytes_ += name;
+  if (value.find('\n') == std::string_view::npos) {
+    bytes_ += '=';
+  } else {
+    bytes_ += '\n';
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+      bytes_ += static_cast<char>((static_cast<std::uint64_t>(value.size()) >> shift) & 0xffU);
+    }
+  }
+  bytes_ += value;
+  bytes_ += '\n';
+}
+
+JournalSocket JournalSocket::beside(int stream) {
+  JournalSocket none;
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(stream, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      address.sun_family != AF_UNIX || size <= offsetof(sockaddr_un, sun_path)) {
+    return none;
+  }
+  address.sun_path[sizeof address.sun_path - 1] = '\0';
+  std::string path = address.sun_path;
+  if (!path.ends_with(kStreamName)) return none;
+  path.replace(path.size() - kStreamName.size(), kStreamName.size(), kSocketName);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);  // as long as before
+  Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd ||
+      ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return none;
+  }
+  none.fd_ = std::move(fd);
+  return none;
+}
+
+bool JournalSocket::send(const JournalEntry& entry) const {
+  const std::string& bytes = entry.bytes();
+  return bytes.size() <= JournalEntry::kBytesMax &&
+         ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+             static_cast<ssize_t>(bytes.size());
 }
 
 // What is asked for by name: tasks by number and by name, each card of a list.

@@ -1,6 +1,5 @@
 # Logging and the reading of values: two small libraries beside the loop.
-add_library(qgpu_log STATIC ${CMAKE_CURRENT_LIST_DIR}/log.cc
-  ${CMAKE_CURRENT_LIST_DIR}/log_journal.cc)
+add_library(qgpu_log STATIC ${CMAKE_CURRENT_LIST_DIR}/log.cc)
 target_link_libraries(qgpu_log PRIVATE qgpu_flags spdlog::spdlog)
 target_include_directories(qgpu_log PUBLIC ${CMAKE_SOURCE_DIR})
 
