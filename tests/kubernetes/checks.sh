@@ -488,6 +488,89 @@ check_claims() {
   clear_pods
 }
 
+# A claim that its driver would refuse is refused when it is created.
+claim_rule() {   # CLASS CAPACITY=N WORDS
+  said=$(claim wrong "$1" "$2" true 2>&1) && fail "$1 $2 was created"
+  has "$said" "$3"
+  saw "$(echo "$said" | grep -F 'claims.qgpu.io' | tail -n 1)"
+  kubectl delete pod wrong --ignore-not-found --grace-period=1 >/dev/null
+}
+# The container's own word, and the request of the claim that it has.
+ran_by_claim() {   # POD CONTAINER
+  has "$(kubectl logs "$1" -c "$2")" '"checksum_ok":true'
+  kubectl get pod "$1" -o json | jq -e --arg c "$2" --arg r "$PREFIX/" '
+    .spec.containers[] | select(.name == $c).resources |
+    .claims == [{name: "qgpu", request: $c}] and
+    ([.limits // {}, .requests // {}] | add | keys | all(startswith($r) | not))' >/dev/null ||
+    fail "$1: $(kubectl get pod "$1" -o yaml)"
+}
+templates() { kubectl get resourceclaimtemplates -o name | wc -l; }
+# The example pods as they are, in a namespace whose pods ask by claims.
+check_by_claims() {
+  if ! kubectl get --raw /apis/resource.k8s.io/v1 >/dev/null 2>&1; then
+    saw "this API server has no resource.k8s.io/v1"
+    return
+  fi
+  await 60 "the webhook's path" sh -c "kubectl get mutatingwebhookconfigurations qgpu-scheduler \
+    -o json | jq -e '.webhooks | all(.clientConfig.service.path and .matchConditions)'" ||
+    fail "$(kubectl get mutatingwebhookconfigurations -o yaml)"
+  claim_rule offline memory=2Gi 'core is 0: ask for 1 to 100'
+  claim_rule online 'memory=2Gi core=30' 'an online task asks for no core'
+  claim_rule ordinary mem=2Gi "a card has no capacity 'mem'"
+  label mixed-qgpu-enable-
+  label qgpu.io/claims=enable
+  await 60 "a slice of ordinary cards" kind_is ordinary || fail "slice: $(slice_kind)"
+  kubectl create namespace team >/dev/null
+  kubectl label namespace team qgpu.io/claims=enable >/dev/null
+  kubectl config set-context here --namespace=team >/dev/null
+  await 30 "its service account" kubectl get serviceaccount default
+
+  said=$(pod between '' 'core=150' true | kubectl create -f - 2>&1) && fail "between was created"
+  has "$said" 'qgpu-core is 150'
+  saw "$(echo "$said" | tail -n 1)"
+  made=$(pod dry '' 'core=30 memory=1' true | kubectl create --dry-run=server -f - -o json)
+  echo "$made" | jq -e '.spec.resourceClaims[0].name == "qgpu"' >/dev/null || fail "$made"
+  [ "$(templates)" = 0 ] || fail "a dry run made a template"
+
+  kubectl apply -f "$DEPLOY/examples/ordinary.yaml" >/dev/null
+  await_phase qgpu-ordinary Succeeded 120
+  for one in train evaluate; do ran_by_claim qgpu-ordinary "$one"; done
+  for one in 1 2; do
+    run_pod "again-$one" '' 'core=30 memory=1' qgpu-work --seconds=1
+    await_phase "again-$one" Succeeded 90
+  done
+  [ "$(templates)" = 2 ] || fail "$(kubectl get resourceclaimtemplates)"
+  saw "ordinary: two containers by one claim of two requests; two pods alike, one template"
+  kubectl apply -f "$DEPLOY/examples/multi-card.yaml" >/dev/null
+  await_event qgpu-multi-card FailedScheduling
+  saw "multi-card on one card: $(events_of qgpu-multi-card | grep FailedScheduling)"
+  clear_pods
+
+  label mixed-qgpu-enable=enable
+  await 60 "a slice of hybrid cards" kind_is hybrid || fail "slice: $(slice_kind)"
+  kubectl apply -f "$DEPLOY/examples/offline.yaml" >/dev/null   # the card may be too small for both
+  await_phase qgpu-offline Succeeded 120
+  ran_by_claim qgpu-offline batch
+  kubectl apply -f "$DEPLOY/examples/online.yaml" >/dev/null
+  await_phase qgpu-online Running 90
+  await 30 "the online task" task_count 1 || fail "$("$QGPUCTL" tasks)"
+  saw "offline ran; online: $(tasks | jq -r '.name + " on " + .card + ", " + .class')"
+  clear_pods
+
+  kubectl label namespace team qgpu.io/claims- qgpu.io/scheduler-name=second >/dev/null
+  run_pod other '' 'core=30 memory=1' true
+  run_pod plain '' '' true
+  for one in other:second plain:default-scheduler; do
+    named=$(kubectl get pod "${one%:*}" -o 'jsonpath={.spec.schedulerName}')
+    [ "$named" = "${one#*:}" ] || fail "${one%:*} goes to $named"
+  done
+  saw "a pod that asks goes to the scheduler of its namespace's label, another to the default one"
+  kubectl config set-context here --namespace=default >/dev/null
+  kubectl delete namespace team >/dev/null
+  label qgpu.io/claims-
+  await 60 "the slice goes" no_slice || fail "slice: $(slice_kind)"
+}
+
 # Waits for the pod that has a card, and leaves the node as it was.
 check_uninstall() {
   run_pod last '' 'core=30 memory=1' sleep infinity
@@ -501,15 +584,18 @@ check_uninstall() {
   "$DEPLOY/uninstall.sh" >"$STATE/uninstall.log" 2>&1 || fail "$(cat "$STATE/uninstall.log")"
   left=$(kubectl get all,sa,roles,rolebindings,clusterroles,clusterrolebindings,secrets,leases \
     -A -o name | grep qgpu | grep -v "$NODE" || true)
-  left="$left$(kubectl get validatingwebhookconfigurations -o name)"
+  left="$left$(kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name)"
+  if kubectl get --raw /apis/resource.k8s.io/v1 >/dev/null 2>&1; then
+    left="$left$(kubectl get resourceclaimtemplates,deviceclasses,resourceslices -A -o name)"
+  fi
   [ -z "$left" ] || fail "left: $left"
   kubectl get node "$NODE" -o json | jq -e '[.spec.unschedulable, (.metadata | .labels, .annotations
     | keys[] | select(test("qgpu")))] | all(. == null)' >/dev/null ||
     fail "the node keeps something"
 }
 
-ALL='install examples quota webhook labels multi_card card_nodes claims hundred failures preemption
-  leaders policy_file three_hundred waits node_loss restarts leader uninstall'
+ALL='install examples quota webhook labels multi_card card_nodes claims by_claims hundred failures
+  preemption leaders policy_file three_hundred waits node_loss restarts leader uninstall'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do
