@@ -16,7 +16,8 @@ fail() {
   { kubectl get pods -A -o wide | grep -v Running | head -n 15
     kubectl get events -A --sort-by=.lastTimestamp | tail -n 20
     kubectl -n kube-system logs -l app=qgpu-scheduler --tail=20
-    kubectl -n kube-system logs -l app=qgpu-manager --tail=20; } >&2 || true
+    kubectl -n kube-system logs -l app=qgpu-manager --tail=20
+    kubectl -n kube-system logs -l app=qgpu-kube-scheduler --tail=20; } >&2 || true
   exit 1
 }
 saw() { echo "  $*"; }
@@ -27,7 +28,7 @@ pod() {
   name=$1 class=$2 limits=$3
   shift 3
   jq -n --arg name "$name" --arg class "$class" --arg limits "$limits" --arg image "$TENANT" \
-    --arg prefix "$PREFIX" --arg priority "${PRIORITY:-}" '{
+    --arg prefix "$PREFIX" --arg priority "${PRIORITY:-}" --arg scheduler "${SCHEDULER:-}" '{
       apiVersion: "v1", kind: "Pod",
       metadata: ({name: $name, labels: {check: "yes"}} +
         if $class == "" then {} else {annotations: {($prefix + "/app-class"): $class}} end),
@@ -35,7 +36,8 @@ pod() {
         {name: "main", image: $image, imagePullPolicy: "IfNotPresent", command: $ARGS.positional,
          resources: {limits: ([$limits | splits(" +") | select(. != "") | split("=")
            | {($prefix + "/qgpu-" + .[0]): .[1]}] | add)}}]} +
-        if $priority == "" then {} else {priorityClassName: $priority} end)}' --args -- "$@"
+        if $priority == "" then {} else {priorityClassName: $priority} end +
+        if $scheduler == "" then {} else {schedulerName: $scheduler} end)}' --args -- "$@"
 }
 run_pod() { pod "$@" | kubectl create -f - >/dev/null; }
 phase() { kubectl get pod "$1" -o 'jsonpath={.status.phase}'; }
@@ -582,8 +584,12 @@ check_uninstall() {
   is last Running || fail "it harmed a pod"
   kubectl delete pod last --grace-period=1 >/dev/null
   "$DEPLOY/uninstall.sh" >"$STATE/uninstall.log" 2>&1 || fail "$(cat "$STATE/uninstall.log")"
-  left=$(kubectl get all,sa,roles,rolebindings,clusterroles,clusterrolebindings,secrets,leases \
-    -A -o name | grep qgpu | grep -v "$NODE" || true)
+  nothing_left
+}
+
+nothing_left() {
+  left=$(kubectl get all,cm,sa,roles,rolebindings,clusterroles,clusterrolebindings,secrets,leases \
+    -A -o name | grep -e qgpu -e helm | grep -v "$NODE" || true)
   left="$left$(kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name)"
   if kubectl get --raw /apis/resource.k8s.io/v1 >/dev/null 2>&1; then
     left="$left$(kubectl get resourceclaimtemplates,deviceclasses,resourceslices -A -o name)"
@@ -594,8 +600,67 @@ check_uninstall() {
     fail "the node keeps something"
 }
 
+# By the chart as a release packs it, on a cluster whose kube-scheduler nobody changes: pods name
+# the one that the chart brings. Nobody looks up names of Services here, so it gets an address.
+check_chart() {
+  HELM=$(command -v helm || echo "$BUILD/helm/helm")
+  export HELM
+  [ -x "$HELM" ] || { saw "no helm: sh tests/deploy/helm.sh build/helm"; return; }
+  [ "$MINOR" -ge 19 ] || { saw "1.$MINOR has no second kube-scheduler of the chart"; return; }
+  chart=$STATE/chart/qgpu-0.1.0.tgz
+  sh "$ROOT/deploy/packaging/chart.sh" "$STATE/chart" 0.1.0
+  values=images.pullPolicy=Never,kubeScheduler.enabled=true,scheduler.service.clusterIP=10.96.0.77
+  values=$values,kubeScheduler.image.repository=k8s.gcr.io/kube-scheduler
+  values=$values,kubeScheduler.image.tag=v1.$MINOR.0
+  "$HELM" install qgpu "$chart" -n kube-system --set "$values" --wait --timeout 120s \
+    >"$STATE/chart.log" 2>&1 || fail "$(cat "$STATE/chart.log")"
+  kubectl -n kube-system rollout status deployment/qgpu-kube-scheduler --timeout=90s >/dev/null ||
+    fail "$(kubectl -n kube-system logs -l app=qgpu-kube-scheduler)"
+  saw "$("$HELM" version --short): $(grep STATUS "$STATE/chart.log")"
+  label qgpu-device-enable=enable
+  label mixed-qgpu-enable=enable
+  await 60 "kubelet knows the card" sh -c "kubectl get node $NODE -o json |
+    jq -e '.status.allocatable[\"$PREFIX/qgpu-core\"] == \"100\"'" || fail "no devices"
+
+  said=$(pod part '' 'core=30' true | kubectl create -f - 2>&1) && fail "the webhook let it through"
+  saw "$said"
+  SCHEDULER=qgpu
+  run_pod by-chart '' 'core=30 memory=1' qgpu-work --seconds=2
+  await_phase by-chart Succeeded
+  await_event by-chart "Normal QGPUScheduled qgpu-scheduler: bound to node $NODE"
+  saw "ordinary: $(events_of by-chart | grep QGPUScheduled)"
+  run_pod batch offline 'core-greedy=60 memory=1' qgpu-work --seconds=2
+  await_phase batch Succeeded
+  run_pod serve online 'memory=1' sleep infinity
+  await_phase serve Running
+  run_pod wide '' 'core=300' true
+  await_event wide 'Warning FailedScheduling qgpu: '
+  saw "too wide: $(events_of wide | grep FailedScheduling)"
+  SCHEDULER=''
+
+  secret() { kubectl -n kube-system get secret "$1" -o 'jsonpath={.data}' | sha256sum; }
+  before="$(secret qgpu-scheduler-extender) $(secret qgpu-scheduler-webhook) $(starts_of serve)"
+  "$HELM" upgrade qgpu "$chart" -n kube-system --wait --timeout 120s --set \
+    "$values,manager.policy=fixed-share,webhook.enabled=false" >"$STATE/chart.log" 2>&1 ||
+    fail "$(cat "$STATE/chart.log")"
+  await 60 "the new policy" policy_is fixed-share || fail "$("$QGPUCTL" cards)"
+  [ -z "$(kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name)" ] ||
+    fail "a webhook is there"
+  await 60 "the daemons" daemons_ready
+  now="$(secret qgpu-scheduler-extender) $(secret qgpu-scheduler-webhook) $(starts_of serve)"
+  [ "$now" = "$before" ] || fail "certificates or the running pod changed: $before, now $now"
+  SCHEDULER=qgpu run_pod after offline 'core-greedy=60 memory=1' qgpu-work --seconds=1
+  await_phase after Succeeded
+  saw "upgraded: fixed-share, no webhook; certificates and the running pod are as they were"
+  clear_pods
+  "$DEPLOY/uninstall.sh" --no-register >"$STATE/uninstall.log" 2>&1 ||
+    fail "$(cat "$STATE/uninstall.log")"
+  saw "$(grep 'uninstalled' "$STATE/uninstall.log")"
+  nothing_left
+}
+
 ALL='install examples quota webhook labels multi_card card_nodes claims by_claims hundred failures
-  preemption leaders policy_file three_hundred waits node_loss restarts leader uninstall'
+  preemption leaders policy_file three_hundred waits node_loss restarts leader uninstall chart'
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $ALL
 for name in "$@"; do

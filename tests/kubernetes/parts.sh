@@ -176,7 +176,7 @@ version = 2
 TEXT
   cat >/etc/cni/net.d/10-bridge.conflist <<'TEXT'
 {"cniVersion": "0.3.1", "name": "pods", "plugins": [
-  {"type": "bridge", "bridge": "pods0", "isGateway": true,
+  {"type": "bridge", "bridge": "pods0", "isDefaultGateway": true,
    "ipam": {"type": "host-local", "ranges": [[{"subnet": "PODS"}]]}}]}
 TEXT
   sed -i "s|PODS|$PODS|" /etc/cni/net.d/10-bridge.conflist
