@@ -41,9 +41,9 @@ void JournalQueue::add(JournalBatch batch) {
   const bool bytesFit = bytes_ + batch.bytes <= limits_.queuedBytes;
   if (batch.status.ok() && !(rowsFit && bytesFit)) {
     refused_++;
-    batch.status = fail(ErrorCode::Overloaded, "the storage queue is full (" +
-                                                   std::to_string(rows_) +
-                                                   " rows): try again later");
+    batch.status =
+        fail(ErrorCode::Overloaded,
+             "the storage queue is full (" + std::to_string(rows_) + " rows): try again later");
   }
   if (!batch.status.ok()) {
     batch.rows = {};
@@ -69,7 +69,7 @@ std::vector<JournalBatch> JournalQueue::takeGroup() {
   return group;
 }
 
-JournalWriter::JournalWriter(Store store, JournalLimits limits)
+JournalWriter::JournalWriter(SqliteStore store, JournalLimits limits)
     : store_(std::move(store)), limits_(limits), snapshotAt_(limits.snapshotRows) {}
 
 void JournalWriter::commit(std::vector<JournalBatch>& group) {

@@ -1,6 +1,6 @@
 #pragma once
 // What a journal decides, without a thread, lock or clock: which batches it takes in (JournalQueue)
-// and what it does to the store with them (JournalWriter). SqliteJournal runs the two on a loop
+// and what it does to the store with them (JournalWriter). StoreJournal runs the two on a loop
 // and a store thread; the simulator runs them on virtual time.
 //
 // Kept here: D2 (answers in append order, ok only after the commit), D4 (a full disk fails batches
@@ -17,7 +17,7 @@
 #include "runtime/journal.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "store/store.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu {
 
@@ -79,7 +79,7 @@ class JournalWriter {
     bool healthy = true;
   };
 
-  JournalWriter(Store store, JournalLimits limits);
+  JournalWriter(SqliteStore store, JournalLimits limits);
 
   // Gives each batch of the group its status: one transaction, all or nothing. Ok: it is on disk.
   void commit(std::vector<JournalBatch>& group);
@@ -100,7 +100,7 @@ class JournalWriter {
   Status takeSnapshot();
   void setHealth(const Status& status);
 
-  Store store_;
+  SqliteStore store_;
   const JournalLimits limits_;
   bool logDirty_ = false;   // something to checkpoint
   std::size_t snapshotAt_;  // journal length of the next snapshot

@@ -3,7 +3,7 @@
 #include "bench/cluster/cluster_client.h"
 #include "runtime/loop.h"
 #include "store/sqlite.h"
-#include "store/store.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu::bench {
 namespace {
@@ -52,7 +52,7 @@ Result<double> commits(Raw& raw, const std::vector<StoredRow>& from, std::size_t
 
 Result<DiskLimits> diskLimits(const std::string& from, const std::string& folder,
                               std::size_t batch) {
-  auto store = Store::open(from);
+  auto store = SqliteStore::open(from);
   if (!store) return store.error();
   auto rows = store->load();
   if (!rows) return rows.error();

@@ -42,7 +42,7 @@ Status Keeping::setLogLevel(const std::string& level) {
   return ok();
 }
 
-void openJournal(std::optional<SqliteJournal>& journal, Store store, Loop& loop, Log& log) {
+void openJournal(std::optional<StoreJournal>& journal, SqliteStore store, Loop& loop, Log& log) {
   journal.emplace(
       std::move(store), [&loop](std::function<void()> work) { loop.post(std::move(work)); },
       [&log](Status health) {

@@ -12,7 +12,7 @@
 #include "services/api/admin/admin_server.h"
 #include "services/base/net/listen.h"
 #include "services/base/run_dir.h"
-#include "store/sqlite_journal.h"
+#include "store/store_journal.h"
 
 namespace qgpu {
 
@@ -45,7 +45,7 @@ struct UnixListeners {
 // What the admin socket asks of the daemon itself.
 class Keeping final : public Housekeeping {
  public:
-  Keeping(SqliteJournal& journal, Log& log) : journal_(journal), log_(log) {}
+  Keeping(StoreJournal& journal, Log& log) : journal_(journal), log_(log) {}
 
   void snapshot(std::function<void(Status)> done) override { journal_.snapshot(std::move(done)); }
   Status setLogLevel(const std::string& level) override;
@@ -58,12 +58,12 @@ class Keeping final : public Housekeeping {
   }
 
  private:
-  SqliteJournal& journal_;
+  StoreJournal& journal_;
   Log& log_;
   std::function<Result<Invitation>(const std::string&)> invite_;
 };
 
 // The journal over `store`, whose completions run on `loop` and whose troubles are logged.
-void openJournal(std::optional<SqliteJournal>& journal, Store store, Loop& loop, Log& log);
+void openJournal(std::optional<StoreJournal>& journal, SqliteStore store, Loop& loop, Log& log);
 
 }  // namespace qgpu

@@ -118,7 +118,7 @@ struct Past {
   std::vector<StoredRow> rows;
   Survivors survivors;  // without tasks where the store knows them
 
-  static Result<Past> read(Store& store, const RunDir& dir, Log& log) {
+  static Result<Past> read(SqliteStore& store, const RunDir& dir, Log& log) {
     auto rows = store.load();
     if (!rows) return rows.error();
     auto survivors = findSurvivors(dir.path());
@@ -210,7 +210,7 @@ struct Manager::Parts {
   Dispatcher cardActors{system, cardLoop};
   LoopBeat cardBeat{cardLoop};
 
-  std::optional<SqliteJournal> journal;
+  std::optional<StoreJournal> journal;
   std::optional<NodeActor> node;
   std::vector<std::unique_ptr<CardActor>> cards;
   std::vector<std::unique_ptr<TaskActor>> tasks;
@@ -509,7 +509,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!runDir) return runDir.error();
   const SuspendTrial trial = suspendTrial(options, *runDir);
   if (Status chosen = chooseSuspends(cards.cards, trial, log); !chosen) return chosen.error();
-  auto store = Store::open(options.dbfile);
+  auto store = SqliteStore::open(options.dbfile);
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);
   if (!past) return past.error();

@@ -140,7 +140,7 @@ struct Scheduler::Parts {
   ActorSystem system{randomWord()};
   Dispatcher actors{system, loop};
 
-  std::optional<SqliteJournal> journal;
+  std::optional<StoreJournal> journal;
   std::optional<SchedulerActor> scheduler;
 
   std::optional<KjBridge> kj;
@@ -158,7 +158,7 @@ struct Scheduler::Parts {
   std::optional<Extender> extender;
   std::optional<HttpServer> http;
   std::optional<HttpServer> scrapes;  // --metrics
-  std::optional<HttpServer> web;  // none: nobody asked for it
+  std::optional<HttpServer> web;      // none: nobody asked for it
   std::optional<ExtenderServer> outerExtender;
   std::unique_ptr<JoinDoor> joinDoor;  // null: nobody joins by a token
   std::optional<WebhookService> webhook;
@@ -395,7 +395,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
-  auto store = Store::open(options.dbfile);
+  auto store = SqliteStore::open(options.dbfile);
   if (!store) return store.error();
   auto rows = store->load();
   if (!rows) return rows.error();

@@ -1,5 +1,5 @@
 // A whole database: rows with right and wrong checksums and positions in its tables, opened by the
-// real Store on a disk in memory. Layout: FORMAT and SNAPSHOT (1 byte each: numbers to store where
+// real store on a disk in memory. Layout: FORMAT and SNAPSHOT (1 byte each: numbers to store where
 // FORMAT is not 0), then rows: FLAGS (1 in the snapshot, 2 wrong checksum), LSN, KIND, ID, WORDS (1
 // byte each) and the row's words.
 //
@@ -12,7 +12,7 @@
 #include "schema/rows.capnp.h"
 #include "store/format.h"
 #include "store/rows.h"
-#include "store/store.h"
+#include "store/sqlite_store.h"
 #include "store/testing/memory_disk.h"
 #include "tests/fuzz/target.h"
 
@@ -54,7 +54,7 @@ void writeRows(Sqlite& db, Input& in) {
   }
 }
 
-// True where the tables are written, so that Store::open has something to judge.
+// True where the tables are written, so that SqliteStore::open has something to judge.
 bool writeDatabase(MemoryDisk& disk, Input& in) {
   Result<Sqlite> db = Sqlite::open(kPath, disk.vfs());
   require(db.ok(), "SQLite opens a file in memory");
@@ -72,7 +72,7 @@ bool writeDatabase(MemoryDisk& disk, Input& in) {
 }
 
 // A database that opened serves sound rows, takes one more, and is the same after a restart.
-void checkStore(Store store, Store::Options options) {
+void checkStore(SqliteStore store, SqliteStore::Options options) {
   Result<std::vector<StoredRow>> rows = store.load();
   require(rows.ok(), "D5: what open() accepted loads");
   for (const StoredRow& row : *rows) readAll(row);
@@ -82,8 +82,8 @@ void checkStore(Store store, Store::Options options) {
           "a database that opened takes a row");
   RowTable known;
   for (const StoredRow& row : *rows) known.redo(1, row);
-  { const Store closed = std::move(store); }
-  Result<Store> reopened = Store::open(kPath, options);
+  { const SqliteStore closed = std::move(store); }
+  Result<SqliteStore> reopened = SqliteStore::open(kPath, options);
   require(reopened.ok(), "D1: a database that opened opens again");
   RowTable found;
   const auto again = reopened->load();
@@ -93,13 +93,13 @@ void checkStore(Store store, Store::Options options) {
 
 void wholeDatabase(Input in) {
   static MemoryDisk disk("fuzz");
-  const Store::Options options{disk.vfs(), &kFormats};
+  const SqliteStore::Options options{disk.vfs(), &kFormats};
   for (const char* file : {"fuzz.db", "fuzz.db-wal", "fuzz.db-journal"}) {
     if (disk.exists(file)) disk.remove(file, true);
   }
   const auto format = static_cast<std::int8_t>(in.left() == 0 ? 0 : Input(in).byte());
   if (!writeDatabase(disk, in)) return;
-  Result<Store> store = Store::open(kPath, options);
+  Result<SqliteStore> store = SqliteStore::open(kPath, options);
   if (!store) {
     const ErrorCode code = store.error().code;
     require(code == ErrorCode::Corrupt || code == ErrorCode::Unsupported,

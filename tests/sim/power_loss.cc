@@ -16,10 +16,10 @@ namespace qgpu::sim {
 namespace {
 
 constexpr const char* kFile = "meta.db";
-constexpr int kCutsMax = 3;          // of one history
-constexpr int kGroupsMax = 25;       // of one life
+constexpr int kCutsMax = 3;     // of one history
+constexpr int kGroupsMax = 25;  // of one life
 constexpr std::uint64_t kKeys = 12;
-constexpr std::uint64_t kIosMax = 120;   // of one life: about as many as its groups make
+constexpr std::uint64_t kIosMax = 120;  // of one life: about as many as its groups make
 
 // Key and a value that stands for the content; 0: the row is gone.
 using Content = std::map<RowKey, std::uint64_t>;
@@ -36,7 +36,7 @@ StoredRow rowOf(const Change& change) {
     auto task = row.initTask();
     task.setId(key.id);
     task.setBoundUnixMs(value);
-    task.setToken(std::string(value % 3000, 't'));   // some rows fill pages
+    task.setToken(std::string(value % 3000, 't'));  // some rows fill pages
   } else {
     row.initAudit().setSeq(key.id);
     row.getAudit().setUnixMs(value);
@@ -56,8 +56,10 @@ Content contentOf(const std::vector<StoredRow>& rows) {
 
 void changeBy(Content& content, const Batch& batch) {
   for (const auto& [key, value] : batch) {
-    if (value == 0) content.erase(key);
-    else content[key] = value;
+    if (value == 0)
+      content.erase(key);
+    else
+      content[key] = value;
   }
 }
 
@@ -100,7 +102,7 @@ class History {
  private:
   // Opens and commits until the disk fails. False: it failed while opening.
   bool live() {
-    Result<Store> store = Store::open(kFile, {.vfs = disk_.vfs()});
+    Result<SqliteStore> store = SqliteStore::open(kFile, {.vfs = disk_.vfs()});
     if (!store) return false;
     JournalLimits limits;
     limits.groupRows = 1 + dice_.below(12);
@@ -112,7 +114,7 @@ class History {
       while (!queue.empty() && !disk_.crashed()) serve(queue, writer);
       if (dice_.percent(20)) writer.idle();
     }
-    disk_.crashNow();   // before the store closes, as the power does
+    disk_.crashNow();  // before the store closes, as the power does
     return true;
   }
 
@@ -147,7 +149,7 @@ class History {
   }
 
   bool recovers() {
-    Result<Store> store = Store::open(kFile, {.vfs = disk_.vfs()});
+    Result<SqliteStore> store = SqliteStore::open(kFile, {.vfs = disk_.vfs()});
     if (!store) return failed("does not open: " + store.error().message);
     auto rows = store->load();
     auto again = rows ? store->load() : rows;
@@ -179,7 +181,7 @@ class History {
   PowerLossSummary& summary_;
   MemoryDisk disk_;
   Content acknowledged_;
-  std::deque<Batch> issued_;   // not acknowledged, oldest first
+  std::deque<Batch> issued_;  // not acknowledged, oldest first
 };
 
 }  // namespace
@@ -187,8 +189,8 @@ class History {
 PowerLossSummary cutPower(std::uint64_t seed, std::uint64_t points) {
   PowerLossSummary summary;
   for (std::uint64_t number = 0; summary.points < points; ++number) {
-    const std::uint64_t cuts = std::min<std::uint64_t>(1 + number % kCutsMax,
-                                                       points - summary.points);
+    const std::uint64_t cuts =
+        std::min<std::uint64_t>(1 + number % kCutsMax, points - summary.points);
     if (!History(Dice(seed * 0x9e3779b97f4a7c15ULL + number), summary).run(cuts)) break;
   }
   return summary;

@@ -12,10 +12,10 @@ constexpr const char* kFile = "meta.db";
 Result<std::unique_ptr<SimJournal>> SimJournal::open(Host& host, MemoryDisk& disk, Dice dice,
                                                      JournalLimits limits, Exits exits) {
   auto fate = std::make_unique<Fate>();
-  Store::Options options;
+  SqliteStore::Options options;
   options.vfs = disk.vfs();
   options.syncFailed = [fate = fate.get()](const std::string& why) { *fate = {true, why}; };
-  Result<Store> store = Store::open(kFile, std::move(options));
+  Result<SqliteStore> store = SqliteStore::open(kFile, std::move(options));
   Error why = store ? Error() : store.error();
   if (store) {
     auto rows = store->load();
@@ -85,7 +85,7 @@ void SimJournal::commit(Nanos rest) {
 }
 
 void SimJournal::tell() {
-  static_cast<void>(writer_->takeHealth());   // for a log, which nobody keeps here
+  static_cast<void>(writer_->takeHealth());  // for a log, which nobody keeps here
   for (JournalBatch& batch : std::exchange(group_, {})) {
     if (batch.done) batch.done(std::move(batch.status));
   }

@@ -22,7 +22,7 @@ namespace qgpu::sim {
 struct DiskPace {
   Nanos min = micros(20);
   Nanos max = millis(30);
-  std::uint32_t slowPermille = 0;   // of the commits, those that take up to `slowMax`
+  std::uint32_t slowPermille = 0;  // of the commits, those that take up to `slowMax`
   Nanos slowMax = seconds(3);
 };
 
@@ -32,7 +32,7 @@ class SimJournal final : public Journal {
   // Told once, from a timer; nothing is appended or answered afterwards.
   using Exits = std::function<void(const std::string& why)>;
 
-  // Errors as Store::open(), and Unavailable where an fsync failed: the manager does not start.
+  // Errors as SqliteStore::open(); Unavailable where an fsync failed: the manager does not start.
   static Result<std::unique_ptr<SimJournal>> open(Host& host, MemoryDisk& disk, Dice dice,
                                                   JournalLimits limits, Exits exits);
   ~SimJournal() override;
@@ -76,15 +76,15 @@ class SimJournal final : public Journal {
   MemoryDisk& disk_;
   Dice dice_;
   const Exits exits_;
-  const std::unique_ptr<Fate> fate_;   // written by the store
+  const std::unique_ptr<Fate> fate_;  // written by the store
   DiskPace pace_;
   std::vector<StoredRow> rows_;
   std::vector<StoredRow> rowsAgain_;
   JournalQueue queue_;
   std::unique_ptr<JournalWriter> writer_;
-  std::vector<JournalBatch> group_;    // being committed, or committed and not told
+  std::vector<JournalBatch> group_;  // being committed, or committed and not told
   bool busy_ = false;
-  bool told_ = false;                  // that it is over
+  bool told_ = false;  // that it is over
   Host::Key idleTimer_ = 0;
 };
 

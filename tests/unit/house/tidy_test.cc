@@ -190,11 +190,11 @@ TEST(TidyRules, KeepTheLayersApart) {
   const Rules layering = {"layering"};
   EXPECT_EQ(rulesBroken("runtime/a.cc", "#include \"actors/card.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("runtime/a.cc", "#include \"services/api/commands/a.h\"\n"), layering);
-  EXPECT_EQ(rulesBroken("actors/a.cc", "#include \"store/store.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("actors/a.cc", "#include \"store/sqlite_store.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("store/a.cc", "#include \"actors/card.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"tests/unit/a.h\"\n"), layering);
-  EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"store/store.h\"\n"), layering);
-  EXPECT_EQ(rulesBroken("services/daemons/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"store/sqlite_store.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/daemons/a.cc", "#include \"store/sqlite_store.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("services/base/a.cc", "#include \"services/api/commands/a.h\"\n"),
             layering);
   EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"), Rules{"no-room"});
@@ -202,7 +202,7 @@ TEST(TidyRules, KeepTheLayersApart) {
   EXPECT_EQ(rulesBroken("actors/member/a.cc", "#include \"actors/node/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/base/a.cc", "#include \"actors/card/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("actors/node/a.cc", "#include \"actors/base/a.h\"\n"), Rules());
-  EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include \"store/store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("tests/unit/a.cc", "#include \"store/sqlite_store.h\"\n"), Rules());
   EXPECT_EQ(rulesBroken("store/a.cc", "#include \"b.h\"\n"), Rules{"root-include"});
   EXPECT_EQ(rulesBroken("store/a.cc", "// #include \"actors/card.h\"\n"), Rules());
 }

@@ -1,11 +1,11 @@
-// SqliteJournal: answers in order and after the commit, groups, bounds, and a disk that fills up.
+// StoreJournal: answers in order and after the commit, groups, bounds, and a disk that fills up.
 
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
 
-#include "store/sqlite_journal.h"
+#include "store/store_journal.h"
 #include "store/testing/memory_disk.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -43,10 +43,10 @@ class Inbox {
 
 class JournalTest : public Test {
  protected:
-  std::unique_ptr<SqliteJournal> start(SqliteJournal::Limits limits = {}) {
-    auto store = Store::open("meta.db", {.vfs = disk_.vfs()});
+  std::unique_ptr<StoreJournal> start(StoreJournal::Limits limits = {}) {
+    auto store = SqliteStore::open("meta.db", {.vfs = disk_.vfs()});
     EXPECT_TRUE(store.ok()) << store.error().message;
-    return std::make_unique<SqliteJournal>(
+    return std::make_unique<StoreJournal>(
         std::move(*store), [this](std::function<void()> f) { inbox_.post(std::move(f)); },
         [this](Status status) { health_.push_back(status.ok()); }, limits);
   }
@@ -62,7 +62,7 @@ class JournalTest : public Test {
     inbox_.runUntil([this] { return told_.size() == appended_; });
   }
   std::vector<std::string> storedNames() {
-    auto store = Store::open("meta.db", {.vfs = disk_.vfs()});
+    auto store = SqliteStore::open("meta.db", {.vfs = disk_.vfs()});
     return taskNames(std::move(store->load()).value());
   }
 
@@ -149,7 +149,7 @@ TEST_F(JournalTest, SnapshotsOnDemandAndByLength) {
   journal.reset();
   drain();
   EXPECT_EQ(storedNames().size(), 60u);
-  auto store = Store::open("meta.db", {.vfs = disk_.vfs()});
+  auto store = SqliteStore::open("meta.db", {.vfs = disk_.vfs()});
   EXPECT_LT(store->journalRows(), 50u);
 }
 

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "store/sqlite_journal.h"
+#include "store/store_journal.h"
 #include "store/testing/memory_disk.h"
 #include "tests/testing/forked_process.h"
 #include "tests/unit/store/store_fixture.h"
@@ -31,7 +31,7 @@ struct Progress {
 // Opens, commits, takes a snapshot in the middle and checkpoints; ends at the first failure.
 Progress writeUntilCrash(const MemoryDisk& disk) {
   Progress run;
-  auto store = Store::open("meta.db", {.vfs = disk.vfs()});
+  auto store = SqliteStore::open("meta.db", {.vfs = disk.vfs()});
   if (!store) return run;
   for (int n = 1; n <= kCommits; ++n) {
     run.issued = n;
@@ -76,7 +76,7 @@ TEST(StoreCrash, D1_APowerCutAtEveryIoLosesNothingAcknowledged) {
       disk.crashAt(io);
       const Progress run = writeUntilCrash(disk);
       disk.powerCut(seed);
-      auto store = Store::open("meta.db", {.vfs = disk.vfs()});
+      auto store = SqliteStore::open("meta.db", {.vfs = disk.vfs()});
       ASSERT_TRUE(store.ok()) << "io " << io << " seed " << seed << ": " << store.error().message;
       const std::uint64_t found = digestOf(std::move(store->load()).value());
       bool legal = false;
@@ -94,10 +94,10 @@ TEST(StoreCrash, D4_AnFsyncThatFailsWhileOpeningIsNotOverlooked) {
   MemoryDisk disk("sync-at-open");
   disk.fail(MemoryDisk::Op::Sync, 1);
   bool told = false;
-  Store::Options options;
+  SqliteStore::Options options;
   options.vfs = disk.vfs();
   options.syncFailed = [&told](const std::string&) { told = true; };
-  auto store = Store::open("meta.db", options);
+  auto store = SqliteStore::open("meta.db", options);
   EXPECT_TRUE(told || !store.ok());
 }
 
@@ -105,7 +105,7 @@ TEST(StoreCrash, D4_AnFsyncThatFailsWhileOpeningIsNotOverlooked) {
 bool commitAndDie(MemoryDisk& disk, const std::vector<StoredRow>& rows,
                   std::uint64_t dieAfter = MemoryDisk::kForever) {
   disk.restart();
-  auto store = Store::open("meta.db", {.vfs = disk.vfs()});
+  auto store = SqliteStore::open("meta.db", {.vfs = disk.vfs()});
   if (!store) return false;
   if (dieAfter != MemoryDisk::kForever) disk.crashAt(disk.ioCount() + dieAfter);
   bool all = true;
@@ -117,7 +117,7 @@ bool commitAndDie(MemoryDisk& disk, const std::vector<StoredRow>& rows,
 // What a process finds that is killed once it has read it.
 std::vector<std::string> namesFound(MemoryDisk& disk) {
   disk.restart();
-  auto store = Store::open("meta.db", {.vfs = disk.vfs()});
+  auto store = SqliteStore::open("meta.db", {.vfs = disk.vfs()});
   EXPECT_TRUE(store.ok()) << store.error().message;
   std::vector<std::string> names = taskNames(std::move(store->load()).value());
   disk.crashNow();
@@ -164,10 +164,10 @@ TEST(StoreCrash, D4_AnFsyncThatFailsWhileTheLogIsCopiedOutIsNotOverlooked) {
   disk.restart();
   disk.fail(MemoryDisk::Op::Sync, 1);
   bool told = false;
-  Store::Options options;
+  SqliteStore::Options options;
   options.vfs = disk.vfs();
   options.syncFailed = [&told](const std::string&) { told = true; };
-  auto store = Store::open("meta.db", options);
+  auto store = SqliteStore::open("meta.db", options);
   EXPECT_TRUE(told);
   EXPECT_FALSE(store.ok());
 }
@@ -200,9 +200,9 @@ TEST(StoreCrash, D1_ACrashDuringRecoveryLosesNothingEither) {
     if (run.acked == kCommits) break;
     disk.powerCut(first);
     disk.crashAt(disk.ioCount() + 1 + first % 3);
-    { auto ignored = Store::open("meta.db", {.vfs = disk.vfs()}); }
+    { auto ignored = SqliteStore::open("meta.db", {.vfs = disk.vfs()}); }
     disk.powerCut(first + 1);
-    auto store = Store::open("meta.db", {.vfs = disk.vfs()});
+    auto store = SqliteStore::open("meta.db", {.vfs = disk.vfs()});
     ASSERT_TRUE(store.ok()) << store.error().message;
     const std::uint64_t found = digestOf(std::move(store->load()).value());
     ASSERT_TRUE(found == digests[static_cast<std::size_t>(run.acked)] ||
@@ -213,13 +213,13 @@ TEST(StoreCrash, D1_ACrashDuringRecoveryLosesNothingEither) {
 
 // The child: appends task rows 1, 2, 3, ... and writes the number of each answered one to `out`.
 [[noreturn]] void writeForEver(const std::string& path, int out) {
-  auto store = Store::open(path);
+  auto store = SqliteStore::open(path);
   if (!store) _exit(3);
   const Lsn first = store->lastLsn() + 1;
   int wake[2];
   if (::pipe(wake) != 0) _exit(3);
-  SqliteJournal journal(std::move(*store), [](std::function<void()> f) { f(); }, nullptr,
-                        {.snapshotRows = 64});
+  StoreJournal journal(std::move(*store), [](std::function<void()> f) { f(); }, nullptr,
+                       {.snapshotRows = 64});
   for (auto id = static_cast<std::uint64_t>(first);; ++id) {
     journal.append({taskRow(id, "t")}, [out, id, &wake](Status status) {
       if (!status || ::write(out, &id, sizeof id) != sizeof id) _exit(4);
@@ -250,7 +250,7 @@ TEST(StoreCrash, D1_KillOfTheWriterLosesNothingAcknowledged) {
     ::close(pipes[0]);
     ASSERT_EQ(child.wait(), -SIGKILL);
 
-    auto store = Store::open(path);
+    auto store = SqliteStore::open(path);
     ASSERT_TRUE(store.ok()) << store.error().message;
     const auto stored = static_cast<std::uint64_t>(store->lastLsn());
     EXPECT_GE(stored, acked);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "store/rows.h"
-#include "store/store.h"
+#include "store/sqlite_store.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/unit/store/make_row.h"
 
@@ -58,7 +58,7 @@ inline std::uint64_t digestOf(const std::vector<StoredRow>& rows) {
   return table.digest();
 }
 
-// Runs SQL on a file that no Store has open, as an operator or a fault would.
+// Runs SQL on a file that no SqliteStore has open, as an operator or a fault would.
 inline void tamper(const std::string& path, const std::string& sql) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);

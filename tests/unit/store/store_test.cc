@@ -1,7 +1,5 @@
-// Store and rows: what is kept, what is refused, and what a damaged file leads to. The journal
+// The store and its rows: what is kept, what is refused, and what damage leads to. The journal
 // thread has its own tests in journal_test.cc, crashes in store_crash_test.cc.
-
-#include "store/store.h"
 
 #include <capnp/any.h>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "store/crc32c.h"
+#include "store/sqlite_store.h"
 #include "tests/testing/forked_process.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -21,22 +20,22 @@ using ::testing::Test;
 
 class StoreTest : public Test {
  protected:
-  Store open() {
-    auto store = Store::open(path_);
+  SqliteStore open() {
+    auto store = SqliteStore::open(path_);
     EXPECT_TRUE(store.ok()) << store.error().message;
     return std::move(store).value();
   }
   Error openFails() {
-    auto store = Store::open(path_);
+    auto store = SqliteStore::open(path_);
     EXPECT_FALSE(store.ok());
     return store.ok() ? Error{} : store.error();
   }
   std::vector<StoredRow> loaded() {
-    Store store = open();
+    SqliteStore store = open();
     return std::move(store.load()).value();
   }
   void write(std::vector<StoredRow> rows, bool snapshot = false) {
-    Store store = open();
+    SqliteStore store = open();
     for (const StoredRow& row : rows) ASSERT_TRUE(store.add(row).ok());
     ASSERT_TRUE(store.commit().ok());
     if (!snapshot) return;
@@ -85,7 +84,7 @@ TEST_F(StoreTest, RecoversFromASnapshotAndTheJournalAfterIt) {
 
 TEST_F(StoreTest, CountsOnAfterASnapshotAndAReopen) {
   write({taskRow(1, "a"), taskRow(2, "b")}, true);
-  Store store = open();
+  SqliteStore store = open();
   EXPECT_EQ(store.lastLsn(), 2);
   EXPECT_EQ(store.journalRows(), 0u);
   ASSERT_TRUE(store.add(taskRow(1, "c")).ok());
@@ -94,7 +93,7 @@ TEST_F(StoreTest, CountsOnAfterASnapshotAndAReopen) {
 }
 
 TEST_F(StoreTest, KeepsTheNewestAuditRowsOnly) {
-  Store store = open();
+  SqliteStore store = open();
   const auto count = static_cast<std::uint64_t>(kAuditRowsMax) + 5;
   for (std::uint64_t seq = 1; seq <= count; ++seq) ASSERT_TRUE(store.add(auditRow(seq)).ok());
   ASSERT_TRUE(store.commit().ok());
@@ -106,7 +105,7 @@ TEST_F(StoreTest, KeepsTheNewestAuditRowsOnly) {
 
 // Each restart of a manager skips a thousand numbers of events.
 TEST_F(StoreTest, KeepsAuditRowsWhateverTheirNumbersAre) {
-  Store store = open();
+  SqliteStore store = open();
   const auto gap = static_cast<std::uint64_t>(kAuditRowsMax);
   for (const std::uint64_t seq : {std::uint64_t{2}, gap * 3, gap * 9}) {
     ASSERT_TRUE(store.add(auditRow(seq)).ok());
@@ -118,7 +117,7 @@ TEST_F(StoreTest, KeepsAuditRowsWhateverTheirNumbersAre) {
 
 TEST_F(StoreTest, D1_ForgetsWhatWasNotCommitted) {
   {
-    Store store = open();
+    SqliteStore store = open();
     ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
     ASSERT_TRUE(store.commit().ok());
     ASSERT_TRUE(store.add(taskRow(2, "b")).ok());
@@ -127,7 +126,7 @@ TEST_F(StoreTest, D1_ForgetsWhatWasNotCommitted) {
 }
 
 TEST_F(StoreTest, RefusesARowThatCouldNotBeReadBack) {
-  Store store = open();
+  SqliteStore store = open();
   StoredRow wrongKind = taskRow(1, "a");
   wrongKind.key.kind = RowKind::Node;
   EXPECT_EQ(store.add(wrongKind).error().code, ErrorCode::InvalidArgument);
@@ -138,7 +137,7 @@ TEST_F(StoreTest, RefusesARowThatCouldNotBeReadBack) {
 }
 
 TEST_F(StoreTest, RefusesASecondOwnerAndLeavesTheFirstAlone) {
-  Store store = open();
+  SqliteStore store = open();
   ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
   ASSERT_TRUE(store.commit().ok());
   const Error error = openFails();
@@ -150,17 +149,17 @@ TEST_F(StoreTest, RefusesASecondOwnerAndLeavesTheFirstAlone) {
 }
 
 TEST_F(StoreTest, KeepsItsLockAgainstOtherProcesses) {
-  Store store = open();
+  SqliteStore store = open();
   openFails();  // this attempt must not cost us the lock
   testing::ForkedProcess child([&] {
-    auto other = Store::open(path_);
+    auto other = SqliteStore::open(path_);
     return !other.ok() && other.error().code == ErrorCode::Conflict ? 0 : 1;
   });
   EXPECT_EQ(child.wait(), 0);
 }
 
 TEST_F(StoreTest, UsesNoSharedMemoryFileAndNobodyElseMayRead) {
-  Store store = open();
+  SqliteStore store = open();
   ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
   ASSERT_TRUE(store.commit().ok());
   EXPECT_FALSE(std::filesystem::exists(path_ + "-shm"));
@@ -172,16 +171,16 @@ TEST_F(StoreTest, UsesNoSharedMemoryFileAndNobodyElseMayRead) {
 }
 
 TEST_F(StoreTest, MakesTheFolderThatItNeeds) {
-  auto store = Store::open(folder_ / "a/b/meta.db");
+  auto store = SqliteStore::open(folder_ / "a/b/meta.db");
   EXPECT_TRUE(store.ok());
 }
 
 TEST_F(StoreTest, SaysWhatIsWrongWithAPath) {
-  auto folder = Store::open(folder_ / "");
+  auto folder = SqliteStore::open(folder_ / "");
   ASSERT_FALSE(folder.ok());
   EXPECT_EQ(folder.error().code, ErrorCode::Unavailable);
   std::ofstream(folder_ / "file") << "x";
-  auto below = Store::open(folder_ / "file/meta.db");
+  auto below = SqliteStore::open(folder_ / "file/meta.db");
   ASSERT_FALSE(below.ok());
   EXPECT_NE(below.error().message.find("--dbfile"), std::string::npos) << below.error().message;
 }
@@ -228,7 +227,7 @@ TEST_F(StoreTest, D5_FindsARowUnderAnotherKeyAndAHoleInTheJournal) {
     std::filesystem::copy_file(path_ + ".good", path_,
                                std::filesystem::copy_options::overwrite_existing);
     tamper(path_, sql);
-    auto store = Store::open(path_);
+    auto store = SqliteStore::open(path_);
     EXPECT_FALSE(store.ok()) << sql;
   }
 }
@@ -252,7 +251,7 @@ TEST_F(StoreTest, D5_RefusesAFileThatIsNoDatabaseAndLeavesItAlone) {
 
 TEST_F(StoreTest, D3_CutsATornTail) {
   {
-    Store store = open();
+    SqliteStore store = open();
     for (const char* name : {"a", "b", "c"}) {
       ASSERT_TRUE(store.add(taskRow(1, name)).ok());
       ASSERT_TRUE(store.commit().ok());
@@ -263,7 +262,7 @@ TEST_F(StoreTest, D3_CutsATornTail) {
   }
   const auto whole = std::filesystem::file_size(folder_ / "torn.db-wal");
   std::filesystem::resize_file(folder_ / "torn.db-wal", whole - 100);
-  auto torn = Store::open(folder_ / "torn.db");
+  auto torn = SqliteStore::open(folder_ / "torn.db");
   ASSERT_TRUE(torn.ok()) << torn.error().message;
   EXPECT_EQ(torn->lastLsn(), 2);
   EXPECT_EQ(taskNames(std::move(torn->load()).value()), (std::vector<std::string>{"b"}));
@@ -321,7 +320,7 @@ TEST_F(StoreTest, D6_MigratesAnOlderFormatStepByStep) {
   const Migration steps[] = {{1, "CREATE TABLE extra (k)"}, {2, "ALTER TABLE extra ADD COLUMN v"}};
   const Formats later = {3, "", steps};
   {
-    auto store = Store::open(path_, {.formats = &later});
+    auto store = SqliteStore::open(path_, {.formats = &later});
     ASSERT_TRUE(store.ok()) << store.error().message;
     EXPECT_EQ(taskNames(std::move(store->load()).value()), (std::vector<std::string>{"a"}));
   }
@@ -333,9 +332,9 @@ TEST_F(StoreTest, D6_AStepThatFailsLeavesTheOldFormat) {
   write({taskRow(1, "a")});
   const Migration steps[] = {{1, "CREATE TABLE extra (k); SELECT * FROM missing"}};
   const Formats later = {2, "", steps};
-  EXPECT_FALSE(Store::open(path_, {.formats = &later}).ok());
+  EXPECT_FALSE(SqliteStore::open(path_, {.formats = &later}).ok());
   const Formats gap = {3, "", steps};
-  auto refused = Store::open(path_, {.formats = &gap});
+  auto refused = SqliteStore::open(path_, {.formats = &gap});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::Unsupported);
   EXPECT_EQ(taskNames(loaded()), (std::vector<std::string>{"a"}));

@@ -158,7 +158,7 @@ SchedulerOptions options(Score priority) {
 ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodRules rules)
     : scheduler(options(priority), SchedulerPeers{nodesId}, {}),
       extender(actor, scheduler, kj.timer(), std::move(rules), 1) {
-  auto store = Store::open(folder / "scheduler.db");
+  auto store = SqliteStore::open(folder / "scheduler.db");
   EXPECT_TRUE(store.ok()) << (store ? "" : store.error().message);
   journal.emplace(
       std::move(*store), [this](std::function<void()> work) { loop.post(std::move(work)); },

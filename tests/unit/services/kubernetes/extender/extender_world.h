@@ -20,7 +20,7 @@
 #include "services/api/commands/node_link.h"
 #include "services/base/net/http_server.h"
 #include "services/kubernetes/extender/extender.h"
-#include "store/sqlite_journal.h"
+#include "store/store_journal.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
 namespace qgpu::testing {
@@ -136,7 +136,7 @@ class ExtenderWorld {
   ActorSystem system;
   Dispatcher actors{system, loop};
   KjBridge kj{loop};
-  std::optional<SqliteJournal> journal;
+  std::optional<StoreJournal> journal;
   ActorId schedulerId = actors.reserve();
   ActorId clientId = actors.reserve();
   ActorId nodesId = actors.reserve();

@@ -19,11 +19,11 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "store/journal_writer.h"
-#include "store/store.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu {
 
-class SqliteJournal final : public Journal {
+class StoreJournal final : public Journal {
  public:
   // Runs a closure on the loop that appends; called from the store thread, in order, and until the
   // destructor returns.
@@ -38,11 +38,11 @@ class SqliteJournal final : public Journal {
     std::size_t queuedRows = 0;
   };
 
-  SqliteJournal(Store store, Post post, Health health);
-  SqliteJournal(Store store, Post post, Health health, Limits limits);
-  ~SqliteJournal() override;
-  SqliteJournal(const SqliteJournal&) = delete;
-  SqliteJournal& operator=(const SqliteJournal&) = delete;
+  StoreJournal(SqliteStore store, Post post, Health health);
+  StoreJournal(SqliteStore store, Post post, Health health, Limits limits);
+  ~StoreJournal() override;
+  StoreJournal(const StoreJournal&) = delete;
+  StoreJournal& operator=(const StoreJournal&) = delete;
 
   // Overloaded where the queue is full, InvalidArgument for a row that could not be read back,
   // Unavailable where the disk fails: then nothing of the batch is stored.

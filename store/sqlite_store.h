@@ -1,13 +1,13 @@
 #pragma once
 // The durable facts of a daemon in one SQLite file: a journal of rows in commit order, and a
 // snapshot that holds the newest row of each key up to some position. The newest state is the
-// snapshot with the journal redone over it. Everything here is synchronous; SqliteJournal puts it
+// snapshot with the journal redone over it. Everything here is synchronous; StoreJournal puts it
 // on a thread of its own.
 //
 // Kept here: D1 (a transaction is whole or absent), D3 (redo is idempotent; a torn tail is cut by
 // the checksums of SQLite's log), D5 (integrity check, a checksum per row, no holes in the
 // journal), D6 (an older format is migrated, a newer one is refused and left as it was), and one
-// owner per file: the file stays locked as long as the Store lives, without a shared-memory file.
+// owner per file: the file stays locked as long as the store lives, without a shared-memory file.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace qgpu {
 // Audit rows tell a story and are not state: a snapshot keeps only this many of the newest.
 inline constexpr std::int64_t kAuditRowsMax = 10'000;
 
-class Store {
+class SqliteStore {
  public:
   struct Options {
     const char* vfs = nullptr;  // SQLite's name of an operating-system layer; for tests
@@ -40,11 +40,11 @@ class Store {
   // path and the fix, the file left as it was: Conflict (somebody else has it open), Unsupported (a
   // newer format, or a database of another program), Corrupt, Unavailable (no permission, no space,
   // I/O).
-  static Result<Store> open(const std::string& path);
-  static Result<Store> open(const std::string& path, Options options);
+  static Result<SqliteStore> open(const std::string& path);
+  static Result<SqliteStore> open(const std::string& path, Options options);
 
-  Store(Store&&) = default;
-  Store& operator=(Store&&) = delete;
+  SqliteStore(SqliteStore&&) = default;
+  SqliteStore& operator=(SqliteStore&&) = delete;
 
   // The newest row of each key, validated; keys whose newest row is `erased` are left out. Right
   // after open() it costs nothing: that has read everything already.
@@ -68,7 +68,7 @@ class Store {
   Lsn lastLsn() const { return committedLsn_; }
 
  private:
-  Store(Sqlite db, std::string path) : db_(std::move(db)), path_(std::move(path)) {}
+  SqliteStore(Sqlite db, std::string path) : db_(std::move(db)), path_(std::move(path)) {}
 
   Status claim(const Formats& formats);
   Status renewLog();

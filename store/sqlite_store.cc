@@ -1,4 +1,4 @@
-#include "store/store.h"
+#include "store/sqlite_store.h"
 
 #include <cerrno>
 #include <cstring>
@@ -73,28 +73,28 @@ Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> byt
 
 }  // namespace
 
-Error Store::damaged(const std::string& what) const {
+Error SqliteStore::damaged(const std::string& what) const {
   return fail(ErrorCode::Corrupt, path_ + " is damaged: " + what + "; move it and " + path_ +
                                       "-wal away, or restore a copy, and start again");
 }
 
-Error Store::unusable(const char* table, const Error& row) const {
+Error SqliteStore::unusable(const char* table, const Error& row) const {
   const std::string what = std::string(table) + ": " + row.message;
   if (row.code != ErrorCode::Unsupported) return damaged(what);
   return fail(row.code, path_ + ": " + what + ": install that one, or choose another --dbfile");
 }
 
-Result<Store> Store::open(const std::string& path) {
+Result<SqliteStore> SqliteStore::open(const std::string& path) {
   return open(path, Options());
 }
 
-Result<Store> Store::open(const std::string& path, Options options) {
+Result<SqliteStore> SqliteStore::open(const std::string& path, Options options) {
   if (options.vfs == nullptr) {
     if (Status created = createFile(path); !created) return created.error();
   }
   auto db = Sqlite::open(path, options.vfs, std::move(options.syncFailed));
   if (!db) return db.error();
-  Store store(std::move(*db), path);
+  SqliteStore store(std::move(*db), path);
   Status done = store.claim(*options.formats);
   if (done) done = store.prepareStatements();
   if (done) {
@@ -117,7 +117,7 @@ Result<Store> Store::open(const std::string& path, Options options) {
 }
 
 // Takes the lock, looks before it changes anything, then brings the file to today's shape.
-Status Store::claim(const Formats& formats) {
+Status SqliteStore::claim(const Formats& formats) {
   db_.keepLogOnClose(true);
   if (Status locked = db_.exec("PRAGMA locking_mode = EXCLUSIVE"); !locked) return locked;
   if (Status known = checkFormat(db_, formats); !known) return known;
@@ -149,7 +149,7 @@ Status Store::claim(const Formats& formats) {
 // power cut, which would count again behind a frame that is written anew with the same bytes. So
 // the log is synced and copied out, and begins anew with another salt. Where a full or failing disk
 // stops the copy, the log is synced already and all goes on; only a failed fsync is the end (D4).
-Status Store::renewLog() {
+Status SqliteStore::renewLog() {
   if (sqlite3_wal_checkpoint_v2(db_.handle(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                                 nullptr) == SQLITE_OK) {
     return ok();
@@ -160,7 +160,7 @@ Status Store::renewLog() {
   return ok();
 }
 
-Status Store::prepareStatements() {
+Status SqliteStore::prepareStatements() {
   insert_ =
       db_.prepare("INSERT INTO journal (lsn, kind, id, row, sum) VALUES (?1, ?2, ?3, ?4, ?5)");
   begin_ = db_.prepare("BEGIN IMMEDIATE");
@@ -171,7 +171,7 @@ Status Store::prepareStatements() {
   return ok();
 }
 
-Result<std::vector<StoredRow>> Store::load() {
+Result<std::vector<StoredRow>> SqliteStore::load() {
   if (recovered_) {
     const std::optional<RowTable> table = std::exchange(recovered_, std::nullopt);
     return table->rows();
@@ -181,7 +181,7 @@ Result<std::vector<StoredRow>> Store::load() {
   return table->rows();
 }
 
-Result<RowTable> Store::readAll() {
+Result<RowTable> SqliteStore::readAll() {
   auto from = db_.queryInteger("SELECT CAST(v AS INTEGER) FROM meta WHERE k = 'snapshotLsn'");
   if (!from) return from.error();
   RowTable table;
@@ -190,7 +190,7 @@ Result<RowTable> Store::readAll() {
   return table;
 }
 
-Status Store::readSnapshot(RowTable& table, Lsn upTo) {
+Status SqliteStore::readSnapshot(RowTable& table, Lsn upTo) {
   Statement select = db_.prepare("SELECT lsn, kind, id, row, sum FROM snapshot");
   for (;;) {
     const auto step = select.step();
@@ -205,7 +205,7 @@ Status Store::readSnapshot(RowTable& table, Lsn upTo) {
   }
 }
 
-Status Store::readJournal(RowTable& table, Lsn from) {
+Status SqliteStore::readJournal(RowTable& table, Lsn from) {
   Statement select = db_.prepare("SELECT lsn, kind, id, row, sum FROM journal ORDER BY lsn");
   Lsn last = from;
   for (;;) {
@@ -225,14 +225,14 @@ Status Store::readJournal(RowTable& table, Lsn from) {
   return ok();
 }
 
-Status Store::undo(Error why) {
+Status SqliteStore::undo(Error why) {
   // SQLite has rolled back by itself after some errors.
   if (db_.inTransaction()) static_cast<void>(db_.exec("ROLLBACK").ok());
   addedLsn_ = committedLsn_;
   return why;
 }
 
-Status Store::add(const StoredRow& row) {
+Status SqliteStore::add(const StoredRow& row) {
   if (Status good = checkOwnRow(row); !good) return undo(good.error());
   if (!db_.inTransaction() && begin_.step() != Statement::Step::Done) {
     return undo(db_.lastError("begin"));
@@ -249,7 +249,7 @@ Status Store::add(const StoredRow& row) {
   return ok();
 }
 
-Status Store::commit() {
+Status SqliteStore::commit() {
   if (!db_.inTransaction()) return ok();
   if (commit_.step() != Statement::Step::Done) {
     if (QGPU_PLANTED(FullDiskTakenForSuccess)) return undo(Error()).ok() ? ok() : ok();
@@ -261,7 +261,7 @@ Status Store::commit() {
   return ok();
 }
 
-Status Store::snapshot() {
+Status SqliteStore::snapshot() {
   QGPU_CHECK(!db_.inTransaction(), "a snapshot is taken between transactions");
   const std::string audit = std::to_string(static_cast<int>(RowKind::Audit));
   // By count and not by number: a restart skips a thousand numbers.
@@ -280,7 +280,7 @@ Status Store::snapshot() {
   return ok();
 }
 
-Status Store::checkpoint() {
+Status SqliteStore::checkpoint() {
   int inLog = 0;
   int copied = 0;
   if (sqlite3_wal_checkpoint_v2(db_.handle(), nullptr, SQLITE_CHECKPOINT_PASSIVE, &inLog,
@@ -290,7 +290,7 @@ Status Store::checkpoint() {
   return ok();
 }
 
-Status Store::probe() {
+Status SqliteStore::probe() {
   // Where the disk is full, a log whose content was copied out has room to write into again.
   if (Status copied = checkpoint(); !copied) return copied;
   return db_.exec("INSERT OR REPLACE INTO meta VALUES ('probe', zeroblob(16384))");

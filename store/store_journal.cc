@@ -1,4 +1,4 @@
-#include "store/sqlite_journal.h"
+#include "store/store_journal.h"
 
 #include <chrono>
 #include <optional>
@@ -6,17 +6,17 @@
 
 namespace qgpu {
 
-SqliteJournal::SqliteJournal(Store store, Post post, Health health)
-    : SqliteJournal(std::move(store), std::move(post), std::move(health), Limits()) {}
+StoreJournal::StoreJournal(SqliteStore store, Post post, Health health)
+    : StoreJournal(std::move(store), std::move(post), std::move(health), Limits()) {}
 
-SqliteJournal::SqliteJournal(Store store, Post post, Health health, Limits limits)
+StoreJournal::StoreJournal(SqliteStore store, Post post, Health health, Limits limits)
     : writer_(std::move(store), limits),
       post_(std::move(post)),
       health_(std::move(health)),
       queue_(limits),
       thread_([this] { run(); }) {}
 
-SqliteJournal::~SqliteJournal() {
+StoreJournal::~StoreJournal() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -25,15 +25,15 @@ SqliteJournal::~SqliteJournal() {
   thread_.join();
 }
 
-void SqliteJournal::append(std::vector<StoredRow> rows, Committed done) {
+void StoreJournal::append(std::vector<StoredRow> rows, Committed done) {
   enqueue(batchOf(std::move(rows), std::move(done)));
 }
 
-void SqliteJournal::snapshot(Committed done) {
+void StoreJournal::snapshot(Committed done) {
   enqueue(snapshotOrder(std::move(done)));
 }
 
-void SqliteJournal::enqueue(JournalBatch batch) {
+void StoreJournal::enqueue(JournalBatch batch) {
   {
     const std::lock_guard lock(mutex_);
     queue_.add(std::move(batch));
@@ -41,12 +41,12 @@ void SqliteJournal::enqueue(JournalBatch batch) {
   wake_.notify_one();
 }
 
-SqliteJournal::Counters SqliteJournal::counters() const {
+StoreJournal::Counters StoreJournal::counters() const {
   const std::lock_guard lock(mutex_);
   return {written_, queue_.refused(), queue_.rows()};
 }
 
-void SqliteJournal::run() {
+void StoreJournal::run() {
   for (;;) {
     switch (waitForWork()) {
       case Wake::Work:
@@ -63,7 +63,7 @@ void SqliteJournal::run() {
   }
 }
 
-SqliteJournal::Wake SqliteJournal::waitForWork() {
+StoreJournal::Wake StoreJournal::waitForWork() {
   std::unique_lock lock(mutex_);
   const auto due = [this] { return !queue_.empty() || stopping_; };
   if (const Nanos patience = writer_.patience(); patience != kNever) {
@@ -74,7 +74,7 @@ SqliteJournal::Wake SqliteJournal::waitForWork() {
   return queue_.empty() ? Wake::Stop : Wake::Work;
 }
 
-void SqliteJournal::serveGroup() {
+void StoreJournal::serveGroup() {
   std::vector<JournalBatch> group;
   {
     const std::lock_guard lock(mutex_);
@@ -88,18 +88,18 @@ void SqliteJournal::serveGroup() {
   publish();
 }
 
-void SqliteJournal::publish() {
+void StoreJournal::publish() {
   const std::lock_guard lock(mutex_);
   written_ = writer_.counters();
 }
 
-void SqliteJournal::tellHealth() {
+void StoreJournal::tellHealth() {
   std::optional<Status> news = writer_.takeHealth();
   if (!news || !health_) return;
   post_([health = health_, told = std::move(*news)] { health(told); });
 }
 
-void SqliteJournal::tell(std::vector<JournalBatch> group) {
+void StoreJournal::tell(std::vector<JournalBatch> group) {
   // One closure a group: a loop is woken once, not once a turn. The rows die here, on this thread.
   std::vector<std::pair<Committed, Status>> answers;
   for (JournalBatch& batch : group) {
