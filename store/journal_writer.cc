@@ -1,7 +1,10 @@
 #include "store/journal_writer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+
+#include "store/rows.h"
 
 namespace qgpu {
 namespace {
@@ -11,11 +14,6 @@ Status checkRows(const std::vector<StoredRow>& rows) {
     if (Status good = checkOwnRow(row); !good) return good;
   }
   return ok();
-}
-
-Error storageError(const Error& why) {
-  return fail(ErrorCode::Unavailable,
-              "storage fails (" + why.message + "): free space or mend the disk, then try again");
 }
 
 }  // namespace
@@ -69,30 +67,32 @@ std::vector<JournalBatch> JournalQueue::takeGroup() {
   return group;
 }
 
-JournalWriter::JournalWriter(SqliteStore store, JournalLimits limits)
+JournalWriter::JournalWriter(std::unique_ptr<RowStore> store, JournalLimits limits)
     : store_(std::move(store)), limits_(limits), snapshotAt_(limits.snapshotRows) {}
 
-void JournalWriter::commit(std::vector<JournalBatch>& group) {
+Error JournalWriter::storageError(const Error& why) const {
+  return fail(ErrorCode::Unavailable, "storage fails (" + why.message + "): " +
+                                          std::string(store_->remedy()) + ", then try again");
+}
+
+bool JournalWriter::commit(std::vector<JournalBatch>& group) {
   if (group.front().snapshot) {
     if (group.front().status.ok()) group.front().status = takeSnapshot();
-    return;
+    return true;
   }
-  std::uint64_t batches = 0;
-  std::uint64_t rows = 0;
-  for (const JournalBatch& batch : group) {
-    batches += batch.status.ok() ? 1 : 0;
-    rows += batch.rows.size();
+  const bool anything = std::any_of(group.begin(), group.end(),
+                                    [](const JournalBatch& batch) { return batch.status.ok(); });
+  if (!anything) return true;
+  Status added = unsure_ ? ok() : addGroup(group);
+  if (!added) {
+    settle(group, added);
+    return true;
   }
-  if (batches == 0) return;
-  const Status status = addGroup(group);
-  setHealth(status);
-  for (JournalBatch& batch : group) {
-    if (batch.status.ok() && !status) batch.status = storageError(status.error());
-  }
-  counters_.groups += status.ok() ? 1 : 0;
-  counters_.batches += status.ok() ? batches : 0;
-  counters_.rows += status.ok() ? rows : 0;
-  counters_.failed += status.ok() ? 0 : batches;
+  const RowStore::Commit committed = store_->commit();
+  unsure_ = committed == RowStore::Commit::Unsure;
+  if (unsure_) return false;
+  settle(group, committed == RowStore::Commit::Done ? ok() : Status(store_->why()));
+  return true;
 }
 
 // On failure nothing of the group is stored.
@@ -100,18 +100,29 @@ Status JournalWriter::addGroup(std::vector<JournalBatch>& group) {
   for (const JournalBatch& batch : group) {
     if (!batch.status.ok()) continue;
     for (const StoredRow& row : batch.rows) {
-      if (Status added = store_.add(row); !added) return added;
+      if (Status added = store_->add(row); !added) return added;
     }
   }
-  Status committed = store_.commit();
-  logDirty_ = logDirty_ || committed.ok();
-  return committed;
+  return ok();
+}
+
+void JournalWriter::settle(std::vector<JournalBatch>& group, const Status& status) {
+  logDirty_ = logDirty_ || status.ok();
+  setHealth(status);
+  counters_.groups += status.ok() ? 1 : 0;
+  for (JournalBatch& batch : group) {
+    if (!batch.status.ok()) continue;
+    counters_.batches += status.ok() ? 1 : 0;
+    counters_.failed += status.ok() ? 0 : 1;
+    counters_.rows += status.ok() ? batch.rows.size() : 0;
+    if (!status) batch.status = storageError(status.error());
+  }
 }
 
 // A snapshot that fails costs nothing but a longer journal: commits and health are not touched.
 Status JournalWriter::takeSnapshot() {
-  const Status taken = store_.snapshot();
-  snapshotAt_ = store_.journalRows() + limits_.snapshotRows;
+  const Status taken = store_->snapshot();
+  snapshotAt_ = store_->journalRows() + limits_.snapshotRows;
   (taken.ok() ? counters_.snapshots : counters_.snapshotsFailed)++;
   if (!taken) return storageError(taken.error());
   logDirty_ = true;
@@ -119,16 +130,16 @@ Status JournalWriter::takeSnapshot() {
 }
 
 void JournalWriter::shorten() {
-  if (store_.journalRows() >= snapshotAt_ && takeSnapshot().ok()) {
-    logDirty_ = !store_.checkpoint().ok();
+  if (store_->journalRows() >= snapshotAt_ && takeSnapshot().ok()) {
+    logDirty_ = !store_->checkpoint().ok();
   }
 }
 
 void JournalWriter::idle() {
   if (counters_.healthy) {
-    logDirty_ = !store_.checkpoint().ok();
+    logDirty_ = !store_->checkpoint().ok();
   } else {
-    setHealth(store_.probe());
+    setHealth(store_->probe());
   }
 }
 

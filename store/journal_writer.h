@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@
 #include "runtime/journal.h"
 #include "runtime/result.h"
 #include "runtime/units.h"
-#include "store/sqlite_store.h"
+#include "store/row_store.h"
 
 namespace qgpu {
 
@@ -28,6 +29,7 @@ struct JournalLimits {
   std::size_t snapshotRows = 4'096;  // journal length that starts a snapshot
   Nanos idle = millis(200);          // without work, before a checkpoint
   Nanos probe = millis(200);         // between looks at a storage that failed
+  Nanos unsure = millis(50);         // before a commit without an answer is asked for again
 };
 
 // The rows of one turn, or an order to take a snapshot.
@@ -79,10 +81,11 @@ class JournalWriter {
     bool healthy = true;
   };
 
-  JournalWriter(SqliteStore store, JournalLimits limits);
+  JournalWriter(std::unique_ptr<RowStore> store, JournalLimits limits);
 
   // Gives each batch of the group its status: one transaction, all or nothing. Ok: it is on disk.
-  void commit(std::vector<JournalBatch>& group);
+  // False: nobody knows yet, and the same group is to be given again, `limits.unsure` later.
+  bool commit(std::vector<JournalBatch>& group);
   // Moves a journal that has grown long into the snapshot; after the answers, so that nobody waits.
   void shorten();
   // To be called when `patience` passed without work: copies the log into the file, or looks
@@ -97,11 +100,14 @@ class JournalWriter {
 
  private:
   Status addGroup(std::vector<JournalBatch>& group);
+  void settle(std::vector<JournalBatch>& group, const Status& status);
+  Error storageError(const Error& why) const;
   Status takeSnapshot();
   void setHealth(const Status& status);
 
-  SqliteStore store_;
+  const std::unique_ptr<RowStore> store_;
   const JournalLimits limits_;
+  bool unsure_ = false;     // whether the group that was added is stored
   bool logDirty_ = false;   // something to checkpoint
   std::size_t snapshotAt_;  // journal length of the next snapshot
   std::optional<Status> health_;

@@ -81,7 +81,8 @@ void readAll(capnp::DynamicList::Reader list) {
     case capnp::schema::Type::DATA:
       for (const auto element : list) static_cast<void>(element);
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -89,9 +90,8 @@ void readField(capnp::DynamicStruct::Reader reader, capnp::StructSchema::Field f
   const auto proto = field.getProto();
   if (proto.isGroup()) return readAll(reader.get(field).as<capnp::DynamicStruct>());
   const auto type = proto.getSlot().getType().which();
-  const bool points =
-      type == capnp::schema::Type::STRUCT || type == capnp::schema::Type::LIST ||
-      type == capnp::schema::Type::TEXT || type == capnp::schema::Type::DATA;
+  const bool points = type == capnp::schema::Type::STRUCT || type == capnp::schema::Type::LIST ||
+                      type == capnp::schema::Type::TEXT || type == capnp::schema::Type::DATA;
   if (!points || !reader.has(field)) return;
   const auto value = reader.get(field);
   if (type == capnp::schema::Type::STRUCT) return readAll(value.as<capnp::DynamicStruct>());
@@ -99,7 +99,7 @@ void readField(capnp::DynamicStruct::Reader reader, capnp::StructSchema::Field f
 }
 
 void readAll(capnp::DynamicStruct::Reader reader) {
-  KJ_IF_MAYBE(chosen, reader.which()) readField(reader, *chosen);
+  KJ_IF_MAYBE (chosen, reader.which()) readField(reader, *chosen);
   for (const auto field : reader.getSchema().getNonUnionFields()) readField(reader, field);
 }
 
@@ -190,6 +190,15 @@ Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes) {
   if (failure != nullptr) return corrupt(key, "does not decode");
   if (!rightKind) return corrupt(key, "holds a row of another kind");
   return copy;
+}
+
+Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> bytes,
+                             std::int64_t sum) {
+  if (checksum(key, lsn, bytes) != sum) {
+    return fail(ErrorCode::Corrupt, describe(key) + " fails its checksum");
+  }
+  if (bytes.empty()) return StoredRow{key, {}};
+  return decodeRow(key, bytes);
 }
 
 void RowTable::redo(Lsn lsn, StoredRow row) {

@@ -42,6 +42,11 @@ Status checkOwnRow(const StoredRow& row);
 // qgpu can have written, where the checksum says that the bytes are as written. Corrupt: all else.
 Result<StoredRow> decodeRow(RowKey key, std::span<const std::byte> bytes);
 
+// One stored row, checked against its checksum as well; without words where `bytes` are empty, for
+// a key that is gone.
+Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> bytes,
+                             std::int64_t sum);
+
 // The newest row of every key: what snapshot and journal add up to.
 class RowTable {
  public:

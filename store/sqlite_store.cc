@@ -61,16 +61,6 @@ Status createFile(const std::string& path) {
               "can't open " + path + ": " + why + "; choose another --dbfile");
 }
 
-// Checks one stored row; words stay empty for a key that is gone.
-Result<StoredRow> checkedRow(RowKey key, Lsn lsn, std::span<const std::byte> bytes,
-                             std::int64_t sum) {
-  if (checksum(key, lsn, bytes) != sum) {
-    return fail(ErrorCode::Corrupt, describe(key) + " fails its checksum");
-  }
-  if (bytes.empty()) return StoredRow{key, {}};
-  return decodeRow(key, bytes);
-}
-
 }  // namespace
 
 Error SqliteStore::damaged(const std::string& what) const {
@@ -249,16 +239,17 @@ Status SqliteStore::add(const StoredRow& row) {
   return ok();
 }
 
-Status SqliteStore::commit() {
-  if (!db_.inTransaction()) return ok();
+RowStore::Commit SqliteStore::commit() {
+  if (!db_.inTransaction()) return Commit::Done;
   if (commit_.step() != Statement::Step::Done) {
-    if (QGPU_PLANTED(FullDiskTakenForSuccess)) return undo(Error()).ok() ? ok() : ok();
-    return undo(db_.lastError("commit"));
+    why_ = db_.lastError("commit");
+    static_cast<void>(undo(why_).ok());
+    return QGPU_PLANTED(FullDiskTakenForSuccess) ? Commit::Done : Commit::Undone;
   }
   journalRows_ += static_cast<std::size_t>(addedLsn_ - committedLsn_);
   committedLsn_ = addedLsn_;
   recovered_.reset();
-  return ok();
+  return Commit::Done;
 }
 
 Status SqliteStore::snapshot() {

@@ -19,15 +19,13 @@
 #include "runtime/journal.h"
 #include "runtime/result.h"
 #include "store/format.h"
+#include "store/row_store.h"
 #include "store/rows.h"
 #include "store/sqlite.h"
 
 namespace qgpu {
 
-// Audit rows tell a story and are not state: a snapshot keeps only this many of the newest.
-inline constexpr std::int64_t kAuditRowsMax = 10'000;
-
-class SqliteStore {
+class SqliteStore final : public RowStore {
  public:
   struct Options {
     const char* vfs = nullptr;  // SQLite's name of an operating-system layer; for tests
@@ -46,25 +44,23 @@ class SqliteStore {
   SqliteStore(SqliteStore&&) = default;
   SqliteStore& operator=(SqliteStore&&) = delete;
 
-  // The newest row of each key, validated; keys whose newest row is `erased` are left out. Right
-  // after open() it costs nothing: that has read everything already.
-  Result<std::vector<StoredRow>> load();
+  // Right after open() it costs nothing: that has read everything already.
+  Result<std::vector<StoredRow>> load() override;
+  Status add(const StoredRow& row) override;
+  // Never Unsure: a file is written or is not.
+  Commit commit() override;
+  const Error& why() const override { return why_; }
 
-  // Adds one row to the open transaction, beginning one where there is none. A failure undoes
-  // everything since the last commit().
-  Status add(const StoredRow& row);
-  // Makes what was added durable: on disk when it returns ok. A failure undoes all of it.
-  Status commit();
-
-  // Moves the journal into the snapshot, in a transaction of its own. Not between add and commit.
-  Status snapshot();
+  // Moves the journal into the snapshot, in a transaction of its own.
+  Status snapshot() override;
   // Copies SQLite's log into its main file, so that the log can be used anew.
-  Status checkpoint();
-  // Tells whether a commit would succeed now, by committing some bytes that mean nothing.
-  Status probe();
+  Status checkpoint() override;
+  // Commits some bytes that mean nothing.
+  Status probe() override;
+  std::string_view remedy() const override { return "free space or mend the disk"; }
 
   // Rows in the journal, committed ones.
-  std::size_t journalRows() const { return journalRows_; }
+  std::size_t journalRows() const override { return journalRows_; }
   Lsn lastLsn() const { return committedLsn_; }
 
  private:
@@ -86,6 +82,7 @@ class SqliteStore {
   Statement insert_;
   Statement begin_;
   Statement commit_;
+  Error why_;
   std::optional<RowTable> recovered_;  // what open() read, until it is asked for or outdated
   Lsn committedLsn_ = 0;
   Lsn addedLsn_ = 0;

@@ -6,11 +6,12 @@
 
 namespace qgpu {
 
-StoreJournal::StoreJournal(SqliteStore store, Post post, Health health)
+StoreJournal::StoreJournal(std::unique_ptr<RowStore> store, Post post, Health health)
     : StoreJournal(std::move(store), std::move(post), std::move(health), Limits()) {}
 
-StoreJournal::StoreJournal(SqliteStore store, Post post, Health health, Limits limits)
-    : writer_(std::move(store), limits),
+StoreJournal::StoreJournal(std::unique_ptr<RowStore> store, Post post, Health health, Limits limits)
+    : limits_(limits),
+      writer_(std::move(store), limits),
       post_(std::move(post)),
       health_(std::move(health)),
       queue_(limits),
@@ -50,7 +51,7 @@ void StoreJournal::run() {
   for (;;) {
     switch (waitForWork()) {
       case Wake::Work:
-        serveGroup();
+        if (!serveGroup()) return;
         break;
       case Wake::Idle:
         writer_.idle();
@@ -74,18 +75,27 @@ StoreJournal::Wake StoreJournal::waitForWork() {
   return queue_.empty() ? Wake::Stop : Wake::Work;
 }
 
-void StoreJournal::serveGroup() {
+bool StoreJournal::serveGroup() {
   std::vector<JournalBatch> group;
   {
     const std::lock_guard lock(mutex_);
     group = queue_.takeGroup();
   }
-  writer_.commit(group);
+  while (!writer_.commit(group)) {
+    if (!waitForAnswer()) return false;
+  }
   publish();
   tellHealth();
   tell(std::move(group));
   writer_.shorten();  // after the answers, so that nobody waits for it
   publish();
+  return true;
+}
+
+bool StoreJournal::waitForAnswer() {
+  std::unique_lock lock(mutex_);
+  return !wake_.wait_for(lock, std::chrono::nanoseconds(limits_.unsure.value),
+                         [this] { return stopping_; });
 }
 
 void StoreJournal::publish() {

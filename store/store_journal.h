@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -19,7 +20,6 @@
 #include "runtime/result.h"
 #include "runtime/units.h"
 #include "store/journal_writer.h"
-#include "store/sqlite_store.h"
 
 namespace qgpu {
 
@@ -38,8 +38,8 @@ class StoreJournal final : public Journal {
     std::size_t queuedRows = 0;
   };
 
-  StoreJournal(SqliteStore store, Post post, Health health);
-  StoreJournal(SqliteStore store, Post post, Health health, Limits limits);
+  StoreJournal(std::unique_ptr<RowStore> store, Post post, Health health);
+  StoreJournal(std::unique_ptr<RowStore> store, Post post, Health health, Limits limits);
   ~StoreJournal() override;
   StoreJournal(const StoreJournal&) = delete;
   StoreJournal& operator=(const StoreJournal&) = delete;
@@ -60,11 +60,14 @@ class StoreJournal final : public Journal {
   void enqueue(JournalBatch batch);
   void run();
   Wake waitForWork();
-  void serveGroup();
+  // False: it stops while nobody knows whether a group is stored, and nobody is told.
+  bool serveGroup();
+  bool waitForAnswer();
   void publish();
   void tellHealth();
   void tell(std::vector<JournalBatch> group);
 
+  const Limits limits_;
   JournalWriter writer_;  // of the store thread, once that runs
   const Post post_;
   const Health health_;

@@ -35,6 +35,11 @@ Result<UnixListeners> UnixListeners::open(const RunDir& dir, const std::string& 
   return UnixListeners{std::move(*admin), std::move(*rpc)};
 }
 
+void Keeping::snapshot(std::function<void(Status)> done) {
+  if (journal_) return journal_->snapshot(std::move(done));
+  done(fail(ErrorCode::Unavailable, "this daemon keeps nothing yet: try again in a moment"));
+}
+
 Status Keeping::setLogLevel(const std::string& level) {
   const Result<LogLevel> parsed = parseLogLevel(level);
   if (!parsed) return parsed.error();
@@ -42,7 +47,8 @@ Status Keeping::setLogLevel(const std::string& level) {
   return ok();
 }
 
-void openJournal(std::optional<StoreJournal>& journal, SqliteStore store, Loop& loop, Log& log) {
+void openJournal(std::optional<StoreJournal>& journal, std::unique_ptr<RowStore> store, Loop& loop,
+                 Log& log) {
   journal.emplace(
       std::move(store), [&loop](std::function<void()> work) { loop.post(std::move(work)); },
       [&log](Status health) {

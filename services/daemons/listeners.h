@@ -4,6 +4,7 @@
 // sockets are RUN_DIR/NAME.sock and RUN_DIR/NAME.rpc.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -45,9 +46,10 @@ struct UnixListeners {
 // What the admin socket asks of the daemon itself.
 class Keeping final : public Housekeeping {
  public:
-  Keeping(StoreJournal& journal, Log& log) : journal_(journal), log_(log) {}
+  // Of a daemon that may have no journal yet.
+  Keeping(std::optional<StoreJournal>& journal, Log& log) : journal_(journal), log_(log) {}
 
-  void snapshot(std::function<void(Status)> done) override { journal_.snapshot(std::move(done)); }
+  void snapshot(std::function<void(Status)> done) override;
   Status setLogLevel(const std::string& level) override;
   Result<Invitation> invite(const std::string& node) override {
     return invite_ ? invite_(node) : Housekeeping::invite(node);
@@ -58,12 +60,13 @@ class Keeping final : public Housekeeping {
   }
 
  private:
-  StoreJournal& journal_;
+  std::optional<StoreJournal>& journal_;
   Log& log_;
   std::function<Result<Invitation>(const std::string&)> invite_;
 };
 
 // The journal over `store`, whose completions run on `loop` and whose troubles are logged.
-void openJournal(std::optional<StoreJournal>& journal, SqliteStore store, Loop& loop, Log& log);
+void openJournal(std::optional<StoreJournal>& journal, std::unique_ptr<RowStore> store, Loop& loop,
+                 Log& log);
 
 }  // namespace qgpu

@@ -41,6 +41,7 @@
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/pod_writer.h"
 #include "services/web/web_door.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu {
 namespace {
@@ -333,7 +334,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
                       });
   }
   for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
-  keeping.emplace(*journal, log);
+  keeping.emplace(journal, log);
   const ChangeRule rule(::geteuid());
   const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
   handler.emplace(*actor, *keeping, options.nodename, environment);
@@ -517,7 +518,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), options, log);
-  openJournal(parts->journal, std::move(*store), parts->mainLoop, log);
+  openJournal(parts->journal, std::make_unique<SqliteStore>(std::move(*store)), parts->mainLoop,
+              log);
   parts->mainActors.setJournal(*parts->journal);
   const ActorId nodeId = parts->mainActors.reserve();
   if (!options.schedulers.empty()) parts->memberId = parts->mainActors.reserve();

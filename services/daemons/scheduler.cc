@@ -25,6 +25,7 @@
 #include "services/kubernetes/extender/extender.h"
 #include "services/kubernetes/webhook/webhook_service.h"
 #include "services/web/web_door.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu {
 namespace {
@@ -205,7 +206,7 @@ void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
 void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListeners local,
                              TcpListeners remote) {
   const ChangeRule rule(::geteuid());
-  keeping.emplace(*journal, log);
+  keeping.emplace(journal, log);
   handler.emplace(*actor, *keeping, launchVariables(guestLibrary(), runDir.path()));
   admin.emplace(*handler, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(kj::heap<SchedulerRpc>(*actor, *links, *keeping), rule, SchedulerRpc::limits(),
@@ -404,7 +405,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), log);
   parts->tls = std::move(*tls);
-  openJournal(parts->journal, std::move(*store), parts->loop, log);
+  openJournal(parts->journal, std::make_unique<SqliteStore>(std::move(*store)), parts->loop, log);
   parts->actors.setJournal(*parts->journal);
   parts->addActor(options, *rows);
   const std::uint16_t rpcPort = remote->rpc->port();

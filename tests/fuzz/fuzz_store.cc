@@ -50,7 +50,7 @@ void writeRows(Sqlite& db, Input& in) {
         .bind(3, static_cast<std::int64_t>(key.id))
         .bind(4, bytes)
         .bind(5, checksum(key, lsn, bytes) ^ wrong);
-    into.step();   // refused where the key is there already, which is as good
+    into.step();  // refused where the key is there already, which is as good
   }
 }
 
@@ -61,10 +61,10 @@ bool writeDatabase(MemoryDisk& disk, Input& in) {
   if (!db->exec("PRAGMA locking_mode = EXCLUSIVE")) return false;
   if (!createOrMigrate(*db, kFormats)) return false;
   const std::int8_t format = in.number<std::int8_t>();
-  const std::string numbers = "UPDATE meta SET v = " + std::to_string(format) +
-                              " WHERE k = 'format'; UPDATE meta SET v = " +
-                              std::to_string(in.number<std::int8_t>()) +
-                              " WHERE k = 'snapshotLsn'";
+  const std::string numbers =
+      "UPDATE meta SET v = " + std::to_string(format) +
+      " WHERE k = 'format'; UPDATE meta SET v = " + std::to_string(in.number<std::int8_t>()) +
+      " WHERE k = 'snapshotLsn'";
   if (format != 0 && !db->exec(numbers.c_str())) return false;
   if (!db->exec("BEGIN")) return false;
   writeRows(*db, in);
@@ -78,7 +78,8 @@ void checkStore(SqliteStore store, SqliteStore::Options options) {
   for (const StoredRow& row : *rows) readAll(row);
   if (rows->empty()) return;
   const Lsn before = store.lastLsn();
-  require(store.add(rows->front()).ok() && store.commit().ok() && store.lastLsn() == before + 1,
+  require(store.add(rows->front()).ok() && store.commit() == RowStore::Commit::Done &&
+              store.lastLsn() == before + 1,
           "a database that opened takes a row");
   RowTable known;
   for (const StoredRow& row : *rows) known.redo(1, row);

@@ -108,7 +108,7 @@ class History {
     limits.groupRows = 1 + dice_.below(12);
     limits.snapshotRows = 5 + dice_.below(40);
     JournalQueue queue(limits);
-    JournalWriter writer(std::move(*store), limits);
+    JournalWriter writer(std::make_unique<SqliteStore>(std::move(*store)), limits);
     for (int group = 0; group < kGroupsMax && !disk_.crashed(); ++group) {
       for (std::uint64_t n = 1 + dice_.below(4); n > 0; --n) issue(queue);
       while (!queue.empty() && !disk_.crashed()) serve(queue, writer);
@@ -135,7 +135,7 @@ class History {
   // The power may fail between "on disk" and "told".
   void serve(JournalQueue& queue, JournalWriter& writer) {
     std::vector<JournalBatch> group = queue.takeGroup();
-    writer.commit(group);
+    QGPU_CHECK(writer.commit(group), "a file is never unsure");
     if (dice_.percent(5)) disk_.crashNow();
     if (disk_.crashed()) return;
     for (JournalBatch& batch : group) {

@@ -25,7 +25,8 @@ Result<std::unique_ptr<SimJournal>> SimJournal::open(Host& host, MemoryDisk& dis
           new SimJournal(host, disk, dice, limits, std::move(exits), std::move(fate)));
       journal->rows_ = std::move(*rows);
       journal->rowsAgain_ = std::move(*again);
-      journal->writer_ = std::make_unique<JournalWriter>(std::move(*store), limits);
+      journal->writer_ =
+          std::make_unique<JournalWriter>(std::make_unique<SqliteStore>(std::move(*store)), limits);
       return journal;
     }
     if (!rows || !again) why = rows ? again.error() : rows.error();
@@ -43,6 +44,7 @@ SimJournal::SimJournal(Host& host, MemoryDisk& disk, Dice dice, JournalLimits li
       dice_(dice),
       exits_(std::move(exits)),
       fate_(std::move(fate)),
+      limits_(limits),
       queue_(limits) {}
 
 SimJournal::~SimJournal() {
@@ -79,8 +81,12 @@ void SimJournal::work() {
 }
 
 void SimJournal::commit(Nanos rest) {
-  writer_->commit(group_);
+  const bool known = writer_->commit(group_);
   if (isOver()) return;
+  if (!known) {
+    host_.after(Scope::Manager, limits_.unsure, [this, rest] { commit(rest); });
+    return;
+  }
   host_.after(Scope::Manager, rest, [this] { tell(); });
 }
 
@@ -121,7 +127,7 @@ bool SimJournal::isOver() {
 void SimJournal::close() {
   while (!fate_->over && !queue_.empty()) {
     group_ = queue_.takeGroup();
-    writer_->commit(group_);
+    if (!writer_->commit(group_)) break;
   }
   if (fate_->over) disk_.crashNow();
   writer_.reset();

@@ -80,6 +80,7 @@ class SimJournal final : public Journal {
   DiskPace pace_;
   std::vector<StoredRow> rows_;
   std::vector<StoredRow> rowsAgain_;
+  const JournalLimits limits_;
   JournalQueue queue_;
   std::unique_ptr<JournalWriter> writer_;
   std::vector<JournalBatch> group_;  // being committed, or committed and not told

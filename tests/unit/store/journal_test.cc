@@ -47,7 +47,8 @@ class JournalTest : public Test {
     auto store = SqliteStore::open("meta.db", {.vfs = disk_.vfs()});
     EXPECT_TRUE(store.ok()) << store.error().message;
     return std::make_unique<StoreJournal>(
-        std::move(*store), [this](std::function<void()> f) { inbox_.post(std::move(f)); },
+        std::make_unique<SqliteStore>(std::move(*store)),
+        [this](std::function<void()> f) { inbox_.post(std::move(f)); },
         [this](Status status) { health_.push_back(status.ok()); }, limits);
   }
   void append(Journal& journal, std::vector<StoredRow> rows) {

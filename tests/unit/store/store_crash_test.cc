@@ -38,7 +38,7 @@ Progress writeUntilCrash(const MemoryDisk& disk) {
     for (const StoredRow& row : rowsOf(n)) {
       if (!store->add(row)) return run;
     }
-    if (!store->commit()) return run;
+    if (store->commit() != RowStore::Commit::Done) return run;
     run.acked = n;
     if (n == 5 && !store->snapshot()) return run;
     if (n % 4 == 0 && !store->checkpoint()) return run;
@@ -109,7 +109,9 @@ bool commitAndDie(MemoryDisk& disk, const std::vector<StoredRow>& rows,
   if (!store) return false;
   if (dieAfter != MemoryDisk::kForever) disk.crashAt(disk.ioCount() + dieAfter);
   bool all = true;
-  for (const StoredRow& row : rows) all = all && store->add(row).ok() && store->commit().ok();
+  for (const StoredRow& row : rows) {
+    all = all && store->add(row).ok() && store->commit() == RowStore::Commit::Done;
+  }
   disk.crashNow();
   return all;
 }
@@ -218,8 +220,8 @@ TEST(StoreCrash, D1_ACrashDuringRecoveryLosesNothingEither) {
   const Lsn first = store->lastLsn() + 1;
   int wake[2];
   if (::pipe(wake) != 0) _exit(3);
-  StoreJournal journal(std::move(*store), [](std::function<void()> f) { f(); }, nullptr,
-                       {.snapshotRows = 64});
+  StoreJournal journal(std::make_unique<SqliteStore>(std::move(*store)),
+                       [](std::function<void()> f) { f(); }, nullptr, {.snapshotRows = 64});
   for (auto id = static_cast<std::uint64_t>(first);; ++id) {
     journal.append({taskRow(id, "t")}, [out, id, &wake](Status status) {
       if (!status || ::write(out, &id, sizeof id) != sizeof id) _exit(4);

@@ -37,7 +37,7 @@ class StoreTest : public Test {
   void write(std::vector<StoredRow> rows, bool snapshot = false) {
     SqliteStore store = open();
     for (const StoredRow& row : rows) ASSERT_TRUE(store.add(row).ok());
-    ASSERT_TRUE(store.commit().ok());
+    ASSERT_EQ(store.commit(), RowStore::Commit::Done);
     if (!snapshot) return;
     ASSERT_TRUE(store.snapshot().ok());
   }
@@ -88,7 +88,7 @@ TEST_F(StoreTest, CountsOnAfterASnapshotAndAReopen) {
   EXPECT_EQ(store.lastLsn(), 2);
   EXPECT_EQ(store.journalRows(), 0u);
   ASSERT_TRUE(store.add(taskRow(1, "c")).ok());
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   EXPECT_EQ(store.lastLsn(), 3);
 }
 
@@ -96,7 +96,7 @@ TEST_F(StoreTest, KeepsTheNewestAuditRowsOnly) {
   SqliteStore store = open();
   const auto count = static_cast<std::uint64_t>(kAuditRowsMax) + 5;
   for (std::uint64_t seq = 1; seq <= count; ++seq) ASSERT_TRUE(store.add(auditRow(seq)).ok());
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   ASSERT_TRUE(store.snapshot().ok());
   const auto rows = std::move(store.load()).value();
   EXPECT_EQ(rows.size(), static_cast<std::size_t>(kAuditRowsMax));
@@ -110,7 +110,7 @@ TEST_F(StoreTest, KeepsAuditRowsWhateverTheirNumbersAre) {
   for (const std::uint64_t seq : {std::uint64_t{2}, gap * 3, gap * 9}) {
     ASSERT_TRUE(store.add(auditRow(seq)).ok());
   }
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   ASSERT_TRUE(store.snapshot().ok());
   EXPECT_EQ(std::move(store.load()).value().size(), 3u);
 }
@@ -119,7 +119,7 @@ TEST_F(StoreTest, D1_ForgetsWhatWasNotCommitted) {
   {
     SqliteStore store = open();
     ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
-    ASSERT_TRUE(store.commit().ok());
+    ASSERT_EQ(store.commit(), RowStore::Commit::Done);
     ASSERT_TRUE(store.add(taskRow(2, "b")).ok());
   }
   EXPECT_EQ(taskNames(loaded()), (std::vector<std::string>{"a"}));
@@ -139,12 +139,12 @@ TEST_F(StoreTest, RefusesARowThatCouldNotBeReadBack) {
 TEST_F(StoreTest, RefusesASecondOwnerAndLeavesTheFirstAlone) {
   SqliteStore store = open();
   ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   const Error error = openFails();
   EXPECT_EQ(error.code, ErrorCode::Conflict);
   EXPECT_NE(error.message.find(path_ + " is in use"), std::string::npos) << error.message;
   ASSERT_TRUE(store.add(taskRow(2, "b")).ok());
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   EXPECT_EQ(taskNames(std::move(store.load()).value()), (std::vector<std::string>{"a", "b"}));
 }
 
@@ -161,7 +161,7 @@ TEST_F(StoreTest, KeepsItsLockAgainstOtherProcesses) {
 TEST_F(StoreTest, UsesNoSharedMemoryFileAndNobodyElseMayRead) {
   SqliteStore store = open();
   ASSERT_TRUE(store.add(taskRow(1, "a")).ok());
-  ASSERT_TRUE(store.commit().ok());
+  ASSERT_EQ(store.commit(), RowStore::Commit::Done);
   EXPECT_FALSE(std::filesystem::exists(path_ + "-shm"));
   for (const char* suffix : {"", "-wal"}) {
     struct stat facts = {};
@@ -254,7 +254,7 @@ TEST_F(StoreTest, D3_CutsATornTail) {
     SqliteStore store = open();
     for (const char* name : {"a", "b", "c"}) {
       ASSERT_TRUE(store.add(taskRow(1, name)).ok());
-      ASSERT_TRUE(store.commit().ok());
+      ASSERT_EQ(store.commit(), RowStore::Commit::Done);
     }
     // What a crash would leave: the files as they are while the store lives.
     std::filesystem::copy_file(path_, folder_ / "torn.db");

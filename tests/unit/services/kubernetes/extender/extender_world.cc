@@ -161,7 +161,8 @@ ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodR
   auto store = SqliteStore::open(folder / "scheduler.db");
   EXPECT_TRUE(store.ok()) << (store ? "" : store.error().message);
   journal.emplace(
-      std::move(*store), [this](std::function<void()> work) { loop.post(std::move(work)); },
+      std::make_unique<SqliteStore>(std::move(*store)),
+      [this](std::function<void()> work) { loop.post(std::move(work)); },
       [](Status health) { EXPECT_TRUE(health.ok()); });
   actors.setJournal(*journal);
   actors.attach(schedulerId, scheduler);
