@@ -25,6 +25,7 @@ enum class ErrorCode : int {
   Unavailable,      // storage or a peer is out of order: try again later
   Corrupt,          // stored or received bytes fail their checks
   Unsupported,      // a newer format, or a feature that this machine lacks
+  StandsBy,         // another scheduler acts: ask that one
   Internal,
 };
 
@@ -32,7 +33,7 @@ constexpr const char* errorName(ErrorCode code) {
   constexpr const char* kNames[] = {
       "invalid-argument", "not-found", "already-exists", "denied",      "no-room",
       "infeasible",       "cordoned",  "conflict",       "overloaded",  "unavailable",
-      "corrupt",          "unsupported", "internal",
+      "corrupt",          "unsupported", "stands-by",      "internal",
   };
   return kNames[static_cast<int>(code)];
 }

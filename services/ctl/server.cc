@@ -12,6 +12,7 @@
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/api/rpc/standing_by.h"
 #include "services/base/net/tls.h"
 #include "services/base/platform.h"
 #include "services/ctl/run.h"
@@ -20,6 +21,8 @@ namespace qgpu::ctl {
 namespace {
 
 constexpr Nanos kConnectLimit = seconds(10);
+constexpr Nanos kMoveLimit = seconds(10);     // in which another scheduler acts
+constexpr unsigned kMovePauseUs = 200'000;
 constexpr std::uint64_t kAnswerWords = kAnswerMax / 8;
 constexpr int kNestingMax = 32;
 constexpr std::size_t kAheadMax = 64;   // events taken before they are asked for
@@ -160,30 +163,64 @@ Result<Answer> Server::Connection::failed(const Error& error) {
                                      : ""));
 }
 
-Server::Server(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
-Server::~Server() {
+Server::Server(std::vector<std::string> addresses, const TlsOptions& options)
+    : addresses_(std::move(addresses)), options_(options) {}
+Server::~Server() { leave(); }
+
+void Server::leave() {
   if (connection_ == nullptr) return;
   connection_->watch = nullptr;
   connection_->calls = nullptr;
+  connection_.reset();
 }
 
-Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
-                                                const TlsOptions& options) {
-  const auto addresses = parseDialList(address);
-  if (!addresses) return addresses.error();
+Status Server::open(const std::string& address) {
+  leave();
   auto connection = std::make_unique<Connection>();
-  connection->address = addresses->front();
-  const TlsFiles files{options.cert, options.key, options.ca};
+  connection->address = address;
+  const TlsFiles files{options_.cert, options_.key, options_.ca};
   if (!files.none()) {
     auto tls = openTls(files);
     if (!tls) return tls.error();
     connection->tls = kj::mv(*tls);
   }
-  if (Status status = connection->open(); !status) return status.error();
-  return std::unique_ptr<Server>(new Server(std::move(connection)));
+  if (Status status = connection->open(); !status) return status;
+  connection_ = std::move(connection);
+  return ok();
 }
 
+Result<std::unique_ptr<Server>> Server::connect(const std::string& address,
+                                                const TlsOptions& options) {
+  auto addresses = parseDialList(address);
+  if (!addresses) return addresses.error();
+  std::unique_ptr<Server> server(new Server(std::move(*addresses), options));
+  Status opened = ok();
+  for (const std::string& each : server->addresses_) {
+    opened = server->open(each);
+    if (opened || opened.error().code != ErrorCode::Unavailable) break;
+  }
+  if (!opened) return opened.error();
+  return server;
+}
+
+// A scheduler that stands by says which one acts, and where none does, one will soon.
 Result<Answer> Server::ask(const Ask& ask, Nanos limit) {
+  const Nanos end = now() + std::min(limit, kMoveLimit);
+  while (true) {
+    Result<Answer> answer = askHere(ask, limit);
+    const bool moved = answer && answer->status().ok() == false &&
+                       answer->status().error().code == ErrorCode::StandsBy;
+    if (!moved || now() > end) return answer;
+    const auto acting = actingOf(answer->status().error().message);
+    if (acting) {
+      if (Status opened = open(*acting); !opened) return opened.error();
+    } else {
+      ::usleep(kMovePauseUs);
+    }
+  }
+}
+
+Result<Answer> Server::askHere(const Ask& ask, Nanos limit) {
   Result<Command> command = commandOf(ask, Side::Cluster);
   if (!command) return refusal(command.error());
   command->given.spec.task.ownerUid = static_cast<std::uint32_t>(::geteuid());

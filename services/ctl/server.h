@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "services/ctl/answers/client.h"
 #include "services/ctl/options.h"
@@ -12,22 +13,29 @@ namespace qgpu::ctl {
 
 class Server final : public Asker {
  public:
-  // Connects to `address`, "HOST:PORT" or "unix:PATH", over TLS where certificates are given. One
-  // server at a time in a thread, because it brings KJ's event loop; it watches and answers over
-  // the same connection. InvalidArgument: an address or certificate that is none; Unavailable:
-  // nobody answers there.
+  // Connects to the first of `address`, "ADDR[,ADDR...]" with "HOST:PORT" or "unix:PATH" each, that
+  // answers, over TLS where certificates are given. One server at a time in a thread, because it
+  // brings KJ's event loop; it watches and answers over the same connection. InvalidArgument: an
+  // address or certificate that is none; Unavailable: nobody answers there.
   static Result<std::unique_ptr<Server>> connect(const std::string& address,
                                                  const TlsOptions& tls);
   ~Server() override;
 
+  // Of a scheduler that stands by the one that acts is asked; a while where none does.
   Result<Answer> ask(const Ask& ask, Nanos limit) override;
   // Events that nobody takes here are not taken from the scheduler either.
   Result<Answer> nextLine(Nanos limit) override;
 
  private:
   struct Connection;
-  explicit Server(std::unique_ptr<Connection> connection);
+  Server(std::vector<std::string> addresses, const TlsOptions& options);
 
+  Status open(const std::string& address);
+  void leave();
+  Result<Answer> askHere(const Ask& ask, Nanos limit);
+
+  const std::vector<std::string> addresses_;
+  const TlsOptions options_;
   std::unique_ptr<Connection> connection_;   // keeps KJ out of this header
 };
 

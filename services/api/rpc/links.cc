@@ -122,6 +122,9 @@ schema::SchedulerEnd::Client Links::join(RpcSession& session, schema::MemberEnd:
     kj::throwFatalException(toException(fail(code, std::move(message))));
   };
   if (const Status may = mayJoin(session); !may) refuse(may.error().code, may.error().message);
+  if (const Status now = mayJoinNow_ ? mayJoinNow_() : ok(); !now) {
+    refuse(now.error().code, now.error().message);
+  }
   if (session.joined) refuse(ErrorCode::Conflict, "this connection has joined already");
   if (links_.size() >= limits_.linksMax) {
     refuse(ErrorCode::Overloaded, std::to_string(links_.size()) + " nodes are linked already");

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -64,6 +65,9 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     ~LocalMembers() = default;
   };
   void setLocal(LocalMembers* local) { local_ = local; }
+
+  // Asked before anybody joins, whoever it is; a refusal where another scheduler acts.
+  void setMayJoin(std::function<Status()> mayJoin) { mayJoinNow_ = std::move(mayJoin); }
 
   // What that node can be asked for. The newest link of that name, as its hello says; nothing where
   // none is here: a member of this process has no link.
@@ -127,6 +131,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const PlainJoins plain_;
   const LinksLimits limits_;
+  std::function<Status()> mayJoinNow_;  // empty: yes
   LocalMembers* local_ = nullptr;
   std::uint32_t lastNumber_ = 0;
   std::uint64_t messagesIn_ = 0;

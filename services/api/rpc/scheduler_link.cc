@@ -3,12 +3,14 @@
 #include <kj/vector.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/dial.h"
 #include "services/api/rpc/gathered.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"
 
 namespace qgpu {
@@ -131,17 +133,29 @@ kj::Promise<void> SchedulerLink::live() {
 
 // One connection, from the first byte to the last. Never fails.
 kj::Promise<void> SchedulerLink::attempt() {
+  address_ = acting_.empty() ? config_.addresses[at_] : acting_;
   auto joined = kj::evalNow([this]() {
-    return dial(network_, config_.addresses[at_], config_.tls);
+    return dial(network_, address_, config_.tls);
   }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
   return timer_.timeoutAfter(toKj(config_.connectDeadline), kj::mv(joined))
       .then([this]() { return talk(); })
       .catch_([this](kj::Exception&& exception) {
         connection_ = nullptr;
-        ++failures_;
-        setState(config_.addresses[at_] + ": " + reasonOf(exception));
-        at_ = (at_ + 1) % config_.addresses.size();
+        const std::string why = reasonOf(exception);
+        setState(address_ + ": " + why);
+        goOn(why);
       });
+}
+
+// Which address is next. What another scheduler named is tried once, and is no failure.
+void SchedulerLink::goOn(const std::string& why) {
+  const std::string tried = std::exchange(acting_, {});
+  if (tried.empty()) {
+    acting_ = actingOf(why).value_or("");
+    if (!acting_.empty()) return;
+  }
+  ++failures_;
+  at_ = (at_ + 1) % config_.addresses.size();
 }
 
 kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
@@ -160,7 +174,7 @@ kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
 // From up to down.
 kj::Promise<void> SchedulerLink::talk() {
   up_ = true;
-  setState("connected to " + config_.addresses[at_]);
+  setState("connected to " + address_);
   auto up = newEnvelope();
   up->initRoot<schema::Envelope>().setLinkUp();
   tasks_.add(deliver(kj::mv(up)));
@@ -172,9 +186,13 @@ kj::Promise<void> SchedulerLink::talk() {
         const std::string why = connection_->why;
         // A scheduler that kept us for long is tried again first.
         const bool lasted = timer_.now() - connection_->since >= toKj(config_.pauseMax);
-        failures_ = lasted ? 0 : failures_ + 1;
-        setState(config_.addresses[at_] + ": " + why);
-        if (!lasted) at_ = (at_ + 1) % config_.addresses.size();
+        setState(address_ + ": " + why);
+        acting_.clear();
+        if (lasted) {
+          failures_ = 0;
+        } else {
+          goOn(why);
+        }
         connection_ = nullptr;
         auto down = newEnvelope(16 + why.size() / sizeof(capnp::word));
         down->initRoot<schema::Envelope>().setLinkDown(ptr(why));
@@ -200,6 +218,7 @@ Nanos SchedulerLink::nextPause() {
 }
 
 kj::Promise<void> SchedulerLink::pause() {
+  if (!acting_.empty()) return timer_.afterDelay(toKj(Nanos(0)));
   const bool roundIsOver = failures_ % config_.addresses.size() == 0;
   const Nanos time = roundIsOver ? nextPause() : Nanos(0);
   return timer_.afterDelay(toKj(time));

@@ -1,6 +1,7 @@
 #pragma once
 // The manager's end of the link to the scheduler: an adapter beside the member actor. It connects
-// to the addresses in turn, joins, and carries words both ways; when a connection is over it says
+// to the addresses in turn, or to the one that acts where a scheduler that stands by names it,
+// joins, and carries words both ways; when a connection is over it says
 // so and connects anew, with a pause that grows to a limit and differs between nodes.
 //
 //   ActorId memberId = dispatcher.reserve(), linkId = dispatcher.reserve();
@@ -97,6 +98,7 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   void leave(std::size_t size, kj::Promise<void> told);
   void drop(std::string why);
   void setState(std::string state);
+  void goOn(const std::string& why);
   void taskFailed(kj::Exception&& exception) override;
 
   RequestSink& member_;
@@ -104,7 +106,9 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   SchedulerLinkConfig config_;
   Prng prng_;
-  std::size_t at_ = 0;          // index of the address that is tried or used
+  std::size_t at_ = 0;          // index of the address that is tried, or was before `acting_`
+  std::string acting_;          // where one that stands by said that another acts; for one try
+  std::string address_;         // that is tried or used
   std::size_t failures_ = 0;    // since a connection last lived for long
   std::uint64_t serial_ = 0;    // of the connection
   bool up_ = false;
