@@ -11,13 +11,17 @@
 #include "services/api/commands/node_link.h"
 #include "services/api/join/join_door.h"
 #include "services/api/metrics/pages.h"
+#include "services/api/rpc/acting_scheduler.h"
 #include "services/api/rpc/node_traces.h"
 #include "services/api/rpc/rpc_server.h"
 #include "services/api/rpc/scheduler_service.h"
+#include "services/api/rpc/standing_by.h"
 #include "services/base/host.h"
 #include "services/base/net/live_tls.h"
 #include "services/daemons/extender_server.h"
 #include "services/daemons/listeners.h"
+#include "services/etcd/etcd_client.h"
+#include "services/etcd/seat_keeper.h"
 #include "services/kubernetes/bridge/cluster_bridge.h"
 #include "services/kubernetes/bridge/role_label.h"
 #include "services/kubernetes/client/event_metrics.h"
@@ -25,6 +29,7 @@
 #include "services/kubernetes/extender/extender.h"
 #include "services/kubernetes/webhook/webhook_service.h"
 #include "services/web/web_door.h"
+#include "store/etcd/etcd_store.h"
 #include "store/sqlite_store.h"
 
 namespace qgpu {
@@ -118,6 +123,56 @@ Result<std::optional<KubeCredentials>> readKubernetes(const SchedulerDaemonOptio
   return std::optional<KubeCredentials>(std::move(*found));
 }
 
+// The file of this machine, read in full, or clients of an etcd that nobody has asked anything yet.
+struct State {
+  std::unique_ptr<RowStore> store;
+  std::vector<StoredRow> rows;
+  std::unique_ptr<EtcdClient> etcd;
+  std::unique_ptr<EtcdClient> forSeat;  // a client is one thread's
+};
+Result<State> openState(const SchedulerDaemonOptions& options) {
+  State state;
+  if (options.etcd) {
+    for (auto* client : {&state.etcd, &state.forSeat}) {
+      auto opened = EtcdClient::open(*options.etcd);
+      if (!opened) return opened.error();
+      *client = std::move(*opened);
+    }
+    return state;
+  }
+  auto opened = SqliteStore::open(options.dbfile);
+  if (!opened) return opened.error();
+  auto rows = opened->load();
+  if (!rows) return rows.error();
+  state.store = std::make_unique<SqliteStore>(std::move(*opened));
+  state.rows = std::move(*rows);
+  return state;
+}
+
+// Where clients and other schedulers find this one's RPC.
+std::string advertised(const SchedulerDaemonOptions& options, const TcpListener& rpc) {
+  if (!options.advertise.empty()) return options.advertise;
+  const std::string address = rpc.address();
+  const std::string host = address.substr(0, address.rfind(':'));
+  const bool everywhere = host == "0.0.0.0" || host == "[::]" || host == "*";
+  return (everywhere ? options.hostname : host) + ":" + std::to_string(rpc.port());
+}
+
+// What nodes say reaches the actor only while no other scheduler can act: it answers beats, by
+// which a node knows that it still has its lease. A refusal holds the nodes' streams up.
+class WhileSeated final : public RequestSink {
+ public:
+  WhileSeated(RequestSink& inner, std::function<bool()> holds)
+      : inner_(inner), holds_(std::move(holds)) {}
+  SendResult send(Build build) override {
+    return holds_() ? inner_.send(kj::mv(build)) : SendResult::Refused;
+  }
+
+ private:
+  RequestSink& inner_;
+  const std::function<bool()> holds_;
+};
+
 // How else an address may be reached from elsewhere.
 Error refused(Error error) {
   if (error.code == ErrorCode::Denied && error.message.starts_with("--rpc")) {
@@ -145,9 +200,14 @@ struct Scheduler::Parts {
   std::optional<SchedulerActor> scheduler;
 
   std::optional<KjBridge> kj;
+  ActorId schedulerId{};  // its actor comes once this scheduler acts
+  ActorId clientId{};
+  ActorId linksId{};
   std::optional<NodeLink> fromClient;
   std::optional<NodeTraces> traces;
+  std::optional<ActingScheduler> acting;  // none: nobody else can act
   std::optional<NodeLink> fromLinks;
+  std::optional<WhileSeated> whileSeated;  // none: nobody else can act
   std::optional<ClusterActorClient> actor;
   std::optional<Links> links;
   std::optional<Keeping> keeping;
@@ -168,8 +228,16 @@ struct Scheduler::Parts {
   std::optional<ClusterBridge> bridge;
   std::optional<RoleLabel> label;
   std::optional<LeaderElection> election;
+  std::unique_ptr<EtcdClient> etcd;  // of the store; these where several schedulers share one
+  std::optional<SeatKeeper> seat;
 
-  void addActor(const SchedulerDaemonOptions& options, const std::vector<StoredRow>& rows);
+  void addClients(const SchedulerDaemonOptions& options);
+  void act(const SchedulerDaemonOptions& options, std::unique_ptr<RowStore> store,
+           const std::vector<StoredRow>& rows);
+  void standBy(const SchedulerDaemonOptions& options, std::unique_ptr<EtcdClient> forSeat,
+               const std::string& address);
+  void onSeated(const SchedulerDaemonOptions& options, const KvCondition& guard);
+  bool standsBy() const { return acting && !scheduler; }
   void serve(const SchedulerDaemonOptions& options, UnixListeners local, TcpListeners remote);
   void followCertificates();
   void serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote);
@@ -183,24 +251,80 @@ struct Scheduler::Parts {
   void close();
 };
 
-void Scheduler::Parts::addActor(const SchedulerDaemonOptions& options,
-                                const std::vector<StoredRow>& rows) {
-  const ActorId schedulerId = actors.reserve();
-  const ActorId clientId = actors.reserve();
-  const ActorId linksId = actors.reserve();
-  scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
-  actors.attach(schedulerId, *scheduler);
+// Who asks, and who joins: there from the start, whoever acts.
+void Scheduler::Parts::addClients(const SchedulerDaemonOptions& options) {
+  schedulerId = actors.reserve();
+  clientId = actors.reserve();
+  linksId = actors.reserve();
   kj.emplace(loop);
   fromClient.emplace(actors, clientId, schedulerId);
   traces.emplace(*fromClient, kj->timer());
-  actor.emplace(*traces, kj->timer());
-  actors.attach(clientId, *actor);
   fromLinks.emplace(actors, linksId, schedulerId);
-  links.emplace(*fromLinks, kj->timer(),
+  if (options.etcd) {
+    acting.emplace(kj->io().getNetwork(), kj->timer());
+    whileSeated.emplace(*fromLinks, [this] { return seat && seat->holds(); });
+  }
+  actor.emplace(acting ? static_cast<RequestSink&>(*acting) : *traces, kj->timer());
+  actors.attach(clientId, *actor);
+  links.emplace(whileSeated ? static_cast<RequestSink&>(*whileSeated) : *fromLinks, kj->timer(),
                 options.insecure ? Links::PlainJoins::Taken : Links::PlainJoins::Refused);
   actors.attach(linksId, *links);
   traces->start(*links, *actor);
+  if (!acting) return;
+  acting->start(*actor, tls ? kj::Maybe<kj::TlsContext&>(tls->now()) : nullptr);
+  links->setMayJoin([this]() -> Status {
+    if (!standsBy()) return ok();
+    return qgpu::standsBy(acting->acting());
+  });
+}
+
+// From here on this scheduler decides.
+void Scheduler::Parts::act(const SchedulerDaemonOptions& options, std::unique_ptr<RowStore> store,
+                           const std::vector<StoredRow>& rows) {
+  openJournal(journal, std::move(store), loop, log);
+  actors.setJournal(*journal);
+  scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
+  actors.attach(schedulerId, *scheduler);
+  if (acting) acting->setOwn(*traces);
   Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
+}
+
+// One of several: it acts once it is seated. Whatever ends that ends the process, which stands by
+// again in its next life.
+void Scheduler::Parts::standBy(const SchedulerDaemonOptions& options,
+                               std::unique_ptr<EtcdClient> forSeat, const std::string& address) {
+  SeatOptions wanted;
+  wanted.prefix = options.etcd->prefix;
+  wanted.identity =
+      options.hostname + "-" + std::to_string(::getpid()) + "-" + std::to_string(randomWord());
+  wanted.address = address;
+  SeatKeeper::Calls calls;
+  calls.seated = [this, options](const KvCondition& guard) { onSeated(options, guard); };
+  calls.lost = [](const std::string& why) {
+    fatal(ExitCode::Environment, ("another scheduler may act now (" + why + ")").c_str());
+  };
+  calls.other = [this](const std::string& other) {
+    log.info("stands-by", {{"acting", other.empty() ? "nobody" : other}});
+    acting->setActing(other);
+  };
+  calls.health = [this](const Status& answers) {
+    if (answers) return log.info("etcd-answers");
+    log.warn("etcd-silent", {{"why", answers.error().message}});
+  };
+  log.info("group", {{"prefix", wanted.prefix}, {"address", address}});
+  seat.emplace(
+      std::move(forSeat), std::move(wanted),
+      [this](std::function<void()> work) { loop.post(std::move(work)); }, std::move(calls));
+}
+
+void Scheduler::Parts::onSeated(const SchedulerDaemonOptions& options, const KvCondition& guard) {
+  const auto lost = [](const std::string& why) { fatal(ExitCode::Environment, why.c_str()); };
+  auto store = EtcdStore::open(*etcd, {options.etcd->prefix, guard, lost});
+  auto rows = store ? (*store)->load() : Result<std::vector<StoredRow>>(store.error());
+  // Who can't read what there is gives the seat to one that can: nothing is decided yet.
+  if (!rows) fatal(ExitCode::Environment, rows.error().message.c_str());
+  log.info("acts", {{"rows", std::to_string(rows->size())}});
+  act(options, std::move(*store), *rows);
 }
 
 void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListeners local,
@@ -230,6 +354,7 @@ void Scheduler::Parts::followCertificates() {
     http->setTls(now);
     if (scrapes) scrapes->setTls(now);
     if (web) web->setTls(now);
+    if (acting) acting->setTls(now);
     log.info("certificates-changed", {{"certificate", tls->files().cert}});
   };
   const auto refused = [this](const std::string& why) {
@@ -240,14 +365,19 @@ void Scheduler::Parts::followCertificates() {
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote) {
   pages.emplace(*actor, [this]() {
-    return extender->metrics() + (bridge ? bridge->metrics() : "") +
+    return (extender ? extender->metrics() : "") + (bridge ? bridge->metrics() : "") +
            (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
   });
-  extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());
-  health.emplace([this] { return pages->storage(); }, std::vector<Health::Watched>{}, kj->timer(),
-                 feedWatchdog);
+  if (!acting) extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());
+  const auto storage = [this]() -> kj::Promise<Result<std::string>> {
+    if (standsBy()) return Result<std::string>("ok");
+    return pages->storage();
+  };
+  health.emplace(storage, std::vector<Health::Watched>{}, kj->timer(), feedWatchdog);
   std::vector<HttpRoute> routes = routesOf(*pages, *health);
-  for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
+  if (extender) {
+    for (HttpRoute& route : extender->routes()) routes.push_back(std::move(route));
+  }
   routes.push_back(
       HttpRoute::get("/readyz", [this]() -> kj::Promise<HttpPage> { return readiness(); }));
   const auto secured = [this](bool wanted) -> kj::Maybe<kj::TlsContext&> {
@@ -265,7 +395,12 @@ void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListe
 // Who follows does all that it can be asked to once nobody is led to it.
 HttpPage Scheduler::Parts::readiness() const {
   constexpr const char* kPlain = "text/plain; charset=utf-8";
-  if (extender->ready()) return {200, kPlain, "ok\n"};
+  if (standsBy()) {
+    const std::string& other = acting->acting();
+    if (!other.empty()) return {200, kPlain, "ok: " + other + " acts\n"};
+    return {503, kPlain, "no scheduler acts now\n"};
+  }
+  if (!extender || extender->ready()) return {200, kPlain, "ok\n"};
   if (label && label->says(RoleLabel::Role::Follows)) {
     return {200, kPlain, "ok: " + election->holder() + " acts\n"};
   }
@@ -358,13 +493,17 @@ void Scheduler::Parts::close() {
   extender.reset();
   rpc.reset();
   admin.reset();
+  if (acting) acting->stop();
   tls.reset();  // before the loop turns once more
   leaveKubernetes();
   system.stop();
   journal.reset();
+  seat.reset();  // after the last change is stored: another one acts at once
+  etcd.reset();
   traces->stop();
   links.reset();
   actor.reset();
+  acting.reset();
   traces.reset();
   fromLinks.reset();
   fromClient.reset();
@@ -396,25 +535,25 @@ Result<std::unique_ptr<Scheduler>> Scheduler::open(const SchedulerDaemonOptions&
   if (!webhook) return webhook.error();
   auto runDir = RunDir::claim(options.runDir, kName);
   if (!runDir) return runDir.error();
-  auto store = SqliteStore::open(options.dbfile);
-  if (!store) return store.error();
-  auto rows = store->load();
-  if (!rows) return rows.error();
+  auto state = openState(options);
+  if (!state) return state.error();
   auto local = UnixListeners::open(*runDir, kName);
   if (!local) return local.error();
 
   auto parts = std::make_unique<Parts>(std::move(*runDir), log);
   parts->tls = std::move(*tls);
-  openJournal(parts->journal, std::make_unique<SqliteStore>(std::move(*store)), parts->loop, log);
-  parts->actors.setJournal(*parts->journal);
-  parts->addActor(options, *rows);
+  parts->addClients(options);
   const std::uint16_t rpcPort = remote->rpc->port();
+  const std::string address = advertised(options, *remote->rpc);
+  if (!options.etcd) parts->act(options, std::move(state->store), state->rows);
   parts->serve(options, std::move(*local), std::move(*remote));
   if (*join) parts->serveJoin(std::move(**join), rpcPort);
   if (*web) parts->serveWeb(std::move(**web));
   if (*outer) parts->serveExtender(options.extenderCerts, std::move(**outer));
   if (*kubernetes) parts->joinKubernetes(options, std::move(**kubernetes));
   if (*webhook) parts->serveWebhook(options, std::move(**webhook));
+  parts->etcd = std::move(state->etcd);
+  if (options.etcd) parts->standBy(options, std::move(state->forSeat), address);
   return std::unique_ptr<Scheduler>(new Scheduler(std::move(parts)));
 }
 

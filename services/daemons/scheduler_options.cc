@@ -4,6 +4,7 @@
 
 #include "runtime/config.h"
 #include "schema/config.capnp.h"
+#include "services/base/net/pem.h"
 #include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
@@ -16,20 +17,29 @@ constexpr Nanos kLeaseMax = seconds(3600);
 constexpr std::array kFlags = {
     FlagRow{"priority", "NAME", "where ordinary tasks go: binpack, spread or fgd", "binpack"},
     FlagRow{"http", "HOST:PORT", "extender, /metrics, /healthz", nullptr,
-              "127.0.0.1:$PORT, else :12345"},
+            "127.0.0.1:$PORT, else :12345"},
     FlagRow{"rpc", "HOST:PORT", "Cap'n Proto RPC for managers and clients", "127.0.0.1:12346"},
     FlagRow{"dbfile", "PATH", "SQLite file of this cluster's state", nullptr,
-              "/var/lib/qgpu/scheduler.db as root, else qgpu/scheduler.db below $XDG_STATE_HOME"},
+            "/var/lib/qgpu/scheduler.db as root, else qgpu/scheduler.db below $XDG_STATE_HOME"},
+    FlagRow{"store", "WHERE", "etcd:URL[,URL...][/PREFIX]: state that several schedulers share",
+            nullptr, "the file of --dbfile"},
+    FlagRow{"store-ca", "FILE", "who signs etcd's certificate, PEM, where its URLs are https"},
+    FlagRow{"store-cert", "FILE", "certificate shown to etcd, PEM; with --store-key"},
+    FlagRow{"store-key", "FILE", "its key, PEM"},
+    FlagRow{"store-user", "NAME", "who signs in at etcd; with --store-password", nullptr, "nobody"},
+    FlagRow{"store-password", "FILE", "whose first line is the password of --store-user"},
+    FlagRow{"advertise", "HOST:PORT", "where others reach --rpc of this one of several schedulers",
+            nullptr, "--rpc, with this machine's name for an address of all"},
     FlagRow{"run-dir", "DIR", "folder of the sockets scheduler.sock and scheduler.rpc", nullptr,
-              "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
+            "/run/qgpu as root, else $XDG_RUNTIME_DIR/qgpu"},
     FlagRow{"lease", "TIME", "a node silent for so long gets nothing new; lost after 4/3 of it",
-              "15s"},
+            "15s"},
     FlagRow{"tls-cert", "FILE", "certificate of this daemon, PEM; with --tls-key and --tls-ca"},
     FlagRow{"tls-key", "FILE", "its key, PEM"},
     FlagRow{"tls-ca", "FILE", "who signs certificates of this cluster, PEM"},
     FlagRow{"http-tls", nullptr, "TLS for --http too, with the same three files"},
     FlagRow{"metrics", "HOST:PORT", "/metrics alone, for Prometheus on any machine", nullptr,
-              "none"},
+            "none"},
     FlagRow{"metrics-tls", nullptr, "TLS for --metrics, for who shows a certificate of --tls-ca"},
     FlagRow{"web", "HOST:PORT", "the web page; beyond loopback with one of the next two", nullptr,
             "none"},
@@ -42,15 +52,15 @@ constexpr std::array kFlags = {
     FlagRow{"extender", "HOST:PORT", "the extender for other machines, by certificates", nullptr,
             "none"},
     FlagRow{"extender-certs", "DIR", "folder of tls.crt, tls.key and ca.crt of --extender",
-              "/etc/qgpu/extender"},
+            "/etc/qgpu/extender"},
     FlagRow{"insecure", nullptr, "without TLS, beyond loopback too: anybody joins as any node"},
     FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
-              kResourcePrefix},
+            kResourcePrefix},
     FlagRow{"memory-unit", "UNIT", "of the resource qgpu-memory: GiB or MiB", "GiB"},
     FlagRow{"webhook", "HOST:PORT", "admission webhook for Kubernetes over TLS", nullptr, "none"},
     FlagRow{"kubernetes", "WHEN",
-              "follow an API server: on, off, or auto: where KUBECONFIG or a service account is",
-              "auto"},
+            "follow an API server: on, off, or auto: where KUBECONFIG or a service account is",
+            "auto"},
     FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
             "on"},
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
@@ -71,6 +81,11 @@ For other machines, with certificates of both sides:
 Units of a certificate's subject say what its owner may: OU=qgpu-node joins as the node of its CN or
 DNS entries, OU=qgpu-reader reads, OU=qgpu-admin changes anything; without one it joins and reads.
 Files that change are read again within 10 s. Over TCP without TLS one may read.
+
+Several schedulers that share an etcd: one acts, the others stand by and pass questions on to it.
+  qgpu-scheduler --store=etcd:http://a:2379,http://b:2379,http://c:2379 --rpc=0.0.0.0:12346 --tls-...
+  qgpu-manager --scheduler=s1:12346,s2:12346,s3:12346 ...
+  qgpuctl --server s1:12346,s2:12346,s3:12346 nodes
 
 Root has its sockets in /run/qgpu and its state in /var/lib/qgpu; others have them in
 $XDG_RUNTIME_DIR/qgpu and below $XDG_STATE_HOME. Killed or stopped, it goes on from its state, and
@@ -116,6 +131,46 @@ Status readOnOff(const Given& given, bool& to) {
   return ok();
 }
 
+Status readStore(const Given& given, std::optional<EtcdOptions>& to) {
+  Result<EtcdOptions> parsed = parseEtcdStore(given.text);
+  if (!parsed) return parsed.error();
+  to = std::move(*parsed);
+  return ok();
+}
+
+// What is said of an etcd, once --store has named it. An option of it without that is refused.
+struct StoreSaid {
+  std::string ca;
+  std::string cert;
+  std::string key;
+  std::string user;
+  std::string passwordFile;
+};
+
+Status applyStore(const StoreSaid& said, SchedulerDaemonOptions& to) {
+  const bool any = !said.ca.empty() || !said.cert.empty() || !said.user.empty();
+  if (!to.etcd) {
+    if (!any) return ok();
+    return fail(ErrorCode::InvalidArgument,
+                "--store-ca, -cert, -key and -user need --store=etcd:URL");
+  }
+  if (said.cert.empty() != said.key.empty()) {
+    return fail(ErrorCode::InvalidArgument, "--store-cert and --store-key go together");
+  }
+  if (said.user.empty() != said.passwordFile.empty()) {
+    return fail(ErrorCode::InvalidArgument, "--store-user and --store-password go together");
+  }
+  to.etcd->ca = said.ca;
+  to.etcd->cert = said.cert;
+  to.etcd->key = said.key;
+  to.etcd->user = said.user;
+  if (said.user.empty()) return ok();
+  auto text = readSmallFile("--store-password", said.passwordFile);
+  if (!text) return text.error();
+  to.etcd->password = text->substr(0, text->find('\n'));
+  return ok();
+}
+
 Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions& to) {
   if (name == "priority") return readPriority(given, to.priority);
   if (name == "http") return readAddress(given, to.http);
@@ -123,6 +178,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "web") return readAddress(given, to.web.address);
   if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "dbfile") return readPath(given, to.dbfile);
+  if (name == "advertise") return readAddress(given, to.advertise);
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "lease") return readLease(given, to.lease);
   if (name == "tls-cert") return readPath(given, to.tlsCert);
@@ -164,10 +220,29 @@ std::variant<SchedulerDaemonOptions, ExitNow> parseSchedulerOptions(int argc,
   flags.setDefault("http", "127.0.0.1:" + (around.port.empty() ? "12345" : around.port));
   SchedulerDaemonOptions options;
   options.hostname = around.hostname;
-  const auto readOption = [&](std::string_view name, const Given& given) {
+  StoreSaid store;
+  const auto readOption = [&](std::string_view name, const Given& given) -> Status {
+    if (name == "store") return readStore(given, options.etcd);
+    if (name == "store-ca") return readPath(given, store.ca);
+    if (name == "store-cert") return readPath(given, store.cert);
+    if (name == "store-key") return readPath(given, store.key);
+    if (name == "store-user") return store.user = given.text, ok();
+    if (name == "store-password") return readPath(given, store.passwordFile);
     return readOne(name, given, options);
   };
   if (auto exit = flags.each(readOption)) return std::move(*exit);
+  if (const Status applied = applyStore(store, options); !applied) {
+    return flags.refuse(applied.error().message);
+  }
+  if (options.etcd && options.kubernetes == KubernetesChoice::On) {
+    return flags.refuse(
+        "--store=etcd:... is for clusters without Kubernetes, where one of several "
+        "schedulers acts by its Lease: leave out --store, or say --kubernetes=off");
+  }
+  if (options.etcd && !options.extender.empty()) {
+    return flags.refuse("--extender is Kubernetes' and --store=etcd:... for clusters without it");
+  }
+  if (options.etcd) options.kubernetes = KubernetesChoice::Off;
   if (options.httpTls && options.tlsCert.empty()) {
     return flags.refuse("--http-tls needs --tls-cert, --tls-key and --tls-ca");
   }

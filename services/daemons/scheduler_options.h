@@ -2,6 +2,7 @@
 // The flags and the config file of qgpu-scheduler, read and checked in full before anything is
 // touched.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "schema/cluster.capnp.h"
 #include "services/base/flags.h"
 #include "services/base/platform.h"
+#include "services/etcd/etcd_options.h"
 #include "services/kubernetes/pods/pod_rules.h"
 #include "services/web/web_options.h"
 
@@ -21,6 +23,8 @@ enum class KubernetesChoice : std::uint8_t { Auto, On, Off };
 
 struct SchedulerDaemonOptions {
   std::string dbfile;
+  std::optional<EtcdOptions> etcd;  // in the place of `dbfile`
+  std::string advertise;            // HOST:PORT at which others reach `rpc`; empty: as `rpc` says
   std::string runDir;
   std::string http;                                 // HOST:PORT, port 0: any free one
   std::string rpc;                                  // HOST:PORT, or empty: none
