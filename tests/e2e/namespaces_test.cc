@@ -11,9 +11,8 @@
 #include <map>
 #include <poll.h>
 #include <set>
-#include <signal.h>
 
-#include "tests/e2e/network.h"
+#include "tests/e2e/host_daemon.h"
 #include "tests/testing/certificates.h"
 
 namespace qgpu::e2e {
@@ -24,73 +23,18 @@ using Cut = Network::Cut;
 using testing::Certificates;
 
 constexpr std::size_t kHosts = 4;            // the scheduler's is 0
-constexpr auto kPatience = 90s;              // far beyond lease, fence and every pause
+constexpr auto kPatience = HostDaemon::kPatience;
 constexpr const char* kPort = "12346";       // of a namespace that nobody else is in
 constexpr const char* kLease = "--lease=4s";
-
-// A daemon on one host, which may be killed and started again, or stand still.
-class Daemon {
- public:
-  Daemon(const Network& network, std::size_t host, const std::string& program,
-         std::vector<std::string> flags)
-      : network_(network), host_(host), program_(program), flags_(std::move(flags)) {
-    start();
-  }
-  ~Daemon() {
-    if (::testing::Test::HasFailure()) {
-      std::cerr << program_ << " on host " << host_ << ":\n" << child_->output() << "\n";
-    }
-  }
-
-  void start() {
-    std::vector<std::string> argv = {binary(program_), "--run-dir=" + dir_.path() + "/run",
-                                     "--dbfile=" + dir_.path() + "/db", "--http=127.0.0.1:0"};
-    argv.insert(argv.end(), flags_.begin(), flags_.end());
-    child_ = std::make_unique<Child>(network_.on(host_, argv));
-    EXPECT_TRUE(eventually([&] { return !ask("status").is_null(); }, kPatience)) << log();
-  }
-  void kill() {
-    child_->signal(SIGKILL);
-    child_->wait();
-  }
-  void pause() {
-    child_->signal(SIGSTOP);
-    paused_ = true;
-  }
-  void resume() {
-    child_->signal(SIGCONT);
-    paused_ = false;
-  }
-  bool answers() { return !paused_ && child_->alive(); }
-
-  // Null where it does not answer.
-  Json ask(const std::string& line) {
-    if (!answers()) return nullptr;
-    const std::string socket = dir_.path() + "/run/" + program_.substr(5) + ".sock";
-    const Json answer = Json::parse(askSocket(socket, line, 60s), nullptr, false);
-    return answer.is_discarded() ? Json() : answer;
-  }
-  std::string socket() const { return dir_.path() + "/run/" + program_.substr(5) + ".sock"; }
-  std::string log() const { return child_->output(); }
-
- private:
-  const Network& network_;
-  const std::size_t host_;
-  const std::string program_;
-  const std::vector<std::string> flags_;
-  TempFolder dir_;
-  std::unique_ptr<Child> child_;
-  bool paused_ = false;
-};
 
 struct Namespaces : ::testing::Test {
   Namespaces() {
     made.makeCa("ca");
     const std::string at = Network::address(0);
-    scheduler = std::make_unique<Daemon>(
+    scheduler = std::make_unique<HostDaemon>(
         network, 0, "qgpu-scheduler", flags("ca", at, {"--rpc=" + at + ":" + kPort, kLease}));
     for (std::size_t i = 1; i < kHosts; ++i) {
-      nodes[i] = std::make_unique<Daemon>(network, i, "qgpu-manager",
+      nodes[i] = std::make_unique<HostDaemon>(network, i, "qgpu-manager",
                                           flags("ca", nameOf(i), memberFlags(nameOf(i))));
     }
     for (std::size_t i = 1; i < kHosts; ++i) EXPECT_TRUE(comesTo(i, "alive"));
@@ -218,8 +162,8 @@ struct Namespaces : ::testing::Test {
   Network network{kHosts};
   TempFolder folder;
   Certificates made{folder.path()};
-  std::unique_ptr<Daemon> scheduler;
-  std::array<std::unique_ptr<Daemon>, kHosts> nodes;
+  std::unique_ptr<HostDaemon> scheduler;
+  std::array<std::unique_ptr<HostDaemon>, kHosts> nodes;
   std::size_t submitted = 0;
 };
 
@@ -305,7 +249,7 @@ TEST_F(Namespaces, OneIsCutOffOneIsKilledAndOneStandsStill) {
 
 TEST_F(Namespaces, C7_WhoHasNoCertificateOfTheCaDoesNotJoin) {
   made.makeCa("other");
-  Daemon stranger(network, 1, "qgpu-manager",
+  HostDaemon stranger(network, 1, "qgpu-manager",
                   flags("other", "stranger", memberFlags("stranger")));
   std::string standing;
   EXPECT_TRUE(eventually([&] {

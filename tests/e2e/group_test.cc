@@ -1,0 +1,273 @@
+// Several schedulers that share an etcd, on hosts of their own: three of each, and two managers, of
+// which one knows all schedulers and the other one. One scheduler acts. Whatever is killed, stands still or is cut off, what was acknowledged stays, no
+// task is held twice (P3), and the words of who lost the seat change nothing (C1).
+
+#include <algorithm>
+#include <array>
+#include <gtest/gtest.h>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+#include <signal.h>
+
+#include "tests/e2e/host_daemon.h"
+
+namespace qgpu::e2e {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kGroup = 3;   // hosts 0..2: an etcd and a scheduler each
+constexpr std::size_t kNodes = 2;   // hosts 3..4: a manager each
+constexpr auto kPatience = HostDaemon::kPatience;
+
+std::string etcdUrl(std::size_t host, const char* port) {
+  return "http://" + Network::address(host) + ":" + port;
+}
+
+struct Group : ::testing::Test {
+  Group() {
+    for (std::size_t i = 0; i < kGroup; ++i) startEtcd(i);
+    std::string store = "--store=etcd:";
+    std::string all = "--scheduler=";
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      store += (i == 0 ? "" : ",") + etcdUrl(i, "2379");
+      all += (i == 0 ? "" : ",") + rpcOf(i);
+    }
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      schedulers[i] = std::make_unique<HostDaemon>(
+          network, i, "qgpu-scheduler",
+          std::vector<std::string>{store, "--rpc=" + rpcOf(i), "--insecure", "--lease=4s"});
+    }
+    for (std::size_t i = 0; i < kNodes; ++i) {
+      nodes[i] = std::make_unique<HostDaemon>(
+          network, kGroup + i, "qgpu-manager",
+          std::vector<std::string>{"--cards=sim:4x64", "--nodename=node-" + std::to_string(i),
+                                   i == 0 ? all : "--scheduler=" + rpcOf(0),
+                                   "--max-tasks-per-card=60", "--insecure"});
+    }
+    EXPECT_TRUE(eventually([&] { return alive() == kNodes; }, kPatience));
+  }
+  ~Group() override {
+    if (!HasFailure()) return;
+    for (const auto& etcd : etcds) {
+      if (etcd) std::cerr << "etcd:\n" << etcd->output() << "\n";
+    }
+  }
+
+  void startEtcd(std::size_t i) {
+    std::string cluster;
+    for (std::size_t n = 0; n < kGroup; ++n) {
+      cluster += (n == 0 ? "" : ",") + std::string("e") + std::to_string(n) + "=" +
+                 etcdUrl(n, "2380");
+    }
+    const std::string client = etcdUrl(i, "2379"), peer = etcdUrl(i, "2380");
+    etcds[i] = std::make_unique<Child>(network.on(
+        i, {"etcd", "--name=e" + std::to_string(i), "--data-dir=" + data[i].path() + "/etcd",
+            "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+            "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+            "--initial-cluster=" + cluster, "--logger=zap", "--log-level=error",
+            "--unsafe-no-fsync=false"}));
+  }
+  void endEtcd(std::size_t i) {
+    etcds[i]->signal(SIGKILL);
+    etcds[i]->wait();
+  }
+  static std::string rpcOf(std::size_t host) { return Network::address(host) + ":12346"; }
+
+  // --- what is looked at ---
+
+  // Which scheduler acts, as it says itself, but for `unlike`; nothing where none does.
+  std::optional<std::size_t> acting(std::size_t unlike = kGroup) {
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      if (i == unlike || !schedulers[i]->answers()) continue;
+      if (schedulers[i]->log().find("acts rows=") != std::string::npos) return i;
+    }
+    return {};
+  }
+  std::size_t awaitActing(std::size_t unlike = kGroup) {
+    std::optional<std::size_t> found;
+    EXPECT_TRUE(eventually([&] { return (found = acting(unlike)).has_value(); }, kPatience));
+    return found.value_or(0);
+  }
+  Json anybody(const std::string& line) {
+    for (const auto& scheduler : schedulers) {
+      const Json answer = scheduler->ask(line);
+      if (answer.is_object() && answer["ok"] == true) return answer;
+    }
+    return {};
+  }
+  std::size_t alive() {
+    const Json answer = anybody("nodes");
+    if (!answer.is_object()) return 0;
+    std::size_t count = 0;
+    for (const Json& node : answer["nodes"]) count += node["state"] == "alive" ? 1 : 0;
+    return count;
+  }
+  // The tasks that both nodes hold, each once.
+  std::set<std::uint64_t> held() {
+    std::set<std::uint64_t> all;
+    for (const auto& node : nodes) {
+      const Json answer = node->ask("tasks");
+      if (!answer.is_object()) continue;
+      for (const Json& task : answer["tasks"]) {
+        const auto number = task["cluster_task"].get<std::uint64_t>();
+        EXPECT_TRUE(all.insert(number).second) << "task " << number << " is on two nodes";
+      }
+    }
+    return all;
+  }
+
+  // As a person would, who names all of them.
+  Finished ctl(std::vector<std::string> words) {
+    std::string all;
+    for (std::size_t i = 0; i < kGroup; ++i) all += (i == 0 ? "" : ",") + rpcOf(i);
+    return ctl(all, std::move(words));
+  }
+  Finished ctl(const std::string& server, std::vector<std::string> words) {
+    std::vector<std::string> argv = {binary("qgpuctl"), "--server", server};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return run(network.on(kGroup, argv));
+  }
+  // On the acting scheduler's own socket, whose users may have tasks. 0: not acknowledged.
+  std::uint64_t submit(std::size_t at) {
+    const std::string name = "t" + std::to_string(++submitted);
+    const Json answer = schedulers[at]->ask(R"(submit {"name":")" + name +
+                                            R"(","memory_gib":1,"core_percent":1,"request_id":")" +
+                                            name + R"("})");
+    return answer.is_object() && answer["ok"] == true ? answer["task"].get<std::uint64_t>() : 0;
+  }
+  void submitMany(std::size_t at, int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t task = submit(at);
+      EXPECT_NE(task, 0U);
+      if (task != 0) acknowledged.insert(task);
+    }
+  }
+  // Whoever acts knows all that was acknowledged, and the nodes hold it.
+  void expectNothingLost() {
+    EXPECT_TRUE(eventually([&] { return alive() == kNodes && held() == acknowledged; }, kPatience))
+        << held().size() << " held, " << acknowledged.size() << " acknowledged";
+    std::set<std::uint64_t> known;
+    const Json answer = anybody("tasks");
+    if (answer.is_object()) {
+      for (const Json& task : answer["tasks"]) known.insert(task["id"].get<std::uint64_t>());
+    }
+    EXPECT_EQ(known, acknowledged);
+  }
+
+  Network network{kGroup + kNodes};
+  std::array<TempFolder, kGroup> data;
+  std::array<std::unique_ptr<Child>, kGroup> etcds;
+  std::array<std::unique_ptr<HostDaemon>, kGroup> schedulers;
+  std::array<std::unique_ptr<HostDaemon>, kNodes> nodes;
+  std::set<std::uint64_t> acknowledged;
+  int submitted = 0;
+};
+
+TEST_F(Group, OneActsAndTheOthersPassQuestionsOn) {
+  const std::size_t at = awaitActing();
+  submitMany(at, 3);
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    ASSERT_TRUE(eventually([&] {
+      const Json answer = schedulers[i]->ask("tasks");
+      return answer.is_object() && answer["ok"] == true && answer["tasks"].size() == 3;
+    })) << i;
+    const Finished seen = ctl(rpcOf(i), {"nodes"});
+    EXPECT_EQ(seen.status, 0) << seen.output;
+    EXPECT_NE(seen.output.find("node-1"), std::string::npos) << seen.output;
+  }
+  const std::size_t other = (at + 1) % kGroup;
+  const Json refused = schedulers[other]->ask("cordon node-0");
+  EXPECT_EQ(refused["code"], "stands-by") << refused;
+  EXPECT_NE(refused["error"].get<std::string>().find(rpcOf(at)), std::string::npos) << refused;
+  // Over TCP without TLS nobody may change anything: the refusal is of the one that acts.
+  const Finished followed = ctl(rpcOf(other), {"cordon", "node-0"});
+  EXPECT_EQ(followed.status, 3) << followed.output;
+  EXPECT_EQ(followed.output.find("stands by"), std::string::npos) << followed.output;
+}
+
+TEST_F(Group, C1_KilledItIsFollowedWithin3sAndNothingIsLost) {
+  for (int round = 0; round < 3; ++round) {
+    const std::size_t at = awaitActing();
+    submitMany(at, 4);
+    const std::int64_t killed = testing::monotonicNs();
+    schedulers[at]->kill();
+    const std::size_t next = awaitActing(at);
+    const double seconds = static_cast<double>(testing::monotonicNs() - killed) / 1e9;
+    std::cout << "acts again after " << seconds << " s\n";
+    EXPECT_LT(seconds, 8.0);
+    schedulers[at]->start();
+    EXPECT_NE(next, at);
+    expectNothingLost();
+  }
+}
+
+TEST_F(Group, AnEndInOrderGivesTheSeatToTheNextAtOnce) {
+  const std::size_t at = awaitActing();
+  submitMany(at, 2);
+  schedulers[at]->child().signal(SIGTERM);
+  EXPECT_EQ(schedulers[at]->child().wait(20s).value_or(-1), 0);
+  awaitActing(at);
+  schedulers[at]->start();
+  expectNothingLost();
+}
+
+TEST_F(Group, C1_OneThatStoodStillChangesNothingWhenItGoesOn) {
+  const std::size_t at = awaitActing();
+  submitMany(at, 3);
+  schedulers[at]->pause();
+  const std::size_t next = awaitActing(at);
+  submitMany(next, 3);
+  schedulers[at]->resume();
+  ASSERT_TRUE(schedulers[at]->child().wait(30s).has_value()) << "it goes on as if nothing was";
+  schedulers[at]->start();
+  expectNothingLost();
+  EXPECT_EQ(acting(), next);
+}
+
+TEST_F(Group, OneEtcdLessChangesNothingAndWithoutAnyTheNodesGoOn) {
+  const std::size_t at = awaitActing();
+  submitMany(at, 2);
+  endEtcd((at + 1) % kGroup);
+  submitMany(awaitActing(), 2);
+  endEtcd(at);
+  endEtcd((at + 2) % kGroup);
+  EXPECT_EQ(held(), acknowledged);
+  for (std::size_t i = 0; i < kGroup; ++i) startEtcd(i);
+  ASSERT_TRUE(eventually([&] {
+    for (const auto& scheduler : schedulers) {
+      if (!scheduler->child().alive()) scheduler->launch();
+    }
+    return acting().has_value() && alive() == kNodes;
+  }, kPatience));
+  submitMany(awaitActing(), 2);
+  expectNothingLost();
+}
+
+TEST_F(Group, C1_CutOffFromTheOthersItNoLongerActs) {
+  const std::size_t at = awaitActing();
+  submitMany(at, 3);
+  network.cut(at, Network::Cut::FromHost);
+  const std::size_t next = awaitActing(at);
+  submitMany(next, 3);
+  network.heal(at);
+  ASSERT_TRUE(schedulers[at]->child().wait(30s).has_value()) << "two act";
+  schedulers[at]->start();
+  expectNothingLost();
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
+
+// Before GoogleTest, because namespaces are entered before any thread.
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const std::string why = qgpu::e2e::Network::enter();
+  if (!why.empty()) {
+    std::cout << "skipped: no hosts can be made here: " << why << "\n";
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}
