@@ -18,8 +18,7 @@ case $seconds in
 esac
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-all="message rpc admin config row store page attach extender rm"
-[ $# -gt 0 ] || set -- $all
+[ $# -gt 0 ] || set -- $(ls "$here/corpus")
 row='%-8s %12s %9s %7s %6s  %s\n'
 if [ $# -gt 1 ]; then
   printf "$row" target executions exec/s edges new result

@@ -108,7 +108,7 @@ for part in $parts; do
       chunk starve disk-full "$bin/qgpu-crash" disk-full --rounds 50
       chunk starve syscalls "$bin/qgpu-crash" syscalls ;;
     fuzz)
-      for target in message rpc admin config row store page attach; do
+      for target in $(ls tests/fuzz/corpus); do
         chunk fuzz "$target" sh tests/fuzz/run.sh "$fuzz" "${SOAK_FUZZ_SECONDS:-1200}" "$target"
       done ;;
     load)
