@@ -33,16 +33,19 @@ core_branches_least=95
 aside='^(tidy|demo_.*)_test$'
 bad=0
 
+# units OPTION...: ctest over them. Those that judge by time have a second try, as in ./dev test.
+units() { ctest --test-dir "$build/tests/unit" -L unit -E "$aside" "$@"; }
+
 rm -rf "$build/profiles"
 mkdir -p "$build/profiles"
-LLVM_PROFILE_FILE="$build/profiles/%m-%p.profraw" ctest --test-dir "$build/tests/unit" -L unit \
-  -E "$aside" --repeat until-pass:2 --output-on-failure -j "${JOBS:-$(nproc)}" || bad=1
+export LLVM_PROFILE_FILE="$build/profiles/%m-%p.profraw"
+units -LE '^timing$' --output-on-failure -j "${JOBS:-$(nproc)}" || bad=1
+units -L '^timing$' --output-on-failure --repeat until-pass:2 || bad=1
 llvm-profdata merge -sparse -failure-mode=all "$build/profiles" -o "$build/unit.profdata"
 
-# The programs: every unit test has the name of its binary.
+# The programs: every unit test has the name of its binary, or of that and `_timing`.
 set -- "$build/lib/libqgpu.so"
-for name in qgpu-manager qgpuctl $(ctest --test-dir "$build/tests/unit" -L unit -E "$aside" -N |
-    sed -n 's/^ *Test *#[0-9]*: //p'); do
+for name in qgpu-manager qgpuctl $(units -LE '^timing$' -N | sed -n 's/^ *Test *#[0-9]*: //p'); do
   set -- "$@" -object "$build/bin/$name"
 done
 llvm-cov show "$@" -instr-profile="$build/unit.profdata" -show-branches=count \
