@@ -43,6 +43,11 @@ struct ArbiterConfig {
   Nanos resumeCost{0};
 };
 
+// The same for a card whose holds stop work in the middle. Kernels that are shorter than half a
+// slice are not stopped at a slice's end, so that programs which tune themselves by timing their
+// kernels tune right.
+ArbiterConfig whereHoldsStopWork(ArbiterConfig config);
+
 struct ArbiterTask {
   TaskId id = TaskId::kNone;
   TaskClass taskClass = TaskClass::Ordinary;

@@ -151,27 +151,12 @@ Error refused(Error store) {
   return store;
 }
 
-// From an opened gate until a program that waits there works with all of the driver's threads, as
-// the work that is missing from slices of 4, 8, 15 and 30 ms says: some 450 us on PoCL with two
-// threads. bench_work_share shows what is lost of a share.
-constexpr Nanos kResumeCost = micros(450);
-
 ArbiterConfig arbiterConfig(const ManagerOptions& options) {
   ArbiterConfig config;
   config.policy = readPolicy(options.policy);
   config.onlineIdle = options.onlineIdle;
   config.sliceMin = options.slice.low;
   config.sliceMax = options.slice.high;
-  return config;
-}
-
-// Kernels that are shorter than half a slice are not stopped in the middle at a slice's end, so
-// that programs which tune themselves by timing their kernels tune right.
-ArbiterConfig configOf(const CardFacts& card, ArbiterConfig config) {
-  if (card.suspend != schema::Suspend::GATE) {
-    config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
-    config.resumeCost = std::min(kResumeCost, config.sliceMin / 4);
-  }
   return config;
 }
 
@@ -304,8 +289,10 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   std::vector<CardFacts> facts;
   for (const Card& card : found.cards) {
     facts.push_back(card);
-    cards.push_back(std::make_unique<CardActor>(card.index, configOf(card, node_.arbiter),
-                                                CardPeers{peers.attach, nodeId}, monotonicNow()));
+    const bool stops = card.suspend != schema::Suspend::GATE;
+    const ArbiterConfig config = stops ? whereHoldsStopWork(node_.arbiter) : node_.arbiter;
+    cards.push_back(std::make_unique<CardActor>(
+        card.index, config, CardPeers{peers.attach, nodeId}, monotonicNow()));
     peers.cards.push_back(cardActors.add(*cards.back()));
   }
   port.cardActors = peers.cards;

@@ -42,11 +42,7 @@ ArbiterConfig arbiterConfig(const Options& options) {
   config.onlineIdle = options.onlineIdle;
   config.sliceMin = options.sliceMin;
   config.sliceMax = options.sliceMax;
-  if (options.freeze || options.rm) {
-    config.patience = std::min(config.sliceMax / 2, config.settleMax / 4);
-    config.resumeCost = std::min(micros(250), config.sliceMin / 4);
-  }
-  return config;
+  return options.freeze || options.rm ? whereHoldsStopWork(config) : config;
 }
 
 std::vector<CardFacts> cardFacts(const Options& options) {
