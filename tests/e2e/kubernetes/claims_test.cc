@@ -9,6 +9,7 @@
 #include "services/kubernetes/claim_plugin/testing/claims_kubelet.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/container.h"
+#include "tests/e2e/kubernetes/elsewhere.h"
 #include "tests/e2e/kubernetes/kube_world.h"
 
 namespace qgpu::e2e {
@@ -224,6 +225,19 @@ TEST_F(Claims, ASliceThatSomebodyTookAwayIsThereAgain) {
   api.remove("resourceslices", "", kSlice);
   ASSERT_TRUE(manager->ask("uncordon sim-0")["ok"]);
   EXPECT_TRUE(eventually([&] { return !slice().is_null(); }));
+}
+
+TEST_F(Claims, AllRightsThatTheManagerHasForThemAreUsed) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  ASSERT_EQ(prepare("train").error, "");
+  EXPECT_EQ(unprepare("train"), "");
+  ASSERT_TRUE(manager->ask("cordon sim-0")["ok"]);
+  ASSERT_TRUE(eventually([&] { return slice()["spec"]["devices"][0].contains("taints"); }));
+  label("qgpu.io/claims", "disable");
+  ASSERT_TRUE(eventually([&] { return slice().is_null(); })) << manager->log();
+  EXPECT_EQ(unused(api, kRightsForClaims), Rights());
 }
 
 TEST_F(Claims, NeitherWayGivesCardsWhileTasksOfTheOtherLive) {

@@ -8,6 +8,7 @@
 
 #include "services/base/base64.h"
 #include "tests/deploy/documents.h"
+#include "tests/e2e/kubernetes/elsewhere.h"
 #include "tests/e2e/kubernetes/kube_world.h"
 
 namespace qgpu::e2e {
@@ -35,19 +36,9 @@ struct Right {
            (nameSpace.empty() || nameSpace == use.nameSpace);
   }
   std::string text() const {
-    return account + " may " + verb + " " + resource + (group.empty() ? "" : "." + group) +
+    return rightText(account, verb, group, resource) +
            (name.empty() ? "" : " " + name) + (nameSpace.empty() ? "" : " in " + nameSpace);
   }
-};
-
-// Given, and not used here, each with its reason.
-const std::set<std::string> kElsewhere = {
-    "qgpu-manager may patch events",  // a word that is said again: pod_events_test
-    // Cards that are given by claims: claims_test.
-    "qgpu-manager may create resourceslices.resource.k8s.io",
-    "qgpu-manager may update resourceslices.resource.k8s.io",
-    "qgpu-manager may delete resourceslices.resource.k8s.io",
-    "qgpu-manager may get resourceclaims.resource.k8s.io",
 };
 
 std::vector<std::string> texts(const Document& role, const std::string& list) {
@@ -207,7 +198,9 @@ TEST_F(KubeRights, AreWhatTheDaemonsUseAndNothingElse) {
                          << use.nameSpace << "/" << use.name << " of " << use.group;
   }
   for (const Right& right : given) {
-    EXPECT_NE(used.contains(right), kElsewhere.contains(right.text())) << right.text();
+    const bool elsewhere =
+        kRightsForEvents.contains(right.text()) || kRightsForClaims.contains(right.text());
+    EXPECT_NE(used.contains(right), elsewhere) << right.text();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "services/attach/testing/guest_client.h"
+#include "tests/e2e/kubernetes/elsewhere.h"
 #include "tests/e2e/kubernetes/kubelet_api.h"
 
 namespace qgpu::e2e {
@@ -88,6 +89,18 @@ TEST_F(PodEvents, AStartThatIsRefusedIsToldWithItsReason) {
   const Json event = told("QGPURefused", "u1");
   EXPECT_EQ(event["type"], "Warning");
   EXPECT_TRUE(messageOf(event).starts_with("container main: ")) << messageOf(event);
+}
+
+TEST_F(PodEvents, AStartThatIsRefusedAgainIsTheSameEventWithACount) {
+  bindPod("u1", "sim-1", 30, 4);
+  for (int times = 1; times <= 2; ++times) {
+    EXPECT_NE(start({{"qgpu-core", 60}, {"qgpu-memory", 4}}), "");
+    EXPECT_TRUE(eventually([&] {
+      const Json refused = event("QGPURefused", "u1");
+      return !refused.is_null() && refused["count"] == times;
+    })) << times;
+  }
+  EXPECT_EQ(unused(api, kRightsForEvents), Rights());
 }
 
 TEST_F(PodEvents, BeingHeldIsOneEventThatSumsUpAndIsNotToldToThePodThatWasNot) {
