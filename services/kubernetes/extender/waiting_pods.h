@@ -4,7 +4,7 @@
 // kube-scheduler tries a pod that an extender refused again only after events of its own: with 1.26
 // those of a node's allocatable, labels, taints and conditions, and of pods that go; else after
 // five minutes. What opens room here (a manager that is back, a card that is uncordoned, a task
-// that ended on a card, a policy, a label) is none of these. So the pod itself is updated: the
+// that ended on a card, a label) is none of these. So the pod itself is updated: the
 // annotation qgpu.io/woken moves this one pod in every version, and no other. A condition of the
 // node would move every pod of the cluster that waits for any node, and in 1.26 to 1.31 not even
 // those that another node refused for a reason of its own.

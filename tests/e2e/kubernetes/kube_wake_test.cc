@@ -1,7 +1,9 @@
 // A pod that waits is bound as soon as there is room for it, whatever made the room: kube-scheduler
 // has no event for most of it, and is woken for this pod alone. And no pod is bound where kubelet
-// does not count the devices, since that fails it for good.
+// does not count the devices, since that fails it for good. A policy makes no room for pods: it
+// refuses only who asks for no share, and each pod asks for one or is online (pod_rules.h).
 
+#include <functional>
 #include <gtest/gtest.h>
 #include <optional>
 
@@ -37,6 +39,17 @@ struct KubeWake : KubeWorld, ::testing::WithParamInterface<Version> {
     }));
   }
   bool runs(const std::string& name) { return reaches(name, "Running"); }
+  void label(const std::string& name, const std::string& value) {
+    api.change("nodes", "", kNode, [&](Json& node) { node["metadata"]["labels"][name] = value; });
+  }
+  // Milliseconds of this machine's time from `change` until the pod is bound.
+  std::int64_t msUntilBound(const std::string& name, const std::function<void()>& change) {
+    const std::int64_t began = monotonicNs();
+    change();
+    EXPECT_TRUE(eventually([&] { return pod(name)["spec"].contains("nodeName"); }))
+        << name << kube->lastAnswer(name);
+    return (monotonicNs() - began) / 1'000'000;
+  }
 
   PlainTenant first{dir.path() + "/first"};
   PlainTenant second{dir.path() + "/second"};
@@ -110,9 +123,59 @@ TEST_P(KubeWake, ALabelThatLetsOnlinePodsIn) {
   begin("sim:1x16");
   create("next", {0, 5, "online"}, first.command());
   settled("next", "NotMixedNode");
-  api.change("nodes", "", kNode,
-             [](Json& node) { node["metadata"]["labels"]["mixed-qgpu-enable"] = "enable"; });
+  label("mixed-qgpu-enable", "enable");
   EXPECT_TRUE(runs("next")) << kube->lastAnswer("next");
+}
+
+TEST_P(KubeWake, AKindOfCardThatIsFreeAgain) {
+  label("mixed-qgpu-enable", "enable");
+  begin("sim:2x16");
+  PlainTenant third(dir.path() + "/third");
+  createPod("pair",
+            {container("a", {60, 5}, first.command()), container("b", {60, 6}, second.command())});
+  ASSERT_TRUE(runs("pair")) << kube->lastAnswer("pair");
+  create("next", {0, 5, "online"}, third.command());
+  settled("next", "WrongTenancy");
+  first.end();
+  EXPECT_TRUE(runs("next")) << kube->lastAnswer("next");
+  EXPECT_EQ(phase("pair"), "Running");
+  EXPECT_TRUE(agrees());
+}
+
+TEST_P(KubeWake, ACordonThatIsLiftedAndAKindThatIsFreeWithinASecond) {
+  label("mixed-qgpu-enable", "enable");
+  begin("sim:2x16");
+  PlainTenant third(dir.path() + "/third");
+  ASSERT_TRUE(manager->ask("cordon sim-0")["ok"]);
+  ASSERT_TRUE(manager->ask("cordon sim-1")["ok"]);
+  createPod("pair",
+            {container("a", {60, 5}, first.command()), container("b", {60, 6}, second.command())});
+  settled("pair", "CardCordoned");
+  EXPECT_LE(msUntilBound("pair",
+                         [&] {
+                           EXPECT_TRUE(manager->ask("uncordon sim-0")["ok"]);
+                           EXPECT_TRUE(manager->ask("uncordon sim-1")["ok"]);
+                         }),
+            1000);
+  ASSERT_TRUE(runs("pair")) << kube->lastAnswer("pair");
+  create("next", {0, 5, "online"}, third.command());
+  settled("next", "WrongTenancy");
+  EXPECT_LE(msUntilBound("next", [&] { first.end(); }), 1000);
+}
+
+TEST_P(KubeWake, ALabelAndDevicesThatAreCountedWithinASecond) {
+  begin("sim:1x16");
+  create("labelled", {0, 5, "online"}, first.command());
+  settled("labelled", "NotMixedNode");
+  EXPECT_LE(msUntilBound("labelled", [&] { label("mixed-qgpu-enable", "enable"); }), 1000);
+  ASSERT_TRUE(runs("labelled")) << kube->lastAnswer("labelled");
+  ASSERT_EQ(manager->stop(), 0) << manager->log();
+  kubelet.devices().setCounts(false);
+  create("next", {0, 5, "online"}, second.command());
+  settled("next", "ManagerStarting");
+  manager->start();
+  ASSERT_TRUE(eventually([&] { return served(); })) << "kubelet was told";
+  EXPECT_LE(msUntilBound("next", [&] { kubelet.devices().setCounts(true); }), 1000);
 }
 
 TEST_P(KubeWake, ASchedulerThatIsBack) {
