@@ -585,7 +585,9 @@ void GatePort::judgeUnattached(GuestTask& task, Nanos now) {
       task, kTaskUnattached,
       "no process of it has attached for " + std::to_string(options_.unattachedAfter / seconds(1)) +
           " s: it uses no card, or runs without libqgpu.so, and so without quota and turns");
-  gate.unattachedTold = sent != SendResult::Refused;  // else with the next heartbeat
+  if (sent == SendResult::Refused) return;  // with the next heartbeat
+  gate.unattachedTold = true;
+  unattached_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void GatePort::beatAgain(Nanos now) {

@@ -10,6 +10,7 @@
 // Kept here: A3 and A11 as far as the outside goes (death is told as OWNER_DIED says it), A10
 // (answers repeat the epoch of the order), C7 (a page harms its owner alone).
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -93,6 +94,8 @@ class GatePort {
 
   GatePlatform& platform() { return around_; }
   const GatePortCounters& counters() const { return counters_; }
+  // Tasks of which no process attached in time. From any thread.
+  std::uint64_t unattached() const { return unattached_.load(std::memory_order_relaxed); }
 
  private:
   void store(GuestTask& task);
@@ -133,6 +136,7 @@ class GatePort {
   GatePlatform::TimerKey heartbeat_ = 0;
   std::function<void()> heard_;
   GatePortCounters counters_;
+  std::atomic<std::uint64_t> unattached_{0};
 };
 
 }  // namespace qgpu

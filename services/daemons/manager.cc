@@ -133,8 +133,12 @@ struct Past {
   }
 };
 
-std::string unheldMetrics(const UnheldCounters& counters) {
+std::string unheldMetrics(const AttachPort& attach) {
+  const UnheldCounters& counters = attach.unheld();
   MetricsText page;
+  page.one("qgpu_unattached_tasks_total", "counter",
+           "Tasks of which no process attached in their first minute.",
+           countText(attach.gate().unattached()));
   page.one("qgpu_unheld_processes_total", "counter",
            "Processes of tasks that had a card open and were not attached.",
            countText(counters.told.load()));
@@ -334,7 +338,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
   const auto more = [this] {
-    return unheldMetrics(attach->unheld()) + (podEvents ? eventMetrics(*podEvents) : "") +
+    return unheldMetrics(*attach) + (podEvents ? eventMetrics(*podEvents) : "") +
            (tls ? tls->metrics() : "");
   };
   const auto podOf = [this](std::uint64_t task) {

@@ -164,6 +164,20 @@ TEST_F(PodEvents, APodThatEndsOfAnAllocationThatFailedIsToldSo) {
   EXPECT_TRUE(messageOf(told("QGPUMemoryOverrun", "u1")).starts_with("container main: 1 alloc"));
 }
 
+// The real minute: a container whose program never loads the library.
+TEST_F(PodEvents, AContainerOfWhichNothingAttachesIsToldAndCounted) {
+  startBoth();
+  const GuestClient attached = program(kOther);
+  const auto isTold = [&] { return !event("QGPUUnattached", "u1").is_null(); };
+  ASSERT_TRUE(eventually(isTold, std::chrono::seconds(90))) << manager->log();
+  const Json event = this->event("QGPUUnattached", "u1");
+  EXPECT_EQ(event["type"], "Warning");
+  const std::string what = "container main: no process of it has attached for 60 s";
+  EXPECT_TRUE(messageOf(event).starts_with(what)) << messageOf(event);
+  EXPECT_TRUE(this->event("QGPUUnattached", "u2").is_null());
+  EXPECT_NE(manager->get("/metrics").find("qgpu_unattached_tasks_total 1\n"), std::string::npos);
+}
+
 TEST_F(PodEvents, WhatAManagerBoundBeforeItsRestartIsToldOfByTheNextOne) {
   bindPod("u1", "sim-0", 50, 4);
   ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");

@@ -860,6 +860,7 @@ TEST_F(GatePortTest, ATaskOfWhichNoProcessAttachesIsToldOfOnce) {
   turns(200);
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 7), 1u);
   EXPECT_EQ(node.count(Which::EVENT_TOLD, 8), 0u);
+  EXPECT_EQ(room().gate().unattached(), 1u);
 }
 
 }  // namespace
