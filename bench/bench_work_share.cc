@@ -119,7 +119,8 @@ Status measure(const ActSetting& setting, Row& row) {
   return ok();
 }
 
-void print(int file, const std::string& model, const std::vector<Row>& rows) {
+// False: an item was wrong.
+bool print(int file, const std::string& model, const std::vector<Row>& rows) {
   double worst = 0;
   std::uint64_t wrong = 0;
   JsonText out;
@@ -136,6 +137,7 @@ void print(int file, const std::string& model, const std::vector<Row>& rows) {
   out.endArray().decimal("furthest_from_wanted", worst);
   out.number("wrong_items", static_cast<std::int64_t>(wrong)).endObject();
   dprintf(file, "%s\n", out.str().c_str());
+  return wrong == 0;
 }
 
 int run(const Options& options) {
@@ -170,8 +172,9 @@ int run(const Options& options) {
     std::fprintf(stderr, "bench_work_share: %s\n", status.error().message.c_str());
     return interrupted() ? 130 : 1;
   }
-  print(result, model, rows);
-  return 0;
+  if (print(result, model, rows)) return 0;
+  std::fprintf(stderr, "bench_work_share: items were wrong\n");
+  return 1;
 }
 
 }  // namespace
