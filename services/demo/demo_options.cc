@@ -69,7 +69,7 @@ OpenCL card under it, and measures what each of them got. Nothing is left behind
   --acts=LIST   of be,fs,bs,hybrid,clpeak,alone (default all, in this order)
   --seconds=N   length of an act (default 10; hybrid takes four times as long)
   --strict      a figure that is missed makes the exit code 1
-  --room=N      under --strict, let a busy machine miss a figure by N percent of it (default 0)
+  --room=N      under --strict, let a figure be missed by N percent of what is wanted (default 0)
 
 Writes demo.json (or the file that DEMO_JSON names). Exit code: 0 all acts ran and every result was
 right, also where a figure was missed; 1 an act failed, a result was wrong, or a figure was missed
