@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "services/cards/opencl/probe.h"
 #include "services/kubernetes/bridge/role_label.h"
 #include "services/kubernetes/claims/claim_document.h"
 #include "services/kubernetes/pods/pod_rules.h"
@@ -550,6 +551,15 @@ TEST(Examples, AreWhatTheirNamesSay) {
   const PodDemands cards = example("multi-card.yaml");
   ASSERT_EQ(cards.containers.size(), 1u);
   EXPECT_EQ(cards.containers[0].ask.cards, 2u);
+}
+
+// On what a machine of 16 GiB makes of its CPU.
+TEST(Examples, FitOneCardButForTheOneOfWholeCards) {
+  for (const char* file : {"online.yaml", "offline.yaml", "ordinary.yaml"}) {
+    Bytes all{0};
+    for (const ContainerDemand& container : example(file).containers) all += container.ask.mem;
+    EXPECT_LE(all, cpuCardBytes(mebibytes(15'900))) << file;
+  }
 }
 
 TEST(Examples, AreAllLookedAt) {
