@@ -69,7 +69,6 @@ Result<CardsFound> findCards(const CardsOptions& options);
 struct SuspendTrial {
   SuspendChoice choice = SuspendChoice::Auto;
   std::string probe;             // qgpu-suspend-probe
-  std::string driverRoot;        // stands before /dev; empty but in tests
   std::string kept;              // the file of the answers, in a folder that is ours
   std::string version;           // of qgpu
   Nanos timeout = seconds(60);   // of one card's test

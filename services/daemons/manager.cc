@@ -29,7 +29,6 @@
 #include "services/base/net/live_tls.h"
 #include "services/base/run_dir.h"
 #include "services/cards/nvidia/suspend_answers.h"
-#include "services/cards/suspend/driver_calls.h"
 #include "services/daemons/card_watch.h"
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/listeners.h"
@@ -108,7 +107,6 @@ SuspendTrial suspendTrial(const ManagerOptions& options, const RunDir& dir) {
   SuspendTrial trial;
   trial.choice = options.cards.suspend;
   trial.probe = suspendProbe();
-  trial.driverRoot = suspend::driverRoot();
   trial.kept = dir.file(kSuspendAnswersFile);
   trial.version = QGPU_VERSION;
   return trial;

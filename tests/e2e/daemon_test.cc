@@ -27,6 +27,18 @@ TEST(Daemon, ServesStatusAndStopsCleanlyOnSigterm) {
   EXPECT_FALSE(std::filesystem::exists(manager.socket()));
 }
 
+TEST(Daemon, IsNoProgramThatListensToATest) {
+  for (const char* name : {"qgpu-manager", "qgpu-suspend-probe", "qgpu-scheduler"}) {
+    std::ifstream file(binary(name), std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    ASSERT_FALSE(bytes.str().empty()) << name;
+    for (const char* hook : {"QGPU_DRIVER_ROOT", "QGPU_TEST", "QGPU_STAND_IN"}) {
+      EXPECT_EQ(bytes.str().find(hook), std::string::npos) << hook << " in " << name;
+    }
+  }
+}
+
 TEST(Daemon, RefusesWhatItDoesNotUnderstandWithOneLineAndExit2) {
   const std::vector<std::vector<std::string>> wrong = {
       {"--policy=fastest"},

@@ -31,7 +31,6 @@ suspend::SelfTestOptions optionsOf(const CheckContext& context) {
   options.uuid = context.card.uuid;
   options.driverVersion = context.card.driver;
   options.minor = context.card.minor;
-  options.driverRoot = suspend::driverRoot();
   options.probe = testing::binary("qgpu-suspend-probe");
   options.toggles = static_cast<std::uint32_t>(context.count(200, 5));
   return options;

@@ -454,6 +454,14 @@ bool isDriver(int fd) {
          (::stat((root + "/dev/nvidia0").c_str(), &card) == 0 && same(card));
 }
 
+// Where a file lies: the driver's below the root.
+std::string placeOf(const char* path) {
+  constexpr char kDrivers[] = "/dev/nvidia";
+  const bool isDrivers = std::strncmp(path, kDrivers, sizeof kDrivers - 1) == 0;
+  const char* root = isDrivers ? std::getenv("QGPU_DRIVER_ROOT") : nullptr;
+  return std::string(root ? root : "") + path;
+}
+
 // Before the program opens the driver's files.
 __attribute__((constructor)) void begin() {
   prepare();
@@ -478,4 +486,21 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
   static const auto real =
       reinterpret_cast<int (*)(int, unsigned long, ...)>(::dlsym(RTLD_NEXT, "ioctl"));
   return real(fd, request, argument);
+}
+
+extern "C" __attribute__((visibility("default"))) int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const auto mode = va_arg(list, mode_t);
+  va_end(list);
+  static const auto real =
+      reinterpret_cast<int (*)(const char*, int, ...)>(::dlsym(RTLD_NEXT, "open"));
+  return real(qgpu::rm_stand_in::placeOf(path).c_str(), flags, mode);
+}
+
+extern "C" __attribute__((visibility("default"))) int statx(int at, const char* path, int flags,
+                                                            unsigned mask, struct statx* out) {
+  using Statx = int (*)(int, const char*, int, unsigned, struct statx*);
+  static const auto real = reinterpret_cast<Statx>(::dlsym(RTLD_NEXT, "statx"));
+  return real(at, qgpu::rm_stand_in::placeOf(path).c_str(), flags, mask, out);
 }

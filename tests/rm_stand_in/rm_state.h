@@ -4,8 +4,8 @@
 // process takes off the card and another has there, and for memory that several hold; what one
 // alone has is tests/cuda_stand_in/kernel.h's too. librm_stand_in.so, preloaded, stands in front
 // of libc's ioctl() and answers what is asked of $QGPU_DRIVER_ROOT/dev/nvidiactl as the driver
-// does, with dma-bufs that are open files of dev/dmabuf; the stand-in libcuda runs its kernels only
-// while their channels may.
+// does, with dma-bufs that are open files of dev/dmabuf; who opens /dev/nvidia* gets the files
+// there. The stand-in libcuda runs its kernels only while their channels may.
 //
 // Its laws: a client belongs to the open file that made it, and a call on it from another is
 // refused, whoever asks; but whoever has a client may take any channel of a card off the hardware,

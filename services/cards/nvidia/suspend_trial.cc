@@ -41,7 +41,6 @@ SuspendAnswer tested(const Card& card, const SuspendTrial& trial) {
     options.uuid = card.id;
     options.driverVersion = card.driverVersion;
     options.minor = card.minor;
-    options.driverRoot = trial.driverRoot;
     options.probe = trial.probe;
     options.patience = trial.patience;
     const suspend::SelfTest found = suspend::testSuspend(options);

@@ -25,7 +25,6 @@ int checkCard(int argc, char** argv) {
   what.uuid = argv[2];
   what.driverVersion = argv[3];
   what.minor = std::atoi(argv[4]);
-  what.driverRoot = driverRoot();
   what.probe = "/proc/self/exe";
   what.only = kSuspendMethods[method];
   what.toggles = kToggles;

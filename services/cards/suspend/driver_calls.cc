@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,6 +19,7 @@
 namespace qgpu::suspend {
 namespace {
 
+constexpr const char* kControlFile = "/dev/nvidiactl";
 constexpr std::uint32_t kPreemptLimitUs = 10'000;
 
 std::string statusText(std::uint32_t status) {
@@ -111,11 +111,6 @@ class DriverCalls::File {
   std::uint32_t status_ = rm::kOk;
 };
 
-std::string driverRoot() {
-  const char* root = std::getenv("QGPU_DRIVER_ROOT");
-  return root == nullptr ? "" : root;
-}
-
 Result<std::unique_ptr<DriverCalls>> DriverCalls::open(const CardName& name) {
   const std::string& version = name.driverVersion;
   const rm::Layout layout = rm::layoutOf(version.c_str(), version.size() + 1);
@@ -123,12 +118,10 @@ Result<std::unique_ptr<DriverCalls>> DriverCalls::open(const CardName& name) {
     return fail(ErrorCode::Unsupported, "the interface of driver " + version + " is not known");
   }
   std::unique_ptr<DriverCalls> opened(new DriverCalls);
-  const char* why =
-      opened->card_.open(name.driverRoot.c_str(), name.minor, name.uuid.c_str(), layout);
+  const char* why = opened->card_.open("", name.minor, name.uuid.c_str(), layout);
   if (why != nullptr) return fail(ErrorCode::Unavailable, why);
-  const std::string control = name.driverRoot + "/dev/nvidiactl";
-  if (!statOf(AT_FDCWD, control.c_str(), opened->control_)) {
-    return fail(ErrorCode::Unavailable, control + ": " + std::strerror(errno));
+  if (!statOf(AT_FDCWD, kControlFile, opened->control_)) {
+    return fail(ErrorCode::Unavailable, std::string(kControlFile) + ": " + std::strerror(errno));
   }
   return opened;
 }

@@ -34,11 +34,7 @@ struct CardName {
   std::string uuid;
   std::string driverVersion;  // "580.142"
   int minor = 0;              // of the card's file in /dev
-  std::string driverRoot;     // stands before /dev; empty but in tests
 };
-
-// QGPU_DRIVER_ROOT, where tests have their driver; empty otherwise.
-std::string driverRoot();
 
 class DriverCalls final : public Calls {
  public:

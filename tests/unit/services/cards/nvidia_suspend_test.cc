@@ -113,7 +113,6 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
     driver().commit = Commit::kNone;
     driver().refuseDisable = driver().refuseEnable = 0;
     config_.probe = testing::binary("qgpu-suspend-probe");
-    config_.driverRoot = ::getenv("QGPU_DRIVER_ROOT");
     config_.kept = folder_.path() + "/suspends";
     config_.version = "0.1.0";
   }

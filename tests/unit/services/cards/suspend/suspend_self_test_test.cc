@@ -82,7 +82,6 @@ SelfTestOptions options() {
   SelfTestOptions wanted;
   wanted.uuid = "GPU-00000000-0000-0000-0000-000000000000";
   wanted.driverVersion = "580.142";
-  wanted.driverRoot = ::getenv("QGPU_DRIVER_ROOT");
   wanted.probe = testing::binary("qgpu-suspend-probe");
   wanted.toggles = 5;
   return wanted;
