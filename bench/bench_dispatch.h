@@ -13,7 +13,7 @@ inline constexpr int kFanInSenders = 4;
 inline constexpr std::int64_t kLatencyGapNs = 200'000;
 
 enum class Placement : std::uint8_t {
-  Together,  // qgpu: one loop; CAF: the scheduler's pool
+  Together,  // qgpu: one loop; CAF: its pool, of one thread for answers, of two for a fan-in
   Apart,     // qgpu: two loops; CAF: detached, a thread for each actor
 };
 

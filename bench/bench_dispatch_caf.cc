@@ -24,9 +24,13 @@ namespace qgpu::bench {
 
 namespace {
 
-// A scheduler of its own for each run.
+// A scheduler of its own for each run, with `threads` in its pool. Its own default is one for each
+// CPU, and at least four.
 struct CafWorld {
-  CafWorld() { config.set("logger.verbosity", caf::atom("quiet")); }
+  explicit CafWorld(std::size_t threads) {
+    config.set("logger.verbosity", caf::atom("quiet"));
+    config.set("scheduler.max-threads", threads);
+  }
   // A detached actor's thread stays on `cpu`.
   template <typename... Args>
   caf::actor spawn(Placement placement, Cpu cpu, Args&&... args) {
@@ -99,7 +103,7 @@ double perSecond(std::uint64_t messages, std::int64_t sinceNs) {
 }  // namespace
 
 double CafBench::pingPong(Placement placement, std::uint64_t roundTrips) {
-  CafWorld world;
+  CafWorld world(1);
   const caf::actor b = world.spawn(placement, Cpu::Second, answerer);
   const caf::actor a = world.spawn(placement, Cpu::First, asker, b, roundTrips, &world.done);
   const std::int64_t begin = nowNs();
@@ -111,7 +115,7 @@ double CafBench::pingPong(Placement placement, std::uint64_t roundTrips) {
 }
 
 double CafBench::fanIn(Placement placement, int senders, std::uint64_t messages) {
-  CafWorld world;
+  CafWorld world(2);
   const caf::actor to =
       world.spawn(placement, Cpu::First, collector, senders, messages, &world.done);
   std::vector<caf::actor> from;
@@ -129,7 +133,7 @@ double CafBench::fanIn(Placement placement, int senders, std::uint64_t messages)
 }
 
 std::vector<std::int64_t> CafBench::oneWay(int messages) {
-  CafWorld world;
+  CafWorld world(1);
   std::vector<std::int64_t> samples;
   const caf::actor to =
       world.spawn(Placement::Apart, Cpu::Second, clocked, &samples, messages, &world.done);
