@@ -35,7 +35,7 @@ struct Envelope {
   union {
     # --- time and lifecycle ---
     tick @0 :Tick;                      # a timer of the actor's own
-    stop @1 :Stop;                      # clean shutdown
+    retired @1 :Void;                   # was never sent; its number stays taken
 
     # --- node -> card, task -> card: who is here ---
     joined @2 :Joined;                  # a task was bound to this card
@@ -104,7 +104,6 @@ struct Envelope {
 }
 
 struct Tick { kind @0 :UInt32; value @1 :UInt64; }
-struct Stop {}
 
 struct Joined {
   task @0 :UInt64;

@@ -5,8 +5,6 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
 
-annotation actorMessage(field) :Void;
-
 enum TaskClass { online @0; offline @1; ordinary @2; }
 enum Policy { bestEffort @0; fixedShare @1; burstShare @2; }
 enum Tenancy { free @0; ordinary @1; hybrid @2; }

@@ -74,7 +74,6 @@ class AttachServer final : private RosterPlatform {
   void closed(schema::TaskClosed::Reader closed);
   void incarnationChosen(schema::Incarnation::Reader chosen);
 
-  bool recovering() const { return roster_.recovering(); }
   std::uint32_t incarnation() const { return roster_.incarnation(); }
   std::size_t waitingHellos() const { return roster_.waiting(); }
   const AttachCounters& counters() const { return roster_.counters(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unistd.h>
+#include <vector>
 
 #include "services/cards/suspend/driver_calls.h"
 #include "services/cards/suspend/probe_process.h"
@@ -41,12 +42,12 @@ class Hand {
  public:
   Hand(const suspend::SelfTestOptions& options, suspend::SuspendMethod method,
        const suspend::ProbeProcess& probe)
-      : method_(method), suspender_(method) {
+      : method_(method), channels_(probe.channels()), suspender_(method) {
     auto opened = suspend::DriverCalls::open(options);
     if (!opened) throw crash::Violation(opened.error().message);
     calls_ = std::move(*opened);
     calls_->process(suspend::ProbeProcess::kProcess, probe.pidfd());
-    for (const suspend::Channel& channel : probe.channels()) suspender_.made(channel);
+    for (const suspend::Channel& channel : channels_) suspender_.made(channel);
   }
   void off() {
     suspender_.hold(suspend::now());
@@ -56,9 +57,7 @@ class Hand {
   }
   // Also what another client took off.
   void on() {
-    suspend::Order all{suspend::Step::kEnable, {}};
-    all.channels = suspender_.everything();
-    if (calls_->carryOut(all, method_).answer != suspend::Answer::kDone) {
+    if (calls_->carryOut({suspend::Step::kEnable, channels_}, method_).answer != suspend::Answer::kDone) {
       throw crash::Violation("not put back");
     }
   }
@@ -71,6 +70,7 @@ class Hand {
     }
   }
   const suspend::SuspendMethod method_;
+  const std::vector<suspend::Channel> channels_;
   suspend::ChannelSuspender suspender_;
   std::unique_ptr<suspend::DriverCalls> calls_;
 };

@@ -126,7 +126,7 @@ void ActorClient<Api>::forget(Watcher& watcher) {
 
 template <typename Api>
 void ActorClient<Api>::handle(schema::Envelope::Reader message, Turn&) {
-  // Stop and the like concern actors, not clients.
+  // Every other message concerns actors, not clients.
   if (Api::isReply(message)) return onReply(Api::reply(message));
   if (message.isEventTold()) return onEvent(message.getEventTold());
 }

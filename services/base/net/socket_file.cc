@@ -36,11 +36,6 @@ Result<sockaddr_un> socketAddress(const std::string& path) {
   return address;
 }
 
-bool isServed(const std::string& path, int type) {
-  const Result<sockaddr_un> address = socketAddress(path);
-  return address && connects(*address, type);
-}
-
 Status clearSocketFile(const std::string& path, int type) {
   const auto why = [&] { return path + ": " + std::strerror(errno); };
   const Result<sockaddr_un> address = socketAddress(path);

@@ -12,10 +12,8 @@ namespace qgpu {
 // InvalidArgument: no path, or longer than a socket's may be.
 Result<sockaddr_un> socketAddress(const std::string& path);
 
-// Whether a process listens on the socket of this `type` (SOCK_STREAM, SOCK_SEQPACKET) there.
-bool isServed(const std::string& path, int type);
-
-// Removes the file of a socket of this `type` that nobody listens on.
+// Removes the file of a socket of this `type` (SOCK_STREAM, SOCK_SEQPACKET) on which no process
+// listens.
 // AlreadyExists: somebody does, or it is no socket. Unavailable: it can't be told or removed.
 Status clearSocketFile(const std::string& path, int type);
 

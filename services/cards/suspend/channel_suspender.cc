@@ -25,8 +25,7 @@ const char* nameOf(SuspendMethod method) {
 void ChannelSuspender::hold(Nanos now) {
   if (wanted_) return;
   wanted_ = true;
-  heldAt_ = now;
-  counted_ = false;
+  reached_ = false;
   beginAnew();
   noteStopped(now);
 }
@@ -142,12 +141,6 @@ bool ChannelSuspender::free() const {
 bool ChannelSuspender::has(std::uint32_t client, std::uint32_t channel) const {
   const auto found = channels_.find({client, channel});
   return found != channels_.end() && !found->second.channel.dead;
-}
-
-std::vector<Channel> ChannelSuspender::everything() const {
-  std::vector<Channel> list;
-  for (const auto& [name, entry] : channels_) list.push_back(entry.channel);
-  return list;
 }
 
 namespace {
@@ -311,9 +304,7 @@ Nanos ChannelSuspender::retryAt() const {
 void ChannelSuspender::noteStopped(Nanos now) {
   if (!stopped()) return;
   againAt_ = now + kAgainEvery;
-  if (counted_) return;
-  counted_ = true;
-  took_ = now - heldAt_;
+  reached_ = true;
 }
 
 // Of a hold that is over it says nothing.

@@ -142,10 +142,7 @@ class ChannelSuspender {
   const std::string& why() const { return doubt_; }
   // When next() is worth asking again though nothing happened; kNever: never.
   Nanos retryAt() const;
-  // Of the last hold that was reached: from hold() to stopped().
-  Nanos took() const { return took_; }
   std::size_t channels() const { return channels_.size(); }
-  std::vector<Channel> everything() const;
 
  private:
   // kMaybe: a call named it and was not wholly done, or it was scheduled since it was disabled.
@@ -169,7 +166,7 @@ class ChannelSuspender {
   bool areOff(Which which) const;
   bool allOff() const;
   bool holds() const { return wanted_ && doubt_.empty(); }
-  bool staysOff() const { return wanted_ && (doubt_.empty() || counted_); }
+  bool staysOff() const { return wanted_ && (doubt_.empty() || reached_); }
   void beginAnew();
   std::optional<Order> ask(Step step, std::vector<Channel> channels);
   std::vector<Channel> chosen(bool disable) const;
@@ -195,8 +192,7 @@ class ChannelSuspender {
   std::string doubt_;
   // In a row, of what is wanted now: refused, met what had ended, waited.
   int tries_ = 0, gones_ = 0, waits_ = 0;
-  Nanos heldAt_{0}, took_{0};
-  bool counted_ = false;  // this hold was reached, and took_ is its
+  bool reached_ = false;  // this hold was: the task has been stopped
   Nanos againAt_{0};      // when what is stopped is taken off once more
   Nanos reapAt_{0};       // when the dead are worth asking after again
   int buries_ = 0;        // in vain

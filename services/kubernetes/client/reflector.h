@@ -50,7 +50,6 @@ class ReflectorBase : private LineSink {
   bool synced() const { return lists_ > 0; }
   std::uint64_t lists() const { return lists_; }
   std::uint64_t watches() const { return watches_; }
-  const std::string& lastTrouble() const { return trouble_; }  // empty: none now
   // Since the server said something of these objects that could be understood; since the begin
   // where it has not yet. Bookmarks make it a minute at most on a quiet cluster.
   kj::Duration age() const { return api_.timer().now() - heardAt_; }
@@ -88,7 +87,7 @@ class ReflectorBase : private LineSink {
   Backoff backoff_;
   std::string version_;  // empty: list
   std::string listing_;  // version of the list that is under way
-  std::string trouble_;
+  std::string trouble_;  // the last that was logged, which is not logged twice; empty: none now
   std::uint64_t lists_ = 0;
   std::uint64_t watches_ = 0;
   kj::TimePoint heardAt_;

@@ -31,7 +31,6 @@ class RoomFaces {
   void refresh();
   Face of(NodeId node) const { return nodes_[static_cast<std::size_t>(node)].look->second.face; }
   std::size_t places() const { return places_; }
-  std::size_t faces() const { return looks_.size(); }
 
  private:
   struct Shared {
