@@ -365,7 +365,8 @@ void Scheduler::Parts::followCertificates() {
 
 void Scheduler::Parts::serveHttp(const SchedulerDaemonOptions& options, TcpListeners remote) {
   pages.emplace(*actor, [this]() {
-    return (extender ? extender->metrics() : "") + (bridge ? bridge->metrics() : "") +
+    return links->metrics() + (extender ? extender->metrics() : "") +
+           (bridge ? bridge->metrics() : "") +
            (writer ? eventMetrics(*writer) : "") + (tls ? tls->metrics() : "");
   });
   if (!acting) extender.emplace(*actor, *scheduler, kj->timer(), options.pods, randomWord());

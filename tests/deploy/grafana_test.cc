@@ -33,7 +33,7 @@ std::set<std::string> allOf(const std::string& text, const char* pattern) {
 // The families that are named where pages are written.
 std::set<std::string> exported() {
   std::set<std::string> names;
-  for (const char* folder : {"services/api/metrics", "services/base", "services/kubernetes"}) {
+  for (const char* folder : {"services/api", "services/base", "services/kubernetes"}) {
     for (const auto& entry : fs::recursive_directory_iterator(sourcePath(folder))) {
       if (entry.path().extension() != ".cc") continue;
       names.merge(allOf(readText(entry.path().string()), "\"(qgpu_[a-z_]+)\""));

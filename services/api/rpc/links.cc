@@ -6,6 +6,7 @@
 #include "services/api/commands/schema_names.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/base/kj_time.h"
+#include "services/base/metrics_text.h"
 
 namespace qgpu {
 namespace {
@@ -354,6 +355,22 @@ void Links::end(std::uint32_t number) {
   if (held_.empty() && pass(*lost)) return;
   const std::size_t size = lost->sizeInWords();
   hold(QueuedMessage{kj::mv(lost), nullptr, number, timer_.now(), size});
+}
+
+std::string Links::metrics() const {
+  MetricsText page;
+  page.one("qgpu_links", "gauge", "Connections of nodes that joined.", countText(size()));
+  page.family("qgpu_link_messages_total", "counter",
+              "Messages of nodes to the scheduler (in) and to nodes (out).");
+  page.sample({{"direction", "in"}}, countText(messagesIn()));
+  page.sample({{"direction", "out"}}, countText(messagesOut()));
+  page.one("qgpu_link_calls_total", "counter",
+           "RPC calls that carried messages to nodes, several in one where they leave together.",
+           countText(callsOut()));
+  page.one("qgpu_link_cut_off_total", "counter",
+           "Links that the scheduler ended: the node was silent, did not read, or was refused.",
+           countText(cutOff()));
+  return page.take();
 }
 
 kj::Promise<void> Links::sweep() {

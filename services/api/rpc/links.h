@@ -81,6 +81,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   std::uint64_t messagesOut() const { return messagesOut_; }
   std::uint64_t callsOut() const { return callsOut_; }   // in which they left
   std::uint64_t cutOff() const { return cutOff_; }   // links ended by this side
+  // All of these as Prometheus text, for the page of the scheduler.
+  std::string metrics() const;
 
  private:
   class End;

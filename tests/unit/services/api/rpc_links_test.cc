@@ -435,6 +435,7 @@ TEST_F(RpcLinks, C5_AMemberThatDoesNotReadIsCutOff) {
   };
   ASSERT_TRUE(served(more));
   EXPECT_EQ(links->cutOff(), 1u);
+  EXPECT_NE(links->metrics().find("\nqgpu_link_cut_off_total 1\n"), std::string::npos);
 }
 
 TEST_F(RpcLinks, ASilentMemberIsCutOff) {
