@@ -137,7 +137,7 @@ Status checkAsk(const LedgerAsk& ask) {
   return whole ? checkWhole(ask) : ok();
 }
 
-Reason judge(const CardRoom& card, const CardAsk& ask) {
+Reason fitOf(const CardRoom& card, const CardAsk& ask) {
   if (!ask.whole && ask.mem > card.mem) return Reason::CardTooSmall;
   if (!card.healthy) return Reason::CardUnhealthy;
   if (card.mark == CardMark::Starting) return Reason::ManagerStarting;

@@ -121,7 +121,7 @@ inline Permille poolFree(const CardRoom& card, TaskClass taskClass) {
 }
 
 // The verdict on one card: Fits, or the first rule that forbids it, most lasting first.
-Reason judge(const CardRoom& card, const CardAsk& ask);
+Reason fitOf(const CardRoom& card, const CardAsk& ask);
 // How much is missing of what the reason names (bytes, permille, tasks), 0 where it is no amount.
 std::int64_t shortfall(const CardRoom& card, const CardAsk& ask, Reason reason);
 // The same for a person: what the card has, in a few words.

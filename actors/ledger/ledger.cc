@@ -117,7 +117,7 @@ Result<Placement> Ledger::place(const LedgerAsk& rawAsk) const {
 
   std::vector<std::size_t> fitting;
   for (const std::size_t i : among) {
-    if (judge(cards_[i].room, each) == Reason::Fits) fitting.push_back(i);
+    if (fitOf(cards_[i].room, each) == Reason::Fits) fitting.push_back(i);
   }
   if (fitting.size() < ask.cards) return refuse(ask, among);
 
@@ -159,7 +159,7 @@ Error Ledger::refuse(const LedgerAsk& ask, const std::vector<std::size_t>& among
   for (std::size_t n = 0; n < among.size(); ++n) {
     const Slot& slot = cards_[among[n]];
     const CardRoom& room = slot.room;
-    const Reason reason = judge(room, each);
+    const Reason reason = fitOf(room, each);
     ++count[static_cast<std::size_t>(reason)];
     possible += isHopeless(reason) ? 0 : 1;
     if (reason == Reason::MemShort) mostMem = std::max(mostMem, room.mem - room.memBound);
@@ -202,7 +202,7 @@ bool Ledger::admits(const Placement& placement) const {
     room.mark = CardMark::Ready;
     room.policy = Policy::BestEffort;
     if (placement.mem[n] > room.mem - room.memBound) return false;
-    if (judge(room, cardAsk(placement, n)) != Reason::Fits) return false;
+    if (fitOf(room, cardAsk(placement, n)) != Reason::Fits) return false;
   }
   return true;
 }

@@ -272,7 +272,7 @@ Reason judgeCard(const CardRoom& card, const Shape& shape) {
       !std::binary_search(shape.models.begin(), shape.models.end(), card.model)) {
     return Reason::ModelMismatch;
   }
-  return judge(card, shape.card);
+  return fitOf(card, shape.card);
 }
 
 bool couldFit(const NodeRoom& node, const Shape& shape, std::size_t card) {

@@ -85,7 +85,7 @@ inline bool isAvoided(std::uint64_t rank) { return rank >> 63 != 0; }
 
 // Why the node as a whole is out, cards aside; Fits where it is not.
 Reason judgeNode(const NodeRoom& node, const Shape& shape);
-// judge(), and the model.
+// fitOf(), and the model.
 Reason judgeCard(const CardRoom& card, const Shape& shape);
 // Whether it would fit were the node alive, empty and without marks; on this card, if one is given.
 bool couldFit(const NodeRoom& node, const Shape& shape, std::size_t card = SIZE_MAX);

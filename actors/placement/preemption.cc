@@ -142,7 +142,7 @@ class Search {
     if (!ask_.node.empty() && facts.name != ask_.node) return;
     std::vector<std::size_t> free;     // cards that would do as they are
     for (std::size_t i = 0; i < facts.cards.size() && normal_.cards > 1; ++i) {
-      if (mayUse(facts.cards[i]) && judge(ledger_.room(node, i), onCard_) == Reason::Fits) {
+      if (mayUse(facts.cards[i]) && fitOf(ledger_.room(node, i), onCard_) == Reason::Fits) {
         free.push_back(i);
       }
     }
@@ -171,7 +171,7 @@ class Search {
     empty.memBound = Bytes(0);
     empty.ordinary = empty.greedy = Permille(0);
     empty.tasks = empty.online = empty.offline = 0;
-    if (judge(empty, onCard_) != Reason::Fits) return;
+    if (fitOf(empty, onCard_) != Reason::Fits) return;
     const Amount need = needOn(node, room);
     if (online && !mayWin(ledger_.offlineOn(node, card), need, least)) return;
 
@@ -269,7 +269,7 @@ class Search {
       eviction.victims.push_back(all[place].task);
       account(after, all[place].holds, -1);
     }
-    if (judge(after, onCard_) != Reason::Fits) return;
+    if (fitOf(after, onCard_) != Reason::Fits) return;
     std::sort(eviction.victims.begin(), eviction.victims.end());
     eviction.card = card;
     eviction.greedy = Permille(chosen.greedy);

@@ -173,7 +173,7 @@ Result<std::uint64_t> Tasks::admit(Job job) {
   if (!job.forwarded && (mayCome || (known && members_.missing()))) {
     return admitToQueue(task, std::move(job));
   }
-  waiting_.count(Waiting::Decided::Refused, waiting_.judge(ask).reason);
+  waiting_.count(Waiting::Decided::Refused, waiting_.whyOf(ask).reason);
   if (!job.forwarded) return error;
   return fail(error.code, error.message + whereElse(job.spec));
 }

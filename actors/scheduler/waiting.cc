@@ -15,7 +15,7 @@ std::string sentence(const NodeVerdict& nearest, const std::string& name) {
 
 }  // namespace
 
-WaitQueue::Why Waiting::judge(const ClusterAsk& ask) const {
+WaitQueue::Why Waiting::whyOf(const ClusterAsk& ask) const {
   const std::optional<NodeVerdict> nearest = ledger_.nearest(ask);
   if ((!nearest || isHopeless(nearest->reason)) && members_.missing()) {
     return {Reason::StaleState, "nodes that are known by name have not said yet what they are"};
@@ -30,7 +30,7 @@ WaitQueue::Why Waiting::judge(const ClusterAsk& ask) const {
 const WaitQueue::Why& Waiting::why(std::uint64_t task, const Job& job) {
   if (!queue_.hasWhy(task)) {
     const ClusterAsk ask = askOf(job.spec);
-    queue_.setWhy(ask, judge(ask));
+    queue_.setWhy(ask, whyOf(ask));
   }
   return *queue_.why(task);
 }
@@ -49,7 +49,7 @@ void Waiting::look() {
   for (std::size_t judged = 0; judged < kJudgedPerLook;) {
     const ClusterAsk* ask = queue_.shapeAfter(next_);
     if (ask == nullptr) return;
-    queue_.setWhy(*ask, judge(*ask));
+    queue_.setWhy(*ask, whyOf(*ask));
     judged += ask->node.empty() ? all : kNodeCardsMax;
   }
 }

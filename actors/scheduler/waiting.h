@@ -30,7 +30,7 @@ class Waiting {
   const WaitQueue& queue() const { return queue_; }
 
   // Why it fits nowhere now. `ask` has passed ClusterLedger::check().
-  WaitQueue::Why judge(const ClusterAsk& ask) const;
+  WaitQueue::Why whyOf(const ClusterAsk& ask) const;
   // Of a task that waits; judged now if nobody has yet.
   const WaitQueue::Why& why(std::uint64_t task, const Job& job);
   // As ClusterTask has it: of a task that waits a code, its own story and what its shape lacks; of

@@ -39,10 +39,10 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
               std::move(config.cardActors), config.server, book_,
               [this](const std::string& token) { tellClient(token); }),
       listener_(listenerLoop_, book_, listenerOptions(config.listener, config.server),
-            [this](Arrival arrival) { server_.arrive(std::move(arrival)); }),
+                [this](Arrival arrival) { server_.arrive(std::move(arrival)); }),
       strict_(config.unheld.strict),
       watch_(std::move(config.unheld), config.server.runDir, book_,
-             [this](const UnheldJudge::Accused& accused, const std::string& what) {
+             [this](const UnheldFinder::Accused& accused, const std::string& what) {
                dispatcher_.loop().post([this, here = std::weak_ptr(here_), accused, what] {
                  if (!here.expired()) accuse(accused, what);
                });
@@ -115,7 +115,7 @@ void AttachPort::tellSuspendLost(const Card& card) {
 
 // The list that the watch reads misses whom a full run dir had no room for, so the table has the
 // last word. Who does not die at once is ended again after each scan, and told of once.
-void AttachPort::accuse(const UnheldJudge::Accused& accused, const std::string& what) {
+void AttachPort::accuse(const UnheldFinder::Accused& accused, const std::string& what) {
   const ProcessKey& process = accused.user.process;
   const auto found = tasks_.find(accused.user.task);
   if (found == tasks_.end()) return;

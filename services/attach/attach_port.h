@@ -54,7 +54,7 @@ class AttachPort final : public Actor {
   void tellClient(const std::string& token);
   void onNews(std::uint32_t card, const suspend::News& news);
   void tellSuspendLost(const Card& card);
-  void accuse(const UnheldJudge::Accused& accused, const std::string& what);
+  void accuse(const UnheldFinder::Accused& accused, const std::string& what);
 
   Dispatcher& dispatcher_;
   const ActorId self_;

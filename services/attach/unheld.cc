@@ -128,8 +128,8 @@ std::vector<CardNode> cardNodes(const std::vector<Card>& cards) {
   return nodes;
 }
 
-std::vector<UnheldJudge::Accused> UnheldJudge::judge(const std::vector<CardUser>& users,
-                                                     const std::set<std::uint32_t>& looked) {
+std::vector<UnheldFinder::Accused> UnheldFinder::accuse(const std::vector<CardUser>& users,
+                                                        const std::set<std::uint32_t>& looked) {
   std::set<ProcessKey> now;
   std::vector<Accused> accused;
   for (const CardUser& user : users) {
@@ -195,7 +195,7 @@ void UnheldWatch::scan() {
     user.attached = attached.contains(user.process);
     if (!user.attached) user.task = taskOf(user.process.pid);
   }
-  for (const auto& accused : judge_.judge(users, looked)) {
+  for (const auto& accused : finder_.accuse(users, looked)) {
     const std::uint32_t pid = accused.user.process.pid;
     accuse_(accused, "process " + std::to_string(pid) + " (" + nameOf(pid) + ") has " +
                          accused.user.card + " open and never attached: no quota or turn holds it");

@@ -51,15 +51,15 @@ struct CardUser {
 };
 
 // Who is accused, scan by scan. Pure.
-class UnheldJudge {
+class UnheldFinder {
  public:
   struct Accused {
     CardUser user;
     bool first = true;  // it was not accused by an earlier scan
   };
   // `looked`: the processes that this scan got to. Of others is believed what was seen last.
-  std::vector<Accused> judge(const std::vector<CardUser>& users,
-                             const std::set<std::uint32_t>& looked);
+  std::vector<Accused> accuse(const std::vector<CardUser>& users,
+                              const std::set<std::uint32_t>& looked);
 
  private:
   std::map<ProcessKey, bool> suspects_;  // and whether it was accused
@@ -88,7 +88,7 @@ struct UnheldCounters {
 class UnheldWatch {
  public:
   // On the watch's thread. `what`: the process and the card, for people.
-  using Accuse = std::function<void(const UnheldJudge::Accused&, const std::string& what)>;
+  using Accuse = std::function<void(const UnheldFinder::Accused&, const std::string& what)>;
   UnheldWatch(UnheldOptions options, std::string runDir, const TokenBook& book, Accuse accuse);
   UnheldWatch(const UnheldWatch&) = delete;
   UnheldWatch& operator=(const UnheldWatch&) = delete;
@@ -109,7 +109,7 @@ class UnheldWatch {
   const std::string runDir_;
   const TokenBook& book_;
   const Accuse accuse_;
-  UnheldJudge judge_;
+  UnheldFinder finder_;
   std::uint32_t next_ = 0;  // the pid that the next scan begins with
   std::mutex mutex_;
   std::condition_variable stopped_;

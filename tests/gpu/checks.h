@@ -40,7 +40,8 @@ void checkShares(CheckContext& context);   // fixed shares, and one of four proc
 void checkLatency(CheckContext& context);  // online behind offline's long kernels
 void checkTimeslices(
     CheckContext& context);              // the card's own turns, beneath a gate that holds nobody
-void checkRungs(CheckContext& context);  // whether channels can be taken off this card, and how
+void checkSuspendMethods(
+    CheckContext& context);                 // whether channels can be taken off this card, and how
 void checkSuspends(CheckContext& context);  // results after many holds
 void checkKills(CheckContext& context);     // tenant and manager killed while a task is held
 void checkLate(CheckContext& context);      // channels that come while their task is held

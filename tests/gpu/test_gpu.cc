@@ -30,14 +30,20 @@ struct Check {
   int seconds;  // on a card, some
   void (*run)(CheckContext&);
 };
-constexpr Check kChecks[] = {
-    {"rungs", 30, checkRungs},       {"quota", 25, checkQuota},
-    {"shared", 10, checkShared},     {"torch", 60, checkTorch},
-    {"hook", 35, checkHook},         {"alone", 26, checkAlone},
-    {"shares", 32, checkShares},     {"latency", 70, checkLatency},
-    {"suspends", 25, checkSuspends}, {"timeslices", 35, checkTimeslices},
-    {"late", 20, checkLate},         {"kills", 25, checkKills},
-    {"wait", 85, checkWait},         {"interference", 50, checkInterference}};
+constexpr Check kChecks[] = {{"rungs", 30, checkSuspendMethods},
+                             {"quota", 25, checkQuota},
+                             {"shared", 10, checkShared},
+                             {"torch", 60, checkTorch},
+                             {"hook", 35, checkHook},
+                             {"alone", 26, checkAlone},
+                             {"shares", 32, checkShares},
+                             {"latency", 70, checkLatency},
+                             {"suspends", 25, checkSuspends},
+                             {"timeslices", 35, checkTimeslices},
+                             {"late", 20, checkLate},
+                             {"kills", 25, checkKills},
+                             {"wait", 85, checkWait},
+                             {"interference", 50, checkInterference}};
 
 struct Asked {
   std::string results;

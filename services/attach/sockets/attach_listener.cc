@@ -124,7 +124,7 @@ void AttachListener::refuse(std::uint64_t id, const std::string& reason) {
 
 void AttachListener::onHello(std::uint64_t id) {
   Hello& hello = hellos_.at(id);
-  if (hear(hello)) judge(hello);
+  if (hear(hello)) answer(hello);
 }
 
 // True once a record of the right size and kind is there. Anything else ends the connection.
@@ -144,7 +144,7 @@ bool AttachListener::hear(Hello& hello) {
   return false;
 }
 
-void AttachListener::judge(Hello& hello) {
+void AttachListener::answer(Hello& hello) {
   const TokenBook::Found found = book_.find(hello.said.token);
   if (found.task != 0) return goOn(hello, found.task);
   if (found.mayCome) return wait(hello);
@@ -186,7 +186,7 @@ void AttachListener::tokenCame(const std::string& token) {
       its.push_back(id);
     }
   }
-  for (const std::uint64_t id : its) judge(hellos_.at(id));
+  for (const std::uint64_t id : its) answer(hellos_.at(id));
 }
 
 void AttachListener::bookComplete() {
@@ -194,7 +194,7 @@ void AttachListener::bookComplete() {
   for (const auto& [id, hello] : hellos_) {
     if (!silent_.contains(id)) all.push_back(id);
   }
-  for (const std::uint64_t id : all) judge(hellos_.at(id));
+  for (const std::uint64_t id : all) answer(hellos_.at(id));
 }
 
 }  // namespace qgpu

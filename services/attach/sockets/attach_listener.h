@@ -90,7 +90,7 @@ class AttachListener {
   void admit(Fd connection);
   void onHello(std::uint64_t id);
   bool hear(Hello& hello);
-  void judge(Hello& hello);
+  void answer(Hello& hello);
   void wait(Hello& hello);
   void goOn(Hello& hello, std::uint64_t task);
   void refuse(std::uint64_t id, const std::string& reason);

@@ -196,7 +196,7 @@ class Keeper {
         againMs_ = msOf(times_.again);
         if (std::exchange(blind_, false)) tell({kEveryCard, Change::Sees, "NVML answers again"});
       } else if (const auto reading = parseReading(line)) {
-        if (const auto change = judge_.judge(*reading, millis(nowMs()))) tell(*change);
+        if (const auto change = tracker_.take(*reading, millis(nowMs()))) tell(*change);
       }
     }
     return alive;
@@ -228,12 +228,12 @@ class Keeper {
   int in_ = -1;
   std::string text_;
   bool blind_ = false;
-  HealthJudge judge_;
+  HealthTracker tracker_;
 };
 
 }  // namespace
 
-std::optional<HealthChange> HealthJudge::judge(const HealthReading& reading, Nanos now) {
+std::optional<HealthChange> HealthTracker::take(const HealthReading& reading, Nanos now) {
   Known& known = cards_[reading.uuid];
   switch (reading.kind) {
     case HealthReading::Kind::Present:

@@ -32,10 +32,10 @@ struct HealthReading {
 // Pure: turns readings into changes. A program's fault is told each time. The same Xid of a sick
 // card, or one to note, is told again when kXidAgain has passed: a person may have uncordoned the
 // card meanwhile.
-class HealthJudge {
+class HealthTracker {
  public:
   static constexpr Nanos kXidAgain = seconds(60);
-  std::optional<HealthChange> judge(const HealthReading& reading, Nanos now);
+  std::optional<HealthChange> take(const HealthReading& reading, Nanos now);
 
  private:
   struct Known {

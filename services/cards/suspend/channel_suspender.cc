@@ -265,7 +265,7 @@ void ChannelSuspender::answered(Answer answer, const std::vector<Channel>& gone,
     switch (asked_->step) {
       case Step::kDisable:
         if (asked_->channels.front().dead) {
-          onBuried(answer, now);
+          onReaped(answer, now);
         } else {
           onDisabled(answer, !gone.empty(), now);
         }
@@ -341,14 +341,14 @@ void ChannelSuspender::onDisabled(Answer answer, bool someGone, Nanos now) {
 }
 
 // Those that are gone were forgotten. A driver may let go of a dead process's files a little later.
-void ChannelSuspender::onBuried(Answer answer, Nanos now) {
+void ChannelSuspender::onReaped(Answer answer, Nanos now) {
   const bool lost = answer == Answer::kDone && method_ != SuspendMethod::kDisable;
   if (answer == Answer::kFailed || answer == Answer::kLater || lost) {
     reapAt_ = now + kReapEvery;
-    if (++buries_ < kReapsMax) return;
+    if (++reaps_ < kReapsMax) return;
     return doubt("a process is dead, and what it left on the card may run on");
   }
-  buries_ = 0;
+  reaps_ = 0;
   std::erase_if(channels_,
                 [](const auto& each) { return each.second.channel.dead && each.second.named; });
 }

@@ -180,7 +180,7 @@ class ChannelSuspender {
   void noteStopped(Nanos now);
   void onNotTakenOff(Answer answer, const char* what, Nanos now);
   void onDisabled(Answer answer, bool someGone, Nanos now);
-  void onBuried(Answer answer, Nanos now);
+  void onReaped(Answer answer, Nanos now);
   void onProved(Answer answer, Nanos now);
   void onCommitted(Answer answer, bool someGone, Nanos now);
   void onEnabled(Answer answer, bool someGone, Nanos now);
@@ -195,7 +195,7 @@ class ChannelSuspender {
   bool reached_ = false;  // this hold was: the task has been stopped
   Nanos againAt_{0};      // when what is stopped is taken off once more
   Nanos reapAt_{0};       // when the dead are worth asking after again
-  int buries_ = 0;        // in vain
+  int reaps_ = 0;         // in vain
   Nanos proveAt_{0};      // when whose the channels are is worth asking again
   int proofs_ = 0;        // how often it was asked in vain
   bool singly_ = false;   // an enable failed: what is left is named one by one

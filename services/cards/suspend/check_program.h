@@ -1,7 +1,7 @@
 #pragma once
-// `qgpu-suspend-probe check UUID VERSION MINOR RUNG PARENT`, the process behind a ProbeCheck: makes
-// the self-test of one method on a child of its own, says the verdict on stdout in a line, and dies
-// with PARENT. Apart from card_check.h, since the probe's own part speaks CUDA's names.
+// `qgpu-suspend-probe check UUID VERSION MINOR METHOD PARENT`, the process behind a ProbeCheck. It
+// makes the self-test of one suspend method on a child of its own, prints the verdict as one line
+// on stdout, and ends when PARENT does. It is apart from card_check.h since it uses names of CUDA.
 
 namespace qgpu::suspend {
 

@@ -118,7 +118,7 @@ void Holds::answered(const Outcome& outcome, Nanos now) {
   const bool before = suspender.doubted();
   if (dying_ && outcome.answer == Answer::kDone) {
     reaped_.emplace_back(dying_->client, dying_->channel);
-    if (reaped_.size() > kBuriedMax) reaped_.pop_front();
+    if (reaped_.size() > kReapedMax) reaped_.pop_front();
   }
   suspender.answered(outcome.answer, outcome.gone, now);
   if (suspender.stopped()) refused_.clear();

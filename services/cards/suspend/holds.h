@@ -49,7 +49,7 @@ struct Verdict {
 class Holds {
  public:
   static constexpr std::size_t kRefusedInARow = 3;
-  static constexpr std::size_t kBuriedMax = 256;
+  static constexpr std::size_t kReapedMax = 256;
   static constexpr Nanos kCheckEvery = seconds(600);  // of kCardDoubted, at the most
 
   explicit Holds(SuspendMethod method) : method_(method) {}

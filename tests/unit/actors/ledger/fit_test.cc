@@ -71,7 +71,7 @@ TEST(Fit, JudgesOneCardByTheRulesOfTheContract) {
       {"online counts no share", with(offline), part(Online, 6, 0), Reason::Fits, 0},
   };
   for (const Row& row : rows) {
-    const Reason reason = judge(row.room, row.ask);
+    const Reason reason = fitOf(row.room, row.ask);
     EXPECT_STREQ(reasonName(reason), reasonName(row.reason)) << row.what;
     EXPECT_EQ(shortfall(row.room, row.ask, reason), row.missing) << row.what;
     EXPECT_FALSE(describe(row.room, row.ask, reason).empty()) << row.what;

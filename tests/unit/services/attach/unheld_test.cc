@@ -29,53 +29,53 @@ CardUser userOf(std::uint32_t pid, std::uint64_t start = 1, std::uint64_t task =
   return user;
 }
 
-TEST(UnheldJudge, AccusesWhoIsSeenTwiceInARowAndSaysWhetherItIsNew) {
-  UnheldJudge judge;
-  EXPECT_TRUE(judge.judge({userOf(5)}, {5}).empty());
-  const auto second = judge.judge({userOf(5)}, {5});
+TEST(UnheldFinder, AccusesWhoIsSeenTwiceInARowAndSaysWhetherItIsNew) {
+  UnheldFinder finder;
+  EXPECT_TRUE(finder.accuse({userOf(5)}, {5}).empty());
+  const auto second = finder.accuse({userOf(5)}, {5});
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].user.process.pid, 5u);
   EXPECT_TRUE(second[0].first);
-  const auto third = judge.judge({userOf(5)}, {5});
+  const auto third = finder.accuse({userOf(5)}, {5});
   ASSERT_EQ(third.size(), 1u);
   EXPECT_FALSE(third[0].first);
 }
 
-TEST(UnheldJudge, ForgetsWhoWasLookedAtInVainAndWhoHasAnotherStart) {
-  UnheldJudge judge;
-  judge.judge({userOf(5), userOf(6, 1)}, {5, 6});
-  EXPECT_TRUE(judge.judge({userOf(6, 2)}, {5, 6}).empty());
-  EXPECT_TRUE(judge.judge({userOf(5)}, {5}).empty());
+TEST(UnheldFinder, ForgetsWhoWasLookedAtInVainAndWhoHasAnotherStart) {
+  UnheldFinder finder;
+  finder.accuse({userOf(5), userOf(6, 1)}, {5, 6});
+  EXPECT_TRUE(finder.accuse({userOf(6, 2)}, {5, 6}).empty());
+  EXPECT_TRUE(finder.accuse({userOf(5)}, {5}).empty());
 }
 
-TEST(UnheldJudge, RemembersWhomAScanDidNotGetTo) {
-  UnheldJudge judge;
-  judge.judge({userOf(5)}, {5});
-  EXPECT_TRUE(judge.judge({}, {4}).empty());
-  EXPECT_EQ(judge.judge({userOf(5)}, {5}).size(), 1u);
+TEST(UnheldFinder, RemembersWhomAScanDidNotGetTo) {
+  UnheldFinder finder;
+  finder.accuse({userOf(5)}, {5});
+  EXPECT_TRUE(finder.accuse({}, {4}).empty());
+  EXPECT_EQ(finder.accuse({userOf(5)}, {5}).size(), 1u);
 }
 
-TEST(UnheldJudge, LeavesAloneWhoIsAttachedAndWhoIsOfNoTask) {
-  UnheldJudge judge;
+TEST(UnheldFinder, LeavesAloneWhoIsAttachedAndWhoIsOfNoTask) {
+  UnheldFinder finder;
   CardUser attached = userOf(5);
   attached.attached = true;
   for (int i = 0; i < 3; i++) {
-    EXPECT_TRUE(judge.judge({attached, userOf(6, 1, 0)}, {5, 6}).empty());
+    EXPECT_TRUE(finder.accuse({attached, userOf(6, 1, 0)}, {5, 6}).empty());
   }
 }
 
-TEST(UnheldJudge, LeavesToTheNextScansWhomOneHasNoRoomFor) {
-  UnheldJudge judge;
+TEST(UnheldFinder, LeavesToTheNextScansWhomOneHasNoRoomFor) {
+  UnheldFinder finder;
   std::vector<CardUser> users;
   std::set<std::uint32_t> looked;
   for (std::uint32_t pid = 1; pid <= kAccusedMax + 1; pid++) {
     users.push_back(userOf(pid));
     looked.insert(pid);
   }
-  judge.judge(users, looked);
-  EXPECT_EQ(judge.judge(users, looked).size(), kAccusedMax);
+  finder.accuse(users, looked);
+  EXPECT_EQ(finder.accuse(users, looked).size(), kAccusedMax);
   users.erase(users.begin(), users.begin() + kAccusedMax);
-  const auto last = judge.judge(users, looked);
+  const auto last = finder.accuse(users, looked);
   ASSERT_EQ(last.size(), 1u);
   EXPECT_TRUE(last[0].first);
 }

@@ -160,8 +160,9 @@ TEST(NvidiaCards, ADriverThatNeverAnswersIsGivenUpAndNotTakenForNone) {
 
 using Kind = HealthReading::Kind;
 
-std::string judged(HealthJudge& judge, Kind kind, std::uint64_t number = 0, Nanos now = Nanos(0)) {
-  const auto change = judge.judge({kFirst, kind, number}, now);
+std::string judged(HealthTracker& tracker, Kind kind, std::uint64_t number = 0,
+                   Nanos now = Nanos(0)) {
+  const auto change = tracker.take({kFirst, kind, number}, now);
   return change ? healthLine(*change).substr(kFirst.size() + 1) : "";
 }
 
@@ -182,15 +183,15 @@ constexpr struct {
 };
 
 TEST(NvidiaHealth, AnXidsClassSaysWhetherTheCardIsIllOrAProgramFailedOrNothingFollows) {
-  HealthJudge judge;
+  HealthTracker tracker;
   for (const auto& [kind, numbers] : kXids) {
     const std::string change = kind == std::string("program") || kind == std::string("note")
                                    ? std::string(kind)
                                    : std::string("ill");
     for (const std::uint64_t xid : numbers) {
       const std::string told = change + "\tXid " + std::to_string(xid) + " (" + kind + "): ";
-      EXPECT_TRUE(judged(judge, Kind::Xid, xid).starts_with(told)) << xid << xidText(xid);
-      const std::string again = judged(judge, Kind::Xid, xid);
+      EXPECT_TRUE(judged(tracker, Kind::Xid, xid).starts_with(told)) << xid << xidText(xid);
+      const std::string again = judged(tracker, Kind::Xid, xid);
       if (change == "program")
         EXPECT_TRUE(again.starts_with(told)) << xid;
       else
@@ -202,12 +203,12 @@ TEST(NvidiaHealth, AnXidsClassSaysWhetherTheCardIsIllOrAProgramFailedOrNothingFo
 }
 
 TEST(NvidiaHealth, ACardThatFallsIllOfTheSameAgainIsHeardAgainAndOnceAMinute) {
-  HealthJudge judge;
+  HealthTracker tracker;
   for (const std::uint64_t xid : {48u, 154u}) {
-    EXPECT_NE(judged(judge, Kind::Xid, xid, seconds(1)), "");
-    EXPECT_EQ(judged(judge, Kind::Xid, xid, seconds(60)), "");
-    EXPECT_NE(judged(judge, Kind::Xid, xid, seconds(61)), "");
-    EXPECT_EQ(judged(judge, Kind::Xid, xid, seconds(120)), "") << "a minute since it was told";
+    EXPECT_NE(judged(tracker, Kind::Xid, xid, seconds(1)), "");
+    EXPECT_EQ(judged(tracker, Kind::Xid, xid, seconds(60)), "");
+    EXPECT_NE(judged(tracker, Kind::Xid, xid, seconds(61)), "");
+    EXPECT_EQ(judged(tracker, Kind::Xid, xid, seconds(120)), "") << "a minute since it was told";
   }
 }
 
@@ -224,20 +225,20 @@ TEST(NvidiaHealth, AChangeComesBackFromItsLine) {
 }
 
 TEST(NvidiaHealth, ErrorsOfBeforeTheWatchAreNoNewsAndNewOnesAre) {
-  HealthJudge judge;
-  EXPECT_EQ(judged(judge, Kind::Errors, 7), "");
-  EXPECT_EQ(judged(judge, Kind::Errors, 7), "");
-  EXPECT_EQ(judged(judge, Kind::Errors, 9), "ill\t2 uncorrected memory errors");
-  EXPECT_EQ(judged(judge, Kind::Errors, 0), "") << "the driver was loaded anew";
+  HealthTracker tracker;
+  EXPECT_EQ(judged(tracker, Kind::Errors, 7), "");
+  EXPECT_EQ(judged(tracker, Kind::Errors, 7), "");
+  EXPECT_EQ(judged(tracker, Kind::Errors, 9), "ill\t2 uncorrected memory errors");
+  EXPECT_EQ(judged(tracker, Kind::Errors, 0), "") << "the driver was loaded anew";
 }
 
 TEST(NvidiaHealth, ALostCardIsToldOnceAndSoIsItsReturn) {
-  HealthJudge judge;
-  EXPECT_EQ(judged(judge, Kind::Present), "");
-  EXPECT_NE(judged(judge, Kind::Lost), "");
-  EXPECT_EQ(judged(judge, Kind::Lost), "");
-  EXPECT_EQ(judged(judge, Kind::Present), "answers\tit was lost, and is there again");
-  EXPECT_EQ(judged(judge, Kind::Present), "");
+  HealthTracker tracker;
+  EXPECT_EQ(judged(tracker, Kind::Present), "");
+  EXPECT_NE(judged(tracker, Kind::Lost), "");
+  EXPECT_EQ(judged(tracker, Kind::Lost), "");
+  EXPECT_EQ(judged(tracker, Kind::Present), "answers\tit was lost, and is there again");
+  EXPECT_EQ(judged(tracker, Kind::Present), "");
 }
 
 // The next line of the watching child; empty at its end.

@@ -57,7 +57,8 @@ class Hand {
   }
   // Also what another client took off.
   void on() {
-    if (calls_->carryOut({suspend::Step::kEnable, channels_}, method_).answer != suspend::Answer::kDone) {
+    if (calls_->carryOut({suspend::Step::kEnable, channels_}, method_).answer !=
+        suspend::Answer::kDone) {
       throw crash::Violation("not put back");
     }
   }
@@ -81,7 +82,7 @@ void begin(suspend::ProbeProcess& probe) {
 }
 
 // Who took work off the card dies: does it stay off, and can another put it back?
-void checkHandDies(CheckContext& context, suspend::SuspendMethod method) {
+void checkHolderDies(CheckContext& context, suspend::SuspendMethod method) {
   const suspend::SelfTestOptions options = optionsOf(context);
   suspend::ProbeProcess probe(options);
   begin(probe);
@@ -177,7 +178,7 @@ void checkManagerFinds(CheckContext& context) {
 
 }  // namespace
 
-void checkRungs(CheckContext& context) {
+void checkSuspendMethods(CheckContext& context) {
   const suspend::SelfTest found = suspend::testSuspend(optionsOf(context));
   for (const suspend::MethodTried& tried : found.tried) {
     Finding finding{std::string("suspend by: ") + suspend::nameOf(tried.method)};
@@ -195,7 +196,7 @@ void checkRungs(CheckContext& context) {
   context.record.add(std::move(finding));
   if (!found.method) return;
   checkManagerFinds(context);
-  checkHandDies(context, *found.method);
+  checkHolderDies(context, *found.method);
   checkKilledWhileOff(context, *found.method);
   checkFloor(context, *found.method);
 }
