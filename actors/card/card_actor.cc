@@ -89,7 +89,7 @@ void CardActor::handle(schema::Envelope::Reader message, Turn& turn) {
   dispatch(*this, message, turn);
 }
 
-CardActor::Here* CardActor::find(std::uint64_t task) {
+CardActor::CardTask* CardActor::find(std::uint64_t task) {
   const auto found = tasks_.find(task);
   return found == tasks_.end() ? nullptr : &found->second;
 }
@@ -103,21 +103,21 @@ void CardActor::onJoined(schema::Joined::Reader joined, Turn& turn) {
   if (tasks_.size() >= Arbiter::kTasksMax) return;
   const auto [entry, isNew] = tasks_.try_emplace(joined.getTask());
   if (!isNew) return;
-  Here& here = entry->second;
-  here.actor = ActorId{joined.getActor()};
-  here.taskClass = readClass(joined.getClass());
-  here.reportedAt = turn.now();
+  CardTask& known = entry->second;
+  known.actor = ActorId{joined.getActor()};
+  known.taskClass = readClass(joined.getClass());
+  known.reportedAt = turn.now();
   ArbiterTask task;
   task.id = TaskId{joined.getTask()};
-  task.taskClass = here.taskClass;
+  task.taskClass = known.taskClass;
   task.share = std::min(Permille(joined.getSharePermille()), kWholeCard);
-  trace_.name(joined.getTask(), {text(joined.getName()).substr(0, kNameMax), here.taskClass});
+  trace_.name(joined.getTask(), {text(joined.getName()).substr(0, kNameMax), known.taskClass});
   trace_.add(CardTrace::Kind::JOINED, joined.getTask(), turn.now());
   if (QGPU_PLANTED(ShareRoundedUp)) task.share = (task.share + Permille(99)) / 100 * 100;
   task.exclusive = joined.getExclusive();
   arbiter_.join(task, turn.now(), decisions_);
   carryOut(turn, Nanos(0));
-  if (here.epoch == 0) introduce(joined.getTask(), turn);
+  if (known.epoch == 0) introduce(joined.getTask(), turn);
 }
 
 // The gate port speaks of a task only after its first order. The arbiter gives none to a task that
@@ -132,10 +132,10 @@ void CardActor::introduce(std::uint64_t task, Turn& turn) {
 
 void CardActor::onLeft(schema::Left::Reader left, Turn& turn) {
   const std::uint64_t task = left.getTask();
-  const Here* here = find(task);
-  if (here == nullptr) return;
-  const std::uint32_t epoch = here->epoch;
-  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
+  const CardTask* known = find(task);
+  if (known == nullptr) return;
+  const std::uint32_t epoch = known->epoch;
+  if (known->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
   tasks_.erase(task);
   trace_.add(left.getDrained() ? CardTrace::Kind::DRAINED : CardTrace::Kind::LEFT, task,
              turn.now());
@@ -156,43 +156,43 @@ void CardActor::onPolicyChosen(schema::PolicyChosen::Reader chosen, Turn& turn) 
 }
 
 void CardActor::onBusy(schema::Busy::Reader busy, Turn& turn) {
-  Here* here = find(busy.getTask());
-  if (here == nullptr) return;
-  const Nanos since = clamp(busy.getSinceNs(), here->reportedAt, turn.now());
-  here->reportedAt = since;
+  CardTask* known = find(busy.getTask());
+  if (known == nullptr) return;
+  const Nanos since = clamp(busy.getSinceNs(), known->reportedAt, turn.now());
+  known->reportedAt = since;
   arbiter_.busy(TaskId{busy.getTask()}, since, turn.now(), decisions_);
-  carryOut(turn, here->taskClass == TaskClass::Online ? since : Nanos(0), {busy.getTask(), since});
+  carryOut(turn, known->taskClass == TaskClass::Online ? since : Nanos(0), {busy.getTask(), since});
 }
 
 void CardActor::onQuiet(schema::Quiet::Reader quiet, Turn& turn) {
-  Here* here = find(quiet.getTask());
-  if (here == nullptr) return;
-  const Nanos since = clamp(quiet.getSinceNs(), here->reportedAt, turn.now());
-  here->reportedAt = since;
-  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = std::max(onlineQuietAt_, since);
+  CardTask* known = find(quiet.getTask());
+  if (known == nullptr) return;
+  const Nanos since = clamp(quiet.getSinceNs(), known->reportedAt, turn.now());
+  known->reportedAt = since;
+  if (known->taskClass == TaskClass::Online) onlineQuietAt_ = std::max(onlineQuietAt_, since);
   arbiter_.quiet(TaskId{quiet.getTask()}, since, turn.now(), decisions_);
   carryOut(turn, Nanos(0), {quiet.getTask(), since});
 }
 
 void CardActor::onSettled(schema::Settled::Reader settled, Turn& turn) {
-  Here* here = find(settled.getTask());
-  if (here == nullptr) return;
-  const bool current = here->holdEpoch != 0 && here->holdEpoch == settled.getEpoch();
+  CardTask* known = find(settled.getTask());
+  if (known == nullptr) return;
+  const bool current = known->holdEpoch != 0 && known->holdEpoch == settled.getEpoch();
   if (!current) QGPU_MARK(StaleSettled);
-  const Nanos at = clamp(settled.getAtNs(), current ? here->holdAt : turn.now(), turn.now());
+  const Nanos at = clamp(settled.getAtNs(), current ? known->holdAt : turn.now(), turn.now());
   if (current) {
-    settle_.add(at - here->holdAt);
-    here->holdEpoch = 0;
+    settle_.add(at - known->holdAt);
+    known->holdEpoch = 0;
   }
   arbiter_.settled(TaskId{settled.getTask()}, settled.getEpoch(), at, turn.now(), decisions_);
   carryOut(turn, Nanos(0), {settled.getTask(), at});
 }
 
 void CardActor::onOwnerDied(schema::OwnerDied::Reader died, Turn& turn) {
-  Here* here = find(died.getTask());
-  if (here == nullptr) return;
-  here->holdEpoch = 0;
-  if (here->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
+  CardTask* known = find(died.getTask());
+  if (known == nullptr) return;
+  known->holdEpoch = 0;
+  if (known->taskClass == TaskClass::Online) onlineQuietAt_ = turn.now();
   arbiter_.died(TaskId{died.getTask()}, turn.now(), decisions_);
   carryOut(turn, Nanos(0));
 }
@@ -204,10 +204,10 @@ void CardActor::onRetiredLate(schema::RetiredLate::Reader retired, Turn& turn) {
 }
 
 void CardActor::onGateDone(schema::GateDone::Reader done, Turn& turn) {
-  Here* here = find(done.getTask());
-  if (here == nullptr || here->causeNs == 0 || here->epoch != done.getEpoch()) return;
-  const Nanos cause(bounded(here->causeNs));
-  here->causeNs = 0;
+  CardTask* known = find(done.getTask());
+  if (known == nullptr || known->causeNs == 0 || known->epoch != done.getEpoch()) return;
+  const Nanos cause(bounded(known->causeNs));
+  known->causeNs = 0;
   const Nanos stored = clamp(done.getStoredNs(), cause, turn.now());
   if (stored - cause > kPreemptMax) return;
   preempt_.add(stored - cause);
@@ -227,10 +227,10 @@ void CardActor::onTick(schema::Tick::Reader, Turn& turn) {
   carryOut(turn, Nanos(0));
 }
 
-void CardActor::carryOut(Turn& turn, Nanos cause, Told told) {
+void CardActor::carryOut(Turn& turn, Nanos cause, GateReport report) {
   for (const GateDecision& gate : decisions_.gates) order(gate, turn, cause);
   for (const ArbiterNote& n : decisions_.notes) {
-    record(n, turn.now(), cause, told);
+    record(n, turn.now(), cause, report);
     note(n, turn.now());
   }
   decisions_.clear();
@@ -239,20 +239,20 @@ void CardActor::carryOut(Turn& turn, Nanos cause, Told told) {
 }
 
 void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
-  Here* here = find(raw(gate.task));
-  if (here == nullptr) return;
+  CardTask* known = find(raw(gate.task));
+  if (known == nullptr) return;
   using Order = schema::GateOrder::Order;
   using Kind = GateDecision::Kind;
   const Order word = gate.kind == Kind::Open   ? Order::OPEN
                      : gate.kind == Kind::Hold ? Order::HOLD
                                                : Order::HASTEN;
-  here->epoch = gate.epoch;
-  here->causeNs = word == Order::OPEN ? 0 : ns(cause);
+  known->epoch = gate.epoch;
+  known->causeNs = word == Order::OPEN ? 0 : ns(cause);
   if (word == Order::HOLD) {
-    here->holdEpoch = gate.epoch;
-    here->holdAt = turn.now();
+    known->holdEpoch = gate.epoch;
+    known->holdAt = turn.now();
   }
-  const std::uint64_t causeNs = here->causeNs;
+  const std::uint64_t causeNs = known->causeNs;
   turn.sendUrgent(peers_.gatePort, [&gate, word, causeNs](schema::Envelope::Builder envelope) {
     auto order = envelope.initGateOrder();
     order.setTask(raw(gate.task));
@@ -266,18 +266,18 @@ void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
 }
 
 // What is over was over when the gate said so; what begins does so with the orders of this turn.
-void CardActor::record(const ArbiterNote& note, Nanos now, Nanos cause, const Told& told) {
+void CardActor::record(const ArbiterNote& note, Nanos now, Nanos cause, const GateReport& report) {
   using Note = ArbiterNote::Kind;
   const std::uint64_t task = raw(note.task);
-  const bool ofGate = told.task != 0 && told.task == task;
+  const bool ofGate = report.task != 0 && report.task == task;
   Nanos at = now, since{0};
   switch (note.kind) {
     case Note::Idle:
     case Note::Suspended:
-      if (ofGate) at = told.at;
+      if (ofGate) at = report.at;
       break;
     case Note::Ready:
-      if (ofGate) since = told.at;
+      if (ofGate) since = report.at;
       break;
     case Note::Running:
     case Note::Suspending:
@@ -297,54 +297,54 @@ void CardActor::record(const ArbiterNote& note, Nanos now, Nanos cause, const To
 void CardActor::note(const ArbiterNote& note, Nanos now) {
   using Kind = ArbiterNote::Kind;
   if (note.kind == Kind::OnlineIdle) release_.add(now - onlineQuietAt_);
-  Here* here = find(raw(note.task));
-  if (here == nullptr) return;
+  CardTask* known = find(raw(note.task));
+  if (known == nullptr) return;
   switch (note.kind) {
     case Kind::Ready:
-      here->state = schema::TaskState::READY;
+      known->state = schema::TaskState::READY;
       break;
     case Kind::Running:
-      here->state = schema::TaskState::RUNNING;
+      known->state = schema::TaskState::RUNNING;
       break;
     case Kind::Idle:
-      here->state = schema::TaskState::IDLE;
+      known->state = schema::TaskState::IDLE;
       break;
     case Kind::Suspending:
-      here->state = schema::TaskState::SUSPENDING;
+      known->state = schema::TaskState::SUSPENDING;
       break;
     case Kind::Suspended:
-      here->state = schema::TaskState::SUSPENDED;
+      known->state = schema::TaskState::SUSPENDED;
       break;
     case Kind::Overrun:
-      here->quarantined = true;
+      known->quarantined = true;
       break;
     case Kind::QuarantineOver:
-      here->quarantined = false;
+      known->quarantined = false;
       // Its hold is over at last: had it stopped to want the card, it were idle.
-      if (here->state == schema::TaskState::SUSPENDING) here->state = schema::TaskState::READY;
+      if (known->state == schema::TaskState::SUSPENDING) known->state = schema::TaskState::READY;
       break;
     case Kind::OnlineActive:
     case Kind::OnlineIdle:
       return;
   }
-  if (!here->moveOwed) movesOwed_.push_back(raw(note.task));
-  here->moveOwed = true;
+  if (!known->moveOwed) movesOwed_.push_back(raw(note.task));
+  known->moveOwed = true;
 }
 
 void CardActor::tellMoves(Turn& turn) {
   std::erase_if(movesOwed_, [&](std::uint64_t task) {
-    Here* here = find(task);
-    if (here == nullptr) return true;
+    CardTask* known = find(task);
+    if (known == nullptr) return true;
     const SendResult sent =
-        turn.send(here->actor, [task, here](schema::Envelope::Builder envelope) {
+        turn.send(known->actor, [task, known](schema::Envelope::Builder envelope) {
           auto moved = envelope.initMoved();
           moved.setTask(task);
-          moved.setState(here->state);
-          moved.setQuarantined(here->quarantined);
+          moved.setState(known->state);
+          moved.setQuarantined(known->quarantined);
         });
-    here->moveOwed = sent == SendResult::Refused;
-    if (here->moveOwed) QGPU_MARK(MoveRefused);
-    return !here->moveOwed;
+    known->moveOwed = sent == SendResult::Refused;
+    if (known->moveOwed) QGPU_MARK(MoveRefused);
+    return !known->moveOwed;
   });
   resendAt_ = movesOwed_.empty() ? kNever : turn.now() + kResend;
 }

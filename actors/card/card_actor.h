@@ -64,7 +64,7 @@ class CardActor final : public Actor {
 
  private:
   // What the arbiter does not know of a task, or knows no longer.
-  struct Here {
+  struct CardTask {
     ActorId actor{};
     TaskClass taskClass = TaskClass::Ordinary;
     std::uint32_t epoch = 0;      // of its last order
@@ -77,20 +77,20 @@ class CardActor final : public Actor {
     bool moveOwed = false;  // listed in movesOwed_
   };
 
-  Here* find(std::uint64_t task);
+  CardTask* find(std::uint64_t task);
   // A stamp of a gate, not before `from` and not after now.
   static Nanos clamp(std::uint64_t stamp, Nanos from, Nanos now);
   void introduce(std::uint64_t task, Turn& turn);
   // What a gate told in this turn, and when that was.
-  struct Told {
+  struct GateReport {
     std::uint64_t task;  // 0: nothing was
     Nanos at;
   };
   // Carries the arbiter's decisions out. `cause`: the submit behind the holds, or 0.
-  void carryOut(Turn& turn, Nanos cause, Told told = {});
+  void carryOut(Turn& turn, Nanos cause, GateReport report = {});
   void order(const GateDecision& gate, Turn& turn, Nanos cause);
   void note(const ArbiterNote& note, Nanos now);
-  void record(const ArbiterNote& note, Nanos now, Nanos cause, const Told& told);
+  void record(const ArbiterNote& note, Nanos now, Nanos cause, const GateReport& report);
   void tellMoves(Turn& turn);
   void arm(Turn& turn);
   void writeFigures(Nanos now, schema::CardStatus::Builder status) const;
@@ -99,7 +99,7 @@ class CardActor final : public Actor {
   const CardPeers peers_;
   Arbiter arbiter_;
   Decisions decisions_;  // of this turn; kept for its memory
-  std::map<std::uint64_t, Here> tasks_;
+  std::map<std::uint64_t, CardTask> tasks_;
   std::vector<std::uint64_t> movesOwed_;  // tasks whose actor was not told of their state yet
   Nanos resendAt_ = kNever;
   Nanos armedFor_ = kNever;

@@ -23,12 +23,12 @@ Peer ourselves() {
 }  // namespace
 
 CardWatch::CardWatch(HealthWatch watch, NodeActorClient& actor, Log& log,
-                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, Told told)
+                     kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, OnChange changed)
     : watch_(std::move(watch)),
       actor_(actor),
       log_(log),
       timer_(timer),
-      told_(std::move(told)),
+      changed_(std::move(changed)),
       pipe_(io.wrapInputFd(watch_.fd())) {
   reading_ = read().eagerlyEvaluate([this](kj::Exception&& failure) {
     log_.error("card-watch-ended", {{"why", failure.getDescription().cStr()}});
@@ -61,7 +61,7 @@ void CardWatch::onText(std::size_t bytes) {
 }
 
 void CardWatch::onChange(const HealthChange& change) {
-  told_(change);
+  changed_(change);
   switch (change.kind) {
     case HealthChange::Kind::Answers:
       return log_.info("card-answers-again", {{"card", change.uuid}, {"then", "qgpuctl uncordon"}});

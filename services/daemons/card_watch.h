@@ -20,10 +20,10 @@ class CardWatch final : private kj::TaskSet::ErrorHandler {
  public:
   static constexpr Nanos kAgain = seconds(5);  // before a refused cordon is asked for again
 
-  using Told = std::function<void(const HealthChange&)>;
-  // All outlive this. `io` is the loop's, on which `actor` is. `told` hears of each change.
+  using OnChange = std::function<void(const HealthChange&)>;
+  // All outlive this. `io` is the loop's, on which `actor` is. `changed` hears of each change.
   CardWatch(HealthWatch watch, NodeActorClient& actor, Log& log, kj::LowLevelAsyncIoProvider& io,
-            kj::Timer& timer, Told told);
+            kj::Timer& timer, OnChange changed);
 
  private:
   kj::Promise<void> read();
@@ -37,7 +37,7 @@ class CardWatch final : private kj::TaskSet::ErrorHandler {
   NodeActorClient& actor_;
   Log& log_;
   kj::Timer& timer_;
-  Told told_;
+  OnChange changed_;
   kj::Own<kj::AsyncInputStream> pipe_;
   char chunk_[512] = {};
   std::string line_;

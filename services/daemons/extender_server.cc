@@ -8,14 +8,14 @@ ExtenderServer::ExtenderServer(std::vector<HttpRoute> routes, HttpLimits limits,
     : log_(log),
       tls_({folder + "/tls.crt", folder + "/tls.key", folder + "/ca.crt"}),
       http_(std::move(routes), limits, io, timer, std::move(listener), tls_.now()) {
-  LiveTls::Told told{[this](kj::TlsContext& now) { use(now); },
-                     [this](const std::string& why) { refused(why); }};
+  LiveTls::Listener changes{[this](kj::TlsContext& now) { use(now); },
+                            [this](const std::string& why) { refused(why); }};
   if (tls_.read()) {
     use(tls_.now());
   } else {
     refused(tls_.trouble());
   }
-  tls_.follow(timer, std::move(told), lookEvery);
+  tls_.follow(timer, std::move(changes), lookEvery);
 }
 
 void ExtenderServer::use(kj::TlsContext& now) {

@@ -7,7 +7,7 @@ namespace qgpu {
 namespace {
 
 using Ask = schema::Request::Builder;
-using Told = schema::Reply::Reader;
+using Reply = schema::Reply::Reader;
 
 class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi> {
  public:
@@ -18,38 +18,38 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi>
   kj::Promise<void> ask(AskContext context) override {
     return command(
         context, [&](Ask request) { copyQuestion(context.getParams().getRequest(), request); },
-        [context](Told told) mutable { context.getResults().setReply(told); });
+        [context](Reply reply) mutable { context.getResults().setReply(reply); });
   }
 
   kj::Promise<void> info(InfoContext context) override {
     return command(
         context, [](Ask request) { request.setInfo(); },
-        [context](Told told) mutable { context.getResults().setInfo(told.getInfo()); });
+        [context](Reply reply) mutable { context.getResults().setInfo(reply.getInfo()); });
   }
 
   kj::Promise<void> cards(CardsContext context) override {
     return command(
         context, [](Ask request) { request.setCards(); },
-        [context](Told told) mutable { context.getResults().setCards(told.getCards()); });
+        [context](Reply reply) mutable { context.getResults().setCards(reply.getCards()); });
   }
 
   kj::Promise<void> tasks(TasksContext context) override {
     return command(
         context, [](Ask request) { request.setTasks(); },
-        [context](Told told) mutable { context.getResults().setTasks(told.getTasks()); });
+        [context](Reply reply) mutable { context.getResults().setTasks(reply.getTasks()); });
   }
 
   kj::Promise<void> events(EventsContext context) override {
     return command(
         context, [&](Ask request) { request.setEvents(context.getParams().getSince()); },
-        [context](Told told) mutable { context.getResults().setEvents(told.getEvents()); });
+        [context](Reply reply) mutable { context.getResults().setEvents(reply.getEvents()); });
   }
 
   kj::Promise<void> bind(BindContext context) override {
     return command(
         context, [&](Ask request) { request.setBind(context.getParams().getSpec()); },
-        [context](Told told) mutable {
-          const auto bound = told.getBound();
+        [context](Reply reply) mutable {
+          const auto bound = reply.getBound();
           auto results = context.getResults();
           results.setTask(bound.getTask());
           results.setToken(bound.getToken());
@@ -61,7 +61,7 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi>
   kj::Promise<void> unbind(UnbindContext context) override {
     return command(
         context, [&](Ask request) { request.setUnbind(context.getParams().getTask()); },
-        [](Told) {});
+        [](Reply) {});
   }
 
   kj::Promise<void> setPolicy(SetPolicyContext context) override {
@@ -72,19 +72,19 @@ class NodeService final : public schema::Node::Server, private RpcCalls<NodeApi>
           wanted.setCard(context.getParams().getCard());
           wanted.setPolicy(context.getParams().getPolicy());
         },
-        [](Told) {});
+        [](Reply) {});
   }
 
   kj::Promise<void> cordon(CordonContext context) override {
     return command(
         context, [&](Ask request) { request.setCordon(context.getParams().getCard()); },
-        [](Told) {});
+        [](Reply) {});
   }
 
   kj::Promise<void> uncordon(UncordonContext context) override {
     return command(
         context, [&](Ask request) { request.setUncordon(context.getParams().getCard()); },
-        [](Told) {});
+        [](Reply) {});
   }
 
   kj::Promise<void> watch(WatchContext context) override {

@@ -6,7 +6,7 @@ namespace qgpu {
 namespace {
 
 using Ask = schema::ClusterRequest::Builder;
-using Told = schema::ClusterReply::Reader;
+using Reply = schema::ClusterReply::Reader;
 
 class RegistryServer final : public schema::Registry::Server {
  public:
@@ -43,13 +43,13 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   kj::Promise<void> ask(AskContext context) override {
     return command(
         context, [&](Ask ask) { copyQuestion(context.getParams().getRequest(), ask); },
-        [context](Told told) mutable { context.getResults().setReply(told); });
+        [context](Reply reply) mutable { context.getResults().setReply(reply); });
   }
 
   kj::Promise<void> info(InfoContext context) override {
     return command(
         context, [](Ask ask) { ask.setInfo(); },
-        [context](Told told) mutable { context.getResults().setInfo(told.getInfo()); });
+        [context](Reply reply) mutable { context.getResults().setInfo(reply.getInfo()); });
   }
 
   kj::Promise<void> nodes(NodesContext context) override {
@@ -59,9 +59,9 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
           ask.setNodes();
           setPage(ask, context.getParams());
         },
-        [context](Told told) mutable {
-          context.getResults().setNodes(told.getNodes());
-          context.getResults().setNext(told.getNext());
+        [context](Reply reply) mutable {
+          context.getResults().setNodes(reply.getNodes());
+          context.getResults().setNext(reply.getNext());
         });
   }
 
@@ -72,9 +72,9 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
           ask.setCards();
           setPage(ask, context.getParams());
         },
-        [context](Told told) mutable {
-          context.getResults().setCards(told.getCards());
-          context.getResults().setNext(told.getNext());
+        [context](Reply reply) mutable {
+          context.getResults().setCards(reply.getCards());
+          context.getResults().setNext(reply.getNext());
         });
   }
 
@@ -85,16 +85,16 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
           ask.initTasks(0);
           setPage(ask, context.getParams());
         },
-        [context](Told told) mutable {
-          context.getResults().setTasks(told.getTasks());
-          context.getResults().setNext(told.getNext());
+        [context](Reply reply) mutable {
+          context.getResults().setTasks(reply.getTasks());
+          context.getResults().setNext(reply.getNext());
         });
   }
 
   kj::Promise<void> submit(SubmitContext context) override {
     return command(
         context, [&](Ask ask) { ask.setSubmit(context.getParams().getSpec()); },
-        [context](Told told) mutable { context.getResults().setAssigned(told.getAssigned()); });
+        [context](Reply reply) mutable { context.getResults().setAssigned(reply.getAssigned()); });
   }
 
   kj::Promise<void> delete_(DeleteContext context) override {
@@ -106,19 +106,20 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
     const std::uint64_t task = context.getParams().getTask();
     return call(
                context, [task](Ask ask) { ask.initTasks(1).set(0, task); },
-               [context, task](Told told) mutable {
-                 if (told.getTasks().size() != 1) {
+               [context, task](Reply reply) mutable {
+                 if (reply.getTasks().size() != 1) {
                    kj::throwFatalException(
                        refusal(ErrorCode::NotFound, "no task " + std::to_string(task)));
                  }
-                 context.getResults().setTask(told.getTasks()[0]);
+                 context.getResults().setTask(reply.getTasks()[0]);
                })
         .then([this, context, task]() mutable -> kj::Promise<void> {
           if (!session().mayOwnTasks()) return kj::READY_NOW;
-          return call(context, [task](Ask ask) { ask.setAssigned(task); },
-                      [context](Told told) mutable {
-                        context.getResults().setAssigned(told.getAssigned());
-                      })
+          return call(
+                     context, [task](Ask ask) { ask.setAssigned(task); },
+                     [context](Reply reply) mutable {
+                       context.getResults().setAssigned(reply.getAssigned());
+                     })
               .catch_([](kj::Exception&& exception) {
                 const ErrorCode code = fromException(exception).code;
                 if (code == ErrorCode::Denied || code == ErrorCode::NotFound) return;
@@ -136,7 +137,7 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
   kj::Promise<void> events(EventsContext context) override {
     return command(
         context, [&](Ask ask) { ask.setEvents(context.getParams().getSince()); },
-        [context](Told told) mutable { context.getResults().setEvents(told.getEvents()); });
+        [context](Reply reply) mutable { context.getResults().setEvents(reply.getEvents()); });
   }
 
   kj::Promise<void> explain(ExplainContext context) override {
@@ -191,22 +192,22 @@ class SchedulerService final : public schema::Scheduler::Server, private RpcCall
  private:
   template <typename Context, typename Build>
   kj::Promise<void> change(Context context, Build&& build) {
-    return command(context, build, [context](Told told) mutable {
-      context.getResults().setDone(told.isDone() ? told.getDone() : "done");
+    return command(context, build, [context](Reply reply) mutable {
+      context.getResults().setDone(reply.isDone() ? reply.getDone() : "done");
     });
   }
 
   template <typename Context, typename Build>
   kj::Promise<void> explained(Context context, Build&& build) {
-    return command(context, build, [context](Told told) mutable {
-      context.getResults().setExplanation(told.getExplanation());
+    return command(context, build, [context](Reply reply) mutable {
+      context.getResults().setExplanation(reply.getExplanation());
     });
   }
 
   template <typename Context, typename Build>
   kj::Promise<void> tried(Context context, Build&& build) {
-    return command(context, build, [context](Told told) mutable {
-      context.getResults().setAnswer(told.getWhatIf());
+    return command(context, build, [context](Reply reply) mutable {
+      context.getResults().setAnswer(reply.getWhatIf());
     });
   }
 

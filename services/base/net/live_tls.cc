@@ -28,8 +28,8 @@ Status LiveTls::read() {
   return ok();
 }
 
-void LiveTls::follow(kj::Timer& timer, Told told, Nanos every) {
-  told_ = std::move(told);
+void LiveTls::follow(kj::Timer& timer, Listener listener, Nanos every) {
+  listener_ = std::move(listener);
   tasks_.add(lookOn(timer, every));
 }
 
@@ -37,9 +37,9 @@ void LiveTls::look() {
   const std::size_t before = contexts_.size();
   const std::string known = trouble_;
   if (!read()) {
-    if (trouble_ != known) told_.refused(trouble_);
+    if (trouble_ != known) listener_.refused(trouble_);
   } else if (contexts_.size() > before) {
-    told_.changed(now());
+    listener_.changed(now());
   }
 }
 

@@ -27,12 +27,12 @@ class LiveTls final : private kj::TaskSet::ErrorHandler {
   // Reads the files now. InvalidArgument as openTls(); what was in use stays so then.
   Status read();
 
-  struct Told {
+  struct Listener {
     std::function<void(kj::TlsContext&)> changed;     // use this one from now on
     std::function<void(const std::string&)> refused;  // once for each reason
   };
   // Looks at the files from now on. `timer` outlives this.
-  void follow(kj::Timer& timer, Told told, Nanos every = kLookEvery);
+  void follow(kj::Timer& timer, Listener listener, Nanos every = kLookEvery);
 
   const TlsFiles& files() const { return files_; }
   const TlsTexts& texts() const { return texts_; }  // that are in use
@@ -54,7 +54,7 @@ class LiveTls final : private kj::TaskSet::ErrorHandler {
   TlsTexts texts_;  // what is in use
   std::string trouble_;
   std::vector<kj::Own<kj::TlsContext>> contexts_;  // the last is in use, connections keep theirs
-  Told told_;
+  Listener listener_;
   kj::TaskSet tasks_;  // last
 };
 

@@ -105,8 +105,8 @@ std::string flagValue(const std::string& flags, const std::string& flag) {
   return flags.substr(at, flags.find_first_of(" \t\n\"'", at) - at);
 }
 
-// What a daemon is told: by its flags, else by the file that --config names.
-struct Told {
+// How a daemon is configured: by its flags, else by the file that --config names.
+struct DaemonConfig {
   std::string flags;
   std::map<std::string, std::string> file{};
   std::string path{};  // of that file
@@ -123,31 +123,31 @@ struct Told {
 };
 
 // Nothing is known of the older form of that file; the daemon itself tells what is wrong with one.
-std::optional<Told> toldTo(DoctorContext& context, const std::string& daemon) {
+std::optional<DaemonConfig> configOf(DoctorContext& context, const std::string& daemon) {
   auto flags = readWhole(context.path("/etc/default/" + daemon));
   if (!flags) return std::nullopt;
-  Told told{std::move(*flags)};
-  const std::string path = flagValue(told.flags, "--config");
-  if (path.empty()) return told;
+  DaemonConfig config{std::move(*flags)};
+  const std::string path = flagValue(config.flags, "--config");
+  if (path.empty()) return config;
   const auto text = readWhole(context.path(path));
   const auto entries = text ? parseToml(*text) : fail(ErrorCode::NotFound, "it can't be read");
-  told.path = path;
+  config.path = path;
   if (entries) {
-    for (const TomlEntry& entry : *entries) told.file[entry.key] = entry.value;
+    for (const TomlEntry& entry : *entries) config.file[entry.key] = entry.value;
   } else if (!text || !text->starts_with('(')) {
     context.finding("config",
                     "the configuration of " + daemon + ", " + path + ": " + entries.error().message,
                     "mend it, and try it with " + daemon + " --config=" + path + " --print-config");
   }
-  return told;
+  return config;
 }
 
 // Another one is refused by the scheduler each time that the node would join.
 void checkNodeCertificate(DoctorContext& context, const std::string& whose, const std::string& pem,
-                          const Told& told) {
+                          const DaemonConfig& config) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const std::string named = told.value("nodename");
+  const std::string named = config.value("nodename");
   const std::string node = named.empty() ? host.data() : named;
   const CertificateOwner owner = ownerOf(pem);
   if (!owner.mayJoin()) {
@@ -205,14 +205,15 @@ std::string checkPair(DoctorContext& context, const std::string& whose, const Pa
   return *pem;
 }
 
-void checkCertificate(DoctorContext& context, const std::string& daemon, const Told& told) {
-  const Pair files{told.value("tls-cert"), told.value("tls-key"), told.value("tls-ca")};
+void checkCertificate(DoctorContext& context, const std::string& daemon,
+                      const DaemonConfig& config) {
+  const Pair files{config.value("tls-cert"), config.value("tls-key"), config.value("tls-ca")};
   if (files.cert.empty()) return;
   const std::string whose = "the certificate of " + daemon + ", " + files.cert + ",";
-  const std::string pem = checkPair(context, whose, files, told.place(daemon));
+  const std::string pem = checkPair(context, whose, files, config.place(daemon));
   if (pem.empty()) return;
-  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, pem, told);
-  const std::string rpc = told.value("rpc");
+  if (daemon == "qgpu-manager") return checkNodeCertificate(context, whose, pem, config);
+  const std::string rpc = config.value("rpc");
   const std::string host = rpc.substr(0, rpc.rfind(':'));
   const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]" || host == "*";
   if (!everywhere && !isFor(pem, host)) {
@@ -317,8 +318,8 @@ void examineDaemons(DoctorContext& context, const std::string& version) {
 
 void examineCertificates(DoctorContext& context) {
   for (const std::string daemon : {"qgpu-manager", "qgpu-scheduler"}) {
-    const auto told = toldTo(context, daemon);
-    if (told) checkCertificate(context, daemon, *told);
+    const auto config = configOf(context, daemon);
+    if (config) checkCertificate(context, daemon, *config);
   }
   const DoctorOptions& options = context.options;
   if (options.cert.empty()) return;

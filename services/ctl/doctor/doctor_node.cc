@@ -107,11 +107,11 @@ constexpr std::array<OfTasks, 3> kOfTasks = {
      {kMemoryRefused, false,
       "give it more (qgpuctl run --memory, in a pod qgpu-memory), or mend the program"}}};
 
-// What was told last of each task, by kind.
-using Told = std::map<std::string, std::map<std::uint64_t, std::string>>;
+// The last event of each task, by kind: its text.
+using LastEvents = std::map<std::string, std::map<std::uint64_t, std::string>>;
 
-Told toldOfTasks(Client& client) {
-  Told told;
+LastEvents lastEvents(Client& client) {
+  LastEvents last;
   std::uint64_t since = 0;
   for (std::size_t page = 0; page <= EventLog::kKept / EventLog::kPerReply; page++) {
     const Result<Answer> events = client.askLine("events " + std::to_string(since), kNodeAskLimit);
@@ -122,20 +122,20 @@ Told toldOfTasks(Client& client) {
       const std::string kind = textOf(event, "kind");
       const bool known = std::ranges::any_of(
           kOfTasks, [&](const OfTasks& one) { return one.kind == std::string_view(kind); });
-      if (known) told[kind][numberOf(event, "task")] = textOf(event, "text");
+      if (known) last[kind][numberOf(event, "task")] = textOf(event, "text");
     }
   }
-  return told;
+  return last;
 }
 
 void checkTasks(DoctorContext& context, Client& client, Value tasks) {
   if (!tasks["tasks"].isList()) return;
   const std::vector<Value> all = listOf(tasks, "tasks");
-  const Told told = toldOfTasks(client);
+  const LastEvents last = lastEvents(client);
   const std::size_t before = context.diagnosis.findings.size();
   for (const OfTasks& one : kOfTasks) {
-    const auto kind = told.find(one.kind.name());
-    if (kind == told.end()) continue;
+    const auto kind = last.find(one.kind.name());
+    if (kind == last.end()) continue;
     for (const Value task : all) {
       const auto found = kind->second.find(numberOf(task, "id"));
       if (found == kind->second.end()) continue;

@@ -26,13 +26,13 @@ std::string SlicePublisher::path(bool named) const {
 kj::Promise<void> SlicePublisher::publish(std::optional<SliceFacts> facts) {
   std::string text = facts ? writeSlice(*facts, "") : "";
   const bool fresh = api_.timer().now() - lookedAt_ < toKj(lookEvery_);
-  if (is_ == text && (text.empty() || fresh)) return kj::READY_NOW;
+  if (published_ == text && (text.empty() || fresh)) return kj::READY_NOW;
   return api_.get(path(true))
       .then([this, facts = std::move(facts),
              text = std::move(text)](ApiAnswer there) -> kj::Promise<void> {
         const bool none = there.fault == ApiFault::NotFound;
         // Where nothing is to be there, whoever may not look has never written.
-        if (!facts && there.fault == ApiFault::Forbidden) is_ = "";
+        if (!facts && there.fault == ApiFault::Forbidden) published_ = "";
         if (!none && !there.ok()) {
           if (facts) tell(there);
           return kj::READY_NOW;
@@ -41,10 +41,10 @@ kj::Promise<void> SlicePublisher::publish(std::optional<SliceFacts> facts) {
         lookedAt_ = api_.timer().now();
         if (!facts) {
           if (!none) return withdraw();
-          is_ = "";
+          published_ = "";
           return kj::READY_NOW;
         }
-        if (!none && is_ == text && version == version_) return kj::READY_NOW;
+        if (!none && published_ == text && version == version_) return kj::READY_NOW;
         return write(*facts, text, version);
       });
 }
@@ -56,7 +56,7 @@ kj::Promise<void> SlicePublisher::write(const SliceFacts& facts, const std::stri
                writeSlice(facts, version)};
   return api_.call(std::move(call)).then([this, text, cards = facts.cards.size()](ApiAnswer done) {
     if (!done.ok()) return tell(done);
-    is_ = text;
+    published_ = text;
     version_ = versionIn(done.body);
     trouble_.clear();
     log_.info("slice-published", {{"cards", cards}, {"version", version_}});
@@ -66,14 +66,14 @@ kj::Promise<void> SlicePublisher::write(const SliceFacts& facts, const std::stri
 kj::Promise<void> SlicePublisher::withdraw() {
   return api_.call({kj::HttpMethod::DELETE, path(true), ""}).then([this](ApiAnswer done) {
     if (!done.ok() && done.fault != ApiFault::NotFound) return tell(done);
-    is_ = "";
+    published_ = "";
     trouble_.clear();
     log_.info("slice-withdrawn", {});
   });
 }
 
 void SlicePublisher::tell(const ApiAnswer& answer) {
-  is_.reset();
+  published_.reset();
   std::string why = answer.message;
   if (answer.fault == ApiFault::NotFound) {
     why = "this API server has no resource.k8s.io/v1: claims need Kubernetes 1.34 or later";

@@ -37,8 +37,9 @@ class SlicePublisher {
   Log& log_;
   const std::string node_;
   const Nanos lookEvery_;
-  std::optional<std::string> is_;  // as it is there, without its version; none: not known
-  std::string version_;            // that it had then
+  // The slice as the API server has it, without its version; empty: there is none; none: not known.
+  std::optional<std::string> published_;
+  std::string version_;  // that it had then
   kj::TimePoint lookedAt_ = kj::origin<kj::TimePoint>();
   std::string trouble_;  // as last told
 };
