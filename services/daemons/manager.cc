@@ -39,7 +39,7 @@
 #include "services/kubernetes/agent/tenant_socket.h"
 #include "services/kubernetes/client/event_metrics.h"
 #include "services/kubernetes/client/pod_writer.h"
-#include "services/web/web_door.h"
+#include "services/web/web_routes.h"
 #include "store/sqlite_store.h"
 
 namespace qgpu {

@@ -9,7 +9,7 @@
 #include "services/api/admin/cluster_handler.h"
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/node_link.h"
-#include "services/api/join/join_door.h"
+#include "services/api/join/join_server.h"
 #include "services/api/metrics/pages.h"
 #include "services/api/rpc/acting_scheduler.h"
 #include "services/api/rpc/node_traces.h"
@@ -28,7 +28,7 @@
 #include "services/kubernetes/client/leader.h"
 #include "services/kubernetes/extender/extender.h"
 #include "services/kubernetes/webhook/webhook_service.h"
-#include "services/web/web_door.h"
+#include "services/web/web_routes.h"
 #include "store/etcd/etcd_store.h"
 #include "store/sqlite_store.h"
 

@@ -1,4 +1,4 @@
-#include "services/web/web_door.h"
+#include "services/web/web_routes.h"
 
 #include <algorithm>
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-#include "services/api/join/join_door.h"
+#include "services/api/join/join_server.h"
 
 #include <algorithm>
 #include <sys/stat.h>

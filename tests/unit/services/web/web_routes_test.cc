@@ -1,5 +1,5 @@
 // The door for browsers: who is let in, what is asked and answered, and what a page may do.
-#include "services/web/web_door.h"
+#include "services/web/web_routes.h"
 
 #include <gtest/gtest.h>
 #include <memory>
@@ -9,7 +9,7 @@
 #include "services/web/page_files.h"
 #include "tests/unit/services/api/actor_client_fixture.h"
 
-namespace qgpu::web_door_test {
+namespace qgpu::web_routes_test {
 namespace {
 
 using testing::ApiFixture;
@@ -251,4 +251,4 @@ TEST(WebOptions, ATokenIsASecretThatNobodyGuesses) {
 }
 
 }  // namespace
-}  // namespace qgpu::web_door_test
+}  // namespace qgpu::web_routes_test
