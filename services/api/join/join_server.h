@@ -15,7 +15,7 @@
 
 #include "services/api/commands/cluster_actor_client.h"
 #include "services/api/commands/housekeeping.h"
-#include "services/api/join/join_words.h"
+#include "services/api/join/join_codec.h"
 #include "services/base/net/http_server.h"
 #include "services/base/net/live_tls.h"
 #include "services/base/net/x509.h"

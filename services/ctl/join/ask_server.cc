@@ -16,7 +16,7 @@
 
 #include "runtime/config.h"
 #include "runtime/fd.h"
-#include "services/api/join/join_words.h"
+#include "services/api/join/join_codec.h"
 #include "services/base/net/openssl_freed.h"
 #include "services/base/net/x509.h"
 #include "services/base/wall_time.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/whole_file.h"
-#include "services/api/join/join_words.h"
+#include "services/api/join/join_codec.h"
 #include "services/api/rpc/certificate.h"
 #include "services/base/child_probe.h"
 #include "services/base/json.h"

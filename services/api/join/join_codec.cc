@@ -1,4 +1,4 @@
-#include "services/api/join/join_words.h"
+#include "services/api/join/join_codec.h"
 
 #include <algorithm>
 #include <simdjson.h>

@@ -1,12 +1,12 @@
 // What a machine that joins and the scheduler's door say to one another.
-#include "services/api/join/join_words.h"
+#include "services/api/join/join_codec.h"
 
 #include <gtest/gtest.h>
 
 #include "services/base/net/pem.h"
 #include "services/base/net/x509.h"
 
-namespace qgpu::join_words_test {
+namespace qgpu::join_codec_test {
 namespace {
 
 const std::string kId = "1f2e3d4c", kSecret(32, 'a'), kCa(64, '0');
@@ -85,4 +85,4 @@ TEST(JoinWords, FingerprintsAreThoseOfTheEncodedBytes) {
 }
 
 }  // namespace
-}  // namespace qgpu::join_words_test
+}  // namespace qgpu::join_codec_test
