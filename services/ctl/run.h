@@ -24,7 +24,7 @@ struct BoundTask {
 
 Result<BoundTask> parseBound(const Answer& answer);
 
-// Where the door to tasks lies that were bound over the admin socket `socket`.
+// Where programs attach to tasks that were bound over the admin socket `socket`.
 std::string attachSocketOf(const std::string& socket);
 
 // The environment of CMD: what `bound` may say (taskMayCarry()), with libqgpu of `library` before

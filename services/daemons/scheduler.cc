@@ -82,19 +82,19 @@ Result<std::unique_ptr<LiveTls>> readTls(const SchedulerDaemonOptions& options) 
   return tls;
 }
 
-// Where those stand who have no certificate, and what signs for them; nothing without --join.
+// The server for machines without a certificate and its address; nothing without --join.
 struct JoinOpened {
   TcpListener listener;
-  std::unique_ptr<JoinDoor> door;
+  std::unique_ptr<JoinServer> server;
 };
 Result<std::optional<JoinOpened>> openJoin(const SchedulerDaemonOptions& options) {
   if (options.join.empty()) return std::optional<JoinOpened>();
   const TlsFiles files{options.tlsCert, options.tlsKey, options.tlsCa};
-  auto door = JoinDoor::open({files, options.joinCaKey});
-  if (!door) return door.error();
+  auto server = JoinServer::open({files, options.joinCaKey});
+  if (!server) return server.error();
   auto opened = TcpListener::open(options.join, "--join", Reach::Anywhere);
   if (!opened) return opened.error();
-  return std::optional(JoinOpened{std::move(*opened), std::move(*door)});
+  return std::optional(JoinOpened{std::move(*opened), std::move(*server)});
 }
 
 // Nothing where --webhook is not given.
@@ -221,7 +221,7 @@ struct Scheduler::Parts {
   std::optional<HttpServer> scrapes;  // --metrics
   std::optional<HttpServer> web;      // none: nobody asked for it
   std::optional<ExtenderServer> outerExtender;
-  std::unique_ptr<JoinDoor> joinDoor;  // null: nobody joins by a token
+  std::unique_ptr<JoinServer> joinServer;  // null: nobody joins by a token
   std::optional<WebhookService> webhook;
   std::optional<ApiClient> api;  // these on Kubernetes
   std::optional<PodWriter> writer;
@@ -417,10 +417,10 @@ void Scheduler::Parts::serveWeb(WebOpened opened) {
 }
 
 void Scheduler::Parts::serveJoin(JoinOpened opened, std::uint16_t rpcPort) {
-  joinDoor = std::move(opened.door);
-  joinDoor->serve(*actor, kj->lowLevel(), kj->timer(), std::move(opened.listener), rpcPort);
-  keeping->setInvite([this](const std::string& node) { return joinDoor->invite(node); });
-  log.info("takes-joins", {{"join", joinDoor->address()}});
+  joinServer = std::move(opened.server);
+  joinServer->serve(*actor, kj->lowLevel(), kj->timer(), std::move(opened.listener), rpcPort);
+  keeping->setInvite([this](const std::string& node) { return joinServer->invite(node); });
+  log.info("takes-joins", {{"join", joinServer->address()}});
 }
 
 void Scheduler::Parts::serveExtender(const std::string& certificates, TcpListener listener) {
@@ -486,7 +486,7 @@ void Scheduler::Parts::leaveKubernetes() {
 void Scheduler::Parts::close() {
   webhook.reset();
   web.reset();
-  joinDoor.reset();
+  joinServer.reset();
   outerExtender.reset();
   scrapes.reset();
   http.reset();

@@ -40,7 +40,7 @@ struct SchedulerDaemonOptions {
   bool metricsTls = false;
   std::string extender;  // address of the extender for other machines; empty: none
   std::string extenderCerts;
-  std::string join;  // address of the door for machines without a certificate; empty: none
+  std::string join;  // where machines join without a certificate; empty: none
   std::string joinCaKey;
   WebOptions web;
   PodRules pods;

@@ -1,8 +1,8 @@
 #pragma once
-// The door for browsers: a page, and below /api/ each command of the daemon's table that only reads
-// (commands.h). `GET /api/trace?sim-0%2017` is the line `trace sim-0 17` of the admin socket, asked
-// by somebody who may change nothing and answered by the same handler, so nothing is rendered
-// twice. There is no other method and no cookie.
+// What a daemon serves to browsers over HTTP: a page, and below /api/ each command of the daemon's
+// table that only reads (commands.h). `GET /api/trace?sim-0%2017` is the line `trace sim-0 17` of
+// the admin socket, asked by somebody who may change nothing and answered by the same handler, so
+// that JSON is rendered in one place. There is no other method and no cookie.
 //
 // Who may come in: on loopback every user of the machine, who may read on the sockets too; from
 // elsewhere whoever has the token or a certificate, and nobody without. A page of another site that
@@ -32,12 +32,12 @@ struct WebOpened {
   WebAccess access;
 };
 
-// Nothing where no door is wanted. Denied for an address beyond loopback without token and
+// Nothing where --web was not given. Denied for an address beyond loopback without token and
 // certificates; InvalidArgument for a token that is no secret.
 Result<std::optional<WebOpened>> openWeb(const WebOptions& options);
 
-// The door's pages, each of which keeps the rules above. `handler` outlives the routes; `side` is
-// its daemon's.
+// The routes of an HttpServer, each of which keeps the rules above. `handler` outlives the routes;
+// `side` is its daemon's.
 std::vector<HttpRoute> webRoutes(AdminHandler& handler, Side side, WebAccess access);
 
 }  // namespace qgpu

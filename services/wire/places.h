@@ -1,6 +1,7 @@
 #pragma once
-// Where a container that the device plugin set up has its door and its token. The library looks
-// there whatever the variables of the container say, since a pod's come after the plugin's.
+// Where a container that the device plugin set up has the manager's attach socket and its token.
+// The library looks there whatever the variables of the container say, since a pod's come after the
+// plugin's.
 
 namespace qgpu {
 

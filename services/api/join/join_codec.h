@@ -1,6 +1,6 @@
 #pragma once
-// The words by which a machine joins: the token as a person carries it, and what is asked and
-// answered at a scheduler's door (--join), JSON over TLS. Both sides read them here, with limits,
+// How a machine joins: the token as a person carries it, and what is asked and answered at the
+// address of a scheduler's --join, JSON over TLS. Both sides read them here, with limits,
 // and copy what they keep (C7). Pure: no socket, no clock.
 //
 // A token is ID.SECRET.CA: what it is called, what is known to nobody but who was given it, and the
@@ -48,7 +48,7 @@ struct JoinAnswer {
   std::string ca;
   std::uint64_t rpcPort = 0;
 };
-// Also the error that the door answered.
+// Also the error that the scheduler answered.
 Result<JoinAnswer> readJoinAnswer(const std::string& json);
 std::string joinAnswerText(const JoinAnswer& answer);
 

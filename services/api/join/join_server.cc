@@ -62,7 +62,7 @@ Status checkClock(const JoinAsk& ask, std::int64_t now) {
 
 }  // namespace
 
-Result<std::unique_ptr<JoinDoor>> JoinDoor::open(const Files& files) {
+Result<std::unique_ptr<JoinServer>> JoinServer::open(const Files& files) {
   const std::string named = "--join-ca-key=" + files.caKey + ": ";
   auto key = readSmallFile(named, files.caKey);
   if (!key) return key.error();
@@ -70,28 +70,28 @@ Result<std::unique_ptr<JoinDoor>> JoinDoor::open(const Files& files) {
   if (::stat(files.caKey.c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return fail(ErrorCode::InvalidArgument, named + "others may use it: chmod 600 " + files.caKey);
   }
-  std::unique_ptr<JoinDoor> door(new JoinDoor(files.tls, std::move(*key)));
-  if (Status read = door->tls_.read(); !read) return read.error();
-  const auto ca = door->authority();
+  std::unique_ptr<JoinServer> server(new JoinServer(files.tls, std::move(*key)));
+  if (Status read = server->tls_.read(); !read) return read.error();
+  const auto ca = server->authority();
   if (!ca) return fail(ErrorCode::InvalidArgument, named + ca.error().message);
-  if (!signedBy(door->tls_.texts().cert, ca->cert)) {
+  if (!signedBy(server->tls_.texts().cert, ca->cert)) {
     return fail(ErrorCode::InvalidArgument, named +
                                                 "its CA did not sign --tls-cert=" + files.tls.cert +
                                                 ", by which those who join know this scheduler");
   }
-  return door;
+  return server;
 }
 
 // The CA's certificate may have been renewed since; its key stays.
-Result<KeyPair> JoinDoor::authority() const {
+Result<KeyPair> JoinServer::authority() const {
   std::string cert = certificateOf(caKey_, tls_.texts().ca);
   if (!cert.empty()) return KeyPair{std::move(cert), caKey_};
   return fail(ErrorCode::Unavailable,
               "it is the key of no certificate in --tls-ca=" + tls_.files().ca);
 }
 
-void JoinDoor::serve(ClusterActorClient& actor, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
-                     TcpListener listener, std::uint16_t rpcPort) {
+void JoinServer::serve(ClusterActorClient& actor, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
+                       TcpListener listener, std::uint16_t rpcPort) {
   actor_ = &actor;
   rpcPort_ = rpcPort;
   std::vector<HttpRoute> routes;
@@ -104,7 +104,7 @@ void JoinDoor::serve(ClusterActorClient& actor, kj::LowLevelAsyncIoProvider& io,
               {[this](kj::TlsContext& now) { http_->setTls(now); }, [](const std::string&) {}});
 }
 
-Result<Invitation> JoinDoor::invite(const std::string& node) const {
+Result<Invitation> JoinServer::invite(const std::string& node) const {
   if (Status named = checkCertificateName(node); !named) return named.error();
   const auto ca = authority();
   if (!ca) return ca.error();
@@ -120,7 +120,7 @@ Result<Invitation> JoinDoor::invite(const std::string& node) const {
                     host + address.substr(address.rfind(':'))};
 }
 
-kj::Promise<HttpPage> JoinDoor::take(std::string body) {
+kj::Promise<HttpPage> JoinServer::take(std::string body) {
   auto ask = readJoinAsk(body);
   if (!ask) return refusedPage(ask.error());
   if (underWay_ >= kAtOnceMax) {
@@ -158,7 +158,7 @@ kj::Promise<HttpPage> JoinDoor::take(std::string body) {
       .attach(kj::defer([this]() { --underWay_; }));
 }
 
-HttpPage JoinDoor::sign(const JoinAsk& ask, const CertificateRequest& request) const {
+HttpPage JoinServer::sign(const JoinAsk& ask, const CertificateRequest& request) const {
   const auto ca = authority();
   if (!ca) return refusedPage(ca.error());
   const std::int64_t now = unixNow();

@@ -1,12 +1,12 @@
 #pragma once
-// A scheduler's door for machines that have no certificate yet (--join): TLS on an address of its
-// own, where a client shows a token instead. It signs for who shows a good one: always for the
-// node that the token was made for, with the role of a node, whatever the request says beside its
-// key. What a token is worth the scheduler actor decides and stores, and uses it up before anything
-// is signed (actors/join/join_tokens.h).
+// A scheduler's server for machines that have no certificate yet (--join): HTTP over TLS on an
+// address of its own, where a client shows a token instead. It signs for who shows a good one:
+// always for the node that the token was made for, with the role of a node, whatever the request
+// says beside its key. What a token is worth the scheduler actor decides and stores, and uses it up
+// before anything is signed (actors/join/join_tokens.h).
 //
 // Who has no token gets one and the same answer and costs little: connections, bodies, time and
-// questions under way are bounded (C5, C7), and the door has no other page.
+// questions under way are bounded (C5, C7), and there is no other page.
 
 #include <cstdint>
 #include <kj/async.h>
@@ -22,7 +22,7 @@
 
 namespace qgpu {
 
-class JoinDoor {
+class JoinServer {
  public:
   static constexpr std::size_t kAtOnceMax = 8;  // questions to the actor
   static constexpr std::int64_t kDays = 365;    // a certificate is good for so long
@@ -32,7 +32,7 @@ class JoinDoor {
     std::string caKey;  // of the CA among them that signs
   };
   // InvalidArgument names what is missing, unreadable or does not belong together.
-  static Result<std::unique_ptr<JoinDoor>> open(const Files& files);
+  static Result<std::unique_ptr<JoinServer>> open(const Files& files);
 
   // `actor` and `timer` outlive this. `rpcPort`: where those who joined find the scheduler.
   void serve(ClusterActorClient& actor, kj::LowLevelAsyncIoProvider& io, kj::Timer& timer,
@@ -45,7 +45,7 @@ class JoinDoor {
   const std::string& address() const { return http_->address(); }
 
  private:
-  JoinDoor(TlsFiles files, std::string caKey)
+  JoinServer(TlsFiles files, std::string caKey)
       : tls_(std::move(files), TlsPeers::Any), caKey_(std::move(caKey)) {}
 
   kj::Promise<HttpPage> take(std::string body);

@@ -27,7 +27,7 @@ class HttpPages {
 
 // /metrics and /healthz, which is 200 while all is well and else 503 with what is not.
 std::vector<HttpRoute> routesOf(HttpPages& pages, const Health& health);
-// /metrics alone, for a door beyond loopback.
+// /metrics alone, for an address beyond loopback.
 std::vector<HttpRoute> scrapeRoutes(HttpPages& pages);
 
 // Families that other parts of a daemon have, as text behind those of its actor.

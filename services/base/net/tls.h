@@ -46,8 +46,8 @@ Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files);
 Result<kj::Own<kj::TlsContext>> openTls(const TlsFiles& files, const TlsTexts& texts,
                                          TlsPeers peers = TlsPeers::Certified);
 
-// What a door begins with that has no certificate yet: one context, which agrees with nobody. Those
-// of certificates come behind it and all stay, since connections keep the one they began with.
+// What a server has before its certificate: one context, with which every handshake fails. The
+// contexts of certificates are appended to it and all stay, since connections keep theirs.
 std::vector<kj::Own<kj::TlsContext>> closedTls();
 
 }  // namespace qgpu

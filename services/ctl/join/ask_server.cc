@@ -37,15 +37,15 @@ struct HostPort {
   std::string port;
 };
 
-Result<HostPort> splitDoor(const std::string& door) {
-  const std::size_t colon = door.rfind(':');
-  std::string host = colon == std::string::npos ? "" : door.substr(0, colon);
+Result<HostPort> splitServer(const std::string& server) {
+  const std::size_t colon = server.rfind(':');
+  std::string host = colon == std::string::npos ? "" : server.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const auto port =
-      parseInteger(colon == std::string::npos ? "" : door.substr(colon + 1), 1, 65'535, "a port");
+      parseInteger(colon == std::string::npos ? "" : server.substr(colon + 1), 1, 65'535, "a port");
   if (!host.empty() && port) return HostPort{host, std::to_string(*port)};
   return fail(ErrorCode::InvalidArgument,
-              "\"" + door + "\" is no address: HOST:PORT, as `qgpuctl token create` says it");
+              "\"" + server + "\" is no address: HOST:PORT, as `qgpuctl token create` says it");
 }
 
 // A socket that is connected, and whose reads and writes end.
@@ -200,9 +200,9 @@ Result<std::string> converse(SSL* session, const HostPort& to, const std::string
 
 }  // namespace
 
-Result<std::string> askDoor(const std::string& door, const std::string& caFingerprint,
-                            const std::string& body) {
-  const auto to = splitDoor(door);
+Result<std::string> askServer(const std::string& server, const std::string& caFingerprint,
+                              const std::string& body) {
+  const auto to = splitServer(server);
   if (!to) return to.error();
   ::signal(SIGPIPE, SIG_IGN);  // who hangs up is an error of the write
   const auto fd = connectedTo(*to);

@@ -149,8 +149,8 @@ Result<Joined> joinCluster(const JoinOptions& options, std::int64_t now) {
   if (!key) return key.error();
   const auto request = newRequest(node, *key);
   if (!request) return request.error();
-  const auto said = askDoor(options.door, token->ca,
-                            joinAskText({token->id, token->secret, node, *request, now}));
+  const auto said = askServer(options.door, token->ca,
+                              joinAskText({token->id, token->secret, node, *request, now}));
   if (!said) return said.error();
   const auto answer = readJoinAnswer(*said);
   if (!answer) return answer.error();

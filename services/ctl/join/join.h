@@ -31,7 +31,8 @@ struct Joined {
 };
 
 // InvalidArgument: what was typed. AlreadyExists, Denied: the folder. Unavailable: the scheduler
-// can't be reached, or is another one. Conflict: the clocks. Whatever the door refused is Denied.
+// can't be reached, or is another one. Conflict: the clocks. Whatever the scheduler refused is
+// Denied.
 Result<Joined> joinCluster(const JoinOptions& options, std::int64_t now);
 
 // Whether the manager's unit takes the configuration of this folder, and systemd runs here.
@@ -44,11 +45,11 @@ Status startUnit();
 std::string joinedText(const Joined& joined, bool started);
 std::string joinedJson(const Joined& joined, bool started);
 
-// A body that is posted to the scheduler's door at HOST:PORT over TLS, and what it answers. Before
-// anything is sent the other side has shown that the CA of this fingerprint signed it for HOST.
-// Unavailable: nobody answers there. Denied: somebody else does. Conflict: by this machine's clock
-// its certificate does not hold.
-Result<std::string> askDoor(const std::string& door, const std::string& caFingerprint,
-                            const std::string& body);
+// A body that is posted to the scheduler's join server at HOST:PORT over TLS, and what it answers.
+// Before anything is sent the other side has shown that the CA of this fingerprint signed it for
+// HOST. Unavailable: nobody answers there. Denied: somebody else does. Conflict: by this machine's
+// clock its certificate does not hold.
+Result<std::string> askServer(const std::string& server, const std::string& caFingerprint,
+                              const std::string& body);
 
 }  // namespace qgpu::ctl

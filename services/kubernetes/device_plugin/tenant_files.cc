@@ -147,7 +147,7 @@ Status TenantFiles::giveCards(const std::string& placeholder, const std::string&
   return ok();
 }
 
-// The manager's door, and how to go through it.
+// The manager's attach socket, and the token to attach by.
 void TenantFiles::addTenant(ContainerSetup& setup, const NodeNow& node) const {
   for (const auto& [name, value] : node.environment) setup.environment[name] = value;
   setup.environment["QGPU_SOCKET"] = kTenantSocket;

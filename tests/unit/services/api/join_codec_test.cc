@@ -1,4 +1,4 @@
-// What a machine that joins and the scheduler's door say to one another.
+// What a machine that joins and the scheduler say to one another.
 #include "services/api/join/join_codec.h"
 
 #include <gtest/gtest.h>

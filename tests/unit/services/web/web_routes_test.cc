@@ -23,8 +23,8 @@ struct NoHousekeeping final : Housekeeping {
   Status setLogLevel(const std::string&) override { return ok(); }
 };
 
-struct WebDoor : ApiFixture {
-  ~WebDoor() noexcept override = default;
+struct WebRoutes : ApiFixture {
+  ~WebRoutes() noexcept override = default;
 
   void start(WebAccess access = {}, HttpLimits limits = {}) {
     auto listener = TcpListener::open("127.0.0.1:0", "--web");
@@ -69,7 +69,7 @@ struct WebDoor : ApiFixture {
   std::unique_ptr<HttpServer> server;
 };
 
-TEST_F(WebDoor, ServesEachFileWithItsTypeAndAPolicyThatLetsNothingElseIn) {
+TEST_F(WebRoutes, ServesEachFileWithItsTypeAndAPolicyThatLetsNothingElseIn) {
   start();
   for (const PageFile& file : pageFiles()) {
     const std::string answer = get(std::string(file.path));
@@ -84,7 +84,7 @@ TEST_F(WebDoor, ServesEachFileWithItsTypeAndAPolicyThatLetsNothingElseIn) {
   EXPECT_TRUE(has(get("/"), "<!doctype html>"));
 }
 
-TEST_F(WebDoor, AnswersAsTheAdminSocketDoes) {
+TEST_F(WebRoutes, AnswersAsTheAdminSocketDoes) {
   start();
   for (const char* command : {"status", "cards", "tasks", "events", "help"}) {
     const std::string answer = get(std::string("/api/") + command);
@@ -102,7 +102,7 @@ TEST_F(WebDoor, AnswersAsTheAdminSocketDoes) {
   EXPECT_EQ(node.asked.back().number, 17U);
 }
 
-TEST_F(WebDoor, C7_WhoeverAsksMayOnlyRead) {
+TEST_F(WebRoutes, C7_WhoeverAsksMayOnlyRead) {
   start();
   for (const CommandRow& row : commandRows()) {
     const bool told = row.on(Side::Node) && row.right == Right::Read && row.name != "watch";
@@ -123,7 +123,7 @@ TEST_F(WebDoor, C7_WhoeverAsksMayOnlyRead) {
   }
 }
 
-TEST_F(WebDoor, C7_WhatIsNoQuestionIsToldAndNotAsked) {
+TEST_F(WebRoutes, C7_WhatIsNoQuestionIsToldAndNotAsked) {
   start();
   const std::string tooLong(9'000, 'x');
   for (const std::string query : {"%", "%4", "%4g", tooLong.c_str()}) {
@@ -142,7 +142,7 @@ TEST_F(WebDoor, C7_WhatIsNoQuestionIsToldAndNotAsked) {
   }
 }
 
-TEST_F(WebDoor, ANameThatIsNotLoopbacksIsRefusedWhereNothingElseIsAskedFor) {
+TEST_F(WebRoutes, ANameThatIsNotLoopbacksIsRefusedWhereNothingElseIsAskedFor) {
   start();
   for (const char* host : {"127.0.0.1", "127.0.0.1:9", "127.9.8.7:1", "localhost", "localhost:80",
                            "[::1]", "[::1]:12348"}) {
@@ -161,7 +161,7 @@ TEST_F(WebDoor, ANameThatIsNotLoopbacksIsRefusedWhereNothingElseIsAskedFor) {
   EXPECT_EQ(statusOf(get("/api/status", "Host: 127.0.0.1\r\nHost: evil.example\r\n")), 403);
 }
 
-TEST_F(WebDoor, APageOfAnotherSiteGetsNothing) {
+TEST_F(WebRoutes, APageOfAnotherSiteGetsNothing) {
   start();
   const auto with = [&](const std::string& header, const char* path = "/api/status") {
     return statusOf(get(path, kHere + header + "\r\n"));
@@ -180,7 +180,7 @@ TEST_F(WebDoor, APageOfAnotherSiteGetsNothing) {
   EXPECT_TRUE(node.asked.size() == 3U);
 }
 
-TEST_F(WebDoor, WithATokenItIsAskedForAndAnyNameWillDo) {
+TEST_F(WebRoutes, WithATokenItIsAskedForAndAnyNameWillDo) {
   start({kToken, false});
   const auto with = [&](const std::string& said) {
     return get("/api/status", "Host: gpu.example\r\nAuthorization: " + said + "\r\n");
@@ -206,7 +206,7 @@ TEST_F(WebDoor, WithATokenItIsAskedForAndAnyNameWillDo) {
   EXPECT_EQ(statusOf(get("/", "Host: gpu.example\r\n")), 200) << "the page, which asks for it";
 }
 
-TEST_F(WebDoor, WithCertificatesAnyNameWillDo) {
+TEST_F(WebRoutes, WithCertificatesAnyNameWillDo) {
   start({"", true});
   EXPECT_EQ(statusOf(get("/api/status", "Host: gpu.example\r\n")), 200);
 }
