@@ -1,6 +1,6 @@
 @0xb1a0c7d25e934f07;
-# Words of a cluster: what scheduler and nodes tell each other, what clients ask of the scheduler,
-# and what the scheduler stores. Schemas only grow.
+# Messages of a cluster: what scheduler and nodes tell each other, what clients ask of the
+# scheduler, and what it stores. Schemas only grow.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("qgpu::schema");
@@ -31,7 +31,7 @@ enum PlaceState {
 
 struct ClusterTask {
   id @0 :UInt64;
-  epoch @1 :UInt32;            # grows with every decision; stale words are refused (P3, P6)
+  epoch @1 :UInt32;            # grows with every decision; stale messages are refused (P3, P6)
   spec @2 :ClusterSpec;
   state @3 :PlaceState;
   node @4 :Text;
@@ -58,7 +58,7 @@ struct Assigned {              # what a launcher on that node needs
 }
 
 # --- scheduler and node ---
-# Each connection is a session with a number of its own. Words of another session are dropped, so
+# Each connection is a session with a number of its own. Messages of another session are dropped, so
 # what the network kept for long, or told twice, changes nothing (P6, A10). A node hears the
 # scheduler through its member actor (actors/member/member_actor.h).
 

@@ -42,7 +42,7 @@ interface Scheduler {
 interface ClusterWatcher { event @0 (event :T.Event) -> stream; }
 interface ClusterSubscription {}
 
-# How a manager joins. Both ends tell words one way; the session is over when the connection is.
+# How a manager joins. Both ends tell messages one way; the session is over when the connection is.
 # What one end says at once it tells in one call, in order, to an end that said that it `gathers`.
 interface Registry {
   join @0 (node :MemberEnd, gathers :Bool)

@@ -1,5 +1,5 @@
 @0xb1a0c7d25e934f01;
-# Words that messages, rows, RPC and config share. Times are ns of CLOCK_MONOTONIC unless a name
+# Types that messages, rows, RPC and config share. Times are ns of CLOCK_MONOTONIC unless a name
 # says otherwise, memory is bytes, shares are permille of one card. Schemas only grow.
 
 using Cxx = import "/capnp/c++.capnp";

@@ -1,5 +1,5 @@
 #pragma once
-// An actor's word to itself, later; see schema::Tick. Each actor has its own kinds.
+// A message of an actor to itself, later; see schema::Tick. Each actor has its own kinds.
 
 #include <cstdint>
 

@@ -243,21 +243,21 @@ void CardActor::order(const GateDecision& gate, Turn& turn, Nanos cause) {
   if (known == nullptr) return;
   using Order = schema::GateOrder::Order;
   using Kind = GateDecision::Kind;
-  const Order word = gate.kind == Kind::Open   ? Order::OPEN
+  const Order kind = gate.kind == Kind::Open   ? Order::OPEN
                      : gate.kind == Kind::Hold ? Order::HOLD
                                                : Order::HASTEN;
   known->epoch = gate.epoch;
-  known->causeNs = word == Order::OPEN ? 0 : ns(cause);
-  if (word == Order::HOLD) {
+  known->causeNs = kind == Order::OPEN ? 0 : ns(cause);
+  if (kind == Order::HOLD) {
     known->holdEpoch = gate.epoch;
     known->holdAt = turn.now();
   }
   const std::uint64_t causeNs = known->causeNs;
-  turn.sendUrgent(peers_.gatePort, [&gate, word, causeNs](schema::Envelope::Builder envelope) {
+  turn.sendUrgent(peers_.gatePort, [&gate, kind, causeNs](schema::Envelope::Builder envelope) {
     auto order = envelope.initGateOrder();
     order.setTask(raw(gate.task));
     order.setEpoch(gate.epoch);
-    order.setOrder(word);
+    order.setOrder(kind);
     order.setNotify(gate.notify);
     order.setContended(gate.contended);
     order.setCauseNs(causeNs);

@@ -3,9 +3,9 @@
 // it and its decisions to the gate port, in the same turn and on the control lane, so that nothing
 // stands between an online submit and the holds that it causes.
 //
-// Stamps of gates are clamped to what is possible; words about tasks that are not here, or about
-// orders that were replaced, change nothing. Moves of tasks are told on the ordinary lane: what is
-// refused there is kept, the newest for each task, and sent again.
+// Stamps of gates are clamped to what is possible; messages about tasks that are not here, or
+// about orders that were replaced, change nothing. Moves of tasks are told on the ordinary lane:
+// what is refused there is kept, the newest for each task, and sent again.
 //
 // What it carries out it also writes down in the card's trace (card_trace.h), which clients are
 // answered from; nothing is decided by it.

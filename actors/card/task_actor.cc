@@ -13,7 +13,7 @@ void TaskActor::handle(schema::Envelope::Reader message, Turn& turn) {
 
 void TaskActor::reset() {
   task_ = 0;
-  cardWord_ = TaskPhase::Attached;
+  cardPhase_ = TaskPhase::Attached;
   processes_.clear();
   use_ = TaskFigures();
   fault_.clear();
@@ -66,7 +66,7 @@ void TaskActor::onProcessAttached(schema::ProcessAttached::Reader attached, Turn
   processes_[attached.getSlot()] = attached.getPid();
   if (first) {
     states_.moveTo(TaskPhase::Attached);
-    states_.moveTo(cardWord_);
+    states_.moveTo(cardPhase_);
   }
   tellFact(turn);
 }
@@ -82,12 +82,12 @@ void TaskActor::onProcessGone(schema::ProcessGone::Reader gone, Turn& turn) {
   tellFact(turn);
 }
 
-// The card may speak before the first process is announced here: then its word waits.
+// The card may speak before the first process is announced here: then what it said waits.
 void TaskActor::onMoved(schema::Moved::Reader moved, Turn&) {
   if (!mine(moved.getTask())) return;
   const TaskPhase phase = readPhase(moved.getState());
   if (!isActive(phase)) return;
-  cardWord_ = phase;
+  cardPhase_ = phase;
   if (!processes_.empty()) states_.moveTo(phase);
 }
 

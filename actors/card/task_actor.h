@@ -1,7 +1,7 @@
 #pragma once
 // One slot for the life of a task on this node: its attached processes, what it uses, its state.
 // Slots are a fixed pool; the node gives a slot to a bound task with taskKnown and takes it back
-// with taskClosed. Every word about another task than the slot's is stale and changes nothing.
+// with taskClosed. Every message about another task than the slot's is stale and changes nothing.
 //
 // The task actor tells the node when the first process came, when the last one left, and what was
 // nonsense in the task's report page. It tells the newest fact; older ones that could not leave
@@ -59,7 +59,7 @@ class TaskActor final : public Actor {
   const ActorId attach_;
   TaskStates states_;
   std::uint64_t task_ = 0;                            // 0: the slot is free
-  TaskPhase cardWord_ = TaskPhase::Attached;          // what the card said last; Attached: nothing
+  TaskPhase cardPhase_ = TaskPhase::Attached;         // what the card said last; Attached: nothing
   std::map<std::uint32_t, std::uint32_t> processes_;  // report slot -> pid
   TaskFigures use_;
   std::string fault_;                                 // the last one seen

@@ -4,9 +4,9 @@
 //
 //   Pending -> Bound -> Attached -> {Idle, Ready, Running, Suspending, Suspended} -> Exited | Lost
 //
-// The five states in braces follow the card's words, which may be coalesced on their way, so each
-// may follow each. A task whose last process left is Bound again: the next one may come. Exited
-// and Lost lead to Pending, when the slot of the task is free for another.
+// The five states in braces follow the card's messages, which may be coalesced on their way, so
+// each may follow each. A task whose last process left is Bound again: the next one may come.
+// Exited and Lost lead to Pending, when the slot of the task is free for another.
 
 #include "actors/model.h"
 #include "runtime/check.h"

@@ -32,8 +32,8 @@ void Forwards::onRequest(schema::Request::Reader request, const std::string& nod
   forwards_[corr] = Forward{asker, turn.now() + member_.options().forwardMax, 0};
   onDue(turn);
   session_.say(
-      [&](schema::FromMember::Builder word) {
-        auto forward = word.initForward();
+      [&](schema::FromMember::Builder message) {
+        auto forward = message.initForward();
         forward.setCorr(corr);
         forward.setUid(spec.ownerUid);
         auto wanted = forward.initSpec();

@@ -1,11 +1,11 @@
 #pragma once
-// What the member knows of the scheduler's tasks between the words of the scheduler and those of
-// the node: whether one is asked for, held or over here, under which epoch, and why it is over. A
+// What the member knows of the scheduler's tasks, from messages of the scheduler and of the node:
+// whether one is asked for, held or over here, under which epoch, and why it is over. A
 // task that is over is remembered until kOverKept others are over since, so that a late order for
 // it is refused as the first one was.
 //
 // Who calls: MemberOrders (orders and their answers), MemberView (what the node holds), Forwards.
-// It speaks to nobody. Kept here: P6 (an epoch that ended or was refused here stays so, and with it
+// It sends nothing. Kept here: P6 (an epoch that ended or was refused here stays so, and with it
 // all that came before it), C5 (what is remembered is bounded).
 
 #include <cstdint>

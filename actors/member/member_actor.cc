@@ -47,19 +47,19 @@ void MemberActor::onLeft(const std::string& why) {
                                                  "); what was asked may still happen"});
 }
 
-void MemberActor::onToMember(schema::ToMember::Reader word, Turn& turn) {
-  if (turn.sender() != member_.peers().link || !session_.onToMember(word, turn)) return;
-  switch (word.which()) {
+void MemberActor::onToMember(schema::ToMember::Reader message, Turn& turn) {
+  if (turn.sender() != member_.peers().link || !session_.onToMember(message, turn)) return;
+  switch (message.which()) {
     case schema::ToMember::BEAT_SEEN:
       return view_.arrived(session_.leaseFrom());
     case schema::ToMember::BIND:
-      return orders_.onBind(word.getBind(), turn);
+      return orders_.onBind(message.getBind(), turn);
     case schema::ToMember::END:
-      return orders_.onEnd(word.getEnd());
+      return orders_.onEnd(message.getEnd());
     case schema::ToMember::MARK:
-      return orders_.onMark(word.getMark(), turn);
+      return orders_.onMark(message.getMark(), turn);
     case schema::ToMember::FORWARDED:
-      return orders_.onForwarded(word.getForwarded());
+      return orders_.onForwarded(message.getForwarded());
     default:
       return;
   }

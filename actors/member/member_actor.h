@@ -32,7 +32,7 @@ class MemberActor final : public Actor, private MemberSession::Owner {
   void onTick(schema::Tick::Reader tick, Turn& turn);
   void onLinkUp(capnp::Void, Turn& turn);
   void onLinkDown(capnp::Text::Reader why, Turn& turn);
-  void onToMember(schema::ToMember::Reader word, Turn& turn);
+  void onToMember(schema::ToMember::Reader message, Turn& turn);
   void onRequest(schema::Request::Reader request, Turn& turn) {
     forwards_.onRequest(request, view_.nodeName(), turn);
   }

@@ -118,10 +118,10 @@ void MemberOrders::onMark(schema::OrderMark::Reader order, Turn& turn) {
   orders_.push_back(std::move(mark));
 }
 
-void MemberOrders::onForwarded(schema::MemberForwarded::Reader word) {
-  if (word.isFailed()) return forwards_.fail(word.getCorr(), Fault(word.getFailed()));
-  const std::uint64_t task = word.getTask();
-  if (!forwards_.becomes(word.getCorr(), task)) return;
+void MemberOrders::onForwarded(schema::MemberForwarded::Reader message) {
+  if (message.isFailed()) return forwards_.fail(message.getCorr(), Fault(message.getFailed()));
+  const std::uint64_t task = message.getTask();
+  if (!forwards_.becomes(message.getCorr(), task)) return;
   KnownTask& known = *known_.find(task);
   if (known.step == KnownTask::Step::Held && known.token.empty()) askAgain(task, known);
   forwards_.settle(task);
@@ -262,8 +262,8 @@ void MemberOrders::onEndAgainDue() {
 
 void MemberOrders::sayBound(std::uint64_t task, const KnownTask& known, Turn& turn) {
   session_.say(
-      [&](schema::FromMember::Builder word) {
-        auto bound = word.initBound();
+      [&](schema::FromMember::Builder message) {
+        auto bound = message.initBound();
         bound.setTask(task);
         bound.setEpoch(known.epoch);
         bound.setNodeTask(known.nodeTask);
@@ -277,8 +277,8 @@ void MemberOrders::sayBound(std::uint64_t task, const KnownTask& known, Turn& tu
 void MemberOrders::sayRefused(std::uint64_t task, std::uint32_t epoch, const Fault& why,
                               Turn& turn) {
   session_.say(
-      [&](schema::FromMember::Builder word) {
-        auto refused = word.initRefused();
+      [&](schema::FromMember::Builder message) {
+        auto refused = message.initRefused();
         refused.setTask(task);
         refused.setEpoch(epoch);
         why.write(refused.initFailure());

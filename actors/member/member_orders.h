@@ -30,7 +30,7 @@ class MemberOrders {
   void onEnd(schema::OrderEnd::Reader order);
   void onMark(schema::OrderMark::Reader order, Turn& turn);
   // What somebody here asked for is this task, of which an order came before, or it failed.
-  void onForwarded(schema::MemberForwarded::Reader word);
+  void onForwarded(schema::MemberForwarded::Reader message);
 
   // At the end of every turn: to the node, as many as it takes.
   void send(Turn& turn);

@@ -110,10 +110,10 @@ void MemberSession::leave(const std::string& why) {
 void MemberSession::say(const std::function<void(schema::FromMember::Builder)>& fill, Turn& turn) {
   if (!inSession()) return;
   const SendResult sent = turn.send(member_.peers().link, [&](schema::Envelope::Builder envelope) {
-    auto word = envelope.initFromMember();
-    word.setSession(session_);
-    word.setSeq(seq_ + 1);
-    fill(word);
+    auto message = envelope.initFromMember();
+    message.setSession(session_);
+    message.setSeq(seq_ + 1);
+    fill(message);
   });
   if (sent == SendResult::Sent)
     ++seq_;
@@ -141,44 +141,46 @@ std::optional<Nanos> MemberSession::sayHello(
 
 // --- what is heard ---
 
-bool MemberSession::onToMember(schema::ToMember::Reader word, Turn& turn) {
-  if (word.isWelcome()) {
-    onWelcome(word, turn);
+bool MemberSession::onToMember(schema::ToMember::Reader message, Turn& turn) {
+  if (message.isWelcome()) {
+    onWelcome(message, turn);
     return false;
   }
-  if (word.isTurnedAway() && state_ == MemberState::Greeting) {
-    onTurnedAway(word.getTurnedAway(), turn);
+  if (message.isTurnedAway() && state_ == MemberState::Greeting) {
+    onTurnedAway(message.getTurnedAway(), turn);
     return false;
   }
-  const bool known = inSession() && word.getSession() == session_ && word.getTerm() == sessionTerm_;
+  const bool known =
+      inSession() && message.getSession() == session_ && message.getTerm() == sessionTerm_;
   // Of this connection, and not of a session: it ends here as well, whoever closes it first.
-  const bool linkOver = word.isTurnedAway() && word.getSession() == 0 &&
+  const bool linkOver = message.isTurnedAway() && message.getSession() == 0 &&
                         state_ != MemberState::Down && state_ != MemberState::TurnedAway;
-  if (linkOver || (known && word.isTurnedAway())) {
-    dropLink(Fault(word.getTurnedAway()).message.substr(0, kWhyMax), turn);
+  if (linkOver || (known && message.isTurnedAway())) {
+    dropLink(Fault(message.getTurnedAway()).message.substr(0, kWhyMax), turn);
     return false;
   }
   if (!known)
     ++dropped_;
-  else if (word.isBeatSeen())
-    onBeatSeen(word.getBeatSeen(), turn);
+  else if (message.isBeatSeen())
+    onBeatSeen(message.getBeatSeen(), turn);
   return known;
 }
 
-void MemberSession::onWelcome(schema::ToMember::Reader word, Turn& turn) {
-  const auto welcome = word.getWelcome();
-  if (state_ != MemberState::Greeting || welcome.getNonce() != nonce_ || word.getSession() == 0) {
+void MemberSession::onWelcome(schema::ToMember::Reader message, Turn& turn) {
+  const auto welcome = message.getWelcome();
+  if (state_ != MemberState::Greeting || welcome.getNonce() != nonce_ ||
+      message.getSession() == 0) {
     ++dropped_;
     return;
   }
-  if (word.getTerm() < termSeen_) {
-    return dropLink("its term is " + std::to_string(word.getTerm()) + ", and a later one, " +
+  if (message.getTerm() < termSeen_) {
+    return dropLink("its term is " + std::to_string(message.getTerm()) + ", and a later one, " +
                         std::to_string(termSeen_) + ", was here",
                     turn);
   }
-  session_ = word.getSession();
+  session_ = message.getSession();
   seq_ = 0;
-  sessionTerm_ = word.getTerm();
+  sessionTerm_ = message.getTerm();
   lease_ = readDuration(welcome.getLeaseNs());
   beatEvery_ = std::max(kBeatMin, readDuration(welcome.getBeatNs()));
   leaseFrom_ = helloAt_;
@@ -247,8 +249,8 @@ void MemberSession::onBeatDue(Turn& turn) {
   if (!inSession()) return;
   beatSaidAt_ = turn.now();
   say(
-      [this](schema::FromMember::Builder word) {
-        word.setBeat(static_cast<std::uint64_t>(beatSaidAt_.value));
+      [this](schema::FromMember::Builder message) {
+        message.setBeat(static_cast<std::uint64_t>(beatSaidAt_.value));
       },
       turn);
   if (inSession()) later(turn, beatEvery_, MemberTick::Beat);

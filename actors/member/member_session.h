@@ -3,7 +3,7 @@
 //
 //   Down -> Gathering -> Greeting -> (Admitting ->) Member <-> LeaseOver;  TurnedAway;  all -> Down
 //
-// A session belongs to one connection. What is said in it is numbered without gaps; where a word
+// A session belongs to one connection. What is said in it is numbered without gaps; where a message
 // can't leave, the connection is dropped, and the next hello tells everything again, so nothing
 // else has to be repeated.
 //
@@ -11,9 +11,9 @@
 // node's clock. Without it nothing new is bound: neither what the scheduler orders nor what
 // somebody here asks for; what is bound runs on.
 //
-// Who calls: MemberActor (link, words, ticks), the other parts of the member (what they say, and
+// Who calls: MemberActor (link, messages, ticks), the other parts of the member (what they say, and
 // whether they may). Kept here: C1 (lower terms are refused, the highest is stored before it is
-// obeyed; nothing is bound without a lease), A10 (words of another session are dropped).
+// obeyed; nothing is bound without a lease), A10 (messages of another session are dropped).
 
 #include <cstdint>
 #include <functional>
@@ -63,7 +63,7 @@ class MemberSession {
   MemberContext::Heard ofThisAttempt(MemberContext::Heard heard) const;
   std::uint64_t termSeen() const { return termSeen_; }
   void noteTerm(std::uint64_t term) { termSeen_ = std::max(termSeen_, term); }
-  std::uint64_t dropped() const { return dropped_; }  // words of another session or term
+  std::uint64_t dropped() const { return dropped_; }  // messages of another session or term
   Nanos leaseFrom() const { return leaseFrom_; }      // what was said before has arrived
 
   // --- the connection ---
@@ -79,7 +79,7 @@ class MemberSession {
 
   // --- what is heard ---
   // True where it is of this session, and for the other parts.
-  bool onToMember(schema::ToMember::Reader word, Turn& turn);
+  bool onToMember(schema::ToMember::Reader message, Turn& turn);
   // Of another connection it is of no concern any more.
   void onTick(MemberTick kind, std::uint64_t attempt, Turn& turn);
 
@@ -87,7 +87,7 @@ class MemberSession {
   void moveTo(MemberState to, const std::string& standing);
   void leave(const std::string& why);
   bool leaseLives(Turn& turn) const;
-  void onWelcome(schema::ToMember::Reader word, Turn& turn);
+  void onWelcome(schema::ToMember::Reader message, Turn& turn);
   void onTermStored(schema::Reply::Reader reply, Turn& turn);
   void onTurnedAway(schema::Failure::Reader failure, Turn& turn);
   void enter(Turn& turn);
@@ -107,7 +107,7 @@ class MemberSession {
   std::uint64_t nonce_ = 0;
   Nanos helloAt_{0};
   std::uint64_t session_ = 0;
-  std::uint64_t seq_ = 0;  // of the last word said
+  std::uint64_t seq_ = 0;  // of the last message that was sent
   std::uint64_t sessionTerm_ = 0;
   std::uint64_t termSeen_ = 0;
   Nanos lease_{0};

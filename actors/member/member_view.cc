@@ -132,7 +132,8 @@ void MemberView::onCards(schema::Reply::Reader reply, Compare compare, Turn& tur
   statesTold_ = states;
   useTold_ = use;
   if (!session_.inSession()) return helloIfWhole(turn);
-  session_.say([this](schema::FromMember::Builder word) { writeFacts(word.initFacts()); }, turn);
+  session_.say([this](schema::FromMember::Builder message) { writeFacts(message.initFacts()); },
+               turn);
 }
 
 // A report is as the node was when it left, so what it lacks is over.
@@ -233,8 +234,8 @@ void MemberView::sayTasks(const std::vector<HeldRecord>& records, Turn& turn) {
   for (std::size_t from = 0; from < records.size(); from += kTasksPerWord) {
     const std::size_t count = std::min(kTasksPerWord, records.size() - from);
     session_.say(
-        [&](schema::FromMember::Builder word) {
-          auto list = word.initTasks(static_cast<unsigned>(count));
+        [&](schema::FromMember::Builder message) {
+          auto list = message.initTasks(static_cast<unsigned>(count));
           for (unsigned i = 0; i < count; ++i) writeHeld(records[from + i], list[i]);
         },
         turn);

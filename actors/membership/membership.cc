@@ -72,15 +72,15 @@ Result<std::uint64_t> Membership::open(MemberId id, std::uint32_t link, std::uin
   return member.session;
 }
 
-Membership::Word Membership::arrived(std::uint32_t link, std::uint64_t session,
-                                     std::uint64_t seq) {
+Membership::Arrival Membership::arrived(std::uint32_t link, std::uint64_t session,
+                                        std::uint64_t seq) {
   const auto found = byLink_.find(link);
-  if (found == byLink_.end()) return Word::Stale;
+  if (found == byLink_.end()) return Arrival::Stale;
   Member& member = at(found->second);
-  if (session != member.session || seq <= member.seq) return Word::Stale;
-  if (seq != member.seq + 1) return Word::Gap;
+  if (session != member.session || seq <= member.seq) return Arrival::Stale;
+  if (seq != member.seq + 1) return Arrival::Gap;
   member.seq = seq;
-  return Word::Taken;
+  return Arrival::Taken;
 }
 
 bool Membership::beat(std::uint32_t link, Nanos now) {

@@ -8,7 +8,7 @@
 // structure of deadlines is looked at only when the earliest of them is due.
 //
 // Kept here: C1 (sessions of one term, the fence is longer than the lease), C3 (suspicion is not
-// death), P6 and A10 (words of another session, or out of order, are told apart).
+// death), P6 and A10 (messages of another session, or out of order, are told apart).
 
 #include <cstdint>
 #include <map>
@@ -47,13 +47,13 @@ class Membership {
   Result<std::uint64_t> open(MemberId member, std::uint32_t link, std::uint32_t incarnation,
                              Nanos heardAt);
 
-  enum class Word : std::uint8_t {
+  enum class Arrival : std::uint8_t {
     Taken,
-    Stale,   // of another session: to be dropped
-    Gap,     // something before it was lost: the session is to be closed
+    Stale,  // of another session: to be dropped
+    Gap,    // something before it was lost: the session is to be closed
   };
-  // Words of a session arrived; their numbers start at 1 and have no gaps.
-  Word arrived(std::uint32_t link, std::uint64_t session, std::uint64_t seq);
+  // A message of a session arrived. Numbers start at 1 and have no gaps.
+  Arrival arrived(std::uint32_t link, std::uint64_t session, std::uint64_t seq);
   // The lease of the session by this link begins anew. True where that ended a suspicion.
   bool beat(std::uint32_t link, Nanos now);
 
@@ -85,7 +85,7 @@ class Membership {
     std::uint64_t session = 0;
     std::uint32_t link = 0;
     std::uint32_t incarnation = 0;
-    std::uint64_t seq = 0;       // of the last words
+    std::uint64_t seq = 0;       // of the last message
     Nanos watchedUntil{0};       // of its one entry in deadlines_, if it has one
   };
 

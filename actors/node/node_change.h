@@ -31,7 +31,7 @@ struct NodeChange {
   std::optional<Asker> asker;  // nobody: the node's own doing
   Who who;
   std::uint64_t task = 0;
-  std::string text;      // reason of an End, words of a Permit
+  std::string text;      // reason of an End, text of a Permit
   std::string cardText;  // as asked: id, index or "all"
   Policy policy = Policy::BestEffort;
   CardMark mark = CardMark::Ready;

@@ -64,8 +64,8 @@ void Drains::tellMarks(MemberId member) {
 }
 
 void Drains::tellMark(MemberId member, const std::string& card, CardMark mark) {
-  members_.tell(member, [card, mark](schema::ToMember::Builder words) {
-    auto order = words.initMark();
+  members_.tell(member, [card, mark](schema::ToMember::Builder message) {
+    auto order = message.initMark();
     order.setCard(card);
     order.setMark(mark == CardMark::Ready ? schema::OrderMark::Mark::UNCORDON
                                           : schema::OrderMark::Mark::CORDON);

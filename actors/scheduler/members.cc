@@ -143,11 +143,11 @@ void Members::tell(MemberId member, std::function<void(schema::ToMember::Builder
   const std::uint32_t link = membership_.link(member);
   rounds_.outbox().put(links_, [link, session, term = term_,
                                 fill = std::move(fill)](schema::Envelope::Builder envelope) {
-    auto words = envelope.initToMember();
-    words.setLink(link);
-    words.setSession(session);
-    words.setTerm(term);
-    fill(words);
+    auto message = envelope.initToMember();
+    message.setLink(link);
+    message.setSession(session);
+    message.setTerm(term);
+    fill(message);
   });
 }
 
@@ -155,11 +155,11 @@ void Members::turnAway(std::uint32_t link, const Error& error) {
   const std::optional<MemberId> member = membership_.memberOf(link);
   const std::uint64_t session = member ? membership_.session(*member) : 0;
   rounds_.outbox().put(links_, [=, term = term_](schema::Envelope::Builder envelope) {
-    auto words = envelope.initToMember();
-    words.setLink(link);
-    words.setSession(session);
-    words.setTerm(term);
-    writeFailure(error, words.initTurnedAway());
+    auto message = envelope.initToMember();
+    message.setLink(link);
+    message.setSession(session);
+    message.setTerm(term);
+    writeFailure(error, message.initTurnedAway());
   });
 }
 

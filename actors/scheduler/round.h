@@ -30,10 +30,10 @@ struct JobBefore {
   std::optional<Spot> spot;
 };
 
-// Words of a node that wait for their turn.
+// A message of a node that waits for its turn: schema::FromMember.
 struct Heard {
-  Words words;
-  Nanos at;  // when they arrived
+  Words message;
+  Nanos at;  // when it arrived
 };
 
 // The changes that are decided together and committed together. Everything that leaves because of
@@ -48,7 +48,7 @@ struct Round {
   std::vector<EventRecord> audits;
   std::vector<std::function<void(Turn&)>> effects;
   std::vector<Asker> askers;                                 // who is told of a failure
-  std::vector<Heard> words;                                  // taken up again after a failure
+  std::vector<Heard> messages;                               // taken up again after a failure
   std::vector<std::pair<MemberId, std::uint64_t>> forwards;  // like askers, with their corr
   std::size_t searches = 0;                                  // for tasks to evict
   bool cluster = false;                                      // the cluster's own row is due

@@ -19,7 +19,7 @@ Words wordsOf(schema::FromMember::Reader reader) {
   return words;
 }
 
-schema::FromMember::Reader readWords(const Words& words) {
+schema::FromMember::Reader readMessage(const Words& words) {
   return capnp::readMessageUnchecked<schema::FromMember>(words.data());
 }
 
@@ -31,14 +31,14 @@ void Sessions::onFromMember(schema::FromMember::Reader said, Turn& turn) {
   const std::uint32_t link = said.getLink();
   if (!said.isHello() && !said.isLost()) {
     switch (members_.membership().arrived(link, said.getSession(), said.getSeq())) {
-      case Membership::Word::Stale:
+      case Membership::Arrival::Stale:
         QGPU_MARK(StaleWords);
         return;
-      case Membership::Word::Gap:
-        members_.turnAway(link,
-                          fail(ErrorCode::Conflict, "words of this session were lost: start anew"));
+      case Membership::Arrival::Gap:
+        members_.turnAway(
+            link, fail(ErrorCode::Conflict, "messages of this session were lost: start anew"));
         return closeLink(link);
-      case Membership::Word::Taken:
+      case Membership::Arrival::Taken:
         break;
     }
     if (said.isBeat()) return onBeat(link, said.getSession(), said.getBeat(), turn);
@@ -75,9 +75,9 @@ void Sessions::take() {
   while (members_.started() && !heard_.empty() && !rounds_.full()) {
     Heard heard = std::move(heard_.front());
     heard_.pop_front();
-    const schema::FromMember::Reader reader = readWords(heard.words);
+    const schema::FromMember::Reader reader = readMessage(heard.message);
     onMessage(reader, heard.at);
-    if (!reader.isForward()) rounds_.open().words.push_back(std::move(heard));
+    if (!reader.isForward()) rounds_.open().messages.push_back(std::move(heard));
   }
 }
 
@@ -110,7 +110,7 @@ void Sessions::onMessage(schema::FromMember::Reader said, Nanos heardAt) {
 void Sessions::refuseForwards(const Error& error) {
   std::deque<Heard> kept;
   for (Heard& heard : heard_) {
-    const schema::FromMember::Reader reader = readWords(heard.words);
+    const schema::FromMember::Reader reader = readMessage(heard.message);
     const std::optional<MemberId> member = members_.membership().memberOf(reader.getLink());
     if (!reader.isForward()) {
       kept.push_back(std::move(heard));
@@ -180,8 +180,8 @@ void Sessions::onHello(std::uint32_t link, schema::MemberHello::Reader hello, Na
   takeFacts(*member, std::move(*facts));
   members_.setLife(*member, NodeLife::Alive);
   rounds_.after([this, member = *member, nonce = hello.getNonce()](Turn&) {
-    members_.tell(member, [this, nonce](schema::ToMember::Builder words) {
-      auto welcome = words.initWelcome();
+    members_.tell(member, [this, nonce](schema::ToMember::Builder message) {
+      auto welcome = message.initWelcome();
       welcome.setNonce(nonce);
       welcome.setLeaseNs(static_cast<std::uint64_t>(options_.times.lease.value));
       welcome.setBeatNs(static_cast<std::uint64_t>(options_.times.beat.value));
@@ -413,8 +413,8 @@ void Sessions::onForward(MemberId member, schema::MemberForward::Reader forward)
 
 void Sessions::tellForwarded(MemberId member, std::uint64_t corr,
                              const Result<std::uint64_t>& result) {
-  members_.tell(member, [corr, result](schema::ToMember::Builder words) {
-    auto forwarded = words.initForwarded();
+  members_.tell(member, [corr, result](schema::ToMember::Builder message) {
+    auto forwarded = message.initForwarded();
     forwarded.setCorr(corr);
     if (result) return forwarded.setTask(*result);
     writeFailure(result.error(), forwarded.initFailed());
@@ -456,7 +456,7 @@ void Sessions::undo(const Round& round) {
 }
 
 void Sessions::takeAgain(Round& round) {
-  heard_.insert(heard_.begin(), round.words.begin(), round.words.end());
+  heard_.insert(heard_.begin(), round.messages.begin(), round.messages.end());
 }
 
 void Sessions::loseTasks() {

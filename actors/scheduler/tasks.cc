@@ -306,8 +306,8 @@ void Tasks::orderBind(std::uint64_t task) {
   Job& job = found->second;
   if (job.state != PlaceState::Assumed && job.state != PlaceState::Bound) return;
   members_.tell(*job.member, [task, epoch = job.epoch, spec = job.spec.task,
-                              cards = job.cards](schema::ToMember::Builder words) {
-    auto bind = words.initBind();
+                              cards = job.cards](schema::ToMember::Builder message) {
+    auto bind = message.initBind();
     bind.setTask(task);
     bind.setEpoch(epoch);
     TaskSpec ordered = spec;
@@ -336,8 +336,8 @@ void Tasks::expectAnswer(std::uint64_t task, Job& job) {
 
 void Tasks::orderEndOf(MemberId member, std::uint64_t task, std::uint32_t epoch,
                        std::uint64_t nodeTask, const std::string& reason) {
-  members_.tell(member, [=](schema::ToMember::Builder words) {
-    auto end = words.initEnd();
+  members_.tell(member, [=](schema::ToMember::Builder message) {
+    auto end = message.initEnd();
     end.setTask(task);
     end.setEpoch(epoch);
     end.setNodeTask(nodeTask);

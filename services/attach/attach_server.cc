@@ -191,7 +191,7 @@ void AttachServer::gone(std::uint64_t id, std::uint32_t slot, Leaves how, bool l
   if (how == Leaves::Died) port_.processGone(task);
 }
 
-// --- the node's words ---
+// --- messages of the node ---
 
 void AttachServer::known(schema::TaskKnown::Reader known) {
   const std::uint64_t id = known.getTask();

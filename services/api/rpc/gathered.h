@@ -1,6 +1,7 @@
 #pragma once
 // What one end of a link says within one turn of its loop, on its way to the other end in one
-// call: a call costs many times what a word does. Bounded, so that each peer may read it at once.
+// call: a call costs many times what a message does. Bounded, so that each peer may read it at
+// once.
 
 #include <capnp/message.h>
 #include <kj/async.h>
@@ -22,7 +23,7 @@ class Gathered {
  public:
   using Reader = typename Said::Reader;
 
-  // False: what is here leaves first. A word of more than kGatheredWordsMax never fits.
+  // False: what is here leaves first. A message of more than kGatheredWordsMax words never fits.
   bool fits(std::size_t size) const {
     return entries_.size() < kGatheredMax && size_ + size <= kGatheredWordsMax;
   }

@@ -19,26 +19,26 @@ std::size_t wordsOf(Reader reader) {
 constexpr std::size_t kNamedMax = 256;  // bytes of a refusal that name a certificate's owner
 
 // Reading what a peer sent may throw; a copy of ours does not.
-Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader words,
+Result<kj::Own<capnp::MallocMessageBuilder>> copyOf(schema::FromMember::Reader message,
                                                     std::uint32_t link) {
   kj::Own<capnp::MallocMessageBuilder> copy;
   const auto broken = kj::runCatchingExceptions([&]() {
-    copy = kj::heap<capnp::MallocMessageBuilder>(static_cast<kj::uint>(wordsOf(words)));
-    copy->setRoot(words);
+    copy = kj::heap<capnp::MallocMessageBuilder>(static_cast<kj::uint>(wordsOf(message)));
+    copy->setRoot(message);
     copy->getRoot<schema::FromMember>().setLink(link);
   });
   if (broken != nullptr) {
-    return fail(ErrorCode::InvalidArgument, "these words of a member can't be read");
+    return fail(ErrorCode::InvalidArgument, "this message of a member can't be read");
   }
   const Status good = checkMemberMessage(copy->getRoot<schema::FromMember>().asReader());
   if (!good) return good.error();
   return kj::mv(copy);
 }
 
-// Which node these words speak for is in its facts; whoever a certificate speaks for is in that.
-Status checkName(const RpcSession& session, schema::FromMember::Reader words) {
-  if (session.face != Face::Tls || !(words.isHello() || words.isFacts())) return ok();
-  const auto facts = words.isHello() ? words.getHello().getFacts() : words.getFacts();
+// A node names itself in its facts, and its certificate names it too: both must agree.
+Status checkName(const RpcSession& session, schema::FromMember::Reader message) {
+  if (session.face != Face::Tls || !(message.isHello() || message.isFacts())) return ok();
+  const auto facts = message.isHello() ? message.getHello().getFacts() : message.getFacts();
   const std::string name(view(facts.getName()));
   if (session.owner.mayJoinAs(name)) return ok();
   std::string named;
@@ -73,12 +73,12 @@ class Links::End final : public schema::SchedulerEnd::Server {
   kj::Promise<void> tellAll(TellAllContext context) override {
     const auto all = context.getParams().getAll();
     if (all.size() > kGatheredMax) {
-      return toException(fail(ErrorCode::InvalidArgument, "so many words are no one call"));
+      return toException(fail(ErrorCode::InvalidArgument, "so many messages are no one call"));
     }
     kj::Vector<kj::Promise<void>> taken(all.size());
-    for (const auto words : all) {
+    for (const auto message : all) {
       if (!alive_->here) break;
-      taken.add(links_.take(number_, words));
+      taken.add(links_.take(number_, message));
     }
     return kj::joinPromises(taken.releaseAsArray());
   }
@@ -150,12 +150,12 @@ kj::Maybe<schema::MemberEnd::Client> Links::memberOf(std::string_view node) {
 
 // --- member to scheduler ---
 
-kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader words) {
+kj::Promise<void> Links::take(std::uint32_t number, schema::FromMember::Reader message) {
   const auto found = links_.find(number);
   if (found == links_.end()) {
     return toException(fail(ErrorCode::Conflict, "this link is over: connect anew"));
   }
-  auto copy = copyOf(words, number);
+  auto copy = copyOf(message, number);
   Status good = copy ? ok() : Status(copy.error());
   if (good) {
     good = checkName(*found->second->session, (*copy)->getRoot<schema::FromMember>().asReader());
@@ -188,23 +188,23 @@ kj::Promise<void> Links::beat(std::uint32_t number, BeatContext context) {
     return toException(fail(ErrorCode::Conflict, "this link is over: connect anew"));
   }
   Link& link = *found->second;
-  const auto words = context.getParams().getWords();
-  if (!words.isBeat()) {
-    return toException(fail(ErrorCode::InvalidArgument, "other words than a beat are told"));
+  const auto message = context.getParams().getWords();
+  if (!message.isBeat()) {
+    return toException(fail(ErrorCode::InvalidArgument, "a message that is no beat"));
   }
   context.allowCancellation();  // so that it ends with its connection
   auto paf = kj::newPromiseAndFulfiller<void>();
   KJ_IF_MAYBE (before, link.beat) before->answered->fulfill();
   link.beat = Beat{context, kj::mv(paf.fulfiller)};
-  const bool passed = held_.empty() && scheduler_.send([&](schema::Envelope::Builder message) {
-    auto from = message.initFromMember();
+  const bool passed = held_.empty() && scheduler_.send([&](schema::Envelope::Builder envelope) {
+    auto from = envelope.initFromMember();
     from.setLink(number);
-    from.setSession(words.getSession());
-    from.setSeq(words.getSeq());
-    from.setBeat(words.getBeat());
+    from.setSession(message.getSession());
+    from.setSeq(message.getSeq());
+    from.setBeat(message.getBeat());
   }) == SendResult::Sent;
   if (!passed) {
-    return take(number, words).then([promise = kj::mv(paf.promise)]() mutable {
+    return take(number, message).then([promise = kj::mv(paf.promise)]() mutable {
       return kj::mv(promise);
     });
   }
@@ -215,9 +215,9 @@ kj::Promise<void> Links::beat(std::uint32_t number, BeatContext context) {
 }
 
 // Answers the beat that waits for it. False: none does, and it has to be told.
-bool Links::answerBeat(Link& link, schema::ToMember::Reader words) {
+bool Links::answerBeat(Link& link, schema::ToMember::Reader message) {
   KJ_IF_MAYBE (beat, link.beat) {
-    beat->context.getResults(capnp::MessageSize{wordsOf(words) + 4, 0}).setSeen(words);
+    beat->context.getResults(capnp::MessageSize{wordsOf(message) + 4, 0}).setSeen(message);
     beat->answered->fulfill();
     link.beat = nullptr;
     return true;
@@ -225,9 +225,9 @@ bool Links::answerBeat(Link& link, schema::ToMember::Reader words) {
   return false;
 }
 
-bool Links::pass(capnp::MallocMessageBuilder& words) {
-  return scheduler_.send([&](schema::Envelope::Builder message) {
-    message.setFromMember(words.getRoot<schema::FromMember>().asReader());
+bool Links::pass(capnp::MallocMessageBuilder& message) {
+  return scheduler_.send([&](schema::Envelope::Builder envelope) {
+    envelope.setFromMember(message.getRoot<schema::FromMember>().asReader());
   }) == SendResult::Sent;
 }
 
@@ -248,7 +248,7 @@ kj::Promise<void> Links::retryHeld() {
 }
 
 void Links::passHeld() {
-  while (!held_.empty() && pass(*held_.front().words)) {
+  while (!held_.empty() && pass(*held_.front().message)) {
     QueuedMessage done = kj::mv(held_.front());
     held_.pop_front();
     heldWords_ -= done.size;
@@ -260,7 +260,7 @@ void Links::passHeld() {
     held_.pop_front();
     heldWords_ -= late.size;
     KJ_IF_MAYBE(told, late.told) {
-      const Error full = fail(ErrorCode::Overloaded, "the scheduler takes no words of nodes");
+      const Error full = fail(ErrorCode::Overloaded, "the scheduler takes no messages of nodes");
       (*told)->reject(toException(full));
       turnAway(late.link, full);
     } else {
@@ -273,28 +273,28 @@ void Links::passHeld() {
 
 // --- scheduler to member ---
 
-void Links::handle(schema::Envelope::Reader message, Turn&) {
-  if (!message.isToMember()) return;
-  const auto words = message.getToMember();
-  if (words.getLink() >= kLocalLinks) {
-    if (local_ != nullptr) local_->onToMember(words);
+void Links::handle(schema::Envelope::Reader envelope, Turn&) {
+  if (!envelope.isToMember()) return;
+  const auto message = envelope.getToMember();
+  if (message.getLink() >= kLocalLinks) {
+    if (local_ != nullptr) local_->onToMember(message);
     return;
   }
-  send(words.getLink(), words);
-  if (!words.isTurnedAway()) return;
-  flush(words.getLink());
-  end(words.getLink());
+  send(message.getLink(), message);
+  if (!message.isTurnedAway()) return;
+  flush(message.getLink());
+  end(message.getLink());
 }
 
-void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
+void Links::send(std::uint32_t number, schema::ToMember::Reader message) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   Link& link = *found->second;
-  if (words.isBeatSeen() && answerBeat(link, words)) {
+  if (message.isBeatSeen() && answerBeat(link, message)) {
     ++messagesOut_;
     return;
   }
-  const std::size_t size = wordsOf(words);
+  const std::size_t size = wordsOf(message);
   if (link.unsentWords + size > limits_.unsentWordsMax) {
     ++cutOff_;
     return end(number);  // it does not read
@@ -304,11 +304,11 @@ void Links::send(std::uint32_t number, schema::ToMember::Reader words) {
   if (!link.gathered.fits(size)) flush(number);
   if (link.takes == Takes::Words || size > kGatheredWordsMax) {
     auto request = link.member.tellRequest(capnp::MessageSize{size + 4, 0});
-    request.setWords(words);
+    request.setWords(message);
     return leave(number, size, request.send());
   }
   if (link.gathered.empty()) tasks_.add(kj::evalLater([this, number]() { flush(number); }));
-  link.gathered.add(words, size);
+  link.gathered.add(message, size);
 }
 
 void Links::flush(std::uint32_t number) {
@@ -333,11 +333,11 @@ void Links::sent(std::uint32_t number, std::size_t size) {
 
 // The reason goes to the member, before the connection ends.
 void Links::turnAway(std::uint32_t number, const Error& why) {
-  capnp::MallocMessageBuilder message;
-  auto words = message.initRoot<schema::ToMember>();
-  writeFailure(why, words.initTurnedAway());
+  capnp::MallocMessageBuilder builder;
+  auto message = builder.initRoot<schema::ToMember>();
+  writeFailure(why, message.initTurnedAway());
   ++cutOff_;
-  send(number, words.asReader());
+  send(number, message.asReader());
   flush(number);
   end(number);
 }
@@ -349,9 +349,9 @@ void Links::end(std::uint32_t number) {
   found->second->session->close();
   links_.erase(found);
   auto lost = kj::heap<capnp::MallocMessageBuilder>(16);
-  auto words = lost->initRoot<schema::FromMember>();
-  words.setLink(number);
-  words.setLost();
+  auto message = lost->initRoot<schema::FromMember>();
+  message.setLink(number);
+  message.setLost();
   if (held_.empty() && pass(*lost)) return;
   const std::size_t size = lost->sizeInWords();
   hold(QueuedMessage{kj::mv(lost), nullptr, number, timer_.now(), size});

@@ -59,7 +59,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   // Hears toMember of links from kLocalLinks on; it outlives this. Without one they are dropped.
   class LocalMembers {
    public:
-    virtual void onToMember(schema::ToMember::Reader words) = 0;
+    virtual void onToMember(schema::ToMember::Reader message) = 0;
 
    protected:
     ~LocalMembers() = default;
@@ -74,7 +74,7 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Maybe<schema::MemberEnd::Client> memberOf(std::string_view node);
 
   // toMember of the scheduler.
-  void handle(schema::Envelope::Reader message, Turn& turn) override;
+  void handle(schema::Envelope::Reader envelope, Turn& turn) override;
 
   std::size_t size() const { return links_.size(); }
   std::uint64_t messagesIn() const { return messagesIn_; }
@@ -104,8 +104,8 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
     kj::Maybe<Beat> beat;                 // the last; the one before is over
     std::size_t unsentWords = 0;
   };
-  struct QueuedMessage {                    // words that wait for the scheduler's mailbox
-    kj::Own<capnp::MallocMessageBuilder> words;
+  struct QueuedMessage {  // waits for the scheduler's mailbox
+    kj::Own<capnp::MallocMessageBuilder> message;
     kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> told;   // none: `lost`, which nobody waits for
     std::uint32_t link;
     kj::TimePoint since;
@@ -113,14 +113,14 @@ class Links final : public Actor, private kj::TaskSet::ErrorHandler {
   };
 
   Status mayJoin(const RpcSession& session) const;
-  kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader words);
+  kj::Promise<void> take(std::uint32_t number, schema::FromMember::Reader message);
   kj::Promise<void> beat(std::uint32_t number, BeatContext context);
-  static bool answerBeat(Link& link, schema::ToMember::Reader words);
-  bool pass(capnp::MallocMessageBuilder& words);
+  static bool answerBeat(Link& link, schema::ToMember::Reader message);
+  bool pass(capnp::MallocMessageBuilder& message);
   void hold(QueuedMessage held);
   kj::Promise<void> retryHeld();
   void passHeld();
-  void send(std::uint32_t number, schema::ToMember::Reader words);
+  void send(std::uint32_t number, schema::ToMember::Reader message);
   void flush(std::uint32_t number);
   void leave(std::uint32_t number, std::size_t size, kj::Promise<void> told);
   void sent(std::uint32_t number, std::size_t size);

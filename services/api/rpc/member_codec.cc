@@ -101,51 +101,61 @@ void Check::clusterSpec(schema::ClusterSpec::Reader wanted) {
 
 }  // namespace
 
-Status checkMemberMessage(schema::FromMember::Reader words) {
+Status checkMemberMessage(schema::FromMember::Reader message) {
   Check check;
-  switch (words.which()) {
+  switch (message.which()) {
     case schema::FromMember::HELLO:
-      check.facts(words.getHello().getFacts());
-      check.held(words.getHello().getTasks());
+      check.facts(message.getHello().getFacts());
+      check.held(message.getHello().getTasks());
       break;
     case schema::FromMember::BEAT: break;
-    case schema::FromMember::FACTS: check.facts(words.getFacts()); break;
-    case schema::FromMember::TASKS: check.held(words.getTasks()); break;
-    case schema::FromMember::BOUND:
-      check.text(words.getBound().getToken(), "bound.token");
-      check.cards(words.getBound().getCards());
+    case schema::FromMember::FACTS:
+      check.facts(message.getFacts());
       break;
-    case schema::FromMember::REFUSED: check.failure(words.getRefused().getFailure()); break;
-    case schema::FromMember::FORWARD: check.clusterSpec(words.getForward().getSpec()); break;
+    case schema::FromMember::TASKS:
+      check.held(message.getTasks());
+      break;
+    case schema::FromMember::BOUND:
+      check.text(message.getBound().getToken(), "bound.token");
+      check.cards(message.getBound().getCards());
+      break;
+    case schema::FromMember::REFUSED:
+      check.failure(message.getRefused().getFailure());
+      break;
+    case schema::FromMember::FORWARD:
+      check.clusterSpec(message.getForward().getSpec());
+      break;
     case schema::FromMember::LOST: check.wrong("lost", "is not for a member to say"); break;
     default:
-      check.wrong("this word of the member", "is of a later version", ErrorCode::Unsupported);
+      check.wrong("this message of the member", "is of a later version", ErrorCode::Unsupported);
   }
   return check.status();
 }
 
-Status checkSchedulerMessage(schema::ToMember::Reader words) {
+Status checkSchedulerMessage(schema::ToMember::Reader message) {
   Check check;
-  switch (words.which()) {
+  switch (message.which()) {
     case schema::ToMember::WELCOME:
     case schema::ToMember::BEAT_SEEN: break;
     case schema::ToMember::BIND:
-      check.spec(words.getBind().getSpec());
-      check.cards(words.getBind().getCards());
+      check.spec(message.getBind().getSpec());
+      check.cards(message.getBind().getCards());
       break;
     case schema::ToMember::END:
-      check.text(words.getEnd().getReason(), "end.reason", kSentenceMax);
+      check.text(message.getEnd().getReason(), "end.reason", kSentenceMax);
       break;
     case schema::ToMember::FORWARDED:
-      if (words.getForwarded().isFailed()) check.failure(words.getForwarded().getFailed());
+      if (message.getForwarded().isFailed()) check.failure(message.getForwarded().getFailed());
       break;
     case schema::ToMember::MARK:
-      check.text(words.getMark().getCard(), "mark.card");
-      check.known(words.getMark().getMark(), "mark");
+      check.text(message.getMark().getCard(), "mark.card");
+      check.known(message.getMark().getMark(), "mark");
       break;
-    case schema::ToMember::TURNED_AWAY: check.failure(words.getTurnedAway()); break;
+    case schema::ToMember::TURNED_AWAY:
+      check.failure(message.getTurnedAway());
+      break;
     default:
-      check.wrong("this word of the scheduler", "is of a later version", ErrorCode::Unsupported);
+      check.wrong("this message of the scheduler", "is of a later version", ErrorCode::Unsupported);
   }
   return check.status();
 }

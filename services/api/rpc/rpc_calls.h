@@ -182,15 +182,15 @@ kj::Promise<void> RpcCalls<Api>::tell(RpcSession& session, Watcher watcher, Feed
   });
 }
 
-// The last word, which waits for as long as the connection lives and the subscription is held.
+// The last event, which waits for as long as the connection lives and the subscription is held.
 template <typename Api>
 template <typename Watcher>
 kj::Promise<void> RpcCalls<Api>::tellDropped(Watcher watcher) {
   auto request = watcher.eventRequest();
-  auto word = request.initEvent();
-  word.setKind(kWatchDropped.name());
-  word.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
-  word.setActor(Api::kActor);
+  auto event = request.initEvent();
+  event.setKind(kWatchDropped.name());
+  event.setText("this watcher takes events too slowly; watch again and ask `events` for the rest");
+  event.setActor(Api::kActor);
   return request.send();
 }
 

@@ -60,7 +60,7 @@ struct SchedulerLink::Connection {
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
   kj::Maybe<schema::SchedulerEnd::Client> scheduler;  // once joined
-  bool gathers = false;                               // it hears many words in one call
+  bool gathers = false;                               // it hears many messages in one call
   bool beats = false;                                 // it answers beats that are called
   Gathered<schema::FromMember> gathered;              // leaves in this turn of the loop
   kj::TimePoint since;
@@ -82,12 +82,12 @@ class SchedulerLink::End final : public schema::MemberEnd::Server {
   kj::Promise<void> tellAll(TellAllContext context) override {
     const auto all = context.getParams().getAll();
     if (all.size() > kGatheredMax) {
-      return toException(fail(ErrorCode::InvalidArgument, "so many words are no one call"));
+      return toException(fail(ErrorCode::InvalidArgument, "so many messages are no one call"));
     }
     kj::Vector<kj::Promise<void>> heard(all.size());
-    for (const auto words : all) {
+    for (const auto message : all) {
       if (!alive_->here) break;
-      heard.add(link_.hear(serial_, words));
+      heard.add(link_.hear(serial_, message));
     }
     return kj::joinPromises(heard.releaseAsArray());
   }
@@ -226,13 +226,13 @@ kj::Promise<void> SchedulerLink::pause() {
 
 // --- scheduler to member ---
 
-kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Reader words) {
+kj::Promise<void> SchedulerLink::hear(std::uint64_t serial, schema::ToMember::Reader message) {
   if (serial != serial_ || connection_.get() == nullptr) {
     return toException(fail(ErrorCode::Conflict, "this link is over"));
   }
   connection_->heard = timer_.now();
-  auto copy = newEnvelope(words.totalSize().wordCount + 8);
-  copy->initRoot<schema::Envelope>().setToMember(words);   // throws where it can't be read
+  auto copy = newEnvelope(message.totalSize().wordCount + 8);
+  copy->initRoot<schema::Envelope>().setToMember(message);  // throws where it can't be read
   const auto mine = copy->getRoot<schema::Envelope>().asReader().getToMember();
   if (const Status good = checkSchedulerMessage(mine); !good) {
     drop(good.error().message);
@@ -302,20 +302,20 @@ void SchedulerLink::handle(schema::Envelope::Reader message, Turn&) {
   if (message.isLinkDown()) drop(std::string(view(message.getLinkDown())));
 }
 
-void SchedulerLink::tell(schema::FromMember::Reader words) {
+void SchedulerLink::tell(schema::FromMember::Reader message) {
   if (!up_) return;
   Connection& connection = *connection_;
-  const std::size_t size = words.totalSize().wordCount + 4;
+  const std::size_t size = message.totalSize().wordCount + 4;
   if (connection.unsentWords + size > config_.unsentWordsMax) {
     return drop("the scheduler does not read");
   }
   connection.unsentWords += size;
-  if (connection.beats && words.isBeat()) return beat(words, size);
+  if (connection.beats && message.isBeat()) return beat(message, size);
   if (!connection.gathered.fits(size)) flush();
   if (!connection.gathers || size > kGatheredWordsMax) {
     auto request =
         KJ_ASSERT_NONNULL(connection.scheduler).tellRequest(capnp::MessageSize{size + 4, 0});
-    request.setWords(words);
+    request.setWords(message);
     return leave(size, request.send());
   }
   if (connection.gathered.empty()) {
@@ -323,15 +323,15 @@ void SchedulerLink::tell(schema::FromMember::Reader words) {
       if (serial == serial_) flush();
     }));
   }
-  connection.gathered.add(words, size);
+  connection.gathered.add(message, size);
 }
 
 // Behind all that was said before it; the answer is what comes back.
-void SchedulerLink::beat(schema::FromMember::Reader words, std::size_t size) {
+void SchedulerLink::beat(schema::FromMember::Reader message, std::size_t size) {
   flush();
   auto request =
       KJ_ASSERT_NONNULL(connection_->scheduler).beatRequest(capnp::MessageSize{size + 4, 0});
-  request.setWords(words);
+  request.setWords(message);
   auto heard = request.send().then(
       [this, serial = serial_](
           capnp::Response<schema::SchedulerEnd::BeatResults> answer) -> kj::Promise<void> {

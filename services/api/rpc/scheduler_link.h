@@ -1,8 +1,8 @@
 #pragma once
 // The manager's end of the link to the scheduler: an adapter beside the member actor. It connects
 // to the addresses in turn, or to the one that acts where a scheduler that stands by names it,
-// joins, and carries words both ways; when a connection is over it says
-// so and connects anew, with a pause that grows to a limit and differs between nodes.
+// joins, and carries messages both ways; when a connection is over it says so and connects anew,
+// with a pause that grows to a limit and differs between nodes.
 //
 //   ActorId memberId = dispatcher.reserve(), linkId = dispatcher.reserve();
 //   NodeLink toMember(dispatcher, linkId, memberId);
@@ -10,11 +10,11 @@
 //   dispatcher.attach(linkId, link);
 //   link.start();                       // once the loop's actors are all there
 //
-// To the member: linkUp (joined: say hello), toMember, linkDown{why}; always up, words, down, in
+// To the member: linkUp (joined: say hello), toMember, linkDown{why}; always up, messages, down, in
 // that order, then up again. From the member: fromMember, and linkDown{why}, which drops the
-// connection and starts anew. What it says in one turn of the loop leaves together. Words of the
-// member while the link is down are dropped: linkDown is on its way to it, and the next hello heals
-// that.
+// connection and starts anew. What it says in one turn of the loop leaves together. Messages of
+// the member while the link is down are dropped: linkDown is on its way to it, and the next hello
+// heals that.
 //
 // Kept here: C5 (what waits for the network is bounded; beyond it the connection is dropped), C7
 // (messages are bounded, what came is copied and checked before a message of the actors is begun),
@@ -87,13 +87,13 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> watchSilence();
   kj::Promise<void> pause();
   Nanos nextPause();
-  kj::Promise<void> hear(std::uint64_t serial, schema::ToMember::Reader words);
+  kj::Promise<void> hear(std::uint64_t serial, schema::ToMember::Reader message);
   kj::Promise<void> answerTrace(TraceContext context);
   kj::Promise<void> deliver(kj::Own<capnp::MallocMessageBuilder> envelope);
   bool pass(capnp::MallocMessageBuilder& envelope);
   kj::Promise<void> retryHeld();
-  void tell(schema::FromMember::Reader words);
-  void beat(schema::FromMember::Reader words, std::size_t size);
+  void tell(schema::FromMember::Reader message);
+  void beat(schema::FromMember::Reader message, std::size_t size);
   void flush();
   void leave(std::size_t size, kj::Promise<void> told);
   void drop(std::string why);

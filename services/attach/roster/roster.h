@@ -179,7 +179,7 @@ class Roster {
   void expectedDied(const AttachedEntry& process);
   void recoveryOver();
 
-  // --- the node's words ---
+  // --- messages of the node ---
   bool knows(std::uint64_t task) const { return tasks_.contains(task); }
   // The task has pages; `pages` see above. One that was known is said again to be announced again.
   void known(Task task, RosterPages& pages);

@@ -120,7 +120,7 @@ void ClusterBridge::onUpsert(const KubeNode& kube) {
   if (ours && why.empty()) node.cards = *cards;
   if (!told && node.life == Life::Greeting) node.factsLate = true;
   if (!told && node.life == Life::Joined && node.cards) {
-    say(node, [&](schema::FromMember::Builder words) { writeFacts(node, words.initFacts()); });
+    say(node, [&](schema::FromMember::Builder message) { writeFacts(node, message.initFacts()); });
   }
   if (synced_) look(node);
 }
@@ -319,7 +319,7 @@ void ClusterBridge::tellReady() {
 
 // Nothing is left of it: neither the API server nor the scheduler nor a pod speaks of it.
 bool ClusterBridge::isForgotten(const Node& node) {
-  return node.kube.uid.empty() && node.life == Life::Away && node.words.empty() &&
+  return node.kube.uid.empty() && node.life == Life::Away && node.messages.empty() &&
          node.held.empty() && node.gone.empty();
 }
 

@@ -22,8 +22,8 @@
 // before anything is told, and those whose pods are not bound are assumed. While the API server is
 // away everything stays as it was last seen, and orders to bind are refused.
 //
-// Kept here: C1 in part (one process, so no lease to lose), C5 (words wait per node, bounded), C6,
-// P3 and P6 (as for any member), C7 (annotations of pods and nodes may hold anything).
+// Kept here: C1 in part (one process, so no lease to lose), C5 (messages wait per node, bounded),
+// C6, P3 and P6 (as for any member), C7 (annotations of pods and nodes may hold anything).
 
 #include <capnp/message.h>
 #include <cstdint>
@@ -67,7 +67,7 @@ struct BridgeOptions {
   std::function<std::optional<BindUnderWay>(std::string_view)> bindOf = [](std::string_view) {
     return std::nullopt;
   };
-  std::size_t wordsMax = 4'096;  // of one node, that wait
+  std::size_t messagesMax = 4'096;  // of one node, that wait
 };
 
 class ClusterBridge final : public Links::LocalMembers,
@@ -85,7 +85,7 @@ class ClusterBridge final : public Links::LocalMembers,
   void start();
 
   // What the scheduler says to a link from kLocalLinks on.
-  void onToMember(schema::ToMember::Reader words) override;
+  void onToMember(schema::ToMember::Reader message) override;
 
   struct Figures {
     std::size_t nodes = 0;    // that are members
@@ -133,7 +133,7 @@ class ClusterBridge final : public Links::LocalMembers,
     std::vector<NodeTask> gone;                           // ended, to be told
     std::map<std::string, bool> marks;    // of cards, that the node's annotation does not show yet
     std::optional<kj::TimePoint> markAt;  // when they are to be written
-    std::deque<kj::Own<capnp::MallocMessageBuilder>> words;  // that wait for the mailbox
+    std::deque<kj::Own<capnp::MallocMessageBuilder>> messages;  // that wait for the mailbox
   };
   struct Assumption {
     std::string node;
@@ -175,7 +175,7 @@ class ClusterBridge final : public Links::LocalMembers,
   void evictDue();
   void evict(const std::string& node, const std::string& request, NodeTask& held);
 
-  // The words of members (cluster_bridge_words.cc).
+  // Messages of members and to them (cluster_bridge_codec.cc).
   void look(Node& node);
   void greet(Node& node);
   void leave(Node& node, Nanos pause);
@@ -183,7 +183,7 @@ class ClusterBridge final : public Links::LocalMembers,
   void tellChanges(Node& node);
   void say(Node& node, const Say& fill);
   void put(Node& node, const Say& fill);
-  void onWelcome(Node& node, schema::ToMember::Reader words);
+  void onWelcome(Node& node, schema::ToMember::Reader message);
   void onBind(Node& node, schema::OrderBind::Reader order);
   void sayBound(Node& node, schema::OrderBind::Reader order, const NodeTask& held);
   void onEnd(Node& node, schema::OrderEnd::Reader order);

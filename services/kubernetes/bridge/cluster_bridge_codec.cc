@@ -15,39 +15,39 @@ constexpr Nanos kBeatMin = millis(10);
 
 }  // namespace
 
-// --- words that leave ---
+// --- messages that leave ---
 
 // Built where it goes to, or kept until the mailbox has room: no word is lost or out of order.
 void ClusterBridge::put(Node& node, const Say& fill) {
-  if (node.words.empty()) {
+  if (node.messages.empty()) {
     const SendResult sent = scheduler_.send(
         [&](schema::Envelope::Builder envelope) { fill(envelope.initFromMember()); });
     if (sent == SendResult::Sent) return;
   }
   auto kept = kj::heap<capnp::MallocMessageBuilder>();
   fill(kept->initRoot<schema::FromMember>());
-  node.words.push_back(kj::mv(kept));
+  node.messages.push_back(kj::mv(kept));
 }
 
 void ClusterBridge::flush(Node& node) {
-  while (!node.words.empty()) {
-    const auto words = node.words.front()->getRoot<schema::FromMember>().asReader();
-    const SendResult sent =
-        scheduler_.send([&](schema::Envelope::Builder envelope) { envelope.setFromMember(words); });
+  while (!node.messages.empty()) {
+    const auto message = node.messages.front()->getRoot<schema::FromMember>().asReader();
+    const SendResult sent = scheduler_.send(
+        [&](schema::Envelope::Builder envelope) { envelope.setFromMember(message); });
     if (sent == SendResult::Refused) return;
-    node.words.pop_front();
+    node.messages.pop_front();
   }
 }
 
 void ClusterBridge::say(Node& node, const Say& fill) {
   if (node.life != Life::Joined) return;
-  if (node.words.size() >= options_.wordsMax) return leave(node, options_.retryAfter);
+  if (node.messages.size() >= options_.messagesMax) return leave(node, options_.retryAfter);
   const std::uint64_t seq = ++node.seq;
-  put(node, [&](schema::FromMember::Builder words) {
-    words.setLink(node.link);
-    words.setSession(node.session);
-    words.setSeq(seq);
-    fill(words);
+  put(node, [&](schema::FromMember::Builder message) {
+    message.setLink(node.link);
+    message.setSession(node.session);
+    message.setSeq(seq);
+    fill(message);
   });
 }
 
@@ -59,7 +59,7 @@ void ClusterBridge::look(Node& node) {
   if (node.life != Life::Away && !node.cards) return leave(node, Nanos(0));
   switch (node.life) {
     case Life::Away:
-      if (node.cards && node.kube.ready && node.words.empty() && node.due <= now) greet(node);
+      if (node.cards && node.kube.ready && node.messages.empty() && node.due <= now) greet(node);
       return;
     case Life::Greeting:
       if (node.due <= now) leave(node, options_.retryAfter);
@@ -68,8 +68,8 @@ void ClusterBridge::look(Node& node) {
       // A node that is not Ready falls silent, and is suspect and lost as any other.
       if (!node.kube.ready || node.due > now) return;
       node.due = now + toKj(node.beatEvery);
-      say(node, [&](schema::FromMember::Builder words) {
-        words.setBeat(
+      say(node, [&](schema::FromMember::Builder message) {
+        message.setBeat(
             static_cast<std::uint64_t>((now - kj::origin<kj::TimePoint>()) / kj::NANOSECONDS));
       });
       return;
@@ -86,9 +86,9 @@ void ClusterBridge::greet(Node& node) {
   node.factsLate = false;
   node.nonce = chance_.next();
   node.due = timer_.now() + toKj(options_.helloMax);
-  put(node, [&](schema::FromMember::Builder words) {
-    words.setLink(node.link);
-    auto hello = words.initHello();
+  put(node, [&](schema::FromMember::Builder message) {
+    message.setLink(node.link);
+    auto hello = message.initHello();
     hello.setNonce(node.nonce);
     writeFacts(node, hello.initFacts());
     auto tasks = hello.initTasks(static_cast<unsigned>(node.held.size() + node.gone.size()));
@@ -102,9 +102,9 @@ void ClusterBridge::greet(Node& node) {
 
 void ClusterBridge::leave(Node& node, Nanos pause) {
   links_.erase(node.link);
-  put(node, [&](schema::FromMember::Builder words) {
-    words.setLink(node.link);
-    words.setLost();
+  put(node, [&](schema::FromMember::Builder message) {
+    message.setLink(node.link);
+    message.setLost();
   });
   node.life = Life::Away;
   node.link = 0;
@@ -115,8 +115,8 @@ void ClusterBridge::leave(Node& node, Nanos pause) {
 
 void ClusterBridge::tellChanges(Node& node) {
   if (node.life != Life::Joined || (node.changed.empty() && node.gone.empty())) return;
-  say(node, [&](schema::FromMember::Builder words) {
-    auto tasks = words.initTasks(static_cast<unsigned>(node.changed.size() + node.gone.size()));
+  say(node, [&](schema::FromMember::Builder message) {
+    auto tasks = message.initTasks(static_cast<unsigned>(node.changed.size() + node.gone.size()));
     unsigned i = 0;
     for (const std::string& request : node.changed) {
       writeNodeTask(node.held.at(request), false, tasks[i++]);
@@ -127,31 +127,31 @@ void ClusterBridge::tellChanges(Node& node) {
   node.gone.clear();
 }
 
-// --- words of the scheduler ---
+// --- messages of the scheduler ---
 
-void ClusterBridge::onToMember(schema::ToMember::Reader words) {
-  const auto found = links_.find(words.getLink());
+void ClusterBridge::onToMember(schema::ToMember::Reader message) {
+  const auto found = links_.find(message.getLink());
   if (found == links_.end()) return;
   Node& node = *found->second;
-  if (words.isTurnedAway()) {
+  if (message.isTurnedAway()) {
     node.answered = true;
     log_.warn("kube-node-turned-away",
-              {{"node", node.kube.name}, {"why", text(words.getTurnedAway().getMessage())}});
+              {{"node", node.kube.name}, {"why", text(message.getTurnedAway().getMessage())}});
     return leave(node, options_.retryAfter);
   }
-  if (words.isWelcome()) return onWelcome(node, words);
-  if (node.life != Life::Joined || words.getSession() != node.session) return;
-  if (words.isBind()) return onBind(node, words.getBind());
-  if (words.isEnd()) return onEnd(node, words.getEnd());
-  if (words.isMark()) return onMark(node, words.getMark());
+  if (message.isWelcome()) return onWelcome(node, message);
+  if (node.life != Life::Joined || message.getSession() != node.session) return;
+  if (message.isBind()) return onBind(node, message.getBind());
+  if (message.isEnd()) return onEnd(node, message.getEnd());
+  if (message.isMark()) return onMark(node, message.getMark());
 }
 
-void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader words) {
-  const auto welcome = words.getWelcome();
+void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader message) {
+  const auto welcome = message.getWelcome();
   if (node.life != Life::Greeting || welcome.getNonce() != node.nonce) return;
   node.life = Life::Joined;
   node.answered = true;
-  node.session = words.getSession();
+  node.session = message.getSession();
   node.seq = 0;
   node.beatEvery =
       std::max(kBeatMin, Nanos(std::min(bounded(welcome.getBeatNs()), seconds(600).value)));
@@ -165,8 +165,8 @@ void ClusterBridge::onWelcome(Node& node, schema::ToMember::Reader words) {
 }
 
 void ClusterBridge::refuse(Node& node, schema::OrderBind::Reader order, const Error& why) {
-  say(node, [&](schema::FromMember::Builder words) {
-    auto refused = words.initRefused();
+  say(node, [&](schema::FromMember::Builder message) {
+    auto refused = message.initRefused();
     refused.setTask(order.getTask());
     refused.setEpoch(order.getEpoch());
     writeFailure(why, refused.initFailure());
@@ -229,8 +229,8 @@ void ClusterBridge::onBind(Node& node, schema::OrderBind::Reader order) {
 }
 
 void ClusterBridge::sayBound(Node& node, schema::OrderBind::Reader order, const NodeTask& held) {
-  say(node, [&](schema::FromMember::Builder words) {
-    auto bound = words.initBound();
+  say(node, [&](schema::FromMember::Builder message) {
+    auto bound = message.initBound();
     bound.setTask(order.getTask());
     bound.setEpoch(order.getEpoch());
     bound.setNodeTask(held.nodeTask);
@@ -288,7 +288,7 @@ void ClusterBridge::onMark(Node& node, schema::OrderMark::Reader order) {
   if (!isHere) return;
   node.marks[card] = order.getMark() != schema::OrderMark::Mark::UNCORDON;
   node.markAt = timer_.now();
-  say(node, [&](schema::FromMember::Builder words) { writeFacts(node, words.initFacts()); });
+  say(node, [&](schema::FromMember::Builder message) { writeFacts(node, message.initFacts()); });
 }
 
 // The API server keeps them for whoever comes after this process.
@@ -309,7 +309,7 @@ void ClusterBridge::writeMarks(Node& node) {
                  }));
 }
 
-// --- what words hold ---
+// --- what messages hold ---
 
 void ClusterBridge::writeFacts(const Node& node, schema::NodeFacts::Builder facts) const {
   const CardsAnnotation& told = *node.cards;

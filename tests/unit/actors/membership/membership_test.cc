@@ -69,16 +69,16 @@ TEST(Membership, ANodeThatIsKnownAndUnseenIsLostAfterTheFence) {
   EXPECT_EQ(m.membership.life(node), NodeLife::Suspect);
 }
 
-TEST(Membership, WordsOfASessionAreTakenInOrderAndOnlyOnce) {
+TEST(Membership, MessagesOfASessionAreTakenInOrderAndOnlyOnce) {
   Members m;
   const MemberId node = m.membership.add(kStart);
   const std::uint64_t session = m.open(node, 1, kStart);
-  EXPECT_EQ(m.membership.arrived(1, session, 1), Membership::Word::Taken);
-  EXPECT_EQ(m.membership.arrived(1, session, 1), Membership::Word::Stale);
-  EXPECT_EQ(m.membership.arrived(1, session, 2), Membership::Word::Taken);
-  EXPECT_EQ(m.membership.arrived(1, session, 4), Membership::Word::Gap);
-  EXPECT_EQ(m.membership.arrived(1, session + 1, 3), Membership::Word::Stale);
-  EXPECT_EQ(m.membership.arrived(2, session, 3), Membership::Word::Stale);
+  EXPECT_EQ(m.membership.arrived(1, session, 1), Membership::Arrival::Taken);
+  EXPECT_EQ(m.membership.arrived(1, session, 1), Membership::Arrival::Stale);
+  EXPECT_EQ(m.membership.arrived(1, session, 2), Membership::Arrival::Taken);
+  EXPECT_EQ(m.membership.arrived(1, session, 4), Membership::Arrival::Gap);
+  EXPECT_EQ(m.membership.arrived(1, session + 1, 3), Membership::Arrival::Stale);
+  EXPECT_EQ(m.membership.arrived(2, session, 3), Membership::Arrival::Stale);
 }
 
 TEST(Membership, A10_SessionsAreNeverNumberedTwiceNotEvenOverTerms) {
