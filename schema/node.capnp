@@ -32,7 +32,7 @@ interface Subscription {}
 
 # Containers of pods as tasks of this node: what the scheduler decided for a pod and what kubelet
 # starts meet here. Nothing is guessed: a container that nobody told of is refused.
-interface KubeletHandler @0xec40f8c62da9c12f {   # as it was when it was called KubeletDesk
+interface KubeletHandler @0xec40f8c62da9c12f {   # the id is that of its first name
   node @0 () -> (cards :List(T.CardStatus), mixed :Bool, environment :List(Text), runtime :Text,
                  claims :Bool);
   # `environment`: NAME=VALUE that every tenant's process needs beside library, socket and token.

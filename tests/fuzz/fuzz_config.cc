@@ -17,19 +17,19 @@ namespace {
 
 constexpr std::size_t kFlagsMax = 16;
 
-Platform surroundings() {
-  Platform around;
-  around.uid = 1000;
-  around.hostname = "here";
-  around.home = "/home/somebody";
-  return around;
+Platform samplePlatform() {
+  Platform platform;
+  platform.uid = 1000;
+  platform.hostname = "here";
+  platform.home = "/home/somebody";
+  return platform;
 }
 
 std::variant<ManagerOptions, ExitNow> parse(const std::vector<std::string>& flags) {
-  static const Platform around = surroundings();
+  static const Platform platform = samplePlatform();
   std::vector<const char*> argv = {"qgpu-manager"};
   for (const std::string& flag : flags) argv.push_back(flag.c_str());
-  return parseManagerOptions(static_cast<int>(argv.size()), argv.data(), around);
+  return parseManagerOptions(static_cast<int>(argv.size()), argv.data(), platform);
 }
 
 // The file of --config, in memory: its name, as long as the process lives.

@@ -25,7 +25,7 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr int kDoorConnectMs = 10'000;
+constexpr int kJoinConnectMs = 10'000;
 constexpr time_t kAnswerSeconds = 20;  // for each piece
 constexpr const char* kNextStep = ": see that the scheduler runs with --join, and its firewall";
 
@@ -67,7 +67,7 @@ Result<Fd> connectedTo(const HostPort& to) {
     socklen_t size = sizeof error;
     if (error == EINPROGRESS) {
       error = ETIMEDOUT;
-      if (::poll(&entry, 1, kDoorConnectMs) == 1) {
+      if (::poll(&entry, 1, kJoinConnectMs) == 1) {
         ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
       }
     }

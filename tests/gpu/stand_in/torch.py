@@ -1,5 +1,6 @@
 """As much of PyTorch as tests/gpu/torch_work.py needs, on the stand-in driver: its calls by way of
-ctypes, its counting kernel for every operation. What a product is is how often kernels ran for it."""
+ctypes, its counting kernel for every operation. What a product is is how often kernels ran for
+it."""
 
 import ctypes
 

@@ -5,7 +5,7 @@
 // a seeded time, and what is asked of the kernel goes to the Machine. In place of the listener it
 // keeps those who say a token that nobody has told yet.
 //
-// It is the surroundings of gate port and pages: their clock is the host's, their timers end with
+// It is the platform of gate port and pages: their clock is the host's, their timers end with
 // the manager, and each store of a gate word is told to the watch at the moment of that store. It
 // also is the threads that take channels off NVIDIA cards, around the product's Holds
 // (sim_driver.cc).

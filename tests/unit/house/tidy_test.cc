@@ -29,8 +29,8 @@ bool isLeftOver(const std::string& name) {
 
 bool isSource(const fs::path& path) {
   static const std::set<std::string> kEndings = {
-      ".h",    ".cc",   ".capnp",   ".cmake", ".cl",  ".md",  ".sh",  ".txt",
-      ".json", ".yaml", ".service", ".ts",    ".tsx", ".mjs", ".css", ".html"};
+      ".h",       ".cc", ".capnp", ".cmake", ".cl",  ".md",   ".sh", ".txt", ".json", ".yaml",
+      ".service", ".ts", ".tsx",   ".mjs",   ".css", ".html", ".py", ".yml", ".toml"};
   return kEndings.contains(path.extension().string()) || path.filename() == "dev";
 }
 
@@ -364,6 +364,18 @@ TEST(TidyRules, KeepTextClean) {
   EXPECT_EQ(rulesBroken("schema/a.py", "x\n"), Rules{"schema-only"});
 }
 
+TEST(TidyRules, KeepDeadTermsOutOfCommentsAndNames) {
+  const std::string name = "Kubelet" + std::string("De") + "sk";
+  const Rules dead = {"dead-term"};
+  EXPECT_EQ(rulesBroken("services/a.cc", "class " + name + ";\n"), dead);
+  EXPECT_EQ(rulesBroken("services/a.cc", "// Its like" + std::string("wise.\n")), dead);
+  EXPECT_EQ(rulesBroken("services/a.cc", "int lad" + std::string("der_at = 0;\n")), dead);
+  EXPECT_EQ(rulesBroken("schema/a.capnp", "# Surround" + std::string("ings\n")), dead);
+  EXPECT_EQ(rulesBroken("docs/a.md", "At your de" + std::string("sk.\n")), Rules());
+  EXPECT_EQ(rulesBroken("services/a.cc", "desktop(); likeWiseOnes(); void buriedless();\n"),
+            Rules());
+}
+
 TEST(TidyRules, KeepReasonsOfEventsInTheirCatalogue) {
   const std::string line = "tell(\"QGPU" + std::string("Bored\");\n");
   EXPECT_EQ(rulesBroken("services/a.cc", line), Rules{"event-reason"});
@@ -383,6 +395,12 @@ TEST(TidyRules, KeepTheFrontPageShort) {
 TEST(TidyRules, KnowTheRoomsOfTheHouse) {
   EXPECT_TRUE(checkTop({"actors", "README.md", "dev"}).empty());
   EXPECT_EQ(checkTop({"actors", "misc"}).size(), 1u);
+}
+
+TEST(TidyText, PartsNamesIntoTheirWords) {
+  const std::vector<std::string_view> parts = {"a",    "Gate", "Word",   "of", "bell",
+                                               "ring", "HTTP", "Server", "x"};
+  EXPECT_EQ(partsOf("aGateWord of bell_ring 4 HTTPServer; x"), parts);
 }
 
 TEST(TidyText, TellsCodeFromCommentsAndLiterals) {

@@ -140,6 +140,26 @@ std::size_t findWord(std::string_view code, std::string_view word) {
   return std::string_view::npos;
 }
 
+std::vector<std::string_view> partsOf(std::string_view text) {
+  const auto is = [&](std::size_t at, int (*kind)(int)) {
+    return at < text.size() && kind(static_cast<unsigned char>(text[at])) != 0;
+  };
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (is(end, std::isupper)) ++end;
+    // Of "HTTPServer" the last capital belongs to what follows.
+    if (end > at + 1 && is(end, std::islower)) {
+      --end;
+    } else {
+      while (is(end, std::islower)) ++end;
+    }
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = std::max(end, at + 1);
+  }
+  return parts;
+}
+
 std::vector<Function> functionsOf(std::string_view text) {
   std::vector<Function> functions;
   std::string code = codeOf(text);

@@ -24,6 +24,10 @@ std::vector<Include> includesOf(std::string_view text);
 // ends with '(' is a call of a free function, so `clock.time(` is none.
 std::size_t findWord(std::string_view code, std::string_view word);
 
+// The words of a text and the parts of its names, as written: "aGateWord of bell_ring" is a, Gate,
+// Word, of, bell, ring.
+std::vector<std::string_view> partsOf(std::string_view text);
+
 struct Function {
   int line = 0;    // where its signature begins
   int length = 0;  // lines from there to its closing brace

@@ -145,7 +145,7 @@ class NvidiaSuspendsOnStandIn : public ::testing::Test {
   Status status_ = ok();
 };
 
-TEST_F(NvidiaSuspendsOnStandIn, ACardWhoseWorkStopsSuspendsByRmWithTheRungThatDoesIt) {
+TEST_F(NvidiaSuspendsOnStandIn, ACardWhoseWorkStopsSuspendsByRmWithTheMethodThatDoesIt) {
   for (const auto& [needs, method] :
        {std::pair{Commit::kNone, suspend::SuspendMethod::kDisable},
         std::pair{Commit::kRestart, suspend::SuspendMethod::kDisableRestart}}) {

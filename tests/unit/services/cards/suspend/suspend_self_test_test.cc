@@ -105,7 +105,7 @@ class SelfTestOnStandIn : public ::testing::Test {
   void TearDown() override { EXPECT_EQ(disabledNow(), 0u) << "something was left off the card"; }
 };
 
-TEST_F(SelfTestOnStandIn, TheFirstRungThatStopsTheKernelIsTaken) {
+TEST_F(SelfTestOnStandIn, TheFirstMethodThatStopsTheKernelIsTaken) {
   for (const auto& [needs, method] : {std::pair{Commit::kNone, SuspendMethod::kDisable},
                                     std::pair{Commit::kRestart, SuspendMethod::kDisableRestart},
                                     std::pair{Commit::kPreempt, SuspendMethod::kDisablePreempt}}) {
@@ -120,7 +120,7 @@ TEST_F(SelfTestOnStandIn, TheFirstRungThatStopsTheKernelIsTaken) {
   }
 }
 
-TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoRung) {
+TEST_F(SelfTestOnStandIn, ADriverThatSaysDoneAndLetsWorkGoOnHasNoMethod) {
   driver().commit = Commit::kNever;
   const SelfTest found = testSuspend(options());
   EXPECT_FALSE(found.method);
