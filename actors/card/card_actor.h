@@ -18,8 +18,8 @@
 
 #include "actors/arbiter/arbiter.h"
 #include "actors/base/codec.h"
+#include "actors/base/latency_record.h"
 #include "actors/card/card_trace.h"
-#include "actors/card/latency_record.h"
 #include "runtime/actor.h"
 
 namespace qgpu {

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/card/latency_record.h"
+#include "actors/base/latency_record.h"
 #include "actors/scheduler/cluster_view.h"
 #include "services/base/net/http_server.h"
 #include "services/kubernetes/extender/binder.h"
