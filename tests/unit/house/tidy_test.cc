@@ -195,6 +195,8 @@ TEST(TidyRules, KeepTheLayersApart) {
   EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"tests/unit/a.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"store/sqlite_store.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("services/daemons/a.cc", "#include \"store/sqlite_store.h\"\n"), Rules());
+  EXPECT_EQ(rulesBroken("services/web/a.cc", "#include \"actors/model.h\"\n"), layering);
+  EXPECT_EQ(rulesBroken("services/ctl/a.cc", "#include \"actors/node/node_actor.h\"\n"), layering);
   EXPECT_EQ(rulesBroken("services/base/a.cc", "#include \"services/api/commands/a.h\"\n"),
             layering);
   EXPECT_EQ(rulesBroken("services/new/a.cc", "#include \"services/base/a.h\"\n"), Rules{"no-room"});
