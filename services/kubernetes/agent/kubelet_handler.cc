@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sys/random.h>
 
+#include "actors/model.h"
 #include "runtime/check.h"
 #include "runtime/text_hash.h"
 #include "services/api/commands/schema_names.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::size_t kDeviceKindsMax = 8;
 constexpr std::size_t kContainersMax = 64;
-constexpr std::size_t kCardsMax = 64;
 
 // Another one for each binding: the ids of tasks that ended stay taken.
 std::string freshRequest(const std::string& start) {
@@ -35,7 +35,7 @@ std::uint32_t countOf(const std::map<std::string, std::uint32_t>& devices, Resou
 ContainerPlan readContainer(schema::ContainerPlan::Reader reader) {
   ContainerPlan plan;
   plan.name = checkedText(reader.getName(), "name");
-  if (reader.getCards().size() > kCardsMax) {
+  if (reader.getCards().size() > kNodeCardsMax) {
     kj::throwFatalException(refusal(ErrorCode::InvalidArgument, "cards: too many"));
   }
   for (const auto card : reader.getCards()) plan.cards.push_back(checkedText(card, "cards"));
@@ -176,7 +176,7 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
 
   kj::Promise<void> counted(CountedContext context) override {
     const auto cards = context.getParams().getCards();
-    if (cards.size() > kCardsMax) return refusal(ErrorCode::InvalidArgument, "cards: too many");
+    if (cards.size() > kNodeCardsMax) return refusal(ErrorCode::InvalidArgument, "cards: too many");
     std::set<std::string> all;
     for (const auto card : cards) all.insert(checkedText(card, "cards"));
     told_ = true;
