@@ -64,22 +64,17 @@ class TurnHost {
   ~TurnHost() = default;
 };
 
-// One handled message: what the actor knows of the world, and what it may ask of it.
-class Turn {
+// Sends messages in the name of one actor or adapter. A message is filled in place, in the mailbox
+// of the receiver: build(schema::Envelope::Builder) is called once, before send() returns.
+class Sender {
  public:
-  Turn(TurnHost& host, ActorId self, ActorId sender, Nanos now, Prng& prng)
-      : host_(host), self_(self), sender_(sender), now_(now), prng_(prng) {}
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
 
-  // Loop time (CLOCK_MONOTONIC) at the start of this turn; the same throughout it.
-  Nanos now() const { return now_; }
+  // In whose name; answers come there.
   ActorId self() const { return self_; }
-  ActorId sender() const { return sender_; }
-  std::uint64_t random() { return prng_.next(); }
 
-  // build(schema::Envelope::Builder) fills the message in place, in the receiver's mailbox.
-  // Leaves after the commit if this turn persists anything. Refused when the mailbox is full.
+  // On the ordinary lane. Refused when the receiver's mailbox is full: nothing was built then.
   template <typename Build>
   [[nodiscard]] SendResult send(ActorId to, Build&& build) {
     capnp::MessageBuilder* message = host_.beginSend(self_, to, Lane::Ordinary);
@@ -89,37 +84,59 @@ class Turn {
     return SendResult::Sent;
   }
 
-  // Leaves at once and is never refused. Only for what implies no durable fact: slices.
+  // On the control lane: leaves at once and is never refused. Only for what implies no durable
+  // fact: slices.
   template <typename Build>
   void sendUrgent(ActorId to, Build&& build) {
     build(host_.beginSend(self_, to, Lane::Control)->initRoot<schema::Envelope>());
     host_.finishSend();
   }
 
+ protected:
+  Sender(TurnHost& host, ActorId self) : host_(host), self_(self) {}
+  ~Sender() = default;
+
+  TurnHost& host_;
+
+ private:
+  ActorId self_;
+};
+
+// One handled message: what the actor knows of the world, and what it may ask of it. What it sends
+// on the ordinary lane leaves after the commit if this turn persists anything (D2).
+class Turn final : public Sender {
+ public:
+  Turn(TurnHost& host, ActorId self, ActorId sender, Nanos now, Prng& prng)
+      : Sender(host, self), sender_(sender), now_(now), prng_(prng) {}
+
+  // Loop time (CLOCK_MONOTONIC) at the start of this turn; the same throughout it.
+  Nanos now() const { return now_; }
+  // Who sent the message.
+  ActorId sender() const { return sender_; }
+  std::uint64_t random() { return prng_.next(); }
+
   // The message comes back to this actor, on the control lane, once `delay` has passed.
   template <typename Build>
   TimerId after(Nanos delay, Build&& build) {
     TimerId id{};
-    build(host_.beginTimer(self_, delay, id)->initRoot<schema::Envelope>());
+    build(host_.beginTimer(self(), delay, id)->initRoot<schema::Envelope>());
     host_.finishTimer();
     return id;
   }
   // An id that fired or was cancelled already is ignored; a cancelled message never arrives.
   void cancel(TimerId id) {
-    if (id != TimerId::kNone) host_.cancelTimer(self_, id);
+    if (id != TimerId::kNone) host_.cancelTimer(self(), id);
   }
 
   // build(schema::Row::Builder): the newest durable state under `key`. All rows of one turn are
   // committed together or not at all.
   template <typename Build>
   void persist(RowKey key, Build&& build) {
-    build(host_.beginPersist(self_, key)->initRoot<schema::Row>());
+    build(host_.beginPersist(self(), key)->initRoot<schema::Row>());
     host_.finishPersist();
   }
 
  private:
-  TurnHost& host_;
-  ActorId self_;
   ActorId sender_;
   Nanos now_;
   Prng& prng_;

@@ -239,33 +239,10 @@ class Dispatcher final : public TurnHost, private LoopGuest {
 };
 
 // Sends from outside a turn: for an adapter (a socket, a gate port) on the host's own loop.
-// `self` is the address that the adapter registered as an actor; answers come there.
-class Outlet {
+// `self` is the address that the adapter registered as an actor. Nothing waits for a commit.
+class Outlet final : public Sender {
  public:
-  Outlet(TurnHost& host, ActorId self) : host_(host), self_(self) {}
-
-  ActorId self() const { return self_; }
-
-  // build(schema::Envelope::Builder). Refused when the receiver's mailbox is full.
-  template <typename Build>
-  [[nodiscard]] SendResult send(ActorId to, Build&& build) {
-    capnp::MessageBuilder* message = host_.beginSend(self_, to, Lane::Ordinary);
-    if (message == nullptr) return SendResult::Refused;
-    build(message->initRoot<schema::Envelope>());
-    host_.finishSend();
-    return SendResult::Sent;
-  }
-
-  // Control lane: never refused, leaves at once.
-  template <typename Build>
-  void sendUrgent(ActorId to, Build&& build) {
-    build(host_.beginSend(self_, to, Lane::Control)->initRoot<schema::Envelope>());
-    host_.finishSend();
-  }
-
- private:
-  TurnHost& host_;
-  ActorId self_;
+  Outlet(TurnHost& host, ActorId self) : Sender(host, self) {}
 };
 
 }  // namespace qgpu
