@@ -26,7 +26,7 @@ enum class ErrorCode : int {
   Corrupt,          // stored or received bytes fail their checks
   Unsupported,      // a newer format, or a feature that this machine lacks
   StandsBy,         // another scheduler acts: ask that one
-  Internal,
+  Internal,         // a bug, or an answer that makes no sense
 };
 
 constexpr const char* errorName(ErrorCode code) {

@@ -268,7 +268,7 @@ struct ClusterRequest {
     invite @27 :Invite;         # answered by `tokens`: the one that was made
     tokens @28 :Void;
     revoke @29 :Text;           # id
-    admit @30 :Admission;       # the daemon's own door asks it, no client
+    admit @30 :Admission;       # the daemon itself asks it, no client
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
   page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once

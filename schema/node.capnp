@@ -9,22 +9,34 @@ using E = import "envelope.capnp";
 
 interface Node {
   info @0 () -> (info :T.NodeInfo);
+  # The node in a few figures: its name, version, storage, and how it stands with its scheduler.
   cards @1 () -> (cards :List(T.CardStatus));
+  # Every card: memory, shares, policy, who is on it, what was counted.
   tasks @2 () -> (tasks :List(T.TaskInfo));
-  # spec.card may name several cards, by index, joined by commas: as many as spec.cards says.
+  # Every task that is bound here.
   bind @3 (spec :T.TaskSpec) -> (task :UInt64, token :Text, cards :List(Text), attachSocket :Text);
-  # Durable when it returns. The task ends with unbind, eviction, or the death of spec.ownerPid.
+  # A task on a card with room for it. spec.card may name several cards, by index, joined by commas:
+  # as many as spec.cards says. A program with the token in QGPU_TOKEN and attachSocket in
+  # QGPU_SOCKET is the task. Durable when it returns. The task ends with unbind, eviction, or the
+  # death of spec.ownerPid.
   unbind @4 (task :UInt64);
+  # Ends a task. Launches of its processes fail from then on.
   watch @5 (watcher :EventWatcher) -> (subscription :Subscription);
-  # Events from now on; dropping the subscription ends them.
-  setPolicy @6 (card :Text, policy :T.Policy);   # card: id, index or "all"
+  # Events from now on; dropping the subscription ends them. A watcher that holds an event back for
+  # 30 s, or lags by more than 1024, is told "watch-dropped" as its last.
+  setPolicy @6 (card :Text, policy :T.Policy);
+  # card: id, index or "all". Also refused where what is bound there does not allow it.
   cordon @7 (card :Text);
+  # The card takes no new tasks; those that are bound stay.
   uncordon @8 (card :Text);
+  # The card takes new tasks again. A drain of it is over.
   events @9 (since :UInt64) -> (events :List(T.Event));
-  kubelet @10 () -> (handler :KubeletHandler);   # only for who may change things
+  # Events after number `since`, as far as they are remembered, a part at a time: ask again.
+  kubelet @10 () -> (handler :KubeletHandler);
+  # For qgpu-kubelet-plugin. Only of a manager with --kubelet=on.
   ask @11 (request :E.Request) -> (reply :E.Reply);
   # Any command of the admin socket, by the member of the union that it stands for; those above are
-  # some of them. Who asks, and the number of the request, are not the caller's to say.
+  # some of them. What the caller writes into the other fields of the request is not looked at.
 }
 
 interface EventWatcher { event @0 (event :T.Event) -> stream; }

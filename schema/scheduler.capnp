@@ -9,34 +9,53 @@ using C = import "cluster.capnp";
 
 interface Scheduler {
   info @0 () -> (info :C.ClusterInfo);
-  # Lists come whole, or page by page: a page may miss what changed since the one before it.
+  # The cluster in a few figures: its nodes, cards, tasks, and what waits for what.
   nodes @1 (page :C.Page) -> (nodes :List(C.ClusterNode), next :UInt64);
+  # Lists come whole, where `page` is absent, or page by page: a page may miss what changed since
+  # the one before it. `next` is `after` of the next page; 0: this was the last.
   cards @2 (page :C.Page) -> (cards :List(C.ClusterCard), next :UInt64);
+  # As nodes().
   submit @3 (spec :C.ClusterSpec) -> (assigned :C.Assigned);
   # Durable when it returns. A repeated spec.task.requestId of the same user gets the same answer.
   # A task that fits nowhere now waits: the answer says so, get() and watch() tell when it is bound.
-  delete @4 (task :UInt64) -> (done :Text);   # `done`, here and below: what is so now, for a person
+  delete @4 (task :UInt64) -> (done :Text);
+  # Ends a task, wherever it is. `done`, here and below: what is so now, for a person.
   get @5 (task :UInt64) -> (task :C.ClusterTask, assigned :C.Assigned);
+  # One task. `assigned`, as its submit answered, is for its owner and for who may change; others
+  # find it empty.
   list @6 (page :C.Page) -> (tasks :List(C.ClusterTask), next :UInt64);
+  # Every task that lives, as nodes().
   watch @7 (watcher :ClusterWatcher, since :UInt64) -> (subscription :ClusterSubscription);
   # Events after number `since`, as far as they are remembered, and then as they happen; 0: from
   # now on. Dropping the subscription ends them. A watcher that holds an event back for 30 s, or
   # lags by more than 1024, is told "watch-dropped" as its last: watch again from the last seq.
   events @8 (since :UInt64) -> (events :List(T.Event));
+  # Events after number `since`, as far as they are remembered, a part at a time: ask again.
   explain @9 (task :UInt64) -> (explanation :C.Explanation);
+  # Why a task is where it is, or why it waits: what each node and card lacks.
   explainSpec @10 (spec :C.ClusterSpec) -> (explanation :C.Explanation);
+  # The same of a task that was not submitted.
   whatIf @11 (question :C.WhatIf) -> (answer :C.WhatIfAnswer);
+  # Where so many tasks would go, or what a drain would do. Nothing is changed.
   cordon @12 (target :C.Target) -> (done :Text);
+  # The node, or the card of it, takes no new tasks; those that are bound stay.
   uncordon @13 (target :C.Target) -> (done :Text);
+  # It takes new tasks again. A drain of it is over.
   drain @14 (target :C.Target, timeoutNs :UInt64) -> (done :Text);
+  # A cordon, and its tasks are moved: those that are still there after timeoutNs are evicted.
   setPriority @15 (score :C.Score) -> (done :Text);
+  # How tasks are placed from now on. Stored.
   preemptDryRun @16 (task :UInt64) -> (answer :C.WhatIfAnswer);
-  registry @17 () -> (registry :Registry);   # for managers
-  snapshot @18 () -> (done :Text);           # of its store; returns when it is written
+  # Whom a task that waits would evict. Nothing is changed.
+  registry @17 () -> (registry :Registry);
+  # For managers, which join by it.
+  snapshot @18 () -> (done :Text);
+  # Writes a snapshot of its store; returns when it is written.
   setLogLevel @19 (level :Text) -> (done :Text);
+  # Of this daemon, until it ends: trace, debug, info, warn, error or off.
   ask @20 (request :C.ClusterRequest) -> (reply :C.ClusterReply);
   # Any command of the admin socket, by the member of the union that it stands for; those above are
-  # some of them. Who asks, and the number of the request, are not the caller's to say.
+  # some of them. What the caller writes into the other fields of the request is not looked at.
 }
 
 interface ClusterWatcher { event @0 (event :T.Event) -> stream; }
