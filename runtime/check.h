@@ -15,6 +15,8 @@ enum class ExitCode : int {
   Environment = 5,  // out of descriptors, failed fsync: restart is the recovery
 };
 
+// Prints what was expected, where and why, and aborts: a core dump shows the state. Called by the
+// macro alone.
 [[noreturn]] inline void checkFailed(const char* condition, const char* why, const char* file,
                                      int line) {
   std::fprintf(stderr, "%s:%d: check failed: %s (%s)\n", file, line, condition, why);

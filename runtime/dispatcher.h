@@ -39,6 +39,7 @@ inline constexpr std::size_t kTimersMax = 4'096;           // per actor
 
 class Dispatcher;
 
+// What one loop's dispatcher has done since it was made.
 struct DispatcherCounters {
   std::uint64_t handled = 0;        // turns
   std::uint64_t refused = 0;        // ordinary sends that found the mailbox or the ring full
@@ -59,7 +60,8 @@ struct ActorEntry {
   Prng prng{0};
 };
 
-// Messages from one loop to another.
+// Messages from one loop to another, or to itself: one for each ordered pair of loops. The sender's
+// dispatcher writes, the receiver's reads.
 struct Channel {
   Channel();
   Channel(const Channel&) = delete;
@@ -82,6 +84,8 @@ struct Channel {
   std::uint64_t mark = 0;
 };
 
+// The dispatchers of one process or one simulated machine, and the addresses of their actors. Made
+// first and destroyed last; a daemon and each test has one.
 class ActorSystem {
  public:
   // `seed` of the actors' random numbers.
@@ -112,6 +116,7 @@ class ActorSystem {
   std::array<std::array<std::unique_ptr<Channel>, kLoopsMax>, kLoopsMax> channels_;
 };
 
+// Runs the actors of one loop; at most kLoopsMax in a system. `system` and `loop` outlive it.
 class Dispatcher final : public TurnHost, private LoopGuest {
  public:
   Dispatcher(ActorSystem& system, Loop& loop);
@@ -130,6 +135,7 @@ class Dispatcher final : public TurnHost, private LoopGuest {
   // An address first, its actor later: for actors that must know each other. Messages that arrive
   // in between are lost (counted as undeliverable).
   ActorId reserve();
+  // The actor of a reserved address; once, and it outlives the dispatcher or is removed.
   void attach(ActorId id, Actor& actor);
   // The actor gets no more turns; its timers are cancelled; what it sent still arrives.
   void remove(ActorId id);

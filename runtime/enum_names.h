@@ -15,7 +15,8 @@ namespace qgpu {
 // "bestEffort" as people write it: "best-effort".
 std::string kebab(std::string_view camelCase);
 
-// In the order of their values; made once for each enum, so that a name stays where it is.
+// All names of `Enum`, an enum of a schema, in the order of their values. Made once for each enum,
+// so that a name stays where it is.
 template <typename Enum>
 const std::vector<std::string>& enumNames() {
   static const std::vector<std::string> kNames = [] {
@@ -43,6 +44,7 @@ bool enumKnows(Enum value) {
   return static_cast<std::size_t>(value) < enumNames<Enum>().size();
 }
 
+// The way back, of exactly such a name; nothing where the enum has none like it.
 template <typename Enum>
 std::optional<Enum> enumFromName(std::string_view name) {
   const std::vector<std::string>& names = enumNames<Enum>();

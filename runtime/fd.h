@@ -1,5 +1,6 @@
 #pragma once
-// One owned file descriptor. Every descriptor of a daemon is close-on-exec.
+// One owned file descriptor: it is closed with its owner. Every descriptor of a daemon is opened
+// close-on-exec, so that no child process inherits one by accident.
 
 #include <unistd.h>
 
@@ -7,9 +8,11 @@
 
 namespace qgpu {
 
+// Owns one descriptor or none. Moves, and is never copied.
 class Fd {
  public:
-  Fd() = default;
+  Fd() = default;  // none
+  // Takes over what a system call gave; -1 of a call that failed is none, and errno says why.
   explicit Fd(int fd) : fd_(fd) {}
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
@@ -18,9 +21,12 @@ class Fd {
   }
   ~Fd() { reset(); }
 
+  // For system calls; still owned here. -1: none.
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  // Gives it away: the caller closes it.
   int release() { return std::exchange(fd_, -1); }
+  // Closes what it owned, and owns `fd` from now on.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

@@ -1,6 +1,7 @@
 #pragma once
 // A sign of life of a loop, which any thread may look at: the loop sets it again and again as long
-// as it turns. Made and ended on the loop's thread, or while the loop does not run.
+// as it turns. /healthz and systemd's watchdog look whether a loop stands still (health.h). Made
+// and ended on the loop's thread, or while the loop does not run.
 
 #include <atomic>
 #include <cstdint>
@@ -11,7 +12,9 @@ namespace qgpu {
 
 class LoopBeat {
  public:
-  static constexpr Nanos kEvery = seconds(1);
+  static constexpr Nanos kEvery = seconds(1);  // between signs
+
+  // `loop` outlives it.
 
   explicit LoopBeat(Loop& loop, Nanos every = kEvery) : loop_(loop), every_(every) { beat(); }
   ~LoopBeat() { loop_.cancel(timer_); }

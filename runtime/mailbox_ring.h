@@ -19,6 +19,7 @@
 
 namespace qgpu {
 
+// The header of an entry; its body of `words` words follows in the ring.
 struct Record {
   enum class Kind : std::uint32_t {
     Skip,     // the rest of the ring's end is unused
@@ -26,14 +27,16 @@ struct Record {
     Heap,     // one word: pointer to Words that the record owns
     Timer,    // one word: id of an actor's timer that is due
   };
-  std::uint32_t to = 0;
-  std::uint32_t from = 0;
+  std::uint32_t to = 0;     // ActorId of who gets it
+  std::uint32_t from = 0;   // ActorId of who sent it
   std::uint32_t words = 0;  // of the body, even
   Kind kind = Kind::Skip;
 };
 inline constexpr std::size_t kRecordWords = sizeof(Record) / sizeof(capnp::word);
 static_assert(kRecordWords == 2);
 
+// The dispatcher of the sending loop is the producer, that of the receiving loop the consumer; a
+// loop's ring to itself has one thread as both. Who calls a method of the other side has a bug.
 class MailboxRing {
  public:
   // A message gets at least this much contiguous room, at most kCellMax; a larger one goes to the
@@ -92,6 +95,7 @@ class MailboxRing {
     tail_.store(write_, std::memory_order_relaxed);
   }
 
+  // Where the next record will be: for takeBack().
   std::uint64_t mark() const { return write_; }
 
   // Takes back the unpublished records since `mark`, in order: visit(const Record&, body).
@@ -122,10 +126,12 @@ class MailboxRing {
       pop();
     }
   }
+  // Of the record that front() gave; valid until pop().
   const capnp::word* frontBody() const { return bodyAt(read_); }
   // Where bodies begin.
   const capnp::word* firstBody() const { return bodyAt(0); }
 
+  // Takes out the record that front() gave, and zeroes its words.
   void pop() {
     if (takenEnd_ != 0) return popTaken();
     Record* record = recordAt(read_);

@@ -24,7 +24,9 @@ struct OwnedMessage {
   Words words;
 };
 
-// Builds in zeroed memory that its user lends. What does not fit goes to segments of its own.
+// Builds in zeroed memory that its user lends, a cell of a ring or of a scratch buffer, and which
+// outlives it. What does not fit goes to segments of its own, from the heap: the message is then in
+// several segments, and flatten() makes one of them.
 class CellBuilder final : public capnp::MessageBuilder {
  public:
   explicit CellBuilder(kj::ArrayPtr<capnp::word> cell) : cell_(cell) {}
@@ -45,7 +47,8 @@ class CellBuilder final : public capnp::MessageBuilder {
   std::vector<Words> extra_;
 };
 
-// The finished message as one flat segment.
+// The finished message as one flat segment, copied: the form in which rows are stored and messages
+// are held back. `Root` is the struct that the message was begun with.
 template <typename Root>
 Words flatten(capnp::MessageBuilder& message) {
   const auto segments = message.getSegmentsForOutput();
@@ -63,9 +66,11 @@ Words flatten(capnp::MessageBuilder& message) {
 // Reusable zeroed memory for messages that do not go to a ring. One message at a time.
 class ScratchBuilder {
  public:
+  // Valid until finish(), which must follow before the next begin().
   capnp::MessageBuilder* begin() {
     return &builder_.emplace(kj::arrayPtr(words_.data(), words_.size()));
   }
+  // What was built, as flatten() gives it. The memory is zero again.
   template <typename Root>
   Words finish() {
     Words flat = flatten<Root>(*builder_);
@@ -81,6 +86,7 @@ class ScratchBuilder {
   std::optional<CellBuilder> builder_;
 };
 
+// Reads a flat message of ours where it lies, unchecked: never bytes of a peer or of the disk.
 inline schema::Envelope::Reader readEnvelope(const capnp::word* words) {
   return capnp::readMessageUnchecked<schema::Envelope>(words);
 }

@@ -17,8 +17,10 @@
 
 namespace qgpu {
 
+// Of all actors of one host. An actor without an open batch has an open gate and no entry here.
 class OutputGate {
  public:
+  // Whether ordinary messages of `actor` wait: hold() them instead of delivering them.
   bool closed(ActorId actor) const {
     return !batches_.empty() && batches_.contains(actor) && !QGPU_PLANTED(SendBeforeCommit);
   }
@@ -26,6 +28,7 @@ class OutputGate {
   // A turn of `actor` persisted: what it sends from now on waits for this batch.
   void open(ActorId actor) { batches_[actor].emplace_back(); }
 
+  // A message of an actor whose gate is closed: it waits for the newest open batch.
   void hold(ActorId actor, OwnedMessage message) {
     const auto found = batches_.find(actor);
     QGPU_CHECK(found != batches_.end(), "only a closed gate holds messages");

@@ -14,11 +14,14 @@
 
 namespace qgpu {
 
+// Deadlines are points on the owner's clock; the queue has none of its own. add() and cancel() cost
+// O(log n), amortized. Not for several threads.
 template <typename Value>
 class TimerQueue {
  public:
   using Id = std::uint64_t;  // never 0, never reused
 
+  // A new timer. `at` may lie in the past: then it is due at once.
   Id add(Nanos at, Value value) {
     const Id id = ++lastId_;
     live_.emplace(id, std::move(value));
@@ -27,7 +30,8 @@ class TimerQueue {
     return id;
   }
 
-  // The value of a timer that had not fired yet.
+  // Takes a timer out before it fires and gives its value back; nothing where it has fired or was
+  // cancelled.
   std::optional<Value> cancel(Id id) {
     const auto found = live_.find(id);
     if (found == live_.end()) return std::nullopt;
@@ -52,7 +56,7 @@ class TimerQueue {
     dropCancelled();
   }
 
-  // The earliest deadline.
+  // The earliest deadline of a timer that lives; nothing without timers. Forgets cancelled ones.
   std::optional<Nanos> next() {
     while (!heap_.empty() && heap_.front().id != seen_) {
       if (live_.contains(heap_.front().id)) seen_ = heap_.front().id;
@@ -62,11 +66,12 @@ class TimerQueue {
     return heap_.front().at;
   }
 
+  // A timer that is due; it is no longer in the queue.
   struct Due {
     Id id;
     Value value;
   };
-  // The earliest timer whose deadline is not after `now`.
+  // Takes out the earliest timer whose deadline is not after `now`. Call it until it gives nothing.
   std::optional<Due> popDue(Nanos now) {
     const std::optional<Nanos> at = next();
     if (!at || *at > now) return std::nullopt;
@@ -78,6 +83,7 @@ class TimerQueue {
     return due;
   }
 
+  // Timers that neither fired nor were cancelled.
   std::size_t size() const { return live_.size(); }
 
  private:
@@ -97,7 +103,7 @@ class TimerQueue {
     std::make_heap(heap_.begin(), heap_.end(), later);
   }
 
-  static constexpr std::size_t kSlack = 64;
+  static constexpr std::size_t kSlack = 64;  // cancelled entries that a small heap may keep
   std::vector<Entry> heap_;
   std::unordered_map<Id, Value> live_;
   Id lastId_ = 0;

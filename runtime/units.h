@@ -28,6 +28,7 @@ struct Quantity {
   friend constexpr std::int64_t operator/(Quantity a, Quantity b) { return a.value / b.value; }
 };
 
+// No conversion to or from another unit, nor from a bare integer: Nanos(5), and `.value` back.
 using Nanos = Quantity<struct NanosTag>;        // a duration, or a point on the loop's clock
 using Bytes = Quantity<struct BytesTag>;        // memory
 using Permille = Quantity<struct PermilleTag>;  // a share of one card: 1000 is the whole card
@@ -38,6 +39,7 @@ constexpr Nanos seconds(std::int64_t n) { return Nanos(n * 1'000'000'000); }
 constexpr Bytes mebibytes(std::int64_t n) { return Bytes(n << 20); }
 constexpr Bytes gibibytes(std::int64_t n) { return Bytes(n << 30); }
 
+// A deadline that never comes. No time is added to it: that would overflow.
 inline constexpr Nanos kNever = Nanos(INT64_MAX);
 inline constexpr Permille kWholeCard = Permille(1000);
 
@@ -47,6 +49,8 @@ constexpr std::int64_t mulDiv(std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<std::int64_t>(static_cast<Wide>(a) * b / c);
 }
 
+// The part of a time that a share is: scale(seconds(2), Permille(250)) is half a second. Rounded
+// towards zero.
 constexpr Nanos scale(Nanos duration, Permille share) {
   return Nanos(mulDiv(duration.value, share.value, 1000));
 }

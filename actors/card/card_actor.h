@@ -24,11 +24,13 @@
 
 namespace qgpu {
 
+// Whom a card speaks to.
 struct CardPeers {
   ActorId gatePort{};
   ActorId node{};
 };
 
+// The manager has one for each card, all on the card loop, as the simulator has.
 class CardActor final : public Actor {
  public:
   static constexpr Nanos kResend = millis(10);       // of moves that a full mailbox refused
@@ -42,6 +44,7 @@ class CardActor final : public Actor {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
+  // For tests and the simulator's checkers.
   const Arbiter& arbiter() const { return arbiter_; }
   std::size_t tasks() const { return tasks_.size(); }
   const CardTrace& trace() const { return trace_; }

@@ -23,6 +23,7 @@
 
 namespace qgpu {
 
+// CardActor has one, and answers traceAsked from it.
 class CardTrace {
  public:
   using Kind = schema::TraceKind;
@@ -34,7 +35,7 @@ class CardTrace {
   static constexpr std::size_t kGoneKept = 256;  // names of tasks that left
 
   struct Entry {
-    Nanos at{0};
+    Nanos at{0};     // when it happened
     Nanos since{0};  // as the kind has it; 0: nothing
     std::uint64_t task = 0;
     Kind kind = Kind::JOINED;
@@ -49,6 +50,7 @@ class CardTrace {
     QGPU_CHECK(kept == 0 || std::has_single_bit(kept), "numbers become places by a mask");
   }
 
+  // A new entry; the oldest one makes room. `since`: as the kind has it.
   void add(Kind kind, std::uint64_t task, Nanos at, Nanos since = Nanos(0)) {
     if (entries_.empty()) return;
     entries_[newest_++ & mask_] = {at, since, task, kind};

@@ -18,6 +18,7 @@
 
 namespace qgpu {
 
+// All that it keeps is of the task that has the slot now; taskKnown of another one resets it.
 class TaskActor final : public Actor {
  public:
   static constexpr std::size_t kProcessesMax = 64;   // of one task, as its report page has slots
@@ -32,6 +33,7 @@ class TaskActor final : public Actor {
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
 
+  // Where the task stands, and its number; Pending and 0 while the slot is free.
   TaskPhase phase() const { return states_.phase(); }
   std::uint64_t task() const { return task_; }
 

@@ -1,6 +1,9 @@
 #pragma once
-// What clients ask: questions are answered from the index, everything else becomes part of a round.
-// Peers are as the kernel or TLS told the clients.
+// What clients ask of the scheduler (schema::ClusterRequest). Requests wait here for the next round
+// and become part of it, in order: a change is checked and made, a question (lists, explain,
+// what-if, events) is answered from memory. Both are answered after the round's commit, so that
+// nobody reads what may be undone. The peer in a request is as the kernel or TLS told the client,
+// so it is believed.
 //
 // Who calls: SchedulerActor. Kept here: C2 (one answer for each request), C5 (requests that wait
 // are bounded), C7 (what clients send is checked, and every change is audited).
@@ -17,6 +20,7 @@
 
 namespace qgpu {
 
+// A part of SchedulerActor, which owns it and all that its constructor takes, and calls it alone.
 class Requests {
  public:
   static constexpr std::size_t kRequestsMax = 4'096;  // that wait for a round
@@ -35,11 +39,14 @@ class Requests {
         reports_(reports),
         joinTokens_(joinTokens) {}
 
+  // Keeps a request of the sender of this turn until take(). Overloaded is answered where
+  // kRequestsMax wait, or where kOutboxMax messages have not left yet.
   void onClusterRequest(schema::ClusterRequest::Reader request, Turn& turn);
+  // Whether requests wait, so that a round is worth opening.
   bool hasWork() const { return !asked_.empty(); }
-  // In a round.
+  // Makes the requests that wait part of the round that is open, until that one is full.
   void take();
-  // Since then `uptime` of info counts.
+  // The loop time from which `uptime` of info counts.
   void start(Nanos now) { startedAt_ = now; }
 
  private:

@@ -10,11 +10,15 @@
 
 namespace qgpu {
 
+// AttachServer has the only one, and calls it on the card loop. Nothing can be refused on the
+// control lane, so no method fails; `task` is the node's number of the binding.
 class AttachMessages {
  public:
+  // `outlet`: of the attach room; it outlives this.
   AttachMessages(Outlet& outlet, ActorId node) : outlet_(outlet), node_(node) {}
 
   // --- to the node ---
+  // Its pages exist, and its gate can be driven: the card may be told of it.
   void gateOpened(std::uint64_t task) {
     outlet_.sendUrgent(node_, [&](auto message) { message.initGateOpened().setTask(task); });
   }
@@ -26,6 +30,7 @@ class AttachMessages {
       opened.setFailed(why);
     });
   }
+  // The process whose death ends the task is dead.
   void ownerGone(std::uint64_t task) {
     outlet_.sendUrgent(node_, [&](auto message) {
       auto gone = message.initOwnerGone();
@@ -33,11 +38,13 @@ class AttachMessages {
       gone.setReason("the process that the task was bound for is dead");
     });
   }
+  // A guest has met a manager of this number: the node answers with incarnationChosen, above it.
   void incarnationSeen(std::uint32_t seen) {
     outlet_.sendUrgent(node_, [&](auto message) { message.initIncarnationSeen().setValue(seen); });
   }
 
   // --- to the task's actor ---
+  // `pid` as this pid namespace has it, `slot` of the task's report page.
   void processAttached(const GuestTask& task, std::uint32_t pid, std::uint32_t slot) {
     outlet_.sendUrgent(task.actor, [&](auto message) {
       auto attached = message.initProcessAttached();
@@ -46,7 +53,7 @@ class AttachMessages {
       attached.setSlot(slot);
     });
   }
-  // `last`: no other process is attached to the task.
+  // The pidfd of that process said dead. `last`: no other process is attached to the task.
   void processGone(const GuestTask& task, std::uint32_t pid, std::uint32_t slot, bool last) {
     outlet_.sendUrgent(task.actor, [&](auto message) {
       auto gone = message.initProcessGone();

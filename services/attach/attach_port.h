@@ -18,6 +18,7 @@
 
 namespace qgpu {
 
+// What the manager puts together for it: addresses, cards, and the options of its parts.
 struct AttachPortConfig {
   ActorId node = ActorId::kNobody;
   std::vector<Card> cards;          // by index
@@ -30,6 +31,8 @@ struct AttachPortConfig {
   Loop* listenerLoop = nullptr;  // null: the card loop, where nothing depends on cards' time
 };
 
+// A manager has one. It owns the task table and all parts of the attach room, and passes each
+// message to the part that it is for.
 class AttachPort final : public Actor {
  public:
   // `self` comes from dispatcher.reserve() of the card loop; card and node actors know it.
@@ -38,8 +41,10 @@ class AttachPort final : public Actor {
   AttachPort& operator=(const AttachPort&) = delete;
   ~AttachPort() override;
 
-  // Opens RUN_DIR/attach.sock; see AttachServer::listen. On the card loop's thread or before it
-  // runs, and best after the node was started, so that guests find their tasks.
+  // Reads who was attached before a restart and opens RUN_DIR/attach.sock. On the card loop's
+  // thread or before it runs, and best after the node was started, so that guests find their tasks.
+  // AlreadyExists: another manager serves this run dir. Unavailable: the folder or the socket can't
+  // be made or read.
   Status listen();
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;

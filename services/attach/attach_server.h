@@ -34,8 +34,8 @@
 
 namespace qgpu {
 
-inline constexpr std::size_t kArrivalsPerTurn = 16;
-inline constexpr int kNotesPerTurn = 16;
+inline constexpr std::size_t kArrivalsPerTurn = 16;  // connections looked at in a turn of the loop
+inline constexpr int kNotesPerTurn = 16;             // notes read of one process in a turn
 // More in a second is no program that makes channels, and ends the connection.
 inline constexpr std::uint32_t kNotesMax = 1'024;  // of one process
 inline constexpr std::uint32_t kTaskNotesMax = 8'192;
@@ -43,6 +43,7 @@ inline constexpr std::uint32_t kTaskNotesMax = 8'192;
 // processes are not dead yet.
 inline constexpr std::size_t kTasksMax = 8 * Arbiter::kTasksMax;
 
+// The manager's flags choose some, tests the others.
 struct AttachServerOptions : GuestTaskOptions {
   std::string runDir;
   std::uint32_t incarnation = 1;   // of this manager, committed before it is used
@@ -51,6 +52,7 @@ struct AttachServerOptions : GuestTaskOptions {
   Nanos killGrace = seconds(2);  // between SIGTERM and SIGKILL
 };
 
+// AttachPort has one. All runs on the card loop, but arrive(), which the listener's thread calls.
 class AttachServer final : private RosterPlatform {
  public:
   // `cards` by index; `cardActors` are their actors in the same order. `book` is told whose token
@@ -70,11 +72,15 @@ class AttachServer final : private RosterPlatform {
   // From the listener's thread.
   void arrive(Arrival arrival);
 
+  // Messages of the node: a task is bound, and gets its pages; its binding is over; the number of
+  // this manager that is in force from now on (HAZARDS 23).
   void known(schema::TaskKnown::Reader known);
   void closed(schema::TaskClosed::Reader closed);
   void incarnationChosen(schema::Incarnation::Reader chosen);
 
+  // The number that guests are told, 1 or higher.
   std::uint32_t incarnation() const { return roster_.incarnation(); }
+  // Processes with a token that have no answer yet: the node or a recovery is waited for.
   std::size_t waitingHellos() const { return roster_.waiting(); }
   const AttachCounters& counters() const { return roster_.counters(); }
 

@@ -1,5 +1,8 @@
 #pragma once
-// The platform of gate port and pages in a daemon: the card loop and the kernel.
+// The platform of gate port and pages in a daemon (platform.h says what each method is to do): time
+// and timers are the card loop's, pages and processes are reached by futexes, pidfds, signals and
+// /proc, and cards that suspend by `rm` by their threads. The simulator has another platform in its
+// place (tests/sim/guests/sim_attach.h).
 
 #include "runtime/loop.h"
 #include "services/attach/pages/platform.h"
@@ -7,8 +10,10 @@
 
 namespace qgpu {
 
+// Made by AttachPort, on the card loop; each method is called there.
 class LoopPlatform final : public GatePlatform {
  public:
+  // Both outlive it.
   LoopPlatform(Loop& loop, Suspenders& suspenders) : loop_(loop), suspenders_(suspenders) {}
 
   Nanos now() override { return loop_.now(); }

@@ -22,6 +22,8 @@ struct SuspendersOptions {
   std::function<void(const Card&)> lost;  // on the loop: the card suspends by `gate` from now on
 };
 
+// AttachPort has one; it is called on the card loop. Each method returns at once: what it asks is
+// done by the card's thread.
 class Suspenders {
  public:
   // `cards` by index, changed where one falls to `gate`. `news` comes on the loop.
@@ -35,6 +37,7 @@ class Suspenders {
   void hold(const GuestTask& task);  // under its gate's epoch
   void release(const GuestTask& task);
   void again(const GuestTask& task);  // what is held may be on the card all the same
+  // A process of the task came or went: its channels are named by notes in between.
   void attached(const GuestTask& task, const GuestProcess& process);
   void gone(const GuestTask& task, const GuestProcess& process);
   void removed(const GuestTask& task);  // its processes are gone, or live on without us

@@ -36,9 +36,10 @@ inline constexpr std::size_t kScanFdsMax = 262'144;    // in all, about 1 us eac
 inline constexpr std::size_t kProcessFdsMax = 65'536;  // of one process; it is not looked further
 inline constexpr std::size_t kAccusedMax = 64;         // by one scan; others by the next
 
+// One process, also after its pid was given to another one.
 struct ProcessKey {
   std::uint32_t pid = 0;
-  std::uint64_t start = 0;
+  std::uint64_t start = 0;  // as /proc has it: clock ticks after the boot
   auto operator<=>(const ProcessKey&) const = default;
 };
 
@@ -50,7 +51,8 @@ struct CardUser {
   std::uint64_t task = 0;  // whose token it has; 0: of none, or it is attached and nobody looked
 };
 
-// Who is accused, scan by scan. Pure.
+// Who is accused, scan by scan: a process that two scans in a row saw with a card open, with the
+// token of a task and not attached. Pure; UnheldWatch calls it after each scan.
 class UnheldFinder {
  public:
   struct Accused {
@@ -65,6 +67,7 @@ class UnheldFinder {
   std::map<ProcessKey, bool> suspects_;  // and whether it was accused
 };
 
+// A card and its device node, as fstat() of an open descriptor tells it.
 struct CardNode {
   dev_t device = 0;
   std::string card;
@@ -85,6 +88,7 @@ struct UnheldCounters {
   std::atomic<std::uint64_t> ended{0};
 };
 
+// The thread that scans. AttachPort starts it; without nodes to look for it starts nothing.
 class UnheldWatch {
  public:
   // On the watch's thread. `what`: the process and the card, for people.
@@ -94,6 +98,7 @@ class UnheldWatch {
   UnheldWatch& operator=(const UnheldWatch&) = delete;
   ~UnheldWatch();
 
+  // Scans from now on, each `every`, until this is destroyed, which joins the thread.
   void start();
 
  private:

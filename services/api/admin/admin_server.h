@@ -15,15 +15,20 @@
 
 namespace qgpu {
 
+// A connection beyond its number is told so in one line (Overloaded) and closed. A line has at most
+// kLineMax bytes (command_line.h).
 struct AdminLimits {
   std::size_t connectionsMax = 64;
   std::size_t connectionsReserved = 16;  // of these, only for peers that may change something
   Nanos writeDeadline = seconds(30);     // a peer that does not take its answer is closed
 };
 
+// Each daemon has one, on its main loop. It knows lines, peers and limits; what a line means the
+// handler knows (command_handler.h).
 class AdminServer final : private kj::TaskSet::ErrorHandler {
  public:
-  // `handler`, `io` and `timer` outlive the server. Serves from now on, on the loop of `io`, until
+  // `rule` says which peers may change something; it asks the kernel who a peer is. `handler`, `io`
+  // and `timer` outlive the server. Serves from now on, on the loop of `io`, until
   // it is destroyed, which closes every connection.
   AdminServer(AdminHandler& handler, ChangeRule rule, AdminLimits limits,
               kj::LowLevelAsyncIoProvider& io, kj::Timer& timer, UnixListener listener);
@@ -31,6 +36,7 @@ class AdminServer final : private kj::TaskSet::ErrorHandler {
   AdminServer& operator=(const AdminServer&) = delete;
   ~AdminServer() noexcept;
 
+  // That are open now.
   std::size_t connections() const { return connections_; }
 
  private:

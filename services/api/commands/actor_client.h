@@ -46,6 +46,7 @@ class RequestSink {
   ~RequestSink() = default;
 };
 
+// Beyond outstandingMax and watchersMax a call is refused as Overloaded.
 struct ActorClientLimits {
   std::size_t outstandingMax = 256;    // calls that wait for the actor
   std::size_t reserved = 16;           // of these and of watchersMax, for who may change
@@ -57,6 +58,7 @@ struct ActorClientLimits {
 template <typename Api>
 class Feed;
 
+// Each daemon has one, on the loop of its actor; all methods are called there.
 template <typename Api>
 class ActorClient final : public Actor {
   struct State;

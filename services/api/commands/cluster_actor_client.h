@@ -6,10 +6,12 @@
 
 namespace qgpu {
 
+// What ActorClient has to know of the scheduler actor: its messages, how it is called in texts for
+// people, and how many requests of how long are under way.
 struct ClusterApi {
   using Request = schema::ClusterRequest;
   using Reply = schema::ClusterReply;
-  static constexpr const char* kWho = "the scheduler";
+  static constexpr const char* kWho = "the scheduler";      // in errors: who does not answer
   static constexpr const char* kActor = "scheduler";        // of events that a client makes
   static constexpr const char* kChanged = "a cluster";    // as refusals say
   static ActorClientLimits limits() {
@@ -28,6 +30,7 @@ struct ClusterApi {
   }
 };
 
+// One for each scheduler daemon: admin socket, RPC, web page, metrics and extender ask by it.
 using ClusterActorClient = ActorClient<ClusterApi>;
 using ClusterAnswer = ClusterActorClient::Answer;
 using ClusterFeed = Feed<ClusterApi>;

@@ -43,7 +43,9 @@ class AdminHandler {
 template <typename Api>
 inline constexpr Side kSideOf = std::is_same_v<Api, NodeApi> ? Side::Node : Side::Cluster;
 
-// What both daemons' handlers do with a line of theirs.
+// What both daemons' handlers do with a line of theirs: read it, look whether the peer may, ask the
+// actor, and render its reply or the error. NodeHandler and ClusterHandler of services/api/admin
+// add what differs.
 template <typename Api>
 class CommandHandler : public AdminHandler {
  public:
@@ -71,6 +73,7 @@ class CommandHandler : public AdminHandler {
     return ask(peer, std::move(command));
   }
 
+  // Asks the actor and renders its reply; a snapshot or log level is then carried out.
   kj::Promise<AdminAnswer> ask(const Peer& peer, Command command);
 
   ActorClient<Api>& actor_;

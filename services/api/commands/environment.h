@@ -1,12 +1,14 @@
 #pragma once
-// The catalogue of variables of the environment that programs of qgpu read or give: from it comes
-// docs/reference/flags.md. A test sees that no other one is named in the code.
+// The catalogue of variables of the environment that programs of qgpu read, or give to the programs
+// that they start: from it comes docs/reference/flags.md. A new variable gets a row here first: the
+// reference test fails where the code names one that the catalogue lacks, and the other way round.
 
 #include <cstdint>
 #include <string_view>
 
 namespace qgpu {
 
+// A row of the page. `meaning` is a phrase of Markdown, without a full stop.
 struct VariableEntry {
   std::string_view name;
   std::string_view who;     // reads it
@@ -14,6 +16,7 @@ struct VariableEntry {
   std::string_view meaning;
 };
 
+// In the order of the page: qgpuctl and tasks, daemons and their places, Kubernetes, units.
 inline constexpr VariableEntry kVariables[] = {
     {"QGPU_SERVER", "qgpuctl", "", "the scheduler of `--server`: HOST:PORT or unix:PATH"},
     {"QGPU_TLS_CERT", "qgpuctl", "", "file of `--tls-cert`, where there is a server"},

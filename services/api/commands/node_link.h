@@ -10,6 +10,7 @@
 
 namespace qgpu {
 
+// Adapters of both daemons have one each: the client of an actor, and the ends of links.
 class NodeLink final : public RequestSink {
  public:
   // `dispatcher` outlives the link. `actor` is the address under which the NodeActorClient is
@@ -19,6 +20,7 @@ class NodeLink final : public RequestSink {
            ActorId member = ActorId::kNobody)
       : outlet_(dispatcher, actor), node_(node), member_(member) {}
 
+  // Refused where the mailbox of the actor that the request is for is full.
   SendResult send(Build build) override {
     if (member_ == ActorId::kNobody) {
       return outlet_.send(node_, [&](schema::Envelope::Builder envelope) { build(envelope); });

@@ -19,6 +19,7 @@
 
 namespace qgpu {
 
+// A peer of a unix socket, as the kernel knew it when it connected.
 struct PeerIds {
   uid_t uid = 0;
   gid_t gid = 0;
@@ -28,6 +29,7 @@ struct PeerIds {
 // Whether a peer is of a group, as NSS says now, which may ask the network.
 bool isMember(const PeerIds& peer, const std::string& group);
 
+// The rule of one daemon. AdminServer and RpcServer ask it for each connection, on the main loop.
 class ChangeRule {
  public:
   static constexpr Nanos kRemembered = seconds(10);
@@ -44,6 +46,7 @@ class ChangeRule {
   // change of /etc/group needs no restart.
   bool mayChange(const PeerIds& peer);
 
+  // The same with who it is: what requests are asked in the name of.
   Peer peer(const PeerIds& ids) {
     return Peer{ids.uid, static_cast<std::uint32_t>(ids.pid), mayChange(ids)};
   }

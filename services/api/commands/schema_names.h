@@ -1,6 +1,7 @@
 #pragma once
-// The words that people and programs type and read for the enums of the schemas, and the way
-// back. One place for all clients, so that JSON, tables, metrics and RPC say the same.
+// The names that people and programs type and read for the enums of the schemas, and the way back.
+// One place for all clients, so that JSON, tables, metrics and RPC say the same. Names come from
+// the schemas themselves (runtime/enum_names.h) and live as long as the program.
 
 #include <optional>
 #include <string_view>
@@ -25,6 +26,7 @@ std::string_view placeStateName(schema::PlaceState value);
 std::string_view nodeStateName(schema::ClusterNode::State value);
 std::string_view decidedName(schema::ClusterInfo::Result value);
 
+// The way back, of exactly such a name; nothing for any other text.
 std::optional<schema::TaskClass> classFromName(std::string_view name);
 std::optional<schema::TraceKind> traceKindFromName(std::string_view name);
 std::optional<schema::Score> scoreFromName(std::string_view name);   // not of the class default

@@ -16,12 +16,15 @@
 
 namespace qgpu {
 
+// Each daemon has one, on its main loop.
 class Health final : private kj::TaskSet::ErrorHandler {
  public:
+  // A loop or an actor that is silent for longer is not well.
   static constexpr Nanos kSilentMax = seconds(10);
 
   // What its store says, "ok" where it works; a failure: the actors do not answer.
   using AskStorage = std::function<kj::Promise<Result<std::string>>()>;
+  // A loop beside the main one.
   struct Watched {
     std::string name;  // "card loop"
     const LoopBeat& beat;

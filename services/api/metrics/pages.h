@@ -16,10 +16,13 @@
 
 namespace qgpu {
 
+// What both daemons' pages have in common: their routes and Health ask by it.
 class HttpPages {
  public:
-  virtual kj::Promise<HttpPage> metrics() = 0;             // Prometheus text
-  virtual kj::Promise<Result<std::string>> storage() = 0;  // for Health
+  // Prometheus text (format 0.0.4); status 503 with a line of text where the actor does not answer.
+  virtual kj::Promise<HttpPage> metrics() = 0;
+  // For Health: "ok", or why nothing can be stored. An error where the actor does not answer.
+  virtual kj::Promise<Result<std::string>> storage() = 0;
 
  protected:
   ~HttpPages() = default;
@@ -33,8 +36,10 @@ std::vector<HttpRoute> scrapeRoutes(HttpPages& pages);
 // Families that other parts of a daemon have, as text behind those of its actor.
 using MoreMetrics = std::function<std::string()>;
 
+// Of a manager: node, cards and tasks.
 class NodePages final : public HttpPages {
  public:
+  // `actor` outlives it. `podOf`: the pod of a task, for labels, on Kubernetes.
   explicit NodePages(NodeActorClient& actor, MoreMetrics more = nullptr, PodOfTask podOf = nullptr)
       : actor_(actor), more_(std::move(more)), podOf_(std::move(podOf)) {}
   kj::Promise<HttpPage> metrics() override;
@@ -46,6 +51,7 @@ class NodePages final : public HttpPages {
   const PodOfTask podOf_;
 };
 
+// Of a scheduler: the cluster and its nodes. Cards and tasks are told by their managers.
 class ClusterPages final : public HttpPages {
  public:
   explicit ClusterPages(ClusterActorClient& actor, MoreMetrics more = nullptr)

@@ -18,7 +18,10 @@ namespace qgpu {
 inline constexpr std::size_t kGatheredMax = 256;
 inline constexpr std::size_t kGatheredWordsMax = 4 * 1024;
 
-template <typename Said>   // schema::ToMember or schema::FromMember
+// The messages that wait, in the order in which they were added. Links has one for each node,
+// SchedulerLink one for its connection; both empty it at the end of the turn of their loop, or when
+// the next message does not fit. `Said`: schema::ToMember or schema::FromMember.
+template <typename Said>
 class Gathered {
  public:
   using Reader = typename Said::Reader;
@@ -27,6 +30,7 @@ class Gathered {
   bool fits(std::size_t size) const {
     return entries_.size() < kGatheredMax && size_ + size <= kGatheredWordsMax;
   }
+  // A copy of the message. `size`: its words, as the caller counts what has not left yet.
   void add(Reader said, std::size_t size) {
     Words words(said.totalSize().wordCount + 1);
     capnp::copyToUnchecked(said, kj::arrayPtr(words.data(), words.size()));

@@ -15,11 +15,13 @@
 
 namespace qgpu {
 
+// Beyond askedMax a question is refused as Overloaded.
 struct NodeTracesLimits {
   std::size_t askedMax = 64;  // questions that wait for their nodes
   Nanos within = seconds(4);  // for an answer
 };
 
+// Between the ClusterActorClient of a scheduler daemon and its actor, on the main loop.
 class NodeTraces final : public RequestSink, private kj::TaskSet::ErrorHandler {
  public:
   // `scheduler` and `timer` outlive this; it is asked for nothing before start().
@@ -28,8 +30,11 @@ class NodeTraces final : public RequestSink, private kj::TaskSet::ErrorHandler {
 
   // `links` and `client`, which hears the answers, outlive stop(), or this.
   void start(Links& links, ClusterActorClient& client);
+  // Questions under way are not answered any more.
   void stop() { asking_ = nullptr; }
 
+  // A request of the client: `trace` goes to the node of its card, all others to the scheduler.
+  // Refused where the scheduler's mailbox is full.
   SendResult send(Build build) override;
 
  private:

@@ -10,9 +10,13 @@
 
 namespace qgpu {
 
+// Wraps the stream of an accepted connection; RpcServer makes one for each. Bytes pass unchanged.
+// While a write is under way tryRead() waits for its end: Cap'n Proto's RPC then takes no further
+// calls whose answers would only queue up.
 class PacedStream final : public kj::AsyncIoStream {
  public:
-  // A write that takes longer than `writeDeadline`, or fails, ends the connection by `over`.
+  // A write that takes longer than `writeDeadline`, or fails, ends the connection by `over`, which
+  // may be called more than once. `timer` outlives the stream.
   PacedStream(kj::Own<kj::AsyncIoStream> inner, kj::Timer& timer, Nanos writeDeadline,
               kj::Function<void()> over)
       : inner_(kj::mv(inner)),

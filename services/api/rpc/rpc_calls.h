@@ -23,6 +23,9 @@ class SubscriptionServer final : public Interface::Server {
   kj::Promise<void> told_;
 };
 
+// What the services of both daemons have in common (node_service.cc, scheduler_service.cc): one for
+// each connection. Checks who may, counts calls and watches against the connection's limits, asks
+// the actor, and turns its errors into exceptions, as toException() does.
 template <typename Api>
 class RpcCalls {
  public:
@@ -36,6 +39,7 @@ class RpcCalls {
   RpcSession& session() { return *session_; }
   kj::Own<RpcSession> share() { return kj::addRef(*session_); }
 
+  // Of an answer: a connection has few Large ones under way at once.
   enum class Size : std::uint8_t { Small, Large };
 
   // One request, one reply; `fill` runs before this returns and reads no message of the peer.
@@ -53,7 +57,7 @@ class RpcCalls {
   template <typename Subscription, typename Context, typename Watcher>
   kj::Promise<void> watch(Context context, Watcher watcher, std::uint64_t since);
 
-  // Throw a refusal.
+  // Throw a refusal (Denied) where the peer has not this right.
   void requireOwnTasks() const;
   void requireChange() const;
 

@@ -25,6 +25,8 @@ namespace qgpu {
 class Housekeeping;
 class KubeletHandlers;
 
+// Each daemon has one, on its main loop: made, then told where to serve, destroyed before its
+// actor.
 class RpcServer final : private kj::TaskSet::ErrorHandler {
  public:
   // `io` and `timer` outlive the server, which serves nobody before it is told where.

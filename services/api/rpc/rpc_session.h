@@ -17,6 +17,8 @@
 
 namespace qgpu {
 
+// What one server lets its peers cost. Beyond a limit a connection is closed or a call is refused
+// as Overloaded.
 struct RpcLimits {
   std::size_t connectionsMax = 64;
   std::size_t connectionsReserved = 16;  // of these, only for peers that may change things
@@ -33,9 +35,11 @@ struct RpcLimits {
   Nanos goodbye = seconds(1);            // from close() to the end, for what was said last
 };
 
-// How a peer came in.
+// How a peer came in: by the unix socket, over TCP without TLS, over TLS.
 enum class Face : std::uint8_t { Unix, Plain, Tls };
 
+// One connection. RpcServer makes it; the connection's capabilities share it, so that it lives
+// until the last of them is dropped.
 struct RpcSession : public kj::Refcounted {
   RpcSession(kj::Timer& t, const RpcLimits& l, Peer p, Face f, std::size_t& connections,
              CertificateOwner o = {})
@@ -51,7 +55,7 @@ struct RpcSession : public kj::Refcounted {
   // May have tasks: a user of this machine, or who may change anything. A certificate names no
   // user, so one that only reads has none.
   bool mayOwnTasks() const { return face == Face::Unix || peer.mayChange; }
-  // Its words may be long.
+  // Its messages may be long: trustedWordsMax and trustedFlowWordsMax apply.
   bool trusted() const { return peer.mayChange || owner.mayJoin(); }
 
   // The connection ends soon; what was said last still leaves. May be called again.
@@ -87,6 +91,7 @@ struct RpcSession : public kj::Refcounted {
   kj::Own<kj::PromiseFulfiller<void>> over_;
 };
 
+// What a server serves: NodeRpc of a manager, SchedulerRpc of a scheduler.
 class RpcService {
  public:
   virtual ~RpcService() noexcept(false) = default;
@@ -94,7 +99,8 @@ class RpcService {
   virtual capnp::Capability::Client serve(kj::Own<RpcSession> session) = 0;
 };
 
-// The exception that stands for an error on the wire, and the way back for clients.
+// The exception that stands for an error on the wire (docs/reference/rpc.md), and the way back for
+// clients. What is no error of ours becomes Internal; a lost connection becomes Unavailable.
 kj::Exception toException(const Error& error);
 Error fromException(const kj::Exception& exception);
 

@@ -1,8 +1,8 @@
 #pragma once
 // One bound task as the attach room sees it: its pages, what is needed to reach its attached
-// processes, and the state of its gate. The attach server fills in processes as the roster says
-// (roster.h), the gate port drives the gate; both run on the card loop and share this table without
-// locks.
+// processes, and the state of its gate. These are plain records. AttachServer makes a task when the
+// node tells of it, fills in processes as the roster says (roster.h) and erases it at its end;
+// GatePort drives the gate. Both run on the card loop and share the table without locks.
 
 #include <cstdint>
 #include <map>
@@ -21,11 +21,11 @@
 
 namespace qgpu {
 
-// How many notes were said in this second.
+// How many notes a process or a task has said in this second; beyond its part its connection ends.
 struct NoteMeter {
   std::uint32_t count = 0;
   Nanos from{0};
-  // False: this one is more than `most`.
+  // Counts one at loop time `now`. False: this one is more than `most` of the second.
   bool takes(Nanos now, std::uint32_t most) {
     if (now - from >= seconds(1)) *this = {0, now};
     return ++count <= most;
@@ -36,10 +36,10 @@ struct NoteMeter {
 // (HAZARDS 7).
 struct GuestProcess {
   AttachedEntry entry;  // pid and start time as this pid namespace has them
-  std::uint32_t slot = 0;
+  std::uint32_t slot = 0;          // of the task's report page
   std::uint32_t freezeSignal = 0;  // 0: this guest can't freeze
   ThreadIds threads;
-  Fd pidfd;
+  Fd pidfd;               // says when it is dead
   Fd connection;          // empty once the guest closed it
   bool channels = false;  // it has told of one, on this connection
   NoteMeter notes;
@@ -47,20 +47,23 @@ struct GuestProcess {
   FdWatch talk;
 };
 
+// Of a task: whether a process of it lives.
 enum class Life : std::uint8_t {
   Never,  // no process was attached yet
   Alive,
   Dead,  // every process that was attached is dead
 };
 
-// What the gate port knows of one gate.
+// What the gate port knows of one gate; it alone writes it. In four parts: the order in force, how
+// its hold comes to rest, what the card was told, and when the page is looked at again. Times are
+// loop time.
 struct GateState {
   ActorId card = ActorId::kNobody;  // who gave the last order, and hears of its effect
   bool ordered = false;             // an order came: from now on busy and quiet are told
-  bool open = false;
-  bool notify = false;
-  bool contended = false;
-  std::uint32_t epoch = 0;
+  bool open = false;                // the order in force: launches pass, else it is a hold
+  bool notify = false;              // the guest rings at its next launch
+  bool contended = false;           // others want the card
+  std::uint32_t epoch = 0;          // of that order; what is told of an earlier one is stale
   Nanos storedAt{0};  // when the word of this epoch was stored
 
   bool settling = false;     // held, and not yet told that nothing runs any more
@@ -76,7 +79,7 @@ struct GateState {
   std::uint32_t stuck = 0;   // turns that it got since nothing retired, in a row
   Nanos settleDelay{0};
 
-  bool toldBusy = false;
+  bool toldBusy = false;       // the last of busy and quiet that the card was told
   Nanos toldStamp{0};          // newest submit or retirement that the card knows of
   std::uint64_t admitted = 0;  // as of the last sample
   std::uint64_t retired = 0;
@@ -85,8 +88,8 @@ struct GateState {
   Nanos ranAt{0};           // it was idle, its work moved, or a process of it was seen to run
   bool stopped = false;     // not so for stoppedAfter, with work under way
 
-  Loop::TimerKey timer = 0;
-  Nanos timerAt = kNever;
+  Loop::TimerKey timer = 0;  // of the next look at the page
+  Nanos timerAt = kNever;    // when that is
 
   bool worked = false;      // work showed in the page since the last order
   bool rung = false;        // and the doorbell rang for it, which it does only once
@@ -96,30 +99,31 @@ struct GateState {
   Nanos ringsFrom{0};
   FdWatch bell;  // in a daemon; after the pages it watches, so it ends first
 
-  bool useTold = false;
-  UseSample use;
-  Nanos useToldAt{0};
-  std::uint32_t faultsTold = 0;
-  Nanos addedAt{0};
+  bool useTold = false;           // the task's actor was told of its counters at least once ...
+  UseSample use;                  // ... and these, last ...
+  Nanos useToldAt{0};             // ... then
+  std::uint32_t faultsTold = 0;   // kinds of nonsense in its page that were told
+  Nanos addedAt{0};               // when its task came
   bool unattachedTold = false;    // nobody has attached since
   std::uint64_t refusedTold = 0;  // allocations, to the node
   Nanos refusedToldAt{0};
 };
 
+// A task from taskKnown until it was closed and its processes are dead.
 struct GuestTask {
   explicit GuestTask(TaskPages made) : pages(std::move(made)) {}
 
-  std::uint64_t id = 0;
-  std::string token;
+  std::uint64_t id = 0;  // the node's number of the binding
+  std::string token;     // by which its processes attach; QGPU_TOKEN_LEN characters
   qgpu_class taskClass = QGPU_ORDINARY;
   // How a hold is made real: FREEZE stops its driver threads, RM takes its channels off the card.
   qgpu_suspend heldBy = QGPU_SUSPEND_GATE;
   Nanos window{0};       // of its gate, once its channels can't be taken off
   bool doubted = false;  // which is so
   NoteMeter notes;       // of all its processes
-  ActorId actor = ActorId::kNobody;
-  std::vector<std::uint32_t> cards;
-  std::vector<ActorId> cardActors;
+  ActorId actor = ActorId::kNobody;  // the task's, which is told of processes and counters
+  std::vector<std::uint32_t> cards;  // by index
+  std::vector<ActorId> cardActors;   // of these, in the same order
   TaskPages pages;
   GateState gate;
   std::map<std::uint32_t, std::unique_ptr<GuestProcess>> processes;  // by slot
@@ -128,10 +132,12 @@ struct GuestTask {
   FdWatch ownerWatch;
 };
 
+// All tasks of a manager, by number: AttachPort owns it.
 using TaskTable = std::map<std::uint64_t, std::unique_ptr<GuestTask>>;
 
+// What tasks of one manager have in common; flags of the manager choose them.
 struct GuestTaskOptions {
-  Nanos orphanGrace = seconds(5);
+  Nanos orphanGrace = seconds(5);  // of the heartbeat: an older one means that the manager is lost
   Nanos window = millis(2);  // of work in flight, on cards that suspend by gate
   bool timeslices = true;    // on NVIDIA cards (services/attach/pages/timeslices.h)
 };

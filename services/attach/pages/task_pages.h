@@ -72,6 +72,8 @@ struct GateSample {
   bool busy() const { return inFlight != 0 || waiting != 0; }
 };
 
+// What the processes of a task used, those that ended included: bytes now and at most, launches,
+// and ns of kernels as profiling measured them.
 struct UseSample {
   std::uint64_t memBytes = 0;
   std::uint64_t memPeak = 0;
@@ -91,10 +93,12 @@ enum PageFault : std::uint32_t {
   kFaultHeader = 1u << 5,     // the page's own header was overwritten
 };
 
+// GuestTask owns it. AttachServer makes it, the roster asks and gives slots through RosterPages,
+// the gate port does the rest.
 class TaskPages final : public RosterPages {
  public:
-  // Fails with Unavailable when the machine has no memory or descriptors left.
-  // `around` outlives the pages.
+  // New pages, with the gate shut and every slot free. Fails with Unavailable when the machine has
+  // no memory or descriptors left. `around` outlives the pages.
   static Result<TaskPages> create(const TaskPagesSpec& spec, PagePlatform& around);
 
   // --- descriptors to hand to a guest; they stay owned here ---
@@ -133,26 +137,32 @@ class TaskPages final : public RosterPages {
   // Wakes that many waiters. One is enough for an open gate: each woken guest thread wakes the
   // next (HAZARDS 15).
   void wake(int waiters);
+  // Says that the manager lives; `now` is loop time. Guests compare it with the orphan grace.
   void heartbeat(Nanos now);
   void setWindow(Nanos window);  // of work in flight; 0: no limit
   // Launches fail from now on; waiters wake, see it and wake the next.
   void close(Nanos now);
   bool closed() const { return closed_; }
+  // The word that was stored last.
   std::uint32_t gateWord() const { return word_; }
 
   // --- reading the report page ---
   // `now` bounds the stamps. Only one that is later than the clock itself is a fault. Slots that
   // were seen dead before count nothing.
   GateSample sample(Nanos now);
+  // The counters, each bounded by what was seen of it before.
   UseSample use();
   // Called about once a second. A racing reservation shows for a moment before it is taken back,
   // so only bytes above the quota in two calls in a row are a fault.
   void judgeQuota();
+  // Launches of this slot that are not known to be finished; at most QGPU_MAX_INFLIGHT.
   std::uint32_t inFlight(std::uint32_t slot) { return readInFlight(slot); }
   std::uint32_t driverThreads(std::uint32_t slot);  // bounded; 0: none identified
   std::uint32_t driverThread(std::uint32_t slot, std::uint32_t index) const;
+  // Bits of PageFault, of all that was seen since create().
   std::uint32_t faults() const { return faults_; }
   Bytes quota() const { return quota_; }
+  // The same for a person.
   static std::string faultText(std::uint32_t faults);
 
  private:

@@ -35,6 +35,7 @@ struct Arrival {
   std::uint64_t task = 0;
 };
 
+// Limits of what a stranger may cost; AttachPort takes them as they are.
 struct AttachListenerOptions {
   std::string path;               // an AttachPort fills in the first three
   std::uint32_t incarnation = 1;  // told with a refusal
@@ -45,6 +46,7 @@ struct AttachListenerOptions {
   Nanos arrivalEach = millis(10);
 };
 
+// Connections since the start, by what became of them.
 struct ListenerCounters {
   std::uint64_t accepted = 0;
   std::uint64_t letIn = 0;
@@ -53,11 +55,14 @@ struct ListenerCounters {
   std::uint64_t evicted = 0;     // silent connections that made room for others
 };
 
+// AttachPort has one. Everything but its constructor runs on the thread of `loop`, which may be
+// another one than the card loop.
 class AttachListener {
  public:
   using LetIn = std::function<void(Arrival)>;
 
-  // `letIn` runs on `loop`.
+  // `letIn` runs on `loop`, once for each connection with the token of a task. `loop` and `book`
+  // outlive the listener.
   AttachListener(Loop& loop, const TokenBook& book, AttachListenerOptions options, LetIn letIn);
   AttachListener(const AttachListener&) = delete;
   AttachListener& operator=(const AttachListener&) = delete;
@@ -70,6 +75,7 @@ class AttachListener {
   void tokenCame(const std::string& token);
   void bookComplete();
 
+  // Connections now: those that said nothing yet, and those whose token no task has yet.
   std::size_t silent() const { return silent_.size(); }
   std::size_t waiting() const { return hellos_.size() - silent_.size(); }
   const ListenerCounters& counters() const { return counters_; }

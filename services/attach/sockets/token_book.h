@@ -14,6 +14,8 @@
 
 namespace qgpu {
 
+// AttachServer adds and removes, AttachListener and UnheldWatch look up. Its methods are for any
+// thread.
 class TokenBook {
  public:
   struct Found {
@@ -28,6 +30,7 @@ class TokenBook {
 
   // `token` has QGPU_TOKEN_LEN bytes. In the same time whatever the difference to a token is.
   Found find(const char* token) const;
+  // Whether two tokens of QGPU_TOKEN_LEN bytes are equal, in the same time wherever they differ.
   static bool same(const char* left, const char* right);
 
  private:

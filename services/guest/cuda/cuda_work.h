@@ -1,19 +1,26 @@
 #pragma once
 // How much work a call of CUDA is, as its arguments say: the kernel and its grid, whose time is
-// learnt, or the bytes that a copy or a fill moves, from which its time follows. One function for
-// each form of arguments, found by their types; pure, so that the table of hooks stays free of it.
+// learnt, or the bytes that a copy or a fill moves, from which its time follows. The window of work
+// in flight (cuda_streams.h) is kept by these estimates.
+//
+// launchOf(arguments...) is called by the hooks with the arguments of the hooked call as they are.
+// Overloads tell the forms of calls apart by the types of their first arguments, so that the table
+// of hooks names no form. A form without an overload of its own falls to the first template, which
+// takes what it finds. All is pure, and nothing is dereferenced but the descriptions of copies that
+// the driver itself reads.
 
 #include "services/nvidia_abi/cuda_abi.h"
 
 namespace qgpu::cuda {
 
-// What a call that was never measured is taken for.
+// What a call is taken for before it was measured. Without kernel and bytes: something small.
 struct Launch {
   const void* kernel = nullptr;  // of a kernel or a graph: learnt
   std::size_t grid[3] = {0, 0, 0};
   std::uint64_t bytes = 0;  // of a copy or fill: by its size
 };
 
+// The last of the arguments that has exactly the type of `otherwise`, else `otherwise`.
 template <typename Wanted, typename... A>
 inline Wanted argument(Wanted otherwise, A... a) {
   Wanted found = otherwise;
@@ -24,6 +31,8 @@ inline Wanted argument(Wanted otherwise, A... a) {
   return found;
 }
 
+// What the descriptions of copies say, in bytes; 0 where there is none. Lengths are the program's
+// own, so a sum may wrap: an estimate is wrong then, and nothing else.
 inline std::uint64_t bytesOf(const Copy2D* copy) {
   return copy ? copy->width * copy->height : 0;
 }
@@ -42,10 +51,12 @@ inline std::uint64_t sumOf(const Size* sizes, Size count) {
   for (Size i = 0; sizes && i < count; ++i) sum += sizes[i];
   return sum;
 }
+// Of a copy or fill of so many bytes.
 inline Launch ofBytes(std::uint64_t bytes) {
   return {nullptr, {0, 0, 0}, bytes};
 }
 
+// Any other call: a copy with its size or its description, a graph, or what moves nothing.
 template <typename... A>
 inline Launch launchOf(A... a) {
   Launch launch;
@@ -56,7 +67,8 @@ inline Launch launchOf(A... a) {
   return launch;
 }
 
-// --- kernels ---
+// --- kernels: cuLaunchKernel and its like, with three sizes of the grid or a configuration; and
+// the old form, cuLaunch and cuLaunchGrid, with none or two ---
 
 template <typename... A>
 inline Launch launchOf(Fn kernel, U x, U y, U z, A...) {
@@ -100,7 +112,7 @@ inline Launch launchOf(Ptr, Size, U, Size width, Size height, Stream...) {
   return ofBytes(width * height * sizeof(U));
 }
 
-// --- many at once ---
+// --- many copies at once (cuMemcpyBatchAsync and the like): the sum of all ---
 
 template <typename... More>
 inline Launch launchOf(Ptr*, Ptr*, Size* sizes, Size count, More...) {
