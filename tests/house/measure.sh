@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the house is like to live in, as rows of a Markdown table: floors and cycles of its rooms,
-# files a room, files that a change touches, build steps, minutes, the size of the front page.
+# files a room, files that a change touches, the share of comments in headers, build steps, minutes,
+# the size of the front page.
 #
 #   measure.sh [--steps] [FOLDER [MINUTES]]
 #
@@ -103,6 +104,14 @@ touched 'a reason code (stale state)' 'StaleState|"stale-state"'
 touched 'a placement rule (fragment gradient)' '\bFgd\b|"fgd"'
 touched 'the 100 ms' "([oO]nline-?[iI]dle.*100|100.*[oO]nline-?[iI]dle)"
 touched 'a pod annotation (assigned)' 'qgpu\.io/assigned|kAssigned'
+
+# Lines of comment among those that are not empty, in headers of the product.
+# shellcheck disable=SC2086
+find $product -name '*.h' ! -path '*/testing/*' -exec cat {} + | awk '
+  /^[ \t]*$/ { next }
+  { ++lines }
+  /^[ \t]*(\/\/|\/\*|\*)/ { ++comments }
+  END { printf "| comment share of headers | %.1f %% |\n", 100 * comments / lines }'
 
 row 'README.md, bytes' "$(wc -c <README.md | tr -d ' ')"
 
