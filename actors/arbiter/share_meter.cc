@@ -32,7 +32,9 @@ void ShareMeter::weighIn(Nanos amount, Nanos now) {
   const std::int64_t scaled = counted.value * 1000 + remainder_;
   virtual_ += scaled / weight_.value;
   remainder_ = scaled % weight_.value;
-  // The bucket drains by itself up to the start of the charge, and fills from there.
+  // The bucket (level_, in ns x permille) loses share_ permille of each ns that passes and gains
+  // 1000 for each ns that is charged. It drains up to the start of the charge, and fills from
+  // there.
   const Nanos start = std::max(levelAt_, now - counted);
   level_ = std::min(drained(start), kLevelMax) + counted.value * 1000;
   levelAt_ = start;

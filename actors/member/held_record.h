@@ -1,6 +1,7 @@
 #pragma once
-// A binding of this node as the scheduler is told of it, see schema::HeldTask; and what of it, and
-// of the cards, is news to the scheduler. What a card does with a task from slice to slice is none.
+// A binding of this node in the form in which the scheduler is told of it (schema::HeldTask), and
+// the comparison that decides whether the scheduler has to be told again. Slices of a task change
+// its figures of use all the time; they are sent only with Compare::Use.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +13,7 @@
 namespace qgpu {
 
 struct HeldRecord {
-  std::uint64_t nodeTask = 0;
+  std::uint64_t nodeTask = 0;  // the node's own number
   TaskSpec spec;  // with the scheduler's number and epoch
   std::vector<std::string> cards;
   schema::TaskState state = schema::TaskState::BOUND;

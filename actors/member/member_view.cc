@@ -231,8 +231,8 @@ void MemberView::sayEnded(Turn& turn) {
 }
 
 void MemberView::sayTasks(const std::vector<HeldRecord>& records, Turn& turn) {
-  for (std::size_t from = 0; from < records.size(); from += kTasksPerWord) {
-    const std::size_t count = std::min(kTasksPerWord, records.size() - from);
+  for (std::size_t from = 0; from < records.size(); from += kTasksPerMessage) {
+    const std::size_t count = std::min(kTasksPerMessage, records.size() - from);
     session_.say(
         [&](schema::FromMember::Builder message) {
           auto list = message.initTasks(static_cast<unsigned>(count));

@@ -1,10 +1,13 @@
 #pragma once
-// What the node has, and what of it the scheduler was told. The node's events say that something
-// changed; what it is now, its reports say. A refresh now and then heals what events were lost.
+// A copy of what the node has (its info, cards and tasks), and which part of it the scheduler was
+// told. An event of the node says that something changed, and the node's report is then asked for;
+// the difference to what was told goes to the scheduler. Reports are also asked for at intervals,
+// since events may be lost.
 //
-// A hello waits until the node has answered every bind of sessions before: what it does not name is
-// not on this node and will not be. What ended is named until a beat that was said later is seen:
-// then it has arrived.
+// The hello of a session lists every task that the node holds. It waits until the node has answered
+// every bind of earlier sessions, so that the scheduler may conclude: a task that it does not list
+// is not on this node and will not come there. A task that ended is told once, and listed in
+// each hello until the scheduler has answered a beat that was sent later: then it has arrived.
 //
 // Who calls: MemberActor (connections, events, ticks), MemberOrders (what came of orders). Kept
 // here: P3 (hello), C5 (one report is asked for at a time, what ended is bounded).
@@ -24,7 +27,7 @@ namespace qgpu {
 class MemberView {
  public:
   static constexpr std::size_t kEndedKept = 1'024;  // of which the scheduler may not know yet
-  static constexpr std::size_t kTasksPerWord = 64;  // in one message after the hello
+  static constexpr std::size_t kTasksPerMessage = 64;  // in one message after the hello
 
   MemberView(MemberContext& member, MemberSession& session, KnownTasks& known, Forwards& forwards)
       : member_(member), session_(session), known_(known), forwards_(forwards) {}

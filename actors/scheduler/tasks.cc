@@ -390,7 +390,7 @@ bool Tasks::wakeFor(NodeId node, FreedRoom::Wake& wake, std::size_t& tried) {
     ++tried;
     const std::optional<WaitQueue::Place> before = std::exchange(wake.upTo, next->place);
     if (!ledger_.fitsOn(node, *next->ask)) continue;
-    // One that may not go there now stands in nobody's way.
+    // A task that may not go to this node now is passed over, and the one behind it is tried.
     while (next && places_.holdsOlder(member, next->place.task)) {
       next = waiting_.queue().behind(next->place);
     }

@@ -29,16 +29,21 @@
 
 namespace qgpu {
 
-// Who is told of tasks that wait, so that room can be made for them; Evictions is.
+// Makes room for tasks that wait by evicting others: Evictions is one. Tasks calls it, in the turn
+// in which the task changes.
 class RoomMaker {
  public:
+  // The task was put into the queue of those that wait; or it left that queue, because it was
+  // placed, it ended, or the round was undone.
   virtual void waits(std::uint64_t task, const Job& job) = 0;
   virtual void waitsNoMore(std::uint64_t task, const Job& job) = 0;
-  // A new task begins to wait, with this round.
+  // A task was submitted that fits nowhere now: it is in the queue since this round.
   virtual void came(std::uint64_t task) = 0;
-  // The task does not hold its old place any more.
+  // The task does not hold its old place any more: it ended, or its node confirmed that it is over
+  // there. If it was evicted for another task, that one may take the place.
   virtual void isGone(std::uint64_t task) = 0;
-  // What the task was to do for another is undone.
+  // The round in which the task was changed was undone: if it was to be evicted for another task,
+  // that plan is dropped.
   virtual void isUndone(std::uint64_t task) = 0;
 
  protected:
@@ -70,7 +75,7 @@ class Tasks {
   // For what is not durable; the rest is changed by put().
   Job* find(std::uint64_t task);
   const Job& at(std::uint64_t task) const { return jobs_.at(task); }
-  // Of those that ended not long ago; null: it lives, or nobody remembers it.
+  // Of those that ended not long ago; null: it lives, or is forgotten.
   const Job* ended(std::uint64_t task) const;
   // The living task or the one that ended not long ago.
   const Job* known(std::uint64_t task) const;

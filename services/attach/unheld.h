@@ -8,8 +8,9 @@
 // keeps the thread waiting. A process counts as a task's where it has the token of one, in the
 // environment that it was started with or by the folder that is mounted for its container; others
 // that use cards (the manager, NVIDIA's daemons, a desktop) have none and are left alone. A tool
-// that only reads of a card lives for a moment, so nobody is accused who was not seen so twice in a
-// row. What the child of a fork inherits of a card, the library drops (driver_files.h).
+// that only reads figures of a card has it open for a moment, so a process is accused when two
+// scans in a row find it. Descriptors of a card that a child inherits at a fork are closed by the
+// library (driver_files.h).
 
 #include <atomic>
 #include <compare>

@@ -10,24 +10,26 @@
 // its release, since others have the card. All of a task's channels go together: enables and
 // disables are never mixed, except that a changed goal turns the order round.
 //
-// What computes goes before copies, in each step: that is what online waits for, whose gate is open
-// all the while. Yet a task is told stopped only with its copies off as well. An earlier word would
-// start nobody's kernels sooner but those of the next offline task, by the few calls that copies
-// take; and it would let two tasks have the card at once, and be taken back where the copies are
-// refused.
+// Channels that compute are disabled before channels that copy, in each step: an online task waits
+// for the first alone, and its gate is open all the while. A task is reported as stopped only when
+// its copies are off too. Reporting it earlier would let the next offline task begin a few calls
+// sooner; but two tasks would then have the card at once, and the report would have to be taken
+// back where the driver refuses to disable the copies.
 //
-// The driver puts channels on by itself now and then (UVM does, about address spaces), and says so
-// to nobody: what was stopped is taken off again every kAgainEvery, and when asked for. So stopped
-// means: for all that is known.
+// The driver enables channels by itself now and then (UVM does, around address spaces) and does not
+// report it. So the channels of a stopped task are disabled again every kAgainEvery, and when
+// again() is called. Between these calls "stopped" means: as far as is known.
 //
-// Others' calls wait for each of ours. So one names channels of kOwnersMax clients at the most,
-// each of which is a look into a process; and of one client where nobody waits for it.
+// The driver serves one call at a time, so other programs wait while it serves ours. A call
+// therefore names channels of at most kOwnersMax clients, since each client costs a look into its
+// process, and of one client only where no hold waits for the call.
 //
-// Whether a channel is its process's own is asked as soon as it is told, so that a hold need not
-// wait for that. What a process had proven and leaves at its death may run on, where somebody else
-// keeps its file of the driver open: it is taken off for good. Usually it is gone, or goes in a
-// moment. Where taking off takes more than a disable, which only the dead could be asked for, and
-// it is still there after kReapsMax looks, it is a doubt.
+// Whether a channel belongs to the process that named it is checked as soon as it is named, so that
+// a hold does not wait for the check. When a process dies, a channel that was proven to be its own
+// may run on if another process keeps the file of the driver open. Such a channel is taken off the
+// card for good; usually it is gone already, or goes within a moment. Some suspend methods need
+// more than a disable, which only the dead process could do: where the channel is still there after
+// kReapsMax looks, the task is in doubt.
 //
 // Pure: no clock, no I/O, no log. Times are the caller's.
 

@@ -2,13 +2,18 @@
 // The suspenders of all tasks of one card, and which of them may have the driver now: the decisions
 // of a Suspender, apart from its thread, so that the simulator runs the same ones.
 //
-// It keeps: one call at a time; holds whose kernels may run, what is to be put back, and the rest
-// of the holds (copies, and what came late) take turns, a call each, and in each of these the tasks
-// do, so that no tenant keeps others waiting by what it says or has; a hold is told stopped at most
-// once, and never after the task was released. A task whose suspender is in doubt is told so once.
-// Where the driver refuses kRefusedInARow tasks in a row, it may be the card: that is asked to be
-// checked, since tenants can have done so together, and only where the check fails all of it is
-// given up. Until then each task is tried by itself, as before.
+// It keeps these promises:
+// - One call is under way at a time.
+// - Three kinds of work take turns, a call each: holds whose kernels may still run, what is to be
+// put
+//   back, and the rest of the holds (copies, and channels that came late). Within a kind the tasks
+//   take turns. So no tenant keeps others waiting by how many channels it has or names.
+// - A hold is reported as stopped at most once, and never after the task was released. A task whose
+//   suspender is in doubt is reported once.
+// - Where the driver refuses kRefusedInARow tasks in a row, the card may be broken, or tenants may
+//   have brought it about together. So a check of the card is asked for (kCardDoubted), and the
+//   card is given up only where that check fails. Until then each task is tried by itself, as
+//   before.
 //
 // Pure: times are the caller's.
 
@@ -25,6 +30,7 @@
 
 namespace qgpu::suspend {
 
+// What Suspender passes on to the loop, in order.
 struct News {
   enum class What : std::uint8_t {
     kStopped,      // nothing of the task can run any more, since `at`
@@ -39,24 +45,28 @@ struct News {
   std::string why;
 };
 
-// What a test of the card says in which no tenant has a hand.
+// The result of a test of the card with a program of our own, which no tenant can influence.
 struct Verdict {
   enum class Says : std::uint8_t { kWorks, kFails, kUnclear };
   Says says = Says::kUnclear;
-  std::string why;  // it does not work, or is not clear
+  std::string why;  // where it fails, or is not clear
 };
 
+// Made by Suspender of a card, and by the simulator. Tasks are known by their numbers; one is made
+// when it is first named and forgotten after removed().
 class Holds {
  public:
   static constexpr std::size_t kRefusedInARow = 3;
-  static constexpr std::size_t kReapedMax = 256;
+  static constexpr std::size_t kReapedMax = 256;      // channels of the dead that are remembered
   static constexpr Nanos kCheckEvery = seconds(600);  // of kCardDoubted, at the most
 
   explicit Holds(SuspendMethod method) : method_(method) {}
 
+  // The task's channels are to be off the card; `number` comes back with the news of this hold.
   void hold(std::uint64_t task, std::uint32_t number, Nanos now);
+  // They are to be on it again. No news of the hold comes any more.
   void release(std::uint64_t task, Nanos now);
-  // Puts back what is left of it, and forgets it.
+  // Its processes are gone, or go on without us: puts back what is left of it, and forgets it.
   void removed(std::uint64_t task, Nanos now);
   void removeAll(Nanos now);
 
@@ -72,7 +82,7 @@ class Holds {
   std::optional<Order> next(Nanos now);
   void answered(const Outcome& outcome, Nanos now);
 
-  // What came of the last kCardDoubted.
+  // The result of the check that the last kCardDoubted asked for.
   void checked(const Verdict& verdict, Nanos now);
 
   // What is to be told since it was asked the last time.

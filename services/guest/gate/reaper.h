@@ -7,13 +7,17 @@
 
 namespace qgpu::guest {
 
-// What one look at everything found.
+// What one look at all launches found. The reaper sets `await`; each front end sets the other
+// fields for its own launches and leaves what another one found.
 struct Look {
-  bool await = false;    // asked for: be told of the end of what is in flight, where that can be
-  bool awaited = true;   // and that is so: nobody need look again before
+  // Asked of the front end: have the driver call back at the end of what is in flight, where it
+  // can.
+  bool await = false;
+  // The driver will call back for all that is in flight: no look is needed until then.
+  bool awaited = true;
   bool any = false;      // something is in flight
-  bool attended = true;  // and some thread waits for all of that
-  bool running = false;  // some oldest launch runs, or nothing is known of it
+  bool attended = true;  // a thread of the program waits for all of it
+  bool running = false;  // of some stream the oldest launch runs, or may run
 };
 
 // The reaper's view of a front end. All are called without locks.
@@ -26,13 +30,14 @@ struct FrontEnd {
 
 extern std::uint32_t reaperAsleep;  // futex
 
-// Starts it if it does not run; without threads launches retire at synchronising calls only.
+// Starts the thread unless it runs. Where no thread can be made, launches retire at synchronising
+// calls only.
 void startReaper(const FrontEnd& frontEnd);
 
-// It looks at once, whatever it sleeps for. Async-signal-safe.
+// Ends the thread's sleep, so that it looks at once. Async-signal-safe.
 void nudgeReaper();
 
-// After a launch: it may be asleep.
+// Called after each launch: wakes the thread if it sleeps because nothing was in flight.
 void wakeReaperSlow();
 [[gnu::always_inline]] inline void wakeReaper() {
   if (loadShared(reaperAsleep)) [[unlikely]]

@@ -1,9 +1,9 @@
 #pragma once
-// By which of two ways a node's cards are given: as devices that kubelet counts, to pods that the
-// extender binds, or by claims, to pods that kube-scheduler places by itself. The label
-// qgpu.io/claims of the node says which. Each way has a book of its own of what is given, so a node
-// never goes both at once: after a change of the label nothing new goes by either until the tasks
-// of the old way have ended.
+// How pods get the cards of this node. There are two ways: cards are devices that kubelet counts,
+// for pods that the extender binds; or they are in a ResourceSlice, for pods with claims that
+// kube-scheduler places by itself. The label qgpu.io/claims of the node says which one. Each way
+// keeps its own account of what is given, so a node never uses both at once: after a change of the
+// label, no pod gets a card in either way until the tasks of the old way have ended.
 
 #include <functional>
 #include <string>

@@ -1,7 +1,8 @@
 #pragma once
-// Keeps the node's ResourceSlice at the API server what it has to be: kubelet deletes it when the
-// driver is away for half a minute, as while a manager is replaced, and anybody may edit it. So it
-// is looked at again and again, and written where it is another one than that written last.
+// Keeps the node's ResourceSlice at the API server up to date. Others change it, too: kubelet
+// deletes it when the driver is away for half a minute, as while a manager is replaced, and an
+// administrator may edit it. So the slice is read every `lookEvery`, and written again where it
+// differs from what was written last.
 
 #include <kj/async.h>
 #include <optional>
@@ -21,9 +22,9 @@ class SlicePublisher {
   SlicePublisher(const SlicePublisher&) = delete;
   SlicePublisher& operator=(const SlicePublisher&) = delete;
 
-  // The slice from now on; none: there is none. To be called again and again, never while it is
-  // under way; cheap where nothing changed. Failures are logged, once each, and made up for by a
-  // later call.
+  // Makes the slice what `facts` say; without facts it is deleted. NodeClaims calls it again and
+  // again, and never before the last call is done; it costs nothing where nothing changed. A
+  // failure is logged once, and the next call tries again.
   kj::Promise<void> publish(std::optional<SliceFacts> facts);
 
  private:
