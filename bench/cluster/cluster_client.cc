@@ -1,13 +1,12 @@
 #include "bench/cluster/cluster_client.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <thread>
+#include <unistd.h>
 
 #include "runtime/loop.h"
-#include "services/api/rpc/dial.h"
+#include "services/base/net/dial.h"
 
 namespace qgpu::bench {
 

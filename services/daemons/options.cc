@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "schema/config.capnp.h"
-#include "services/api/rpc/dial.h"
+#include "services/base/net/dial.h"
 #include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {

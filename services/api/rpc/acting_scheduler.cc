@@ -4,7 +4,7 @@
 
 #include "services/api/commands/commands.h"
 #include "services/api/commands/schema_names.h"
-#include "services/api/rpc/dial.h"
+#include "services/base/net/dial.h"
 #include "services/api/rpc/rpc_session.h"
 #include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"

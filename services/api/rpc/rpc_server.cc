@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include "services/api/commands/schema_names.h"
-#include "services/api/rpc/dial.h"
 #include "services/api/rpc/node_service.h"
 #include "services/api/rpc/paced_stream.h"
+#include "services/base/net/dial.h"
 
 namespace qgpu {
 namespace {

@@ -1,17 +1,17 @@
 #include "services/api/rpc/scheduler_link.h"
 
+#include <algorithm>
 #include <kj/vector.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "services/api/commands/schema_names.h"
-#include "services/api/rpc/dial.h"
 #include "services/api/rpc/gathered.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/api/rpc/rpc_session.h"
 #include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"
+#include "services/base/net/dial.h"
 
 namespace qgpu {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <simdjson.h>
 
-#include "services/api/commands/schema_names.h"
-#include "services/api/rpc/dial.h"
 #include "services/base/kj_time.h"
+#include "services/base/net/dial.h"
+#include "services/base/text.h"
 #include "services/kubernetes/client/api_tls.h"
 
 namespace qgpu {

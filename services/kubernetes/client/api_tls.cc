@@ -5,8 +5,8 @@
 #include <openssl/x509v3.h>
 #include <optional>
 
-#include "services/api/commands/schema_names.h"
 #include "services/base/net/pem.h"
+#include "services/base/text.h"
 
 namespace qgpu {
 namespace {

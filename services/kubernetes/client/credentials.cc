@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "services/api/commands/schema_names.h"
 #include "services/base/base64.h"
 #include "services/base/net/pem.h"
+#include "services/base/text.h"
 #include "services/base/yaml.h"
 
 namespace qgpu {

@@ -5,9 +5,9 @@
 
 #include "schema/node.capnp.h"
 #include "services/api/commands/schema_names.h"
-#include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
 #include "services/base/kj_time.h"
+#include "services/base/net/dial.h"
 
 namespace qgpu {
 namespace {

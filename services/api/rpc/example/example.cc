@@ -6,13 +6,12 @@
 //   qgpu-example scheduler.example.org:12346 client.pem client.key ca.pem
 
 #include <capnp/rpc-twoparty.h>
+#include <iostream>
 #include <unistd.h>
 
-#include <iostream>
-
 #include "schema/scheduler.capnp.h"
-#include "services/api/rpc/dial.h"
 #include "services/api/rpc/rpc_session.h"
+#include "services/base/net/dial.h"
 #include "services/base/net/tls.h"
 
 using namespace qgpu;

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <random>
 
-#include "services/api/rpc/dial.h"
 #include "services/api/rpc/links.h"
+#include "services/base/net/dial.h"
 #include "tests/unit/services/api/cluster_rpc_fixture.h"
 
 namespace qgpu::rpc_links_test {

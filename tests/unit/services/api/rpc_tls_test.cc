@@ -3,7 +3,7 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
-#include "services/api/rpc/dial.h"
+#include "services/base/net/dial.h"
 #include "services/base/net/tls.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/child_process.h"

@@ -4,7 +4,6 @@
 
 #include <kj/async-io.h>
 #include <kj/compat/tls.h>
-
 #include <string>
 #include <vector>
 

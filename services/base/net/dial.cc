@@ -1,10 +1,10 @@
-#include "services/api/rpc/dial.h"
+#include "services/base/net/dial.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "services/api/commands/schema_names.h"
+#include "services/base/text.h"
 
 namespace qgpu {
 namespace {
@@ -12,7 +12,9 @@ namespace {
 constexpr std::string_view kUnix = "unix:";
 constexpr std::size_t kAddressMax = 300;
 
-bool isUnix(const std::string& address) { return address.starts_with(kUnix); }
+bool isUnix(const std::string& address) {
+  return address.starts_with(kUnix);
+}
 
 // HOST of HOST:PORT, without the brackets of IPv6.
 std::string hostOf(const std::string& address) {
@@ -97,7 +99,7 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> dial(kj::Network& network, const std::st
   return connected.then([tls, host = hostOf(address)](kj::Own<kj::AsyncIoStream> stream) mutable
                         -> kj::Promise<kj::Own<kj::AsyncIoStream>> {
     setUp(*stream);
-    KJ_IF_MAYBE(context, tls) {
+    KJ_IF_MAYBE (context, tls) {
       auto name = kj::heapString(host.data(), host.size());
       auto wrapped = context->wrapClient(kj::mv(stream), name);
       return wrapped.attach(kj::mv(name));
