@@ -5,7 +5,6 @@
 #include <simdjson.h>
 
 #include "runtime/enum_names.h"
-#include "services/api/commands/schema_names.h"
 #include "services/base/json.h"
 
 namespace qgpu {
@@ -75,8 +74,8 @@ std::string writeCardsAnnotation(const CardsAnnotation& annotation) {
     json.beginObject().field("uuid", card.id).count("index", card.index);
     json.field("model", card.model).field("backend", card.backend);
     json.count("mem_bytes", static_cast<std::uint64_t>(card.mem.value));
-    json.count("nominal_gib", card.nominalGib).field("policy", policyName(card.policy));
-    json.field("suspend", suspendName(card.suspend)).field("health", cardStateName(card.health));
+    json.count("nominal_gib", card.nominalGib).field("policy", enumName(card.policy));
+    json.field("suspend", enumName(card.suspend)).field("health", enumName(card.health));
     json.optional("suspend_why", card.suspendWhy).optional("memory_counted", card.memoryCounted);
     json.endObject();
   }
