@@ -1,6 +1,7 @@
 #include "services/etcd/etcd_client.h"
 
 #include <algorithm>
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <optional>
 #include <utility>
@@ -53,13 +54,19 @@ Error errorOf(const std::string& endpoint, const char* what, const grpc::Status&
 struct EtcdClient::Channel {
   Channel(std::string url, const std::string& target, const auto& credentials,
           const grpc::ChannelArguments& arguments)
-      : endpoint(std::move(url)) {
-    const auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
+      : endpoint(std::move(url)),
+        channel(grpc::CreateCustomChannel(target, credentials, arguments)) {
     kv = pb::KV::NewStub(channel);
     lease = pb::Lease::NewStub(channel);
     auth = pb::Auth::NewStub(channel);
   }
+  // gRPC connects only while a thread waits for it, and where a call fails at once none does.
+  bool connected(Nanos limit) {
+    return channel->GetState(true) == GRPC_CHANNEL_READY ||
+           channel->WaitForConnected(deadlineIn(limit));
+  }
   const std::string endpoint;
+  const std::shared_ptr<grpc::Channel> channel;  // as gRPC gives it
   std::unique_ptr<pb::KV::Stub> kv;
   std::unique_ptr<pb::Lease::Stub> lease;
   std::unique_ptr<pb::Auth::Stub> auth;
@@ -69,6 +76,7 @@ EtcdClient::EtcdClient(EtcdOptions options) : options_(std::move(options)) {}
 EtcdClient::~EtcdClient() = default;
 
 Result<std::unique_ptr<EtcdClient>> EtcdClient::open(EtcdOptions options) {
+  gpr_set_log_function([](gpr_log_func_args*) {});  // each failure comes as a status, too
   const bool secured = options.endpoints.front().starts_with(kSecured);
   auto credentials = grpc::InsecureChannelCredentials();
   if (secured) {
@@ -105,6 +113,10 @@ template <typename Call>
 Status EtcdClient::once(const char* what, Nanos limit, Call&& call) {
   Channel& channel = *channels_[at_];
   const auto goOn = [this] { at_ = (at_ + 1) % channels_.size(); };
+  if (!channel.connected(limit / 2)) {
+    goOn();
+    return fail(ErrorCode::Unavailable, "etcd at " + channel.endpoint + ": no connection");
+  }
   if (!options_.user.empty() && token_.empty()) {
     if (Status in = signIn(channel); !in) return goOn(), in;
   }

@@ -21,10 +21,12 @@ constexpr const char* kKey = "/qgpu/a";
 struct EtcdServer {
   explicit EtcdServer(std::vector<std::string> more = {}, const std::string& scheme = "http") {
     url = scheme + "://127.0.0.1:2379";
-    std::vector<std::string> argv = {"etcd", "--data-dir=" + folder.path() + "/etcd",
+    std::vector<std::string> argv = {"etcd",
+                                     "--data-dir=" + folder.path() + "/etcd",
                                      "--listen-client-urls=" + url,
                                      "--advertise-client-urls=" + url,
-                                     "--listen-peer-urls=http://127.0.0.1:2380", "--logger=zap",
+                                     "--listen-peer-urls=http://127.0.0.1:2380",
+                                     "--logger=zap",
                                      "--log-level=error"};
     argv.insert(argv.end(), more.begin(), more.end());
     process = std::make_unique<Child>(argv);
@@ -37,8 +39,15 @@ struct EtcdServer {
     EXPECT_TRUE(opened.ok()) << (opened ? "" : opened.error().message);
     return std::move(*opened);
   }
-  static bool answers(EtcdClient& client) {
-    return eventually([&] { return client.list(kKey, "", 1).ok(); }, std::chrono::seconds(30));
+  static ::testing::AssertionResult answers(EtcdClient& client) {
+    std::string why;
+    const auto listed = [&] {
+      const auto got = client.list(kKey, "", 1);
+      if (!got) why = got.error().message;
+      return got.ok();
+    };
+    if (eventually(listed, std::chrono::seconds(30))) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << why;
   }
 
   TempFolder folder;
@@ -69,7 +78,8 @@ TEST(EtcdClient, TransactionsListsAndLeasesAreAsTheirHeaderSays) {
   EXPECT_EQ(kv->list("/qgpu/", endOfPrefix("/qgpu/"), 1)->size(), 1U);
   const KvCondition moved{kKey, made->revision, KvCondition::Of::Modified};
   EXPECT_FALSE(kv->txn({{moved}, {put(kKey, "4")}})->done);
-  EXPECT_TRUE(kv->txn({{}, {{KvChange::Does::Delete, "/qgpu/", endOfPrefix("/qgpu/"), {}, 0}}})->done);
+  EXPECT_TRUE(
+      kv->txn({{}, {{KvChange::Does::Delete, "/qgpu/", endOfPrefix("/qgpu/"), {}, 0}}})->done);
   EXPECT_TRUE(kv->list("/qgpu/", endOfPrefix("/qgpu/"), 10)->empty());
 
   const auto lease = kv->grant(seconds(2));
@@ -104,7 +114,8 @@ TEST(EtcdClient, WithCertificatesOfBothSides) {
   const TempFolder folder;
   Certificates made(folder.path());
   made.makeCa("ca");
-  const TlsFiles own = made.make("ca", "etcd", "IP:127.0.0.1"), other = made.make("ca", "scheduler");
+  const TlsFiles own = made.make("ca", "etcd", "IP:127.0.0.1"),
+                 other = made.make("ca", "scheduler");
   const std::string ca = made.path("ca.pem");
   EtcdServer etcd({"--cert-file=" + own.cert, "--key-file=" + own.key, "--trusted-ca-file=" + ca,
                    "--client-cert-auth"},

@@ -1,6 +1,7 @@
 // Several schedulers that share an etcd, on hosts of their own: three of each, and two managers, of
-// which one knows all schedulers and the other one. One scheduler acts. Whatever is killed, stands still or is cut off, what was acknowledged stays, no
-// task is held twice (P3), and the words of who lost the seat change nothing (C1).
+// which one knows all schedulers and the other one. One scheduler acts. Whatever is killed, stands
+// still or is cut off, what was acknowledged stays, no task is held twice (P3), and the words of
+// who lost the seat change nothing (C1).
 
 #include <algorithm>
 #include <array>
@@ -18,8 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kGroup = 3;   // hosts 0..2: an etcd and a scheduler each
-constexpr std::size_t kNodes = 2;   // hosts 3..4: a manager each
+constexpr std::size_t kGroup = 3;  // hosts 0..2: an etcd and a scheduler each
+constexpr std::size_t kNodes = 2;  // hosts 3..4: a manager each
 constexpr auto kPatience = HostDaemon::kPatience;
 
 std::string etcdUrl(std::size_t host, const char* port) {
@@ -59,16 +60,16 @@ struct Group : ::testing::Test {
   void startEtcd(std::size_t i) {
     std::string cluster;
     for (std::size_t n = 0; n < kGroup; ++n) {
-      cluster += (n == 0 ? "" : ",") + std::string("e") + std::to_string(n) + "=" +
-                 etcdUrl(n, "2380");
+      cluster +=
+          (n == 0 ? "" : ",") + std::string("e") + std::to_string(n) + "=" + etcdUrl(n, "2380");
     }
     const std::string client = etcdUrl(i, "2379"), peer = etcdUrl(i, "2380");
-    etcds[i] = std::make_unique<Child>(network.on(
-        i, {"etcd", "--name=e" + std::to_string(i), "--data-dir=" + data[i].path() + "/etcd",
-            "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-            "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-            "--initial-cluster=" + cluster, "--logger=zap", "--log-level=error",
-            "--unsafe-no-fsync=false"}));
+    etcds[i] = std::make_unique<Child>(
+        network.on(i, {"etcd", "--name=e" + std::to_string(i),
+                       "--data-dir=" + data[i].path() + "/etcd", "--listen-client-urls=" + client,
+                       "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
+                       "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + cluster,
+                       "--logger=zap", "--log-level=error", "--unsafe-no-fsync=false"}));
   }
   void endEtcd(std::size_t i) {
     etcds[i]->signal(SIGKILL);
@@ -133,9 +134,9 @@ struct Group : ::testing::Test {
   // On the acting scheduler's own socket, whose users may have tasks. 0: not acknowledged.
   std::uint64_t submit(std::size_t at) {
     const std::string name = "t" + std::to_string(++submitted);
-    const Json answer = schedulers[at]->ask(R"(submit {"name":")" + name +
-                                            R"(","memory_gib":1,"core_percent":1,"request_id":")" +
-                                            name + R"("})");
+    const Json answer =
+        schedulers[at]->ask(R"(submit {"name":")" + name +
+                            R"(","memory_gib":1,"core_percent":1,"request_id":")" + name + R"("})");
     return answer.is_object() && answer["ok"] == true ? answer["task"].get<std::uint64_t>() : 0;
   }
   void submitMany(std::size_t at, int count) {
@@ -236,12 +237,14 @@ TEST_F(Group, OneEtcdLessChangesNothingAndWithoutAnyTheNodesGoOn) {
   endEtcd((at + 2) % kGroup);
   EXPECT_EQ(held(), acknowledged);
   for (std::size_t i = 0; i < kGroup; ++i) startEtcd(i);
-  ASSERT_TRUE(eventually([&] {
-    for (const auto& scheduler : schedulers) {
-      if (!scheduler->child().alive()) scheduler->launch();
-    }
-    return acting().has_value() && alive() == kNodes;
-  }, kPatience));
+  ASSERT_TRUE(eventually(
+      [&] {
+        for (const auto& scheduler : schedulers) {
+          if (!scheduler->child().alive()) scheduler->launch();
+        }
+        return acting().has_value() && alive() == kNodes;
+      },
+      kPatience));
   submitMany(awaitActing(), 2);
   expectNothingLost();
 }
