@@ -403,16 +403,14 @@ void* find(void* handle, const char* name, const char* version) {
 
 extern "C" {
 
-__attribute__((visibility("hidden"), used)) void* qgpu_choose_symbol(void* handle, const char* name,
-                                                                     const char* version,
-                                                                     const void* caller) {
+// AddressSanitizer asks as well, before it is awake.
+__attribute__((visibility("hidden"), used, no_sanitize("address"))) void* qgpu_choose_symbol(
+    void* handle, const char* name, const char* version, const void* caller) {
   using namespace qgpu::guest;
   realLoader();  // the loader's own functions are known from here on
   if (!name) return kTheLoaderDecides;
-  const bool ofLoader = strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0;
-  if (!ofLoader && (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0)) {
-    return kTheLoaderDecides;
-  }
+  const bool ofLoader = isSame(name, "dlsym") || isSame(name, "dlvsym");
+  if (!ofLoader && !begins(name, "cu") && !begins(name, "nvml")) return kTheLoaderDecides;
   if (handle == RTLD_NEXT || fromDriver(caller)) return kTheLoaderDecides;
   const Hook* hook = ofLoader ? nullptr : hookOf(name);
   if (handle == RTLD_DEFAULT) return hook ? chooseInGlobalScope(*hook) : kTheLoaderDecides;

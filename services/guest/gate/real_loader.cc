@@ -1,7 +1,6 @@
 #include "services/guest/gate/real_loader.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <elf.h>
 #include <link.h>
 
@@ -15,6 +14,19 @@ __attribute__((visibility("hidden"))) void* qgpu_real_dlopen = nullptr;
 }
 
 namespace qgpu::guest {
+
+bool begins(const char* text, const char* with) {
+  while (*with && *text == *with) ++text, ++with;
+  return !*with;
+}
+
+bool isSame(const char* a, const char* b) {
+  for (; *a == *b; ++a, ++b) {
+    if (!*a) return true;
+  }
+  return false;
+}
+
 namespace {
 
 // The symbol table of one loaded file.
@@ -60,7 +72,7 @@ void* lookUp(const Symbols& in, const char* name) {
     const std::uint32_t h = chain[i - first];
     const ElfW(Sym)& symbol = in.table[i];
     if ((h | 1) == (wanted | 1) && symbol.st_shndx != SHN_UNDEF &&
-        strcmp(in.strings + symbol.st_name, name) == 0) {
+        isSame(in.strings + symbol.st_name, name)) {
       return const_cast<char*>(in.base + symbol.st_value);
     }
     if (h & 1) return nullptr;
@@ -69,9 +81,11 @@ void* lookUp(const Symbols& in, const char* name) {
 
 // Both files of libc: before glibc 2.34 the loader's functions are in libdl.
 int findLoader(dl_phdr_info* file, std::size_t, void*) {
-  const char* name = strrchr(file->dlpi_name, '/');
-  name = name ? name + 1 : file->dlpi_name;
-  if (strcmp(name, "libc.so.6") != 0 && strcmp(name, "libdl.so.2") != 0) return 0;
+  const char* name = file->dlpi_name;
+  for (const char* at = name; *at; ++at) {
+    if (*at == '/') name = at + 1;
+  }
+  if (!isSame(name, "libc.so.6") && !isSame(name, "libdl.so.2")) return 0;
   const Symbols symbols = symbolsOf(*file);
   const auto take = [&](void*& place, const char* wanted) {
     void* found = lookUp(symbols, wanted);

@@ -16,6 +16,11 @@ struct RealLoader {
 // no such functions: nothing could be loaded then.
 const RealLoader& realLoader();
 
+// Of names. AddressSanitizer asks for what is behind its own functions before these work, so what
+// answers it calls no strcmp().
+bool begins(const char* text, const char* with);
+bool isSame(const char* a, const char* b);
+
 // The first and last byte of the loaded file that `address` lies in; both null where there is none.
 struct FileRange {
   const char* begin = nullptr;

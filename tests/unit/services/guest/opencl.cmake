@@ -1,6 +1,5 @@
 # libqgpu.so in real programs on a real driver (PoCL), under a manager that a test plays. Either has
-# sanitizers where the other has: the program is ours there and loads the library as a layer. (What
-# is preloaded stands before their runtime.)
+# sanitizers where the other has: the program is ours there, and its runtime is the library's too.
 add_executable(guest_program guest_program.cc)
 target_link_libraries(guest_program PRIVATE OpenCL Threads::Threads)
 set(library qgpu_guest_sanitized)
@@ -19,7 +18,8 @@ target_link_libraries(guest_fixture PUBLIC qgpu_testing PRIVATE qgpu_flags)
 target_compile_definitions(guest_fixture PUBLIC
   QGPU_GUEST_PROGRAM="$<TARGET_FILE:guest_program>"
   QGPU_GUEST_NOTIFY_LAYER="$<TARGET_FILE:guest_notify_layer>"
-  QGPU_GUEST_LIBRARY="$<TARGET_FILE:${library}>")
+  QGPU_GUEST_LIBRARY="$<TARGET_FILE:${library}>"
+  QGPU_GUEST_SANITIZED=$<BOOL:$<TARGET_EXISTS:qgpu_guest_sanitized>>)
 add_dependencies(guest_fixture guest_program guest_notify_layer ${library})
 
 # They compete for this machine's few processors with their own kernels.
@@ -32,6 +32,7 @@ qgpu_test(guest_gate_test ${plain}
     opencl/guest_memory_test.cc
   LIBS guest_fixture LABELS unit threads
   TIMING GuestGate.EachWokenLaunchWakesTheNext GuestGate.EachLaunchThatLearnsTheEndWakesTheNext)
+# Some of its programs are the distribution's.
 qgpu_test(guest_front_test PLAIN SOURCES opencl/guest_front_test.cc
   LIBS guest_fixture LABELS unit threads)
 qgpu_test_properties(guest_gate_test RESOURCE_LOCK cpu_card)
