@@ -1,5 +1,7 @@
 #include "actors/node/node_reports.h"
 
+#include <algorithm>
+
 #include "actors/node/node_requests.h"
 #include "runtime/planted.h"
 
@@ -118,14 +120,8 @@ void NodeReports::gather(const Asker& asker, About about, Turn& turn) {
   Gather& gather = gathers_[id];
   gather.asker = asker;
   gather.about = about;
-  askCards(id, gather);
-  if (about == About::Tasks) {
-    for (const auto& [task, binding] : bindings_.all()) {
-      if (ask(bindings_.actorOf(binding), id)) gather.tasks.insert(task);
-    }
-  }
   NodeContext::later(turn, node_.options().gatherMax, NodeTick::Gather, id);
-  answerIfWhole(id);
+  goOn();
 }
 
 bool NodeReports::ask(ActorId peer, std::uint64_t gather) {
@@ -134,10 +130,43 @@ bool NodeReports::ask(ActorId peer, std::uint64_t gather) {
   });
 }
 
-void NodeReports::askCards(std::uint64_t id, Gather& gather) {
-  for (; gather.nextCard < cards_.size() && gather.cards.size() < kCardsAtOnce; ++gather.nextCard) {
-    if (ask(node_.peers().cards[gather.nextCard], id)) gather.cards.insert(gather.nextCard);
+void NodeReports::goOn() {
+  std::size_t room = kAsksAtOnce;
+  for (const auto& [id, gather] : gathers_) {
+    room -= std::min(room, gather.cards.size() + gather.tasks.size());
   }
+  for (auto at = gathers_.begin(); at != gathers_.end();) {
+    Gather& gather = at->second;
+    const bool allAsked = askRest(at->first, gather, room);
+    if (allAsked && gather.cards.empty() && gather.tasks.empty()) {
+      answer(gather);
+      at = gathers_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+bool NodeReports::askRest(std::uint64_t id, Gather& gather, std::size_t& room) {
+  for (; gather.nextCard < cards_.size(); ++gather.nextCard) {
+    if (room == 0) return false;
+    if (ask(node_.peers().cards[gather.nextCard], id)) {
+      gather.cards.insert(gather.nextCard);
+      --room;
+    }
+  }
+  if (gather.about == About::Cards) return true;
+  const auto& bound = bindings_.all();
+  for (auto at = bound.lower_bound(gather.nextTask); at != bound.end(); ++at) {
+    gather.nextTask = at->first;
+    if (room == 0) return false;
+    if (ask(bindings_.actorOf(at->second), id)) {
+      gather.tasks.insert(at->first);
+      --room;
+    }
+    ++gather.nextTask;
+  }
+  return true;
 }
 
 void NodeReports::onCardReport(schema::CardReport::Reader report) {
@@ -145,8 +174,7 @@ void NodeReports::onCardReport(schema::CardReport::Reader report) {
   const auto waiting = gathers_.find(report.getCorr());
   if (!card || waiting == gathers_.end()) return;
   waiting->second.cards.erase(*card);
-  askCards(report.getCorr(), waiting->second);
-  answerIfWhole(report.getCorr());
+  goOn();
 }
 
 void NodeReports::onTaskReport(schema::TaskReport::Reader report) {
@@ -157,7 +185,7 @@ void NodeReports::onTaskReport(schema::TaskReport::Reader report) {
   const auto waiting = gathers_.find(report.getCorr());
   if (waiting == gathers_.end()) return;
   waiting->second.tasks.erase(report.getTask());
-  answerIfWhole(report.getCorr());
+  goOn();
 }
 
 void NodeReports::onGatherDue(std::uint64_t id) {
@@ -166,14 +194,7 @@ void NodeReports::onGatherDue(std::uint64_t id) {
   QGPU_MARK(GatherTimedOut);
   answer(found->second);
   gathers_.erase(found);
-}
-
-void NodeReports::answerIfWhole(std::uint64_t id) {
-  const auto found = gathers_.find(id);
-  if (found == gathers_.end()) return;
-  if (!found->second.cards.empty() || !found->second.tasks.empty()) return;
-  answer(found->second);
-  gathers_.erase(found);
+  goOn();
 }
 
 void NodeReports::answer(const Gather& gather) {

@@ -22,9 +22,9 @@ class NodeReports {
  public:
   static constexpr std::size_t kGathersMax = 32;  // questions that wait for reports
   static constexpr std::size_t kAsksPerPeer = 8;  // report questions that may pile up at an actor
-  // Cards asked at a time for one question: their reports come together, and one that found no
-  // room in the mailbox would be waited for until gatherMax.
-  static constexpr std::size_t kCardsAtOnce = 256;
+  // Reports that may be on their way, of all questions: one that found no room in the mailbox would
+  // be waited for until gatherMax.
+  static constexpr std::size_t kAsksAtOnce = 256;
 
   NodeReports(NodeContext& node, const NodeNumbers& numbers, NodeCards& cards, Bindings& bindings)
       : node_(node), numbers_(numbers), cards_(cards), bindings_(bindings) {
@@ -53,8 +53,9 @@ class NodeReports {
     Asker asker;
     About about = About::Cards;
     std::set<std::size_t> cards;  // that were asked and have not answered yet
-    std::size_t nextCard = 0;     // to be asked
     std::set<std::uint64_t> tasks;
+    std::size_t nextCard = 0;    // to be asked
+    std::uint64_t nextTask = 0;  // the same: the first that is bound, from this number on
   };
 
   void info(const Asker& asker);
@@ -63,8 +64,10 @@ class NodeReports {
   // where kAsksPerPeer questions wait for that card already.
   void trace(const Asker& asker, schema::TraceQuery::Reader query);
   bool ask(ActorId peer, std::uint64_t gather);
-  void askCards(std::uint64_t id, Gather& gather);
-  void answerIfWhole(std::uint64_t gather);
+  // Asks who was not asked yet, as far as kAsksAtOnce permits, and answers what is whole.
+  void goOn();
+  // True where nobody is left to be asked; `room` for so many.
+  bool askRest(std::uint64_t id, Gather& gather, std::size_t& room);
   void answer(const Gather& gather);
   void writeTask(std::uint64_t task, const Binding& binding,
                  schema::TaskInfo::Builder builder) const;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "runtime/dispatcher.h"
 #include "tests/unit/actors/base/actors_world.h"
 
 namespace qgpu::node_actor_test {
@@ -466,6 +467,26 @@ TEST(NodeActor, C2_AReportIsAnsweredInASecondWhateverACardDoes) {
   EXPECT_EQ(world.code(corrs.back()), "overloaded");
   world.fixture.advance(seconds(1));
   for (const std::uint64_t each : corrs) EXPECT_EQ(world.answers(each), 1u);
+}
+
+// Cards and tasks together are more than a mailbox holds, and several ask at once.
+TEST(NodeActor, C2_ManyTasksOnManyCardsAreToldWithoutAWait) {
+  constexpr std::size_t kCardsHere = 250;
+  constexpr std::size_t kTasksHere = 1'000;
+  static_assert(kCardsHere + kTasksHere > kMailboxMax);
+  WorldOptions options;
+  options.cards = kCardsHere;
+  options.slots = kTasksHere;
+  World world(options);
+  world.start();
+  for (std::size_t i = 0; i < kTasksHere; ++i) world.bound(World::spec(Ordinary, 1, 10));
+  std::vector<std::uint64_t> corrs;
+  for (int i = 0; i < 5; ++i) corrs.push_back(world.send(kTasks));
+  world.run();
+  for (const std::uint64_t corr : corrs) {
+    ASSERT_TRUE(world.answered(corr)) << "reports were lost";
+    EXPECT_EQ(world.reply(corr).getTasks().size(), kTasksHere);
+  }
 }
 
 TEST(NodeActor, TasksShowWhatTheirActorsKnow) {
