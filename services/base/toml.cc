@@ -39,6 +39,27 @@ void readValue(const toml::node& node, TomlEntry& entry) {
   }
 }
 
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+// What to do about a line whose value is a bare word; empty where it is none.
+std::string unquoted(std::string_view text, std::size_t line) {
+  for (; line > 1 && !text.empty(); --line) {
+    text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+  }
+  text = text.substr(0, text.find('\n'));
+  text = text.substr(0, text.find('#'));
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return "";
+  const std::string value(trimmed(text.substr(equals + 1)));
+  if (value.empty() || value.find_first_of("\"'[{") != std::string::npos) return "";
+  return "put the value in quotes: " + std::string(trimmed(text.substr(0, equals))) + " = \"" +
+         value + "\"";
+}
+
 }  // namespace
 
 Result<std::vector<TomlEntry>> parseToml(std::string_view text) {
@@ -52,8 +73,11 @@ Result<std::vector<TomlEntry>> parseToml(std::string_view text) {
       readValue(node, entry);
     }
   } catch (const toml::parse_error& error) {
-    return fail(ErrorCode::InvalidArgument, "line " + std::to_string(error.source().begin.line) +
-                                                ": " + std::string(error.description()));
+    const std::size_t line = error.source().begin.line;
+    const std::string bare = unquoted(text, line);
+    return fail(ErrorCode::InvalidArgument,
+                "line " + std::to_string(line) + ": " +
+                    (bare.empty() ? std::string(error.description()) : bare));
   }
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.line < b.line; });
