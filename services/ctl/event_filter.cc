@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/base/text.h"
+#include "services/base/wrong_use.h"
 #include "services/ctl/answers/names.h"
 #include "services/ctl/answers/views.h"
 
@@ -26,16 +27,36 @@ EventFilter::EventFilter(const EventOptions& options, std::int64_t nowUnixMs) : 
 }
 
 void EventFilter::learn(Value tasks, Value cards) {
+  learned_ = true;
   for (const Value task : listOf(tasks, "tasks")) {
-    if (textOf(task, "name") == options_.task) tasks_.insert(numberOf(task, "id"));
+    const std::string name = textOf(task, "name");
+    if (name == options_.task) tasks_.insert(numberOf(task, "id"));
+    taskSeen_ = taskSeen_ || tasks_.contains(numberOf(task, "id"));
+    taskNames_.push_back(name);
   }
   for (const Value card : listOf(cards, "cards")) {
-    if (isCalled(options_.card, card)) cards_.insert(textOf(card, "id"));
-    const std::string node = textOf(card, "node") + "/";
-    if (options_.card.starts_with(node) && isCalled(options_.card.substr(node.size()), card)) {
-      cards_.insert(node + textOf(card, "id"));
-    }
+    const std::string id = textOf(card, "id");
+    const std::string node = textOf(card, "node");
+    const bool whole = options_.card.starts_with(node + "/") &&
+                       isCalled(options_.card.substr(node.size() + 1), card);
+    if (isCalled(options_.card, card)) cards_.insert(id);
+    if (whole) cards_.insert(node + "/" + id);
+    cardSeen_ = cardSeen_ || whole || cards_.contains(id) || options_.card == node;
+    cardNames_.push_back(id);
+    if (!node.empty()) cardNames_.insert(cardNames_.end(), {node, node + "/" + id});
   }
+}
+
+std::string EventFilter::unknown() const {
+  const auto said = [](const char* what, const std::string& name,
+                       const std::vector<std::string>& known) {
+    return std::string("no ") + what + " \"" + name + "\" is known lately" +
+           didYouMean(name, known);
+  };
+  if (!learned_) return "";
+  if (!options_.task.empty() && !taskSeen_) return said("task", options_.task, taskNames_);
+  if (!options_.card.empty() && !cardSeen_) return said("card", options_.card, cardNames_);
+  return "";
 }
 
 bool EventFilter::shows(Value event) {
@@ -57,11 +78,13 @@ bool EventFilter::isOfTask(Value event) {
   const bool named =
       beginsTask(textOf(event, "kind")) && textOf(event, "text").starts_with(options_.task + ": ");
   if (named) tasks_.insert(task);
-  return tasks_.contains(task);
+  const bool ofTask = tasks_.contains(task);
+  taskSeen_ = taskSeen_ || ofTask;
+  return ofTask;
 }
 
 // "ID", "ID,ID", "NODE" or "NODE/ID".
-bool EventFilter::isOnCard(std::string_view where) const {
+bool EventFilter::isOnCard(std::string_view where) {
   while (!where.empty()) {
     const std::size_t comma = std::min(where.find(','), where.size());
     const std::string one(where.substr(0, comma));
@@ -69,7 +92,7 @@ bool EventFilter::isOnCard(std::string_view where) const {
     const bool wanted = cards_.contains(one) ||
                         (slash != std::string::npos && (cards_.contains(one.substr(0, slash)) ||
                                                         cards_.contains(one.substr(slash + 1))));
-    if (wanted) return true;
+    if (wanted) return cardSeen_ = true;
     where.remove_prefix(std::min(comma + 1, where.size()));
   }
   return false;

@@ -291,6 +291,9 @@ int events(const Options& options) {
     const Result<Answer> told = allEvents(**asker, filter, last);
     style = styleOf(**asker, options);
     status = show(told, options, style);
+    if (const std::string unknown = filter.unknown(); !unknown.empty()) {
+      std::fprintf(stderr, "qgpuctl: %s\n", printable(unknown).c_str());
+    }
   }
   if (status != exitWith(Exit::Ok) || !options.events.follow) return status;
   return follow(options, filter, style, last);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/ledger/card_name.h"
+#include "services/base/wrong_use.h"
 #include "services/ctl/answers/views.h"
 
 namespace qgpu::ctl {
@@ -29,7 +30,11 @@ Result<std::uint64_t> taskNamed(std::string_view name, Value tasks) {
   if (found.size() == 1) return found.front();
   const std::string called = "called \"" + std::string(name) + "\"";
   if (found.empty()) {
-    return fail(ErrorCode::NotFound, "no task is " + called + ": `qgpuctl tasks` lists them");
+    std::vector<std::string> known;
+    for (const Value task : listOf(tasks, "tasks")) known.push_back(textOf(task, "name"));
+    const std::string meant = didYouMean(name, known);
+    return fail(ErrorCode::NotFound, "no task is " + called + (meant.empty() ? ":" : meant) +
+                                         " `qgpuctl tasks` lists them");
   }
   std::string numbers;
   for (std::size_t i = 0; i < std::min(found.size(), kListed); ++i) {

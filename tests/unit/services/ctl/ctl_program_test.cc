@@ -149,6 +149,9 @@ TEST_F(Ctl, ATaskIsCalledByItsNameWhereThatFitsOne) {
   EXPECT_EQ(run({"evict", "nobody"}), 3);
   EXPECT_EQ(output,
             "qgpuctl: no task is called \"nobody\": `qgpuctl tasks` lists them (not-found)\n");
+  EXPECT_EQ(run({"explain", "trian"}), 3);
+  EXPECT_EQ(output, "qgpuctl: no task is called \"trian\": did you mean train? `qgpuctl tasks` "
+                    "lists them (not-found)\n");
   EXPECT_EQ(run({"-o", "json", "evict", "nobody"}), 3);
   EXPECT_TRUE(output.starts_with(R"({"ok":false,"error":"no task is called)")) << output;
   node.taskName = "my task";
@@ -295,7 +298,12 @@ TEST_F(Ctl, EventsAreThoseThatAreAskedFor) {
     return std::count(output.begin(), output.end(), '\n');
   };
   EXPECT_EQ(lines({"events", "--task", "train"}), 2);
-  EXPECT_EQ(lines({"events", "--task", "8"}), 0);
+  EXPECT_EQ(lines({"events", "--task", "8"}), 1);
+  EXPECT_EQ(output, "qgpuctl: no task \"8\" is known lately\n");
+  EXPECT_EQ(lines({"events", "--task", "trian"}), 1);
+  EXPECT_EQ(output, "qgpuctl: no task \"trian\" is known lately: did you mean train?\n");
+  EXPECT_EQ(lines({"events", "--card", "sim-9"}), 1);
+  EXPECT_EQ(output, "qgpuctl: no card \"sim-9\" is known lately: did you mean sim-0?\n");
   EXPECT_EQ(lines({"events", "--card", "0"}), 2);
   EXPECT_EQ(lines({"events", "--card", "sim-1"}), 0);
   EXPECT_EQ(lines({"events", "--kind", "task-ended"}), 0);

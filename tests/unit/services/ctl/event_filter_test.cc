@@ -64,6 +64,22 @@ TEST(EventFilter, ShowsAllWhereNothingIsAsked) {
   EXPECT_EQ(shown({}, kStory).size(), 5u);
 }
 
+TEST(EventFilter, SaysWhichNameNobodyHas) {
+  const auto unknown = [](const EventOptions& options) {
+    EventFilter filter(options, 0);
+    EXPECT_EQ(filter.unknown(), "") << "before anything is listed";
+    filter.learn(kTasks.root(), kCards.root());
+    for (const std::string& event : kStory) filter.shows(Answer("{" + event + "}").root());
+    return filter.unknown();
+  };
+  EXPECT_EQ(unknown({}), "");
+  EXPECT_EQ(unknown(ofTask("srve")), "no task \"srve\" is known lately: did you mean serve?");
+  EXPECT_EQ(unknown(ofTask("99")), "no task \"99\" is known lately");
+  for (const char* known : {"serve", "trainer", "3", "9"}) EXPECT_EQ(unknown(ofTask(known)), "");
+  EXPECT_EQ(unknown(ofCard("n-2")), "no card \"n-2\" is known lately: did you mean n-1?");
+  for (const char* known : {"n-1", "n-1/0", "GPU-bb", "1"}) EXPECT_EQ(unknown(ofCard(known)), "");
+}
+
 TEST(EventFilter, KnowsATaskByItsNumberAndAllThatHadItsName) {
   EXPECT_EQ(shown(ofTask("3"), kStory), (Seqs{1, 2}));
   EXPECT_EQ(shown(ofTask("train"), kStory), (Seqs{1, 2, 3}));
