@@ -322,8 +322,9 @@ class Parser {
     if (!node && options_.server.empty()) options_.server = environment("QGPU_SERVER");
     const std::string chosen = environment("QGPU_SOCKET");
     const std::string beside = besideAttachSocket(chosen);
-    if (named == 0 && options_.server.empty() && !chosen.empty() && beside.empty()) {
-      options_.socket = chosen;
+    if (options_.server.empty() && !chosen.empty() && beside.empty()) {
+      if (cluster_) options_.daemon = Daemon::Scheduler;
+      options_.socket = inFolderOf(chosen);
       return std::nullopt;
     }
     const std::string manager =
@@ -353,6 +354,16 @@ class Parser {
     orElse(tls.cert, "QGPU_TLS_CERT");
     orElse(tls.key, "QGPU_TLS_KEY");
     orElse(tls.ca, "QGPU_TLS_CA");
+  }
+
+  // The socket of the daemon that is meant in the run dir of one that was named, or that one.
+  std::string inFolderOf(const std::string& socket) const {
+    const std::filesystem::path path = socket;
+    const bool known =
+        path.filename() == "manager.sock" || path.filename() == "scheduler.sock" || cluster_;
+    if (!known || options_.daemon == Daemon::Either) return socket;
+    const bool cluster = options_.daemon == Daemon::Scheduler;
+    return path.parent_path() / (cluster ? "scheduler.sock" : "manager.sock");
   }
 
   // The manager's socket where `path` is the attach socket of one, as in a task's environment.

@@ -342,11 +342,23 @@ TEST(CtlOptions, ASocketOfTheEnvironmentStandsForTheOption) {
   EXPECT_EQ(parsed({"nodes"}).socket, "/e/some.sock");
   EXPECT_EQ(parsed({"--socket", "/a", "tasks"}).socket, "/a") << "the flag wins";
   EXPECT_EQ(parsed({"--server", "h:1", "tasks"}).socket, "");
-  EXPECT_TRUE(parsed({"--cluster", "tasks"}).socket.ends_with("/scheduler.sock"));
+  EXPECT_EQ(parsed({"--cluster", "tasks"}).socket, "/e/scheduler.sock");
   ::setenv("QGPU_SERVER", "h:1", 1);
   EXPECT_EQ(parsed({"tasks"}).server, "h:1");
   EXPECT_EQ(parsed({"run", "--", "true"}).socket, "/e/some.sock") << "no scheduler runs programs";
   ::unsetenv("QGPU_SERVER");
+  ::unsetenv("QGPU_SOCKET");
+}
+
+TEST(CtlOptions, ASocketOfTheEnvironmentLeadsToTheOtherDaemonBesideIt) {
+  for (const char* chosen : {"/e/manager.sock", "/e/scheduler.sock"}) {
+    ::setenv("QGPU_SOCKET", chosen, 1);
+    EXPECT_EQ(parsed({"--cluster", "tasks"}).socket, "/e/scheduler.sock");
+    EXPECT_EQ(parsed({"--cluster", "tasks"}).daemon, Daemon::Scheduler);
+    EXPECT_EQ(parsed({"nodes"}).socket, "/e/scheduler.sock");
+    EXPECT_EQ(parsed({"run", "--", "true"}).socket, "/e/manager.sock");
+    EXPECT_EQ(parsed({"tasks"}).socket, chosen);
+  }
   ::unsetenv("QGPU_SOCKET");
 }
 
