@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 
 namespace qgpu::ctl {
 
@@ -12,5 +13,9 @@ namespace qgpu::ctl {
 // "cluster"},"arguments":[{"name","meaning","required"}],"options":[{"names","value","meaning"}],
 // "commands":[...]}]}. `lines`: of the admin sockets that know it.
 std::string describe(const CLI::App& app);
+
+// Arguments of qgpuctl that show how a command is used, by its name as in "what-if place"; those of
+// its row, where it has one.
+std::string_view exampleOf(std::string_view command);
 
 }  // namespace qgpu::ctl

@@ -21,7 +21,7 @@
 namespace qgpu::ctl {
 namespace {
 
-constexpr std::array<const char*, 5> kOutputs = {"table", "wide", "json", "yaml", "name"};
+constexpr std::array<const char*, 6> kOutputs = {"table", "wide", "json", "yaml", "name", "env"};
 constexpr std::uint64_t kPicturesMax = 1'000'000'000;  // of `top`
 constexpr std::size_t kTitleMax = 200;                 // bytes, of its title
 
@@ -168,7 +168,7 @@ class Parser {
     app_.add_option(
             "-o,--output", output_,
             "table, wide (with more columns), json (what the daemon answered, a line each), "
-            "yaml, or name (of a list: the ids)")
+            "yaml, name (of a list: the ids), or env (of submit: exports for `eval`)")
         ->check(oneOf({kOutputs.begin(), kOutputs.end()}))
         ->type_name("FORMAT");
     for (const CommandRow& row : commandRows()) addRow(row);
@@ -186,6 +186,7 @@ class Parser {
     group("On this node", Daemon::Manager);
     group("Of this node, or of a cluster", Daemon::Either);
     group("Of a cluster", Daemon::Scheduler);
+    addExamples(app_, "");
     app_.footer(kFooter);  // last, or every subcommand would show it
   }
 
@@ -201,6 +202,15 @@ class Parser {
       return ExitNow{0, app_.help()};
     } catch (const CLI::CallForVersion& version) {
       return ExitNow{0, version.what()};
+    } catch (const CLI::RequiredError&) {
+      return usage(whatIsMissing());
+    } catch (const CLI::ExcludesError&) {
+      return usage(whatExcludes());
+    } catch (const CLI::ArgumentMismatch& error) {
+      return usage(whatLacksValue(error.what()));
+    } catch (const CLI::ExtrasError& error) {
+      const std::string said = error.what();
+      return usage(commandAtHand() + "does not take \"" + said.substr(said.find(": ") + 2) + "\"");
     } catch (const CLI::ParseError& error) {
       return usage(error.what());
     }
@@ -215,6 +225,9 @@ class Parser {
     if (options_.output == Output::Name && !isList()) {
       return usage("-o name is for lists: nodes, cards and tasks");
     }
+    if (options_.output == Output::Env && options_.action != Action::Submit) {
+      return usage("-o env is for submit: eval \"$(qgpuctl -o env submit ...)\"");
+    }
     if (auto wrong = chooseDaemon()) return std::move(*wrong);
     if (options_.action == Action::Doctor) {
       chooseRunDir();
@@ -227,6 +240,53 @@ class Parser {
   }
 
  private:
+  // --- what was wrong, in our words ---
+
+  // "what-if place ", with a blank at its end where it is one.
+  std::string commandAtHand() const {
+    std::string command;
+    for (const CLI::App* at = at_; at != &app_; at = at->get_parent()) {
+      command.insert(0, at->get_name() + " ");
+    }
+    return command;
+  }
+  static std::string nameOf(const CLI::Option& option) {
+    const bool named = !option.get_lnames().empty();
+    return named ? "--" + option.get_lnames().front() : option.get_name(true);
+  }
+  std::string whatIsMissing() const {
+    if (at_ == &app_) return "which command? as in `qgpuctl status`";
+    std::vector<std::string> names;
+    for (const CLI::App* sub : subcommandsOf(*at_)) names.push_back(sub->get_name());
+    if (!names.empty()) {
+      return commandAtHand() + "needs one of these words: " + CLI::detail::join(names, ", ");
+    }
+    for (const CLI::Option* option : at_->get_options()) {
+      if (!option->get_required() || option->count() > 0) continue;
+      return commandAtHand() + "needs " + nameOf(*option) + ": " + option->get_description();
+    }
+    return commandAtHand() + "needs more words";
+  }
+  std::string whatExcludes() const {
+    for (const CLI::Option* option : at_->get_options()) {
+      for (const CLI::Option* other : option->get_excludes()) {
+        if (option->count() == 0 || other->count() == 0) continue;
+        return nameOf(*option) + " and " + nameOf(*other) + " exclude each other: leave one out";
+      }
+    }
+    return "two of these options exclude each other: leave one out";
+  }
+  // `said` begins with the name of the option.
+  std::string whatLacksValue(const std::string& said) const {
+    const std::string name = said.substr(0, said.find(':'));
+    const CLI::Option* option = findOption(name);
+    if (option == nullptr || option->get_items_expected_max() == 0) {
+      return name + " takes no value: leave it out";
+    }
+    return name + " needs one value, " + option->get_type_name() + ": " +
+           option->get_description();
+  }
+
   // True for an option of qgpuctl, or of the command at hand, whose value is the next argument.
   bool takesValue(const std::string& word) const {
     const CLI::Option* option = findOption(word);
@@ -414,10 +474,7 @@ class Parser {
 
   // With where to look: at the command at hand, where one was said.
   ExitNow usage(const std::string& what) const {
-    std::string command;
-    for (const CLI::App* at = at_; at != &app_; at = at->get_parent()) {
-      command.insert(0, at->get_name() + " ");
-    }
+    const std::string command = commandAtHand();
     return {static_cast<int>(Exit::Usage),
             "qgpuctl: " + shortNumbers(printable(what)) + "\n`qgpuctl " +
                 (command.empty() ? "help" : command + "--help") + "` shows how it is used\n"};
@@ -590,7 +647,7 @@ class Parser {
 
   void addTraceWindow(CLI::App* sub, const char* meaning) {
     sub->add_option("--seconds", options_.trace.seconds, meaning)
-        ->check(CLI::Range(0.1, kTraceSecondsMax))
+        ->check(fraction("seconds", 0.1, kTraceSecondsMax))
         ->type_name("SECONDS");
     sub->add_option("--card", options_.trace.card, "id or index of a card (default: each)")
         ->check(oneWord())
@@ -755,23 +812,37 @@ class Parser {
 
   void addHelp() {
     CLI::App* sub = app_.add_subcommand("help", "this text, or how COMMAND is used");
-    sub->add_option("COMMAND", words_[0], "one of those above");
+    sub->add_option("COMMAND", helpOf_, "one of those above, and of its own");
     sub->callback([this] { helpAsked_ = true; });
   }
 
   ExitNow help() {
-    if (words_[0].empty() && output_ == "json") return {0, describe(app_) + "\n"};
-    if (words_[0].empty()) {
+    if (helpOf_.empty() && output_ == "json") return {0, describe(app_) + "\n"};
+    if (helpOf_.empty()) {
       // Not app_.help(): once a subcommand was typed, that is the subcommand's.
       return {0, app_.get_formatter()->make_help(&app_, "qgpuctl", CLI::AppFormatMode::Normal)};
     }
-    const auto named = [&](CLI::App* sub) { return sub->get_name() == words_[0]; };
-    const auto found = app_.get_subcommands(named);
-    if (found.empty()) {
-      at_ = &app_;
-      return usage(strangeCommand(words_[0]));
+    at_ = &app_;
+    std::string above;
+    for (const std::string& word : helpOf_) {
+      const auto subs = subcommandsOf(*at_);
+      const auto found = std::ranges::find(subs, word, &CLI::App::get_name);
+      if (found == subs.end()) return usage(strangeCommand(word));
+      above += (above.empty() ? "" : " ") + (at_ == &app_ ? "qgpuctl" : at_->get_name());
+      at_ = *found;
     }
-    return {0, found.front()->help("qgpuctl")};
+    return {0, at_->help(above)};
+  }
+
+  void addExamples(CLI::App& app, const std::string& above) {
+    for (CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      const std::string name = above + sub->get_name();
+      const std::string known = sub->get_footer();
+      if (known.find("example") == std::string::npos) {
+        sub->footer(known + "\nexample:\n  qgpuctl " + std::string(exampleOf(name)) + "\n");
+      }
+      addExamples(*sub, name + " ");
+    }
   }
 
   void addTop() {
@@ -849,6 +920,7 @@ class Parser {
   std::uint32_t count_ = 1;
   bool cluster_ = false;
   bool helpAsked_ = false;
+  std::vector<std::string> helpOf_;
   std::string toPrint_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace qgpu::ctl {
 
-enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name };
+enum class Output : std::uint8_t { Table, Wide, Json, Yaml, Name, Env };
 
 // For people; the others are for programs.
 inline bool isTable(Output output) { return output == Output::Table || output == Output::Wide; }

@@ -96,6 +96,11 @@ int show(const Answer& answer, const Options& options, const Style& style = {}) 
   }
   const Result<std::string> view = viewOf(options.ask.row->shown, answer, style);
   if (!view) return refused(view.error(), options);
+  if (options.output == Output::Env) {
+    if (!flagOf(answer.root(), "waiting")) return print(exportsOf(answer));
+    std::fputs(view->c_str(), stderr);
+    return exitWith(Exit::Refused);  // so that a script doesn't go on without an environment
+  }
   return print(options.output == Output::Name ? idsOf(options.ask.row->shown, answer) : *view);
 }
 

@@ -550,6 +550,24 @@ std::string rowsView(Value root) {
 
 }  // namespace
 
+std::string exportsOf(const Answer& answer) {
+  const auto ofName = [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+  };
+  std::string out;
+  for (const Value variable : answer.root()["env"]) {
+    const std::string name(variable.key());
+    const auto value = variable.text();
+    const bool takes = !name.empty() && (name[0] < '0' || name[0] > '9') &&
+                       std::ranges::all_of(name, ofName);
+    if (!value || !takes) continue;
+    out += "export " + name + "='";
+    for (const char c : *value) out += c == '\'' ? "'\\''" : std::string(1, c);
+    out += "'\n";
+  }
+  return out;
+}
+
 std::string idsOf(Shown shown, const Answer& answer) {
   std::string out;
   const Value root = answer.root();

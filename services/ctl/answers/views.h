@@ -28,6 +28,10 @@ Result<std::string> viewOf(Shown shown, const Answer& answer, const Style& style
 // The ids of a list of nodes, cards or tasks, one a line; those of a cluster's cards as NODE/ID.
 std::string idsOf(Shown shown, const Answer& answer);
 
+// What a shell can `eval` of an answer's environment: a quoted export a line; nothing where the
+// task waits, or where a name is none that a shell takes.
+std::string exportsOf(const Answer& answer);
+
 // One line of `events`, from an event object.
 std::string eventLine(Value event, const Style& style = {});
 

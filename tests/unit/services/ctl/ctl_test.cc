@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,7 +10,9 @@
 #include "services/ctl/answers/table.h"
 #include "services/ctl/answers/views.h"
 #include "services/ctl/options.h"
+#include "services/base/json.h"
 #include "services/ctl/run.h"
+#include "tests/testing/child_process.h"
 #include "tests/testing/temp_folder.h"
 
 namespace qgpu::ctl::ctl_test {
@@ -135,6 +138,69 @@ TEST(CtlOptions, AMistypedWordIsToldWhatWasProbablyMeantAndWhereToLook) {
   EXPECT_NE(wrongUse({"what-if", "place", "--cout", "1"}).find("`qgpuctl what-if place --help`"),
             std::string::npos);
   EXPECT_EQ(wrongUse({"zzz"}).find("did you mean"), std::string::npos);
+}
+
+TEST(CtlOptions, WhatIsMissingOrTooMuchIsNamedWithWhatToDo) {
+  const auto said = [](std::vector<std::string> argv) {
+    const std::string text = wrongUse(std::move(argv));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(said({"--cluster"}), "qgpuctl: which command? as in `qgpuctl status`");
+  EXPECT_EQ(said({"token"}), "qgpuctl: token needs one of these words: create, list, revoke");
+  EXPECT_EQ(said({"evict"}), "qgpuctl: evict needs TASK: its number or name");
+  EXPECT_EQ(said({"join", "h:1"}),
+            "qgpuctl: join needs --token: the token; -: the first line of stdin");
+  EXPECT_EQ(said({"certs", "issue"}),
+            "qgpuctl: certs issue needs NAME: of the node, of the scheduler's host, or of a "
+            "person");
+  EXPECT_EQ(said({"top", "--once", "-n", "2"}),
+            "qgpuctl: --once and --count exclude each other: leave one out");
+  EXPECT_EQ(said({"trace", "record", "--seconds", "abc"}),
+            "qgpuctl: --seconds: \"abc\" is not a number of seconds from 0.1 to 600");
+  EXPECT_EQ(said({"status", "extra"}), "qgpuctl: status does not take \"extra\"");
+  EXPECT_EQ(said({"submit", "--memory"}).find("qgpuctl: --memory needs one value, "), 0u)
+      << said({"submit", "--memory"});
+}
+
+TEST(CtlOptions, HelpOfEachCommandHasAnExampleThatIsRight) {
+  const auto text = [](std::vector<std::string> argv) {
+    return std::get<ExitNow>(parseOptions(std::move(argv))).text;
+  };
+  Document document;
+  ASSERT_TRUE(readJson(text({"-o", "json", "help"}), document));
+  std::size_t seen = 0;
+  const std::function<void(Value, std::vector<std::string>)> look =
+      [&](Value command, std::vector<std::string> argv) {
+        argv.push_back(textOf(command, "name"));
+        const std::string help = text(argv);
+        const std::size_t example = help.find("example");
+        ASSERT_NE(example, std::string::npos) << help;
+        std::string called = "qgpuctl ";
+        for (std::size_t i = 1; i < argv.size(); ++i) called += (i > 1 ? " " : "") + argv[i];
+        EXPECT_NE(textOf(command, "example"), "") << called;
+        const bool named = help.find(argv[1], example) != std::string::npos;
+        EXPECT_TRUE(named) << help;
+        ++seen;
+        for (const Value sub : listOf(command, "commands")) look(sub, argv);
+      };
+  for (const Value command : listOf(document.root(), "commands")) look(command, {"help"});
+  EXPECT_GT(seen, 40u);
+}
+
+TEST(CtlOptions, HelpGoesToACommandBelowAnother) {
+  const auto help = parseOptions({"help", "certs", "issue"});
+  const auto* exit = std::get_if<ExitNow>(&help);
+  ASSERT_NE(exit, nullptr);
+  EXPECT_EQ(exit->code, 0);
+  EXPECT_NE(exit->text.find("qgpuctl certs issue"), std::string::npos) << exit->text;
+  EXPECT_NE(exit->text.find("--role"), std::string::npos) << exit->text;
+  EXPECT_NE(wrongUse({"help", "certs", "isue"}).find("\"certs isue\": did you mean issue?"),
+            std::string::npos);
+}
+
+TEST(CtlOptions, AnEnvironmentIsOfASubmitAlone) {
+  EXPECT_EQ(parsed({"-o", "env", "submit", "--memory", "2"}).output, Output::Env);
+  EXPECT_NE(wrongUse({"-o", "env", "tasks"}).find("-o env is for submit"), std::string::npos);
 }
 
 TEST(CtlOptions, NoNumberIsLongerThanItSaysSomething) {
@@ -502,6 +568,16 @@ TEST(CtlViews, ASubmitShowsAllThatALauncherNeeds) {
   EXPECT_NE(view->find("n-1"), std::string::npos) << *view;
   EXPECT_NE(viewOf(Shown::Assigned, R"({"ok":true,"task":7,"waiting":true})")->find("explain 7"),
             std::string::npos);
+}
+
+TEST(CtlViews, AShellEvaluatesTheEnvironmentOfASubmit) {
+  const Answer answer(R"({"ok":true,"waiting":false,"env":{"QGPU_TOKEN":"it's $HOME `id`\n2",)"
+                      R"("a;touch x":"no","9A":"no","B":""}})");
+  testing::Child shell({"/bin/sh", "-ec", "eval \"$0\"; printf %s \"$QGPU_TOKEN|$B|\"",
+                        exportsOf(answer)});
+  EXPECT_EQ(shell.wait(), 0);
+  EXPECT_EQ(shell.output(), "it's $HOME `id`\n2||");
+  EXPECT_EQ(exportsOf(answer).find("no"), std::string::npos) << "no name of a variable";
 }
 
 TEST(CtlViews, AnExplanationEndsWithTheNearestCards) {
