@@ -86,6 +86,26 @@ TEST(Cluster, BindsWhatIsSubmittedAndEndsWhatIsDeleted) {
   EXPECT_TRUE(eventually([&] { return scheduler.task(id)["place"] == "ended"; }));
 }
 
+TEST(Cluster, AShellEvaluatesWhatASubmitAnswersUnlessTheTaskWaits) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(scheduler.waitFor("node-a", "alive"));
+  const auto evaluated = [&](const std::string& options) {
+    return run({"/bin/sh", "-c",
+                "vars=$(" + binary("qgpuctl") + " --server " + scheduler.rpc() +
+                    " -o env submit " + options + " 2>/dev/null) || exit $?; eval \"$vars\"; " +
+                    "printf %s \"$QGPU_TOKEN\""});
+  };
+  const Finished bound = evaluated("--name here --memory 2");
+  EXPECT_EQ(bound.status, 0);
+  EXPECT_EQ(bound.output.size(), 32u) << "the token: " << bound.output;
+  EXPECT_EQ(a.task("here")["name"], "here");
+  EXPECT_EQ(evaluated("--name all --cards 2").status, 3) << "a card is taken: it waits";
+  const Finished waits = ctl(scheduler, {"-o", "env", "submit", "--cards", "2"});
+  EXPECT_HOLDS(waits.output, " waits");
+  EXPECT_EQ(waits.output.find("export"), std::string::npos) << waits.output;
+}
+
 TEST(Cluster, AProgramRunByAMemberCountsInTheCluster) {
   Scheduler scheduler;
   Manager a(memberOf(scheduler, "node-a"));
