@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <kj/vector.h>
-
 #include <utility>
 
 #include "services/api/commands/schema_names.h"
