@@ -164,6 +164,7 @@ std::map<std::string, ClusterBridge::NodeTask> ClusterBridge::tasksOf(const Kube
     held.nodeTask = numberOf(key);
     held.cards = std::move(cards->second);
     held.pod = {demands.nameSpace, demands.name, demands.uid};
+    held.priority = demands.priority;
     held.seen = true;
     out.emplace(key, std::move(held));
   }
@@ -223,6 +224,16 @@ void ClusterBridge::onGone(const KubePod& last) {
   pods_.erase(before);
 }
 
+std::optional<std::int32_t> ClusterBridge::priorityOf(const std::string& name,
+                                                      std::string_view uid) const {
+  const auto node = nodes_.find(name);
+  if (node == nodes_.end()) return std::nullopt;
+  const auto held = node->second.held.lower_bound(std::string(uid) + " ");
+  const bool seen =
+      held != node->second.held.end() && held->second.seen && held->second.pod.uid == uid;
+  return seen ? std::optional(held->second.priority) : std::nullopt;
+}
+
 void ClusterBridge::hold(const std::string& name, const std::string& request, NodeTask seen) {
   Node& node = nodes_[name];
   const auto found = node.held.find(request);
@@ -231,6 +242,7 @@ void ClusterBridge::hold(const std::string& name, const std::string& request, No
     const bool same = held.seen && held.cards == seen.cards;
     held.seen = true;
     held.pod = std::move(seen.pod);
+    held.priority = seen.priority;
     if (held.cards != seen.cards) held.cards = std::move(seen.cards);
     if (held.ending) beginEviction(node, request, held);
     if (same) return;

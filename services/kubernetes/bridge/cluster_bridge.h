@@ -97,6 +97,8 @@ class ClusterBridge final : public Links::LocalMembers,
   Figures figures() const;
   // These and others as Prometheus text.
   std::string metrics() const;
+  // Of a pod that was seen to hold cards there.
+  std::optional<std::int32_t> priorityOf(const std::string& node, std::string_view uid) const;
   // Why a labelled node is no member; empty: it is one, or has no label.
   std::string refusal(const std::string& node) const;
 
@@ -107,6 +109,7 @@ class ClusterBridge final : public Links::LocalMembers,
     std::uint64_t nodeTask = 0;
     std::vector<std::string> cards;
     PodRef pod;
+    std::int32_t priority = 0;  // of the pod, once it is seen
     bool seen = false;      // else assumed
     bool settling = false;  // the API server is being asked
     bool ending = false;    // ordered to end before it was seen

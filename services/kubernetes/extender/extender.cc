@@ -244,10 +244,14 @@ std::string Extender::preemptNow(std::string body) {
   const Result<PodDemands> pod = readPod(args->pod, rules_);
   if (!pod) return writePreemptionResult({});
   if (pod->asksNothing()) return writePreemptionResult(args->victims);
-  const MayEvict mayEvict = [this](TaskId id) {
+  const MayEvict mayEvict = [&](TaskId id) {
     const Job* job = cluster_.task(static_cast<std::uint64_t>(id));
-    return job != nullptr && job->state == PlaceState::Bound &&
-           job->spec.task.taskClass == TaskClass::Offline;
+    if (job == nullptr || job->state != PlaceState::Bound) return false;
+    const Spot* spot = cluster_.ledger().spot(id);
+    if (spot == nullptr) return false;
+    const auto priority =
+        priorityOf_(cluster_.ledger().facts(spot->node).name, podUidOf(job->spec.task.requestId));
+    return priority && *priority < pod->priority;
   };
   return writePreemptionResult(
       podVictims(cluster_.ledger(), seenPod(*pod).ask, podTasks(), mayEvict, args->victims));

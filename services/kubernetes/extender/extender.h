@@ -13,9 +13,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/base/latency_record.h"
@@ -51,6 +53,11 @@ class Extender {
 
   // The API server that binds; without it bind is refused. It outlives the extender.
   void setApi(ApiServer& api);
+  // The priorities of pods that hold cards, by node and UID. One whose priority nobody knows is
+  // never named as a victim.
+  using Priorities =
+      std::function<std::optional<std::int32_t>(const std::string& node, std::string_view uid)>;
+  void setPriorities(Priorities priorities) { priorityOf_ = std::move(priorities); }
   // Whether all nodes of the cluster are known; until then filter says so instead of telling pods
   // that they fit nowhere. Ready unless told otherwise.
   void setReady(bool ready);
@@ -100,6 +107,7 @@ class Extender {
   const PodRules rules_;
   bool ready_ = true;
   ApiServer* api_ = nullptr;
+  Priorities priorityOf_ = [](const std::string&, std::string_view) { return std::nullopt; };
   Counts counts_;
   Latencies latencies_;
   WireReader reader_;

@@ -18,18 +18,44 @@ class Trial {
 
   // The node's victims, its own and ours; nothing where the pod fits even so.
   std::optional<NodeVictims> on(NodeId node, const NodeVictims& named) {
-    NodeVictims all = named;
     for (const std::string& uid : named.podUids) release(uid);
-    bool fits = fitsNow(node);
-    if (!fits && ask_.demands.front().ask.taskClass != TaskClass::Offline) {
-      fits = makeRoom(node, all) && fitsNow(node);
+    std::optional<NodeVictims> found;
+    if (fitsNow(node)) {
+      found = named;  // it needs them all, for sums or for what is not ours
+    } else if (ask_.demands.front().ask.taskClass != TaskClass::Offline) {
+      found = others(node, named);
     }
     restore();
-    if (!fits) return std::nullopt;
-    return all;
+    return found;
   }
 
  private:
+  // Who goes where the named ones free no card: others in their place, or else beside them. A card
+  // that is free is room in every sum of ours. Whoever is still needed, for processors perhaps, is
+  // named again once the cards are free, and then stays.
+  std::optional<NodeVictims> others(NodeId node, const NodeVictims& named) {
+    restore();
+    NodeVictims all = named;
+    std::erase_if(all.podUids, [&](const auto& uid) { return pods_.tasksOf.contains(uid); });
+    if (makeRoom(node, all) && fitsNow(node)) return all;
+    restore();
+    all = named;
+    for (const std::string& uid : named.podUids) release(uid);
+    if (!makeRoom(node, all) || !fitsNow(node)) return std::nullopt;
+    for (const std::string& uid : named.podUids) {
+      if (pods_.tasksOf.contains(uid) && fitsWith(uid, node)) std::erase(all.podUids, uid);
+    }
+    return all;
+  }
+
+  // Where it does, the pod has its cards back.
+  bool fitsWith(const std::string& uid, NodeId node) {
+    putBack(uid);
+    if (fitsNow(node)) return true;
+    release(uid);
+    return false;
+  }
+
   bool fitsNow(NodeId node) { return PodFit(ledger_, ask_).cards(node).has_value(); }
 
   void release(const std::string& uid) {
@@ -38,7 +64,7 @@ class Trial {
     for (const TaskId task : tasks->second) {
       const Spot* spot = ledger_.spot(task);
       if (spot == nullptr) continue;
-      released_.emplace_back(task, *spot);
+      released_[uid].emplace_back(task, *spot);
       ledger_.release(task);
     }
   }
@@ -86,15 +112,19 @@ class Trial {
   }
 
   void restore() {
-    for (const auto& [task, spot] : released_) ledger_.bind(task, spot, "");
-    released_.clear();
+    while (!released_.empty()) putBack(std::string(released_.begin()->first));
+  }
+
+  void putBack(const std::string& uid) {
+    for (const auto& [task, spot] : released_[uid]) ledger_.bind(task, spot, "");
+    released_.erase(uid);
   }
 
   ClusterLedger ledger_;
   const PodAsk& ask_;
   const PodTasks& pods_;
   const MayEvict& mayEvict_;
-  std::vector<std::pair<TaskId, Spot>> released_;
+  std::map<std::string, std::vector<std::pair<TaskId, Spot>>> released_;  // by pod
   std::vector<TaskId> placed_;
 };
 

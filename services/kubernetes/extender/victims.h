@@ -21,9 +21,10 @@ struct PodTasks {
 };
 
 // Of the nodes that kube-scheduler names, those on which the pod would fit: with the pods that it
-// would evict there anyway, for processors and memory, and with the fewest offline ones beside them
-// that free the cards. Nodes without such a set are left out; counts of broken budgets are kept.
-// `mayEvict` is asked about offline tasks alone; with one task its whole pod goes.
+// would evict there anyway, or where these free no card with the fewest offline ones that do, in
+// place of the named pods that hold cards or else beside those of them that are needed. Nodes
+// without such a set are left out; counts of broken budgets are kept. `mayEvict` is asked about
+// offline tasks alone; with one task its whole pod goes.
 std::vector<NodeVictims> podVictims(const ClusterLedger& ledger, const PodAsk& ask,
                                     const PodTasks& pods, const MayEvict& mayEvict,
                                     const std::vector<NodeVictims>& named);

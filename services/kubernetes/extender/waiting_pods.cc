@@ -19,7 +19,7 @@ void WaitingPods::start() {
 
 // --- who waits ---
 
-void WaitingPods::waits(const PodDemands& pod, std::int32_t priority) {
+void WaitingPods::waits(const PodDemands& pod) {
   SeenPod seen = seenPod(pod);
   const auto known = pods_.find(pod.uid);
   if (seen.ask.demands.empty() || seen.ask.demands.size() > PodAsk::kDemandsMax ||
@@ -32,7 +32,7 @@ void WaitingPods::waits(const PodDemands& pod, std::int32_t priority) {
     waiting.place.second = ++lastPlace_;
   }
   waiting.pod = std::move(seen.pod);
-  const Place place{-std::int64_t{priority}, waiting.place.second};
+  const Place place{-std::int64_t{pod.priority}, waiting.place.second};
   Kind& kind = kindOf(seen.ask);
   if (waiting.kind == &kind && waiting.place == place) return;
   leaveKind(waiting);

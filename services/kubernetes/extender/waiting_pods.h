@@ -51,7 +51,7 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
   void start();
 
   // What the API server says. A pod that is told again keeps its place.
-  void waits(const PodDemands& pod, std::int32_t priority);
+  void waits(const PodDemands& pod);
   void waitsNoMore(const std::string& uid);
   // Null where it is not known to wait.
   const PodDemands* find(const std::string& uid) const;

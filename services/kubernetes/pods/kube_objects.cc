@@ -142,11 +142,7 @@ void readPodRest(od::value value, KubePod& to) {
     }
     if (key == "spec") {
       eachField(field, [&](std::string_view name, od::value policy) {
-        std::int64_t priority = 0;
         if (name == "restartPolicy") restarts = textOf(policy);
-        if (name == "priority" && policy.get_int64().get(priority) == simdjson::SUCCESS) {
-          to.priority = static_cast<std::int32_t>(priority);
-        }
       });
     }
     if (key != "status") return;

@@ -36,7 +36,6 @@ struct KubeNode {
 struct KubePod {
   PodDemands demands;     // also who it is, and where
   bool deleting = false;  // has a deletionTimestamp
-  std::int32_t priority = 0;
   bool over = false;               // phase Succeeded or Failed: all its containers have ended
   std::vector<std::string> ended;  // its containers that have ended for good
 };

@@ -389,6 +389,13 @@ void readContainers(const element& spec, const PodRules& rules, PodDemands& pod,
   shareRooms(pod.containers);
 }
 
+std::int32_t priorityOf(const element& spec) {
+  std::int64_t priority = 0;
+  const auto written = member(spec, "priority");
+  if (!written || written->get(priority) != simdjson::SUCCESS) return 0;
+  return std::in_range<std::int32_t>(priority) ? static_cast<std::int32_t>(priority) : 0;
+}
+
 void readNames(const element& metadata, PodDemands& pod) {
   pod.nameSpace = cut(textAt(metadata, "namespace"));
   pod.name = cut(textAt(metadata, "name"));
@@ -430,6 +437,7 @@ PodDemands readDocument(const element& root, const PodRules& rules, Broken& brok
   const auto spec = member(root, "spec");
   if (broken.any() || !spec || !spec->is_object()) return pod;
   pod.nodeName = cut(textAt(*spec, "nodeName"));
+  pod.priority = priorityOf(*spec);
   readContainers(*spec, rules, pod, broken);
   return pod;
 }

@@ -57,6 +57,7 @@ struct PodDemands {
   std::string nodeName;     // bound already; else empty
   std::string application;  // its controller's uid, for replicas; else empty
   std::string assigned;     // annotation qgpu.io/assigned, as it is; else empty
+  std::int32_t priority = 0;  // spec.priority
   TaskClass taskClass = TaskClass::Ordinary;
   std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
 

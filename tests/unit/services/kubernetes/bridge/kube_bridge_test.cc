@@ -297,6 +297,22 @@ TEST_F(KubeBridge, PodsWithTheirAnnotationAreHeldUntilTheyAreGone) {
   EXPECT_TRUE(served([&] { return tasks().empty(); }));
 }
 
+TEST_F(KubeBridge, ThePriorityOfAPodThatHoldsCardsIsKnown) {
+  beginWithNode();
+  server->put("pods", ApiStandIn::pod("web", "p", "u1"));
+  ASSERT_TRUE(wait(submit("u1", "p")).ok());
+  EXPECT_EQ(live->bridge->priorityOf("n1", "u1"), std::nullopt) << "it was not seen bound";
+  Json pod = bound("p", "u1");
+  pod["spec"]["priority"] = 1000;
+  server->put("pods", pod);
+  ASSERT_TRUE(served([&] { return live->bridge->figures().held == 1; }));
+  EXPECT_EQ(live->bridge->priorityOf("n1", "u1"), 1000);
+  EXPECT_EQ(live->bridge->priorityOf("n1", "u"), std::nullopt);
+  EXPECT_EQ(live->bridge->priorityOf("n2", "u1"), std::nullopt);
+  server->remove("pods", "web", "p");
+  EXPECT_TRUE(served([&] { return !live->bridge->priorityOf("n1", "u1"); }));
+}
+
 // Its class may be edited to one whose rules it breaks: it keeps its room, also after a restart.
 TEST_F(KubeBridge, P1_AnEditOfARunningPodsClassFreesNothing) {
   server->put("pods", bound("p", "u1"));

@@ -471,7 +471,7 @@ TEST(Extender, PreemptNamesTheFewestOfflinePodsThatFreeACard) {
   bind("off-a1", "a", "memory=12 core-greedy=50", "offline");
   bind("off-b", "b", "memory=15 core-greedy=50", "offline");
   bind("on-c", "c", "memory=15", "online");
-  const std::string online = world.pod({kUid, {{"c", "memory=10"}}, "online", "", ""});
+  const std::string online = world.pod({kUid, {{"c", "memory=10"}}, "online", "", "", 10});
   const std::string answer = world.post(
       "preempt", preemptArgs(online, R"({"a":{"Pods":[],"NumPDBViolations":2},)"
                                      R"("b":{"Pods":[{"UID":"cpu"}],"NumPDBViolations":0},)"
@@ -480,6 +480,53 @@ TEST(Extender, PreemptNamesTheFewestOfflinePodsThatFreeACard) {
                     R"("a":{"Pods":[{"UID":"off-a1"}],"NumPDBViolations":2},)"
                     R"("b":{"Pods":[{"UID":"cpu"},{"UID":"off-b"}],"NumPDBViolations":0}}})");
   EXPECT_EQ(world.tasks(), 4U) << "preempt has no effect";
+}
+
+TEST(Extender, PreemptNamesNoPodOfEqualOrHigherPriority) {
+  ExtenderWorld world({{"a", 1}, {"b", 1}, {"c", 1}});
+  const auto bind = [&](const std::string& uid, const std::string& node, std::int32_t priority) {
+    world.filter({uid, {{"c", "memory=12 core-greedy=50"}}, "offline", "", "", priority}, {node});
+    ASSERT_EQ(world.post("bind", world.bindingArgs(uid, node)), kBound);
+  };
+  bind("lower", "a", 9);
+  bind("equal", "b", 10);
+  bind("higher", "c", 11);
+  const std::string online = world.pod({kUid, {{"c", "memory=10"}}, "online", "", "", 10});
+  const std::string none = R"({"Pods":[],"NumPDBViolations":0})";
+  EXPECT_EQ(world.post("preempt", preemptArgs(online, R"({"a":)" + none + R"(,"b":)" + none +
+                                                          R"(,"c":)" + none + "}")),
+            R"({"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"lower"}],"NumPDBViolations":0}}})");
+  world.api.pods["lower"].node = "";  // nobody has seen it there
+  EXPECT_EQ(world.post("preempt", preemptArgs(online, R"({"a":)" + none + "}")),
+            R"({"NodeNameToMetaVictims":{}})");
+}
+
+// kube-scheduler knows sums alone, and names pods whose card stays full without them.
+TEST(Extender, PreemptSparesNamedPodsWhereOthersFreeTheCard) {
+  ExtenderWorld world({{"a", 2}, {"b", 3}});
+  const auto bind = [&](const std::string& uid, const std::string& node, const std::string& asks,
+                        const std::string& appClass) {
+    world.filter({uid, {{"c", asks}}, appClass, "", ""}, {node});
+    ASSERT_EQ(world.post("bind", world.bindingArgs(uid, node)), kBound);
+  };
+  bind("large", "a", "memory=14 core-greedy=50", "offline");
+  bind("online", "a", "memory=12", "online");
+  bind("small", "a", "memory=4 core-greedy=10", "offline");  // beside the online one
+  const std::string online = world.pod({kUid, {{"c", "memory=5"}}, "online", "", "", 10});
+  EXPECT_EQ(
+      world.post("preempt", preemptArgs(online, R"({"a":{"Pods":[{"UID":"cpu"},)"
+                                                R"({"UID":"small"}],"NumPDBViolations":0}})")),
+      R"({"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"cpu"},{"UID":"large"}],)"
+      R"("NumPDBViolations":0}}})");
+  bind("x", "b", "memory=8 core-greedy=50", "offline");
+  bind("y", "b", "memory=8 core-greedy=40", "offline");  // on the same card
+  bind("z", "b", "memory=8 core-greedy=10", "offline");
+  bind("ordinary", "b", "memory=8 core=50", "");
+  const std::string whole = world.pod({"whole", {{"c", "core=200"}}, "", "", "", 10});
+  EXPECT_EQ(world.post("preempt", preemptArgs(whole, R"({"b":{"Pods":[{"UID":"ordinary"},)"
+                                                     R"({"UID":"x"}],"NumPDBViolations":0}})")),
+            R"({"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"ordinary"},{"UID":"z"}],)"
+            R"("NumPDBViolations":0}}})");
 }
 
 TEST(Extender, PreemptLeavesANodeAloneWhereTheVictimsOfKubeSchedulerAreEnough) {
@@ -502,7 +549,7 @@ TEST(Extender, PreemptFreesCardsForAllContainersTogether) {
     ASSERT_EQ(world.post("bind", world.bindingArgs(uid, "a")), kBound);
   }
   const std::string pod =
-      world.pod({kUid, {{"x", "memory=10"}, {"y", "memory=10"}}, "online", "", ""});
+      world.pod({kUid, {{"x", "memory=10"}, {"y", "memory=10"}}, "online", "", "", 10});
   EXPECT_EQ(world.post("preempt", preemptArgs(pod, R"({"a":{"Pods":[],"NumPDBViolations":0}})")),
             R"({"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"o1"},{"UID":"o2"}],)"
             R"("NumPDBViolations":0}}})");

@@ -184,6 +184,11 @@ ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodR
   }
   EXPECT_TRUE(served([&] { return nodes.welcomed == nodes.shapes.size(); }));
   extender.setApi(api);
+  extender.setPriorities([this](const std::string& node, std::string_view uid) {
+    const auto pod = api.pods.find(std::string(uid));
+    const bool held = pod != api.pods.end() && pod->second.node == node;
+    return held ? std::optional(readPod(pod->second.json, {})->priority) : std::nullopt;
+  });
   auto listener = TcpListener::open("127.0.0.1:0", "--http");
   HttpLimits limits;
   limits.connectionsMax = 2'048;
@@ -253,7 +258,8 @@ std::string ExtenderWorld::pod(const PodSpec& spec) {
   if (!spec.owner.empty()) {
     json += R"(,"ownerReferences":[{"uid":")" + spec.owner + R"(","controller":true}])";
   }
-  json += R"(},"spec":{"initContainers":[)" + spec.initContainers + R"(],"containers":[)";
+  json += R"(},"spec":{"priority":)" + std::to_string(spec.priority) + R"(,"initContainers":[)" +
+          spec.initContainers + R"(],"containers":[)";
   bool first = true;
   for (const auto& [name, words] : spec.containers) {
     json +=

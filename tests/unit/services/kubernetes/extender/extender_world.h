@@ -122,6 +122,7 @@ class ExtenderWorld {
     std::string appClass;
     std::string initContainers;  // JSON
     std::string owner;
+    std::int32_t priority = 0;
   };
   std::string pod(const PodSpec& spec);  // its JSON
   void create(const PodSpec& spec);      // at the API server, in place of what is there

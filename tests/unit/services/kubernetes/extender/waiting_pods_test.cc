@@ -17,10 +17,11 @@ struct WaitingPodsTest : ::testing::Test {
   static PodSpec pod(const std::string& uid, const std::string& asks = "memory=4 core=30") {
     return {uid, {{"c", asks}}, "", "", ""};
   }
-  void waits(const PodSpec& spec, std::int32_t priority = 0) {
+  void waits(PodSpec spec, std::int32_t priority = 0) {
+    spec.priority = priority;
     const auto demands = readPod(world.pod(spec), {});
     ASSERT_TRUE(demands.ok()) << demands.error().message;
-    world.extender.waiting().waits(*demands, priority);
+    world.extender.waiting().waits(*demands);
   }
   // kube-scheduler tries it.
   void tried(const PodSpec& spec) { world.filter(spec, {"a"}); }
