@@ -206,6 +206,8 @@ std::string describe(const CardRoom& card, const CardAsk& ask, Reason reason) {
     case Reason::CoreShort:
     case Reason::GreedyShort:
       return percentText(poolFree(card, ask.taskClass)) + " percent free";
+    case Reason::ModelMismatch:
+      return "is of another model";
     default:
       return reasonName(reason);
   }

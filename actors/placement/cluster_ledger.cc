@@ -233,7 +233,6 @@ std::string nodeText(Reason reason, std::int64_t missing) {
 
 std::string cardText(const CardRoom& card, const Shape& shape, Reason reason,
                      std::int64_t missing) {
-  if (reason == Reason::ModelMismatch) return "is of another model";
   const std::string has = describe(card, shape.card, reason);
   switch (reason) {
     case Reason::CardTooSmall:

@@ -68,6 +68,7 @@ PodFit::PodFit(const ClusterLedger& ledger, const PodAsk& ask) : ledger_(ledger)
   for (const PodAsk::Demand& demand : ask.demands) {
     ClusterAsk one;
     one.task = demand.ask;
+    one.models = ask.models;
     one.application = ask.application;
     order_.push_back(asks_.size());
     shapes_.push_back(ledger.shape(one));

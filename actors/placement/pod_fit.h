@@ -25,6 +25,7 @@ struct PodAsk {
     LedgerAsk ask;  // has passed checkAsk(); all of one class
   };
   std::vector<Demand> demands;  // at least one, at most kDemandsMax
+  std::vector<std::string> models;  // allowed; empty: any
   std::string application;      // replicas of one are kept apart under spread
 };
 

@@ -265,6 +265,7 @@ kj::Promise<Status> Binder::submitAll(Bind& bind) {
     spec.task.requestId = podRequestId(bind.pod.uid, container, hex(boot_) + "-" + hex(attempts_));
     spec.node = bind.node;
     spec.application = bind.seen.ask.application;
+    spec.models = bind.seen.ask.models;
     const std::vector<std::size_t>& cards = bind.plan[demand];
     if (cards.size() == 1 && count > 1)
       spec.task.card = ledger_.facts(bind.nodeId).cards[cards.front()].id;

@@ -7,6 +7,7 @@ namespace qgpu {
 SeenPod seenPod(PodDemands pod) {
   SeenPod seen;
   seen.ask.application = pod.application;
+  seen.ask.models = pod.models;
   seen.demandOf.resize(pod.containers.size());
   for (std::size_t i = 0; i < pod.containers.size(); ++i) {
     if (pod.containers[i].sharesWith) continue;

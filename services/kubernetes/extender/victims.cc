@@ -80,6 +80,7 @@ class Trial {
     for (const LedgerAsk* demand : demands) {
       ClusterAsk one;
       one.task = *demand;
+      one.models = ask_.models;
       one.node = ledger_.facts(node).name;
       Result<Spot> spot = ledger_.place(one);
       if (!spot) {

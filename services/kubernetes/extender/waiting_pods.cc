@@ -62,13 +62,14 @@ void WaitingPods::leaveKind(Waiting& waiting) {
 }
 
 WaitingPods::Kind& WaitingPods::kindOf(const PodAsk& ask) {
-  Shapes shapes;
+  Key key{{}, ask.models};
   for (const PodAsk::Demand& demand : ask.demands) {
     ClusterAsk one;
     one.task = demand.ask;
-    shapes.push_back(ledger_.shape(one));
+    one.models = ask.models;
+    key.first.push_back(ledger_.shape(one));
   }
-  const auto [found, isNew] = kinds_.try_emplace(std::move(shapes));
+  const auto [found, isNew] = kinds_.try_emplace(std::move(key));
   Kind& kind = found->second;
   if (!isNew) return kind;
   kind.ask = ask;
@@ -111,12 +112,12 @@ kj::Promise<void> WaitingPods::lookForEver() {
 
 void WaitingPods::look() {
   takeChanges();
-  for (auto& [shapes, kind] : kinds_) wakeOf(kind);
+  for (auto& [key, kind] : kinds_) wakeOf(kind);
 }
 
 void WaitingPods::takeChanges() {
   const std::vector<std::size_t> nodes = changedNodes();
-  for (auto& [shapes, kind] : kinds_) judge(kind, nodes);
+  for (auto& [key, kind] : kinds_) judge(kind, nodes);
 }
 
 std::vector<std::size_t> WaitingPods::changedNodes() {

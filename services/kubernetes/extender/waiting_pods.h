@@ -64,7 +64,8 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
   std::uint64_t woken() const { return woken_; }
 
  private:
-  using Shapes = std::vector<Shape>;
+  // What pods ask; a model that no card has yet is in no shape.
+  using Key = std::pair<std::vector<Shape>, std::vector<std::string>>;
   using Place = std::pair<std::int64_t, std::uint64_t>;  // in the order in which pods are woken
   struct Kind;
   struct Waiting {
@@ -100,7 +101,7 @@ class WaitingPods final : private kj::TaskSet::ErrorHandler {
   const std::uint64_t boot_;
   ApiServer* api_ = nullptr;
   std::map<std::string, Waiting> pods_;  // by UID
-  std::map<Shapes, Kind> kinds_;
+  std::map<Key, Kind> kinds_;
   std::uint64_t lookedAt_ = 0;  // changes of the ledger
   std::uint64_t lastPlace_ = 0;
   std::uint64_t woken_ = 0;

@@ -31,6 +31,9 @@ inline constexpr KubeName kKubeNames[] = {
      "the pod's author", "percent of one card that it may take while others leave it, 1 to 100"},
     {KubeNameKind::Annotation, true, "app-class", "pod", "the pod's author",
      "`online` or `offline`; absent: ordinary. It counts when the pod is bound"},
+    {KubeNameKind::Annotation, false, "qgpu.io/card-models", "pod", "the pod's author",
+     "the models of cards that it may run on, as in `Tesla T4, A10`, by the names that `qgpuctl "
+     "cards` shows; absent: any"},
     {KubeNameKind::Annotation, false, "qgpu.io/assigned", "pod", "qgpu-scheduler, at the bind",
      "JSON: the UUIDs of each container's cards"},
     {KubeNameKind::Annotation, false, "qgpu.io/woken", "pod that waits", "qgpu-scheduler",

@@ -22,6 +22,7 @@ constexpr std::int64_t kMemMax = std::int64_t{1} << 20;  // GiB
 constexpr std::int64_t kPercentMax = 100 * 1024;
 constexpr std::size_t kTextMax = 253;
 constexpr std::size_t kBrokenRulesMax = 32;
+constexpr std::size_t kModelNameMax = 64;  // as of any task
 constexpr const char* kNvidia = "nvidia.com/gpu";
 
 Error invalid(std::string text) {
@@ -278,6 +279,45 @@ Result<TaskClass> classOf(const element& metadata, const PodRules& rules) {
                  "': it is online or offline, or absent for an ordinary pod");
 }
 
+std::string_view trimmed(std::string_view text) {
+  const auto from = text.find_first_not_of(' ');
+  if (from == std::string_view::npos) return "";
+  return text.substr(from, text.find_last_not_of(' ') + 1 - from);
+}
+
+Result<std::vector<std::string>> modelsOf(const element& metadata) {
+  std::vector<std::string> models;
+  const auto annotations = member(metadata, "annotations");
+  element value;
+  if (!annotations || !annotations->is_object() ||
+      annotations->at_key(kModelsAnnotation).get(value) != simdjson::SUCCESS) {
+    return models;
+  }
+  std::string_view list;
+  if (value.get(list) != simdjson::SUCCESS) list = "";
+  const auto refuse = [&](const std::string& why) {
+    return invalid(std::string("annotation ") + kModelsAnnotation + " is '" + cut(list) +
+                   "': " + why + "; it names the models of cards, as in 'Tesla T4, A10'");
+  };
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    const std::string_view model = trimmed(list.substr(at, end - at));
+    const bool printable =
+        std::all_of(model.begin(), model.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+    if (model.empty() || model.size() > kModelNameMax || !printable) {
+      return refuse("a name has 1 to " + std::to_string(kModelNameMax) + " characters of ASCII");
+    }
+    if (models.size() == kModelsMax) {
+      return refuse("there are more than " + std::to_string(kModelsMax));
+    }
+    models.emplace_back(model);
+    at = end + 1;
+  }
+  std::sort(models.begin(), models.end());
+  models.erase(std::unique(models.begin(), models.end()), models.end());
+  return models;
+}
+
 std::string controllerOf(const element& metadata) {
   const auto owners = member(metadata, "ownerReferences");
   array list;
@@ -402,7 +442,8 @@ void readNames(const element& metadata, PodDemands& pod) {
   pod.uid = cut(textAt(metadata, "uid"));
 }
 
-// The class is `as`, where one is given. Where it is not known no container can be judged.
+// The class is `as`, where one is given: the pod is bound then, and no model matters any more.
+// Where the class is not known no container can be judged.
 void readMetadata(const element& metadata, const PodRules& rules, std::optional<TaskClass> as,
                   PodDemands& pod, Broken& broken) {
   readNames(metadata, pod);
@@ -411,6 +452,11 @@ void readMetadata(const element& metadata, const PodRules& rules, std::optional<
   const Result<TaskClass> taskClass = as ? *as : classOf(metadata, rules);
   if (!taskClass) return broken.add(taskClass.error().message);
   pod.taskClass = *taskClass;
+  if (!as) {
+    Result<std::vector<std::string>> models = modelsOf(metadata);
+    if (!models) return broken.add(models.error().message);
+    pod.models = std::move(*models);
+  }
   if (const auto annotations = member(metadata, "annotations")) {
     std::string_view assigned;
     if (annotations->at_key(kAssignedAnnotation).get(assigned) == simdjson::SUCCESS) {

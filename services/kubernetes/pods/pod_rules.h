@@ -20,6 +20,7 @@ namespace qgpu {
 
 inline constexpr const char* kResourcePrefix = "tke.cloud.tencent.com";
 inline constexpr const char* kAssignedAnnotation = "qgpu.io/assigned";
+inline constexpr const char* kModelsAnnotation = "qgpu.io/card-models";  // "Tesla T4, A10"
 
 enum class MemoryUnit : std::uint8_t { GiB, MiB };
 
@@ -59,6 +60,7 @@ struct PodDemands {
   std::string assigned;     // annotation qgpu.io/assigned, as it is; else empty
   std::int32_t priority = 0;  // spec.priority
   TaskClass taskClass = TaskClass::Ordinary;
+  std::vector<std::string> models;          // of cards, allowed; empty: any. Sorted, no two alike
   std::vector<ContainerDemand> containers;  // in the pod's order, init containers first
 
   bool operator==(const PodDemands&) const = default;

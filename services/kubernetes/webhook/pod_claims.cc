@@ -26,10 +26,23 @@ const std::string& requestOf(const PodDemands& pod, const ContainerDemand& deman
   return isShared(demand) ? pod.containers[*demand.sharesWith].name : demand.name;
 }
 
-void writeRequest(JsonWriter& json, const ContainerDemand& demand) {
+// In CEL, whose texts may be written as JSON's are.
+std::string modelIsOneOf(const std::vector<std::string>& models) {
+  JsonWriter list;
+  list.beginArray();
+  for (const std::string& model : models) list.string(model);
+  list.endArray();
+  return "device.attributes[\"qgpu.io\"].model in " + list.take();
+}
+
+void writeRequest(JsonWriter& json, const PodDemands& pod, const ContainerDemand& demand) {
   const LedgerAsk& ask = demand.ask;
   json.beginObject().field("name", demand.name).key("exactly").beginObject();
   json.field("deviceClassName", deviceClassOf(ask.taskClass));
+  if (!pod.models.empty()) {
+    json.key("selectors").beginArray().beginObject().key("cel").beginObject();
+    json.field("expression", modelIsOneOf(pod.models)).endObject().endObject().endArray();
+  }
   if (isWhole(ask)) {
     json.field("allocationMode", "ExactCount").count("count", ask.cards);
   } else {
@@ -46,7 +59,7 @@ void writeRequest(JsonWriter& json, const ContainerDemand& demand) {
 void writeDevices(JsonWriter& json, const PodDemands& pod) {
   json.beginObject().key("requests").beginArray();
   for (const ContainerDemand& demand : pod.containers) {
-    if (!isShared(demand)) writeRequest(json, demand);
+    if (!isShared(demand)) writeRequest(json, pod, demand);
   }
   json.endArray().endObject();
 }

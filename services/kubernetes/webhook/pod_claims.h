@@ -10,10 +10,10 @@
 //   online              online.qgpu.io, capacity memory
 //   offline             offline.qgpu.io, capacity core (greedy percent) and memory
 //
-// An init container that uses the room of a main one names that one's request. A template is called
-// by a hash of what it asks for, so pods that ask for the same share one. Who may create templates
-// in a namespace may make one of that name that asks for something else; it could as well create
-// its pods with that.
+// Models that the pod names become a selector of each request. An init container that uses the room
+// of a main one names that one's request. A template is called by a hash of what it asks for, so
+// pods that ask for the same share one. Who may create templates in a namespace may make one of
+// that name that asks for something else; it could as well create its pods with that.
 
 #include <optional>
 #include <simdjson.h>

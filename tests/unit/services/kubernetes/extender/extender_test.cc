@@ -42,6 +42,30 @@ TEST(Extender, FilterKeepsTheNodesWithRoomAndSaysWhyOfTheOthers) {
   EXPECT_TRUE(world.api.pods[kUid].annotations.empty());
 }
 
+TEST(Extender, APodThatNamesModelsRunsOnSuchCardsAlone) {
+  ExtenderWorld world({{"t4", 1, 16, true, 0, "Tesla T4"}, {"a10", 1, 24, true, 0, "A10"}});
+  PodSpec pod = ordinary(kUid);
+  pod.models = "V100, A10";
+  const std::string other =
+      R"x({"t4":"ModelMismatch: card 0 ModelMismatch (is of another model)"})x";
+  EXPECT_EQ(world.filter(pod, {"t4", "a10"}),
+            R"({"Nodes":null,"NodeNames":["a10"],"FailedNodes":)" + other +
+                R"(,"FailedAndUnresolvableNodes":)" + other + R"(,"Error":""})");
+  EXPECT_NE(world.post("bind", world.bindingArgs(kUid, "t4")).find("ModelMismatch"),
+            std::string::npos);
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a10")), kBound);
+  EXPECT_EQ(world.scheduler.task(1)->spec.models, (std::vector<std::string>{"A10", "V100"}));
+}
+
+// One of its containers would fit the other node.
+TEST(Extender, ModelsAreOfAllContainersOfAPod) {
+  ExtenderWorld world({{"t4", 2, 16, true, 0, "Tesla T4"}, {"a10", 2, 16, true, 0, "A10"}});
+  PodSpec pod{kUid, {{"x", "memory=10 core=30"}, {"y", "memory=10 core=30"}}, "", "", ""};
+  pod.models = "A10";
+  EXPECT_NE(world.filter(pod, {"t4", "a10"}).find(R"("NodeNames":["a10"])"), std::string::npos);
+  EXPECT_EQ(world.post("bind", world.bindingArgs(kUid, "a10")), kBound);
+}
+
 TEST(Extender, FilterGivesBackWholeNodesAsTheyCame) {
   ExtenderWorld world({{"a"}, {"b", 0}});
   const std::string node =
@@ -527,6 +551,18 @@ TEST(Extender, PreemptSparesNamedPodsWhereOthersFreeTheCard) {
                                                      R"({"UID":"x"}],"NumPDBViolations":0}})")),
             R"({"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"ordinary"},{"UID":"z"}],)"
             R"("NumPDBViolations":0}}})");
+}
+
+TEST(Extender, PreemptFreesNoCardOfAnotherModel) {
+  ExtenderWorld world({{"t4", 1, 16, true, 0, "Tesla T4"}, {"a10", 1, 16, true, 0, "A10"}});
+  for (const char* node : {"t4", "a10"}) {
+    world.filter({node, {{"c", "memory=12 core-greedy=50"}}, "offline", "", ""}, {node});
+    ASSERT_EQ(world.post("bind", world.bindingArgs(node, node)), kBound);
+  }
+  const std::string pod = world.pod({kUid, {{"c", "memory=10"}}, "online", "", "", 10, "A10"});
+  EXPECT_EQ(world.post("preempt", preemptArgs(pod, R"({"t4":{"Pods":[],"NumPDBViolations":0},)"
+                                                   R"("a10":{"Pods":[],"NumPDBViolations":0}})")),
+            R"({"NodeNameToMetaVictims":{"a10":{"Pods":[{"UID":"a10"}],"NumPDBViolations":0}}})");
 }
 
 TEST(Extender, PreemptLeavesANodeAloneWhereTheVictimsOfKubeSchedulerAreEnough) {

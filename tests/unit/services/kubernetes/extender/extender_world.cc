@@ -18,7 +18,7 @@ void PlainNodes::writeFacts(const NodeShape& shape, schema::NodeFacts::Builder f
     auto info = cards[i].initInfo();
     info.setId("GPU-" + shape.name + "-" + std::to_string(i));
     info.setIndex(i);
-    info.setModel("imaginary");
+    info.setModel(shape.model);
     info.setMemBytes(static_cast<std::uint64_t>(gibibytes(shape.gib).value));
   }
 }
@@ -170,18 +170,7 @@ ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodR
   actors.attach(nodesId, nodes);
   nodes.shapes = std::move(shapes);
   Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
-  Outlet from(actors, nodesId);
-  for (std::size_t i = 0; i < nodes.shapes.size(); ++i) {
-    const auto hello = [&](schema::Envelope::Builder envelope) {
-      auto words = envelope.initFromMember();
-      words.setLink(static_cast<std::uint32_t>(i + 1));
-      words.initHello().setNonce(i + 1);
-      nodes.writeFacts(nodes.shapes[i], words.getHello().initFacts());
-    };
-    while (from.send(schedulerId, hello) != SendResult::Sent) {
-      EXPECT_TRUE(served([&, before = nodes.welcomed] { return nodes.welcomed > before; }));
-    }
-  }
+  for (std::size_t i = 0; i < nodes.shapes.size(); ++i) sayHello(i);
   EXPECT_TRUE(served([&] { return nodes.welcomed == nodes.shapes.size(); }));
   extender.setApi(api);
   extender.setPriorities([this](const std::string& node, std::string_view uid) {
@@ -195,6 +184,25 @@ ExtenderWorld::ExtenderWorld(std::vector<NodeShape> shapes, Score priority, PodR
   limits.bodiesMax = kExtenderBodyMax;
   http = std::make_unique<HttpServer>(extender.routes(), limits, kj.lowLevel(), kj.timer(),
                                       std::move(*listener));
+}
+
+void ExtenderWorld::sayHello(std::size_t node) {
+  Outlet from(actors, nodesId);
+  const auto hello = [&](schema::Envelope::Builder envelope) {
+    auto words = envelope.initFromMember();
+    words.setLink(static_cast<std::uint32_t>(node + 1));
+    words.initHello().setNonce(node + 1);
+    nodes.writeFacts(nodes.shapes[node], words.getHello().initFacts());
+  };
+  while (from.send(schedulerId, hello) != SendResult::Sent) {
+    EXPECT_TRUE(served([&, before = nodes.welcomed] { return nodes.welcomed > before; }));
+  }
+}
+
+void ExtenderWorld::join(NodeShape node) {
+  nodes.shapes.push_back(std::move(node));
+  sayHello(nodes.shapes.size() - 1);
+  EXPECT_TRUE(served([&] { return nodes.welcomed == nodes.shapes.size(); }));
 }
 
 ExtenderWorld::~ExtenderWorld() noexcept {
@@ -252,9 +260,15 @@ std::string ExtenderWorld::pod(const PodSpec& spec) {
   std::string json = R"({"metadata":{"name":")" + spec.uid + R"(","namespace":"ns","uid":")" +
                      spec.uid + R"(","creationTimestamp":null,"resourceVersion":")" +
                      known.resourceVersion + "\"";
+  std::string annotations;
   if (!spec.appClass.empty()) {
-    json += R"(,"annotations":{"tke.cloud.tencent.com/app-class":")" + spec.appClass + "\"}";
+    annotations = R"("tke.cloud.tencent.com/app-class":")" + spec.appClass + "\"";
   }
+  if (!spec.models.empty()) {
+    annotations += annotations.empty() ? "" : ",";
+    annotations += R"("qgpu.io/card-models":")" + spec.models + "\"";
+  }
+  if (!annotations.empty()) json += R"(,"annotations":{)" + annotations + "}";
   if (!spec.owner.empty()) {
     json += R"(,"ownerReferences":[{"uid":")" + spec.owner + R"(","controller":true}])";
   }

@@ -31,6 +31,7 @@ struct NodeShape {
   std::int64_t gib = 16;
   bool mixed = true;
   std::uint32_t tasksPerCard = 0;
+  std::string model = "imaginary";
 };
 
 // All nodes and their connections. Card i of node n is GPU-n-i.
@@ -110,6 +111,8 @@ class ExtenderWorld {
     }
     return true;
   }
+  void join(NodeShape node);
+
   // One exchange over HTTP: the body of an answer with status 200.
   kj::Promise<std::string> posted(const std::string& verb, const std::string& body);
   std::string post(const std::string& verb, const std::string& body);
@@ -123,6 +126,7 @@ class ExtenderWorld {
     std::string initContainers;  // JSON
     std::string owner;
     std::int32_t priority = 0;
+    std::string models{};
   };
   std::string pod(const PodSpec& spec);  // its JSON
   void create(const PodSpec& spec);      // at the API server, in place of what is there
@@ -131,6 +135,8 @@ class ExtenderWorld {
   static std::string bindingArgs(const std::string& uid, const std::string& node);
   std::vector<std::string> names() const;
   std::size_t tasks() const { return scheduler.tasks(); }
+
+  void sayHello(std::size_t node);
 
   TempFolder folder;
   Loop loop;

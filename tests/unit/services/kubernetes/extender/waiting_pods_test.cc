@@ -46,6 +46,21 @@ struct WaitingPodsTest : ::testing::Test {
   ExtenderWorld world{{{"a", 1, 16}}};
 };
 
+// Until a node has such cards, nothing tells two such pods apart but the names.
+TEST_F(WaitingPodsTest, APodThatNamesAModelIsWokenOnceSuchACardComes) {
+  PodSpec t4 = pod("t4"), a10 = pod("a10");
+  t4.models = "T4";
+  a10.models = "A10";
+  for (const PodSpec& spec : {t4, a10}) {
+    waits(spec);
+    tried(spec);
+  }
+  world.join({"b", 1, 16, true, 0, "A10"});
+  EXPECT_TRUE(world.served([&] { return isWoken("a10"); }));
+  looks(8);
+  EXPECT_FALSE(isWoken("t4"));
+}
+
 TEST_F(WaitingPodsTest, WhoCouldGoIsWokenOnceAndNobodyElse) {
   mark(true);
   const PodSpec fits = pod("fits"), large = pod("large", "memory=17 core=30");

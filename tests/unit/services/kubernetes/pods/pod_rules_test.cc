@@ -167,6 +167,41 @@ TEST(PodRules, ClassesDecideWhatIsAsked) {
   EXPECT_EQ(offline->containers[0].ask.share, Permille(600));
 }
 
+std::string ofModels(const std::string& annotation) {
+  return R"({"metadata":{"annotations":{"qgpu.io/card-models":)" + annotation +
+         R"(}},"spec":{"containers":[)" + container("c", "memory=5 core=30") + "]}}";
+}
+
+TEST(PodRules, ModelsOfCardsAreNamedByAnAnnotation) {
+  const auto read = readPod(ofModels(R"("Tesla T4, A10 ,A10")"), {});
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->models, (std::vector<std::string>{"A10", "Tesla T4"}));
+  EXPECT_TRUE(readPod(pod("", container("c", "memory=5 core=30")), {})->models.empty());
+  const std::pair<std::string, const char*> refused[] = {
+      {R"("")", "is '': a name has 1 to 64 characters"},
+      {R"("A10,")", "is 'A10,': a name has"},
+      {"7", "it names the models of cards, as in 'Tesla T4, A10'"},
+      {R"("A10\n")", "characters of ASCII"},
+      {'"' + std::string(65, 'a') + '"', "1 to 64 characters"},
+      {R"("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17")", "there are more than 16"},
+  };
+  for (const auto& [annotation, why] : refused) {
+    const auto broken = readPod(ofModels(annotation), {});
+    ASSERT_FALSE(broken.ok()) << annotation;
+    EXPECT_NE(broken.error().message.find(why), std::string::npos) << broken.error().message;
+  }
+}
+
+TEST(PodRules, APriorityIsANumberThatTheApiServerWrites) {
+  const auto read = [](const char* priority) {
+    return readPod(R"({"spec":{"priority":)" + std::string(priority) + "}}", {})->priority;
+  };
+  EXPECT_EQ(read("2000001000"), 2'000'001'000);
+  EXPECT_EQ(read("-5"), -5);
+  EXPECT_EQ(read("null"), 0);
+  EXPECT_EQ(read("9223372036854775807"), 0);
+}
+
 TEST(PodRules, PrefixAndUnitAreParameters) {
   PodRules rules;
   rules.prefix = "example.org";
@@ -331,6 +366,15 @@ TEST(PodRules, WhatIsBoundKeepsTheClassThatItsResourcesShow) {
   }
   // One that waits is what its annotation says.
   EXPECT_FALSE(readHeldPod(pod("offline", container("c", "memory=\"5\"")), {}).ok());
+}
+
+TEST(PodRules, OfABoundPodNoModelMatters) {
+  std::string json = ofModels(R"(",","qgpu.io/assigned":"{}")");
+  json.replace(json.find("\"spec\":{"), 8, R"("spec":{"nodeName":"n1",)");
+  EXPECT_FALSE(readPod(json, {}).ok());
+  const auto held = readHeldPod(json, {});
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  EXPECT_EQ(held->containers.size(), 1U);
 }
 
 }  // namespace

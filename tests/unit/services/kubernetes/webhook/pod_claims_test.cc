@@ -131,6 +131,22 @@ TEST(PodByClaim, AnInitContainerThatUsesTheRoomOfAMainOneNamesItsRequest) {
   EXPECT_EQ(inits[1]["resources"]["claims"][0]["request"], "beside");
 }
 
+TEST(PodByClaim, ModelsThatThePodNamesAreASelectorOfEachRequest) {
+  Json pod =
+      podOf({container("a", {{"qgpu-core", "100"}}), container("b", {{"qgpu-core", "200"}})});
+  pod["metadata"]["annotations"]["qgpu.io/card-models"] = R"(Tesla T4,the "A10")";
+  const Changed by = change(pod);
+  for (const auto& request : by.requests()) {
+    EXPECT_EQ(request["exactly"]["selectors"],
+              Json::array(
+                  {{{"cel",
+                     {{"expression",
+                       R"(device.attributes["qgpu.io"].model in ["Tesla T4","the \"A10\""])"}}}}}));
+  }
+  pod["metadata"]["annotations"].clear();
+  EXPECT_NE(by.made["metadata"]["name"], change(pod).made["metadata"]["name"]);
+}
+
 TEST(PodByClaim, EqualAsksShareATemplateAndOthersDoNot) {
   const auto named = [](const std::string& name, const std::string& core) {
     const Json pod = podOf({container(name, {{"qgpu-core", core}, {"qgpu-memory", "5"}})});
