@@ -452,6 +452,7 @@ void Scheduler::Parts::joinKubernetes(const SchedulerDaemonOptions& options,
   extender->setPriorities([this](const std::string& node, std::string_view uid) {
     return bridge->priorityOf(node, uid);
   });
+  extender->setWhyNot([this](const std::string& node) { return bridge->refusal(node); });
   links->setLocal(&*bridge);
   label.emplace(*api, KubePlatform::ofProcess(), log);
   const auto lead = [this] {

@@ -136,7 +136,13 @@ void ClusterBridge::onGone(const KubeNode& last) {
 
 std::string ClusterBridge::refusal(const std::string& node) const {
   const auto found = nodes_.find(node);
-  return found == nodes_.end() ? "" : found->second.refused;
+  if (found == nodes_.end()) return "";
+  const KubeNode& kube = found->second.kube;
+  if (kube.enabled && kube.claims) {
+    return "it gives its cards by ResourceClaims (label qgpu.io/claims=enable), and to no pod by "
+           "resources";
+  }
+  return found->second.refused;
 }
 
 // --- pods ---

@@ -99,7 +99,8 @@ class ClusterBridge final : public Links::LocalMembers,
   std::string metrics() const;
   // Of a pod that was seen to hold cards there.
   std::optional<std::int32_t> priorityOf(const std::string& node, std::string_view uid) const;
-  // Why a labelled node is no member; empty: it is one, or has no label.
+  // Why a labelled node is no member, also where its cards are given by claims; empty: it is one,
+  // or has no label.
   std::string refusal(const std::string& node) const;
 
  private:

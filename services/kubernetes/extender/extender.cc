@@ -152,12 +152,13 @@ void Extender::tellBroken(const PodDemands& who, const Error& error) {
 }
 
 void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& result) {
+  whys_.clear();
   PodVerdicts::Pod fit = verdicts_.of(ask);
   for (std::size_t i = 0; i < args.names.size(); ++i) {
     const std::string_view name = args.names[i];
     const std::optional<NodeId> node = nodeOf(name);
     if (!node) {
-      result.unresolvable.push_back({name, kNoNode});
+      result.unresolvable.push_back({name, whyNone(name)});
     } else if (fitsAt(fit.rank(*node))) {
       result.fitting.push_back(args.wholeNodes ? args.nodes[i] : name);
     } else {
@@ -166,6 +167,12 @@ void Extender::judge(const ExtenderArgs& args, const PodAsk& ask, FilterResult& 
       list.push_back({name, refusal.why});
     }
   }
+}
+
+std::string_view Extender::whyNone(std::string_view node) {
+  const std::string why = whyNot_(std::string(node));
+  if (why.empty()) return kNoNode;
+  return whys_.emplace_back(jsonText(std::string(reasonName(Reason::NoQgpuNode)) + ": " + why));
 }
 
 std::string Extender::prioritiesNow(std::string body) {

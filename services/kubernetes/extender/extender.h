@@ -12,6 +12,7 @@
 // (priorities), or none has victims (preempt). Kept here: C2, C5 (bodies and pods are bounded), C7.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -58,6 +59,9 @@ class Extender {
   using Priorities =
       std::function<std::optional<std::int32_t>(const std::string& node, std::string_view uid)>;
   void setPriorities(Priorities priorities) { priorityOf_ = std::move(priorities); }
+  // Why a node that is in no ledger is not, as far as somebody knows; empty: nobody does.
+  using WhyNot = std::function<std::string(const std::string& node)>;
+  void setWhyNot(WhyNot whyNot) { whyNot_ = std::move(whyNot); }
   // Whether all nodes of the cluster are known; until then filter says so instead of telling pods
   // that they fit nowhere. Ready unless told otherwise.
   void setReady(bool ready);
@@ -100,6 +104,7 @@ class Extender {
   void tellBroken(const PodDemands& who, const Error& error);
   std::vector<HostPriority> score(const std::vector<std::string_view>& names, const PodAsk& ask);
   std::optional<NodeId> nodeOf(std::string_view name);
+  std::string_view whyNone(std::string_view node);
   PodTasks podTasks() const;
 
   const ClusterView& cluster_;
@@ -108,6 +113,8 @@ class Extender {
   bool ready_ = true;
   ApiServer* api_ = nullptr;
   Priorities priorityOf_ = [](const std::string&, std::string_view) { return std::nullopt; };
+  WhyNot whyNot_ = [](const std::string&) { return std::string(); };
+  std::deque<std::string> whys_;  // of the answer that is being written, as JSON
   Counts counts_;
   Latencies latencies_;
   WireReader reader_;

@@ -250,6 +250,17 @@ TEST_F(KubeBridge, ANodeThatServesWholeCardsTooIsRefused) {
   EXPECT_TRUE(served([&] { return nodeState("both") == "alive"; }));
 }
 
+TEST_F(KubeBridge, ANodeThatGivesByClaimsIsNoMemberAndSaysSo) {
+  Json claims = node("claims");
+  claims["metadata"]["labels"]["qgpu.io/claims"] = "enable";
+  server->put("nodes", claims);
+  beginWithNode();
+  EXPECT_EQ(nodeState("claims"), "unknown");
+  EXPECT_NE(live->bridge->refusal("claims").find("by ResourceClaims"), std::string::npos);
+  EXPECT_EQ(live->bridge->figures().refused, 0u) << "nothing is wrong with it";
+  EXPECT_EQ(live->bridge->refusal("n1"), "");
+}
+
 TEST_F(KubeBridge, ANodeThatIsNotReadyIsLostAndComesBack) {
   server->put("pods", bound("p", "u1"));
   beginWithNode();

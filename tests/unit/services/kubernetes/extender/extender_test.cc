@@ -42,6 +42,18 @@ TEST(Extender, FilterKeepsTheNodesWithRoomAndSaysWhyOfTheOthers) {
   EXPECT_TRUE(world.api.pods[kUid].annotations.empty());
 }
 
+TEST(Extender, ANodeThatIsKnownToGiveNoneHereSaysWhy) {
+  ExtenderWorld world({{"a"}});
+  world.extender.setWhyNot([](const std::string& node) {
+    return node == "claims" ? std::string("it gives \"claims\"") : std::string();
+  });
+  const std::string others = R"x({"claims":"NoQgpuNode: it gives \"claims\"",)x"
+                             R"("none":"NoQgpuNode: the node has no cards of qgpu"})";
+  EXPECT_EQ(world.filter(ordinary(kUid), {"a", "claims", "none"}),
+            R"({"Nodes":null,"NodeNames":["a"],"FailedNodes":)" + others +
+                R"(,"FailedAndUnresolvableNodes":)" + others + R"(,"Error":""})");
+}
+
 TEST(Extender, APodThatNamesModelsRunsOnSuchCardsAlone) {
   ExtenderWorld world({{"t4", 1, 16, true, 0, "Tesla T4"}, {"a10", 1, 24, true, 0, "A10"}});
   PodSpec pod = ordinary(kUid);
