@@ -193,13 +193,12 @@ class KubeletService final : public schema::KubeletHandler::Server, private RpcC
     KJ_IF_MAYBE (claims, handler_.claims()) {
       if (!handler_.givenByClaims()) return refusal(ErrorCode::Unavailable, kNotByClaims);
       return claims->prepare(session().peer, name)
-          .then([this, name, context](Result<std::vector<PreparedPart>> parts) mutable {
-            if (!parts) {
-              handler_.refuseClaim(name, parts.error());
-              kj::throwFatalException(toException(parts.error()));
-            }
-            auto out = context.getResults().initParts(static_cast<kj::uint>(parts->size()));
-            for (kj::uint i = 0; i < out.size(); ++i) write((*parts)[i], out[i]);
+          .then([this, name, context](Result<PreparedClaim> prepared) mutable {
+            handler_.tellClaim(name, prepared);
+            if (!prepared) kj::throwFatalException(toException(prepared.error()));
+            const auto& parts = prepared->parts;
+            auto out = context.getResults().initParts(static_cast<kj::uint>(parts.size()));
+            for (kj::uint i = 0; i < out.size(); ++i) write(parts[i], out[i]);
           });
     }
     return refusal(ErrorCode::Unavailable, kNoApiServer);
@@ -263,8 +262,13 @@ void KubeletHandler::setCounted(std::set<std::string> cards) {
   KJ_IF_MAYBE (listener, listener_) listener->onCounted();
 }
 
-void KubeletHandler::refuseClaim(const ClaimName& claim, const Error& why) {
-  KJ_IF_MAYBE (listener, listener_) listener->onClaimRefused(claim, why);
+void KubeletHandler::tellClaim(const ClaimName& claim, const Result<PreparedClaim>& prepared) {
+  KJ_IF_MAYBE (listener, listener_) {
+    if (prepared)
+      listener->onClaimPrepared(claim, *prepared);
+    else
+      listener->onClaimRefused(claim, prepared.error());
+  }
 }
 
 std::string KubeletHandler::requestOf(const std::string& uid, const std::string& container) {

@@ -39,6 +39,8 @@ class StartListener {
   virtual void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                          const std::vector<std::string>& cards) = 0;
   virtual void onRefused(const PodPlan& pod, const std::string& container, const Error& why) = 0;
+  // Its parts are tasks from now on, or were already. Told for each pod that begins to use it.
+  virtual void onClaimPrepared(const ClaimName& claim, const PreparedClaim& prepared) = 0;
   // Kubelet is told as well, and says so of the pod.
   virtual void onClaimRefused(const ClaimName& claim, const Error& why) = 0;
   // KubeletHandler::counts() changed.
@@ -90,7 +92,7 @@ class KubeletHandler final : public KubeletHandlers, private kj::TaskSet::ErrorH
   // What prepares claims, where an API server is known; and whether the cards are given by claims.
   void setClaims(kj::Maybe<ClaimTasks&> claims) { claims_ = claims; }
   kj::Maybe<ClaimTasks&> claims() { return claims_; }
-  void refuseClaim(const ClaimName& claim, const Error& why);
+  void tellClaim(const ClaimName& claim, const Result<PreparedClaim>& prepared);
   void giveByClaims(bool given) { byClaims_ = given; }
   bool givenByClaims() const { return byClaims_; }
   // Whether kubelet counts every device of this card, by the last word of a plugin that is there.

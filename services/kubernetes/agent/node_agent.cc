@@ -72,6 +72,25 @@ std::map<std::string, PciPlace> placesOfCards() {
   return places;
 }
 
+std::string whatOf(const std::string& container) {
+  return "container " + container;
+}
+std::string whatOf(std::string_view claim, std::string_view request) {
+  return "request " + std::string(request) + " of claim " + std::string(claim);
+}
+
+std::vector<PodRef> refsOf(std::string_view nameSpace, const ClaimUsers& users) {
+  std::vector<PodRef> pods;
+  for (const ClaimUsers::Pod& pod : users.pods) {
+    pods.push_back({std::string(nameSpace), pod.name, pod.uid});
+  }
+  return pods;
+}
+
+bool isClaims(schema::TaskInfo::Reader task) {
+  return view(task.getSpec().getRequestId()).starts_with(ClaimTasks::kRequestStart);
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
@@ -220,19 +239,48 @@ PodTaskParts NodeAgent::containerOf(std::uint64_t task) const {
   const auto found = holdings_.find(task);
   if (found == holdings_.end()) return {};
   const Holding& holding = found->second;
-  return {holding.pod.nameSpace, holding.pod.name, holding.container};
+  if (holding.pods.empty()) return {};
+  const PodRef& pod = holding.pods.front();
+  return {pod.nameSpace, pod.name, holding.container};
 }
 
 void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                           const std::vector<std::string>& cards) {
+  const std::string what = whatOf(container);
   if (holdings_.size() < kHoldingsMax && !holdings_.contains(task)) {
-    holdings_.emplace(task, Holding{refOf(pod), container, cards, 0, timer_.now(), false, false});
+    holdings_.emplace(
+        task, Holding{{refOf(pod)}, container, what, cards, 0, timer_.now(), false, false});
   }
-  tell(refOf(pod), EventReason::Allocated, {container, joined(cards)});
+  tell(refOf(pod), EventReason::Allocated, {what, joined(cards)});
 }
 
 void NodeAgent::onRefused(const PodPlan& pod, const std::string& container, const Error& why) {
-  tell(refOf(pod), EventReason::Refused, {"container " + container, why.message});
+  tell(refOf(pod), EventReason::Refused, {whatOf(container), why.message});
+}
+
+// A pod that shares a claim which others use already is told of it as well.
+void NodeAgent::onClaimPrepared(const ClaimName& claim, const PreparedClaim& prepared) {
+  const std::vector<PodRef> pods = refsOf(claim.nameSpace, prepared.users);
+  for (const PreparedPart& part : prepared.parts) {
+    if (part.admin || holdings_.size() >= kHoldingsMax) continue;
+    Holding& holding =
+        holdings_
+            .try_emplace(part.task, Holding{{},
+                                            part.request,
+                                            whatOf(claim.name, part.request),
+                                            part.cards,
+                                            0,
+                                            timer_.now(),
+                                            false,
+                                            false})
+            .first->second;
+    const std::vector<PodRef> before = std::exchange(holding.pods, pods);
+    for (const PodRef& pod : pods) {
+      const bool told = std::any_of(before.begin(), before.end(),
+                                    [&](const PodRef& one) { return one.uid == pod.uid; });
+      if (!told) tell(pod, EventReason::Allocated, {holding.what, joined(part.cards)});
+    }
+  }
 }
 
 void NodeAgent::onClaimRefused(const ClaimName& claim, const Error& why) {
@@ -380,12 +428,14 @@ kj::Promise<void> NodeAgent::endOverPods() {
 }
 
 kj::Promise<void> NodeAgent::readTasks() {
-  if (holdings_.empty() && handler_.book().pods().empty()) return kj::READY_NOW;
+  const bool looked = inherited_ && inherited_->empty();
+  if (looked && holdings_.empty() && handler_.book().pods().empty()) return kj::READY_NOW;
   return actor_.ask(self_, [](schema::Request::Builder request) { request.setTasks(); })
       .then([this](Result<Answer> answer) {
         if (!answer) return;
         const auto tasks = answer->reply().getTasks();
         findHoldings(tasks);
+        findClaims(tasks);
         std::map<std::uint64_t, Holding> live;
         for (const auto task : tasks) {
           const auto known = holdings_.find(task.getId());
@@ -402,7 +452,9 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
   if (early.empty()) return;
   for (const auto task : tasks) {
     const auto found = early.find(task.getId());
-    const bool ours = !KubeletHandler::requestStartOf(view(task.getSpec().getRequestId())).empty();
+    const bool ours =
+        isClaims(task) ||
+        !KubeletHandler::requestStartOf(view(task.getSpec().getRequestId())).empty();
     if (found == early.end() || !ours) continue;
     const auto holding = holdings_.find(task.getId());
     if (holding == holdings_.end()) {
@@ -426,11 +478,47 @@ void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
       const auto found = unknown.find(KubeletHandler::requestOf(uid, container.name));
       if (found == unknown.end() || holdings_.size() >= kHoldingsMax) continue;
       const schema::TaskInfo::Reader task = found->second;
-      holdings_.emplace(task.getId(), Holding{refOf(pod), container.name, container.cards,
-                                              task.getUse().getHeldNs(), timer_.now(), true,
-                                              task.getQuarantined()});
+      holdings_.emplace(task.getId(),
+                        Holding{{refOf(pod)}, container.name, whatOf(container.name),
+                                container.cards, task.getUse().getHeldNs(), timer_.now(), true,
+                                task.getQuarantined()});
     }
   }
+}
+
+// Kubelet does not say again whose claims these are.
+void NodeAgent::findClaims(capnp::List<schema::TaskInfo>::Reader tasks) {
+  const bool first = !inherited_;
+  std::set<std::uint64_t> wanted;
+  for (const auto task : tasks) {
+    const std::uint64_t id = task.getId();
+    const bool unknown = first ? isClaims(task) : inherited_->contains(id);
+    if (unknown && !holdings_.contains(id)) wanted.insert(id);
+  }
+  inherited_.emplace();  // those whose question fails come back
+  for (const auto task : tasks) {
+    if (wanted.contains(task.getId())) findClaim(task);
+  }
+}
+
+void NodeAgent::findClaim(schema::TaskInfo::Reader task) {
+  const std::string name = task.getSpec().getName();
+  Holding found{{}, {}, {}, cardsIn(view(task.getCard())), task.getUse().getHeldNs(), timer_.now(),
+                true, task.getQuarantined()};
+  tasks_.add(claims_.tasks()
+                 .usersOf(name, task.getSpec().getRequestId())
+                 .then([this, name, id = task.getId(),
+                        found = std::move(found)](Result<ClaimUsers> users) mutable {
+                   if (!users) {
+                     if (users.error().code != ErrorCode::NotFound) inherited_->insert(id);
+                     return;
+                   }
+                   const auto parts = podTaskParts(name);
+                   found.pods = refsOf(parts->nameSpace, *users);
+                   found.container = parts->container;
+                   found.what = whatOf(parts->pod, parts->container);
+                   if (holdings_.size() < kHoldingsMax) holdings_.try_emplace(id, std::move(found));
+                 }));
 }
 
 void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
@@ -438,10 +526,10 @@ void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
   if (task.getQuarantined() == holding.quarantined) return;
   holding.quarantined = task.getQuarantined();
   if (holding.quarantined) {
-    return tell(holding.pod, EventReason::TaskQuarantined,
-                {holding.container, std::string(view(task.getNote()))});
+    return tell(holding, EventReason::TaskQuarantined,
+                {holding.what, std::string(view(task.getNote()))});
   }
-  tell(holding.pod, EventReason::TaskReturned, {holding.container});
+  tell(holding, EventReason::TaskReturned, {holding.what});
 }
 
 // --- events ---
@@ -486,7 +574,7 @@ void NodeAgent::onEvent(schema::Event::Reader event) {
 }
 
 void NodeAgent::tellTrouble(const Holding& holding, EventReason reason, const std::string& what) {
-  tell(holding.pod, reason, {holding.container, what});
+  tell(holding, reason, {holding.what, what});
 }
 
 // The first time that it is worth telling at once, then a summary now and again.
@@ -502,8 +590,8 @@ void NodeAgent::tellHeld(Holding& holding, std::uint64_t heldNs) {
   holding.heldFrom = now;
   if (!worth) return;
   holding.heldTold = true;
-  tell(holding.pod, EventReason::Suspended,
-       {holding.container, std::to_string(held / millis(1)), std::to_string(passed)});
+  tell(holding, EventReason::Suspended,
+       {holding.what, std::to_string(held / millis(1)), std::to_string(passed)});
 }
 
 // An ill card is cordoned by the watch; what it does to pods is told here, and when that is over.
@@ -544,12 +632,16 @@ void NodeAgent::tellOfCard(const std::string& card, EventReason reason, const st
   for (const auto& [task, holding] : holdings_) {
     const auto& cards = holding.cards;
     if (std::find(cards.begin(), cards.end(), card) == cards.end()) continue;
-    tell(holding.pod, reason, {card, what});
+    tell(holding, reason, {card, what});
   }
 }
 
 void NodeAgent::tell(const PodRef& pod, EventReason reason, const Values& values) {
   events_.tellPod(podEvent(pod, reason, values));
+}
+
+void NodeAgent::tell(const Holding& holding, EventReason reason, const Values& values) {
+  for (const PodRef& pod : holding.pods) tell(pod, reason, values);
 }
 
 void NodeAgent::tellNode(EventReason reason, const Values& values) {
@@ -562,7 +654,12 @@ void NodeAgent::tellNode(EventReason reason, const Values& values) {
 }
 
 void NodeAgent::tellAll(EventReason reason, const Values& values) {
-  for (const auto& [uid, pod] : handler_.book().pods()) tell(refOf(pod), reason, values);
+  std::map<std::string, PodRef> all;
+  for (const auto& [uid, pod] : handler_.book().pods()) all.emplace(uid, refOf(pod));
+  for (const auto& [task, holding] : holdings_) {
+    for (const PodRef& pod : holding.pods) all.emplace(pod.uid, pod);
+  }
+  for (const auto& [uid, pod] : all) tell(pod, reason, values);
 }
 
 }  // namespace qgpu

@@ -18,6 +18,7 @@
 #include <kj/async.h>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,9 +70,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
  private:
   using Cards = std::vector<AnnotatedCard>;
-  struct Holding {  // a task of a container, as events need it
-    PodRef pod;
-    std::string container;
+  struct Holding {  // a task of a container or of a claim, as events need it
+    std::vector<PodRef> pods;  // one, but of a claim all that it is reserved for
+    std::string container;     // or the request of the claim
+    std::string what;          // as messages call it
     std::vector<std::string> cards;
     std::uint64_t heldNs = 0;  // when it was told of last,
     kj::TimePoint heldFrom;    // which was then
@@ -87,6 +89,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void onStarted(const PodPlan& pod, const std::string& container, std::uint64_t task,
                  const std::vector<std::string>& cards) override;
   void onRefused(const PodPlan& pod, const std::string& container, const Error& why) override;
+  void onClaimPrepared(const ClaimName& claim, const PreparedClaim& prepared) override;
   void onClaimRefused(const ClaimName& claim, const Error& why) override;
   void onCounted() override { ring(); }
 
@@ -110,6 +113,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> endOverPods();
   kj::Promise<void> readTasks();
   void findHoldings(capnp::List<schema::TaskInfo>::Reader tasks);
+  void findClaims(capnp::List<schema::TaskInfo>::Reader tasks);
+  void findClaim(schema::TaskInfo::Reader task);
   void tellEarly(capnp::List<schema::TaskInfo>::Reader tasks);
   void tellTrouble(const Holding& holding, EventReason reason, const std::string& what);
   void tellTask(Holding& holding, schema::TaskInfo::Reader task);
@@ -118,6 +123,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void tellOfCard(const std::string& card, EventReason reason, const std::string& what);
   using Values = std::vector<std::string>;  // of a reason's shape
   void tell(const PodRef& pod, EventReason reason, const Values& values);
+  void tell(const Holding& holding, EventReason reason, const Values& values);
   void tellNode(EventReason reason, const Values& values);
   void tellAll(EventReason reason, const Values& values);
   void taskFailed(kj::Exception&& exception) override;
@@ -142,6 +148,9 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::string trouble_;                  // last said of the server or the node, once each
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;
+  // Tasks of claims that a manager before this one bound and whose pods are still to be asked for;
+  // none: not looked yet.
+  std::optional<std::set<std::uint64_t>> inherited_;
   // What happened to tasks of pods that are not known yet, as after a restart.
   std::map<std::uint64_t, std::pair<EventReason, std::string>> early_;
   std::map<std::string, bool> ill_;  // cards by id; true: seen out of use since

@@ -342,6 +342,19 @@ Result<std::vector<ClaimPart>> readClaim(std::string_view json, const ClaimName&
   return parts;
 }
 
+ClaimUsers readClaimUsers(std::string_view json) {
+  ClaimUsers users;
+  simdjson::dom::parser parser;
+  Element root;
+  if (parser.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) return users;
+  if (const auto metadata = member(root, "metadata")) users.uid = textAt(*metadata, "uid");
+  for (const Element& user : entries(at(root, {"status", "reservedFor"}), ClaimUsers::kPodsMax)) {
+    if (textAt(user, "resource") != "pods") continue;
+    users.pods.push_back({std::string(textAt(user, "name")), std::string(textAt(user, "uid"))});
+  }
+  return users;
+}
+
 std::vector<std::string> brokenClaimRules(const Element& devices) {
   std::vector<std::string> broken;
   const auto add = [&](std::string sentence) {

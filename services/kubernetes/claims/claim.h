@@ -9,6 +9,7 @@
 // Consumed capacity is what the task gets: `memory` in bytes, `core` in percent (offline: greedy
 // percent). All of a card's core is all of the card. Pure.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,20 @@ struct ClaimPart {
 // is another claim, or gives nothing here (yet); InvalidArgument: what it gives is no task.
 Result<std::vector<ClaimPart>> readClaim(std::string_view json, const ClaimName& claim,
                                          std::string_view pool);
+
+// The pods that a claim is reserved for, which are those that use it.
+struct ClaimUsers {
+  static constexpr std::size_t kPodsMax = 256;  // by its API
+  struct Pod {
+    std::string name;
+    std::string uid;
+    bool operator==(const Pod&) const = default;
+  };
+  std::string uid;  // of the claim
+  std::vector<Pod> pods;
+};
+// What is no claim has none, and no uid.
+ClaimUsers readClaimUsers(std::string_view json);
 
 // The device class of deploy/kubernetes for tasks of this class: "offline.qgpu.io".
 std::string deviceClassOf(TaskClass taskClass);

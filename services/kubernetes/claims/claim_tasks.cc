@@ -39,18 +39,23 @@ Result<std::vector<std::string>> cardsOf(const std::vector<ClaimDevice>& devices
 
 // `joined`: as a task names its cards, in any order.
 bool sameCards(const std::string& joined, std::vector<std::string> cards) {
-  std::vector<std::string> has;
-  std::size_t from = 0;
-  for (std::size_t comma = 0; comma != std::string::npos; from = comma + 1) {
-    comma = joined.find(',', from);
-    has.push_back(joined.substr(from, comma == std::string::npos ? comma : comma - from));
-  }
+  std::vector<std::string> has = cardsIn(joined);
   std::sort(has.begin(), has.end());
   std::sort(cards.begin(), cards.end());
   return has == cards;
 }
 
 }  // namespace
+
+std::vector<std::string> cardsIn(std::string_view joined) {
+  std::vector<std::string> cards;
+  for (std::size_t from = 0; from <= joined.size();) {
+    const std::size_t comma = std::min(joined.find(',', from), joined.size());
+    cards.emplace_back(joined.substr(from, comma - from));
+    from = comma + 1;
+  }
+  return cards;
+}
 
 struct ClaimTasks::Bound {
   std::uint64_t task;
@@ -66,7 +71,7 @@ struct ClaimTasks::Work {
   std::vector<Bound> tasks{};                    // of this claim that are there
   std::map<std::string, std::string> cards{};    // ids by names of devices
   std::map<std::string, std::uint32_t> index{};  // of cards, by id
-  std::vector<PreparedPart> prepared{};
+  PreparedClaim prepared{};
 };
 
 // Until it goes, no other call begins.
@@ -99,12 +104,11 @@ kj::Promise<Result<T>> ClaimTasks::inTurn(Do&& work) {
   return under_.wrap(before.addBranch().then(std::forward<Do>(work)).attach(kj::mv(turn)));
 }
 
-kj::Promise<Result<std::vector<PreparedPart>>> ClaimTasks::prepare(Peer peer, ClaimName claim) {
-  using Prepared = Result<std::vector<PreparedPart>>;
+kj::Promise<Result<PreparedClaim>> ClaimTasks::prepare(Peer peer, ClaimName claim) {
   auto work = kj::heap<Work>(Work{std::move(peer), std::move(claim)});
   Work& what = *work;
-  return inTurn<std::vector<PreparedPart>>([this, &what]() -> kj::Promise<Prepared> {
-           return look(what).then([&what](Status done) -> Prepared {
+  return inTurn<PreparedClaim>([this, &what]() -> kj::Promise<Result<PreparedClaim>> {
+           return look(what).then([&what](Status done) -> Result<PreparedClaim> {
              if (!done) return done.error();
              return std::move(what.prepared);
            });
@@ -112,16 +116,33 @@ kj::Promise<Result<std::vector<PreparedPart>>> ClaimTasks::prepare(Peer peer, Cl
       .attach(kj::mv(work));
 }
 
+kj::Promise<ApiAnswer> ClaimTasks::read(std::string_view nameSpace, std::string_view name) {
+  return api_.get(std::string(kResourceApi) + "/namespaces/" + urlEscaped(nameSpace) +
+                  "/resourceclaims/" + urlEscaped(name));
+}
+
+kj::Promise<Result<ClaimUsers>> ClaimTasks::usersOf(std::string task, std::string requestId) {
+  const auto parts = podTaskParts(task);
+  const auto gone = [task] { return fail(ErrorCode::NotFound, "no claim is known of " + task); };
+  if (!parts) return Result<ClaimUsers>(gone());
+  return under_.wrap(read(parts->nameSpace, parts->pod)
+                         .then([requestId, gone](ApiAnswer answer) -> Result<ClaimUsers> {
+                           if (!answer.ok()) return answer.error();
+                           ClaimUsers users = readClaimUsers(answer.body);
+                           const bool its = requestId.starts_with(requestOfClaim(users.uid));
+                           if (!its) return gone();
+                           return users;
+                         }));
+}
+
 kj::Promise<Status> ClaimTasks::look(Work& work) {
-  const std::string path = std::string(kResourceApi) + "/namespaces/" +
-                           urlEscaped(work.claim.nameSpace) + "/resourceclaims/" +
-                           urlEscaped(work.claim.name);
-  return api_.get(path)
+  return read(work.claim.nameSpace, work.claim.name)
       .then([this, &work](ApiAnswer answer) -> kj::Promise<Status> {
         if (!answer.ok()) return Status(answer.error());
         auto parts = readClaim(answer.body, work.claim, node_);
         if (!parts) return Status(parts.error());
         work.parts = std::move(*parts);
+        work.prepared.users = readClaimUsers(answer.body);
         return readCards(work);
       })
       .then([this, &work](Status done) -> kj::Promise<Status> {
@@ -170,7 +191,7 @@ kj::Promise<Status> ClaimTasks::bindFrom(Work& work, std::size_t at) {
   if (!cards) return Status(cards.error());
   PreparedPart prepared{part.request, part.devices, std::move(*cards), part.admin, 0, {}};
   if (part.admin) {
-    work.prepared.push_back(std::move(prepared));
+    work.prepared.parts.push_back(std::move(prepared));
     return bindFrom(work, at + 1);
   }
   if (isHybrid(part.taskClass) != mixed_()) {
@@ -213,7 +234,7 @@ kj::Promise<Status> ClaimTasks::bindFrom(Work& work, std::size_t at) {
         const auto reply = answer->reply().getBound();
         prepared.task = reply.getTask();
         prepared.token = view(reply.getToken());
-        work.prepared.push_back(std::move(prepared));
+        work.prepared.parts.push_back(std::move(prepared));
         return bindFrom(work, at + 1);
       });
 }

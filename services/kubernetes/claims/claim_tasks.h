@@ -12,6 +12,7 @@
 #include <functional>
 #include <kj/async.h>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/api/commands/node_actor_client.h"
@@ -30,6 +31,14 @@ struct PreparedPart {
   std::string token;
 };
 
+struct PreparedClaim {
+  ClaimUsers users;
+  std::vector<PreparedPart> parts;
+};
+
+// The ids of a task's cards, which it names joined by commas.
+std::vector<std::string> cardsIn(std::string_view joined);
+
 class ClaimTasks {
  public:
   static constexpr std::size_t kWaitingMax = 256;
@@ -42,8 +51,11 @@ class ClaimTasks {
   ClaimTasks(const ClaimTasks&) = delete;
   ClaimTasks& operator=(const ClaimTasks&) = delete;
 
-  kj::Promise<Result<std::vector<PreparedPart>>> prepare(Peer peer, ClaimName claim);
+  kj::Promise<Result<PreparedClaim>> prepare(Peer peer, ClaimName claim);
   kj::Promise<Status> unprepare(Peer peer, std::string uid);
+  // Who uses the claim of a task, by the task's name and request id. NotFound: the claim is gone,
+  // or the name too long to tell whose task it is.
+  kj::Promise<Result<ClaimUsers>> usersOf(std::string task, std::string requestId);
 
  private:
   struct Bound;
@@ -52,6 +64,7 @@ class ClaimTasks {
 
   template <typename T, typename Do>
   kj::Promise<Result<T>> inTurn(Do&& work);
+  kj::Promise<ApiAnswer> read(std::string_view nameSpace, std::string_view name);
   kj::Promise<Status> look(Work& work);
   kj::Promise<Status> readTasks(Work& work);
   kj::Promise<Status> readCards(Work& work);

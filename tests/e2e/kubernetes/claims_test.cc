@@ -2,10 +2,12 @@
 // that attach with what a claim gave them. API server and kubelet are played; kube-scheduler's
 // part, the allocation, is written by the test.
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "services/attach/testing/guest_client.h"
 #include "services/kubernetes/claim_plugin/testing/claims_kubelet.h"
 #include "tests/e2e/harness.h"
 #include "tests/e2e/kubernetes/container.h"
@@ -50,7 +52,7 @@ struct Claims : ::testing::Test {
 
   // As kube-scheduler leaves it; `consumed` of device `device` for request "gpu".
   void allocate(const std::string& name, const std::string& device, const Json& consumed,
-                const std::string& taskClass = "ordinary") {
+                const std::string& taskClass = "ordinary", const Json& users = Json::array()) {
     Json result = {
         {"request", "gpu"}, {"driver", "qgpu.io"},        {"pool", kNode},
         {"device", device}, {"shareID", "share-" + name}, {"consumedCapacity", consumed}};
@@ -63,9 +65,25 @@ struct Claims : ::testing::Test {
             {{"metadata", {{"name", name}, {"namespace", kSpace}, {"uid", "uid-" + name}}},
              {"spec", Json::object()},
              {"status",
-              {{"allocation",
+              {{"reservedFor", users},
+               {"allocation",
                 {{"devices",
                   {{"results", Json::array({result})}, {"config", Json::array({config})}}}}}}}});
+  }
+  static Json user(const std::string& pod) {
+    return {{"resource", "pods"}, {"name", pod}, {"uid", "uid-" + pod}};
+  }
+  Json event(const std::string& reason, const std::string& pod) {
+    Json found;
+    const bool told = eventually([&] {
+      for (Json& one : api.all("events")) {
+        const bool its = one["reason"] == reason && one["involvedObject"]["name"] == pod;
+        if (its) found = std::move(one);
+      }
+      return !found.is_null();
+    });
+    EXPECT_TRUE(told) << reason << " of " << pod << "\n" << manager->log();
+    return found;
   }
   ClaimsKubelet::Prepared prepare(const std::string& name) {
     return kubelet.prepare(kSpace, name, "uid-" + name);
@@ -178,20 +196,14 @@ TEST_F(Claims, ARefusedClaimSaysWhy) {
   EXPECT_NE(prepare("large").error, "");
   EXPECT_TRUE(manager->tasks().empty());
   // And who looks at the claim is told.
-  Json event;
-  ASSERT_TRUE(eventually([&] {
-    for (Json& one : api.all("events")) {
-      if (one["involvedObject"]["name"] == "fast") event = std::move(one);
-    }
-    return !event.is_null();
-  })) << manager->log();
-  EXPECT_EQ(event["reason"], "QGPUClaimRefused");
-  EXPECT_EQ(event["involvedObject"], Json({{"apiVersion", "resource.k8s.io/v1"},
-                                           {"kind", "ResourceClaim"},
-                                           {"namespace", kSpace},
-                                           {"name", "fast"},
-                                           {"uid", "uid-fast"}}));
-  const std::string said = event["message"];
+  const Json told = event("QGPUClaimRefused", "fast");
+  ASSERT_FALSE(told.is_null());
+  EXPECT_EQ(told["involvedObject"], Json({{"apiVersion", "resource.k8s.io/v1"},
+                                          {"kind", "ResourceClaim"},
+                                          {"namespace", kSpace},
+                                          {"name", "fast"},
+                                          {"uid", "uid-fast"}}));
+  const std::string said = told["message"];
   EXPECT_TRUE(said.starts_with("not prepared on node n1: claim web/fast, request 'gpu' is online"))
       << said;
 }
@@ -209,6 +221,59 @@ TEST_F(Claims, PreparedClaimsOutliveTheManager) {
   ASSERT_TRUE(eventually([&] { return prepare("train").error.empty(); })) << manager->log();
   EXPECT_EQ(container(before, "train").token(), token);
   EXPECT_EQ(manager->tasks().size(), 1u);
+}
+
+TEST_F(Claims, WhatBecomesOfAClaimIsToldToThePodsThatUseIt) {
+  start();
+  if (HasFatalFailure()) return;
+  const Json consumed = {{"memory", "2Gi"}, {"core", "50"}};
+  allocate("train", "sim-0", consumed, "ordinary", Json::array({user("p1")}));
+  const auto prepared = prepare("train");
+  ASSERT_EQ(prepared.error, "");
+  const Json got = event("QGPUAllocated", "p1");
+  ASSERT_FALSE(got.is_null());
+  EXPECT_EQ(got["message"], "request gpu of claim train has sim-0");
+  EXPECT_EQ(got["involvedObject"]["kind"], "Pod");
+  EXPECT_EQ(got["involvedObject"]["uid"], "uid-p1");
+  EXPECT_EQ(got["involvedObject"]["namespace"], kSpace);
+
+  // Another one shares it.
+  allocate("train", "sim-0", consumed, "ordinary", Json::array({user("p1"), user("p2")}));
+  ASSERT_EQ(prepare("train").error, "");
+  EXPECT_EQ(event("QGPUAllocated", "p2")["message"], got["message"]);
+  EXPECT_EQ(event("QGPUAllocated", "p1")["count"], got["count"]) << "it has it already";
+
+  auto client =
+      GuestClient::attach(manager->runDir() + "/attach.sock", container(prepared, "train").token());
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::atomic_ref(client->slot().refused).fetch_add(7);
+  for (const char* pod : {"p1", "p2"}) {
+    const std::string said = event("QGPUMemoryOverrun", pod)["message"];
+    EXPECT_TRUE(said.starts_with("request gpu of claim train: 7 allocations failed")) << said;
+  }
+}
+
+TEST_F(Claims, MetricsAndEventsOfAClaimNameItsPodOverARestart) {
+  start();
+  if (HasFatalFailure()) return;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}}, "ordinary",
+           Json::array({user("p1")}));
+  const auto prepared = prepare("train");
+  ASSERT_EQ(prepared.error, "");
+  const auto labelled = [&] {
+    const std::string labels =
+        std::string(",namespace=\"") + kSpace + "\",pod=\"p1\",container=\"gpu\"} ";
+    return manager->get("/metrics").find(labels) != std::string::npos;
+  };
+  EXPECT_TRUE(labelled()) << manager->get("/metrics");
+  manager->kill();
+  manager->start();
+  EXPECT_TRUE(eventually(labelled)) << manager->log();
+  auto client =
+      GuestClient::attach(manager->runDir() + "/attach.sock", container(prepared, "train").token());
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::atomic_ref(client->slot().refused).fetch_add(1);
+  EXPECT_FALSE(event("QGPUMemoryOverrun", "p1").is_null());
 }
 
 TEST_F(Claims, ASliceThatSomebodyTookAwayIsThereAgain) {

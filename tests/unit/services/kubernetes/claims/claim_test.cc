@@ -57,6 +57,20 @@ TEST(Claim, APartOfACardIsWhatItConsumes) {
   EXPECT_EQ(part.devices[0].share, "a671734a-e8e5-11e4-8fde-42010af09327");
 }
 
+TEST(Claim, ItsUsersAreThePodsThatItIsReservedFor) {
+  const ClaimUsers users =
+      readClaimUsers(R"({"metadata":{"uid":"1f0a"},"status":{"reservedFor":[)"
+                     R"({"resource":"pods","name":"p1","uid":"u1"},)"
+                     R"({"apiGroup":"example.org","resource":"jobs","name":"j","uid":"u2"},)"
+                     R"({"resource":"pods","name":"p3","uid":"u3"}]}})");
+  EXPECT_EQ(users.uid, "1f0a");
+  EXPECT_EQ(users.pods, (std::vector<ClaimUsers::Pod>{{"p1", "u1"}, {"p3", "u3"}}));
+  for (const char* none : {"", "[]", R"({"status":{"reservedFor":7}})"}) {
+    EXPECT_EQ(readClaimUsers(none).uid, "") << none;
+    EXPECT_TRUE(readClaimUsers(none).pods.empty()) << none;
+  }
+}
+
 TEST(Claim, CapacityMayBeNamedInFull) {
   const auto parts =
       read(claimWith(result("gpu", "gpu-0", R"("qgpu.io/memory":"1Gi","qgpu.io/core":"1")")));
