@@ -325,7 +325,7 @@ TEST(Manifests, GiveInTheKnownRolesNothingButKnownRights) {
             R"({"apiGroups":[""],"resources":["events"],"verbs":["create","patch"]},)"
             R"({"apiGroups":[""],"resources":["nodes/status"],"verbs":["patch"]},)"
             R"({"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],)"
-            R"("verbs":["get","create","update","delete"]},)"
+            R"("verbs":["get","list","create","update","delete"]},)"
             R"({"apiGroups":["resource.k8s.io"],"resources":["resourceclaims"],"verbs":["get"]}])");
 }
 

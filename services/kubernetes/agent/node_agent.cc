@@ -21,6 +21,9 @@ constexpr std::size_t kHoldingsMax = PodBook::kPodsMax;
 constexpr const char* kWholeCards =
     "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
     "device plugin away";
+constexpr const char* kOtherDriver =
+    "driver gpu.nvidia.com gives this node's cards too, whole, by ResourceSlices of its own: a card "
+    "is whole or shared, never both; take that driver away from this node";
 constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kByClaims = "its cards are given by claims: label qgpu.io/claims=enable";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
@@ -111,6 +114,7 @@ NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient&
       self_{::geteuid(), static_cast<std::uint32_t>(::getpid()), true, {}},
       places_(placesOfCards()),
       claims_(actor, api, log, config_.node, [this] { return handler_.mixed(); }),
+      others_(api, log, config_.node),
       tasks_(*this) {
   handler_.setListener(static_cast<StartListener&>(*this));
   handler_.setClaims(claims_.tasks());
@@ -170,18 +174,24 @@ void NodeAgent::readLabels(const KubeNode& node) {
   }
 }
 
+const char* NodeAgent::refused(const KubeNode& node) const {
+  return node.wholeCards ? kWholeCards : others_.give() ? kOtherDriver : nullptr;
+}
+
 // As devices: claims are served apart.
 void NodeAgent::closeOrServe(const KubeNode& node) {
   const bool neither = claims_.way() == NodeClaims::Way::Neither;
-  const std::string closed = node.wholeCards ? kWholeCards
+  const char* const why = refused(node);
+  const std::string closed = why != nullptr  ? why
                              : !node.enabled ? kDisabled
                              : neither       ? claims_.why()
                              : node.claims   ? kByClaims
                                              : "";
   if (closed == handler_.closed()) return;
   log_.info("kubelet-served", {{"served", closed.empty()}, {"why", closed}});
-  if (node.wholeCards) tellNode(EventReason::NodeRefused, {closed});
-  if (closed.empty() && handler_.closed() == kWholeCards) tellNode(EventReason::NodeServed, {});
+  const bool refusedBefore = handler_.closed() == kWholeCards || handler_.closed() == kOtherDriver;
+  if (why != nullptr) tellNode(EventReason::NodeRefused, {closed});
+  if (closed.empty() && refusedBefore) tellNode(EventReason::NodeServed, {});
   handler_.close(closed);
 }
 
@@ -303,6 +313,7 @@ kj::Promise<void> NodeAgent::rounds() {
 kj::Promise<void> NodeAgent::round() {
   return readCards()
       .then([this] { return choosePolicy(); })
+      .then([this] { return others_.look(); })
       .then([this] { return giveCards(); })
       .then([this] { return annotate(); })
       .then([this] { return endOverPods(); })
@@ -352,7 +363,7 @@ kj::Promise<void> NodeAgent::choosePolicy() {
 // By claims or as devices.
 kj::Promise<void> NodeAgent::giveCards() {
   if (!node_ || leaving_) return kj::READY_NOW;
-  const bool byClaims = node_->claims && node_->enabled && !node_->wholeCards;
+  const bool byClaims = node_->claims && node_->enabled && refused(*node_) == nullptr;
   SliceFacts facts{config_.node,       node_->uid, node_->mixed, config_.maxTasksPerCard,
                    config_.rules.unit, cards_,     places_};
   return claims_.round(self_, byClaims, std::move(facts)).then([this] {
@@ -366,7 +377,7 @@ kj::Promise<void> NodeAgent::giveCards() {
 kj::Promise<void> NodeAgent::annotate() {
   if (!node_ || cards_.empty() || cards_.size() > kAnnotatedCardsMax) return kj::READY_NOW;
   if (claims_.way() == NodeClaims::Way::Unknown) return kj::READY_NOW;
-  if (claims_.way() != NodeClaims::Way::Devices) {
+  if (claims_.way() != NodeClaims::Way::Devices || others_.give()) {
     return node_->cards.empty() ? kj::Promise<void>(kj::READY_NOW) : writeAnnotation({});
   }
   CardsAnnotation annotation;

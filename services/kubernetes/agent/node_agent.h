@@ -27,6 +27,7 @@
 #include "services/cards/health.h"
 #include "services/kubernetes/agent/kubelet_handler.h"
 #include "services/kubernetes/claims/node_claims.h"
+#include "services/kubernetes/claims/other_drivers.h"
 #include "services/kubernetes/client/api_server.h"
 #include "services/kubernetes/client/reflector.h"
 #include "services/kubernetes/pods/cards_annotation.h"
@@ -94,6 +95,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void onCounted() override { ring(); }
 
   void readLabels(const KubeNode& node);
+  // Why nothing of this node may be shared, whichever way; null: it may.
+  const char* refused(const KubeNode& node) const;
   void closeOrServe(const KubeNode& node);
   void over(const PodDemands& pod);
   void endRooms(const KubePod& pod);
@@ -138,6 +141,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   const Peer self_;
   const std::map<std::string, PciPlace> places_;
   NodeClaims claims_;
+  OtherDrivers others_;
 
   Cards cards_;                           // as the node has them
   std::optional<KubeNode> node_;          // as the server has it

@@ -305,6 +305,33 @@ TEST_F(Claims, AllRightsThatTheManagerHasForThemAreUsed) {
   EXPECT_EQ(unused(api, kRightsForClaims), Rights());
 }
 
+// NVIDIA's driver, whose devices kube-scheduler counts apart from ours.
+TEST_F(Claims, ACardThatAnotherDriverGivesIsGivenByUsNeitherWay) {
+  const auto of = [](const std::string& name, const std::string& node) {
+    return Json{{"metadata", {{"name", name}}},
+                {"spec",
+                 {{"driver", "gpu.nvidia.com"},
+                  {"nodeName", node},
+                  {"devices", Json::array({{{"name", "gpu-0"}}})}}}};
+  };
+  api.put("resourceslices", of("n2-gpu.nvidia.com", "n2"));
+  start();
+  if (HasFatalFailure()) return;
+  api.put("resourceslices", of("n1-gpu.nvidia.com", kNode));
+  ASSERT_TRUE(eventually([&] { return slice().is_null(); })) << manager->log();
+  const Json told = event("QGPUNodeRefused", kNode);
+  EXPECT_NE(told["message"].get<std::string>().find("gpu.nvidia.com"), std::string::npos) << told;
+  allocate("train", "sim-0", {{"memory", "2Gi"}, {"core", "50"}});
+  EXPECT_NE(prepare("train").error, "");
+  label("qgpu.io/claims", "disable");
+  api.remove("resourceslices", "", "n1-gpu.nvidia.com");
+  EXPECT_FALSE(event("QGPUNodeServed", kNode).is_null());
+  EXPECT_TRUE(eventually([&] {
+    return api.find("nodes", "", kNode)["metadata"]["annotations"].contains("qgpu.io/cards");
+  }));
+  EXPECT_TRUE(manager->tasks().empty());
+}
+
 TEST_F(Claims, NeitherWayGivesCardsWhileTasksOfTheOtherLive) {
   start();
   if (HasFatalFailure()) return;
