@@ -337,7 +337,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
   const auto more = [this] {
     return unheldMetrics(*attach) + (podEvents ? eventMetrics(*podEvents) : "") +
-           (tls ? tls->metrics() : "");
+           (agent ? agent->metrics() : "") + (tls ? tls->metrics() : "");
   };
   const auto podOf = [this](std::uint64_t task) {
     const PodTaskParts parts = agent ? agent->containerOf(task) : PodTaskParts{};

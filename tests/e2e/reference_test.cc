@@ -26,9 +26,9 @@ measured last, and a counter NAME`_count`; a histogram has NAME`_bucket` up to e
 NAME`_sum` and NAME`_count` of all since the start. [The dashboard](../../deploy/grafana/qgpu.json)
 and [the alerts](../../deploy/prometheus/alerts.yaml) are made of them.
 
-Families with `kube` in their name, what is said of pods and binds, and the labels `namespace`,
-`pod` and `container` of tasks are there on Kubernetes; `qgpu_tls_files_refused` where a daemon has
-certificates. This page is generated from what a scrape finds.
+Families with `kube` in their name, what is said of pods, binds and namespaces, and the labels
+`namespace`, `pod` and `container` of tasks are there on Kubernetes; `qgpu_tls_files_refused` where
+a daemon has certificates. This page is generated from what a scrape finds.
 
 )";
 

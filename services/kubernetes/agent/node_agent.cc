@@ -258,8 +258,7 @@ void NodeAgent::onStarted(const PodPlan& pod, const std::string& container, std:
                           const std::vector<std::string>& cards) {
   const std::string what = whatOf(container);
   if (holdings_.size() < kHoldingsMax && !holdings_.contains(task)) {
-    holdings_.emplace(
-        task, Holding{{refOf(pod)}, container, what, cards, 0, timer_.now(), false, false});
+    holdings_.emplace(task, holdingOf({refOf(pod)}, container, what, cards));
   }
   tell(refOf(pod), EventReason::Allocated, {what, joined(cards)});
 }
@@ -275,14 +274,8 @@ void NodeAgent::onClaimPrepared(const ClaimName& claim, const PreparedClaim& pre
     if (part.admin || holdings_.size() >= kHoldingsMax) continue;
     Holding& holding =
         holdings_
-            .try_emplace(part.task, Holding{{},
-                                            part.request,
-                                            whatOf(claim.name, part.request),
-                                            part.cards,
-                                            0,
-                                            timer_.now(),
-                                            false,
-                                            false})
+            .try_emplace(part.task, holdingOf({}, part.request, whatOf(claim.name, part.request),
+                                              part.cards))
             .first->second;
     const std::vector<PodRef> before = std::exchange(holding.pods, pods);
     for (const PodRef& pod : pods) {
@@ -476,6 +469,24 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
   }
 }
 
+NodeAgent::Holding NodeAgent::holdingOf(std::vector<PodRef> pods, std::string container,
+                                        std::string what, std::vector<std::string> cards) const {
+  return {std::move(pods), std::move(container), std::move(what), std::move(cards), timer_.now(),
+          {0, 0, now()}};
+}
+
+Nanos NodeAgent::now() const {
+  return Nanos((timer_.now() - kj::origin<kj::TimePoint>()) / kj::NANOSECONDS);
+}
+
+void NodeAgent::inherit(Holding& holding, schema::TaskInfo::Reader task) const {
+  const auto use = task.getUse();
+  holding.counted = {use.getUsedNs(), use.getGpuNs(), now()};
+  holding.heldNs = use.getHeldNs();
+  holding.heldTold = true;
+  holding.quarantined = task.getQuarantined();
+}
+
 // Those that a manager before this one bound; what it told of them is not told again.
 void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
   std::map<std::string_view, schema::TaskInfo::Reader> unknown;
@@ -489,10 +500,10 @@ void NodeAgent::findHoldings(capnp::List<schema::TaskInfo>::Reader tasks) {
       const auto found = unknown.find(KubeletHandler::requestOf(uid, container.name));
       if (found == unknown.end() || holdings_.size() >= kHoldingsMax) continue;
       const schema::TaskInfo::Reader task = found->second;
-      holdings_.emplace(task.getId(),
-                        Holding{{refOf(pod)}, container.name, whatOf(container.name),
-                                container.cards, task.getUse().getHeldNs(), timer_.now(), true,
-                                task.getQuarantined()});
+      const std::string what = whatOf(container.name);
+      Holding holding = holdingOf({refOf(pod)}, container.name, what, container.cards);
+      inherit(holding, task);
+      holdings_.emplace(task.getId(), std::move(holding));
     }
   }
 }
@@ -514,8 +525,8 @@ void NodeAgent::findClaims(capnp::List<schema::TaskInfo>::Reader tasks) {
 
 void NodeAgent::findClaim(schema::TaskInfo::Reader task) {
   const std::string name = task.getSpec().getName();
-  Holding found{{}, {}, {}, cardsIn(view(task.getCard())), task.getUse().getHeldNs(), timer_.now(),
-                true, task.getQuarantined()};
+  Holding found = holdingOf({}, {}, {}, cardsIn(view(task.getCard())));
+  inherit(found, task);
   tasks_.add(claims_.tasks()
                  .usersOf(name, task.getSpec().getRequestId())
                  .then([this, name, id = task.getId(),
@@ -533,6 +544,12 @@ void NodeAgent::findClaim(schema::TaskInfo::Reader task) {
 }
 
 void NodeAgent::tellTask(Holding& holding, schema::TaskInfo::Reader task) {
+  if (!holding.pods.empty()) {
+    const auto use = task.getUse();
+    const auto mem = static_cast<std::int64_t>(task.getSpec().getMemBytes());
+    use_.count(holding.pods.front().nameSpace, holding.counted,
+               {use.getUsedNs(), use.getGpuNs(), now()}, Bytes(mem * task.getSpec().getCards()));
+  }
   tellHeld(holding, task.getUse().getHeldNs());
   if (task.getQuarantined() == holding.quarantined) return;
   holding.quarantined = task.getQuarantined();

@@ -26,6 +26,7 @@
 #include "services/api/commands/node_actor_client.h"
 #include "services/cards/health.h"
 #include "services/kubernetes/agent/kubelet_handler.h"
+#include "services/kubernetes/agent/namespace_use.h"
 #include "services/kubernetes/claims/node_claims.h"
 #include "services/kubernetes/claims/other_drivers.h"
 #include "services/kubernetes/client/api_server.h"
@@ -65,6 +66,8 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> leave();
   // What the watch of NVIDIA's cards says.
   void onHealth(const HealthChange& change);
+  // What namespaces used, as Prometheus text.
+  std::string metrics() const { return use_.metrics(); }
   // Whose task it is, as long as nothing else is done here; empty where it is no container's, or
   // not known yet, as for a moment after a restart.
   PodTaskParts containerOf(std::uint64_t task) const;
@@ -76,9 +79,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
     std::string container;     // or the request of the claim
     std::string what;          // as messages call it
     std::vector<std::string> cards;
-    std::uint64_t heldNs = 0;  // when it was told of last,
-    kj::TimePoint heldFrom;    // which was then
-    bool heldTold = false;     // or never, since it began
+    kj::TimePoint heldFrom;    // when it was told of last
+    NamespaceUse::Seen counted;
+    std::uint64_t heldNs = 0;  // as it was then
+    bool heldTold = false;     // else never, since it began
     bool quarantined = false;  // as it was told of last
   };
 
@@ -115,6 +119,10 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
   kj::Promise<void> readTasks();
+  Holding holdingOf(std::vector<PodRef> pods, std::string container, std::string what,
+                    std::vector<std::string> cards) const;
+  Nanos now() const;
+  void inherit(Holding& holding, schema::TaskInfo::Reader task) const;
   void findHoldings(capnp::List<schema::TaskInfo>::Reader tasks);
   void findClaims(capnp::List<schema::TaskInfo>::Reader tasks);
   void findClaim(schema::TaskInfo::Reader task);
@@ -152,6 +160,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   std::string trouble_;                  // last said of the server or the node, once each
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;
+  NamespaceUse use_;
   // Tasks of claims that a manager before this one bound and whose pods are still to be asked for;
   // none: not looked yet.
   std::optional<std::set<std::uint64_t>> inherited_;

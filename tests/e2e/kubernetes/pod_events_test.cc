@@ -55,6 +55,14 @@ struct PodEvents : KubeletApi {
     ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}, kOther), "");
   }
   static std::string messageOf(const Json& event) { return event["message"]; }
+  // Of the pods' namespace; -1: it is not there.
+  double counted(const std::string& what) {
+    const std::string page = manager->get("/metrics");
+    const std::string sample =
+        "\nqgpu_namespace_" + what + "_total{namespace=\"" + kMain.nameSpace + "\"} ";
+    const std::size_t at = page.find(sample);
+    return at == std::string::npos ? -1 : std::stod(page.substr(at + sample.size()));
+  }
 };
 
 TEST_F(PodEvents, WhatAPodGotIsToldWithItsCards) {
@@ -81,6 +89,21 @@ TEST_F(PodEvents, MetricsOfATaskNameItsContainerOverARestartAndThoseOfNoPodNone)
   ASSERT_TRUE(manager->ask("run {\"name\":\"hand\",\"owner\":\"none\"}")["ok"]);
   EXPECT_TRUE(labelled(",namespace=\"\",pod=\"\",container=\"\"} "))
       << manager->get("/metrics");
+}
+
+TEST_F(PodEvents, WhatANamespaceUsedIsCountedAndStaysWhenItsPodIsOver) {
+  bindPod("u1", "sim-0", 50, 4);
+  ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}), "");
+  EXPECT_TRUE(eventually([&] { return counted("memory_gib_seconds") > 4; }));
+  phase("Succeeded");
+  ASSERT_TRUE(eventually([&] { return manager->tasks().empty(); })) << manager->log();
+  EXPECT_GT(counted("memory_gib_seconds"), 4);
+  EXPECT_EQ(counted("used_seconds"), 0);
+  bindPod("u2", "sim-0", 50, 4, "", kOther);
+  ASSERT_EQ(start({{"qgpu-core", 50}, {"qgpu-memory", 4}}, kOther), "");
+  GuestClient client = program(kOther);
+  const Busy busy(client);
+  EXPECT_TRUE(eventually([&] { return counted("used_seconds") > 0; })) << manager->get("/metrics");
 }
 
 TEST_F(PodEvents, AStartThatIsRefusedIsToldWithItsReason) {
