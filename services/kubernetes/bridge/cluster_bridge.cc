@@ -178,7 +178,7 @@ std::map<std::string, ClusterBridge::NodeTask> ClusterBridge::tasksOf(const Kube
 }
 
 void ClusterBridge::onUpsert(const KubePod& pod) {
-  if (pod.demands.nodeName.empty() && !pod.deleting && !pod.over) {
+  if (pod.demands.nodeName.empty() && !pod.deleting && !pod.over && !pod.gated) {
     options_.onWaits(pod);
   } else {
     options_.onWaitsNoMore(pod.demands.uid);

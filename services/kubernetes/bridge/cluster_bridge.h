@@ -59,7 +59,7 @@ struct BridgeOptions {
   Nanos evictEvery = seconds(5);          // while a budget forbids it, or nobody answers
   Nanos awayMax = seconds(5);             // of the API server; after it nothing is bound
   std::function<void()> onReady = [] {};  // once: every usable node is a member, or was turned away
-  // Pods that are bound to no node; each again whenever it changes.
+  // Pods that are bound to no node and may be; each again whenever it changes.
   std::function<void(const KubePod&)> onWaits = [](const KubePod&) {};
   std::function<void(const std::string&)> onWaitsNoMore = [](const std::string&) {};  // by its UID
   std::function<bool()> mayBind = [] { return true; };  // asked before each

@@ -141,8 +141,9 @@ void readPodRest(od::value value, KubePod& to) {
       });
     }
     if (key == "spec") {
-      eachField(field, [&](std::string_view name, od::value policy) {
-        if (name == "restartPolicy") restarts = textOf(policy);
+      eachField(field, [&](std::string_view name, od::value part) {
+        if (name == "restartPolicy") restarts = textOf(part);
+        if (name == "schedulingGates") eachEntry(part, [&](od::value) { to.gated = true; });
       });
     }
     if (key != "status") return;

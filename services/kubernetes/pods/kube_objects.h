@@ -36,6 +36,7 @@ struct KubeNode {
 struct KubePod {
   PodDemands demands;     // also who it is, and where
   bool deleting = false;  // has a deletionTimestamp
+  bool gated = false;     // has schedulingGates: kube-scheduler does not try it
   bool over = false;               // phase Succeeded or Failed: all its containers have ended
   std::vector<std::string> ended;  // its containers that have ended for good
 };

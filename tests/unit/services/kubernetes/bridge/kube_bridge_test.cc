@@ -597,6 +597,19 @@ TEST_F(KubeBridge, ACardThatChangesBetweenHelloAndWelcomeIsTold) {
   }));
 }
 
+// kube-scheduler leaves it alone as well.
+TEST_F(KubeBridge, APodWithASchedulingGateDoesNotWaitUntilTheGateGoes) {
+  Json gated = ApiStandIn::pod("web", "gated", "u1");
+  gated["spec"]["schedulingGates"] = Json::array({{{"name", "example.org/group"}}});
+  server->put("pods", gated);
+  server->put("pods", ApiStandIn::pod("web", "open", "u2"));
+  beginWithNode();
+  EXPECT_EQ(waiting, std::set<std::string>{"u2"});
+  gated["spec"]["schedulingGates"] = Json::array();
+  server->put("pods", gated);
+  EXPECT_TRUE(served([&] { return waiting.contains("u1"); }));
+}
+
 TEST_F(KubeBridge, WhichPodsWaitIsTold) {
   server->put("pods", ApiStandIn::pod("web", "p", "u1"));
   beginWithNode();
