@@ -12,6 +12,9 @@
 // (resource.kubernetes.io/pciBusID, pcieRoot and numaNode), so that one constraint of a claim may
 // speak of devices of several drivers.
 //
+// Each card is counted by itself: no device draws from counters that others draw from as well,
+// which kube-scheduler has counted wrong for shared devices (kubernetes/kubernetes#139034).
+//
 // The kind of a card is its node's: hybrid where the node is mixed. A card that takes nothing new
 // has a taint that says why. Pure.
 

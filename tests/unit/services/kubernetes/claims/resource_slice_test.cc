@@ -68,6 +68,17 @@ TEST(ResourceSlice, AnOrdinaryCardIsGivenInPercentAndGib) {
   EXPECT_EQ(at(facts(), device + "/taints"), "(absent)");
 }
 
+TEST(ResourceSlice, NoDeviceDrawsFromCountersOfOthers) {
+  SliceFacts several = facts();
+  several.cards.push_back(several.cards[0]);
+  several.cards[1].id = "GPU-2";
+  several.mixed = true;
+  const std::string slice = writeSlice(several, "7");
+  EXPECT_NE(slice.find("allowMultipleAllocations"), std::string::npos);
+  EXPECT_EQ(slice.find("sharedCounters"), std::string::npos);
+  EXPECT_EQ(slice.find("consumesCounters"), std::string::npos);
+}
+
 TEST(ResourceSlice, SaysWhereACardIsPluggedInByTheNamesThatAllDriversUse) {
   SliceFacts placed = facts();
   const std::string attributes = "/spec/devices/0/attributes/resource.kubernetes.io~1";
