@@ -441,6 +441,7 @@ void Manager::Parts::addAgent(const ManagerOptions& options, KubeCredentials cre
   config.maxTasksPerCard = options.maxTasksPerCard;
   config.policy = options.policy;
   config.rules = options.pods;
+  config.labelNode = options.labelNode;
   config.onMixed = [this, nodeId](bool mixed) {
     Outlet(mainActors, clientId).sendUrgent(nodeId, [mixed](schema::Envelope::Builder message) {
       message.initNodeLabelled().setMixed(mixed);

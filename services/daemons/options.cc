@@ -175,6 +175,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
   to.metricsTls = to.metricsTls || name == "metrics-tls";
+  to.labelNode = to.labelNode || name == "label-node";
   to.mixed = to.mixed || name == "mixed";
   to.strict = to.strict || name == "strict";
   to.insecure = to.insecure || name == "insecure";
@@ -230,6 +231,8 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"kubelet-dir", "DIR", "kubelet's folder", kKubeletDir},
       FlagRow{"cdi", "WHERE", "name a CDI device to kubelet 1.29 or later: off, on or a folder",
               "off"},
+      FlagRow{"label-node", nullptr,
+              "give this node the label qgpu-device-enable=enable where it has cards, and none"},
       FlagRow{"kubelet-config", "FILE", "config file of the device plugin, for its own flags"},
       FlagRow{"resource-prefix", "NAME", "before '/' in names of Kubernetes resources",
               kResourcePrefix},

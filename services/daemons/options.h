@@ -51,6 +51,7 @@ struct ManagerOptions {
   std::string kubeletDir;
   std::string kubeletConfig;  // file for the device plugin; empty: none
   std::string cdi;            // off, on or a folder, for the device plugin
+  bool labelNode = false;     // the manager names its node as one of ours
   PodRules pods;
 };
 

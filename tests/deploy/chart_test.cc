@@ -308,6 +308,47 @@ TEST_F(Chart, PutsValuesOverWhatTheManifestsSay) {
   }
 }
 
+TEST_F(Chart, ManagersThatLabelNodesRunWhereOthersFoundCards) {
+  const std::string options = "--set images.pullPolicy=Never,manager.labelNodes=true";
+  const Objects all = rendered(options + ",manager.nodeSelector.pool=gpu");
+  const std::string manager = "DaemonSet qgpu-manager";
+  const std::string pod = "/spec/template/spec";
+  EXPECT_EQ(at(all, manager, pod + "/containers/0/command").back(), "--label-node");
+  EXPECT_EQ(at(all, manager, pod + "/nodeSelector"), Json::parse(R"({"pool":"gpu"})"));
+  const Json terms = at(all, manager,
+                        pod +
+                            "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+                            "/nodeSelectorTerms");
+  std::set<std::string> asked;
+  for (const Json& term : terms) {
+    std::string words;
+    for (const Json& one : term["matchExpressions"]) {
+      words += one["key"].get<std::string>() + " " + one["operator"].get<std::string>() + " " +
+               one.value("values", Json::array()).dump() + "; ";
+    }
+    asked.insert(words);
+  }
+  const std::string unlabelled = "qgpu-device-enable DoesNotExist []; ";
+  EXPECT_EQ(asked,
+            (std::set<std::string>{
+                R"(qgpu-device-enable In ["enable"]; )",
+                unlabelled + R"(nvidia.com/gpu.present In ["true"]; )",
+                unlabelled + R"(feature.node.kubernetes.io/pci-10de.present In ["true"]; )",
+                unlabelled + R"(feature.node.kubernetes.io/pci-0300_10de.present In ["true"]; )",
+                unlabelled + R"(feature.node.kubernetes.io/pci-0302_10de.present In ["true"]; )"}));
+  const Objects own =
+      rendered(options +
+               ",manager.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
+               "nodeSelectorTerms[0].matchExpressions[0].key=mine,manager.affinity.nodeAffinity."
+               "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]."
+               "matchExpressions[0].operator=Exists");
+  EXPECT_EQ(at(own, manager,
+               pod + "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+                     "/nodeSelectorTerms")
+                .size(),
+            1u);
+}
+
 // The other generations have the same extender, as KubeScheduler.* of manifest_test shows.
 TEST_F(Chart, HasAKubeSchedulerOfItsOwnThatAsksTheExtenderByCertificates) {
   const std::string options = "--set images.pullPolicy=Never,kubeScheduler.enabled=true";

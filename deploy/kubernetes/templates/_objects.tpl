@@ -87,6 +87,28 @@
 {{- include "qgpu.workload" (list $root (index . 1) (index . 2)) }}
 {{- end }}
 
+{{/* A pod of the manager that labels nodes itself runs on those that have its label, and on those
+     without it on which others found a card of NVIDIA. Changes the pod and prints nothing. */}}
+{{- define "qgpu.found-nodes" -}}
+{{- $main := index .containers 0 }}
+{{- $_ := set $main "command" (append $main.command "--label-node") }}
+{{- $terms := list }}
+{{- range $label, $value := .nodeSelector }}
+{{- $terms = append $terms (dict "matchExpressions" (list
+    (dict "key" $label "operator" "In" "values" (list $value)))) }}
+{{- range list "nvidia.com/gpu.present" "feature.node.kubernetes.io/pci-10de.present"
+    "feature.node.kubernetes.io/pci-0300_10de.present"
+    "feature.node.kubernetes.io/pci-0302_10de.present" }}
+{{- $terms = append $terms (dict "matchExpressions" (list
+    (dict "key" $label "operator" "DoesNotExist")
+    (dict "key" . "operator" "In" "values" (list "true")))) }}
+{{- end }}
+{{- end }}
+{{- $_ := unset . "nodeSelector" }}
+{{- $_ := set . "affinity" (dict "nodeAffinity" (dict
+    "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms))) }}
+{{- end }}
+
 {{/* The names of its objects are fixed, so that daemons and scripts find them. */}}
 {{- define "qgpu.namespace" -}}
 {{- if ne .Release.Namespace "kube-system" }}

@@ -22,8 +22,8 @@ constexpr const char* kWholeCards =
     "this node also serves nvidia.com/gpu: cards that are given whole can't be divided; take that "
     "device plugin away";
 constexpr const char* kOtherDriver =
-    "driver gpu.nvidia.com gives this node's cards too, whole, by ResourceSlices of its own: a card "
-    "is whole or shared, never both; take that driver away from this node";
+    "driver gpu.nvidia.com gives this node's cards too, by ResourceSlices of its own: a card is "
+    "whole or shared, never both; take that driver away from this node";
 constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kByClaims = "its cards are given by claims: label qgpu.io/claims=enable";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
@@ -274,8 +274,8 @@ void NodeAgent::onClaimPrepared(const ClaimName& claim, const PreparedClaim& pre
     if (part.admin || holdings_.size() >= kHoldingsMax) continue;
     Holding& holding =
         holdings_
-            .try_emplace(part.task, holdingOf({}, part.request, whatOf(claim.name, part.request),
-                                              part.cards))
+            .try_emplace(part.task,
+                         holdingOf({}, part.request, whatOf(claim.name, part.request), part.cards))
             .first->second;
     const std::vector<PodRef> before = std::exchange(holding.pods, pods);
     for (const PodRef& pod : pods) {
@@ -307,6 +307,7 @@ kj::Promise<void> NodeAgent::round() {
   return readCards()
       .then([this] { return choosePolicy(); })
       .then([this] { return others_.look(); })
+      .then([this] { return labelNode(); })
       .then([this] { return giveCards(); })
       .then([this] { return annotate(); })
       .then([this] { return endOverPods(); })
@@ -365,6 +366,28 @@ kj::Promise<void> NodeAgent::giveCards() {
   });
 }
 
+// Whatever the label says is somebody's word, and so is its absence on a node that others serve. A
+// word that comes meanwhile makes the patch a conflict.
+kj::Promise<void> NodeAgent::labelNode() {
+  const bool wanted = config_.labelNode && node_ && !node_->labelled && !leaving_;
+  if (!wanted || cards_.empty() || refused(*node_) != nullptr) return kj::READY_NOW;
+  JsonWriter json;
+  json.beginObject().key("metadata").beginObject();
+  json.field("resourceVersion", node_->resourceVersion).key("labels").beginObject();
+  json.field(kEnableLabel, "enable").endObject().endObject().endObject();
+  return patchNode(json.take()).then([this](ApiAnswer answer) {
+    if (answer.ok()) return log_.info("node-labelled", {{"label", kEnableLabel}});
+    if (answer.fault == ApiFault::Conflict || labelTrouble_ == answer.message) return;
+    labelTrouble_ = answer.message;
+    log_.warn("node-not-labelled", {{"why", labelTrouble_}});
+  });
+}
+
+kj::Promise<ApiAnswer> NodeAgent::patchNode(std::string change) {
+  return api_.call({kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(config_.node) + "/status",
+                    std::move(change), kMergePatch});
+}
+
 // What the server has is compared, so that a patch that was lost, or undone by others, is made
 // again.
 kj::Promise<void> NodeAgent::annotate() {
@@ -401,18 +424,15 @@ kj::Promise<void> NodeAgent::writeAnnotation(std::optional<std::string> text) {
     json.null();
   }
   json.endObject().endObject().endObject();
-  return api_
-      .call({kj::HttpMethod::PATCH, "/api/v1/nodes/" + urlEscaped(config_.node) + "/status",
-             json.take(), kMergePatch})
-      .then([this, text = std::move(text)](ApiAnswer answer) mutable {
-        if (answer.ok()) {
-          log_.info("cards-annotated", {{"cards", text ? cards_.size() : 0}});
-          if (node_) node_->cards = std::move(text).value_or("");
-        } else if (trouble_ != answer.message) {
-          trouble_ = answer.message;
-          log_.warn("cards-not-annotated", {{"why", trouble_}});
-        }
-      });
+  return patchNode(json.take()).then([this, text = std::move(text)](ApiAnswer answer) mutable {
+    if (answer.ok()) {
+      log_.info("cards-annotated", {{"cards", text ? cards_.size() : 0}});
+      if (node_) node_->cards = std::move(text).value_or("");
+    } else if (trouble_ != answer.message) {
+      trouble_ = answer.message;
+      log_.warn("cards-not-annotated", {{"why", trouble_}});
+    }
+  });
 }
 
 kj::Promise<void> NodeAgent::leave() {
@@ -456,9 +476,8 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
   if (early.empty()) return;
   for (const auto task : tasks) {
     const auto found = early.find(task.getId());
-    const bool ours =
-        isClaims(task) ||
-        !KubeletHandler::requestStartOf(view(task.getSpec().getRequestId())).empty();
+    const bool ours = isClaims(task) ||
+                      !KubeletHandler::requestStartOf(view(task.getSpec().getRequestId())).empty();
     if (found == early.end() || !ours) continue;
     const auto holding = holdings_.find(task.getId());
     if (holding == holdings_.end()) {
@@ -471,8 +490,8 @@ void NodeAgent::tellEarly(capnp::List<schema::TaskInfo>::Reader tasks) {
 
 NodeAgent::Holding NodeAgent::holdingOf(std::vector<PodRef> pods, std::string container,
                                         std::string what, std::vector<std::string> cards) const {
-  return {std::move(pods), std::move(container), std::move(what), std::move(cards), timer_.now(),
-          {0, 0, now()}};
+  return {std::move(pods),  std::move(container), std::move(what),
+          std::move(cards), timer_.now(),         {0, 0, now()}};
 }
 
 Nanos NodeAgent::now() const {

@@ -7,6 +7,7 @@
 //                             devices kubelet does not count at that moment is "starting" and takes
 //                             nothing new, since kubelet fails a pod for good that asks for them
 //   labels of the node     -> policy of its cards, mixed or not, served at all; at once
+//                             with `labelNode` a node with cards and without the label gets it
 //   pods of the node       -> the book of pods (annotation qgpu.io/assigned), and the end of the
 //                             tasks of pods that are over
 //   what became of pods    -> events that `kubectl describe pod` shows
@@ -43,6 +44,7 @@ struct NodeAgentConfig {
   std::uint32_t maxTasksPerCard = 0;
   schema::Policy policy = schema::Policy::BEST_EFFORT;  // of a node without the label
   PodRules rules;
+  bool labelNode = false;  // it gets the label qgpu-device-enable=enable, where it has none
   std::function<void(bool)> onMixed = [](bool) {};  // whether the node's label says so; each time
   ReflectorOptions follow;
   Nanos round = seconds(1);              // at the latest; labels and pods start one at once
@@ -74,12 +76,12 @@ class NodeAgent final : private KubeListener<KubeNode>,
 
  private:
   using Cards = std::vector<AnnotatedCard>;
-  struct Holding {  // a task of a container or of a claim, as events need it
+  struct Holding {             // a task of a container or of a claim, as events need it
     std::vector<PodRef> pods;  // one, but of a claim all that it is reserved for
     std::string container;     // or the request of the claim
     std::string what;          // as messages call it
     std::vector<std::string> cards;
-    kj::TimePoint heldFrom;    // when it was told of last
+    kj::TimePoint heldFrom;  // when it was told of last
     NamespaceUse::Seen counted;
     std::uint64_t heldNs = 0;  // as it was then
     bool heldTold = false;     // else never, since it began
@@ -114,7 +116,9 @@ class NodeAgent final : private KubeListener<KubeNode>,
   void ring();
   kj::Promise<void> readCards();
   kj::Promise<void> giveCards();
+  kj::Promise<void> labelNode();
   kj::Promise<void> annotate();
+  kj::Promise<ApiAnswer> patchNode(std::string change);
   kj::Promise<void> writeAnnotation(std::optional<std::string> text);
   kj::Promise<void> choosePolicy();
   kj::Promise<void> endOverPods();
@@ -158,6 +162,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   bool labelWasThere_ = false;
   bool leaving_ = false;
   std::string trouble_;                  // last said of the server or the node, once each
+  std::string labelTrouble_;
   std::map<std::string, PodPlan> over_;  // their tasks end; by uid, or uid and '/' for rooms of it
   std::map<std::uint64_t, Holding> holdings_;
   NamespaceUse use_;

@@ -10,7 +10,6 @@ namespace {
 
 namespace od = simdjson::ondemand;
 
-constexpr const char* kEnableLabel = "qgpu-device-enable";
 constexpr const char* kClaimsLabel = "qgpu.io/claims";
 constexpr const char* kMixedLabel = "mixed-qgpu-enable";
 constexpr const char* kWholeCards = "nvidia.com/gpu";
@@ -67,7 +66,10 @@ void readNodeMeta(od::value value, const std::string& policyLabel, KubeNode& to)
     }
     if (key != "labels") return;
     eachField(field, [&](std::string_view name, od::value text) {
-      if (name == kEnableLabel) to.enabled = textOf(text) == "enable";
+      if (name == kEnableLabel) {
+        to.labelled = true;
+        to.enabled = textOf(text) == "enable";
+      }
       if (name == kClaimsLabel) to.claims = textOf(text) == "enable";
       if (name == kMixedLabel) to.mixed = textOf(text) == "enable";
       if (name == policyLabel) to.policy = textOf(text);

@@ -16,13 +16,16 @@
 
 namespace qgpu {
 
+inline constexpr const char* kEnableLabel = "qgpu-device-enable";
+
 struct KubeNode {
   std::string name;
   std::string uid;
   std::string resourceVersion;
   std::string cards;     // annotation qgpu.io/cards, as it is
   std::string cordoned;  // annotation qgpu.io/cordoned, as it is
-  bool enabled = false;  // label qgpu-device-enable=enable
+  bool labelled = false;  // label qgpu-device-enable, whatever it says
+  bool enabled = false;   // label qgpu-device-enable=enable
   bool claims = false;   // label qgpu.io/claims=enable: its cards are given by claims
   bool mixed = false;    // label mixed-qgpu-enable=enable
   std::string policy;    // label PREFIX/qgpu-schedule-policy, as it is

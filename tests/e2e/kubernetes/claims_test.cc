@@ -31,13 +31,14 @@ struct Claims : ::testing::Test {
     api.put("nodes", node);
   }
 
-  void start(const std::string& cards = "sim:2x16") {
+  void start(std::vector<std::string> flags = {}) {
     std::ofstream(dir.path() + "/plugin.conf") << "(cdi = \"" << cdiDir() << "\")";
+    flags.insert(flags.end(),
+                 {"--kubelet=on", "--cards=sim:2x16", std::string("--nodename=") + kNode,
+                  "--kubelet-dir=" + dir.path() + "/kubelet",
+                  "--kubelet-config=" + dir.path() + "/plugin.conf"});
     manager = std::make_unique<Manager>(
-        std::vector<std::string>{"--kubelet=on", "--cards=" + cards,
-                                 std::string("--nodename=") + kNode,
-                                 "--kubelet-dir=" + dir.path() + "/kubelet",
-                                 "--kubelet-config=" + dir.path() + "/plugin.conf"},
+        std::move(flags),
         Environment{
             {"KUBECONFIG", api.kubeconfig(dir.path() + "/" + kManagerAccount, kManagerAccount)}});
     ASSERT_TRUE(eventually([&] { return kubelet.find("qgpu.io", info); })) << manager->log();
@@ -330,6 +331,30 @@ TEST_F(Claims, ACardThatAnotherDriverGivesIsGivenByUsNeitherWay) {
     return api.find("nodes", "", kNode)["metadata"]["annotations"].contains("qgpu.io/cards");
   }));
   EXPECT_TRUE(manager->tasks().empty());
+}
+
+TEST_F(Claims, AManagerThatIsToldToLabelsItsNodeAndKeepsWhatOthersWrote) {
+  const auto labels = [&]() -> Json { return api.find("nodes", "", kNode)["metadata"]["labels"]; };
+  const auto change = [&](const std::function<void(Json&)>& how) {
+    api.change("nodes", "", kNode, how);
+  };
+  change([](Json& node) { node["metadata"]["labels"].erase("qgpu-device-enable"); });
+  start({"--label-node"});  // and its slice is there, as on a node that has the label
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(labels()["qgpu-device-enable"], "enable");
+  EXPECT_EQ(labels()["qgpu.io/claims"], "enable");
+  label("qgpu-device-enable", "disable");
+  ASSERT_TRUE(eventually([&] { return slice().is_null(); })) << manager->log();
+  EXPECT_EQ(labels()["qgpu-device-enable"], "disable");
+  // One that others serve is not named as ours.
+  change([](Json& node) {
+    node["metadata"]["labels"].erase("qgpu-device-enable");
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "2";
+  });
+  EXPECT_FALSE(event("QGPUNodeRefused", kNode).is_null());
+  EXPECT_FALSE(labels().contains("qgpu-device-enable"));
+  change([](Json& node) { node["status"]["allocatable"].erase("nvidia.com/gpu"); });
+  EXPECT_TRUE(eventually([&] { return labels().contains("qgpu-device-enable"); }));
 }
 
 TEST_F(Claims, NeitherWayGivesCardsWhileTasksOfTheOtherLive) {

@@ -72,6 +72,7 @@ TEST_F(OptionsTest, HasTheDefaultsOfTheContract) {
   EXPECT_EQ(o.kubelet, KubeletChoice::Auto);
   EXPECT_EQ(o.kubeletDir, "/var/lib/kubelet");
   EXPECT_EQ(o.cdi, "off");
+  EXPECT_FALSE(o.labelNode);
   EXPECT_EQ(o.pods.prefix, "tke.cloud.tencent.com");
   EXPECT_EQ(o.pods.unit, MemoryUnit::GiB);
 }
@@ -110,6 +111,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--kubelet-dir=/k",
                                  "--kubelet-config=/c",
                                  "--cdi=/etc/cdi",
+                                 "--label-node",
                                  "--resource-prefix=example.org",
                                  "--memory-unit=MiB"});
   EXPECT_EQ(o.nodename, "n");
@@ -135,6 +137,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.kubeletDir, "/k");
   EXPECT_EQ(o.kubeletConfig, "/c");
   EXPECT_EQ(o.cdi, "/etc/cdi");
+  EXPECT_TRUE(o.labelNode);
   EXPECT_EQ(o.pods.prefix, "example.org");
   EXPECT_EQ(o.pods.unit, MemoryUnit::MiB);
 }
