@@ -24,6 +24,7 @@ constexpr const char* kWholeCards =
 constexpr const char* kOtherDriver =
     "driver gpu.nvidia.com gives this node's cards too, by ResourceSlices of its own: a card is "
     "whole or shared, never both; take that driver away from this node";
+constexpr Nanos kOthersEvery = seconds(10);
 constexpr const char* kDecision = "what was decided for it";
 constexpr const char* kByClaims = "its cards are given by claims: label qgpu.io/claims=enable";
 constexpr const char* kDisabled = "this node has no label qgpu-device-enable=enable";
@@ -127,6 +128,7 @@ NodeAgent::NodeAgent(NodeActorClient& actor, KubeletHandler& handler, ApiClient&
                 config_.rules, config_.follow);
   tasks_.add(rounds());
   tasks_.add(follow());
+  tasks_.add(lookForOthers());
 }
 
 NodeAgent::~NodeAgent() noexcept {
@@ -306,7 +308,6 @@ kj::Promise<void> NodeAgent::rounds() {
 kj::Promise<void> NodeAgent::round() {
   return readCards()
       .then([this] { return choosePolicy(); })
-      .then([this] { return others_.look(); })
       .then([this] { return labelNode(); })
       .then([this] { return giveCards(); })
       .then([this] { return annotate(); })
@@ -354,9 +355,19 @@ kj::Promise<void> NodeAgent::choosePolicy() {
       });
 }
 
+// Apart from the rounds, which go on while the API server is away.
+kj::Promise<void> NodeAgent::lookForOthers() {
+  return others_.look()
+      .then([this] {
+        ring();
+        return timer_.afterDelay(toKj(others_.known() ? kOthersEvery : config_.round));
+      })
+      .then([this] { return lookForOthers(); });
+}
+
 // By claims or as devices.
 kj::Promise<void> NodeAgent::giveCards() {
-  if (!node_ || leaving_) return kj::READY_NOW;
+  if (!node_ || leaving_ || !others_.known()) return kj::READY_NOW;
   const bool byClaims = node_->claims && node_->enabled && refused(*node_) == nullptr;
   SliceFacts facts{config_.node,       node_->uid, node_->mixed, config_.maxTasksPerCard,
                    config_.rules.unit, cards_,     places_};
@@ -370,7 +381,8 @@ kj::Promise<void> NodeAgent::giveCards() {
 // word that comes meanwhile makes the patch a conflict.
 kj::Promise<void> NodeAgent::labelNode() {
   const bool wanted = config_.labelNode && node_ && !node_->labelled && !leaving_;
-  if (!wanted || cards_.empty() || refused(*node_) != nullptr) return kj::READY_NOW;
+  const bool ours = others_.known() && node_ && refused(*node_) == nullptr;
+  if (!wanted || !ours || cards_.empty()) return kj::READY_NOW;
   JsonWriter json;
   json.beginObject().key("metadata").beginObject();
   json.field("resourceVersion", node_->resourceVersion).key("labels").beginObject();

@@ -115,6 +115,7 @@ class NodeAgent final : private KubeListener<KubeNode>,
   kj::Promise<void> round();
   void ring();
   kj::Promise<void> readCards();
+  kj::Promise<void> lookForOthers();
   kj::Promise<void> giveCards();
   kj::Promise<void> labelNode();
   kj::Promise<void> annotate();

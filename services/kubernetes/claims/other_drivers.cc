@@ -2,7 +2,6 @@
 
 #include <simdjson.h>
 
-#include "services/base/kj_time.h"
 #include "services/kubernetes/claims/resource_slice.h"
 #include "services/kubernetes/pods/json_keys.h"
 
@@ -25,18 +24,16 @@ bool listsWholeCards(std::string_view json) {
   return false;
 }
 
-OtherDrivers::OtherDrivers(ApiClient& api, Log& log, const std::string& node, Nanos lookEvery)
+OtherDrivers::OtherDrivers(ApiClient& api, Log& log, const std::string& node)
     : api_(api),
       log_(log),
       path_(std::string(kResourceApi) +
-            "/resourceslices?resourceVersion=0&fieldSelector=spec.nodeName%3D" + urlEscaped(node)),
-      lookEvery_(lookEvery),
-      lookAt_(api.timer().now()) {}
+            "/resourceslices?resourceVersion=0&fieldSelector=spec.nodeName%3D" + urlEscaped(node)) {
+}
 
 kj::Promise<void> OtherDrivers::look() {
-  if (api_.timer().now() < lookAt_) return kj::READY_NOW;
   return api_.get(path_).then([this](ApiAnswer answer) {
-    lookAt_ = api_.timer().now() + toKj(lookEvery_);
+    known_ = known_ || answer.fault != ApiFault::Unreachable;
     if (answer.ok()) {
       give_ = listsWholeCards(answer.body);
       trouble_.clear();

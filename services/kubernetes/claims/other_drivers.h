@@ -20,21 +20,22 @@ bool listsWholeCards(std::string_view json);
 class OtherDrivers {
  public:
   // Both outlive it.
-  OtherDrivers(ApiClient& api, Log& log, const std::string& node, Nanos lookEvery = seconds(10));
+  OtherDrivers(ApiClient& api, Log& log, const std::string& node);
   OtherDrivers(const OtherDrivers&) = delete;
   OtherDrivers& operator=(const OtherDrivers&) = delete;
 
   // To be called again and again, never while it is under way. Where the API server gives no list,
   // everything stays as it was last seen.
   kj::Promise<void> look();
+  // Whether the API server has answered at all.
+  bool known() const { return known_; }
   bool give() const { return give_; }
 
  private:
   ApiClient& api_;
   Log& log_;
   const std::string path_;
-  const Nanos lookEvery_;
-  kj::TimePoint lookAt_;
+  bool known_ = false;
   bool give_ = false;
   std::string trouble_;  // as last told
 };
