@@ -157,7 +157,8 @@ class Parser {
     app_.set_help_flag("-h,--help", "this text");
     app_.set_version_flag("--version", "qgpuctl " QGPU_VERSION "\n", "of this program");
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
-    app_.add_option("--server", options_.server, "a scheduler: HOST:PORT or unix:PATH; of several, ADDR,ADDR")
+    app_.add_option("--server", options_.server,
+                    "a scheduler: HOST:PORT or unix:PATH; of several, ADDR,ADDR")
         ->type_name("ADDR");
     app_.add_flag("-c,--cluster", cluster_, "the cluster, where both could be meant");
     app_.add_option("--tls-cert", options_.tls.cert, "certificate shown to --server, PEM")

@@ -270,13 +270,13 @@ Status EtcdStore::snapshot() {
 // --- opening ---
 
 Result<std::unique_ptr<EtcdStore>> EtcdStore::open(Kv& kv, Options options) {
-  std::unique_ptr<EtcdStore> store(new EtcdStore(kv, std::move(options)));
-  Status done = store->beginTurn();
-  if (done) done = store->checkFormat();
-  if (done) done = store->readAll();
-  if (done) done = store->cutTail();
+  EtcdStore store(kv, std::move(options));
+  Status done = store.beginTurn();
+  if (done) done = store.checkFormat();
+  if (done) done = store.readAll();
+  if (done) done = store.cutTail();
   if (!done) return done.error();
-  return store;
+  return std::make_unique<EtcdStore>(std::move(store));
 }
 
 // From here on nothing arrives that an earlier one of this seat asked for: its turn is over. The

@@ -13,11 +13,11 @@
 // costs one round of etcd; only what is larger than kPartBytes takes several, of which the last one
 // says that it is all.
 //
-// Every change is guarded by the seat, so that who lost it changes nothing, and by `turn`, which each
-// of them moves: a change without an answer may arrive at any later time, and then finds that it is
-// not its turn. A commit without an answer is made again, as the same change, until `turn` says that
-// it is done. So a commit is Done, Undone for certain, or Unsure; and it stays Unsure where the seat
-// is lost, since what had no answer may have been stored before.
+// Every change is guarded by the seat, so that who lost it changes nothing, and by `turn`, which
+// each of them moves: a change without an answer may arrive at any later time, and then finds that
+// it is not its turn. A commit without an answer is made again, as the same change, until `turn`
+// says that it is done. So a commit is Done, Undone for certain, or Unsure; and it stays Unsure
+// where the seat is lost, since what had no answer may have been stored before.
 //
 // Kept here: C1 (guards), D1 (a transaction is whole or absent), D3 (redo is idempotent, a tail
 // without its end is cut), D5 (a checksum per row, no holes in the journal), D6 (formats).
@@ -53,6 +53,9 @@ class EtcdStore final : public RowStore {
   // prefix and the fix: Conflict (somebody else is seated), Unsupported (a newer format), Corrupt,
   // Unavailable (etcd does not answer).
   static Result<std::unique_ptr<EtcdStore>> open(Kv& kv, Options options);
+
+  EtcdStore(EtcdStore&&) = default;
+  EtcdStore& operator=(EtcdStore&&) = delete;
 
   Result<std::vector<StoredRow>> load() override;
   Status add(const StoredRow& row) override;

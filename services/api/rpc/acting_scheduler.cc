@@ -26,8 +26,9 @@ struct ActingScheduler::Link {
 
   schema::Scheduler::Client open(kj::Own<kj::AsyncIoStream> connected) {
     stream = kj::mv(connected);
-    network = kj::heap<capnp::TwoPartyVatNetwork>(*stream, capnp::rpc::twoparty::Side::CLIENT,
-                                                  capnp::ReaderOptions{kAnswerWords, kAnswerNestingMax});
+    network = kj::heap<capnp::TwoPartyVatNetwork>(
+        *stream, capnp::rpc::twoparty::Side::CLIENT,
+        capnp::ReaderOptions{kAnswerWords, kAnswerNestingMax});
     system =
         kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(capnp::makeRpcClient(*network));
     capnp::MallocMessageBuilder message;
