@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kExample
     {"join", "join scheduler:12346 --token -"},
     {"version", "version"},
     {"completion", "completion bash"},
-    {"man", "man | man -l -"},
+    {"man", "man"},
     {"help", "help certs issue"},
     {"what-if drain", "what-if drain node-3"},
 }};
