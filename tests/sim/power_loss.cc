@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/check.h"
 #include "runtime/message.h"
 #include "schema/rows.capnp.h"
 #include "store/journal_writer.h"
+#include "store/sqlite_store.h"
 #include "store/testing/memory_disk.h"
 #include "tests/sim/host.h"
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "store/sqlite_store.h"
+
 namespace qgpu::sim {
 namespace {
 

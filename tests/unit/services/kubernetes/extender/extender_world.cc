@@ -2,6 +2,7 @@
 
 #include "actors/scheduler/codec.h"
 #include "services/api/commands/schema_names.h"
+#include "store/sqlite_store.h"
 
 namespace qgpu::testing {
 
