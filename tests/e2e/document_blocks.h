@@ -14,6 +14,7 @@ namespace qgpu::e2e {
 inline constexpr const char* kNeeds[] = {
     "build",       // compiles, or runs what is only there in a build folder of one's own
     "docker",      // an engine that makes images
+    "etcd",        // on machines of its own
     "history",     // git's, back to a commit
     "kubernetes",  // a cluster
     "minutes",     // it runs for long
