@@ -58,6 +58,12 @@ LateRun runLate(CheckContext& context, std::uint64_t count) {
       5);
   LateRun run;
   Scene::give(from);
+  // A real driver may let a context wait for its own channels; the stand-in has all of them made,
+  // as soon as the machine comes to it.
+  if (context.card.standIn()) {
+    all.scene.await(number + " late contexts", *all.offline,
+                    [&] { return made(*all.offline, "late") >= count; });
+  }
   run.still = all.standsStill(milliseconds(context.count(3'000, 700)));
   run.late = made(*all.offline, "late");
   run.ran = made(*all.offline, "ran");
@@ -263,14 +269,12 @@ void checkLate(CheckContext& context) {
                      {"faults", with.faults}};
   const double worse =
       with.online["start_p99_us"].get<double>() - without.online["start_p99_us"].get<double>();
-  // A real driver may let a context wait for its own channels; the stand-in has all of them made.
-  const bool came = !context.card.standIn() || with.late == kLate;
   const bool exact = with.offline["sum"] == with.bare["sum"] &&
                      with.offline["late_sum"] == with.bare["late_sum"] &&
                      with.offline["late_same"] == true && with.bare["late_same"] == true &&
                      with.offline["late_ran"] == with.offline["late"];
   const bool off = with.card["suspend"] != "rm" || with.ran == 0;
-  const bool met = off && with.still && without.still && came && exact && with.faults.empty() &&
+  const bool met = off && with.still && without.still && exact && with.faults.empty() &&
                    (context.quick || worse <= kWorseMaxUs);
   finding.verdict = met ? Verdict::kMet : Verdict::kMissed;
   context.record.add(std::move(finding));
