@@ -97,7 +97,7 @@ Report measure(const Options& options) {
   const auto nodes = static_cast<std::size_t>(options.nodes);
   const auto tasks = static_cast<std::size_t>(options.tasks);
   Nanos from = monotonicNow();
-  const Members members(nodes, {"bench"}, scheduler.tcp());
+  const Members members(nodes, {"bench"}, {scheduler.tcp()});
   std::optional<ClusterClient> client(std::in_place, scheduler.rpc(), 4);
   awaitAlive(*client, nodes);
   report.joinSeconds = secondsSince(from);

@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
     OwnScheduler scheduler;
     if (Status up = scheduler.start(); !up) die(up.error().message);
     {
-      const Members nodes(static_cast<std::size_t>(options.nodes), {"bench"}, scheduler.tcp());
+      const Members nodes(static_cast<std::size_t>(options.nodes), {"bench"}, {scheduler.tcp()});
       members = textOf(measure(options, scheduler, static_cast<std::size_t>(options.nodes),
                                static_cast<std::size_t>(options.tasks), nullptr));
     }

@@ -10,12 +10,14 @@
 namespace qgpu::bench {
 namespace {
 
-// A port that nobody has, below those that the kernel gives to clients: thousands of them try to
-// connect while the scheduler is away, and one that got its port would connect to itself.
+// A port that nobody has, another one each time, below those that the kernel gives to clients:
+// thousands of them try to connect while the scheduler is away, and one that got its port would
+// connect to itself.
 int freePort() {
   constexpr int kFirst = 20'000, kCount = 10'000;
+  static int next = ::getpid();
   for (int i = 0; i < kCount; ++i) {
-    const int port = kFirst + (::getpid() + i) % kCount;
+    const int port = kFirst + next++ % kCount;
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -29,13 +31,50 @@ int freePort() {
   return 0;
 }
 
+std::string freeAddress() { return "127.0.0.1:" + std::to_string(freePort()); }
+
+std::vector<std::string> arguments(const std::string& tcp, std::vector<std::string> more) {
+  more.insert(more.end(), {"--rpc=" + tcp, "--insecure"});
+  return more;
+}
+
+std::string joined(const std::vector<std::string>& all) {
+  std::string text;
+  for (const std::string& one : all) text += (text.empty() ? "" : ",") + one;
+  return text;
+}
+
 }  // namespace
 
-OwnScheduler::OwnScheduler() : OwnScheduler("127.0.0.1:" + std::to_string(freePort())) {}
+OwnScheduler::OwnScheduler(std::vector<std::string> more)
+    : OwnScheduler(freeAddress(), std::move(more)) {}
 
-OwnScheduler::OwnScheduler(const std::string& tcp)
-    : PrivateDaemon("scheduler", testing::TempFolder("bench"), {"--rpc=" + tcp, "--insecure"}),
+OwnScheduler::OwnScheduler(const std::string& tcp, std::vector<std::string> more)
+    : PrivateDaemon("scheduler", testing::TempFolder("bench"), arguments(tcp, std::move(more))),
       tcp_(tcp) {}
+
+OwnEtcd::OwnEtcd(std::size_t members) : folder_("bench") {
+  std::vector<std::string> peers, named;
+  for (std::size_t i = 0; i < members; ++i) {
+    clients_.push_back("http://" + freeAddress());
+    peers.push_back("http://" + freeAddress());
+    named.push_back("e" + std::to_string(i) + "=" + peers.back());
+  }
+  for (std::size_t i = 0; i < members; ++i) {
+    const std::string name = "e" + std::to_string(i);
+    processes_.push_back(std::make_unique<testing::Child>(std::vector<std::string>{
+        "etcd", "--name=" + name, "--data-dir=" + (folder_ / name),
+        "--listen-client-urls=" + clients_[i], "--advertise-client-urls=" + clients_[i],
+        "--listen-peer-urls=" + peers[i], "--initial-advertise-peer-urls=" + peers[i],
+        "--initial-cluster=" + joined(named), "--logger=zap", "--log-level=error"}));
+  }
+}
+
+bool OwnEtcd::isHere() {
+  return ::access("/usr/bin/etcd", X_OK) == 0 || ::access("/usr/local/bin/etcd", X_OK) == 0;
+}
+
+std::string OwnEtcd::store() const { return "--store=etcd:" + joined(clients_); }
 
 Status OwnScheduler::start() {
   launch();

@@ -11,10 +11,10 @@
 
 namespace qgpu::bench {
 
-// qgpu-scheduler, with its database on the disk that holds /tmp.
+// qgpu-scheduler, with its database on the disk that holds /tmp, or with what it keeps in an etcd.
 class OwnScheduler : public testing::PrivateDaemon {
  public:
-  OwnScheduler();
+  explicit OwnScheduler(std::vector<std::string> more = {});
 
   // Returns once it answers; says why it does not. Again after kill().
   Status start();
@@ -23,9 +23,22 @@ class OwnScheduler : public testing::PrivateDaemon {
   const std::string& tcp() const { return tcp_; }  // stays the same when it starts again
 
  private:
-  explicit OwnScheduler(const std::string& tcp);
+  OwnScheduler(const std::string& tcp, std::vector<std::string> more);
 
   const std::string tcp_;
+};
+
+// As many etcd that are one, each with its data on the disk that holds /tmp.
+class OwnEtcd {
+ public:
+  explicit OwnEtcd(std::size_t members);
+  static bool isHere();            // Debian's etcd-server is installed
+  std::string store() const;       // "--store=etcd:URL,...", of a scheduler
+
+ private:
+  std::vector<std::string> clients_;
+  testing::TempFolder folder_;
+  std::vector<std::unique_ptr<testing::Child>> processes_;
 };
 
 // Real qgpu-managers with simulated cards that join this scheduler.

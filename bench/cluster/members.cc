@@ -18,9 +18,9 @@ MemberOptions memberOptions() {
   return options;
 }
 
-SchedulerLinkConfig linkConfig(const std::string& address, std::uint64_t seed) {
+SchedulerLinkConfig linkConfig(const std::vector<std::string>& addresses, std::uint64_t seed) {
   SchedulerLinkConfig config;
-  config.addresses = {address};
+  config.addresses = addresses;
   config.seed = seed;
   config.connectDeadline = seconds(30);   // thousands connect at once
   return config;
@@ -59,9 +59,9 @@ struct One {
 
 }  // namespace
 
-Members::Members(std::size_t count, NodeShape shape, std::string address)
-    : thread_([this, count, shape = std::move(shape), address = std::move(address)] {
-        run(count, shape, address);
+Members::Members(std::size_t count, NodeShape shape, std::vector<std::string> addresses)
+    : thread_([this, count, shape = std::move(shape), addresses = std::move(addresses)] {
+        run(count, shape, addresses);
       }) {
   QGPU_CHECK(count <= kNodesMax, "so many nodes have not enough actors");
 }
@@ -71,7 +71,8 @@ Members::~Members() {
   thread_.join();
 }
 
-void Members::run(std::size_t count, const NodeShape& shape, const std::string& address) {
+void Members::run(std::size_t count, const NodeShape& shape,
+                  const std::vector<std::string>& addresses) {
   ActorSystem system;
   Dispatcher dispatcher{system, loop_};
   KjBridge bridge{loop_};
@@ -80,7 +81,7 @@ void Members::run(std::size_t count, const NodeShape& shape, const std::string& 
     NodeShape one = shape;
     one.name += "-" + std::to_string(i);
     nodes.push_back(std::make_unique<One>(dispatcher, bridge.io().getNetwork(), bridge.timer(),
-                                          std::move(one), counts_, linkConfig(address, i)));
+                                          std::move(one), counts_, linkConfig(addresses, i)));
   }
   loop_.run();
   system.stop();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bench/cluster/plain_node.h"
 #include "runtime/loop.h"
@@ -15,9 +16,9 @@ class Members {
  public:
   static constexpr std::size_t kNodesMax = 20'000;   // three actors each
 
-  // `count` nodes of this shape, named NAME-1 and on, that connect to `address` ("HOST:PORT" or
-  // "unix:PATH") from now on and whenever they lost it.
-  Members(std::size_t count, NodeShape shape, std::string address);
+  // `count` nodes of this shape, named NAME-1 and on, that connect to one of `addresses`
+  // ("HOST:PORT" or "unix:PATH") from now on and whenever they lost it.
+  Members(std::size_t count, NodeShape shape, std::vector<std::string> addresses);
   ~Members();   // every connection ends
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
@@ -26,7 +27,7 @@ class Members {
   std::size_t joined() const { return counts_.joined.load(); }
 
  private:
-  void run(std::size_t count, const NodeShape& shape, const std::string& address);
+  void run(std::size_t count, const NodeShape& shape, const std::vector<std::string>& addresses);
 
   NodeCounts counts_;
   Loop loop_;

@@ -56,6 +56,9 @@ void PlainNode::place(schema::OrderBind::Reader order, Reply reply) {
     held.spec = readSpec(order.getSpec());
     for (const auto card : order.getCards()) held.cards.push_back(text(card));
     counts_.placed.fetch_add(1, std::memory_order_relaxed);
+    if (!counts_.holders.emplace(order.getTask(), this).second) {
+      counts_.twice.fetch_add(1, std::memory_order_relaxed);
+    }
   }
   auto bound = reply.initBound();
   bound.setTask(entry->second);
@@ -70,7 +73,10 @@ std::uint64_t PlainNode::find(schema::OrderEnd::Reader order) const {
 }
 
 void PlainNode::tellEnded(std::uint64_t task, ActorId member) {
-  byCluster_.erase(tasks_.at(task).spec.clusterTask);
+  const std::uint64_t number = tasks_.at(task).spec.clusterTask;
+  byCluster_.erase(number);
+  const auto holder = counts_.holders.find(number);
+  if (holder != counts_.holders.end() && holder->second == this) counts_.holders.erase(holder);
   tasks_.erase(task);
   counts_.ended.fetch_add(1, std::memory_order_relaxed);
   outbox_.put(member, [task](schema::Envelope::Builder envelope) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/base/codec.h"
@@ -22,11 +23,16 @@ struct NodeShape {
   std::uint32_t tasksPerCard = 100;
 };
 
+class PlainNode;
+
 // What all nodes of a bench did; written by their loop, read by anybody.
 struct NodeCounts {
   std::atomic<std::size_t> joined{0};
   std::atomic<std::uint64_t> placed{0};
   std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> twice{0};  // placed on a node while another one held the task
+  std::unordered_map<std::uint64_t, const PlainNode*> holders;  // by the scheduler's numbers; the
+                                                                // loop's alone
 };
 
 class PlainNode final : public Actor {
