@@ -57,14 +57,14 @@ LateRun runLate(CheckContext& context, std::uint64_t count) {
       },
       5);
   LateRun run;
-  Scene::give(from);
-  // A real driver may let a context wait for its own channels; the stand-in has all of them made,
-  // as soon as the machine comes to it.
-  if (context.card.standIn()) {
+  run.still = all.standsStill(milliseconds(context.count(3'000, 700)), [&] {
+    Scene::give(from);
+    // A real driver may let a context wait for its own channels; the stand-in has all of them made,
+    // as soon as the machine comes to it.
+    if (!context.card.standIn()) return;
     all.scene.await(number + " late contexts", *all.offline,
                     [&] { return made(*all.offline, "late") >= count; });
-  }
-  run.still = all.standsStill(milliseconds(context.count(3'000, 700)));
+  });
   run.late = made(*all.offline, "late");
   run.ran = made(*all.offline, "ran");
   run.card = all.scene.card();

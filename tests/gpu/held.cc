@@ -50,9 +50,10 @@ HeldTenant::HeldTenant(CheckContext& context, Arguments flags)
             {"burn", "--iterations", context.spins(2), "--tell", "1", "--until", until});
       }) {}
 
-bool HeldTenant::standsStill(milliseconds time) const {
+bool HeldTenant::standsStill(milliseconds time, const std::function<void()>& meanwhile) const {
   constexpr std::uint64_t kToldLate = 1;
   const std::uint64_t before = made(*offline);
+  meanwhile();
   crash::pause(time);
   return made(*offline) <= before + kToldLate;
 }

@@ -28,9 +28,9 @@ struct HeldTenant {
   // With an offline program that burns.
   HeldTenant(CheckContext& context, Arguments flags);
 
-  // Whether the offline program makes nothing in this time; one that ended before may be told in
-  // it.
-  bool standsStill(milliseconds time) const;
+  // Whether the offline program makes nothing while `meanwhile` is done and in this time after it;
+  // one that ended before may be told in it.
+  bool standsStill(milliseconds time, const std::function<void()>& meanwhile = [] {}) const;
   // Online comes to its end, and the offline program goes on and to its own.
   Json restOnline();
   Json endOffline();
