@@ -149,6 +149,7 @@ Kills killAgainAndAgain(const Options& options) {
   };
   client.run(static_cast<std::uint32_t>(options.rate), over);
   client.rest();
+  if (!client.refused().empty()) die(client.refused());
   if (const std::string wrong = client.differences(); !wrong.empty()) die(wrong);
   const NodeCounts& counts = nodes.counts();
   const std::uint64_t live = client.submitted() - client.erased();

@@ -65,13 +65,18 @@ FollowingClient::WayPtr FollowingClient::way(std::size_t at) {
 
 void FollowingClient::start(Call call) {
   ++underWay_;
-  if (!acting_) return later(call);
+  if (!acting_) return waits(call);
   calls_.add(attempt(call, *acting_).then([this, call](bool done) {
     if (!done) later(call);
   }));
 }
 
 void FollowingClient::later(Call call) {
+  call.again = true;
+  waits(call);
+}
+
+void FollowingClient::waits(Call call) {
   waiting_.push_back(call);
   if (!std::exchange(looks_, true)) look();
 }
@@ -116,6 +121,7 @@ kj::Promise<bool> FollowingClient::erase(Call call, const WayPtr& by) {
       },
       [this, call, by](kj::Exception&& why) {
         if (!says(why, "not-found")) return failed(by, why);
+        if (!call.again) refused_ = "a submit was lost: task " + std::to_string(call.erase);
         erased_.insert(call.erase);  // by an asking before, whose answer was lost
         return true;
       });
@@ -148,10 +154,11 @@ void FollowingClient::look() {
     looks_ = false;
     return;
   }
-  const Call call = waiting_.front();
+  Call call = waiting_.front();
   waiting_.pop_front();
   looksAt_ = (looksAt_ + 1) % addresses_.size();
-  calls_.add(attempt(call, looksAt_).then([this, call](bool done) -> kj::Promise<void> {
+  calls_.add(attempt(call, looksAt_).then([this, call](bool done) mutable -> kj::Promise<void> {
+    call.again = true;
     if (!done) waiting_.push_front(call);
     return io_.provider->getTimer().afterDelay(kNextLook).then([this] { look(); });
   }));

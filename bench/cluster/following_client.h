@@ -53,6 +53,7 @@ class FollowingClient {
     std::uint64_t erase = 0;  // a task; 0: a submit
     std::uint64_t request = 0;
     Nanos due{0};
+    bool again = false;  // it was asked before, and what it did then is not known
   };
 
   // A connection: its scheduler may be asked before it stands.
@@ -71,7 +72,8 @@ class FollowingClient {
   kj::Promise<bool> erase(Call call, const WayPtr& by);
   bool failed(const WayPtr& by, const kj::Exception& why);
   void answered(std::size_t at);
-  void later(Call call);  // once one acts
+  void later(Call call);  // again, once one acts
+  void waits(Call call);  // not asked yet, or again
   void look();            // for one that acts, with the oldest call that waits
 
   struct Errors final : kj::TaskSet::ErrorHandler {
