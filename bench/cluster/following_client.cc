@@ -54,10 +54,14 @@ FollowingClient::WayPtr FollowingClient::way(std::size_t at) {
   const WayPtr made = std::make_shared<Way>(Way{at, {}, nullptr});
   made->scheduler = schema::Scheduler::Client(
       dial(io_.provider->getNetwork(), addresses_[at], nullptr)
-          .then([made](kj::Own<kj::AsyncIoStream> stream) {
-            made->line = kj::heap<Line>(kj::mv(stream));
-            return made->line->client.bootstrap().castAs<schema::Scheduler>();
-          }));
+          .then(
+              [made](kj::Own<kj::AsyncIoStream> stream) {
+                made->line = kj::heap<Line>(kj::mv(stream));
+                return made->line->client.bootstrap().castAs<schema::Scheduler>();
+              },
+              [](kj::Exception&& why) -> schema::Scheduler::Client {
+                return KJ_EXCEPTION(DISCONNECTED, why.getDescription());  // no socket
+              }));
   return ways_[at] = made;
 }
 
@@ -179,7 +183,8 @@ void FollowingClient::run(std::uint32_t perSecond, const std::function<bool()>& 
       live_.pop_front();
     }
     io_.provider->getTimer().afterDelay(kTurn).wait(io_.waitScope);
-    gone_.clear();
+    // A connection that its last call let go of would end within itself.
+    std::erase_if(gone_, [](const WayPtr& one) { return one.use_count() == 1; });
   }
 }
 
