@@ -13,12 +13,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
 #include <vector>
 
+#include "bench/read_option.h"
 #include "services/api/commands/schema_names.h"
 #include "tests/unit/services/kubernetes/extender/extender_world.h"
 
@@ -36,13 +36,6 @@ struct Options {
   std::int64_t rounds = 300;
   std::int64_t pods = 1'100;
 };
-
-bool readOption(const char* argument, const char* name, std::int64_t& value) {
-  const std::size_t n = std::strlen(name);
-  if (std::strncmp(argument, name, n) != 0) return false;
-  value = std::strtoll(argument + n, nullptr, 10);
-  return value > 0;
-}
 
 [[noreturn]] void die(const std::string& why) {
   std::fprintf(stderr, "bench_extender: %s\n", why.c_str());

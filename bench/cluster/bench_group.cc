@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,6 +21,7 @@
 #include "bench/cluster/cluster_daemons.h"
 #include "bench/cluster/following_client.h"
 #include "bench/cluster/members.h"
+#include "bench/read_option.h"
 #include "runtime/loop.h"
 #include "tests/testing/eventually.h"
 
@@ -44,13 +44,6 @@ struct Options {
 [[noreturn]] void die(const std::string& why) {
   std::fprintf(stderr, "bench_group: %s\n", why.c_str());
   std::exit(1);
-}
-
-bool readOption(const char* argument, const char* name, std::int64_t& value) {
-  const std::size_t n = std::strlen(name);
-  if (std::strncmp(argument, name, n) != 0) return false;
-  value = std::strtoll(argument + n, nullptr, 10);
-  return value > 0;
 }
 
 bool parse(int argc, char** argv, Options& options) {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -21,6 +20,7 @@
 #include "bench/cluster/cluster_daemons.h"
 #include "bench/load_manager.h"
 #include "bench/cluster/members.h"
+#include "bench/read_option.h"
 #include "tests/testing/eventually.h"
 
 namespace qgpu::bench {
@@ -32,13 +32,6 @@ struct Options {
   std::int64_t window = 1'024;
   std::int64_t idle = 10;   // seconds
 };
-
-bool readOption(const char* argument, const char* name, std::int64_t& value) {
-  const std::size_t n = std::strlen(name);
-  if (std::strncmp(argument, name, n) != 0) return false;
-  value = std::strtoll(argument + n, nullptr, 10);
-  return value > 0;
-}
 
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; i++) {

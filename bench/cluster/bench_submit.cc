@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "bench/load_manager.h"
 #include "bench/cluster/members.h"
 #include "bench/cluster/submit_limits.h"
+#include "bench/read_option.h"
 #include "tests/testing/eventually.h"
 
 namespace qgpu::bench {
@@ -37,25 +37,18 @@ struct Options {
 constexpr std::size_t kTasksOfManager = 400;
 constexpr std::size_t kQuietTasks = 200;   // one at a time
 
-bool readOption(const char* argument, const char* name, std::int64_t& value) {
-  const std::size_t n = std::strlen(name);
-  if (std::strncmp(argument, name, n) != 0) return false;
-  value = std::strtoll(argument + n, nullptr, 10);
-  return value >= 0;
-}
-
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; i++) {
     const char* a = argv[i];
-    const bool known = readOption(a, "--nodes=", options.nodes) ||
-                       readOption(a, "--managers=", options.managers) ||
+    const bool known = readOption(a, "--nodes=", options.nodes, 0) ||
+                       readOption(a, "--managers=", options.managers, 0) ||
                        readOption(a, "--tasks=", options.tasks) ||
                        readOption(a, "--window=", options.window) ||
                        readOption(a, "--connections=", options.connections) ||
                        readOption(a, "--rounds=", options.rounds);
     if (!known) return false;
   }
-  return options.connections > 0 && options.window > 0 && options.tasks > 0 && options.rounds > 0;
+  return true;
 }
 
 struct Round {

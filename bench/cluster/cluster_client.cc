@@ -21,6 +21,16 @@ double Submitted::millisAt(std::size_t permille) {
   return static_cast<double>(latencies[at].value) / 1e6;
 }
 
+void writeBenchTask(schema::ClusterSpec::Builder spec, kj::StringPtr requestId) {
+  spec.setNodeScore(schema::Score::SPREAD);
+  auto task = spec.initTask();
+  task.setName("bench");
+  task.setClass(schema::TaskClass::ORDINARY);
+  task.setMemBytes(1ULL << 30);
+  task.setSharePermille(10);
+  task.setRequestId(requestId);
+}
+
 // What one run of calls has left to do and has seen.
 struct ClusterClient::Work {
   std::size_t left = 0;
@@ -58,14 +68,7 @@ kj::Promise<void> ClusterClient::submitNext(Work& work, Line& line) {
   if (work.left == 0) return kj::READY_NOW;
   --work.left;
   auto request = line.scheduler.submitRequest(capnp::MessageSize{64, 0});
-  auto spec = request.initSpec();
-  spec.setNodeScore(schema::Score::SPREAD);
-  auto task = spec.initTask();
-  task.setName("bench");
-  task.setClass(schema::TaskClass::ORDINARY);
-  task.setMemBytes(1ULL << 30);
-  task.setSharePermille(10);
-  task.setRequestId(kj::str("bench-", ::getpid(), "-", ++lastRequest_));
+  writeBenchTask(request.initSpec(), kj::str("bench-", ::getpid(), "-", ++lastRequest_));
   const Nanos from = monotonicNow();
   using Answer = capnp::Response<schema::Scheduler::SubmitResults>;
   return request.send()

@@ -27,12 +27,15 @@ struct Submitted {
   double millisAt(std::size_t permille);   // of the latencies
 };
 
+// What every bench of a cluster submits: 1 GiB and 1 percent, spread over the nodes.
+void writeBenchTask(schema::ClusterSpec::Builder spec, kj::StringPtr requestId);
+
 class ClusterClient {
  public:
   // Connects; throws kj::Exception where nobody listens.
   ClusterClient(const std::string& address, std::size_t connections);
 
-  // Submits `count` tasks of 1 GiB and 1 percent, `window` at a time, spread over the nodes.
+  // Submits `count` of them, `window` at a time.
   Submitted submit(std::size_t count, std::size_t window);
   // Asks for the end of these, `window` at a time; returns when all were asked.
   void erase(const std::vector<std::uint64_t>& tasks, std::size_t window);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "bench/cluster/cluster_client.h"
 #include "runtime/loop.h"
 #include "services/base/net/dial.h"
 
@@ -95,14 +96,7 @@ kj::Promise<bool> FollowingClient::attempt(Call call, std::size_t at) {
 
 kj::Promise<bool> FollowingClient::submit(Call call, const WayPtr& by) {
   auto request = KJ_ASSERT_NONNULL(by->scheduler).submitRequest(capnp::MessageSize{64, 0});
-  auto spec = request.initSpec();
-  spec.setNodeScore(schema::Score::SPREAD);
-  auto task = spec.initTask();
-  task.setName("bench");
-  task.setClass(schema::TaskClass::ORDINARY);
-  task.setMemBytes(1ULL << 30);
-  task.setSharePermille(10);
-  task.setRequestId(kj::str("group-", ::getpid(), "-", call.request));
+  writeBenchTask(request.initSpec(), kj::str("group-", ::getpid(), "-", call.request));
   return request.send().then(
       [this, call, by](capnp::Response<schema::Scheduler::SubmitResults>&& answer) {
         answered(by->at);
