@@ -172,9 +172,10 @@ void FollowingClient::run(std::uint32_t perSecond, const std::function<bool()>& 
     for (; begun < passed * perSecond / 1'000'000'000; ++begun) {
       const auto due = static_cast<std::int64_t>(begun * 1'000'000'000 / perSecond);
       start(Call{0, ++lastRequest_, from + Nanos(due)});
-      if (live_.size() <= standing_) continue;
-      start(Call{live_.front(), 0, {}});
-      live_.pop_front();
+      for (int ends = 0; ends < 2 && live_.size() > standing_; ++ends) {
+        start(Call{live_.front(), 0, {}});
+        live_.pop_front();
+      }
     }
     io_.provider->getTimer().afterDelay(kTurn).wait(io_.waitScope);
     // A connection that its last call let go of would end within itself.

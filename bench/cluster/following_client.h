@@ -22,7 +22,7 @@ namespace qgpu::bench {
 
 class FollowingClient {
  public:
-  // `addresses` as dial() takes them; from `standing` tasks on each submit ends the oldest one.
+  // `addresses` as dial() takes them; beyond `standing` tasks each submit ends the oldest two.
   FollowingClient(std::vector<std::string> addresses, std::size_t standing);
   ~FollowingClient();
   FollowingClient(const FollowingClient&) = delete;
