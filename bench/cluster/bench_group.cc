@@ -31,6 +31,7 @@ namespace {
 constexpr std::size_t kGroup = 3;
 constexpr std::size_t kStanding = 2'000;         // tasks that live at a time
 constexpr std::uint64_t kAnswersBefore = 500;    // of one that acts, before it is killed
+constexpr std::size_t kBehindSeconds = 20;       // of submits without an answer, at most
 constexpr auto kPatience = std::chrono::seconds(60);
 
 struct Options {
@@ -115,12 +116,14 @@ Kills killAgainAndAgain(const Options& options) {
   FollowingClient client(sockets, kStanding);
 
   Kills seen;
+  const auto rate = static_cast<std::size_t>(options.rate);
   std::int64_t kills = 0;
   std::size_t dead = kGroup;    // whose successor has not answered yet
   Nanos killedAt{0};
   std::future<bool> back;       // whether the one that was started again serves
   const auto over = [&] {
     if (!client.refused().empty()) die(client.refused());
+    if (client.underWay() > kBehindSeconds * rate) die("too slow a machine: give a lower --rate");
     if (dead != kGroup && client.acting() != dead) {
       seen.acts.push_back(monotonicNow() - killedAt);
       schedulers[dead]->launch();
@@ -140,7 +143,7 @@ Kills killAgainAndAgain(const Options& options) {
     killedAt = monotonicNow();
     return false;
   };
-  client.run(static_cast<std::uint32_t>(options.rate), over);
+  client.run(static_cast<std::uint32_t>(rate), over);
   client.rest();
   if (!client.refused().empty()) die(client.refused());
   if (const std::string wrong = client.differences(); !wrong.empty()) die(wrong);

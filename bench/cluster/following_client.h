@@ -38,6 +38,7 @@ class FollowingClient {
   std::size_t acting() const { return answering_; }
   std::uint64_t answersInRow() const { return inRow_; }
 
+  std::size_t underWay() const { return underWay_; }      // calls without an answer
   std::uint64_t submitted() const { return submitted_; }  // acknowledged
   std::uint64_t erased() const { return erased_.size(); }
   std::vector<Nanos>& latencies() { return latencies_; }  // of submits, from when they were due
