@@ -132,6 +132,7 @@ Kills killAgainAndAgain(const Options& options) {
       dead = kGroup;
     }
     if (dead != kGroup || client.answersInRow() < kAnswersBefore) return false;
+    if (client.underWay() > rate / 10) return false;  // what came in the gap is served first
     if (back.valid()) {
       if (back.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
       if (!back.get()) die("a scheduler does not come back");
