@@ -70,9 +70,11 @@ constexpr Room kRooms[] = {
     {"services/cards",
      {"services/cards", "services/cards/suspend", "services/nvidia_abi", "services/base",
       "actors/base/card_facts.h", "actors/base/tenant_variables.h", "runtime", "schema"}},
+    {"services/guard", {"services/guard", "runtime"}},
     {"services/attach",
-     {"services/attach", "services/cards", "services/nvidia_abi", "services/wire", "services/base",
-      "store", "actors/arbiter/arbiter.h", "actors/base/event_kinds.h", "runtime", "schema"}},
+     {"services/attach", "services/guard", "services/cards", "services/nvidia_abi", "services/wire",
+      "services/base", "store", "actors/arbiter/arbiter.h", "actors/base/event_kinds.h", "runtime",
+      "schema"}},
     {"services/api/commands",
      {"services/api/commands", "services/base", "actors/base/codec.h",
       "actors/base/tenant_variables.h", "actors/model.h", "actors/placement/what_if.h",
@@ -136,8 +138,8 @@ constexpr Room kRooms[] = {
       "actors/placement/what_if.h", "actors/policies.h", "runtime", "schema"}},
     {"services/daemons",
      {"services/daemons", "services/kubernetes", "services/etcd", "services/api", "services/web",
-      "services/attach", "services/cards", "services/base", "store", "actors", "runtime",
-      "schema"}},
+      "services/attach", "services/guard", "services/cards", "services/base", "store", "actors",
+      "runtime", "schema"}},
     {"services/demo/workload", {"services/demo/workload", "runtime"}},
     {"services/demo", {"services/demo", "services/demo/workload", "services/base", "runtime"}},
     {"tests/testing", {"tests/testing", "services/base"}},
@@ -170,6 +172,7 @@ constexpr Home kHomes[] = {
     {"grpcpp/", "services/kubernetes/device_plugin/"},
     {"yaml-cpp/", "services/base/yaml."},
     {"toml++/", "services/base/toml."},
+    {"bpf/", "services/guard/"},
 };
 
 // Drivers that tests play: they share no declaration with what meets them.

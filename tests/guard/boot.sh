@@ -1,0 +1,48 @@
+#!/bin/sh
+# boot.sh FOLDER KERNEL PROGRAM [ARGUMENT...]: runs a program as root on another Linux kernel, in
+# qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), and
+# busybox. FOLDER is for what it makes. Ends with the program's status.
+set -eu
+
+folder=$1 kernel=$2
+shift 2
+root=$folder/root
+rm -rf "$root"
+mkdir -p "$root/bin" "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/root"
+chmod 1777 "$root/tmp"
+busybox=${BUSYBOX:-$(command -v busybox)}
+cp "$busybox" "$root/bin/busybox"
+# shellcheck disable=SC2086
+for path in "$1" ${EXTRA:-}; do
+  mkdir -p "$root$(dirname "$path")"
+  cp -RL "$path" "$root$path"
+  ldd "$path" 2>/dev/null | sed -n -e 's/^.*=> \(\/[^ ]*\) .*/\1/p' -e 's/^\t\(\/[^ ]*\) .*/\1/p'
+done | sort -u | while read -r library; do
+  mkdir -p "$root$(dirname "$library")"
+  cp -L "$library" "$root$library"
+done
+{
+  echo '#!/bin/busybox sh'
+  echo '/bin/busybox --install -s /bin'
+  echo 'export PATH=/bin:/usr/bin HOME=/root'
+  echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
+  echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd; ip link set lo up'
+  echo 'uname -r'
+  printf '%s' "$1"
+  shift
+  printf ' "%s"' "$@"
+  echo
+  echo 'echo "status: $?"'
+  echo 'poweroff -f'
+} >"$root/init"
+chmod +x "$root/init"
+mkdir -p "$root/bin"
+ln -sf /bin/busybox "$root/bin/sh"
+(cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder/initramfs"
+log=$folder/console.log
+timeout "${LIMIT:-600}" qemu-system-x86_64 -accel kvm -accel tcg -cpu max -smp "${CPUS:-2}" \
+  -m 1024 -nodefaults -no-reboot -nographic -serial stdio -kernel "$kernel" \
+  -initrd "$folder/initramfs" \
+  -append "console=ttyS0 ${APPEND:-quiet} panic=-1 rdinit=/init" </dev/null >"$log" 2>&1 || true
+tr -d '\r' <"$log"
+exit "$(tr -d '\r' <"$log" | sed -n 's/^status: //p' | tail -n 1 | grep . || echo 99)"

@@ -1,0 +1,24 @@
+#!/bin/sh
+# run.sh BUILD: the guard's tests on Debian 12's own kernel, in qemu, for machines whose kernel
+# takes no program at its security hooks. KERNEL=FILE takes another one; arguments after BUILD go to
+# guard_test. The kernel's package is unpacked below BUILD/guard, and not installed.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+build=$1
+shift
+folder=$build/guard
+if [ -z "${KERNEL:-}" ]; then
+  package=$(apt-cache depends linux-image-amd64 |
+    sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p')
+  KERNEL=$folder/boot/vmlinuz-${package#linux-image-}
+  if [ ! -f "$KERNEL" ]; then
+    mkdir -p "$folder"
+    (cd "$folder" && apt-get -qq -o APT::Sandbox::User= download "$package")
+    dpkg-deb --fsys-tarfile "$folder/$package"_*.deb |
+      tar -x -C "$folder" --wildcards './boot/vmlinuz*'
+    rm "$folder/$package"_*.deb
+  fi
+fi
+EXTRA="$build/bin/guard_outsider /bin/true /bin/cat" CPUS=1 \
+  exec sh "$here/boot.sh" "$folder" "$KERNEL" "$build/bin/guard_test" "$@"

@@ -1,0 +1,457 @@
+// The ways out that a task's program may try, past the library or with it: each leads to a refusal.
+// Every test has one way, and what it tries works for a process of no task, or it proves nothing.
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <linux/io_uring.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/services/guard/holder.h"
+#include "tests/unit/services/guard/tenants.h"
+
+namespace qgpu::testing {
+namespace {
+
+const std::string kOutsider = QGPU_GUARD_OUTSIDER;  // outsider.c
+constexpr int kInherited = 78;                      // of a descriptor that an exec leaves open
+
+class GuardAttack : public GuardTest {
+ protected:
+  // As a process of no task, then as one that is judged.
+  void expectRefused(const std::function<int()>& way) {
+    Held free(way);
+    free.letGo();
+    EXPECT_EQ(free.wait(), kGotIn) << "the way leads nowhere by itself";
+    EXPECT_EQ(tenant(Is::Judged, way), EPERM);
+  }
+  // Of one that has attached and does something that ends that.
+  void expectAttachedRefused(const std::function<int()>& way) {
+    Held free(way);
+    free.letGo();
+    EXPECT_EQ(free.wait(), kGotIn) << "the way leads nowhere by itself";
+    EXPECT_EQ(tenant(Is::Attached, way), EPERM);
+  }
+  // Opens card 0 under kInherited, for who comes after an exec.
+  int openInherited() const {
+    const Fd file(::open(card0.c_str(), O_RDONLY));
+    return file && ::dup2(file.get(), kInherited) == kInherited ? 0 : errno;
+  }
+};
+
+// --- another name ---
+
+TEST_F(GuardAttack, OpensTheNode) {
+  expectRefused([&] { return tryOpen(card0); });
+}
+
+TEST_F(GuardAttack, OpensANodeThatItMadeItself) {
+  expectRefused([&] {
+    const std::string own = path("own" + std::to_string(::getpid()));
+    if (::mknod(own.c_str(), S_IFCHR | 0600, makedev(1, 5)) != 0) return 200;
+    return tryOpen(own);
+  });
+}
+
+TEST_F(GuardAttack, OpensAHardLink) {
+  ASSERT_EQ(::link(card0.c_str(), path("hard").c_str()), 0);
+  expectRefused([&] { return tryOpen(path("hard")); });
+}
+
+TEST_F(GuardAttack, OpensASymbolicLink) {
+  ASSERT_EQ(::symlink(card0.c_str(), path("soft").c_str()), 0);
+  expectRefused([&] { return tryOpen(path("soft")); });
+}
+
+TEST_F(GuardAttack, OpensABindMountInNamespacesOfItsOwn) {
+  expectRefused([&] {
+    const std::string other = path("mounted");
+    Fd(::open(other.c_str(), O_CREAT | O_RDONLY | O_CLOEXEC, 0600));
+    if (::unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWCGROUP) != 0) return 200;
+    if (::mount(card0.c_str(), other.c_str(), nullptr, MS_BIND, nullptr) != 0) return 201;
+    return tryOpen(other);
+  });
+}
+
+TEST_F(GuardAttack, OpensItWithinAChroot) {
+  expectRefused([&] {
+    if (::chroot(place.path().c_str()) != 0 || ::chdir("/") != 0) return 200;
+    return tryOpen("/card0");
+  });
+}
+
+TEST_F(GuardAttack, OpensItThroughAnOverlay) {
+  for (const char* part : {"upper", "work", "lower", "merged"}) {
+    ASSERT_EQ(::mkdir(path(part).c_str(), 0755), 0);
+  }
+  ASSERT_EQ(::mknod(path("lower/card").c_str(), S_IFCHR | 0666, makedev(1, 5)), 0);
+  const std::string layers =
+      "lowerdir=" + path("lower") + ",upperdir=" + path("upper") + ",workdir=" + path("work");
+  if (::mount("overlay", path("merged").c_str(), "overlay", 0, layers.c_str()) != 0) {
+    GTEST_SKIP() << "no overlay here";
+  }
+  expectRefused([&] { return tryOpen(path("merged/card")); });
+  ::umount2(path("merged").c_str(), MNT_DETACH);
+}
+
+// --- another call ---
+
+TEST_F(GuardAttack, OpensItByAFileHandle) {
+  expectRefused([&] {
+    alignas(file_handle) char room[sizeof(file_handle) + MAX_HANDLE_SZ] = {};
+    auto* handle = reinterpret_cast<file_handle*>(room);
+    handle->handle_bytes = MAX_HANDLE_SZ;
+    int mount = 0;
+    if (::name_to_handle_at(AT_FDCWD, card0.c_str(), handle, &mount, 0) != 0) return 200;
+    const Fd folder_(::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Fd file(::open_by_handle_at(folder_.get(), handle, O_RDONLY | O_CLOEXEC));
+    return file ? kGotIn : errno;
+  });
+}
+
+TEST_F(GuardAttack, OpensAPathAloneAndThatAgain) {
+  expectRefused([&] {
+    const Fd named(::open(card0.c_str(), O_PATH | O_CLOEXEC));
+    return named ? tryOpen("/proc/self/fd/" + std::to_string(named.get())) : 200;
+  });
+}
+
+TEST_F(GuardAttack, OpensItByOpenat2) {
+  expectRefused([&] {
+    open_how how{};
+    how.flags = O_RDONLY | O_CLOEXEC;
+    const Fd file(
+        static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, card0.c_str(), &how, sizeof how)));
+    return file ? kGotIn : errno;
+  });
+}
+
+// A ring with one request; its answer. `flags` of the request.
+int openByRing(const std::string& path, std::uint8_t flags) {
+  io_uring_params params{};
+  const Fd ring(static_cast<int>(::syscall(SYS_io_uring_setup, 2, &params)));
+  if (!ring) return 200;
+  const auto map = [&](std::size_t size, off_t at) {
+    void* got = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring.get(), at);
+    return static_cast<char*>(got);
+  };
+  char* sq = map(params.sq_off.array + params.sq_entries * 4, IORING_OFF_SQ_RING);
+  char* cq = map(params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe), IORING_OFF_CQ_RING);
+  char* requests = map(params.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES);
+  auto& request = *reinterpret_cast<io_uring_sqe*>(requests);
+  request = {};
+  request.opcode = IORING_OP_OPENAT;
+  request.flags = flags;
+  request.fd = AT_FDCWD;
+  request.addr = reinterpret_cast<std::uint64_t>(path.c_str());
+  *reinterpret_cast<std::uint32_t*>(sq + params.sq_off.array) = 0;
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(sq + params.sq_off.tail), 1, __ATOMIC_RELEASE);
+  if (::syscall(SYS_io_uring_enter, ring.get(), 1, 1, IORING_ENTER_GETEVENTS, nullptr, 0) != 1) {
+    return 201;
+  }
+  const auto& done = *reinterpret_cast<const io_uring_cqe*>(cq + params.cq_off.cqes);
+  return done.res >= 0 ? kGotIn : -done.res;
+}
+
+TEST_F(GuardAttack, OpensItByARing) {
+  if (Held probe([&] { return openByRing(card0, 0); }); probe.letGo(), probe.wait() == 200) {
+    GTEST_SKIP() << "io_uring is off here";
+  }
+  expectRefused([&] { return openByRing(card0, 0); });
+}
+
+TEST_F(GuardAttack, OpensItByAThreadOfTheKernelThatServesARing) {
+  if (Held probe([&] { return openByRing(card0, 0); }); probe.letGo(), probe.wait() == 200) {
+    GTEST_SKIP() << "io_uring is off here";
+  }
+  expectRefused([&] { return openByRing(card0, IOSQE_ASYNC); });
+}
+
+// --- another process ---
+
+TEST_F(GuardAttack, AChildOfAnAttachedProcessOpensIt) {
+  expectAttachedRefused([&] { return afterFork([&] { return tryOpen(card0); }); });
+}
+
+TEST_F(GuardAttack, AChildUsesTheDescriptorOfItsAttachedParent) {
+  expectAttachedRefused([&] {
+    if (openInherited() != 0) return 200;
+    return afterFork([] { return tryIoctl(kInherited); });
+  });
+}
+
+TEST_F(GuardAttack, AChildThatSharesMemoryAndDescriptorsOpensIt) {
+  expectAttachedRefused([&] {
+    struct Its {
+      std::string path;
+      int got = 255;
+    } its{card0};
+    static char stack[64 * 1024];
+    const int child = ::clone(
+        [](void* given) {
+          auto& own = *static_cast<Its*>(given);
+          own.got = tryOpen(own.path);
+          return 0;
+        },
+        stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_VFORK | SIGCHLD, &its);
+    if (child < 0 || ::waitpid(child, nullptr, 0) != child) return 200;
+    return its.got;
+  });
+}
+
+TEST_F(GuardAttack, ADaemonThatLeftItsParentsOpensIt) {
+  expectRefused([&] {
+    Pipe answer;
+    afterFork([&] {
+      const pid_t parent = ::getpid();
+      if (::fork() != 0) return 0;
+      ::setsid();
+      while (::getppid() == parent) ::sched_yield();
+      const char got = static_cast<char>(tryOpen(card0));
+      return ::write(answer.in.get(), &got, 1) == 1 ? 0 : 1;
+    });
+    char got = 0;
+    return ::read(answer.out.get(), &got, 1) == 1 ? static_cast<int>(got) : 200;
+  });
+}
+
+// --- another program ---
+
+TEST_F(GuardAttack, AnAttachedProcessExecutesAStaticProgram) {
+  expectAttachedRefused([&]() -> int { becomeProgram({kOutsider, "open", card0}); });
+}
+
+TEST_F(GuardAttack, AnAttachedProcessExecutesAProgramWithoutPreload) {
+  expectAttachedRefused([&]() -> int {
+    becomeProgram({"/bin/sh", "-c", "exec 3<" + card0 + " || exit 1"}, false);
+  });
+}
+
+TEST_F(GuardAttack, AnAttachedProcessExecutesASetuidProgram) {
+  const std::string copy = path("setuid");
+  std::ofstream(copy, std::ios::binary) << std::ifstream(kOutsider, std::ios::binary).rdbuf();
+  ASSERT_EQ(::chmod(copy.c_str(), 04755), 0);
+  ASSERT_EQ(::chmod(place.path().c_str(), 0755), 0);
+  expectAttachedRefused([&]() -> int {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 200;
+    becomeProgram({copy, "open", card0});
+  });
+}
+
+TEST_F(GuardAttack, AnAttachedProcessExecutesAFileInMemory) {
+  expectAttachedRefused([&]() -> int {
+    const int memory = ::memfd_create("program", 0);
+    std::ofstream(("/proc/self/fd/" + std::to_string(memory)).c_str(), std::ios::binary)
+        << std::ifstream(kOutsider, std::ios::binary).rdbuf();
+    becomeProgram({"/proc/self/fd/" + std::to_string(memory), "open", card0});
+  });
+}
+
+TEST_F(GuardAttack, AnAttachedProcessExecutesItselfFromAnotherThread) {
+  expectAttachedRefused([&]() -> int { becomeProgram({kOutsider, "in-thread", card0}); });
+}
+
+TEST_F(GuardAttack, AnExecutedProgramUsesADescriptorThatWasLeftOpen) {
+  expectAttachedRefused([&]() -> int {
+    if (openInherited() != 0) return 200;
+    const int code = afterFork([]() -> int {
+      becomeProgram({kOutsider, "ioctl", std::to_string(kInherited)});
+    });
+    return code == ENOTTY ? kGotIn : code;  // the driver was asked
+  });
+}
+
+TEST_F(GuardAttack, AnExecutedProgramMapsADescriptorThatWasLeftOpen) {
+  expectAttachedRefused([&]() -> int {
+    if (openInherited() != 0) return 200;
+    becomeProgram({kOutsider, "map", std::to_string(kInherited)});
+  });
+}
+
+#if defined(__x86_64__)
+TEST_F(GuardAttack, AnInheritedDescriptorIsUsedByACallOf32Bits) {
+  expectAttachedRefused([&] {
+    if (openInherited() != 0) return 200;
+    return afterFork([] {
+      int got = 54;  // ioctl
+      asm volatile("int $0x80"
+                   : "+a"(got)
+                   : "b"(kInherited), "c"(1), "d"(0)
+                   : "memory", "r8", "r9", "r10", "r11");
+      return got == -ENOTTY || got == 0 ? kGotIn : -got;
+    });
+  });
+}
+#endif
+
+// --- a descriptor of another ---
+
+int receive(int socket) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (::recvmsg(socket, &message, 0) != 1) return 200;
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return EPERM;  // the kernel kept it
+  return CMSG_FIRSTHDR(&message) != nullptr ? kGotIn : 201;
+}
+
+void send(int socket, int fd) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  ASSERT_EQ(::sendmsg(socket, &message, 0), 1);
+}
+
+TEST_F(GuardAttack, IsSentADescriptor) {
+  const Fd file(::open(card0.c_str(), O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd here(ends[0]), there(ends[1]);
+  expectRefused([&] {
+    send(here.get(), file.get());
+    return receive(there.get());
+  });
+}
+
+TEST_F(GuardAttack, TakesADescriptorOfAnAttachedProcess) {
+  const auto attached = holder();
+  const pid_t pid = attached->held.pid();
+  expectRefused([&] {
+    const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    const Fd file(
+        static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), GuardTest::Holder::fd, 0)));
+    return file ? kGotIn : errno;
+  });
+}
+
+TEST_F(GuardAttack, OpensADescriptorOfAnAttachedProcess) {
+  const auto attached = holder();
+  expectRefused([&] { return tryOpen(attached->procPath()); });
+}
+
+// Both are refused alike: ioctl and map of one that was there before the process was judged.
+TEST_F(GuardAttack, UsesADescriptorFromBeforeItWasJudged) {
+  const Fd file(::open(card0.c_str(), O_RDONLY | O_CLOEXEC));
+  expectRefused([&] { return tryIoctl(file.get()); });
+}
+
+TEST_F(GuardAttack, MapsADescriptorFromBeforeItWasJudged) {
+  const Fd file(::open(card0.c_str(), O_RDONLY | O_CLOEXEC));
+  expectRefused([&] { return tryMap(file.get()); });
+}
+
+// --- another card ---
+
+TEST_F(GuardAttack, AnAttachedProcessOpensTheCardOfAnotherTask) {
+  expectAttachedRefused([&] { return tryOpen(card1); });
+}
+
+TEST_F(GuardAttack, AnAttachedProcessIsSentTheCardOfAnotherTask) {
+  const Fd file(::open(card1.c_str(), O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd here(ends[0]), there(ends[1]);
+  expectAttachedRefused([&] {
+    send(here.get(), file.get());
+    return receive(there.get());
+  });
+}
+
+TEST_F(GuardAttack, OpensTheNodeThatCardsShare) {
+  expectRefused([&] { return tryOpen(shared); });
+}
+
+// --- cgroups ---
+
+// Mounted for the test alone; `type` and its options as mount() takes them.
+class GuardedGroup : public GuardAttack {
+ protected:
+  void judgeGroup(const char* type, const char* options) {
+    if (IsSkipped()) return;
+    ASSERT_EQ(::mkdir(path("groups").c_str(), 0755), 0);
+    if (::mount("groups", path("groups").c_str(), type, 0, options) != 0) {
+      GTEST_SKIP() << type << " can't be mounted here: " << std::strerror(errno);
+    }
+    pod = path("groups") + "/qgpu-guard-" + std::to_string(::getpid());
+    ASSERT_EQ(::mkdir(pod.c_str(), 0755), 0);
+    container = pod + "/container";
+    ASSERT_EQ(::mkdir(container.c_str(), 0755), 0);
+    ASSERT_TRUE(guard->judgeGroup(pod, kGuardedTask));
+  }
+  void TearDown() override {
+    if (!pod.empty()) {
+      guard->forgetGroup(pod);
+      EXPECT_EQ(::rmdir(container.c_str()), 0);
+      EXPECT_EQ(::rmdir(pod.c_str()), 0);
+      ::umount2(path("groups").c_str(), MNT_DETACH);
+    }
+    GuardAttack::TearDown();
+  }
+  bool enter(const std::string& group) const {
+    std::ofstream procs(group + "/cgroup.procs");
+    procs << ::getpid() << std::flush;
+    return procs.good();
+  }
+  // What a program ends with that is started in the container's cgroup, as by its runtime.
+  int inContainer(const std::vector<std::string>& argv) const {
+    Held held([&]() -> int {
+      if (!enter(container)) return 200;
+      becomeProgram(argv);
+    });
+    held.letGo();
+    return held.wait();
+  }
+  // The same of one that goes back to the root first.
+  int escaping() const {
+    return inContainer(
+        {"/bin/sh", "-c",
+         "echo $$ >" + path("groups") + "/cgroup.procs && exec " + kOutsider + " open " + card0});
+  }
+  void expectAllRefused() {
+    EXPECT_EQ(inContainer({kOutsider, "open", card0}), EPERM);
+    EXPECT_EQ(escaping(), EPERM) << "who began there is judged wherever it goes";
+    EXPECT_EQ(inContainer({"/bin/true"}), 0);
+    guard->forgetGroup(pod);
+    EXPECT_EQ(inContainer({kOutsider, "open", card0}), kGotIn) << "the cgroup was why";
+  }
+
+  std::string pod, container;
+};
+
+TEST_F(GuardedGroup, AContainersProgramOpensItAndOneThatLeavesItsCgroupOfVersion2) {
+  ASSERT_NO_FATAL_FAILURE(judgeGroup("cgroup2", ""));
+  if (!pod.empty()) expectAllRefused();
+}
+
+TEST_F(GuardedGroup, AContainersProgramOpensItAndOneThatLeavesItsCgroupOfVersion1) {
+  ASSERT_NO_FATAL_FAILURE(judgeGroup("cgroup", "devices"));
+  if (!pod.empty()) expectAllRefused();
+}
+
+}  // namespace
+}  // namespace qgpu::testing
