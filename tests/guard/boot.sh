@@ -1,7 +1,8 @@
 #!/bin/sh
 # boot.sh FOLDER KERNEL PROGRAM [ARGUMENT...]: runs a program as root on another Linux kernel, in
 # qemu, with nothing but the program, the shared libraries it needs, what EXTRA names (paths), and
-# busybox. FOLDER is for what it makes. Ends with the program's status.
+# busybox. FOLDER is for what it makes. Ends with the program's status. MORE has further options of
+# qemu: with "-icount shift=0,sleep=off" a nanosecond of its clock is an instruction.
 set -eu
 
 folder=$1 kernel=$2
@@ -40,9 +41,10 @@ mkdir -p "$root/bin"
 ln -sf /bin/busybox "$root/bin/sh"
 (cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder/initramfs"
 log=$folder/console.log
+# shellcheck disable=SC2086
 timeout "${LIMIT:-600}" qemu-system-x86_64 -accel kvm -accel tcg -cpu max -smp "${CPUS:-2}" \
   -m 1024 -nodefaults -no-reboot -nographic -serial stdio -kernel "$kernel" \
-  -initrd "$folder/initramfs" \
+  -initrd "$folder/initramfs" ${MORE:-} \
   -append "console=ttyS0 ${APPEND:-quiet} panic=-1 rdinit=/init" </dev/null >"$log" 2>&1 || true
 tr -d '\r' <"$log"
 exit "$(tr -d '\r' <"$log" | sed -n 's/^status: //p' | tail -n 1 | grep . || echo 99)"
