@@ -8,7 +8,6 @@
 #include "services/api/rpc/gathered.h"
 #include "services/api/rpc/member_codec.h"
 #include "services/api/rpc/rpc_session.h"
-#include "services/api/rpc/standing_by.h"
 #include "services/base/kj_time.h"
 #include "services/base/net/dial.h"
 
@@ -19,7 +18,6 @@ constexpr auto kRetry = 1 * kj::MILLISECONDS;   // of a full mailbox
 constexpr int kNestingMax = 16;
 constexpr std::uint32_t kNobody = 65534;        // the uid of who asks
 constexpr std::size_t kReasonMax = 200;         // bytes of why a connection is over
-constexpr std::size_t kRoundsMax = 16;          // that double the pause
 
 // One line for a person.
 std::string reasonOf(const kj::Exception& exception) {
@@ -110,9 +108,8 @@ SchedulerLink::SchedulerLink(RequestSink& member, kj::Network& network, kj::Time
       timer_(timer),
       config_(std::move(config)),
       prng_(config_.seed),
-      tasks_(*this) {
-  QGPU_CHECK(!config_.addresses.empty(), "a link has an address");
-}
+      round_(config_.addresses, config_),
+      tasks_(*this) {}
 
 SchedulerLink::~SchedulerLink() noexcept { alive_->here = false; }
 
@@ -132,7 +129,7 @@ kj::Promise<void> SchedulerLink::live() {
 
 // One connection, from the first byte to the last. Never fails.
 kj::Promise<void> SchedulerLink::attempt() {
-  address_ = acting_.empty() ? config_.addresses[at_] : acting_;
+  address_ = round_.address();
   auto joined = kj::evalNow([this]() {
     return dial(network_, address_, config_.tls);
   }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
@@ -142,19 +139,8 @@ kj::Promise<void> SchedulerLink::attempt() {
         connection_ = nullptr;
         const std::string why = reasonOf(exception);
         setState(address_ + ": " + why);
-        goOn(why);
+        round_.failed(why);
       });
-}
-
-// Which address is next. What another scheduler named is tried once, and is no failure.
-void SchedulerLink::goOn(const std::string& why) {
-  const std::string tried = std::exchange(acting_, {});
-  if (tried.empty()) {
-    acting_ = actingOf(why).value_or("");
-    if (!acting_.empty()) return;
-  }
-  ++failures_;
-  at_ = (at_ + 1) % config_.addresses.size();
 }
 
 kj::Promise<void> SchedulerLink::join(kj::Own<kj::AsyncIoStream> stream) {
@@ -183,15 +169,8 @@ kj::Promise<void> SchedulerLink::talk() {
       .then([this]() {
         up_ = false;
         const std::string why = connection_->why;
-        // A scheduler that kept us for long is tried again first.
-        const bool lasted = timer_.now() - connection_->since >= toKj(config_.pauseMax);
         setState(address_ + ": " + why);
-        acting_.clear();
-        if (lasted) {
-          failures_ = 0;
-        } else {
-          goOn(why);
-        }
+        round_.ended(Nanos((timer_.now() - connection_->since) / kj::NANOSECONDS), why);
         connection_ = nullptr;
         auto down = newEnvelope(16 + why.size() / sizeof(capnp::word));
         down->initRoot<schema::Envelope>().setLinkDown(ptr(why));
@@ -207,20 +186,11 @@ kj::Promise<void> SchedulerLink::watchSilence() {
   });
 }
 
-// Between half of it and all of it, so that nodes that lost their scheduler together do not come
-// back together.
-Nanos SchedulerLink::nextPause() {
-  const std::size_t rounds = std::min(failures_ / config_.addresses.size(), kRoundsMax);
-  const Nanos whole = std::min(config_.pauseMax, config_.pauseMin * (std::int64_t{1} << rounds));
-  const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(whole.value / 2, 1));
-  return Nanos(static_cast<std::int64_t>(half + prng_.next() % half));
-}
-
 kj::Promise<void> SchedulerLink::pause() {
-  if (!acting_.empty()) return timer_.afterDelay(toKj(Nanos(0)));
-  const bool roundIsOver = failures_ % config_.addresses.size() == 0;
-  const Nanos time = roundIsOver ? nextPause() : Nanos(0);
-  return timer_.afterDelay(toKj(time));
+  const Nanos most = round_.pause();
+  const auto half = static_cast<std::uint64_t>(most.value / 2);
+  const std::uint64_t time = half == 0 ? 0 : half + prng_.next() % half;
+  return timer_.afterDelay(toKj(Nanos(static_cast<std::int64_t>(time))));
 }
 
 // --- scheduler to member ---

@@ -34,6 +34,7 @@
 #include "runtime/result.h"
 #include "schema/scheduler.capnp.h"
 #include "services/api/commands/node_actor_client.h"
+#include "services/api/rpc/address_round.h"
 #include "services/api/rpc/link_limits.h"
 
 namespace qgpu {
@@ -86,7 +87,6 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> talk();
   kj::Promise<void> watchSilence();
   kj::Promise<void> pause();
-  Nanos nextPause();
   kj::Promise<void> hear(std::uint64_t serial, schema::ToMember::Reader message);
   kj::Promise<void> answerTrace(TraceContext context);
   kj::Promise<void> deliver(kj::Own<capnp::MallocMessageBuilder> envelope);
@@ -98,7 +98,6 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   void leave(std::size_t size, kj::Promise<void> told);
   void drop(std::string why);
   void setState(std::string state);
-  void goOn(const std::string& why);
   void taskFailed(kj::Exception&& exception) override;
 
   RequestSink& member_;
@@ -106,10 +105,8 @@ class SchedulerLink final : public Actor, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   SchedulerLinkConfig config_;
   Prng prng_;
-  std::size_t at_ = 0;          // index of the address that is tried, or was before `acting_`
-  std::string acting_;          // where one that stands by said that another acts; for one try
+  AddressRound round_;
   std::string address_;         // that is tried or used
-  std::size_t failures_ = 0;    // since a connection last lived for long
   std::uint64_t serial_ = 0;    // of the connection
   bool up_ = false;
   std::string state_ = "not connected yet";
