@@ -16,6 +16,7 @@
 #include "services/api/rpc/rpc_server.h"
 #include "services/api/rpc/scheduler_service.h"
 #include "services/api/rpc/standing_by.h"
+#include "services/api/rpc/while_seated.h"
 #include "services/base/host.h"
 #include "services/base/net/live_tls.h"
 #include "services/daemons/extender_server.h"
@@ -158,21 +159,6 @@ std::string advertised(const SchedulerDaemonOptions& options, const TcpListener&
   return (everywhere ? options.hostname : host) + ":" + std::to_string(rpc.port());
 }
 
-// What nodes say reaches the actor only while no other scheduler can act: it answers beats, by
-// which a node knows that it still has its lease. A refusal holds the nodes' streams up.
-class WhileSeated final : public RequestSink {
- public:
-  WhileSeated(RequestSink& inner, std::function<bool()> holds)
-      : inner_(inner), holds_(std::move(holds)) {}
-  SendResult send(Build build) override {
-    return holds_() ? inner_.send(kj::mv(build)) : SendResult::Refused;
-  }
-
- private:
-  RequestSink& inner_;
-  const std::function<bool()> holds_;
-};
-
 // How else an address may be reached from elsewhere.
 Error refused(Error error) {
   if (error.code == ErrorCode::Denied && error.message.starts_with("--rpc")) {
@@ -207,8 +193,9 @@ struct Scheduler::Parts {
   std::optional<NodeTraces> traces;
   std::optional<ActingScheduler> acting;  // none: nobody else can act
   std::optional<NodeLink> fromLinks;
-  std::optional<WhileSeated> whileSeated;  // none: nobody else can act
+  std::optional<WordsWhileSeated> whileSeated;  // none: nobody else can act
   std::optional<ClusterActorClient> actor;
+  std::optional<AnswersWhileSeated> toClients;  // none: nobody else can act
   std::optional<Links> links;
   std::optional<Keeping> keeping;
   std::optional<ClusterHandler> handler;
@@ -260,12 +247,14 @@ void Scheduler::Parts::addClients(const SchedulerDaemonOptions& options) {
   fromClient.emplace(actors, clientId, schedulerId);
   traces.emplace(*fromClient, kj->timer());
   fromLinks.emplace(actors, linksId, schedulerId);
+  const auto holds = [this] { return seat && seat->holds(); };
   if (options.etcd) {
     acting.emplace(kj->io().getNetwork(), kj->timer());
-    whileSeated.emplace(*fromLinks, [this] { return seat && seat->holds(); });
+    whileSeated.emplace(*fromLinks, holds);
   }
   actor.emplace(acting ? static_cast<RequestSink&>(*acting) : *traces, kj->timer());
-  actors.attach(clientId, *actor);
+  if (acting) toClients.emplace(*actor, holds);
+  actors.attach(clientId, toClients ? static_cast<Actor&>(*toClients) : *actor);
   links.emplace(whileSeated ? static_cast<RequestSink&>(*whileSeated) : *fromLinks, kj->timer(),
                 options.insecure ? Links::PlainJoins::Taken : Links::PlainJoins::Refused);
   actors.attach(linksId, *links);
@@ -505,6 +494,7 @@ void Scheduler::Parts::close() {
   etcd.reset();
   traces->stop();
   links.reset();
+  toClients.reset();
   actor.reset();
   acting.reset();
   traces.reset();
