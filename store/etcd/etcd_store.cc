@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/planted.h"
+
 namespace qgpu {
 namespace {
 
@@ -124,7 +126,9 @@ Status EtcdStore::change(std::uint64_t number, std::vector<KvChange> changes) {
   changes.push_back({KvChange::Does::Put, turn, {}, fixed(number), 0});
   for (int round = 0; round < kRoundsMax; ++round) {
     if (lost_) return anotherActs();
-    const KvTxn txn{{options_.guard, {turn, turn_, KvCondition::Of::Modified}}, changes};
+    KvTxn txn{{options_.guard, {turn, turn_, KvCondition::Of::Modified}}, changes};
+    if (QGPU_PLANTED(ChangeUnguarded)) txn.when.clear();
+    if (QGPU_PLANTED(TurnIgnored)) txn.when.pop_back();
     const auto answer = kv_.txn(txn);
     if (!answer) return answer.error();
     if (answer->done) {
@@ -133,7 +137,10 @@ Status EtcdStore::change(std::uint64_t number, std::vector<KvChange> changes) {
     }
     const Result<bool> done = wasDone(number);
     if (!done) return done.error();
-    if (*done) return ok();
+    if (*done) {
+      QGPU_MARK(ChangeFoundDone);
+      return ok();
+    }
   }
   return fail(ErrorCode::Unavailable, "other changes of ours go on to arrive");
 }
@@ -186,8 +193,10 @@ RowStore::Commit EtcdStore::commit() {
     }
     why_ = done.error();
     const bool refused = why_.code != ErrorCode::Unavailable;
+    if (QGPU_PLANTED(UnsureTakenForUndone) && !refused) return undone(why_);
     if (refused && !lost_ && !again && partsPut_ == 0) return undone(why_);
     if (refused) lost("nobody can tell whether the last change is stored: " + why_.message);
+    QGPU_MARK(CommitUnsure);
     return Commit::Unsure;
   }
   committed();

@@ -1,5 +1,6 @@
 #include "store/testing/model_etcd.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -19,12 +20,17 @@ Error full() {
 }  // namespace
 
 void ModelEtcd::advanceTo(Nanos now) {
-  now_ = now;
+  now_ = std::max(now_, now);
   std::set<std::int64_t> over;
   for (const auto& [id, lease] : leases_) {
-    if (lease.end <= now) over.insert(id);
+    if (lease.end <= now_) over.insert(id);
   }
   for (const std::int64_t id : over) revoke(id);
+}
+
+void ModelEtcd::leadsAnew(Nanos now) {
+  now_ = std::max(now_, now);
+  for (auto& [id, lease] : leases_) lease.end = now_ + lease.ttl;
 }
 
 void ModelEtcd::apply(const KvChange& change) {
@@ -118,7 +124,8 @@ Result<KvTxnAnswer> ModelClient::txn(const KvTxn& txn) {
 
 Result<std::vector<KvPair>> ModelClient::list(const std::string& from, const std::string& end,
                                               std::size_t limit) {
-  if (next() != Fate::Answered) return away();
+  const Fate fate = next();
+  if (fate != Fate::Answered && fate != Fate::Refused) return away();
   return etcd_.list(from, end, limit);
 }
 
@@ -137,6 +144,7 @@ Result<std::int64_t> ModelClient::grant(Nanos ttl) {
 Status ModelClient::keepAlive(std::int64_t lease) {
   switch (next()) {
     case Fate::Answered:
+    case Fate::Refused:
       return etcd_.keepAlive(lease);
     case Fate::AnswerLost:
       static_cast<void>(etcd_.keepAlive(lease).ok());

@@ -19,6 +19,9 @@ class ModelEtcd {
   // Time goes on: leases that were not kept alive end, with their keys.
   void advanceTo(Nanos now);
   Nanos now() const { return now_; }
+  // As advanceTo(), after a time without a majority: whoever leads then gives each lease its whole
+  // time anew.
+  void leadsAnew(Nanos now);
 
   Result<KvTxnAnswer> txn(const KvTxn& txn);
   std::vector<KvPair> list(const std::string& from, const std::string& end,
@@ -51,7 +54,7 @@ class ModelClient final : public Kv {
     AnswerLost,  // it is done, and the client doesn't know
     Lost,        // it never arrives
     Late,        // it arrives when deliver() is called, and the client doesn't know
-    Refused,     // etcd has no space: nothing is done, and the client knows
+    Refused,     // etcd has no space: nothing is put, and the client knows; the rest goes on
   };
 
   // `fate` is asked for each call; without one all are answered.

@@ -15,7 +15,7 @@ constexpr std::size_t kPlantBatch = 32;
 // Within which a planted bug must be found. The first are those that were quick at it when somebody
 // looked.
 constexpr const char* kPlantSeeds = "1,2,3,4,5,7,11,26,31,32,44,63,64,74,102,819,592,1..2000";
-constexpr const char* kClusterPlantSeeds = "1,2,4,8,16,51,57,1..2000";
+constexpr const char* kClusterPlantSeeds = "1,2,3,4,8,16,51,57,122,1033,1..2000";
 
 struct Names {
   const char* name;
@@ -330,7 +330,7 @@ int main(int argc, char** argv) {
   app.add_flag("--list", command.list, "names of bugs and marks");
   app.add_flag("--trace", command.trace, "with one seed: write out every event");
   app.add_flag("--cluster", command.runner.cluster,
-               "a scheduler and several nodes on a network, instead of one node");
+               "schedulers and several nodes on a network, instead of one node");
   app.add_flag("--worker", command.worker)->group("");
   CLI11_PARSE(app, argc, argv);
   return qgpu::sim::choose(command);

@@ -46,7 +46,8 @@ namespace qgpu::sim {
   X(DisobedientIgnored, "A1")      \
   X(KeptSlotGiven, "A14")
 
-// Of a cluster: in the scheduler, the member and what the node does for it.
+// Of a cluster: in the scheduler, the member and what the node does for it; in the seat and the
+// store of several schedulers, and the last one in how the world puts a scheduler together.
 #define QGPU_CLUSTER_BUGS(X)  \
   X(PlacedBeforeFence, "C3")  \
   X(LeaseIgnored, "C1")       \
@@ -64,7 +65,13 @@ namespace qgpu::sim {
   X(InfeasibleWhenFull, "P7") \
   X(WaitersNotWoken, "P10")   \
   X(RoundNotUndone, "C2")     \
-  X(EndedBeforeNode, "C4")
+  X(EndedBeforeNode, "C4")    \
+  X(SeatBelieved, "C1")       \
+  X(SeatTakenAnyway, "C1")    \
+  X(ChangeUnguarded, "C1")    \
+  X(TurnIgnored, "D1")        \
+  X(UnsureTakenForUndone, "D1") \
+  X(LoadedTooEarly, "D1")
 
 // Each with whether every 5,000 seeds must hit it: X(name, Must) or X(name, Rare).
 #define QGPU_MARKS(X)          \
@@ -136,7 +143,11 @@ namespace qgpu::sim {
   X(HelloAwaitedBind, Must)      \
   X(ForwardExpired, Must)        \
   X(ForwardCutOff, Must)         \
-  X(EndNotStored, Must)
+  X(EndNotStored, Must)          \
+  X(SeatLost, Must)              \
+  X(SeatFoundAgain, Must)        \
+  X(CommitUnsure, Must)          \
+  X(ChangeFoundDone, Must)
 
 enum class Bug : std::uint8_t {
 #define X(name, invariant) name,

@@ -24,7 +24,7 @@ Result<std::unique_ptr<SimJournal>> SimJournal::open(Host& host, MemoryDisk& dis
     auto again = rows ? store->load() : fail(ErrorCode::Unavailable, "not read");
     if (rows && again && !fate->over) {
       std::unique_ptr<SimJournal> journal(
-          new SimJournal(host, disk, dice, limits, std::move(exits), std::move(fate)));
+          new SimJournal(host, &disk, dice, limits, std::move(exits), std::move(fate)));
       journal->rows_ = std::move(*rows);
       journal->rowsAgain_ = std::move(*again);
       journal->writer_ =
@@ -39,7 +39,23 @@ Result<std::unique_ptr<SimJournal>> SimJournal::open(Host& host, MemoryDisk& dis
   return why;
 }
 
-SimJournal::SimJournal(Host& host, MemoryDisk& disk, Dice dice, JournalLimits limits, Exits exits,
+Result<std::unique_ptr<SimJournal>> SimJournal::open(Host& host, Kv& etcd,
+                                                     const std::string& prefix,
+                                                     const KvCondition& guard, Dice dice,
+                                                     JournalLimits limits, Exits exits) {
+  auto fate = std::make_unique<Fate>();
+  const auto lost = [fate = fate.get()](const std::string& why) { *fate = {true, why}; };
+  auto store = EtcdStore::open(etcd, {prefix, guard, lost});
+  auto rows = store ? (*store)->load() : Result<std::vector<StoredRow>>(store.error());
+  if (!rows) return rows.error();
+  std::unique_ptr<SimJournal> journal(
+      new SimJournal(host, nullptr, dice, limits, std::move(exits), std::move(fate)));
+  journal->rows_ = std::move(*rows);
+  journal->writer_ = std::make_unique<JournalWriter>(std::move(*store), limits);
+  return journal;
+}
+
+SimJournal::SimJournal(Host& host, MemoryDisk* disk, Dice dice, JournalLimits limits, Exits exits,
                        std::unique_ptr<Fate> fate)
     : host_(host),
       disk_(disk),
@@ -50,7 +66,7 @@ SimJournal::SimJournal(Host& host, MemoryDisk& disk, Dice dice, JournalLimits li
       queue_(limits) {}
 
 SimJournal::~SimJournal() {
-  if (writer_ != nullptr) disk_.crashNow();
+  if (writer_ != nullptr && disk_ != nullptr) disk_->crashNow();
 }
 
 void SimJournal::append(std::vector<StoredRow> rows, Committed done) {
@@ -86,7 +102,7 @@ void SimJournal::commit(Nanos rest) {
   const bool known = writer_->commit(group_);
   if (isOver()) return;
   if (!known) {
-    host_.after(Scope::Manager, limits_.unsure, [this, rest] { commit(rest); });
+    host_.after(Scope::Manager, limits_.unsure + duration(), [this, rest] { commit(rest); });
     return;
   }
   host_.after(Scope::Manager, rest, [this] { tell(); });
@@ -120,7 +136,7 @@ void SimJournal::idle() {
 }
 
 bool SimJournal::isOver() {
-  if (disk_.crashed() && !fate_->over) *fate_ = {true, "killed at an I/O"};
+  if (disk_ != nullptr && disk_->crashed() && !fate_->over) *fate_ = {true, "killed at an I/O"};
   if (!fate_->over) return false;
   if (!std::exchange(told_, true)) exits_(fate_->why);
   return true;
@@ -131,7 +147,7 @@ void SimJournal::close() {
     group_ = queue_.takeGroup();
     if (!writer_->commit(group_)) break;
   }
-  if (fate_->over) disk_.crashNow();
+  if (fate_->over && disk_ != nullptr) disk_->crashNow();
   writer_.reset();
 }
 

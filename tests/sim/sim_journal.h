@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/journal.h"
+#include "store/etcd/etcd_store.h"
 #include "store/journal_writer.h"
 #include "store/testing/memory_disk.h"
 #include "tests/sim/host.h"
@@ -34,6 +35,11 @@ class SimJournal final : public Journal {
 
   // Errors as SqliteStore::open(); Unavailable where an fsync failed: the manager does not start.
   static Result<std::unique_ptr<SimJournal>> open(Host& host, MemoryDisk& disk, Dice dice,
+                                                  JournalLimits limits, Exits exits);
+  // Over keys of an etcd, for who is seated by that guard. Errors as EtcdStore::open(). What etcd's
+  // answers take, and that they do not come, is the Kv's.
+  static Result<std::unique_ptr<SimJournal>> open(Host& host, Kv& etcd, const std::string& prefix,
+                                                  const KvCondition& guard, Dice dice,
                                                   JournalLimits limits, Exits exits);
   ~SimJournal() override;
   SimJournal(const SimJournal&) = delete;
@@ -60,7 +66,7 @@ class SimJournal final : public Journal {
     std::string why;
   };
 
-  SimJournal(Host& host, MemoryDisk& disk, Dice dice, JournalLimits limits, Exits exits,
+  SimJournal(Host& host, MemoryDisk* disk, Dice dice, JournalLimits limits, Exits exits,
              std::unique_ptr<Fate> fate);
 
   void add(JournalBatch batch);
@@ -73,7 +79,7 @@ class SimJournal final : public Journal {
   Nanos duration();
 
   Host& host_;
-  MemoryDisk& disk_;
+  MemoryDisk* const disk_;  // null: none, it is all in etcd
   Dice dice_;
   const Exits exits_;
   const std::unique_ptr<Fate> fate_;  // written by the store

@@ -69,20 +69,23 @@ StorageCheck::State StorageCheck::stateOf(const std::vector<StoredRow>& rows) {
 
 // --- what a life finds ---
 
-bool StorageCheck::legal(const State& found) const {
+bool StorageCheck::legal(const State& found) {
   State state = stored_;
-  if (state.digest == found.digest) return true;
+  bool any = state.digest == found.digest;
   for (const Batch& batch : open_) {
     for (const auto& [key, hash] : batch.changes) state.set(key, hash);
-    if (state.digest == found.digest) return true;
+    if (state.digest != found.digest) continue;
+    any = true;
+    lastFound_ = batch.number;
   }
-  return false;
+  return any;
 }
 
 // What was found is durable: a later power cut may not take it again, and what was not there may
 // not come back.
 void StorageCheck::onBoot(const Boot& boot, Nanos) {
   node_ = boot.node;
+  lastFound_ = 0;
   State found = stateOf(boot.rows);
   if (stateOf(boot.rowsAgain).digest != found.digest) {
     verdict_.violated("D3", "the rows read twice are not the same");

@@ -40,6 +40,10 @@ class StorageCheck final : public Watch {
                   Nanos now) override;
   void onAnswered(std::uint64_t batch, const Status& status, Nanos now) override;
 
+  // Of the life before: the last batch that this one found, where it had no answer yet; 0: none.
+  // A life that goes on beside the next one may hear of these alone that they are stored.
+  std::uint64_t lastFound() const { return lastFound_; }
+
  private:
   using Changes = std::vector<std::pair<RowKey, std::uint64_t>>;   // hash 0: the row is gone
   // The sum over rows of a hash of key and content: changed by one row at a time.
@@ -55,7 +59,7 @@ class StorageCheck final : public Watch {
   };
 
   static State stateOf(const std::vector<StoredRow>& rows);
-  bool legal(const State& found) const;
+  bool legal(const State& found);
   void watchTries(Nanos now);
 
   Verdict& verdict_;
@@ -65,6 +69,7 @@ class StorageCheck final : public Watch {
   std::unordered_map<std::uint32_t, int> under_;   // batches under way by actor; never iterated
   ActorId node_{};
   std::uint64_t effects_ = 0;              // batches of the node answered ok whose effect is due
+  std::uint64_t lastFound_ = 0;
   bool first_ = true;                      // life
   Nanos stalledUntil_{0};
   Nanos failedAt_ = kNever;                // of the last answer, where it was a failure

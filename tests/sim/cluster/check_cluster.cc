@@ -208,7 +208,7 @@ void ClusterCheck::memberSays(std::size_t index, schema::FromMember::Reader word
   if (term == sessionTerm_.end()) {
     return violated("A10", nodes_[index].facts.name + " speaks in a session that nobody opened");
   }
-  if (nodes_[index].term < term->second) {
+  if (nodes_[index].term != term->second) {
     violated("C1", nodes_[index].facts.name + " obeys term " + std::to_string(term->second) +
                        ", and has stored " + std::to_string(nodes_[index].term));
   }
@@ -239,14 +239,14 @@ ClusterCheck::Row ClusterCheck::readRow(schema::ClusterTaskRow::Reader stored) {
   return row;
 }
 
-void ClusterCheck::schedulerBoot(const Boot& boot) {
+void ClusterCheck::schedulerBoot(std::size_t scheduler, const Boot& boot) {
   std::set<std::uint64_t> over;
+  schedulerEnd(scheduler);
+  if (scheduler != acting_) earlierTerms_[acting_] = term_;
+  acting_ = scheduler;
   open_.clear();
   term_ = 0;
   rows_.clear();
-  helloAt_.clear();
-  submits_.clear();
-  asked_.clear();
   for (Node& node : nodes_) node.cordoned = node.marked = node.freed = node.stored = false;
   for (const StoredRow& stored : boot.rows) {
     const auto row = readStored(stored);
@@ -261,6 +261,7 @@ void ClusterCheck::schedulerBoot(const Boot& boot) {
       node.marked = node.cordoned || row.getClusterNode().getDrains().size() != 0;
     }
   }
+  promisesHold(rows_, over);
   // Of tasks that ended those are remembered that the store has.
   std::erase_if(requests_, [&](const auto& known) {
     return !rows_.contains(known.second) && !over.contains(known.second);
@@ -268,9 +269,30 @@ void ClusterCheck::schedulerBoot(const Boot& boot) {
   ++changes_;
 }
 
-void ClusterCheck::schedulerEnd() {
-  asked_.clear();
-  submits_.clear();
+// What one scheduler answered, the next one knows.
+void ClusterCheck::promisesHold(const std::map<std::uint64_t, Row>& rows,
+                                const std::set<std::uint64_t>& over) {
+  for (const std::uint64_t task : promised_) {
+    if (rows.contains(task) || over.contains(task)) continue;
+    violated("D1", "task " + std::to_string(task) + " was promised, and is lost");
+  }
+  for (const auto& [task, row] : rows) staysDeleted(task, row);
+}
+
+void ClusterCheck::staysDeleted(std::uint64_t task, const Row& row) {
+  if (!gone_.contains(task)) return;
+  if (row.state == schema::PlaceState::ENDING && !row.again) return;
+  violated("D1", taskName(task, row.epoch) + " was deleted, and is in state " +
+                     std::to_string(static_cast<int>(row.state)));
+}
+
+void ClusterCheck::schedulerEnd(std::size_t scheduler) {
+  std::erase_if(asked_, [&](const auto& asked) {
+    if (asked.second != scheduler) return false;
+    submits_.erase(asked.first);
+    deletes_.erase(asked.first);
+    return true;
+  });
 }
 
 void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<StoredRow>& rows,
@@ -289,7 +311,9 @@ void ClusterCheck::schedulerAppended(std::uint64_t number, const std::vector<Sto
     if (row.isErased() || isOver(row)) batch.erased.insert(stored.key.id);
     else batch.rows[stored.key.id] = readRow(row.getClusterTask());
   }
+  for (const auto& [task, row] : batch.rows) staysDeleted(task, row);
   for (const std::uint64_t task : batch.erased) {
+    promised_.erase(task);
     const auto before = rows_.find(task);
     if (before != rows_.end()) dropped(task, before->second, now);
   }
@@ -378,10 +402,11 @@ void ClusterCheck::moved(std::uint64_t task, const Row& before, const Row& after
   for (const Node& node : nodes_) {
     for (const auto* copies : {&node.copies, &node.maybe}) {
       for (const auto& [id, copy] : *copies) {
-        if (copy.task != task || copy.epoch < before.epoch || now - node.heard >= kFence) continue;
+        if (copy.task != task || copy.epoch < before.epoch) continue;
+        if (now - node.heardActing >= kFence) continue;
         violated("C3", what + " is given up for epoch " + std::to_string(after.epoch) + ", and " +
                            node.facts.name + " holds it and was heard of " +
-                           std::to_string((now - node.heard) / millis(1)) + " ms ago");
+                           std::to_string((now - node.heardActing) / millis(1)) + " ms ago");
       }
     }
   }
@@ -432,9 +457,12 @@ void ClusterCheck::schedulerAnswered(std::uint64_t number, bool ok) {
 
 // --- what the scheduler hears and says ---
 
-void ClusterCheck::schedulerAsked(schema::ClusterRequest::Reader request) {
-  asked_.insert(request.getCorr());
-  if (request.isDelete()) deleted_.insert(request.getDelete());
+void ClusterCheck::schedulerAsked(std::size_t scheduler, schema::ClusterRequest::Reader request) {
+  asked_[request.getCorr()] = scheduler;
+  if (request.isDelete()) {
+    deleted_.insert(request.getDelete());
+    deletes_[request.getCorr()] = request.getDelete();
+  }
   drained_ = drained_ || request.isDrain();
   if (request.isUncordon() && request.getUncordon().getCard().size() == 0) {
     for (Node& node : nodes_) {
@@ -452,17 +480,20 @@ void ClusterCheck::schedulerAsked(schema::ClusterRequest::Reader request) {
   }
 }
 
-void ClusterCheck::schedulerReplies(schema::ClusterReply::Reader reply) {
-  if (asked_.erase(reply.getCorr()) == 0) {
-    violated("C2", "request " + std::to_string(reply.getCorr()) + " is answered a second time");
+void ClusterCheck::schedulerReplies(std::size_t scheduler, schema::ClusterReply::Reader reply) {
+  const std::uint64_t corr = reply.getCorr();
+  if (asked_.erase(corr) == 0) {
+    violated("C2", "request " + std::to_string(corr) + " is answered a second time");
   }
-  if (reply.isAssigned()) assigned(reply.getCorr(), reply.getAssigned());
-  const auto submit = submits_.find(reply.getCorr());
-  if (submit == submits_.end()) return;
+  const auto submit = submits_.extract(corr);
+  const auto removal = deletes_.extract(corr);
+  if (!acts(scheduler)) return;
+  if (removal && !reply.isFailed()) gone_.insert(removal.mapped());
+  if (!submit) return;
+  if (reply.isAssigned()) assigned(submit.mapped(), reply.getAssigned());
   if (reply.isFailed() && text(reply.getFailed().getCode()) == "infeasible") {
-    infeasible(submit->second);
+    infeasible(submit.mapped());
   }
-  submits_.erase(submit);
 }
 
 // What a task names beside cards: the node, the model and the processors.
@@ -483,13 +514,11 @@ void ClusterCheck::infeasible(const Submit& submit) {
   }
 }
 
-void ClusterCheck::assigned(std::uint64_t corr, schema::Assigned::Reader said) {
-  const auto request = submits_.find(corr);
-  if (request == submits_.end()) return;
+void ClusterCheck::assigned(const Submit& submit, schema::Assigned::Reader said) {
   const std::uint64_t task = said.getTask();
-  const std::string what = "request '" + request->second.key.second + "' is answered with " +
+  const std::string what = "request '" + submit.key.second + "' is answered with " +
                            taskName(task, said.getEpoch());
-  const auto [known, isNew] = requests_.try_emplace(request->second.key, task);
+  const auto [known, isNew] = requests_.try_emplace(submit.key, task);
   if (known->second != task) {
     violated("P6", what + ", and was task " + std::to_string(known->second));
   }
@@ -501,6 +530,7 @@ void ClusterCheck::assigned(std::uint64_t corr, schema::Assigned::Reader said) {
     }
     return;
   }
+  promised_.insert(task);
   if (said.getWaiting() || !row->second.holds()) return;
   const std::string token = text(said.getToken());
   if (token.empty()) return;
@@ -527,16 +557,19 @@ void ClusterCheck::schedulerHears(std::size_t node, std::uint32_t link,
   nodes_[node].helloAt = now;
 }
 
-void ClusterCheck::schedulerSays(std::size_t index, schema::ToMember::Reader words, Nanos now) {
+void ClusterCheck::schedulerSays(std::size_t scheduler, std::size_t index,
+                                 schema::ToMember::Reader words, Nanos now) {
   Node& node = nodes_[index];
-  if (words.getTerm() != term_ && !words.isTurnedAway()) {
+  const std::uint64_t term = acts(scheduler) ? term_ : earlierTerms_[scheduler];
+  if (words.getTerm() != term && !words.isTurnedAway()) {
     violated("C1", "a scheduler speaks in term " + std::to_string(words.getTerm()) +
-                       ", and has stored " + std::to_string(term_));
+                       ", and has stored " + std::to_string(term));
   }
-  if (words.isBeatSeen()) node.heard = now;
-  if (!words.isWelcome()) return;
-  node.heard = std::max(node.heard, helloAt_[words.getLink()]);
-  sessionTerm_[words.getSession()] = words.getTerm();
+  if (words.isWelcome()) sessionTerm_[words.getSession()] = words.getTerm();
+  if (!words.isBeatSeen() && !words.isWelcome()) return;
+  const Nanos heard = words.isBeatSeen() ? now : helloAt_[words.getLink()];
+  node.heard = std::max(node.heard, heard);
+  if (acts(scheduler)) node.heardActing = std::max(node.heardActing, heard);
 }
 
 // --- at rest ---
@@ -600,7 +633,7 @@ void ClusterCheck::atRest() {
     }
   }
   if (!asked_.empty()) {
-    violated("C2", "request " + std::to_string(*asked_.begin()) + " has no answer");
+    violated("C2", "request " + std::to_string(asked_.begin()->first) + " has no answer");
   }
 }
 

@@ -8,6 +8,10 @@
 // what fits no empty node), P9 (no orphan, and nothing that was deleted, at rest), P10 (what waits
 // at rest has no room), C1 (terms and leases), C2 (one answer), C3 (placed again only after the
 // fence), C4 (views agree soon after everything healed), D1 and D2 of what was answered.
+//
+// Of several schedulers the last one that booted is the one that acts. What another one still says
+// counts for nothing here: it may promise nothing that was not stored before (D1), and change
+// nothing any more (C1).
 
 #include <algorithm>
 #include <cstdint>
@@ -74,17 +78,22 @@ class ClusterCheck {
   void memberAsks(std::size_t node, schema::Request::Reader request, Nanos now);
   void memberSays(std::size_t node, schema::FromMember::Reader words);
 
-  // --- the scheduler ---
-  void schedulerBoot(const Boot& boot);
-  void schedulerEnd();
+  // --- a scheduler, by number ---
+  // It begins to act.
+  void schedulerBoot(std::size_t scheduler, const Boot& boot);
+  void schedulerEnd(std::size_t scheduler);
+  bool acts(std::size_t scheduler) const { return scheduler == acting_; }
   void schedulerStalls(Nanos until) { stalledUntil_ = std::max(stalledUntil_, until); }
+  // Of the one that acts.
   void schedulerAppended(std::uint64_t batch, const std::vector<StoredRow>& rows, Nanos now);
   void schedulerAnswered(std::uint64_t batch, bool ok);
-  void schedulerAsked(schema::ClusterRequest::Reader request);
-  void schedulerReplies(schema::ClusterReply::Reader reply);
+  // Of any.
+  void schedulerAsked(std::size_t scheduler, schema::ClusterRequest::Reader request);
+  void schedulerReplies(std::size_t scheduler, schema::ClusterReply::Reader reply);
   void schedulerHears(std::size_t node, std::uint32_t link, schema::FromMember::Reader words,
                       Nanos now);
-  void schedulerSays(std::size_t node, schema::ToMember::Reader words, Nanos now);
+  void schedulerSays(std::size_t scheduler, std::size_t node, schema::ToMember::Reader words,
+                     Nanos now);
 
   // --- what the world asks ---
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
@@ -119,6 +128,7 @@ class ClusterCheck {
     std::map<std::uint64_t, std::uint32_t> over; // epochs of tasks that ended here
     std::uint64_t term = 0;           // stored
     Nanos heard = Nanos(-seconds(1'000).value);  // the last beat or hello that was taken
+    Nanos heardActing = heard;        // ... by the scheduler that acts
     Nanos helloAt = Nanos(-seconds(1'000).value);
     Nanos stalledUntil{0};
     bool cordoned = false;            // as the scheduler has stored it
@@ -154,9 +164,11 @@ class ClusterCheck {
                       Nanos now);
   void moved(std::uint64_t task, const Row& before, const Row& after, Nanos now);
   void dropped(std::uint64_t task, const Row& before, Nanos now);
-  void assigned(std::uint64_t corr, schema::Assigned::Reader assigned);
+  void assigned(const Submit& submit, schema::Assigned::Reader assigned);
   void infeasible(const Submit& submit);
   void termStored(std::uint64_t term);
+  void promisesHold(const std::map<std::uint64_t, Row>& rows, const std::set<std::uint64_t>& over);
+  void staysDeleted(std::uint64_t task, const Row& row);
   void waits(std::uint64_t task, const Row& row);
 
   Verdict& verdict_;
@@ -164,12 +176,17 @@ class ClusterCheck {
   std::map<std::uint64_t, Row> rows_;            // the scheduler's, committed
   std::deque<SchedulerBatch> open_;
   std::uint64_t changes_ = 0;
+  std::size_t acting_ = 0;                       // the scheduler that booted last
   std::uint64_t term_ = 0;                       // stored by this life; 0: not yet
+  std::map<std::size_t, std::uint64_t> earlierTerms_;   // of schedulers that another one followed
   std::uint64_t termMax_ = 0;                    // of all lives
   std::map<std::uint64_t, std::uint64_t> sessionTerm_;
   std::map<std::uint32_t, Nanos> helloAt_;       // by link
   std::map<std::uint64_t, Submit> submits_;      // by correlation id
-  std::set<std::uint64_t> asked_;                // correlation ids of all that has no answer yet
+  std::map<std::uint64_t, std::size_t> asked_;   // of whom, what has no answer yet, by its number
+  std::map<std::uint64_t, std::uint64_t> deletes_;   // of these, the task to be deleted
+  std::set<std::uint64_t> promised_;             // tasks whose submits were answered
+  std::set<std::uint64_t> gone_;                 // ... and deletes
   std::map<RequestKey, std::uint64_t> requests_; // the task that each has, as was answered
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> tokens_;   // by task and epoch
   std::set<std::uint64_t> deleted_;              // asked for

@@ -14,7 +14,7 @@ using State = schema::PlaceState;
 class ClusterCheckTest : public ::testing::Test, public Verdict {
  protected:
   ClusterCheckTest() : check_(*this, {{"n0", {CardFact{{}, gibibytes(8), false}}, true, 0}}) {
-    check_.schedulerBoot({});
+    check_.schedulerBoot(0, {});
     commit({makeRow({RowKind::Cluster, 0}, [](auto r) { r.initCluster().setTerm(1); }),
             nodeRow(Marked::Free)});
   }
@@ -57,7 +57,14 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
     capnp::MallocMessageBuilder message;
     auto request = message.initRoot<schema::ClusterRequest>();
     fill(request);
-    check_.schedulerAsked(request.asReader());
+    check_.schedulerAsked(0, request.asReader());
+  }
+  template <typename Fill>
+  void reply(Fill&& fill) {
+    capnp::MallocMessageBuilder message;
+    auto reply = message.initRoot<schema::ClusterReply>();
+    fill(reply);
+    check_.schedulerReplies(0, reply.asReader());
   }
   void drainAsked() {
     ask([](auto request) { request.initDrain().initTarget().setNode("n0"); });
@@ -67,7 +74,7 @@ class ClusterCheckTest : public ::testing::Test, public Verdict {
     auto words = message.initRoot<schema::ToMember>();
     words.setTerm(1);
     words.setBeatSeen(1);
-    check_.schedulerSays(0, words.asReader(), now_);
+    check_.schedulerSays(0, 0, words.asReader(), now_);
   }
 
   ClusterCheck check_;
@@ -121,6 +128,40 @@ TEST_F(ClusterCheckTest, P8_ANodeMayGetATaskWhileItWasGivenFreeBetweenTwoCordons
   commit({nodeRow(Marked::Cordoned)});
   ask([](auto request) { request.initUncordon().setNode("n0"); });
   commit({nodeRow(Marked::Cordoned), taskRow(State::ASSUMED)});
+}
+
+// --- several schedulers ---
+
+TEST_F(ClusterCheckTest, D1_WhatOneSchedulerPromisedTheNextOneKnows) {
+  ask([](auto request) { request.initSubmit().initTask().setRequestId("a"); });
+  commit({taskRow(State::WAITING)});
+  reply([](auto reply) { reply.initAssigned().setTask(kTask); });
+  Boot next;
+  next.rows = {taskRow(State::WAITING)};
+  check_.schedulerBoot(1, next);
+  expect("D1");
+  check_.schedulerBoot(0, {});
+}
+
+TEST_F(ClusterCheckTest, D1_WhatOneSchedulerDeletedDoesNotLiveAgain) {
+  commit({taskRow(State::BOUND)});
+  ask([](auto request) { request.setDelete(kTask); });
+  commit({taskRow(State::ENDING)});
+  reply([](auto reply) { reply.setDone("ends"); });
+  Boot next;
+  next.rows = {taskRow(State::ENDING)};
+  check_.schedulerBoot(1, next);
+  next.rows = {taskRow(State::BOUND)};
+  expect("D1");
+  check_.schedulerBoot(0, next);
+}
+
+TEST_F(ClusterCheckTest, AnAnswerOfASchedulerThatAnotherOneFollowedPromisesNothing) {
+  ask([](auto request) { request.initSubmit().initTask().setRequestId("a"); });
+  check_.schedulerBoot(1, {});
+  EXPECT_FALSE(check_.acts(0));
+  reply([](auto reply) { reply.initAssigned().setTask(kTask); });
+  check_.schedulerBoot(0, {});
 }
 
 }  // namespace

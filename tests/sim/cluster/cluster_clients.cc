@@ -1,12 +1,17 @@
 #include "tests/sim/cluster/cluster_clients.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "services/api/rpc/standing_by.h"
 
 namespace qgpu::sim {
 namespace {
 
 constexpr std::size_t kAskedMax = 64;
 constexpr std::size_t kLocalTasks = 3;   // that people on a node keep, at most
+constexpr Nanos kPatience = seconds(35);   // as services/api/commands/cluster_actor_client.h
+constexpr std::uint64_t kWandersPercent = 3;
 
 // Says nothing of what became of it.
 bool busyNow(const std::string& code) { return code == "overloaded" || code == "unavailable"; }
@@ -51,12 +56,6 @@ void Wish::write(schema::TaskSpec::Builder spec) const {
 
 // --- whoever asks ---
 
-void AskingClient::disconnect() {
-  self_ = ActorId::kNobody;
-  asked_.clear();
-  for (auto& [id, wish] : wishes_) wish.asked = false;
-}
-
 std::optional<AskingClient::Asked> AskingClient::answered(std::uint64_t corr) {
   const auto found = asked_.find(corr);
   if (found == asked_.end()) return std::nullopt;
@@ -67,15 +66,22 @@ std::optional<AskingClient::Asked> AskingClient::answered(std::uint64_t corr) {
 
 // --- at the scheduler ---
 
-ClusterClient::ClusterClient(Site& site, const ClusterOptions& options,
-                             std::vector<std::string> nodes, Dice dice)
-    : AskingClient(site, options, dice), nodes_(std::move(nodes)) {
-  site_.after(millis(1), [this] { act(); });
+ClusterClient::ClusterClient(std::vector<Site*> schedulers, SchedulerFacts facts,
+                             const ClusterOptions& options, std::vector<std::string> nodes,
+                             Dice dice)
+    : AskingClient(options, dice), facts_(std::move(facts)), nodes_(std::move(nodes)) {
+  for (Site* site : schedulers) doors_.push_back({site, ActorId::kNobody, ActorId::kNobody});
+  doors_[at_].site->after(millis(1), [this] { act(); });
 }
 
-void ClusterClient::connect(ActorId self, ActorId scheduler) {
-  self_ = self;
-  scheduler_ = scheduler;
+void ClusterClient::connect(std::size_t scheduler, ActorId self, ActorId actor) {
+  doors_[scheduler].self = self;
+  doors_[scheduler].scheduler = actor;
+}
+
+void ClusterClient::disconnect(std::size_t scheduler) {
+  doors_[scheduler].self = ActorId::kNobody;
+  forget([&](const Asked& asked) { return asked.door == scheduler; });
 }
 
 void ClusterClient::calm() {
@@ -92,9 +98,34 @@ std::string ClusterClient::waitsFor() const {
   return text;
 }
 
+// Where to ask from now on.
+std::size_t ClusterClient::nextDoor() {
+  if (doors_.size() == 1) return at_;
+  const std::size_t other = (at_ + 1) % doors_.size();
+  const Nanos now = doors_[at_].site->now();
+  const auto late = [&](const Asked& asked) { return now - asked.at > kPatience; };
+  const bool silent = std::any_of(asked_.begin(), asked_.end(), [&](const auto& entry) {
+    return entry.second.door == at_ && late(entry.second);
+  });
+  forget(late);
+  if (silent) return other;
+  if (const auto refused = facts_.refusal(at_)) {
+    const std::string acting = actingOf(refused->message).value_or("");
+    const auto named = std::find_if(doors_.begin(), doors_.end(), [&](const Door& door) {
+      return door.site->name == acting;
+    });
+    return named == doors_.end() ? other : static_cast<std::size_t>(named - doors_.begin());
+  }
+  return dice_.percent(kWandersPercent) ? dice_.below(doors_.size()) : at_;
+}
+
 void ClusterClient::act() {
-  site_.after(dice_.magnitude(options_.think / 8, options_.think * 2), [this] { act(); });
-  if (self_ == ActorId::kNobody || asked_.size() >= kAskedMax) return;
+  Site& here = *doors_[at_].site;
+  const std::size_t next = nextDoor();
+  const Nanos again = dice_.magnitude(options_.think / 8, options_.think * 2);
+  doors_[next].site->at(here.now() + again, [this] { act(); });
+  if (std::exchange(at_, next) != next) return;
+  if (doors_[at_].self == ActorId::kNobody || asked_.size() >= kAskedMax) return;
   for (auto& [id, wish] : wishes_) visit(id, wish);
   while (toFree_ > 0) {
     const std::string& node = nodes_[toFree_ - 1];
@@ -110,7 +141,7 @@ void ClusterClient::act() {
       if (wish.cards == 1 && dice_.percent(30)) wish.card = "sim-0";
       if (dice_.percent(30)) wish.ownerPid = static_cast<std::uint32_t>(1'000 + id);
     }
-    wish.endAt = site_.host.now() + dice_.magnitude(options_.lifeMin, options_.lifeMax);
+    wish.endAt = here.now() + dice_.magnitude(options_.lifeMin, options_.lifeMax);
     submit(id, wish);
   }
   if (options_.has(ClusterFault::Operators) && dice_.percent(10)) operate();
@@ -120,7 +151,7 @@ void ClusterClient::act() {
 void ClusterClient::visit(std::uint64_t id, Wish& wish) {
   if (wish.asked) return;
   if (wish.task == 0 || (!ending_ && dice_.percent(3))) return submit(id, wish);
-  if (!ending_ && (calm_ || wish.endAt > site_.host.now())) return;
+  if (!ending_ && (calm_ || wish.endAt > doors_[at_].site->now())) return;
   wish.asked = ask({What::End, id}, wish.uid, [&](auto r) { r.setDelete(wish.task); });
 }
 
@@ -171,17 +202,26 @@ void ClusterClient::question() {
 }
 
 bool ClusterClient::ask(Asked what, std::uint32_t uid, const Fill& fill) {
-  return AskingClient::ask(scheduler_, what, uid, [&](schema::Envelope::Builder envelope) {
+  const Door& door = doors_[at_];
+  what.door = at_;
+  const auto make = [&](schema::Envelope::Builder envelope) {
     auto request = envelope.initClusterRequest();
     fill(request);
     return request;
-  });
+  };
+  return AskingClient::ask(*door.site, door.self, door.scheduler, what, uid, make);
 }
 
+// What a scheduler says that may have lost its seat is no answer (while_seated.h).
 void ClusterClient::handle(schema::Envelope::Reader message, Turn&) {
   if (!message.isClusterReply()) return;
   const auto reply = message.getClusterReply();
-  if (const std::optional<Asked> asked = answered(reply.getCorr())) onReply(*asked, reply);
+  const std::optional<Asked> asked = answered(reply.getCorr());
+  if (!asked) return;
+  if (facts_.holds(asked->door)) return onReply(*asked, reply);
+  if (const auto wish = wishes_.find(asked->wish); wish != wishes_.end()) {
+    wish->second.asked = false;
+  }
 }
 
 void ClusterClient::onReply(const Asked& asked, schema::ClusterReply::Reader reply) {
@@ -207,7 +247,7 @@ void ClusterClient::onReply(const Asked& asked, schema::ClusterReply::Reader rep
 // --- on a node ---
 
 NodeClient::NodeClient(Site& site, const ClusterOptions& options, std::uint32_t cards, Dice dice)
-    : AskingClient(site, options, dice), cards_(cards) {
+    : AskingClient(options, dice), site_(site), cards_(cards) {
   const bool lives = options.has(ClusterFault::Forwards) || options.has(ClusterFault::Operators) ||
                      options.has(ClusterFault::Endings);
   if (lives) site_.after(millis(1), [this] { act(); });
@@ -217,6 +257,11 @@ void NodeClient::connect(ActorId self, ActorId node, ActorId member) {
   self_ = self;
   node_ = node;
   member_ = member;
+}
+
+void NodeClient::disconnect() {
+  self_ = ActorId::kNobody;
+  forget([](const Asked&) { return true; });
 }
 
 void NodeClient::act() {
@@ -262,11 +307,12 @@ void NodeClient::wander() {
 }
 
 bool NodeClient::ask(ActorId whom, Asked what, std::uint32_t uid, const Fill& fill) {
-  return AskingClient::ask(whom, what, uid, [&](schema::Envelope::Builder envelope) {
+  const auto make = [&](schema::Envelope::Builder envelope) {
     auto request = envelope.initRequest();
     fill(request);
     return request;
-  });
+  };
+  return AskingClient::ask(site_, self_, whom, what, uid, make);
 }
 
 void NodeClient::handle(schema::Envelope::Reader message, Turn&) {

@@ -1,7 +1,8 @@
 #pragma once
-// Who uses a cluster: people who submit tasks to the scheduler, let them live for a while, delete
-// them, ask and operate; and people on a node, whose binds go through its member actor. They
-// outlive processes: what one had not answered is asked again, under the same request id.
+// Who uses a cluster: people who submit tasks to a scheduler, whichever acts, let them live for a
+// while, delete them, ask and operate; and people on a node, whose binds go through its member
+// actor. They outlive processes: what one had not answered is asked again, under the same request
+// id.
 
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "runtime/actor.h"
+#include "tests/sim/cluster/cluster_net.h"
 #include "tests/sim/cluster/cluster_options.h"
 #include "tests/sim/cluster/cluster_site.h"
 
@@ -43,7 +45,6 @@ struct Wish {
 // that process is gone.
 class AskingClient : public Actor {
  public:
-  void disconnect();
   void endAll() { ending_ = true; }
   bool satisfied() const { return asked_.empty(); }
   bool hasTasks() const { return !wishes_.empty(); }
@@ -53,16 +54,18 @@ class AskingClient : public Actor {
   struct Asked {
     What what = What::Ask;
     std::uint64_t wish = 0;
+    std::size_t door = 0;   // at which scheduler
+    Nanos at{0};            // of the world
   };
 
-  AskingClient(Site& site, const ClusterOptions& options, Dice dice)
-      : site_(site), options_(options), dice_(dice) {}
+  AskingClient(const ClusterOptions& options, Dice dice) : options_(options), dice_(dice) {}
 
   // False: the mailbox is full. `make` makes the request in an envelope.
   template <typename Make>
-  bool ask(ActorId whom, Asked what, std::uint32_t uid, Make&& make) {
+  bool ask(Site& site, ActorId self, ActorId whom, Asked what, std::uint32_t uid, Make&& make) {
     const std::uint64_t corr = ++lastCorr_;
-    const SendResult sent = site_.host.send(self_, whom, [&](schema::Envelope::Builder envelope) {
+    what.at = site.now();
+    const SendResult sent = site.host.send(self, whom, [&](schema::Envelope::Builder envelope) {
       auto request = make(envelope);
       request.setCorr(corr);
       request.setPeerUid(uid);
@@ -75,11 +78,21 @@ class AskingClient : public Actor {
   }
   // What was asked under this number; nothing where nobody waits for the answer.
   std::optional<Asked> answered(std::uint64_t corr);
+  // Nobody answers these any more, so their wishes are asked for again.
+  template <typename Which>
+  void forget(Which&& which) {
+    std::erase_if(asked_, [&](const auto& entry) {
+      const Asked& asked = entry.second;
+      if (!which(asked)) return false;
+      if (const auto wish = wishes_.find(asked.wish); wish != wishes_.end()) {
+        wish->second.asked = false;
+      }
+      return true;
+    });
+  }
 
-  Site& site_;
   const ClusterOptions& options_;
   Dice dice_;
-  ActorId self_ = ActorId::kNobody;
   bool calm_ = false;
   bool ending_ = false;
   std::uint64_t lastCorr_ = 0;
@@ -88,13 +101,16 @@ class AskingClient : public Actor {
   std::map<std::uint64_t, Asked> asked_;
 };
 
-// People and programs at the scheduler.
+// People and programs at the schedulers. They ask at one of them, are sent on by one that stands
+// by, and go to another one where nobody answers.
 class ClusterClient final : public AskingClient {
  public:
-  ClusterClient(Site& site, const ClusterOptions& options, std::vector<std::string> nodes,
-                Dice dice);
+  ClusterClient(std::vector<Site*> schedulers, SchedulerFacts facts, const ClusterOptions& options,
+                std::vector<std::string> nodes, Dice dice);
 
-  void connect(ActorId self, ActorId scheduler);
+  // That scheduler acts from now on, or does not run any more.
+  void connect(std::size_t scheduler, ActorId self, ActorId actor);
+  void disconnect(std::size_t scheduler);
   // No new tasks and nobody who operates: what was cordoned is given free.
   void calm();
   std::string waitsFor() const;
@@ -104,7 +120,13 @@ class ClusterClient final : public AskingClient {
 
  private:
   using Fill = std::function<void(schema::ClusterRequest::Builder)>;
+  struct Door {
+    Site* site = nullptr;
+    ActorId self = ActorId::kNobody;
+    ActorId scheduler = ActorId::kNobody;
+  };
 
+  std::size_t nextDoor();
   void act();
   void visit(std::uint64_t id, Wish& wish);
   void submit(std::uint64_t id, Wish& wish);
@@ -113,8 +135,10 @@ class ClusterClient final : public AskingClient {
   bool ask(Asked what, std::uint32_t uid, const Fill& fill);
   void onReply(const Asked& asked, schema::ClusterReply::Reader reply);
 
+  const SchedulerFacts facts_;
   const std::vector<std::string> nodes_;
-  ActorId scheduler_ = ActorId::kNobody;
+  std::vector<Door> doors_;
+  std::size_t at_ = 0;             // the door, on whose loop act() runs
   std::size_t toFree_ = 0;         // nodes that are not uncordoned yet
   std::uint64_t tasks_ = 0;
 };
@@ -125,6 +149,7 @@ class NodeClient final : public AskingClient {
   NodeClient(Site& site, const ClusterOptions& options, std::uint32_t cards, Dice dice);
 
   void connect(ActorId self, ActorId node, ActorId member);
+  void disconnect();
   void calm() { calm_ = true; }
 
   void handle(schema::Envelope::Reader message, Turn& turn) override;
@@ -137,7 +162,9 @@ class NodeClient final : public AskingClient {
   bool ask(ActorId whom, Asked what, std::uint32_t uid, const Fill& fill);
   void wander();
 
+  Site& site_;
   const std::uint32_t cards_;
+  ActorId self_ = ActorId::kNobody;
   ActorId node_ = ActorId::kNobody;
   ActorId member_ = ActorId::kNobody;
 };

@@ -12,6 +12,7 @@ constexpr LinksLimits kLinks;
 constexpr SchedulerLinkTimes kTimes;
 constexpr Nanos kLook = kTimes.silence / 4;    // as scheduler_link.cc
 constexpr Nanos kToldMax = seconds(30);        // until an end hears that its connection broke
+constexpr Nanos kUnseated = millis(100);       // a look whether the seat is held again
 constexpr std::uint64_t kRepeatedPercent = 15;
 
 template <typename Reader>
@@ -40,22 +41,27 @@ bool repeats(const Words& words, Way way) {
 }  // namespace
 
 void Net::LinksEnd::handle(schema::Envelope::Reader message, Turn&) {
-  if (message.isToMember()) net_.fromScheduler(message.getToMember());
+  if (message.isToMember()) net_.fromScheduler(scheduler_, message.getToMember());
 }
 
 void Net::NodeEnd::handle(schema::Envelope::Reader message, Turn&) {
   net_.fromNode(node_, message);
 }
 
-Net::Net(const ClusterOptions& options, Site& scheduler, std::vector<Site*> nodes, Dice dice,
-         Say say)
+Net::Net(const ClusterOptions& options, std::vector<Site*> schedulers, std::vector<Site*> nodes,
+         SchedulerFacts facts, Dice dice, Say say)
     : options_(options),
-      scheduler_(scheduler),
       nodes_(std::move(nodes)),
+      facts_(std::move(facts)),
       dice_(dice),
       say_(std::move(say)),
-      linksEnd_(*this),
+      schedulers_(schedulers.size()),
       ends_(nodes_.size()) {
+  for (std::size_t i = 0; i < schedulers_.size(); ++i) {
+    schedulers_[i].site = schedulers[i];
+    schedulers_[i].actor = std::make_unique<LinksEnd>(*this, i);
+    schedulers_[i].blocked.resize(nodes_.size());
+  }
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     ends_[i].actor = std::make_unique<NodeEnd>(*this, i);
   }
@@ -66,7 +72,12 @@ Nanos Net::delay() {
 }
 
 Site& Net::receiver(const Connection& connection, Way way) {
-  return way == Way::Up ? scheduler_ : *nodes_[connection.node];
+  return way == Way::Up ? *schedulers_[connection.scheduler].site : *nodes_[connection.node];
+}
+
+bool Net::blocked(const Connection& connection, Way way) const {
+  const auto& ways = schedulers_[connection.scheduler].blocked[connection.node];
+  return ways[static_cast<std::size_t>(way)];
 }
 
 Net::Connection* Net::find(std::uint32_t link) {
@@ -82,10 +93,12 @@ std::optional<std::size_t> Net::nodeOf(std::uint32_t link) const {
 
 // --- processes ---
 
-void Net::schedulerUp(ActorId links, ActorId scheduler) {
-  links_ = links;
-  schedulerActor_ = scheduler;
-  scheduler_.after(kLinks.sweep, [this, life = ++schedulerLife_] { sweep(life); });
+void Net::schedulerUp(std::size_t scheduler, ActorId links, ActorId actor) {
+  SchedulerState& state = schedulers_[scheduler];
+  state.links = links;
+  state.scheduler = actor;
+  state.site->after(kLinks.sweep,
+                    [this, scheduler, life = ++state.life] { sweep(scheduler, life); });
 }
 
 void Net::nodeUp(std::size_t node, ActorId link, ActorId member) {
@@ -93,15 +106,19 @@ void Net::nodeUp(std::size_t node, ActorId link, ActorId member) {
   end.link = link;
   end.member = member;
   ++end.life;
-  end.failures = 0;
+  std::vector<std::string> addresses;
+  for (const SchedulerState& scheduler : schedulers_) addresses.push_back(scheduler.site->name);
+  end.round.emplace(std::move(addresses), kTimes);
   connect(node, end.life);
 }
 
-void Net::schedulerDown(bool silently) {
-  links_ = ActorId::kNobody;
-  ++schedulerLife_;
-  const Nanos now = scheduler_.now();
+void Net::schedulerDown(std::size_t scheduler, bool silently) {
+  SchedulerState& state = schedulers_[scheduler];
+  state.links = ActorId::kNobody;
+  ++state.life;
+  const Nanos now = state.site->now();
   for (auto& [link, connection] : connections_) {
+    if (connection.scheduler != scheduler) continue;
     connection.up.open = false;
     const Nanos told = silently ? dice_.magnitude(millis(10), kToldMax) : delay();
     fin(link, Way::Down, "the scheduler closed the connection", now, told,
@@ -124,25 +141,41 @@ void Net::nodeDown(std::size_t node, bool silently) {
 
 // --- connecting ---
 
+// With one scheduler nothing is forgotten of what failed, and being turned away counts for more:
+// there is nobody else to go to.
+void Net::isOver(std::size_t node, const Connection& connection, const std::string& why) {
+  AddressRound& round = *ends_[node].round;
+  if (single()) return round.failed("");
+  round.ended(nodes_[node]->now() - connection.since, why);
+}
+
 void Net::connectLater(std::size_t node) {
   NodeState& end = ends_[node];
-  const std::uint32_t rounds = std::min<std::uint32_t>(end.failures, 10);
-  const Nanos whole = std::min(kTimes.pauseMax, kTimes.pauseMin * (std::int64_t{1} << rounds));
+  const Nanos whole = end.round->pause();
   const Nanos pause = whole / 2 + dice_.between(Nanos(0), whole / 2);
   nodes_[node]->after(pause, [this, node, life = end.life] { connect(node, life); });
+}
+
+void Net::failed(std::size_t node, std::uint32_t life, const std::string& why, Nanos after) {
+  ends_[node].round->failed(why);
+  nodes_[node]->after(after, [this, node, life] {
+    if (life == ends_[node].life) connectLater(node);
+  });
 }
 
 void Net::connect(std::size_t node, std::uint32_t life) {
   NodeState& end = ends_[node];
   if (life != end.life || end.connection != 0) return;
+  const auto named = std::find_if(schedulers_.begin(), schedulers_.end(), [&](const auto& state) {
+    return state.site->name == end.round->address();
+  });
+  QGPU_CHECK(named != schedulers_.end(), "an address is a scheduler's");
+  const auto scheduler = static_cast<std::size_t>(named - schedulers_.begin());
   const Nanos there = delay();
-  const bool silent = end.blocked[0] || end.blocked[1];
-  if (silent || links_ == ActorId::kNobody) {
-    ++end.failures;
-    nodes_[node]->after(silent ? kTimes.connectDeadline : there, [this, node, life] {
-      if (life == ends_[node].life) connectLater(node);
-    });
-    return;
+  const auto& ways = named->blocked[node];
+  if (ways[0] || ways[1]) return failed(node, life, "", kTimes.connectDeadline);
+  if (const auto refused = facts_.refusal(scheduler)) {
+    return failed(node, life, refused->message, there);
   }
   // The number is given at the scheduler's end, before the node hears that it is connected.
   const std::uint32_t link = ++lastLink_;
@@ -150,9 +183,10 @@ void Net::connect(std::size_t node, std::uint32_t life) {
   end.closing = false;
   nodeOf_[link] = node;
   Connection& connection = connections_[link];
+  connection.scheduler = scheduler;
   connection.node = node;
   const Nanos now = nodes_[node]->now();
-  connection.up.heard = connection.down.heard = now;
+  connection.since = connection.up.heard = connection.down.heard = now;
   connection.up.last = now + there;
   put(link, Way::Down, {Item::Kind::Up, {}, {}, {}, false}, now, there + delay());
   watchNode(node, link);
@@ -180,12 +214,12 @@ void Net::flush(std::uint32_t link, Way way) {
   while (Connection* connection = find(link)) {
     Direction& to = direction(*connection, way);
     Site& site = receiver(*connection, way);
-    const bool blocked = ends_[connection->node].blocked[static_cast<std::size_t>(way)];
     if (to.queue.empty() || to.retry || to.queue.front().at > site.now()) return;
-    if (blocked && !to.queue.front().local) return;
+    if (blocked(*connection, way) && !to.queue.front().local) return;
     if (!deliver(link, *connection, way, to.queue.front())) {
       to.retry = true;
-      site.after(kLinks.retry, [this, link, way] {
+      const bool held = way == Way::Down || facts_.holds(connection->scheduler);
+      site.after(held ? kLinks.retry : kUnseated, [this, link, way] {
         Connection* again = find(link);
         if (again == nullptr) return;
         direction(*again, way).retry = false;
@@ -212,7 +246,7 @@ bool Net::deliver(std::uint32_t link, Connection& connection, Way way, const Ite
   Direction& to = direction(connection, way);
   if (!to.open) return true;
   to.heard = receiver(connection, way).now();
-  if (way == Way::Up) return links_ == ActorId::kNobody || toScheduler(link, item);
+  if (way == Way::Up) return toScheduler(connection.scheduler, link, item);
   NodeState& end = ends_[connection.node];
   if (end.connection != link || end.link == ActorId::kNobody) return true;
   if (end.closing && item.kind != Item::Kind::Fin) return true;
@@ -221,14 +255,19 @@ bool Net::deliver(std::uint32_t link, Connection& connection, Way way, const Ite
   fin(link, Way::Up, "", nodes_[connection.node]->now(), delay(), Known::ByNetwork);
   end.connection = 0;
   end.closing = false;
-  ++end.failures;
+  isOver(connection.node, connection, item.why);
   connectLater(connection.node);
   return true;
 }
 
-bool Net::toScheduler(std::uint32_t link, const Item& item) {
+// Whoever may have lost its seat hears no node: the words wait.
+bool Net::toScheduler(std::size_t scheduler, std::uint32_t link, const Item& item) {
+  const SchedulerState& state = schedulers_[scheduler];
+  if (state.links == ActorId::kNobody) return true;
+  if (!facts_.holds(scheduler)) return false;
   ++words_;
-  return scheduler_.host.send(links_, schedulerActor_, [&](schema::Envelope::Builder envelope) {
+  Host& host = state.site->host;
+  return host.send(state.links, state.scheduler, [&](schema::Envelope::Builder envelope) {
     if (item.kind == Item::Kind::Words) {
       envelope.setFromMember(fromMember(item.words));
       envelope.getFromMember().setLink(link);
@@ -242,7 +281,8 @@ bool Net::toScheduler(std::uint32_t link, const Item& item) {
 bool Net::toNode(std::size_t node, const Item& item) {
   ++words_;
   NodeState& end = ends_[node];
-  if (item.kind == Item::Kind::Words && toMember(item.words).isTurnedAway()) end.failures += 2;
+  const bool away = item.kind == Item::Kind::Words && toMember(item.words).isTurnedAway();
+  for (int times = 0; single() && away && times < 2; ++times) end.round->failed("");
   return nodes_[node]->host.send(end.link, end.member, [&](schema::Envelope::Builder envelope) {
     switch (item.kind) {
       case Item::Kind::Words: return envelope.setToMember(toMember(item.words));
@@ -258,13 +298,15 @@ void Net::repeatLater(std::uint32_t link, Way way, const Item& item) {
   if (!dice_.percent(kRepeatedPercent)) return;
   const std::size_t node = nodeOf_.at(link);
   const bool anew = dice_.percent(40);
-  Site& site = way == Way::Up ? scheduler_ : *nodes_[node];
+  const std::size_t scheduler = connections_.at(link).scheduler;
+  Site& site = way == Way::Up ? *schedulers_[scheduler].site : *nodes_[node];
   site.after(dice_.magnitude(millis(1), seconds(40)), [=, this, words = item.words] {
     const Item again{Item::Kind::Words, words, {}, {}, false};
     if (way == Way::Down && ends_[node].link != ActorId::kNobody) toNode(node, again);
-    if (way == Way::Up && links_ != ActorId::kNobody) {
-      const std::uint32_t now = ends_[node].connection;
-      toScheduler(anew && now != 0 ? now : link, again);
+    if (way == Way::Up && schedulers_[scheduler].links != ActorId::kNobody) {
+      const Connection* now = find(ends_[node].connection);
+      const bool same = now != nullptr && now->scheduler == scheduler;
+      toScheduler(scheduler, anew && same ? ends_[node].connection : link, again);
     }
   });
 }
@@ -279,12 +321,12 @@ void Net::fromNode(std::size_t node, schema::Envelope::Reader message) {
   put(end.connection, Way::Up, std::move(item), nodes_[node]->now(), delay());
 }
 
-void Net::fromScheduler(schema::ToMember::Reader words) {
+void Net::fromScheduler(std::size_t scheduler, schema::ToMember::Reader words) {
   const std::uint32_t link = words.getLink();
   Connection* connection = find(link);
-  if (connection == nullptr || !connection->up.open) return;
+  if (connection == nullptr || connection->scheduler != scheduler || !connection->up.open) return;
   Item item{Item::Kind::Words, copyOf(words), {}, {}, false};
-  put(link, Way::Down, std::move(item), scheduler_.now(), delay());
+  put(link, Way::Down, std::move(item), schedulers_[scheduler].site->now(), delay());
   if (words.isTurnedAway()) endAtScheduler(link);
 }
 
@@ -305,7 +347,7 @@ void Net::endAtNode(std::size_t node, const std::string& why) {
 
 void Net::endAtScheduler(std::uint32_t link) {
   Connection& connection = connections_.at(link);
-  const Nanos now = scheduler_.now();
+  const Nanos now = receiver(connection, Way::Up).now();
   fin(link, Way::Down, "the scheduler closed the connection", now, delay(), Known::ByNetwork);
   connection.up.queue.clear();
   connection.up.ended = false;
@@ -324,15 +366,16 @@ void Net::watchNode(std::size_t node, std::uint32_t link) {
   });
 }
 
-void Net::sweep(std::uint32_t life) {
-  if (life != schedulerLife_) return;
+void Net::sweep(std::size_t scheduler, std::uint32_t life) {
+  const SchedulerState& state = schedulers_[scheduler];
+  if (life != state.life) return;
   std::vector<std::uint32_t> silent;
   for (const auto& [link, connection] : connections_) {
-    if (!connection.up.open) continue;
-    if (scheduler_.now() - connection.up.heard > kLinks.silence) silent.push_back(link);
+    if (connection.scheduler != scheduler || !connection.up.open) continue;
+    if (state.site->now() - connection.up.heard > kLinks.silence) silent.push_back(link);
   }
   for (const std::uint32_t link : silent) endAtScheduler(link);
-  scheduler_.after(kLinks.sweep, [this, life] { sweep(life); });
+  state.site->after(kLinks.sweep, [this, scheduler, life] { sweep(scheduler, life); });
 }
 
 // Nobody speaks by it any more; its number is not given again.
@@ -368,20 +411,22 @@ void Net::cut(std::size_t node) {
   }
 }
 
-void Net::block(std::size_t node, Way way, bool blocked) {
-  ends_[node].blocked[static_cast<std::size_t>(way)] = blocked;
+void Net::block(std::size_t scheduler, std::size_t node, Way way, bool blocked) {
+  schedulers_[scheduler].blocked[node][static_cast<std::size_t>(way)] = blocked;
   if (blocked) return;
   std::vector<std::uint32_t> mine;
   for (const auto& [number, connection] : connections_) {
-    if (connection.node == node) mine.push_back(number);
+    if (connection.scheduler == scheduler && connection.node == node) mine.push_back(number);
   }
   for (const std::uint32_t number : mine) flush(number, way);
 }
 
 void Net::heal() {
   healed_ = true;
-  for (std::size_t node = 0; node < ends_.size(); ++node) {
-    for (const Way way : {Way::Up, Way::Down}) block(node, way, false);
+  for (std::size_t scheduler = 0; scheduler < schedulers_.size(); ++scheduler) {
+    for (std::size_t node = 0; node < ends_.size(); ++node) {
+      for (const Way way : {Way::Up, Way::Down}) block(scheduler, node, way, false);
+    }
   }
   for (auto& [link, connection] : connections_) {
     for (const Way way : {Way::Up, Way::Down}) {

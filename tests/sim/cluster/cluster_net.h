@@ -1,13 +1,15 @@
 #pragma once
-// The network between a scheduler and its nodes, and the adapters at both ends of it (Links and
+// The network between schedulers and their nodes, and the adapters at both ends of it (Links and
 // SchedulerLink of services/api/rpc), without sockets: connections that are made anew with a pause,
-// in which words are in order and none is missing, until they break.
+// in which words are in order and none is missing, until they break. A node has one connection at a
+// time, and finds the scheduler that acts as a manager does (address_round.h).
 //
 // What the seed may let happen: words take up to seconds; a connection breaks, some of what is in
 // flight is lost, the rest is late, and its two ends hear of that at different times, so that words
 // of an old connection arrive while a later one is in use; a direction is silent and what was said
 // waits; a word arrives a second time, out of order, also by a later connection.
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "runtime/actor.h"
+#include "services/api/rpc/address_round.h"
 #include "tests/sim/cluster/cluster_options.h"
 #include "tests/sim/cluster/cluster_site.h"
 
@@ -25,26 +28,36 @@ namespace qgpu::sim {
 
 enum class Way : std::uint8_t { Up, Down };   // to the scheduler, to the node
 
+// What a world knows of its schedulers, by number.
+struct SchedulerFacts {
+  // How it refuses whom it does not serve; nothing where it acts.
+  std::function<std::optional<Error>(std::size_t scheduler)> refusal;
+  // It acts, and no other can: it may hear nodes and answer clients.
+  std::function<bool(std::size_t scheduler)> holds;
+};
+
 class Net {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Sites outlive it; nodes are numbered as in `nodes`.
-  Net(const ClusterOptions& options, Site& scheduler, std::vector<Site*> nodes, Dice dice, Say say);
+  // Sites outlive it; schedulers and nodes are numbered as they are given. A scheduler's address is
+  // the name of its site.
+  Net(const ClusterOptions& options, std::vector<Site*> schedulers, std::vector<Site*> nodes,
+      SchedulerFacts facts, Dice dice, Say say);
   Net(const Net&) = delete;
   Net& operator=(const Net&) = delete;
 
   // --- processes: their adapter's address, and whom it speaks to ---
-  Actor& linksEnd() { return linksEnd_; }
+  Actor& linksEnd(std::size_t scheduler) { return *schedulers_[scheduler].actor; }
   Actor& nodeEnd(std::size_t node) { return *ends_[node].actor; }
-  void schedulerUp(ActorId links, ActorId scheduler);
+  void schedulerUp(std::size_t scheduler, ActorId links, ActorId actor);
   void nodeUp(std::size_t node, ActorId link, ActorId member);
   // `silently`: its machine is gone too, so nobody tells the other side.
-  void schedulerDown(bool silently);
+  void schedulerDown(std::size_t scheduler, bool silently);
   void nodeDown(std::size_t node, bool silently);
 
   // --- faults ---
   void cut(std::size_t node);
-  void block(std::size_t node, Way way, bool blocked);
+  void block(std::size_t scheduler, std::size_t node, Way way, bool blocked);
   // Everything passes from now on; what broke is told within a second.
   void heal();
 
@@ -70,27 +83,37 @@ class Net {
     Nanos last{0};
   };
   struct Connection {
+    std::size_t scheduler = 0;
     std::size_t node = 0;
+    Nanos since{0};
     Direction up;
     Direction down;
   };
+  struct SchedulerState {
+    Site* site = nullptr;
+    std::unique_ptr<Actor> actor;
+    ActorId links{};            // nobody: none acts here
+    ActorId scheduler{};
+    std::uint32_t life = 0;
+    std::vector<std::array<bool, 2>> blocked;   // by node and way
+  };
   struct NodeState {
     std::unique_ptr<Actor> actor;
+    std::optional<AddressRound> round;
     ActorId link{};             // nobody: no manager runs
     ActorId member{};
     std::uint32_t life = 0;
     std::uint32_t connection = 0;   // in use, by its number; 0: none
     bool closing = false;       // it ends it; what is said goes nowhere
-    bool blocked[2] = {false, false};
-    std::uint32_t failures = 0;
   };
   class LinksEnd final : public Actor {
    public:
-    explicit LinksEnd(Net& net) : net_(net) {}
+    LinksEnd(Net& net, std::size_t scheduler) : net_(net), scheduler_(scheduler) {}
     void handle(schema::Envelope::Reader message, Turn& turn) override;
 
    private:
     Net& net_;
+    const std::size_t scheduler_;
   };
   class NodeEnd final : public Actor {
    public:
@@ -102,7 +125,9 @@ class Net {
     const std::size_t node_;
   };
 
+  bool single() const { return schedulers_.size() == 1; }
   Nanos delay();
+  bool blocked(const Connection& connection, Way way) const;
   Site& receiver(const Connection& connection, Way way);
   Connection* find(std::uint32_t link);
   Direction& direction(Connection& connection, Way way) {
@@ -110,10 +135,12 @@ class Net {
   }
   void connectLater(std::size_t node);
   void connect(std::size_t node, std::uint32_t life);
+  void failed(std::size_t node, std::uint32_t life, const std::string& why, Nanos after);
+  void isOver(std::size_t node, const Connection& connection, const std::string& why);
   void put(std::uint32_t link, Way way, Item item, Nanos now, Nanos delay);
   void flush(std::uint32_t link, Way way);
   bool deliver(std::uint32_t link, Connection& connection, Way way, const Item& item);
-  bool toScheduler(std::uint32_t link, const Item& item);
+  bool toScheduler(std::size_t scheduler, std::uint32_t link, const Item& item);
   bool toNode(std::size_t node, const Item& item);
   void repeatLater(std::uint32_t link, Way way, const Item& item);
   enum class Known : std::uint8_t { Here, ByNetwork };
@@ -121,22 +148,19 @@ class Net {
            Known known);
   void breakOff(Direction& direction, Nanos now);
   void fromNode(std::size_t node, schema::Envelope::Reader message);
-  void fromScheduler(schema::ToMember::Reader words);
+  void fromScheduler(std::size_t scheduler, schema::ToMember::Reader words);
   void endAtNode(std::size_t node, const std::string& why);
   void endAtScheduler(std::uint32_t link);
   void watchNode(std::size_t node, std::uint32_t link);
-  void sweep(std::uint32_t life);
+  void sweep(std::size_t scheduler, std::uint32_t life);
   void forget(std::uint32_t link);
 
   const ClusterOptions& options_;
-  Site& scheduler_;
   const std::vector<Site*> nodes_;
+  const SchedulerFacts facts_;
   Dice dice_;
   const Say say_;
-  LinksEnd linksEnd_;
-  ActorId links_ = ActorId::kNobody;      // nobody: no scheduler runs
-  ActorId schedulerActor_ = ActorId::kNobody;
-  std::uint32_t schedulerLife_ = 0;
+  std::vector<SchedulerState> schedulers_;
   std::vector<NodeState> ends_;
   std::map<std::uint32_t, Connection> connections_;
   std::map<std::uint32_t, std::size_t> nodeOf_;

@@ -9,6 +9,8 @@ namespace {
 const OptionTable<ClusterOptions, ClusterFaultName>& words() {
   static const OptionTable<ClusterOptions, ClusterFaultName> all(
       {
+          number("schedulers", &ClusterOptions::schedulers),
+          number("etcd", &ClusterOptions::etcd),
           number("nodes", &ClusterOptions::nodes),
           number("cards", &ClusterOptions::cards),
           number("card_gib", &ClusterOptions::cardGib),
@@ -52,12 +54,19 @@ const std::vector<ClusterFaultName>& clusterFaultNames() {
       {ClusterFault::Forwards, "forwards"},
       {ClusterFault::Endings, "endings"},
       {ClusterFault::SmallMailboxes, "small-mailboxes"},
+      {ClusterFault::Pauses, "pauses"},
+      {ClusterFault::EtcdCuts, "etcd-cuts"},
+      {ClusterFault::EtcdCalls, "etcd-calls"},
+      {ClusterFault::EtcdDown, "etcd-down"},
+      {ClusterFault::EtcdFull, "etcd-full"},
+      {ClusterFault::EtcdSlow, "etcd-slow"},
   };
   return all;
 }
 
 // A tenth of the seeds has no faults at all, the others each class by a coin whose weight is the
-// seed's own.
+// seed's own. Who schedules is drawn by other dice, so that a seed's cluster is the same with one
+// scheduler and a file (schedulers=1 etcd=0) as before there were several.
 ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   Dice dice(seed ^ 0x636c7573746572ULL);
   ClusterOptions o;
@@ -65,6 +74,7 @@ ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   const std::uint64_t weight =
       dice.percent(10) ? 0 : dice.pick(std::vector<std::uint64_t>{20, 40, 60});
   for (const ClusterFaultName& entry : clusterFaultNames()) {
+    if (entry.fault >= ClusterFault::Pauses) continue;
     if (dice.percent(weight)) o.faults |= static_cast<std::uint32_t>(entry.fault);
   }
   o.nodes = static_cast<std::uint32_t>(dice.between(1, 4));
@@ -83,6 +93,14 @@ ClusterOptions ClusterOptions::draw(std::uint64_t seed) {
   o.delayMax = dice.magnitude(micros(200), o.has(ClusterFault::Delays) ? seconds(4) : millis(20));
   o.faultEvery = dice.magnitude(seconds(2), seconds(30));
   o.length = dice.between(seconds(40), seconds(200));
+  Dice group(seed ^ 0x65746364ULL);
+  o.etcd = group.percent(70);
+  if (!o.etcd) return o;
+  o.schedulers = group.pick(std::vector<std::uint32_t>{1, 2, 2, 3});
+  for (const ClusterFaultName& entry : clusterFaultNames()) {
+    if (entry.fault < ClusterFault::Pauses || !group.percent(weight)) continue;
+    o.faults |= static_cast<std::uint32_t>(entry.fault);
+  }
   return o;
 }
 

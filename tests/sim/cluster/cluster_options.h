@@ -15,7 +15,7 @@ namespace qgpu::sim {
 // Classes of faults; bits of ClusterOptions::faults.
 enum class ClusterFault : std::uint32_t {
   NodeCrash = 1u << 0,       // a manager is killed and starts again
-  SchedulerCrash = 1u << 1,
+  SchedulerCrash = 1u << 1,  // of several: any of them
   PowerLoss = 1u << 2,       // ... of a manager or the scheduler: what was not synced is lost
   NodeLoss = 1u << 3,        // a machine is away for longer than the fence time
   DiskFull = 1u << 4,        // for a while
@@ -32,6 +32,13 @@ enum class ClusterFault : std::uint32_t {
   Forwards = 1u << 15,       // binds that are asked for on a node
   Endings = 1u << 16,        // tasks that end on their node, by their owner's death or by hand
   SmallMailboxes = 1u << 17,
+  // Where schedulers share an etcd:
+  Pauses = 1u << 18,         // the scheduler that acts is stopped, and woken after its seat is lost
+  EtcdCuts = 1u << 19,       // a scheduler does not reach etcd, or hears no answers of it
+  EtcdCalls = 1u << 20,      // calls of all of them get lost, arrive late, or have no answer
+  EtcdDown = 1u << 21,       // etcd has no majority
+  EtcdFull = 1u << 22,       // and no space
+  EtcdSlow = 1u << 23,       // its members take up to seconds
 };
 struct ClusterFaultName {
   ClusterFault fault;
@@ -43,6 +50,8 @@ struct ClusterOptions {
   std::uint64_t seed = 1;
   std::uint32_t faults = 0;
 
+  std::uint32_t schedulers = 1;
+  bool etcd = false;                  // they share; else the one has a file
   std::uint32_t nodes = 3;
   std::uint32_t cards = 2;            // of a node, at most
   std::int64_t cardGib = 16;

@@ -4,15 +4,16 @@
 
 namespace qgpu::sim {
 
-Tap::Tap(Verdict& verdict, ClusterCheck& check, std::optional<std::size_t> node, Nanos offset,
-         NodeOf nodeOf)
-    : check_(check),
-      node_(node),
+Tap::Tap(Verdict& verdict, ClusterCheck& check, StorageCheck& storage, Of of, std::size_t number,
+         Nanos offset, NodeOf nodeOf)
+    : verdict_(verdict),
+      check_(check),
+      storage_(storage),
+      of_(of),
+      number_(number),
       offset_(offset),
       nodeOf_(std::move(nodeOf)),
-      mail_(verdict),
-      storage_(verdict, node ? StorageCheck::Rounds::AlwaysRows
-                             : StorageCheck::Rounds::MayBeEmpty) {}
+      mail_(verdict) {}
 
 void Tap::boot(const Boot& boot, Addresses addresses, Nanos now) {
   at_ = addresses;
@@ -20,51 +21,51 @@ void Tap::boot(const Boot& boot, Addresses addresses, Nanos now) {
                           std::to_string(boot.rows.size()));
   mail_.onBoot(boot, now);
   storage_.onBoot(boot, now);
-  if (node_) check_.nodeBoot(*node_, boot);
-  else check_.schedulerBoot(boot);
+  if (isNode()) check_.nodeBoot(number_, boot);
+  else check_.schedulerBoot(number_, boot);
 }
 
 void Tap::onPhase(Phase phase, Nanos now) {
   mail_.onPhase(phase, now);
-  storage_.onPhase(phase, now);
+  if (stores()) storage_.onPhase(phase, now);
 }
 
 void Tap::onEnd(Ending ending, Nanos now) {
   line(now - offset_, "--- ends");
   mail_.onEnd(ending, now);
-  storage_.onEnd(ending, now);
-  if (node_) check_.nodeEnd(*node_);
-  else check_.schedulerEnd();
+  if (stores()) storage_.onEnd(ending, now);
+  if (isNode()) check_.nodeEnd(number_);
+  else check_.schedulerEnd(number_);
 }
 
 void Tap::onSent(const Carried& message, Nanos now) {
   mail_.onSent(message, now);
-  storage_.onSent(message, now);
-  if (node_) sentOnNode(message, now - offset_);
+  if (stores()) storage_.onSent(message, now);
+  if (isNode()) sentOnNode(message, now - offset_);
   else sentAtScheduler(message, now - offset_);
 }
 
 void Tap::sentOnNode(const Carried& message, Nanos now) {
   if (message.from != at_.member) return;
   if (message.to == at_.actor && message.message.isRequest()) {
-    check_.memberAsks(*node_, message.message.getRequest(), now);
+    check_.memberAsks(number_, message.message.getRequest(), now);
   }
   if (message.to == at_.link && message.message.isFromMember()) {
-    check_.memberSays(*node_, message.message.getFromMember());
+    check_.memberSays(number_, message.message.getFromMember());
   }
 }
 
 void Tap::sentAtScheduler(const Carried& message, Nanos now) {
   if (message.to == at_.actor && message.message.isClusterRequest()) {
-    check_.schedulerAsked(message.message.getClusterRequest());
+    check_.schedulerAsked(number_, message.message.getClusterRequest());
   }
   if (message.from != at_.actor) return;
   if (message.message.isClusterReply()) {
-    check_.schedulerReplies(message.message.getClusterReply());
+    check_.schedulerReplies(number_, message.message.getClusterReply());
   }
   if (!message.message.isToMember()) return;
   const auto words = message.message.getToMember();
-  if (const auto node = nodeOf_(words.getLink())) check_.schedulerSays(*node, words, now);
+  if (const auto node = nodeOf_(words.getLink())) check_.schedulerSays(number_, *node, words, now);
 }
 
 void Tap::onRefused(ActorId from, ActorId to, Nanos now) {
@@ -74,12 +75,12 @@ void Tap::onRefused(ActorId from, ActorId to, Nanos now) {
 
 void Tap::onTurn(const Carried& message, Nanos now) {
   mail_.onTurn(message, now);
-  storage_.onTurn(message, now);
+  if (stores()) storage_.onTurn(message, now);
   if (trace_) {
     line(now - offset_, who(message.from) + (message.lane == Lane::Control ? " => " : " -> ") +
                             who(message.to) + " " + kj::str(message.message).cStr());
   }
-  if (node_ || message.to != at_.actor || !message.message.isFromMember()) return;
+  if (isNode() || message.to != at_.actor || !message.message.isFromMember()) return;
   const auto words = message.message.getFromMember();
   if (const auto node = nodeOf_(words.getLink())) {
     check_.schedulerHears(*node, words.getLink(), words, now - offset_);
@@ -88,7 +89,7 @@ void Tap::onTurn(const Carried& message, Nanos now) {
 
 void Tap::onAppended(std::uint64_t batch, ActorId self, const std::vector<StoredRow>& rows,
                      Nanos now) {
-  storage_.onAppended(batch, self, rows, now);
+  if (stores()) storage_.onAppended(batch, self, rows, now);
   if (trace_) {
     std::string text = "batch " + std::to_string(batch) + ":";
     for (const StoredRow& row : rows) {
@@ -97,24 +98,27 @@ void Tap::onAppended(std::uint64_t batch, ActorId self, const std::vector<Stored
     }
     line(now - offset_, text);
   }
-  if (node_) check_.nodeAppended(*node_, batch, rows, now - offset_);
-  else check_.schedulerAppended(batch, rows, now - offset_);
+  if (isNode()) check_.nodeAppended(number_, batch, rows, now - offset_);
+  else if (stores()) check_.schedulerAppended(batch, rows, now - offset_);
 }
 
 void Tap::onAnswered(std::uint64_t batch, const Status& status, Nanos now) {
-  storage_.onAnswered(batch, status, now);
+  if (stores()) storage_.onAnswered(batch, status, now);
   if (trace_) {
     line(now - offset_, "batch " + std::to_string(batch) +
                             (status.ok() ? " committed" : " failed: " + status.error().message));
   }
-  if (node_) check_.nodeAnswered(*node_, batch, status.ok());
-  else check_.schedulerAnswered(batch, status.ok());
+  if (isNode()) return check_.nodeAnswered(number_, batch, status.ok());
+  if (stores()) return check_.schedulerAnswered(batch, status.ok());
+  if (!status.ok() || batch <= followed_) return;
+  verdict_.violated("C1", "a scheduler that another one followed is told that it has changed the "
+                          "store, and that one did not find it");
 }
 
 std::string Tap::who(ActorId id) const {
   if (id == ActorId::kNobody) return "nobody";
-  if (id == at_.actor) return node_ ? "node" : "scheduler";
-  if (id == at_.link) return node_ ? "link" : "links";
+  if (id == at_.actor) return isNode() ? "node" : "scheduler";
+  if (id == at_.link) return isNode() ? "link" : "links";
   if (id == at_.member) return "member";
   return "#" + std::to_string(static_cast<unsigned>(id));
 }
@@ -122,7 +126,7 @@ std::string Tap::who(ActorId id) const {
 void Tap::line(Nanos now, const std::string& text) const {
   if (!trace_) return;
   std::printf("%14.6f s  %s: %s\n", static_cast<double>(now.value) / 1e9,
-              node_ ? ("n" + std::to_string(*node_)).c_str() : "sched", text.c_str());
+              ((isNode() ? "n" : "s") + std::to_string(number_)).c_str(), text.c_str());
 }
 
 }  // namespace qgpu::sim

@@ -1,8 +1,10 @@
 #pragma once
 // What happens on one machine of a cluster, passed on to those who judge it: its mail and its
-// storage as on a single node, everything that concerns others to ClusterCheck. With a trace it
-// writes for a person what each process is told.
+// storage as on a single node, everything that concerns others to ClusterCheck. Schedulers have one
+// storage between them, which only the one that acts may change. With a trace it writes for a
+// person what each process is told.
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,13 +25,19 @@ class Tap final : public Watch {
   };
   using NodeOf = std::function<std::optional<std::size_t>(std::uint32_t link)>;
 
-  // Of node `node`, or of the scheduler. `offset`: what its clock shows beyond the world's.
-  Tap(Verdict& verdict, ClusterCheck& check, std::optional<std::size_t> node, Nanos offset,
-      NodeOf nodeOf);
+  enum class Of : std::uint8_t { Node, Scheduler };
+  // Of the node or the scheduler of that number. `storage` is its own, or all schedulers';
+  // `offset`: what its clock shows beyond the world's.
+  Tap(Verdict& verdict, ClusterCheck& check, StorageCheck& storage, Of of, std::size_t number,
+      Nanos offset, NodeOf nodeOf);
 
   void boot(const Boot& boot, Addresses addresses, Nanos now);
+  // Another scheduler acts from now on.
+  void followed() { followed_ = std::max(followed_, storage_.lastFound()); }
   void trace(bool on) { trace_ = on; }
-  void stall(Nanos until) { storage_.onStall(until); }   // on its machine's clock
+  void stall(Nanos until) {   // on its machine's clock
+    if (stores()) storage_.onStall(until);
+  }
 
   void onPhase(Phase phase, Nanos now) override;
   void onEnd(Ending ending, Nanos now) override;
@@ -46,12 +54,19 @@ class Tap final : public Watch {
   std::string who(ActorId id) const;
   void line(Nanos now, const std::string& text) const;
 
+  bool isNode() const { return of_ == Of::Node; }
+  // Nobody followed it.
+  bool stores() const { return isNode() || check_.acts(number_); }
+
+  Verdict& verdict_;
   ClusterCheck& check_;
-  const std::optional<std::size_t> node_;
+  StorageCheck& storage_;
+  const Of of_;
+  const std::size_t number_;
   const Nanos offset_;
   const NodeOf nodeOf_;
   MailCheck mail_;
-  StorageCheck storage_;
+  std::uint64_t followed_ = 0;       // the last one that its follower found
   Addresses at_;
   bool trace_ = false;
 };

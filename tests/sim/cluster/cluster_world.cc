@@ -8,11 +8,15 @@
 #include "actors/member/member_actor.h"
 #include "actors/node/node_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
+#include "runtime/planted.h"
+#include "services/api/rpc/standing_by.h"
+#include "store/etcd/seat_rounds.h"
 #include "tests/sim/cluster/cluster_clients.h"
 #include "tests/sim/cluster/cluster_net.h"
 #include "tests/sim/cluster/cluster_room.h"
 #include "tests/sim/cluster/cluster_site.h"
 #include "tests/sim/cluster/cluster_tap.h"
+#include "tests/sim/cluster/sim_etcd.h"
 #include "tests/sim/seeded_tokens.h"
 #include "tests/sim/sim_journal.h"
 
@@ -30,6 +34,10 @@ constexpr Nanos kRestIn = seconds(150);
 constexpr Nanos kStill = seconds(8);
 constexpr std::uint64_t kCalmEvents = 120'000;
 constexpr std::uint64_t kCpuMilli = 8'000;
+constexpr std::uint64_t kSeatEvents = 3'000;      // looks at a seat are many, and cheap
+constexpr Nanos kPosted = micros(20);             // from a thread to the loop
+constexpr Nanos kSeatCalls = millis(50);          // less than a scheduler waits between two looks
+constexpr const char* kPrefix = SimEtcd::kPrefix;
 
 // A process, on its machine or between two lives. It ends in the reverse order of its members.
 struct NodeLife {
@@ -39,7 +47,11 @@ struct NodeLife {
   std::unique_ptr<MemberActor> member;
 };
 struct SchedulerLife {
-  std::unique_ptr<SimJournal> journal;
+  std::string identity;
+  std::unique_ptr<SeatRounds> seat;            // where several share an etcd; ...
+  std::string other;                           // ... and whom it saw acting
+  std::vector<StoredRow> early;                // a planted bug: what it read while it stood by
+  std::unique_ptr<SimJournal> journal;         // these once it acts
   std::unique_ptr<SchedulerActor> scheduler;
 };
 
@@ -61,11 +73,13 @@ class ClusterWorld::Parts final : public Verdict {
     std::string name;
     std::uint32_t cards = 1;
     bool mixed = true;
+    std::unique_ptr<StorageCheck> storage;      // of a node
     std::unique_ptr<Tap> tap;
     std::unique_ptr<Site> site;
     std::unique_ptr<NodeLife> node;             // of a node
     std::unique_ptr<NodeClient> client;
-    std::unique_ptr<SchedulerLife> scheduler;   // of the scheduler
+    std::unique_ptr<SchedulerLife> scheduler;   // of a scheduler
+    std::unique_ptr<EtcdWay> ways[2];           // to etcd, of its seat and of its store
     std::uint32_t lives = 0;
     bool slowDisk = false;
     bool booting = false;
@@ -74,20 +88,32 @@ class ClusterWorld::Parts final : public Verdict {
     std::uint32_t boots = 0;                    // orders to boot; a later one counts
 
     bool runs() const { return node != nullptr || scheduler != nullptr; }
+    bool acts() const { return scheduler != nullptr && scheduler->scheduler != nullptr; }
   };
 
   void fail(Failing failing, const std::string& id, const std::string& what);
   void say(const std::string& text);
   void makeMachines();
-  std::size_t schedulerIndex() const { return machines_.size() - 1; }
-  Machine& scheduler() { return machines_.back(); }
-  bool isScheduler(const Machine& machine) const { return &machine == &machines_.back(); }
+  std::size_t nodes() const { return options_.nodes; }
+  bool isNode(std::size_t index) const { return index < nodes(); }
+  bool several() const { return options_.schedulers > 1; }
+  std::size_t anyNode() { return dice_.below(nodes()); }
+  std::size_t anyScheduler() {
+    return nodes() + (several() ? dice_.below(options_.schedulers) : 0);
+  }
+  Machine* acting();
 
   // The life of processes.
   void boot(std::size_t index);
   void bootLater(std::size_t index, Nanos delay);
   void composeNode(std::size_t index, std::unique_ptr<SimJournal> journal);
-  void composeScheduler(std::unique_ptr<SimJournal> journal);
+  void composeScheduler(std::size_t index, std::unique_ptr<SimJournal> journal);
+  void standBy(std::size_t index);
+  void onSeated(std::size_t index, const KvCondition& guard);
+  void seatRound(std::size_t index);
+  void seatCalls(std::size_t index, Nanos read);
+  std::optional<Error> refusal(std::size_t index) const;
+  bool holds(std::size_t index);
   void end(std::size_t index, Ending ending);
   void endLife(std::size_t index, bool silently);
   SimJournal* journalOf(Machine& machine) const;
@@ -98,6 +124,8 @@ class ClusterWorld::Parts final : public Verdict {
   void strike();
   void strikeDisk(Machine& machine, ClusterFault fault);
   void strikeNet(ClusterFault fault);
+  void strikeStall(std::size_t index, Nanos time);
+  void strikeEtcd(ClusterFault fault);
   void passing(std::function<void(bool)> fault);
 
   // Time and phases.
@@ -122,8 +150,11 @@ class ClusterWorld::Parts final : public Verdict {
   SeededTokens tokens_;
   bool trace_ = false;
   Watch nobody_;
-  std::vector<Machine> machines_;             // nodes, and the scheduler last
+  std::vector<Machine> machines_;             // nodes, and the schedulers last
   std::unique_ptr<ClusterCheck> check_;
+  std::unique_ptr<StorageCheck> sharedStorage_;   // of all schedulers
+  SimEtcd etcd_;
+  std::vector<StoredRow> loaded_;             // by who acted last
   std::unique_ptr<Host> fate_;                // when faults strike; its clock is the world's
   std::unique_ptr<Net> net_;
   std::unique_ptr<ClusterClient> client_;
@@ -144,17 +175,19 @@ ClusterWorld::Parts::Parts(const ClusterOptions& options, std::uint64_t traceFro
   HostOptions fate;
   fate.seed = dice_.word();
   fate_ = std::make_unique<Host>(fate, nobody_);
-  std::vector<Site*> nodes;
+  std::vector<Site*> nodeSites, schedulers;
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < schedulerIndex(); ++i) {
-    nodes.push_back(machines_[i].site.get());
-    names.push_back(machines_[i].name);
+  for (std::size_t i = 0; i < machines_.size(); ++i) {
+    (isNode(i) ? nodeSites : schedulers).push_back(machines_[i].site.get());
+    if (isNode(i)) names.push_back(machines_[i].name);
   }
-  net_ = std::make_unique<Net>(options_, *scheduler().site, nodes, Dice(dice_.word()),
+  const SchedulerFacts facts{[this](std::size_t i) { return refusal(nodes() + i); },
+                             [this](std::size_t i) { return holds(nodes() + i); }};
+  net_ = std::make_unique<Net>(options_, schedulers, nodeSites, facts, Dice(dice_.word()),
                                [this](const std::string& text) { say(text); });
-  client_ = std::make_unique<ClusterClient>(*scheduler().site, options_, names,
+  client_ = std::make_unique<ClusterClient>(schedulers, facts, options_, names,
                                             Dice(dice_.word()));
-  for (std::size_t i = 0; i < schedulerIndex(); ++i) {
+  for (std::size_t i = 0; i < nodes(); ++i) {
     machines_[i].client = std::make_unique<NodeClient>(*machines_[i].site, options_,
                                                        machines_[i].cards, Dice(dice_.word()));
   }
@@ -162,9 +195,12 @@ ClusterWorld::Parts::Parts(const ClusterOptions& options, std::uint64_t traceFro
       ClusterFault::NodeCrash, ClusterFault::SchedulerCrash, ClusterFault::PowerLoss,
       ClusterFault::NodeLoss,  ClusterFault::DiskFull,       ClusterFault::DiskErrors,
       ClusterFault::SyncFails, ClusterFault::SlowDisk,       ClusterFault::Stalls,
-      ClusterFault::Cuts,      ClusterFault::Partitions,     ClusterFault::OneWay};
+      ClusterFault::Cuts,      ClusterFault::Partitions,     ClusterFault::OneWay,
+      ClusterFault::Pauses,    ClusterFault::EtcdCuts,       ClusterFault::EtcdCalls,
+      ClusterFault::EtcdDown,  ClusterFault::EtcdFull,       ClusterFault::EtcdSlow};
   for (const ClusterFault fault : kHere) {
-    if (options_.has(fault)) mine_.push_back(fault);
+    const bool here = fault < ClusterFault::Pauses || options_.etcd;
+    if (here && options_.has(fault)) mine_.push_back(fault);
   }
 }
 
@@ -174,14 +210,15 @@ ClusterWorld::Parts::~Parts() noexcept {
 
 void ClusterWorld::Parts::makeMachines() {
   std::vector<JudgedNode> judged;
-  machines_.resize(options_.nodes + 1);
+  machines_.resize(nodes() + options_.schedulers);
   for (std::size_t i = 0; i < machines_.size(); ++i) {
     Machine& machine = machines_[i];
-    machine.name = i == schedulerIndex() ? "scheduler" : "n" + std::to_string(i);
+    machine.name = isNode(i) ? "n" + std::to_string(i)
+                   : several() ? "s" + std::to_string(i - nodes()) : "scheduler";
     machine.cards = static_cast<std::uint32_t>(
         dice_.between(std::int64_t{1}, std::max<std::int64_t>(1, options_.cards)));
     machine.mixed = dice_.percent(options_.mixedPercent);
-    if (i == schedulerIndex()) break;
+    if (!isNode(i)) continue;
     JudgedNode& node = judged.emplace_back();
     node.name = machine.name;
     node.mixed = machine.mixed;
@@ -189,19 +226,25 @@ void ClusterWorld::Parts::makeMachines() {
     node.cards.assign(machine.cards, CardFact{{}, gibibytes(options_.cardGib), false});
   }
   check_ = std::make_unique<ClusterCheck>(*this, std::move(judged));
+  sharedStorage_ = std::make_unique<StorageCheck>(*this, StorageCheck::Rounds::MayBeEmpty);
   for (std::size_t i = 0; i < machines_.size(); ++i) {
     Machine& machine = machines_[i];
     // Clocks of machines show what they like.
     const Nanos offset = dice_.magnitude(millis(1), seconds(1'000'000));
-    const std::optional<std::size_t> node =
-        i == schedulerIndex() ? std::nullopt : std::optional<std::size_t>(i);
-    machine.tap = std::make_unique<Tap>(*this, *check_, node, offset, [this](std::uint32_t link) {
-      return net_->nodeOf(link);
-    });
+    if (isNode(i)) machine.storage = std::make_unique<StorageCheck>(*this);
+    StorageCheck& storage = isNode(i) ? *machine.storage : *sharedStorage_;
+    machine.tap = std::make_unique<Tap>(
+        *this, *check_, storage, isNode(i) ? Tap::Of::Node : Tap::Of::Scheduler,
+        isNode(i) ? i : i - nodes(), offset,
+        [this](std::uint32_t link) { return net_->nodeOf(link); });
     HostOptions host;
     host.seed = dice_.word();
     host.mailboxMax = options_.mailboxMax;
     machine.site = std::make_unique<Site>(machine.name, host, offset, *machine.tap);
+    if (isNode(i) || !options_.etcd) continue;
+    for (auto& way : machine.ways) {
+      way = std::make_unique<EtcdWay>(etcd_, *machine.site, Dice(dice_.word()));
+    }
   }
 }
 
@@ -223,7 +266,8 @@ SimJournal* ClusterWorld::Parts::journalOf(Machine& machine) const {
 
 void ClusterWorld::Parts::setPace(Machine& machine) {
   DiskPace pace;
-  pace.slowPermille = machine.slowDisk ? 300 : 0;
+  const bool slowEtcd = etcd_.slow && machine.scheduler != nullptr;
+  pace.slowPermille = machine.slowDisk || slowEtcd ? 300 : 0;
   if (SimJournal* journal = journalOf(machine)) journal->setPace(pace);
 }
 
@@ -237,6 +281,7 @@ void ClusterWorld::Parts::bootLater(std::size_t index, Nanos delay) {
 
 void ClusterWorld::Parts::boot(std::size_t index) {
   Machine& machine = machines_[index];
+  if (!isNode(index) && options_.etcd) return standBy(index);
   JournalLimits limits;
   limits.snapshotRows = options_.snapshotRows;
   auto journal = SimJournal::open(machine.site->host, machine.site->disk, Dice(dice_.word()),
@@ -251,8 +296,13 @@ void ClusterWorld::Parts::boot(std::size_t index) {
     }
     return bootLater(index, dice_.magnitude(kBootMin, kBootMax));
   }
-  if (index == schedulerIndex()) composeScheduler(std::move(*journal));
-  else composeNode(index, std::move(*journal));
+  if (isNode(index)) {
+    composeNode(index, std::move(*journal));
+  } else {
+    machine.scheduler = std::make_unique<SchedulerLife>();
+    ++machine.lives;
+    composeScheduler(index, std::move(*journal));
+  }
   setPace(machine);
 }
 
@@ -308,38 +358,144 @@ void ClusterWorld::Parts::composeNode(std::size_t index, std::unique_ptr<SimJour
   net_->nodeUp(index, link, member);
 }
 
-void ClusterWorld::Parts::composeScheduler(std::unique_ptr<SimJournal> journal) {
-  Machine& machine = scheduler();
+// It acts from now on.
+void ClusterWorld::Parts::composeScheduler(std::size_t index, std::unique_ptr<SimJournal> journal) {
+  Machine& machine = machines_[index];
+  const std::size_t number = index - nodes();
+  loaded_ = journal->rows();
   Host& host = machine.site->host;
-  machine.scheduler = std::make_unique<SchedulerLife>();
   SchedulerLife& life = *machine.scheduler;
   life.journal = std::move(journal);
   host.setJournal(life.journal.get());
   Boot boot;
-  boot.life = ++machine.lives;
-  boot.rows = life.journal->rows();
-  boot.rowsAgain = life.journal->rowsAgain();
+  boot.life = machine.lives;
+  boot.rows = QGPU_PLANTED(LoadedTooEarly) && options_.etcd ? life.early : life.journal->rows();
+  boot.rowsAgain = options_.etcd ? boot.rows : life.journal->rowsAgain();
   boot.mailboxMax = options_.mailboxMax;
   boot.node = host.reserve(Home::Main);
-  boot.attach = host.add(net_->linksEnd(), Home::Card);
+  boot.attach = host.add(net_->linksEnd(number), Home::Card);
   boot.clients = {host.add(*client_, Home::Main)};
+  std::size_t before = 0;
+  while (!check_->acts(before)) ++before;
   machine.tap->boot(boot, {boot.node, boot.attach, ActorId::kNobody}, host.now());
+  machines_[nodes() + before].tap->followed();
   SchedulerOptions options;
   options.version = "sim";
   life.scheduler = std::make_unique<SchedulerActor>(options, SchedulerPeers{boot.attach},
                                                     boot.rows);
   host.attach(boot.node, *life.scheduler);
-  client_->connect(boot.clients[0], boot.node);
+  client_->connect(number, boot.clients[0], boot.node);
   host.sendUrgent(boot.clients[0], boot.node, [](auto message) { message.initStart(); });
-  net_->schedulerUp(boot.attach, boot.node);
+  net_->schedulerUp(number, boot.attach, boot.node);
+}
+
+// --- one of several ---
+
+// As services/daemons/scheduler.cc: it acts once it is seated, and whatever ends that ends it.
+void ClusterWorld::Parts::standBy(std::size_t index) {
+  Machine& machine = machines_[index];
+  machine.scheduler = std::make_unique<SchedulerLife>();
+  SchedulerLife& life = *machine.scheduler;
+  life.early = loaded_;
+  life.identity = machine.name + "-" + std::to_string(++machine.lives);
+  SeatOptions options;
+  options.prefix = kPrefix;
+  options.identity = life.identity;
+  options.address = machine.name;
+  SeatRounds::Calls calls;
+  calls.seated = [this, index](const KvCondition& guard) { onSeated(index, guard); };
+  calls.lost = [this, index](const std::string& why) {
+    say(machines_[index].name + " lost its seat: " + why);
+    machines_[index].ending = Ending::Crash;
+  };
+  calls.other = [&life](const std::string& other) { life.other = other; };
+  calls.health = [](const Status&) {};
+  Host& host = machine.site->host;
+  life.seat = std::make_unique<SeatRounds>(
+      machine.ways[0]->kv(), std::move(options),
+      [&host](std::function<void()> work) {
+        host.after(Scope::Manager, kPosted, std::move(work));
+      },
+      std::move(calls));
+  seatRound(index);
+}
+
+// Its thread. The clock is read before the calls, which take a while; sometimes that is an event of
+// its own, so that other things may happen in between.
+void ClusterWorld::Parts::seatRound(std::size_t index) {
+  Host& host = machines_[index].site->host;
+  const Nanos takes = etcd_.takes(dice_);
+  const bool apart = dice_.percent(10);
+  if (!apart) return seatCalls(index, host.now() - std::min(takes, kSeatCalls));
+  host.after(Scope::Manager, takes, [this, index, read = host.now()] { seatCalls(index, read); });
+}
+
+void ClusterWorld::Parts::seatCalls(std::size_t index, Nanos read) {
+  Machine& machine = machines_[index];
+  const Nanos again = machine.scheduler->seat->round(read);
+  if (again == kNever) return;
+  machine.site->host.after(Scope::Manager, again, [this, index] { seatRound(index); });
+}
+
+void ClusterWorld::Parts::onSeated(std::size_t index, const KvCondition& guard) {
+  Machine& machine = machines_[index];
+  JournalLimits limits;
+  limits.snapshotRows = options_.snapshotRows;
+  auto journal = SimJournal::open(machine.site->host, machine.ways[1]->kv(), kPrefix, guard,
+                                  Dice(dice_.word()), limits, [this, index](const std::string&) {
+                                    machines_[index].ending = Ending::Crash;
+                                  });
+  if (!journal) {
+    say(machine.name + " does not act: " + journal.error().message);
+    if (journal.error().code == ErrorCode::Corrupt) {
+      fail(Failing::Invariant, "D1", machine.name + " does not act: " + journal.error().message);
+    }
+    machine.ending = Ending::Crash;
+    return;
+  }
+  say(machine.name + " acts");
+  composeScheduler(index, std::move(*journal));
+  setPace(machine);
+}
+
+// As a process that is not there, or as services/api/rpc/standing_by.h.
+std::optional<Error> ClusterWorld::Parts::refusal(std::size_t index) const {
+  const Machine& machine = machines_[index];
+  if (!machine.runs()) return qgpu::fail(ErrorCode::Unavailable, "nobody listens");
+  if (!machine.acts()) return standsBy(machine.scheduler->other);
+  return std::nullopt;
+}
+
+bool ClusterWorld::Parts::holds(std::size_t index) {
+  const Machine& machine = machines_[index];
+  if (machine.scheduler == nullptr || machine.scheduler->seat == nullptr) return true;
+  if (!machine.scheduler->seat->holds(machine.site->host.now())) return false;
+  if (etcd_.acting(machine.site->now()) != machine.scheduler->identity) {
+    violated("C1", machine.name + " hears nodes or answers clients, and its seat is over");
+  }
+  return true;
+}
+
+ClusterWorld::Parts::Machine* ClusterWorld::Parts::acting() {
+  for (std::size_t i = nodes(); i < machines_.size(); ++i) {
+    Machine& machine = machines_[i];
+    const bool seated = !options_.etcd || (machine.scheduler != nullptr &&
+                                           etcd_.acting(now_) == machine.scheduler->identity);
+    if (machine.acts() && seated) return &machine;
+  }
+  return nullptr;
 }
 
 void ClusterWorld::Parts::end(std::size_t index, Ending ending) {
   Machine& machine = machines_[index];
   if (!machine.runs()) return;
   say(machine.name + (ending == Ending::Stop ? " stops" : " dies"));
-  machine.tap->onEnd(ending, machine.site->host.now());
-  if (ending == Ending::Stop) journalOf(machine)->close();
+  SimJournal* const journal = journalOf(machine);   // of who stands by there is none
+  if (journal != nullptr) machine.tap->onEnd(ending, machine.site->host.now());
+  if (ending == Ending::Stop) {
+    if (journal != nullptr) journal->close();
+    if (machine.scheduler != nullptr && machine.scheduler->seat) machine.scheduler->seat->leave();
+  }
   endLife(index, ending == Ending::PowerLoss);
   if (ending == Ending::PowerLoss) machine.site->disk.powerCut(dice_.word());
   else machine.site->disk.restart();
@@ -354,8 +510,8 @@ void ClusterWorld::Parts::endLife(std::size_t index, bool silently) {
     net_->nodeDown(index, silently);
     machine.client->disconnect();
   } else {
-    net_->schedulerDown(silently);
-    client_->disconnect();
+    net_->schedulerDown(index - nodes(), silently);
+    client_->disconnect(index - nodes());
   }
   machine.node.reset();
   machine.scheduler.reset();
@@ -385,31 +541,69 @@ void ClusterWorld::Parts::passing(std::function<void(bool)> fault) {
 void ClusterWorld::Parts::strike() {
   for (Machine& machine : machines_) machine.site->idleUntil(now_);
   const ClusterFault fault = dice_.pick(mine_);
-  const std::size_t node = dice_.below(schedulerIndex());
+  const std::size_t node = anyNode();
   const std::size_t any = dice_.below(machines_.size());
   switch (fault) {
     case ClusterFault::NodeCrash: return end(node, Ending::Crash);
-    case ClusterFault::SchedulerCrash: return end(schedulerIndex(), Ending::Crash);
+    case ClusterFault::SchedulerCrash: return end(anyScheduler(), Ending::Crash);
     case ClusterFault::PowerLoss: return end(any, Ending::PowerLoss);
     case ClusterFault::NodeLoss:
       machines_[node].away = now_ + dice_.between(seconds(1), kAwayMax);
       return end(node, Ending::PowerLoss);
-    case ClusterFault::Stalls: {
-      const Nanos time = dice_.magnitude(millis(10), seconds(40));
-      Machine& machine = machines_[any];
-      say(machine.name + " stalls for " + std::to_string(time / millis(1)) + " ms");
-      for (const Home home : {Home::Main, Home::Card}) {
-        machine.site->host.stall(home, machine.site->host.now() + time);
-      }
-      machine.tap->stall(machine.site->host.now() + time);
-      if (any == schedulerIndex()) check_->schedulerStalls(now_ + time);
-      else check_->nodeStalls(any, now_ + time);
-      return;
+    case ClusterFault::Stalls: return strikeStall(any, dice_.magnitude(millis(10), seconds(40)));
+    case ClusterFault::Pauses: {
+      const Machine* machine = acting();
+      if (machine == nullptr) return;
+      return strikeStall(static_cast<std::size_t>(machine - machines_.data()),
+                         dice_.magnitude(seconds(1), seconds(40)));
     }
     case ClusterFault::Cuts:
     case ClusterFault::Partitions:
     case ClusterFault::OneWay: return strikeNet(fault);
+    case ClusterFault::EtcdCuts:
+    case ClusterFault::EtcdCalls:
+    case ClusterFault::EtcdDown:
+    case ClusterFault::EtcdFull:
+    case ClusterFault::EtcdSlow: return strikeEtcd(fault);
     default: return strikeDisk(machines_[any], fault);
+  }
+}
+
+// The process has no turns for a while. When it is woken, its threads go on in any order.
+void ClusterWorld::Parts::strikeStall(std::size_t index, Nanos time) {
+  Machine& machine = machines_[index];
+  say(machine.name + " stalls for " + std::to_string(time / millis(1)) + " ms");
+  Host& host = machine.site->host;
+  host.stall(Home::Main, host.now() + time);
+  if (options_.etcd && !isNode(index)) time += dice_.magnitude(micros(1), millis(100));
+  host.stall(Home::Card, host.now() + time);
+  machine.tap->stall(host.now() + time);
+  if (isNode(index)) check_->nodeStalls(index, now_ + time);
+  else check_->schedulerStalls(now_ + time);
+}
+
+void ClusterWorld::Parts::strikeEtcd(ClusterFault fault) {
+  say("a fault of etcd, " + std::to_string(static_cast<unsigned>(fault)));
+  switch (fault) {
+    case ClusterFault::EtcdCuts: {
+      Machine& machine = machines_[anyScheduler()];
+      const EtcdWay::Cut how = dice_.percent(60) ? EtcdWay::Cut::Both : EtcdWay::Cut::Answers;
+      return passing([this, &machine, how](bool on) {
+        say(machine.name + (on ? " is cut off from etcd" : " reaches etcd again"));
+        for (auto& way : machine.ways) way->cut(on ? how : EtcdWay::Cut::None);
+      });
+    }
+    case ClusterFault::EtcdCalls: {
+      const auto share = static_cast<std::uint32_t>(dice_.between(10, 70));
+      return passing([this, share](bool on) { etcd_.loses = on ? share : 0; });
+    }
+    case ClusterFault::EtcdDown: return passing([this](bool on) { etcd_.down(on, now_); });
+    case ClusterFault::EtcdFull: return passing([this](bool on) { etcd_.full = on; });
+    default:
+      return passing([this](bool on) {
+        etcd_.slow = on;
+        for (std::size_t i = nodes(); i < machines_.size(); ++i) setPace(machines_[i]);
+      });
   }
 }
 
@@ -432,23 +626,26 @@ void ClusterWorld::Parts::strikeDisk(Machine& machine, ClusterFault fault) {
 }
 
 void ClusterWorld::Parts::strikeNet(ClusterFault fault) {
-  if (fault == ClusterFault::Cuts) {
-    const std::size_t node = dice_.below(schedulerIndex());
-    return net_->cut(node);
-  }
+  if (fault == ClusterFault::Cuts) return net_->cut(anyNode());
   std::vector<std::size_t> cutOff;
-  const std::size_t first = dice_.below(schedulerIndex());
-  for (std::size_t i = 0; i < schedulerIndex(); ++i) {
-    if (i == 0 || dice_.percent(40)) cutOff.push_back((first + i) % schedulerIndex());
+  const std::size_t first = anyNode();
+  for (std::size_t i = 0; i < nodes(); ++i) {
+    if (i == 0 || dice_.percent(40)) cutOff.push_back((first + i) % nodes());
   }
   const bool both = fault == ClusterFault::Partitions;
   const Way way = dice_.percent(50) ? Way::Up : Way::Down;
-  passing([this, cutOff, both, way](bool on) {
+  const bool one = several() && dice_.percent(50);   // or all schedulers
+  const std::size_t from = one ? anyScheduler() - nodes() : 0;
+  const std::size_t to = one ? from + 1 : options_.schedulers;
+  passing([this, cutOff, both, way, from, to](bool on) {
     for (Machine& machine : machines_) machine.site->idleUntil(now_);
-    for (const std::size_t node : cutOff) {
-      say(machines_[node].name + (on ? " is cut off" : " is reached again"));
-      if (both || way == Way::Up) net_->block(node, Way::Up, on);
-      if (both || way == Way::Down) net_->block(node, Way::Down, on);
+    for (std::size_t i = from; i < to; ++i) {
+      for (const std::size_t node : cutOff) {
+        say(machines_[node].name + (on ? " is cut off from " : " is reached again by ") +
+            machines_[nodes() + i].name);
+        if (both || way == Way::Up) net_->block(i, node, Way::Up, on);
+        if (both || way == Way::Down) net_->block(i, node, Way::Down, on);
+      }
     }
   });
 }
@@ -512,6 +709,7 @@ std::string ClusterWorld::Parts::state() {
   for (Machine& machine : machines_) {
     text += "; " + machine.name;
     if (!machine.runs()) text += " does not run";
+    else if (journalOf(machine) == nullptr) text += " stands by";
     else if (journalOf(machine)->busy()) text += " stores";
     if (machine.client != nullptr && !machine.client->satisfied()) text += " owes answers";
     if (machine.client != nullptr && machine.client->hasTasks()) text += " has wishes";
@@ -526,10 +724,12 @@ std::string ClusterWorld::Parts::state() {
 }
 
 bool ClusterWorld::Parts::atRest() {
-  if (!client_->satisfied() || scheduler().scheduler == nullptr) return false;
-  if (scheduler().scheduler->scheduler->membership().alive() != schedulerIndex()) return false;
+  const Machine* acts = acting();
+  if (!client_->satisfied() || acts == nullptr) return false;
+  if (acts->scheduler->scheduler->membership().alive() != nodes()) return false;
   for (Machine& machine : machines_) {
     SimJournal* journal = journalOf(machine);
+    if (machine.scheduler != nullptr && &machine != acts) continue;
     if (journal == nullptr || journal->busy() || !journal->healthy()) return false;
     if (machine.client != nullptr && !machine.client->satisfied()) return false;
     if (machine.node == nullptr) continue;
@@ -552,7 +752,9 @@ bool ClusterWorld::Parts::restsFor(Nanos still) {
 // What the scheduler, the node, its cards and the judge think that a node's cards hold.
 void ClusterWorld::Parts::compareLedgers(std::size_t index) {
   Machine& machine = machines_[index];
-  const ClusterLedger& ledger = scheduler().scheduler->scheduler->ledger();
+  const Machine* acts = acting();
+  if (acts == nullptr) return violated("P4", "no scheduler acts");
+  const ClusterLedger& ledger = acts->scheduler->scheduler->ledger();
   const auto node = ledger.findNode(machine.name);
   if (!node) return violated("P4", machine.name + " is unknown to the scheduler");
   for (std::uint32_t i = 0; i < machine.cards; ++i) {
@@ -585,7 +787,7 @@ void ClusterWorld::Parts::compareLedgers(std::size_t index) {
 void ClusterWorld::Parts::judgeRest() {
   if (failure_) return;
   check_->atRest();
-  for (std::size_t i = 0; i < schedulerIndex() && !failure_; ++i) compareLedgers(i);
+  for (std::size_t i = 0; i < nodes() && !failure_; ++i) compareLedgers(i);
 }
 
 // --- phases ---
@@ -597,7 +799,9 @@ void ClusterWorld::Parts::safety() {
   }
   faultLater();
   const Nanos until = now_ + options_.length;
-  while (events_ < options_.events && step(until)) {
+  const std::uint64_t most =
+      options_.events + (options_.etcd ? options_.schedulers * kSeatEvents : 0);
+  while (events_ < most && step(until)) {
   }
 }
 
@@ -617,6 +821,12 @@ void ClusterWorld::Parts::heal() {
     if (machine.node != nullptr) machine.node->room->calm();
     if (machine.client != nullptr) machine.client->calm();
   }
+  for (Machine& machine : machines_) {
+    for (auto& way : machine.ways) {
+      if (way != nullptr) way->cut(EtcdWay::Cut::None);
+    }
+  }
+  etcd_.heal(now_);
   client_->calm();
   net_->heal();
 }
@@ -649,11 +859,13 @@ void ClusterWorld::Parts::restart() {
   const auto ending = [this] {
     return dice_.percent(40) ? Ending::Stop : dice_.percent(50) ? Ending::Crash : Ending::PowerLoss;
   };
-  end(schedulerIndex(), ending());
-  const std::size_t node = dice_.below(schedulerIndex());
+  for (std::size_t i = nodes(); i < machines_.size(); ++i) {
+    if (!several() || machines_[i].acts() || dice_.percent(50)) end(i, ending());
+  }
+  const std::size_t node = anyNode();
   if (dice_.percent(50)) end(node, ending());
   if (!until("processes start again", kRestIn, [&] {
-        return scheduler().runs() && machines_[node].runs();
+        return acting() != nullptr && machines_[node].runs();
       })) {
     return;
   }

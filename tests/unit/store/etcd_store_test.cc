@@ -10,6 +10,7 @@
 
 #include "runtime/actor.h"
 #include "store/etcd/seat.h"
+#include "store/etcd/seat_rounds.h"
 #include "store/testing/model_etcd.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -317,6 +318,51 @@ TEST(Seat, WithoutAnAnswerItIsHeldNoLongerThanItsLease) {
   one.setFate(nullptr);
   seat.step(seconds(4));
   EXPECT_EQ(seat.heldUntil(), seconds(6));
+}
+
+// --- its rounds ---
+
+struct SeatRoundsTest : Test {
+  SeatRounds roundsOf(Kv& kv, const std::string& identity) {
+    SeatRounds::Calls calls;
+    calls.seated = [this, identity](const KvCondition&) { told.push_back(identity + " seated"); };
+    calls.lost = [this, identity](const std::string&) { told.push_back(identity + " lost"); };
+    calls.other = [this, identity](const std::string& other) {
+      told.push_back(identity + " sees " + (other.empty() ? "nobody" : other));
+    };
+    calls.health = [this, identity](const Status& health) {
+      told.push_back(identity + (health ? " has answers" : " has none"));
+    };
+    const SeatOptions options{.prefix = kPrefix, .identity = identity, .address = identity};
+    return {kv, options, [](const std::function<void()>& work) { work(); }, std::move(calls)};
+  }
+
+  ModelEtcd etcd;
+  std::vector<std::string> told;
+};
+
+TEST_F(SeatRoundsTest, WhatChangesIsToldOnce) {
+  ModelClient first(etcd), second(etcd);
+  SeatRounds one = roundsOf(first, "one"), two = roundsOf(second, "two");
+  for (int i = 0; i < 3; ++i) one.round(millis(100) * i);
+  for (int i = 0; i < 3; ++i) two.round(millis(300) + millis(100) * i);
+  EXPECT_EQ(told, (std::vector<std::string>{"one seated", "two sees one"}));
+  told.clear();
+  etcd.advanceTo(seconds(3));
+  for (int i = 0; i < 2; ++i) two.round(seconds(3) + millis(i));
+  for (int i = 0; i < 2; ++i) one.round(seconds(3) + millis(i));
+  EXPECT_EQ(told, (std::vector<std::string>{"two seated", "one has none", "one lost"}));
+}
+
+TEST_F(SeatRoundsTest, C1_ItHoldsUntilItsLeaseMayBeOverWhetherItKnowsOrNot) {
+  ModelClient first(etcd);
+  SeatRounds one = roundsOf(first, "one");
+  EXPECT_FALSE(one.holds(Nanos(0)));
+  one.round(Nanos(0));
+  EXPECT_TRUE(one.holds(seconds(2) - Nanos(1)));
+  EXPECT_FALSE(one.holds(seconds(2))) << "it slept, and nobody has told it yet";
+  one.leave();
+  EXPECT_FALSE(one.holds(Nanos(1)));
 }
 
 // --- both, by seeds ---
