@@ -309,6 +309,8 @@ struct ClusterRow {            # key: (cluster, 0)
   priority @3 :Score;
   firstTask @4 :UInt64;        # of this store: numbers below it are of stores before
   tokens @5 :List(JoinToken);  # by which machines may join
+  gathers @6 :Bool;            # older than what nodes hold, or without it: nobody is placed before
+                               # they had the time to say so
 }
 struct JoinToken {
   id @0 :Text;

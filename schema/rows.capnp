@@ -29,6 +29,7 @@ struct NodeRow {
   unknownFrom @3 :UInt64;
   unknownTo @4 :UInt64;
   clusterTerm @5 :UInt64;      # the highest that a scheduler has shown: lower ones are refused
+  restored @6 :Bool;           # from a copy, and no manager has started on it yet
 }
 
 struct CardRow {

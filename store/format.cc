@@ -9,7 +9,7 @@ constexpr const char* kSetApplicationId = "PRAGMA application_id = 0x71677075";
 
 // lsn: position in the journal. row: a flat Cap'n Proto message, empty where the key is gone.
 // sum: checksum() of rows.h. meta holds `format`, and `snapshotLsn`, the position up to which
-// snapshot is complete.
+// snapshot is complete, and with `reader` and `readerSince` the least that understands the rows.
 constexpr const char* kTables = R"sql(
   CREATE TABLE meta (k TEXT PRIMARY KEY, v) WITHOUT ROWID;
   CREATE TABLE journal (
@@ -42,6 +42,21 @@ Status change(Sqlite& db, const char* sql, std::int64_t format) {
   return ok();
 }
 
+// 0 where a qgpu wrote it that noted none.
+Result<std::int64_t> readerOf(Sqlite& db) {
+  return db.queryInteger(
+      "SELECT coalesce((SELECT CAST(v AS INTEGER) FROM meta WHERE k = 'reader'), 0)");
+}
+
+Status noteReader(Sqlite& db, const Needs& needs) {
+  const auto noted = readerOf(db);
+  if (!noted) return noted.error();
+  if (*noted >= needs.number) return ok();
+  return db.exec(("INSERT OR REPLACE INTO meta VALUES ('reader', " +
+                  std::to_string(needs.number) + "), ('readerSince', '" + needs.since + "')")
+                     .c_str());
+}
+
 }  // namespace
 
 const Formats kFormats = {1, kTables, {}};
@@ -68,6 +83,14 @@ Status checkFormat(Sqlite& db, const Formats& formats) {
   if (*empty) return ok();
   auto format = readFormat(db);
   if (!format) return format.error();
+  const auto needs = readerOf(db);
+  if (!needs) return needs.error();
+  const auto since = db.queryText(
+      "SELECT coalesce((SELECT CAST(v AS TEXT) FROM meta WHERE k = 'readerSince'), '')");
+  if (!since) return since.error();
+  if (Status readable = checkReader(*needs, *since, formats.reads); !readable) {
+    return fail(readable.error().code, readable.error().message + ", or choose another --dbfile");
+  }
   const std::string has = "has format " + std::to_string(*format) + ", this qgpu ";
   if (*format > formats.current) {
     return fail(ErrorCode::Unsupported, has + "knows formats up to " +
@@ -87,14 +110,17 @@ Status checkFormat(Sqlite& db, const Formats& formats) {
 Status createOrMigrate(Sqlite& db, const Formats& formats) {
   auto empty = isEmpty(db);
   if (!empty) return empty.error();
-  if (*empty) return change(db, formats.create, formats.current);
+  if (*empty) {
+    Status created = change(db, formats.create, formats.current);
+    return created ? noteReader(db, formats.needs) : created;
+  }
   auto format = readFormat(db);
   if (!format) return format.error();
   for (std::int64_t from = *format; from < formats.current; ++from) {
     Status done = change(db, stepFrom(formats, from)->sql, from + 1);
     if (!done) return done;
   }
-  return ok();
+  return noteReader(db, formats.needs);
 }
 
 }  // namespace qgpu

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "runtime/result.h"
+#include "store/rows.h"
 #include "store/sqlite.h"
 
 namespace qgpu {
@@ -25,6 +26,8 @@ struct Formats {
   std::int64_t current;
   const char* create;  // the tables of `current`, in an empty database
   std::span<const Migration> migrations;
+  std::int64_t reads = kReads;
+  Needs needs = kNeeds;  // of what is written from now on
 };
 
 // What this program writes.

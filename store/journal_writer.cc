@@ -34,6 +34,12 @@ JournalBatch snapshotOrder(Journal::Committed done) {
   return batch;
 }
 
+JournalBatch readOrder(JournalBatch::Read read) {
+  JournalBatch batch;
+  batch.read = std::move(read);
+  return batch;
+}
+
 void JournalQueue::add(JournalBatch batch) {
   const bool rowsFit = rows_ + batch.rows.size() <= limits_.queuedRows;
   const bool bytesFit = bytes_ + batch.bytes <= limits_.queuedBytes;
@@ -56,12 +62,12 @@ std::vector<JournalBatch> JournalQueue::takeGroup() {
   std::vector<JournalBatch> group;
   std::size_t rows = 0;
   while (!queue_.empty() && rows < limits_.groupRows) {
-    if (queue_.front().snapshot && !group.empty()) break;
+    if (queue_.front().alone() && !group.empty()) break;
     rows += queue_.front().rows.size();
     bytes_ -= queue_.front().bytes;
     group.push_back(std::move(queue_.front()));
     queue_.pop_front();
-    if (group.back().snapshot) break;
+    if (group.back().alone()) break;
   }
   rows_ -= rows;
   return group;
@@ -78,6 +84,10 @@ Error JournalWriter::storageError(const Error& why) const {
 bool JournalWriter::commit(std::vector<JournalBatch>& group) {
   if (group.front().snapshot) {
     if (group.front().status.ok()) group.front().status = takeSnapshot();
+    return true;
+  }
+  if (group.front().read) {
+    group.front().read(store_->load());
     return true;
   }
   const bool anything = std::any_of(group.begin(), group.end(),

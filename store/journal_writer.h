@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -32,13 +33,17 @@ struct JournalLimits {
   Nanos unsure = millis(50);         // before a commit without an answer is asked for again
 };
 
-// The rows of one turn, or an order to take a snapshot.
+// The rows of one turn, an order to take a snapshot, or one to read all rows.
 struct JournalBatch {
+  using Read = std::function<void(Result<std::vector<StoredRow>>)>;
+
   std::vector<StoredRow> rows;
   std::size_t bytes = 0;
   Journal::Committed done;
   Status status = ok();  // not ok: refused already, told in its place
   bool snapshot = false;
+  Read read{};
+  bool alone() const { return snapshot || read; }  // one group by itself
 };
 
 class JournalQueue {
@@ -50,7 +55,7 @@ class JournalQueue {
   void add(JournalBatch batch);
 
   bool empty() const { return queue_.empty(); }
-  // Whole batches up to the first that brings the group to its limit; a snapshot goes alone. Not
+  // Whole batches up to the first that brings the group to its limit; an order goes alone. Not
   // while it is empty.
   std::vector<JournalBatch> takeGroup();
 
@@ -68,6 +73,8 @@ class JournalQueue {
 // A batch of `rows`, checked; for JournalQueue::add().
 JournalBatch batchOf(std::vector<StoredRow> rows, Journal::Committed done);
 JournalBatch snapshotOrder(Journal::Committed done);
+// `read` is called where the writer works, with the rows after all batches before.
+JournalBatch readOrder(JournalBatch::Read read);
 
 class JournalWriter {
  public:

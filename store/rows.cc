@@ -117,6 +117,15 @@ std::span<const std::byte> bytesOf(const StoredRow& row) {
   return std::as_bytes(std::span(row.words));
 }
 
+Error needsNewer(const std::string& since) {
+  return fail(ErrorCode::Unsupported,
+              "needs qgpu " + (since.empty() ? "that is newer" : since + " or newer"));
+}
+
+Status checkReader(std::int64_t number, const std::string& since, std::int64_t reads) {
+  return number <= reads ? ok() : Status(needsNewer(since));
+}
+
 std::string describe(RowKey key) {
   const char* name = kindName(key.kind);
   const std::string kind =

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/journal.h"
@@ -23,6 +24,20 @@ inline constexpr std::size_t kRowBytesMax = 64 * 1024;  // of one row
 inline constexpr int kRowNestingMax = 16;               // pointers deep
 
 std::span<const std::byte> bytesOf(const StoredRow& row);
+
+// Rows say more over time, and what is added may matter to who reads them. Beside the rows stands
+// the least reader that understands them, and since which version there is one, so that an older
+// qgpu refuses them by a version's name. What a reader may pass over raises neither number.
+struct Needs {
+  std::int64_t number = 1;
+  const char* since = "0.1.0";
+};
+inline constexpr std::int64_t kReads = 1;  // what this qgpu understands
+inline constexpr Needs kNeeds = {};        // what it writes needs
+
+Error needsNewer(const std::string& since);
+// Unsupported where what stands there needs a later reader than `reads`.
+Status checkReader(std::int64_t number, const std::string& since, std::int64_t reads);
 
 // Text of a key for messages: "task 12".
 std::string describe(RowKey key);

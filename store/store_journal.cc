@@ -34,6 +34,12 @@ void StoreJournal::snapshot(Committed done) {
   enqueue(snapshotOrder(std::move(done)));
 }
 
+void StoreJournal::read(Work work) {
+  enqueue(readOrder([this, work = std::move(work)](Result<std::vector<StoredRow>> rows) {
+    post_(work(std::move(rows)));
+  }));
+}
+
 void StoreJournal::enqueue(JournalBatch batch) {
   {
     const std::lock_guard lock(mutex_);

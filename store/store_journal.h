@@ -51,6 +51,11 @@ class StoreJournal final : public Journal {
   // Moves the journal into the snapshot, after what was appended before.
   void snapshot(Committed done);
 
+  // All rows as of what was appended before: `work` runs with them on the store thread, and what it
+  // makes of them on the loop. Commits wait for it.
+  using Work = std::function<std::function<void()>(Result<std::vector<StoredRow>>)>;
+  void read(Work work);
+
   // Safe from any thread.
   Counters counters() const;
 

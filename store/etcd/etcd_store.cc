@@ -297,14 +297,37 @@ Status EtcdStore::beginTurn() {
   return ok();
 }
 
-Status EtcdStore::checkFormat() {
-  const std::string key = options_.prefix + "format";
+// Empty where there is no such key.
+Result<std::string> EtcdStore::valueOf(const std::string& name) {
+  const std::string key = options_.prefix + name;
   const auto found = kv_.list(key, key + '\0', 1);
   if (!found) return found.error();
-  if (found->empty()) return change({{KvChange::Does::Put, key, {}, kFormat, 0}});
-  if (found->front().value == kFormat) return ok();
+  return found->empty() ? std::string() : found->front().value;
+}
+
+Status EtcdStore::checkFormat() {
+  const auto format = valueOf("format"), reader = valueOf("reader");
+  if (!format) return format.error();
+  if (!reader) return reader.error();
+  std::int64_t needs = 0;
+  std::from_chars(reader->data(), reader->data() + reader->size(), needs);
+  const std::size_t blank = reader->find(' ');
+  const std::string since = blank == std::string::npos ? "" : reader->substr(blank + 1, 32);
+  if (Status readable = checkReader(needs, since, options_.reads); !readable) {
+    return fail(readable.error().code,
+                "what is below " + options_.prefix + " of etcd " + readable.error().message);
+  }
+  std::vector<KvChange> notes;
+  if (needs < kNeeds.number) {
+    notes.push_back({KvChange::Does::Put, options_.prefix + "reader", {},
+                     std::to_string(kNeeds.number) + " " + kNeeds.since, 0});
+  }
+  if (format->empty()) {
+    notes.push_back({KvChange::Does::Put, options_.prefix + "format", {}, kFormat, 0});
+  }
+  if (format->empty() || *format == kFormat) return notes.empty() ? ok() : change(std::move(notes));
   return fail(ErrorCode::Unsupported, "the keys of etcd below " + options_.prefix +
-                                          " have format " + found->front().value.substr(0, 32) +
+                                          " have format " + format->substr(0, 32) +
                                           ", written by a newer qgpu; this one knows " + kFormat +
                                           ": install that one, or choose another prefix");
 }
@@ -342,7 +365,7 @@ Status EtcdStore::readRows() {
       auto row = checked(rows.front());
       if (!row) return unusable(row.error());
       if (row->key.kind == RowKind::Audit) audits_.insert(row->key.id);
-      table_.redo(rows.front().lsn, std::move(*row));
+      table_->redo(rows.front().lsn, std::move(*row));
     }
     if (page->size() < kPage) return ok();
     from = page->back().key + '\0';
@@ -383,7 +406,7 @@ Status EtcdStore::takePart(const std::string& value, std::vector<Stored>& pendin
     auto row = checked(stored);
     if (!row) return unusable(row.error());
     if (stored.key.kind == RowKind::Audit) audits_.insert(stored.key.id);
-    table_.redo(stored.lsn, std::move(*row));
+    table_->redo(stored.lsn, std::move(*row));
     committedLsn_ = stored.lsn;
     unfolded_[stored.key] = std::move(stored);
     ++unfoldedRows_;
@@ -401,7 +424,12 @@ Status EtcdStore::cutTail() {
 }
 
 Result<std::vector<StoredRow>> EtcdStore::load() {
-  return std::exchange(table_, {}).rows();
+  if (table_) return std::exchange(table_, std::nullopt)->rows();
+  // Nobody else changes the keys while this one is seated, and it changes none meanwhile.
+  EtcdStore reader(kv_, options_);
+  if (Status read = reader.readAll(); !read) return read.error();
+  if (const auto seated = wasDone(0); !seated) return seated.error();
+  return reader.table_->rows();
 }
 
 }  // namespace qgpu

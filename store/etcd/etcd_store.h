@@ -2,7 +2,8 @@
 // The rows of a scheduler in an etcd that several schedulers share, below one prefix:
 //
 //   acting            who is seated (seat.h)
-//   format            of these keys, and the least one that a reader must know
+//   format            of these keys
+//   reader            the least that understands the rows (rows.h)
 //   journal/LSN       rows that one transaction added, in commit order; LSN of the first of them
 //   rows/KIND/ID      the newest row of a key up to `folded`
 //   folded            LSN up to which the journal is in `rows`
@@ -25,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +49,7 @@ class EtcdStore final : public RowStore {
     // Told once, from within a call: another scheduler is seated, or nobody can tell whether a
     // change is stored. This process must end; the store changes nothing any more.
     std::function<void(const std::string& why)> lost;
+    std::int64_t reads = kReads;  // another: for tests
   };
 
   // Reads all keys and cuts an unfinished tail. `kv` outlives the store. Errors, naming the
@@ -88,6 +91,7 @@ class EtcdStore final : public RowStore {
 
   Status beginTurn();
   Status checkFormat();
+  Result<std::string> valueOf(const std::string& name);
   Status readAll();
   Status readRows();
   Status readJournal();
@@ -114,7 +118,7 @@ class EtcdStore final : public RowStore {
   bool lost_ = false;
   std::uint64_t numbers_ = 0;  // given to changes
   std::int64_t turn_ = 0;      // the revision that the key `turn` is of
-  RowTable table_;                     // what open() read, until load() takes it
+  std::optional<RowTable> table_ = RowTable();  // what open() read, until load() takes it
   std::map<RowKey, Stored> unfolded_;  // the newest of each key in the journal
   std::size_t unfoldedRows_ = 0;
   std::set<std::uint64_t> audits_;  // ids of the audit rows

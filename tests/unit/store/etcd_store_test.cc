@@ -251,6 +251,32 @@ TEST_F(EtcdStoreTest, D6_ANewerFormatIsRefused) {
   EXPECT_NE(opened.error().message.find("newer qgpu"), std::string::npos);
 }
 
+TEST_F(EtcdStoreTest, D6_RowsThatNeedALaterReaderAreRefusedByItsVersion) {
+  commit(*open(client_), {taskRow(1, "a")});
+  EXPECT_EQ(keys("reader").size(), 1U);
+  put("reader", "2 3.1.0");
+  const auto opened = tryOpen(client_);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, ErrorCode::Unsupported);
+  EXPECT_NE(opened.error().message.find("needs qgpu 3.1.0 or newer"), std::string::npos)
+      << opened.error().message;
+  put("reader", "1 0.1.0");
+  EXPECT_TRUE(tryOpen(client_).ok());
+}
+
+TEST_F(EtcdStoreTest, ItIsReadAgainWhileItIsSeatedAndNotAfter) {
+  const auto store = open(client_);
+  commit(*store, {taskRow(1, "a"), taskRow(2, "b")});
+  ASSERT_TRUE(store->load().ok()) << "what open() read";
+  EXPECT_EQ(taskNames(store->load().value()), (std::vector<std::string>{"a", "b"}));
+  ASSERT_TRUE(store->snapshot().ok());
+  commit(*store, {taskRow(2, "c")});
+  EXPECT_EQ(taskNames(store->load().value()), (std::vector<std::string>{"a", "c"}));
+  commit(*store, {taskRow(3, "d")});
+  EXPECT_EQ(taskNames(reopened()), (std::vector<std::string>{"a", "c", "d"}));
+  EXPECT_FALSE(store->load().ok()) << "another one is seated";
+}
+
 // --- seat ---
 
 TEST(Seat, OneIsSeatedAndTheOtherSeesWho) {

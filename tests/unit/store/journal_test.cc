@@ -75,6 +75,21 @@ class JournalTest : public Test {
   std::vector<bool> health_;
 };
 
+TEST_F(JournalTest, ReadsWhatWasAppendedBeforeAndNothingLater) {
+  const auto journal = start();
+  append(*journal, {taskRow(1, "a")});
+  std::vector<std::string> seen;
+  bool told = false;
+  journal->read([&](Result<std::vector<StoredRow>> rows) {
+    seen = taskNames(rows.value());
+    return [&told] { told = true; };
+  });
+  append(*journal, {taskRow(1, "b")});
+  drain();
+  inbox_.runUntil([&told] { return told; });
+  EXPECT_EQ(seen, std::vector<std::string>{"a"});
+}
+
 TEST_F(JournalTest, D2_AnswersInOrderAfterTheCommit) {
   auto journal = start();
   for (std::uint64_t id = 0; id < 1000; ++id) append(*journal, {taskRow(id, "t")});

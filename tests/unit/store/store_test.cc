@@ -281,6 +281,41 @@ TEST_F(StoreTest, D6_RefusesANewerFormatAndLeavesItAlone) {
 }
 
 // What this program does not know yet, under a checksum that is right.
+TEST_F(StoreTest, D6_RowsThatNeedALaterReaderAreRefusedByItsVersionAndLeftAlone) {
+  Formats later = kFormats;
+  later.reads = kReads + 1;
+  later.needs = {kReads + 1, "3.1.0"};
+  {
+    auto store = SqliteStore::open(path_, {.formats = &later});
+    ASSERT_TRUE(store.ok());
+    ASSERT_TRUE(store->add(taskRow(1, "a")).ok());
+    ASSERT_EQ(store->commit(), RowStore::Commit::Done);
+  }
+  const std::string before = fileBytes();
+  const Error error = openFails();
+  EXPECT_EQ(error.code, ErrorCode::Unsupported);
+  EXPECT_NE(error.message.find("needs qgpu 3.1.0 or newer"), std::string::npos) << error.message;
+  EXPECT_EQ(fileBytes(), before);
+  EXPECT_TRUE(SqliteStore::open(path_, {.formats = &later}).ok());
+}
+
+TEST_F(StoreTest, D6_ADowngradeWithinTheSameReaderGoesOn) {
+  Formats later = kFormats;
+  later.reads = kReads + 1;  // it knows more, and writes what today's reader understands
+  ASSERT_TRUE(SqliteStore::open(path_, {.formats = &later}).ok());
+  write({taskRow(1, "a")});
+  EXPECT_EQ(taskNames(loaded()), std::vector<std::string>{"a"});
+}
+
+TEST_F(StoreTest, ItIsReadAgainBetweenCommits) {
+  SqliteStore store = open();
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(store.add(taskRow(1, name)).ok());
+    ASSERT_EQ(store.commit(), RowStore::Commit::Done);
+    EXPECT_EQ(taskNames(std::move(store.load()).value()), std::vector<std::string>{name});
+  }
+}
+
 TEST_F(StoreTest, D6_RowsOfANewerQgpuAreNoDamage) {
   const StoredRow row = taskRow(1, "a");
   const RowKey later{RowKind(99), 1};
