@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "runtime/term_at.h"
 #include "schema/rows.capnp.h"
 #include "store/crc32c.h"
 #include "store/rows.h"
@@ -113,6 +114,7 @@ void restoreNode(schema::NodeRow::Builder node) {
 
 void restoreCluster(schema::ClusterRow::Builder cluster, std::uint64_t unixMs) {
   const std::uint64_t next = std::max(cluster.getNextTask(), unixMs);
+  cluster.setTerm(std::max(cluster.getTerm(), termAt(unixMs)));
   cluster.setFirstTask(next);
   cluster.setNextTask(next);
   cluster.setNextEvent(cluster.getNextEvent() + kEventsPassed);

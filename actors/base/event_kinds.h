@@ -26,6 +26,12 @@ inline constexpr EventKindEntry kEventKinds[] = {
      "The manager serves again. The text has its version and its incarnation.", ""},
     {"scheduler-started", EventTeller::Scheduler,
      "The scheduler serves again. The text has its version and its term.", ""},
+    {"gathers", EventTeller::Scheduler,
+     "The store was restored or is made anew: nodes have the fence time to say what they hold "
+     "before anything is placed.",
+     ""},
+    {"gathered", EventTeller::Scheduler,
+     "That time is over. The text has in how many tasks the store differed from the nodes.", ""},
     {"incarnation-raised", EventTeller::Node,
      "A program had met a later manager than the database knows: the database is an older copy.",
      "Find out who put an old database there."},
@@ -123,7 +129,9 @@ inline constexpr EventKindEntry kEventKinds[] = {
      "A task fits nowhere now. The text says what is nearest.",
      "`qgpuctl explain TASK` says what would help."},
     {"task-adopted", EventTeller::Scheduler,
-     "A node that joined holds a task that it bound by itself.", ""},
+     "A node that joined holds a task that it bound by itself, or of which the store did not know: "
+     "it is counted, and runs on.",
+     ""},
     {"task-refused", EventTeller::Scheduler,
      "A node did not take a task. It is placed elsewhere, or waits.",
      "Where it comes again: the node's own events."},

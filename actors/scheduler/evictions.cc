@@ -29,6 +29,7 @@ Evictions::Evictions(Rounds& rounds, ClusterLedger& ledger, Members& members, Fr
 }
 
 bool Evictions::mayTry() const {
+  if (places_.gathers()) return false;
   return rounds_.open().searches < kSearchesPerRound && claims_.size() < kClaimsMax;
 }
 

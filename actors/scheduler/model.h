@@ -28,6 +28,9 @@ struct SchedulerOptions {
   // which nobody outruns with less than 1,000 tasks a second for ever. Tasks with numbers below it
   // that nodes hold are taken over as they are.
   std::uint64_t firstTask = 1;
+  // Where there are no rows: nodes hold tasks of a store that is lost, and are waited for before
+  // anything is placed. A store says so itself where it was restored from a copy.
+  bool rebuilds = false;
   std::size_t endedKept = 8'192;  // newest tasks that ended, whose requests are remembered
   UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };  // to date events
   Membership::Times times;

@@ -13,6 +13,9 @@ constexpr std::uint64_t kOlderBits = std::uint64_t{3} << 62;
 Result<Spot> Places::place(std::uint64_t task, const ClusterAsk& ask,
                            std::optional<MemberId> avoided) {
   ++decisions_;
+  if (gathers_) {
+    return fail(ErrorCode::NoRoom, "nodes say first what they hold: the scheduler was restored");
+  }
   const ShutNodes shut(ledger_, shutTo(task, avoided));
   Result<Spot> spot = ledger_.place(ask);
   if (spot || shut.empty() || spot.error().code != ErrorCode::Cordoned) return spot;

@@ -47,6 +47,12 @@ class Places {
   std::vector<NodeId> shutTo(std::uint64_t task, std::optional<MemberId> avoided) const;
   std::uint64_t decisions() const { return decisions_; }  // calls of place(), since the start
 
+  // Nodes may hold tasks of which this store does not know, because it is an older copy or new.
+  // Until they had the time to say so, place() refuses with NoRoom: what it took for free may be
+  // taken, and what waits may run already (P1, P3).
+  bool gathers() const { return gathers_; }
+  void setGathers(bool gathers) { gathers_ = gathers; }
+
   // --- earlier epochs ---
   // The node holds this, and it was decided otherwise since.
   void noteOlder(MemberId member, const HeldTask& held);
@@ -71,6 +77,7 @@ class Places {
   std::map<std::uint64_t, std::set<MemberId>> olderAt_;       // the nodes, by task
   std::uint64_t lastOlder_ = 0;
   std::uint64_t decisions_ = 0;
+  bool gathers_ = false;
 };
 
 }  // namespace qgpu

@@ -52,6 +52,7 @@ struct Round {
   std::vector<std::pair<MemberId, std::uint64_t>> forwards;  // like askers, with their corr
   std::size_t searches = 0;                                  // for tasks to evict
   bool cluster = false;                                      // the cluster's own row is due
+  bool gathered = false;                                     // nobody is waited for any more
   std::uint64_t term = 0;                                    // as that row has it
 
   bool empty() const {

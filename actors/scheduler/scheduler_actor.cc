@@ -5,6 +5,7 @@
 
 #include "actors/base/tick.h"
 #include "runtime/planted.h"
+#include "runtime/term_at.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {
@@ -39,6 +40,8 @@ void SchedulerActor::load(const std::vector<StoredRow>& rows) {
   const std::uint64_t fresh = std::max<std::uint64_t>(options_.firstTask, 1);
   std::uint64_t first = fresh, next = fresh, term = 0;
   Score priority = options_.priority;
+  bool gathers = options_.rebuilds;
+  if (gathers) term = termAt(options_.firstTask);
   std::vector<EventRecord> audits;
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
@@ -48,11 +51,13 @@ void SchedulerActor::load(const std::vector<StoredRow>& rows) {
     first = cluster.getFirstTask();
     next = cluster.getNextTask();
     term = cluster.getTerm();
+    gathers = cluster.getGathers();
     feed_.atLeast(cluster.getNextEvent());
     const Score chosen = readScore(cluster.getPriority());
     if (chosen != Score::ClassDefault) priority = chosen;
     joinTokens_.load(readTokens(cluster));
   }
+  places_.setGathers(gathers);
   tasks_.loadNumbers(first, next);
   tasks_.loadPriority(priority);
   members_.load(rows, term);
@@ -95,7 +100,7 @@ bool SchedulerActor::hasWork() const {
   if (!startAsked_) return false;
   if (!shell_.storageOk()) return shell_.probeDue() || requests_.hasWork();
   return !members_.started() || feed_.rowDue() || lookDue_ || sessions_.hasWork() ||
-         requests_.hasWork() || !freed_.empty();
+         requests_.hasWork() || (!freed_.empty() && !places_.gathers());
 }
 
 // --- rounds ---
@@ -131,13 +136,24 @@ void SchedulerActor::decide() {
   if (!members_.started()) return;  // a node has seen a later term
   if (std::exchange(lookDue_, false)) {
     tasks_.onOverdue();
-    drains_.look();
-    evictions_.look();
+    if (places_.gathers()) endGathering();
+    if (!places_.gathers()) {
+      drains_.look();
+      evictions_.look();
+    }
     waiting_.look();
   }
   sessions_.loseTasks();
-  tasks_.wakeWaiting();
+  if (!places_.gathers()) tasks_.wakeWaiting();
   requests_.take();
+}
+
+// A node that was not heard of for the fence time is lost, here as at any other time.
+void SchedulerActor::endGathering() {
+  if (rounds_.now() - begunAt_ < options_.times.fence) return;
+  places_.setGathers(false);
+  rounds_.open().cluster = rounds_.open().gathered = true;
+  rounds_.after([this](Turn&) { rounds_.note("gathered", 0, "", sessions_.gathered()); });
 }
 
 // The cluster's row goes with every round: it has the numbers that the other rows used.
@@ -153,6 +169,7 @@ void SchedulerActor::persist(Turn& turn) {
     cluster.setNextTask(tasks_.nextNumber());
     cluster.setNextEvent(feed_.toStore());
     cluster.setPriority(word(tasks_.priority()));
+    cluster.setGathers(places_.gathers());
     writeTokens(joinTokens_.all(), cluster);
   });
   members_.persist(round, turn);
@@ -178,8 +195,14 @@ void SchedulerActor::apply(const Round& round, Turn& turn) {
   members_.stored(round);
   if (!members_.started()) {
     members_.begin(round.term);
+    begunAt_ = rounds_.now();
     rounds_.note("scheduler-started", 0, "",
                  options_.version + ", term " + std::to_string(round.term));
+    if (places_.gathers()) {
+      rounds_.note("gathers", 0, "",
+                   "nodes have " + std::to_string(options_.times.fence / seconds(1)) +
+                       " s to say what they hold, then tasks that wait are placed");
+    }
   }
   for (const auto& effect : round.effects) effect(turn);
 }
@@ -221,6 +244,7 @@ void SchedulerActor::undo(const Round& round) {
   members_.undo(round);
   if (round.priority) tasks_.loadPriority(*round.priority);
   if (round.tokens) joinTokens_.load(*round.tokens);
+  if (round.gathered) places_.setGathers(true);
   // Rooms that the round had given away are free again, and nobody would look.
   for (const MemberId member : members_.withNode()) freed_.gain(*members_.at(member).node);
 }

@@ -46,6 +46,8 @@ class SchedulerActor final : public Actor, public ClusterView, private DurableSh
   const Membership& membership() const { return members_.membership(); }
   std::size_t tasks() const { return tasks_.all().size(); }
   std::size_t waiting() const { return waiting_.queue().size(); }
+  // Nothing is placed until nodes had the time to say what they hold.
+  bool gathers() const { return places_.gathers(); }
   const Job* task(std::uint64_t id) const override { return tasks_.find(id); }
 
   // --- messages; see schema/envelope.capnp for who sends them ---
@@ -71,6 +73,7 @@ class SchedulerActor final : public Actor, public ClusterView, private DurableSh
 
   void load(const std::vector<StoredRow>& rows);
   void lookLater(Turn& turn) const;
+  void endGathering();
   void decide();
   void persist(Turn& turn);
   void apply(const Round& round, Turn& turn);
@@ -96,6 +99,7 @@ class SchedulerActor final : public Actor, public ClusterView, private DurableSh
   Requests requests_;
   bool startAsked_ = false;
   bool lookDue_ = false;
+  Nanos begunAt_{0};  // since then nodes are served
 };
 
 }  // namespace qgpu

@@ -208,6 +208,7 @@ void Sessions::reconcile(MemberId member, const std::set<std::uint64_t>& said) {
   const std::set<std::uint64_t> believed = members_.at(member).jobs;
   for (const std::uint64_t task : believed) {
     if (!said.contains(task)) {
+      ++over_;
       tasks_.nodeEnded(task, "its node says that it is over");
       continue;
     }
@@ -237,6 +238,8 @@ std::optional<std::uint64_t> Sessions::onHeld(MemberId member, const HeldTask& h
     if (later || held.clusterTask < tasks_.firstNumber()) {
       return adopt(member, held, held.clusterTask);  // this store never numbered it
     }
+  } else if (!tasks_.at(*task).member && held.epoch == tasks_.at(*task).epoch && !held.ended) {
+    return takeLater(member, *task, held), task;  // the store has it from before it was placed
   } else if (held.clusterTask == 0 || held.epoch == tasks_.at(*task).epoch) {
     if (tasks_.at(*task).member == member) {
       if (!held.ended) return stillHeld(member, *task, held), task;
@@ -272,8 +275,11 @@ void Sessions::takeLater(MemberId member, std::uint64_t task, const HeldTask& he
   job.again = false;
   job.held = true;
   job.boundUnixMs = std::max<std::uint64_t>(job.boundUnixMs, 1);
+  job.token.clear();
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
   tasks_.put(task, std::move(job), spot);
+  ++later_;
+  noteTaken(member, task, held, "placed there by a later decision than the store has");
 }
 
 void Sessions::stillHeld(MemberId member, std::uint64_t task, const HeldTask& held) {
@@ -306,6 +312,7 @@ std::uint64_t Sessions::adopt(MemberId member, const HeldTask& held, std::uint64
   job.epoch = held.epoch;
   job.spec.task = held.spec;
   if (job.adopted || held.spec.ownerPid != 0) job.spec.node = members_.name(member);
+  if (!job.adopted) job.spec.task.card.clear();  // it stands in each order, asked for or not
   job.state = PlaceState::Bound;
   job.member = member;
   job.cards = held.cards;
@@ -316,11 +323,41 @@ std::uint64_t Sessions::adopt(MemberId member, const HeldTask& held, std::uint64
   job.figures = held.figures;
   job.held = true;
   const std::optional<Spot> spot = members_.spotOf(member, job.spec, job.cards);
+  const bool alone = job.adopted;
+  const auto same = tasks_.ofRequest(held.spec.ownerUid, held.spec.requestId);
   tasks_.put(task, std::move(job), spot);
-  rounds_.after([this, task, member](Turn&) {
-    rounds_.note("task-adopted", task, members_.name(member), "bound before its node joined");
-  });
+  if (same) dropDouble(*same, task);
+  if (!alone) ++unknown_;
+  noteTaken(member, task, held,
+            alone ? "bound before its node joined" : "placed there, which the store did not know");
   return task;
+}
+
+// The same request was asked again of this store, which did not know of the task then.
+void Sessions::dropDouble(std::uint64_t other, std::uint64_t task) {
+  const Job* job = tasks_.find(other);
+  if (other == task || job == nullptr || job->state != PlaceState::Waiting) return;
+  tasks_.erase(other, "its request is task " + std::to_string(task) + ", which runs");
+}
+
+// What a program of the cluster is started with stands in its node's answer to the order to bind
+// it, so that one is repeated.
+void Sessions::noteTaken(MemberId member, std::uint64_t task, const HeldTask& held,
+                         const char* why) {
+  std::string cards;
+  for (const std::string& card : held.cards) cards += (cards.empty() ? "" : ",") + card;
+  rounds_.after([this, task, member, text = held.spec.name + " on " + cards + ": " + why,
+                 asks = held.clusterTask != 0](Turn&) {
+    rounds_.note("task-adopted", task, members_.name(member), text);
+    if (asks) tasks_.orderBind(task);
+  });
+}
+
+std::string Sessions::gathered() const {
+  return std::to_string(members_.membership().alive()) + " nodes said what they hold: " +
+         std::to_string(unknown_) + " tasks were unknown here and are taken over, " +
+         std::to_string(later_) + " are where a later decision put them, " +
+         std::to_string(over_) + " that were known are over";
 }
 
 // --- answers to orders ---

@@ -54,6 +54,8 @@ class Sessions {
   void tellForwarded(MemberId member, std::uint64_t corr, const Result<std::uint64_t>& result);
   // Those that forward are told now, since they wait for an answer.
   void refuseForwards(const Error& error);
+  // How what nodes said differed from what the store had, since the start: one sentence.
+  std::string gathered() const;
 
  private:
   void onBeat(std::uint32_t link, std::uint64_t session, std::uint64_t ns, Turn& turn);
@@ -64,6 +66,8 @@ class Sessions {
   void takeLater(MemberId member, std::uint64_t task, const HeldTask& held);
   void stillHeld(MemberId member, std::uint64_t task, const HeldTask& held);
   std::uint64_t adopt(MemberId member, const HeldTask& held, std::uint64_t task);
+  void dropDouble(std::uint64_t other, std::uint64_t task);
+  void noteTaken(MemberId member, std::uint64_t task, const HeldTask& held, const char* why);
   void reconcile(MemberId member, const std::set<std::uint64_t>& said);
   void onBound(MemberId member, schema::MemberBound::Reader bound);
   void onRefused(MemberId member, schema::MemberRefused::Reader refused);
@@ -83,6 +87,9 @@ class Sessions {
   Drains& drains_;
   std::deque<Heard> heard_;
   std::deque<std::pair<MemberId, std::uint64_t>> losing_;  // tasks of lost nodes
+  std::size_t unknown_ = 0;  // tasks that nodes hold and the store did not know
+  std::size_t later_ = 0;    // of whose place nodes knew a later decision
+  std::size_t over_ = 0;     // that nodes hold no more
 };
 
 }  // namespace qgpu

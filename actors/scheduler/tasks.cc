@@ -84,6 +84,7 @@ void Tasks::put(std::uint64_t task, Job job, std::optional<Spot> spot) {
   const auto found = jobs_.find(task);
   if (found != jobs_.end()) unlist(task, found->second);
   Job& now = jobs_[task] = std::move(job);
+  if (ended_.erase(task) != 0) std::erase(endedOrder_, task);  // its node holds it all the same
   list(task, now, spot);
   if (!now.spec.task.requestId.empty()) {
     requests_[{now.spec.task.ownerUid, now.spec.task.requestId}] = task;

@@ -1,6 +1,7 @@
 // What a scheduler keeps: over a restart, and over a storage that fails.
 #include <gtest/gtest.h>
 
+#include "store/row_copy.h"
 #include "tests/unit/actors/scheduler/scheduler_world.h"
 
 namespace qgpu::scheduler_restart_test {
@@ -98,6 +99,102 @@ TEST(SchedulerRestart, TasksOfANodeThatNeverComesBackAreBoundElsewhereAfterTheFe
   EXPECT_EQ(second.placeOf(task), "b");
   carryOver(first, second, "a");
   EXPECT_EQ(second.holders(task), 1u);
+}
+
+// A store that is older than what nodes hold, as a copy of it is once it is restored.
+ClusterOptions restored(std::vector<StoredRow> copy) {
+  ClusterOptions options;
+  options.rows = asRestored(copy, 100'000);
+  options.firstTask = 100'000;
+  return options;
+}
+
+TEST(SchedulerRestart, P3_ARestoredStorePlacesNothingBeforeNodesSaidWhatTheyHold) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::uint64_t older = first.submitted(wholeCard());
+  const std::uint64_t waited = first.submitted(wholeCard());
+  const std::vector<StoredRow> copy = first.rows();
+  first.add("b", 1);  // of which the copy knows nothing: it takes the one that waits
+  ASSERT_EQ(first.placeOf(waited), "b");
+  first.add("c", 1);
+  const std::uint64_t newer = first.submitted(wholeCard());
+  ASSERT_EQ(first.placeOf(newer), "c");
+
+  ClusterWorld second(restored(copy));
+  second.start();
+  second.add("d", 1);
+  carryOver(first, second, "a");
+  EXPECT_EQ(second.placeOf(waited), "") << "it may run anywhere";
+  const std::uint64_t fresh = second.submitted(wholeCard());
+  EXPECT_GE(fresh, 100'000U);
+  EXPECT_EQ(second.state(fresh), PlaceState::Waiting);
+  second.pass(seconds(5));
+  carryOver(first, second, "b");
+  carryOver(first, second, "c");
+  EXPECT_EQ(second.placeOf(waited), "b");
+  EXPECT_EQ(second.placeOf(newer), "c");
+  EXPECT_EQ(second.placeOf(older), "a");
+  EXPECT_EQ(second.state(fresh), PlaceState::Waiting);
+  second.pass(seconds(20));
+  EXPECT_EQ(second.placeOf(fresh), "d");
+  for (const std::uint64_t task : {older, waited, newer, fresh}) {
+    EXPECT_EQ(second.holders(task), 1U) << task;
+  }
+  ClusterWorld third(restarted(second));
+  EXPECT_FALSE(third.scheduler->gathers()) << "it is over, and stored";
+}
+
+TEST(SchedulerRestart, C2_ARequestThatRunsIsNoSecondTaskWhereItIsAskedAgainBeforeItsNodeSaysSo) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  const std::vector<StoredRow> copy = first.rows();
+  ClusterSpec spec = wholeCard();
+  spec.task.requestId = "r1";
+  const std::uint64_t runs = first.submitted(spec);
+
+  ClusterWorld second(restored(copy));
+  second.start();
+  second.add("d", 1);
+  const std::uint64_t again = second.submitted(spec);
+  EXPECT_EQ(second.state(again), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  second.pass(seconds(30));
+  EXPECT_EQ(second.placeOf(runs), "a");
+  EXPECT_EQ(second.state(again), PlaceState::Ended);
+  EXPECT_EQ(second.holders(runs), 1U);
+  EXPECT_EQ(second.holders(again), 0U);
+  const std::uint64_t late = second.ask(ClusterWorld::submit(spec));
+  EXPECT_EQ(second.reply(late).getAssigned().getTask(), runs);
+  EXPECT_EQ(text(second.reply(late).getAssigned().getToken()), "token-a-1");
+}
+
+TEST(SchedulerRestart, D5_WithoutAStoreTasksOfNodesAreTakenOverAndNothingIsPlacedBefore) {
+  ClusterWorld first;
+  first.start();
+  first.add("a", 1);
+  first.add("b", 1);
+  const std::uint64_t one = first.submitted(wholeCard());
+  const std::uint64_t two = first.submitted(wholeCard());
+  ClusterOptions options;
+  options.firstTask = 100'000;
+  options.rebuilds = true;
+  ClusterWorld second(options);
+  second.start();
+  second.add("d", 1);
+  const std::uint64_t fresh = second.submitted(wholeCard());
+  EXPECT_EQ(second.state(fresh), PlaceState::Waiting);
+  carryOver(first, second, "a");
+  carryOver(first, second, "b");
+  EXPECT_GT(second.node("a").term, first.node("a").term);
+  second.pass(seconds(10));
+  ClusterWorld third(restarted(second));  // which goes on gathering, from its store
+  EXPECT_TRUE(third.scheduler->gathers());
+  second.pass(seconds(20));
+  for (const std::uint64_t task : {one, two, fresh}) EXPECT_EQ(second.holders(task), 1U) << task;
+  EXPECT_EQ(second.placeOf(fresh), "d");
 }
 
 TEST(SchedulerRestart, WaitingTasksWaitAgainAndRequestsAreRemembered) {

@@ -166,6 +166,7 @@ ClusterWorld::ClusterWorld(ClusterOptions options)
   scheduling.priority = options.priority;
   scheduling.firstTask = options.firstTask;
   scheduling.endedKept = options.endedKept;
+  scheduling.rebuilds = options.rebuilds;
   scheduling.unixMsAtZero = options.unixMsAtZero;
   scheduler = std::make_unique<SchedulerActor>(scheduling, SchedulerPeers{linksId}, options.rows);
   fixture.attach(schedulerId, *scheduler);

@@ -70,6 +70,7 @@ struct ClusterOptions {
   Score priority = Score::Binpack;
   std::uint64_t firstTask = 1;
   std::size_t endedKept = 8'192;
+  bool rebuilds = false;
   UnixMsAtZero unixMsAtZero = [] { return std::int64_t{0}; };
 };
 
