@@ -51,9 +51,10 @@ void NodeActor::load(const std::vector<StoredRow>& rows, const std::vector<Store
   feed_.load(std::move(audits));
   numbers_.load(rows);
   cards_.load(rows);
-  recovery_.load(rows);
+  recovery_.load(rows, options_.living);
   cards_.queueDrained();
   recovery_.takeOver(survivors);
+  recovery_.loadRest();
   recovery_.findOutlived(options_.living);
 }
 

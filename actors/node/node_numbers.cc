@@ -23,12 +23,18 @@ std::optional<std::uint32_t> NodeNumbers::storedIncarnation(const std::vector<St
   return stored->getIncarnation();
 }
 
+bool NodeNumbers::laterThanCopy(const std::vector<StoredRow>& rows, std::uint64_t task) {
+  const auto stored = nodeRow(rows);
+  return stored && stored->getRestored() && task >= stored->getUnknownFrom();
+}
+
 void NodeNumbers::load(const std::vector<StoredRow>& rows) {
   const auto stored = nodeRow(rows);
   if (!stored) return;
   numbered_ = stored->getNextTask();
   wereUnknown_ = {stored->getUnknownFrom(), stored->getUnknownTo()};
   term_ = stored->getClusterTerm();
+  restored_ = stored->getRestored();
   node_.feed().atLeast(stored->getNextEvent());
   numberFrom(numbered_);
 }

@@ -27,6 +27,9 @@ class NodeNumbers final : public ChangeOwner {
   // Of the last manager that these rows are of; nothing where the store was never written. The next
   // one is above it (A10).
   static std::optional<std::uint32_t> storedIncarnation(const std::vector<StoredRow>& rows);
+  // Whether a task that lives and has no row is one of which these rows, a copy that was restored,
+  // can't know. Of other rows no task is.
+  static bool laterThanCopy(const std::vector<StoredRow>& rows, std::uint64_t task);
 
   // --- tasks ---
   std::uint64_t takeTask() { return nextTask_++; }
@@ -51,6 +54,7 @@ class NodeNumbers final : public ChangeOwner {
   void apply(const NodeChange& change, Turn& turn) override;
 
   // --- the row ---
+  bool restored() const { return restored_; }  // at this start
   void load(const std::vector<StoredRow>& rows);
   bool rowDue() const;
   // The incarnation that the next row has.
@@ -76,6 +80,7 @@ class NodeNumbers final : public ChangeOwner {
   Range wereUnknown_;           // but for these
   Range unknown_;               // as the row has it from now on
   std::uint64_t term_ = 0;
+  bool restored_ = false;
 };
 
 }  // namespace qgpu

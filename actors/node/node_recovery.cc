@@ -5,10 +5,15 @@
 
 namespace qgpu {
 
-void NodeRecovery::load(const std::vector<StoredRow>& rows) {
+void NodeRecovery::load(const std::vector<StoredRow>& rows,
+                        const std::vector<std::uint64_t>& living) {
   for (const StoredRow& stored : rows) {
     const schema::Row::Reader row = readRow(stored);
     if (!row.isTask()) continue;
+    if (numbers_.restored() && !std::binary_search(living.begin(), living.end(), stored.key.id)) {
+      rest_.push_back(stored);
+      continue;
+    }
     if (!bindings_.load(stored.key.id, row.getTask(), Bindings::Taking::AsItIs)) {
       lost_.push_back(stored.key.id);
     }
@@ -31,6 +36,14 @@ void NodeRecovery::takeOver(const std::vector<StoredRow>& survivors) {
   }
 }
 
+void NodeRecovery::loadRest() {
+  for (const StoredRow& stored : std::exchange(rest_, {})) {
+    const std::uint64_t task = stored.key.id;
+    const schema::TaskRow::Reader row = readRow(stored).getTask();
+    if (!bindings_.load(task, row, Bindings::Taking::IfItFits)) crowdedOut_.push_back(task);
+  }
+}
+
 // A manager that was killed right after the commit of a task's end left its processes alive.
 void NodeRecovery::findOutlived(const std::vector<std::uint64_t>& living) {
   for (const std::uint64_t task : living) {
@@ -42,7 +55,9 @@ void NodeRecovery::findOutlived(const std::vector<std::uint64_t>& living) {
 
 // After the first commit nothing is left.
 void NodeRecovery::persist(const NodeChange&, Turn& turn) {
-  for (const std::uint64_t task : lost_) Bindings::erase(task, turn);
+  for (const auto* gone : {&lost_, &crowdedOut_}) {
+    for (const std::uint64_t task : *gone) Bindings::erase(task, turn);
+  }
   for (const std::uint64_t task : takenOver_) {
     bindings_.persist(task, *bindings_.find(task), bindings_.placement(task), turn);
   }
@@ -64,9 +79,13 @@ void NodeRecovery::tell() {
     node_.note("task-lost", task, "", why);
     node_.tellClosed(node_.peers().attach, task, true, why);
   }
+  for (const std::uint64_t task : std::exchange(crowdedOut_, {})) {
+    node_.note("task-lost", task, "",
+               "nobody lives of it, and its room is another's since the copy was made");
+  }
   for (const std::uint64_t task : std::exchange(takenOver_, {})) {
     node_.note("task-taken-over", task, bindings_.cardIds(bindings_.placement(task)),
-               "it lives, and the database was new");
+               "it lives, and the database did not know it");
   }
   for (const std::uint64_t task : std::exchange(notTakenOver_, {})) {
     node_.note("task-not-taken-over", task, "", "it was ending, and its room is another task's");

@@ -23,8 +23,11 @@ class NodeRecovery final : public ChangeOwner {
 
   // --- at the construction, in this order ---
   // Tasks whose card is not there any more are given up.
-  void load(const std::vector<StoredRow>& rows);
+  // Where the rows are a copy that was restored, a task that lives has the right to its room before
+  // one that does not: the copy may have tasks that ended since.
+  void load(const std::vector<StoredRow>& rows, const std::vector<std::uint64_t>& living = {});
   void takeOver(const std::vector<StoredRow>& survivors);
+  void loadRest();
   // `living`: tasks that live by the run dir, in order.
   void findOutlived(const std::vector<std::uint64_t>& living);
 
@@ -41,7 +44,9 @@ class NodeRecovery final : public ChangeOwner {
   NodeCards& cards_;
   Bindings& bindings_;
   TaskLife& life_;
+  std::vector<StoredRow> rest_;              // of a copy, of tasks that do not live
   std::vector<std::uint64_t> lost_;          // rows that are erased
+  std::vector<std::uint64_t> crowdedOut_;    // and these
   std::vector<std::uint64_t> takenOver_;     // rows that are written
   std::vector<std::uint64_t> notTakenOver_;  // told of
   std::set<std::uint64_t> outlived_;         // ended, and alive: killed
