@@ -269,6 +269,7 @@ struct ClusterRequest {
     tokens @28 :Void;
     revoke @29 :Text;           # id
     admit @30 :Admission;       # the daemon itself asks it, no client
+    save @31 :Void;             # a copy of all rows: permitted and audited, the daemon acts
   }
   peerName @22 :Text;           # common name of a TLS peer's certificate; else empty
   page @24 :Page;               # of nodes, cards, or all tasks; absent: all at once

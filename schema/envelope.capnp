@@ -219,6 +219,7 @@ struct Request {                        # one question or order from a client
     standing @22 :Text;                 # for status: "joined", "lease over: ...", ...
     trace @23 :TraceQuery;              # what a card did
     limits @24 :Void;
+    save @25 :Void;                     # a copy of all rows: permitted and audited like a snapshot
   }
   peerName @18 :Text;                   # common name of a TLS peer's certificate; else empty
 }

@@ -107,6 +107,10 @@ void NodeRequests::onChangeRequest(schema::Request::Reader request, NodeChange c
       change.kind = NodeChange::Kind::Permit;
       change.text = "snapshot";
       break;
+    case schema::Request::SAVE:
+      change.kind = NodeChange::Kind::Permit;
+      change.text = "snapshot save";
+      break;
     case schema::Request::LOG_LEVEL:
       change.kind = NodeChange::Kind::Permit;
       change.text = "loglevel " + text(request.getLogLevel()).substr(0, 16);

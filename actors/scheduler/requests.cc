@@ -200,6 +200,8 @@ Status Requests::onChange(const Asker& asker, schema::ClusterRequest::Reader req
       return choosePriority(asker, who, readScore(request.getPriority()));
     case schema::ClusterRequest::SNAPSHOT:
       return permit(asker, who, "snapshot");
+    case schema::ClusterRequest::SAVE:
+      return permit(asker, who, "snapshot save");
     case schema::ClusterRequest::INVITE:
       return invite(asker, who, request.getInvite());
     case schema::ClusterRequest::REVOKE:

@@ -11,7 +11,7 @@ namespace qgpu::ctl {
 namespace {
 
 // Of what no row of the table is, or more than one command.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kExamples = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kExamples = {{
     {"what-if place", "what-if place --memory 8 --count 20"},
     {"trace record", "trace record --seconds 10 -o trace.json"},
     {"trace list", "trace list 0 --follow"},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kExample
     {"certs renew", "certs renew --before 60d"},
     {"certs show", "certs show"},
     {"join", "join scheduler:12346 --token -"},
+    {"snapshot show", "snapshot show scheduler.snapshot"},
     {"version", "version"},
     {"completion", "completion bash"},
     {"man", "man"},

@@ -498,6 +498,8 @@ class Parser {
     if (row.name == "submit") return addSubmit(row);
     if (row.name == "whatif") return addWhatIf(row);
     if (row.name == "trace") return addTrace(row);
+    if (row.name == "snapshot") return addSnapshot(row);
+    if (row.name == "snapshot-save") return;  // with that one
     if (row.name == "events") return addEvents("events", row.what.data());
     // A node's answer is made here, of what it lists.
     const bool explains = row.name == "explain";
@@ -644,6 +646,25 @@ class Parser {
       if (options_.trace.follow) return choose(Action::TraceFollow, row, Daemon::Manager);
       choose(Action::Ask, row, Daemon::Either);
     });
+  }
+
+  // By itself it is an order to the daemon; the others are about files of ours.
+  void addSnapshot(const CommandRow& row) {
+    CLI::App* sub = addCommand(row.name, row.what, Daemon::Either);
+    sub->require_subcommand(0, 1);
+    sub->callback([this, sub, &row] {
+      if (sub->get_subcommands().empty()) choose(Action::Ask, row, Daemon::Either);
+    });
+    const CommandRow& save = commandRow("snapshot-save");
+    const auto add = [&](const char* name, std::string_view what, Action action) {
+      CLI::App* one = sub->add_subcommand(name, std::string(what));
+      one->add_option("FILE", options_.file, "where it is, or is to be")
+          ->required()
+          ->type_name("");
+      one->callback([this, action, &save] { choose(action, save, Daemon::Either); });
+    };
+    add("save", save.what, Action::SnapshotSave);
+    add("show", "what a file of `snapshot save` has in it; asks no daemon", Action::SnapshotShow);
   }
 
   void addTraceWindow(CLI::App* sub, const char* meaning) {

@@ -44,6 +44,8 @@ enum class Action : std::uint8_t {
   Doctor,
   Certs,
   Join,
+  SnapshotSave,
+  SnapshotShow,
   Complete,  // what may come next
   Version,
 };
@@ -113,6 +115,7 @@ struct Options {
   DoctorOptions doctor;
   CertsOptions certs;
   JoinOptions join;
+  std::string file;  // of a snapshot
   Completion completion;
 };
 

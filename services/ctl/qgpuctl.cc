@@ -8,6 +8,7 @@
 
 #include "actors/ledger/card_name.h"
 #include "services/api/commands/render.h"
+#include "services/base/base64.h"
 #include "services/base/text.h"
 #include "services/base/wall_time.h"
 #include "services/ctl/answers/client.h"
@@ -23,8 +24,10 @@
 #include "services/ctl/options.h"
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
+#include "services/ctl/snapshot.h"
 #include "services/ctl/top.h"
 #include "services/ctl/trace.h"
+#include "store/row_copy.h"
 
 namespace qgpu::ctl {
 namespace {
@@ -33,6 +36,7 @@ int exitWith(Exit code) { return static_cast<int>(code); }
 
 constexpr Nanos kLimit = seconds(10);
 constexpr Nanos kClusterLimit = seconds(40);   // a submit is answered when its node has confirmed
+constexpr Nanos kSnapshotLimit = seconds(120);  // of all that a large cluster has
 constexpr Nanos kNewsLimit = seconds(60);      // without news of a task it is asked for again
 constexpr Nanos kNamesLimit = millis(500);     // somebody waits who pressed a key
 
@@ -444,6 +448,35 @@ int complete(const Completion& typed) {
   return print(text + (typed.more == More::Programs ? ":programs\n" : ""));
 }
 
+int failed(const Error& error) {
+  std::fprintf(stderr, "qgpuctl: %s\n", printable(error.message).c_str());
+  return exitWith(Exit::Refused);
+}
+
+int showSnapshot(const RowCopy& copy, const Options& options) {
+  if (isTable(options.output)) return print(snapshotTable(options.file, copy));
+  return print(documentOf(snapshotJson(copy), options.output));
+}
+
+// What came is read before it is written, so that no file is kept that can't be restored.
+int saveSnapshot(const Options& options) {
+  auto asker = reach(options);
+  if (!asker) return noDaemon(asker.error(), options);
+  const Result<Answer> answer = (*asker)->ask(options.ask, kSnapshotLimit);
+  if (!answer) return noDaemon(answer.error(), options);
+  if (!answer->status()) return refused(answer->status().error(), options);
+  const std::string file = fromBase64(textOf(answer->root(), "file")).value_or("");
+  const Result<RowCopy> copy = decodeCopy(file);
+  if (!copy) return failed(fail(copy.error().code, "the answer " + copy.error().message));
+  if (Status written = writeCopyFile(options.file, file); !written) return failed(written.error());
+  return showSnapshot(*copy, options);
+}
+
+int showSnapshotFile(const Options& options) {
+  const Result<RowCopy> copy = readCopy(options.file);
+  return copy ? showSnapshot(*copy, options) : failed(copy.error());
+}
+
 int act(const Options& options) {
   switch (options.action) {
     case Action::Ask: {
@@ -466,6 +499,8 @@ int act(const Options& options) {
     case Action::Doctor: return doctor(options);
     case Action::Certs: return certs(options);
     case Action::Join: return join(options);
+    case Action::SnapshotSave: return saveSnapshot(options);
+    case Action::SnapshotShow: return showSnapshotFile(options);
     case Action::Complete: return complete(options.completion);
     case Action::Version: return print("qgpuctl " QGPU_VERSION "\n");
   }

@@ -2,10 +2,17 @@
 
 #include <utility>
 
+#include "services/base/base64.h"
+#include "services/base/wall_time.h"
+
 namespace qgpu {
 namespace {
 
 constexpr mode_t kOpenToAll = 0666;
+
+Error keepsNothing() {
+  return fail(ErrorCode::Unavailable, "this daemon keeps nothing yet: try again in a moment");
+}
 
 }  // namespace
 
@@ -37,7 +44,20 @@ Result<UnixListeners> UnixListeners::open(const RunDir& dir, const std::string& 
 
 void Keeping::snapshot(std::function<void(Status)> done) {
   if (journal_) return journal_->snapshot(std::move(done));
-  done(fail(ErrorCode::Unavailable, "this daemon keeps nothing yet: try again in a moment"));
+  done(keepsNothing());
+}
+
+// What the loop is given is ready to be sent.
+void Keeping::save(std::function<void(Result<std::string>)> done) {
+  if (!journal_) return done(keepsNothing());
+  journal_->read([done = std::move(done), whose = whose_](Result<std::vector<StoredRow>> rows) {
+    if (!rows) return std::function<void()>([done, why = rows.error()] { done(why); });
+    RowCopy copy = whose;
+    copy.takenUnixMs = unixMsNow();
+    copy.rows = std::move(*rows);
+    return std::function<void()>(
+        [done, file = toBase64(encodeCopy(copy))]() { done(std::move(file)); });
+  });
 }
 
 Status Keeping::setLogLevel(const std::string& level) {

@@ -13,6 +13,7 @@
 #include "services/api/admin/admin_server.h"
 #include "services/base/net/listen.h"
 #include "services/base/run_dir.h"
+#include "store/row_copy.h"
 #include "store/store_journal.h"
 
 namespace qgpu {
@@ -46,10 +47,12 @@ struct UnixListeners {
 // What the admin socket asks of the daemon itself.
 class Keeping final : public Housekeeping {
  public:
-  // Of a daemon that may have no journal yet.
-  Keeping(std::optional<StoreJournal>& journal, Log& log) : journal_(journal), log_(log) {}
+  // Of a daemon that may have no journal yet. `whose`: its rows, but for these and the time.
+  Keeping(std::optional<StoreJournal>& journal, Log& log, RowCopy whose)
+      : journal_(journal), log_(log), whose_(std::move(whose)) {}
 
   void snapshot(std::function<void(Status)> done) override;
+  void save(std::function<void(Result<std::string>)> done) override;
   Status setLogLevel(const std::string& level) override;
   Result<Invitation> invite(const std::string& node) override {
     return invite_ ? invite_(node) : Housekeeping::invite(node);
@@ -62,6 +65,7 @@ class Keeping final : public Housekeeping {
  private:
   std::optional<StoreJournal>& journal_;
   Log& log_;
+  const RowCopy whose_;
   std::function<Result<Invitation>(const std::string&)> invite_;
 };
 

@@ -123,9 +123,15 @@ struct Past {
     auto survivors = findSurvivors(dir.path());
     if (!survivors) return survivors.error();
     for (const std::string& why : survivors->unusable) log.warn("task-record", {{"why", why}});
-    if (NodeNumbers::storedIncarnation(*rows)) survivors->tasks.clear();
+    const bool known = NodeNumbers::storedIncarnation(*rows).has_value();
+    if (known) {
+      std::erase_if(survivors->tasks, [&rows](const StoredRow& task) {
+        return !NodeNumbers::laterThanCopy(*rows, task.key.id);
+      });
+    }
     if (!survivors->tasks.empty()) {
-      log.warn("database-is-new", {{"tasks_taken_over", survivors->tasks.size()}});
+      log.warn(known ? "database-is-older" : "database-is-new",
+               {{"tasks_taken_over", survivors->tasks.size()}});
     }
     return Past{std::move(*rows), std::move(*survivors)};
   }
@@ -323,7 +329,7 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
                       });
   }
   for (const std::string& card : found.leftAlone) log.warn("card-left-alone", {{"why", card}});
-  keeping.emplace(journal, log);
+  keeping.emplace(journal, log, RowCopy{kName, options.nodename, 0, QGPU_VERSION, {}});
   const ChangeRule rule(::geteuid());
   const TenantEnvironment environment{guestLibrary(), found.tenantEnv};
   handler.emplace(*actor, *keeping, options.nodename, environment);

@@ -149,6 +149,7 @@ Status checkWayToScheduler(const ManagerOptions& options) {
 Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "nodename") return readNodename(given, to.nodename);
   if (name == "dbfile") return readPath(given, to.dbfile);
+  if (name == "restore") return readPath(given, to.restore);
   if (name == "scheduler") return readInto(parseDialList(given.text), to.schedulers);
   if (name == "tls-cert") return readPath(given, to.tls.cert);
   if (name == "tls-key") return readPath(given, to.tls.key);
@@ -215,6 +216,8 @@ std::span<const FlagRow> managerFlags() {
               "none"},
       FlagRow{"web-token", "FILE", "whose first line --web asks for"},
       FlagRow{"web-tls", nullptr, "certificates for --web on both sides, the three --tls files"},
+      FlagRow{"restore", "FILE", "put a snapshot into the store, which must be empty, and end",
+              nullptr, "none"},
       FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
       FlagRow{"print-config", nullptr,
               "print the configuration that holds, as such a file, and end"},

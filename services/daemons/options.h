@@ -28,6 +28,7 @@ enum class RealtimeChoice : std::uint8_t { Auto, Off };
 struct ManagerOptions {
   std::string nodename;
   std::string dbfile;
+  std::string restore;  // a snapshot to put there, and end; empty: none
   std::string runDir;
   std::string http;                     // HOST:PORT, port 0: any free one
   std::string rpc;                      // HOST:PORT, empty: only RUN_DIR/manager.rpc

@@ -8,6 +8,7 @@
 #include "services/cards/cards.h"
 #include "services/daemons/manager.h"
 #include "services/daemons/options.h"
+#include "services/daemons/restore.h"
 
 namespace qgpu {
 namespace {
@@ -17,6 +18,14 @@ int refuse(const Error& error) {
   return static_cast<int>(ExitCode::Usage);
 }
 
+int restore(const ManagerOptions& options) {
+  auto copy = copyFor(options.restore, "manager", options.nodename);
+  if (!copy) return refuse(copy.error());
+  if (Status done = restoreFile(*copy, options.dbfile); !done) return refuse(done.error());
+  std::fputs(restored(*copy, options.dbfile).c_str(), stdout);
+  return static_cast<int>(ExitCode::Ok);
+}
+
 int main(int argc, const char* const* argv) {
   const auto parsed = parseManagerOptions(argc, argv, Platform::ofThisProcess());
   if (const auto* now = std::get_if<ExitNow>(&parsed)) {
@@ -24,6 +33,7 @@ int main(int argc, const char* const* argv) {
     return now->code;
   }
   const auto& options = std::get<ManagerOptions>(parsed);
+  if (!options.restore.empty()) return restore(options);
   auto cards = findCards(options.cards);
   if (!cards) return refuse(cards.error());
   Log log(options.logLevel);

@@ -9,6 +9,7 @@
 #include "services/api/admin/cluster_handler.h"
 #include "services/api/commands/cluster_render.h"
 #include "services/api/commands/node_link.h"
+#include "services/api/commands/schema_names.h"
 #include "services/api/join/join_server.h"
 #include "services/api/metrics/pages.h"
 #include "services/api/rpc/acting_scheduler.h"
@@ -55,6 +56,7 @@ SchedulerOptions actorOptions(const SchedulerDaemonOptions& options) {
   out.unixMsAtZero = unixMsAtZero;
   out.firstTask = static_cast<std::uint64_t>(unixMsAtZero() + monotonicNow() / millis(1));
   out.times = timesOf(options.lease);
+  out.rebuilds = options.rebuild;
   return out;
 }
 
@@ -159,6 +161,46 @@ std::string advertised(const SchedulerDaemonOptions& options, const TcpListener&
   return (everywhere ? options.hostname : host) + ":" + std::to_string(rpc.port());
 }
 
+// What a scheduler that gathers took over from nodes, in the log, until it has gathered all.
+class LoggedGathering final : private kj::TaskSet::ErrorHandler {
+ public:
+  LoggedGathering(ClusterActorClient& actor, Log& log) : log_(log), tasks_(*this) {
+    Peer peer;
+    peer.mayChange = true;
+    tasks_.add(Events::open(actor, peer, 0).then([this](Result<kj::Own<Events>> events) {
+      return events ? tell(kj::mv(*events)) : kj::Promise<void>(kj::READY_NOW);
+    }));
+  }
+
+ private:
+  using Events = Feed<ClusterApi>;
+
+  kj::Promise<void> tell(kj::Own<Events> events) {
+    auto next = events->next();
+    return next.then([this, events = kj::mv(events)](
+                         kj::Maybe<Events::EventCopy> told) mutable -> kj::Promise<void> {
+      KJ_IF_MAYBE (copy, told) {
+        const auto event = (*copy)->getRoot<schema::Event>().asReader();
+        const std::string_view kind = view(event.getKind());
+        if (kind == "gathers" || kind == "gathered") {
+          log_.info(kind, {{"text", view(event.getText())}});
+        }
+        if (kind == "task-adopted") {
+          log_.info(kind, {{"task", event.getTask()},
+                           {"node", view(event.getCard())},
+                           {"text", view(event.getText())}});
+        }
+        if (kind != "gathered") return tell(kj::mv(events));
+      }
+      return kj::READY_NOW;
+    });
+  }
+  void taskFailed(kj::Exception&&) override {}
+
+  Log& log_;
+  kj::TaskSet tasks_;  // last
+};
+
 // How else an address may be reached from elsewhere.
 Error refused(Error error) {
   if (error.code == ErrorCode::Denied && error.message.starts_with("--rpc")) {
@@ -196,6 +238,7 @@ struct Scheduler::Parts {
   std::optional<WordsWhileSeated> whileSeated;  // none: nobody else can act
   std::optional<ClusterActorClient> actor;
   std::optional<AnswersWhileSeated> toClients;  // none: nobody else can act
+  std::optional<LoggedGathering> loggedGathering;
   std::optional<Links> links;
   std::optional<Keeping> keeping;
   std::optional<ClusterHandler> handler;
@@ -272,9 +315,13 @@ void Scheduler::Parts::act(const SchedulerDaemonOptions& options, std::unique_pt
                            const std::vector<StoredRow>& rows) {
   openJournal(journal, std::move(store), loop, log);
   actors.setJournal(*journal);
+  if (options.rebuild && !rows.empty()) {
+    log.warn("no-rebuild", {{"why", "the store has " + std::to_string(rows.size()) + " rows"}});
+  }
   scheduler.emplace(actorOptions(options), SchedulerPeers{linksId}, rows);
   actors.attach(schedulerId, *scheduler);
   if (acting) acting->setOwn(*traces);
+  if (scheduler->gathers()) loggedGathering.emplace(*actor, log);
   Outlet(actors, clientId).sendUrgent(schedulerId, [](auto message) { message.initStart(); });
 }
 
@@ -319,7 +366,8 @@ void Scheduler::Parts::onSeated(const SchedulerDaemonOptions& options, const KvC
 void Scheduler::Parts::serve(const SchedulerDaemonOptions& options, UnixListeners local,
                              TcpListeners remote) {
   const ChangeRule rule(::geteuid());
-  keeping.emplace(journal, log);
+  const std::string of = options.etcd ? options.etcd->prefix : options.hostname;
+  keeping.emplace(journal, log, RowCopy{kName, of, 0, QGPU_VERSION, {}});
   handler.emplace(*actor, *keeping, launchVariables(guestLibrary(), runDir.path()));
   admin.emplace(*handler, rule, AdminLimits{}, kj->lowLevel(), kj->timer(), std::move(local.admin));
   rpc.emplace(kj::heap<SchedulerRpc>(*actor, *links, *keeping), rule, SchedulerRpc::limits(),
@@ -493,6 +541,7 @@ void Scheduler::Parts::close() {
   seat.reset();  // after the last change is stored: another one acts at once
   etcd.reset();
   traces->stop();
+  loggedGathering.reset();
   links.reset();
   toClients.reset();
   actor.reset();

@@ -63,6 +63,10 @@ constexpr std::array kFlags = {
             "auto"},
     FlagRow{"leader-elect", "WHEN", "on Kubernetes, act only while holding a Lease: on or off",
             "on"},
+    FlagRow{"rebuild-from-nodes", nullptr,
+            "into an empty store take what nodes hold, before anything is placed"},
+    FlagRow{"restore", "FILE", "put a snapshot into the store, which must be empty, and end",
+            nullptr, "none"},
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
     FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
@@ -178,6 +182,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "web") return readAddress(given, to.web.address);
   if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "dbfile") return readPath(given, to.dbfile);
+  if (name == "restore") return readPath(given, to.restore);
   if (name == "advertise") return readAddress(given, to.advertise);
   if (name == "run-dir") return readRunDir(given, to.runDir);
   if (name == "lease") return readLease(given, to.lease);
@@ -198,6 +203,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   to.httpTls = to.httpTls || name == "http-tls";
   to.metricsTls = to.metricsTls || name == "metrics-tls";
   to.insecure = to.insecure || name == "insecure";
+  to.rebuild = to.rebuild || name == "rebuild-from-nodes";
   to.web.tls = to.web.tls || name == "web-tls";
   return ok();
 }

@@ -24,6 +24,8 @@ enum class KubernetesChoice : std::uint8_t { Auto, On, Off };
 struct SchedulerDaemonOptions {
   std::string dbfile;
   std::optional<EtcdOptions> etcd;  // in the place of `dbfile`
+  std::string restore;              // a snapshot to put there, and end; empty: none
+  bool rebuild = false;             // where it is empty, it was lost
   std::string advertise;            // HOST:PORT at which others reach `rpc`; empty: as `rpc` says
   std::string runDir;
   std::string http;                                 // HOST:PORT, port 0: any free one

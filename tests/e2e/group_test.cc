@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <iostream>
 #include <map>
@@ -30,7 +31,6 @@ std::string etcdUrl(std::size_t host, const char* port) {
 struct Group : ::testing::Test {
   Group() {
     for (std::size_t i = 0; i < kGroup; ++i) startEtcd(i);
-    std::string store = "--store=etcd:";
     std::string all = "--scheduler=";
     for (std::size_t i = 0; i < kGroup; ++i) {
       store += (i == 0 ? "" : ",") + etcdUrl(i, "2379");
@@ -159,6 +159,7 @@ struct Group : ::testing::Test {
   }
 
   Network network{kGroup + kNodes};
+  std::string store = "--store=etcd:";
   std::array<TempFolder, kGroup> data;
   std::array<std::unique_ptr<Child>, kGroup> etcds;
   std::array<std::unique_ptr<HostDaemon>, kGroup> schedulers;
@@ -187,6 +188,44 @@ TEST_F(Group, OneActsAndTheOthersPassQuestionsOn) {
   const Finished followed = ctl(rpcOf(other), {"cordon", "node-0"});
   EXPECT_EQ(followed.status, 3) << followed.output;
   EXPECT_EQ(followed.output.find("stands by"), std::string::npos) << followed.output;
+}
+
+// Every etcd loses all it has. What was bound after the copy was taken is known from the nodes.
+TEST_F(Group, D5_AWipedEtcdIsRestoredFromACopyAndFromNodesAndNobodyEnds) {
+  std::size_t at = awaitActing();
+  submitMany(at, 3);
+  const std::string file = data[0] / "snapshot";
+  const Finished saved = run(
+      {binary("qgpuctl"), "--socket", schedulers[at]->socket(), "snapshot", "save", file});
+  ASSERT_EQ(saved.status, 0) << saved.output;
+  const auto restore = [&] {
+    return run(network.on(0, {binary("qgpu-scheduler"), "--restore=" + file, store}));
+  };
+  const Finished refused = restore();
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.output.find("acts: stop every scheduler"), std::string::npos)
+      << refused.output;
+  submitMany(at, 3);
+  ASSERT_TRUE(eventually([&] { return held() == acknowledged; }, kPatience));
+
+  for (const auto& scheduler : schedulers) scheduler->kill();
+  for (std::size_t i = 0; i < kGroup; ++i) endEtcd(i);
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    std::filesystem::remove_all(data[i] / "etcd");
+    startEtcd(i);
+  }
+  ASSERT_TRUE(eventually([&] { return restore().status == 0; }, kPatience)) << restore().output;
+  EXPECT_EQ(held(), acknowledged);
+  const Finished again = restore();
+  EXPECT_EQ(again.status, 2);
+  EXPECT_NE(again.output.find("rows already"), std::string::npos) << again.output;
+  for (const auto& scheduler : schedulers) scheduler->launch();
+  at = awaitActing();
+  ASSERT_TRUE(eventually(
+      [&] { return schedulers[at]->log().find("gathered") != std::string::npos; }, kPatience));
+  expectNothingLost();
+  submitMany(at, 2);
+  expectNothingLost();
 }
 
 TEST_F(Group, C1_KilledItIsFollowedWithin3sAndNothingIsLost) {

@@ -14,6 +14,11 @@ std::string refuseChange(const Peer& peer, std::string_view what) {
                                                  std::string(what)));
 }
 
+// Base64 needs no escapes.
+std::string renderFile(const std::string& base64) {
+  return "{\"ok\":true,\"file\":\"" + base64 + "\"}";
+}
+
 std::string renderStatus(const Status& status, std::string_view done) {
   return status ? renderDone(done) : renderError(status.error());
 }
@@ -71,6 +76,11 @@ kj::Promise<AdminAnswer> CommandHandler<Api>::finish(const Command& command, Rep
   if (command.row->does == Does::Snapshot) {
     return snapshotOf(keeping_).then([done = std::move(done)](const Status& status) {
       return AdminAnswer(renderStatus(status, done));
+    });
+  }
+  if (command.row->does == Does::Save) {
+    return saveOf(keeping_).then([](const Result<std::string>& file) {
+      return AdminAnswer(file ? renderFile(*file) : renderError(file.error()));
     });
   }
   if (command.row->does == Does::LogLevel) {

@@ -76,6 +76,7 @@ enum class Does : std::uint8_t {
   Watch,     // tells events as they happen
   Run,       // names the process that asks as the owner of a task
   Snapshot,  // writes one, once the actor has permitted it
+  Save,      // tells all rows, once the actor has permitted it
   LogLevel,  // sets it, once the actor has permitted it
   Invite,    // makes a secret first, and tells it with what the actor answers
 };

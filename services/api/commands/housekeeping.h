@@ -25,6 +25,10 @@ class Housekeeping {
  public:
   // Starts a snapshot; `done` is called on the loop, perhaps before this returns.
   virtual void snapshot(std::function<void(Status)> done) = 0;
+  // All rows as a file of store/row_copy.h, in base64. `done` is called on the loop.
+  virtual void save(std::function<void(Result<std::string>)> done) {
+    done(fail(ErrorCode::Unsupported, "this daemon keeps no rows"));
+  }
   // InvalidArgument where the level has no such name.
   virtual Status setLogLevel(const std::string& level) = 0;
   // Unsupported where no machine can join by a token.
@@ -40,5 +44,6 @@ class Housekeeping {
 
 // How the snapshot went, once it is written.
 kj::Promise<Status> snapshotOf(Housekeeping& keeping);
+kj::Promise<Result<std::string>> saveOf(Housekeeping& keeping);
 
 }  // namespace qgpu

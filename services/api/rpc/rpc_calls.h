@@ -132,6 +132,10 @@ kj::Promise<void> RpcCalls<Api>::command(Context context, Build&& build, Done do
     return refusal(ErrorCode::Unsupported,
                    "a token is made on the scheduler's own machine: `qgpuctl token create` there");
   }
+  if (row->does == Does::Save) {
+    return refusal(ErrorCode::Unsupported,
+                   "a copy is taken on the daemon's own machine: `qgpuctl snapshot save` there");
+  }
   // A node has no more tasks than one answer holds well.
   const bool small = kSideOf<Api> == Side::Node || row->shown == Shown::Done ||
                      row->shown == Shown::Info || row->shown == Shown::Assigned;

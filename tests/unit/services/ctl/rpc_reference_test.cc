@@ -187,6 +187,7 @@ std::string requestRows(const std::string& file, const char* head) {
     if (command == nullptr) continue;
     const auto comment = comments.find(name);
     std::string note = comment == comments.end() ? "" : comment->second;
+    if (command->does == Does::Save) note = "not over RPC: on the daemon's own machine alone";
     if (command->does == Does::Invite) note = "not over RPC: on the scheduler's own machine alone";
     out += row({code(fieldText(field)), commandText(*command), nameOf(command->right), cell(note)});
   }
