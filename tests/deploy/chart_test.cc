@@ -222,7 +222,8 @@ TEST_F(Chart, RefusesValuesThatItDoesNotKnow) {
        {"manager.polcy=fixed-share", "manager.policy=fair", "memoryUnit=GB", "images.registry=x/",
         "images.manager.digest=1234", "scheduler.replicas=0", "scheduler.args={spread}",
         "manager.limits=1", "deviceClasses=yes", "webhook.enabled=maybe",
-        "kubeScheduler.schedulerName=default-scheduler", "monitoring.alert=true"}) {
+        "kubeScheduler.schedulerName=default-scheduler", "monitoring.alert=true",
+        "monitoring.runbooks=docs"}) {
     const Finished refused = render("--set images.pullPolicy=Never --set '" + wrong + "'");
     EXPECT_NE(refused.status, 0) << wrong;
     const std::string key = wrong.substr(0, wrong.find('='));
@@ -431,6 +432,15 @@ TEST_F(Chart, BringsMonitorsAndAlertsWhereTheyAreWanted) {
   }
   EXPECT_EQ(at(all, "PrometheusRule qgpu", "/spec"), yamlFile("deploy/prometheus/alerts.yaml"));
   EXPECT_EQ(at(all, "PrometheusRule qgpu", label), "prometheus");
+}
+
+TEST_F(Chart, AlertsLeadToThePageThatIsNamed) {
+  const std::string page = "https://docs.example.org/monitoring/";
+  const std::string options = "--set images.pullPolicy=Never,monitoring.alerts=true,"
+                              "monitoring.runbooks=";
+  const std::string spec = at(rendered(options + page), "PrometheusRule qgpu", "/spec").dump();
+  EXPECT_TRUE(has(spec, "\"runbook_url\":\"" + page + "#qgpureleaseslow\"")) << spec;
+  EXPECT_FALSE(has(spec, "docs/operate/monitoring.md")) << spec;
 }
 
 TEST_F(Chart, PassesItsLint) {
