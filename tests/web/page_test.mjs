@@ -1,8 +1,9 @@
-// page_test.mjs BIN PACKAGES: the web page in Debian's Chromium, before a real manager with an
-// imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that the
+// page_test.mjs BIN PACKAGES [smooth]: the web page in Debian's Chromium, before a real manager with
+// an imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that the
 // manager is away, is back by itself after a restart, and asks for a token; then before a
-// scheduler, where a picked card has the timelines of its node. Ends with 77 where there is no
-// Chromium.
+// scheduler, where a picked card has the timelines of its node. It fits a narrow screen, is read in
+// dark and light, and what-if is asked by keyboard. `smooth` judges the time of frames before a
+// manager of 1,000 cards, and nothing else. Ends with 77 where there is no Chromium.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,13 +17,14 @@ const kChromium = "/usr/bin/chromium";
 const kWaitMs = 60_000; // for what comes; a busy machine may take so long
 const kRecordBytes = 65_536; // more than the tenant writes down
 const kLaunchesMax = "100000"; // some minutes: a tenant that nobody ends
+const kFrames = 240; // some seconds
 const kToken = "0123456789abcdef0123456789abcdef";
 
 if (!existsSync(kChromium)) {
   console.log(`skipped: no ${kChromium} (apt install chromium)`);
   process.exit(77);
 }
-const [bin, packages] = process.argv.slice(2);
+const [bin, packages, only] = process.argv.slice(2);
 const { chromium } = createRequire(`${packages}/`)("playwright-core");
 const folder = mkdtempSync(join(tmpdir(), "qgpu-page-"));
 const ends = [() => rmSync(folder, { recursive: true })];
@@ -126,6 +128,131 @@ const works = (page, task) =>
     return false;
   }, task);
 
+// Two frames on: what was asked of the page is drawn.
+const drawn = (page) =>
+  page.evaluate(async () => {
+    for (let i = 0; i < 2; ++i) await new Promise((done) => requestAnimationFrame(done));
+  });
+
+// Each view on a narrow screen: nothing of it is beside the screen.
+async function fitsNarrow(page) {
+  const { width, height } = page.viewportSize();
+  await page.setViewportSize({ width: 400, height });
+  for (const name of await page.locator("nav a").allInnerTexts()) {
+    await page.locator("nav a").filter({ hasText: name.split(/\s/)[0] }).first().click();
+    await drawn(page);
+    const wide = await page.evaluate(() =>
+      [...document.querySelectorAll("body *")]
+        .filter((one) => one.closest("nav") === null && one.getBoundingClientRect().right > 400.5)
+        .map((one) => `${one.tagName}.${one.className}`)
+        .concat(document.documentElement.scrollWidth > 400 ? ["the page scrolls"] : []),
+    );
+    assert.deepEqual(wide, [], `beside the screen in ${name}`);
+  }
+  await page.setViewportSize({ width, height });
+}
+
+// Text that stands out too little from what is behind it (WCAG: 4.5 to 1).
+const faint = (page) =>
+  page.evaluate(() => {
+    const rgba = (color) => color.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => {
+      const part = (byte) => {
+        const c = byte / 255;
+        return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+      };
+      return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+    };
+    const behind = (one) => {
+      for (; one !== null; one = one.parentElement) {
+        const color = rgba(getComputedStyle(one).backgroundColor);
+        if (color[3] !== 0) return color;
+      }
+      return [255, 255, 255];
+    };
+    const found = [];
+    for (const one of document.querySelectorAll("body *")) {
+      const says = [...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim() !== "");
+      if (!says || one.getClientRects().length === 0) continue;
+      const [a, b] = [light(rgba(getComputedStyle(one).color)), light(behind(one))];
+      const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      if (contrast < 4.5) found.push(`${one.tagName}.${one.className} ${contrast.toFixed(2)}`);
+    }
+    return found;
+  });
+
+async function readsInDarkAndLight(page) {
+  const backs = [];
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await drawn(page);
+    assert.deepEqual(await faint(page), [], `hard to read in ${colorScheme}`);
+    backs.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+  }
+  assert.notEqual(backs[0], backs[1]);
+  await page.emulateMedia({ colorScheme: "light" });
+}
+
+// What-if without a mouse, and with the sizes of the command.
+async function asksWhatIf(page) {
+  const outcome = page.locator(".outcome, .refusal");
+  await page.getByRole("link", { name: "What if" }).click();
+  await page.locator(".whatif select[name=what]").focus();
+  const names = ["what"];
+  for (;;) {
+    await page.keyboard.press("Tab");
+    const name = await page.evaluate(() => {
+      const { name, type } = document.activeElement;
+      return name || type;
+    });
+    names.push(name);
+    if (name === "submit" || names.length > 9) break;
+  }
+  assert.deepEqual(names, ["what", "count", "class", "memory", "core", "submit"]);
+  for (const [size, said] of [
+    ["0.5", /1 task would find a place/],
+    ["512MiB", /1 task would find a place/],
+    ["1.5GiB", /1 task would find a place/],
+    ["1.5Gi", /1\.5Gi/], // refused as the command refuses it, in its words
+  ]) {
+    await page.locator("input[name=memory]").focus();
+    await page.keyboard.press("Control+A");
+    await page.keyboard.type(size);
+    await page.keyboard.press("Enter");
+    await outcome.filter({ hasText: said }).waitFor();
+    await page.keyboard.press("Shift+Tab"); // still in the form
+  }
+}
+
+// 1,000 cards, scrolled through for some seconds: how long each frame took.
+async function smooth(page) {
+  page.setDefaultTimeout(kWaitMs);
+  await startManager("--cards=sim:1000x16");
+  await page.goto(origin);
+  await page.locator("nav a").filter({ hasText: "1,000" }).first().waitFor();
+  const took = await page.evaluate(
+    (frames) =>
+      new Promise((done) => {
+        const times = [];
+        let last = performance.now();
+        const next = (time) => {
+          times.push(time - last);
+          last = time;
+          scrollBy(0, 60);
+          if (times.length < frames) requestAnimationFrame(next);
+          else done(times.slice(1).sort((a, b) => a - b));
+        };
+        requestAnimationFrame(next);
+      }),
+    kFrames,
+  );
+  const at = (share) => took[Math.floor((took.length - 1) * share)].toFixed(1);
+  console.log(`1,000 cards: a frame takes ${at(0.5)} ms, p95 ${at(0.95)}, p99 ${at(0.99)}`);
+  assert.ok((await page.evaluate(() => scrollY)) > 5000, "it scrolled");
+  assert.ok(at(0.5) < 34, "half of the frames are on time, or one late");
+  assert.ok(at(0.95) < 100, "nobody sees it stand still");
+}
+
 async function story(page) {
   const says = (selector, text) =>
     page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: kWaitMs });
@@ -146,6 +273,11 @@ async function story(page) {
   await page.evaluate(() => (window.sameDocument = true));
   startTask("embed", "--core", "20");
   await says(".lane[data-task=embed] .shares", /20 %\s*→\s*[1-9]\d* %/);
+
+  console.log("fits a narrow screen, and is read in dark and light");
+  await fitsNarrow(page);
+  await page.getByRole("link", { name: "cards" }).click();
+  await readsInDarkAndLight(page);
 
   console.log("filters and is used by keyboard");
   await page.getByRole("link", { name: "tasks" }).click();
@@ -210,6 +342,13 @@ async function clusterStory(page) {
   await says(".card-row .count", "1 task");
   assert.deepEqual(traces(), []);
 
+  console.log("a cluster fits a narrow screen, is read in both, and asked what-if by keyboard");
+  await fitsNarrow(page);
+  await asksWhatIf(page);
+  await readsInDarkAndLight(page);
+  await page.getByRole("link", { name: "cards" }).click();
+  assert.deepEqual(traces(), []);
+
   console.log("a picked card shows what its tasks do, by its node's trace");
   await page.locator(".card-row").click();
   await says(".opened .lane[data-task=remote] .shares", /50 %/);
@@ -249,8 +388,7 @@ try {
   page.on("request", (request) => {
     if (!request.url().startsWith(`${origin}/`)) troubles.push(`asked for ${request.url()}`);
   });
-  await story(page)
-    .then(() => clusterStory(page))
+  await (only === "smooth" ? smooth(page) : story(page).then(() => clusterStory(page)))
     .catch(async (error) => {
       console.log(await page.locator("body").innerText());
       throw error;

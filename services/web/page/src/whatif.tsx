@@ -14,7 +14,7 @@ function question(form: FormData): string {
   const spec: Record<string, string | number> = {
     name: "what-if",
     class: text("class"),
-    memory_gib: Number(text("memory")),
+    memory: text("memory"), // as `--memory` takes it: the daemon reads both
   };
   if (text("class") !== "online") spec["core_percent"] = Number(text("core"));
   return JSON.stringify({ place: spec, count: Number(text("count")) });
@@ -69,12 +69,12 @@ export function WhatIf(): JSX.Element {
               </select>
             </label>
             <label>
-              Memory, GiB
-              <input name="memory" type="number" min="1" value="4" required />
+              Memory
+              <input name="memory" value="4GiB" placeholder="1.5GiB, 512MiB" required />
             </label>
             <label>
               Share, percent
-              <input name="core" type="number" min="0" max="6400" value="30" required />
+              <input name="core" type="number" min="0" max="1600" value="30" required />
             </label>
           </>
         )}
