@@ -224,13 +224,14 @@ struct Append {
 }  // namespace
 
 struct Log::Backend {
-  explicit Backend(Sink ownSink) : sink(std::move(ownSink)) {}
+  Backend(Sink ownSink, Shape ownShape) : sink(std::move(ownSink)), shape(std::move(ownShape)) {}
 
   const bool journal = stderrIsJournal();
   const JournalSocket entries = journal ? JournalSocket::beside(STDERR_FILENO) : JournalSocket();
   // Where there is no sink of our own.
   spdlog::logger toStderr{"", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   Sink sink;
+  const Shape shape;
   std::mutex mutex;  // of sink
 };
 
@@ -267,15 +268,17 @@ std::string LogField::text() const {
   return std::visit(plain, value_);
 }
 
-Log::Log(LogLevel level) : Log(level, nullptr) {}
+Log::Log(LogLevel level) : Log(level, Sink(), Shape()) {}
+Log::Log(LogLevel level, Shape shape) : Log(level, Sink(), std::move(shape)) {}
+Log::Log(LogLevel level, Sink sink) : Log(level, std::move(sink), Shape()) {}
 
-Log::Log(LogLevel level, Sink sink)
-    : backend_(std::make_unique<Backend>(std::move(sink))), level_(level) {
+Log::Log(LogLevel level, Sink sink, Shape shape)
+    : backend_(std::make_unique<Backend>(std::move(sink), std::move(shape))), level_(level) {
   spdlog::logger& logger = backend_->toStderr;
   logger.set_level(spdlog::level::trace);
   logger.flush_on(spdlog::level::trace);
   logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      backend_->journal ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
+      backend_->journal || backend_->shape ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
 }
 
 Log::~Log() = default;
@@ -283,21 +286,27 @@ Log::~Log() = default;
 void Log::write(LogLevel level, std::string_view event, Fields fields) {
   if (level == LogLevel::Error) errors_.fetch_add(1, std::memory_order_relaxed);
   if (!wants(level)) return;
+  if (backend_->shape) {
+    return toStderr(level, event, fields, backend_->shape(level, event, fields));
+  }
   std::string line(event);
   for (const LogField& field : fields) field.appendTo(line);
-  if (backend_->sink) {
-    const std::lock_guard lock(backend_->mutex);
-    backend_->sink(level, line);
-  } else {
-    if (backend_->entries) {
-      const std::string said = std::string(logLevelName(level)) + " " + line;
-      JournalEntry entry(said, journalPrefix(level)[1], program_invocation_short_name);
-      addFields(entry, event, fields);
-      if (backend_->entries.send(entry)) return;
-    }
-    const char* prefix = backend_->journal ? journalPrefix(level) : "";
-    backend_->toStderr.log(spdlogLevel(level), "{}{} {}", prefix, logLevelName(level), line);
+  if (!backend_->sink) {
+    return toStderr(level, event, fields, std::string(logLevelName(level)) + " " + line);
   }
+  const std::lock_guard lock(backend_->mutex);
+  backend_->sink(level, line);
+}
+
+void Log::toStderr(LogLevel level, std::string_view event, Fields fields,
+                   const std::string& line) {
+  if (backend_->entries) {
+    JournalEntry entry(line, journalPrefix(level)[1], program_invocation_short_name);
+    addFields(entry, event, fields);
+    if (backend_->entries.send(entry)) return;
+  }
+  const char* prefix = backend_->journal ? journalPrefix(level) : "";
+  backend_->toStderr.log(spdlogLevel(level), "{}{}", prefix, line);
 }
 
 }  // namespace qgpu

@@ -3,6 +3,8 @@
 // exists so that no other file knows the logging library, and so that a line has one shape that
 // both people and grep read: `2026-01-31T12:00:00.123Z info task-bound task=12 card=opencl-0`.
 //
+// Programs may have it in another shape (services/daemons/log_format.h).
+//
 // Where systemd leads stderr to its journal, a line goes there with its priority, and with the task
 // and the card that it is about as fields: `journalctl TASK=train`, `journalctl CARD=opencl-0`.
 //
@@ -45,13 +47,15 @@ class LogField {
   LogField(const char* name, Quantity<Tag> quantity) : LogField(name, quantity.value) {}
 
   std::string_view name() const { return name_; }
+  using Value = std::variant<std::int64_t, std::uint64_t, bool, std::string_view>;
+  const Value& value() const { return value_; }
   std::string text() const;  // the value as it is, but for what is too long
   // Appends ` name=value`; texts with blanks or quotes are quoted, control characters escaped.
   void appendTo(std::string& line) const;
 
  private:
   const char* name_;
-  std::variant<std::int64_t, std::uint64_t, bool, std::string_view> value_;
+  Value value_;
 };
 
 class Log {
@@ -60,8 +64,12 @@ class Log {
   // Takes a finished line without time and line end.
   using Sink = std::function<void(LogLevel, const std::string& line)>;
 
-  explicit Log(LogLevel level);    // to stderr: time, level, line; to the journal with its priority
-  Log(LogLevel level, Sink sink);  // for tests and for a daemon's own readers
+  // A whole line of stderr without its end, with whatever it says of the time.
+  using Shape = std::function<std::string(LogLevel, std::string_view event, Fields fields)>;
+
+  explicit Log(LogLevel level);      // to stderr: time, level, line; the journal has its priority
+  Log(LogLevel level, Shape shape);  // the same in this shape; without one as above
+  Log(LogLevel level, Sink sink);    // for tests and for a daemon's own readers
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -80,7 +88,9 @@ class Log {
   std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
 
  private:
+  Log(LogLevel level, Sink sink, Shape shape);
   void write(LogLevel level, std::string_view event, Fields fields);
+  void toStderr(LogLevel level, std::string_view event, Fields fields, const std::string& line);
 
   struct Backend;  // hides the library, whose headers are large and stay in log.cc
   std::unique_ptr<Backend> backend_;

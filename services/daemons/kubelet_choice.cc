@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "services/base/host.h"
+#include "services/daemons/log_format.h"
 #include "services/kubernetes/device_plugin/plugin_flags.h"
 
 namespace qgpu {
@@ -49,6 +50,7 @@ std::vector<std::string> pluginCommand(const ManagerOptions& options, const std:
       "--resource-prefix=" + options.pods.prefix,
       std::string("--memory-unit=") + memoryUnitName(options.pods.unit),
       std::string("--log-level=") + logLevelName(options.logLevel),
+      std::string("--log-format=") + logFormatName(options.logFormat),
   };
   if (options.cdi != "off") command.push_back("--cdi=" + options.cdi);
   if (!options.kubeletConfig.empty()) command.push_back("--config=" + options.kubeletConfig);

@@ -166,6 +166,7 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "web") return readAddress(given, to.web.address);
   if (name == "web-token") return readPath(given, to.web.tokenFile);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  if (name == "log-format") return readInto(parseLogFormat(given.text), to.logFormat);
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   if (name == "timeslices") return readOnOff(given, to.timeslices);
@@ -222,6 +223,7 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"print-config", nullptr,
               "print the configuration that holds, as such a file, and end"},
       FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
+      FlagRow{"log-format", "FORMAT", "text, or json: an object a line", "text"},
       FlagRow{"suspend", "HOW", "how a hold is made real: auto, gate, freeze or rm", "auto"},
       FlagRow{"realtime", "WHEN", "real-time priority of the card loop: auto or off", "auto"},
       FlagRow{"timeslices", "WHEN", "short for offline work on NVIDIA cards: on or off", "on"},

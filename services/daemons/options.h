@@ -14,6 +14,7 @@
 #include "runtime/units.h"
 #include "schema/types.capnp.h"
 #include "services/base/flags.h"
+#include "services/daemons/log_format.h"
 #include "services/base/net/tls.h"
 #include "services/base/platform.h"
 #include "services/cards/cards.h"
@@ -46,6 +47,7 @@ struct ManagerOptions {
   Nanos onlineIdle = ArbiterConfig{}.onlineIdle;
   DurationRange slice{ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax};
   LogLevel logLevel = LogLevel::Info;
+  LogFormat logFormat = LogFormat::Text;
   RealtimeChoice realtime = RealtimeChoice::Auto;
   bool timeslices = true;                       // on NVIDIA cards (attach/pages/timeslices.h)
   KubeletChoice kubelet = KubeletChoice::Auto;  // Auto: where there is one, and a cluster

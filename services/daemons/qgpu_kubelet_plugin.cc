@@ -13,6 +13,7 @@
 #include "schema/config.capnp.h"
 #include "services/base/flags.h"
 #include "services/base/host.h"
+#include "services/daemons/log_format.h"
 #include "services/base/platform.h"
 #include "services/kubernetes/claim_plugin/claim_plugin.h"
 #include "services/kubernetes/device_plugin/cdi_spec.h"
@@ -44,6 +45,7 @@ constexpr std::array kFlags = {
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
     FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
+    FlagRow{"log-format", "FORMAT", "text, or json: an object a line", "text"},
 };
 
 struct Options {
@@ -51,6 +53,7 @@ struct Options {
   std::string node;
   pid_t parent = 0;
   LogLevel logLevel = LogLevel::Info;
+  LogFormat logFormat = LogFormat::Text;
 };
 
 Status readParent(const Given& given, pid_t& to) {
@@ -76,6 +79,7 @@ Status readOne(std::string_view name, const Given& given, Options& to) {
   if (name == "settle") return readInto(parseDuration(given.text), plugin.times.settle);
   if (name == "parent") return readParent(given, to.parent);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  if (name == "log-format") return readInto(parseLogFormat(given.text), to.logFormat);
   return ok();
 }
 
@@ -120,7 +124,7 @@ int main(int argc, const char* const* argv) {
   const auto& options = std::get<Options>(parsed);
   blockEndSignals();
   if (!stayWith(options.parent)) return static_cast<int>(ExitCode::Ok);
-  Log log(options.logLevel);
+  Log log(options.logLevel, logShape(options.logFormat));
   Loop loop;
   KjBridge kj(loop);
   Plugin plugin(loop, kj.io().getNetwork(), kj.timer(), log, options.plugin);

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "runtime/log.h"
+#include "services/daemons/log_format.h"
 #include "services/cards/cards.h"
 #include "services/daemons/manager.h"
 #include "services/daemons/options.h"
@@ -36,7 +37,7 @@ int main(int argc, const char* const* argv) {
   if (!options.restore.empty()) return restore(options);
   auto cards = findCards(options.cards);
   if (!cards) return refuse(cards.error());
-  Log log(options.logLevel);
+  Log log(options.logLevel, logShape(options.logFormat));
   auto manager = Manager::open(options, std::move(*cards), log);
   if (!manager) return refuse(manager.error());
   (*manager)->run();

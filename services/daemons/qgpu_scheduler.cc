@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "runtime/log.h"
+#include "services/daemons/log_format.h"
 #include "services/daemons/restore.h"
 #include "services/daemons/restore_etcd.h"
 #include "services/daemons/scheduler.h"
@@ -38,7 +39,7 @@ int main(int argc, const char* const* argv) {
   }
   const auto& options = std::get<SchedulerDaemonOptions>(parsed);
   if (!options.restore.empty()) return restore(options);
-  Log log(options.logLevel);
+  Log log(options.logLevel, logShape(options.logFormat));
   auto scheduler = Scheduler::open(options, log);
   if (!scheduler) return refuse(scheduler.error());
   (*scheduler)->run();

@@ -70,6 +70,7 @@ constexpr std::array kFlags = {
     FlagRow{"config", "FILE", "TOML with the same names and values; flags win"},
     FlagRow{"print-config", nullptr, "print the configuration that holds, as such a file, and end"},
     FlagRow{"log-level", "LEVEL", "trace, debug, info, warn, error or off", "info"},
+    FlagRow{"log-format", "FORMAT", "text, or json: an object a line", "text"},
 };
 
 constexpr const char* kFooter = R"(
@@ -198,6 +199,7 @@ Status readOne(std::string_view name, const Given& given, SchedulerDaemonOptions
   if (name == "kubernetes") return readKubernetes(given, to.kubernetes);
   if (name == "leader-elect") return readOnOff(given, to.leaderElect);
   if (name == "log-level") return readInto(parseLogLevel(given.text), to.logLevel);
+  if (name == "log-format") return readInto(parseLogFormat(given.text), to.logFormat);
   if (name == "resource-prefix") return readInto(parseResourcePrefix(given.text), to.pods.prefix);
   if (name == "memory-unit") return readInto(parseMemoryUnit(given.text), to.pods.unit);
   to.httpTls = to.httpTls || name == "http-tls";

@@ -11,6 +11,7 @@
 #include "runtime/units.h"
 #include "schema/cluster.capnp.h"
 #include "services/base/flags.h"
+#include "services/daemons/log_format.h"
 #include "services/base/platform.h"
 #include "services/etcd/etcd_options.h"
 #include "services/kubernetes/pods/pod_rules.h"
@@ -33,6 +34,7 @@ struct SchedulerDaemonOptions {
   schema::Score priority = schema::Score::BINPACK;  // of ordinary tasks
   Nanos lease = seconds(15);
   LogLevel logLevel = LogLevel::Info;
+  LogFormat logFormat = LogFormat::Text;
   std::string tlsCert;  // PEM files; all three or none
   std::string tlsKey;
   std::string tlsCa;

@@ -27,6 +27,43 @@ TEST(Daemon, ServesStatusAndStopsCleanlyOnSigterm) {
   EXPECT_FALSE(std::filesystem::exists(manager.socket()));
 }
 
+// Each line of a log, which has to be a document of its own.
+std::vector<Json> documentsOf(const std::string& log) {
+  std::vector<Json> documents;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    documents.push_back(Json::parse(line, nullptr, false));
+    const Json& said = documents.back();
+    EXPECT_TRUE(said.is_object()) << line;
+    if (!said.is_object()) continue;
+    EXPECT_TRUE(said.value("time", "").ends_with("Z")) << line;
+    EXPECT_NE(said.value("level", ""), "") << line;
+    EXPECT_NE(said.value("message", ""), "") << line;
+  }
+  return documents;
+}
+
+TEST(Daemon, LogsAnObjectALineWhereItIsToldTo) {
+  Manager manager({"--cards=sim:1x16", "--log-format=json", "--log-level=debug"});
+  const auto task = manager.runTask({"--name", "odd \"name\"", "--", "true"});
+  EXPECT_EQ(task->wait(), 0) << task->output();
+  EXPECT_TRUE(eventually([&] {
+    return manager.log().find("\"message\":\"task-ended\"") != std::string::npos;
+  }));
+  EXPECT_EQ(manager.stop(), 0);
+  const std::vector<Json> said = documentsOf(manager.log());
+  const auto bound = std::ranges::find_if(
+      said, [](const Json& one) { return one.value("message", "") == "task-bound"; });
+  ASSERT_NE(bound, said.end()) << manager.log();
+  EXPECT_EQ((*bound)["level"], "info");
+  EXPECT_TRUE((*bound)["task"].is_number_unsigned()) << *bound;
+  EXPECT_EQ((*bound)["name"], "odd \"name\"");
+  EXPECT_EQ((*bound)["card"], "sim-0");
+  Scheduler scheduler({"--log-format=json", "--log-level=debug"});
+  EXPECT_EQ(scheduler.stop(), 0);
+  EXPECT_GT(documentsOf(scheduler.log()).size(), 1u) << scheduler.log();
+}
+
 TEST(Daemon, IsNoProgramThatListensToATest) {
   for (const char* name : {"qgpu-manager", "qgpu-suspend-probe", "qgpu-scheduler"}) {
     std::ifstream file(binary(name), std::ios::binary);

@@ -196,6 +196,18 @@ TEST(LogToJournal, WhatItDoesNotTakeGoesAsALine) {
   EXPECT_EQ(journal.line(), "<6>info a task=1\n");
 }
 
+// A collector that reads the journal has the document as the message, beside the fields.
+TEST(LogToJournal, TakesALineOfAnotherShapeWithTheSameFields) {
+  JournalStandIn journal;
+  Log log(LogLevel::Info, [](LogLevel, std::string_view event, Log::Fields) {
+    return "{" + std::string(event) + "}";
+  });
+  log.warn("card-cordoned", {{"card", "sim-0"}});
+  const std::string said = journal.entry();
+  EXPECT_TRUE(said.starts_with("MESSAGE={card-cordoned}\nPRIORITY=4\n")) << said;
+  EXPECT_TRUE(said.ends_with("\nEVENT=card-cordoned\nCARD=sim-0\n")) << said;
+}
+
 TEST(LogToStderr, WritesEveryLevelUnderItsNameFromTheChosenOneOn) {
   const std::vector<std::string> names = {"trace", "debug", "info", "warn", "error"};
   for (std::size_t least = 0; least <= names.size(); ++least) {

@@ -104,6 +104,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
                                  "--web=[::1]:8",
                                  "--web-token=/t",
                                  "--log-level=debug",
+                                 "--log-format=json",
                                  "--suspend=freeze",
                                  "--realtime=off",
                                  "--timeslices=off",
@@ -130,6 +131,7 @@ TEST_F(OptionsTest, TakesEveryFlag) {
   EXPECT_EQ(o.web.address, "[::1]:8");
   EXPECT_EQ(o.web.tokenFile, "/t");
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
+  EXPECT_EQ(o.logFormat, LogFormat::Json);
   EXPECT_EQ(o.cards.suspend, SuspendChoice::Freeze);
   EXPECT_EQ(o.realtime, RealtimeChoice::Off);
   EXPECT_FALSE(o.timeslices);
@@ -164,6 +166,7 @@ TEST_F(OptionsTest, NamesTheFlagTheValueAndTheFix) {
       {"--rpc=host:70000", "HOST:PORT"},
       {"--web=12348", "HOST:PORT"},
       {"--log-level=loud", "trace, debug"},
+      {"--log-format=xml", "log format 'xml' is unknown; use text or json"},
       {"--suspend=stop", "auto, gate, freeze or rm"},
       {"--realtime=on", "auto or off"},
       {"--timeslices=short", "on or off"},

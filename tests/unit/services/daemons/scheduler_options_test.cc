@@ -63,6 +63,7 @@ TEST(SchedulerOptions, TakeEveryFlag) {
                                          "--tls-ca=/ca",
                                          "--insecure",
                                          "--log-level=debug",
+                                         "--log-format=json",
                                          "--http-tls",
                                          "--resource-prefix=example.org",
                                          "--memory-unit=MiB",
@@ -95,6 +96,7 @@ TEST(SchedulerOptions, TakeEveryFlag) {
   EXPECT_EQ(o.tlsCert + o.tlsKey + o.tlsCa, "/c/k/ca");
   EXPECT_TRUE(o.insecure);
   EXPECT_EQ(o.logLevel, LogLevel::Debug);
+  EXPECT_EQ(o.logFormat, LogFormat::Json);
 }
 
 TEST(SchedulerOptions, ABadValueIsOneLineWithTheFlagAndTheFix) {
