@@ -46,8 +46,8 @@ of a cluster, on the scheduler's machine or with --server or QGPU_SERVER:
   qgpuctl what-if drain node-3                      where its tasks would go
   qgpuctl --cluster drain node-3 --timeout 10m      and does it
 
-exit status: 0 done, 2 wrong use, 3 refused, or doctor found something, 4 no daemon; `run`: that of
-CMD, 125 refused, 126 CMD can't be executed, 127 CMD not found
+exit status: 0 done, 2 wrong use, 3 refused, or doctor found what breaks qgpu ([fail]), 4 no daemon;
+`run`: that of CMD, 125 CMD was not started, 126 CMD can't be executed, 127 CMD not found
 )";
 
 constexpr const char* kRunFooter = R"(
@@ -720,7 +720,8 @@ class Parser {
     sub->add_flag("-q,--quiet", doctor.quiet, "what was found alone, not what is well");
     sub->footer(
         "\nWith --tls-cert, --tls-key and --tls-ca, or with QGPU_TLS_CERT and so on, it looks "
-        "at those too.\n");
+        "at those too.\n"
+        "\nexit status: 3 where there is a [fail] line; with [warn] lines alone it is 0.\n");
     sub->callback([this] { choose(Action::Doctor, "doctor", Daemon::Either); });
   }
 

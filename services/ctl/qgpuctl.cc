@@ -356,7 +356,7 @@ int doctor(const Options& options) {
     }
     std::fprintf(stderr, "%s: look it over before you send it\n", printable(bundle).c_str());
   }
-  return exitWith(diagnosis.findings.empty() ? Exit::Ok : Exit::Refused);
+  return exitWith(diagnosis.somethingBroken() ? Exit::Refused : Exit::Ok);
 }
 
 int certs(const Options& options) {

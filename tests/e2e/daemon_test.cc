@@ -207,7 +207,8 @@ TEST(Daemon, DoctorSaysWhatItLookedAt) {
   }
   ASSERT_TRUE(manager.ask("cordon 1")["ok"]);
   const Finished quiet = run({binary("qgpuctl"), "--socket", manager.socket(), "doctor", "-q"});
-  EXPECT_EQ(quiet.status, 3);
+  const bool broken = quiet.output.find("[fail]") != std::string::npos;  // of the machine itself
+  EXPECT_EQ(quiet.status, broken ? 3 : 0) << quiet.output;
   EXPECT_NE(quiet.output.find("[warn] card-cordoned: card sim-1 takes no new tasks"),
             std::string::npos)
       << quiet.output;

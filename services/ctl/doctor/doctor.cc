@@ -253,6 +253,10 @@ void append(std::string& out, const std::string& text) {
 std::string DoctorOptions::path(const std::string& absolute) const {
   return (root.ends_with('/') ? root.substr(0, root.size() - 1) : root) + absolute;
 }
+bool Diagnosis::somethingBroken() const {
+  return !std::ranges::all_of(findings, &Finding::isWarning);
+}
+
 bool Finding::isWarning() const {
   return std::ranges::count(kWarnings, code) != 0;
 }
@@ -361,7 +365,7 @@ std::string doctorTable(const Diagnosis& diagnosis, Telling telling) {
 
 std::string doctorJson(const Diagnosis& diagnosis) {
   JsonWriter json;
-  json.beginObject().flag("ok", diagnosis.findings.empty()).key("facts").beginArray();
+  json.beginObject().flag("ok", !diagnosis.somethingBroken()).key("facts").beginArray();
   for (const Fact& fact : diagnosis.facts) {
     json.beginObject().field("name", fact.name).field("value", fact.value).endObject();
   }

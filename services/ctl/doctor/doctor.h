@@ -42,6 +42,9 @@ struct Diagnosis {
   std::vector<Fact> facts;
   std::vector<Finding> findings;
   std::vector<std::string> well{};  // what was looked at and is as it should be
+
+  // True where a finding is more than a warning.
+  bool somethingBroken() const;
 };
 
 // What a check needs: a machine to look at, and where to say what it found.

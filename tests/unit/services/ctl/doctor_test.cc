@@ -692,7 +692,7 @@ int runDoctor(std::vector<std::string> arguments, std::string& output) {
   return done.status;
 }
 
-TEST_F(Doctor, EndsWithThreeWhereItFoundSomethingAndShowsTheFix) {
+TEST_F(Doctor, EndsWithThreeWhereSomethingIsBrokenAndShowsTheFix) {
   std::string output;
   EXPECT_EQ(runDoctor({"doctor", "--root", root}, output), 3);
   EXPECT_NE(output.find("no-daemon: "), std::string::npos) << output;
@@ -704,6 +704,26 @@ TEST_F(Doctor, EndsWithThreeWhereItFoundSomethingAndShowsTheFix) {
       << output;
   EXPECT_EQ(code, "no-daemon");
   EXPECT_EQ(runDoctor({"doctor", "--root", root + "/none"}, output), 2);
+}
+
+TEST_F(Doctor, WarningsAloneAreNoFailure) {
+  Diagnosis diagnosis{{}, {{"clock-unsynced", "nobody sets the clock", "set it"}}};
+  EXPECT_FALSE(diagnosis.somethingBroken());
+  EXPECT_TRUE(doctorJson(diagnosis).starts_with("{\"ok\":true,")) << doctorJson(diagnosis);
+  diagnosis.findings.push_back({"disk-full", "no room", "make some"});
+  EXPECT_TRUE(diagnosis.somethingBroken());
+  EXPECT_TRUE(doctorJson(diagnosis).starts_with("{\"ok\":false,"));
+}
+
+TEST_F(Doctor, EndsWithNoughtWhereItOnlyWarns) {
+  daemon("/run/qgpu/manager.sock");  // of another version than this program
+  std::string output;
+  EXPECT_EQ(runDoctor({"--socket", root + "/run/qgpu/manager.sock", "doctor", "--root", root},
+                      output),
+            0)
+      << output;
+  EXPECT_NE(output.find("[warn] versions-differ"), std::string::npos) << output;
+  EXPECT_EQ(output.find("[fail]"), std::string::npos) << output;
 }
 
 TEST_F(Doctor, LooksInTheFolderOfTheSocketThatIsNamed) {
