@@ -31,6 +31,13 @@ struct StoredRow {
   Words words;
 };
 
+// The term with which schedulers begin on a store that is not the one that nodes knew: a copy, or a
+// new one (C1). Terms counted from an earlier such begin are others, since nobody restarts once in
+// 8 s for ever; a later one is told by the nodes. In 500 years it reaches the bound of terms.
+constexpr std::uint64_t termAt(std::uint64_t unixMs) {
+  return unixMs / 8'000;
+}
+
 class Journal {
  public:
   virtual ~Journal() = default;

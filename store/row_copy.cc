@@ -14,7 +14,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "runtime/term_at.h"
 #include "schema/rows.capnp.h"
 #include "store/crc32c.h"
 #include "store/rows.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "actors/base/tick.h"
+#include "runtime/journal.h"
 #include "runtime/planted.h"
-#include "runtime/term_at.h"
 #include "schema/envelope.actor.h"
 
 namespace qgpu {

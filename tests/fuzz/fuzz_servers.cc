@@ -18,6 +18,7 @@ bool changes(schema::Request::Which which) {
     case schema::Request::DRAIN:
     case schema::Request::EVICT:
     case schema::Request::SNAPSHOT:
+    case schema::Request::SAVE:
     case schema::Request::LOG_LEVEL: return true;
     default: return false;
   }

@@ -201,7 +201,8 @@ void RequestCheck::judgeChange(const Ask& ask, schema::Reply::Reader reply) {
     }
   }
   const bool permit =
-      ask.which == schema::Request::SNAPSHOT || ask.which == schema::Request::LOG_LEVEL;
+      ask.which == schema::Request::SNAPSHOT || ask.which == schema::Request::SAVE ||
+      ask.which == schema::Request::LOG_LEVEL;
   if (!permit) return;
   if (permits_ == 0) return verdict_.violated("C7", "a permit without an audit row");
   --permits_;
