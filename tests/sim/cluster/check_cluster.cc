@@ -242,7 +242,13 @@ ClusterCheck::Row ClusterCheck::readRow(schema::ClusterTaskRow::Reader stored) {
 void ClusterCheck::schedulerBoot(std::size_t scheduler, const Boot& boot) {
   std::set<std::uint64_t> over;
   schedulerEnd(scheduler);
-  if (scheduler != acting_) earlierTerms_[acting_] = term_;
+  if (scheduler != acting_) {
+    // It may still be told that its term is stored.
+    earlierTerms_[acting_] = term_;
+    for (const SchedulerBatch& batch : open_) {
+      if (batch.term != 0) earlierTerms_[acting_] = batch.term;
+    }
+  }
   acting_ = scheduler;
   open_.clear();
   term_ = 0;
