@@ -278,7 +278,8 @@ Log::Log(LogLevel level, Sink sink, Shape shape)
   logger.set_level(spdlog::level::trace);
   logger.flush_on(spdlog::level::trace);
   logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      backend_->journal || backend_->shape ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v", spdlog::pattern_time_type::utc));
+      backend_->journal || backend_->shape ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %v",
+      spdlog::pattern_time_type::utc));
 }
 
 Log::~Log() = default;

@@ -1,6 +1,6 @@
-// page_test.mjs BIN PACKAGES [smooth]: the web page in Debian's Chromium, before a real manager with
-// an imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that the
-// manager is away, is back by itself after a restart, and asks for a token; then before a
+// page_test.mjs BIN PACKAGES [smooth]: the web page in Debian's Chromium, before a real manager
+// with an imagined card and real tasks: it loads, moves, filters, is used by keyboard, says that
+// the manager is away, is back by itself after a restart, and asks for a token; then before a
 // scheduler, where a picked card has the timelines of its node. It fits a narrow screen, is read in
 // dark and light, and what-if is asked by keyboard. `smooth` judges the time of frames before a
 // manager of 1,000 cards, and nothing else. Ends with 77 where there is no Chromium.
