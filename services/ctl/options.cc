@@ -57,10 +57,16 @@ Binds a task to a card, starts CMD with libqgpu in it, forwards signals, ends th
 ends, and returns CMD's exit status. A restart of the manager does not disturb CMD. On a terminal it
 says at the end what the task got.
 
+With --cluster, or --server ADDR, the scheduler chooses the place, and may let the task wait. CMD
+starts where that is on this machine. Where it is on another one, the task is ended again, where it
+was is said, and the exit status is 125: --node NAME keeps it to one. However qgpuctl ends, by
+ctrl-c too, the task ends with it.
+
 examples:
   qgpuctl run -- clpeak
   qgpuctl run --name train --memory 2 --core 30 -- python3 train.py --epochs 3
   qgpuctl run --class offline --core 50 -- ./batch.sh
+  qgpuctl run --cluster --node $(hostname) --memory 2 -- ./train
 )";
 
 constexpr double kTraceSecondsMax = 600;
@@ -229,6 +235,9 @@ class Parser {
     if (options_.output == Output::Env && options_.action != Action::Submit) {
       return usage("-o env is for submit: eval \"$(qgpuctl -o env submit ...)\"");
     }
+    if (options_.action == Action::Run) {
+      if (auto wrong = chooseWhereToRun()) return std::move(*wrong);
+    }
     if (auto wrong = chooseDaemon()) return std::move(*wrong);
     if (options_.action == Action::Doctor) {
       chooseRunDir();
@@ -367,6 +376,24 @@ class Parser {
 
   bool isList() const {
     return options_.action == Action::Ask && options_.ask.row->does == Does::List;
+  }
+
+  // With a scheduler named it places the task, and this machine's manager has its programs.
+  std::optional<ExitNow> chooseWhereToRun() {
+    if (cluster_ || !options_.server.empty()) {
+      options_.daemon = Daemon::Scheduler;
+      options_.wait = true;
+      const std::filesystem::path chosen = environment("QGPU_SOCKET");
+      options_.nodeSocket = chosen.empty() ? defaultSocket(around_, kMachineRunDir, "manager.sock")
+                                           : (chosen.parent_path() / "manager.sock").string();
+      return std::nullopt;
+    }
+    for (const Said& said : said_) {
+      if (!said.given || said.field->only != Side::Cluster) continue;
+      return usage(std::string(said.field->option) +
+                   " is for `run --cluster`, where the scheduler places the task");
+    }
+    return std::nullopt;
   }
 
   std::optional<ExitNow> chooseDaemon() {
@@ -560,19 +587,18 @@ class Parser {
   }
 
   // What a task asks for, wherever it is to run.
-  void addSpec(CLI::App* sub, Side side) {
+  void addSpec(CLI::App* sub, std::optional<Side> side) {
     for (Said& said : said_) {
       const SpecField& field = *said.field;
-      if (field.option.empty() || (field.only && *field.only != side)) continue;
+      if (field.option.empty() || (side && field.only && *field.only != *side)) continue;
       const std::string name(field.option);
-      const std::string meaning(field.meaning);
+      const std::string meaning =
+          std::string(field.meaning) + (!side && field.only ? "; with --cluster" : "");
       CLI::Option* option = nullptr;
       if (field.form == SpecField::Form::Flag) {
-        sub->add_flag_callback(
+        option = sub->add_flag_callback(
             name, [&said] { said.given = said.value.flag = true; }, meaning);
-        continue;
-      }
-      if (field.form == SpecField::Form::Texts) {
+      } else if (field.form == SpecField::Form::Texts) {
         option = sub->add_option_function<std::vector<std::string>>(
                         name,
                         [&said](const std::vector<std::string>& texts) {
@@ -590,7 +616,7 @@ class Parser {
         option->check(whole(std::string(field.unit), field.least, field.most));
       }
       if (field.form == SpecField::Form::Size) option->check(sizeOf(field));
-      option->type_name(std::string(field.type));
+      if (field.form != SpecField::Form::Flag) option->type_name(std::string(field.type));
     }
   }
 
@@ -598,8 +624,9 @@ class Parser {
     CLI::App* sub = addCommand(row.name, row.what, Daemon::Manager);
     run_ = sub;
     sub->footer(kRunFooter);
-    addSpec(sub, Side::Node);
-    sub->add_flag("--wait", options_.wait, "for room, however long that takes");
+    addSpec(sub, std::nullopt);
+    sub->add_flag("--wait", options_.wait,
+                  "for room, however long that takes; with --cluster always");
     sub->callback([this, &row] { choose(Action::Run, row, Daemon::Manager); });
   }
 

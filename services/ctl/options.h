@@ -25,7 +25,7 @@ enum class Exit : int {
   Usage = 2,
   Refused = 3,
   NoDaemon = 4,
-  RunRefused = 125,     // no room, over quota, no daemon: CMD was not started
+  RunRefused = 125,     // no room, over quota, no daemon, placed elsewhere: CMD was not started
   NotExecutable = 126,  // as a shell has them
   NotFound = 127,
 };
@@ -99,6 +99,7 @@ struct EventOptions {
 struct Options {
   std::string socket;  // of the daemon that is meant; empty where `server` is not
   std::string server;  // HOST:PORT or unix:PATH of a scheduler
+  std::string nodeSocket;  // of a run: the admin socket of this machine's manager
   TlsOptions tls;
   Daemon daemon = Daemon::Either;
   Output output = Output::Table;

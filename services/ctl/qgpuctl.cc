@@ -25,6 +25,7 @@
 #include "services/ctl/run.h"
 #include "services/ctl/server.h"
 #include "services/ctl/snapshot.h"
+#include "services/ctl/submit.h"
 #include "services/ctl/top.h"
 #include "services/ctl/trace.h"
 #include "store/row_copy.h"
@@ -35,9 +36,7 @@ namespace {
 int exitWith(Exit code) { return static_cast<int>(code); }
 
 constexpr Nanos kLimit = seconds(10);
-constexpr Nanos kClusterLimit = seconds(40);   // a submit is answered when its node has confirmed
 constexpr Nanos kSnapshotLimit = seconds(120);  // of all that a large cluster has
-constexpr Nanos kNewsLimit = seconds(60);      // without news of a task it is asked for again
 constexpr Nanos kNamesLimit = millis(500);     // somebody waits who pressed a key
 
 int noDaemon(const Error& error, const Options& options) {
@@ -308,37 +307,10 @@ int events(const Options& options) {
   return follow(options, filter, style, last);
 }
 
-// The task that is to be waited for; 0 where none is.
-std::uint64_t waitingTask(const Result<Answer>& answer) {
-  if (!answer || !flagOf(answer->root(), "waiting")) return 0;
-  return numberOf(answer->root(), "task");
-}
-
-// Asked again with the same request id the scheduler answers for the same task, over its own
-// restarts too. The watch begins before the question, so that no news falls between.
 int submit(const Options& options) {
   Ask ask = options.ask;
   nameRequest(ask.said);
-  Backoff backoff = newBackoff();
-  bool reached = false;
-  while (true) {
-    auto asker = reach(options);
-    Client second(options.socket);   // an admin socket watches or answers, RPC does both
-    Asker& watch = options.server.empty() || !asker ? second : **asker;
-    const bool watched = options.wait && asker && startWatch(watch, kLimit);
-    Result<Answer> answer = asker ? (*asker)->ask(ask, kClusterLimit) : asker.error();
-    const std::uint64_t task = waitingTask(answer);
-    const bool again = task != 0 || (!answer && reached);
-    reached = reached || answer.ok();
-    if (!options.wait || !again) return show(answer, options);
-    if (task != 0 && watched) {
-      backoff.reset();
-      awaitEvent(watch, kNewsLimit,
-                 [&](Value event) { return numberOf(event, "task") == task; });
-    } else {
-      rest(backoff);
-    }
-  }
+  return show(submitTask(options, ask, [](const Answer&) {}), options);
 }
 
 int doctor(const Options& options) {
@@ -495,7 +467,8 @@ int act(const Options& options) {
     case Action::TraceRecord: return recordTrace(options);
     case Action::TraceFollow: return followTrace(options);
     case Action::Timeline: return timeline(options);
-    case Action::Run: return run(options);
+    case Action::Run:
+      return options.daemon == Daemon::Scheduler ? runInCluster(options) : run(options);
     case Action::Doctor: return doctor(options);
     case Action::Certs: return certs(options);
     case Action::Join: return join(options);

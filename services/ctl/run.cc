@@ -30,12 +30,6 @@ constexpr Nanos kNewsLimit = seconds(60);    // without news of room it is asked
 constexpr Nanos kSettleLimit = millis(200);  // for the manager to see that CMD has ended
 constexpr int kSettlePauseMs = 10;
 
-int refuse(const std::string& message, const std::string& help) {
-  std::fprintf(stderr, "qgpuctl: %s\n", asTyped(message).c_str());
-  if (!help.empty()) std::fprintf(stderr, "qgpuctl: %s\n", help.c_str());
-  return static_cast<int>(Exit::RunRefused);
-}
-
 std::string environmentNow(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -176,6 +170,12 @@ void sayWhatItGot(Client& client, std::uint64_t id, Nanos elapsed) {
 
 }  // namespace
 
+int refuseRun(const std::string& message, const std::string& help) {
+  std::fprintf(stderr, "qgpuctl: %s\n", asTyped(message).c_str());
+  if (!help.empty()) std::fprintf(stderr, "qgpuctl: %s\n", help.c_str());
+  return static_cast<int>(Exit::RunRefused);
+}
+
 std::string gotLine(Value task, Nanos elapsed) {
   const std::uint64_t wanted = numberOf(task, "share_permille");
   const std::uint64_t cards = std::max<std::uint64_t>(1, numberOf(task, "cards"));
@@ -274,41 +274,49 @@ std::string findLibrary() {
   return ::access(beside.c_str(), R_OK) == 0 ? beside : "";
 }
 
-int run(const Options& options) {
-  const std::string library = findLibrary();
-  if (!library.empty() && ::access(library.c_str(), R_OK) != 0) {
-    return refuse(library + ": " + std::strerror(errno), "QGPU_LIB names libqgpu.so");
-  }
-  Client client(options.socket);
-  awaitJoin(client);
-  const Result<Answer> answer = bindTask(client, options);
-  if (!answer) return refuse(answer.error().message, "start one: " + startLine(options.socket));
-  const Result<BoundTask> bound = parseBound(*answer);
-  if (!bound) return refuse(bound.error().message, helpFor(bound.error()));
-  const Result<Environment> environment =
-      tenantEnvironment(*bound, library, attachSocketOf(options.socket),
-                        environmentNow("LD_PRELOAD"), environmentNow("OPENCL_LAYERS"));
-  if (!environment) {
-    endTask(client, bound->id);
-    return refuse(environment.error().message, "");
-  }
-  client.close();  // a command may run for days; its place is for others
+Result<std::string> libraryOfPrograms() {
+  std::string library = findLibrary();
+  if (library.empty() || ::access(library.c_str(), R_OK) == 0) return library;
+  return fail(ErrorCode::NotFound, library + ": " + std::strerror(errno));
+}
 
+Result<Environment> environmentOf(const BoundTask& bound, const std::string& library,
+                                  const std::string& socket) {
+  return tenantEnvironment(bound, library, attachSocketOf(socket), environmentNow("LD_PRELOAD"),
+                           environmentNow("OPENCL_LAYERS"));
+}
+
+int runProgram(const Options& options, const Environment& environment, Client& manager,
+               std::uint64_t task) {
+  manager.close();  // a command may run for days; its place is for others
   const Nanos begun = now();
   ChildWaiter waiter;
   const pid_t child = ::fork();
   if (child == 0) {
     waiter.release();
-    execute(options, *environment);
+    execute(options, environment);
   }
   if (child < 0) {
-    const int error = errno;
-    endTask(client, bound->id);
-    return refuse(std::string("can't start a process: ") + std::strerror(error), "");
+    return refuseRun(std::string("can't start a process: ") + std::strerror(errno), "");
   }
   const int status = waiter.wait(child);
   const bool shown = isTable(options.output) && ::isatty(STDERR_FILENO) == 1;
-  if (shown) sayWhatItGot(client, bound->id, now() - begun);
+  if (shown) sayWhatItGot(manager, task, now() - begun);
+  return status;
+}
+
+int run(const Options& options) {
+  const Result<std::string> library = libraryOfPrograms();
+  if (!library) return refuseRun(library.error().message, "QGPU_LIB names libqgpu.so");
+  Client client(options.socket);
+  awaitJoin(client);
+  const Result<Answer> answer = bindTask(client, options);
+  if (!answer) return refuseRun(answer.error().message, "start one: " + startLine(options.socket));
+  const Result<BoundTask> bound = parseBound(*answer);
+  if (!bound) return refuseRun(bound.error().message, helpFor(bound.error()));
+  const Result<Environment> environment = environmentOf(*bound, *library, options.socket);
+  const int status = environment ? runProgram(options, *environment, client, bound->id)
+                                 : refuseRun(environment.error().message, "");
   endTask(client, bound->id);
   return status;
 }

@@ -34,6 +34,10 @@ Result<Environment> tenantEnvironment(const BoundTask& bound, const std::string&
                                       const std::string& attachSocket,
                                       const std::string& preloadNow, const std::string& layersNow);
 
+// The same as programs here have it whose manager has the admin socket `socket`.
+Result<Environment> environmentOf(const BoundTask& bound, const std::string& library,
+                                  const std::string& socket);
+
 // What would help with a refusal, by its reason; empty where its message says so itself.
 std::string helpFor(const Error& error);
 
@@ -48,8 +52,24 @@ std::string gotLine(Value task, Nanos elapsed);
 // libqgpu.so: QGPU_LIB, else ../lib beside this program; empty where there is none.
 std::string findLibrary();
 
+// The same; NotFound where it can't be read.
+Result<std::string> libraryOfPrograms();
+
+// Starts CMD, waits for it, and says on a terminal what `task` of `manager` got; CMD's status, as a
+// shell has it.
+int runProgram(const Options& options, const Environment& environment, Client& manager,
+               std::uint64_t task);
+
+// Says why CMD was not started, and what helps; the exit status of that.
+int refuseRun(const std::string& message, const std::string& help);
+
 // Does it all; the exit status of qgpuctl.
 int run(const Options& options);
+
+// `run --cluster`: a task that the scheduler places. CMD starts where its place is on this
+// machine's node. Where it is elsewhere the task is ended again and that is said: qgpuctl starts
+// nothing on other machines. However it ends, the task does.
+int runInCluster(const Options& options);
 
 // Waits for a child, forwarding signals and following its job control; its status as a shell
 // reports it (128 + signal).

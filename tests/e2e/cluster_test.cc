@@ -126,6 +126,111 @@ TEST(Cluster, AProgramRunByAMemberCountsInTheCluster) {
   EXPECT_EQ(refused->wait().value_or(-1), 125);
 }
 
+// --- run --cluster ---
+
+bool joined(Manager& manager) {
+  return eventually(
+      [&] { return manager.ask("status")["cluster"].get<std::string>().starts_with("joined"); });
+}
+
+// qgpuctl run at the scheduler, on the machine of this node.
+std::unique_ptr<Child> runPlaced(const Scheduler& scheduler, const Manager& here,
+                                 std::vector<std::string> words) {
+  std::vector<std::string> argv = {binary("qgpuctl"), "--server", scheduler.rpc(), "run"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return std::make_unique<Child>(argv, Environment{{"QGPU_SOCKET", here.socket()}});
+}
+
+TEST(RunInCluster, StartsTheProgramWhereItWasPlacedOnThisNodeAndEndsTheTask) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a")), b(memberOf(scheduler, "node-b"));
+  ASSERT_TRUE(joined(a) && joined(b));
+  TempFolder folder;
+  const std::string told = folder / "token";
+  const auto child = runPlaced(scheduler, a,
+                               {"--node", "node-a", "--name", "train", "--memory", "4", "--", "sh",
+                                "-c", "echo $QGPU_TOKEN $QGPU_SOCKET >" + told + "; exit 7"});
+  EXPECT_EQ(child->wait(), 7) << child->output();
+  EXPECT_EQ(child->output(), "");
+  const std::string said = testing::shell("cat " + told).output;
+  EXPECT_EQ(said.find(' '), 32u) << "the token: " << said;
+  EXPECT_HOLDS(said, a.attachSocket());
+  EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].empty(); }));
+  EXPECT_TRUE(eventually([&] { return a.tasks().empty(); }));
+}
+
+TEST(RunInCluster, SaysWhereItWasPlacedElsewhereAndStartsNothing) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a")), b(memberOf(scheduler, "node-b"));
+  ASSERT_TRUE(joined(a) && joined(b));
+  TempFolder folder;
+  const std::string mark = folder / "started";
+  const auto child = runPlaced(scheduler, a, {"--node", "node-b", "--", "touch", mark});
+  EXPECT_EQ(child->wait(), 125);
+  EXPECT_HOLDS(child->output(), "was placed on node node-b (sim-");
+  EXPECT_HOLDS(child->output(),
+               "the same command with --node node-b; to keep it on this machine "
+               "say --node node-a");
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].empty(); }));
+  EXPECT_TRUE(eventually([&] { return b.tasks().empty(); }));
+}
+
+TEST(RunInCluster, WaitsForItsPlace) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(joined(a));
+  const std::uint64_t whole = submitted(scheduler, {"--cards", "2", "--memory", "16"});
+  const auto child = runPlaced(scheduler, a, {"--name", "later", "--", "true"});
+  EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].size() == 2; }));
+  EXPECT_TRUE(eventually([&] {
+    return child->output().find("waits for its place (ctrl-c ends it)") != std::string::npos;
+  })) << child->output();
+  EXPECT_TRUE(child->alive());
+  EXPECT_EQ(ctl(scheduler, {"delete", std::to_string(whole)}).status, 0);
+  EXPECT_EQ(child->wait(), 0) << child->output();
+  EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].empty(); }));
+}
+
+// Ctrl-c, and the end that nobody can prepare for.
+TEST(RunInCluster, NothingIsLeftWhereItIsEndedWhileItWaitsOrRuns) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(joined(a));
+  TempFolder folder;
+  const std::string told = folder / "pid";
+  for (const int signal : {SIGINT, SIGKILL}) {
+    const auto runs = runPlaced(
+        scheduler, a, {"--cards", "2", "--", "sh", "-c", "echo $$ >" + told + "; exec sleep 1000"});
+    const auto pid = [&] { return std::atoi(testing::shell("cat " + told).output.c_str()); };
+    ASSERT_TRUE(eventually([&] { return pid() > 0; })) << runs->output();
+    const auto waits = runPlaced(scheduler, a, {"--", "true"});
+    ASSERT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].size() == 2; }));
+    waits->signal(signal);
+    EXPECT_EQ(waits->wait(), 128 + signal);
+    EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].size() == 1; }));
+    runs->signal(signal);
+    EXPECT_EQ(runs->wait(), 128 + signal);
+    if (signal == SIGKILL) ::kill(pid(), SIGKILL);
+    std::filesystem::remove(told);
+    EXPECT_TRUE(eventually([&] { return scheduler.ask("tasks")["tasks"].empty(); }));
+    EXPECT_TRUE(eventually([&] { return a.tasks().empty(); }));
+  }
+}
+
+TEST(RunInCluster, IsRefusedAs125AndOptionsOfClustersNeedOne) {
+  Scheduler scheduler;
+  Manager a(memberOf(scheduler, "node-a"));
+  ASSERT_TRUE(joined(a));
+  const auto big = runPlaced(scheduler, a, {"--memory", "100", "--", "true"});
+  EXPECT_EQ(big->wait(), 125);
+  EXPECT_HOLDS(big->output(), "not even an empty cluster would do");
+  EXPECT_TRUE(scheduler.ask("tasks")["tasks"].empty());
+  const auto alone = a.runTask({"--node", "node-a", "--", "true"});
+  EXPECT_EQ(alone->wait(), 2);
+  EXPECT_HOLDS(alone->output(), "--node is for `run --cluster`");
+}
+
 TEST(Cluster, ASchedulerThatIsKilledComesBackWithTheSameTasks) {
   Scheduler scheduler;
   Manager a(memberOf(scheduler, "node-a"));

@@ -368,12 +368,19 @@ TEST(CtlOptions, HelpShowsTheCommandsAndEachOfThem) {
 
 TEST(CtlOptions, WhatOnlyANodeCanDoIsRefusedOfAServer) {
   for (const auto& argv : {std::vector<std::string>{"--server", "localhost:1", "evict", "7"},
-                           std::vector<std::string>{"run", "--server", "h:1", "--", "true"},
+                           std::vector<std::string>{"end", "--server", "h:1", "7"},
                            std::vector<std::string>{"--cluster", "timeline"}}) {
     EXPECT_EQ(exitCode(argv), 2) << argv[0];
   }
   EXPECT_EQ(exitCode({"--server", "h:1", "--socket", "/a", "tasks"}), 2);
   EXPECT_EQ(exitCode({"--server", "h:1", "--cluster", "tasks"}), 2);
+}
+
+TEST(CtlOptions, ARunIsPlacedByTheSchedulerThatIsNamed) {
+  EXPECT_EQ(parsed({"run", "--node", "n", "--cluster", "--", "true"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"--server", "h:1", "run", "--", "true"}).daemon, Daemon::Scheduler);
+  EXPECT_EQ(parsed({"run", "--", "true"}).daemon, Daemon::Manager);
+  EXPECT_EQ(exitCode({"run", "--node", "n", "--", "true"}), 2);
 }
 
 TEST(CtlOptions, ATaskMayBeNamedAndAnExplanationIsANodesToo) {

@@ -1,0 +1,38 @@
+#pragma once
+// Ends a task of a cluster when the process that asked for it is gone, however that went: by its
+// own end, ctrl-c or SIGKILL. A scheduler has no way to tell, as a manager has of its own tasks.
+//
+// It is a process beside that one, in a session of its own so that no terminal reaches it, at the
+// other end of a pipe.
+
+#include <cstdint>
+#include <sys/types.h>
+
+#include "runtime/fd.h"
+#include "runtime/result.h"
+#include "services/ctl/options.h"
+
+namespace qgpu::ctl {
+
+class TaskGuard {
+ public:
+  // Before `ask`, which has a request id: what was asked for and not answered is known by that.
+  // Call it where there is one thread, and no connection is open yet.
+  static Result<TaskGuard> start(const Options& options, const Ask& ask);
+  ~TaskGuard() { end(); }
+  TaskGuard(TaskGuard&& other) noexcept;
+  TaskGuard& operator=(TaskGuard&&) = delete;
+
+  // The number of the task; 0: there is none.
+  void learn(std::uint64_t task);
+  // Ends the task. Returns once that is done; where no scheduler answers, after a while.
+  void end();
+
+ private:
+  TaskGuard(pid_t process, Fd pipe);
+
+  pid_t process_;
+  Fd pipe_;
+};
+
+}  // namespace qgpu::ctl
