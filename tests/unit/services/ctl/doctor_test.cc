@@ -716,7 +716,7 @@ TEST_F(Doctor, WarningsAloneAreNoFailure) {
 }
 
 TEST_F(Doctor, EndsWithNoughtWhereItOnlyWarns) {
-  daemon("/run/qgpu/manager.sock");  // of another version than this program
+  daemon("/run/qgpu/scheduler.sock");  // of another version than this program
   std::string output;
   EXPECT_EQ(runDoctor({"doctor", "--root", root, "--run-dir", "/run/qgpu"}, output), 0) << output;
   EXPECT_NE(output.find("[warn] versions-differ"), std::string::npos) << output;
