@@ -16,40 +16,26 @@
 
 #include "schema/rows.capnp.h"
 #include "store/crc32c.h"
+#include "store/little_endian.h"
 #include "store/rows.h"
 
 namespace qgpu {
 namespace {
 
-constexpr std::string_view kMagic = "qgpu-snapshot ";
+constexpr std::string_view kCopyMagic = "qgpu-snapshot ";
 constexpr std::int64_t kCopyFormat = 1;
-constexpr std::size_t kSum = 8;                // characters at the end
-constexpr std::size_t kRowHead = 2 + 8 + 4;    // kind, id, length
-constexpr std::size_t kFileMax = 2UL << 30U;   // no store is near it
-constexpr std::uint64_t kTasksPassed = 10'000;     // numbers of tasks of a node that may be given
+constexpr std::size_t kCopySum = 8;                 // characters at the end
+constexpr std::size_t kCopyRowHead = 2 + 8 + 4;     // kind, id, length
+constexpr std::size_t kCopyMax = 2UL << 30U;        // no store is near it
+constexpr std::uint64_t kTasksPassed = 10'000;      // numbers of tasks of a node that may be given
 constexpr std::uint64_t kEventsPassed = 1U << 20U;  // and of events
-
-// Numbers of a row's head: little-endian.
-template <typename Number>
-void write(std::string& to, Number number) {
-  char bytes[sizeof number];
-  std::memcpy(bytes, &number, sizeof number);
-  to.append(bytes, sizeof number);
-}
-template <typename Number>
-Number take(std::string_view& from) {
-  Number number;
-  std::memcpy(&number, from.data(), sizeof number);
-  from.remove_prefix(sizeof number);
-  return number;
-}
 
 Error corrupt(const std::string& why) {
   return fail(ErrorCode::Corrupt, "is no whole snapshot: " + why + "; take another copy of it");
 }
 
 std::string sumOf(std::string_view text) {
-  char sum[kSum + 1];
+  char sum[kCopySum + 1];
   std::snprintf(sum, sizeof sum, "%08x", crc32c(0, text.data(), text.size()));
   return sum;
 }
@@ -73,11 +59,11 @@ std::optional<std::int64_t> numberIn(std::string_view text) {
 Result<std::vector<StoredRow>> decodeRows(std::string_view from, std::int64_t count) {
   std::vector<StoredRow> rows;
   while (!from.empty()) {
-    if (from.size() < kRowHead) return corrupt("its last row is cut");
+    if (from.size() < kCopyRowHead) return corrupt("its last row is cut");
     RowKey key;
-    key.kind = static_cast<RowKind>(take<std::uint16_t>(from));
-    key.id = take<std::uint64_t>(from);
-    const auto length = take<std::uint32_t>(from);
+    key.kind = static_cast<RowKind>(takeNumber<std::uint16_t>(from));
+    key.id = takeNumber<std::uint64_t>(from);
+    const auto length = takeNumber<std::uint32_t>(from);
     if (length > from.size()) return corrupt("its last row is cut");
     auto row = decodeRow(key, std::as_bytes(std::span(from.data(), length)));
     if (!row) return row.error();
@@ -153,16 +139,16 @@ bool writeAll(int fd, std::string_view text) {
 }  // namespace
 
 std::string encodeCopy(const RowCopy& copy) {
-  std::string file(kMagic);
+  std::string file(kCopyMagic);
   file += std::to_string(kCopyFormat) + "\nreader " + std::to_string(kNeeds.number) + " " +
           kNeeds.since + "\ndaemon " + copy.daemon + "\nof " + copy.of + "\ntaken " +
           std::to_string(copy.takenUnixMs) + "\nversion " + copy.version + "\nrows " +
           std::to_string(copy.rows.size()) + "\n\n";
   for (const StoredRow& row : copy.rows) {
     const auto bytes = bytesOf(row);
-    write(file, static_cast<std::uint16_t>(row.key.kind));
-    write(file, row.key.id);
-    write(file, static_cast<std::uint32_t>(bytes.size()));
+    writeNumber(file, static_cast<std::uint16_t>(row.key.kind));
+    writeNumber(file, row.key.id);
+    writeNumber(file, static_cast<std::uint32_t>(bytes.size()));
     file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return file + sumOf(file);
@@ -170,11 +156,11 @@ std::string encodeCopy(const RowCopy& copy) {
 
 // The first two lines tell a newer file from a damaged one, whatever stands behind them.
 Result<RowCopy> decodeCopy(std::string_view file) {
-  if (!file.starts_with(kMagic)) {
+  if (!file.starts_with(kCopyMagic)) {
     return fail(ErrorCode::Corrupt, "is no snapshot of qgpu");
   }
   std::string_view rest = file;
-  const auto format = numberIn(takeLine(rest, kMagic).value_or(""));
+  const auto format = numberIn(takeLine(rest, kCopyMagic).value_or(""));
   if (!format) return corrupt("its head is damaged");
   const std::string_view reader = takeLine(rest, "reader ").value_or("");
   const std::size_t blank = reader.find(' ');
@@ -183,11 +169,11 @@ Result<RowCopy> decodeCopy(std::string_view file) {
   const std::string since(reader.substr(blank + 1));
   if (*format > kCopyFormat) return needsNewer(since);
   if (Status readable = checkReader(*number, since, kReads); !readable) return readable.error();
-  if (file.size() < kSum || sumOf(file.substr(0, file.size() - kSum)) !=
-                                file.substr(file.size() - kSum)) {
+  if (file.size() < kCopySum ||
+      sumOf(file.substr(0, file.size() - kCopySum)) != file.substr(file.size() - kCopySum)) {
     return corrupt("its checksum is another");
   }
-  rest.remove_suffix(kSum);
+  rest.remove_suffix(kCopySum);
   const auto daemon = takeLine(rest, "daemon "), of = takeLine(rest, "of "),
              taken = takeLine(rest, "taken "), version = takeLine(rest, "version "),
              rows = takeLine(rest, "rows "), end = takeLine(rest, "");
@@ -204,7 +190,7 @@ Result<RowCopy> decodeCopy(std::string_view file) {
 Result<RowCopy> readCopy(const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : -1;
-  if (size < 0 || static_cast<std::size_t>(size) > kFileMax) {
+  if (size < 0 || static_cast<std::size_t>(size) > kCopyMax) {
     return fail(ErrorCode::NotFound, "can't read " + path + ": " +
                                          (size < 0 ? std::strerror(errno) : "it is too large"));
   }

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <cstdio>
 #include <utility>
 
 #include "runtime/planted.h"
+#include "store/little_endian.h"
 
 namespace qgpu {
 namespace {
@@ -16,21 +17,6 @@ constexpr char kMagic[] = {'q', 'g', 'p', 'u'};
 constexpr const char* kFormat = "1";
 constexpr std::size_t kHead = sizeof kMagic + 1;     // and whether the transaction ends here
 constexpr std::size_t kRowHead = 2 + 8 + 8 + 8 + 4;  // kind, id, lsn, sum, length
-
-// Numbers as they stand in a value: little-endian.
-template <typename Number>
-void write(std::string& to, Number number) {
-  char bytes[sizeof number];
-  std::memcpy(bytes, &number, sizeof number);
-  to.append(bytes, sizeof number);
-}
-template <typename Number>
-Number take(std::string_view& from) {
-  Number number;
-  std::memcpy(&number, from.data(), sizeof number);
-  from.remove_prefix(sizeof number);
-  return number;
-}
 
 // So that the order of keys is that of numbers.
 std::string fixed(std::uint64_t number) {
@@ -55,11 +41,11 @@ std::string EtcdStore::encode(const std::vector<Stored>& rows, bool last) {
   std::string value(kMagic, sizeof kMagic);
   value.push_back(last ? 1 : 0);
   for (const Stored& row : rows) {
-    write(value, static_cast<std::uint16_t>(row.key.kind));
-    write(value, row.key.id);
-    write(value, row.lsn);
-    write(value, row.sum);
-    write(value, static_cast<std::uint32_t>(row.bytes.size()));
+    writeNumber(value, static_cast<std::uint16_t>(row.key.kind));
+    writeNumber(value, row.key.id);
+    writeNumber(value, row.lsn);
+    writeNumber(value, row.sum);
+    writeNumber(value, static_cast<std::uint32_t>(row.bytes.size()));
     value += row.bytes;
   }
   return value;
@@ -76,11 +62,11 @@ std::optional<bool> EtcdStore::decode(std::string_view value, std::vector<Stored
   while (!value.empty()) {
     if (value.size() < kRowHead) return {};
     Stored row;
-    row.key.kind = static_cast<RowKind>(take<std::uint16_t>(value));
-    row.key.id = take<std::uint64_t>(value);
-    row.lsn = take<Lsn>(value);
-    row.sum = take<std::int64_t>(value);
-    const std::uint32_t length = take<std::uint32_t>(value);
+    row.key.kind = static_cast<RowKind>(takeNumber<std::uint16_t>(value));
+    row.key.id = takeNumber<std::uint64_t>(value);
+    row.lsn = takeNumber<Lsn>(value);
+    row.sum = takeNumber<std::int64_t>(value);
+    const std::uint32_t length = takeNumber<std::uint32_t>(value);
     if (length > value.size()) return {};
     row.bytes.assign(value.substr(0, length));
     value.remove_prefix(length);
