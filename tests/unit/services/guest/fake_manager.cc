@@ -269,7 +269,15 @@ void FakeManager::setWindow(std::uint64_t ns) {
 
 std::uint64_t FakeManager::inFlight() const {
   std::uint64_t sum = 0;
-  for (const qgpu_slot& s : report_->slot) sum += load(s.admitted) - load(s.retired);
+  for (const qgpu_slot& s : report_->slot) {
+    std::uint64_t retired = load(s.retired), admitted = load(s.admitted);
+    // Both of one moment: whoever reads may be kept from it between the two.
+    while (load(s.retired) != retired) {
+      retired = load(s.retired);
+      admitted = load(s.admitted);
+    }
+    sum += admitted - retired;
+  }
   return sum;
 }
 
