@@ -66,7 +66,9 @@ OwnEtcd::OwnEtcd(std::size_t members) : folder_("bench") {
         "etcd", "--name=" + name, "--data-dir=" + (folder_ / name),
         "--listen-client-urls=" + clients_[i], "--advertise-client-urls=" + clients_[i],
         "--listen-peer-urls=" + peers[i], "--initial-advertise-peer-urls=" + peers[i],
-        "--initial-cluster=" + joined(named), "--logger=zap", "--log-level=error"}));
+        "--initial-cluster=" + joined(named), "--quota-backend-bytes=8589934592",
+        "--auto-compaction-mode=revision", "--auto-compaction-retention=1000", "--logger=zap",
+        "--log-level=error"}));
   }
 }
 
