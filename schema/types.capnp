@@ -9,6 +9,9 @@ enum TaskClass { online @0; offline @1; ordinary @2; }
 enum Policy { bestEffort @0; fixedShare @1; burstShare @2; }
 enum Tenancy { free @0; ordinary @1; hybrid @2; }
 enum Suspend { gate @0; freeze @1; rm @2; }
+enum Isolation { library @0; guarded @1; capped @2; }
+# what keeps a task to its part of a card: libqgpu.so in its programs; the kernel as well, which
+# refuses the card to who left that out (services/guard); capped: nothing says so yet
 
 enum TaskState {
   pending @0; bound @1; attached @2; idle @3; ready @4; running @5; suspending @6; suspended @7;
@@ -29,6 +32,7 @@ struct CardInfo {              # what a backend found; only `suspend` may change
   device @7 :UInt32;           # OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
   suspendWhy @8 :Text;         # why `suspend` is that, for people; empty: nothing to say
   memoryCounted @9 :Text;      # NVIDIA: where its tenants' memory is counted, for people
+  isolation @10 :Isolation;    # of its tasks, while this manager lives
 }
 
 struct TaskSpec {              # what a person or program asks for

@@ -20,6 +20,7 @@ struct CardFacts {
   std::string backend;  // "nvidia", "opencl" or "sim"
   Bytes mem{0};
   schema::Suspend suspend = schema::Suspend::GATE;
+  schema::Isolation isolation = schema::Isolation::LIBRARY;
   std::string platform;       // OpenCL: CL_PLATFORM_NAME
   std::uint32_t device = 0;   // OpenCL: index in the platform's CL_DEVICE_TYPE_ALL list
   std::string suspendWhy;     // why `suspend` is that, for people; empty: nothing to say

@@ -139,6 +139,7 @@ void writeFacts(const CardFacts& facts, schema::CardInfo::Builder builder) {
   builder.setDevice(facts.device);
   builder.setSuspendWhy(facts.suspendWhy);
   builder.setMemoryCounted(facts.memoryCounted);
+  builder.setIsolation(facts.isolation);
 }
 
 CardFacts readCardFacts(schema::CardInfo::Reader info) {
@@ -153,6 +154,7 @@ CardFacts readCardFacts(schema::CardInfo::Reader info) {
   facts.device = info.getDevice();
   facts.suspendWhy = text(info.getSuspendWhy()).substr(0, kCardTextMax);
   facts.memoryCounted = text(info.getMemoryCounted()).substr(0, kCardTextMax);
+  facts.isolation = info.getIsolation();
   return facts;
 }
 

@@ -80,6 +80,10 @@ inline constexpr EventKindEntry kEventKinds[] = {
     {"task-unheld", EventTeller::Node,
      "A process of a task has a card open and is not attached. `--strict` ends it.",
      "The same; or start the manager with `--strict`."},
+    {"guard-refused", EventTeller::Node,
+     "The kernel kept a process of a task from a card: it has not attached, or the card is another "
+     "task's. What comes within ten seconds is told once; the metric counts each.",
+     "See what keeps the library out: no loader of glibc, an environment of its own, or intent."},
     {"memory-refused", EventTeller::Node,
      "Allocations of a task failed, since they pass its quota.",
      "Give it more: `qgpuctl run --memory`, in a pod `qgpu-memory`."},
@@ -181,6 +185,7 @@ class EventKind {
 };
 
 // What the attach room tells the node by eventTold.
+inline constexpr EventKind kGuardRefused = "guard-refused";
 inline constexpr EventKind kMemoryRefused = "memory-refused";
 inline constexpr EventKind kSuspendDoubted = "suspend-doubted";
 inline constexpr EventKind kSuspendUndone = "suspend-undone";

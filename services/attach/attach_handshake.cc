@@ -82,6 +82,10 @@ bool AttachServer::welcome(std::uint64_t id, std::uint32_t slot) {
   copyText(record.platform, first.platform);
   // A simulated card is no device that the driver of the guest could name.
   if (!first.platform.empty()) copyText(record.model, first.model);
+  // Its driver opens the card's nodes as soon as it hears of this.
+  if (options_.guard != nullptr && !options_.guard->letIn(hello.pidfd, task.id, task.cards)) {
+    return false;
+  }
   const int fds[] = {task.pages.gateFd(), task.pages.reportFd(), task.pages.doorbellFd()};
   return sendWelcome(hello.connection, record, fds, std::size(fds));
 }

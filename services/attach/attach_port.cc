@@ -40,6 +40,8 @@ AttachPort::AttachPort(Dispatcher& dispatcher, ActorId self, AttachPortConfig co
               [this](const std::string& token) { tellClient(token); }),
       listener_(listenerLoop_, book_, listenerOptions(config.listener, config.server),
                 [this](Arrival arrival) { server_.arrive(std::move(arrival)); }),
+      guard_(config.server.guard),
+      guardNews_(cards_),
       strict_(config.unheld.strict),
       watch_(std::move(config.unheld), config.server.runDir, book_,
              [this](const UnheldFinder::Accused& accused, const std::string& what) {
@@ -58,6 +60,12 @@ Status AttachPort::listen() {
   if (Status open = listener_.listen(); !open) return open;
   if (Status begun = server_.begin(); !begun) return begun;
   watch_.start();
+  if (guard_ != nullptr) {
+    guardWatch_ =
+        dispatcher_.loop().fds().watchLevel(guard_->news(), EPOLLIN, [this](std::uint32_t) {
+          guard_->takeNews([this](const GuardRefusal& refusal) { onRefused(refusal); });
+        });
+  }
   return ok();
 }
 
@@ -138,6 +146,17 @@ void AttachPort::accuse(const UnheldFinder::Accused& accused, const std::string&
     event.setKind(kTaskUnheld.name());
     event.setTask(accused.user.task);
     event.setText(ended ? "ended by --strict: " + what : what);
+  });
+}
+
+void AttachPort::onRefused(const GuardRefusal& refusal) {
+  const std::string text = guardNews_.textOf(refusal, dispatcher_.loop().now());
+  if (text.empty()) return;
+  outlet_.sendUrgent(node_, [&](schema::Envelope::Builder message) {
+    auto event = message.initEventTold();
+    event.setKind(kGuardRefused.name());
+    event.setTask(refusal.task);
+    event.setText(text);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/dispatcher.h"
 #include "services/attach/attach_server.h"
 #include "services/attach/gate_port.h"
+#include "services/attach/guard_news.h"
 #include "services/attach/loop_platform.h"
 #include "services/attach/unheld.h"
 #include "services/cards/cards.h"
@@ -60,6 +61,7 @@ class AttachPort final : public Actor {
   void onNews(std::uint32_t card, const suspend::News& news);
   void tellSuspendLost(const Card& card);
   void accuse(const UnheldFinder::Accused& accused, const std::string& what);
+  void onRefused(const GuardRefusal& refusal);
 
   Dispatcher& dispatcher_;
   const ActorId self_;
@@ -77,6 +79,9 @@ class AttachPort final : public Actor {
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   AttachServer server_;  // takes the tasks with it
   AttachListener listener_;
+  Guard* const guard_;
+  GuardNews guardNews_;
+  FdWatch guardWatch_;
   const bool strict_;
   UnheldCounters unheld_;
   UnheldWatch watch_;  // last: it ends first

@@ -183,12 +183,17 @@ void AttachServer::gone(std::uint64_t id, std::uint32_t slot, Leaves how, bool l
   GuestProcess& process = *task.processes.at(slot);
   list_.remove(process.entry);
   suspenders_.gone(task, process);
+  shutOut(process);
   const std::uint32_t pid = process.entry.pid;
   process.talk.reset();
   letGo(std::move(process.connection));
   task.processes.erase(slot);
   messages_.processGone(task, pid, slot, last);
   if (how == Leaves::Died) port_.processGone(task);
+}
+
+void AttachServer::shutOut(const GuestProcess& process) {
+  if (options_.guard != nullptr) options_.guard->shutOut(process.pidfd, process.entry.task);
 }
 
 // --- messages of the node ---
@@ -200,6 +205,11 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
   Result<Fd> owner = Fd();
   if (known.getOwnerPid() != 0) owner = openProcess(known.getOwnerPid(), known.getOwnerStart());
   if (!owner) return messages_.gateFailed(id, owner.error().message);
+  // Before the owner hears that it has a task: what it starts for it is judged from the beginning.
+  if (options_.guard != nullptr && *owner) {
+    const Status judged = options_.guard->judge(*owner, id);
+    if (!judged) return messages_.gateFailed(id, judged.error().message);
+  }
   auto made =
       makeGuestTask(known, roster_.incarnation(), cards_, cardActors_, options_, port_.platform());
   if (!made) return messages_.gateFailed(id, made.error().message);
@@ -215,7 +225,10 @@ void AttachServer::known(schema::TaskKnown::Reader known) {
 
 void AttachServer::closed(schema::TaskClosed::Reader closed) {
   const std::uint64_t id = closed.getTask();
-  if (const auto found = tasks_.find(id); found != tasks_.end()) port_.close(*found->second);
+  if (const auto found = tasks_.find(id); found != tasks_.end()) {
+    port_.close(*found->second);
+    for (const auto& [slot, process] : found->second->processes) shutOut(*process);
+  }
   roster_.closed(id, closed.getKill());
 }
 

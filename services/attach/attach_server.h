@@ -31,6 +31,7 @@
 #include "services/attach/sockets/attach_listener.h"
 #include "services/attach/suspenders.h"
 #include "services/cards/cards.h"
+#include "services/guard/guard.h"
 
 namespace qgpu {
 
@@ -50,6 +51,7 @@ struct AttachServerOptions : GuestTaskOptions {
   Nanos helloWithin = seconds(2);  // how long one waits for its answer
   Nanos recovery = millis(500);
   Nanos killGrace = seconds(2);  // between SIGTERM and SIGKILL
+  Guard* guard = nullptr;        // told who owns a task, and who attached; null: there is none
 };
 
 // AttachPort has one. All runs on the card loop, but arrive(), which the listener's thread calls.
@@ -126,6 +128,7 @@ class AttachServer final : private RosterPlatform {
   void ownerGone(GuestTask& task);
   void signalAll(std::uint64_t task, int signal);
   void erase(std::uint64_t task);
+  void shutOut(const GuestProcess& process);
 
   Loop& loop_;
   TaskTable& tasks_;

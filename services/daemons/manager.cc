@@ -30,6 +30,7 @@
 #include "services/base/run_dir.h"
 #include "services/cards/nvidia/suspend_answers.h"
 #include "services/daemons/card_watch.h"
+#include "services/daemons/guard_choice.h"
 #include "services/daemons/kubelet_choice.h"
 #include "services/daemons/listeners.h"
 #include "services/daemons/logged_events.h"
@@ -208,6 +209,7 @@ struct Manager::Parts {
   std::optional<NodeActor> node;
   std::vector<std::unique_ptr<CardActor>> cards;
   std::vector<std::unique_ptr<TaskActor>> tasks;
+  std::unique_ptr<Guard> guard;  // null: there is none
   std::optional<AttachPort> attach;
 
   ActorId memberId = ActorId::kNobody;  // stays so where the node stands alone
@@ -284,6 +286,7 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
   port.cards = found.cards;
   port.server.runDir = runDir.path();
   port.server.timeslices = options.timeslices;
+  port.server.guard = guard.get();
   port.suspend.probe = suspendProbe();
   port.suspend.realtime = options.realtime == RealtimeChoice::Auto;
   port.suspend.lost = [this](const Card& card) {
@@ -299,8 +302,8 @@ void Manager::Parts::addActors(const ManagerOptions& options, const CardsFound& 
     facts.push_back(card);
     const bool stops = card.suspend != schema::Suspend::GATE;
     const ArbiterConfig config = stops ? whereHoldsStopWork(node_.arbiter) : node_.arbiter;
-    cards.push_back(std::make_unique<CardActor>(
-        card.index, config, CardPeers{peers.attach, nodeId}, monotonicNow()));
+    cards.push_back(std::make_unique<CardActor>(card.index, config, CardPeers{peers.attach, nodeId},
+                                                monotonicNow()));
     peers.cards.push_back(cardActors.add(*cards.back()));
   }
   port.cardActors = peers.cards;
@@ -341,9 +344,10 @@ void Manager::Parts::addServers(CardsFound& found, const ManagerOptions& options
   log.info(
       "serves",
       {{"run_dir", runDir.path()}, {"http", remote.http.address()}, {"cards", found.cards.size()}});
-  const auto more = [this] {
-    return unheldMetrics(*attach) + (podEvents ? eventMetrics(*podEvents) : "") +
-           (agent ? agent->metrics() : "") + (tls ? tls->metrics() : "");
+  const auto more = [this, guarded = guard ? found.cards : std::vector<Card>()] {
+    return unheldMetrics(*attach) + (guard ? guardMetrics(*guard, guarded) : "") +
+           (podEvents ? eventMetrics(*podEvents) : "") + (agent ? agent->metrics() : "") +
+           (tls ? tls->metrics() : "");
   };
   const auto podOf = [this](std::uint64_t task) {
     const PodTaskParts parts = agent ? agent->containerOf(task) : PodTaskParts{};
@@ -506,6 +510,8 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   if (!runDir) return runDir.error();
   const SuspendTrial trial = suspendTrial(options, *runDir);
   if (Status chosen = chooseSuspends(cards.cards, trial, log); !chosen) return chosen.error();
+  auto guard = openGuard(options, runDir->path(), cards.cards, log);
+  if (!guard) return guard.error();
   auto store = SqliteStore::open(options.dbfile);
   if (!store) return refused(store.error());
   auto past = Past::read(*store, *runDir, log);
@@ -520,6 +526,7 @@ Result<std::unique_ptr<Manager>> Manager::open(const ManagerOptions& options, Ca
   const ActorId nodeId = parts->mainActors.reserve();
   if (!options.schedulers.empty()) parts->memberId = parts->mainActors.reserve();
   parts->tls = std::move(*way);
+  parts->guard = std::move(*guard);
   parts->inCluster = cluster->has_value();
   parts->addActors(options, cards, *past, nodeId);
   if (Status attach = parts->attach->listen(); !attach) return attach.error();

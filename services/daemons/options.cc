@@ -108,6 +108,18 @@ Status readRealtime(const Given& given, RealtimeChoice& to) {
   return ok();
 }
 
+Status readGuard(const Given& given, GuardChoice& to) {
+  if (given.text == "auto")
+    to = GuardChoice::Auto;
+  else if (given.text == "on")
+    to = GuardChoice::On;
+  else if (given.text == "off")
+    to = GuardChoice::Off;
+  else
+    return badValue(given, "auto, on or off");
+  return ok();
+}
+
 Status readOnOff(const Given& given, bool& to) {
   if (given.text != "on" && given.text != "off") return badValue(given, "on or off");
   to = given.text == "on";
@@ -170,6 +182,8 @@ Status readOne(std::string_view name, const Given& given, ManagerOptions& to) {
   if (name == "suspend") return readSuspend(given, to.cards.suspend);
   if (name == "realtime") return readRealtime(given, to.realtime);
   if (name == "timeslices") return readOnOff(given, to.timeslices);
+  if (name == "guard") return readGuard(given, to.guard);
+  if (name == "guard-nodes") return readInto(parseCardNodes(given.text), to.guardNodes);
   if (name == "kubelet") return readKubelet(given, to.kubelet);
   if (name == "kubelet-dir") return readPath(given, to.kubeletDir);
   if (name == "cdi") return readCdi(given, to.cdi);
@@ -192,8 +206,8 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"nodename", "NAME", "name of this node", nullptr, "the host name"},
       FlagRow{"dbfile", "PATH", "SQLite file of this node's state", nullptr,
               "/var/lib/qgpu/meta.db as root, else qgpu/meta.db below $XDG_STATE_HOME"},
-      FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT or unix:PATH", nullptr,
-              "nowhere"},
+      FlagRow{"scheduler", "ADDR[,ADDR]", "where to report: HOST:PORT, unix:PATH or srv:NAME",
+              nullptr, "nowhere"},
       FlagRow{"policy", "NAME", policyHelp().c_str(), "best-effort"},
       FlagRow{"cards", "KIND",
               "which cards: auto (NVIDIA's where there are any, else OpenCL "
@@ -245,6 +259,13 @@ std::span<const FlagRow> managerFlags() {
       FlagRow{"mixed", nullptr,
               "allow online and offline tasks on this node; on Kubernetes the node's label wins"},
       FlagRow{"strict", nullptr, "end processes of tasks that use a card past libqgpu.so"},
+      FlagRow{
+          "guard", "WHEN",
+          "keep tasks' processes from cards until they attach, in the kernel: on, off, or auto: "
+          "where the kernel can",
+          "off"},
+      FlagRow{"guard-nodes", "CARD:PATH,...",
+              "further device nodes that lead to cards, for --guard: a card by its index"},
       FlagRow{"insecure", nullptr, "a scheduler on another machine without certificates"},
   };
   return kFlags;

@@ -18,12 +18,14 @@
 #include "services/base/net/tls.h"
 #include "services/base/platform.h"
 #include "services/cards/cards.h"
+#include "services/cards/device_nodes.h"
 #include "services/kubernetes/pods/pod_rules.h"
 #include "services/web/web_options.h"
 
 namespace qgpu {
 
 enum class KubeletChoice : std::uint8_t { Auto, On, Off };
+enum class GuardChoice : std::uint8_t { Auto, On, Off };
 enum class RealtimeChoice : std::uint8_t { Auto, Off };
 
 struct ManagerOptions {
@@ -35,15 +37,17 @@ struct ManagerOptions {
   std::string rpc;                      // HOST:PORT, empty: only RUN_DIR/manager.rpc
   std::string metrics;                  // HOST:PORT of /metrics alone, from anywhere; empty: none
   bool metricsTls = false;              // for those who show a certificate
-  std::vector<std::string> schedulers;  // HOST:PORT or unix:PATH; empty: the node stands alone
+  std::vector<std::string> schedulers;  // of parseDialList(); empty: the node stands alone
   TlsFiles tls;                         // of the way to them, of --metrics-tls and --web-tls
   bool insecure = false;                // they may be reached over the network without
   WebOptions web;
   schema::Policy policy = schema::Policy::BEST_EFFORT;
   CardsOptions cards;
   bool mixed = false;
-  bool strict = false;                // services/attach/unheld.h
-  std::uint32_t maxTasksPerCard = 0;  // 0: nominal GiB / 4
+  bool strict = false;  // services/attach/unheld.h
+  GuardChoice guard = GuardChoice::Off;
+  std::vector<DeviceNode> guardNodes;  // beside those that are known of NVIDIA's
+  std::uint32_t maxTasksPerCard = 0;   // 0: nominal GiB / 4
   Nanos onlineIdle = ArbiterConfig{}.onlineIdle;
   DurationRange slice{ArbiterConfig{}.sliceMin, ArbiterConfig{}.sliceMax};
   LogLevel logLevel = LogLevel::Info;

@@ -97,28 +97,24 @@ struct {
   __uint(max_entries, 64 * 1024);
 } refusals SEC(".maps");
 
-// The task of the nearest cgroup that is judged, from this one upwards; 0: none is.
+// The task of the nearest cgroup that is judged, from this one upwards; 0: none is. The kernel's
+// structures are read in place: a pointer that leads nowhere reads as 0.
 static __always_inline __u64 taskUpwards(struct cgroup_subsys_state *css, __u64 devices) {
   struct qgpu_guard_group group = {.devices = devices};
   for (int i = 0; i < GROUPS_DEEP && css; i++) {
-    group.id = BPF_CORE_READ(css, cgroup, kn, id);
+    group.id = css->cgroup->kn->id;
     const __u64 *task = bpf_map_lookup_elem(&groups, &group);
     if (task) return *task;
-    css = BPF_CORE_READ(css, parent);
+    css = css->parent;
   }
   return 0;
 }
 
 static __always_inline __u64 taskOfGroup(struct task_struct *task) {
-  struct css_set *set = BPF_CORE_READ(task, cgroups);
-  struct cgroup *group = BPF_CORE_READ(set, dfl_cgrp);
-  const __u64 found = taskUpwards(__builtin_preserve_access_index(&group->self), 0);
+  struct css_set *set = task->cgroups;
+  const __u64 found = taskUpwards(&set->dfl_cgrp->self, 0);
   if (found || !bpf_core_enum_value_exists(enum cgroup_subsys_id, devices_cgrp_id)) return found;
-  struct cgroup_subsys_state *css = 0;
-  const __u64 at = bpf_core_enum_value(enum cgroup_subsys_id, devices_cgrp_id);
-  bpf_probe_read_kernel(&css, sizeof css,
-                        (char *)__builtin_preserve_access_index(&set->subsys) + at * sizeof css);
-  return taskUpwards(css, 1);
+  return taskUpwards(set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, devices_cgrp_id)], 1);
 }
 
 static __always_inline void refuse(__u32 card, __u32 device, __u64 task, __u32 attached,

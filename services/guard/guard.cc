@@ -24,7 +24,7 @@
 asm(".section .rodata\n"
     ".balign 8\n"
     "qgpuGuardObject:\n"
-    ".incbin \"" QGPU_GUARD_OBJECT
+    ".incbin \"" GUARD_OBJECT_FILE
     "\"\n"
     "qgpuGuardObjectEnd:\n"
     ".previous\n");

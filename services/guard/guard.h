@@ -45,7 +45,8 @@ struct GuardRefusal {
   std::string program;    // as it calls itself, safe to print
 };
 
-// A manager has one, or none. Any thread may call it.
+// A manager has one, or none. Who may use what, any thread may say; setNodes() and takeNews() are
+// for one thread.
 class Guard {
  public:
   // Loads it, or takes over what lies in `folder`, below a bpffs. Unsupported: this kernel, or this

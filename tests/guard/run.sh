@@ -1,7 +1,8 @@
 #!/bin/sh
 # run.sh BUILD: the guard's tests on Debian 12's own kernel, in qemu, for machines whose kernel
-# takes no program at its security hooks. KERNEL=FILE takes another one; arguments after BUILD go to
-# guard_test. The kernel's package is unpacked below BUILD/guard, and not installed.
+# takes no program at its security hooks. KERNEL=FILE takes another one, TESTS some of them;
+# arguments after BUILD go to each. The kernel's package is unpacked below BUILD/guard, and not
+# installed.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -20,5 +21,19 @@ if [ -z "${KERNEL:-}" ]; then
     rm "$folder/$package"_*.deb
   fi
 fi
-EXTRA="$build/bin/guard_outsider /bin/true /bin/cat" CPUS=1 \
-  exec sh "$here/boot.sh" "$folder" "$KERNEL" "$build/bin/guard_test" "$@"
+# Of ours: what a program of these tests starts.
+of_test() {
+  case $1 in
+    guard_test) echo "$build/bin/guard_outsider /bin/true /bin/cat" ;;
+    e2e_guard_test)
+      echo "$build/bin/qgpu-manager $build/bin/qgpuctl $build/bin/guard_tenant" \
+        "$build/lib/libqgpu.so /usr/bin/curl"
+      ;;
+  esac
+}
+status=0
+for test in ${TESTS:-guard_test e2e_guard_test}; do
+  EXTRA=$(of_test "$test") CPUS=1 \
+    sh "$here/boot.sh" "$folder" "$KERNEL" "$build/bin/$test" "$@" || status=$?
+done
+exit "$status"

@@ -194,6 +194,7 @@ void writeCard(DocumentWriter& json, schema::CardStatus::Reader status, std::str
   json.field("suspend", suspendName(info.getSuspend()));
   json.optional("suspend_why", view(info.getSuspendWhy()));
   json.optional("memory_counted", view(info.getMemoryCounted()));
+  json.field("isolation", enumName(info.getIsolation()));
   json.field("state", cardStateName(status.getState())).count("tasks", status.getTasks());
   cardFigures(json, status);
   json.endObject();

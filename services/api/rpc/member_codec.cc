@@ -68,6 +68,7 @@ void Check::facts(schema::NodeFacts::Reader facts) {
       text(info.getSuspendWhy(), "card.suspendWhy", kSentenceMax);
       text(info.getMemoryCounted(), "card.memoryCounted", kSentenceMax);
       known(info.getSuspend(), "card.suspend");
+      known(info.getIsolation(), "card.isolation");
       known(card.getState(), "card.state");
       known(card.getPolicy(), "card.policy");
       known(card.getTenancy(), "card.tenancy");

@@ -189,6 +189,7 @@ std::string cardsView(Value root, const Style& style) {
                  {"GREEDY", Align::Right},
                  {"PREEMPT P99", Align::Right}},
                 {{"SHORT"},
+                 {"ISOLATION"},
                  {"BACKEND"},
                  {"HOLDER", Align::Right},
                  {"HOLDS", Align::Right},
@@ -207,6 +208,7 @@ std::string cardsView(Value root, const Style& style) {
                ofTotal(numberOf(card, "mem_bound_bytes"), numberOf(card, "mem_bytes")),
                humanPermille(numberOf(card, "share_bound_permille")),
                humanPermille(numberOf(card, "greedy_bound_permille")), p99, nameOf(card, {}),
+               textOf(card, "isolation"),
                textOf(card, "backend"), holder == 0 ? "" : std::to_string(holder),
                humanCount(numberOf(card, "holds")), humanCount(numberOf(card, "overruns"))});
   }

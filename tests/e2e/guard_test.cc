@@ -1,0 +1,98 @@
+// A manager with the guard in the kernel: a task's program has its card's node when it has
+// attached, and not before; also while no manager runs. The card is imagined, and its node is one
+// of the kernel's own that harms nobody. As root, on a kernel that takes the guard; else skipped.
+
+#include "services/guard/guard.h"
+
+#include <cerrno>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/e2e/harness.h"
+
+namespace qgpu::e2e {
+namespace {
+
+constexpr const char* kNode = "/dev/zero";
+constexpr const char* kOtherNode = "/dev/full";
+
+class GuardedNode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string folder = "/sys/fs/bpf/qgpu/e2e";
+    const auto tried = Guard::open(folder);
+    if (!tried) GTEST_SKIP() << tried.error().message;
+    EXPECT_TRUE(Guard::remove(folder));
+    manager_.emplace(
+        std::vector<std::string>{"--cards=sim:2x16", "--guard=on",
+                                 "--guard-nodes=0:" + std::string(kNode) + ",1:" + kOtherNode});
+  }
+  void TearDown() override {
+    if (manager_) guardGoes();
+  }
+  // What an administrator does to be rid of it.
+  void guardGoes() {
+    if (manager_->alive()) manager_->stop();
+    Manager off({"--cards=sim:2x16", "--guard=off", "--run-dir=" + manager_->runDir()});
+    EXPECT_EQ(off.cards()[0]["isolation"], "library");
+  }
+
+  // What a shell's line ends with in a task, which has one of the two cards. $T is the tenant.
+  int ends(const std::string& line) {
+    const auto task =
+        manager_->runTask({"--name", "tenant", "--", "sh", "-c", line}, {{"T", tenant()}});
+    return task->wait().value_or(-1);
+  }
+  static std::string tenant() { return binary("guard_tenant"); }
+  bool hasEvent(const std::string& kind) {
+    for (const Json& event : manager_->ask("events")["events"]) {
+      if (event["kind"] == kind) return true;
+    }
+    return false;
+  }
+
+  TempFolder folder_{"guard"};
+  std::optional<Manager> manager_;
+};
+
+TEST_F(GuardedNode, WhoLeavesTheLibraryOutHasNoCard) {
+  EXPECT_EQ(manager_->cards()[0]["isolation"], "guarded");
+  EXPECT_EQ(ends("$T /dev/zero"), EPERM);
+  EXPECT_EQ(ends("unset LD_PRELOAD; $T /dev/full"), EPERM);
+  EXPECT_TRUE(eventually([&] { return hasEvent("guard-refused"); }));
+  const std::string page = manager_->get("/metrics");
+  EXPECT_NE(page.find("qgpu_guard_refusals_total{card=\"sim-0\"} 1\n"), std::string::npos) << page;
+  EXPECT_NE(page.find("qgpu_guard_refusals_total{card=\"sim-1\"} 1\n"), std::string::npos) << page;
+}
+
+TEST_F(GuardedNode, WhoAttachedHasItsOwnCardAlone) {
+  // One of the two is refused, with EPERM, which is 1.
+  EXPECT_EQ(ends("$T /dev/zero attach; a=$?; $T /dev/full attach; exit $((a + $?))"), EPERM);
+  EXPECT_EQ(ends("$T /dev/zero attach,exec || $T /dev/full attach,exec"), EPERM);
+}
+
+TEST_F(GuardedNode, WhoIsOfNoTaskHasWhatItHad) {
+  EXPECT_EQ(run({tenant(), kNode}).status, 0);
+  EXPECT_EQ(run({tenant(), kOtherNode}).status, 0);
+}
+
+TEST_F(GuardedNode, ItHoldsWhileNoManagerRunsAndTheNextOneGoesOn) {
+  const std::string go = folder_ / "go";
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  auto task = manager_->runTask(
+      {"--name", "stays", "--", "sh", "-c", "read go <" + go + "; exec " + tenant() + " " + kNode});
+  ASSERT_TRUE(eventually([&] { return !manager_->task("stays").is_null(); }));
+  manager_->kill();
+  std::ofstream(go) << "go\n";
+  EXPECT_EQ(task->wait().value_or(-1), EPERM);
+  manager_->start();
+  EXPECT_EQ(manager_->cards()[0]["isolation"], "guarded");
+  EXPECT_EQ(ends("$T /dev/zero"), EPERM);
+  EXPECT_EQ(ends("$T /dev/zero attach || $T /dev/full attach"), 0);
+}
+
+}  // namespace
+}  // namespace qgpu::e2e
