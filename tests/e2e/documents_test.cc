@@ -22,7 +22,7 @@
 
 #include "services/ctl/options.h"
 #include "tests/e2e/document_blocks.h"
-#include "tests/e2e/network.h"
+#include "tests/e2e/hosts/network.h"
 
 namespace qgpu::e2e {
 namespace {

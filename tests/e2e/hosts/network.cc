@@ -1,4 +1,4 @@
-#include "tests/e2e/network.h"
+#include "tests/e2e/hosts/network.h"
 
 #include <sched.h>
 #include <sys/types.h>

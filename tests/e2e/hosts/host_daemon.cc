@@ -1,4 +1,4 @@
-#include "tests/e2e/host_daemon.h"
+#include "tests/e2e/hosts/host_daemon.h"
 
 #include <gtest/gtest.h>
 #include <iostream>

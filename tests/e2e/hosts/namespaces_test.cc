@@ -12,7 +12,7 @@
 #include <poll.h>
 #include <set>
 
-#include "tests/e2e/host_daemon.h"
+#include "tests/e2e/hosts/host_daemon.h"
 #include "tests/testing/certificates.h"
 
 namespace qgpu::e2e {

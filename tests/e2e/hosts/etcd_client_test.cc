@@ -7,7 +7,7 @@
 
 #include "store/etcd/etcd_store.h"
 #include "store/etcd/seat.h"
-#include "tests/e2e/network.h"
+#include "tests/e2e/hosts/network.h"
 #include "tests/testing/certificates.h"
 
 namespace qgpu::e2e {

@@ -13,7 +13,7 @@
 #include <set>
 #include <signal.h>
 
-#include "tests/e2e/host_daemon.h"
+#include "tests/e2e/hosts/host_daemon.h"
 
 namespace qgpu::e2e {
 namespace {

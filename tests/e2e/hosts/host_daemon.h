@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/e2e/network.h"
+#include "tests/e2e/hosts/network.h"
 
 namespace qgpu::e2e {
 
