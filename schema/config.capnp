@@ -20,7 +20,7 @@ struct ManagerConfig {
   rpc @10 :Text;
   logLevel @11 :Text;
   suspend @12 :Text;           # auto, gate, freeze, rm
-  scheduler @13 :Text;         # HOST:PORT or unix:PATH, several joined by commas
+  scheduler @13 :Text;         # HOST:PORT, unix:PATH or srv:NAME, several joined by commas
   realtime @14 :Text;          # auto, off
   tlsCert @15 :Text;           # files, for the way to the scheduler
   tlsKey @16 :Text;

@@ -164,7 +164,7 @@ class Parser {
     app_.set_version_flag("--version", "qgpuctl " QGPU_VERSION "\n", "of this program");
     app_.add_option("--socket", options_.socket, "admin socket of the daemon")->type_name("PATH");
     app_.add_option("--server", options_.server,
-                    "a scheduler: HOST:PORT or unix:PATH; of several, ADDR,ADDR")
+                    "a scheduler: HOST:PORT, unix:PATH or srv:NAME; of several, ADDR,ADDR")
         ->type_name("ADDR");
     app_.add_flag("-c,--cluster", cluster_, "the cluster, where both could be meant");
     app_.add_option("--tls-cert", options_.tls.cert, "certificate shown to --server, PEM")

@@ -98,7 +98,7 @@ struct EventOptions {
 
 struct Options {
   std::string socket;  // of the daemon that is meant; empty where `server` is not
-  std::string server;  // HOST:PORT or unix:PATH of a scheduler
+  std::string server;  // of schedulers, as parseDialList() takes them
   std::string nodeSocket;  // of a run: the admin socket of this machine's manager
   TlsOptions tls;
   Daemon daemon = Daemon::Either;

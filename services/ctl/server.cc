@@ -126,7 +126,8 @@ Status Server::Connection::open() {
   KJ_IF_MAYBE(context, tls) { secured = **context; }
   std::string why;
   auto connected = kj::evalNow([&]() {
-                     return dial(io.provider->getNetwork(), address, secured);
+                     return dial(io.provider->getNetwork(), address, secured,
+                                 {io.provider->getTimer()});
                    }).then([this](kj::Own<kj::AsyncIoStream> got) { stream = kj::mv(got); },
                            [&](kj::Exception&& e) { why = std::string(view(e.getDescription())); });
   Status status = wait(kj::mv(connected), kConnectLimit);

@@ -13,7 +13,7 @@ namespace qgpu::ctl {
 
 class Server final : public Asker {
  public:
-  // Connects to the first of `address`, "ADDR[,ADDR...]" with "HOST:PORT" or "unix:PATH" each, that
+  // Connects to the first of `address`, "ADDR[,ADDR...]" as parseDialList() takes them, that
   // answers, over TLS where certificates are given. One server at a time in a thread, because it
   // brings KJ's event loop; it watches and answers over the same connection. InvalidArgument: an
   // address or certificate that is none; Unavailable: nobody answers there.

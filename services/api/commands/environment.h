@@ -18,7 +18,7 @@ struct VariableEntry {
 
 // In the order of the page: qgpuctl and tasks, daemons and their places, Kubernetes, units.
 inline constexpr VariableEntry kVariables[] = {
-    {"QGPU_SERVER", "qgpuctl", "", "the scheduler of `--server`: HOST:PORT or unix:PATH"},
+    {"QGPU_SERVER", "qgpuctl", "", "the scheduler of `--server`: HOST:PORT, unix:PATH or srv:NAME"},
     {"QGPU_TLS_CERT", "qgpuctl", "", "file of `--tls-cert`, where there is a server"},
     {"QGPU_TLS_KEY", "qgpuctl", "", "file of `--tls-key`"},
     {"QGPU_TLS_CA", "qgpuctl", "", "file of `--tls-ca`"},

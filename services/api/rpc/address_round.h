@@ -46,12 +46,15 @@ class AddressRound {
     failures_ = 0;
   }
 
+  // Over all addresses, in vain, since a connection last lived for long.
+  std::size_t rounds() const { return failures_ / addresses_.size(); }
+
   // Before that, at most, of which a link takes half or more by its dice, so that nodes that lost
   // their scheduler together do not come back together; 0: at once.
   Nanos pause() const {
     if (!acting_.empty() || failures_ % addresses_.size() != 0) return Nanos(0);
-    const std::size_t rounds = std::min(failures_ / addresses_.size(), kRoundsMax);
-    return std::min(times_.pauseMax, times_.pauseMin * (std::int64_t{1} << rounds));
+    const std::size_t doublings = std::min(rounds(), kRoundsMax);
+    return std::min(times_.pauseMax, times_.pauseMin * (std::int64_t{1} << doublings));
   }
 
  private:

@@ -131,7 +131,7 @@ kj::Promise<void> SchedulerLink::live() {
 kj::Promise<void> SchedulerLink::attempt() {
   address_ = round_.address();
   auto joined = kj::evalNow([this]() {
-    return dial(network_, address_, config_.tls);
+    return dial(network_, address_, config_.tls, {timer_, round_.rounds()});
   }).then([this](kj::Own<kj::AsyncIoStream> stream) { return join(kj::mv(stream)); });
   return timer_.timeoutAfter(toKj(config_.connectDeadline), kj::mv(joined))
       .then([this]() { return talk(); })

@@ -22,6 +22,7 @@ TEST(AddressRound, TriesAllInTurnAndWaitsAfterEachRoundForLonger) {
     EXPECT_GT(round.pause(), before);
     before = round.pause();
   }
+  EXPECT_EQ(round.rounds(), 3u);
   for (int i = 0; i < 1000; ++i) round.failed(kAway);
   EXPECT_EQ(round.pause(), SchedulerLinkTimes{}.pauseMax);
 }

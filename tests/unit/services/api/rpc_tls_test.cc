@@ -276,6 +276,18 @@ TEST(Dial, AddressesAreCheckedOneByOne) {
   }
 }
 
+TEST(Dial, AnAddressMayBeANameOfDns) {
+  const auto list = parseDialList("srv:_qgpu._tcp.example.com,s1:12346,srv:12346");
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  EXPECT_EQ(list->size(), 3u);
+  for (const std::string& each : *list) EXPECT_FALSE(dialStaysHere(each)) << each;
+  EXPECT_FALSE(dialStaysHere("srv:localhost"));
+  for (const char* bad : {"srv:", "srv:a..b", "srv:_qgpu._tcp.example.com:1", "srv:a b", "srv:a/b",
+                          "srv:70000"}) {
+    EXPECT_FALSE(parseDialList(bad).ok()) << bad;
+  }
+}
+
 // The documented client, as a program of its own.
 struct RpcExample : ClusterRpcFixture {
   ~RpcExample() noexcept override = default;
