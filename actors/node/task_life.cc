@@ -103,11 +103,12 @@ void TaskLife::onTaskFact(schema::TaskFact::Reader fact) {
     closeLater(task, *binding, "its owner is gone");
 }
 
+// The kernel refuses processes also when their task has ended.
 void TaskLife::onEventTold(schema::Event::Reader told) {
-  if (bindings_.find(told.getTask()) == nullptr) return;
+  const bool lives = bindings_.find(told.getTask()) != nullptr;
   for (const EventKind kind : {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
-                               kTaskUnheld, kMemoryRefused}) {
-    if (kind != text(told.getKind())) continue;
+                               kTaskUnheld, kMemoryRefused, kGuardRefused}) {
+    if (kind != text(told.getKind()) || (!lives && kind != kGuardRefused.name())) continue;
     node_.note(kind, told.getTask(), "", text(told.getText()).substr(0, kEventTextMax));
   }
 }

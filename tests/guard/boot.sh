@@ -11,7 +11,8 @@ root=$folder/root
 rm -rf "$root"
 mkdir -p "$root/bin" "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/root"
 chmod 1777 "$root/tmp"
-busybox=${BUSYBOX:-$(command -v busybox)}
+busybox=${BUSYBOX:-$(command -v busybox || true)}
+[ -n "$busybox" ] || { echo "boot.sh: no busybox: install busybox-static" >&2; exit 2; }
 cp "$busybox" "$root/bin/busybox"
 # shellcheck disable=SC2086
 for path in "$1" ${EXTRA:-}; do
@@ -27,7 +28,7 @@ done
   echo '/bin/busybox --install -s /bin'
   echo 'export PATH=/bin:/usr/bin HOME=/root'
   echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev'
-  echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd; ip link set lo up'
+  echo 'mount -t bpf bpf /sys/fs/bpf; ln -s /proc/self/fd /dev/fd; ip link set lo up; hostname guest'
   echo 'uname -r'
   printf '%s' "$1"
   shift

@@ -6,7 +6,7 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-build=$1
+build=$(CDPATH="" cd -- "$1" && pwd)
 shift
 folder=$build/guard
 if [ -z "${KERNEL:-}" ]; then

@@ -558,6 +558,19 @@ TEST(NodeActor, ACardThatLostItsSuspendIsShownWithGateAndWhyAndToldOnce) {
   EXPECT_EQ(all[1].getText().size(), kCardTextMax);
 }
 
+TEST(NodeActor, WhatTheKernelKeptFromACardIsToldThoughItsTaskHasEnded) {
+  World world;
+  world.start();
+  world.fixture.tell(world.attachId, world.nodeId, [&](schema::Envelope::Builder message) {
+    auto event = message.initEventTold();
+    event.setTask(99);
+    event.setKind(kGuardRefused.name());
+  });
+  world.run();
+  EXPECT_EQ(kinds(world.reply(world.ask(events(0)))),
+            (std::set<std::string>{"node-started", "guard-refused"}));
+}
+
 TEST(NodeActor, WhatTheAttachRoomTellsOfItsTasksIsInTheStoryUnderItsKind) {
   World world;
   world.start();
@@ -572,8 +585,8 @@ TEST(NodeActor, WhatTheAttachRoomTellsOfItsTasksIsInTheStoryUnderItsKind) {
     world.run();
   };
   const std::uint64_t before = world.reply(world.ask(events(0))).getEvents().size();
-  const EventKind kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped,
-                             kTaskUnattached, kTaskUnheld,    kMemoryRefused};
+  const EventKind kinds[] = {kSuspendDoubted, kSuspendUndone, kTaskStopped, kTaskUnattached,
+                             kTaskUnheld,     kMemoryRefused, kGuardRefused};
   for (const EventKind kind : kinds) tell(task, kind);
   tell(task, "card-cordoned");
   tell(99, kTaskStopped);
