@@ -58,7 +58,7 @@ export function WhatIf(): JSX.Element {
           <>
             <label>
               Tasks
-              <input name="count" type="number" min="1" max="10000" value="1" required />
+              <input name="count" type="number" min="1" max="10000" defaultValue="1" required />
             </label>
             <label>
               Class
@@ -70,11 +70,11 @@ export function WhatIf(): JSX.Element {
             </label>
             <label>
               Memory
-              <input name="memory" value="4GiB" placeholder="1.5GiB, 512MiB" required />
+              <input name="memory" defaultValue="4GiB" placeholder="1.5GiB, 512MiB" required />
             </label>
             <label>
               Share, percent
-              <input name="core" type="number" min="0" max="1600" value="30" required />
+              <input name="core" type="number" min="0" max="1600" defaultValue="30" required />
             </label>
           </>
         )}
